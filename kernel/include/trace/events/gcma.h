@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM gcma
+
+#if !defined(_TRACE_GCMA_H) || defined(TRACE_HEADER_MULTI_READ)
+#define _TRACE_GCMA_H
+
+#include <linux/fs.h>
+#include <linux/tracepoint.h>
+
+TRACE_EVENT(gcma_alloc,
+
+	TP_PROTO(const char *name, unsigned long pfn, unsigned long count,
+		 unsigned int align, unsigned long discarded,
+		 unsigned long spins, u64 ns),
+
+	TP_ARGS(name, pfn, count, align, discarded, spins, ns),
+
+	TP_STRUCT__entry(
+		__string(name, name)
+		__field(unsigned long, pfn)
+		__field(unsigned long, count)
+		__field(unsigned long, discarded)
+		__field(unsigned long, spins)
+		__field(u64, ns)
+		__field(unsigned int, align)
+	),
+
+	TP_fast_assign(
+		__assign_str(name);
+		__entry->pfn = pfn;
+		__entry->count = count;
+		__entry->discarded = discarded;
+		__entry->spins = spins;
+		__entry->ns = ns;
+		__entry->align = align;
+	),
+
+	TP_printk("name=%s pfn=0x%lx count=%lu align=%u discarded=%lu spins=%lu ns=%llu",
+		  __get_str(name), __entry->pfn, __entry->count, __entry->align,
+		  __entry->discarded, __entry->spins, __entry->ns)
+);
+
+TRACE_EVENT(gcma_release,
+
+	TP_PROTO(const char *name, unsigned long pfn, unsigned long count,
+		 unsigned long quarantined),
+
+	TP_ARGS(name, pfn, count, quarantined),
+
+	TP_STRUCT__entry(
+		__string(name, name)
+		__field(unsigned long, pfn)
+		__field(unsigned long, count)
+		__field(unsigned long, quarantined)
+	),
+
+	TP_fast_assign(
+		__assign_str(name);
+		__entry->pfn = pfn;
+		__entry->count = count;
+		__entry->quarantined = quarantined;
+	),
+
+	TP_printk("name=%s pfn=0x%lx count=%lu quarantined=%lu",
+		  __get_str(name), __entry->pfn, __entry->count,
+		  __entry->quarantined)
+);
+
+TRACE_EVENT(gcma_store,
+
+	TP_PROTO(struct address_space *mapping, pgoff_t index, bool swap),
+
+	TP_ARGS(mapping, index, swap),
+
+	TP_STRUCT__entry(
+		__field(unsigned long, ino)
+		__field(pgoff_t, index)
+		__field(dev_t, dev)
+		__field(bool, swap)
+	),
+
+	TP_fast_assign(
+		__entry->ino = swap ? 0 : mapping->host->i_ino;
+		__entry->dev = swap ? 0 : mapping->host->i_sb->s_dev;
+		__entry->index = index;
+		__entry->swap = swap;
+	),
+
+	TP_printk("client=%s dev=%d:%d ino=%lu index=%lu",
+		  __entry->swap ? "swap" : "file", MAJOR(__entry->dev),
+		  MINOR(__entry->dev), __entry->ino, __entry->index)
+);
+
+TRACE_EVENT(gcma_load,
+
+	TP_PROTO(struct address_space *mapping, pgoff_t index, bool swap,
+		 bool hit),
+
+	TP_ARGS(mapping, index, swap, hit),
+
+	TP_STRUCT__entry(
+		__field(unsigned long, ino)
+		__field(pgoff_t, index)
+		__field(dev_t, dev)
+		__field(bool, swap)
+		__field(bool, hit)
+	),
+
+	TP_fast_assign(
+		__entry->ino = swap ? 0 : mapping->host->i_ino;
+		__entry->dev = swap ? 0 : mapping->host->i_sb->s_dev;
+		__entry->index = index;
+		__entry->swap = swap;
+		__entry->hit = hit;
+	),
+
+	TP_printk("client=%s dev=%d:%d ino=%lu index=%lu %s",
+		  __entry->swap ? "swap" : "file", MAJOR(__entry->dev),
+		  MINOR(__entry->dev), __entry->ino, __entry->index,
+		  __entry->hit ? "hit" : "gone")
+);
+
+#endif /* _TRACE_GCMA_H */
+
+#include <trace/define_trace.h>

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * /dev/cma_bench: time and test the CMA interface
+ *
+ * Calls cma_alloc() and its relatives on the default area for a program that
+ * may be root only, and times nothing but the call. Works the same whether the
+ * area is plain CMA or a guaranteed one. An open file owns what it allocated,
+ * and closing it releases that.
+ */
+
+#define pr_fmt(fmt) "cma_bench: " fmt
+
+#include <linux/cma.h>
+#include <linux/dma-map-ops.h>
+#include <linux/fs.h>
+#include <linux/highmem.h>
+#include <linux/list.h>
+#include <linux/miscdevice.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/sched/clock.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "../cma.h"
+#include "bench_abi.h"
+
+struct bench_range {
+	struct list_head list;
+	unsigned long pfn;
+	unsigned long pages;
+	bool folio;
+};
+
+struct bench_file {
+	struct mutex lock;	/* serialises the requests of the file */
+	struct list_head ranges;
+};
+
+static struct bench_range *bench_find(struct bench_file *bf, u64 pfn, u64 pages)
+{
+	struct bench_range *range;
+
+	list_for_each_entry(range, &bf->ranges, list)
+		if (range->pfn == pfn && (!pages || range->pages == pages))
+			return range;
+	return NULL;
+}
+
+static int bench_alloc(struct bench_file *bf, struct cma_bench_op *op, bool folio)
+{
+	struct bench_range *range = kmalloc(sizeof(*range), GFP_KERNEL);
+	struct page *page;
+	u64 start;
+
+	if (!range)
+		return -ENOMEM;
+	if (folio) {
+		struct folio *f;
+
+		if (!is_power_of_2(op->pages) || op->pages < 2) {
+			kfree(range);
+			return -EINVAL;
+		}
+		start = local_clock();
+		f = cma_alloc_folio(dma_contiguous_default_area,
+				    ilog2(op->pages), GFP_KERNEL | __GFP_COMP |
+				    __GFP_NOWARN);
+		op->ns = local_clock() - start;
+		page = f ? folio_page(f, 0) : NULL;
+	} else {
+		start = local_clock();
+		page = cma_alloc(dma_contiguous_default_area, op->pages,
+				 op->align, true);
+		op->ns = local_clock() - start;
+	}
+	if (!page) {
+		kfree(range);
+		return -ENOMEM;
+	}
+	range->pfn = page_to_pfn(page);
+	range->pages = op->pages;
+	range->folio = folio;
+	list_add(&range->list, &bf->ranges);
+	op->pfn = range->pfn;
+	return 0;
+}
+
+static int bench_release(struct bench_range *range, u64 *ns)
+{
+	struct cma *cma = dma_contiguous_default_area;
+	struct page *page = pfn_to_page(range->pfn);
+	u64 start = local_clock();
+	bool done;
+
+	if (range->folio)
+		done = cma_free_folio(cma, page_folio(page));
+	else
+		done = cma_release(cma, page, range->pages);
+	if (ns)
+		*ns = local_clock() - start;
+	list_del(&range->list);
+	kfree(range);
+	return done ? 0 : -EINVAL;
+}
+
+static u64 bench_word(u64 seed, u64 page, unsigned int i)
+{
+	return (seed + page * 512 + i) * 0x9e3779b97f4a7c15ULL;
+}
+
+static void bench_pattern(struct bench_range *range, struct cma_bench_op *op,
+			  bool check)
+{
+	unsigned long page;
+	unsigned int i;
+
+	op->bad = 0;
+	for (page = 0; page < range->pages; page++) {
+		u64 *word = kmap_local_page(pfn_to_page(range->pfn + page));
+
+		for (i = 0; i < PAGE_SIZE / sizeof(*word); i++) {
+			if (!check)
+				word[i] = bench_word(op->seed, page, i);
+			else if (word[i] != bench_word(op->seed, page, i))
+				op->bad++;
+		}
+		kunmap_local(word);
+		cond_resched();
+	}
+}
+
+static int bench_pin(struct cma_bench_op *op, bool pin)
+{
+	struct cma *cma = dma_contiguous_default_area;
+	struct page *page;
+
+	if (op->pfn < cma->base_pfn || op->pfn >= cma->base_pfn + cma->count)
+		return -EINVAL;
+	page = pfn_to_page(op->pfn);
+	if (pin)
+		return get_page_unless_zero(page) ? 0 : -EINVAL;
+	put_page(page);
+	return 0;
+}
+
+static int bench_op(struct bench_file *bf, unsigned int cmd,
+		    struct cma_bench_op *op)
+{
+	struct bench_range *range;
+
+	switch (cmd) {
+	case CMA_BENCH_ALLOC:
+	case CMA_BENCH_ALLOC_FOLIO:
+		if (op->pages > ULONG_MAX || op->align > 63)
+			return -EINVAL;
+		return bench_alloc(bf, op, cmd == CMA_BENCH_ALLOC_FOLIO);
+	case CMA_BENCH_RELEASE:
+	case CMA_BENCH_FREE_FOLIO:
+		range = bench_find(bf, op->pfn, op->pages);
+		if (!range)
+			return -EINVAL;
+		if (range->folio == (cmd == CMA_BENCH_RELEASE))
+			return -EINVAL;
+		return bench_release(range, &op->ns);
+	case CMA_BENCH_FILL:
+	case CMA_BENCH_CHECK:
+		range = bench_find(bf, op->pfn, 0);
+		if (!range)
+			return -EINVAL;
+		bench_pattern(range, op, cmd == CMA_BENCH_CHECK);
+		return 0;
+	case CMA_BENCH_PIN:
+	case CMA_BENCH_UNPIN:
+		return bench_pin(op, cmd == CMA_BENCH_PIN);
+	case CMA_BENCH_RELEASE_RAW:
+		if (!pfn_valid(op->pfn))
+			return -EINVAL;
+		return cma_release(dma_contiguous_default_area,
+				   pfn_to_page(op->pfn), op->pages) ? 0 : -EINVAL;
+	default:
+		return -ENOTTY;
+	}
+}
+
+static long bench_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
+{
+	struct bench_file *bf = file->private_data;
+	void __user *user = (void __user *)arg;
+	struct cma_bench_op op;
+	int err;
+
+	if (!dma_contiguous_default_area)
+		return -ENODEV;
+	if (cmd == CMA_BENCH_INFO) {
+		struct cma_bench_info info = {
+			.base_pfn = dma_contiguous_default_area->base_pfn,
+			.pages = dma_contiguous_default_area->count,
+		};
+
+		strscpy(info.name, cma_get_name(dma_contiguous_default_area));
+		return copy_to_user(user, &info, sizeof(info)) ? -EFAULT : 0;
+	}
+	if (copy_from_user(&op, user, sizeof(op)))
+		return -EFAULT;
+	mutex_lock(&bf->lock);
+	err = bench_op(bf, cmd, &op);
+	mutex_unlock(&bf->lock);
+	if (copy_to_user(user, &op, sizeof(op)))
+		return -EFAULT;
+	return err;
+}
+
+static int bench_open(struct inode *inode, struct file *file)
+{
+	struct bench_file *bf = kzalloc(sizeof(*bf), GFP_KERNEL);
+
+	if (!bf)
+		return -ENOMEM;
+	mutex_init(&bf->lock);
+	INIT_LIST_HEAD(&bf->ranges);
+	file->private_data = bf;
+	return 0;
+}
+
+static int bench_close(struct inode *inode, struct file *file)
+{
+	struct bench_file *bf = file->private_data;
+	struct bench_range *range, *next;
+
+	list_for_each_entry_safe(range, next, &bf->ranges, list)
+		bench_release(range, NULL);
+	kfree(bf);
+	return 0;
+}
+
+static const struct file_operations bench_fops = {
+	.owner		= THIS_MODULE,
+	.open		= bench_open,
+	.release	= bench_close,
+	.unlocked_ioctl	= bench_ioctl,
+	.compat_ioctl	= compat_ptr_ioctl,
+};
+
+static struct miscdevice bench_device = {
+	.minor	= MISC_DYNAMIC_MINOR,
+	.name	= "cma_bench",
+	.mode	= 0600,
+	.fops	= &bench_fops,
+};
+
+builtin_misc_device(bench_device);

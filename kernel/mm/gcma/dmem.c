@@ -1,0 +1,839 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * dmem: discardable memory
+ *
+ * A store of pages under keys, built in page frames that belong to somebody
+ * else. The owner takes frames back without asking, and what they held is
+ * gone. Clients therefore keep only what they can get again elsewhere: a miss
+ * is never an error, and every path here may give up rather than wait.
+ *
+ * State of a frame. Three facts, in three places:
+ *
+ *	owned	bit in the owner's bitmap: not ours, hands off
+ *	live	bit in our bitmap: the frame holds content
+ *	busy	word in struct dmem_frame: somebody fills it, empties it or
+ *		takes it out of the index
+ *
+ * Taking back any number of frames is setting bits, waiting for copies in
+ * flight, and clearing bits:
+ *
+ *	owner (dmem_revoke)		filler, loader (dmem_enter)
+ *
+ *	owned = 1			hazard[cpu] = pfn
+ *	smp_mb()			smp_mb()
+ *	while (hazard[*] in range)	if (owned) give up
+ *		cpu_relax()		copy 4 KiB; filler: live = 1
+ *	live = 0			hazard[cpu] = 0 (release)
+ *
+ * Either the owner sees the hazard and waits for one page to be copied, or
+ * the other side sees that the frame is owned. Nobody copies into or out of a
+ * frame after its owner has it. What the frame was indexed under stays in the
+ * index: a lookup finds it not live, and whoever fills the frame next unlinks
+ * it. So the work of the owner does not depend on what the frames hold.
+ *
+ * Life of an entry. dmem_stage() takes a frame (busy) and copies the page
+ * before any lock of the client is held. dmem_publish() links it into the
+ * index when the client knows that the content was final, and lets go of it.
+ * dmem_load() unlinks it, copies it out and frees the frame: the content is
+ * in one place at a time.
+ *
+ * Which frame comes next. Frames known to be free come first, those at the
+ * upper end of the area before the others, as the owner allocates from the
+ * lower end. If none is known, a cursor moves down through the area and takes
+ * the frames it meets. Without loads that is exactly the order in which they
+ * were stored. Loads leave gaps which younger content fills, so the cursor
+ * passes over frames filled during the last nr/2 stores for as long as it
+ * finds older ones nearby. A CPU takes a word of the bitmaps at a time, so
+ * that CPUs meet rarely.
+ *
+ * Locks: the chain locks only, innermost, held for a walk of one chain with
+ * interrupts off because dmem_publish() runs under a lock that interrupt
+ * handlers take. busy is only ever tried while a chain lock is held, and its
+ * holder may take a chain lock.
+ */
+
+#define pr_fmt(fmt) "gcma: " fmt
+
+#include <linux/bitmap.h>
+#include <linux/hash.h>
+#include <linux/highmem.h>
+#include <linux/log2.h>
+#include <linux/mm.h>
+#include <linux/preempt.h>
+#include <linux/slab.h>
+
+#include "dmem.h"
+
+/* Words looked at for old frames before young ones are evicted as well. */
+#define DMEM_PICKY_WORDS	8
+/* Words looked at before a store is refused. */
+#define DMEM_SCAN_WORDS		64
+
+/* The frame into or out of which this CPU copies; no frame has pfn zero. */
+static DEFINE_PER_CPU(unsigned long, dmem_hazard);
+
+static unsigned long frame_nr(const struct dmem_area *area,
+			      const struct dmem_frame *frame)
+{
+	return frame - area->frame;
+}
+
+static struct dmem_area *frame_area(const struct dmem *dmem,
+				    const struct dmem_frame *frame)
+{
+	unsigned int i;
+
+	for (i = 0; i < dmem->nr_areas - 1; i++) {
+		struct dmem_area *area = dmem->area[i];
+
+		if (frame >= area->frame && frame < area->frame + area->nr)
+			return area;
+	}
+	return dmem->area[i];
+}
+
+static bool frame_trylock(struct dmem_frame *frame)
+{
+	return !atomic_read(&frame->busy) &&
+	       !atomic_xchg_acquire(&frame->busy, 1);
+}
+
+/* Pairs with the acquire in frame_trylock(): the next holder sees the frame. */
+static void frame_unlock(struct dmem_frame *frame)
+{
+	atomic_set_release(&frame->busy, 0);
+}
+
+static bool frame_owned(const struct dmem_area *area, unsigned long nr)
+{
+	return test_bit(nr >> area->owned_order, area->owned);
+}
+
+/* One bit a frame for the frames of a word, whatever @owned_order is. */
+static unsigned long owned_word(const struct dmem_area *area, unsigned int word)
+{
+	unsigned long first = (unsigned long)word * BITS_PER_LONG;
+	unsigned long mask = 0;
+	unsigned int i;
+
+	if (!area->owned_order)
+		return READ_ONCE(area->owned[word]);
+	if (area->owned_order >= ilog2(BITS_PER_LONG))
+		return frame_owned(area, first) ? ~0UL : 0;
+	for (i = 0; i < BITS_PER_LONG; i++)
+		if (frame_owned(area, first + i))
+			mask |= BIT(i);
+	return mask;
+}
+
+/*
+ * Announce a copy into or out of a frame. Returns false if the frame is owned
+ * by the first-class client, and nothing may be copied then.
+ */
+static bool dmem_enter(const struct dmem_area *area, unsigned long nr)
+{
+	preempt_disable();
+	__this_cpu_write(dmem_hazard, area->base_pfn + nr);
+	/* Pairs with smp_mb() in dmem_revoke(): hazard before owned. */
+	smp_mb();
+	return !frame_owned(area, nr);
+}
+
+static void dmem_leave(void)
+{
+	/* Pairs with smp_load_acquire() in dmem_revoke(): copy before leave. */
+	smp_store_release(this_cpu_ptr(&dmem_hazard), 0);
+	preempt_enable();
+}
+
+static unsigned int dmem_hash(const struct dmem *dmem, const void *space,
+			      unsigned long offset)
+{
+	return hash_long((unsigned long)space +
+			 hash_long(offset, BITS_PER_LONG), dmem->bits);
+}
+
+static raw_spinlock_t *chain_lock(struct dmem *dmem, unsigned int hash)
+{
+	return &dmem->lock[hash % DMEM_LOCKS].lock;
+}
+
+/* Where the chain points at the entry, or at %NULL. Under the chain's lock. */
+static struct dmem_frame **chain_find(struct dmem *dmem, unsigned int hash,
+				      const void *space, unsigned long offset)
+{
+	struct dmem_frame **link = &dmem->chain[hash];
+
+	while (*link &&
+	       ((*link)->space != space || (*link)->offset != offset))
+		link = &(*link)->next;
+	return link;
+}
+
+static void chain_unlink(struct dmem_frame **link)
+{
+	struct dmem_frame *frame = *link;
+
+	*link = frame->next;
+	WRITE_ONCE(frame->space, NULL);
+}
+
+/* Take a busy frame out of the index if it is there. */
+static void frame_unlink(struct dmem *dmem, struct dmem_frame *frame)
+{
+	const void *space = READ_ONCE(frame->space);
+	struct dmem_frame **link;
+	raw_spinlock_t *lock;
+	unsigned long flags;
+	unsigned int hash;
+
+	if (!space)
+		return;
+	hash = dmem_hash(dmem, space, frame->offset);
+	lock = chain_lock(dmem, hash);
+	raw_spin_lock_irqsave(lock, flags);
+	/* A younger store of the same key may have unlinked it meanwhile. */
+	if (frame->space) {
+		link = chain_find(dmem, hash, space, frame->offset);
+		if (!WARN_ON_ONCE(*link != frame))
+			chain_unlink(link);
+	}
+	raw_spin_unlock_irqrestore(lock, flags);
+}
+
+static void set_live(struct dmem_area *area, unsigned long nr)
+{
+	set_bit(nr, area->live);
+	atomic_inc(&area->nr_live[nr / DMEM_BLOCK]);
+}
+
+/* Returns whether it was live. A full barrier then. */
+static bool clear_live(struct dmem_area *area, unsigned long nr)
+{
+	if (!test_bit(nr, area->live) || !test_and_clear_bit(nr, area->live))
+		return false;
+	atomic_dec(&area->nr_live[nr / DMEM_BLOCK]);
+	return true;
+}
+
+/* The frame has become free: let the next refill know. */
+static void mark_avail(struct dmem_area *area, unsigned long nr)
+{
+	/*
+	 * Pairs with test_and_clear_bit() in refill(): either it sees the
+	 * frame not live, or the bit is set after it was cleared there. The
+	 * barrier is the one in clear_live().
+	 */
+	if (!test_bit(nr / BITS_PER_LONG, area->avail))
+		set_bit(nr / BITS_PER_LONG, area->avail);
+}
+
+/* Forget what a busy frame holds, and let go of it. */
+static void frame_free(struct dmem *dmem, struct dmem_frame *frame)
+{
+	struct dmem_area *area = frame_area(dmem, frame);
+	unsigned long nr = frame_nr(area, frame);
+
+	if (clear_live(area, nr))
+		mark_avail(area, nr);
+	frame_unlock(frame);
+}
+
+/* Take an entry out of the index. Returns its frame, busy, or %NULL. */
+static struct dmem_frame *frame_get(struct dmem *dmem, const void *space,
+				    unsigned long offset)
+{
+	unsigned int hash = dmem_hash(dmem, space, offset);
+	raw_spinlock_t *lock = chain_lock(dmem, hash);
+	struct dmem_frame **link, *frame;
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(lock, flags);
+	link = chain_find(dmem, hash, space, offset);
+	frame = *link;
+	if (frame) {
+		/* Busy means that somebody is about to fill it anew. */
+		bool busy = !frame_trylock(frame);
+
+		chain_unlink(link);
+		if (busy)
+			frame = NULL;
+	}
+	raw_spin_unlock_irqrestore(lock, flags);
+	return frame;
+}
+
+static bool frame_young(const struct dmem_area *area, unsigned long nr, u32 now)
+{
+	return now - READ_ONCE(area->frame[nr].stamp) < area->nr / 2;
+}
+
+/* Of the frames in @mask those that are free or were filled long ago. */
+static unsigned long old_frames(struct dmem_area *area, unsigned int word,
+				unsigned long mask)
+{
+	u32 now = atomic_read(&area->clock);
+	unsigned long live = mask & READ_ONCE(area->live[word]);
+	unsigned int i;
+
+	for_each_set_bit(i, &live, BITS_PER_LONG)
+		if (frame_young(area, (unsigned long)word * BITS_PER_LONG + i, now))
+			mask &= ~BIT(i);
+	return mask;
+}
+
+static bool refill(struct dmem_area *area, struct dmem_cpu *cpu)
+{
+	unsigned long mask, young = 0;
+	unsigned int young_word = 0;
+	unsigned int word, i;
+	bool picky = true;
+
+	for (i = 0; i < DMEM_SCAN_WORDS; i++) {
+		word = find_last_bit(area->avail, area->words);
+		if (word >= area->words)
+			break;
+		/* A full barrier; pairs with mark_avail(). */
+		if (!test_and_clear_bit(word, area->avail))
+			continue;
+		mask = ~(owned_word(area, word) | READ_ONCE(area->live[word]));
+		if (mask)
+			goto found;
+	}
+
+	for (i = 0; i < DMEM_SCAN_WORDS; i++) {
+		word = (u32)atomic_dec_return(&area->cursor) % area->words;
+		mask = ~owned_word(area, word);
+		if (!mask)
+			continue;
+		if (i >= DMEM_PICKY_WORDS) {
+			picky = false;
+			goto found;
+		}
+		if (!young) {
+			young = mask;
+			young_word = word;
+		}
+		mask = old_frames(area, word, mask);
+		if (mask)
+			goto found;
+	}
+	if (!young)
+		return false;
+	mask = young;
+	word = young_word;
+	picky = false;
+found:
+	cpu->word = word;
+	cpu->mask = mask;
+	cpu->picky = picky;
+	i = hweight_long(mask);
+	cpu->stamp = atomic_add_return_relaxed(i, &area->clock) - i;
+	return true;
+}
+
+static void count_dropped(struct dmem_area *area, unsigned long nr)
+{
+	this_cpu_inc(area->stats->evicted[test_bit(nr, area->client)]);
+}
+
+/*
+ * Take a frame to fill, out of the index and not live. Returns it busy, with
+ * its hazard set and preemption disabled, or %NULL with neither.
+ */
+static struct dmem_frame *frame_take(struct dmem *dmem, struct dmem_area *area)
+{
+	struct dmem_frame *frame;
+	struct dmem_cpu *cpu;
+	unsigned long nr;
+	unsigned int bit, tries;
+
+	preempt_disable();
+	cpu = this_cpu_ptr(area->cpu);
+	for (tries = 0; tries < 2 * BITS_PER_LONG; tries++) {
+		if (!cpu->mask && !refill(area, cpu))
+			break;
+		bit = __fls(cpu->mask);
+		cpu->mask &= ~BIT(bit);
+		nr = (unsigned long)cpu->word * BITS_PER_LONG + bit;
+		frame = area->frame + nr;
+		if (frame_owned(area, nr))
+			continue;
+		/* Another CPU may have been quicker to fill it. */
+		if (cpu->picky && test_bit(nr, area->live) &&
+		    frame_young(area, nr, cpu->stamp))
+			continue;
+		if (!frame_trylock(frame))
+			continue;
+		frame_unlink(dmem, frame);
+		if (clear_live(area, nr))
+			count_dropped(area, nr);
+		frame->stamp = cpu->stamp++;
+		if (dmem_enter(area, nr)) {
+			/* dmem_enter() has disabled it once more. */
+			preempt_enable();
+			return frame;
+		}
+		dmem_leave();
+		frame_unlock(frame);
+	}
+	preempt_enable();
+	return NULL;
+}
+
+/**
+ * dmem_stage() - copy a page into a frame, not yet reachable
+ * @dmem: the store
+ * @page: what to copy; must not change before dmem_publish() unless that is
+ *        noticed by the caller, who then calls dmem_abort()
+ * @client: whose page it is
+ *
+ * Context: Any but interrupt handlers. Does not sleep, takes no lock of others.
+ * Return: the frame, or %NULL if there is none to be had.
+ */
+struct dmem_frame *dmem_stage(struct dmem *dmem, struct page *page,
+			      unsigned int client)
+{
+	struct dmem_frame *frame;
+	struct dmem_area *area;
+	unsigned long nr;
+	unsigned int i;
+
+	for (i = 0; i < dmem->nr_areas; i++) {
+		area = dmem->area[i];
+		if (!(area->clients & BIT(client)))
+			continue;
+		frame = frame_take(dmem, area);
+		if (!frame) {
+			this_cpu_inc(area->stats->refused[client]);
+			continue;
+		}
+		nr = frame_nr(area, frame);
+		copy_highpage(pfn_to_page(area->base_pfn + nr), page);
+		if (test_bit(nr, area->client) != client)
+			change_bit(nr, area->client);
+		set_live(area, nr);
+		dmem_leave();
+		return frame;
+	}
+	return NULL;
+}
+
+/**
+ * dmem_publish() - make a staged page reachable under a key
+ * @dmem: the store
+ * @frame: what dmem_stage() returned
+ * @space: first part of the key, not %NULL
+ * @offset: second part of the key
+ *
+ * Whatever was stored under the same key before is dropped.
+ *
+ * Context: Any but interrupt handlers; interrupts may be off.
+ * Return: true if the page can be loaded, false if it was discarded already.
+ */
+bool dmem_publish(struct dmem *dmem, struct dmem_frame *frame,
+		  const void *space, unsigned long offset)
+{
+	struct dmem_area *area = frame_area(dmem, frame);
+	unsigned int hash = dmem_hash(dmem, space, offset);
+	raw_spinlock_t *lock = chain_lock(dmem, hash);
+	unsigned long nr = frame_nr(area, frame);
+	struct dmem_frame **link, *old;
+	bool live, client = test_bit(nr, area->client);
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(lock, flags);
+	link = chain_find(dmem, hash, space, offset);
+	old = *link;
+	if (old) {
+		struct dmem_area *old_area = frame_area(dmem, old);
+		unsigned long old_nr = frame_nr(old_area, old);
+
+		/*
+		 * Whoever takes @old to fill it must unlink it first, and so
+		 * waits for this lock: the content is still that of the key.
+		 */
+		chain_unlink(link);
+		if (clear_live(old_area, old_nr))
+			mark_avail(old_area, old_nr);
+	}
+	/*
+	 * If the owner takes the frame after this test the entry is linked
+	 * but not live, which loads notice.
+	 */
+	live = test_bit(nr, area->live);
+	if (live) {
+		frame->offset = offset;
+		WRITE_ONCE(frame->space, space);
+		frame->next = dmem->chain[hash];
+		dmem->chain[hash] = frame;
+	}
+	raw_spin_unlock_irqrestore(lock, flags);
+	frame_unlock(frame);
+	if (live)
+		this_cpu_inc(area->stats->stored[client]);
+	return live;
+}
+
+/**
+ * dmem_abort() - give up a staged page
+ * @dmem: the store
+ * @frame: what dmem_stage() returned
+ */
+void dmem_abort(struct dmem *dmem, struct dmem_frame *frame)
+{
+	frame_free(dmem, frame);
+}
+
+/* A miss has no area; the first one that serves the client counts it. */
+static void count_missed(struct dmem *dmem, unsigned int client)
+{
+	unsigned int i = 0;
+
+	while (i < dmem->nr_areas - 1 && !(dmem->area[i]->clients & BIT(client)))
+		i++;
+	this_cpu_inc(dmem->area[i]->stats->missed[client]);
+}
+
+/**
+ * dmem_load() - move a page out of the store
+ * @dmem: the store
+ * @space: first part of the key
+ * @offset: second part of the key
+ * @page: where to copy it
+ * @client: whose page it is
+ *
+ * Context: Any but interrupt handlers. Does not sleep.
+ * Return: true if @page has been filled. If not, @page is as it was and the
+ * store holds nothing under the key that a load could ever return.
+ */
+bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
+	       struct page *page, unsigned int client)
+{
+	struct dmem_frame *frame = frame_get(dmem, space, offset);
+	struct dmem_area *area;
+	bool found = false;
+	unsigned long nr;
+
+	if (!frame) {
+		count_missed(dmem, client);
+		return false;
+	}
+
+	area = frame_area(dmem, frame);
+	nr = frame_nr(area, frame);
+	if (dmem_enter(area, nr) && test_bit(nr, area->live)) {
+		copy_highpage(page, pfn_to_page(area->base_pfn + nr));
+		found = true;
+	}
+	dmem_leave();
+	frame_free(dmem, frame);
+	if (found)
+		this_cpu_inc(area->stats->loaded[client]);
+	else
+		this_cpu_inc(area->stats->missed[client]);
+	return found;
+}
+
+/**
+ * dmem_drop() - discard a page
+ * @dmem: the store
+ * @space: first part of the key
+ * @offset: second part of the key
+ *
+ * Context: Any but interrupt handlers; interrupts may be off.
+ */
+void dmem_drop(struct dmem *dmem, const void *space, unsigned long offset)
+{
+	struct dmem_frame *frame = frame_get(dmem, space, offset);
+
+	if (frame)
+		frame_free(dmem, frame);
+}
+
+/**
+ * dmem_drop_all() - discard everything
+ * @dmem: the store
+ *
+ * Context: Any. Pages stored meanwhile may remain.
+ */
+void dmem_drop_all(struct dmem *dmem)
+{
+	unsigned int i, word;
+
+	for (i = 0; i < dmem->nr_areas; i++) {
+		struct dmem_area *area = dmem->area[i];
+
+		for (word = 0; word < area->words; word++) {
+			unsigned long nr = (unsigned long)word * BITS_PER_LONG;
+			unsigned long live = READ_ONCE(area->live[word]);
+
+			if (!live)
+				continue;
+			live = xchg(&area->live[word], 0);
+			atomic_sub(hweight_long(live), &area->nr_live[nr / DMEM_BLOCK]);
+			mark_avail(area, nr);
+		}
+	}
+}
+
+/*
+ * Forget the content of frames that the caller owns. Frames of others share
+ * only the outermost words with them, and nobody else sets a bit inside.
+ * Returns how many there were, and adds them up by client.
+ */
+static unsigned long clear_live_range(struct dmem_area *area,
+				      unsigned long first, unsigned long end,
+				      unsigned long *dropped)
+{
+	unsigned long all = 0, swap = 0;
+
+	while (first < end) {
+		unsigned long word = first / BITS_PER_LONG;
+		unsigned long live = READ_ONCE(area->live[word]);
+
+		if (first % BITS_PER_LONG == 0 && end - first >= BITS_PER_LONG) {
+			if (live)
+				WRITE_ONCE(area->live[word], 0);
+			first += BITS_PER_LONG;
+		} else {
+			unsigned int bit = first % BITS_PER_LONG;
+			unsigned long n = min(end - first,
+					      (unsigned long)BITS_PER_LONG - bit);
+			unsigned long mask = GENMASK(bit + n - 1, bit);
+
+			live &= mask;
+			if (live)
+				live = mask & set_mask_bits(&area->live[word], mask, 0);
+			first += n;
+		}
+		all += hweight_long(live);
+		swap += hweight_long(live & area->client[word]);
+	}
+	dropped[0] += all - swap;
+	dropped[1] += swap;
+	return all;
+}
+
+/**
+ * dmem_revoke() - the first-class client takes frames back
+ * @area: the area
+ * @first: first frame, counted from the start of the area
+ * @nr: number of frames
+ * @spins: how often a copy in flight was found still going on, or %NULL
+ *
+ * The caller has set the bits of the frames in the bitmap of owned frames and
+ * holds no lock. When this returns, nobody but the caller reads or writes the
+ * frames. The time it takes is that of copying one page at worst, plus a step
+ * for each block of frames, or for each word of the bitmap where frames are
+ * live.
+ *
+ * Context: Any.
+ * Return: number of pages that were discarded.
+ */
+unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
+			  unsigned long nr, unsigned long *spins)
+{
+	unsigned long start = area->base_pfn + first;
+	unsigned long end = first + nr;
+	unsigned long dropped[DMEM_CLIENTS] = {};
+	unsigned long next, gone, waits = 0;
+	unsigned int cpu;
+
+	/* Pairs with smp_mb() in dmem_enter(): owned before hazard. */
+	smp_mb();
+	for_each_possible_cpu(cpu) {
+		const unsigned long *hazard = per_cpu_ptr(&dmem_hazard, cpu);
+
+		/* Pairs with smp_store_release() in dmem_leave(). */
+		while (smp_load_acquire(hazard) - start < nr) {
+			waits++;
+			cpu_relax();
+		}
+	}
+
+	for (; first < end; first = next) {
+		atomic_t *nr_live = &area->nr_live[first / DMEM_BLOCK];
+
+		next = min(end, (first / DMEM_BLOCK + 1) * DMEM_BLOCK);
+		/* Nobody makes frames of the range live any more. */
+		if (!atomic_read(nr_live))
+			continue;
+		gone = clear_live_range(area, first, next, dropped);
+		if (gone)
+			atomic_sub(gone, nr_live);
+	}
+	if (dropped[0])
+		this_cpu_add(area->stats->discarded[0], dropped[0]);
+	if (dropped[1])
+		this_cpu_add(area->stats->discarded[1], dropped[1]);
+	if (spins)
+		*spins = waits;
+	return dropped[0] + dropped[1];
+}
+
+/**
+ * dmem_give() - the first-class client is done with frames
+ * @area: the area
+ * @first: first frame, counted from the start of the area
+ * @nr: number of frames
+ *
+ * The caller has cleared the bits of the frames in the bitmap of owned frames.
+ *
+ * Context: Any.
+ */
+void dmem_give(struct dmem_area *area, unsigned long first, unsigned long nr)
+{
+	unsigned long word = first / BITS_PER_LONG;
+	unsigned long last = (first + nr - 1) / BITS_PER_LONG;
+
+	/* The cleared bits come first, or a refill might find nothing. */
+	smp_mb();
+	for (; word <= last; word++)
+		if (!test_bit(word, area->avail))
+			set_bit(word, area->avail);
+}
+
+/**
+ * dmem_live() - count the frames that hold content
+ * @area: the area
+ * @first: first frame
+ * @nr: number of frames
+ *
+ * Return: their number, out of date at once unless the range is owned.
+ */
+unsigned long dmem_live(const struct dmem_area *area, unsigned long first,
+			unsigned long nr)
+{
+	unsigned long end = first + nr;
+	unsigned long count = 0;
+
+	while (first < end) {
+		unsigned int bit = first % BITS_PER_LONG;
+		unsigned long n;
+
+		if (first % DMEM_BLOCK == 0 && end - first >= DMEM_BLOCK) {
+			count += atomic_read(&area->nr_live[first / DMEM_BLOCK]);
+			first += DMEM_BLOCK;
+			continue;
+		}
+		n = min(end - first, (unsigned long)BITS_PER_LONG - bit);
+		count += hweight_long(READ_ONCE(area->live[first / BITS_PER_LONG]) &
+				      GENMASK(bit + n - 1, bit));
+		first += n;
+	}
+	return count;
+}
+
+/**
+ * dmem_sum_stats() - add up the counters of all CPUs
+ * @area: the area
+ * @sum: where to put them
+ */
+void dmem_sum_stats(const struct dmem_area *area, struct dmem_stats *sum)
+{
+	unsigned long *to = (unsigned long *)sum;
+	unsigned int cpu, i;
+
+	memset(sum, 0, sizeof(*sum));
+	for_each_possible_cpu(cpu) {
+		const unsigned long *from;
+
+		from = (const unsigned long *)per_cpu_ptr(area->stats, cpu);
+		for (i = 0; i < sizeof(*sum) / sizeof(*to); i++)
+			to[i] += from[i];
+	}
+}
+
+/**
+ * dmem_area_init() - prepare an area
+ * @area: the area
+ * @base_pfn: first page frame
+ * @nr: number of frames, a multiple of BITS_PER_LONG
+ * @owned: bitmap of the first-class client
+ * @owned_order: each bit of @owned stands for 2^@owned_order frames
+ * @clients: bit mask of the clients that may store here
+ *
+ * Return: 0, -EINVAL or -ENOMEM.
+ */
+int dmem_area_init(struct dmem_area *area, unsigned long base_pfn,
+		   unsigned long nr, const unsigned long *owned,
+		   unsigned int owned_order, unsigned int clients)
+{
+	memset(area, 0, sizeof(*area));
+	if (!base_pfn || !nr || nr % BITS_PER_LONG)
+		return -EINVAL;
+	area->base_pfn = base_pfn;
+	area->nr = nr;
+	area->words = nr / BITS_PER_LONG;
+	area->owned = owned;
+	area->owned_order = owned_order;
+	area->clients = clients;
+	area->live = bitmap_zalloc(nr, GFP_KERNEL);
+	area->nr_live = kvcalloc(DIV_ROUND_UP(nr, DMEM_BLOCK),
+				 sizeof(*area->nr_live), GFP_KERNEL);
+	area->client = bitmap_zalloc(nr, GFP_KERNEL);
+	area->avail = bitmap_zalloc(area->words, GFP_KERNEL);
+	area->frame = kvcalloc(nr, sizeof(*area->frame), GFP_KERNEL);
+	area->cpu = alloc_percpu(struct dmem_cpu);
+	area->stats = alloc_percpu(struct dmem_stats);
+	if (!area->live || !area->nr_live || !area->client || !area->avail ||
+	    !area->frame || !area->cpu || !area->stats) {
+		dmem_area_exit(area);
+		return -ENOMEM;
+	}
+	bitmap_fill(area->avail, area->words);
+	/* Down from the upper end, a whole number of rounds. */
+	atomic_set(&area->cursor, rounddown((unsigned int)INT_MAX, area->words));
+	return 0;
+}
+
+/**
+ * dmem_area_exit() - free what dmem_area_init() allocated
+ * @area: the area, in no use any more
+ */
+void dmem_area_exit(struct dmem_area *area)
+{
+	bitmap_free(area->live);
+	kvfree(area->nr_live);
+	bitmap_free(area->client);
+	bitmap_free(area->avail);
+	kvfree(area->frame);
+	free_percpu(area->cpu);
+	free_percpu(area->stats);
+	memset(area, 0, sizeof(*area));
+}
+
+/**
+ * dmem_init() - prepare the index for the areas entered in @dmem
+ * @dmem: the store, zeroed but for @area and @nr_areas
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int dmem_init(struct dmem *dmem)
+{
+	unsigned long nr = 0;
+	unsigned int i;
+
+	for (i = 0; i < dmem->nr_areas; i++)
+		nr += dmem->area[i]->nr;
+	/* Chains of two on average in a full store: 4 bytes a frame. */
+	dmem->bits = max(ilog2(nr) - 1, ilog2(DMEM_LOCKS));
+	dmem->chain = kvcalloc(1UL << dmem->bits, sizeof(*dmem->chain),
+			       GFP_KERNEL);
+	if (!dmem->chain)
+		return -ENOMEM;
+	for (i = 0; i < DMEM_LOCKS; i++)
+		raw_spin_lock_init(&dmem->lock[i].lock);
+	return 0;
+}
+
+/**
+ * dmem_exit() - free the index
+ * @dmem: the store, in no use any more
+ */
+void dmem_exit(struct dmem *dmem)
+{
+	kvfree(dmem->chain);
+	dmem->chain = NULL;
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * dmem: discardable memory, a key-value store of pages that may lose any of
+ * its entries at any time. See dmem.c.
+ */
+#ifndef _MM_GCMA_DMEM_H
+#define _MM_GCMA_DMEM_H
+
+#include <linux/atomic.h>
+#include <linux/bitops.h>
+#include <linux/percpu.h>
+#include <linux/spinlock.h>
+#include <linux/types.h>
+
+struct page;
+
+#define DMEM_CLIENTS	2	/* clients are told apart by one bit */
+#define DMEM_MAX_AREAS	16
+#define DMEM_LOCKS	256	/* stripes of the index, a power of two */
+#define DMEM_BLOCK	512UL	/* frames whose live ones are counted together */
+
+/**
+ * struct dmem_frame - what is known of one page frame of an area
+ * @next: next in the chain of the index
+ * @space: first part of the key; %NULL while not in the index
+ * @offset: second part of the key
+ * @busy: held by whoever fills, empties or takes the frame out of the index
+ * @stamp: when it was stored, in stores to the area
+ *
+ * @next and @space change under the lock of the chain. @space and @offset are
+ * set only by the holder of @busy.
+ */
+struct dmem_frame {
+	struct dmem_frame	*next;
+	const void		*space;
+	unsigned long		offset;
+	atomic_t		busy;
+	u32			stamp;
+};
+
+/**
+ * struct dmem_stats - event counters of an area, by client
+ * @stored: pages copied in and made reachable
+ * @loaded: pages found and copied out
+ * @missed: pages looked for that were gone
+ * @discarded: pages dropped for the first-class client
+ * @evicted: pages dropped to make room for younger ones
+ * @refused: pages that found no usable frame
+ */
+struct dmem_stats {
+	unsigned long stored[DMEM_CLIENTS];
+	unsigned long loaded[DMEM_CLIENTS];
+	unsigned long missed[DMEM_CLIENTS];
+	unsigned long discarded[DMEM_CLIENTS];
+	unsigned long evicted[DMEM_CLIENTS];
+	unsigned long refused[DMEM_CLIENTS];
+};
+
+/**
+ * struct dmem_cpu - the frames one CPU will fill next
+ * @word: which group of BITS_PER_LONG frames
+ * @stamp: stamp of the next store
+ * @mask: which frames of the group
+ * @picky: leave out frames that hold young content
+ */
+struct dmem_cpu {
+	unsigned int	word;
+	u32		stamp;
+	unsigned long	mask;
+	bool		picky;
+};
+
+/**
+ * struct dmem_area - page frames lent to dmem by a first-class client
+ * @base_pfn: first page frame
+ * @nr: number of frames, a multiple of BITS_PER_LONG
+ * @words: @nr in bitmap words
+ * @owned: bitmap of the first-class client, one bit for 2^@owned_order frames
+ * @owned_order: see @owned
+ * @clients: bit mask of the clients that may store here
+ * @live: bitmap, the frame holds content that may be copied out
+ * @nr_live: number of live frames in each block of DMEM_BLOCK
+ * @client: bitmap, the client of a live frame
+ * @avail: bitmap of words that may have frames neither owned nor live
+ * @cursor: word whose frames are next to be evicted, moving downwards
+ * @clock: stores so far
+ * @frame: one entry a frame
+ * @cpu: the frames each CPU fills next
+ * @stats: event counters
+ */
+struct dmem_area {
+	unsigned long		base_pfn;
+	unsigned long		nr;
+	unsigned int		words;
+	const unsigned long	*owned;
+	unsigned int		owned_order;
+	unsigned int		clients;
+	unsigned long		*live;
+	atomic_t		*nr_live;
+	unsigned long		*client;
+	unsigned long		*avail;
+	atomic_t		cursor;
+	atomic_t		clock;
+	struct dmem_frame	*frame;
+	struct dmem_cpu __percpu   *cpu;
+	struct dmem_stats __percpu *stats;
+};
+
+struct dmem_lock {
+	raw_spinlock_t lock;
+} ____cacheline_aligned_in_smp;
+
+/**
+ * struct dmem - areas and the index of what they hold
+ * @area: the areas, filled in before the first store
+ * @nr_areas: how many
+ * @bits: log2 of the number of chains
+ * @chain: heads of the chains
+ * @lock: the locks of the chains, striped
+ */
+struct dmem {
+	struct dmem_area	*area[DMEM_MAX_AREAS];
+	unsigned int		nr_areas;
+	unsigned int		bits;
+	struct dmem_frame	**chain;
+	struct dmem_lock	lock[DMEM_LOCKS];
+};
+
+int dmem_area_init(struct dmem_area *area, unsigned long base_pfn,
+		   unsigned long nr, const unsigned long *owned,
+		   unsigned int owned_order, unsigned int clients);
+void dmem_area_exit(struct dmem_area *area);
+int dmem_init(struct dmem *dmem);
+void dmem_exit(struct dmem *dmem);
+
+struct dmem_frame *dmem_stage(struct dmem *dmem, struct page *page,
+			      unsigned int client);
+bool dmem_publish(struct dmem *dmem, struct dmem_frame *frame,
+		  const void *space, unsigned long offset);
+void dmem_abort(struct dmem *dmem, struct dmem_frame *frame);
+bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
+	       struct page *page, unsigned int client);
+void dmem_drop(struct dmem *dmem, const void *space, unsigned long offset);
+void dmem_drop_all(struct dmem *dmem);
+
+unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
+			  unsigned long nr, unsigned long *spins);
+void dmem_give(struct dmem_area *area, unsigned long first, unsigned long nr);
+unsigned long dmem_live(const struct dmem_area *area, unsigned long first,
+			unsigned long nr);
+
+void dmem_sum_stats(const struct dmem_area *area, struct dmem_stats *sum);
+
+#endif /* _MM_GCMA_DMEM_H */

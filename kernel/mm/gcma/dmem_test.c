@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * KUnit tests of dmem: what it promises to clients and to the owner of frames
+ */
+
+#include <kunit/test.h>
+#include <linux/bitmap.h>
+#include <linux/cpumask.h>
+#include <linux/gfp.h>
+#include <linux/highmem.h>
+#include <linux/kthread.h>
+#include <linux/mm.h>
+#include <linux/prandom.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+
+#include "dmem.h"
+
+#define TEST_ORDER	9
+#define TEST_FRAMES	BIT(TEST_ORDER)
+#define TEST_KEYS	(3 * TEST_FRAMES)
+
+struct dmem_fixture {
+	struct dmem dmem;
+	struct dmem_area area;
+	struct page *frames;
+	struct page *page;
+	unsigned long *owned;
+};
+
+/* Keys need an address that nobody else uses. */
+static char test_space[2];
+
+static void page_fill(struct page *page, u64 value)
+{
+	u64 *word = kmap_local_page(page);
+
+	memset64(word, value, PAGE_SIZE / sizeof(*word));
+	kunmap_local(word);
+}
+
+static bool page_is(struct page *page, u64 value)
+{
+	u64 *word = kmap_local_page(page);
+	unsigned int i;
+
+	for (i = 0; i < PAGE_SIZE / sizeof(*word); i++)
+		if (word[i] != value)
+			break;
+	kunmap_local(word);
+	return i == PAGE_SIZE / sizeof(*word);
+}
+
+static int fixture_init(struct kunit *test, unsigned int owned_order)
+{
+	struct dmem_fixture *fx = kunit_kzalloc(test, sizeof(*fx), GFP_KERNEL);
+	int err;
+
+	KUNIT_ASSERT_NOT_NULL(test, fx);
+	test->priv = fx;
+	/* Each CPU has a word of frames of its own: stay on one. */
+	set_cpus_allowed_ptr(current, cpumask_of(0));
+	fx->frames = alloc_pages(GFP_KERNEL, TEST_ORDER);
+	fx->page = alloc_page(GFP_KERNEL);
+	fx->owned = bitmap_zalloc(TEST_FRAMES, GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, fx->frames);
+	KUNIT_ASSERT_NOT_NULL(test, fx->page);
+	KUNIT_ASSERT_NOT_NULL(test, fx->owned);
+	err = dmem_area_init(&fx->area, page_to_pfn(fx->frames), TEST_FRAMES,
+			     fx->owned, owned_order, BIT(0) | BIT(1));
+	KUNIT_ASSERT_EQ(test, err, 0);
+	fx->dmem.area[fx->dmem.nr_areas++] = &fx->area;
+	KUNIT_ASSERT_EQ(test, dmem_init(&fx->dmem), 0);
+	return 0;
+}
+
+static int dmem_test_init(struct kunit *test)
+{
+	return fixture_init(test, 0);
+}
+
+static void dmem_test_exit(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+
+	if (!fx)
+		return;
+	dmem_exit(&fx->dmem);
+	dmem_area_exit(&fx->area);
+	bitmap_free(fx->owned);
+	if (fx->page)
+		__free_page(fx->page);
+	if (fx->frames)
+		__free_pages(fx->frames, TEST_ORDER);
+}
+
+static bool store_as(struct dmem_fixture *fx, struct page *page,
+		     unsigned long key, u64 value, unsigned int client)
+{
+	struct dmem_frame *frame;
+
+	page_fill(page, value);
+	frame = dmem_stage(&fx->dmem, page, client);
+	return frame && dmem_publish(&fx->dmem, frame, &test_space[client], key);
+}
+
+static bool store(struct dmem_fixture *fx, unsigned long key, u64 value)
+{
+	return store_as(fx, fx->page, key, value, 0);
+}
+
+/* Is the key there with this value? It is gone afterwards. */
+static bool load(struct dmem_fixture *fx, unsigned long key, u64 value)
+{
+	page_fill(fx->page, ~value);
+	return dmem_load(&fx->dmem, &test_space[0], key, fx->page, 0) &&
+	       page_is(fx->page, value);
+}
+
+static unsigned long live(struct dmem_fixture *fx)
+{
+	return dmem_live(&fx->area, 0, TEST_FRAMES);
+}
+
+static unsigned long own(struct dmem_fixture *fx, unsigned long first,
+			 unsigned long nr)
+{
+	bitmap_set(fx->owned, first, nr);
+	return dmem_revoke(&fx->area, first, nr, NULL);
+}
+
+static void disown(struct dmem_fixture *fx, unsigned long first,
+		   unsigned long nr)
+{
+	bitmap_clear(fx->owned, first, nr);
+	dmem_give(&fx->area, first, nr);
+}
+
+static void dmem_test_load_moves_content_out(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+
+	KUNIT_EXPECT_TRUE(test, store(fx, 7, 42));
+	KUNIT_EXPECT_EQ(test, live(fx), 1);
+	KUNIT_EXPECT_FALSE(test, load(fx, 8, 42));
+	KUNIT_EXPECT_TRUE(test, load(fx, 7, 42));
+	KUNIT_EXPECT_FALSE(test, load(fx, 7, 42));
+	KUNIT_EXPECT_EQ(test, live(fx), 0);
+}
+
+static void dmem_test_newest_store_wins(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+
+	KUNIT_EXPECT_TRUE(test, store(fx, 7, 1));
+	KUNIT_EXPECT_TRUE(test, store(fx, 7, 2));
+	KUNIT_EXPECT_EQ(test, live(fx), 1);
+	KUNIT_EXPECT_TRUE(test, load(fx, 7, 2));
+	KUNIT_EXPECT_FALSE(test, load(fx, 7, 1));
+}
+
+static void dmem_test_abort_leaves_nothing(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	struct dmem_frame *frame = dmem_stage(&fx->dmem, fx->page, 0);
+
+	KUNIT_ASSERT_NOT_NULL(test, frame);
+	dmem_abort(&fx->dmem, frame);
+	KUNIT_EXPECT_EQ(test, live(fx), 0);
+}
+
+static void dmem_test_drop(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+
+	KUNIT_EXPECT_TRUE(test, store(fx, 7, 1));
+	KUNIT_EXPECT_TRUE(test, store(fx, 8, 1));
+	dmem_drop(&fx->dmem, &test_space[0], 7);
+	KUNIT_EXPECT_EQ(test, live(fx), 1);
+	KUNIT_EXPECT_FALSE(test, load(fx, 7, 1));
+	dmem_drop_all(&fx->dmem);
+	KUNIT_EXPECT_EQ(test, live(fx), 0);
+	KUNIT_EXPECT_FALSE(test, load(fx, 8, 1));
+}
+
+static void dmem_test_clients_are_apart(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	struct dmem_stats sum;
+
+	KUNIT_EXPECT_TRUE(test, store_as(fx, fx->page, 7, 1, 0));
+	KUNIT_EXPECT_TRUE(test, store_as(fx, fx->page, 7, 2, 1));
+	KUNIT_EXPECT_TRUE(test, store_as(fx, fx->page, 8, 2, 1));
+	KUNIT_EXPECT_TRUE(test, load(fx, 7, 1));
+	KUNIT_EXPECT_TRUE(test, dmem_load(&fx->dmem, &test_space[1], 7,
+					  fx->page, 1));
+	KUNIT_EXPECT_TRUE(test, page_is(fx->page, 2));
+	KUNIT_EXPECT_EQ(test, own(fx, 0, TEST_FRAMES), 1);
+	dmem_sum_stats(&fx->area, &sum);
+	KUNIT_EXPECT_EQ(test, sum.stored[0], 1);
+	KUNIT_EXPECT_EQ(test, sum.stored[1], 2);
+	KUNIT_EXPECT_EQ(test, sum.loaded[0], 1);
+	KUNIT_EXPECT_EQ(test, sum.loaded[1], 1);
+	KUNIT_EXPECT_EQ(test, sum.discarded[0], 0);
+	KUNIT_EXPECT_EQ(test, sum.discarded[1], 1);
+}
+
+static void dmem_test_oldest_go_first(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	const unsigned long more = 2 * BITS_PER_LONG;
+	unsigned long key, gone = 0, kept = 0;
+
+	for (key = 0; key < TEST_FRAMES + more; key++)
+		KUNIT_ASSERT_TRUE(test, store(fx, key, key));
+	KUNIT_EXPECT_EQ(test, live(fx), TEST_FRAMES);
+	for (key = 0; key < more; key++)
+		gone += !load(fx, key, key);
+	for (; key < TEST_FRAMES + more; key++)
+		kept += load(fx, key, key);
+	KUNIT_EXPECT_EQ(test, gone, more);
+	KUNIT_EXPECT_EQ(test, kept, TEST_FRAMES);
+}
+
+static void dmem_test_free_frames_come_first(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	struct dmem_stats sum;
+	unsigned long key;
+
+	for (key = 0; key < TEST_FRAMES; key++)
+		KUNIT_ASSERT_TRUE(test, store(fx, key, key));
+	for (key = 0; key < TEST_FRAMES; key += 3)
+		KUNIT_EXPECT_TRUE(test, load(fx, key, key));
+	for (key = 0; key < TEST_FRAMES; key += 3)
+		KUNIT_EXPECT_TRUE(test, store(fx, key, ~key));
+	KUNIT_EXPECT_EQ(test, live(fx), TEST_FRAMES);
+	dmem_sum_stats(&fx->area, &sum);
+	KUNIT_EXPECT_EQ(test, sum.evicted[0], 0);
+}
+
+static void dmem_test_revoke_discards(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	const unsigned long first = 40, nr = TEST_FRAMES / 2 + 5;
+	unsigned long key, found = 0;
+
+	for (key = 0; key < TEST_FRAMES; key++)
+		KUNIT_ASSERT_TRUE(test, store(fx, key, key));
+	KUNIT_EXPECT_EQ(test, own(fx, first, nr), nr);
+	KUNIT_EXPECT_EQ(test, live(fx), TEST_FRAMES - nr);
+	for (key = 0; key < nr; key++)
+		page_fill(fx->frames + first + key, 0xbad);
+	for (key = 0; key < TEST_FRAMES; key++)
+		found += load(fx, key, key);
+	KUNIT_EXPECT_EQ(test, found, TEST_FRAMES - nr);
+
+	/* Nothing is stored in frames that are owned… */
+	for (key = 0; key < TEST_FRAMES; key++)
+		store(fx, key, key);
+	KUNIT_EXPECT_LE(test, live(fx), TEST_FRAMES - nr);
+	for (key = 0; key < nr; key++)
+		KUNIT_ASSERT_TRUE(test, page_is(fx->frames + first + key, 0xbad));
+
+	/* …until they are given back. */
+	disown(fx, first, nr);
+	for (key = 0; key < 2 * TEST_FRAMES; key++)
+		KUNIT_ASSERT_TRUE(test, store(fx, key, key));
+	KUNIT_EXPECT_EQ(test, live(fx), TEST_FRAMES);
+}
+
+static void dmem_test_nothing_to_be_had(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	struct dmem_stats sum;
+
+	own(fx, 0, TEST_FRAMES);
+	KUNIT_EXPECT_NULL(test, dmem_stage(&fx->dmem, fx->page, 0));
+	dmem_sum_stats(&fx->area, &sum);
+	KUNIT_EXPECT_EQ(test, sum.refused[0], 1);
+	disown(fx, 0, TEST_FRAMES);
+	KUNIT_EXPECT_TRUE(test, store(fx, 1, 1));
+}
+
+static void dmem_test_revoked_before_publish(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	struct dmem_frame *frame;
+
+	page_fill(fx->page, 1);
+	frame = dmem_stage(&fx->dmem, fx->page, 0);
+	KUNIT_ASSERT_NOT_NULL(test, frame);
+	KUNIT_EXPECT_EQ(test, own(fx, 0, TEST_FRAMES), 1);
+	disown(fx, 0, TEST_FRAMES);
+	KUNIT_EXPECT_FALSE(test, dmem_publish(&fx->dmem, frame, &test_space[0], 7));
+	KUNIT_EXPECT_FALSE(test, load(fx, 7, 1));
+}
+
+static void dmem_test_owned_in_larger_units(struct kunit *test)
+{
+	struct dmem_fixture *fx;
+	unsigned long key;
+
+	dmem_test_exit(test);
+	fixture_init(test, 2);
+	fx = test->priv;
+	for (key = 0; key < TEST_FRAMES; key++)
+		KUNIT_ASSERT_TRUE(test, store(fx, key, key));
+	bitmap_set(fx->owned, 3, 30);
+	KUNIT_EXPECT_EQ(test, dmem_revoke(&fx->area, 12, 120, NULL), 120);
+	for (key = 0; key < 2 * TEST_FRAMES; key++)
+		store(fx, key, key);
+	KUNIT_EXPECT_EQ(test, dmem_live(&fx->area, 12, 120), 0);
+	KUNIT_EXPECT_EQ(test, live(fx), TEST_FRAMES - 120);
+}
+
+/* A model that knows the newest value of each key; dmem may forget, not err. */
+static void dmem_test_random_operations(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	unsigned long first = 0, nr = 0;
+	unsigned int hits = 0, step;
+	struct rnd_state rnd;
+	u64 *model;
+
+	model = kunit_kcalloc(test, TEST_KEYS, sizeof(*model), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, model);
+	prandom_seed_state(&rnd, 20151008);
+	for (step = 1; step < 30000; step++) {
+		unsigned long key = prandom_u32_state(&rnd) % TEST_KEYS;
+
+		switch (prandom_u32_state(&rnd) % 64) {
+		case 0 ... 29:
+			model[key] = store(fx, key, step) ? step : 0;
+			break;
+		case 30 ... 59:
+			page_fill(fx->page, ~0ULL);
+			if (dmem_load(&fx->dmem, &test_space[0], key, fx->page, 0)) {
+				KUNIT_ASSERT_NE(test, model[key], 0);
+				KUNIT_ASSERT_TRUE(test, page_is(fx->page, model[key]));
+				hits++;
+			}
+			model[key] = 0;
+			break;
+		case 60 ... 62:
+			dmem_drop(&fx->dmem, &test_space[0], key);
+			model[key] = 0;
+			break;
+		case 63:
+			if (nr) {
+				disown(fx, first, nr);
+				nr = 0;
+				break;
+			}
+			first = prandom_u32_state(&rnd) % TEST_FRAMES;
+			nr = 1 + prandom_u32_state(&rnd) % (TEST_FRAMES - first);
+			own(fx, first, nr);
+			memset(page_address(fx->frames + first), 0xee, nr * PAGE_SIZE);
+			break;
+		}
+	}
+	KUNIT_EXPECT_GT(test, hits, 1000);
+}
+
+struct race {
+	struct dmem_fixture *fx;
+	struct page *page;
+	unsigned long id;
+	unsigned long hits;
+	unsigned long wrong;
+};
+
+/* Each thread has keys of its own, so that it knows what to expect. */
+static int race_thread(void *data)
+{
+	struct race *race = data;
+	u32 version[64] = {};
+	struct rnd_state rnd;
+
+	prandom_seed_state(&rnd, race->id);
+	while (!kthread_should_stop()) {
+		unsigned int slot = prandom_u32_state(&rnd) % ARRAY_SIZE(version);
+		unsigned long key = race->id * ARRAY_SIZE(version) + slot;
+
+		page_fill(race->page, 0);
+		if (dmem_load(&race->fx->dmem, &test_space[0], key, race->page, 0)) {
+			race->hits++;
+			if (!page_is(race->page, ((u64)key << 32) | version[slot]))
+				race->wrong++;
+		}
+		version[slot]++;
+		store_as(race->fx, race->page, key,
+			 ((u64)key << 32) | version[slot], 0);
+		cond_resched();
+	}
+	return 0;
+}
+
+/* The owner is alone with its frames, and content is right, come what may. */
+static void dmem_test_owner_is_alone(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	struct task_struct *task[3];
+	struct race race[3] = {};
+	unsigned long round, i, wrong = 0, hits = 0;
+	struct rnd_state rnd;
+
+	prandom_seed_state(&rnd, 4);
+	for (i = 0; i < ARRAY_SIZE(race); i++) {
+		race[i].fx = fx;
+		race[i].id = i + 1;
+		race[i].page = alloc_page(GFP_KERNEL);
+		KUNIT_ASSERT_NOT_NULL(test, race[i].page);
+		task[i] = kthread_run(race_thread, &race[i], "dmem_race/%lu", i);
+		KUNIT_ASSERT_FALSE(test, IS_ERR(task[i]));
+	}
+	for (round = 0; round < 400; round++) {
+		unsigned long first = prandom_u32_state(&rnd) % TEST_FRAMES;
+		unsigned long nr = 1 + prandom_u32_state(&rnd) % (TEST_FRAMES - first);
+
+		own(fx, first, nr);
+		for (i = 0; i < nr; i++)
+			page_fill(fx->frames + first + i, round);
+		cond_resched();
+		for (i = 0; i < nr; i++)
+			wrong += !page_is(fx->frames + first + i, round);
+		disown(fx, first, nr);
+		cond_resched();
+	}
+	KUNIT_EXPECT_EQ(test, wrong, 0);
+	for (i = 0; i < ARRAY_SIZE(race); i++) {
+		kthread_stop(task[i]);
+		KUNIT_EXPECT_EQ(test, race[i].wrong, 0);
+		hits += race[i].hits;
+		__free_page(race[i].page);
+	}
+	KUNIT_EXPECT_GT(test, hits, 100);
+}
+
+static struct kunit_case dmem_test_cases[] = {
+	KUNIT_CASE(dmem_test_load_moves_content_out),
+	KUNIT_CASE(dmem_test_newest_store_wins),
+	KUNIT_CASE(dmem_test_abort_leaves_nothing),
+	KUNIT_CASE(dmem_test_drop),
+	KUNIT_CASE(dmem_test_clients_are_apart),
+	KUNIT_CASE(dmem_test_oldest_go_first),
+	KUNIT_CASE(dmem_test_free_frames_come_first),
+	KUNIT_CASE(dmem_test_revoke_discards),
+	KUNIT_CASE(dmem_test_nothing_to_be_had),
+	KUNIT_CASE(dmem_test_revoked_before_publish),
+	KUNIT_CASE(dmem_test_owned_in_larger_units),
+	KUNIT_CASE(dmem_test_random_operations),
+	KUNIT_CASE(dmem_test_owner_is_alone),
+	{}
+};
+
+static struct kunit_suite dmem_test_suite = {
+	.name = "gcma-dmem",
+	.init = dmem_test_init,
+	.exit = dmem_test_exit,
+	.test_cases = dmem_test_cases,
+};
+
+kunit_test_suite(dmem_test_suite);

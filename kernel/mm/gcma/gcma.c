@@ -1,0 +1,716 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * GCMA: guaranteed contiguous memory allocation
+ *
+ * The problem. Devices without an IOMMU, huge pages and secure carve-outs want
+ * large physically contiguous memory, now and without fail. Reserving it wastes
+ * it while it is idle. CMA lends the idle memory to movable pages and migrates
+ * them away when asked, which takes long, depends on who holds the pages, and
+ * can fail.
+ *
+ * The idea. Lend the memory only to pages that can be dropped on the spot,
+ * because their content also exists elsewhere and nobody refers to them:
+ *
+ *   - clean page-cache pages at the moment reclaim removes them; the file
+ *     system has the content;
+ *   - pages in the swap cache at the moment reclaim removes them; they have
+ *     been written to the swap device.
+ *
+ * Both are candidates to be read again, which is then a copy instead of I/O.
+ * S. Park, M. Kim and H. Y. Yeom, "GCMA: Guaranteed Contiguous Memory
+ * Allocator", EWiLi 2015, describe this for Linux 3.18 on top of cleancache
+ * and frontswap, which are gone.
+ *
+ *          page cache, swap cache                     cma_alloc()
+ *            |  evict        ^  refault                    |
+ *            v               |                             v
+ *   __remove_mapping()   filemap_add_folio()         gcma_alloc()
+ *            |           swap cache, swap fault            |
+ *      stage |               | load                        | own and revoke
+ *    publish v               |                             v
+ *          +-------------------------------------------------------+
+ *          |  dmem: frames of the area that the owner leaves idle  |
+ *          +-------------------------------------------------------+
+ *
+ * How a copy is found. When reclaim removes a page it leaves a shadow entry in
+ * the cache's xarray, for the refault distance. One bit of it says that dmem
+ * was given a copy. Truncation, invalidation, insertion, inode teardown and
+ * the release of swap slots remove shadows, as they always did, and with the
+ * shadow the copy is out of reach. So dmem tracks neither inodes nor slots,
+ * and a page that has no copy costs one bit test. Two invariants carry this:
+ *
+ *   1. If a shadow is flagged, the newest store under its key is exactly the
+ *      folio that it replaced. __remove_mapping() copies the folio before it
+ *      takes the i_pages lock and publishes the copy under that lock, after
+ *      the folio was frozen with no other reference and found clean. Nobody
+ *      could write to it in between: it is locked and unmapped, and whoever
+ *      had pinned it earlier has dirtied it before letting go.
+ *
+ *   2. What the copy stands for changes on the device only while the page is
+ *      resident, or in operations that clear the flag and keep loads out.
+ *      These are: truncation and hole punching, which hold the invalidate
+ *      lock and clear the entries in their range; the pages cut at the edges
+ *      of the range, handled by gcma_forget(); and direct writes, which
+ *      invalidate before and after. The latter find entries and remove them in
+ *      two steps, between which a load could bring back old content and an
+ *      eviction could leave it behind: gcma_invalidate_begin() stops both. A
+ *      page inserted in order to be overwritten is not filled from dmem, as
+ *      file systems may insert a page, change the device and count on the page
+ *      not being up to date.
+ *
+ * A file system says with mapping_set_gcma() that it was looked at with this
+ * in mind. A miss is always right, as the device has the content. It happens
+ * when frames were taken back or overwritten; the flag then stays behind and
+ * costs one lookup.
+ *
+ * The guarantee. The pages of the area never enter the buddy allocator. Each
+ * has one reference, held by the area, and is handed out as it is: there is no
+ * work per page. Allocation marks the range in the bitmap of the CMA area and
+ * calls dmem_revoke(), which waits at worst for one page to be copied on each
+ * other CPU. What is in the area makes no difference. As frames have no other
+ * users, an allocation fails only when no free range is long enough.
+ *
+ * Release looks at the reference count of each page. What somebody still holds
+ * stays allocated, in quarantine, and is looked at again later, so that it is
+ * neither handed out twice nor reaches the buddy allocator.
+ *
+ * Placement takes the lowest range that fits and costs no cached page, so that
+ * what remains free stays in one piece, and tries a number of others if it
+ * does cost some. Caching fills the area from the other end.
+ *
+ * Locks: cma->lock protects the bitmaps of the area and its counts. It is held
+ * to place and to mark an allocation, and to settle a piece of a release, never
+ * while waiting for copies.
+ *
+ * Limits. Copies are not charged to memory cgroups. Large folios are not kept.
+ * An area belongs to one zone, as CMA wants it.
+ */
+
+#define pr_fmt(fmt) "gcma: " fmt
+
+#include <linux/bitmap.h>
+#include <linux/gfp.h>
+#include <linux/highmem.h>
+#include <linux/init.h>
+#include <linux/log2.h>
+#include <linux/mm.h>
+#include <linux/of_fdt.h>
+#include <linux/sched/clock.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/vmstat.h>
+
+#include "../internal.h"
+#include "gcma.h"
+
+#define CREATE_TRACE_POINTS
+#include <trace/events/gcma.h>
+
+/* How often pages in quarantine are looked at. */
+#define GCMA_QUARANTINE_PERIOD	(HZ / 10)
+/* Pages of a release that are settled with interrupts off in one go. */
+#define GCMA_SETTLE_PAGES	512
+/* Places looked at to find one where less is lost. */
+#define GCMA_PLACE_TRIES	8
+
+DEFINE_STATIC_KEY_FALSE(gcma_lending);
+
+/* Where all areas keep what they are lent for. */
+struct dmem gcma_dmem;
+
+/* Clients that at least one area serves. */
+unsigned int gcma_clients __read_mostly;
+
+static char gcma_param[256] __initdata;
+
+static const struct {
+	const char *name;
+	unsigned int clients;
+} gcma_modes[] = {
+	{ "cma",	GCMA_STOCK },
+	{ "none",	GCMA_CHOSEN },
+	{ "file",	GCMA_CHOSEN | GCMA_FILE },
+	{ "swap",	GCMA_CHOSEN | GCMA_SWAP },
+	{ "file+swap",	GCMA_CHOSEN | GCMA_FILE | GCMA_SWAP },
+	{ "swap+file",	GCMA_CHOSEN | GCMA_FILE | GCMA_SWAP },
+};
+
+/**
+ * gcma_clients_name() - text for a choice of clients
+ * @clients: GCMA_* bits
+ *
+ * Return: the word that the gcma= parameter has for it.
+ */
+const char *gcma_clients_name(unsigned int clients)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(gcma_modes); i++)
+		if (gcma_modes[i].clients == clients)
+			return gcma_modes[i].name;
+	return "?";
+}
+
+/**
+ * gcma_parse_clients() - read a choice of clients
+ * @text: a word such as "file+swap"
+ * @len: its length
+ * @clients: where to put the GCMA_* bits
+ *
+ * Return: 0, or -EINVAL if there is no such choice.
+ */
+int gcma_parse_clients(const char *text, size_t len, unsigned int *clients)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(gcma_modes); i++) {
+		if (strlen(gcma_modes[i].name) == len &&
+		    !strncmp(gcma_modes[i].name, text, len)) {
+			*clients = gcma_modes[i].clients;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+static int __init gcma_setup(char *text)
+{
+	if (!text || !*text) {
+		pr_err("gcma= wants [AREA:]MODE[,...], MODE one of cma none file swap file+swap; ignored\n");
+		return -EINVAL;
+	}
+	if (gcma_param[0])
+		pr_warn("gcma= given more than once, using '%s'\n", text);
+	if (strscpy(gcma_param, text, sizeof(gcma_param)) < 0) {
+		pr_err("gcma= is longer than %zu characters; ignored\n",
+		       sizeof(gcma_param) - 1);
+		gcma_param[0] = '\0';
+		return -EINVAL;
+	}
+	return 0;
+}
+early_param("gcma", gcma_setup);
+
+static size_t __init area_name_len(const struct cma *cma)
+{
+	/* CMA puts a newline behind the names that it makes up. */
+	return strcspn(cma->name, "\n");
+}
+
+/*
+ * What gcma= says about an area: the last entry that names it, or else the
+ * last one without a name. Zero if there is none.
+ */
+static unsigned int __init param_clients(const struct cma *cma)
+{
+	size_t name_len = area_name_len(cma);
+	unsigned int for_all = 0, for_this = 0;
+	const char *entry = gcma_param;
+
+	while (*entry) {
+		size_t len = strcspn(entry, ",");
+		const char *colon = strnchr(entry, len, ':');
+		const char *mode = colon ? colon + 1 : entry;
+		unsigned int clients, *which = NULL;
+
+		if (!colon)
+			which = &for_all;
+		else if (colon - entry == name_len &&
+			 !strncmp(entry, cma->name, name_len))
+			which = &for_this;
+		if (!which) {
+			/* Some other area's. */
+		} else if (gcma_parse_clients(mode, entry + len - mode, &clients)) {
+			pr_err("gcma=: no mode '%.*s' (cma none file swap file+swap); ignored\n",
+			       (int)(entry + len - mode), mode);
+		} else {
+			if (*which && *which != clients)
+				pr_warn("gcma=: area %.*s is given both '%s' and '%s', using the latter\n",
+					(int)name_len, cma->name,
+					gcma_clients_name(*which),
+					gcma_clients_name(clients));
+			*which = clients;
+		}
+		entry += len;
+		entry += *entry == ',';
+	}
+	return for_this ?: for_all;
+}
+
+static unsigned int __init default_clients(void)
+{
+	if (IS_ENABLED(CONFIG_GCMA_DEFAULT_NONE))
+		return GCMA_CHOSEN;
+	if (IS_ENABLED(CONFIG_GCMA_DEFAULT_FILE))
+		return GCMA_CHOSEN | GCMA_FILE;
+	if (IS_ENABLED(CONFIG_GCMA_DEFAULT_SWAP))
+		return GCMA_CHOSEN | GCMA_SWAP;
+	if (IS_ENABLED(CONFIG_GCMA_DEFAULT_FILE_SWAP))
+		return GCMA_CHOSEN | GCMA_FILE | GCMA_SWAP;
+	return GCMA_STOCK;
+}
+
+/**
+ * gcma_declare() - choose what a CMA area is lent for
+ * @cma: an area just declared, before core_initcall
+ * @clients: zero to keep it reserved, or %GCMA_FILE, %GCMA_SWAP or both; or
+ *	%GCMA_STOCK alone for plain CMA
+ *
+ * The gcma= kernel parameter overrides the choice.
+ *
+ * Return: 0, -EINVAL for other values, -EBUSY if it is too late.
+ */
+int gcma_declare(struct cma *cma, unsigned int clients)
+{
+	if (!cma)
+		return -EINVAL;
+	if (clients != GCMA_STOCK && clients & ~(GCMA_FILE | GCMA_SWAP))
+		return -EINVAL;
+	if (cma->bitmap)
+		return -EBUSY;
+	cma->gcma_clients = clients == GCMA_STOCK ? clients : clients | GCMA_CHOSEN;
+	return 0;
+}
+
+#ifdef CONFIG_OF_EARLY_FLATTREE
+/**
+ * gcma_declare_fdt() - choose what a CMA area is lent for, by device tree
+ * @cma: an area just set up for a reserved-memory node
+ * @node: the node; its property linux,gcma-clients has the same words as the
+ *	gcma= parameter
+ */
+void __init gcma_declare_fdt(struct cma *cma, unsigned long node)
+{
+	const char *text;
+	unsigned int clients;
+	int len;
+
+	text = of_get_flat_dt_prop(node, "linux,gcma-clients", &len);
+	if (!text)
+		return;
+	if (gcma_parse_clients(text, strnlen(text, len), &clients)) {
+		pr_err("area %s: no mode '%.*s' in linux,gcma-clients; ignored\n",
+		       cma->name, len, text);
+		return;
+	}
+	cma->gcma_clients = clients;
+}
+#endif
+
+/* How many bits of the bitmap cover a number of pages. */
+static unsigned long to_bits(const struct cma *cma, unsigned long count)
+{
+	return ALIGN(count, 1UL << cma->order_per_bit) >> cma->order_per_bit;
+}
+
+static bool range_free(const struct cma *cma, unsigned long bit,
+		       unsigned long nbits)
+{
+	return bit + nbits <= cma_bitmap_maxno((struct cma *)cma) &&
+	       find_next_bit(cma->bitmap, bit + nbits, bit) >= bit + nbits;
+}
+
+/**
+ * gcma_place() - find a place for an allocation
+ * @cma: the area; its lock is held
+ * @dmem: its frames, or %NULL if it is not lent
+ * @count: number of pages
+ * @align: alignment of the first page, as an order of pages
+ *
+ * The lowest place if nothing is lost there. Otherwise a place where nothing
+ * is lost, if there is one made of whole words of the bitmap; otherwise the
+ * one of a few places, spread over the area, where least is lost. Requests
+ * below a word always take the lowest place, to keep small ones together.
+ *
+ * Return: bit number in the bitmap of @cma, or a number not below its size.
+ */
+unsigned long gcma_place(const struct cma *cma, const struct dmem_area *dmem,
+			 unsigned long count, unsigned int align)
+{
+	const unsigned int order = cma->order_per_bit;
+	unsigned long maxno = cma->count >> order;
+	unsigned long nbits = to_bits(cma, count);
+	unsigned long mask = 0, offset, best, least;
+	unsigned long need = DIV_ROUND_UP(count, BITS_PER_LONG);
+	unsigned int start, end, tries, i;
+
+	if (align > order)
+		mask = (1UL << (align - order)) - 1;
+	offset = (cma->base_pfn & ((1UL << align) - 1)) >> order;
+
+	best = bitmap_find_next_zero_area_off(cma->bitmap, maxno, 0, nbits,
+					      mask, offset);
+	if (best >= maxno || !dmem || count < BITS_PER_LONG)
+		return best;
+	least = dmem_live(dmem, best << order, count);
+	/* One that is almost as large as the area has no other place. */
+	if (!least || nbits > maxno - nbits)
+		return best;
+
+	tries = 0;
+	for_each_set_bitrange(start, end, dmem->avail, dmem->words) {
+		unsigned long bit = (unsigned long)start * BITS_PER_LONG >> order;
+
+		if (end - start < need)
+			continue;
+		bit = ((bit + offset + mask) & ~mask) - offset;
+		if (!dmem_live(dmem, bit << order, count) &&
+		    range_free(cma, bit, nbits))
+			return bit;
+		if (++tries == GCMA_PLACE_TRIES)
+			break;
+	}
+
+	for (i = 1; i <= GCMA_PLACE_TRIES; i++) {
+		unsigned long live, bit;
+
+		bit = (maxno - nbits) * i / GCMA_PLACE_TRIES;
+		bit = ((bit + offset) & ~mask) - offset;
+		if (bit >= maxno || bit + nbits > maxno)
+			continue;
+		live = dmem_live(dmem, bit << order, count);
+		if (live < least && range_free(cma, bit, nbits)) {
+			least = live;
+			best = bit;
+		}
+	}
+	return best;
+}
+
+/* Make one folio of pages that are handed out, see prep_new_page(). */
+static void make_folio(struct page *page, unsigned int order)
+{
+	unsigned long i;
+
+	/* The reference counts of tail pages are zero. */
+	for (i = 1; i < 1UL << order; i++)
+		set_page_count(page + i, 0);
+	prep_compound_page(page, order);
+}
+
+/* And pages again, see free_pages_prepare(). */
+static void unmake_folio(struct page *page)
+{
+	struct folio *folio = page_folio(page);
+	unsigned long i, nr = folio_nr_pages(folio);
+
+	folio->_flags_1 &= ~PAGE_FLAGS_SECOND;
+	__ClearPageHead(page);
+	page->mapping = NULL;
+	for (i = 1; i < nr; i++) {
+		struct page *tail = page + i;
+
+		tail->mapping = NULL;
+		clear_compound_head(tail);
+		atomic_set(&tail->_mapcount, -1);
+		set_page_private(tail, 0);
+		set_page_count(tail, 1);
+	}
+}
+
+static void account_latency(struct gcma *gcma, u64 ns)
+{
+	unsigned int bin = min_t(unsigned int, fls64(ns >> 10),
+				 GCMA_LATENCY_BINS - 1);
+	s64 max = atomic64_read(&gcma->latency_max);
+
+	atomic_long_inc(&gcma->latency[bin]);
+	while ((s64)ns > max &&
+	       !atomic64_try_cmpxchg(&gcma->latency_max, &max, ns))
+		;
+}
+
+/**
+ * gcma_alloc() - allocate from a guaranteed area
+ * @cma: the area
+ * @count: number of pages, more than zero and not more than the area has
+ * @align: alignment of the first page, as an order of pages
+ * @gfp: __GFP_ZERO and __GFP_COMP are honoured
+ *
+ * Implements cma_alloc(), see there.
+ *
+ * Context: Any; does not sleep.
+ * Return: the first page, or %NULL if no free range is long enough.
+ */
+struct page *gcma_alloc(struct cma *cma, unsigned long count,
+			unsigned int align, gfp_t gfp)
+{
+	struct gcma *gcma = cma->gcma;
+	struct dmem_area *dmem = gcma->lending ? &gcma->dmem : NULL;
+	unsigned long nbits = to_bits(cma, count);
+	unsigned long bit, first, flags, i;
+	unsigned long discarded = 0, spins = 0;
+	struct page *page;
+	u64 ns = local_clock();
+
+	spin_lock_irqsave(&cma->lock, flags);
+	bit = gcma_place(cma, dmem, count, align);
+	if (bit >= cma_bitmap_maxno(cma)) {
+		spin_unlock_irqrestore(&cma->lock, flags);
+		atomic_long_inc(&gcma->fails);
+		return NULL;
+	}
+	bitmap_set(cma->bitmap, bit, nbits);
+	gcma->owned += nbits << cma->order_per_bit;
+	spin_unlock_irqrestore(&cma->lock, flags);
+
+	first = bit << cma->order_per_bit;
+	if (dmem)
+		discarded = dmem_revoke(dmem, first, nbits << cma->order_per_bit,
+					&spins);
+	page = pfn_to_page(cma->base_pfn + first);
+	if (want_init_on_alloc(gfp))
+		for (i = 0; i < count; i++)
+			clear_highpage(page + i);
+	if (gfp & __GFP_COMP)
+		make_folio(page, ilog2(count));
+
+	ns = local_clock() - ns;
+	atomic_long_inc(&gcma->allocs);
+	account_latency(gcma, ns);
+	if (spins)
+		atomic_long_add(spins, &gcma->spins);
+	if (discarded)
+		count_vm_events(GCMA_DISCARD, discarded);
+	trace_gcma_alloc(cma->name, cma->base_pfn + first, count, align,
+			 discarded, spins, ns);
+	return page;
+}
+
+/* Does anybody but the area hold any of these pages? */
+static bool pages_in_use(const struct page *page, unsigned long nr)
+{
+	const struct page *end = page + nr;
+	int changed = 0;
+
+	for (; page < end; page++)
+		changed |= page_ref_count(page) ^ 1;
+	return changed;
+}
+
+/* Free released bits. Under the lock. */
+static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
+{
+	struct cma *cma = gcma->cma;
+	unsigned long nr = nbits << cma->order_per_bit;
+
+	bitmap_clear(gcma->quarantine, bit, nbits);
+	bitmap_clear(cma->bitmap, bit, nbits);
+	gcma->quarantined -= nr;
+	gcma->owned -= nr;
+	if (gcma->lending)
+		dmem_give(&gcma->dmem, bit << cma->order_per_bit, nr);
+}
+
+/*
+ * Free those of the released bits whose pages nobody holds. They are in
+ * quarantine, and all changes are made under the lock, so that any number of
+ * callers may look at the same bits. None of the pages is a folio's head.
+ */
+static void settle(struct gcma *gcma, unsigned long bit, unsigned long nbits)
+{
+	struct cma *cma = gcma->cma;
+	const unsigned int order = cma->order_per_bit;
+	struct page *pages = pfn_to_page(cma->base_pfn);
+	unsigned long end = bit + nbits;
+	unsigned long step = max(GCMA_SETTLE_PAGES >> order, 1);
+
+	while (bit < end) {
+		unsigned long flags, next = min(bit + step, end);
+
+		spin_lock_irqsave(&cma->lock, flags);
+		if (find_next_zero_bit(gcma->quarantine, next, bit) >= next &&
+		    !pages_in_use(pages + (bit << order), (next - bit) << order)) {
+			free_bits(gcma, bit, next - bit);
+			bit = next;
+		}
+		for (; bit < next; bit++)
+			if (test_bit(bit, gcma->quarantine) &&
+			    !pages_in_use(pages + (bit << order), 1UL << order))
+				free_bits(gcma, bit, 1);
+		spin_unlock_irqrestore(&cma->lock, flags);
+	}
+}
+
+static void quarantine_look(struct work_struct *work)
+{
+	struct gcma *gcma = container_of(to_delayed_work(work), struct gcma,
+					 quarantine_work);
+	struct cma *cma = gcma->cma;
+	unsigned long bit, nbits, maxno = cma_bitmap_maxno(cma);
+
+	for (bit = 0; bit < maxno; bit += nbits) {
+		struct page *page;
+
+		nbits = 1;
+		bit = find_next_bit(gcma->quarantine, maxno, bit);
+		if (bit >= maxno)
+			break;
+		page = pfn_to_page(cma->base_pfn + (bit << cma->order_per_bit));
+		if (PageHead(page)) {
+			/*
+			 * Nobody else takes it apart: the release that left it
+			 * here is over, and its bits stay set while it is whole.
+			 */
+			nbits = to_bits(cma, compound_nr(page));
+			if (page_ref_count(page) != 1)
+				continue;
+			unmake_folio(page);
+		}
+		settle(gcma, bit, nbits);
+	}
+	if (READ_ONCE(gcma->quarantined))
+		queue_delayed_work(system_wq, &gcma->quarantine_work,
+				   GCMA_QUARANTINE_PERIOD);
+}
+
+/**
+ * gcma_release() - give back what gcma_alloc() returned
+ * @cma: the area
+ * @pfn: the first page, in the area
+ * @count: number of pages
+ *
+ * Implements cma_release(), see there. Pages that somebody still holds stay
+ * allocated until that has changed. A range that is not allocated is left
+ * alone, and the caller is named in the log.
+ *
+ * Context: Any; does not sleep.
+ * Return: false if the range was not allocated.
+ */
+bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
+{
+	struct gcma *gcma = cma->gcma;
+	const unsigned int order = cma->order_per_bit;
+	unsigned long first = pfn - cma->base_pfn;
+	unsigned long bit = first >> order, nbits = to_bits(cma, count);
+	struct page *page = pfn_to_page(pfn);
+	unsigned long flags;
+	bool allocated;
+
+	spin_lock_irqsave(&cma->lock, flags);
+	allocated = count && count <= cma->count - first &&
+		    IS_ALIGNED(first, 1UL << order) &&
+		    find_next_zero_bit(cma->bitmap, bit + nbits, bit) >= bit + nbits &&
+		    find_next_bit(gcma->quarantine, bit + nbits, bit) >= bit + nbits &&
+		    !PageTail(page) &&
+		    (!PageHead(page) || compound_nr(page) == count);
+	if (allocated) {
+		bitmap_set(gcma->quarantine, bit, nbits);
+		gcma->quarantined += nbits << order;
+	}
+	spin_unlock_irqrestore(&cma->lock, flags);
+	if (!allocated) {
+		atomic_long_inc(&gcma->bad_releases);
+		pr_err_ratelimited("area %s: pages 0x%lx+%lu released by %pS are not allocated; ignored\n",
+				   cma->name, pfn, count,
+				   __builtin_return_address(0));
+		return false;
+	}
+
+	if (PageHead(page) && page_ref_count(page) == 1)
+		unmake_folio(page);
+	if (!PageHead(page))
+		settle(gcma, bit, nbits);
+	if (READ_ONCE(gcma->quarantined))
+		queue_delayed_work(system_wq, &gcma->quarantine_work,
+				   GCMA_QUARANTINE_PERIOD);
+	trace_gcma_release(cma->name, pfn, count, READ_ONCE(gcma->quarantined));
+	return true;
+}
+
+/**
+ * gcma_area() - the guaranteed areas, one after the other
+ * @nr: number of a CMA area
+ *
+ * Return: the guaranteed area, or %NULL if that one is plain CMA.
+ */
+struct gcma *gcma_area(unsigned int nr)
+{
+	return nr < cma_area_count ? cma_areas[nr].gcma : NULL;
+}
+
+/**
+ * gcma_activate() - make a CMA area a guaranteed one if that was asked for
+ * @cma: the area, whose bitmap exists and whose pages are reserved
+ *
+ * Return: true if it is, and so must not be given to the buddy allocator.
+ */
+bool __init gcma_activate(struct cma *cma)
+{
+	unsigned int clients = param_clients(cma);
+	unsigned long pfn;
+	struct gcma *gcma;
+
+	if (!clients)
+		clients = cma->gcma_clients ?: default_clients();
+	if (clients == GCMA_STOCK)
+		return false;
+
+	gcma = kzalloc(sizeof(*gcma), GFP_KERNEL);
+	if (!gcma)
+		goto no_memory;
+	gcma->quarantine = bitmap_zalloc(cma_bitmap_maxno(cma), GFP_KERNEL);
+	if (!gcma->quarantine)
+		goto no_memory;
+	if (clients & (GCMA_FILE | GCMA_SWAP)) {
+		int err = dmem_area_init(&gcma->dmem, cma->base_pfn, cma->count,
+					 cma->bitmap, cma->order_per_bit,
+					 (clients & (GCMA_FILE | GCMA_SWAP)) >> 1);
+
+		if (err) {
+			pr_err("area %.*s: cannot be lent (%d), stays reserved\n",
+			       (int)area_name_len(cma), cma->name, err);
+			clients = GCMA_CHOSEN;
+		}
+	}
+	for (pfn = cma->base_pfn; pfn < cma->base_pfn + cma->count; pfn++) {
+		struct page *page = pfn_to_page(pfn);
+
+		__ClearPageReserved(page);
+		set_page_count(page, 1);
+	}
+	INIT_DELAYED_WORK(&gcma->quarantine_work, quarantine_look);
+	gcma->cma = cma;
+	cma->gcma = gcma;
+	cma->gcma_clients = clients;
+	pr_info("area %.*s: %lu MiB, clients: %s\n", (int)area_name_len(cma),
+		cma->name, cma->count >> (20 - PAGE_SHIFT),
+		gcma_clients_name(clients));
+	return true;
+
+no_memory:
+	pr_err("area %.*s: no memory for its metadata, using plain CMA\n",
+	       (int)area_name_len(cma), cma->name);
+	kfree(gcma);
+	return false;
+}
+
+static int __init gcma_init(void)
+{
+	struct gcma *gcma;
+	unsigned int i;
+
+	for (i = 0; i < cma_area_count; i++) {
+		gcma = gcma_area(i);
+		if (!gcma || !gcma->dmem.clients ||
+		    gcma_dmem.nr_areas == DMEM_MAX_AREAS)
+			continue;
+		gcma_dmem.area[gcma_dmem.nr_areas++] = &gcma->dmem;
+	}
+	if (!gcma_dmem.nr_areas)
+		return gcma_sysfs_init();
+	if (dmem_init(&gcma_dmem)) {
+		pr_err("no memory for the index, areas stay reserved\n");
+		return -ENOMEM;
+	}
+	for (i = 0; i < cma_area_count; i++) {
+		gcma = gcma_area(i);
+		if (gcma && gcma->dmem.clients) {
+			gcma->lending = true;
+			gcma_clients |= gcma->dmem.clients << 1;
+		}
+	}
+	static_branch_enable(&gcma_lending);
+	return gcma_sysfs_init();
+}
+subsys_initcall(gcma_init);

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What the files of GCMA share. */
+#ifndef _MM_GCMA_GCMA_H
+#define _MM_GCMA_GCMA_H
+
+#include <linux/cma.h>
+#include <linux/gcma.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
+
+#include "../cma.h"
+#include "dmem.h"
+
+/* Clients of dmem, see GCMA_FILE and GCMA_SWAP. */
+enum gcma_client {
+	GCMA_CLIENT_FILE,
+	GCMA_CLIENT_SWAP,
+};
+
+static_assert(GCMA_FILE == 2 << GCMA_CLIENT_FILE &&
+	      GCMA_SWAP == 2 << GCMA_CLIENT_SWAP);
+
+/* Bins of the latency histogram: below 1 µs, 2 µs, 4 µs, … and the rest. */
+#define GCMA_LATENCY_BINS	24
+
+/**
+ * struct gcma - a guaranteed area
+ * @cma: the CMA area
+ * @dmem: its frames as dmem sees them
+ * @lending: dmem is in use
+ * @owned: frames allocated or in quarantine; under @cma->lock
+ * @quarantine: bitmap like that of @cma, what was released while still in use
+ *	by someone; under @cma->lock
+ * @quarantined: number of frames in quarantine; under @cma->lock
+ * @quarantine_work: looks whether they can be had back
+ * @allocs: allocations that succeeded
+ * @fails: allocations that failed
+ * @bad_releases: releases refused
+ * @spins: waits for copies in flight
+ * @latency: histogram of the time that allocations took
+ * @latency_max: longest time an allocation took, ns
+ */
+struct gcma {
+	struct cma		*cma;
+	struct dmem_area	dmem;
+	bool			lending;
+	unsigned long		owned;
+	unsigned long		*quarantine;
+	unsigned long		quarantined;
+	struct delayed_work	quarantine_work;
+	atomic_long_t		allocs;
+	atomic_long_t		fails;
+	atomic_long_t		bad_releases;
+	atomic_long_t		spins;
+	atomic_long_t		latency[GCMA_LATENCY_BINS];
+	atomic64_t		latency_max;
+};
+
+extern struct dmem gcma_dmem;
+extern unsigned int gcma_clients;
+
+const char *gcma_clients_name(unsigned int clients);
+int gcma_parse_clients(const char *text, size_t len, unsigned int *clients);
+unsigned long gcma_place(const struct cma *cma, const struct dmem_area *dmem,
+			 unsigned long count, unsigned int align);
+int gcma_sysfs_init(void);
+struct gcma *gcma_area(unsigned int nr);
+
+#endif /* _MM_GCMA_GCMA_H */
