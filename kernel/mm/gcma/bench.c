@@ -13,6 +13,7 @@
 #include <linux/cma.h>
 #include <linux/dma-map-ops.h>
 #include <linux/fs.h>
+#include <linux/gcma.h>
 #include <linux/highmem.h>
 #include <linux/list.h>
 #include <linux/miscdevice.h>
@@ -183,6 +184,74 @@ static int bench_op(struct bench_file *bf, unsigned int cmd,
 	}
 }
 
+/*
+ * Store and load pages of a mapping that exists only here, the way reclaim and
+ * the page cache do, but for the xarray.
+ */
+static int bench_dmem(struct cma_bench_dmem *op)
+{
+	struct address_space *mapping;
+	struct page *from, *to;
+	void **shadow;
+	struct inode *inode;
+	unsigned long i;
+	int err = -ENOMEM;
+	u64 start;
+
+	if (!op->pages || op->pages > dma_contiguous_default_area->count)
+		return -EINVAL;
+	inode = kzalloc(sizeof(*inode), GFP_KERNEL);
+	mapping = kzalloc(sizeof(*mapping), GFP_KERNEL);
+	shadow = kvcalloc(op->pages, sizeof(*shadow), GFP_KERNEL);
+	from = alloc_page(GFP_KERNEL);
+	to = alloc_page(GFP_KERNEL);
+	if (!inode || !mapping || !shadow || !from || !to)
+		goto out;
+	mapping->host = inode;
+	mapping_set_gcma(mapping, true);
+	SetPageUptodate(from);
+	get_page(from);
+
+	start = local_clock();
+	for (i = 0; i < op->pages; i++) {
+		struct folio *folio = page_folio(from);
+		struct dmem_frame *frame;
+
+		folio->index = i;
+		frame = gcma_stage(mapping, folio, true);
+		shadow[i] = gcma_publish(frame, mapping, folio, xa_mk_value(0));
+	}
+	op->store_ns = local_clock() - start;
+
+	op->loaded = 0;
+	start = local_clock();
+	for (i = 0; i < op->pages; i++) {
+		gcma_load(mapping, i, page_folio(to), shadow[i]);
+		op->loaded += PageUptodate(to);
+		ClearPageUptodate(to);
+	}
+	op->load_ns = local_clock() - start;
+
+	start = local_clock();
+	for (i = 0; i < op->pages; i++)
+		copy_highpage(to, from);
+	op->copy_ns = local_clock() - start;
+
+	ClearPageUptodate(from);
+	put_page(from);
+	from->index = 0;
+	err = op->loaded ? 0 : -ENODATA;
+out:
+	if (to)
+		__free_page(to);
+	if (from)
+		__free_page(from);
+	kvfree(shadow);
+	kfree(mapping);
+	kfree(inode);
+	return err;
+}
+
 static long bench_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
 	struct bench_file *bf = file->private_data;
@@ -200,6 +269,14 @@ static long bench_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 
 		strscpy(info.name, cma_get_name(dma_contiguous_default_area));
 		return copy_to_user(user, &info, sizeof(info)) ? -EFAULT : 0;
+	}
+	if (cmd == CMA_BENCH_DMEM) {
+		struct cma_bench_dmem dmem;
+
+		if (copy_from_user(&dmem, user, sizeof(dmem)))
+			return -EFAULT;
+		err = bench_dmem(&dmem);
+		return copy_to_user(user, &dmem, sizeof(dmem)) ? -EFAULT : err;
 	}
 	if (copy_from_user(&op, user, sizeof(op)))
 		return -EFAULT;

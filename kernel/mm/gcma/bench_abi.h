@@ -39,6 +39,22 @@ struct cma_bench_info {
 	char name[64];
 };
 
+/**
+ * struct cma_bench_dmem - what storing and loading pages costs
+ * @pages: how many pages to store and load, all of which must fit
+ * @store_ns: out: time of all stores, through the hooks of reclaim
+ * @load_ns: out: time of all loads, through the hook of the page cache
+ * @copy_ns: out: time of copying one page as often
+ * @loaded: out: how many loads found their page
+ */
+struct cma_bench_dmem {
+	__u64 pages;
+	__u64 store_ns;
+	__u64 load_ns;
+	__u64 copy_ns;
+	__u64 loaded;
+};
+
 /* cma_alloc(); fails with ENOMEM, @ns is valid then too */
 #define CMA_BENCH_ALLOC		_IOWR('g', 1, struct cma_bench_op)
 /* cma_release() of what this open file allocated with the same @pages */
@@ -55,5 +71,7 @@ struct cma_bench_info {
 #define CMA_BENCH_ALLOC_FOLIO	_IOWR('g', 8, struct cma_bench_op)
 #define CMA_BENCH_FREE_FOLIO	_IOWR('g', 9, struct cma_bench_op)
 #define CMA_BENCH_INFO		_IOR('g', 10, struct cma_bench_info)
+/* ENODATA if no area keeps file pages */
+#define CMA_BENCH_DMEM		_IOWR('g', 11, struct cma_bench_dmem)
 
 #endif /* _MM_GCMA_BENCH_ABI_H */

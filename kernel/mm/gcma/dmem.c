@@ -368,7 +368,7 @@ static struct dmem_frame *frame_take(struct dmem *dmem, struct dmem_area *area)
 		frame_unlink(dmem, frame);
 		if (clear_live(area, nr))
 			count_dropped(area, nr);
-		frame->stamp = cpu->stamp++;
+		WRITE_ONCE(frame->stamp, cpu->stamp++);
 		if (dmem_enter(area, nr)) {
 			/* dmem_enter() has disabled it once more. */
 			preempt_enable();
@@ -608,7 +608,7 @@ static unsigned long clear_live_range(struct dmem_area *area,
 			first += n;
 		}
 		all += hweight_long(live);
-		swap += hweight_long(live & area->client[word]);
+		swap += hweight_long(live & READ_ONCE(area->client[word]));
 	}
 	dropped[0] += all - swap;
 	dropped[1] += swap;

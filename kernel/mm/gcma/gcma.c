@@ -237,6 +237,30 @@ static unsigned int __init param_clients(const struct cma *cma)
 	return for_this ?: for_all;
 }
 
+/* Say which entries of gcma= are for no area at all. */
+static void __init check_param(void)
+{
+	const char *entry = gcma_param;
+
+	if (*entry && !cma_area_count)
+		pr_err("gcma= is of no use, there is no CMA area; boot with cma=SIZE\n");
+	while (*entry && cma_area_count) {
+		size_t len = strcspn(entry, ",");
+		const char *colon = strnchr(entry, len, ':');
+		unsigned int i;
+
+		for (i = 0; colon && i < cma_area_count; i++)
+			if (area_name_len(&cma_areas[i]) == colon - entry &&
+			    !strncmp(cma_areas[i].name, entry, colon - entry))
+				break;
+		if (colon && i == cma_area_count)
+			pr_err("gcma=: no area '%.*s', see /sys/kernel/mm/cma; ignored\n",
+			       (int)(colon - entry), entry);
+		entry += len;
+		entry += *entry == ',';
+	}
+}
+
 static unsigned int __init default_clients(void)
 {
 	if (IS_ENABLED(CONFIG_GCMA_DEFAULT_NONE))
@@ -690,6 +714,7 @@ static int __init gcma_init(void)
 	struct gcma *gcma;
 	unsigned int i;
 
+	check_param();
 	for (i = 0; i < cma_area_count; i++) {
 		gcma = gcma_area(i);
 		if (!gcma || !gcma->dmem.clients ||
