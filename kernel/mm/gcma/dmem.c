@@ -578,40 +578,44 @@ void dmem_drop_all(struct dmem *dmem)
 }
 
 /*
- * Forget the content of frames that the caller owns. Frames of others share
- * only the outermost words with them, and nobody else sets a bit inside.
- * Returns how many there were, and adds them up by client.
+ * Forget the content of frames that the caller owns, all in one block. Nobody
+ * makes them live any more. Returns how many were, and adds them up by client.
  */
 static unsigned long clear_live_range(struct dmem_area *area,
 				      unsigned long first, unsigned long end,
 				      unsigned long *dropped)
 {
-	unsigned long all = 0, swap = 0;
+	unsigned long *live = area->live, *client = area->client;
+	unsigned long all = 0, second = 0, gone, word, whole;
 
 	while (first < end) {
-		unsigned long word = first / BITS_PER_LONG;
-		unsigned long live = READ_ONCE(area->live[word]);
+		unsigned int bit = first % BITS_PER_LONG;
+		unsigned long mask;
 
-		if (first % BITS_PER_LONG == 0 && end - first >= BITS_PER_LONG) {
-			if (live)
-				WRITE_ONCE(area->live[word], 0);
-			first += BITS_PER_LONG;
-		} else {
-			unsigned int bit = first % BITS_PER_LONG;
-			unsigned long n = min(end - first,
-					      (unsigned long)BITS_PER_LONG - bit);
-			unsigned long mask = GENMASK(bit + n - 1, bit);
-
-			live &= mask;
-			if (live)
-				live = mask & set_mask_bits(&area->live[word], mask, 0);
-			first += n;
+		word = first / BITS_PER_LONG;
+		if (!bit && end - first >= BITS_PER_LONG) {
+			/* Words whose frames are all the caller's. */
+			whole = end / BITS_PER_LONG;
+			for (; word < whole; word++) {
+				gone = live[word];
+				if (!gone)
+					continue;
+				WRITE_ONCE(live[word], 0);
+				all += hweight_long(gone);
+				second += hweight_long(gone & client[word]);
+			}
+			first = whole * BITS_PER_LONG;
+			continue;
 		}
-		all += hweight_long(live);
-		swap += hweight_long(live & READ_ONCE(area->client[word]));
+		mask = GENMASK(min(bit + end - first, (unsigned long)BITS_PER_LONG) - 1,
+			       bit);
+		gone = mask & set_mask_bits(&live[word], mask, 0);
+		all += hweight_long(gone);
+		second += hweight_long(gone & client[word]);
+		first += BITS_PER_LONG - bit;
 	}
-	dropped[0] += all - swap;
-	dropped[1] += swap;
+	dropped[0] += all - second;
+	dropped[1] += second;
 	return all;
 }
 
@@ -712,11 +716,11 @@ unsigned long dmem_live(const struct dmem_area *area, unsigned long first,
 		unsigned int bit = first % BITS_PER_LONG;
 		unsigned long n;
 
-		if (first % DMEM_BLOCK == 0 && end - first >= DMEM_BLOCK) {
+		for (; first % DMEM_BLOCK == 0 && end - first >= DMEM_BLOCK;
+		     first += DMEM_BLOCK)
 			count += atomic_read(&area->nr_live[first / DMEM_BLOCK]);
-			first += DMEM_BLOCK;
-			continue;
-		}
+		if (first == end)
+			break;
 		n = min(end - first, (unsigned long)BITS_PER_LONG - bit);
 		count += hweight_long(READ_ONCE(area->live[first / BITS_PER_LONG]) &
 				      GENMASK(bit + n - 1, bit));

@@ -334,6 +334,19 @@ static bool range_free(const struct cma *cma, unsigned long bit,
 	       find_next_bit(cma->bitmap, bit + nbits, bit) >= bit + nbits;
 }
 
+/* bitmap_set() and bitmap_clear(), which are slow for long ranges. */
+static void fill_bits(unsigned long *bitmap, unsigned long bit,
+		      unsigned long nbits, bool value)
+{
+	if (IS_ALIGNED(bit | nbits, BITS_PER_LONG))
+		memset(bitmap + BIT_WORD(bit), value ? 0xff : 0,
+		       nbits / BITS_PER_BYTE);
+	else if (value)
+		bitmap_set(bitmap, bit, nbits);
+	else
+		bitmap_clear(bitmap, bit, nbits);
+}
+
 /**
  * gcma_place() - find a place for an allocation
  * @cma: the area; its lock is held
@@ -354,7 +367,7 @@ unsigned long gcma_place(const struct cma *cma, const struct dmem_area *dmem,
 	const unsigned int order = cma->order_per_bit;
 	unsigned long maxno = cma->count >> order;
 	unsigned long nbits = to_bits(cma, count);
-	unsigned long mask = 0, offset, best, least;
+	unsigned long mask = 0, offset, best, least, bit, live;
 	unsigned long need = DIV_ROUND_UP(count, BITS_PER_LONG);
 	unsigned int start, end, tries, i;
 
@@ -362,8 +375,11 @@ unsigned long gcma_place(const struct cma *cma, const struct dmem_area *dmem,
 		mask = (1UL << (align - order)) - 1;
 	offset = (cma->base_pfn & ((1UL << align) - 1)) >> order;
 
-	best = bitmap_find_next_zero_area_off(cma->bitmap, maxno, 0, nbits,
-					      mask, offset);
+	/* A search reads every word of the range, so leave out a needless one. */
+	best = ((offset + mask) & ~mask) - offset;
+	if (!cma->gcma || cma->gcma->owned || best + nbits > maxno)
+		best = bitmap_find_next_zero_area_off(cma->bitmap, maxno, 0,
+						      nbits, mask, offset);
 	if (best >= maxno || !dmem || count < BITS_PER_LONG)
 		return best;
 	least = dmem_live(dmem, best << order, count);
@@ -371,24 +387,25 @@ unsigned long gcma_place(const struct cma *cma, const struct dmem_area *dmem,
 	if (!least || nbits > maxno - nbits)
 		return best;
 
-	tries = 0;
-	for_each_set_bitrange(start, end, dmem->avail, dmem->words) {
-		unsigned long bit = (unsigned long)start * BITS_PER_LONG >> order;
-
-		if (end - start < need)
-			continue;
-		bit = ((bit + offset + mask) & ~mask) - offset;
-		if (!dmem_live(dmem, bit << order, count) &&
-		    range_free(cma, bit, nbits))
-			return bit;
-		if (++tries == GCMA_PLACE_TRIES)
-			break;
+	/* Without that many free words there is no run of them. */
+	if (bitmap_weight(dmem->avail, dmem->words) >= need) {
+		tries = 0;
+		for_each_set_bitrange(start, end, dmem->avail, dmem->words) {
+			bit = (unsigned long)start * BITS_PER_LONG >> order;
+			bit = ((bit + offset + mask) & ~mask) - offset;
+			if (end - start < need)
+				continue;
+			if (!dmem_live(dmem, bit << order, count) &&
+			    range_free(cma, bit, nbits))
+				return bit;
+			if (++tries == GCMA_PLACE_TRIES)
+				break;
+		}
 	}
 
-	for (i = 1; i <= GCMA_PLACE_TRIES; i++) {
-		unsigned long live, bit;
-
-		bit = (maxno - nbits) * i / GCMA_PLACE_TRIES;
+	tries = min(maxno / nbits, (unsigned long)GCMA_PLACE_TRIES);
+	for (i = 1; i < tries; i++) {
+		bit = (maxno - nbits) / (tries - 1) * i;
 		bit = ((bit + offset) & ~mask) - offset;
 		if (bit >= maxno || bit + nbits > maxno)
 			continue;
@@ -474,7 +491,7 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 		atomic_long_inc(&gcma->fails);
 		return NULL;
 	}
-	bitmap_set(cma->bitmap, bit, nbits);
+	fill_bits(cma->bitmap, bit, nbits, true);
 	gcma->owned += nbits << cma->order_per_bit;
 	spin_unlock_irqrestore(&cma->lock, flags);
 
@@ -518,8 +535,8 @@ static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 	struct cma *cma = gcma->cma;
 	unsigned long nr = nbits << cma->order_per_bit;
 
-	bitmap_clear(gcma->quarantine, bit, nbits);
-	bitmap_clear(cma->bitmap, bit, nbits);
+	fill_bits(gcma->quarantine, bit, nbits, false);
+	fill_bits(cma->bitmap, bit, nbits, false);
 	gcma->quarantined -= nr;
 	gcma->owned -= nr;
 	if (gcma->lending)
@@ -619,7 +636,7 @@ bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 		    !PageTail(page) &&
 		    (!PageHead(page) || compound_nr(page) == count);
 	if (allocated) {
-		bitmap_set(gcma->quarantine, bit, nbits);
+		fill_bits(gcma->quarantine, bit, nbits, true);
 		gcma->quarantined += nbits << order;
 	}
 	spin_unlock_irqrestore(&cma->lock, flags);
