@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Every target sets up what it needs; run it on a fresh machine.
+
+LAB := lab/lab
+
+.PHONY: help demo test bench-gcma shell clean distclean
+
+help: ## say what there is (the default)
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+	@echo "Variables: KERNEL_TREE=DIR (a clean 6.12.y tree instead of Debian's),"
+	@echo "           NOCOPY_CACHE=DIR (sources, builds and images; ~/.cache/nocopy)"
+
+demo: ## compare reservation, CMA and GCMA under load; writes out/demo/index.html
+	@$(LAB) demo
+
+test: ## run every check that this machine can run
+	@$(LAB) test
+
+bench-gcma: ## measure all configurations in depth; writes out/bench-gcma/
+	@$(LAB) bench-gcma
+
+shell: ## boot a board with GCMA and a shell on this terminal
+	@$(LAB) shell
+
+clean: ## remove out/ and other products in this directory; the cache stays
+	rm -rf out lab/.mypy_cache lab/.ruff_cache lab/.pytest_cache
+	find lab -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## remove the cache as well
+	rm -rf "$${NOCOPY_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/nocopy}"

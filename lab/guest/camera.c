@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * camera - take photos with a V4L2 capture device, and time each shot
+ *
+ * A shot is all that an application does between "the user presses the button"
+ * and "the picture is there": open the device, ask for buffers, stream, wait
+ * for the first frame, give everything back. One line {"type":"shot"} each:
+ *
+ *   reqbufs_ns   VIDIOC_REQBUFS, where the memory is allocated
+ *   frame_ns     from open() to the first frame
+ *   total_ns     from open() to after close()
+ *
+ * A shot that got no memory, fewer buffers than it wanted, or no frame within
+ * ten seconds is reported with "ok":false and the program goes on.
+ *
+ *   --device PATH     (/dev/video0)
+ *   --width N         (1280)
+ *   --height N        (720)
+ *   --buffers N       (4)
+ *   --shots N         (30)
+ *   --interval-ms N   pause between two shots (0)
+ *   --jitter-ms N     random part added to each pause (0)
+ *   --seed N          of the jitter (1)
+ */
+#include "common.h"
+
+#include <linux/videodev2.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+
+#define BUFFERS_MAX	32
+#define FRAME_TIMEOUT_MS	10000
+
+static struct {
+	const char *device;
+	u32 width, height, buffers, shots, interval_ms, jitter_ms;
+	u64 seed;
+} opt = {
+	.device = "/dev/video0", .width = 1280, .height = 720, .buffers = 4,
+	.shots = 30, .seed = 1,
+};
+
+struct shot {
+	u64 reqbufs_ns, frame_ns, total_ns;
+	u32 buffers;		/* granted */
+	u32 frame_bytes;
+	const char *failed;	/* the step, NULL if all went well */
+	int error;
+};
+
+static int xioctl(int fd, unsigned long request, void *arg)
+{
+	int ret;
+
+	do {
+		ret = ioctl(fd, request, arg);
+	} while (ret && errno == EINTR);
+	return ret;
+}
+
+static bool shot_failed(struct shot *s, const char *step, int error)
+{
+	if (!s->failed) {
+		s->failed = step;
+		s->error = error;
+	}
+	return false;
+}
+
+static void set_format(int fd)
+{
+	struct v4l2_capability cap = { 0 };
+	struct v4l2_format fmt = {
+		.type = V4L2_BUF_TYPE_VIDEO_CAPTURE,
+	};
+
+	if (xioctl(fd, VIDIOC_QUERYCAP, &cap))
+		die("%s is no V4L2 device: %s", opt.device, strerror(errno));
+	if (!(cap.device_caps & V4L2_CAP_VIDEO_CAPTURE) ||
+	    !(cap.device_caps & V4L2_CAP_STREAMING))
+		die("%s (%s) does not capture by streaming", opt.device,
+		    (const char *)cap.card);
+	fmt.fmt.pix.width = opt.width;
+	fmt.fmt.pix.height = opt.height;
+	fmt.fmt.pix.pixelformat = V4L2_PIX_FMT_YUYV;
+	fmt.fmt.pix.field = V4L2_FIELD_ANY;
+	if (xioctl(fd, VIDIOC_S_FMT, &fmt))
+		die("%s refuses the format: %s", opt.device, strerror(errno));
+	if (fmt.fmt.pix.width != opt.width || fmt.fmt.pix.height != opt.height)
+		die("%s offers %ux%u instead of %ux%u", opt.device,
+		    fmt.fmt.pix.width, fmt.fmt.pix.height, opt.width,
+		    opt.height);
+}
+
+/* From the first buffer to the first frame; the caller cleans up. */
+static bool stream(int fd, struct shot *s, void **map, size_t *size, u64 start)
+{
+	struct v4l2_requestbuffers req = {
+		.count = opt.buffers,
+		.type = V4L2_BUF_TYPE_VIDEO_CAPTURE,
+		.memory = V4L2_MEMORY_MMAP,
+	};
+	int type = V4L2_BUF_TYPE_VIDEO_CAPTURE, n;
+	struct pollfd ready = { .fd = fd, .events = POLLIN };
+	struct v4l2_buffer buf;
+	u64 before = now_ns();
+	u32 i;
+
+	if (xioctl(fd, VIDIOC_REQBUFS, &req)) {
+		s->reqbufs_ns = now_ns() - before;
+		return shot_failed(s, "REQBUFS", errno);
+	}
+	s->reqbufs_ns = now_ns() - before;
+	s->buffers = req.count;
+	if (req.count < opt.buffers)
+		return shot_failed(s, "REQBUFS granted too few", ENOMEM);
+	if (req.count > BUFFERS_MAX)
+		return shot_failed(s, "REQBUFS granted too many", E2BIG);
+
+	for (i = 0; i < req.count; i++) {
+		buf = (struct v4l2_buffer){
+			.type = V4L2_BUF_TYPE_VIDEO_CAPTURE,
+			.memory = V4L2_MEMORY_MMAP, .index = i,
+		};
+		if (xioctl(fd, VIDIOC_QUERYBUF, &buf))
+			return shot_failed(s, "QUERYBUF", errno);
+		size[i] = buf.length;
+		map[i] = mmap(NULL, buf.length, PROT_READ | PROT_WRITE,
+			      MAP_SHARED, fd, (off_t)buf.m.offset);
+		if (map[i] == MAP_FAILED)
+			return shot_failed(s, "mmap", errno);
+		if (xioctl(fd, VIDIOC_QBUF, &buf))
+			return shot_failed(s, "QBUF", errno);
+	}
+	if (xioctl(fd, VIDIOC_STREAMON, &type))
+		return shot_failed(s, "STREAMON", errno);
+
+	do {
+		n = poll(&ready, 1, FRAME_TIMEOUT_MS);
+	} while (n < 0 && errno == EINTR);
+	if (n <= 0)
+		return shot_failed(s, "no frame", n ? errno : ETIMEDOUT);
+	buf = (struct v4l2_buffer){
+		.type = V4L2_BUF_TYPE_VIDEO_CAPTURE,
+		.memory = V4L2_MEMORY_MMAP,
+	};
+	if (xioctl(fd, VIDIOC_DQBUF, &buf))
+		return shot_failed(s, "DQBUF", errno);
+	s->frame_ns = now_ns() - start;
+	s->frame_bytes = buf.bytesused;
+	if (buf.flags & V4L2_BUF_FLAG_ERROR)
+		return shot_failed(s, "frame is damaged", EIO);
+	return true;
+}
+
+static void take(struct shot *s)
+{
+	struct v4l2_requestbuffers none = {
+		.type = V4L2_BUF_TYPE_VIDEO_CAPTURE,
+		.memory = V4L2_MEMORY_MMAP,
+	};
+	int type = V4L2_BUF_TYPE_VIDEO_CAPTURE, fd;
+	size_t size[BUFFERS_MAX] = { 0 };
+	void *map[BUFFERS_MAX];
+	u64 start = now_ns();
+	u32 i;
+
+	for (i = 0; i < BUFFERS_MAX; i++)
+		map[i] = MAP_FAILED;
+	fd = open(opt.device, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		die("cannot open %s: %s (vivid is in the kernel?)", opt.device,
+		    strerror(errno));
+	set_format(fd);
+	stream(fd, s, map, size, start);
+	xioctl(fd, VIDIOC_STREAMOFF, &type);
+	for (i = 0; i < BUFFERS_MAX; i++)
+		if (map[i] != MAP_FAILED)
+			munmap(map[i], size[i]);
+	if (xioctl(fd, VIDIOC_REQBUFS, &none))
+		shot_failed(s, "REQBUFS 0", errno);
+	close(fd);
+	s->total_ns = now_ns() - start;
+}
+
+static const struct option options[] = {
+	{ "device", 1, NULL, 'd' },
+	{ "width", 1, NULL, 'w' },
+	{ "height", 1, NULL, 'h' },
+	{ "buffers", 1, NULL, 'b' },
+	{ "shots", 1, NULL, 's' },
+	{ "interval-ms", 1, NULL, 'i' },
+	{ "jitter-ms", 1, NULL, 'j' },
+	{ "seed", 1, NULL, 'S' },
+	{ NULL, 0, NULL, 0 },
+};
+
+int main(int argc, char **argv)
+{
+	struct rng rng;
+	int c, at;
+	u32 i;
+
+	while ((c = getopt_long(argc, argv, "", options, &at)) != -1) {
+		const char *name = c == '?' ? "" : options[at].name;
+
+		switch (c) {
+		case 'd':
+			opt.device = optarg;
+			break;
+		case 'w':
+			opt.width = parse_u32(name, optarg);
+			break;
+		case 'h':
+			opt.height = parse_u32(name, optarg);
+			break;
+		case 'b':
+			opt.buffers = parse_u32(name, optarg);
+			break;
+		case 's':
+			opt.shots = parse_u32(name, optarg);
+			break;
+		case 'i':
+			opt.interval_ms = parse_u32(name, optarg);
+			break;
+		case 'j':
+			opt.jitter_ms = parse_u32(name, optarg);
+			break;
+		case 'S':
+			opt.seed = parse_u64(name, optarg);
+			break;
+		default:
+			usage(options);
+		}
+	}
+	if (optind < argc)
+		die("what is '%s'?", argv[optind]);
+	if (!opt.buffers || opt.buffers > BUFFERS_MAX)
+		die("--buffers must be 1 to %d", BUFFERS_MAX);
+
+	rng = rng_make(opt.seed, 0);
+	for (i = 0; i < opt.shots; i++) {
+		struct shot s = { 0 };
+		struct json j;
+
+		if (i)
+			sleep_ms(opt.interval_ms +
+				 rng_below(&rng, opt.jitter_ms + 1));
+		take(&s);
+		j = json_line("shot");
+		json_u64(&j, "n", i);
+		json_u64(&j, "reqbufs_ns", s.reqbufs_ns);
+		json_u64(&j, "frame_ns", s.frame_ns);
+		json_u64(&j, "total_ns", s.total_ns);
+		json_u64(&j, "buffers", s.buffers);
+		json_u64(&j, "frame_bytes", s.frame_bytes);
+		json_bool(&j, "ok", !s.failed);
+		if (s.failed) {
+			json_str(&j, "failed", s.failed);
+			json_str(&j, "error", strerror(s.error));
+		}
+		json_end(&j);
+	}
+	return 0;
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * reread - read a file again and again, page by page, and time it
+ *
+ * With a file larger than free memory this measures what a page costs that
+ * left memory a while ago. Each page says at its start which file and which
+ * page it is, and is looked at after each read. Ends with one line
+ * {"type":"reread"}; times are those of the reads alone, usual_ns the mean
+ * without the slowest twentieth, which other work interrupted.
+ *
+ *   --file F     the file
+ *   --mib M      its size (256)
+ *   --prepare    write it, sync it and end
+ *   --reads N    reads that are timed (10000)
+ *   --warm N     reads before that (0)
+ *   --cyclic     pages in order, over and over, instead of at random
+ *   --mmap       through a mapping instead of pread()
+ *   --seed N     (1)
+ */
+#include "common.h"
+
+#include <sys/mman.h>
+
+#define PAGE	4096u
+
+static struct {
+	const char *file;
+	u32 mib;
+	u64 reads, warm, seed;
+	bool prepare, cyclic, map;
+} opt = { .mib = 256, .reads = 10000, .seed = 1 };
+
+/* The first 16 bytes of a page. They do not depend on the seed of a run. */
+static void header(u64 *h, u64 page)
+{
+	h[0] = mix64(0x7265726561640000ULL + opt.mib);
+	h[1] = mix64(h[0] ^ page) | 1;
+}
+
+static void prepare(void)
+{
+	u32 chunk = 64 * PAGE, i, k;
+	u64 pages = (u64)opt.mib * MIB / PAGE, page;
+	word *buf = xalloc(chunk);
+	struct json j;
+	int fd = open(opt.file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		die("cannot create %s: %s", opt.file, strerror(errno));
+	for (page = 0; page < pages; page += chunk / PAGE) {
+		for (i = 0; i < chunk / PAGE; i++) {
+			word *w = buf + i * (PAGE / 8);
+			u64 h[2];
+
+			header(h, page + i);
+			w[0] = h[0];
+			for (k = 1; k < PAGE / 8; k++)
+				w[k] = h[1] * k;
+		}
+		if (write(fd, buf, chunk) != (ssize_t)chunk)
+			die("cannot write %s: %s", opt.file, strerror(errno));
+	}
+	if (fsync(fd))
+		die("cannot sync %s: %s", opt.file, strerror(errno));
+	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	close(fd);
+	free(buf);
+	j = json_line("prepared");
+	json_str(&j, "file", opt.file);
+	json_u64(&j, "mib", opt.mib);
+	json_end(&j);
+}
+
+static int compare(const void *a, const void *b)
+{
+	u64 x = *(const u64 *)a, y = *(const u64 *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* in thousandths */
+static u64 usual(u64 *took, u64 n)
+{
+	u64 most = n - n / 20, sum = 0, i;
+
+	qsort(took, n, sizeof(*took), compare);
+	for (i = 0; i < most; i++)
+		sum += took[i];
+	return most ? sum * 1000 / most : 0;
+}
+
+static const struct option options[] = {
+	{ "file", 1, NULL, 'f' },
+	{ "mib", 1, NULL, 'm' },
+	{ "prepare", 0, NULL, 'p' },
+	{ "reads", 1, NULL, 'r' },
+	{ "warm", 1, NULL, 'w' },
+	{ "cyclic", 0, NULL, 'c' },
+	{ "mmap", 0, NULL, 'M' },
+	{ "seed", 1, NULL, 'S' },
+	{ NULL, 0, NULL, 0 },
+};
+
+static void parse(int argc, char **argv)
+{
+	int c, i;
+
+	while ((c = getopt_long(argc, argv, "", options, &i)) != -1) {
+		const char *name = c == '?' ? "" : options[i].name;
+
+		switch (c) {
+		case 'f':
+			opt.file = optarg;
+			break;
+		case 'm':
+			opt.mib = parse_u32(name, optarg);
+			break;
+		case 'p':
+			opt.prepare = true;
+			break;
+		case 'r':
+			opt.reads = parse_u64(name, optarg);
+			break;
+		case 'w':
+			opt.warm = parse_u64(name, optarg);
+			break;
+		case 'c':
+			opt.cyclic = true;
+			break;
+		case 'M':
+			opt.map = true;
+			break;
+		case 'S':
+			opt.seed = parse_u64(name, optarg);
+			break;
+		default:
+			usage(options);
+		}
+	}
+	if (optind < argc)
+		die("what is '%s'?", argv[optind]);
+	if (!opt.file || !opt.mib)
+		die("--file and --mib are needed");
+}
+
+int main(int argc, char **argv)
+{
+	static struct fields vm[2], gcma[2];
+	static word buf[PAGE / 8];
+	u64 pages, i, wrong = 0, total = 0, max = 0, *all;
+	const u8 *map = NULL;
+	struct rng rng;
+	struct stat st;
+	struct json j;
+	int fd;
+
+	parse(argc, argv);
+	if (opt.prepare) {
+		prepare();
+		return 0;
+	}
+	pages = (u64)opt.mib * MIB / PAGE;
+	fd = open(opt.file, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st))
+		die("cannot open %s: %s (write it with --prepare)", opt.file,
+		    strerror(errno));
+	if ((u64)st.st_size != pages * PAGE)
+		die("%s has not %u MiB (write it with --prepare)", opt.file,
+		    opt.mib);
+	posix_fadvise(fd, 0, 0, opt.cyclic ? POSIX_FADV_NORMAL :
+					     POSIX_FADV_RANDOM);
+	if (opt.map) {
+		void *p = mmap(NULL, (size_t)(pages * PAGE), PROT_READ,
+			       MAP_SHARED, fd, 0);
+
+		if (p == MAP_FAILED)
+			die("cannot map %s: %s", opt.file, strerror(errno));
+		madvise(p, (size_t)(pages * PAGE), opt.cyclic ? MADV_NORMAL :
+							       MADV_RANDOM);
+		map = p;
+	}
+
+	all = xalloc(opt.reads * sizeof(*all));
+	rng = rng_make(opt.seed, 0);
+	for (i = 0; i < opt.warm + opt.reads; i++) {
+		u64 page = opt.cyclic ? i % pages :
+					rng_below(&rng, (u32)pages);
+		u64 before, took, want[2], got[2];
+
+		if (i == opt.warm) {
+			fields_read_vmstat(&vm[0]);
+			fields_read_gcma(&gcma[0]);
+		}
+		before = now_ns();
+		if (map) {
+			const volatile word *w =
+				(const volatile word *)(map + page * PAGE);
+
+			got[0] = w[0];
+			got[1] = w[1];
+		} else {
+			if (pread(fd, buf, PAGE, (off_t)(page * PAGE)) != PAGE)
+				die("cannot read page %" PRIu64 " of %s: %s",
+				    page, opt.file, strerror(errno));
+			got[0] = buf[0];
+			got[1] = buf[1];
+		}
+		took = now_ns() - before;
+		header(want, page);
+		if (got[0] != want[0] || got[1] != want[1]) {
+			if (!wrong)
+				note("page %" PRIu64 " of %s is not what was written",
+				     page, opt.file);
+			wrong++;
+		}
+		if (i < opt.warm)
+			continue;
+		all[i - opt.warm] = took;
+		total += took;
+		if (took > max)
+			max = took;
+	}
+	fields_read_vmstat(&vm[1]);
+	fields_read_gcma(&gcma[1]);
+
+	j = json_line("reread");
+	json_u64(&j, "mib", opt.mib);
+	json_str(&j, "order", opt.cyclic ? "cyclic" : "random");
+	json_str(&j, "by", opt.map ? "mmap" : "pread");
+	json_u64(&j, "seed", opt.seed);
+	json_u64(&j, "warm", opt.warm);
+	json_u64(&j, "reads", opt.reads);
+	json_u64(&j, "ns_total", total);
+	json_u64(&j, "ns_per_read", opt.reads ? total / opt.reads : 0);
+	json_milli(&j, "usual_ns", usual(all, opt.reads));
+	json_u64(&j, "max_ns", max);
+	json_u64(&j, "wrong", wrong);
+	json_open(&j, "vmstat_delta", "{");
+	json_deltas(&j, &vm[0], &vm[1], pressure_fields);
+	json_close(&j, "}");
+	json_open(&j, "gcma_delta", "{");
+	json_deltas(&j, &gcma[0], &gcma[1], NULL);
+	json_close(&j, "}");
+	json_end(&j);
+	return wrong != 0;
+}

@@ -1,0 +1,585 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""`lab test`: everything that can be checked on this machine.
+
+Two kinds. A host check is a function that raises LabError when something is wrong and Skip when
+it cannot run here; decorate it with @check. A guest check is a list of boots and a function that
+judges their outcomes; put it in GUEST_CHECKS. Host checks run one after the other, boots two at a
+time after them. Add one by writing it: there is no other list.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cache as once
+from pathlib import Path
+from typing import Final
+
+from nocopy_lab import child, initramfs, kernel, progress
+from nocopy_lab.board import Machine
+from nocopy_lab.paths import KERNEL, LAB, LOGS, LabError, require_tool, sha256_tree
+from nocopy_lab.run import Job, Outcome, boot
+
+NO_IMAGE: Final = Path("/nonexistent")
+
+
+class Skip(Exception):  # noqa: N818  # not an error
+    """This check cannot run here; the text says why."""
+
+
+@dataclass(frozen=True)
+class HostCheck:
+    name: str
+    run: Callable[[], None]
+
+
+HOST_CHECKS: Final[list[HostCheck]] = []
+
+
+def check(name: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Make a function a host check. They run in the order of their definition."""
+
+    def add(function: Callable[[], None]) -> Callable[[], None]:
+        HOST_CHECKS.append(HostCheck(name, function))
+        return function
+
+    return add
+
+
+def _log(name: str) -> Path:
+    return LOGS / f"check-{name}.log"
+
+
+def _command(name: str, words: Sequence[str | Path], limit_s: float = 300.0) -> None:
+    child.run(words, log=_log(name), limit_s=limit_s, what=name, cwd=LAB)
+
+
+# ---------------------------------------------------------------------------- the lab itself
+
+
+def _module(name: str, *words: str | Path, limit_s: float = 300.0) -> None:
+    _command(name, [sys.executable, "-m", name, *words], limit_s)
+
+
+@check("lab: ruff")
+def _ruff() -> None:
+    _module("ruff", "check", ".")
+    _module("ruff", "format", "--check", ".")
+
+
+@check("lab: mypy --strict")
+def _mypy() -> None:
+    _module("mypy")
+
+
+@check("lab: unit tests")
+def _pytest() -> None:
+    _module("pytest", limit_s=600)
+
+
+@check("lab: guest programs compile without a warning")
+def _guest_programs() -> None:
+    if not initramfs.guest_programs():
+        raise LabError(f"no programs in {initramfs.GUEST}")
+
+
+# -------------------------------------------------------------------------- the kernel's text
+
+
+def _ours() -> list[str]:
+    """C sources and headers of ours, by in-tree path."""
+    return [name for name in kernel.new_files() if name.endswith((".c", ".h"))]
+
+
+@check("kernel: checkpatch --strict")
+def _checkpatch() -> None:
+    tree = kernel.patched_tree()
+    script = tree / "scripts/checkpatch.pl"
+    words: list[str | Path] = ["perl", script, f"--root={tree}", "--strict", "--terse"]
+    # CamelCase is what page flag functions are called; the rest is how TRACE_EVENT() looks.
+    words += ["--no-summary", "--show-types", "--ignore"]
+    ours = [KERNEL / name for name in _ours()]
+    patches = sorted((KERNEL / f"patches/{kernel.SERIES}").glob("*.patch"))
+    trace = [p for p in ours if "trace" in p.parts]
+    jobs: list[tuple[str, list[str | Path]]] = [
+        ("files", ["CAMELCASE", "--file", *(p for p in ours if p not in trace)]),
+        ("trace", ["CAMELCASE,OPEN_ENDED_LINE,PARENTHESIS_ALIGNMENT", "--file", *trace]),
+        ("patches", ["CAMELCASE", *patches]),
+    ]
+    found: list[str] = []
+    for what, files in jobs:
+        log = _log(f"checkpatch-{what}")
+        child.run([*words, *files], log=log, limit_s=600, what="checkpatch", ok=(0, 1), cwd=tree)
+        found += [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    if found:
+        raise LabError(f"checkpatch: {len(found)} remarks; the first:\n" + "\n".join(found[:15]))
+
+
+@check("kernel: apply is idempotent and refuses what is no kernel tree")
+def _apply() -> None:
+    apply = KERNEL / "apply"
+    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        tree = Path(temp) / "tree"
+        pristine = kernel.source().path
+        for name in {*kernel.patched_files(), "Makefile", "mm/cma.c"}:
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(pristine / name, tree / name)
+        _command("apply-first", [apply, tree])
+        once_applied = sha256_tree(tree)
+        _command("apply-again", [apply, tree])
+        if sha256_tree(tree) != once_applied:
+            raise LabError("kernel/apply changed a tree on which it had run already")
+        empty = Path(temp) / "empty"
+        empty.mkdir()
+        log = _log("apply-refuses")
+        child.run([apply, empty], log=log, limit_s=60, what="apply", ok=(1,))
+        if len(log.read_text().strip().splitlines()) != 1:
+            raise LabError(
+                f"kernel/apply does not refuse an empty directory in one line; see {log}"
+            )
+
+
+# ------------------------------------------------------------------------------- its builds
+
+FAILED_IMAGES: Final[set[str]] = set()
+
+
+def _build(name: str) -> None:
+    try:
+        kernel.image(name)
+    except LabError:
+        FAILED_IMAGES.add(name)
+        raise
+
+
+@check("kernel: gcma builds")
+def _build_gcma() -> None:
+    _build("gcma")
+
+
+@check("kernel: broken builds")
+def _build_broken() -> None:
+    _build("broken")
+
+
+def _object_directory(words: Sequence[str], log: Path) -> str:
+    """Make mm/gcma anew in an object directory of its own; what make said."""
+    with kernel.configured("check") as (tree, directory):
+        for stale in (directory / "mm/gcma").glob("*.o"):
+            stale.unlink()
+        child.run(
+            kernel.make("check", tree, *words, "mm/gcma/"),
+            log=log,
+            limit_s=1800,
+            what=f"make {' '.join(words)} mm/gcma/",
+        )
+    return log.read_text(errors="replace")
+
+
+def _complaints(text: str) -> list[str]:
+    return [
+        line
+        for line in text.splitlines()
+        if re.search(r"(warning|error):", line) and ("gcma" in line or "mm/" in line)
+    ]
+
+
+@check("kernel: no warnings with W=1")
+def _w1() -> None:
+    found = _complaints(_object_directory(["W=1"], _log("w1")))
+    if found:
+        raise LabError(f"{len(found)} warnings with W=1; the first:\n" + "\n".join(found[:15]))
+
+
+@check("kernel: sparse has nothing to say")
+def _sparse() -> None:
+    require_tool("sparse", "sparse")
+    found = _complaints(_object_directory(["C=2"], _log("sparse")))
+    found = [line for line in found if "gcma" in line]
+    if found:
+        raise LabError(f"{len(found)} remarks of sparse; the first:\n" + "\n".join(found[:15]))
+
+
+def code_of(binary: Path, scratch: Path) -> dict[str, bytes]:
+    """The bytes of all sections with instructions, and what they refer to by name."""
+    readelf, objcopy = require_tool("readelf", "binutils"), require_tool("objcopy", "binutils")
+    sections: dict[str, bytes] = {}
+    listing = child.output([readelf, "-SW", binary])
+    for name in re.findall(r"^ +\[ *\d+\] (\S+) +PROGBITS .* A?X?A?X[A-Zlo]* +\d", listing, re.M):
+        target = scratch / "section"
+        child.output([objcopy, "-O", "binary", f"--only-section={name}", binary, target])
+        sections[name] = target.read_bytes()
+    section = ""
+    references: dict[str, list[str]] = {}
+    for line in child.output([readelf, "-rW", binary]).splitlines():
+        if begin := re.match(r"Relocation section '\.rela(\S+)'", line):
+            section = begin[1]
+        elif section in sections:
+            words = line.split()
+            # offset info type value name + addend; local data is named after its section
+            if len(words) >= 7 and not words[4].startswith("."):
+                name = re.sub(r"\.\d+$", "", words[4])
+                references.setdefault(section, []).append(f"{words[0]} {words[2]} {name}")
+    for name, lines in references.items():
+        sections[name + " references"] = "\n".join(lines).encode()
+    return sections
+
+
+def added_lines(patches: Path, name: str) -> int:
+    """How far the patches can move a line of a file down."""
+    total = 0
+    for patch in patches.glob("*.patch"):
+        for part in re.split(r"^--- ", patch.read_text(), flags=re.MULTILINE)[1:]:
+            if f"+++ b/{name}\n" in part:
+                body = part.split("\n@@", 1)[-1]
+                total += len(re.findall(r"^\+", body, re.MULTILINE))
+    return total
+
+
+def only_line_numbers(old: str, new: str, most: int) -> bool:
+    """Whether two disassemblies differ in nothing but constants that grew by at most this.
+
+    ext4 and others pass __LINE__ to the functions that report errors.
+    """
+    before, after = old.splitlines(), new.splitlines()
+    if len(before) != len(after):
+        return False
+    constant = re.compile(r"\$0x([0-9a-f]+)")
+    for one, other in zip(before, after, strict=True):
+        if one == other:
+            continue
+        if constant.sub("$", one) != constant.sub("$", other):
+            return False
+        for a, b in zip(constant.findall(one), constant.findall(other), strict=True):
+            if not 0 <= int(b, 16) - int(a, 16) <= most:
+                return False
+    return True
+
+
+def _disassembly(binary: Path, section: str) -> str:
+    words = ["-d", "--no-show-raw-insn", "--no-addresses", f"--section={section}"]
+    text = child.output([require_tool("objdump", "binutils"), *words, binary])
+    return text.partition("Disassembly of section")[2]
+
+
+@check("kernel: without CONFIG_GCMA the patches change no instruction")
+def _same_text() -> None:
+    objects = [name[:-2] + ".o" for name in kernel.patched_files() if name.endswith(".c")]
+    if not objects:
+        raise Skip("no patches yet")
+    directories: dict[str, Path] = {}
+    for name in ("pristine", "stock"):
+        with kernel.configured(name) as (tree, directory):
+            directories[name] = directory
+            with progress.meter(f"building {len(objects)} objects of the {name} kernel"):
+                child.run(
+                    kernel.make(name, tree, *objects),
+                    log=_log(f"objects-{name}"),
+                    limit_s=1800,
+                    what=f"building objects of the {name} kernel",
+                )
+    differing: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        for name in objects:
+            old, new = (code_of(directories[d] / name, Path(temp)) for d in directories)
+            if not old:
+                raise LabError(f"{name} has no instructions; the comparison is broken")
+            most = added_lines(KERNEL / f"patches/{kernel.SERIES}", name[:-2] + ".c")
+            for section in sorted(old | new):
+                if old.get(section) == new.get(section):
+                    continue
+                texts = [_disassembly(directories[d] / name, section) for d in directories]
+                if not (texts[0] and only_line_numbers(texts[0], texts[1], most)):
+                    differing.append(f"{name} {section}")
+    if differing:
+        raise LabError("instructions differ with CONFIG_GCMA=n: " + ", ".join(differing))
+
+
+@check("kernel: debug builds")
+def _build_debug() -> None:
+    _build("debug")
+
+
+# ------------------------------------------------------------------------------ in the guest
+
+
+@dataclass(frozen=True)
+class GuestCheck:
+    """Boots of one kernel image, and what must be true of them."""
+
+    name: str
+    image: str
+    jobs: Sequence[Job]
+    judge: Callable[[Sequence[Outcome]], None] = field(default=lambda outcomes: all_well(outcomes))
+
+
+def all_well(outcomes: Iterable[Outcome]) -> None:
+    for outcome in outcomes:
+        outcome.require()
+
+
+_KTAP: Final = re.compile(r"^(?:\[ *[\d.]+\] )?( *)(not ok|ok) \d+ ?-? ?([^#\n]*?) *(# ?SKIP.*)?$")
+
+
+def ktap(console: str) -> tuple[list[str], list[str]]:
+    """Passed and failed tests in the output of KUnit, suites left out."""
+    passed: list[str] = []
+    failed: list[str] = []
+    for line in console.splitlines():
+        found = _KTAP.match(line)
+        if found and found[1] and not found[4]:
+            (failed if found[2] == "not ok" else passed).append(found[3])
+        elif found and not found[1] and found[2] == "not ok":
+            failed.append(f"suite {found[3]}")
+    return passed, failed
+
+
+def _judge_kunit(outcomes: Sequence[Outcome]) -> None:
+    (outcome,) = outcomes
+    outcome.require()
+    passed, failed = ktap(outcome.text())
+    if failed:
+        raise LabError(f"KUnit: {', '.join(failed)} failed; see {outcome.console}")
+    if not any("gcma" in name or "dmem" in name for name in outcome.text().split()) or not passed:
+        raise LabError(f"KUnit ran no test of ours; see {outcome.console}")
+
+
+def _judge_identical(outcomes: Sequence[Outcome]) -> None:
+    all_well(outcomes)
+    first, second = outcomes
+    if not first.rows("alloc"):
+        raise LabError(f"no allocation was measured; see {first.console}")
+    if first.results != second.results:
+        pairs = zip(first.results, second.results, strict=False)
+        at = next((f"{a} and {b}" for a, b in pairs if a != b), "in their number")
+        raise LabError(f"two runs on the exact board differ: {at}")
+
+
+def _judge_broken(outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        if outcome.exit in (None, 0) or not outcome.rows("wrong"):
+            raise LabError(
+                "a kernel with hooks left out passed the oracle, or did not get that far: "
+                f"{outcome.failure or 'it found nothing'}; see {outcome.console}"
+            )
+
+
+ORACLE: Final = """
+need zram_swap 256
+need scratch /dev/vda -b {block}
+statdump --label start
+oracle --dir /mnt --file-mib {files} --anon-mib 128 --shmem-mib 16 --hog-mib {hog} \\
+	--alloc --drop-caches --seconds {seconds} {words}
+status=$?
+statdump --label end
+umount /mnt || exit 1
+exit $status
+"""
+
+
+def oracle_job(
+    name: str,
+    seconds: int,
+    words: str = "",
+    *,
+    block: int = 4096,
+    files: int = 256,
+    hog: int = 500,
+    config: str = "gcma",
+) -> Job:
+    """Blocks smaller than a page reach other code: truncation need not read the page."""
+    script = ORACLE.format(files=files, hog=hog, seconds=seconds, words=words, block=block)
+    return Job(
+        name,
+        script,
+        NO_IMAGE,
+        Machine("x86-fast", config),
+        limit_s=240 + 10 * seconds,
+        programs=("mke2fs",),
+        allow=("allocation",),
+        scratch_mib=2 * files + 128,
+    )
+
+
+SWEEP: Final = """
+need zram_swap 256
+need sweep --sizes 64,4096,32768 --reps 3 --seed 1
+statdump --label end
+"""
+
+GUEST_CHECKS: Final[list[GuestCheck]] = [
+    GuestCheck(
+        "guest: KUnit",
+        "gcma",
+        [
+            Job(
+                "kunit",
+                "true\n",
+                NO_IMAGE,
+                Machine("x86-fast", words=("kunit.enable=1",)),
+                limit_s=180,
+            )
+        ],
+        _judge_kunit,
+    ),
+    GuestCheck(
+        "guest: the driver refuses what it must",
+        "gcma",
+        [Job("edge", "sweep --edge\n", NO_IMAGE, Machine("x86-fast"), limit_s=180)],
+    ),
+    GuestCheck(
+        "guest: random allocations keep their contents",
+        "gcma",
+        [Job("random", "sweep --random\n", NO_IMAGE, Machine("x86-fast"), limit_s=300)],
+    ),
+    GuestCheck(
+        "guest: two runs on the exact board are identical",
+        "gcma",
+        [Job(f"identical-{n}", SWEEP, NO_IMAGE, Machine("x86"), limit_s=300) for n in (1, 2)],
+        _judge_identical,
+    ),
+    GuestCheck(
+        "guest: oracle",
+        "gcma",
+        [oracle_job("oracle", 45, "--expect-hits --expect-swap-hits")],
+    ),
+    GuestCheck(
+        "guest: oracle, blocks of 1 KiB",
+        "gcma",
+        [oracle_job("oracle-1k", 45, "--expect-hits", block=1024)],
+    ),
+    GuestCheck(
+        "guest: oracle, plain CMA on the same kernel",
+        "gcma",
+        [oracle_job("oracle-cma", 20, config="cma")],
+    ),
+    GuestCheck(
+        "guest: oracle notices missing hooks",
+        "broken",
+        [oracle_job("oracle-broken", 60, block=1024)],
+        _judge_broken,
+    ),
+    GuestCheck(
+        "guest: oracle under KASAN and lockdep",
+        "debug",
+        [oracle_job("oracle-debug", 60, hog=350, block=1024)],
+    ),
+]
+
+# -------------------------------------------------------------------------------- the runner
+
+
+@dataclass
+class Tally:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def count(self, name: str, seconds: float, verdict: Exception | None) -> None:
+        took = f"{seconds:.1f} s"
+        if verdict is None:
+            self.passed += 1
+            progress.console.print(f"[green]PASS[/]  {name}  ({took})")
+        elif isinstance(verdict, Skip):
+            self.skipped += 1
+            progress.console.print(f"[yellow]SKIP[/]  {name}  ({verdict})", markup=True)
+        else:
+            self.failed += 1
+            progress.console.print(f"[red]FAIL[/]  {name}  ({took})")
+            progress.console.print(f"      {verdict}", markup=False)
+
+    def last_line(self) -> str:
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def _judged(function: Callable[[], None]) -> Exception | None:
+    try:
+        function()
+    except (LabError, Skip) as verdict:
+        return verdict
+    except Exception as error:  # a bug in a check is a failure of that check
+        return LabError(f"the check itself failed: {error!r}")
+    return None
+
+
+@once
+def _bzimage(name: str) -> Path:
+    return kernel.image(name).bzimage
+
+
+def _boot_checks(checks: Sequence[GuestCheck], tally: Tally) -> None:
+    lock = threading.Lock()
+    with progress.meters() as bars, ThreadPoolExecutor(2) as pool:
+
+        def one_job(job: Job) -> Outcome:
+            with lock:
+                meter = bars.add(job.name)
+            begin = time.monotonic()
+            done = threading.Event()
+
+            def tick() -> None:
+                while not done.wait(1.0):
+                    meter.at((time.monotonic() - begin) / job.limit_s, "of its time limit")
+
+            clock = threading.Thread(target=tick, daemon=True)
+            clock.start()
+            try:
+                return boot(job)
+            finally:
+                done.set()
+                with lock:
+                    bars.done(meter)
+
+        def one_check(guest: GuestCheck) -> None:
+            begin = time.monotonic()
+
+            def judged() -> None:
+                if guest.image in FAILED_IMAGES:
+                    raise Skip(f"the {guest.image} kernel did not build")
+                missing = [p for p in ("sweep", "oracle") if not initramfs.have(p)]
+                if missing:
+                    raise Skip(f"no guest program {missing[0]}")
+                jobs = [replace(job, kernel=_bzimage(guest.image)) for job in guest.jobs]
+                guest.judge([one_job(job) for job in jobs])
+
+            verdict = _judged(judged)
+            with lock:
+                tally.count(guest.name, time.monotonic() - begin, verdict)
+
+        futures = [pool.submit(one_check, guest) for guest in checks]
+        try:
+            while not all(future.done() for future in futures):
+                time.sleep(0.3)
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            child.end_all()
+            raise
+        for future in futures:
+            future.result()
+
+
+def run_all(only: str = "") -> bool:
+    """Run all checks whose name contains `only`; whether none failed."""
+    tally = Tally()
+    LOGS.mkdir(parents=True, exist_ok=True)
+    for host in HOST_CHECKS:
+        if only in host.name:
+            begin = time.monotonic()
+            verdict = _judged(host.run)
+            tally.count(host.name, time.monotonic() - begin, verdict)
+    guests = [guest for guest in GUEST_CHECKS if only in guest.name]
+    for name in dict.fromkeys(guest.image for guest in guests):
+        if _judged(lambda name=name: _build(name)) is not None:  # type: ignore[misc]
+            FAILED_IMAGES.add(name)
+    if guests:
+        _boot_checks(guests, tally)
+    print(tally.last_line(), flush=True)
+    return tally.failed == 0

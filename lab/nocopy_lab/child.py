@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Child processes that never outlive the lab.
+
+Each child leads its own process group and has a time limit. What is still running when
+the lab ends, by whatever way a program can notice, is ended by its own process group.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from nocopy_lab.paths import LabError, tail
+
+# How long a child may take to end after SIGTERM before it gets SIGKILL.
+GRACE_S = 3.0
+
+_running: set[subprocess.Popen[bytes]] = set()
+_lock = threading.Lock()
+_closing = threading.Event()
+
+
+class TimedOut(LabError):  # noqa: N818
+    """A child was ended because its time was up."""
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End one child and all of its process group."""
+    if process.poll() is not None:
+        return  # reaped: its number may belong to somebody else by now
+    for sign, patience in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, sign)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+            break
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def end_all() -> None:
+    """End every child that is still running, and start no new one."""
+    _closing.set()
+    with _lock:
+        left = list(_running)
+    for process in left:
+        end(process)
+
+
+def _on_signal(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def end_children_with_us() -> None:
+    """Call once in the main thread: SIGTERM and SIGHUP end the lab and all its children."""
+    atexit.register(end_all)
+    signal.signal(signal.SIGTERM, _on_signal)
+    signal.signal(signal.SIGHUP, _on_signal)
+
+
+def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Our environment without what a surrounding make or a user's kernel habits leave in it."""
+    drop = {
+        "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "ARCH", "CROSS_COMPILE",
+        "KCFLAGS", "KCPPFLAGS", "KAFLAGS", "O", "V", "W", "C", "CFLAGS", "LDFLAGS",
+    }  # fmt: skip
+    kept = {k: v for k, v in os.environ.items() if k not in drop and not k.startswith("KBUILD_")}
+    kept["LC_ALL"] = "C.UTF-8"
+    kept.update(extra or {})
+    return kept
+
+
+@contextlib.contextmanager
+def started(
+    command: Sequence[str | Path],
+    *,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A child that is ended when the block is left."""
+    if _closing.is_set():
+        raise LabError("interrupted")
+    with _lock:
+        process = subprocess.Popen(
+            [str(word) for word in command],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=cwd,
+            env=clean_environment(env),
+            start_new_session=True,
+        )
+        _running.add(process)
+    try:
+        yield process
+    finally:
+        end(process)
+        with _lock:
+            _running.discard(process)
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    log: Path,
+    limit_s: float,
+    what: str,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    on_poll: Callable[[], None] | None = None,
+    ok: Sequence[int] = (0,),
+) -> int:
+    """Run a command with its output in a log; failure says what, the last lines, and where."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    begin = time.monotonic()
+    with (
+        log.open("wb") as out,
+        started(command, stdout=out.fileno(), stderr=subprocess.STDOUT, cwd=cwd, env=env) as child,
+    ):
+        while True:
+            try:
+                status = child.wait(0.2)
+                break
+            except subprocess.TimeoutExpired:
+                if on_poll is not None:
+                    on_poll()
+                if time.monotonic() - begin > limit_s:
+                    end(child)
+                    raise TimedOut(
+                        f"{what}: still not done after {limit_s:.0f} s; see {log}\n{tail(log)}"
+                    ) from None
+    if status not in ok:
+        raise LabError(f"{what} failed (exit status {status}); see {log}\n{tail(log)}")
+    return status
+
+
+def output(command: Sequence[str | Path], *, limit_s: float = 60.0, cwd: Path | None = None) -> str:
+    """Standard output of a short command."""
+    with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd) as child:
+        try:
+            out, err = child.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            raise TimedOut(f"{command[0]}: no answer after {limit_s:.0f} s") from None
+    if child.returncode != 0:
+        text = err.decode(errors="replace").strip().splitlines() or ["no message"]
+        raise LabError(f"{command[0]} failed: {text[-1]}")
+    return out.decode(errors="replace")

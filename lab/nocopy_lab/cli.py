@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The command line."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from nocopy_lab import board, child, initramfs, kernel, run
+from nocopy_lab.paths import LabError, cache
+
+boards = click.Choice(list(board.BOARDS))
+memory_configs = click.Choice(list(board.CONFIGS))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def lab() -> None:
+    """Build the kernels, boot the boards, run the experiments, draw the figures."""
+
+
+@lab.command()
+@click.argument("names", nargs=-1, type=click.Choice(list(kernel.CONFIGS)))
+def build(names: tuple[str, ...]) -> None:
+    """Build kernels (default: gcma) and print where they are."""
+    for name in names or ("gcma",):
+        print(kernel.image(name).path)
+
+
+@lab.command("run")
+@click.option("--board", "board_name", type=boards, default="x86", show_default=True)
+@click.option("--config", type=memory_configs, default="gcma", show_default=True)
+@click.option("--kernel", "image", default="gcma", show_default=True, help="Name or bzImage.")
+@click.option("--limit", default=300.0, show_default=True, help="Seconds of host time.")
+@click.option("--extra", default=0, help="More RAM, MiB.")
+@click.option("--scratch", default=0, help="Size of an empty disk /dev/vda, MiB.")
+@click.option("--cpus", default=0, help="CPUs instead of the board's own number.")
+@click.option("--word", "words", multiple=True, help="Kernel command line word.")
+@click.argument("script")
+def run_script(
+    board_name: str, config: str, image: str, limit: float, extra: int, scratch: int, cpus: int,
+    words: tuple[str, ...], script: str,
+) -> None:  # fmt: skip
+    """Boot a board, run SCRIPT (a file, or shell commands) in it, print what it says."""
+    text = Path(script).read_text() if Path(script).is_file() else script + "\n"
+    machine = board.Machine(board_name, config, extra_mib=extra, cpus=cpus, words=words)
+    job = run.Job(
+        "run",
+        text,
+        _bzimage(image),
+        machine,
+        limit_s=limit,
+        programs=("mke2fs",),
+        scratch_mib=scratch,
+    )
+    outcome = run.boot(job, watch=lambda row: print(row, flush=True))
+    outcome.require()
+    print(f"ended well after {outcome.host_s:.1f} s; console in {outcome.console}")
+
+
+def _bzimage(name: str) -> Path:
+    return kernel.image(name).bzimage if name in kernel.CONFIGS else Path(name)
+
+
+SHELL_JOB = """
+echo 7 >/proc/sys/kernel/printk
+zram_swap 512
+[ ! -b /dev/vda ] || scratch /dev/vda
+clear 2>/dev/null
+cat <<END
+$(uname -sr): $(grep -c ^processor /proc/cpuinfo) CPUs, swap on zram, on x86-fast an ext4 on /mnt.
+Contiguous area: /sys/kernel/mm/gcma/, /sys/kernel/mm/cma/; programs: sweep, load, statdump, ...
+Leave with Ctrl-A X, or: poweroff -f
+END
+"""
+
+
+@lab.command()
+@click.option("--board", "board_name", type=boards, default="x86-fast", show_default=True)
+@click.option("--config", type=memory_configs, default="gcma", show_default=True)
+@click.option("--kernel", "image", default="gcma", show_default=True)
+def shell(board_name: str, config: str, image: str) -> None:
+    """Boot a board with a shell on this terminal."""
+    bzimage = _bzimage(image)
+    machine = board.Machine(
+        board_name,
+        config,
+        words=("lab_shell", "quiet"),
+        kvm=board_name == "x86-fast" and run.kvm_works(bzimage),
+    )
+    temp = Path(run.temporary())
+    try:
+        ramfs = temp / "initramfs.cpio"
+        initramfs.write(ramfs, SHELL_JOB, ("mke2fs",))
+        if not machine.exact:
+            machine = run.with_scratch(machine, temp, 512)
+        command = machine.command(bzimage, ramfs, None, None)
+        print("booting; leave with Ctrl-A X", flush=True)
+        subprocess.run(command, check=False)
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
+
+
+@lab.command()
+def where() -> None:
+    """Say where the cache is and what it holds."""
+    print(cache())
+    for path in sorted((cache() / "images").glob("*/build.json")):
+        print(f"  {path.parent.name}")
+
+
+@lab.command()
+@click.option("--draw-only", is_flag=True, help="Only draw, from out/demo/results.json.")
+def demo(draw_only: bool) -> None:
+    """Compare reservation, CMA and GCMA under load; writes out/demo/index.html."""
+    from nocopy_lab.experiments import demo as experiment
+
+    if not draw_only:
+        experiment.run()
+    page = experiment.draw()
+    experiment.show()
+    print(f"page with figures: {page}")
+
+
+@lab.command("bench-gcma")
+@click.option("--draw-only", is_flag=True, help="Only draw, from out/bench-gcma/results.json.")
+@click.option("--only", default="", help="Only runs whose name contains this; keeps the others.")
+def bench_gcma(draw_only: bool, only: str) -> None:
+    """Measure all configurations in depth; writes out/bench-gcma/index.html."""
+    from nocopy_lab.experiments import bench_gcma as experiment
+
+    if not draw_only:
+        experiment.run(only)
+    page = experiment.draw()
+    experiment.show()
+    print(f"page with figures: {page}")
+
+
+@lab.command()
+@click.option("--only", default="", help="Only checks whose name contains this.")
+@click.option("--list", "list_only", is_flag=True, help="Name the checks and end.")
+def test(only: str, list_only: bool) -> None:
+    """Run every check that this machine can run."""
+    from nocopy_lab import checks
+
+    if list_only:
+        names = [one.name for one in checks.HOST_CHECKS] + [one.name for one in checks.GUEST_CHECKS]
+        print("\n".join(names))
+        return
+    sys.exit(0 if checks.run_all(only) else 1)
+
+
+def main() -> None:
+    child.end_children_with_us()
+    try:
+        lab(standalone_mode=False)
+    except LabError as error:
+        print(f"lab: {error}", file=sys.stderr, flush=True)
+        sys.exit(1)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        print("lab: interrupted", file=sys.stderr, flush=True)
+        child.end_all()
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(141)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The experiments: one module each, and what they have in common.
+
+An experiment has two halves. `run()` boots and writes results.json: rows as the guest sent them,
+with everything needed to do it again. `draw()` reads nothing but results.json.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from nocopy_lab import kernel, progress
+from nocopy_lab.board import qemu_version
+from nocopy_lab.run import Job, Outcome, Row, boot_all
+
+Rows = list[Row]
+
+
+def measure(
+    jobs: Sequence[Job], expected: Mapping[str, float] | Callable[[Job], Mapping[str, float]]
+) -> list[Outcome]:
+    """Boot jobs two at a time with a progress bar each; every one must end well.
+
+    `expected` says how many rows of which type a job sends; the bar follows their arrival.
+    """
+    lock = threading.Lock()
+    with progress.meters() as bars:
+        shown: dict[str, tuple[progress.Meter, dict[str, int], Mapping[str, float]]] = {}
+
+        def watch(job: Job, row: Row) -> None:
+            with lock:
+                if job.name not in shown:
+                    rows = expected(job) if callable(expected) else expected
+                    shown[job.name] = (bars.add(f"measuring {job.name}"), {}, rows)
+                meter, counts, rows = shown[job.name]
+                kind = str(row.get("type"))
+                counts[kind] = counts.get(kind, 0) + 1
+                total = sum(rows.values())
+                done = sum(min(counts.get(k, 0), most) for k, most in rows.items())
+                words = str(row["what"]) if kind == "progress" else ""
+                meter.at(done / total if total else 0.0, words)
+                if done >= total:
+                    bars.done(meter)
+
+        return [outcome.require() for outcome in boot_all(jobs, watch)]
+
+
+def provenance(image: kernel.Image, seed: int) -> dict[str, Any]:
+    """What a reader needs to get the same figures."""
+    return {"kernel": image.about(), "qemu": qemu_version(), "seed": seed}
+
+
+def stored(outcome: Outcome) -> dict[str, Any]:
+    """One boot as it is kept in results.json."""
+    machine = outcome.job.machine
+    return {
+        "name": outcome.job.name,
+        "board": machine.board,
+        "config": machine.config,
+        "cpus": machine.cpu_count,
+        "command": [word.rpartition("/")[2] if "/" in word else word for word in outcome.command],
+        "job": outcome.job.script,
+        "host_seconds": round(outcome.host_s, 1),
+        "rows": outcome.results,
+    }

@@ -1,0 +1,670 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""GCMA against its targets: what an allocation costs, and what the memory is worth meanwhile.
+
+states:  allocations of three sizes from an area that is idle, full of clean file pages, and full
+         of programs' memory; what storing and loading a page costs
+readers: allocations of random sizes while three readers go through more files than memory holds
+random:  many allocations held at once, checked, while files and programs use the rest
+reread:  reading a page again that was in memory a while ago, from a fast and a slow disk
+miss:    reading a page that was never there, against a kernel without GCMA
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from nocopy_lab import kernel, progress, report
+from nocopy_lab.board import CMA_MIB, MEMORY_MIB, Machine
+from nocopy_lab.experiments import measure, provenance, stored
+from nocopy_lab.paths import OUT, LabError
+from nocopy_lab.report import Figure, Table, duration, percentile
+from nocopy_lab.run import Job
+
+SEED: Final = 1
+HERE: Final = OUT / "bench-gcma"
+KINDS: Final = ("states", "readers", "random", "reread", "miss")
+
+LARGEST: Final = 32768  # pages: half of the area
+SIZES: Final = (64, 1024, LARGEST)
+STATES: Final = {
+    "idle": "idle",
+    "clean": "full of clean cache",
+    "anon": "full of anonymous memory",
+}
+REPETITIONS: Final = {"idle": 20, "clean": 5, "anon": 3}
+FILES_MIB: Final = 1040  # more than there is memory
+ANON_MIB: Final = 900
+DMEM_PAGES: Final = 10_000
+DMEM_REPETITIONS: Final = 5
+
+# Allocations while readers thrash. Plain CMA can be busy with one for a minute, with the readers
+# running all the while: it gets fewer, each is given up after a while, and all end some time.
+READER_ALLOCS: Final = {"gcma": 1000, "cma": 40}
+SIZES_A_LINE: Final = 50
+GIVE_UP_S: Final = 3
+CMA_END_S: Final = 25
+
+RANDOM_MIB: Final = 500  # files, and as much for programs
+RANDOM_ALLOCS: Final = 10_000
+RANDOM_CMA_ROUNDS: Final = 10
+RANDOM_CMA_ALLOCS: Final = 20  # a round
+RANDOM_GIVE_UP_S: Final = 6
+
+REREAD_MIB: Final = 896  # half way between memory without the area and all of it
+REREADS: Final = 40_000
+WARM_READS: Final = 300_000
+DISK_NS: Final = (50_000, 400_000)
+
+MISS_MIB: Final = 512
+MISSES: Final = 4000
+MISS_ROUNDS: Final = 5
+
+PHASE: Final = """phase() { printf '{"type": "phase", "name": "%s"}\\n' "$1"; }
+"""
+FILES: Final = f"""
+say "writing files"
+need load --dir /mnt --file-mib {FILES_MIB} --prepare --seed {SEED}
+read_all() {{ cat /mnt/load.* >/dev/null; }}
+"""
+
+
+def _sweep(sizes: Sequence[int], repetitions: int, interval_ms: int = 0) -> str:
+    return (
+        f"need sweep --sizes {','.join(map(str, sizes))} --reps {repetitions} "
+        f"--interval-ms {interval_ms} --seed {SEED}\n"
+    )
+
+
+def _states(config: str) -> str:
+    dmem = f"need sweep --dmem {DMEM_PAGES} --reps {DMEM_REPETITIONS}" if config == "gcma" else ""
+    return f"""{PHASE}
+need zram_swap 1024
+need scratch /dev/nullb0 -J size=16
+phase idle
+say "allocating from an idle area"
+statdump --label idle
+{_sweep(SIZES, REPETITIONS["idle"], 1)}
+{dmem}
+{FILES}
+phase clean
+read_all
+for n in $(seq {REPETITIONS["clean"]}); do
+	say "reading files, $n"
+	read_all
+	statdump --label clean
+	{_sweep(SIZES, 1)}
+done
+phase anon
+rm /mnt/load.*
+say "letting programs use memory"
+for n in $(seq {REPETITIONS["anon"]}); do
+	load --anon-mib {ANON_MIB} --anon-workers 2 --seconds 3600 --seed $n &
+	load=$!
+	sleep 5
+	killall -STOP load
+	statdump --label anon
+	{_sweep(SIZES, 1)}
+	kill -TERM $load
+	killall -CONT load
+	need wait $load
+done
+phase end
+statdump --label end
+"""
+
+
+# For plain CMA: begin no more when that much time has passed.
+IN_TIME: Final = f"""
+begin=$(cut -d. -f1 /proc/uptime)
+in_time() {{ [ $(cut -d. -f1 /proc/uptime) -lt $((begin + {CMA_END_S})) ]; }}
+"""
+
+
+def _readers(config: str) -> str:
+    choice = random.Random(SEED)
+    sizes = [choice.randint(1, LARGEST) for _ in range(READER_ALLOCS[config])]
+    if config == "cma":
+        gave_up = f'{{"type": "alloc", "pages": %d, "ns": {GIVE_UP_S}000000000, "ok": false, '
+        gave_up += '"gave_up": true}'
+        allocate = f"""{IN_TIME}
+for pages in {" ".join(map(str, sizes))}; do
+	in_time || break
+	timeout -s KILL {GIVE_UP_S} sweep --sizes $pages --reps 1 --interval-ms 2 --seed {SEED} ||
+		printf '{gave_up}\\n' $pages
+done
+"""
+    else:
+        parts = [sizes[at : at + SIZES_A_LINE] for at in range(0, len(sizes), SIZES_A_LINE)]
+        allocate = "".join(_sweep(part, 1, 2) for part in parts)
+    return f"""
+need scratch /dev/nullb0 -J size=16
+{FILES}
+read_all
+load --dir /mnt --file-mib {FILES_MIB} --readers 3 --writers 0 --hot 0 --seconds 3600 \\
+	--seed {SEED} &
+load=$!
+sleep 1
+say "allocating"
+{allocate}
+kill -TERM $load
+wait $load
+status=$?
+statdump --label end
+exit $status
+"""
+
+
+def _random(config: str) -> str:
+    if config == "cma":
+        allocate = f"""{IN_TIME}
+for seed in $(seq {RANDOM_CMA_ROUNDS}); do
+	in_time || break
+	timeout -s KILL {RANDOM_GIVE_UP_S} sweep --random --count {RANDOM_CMA_ALLOCS} --seed $seed ||
+		echo '{{"type": "gave_up"}}'
+done
+"""
+    else:
+        allocate = f"need sweep --random --count {RANDOM_ALLOCS} --seed {SEED}"
+    return f"""
+need zram_swap 512
+need scratch /dev/nullb0 -J size=16
+need load --dir /mnt --file-mib {RANDOM_MIB} --prepare --seed {SEED}
+load --dir /mnt --file-mib {RANDOM_MIB} --anon-mib {RANDOM_MIB} --seconds 3600 --nice 10 \\
+	--seed {SEED} &
+load=$!
+sleep 2
+say "allocating at random"
+{allocate}
+kill -TERM $load
+wait $load
+status=$?
+statdump --label end
+exit $status
+"""
+
+
+REREAD_JOB: Final = f"""
+need scratch /dev/nullb0 -J size=16
+say "writing the file"
+need reread --file /mnt/file --mib {REREAD_MIB} --prepare
+cat /mnt/file >/dev/null
+say "reading it"
+need reread --file /mnt/file --mib {REREAD_MIB} --warm {WARM_READS} --reads {REREADS} --seed {SEED}
+say "reading it where it is"
+need reread --file /mnt/file --mib {REREAD_MIB} --warm {WARM_READS} --reads {REREADS} \\
+	--seed {SEED + 1} --mmap
+statdump --label end
+"""
+
+MISS_JOB: Final = f"""
+need scratch /dev/nullb0 -J size=16
+say "writing the file"
+need reread --file /mnt/file --mib {MISS_MIB} --prepare
+for seed in $(seq {MISS_ROUNDS}); do
+	echo 3 >/proc/sys/vm/drop_caches
+	need reread --file /mnt/file --mib {MISS_MIB} --reads {MISSES} --seed $seed
+done
+"""
+
+
+def _machine(config: str, disk_mib: int, completion_ns: int = 0) -> Machine:
+    """The board with a disk that lives in extra RAM and answers at once, or after that long."""
+    words = ["null_blk.nr_devices=1", "null_blk.memory_backed=1", "null_blk.gb=2"]
+    words += ["null_blk.bs=4096", f"null_blk.irqmode={2 if completion_ns else 0}"]
+    if completion_ns:
+        words.append(f"null_blk.completion_nsec={completion_ns}")
+    return Machine("x86", config, extra_mib=disk_mib + 48, words=tuple(words), seed=SEED)
+
+
+def jobs(gcma: kernel.Image, stock: kernel.Image, only: str = "") -> list[Job]:
+    """All boots whose name contains `only`, the longest first."""
+    made: list[Job] = []
+
+    def add(name: str, script: str, image: kernel.Image, machine: Machine) -> None:
+        if only not in f"bench-{name}":
+            return
+        made.append(
+            Job(
+                f"bench-{name}", script, image.bzimage, machine, limit_s=1800,
+                programs=("mke2fs",), allow=("allocation",),
+            )
+        )  # fmt: skip
+
+    for config in ("gcma", "cma"):
+        add(f"random-{config}", _random(config), gcma, _machine(config, RANDOM_MIB))
+    for kind, script in (("states", _states), ("readers", _readers)):
+        for config in ("cma", "gcma"):
+            add(f"{kind}-{config}", script(config), gcma, _machine(config, FILES_MIB))
+    for ns in DISK_NS:
+        for config in ("gcma", "reservation", "cma"):
+            machine = _machine(config, REREAD_MIB, ns)
+            add(f"reread-{ns // 1000}us-{config}", REREAD_JOB, gcma, machine)
+    for config in ("reservation", "gcma"):
+        add(f"miss-{config}", MISS_JOB, gcma, _machine(config, MISS_MIB))
+    # As much memory as the others have beside the area.
+    small = replace(_machine("reservation", MISS_MIB), memory_mib=MEMORY_MIB - CMA_MIB, cma_mib=0)
+    add("miss-stock", MISS_JOB, stock, small)
+    return made
+
+
+def _expected(job: Job) -> dict[str, float]:
+    config = job.machine.config
+    if "states" in job.name:
+        return {"alloc": len(SIZES) * sum(REPETITIONS.values())}
+    if "readers" in job.name:
+        return {"alloc": READER_ALLOCS[config]}
+    if "random" in job.name:
+        return {"load_tick": 20, "random_summary": RANDOM_CMA_ROUNDS if config == "cma" else 1}
+    return {"reread": 2 if "-reread-" in job.name else MISS_ROUNDS}
+
+
+def run(only: str = "") -> None:
+    """Boot what `only` names and store it beside what the same kernels gave before."""
+    gcma = kernel.image("gcma")
+    stock = kernel.image("stock")
+    wanted = jobs(gcma, stock, only)
+    if not wanted:
+        raise LabError(f"no run has '{only}' in its name; there are: {', '.join(KINDS)}")
+    results = provenance(gcma, SEED) | {
+        "stock": stock.about(),
+        "experiment": "bench-gcma",
+        "memory_mib": MEMORY_MIB,
+        "cma_mib": CMA_MIB,
+    }
+    runs = {}
+    if only and (HERE / "results.json").is_file():
+        before = report.load_results(HERE)
+        if all(before.get(key) == value for key, value in results.items()):
+            runs = {one["name"]: one for one in before["runs"]}
+    runs |= {outcome.job.name: stored(outcome) for outcome in measure(wanted, _expected)}
+    report.save_results(HERE, results | {"runs": [runs[name] for name in sorted(runs)]})
+
+
+# ------------------------------------------------------------------ from here on: JSON only
+
+Run = dict[str, Any]
+
+
+class Measured:
+    """Stored runs by name, and what can be asked of them; what is missing is an empty list."""
+
+    def __init__(self, results: dict[str, Any]) -> None:
+        self.runs: dict[str, Run] = {one["name"]: one for one in results["runs"]}
+
+    def rows(self, name: str, kind: str) -> list[dict[str, Any]]:
+        run = self.runs.get(f"bench-{name}", {"rows": []})
+        return [row for row in run["rows"] if row.get("type") == kind]
+
+    def allocs(self, config: str, state: str, pages: int = 0) -> list[dict[str, Any]]:
+        """Allocations from an area in a state, of all sizes unless told."""
+        found, now = [], ""
+        for row in self.runs.get(f"bench-states-{config}", {"rows": []})["rows"]:
+            if row.get("type") == "phase":
+                now = row["name"]
+            elif row.get("type") == "alloc" and now == state and pages in (0, row["pages"]):
+                found.append(row)
+        return found
+
+    def states(self, config: str, state: str, pages: int) -> list[float]:
+        return [row["ns"] for row in self.allocs(config, state, pages)]
+
+    def failed(self, config: str, state: str, pages: int) -> int:
+        return sum(not row["ok"] for row in self.allocs(config, state, pages))
+
+    def releases(self, config: str) -> list[float]:
+        rows = [row for state in STATES for row in self.allocs(config, state, LARGEST)]
+        return [row["release_ns"] for row in rows if row["ok"]]
+
+    def readers(self, config: str) -> list[float]:
+        return [row["ns"] for row in self.rows(f"readers-{config}", "alloc")]
+
+    def readers_failed(self, config: str) -> int:
+        return sum(not row["ok"] for row in self.rows(f"readers-{config}", "alloc"))
+
+    def failures(self, config: str) -> tuple[int, int]:
+        """Of the random allocations of a run: how many failed, of how many."""
+        rows = self.rows(f"random-{config}", "random_summary")
+        return sum(row["failed"] for row in rows), sum(row["allocs"] for row in rows)
+
+    def reread(self, ns: int, config: str, by: str) -> list[float]:
+        rows = self.rows(f"reread-{ns // 1000}us-{config}", "reread")
+        return [row["ns_total"] / row["reads"] for row in rows if row["by"] == by]
+
+    def dmem(self, field: str) -> list[float]:
+        return [row[field] - row["copy_ns"] for row in self.rows("states-gcma", "dmem")]
+
+    def misses(self, which: str) -> list[float]:
+        """Differences to the kernel without GCMA, by round: each read the same pages."""
+        stock = {row["seed"]: row["usual_ns"] for row in self.rows("miss-stock", "reread")}
+        return [
+            row["usual_ns"] - stock[row["seed"]]
+            for row in self.rows(f"miss-{which}", "reread")
+            if row["seed"] in stock
+        ]
+
+    def full(self, config: str, state: str) -> list[float]:
+        """Share of the area that was in use when an allocation wanted some of it."""
+        shares = []
+        for row in self.rows(f"states-{config}", "gcma_stats"):
+            if row["label"] != state:
+                continue
+            area = row.get("areas", {}).get("reserved")
+            if config == "gcma" and area:
+                shares.append((area["file/cached"] + area["swap/cached"]) / area["frames"])
+            elif config == "cma":
+                shares.append(1 - row["vmstat"]["nr_free_cma"] / (CMA_MIB << 8))
+        return shares
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _instructions(value: float) -> str:
+    return f"{value:+.1f}" if abs(value) < 100 else f"{value:+.0f}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table: what was done, what it cost where, and what it should cost."""
+
+    work: str
+    others: dict[str, list[float]]  # configurations to compare with
+    gcma: list[float]
+    limit: float = float("nan")
+    kind: str = "time"  # or "instructions", "count"
+    whole: dict[str, int] | None = None  # of how many, for counts
+    failed: dict[str, int] = field(default_factory=dict)  # how many of the times are failures
+
+    def one(self, value: float) -> str:
+        return duration(value) if self.kind == "time" else _number(value)
+
+    def cell(self, config: str) -> str:
+        values = self.gcma if config == "gcma" else self.others.get(config, [])
+        if not values:
+            return "–"
+        if self.whole is not None:
+            return f"{values[0]:.0f} of {self.whole[config]:,}"
+        middle = percentile(values, 0.5)
+        if self.kind == "instructions":
+            return _instructions(middle)
+        if len(values) == 1:
+            return self.one(middle)
+        said = f"{self.one(middle)} / {self.one(max(values))}"
+        failed = self.failed.get(config, 0)
+        return f"{said}, {failed} of {len(values)} failed" if failed else said
+
+    @property
+    def measured(self) -> float:
+        """What counts: the worst, for differences of means the middle."""
+        return percentile(self.gcma, 0.5) if self.kind == "instructions" else max(self.gcma)
+
+    def target(self) -> str:
+        if self.kind == "instructions":
+            return f"≤ {self.limit:.0f} instr."
+        return "0" if self.limit == 0 else f"≤ {self.one(self.limit)}"
+
+    def verdict(self) -> str:
+        if not self.gcma:
+            return "not run"
+        good = self.measured <= self.limit and not self.failed.get("gcma")
+        return "met" if good else "missed"
+
+
+def lines(results: dict[str, Any]) -> list[Line]:
+    """The table, in its order."""
+    data = Measured(results)
+    made: list[Line] = []
+    for pages, limit in ((64, 3e3), (1024, 3e3), (LARGEST, 15e3)):
+        made += [
+            Line(
+                f"allocate {pages:,} pages, area {words}",
+                {"cma": data.states("cma", state, pages)},
+                data.states("gcma", state, pages),
+                limit,
+                failed={c: data.failed(c, state, pages) for c in ("cma", "gcma")},
+            )
+            for state, words in STATES.items()
+        ]
+    made += [
+        Line(
+            f"allocate 1 to {LARGEST:,} pages, three readers thrashing",
+            {"cma": data.readers("cma")},
+            data.readers("gcma"),
+            50e3,
+            failed={c: data.readers_failed(c) for c in ("cma", "gcma")},
+        ),
+        Line(
+            f"release {LARGEST:,} pages",
+            {"cma": data.releases("cma")},
+            data.releases("gcma"),
+            0.35e6,
+        ),
+    ]
+    failures = {c: data.failures(c) for c in ("cma", "gcma")}
+    counted: dict[str, list[float]] = {c: [n] if of else [] for c, (n, of) in failures.items()}
+    made.append(
+        Line(
+            "failed allocations at random, half of the area at most",
+            {"cma": counted["cma"]},
+            counted["gcma"],
+            0,
+            "count",
+            {c: of for c, (_, of) in failures.items()},
+        )
+    )
+    made += [
+        Line(
+            f"read a page of {REREAD_MIB} MiB again, disk of {ns // 1000} µs",
+            {c: data.reread(ns, c, "pread") for c in ("reservation", "cma")},
+            data.reread(ns, "gcma", "pread"),
+            6.5e3,
+        )
+        for ns in DISK_NS
+    ]
+    made += [
+        Line(f"{name} a page, beyond the copy", {}, data.dmem(field), 500, "instructions")
+        for name, field in (("store", "store_ns"), ("load", "load_ns"))
+    ]
+    made += [
+        Line(f"miss, {words}, against CONFIG_GCMA=n", {}, data.misses(c), 10, "instructions")
+        for c, words in (("reservation", "gcma=none"), ("gcma", "gcma=file+swap"))
+    ]
+    return made
+
+
+def _times(a: float, b: float) -> str:
+    return f"{a / b:.2g} times" if a / b >= 1.95 else f"{(a / b - 1) * 100:.0f} %"
+
+
+def ahead(results: dict[str, Any]) -> list[str]:
+    """Where plain CMA does better, by how much; every line of the table, and reads in place."""
+    said: list[str] = []
+    data = Measured(results)
+    compared = [
+        *lines(results),
+        *(
+            Line(
+                f"touch a mapped page of {REREAD_MIB} MiB again, disk of {ns // 1000} µs",
+                {"cma": data.reread(ns, "cma", "mmap")},
+                data.reread(ns, "gcma", "mmap"),
+            )
+            for ns in DISK_NS
+        ),
+    ]
+    for line in compared:
+        cma = line.others.get("cma", [])
+        if not cma or not line.gcma or line.whole is not None:
+            continue
+        theirs, ours = percentile(cma, 0.5), percentile(line.gcma, 0.5)
+        if theirs < ours:
+            more = _times(ours, theirs)
+            said.append(
+                f"{line.work}: {line.one(theirs)} with CMA, {line.one(ours)} with GCMA ({more} "
+                f"{'as long' if 'times' in more else 'longer'})"
+            )
+    return said
+
+
+def facts(results: dict[str, Any]) -> list[str]:
+    """What a reader needs to trust the table: how full the area was, what the kernel counted."""
+    data = Measured(results)
+    said: list[str] = []
+    for state in ("clean", "anon"):
+        shares = [
+            f"{report.NAMES[c]} {min(full):.0%}"
+            for c in ("cma", "gcma")
+            if (full := data.full(c, state))
+        ]
+        if shares:
+            said.append(f"Area in use at least, “{STATES[state]}”: {', '.join(shares)}.")
+    for kind in ("states", "readers", "random"):
+        stats = data.rows(f"{kind}-gcma", "gcma_stats")
+        area = stats[-1].get("areas", {}).get("reserved") if stats else None
+        if area is None:
+            continue
+        sums = data.rows(f"{kind}-gcma", "random_summary")
+        seen = [row["ns"] for row in data.rows(f"{kind}-gcma", "alloc")]
+        worst = max(seen, default=sums[0]["worst_ns"] if sums else float("nan"))
+        said.append(
+            f"{kind}: the kernel counted {area['allocs']:,} allocations, {area['alloc_fails']} "
+            f"failed, the longest {duration(area['alloc_latency_max_ns'])}; measured from outside: "
+            f"{duration(worst)}. Looked again because of a copy: {area['copy_waits']}."
+        )
+    if given_up := sum(bool(row.get("gave_up")) for row in data.rows("readers-cma", "alloc")):
+        said.append(
+            f"readers, CMA: {given_up} allocations count as failed as they were given up after "
+            f"{GIVE_UP_S} s."
+        )
+    if given_up := len(data.rows("random-cma", "gave_up")):
+        rounds = given_up + len(data.rows("random-cma", "random_summary"))
+        said.append(
+            f"random, CMA: {given_up} of {rounds} rounds of {RANDOM_CMA_ALLOCS} were given up "
+            f"after {RANDOM_GIVE_UP_S} s and are not in the table."
+        )
+    return said
+
+
+HEAD: Final = ("", "Reservation", "CMA", "GCMA", "target", "")
+
+
+def table(results: dict[str, Any]) -> Table:
+    return Table(
+        "GCMA against its targets (median / worst)",
+        HEAD,
+        [
+            [
+                line.work,
+                *(line.cell(c) for c in ("reservation", "cma", "gcma")),
+                line.target(),
+                line.verdict(),
+            ]
+            for line in lines(results)
+        ],
+    )
+
+
+def _markdown(table: Table) -> str:
+    head = "| " + " | ".join(table.head) + " |\n" + "|---" * len(table.head) + "|\n"
+    return head + "".join("| " + " | ".join(row) + " |\n" for row in table.rows)
+
+
+READERS: Final = Figure(
+    "readers",
+    "cma_alloc()",
+    f"Allocations of 1 to {LARGEST:,} pages at random while three readers go through more files "
+    "than there is memory.",
+)
+
+
+def _state_figure(state: str) -> Figure:
+    return Figure(
+        f"alloc-{state}",
+        f"area {STATES[state]}",
+        f"cma_alloc() from an area that is {STATES[state]}. Thick: median. Dashed: worst.",
+    )
+
+
+def _reread_figure(ns: int) -> Figure:
+    return Figure(
+        f"reread-{ns // 1000}us",
+        "reading a page again",
+        f"Mean of random reads of a file of {REREAD_MIB} MiB, all of which were in memory a while "
+        f"ago; the disk answers after {ns // 1000} µs.",
+    )
+
+
+def _draw_figures(directory: Path, results: dict[str, Any]) -> list[Figure]:
+    data = Measured(results)
+    drawn: list[Figure] = []
+    for state in STATES:
+        series = {c: {n: data.states(c, state, n) for n in SIZES} for c in ("cma", "gcma")}
+        if any(any(by.values()) for by in series.values()):
+            drawn.append(_state_figure(state))
+            report.draw_by_size(directory, drawn[-1], series)
+    readers = {c: data.readers(c) for c in ("cma", "gcma")}
+    if any(readers.values()):
+        drawn.append(READERS)
+        report.draw_cdf(directory, READERS, readers)
+    for ns in DISK_NS:
+        means = {
+            c: values[0] / 1e3
+            for c in ("reservation", "cma", "gcma")
+            if (values := data.reread(ns, c, "pread"))
+        }
+        if means:
+            drawn.append(_reread_figure(ns))
+            report.draw_bars(directory, drawn[-1], means, "µs")
+    return drawn
+
+
+def draw(directory: Path = HERE) -> Path:
+    results = report.load_results(directory)
+    figures = _draw_figures(directory, results)
+    about = results["kernel"]
+    how = (
+        f"Linux {about['release']} in QEMU {results['qemu']} with {results['memory_mib']} MiB of "
+        f"RAM and an area of {results['cma_mib']} MiB. Times are virtual, one nanosecond for each "
+        "instruction of one CPU, and the same in every run. A verdict looks at the worst sample, "
+        "for instructions at the median of the rounds."
+    )
+    better = ahead(results)
+    report.page(
+        directory / "index.html",
+        "GCMA in depth",
+        [
+            report.html_table(table(results)),
+            "<h2>Where plain CMA is ahead</h2>\n",
+            *map(report.paragraph, better or ["Nowhere in what was measured."]),
+            *(report.html_figure(directory, figure) for figure in figures),
+            "<h2>How it was measured</h2>\n",
+            report.paragraph(how),
+            *(report.paragraph(fact, small=True) for fact in facts(results)),
+            report.paragraph("All samples and jobs: results.json next to this page.", small=True),
+        ],
+    )
+    (directory / "table.md").write_text(
+        _markdown(table(results))
+        + "\nWhere plain CMA is ahead:\n\n"
+        + "".join(f"* {line}\n" for line in better)
+        + f"\n{how}\n\n"
+        + "".join(f"* {fact}\n" for fact in facts(results))
+    )
+    return directory / "index.html"
+
+
+def show(directory: Path = HERE) -> None:
+    """The table and what to know about it, on the terminal."""
+    results = report.load_results(directory)
+    console = progress.console
+    # A log has no width: do not break lines for it.
+    console.print(report.rich_table(table(results)), width=None if console.is_terminal else 160)
+    console.print("Where plain CMA is ahead:", style="bold")
+    for line in ahead(results) or ["nowhere in what was measured"]:
+        console.print(f"  {line}")
+    for fact in facts(results):
+        console.print(f"  {fact}", style="dim")

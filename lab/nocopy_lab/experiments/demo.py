@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The demonstration: one kernel, three ways to keep memory for a camera.
+
+A 1 GiB board with 256 MiB of contiguous memory serves files and runs out of memory. Somebody
+presses the button of its camera; then contiguous allocations of all sizes are timed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from rich.table import Table as RichTable
+
+from nocopy_lab import kernel, progress, report
+from nocopy_lab.board import CMA_MIB, MEMORY_MIB, Machine
+from nocopy_lab.experiments import measure, provenance, stored
+from nocopy_lab.paths import OUT
+from nocopy_lab.report import Figure, Summary, Table, duration
+from nocopy_lab.run import Job
+
+CONFIGS: Final = ("reservation", "cma", "gcma")
+SIZES: Final = tuple(64 << n for n in range(10))  # 64 … 32,768 pages
+SEED: Final = 1
+
+FILES_MIB: Final = 384  # what the load reads and writes
+ANON_MIB: Final = 600  # what it computes on
+SWAP_MIB: Final = 512  # zram
+QUIET_S: Final = 6  # load alone, for its throughput
+SHOTS: Final = 30
+REPETITIONS: Final = 10
+HOT_PERCENT: Final = 30  # of the files get 90 % of the reads
+CAMERA: Final = "--width 1920 --height 1080 --buffers 6"
+# The disk: 400 µs for each request, 40 MB/s in all, like an SD card or simple eMMC. It lives in
+# extra RAM, all of which is filled before anything is measured.
+DISK_WORDS: Final = (
+    "null_blk.nr_devices=1",
+    "null_blk.memory_backed=1",
+    "null_blk.gb=1",
+    "null_blk.bs=4096",
+    "null_blk.irqmode=2",
+    "null_blk.completion_nsec=400000",
+    "null_blk.mbps=40",
+)
+DISK_MIB: Final = FILES_MIB + 48
+
+JOB: Final = f"""
+say "preparing files"
+need zram_swap {SWAP_MIB}
+need scratch /dev/nullb0 -J size=16
+need load --dir /mnt --file-mib {FILES_MIB} --prepare --seed {SEED}
+sync; echo 3 >/proc/sys/vm/drop_caches
+statdump --label start
+say "load alone"
+load --dir /mnt --file-mib {FILES_MIB} --anon-mib {ANON_MIB} --seconds 3600 \\
+	--hot {HOT_PERCENT} --nice 10 --seed {SEED} &
+load=$!
+sleep {QUIET_S}
+echo '{{"type": "phase", "name": "shots"}}'
+say "taking photos"
+need camera {CAMERA} --shots {SHOTS} --interval-ms 100 --jitter-ms 100 --seed {SEED}
+echo '{{"type": "phase", "name": "sweep"}}'
+say "allocating"
+need sweep --sizes {",".join(map(str, SIZES))} --reps {REPETITIONS} --interval-ms 40 --seed {SEED}
+echo '{{"type": "phase", "name": "end"}}'
+kill -TERM $load
+wait $load
+status=$?
+statdump --label end
+exit $status
+"""
+
+HERE: Final = OUT / "demo"
+
+
+def job(config: str, image: kernel.Image) -> Job:
+    machine = Machine(
+        "x86", config, extra_mib=DISK_MIB, words=("vivid.allocators=1", *DISK_WORDS), seed=SEED
+    )
+    return Job(
+        f"demo-{config}", JOB, image.bzimage, machine, limit_s=1200, programs=("mke2fs",),
+        allow=("allocation",),
+    )  # fmt: skip
+
+
+def run() -> None:
+    image = kernel.image("gcma")
+    jobs = [job(config, image) for config in ("cma", "gcma", "reservation")]
+    rows = {"load_tick": QUIET_S, "shot": SHOTS, "alloc": len(SIZES) * REPETITIONS}
+    outcomes = {outcome.job.machine.config: outcome for outcome in measure(jobs, rows)}
+    results = provenance(image, SEED) | {
+        "experiment": "demo",
+        "memory_mib": MEMORY_MIB,
+        "cma_mib": CMA_MIB,
+        "runs": [stored(outcomes[config]) for config in CONFIGS],
+    }
+    report.save_results(HERE, results)
+
+
+# ------------------------------------------------------------------ from here on: JSON only
+
+TAKE: Final = Figure(
+    "shots",
+    "from opening the camera to the first frame",
+    "Photo shots with the kernel's virtual camera (vivid, 6 buffers of 1920×1080 from contiguous "
+    "memory) while the load runs. Further left is better; what counts is how far the top end of "
+    "a line reaches to the right.",
+)
+ALLOC: Final = Figure(
+    "alloc-cdf",
+    "cma_alloc()",
+    "All contiguous allocations of the sweep, 64 to 32,768 pages (256 KiB to 128 MiB).",
+)
+SIZE: Final = Figure(
+    "alloc-size",
+    "latency over size",
+    "The same, by size. Thick: median. Dashed: worst.",
+)
+LOAD: Final = Figure(
+    "load",
+    "throughput of the load",
+    "File reads of the load while nobody allocates. Reservation pays for its guarantee "
+    "here: the memory lies idle.",
+)
+
+
+def _rows(run: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [row for row in run["rows"] if row.get("type") == kind]
+
+
+def _shots(run: dict[str, Any], field: str = "frame_ns") -> tuple[list[float], int]:
+    shots = _rows(run, "shot")
+    return [s[field] for s in shots if s["ok"]], sum(not s["ok"] for s in shots)
+
+
+def _allocations(run: dict[str, Any]) -> dict[int, list[float]]:
+    sizes: dict[int, list[float]] = {}
+    for row in _rows(run, "alloc"):
+        sizes.setdefault(row["pages"], [])
+        if row["ok"]:
+            sizes[row["pages"]].append(row["ns"])
+    return sizes
+
+
+def _quiet_rate(run: dict[str, Any], field: str) -> float:
+    """Mean of a counter of the load per second before the first shot."""
+    rows = run["rows"]
+    first = next(i for i, row in enumerate(rows) if row.get("type") == "phase")
+    ticks = [row for row in rows[:first] if row.get("type") == "load_tick"]
+    if len(ticks) < 2:
+        return 0.0
+    seconds = ticks[-1]["seconds"] - ticks[0]["seconds"]
+    return float((ticks[-1][field] - ticks[0][field]) / seconds)
+
+
+def _counter(run: dict[str, Any], name: str) -> float:
+    end = _rows(run, "load")
+    return float(end[-1].get("vmstat_delta", {}).get(name, 0)) if end else 0.0
+
+
+def tables(results: dict[str, Any]) -> list[Table]:
+    runs = results["runs"]
+    heads = ("", "median", "p99", "worst", "failed")
+    shots, buffers, sweep, big, load = [], [], [], [], []
+    for one in runs:
+        name = report.NAMES[one["config"]]
+        shots.append([name, *Summary.of(*_shots(one)).cells()])
+        buffers.append([name, *Summary.of(*_shots(one, "reqbufs_ns")).cells()])
+        sizes = _allocations(one)
+        failed = sum(not row["ok"] for row in _rows(one, "alloc"))
+        everything = [ns for values in sizes.values() for ns in values]
+        sweep.append([name, *Summary.of(everything, failed).cells()])
+        big.append(
+            [name, *(duration(max(sizes.get(n) or [float("nan")])) for n in (64, 2048, 32768))]
+        )
+        refaults = _counter(one, "workingset_refault_file")
+        refaults_anon = _counter(one, "workingset_refault_anon")
+        load.append(
+            [
+                name,
+                f"{_quiet_rate(one, 'read_mib'):.1f} MiB/s",
+                f"{_quiet_rate(one, 'anon_touches'):,.0f}/s",
+                f"{refaults:,.0f}",
+                f"{refaults_anon:,.0f}",
+            ]
+        )
+    return [
+        Table("Photo: from opening the camera to the first frame", heads, shots),
+        Table("Of that: getting its buffers", heads, buffers),
+        Table("Contiguous allocation, 64 to 32,768 pages", heads, sweep),
+        Table("Worst allocation by size", ("", "256 KiB", "8 MiB", "128 MiB"), big),
+        Table(
+            "The load, undisturbed",
+            ("", "file reads", "memory touches", "refaults, files", "refaults, memory"),
+            load,
+        ),
+    ]
+
+
+HOW_READ: Final = (
+    "Reservation fences the memory off: fast, but nobody else can use it. CMA lends it to pages "
+    "that must be migrated away when the camera wants it. GCMA lends it only to pages whose "
+    "content exists elsewhere, so taking it back is forgetting. Look at the worst case of each "
+    "table, and at what the load could do with the memory meanwhile."
+)
+
+
+def _how_measured(results: dict[str, Any]) -> str:
+    about = results["kernel"]
+    return (
+        f"One Linux {about['release']} image, booted three times in QEMU {results['qemu']} with "
+        f"{results['memory_mib']} MiB of RAM and cma={results['cma_mib']}M; only the gcma= word "
+        "differs. QEMU counts instructions (-icount): times are virtual, one nanosecond for each "
+        "instruction of one CPU, like a 1 GHz processor without caches. They do not depend on the "
+        "machine you run this on, and a second run gives the same digits; a real board will show "
+        "other numbers with the same order. Caches, memory bandwidth and contention between CPUs "
+        "are not in them. The load shares the CPU with the camera at nice 10; its disk answers "
+        "after 400 µs and gives 40 MB/s, like an SD card; its swap is zram."
+    )
+
+
+def draw(directory: Path = HERE) -> Path:
+    results = report.load_results(directory)
+    runs = results["runs"]
+    report.draw_cdf(directory, TAKE, {r["config"]: _shots(r)[0] for r in runs})
+    sizes = {r["config"]: _allocations(r) for r in runs}
+    flat = {c: [ns for values in by.values() for ns in values] for c, by in sizes.items()}
+    report.draw_cdf(directory, ALLOC, flat)
+    report.draw_by_size(directory, SIZE, sizes)
+    report.draw_bars(
+        directory, LOAD, {r["config"]: _quiet_rate(r, "read_mib") for r in runs}, "MiB/s"
+    )
+    shots, buffers, sweep, big, load = map(report.html_table, tables(results))
+    commands = "\n\n".join(" ".join(r["command"]) for r in runs)
+    report.page(
+        directory / "index.html",
+        "Contiguous memory: reservation, CMA, GCMA",
+        [
+            report.paragraph(HOW_READ),
+            shots,
+            report.html_figure(directory, TAKE),
+            buffers,
+            sweep,
+            report.html_figure(directory, ALLOC),
+            big,
+            report.html_figure(directory, SIZE),
+            load,
+            report.html_figure(directory, LOAD),
+            "<h2>How it was measured</h2>\n",
+            report.paragraph(_how_measured(results)),
+            report.preformatted(commands),
+            report.preformatted(runs[0]["job"]),
+            report.paragraph("All samples: results.json next to this page.", small=True),
+        ],
+    )
+    return directory / "index.html"
+
+
+def show(directory: Path = HERE) -> None:
+    """The comparison as one table on the terminal."""
+    shots, buffers, sweep, big, load = tables(report.load_results(directory))
+    rich = RichTable(title="one kernel image, three boots", title_style="bold")
+    rich.add_column("")
+    for row in shots.rows:
+        rich.add_column(row[0], justify="right")
+
+    def line(label: str, table: Table, column: int) -> None:
+        rich.add_row(label, *(row[column] for row in table.rows))
+
+    for label, table in (("photo", shots), ("its buffers", buffers), ("allocation", sweep)):
+        for column in range(1, len(table.head)):
+            line(f"{label} {table.head[column]}", table, column)
+        rich.add_section()
+    for column in range(1, len(big.head)):
+        line(f"worst {big.head[column]}", big, column)
+    rich.add_section()
+    for column in range(1, len(load.head)):
+        line(f"load: {load.head[column]}", load, column)
+    progress.console.print(rich)

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The guest's file system: busybox, our measuring programs, one job.
+
+Two cpio archives, which the kernel unpacks one after the other: the base, the same for every
+boot of a session, and the job. Both are written here and depend on nothing but their contents.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nocopy_lab import child
+from nocopy_lab.paths import KERNEL, LAB, LabError, cache, locked, require_tool, sha256
+
+GUEST = LAB / "guest"
+CFLAGS = ("-O2", "-static", "-pthread", "-Wall", "-Wextra", "-Werror")
+
+# What /init does: set the stage, run the job, tell the host how it ended.
+INIT = """#!/bin/sh
+export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/root
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev 2>/dev/null
+mount -t debugfs debugfs /sys/kernel/debug 2>/dev/null
+mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null
+mkdir -p /dev/shm /dev/pts && mount -t devpts devpts /dev/pts 2>/dev/null
+mount -t tmpfs -o size=64m tmpfs /tmp
+if grep -qw lab_shell /proc/cmdline; then
+	exec setsid cttyhack sh -c '. /job; exec sh' </dev/console >/dev/console 2>&1
+fi
+exec 3<>/dev/ttyS1
+stty -F /dev/ttyS1 raw -echo
+sh /job >&3 2>/dev/console
+code=$?
+printf '{"exit": %d}\\n' $code >&3
+sync
+poweroff -f
+"""
+
+# Shell functions for jobs: `. /lib/lab.sh`.
+LIBRARY = """# zram_swap MIB: swap on compressed memory
+zram_swap() {
+	echo "${1}M" >/sys/block/zram0/disksize && mkswap /dev/zram0 >/dev/null && swapon /dev/zram0
+}
+# scratch DEVICE [mke2fs words]: an ext4 file system on /mnt
+scratch() {
+	dev=$1; shift
+	[ -f /etc/mtab ] || ln -sf /proc/mounts /etc/mtab
+	/bin/mke2fs -q -F -t ext4 -E nodiscard,lazy_itable_init=0,hash_seed=6e6f636f-7079-4c61-8b01-000000000001 \\
+		-U 6e6f636f-7079-4c61-8b01-000000000002 "$@" "$dev" >/dev/null || return
+	mkdir -p /mnt && mount -t ext4 "$dev" /mnt
+}
+# say TEXT: a progress line for whoever watches
+say() { printf '{"type": "progress", "what": "%s"}\\n' "$*"; }
+# need COMMAND...: end the job when it fails
+need() { "$@" || { echo "lab: failed: $*" >/dev/console; exit 1; }; }
+"""  # noqa: E501
+
+
+@dataclass
+class Archive:
+    """A cpio archive in the newc format, sorted, without times or owners."""
+
+    files: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    devices: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+
+    def directory(self, name: str) -> None:
+        while name and name not in self.files:
+            self.files[name] = (stat.S_IFDIR | 0o755, b"")
+            name = name.rpartition("/")[0]
+
+    def add(self, name: str, content: bytes, mode: int = 0o644) -> None:
+        self.directory(name.rpartition("/")[0])
+        self.files[name] = (stat.S_IFREG | mode, content)
+
+    def link(self, name: str, target: str) -> None:
+        self.directory(name.rpartition("/")[0])
+        self.files[name] = (stat.S_IFLNK | 0o777, target.encode())
+
+    def device(self, name: str, major: int, minor: int) -> None:
+        self.directory(name.rpartition("/")[0])
+        self.files[name] = (stat.S_IFCHR | 0o600, b"")
+        self.devices[name] = (stat.S_IFCHR | 0o600, major, minor)
+
+    def pack(self) -> bytes:
+        out = bytearray()
+        entries = sorted(self.files.items(), key=lambda item: item[0])
+        for inode, (name, (mode, content)) in enumerate(entries, 1):
+            _, major, minor = self.devices.get(name, (0, 0, 0))
+            links = 2 if stat.S_ISDIR(mode) else 1
+            self._entry(out, name, inode, mode, links, content, major, minor)
+        self._entry(out, "TRAILER!!!", 0, 0, 1, b"", 0, 0)
+        return bytes(out) + b"\0" * (-len(out) % 512)
+
+    @staticmethod
+    def _entry(
+        out: bytearray, name: str, inode: int, mode: int, links: int, content: bytes,
+        major: int, minor: int,
+    ) -> None:  # fmt: skip
+        raw = name.encode() + b"\0"
+        numbers = (inode, mode, 0, 0, links, 0, len(content), 0, 0, major, minor, len(raw), 0)
+        out += b"070701" + b"".join(b"%08X" % n for n in numbers) + raw
+        out += b"\0" * (-len(out) % 4)
+        out += content
+        out += b"\0" * (-len(out) % 4)
+
+
+def guest_programs() -> dict[str, bytes]:
+    """Our C programs, compiled once for each content of source, headers and compiler."""
+    sources = sorted(GUEST.glob("*.c"))
+    if not sources:
+        return {}
+    gcc = require_tool("gcc", "build-essential")
+    headers = sorted(GUEST.glob("*.h")) + sorted((KERNEL / "mm/gcma").glob("*.h"))
+    common = sha256(
+        child.output([gcc, "--version"]), " ".join(CFLAGS), *(h.read_bytes() for h in headers)
+    )
+    programs: dict[str, bytes] = {}
+    for source in sources:
+        key = sha256(common, source.read_bytes())
+        binary = cache() / "guest" / f"{source.stem}-{key[:16]}"
+        with locked(cache() / "guest/.lock"):
+            if not binary.is_file():
+                fresh = binary.with_suffix(".new")
+                child.run(
+                    [gcc, *CFLAGS, f"-I{KERNEL / 'mm/gcma'}", "-o", fresh, source, "-lm"],
+                    log=cache() / f"guest/{source.stem}.log",
+                    limit_s=120,
+                    what=f"compiling {source.name}",
+                )
+                fresh.replace(binary)
+        programs[source.stem] = binary.read_bytes()
+    return programs
+
+
+def with_libraries(program: str, package: str) -> dict[str, bytes]:
+    """A program of the host with the shared libraries it loads, by guest path."""
+    path = Path(require_tool(program, package))
+    files = {f"bin/{path.name}": path.resolve().read_bytes()}
+    for name in re.findall(r"(/\S+) \(0x", child.output(["ldd", path])):
+        files[name.lstrip("/")] = Path(name).resolve().read_bytes()
+    return files
+
+
+def base_archive(host_programs: tuple[str, ...]) -> bytes:
+    """Everything but the job."""
+    busybox = Path(require_tool("busybox", "busybox-static"))
+    archive = Archive()
+    for name in ("dev", "proc", "sys", "tmp", "root", "mnt", "etc", "run"):
+        archive.directory(name)
+    archive.device("dev/console", 5, 1)
+    archive.device("dev/null", 1, 3)
+    content = busybox.resolve().read_bytes()
+    if b"/ld-linux" in content[:8192]:
+        raise LabError(f"{busybox} is not static; run: apt-get install busybox-static")
+    archive.add("bin/busybox", content, 0o755)
+    for applet in set(child.output([busybox, "--list"]).split()) - {"busybox"}:
+        archive.link(f"bin/{applet}", "busybox")
+    for name in host_programs:
+        for guest_path, data in with_libraries(name, "e2fsprogs").items():
+            archive.add(guest_path, data, 0o755)
+    for name, data in guest_programs().items():
+        archive.add(f"bin/{name}", data, 0o755)
+    archive.add("lib/lab.sh", LIBRARY.encode())
+    archive.add("init", INIT.encode(), 0o755)
+    return archive.pack()
+
+
+def job_archive(script: str, files: dict[str, bytes] | None = None) -> bytes:
+    archive = Archive()
+    archive.add("job", (". /lib/lab.sh\n" + script).encode(), 0o755)
+    for name, data in (files or {}).items():
+        archive.add(name.lstrip("/"), data, 0o755)
+    return archive.pack()
+
+
+def write(
+    path: Path, script: str, host_programs: tuple[str, ...], files: dict[str, bytes] | None = None
+) -> None:
+    path.write_bytes(base_archive(host_programs) + job_archive(script, files))
+
+
+def have(program: str) -> bool:
+    """Whether a guest program of this name exists."""
+    return (GUEST / f"{program}.c").is_file() or shutil.which(program) is not None

@@ -1,0 +1,505 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Kernels: the source, GCMA on top of it, configurations, builds, and the cache of all that.
+
+    source    a pristine tree in the cache, from Debian's package or $KERNEL_TREE
+    tree      source + kernel/apply, at a fixed path and brought up to date file by file, so that
+              make sees what changed and nothing else
+    build     one object directory for each configuration, kept for the next time
+    image     a finished kernel, named after a hash of everything that went into it
+
+An image is used only if its name is the hash of what is on disk now: a stale one is never found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache as once
+from pathlib import Path
+from typing import Final
+
+from nocopy_lab import child, progress
+from nocopy_lab.paths import (
+    KERNEL,
+    LabError,
+    cache,
+    disk_full_is_one_line,
+    locked,
+    require_space,
+    require_tool,
+    sha256,
+    sha256_tree,
+    write_if_changed,
+)
+
+SERIES: Final = "6.12"
+TARBALL: Final = Path(f"/usr/src/linux-source-{SERIES}.tar.xz")
+
+# Configurations: fragments of kernel/configs, and lines that come last.
+GCMA: Final = ("board-x86", "gcma")
+
+
+@dataclass(frozen=True)
+class Config:
+    name: str
+    fragments: tuple[str, ...]
+    lines: tuple[str, ...] = ()
+    # The configuration in whose object directory this one is built, because only few objects
+    # differ. (A copy of it is no help: objtool knows where it lies, and all depends on objtool.)
+    within: str | None = None
+    pristine: bool = False  # built from the source without GCMA
+
+
+CONFIGS: Final[dict[str, Config]] = {
+    config.name: config
+    for config in (
+        Config("gcma", GCMA),
+        Config("stock", ("board-x86",), ("CONFIG_GCMA=n",)),
+        Config("pristine", ("board-x86",), pristine=True),
+        Config("debug", (*GCMA, "debug")),
+        Config("broken", (*GCMA, "broken"), within="gcma"),
+        Config("check", GCMA, within="gcma"),
+    )
+}
+
+# Space for a source tree, its copy, and the objects of one build.
+BUILD_MIB: Final = 4096
+# Steps that make announces in a first build, for the progress bar; the next builds know.
+STEPS_GUESS: Final = 2600
+_STEP: Final = re.compile(rb"^  [A-Z][A-Z0-9_]* +(\[M\] )?(\S+)$", re.MULTILINE)
+BUILD_LIMIT_S: Final = 3600.0
+# How often a build is repeated because somebody edited kernel/ meanwhile.
+EDITS_DURING_BUILDS: Final = 3
+
+
+# ---------------------------------------------------------------------------------- source
+
+
+@dataclass(frozen=True)
+class Source:
+    version: str
+    ident: str  # changes when the content does
+    path: Path
+
+
+def _version(makefile: str) -> str:
+    found = dict(re.findall(r"^(VERSION|PATCHLEVEL|SUBLEVEL) *= *(\d+)", makefile, re.MULTILINE))
+    if len(found) != 3:
+        return ""
+    return f"{found['VERSION']}.{found['PATCHLEVEL']}.{found['SUBLEVEL']}"
+
+
+def require_linux(tree: Path) -> str:
+    """Version of a clean kernel tree of our series, or one line that says what is wrong."""
+    makefile = tree / "Makefile"
+    if not (makefile.is_file() and (tree / "mm/cma.c").is_file() and (tree / "Kbuild").is_file()):
+        raise LabError(f"KERNEL_TREE={tree} is not the top of a Linux source tree")
+    version = _version(makefile.read_text(errors="replace"))
+    if not version.startswith(SERIES + "."):
+        raise LabError(f"KERNEL_TREE={tree} is Linux {version or '?'}; {SERIES}.y is needed")
+    if (tree / ".config").exists() or (tree / "include/config").exists():
+        raise LabError(f"KERNEL_TREE={tree} has been built in; run: make -C {tree} mrproper")
+    if (tree / "mm/gcma").exists():
+        raise LabError(f"KERNEL_TREE={tree} has GCMA in it already; give a tree without")
+    return version
+
+
+def _fingerprint(tree: Path) -> str:
+    """Changes whenever a file of the tree does, without reading a gigabyte."""
+    digest = hashlib.sha256(str(tree).encode())
+    for directory, names, files in os.walk(tree):
+        names[:] = sorted(n for n in names if n != ".git")
+        for name in sorted(files):
+            info = os.lstat(f"{directory}/{name}")
+            digest.update(f"{directory}/{name} {info.st_size} {info.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _file_hash(path: Path) -> str:
+    """Hash of a large file, read once as long as it does not change."""
+    info = path.stat()
+    note = cache() / "hashes" / sha256(f"{path} {info.st_size} {info.st_mtime_ns}")[:24]
+    if not note.is_file():
+        with path.open("rb") as file:
+            write_if_changed(note, hashlib.file_digest(file, "sha256").hexdigest())
+    return note.read_text()
+
+
+@once
+def source() -> Source:
+    """The pristine source tree, unpacked or copied when it is not there yet."""
+    given = os.environ.get("KERNEL_TREE")
+    if given:
+        tree = Path(given).resolve()
+        version = require_linux(tree)
+        ident = f"{version}-{_fingerprint(tree)[:12]}"
+    else:
+        if not TARBALL.is_file():
+            raise LabError(
+                f"no kernel source; run: apt-get install linux-source-{SERIES}, or set KERNEL_TREE"
+            )
+        ident = f"debian-{_file_hash(TARBALL)[:12]}"
+    path = cache() / "src" / ident
+    with locked(cache() / "src/.lock"):
+        if not path.is_dir():
+            require_space(cache(), BUILD_MIB)
+            fresh = Path(tempfile.mkdtemp(prefix="new-", dir=cache() / "src"))
+            try:
+                if given:
+                    _copy_in(Path(given).resolve(), fresh)
+                else:
+                    _unpack(fresh)
+                fresh.chmod(0o755)
+                fresh.rename(path)
+            except BaseException:
+                shutil.rmtree(fresh, ignore_errors=True)
+                raise
+    return Source(_version((path / "Makefile").read_text()), ident, path)
+
+
+def _unpack(into: Path) -> None:
+    with progress.meter(f"unpacking {TARBALL.name}") as meter:
+        child.run(
+            [*("tar", "-xf", TARBALL, "-C", into, "--strip-components=1")],
+            log=cache() / "unpack.log",
+            limit_s=900,
+            what=f"unpacking {TARBALL}",
+            on_poll=lambda: meter.at(sum(1 for _ in into.iterdir()) / 27),
+        )
+
+
+def _copy_in(tree: Path, into: Path) -> None:
+    with progress.meter(f"copying {tree}"):
+        child.run(
+            [*("tar", "-C", tree, "--exclude=./.git", "-cf", into / ".copy.tar", ".")],
+            log=cache() / "unpack.log",
+            limit_s=900,
+            what=f"reading {tree}",
+        )
+        child.run(
+            [*("tar", "-C", into, "-xf", into / ".copy.tar")],
+            log=cache() / "unpack.log",
+            limit_s=900,
+            what=f"copying {tree}",
+        )
+        (into / ".copy.tar").unlink()
+
+
+# ------------------------------------------------------------------------------------ tree
+
+# What of kernel/ ends up in an image.
+INPUTS: Final = ("mm", "include", "patches", "apply")
+
+
+def patched_files(patches: Path = KERNEL / f"patches/{SERIES}") -> list[str]:
+    """Existing files that the patches change."""
+    names: set[str] = set()
+    for patch in sorted(patches.glob("*.patch")):
+        names.update(re.findall(r"^\+\+\+ b/([^\t\n]+)", patch.read_text(), re.MULTILINE))
+    return sorted(names)
+
+
+def new_files(kernel: Path = KERNEL) -> list[str]:
+    """Files that kernel/apply copies."""
+    found: list[str] = []
+    for top in ("mm", "include", "Documentation", "tools"):
+        found += [str(p.relative_to(kernel)) for p in (kernel / top).rglob("*") if p.is_file()]
+    return sorted(found)
+
+
+def _snapshot(root: Path) -> dict[str, Path]:
+    return {str(p.relative_to(root)): p for p in root.rglob("*") if p.is_file()}
+
+
+def _put(target: Path, origin: Path) -> bool:
+    """Make target a copy of origin unless it is one; never write through a hard link."""
+    mode = stat.S_IMODE(origin.stat().st_mode)
+    if (
+        target.is_file()
+        and target.read_bytes() == origin.read_bytes()
+        and stat.S_IMODE(target.stat().st_mode) == mode
+    ):
+        return False
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.with_name(target.name + ".nocopy-new")
+    shutil.copyfile(origin, fresh)
+    fresh.chmod(mode)
+    fresh.replace(target)
+    return True
+
+
+def sync_tree(pristine: Path, tree: Path, apply: Path, touched: Sequence[str]) -> list[str]:
+    """Bring tree up to date with pristine + apply; the list of files that were written.
+
+    apply runs on a scratch copy of the few files it changes, and only what differs is copied
+    into the tree: times of all other files stay, and make rebuilds what it must.
+    """
+    manifest = tree.with_name(tree.name + ".manifest")
+    if not tree.is_dir():
+        fresh = tree.with_name(tree.name + ".new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        tree.parent.mkdir(parents=True, exist_ok=True)
+        # Hard links: files are replaced here, never written into.
+        child.run(
+            ["cp", "-al", pristine, fresh],
+            log=cache() / "tree.log",
+            limit_s=600,
+            what="copying the kernel tree",
+        )
+        fresh.rename(tree)
+        manifest.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="nocopy-apply-") as temp:
+        scratch = Path(temp) / "tree"
+        for name in {*touched, "Makefile", "mm/cma.c"}:
+            if (pristine / name).is_file():
+                (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(pristine / name, scratch / name)
+        if apply.is_file():
+            child.run([apply, scratch], log=cache() / "apply.log", limit_s=120, what="kernel/apply")
+        wanted = _snapshot(scratch)
+        before = set(json.loads(manifest.read_text())) if manifest.is_file() else set()
+        manifest.write_text(json.dumps(sorted(before | set(wanted))))
+        written = [name for name, origin in wanted.items() if _put(tree / name, origin)]
+        for name in sorted(before - set(wanted)):
+            if (pristine / name).is_file():
+                if _put(tree / name, pristine / name):
+                    written.append(name)
+            elif (tree / name).is_file():
+                (tree / name).unlink()
+                written.append(name)
+        manifest.write_text(json.dumps(sorted(wanted)))
+    return written
+
+
+def tree_path() -> Path:
+    return cache() / "tree" / source().ident
+
+
+def patched_tree() -> Path:
+    """The source with GCMA on it, up to date."""
+    tree = tree_path()
+    with locked(cache() / "tree/.lock"), disk_full_is_one_line(cache()):
+        sync_tree(source().path, tree, KERNEL / "apply", patched_files())
+    return tree
+
+
+# -------------------------------------------------------------------------- configurations
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """Symbols of a fragment or a .config; what is not set has the value n."""
+    values: dict[str, str] = {}
+    for line in text.splitlines():
+        if unset := re.fullmatch(r"# (CONFIG_\w+) is not set", line.strip()):
+            values[unset[1]] = "n"
+        elif given := re.fullmatch(r"(CONFIG_\w+)=(.*)", line.strip()):
+            values[given[1]] = given[2]
+    return values
+
+
+def merged_config(config: Config, configs: Path = KERNEL / "configs") -> dict[str, str]:
+    """All fragments of a configuration; later ones win."""
+    wanted: dict[str, str] = {}
+    for fragment in config.fragments:
+        path = configs / f"{fragment}.config"
+        if not path.is_file():
+            raise LabError(f"{path} is missing; restore it")
+        wanted |= parse_config(path.read_text())
+    return wanted | parse_config("\n".join(config.lines))
+
+
+def untaken(wanted: Mapping[str, str], actual: Mapping[str, str]) -> list[str]:
+    """Wanted lines that kconfig did not follow."""
+    return [
+        f"{name}={value} (is {actual.get(name, 'n')})"
+        for name, value in sorted(wanted.items())
+        if actual.get(name, "n") != value
+    ]
+
+
+# ---------------------------------------------------------------------------------- builds
+
+
+@dataclass(frozen=True)
+class Image:
+    name: str
+    path: Path
+
+    @property
+    def bzimage(self) -> Path:
+        return self.path / "bzImage"
+
+    def about(self) -> dict[str, str]:
+        about: dict[str, str] = json.loads((self.path / "build.json").read_text())
+        return about
+
+
+@once
+def _compiler() -> str:
+    gcc = require_tool("gcc", "build-essential")
+    ld = require_tool("ld", "build-essential")
+    return "; ".join(child.output([tool, "--version"]).splitlines()[0] for tool in (gcc, ld))
+
+
+def key(config: Config) -> str:
+    """Names the image: a hash of everything that goes into it."""
+    merged = "\n".join(f"{k}={v}" for k, v in sorted(merged_config(config).items()))
+    inputs = [] if config.pristine else [KERNEL / name for name in INPUTS]
+    words = " ".join(MAKE_WORDS)
+    return sha256(source().ident, merged, _compiler(), sha256_tree(*inputs), words)[:20]
+
+
+# The same inputs give the same kernel, whoever builds it when.
+MAKE_WORDS: Final = (
+    "KBUILD_BUILD_TIMESTAMP=1970-01-01",
+    "KBUILD_BUILD_USER=nocopy",
+    "KBUILD_BUILD_HOST=lab",
+    "KBUILD_BUILD_VERSION=1",
+    "ARCH=x86_64",
+)
+
+
+def build_dir(name: str) -> Path:
+    return cache() / "build" / f"{source().ident}-{CONFIGS[name].within or name}"
+
+
+def make(name: str, tree: Path, *words: str) -> list[str | Path]:
+    jobs = f"-j{len(os.sched_getaffinity(0))}"
+    return ["make", f"O={build_dir(name)}", "-C", tree, jobs, *MAKE_WORDS, *words]
+
+
+@contextlib.contextmanager
+def configured(name: str) -> Iterator[tuple[Path, Path]]:
+    """Hold a configured object directory, its tree up to date; gives (tree, directory).
+
+    One at a time for all labs of this cache: they share the trees, and the processors.
+    """
+    config = CONFIGS[name]
+    directory = build_dir(name)
+    require_space(cache(), BUILD_MIB if not directory.is_dir() else 512)
+    with locked(cache() / "build/.lock"), disk_full_is_one_line(cache()):
+        tree = source().path if config.pristine else patched_tree()
+        directory.mkdir(parents=True, exist_ok=True)
+        _configure(config, tree, directory)
+        yield tree, directory
+
+
+def _configure(config: Config, tree: Path, directory: Path) -> None:
+    wanted = merged_config(config)
+    lines = "".join(f"{name}={value}\n" for name, value in wanted.items())
+    fragment = directory / "wanted.config"
+    write_if_changed(fragment, lines)
+    child.run(
+        make(config.name, tree, f"KCONFIG_ALLCONFIG={fragment}", "allnoconfig"),
+        log=cache() / f"build/{config.name}-config.log",
+        limit_s=300,
+        what=f"configuring the {config.name} kernel",
+    )
+    missed = untaken(wanted, parse_config((directory / ".config").read_text()))
+    if missed:
+        raise LabError(
+            f"kconfig did not take {len(missed)} lines of the {config.name} kernel "
+            f"({'+'.join(config.fragments)}): {', '.join(missed)}"
+        )
+
+
+class _Steps:
+    """Counts what make announces in its log."""
+
+    def __init__(self, log: Path, memory: Path, meter: progress.Meter) -> None:
+        self.log, self.memory, self.meter = log, memory, meter
+        self.count, self.offset = 0, 0
+        self.expected = int(memory.read_text()) if memory.is_file() else STEPS_GUESS
+
+    def poll(self) -> None:
+        with self.log.open("rb") as file:
+            file.seek(self.offset)
+            data = file.read()
+        data = data[: data.rfind(b"\n") + 1]
+        self.offset += len(data)
+        steps = _STEP.findall(data)
+        self.count += len(steps)
+        if steps:
+            self.meter.at(self.count / max(self.expected, 1), steps[-1][1].decode())
+
+    def remember(self) -> None:
+        self.poll()
+        self.memory.write_text(str(max(self.count, 1)))
+
+
+def image(name: str) -> Image:
+    """A finished kernel of a configuration, built when there is none from these very inputs."""
+    config = CONFIGS[name]
+    with locked(cache() / f"images/.{name}.lock"):
+        for _ in range(EDITS_DURING_BUILDS):
+            before = key(config)
+            found = cache() / "images" / f"{name}-{before}"
+            if (found / "build.json").is_file():
+                return Image(name, found)
+            with configured(name) as (tree, directory):
+                _build(config, tree, directory)
+                if key(config) == before:
+                    _store(config, directory, found)
+                    _forget_old(name, keep=found)
+                    return Image(name, found)
+    raise LabError(f"{KERNEL} changes faster than the {name} kernel builds; let it rest")
+
+
+def _build(config: Config, tree: Path, directory: Path) -> None:
+    log = cache() / f"build/{config.name}.log"
+    first = not (directory / "vmlinux").is_file()
+    memory = directory / ("steps-first" if first else "steps-again")
+    log.write_bytes(b"")
+    with progress.meter(f"building the {config.name} kernel") as meter:
+        steps = _Steps(log, memory, meter)
+        child.run(
+            make(config.name, tree, "bzImage"),
+            log=log,
+            limit_s=BUILD_LIMIT_S,
+            what=f"building the {config.name} kernel",
+            on_poll=steps.poll,
+        )
+        steps.remember()
+
+
+def _store(config: Config, directory: Path, target: Path) -> None:
+    fresh = target.with_name(target.name + ".new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    for origin, name in (
+        ("arch/x86/boot/bzImage", "bzImage"),
+        ("vmlinux", "vmlinux"),
+        (".config", "config"),
+        ("System.map", "System.map"),
+    ):
+        shutil.copy2(directory / origin, fresh / name)
+    release = (directory / "include/config/kernel.release").read_text().strip()
+    about = {
+        "config": config.name,
+        "release": release,
+        "source": source().ident,
+        "compiler": _compiler(),
+        "fragments": "+".join((*config.fragments, *config.lines)),
+        "key": target.name,
+    }
+    (fresh / "build.json").write_text(json.dumps(about, indent=1) + "\n")
+    fresh.rename(target)
+
+
+# Images of one configuration that stay, so that going back and forth needs no build.
+KEEP_IMAGES: Final = 4
+
+
+def _forget_old(name: str, keep: Path) -> None:
+    stored = [p for p in (cache() / "images").glob(f"{name}-*") if p.is_dir() and p != keep]
+    stored.sort(key=lambda p: p.stat().st_mtime, reverse=True)
+    for path in stored[KEEP_IMAGES - 1 :]:
+        shutil.rmtree(path, ignore_errors=True)

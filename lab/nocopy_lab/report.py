@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Figures, tables and pages, made from stored JSON alone."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib
+from rich.table import Table as RichTable
+
+from nocopy_lab.paths import cache
+
+os.environ.setdefault("MPLCONFIGDIR", str(cache() / "matplotlib"))
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
+# Okabe and Ito's colours, told apart by everyone; one for each configuration everywhere.
+COLOURS: Final = {
+    "reservation": "#999999",
+    "cma": "#D55E00",
+    "file-only": "#56B4E9",
+    "swap-only": "#CC79A7",
+    "gcma": "#0072B2",
+}
+NAMES: Final = {
+    "reservation": "Reservation",
+    "cma": "CMA",
+    "file-only": "File only",
+    "swap-only": "Swap only",
+    "gcma": "GCMA",
+}
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that is not exceeded by this share of all (nearest rank)."""
+    if not values:
+        return math.nan
+    ordered = sorted(values)
+    return ordered[max(math.ceil(share * len(ordered)), 1) - 1]
+
+
+def duration(ns: float) -> str:
+    """Three digits and a unit."""
+    if math.isnan(ns):
+        return "–"
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if ns >= size:
+            return f"{ns / size:.3g} {unit}" if ns < 1000 * size else f"{ns / size:.0f} {unit}"
+    return f"{ns:.0f} ns"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a table says about a set of latencies."""
+
+    count: int
+    failures: int
+    median: float
+    p99: float
+    worst: float
+
+    @classmethod
+    def of(cls, good: Sequence[float], failures: int = 0) -> Summary:
+        return cls(
+            len(good) + failures,
+            failures,
+            percentile(good, 0.5),
+            percentile(good, 0.99),
+            max(good, default=math.nan),
+        )
+
+    def cells(self) -> list[str]:
+        return [
+            duration(self.median),
+            duration(self.p99),
+            duration(self.worst),
+            f"{self.failures}/{self.count}",
+        ]
+
+
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    title: str
+    caption: str
+
+
+def _style() -> Any:  # keys are a closed set of literals to type checkers
+    return {
+        "figure.figsize": (6.4, 4.0),
+        "font.size": 11,
+        "axes.grid": True,
+        "grid.alpha": 0.3,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "svg.hashsalt": "nocopy",
+        "svg.fonttype": "path",
+    }
+
+
+def _save(figure: Any, directory: Path, name: str) -> None:
+    figure.tight_layout()
+    figure.savefig(directory / f"{name}.png", dpi=150, metadata={"Software": None})
+    figure.savefig(directory / f"{name}.svg", metadata={"Date": None, "Creator": None})
+    plt.close(figure)
+
+
+def draw_cdf(
+    directory: Path, figure: Figure, series: Mapping[str, Sequence[float]], unit_ns: float = 1e6,
+    unit: str = "ms",
+) -> None:  # fmt: skip
+    """Cumulative distributions of latencies, one line for each configuration."""
+    with plt.rc_context(_style()):
+        canvas, axes = plt.subplots()
+        for config, values in series.items():
+            if not values:
+                continue
+            x = [v / unit_ns for v in sorted(values)]
+            y = [(i + 1) / len(x) for i in range(len(x))]
+            axes.step(
+                [x[0], *x], [0, *y], where="post", lw=2,
+                color=COLOURS[config], label=NAMES[config],
+            )  # fmt: skip
+        axes.set(xscale="log", xlabel=f"{figure.title} [{unit}]", ylabel="share of samples")
+        axes.set_ylim(0, 1.02)
+        axes.legend(loc="lower right")
+        _save(canvas, directory, figure.name)
+
+
+def draw_by_size(
+    directory: Path, figure: Figure, series: Mapping[str, Mapping[int, Sequence[float]]]
+) -> None:
+    """Median (line) and worst (thin line above) latency over the size of an allocation."""
+    with plt.rc_context(_style()):
+        canvas, axes = plt.subplots()
+        for config, sizes in series.items():
+            x = [n for n in sorted(sizes) if sizes[n]]
+            if not x:
+                continue
+            colour = COLOURS[config]
+            middle = [percentile(sizes[n], 0.5) / 1e6 for n in x]
+            worst = [max(sizes[n]) / 1e6 for n in x]
+            axes.plot(x, middle, "o-", lw=2, ms=4, color=colour, label=NAMES[config])
+            axes.plot(x, worst, "--", lw=1, color=colour)
+            axes.fill_between(x, middle, worst, color=colour, alpha=0.12, lw=0)
+        axes.set(xlabel="allocation [pages of 4 KiB]", ylabel="latency [ms]")
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.legend(loc="upper left")
+        _save(canvas, directory, figure.name)
+
+
+def draw_bars(directory: Path, figure: Figure, values: Mapping[str, float], unit: str) -> None:
+    """One bar for each configuration."""
+    with plt.rc_context(_style()):
+        canvas, axes = plt.subplots(figsize=(6.4, 0.8 + 0.6 * len(values)))
+        names = list(values)
+        bars = axes.barh(
+            [NAMES[n] for n in names], list(values.values()), color=[COLOURS[n] for n in names]
+        )
+        axes.bar_label(bars, fmt="%.3g", padding=4)
+        axes.set(xlabel=unit)
+        axes.invert_yaxis()
+        axes.margins(x=0.12)
+        axes.grid(axis="y", visible=False)
+        _save(canvas, directory, figure.name)
+
+
+def draw_lines(
+    directory: Path, figure: Figure, series: Mapping[str, Mapping[int, float]], x: str, y: str
+) -> None:
+    """One line for each configuration, from zero."""
+    with plt.rc_context(_style()):
+        canvas, axes = plt.subplots()
+        for config, points in series.items():
+            at = sorted(points)
+            axes.plot(
+                at, [points[n] for n in at], "o-", lw=2, ms=4,
+                color=COLOURS[config], label=NAMES[config],
+            )  # fmt: skip
+        axes.set(xlabel=x, ylabel=y)
+        axes.set_ylim(bottom=0)
+        axes.legend(loc="upper left")
+        _save(canvas, directory, figure.name)
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+STYLE: Final = """
+:root { color-scheme: light dark; }
+body { font: 17px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 0 auto; padding: 1rem; }
+h1 { font-size: 1.6rem; line-height: 1.2; } h2 { margin-top: 2.2rem; font-size: 1.2rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; margin: .6rem 0; }
+th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid #8884;
+  white-space: nowrap; font-variant-numeric: tabular-nums; }
+th:first-child, td:first-child { text-align: left; }
+figure { margin: 1rem 0; } img { width: 100%; height: auto; background: #fff; }
+figcaption, .small { font-size: .9rem; opacity: .85; }
+pre { overflow-x: auto; font-size: .8rem; padding: .6rem; background: #8882; }
+"""
+
+
+def rich_table(table: Table) -> RichTable:
+    """A table for the terminal."""
+    rich = RichTable(title=table.title, title_style="bold", title_justify="left")
+    for number, cell in enumerate(table.head):
+        rich.add_column(cell, justify="right" if number else "left")
+    for row in table.rows:
+        rich.add_row(*row)
+    return rich
+
+
+def html_table(table: Table) -> str:
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in table.head)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>\n"
+        for row in table.rows
+    )
+    return (
+        f"<h2>{html.escape(table.title)}</h2>\n<div class=wide><table>"
+        f"<thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table></div>\n"
+    )
+
+
+def html_figure(directory: Path, figure: Figure) -> str:
+    data = base64.b64encode((directory / f"{figure.name}.png").read_bytes()).decode()
+    return (
+        f'<figure><img alt="{html.escape(figure.title)}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{html.escape(figure.caption)}</figcaption></figure>\n"
+    )
+
+
+def page(path: Path, title: str, parts: Iterable[str]) -> None:
+    """One self-contained HTML page."""
+    path.write_text(
+        "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n"
+        "<meta name=viewport content='width=device-width, initial-scale=1'>\n"
+        f"<title>{html.escape(title)}</title>\n<style>{STYLE}</style>\n"
+        f"<h1>{html.escape(title)}</h1>\n" + "".join(parts) + "</html>\n"
+    )
+
+
+def paragraph(text: str, small: bool = False) -> str:
+    return f"<p{' class=small' if small else ''}>{html.escape(text)}</p>\n"
+
+
+def preformatted(text: str) -> str:
+    return f"<pre>{html.escape(text)}</pre>\n"
+
+
+def save_results(directory: Path, results: Mapping[str, Any]) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "results.json"
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(results, indent=1) + "\n")
+    fresh.replace(path)
+    return path
+
+
+def load_results(directory: Path) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads((directory / "results.json").read_text())
+    return results

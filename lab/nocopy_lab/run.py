@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""One boot: a job goes in, results and a console come out.
+
+The guest's first serial port is its console, the second carries results, one JSON object a line;
+the last is {"exit": N}. A boot is good when that arrived with N = 0 and the kernel complained
+about nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from nocopy_lab import child, initramfs
+from nocopy_lab.board import Disk, Machine, qemu_version
+from nocopy_lab.paths import (
+    LOGS,
+    LabError,
+    cache,
+    disk_full_is_one_line,
+    require_space,
+    sha256,
+    tail,
+)
+
+Row = dict[str, Any]
+
+# What a kernel says when something is wrong. The names are what a job may tolerate.
+SPLATS: Final[dict[str, str]] = {
+    "bug": r"\bBUG: |kernel BUG at|Bad page state|bad page map",
+    "warning": r"\bWARNING: (?!CPU\d+: no)",
+    "oops": r"\bOops\b|general protection fault|Unable to handle kernel",
+    "panic": r"Kernel panic",
+    "sanitizer": r"\b(KASAN|KCSAN|KFENCE|UBSAN|KMEMLEAK)\b.*(:|in )",
+    "lockdep": r"possible recursive locking|circular locking|inconsistent lock state|"
+    r"possible irq lock inversion|suspicious RCU usage|DEBUG_LOCKS_WARN|lock held when returning",
+    "atomic-sleep": r"sleeping function called from invalid context|scheduling while atomic",
+    "stall": r"rcu: INFO: rcu_\S+ .*detected|blocked for more than|soft lockup|hard LOCKUP|"
+    r"rcu_\S+ kthread starved",
+    "allocation": r"page allocation failure|page allocation stalls",
+    "oom": r"Out of memory: Killed|oom-kill:|invoked oom-killer",
+    "user": r"segfault at|traps: ",
+}
+
+# KASAN and friends announce themselves at boot; that is no report.
+_HARMLESS: Final = re.compile(
+    r"KernelAddressSanitizer initialized|kcsan: (enabled|selftest|strict)"
+)
+
+
+def splats(console: str, allow: Sequence[str] = ()) -> list[str]:
+    """Lines of a console with which the kernel reports a fault."""
+    wanted = re.compile("|".join(p for name, p in SPLATS.items() if name not in allow))
+    return [
+        line for line in console.splitlines() if wanted.search(line) and not _HARMLESS.search(line)
+    ]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to boot and what to do in it."""
+
+    name: str
+    script: str
+    kernel: Path
+    machine: Machine = field(default_factory=Machine)
+    limit_s: float = 300.0
+    programs: tuple[str, ...] = ()  # of the host, with their libraries
+    files: dict[str, bytes] = field(default_factory=dict)
+    allow: tuple[str, ...] = ()  # names in SPLATS
+    scratch_mib: int = 0  # size of /dev/vda, empty; not on exact boards
+
+
+@dataclass
+class Outcome:
+    job: Job
+    command: list[str]
+    console: Path
+    results: list[Row] = field(default_factory=list)
+    exit: int | None = None
+    host_s: float = 0.0
+    failure: str | None = None
+
+    def require(self) -> Outcome:
+        """This outcome, or the reason why it is not a good one."""
+        if self.failure is not None:
+            raise LabError(f"{self.failure}; see {self.console}\n{tail(self.console)}")
+        return self
+
+    def rows(self, kind: str) -> list[Row]:
+        return [row for row in self.results if row.get("type") == kind]
+
+    def text(self) -> str:
+        return self.console.read_bytes().decode(errors="replace").replace("\r", "")
+
+
+def temporary() -> str:
+    """A new directory for the files of one boot."""
+    with disk_full_is_one_line(Path(tempfile.gettempdir())):
+        return tempfile.mkdtemp(prefix="nocopy-")
+
+
+Watch = Callable[[Row], None]
+
+
+class _Reader:
+    """Follows the results file while the guest writes it."""
+
+    def __init__(self, path: Path, watch: Watch | None) -> None:
+        self.path, self.watch = path, watch
+        self.rest = b""
+        self.offset = 0
+        self.rows: list[Row] = []
+        self.exit: int | None = None
+        self.garbage: str | None = None
+
+    def poll(self) -> None:
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            data = file.read()
+        self.offset += len(data)
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            self._line(line.decode(errors="replace").strip())
+
+    def _line(self, line: str) -> None:
+        if not line:
+            return
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            row = None
+        if not isinstance(row, dict):
+            self.garbage = self.garbage or line[:120]
+            return
+        if set(row) == {"exit"}:
+            self.exit = int(row["exit"])
+            return
+        if row.get("type") != "progress":
+            self.rows.append(row)
+        if self.watch is not None:
+            self.watch(row)
+
+
+# How long a probe boot under KVM may take before we call KVM broken.
+KVM_PROBE_S: Final = 10.0
+_kvm_lock = threading.Lock()
+
+
+def kvm_works(kernel: Path) -> bool:
+    """Whether a kernel really runs under KVM here; tried once per host, then remembered.
+
+    That /dev/kvm opens says little: nested virtualisation may run firmware and still fail in Linux.
+    """
+    try:
+        with Path("/dev/kvm").open("r+b"):
+            pass
+    except OSError:
+        return False
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text()
+    note = cache() / f"kvm-{sha256(boot_id, qemu_version())[:12]}"
+    with _kvm_lock:
+        if not note.is_file():
+            machine = Machine(board="x86-fast", kvm=True)
+            probe = Job("kvm-probe", "true\n", kernel, machine, limit_s=KVM_PROBE_S)
+            note.parent.mkdir(parents=True, exist_ok=True)
+            note.write_text("yes\n" if _boot(probe, None).failure is None else "no\n")
+    return note.read_text().strip() == "yes"
+
+
+def boot(job: Job, watch: Watch | None = None) -> Outcome:
+    """Boot a job and wait for its end. Never raises for what happens inside the guest."""
+    if not job.machine.exact:
+        job = replace(job, machine=replace(job.machine, kvm=kvm_works(job.kernel)))
+    return _boot(job, watch)
+
+
+def _boot(job: Job, watch: Watch | None) -> Outcome:
+    LOGS.mkdir(parents=True, exist_ok=True)
+    require_space(LOGS, 64)
+    console = LOGS / f"{job.name}.console"
+    console.write_bytes(b"")
+    with disk_full_is_one_line(LOGS), tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        ramfs, results = Path(temp) / "initramfs.cpio", Path(temp) / "results"
+        initramfs.write(ramfs, job.script, job.programs, job.files)
+        results.write_bytes(b"")
+        machine = with_scratch(job.machine, Path(temp), job.scratch_mib)
+        command = machine.command(job.kernel, ramfs, console, results)
+        (LOGS / f"{job.name}.command").write_text(shlex.join(command) + "\n")
+        (LOGS / f"{job.name}.job").write_text(job.script)
+        outcome = Outcome(job, command, console)
+        reader = _Reader(results, watch)
+        qemu_log = LOGS / f"{job.name}.qemu"
+        begin = time.monotonic()
+        timed_out = False
+        with (
+            qemu_log.open("wb") as log,
+            child.started(command, stdout=log.fileno(), stderr=subprocess.STDOUT) as process,
+        ):
+            while True:
+                try:
+                    process.wait(0.25)
+                    break
+                except subprocess.TimeoutExpired:
+                    reader.poll()
+                if time.monotonic() - begin > job.limit_s:
+                    timed_out = True
+                    break
+            reader.poll()
+        outcome.host_s = time.monotonic() - begin
+        (LOGS / f"{job.name}.results").write_bytes(results.read_bytes())
+    outcome.results, outcome.exit = reader.rows, reader.exit
+    status = None if timed_out else process.returncode
+    outcome.failure = _verdict(outcome, reader, status, qemu_log)
+    return outcome
+
+
+def _verdict(outcome: Outcome, reader: _Reader, status: int | None, log: Path) -> str | None:
+    name = outcome.job.name
+    found = splats(outcome.text(), outcome.job.allow)
+    if found:
+        return f"{name}: the kernel complains: {found[0].strip()[:160]}"
+    if status is None:
+        return f"{name}: the guest was not done after {outcome.job.limit_s:.0f} s"
+    if status != 0:
+        return f"{name}: QEMU failed ({status}): {tail(log, 1) or 'no message'}"
+    if reader.garbage is not None:
+        return f"{name}: the guest sent a line that is no JSON object: {reader.garbage!r}"
+    if reader.exit is None:
+        return f"{name}: the guest ended without telling how its job went"
+    if reader.exit != 0:
+        return f"{name}: the guest's job failed with exit status {reader.exit}"
+    return None
+
+
+def with_scratch(machine: Machine, directory: Path, mib: int) -> Machine:
+    """The machine with an empty disk whose image lies in a directory."""
+    if not mib:
+        return machine
+    require_space(directory, mib)
+    image = directory / "scratch.img"
+    with image.open("wb") as file:
+        file.truncate(mib << 20)
+    return replace(machine, disks=(Disk(image), *machine.disks))
+
+
+def boot_all(
+    jobs: Sequence[Job], watch: Callable[[Job, Row], None] | None = None, at_once: int = 2
+) -> list[Outcome]:
+    """Boot independent jobs, two at a time; outcomes in the order of the jobs."""
+
+    def one(job: Job) -> Outcome:
+        return boot(job, None if watch is None else lambda row: watch(job, row))
+
+    with ThreadPoolExecutor(at_once) as pool:
+        futures = [pool.submit(one, job) for job in jobs]
+        try:
+            left = set(futures)
+            while left:
+                done, left = wait(left, timeout=0.5, return_when=FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+        except BaseException as error:
+            for future in futures:
+                future.cancel()
+            if not isinstance(error, Exception):  # we were told to stop: do not wait for guests
+                child.end_all()
+            raise
+        return [future.result() for future in futures]

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from nocopy_lab import kernel
+from nocopy_lab.paths import LabError
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NOCOPY_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def write(path: Path, text: str, mode: int = 0o644) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+@pytest.fixture
+def pristine(tmp_path: Path) -> Path:
+    tree = tmp_path / "pristine"
+    for name in ("Makefile", "mm/cma.c", "mm/other.c"):
+        os.utime(write(tree / name, f"{name}, untouched\n"), ns=(10**18, 10**18))
+    return tree
+
+
+def apply_script(tmp_path: Path, body: str) -> Path:
+    return write(tmp_path / "apply", f'#!/bin/sh\nset -e\ncd "$1"\n{body}\n', 0o755)
+
+
+def test_only_what_differs_is_written(cache: Path, pristine: Path, tmp_path: Path) -> None:
+    apply = apply_script(tmp_path, "echo new >>mm/cma.c; mkdir mm/g; echo x >mm/g/g.c")
+    tree = cache / "tree/t"
+    first = kernel.sync_tree(pristine, tree, apply, ["mm/cma.c"])
+    assert sorted(first) == ["mm/cma.c", "mm/g/g.c"]
+    assert kernel.sync_tree(pristine, tree, apply, ["mm/cma.c"]) == []
+    assert (tree / "mm/other.c").stat().st_mtime_ns == 10**18
+
+
+def test_the_pristine_tree_is_never_written(cache: Path, pristine: Path, tmp_path: Path) -> None:
+    apply = apply_script(tmp_path, "echo new >>mm/cma.c")
+    kernel.sync_tree(pristine, cache / "tree/t", apply, ["mm/cma.c"])
+    assert (pristine / "mm/cma.c").read_text() == "mm/cma.c, untouched\n"
+
+
+def test_what_a_former_version_touched_is_restored(
+    cache: Path, pristine: Path, tmp_path: Path
+) -> None:
+    tree = cache / "tree/t"
+    body = "echo new >>mm/other.c; echo x >mm/extra.c"
+    kernel.sync_tree(pristine, tree, apply_script(tmp_path, body), ["mm/other.c"])
+    written = kernel.sync_tree(pristine, tree, apply_script(tmp_path, "true"), [])
+    assert sorted(written) == ["mm/extra.c", "mm/other.c"]
+    assert not (tree / "mm/extra.c").exists()
+    assert (tree / "mm/other.c").read_text() == "mm/other.c, untouched\n"
+    # Restored just now: make must see that it changed.
+    assert (tree / "mm/other.c").stat().st_mtime_ns != 10**18
+
+
+def test_fragments_and_dot_config_are_read_alike() -> None:
+    assert kernel.parse_config("CONFIG_A=y\n# CONFIG_B is not set\n# words\nCONFIG_C=n\n") == {
+        "CONFIG_A": "y",
+        "CONFIG_B": "n",
+        "CONFIG_C": "n",
+    }
+
+
+def test_lines_that_kconfig_did_not_take_are_named() -> None:
+    wanted = {"CONFIG_A": "y", "CONFIG_B": "n", "CONFIG_C": "64", "CONFIG_D": "y"}
+    actual = {"CONFIG_A": "y", "CONFIG_C": "32", "CONFIG_D": "y"}
+    assert kernel.untaken(wanted, actual) == ["CONFIG_C=64 (is 32)"]
+    assert kernel.untaken({"CONFIG_B": "n"}, {"CONFIG_B": "y"}) == ["CONFIG_B=n (is y)"]
+
+
+def linux(tree: Path, patchlevel: int = 12) -> Path:
+    text = f"VERSION = 6\nPATCHLEVEL = {patchlevel}\nSUBLEVEL = 30\n"
+    write(tree / "Makefile", text)
+    write(tree / "Kbuild", "")
+    write(tree / "mm/cma.c", "")
+    return tree
+
+
+def test_a_clean_tree_of_the_series_is_accepted(tmp_path: Path) -> None:
+    assert kernel.require_linux(linux(tmp_path)) == "6.12.30"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda tree: (tree / "Kbuild").unlink(), "not the top of a Linux source tree"),
+        (lambda tree: linux(tree, 11), r"6\.12\.y is needed"),
+        (lambda tree: write(tree / ".config", ""), "mrproper"),
+        (lambda tree: (tree / "mm/gcma").mkdir(), "has GCMA in it already"),
+    ],
+)
+def test_other_trees_are_refused_in_one_line(tmp_path: Path, spoil: object, says: str) -> None:
+    tree = linux(tmp_path)
+    assert callable(spoil)
+    spoil(tree)
+    with pytest.raises(LabError, match=says) as caught:
+        kernel.require_linux(tree)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_changed_tree_has_another_fingerprint(tmp_path: Path) -> None:
+    tree = linux(tmp_path)
+    before = kernel._fingerprint(tree)
+    assert kernel._fingerprint(tree) == before
+    write(tree / "mm/cma.c", "changed\n")
+    assert kernel._fingerprint(tree) != before

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nocopy_lab import report
+from nocopy_lab.checks import added_lines, ktap, only_line_numbers
+from nocopy_lab.experiments import demo
+
+
+def test_percentiles_are_samples() -> None:
+    values = [float(n) for n in range(1, 101)]
+    assert report.percentile(values, 0.5) == 50
+    assert report.percentile(values, 0.99) == 99
+    assert report.percentile([7.0], 0.99) == 7
+    assert math.isnan(report.percentile([], 0.5))
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [(12, "12 ns"), (15_230, "15.2 µs"), (672_000, "672 µs"), (1.84e8, "184 ms"), (2e9, "2 s")],
+)
+def test_durations_have_units(ns: float, text: str) -> None:
+    assert report.duration(ns) == text
+
+
+def stored(config: str, scale: int) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = [
+        {"type": "load_tick", "seconds": 1.0, "read_mib": 10.0, "anon_touches": 100},
+        {"type": "load_tick", "seconds": 3.0, "read_mib": 30.0, "anon_touches": 500},
+        {"type": "phase", "name": "shots"},
+        {"type": "shot", "ok": True, "frame_ns": 5_000_000 * scale, "reqbufs_ns": 9},
+        {"type": "shot", "ok": False, "frame_ns": 0, "reqbufs_ns": 0},
+        {"type": "phase", "name": "sweep"},
+    ]
+    rows += [
+        {"type": "alloc", "ok": True, "pages": pages, "ns": pages * scale * 10 + rep}
+        for pages in demo.SIZES
+        for rep in range(3)
+    ]
+    rows += [{"type": "load", "vmstat_delta": {"workingset_refault_file": 7}}]
+    return {"config": config, "command": ["qemu"], "job": "true\n", "rows": rows}
+
+
+def test_the_demo_is_drawn_from_its_json_alone(tmp_path: Path) -> None:
+    results = {
+        "kernel": {"release": "6.12"},
+        "qemu": "7.2",
+        "memory_mib": 1024,
+        "cma_mib": 256,
+        "runs": [stored(config, scale) for scale, config in enumerate(demo.CONFIGS, 1)],
+    }
+    report.save_results(tmp_path, results)
+    page = demo.draw(tmp_path).read_text()
+    assert page.count("data:image/png;base64,") == 4
+    assert "10.0 MiB/s" in page
+    assert "1/2" in page
+    demo.show(tmp_path)
+
+
+def test_ktap_counts_tests_and_sees_failures() -> None:
+    console = (
+        "[    0.5] KTAP version 1\n"
+        "[    0.5]     # Subtest: gcma_dmem\n"
+        "[    0.6]     ok 1 store_then_load\n"
+        "[    0.6]     not ok 2 revoke\n"
+        "[    0.6]     ok 3 slow # SKIP not now\n"
+        "[    0.7] not ok 1 gcma_dmem\n"
+    )
+    assert ktap(console) == (["store_then_load"], ["revoke", "suite gcma_dmem"])
+
+
+def test_grown_line_numbers_are_no_changed_instructions() -> None:
+    old = "mov    $0x1e1,%edx\ncall   ext4_error\n"
+    assert only_line_numbers(old, old.replace("1e1", "1e2"), most=1)
+    assert not only_line_numbers(old, old.replace("1e1", "1e3"), most=1)
+    assert not only_line_numbers(old, old.replace("1e1", "1e0"), most=1)
+    assert not only_line_numbers(old, old.replace("edx", "ecx"), most=9)
+    assert not only_line_numbers(old, old + "nop\n", most=9)
+
+
+def test_added_lines_are_counted_by_file(tmp_path: Path) -> None:
+    (tmp_path / "1.patch").write_text(
+        "words\n---\n x | 2 +-\n\ndiff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1,2 @@\n a\n+b\n"
+        "diff --git a/y b/y\n--- a/y\n+++ b/y\n@@ -1 +1,3 @@\n+c\n+d\n"
+    )
+    assert added_lines(tmp_path, "x") == 1
+    assert added_lines(tmp_path, "y") == 2
+    assert added_lines(tmp_path, "z") == 0

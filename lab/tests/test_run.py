@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Boots with small fakes in QEMU's place."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nocopy_lab import board, child, initramfs, paths, run
+from nocopy_lab.paths import LAB, LabError
+from nocopy_lab.run import Job
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(run, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(initramfs, "write", lambda path, *_: path.write_bytes(b"ramfs"))
+    return tmp_path / "logs"
+
+
+def fake_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    """A QEMU that finds the files of both serial ports in $console and $results."""
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    qemu = directory / "qemu-system-x86_64"
+    qemu.write_text(
+        "#!/bin/bash\n"
+        "for word; do case $word in *id=con,path=*) console=${word##*path=};; "
+        "file:*) results=${word#file:};; esac; done\n" + body + "\n"
+    )
+    qemu.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+
+
+def boot(limit_s: float = 20.0, allow: tuple[str, ...] = ()) -> run.Outcome:
+    return run.boot(Job("fake", "true\n", Path("bzImage"), limit_s=limit_s, allow=allow))
+
+
+def test_results_arrive_and_the_exit_status_ends_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: Path
+) -> None:
+    fake_qemu(
+        tmp_path,
+        monkeypatch,
+        """echo '{"type": "alloc", "ns": 5}' >$results; echo '{"exit": 0}' >>$results""",
+    )
+    outcome = boot().require()
+    assert outcome.results == [{"type": "alloc", "ns": 5}]
+
+
+def test_a_guest_that_hangs_is_ended_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: Path
+) -> None:
+    pid = tmp_path / "pid"
+    fake_qemu(tmp_path, monkeypatch, f"echo booting >$console; echo $$ >{pid}; sleep 1000 & wait")
+    begin = time.monotonic()
+    outcome = boot(limit_s=1.0)
+    assert time.monotonic() - begin < 10
+    assert outcome.failure == "fake: the guest was not done after 1 s"
+    with pytest.raises(LabError, match="booting"):
+        outcome.require()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("""echo '{"exit": 3}' >$results""", "failed with exit status 3"),
+        ("true", "without telling how its job went"),
+        ("echo no memory >&2; exit 1", r"QEMU failed \(1\): no memory"),
+        ("""echo hello >$results; echo '{"exit": 0}' >>$results""", "no JSON object: 'hello'"),
+        (
+            "echo '[ 1.0] WARNING: CPU: 0 PID: 1 at mm/cma.c:1' >$console;"
+            """echo '{"exit": 0}' >$results""",
+            "the kernel complains: .*mm/cma.c",
+        ),
+    ],
+)
+def test_what_goes_wrong_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: Path, body: str, says: str
+) -> None:
+    fake_qemu(tmp_path, monkeypatch, body)
+    failure = boot().failure
+    assert failure is not None
+    assert "\n" not in failure
+    assert re.search(says, failure)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "BUG: kernel NULL pointer dereference, address: 0",
+        "BUG: KASAN: slab-use-after-free in gcma_load+0x1/0x2",
+        "WARNING: possible circular locking dependency detected",
+        "WARNING: inconsistent lock state",
+        "WARNING: suspicious RCU usage",
+        "rcu: INFO: rcu_sched self-detected stall on CPU",
+        "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
+        "INFO: task sweep:77 blocked for more than 120 seconds.",
+        "Oops: general protection fault, 0000 [#1] SMP",
+        "Kernel panic - not syncing: Fatal exception",
+        "UBSAN: array-index-out-of-bounds in mm/cma.c:1",
+        "DEBUG_LOCKS_WARN_ON(1)",
+        "BUG: sleeping function called from invalid context at mm/cma.c:1",
+        "BUG: Bad page state in process sweep  pfn:12345",
+        "sweep: page allocation failure: order:0, mode:0x1",
+        "load invoked oom-killer: gfp_mask=0x1",
+    ],
+)
+def test_every_kind_of_complaint_is_seen(line: str) -> None:
+    assert run.splats(f"[    1.0] {line}")
+
+
+def test_harmless_lines_are_not() -> None:
+    assert not run.splats("kasan: KernelAddressSanitizer initialized\nx86/fpu: no\nwarning: none")
+
+
+def test_what_a_job_tolerates_is_not_a_complaint() -> None:
+    text = "load invoked oom-killer: gfp_mask=0x1"
+    assert not run.splats(text, allow=("oom",))
+
+
+def test_missing_qemu_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: Path
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda *_a, **_k: None)
+    with pytest.raises(LabError, match="apt-get install qemu-system-x86") as caught:
+        boot()
+    assert "\n" not in str(caught.value)
+
+
+def test_no_disk_space_is_said_before_it_hurts(monkeypatch: pytest.MonkeyPatch, logs: Path) -> None:
+    monkeypatch.setattr(paths, "free_mib", lambda _: 3)
+    with pytest.raises(LabError, match="only 3 MiB free") as caught:
+        boot()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_disk_that_fills_up_is_one_line() -> None:
+    with pytest.raises(LabError, match="no space left"), paths.disk_full_is_one_line(Path("/x")):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_unknown_boards_and_configurations_are_named() -> None:
+    with pytest.raises(LabError, match="there are: x86"):
+        board.Machine("vax")
+    with pytest.raises(LabError, match="reservation, cma"):
+        board.Machine("x86", "swapless")
+
+
+def test_exact_boards_take_no_disk_of_the_host(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="inexact"):
+        run.with_scratch(board.Machine("x86"), tmp_path, 1)
+    fast = run.with_scratch(board.Machine("x86-fast"), tmp_path, 1)
+    assert any("scratch.img" in word for word in fast.command(Path("k"), Path("i"), None, None))
+
+
+def test_children_end_with_the_lab(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    program = (
+        "from nocopy_lab import child\n"
+        "from pathlib import Path\n"
+        "child.end_children_with_us()\n"
+        f"child.run(['sh', '-c', 'echo $$ >{pid}; sleep 1000 & wait'],"
+        f" log=Path('{tmp_path}/log'), limit_s=1000, what='sleep')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(LAB)}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment) as process:
+        for _ in range(100):
+            if pid.is_file() and pid.read_text().strip():
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+def test_a_command_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(child.TimedOut, match="still not done after"):
+        child.run(["sleep", "1000"], log=tmp_path / "log", limit_s=0.5, what="sleeping")
+
+
+def test_a_failing_command_shows_its_last_lines(tmp_path: Path) -> None:
+    words = ["sh", "-c", "for i in $(seq 40); do echo line $i; done; exit 7"]
+    with pytest.raises(LabError, match=r"exit status 7") as caught:
+        child.run(words, log=tmp_path / "log", limit_s=20, what="counting")
+    assert "line 40" in str(caught.value)
+    assert "line 20" not in str(caught.value)
