@@ -95,7 +95,7 @@ class Machine:
         return self.cpus or BOARDS[self.board].cpus
 
     def kernel_words(self) -> list[str]:
-        words = ["console=ttyS0", "panic=-1", "mitigations=off", "nokaslr"]
+        words = ["console=ttyS0", "panic=-1", "nokaslr"]
         words += ["random.trust_cpu=on"]
         if self.exact and self.cpu_count == 1:
             # The HPET is this board's timer. Calibrating the local APIC's is a busy loop of

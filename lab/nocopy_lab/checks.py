@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache as once
@@ -351,6 +351,11 @@ def _judge_kunit(outcomes: Sequence[Outcome]) -> None:
         raise LabError(f"KUnit ran no test of ours; see {outcome.console}")
 
 
+def _judge_debug(outcomes: Sequence[Outcome]) -> None:
+    _judge_kunit(outcomes[:1])
+    _judge_oracle(outcomes[1:])
+
+
 def _judge_identical(outcomes: Sequence[Outcome]) -> None:
     all_well(outcomes)
     first, second = outcomes
@@ -372,16 +377,28 @@ def _judge_broken(outcomes: Sequence[Outcome]) -> None:
 
 
 ORACLE: Final = """
-need zram_swap 256
+need {swap}
 need scratch /dev/vda -b {block}
-statdump --label start
-oracle --dir /mnt --file-mib {files} --anon-mib 128 --shmem-mib 16 --hog-mib {hog} \\
-	--alloc --drop-caches --seconds {seconds} {words}
+{prepare}statdump --label start
+oracle --dir /mnt --file-mib {files} --anon-mib {anon} --shmem-mib 16 --hog-mib {hog} \\
+	--alloc --alloc-max-pages {largest} --seconds {seconds} {words}
 status=$?
 statdump --label end
 umount /mnt || exit 1
 exit $status
 """
+
+# Allocations that may not wait fail now and then, those of xarray nodes among them.
+FAILING: Final = """
+for what in failslab fail_page_alloc; do
+	cd /sys/kernel/debug/$what
+	echo Y >ignore-gfp-wait; echo 0 >verbose; echo 5 >probability; echo -1 >times
+done
+echo 0 >/sys/kernel/debug/fail_page_alloc/min-order
+cd /
+"""
+
+HITS: Final = "--expect-hits --expect-swap-hits"
 
 
 def oracle_job(
@@ -389,23 +406,111 @@ def oracle_job(
     seconds: int,
     words: str = "",
     *,
+    swap: str = "zram_swap 256",
+    prepare: str = "",
     block: int = 4096,
-    files: int = 256,
-    hog: int = 500,
+    files: int = 320,
+    anon: int = 128,
+    hog: int = 400,
+    largest: int = 4096,
     config: str = "gcma",
+    memory_mib: int = 704,
+    cma_mib: int = 64,
 ) -> Job:
-    """Blocks smaller than a page reach other code: truncation need not read the page."""
-    script = ORACLE.format(files=files, hog=hog, seconds=seconds, words=words, block=block)
+    """Little memory and a small area, so that copies, allocations and loads meet all the time.
+
+    Blocks smaller than a page reach other code: truncation need not read the page.
+    """
+    script = ORACLE.format(
+        swap=swap, prepare=prepare, block=block, files=files, anon=anon, hog=hog,
+        largest=largest, seconds=seconds, words=words,
+    )  # fmt: skip
     return Job(
         name,
         script,
         NO_IMAGE,
-        Machine("x86-fast", config),
+        Machine("x86-fast", config, memory_mib=memory_mib, cma_mib=cma_mib),
         limit_s=240 + 10 * seconds,
         programs=("mke2fs",),
         allow=("allocation",),
-        scratch_mib=2 * files + 128,
+        scratch_mib=(2 * files + 128, 512),
     )
+
+
+def _counters(outcome: Outcome, label: str) -> Mapping[str, int]:
+    """The vmstat counters that statdump printed."""
+    for row in outcome.rows("gcma_stats"):
+        if row.get("label") == label:
+            counters: dict[str, int] = row["vmstat"]
+            return counters
+    raise LabError(f"{outcome.job.name}: no counters '{label}'; see {outcome.console}")
+
+
+def _judge_oracle(outcomes: Sequence[Outcome]) -> None:
+    """Nothing wrong, no allocation failed, and all paths were taken."""
+    for outcome in outcomes:
+        outcome.require()
+        (summary,) = outcome.rows("oracle")
+        if summary["cma_failed"] or not summary["cma_allocs"]:
+            raise LabError(
+                f"{outcome.job.name}: {summary['cma_failed']} of {summary['cma_allocs']} "
+                f"contiguous allocations failed; see {outcome.console}"
+            )
+        before, after = _counters(outcome, "start"), _counters(outcome, "end")
+        idle = [
+            name
+            for name in ("store_file", "store_swap", "load_file", "load_swap", "discard")
+            if after[f"gcma_{name}"] == before[f"gcma_{name}"]
+        ]
+        if idle:
+            raise LabError(f"{outcome.job.name} did not exercise: {', '.join(idle)}")
+
+
+CONSUMERS: Final = """
+need zram_swap 256
+need scratch /dev/vda
+load --dir /mnt --file-mib 300 --anon-mib 300 --readers 2 --seconds 3600 --nice 10 >/tmp/load &
+sleep 5
+need camera --shots 5
+need heap --reps 5
+need sweep --random --count 500 --max-pages 8192
+statdump --label end
+kill -TERM $!
+wait $! || exit 1
+grep '"type":"load"' /tmp/load
+"""
+
+
+def _judge_consumers(outcomes: Sequence[Outcome]) -> None:
+    all_well(outcomes)
+    for outcome in outcomes:
+        bad = [row for kind in ("shot", "heap") for row in outcome.rows(kind) if not row["ok"]]
+        bad += [row for row in outcome.rows("random_summary") if row["failed"] or row["wrong"]]
+        if bad or not outcome.rows("shot") or not outcome.rows("heap"):
+            raise LabError(f"{outcome.job.name}: {bad[:1] or 'no shot'}; see {outcome.console}")
+
+
+# Boot words, and what the kernel must say about them.
+BOOT_WORDS: Final[tuple[tuple[str, str], ...]] = (
+    ("cma=64M gcma=file+swap", "area reserved: 64 MiB, clients: file+swap"),
+    ("cma=64M gcma=swap,reserved:file", "area reserved: 64 MiB, clients: file"),
+    ("cma=64M gcma=file,none", "given both 'file' and 'none', using the latter"),
+    ("cma=64M gcma=file gcma=swap", "given more than once, using 'swap'"),
+    ("cma=64M gcma=bogus", "no mode 'bogus'"),
+    ("cma=64M gcma=file+none", "no mode 'file+none'"),
+    ("cma=64M gcma=camera:file", "no area 'camera'"),
+    ("cma=64M gcma=", "gcma= wants"),
+    ("gcma=file", "there is no CMA area"),
+    ("cma=4G gcma=file", "Failed to reserve 4096 MiB"),
+    ("cma=64M@0x10001000 gcma=file", "must be aligned"),
+)
+
+
+def _judge_boot_words(outcomes: Sequence[Outcome]) -> None:
+    all_well(outcomes)
+    for outcome, (words, answer) in zip(outcomes, BOOT_WORDS, strict=True):
+        if answer not in outcome.text():
+            raise LabError(f"booted with {words}, the kernel does not say: {answer}")
 
 
 SWEEP: Final = """
@@ -446,14 +551,48 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         _judge_identical,
     ),
     GuestCheck(
-        "guest: oracle",
+        "guest: boot words, right and wrong",
         "gcma",
-        [oracle_job("oracle", 45, "--expect-hits --expect-swap-hits")],
+        [
+            Job(
+                f"words-{number}",
+                "true\n",
+                NO_IMAGE,
+                Machine("x86-fast", cma_mib=0, words=tuple(words.split())),
+                limit_s=120,
+            )
+            for number, (words, _) in enumerate(BOOT_WORDS)
+        ],
+        _judge_boot_words,
     ),
     GuestCheck(
-        "guest: oracle, blocks of 1 KiB",
+        "guest: camera, dma-buf heap and random allocations under load",
         "gcma",
-        [oracle_job("oracle-1k", 45, "--expect-hits", block=1024)],
+        [
+            Job(
+                "consumers",
+                CONSUMERS,
+                NO_IMAGE,
+                Machine("x86-fast", words=("vivid.allocators=1",)),
+                limit_s=600,
+                programs=("mke2fs",),
+                allow=("allocation",),
+                scratch_mib=(512,),
+            )
+        ],
+        _judge_consumers,
+    ),
+    GuestCheck(
+        "guest: oracle, swap on zram",
+        "gcma",
+        [oracle_job("oracle", 60, HITS)],
+        _judge_oracle,
+    ),
+    GuestCheck(
+        "guest: oracle, swap on a disk, blocks of 1 KiB",
+        "gcma",
+        [oracle_job("oracle-disk", 60, HITS, swap="disk_swap /dev/vdb", block=1024)],
+        _judge_oracle,
     ),
     GuestCheck(
         "guest: oracle, plain CMA on the same kernel",
@@ -467,9 +606,31 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         _judge_broken,
     ),
     GuestCheck(
-        "guest: oracle under KASAN and lockdep",
+        "guest: KUnit and oracle under KASAN, lockdep and failing allocations",
         "debug",
-        [oracle_job("oracle-debug", 60, hog=350, block=1024)],
+        [
+            Job(
+                "kunit-debug",
+                "true\n",
+                NO_IMAGE,
+                Machine("x86-fast", words=("kunit.enable=1",)),
+                limit_s=300,
+            ),
+            oracle_job(
+                "oracle-debug",
+                60,
+                f"{HITS} --file-max-kib 1024",
+                prepare=FAILING,
+                block=1024,
+                files=160,
+                anon=96,
+                hog=240,
+                largest=1024,
+                memory_mib=512,
+                cma_mib=16,
+            ),
+        ],
+        _judge_debug,
     ),
 ]
 

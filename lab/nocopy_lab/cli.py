@@ -54,7 +54,7 @@ def run_script(
         machine,
         limit_s=limit,
         programs=("mke2fs",),
-        scratch_mib=scratch,
+        scratch_mib=(scratch,) if scratch else (),
     )
     outcome = run.boot(job, watch=lambda row: print(row, flush=True))
     outcome.require()
@@ -96,7 +96,7 @@ def shell(board_name: str, config: str, image: str) -> None:
         ramfs = temp / "initramfs.cpio"
         initramfs.write(ramfs, SHELL_JOB, ("mke2fs",))
         if not machine.exact:
-            machine = run.with_scratch(machine, temp, 512)
+            machine = run.with_scratch(machine, temp, [512])
         command = machine.command(bzimage, ramfs, None, None)
         print("booting; leave with Ctrl-A X", flush=True)
         subprocess.run(command, check=False)
@@ -156,7 +156,7 @@ def test(only: str, list_only: bool) -> None:
 def main() -> None:
     child.end_children_with_us()
     try:
-        lab(standalone_mode=False)
+        lab(prog_name="lab", standalone_mode=False)
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr, flush=True)
         sys.exit(1)

@@ -46,6 +46,8 @@ LIBRARY = """# zram_swap MIB: swap on compressed memory
 zram_swap() {
 	echo "${1}M" >/sys/block/zram0/disksize && mkswap /dev/zram0 >/dev/null && swapon /dev/zram0
 }
+# disk_swap DEVICE: swap on a disk
+disk_swap() { mkswap "$1" >/dev/null && swapon "$1"; }
 # scratch DEVICE [mke2fs words]: an ext4 file system on /mnt
 scratch() {
 	dev=$1; shift

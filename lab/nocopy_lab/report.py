@@ -106,6 +106,11 @@ def _style() -> Any:  # keys are a closed set of literals to type checkers
     }
 
 
+def _legend(axes: Any) -> None:
+    """Above the axes, where it hides nothing."""
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
+
+
 def _save(figure: Any, directory: Path, name: str) -> None:
     figure.tight_layout()
     figure.savefig(directory / f"{name}.png", dpi=150, metadata={"Software": None})
@@ -113,25 +118,23 @@ def _save(figure: Any, directory: Path, name: str) -> None:
     plt.close(figure)
 
 
-def draw_cdf(
-    directory: Path, figure: Figure, series: Mapping[str, Sequence[float]], unit_ns: float = 1e6,
-    unit: str = "ms",
-) -> None:  # fmt: skip
+def draw_cdf(directory: Path, figure: Figure, series: Mapping[str, Sequence[float]]) -> None:
     """Cumulative distributions of latencies, one line for each configuration."""
     with plt.rc_context(_style()):
         canvas, axes = plt.subplots()
         for config, values in series.items():
             if not values:
                 continue
-            x = [v / unit_ns for v in sorted(values)]
+            x = sorted(values)
             y = [(i + 1) / len(x) for i in range(len(x))]
             axes.step(
                 [x[0], *x], [0, *y], where="post", lw=2,
                 color=COLOURS[config], label=NAMES[config],
             )  # fmt: skip
-        axes.set(xscale="log", xlabel=f"{figure.title} [{unit}]", ylabel="share of samples")
+        axes.set(xscale="log", xlabel=figure.title, ylabel="share of samples")
+        axes.xaxis.set_major_formatter(lambda ns, _: duration(ns))
         axes.set_ylim(0, 1.02)
-        axes.legend(loc="lower right")
+        _legend(axes)
         _save(canvas, directory, figure.name)
 
 
@@ -151,10 +154,12 @@ def draw_by_size(
             axes.plot(x, middle, "o-", lw=2, ms=4, color=colour, label=NAMES[config])
             axes.plot(x, worst, "--", lw=1, color=colour)
             axes.fill_between(x, middle, worst, color=colour, alpha=0.12, lw=0)
-        axes.set(xlabel="allocation [pages of 4 KiB]", ylabel="latency [ms]")
+        axes.set(xlabel="allocation [pages of 4 KiB]", ylabel="latency")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.legend(loc="upper left")
+        axes.yaxis.set_major_formatter(lambda ms, _: duration(ms * 1e6))
+        axes.xaxis.set_major_formatter(lambda pages, _: f"{pages:,.0f}")
+        _legend(axes)
         _save(canvas, directory, figure.name)
 
 
@@ -188,7 +193,7 @@ def draw_lines(
             )  # fmt: skip
         axes.set(xlabel=x, ylabel=y)
         axes.set_ylim(bottom=0)
-        axes.legend(loc="upper left")
+        _legend(axes)
         _save(canvas, directory, figure.name)
 
 

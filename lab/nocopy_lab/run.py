@@ -78,7 +78,7 @@ class Job:
     programs: tuple[str, ...] = ()  # of the host, with their libraries
     files: dict[str, bytes] = field(default_factory=dict)
     allow: tuple[str, ...] = ()  # names in SPLATS
-    scratch_mib: int = 0  # size of /dev/vda, empty; not on exact boards
+    scratch_mib: tuple[int, ...] = ()  # sizes of /dev/vda, vdb, …, empty; not on exact boards
 
 
 @dataclass
@@ -243,15 +243,18 @@ def _verdict(outcome: Outcome, reader: _Reader, status: int | None, log: Path) -
     return None
 
 
-def with_scratch(machine: Machine, directory: Path, mib: int) -> Machine:
-    """The machine with an empty disk whose image lies in a directory."""
-    if not mib:
+def with_scratch(machine: Machine, directory: Path, sizes_mib: Sequence[int]) -> Machine:
+    """The machine with empty disks whose images lie in a directory."""
+    if not sizes_mib:
         return machine
-    require_space(directory, mib)
-    image = directory / "scratch.img"
-    with image.open("wb") as file:
-        file.truncate(mib << 20)
-    return replace(machine, disks=(Disk(image), *machine.disks))
+    require_space(directory, sum(sizes_mib))
+    disks = []
+    for number, mib in enumerate(sizes_mib):
+        image = directory / f"scratch{number}.img"
+        with image.open("wb") as file:
+            file.truncate(mib << 20)
+        disks.append(Disk(image))
+    return replace(machine, disks=(*disks, *machine.disks))
 
 
 def boot_all(

@@ -159,8 +159,8 @@ def test_unknown_boards_and_configurations_are_named() -> None:
 
 def test_exact_boards_take_no_disk_of_the_host(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="inexact"):
-        run.with_scratch(board.Machine("x86"), tmp_path, 1)
-    fast = run.with_scratch(board.Machine("x86-fast"), tmp_path, 1)
+        run.with_scratch(board.Machine("x86"), tmp_path, [1])
+    fast = run.with_scratch(board.Machine("x86-fast"), tmp_path, [1])
     assert any("scratch.img" in word for word in fast.command(Path("k"), Path("i"), None, None))
 
 

@@ -149,6 +149,7 @@ static int bench_op(struct bench_file *bf, unsigned int cmd,
 		    struct cma_bench_op *op)
 {
 	struct bench_range *range;
+	bool folio;
 
 	switch (cmd) {
 	case CMA_BENCH_ALLOC:
@@ -159,9 +160,8 @@ static int bench_op(struct bench_file *bf, unsigned int cmd,
 	case CMA_BENCH_RELEASE:
 	case CMA_BENCH_FREE_FOLIO:
 		range = bench_find(bf, op->pfn, op->pages);
-		if (!range)
-			return -EINVAL;
-		if (range->folio == (cmd == CMA_BENCH_RELEASE))
+		folio = cmd == CMA_BENCH_FREE_FOLIO;
+		if (!range || range->folio != folio)
 			return -EINVAL;
 		return bench_release(range, &op->ns);
 	case CMA_BENCH_FILL:

@@ -74,9 +74,9 @@
  * stays allocated, in quarantine, and is looked at again later, so that it is
  * neither handed out twice nor reaches the buddy allocator.
  *
- * Placement takes the lowest range that fits and costs no cached page, so that
- * what remains free stays in one piece, and tries a number of others if it
- * does cost some. Caching fills the area from the other end.
+ * Placement considers the ends of free ranges only, so that what remains free
+ * stays in one piece, and takes the lowest where no cached page is lost or else
+ * the one where least is. Caching fills the area from the upper end.
  *
  * Locks: cma->lock protects the bitmaps of the area and its counts. It is held
  * to place and to mark an allocation, and to settle a piece of a release, never
@@ -110,7 +110,7 @@
 #define GCMA_QUARANTINE_PERIOD	(HZ / 10)
 /* Pages of a release that are settled with interrupts off in one go. */
 #define GCMA_SETTLE_PAGES	512
-/* Places looked at to find one where less is lost. */
+/* Free ranges looked at to find a place where less is lost. */
 #define GCMA_PLACE_TRIES	8
 
 DEFINE_STATIC_KEY_FALSE(gcma_lending);
@@ -327,13 +327,6 @@ static unsigned long to_bits(const struct cma *cma, unsigned long count)
 	return ALIGN(count, 1UL << cma->order_per_bit) >> cma->order_per_bit;
 }
 
-static bool range_free(const struct cma *cma, unsigned long bit,
-		       unsigned long nbits)
-{
-	return bit + nbits <= cma_bitmap_maxno((struct cma *)cma) &&
-	       find_next_bit(cma->bitmap, bit + nbits, bit) >= bit + nbits;
-}
-
 /* bitmap_set() and bitmap_clear(), which are slow for long ranges. */
 static void fill_bits(unsigned long *bitmap, unsigned long bit,
 		      unsigned long nbits, bool value)
@@ -354,10 +347,11 @@ static void fill_bits(unsigned long *bitmap, unsigned long bit,
  * @count: number of pages
  * @align: alignment of the first page, as an order of pages
  *
- * The lowest place if nothing is lost there. Otherwise a place where nothing
- * is lost, if there is one made of whole words of the bitmap; otherwise the
- * one of a few places, spread over the area, where least is lost. Requests
- * below a word always take the lowest place, to keep small ones together.
+ * Only the two ends of a free range are considered, so that what is left of it
+ * stays in one piece. The first place where no cached page is lost is taken,
+ * starting at the lowest; if there is none, the one where least is lost among
+ * the first few ranges. Requests below a word always take the lowest place, to
+ * keep small ones together.
  *
  * Return: bit number in the bitmap of @cma, or a number not below its size.
  */
@@ -365,55 +359,49 @@ unsigned long gcma_place(const struct cma *cma, const struct dmem_area *dmem,
 			 unsigned long count, unsigned int align)
 {
 	const unsigned int order = cma->order_per_bit;
+	const bool all_free = cma->gcma && !cma->gcma->owned;
 	unsigned long maxno = cma->count >> order;
 	unsigned long nbits = to_bits(cma, count);
-	unsigned long mask = 0, offset, best, least, bit, live;
-	unsigned long need = DIV_ROUND_UP(count, BITS_PER_LONG);
-	unsigned int start, end, tries, i;
+	unsigned long best = maxno, least = ULONG_MAX, start = 0;
+	unsigned long mask = 0, offset, bit, end, live;
+	unsigned int tries;
 
 	if (align > order)
 		mask = (1UL << (align - order)) - 1;
 	offset = (cma->base_pfn & ((1UL << align) - 1)) >> order;
 
-	/* A search reads every word of the range, so leave out a needless one. */
-	best = ((offset + mask) & ~mask) - offset;
-	if (!cma->gcma || cma->gcma->owned || best + nbits > maxno)
-		best = bitmap_find_next_zero_area_off(cma->bitmap, maxno, 0,
-						      nbits, mask, offset);
-	if (best >= maxno || !dmem || count < BITS_PER_LONG)
-		return best;
-	least = dmem_live(dmem, best << order, count);
-	/* One that is almost as large as the area has no other place. */
-	if (!least || nbits > maxno - nbits)
-		return best;
-
-	/* Without that many free words there is no run of them. */
-	if (bitmap_weight(dmem->avail, dmem->words) >= need) {
-		tries = 0;
-		for_each_set_bitrange(start, end, dmem->avail, dmem->words) {
-			bit = (unsigned long)start * BITS_PER_LONG >> order;
-			bit = ((bit + offset + mask) & ~mask) - offset;
-			if (end - start < need)
-				continue;
-			if (!dmem_live(dmem, bit << order, count) &&
-			    range_free(cma, bit, nbits))
-				return bit;
-			if (++tries == GCMA_PLACE_TRIES)
-				break;
-		}
-	}
-
-	tries = min(maxno / nbits, (unsigned long)GCMA_PLACE_TRIES);
-	for (i = 1; i < tries; i++) {
-		bit = (maxno - nbits) / (tries - 1) * i;
-		bit = ((bit + offset) & ~mask) - offset;
-		if (bit >= maxno || bit + nbits > maxno)
-			continue;
+	for (tries = 0; tries < GCMA_PLACE_TRIES; tries++) {
+		/* A search reads every word of the range: spare it if possible. */
+		bit = ((offset + mask) & ~mask) - offset;
+		if (!all_free || bit + nbits > maxno)
+			bit = bitmap_find_next_zero_area_off(cma->bitmap, maxno,
+							     start, nbits, mask,
+							     offset);
+		if (bit >= maxno)
+			break;
+		if (!dmem || count < BITS_PER_LONG)
+			return bit;
 		live = dmem_live(dmem, bit << order, count);
-		if (live < least && range_free(cma, bit, nbits)) {
+		if (!live)
+			return bit;
+		if (live < least) {
 			least = live;
 			best = bit;
 		}
+
+		end = all_free ? maxno :
+		      find_next_bit(cma->bitmap, maxno, bit + nbits);
+		bit = ((end - nbits + offset) & ~mask) - offset;
+		live = dmem_live(dmem, bit << order, count);
+		if (!live)
+			return bit;
+		if (live < least) {
+			least = live;
+			best = bit;
+		}
+		start = end + 1;
+		if (start >= maxno)
+			break;
 	}
 	return best;
 }

@@ -97,15 +97,18 @@ static void place_test_free_memory_before_cached(struct kunit *test)
 {
 	struct place_fixture *fx = test->priv;
 
-	set_live(fx, 0, TEST_PAGES);
-	bitmap_clear(fx->dmem.live, 4096, 512);
+	set_live(fx, 0, TEST_PAGES - 1024);
+	KUNIT_EXPECT_EQ(test, place(fx, 512, 0), TEST_PAGES - 512);
+	KUNIT_EXPECT_EQ(test, place(fx, 64, 0), TEST_PAGES - 64);
+	/* Owned memory is not free. */
+	bitmap_set(fx->cma.bitmap, TEST_PAGES - 1024, 1024);
+	KUNIT_EXPECT_EQ(test, place(fx, 512, 0), 0);
+	/* The lower end of a free range between allocations. */
+	bitmap_set(fx->cma.bitmap, 2000, 48);
+	bitmap_clear(fx->dmem.live, 2048, 256);
 	count_live(fx);
-	bitmap_set(fx->dmem.avail, 4096 / BITS_PER_LONG, 512 / BITS_PER_LONG);
-	KUNIT_EXPECT_EQ(test, place(fx, 512, 0), 4096);
-	KUNIT_EXPECT_EQ(test, place(fx, 64, 0), 4096);
-	/* Owned memory is not free, whatever the hints say. */
-	bitmap_set(fx->cma.bitmap, 4096, 512);
-	KUNIT_EXPECT_NE(test, place(fx, 512, 0), 4096);
+	KUNIT_EXPECT_EQ(test, place(fx, 256, 0), 2048);
+	KUNIT_EXPECT_EQ(test, place(fx, 200, 0), 2048);
 }
 
 static void place_test_least_loss(struct kunit *test)
@@ -114,12 +117,31 @@ static void place_test_least_loss(struct kunit *test)
 	unsigned long bit;
 
 	set_live(fx, 0, TEST_PAGES);
-	/* Every second page of the upper half is free, in no whole word. */
+	/* Every second page of the upper half is free. */
 	for (bit = TEST_PAGES / 2; bit < TEST_PAGES; bit += 2)
 		clear_bit(bit, fx->dmem.live);
 	count_live(fx);
-	KUNIT_EXPECT_GE(test, place(fx, 1024, 0), TEST_PAGES / 2);
-	KUNIT_EXPECT_LE(test, place(fx, 1024, 0), TEST_PAGES - 1024);
+	KUNIT_EXPECT_EQ(test, place(fx, 1024, 0), TEST_PAGES - 1024);
+	/* Of two free ranges the one with more free pages. */
+	bitmap_set(fx->cma.bitmap, 1024, TEST_PAGES - 4096);
+	bitmap_clear(fx->dmem.live, TEST_PAGES - 3072, 3072);
+	bitmap_set(fx->dmem.live, TEST_PAGES - 3072, 1);
+	bitmap_set(fx->dmem.live, TEST_PAGES - 1, 1);
+	count_live(fx);
+	KUNIT_EXPECT_EQ(test, place(fx, 1000, 0), TEST_PAGES - 3072);
+}
+
+static void place_test_leaves_one_piece(struct kunit *test)
+{
+	struct place_fixture *fx = test->priv;
+	unsigned long bit, end = TEST_PAGES;
+
+	/* Free pages in the middle do not tempt it to cut the range in two. */
+	set_live(fx, 0, TEST_PAGES);
+	bitmap_clear(fx->dmem.live, 4096, 512);
+	count_live(fx);
+	bit = place(fx, 512, 0);
+	KUNIT_EXPECT_TRUE(test, bit == 0 || bit + 512 == end);
 }
 
 static void place_test_full_of_cached_pages(struct kunit *test)
@@ -222,6 +244,7 @@ static struct kunit_case place_test_cases[] = {
 	KUNIT_CASE(place_test_aligns_the_address),
 	KUNIT_CASE(place_test_free_memory_before_cached),
 	KUNIT_CASE(place_test_least_loss),
+	KUNIT_CASE(place_test_leaves_one_piece),
 	KUNIT_CASE(place_test_full_of_cached_pages),
 	KUNIT_CASE(place_test_small_ones_stay_together),
 	KUNIT_CASE(place_test_finds_the_only_hole),

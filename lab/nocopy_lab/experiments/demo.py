@@ -182,6 +182,7 @@ def tables(results: dict[str, Any]) -> list[Table]:
                 f"{_quiet_rate(one, 'anon_touches'):,.0f}/s",
                 f"{refaults:,.0f}",
                 f"{refaults_anon:,.0f}",
+                f"{_counter(one, 'gcma_load_file') + _counter(one, 'gcma_load_swap'):,.0f}",
             ]
         )
     return [
@@ -191,7 +192,14 @@ def tables(results: dict[str, Any]) -> list[Table]:
         Table("Worst allocation by size", ("", "256 KiB", "8 MiB", "128 MiB"), big),
         Table(
             "The load, undisturbed",
-            ("", "file reads", "memory touches", "refaults, files", "refaults, memory"),
+            (
+                "",
+                "file reads",
+                "memory touches",
+                "refaults, files",
+                "refaults, memory",
+                "of these by a copy",
+            ),
             load,
         ),
     ]
