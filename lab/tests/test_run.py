@@ -161,7 +161,7 @@ def test_exact_boards_take_no_disk_of_the_host(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="inexact"):
         run.with_scratch(board.Machine("x86"), tmp_path, [1])
     fast = run.with_scratch(board.Machine("x86-fast"), tmp_path, [1])
-    assert any("scratch.img" in word for word in fast.command(Path("k"), Path("i"), None, None))
+    assert any("scratch0.img" in word for word in fast.command(Path("k"), Path("i"), None, None))
 
 
 def test_children_end_with_the_lab(tmp_path: Path) -> None:
