@@ -153,6 +153,16 @@ static inline void gcma_load(struct address_space *mapping, pgoff_t index,
 }
 
 /**
+ * gcma_load_file() - gcma_load() for a folio just added to the page cache
+ * @folio: the folio, locked and not up to date
+ * @shadow: the entry that the folio replaced, or %NULL
+ */
+static inline void gcma_load_file(struct folio *folio, void *shadow)
+{
+	gcma_load(folio->mapping, folio->index, folio, shadow);
+}
+
+/**
  * gcma_loaded() - did gcma_load() fill this folio
  * @folio: a locked folio that is about to be read
  */
@@ -300,6 +310,10 @@ static inline void gcma_abort(struct dmem_frame *frame)
 
 static inline void gcma_load(struct address_space *mapping, pgoff_t index,
 			     struct folio *folio, void *shadow)
+{
+}
+
+static inline void gcma_load_file(struct folio *folio, void *shadow)
 {
 }
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from rich.console import Console
+
 from nocopy_lab import kernel, progress, report
 from nocopy_lab.board import CMA_MIB, MEMORY_MIB, Machine
 from nocopy_lab.experiments import measure, provenance, stored
@@ -234,11 +236,12 @@ def jobs(gcma: kernel.Image, stock: kernel.Image, only: str = "") -> list[Job]:
             )
         )  # fmt: skip
 
-    for config in ("gcma", "cma"):
-        add(f"random-{config}", _random(config), gcma, _machine(config, RANDOM_MIB))
-    for kind, script in (("states", _states), ("readers", _readers)):
-        for config in ("cma", "gcma"):
-            add(f"{kind}-{config}", script(config), gcma, _machine(config, FILES_MIB))
+    add("states-cma", _states("cma"), gcma, _machine("cma", FILES_MIB))
+    add("random-gcma", _random("gcma"), gcma, _machine("gcma", RANDOM_MIB))
+    add("readers-cma", _readers("cma"), gcma, _machine("cma", FILES_MIB))
+    add("states-gcma", _states("gcma"), gcma, _machine("gcma", FILES_MIB))
+    add("readers-gcma", _readers("gcma"), gcma, _machine("gcma", FILES_MIB))
+    add("random-cma", _random("cma"), gcma, _machine("cma", RANDOM_MIB))
     for ns in DISK_NS:
         for config in ("gcma", "reservation", "cma"):
             machine = _machine(config, REREAD_MIB, ns)
@@ -629,8 +632,8 @@ def draw(directory: Path = HERE) -> Path:
     how = (
         f"Linux {about['release']} in QEMU {results['qemu']} with {results['memory_mib']} MiB of "
         f"RAM and an area of {results['cma_mib']} MiB. Times are virtual, one nanosecond for each "
-        "instruction of one CPU, and the same in every run. A verdict looks at the worst sample, "
-        "for instructions at the median of the rounds."
+        "instruction of one CPU, and the same in every run of the same programs. A verdict looks "
+        "at the worst sample, for instructions at the median of the rounds."
     )
     better = ahead(results)
     report.page(
@@ -660,9 +663,10 @@ def draw(directory: Path = HERE) -> Path:
 def show(directory: Path = HERE) -> None:
     """The table and what to know about it, on the terminal."""
     results = report.load_results(directory)
-    console = progress.console
     # A log has no width: do not break lines for it.
-    console.print(report.rich_table(table(results)), width=None if console.is_terminal else 160)
+    terminal = progress.console.is_terminal
+    console = progress.console if terminal else Console(width=160, highlight=False, soft_wrap=True)
+    console.print(report.rich_table(table(results)))
     console.print("Where plain CMA is ahead:", style="bold")
     for line in ahead(results) or ["nowhere in what was measured"]:
         console.print(f"  {line}")
