@@ -21,6 +21,7 @@ from nocopy_lab.paths import cache
 os.environ.setdefault("MPLCONFIGDIR", str(cache() / "matplotlib"))
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.ticker import LogLocator
 
 # Okabe and Ito's colours, told apart by everyone; one for each configuration everywhere.
 COLOURS: Final = {
@@ -133,6 +134,10 @@ def draw_cdf(directory: Path, figure: Figure, series: Mapping[str, Sequence[floa
             )  # fmt: skip
         axes.set(xscale="log", xlabel=figure.title, ylabel="share of samples")
         axes.xaxis.set_major_formatter(lambda ns, _: duration(ns))
+        # Within a decade or two the axis needs labels between; beyond they would overlap.
+        least, most = axes.get_xlim()
+        axes.xaxis.set_minor_locator(LogLocator(subs=(2, 5) if most / least < 100 else ()))
+        axes.xaxis.set_minor_formatter(lambda ns, _: duration(ns))
         axes.set_ylim(0, 1.02)
         _legend(axes)
         _save(canvas, directory, figure.name)
