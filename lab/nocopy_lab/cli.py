@@ -127,7 +127,9 @@ def demo(draw_only: bool) -> None:
 
 @lab.command("bench-gcma")
 @click.option("--draw-only", is_flag=True, help="Only draw, from out/bench-gcma/results.json.")
-@click.option("--only", default="", help="Only runs whose name contains this; keeps the others.")
+@click.option(
+    "--only", default="", help="Only runs named like this; keeps those of the same kernels."
+)
 def bench_gcma(draw_only: bool, only: str) -> None:
     """Measure all configurations in depth; writes out/bench-gcma/index.html."""
     from nocopy_lab.experiments import bench_gcma as experiment
