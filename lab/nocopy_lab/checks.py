@@ -372,7 +372,7 @@ def _judge_broken(outcomes: Sequence[Outcome]) -> None:
     for outcome in outcomes:
         if outcome.exit in (None, 0) or not outcome.rows("wrong"):
             raise LabError(
-                "a kernel with hooks left out passed the oracle, or did not get that far: "
+                "a kernel with a hook left out passed the oracle, or did not get that far: "
                 f"{outcome.failure or 'it found nothing'}; see {outcome.console}"
             )
 
@@ -602,7 +602,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [oracle_job("oracle-cma", 20, config="cma")],
     ),
     GuestCheck(
-        "guest: oracle notices missing hooks",
+        "guest: oracle notices a missing hook",
         "broken",
         [oracle_job("oracle-broken", 60, block=1024)],
         _judge_broken,

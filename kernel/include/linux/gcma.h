@@ -250,8 +250,6 @@ static inline void gcma_invalidate_end(struct address_space *mapping,
  */
 static inline bool gcma_mapping_cached(struct address_space *mapping)
 {
-	if (IS_ENABLED(CONFIG_GCMA_BREAK_DIRECT))
-		return mapping->nrpages;
 	return !mapping_empty(mapping);
 }
 
