@@ -492,6 +492,26 @@ def _judge_consumers(outcomes: Sequence[Outcome]) -> None:
             raise LabError(f"{outcome.job.name}: {bad[:1] or 'no shot'}; see {outcome.console}")
 
 
+TRACE: Final = """
+need scratch /dev/vda
+cd /sys/kernel/tracing
+echo 1 >events/gcma/enable
+need oracle --dir /mnt --file-mib 32 --anon-workers 0 --races 1 --seconds 3
+need sweep --reps 1 --sizes 64
+for event in alloc release store load; do
+	echo "{\\"type\\": \\"trace\\", \\"lines\\": $(grep -c "gcma_$event: " trace)}"
+done
+"""
+
+
+def _judge_trace(outcomes: Sequence[Outcome]) -> None:
+    all_well(outcomes)
+    for outcome in outcomes:
+        lines = [row["lines"] for row in outcome.rows("trace")]
+        if len(lines) != 4 or not all(lines):
+            raise LabError(f"a trace event never fired: {lines}; see {outcome.console}")
+
+
 # Boot words, and what the kernel must say about them.
 BOOT_WORDS: Final[tuple[tuple[str, str], ...]] = (
     ("cma=64M gcma=file+swap", "area reserved: 64 MiB, clients: file+swap"),
@@ -551,6 +571,22 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "gcma",
         [Job(f"identical-{n}", SWEEP, NO_IMAGE, Machine("x86"), limit_s=300) for n in (1, 2)],
         _judge_identical,
+    ),
+    GuestCheck(
+        "guest: every trace event fires",
+        "gcma",
+        [
+            Job(
+                "trace",
+                TRACE,
+                NO_IMAGE,
+                Machine("x86-fast"),
+                limit_s=180,
+                programs=("mke2fs",),
+                scratch_mib=(300,),
+            )
+        ],
+        _judge_trace,
     ),
     GuestCheck(
         "guest: boot words, right and wrong",
