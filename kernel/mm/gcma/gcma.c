@@ -197,13 +197,18 @@ static size_t __init area_name_len(const struct cma *cma)
 	return strcspn(cma->name, "\n");
 }
 
+static bool __init area_is_named(const struct cma *cma, const char *name,
+				 size_t len)
+{
+	return area_name_len(cma) == len && !strncmp(cma->name, name, len);
+}
+
 /*
  * What gcma= says about an area: the last entry that names it, or else the
  * last one without a name. Zero if there is none.
  */
 static unsigned int __init param_clients(const struct cma *cma)
 {
-	size_t name_len = area_name_len(cma);
 	unsigned int for_all = 0, for_this = 0;
 	const char *entry = gcma_param;
 
@@ -215,8 +220,7 @@ static unsigned int __init param_clients(const struct cma *cma)
 
 		if (!colon)
 			which = &for_all;
-		else if (colon - entry == name_len &&
-			 !strncmp(entry, cma->name, name_len))
+		else if (area_is_named(cma, entry, colon - entry))
 			which = &for_this;
 		if (!which) {
 			/* Some other area's. */
@@ -226,7 +230,7 @@ static unsigned int __init param_clients(const struct cma *cma)
 		} else {
 			if (*which && *which != clients)
 				pr_warn("gcma=: area %.*s is given both '%s' and '%s', using the latter\n",
-					(int)name_len, cma->name,
+					(int)area_name_len(cma), cma->name,
 					gcma_clients_name(*which),
 					gcma_clients_name(clients));
 			*which = clients;
@@ -250,8 +254,7 @@ static void __init check_param(void)
 		unsigned int i;
 
 		for (i = 0; colon && i < cma_area_count; i++)
-			if (area_name_len(&cma_areas[i]) == colon - entry &&
-			    !strncmp(cma_areas[i].name, entry, colon - entry))
+			if (area_is_named(&cma_areas[i], entry, colon - entry))
 				break;
 		if (colon && i == cma_area_count)
 			pr_err("gcma=: no area '%.*s', see /sys/kernel/mm/cma; ignored\n",
