@@ -188,7 +188,7 @@ static int bench_op(struct bench_file *bf, unsigned int cmd,
  * Store and load pages of a mapping that exists only here, the way reclaim and
  * the page cache do, but for the xarray.
  */
-static int bench_dmem(struct cma_bench_dmem *op)
+static int bench_dmem(struct file *file, struct cma_bench_dmem *op)
 {
 	struct address_space *mapping;
 	struct page *from, *to;
@@ -207,6 +207,8 @@ static int bench_dmem(struct cma_bench_dmem *op)
 	to = alloc_page(GFP_KERNEL);
 	if (!inode || !mapping || !shadow || !from || !to)
 		goto out;
+	/* The trace events want to name a device. */
+	inode->i_sb = file_inode(file)->i_sb;
 	mapping->host = inode;
 	mapping_set_gcma(mapping, true);
 	SetPageUptodate(from);
@@ -275,7 +277,7 @@ static long bench_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 
 		if (copy_from_user(&dmem, user, sizeof(dmem)))
 			return -EFAULT;
-		err = bench_dmem(&dmem);
+		err = bench_dmem(file, &dmem);
 		return copy_to_user(user, &dmem, sizeof(dmem)) ? -EFAULT : err;
 	}
 	if (copy_from_user(&op, user, sizeof(op)))
