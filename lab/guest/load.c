@@ -3,8 +3,9 @@
  * load - file and anonymous memory in use, a stand-in for a small server
  *
  * Readers read pieces of many files, nine times out of ten of the few busy
- * ones; writers do the same and rewrite a piece now and then; anonymous
- * workers go through windows of their memory. All content says where it
+ * ones; writers do the same and rewrite a piece now and then; anonymous memory
+ * is gone through in windows, by workers of its own or as part of each of these
+ * operations, as when a server answers requests. All content says where it
  * belongs and is looked at on the way. Every worker is a process with its own
  * random numbers, so its operations depend on the seed alone and only how many
  * of them happen depends on time.
@@ -19,6 +20,8 @@
  *   --fsync-every N   a writer syncs a file after so many writes, 0 never (64)
  *   --anon-mib N      anonymous memory of all workers together (0)
  *   --anon-workers N  (1 with --anon-mib)
+ *   --touches N       share the anonymous memory among readers and writers, who
+ *		       touch N pages of it before each operation; no workers
  *   --seconds N       (60), or until SIGTERM
  *   --ops N           each worker ends after N operations
  *   --nice N          (0)
@@ -49,7 +52,7 @@
 static struct {
 	const char *dir;
 	u32 file_mib, readers, writers, hot, fsync_every;
-	u32 anon_mib, anon_workers, seconds;
+	u32 anon_mib, anon_workers, touches, seconds;
 	int nice;
 	u64 ops, seed;
 	bool prepare;
@@ -75,6 +78,87 @@ static bool stopping(void)
 static void count(_Atomic u64 *counter, u64 n)
 {
 	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+/* ---------------------------------------------------- anonymous memory */
+
+struct anon {
+	struct rng rng;
+	word *map;
+	u64 key;
+	u32 pages, at, left;
+};
+
+static void anon_fill(word *w, u64 key, u32 page)
+{
+	u64 v = mix64(key + page);
+	u32 i;
+
+	for (i = 0; i < DENSE_WORDS; i++, v *= 5)
+		w[i] = v;
+	for (; i < PAGE_WORDS; i++)
+		w[i] = page;
+}
+
+/* The share of one of so many workers. */
+static struct anon anon_make(u32 id, u32 workers)
+{
+	u32 pages = (u32)((u64)opt.anon_mib * MIB / workers / PAGE), i;
+	struct anon a = {
+		.rng = rng_make(opt.seed, 200 + id),
+		.key = mix64(opt.seed ^ ((u64)id << 32)),
+	};
+
+	if (!pages)
+		return a;
+	a.map = mmap(NULL, (size_t)pages * PAGE, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if ((void *)a.map == MAP_FAILED)
+		die("cannot map %u MiB", opt.anon_mib);
+	for (i = 0; i < pages && !stopping(); i++)
+		anon_fill(a.map + (size_t)i * PAGE_WORDS, a.key, i);
+	a.pages = i;
+	return a;
+}
+
+static void anon_touch(struct anon *a)
+{
+	word *w;
+	u32 i;
+
+	/* windows in order, now and then a page anywhere */
+	if (!a->left) {
+		a->at = rng_below(&a->rng, a->pages);
+		a->left = WINDOW_PAGES;
+	}
+	i = rng_below(&a->rng, 8) ? a->at : rng_below(&a->rng, a->pages);
+	a->at = (a->at + 1) % a->pages;
+	a->left--;
+	w = a->map + (size_t)i * PAGE_WORDS;
+	if (w[0] != mix64(a->key + i) || w[PAGE_WORDS - 1] != i) {
+		struct json j = json_line("load_error");
+
+		json_str(&j, "what", "wrong anonymous content");
+		json_u64(&j, "page", i);
+		json_hex(&j, "expected", mix64(a->key + i));
+		json_hex(&j, "got", w[0]);
+		json_end(&j);
+		count(&shared->errors, 1);
+		anon_fill(w, a->key, i);
+	}
+	/* a quarter of what is touched changes */
+	if (!rng_below(&a->rng, 4))
+		w[1]++;
+	count(&shared->anon_touches, 1);
+}
+
+static void anon_worker(u32 id)
+{
+	struct anon a = anon_make(id, opt.anon_workers);
+	u64 n;
+
+	for (n = 0; a.pages && !stopping() && (!opt.ops || n < opt.ops); n++)
+		anon_touch(&a);
 }
 
 /* --------------------------------------------------------------- files */
@@ -173,18 +257,25 @@ static void file_worker(u32 id, bool writes)
 {
 	struct rng rng = rng_make(opt.seed, 100 + id);
 	word *buf = xalloc(PIECE_PAGES * PAGE);
+	struct anon anon = { 0 };
 	u64 n, version = 0;
 
+	if (opt.touches)
+		anon = anon_make(id, opt.readers + opt.writers);
 	for (n = 0; !stopping() && (!opt.ops || n < opt.ops); n++) {
 		bool write_now = writes && rng_one_in(&rng, 20);
 		u32 file = pick_file(&rng), i;
 		u32 pages = PIECE_PAGES >> rng_below(&rng, 3);
 		u32 page = rng_below(&rng, FILE_PAGES - pages + 1);
 		ssize_t want = (ssize_t)(pages * PAGE), got;
-		u64 before = now_ns(), took;
-		int fd = open(file_path(file),
-			      (write_now ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+		u64 before, took;
+		int fd;
 
+		for (i = 0; anon.pages && i < opt.touches; i++)
+			anon_touch(&anon);
+		before = now_ns();
+		fd = open(file_path(file),
+			  (write_now ? O_RDWR : O_RDONLY) | O_CLOEXEC);
 		if (fd < 0) {
 			file_error("open", file, page, errno);
 			continue;
@@ -221,67 +312,6 @@ static void file_worker(u32 id, bool writes)
 			atomic_store(&shared->read_worst_ns, took);
 		count(&shared->read_ops, 1);
 		count(&shared->read_bytes, (u64)want);
-	}
-}
-
-/* ---------------------------------------------------- anonymous memory */
-
-static void anon_fill(word *w, u64 key, u32 page)
-{
-	u64 v = mix64(key + page);
-	u32 i;
-
-	for (i = 0; i < DENSE_WORDS; i++, v *= 5)
-		w[i] = v;
-	for (; i < PAGE_WORDS; i++)
-		w[i] = page;
-}
-
-static void anon_worker(u32 id)
-{
-	struct rng rng = rng_make(opt.seed, 200 + id);
-	u32 pages = (u32)((u64)opt.anon_mib * MIB / opt.anon_workers / PAGE);
-	u64 key = mix64(opt.seed ^ ((u64)id << 32)), n;
-	u32 i, at = 0, left = 0;
-	word *map;
-
-	if (!pages)
-		return;
-	map = mmap(NULL, (size_t)pages * PAGE, PROT_READ | PROT_WRITE,
-		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if ((void *)map == MAP_FAILED)
-		die("cannot map %u MiB", opt.anon_mib);
-	for (i = 0; i < pages && !stopping(); i++)
-		anon_fill(map + (size_t)i * PAGE_WORDS, key, i);
-	pages = i;
-
-	for (n = 0; !stopping() && (!opt.ops || n < opt.ops); n++) {
-		word *w;
-
-		/* windows in order, now and then a page anywhere */
-		if (!left) {
-			at = rng_below(&rng, pages);
-			left = WINDOW_PAGES;
-		}
-		i = rng_below(&rng, 8) ? at : rng_below(&rng, pages);
-		at = (at + 1) % pages;
-		left--;
-		w = map + (size_t)i * PAGE_WORDS;
-		if (w[0] != mix64(key + i) || w[PAGE_WORDS - 1] != i) {
-			struct json j = json_line("load_error");
-
-			json_str(&j, "what", "wrong anonymous content");
-			json_u64(&j, "page", i);
-			json_hex(&j, "expected", mix64(key + i));
-			json_hex(&j, "got", w[0]);
-			json_end(&j);
-			count(&shared->errors, 1);
-			anon_fill(w, key, i);
-		}
-		/* a quarter of what is touched changes */
-		if (!rng_below(&rng, 4))
-			w[1] = n;
-		count(&shared->anon_touches, 1);
 	}
 }
 
@@ -342,6 +372,7 @@ static const struct option options[] = {
 	{ "fsync-every", 1, NULL, 'F' },
 	{ "anon-mib", 1, NULL, 'a' },
 	{ "anon-workers", 1, NULL, 'A' },
+	{ "touches", 1, NULL, 't' },
 	{ "seconds", 1, NULL, 's' },
 	{ "ops", 1, NULL, 'o' },
 	{ "nice", 1, NULL, 'n' },
@@ -384,6 +415,9 @@ static void parse(int argc, char **argv)
 		case 'A':
 			opt.anon_workers = parse_u32(name, optarg);
 			break;
+		case 't':
+			opt.touches = parse_u32(name, optarg);
+			break;
 		case 's':
 			opt.seconds = parse_u32(name, optarg);
 			break;
@@ -404,6 +438,10 @@ static void parse(int argc, char **argv)
 		die("what is '%s'?", argv[optind]);
 	if (opt.hot > 100)
 		die("--hot is per cent");
+	if (opt.touches && (!opt.dir || !opt.anon_mib))
+		die("--touches needs --dir and --anon-mib");
+	if (opt.touches)
+		opt.anon_workers = 0;
 	nr_files = (u32)((u64)opt.file_mib * MIB / FILE_BYTES);
 	if (opt.dir ? !nr_files : !opt.anon_mib)
 		die("nothing to do: --dir with --file-mib, or --anon-mib");
