@@ -176,10 +176,10 @@ def draw_bars(directory: Path, figure: Figure, values: Mapping[str, float], unit
         bars = axes.barh(
             [NAMES[n] for n in names], list(values.values()), color=[COLOURS[n] for n in names]
         )
-        axes.bar_label(bars, fmt="%.3g", padding=4)
+        axes.bar_label(bars, fmt="{:,.0f}", padding=4)
         axes.set(xlabel=unit)
         axes.invert_yaxis()
-        axes.margins(x=0.12)
+        axes.margins(x=0.15)
         axes.grid(axis="y", visible=False)
         _save(canvas, directory, figure.name)
 

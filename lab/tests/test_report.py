@@ -30,8 +30,10 @@ def test_durations_have_units(ns: float, text: str) -> None:
 
 def stored(config: str, scale: int) -> dict[str, Any]:
     rows: list[dict[str, Any]] = [
-        {"type": "load_tick", "seconds": 1.0, "read_mib": 10.0, "anon_touches": 100},
-        {"type": "load_tick", "seconds": 3.0, "read_mib": 30.0, "anon_touches": 500},
+        {"type": "load_tick", "seconds": 0.5, "read_mib": 9.0, "read_ops": 7, "write_ops": 1},
+        {"type": "phase", "name": "quiet"},
+        {"type": "load_tick", "seconds": 1.0, "read_mib": 10.0, "read_ops": 100, "write_ops": 10},
+        {"type": "load_tick", "seconds": 3.0, "read_mib": 30.0, "read_ops": 500, "write_ops": 20},
         {"type": "phase", "name": "shots"},
         {"type": "shot", "ok": True, "frame_ns": 5_000_000 * scale, "reqbufs_ns": 9},
         {"type": "shot", "ok": False, "frame_ns": 0, "reqbufs_ns": 0},
@@ -58,6 +60,7 @@ def test_the_demo_is_drawn_from_its_json_alone(tmp_path: Path) -> None:
     page = demo.draw(tmp_path).read_text()
     assert page.count("data:image/png;base64,") == 4
     assert "10.0 MiB/s" in page
+    assert "205/s" in page
     assert "1/2" in page
     demo.show(tmp_path)
 
