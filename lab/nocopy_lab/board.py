@@ -5,22 +5,25 @@
 time, nothing in the guest depends on the host's clock, and two boots give the same figures to the
 last digit. It has one CPU: under icount QEMU runs virtual CPUs in turn, each until the next timer
 of the machine expires, so that with several a latency would mostly tell how long the other CPUs'
-turns were. `x86-fast` runs four at the speed and with the races of the host; it finds bugs.
+turns were; `x86-smp` does just that. `x86-fast` runs four at the speed and with the races of the
+host; it finds bugs. `arm64` does so on another architecture, and has a device tree.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from nocopy_lab import child
+from nocopy_lab.arch import ARM64, X86, Arch
 from nocopy_lab.paths import LabError, require_tool
 
 # A fixed model, so that neither QEMU's version nor the host's CPU changes a figure. It lacks
 # ERMS, for which copies to user space would count one instruction per byte. RDRAND answers from
 # QEMU's -seed, so that the guest need not wait for entropy.
-CPU: Final = "Nehalem-v1,+rdrand"
+X86_CPU: Final = "Nehalem-v1,+rdrand"
+ARM64_CPU: Final = "cortex-a57"
 MEMORY_MIB: Final = 1024
 CMA_MIB: Final = 256
 
@@ -40,13 +43,18 @@ class Board:
     about: str
     exact: bool  # guest time counts instructions; two boots are identical
     cpus: int
+    arch: Arch = X86
 
 
 BOARDS: Final[dict[str, Board]] = {
     board.name: board
     for board in (
         Board("x86", "1 CPU, 1 GiB; guest time counts instructions, exact", True, 1),
+        Board("x86-smp", "4 CPUs that take turns, 1 GiB; guest time counts instructions", True, 4),
         Board("x86-fast", "4 CPUs, 1 GiB; as fast as the host can, with real races", False, 4),
+        Board(
+            "arm64", "4 Cortex-A57, 1 GiB, a device tree; as fast as the host can", False, 4, ARM64
+        ),
     )
 }
 
@@ -73,9 +81,11 @@ class Machine:
     extra_mib: int = 0
     words: tuple[str, ...] = ()
     disks: tuple[Disk, ...] = ()
-    cpus: int = 0  # 0: as many as the board has
     seed: int = 1
     kvm: bool = False
+    # Source of what the device tree says beyond QEMU's own, and the file made from both.
+    device_tree: str = ""
+    dtb: Path | None = None
 
     def __post_init__(self) -> None:
         if self.board not in BOARDS:
@@ -91,13 +101,20 @@ class Machine:
         return BOARDS[self.board].exact
 
     @property
-    def cpu_count(self) -> int:
-        return self.cpus or BOARDS[self.board].cpus
+    def arch(self) -> Arch:
+        return BOARDS[self.board].arch
+
+    @property
+    def cpus(self) -> int:
+        return BOARDS[self.board].cpus
 
     def kernel_words(self) -> list[str]:
-        words = ["console=ttyS0", "panic=-1", "nokaslr"]
-        words += ["random.trust_cpu=on"]
-        if self.exact and self.cpu_count == 1:
+        words = ["panic=-1", "nokaslr"]
+        if self.arch is X86:
+            words += ["console=ttyS0", "lab_results=ttyS1", "random.trust_cpu=on"]
+        else:
+            words += ["console=ttyAMA0", "lab_results=ttyS0"]
+        if self.exact and self.cpus == 1:
             # The HPET is this board's timer. Calibrating the local APIC's is a busy loop of
             # PAUSE, each of which leaves QEMU's translated code: half a minute of host time.
             words.append("noapictimer")
@@ -112,28 +129,41 @@ class Machine:
             return ["-accel", "kvm"]
         return ["-accel", "tcg,thread=multi"]
 
+    def hardware(self) -> list[str]:
+        """The emulator and what there is without memory and devices of ours."""
+        if self.arch is ARM64:
+            machine, model = "virt", ARM64_CPU
+        else:
+            # With several CPUs taking turns, the HPET's compare register is always too late.
+            machine = "pc,hpet=off" if self.exact and self.cpus > 1 else "pc"
+            model = "host" if self.kvm and not self.exact else X86_CPU
+        words = [require_tool(*self.arch.qemu), "-M", machine, *self.accelerator()]
+        return [*words, "-cpu", model, "-smp", str(self.cpus)]
+
     def command(
         self, kernel: Path, initramfs: Path, console: Path | None, results: Path | None
     ) -> list[str]:
         """The QEMU command line; without a console file, the console is the terminal."""
-        model = "host" if self.kvm and not self.exact else CPU
-        # With several CPUs taking turns, the HPET's compare register is always too late.
-        machine = "pc,hpet=off" if self.exact and self.cpu_count > 1 else "pc"
         memory = self.memory_mib + self.extra_mib
         words = [
-            require_tool("qemu-system-x86_64", "qemu-system-x86"),
-            *("-M", machine, *self.accelerator(), "-cpu", model, "-smp", str(self.cpu_count)),
+            *self.hardware(),
             *("-m", str(memory), "-nodefaults", "-no-reboot", "-display", "none"),
             *("-rtc", "base=2025-01-01T00:00:00,clock=vm", "-seed", str(self.seed)),
             *("-kernel", str(kernel), "-initrd", str(initramfs)),
             *("-append", " ".join(self.kernel_words())),
         ]
+        if self.dtb:
+            words += ["-dtb", str(self.dtb)]
         if console is None:
             words += ["-chardev", "stdio,id=con,mux=on,signal=off", "-mon", "con"]
         else:
             words += ["-chardev", f"file,id=con,path={console}"]
         words += ["-serial", "chardev:con"]
-        words += ["-serial", f"file:{results}" if results else "null"]
+        sink = f"file,id=results,path={results}" if results else "null,id=results"
+        words += ["-chardev", sink]
+        # virt has one serial port of its own.
+        port = ["-serial", "chardev:results"]
+        words += port if self.arch is X86 else ["-device", "pci-serial,chardev=results"]
         for number, disk in enumerate(self.disks):
             words += self._disk(number, disk)
         return words
@@ -163,5 +193,20 @@ class Machine:
 
 
 def qemu_version() -> str:
-    qemu = require_tool("qemu-system-x86_64", "qemu-system-x86")
+    qemu = require_tool(*X86.qemu)
     return child.output([qemu, "--version"]).splitlines()[0].removeprefix("QEMU emulator version ")
+
+
+def with_device_tree(machine: Machine, directory: Path) -> Machine:
+    """The machine with its device_tree added to what QEMU says about the hardware."""
+    if not machine.device_tree:
+        return machine
+    dtc = require_tool("dtc", "device-tree-compiler")
+    own, source, both = (directory / name for name in ("own.dtb", "both.dts", "both.dtb"))
+    command = machine.hardware()
+    command[2] += f",dumpdtb={own}"
+    child.output([*command, "-m", str(machine.memory_mib), "-display", "none"])
+    text = child.output([dtc, "-q", "-I", "dtb", "-O", "dts", own])
+    source.write_text(f"{text}\n{machine.device_tree}\n")
+    child.output([dtc, "-q", "-I", "dts", "-O", "dtb", "-o", both, source])
+    return replace(machine, dtb=both)

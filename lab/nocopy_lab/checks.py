@@ -307,6 +307,11 @@ def _build_debug() -> None:
     _build("debug")
 
 
+@check("kernel: arm64 builds")
+def _build_arm64() -> None:
+    _build("arm64")
+
+
 # ------------------------------------------------------------------------------ in the guest
 
 
@@ -365,7 +370,7 @@ def _judge_identical(outcomes: Sequence[Outcome]) -> None:
     if first.results != second.results:
         pairs = zip(first.results, second.results, strict=False)
         at = next((f"{a} and {b}" for a, b in pairs if a != b), "in their number")
-        raise LabError(f"two runs on the exact board differ: {at}")
+        raise LabError(f"two runs on {first.job.machine.board} differ: {at}")
 
 
 def _judge_broken(outcomes: Sequence[Outcome]) -> None:
@@ -414,9 +419,7 @@ def oracle_job(
     anon: int = 128,
     hog: int = 400,
     largest: int = 4096,
-    config: str = "gcma",
-    memory_mib: int = 704,
-    cma_mib: int = 64,
+    machine: Machine | None = None,
 ) -> Job:
     """Little memory and a small area, so that copies, allocations and loads meet all the time.
 
@@ -430,7 +433,7 @@ def oracle_job(
         name,
         script,
         NO_IMAGE,
-        Machine("x86-fast", config, memory_mib=memory_mib, cma_mib=cma_mib),
+        machine or Machine("x86-fast", memory_mib=704, cma_mib=64),
         limit_s=240 + 10 * seconds,
         programs=("mke2fs",),
         allow=("allocation",),
@@ -535,6 +538,43 @@ def _judge_boot_words(outcomes: Sequence[Outcome]) -> None:
             raise LabError(f"booted with {words}, the kernel does not say: {answer}")
 
 
+# A reserved-memory node for cameras, what it says beyond that, boot words, and the answer.
+RESERVED_MEMORY: Final = """/ {{
+	reserved-memory {{
+		#address-cells = <2>;
+		#size-cells = <2>;
+		ranges;
+		camera {{
+			compatible = "shared-dma-pool";
+			reusable;
+			linux,cma-default;
+			size = <0x0 {size:#x}>;
+			{properties}
+		}};
+	}};
+}};"""
+DEVICE_TREES: Final[tuple[tuple[str, str, str], ...]] = (
+    ('linux,gcma-clients = "file+swap";', "", "area camera: 64 MiB, clients: file+swap"),
+    ('linux,gcma-clients = "none";', "", "area camera: 64 MiB, clients: none"),
+    ('linux,gcma-clients = "swap";', "gcma=camera:file", "area camera: 64 MiB, clients: file"),
+    ('linux,gcma-clients = "tape";', "gcma=swap", "no mode 'tape' in linux,gcma-clients"),
+)
+
+
+def _tree_machine(properties: str, *words: str, memory_mib: int = 1024) -> Machine:
+    """The board with an area of 64 MiB that its device tree describes."""
+    text = RESERVED_MEMORY.format(size=64 << 20, properties=properties)
+    return Machine("arm64", cma_mib=0, memory_mib=memory_mib, words=words, device_tree=text)
+
+
+def _judge_device_trees(outcomes: Sequence[Outcome]) -> None:
+    all_well(outcomes)
+    for outcome, (properties, words, answer) in zip(outcomes, DEVICE_TREES, strict=True):
+        if answer not in outcome.text():
+            said = f"{properties} {words}".strip()
+            raise LabError(f"with {said} the kernel does not say: {answer}; see {outcome.console}")
+
+
 SWEEP: Final = """
 need zram_swap 256
 need sweep --sizes 64,4096,32768 --reps 3 --seed 1
@@ -566,11 +606,17 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "gcma",
         [Job("random", "sweep --random\n", NO_IMAGE, Machine("x86-fast"), limit_s=300)],
     ),
-    GuestCheck(
-        "guest: two runs on the exact board are identical",
-        "gcma",
-        [Job(f"identical-{n}", SWEEP, NO_IMAGE, Machine("x86"), limit_s=300) for n in (1, 2)],
-        _judge_identical,
+    *(
+        GuestCheck(
+            f"guest: two runs on {board} are identical",
+            "gcma",
+            [
+                Job(f"identical-{board}-{n}", SWEEP, NO_IMAGE, Machine(board), limit_s=300)
+                for n in (1, 2)
+            ],
+            _judge_identical,
+        )
+        for board in ("x86", "x86-smp")
     ),
     GuestCheck(
         "guest: every trace event fires",
@@ -635,7 +681,11 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: oracle, plain CMA on the same kernel",
         "gcma",
-        [oracle_job("oracle-cma", 20, config="cma")],
+        [
+            oracle_job(
+                "oracle-cma", 20, machine=Machine("x86-fast", "cma", memory_mib=704, cma_mib=64)
+            )
+        ],
     ),
     GuestCheck(
         "guest: oracle notices a missing hook",
@@ -664,11 +714,52 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
                 anon=96,
                 hog=240,
                 largest=1024,
-                memory_mib=512,
-                cma_mib=16,
+                machine=Machine("x86-fast", memory_mib=512, cma_mib=16),
             ),
         ],
         _judge_debug,
+    ),
+    GuestCheck(
+        "guest: device tree properties on arm64, right and wrong",
+        "arm64",
+        [
+            Job(
+                f"device-tree-{number}",
+                "true\n",
+                NO_IMAGE,
+                _tree_machine(properties, *words.split()),
+                limit_s=120,
+            )
+            for number, (properties, words, _) in enumerate(DEVICE_TREES)
+        ],
+        _judge_device_trees,
+    ),
+    GuestCheck(
+        "guest: KUnit on arm64",
+        "arm64",
+        [
+            Job(
+                "kunit-arm64",
+                "true\n",
+                NO_IMAGE,
+                Machine("arm64", words=("kunit.enable=1",)),
+                limit_s=180,
+            )
+        ],
+        _judge_kunit,
+    ),
+    GuestCheck(
+        "guest: oracle on arm64, area from the device tree",
+        "arm64",
+        [
+            oracle_job(
+                "oracle-arm64",
+                60,
+                HITS,
+                machine=_tree_machine('linux,gcma-clients = "file+swap";', memory_mib=704),
+            )
+        ],
+        _judge_oracle,
     ),
 ]
 
@@ -709,8 +800,8 @@ def _judged(function: Callable[[], None]) -> Exception | None:
 
 
 @once
-def _bzimage(name: str) -> Path:
-    return kernel.image(name).bzimage
+def _bootable(name: str) -> Path:
+    return kernel.image(name).bootable
 
 
 def _boot_checks(checks: Sequence[GuestCheck], tally: Tally) -> None:
@@ -745,7 +836,7 @@ def _boot_checks(checks: Sequence[GuestCheck], tally: Tally) -> None:
                 missing = [p for p in ("sweep", "oracle") if not initramfs.have(p)]
                 if missing:
                     raise Skip(f"no guest program {missing[0]}")
-                jobs = [replace(job, kernel=_bzimage(guest.image)) for job in guest.jobs]
+                jobs = [replace(job, kernel=_bootable(guest.image)) for job in guest.jobs]
                 guest.judge([one_job(job) for job in jobs])
 
             verdict = _judged(judged)

@@ -33,24 +33,23 @@ def build(names: tuple[str, ...]) -> None:
 @lab.command("run")
 @click.option("--board", "board_name", type=boards, default="x86", show_default=True)
 @click.option("--config", type=memory_configs, default="gcma", show_default=True)
-@click.option("--kernel", "image", default="gcma", show_default=True, help="Name or bzImage.")
+@click.option("--kernel", "image", default="gcma", show_default=True, help="Name or file.")
 @click.option("--limit", default=300.0, show_default=True, help="Seconds of host time.")
 @click.option("--extra", default=0, help="More RAM, MiB.")
 @click.option("--scratch", default=0, help="Size of an empty disk /dev/vda, MiB.")
-@click.option("--cpus", default=0, help="CPUs instead of the board's own number.")
 @click.option("--word", "words", multiple=True, help="Kernel command line word.")
 @click.argument("script")
 def run_script(
-    board_name: str, config: str, image: str, limit: float, extra: int, scratch: int, cpus: int,
+    board_name: str, config: str, image: str, limit: float, extra: int, scratch: int,
     words: tuple[str, ...], script: str,
 ) -> None:  # fmt: skip
     """Boot a board, run SCRIPT (a file, or shell commands) in it, print what it says."""
     text = Path(script).read_text() if Path(script).is_file() else script + "\n"
-    machine = board.Machine(board_name, config, extra_mib=extra, cpus=cpus, words=words)
+    machine = board.Machine(board_name, config, extra_mib=extra, words=words)
     job = run.Job(
         "run",
         text,
-        _bzimage(image),
+        _bootable(image),
         machine,
         limit_s=limit,
         programs=("mke2fs",),
@@ -61,8 +60,8 @@ def run_script(
     print(f"ended well after {outcome.host_s:.1f} s; console in {outcome.console}")
 
 
-def _bzimage(name: str) -> Path:
-    return kernel.image(name).bzimage if name in kernel.CONFIGS else Path(name)
+def _bootable(name: str) -> Path:
+    return kernel.image(name).bootable if name in kernel.CONFIGS else Path(name)
 
 
 SHELL_JOB = """
@@ -84,20 +83,20 @@ END
 @click.option("--kernel", "image", default="gcma", show_default=True)
 def shell(board_name: str, config: str, image: str) -> None:
     """Boot a board with a shell on this terminal."""
-    bzimage = _bzimage(image)
+    kernel_file = _bootable(image)
     machine = board.Machine(
         board_name,
         config,
         words=("lab_shell", "quiet"),
-        kvm=board_name == "x86-fast" and run.kvm_works(bzimage),
+        kvm=board_name == "x86-fast" and run.kvm_works(kernel_file),
     )
     temp = Path(run.temporary())
     try:
         ramfs = temp / "initramfs.cpio"
-        initramfs.write(ramfs, SHELL_JOB, ("mke2fs",))
+        initramfs.write(ramfs, machine.arch, SHELL_JOB, ("mke2fs",))
         if not machine.exact:
             machine = run.with_scratch(machine, temp, [512])
-        command = machine.command(bzimage, ramfs, None, None)
+        command = machine.command(kernel_file, ramfs, None, None)
         print("booting; leave with Ctrl-A X", flush=True)
         subprocess.run(command, check=False)
     finally:

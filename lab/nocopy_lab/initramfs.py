@@ -10,10 +10,13 @@ from __future__ import annotations
 import re
 import shutil
 import stat
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
-from nocopy_lab import child
+from nocopy_lab import child, progress
+from nocopy_lab.arch import X86, Arch
 from nocopy_lab.paths import KERNEL, LAB, LabError, cache, locked, require_tool, sha256
 
 GUEST = LAB / "guest"
@@ -32,8 +35,8 @@ mount -t tmpfs -o size=64m tmpfs /tmp
 if grep -qw lab_shell /proc/cmdline; then
 	exec setsid cttyhack sh -c '. /job; exec sh' </dev/console >/dev/console 2>&1
 fi
-exec 3<>/dev/ttyS1
-stty -F /dev/ttyS1 raw -echo
+exec 3<>/dev/$lab_results
+stty -F /dev/$lab_results raw -echo
 sh /job >&3 2>/dev/console
 code=$?
 printf '{"exit": %d}\\n' $code >&3
@@ -111,12 +114,12 @@ class Archive:
         out += b"\0" * (-len(out) % 4)
 
 
-def guest_programs() -> dict[str, bytes]:
+def guest_programs(arch: Arch = X86) -> dict[str, bytes]:
     """Our C programs, compiled once for each content of source, headers and compiler."""
     sources = sorted(GUEST.glob("*.c"))
     if not sources:
         return {}
-    gcc = require_tool("gcc", "build-essential")
+    gcc = arch.tool("gcc")
     headers = sorted(GUEST.glob("*.h")) + sorted((KERNEL / "mm/gcma").glob("*.h"))
     common = sha256(
         child.output([gcc, "--version"]), " ".join(CFLAGS), *(h.read_bytes() for h in headers)
@@ -148,24 +151,79 @@ def with_libraries(program: str, package: str) -> dict[str, bytes]:
     return files
 
 
-def base_archive(host_programs: tuple[str, ...]) -> bytes:
+# What a guest of another architecture needs of Debian: busybox, and mke2fs with its libraries.
+FOREIGN: Final = (
+    *("busybox-static", "e2fsprogs", "libblkid1", "libc6", "libcom-err2", "libext2fs2"),
+    "libuuid1",
+)
+
+
+def foreign_root(arch: Arch) -> Path:
+    """A directory with the packages above for another architecture, unpacked and not installed."""
+    root = cache() / f"debian-{arch.debian}"
+    with locked(cache() / f".debian-{arch.debian}.lock"):
+        if root.is_dir():
+            return root
+        log = cache() / f"debian-{arch.debian}.log"
+        with (
+            progress.meter(f"fetching Debian packages for {arch.debian}"),
+            tempfile.TemporaryDirectory(prefix="nocopy-apt-", dir=cache()) as temp,
+        ):
+            state = Path(temp)
+            for name in ("lists/partial", "archives/partial", "root"):
+                (state / name).mkdir(parents=True)
+            apt = ["apt-get", "-q", "-o", f"APT::Architecture={arch.debian}"]
+            apt += [
+                "-o",
+                f"APT::Architectures={arch.debian}",
+                "-o",
+                f"Dir::State::lists={temp}/lists",
+            ]
+            apt += ["-o", f"Dir::Cache={temp}", "-o", "Dir::State::status=/dev/null"]
+            apt += ["-o", "APT::Sandbox::User="]
+            what = f"fetching Debian packages for {arch.debian}"
+            child.run([*apt, "update"], log=log, limit_s=300, what=what, cwd=state)
+            child.run([*apt, "download", *FOREIGN], log=log, limit_s=300, what=what, cwd=state)
+            for package in sorted(state.glob("*.deb")):
+                unpack = ["dpkg-deb", "-x", str(package), f"{temp}/root"]
+                child.run(unpack, log=log, limit_s=60, what=f"unpacking {package.name}")
+            (state / "root").rename(root)
+    return root
+
+
+def foreign_files(root: Path) -> dict[str, bytes]:
+    """mke2fs and all libraries of a foreign root, by guest path."""
+    files = {"bin/mke2fs": (root / "sbin/mke2fs").read_bytes()}
+    for path in sorted(root.glob("**/*.so*")):
+        if path.is_file() and "gconv" not in path.parts:
+            files[str(path.relative_to(root))] = path.read_bytes()
+    return files
+
+
+def base_archive(arch: Arch, host_programs: tuple[str, ...]) -> bytes:
     """Everything but the job."""
-    busybox = Path(require_tool("busybox", "busybox-static"))
     archive = Archive()
     for name in ("dev", "proc", "sys", "tmp", "root", "mnt", "etc", "run"):
         archive.directory(name)
     archive.device("dev/console", 5, 1)
     archive.device("dev/null", 1, 3)
+    # The host's busybox tells the names of the applets, as the guest's does not run here.
+    own = Path(require_tool("busybox", "busybox-static"))
+    busybox = own if arch is X86 else foreign_root(arch) / "bin/busybox"
     content = busybox.resolve().read_bytes()
     if b"/ld-linux" in content[:8192]:
         raise LabError(f"{busybox} is not static; run: apt-get install busybox-static")
     archive.add("bin/busybox", content, 0o755)
-    for applet in set(child.output([busybox, "--list"]).split()) - {"busybox"}:
+    for applet in set(child.output([own, "--list"]).split()) - {"busybox"}:
         archive.link(f"bin/{applet}", "busybox")
-    for name in host_programs:
-        for guest_path, data in with_libraries(name, "e2fsprogs").items():
+    if host_programs and arch is not X86:
+        for guest_path, data in foreign_files(foreign_root(arch)).items():
             archive.add(guest_path, data, 0o755)
-    for name, data in guest_programs().items():
+    else:
+        for name in host_programs:
+            for guest_path, data in with_libraries(name, "e2fsprogs").items():
+                archive.add(guest_path, data, 0o755)
+    for name, data in guest_programs(arch).items():
         archive.add(f"bin/{name}", data, 0o755)
     archive.add("lib/lab.sh", LIBRARY.encode())
     archive.add("init", INIT.encode(), 0o755)
@@ -181,9 +239,13 @@ def job_archive(script: str, files: dict[str, bytes] | None = None) -> bytes:
 
 
 def write(
-    path: Path, script: str, host_programs: tuple[str, ...], files: dict[str, bytes] | None = None
+    path: Path,
+    arch: Arch,
+    script: str,
+    host_programs: tuple[str, ...],
+    files: dict[str, bytes] | None = None,
 ) -> None:
-    path.write_bytes(base_archive(host_programs) + job_archive(script, files))
+    path.write_bytes(base_archive(arch, host_programs) + job_archive(script, files))
 
 
 def have(program: str) -> bool:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from nocopy_lab import child, progress
+from nocopy_lab.arch import ARM64, X86, Arch
 from nocopy_lab.paths import (
     KERNEL,
     LabError,
@@ -34,7 +35,6 @@ from nocopy_lab.paths import (
     disk_full_is_one_line,
     locked,
     require_space,
-    require_tool,
     sha256,
     sha256_tree,
     write_if_changed,
@@ -44,7 +44,8 @@ SERIES: Final = "6.12"
 TARBALL: Final = Path(f"/usr/src/linux-source-{SERIES}.tar.xz")
 
 # Configurations: fragments of kernel/configs, and lines that come last.
-GCMA: Final = ("board-x86", "gcma")
+STOCK: Final = ("lab", "board-x86", "camera")
+GCMA: Final = (*STOCK, "gcma")
 
 
 @dataclass(frozen=True)
@@ -56,15 +57,17 @@ class Config:
     # differ. (A copy of it is no help: objtool knows where it lies, and all depends on objtool.)
     within: str | None = None
     pristine: bool = False  # built from the source without GCMA
+    arch: Arch = X86
 
 
 CONFIGS: Final[dict[str, Config]] = {
     config.name: config
     for config in (
         Config("gcma", GCMA),
-        Config("stock", ("board-x86",), ("CONFIG_GCMA=n",)),
-        Config("pristine", ("board-x86",), pristine=True),
-        Config("debug", (*GCMA, "debug")),
+        Config("stock", STOCK, ("CONFIG_GCMA=n",)),
+        Config("pristine", STOCK, pristine=True),
+        Config("debug", ("lab", "board-x86", "gcma", "debug")),
+        Config("arm64", ("lab", "board-arm64", "gcma"), arch=ARM64),
         Config("broken", (*GCMA, "broken"), within="gcma"),
         Config("check", GCMA, within="gcma"),
     )
@@ -334,8 +337,8 @@ class Image:
     path: Path
 
     @property
-    def bzimage(self) -> Path:
-        return self.path / "bzImage"
+    def bootable(self) -> Path:
+        return self.path / CONFIGS[self.name].arch.image_name
 
     def about(self) -> dict[str, str]:
         about: dict[str, str] = json.loads((self.path / "build.json").read_text())
@@ -343,18 +346,17 @@ class Image:
 
 
 @once
-def _compiler() -> str:
-    gcc = require_tool("gcc", "build-essential")
-    ld = require_tool("ld", "build-essential")
-    return "; ".join(child.output([tool, "--version"]).splitlines()[0] for tool in (gcc, ld))
+def _compiler(arch: Arch) -> str:
+    versions = (child.output([arch.tool(tool), "--version"]) for tool in ("gcc", "ld"))
+    return "; ".join(version.splitlines()[0] for version in versions)
 
 
 def key(config: Config) -> str:
     """Names the image: a hash of everything that goes into it."""
     merged = "\n".join(f"{k}={v}" for k, v in sorted(merged_config(config).items()))
     inputs = [] if config.pristine else [KERNEL / name for name in INPUTS]
-    words = " ".join(MAKE_WORDS)
-    return sha256(source().ident, merged, _compiler(), sha256_tree(*inputs), words)[:20]
+    words = " ".join((*MAKE_WORDS, *config.arch.make_words()))
+    return sha256(source().ident, merged, _compiler(config.arch), sha256_tree(*inputs), words)[:20]
 
 
 # The same inputs give the same kernel, whoever builds it when.
@@ -363,7 +365,6 @@ MAKE_WORDS: Final = (
     "KBUILD_BUILD_USER=nocopy",
     "KBUILD_BUILD_HOST=lab",
     "KBUILD_BUILD_VERSION=1",
-    "ARCH=x86_64",
 )
 
 
@@ -373,7 +374,8 @@ def build_dir(name: str) -> Path:
 
 def make(name: str, tree: Path, *words: str) -> list[str | Path]:
     jobs = f"-j{len(os.sched_getaffinity(0))}"
-    return ["make", f"O={build_dir(name)}", "-C", tree, jobs, *MAKE_WORDS, *words]
+    fixed = (*MAKE_WORDS, *CONFIGS[name].arch.make_words())
+    return ["make", f"O={build_dir(name)}", "-C", tree, jobs, *fixed, *words]
 
 
 @contextlib.contextmanager
@@ -461,7 +463,7 @@ def _build(config: Config, tree: Path, directory: Path) -> None:
     with progress.meter(f"building the {config.name} kernel") as meter:
         steps = _Steps(log, memory, meter)
         child.run(
-            make(config.name, tree, "bzImage"),
+            make(config.name, tree, config.arch.image_name),
             log=log,
             limit_s=BUILD_LIMIT_S,
             what=f"building the {config.name} kernel",
@@ -475,7 +477,7 @@ def _store(config: Config, directory: Path, target: Path) -> None:
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     for origin, name in (
-        ("arch/x86/boot/bzImage", "bzImage"),
+        (config.arch.image, config.arch.image_name),
         ("vmlinux", "vmlinux"),
         (".config", "config"),
         ("System.map", "System.map"),
@@ -486,7 +488,7 @@ def _store(config: Config, directory: Path, target: Path) -> None:
         "config": config.name,
         "release": release,
         "source": source().ident,
-        "compiler": _compiler(),
+        "compiler": _compiler(config.arch),
         "fragments": "+".join((*config.fragments, *config.lines)),
         "key": target.name,
     }

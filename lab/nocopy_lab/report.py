@@ -176,7 +176,7 @@ def draw_bars(directory: Path, figure: Figure, values: Mapping[str, float], unit
         bars = axes.barh(
             [NAMES[n] for n in names], list(values.values()), color=[COLOURS[n] for n in names]
         )
-        axes.bar_label(bars, fmt="{:,.0f}", padding=4)
+        axes.bar_label(bars, fmt=lambda v: f"{v:,.0f}" if v >= 1000 else f"{v:.3g}", padding=4)
         axes.set(xlabel=unit)
         axes.invert_yaxis()
         axes.margins(x=0.15)

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from nocopy_lab import child, initramfs
-from nocopy_lab.board import Disk, Machine, qemu_version
+from nocopy_lab.arch import X86
+from nocopy_lab.board import Disk, Machine, qemu_version, with_device_tree
 from nocopy_lab.paths import (
     LOGS,
     LabError,
@@ -180,7 +181,7 @@ def kvm_works(kernel: Path) -> bool:
 
 def boot(job: Job, watch: Watch | None = None) -> Outcome:
     """Boot a job and wait for its end. Never raises for what happens inside the guest."""
-    if not job.machine.exact:
+    if not job.machine.exact and job.machine.arch is X86:
         job = replace(job, machine=replace(job.machine, kvm=kvm_works(job.kernel)))
     return _boot(job, watch)
 
@@ -192,9 +193,10 @@ def _boot(job: Job, watch: Watch | None) -> Outcome:
     console.write_bytes(b"")
     with disk_full_is_one_line(LOGS), tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
         ramfs, results = Path(temp) / "initramfs.cpio", Path(temp) / "results"
-        initramfs.write(ramfs, job.script, job.programs, job.files)
+        initramfs.write(ramfs, job.machine.arch, job.script, job.programs, job.files)
         results.write_bytes(b"")
         machine = with_scratch(job.machine, Path(temp), job.scratch_mib)
+        machine = with_device_tree(machine, Path(temp))
         command = machine.command(job.kernel, ramfs, console, results)
         (LOGS / f"{job.name}.command").write_text(shlex.join(command) + "\n")
         (LOGS / f"{job.name}.job").write_text(job.script)

@@ -59,7 +59,7 @@ def stored(outcome: Outcome) -> dict[str, Any]:
         "name": outcome.job.name,
         "board": machine.board,
         "config": machine.config,
-        "cpus": machine.cpu_count,
+        "cpus": machine.cpus,
         "command": [word.rpartition("/")[2] if "/" in word else word for word in outcome.command],
         "job": outcome.job.script,
         "host_seconds": round(outcome.host_s, 1),

@@ -231,7 +231,7 @@ def jobs(gcma: kernel.Image, stock: kernel.Image, only: str = "") -> list[Job]:
             return
         made.append(
             Job(
-                f"bench-{name}", script, image.bzimage, machine, limit_s=1800,
+                f"bench-{name}", script, image.bootable, machine, limit_s=1800,
                 programs=("mke2fs",), allow=("allocation",),
             )
         )  # fmt: skip
