@@ -346,6 +346,11 @@ def ktap(console: str) -> tuple[list[str], list[str]]:
     return passed, failed
 
 
+def _kunit_job(name: str, board: str) -> Job:
+    machine = Machine(board, words=("kunit.enable=1",))
+    return Job(name, "true\n", NO_IMAGE, machine, limit_s=300)
+
+
 def _judge_kunit(outcomes: Sequence[Outcome]) -> None:
     (outcome,) = outcomes
     outcome.require()
@@ -585,15 +590,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: KUnit",
         "gcma",
-        [
-            Job(
-                "kunit",
-                "true\n",
-                NO_IMAGE,
-                Machine("x86-fast", words=("kunit.enable=1",)),
-                limit_s=180,
-            )
-        ],
+        [_kunit_job("kunit", "x86-fast")],
         _judge_kunit,
     ),
     GuestCheck(
@@ -697,13 +694,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "guest: KUnit and oracle under KASAN, lockdep and failing allocations",
         "debug",
         [
-            Job(
-                "kunit-debug",
-                "true\n",
-                NO_IMAGE,
-                Machine("x86-fast", words=("kunit.enable=1",)),
-                limit_s=300,
-            ),
+            _kunit_job("kunit-debug", "x86-fast"),
             oracle_job(
                 "oracle-debug",
                 60,
@@ -737,15 +728,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: KUnit on arm64",
         "arm64",
-        [
-            Job(
-                "kunit-arm64",
-                "true\n",
-                NO_IMAGE,
-                Machine("arm64", words=("kunit.enable=1",)),
-                limit_s=180,
-            )
-        ],
+        [_kunit_job("kunit-arm64", "arm64")],
         _judge_kunit,
     ),
     GuestCheck(
