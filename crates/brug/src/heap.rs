@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The way of a request: the paper's request handler and Decision Maker.
+//!
+//! What is inlined into the program is one compare on each side: `malloc` of up
+//! to `HOT.malloc_limit` bytes is the C library's, and so is an address outside
+//! the arena. Everything else is out of line. The limits already contain the mode,
+//! the template and whether anything is initialised (all zero: nothing is), so the
+//! short way asks for none of them.
+
+use core::ptr;
+use core::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64, AtomicU8, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use crate::arena::{self, Resized};
+use crate::base::{self, sys, Owner, SYS_ALIGN};
+use crate::config::{self, Config};
+use crate::mode::{Base, Mode, ModeUnavailable};
+use crate::os;
+use crate::stats::{bump, STATS};
+use crate::{purge, tls};
+
+/// What every call reads; one cache line, written a few times in a process.
+#[repr(C, align(64))]
+pub(crate) struct Hot {
+    /// Address of the arena. Before there is one it is beyond every address.
+    pub(crate) arena: AtomicUsize,
+    pub(crate) arena_len: AtomicUsize,
+    /// New objects up to this size are the C library's.
+    malloc_limit: AtomicUsize,
+    /// So are its objects that grow up to this size.
+    realloc_limit: AtomicUsize,
+    mode: AtomicU8,
+    base: AtomicU8,
+    /// Whether any thread has ever been in a scope of its own mode.
+    scoped: AtomicBool,
+}
+
+pub(crate) static HOT: Hot = Hot {
+    arena: AtomicUsize::new(1 << (usize::BITS - 1)),
+    arena_len: AtomicUsize::new(0),
+    malloc_limit: AtomicUsize::new(0),
+    realloc_limit: AtomicUsize::new(0),
+    mode: AtomicU8::new(Mode::Auto as u8),
+    base: AtomicU8::new(Base::Glibc as u8),
+    scoped: AtomicBool::new(false),
+};
+
+/// Objects below this size do not move early, whatever they do.
+const EARLY_MIN: usize = 8 << 10;
+/// Growths in the base allocator after which an object moves early.
+const EARLY_COUNT: u64 = 2;
+/// Slots that early movers may take; a slot costs a page table.
+const EARLY_SLOTS: usize = 512;
+/// Objects that shrink below this leave their slot.
+const LEAVE_MAX: usize = 4096;
+
+const NEW: u32 = 0;
+const BUSY: u32 = 1;
+const DONE: u32 = 2;
+static INIT: AtomicU32 = AtomicU32::new(NEW);
+/// Held while limits are worked out from what they contain.
+static CONTROL: AtomicBool = AtomicBool::new(false);
+
+#[inline(always)]
+pub(crate) fn in_arena(p: *mut u8) -> bool {
+    (p as usize).wrapping_sub(HOT.arena.load(Relaxed)) < HOT.arena_len.load(Relaxed)
+}
+
+#[inline(always)]
+fn owner_of(p: *mut u8) -> Owner {
+    if in_arena(p) {
+        Owner::Slot
+    } else {
+        Owner::Sys
+    }
+}
+
+#[inline]
+pub(crate) unsafe fn alloc(size: usize, align: usize) -> *mut u8 {
+    if size <= HOT.malloc_limit.load(Relaxed) && align <= SYS_ALIGN {
+        // SAFETY: no preconditions.
+        unsafe { sys::malloc(size) }
+    } else {
+        alloc_cold(size, align, false)
+    }
+}
+
+#[inline]
+pub(crate) unsafe fn alloc_zeroed(size: usize, align: usize) -> *mut u8 {
+    if size <= HOT.malloc_limit.load(Relaxed) && align <= SYS_ALIGN {
+        // SAFETY: no preconditions.
+        unsafe { sys::calloc(size, 1) }
+    } else {
+        alloc_cold(size, align, true)
+    }
+}
+
+#[inline]
+pub(crate) unsafe fn free(p: *mut u8) {
+    // SAFETY: an object that the caller owns.
+    unsafe {
+        if in_arena(p) {
+            free_cold(p);
+        } else {
+            sys::free(p);
+        }
+    }
+}
+
+/// `old` is the size asked for, or `UNKNOWN`.
+#[inline]
+pub(crate) unsafe fn realloc(p: *mut u8, old: usize, align: usize, new: usize) -> *mut u8 {
+    // SAFETY: an object that the caller owns.
+    unsafe {
+        if new <= HOT.realloc_limit.load(Relaxed) && align <= SYS_ALIGN && !in_arena(p) {
+            sys::realloc(p, new)
+        } else {
+            realloc_cold(p, old, align, new)
+        }
+    }
+}
+
+pub(crate) const UNKNOWN: usize = usize::MAX;
+
+#[cold]
+#[inline(never)]
+unsafe fn free_cold(p: *mut u8) {
+    // SAFETY: an object in the arena that the caller owns.
+    unsafe { arena::free(p) };
+}
+
+#[inline(never)]
+pub(crate) fn alloc_cold(size: usize, align: usize, zero: bool) -> *mut u8 {
+    if INIT.load(Acquire) != DONE {
+        initialise();
+    }
+    alloc_in(mode(), size, align, zero)
+}
+
+/// Allocates as `mode` says.
+#[inline]
+pub(crate) fn alloc_in(mode: Mode, size: usize, align: usize, zero: bool) -> *mut u8 {
+    let owner = place(mode, size, true);
+    if owner == Owner::Slot && align <= arena::MAX_ALIGN {
+        let p = arena::alloc(size, zero);
+        if !p.is_null() {
+            return p;
+        }
+    }
+    let base = if owner == Owner::Slot {
+        base_owner()
+    } else {
+        owner
+    };
+    last_resort(|| {
+        // SAFETY: no preconditions.
+        unsafe { base::alloc(base, size, align, zero) }
+    })
+}
+
+/// Before giving up, gives the system what is retained and tries once more.
+#[inline]
+fn last_resort(attempt: impl Fn() -> *mut u8) -> *mut u8 {
+    let p = attempt();
+    if !p.is_null() {
+        return p;
+    }
+    give_up(&attempt)
+}
+
+#[cold]
+#[inline(never)]
+fn give_up(attempt: &dyn Fn() -> *mut u8) -> *mut u8 {
+    if purge::RETAINED.load(Relaxed) > 0 {
+        purge::trim();
+        let p = attempt();
+        if !p.is_null() {
+            return p;
+        }
+    }
+    bump(&STATS.no_memory, 1);
+    ptr::null_mut()
+}
+
+/// Where an object of this size belongs. `new`: it does not exist yet.
+#[inline]
+fn place(mode: Mode, size: usize, new: bool) -> Owner {
+    let _ = new;
+    match mode {
+        Mode::Sys | Mode::Jemalloc | Mode::Mimalloc => fixed(mode),
+        Mode::Mmap => {
+            if size >= os::page_size() {
+                Owner::Slot
+            } else {
+                base_owner()
+            }
+        }
+        Mode::Template => match config::current().template.mode_for(size) {
+            Mode::Mmap => Owner::Slot,
+            mode => fixed(mode),
+        },
+        Mode::Auto => {
+            if size >= config::current().switch_point {
+                Owner::Slot
+            } else {
+                base_owner()
+            }
+        }
+    }
+}
+
+fn fixed(_mode: Mode) -> Owner {
+    Owner::Sys
+}
+
+fn base_owner() -> Owner {
+    Owner::Sys
+}
+
+#[inline(never)]
+pub(crate) unsafe fn realloc_cold(p: *mut u8, old: usize, align: usize, new: usize) -> *mut u8 {
+    if INIT.load(Acquire) != DONE {
+        initialise();
+    }
+    let owner = owner_of(p);
+    // SAFETY: an object that the caller owns.
+    unsafe {
+        if owner == Owner::Slot {
+            return resize_slot(p, align, new);
+        }
+        let old = if old == UNKNOWN {
+            base::usable_size(owner, p)
+        } else {
+            old
+        };
+        let mode = mode();
+        let mut target = place(mode, new, false);
+        let mut count = 0;
+        if mode == Mode::Auto && target != Owner::Slot && new >= LEAVE_MAX {
+            count = counters::take(p);
+            if new > old {
+                count += 1;
+                if count >= EARLY_COUNT && new >= EARLY_MIN && arena::live() < EARLY_SLOTS {
+                    target = Owner::Slot;
+                    bump(&STATS.moves_early, 1);
+                }
+            } else {
+                count = count.saturating_sub(1);
+            }
+        }
+        if target == Owner::Slot && new > old && align <= arena::MAX_ALIGN {
+            let q = arena::alloc(new, false);
+            if !q.is_null() {
+                ptr::copy_nonoverlapping(p, q, old);
+                base::free(owner, p);
+                bump(&STATS.moves_in, 1);
+                bump(&STATS.bytes_copied, old);
+                return q;
+            }
+        }
+        let q = last_resort(|| base::realloc(owner, p, old, align, new));
+        if count > 0 && !q.is_null() {
+            counters::put(q, count);
+        }
+        q
+    }
+}
+
+/// Changes the size of an object that is in a slot: there if that is possible, and
+/// else by copying it to the base allocator.
+unsafe fn resize_slot(p: *mut u8, align: usize, new: usize) -> *mut u8 {
+    // SAFETY: an object in a slot that the caller owns.
+    unsafe {
+        if new >= LEAVE_MAX {
+            if let Resized::At(q) = arena::resize(p, new) {
+                return q;
+            }
+        }
+        let old = arena::size_of(p);
+        let q = last_resort(|| base::alloc(base_owner(), new, align, false));
+        if q.is_null() {
+            if new <= old {
+                // Nothing smaller to be had: it stays, and it fits.
+                if let Resized::At(q) = arena::resize(p, new.max(1)) {
+                    return q;
+                }
+            }
+            return q;
+        }
+        ptr::copy_nonoverlapping(p, q, old.min(new));
+        arena::free(p);
+        bump(&STATS.moves_out, 1);
+        bump(&STATS.bytes_copied, old.min(new));
+        q
+    }
+}
+
+/// Bytes usable in an object.
+pub(crate) unsafe fn usable_size(p: *mut u8) -> usize {
+    // SAFETY: an object that the caller owns.
+    unsafe {
+        match owner_of(p) {
+            Owner::Slot => arena::usable_size(p),
+            owner => base::usable_size(owner, p),
+        }
+    }
+}
+
+/// The paper's allocation counter, for objects that have no descriptor: a table in
+/// which the last writer wins. It is a hint, so neither a lost nor a stale entry
+/// does harm, and no thread waits for another.
+mod counters {
+    use super::*;
+
+    const LEN: usize = 512;
+    static TABLE: [AtomicU64; LEN] = [const { AtomicU64::new(0) }; LEN];
+
+    fn place(p: *mut u8) -> (&'static AtomicU64, u64) {
+        let key = p as u64 >> 4;
+        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 55;
+        (&TABLE[hash as usize], key << 8)
+    }
+
+    pub(super) fn take(p: *mut u8) -> u64 {
+        let (entry, key) = place(p);
+        let found = entry.load(Relaxed);
+        if found & !0xff != key {
+            return 0;
+        }
+        entry.store(0, Relaxed);
+        found & 0xff
+    }
+
+    pub(super) fn put(p: *mut u8, count: u64) {
+        let (entry, key) = place(p);
+        entry.store(key | count.min(255), Relaxed);
+    }
+}
+
+/// The calling thread's mode.
+#[inline]
+pub(crate) fn mode() -> Mode {
+    if HOT.scoped.load(Relaxed) {
+        // SAFETY: the calling thread's own.
+        let scope = unsafe { (*tls::local()).scope.get() };
+        if scope != 0 {
+            return Mode::from_u8(scope - 1);
+        }
+    }
+    Mode::from_u8(HOT.mode.load(Relaxed))
+}
+
+#[cold]
+fn initialise() {
+    if INIT.compare_exchange(NEW, BUSY, Acquire, Relaxed).is_err() {
+        // Someone is at it, perhaps this thread: defaults will do.
+        return;
+    }
+    let config = os::keep_errno(Config::from_env);
+    // SAFETY: the first and only caller at this time.
+    unsafe { put_in_force(&config) };
+}
+
+/// # Safety
+/// As for [`config::install`].
+pub(crate) unsafe fn put_in_force(config: &Config) {
+    let mut config = *config;
+    if !config.mode.is_available() {
+        os::complain(format_args!("{}; using auto", ModeUnavailable(config.mode)));
+        config.mode = Mode::Auto;
+    }
+    if !config.base.is_available() {
+        os::complain(format_args!(
+            "base {} is not part of this build; using glibc",
+            config.base
+        ));
+        config.base = Base::Glibc;
+    }
+    // SAFETY: passed on.
+    unsafe { config::install(&config) };
+    purge::reconfigure();
+    HOT.base.store(config.base as u8, Relaxed);
+    INIT.store(DONE, Release);
+    control(|| HOT.mode.store(config.mode as u8, Relaxed));
+}
+
+/// Changes something that the limits depend on, and the limits.
+fn control(change: impl FnOnce()) {
+    while CONTROL.swap(true, Acquire) {
+        core::hint::spin_loop();
+    }
+    change();
+    let config = config::current();
+    let mode = Mode::from_u8(HOT.mode.load(Relaxed));
+    let (malloc, realloc) = match mode {
+        _ if HOT.scoped.load(Relaxed) => (0, 0),
+        Mode::Sys => (usize::MAX, usize::MAX),
+        Mode::Template => (config.template.first_sys(), config.template.first_sys()),
+        _ if HOT.base.load(Relaxed) != Base::Glibc as u8 => (0, 0),
+        Mode::Mmap => (os::page_size() - 1, os::page_size() - 1),
+        Mode::Auto => (config.switch_point - 1, LEAVE_MAX - 1),
+        Mode::Jemalloc | Mode::Mimalloc => (0, 0),
+    };
+    HOT.malloc_limit.store(malloc, Relaxed);
+    HOT.realloc_limit.store(realloc, Relaxed);
+    CONTROL.store(false, Release);
+}
+
+pub(crate) fn set_mode(mode: Mode) -> Result<(), ModeUnavailable> {
+    if !mode.is_available() {
+        return Err(ModeUnavailable(mode));
+    }
+    if INIT.load(Acquire) != DONE {
+        initialise();
+    }
+    control(|| HOT.mode.store(mode as u8, Relaxed));
+    Ok(())
+}
+
+/// Puts the calling thread into `mode`; returns what to leave with.
+pub(crate) fn enter(mode: Mode) -> u8 {
+    if INIT.load(Acquire) != DONE {
+        initialise();
+    }
+    if !HOT.scoped.load(Relaxed) {
+        // For good: taking it back would have to be weighed against threads that
+        // enter at the same time, and the longer way costs a few instructions.
+        control(|| HOT.scoped.store(true, Relaxed));
+    }
+    // SAFETY: the calling thread's own.
+    unsafe { (*tls::local()).scope.replace(mode as u8 + 1) }
+}
+
+pub(crate) fn leave(before: u8) {
+    // SAFETY: the calling thread's own.
+    unsafe { (*tls::local()).scope.set(before) };
+}
+
+/// In the child of a fork.
+pub(crate) fn after_fork_in_child() {
+    CONTROL.store(false, Relaxed);
+    if INIT.load(Relaxed) == BUSY {
+        INIT.store(NEW, Relaxed);
+    }
+    purge::after_fork_in_child();
+}
