@@ -66,6 +66,10 @@ pub struct Config {
     pub verbose: bool,
 }
 
+extern "C" {
+    static environ: *const *const c_char;
+}
+
 impl Config {
     /// What holds when nothing is said.
     pub const DEFAULT: Config = Config {
@@ -82,6 +86,28 @@ impl Config {
         verbose: false,
     };
 
+    /// Every variable that is read, and `BRUG_LIBRARY`, which is the command's.
+    pub const VARIABLES: [&'static str; 12] = [
+        "BRUG_ALLOC",
+        "BRUG_TEMPLATE",
+        "BRUG_BASE",
+        "BRUG_SWITCH_POINT",
+        "BRUG_THP",
+        "BRUG_PURGE_DELAY",
+        "BRUG_RETAIN",
+        "BRUG_RESERVE",
+        "BRUG_PROFILE",
+        "BRUG_SHOW_STATS",
+        "BRUG_VERBOSE",
+        "BRUG_LIBRARY",
+    ];
+
+    /// Whether the C library has an environment yet.
+    pub(crate) fn env_is_there() -> bool {
+        // SAFETY: a word of the C library's, written before there are threads.
+        unsafe { !ptr::addr_of!(environ).read().is_null() }
+    }
+
     /// Reads the environment. A malformed value leaves the default and prints one
     /// line on standard error. In a program with raised privileges (`AT_SECURE`) the
     /// environment is not looked at. Allocates nothing.
@@ -90,9 +116,6 @@ impl Config {
         // SAFETY: no preconditions.
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
             return config;
-        }
-        extern "C" {
-            static environ: *const *const c_char;
         }
         // SAFETY: `environ` is null or a null-terminated array of C strings that live as
         // long as the process. It is read once, when the first object is allocated.

@@ -352,8 +352,19 @@ pub(crate) fn mode() -> Mode {
     Mode::from_u8(HOT.mode.load(Relaxed))
 }
 
+/// Reads the environment if nothing has yet.
+pub(crate) fn ready() {
+    if INIT.load(Acquire) != DONE {
+        initialise();
+    }
+}
+
 #[cold]
 fn initialise() {
+    if !Config::env_is_there() {
+        // Before the C library's first instruction; defaults will do until then.
+        return;
+    }
     if INIT.compare_exchange(NEW, BUSY, Acquire, Relaxed).is_err() {
         // Someone is at it, perhaps this thread: defaults will do.
         return;

@@ -110,6 +110,12 @@ pub unsafe fn configure(config: &Config) {
     unsafe { heap::put_in_force(config) }
 }
 
+/// The configuration in force; reads the environment if nothing has yet.
+pub fn config() -> &'static Config {
+    heap::ready();
+    crate::config::current()
+}
+
 /// To be called before a fork. Nothing has to be held, so this does nothing.
 pub fn atfork_prepare() {}
 
