@@ -63,7 +63,9 @@ const SHIFT: [u32; CLASSES] = [26, 32, 38];
 /// process may have 65530: the slots together take at most half of them.
 const MOST: [usize; CLASSES] = [8192, 1024, 32];
 /// The part of the arena each size gets, in 1/16.
-const SHARE: [usize; CLASSES] = [4, 4, 8];
+const SHARE: [usize; CLASSES] = [2, 4, 8];
+/// What each of the other allocators gets of it, in 1/16.
+const FOREIGN_SHARE: usize = 1;
 /// The address space reserved unless configured otherwise.
 pub(crate) const DEFAULT_RESERVE: usize = 16 << 40;
 /// The least reservation that is any use.
@@ -146,6 +148,11 @@ static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 static WANT_HUGE: AtomicU8 = AtomicU8::new(0);
 static AVOID_HUGE: AtomicU8 = AtomicU8::new(0);
 
+/// Address and length of the parts of the arena that jemalloc and mimalloc get, so
+/// that their objects, too, are known by their addresses.
+pub(crate) static FOREIGN: [[AtomicUsize; 2]; 2] =
+    [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; 2];
+
 const UNTRIED: u32 = 0;
 const TRYING: u32 = 1;
 const READY: u32 = 2;
@@ -222,7 +229,7 @@ fn warmth(touched: usize) -> usize {
 
 /// Reserves the arena at the first use. False: there is none.
 #[inline]
-fn ready() -> bool {
+pub(crate) fn ready() -> bool {
     match SETUP.load(Acquire) {
         READY => true,
         REFUSED => false,
@@ -296,12 +303,25 @@ fn reserve_arena() -> bool {
         total += slots;
         offset += slots << SHIFT[i];
     }
+    let slots_len = offset;
+    for (present, range) in [
+        (cfg!(feature = "jemalloc"), &FOREIGN[0]),
+        (cfg!(feature = "mimalloc"), &FOREIGN[1]),
+    ] {
+        if present {
+            let len = (usable / 16 * FOREIGN_SHARE) & !(HUGE - 1);
+            range[0].store(memory as usize + skip + offset, Relaxed);
+            range[1].store(len, Relaxed);
+            offset += len;
+        }
+    }
     let slots = if total == 0 {
         ptr::null_mut()
     } else {
         os::map_memory(page_round(total * core::mem::size_of::<Slot>()))
     };
     if slots.is_null() {
+        FOREIGN.iter().for_each(|range| range[1].store(0, Relaxed));
         // SAFETY: reserved above, nothing refers to it.
         unsafe { os::unmap(memory, len) };
         return false;
@@ -313,6 +333,7 @@ fn reserve_arena() -> bool {
     }
     read_thp(config.thp);
     SLOTS.store(slots.cast(), Relaxed);
+    HOT.slots_len.store(slots_len, Relaxed);
     HOT.arena_len.store(offset, Relaxed);
     HOT.arena.store(memory as usize + skip, Release);
     true

@@ -27,6 +27,8 @@ pub(crate) struct Hot {
     /// Address of the arena. Before there is one it is beyond every address.
     pub(crate) arena: AtomicUsize,
     pub(crate) arena_len: AtomicUsize,
+    /// The slots, which come first in the arena.
+    pub(crate) slots_len: AtomicUsize,
     /// New objects up to this size are the C library's.
     malloc_limit: AtomicUsize,
     /// So are its objects that grow up to this size.
@@ -40,6 +42,7 @@ pub(crate) struct Hot {
 pub(crate) static HOT: Hot = Hot {
     arena: AtomicUsize::new(1 << (usize::BITS - 1)),
     arena_len: AtomicUsize::new(0),
+    slots_len: AtomicUsize::new(0),
     malloc_limit: AtomicUsize::new(0),
     realloc_limit: AtomicUsize::new(0),
     mode: AtomicU8::new(Mode::Auto as u8),
@@ -71,10 +74,19 @@ pub(crate) fn in_arena(p: *mut u8) -> bool {
 #[inline(always)]
 fn owner_of(p: *mut u8) -> Owner {
     if in_arena(p) {
-        Owner::Slot
+        owner_in_arena(p)
     } else {
         Owner::Sys
     }
+}
+
+#[inline(always)]
+fn owner_in_arena(p: *mut u8) -> Owner {
+    let offset = p as usize - HOT.arena.load(Relaxed);
+    if offset < HOT.slots_len.load(Relaxed) {
+        return Owner::Slot;
+    }
+    base::foreign_owner(p)
 }
 
 #[inline]
@@ -124,11 +136,15 @@ pub(crate) unsafe fn realloc(p: *mut u8, old: usize, align: usize, new: usize) -
 
 pub(crate) const UNKNOWN: usize = usize::MAX;
 
-#[cold]
 #[inline(never)]
 unsafe fn free_cold(p: *mut u8) {
     // SAFETY: an object in the arena that the caller owns.
-    unsafe { arena::free(p) };
+    unsafe {
+        match owner_in_arena(p) {
+            Owner::Slot => arena::free(p),
+            owner => base::free(owner, p),
+        }
+    }
 }
 
 #[inline(never)]
@@ -142,7 +158,7 @@ pub(crate) fn alloc_cold(size: usize, align: usize, zero: bool) -> *mut u8 {
 /// Allocates as `mode` says.
 #[inline]
 pub(crate) fn alloc_in(mode: Mode, size: usize, align: usize, zero: bool) -> *mut u8 {
-    let owner = place(mode, size, true);
+    let owner = place(mode, size);
     if owner == Owner::Slot && align <= arena::MAX_ALIGN {
         let p = arena::alloc(size, zero);
         if !p.is_null() {
@@ -154,9 +170,20 @@ pub(crate) fn alloc_in(mode: Mode, size: usize, align: usize, zero: bool) -> *mu
     } else {
         owner
     };
+    alloc_base(base, size, align, zero)
+}
+
+#[inline]
+fn alloc_base(base: Owner, size: usize, align: usize, zero: bool) -> *mut u8 {
     last_resort(|| {
         // SAFETY: no preconditions.
-        unsafe { base::alloc(base, size, align, zero) }
+        unsafe {
+            let p = base::alloc(base, size, align, zero);
+            if p.is_null() && base != Owner::Sys {
+                return base::alloc(Owner::Sys, size, align, zero);
+            }
+            p
+        }
     })
 }
 
@@ -184,10 +211,9 @@ fn give_up(attempt: &dyn Fn() -> *mut u8) -> *mut u8 {
     ptr::null_mut()
 }
 
-/// Where an object of this size belongs. `new`: it does not exist yet.
+/// Where an object of this size belongs.
 #[inline]
-fn place(mode: Mode, size: usize, new: bool) -> Owner {
-    let _ = new;
+fn place(mode: Mode, size: usize) -> Owner {
     match mode {
         Mode::Sys | Mode::Jemalloc | Mode::Mimalloc => fixed(mode),
         Mode::Mmap => {
@@ -211,12 +237,27 @@ fn place(mode: Mode, size: usize, new: bool) -> Owner {
     }
 }
 
-fn fixed(_mode: Mode) -> Owner {
-    Owner::Sys
+#[inline]
+fn fixed(mode: Mode) -> Owner {
+    match mode {
+        #[cfg(feature = "jemalloc")]
+        Mode::Jemalloc => Owner::Jemalloc,
+        #[cfg(feature = "mimalloc")]
+        Mode::Mimalloc => Owner::Mimalloc,
+        _ => Owner::Sys,
+    }
 }
 
+/// The owner of what is in no slot.
+#[inline]
 fn base_owner() -> Owner {
-    Owner::Sys
+    match HOT.base.load(Relaxed) {
+        #[cfg(feature = "jemalloc")]
+        1 => Owner::Jemalloc,
+        #[cfg(feature = "mimalloc")]
+        2 => Owner::Mimalloc,
+        _ => Owner::Sys,
+    }
 }
 
 #[inline(never)]
@@ -236,7 +277,7 @@ pub(crate) unsafe fn realloc_cold(p: *mut u8, old: usize, align: usize, new: usi
             old
         };
         let mode = mode();
-        let mut target = place(mode, new, false);
+        let mut target = place(mode, new);
         let mut count = 0;
         if mode == Mode::Auto && target != Owner::Slot && new >= LEAVE_MAX {
             count = counters::take(p);
@@ -260,6 +301,18 @@ pub(crate) unsafe fn realloc_cold(p: *mut u8, old: usize, align: usize, new: usi
                 return q;
             }
         }
+        // It grows out of the sizes of its allocator, as the template or the mode has
+        // it: the paper's malloc-copy-free between allocators.
+        let stays = target == owner || target == Owner::Slot || new <= old || mode == Mode::Auto;
+        if !stays {
+            let q = base::alloc(target, new, align, false);
+            if !q.is_null() {
+                ptr::copy_nonoverlapping(p, q, old);
+                base::free(owner, p);
+                bump(&STATS.bytes_copied, old);
+                return q;
+            }
+        }
         let q = last_resort(|| base::realloc(owner, p, old, align, new));
         if count > 0 && !q.is_null() {
             counters::put(q, count);
@@ -279,7 +332,7 @@ unsafe fn resize_slot(p: *mut u8, align: usize, new: usize) -> *mut u8 {
             }
         }
         let old = arena::size_of(p);
-        let q = last_resort(|| base::alloc(base_owner(), new, align, false));
+        let q = alloc_base(base_owner(), new, align, false);
         if q.is_null() {
             if new <= old {
                 // Nothing smaller to be had: it stays, and it fits.

@@ -127,7 +127,7 @@ impl Drop for Scope {
 /// ```
 #[macro_export]
 macro_rules! with_mode {
-    ($mode:expr, $body:expr) => {{
+    ($mode:expr, $body:block) => {{
         let _scope = $crate::Scope::enter($mode);
         $body
     }};
