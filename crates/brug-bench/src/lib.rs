@@ -19,6 +19,9 @@ use serde::Serialize;
 #[derive(Parser)]
 #[command(about = "Does one piece of work and prints what it took as one line of JSON")]
 struct Cli {
+    /// Bytes to touch and give back first.
+    #[arg(long, default_value_t = 0)]
+    settle: usize,
     #[command(subcommand)]
     work: Work,
 }
@@ -99,6 +102,9 @@ struct Record {
 /// Does what the command line asks for. `allocator` is only a label for the record.
 pub fn main(allocator: &'static str) -> ExitCode {
     let cli = Cli::parse();
+    if let Err(message) = os::settle(cli.settle) {
+        return fail(&message);
+    }
     let before = os::Usage::begin();
     let done = match cli.work {
         Work::Grow(work) => work.run(),

@@ -60,3 +60,36 @@ impl Usage {
         }
     }
 }
+
+/// Touch memory and give it back.
+///
+/// A hypervisor puts memory behind a page when it is first used, which takes longer than all that
+/// is measured here and happens to whoever comes first. After this it is there for everyone.
+pub(crate) fn settle(bytes: usize) -> Result<(), String> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    // SAFETY: a new mapping at a place that the kernel chooses.
+    let memory = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if memory == libc::MAP_FAILED {
+        return Err(format!("cannot map {bytes} bytes to settle"));
+    }
+    // SAFETY: the mapping from above; huge pages are only a wish.
+    unsafe { libc::madvise(memory, bytes, libc::MADV_HUGEPAGE) };
+    for offset in (0..bytes).step_by(4096) {
+        // SAFETY: within the mapping, which nobody else knows.
+        unsafe { memory.cast::<u8>().add(offset).write_volatile(1) };
+    }
+    // SAFETY: the mapping from above.
+    unsafe { libc::munmap(memory, bytes) };
+    Ok(())
+}

@@ -155,6 +155,7 @@ class Bench:
     words: tuple[str, ...]
     contenders: tuple[str, ...]
     kind: str = "time"  # or "redis", "calls" (system calls), "instructions"
+    settle: int = 0  # bytes that shall have the host's memory behind them before the time runs
 
 
 def benches(scale: Scale) -> list[Bench]:
@@ -162,9 +163,10 @@ def benches(scale: Scale) -> list[Bench]:
     made: list[Bench] = []
 
     def add(
-        name: str, what: str, words: str, contenders: Sequence[str], kind: str = "time"
-    ) -> None:
-        made.append(Bench(name, what, tuple(words.split()), tuple(contenders), kind))
+        name: str, what: str, words: str, contenders: Sequence[str], kind: str = "time",
+        settle: int = 0,
+    ) -> None:  # fmt: skip
+        made.append(Bench(name, what, tuple(words.split()), tuple(contenders), kind, settle))
 
     size = report.binary_size
     top = scale.size(GIB)
@@ -172,18 +174,21 @@ def benches(scale: Scale) -> list[Bench]:
         "double", f"4 KiB to {size(top)} by doubling, every page touched, twice in a process",
         f"grow --to {top} --lives 2 --time-calls",
         (*ALL, "glibc-thp", "jemalloc-thp", "brug-thp", "brug-nothp", "brug-trained"),
+        settle=top * 3 // 2,
     )  # fmt: skip
     top = scale.size(256 * MIB)
     add(
         "linear-64k", f"64 KiB to {size(top)} in steps of 64 KiB",
         f"grow --from 65536 --to {top} --step +65536",
         (*ALL, "glibc-thp", "brug-thp", "brug-nothp", "brug-trained"),
+        settle=top * 3 // 2,
     )  # fmt: skip
     for align in ALIGNMENTS:
         add(
             f"align-{align}", f"4 KiB to {size(top)} by doubling, aligned to {align} bytes",
             f"grow --to {top} --align {align}",
             ("glibc", "jemalloc", "mimalloc", "snmalloc", "brug"),
+            settle=top * 3 // 2,
         )  # fmt: skip
     add(
         "interleaved-16", "16 vectors in turn, 4 to 128 KiB each",
@@ -209,7 +214,7 @@ def benches(scale: Scale) -> list[Bench]:
         f"grow --to {top} --step +4096 --lives 4", ALL)  # fmt: skip
     top = scale.size(256 * MIB)
     add("grow-1.5", f"4 KiB to {size(top)} by half of the size",
-        f"grow --to {top} --step x1.5", ALL)  # fmt: skip
+        f"grow --to {top} --step x1.5", ALL, settle=top * 3 // 2)  # fmt: skip
     add("oscillate", "64 KiB to 16 MiB and back, over and over",
         f"oscillate --most 16777216 --cycles {scale.many(20)}", ALL)  # fmt: skip
     add("cross-thread", "buffers grow to 1 MiB, by another thread at each step",
@@ -229,7 +234,8 @@ def benches(scale: Scale) -> list[Bench]:
     top = scale.size(2 * GIB)
     add("fig2b", f"4 KiB to {size(top)} by doubling, filled",
         f"grow --to {top} --touch fill --time-calls",
-        ("glibc", "jemalloc", "mimalloc", "tcmalloc-deb", "brug-mmap", "brug"))  # fmt: skip
+        ("glibc", "jemalloc", "mimalloc", "tcmalloc-deb", "brug-mmap", "brug"),
+        settle=top * 3 // 2)  # fmt: skip
     items = {
         "vec": 8_000_000, "vec-deque": 8_000_000, "linked-list": 1_000_000, "hash-map": 1_000_000,
         "btree-map": 400_000, "hash-set": 1_000_000, "btree-set": 400_000,
@@ -249,11 +255,11 @@ def benches(scale: Scale) -> list[Bench]:
         (*PAPER, "glibc-again", "tcmalloc-deb"))  # fmt: skip
     top = scale.size(2 * GIB) // 8 * 5
     add("fig8", f"{size(top)} into a Vec in pages of 4 KiB",
-        f"push --grain page --bytes {top}", PAPER)  # fmt: skip
+        f"push --grain page --bytes {top}", PAPER, settle=top * 3 // 2)  # fmt: skip
     add("fig10", f"{ints:,} integers into an Arrow buffer, 15 times",
         f"arrow --grain int --bytes {4 * ints} --lives 15", PAPER)  # fmt: skip
     add("fig11", f"{size(top)} into an Arrow buffer in pages of 4 KiB",
-        f"arrow --grain page --bytes {top}", PAPER)  # fmt: skip
+        f"arrow --grain page --bytes {top}", PAPER, settle=top * 3 // 2)  # fmt: skip
     add("fig12", "link two WebAssembly modules with Wasmtime",
         f"link --links {scale.many(4000)}", PAPER)  # fmt: skip
     servers = ("jemalloc-deb", "glibc-preload", "mimalloc-deb", "tcmalloc-deb", "libbrug-mmap",
@@ -361,7 +367,8 @@ def _communicate(command: Sequence[str | Path], env: Mapping[str, str]) -> tuple
 
 def _timed(bench: Bench, name: str) -> dict[str, Any]:
     binary = BUILT / CONTENDERS[name].binary
-    out, _ = _communicate([binary, *bench.words], environment(bench.name, name))
+    words = ["--settle", str(bench.settle), *bench.words]
+    out, _ = _communicate([binary, *words], environment(bench.name, name))
     return dict(json.loads(out))
 
 
@@ -503,7 +510,6 @@ def measure(bench: Bench, rounds: int, tick: Callable[[], None] = lambda: None) 
             tick()
             if number > wanted[name]:
                 continue
-            begin = time.monotonic()
             try:
                 record = KINDS[bench.kind](bench, name)
             except LabError as error:
@@ -512,7 +518,7 @@ def measure(bench: Bench, rounds: int, tick: Callable[[], None] = lambda: None) 
                 continue
             if number > 0:
                 runs[name].append({"round": number, **record})
-            elif time.monotonic() - begin > SLOW_S:
+            elif record.get("seconds", 0.0) > SLOW_S:
                 wanted[name] = min(wanted[name], SLOW_ROUNDS)
     return runs
 
