@@ -146,7 +146,7 @@ mod jemalloc {
 
     use tikv_jemalloc_sys as je;
 
-    use super::in_range;
+    use super::{in_range, Owner};
     use crate::{arena, os};
 
     /// Most arenas: jemalloc's own rule is four to a processor.
@@ -181,29 +181,36 @@ mod jemalloc {
             p
         } else {
             // SAFETY: as above.
-            unsafe { bind_and_alloc(p, size, flags | if zero { je::MALLOCX_ZERO } else { 0 }) }
+            unsafe { bind_and_alloc(p, size, align, zero) }
         }
     }
 
     #[cold]
     #[inline(never)]
-    unsafe fn bind_and_alloc(stray: *mut u8, size: usize, flags: c_int) -> *mut u8 {
+    unsafe fn bind_and_alloc(stray: *mut u8, size: usize, align: usize, zero: bool) -> *mut u8 {
         if !arena::ready() {
             discard(stray);
             return ptr::null_mut();
         }
         discard(stray);
         if !bind() {
+            os::set_errno(libc::ENOMEM);
             return ptr::null_mut();
         }
+        let flags = flags(size, align) | if zero { je::MALLOCX_ZERO } else { 0 };
         // SAFETY: no preconditions.
         let p: *mut u8 = unsafe { je::mallocx(size.max(1), flags).cast() };
         if in_range(0, p) {
             return p;
         }
+        if p.is_null() {
+            os::set_errno(libc::ENOMEM);
+            return p;
+        }
+        // A thread that is ending gets memory of arena 0, whatever it asks for.
         discard(p);
-        os::set_errno(libc::ENOMEM);
-        ptr::null_mut()
+        // SAFETY: no preconditions.
+        unsafe { super::alloc(Owner::Sys, size, align, zero) }
     }
 
     fn discard(p: *mut u8) {
@@ -251,14 +258,15 @@ mod jemalloc {
                 // Two threads at once: one arena more.
                 place.store(index, Relaxed);
             }
+            // A thread that is ending has no cache any more, which is as good as an empty one.
+            je::mallctl(
+                c"thread.tcache.flush".as_ptr(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+                0,
+            );
             ctl(c"thread.arena", None, Some(&mut index))
-                && je::mallctl(
-                    c"thread.tcache.flush".as_ptr(),
-                    ptr::null_mut(),
-                    ptr::null_mut(),
-                    ptr::null_mut(),
-                    0,
-                ) == 0
         }
     }
 
