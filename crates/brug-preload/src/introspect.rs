@@ -15,11 +15,9 @@ use brug::raw;
 /// `F` is its type, a function pointer.
 unsafe fn theirs<F: Copy>(name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    // SAFETY: a C string; we are in a shared object, which RTLD_NEXT needs. The rest is promised.
-    unsafe {
-        let found = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
-        (!found.is_null()).then(|| mem::transmute_copy(&found))
-    }
+    let found = raw::base_symbol(name);
+    // SAFETY: by contract.
+    (!found.is_null()).then(|| unsafe { mem::transmute_copy(&found) })
 }
 
 /// `malloc_trim(3)`: gives retained memory back to the system now; 1.

@@ -112,6 +112,13 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
     if !secure() {
         name_the_unknown(environment);
     }
+    // The allocator looks up what it needs now, while no thread can hold the loader's lock.
+    // SAFETY: an object of its own.
+    unsafe {
+        let object = raw::malloc(1);
+        raw::usable_size(object);
+        raw::free(object);
+    }
     if raw::config().show_stats == ShowStats::Text {
         STDERR.keep(libc::STDERR_FILENO);
     }

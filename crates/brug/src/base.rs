@@ -27,6 +27,27 @@ pub(crate) mod sys {
         pub(crate) use libc::{calloc, free, malloc, malloc_usable_size, memalign, realloc};
     }
 
+    /// A function of the library whose `malloc` we use; null if it has none of that
+    /// name. Takes the loader's lock, which a first call before `main` makes harmless.
+    #[cfg(feature = "preload")]
+    pub(crate) fn symbol(name: &core::ffi::CStr) -> *mut c_void {
+        let mut info = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+        // SAFETY: an address in a loaded library, whose name is a C string. It stays loaded, so
+        // its handle need not be given back.
+        unsafe {
+            let address = names::malloc as *const () as *const c_void;
+            if libc::dladdr(address, info.as_mut_ptr()) == 0 {
+                return ptr::null_mut();
+            }
+            let path = info.assume_init().dli_fname;
+            let handle = libc::dlopen(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+            if handle.is_null() {
+                return ptr::null_mut();
+            }
+            libc::dlsym(handle, name.as_ptr())
+        }
+    }
+
     /// In the library that is `malloc` itself, the C library's goes by other names.
     #[cfg(feature = "preload")]
     mod names {
@@ -45,15 +66,13 @@ pub(crate) mod sys {
             pub(crate) fn memalign(align: usize, size: usize) -> *mut c_void;
         }
 
-        /// It has no second name; the loader knows the next one after ours.
+        /// It has no second name, and the next one after ours may be that of another
+        /// allocator that the program is linked with.
         pub(crate) unsafe fn malloc_usable_size(p: *mut c_void) -> usize {
             static NEXT: AtomicUsize = AtomicUsize::new(0);
             let mut next = NEXT.load(Relaxed);
             if next == 0 {
-                // SAFETY: a C string; the loader allocates nothing when it finds the name.
-                next = unsafe {
-                    libc::dlsym(libc::RTLD_NEXT, c"malloc_usable_size".as_ptr()) as usize
-                };
+                next = super::symbol(c"malloc_usable_size") as usize;
                 NEXT.store(next, Relaxed);
             }
             if next == 0 {

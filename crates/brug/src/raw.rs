@@ -95,6 +95,13 @@ pub fn owns(p: *const u8) -> bool {
     heap::in_arena(p.cast_mut())
 }
 
+/// A function of the library that [`Base::Glibc`](crate::Base::Glibc) is, by its name; null if
+/// there is none. To be called once before `main`, because it takes the loader's lock.
+#[cfg(feature = "preload")]
+pub fn base_symbol(name: &core::ffi::CStr) -> *mut core::ffi::c_void {
+    crate::base::sys::symbol(name)
+}
+
 /// Gives retained memory back to the system now.
 pub fn trim() {
     purge::trim();
