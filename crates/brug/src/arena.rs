@@ -43,7 +43,7 @@ use core::sync::atomic::{
 };
 
 use crate::config::{self, Thp};
-use crate::heap::HOT;
+use crate::heap;
 use crate::os::{self, page_round, HUGE};
 use crate::purge;
 use crate::stats::{bump, STATS};
@@ -142,6 +142,11 @@ const NO_CLASS: Class = Class {
 };
 
 static CLASS: [Class; CLASSES] = [NO_CLASS; CLASSES];
+/// Where the arena is: before there is one, beyond every address.
+pub(crate) static BASE: AtomicUsize = AtomicUsize::new(1 << (usize::BITS - 1));
+pub(crate) static LEN: AtomicUsize = AtomicUsize::new(0);
+/// The slots, which come first in it.
+pub(crate) static SLOTS_LEN: AtomicUsize = AtomicUsize::new(0);
 static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 /// Whether pages beyond the first 2 MiB shall be huge, and whether the first
 /// must be told not to be.
@@ -163,7 +168,7 @@ static SETUP: AtomicU32 = AtomicU32::new(UNTRIED);
 /// the arena.
 #[inline]
 pub(crate) fn slot_of(p: *mut u8) -> (&'static Slot, *mut u8) {
-    let base = HOT.arena.load(Relaxed);
+    let base = BASE.load(Relaxed);
     let offset = p as usize - base;
     let class = if offset < CLASS[1].start.load(Relaxed) {
         0
@@ -189,7 +194,7 @@ fn descriptor(index: usize) -> &'static Slot {
 fn origin_of(class: usize, index: usize) -> *mut u8 {
     let c = &CLASS[class];
     let offset = c.start.load(Relaxed) + ((index - c.first.load(Relaxed)) << SHIFT[class]);
-    (HOT.arena.load(Relaxed) + offset) as *mut u8
+    (BASE.load(Relaxed) + offset) as *mut u8
 }
 
 fn push(stack: &AtomicU64, index: usize) {
@@ -333,9 +338,10 @@ fn reserve_arena() -> bool {
     }
     read_thp(config.thp);
     SLOTS.store(slots.cast(), Relaxed);
-    HOT.slots_len.store(slots_len, Relaxed);
-    HOT.arena_len.store(offset, Relaxed);
-    HOT.arena.store(memory as usize + skip, Release);
+    SLOTS_LEN.store(slots_len, Relaxed);
+    LEN.store(offset, Relaxed);
+    BASE.store(memory as usize + skip, Release);
+    heap::arena_is_there();
     true
 }
 

@@ -61,6 +61,9 @@ pub struct Config {
     pub profile: Option<&'static CStr>,
     /// Statistics at exit. `BRUG_SHOW_STATS`
     pub show_stats: ShowStats,
+    /// Whether the object monitor observes from the start. `BRUG_MONITOR`; needs the
+    /// feature `monitor`.
+    pub monitor: bool,
     /// Say on standard error when something had to be done another way.
     /// `BRUG_VERBOSE`
     pub verbose: bool,
@@ -83,11 +86,12 @@ impl Config {
         reserve: arena::DEFAULT_RESERVE,
         profile: None,
         show_stats: ShowStats::No,
+        monitor: false,
         verbose: false,
     };
 
     /// Every variable that is read, and `BRUG_LIBRARY`, which is the command's.
-    pub const VARIABLES: [&'static str; 12] = [
+    pub const VARIABLES: [&'static str; 13] = [
         "BRUG_ALLOC",
         "BRUG_TEMPLATE",
         "BRUG_BASE",
@@ -98,6 +102,7 @@ impl Config {
         "BRUG_RESERVE",
         "BRUG_PROFILE",
         "BRUG_SHOW_STATS",
+        "BRUG_MONITOR",
         "BRUG_VERBOSE",
         "BRUG_LIBRARY",
     ];
@@ -153,6 +158,7 @@ impl Config {
                 | b"RESERVE"
                 | b"PROFILE"
                 | b"SHOW_STATS"
+                | b"MONITOR"
                 | b"VERBOSE"
         );
         if !known || value.is_empty() {
@@ -229,13 +235,17 @@ impl Config {
                     _ => Err("1 or json:FILE"),
                 },
             },
-            _ => match text {
-                "0" | "1" => {
-                    self.verbose = text == "1";
-                    Ok("")
-                }
-                _ => Err("0 or 1"),
-            },
+            _ => {
+                let flag = if name == b"MONITOR" {
+                    &mut self.monitor
+                } else {
+                    &mut self.verbose
+                };
+                let value = [("0", false), ("1", true)]
+                    .into_iter()
+                    .find(|v| v.0 == text);
+                put(flag, value.map(|v| v.1)).then_some("").ok_or("0 or 1")
+            }
         };
         if let Err(wanted) = wanted {
             let name = core::str::from_utf8(name).unwrap_or("?");

@@ -15,20 +15,21 @@ use core::sync::atomic::{
 
 use crate::arena::{self, Resized};
 use crate::base::{self, sys, Owner, SYS_ALIGN};
-use crate::config::{self, Config};
+use crate::config::{self, Config, ShowStats};
 use crate::mode::{Base, Mode, ModeUnavailable};
+#[cfg(feature = "monitor")]
+use crate::monitor;
 use crate::os;
-use crate::stats::{bump, STATS};
-use crate::{purge, tls};
+use crate::stats::{self, bump, STATS};
+use crate::{purge, tls, tuner};
 
 /// What every call reads; one cache line, written a few times in a process.
 #[repr(C, align(64))]
 pub(crate) struct Hot {
-    /// Address of the arena. Before there is one it is beyond every address.
-    pub(crate) arena: AtomicUsize,
-    pub(crate) arena_len: AtomicUsize,
-    /// The slots, which come first in the arena.
-    pub(crate) slots_len: AtomicUsize,
+    /// What is not the C library's for sure: the arena, or while the monitor is on,
+    /// everything.
+    arena: AtomicUsize,
+    arena_len: AtomicUsize,
     /// New objects up to this size are the C library's.
     malloc_limit: AtomicUsize,
     /// So are its objects that grow up to this size.
@@ -42,7 +43,6 @@ pub(crate) struct Hot {
 pub(crate) static HOT: Hot = Hot {
     arena: AtomicUsize::new(1 << (usize::BITS - 1)),
     arena_len: AtomicUsize::new(0),
-    slots_len: AtomicUsize::new(0),
     malloc_limit: AtomicUsize::new(0),
     realloc_limit: AtomicUsize::new(0),
     mode: AtomicU8::new(Mode::Auto as u8),
@@ -71,22 +71,22 @@ pub(crate) fn in_arena(p: *mut u8) -> bool {
     (p as usize).wrapping_sub(HOT.arena.load(Relaxed)) < HOT.arena_len.load(Relaxed)
 }
 
-#[inline(always)]
-fn owner_of(p: *mut u8) -> Owner {
-    if in_arena(p) {
-        owner_in_arena(p)
-    } else {
-        Owner::Sys
-    }
+/// Whether an address is in a growth slot.
+#[inline]
+pub(crate) fn in_slot(p: *mut u8) -> bool {
+    (p as usize).wrapping_sub(arena::BASE.load(Relaxed)) < arena::SLOTS_LEN.load(Relaxed)
 }
 
-#[inline(always)]
-fn owner_in_arena(p: *mut u8) -> Owner {
-    let offset = p as usize - HOT.arena.load(Relaxed);
-    if offset < HOT.slots_len.load(Relaxed) {
-        return Owner::Slot;
+#[inline]
+fn owner_of(p: *mut u8) -> Owner {
+    let offset = (p as usize).wrapping_sub(arena::BASE.load(Relaxed));
+    if offset < arena::SLOTS_LEN.load(Relaxed) {
+        Owner::Slot
+    } else if offset >= arena::LEN.load(Relaxed) {
+        Owner::Sys
+    } else {
+        base::foreign_owner(p)
     }
-    base::foreign_owner(p)
 }
 
 #[inline]
@@ -138,9 +138,13 @@ pub(crate) const UNKNOWN: usize = usize::MAX;
 
 #[inline(never)]
 unsafe fn free_cold(p: *mut u8) {
-    // SAFETY: an object in the arena that the caller owns.
+    #[cfg(feature = "monitor")]
+    if monitor::on() {
+        monitor::note_free(p);
+    }
+    // SAFETY: an object that the caller owns.
     unsafe {
-        match owner_in_arena(p) {
+        match owner_of(p) {
             Owner::Slot => arena::free(p),
             owner => base::free(owner, p),
         }
@@ -149,9 +153,7 @@ unsafe fn free_cold(p: *mut u8) {
 
 #[inline(never)]
 pub(crate) fn alloc_cold(size: usize, align: usize, zero: bool) -> *mut u8 {
-    if INIT.load(Acquire) != DONE {
-        initialise();
-    }
+    ready();
     alloc_in(mode(), size, align, zero)
 }
 
@@ -261,10 +263,119 @@ fn base_owner() -> Owner {
 }
 
 #[inline(never)]
-pub(crate) unsafe fn realloc_cold(p: *mut u8, old: usize, align: usize, new: usize) -> *mut u8 {
-    if INIT.load(Acquire) != DONE {
-        initialise();
+unsafe fn realloc_cold(p: *mut u8, old: usize, align: usize, new: usize) -> *mut u8 {
+    // SAFETY: an object that the caller owns.
+    unsafe { realloc_in(None, p, old, align, new) }
+}
+
+/// `mode`: the allocator of a data structure, if it has its own.
+pub(crate) unsafe fn realloc_in(
+    mode: Option<Mode>,
+    p: *mut u8,
+    old: usize,
+    align: usize,
+    new: usize,
+) -> *mut u8 {
+    ready();
+    #[cfg(feature = "monitor")]
+    if monitor::on() {
+        // SAFETY: an object that the caller owns.
+        return unsafe { observe(mode, p, old, align, new) };
     }
+    // SAFETY: an object that the caller owns.
+    unsafe { realloc_sometimes_timed(mode, p, old, align, new) }
+}
+
+#[cfg(feature = "monitor")]
+#[inline(never)]
+unsafe fn observe(mode: Option<Mode>, p: *mut u8, old: usize, align: usize, new: usize) -> *mut u8 {
+    // SAFETY: an object that the caller owns.
+    unsafe {
+        let old = if old == UNKNOWN { usable_size(p) } else { old };
+        let begin = os::now_ns();
+        let q = realloc_sometimes_timed(mode, p, old, align, new);
+        if !q.is_null() {
+            monitor::note_realloc(p, q, old, new, os::now_ns() - begin);
+        }
+        q
+    }
+}
+
+#[inline]
+unsafe fn realloc_sometimes_timed(
+    mode: Option<Mode>,
+    p: *mut u8,
+    old: usize,
+    align: usize,
+    new: usize,
+) -> *mut u8 {
+    // SAFETY: the calling thread's words; an object that the caller owns.
+    unsafe {
+        let ticks = &(*tls::local()).ticks;
+        let tick = ticks.get().wrapping_add(1);
+        ticks.set(tick);
+        if tick % tuner::SAMPLE == 0 && new >= EARLY_MIN {
+            return realloc_timed(mode, p, old, align, new, tick % tuner::EXPERIMENT == 0);
+        }
+        realloc_now(mode, p, old, align, new, false)
+    }
+}
+
+/// One reallocation for the tuner's table, with the touch of the pages it adds.
+#[cold]
+#[inline(never)]
+unsafe fn realloc_timed(
+    mode: Option<Mode>,
+    p: *mut u8,
+    old: usize,
+    align: usize,
+    new: usize,
+    experiment: bool,
+) -> *mut u8 {
+    let auto = mode.unwrap_or_else(self::mode) == Mode::Auto;
+    // SAFETY: an object that the caller owns; it has `new` bytes afterwards, and those
+    // beyond `old` have no content yet.
+    unsafe {
+        if !auto || new > arena::MAX_OBJECT {
+            return realloc_now(mode, p, old, align, new, false);
+        }
+        let old = if old == UNKNOWN { usable_size(p) } else { old };
+        let before = owner_of(p);
+        let begin = os::now_ns();
+        let q = realloc_now(mode, p, old, align, new, experiment);
+        if q.is_null() || new <= old {
+            return q;
+        }
+        let called = os::now_ns();
+        let page = os::page_size();
+        let pages = (new - old).div_ceil(page);
+        let some = pages.min(64);
+        for i in 0..some {
+            q.add(old + i * page).write_volatile(0);
+        }
+        let touched = os::now_ns() - called;
+        let ns = called - begin + touched * pages as u64 / some as u64;
+        let arm = match (before, owner_of(q)) {
+            (Owner::Slot, Owner::Slot) => tuner::Arm::Slot,
+            (Owner::Slot, _) => return q,
+            (_, Owner::Slot) => tuner::Arm::Move,
+            _ => tuner::Arm::Base,
+        };
+        tuner::record(arm, new, ns);
+        q
+    }
+}
+
+/// `experiment`: decide the other way.
+#[inline]
+unsafe fn realloc_now(
+    mode: Option<Mode>,
+    p: *mut u8,
+    old: usize,
+    align: usize,
+    new: usize,
+    experiment: bool,
+) -> *mut u8 {
     let owner = owner_of(p);
     // SAFETY: an object that the caller owns.
     unsafe {
@@ -276,14 +387,19 @@ pub(crate) unsafe fn realloc_cold(p: *mut u8, old: usize, align: usize, new: usi
         } else {
             old
         };
-        let mode = mode();
+        let mode = mode.unwrap_or_else(self::mode);
         let mut target = place(mode, new);
         let mut count = 0;
         if mode == Mode::Auto && target != Owner::Slot && new >= LEAVE_MAX {
             count = counters::take(p);
             if new > old {
                 count += 1;
-                if count >= EARLY_COUNT && new >= EARLY_MIN && arena::live() < EARLY_SLOTS {
+                let decided = tuner::decision(new) != tuner::Decision::Base;
+                if decided != experiment
+                    && count >= EARLY_COUNT
+                    && new >= EARLY_MIN
+                    && arena::live() < EARLY_SLOTS
+                {
                     target = Owner::Slot;
                     bump(&STATS.moves_early, 1);
                 }
@@ -406,6 +522,7 @@ pub(crate) fn mode() -> Mode {
 }
 
 /// Reads the environment if nothing has yet.
+#[inline]
 pub(crate) fn ready() {
     if INIT.load(Acquire) != DONE {
         initialise();
@@ -446,8 +563,48 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
     unsafe { config::install(&config) };
     purge::reconfigure();
     HOT.base.store(config.base as u8, Relaxed);
+    if let Some(path) = config.profile {
+        tuner::load(path);
+    }
     INIT.store(DONE, Release);
+    at_exit(&config);
+    #[cfg(feature = "monitor")]
+    if config.monitor {
+        monitor::start();
+    }
     control(|| HOT.mode.store(config.mode as u8, Relaxed));
+}
+
+/// Has done what the configuration wants done when the program ends.
+fn at_exit(config: &Config) {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    // The library has its own way with statistics.
+    let show = !cfg!(feature = "preload") && config.show_stats != ShowStats::No;
+    if (config.profile.is_some() || show) && !DONE.swap(true, Relaxed) {
+        // SAFETY: `finish` may run at any time after this.
+        unsafe { libc::atexit(finish) };
+    }
+}
+
+extern "C" fn finish() {
+    let config = config::current();
+    if let Some(path) = config.profile {
+        tuner::save(path);
+    }
+    if !cfg!(feature = "preload") {
+        stats::show(config.show_stats);
+    }
+}
+
+/// The arena has been reserved.
+pub(crate) fn arena_is_there() {
+    control(|| ());
+}
+
+/// Everything is to come by the cold functions from now on.
+#[cfg(feature = "monitor")]
+pub(crate) fn take_the_long_way() {
+    control(|| ());
 }
 
 /// Changes something that the limits depend on, and the limits.
@@ -458,8 +615,12 @@ fn control(change: impl FnOnce()) {
     change();
     let config = config::current();
     let mode = Mode::from_u8(HOT.mode.load(Relaxed));
+    #[cfg(feature = "monitor")]
+    let observed = monitor::on();
+    #[cfg(not(feature = "monitor"))]
+    let observed = false;
     let (malloc, realloc) = match mode {
-        _ if HOT.scoped.load(Relaxed) => (0, 0),
+        _ if observed || HOT.scoped.load(Relaxed) => (0, 0),
         Mode::Sys => (usize::MAX, usize::MAX),
         Mode::Template => (config.template.first_sys(), config.template.first_sys()),
         _ if HOT.base.load(Relaxed) != Base::Glibc as u8 => (0, 0),
@@ -469,6 +630,15 @@ fn control(change: impl FnOnce()) {
     };
     HOT.malloc_limit.store(malloc, Relaxed);
     HOT.realloc_limit.store(realloc, Relaxed);
+    // The length first, when it becomes more: half of the pair must not call an
+    // address the C library's that is not.
+    let len = if observed {
+        usize::MAX
+    } else {
+        arena::LEN.load(Relaxed)
+    };
+    HOT.arena_len.store(len, Release);
+    HOT.arena.store(arena::BASE.load(Relaxed), Release);
     CONTROL.store(false, Release);
 }
 
@@ -508,5 +678,7 @@ pub(crate) fn after_fork_in_child() {
     if INIT.load(Relaxed) == BUSY {
         INIT.store(NEW, Relaxed);
     }
+    #[cfg(feature = "monitor")]
+    monitor::after_fork_in_child();
     purge::after_fork_in_child();
 }

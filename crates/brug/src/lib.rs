@@ -2,16 +2,21 @@
 //! Adaptive memory allocator that grows objects in place instead of copying them.
 #![no_std]
 
+#[cfg(feature = "allocator-api2")]
+mod allocator;
 mod arena;
 mod base;
 mod config;
 mod heap;
 mod mode;
+#[cfg(feature = "monitor")]
+pub mod monitor;
 mod os;
 mod purge;
 pub mod raw;
 mod stats;
 mod tls;
+mod tuner;
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::marker::PhantomData;
@@ -22,6 +27,10 @@ pub use mode::{
     Base, Mode, ModeUnavailable, Template, TemplateBuilder, TemplateError, UnknownMode,
 };
 pub use stats::{stats, Stats};
+pub use tuner::{tuner_report, TunerReport, TunerRow};
+
+#[cfg(feature = "allocator-api2")]
+pub use allocator::In;
 
 /// The allocator.
 ///

@@ -168,6 +168,18 @@ pub(crate) fn now_ms() -> u64 {
     t.tv_sec as u64 * 1000 + t.tv_nsec as u64 / 1_000_000
 }
 
+/// Nanoseconds on a clock that does not go back.
+#[inline]
+pub(crate) fn now_ns() -> u64 {
+    let mut t = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `t` is valid for writing.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
 #[inline]
 pub(crate) fn errno() -> c_int {
     // SAFETY: the location is valid for the life of the thread.

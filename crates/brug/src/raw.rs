@@ -92,7 +92,7 @@ pub unsafe fn usable_size(p: *mut u8) -> usize {
 /// Whether `p` is in a growth slot.
 #[inline]
 pub fn owns(p: *const u8) -> bool {
-    heap::in_arena(p.cast_mut())
+    heap::in_slot(p.cast_mut())
 }
 
 /// A function of the library that [`Base::Glibc`](crate::Base::Glibc) is, by its name; null if

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counters of what happened. They are kept off the path of small objects.
 
-use core::fmt;
+use core::ffi::c_int;
+use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::{arena, purge};
+use crate::config::ShowStats;
+use crate::tuner::tuner_report;
+use crate::{arena, os, purge};
 
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -134,4 +137,60 @@ impl fmt::Display for Stats {
         }
         Ok(())
     }
+}
+
+/// Writes the statistics where the configuration wants them. Allocates nothing.
+pub(crate) fn show(how: ShowStats) {
+    struct To(c_int);
+    impl fmt::Write for To {
+        fn write_str(&mut self, s: &str) -> fmt::Result {
+            os::write_all(self.0, s.as_bytes())
+                .then_some(())
+                .ok_or(fmt::Error)
+        }
+    }
+    let stats = stats();
+    match how {
+        ShowStats::No => {}
+        ShowStats::Text => {
+            let out = &mut To(2);
+            let _ = write!(
+                out,
+                "brug, mode {}\n{stats}{}",
+                crate::Brug::mode(),
+                tuner_report()
+            );
+            #[cfg(feature = "monitor")]
+            if crate::monitor::on() {
+                let _ = write!(out, "{}", crate::monitor::report());
+            }
+        }
+        ShowStats::Json(path) => {
+            let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
+            // SAFETY: a C string.
+            let fd = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
+            let written = fd >= 0 && json(&mut To(fd), &stats).is_ok();
+            if !written {
+                let path = path.to_str().unwrap_or("?");
+                os::complain(format_args!("cannot write statistics to {path}"));
+            }
+            if fd >= 0 {
+                // SAFETY: opened above.
+                unsafe { libc::close(fd) };
+            }
+        }
+    }
+}
+
+fn json(out: &mut impl fmt::Write, stats: &Stats) -> fmt::Result {
+    write!(out, "{{\"mode\":\"{}\"", crate::Brug::mode())?;
+    for (name, value) in stats.rows() {
+        write!(out, ",\"{name}\":{value}")?;
+    }
+    #[cfg(feature = "monitor")]
+    if crate::monitor::on() {
+        out.write_str(",\"monitor\":")?;
+        crate::monitor::report().json(out)?;
+    }
+    out.write_str("}\n")
 }

@@ -18,8 +18,9 @@ pub(crate) struct Local {
     pub(crate) scope: Cell<u8>,
     /// Counts decisions, for sampling.
     pub(crate) ticks: Cell<u32>,
-    /// Marks an object of the tuner's current experiment.
-    pub(crate) spare: Cell<u64>,
+    /// Whether the monitor is looking for its caller.
+    #[cfg_attr(not(feature = "monitor"), allow(dead_code))]
+    pub(crate) unwinding: Cell<bool>,
 }
 
 #[cfg(not(miri))]
@@ -76,7 +77,7 @@ pub(crate) fn local() -> *const Local {
 pub(crate) fn local() -> *const Local {
     extern crate std;
     std::thread_local! {
-        static LOCAL: Local = const { Local { scope: Cell::new(0), ticks: Cell::new(0), spare: Cell::new(0) } };
+        static LOCAL: Local = const { Local { scope: Cell::new(0), ticks: Cell::new(0), unwinding: Cell::new(false) } };
     }
     LOCAL.with(core::ptr::from_ref)
 }
