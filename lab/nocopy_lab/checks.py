@@ -24,6 +24,7 @@ from typing import Final
 
 from nocopy_lab import child, initramfs, kernel, progress
 from nocopy_lab.board import Machine
+from nocopy_lab.experiments import bench_brug
 from nocopy_lab.paths import KERNEL, LAB, LOGS, LabError, require_tool, sha256_tree
 from nocopy_lab.run import Job, Outcome, boot
 
@@ -305,6 +306,14 @@ def _same_text() -> None:
 @check("kernel: debug builds")
 def _build_debug() -> None:
     _build("debug")
+
+
+@check("brug: every allocator leaves the same data")
+def _brug_smoke() -> None:
+    for program in ("cargo", "cmake", "c++"):
+        if shutil.which(program) is None:
+            raise Skip(f"no {program} to build the other allocators with")
+    bench_brug.smoke()
 
 
 # ------------------------------------------------------------------------------ in the guest

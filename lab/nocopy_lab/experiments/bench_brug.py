@@ -19,12 +19,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from nocopy_lab import child, progress, report
-from nocopy_lab.paths import LOGS, OUT, REPO, LabError, require_tool, sha256
+from nocopy_lab.paths import LOGS, OUT, REPO, LabError, require_tool, sha256, tail
 
 HERE: Final = OUT / "bench-brug"
 CRATE: Final = REPO / "crates" / "brug-bench"
@@ -229,22 +229,24 @@ def benches(scale: Scale) -> list[Bench]:
         f"grow --from 1024 --to {top} --touch fill --lives 6 --time-calls",
         ("glibc", "jemalloc", "mimalloc", "tcmalloc-deb", "brug-mmap", "brug"))  # fmt: skip
     add("fig2a", "4 to 128 KiB by doubling, all of it written after each step",
-        f"grow --to 131072 --touch refill --lives {scale.many(3000)} --time-calls",
+        f"grow --to 131072 --touch refill --lives {scale.many(20000)} --time-calls",
         (*PAPER, "tcmalloc-deb"))  # fmt: skip
     top = scale.size(2 * GIB)
     add("fig2b", f"4 KiB to {size(top)} by doubling, filled",
         f"grow --to {top} --touch fill --time-calls",
         ("glibc", "jemalloc", "mimalloc", "tcmalloc-deb", "brug-mmap", "brug"),
         settle=top * 3 // 2)  # fmt: skip
+    few = scale.size(256 * MIB)
     items = {
-        "vec": 8_000_000, "vec-deque": 8_000_000, "linked-list": 1_000_000, "hash-map": 1_000_000,
-        "btree-map": 400_000, "hash-set": 1_000_000, "btree-set": 400_000,
-        "binary-heap": 3_000_000, "string": 30_000_000,
+        "vec": 8_000_000, "vec-deque": 8_000_000, "linked-list": 3_000_000,
+        "hash-map": 1_000_000, "btree-map": 500_000, "hash-set": 1_000_000, "btree-set": 500_000,
+        "binary-heap": 4_000_000, "string": 60_000_000,
     }  # fmt: skip
     for kind in COLLECTIONS:
         contenders = [c for c in PAPER if c != "brug-mmap" or kind not in NODES]
         add(f"fig9-{kind}", f"{kind}, {scale.many(items[kind]):,} items",
-            f"collection --kind {kind} --items {scale.many(items[kind])}", contenders)  # fmt: skip
+            f"collection --kind {kind} --items {scale.many(items[kind])}", contenders,
+            settle=few)  # fmt: skip
     for count in THREADS:
         add(f"table1-{count}", f"{count} threads, an object each grows to 124 KiB in turn",
             f"threads --threads {count} --lives {min(scale.many(30), 30)}",
@@ -252,12 +254,12 @@ def benches(scale: Scale) -> list[Bench]:
     ints = scale.many(10_000_000)
     add("fig7", f"{ints:,} integers into a Vec, 15 times",
         f"push --grain int --bytes {4 * ints} --lives 15",
-        (*PAPER, "glibc-again", "tcmalloc-deb"))  # fmt: skip
-    top = scale.size(2 * GIB) // 8 * 5
+        (*PAPER, "glibc-again", "tcmalloc-deb"), settle=few)  # fmt: skip
+    top = scale.size(GIB) // 8 * 5
     add("fig8", f"{size(top)} into a Vec in pages of 4 KiB",
         f"push --grain page --bytes {top}", PAPER, settle=top * 3 // 2)  # fmt: skip
     add("fig10", f"{ints:,} integers into an Arrow buffer, 15 times",
-        f"arrow --grain int --bytes {4 * ints} --lives 15", PAPER)  # fmt: skip
+        f"arrow --grain int --bytes {4 * ints} --lives 15", PAPER, settle=few)  # fmt: skip
     add("fig11", f"{size(top)} into an Arrow buffer in pages of 4 KiB",
         f"arrow --grain page --bytes {top}", PAPER, settle=top * 3 // 2)  # fmt: skip
     add("fig12", "link two WebAssembly modules with Wasmtime",
@@ -455,7 +457,13 @@ def _redis(bench: Bench, name: str) -> dict[str, Any]:
             (temp / "said").open("wb") as said,
             child.started(command, env=env, stdout=said.fileno(), stderr=said.fileno()) as process,
         ):
-            out, _ = _communicate([BUILT / "redis-load", "--socket", socket, *bench.words], {})
+            try:
+                out, _ = _communicate([BUILT / "redis-load", "--socket", socket, *bench.words], {})
+            except LabError as error:
+                state = process.poll()
+                last = tail(temp / "log", 1) or tail(temp / "said", 1) or "it said nothing"
+                ended = "" if state is None else f" ended with status {state}"
+                raise LabError(f"{error}; the server{ended}: {last}") from None
             proc = Path("/proc") / str(process.pid)
             maps = (proc / "maps").read_text()
             status = (proc / "status").read_text()
@@ -531,6 +539,22 @@ def disagreement(runs: Runs) -> str:
         return ""
     usual = statistics.mode(flat)
     return ", ".join(name for name, values in sums.items() if values - {usual})
+
+
+def smoke() -> None:
+    """Two short benchmarks, once: everyone must do them and leave the same data."""
+    _clear_settings()
+    build(wasmtime=False)
+    everyone = ("glibc", "jemalloc", "mimalloc", "snmalloc", "brug", *FIXED, "libbrug")
+    for bench in benches(QUICK):
+        if bench.name not in ("interleaved-4", "small-realloc"):
+            continue
+        runs = measure(replace(bench, contenders=everyone), QUICK.rounds)
+        failed = [f"{n}: {r['failed']}" for n, rows in runs.items() for r in rows if "failed" in r]
+        if failed:
+            raise LabError(f"{bench.name} failed with {'; '.join(failed)}")
+        if wrong := disagreement(runs):
+            raise LabError(f"{bench.name} leaves other data with {wrong}")
 
 
 def _provenance(scale: Scale) -> dict[str, Any]:

@@ -602,8 +602,10 @@ def facts(results: dict[str, Any]) -> list[str]:
         "“With huge pages” is brug with BRUG_THP=always, glibc with its tunable "
         "glibc.malloc.hugetlb=1, jemalloc with thp:always: each asks for them itself, the "
         "setting of the machine is left alone. mimalloc 3 asks for them by default.",
-        "Sizes are a sixth of free memory at most. Figure 7 has 10 million integers instead of "
-        "100, figure 8 and 11 have 1.25 GiB instead of 15 where memory allows.",
+        "Sizes are a sixth of free memory at most and stated with each result; the paper appended "
+        "100 million integers in figures 7 and 10 and 15 GiB in figures 8 and 11.",
+        "Before large work as much memory as it needs is touched and given back, outside of the "
+        "time: a hypervisor puts memory behind a page at its first use.",
     ]
     if noise := data.ratios("fig7", "glibc-again", "glibc"):
         low, middle, high = quartiles(noise)
