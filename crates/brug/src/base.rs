@@ -442,8 +442,9 @@ mod mimalloc {
     use super::in_range;
     use crate::{arena, os};
 
-    /// Given to it at a time: four of its arenas, each the largest there is.
-    const SHARE: usize = 64 << 30;
+    /// Given to it at a time: an arena. The largest there is, 16 GiB, is refused, because what
+    /// describes it would not fit into an object.
+    const SHARE: usize = 8 << 30;
     static GIVEN: AtomicUsize = AtomicUsize::new(0);
     static GIVING: AtomicU32 = AtomicU32::new(0);
 
@@ -451,7 +452,7 @@ mod mimalloc {
     unsafe fn attempt(size: usize, align: usize, zero: bool) -> *mut u8 {
         // SAFETY: no preconditions.
         unsafe {
-            match (align <= 16, zero) {
+            match (align <= 8 || (align <= 16 && align <= size), zero) {
                 (true, false) => mi::mi_malloc(size).cast(),
                 (true, true) => mi::mi_zalloc(size).cast(),
                 (false, false) => mi::mi_malloc_aligned(size, align).cast(),
@@ -464,7 +465,7 @@ mod mimalloc {
     pub(super) unsafe fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
         if GIVEN.load(Relaxed) != 0 {
             // SAFETY: no preconditions.
-            let p = unsafe { attempt(size, align, zero) };
+            let p = keep_errno_if_large(size, || unsafe { attempt(size, align, zero) });
             if in_range(1, p) {
                 return p;
             }
@@ -472,6 +473,17 @@ mod mimalloc {
         }
         // SAFETY: no preconditions.
         unsafe { give_and_alloc(size, align, zero) }
+    }
+
+    /// mimalloc sets `errno` on the way to success, which getdelim's callers take for a
+    /// failure. Small objects hardly ever come to that, and they count instructions.
+    #[inline(always)]
+    fn keep_errno_if_large(size: usize, f: impl FnOnce() -> *mut u8) -> *mut u8 {
+        if size < 32 << 10 {
+            f()
+        } else {
+            os::keep_errno(f)
+        }
     }
 
     fn discard(p: *mut u8) {
@@ -484,16 +496,21 @@ mod mimalloc {
     #[cold]
     #[inline(never)]
     unsafe fn give_and_alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
-        if size <= SHARE / 4 && arena::ready() && give() {
-            // SAFETY: no preconditions.
-            let p = unsafe { attempt(size, align, zero) };
-            if in_range(1, p) {
-                return p;
+        let p = os::keep_errno(|| {
+            if size <= SHARE / 2 && arena::ready() && give() {
+                // SAFETY: no preconditions.
+                let p = unsafe { attempt(size, align, zero) };
+                if in_range(1, p) {
+                    return p;
+                }
+                discard(p);
             }
-            discard(p);
+            ptr::null_mut()
+        });
+        if p.is_null() {
+            os::set_errno(libc::ENOMEM);
         }
-        os::set_errno(libc::ENOMEM);
-        ptr::null_mut()
+        p
     }
 
     /// Gives it more of its part of the arena.
@@ -544,11 +561,13 @@ mod mimalloc {
     pub(super) unsafe fn realloc(p: *mut u8, old: usize, align: usize, new: usize) -> *mut u8 {
         // SAFETY: by contract. As the system is barred, what it returns is in the range.
         unsafe {
-            let q: *mut u8 = if align <= 16 {
-                mi::mi_realloc(p.cast(), new).cast()
-            } else {
-                mi::mi_realloc_aligned(p.cast(), new, align).cast()
-            };
+            let q = keep_errno_if_large(new, || {
+                if align <= 8 || (align <= 16 && align <= new) {
+                    mi::mi_realloc(p.cast(), new).cast()
+                } else {
+                    mi::mi_realloc_aligned(p.cast(), new, align).cast()
+                }
+            });
             if !q.is_null() {
                 return q;
             }

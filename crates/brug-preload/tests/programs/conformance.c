@@ -66,6 +66,12 @@ static int aligned(const void *object, size_t align)
 	return (uintptr_t)object % align == 0;
 }
 
+/* What C asks for: any type that fits. The C library aligns the smallest to 16, too. */
+static size_t natural(size_t size)
+{
+	return size < 16 ? 8 : 16;
+}
+
 static const size_t sizes[] = {
 	0, 1, 2, 7, 8, 15, 16, 17, 24, 25, 100, 255, 256, 1000, 1024, 4095, 4096, 4097, 8192,
 	65535, 65536, 131071, 131072, 131073, 200000, 262144, MIB - 1, MIB, 2 * MIB, 2 * MIB + 1,
@@ -80,7 +86,7 @@ static void alignment_and_usable_size(void)
 		char *object = malloc(size);
 
 		CHECK(object);
-		CHECK(aligned(object, 16));
+		CHECK(aligned(object, natural(size)));
 		CHECK(malloc_usable_size(object) >= size);
 		/* never the size of the address range set aside for growth */
 		CHECK(malloc_usable_size(object) <= size + size / 4 + 2 * 4096);
@@ -216,7 +222,7 @@ static void contents_survive_growth_and_shrinking(void)
 			size_t kept = path[i] < size ? path[i] : size;
 
 			object = realloc(object, path[i]);
-			CHECK(object && aligned(object, 16));
+			CHECK(object && aligned(object, natural(path[i])));
 			CHECK(intact(object, kept, 5));
 			fill(object, path[i], 5);
 			size = path[i];
@@ -234,6 +240,30 @@ static void contents_survive_growth_and_shrinking(void)
 		}
 	for (size_t i = 0; i < 16; i++)
 		free(many[i]);
+}
+
+/* No promise of any standard, but getdelim's callers tell its end from its failure by it. */
+static void success_is_not_enomem(void)
+{
+	for (size_t i = 0; i < SIZES; i++) {
+		void *object;
+
+		errno = 0;
+		object = malloc(sizes[i]);
+		CHECK(errno != ENOMEM);
+		object = realloc(object, sizes[i] + 200000);
+		CHECK(errno != ENOMEM);
+		free(object);
+		object = calloc(1, sizes[i]);
+		CHECK(errno != ENOMEM);
+		free(object);
+	}
+}
+
+static void *success_is_not_enomem_in_a_thread(void *arg)
+{
+	success_is_not_enomem();
+	return arg;
 }
 
 static void free_keeps_errno(void)
@@ -394,6 +424,10 @@ static void *leave_an_object(void *arg)
 
 static void thread_exit(void)
 {
+	pthread_t fresh;
+
+	CHECK(!pthread_create(&fresh, NULL, success_is_not_enomem_in_a_thread, NULL));
+	pthread_join(fresh, NULL);
 	CHECK(!pthread_key_create(&key, allocate_late));
 	for (int i = 0; i < 50; i++) {
 		pthread_t thread;
@@ -470,11 +504,14 @@ static void beyond_the_c_library(void)
 
 /* Before any constructor, the C library's own included. */
 static void *first;
+static int first_errno;
 
 static void before_all(int argc, char **argv, char **envp)
 {
 	(void)argc, (void)argv, (void)envp;
+	errno = 0;
 	first = malloc(200000);
+	first_errno = errno;
 	if (first)
 		fill(first, 200000, 8);
 	free(OPAQUE(malloc(10)));
@@ -486,6 +523,7 @@ static void (*preinit)(int, char **, char **) = before_all;
 static void memory_from_before_main(void)
 {
 	CHECK(first && intact(first, 200000, 8));
+	CHECK(first_errno != ENOMEM);
 	first = realloc(first, 2000000);
 	CHECK(first && intact(first, 200000, 8));
 	free(first);
@@ -508,6 +546,7 @@ int main(void)
 	realloc_corners();
 	contents_survive_growth_and_shrinking();
 	free_keeps_errno();
+	success_is_not_enomem();
 	beyond_two_gib();
 	objects_cross_threads();
 	fork_among_threads();
