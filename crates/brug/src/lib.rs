@@ -7,6 +7,8 @@ mod allocator;
 mod arena;
 mod base;
 mod config;
+#[cfg(test)]
+mod faults;
 mod heap;
 mod mode;
 #[cfg(feature = "monitor")]
