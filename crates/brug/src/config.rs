@@ -215,7 +215,7 @@ impl Config {
                     .ok_or("a size of at most 65536G")
             }
             b"PROFILE" => {
-                self.profile = Some(value);
+                self.profile = kept(value);
                 Ok("")
             }
             b"SHOW_STATS" => match text {
@@ -229,7 +229,7 @@ impl Config {
                 }
                 _ => match strip_cstr(value, b"json:") {
                     Some(path) if !path.is_empty() => {
-                        self.show_stats = ShowStats::Json(path);
+                        self.show_stats = kept(path).map_or(ShowStats::No, ShowStats::Json);
                         Ok("")
                     }
                     _ => Err("1 or json:FILE"),
@@ -264,6 +264,24 @@ impl Default for Config {
 
 fn put<T>(place: &mut T, value: Option<T>) -> bool {
     value.map(|v| *place = v).is_some()
+}
+
+/// A copy, because a program may write its title over its environment, as redis does.
+/// `None` if there is no memory, or if it is longer than a path can be.
+fn kept(text: &CStr) -> Option<&'static CStr> {
+    let bytes = text.to_bytes_with_nul();
+    if bytes.len() > libc::PATH_MAX as usize {
+        return None;
+    }
+    let copy = os::map_memory(os::page_round(bytes.len()));
+    if copy.is_null() {
+        return None;
+    }
+    // SAFETY: mapped above, long enough, and never unmapped.
+    unsafe {
+        ptr::copy_nonoverlapping(bytes.as_ptr(), copy, bytes.len());
+        Some(CStr::from_ptr(copy.cast_const().cast()))
+    }
 }
 
 fn strip_cstr(text: &'static CStr, prefix: &[u8]) -> Option<&'static CStr> {
