@@ -201,6 +201,8 @@ def benches(scale: Scale) -> list[Bench]:
         (*ALL, "brug-trained"),
     )  # fmt: skip
     top = scale.size(64 * MIB)
+    add("peak-1", f"4 KiB to {size(top)} by doubling, once",
+        f"grow --to {top}", ALL)  # fmt: skip
     add("peak-4", f"4 vectors in turn, 4 KiB to {size(top)} each",
         f"grow --to {top} --objects 4", ALL)  # fmt: skip
     top = scale.size(512 * MIB, 8 * MIB)
