@@ -375,9 +375,9 @@ def _build_debug() -> None:
     _build("debug")
 
 
-@check("brug: every allocator leaves the same data")
+@crates_check("brug: every allocator leaves the same data")
 def _brug_smoke() -> None:
-    for program in ("cargo", "cmake", "c++"):
+    for program in ("cmake", "c++"):
         if shutil.which(program) is None:
             raise Skip(f"no {program} to build the other allocators with")
     bench_brug.smoke()

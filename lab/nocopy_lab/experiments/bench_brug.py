@@ -13,7 +13,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import statistics
 import subprocess
 import tempfile
@@ -23,13 +22,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import child, progress, report
-from nocopy_lab.paths import LOGS, OUT, REPO, LabError, require_tool, sha256, tail
+from nocopy_lab import child, crates, progress, report
+from nocopy_lab.paths import OUT, REPO, LabError, require_tool, sha256, tail
 
 HERE: Final = OUT / "bench-brug"
 CRATE: Final = REPO / "crates" / "brug-bench"
 BUILT: Final = REPO / "target" / "bench" / "release"
-LIBBRUG: Final = REPO / "target" / "release" / "libbrug.so"
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
@@ -295,33 +293,20 @@ def benches(scale: Scale) -> list[Bench]:
 
 
 def build(wasmtime: bool = True) -> None:
-    """Build the binaries, and libbrug.so when its crate is there."""
-    if shutil.which("cargo") is None:
-        raise LabError("cargo is not installed; see https://rustup.rs for Rust 1.95 or newer")
-    words = ["cargo", "build", "--release", "--locked"]
-    extra = [] if wasmtime else ["--no-default-features"]
-    with progress.meter("building the benchmarks") as meter:
-        begin = time.monotonic()
-
-        def tick() -> None:
-            meter.at(min((time.monotonic() - begin) / 600, 0.99))
-
-        child.run(
-            [*words, "--target-dir", BUILT.parent, *extra],
-            log=LOGS / "bench-brug-build.log", limit_s=3600, what="building brug-bench", cwd=CRATE,
-            on_poll=tick,
-        )  # fmt: skip
-        child.run(
-            [*words, "-p", "brug-preload"],
-            log=LOGS / "bench-brug-build.log", limit_s=3600, what="building libbrug.so", cwd=REPO,
-            on_poll=tick,
-        )  # fmt: skip
+    """Build the binaries, and libbrug.so."""
+    words: list[str | Path] = ["build", "--release", "--locked", "--target-dir", BUILT.parent]
+    words += ["--manifest-path", CRATE / "Cargo.toml"]
+    if not wasmtime:
+        words.append("--no-default-features")
+    with progress.meter("building the other allocators and the benchmarks"):
+        crates.toolchain().run("bench-brug", words, limit_s=3600)
+    crates.brug()
 
 
 def library(name: str) -> Path:
     """Where a shared library is."""
     if name == "libbrug.so":
-        found = [LIBBRUG]
+        found = [crates.brug().library]
     else:
         found = [*sorted(Path("/usr/lib").glob(f"*/{name}")), Path("/usr/lib") / name]
     for path in found:
@@ -561,7 +546,7 @@ def smoke() -> None:
 
 def _provenance(scale: Scale) -> dict[str, Any]:
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    digest = sha256((BUILT / "brug").read_bytes(), LIBBRUG.read_bytes())
+    digest = sha256((BUILT / "brug").read_bytes(), crates.brug().library.read_bytes())
     return {
         "experiment": "bench-brug",
         "scale": scale.name,
