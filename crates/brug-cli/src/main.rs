@@ -28,7 +28,7 @@ struct Cli {
 enum Action {
     /// Run a program under brug; the exit status is the program's
     Run(RunArgs),
-    /// Run a program under observation; print what it gains, write a profile
+    /// Run a program under observation; print which sizes and call sites gain, write a profile
     Tune(TuneArgs),
     /// Run a program under glibc, jemalloc, mimalloc and brug in turn; print time, memory, faults
     Compare(CompareArgs),
@@ -100,6 +100,9 @@ struct TuneArgs {
     /// Where to write the profile
     #[arg(long, value_name = "FILE", default_value = "brug.profile")]
     profile: PathBuf,
+    /// How many call sites to print for each process
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
     /// Print JSON instead of tables
     #[arg(long)]
     json: bool,
@@ -167,7 +170,7 @@ fn main() -> ExitCode {
     };
     let done = match &cli.action {
         Action::Run(args) => run(args),
-        Action::Tune(args) => tune::tune(&args.words, &args.profile, args.json),
+        Action::Tune(args) => tune::tune(&args.words, &args.profile, args.top, args.json),
         Action::Compare(args) => {
             compare::compare(&args.words, args.runs as usize, args.json, args.show_output)
         }

@@ -18,7 +18,8 @@ use std::os::fd::FromRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use brug::{raw, Config, ShowStats};
+use brug::{monitor, raw, Config, ShowStats};
+use serde_json::{json, Value};
 
 /// What an unrelated file descriptor is never taken for.
 struct Stream {
@@ -158,9 +159,82 @@ pub fn print_stats(fd: c_int) {
     );
     // Writing to a string does not fail, and one write keeps the lines together.
     let _ = write!(text, "{}", brug::stats());
+    if config.monitor {
+        let _ = write!(text, "{}{}", brug::tuner_report(), monitor::report());
+    }
     // SAFETY: the descriptor is open, and not closed here.
     let mut file = core::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
     let _ = file.write_all(text.as_bytes());
+}
+
+/// The tuner's table: nanoseconds and samples of each way to grow, by size.
+fn sizes() -> Value {
+    let rows = brug::tuner_report();
+    let arm = |(ns, samples): (u64, u64)| json!({ "ns": ns, "samples": samples });
+    rows.rows()
+        .iter()
+        .map(|row| {
+            let [base, move_in, slot] = row.arms.map(arm);
+            let decision = row.slot.map(|slot| if slot { "slot" } else { "base" });
+            json!({
+                "size": row.size, "base": base, "move": move_in, "slot": slot, "decision": decision,
+            })
+        })
+        .collect()
+}
+
+/// What the monitor knows of each call site, with its return addresses as offsets in files.
+fn sites() -> Value {
+    let own = about(start as *const () as usize).dli_fbase;
+    let mut found = Vec::new();
+    monitor::report().sites(|frames, record| {
+        let frames: Vec<Value> = frames
+            .iter()
+            .take_while(|&&at| at > 1)
+            .skip_while(|&&at| about(at).dli_fbase == own)
+            .map(|&at| place(at))
+            .collect();
+        // What is left without a caller is this library's own, for this very report.
+        if !frames.is_empty() {
+            found.push(json!({
+                "frames": frames,
+                "objects": record.objects,
+                "reallocs": record.reallocs,
+                "moves": record.moves,
+                "bytes_not_copied": record.bytes_not_copied,
+                "bytes_copied": record.bytes_copied,
+                "realloc_ns": record.realloc_ns,
+                "largest": record.largest,
+            }));
+        }
+    });
+    Value::Array(found)
+}
+
+/// What the loader knows about a code address; nulls if that is nothing.
+fn about(address: usize) -> libc::Dl_info {
+    // SAFETY: a structure of pointers may be all zero; dladdr takes any address.
+    unsafe {
+        let mut about = core::mem::zeroed();
+        if libc::dladdr(address as *const _, &mut about) == 0 {
+            about = core::mem::zeroed();
+        }
+        about
+    }
+}
+
+/// The file that a code address is in, how far from where it was loaded, and the nearest name.
+fn place(address: usize) -> Value {
+    let about = about(address);
+    // SAFETY: the strings are the loader's, and null or terminated.
+    let text = |text: *const c_char| unsafe {
+        (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+    };
+    json!({
+        "module": text(about.dli_fname),
+        "offset": address - about.dli_fbase as usize,
+        "symbol": text(about.dli_sname),
+    })
 }
 
 /// One line of JSON at the end of a file.
@@ -173,7 +247,11 @@ fn append_stats(file: &CStr) {
     for (name, value) in brug::stats().rows() {
         object.insert(name.into(), value.into());
     }
-    let line = format!("{}\n", serde_json::Value::Object(object));
+    if raw::config().monitor {
+        object.insert("sizes".into(), sizes());
+        object.insert("sites".into(), sites());
+    }
+    let line = format!("{}\n", Value::Object(object));
     let path = Path::new(std::ffi::OsStr::from_bytes(file.to_bytes()));
     let written = OpenOptions::new()
         .create(true)
