@@ -123,6 +123,19 @@ pub(crate) mod sys {
     }
 }
 
+/// The owner of this number among the bases.
+#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+#[inline(always)]
+pub(crate) fn other(base: u8) -> Owner {
+    match base {
+        #[cfg(feature = "jemalloc")]
+        1 => Owner::Jemalloc,
+        #[cfg(feature = "mimalloc")]
+        2 => Owner::Mimalloc,
+        _ => Owner::Sys,
+    }
+}
+
 /// Whether `p` is in the part of the arena that is number `which` of `FOREIGN`.
 #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
 #[inline(always)]
@@ -183,7 +196,7 @@ mod jemalloc {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
         let flags = flags(size, align);
         // SAFETY: no preconditions; mallocx wants a size.
@@ -461,7 +474,7 @@ mod mimalloc {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
         if GIVEN.load(Relaxed) != 0 {
             // SAFETY: no preconditions.
@@ -582,7 +595,7 @@ mod mimalloc {
 }
 
 /// A new object, or null with `errno` set.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn alloc(owner: Owner, size: usize, align: usize, zero: bool) -> *mut u8 {
     // SAFETY: no preconditions beyond those of the callee.
     unsafe {

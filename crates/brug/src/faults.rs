@@ -25,11 +25,8 @@ fn mark(p: *mut u8, from: usize, to: usize) {
 fn check(p: *mut u8, size: usize) {
     for at in (0..size).step_by(4096) {
         // SAFETY: within the object.
-        assert_eq!(
-            unsafe { p.add(at).read() },
-            (at >> 12) as u8 ^ 0x5a,
-            "at {at} of {size}"
-        );
+        let found = unsafe { p.add(at).read() };
+        assert_eq!(found, (at >> 12) as u8 ^ 0x5a, "at {at} of {size}");
     }
 }
 

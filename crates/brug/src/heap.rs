@@ -34,6 +34,11 @@ pub(crate) struct Hot {
     malloc_limit: AtomicUsize,
     /// So are its objects that grow up to this size.
     realloc_limit: AtomicUsize,
+    /// New objects up to this size are `other`'s; 0 unless `malloc_limit` is. So are
+    /// its objects that grow up to `other_realloc_limit`.
+    other_limit: AtomicUsize,
+    other_realloc_limit: AtomicUsize,
+    other: AtomicU8,
     mode: AtomicU8,
     base: AtomicU8,
     /// Whether any thread has ever been in a scope of its own mode.
@@ -45,6 +50,9 @@ pub(crate) static HOT: Hot = Hot {
     arena_len: AtomicUsize::new(0),
     malloc_limit: AtomicUsize::new(0),
     realloc_limit: AtomicUsize::new(0),
+    other_limit: AtomicUsize::new(0),
+    other_realloc_limit: AtomicUsize::new(0),
+    other: AtomicU8::new(Base::Glibc as u8),
     mode: AtomicU8::new(Mode::Auto as u8),
     base: AtomicU8::new(Base::Glibc as u8),
     scoped: AtomicBool::new(false),
@@ -121,6 +129,13 @@ pub(crate) unsafe fn free(p: *mut u8) {
     }
 }
 
+/// Size and alignment say nothing that the address does not.
+#[inline]
+pub(crate) unsafe fn free_sized(p: *mut u8, _size: usize, _align: usize) {
+    // SAFETY: an object that the caller owns.
+    unsafe { free(p) }
+}
+
 /// `old` is the size asked for, or `UNKNOWN`.
 #[inline]
 pub(crate) unsafe fn realloc(p: *mut u8, old: usize, align: usize, new: usize) -> *mut u8 {
@@ -151,8 +166,23 @@ unsafe fn free_cold(p: *mut u8) {
     }
 }
 
+/// The second shortest way: another allocator than the C library has everything up
+/// to a size.
 #[inline(never)]
-pub(crate) fn alloc_cold(size: usize, align: usize, zero: bool) -> *mut u8 {
+fn alloc_cold(size: usize, align: usize, zero: bool) -> *mut u8 {
+    #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+    if size <= HOT.other_limit.load(Relaxed) && align <= SYS_ALIGN {
+        // SAFETY: no preconditions.
+        let p = unsafe { base::alloc(base::other(HOT.other.load(Relaxed)), size, align, zero) };
+        if !p.is_null() {
+            return p;
+        }
+    }
+    alloc_by_mode(size, align, zero)
+}
+
+#[inline(never)]
+fn alloc_by_mode(size: usize, align: usize, zero: bool) -> *mut u8 {
     ready();
     alloc_in(mode(), size, align, zero)
 }
@@ -264,6 +294,17 @@ fn base_owner() -> Owner {
 
 #[inline(never)]
 unsafe fn realloc_cold(p: *mut u8, old: usize, align: usize, new: usize) -> *mut u8 {
+    #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+    if new <= HOT.other_realloc_limit.load(Relaxed) && old != UNKNOWN {
+        let other = base::other(HOT.other.load(Relaxed));
+        if owner_of(p) == other && align <= SYS_ALIGN {
+            // SAFETY: an object of that allocator that the caller owns.
+            let q = unsafe { base::realloc(other, p, old, align, new) };
+            if !q.is_null() {
+                return q;
+            }
+        }
+    }
     // SAFETY: an object that the caller owns.
     unsafe { realloc_in(None, p, old, align, new) }
 }
@@ -619,17 +660,30 @@ fn control(change: impl FnOnce()) {
     let observed = monitor::on();
     #[cfg(not(feature = "monitor"))]
     let observed = false;
-    let (malloc, realloc) = match mode {
-        _ if observed || HOT.scoped.load(Relaxed) => (0, 0),
-        Mode::Sys => (usize::MAX, usize::MAX),
-        Mode::Template => (config.template.first_sys(), config.template.first_sys()),
-        _ if HOT.base.load(Relaxed) != Base::Glibc as u8 => (0, 0),
-        Mode::Mmap => (os::page_size() - 1, os::page_size() - 1),
-        Mode::Auto => (config.switch_point - 1, LEAVE_MAX - 1),
-        Mode::Jemalloc | Mode::Mimalloc => (0, 0),
+    let base = HOT.base.load(Relaxed);
+    let page = os::page_size() - 1;
+    // Who has the small objects, and up to which size when new and when growing.
+    let (owner, malloc, realloc) = match mode {
+        _ if observed || HOT.scoped.load(Relaxed) => (Base::Glibc as u8, 0, 0),
+        Mode::Sys => (Base::Glibc as u8, usize::MAX, usize::MAX),
+        Mode::Jemalloc => (Base::Jemalloc as u8, usize::MAX, usize::MAX),
+        Mode::Mimalloc => (Base::Mimalloc as u8, usize::MAX, usize::MAX),
+        Mode::Template => {
+            let (mode, limit) = config.template.first();
+            // `Mmap` as the first: growth slots for everything.
+            let limit = if mode == Mode::Mmap { 0 } else { limit };
+            (mode as u8, limit, limit)
+        }
+        Mode::Mmap => (base, page, page),
+        Mode::Auto => (base, config.switch_point - 1, LEAVE_MAX - 1),
     };
-    HOT.malloc_limit.store(malloc, Relaxed);
-    HOT.realloc_limit.store(realloc, Relaxed);
+    let sys = owner == Base::Glibc as u8;
+    let only = |when: bool, limit: usize| if when { limit } else { 0 };
+    HOT.other.store(owner, Relaxed);
+    HOT.malloc_limit.store(only(sys, malloc), Relaxed);
+    HOT.realloc_limit.store(only(sys, realloc), Relaxed);
+    HOT.other_limit.store(only(!sys, malloc), Relaxed);
+    HOT.other_realloc_limit.store(only(!sys, realloc), Relaxed);
     // The length first, when it becomes more: half of the pair must not call an
     // address the C library's that is not.
     let len = if observed {

@@ -1,38 +1,135 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Adaptive memory allocator that grows objects in place instead of copying them.
+//! A memory allocator in which growing an object does not copy it.
+//!
+//! # The problem
+//!
+//! A buffer that grows past its place is copied: new memory, copy, free the old.
+//! Size-class allocators (jemalloc, mimalloc) do this at every step beyond a page,
+//! and a program that doubles a buffer to a gigabyte copies another gigabyte, holds
+//! up to three halves of it at once, and takes a page fault for each page of each
+//! new place. The C library moves page tables instead of bytes (`mremap`) once an
+//! object has a mapping of its own, but not before, not when others lie between,
+//! and from Rust not when the object is aligned to more than 16 bytes.
+//!
+//! # The idea
+//!
+//! Address space costs nothing; there are 128 TiB of it. So an object that grows
+//! gets a *slot*: gigabytes of reserved addresses in which it has its beginning and
+//! grows by touching more. Nothing moves, no other processor has its TLB flushed,
+//! and pointers into the object stay valid in the meantime. Small objects, which are
+//! nearly all, stay with a *base allocator* made for them: the C library, jemalloc
+//! or mimalloc.
+//!
+//! * The owner of an object follows from its address, never from the current mode:
+//!   slots lie in one reservation, and so do the memories of jemalloc and mimalloc
+//!   when they are used, each in its part. One compare tells them from the C
+//!   library's. There is no header, no table, no lock, and any [`Mode`] can be set at
+//!   any time while objects of all others live.
+//! * An object enters a slot at its first reallocation past the switch point
+//!   (128 KiB), or before that if it keeps growing and the tuner has found that
+//!   moving pays, or at birth if it is born that large.
+//! * What large objects cost is page faults, not calls. So a slot keeps its memory
+//!   for the next object, within a budget and for less than
+//!   [a second](Config::purge_delay_ms), and beyond its first 2 MiB asks for huge
+//!   pages.
+//!
+//! # The ladder
+//!
+//! When the system says no, the next rung is taken, and [`stats()`] counts it:
+//!
+//! 1. grow in the slot (commit ahead, or exactly what is needed);
+//! 2. the slot is full: move the page tables to a larger slot ([`Stats::no_slot`] and
+//!    [`Stats::no_move`] if not);
+//! 3. [no commit](Stats::no_commit), no slot, or [no arena](Stats::no_arena) at all:
+//!    the base allocator, with one copy, which for the C library's large objects is
+//!    `mremap` from then on;
+//! 4. give all retained memory back and try once more;
+//! 5. null. The object is what and where it was.
+//!
+//! # Limits
+//!
+//! * At most 9248 objects are in slots at a time, since each needs up to three of the
+//!   65530 mappings a process has. The others stay in the base allocator.
+//! * A slot in use costs a page table, 4 KiB, which no RSS shows.
+//! * While more than 8 MiB is retained there is one thread more, which gives it back.
+//!   Programs that must stay single-threaded (`unshare`, strict `seccomp` filters)
+//!   set `BRUG_PURGE_DELAY=0` or `BRUG_RETAIN=8M`.
+//! * The child of `vfork` must not allocate, as ever.
+//! * Page tables move only on Linux 5.7 and later; before, rung 2 is left out.
+//! * Linux on x86-64 and AArch64 only. Elsewhere [`Brug`] compiles to the platform's
+//!   allocator, [`Mode`] has no effect, and `raw`, `Config` and `stats` do not exist.
+//!
+//! # Checking it
+//!
+//! `cargo test -p brug --features jemalloc,mimalloc,monitor,allocator-api2` runs the
+//! model, the faults and the process tests. With the sanitizers, on the pinned
+//! toolchain and with `rust-src`:
+//!
+//! ```text
+//! RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=thread cargo test -Zbuild-std \
+//!     --target x86_64-unknown-linux-gnu -p brug --test sequences across_threads
+//! RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address cargo test \
+//!     --target x86_64-unknown-linux-gnu -p brug --test sequences
+//! cargo +nightly fuzz run --fuzz-dir crates/brug/fuzz sequences
+//! ```
 #![no_std]
 
-#[cfg(feature = "allocator-api2")]
-mod allocator;
-mod arena;
-mod base;
-mod config;
-#[cfg(test)]
-mod faults;
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+macro_rules! slots {
+    ($($item:item)*) => { $($item)* };
+}
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
+macro_rules! slots {
+    ($($item:item)*) => {};
+}
+
+slots! {
+    #[cfg(feature = "allocator-api2")]
+    mod allocator;
+    mod arena;
+    mod base;
+    mod config;
+    #[cfg(test)]
+    mod faults;
+    mod heap;
+    #[cfg(feature = "monitor")]
+    pub mod monitor;
+    mod os;
+    mod purge;
+    pub mod raw;
+    mod stats;
+    mod tls;
+    mod tuner;
+
+    #[cfg(feature = "allocator-api2")]
+    pub use allocator::In;
+    pub use config::{Config, ShowStats, Thp};
+    pub use stats::{stats, Stats};
+    pub use tuner::{tuner_report, TunerReport, TunerRow};
+}
+
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
+#[path = "portable.rs"]
 mod heap;
 mod mode;
-#[cfg(feature = "monitor")]
-pub mod monitor;
-mod os;
-mod purge;
-pub mod raw;
-mod stats;
-mod tls;
-mod tuner;
+mod size;
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::marker::PhantomData;
 
-pub use config::{parse_size, Config, ShowStats, Thp};
-
 pub use mode::{
     Base, Mode, ModeUnavailable, Template, TemplateBuilder, TemplateError, UnknownMode,
 };
-pub use stats::{stats, Stats};
-pub use tuner::{tuner_report, TunerReport, TunerRow};
-
-#[cfg(feature = "allocator-api2")]
-pub use allocator::In;
+pub use size::parse_size;
 
 /// The allocator.
 ///
@@ -85,9 +182,9 @@ unsafe impl GlobalAlloc for Brug {
     }
 
     #[inline]
-    unsafe fn dealloc(&self, p: *mut u8, _layout: Layout) {
+    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
         // SAFETY: by contract.
-        unsafe { heap::free(p) }
+        unsafe { heap::free_sized(p, layout.size(), layout.align()) }
     }
 
     #[inline]

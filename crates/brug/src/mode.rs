@@ -4,7 +4,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::config::{parse_size, Size};
+use crate::size::{parse_size, Size};
 
 /// Where objects live. The mode decides about new objects, and about the next move
 /// of one that exists; an object is always freed by the allocator that has it,
@@ -241,13 +241,15 @@ impl Template {
         self.ranges[i].1
     }
 
-    /// Largest size up to which the C library serves everything.
-    pub(crate) fn first_sys(&self) -> usize {
-        let n = self.ranges[..self.len]
+    /// Who serves the smallest objects, and up to which size.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+    pub(crate) fn first(&self) -> (Mode, usize) {
+        let (_, mode) = self.ranges[0];
+        let same = self.ranges[..self.len]
             .iter()
-            .take_while(|r| r.1 == Mode::Sys)
+            .take_while(|r| r.1 == mode)
             .count();
-        n.checked_sub(1).map_or(0, |i| self.ranges[i].0 - 1)
+        (mode, self.ranges[same - 1].0 - 1)
     }
 }
 

@@ -17,6 +17,7 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
+use crate::size::parse_decimal;
 use crate::{arena, config, os};
 
 /// Bytes of memory that no object needs: in free slots, and beyond the objects
@@ -85,7 +86,7 @@ fn default_budget() -> usize {
                 .split(|b| !b.is_ascii_digit())
                 .next()
                 .unwrap_or(&[]);
-            if let Some(limit) = config::parse_decimal(digits) {
+            if let Some(limit) = parse_decimal(digits) {
                 memory = memory.min(limit);
             }
         }

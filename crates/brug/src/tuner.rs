@@ -23,8 +23,8 @@ use core::ffi::CStr;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, AtomicU8, Ordering::Relaxed};
 
-use crate::config::{parse_decimal, Size};
 use crate::os;
+use crate::size::{parse_decimal, Size};
 
 /// Reallocations per sample.
 pub(crate) const SAMPLE: u32 = 64;
