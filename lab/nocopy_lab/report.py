@@ -252,6 +252,7 @@ def draw_groups(
                 error_kw={"lw": 0.8},
             )  # fmt: skip
         axes.set_xticks(range(len(groups)), list(groups))
+        axes.margins(x=0.01)
         axes.set(ylabel=y)
         if log:
             axes.set_yscale("log")

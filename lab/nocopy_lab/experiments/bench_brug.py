@@ -90,7 +90,7 @@ CONTENDERS: Final[Mapping[str, Contender]] = {
     "brug-mimalloc": _brug("brug Mimalloc", "mimalloc", "#B2DF8A"),
     "brug-mmap": _brug("brug MMAP", "mmap", "#D55E00"),
     "brug-template": _brug("brug Template", "template", "#56B4E9"),
-    "libbrug": Contender("libbrug.so", "sys", preload="libbrug.so", colour="#0072B2"),
+    "libbrug": Contender("libbrug.so", "sys", preload="libbrug.so", colour="#56B4E9"),
     "libbrug-mmap": Contender(
         "libbrug.so, MMAP", "sys", {"BRUG_ALLOC": "mmap"}, "libbrug.so", colour="#D55E00"
     ),

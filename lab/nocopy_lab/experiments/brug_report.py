@@ -684,7 +684,7 @@ def _draw_figures(directory: Path, results: dict[str, Any]) -> list[Figure]:
                 groups[label] = bars
         if groups:
             figure = Figure(name, caption, caption + " Bars: medians; lines: quartiles.")
-            what = f"of {CONTENDERS[contenders[0]].label}"
+            what = f"times {CONTENDERS[contenders[0]].label}"
             report.draw_groups(directory, figure, groups, colours, what, log)
             drawn.append(figure)
     return drawn
