@@ -110,6 +110,7 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
     let before = crate::errno();
     // SAFETY: the handler is valid for as long as the process, as this library is.
     unsafe { libc::pthread_atfork(None, None, Some(child)) };
+    raw::take_over_statistics();
     if !secure() {
         name_the_unknown(environment);
     }

@@ -616,11 +616,13 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
     control(|| HOT.mode.store(config.mode as u8, Relaxed));
 }
 
+/// Whether the caller shows statistics itself, as libbrug.so does.
+pub(crate) static STATISTICS_ELSEWHERE: AtomicBool = AtomicBool::new(false);
+
 /// Has done what the configuration wants done when the program ends.
 fn at_exit(config: &Config) {
     static DONE: AtomicBool = AtomicBool::new(false);
-    // The library has its own way with statistics.
-    let show = !cfg!(feature = "preload") && config.show_stats != ShowStats::No;
+    let show = config.show_stats != ShowStats::No;
     if (config.profile.is_some() || show) && !DONE.swap(true, Relaxed) {
         // SAFETY: `finish` may run at any time after this.
         unsafe { libc::atexit(finish) };
@@ -632,7 +634,7 @@ extern "C" fn finish() {
     if let Some(path) = config.profile {
         tuner::save(path);
     }
-    if !cfg!(feature = "preload") {
+    if !STATISTICS_ELSEWHERE.load(Relaxed) {
         stats::show(config.show_stats);
     }
 }

@@ -123,6 +123,11 @@ pub fn config() -> &'static Config {
     crate::config::current()
 }
 
+/// From now on the caller sees to it that statistics come out when the program ends.
+pub fn take_over_statistics() {
+    heap::STATISTICS_ELSEWHERE.store(true, core::sync::atomic::Ordering::Relaxed);
+}
+
 /// To be called before a fork. Nothing has to be held, so this does nothing.
 pub fn atfork_prepare() {}
 
