@@ -219,7 +219,7 @@ static void no_huge_pages(void)
 	some_memory();
 }
 
-/* Overcommit is off: see the guest check, the switch is the whole machine's. */
+/* Overcommit is off. That is the whole machine's to choose, so it is only met, not set up. */
 static void overcommit(void)
 {
 	char mode = '0';
