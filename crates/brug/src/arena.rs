@@ -44,7 +44,7 @@ use core::sync::atomic::{
 
 use crate::config::{self, Thp};
 use crate::heap;
-use crate::os::{self, page_round, HUGE};
+use crate::os::{self, page_round, HUGE, MIN_PAGE};
 use crate::purge;
 use crate::stats::{bump, STATS};
 
@@ -103,10 +103,14 @@ pub(crate) struct Slot {
     pub(crate) committed: AtomicUsize,
     /// Bytes from the start that may hold memory; the rest reads as zeros.
     pub(crate) touched: AtomicUsize,
-    /// Bytes of this slot counted as retained.
-    pub(crate) excess: AtomicUsize,
-    /// Where mappings meet that an earlier move put side by side; 0: nowhere.
-    seam: AtomicUsize,
+    /// Bytes of this slot counted as retained, in pages of 4 KiB.
+    excess: AtomicU32,
+    /// Where mappings meet that an earlier move put side by side, in pages of 4 KiB;
+    /// 0: nowhere.
+    seam: AtomicU32,
+    /// Bytes not copied, and growths in place, of this object.
+    not_copied: AtomicU64,
+    grows: AtomicU32,
     /// When it became `WARM` or `SLACK`, in milliseconds, cut to 32 bits.
     pub(crate) stamp: AtomicU32,
     /// Reallocations that enlarged the object, less those that shrank it: the
@@ -118,11 +122,7 @@ pub(crate) struct Slot {
 }
 
 struct Class {
-    /// Offset of its first slot in the arena; its end is that of the next class.
-    start: AtomicUsize,
     slots: AtomicUsize,
-    /// Descriptor of its first slot.
-    first: AtomicUsize,
     /// Slots taken from the front so far.
     used: AtomicUsize,
     live: AtomicUsize,
@@ -133,21 +133,49 @@ struct Class {
 const EMPTY: AtomicU64 = AtomicU64::new(0);
 #[allow(clippy::declare_interior_mutable_const)]
 const NO_CLASS: Class = Class {
-    start: AtomicUsize::new(0),
     slots: AtomicUsize::new(0),
-    first: AtomicUsize::new(0),
     used: AtomicUsize::new(0),
     live: AtomicUsize::new(0),
     stacks: [EMPTY; WARMTHS + 1],
 };
 
 static CLASS: [Class; CLASSES] = [NO_CLASS; CLASSES];
-/// Where the arena is: before there is one, beyond every address.
-pub(crate) static BASE: AtomicUsize = AtomicUsize::new(1 << (usize::BITS - 1));
-pub(crate) static LEN: AtomicUsize = AtomicUsize::new(0);
-/// The slots, which come first in it.
-pub(crate) static SLOTS_LEN: AtomicUsize = AtomicUsize::new(0);
-static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
+/// Where things are, in the one cache line that is needed to find a slot.
+#[repr(C, align(64))]
+pub(crate) struct Geometry {
+    /// Address of the arena: before there is one, beyond every address.
+    pub(crate) base: AtomicUsize,
+    pub(crate) len: AtomicUsize,
+    /// The slots, which come first in it.
+    pub(crate) slots_len: AtomicUsize,
+    descriptors: AtomicPtr<Slot>,
+    /// Where the slots of each class begin, in units of the smallest slot.
+    start: [AtomicU32; CLASSES],
+    /// Descriptor of the first slot of each class.
+    first: [AtomicU32; CLASSES],
+}
+
+pub(crate) static GEOMETRY: Geometry = Geometry {
+    base: AtomicUsize::new(1 << (usize::BITS - 1)),
+    len: AtomicUsize::new(0),
+    slots_len: AtomicUsize::new(0),
+    descriptors: AtomicPtr::new(ptr::null_mut()),
+    start: [const { AtomicU32::new(0) }; CLASSES],
+    first: [const { AtomicU32::new(0) }; CLASSES],
+};
+
+/// Offset of the slots of a class in the arena.
+#[inline]
+fn start_of(class: usize) -> usize {
+    (GEOMETRY.start[class].load(Relaxed) as usize) << SHIFT[0]
+}
+
+/// Descriptor of the first slot of a class.
+#[inline]
+fn first_of(class: usize) -> usize {
+    GEOMETRY.first[class].load(Relaxed) as usize
+}
+
 /// Whether pages beyond the first 2 MiB shall be huge, and whether the first
 /// must be told not to be.
 static WANT_HUGE: AtomicU8 = AtomicU8::new(0);
@@ -168,18 +196,18 @@ static SETUP: AtomicU32 = AtomicU32::new(UNTRIED);
 /// the arena.
 #[inline]
 pub(crate) fn slot_of(p: *mut u8) -> (&'static Slot, *mut u8) {
-    let base = BASE.load(Relaxed);
+    let base = GEOMETRY.base.load(Relaxed);
     let offset = p as usize - base;
-    let class = if offset < CLASS[1].start.load(Relaxed) {
+    let class = if offset < start_of(1) {
         0
-    } else if offset < CLASS[2].start.load(Relaxed) {
+    } else if offset < start_of(2) {
         1
     } else {
         2
     };
-    let start = CLASS[class].start.load(Relaxed);
+    let start = start_of(class);
     let index = (offset - start) >> SHIFT[class];
-    let first = CLASS[class].first.load(Relaxed);
+    let first = first_of(class);
     let origin = start + (index << SHIFT[class]);
     (descriptor(first + index), (base + origin) as *mut u8)
 }
@@ -188,13 +216,12 @@ pub(crate) fn slot_of(p: *mut u8) -> (&'static Slot, *mut u8) {
 fn descriptor(index: usize) -> &'static Slot {
     // SAFETY: indices come from `slot_of` and the stacks and are below the number
     // of descriptors; the array is never unmapped.
-    unsafe { &*SLOTS.load(Relaxed).add(index) }
+    unsafe { &*GEOMETRY.descriptors.load(Relaxed).add(index) }
 }
 
 fn origin_of(class: usize, index: usize) -> *mut u8 {
-    let c = &CLASS[class];
-    let offset = c.start.load(Relaxed) + ((index - c.first.load(Relaxed)) << SHIFT[class]);
-    (BASE.load(Relaxed) + offset) as *mut u8
+    let offset = start_of(class) + ((index - first_of(class)) << SHIFT[class]);
+    (GEOMETRY.base.load(Relaxed) + offset) as *mut u8
 }
 
 fn push(stack: &AtomicU64, index: usize) {
@@ -302,9 +329,9 @@ fn reserve_arena() -> bool {
     let mut offset = 0;
     for (i, c) in CLASS.iter().enumerate() {
         let slots = ((usable / 16 * SHARE[i]) >> SHIFT[i]).min(MOST[i]);
-        c.start.store(offset, Relaxed);
+        GEOMETRY.start[i].store((offset >> SHIFT[0]) as u32, Relaxed);
         c.slots.store(slots, Relaxed);
-        c.first.store(total, Relaxed);
+        GEOMETRY.first[i].store(total as u32, Relaxed);
         total += slots;
         offset += slots << SHIFT[i];
     }
@@ -337,10 +364,10 @@ fn reserve_arena() -> bool {
         os::unmap(memory.add(skip + offset), usable - offset);
     }
     read_thp(config.thp);
-    SLOTS.store(slots.cast(), Relaxed);
-    SLOTS_LEN.store(slots_len, Relaxed);
-    LEN.store(offset, Relaxed);
-    BASE.store(memory as usize + skip, Release);
+    GEOMETRY.descriptors.store(slots.cast(), Relaxed);
+    GEOMETRY.slots_len.store(slots_len, Relaxed);
+    GEOMETRY.len.store(offset, Relaxed);
+    GEOMETRY.base.store(memory as usize + skip, Release);
     heap::arena_is_there();
     true
 }
@@ -425,7 +452,7 @@ fn take_from(class: usize, size: usize) -> Option<usize> {
             loop {
                 match slot.state.compare_exchange(WARM, LIVE, AcqRel, Acquire) {
                     Ok(_) => {
-                        let excess = slot.excess.swap(0, Relaxed);
+                        let excess = take_excess(slot);
                         purge::RETAINED.fetch_sub(excess, Relaxed);
                         bump(&STATS.warm_reuses, 1);
                         c.live.fetch_add(1, Relaxed);
@@ -462,7 +489,7 @@ fn take_from(class: usize, size: usize) -> Option<usize> {
             .compare_exchange_weak(used, used + 1, Relaxed, Relaxed)
         {
             Ok(_) => {
-                let index = c.first.load(Relaxed) + used;
+                let index = first_of(class) + used;
                 let slot = descriptor(index);
                 slot.class.store(class as u8, Relaxed);
                 slot.state.store(LIVE, Relaxed);
@@ -534,24 +561,34 @@ fn settle(slot: &Slot, size: usize) {
 
 #[cold]
 fn leave_slack(slot: &Slot, excess: usize) {
-    slot.excess.store(excess, Relaxed);
+    slot.excess.store((excess / MIN_PAGE) as u32, Relaxed);
     slot.stamp.store(os::now_ms() as u32, Relaxed);
     let retained = purge::RETAINED.fetch_add(excess, Relaxed) + excess;
     slot.state.store(SLACK, Release);
     purge::wake(retained);
 }
 
-/// Takes a slot out of the reach of purge.
+/// What of the slot was counted as retained, which it no longer is.
+fn take_excess(slot: &Slot) -> usize {
+    slot.excess.swap(0, Relaxed) as usize * MIN_PAGE
+}
+
+/// Takes a slot out of the reach of purge, for good.
 #[cold]
 fn reclaim(slot: &Slot) {
+    if hold(slot) {
+        purge::RETAINED.fetch_sub(take_excess(slot), Relaxed);
+    }
+}
+
+/// Takes a slot out of the reach of purge. True if it was in it: then either the
+/// state becomes `SLACK` again, or its excess is taken off what is retained.
+#[inline]
+fn hold(slot: &Slot) -> bool {
     loop {
         match slot.state.compare_exchange(SLACK, LIVE, Acquire, Acquire) {
-            Ok(_) => {
-                let excess = slot.excess.swap(0, Relaxed);
-                purge::RETAINED.fetch_sub(excess, Relaxed);
-                return;
-            }
-            Err(LIVE) => return,
+            Ok(_) => return true,
+            Err(LIVE) => return false,
             // Purge is in one madvise call; it ends by itself.
             // SAFETY: no preconditions.
             Err(_) => unsafe {
@@ -576,10 +613,29 @@ pub(crate) enum Resized {
 pub(crate) unsafe fn resize(p: *mut u8, new: usize) -> Resized {
     let (slot, origin) = slot_of(p);
     let old = slot.size.load(Relaxed);
-    if slot.state.load(Relaxed) != LIVE {
-        reclaim(slot);
-    }
+    let slack = slot.state.load(Relaxed) != LIVE && hold(slot);
     let counter = slot.counter.load(Relaxed);
+    if new >= old
+        && new <= slot.committed.load(Relaxed)
+        && (new <= HUGE || slot.huge.load(Relaxed) != 0)
+    {
+        slot.counter.store(counter.saturating_add(1), Relaxed);
+        slot.size.store(new, Relaxed);
+        count_growth(slot, old);
+        if slack && slot.touched.load(Relaxed) >= page_round(new) + SLACK_MIN {
+            // Still much: purge may have it when it would have had it.
+            slot.state.store(SLACK, Release);
+            return Resized::At(p);
+        }
+        if slack {
+            purge::RETAINED.fetch_sub(take_excess(slot), Relaxed);
+        }
+        settle(slot, new);
+        return Resized::At(p);
+    }
+    if slack {
+        purge::RETAINED.fetch_sub(take_excess(slot), Relaxed);
+    }
     if new < old {
         slot.counter.store(counter.saturating_sub(1), Relaxed);
         slot.size.store(new, Relaxed);
@@ -588,13 +644,6 @@ pub(crate) unsafe fn resize(p: *mut u8, new: usize) -> Resized {
         return Resized::At(p);
     }
     slot.counter.store(counter.saturating_add(1), Relaxed);
-    if new <= slot.committed.load(Relaxed) && (new <= HUGE || slot.huge.load(Relaxed) != 0) {
-        slot.size.store(new, Relaxed);
-        settle(slot, new);
-        bump(&STATS.grows_in_place, 1);
-        bump(&STATS.bytes_not_copied, old);
-        return Resized::At(p);
-    }
     // SAFETY: passed on.
     unsafe { resize_cold(slot, origin, old, new) }
 }
@@ -610,8 +659,7 @@ unsafe fn resize_cold(slot: &'static Slot, origin: *mut u8, old: usize, new: usi
         }
         slot.size.store(new, Relaxed);
         settle(slot, new);
-        bump(&STATS.grows_in_place, 1);
-        bump(&STATS.bytes_not_copied, old);
+        count_growth(slot, old);
         return Resized::At(origin);
     }
     // SAFETY: passed on.
@@ -653,7 +701,7 @@ unsafe fn promote(
     // A mapping moves as a whole. Advice separates the first 2 MiB from the rest,
     // an earlier move what had moved from what came after.
     let len = page_round(old);
-    let seam = slot.seam.load(Relaxed);
+    let seam = slot.seam.load(Relaxed) as usize * MIN_PAGE;
     let cuts = [0, HUGE.min(len), seam.clamp(HUGE.min(len), len), len];
     for piece in 0..3 {
         let (from, until) = (cuts[piece], cuts[piece + 1]);
@@ -680,7 +728,7 @@ unsafe fn promote(
         }
     }
     target.touched.store(len, Relaxed);
-    target.seam.store(len, Relaxed);
+    target.seam.store((len / MIN_PAGE) as u32, Relaxed);
     target.counter.store(slot.counter.load(Relaxed), Relaxed);
     target.size.store(new, Relaxed);
     settle(target, new);
@@ -735,18 +783,37 @@ pub(crate) fn committed() -> usize {
 /// All slots that have ever been used, with their class and index.
 fn slots() -> impl Iterator<Item = (&'static Slot, usize, usize)> {
     CLASS.iter().enumerate().flat_map(|(class, c)| {
-        let first = c.first.load(Relaxed);
+        let first = first_of(class);
         let used = c.used.load(Relaxed).min(c.slots.load(Relaxed));
         (first..first + used).map(move |index| (descriptor(index), class, index))
     })
 }
 
 fn index_of(slot: &Slot) -> usize {
-    (ptr::from_ref(slot) as usize - SLOTS.load(Relaxed) as usize) / core::mem::size_of::<Slot>()
+    (ptr::from_ref(slot) as usize - GEOMETRY.descriptors.load(Relaxed) as usize) / core::mem::size_of::<Slot>()
+}
+
+/// Counts a growth in place where the owner of the object writes anyway.
+#[inline]
+fn count_growth(slot: &Slot, old: usize) {
+    slot.grows.store(slot.grows.load(Relaxed).wrapping_add(1), Relaxed);
+    slot.not_copied.store(slot.not_copied.load(Relaxed) + old as u64, Relaxed);
+}
+
+/// Growths in place of the objects that live, and bytes not copied by them.
+pub(crate) fn growths() -> (u64, u64) {
+    slots().fold((0, 0), |(grows, bytes), (slot, ..)| {
+        (
+            grows + u64::from(slot.grows.load(Relaxed)),
+            bytes + slot.not_copied.load(Relaxed),
+        )
+    })
 }
 
 /// Makes a slot free, with its memory if that may be kept.
 fn release(slot: &'static Slot, origin: *mut u8) {
+    bump(&STATS.grows_in_place, slot.grows.swap(0, Relaxed) as usize);
+    bump(&STATS.bytes_not_copied, slot.not_copied.swap(0, Relaxed) as usize);
     let class = slot.class.load(Relaxed) as usize;
     let c = &CLASS[class];
     c.live.fetch_sub(1, Relaxed);
@@ -762,7 +829,7 @@ fn release(slot: &'static Slot, origin: *mut u8) {
         push(&c.stacks[CLEAN_STACK], index);
         return;
     }
-    slot.excess.store(touched, Relaxed);
+    slot.excess.store((touched / MIN_PAGE) as u32, Relaxed);
     slot.stamp.store(os::now_ms() as u32, Relaxed);
     let retained = purge::RETAINED.fetch_add(touched, Relaxed) + touched;
     slot.state.store(WARM, Release);
@@ -801,7 +868,7 @@ fn forget(slot: &Slot, origin: *mut u8) -> bool {
 pub(crate) fn drop_retained(age: u32) {
     let now = os::now_ms() as u32;
     for (class, c) in CLASS.iter().enumerate() {
-        let first = c.first.load(Relaxed);
+        let first = first_of(class);
         let used = c.used.load(Relaxed).min(c.slots.load(Relaxed));
         for index in first..first + used {
             let slot = descriptor(index);
@@ -830,7 +897,7 @@ fn drop_warm(slot: &'static Slot, origin: *mut u8, c: &Class, index: usize) {
     }
     let done = forget(slot, origin);
     let after = if done {
-        purge::RETAINED.fetch_sub(slot.excess.swap(0, Relaxed), Relaxed);
+        purge::RETAINED.fetch_sub(take_excess(slot), Relaxed);
         CLEAN
     } else {
         WARM
@@ -865,7 +932,7 @@ fn trim_slack(slot: &Slot, origin: *mut u8) {
     if touched > keep && unsafe { os::discard(origin.add(keep), touched - keep) } {
         slot.touched.store(keep, Relaxed);
     }
-    purge::RETAINED.fetch_sub(slot.excess.swap(0, Relaxed), Relaxed);
+    purge::RETAINED.fetch_sub(take_excess(slot), Relaxed);
     slot.state.store(LIVE, Release);
 }
 
@@ -878,8 +945,8 @@ pub(crate) fn after_fork_in_child() {
     if SETUP.load(Acquire) != READY {
         return;
     }
-    for c in &CLASS {
-        let first = c.first.load(Relaxed);
+    for (class, c) in CLASS.iter().enumerate() {
+        let first = first_of(class);
         let used = c.used.load(Relaxed).min(c.slots.load(Relaxed));
         for index in first..first + used {
             let slot = descriptor(index);
@@ -893,3 +960,5 @@ pub(crate) fn after_fork_in_child() {
         }
     }
 }
+
+const _: () = assert!(core::mem::size_of::<Slot>() == 64 && core::mem::size_of::<Geometry>() == 64);

@@ -129,15 +129,12 @@ fn no_byte_is_lost_when_a_system_call_fails() {
     // Setting up the arena.
     for nth in 0..6 {
         for burst in ["1", "60", "9223372036854775807"] {
-            let status = Command::new(env::current_exe().unwrap())
-                .args([
-                    "--exact",
-                    "faults::no_byte_is_lost_when_a_system_call_fails",
-                ])
+            let output = Command::new(env::current_exe().unwrap())
+                .args(["--exact", "faults::no_byte_is_lost_when_a_system_call_fails"])
                 .env(CHILD, std::format!("{nth},{burst}"))
-                .status()
+                .output()
                 .unwrap();
-            assert!(status.success(), "call {nth}, burst {burst}: {status}");
+            assert!(output.status.success(), "call {nth}, burst {burst}: {output:?}");
         }
     }
 }

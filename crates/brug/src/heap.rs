@@ -9,11 +9,11 @@
 
 use core::ptr;
 use core::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64, AtomicU8, AtomicUsize,
+    AtomicBool, AtomicU64, AtomicU8, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use crate::arena::{self, Resized};
+use crate::arena::{self, Resized, GEOMETRY};
 use crate::base::{self, sys, Owner, SYS_ALIGN};
 use crate::config::{self, Config, ShowStats};
 use crate::mode::{Base, Mode, ModeUnavailable};
@@ -41,6 +41,10 @@ pub(crate) struct Hot {
     other: AtomicU8,
     mode: AtomicU8,
     base: AtomicU8,
+    /// Whether the configuration has been read.
+    init: AtomicU8,
+    /// Whether the monitor is on.
+    observed: AtomicBool,
     /// Whether any thread has ever been in a scope of its own mode.
     scoped: AtomicBool,
 }
@@ -55,6 +59,8 @@ pub(crate) static HOT: Hot = Hot {
     other: AtomicU8::new(Base::Glibc as u8),
     mode: AtomicU8::new(Mode::Auto as u8),
     base: AtomicU8::new(Base::Glibc as u8),
+    init: AtomicU8::new(NEW),
+    observed: AtomicBool::new(false),
     scoped: AtomicBool::new(false),
 };
 
@@ -62,15 +68,17 @@ pub(crate) static HOT: Hot = Hot {
 const EARLY_MIN: usize = 8 << 10;
 /// Growths in the base allocator after which an object moves early.
 const EARLY_COUNT: u64 = 2;
+/// Larger reallocations are not timed: there is nothing to decide about them, and the
+/// touch would make pages of objects that their program uses sparsely.
+const SAMPLE_MAX: usize = 1 << 20;
 /// Slots that early movers may take; a slot costs a page table.
 const EARLY_SLOTS: usize = 512;
 /// Objects that shrink below this leave their slot.
 const LEAVE_MAX: usize = 4096;
 
-const NEW: u32 = 0;
-const BUSY: u32 = 1;
-const DONE: u32 = 2;
-static INIT: AtomicU32 = AtomicU32::new(NEW);
+const NEW: u8 = 0;
+const BUSY: u8 = 1;
+const DONE: u8 = 2;
 /// Held while limits are worked out from what they contain.
 static CONTROL: AtomicBool = AtomicBool::new(false);
 
@@ -82,15 +90,15 @@ pub(crate) fn in_arena(p: *mut u8) -> bool {
 /// Whether an address is in a growth slot.
 #[inline]
 pub(crate) fn in_slot(p: *mut u8) -> bool {
-    (p as usize).wrapping_sub(arena::BASE.load(Relaxed)) < arena::SLOTS_LEN.load(Relaxed)
+    (p as usize).wrapping_sub(GEOMETRY.base.load(Relaxed)) < GEOMETRY.slots_len.load(Relaxed)
 }
 
 #[inline]
 fn owner_of(p: *mut u8) -> Owner {
-    let offset = (p as usize).wrapping_sub(arena::BASE.load(Relaxed));
-    if offset < arena::SLOTS_LEN.load(Relaxed) {
+    let offset = (p as usize).wrapping_sub(GEOMETRY.base.load(Relaxed));
+    if offset < GEOMETRY.slots_len.load(Relaxed) {
         Owner::Slot
-    } else if offset >= arena::LEN.load(Relaxed) {
+    } else if offset >= GEOMETRY.len.load(Relaxed) {
         Owner::Sys
     } else {
         base::foreign_owner(p)
@@ -154,7 +162,7 @@ pub(crate) const UNKNOWN: usize = usize::MAX;
 #[inline(never)]
 unsafe fn free_cold(p: *mut u8) {
     #[cfg(feature = "monitor")]
-    if monitor::on() {
+    if HOT.observed.load(Relaxed) {
         monitor::note_free(p);
     }
     // SAFETY: an object that the caller owns.
@@ -319,7 +327,7 @@ pub(crate) unsafe fn realloc_in(
 ) -> *mut u8 {
     ready();
     #[cfg(feature = "monitor")]
-    if monitor::on() {
+    if HOT.observed.load(Relaxed) {
         // SAFETY: an object that the caller owns.
         return unsafe { observe(mode, p, old, align, new) };
     }
@@ -355,7 +363,7 @@ unsafe fn realloc_sometimes_timed(
         let ticks = &(*tls::local()).ticks;
         let tick = ticks.get().wrapping_add(1);
         ticks.set(tick);
-        if tick % tuner::SAMPLE == 0 && new >= EARLY_MIN {
+        if tick % tuner::SAMPLE == 0 && (EARLY_MIN..=SAMPLE_MAX).contains(&new) {
             return realloc_timed(mode, p, old, align, new, tick % tuner::EXPERIMENT == 0);
         }
         realloc_now(mode, p, old, align, new, false)
@@ -377,7 +385,7 @@ unsafe fn realloc_timed(
     // SAFETY: an object that the caller owns; it has `new` bytes afterwards, and those
     // beyond `old` have no content yet.
     unsafe {
-        if !auto || new > arena::MAX_OBJECT {
+        if !auto {
             return realloc_now(mode, p, old, align, new, false);
         }
         let old = if old == UNKNOWN { usable_size(p) } else { old };
@@ -565,7 +573,7 @@ pub(crate) fn mode() -> Mode {
 /// Reads the environment if nothing has yet.
 #[inline]
 pub(crate) fn ready() {
-    if INIT.load(Acquire) != DONE {
+    if HOT.init.load(Acquire) != DONE {
         initialise();
     }
 }
@@ -576,7 +584,7 @@ fn initialise() {
         // Before the C library's first instruction; defaults will do until then.
         return;
     }
-    if INIT.compare_exchange(NEW, BUSY, Acquire, Relaxed).is_err() {
+    if HOT.init.compare_exchange(NEW, BUSY, Acquire, Relaxed).is_err() {
         // Someone is at it, perhaps this thread: defaults will do.
         return;
     }
@@ -607,7 +615,7 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
     if let Some(path) = config.profile {
         tuner::load(path);
     }
-    INIT.store(DONE, Release);
+    HOT.init.store(DONE, Release);
     at_exit(&config);
     #[cfg(feature = "monitor")]
     if config.monitor {
@@ -662,6 +670,7 @@ fn control(change: impl FnOnce()) {
     let observed = monitor::on();
     #[cfg(not(feature = "monitor"))]
     let observed = false;
+    HOT.observed.store(observed, Relaxed);
     let base = HOT.base.load(Relaxed);
     let page = os::page_size() - 1;
     // Who has the small objects, and up to which size when new and when growing.
@@ -691,10 +700,10 @@ fn control(change: impl FnOnce()) {
     let len = if observed {
         usize::MAX
     } else {
-        arena::LEN.load(Relaxed)
+        GEOMETRY.len.load(Relaxed)
     };
     HOT.arena_len.store(len, Release);
-    HOT.arena.store(arena::BASE.load(Relaxed), Release);
+    HOT.arena.store(GEOMETRY.base.load(Relaxed), Release);
     CONTROL.store(false, Release);
 }
 
@@ -702,7 +711,7 @@ pub(crate) fn set_mode(mode: Mode) -> Result<(), ModeUnavailable> {
     if !mode.is_available() {
         return Err(ModeUnavailable(mode));
     }
-    if INIT.load(Acquire) != DONE {
+    if HOT.init.load(Acquire) != DONE {
         initialise();
     }
     control(|| HOT.mode.store(mode as u8, Relaxed));
@@ -711,7 +720,7 @@ pub(crate) fn set_mode(mode: Mode) -> Result<(), ModeUnavailable> {
 
 /// Puts the calling thread into `mode`; returns what to leave with.
 pub(crate) fn enter(mode: Mode) -> u8 {
-    if INIT.load(Acquire) != DONE {
+    if HOT.init.load(Acquire) != DONE {
         initialise();
     }
     if !HOT.scoped.load(Relaxed) {
@@ -731,8 +740,8 @@ pub(crate) fn leave(before: u8) {
 /// In the child of a fork.
 pub(crate) fn after_fork_in_child() {
     CONTROL.store(false, Relaxed);
-    if INIT.load(Relaxed) == BUSY {
-        INIT.store(NEW, Relaxed);
+    if HOT.init.load(Relaxed) == BUSY {
+        HOT.init.store(NEW, Relaxed);
     }
     #[cfg(feature = "monitor")]
     monitor::after_fork_in_child();

@@ -83,13 +83,14 @@ pub struct Stats {
 /// The counters now.
 pub fn stats() -> Stats {
     let get = |c: &AtomicU64| c.load(Relaxed);
+    let (grows, not_copied) = arena::growths();
     Stats {
         slots_live: arena::live() as u64,
         bytes_committed: arena::committed() as u64,
         bytes_retained: purge::RETAINED.load(Relaxed) as u64,
-        grows_in_place: get(&STATS.grows_in_place),
+        grows_in_place: get(&STATS.grows_in_place) + grows,
         shrinks: get(&STATS.shrinks),
-        bytes_not_copied: get(&STATS.bytes_not_copied),
+        bytes_not_copied: get(&STATS.bytes_not_copied) + not_copied,
         warm_reuses: get(&STATS.warm_reuses),
         page_moves: get(&STATS.page_moves),
         moves_in: get(&STATS.moves_in),
