@@ -136,6 +136,22 @@ pub(crate) fn other(base: u8) -> Owner {
     }
 }
 
+/// What the base of this number has at once, or null: then ask [`alloc`].
+#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+#[inline(always)]
+pub(crate) unsafe fn alloc_plain(base: u8, size: usize) -> *mut u8 {
+    // SAFETY: no preconditions.
+    unsafe {
+        match base {
+            #[cfg(feature = "jemalloc")]
+            1 => jemalloc::alloc_plain(size),
+            #[cfg(feature = "mimalloc")]
+            2 => mimalloc::alloc_plain(size),
+            _ => ptr::null_mut(),
+        }
+    }
+}
+
 /// Whether `p` is in the part of the arena that is number `which` of `FOREIGN`.
 #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
 #[inline(always)]
@@ -197,6 +213,17 @@ mod jemalloc {
     }
 
     #[inline(always)]
+    pub(super) unsafe fn alloc_plain(size: usize) -> *mut u8 {
+        // SAFETY: no preconditions.
+        let p: *mut u8 = unsafe { je::malloc(size).cast() };
+        if in_range(0, p) {
+            return p;
+        }
+        discard(p);
+        ptr::null_mut()
+    }
+
+    #[inline]
     pub(super) unsafe fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
         let flags = flags(size, align);
         // SAFETY: no preconditions; mallocx wants a size.
@@ -245,6 +272,7 @@ mod jemalloc {
         unsafe { super::alloc(Owner::Sys, size, align, zero) }
     }
 
+    #[cold]
     fn discard(p: *mut u8) {
         if !p.is_null() {
             // SAFETY: an object of jemalloc that nobody has seen.
@@ -475,6 +503,19 @@ mod mimalloc {
     }
 
     #[inline(always)]
+    pub(super) unsafe fn alloc_plain(size: usize) -> *mut u8 {
+        if GIVEN.load(Relaxed) != 0 {
+            // SAFETY: no preconditions.
+            let p: *mut u8 = unsafe { mi::mi_malloc(size).cast() };
+            if in_range(1, p) {
+                return p;
+            }
+            discard(p);
+        }
+        ptr::null_mut()
+    }
+
+    #[inline(always)]
     pub(super) unsafe fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
         if GIVEN.load(Relaxed) != 0 {
             // SAFETY: no preconditions.
@@ -499,6 +540,7 @@ mod mimalloc {
         }
     }
 
+    #[cold]
     fn discard(p: *mut u8) {
         if !p.is_null() {
             // SAFETY: an object of mimalloc that nobody has seen.
@@ -595,7 +637,7 @@ mod mimalloc {
 }
 
 /// A new object, or null with `errno` set.
-#[inline(always)]
+#[inline]
 pub(crate) unsafe fn alloc(owner: Owner, size: usize, align: usize, zero: bool) -> *mut u8 {
     // SAFETY: no preconditions beyond those of the callee.
     unsafe {

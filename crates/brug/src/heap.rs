@@ -111,7 +111,7 @@ pub(crate) unsafe fn alloc(size: usize, align: usize) -> *mut u8 {
         // SAFETY: no preconditions.
         unsafe { sys::malloc(size) }
     } else {
-        alloc_cold(size, align, false)
+        alloc_other(size, align)
     }
 }
 
@@ -177,20 +177,21 @@ unsafe fn free_cold(p: *mut u8) {
 /// The second shortest way: another allocator than the C library has everything up
 /// to a size.
 #[inline(never)]
-fn alloc_cold(size: usize, align: usize, zero: bool) -> *mut u8 {
+fn alloc_other(size: usize, align: usize) -> *mut u8 {
     #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
     if size <= HOT.other_limit.load(Relaxed) && align <= SYS_ALIGN {
+        // As large as aligned, an object has that alignment without being asked.
         // SAFETY: no preconditions.
-        let p = unsafe { base::alloc(base::other(HOT.other.load(Relaxed)), size, align, zero) };
+        let p = unsafe { base::alloc_plain(HOT.other.load(Relaxed), size.max(align)) };
         if !p.is_null() {
             return p;
         }
     }
-    alloc_by_mode(size, align, zero)
+    alloc_cold(size, align, false)
 }
 
 #[inline(never)]
-fn alloc_by_mode(size: usize, align: usize, zero: bool) -> *mut u8 {
+fn alloc_cold(size: usize, align: usize, zero: bool) -> *mut u8 {
     ready();
     alloc_in(mode(), size, align, zero)
 }
