@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::launch::{self, Refusal, CANNOT_RUN, OURS};
 
+/// A call site whose objects were copied less than this has nothing to gain.
+const WORTH_BYTES: u64 = 64 << 10;
+
 /// Measurements of one way to grow an object.
 #[derive(Deserialize, Serialize)]
 struct Arm {
@@ -119,6 +122,9 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
             .sites
             .sort_by_key(|site| Reverse(site.bytes_not_copied + site.bytes_copied));
         process.sites.truncate(top);
+        process
+            .sites
+            .retain(|site| site.bytes_not_copied + site.bytes_copied >= WORTH_BYTES);
         for frame in process.sites.iter_mut().flat_map(|site| &mut site.frames) {
             frame.source = sources.of(frame);
         }
@@ -126,7 +132,17 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
     if json {
         crate::print_json(&processes)?;
     } else {
-        processes.iter().for_each(print_process);
+        let (gain, rest): (Vec<_>, Vec<_>) = processes
+            .iter()
+            .partition(|process| !process.sites.is_empty() || !process.sizes.is_empty());
+        gain.into_iter().for_each(print_process);
+        if !rest.is_empty() {
+            println!(
+                "{} of {} processes reallocate nothing that could gain",
+                rest.len(),
+                processes.len()
+            );
+        }
         if profile.is_file() {
             println!(
                 "profile: {0}; use it with BRUG_PROFILE={0}",
@@ -173,10 +189,6 @@ const MIB: f64 = 1024.0 * 1024.0;
 
 fn print_process(process: &Process) {
     println!("{} [{}]", process.program, process.pid);
-    if process.sites.is_empty() && process.sizes.is_empty() {
-        println!("  reallocates nothing that could gain");
-        return;
-    }
     println!(
         "  {} growths in place, {} moves; {:.1} MiB not copied, {:.1} MiB copied",
         process.grows_in_place,
