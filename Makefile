@@ -3,7 +3,7 @@
 
 LAB := lab/lab
 
-.PHONY: help demo test bench-gcma shell clean distclean
+.PHONY: help demo test bench-gcma bench-brug shell clean distclean
 
 help: ## say what there is (the default)
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -18,6 +18,9 @@ test: ## run every check that this machine can run
 
 bench-gcma: ## measure all configurations in depth; writes out/bench-gcma/
 	@$(LAB) bench-gcma
+
+bench-brug: ## compare brug with other allocators; writes out/bench-brug/
+	@$(LAB) bench-brug
 
 shell: ## boot a board with GCMA and a shell on this terminal
 	@$(LAB) shell

@@ -22,8 +22,9 @@ from functools import cache as once
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import child, initramfs, kernel, progress
+from nocopy_lab import child, crates, initramfs, kernel, programs, progress
 from nocopy_lab.board import Machine
+from nocopy_lab.experiments import bench_brug
 from nocopy_lab.paths import KERNEL, LAB, LOGS, LabError, require_tool, sha256_tree
 from nocopy_lab.run import Job, Outcome, boot
 
@@ -88,6 +89,73 @@ def _pytest() -> None:
 def _guest_programs() -> None:
     if not initramfs.guest_programs():
         raise LabError(f"no programs in {initramfs.GUEST}")
+
+
+# ------------------------------------------------------------------------------- the crates
+
+
+def crates_check(name: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """A host check that is skipped when what it needs cannot be had."""
+
+    def add(function: Callable[[], None]) -> Callable[[], None]:
+        def checked() -> None:
+            try:
+                function()
+            except crates.Unavailable as reason:
+                raise Skip(str(reason)) from reason
+
+        check(name)(checked)
+        return function
+
+    return add
+
+
+@crates_check("crates: fmt")
+def _crates_fmt() -> None:
+    tools = crates.toolchain()
+    if not tools.has("fmt"):
+        raise Skip("this Rust has no rustfmt; run: rustup component add rustfmt")
+    tools.run("fmt", ["fmt", "--all", "--check"])
+
+
+@crates_check("crates: clippy")
+def _crates_clippy() -> None:
+    tools = crates.toolchain()
+    if not tools.has("clippy"):
+        raise Skip("this Rust has no clippy; run: rustup component add clippy")
+    words = ["clippy", "--workspace", "--all-targets", "--all-features", "--locked"]
+    tools.run("clippy", [*words, "--", "-D", "warnings"])
+
+
+@crates_check("crates: test")
+def _crates_test() -> None:
+    with progress.meter("building and testing the crates"):
+        crates.toolchain().run("test", ["test", "--workspace", "--locked"])
+
+
+@crates_check("crates: docs")
+def _crates_docs() -> None:
+    words = ["doc", "--workspace", "--no-deps", "--all-features", "--locked"]
+    crates.toolchain().run("docs", words, env={"RUSTDOCFLAGS": "-D warnings"})
+
+
+@crates_check("crates: aarch64")
+def _crates_aarch64() -> None:
+    # Without the allocators that are written in C, for which there may be no cross compiler.
+    words = ["check", "--workspace", "--no-default-features", "--locked"]
+    crates.aarch64().run("aarch64", [*words, "--target", crates.AARCH64])
+
+
+def _compare_program(name: str) -> None:
+    def same_as_under_glibc() -> None:
+        with progress.meter(f"{name} under brug"):
+            programs.compare(name)
+
+    crates_check(f"brug: {name} does what it does under glibc")(same_as_under_glibc)
+
+
+for _name in programs.SCENARIOS:
+    _compare_program(_name)
 
 
 # -------------------------------------------------------------------------- the kernel's text
@@ -310,6 +378,14 @@ def _build_debug() -> None:
 @check("kernel: arm64 builds")
 def _build_arm64() -> None:
     _build("arm64")
+
+
+@crates_check("brug: every allocator leaves the same data")
+def _brug_smoke() -> None:
+    for program in ("cmake", "c++"):
+        if shutil.which(program) is None:
+            raise Skip(f"no {program} to build the other allocators with")
+    bench_brug.smoke()
 
 
 # ------------------------------------------------------------------------------ in the guest

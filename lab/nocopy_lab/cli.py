@@ -140,6 +140,24 @@ def bench_gcma(draw_only: bool, only: str) -> None:
     print(f"page with figures: {page}")
 
 
+@lab.command("bench-brug")
+@click.option("--draw-only", is_flag=True, help="Only draw, from out/bench-brug/results.json.")
+@click.option(
+    "--only", default="", help="Only benchmarks named like this; keeps those of the same binaries."
+)
+@click.option("--quick", is_flag=True, help="One round of a 64th of the work: does it all run?")
+def bench_brug(draw_only: bool, only: str, quick: bool) -> None:
+    """Compare brug with other allocators; writes out/bench-brug/index.html."""
+    from nocopy_lab.experiments import bench_brug as experiment
+    from nocopy_lab.experiments import brug_report
+
+    if not draw_only:
+        experiment.run(only, quick)
+    page = brug_report.draw()
+    brug_report.show()
+    print(f"page with figures: {page}")
+
+
 @lab.command()
 @click.option("--only", default="", help="Only checks whose name contains this.")
 @click.option("--list", "list_only", is_flag=True, help="Name the checks and end.")

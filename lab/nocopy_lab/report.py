@@ -202,6 +202,74 @@ def draw_lines(
         _save(canvas, directory, figure.name)
 
 
+def draw_curves(
+    directory: Path,
+    figure: Figure,
+    series: Mapping[str, Mapping[int, float]],
+    colours: Mapping[str, str],
+    x: str,
+) -> None:
+    """Seconds over bytes, both logarithmic, one line for each name."""
+    with plt.rc_context(_style()):
+        canvas, axes = plt.subplots(figsize=(6.4, 4.4))
+        for name, points in series.items():
+            at = sorted(points)
+            axes.plot(
+                at, [points[n] * 1e9 for n in at], "o-", ms=3, color=colours[name], label=name
+            )
+        axes.set(xlabel=x, ylabel=figure.title)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.xaxis.set_major_formatter(lambda n, _: binary_size(n))
+        axes.yaxis.set_major_formatter(lambda ns, _: duration(ns))
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
+        _save(canvas, directory, figure.name)
+
+
+def draw_groups(
+    directory: Path,
+    figure: Figure,
+    groups: Mapping[str, Mapping[str, tuple[float, float, float]]],
+    colours: Mapping[str, str],
+    y: str,
+    log: bool = False,
+) -> None:
+    """Groups of bars: median with its quartiles; a bar has its colour by its name."""
+    names = list(dict.fromkeys(name for bars in groups.values() for name in bars))
+    width = 0.84 / max(len(names), 1)
+    with plt.rc_context(_style()):
+        canvas, axes = plt.subplots(figsize=(max(6.4, 0.16 * len(groups) * len(names) + 1.6), 4.2))
+        for place, name in enumerate(names):
+            found = [(n, bars[name]) for n, bars in enumerate(groups.values()) if name in bars]
+            at = [n - 0.42 + (place + 0.5) * width for n, _ in found]
+            middle = [value[1] for _, value in found]
+            spread = [
+                [value[1] - value[0] for _, value in found],
+                [value[2] - value[1] for _, value in found],
+            ]
+            axes.bar(
+                at, middle, width, yerr=spread, color=colours[name], label=name,
+                error_kw={"lw": 0.8},
+            )  # fmt: skip
+        axes.set_xticks(range(len(groups)), list(groups))
+        axes.margins(x=0.01)
+        axes.set(ylabel=y)
+        if log:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.grid(axis="x", visible=False)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
+        _save(canvas, directory, figure.name)
+
+
+def binary_size(size: float) -> str:
+    """4096 is 4 KiB."""
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << shift:
+            return f"{size / (1 << shift):.3g} {unit}"
+    return f"{size:.0f} B"
+
+
 @dataclass(frozen=True)
 class Table:
     title: str

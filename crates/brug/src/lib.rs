@@ -1,2 +1,242 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Adaptive memory allocator that grows objects in place instead of copying them.
+//! A memory allocator in which growing an object does not copy it.
+//!
+//! # The problem
+//!
+//! A buffer that grows past its place is copied: new memory, copy, free the old.
+//! Size-class allocators (jemalloc, mimalloc) do this at every step beyond a page,
+//! and a program that doubles a buffer to a gigabyte copies another gigabyte, holds
+//! up to three halves of it at once, and takes a page fault for each page of each
+//! new place. The C library moves page tables instead of bytes (`mremap`) once an
+//! object has a mapping of its own, but not before, not when others lie between,
+//! and from Rust not when the object is aligned to more than 16 bytes.
+//!
+//! # The idea
+//!
+//! Address space costs nothing; there are 128 TiB of it. So an object that grows
+//! gets a *slot*: gigabytes of reserved addresses in which it has its beginning and
+//! grows by touching more. Nothing moves, no other processor has its TLB flushed,
+//! and pointers into the object stay valid in the meantime. Small objects, which are
+//! nearly all, stay with a *base allocator* made for them: the C library, jemalloc
+//! or mimalloc.
+//!
+//! * The owner of an object follows from its address, never from the current mode:
+//!   slots lie in one reservation, and so do the memories of jemalloc and mimalloc
+//!   when they are used, each in its part. One compare tells them from the C
+//!   library's. There is no header, no table, no lock, and any [`Mode`] can be set at
+//!   any time while objects of all others live.
+//! * An object enters a slot at its first reallocation past the switch point
+//!   (128 KiB), or before that if it keeps growing and the tuner has found that
+//!   moving pays, or at birth if it is born that large.
+//! * What large objects cost is page faults, not calls. So a slot keeps its memory
+//!   for the next object, within a budget and for less than
+//!   [a second](Config::purge_delay_ms), and beyond its first 2 MiB asks for huge
+//!   pages.
+//!
+//! # The ladder
+//!
+//! When the system says no, the next rung is taken, and [`stats()`] counts it:
+//!
+//! 1. grow in the slot (commit ahead, or exactly what is needed);
+//! 2. the slot is full: move the page tables to a larger slot ([`Stats::no_slot`] and
+//!    [`Stats::no_move`] if not);
+//! 3. [no commit](Stats::no_commit), no slot, or [no arena](Stats::no_arena) at all:
+//!    the base allocator, with one copy, which for the C library's large objects is
+//!    `mremap` from then on;
+//! 4. give all retained memory back and try once more;
+//! 5. null. The object is what and where it was.
+//!
+//! # Limits
+//!
+//! * At most 9248 objects are in slots at a time, since each needs up to three of the
+//!   65530 mappings a process has. The others stay in the base allocator.
+//! * A slot in use costs a page table, 4 KiB, which no RSS shows.
+//! * While more than 8 MiB is retained there is one thread more, which gives it back.
+//!   Programs that must stay single-threaded (`unshare`, strict `seccomp` filters)
+//!   set `BRUG_PURGE_DELAY=0` or `BRUG_RETAIN=8M`.
+//! * The child of `vfork` must not allocate, as ever.
+//! * Page tables move only on Linux 5.7 and later; before, rung 2 is left out.
+//! * Linux on x86-64 and AArch64 only. Elsewhere [`Brug`] compiles to the platform's
+//!   allocator, [`Mode`] has no effect, and `raw`, `Config` and `stats` do not exist.
+//!
+//! # Checking it
+//!
+//! `cargo test -p brug --features jemalloc,mimalloc,monitor,allocator-api2` runs the
+//! model, the faults and the process tests. With the sanitizers, on the pinned
+//! toolchain and with `rust-src`:
+//!
+//! ```text
+//! RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=thread cargo test -Zbuild-std \
+//!     --target x86_64-unknown-linux-gnu -p brug --test sequences across_threads
+//! RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address cargo test \
+//!     --target x86_64-unknown-linux-gnu -p brug --test sequences
+//! cargo +nightly fuzz run --fuzz-dir crates/brug/fuzz sequences
+//! ```
+#![no_std]
+
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+macro_rules! slots {
+    ($($item:item)*) => { $($item)* };
+}
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
+macro_rules! slots {
+    ($($item:item)*) => {};
+}
+
+slots! {
+    #[cfg(feature = "allocator-api2")]
+    mod allocator;
+    mod arena;
+    mod base;
+    mod config;
+    #[cfg(test)]
+    mod faults;
+    mod heap;
+    #[cfg(feature = "monitor")]
+    pub mod monitor;
+    mod os;
+    mod purge;
+    pub mod raw;
+    mod stats;
+    mod tls;
+    mod tuner;
+
+    #[cfg(feature = "allocator-api2")]
+    pub use allocator::In;
+    pub use config::{Config, ShowStats, Thp};
+    pub use stats::{stats, Stats};
+    pub use tuner::{tuner_report, TunerReport, TunerRow};
+}
+
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
+#[path = "portable.rs"]
+mod heap;
+mod mode;
+mod size;
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::marker::PhantomData;
+
+pub use mode::{
+    Base, Mode, ModeUnavailable, Template, TemplateBuilder, TemplateError, UnknownMode,
+};
+pub use size::parse_size;
+
+/// The allocator.
+///
+/// ```
+/// #[global_allocator]
+/// static ALLOCATOR: brug::Brug = brug::Brug::new();
+///
+/// let mut log = Vec::new();
+/// for i in 0..1_000_000u64 {
+///     log.push(i); // grows without copying
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Brug;
+
+impl Brug {
+    /// The one there is: the state is the process's.
+    pub const fn new() -> Self {
+        Brug
+    }
+
+    /// Changes the mode of the process, for objects allocated or moved from now on.
+    /// Threads inside [`with_mode!`] follow when they leave it.
+    ///
+    /// # Errors
+    /// The mode needs an allocator that this build lacks; nothing has changed.
+    pub fn set_mode(mode: Mode) -> Result<(), ModeUnavailable> {
+        heap::set_mode(mode)
+    }
+
+    /// The mode that the calling thread's next allocation follows.
+    pub fn mode() -> Mode {
+        heap::mode()
+    }
+}
+
+// SAFETY: all methods return memory that is exclusive to the caller, of the size and
+// alignment of the layout, and none unwinds.
+unsafe impl GlobalAlloc for Brug {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: no preconditions.
+        unsafe { heap::alloc(layout.size(), layout.align()) }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: no preconditions.
+        unsafe { heap::alloc_zeroed(layout.size(), layout.align()) }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+        // SAFETY: by contract.
+        unsafe { heap::free_sized(p, layout.size(), layout.align()) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, p: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: by contract.
+        unsafe { heap::realloc(p, layout.size(), layout.align(), new_size) }
+    }
+}
+
+/// A mode for the calling thread until the value is dropped. Scopes nest; drop them
+/// in the reverse order. [`with_mode!`] does.
+#[must_use = "the mode lasts until this is dropped"]
+#[derive(Debug)]
+pub struct Scope {
+    before: u8,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl Scope {
+    /// Begins a scope. In a build that lacks what `mode` needs it changes nothing.
+    pub fn enter(mode: Mode) -> Scope {
+        let mode = if mode.is_available() {
+            mode
+        } else {
+            Brug::mode()
+        };
+        Scope {
+            before: heap::enter(mode),
+            not_send: PhantomData,
+        }
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        heap::leave(self.before);
+    }
+}
+
+/// Evaluates a block in which this thread's allocations follow a [`Mode`] (the
+/// paper's Listing 1). Nests, and ends when the block is left in whatever way.
+///
+/// ```
+/// use brug::{with_mode, Mode};
+/// # #[global_allocator] static A: brug::Brug = brug::Brug::new();
+/// let buffer = with_mode!(Mode::Mmap, { vec![0u8; 1 << 20] });
+/// drop(buffer); // in any mode
+/// ```
+#[macro_export]
+macro_rules! with_mode {
+    ($mode:expr, $body:block) => {{
+        let _scope = $crate::Scope::enter($mode);
+        $body
+    }};
+}

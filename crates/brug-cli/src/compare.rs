@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `brug compare`: one program under several allocators, turn by turn.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::launch::{self, Refusal, CANNOT_RUN, OURS};
+
+/// An allocator that can be preloaded: its name, and where it is (`None`: the C library's own).
+struct Allocator {
+    name: &'static str,
+    library: Option<PathBuf>,
+}
+
+/// A peer that distributions ship: name, how its file name begins, Debian's package.
+const PEERS: [(&str, &str, &str); 2] = [
+    ("jemalloc", "libjemalloc.so.", "libjemalloc2"),
+    (
+        "mimalloc",
+        "libmimalloc.so.",
+        "libmimalloc2.0 (Debian 12) or libmimalloc3 (later)",
+    ),
+];
+
+#[cfg(target_arch = "x86_64")]
+const MULTIARCH: &str = "/usr/lib/x86_64-linux-gnu";
+#[cfg(target_arch = "aarch64")]
+const MULTIARCH: &str = "/usr/lib/aarch64-linux-gnu";
+
+const DIRECTORIES: [&str; 5] = [
+    "/usr/local/lib",
+    MULTIARCH,
+    "/usr/lib64",
+    "/usr/lib",
+    "/lib",
+];
+
+fn find_peer(prefix: &str) -> Option<PathBuf> {
+    DIRECTORIES.iter().find_map(|directory| {
+        let mut found: Vec<PathBuf> = std::fs::read_dir(directory)
+            .ok()?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| {
+                path.file_name()
+                    .is_some_and(|n| n.to_string_lossy().starts_with(prefix))
+            })
+            .collect();
+        found.sort();
+        found.pop()
+    })
+}
+
+/// What one run took.
+#[derive(Clone, Copy, Serialize)]
+struct Run {
+    /// Wall-clock seconds from start to end.
+    seconds: f64,
+    /// Processor seconds, in user mode and in the kernel.
+    cpu_seconds: f64,
+    /// Peak resident set of the largest process, bytes. Never less than this command's own, which
+    /// the kernel counts until the program has replaced it.
+    peak_rss_bytes: u64,
+    /// Page faults, minor and major.
+    page_faults: u64,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    median: f64,
+    min: f64,
+    max: f64,
+}
+
+fn summary(runs: &[Run], of: impl Fn(&Run) -> f64) -> Summary {
+    let mut values: Vec<f64> = runs.iter().map(of).collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let median = if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        (values[middle - 1] + values[middle]) / 2.0
+    };
+    Summary {
+        median,
+        min: values[0],
+        max: values[values.len() - 1],
+    }
+}
+
+#[derive(Serialize)]
+struct Row {
+    allocator: &'static str,
+    library: Option<PathBuf>,
+    seconds: Summary,
+    cpu_seconds: Summary,
+    peak_rss_bytes: Summary,
+    page_faults: Summary,
+    runs: Vec<Run>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    command: Vec<String>,
+    rounds: usize,
+    exit_status: i32,
+    allocators: Vec<Row>,
+}
+
+/// Run once and wait; the exit status, and what it took.
+fn measure(command: &mut Command) -> io::Result<(ExitStatus, Run)> {
+    let begin = Instant::now();
+    let child = command.spawn()?;
+    let mut status = 0;
+    // SAFETY: a structure of numbers may be all zero.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: our own child, not waited for yet; both places are valid for writes.
+        let got = unsafe { libc::wait4(child.id() as libc::pid_t, &mut status, 0, &mut usage) };
+        if got >= 0 {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    let run = Run {
+        seconds: begin.elapsed().as_secs_f64(),
+        cpu_seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+        peak_rss_bytes: usage.ru_maxrss as u64 * 1024,
+        page_faults: (usage.ru_minflt + usage.ru_majflt) as u64,
+    };
+    Ok((ExitStatus::from_raw(status), run))
+}
+
+fn one_run(
+    allocator: &Allocator,
+    words: &[OsString],
+    show: bool,
+) -> Result<(ExitStatus, Run), Refusal> {
+    let mut command = match &allocator.library {
+        Some(library) => launch::command(library, words)?,
+        None => {
+            let mut command = Command::new(launch::preloadable(&words[0])?);
+            command.arg0(&words[0]).args(&words[1..]);
+            command
+        }
+    };
+    command.stdin(Stdio::null());
+    if !show {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+    }
+    measure(&mut command).map_err(|error| {
+        Refusal::new(
+            CANNOT_RUN,
+            format!("{}: {error}", words[0].to_string_lossy()),
+        )
+    })
+}
+
+/// Run `words` `rounds` times under each allocator and print what it took.
+pub fn compare(words: &[OsString], rounds: usize, json: bool, show: bool) -> Result<(), Refusal> {
+    let mut allocators = vec![Allocator {
+        name: "glibc",
+        library: None,
+    }];
+    for (name, prefix, package) in PEERS {
+        match find_peer(prefix) {
+            Some(library) => allocators.push(Allocator {
+                name,
+                library: Some(library),
+            }),
+            None => {
+                eprintln!("brug: no {name} here, left out; on Debian: apt-get install {package}")
+            }
+        }
+    }
+    allocators.push(Allocator {
+        name: "brug",
+        library: Some(launch::library()?),
+    });
+
+    let mut runs: Vec<Vec<Run>> = allocators.iter().map(|_| Vec::new()).collect();
+    let mut expected: Option<ExitStatus> = None;
+    // Round 0 warms the page cache and is not counted. Each round starts one allocator later, so
+    // that none always follows the same one.
+    for round in 0..=rounds {
+        for turn in 0..allocators.len() {
+            let index = (turn + round) % allocators.len();
+            let (status, run) = one_run(&allocators[index], words, show)?;
+            if *expected.get_or_insert(status) != status {
+                let line = format!(
+                    "under {} the program ended with {status}, under {} with {}",
+                    allocators[index].name,
+                    allocators[0].name,
+                    expected.unwrap_or(status)
+                );
+                return Err(Refusal::new(OURS, line));
+            }
+            if round > 0 {
+                runs[index].push(run);
+            }
+        }
+    }
+    let status = expected.unwrap_or_default();
+    if !status.success() {
+        eprintln!("brug: the program ends with {status} under every allocator");
+    }
+    let report = Report {
+        command: words
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect(),
+        rounds,
+        exit_status: status.into_raw(),
+        allocators: allocators
+            .into_iter()
+            .zip(runs)
+            .map(|(allocator, runs)| Row {
+                allocator: allocator.name,
+                library: allocator.library,
+                seconds: summary(&runs, |run| run.seconds),
+                cpu_seconds: summary(&runs, |run| run.cpu_seconds),
+                peak_rss_bytes: summary(&runs, |run| run.peak_rss_bytes as f64),
+                page_faults: summary(&runs, |run| run.page_faults as f64),
+                runs,
+            })
+            .collect(),
+    };
+    if json {
+        crate::print_json(&report)
+    } else {
+        print_table(&report);
+        Ok(())
+    }
+}
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+fn print_table(report: &Report) {
+    let cell = |s: &Summary, unit: f64, digits: usize| {
+        format!(
+            "{:.digits$} [{:.digits$}–{:.digits$}]",
+            s.median / unit,
+            s.min / unit,
+            s.max / unit
+        )
+    };
+    println!(
+        "median [least–most] of {} runs each, in turn",
+        report.rounds
+    );
+    println!(
+        "{:10} {:>26} {:>7} {:>26} {:>26} {:>28}",
+        "allocator", "time s", "×glibc", "CPU s", "peak RSS MiB", "page faults"
+    );
+    let base = report.allocators[0].seconds.median;
+    for row in &report.allocators {
+        println!(
+            "{:10} {:>26} {:>7.3} {:>26} {:>26} {:>28}",
+            row.allocator,
+            cell(&row.seconds, 1.0, 3),
+            row.seconds.median / base,
+            cell(&row.cpu_seconds, 1.0, 3),
+            cell(&row.peak_rss_bytes, MIB, 1),
+            cell(&row.page_faults, 1.0, 0),
+        );
+    }
+}

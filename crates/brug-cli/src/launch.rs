@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Finding libbrug.so, telling whether a program can be preloaded, and setting its environment.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fmt};
+
+use object::elf::{FileHeader64, ELFMAG, PT_INTERP};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::Endianness;
+
+/// Exit status when a program was found and cannot be run, as in a shell.
+pub const CANNOT_RUN: u8 = 126;
+/// Exit status when there is no such program, as in a shell.
+pub const NOT_FOUND: u8 = 127;
+/// Exit status for everything else that goes wrong before the program starts.
+pub const OURS: u8 = 125;
+
+/// One line for the user, and the exit status that goes with it.
+#[derive(Debug)]
+pub struct Refusal {
+    /// What happened and what to do about it.
+    pub line: String,
+    /// Exit status of the command.
+    pub status: u8,
+}
+
+impl Refusal {
+    /// A refusal with this status.
+    pub fn new(status: u8, line: impl Into<String>) -> Self {
+        Self {
+            line: line.into(),
+            status,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line)
+    }
+}
+
+/// Where libbrug.so is: what `BRUG_LIBRARY` names, beside this command, or in `../lib`.
+pub fn library() -> Result<PathBuf, Refusal> {
+    if let Some(named) = env::var_os("BRUG_LIBRARY") {
+        let path = PathBuf::from(named);
+        return fs::canonicalize(&path).map_err(|error| {
+            Refusal::new(
+                OURS,
+                format!("BRUG_LIBRARY names {}: {error}", path.display()),
+            )
+        });
+    }
+    let own = env::current_exe()
+        .and_then(fs::canonicalize)
+        .unwrap_or_default();
+    let here = own.parent().unwrap_or(Path::new("/"));
+    [here.join("libbrug.so"), here.join("../lib/libbrug.so")]
+        .iter()
+        .find_map(|path| fs::canonicalize(path).ok())
+        .ok_or_else(|| {
+            let line = format!(
+                "libbrug.so is neither in {0} nor in {0}/../lib; \
+                 build it (cargo build --release -p brug-preload) or set BRUG_LIBRARY to its path",
+                here.display()
+            );
+            Refusal::new(OURS, line)
+        })
+}
+
+/// `LD_PRELOAD` with this library before what is there already.
+pub fn preload(library: &Path) -> Result<OsString, Refusal> {
+    let bytes = library.as_os_str().as_bytes();
+    if bytes.iter().any(|byte| b": \t\n".contains(byte)) {
+        let line = format!(
+            "the loader splits LD_PRELOAD at spaces and colons, so it cannot name {}; \
+             move the library or make a link to it and set BRUG_LIBRARY",
+            library.display()
+        );
+        return Err(Refusal::new(OURS, line));
+    }
+    let mut list = bytes.to_vec();
+    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        list.push(b':');
+        list.extend_from_slice(others.as_bytes());
+    }
+    Ok(OsString::from_vec(list))
+}
+
+/// The file that a shell would run for this word.
+fn find(program: &OsStr) -> Result<PathBuf, Refusal> {
+    let name = program.to_string_lossy();
+    if program.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(program);
+        return match fs::metadata(&path) {
+            Ok(meta) if meta.is_dir() => {
+                Err(Refusal::new(CANNOT_RUN, format!("{name} is a directory")))
+            }
+            Ok(meta) if meta.mode() & 0o111 == 0 => Err(Refusal::new(
+                CANNOT_RUN,
+                format!("{name} is not executable"),
+            )),
+            Ok(_) => Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Err(Refusal::new(CANNOT_RUN, format!("{name}: {error}")))
+            }
+            Err(error) => Err(Refusal::new(NOT_FOUND, format!("{name}: {error}"))),
+        };
+    }
+    let path = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    env::split_paths(&path)
+        .map(|directory| directory.join(program))
+        .find(|file| fs::metadata(file).is_ok_and(|m| m.is_file() && m.mode() & 0o111 != 0))
+        .ok_or_else(|| Refusal::new(NOT_FOUND, format!("{name}: no such program in PATH")))
+}
+
+/// How many `#!` lines deep a script may be; what Linux allows.
+const SCRIPT_DEPTH: usize = 4;
+
+/// The program that this word runs, after a check that the loader will preload into it.
+///
+/// Follows `#!` lines, because it is the interpreter that gets the library.
+pub fn preloadable(program: &OsStr) -> Result<PathBuf, Refusal> {
+    let found = find(program)?;
+    let mut file = found.clone();
+    for _ in 0..SCRIPT_DEPTH {
+        let cannot = |why: &str| Refusal::new(CANNOT_RUN, format!("{} {why}", file.display()));
+        let mut start = Vec::new();
+        let opened = match File::open(&file) {
+            Ok(opened) => opened,
+            // Executable but not readable: run it, the kernel knows.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(found),
+            Err(error) => return Err(cannot(&format!("cannot be opened: {error}"))),
+        };
+        let meta = opened
+            .metadata()
+            .map_err(|error| cannot(&format!("is lost: {error}")))?;
+        opened
+            .take(1 << 16)
+            .read_to_end(&mut start)
+            .map_err(|error| cannot(&format!("cannot be read: {error}")))?;
+        if let Some(interpreter) = script_interpreter(&start) {
+            file = interpreter;
+            continue;
+        }
+        if !start.starts_with(&ELFMAG) {
+            return Err(cannot("is neither a program nor a script with a #! line"));
+        }
+        if changes_rights(&file, &meta) {
+            return Err(cannot(
+                "runs with rights of its own (set-user-ID, set-group-ID or capabilities), \
+                 where the loader ignores LD_PRELOAD",
+            ));
+        }
+        match loader(&start) {
+            Loader::Ours => return Ok(found),
+            Loader::None => {
+                return Err(cannot(
+                    "is statically linked, so there is no loader to preload with",
+                ))
+            }
+            Loader::OtherLibc => return Err(cannot("is not for glibc, which libbrug.so needs")),
+            Loader::OtherMachine => {
+                return Err(cannot("is for another kind of processor than libbrug.so"))
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What a `#!` line names.
+fn script_interpreter(start: &[u8]) -> Option<PathBuf> {
+    let line = start
+        .strip_prefix(b"#!")?
+        .split(|&byte| byte == b'\n')
+        .next()?;
+    let word = line
+        .trim_ascii()
+        .split(|byte| b" \t".contains(byte))
+        .next()?;
+    Some(PathBuf::from(OsStr::from_bytes(word)))
+}
+
+/// Whether the kernel will start this file with AT_SECURE set.
+fn changes_rights(file: &Path, meta: &fs::Metadata) -> bool {
+    // SAFETY: these have no preconditions.
+    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let name = std::ffi::CString::new(file.as_os_str().as_bytes()).unwrap_or_default();
+    // SAFETY: C strings; a null buffer of size 0 asks only whether there is such an attribute.
+    let capabilities = unsafe {
+        libc::getxattr(
+            name.as_ptr(),
+            c"security.capability".as_ptr(),
+            std::ptr::null_mut(),
+            0,
+        ) > 0
+    };
+    (meta.mode() & libc::S_ISUID != 0 && meta.uid() != user)
+        || (meta.mode() & libc::S_ISGID != 0 && meta.mode() & 0o010 != 0 && meta.gid() != group)
+        || (capabilities && user != 0)
+}
+
+enum Loader {
+    Ours,
+    None,
+    OtherLibc,
+    OtherMachine,
+}
+
+/// The loader that the start of an ELF file asks for.
+fn loader(start: &[u8]) -> Loader {
+    let machine = if cfg!(target_arch = "aarch64") {
+        object::elf::EM_AARCH64
+    } else {
+        object::elf::EM_X86_64
+    };
+    let Ok(header) = FileHeader64::<Endianness>::parse(start) else {
+        return Loader::OtherMachine;
+    };
+    let Ok(endian) = header.endian() else {
+        return Loader::OtherMachine;
+    };
+    if header.e_machine(endian) != machine {
+        return Loader::OtherMachine;
+    }
+    let segments = header.program_headers(endian, start).unwrap_or_default();
+    for segment in segments {
+        if segment.p_type(endian) == PT_INTERP {
+            // A path that lies past what was read is a strange file; let it run.
+            let path = segment.data(endian, start).unwrap_or_default();
+            let musl = path.windows(8).any(|part| part == b"/ld-musl");
+            return if musl {
+                Loader::OtherLibc
+            } else {
+                Loader::Ours
+            };
+        }
+    }
+    Loader::None
+}
+
+/// A command for this program and its arguments, with the library in `LD_PRELOAD`.
+pub fn command(library: &Path, words: &[OsString]) -> Result<Command, Refusal> {
+    let program = preloadable(&words[0])?;
+    let mut command = Command::new(&program);
+    std::os::unix::process::CommandExt::arg0(&mut command, &words[0]);
+    command
+        .args(&words[1..])
+        .env("LD_PRELOAD", preload(library)?);
+    Ok(command)
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The `brug` command: run any program under brug, find out what it would gain, compare allocators.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Serialize;
+
+mod compare;
+mod launch;
+mod tune;
+
+use launch::{Refusal, CANNOT_RUN, OURS};
+
+/// Grow memory in place instead of copying it, in programs as they are.
+#[derive(Parser)]
+#[command(name = "brug", version, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Run a program under brug; the exit status is the program's
+    Run(RunArgs),
+    /// Run a program under observation; print which sizes and call sites gain, write a profile
+    Tune(TuneArgs),
+    /// Run a program under glibc, jemalloc, mimalloc and brug in turn; print time, memory, faults
+    Compare(CompareArgs),
+}
+
+/// BRUG_ALLOC
+#[derive(Clone, Copy, ValueEnum)]
+enum Mode {
+    /// The base allocator alone
+    Sys,
+    /// jemalloc alone
+    Jemalloc,
+    /// mimalloc alone
+    Mimalloc,
+    /// A mapping for every object
+    Mmap,
+    /// Allocators by size, from BRUG_TEMPLATE
+    Template,
+    /// Decide while the program runs
+    Auto,
+}
+
+/// BRUG_BASE
+#[derive(Clone, Copy, ValueEnum)]
+enum Base {
+    Glibc,
+    Jemalloc,
+    Mimalloc,
+}
+
+fn name_of(value: &impl ValueEnum) -> String {
+    value
+        .to_possible_value()
+        .map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// A number of bytes with an optional suffix, kept as it was written; the library reads it.
+fn size(text: &str) -> Result<String, String> {
+    let digits = text.trim_end_matches(['k', 'K', 'm', 'M', 'g', 'G']);
+    let bare = text.len() - digits.len() <= 1 && digits.parse::<usize>().is_ok();
+    if bare {
+        Ok(text.to_owned())
+    } else {
+        Err("a number of bytes, with K, M or G if you like (128K)".to_owned())
+    }
+}
+
+#[derive(Args)]
+struct RunArgs {
+    /// How objects find their allocator
+    #[arg(long, value_enum, ignore_case = true)]
+    mode: Option<Mode>,
+    /// The allocator of small objects
+    #[arg(long, value_enum, ignore_case = true)]
+    base: Option<Base>,
+    /// Size in bytes (K, M, G) from which objects that are reallocated grow in place
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    switch_point: Option<String>,
+    /// Print counters on stderr when the program ends
+    #[arg(long)]
+    stats: bool,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    words: Vec<OsString>,
+}
+
+#[derive(Args)]
+struct TuneArgs {
+    /// Where to write the profile
+    #[arg(long, value_name = "FILE", default_value = "brug.profile")]
+    profile: PathBuf,
+    /// How many call sites to print for each process
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    json: bool,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    words: Vec<OsString>,
+}
+
+#[derive(Args)]
+struct CompareArgs {
+    /// Runs under each allocator, after one that is not counted
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Print JSON, with every run, instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Let the program's own output through
+    #[arg(long)]
+    show_output: bool,
+    /// The program and its arguments; it reads from /dev/null
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    words: Vec<OsString>,
+}
+
+fn run(args: &RunArgs) -> Result<(), Refusal> {
+    let mut command = launch::command(&launch::library()?, &args.words)?;
+    if let Some(mode) = &args.mode {
+        command.env("BRUG_ALLOC", name_of(mode));
+    }
+    if let Some(base) = &args.base {
+        command.env("BRUG_BASE", name_of(base));
+    }
+    if let Some(size) = &args.switch_point {
+        command.env("BRUG_SWITCH_POINT", size);
+    }
+    if args.stats {
+        command.env("BRUG_SHOW_STATS", "1");
+    }
+    let error = command.exec();
+    Err(Refusal::new(
+        CANNOT_RUN,
+        format!("{}: {error}", args.words[0].to_string_lossy()),
+    ))
+}
+
+/// Pretty JSON on standard output.
+fn print_json(value: &impl Serialize) -> Result<(), Refusal> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value)
+        .map_err(std::io::Error::from)
+        .and_then(|()| out.write_all(b"\n"))
+        .map_err(|error| Refusal::new(OURS, format!("standard output: {error}")))
+}
+
+fn main() -> ExitCode {
+    // Wrong arguments end with 125, so that 2 stays the program's own.
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let status = if error.use_stderr() { OURS } else { 0 };
+            // Nothing is left to be done when not even this can be printed.
+            let _ = error.print();
+            return ExitCode::from(status);
+        }
+    };
+    let done = match &cli.action {
+        Action::Run(args) => run(args),
+        Action::Tune(args) => tune::tune(&args.words, &args.profile, args.top, args.json),
+        Action::Compare(args) => {
+            compare::compare(&args.words, args.runs as usize, args.json, args.show_output)
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(refusal) => {
+            eprintln!("brug: {refusal}");
+            ExitCode::from(refusal.status)
+        }
+    }
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `brug tune`: one run under observation, and what it says about the program.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+use addr2line::Loader;
+use serde::{Deserialize, Serialize};
+
+use crate::launch::{self, Refusal, CANNOT_RUN, OURS};
+
+/// A call site whose objects were copied less than this has nothing to gain.
+const WORTH_BYTES: u64 = 64 << 10;
+
+/// Measurements of one way to grow an object.
+#[derive(Deserialize, Serialize)]
+struct Arm {
+    /// Mean nanoseconds, with the first touch of new pages.
+    ns: u64,
+    samples: u64,
+}
+
+/// What was measured for objects of a size.
+#[derive(Deserialize, Serialize)]
+struct SizeClass {
+    size: u64,
+    base: Arm,
+    #[serde(rename = "move")]
+    move_in: Arm,
+    slot: Arm,
+    decision: Option<String>,
+}
+
+/// A code address.
+#[derive(Deserialize, Serialize)]
+struct Frame {
+    module: Option<PathBuf>,
+    offset: u64,
+    symbol: Option<String>,
+    /// Function, file and line, where the module has them.
+    source: Option<String>,
+}
+
+/// What was done to the objects that were first reallocated from one place.
+#[derive(Deserialize, Serialize)]
+struct Site {
+    frames: Vec<Frame>,
+    objects: u64,
+    reallocs: u64,
+    moves: u64,
+    bytes_not_copied: u64,
+    bytes_copied: u64,
+    realloc_ns: u64,
+    largest: u64,
+}
+
+/// What one process left.
+#[derive(Deserialize, Serialize)]
+struct Process {
+    program: String,
+    pid: u32,
+    grows_in_place: u64,
+    moves_in: u64,
+    bytes_not_copied: u64,
+    bytes_copied: u64,
+    sizes: Vec<SizeClass>,
+    sites: Vec<Site>,
+}
+
+/// A file that is removed when the run is over.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // It may never have been made.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn run(words: &[OsString], profile: &Path, counters: &Path) -> Result<ExitStatus, Refusal> {
+    let mut setting = OsString::from("json:");
+    setting.push(counters);
+    launch::command(&launch::library()?, words)?
+        .env("BRUG_ALLOC", "auto")
+        .env("BRUG_MONITOR", "1")
+        .env("BRUG_PROFILE", profile)
+        .env("BRUG_SHOW_STATS", setting)
+        .status()
+        .map_err(|error| {
+            let name = words[0].to_string_lossy();
+            Refusal::new(CANNOT_RUN, format!("{name}: {error}"))
+        })
+}
+
+/// Run `words`, write a profile, and print what there is to gain.
+pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Result<(), Refusal> {
+    let profile = std::path::absolute(profile)
+        .map_err(|error| Refusal::new(OURS, format!("{}: {error}", profile.display())))?;
+    if profile.parent().is_none_or(|directory| !directory.is_dir()) {
+        let line = format!("no directory to write {} into", profile.display());
+        return Err(Refusal::new(OURS, line));
+    }
+    let name = format!("brug-tune-{}", std::process::id());
+    let scratch = Scratch(std::env::temp_dir().join(name));
+    let status = run(words, &profile, &scratch.0)?;
+    let text = fs::read_to_string(&scratch.0).map_err(|_| {
+        let line = format!("the program ended with {status} and left nothing: no process exited");
+        Refusal::new(OURS, line)
+    })?;
+    let mut processes = text
+        .lines()
+        .map(serde_json::from_str::<Process>)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| Refusal::new(OURS, format!("what the library left: {error}")))?;
+    let mut sources = Sources::default();
+    for process in &mut processes {
+        process
+            .sites
+            .sort_by_key(|site| Reverse(site.bytes_not_copied + site.bytes_copied));
+        process.sites.truncate(top);
+        process
+            .sites
+            .retain(|site| site.bytes_not_copied + site.bytes_copied >= WORTH_BYTES);
+        for frame in process.sites.iter_mut().flat_map(|site| &mut site.frames) {
+            frame.source = sources.of(frame);
+        }
+    }
+    if json {
+        crate::print_json(&processes)?;
+    } else {
+        let (gain, rest): (Vec<_>, Vec<_>) = processes
+            .iter()
+            .partition(|process| !process.sites.is_empty() || !process.sizes.is_empty());
+        gain.into_iter().for_each(print_process);
+        if !rest.is_empty() {
+            println!(
+                "{} of {} processes reallocate nothing that could gain",
+                rest.len(),
+                processes.len()
+            );
+        }
+        if profile.is_file() {
+            println!(
+                "profile: {0}; use it with BRUG_PROFILE={0}",
+                profile.display()
+            );
+        }
+    }
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Refusal::new(
+            OURS,
+            format!("the program ended with {status}"),
+        ))
+    }
+}
+
+/// Debug information, read once for each module.
+#[derive(Default)]
+struct Sources(HashMap<PathBuf, Option<Loader>>);
+
+impl Sources {
+    /// Where the call at this return address is in the source.
+    fn of(&mut self, frame: &Frame) -> Option<String> {
+        let module = frame.module.as_ref()?;
+        let loader = self
+            .0
+            .entry(module.clone())
+            .or_insert_with(|| Loader::new(module).ok())
+            .as_ref()?;
+        // A program that is not position-independent has its addresses in the file.
+        let address = frame.offset + loader.relative_address_base() - 1;
+        let place = loader.find_location(address).ok().flatten();
+        let place = place.and_then(|at| Some(format!("{}:{}", at.file?, at.line?)));
+        let symbol = loader.find_symbol(address).map(str::to_owned);
+        match (symbol.or_else(|| frame.symbol.clone()), place) {
+            (Some(symbol), Some(place)) => Some(format!("{symbol} {place}")),
+            (symbol, place) => symbol.or(place),
+        }
+    }
+}
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+fn print_process(process: &Process) {
+    println!("{} [{}]", process.program, process.pid);
+    println!(
+        "  {} growths in place, {} moves; {:.1} MiB not copied, {:.1} MiB copied",
+        process.grows_in_place,
+        process.moves_in,
+        process.bytes_not_copied as f64 / MIB,
+        process.bytes_copied as f64 / MIB
+    );
+    if !process.sizes.is_empty() {
+        println!(
+            "  {:>10} {:>20} {:>20} {:>20}  growing objects",
+            "size", "ns in base", "ns to move", "ns in slot"
+        );
+    }
+    for class in &process.sizes {
+        let arm = |arm: &Arm| match arm.samples {
+            0 => "-".to_owned(),
+            samples => format!("{} (of {samples})", arm.ns),
+        };
+        println!(
+            "  {:>10} {:>20} {:>20} {:>20}  {}",
+            class.size,
+            arm(&class.base),
+            arm(&class.move_in),
+            arm(&class.slot),
+            match class.decision.as_deref() {
+                Some("slot") => "gain in a slot",
+                Some(_) => "stay",
+                None => "not enough seen",
+            }
+        );
+    }
+    for site in &process.sites {
+        println!(
+            "  {} objects up to {} KiB: {} reallocations, {} moves, {:.1} MiB not copied, \
+             {:.1} MiB copied, {:.2} ms",
+            site.objects,
+            site.largest.div_ceil(1024),
+            site.reallocs,
+            site.moves,
+            site.bytes_not_copied as f64 / MIB,
+            site.bytes_copied as f64 / MIB,
+            site.realloc_ns as f64 / 1e6
+        );
+        for frame in &site.frames {
+            let module = frame
+                .module
+                .as_ref()
+                .map_or("?".into(), |path| path.to_string_lossy());
+            let source = frame.source.as_deref().unwrap_or_default();
+            println!("      {module}+{:#x} {source}", frame.offset);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command as a user meets it: what it says, what it ends with, and that programs run.
+
+use std::fs;
+use std::os::unix::fs::{symlink, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// libbrug.so beside the command under test, where the command looks for it.
+fn library() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT
+        .get_or_init(|| {
+            let directory = Path::new(env!("CARGO_BIN_EXE_brug"))
+                .parent()
+                .expect("directory");
+            let profile = match directory.file_name().and_then(|name| name.to_str()) {
+                Some("debug") | None => "dev",
+                Some(name) => name,
+            };
+            let status = Command::new(env!("CARGO"))
+                .args([
+                    "build",
+                    "--quiet",
+                    "--package",
+                    "brug-preload",
+                    "--profile",
+                    profile,
+                ])
+                .arg("--target-dir")
+                .arg(directory.parent().expect("target"))
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .status()
+                .expect("cargo starts");
+            assert!(status.success(), "libbrug.so does not build");
+            directory.join("libbrug.so")
+        })
+        .clone()
+}
+
+fn brug(words: &[&str]) -> Output {
+    library();
+    Command::new(env!("CARGO_BIN_EXE_brug"))
+        .args(words)
+        .env_remove("BRUG_LIBRARY")
+        .output()
+        .expect("starts")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// One line on stderr that contains this, nothing on stdout, and this status.
+fn refuses(words: &[&str], status: i32, part: &str) {
+    let output = brug(words);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{words:?}: {said}");
+    assert_eq!(said.lines().count(), 1, "{words:?}: {said}");
+    assert!(
+        said.starts_with("brug: ") && said.contains(part),
+        "{words:?}: {said}"
+    );
+    assert!(output.stdout.is_empty(), "{words:?}");
+}
+
+#[test]
+fn run_passes_words_output_and_status_through() {
+    let output = brug(&["run", "--", "sh", "-c", "echo \"$1\"; exit 7", "sh", "a  b"]);
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(out(&output), "a  b\n");
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn run_hands_its_options_to_the_library() {
+    let words = [
+        "run",
+        "--mode",
+        "MMAP",
+        "--base",
+        "glibc",
+        "--switch-point",
+        "64K",
+        "--stats",
+    ];
+    let program = [
+        "--",
+        "sh",
+        "-c",
+        "echo $BRUG_ALLOC $BRUG_BASE $BRUG_SWITCH_POINT; exec true",
+    ];
+    let output = brug(&[&words[..], &program[..]].concat());
+    assert_eq!(out(&output), "mmap glibc 64K\n");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("mode mmap, base glibc"), "{said}");
+}
+
+#[test]
+fn run_keeps_what_is_preloaded_already() {
+    let output = Command::new(env!("CARGO_BIN_EXE_brug"))
+        .args(["run", "--", "sh", "-c", "echo $LD_PRELOAD"])
+        .env("BRUG_LIBRARY", library())
+        .env("LD_PRELOAD", "libm.so.6")
+        .output()
+        .expect("starts");
+    let own = fs::canonicalize(library()).expect("library");
+    assert_eq!(out(&output), format!("{}:libm.so.6\n", own.display()));
+}
+
+#[test]
+fn programs_that_cannot_run_are_refused_as_a_shell_does() {
+    refuses(&["run", "--", "no-such-program"], 127, "no-such-program");
+    refuses(&["run", "--", "/no/such/program"], 127, "/no/such/program");
+    refuses(&["run", "--", "/etc/passwd"], 126, "not executable");
+    refuses(&["run", "--", "/"], 126, "directory");
+}
+
+#[test]
+fn programs_that_the_loader_does_not_preload_into_are_refused() {
+    let directory = tempfile::tempdir().expect("directory");
+    let source = directory.path().join("empty.c");
+    fs::write(&source, "int main(void) { return 0; }\n").expect("source");
+    let program = directory.path().join("static");
+    let status = Command::new("gcc")
+        .args(["-static", "-o"])
+        .arg(&program)
+        .arg(&source)
+        .status()
+        .expect("gcc; apt-get install build-essential");
+    assert!(status.success());
+    refuses(
+        &["run", "--", program.to_str().expect("path")],
+        126,
+        "statically linked",
+    );
+
+    let script = directory.path().join("script");
+    fs::write(&script, format!("#!{}\n", program.display())).expect("script");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("permissions");
+    refuses(
+        &["run", "--", script.to_str().expect("path")],
+        126,
+        "statically linked",
+    );
+
+    let neither = directory.path().join("neither");
+    fs::write(&neither, "neither\n").expect("file");
+    fs::set_permissions(&neither, fs::Permissions::from_mode(0o755)).expect("permissions");
+    refuses(
+        &["run", "--", neither.to_str().expect("path")],
+        126,
+        "neither a program",
+    );
+
+    // SAFETY: no preconditions.
+    if unsafe { libc::geteuid() } == 0 {
+        let copy = directory.path().join("setuid");
+        fs::copy("/bin/true", &copy).expect("copy");
+        std::os::unix::fs::chown(&copy, Some(65534), None).expect("chown");
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o4755)).expect("permissions");
+        refuses(
+            &["run", "--", copy.to_str().expect("path")],
+            126,
+            "rights of its own",
+        );
+    }
+}
+
+#[test]
+fn a_library_that_cannot_be_used_is_named() {
+    let run = |command: &Path, named: Option<&Path>| {
+        let mut command = Command::new(command);
+        command
+            .args(["run", "--", "true"])
+            .env_remove("BRUG_LIBRARY");
+        if let Some(named) = named {
+            command.env("BRUG_LIBRARY", named);
+        }
+        let output = command.output().expect("starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said)
+    };
+    let own = Path::new(env!("CARGO_BIN_EXE_brug"));
+    let (status, said) = run(own, Some(Path::new("/nowhere/libbrug.so")));
+    assert_eq!((status, said.lines().count()), (Some(125), 1), "{said}");
+    assert!(
+        said.contains("BRUG_LIBRARY") && said.contains("/nowhere/libbrug.so"),
+        "{said}"
+    );
+
+    let directory = tempfile::tempdir().expect("directory");
+    let spaced = directory.path().join("a b.so");
+    symlink(library(), &spaced).expect("link");
+    // A link is followed, so only a library that really has such a name is refused.
+    assert_eq!(run(own, Some(&spaced)), (Some(0), String::new()));
+    fs::remove_file(&spaced).expect("remove");
+    fs::copy(library(), &spaced).expect("copy");
+    let (status, said) = run(own, Some(&spaced));
+    assert_eq!((status, said.lines().count()), (Some(125), 1), "{said}");
+    assert!(said.contains("spaces"), "{said}");
+
+    fs::create_dir_all(directory.path().join("bin")).expect("bin");
+    let alone = directory.path().join("bin/brug");
+    fs::copy(own, &alone).expect("copy");
+    let (status, said) = run(&alone, None);
+    assert_eq!((status, said.lines().count()), (Some(125), 1), "{said}");
+    fs::create_dir_all(directory.path().join("lib")).expect("lib");
+    fs::copy(library(), directory.path().join("lib/libbrug.so")).expect("copy");
+    assert_eq!(run(&alone, None), (Some(0), String::new()));
+}
+
+#[test]
+fn wrong_arguments_end_with_a_status_of_our_own() {
+    for words in [
+        &["run"][..],
+        &["run", "--mode", "fast", "--", "true"],
+        &["dance"],
+        &[],
+    ] {
+        let output = brug(words);
+        assert!(!output.stderr.is_empty(), "{words:?}");
+        assert_eq!(output.status.code(), Some(125), "{words:?}");
+    }
+    assert_eq!(brug(&["--help"]).status.code(), Some(0));
+}
+
+#[test]
+fn compare_reports_every_run_of_every_allocator() {
+    let output = brug(&[
+        "compare",
+        "--runs",
+        "2",
+        "--json",
+        "--",
+        "sort",
+        "/etc/passwd",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = report["allocators"].as_array().expect("rows");
+    assert_eq!(rows[0]["allocator"], "glibc");
+    assert_eq!(rows[rows.len() - 1]["allocator"], "brug");
+    for row in rows {
+        assert_eq!(row["runs"].as_array().expect("runs").len(), 2);
+        for quantity in ["seconds", "peak_rss_bytes", "page_faults"] {
+            let [least, median, most] =
+                ["min", "median", "max"].map(|name| row[quantity][name].as_f64().expect("number"));
+            assert!(0.0 < least && least <= median && median <= most, "{row}");
+        }
+    }
+    // What is missing is named with its package, what is there is in the table.
+    let said = String::from_utf8_lossy(&output.stderr);
+    for (name, package) in [("jemalloc", "libjemalloc2"), ("mimalloc", "libmimalloc")] {
+        let there = rows.iter().any(|row| row["allocator"] == name);
+        assert_ne!(there, said.contains(package), "{name}: {said}");
+    }
+    let table = out(&brug(&["compare", "-n", "1", "--", "true"]));
+    assert!(table.contains("glibc") && table.contains("brug") && table.contains("page faults"));
+}
+
+#[test]
+fn compare_tells_when_allocators_change_the_outcome() {
+    let script = "case $LD_PRELOAD in *brug*) exit 3;; esac";
+    refuses(
+        &["compare", "-n", "1", "--", "bash", "-c", script],
+        125,
+        "under brug",
+    );
+}
+
+#[test]
+fn tune_names_the_call_site_and_writes_a_profile() {
+    let directory = tempfile::tempdir().expect("directory");
+    let source = directory.path().join("grow.c");
+    fs::write(
+        &source,
+        "#include <stdlib.h>\n#include <string.h>\n\
+         __attribute__((noinline)) static char *enlarge(char *p, size_t n)\n\
+         { p = realloc(p, n); memset(p, 1, n); return p; }\n\
+         int main(void) { for (int k = 0; k < 50; k++) { char *p = 0;\n\
+         for (size_t n = 100; n < 20000000; n *= 2) p = enlarge(p, n); free(p); } return 0; }\n",
+    )
+    .expect("source");
+    let program = directory.path().join("grow");
+    let status = Command::new("gcc")
+        .args(["-g", "-O1", "-o"])
+        .args([&program, &source])
+        .status()
+        .expect("gcc");
+    assert!(status.success());
+    let profile = directory.path().join("profile");
+    let path = profile.to_str().expect("path");
+    let words = [
+        "tune",
+        "--json",
+        "--profile",
+        path,
+        "--",
+        program.to_str().expect("path"),
+    ];
+    let output = brug(&words);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let processes: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let site = &processes[0]["sites"][0];
+    assert!(site["reallocs"].as_u64() >= Some(500), "{site}");
+    let frames = site["frames"].as_array().expect("frames");
+    let module = frames[0]["module"].as_str().expect("module");
+    assert!(
+        module.ends_with("/grow") && frames[0]["offset"].as_u64() > Some(0),
+        "{site}"
+    );
+    assert!(
+        frames
+            .iter()
+            .any(|f| f["source"].as_str().unwrap_or("").contains("grow.c:")),
+        "{site}"
+    );
+    assert!(fs::metadata(&profile).expect("profile").len() > 0);
+
+    let output = brug(&words.map(|word| if word == "--json" { "--top=1" } else { word }));
+    assert!(out(&output).contains("grow.c:") && out(&output).contains("BRUG_PROFILE="));
+    let run = Command::new(env!("CARGO_BIN_EXE_brug"))
+        .args(["run", "--", program.to_str().expect("path")])
+        .env("BRUG_PROFILE", &profile)
+        .output()
+        .expect("starts");
+    assert!(run.status.success() && run.stderr.is_empty(), "{run:?}");
+    refuses(
+        &["tune", "--profile", "/no/such/file", "--", "true"],
+        125,
+        "/no/such",
+    );
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! glibc's questions about the heap: `mallinfo`, `mallopt`, `malloc_trim`, `malloc_stats`.
+//!
+//! Growth slots are reported the way the C library reports its own mapped blocks; what it holds
+//! itself is asked of it. None of these is on the way to memory, so they may look symbols up.
+
+use core::ffi::{c_int, c_void, CStr};
+use core::mem;
+
+use brug::raw;
+
+/// The C library's own function of this name.
+///
+/// # Safety
+/// `F` is its type, a function pointer.
+unsafe fn theirs<F: Copy>(name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    let found = raw::base_symbol(name);
+    // SAFETY: by contract.
+    (!found.is_null()).then(|| unsafe { mem::transmute_copy(&found) })
+}
+
+/// `malloc_trim(3)`: gives retained memory back to the system now; 1.
+#[no_mangle]
+pub extern "C" fn malloc_trim(pad: usize) -> c_int {
+    raw::trim();
+    // SAFETY: this is its type.
+    if let Some(trim) = unsafe { theirs::<extern "C" fn(usize) -> c_int>(c"malloc_trim") } {
+        trim(pad);
+    }
+    1
+}
+
+/// `mallopt(3)`: tunes the C library's allocator, whether or not it is the base.
+#[no_mangle]
+pub extern "C" fn mallopt(parameter: c_int, value: c_int) -> c_int {
+    // SAFETY: this is its type.
+    let set = unsafe { theirs::<extern "C" fn(c_int, c_int) -> c_int>(c"mallopt") };
+    set.map_or(0, |set| set(parameter, value))
+}
+
+/// `mallinfo2(3)`: growth slots count as mapped blocks.
+#[no_mangle]
+pub extern "C" fn mallinfo2() -> libc::mallinfo2 {
+    // SAFETY: this is its type; a structure of numbers may be all zero.
+    let mut info = unsafe {
+        theirs::<extern "C" fn() -> libc::mallinfo2>(c"mallinfo2")
+            .map_or_else(|| mem::zeroed(), |ask| ask())
+    };
+    let stats = brug::stats();
+    info.hblks += stats.slots_live as usize;
+    info.hblkhd += stats.bytes_committed as usize;
+    info
+}
+
+/// `mallinfo(3)`, whose numbers wrap above 2 GiB as they do in the C library.
+#[no_mangle]
+pub extern "C" fn mallinfo() -> libc::mallinfo {
+    let info = mallinfo2();
+    libc::mallinfo {
+        arena: info.arena as c_int,
+        ordblks: info.ordblks as c_int,
+        smblks: info.smblks as c_int,
+        hblks: info.hblks as c_int,
+        hblkhd: info.hblkhd as c_int,
+        usmblks: info.usmblks as c_int,
+        fsmblks: info.fsmblks as c_int,
+        uordblks: info.uordblks as c_int,
+        fordblks: info.fordblks as c_int,
+        keepcost: info.keepcost as c_int,
+    }
+}
+
+/// `malloc_stats(3)`: brug's counters on stderr, then the C library's.
+#[no_mangle]
+pub extern "C" fn malloc_stats() {
+    crate::setup::print_stats(libc::STDERR_FILENO);
+    // SAFETY: this is its type.
+    if let Some(print) = unsafe { theirs::<extern "C" fn()>(c"malloc_stats") } {
+        print();
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! jemalloc's `mallocx` family.
+//!
+//! A program linked with jemalloc may allocate with these and release with `free`; both have to come
+//! from the same library. Of the flags, alignment and zeroing are honoured; tcache and arena numbers
+//! mean nothing here.
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+
+use brug::raw;
+
+use crate::{free, malloc_usable_size, realloc};
+
+/// `MALLOCX_ZERO`.
+const ZERO: c_int = 0x40;
+/// `MALLOCX_LG_ALIGN_MASK`: the low bits hold the logarithm of the alignment.
+const LG_ALIGN: c_int = 0x3f;
+/// What every object is aligned to.
+const MIN_ALIGN: usize = 16;
+
+fn align_of(flags: c_int) -> usize {
+    (1usize << (flags & LG_ALIGN)).max(MIN_ALIGN)
+}
+
+/// `mallocx(3)`.
+#[no_mangle]
+pub extern "C" fn mallocx(size: usize, flags: c_int) -> *mut c_void {
+    let align = align_of(flags);
+    // SAFETY: a power of two, any size; the new object has at least `size` bytes.
+    unsafe {
+        if align == MIN_ALIGN {
+            return if flags & ZERO != 0 {
+                raw::calloc(1, size)
+            } else {
+                raw::malloc(size)
+            }
+            .cast();
+        }
+        let object = raw::memalign(align, size);
+        if flags & ZERO != 0 && !object.is_null() {
+            ptr::write_bytes(object, 0, size);
+        }
+        object.cast()
+    }
+}
+
+/// `rallocx(3)`: null leaves the object as it was.
+///
+/// # Safety
+/// `object` was allocated by this family and not freed; `size` is not 0.
+#[no_mangle]
+pub unsafe extern "C" fn rallocx(object: *mut c_void, size: usize, flags: c_int) -> *mut c_void {
+    let align = align_of(flags);
+    // SAFETY: the caller's promise; both objects have the bytes that are copied or zeroed.
+    unsafe {
+        let old = malloc_usable_size(object);
+        let moved = if align == MIN_ALIGN {
+            realloc(object, size)
+        } else if object.addr() % align == 0 && old >= size && size > old / 2 {
+            object
+        } else {
+            let moved = raw::memalign(align, size).cast::<c_void>();
+            if !moved.is_null() {
+                ptr::copy_nonoverlapping(object.cast::<u8>(), moved.cast(), old.min(size));
+                free(object);
+            }
+            moved
+        };
+        if flags & ZERO != 0 && !moved.is_null() && size > old {
+            ptr::write_bytes(moved.cast::<u8>().add(old), 0, size - old);
+        }
+        moved
+    }
+}
+
+/// `xallocx(3)`: the size in bytes that the object has after an attempt to resize it in place.
+/// It never changes here: `realloc` is the one that knows when growing in place is right.
+///
+/// # Safety
+/// As [`rallocx`].
+#[no_mangle]
+pub unsafe extern "C" fn xallocx(
+    object: *mut c_void,
+    _size: usize,
+    _extra: usize,
+    _flags: c_int,
+) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { malloc_usable_size(object) }
+}
+
+/// `sallocx(3)`.
+///
+/// # Safety
+/// As [`rallocx`].
+#[no_mangle]
+pub unsafe extern "C" fn sallocx(object: *const c_void, _flags: c_int) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { malloc_usable_size(object.cast_mut()) }
+}
+
+/// `dallocx(3)`.
+///
+/// # Safety
+/// As [`rallocx`].
+#[no_mangle]
+pub unsafe extern "C" fn dallocx(object: *mut c_void, _flags: c_int) {
+    // SAFETY: the caller's promise.
+    unsafe { free(object) }
+}
+
+/// `sdallocx(3)`.
+///
+/// # Safety
+/// As [`rallocx`].
+#[no_mangle]
+pub unsafe extern "C" fn sdallocx(object: *mut c_void, _size: usize, _flags: c_int) {
+    // SAFETY: the caller's promise.
+    unsafe { free(object) }
+}
+
+/// `nallocx(3)`: what [`sallocx`] would say of an object of this size; 0 when there can be none.
+#[no_mangle]
+pub extern "C" fn nallocx(size: usize, flags: c_int) -> usize {
+    if size > isize::MAX as usize {
+        return 0;
+    }
+    let align = align_of(flags);
+    if align > MIN_ALIGN {
+        return size.checked_next_multiple_of(align).unwrap_or(0);
+    }
+    (size.max(MIN_ALIGN) + 8).next_multiple_of(16) - 8
+}

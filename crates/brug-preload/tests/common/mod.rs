@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the tests share: the library, compiled test programs, and running them under it.
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, OnceLock};
+
+/// The library, as these tests' profile builds it; cargo builds no cdylib for tests by itself.
+pub fn library() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT
+        .get_or_init(|| {
+            let own = std::env::current_exe().expect("own path");
+            let directory = own.ancestors().nth(2).expect("target/PROFILE/deps");
+            let profile = match directory.file_name().and_then(|name| name.to_str()) {
+                Some("debug") | None => "dev",
+                Some(name) => name,
+            };
+            let status = Command::new(env!("CARGO"))
+                .args([
+                    "build",
+                    "--quiet",
+                    "--package",
+                    "brug-preload",
+                    "--profile",
+                    profile,
+                ])
+                .arg("--target-dir")
+                .arg(directory.parent().expect("target"))
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .status()
+                .expect("cargo starts");
+            assert!(status.success(), "libbrug.so does not build");
+            directory.join("libbrug.so")
+        })
+        .clone()
+}
+
+/// Directory of the test programs' sources.
+pub fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs")
+}
+
+/// Compile one of `tests/programs` with these flags, once; where the result is.
+pub fn compiled(source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock();
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    if out.exists() {
+        return out;
+    }
+    let compiler = if source.ends_with(".cpp") {
+        "g++"
+    } else {
+        "gcc"
+    };
+    let status = Command::new(compiler)
+        .args([
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-fno-builtin",
+            "-pthread",
+            "-o",
+        ])
+        .arg(&out)
+        .arg(programs().join(source))
+        .args(flags)
+        .status()
+        .unwrap_or_else(|error| panic!("{compiler}: {error}; apt-get install build-essential"));
+    assert!(status.success(), "{compiler} failed on {source}");
+    out
+}
+
+/// A program under the library, with no BRUG_ variable but these.
+pub fn under_brug(program: &Path, variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"BRUG_") {
+            command.env_remove(name);
+        }
+    }
+    command
+        .env("LD_PRELOAD", library())
+        .envs(variables.iter().copied())
+        .stdin(Stdio::null());
+    command
+}
+
+/// Standard error as text.
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Standard output as text.
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Run to the end; panics with everything it said unless it succeeds and is silent on stderr.
+pub fn passes_quietly(command: &mut Command) -> String {
+    let output = command.output().expect("program starts");
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{command:?} ended with {}\n{}{}",
+        output.status,
+        stdout(&output),
+        stderr(&output)
+    );
+    stdout(&output)
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! C and C++ programs find the allocator they know, whatever the settings.
+
+mod common;
+
+use std::process::Command;
+
+use common::{compiled, passes_quietly, programs, under_brug};
+
+/// Settings under which everything has to hold.
+const SETTINGS: [&[(&str, &str)]; 14] = [
+    &[],
+    &[("BRUG_ALLOC", "sys")],
+    &[("BRUG_ALLOC", "Jemalloc")],
+    &[("BRUG_ALLOC", "Mimalloc")],
+    &[("BRUG_ALLOC", "MMAP")],
+    &[("BRUG_ALLOC", "BrugTemplate")],
+    &[
+        ("BRUG_ALLOC", "template"),
+        (
+            "BRUG_TEMPLATE",
+            "0-1K:mimalloc,1K-64K:jemalloc,64K-1M:sys,1M-:mmap",
+        ),
+    ],
+    &[("BRUG_ALLOC", "BrugAutoOpt")],
+    &[
+        ("BRUG_ALLOC", "auto"),
+        ("BRUG_BASE", "jemalloc"),
+        ("BRUG_SWITCH_POINT", "4K"),
+    ],
+    &[
+        ("BRUG_ALLOC", "auto"),
+        ("BRUG_BASE", "mimalloc"),
+        ("BRUG_PURGE_DELAY", "0"),
+    ],
+    &[("BRUG_SWITCH_POINT", "4096"), ("BRUG_RETAIN", "0")],
+    &[("BRUG_SWITCH_POINT", "1G"), ("BRUG_BASE", "mimalloc")],
+    &[
+        ("BRUG_THP", "always"),
+        ("BRUG_PURGE_DELAY", "0"),
+        ("BRUG_RETAIN", "1G"),
+    ],
+    &[("BRUG_THP", "never"), ("BRUG_RESERVE", "1G")],
+];
+
+fn conformance(settings: &[(&str, &str)]) {
+    let program = compiled("conformance.c", "conformance", &[]);
+    let said = passes_quietly(&mut under_brug(&program, settings));
+    assert_eq!(said, "conformance: all checks passed\n", "{settings:?}");
+}
+
+#[test]
+fn the_c_library_passes_its_own_conformance_program() {
+    let program = compiled("conformance.c", "conformance", &[]);
+    let said = passes_quietly(&mut Command::new(program));
+    assert_eq!(said, "conformance: all checks passed\n");
+}
+
+#[test]
+fn malloc_family_behaves_as_in_the_c_library_in_every_mode() {
+    for settings in &SETTINGS[..7] {
+        conformance(settings);
+    }
+}
+
+#[test]
+fn malloc_family_behaves_as_in_the_c_library_on_every_base() {
+    for settings in &SETTINGS[7..] {
+        conformance(settings);
+    }
+}
+
+#[test]
+fn operator_new_runs_the_handler_and_throws() {
+    let program = compiled("cxx.cpp", "cxx", &["-std=c++17"]);
+    for settings in SETTINGS {
+        let said = passes_quietly(&mut under_brug(&program, settings));
+        assert_eq!(said, "cxx: all checks passed\n", "{settings:?}");
+    }
+}
+
+#[test]
+fn operator_new_throws_in_a_plugin_whose_runtime_is_not_global() {
+    let program = compiled("plugin.c", "plugin", &[]);
+    let plugin = compiled(
+        "cxx.cpp",
+        "plugin.so",
+        &["-std=c++17", "-DPLUGIN", "-shared", "-fPIC"],
+    );
+    let said = passes_quietly(under_brug(&program, &[]).arg(plugin));
+    assert_eq!(said, "cxx: all checks passed\n");
+}
+
+#[test]
+fn every_source_is_compiled_by_a_test() {
+    let mut names: Vec<_> = std::fs::read_dir(programs())
+        .expect("sources")
+        .map(|entry| {
+            entry
+                .expect("entry")
+                .file_name()
+                .into_string()
+                .expect("name")
+        })
+        .collect();
+    names.sort();
+    assert_eq!(names, ["conformance.c", "cxx.cpp", "faults.c", "plugin.c"]);
+}

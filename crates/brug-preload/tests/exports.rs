@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The library defines the malloc family and operator new and delete, and nothing else.
+
+mod common;
+
+use object::{Object, ObjectSymbol};
+
+const EXPORTS: [&str; 47] = [
+    "_ZdaPv",
+    "_ZdaPvRKSt9nothrow_t",
+    "_ZdaPvSt11align_val_t",
+    "_ZdaPvSt11align_val_tRKSt9nothrow_t",
+    "_ZdaPvm",
+    "_ZdaPvmSt11align_val_t",
+    "_ZdlPv",
+    "_ZdlPvRKSt9nothrow_t",
+    "_ZdlPvSt11align_val_t",
+    "_ZdlPvSt11align_val_tRKSt9nothrow_t",
+    "_ZdlPvm",
+    "_ZdlPvmSt11align_val_t",
+    "_Znam",
+    "_ZnamRKSt9nothrow_t",
+    "_ZnamSt11align_val_t",
+    "_ZnamSt11align_val_tRKSt9nothrow_t",
+    "_Znwm",
+    "_ZnwmRKSt9nothrow_t",
+    "_ZnwmSt11align_val_t",
+    "_ZnwmSt11align_val_tRKSt9nothrow_t",
+    "aligned_alloc",
+    "calloc",
+    "cfree",
+    "dallocx",
+    "free",
+    "free_aligned_sized",
+    "free_sized",
+    "mallinfo",
+    "mallinfo2",
+    "malloc",
+    "malloc_stats",
+    "malloc_trim",
+    "malloc_usable_size",
+    "mallocx",
+    "mallopt",
+    "memalign",
+    "nallocx",
+    "posix_memalign",
+    "pvalloc",
+    "rallocx",
+    "realloc",
+    "reallocarray",
+    "reallocf",
+    "sallocx",
+    "sdallocx",
+    "valloc",
+    "xallocx",
+];
+
+#[test]
+fn exports_the_malloc_family_and_nothing_else() {
+    let bytes = std::fs::read(common::library()).expect("library");
+    let file = object::File::parse(&*bytes).expect("ELF");
+    let mut names: Vec<_> = file
+        .dynamic_symbols()
+        .filter(|symbol| symbol.is_definition())
+        .map(|symbol| symbol.name().expect("name").to_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, EXPORTS);
+}

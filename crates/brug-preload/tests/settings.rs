@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Variables, good and bad; statistics; programs with rights of their own.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{chown, PermissionsExt};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use common::{compiled, library, passes_quietly, stderr, stdout, under_brug};
+
+const TRUE: &str = "/bin/true";
+
+fn run(variables: &[(&str, &str)]) -> Output {
+    under_brug(Path::new(TRUE), variables)
+        .output()
+        .expect("starts")
+}
+
+#[test]
+fn a_value_that_makes_no_sense_is_named_once_and_harms_nothing() {
+    let wrong = [
+        ("BRUG_ALLOC", "fastest"),
+        ("BRUG_BASE", "tcmalloc"),
+        ("BRUG_SWITCH_POINT", "-1"),
+        ("BRUG_SWITCH_POINT", "128 potatoes"),
+        ("BRUG_SWITCH_POINT", "99999999999999999999999"),
+        ("BRUG_THP", "perhaps"),
+        ("BRUG_PURGE_DELAY", "1s"),
+        ("BRUG_RETAIN", "lots"),
+        ("BRUG_RESERVE", "0x10"),
+        ("BRUG_TEMPLATE", "0-4K:sys,8K-:mmap"),
+        ("BRUG_SHOW_STATS", "yaml"),
+        ("BRUG_VERBOSE", "\u{fffd}\u{1b}[31m"),
+        ("BRUG_SPEED", "1"),
+        ("BRUG_", "1"),
+    ];
+    let program = compiled("conformance.c", "settings", &[]);
+    let mut first = true;
+    for (name, value) in wrong {
+        let output = run(&[(name, value)]);
+        assert_eq!(output.status.code(), Some(0), "{name}={value}: {output:?}");
+        let said = stderr(&output);
+        assert_eq!(said.lines().count(), 1, "{name}={value}: {said}");
+        assert!(
+            said.starts_with("brug: ") && said.contains(name),
+            "{name}={value}: {said}"
+        );
+        assert!(output.stdout.is_empty(), "{name}={value}");
+        if std::mem::take(&mut first) {
+            let output = under_brug(&program, &[(name, value)])
+                .output()
+                .expect("starts");
+            assert_eq!(
+                stdout(&output),
+                "conformance: all checks passed\n",
+                "{name}={value}"
+            );
+        }
+    }
+}
+
+#[test]
+fn several_wrong_values_make_a_line_each() {
+    let said = stderr(&run(&[
+        ("BRUG_ALLOC", "x"),
+        ("BRUG_BASE", "x"),
+        ("BRUG_FORCE", "x"),
+    ]));
+    assert_eq!(said.lines().count(), 3, "{said}");
+}
+
+#[test]
+fn a_value_of_megabytes_is_survived() {
+    let long = "9".repeat(100_000);
+    let output = run(&[("BRUG_SWITCH_POINT", &long)]);
+    assert_eq!(output.status.code(), Some(0));
+    let said = stderr(&output);
+    assert!(
+        said.len() < 1000 && said.lines().count() == 1,
+        "{} bytes",
+        said.len()
+    );
+}
+
+#[test]
+fn good_and_empty_values_are_silent() {
+    let output = run(&[
+        ("BRUG_ALLOC", "Auto"),
+        ("BRUG_TEMPLATE", "0-4K:sys,4K-:mmap"),
+        ("BRUG_BASE", ""),
+        ("BRUG_SWITCH_POINT", "64k"),
+        ("BRUG_THP", "never"),
+        ("BRUG_PURGE_DELAY", "10"),
+        ("BRUG_RETAIN", "64M"),
+        ("BRUG_RESERVE", "1G"),
+        ("BRUG_SHOW_STATS", "0"),
+        ("BRUG_VERBOSE", "0"),
+        ("BRUG_LIBRARY", "/anywhere"),
+    ]);
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn statistics_come_out_although_the_program_closed_stderr() {
+    // GNU's sort, like all of its kind, closes both streams before it ends.
+    let mut command = under_brug(Path::new("/usr/bin/sort"), &[("BRUG_SHOW_STATS", "1")]);
+    let output = command.arg("/etc/passwd").output().expect("starts");
+    assert!(output.status.success());
+    let said = stderr(&output);
+    assert!(
+        said.starts_with("brug: ") && said.contains("grows_in_place"),
+        "{said}"
+    );
+    assert!(!stdout(&output).contains("grows_in_place"));
+}
+
+#[test]
+fn statistics_append_one_line_of_json_for_each_process() {
+    let directory = tempfile::tempdir().expect("directory");
+    let file = directory.path().join("stats");
+    let setting = format!("json:{}", file.display());
+    let script = "sort /etc/passwd | sort -r | wc -l >/dev/null; true";
+    let mut shell = under_brug(Path::new("/bin/sh"), &[("BRUG_SHOW_STATS", &setting)]);
+    passes_quietly(shell.args(["-c", script]));
+    let text = fs::read_to_string(file).expect("statistics");
+    let mut programs = Vec::new();
+    for line in text.lines() {
+        let object: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!(object["mode"], "auto");
+        assert!(
+            object["pid"].as_u64() > Some(0) && object["moves_in"].is_u64(),
+            "{line}"
+        );
+        let path = object["program"].as_str().expect("program").to_owned();
+        programs.push(path.rsplit('/').next().expect("name").to_owned());
+    }
+    programs.sort();
+    let expected: Vec<&str> = programs
+        .iter()
+        .map(String::as_str)
+        .filter(|p| *p != "dash")
+        .collect();
+    assert_eq!(expected, ["sort", "sort", "wc"], "{text}");
+}
+
+#[test]
+fn statistics_that_cannot_be_written_are_one_line() {
+    // A shell would leave by _exit, true(1) with its stderr closed.
+    let program = compiled("faults.c", "unwritable", &[]);
+    let variables = [("BRUG_SHOW_STATS", "json:/nonexistent/file")];
+    let output = under_brug(&program, &variables)
+        .arg("no-huge-pages")
+        .output()
+        .expect("starts");
+    assert!(output.status.success(), "{output:?}");
+    let said = stderr(&output);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("/nonexistent/file"), "{said}");
+}
+
+/// In a program with another user's rights, nothing of the caller's environment may count: neither
+/// through the loader nor when the program is linked with the library.
+#[test]
+fn the_environment_means_nothing_in_a_set_user_id_program() {
+    // SAFETY: no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: only root can make a program of another user's");
+        return;
+    }
+    let directory = tempfile::tempdir().expect("directory");
+    let open = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(directory.path(), open.clone()).expect("permissions");
+    fs::copy(library(), directory.path().join("libbrug.so")).expect("copy");
+    let path = directory.path().to_str().expect("path");
+    let rpath = format!("-Wl,-rpath,{path}");
+    let flags = ["-Wl,--no-as-needed", "-L", path, &rpath, "-lbrug"];
+    let linked = compiled("faults.c", "setuid", &flags);
+    let program = directory.path().join("program");
+    fs::copy(linked, &program).expect("copy");
+    chown(&program, Some(65534), None).expect("chown");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).expect("permissions");
+
+    let statistics = directory.path().join("stats");
+    let setting = format!("json:{}", statistics.display());
+    let run = |program: &Path| {
+        let mut command = Command::new(program);
+        command
+            .arg("no-huge-pages")
+            .env("BRUG_SHOW_STATS", &setting)
+            .env("BRUG_ALLOC", "rubbish");
+        command.output().expect("starts")
+    };
+    let output = run(&program);
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+    assert!(
+        !statistics.exists(),
+        "statistics were written with another user's rights"
+    );
+
+    // The same file without the bit does listen, or the test proves nothing.
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("permissions");
+    let output = run(&program);
+    assert!(output.status.success() && statistics.exists(), "{output:?}");
+    assert!(stderr(&output).contains("BRUG_ALLOC"), "{output:?}");
+}

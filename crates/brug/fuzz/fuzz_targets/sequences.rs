@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sequences of calls from the fuzzer: `cargo +nightly fuzz run sequences -- -max_total_time=60`.
+#![no_main]
+
+#[path = "../../tests/model/mod.rs"]
+mod model;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let limits = model::Limits { largest: 4 << 20, objects: 64, switch_modes: true };
+    model::run(&mut data.iter(), limits, None);
+});

@@ -1,0 +1,964 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Growth slots: objects that grow where they are.
+//!
+//! One reservation of address space is cut into slots of a few sizes, each far
+//! larger than the object in it. An object grows by committing more of its slot;
+//! the memory behind comes page by page as it is touched. So growth needs no
+//! copy, moves no page, and flushes no other processor's TLB. What is left:
+//!
+//! * *commit ahead*: the committed part grows by a factor, so that the number of
+//!   system calls in the life of an object is logarithmic in its size however
+//!   small its steps are. It is `mprotect` on reserved space rather than one big
+//!   writable mapping, so that `mlockall` does not make the slot resident and
+//!   strict overcommit charges what is used;
+//! * *promotion*: an object that fills its slot moves to a larger one by moving
+//!   page tables, not bytes;
+//! * *retention*: the slot of a freed object keeps its pages for the next one,
+//!   within a budget and for a short time (`purge.rs`).
+//!
+//! # Who may do what
+//!
+//! A slot is found from an address by arithmetic. Its descriptor is written by
+//! the owner of the object alone, like the object. Only free slots are shared:
+//! they are on lock-free stacks, and their `state` says who holds them.
+//!
+//! | state | meaning | leaves it |
+//! |---|---|---|
+//! | `CLEAN` | free, no memory | whoever popped it: `LIVE` |
+//! | `WARM` | free, with memory | whoever popped it: `LIVE`; purge: `PURGING` |
+//! | `PURGING` | free, purge drops its memory | purge: `CLEAN`; whoever popped it: `ORPHAN` |
+//! | `ORPHAN` | as `PURGING`, but on no stack | purge: pushes it as `CLEAN` |
+//! | `LIVE` | holds an object, only the owner touches it | owner |
+//! | `SLACK` | holds an object, has much memory beyond it | owner: `LIVE`; purge: `TRIMMING` |
+//! | `TRIMMING` | purge drops the memory beyond the object | purge: `LIVE`; owner waits |
+//!
+//! Every stack operation is one compare-and-swap of a tagged index, so a signal
+//! or a fork at any instruction leaves all of it usable; a fork at worst leaves
+//! one slot of address space unused in the child.
+
+use core::ptr;
+use core::sync::atomic::{
+    AtomicPtr, AtomicU32, AtomicU64, AtomicU8, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+use crate::config::{self, Thp};
+use crate::heap;
+use crate::os::{self, page_round, HUGE, MIN_PAGE};
+use crate::purge;
+use crate::stats::{bump, STATS};
+
+pub(crate) const CLEAN: u32 = 0;
+pub(crate) const WARM: u32 = 1;
+pub(crate) const PURGING: u32 = 2;
+pub(crate) const ORPHAN: u32 = 3;
+pub(crate) const LIVE: u32 = 4;
+pub(crate) const SLACK: u32 = 5;
+pub(crate) const TRIMMING: u32 = 6;
+
+/// Sizes of slots: 64 MiB, 4 GiB, 256 GiB.
+pub(crate) const CLASSES: usize = 3;
+const SHIFT: [u32; CLASSES] = [26, 32, 38];
+/// Most slots of each size. A slot in use has up to three mappings, and a
+/// process may have 65530: the slots together take at most half of them.
+const MOST: [usize; CLASSES] = [8192, 1024, 32];
+/// The part of the arena each size gets, in 1/16.
+const SHARE: [usize; CLASSES] = [2, 4, 8];
+/// What each of the other allocators gets of it, in 1/16.
+const FOREIGN_SHARE: usize = 1;
+/// The address space reserved unless configured otherwise.
+pub(crate) const DEFAULT_RESERVE: usize = 16 << 40;
+/// The least reservation that is any use.
+const LEAST_RESERVE: usize = 256 << 20;
+
+/// Stacks of warm slots are sorted by how much memory they hold, so that a small
+/// object does not take the slot a large one left: up to 256 KiB, 2 MiB, 32 MiB,
+/// and more.
+const WARMTHS: usize = 4;
+const CLEAN_STACK: usize = WARMTHS;
+/// Committed beyond the object: three times its size, so that the commit calls
+/// of an object are a quarter of the logarithm of its growth to base two.
+const AHEAD: u32 = 2;
+/// The first commit of a slot, at least.
+const FIRST_COMMIT: usize = 256 << 10;
+/// Memory beyond an object that is worth trimming.
+const SLACK_MIN: usize = 1 << 20;
+/// Zeroing by hand is cheaper than new pages up to here; beyond, fresh pages keep
+/// a sparsely used object sparse.
+const MEMSET_MAX: usize = 4 << 20;
+
+/// Largest object that a slot can hold.
+pub(crate) const MAX_OBJECT: usize = 1 << SHIFT[CLASSES - 1];
+/// Alignment every slot has.
+pub(crate) const MAX_ALIGN: usize = HUGE;
+
+/// The descriptor of a slot; one cache line.
+#[repr(C, align(64))]
+pub(crate) struct Slot {
+    pub(crate) state: AtomicU32,
+    next: AtomicU32,
+    /// Bytes asked for.
+    pub(crate) size: AtomicUsize,
+    /// Bytes from the start that are readable and writable.
+    pub(crate) committed: AtomicUsize,
+    /// Bytes from the start that may hold memory; the rest reads as zeros.
+    pub(crate) touched: AtomicUsize,
+    /// Bytes of this slot counted as retained, in pages of 4 KiB.
+    excess: AtomicU32,
+    /// Where mappings meet that an earlier move put side by side, in pages of 4 KiB;
+    /// 0: nowhere.
+    seam: AtomicU32,
+    /// Bytes not copied, and growths in place, of this object.
+    not_copied: AtomicU64,
+    grows: AtomicU32,
+    /// When it became `WARM` or `SLACK`, in milliseconds, cut to 32 bits.
+    pub(crate) stamp: AtomicU32,
+    /// Reallocations that enlarged the object, less those that shrank it: the
+    /// paper's allocation counter.
+    pub(crate) counter: AtomicU32,
+    /// Whether huge pages were asked for.
+    huge: AtomicU8,
+    class: AtomicU8,
+}
+
+struct Class {
+    slots: AtomicUsize,
+    /// Slots taken from the front so far.
+    used: AtomicUsize,
+    live: AtomicUsize,
+    stacks: [AtomicU64; WARMTHS + 1],
+}
+
+#[allow(clippy::declare_interior_mutable_const)]
+const EMPTY: AtomicU64 = AtomicU64::new(0);
+#[allow(clippy::declare_interior_mutable_const)]
+const NO_CLASS: Class = Class {
+    slots: AtomicUsize::new(0),
+    used: AtomicUsize::new(0),
+    live: AtomicUsize::new(0),
+    stacks: [EMPTY; WARMTHS + 1],
+};
+
+static CLASS: [Class; CLASSES] = [NO_CLASS; CLASSES];
+/// Where things are, in the one cache line that is needed to find a slot.
+#[repr(C, align(64))]
+pub(crate) struct Geometry {
+    /// Address of the arena: before there is one, beyond every address.
+    pub(crate) base: AtomicUsize,
+    pub(crate) len: AtomicUsize,
+    /// The slots, which come first in it.
+    pub(crate) slots_len: AtomicUsize,
+    descriptors: AtomicPtr<Slot>,
+    /// Where the slots of each class begin, in units of the smallest slot.
+    start: [AtomicU32; CLASSES],
+    /// Descriptor of the first slot of each class.
+    first: [AtomicU32; CLASSES],
+}
+
+pub(crate) static GEOMETRY: Geometry = Geometry {
+    base: AtomicUsize::new(1 << (usize::BITS - 1)),
+    len: AtomicUsize::new(0),
+    slots_len: AtomicUsize::new(0),
+    descriptors: AtomicPtr::new(ptr::null_mut()),
+    start: [const { AtomicU32::new(0) }; CLASSES],
+    first: [const { AtomicU32::new(0) }; CLASSES],
+};
+
+/// Offset of the slots of a class in the arena.
+#[inline]
+fn start_of(class: usize) -> usize {
+    (GEOMETRY.start[class].load(Relaxed) as usize) << SHIFT[0]
+}
+
+/// Descriptor of the first slot of a class.
+#[inline]
+fn first_of(class: usize) -> usize {
+    GEOMETRY.first[class].load(Relaxed) as usize
+}
+
+/// Whether pages beyond the first 2 MiB shall be huge, and whether the first
+/// must be told not to be.
+static WANT_HUGE: AtomicU8 = AtomicU8::new(0);
+static AVOID_HUGE: AtomicU8 = AtomicU8::new(0);
+
+/// Address and length of the parts of the arena that jemalloc and mimalloc get, so
+/// that their objects, too, are known by their addresses.
+pub(crate) static FOREIGN: [[AtomicUsize; 2]; 2] =
+    [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; 2];
+
+const UNTRIED: u32 = 0;
+const TRYING: u32 = 1;
+const READY: u32 = 2;
+const REFUSED: u32 = 3;
+static SETUP: AtomicU32 = AtomicU32::new(UNTRIED);
+
+/// The slot an address belongs to. The caller has checked that the address is in
+/// the arena.
+#[inline]
+pub(crate) fn slot_of(p: *mut u8) -> (&'static Slot, *mut u8) {
+    let base = GEOMETRY.base.load(Relaxed);
+    let offset = p as usize - base;
+    let class = if offset < start_of(1) {
+        0
+    } else if offset < start_of(2) {
+        1
+    } else {
+        2
+    };
+    let start = start_of(class);
+    let index = (offset - start) >> SHIFT[class];
+    let first = first_of(class);
+    let origin = start + (index << SHIFT[class]);
+    (descriptor(first + index), (base + origin) as *mut u8)
+}
+
+#[inline]
+fn descriptor(index: usize) -> &'static Slot {
+    // SAFETY: indices come from `slot_of` and the stacks and are below the number
+    // of descriptors; the array is never unmapped.
+    unsafe { &*GEOMETRY.descriptors.load(Relaxed).add(index) }
+}
+
+fn origin_of(class: usize, index: usize) -> *mut u8 {
+    let offset = start_of(class) + ((index - first_of(class)) << SHIFT[class]);
+    (GEOMETRY.base.load(Relaxed) + offset) as *mut u8
+}
+
+fn push(stack: &AtomicU64, index: usize) {
+    let slot = descriptor(index);
+    let mut head = stack.load(Relaxed);
+    loop {
+        slot.next.store(head as u32, Relaxed);
+        let new = ((head >> 32).wrapping_add(1) << 32) | (index as u64 + 1);
+        match stack.compare_exchange_weak(head, new, Release, Relaxed) {
+            Ok(_) => return,
+            Err(now) => head = now,
+        }
+    }
+}
+
+fn pop(stack: &AtomicU64) -> Option<usize> {
+    let mut head = stack.load(Acquire);
+    loop {
+        let index = (head as u32).checked_sub(1)? as usize;
+        let next = descriptor(index).next.load(Relaxed);
+        let new = ((head >> 32).wrapping_add(1) << 32) | next as u64;
+        match stack.compare_exchange_weak(head, new, AcqRel, Acquire) {
+            Ok(_) => return Some(index),
+            Err(now) => head = now,
+        }
+    }
+}
+
+fn warmth(touched: usize) -> usize {
+    match touched {
+        0..=0x4_0000 => 0,
+        0x4_0001..=0x20_0000 => 1,
+        0x20_0001..=0x200_0000 => 2,
+        _ => 3,
+    }
+}
+
+/// Reserves the arena at the first use. False: there is none.
+#[inline]
+pub(crate) fn ready() -> bool {
+    match SETUP.load(Acquire) {
+        READY => true,
+        REFUSED => false,
+        _ => set_up(),
+    }
+}
+
+#[cold]
+fn set_up() -> bool {
+    if SETUP
+        .compare_exchange(UNTRIED, TRYING, Acquire, Relaxed)
+        .is_err()
+    {
+        // Another thread is at it; this object does without.
+        return SETUP.load(Acquire) == READY;
+    }
+    let done = os::keep_errno(reserve_arena);
+    SETUP.store(if done { READY } else { REFUSED }, Release);
+    if !done {
+        bump(&STATS.no_arena, 1);
+        if config::current().verbose {
+            os::complain(format_args!(
+                "no address space for growth slots; using the base allocator"
+            ));
+        }
+    }
+    done
+}
+
+fn reserve_arena() -> bool {
+    let config = config::current();
+    let mut want = config.reserve;
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is valid for writing.
+    if unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0
+        && limit.rlim_cur != libc::RLIM_INFINITY
+    {
+        // Address space is scarce here, and the rest of the process needs most.
+        want = want.min(limit.rlim_cur as usize / 8);
+    }
+    want = 1 << (usize::BITS - 1 - want.max(1).leading_zeros());
+    let (memory, len) = loop {
+        if want < LEAST_RESERVE {
+            return false;
+        }
+        let p = os::reserve(want);
+        if !p.is_null() {
+            break (p, want);
+        }
+        want /= 2;
+    };
+    // Cut to alignment: page tables of a gigabyte move as one entry.
+    let align = if len >= 1 << 40 {
+        1 << 30
+    } else {
+        1 << SHIFT[0]
+    };
+    let skip = (memory as usize).wrapping_neg() & (align - 1);
+    let usable = len - skip;
+
+    let mut total = 0;
+    let mut offset = 0;
+    for (i, c) in CLASS.iter().enumerate() {
+        let slots = ((usable / 16 * SHARE[i]) >> SHIFT[i]).min(MOST[i]);
+        GEOMETRY.start[i].store((offset >> SHIFT[0]) as u32, Relaxed);
+        c.slots.store(slots, Relaxed);
+        GEOMETRY.first[i].store(total as u32, Relaxed);
+        total += slots;
+        offset += slots << SHIFT[i];
+    }
+    let slots_len = offset;
+    for (present, range) in [
+        (cfg!(feature = "jemalloc"), &FOREIGN[0]),
+        (cfg!(feature = "mimalloc"), &FOREIGN[1]),
+    ] {
+        if present {
+            let len = (usable / 16 * FOREIGN_SHARE) & !(HUGE - 1);
+            range[0].store(memory as usize + skip + offset, Relaxed);
+            range[1].store(len, Relaxed);
+            offset += len;
+        }
+    }
+    let slots = if total == 0 {
+        ptr::null_mut()
+    } else {
+        os::map_memory(page_round(total * core::mem::size_of::<Slot>()))
+    };
+    if slots.is_null() {
+        FOREIGN.iter().for_each(|range| range[1].store(0, Relaxed));
+        // SAFETY: reserved above, nothing refers to it.
+        unsafe { os::unmap(memory, len) };
+        return false;
+    }
+    // SAFETY: parts of the reservation above that no slot lies in.
+    unsafe {
+        os::unmap(memory, skip);
+        os::unmap(memory.add(skip + offset), usable - offset);
+    }
+    read_thp(config.thp);
+    GEOMETRY.descriptors.store(slots.cast(), Relaxed);
+    GEOMETRY.slots_len.store(slots_len, Relaxed);
+    GEOMETRY.len.store(offset, Relaxed);
+    GEOMETRY.base.store(memory as usize + skip, Release);
+    heap::arena_is_there();
+    true
+}
+
+fn read_thp(thp: Thp) {
+    let mut buf = [0u8; 64];
+    let n = os::read_file(c"/sys/kernel/mm/transparent_hugepage/enabled", &mut buf);
+    let is = |word: &[u8]| buf[..n].windows(word.len()).any(|w| w == word);
+    // SAFETY: no pointers are passed.
+    let denied = unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) } == 1;
+    let off = denied || is(b"[never]") || n == 0;
+    let (want, avoid) = match thp {
+        Thp::Default => (!off, !off && is(b"[always]")),
+        Thp::Always => (!off, false),
+        Thp::Never => (false, !off && is(b"[always]")),
+    };
+    WANT_HUGE.store(want as u8, Relaxed);
+    AVOID_HUGE.store(avoid as u8, Relaxed);
+}
+
+/// A slot with room for `size` bytes, or null. `zero`: the bytes are zero.
+pub(crate) fn alloc(size: usize, zero: bool) -> *mut u8 {
+    if size > MAX_OBJECT || size == 0 || !ready() {
+        return ptr::null_mut();
+    }
+    let Some((class, index)) = take(size) else {
+        bump(&STATS.no_slot, 1);
+        return ptr::null_mut();
+    };
+    let slot = descriptor(index);
+    let origin = origin_of(class, index);
+    if !ensure_committed(slot, origin, class, size, 0) {
+        put_back(slot, class, index);
+        return ptr::null_mut();
+    }
+    let touched = slot.touched.load(Relaxed);
+    if zero && touched > 0 {
+        let dirty = touched.min(page_round(size));
+        let by_hand = dirty.min(MEMSET_MAX);
+        // SAFETY: `dirty` bytes are committed; the slot is ours.
+        unsafe {
+            if dirty > by_hand && os::discard(origin.add(by_hand), touched - by_hand) {
+                slot.touched.store(by_hand, Relaxed);
+                ptr::write_bytes(origin, 0, by_hand);
+            } else {
+                ptr::write_bytes(origin, 0, dirty);
+            }
+        }
+    }
+    slot.counter.store(0, Relaxed);
+    slot.size.store(size, Relaxed);
+    settle(slot, size);
+    origin
+}
+
+/// Takes a free slot in which `size` bytes fit, warm if there is one.
+fn take(size: usize) -> Option<(usize, usize)> {
+    let smallest = (0..CLASSES).find(|&c| size <= 1 << SHIFT[c])?;
+    // An object that has filled a sixteenth of a slot is likely to fill it.
+    let roomy = (smallest..CLASSES)
+        .find(|&c| size <= 1 << (SHIFT[c] - 4))
+        .unwrap_or(smallest);
+    // While there are few objects, each gets a slot of 4 GiB: no promotion.
+    let generous = CLASS[1].live.load(Relaxed) < CLASS[1].slots.load(Relaxed) / 4;
+    let favourite = if roomy == 0 && generous { 1 } else { roomy };
+    for class in [favourite, roomy, smallest, smallest + 1, smallest + 2] {
+        if class < CLASSES {
+            if let Some(index) = take_from(class, size) {
+                return Some((class, index));
+            }
+        }
+    }
+    None
+}
+
+fn take_from(class: usize, size: usize) -> Option<usize> {
+    let c = &CLASS[class];
+    let ideal = warmth(size);
+    for stack in (ideal..WARMTHS).chain((0..ideal).rev()) {
+        while let Some(index) = pop(&c.stacks[stack]) {
+            let slot = descriptor(index);
+            loop {
+                match slot.state.compare_exchange(WARM, LIVE, AcqRel, Acquire) {
+                    Ok(_) => {
+                        let excess = take_excess(slot);
+                        purge::RETAINED.fetch_sub(excess, Relaxed);
+                        bump(&STATS.warm_reuses, 1);
+                        c.live.fetch_add(1, Relaxed);
+                        return Some(index);
+                    }
+                    Err(CLEAN) => {
+                        push(&c.stacks[CLEAN_STACK], index);
+                        break;
+                    }
+                    // Purge is at it and will push it, unless it finishes right now.
+                    Err(_) => {
+                        if slot
+                            .state
+                            .compare_exchange(PURGING, ORPHAN, AcqRel, Acquire)
+                            .is_ok()
+                        {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    if let Some(index) = pop(&c.stacks[CLEAN_STACK]) {
+        descriptor(index).state.store(LIVE, Relaxed);
+        c.live.fetch_add(1, Relaxed);
+        return Some(index);
+    }
+    let slots = c.slots.load(Relaxed);
+    let mut used = c.used.load(Relaxed);
+    while used < slots {
+        match c
+            .used
+            .compare_exchange_weak(used, used + 1, Relaxed, Relaxed)
+        {
+            Ok(_) => {
+                let index = first_of(class) + used;
+                let slot = descriptor(index);
+                slot.class.store(class as u8, Relaxed);
+                slot.state.store(LIVE, Relaxed);
+                c.live.fetch_add(1, Relaxed);
+                return Some(index);
+            }
+            Err(now) => used = now,
+        }
+    }
+    None
+}
+
+/// Makes `size` bytes of a slot usable. `old` is what the object has now.
+fn ensure_committed(slot: &Slot, origin: *mut u8, class: usize, size: usize, old: usize) -> bool {
+    let have = slot.committed.load(Relaxed);
+    let need = page_round(size);
+    if need > have {
+        let cap = 1usize << SHIFT[class];
+        let ahead = if old == 0 {
+            // Growth will show whether there is any.
+            (need * 2).max(FIRST_COMMIT)
+        } else {
+            (need << AHEAD).max(FIRST_COMMIT)
+        };
+        if have == 0 && AVOID_HUGE.load(Relaxed) != 0 {
+            // SAFETY: the slot is ours.
+            unsafe { os::advise_huge(origin, cap, false) };
+        }
+        let mut to = ahead.min(cap);
+        // SAFETY: the range is in our slot.
+        unsafe {
+            if !os::commit(origin.add(have), to - have) {
+                to = need;
+                if !os::commit(origin.add(have), to - have) {
+                    bump(&STATS.no_commit, 1);
+                    return false;
+                }
+            }
+        }
+        slot.committed.store(to, Relaxed);
+    }
+    if need > HUGE && slot.huge.load(Relaxed) == 0 && WANT_HUGE.load(Relaxed) != 0 {
+        slot.huge.store(1, Relaxed);
+        let from = if config::current().thp == Thp::Always {
+            0
+        } else {
+            HUGE
+        };
+        // For the whole slot, committed or not: later commits then extend one
+        // mapping instead of starting another.
+        // SAFETY: the range is in our slot.
+        unsafe { os::advise_huge(origin.add(from), (1 << SHIFT[class]) - from, true) };
+    }
+    true
+}
+
+/// Notes how much of the slot the object uses, and leaves the rest to purge if it
+/// holds much memory.
+#[inline]
+fn settle(slot: &Slot, size: usize) {
+    let used = page_round(size);
+    let touched = slot.touched.load(Relaxed);
+    if touched <= used {
+        slot.touched.store(used, Relaxed);
+    } else if touched - used >= SLACK_MIN {
+        leave_slack(slot, touched - used);
+    }
+}
+
+#[cold]
+fn leave_slack(slot: &Slot, excess: usize) {
+    slot.excess.store((excess / MIN_PAGE) as u32, Relaxed);
+    slot.stamp.store(os::now_ms() as u32, Relaxed);
+    let retained = purge::RETAINED.fetch_add(excess, Relaxed) + excess;
+    slot.state.store(SLACK, Release);
+    purge::wake(retained);
+}
+
+/// What of the slot was counted as retained, which it no longer is.
+fn take_excess(slot: &Slot) -> usize {
+    slot.excess.swap(0, Relaxed) as usize * MIN_PAGE
+}
+
+/// Takes a slot out of the reach of purge, for good.
+#[cold]
+fn reclaim(slot: &Slot) {
+    if hold(slot) {
+        purge::RETAINED.fetch_sub(take_excess(slot), Relaxed);
+    }
+}
+
+/// Takes a slot out of the reach of purge. True if it was in it: then either the
+/// state becomes `SLACK` again, or its excess is taken off what is retained.
+#[inline]
+fn hold(slot: &Slot) -> bool {
+    loop {
+        match slot.state.compare_exchange(SLACK, LIVE, Acquire, Acquire) {
+            Ok(_) => return true,
+            Err(LIVE) => return false,
+            // Purge is in one madvise call; it ends by itself.
+            // SAFETY: no preconditions.
+            Err(_) => unsafe {
+                libc::sched_yield();
+            },
+        }
+    }
+}
+
+/// How a reallocation within the arena ended.
+pub(crate) enum Resized {
+    /// The object is at this address.
+    At(*mut u8),
+    /// It is where it was, unchanged; the arena has nothing for the new size.
+    No,
+}
+
+/// Changes the size of the object at `p` without copying it.
+///
+/// # Safety
+/// `p` is an object in the arena that the caller owns; `new > 0`.
+pub(crate) unsafe fn resize(p: *mut u8, new: usize) -> Resized {
+    let (slot, origin) = slot_of(p);
+    let old = slot.size.load(Relaxed);
+    let slack = slot.state.load(Relaxed) != LIVE && hold(slot);
+    let counter = slot.counter.load(Relaxed);
+    if new >= old
+        && new <= slot.committed.load(Relaxed)
+        && (new <= HUGE || slot.huge.load(Relaxed) != 0)
+    {
+        slot.counter.store(counter.saturating_add(1), Relaxed);
+        slot.size.store(new, Relaxed);
+        count_growth(slot, old);
+        if slack && slot.touched.load(Relaxed) >= page_round(new) + SLACK_MIN {
+            // Still much: purge may have it when it would have had it.
+            slot.state.store(SLACK, Release);
+            return Resized::At(p);
+        }
+        if slack {
+            purge::RETAINED.fetch_sub(take_excess(slot), Relaxed);
+        }
+        settle(slot, new);
+        return Resized::At(p);
+    }
+    if slack {
+        purge::RETAINED.fetch_sub(take_excess(slot), Relaxed);
+    }
+    if new < old {
+        slot.counter.store(counter.saturating_sub(1), Relaxed);
+        slot.size.store(new, Relaxed);
+        settle(slot, new);
+        bump(&STATS.shrinks, 1);
+        return Resized::At(p);
+    }
+    slot.counter.store(counter.saturating_add(1), Relaxed);
+    // SAFETY: passed on.
+    unsafe { resize_cold(slot, origin, old, new) }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn resize_cold(slot: &'static Slot, origin: *mut u8, old: usize, new: usize) -> Resized {
+    let class = slot.class.load(Relaxed) as usize;
+    if new <= 1 << SHIFT[class] {
+        if !ensure_committed(slot, origin, class, new, old) {
+            settle(slot, old);
+            return Resized::No;
+        }
+        slot.size.store(new, Relaxed);
+        settle(slot, new);
+        count_growth(slot, old);
+        return Resized::At(origin);
+    }
+    // SAFETY: passed on.
+    match unsafe { promote(slot, origin, class, old, new) } {
+        Some(p) => Resized::At(p),
+        None => {
+            settle(slot, old);
+            Resized::No
+        }
+    }
+}
+
+/// Moves an object to a larger slot by moving its page tables.
+unsafe fn promote(
+    slot: &'static Slot,
+    origin: *mut u8,
+    class: usize,
+    old: usize,
+    new: usize,
+) -> Option<*mut u8> {
+    let larger = (class + 1..CLASSES).filter(|&c| new <= 1 << SHIFT[c]);
+    let Some((target_class, index)) = larger
+        .clone()
+        .find_map(|c| take_from(c, new).map(|index| (c, index)))
+    else {
+        bump(&STATS.no_slot, 1);
+        return None;
+    };
+    let target = descriptor(index);
+    let to = origin_of(target_class, index);
+    if target.committed.load(Relaxed) > 0 && !forget(target, to) {
+        put_back(target, target_class, index);
+        return None;
+    }
+    if !ensure_committed(target, to, target_class, new, old) {
+        put_back(target, target_class, index);
+        return None;
+    }
+    // A mapping moves as a whole. Advice separates the first 2 MiB from the rest,
+    // an earlier move what had moved from what came after.
+    let len = page_round(old);
+    let seam = slot.seam.load(Relaxed) as usize * MIN_PAGE;
+    let cuts = [0, HUGE.min(len), seam.clamp(HUGE.min(len), len), len];
+    for piece in 0..3 {
+        let (from, until) = (cuts[piece], cuts[piece + 1]);
+        // SAFETY: both ranges are ours; `to` holds nothing there.
+        let moved = from == until
+            || unsafe { os::move_pages(origin.add(from), to.add(from), until - from) };
+        if !moved {
+            for undo in 0..piece {
+                let (from, until) = (cuts[undo], cuts[undo + 1]);
+                // SAFETY: the move left `origin` mapped and empty, so that moving back
+                // or copying restores it.
+                unsafe {
+                    let (back, home) = (to.add(from), origin.add(from));
+                    if from < until && !os::move_pages(back, home, until - from) {
+                        ptr::copy_nonoverlapping(back, home, until - from);
+                    }
+                }
+            }
+            // What is left there, if anything, is dead but not zero.
+            target.touched.store(len, Relaxed);
+            put_back(target, target_class, index);
+            bump(&STATS.no_move, 1);
+            return None;
+        }
+    }
+    target.touched.store(len, Relaxed);
+    target.seam.store((len / MIN_PAGE) as u32, Relaxed);
+    target.counter.store(slot.counter.load(Relaxed), Relaxed);
+    target.size.store(new, Relaxed);
+    settle(target, new);
+    // The slot it left is still committed. Its tail beyond `old` may hold memory.
+    release(slot, origin);
+    bump(&STATS.page_moves, 1);
+    bump(&STATS.bytes_not_copied, old);
+    Some(to)
+}
+
+/// Frees the object at `p`.
+///
+/// # Safety
+/// `p` is an object in the arena that the caller owns.
+pub(crate) unsafe fn free(p: *mut u8) {
+    let (slot, origin) = slot_of(p);
+    match slot.state.load(Relaxed) {
+        LIVE if p == origin => {}
+        SLACK | TRIMMING if p == origin => reclaim(slot),
+        _ => {
+            os::complain(format_args!("free of {p:p}, which is not an object"));
+            // SAFETY: no preconditions.
+            unsafe { libc::abort() }
+        }
+    }
+    release(slot, origin);
+}
+
+/// Bytes that may be used at `p`: the size asked for, in whole pages.
+pub(crate) fn usable_size(p: *mut u8) -> usize {
+    page_round(slot_of(p).0.size.load(Relaxed))
+}
+
+/// Bytes asked for at `p`.
+pub(crate) fn size_of(p: *mut u8) -> usize {
+    slot_of(p).0.size.load(Relaxed)
+}
+
+/// Slots that hold an object.
+pub(crate) fn live() -> usize {
+    CLASS.iter().map(|c| c.live.load(Relaxed)).sum()
+}
+
+/// Bytes committed in slots that hold an object.
+pub(crate) fn committed() -> usize {
+    slots()
+        .filter(|(slot, ..)| slot.state.load(Relaxed) >= LIVE)
+        .map(|(slot, ..)| slot.committed.load(Relaxed))
+        .sum()
+}
+
+/// All slots that have ever been used, with their class and index.
+fn slots() -> impl Iterator<Item = (&'static Slot, usize, usize)> {
+    CLASS.iter().enumerate().flat_map(|(class, c)| {
+        let first = first_of(class);
+        let used = c.used.load(Relaxed).min(c.slots.load(Relaxed));
+        (first..first + used).map(move |index| (descriptor(index), class, index))
+    })
+}
+
+fn index_of(slot: &Slot) -> usize {
+    (ptr::from_ref(slot) as usize - GEOMETRY.descriptors.load(Relaxed) as usize) / core::mem::size_of::<Slot>()
+}
+
+/// Counts a growth in place where the owner of the object writes anyway.
+#[inline]
+fn count_growth(slot: &Slot, old: usize) {
+    slot.grows.store(slot.grows.load(Relaxed).wrapping_add(1), Relaxed);
+    slot.not_copied.store(slot.not_copied.load(Relaxed) + old as u64, Relaxed);
+}
+
+/// Growths in place of the objects that live, and bytes not copied by them.
+pub(crate) fn growths() -> (u64, u64) {
+    slots().fold((0, 0), |(grows, bytes), (slot, ..)| {
+        (
+            grows + u64::from(slot.grows.load(Relaxed)),
+            bytes + slot.not_copied.load(Relaxed),
+        )
+    })
+}
+
+/// Makes a slot free, with its memory if that may be kept.
+fn release(slot: &'static Slot, origin: *mut u8) {
+    bump(&STATS.grows_in_place, slot.grows.swap(0, Relaxed) as usize);
+    bump(&STATS.bytes_not_copied, slot.not_copied.swap(0, Relaxed) as usize);
+    let class = slot.class.load(Relaxed) as usize;
+    let c = &CLASS[class];
+    c.live.fetch_sub(1, Relaxed);
+    let index = index_of(slot);
+    let touched = slot.touched.load(Relaxed);
+    if touched == 0 {
+        slot.state.store(CLEAN, Relaxed);
+        push(&c.stacks[CLEAN_STACK], index);
+        return;
+    }
+    if !purge::may_keep(touched) && os::keep_errno(|| forget(slot, origin)) {
+        slot.state.store(CLEAN, Relaxed);
+        push(&c.stacks[CLEAN_STACK], index);
+        return;
+    }
+    slot.excess.store((touched / MIN_PAGE) as u32, Relaxed);
+    slot.stamp.store(os::now_ms() as u32, Relaxed);
+    let retained = purge::RETAINED.fetch_add(touched, Relaxed) + touched;
+    slot.state.store(WARM, Release);
+    push(&c.stacks[warmth(touched)], index);
+    purge::wake(retained);
+}
+
+/// Returns a slot that never came to hold an object.
+fn put_back(slot: &'static Slot, class: usize, index: usize) {
+    release(slot, origin_of(class, index));
+}
+
+/// Drops all memory of a slot. The caller holds it.
+fn forget(slot: &Slot, origin: *mut u8) -> bool {
+    let committed = slot.committed.load(Relaxed);
+    // SAFETY: the slot is the caller's and its content dead.
+    unsafe {
+        if committed > 0 && !os::reset(origin, committed) {
+            // No mapping to spare; the memory can go all the same.
+            if !os::discard(origin, slot.touched.load(Relaxed)) {
+                return false;
+            }
+            slot.touched.store(0, Relaxed);
+            return true;
+        }
+    }
+    slot.committed.store(0, Relaxed);
+    slot.touched.store(0, Relaxed);
+    slot.seam.store(0, Relaxed);
+    slot.huge.store(0, Relaxed);
+    true
+}
+
+/// Drops memory that has been retained for at least `age` milliseconds. Any
+/// thread may call it at any time.
+pub(crate) fn drop_retained(age: u32) {
+    let now = os::now_ms() as u32;
+    for (class, c) in CLASS.iter().enumerate() {
+        let first = first_of(class);
+        let used = c.used.load(Relaxed).min(c.slots.load(Relaxed));
+        for index in first..first + used {
+            let slot = descriptor(index);
+            let state = slot.state.load(Relaxed);
+            if (state != WARM && state != SLACK) || now.wrapping_sub(slot.stamp.load(Relaxed)) < age
+            {
+                continue;
+            }
+            let origin = origin_of(class, index);
+            if state == WARM {
+                drop_warm(slot, origin, c, index);
+            } else {
+                trim_slack(slot, origin);
+            }
+        }
+    }
+}
+
+fn drop_warm(slot: &'static Slot, origin: *mut u8, c: &Class, index: usize) {
+    if slot
+        .state
+        .compare_exchange(WARM, PURGING, AcqRel, Relaxed)
+        .is_err()
+    {
+        return;
+    }
+    let done = forget(slot, origin);
+    let after = if done {
+        purge::RETAINED.fetch_sub(take_excess(slot), Relaxed);
+        CLEAN
+    } else {
+        WARM
+    };
+    if slot
+        .state
+        .compare_exchange(PURGING, after, AcqRel, Acquire)
+        .is_err()
+    {
+        // It was popped meanwhile and left to us.
+        slot.state.store(after, Release);
+        let stack = if done {
+            CLEAN_STACK
+        } else {
+            warmth(slot.touched.load(Relaxed))
+        };
+        push(&c.stacks[stack], index);
+    }
+}
+
+fn trim_slack(slot: &Slot, origin: *mut u8) {
+    if slot
+        .state
+        .compare_exchange(SLACK, TRIMMING, AcqRel, Relaxed)
+        .is_err()
+    {
+        return;
+    }
+    let keep = page_round(slot.size.load(Relaxed));
+    let touched = slot.touched.load(Relaxed);
+    // SAFETY: beyond the object, and its owner waits for the state to change.
+    if touched > keep && unsafe { os::discard(origin.add(keep), touched - keep) } {
+        slot.touched.store(keep, Relaxed);
+    }
+    purge::RETAINED.fetch_sub(take_excess(slot), Relaxed);
+    slot.state.store(LIVE, Release);
+}
+
+/// In the child of a fork: what other threads were in the middle of is undone or
+/// finished.
+pub(crate) fn after_fork_in_child() {
+    if SETUP.load(Acquire) == TRYING {
+        SETUP.store(UNTRIED, Release);
+    }
+    if SETUP.load(Acquire) != READY {
+        return;
+    }
+    for (class, c) in CLASS.iter().enumerate() {
+        let first = first_of(class);
+        let used = c.used.load(Relaxed).min(c.slots.load(Relaxed));
+        for index in first..first + used {
+            let slot = descriptor(index);
+            match slot.state.load(Relaxed) {
+                // Still on its stack. How far the other thread came is not known;
+                // the memory may be anything.
+                PURGING => slot.state.store(WARM, Relaxed),
+                TRIMMING => slot.state.store(LIVE, Relaxed),
+                _ => {}
+            }
+        }
+    }
+}
+
+const _: () = assert!(core::mem::size_of::<Slot>() == 64 && core::mem::size_of::<Geometry>() == 64);

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Configuration, from the environment or from the program.
+
+use core::cell::UnsafeCell;
+use core::ffi::{c_char, CStr};
+use core::ptr;
+use core::str::FromStr;
+use core::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::Release};
+
+use crate::mode::{Base, Mode, Template};
+use crate::size::{parse_decimal, parse_size};
+use crate::{arena, os};
+
+/// The use of transparent huge pages in growth slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Thp {
+    /// From 2 MiB into an object on, once it is that large, where the system
+    /// allows programs to ask for them.
+    Default,
+    /// From the start of every object that becomes larger than 2 MiB.
+    Always,
+    /// Do not ask for them, and where the system gives them unasked, refuse.
+    Never,
+}
+
+/// Where statistics go when the program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShowStats {
+    /// Nowhere.
+    No,
+    /// To standard error, for people.
+    Text,
+    /// To this file, as JSON.
+    Json(&'static CStr),
+}
+
+/// Everything that can be set. [`Config::from_env`] reads it from the environment.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Where objects live. `BRUG_ALLOC`
+    pub mode: Mode,
+    /// What [`Mode::Template`] follows. `BRUG_TEMPLATE`
+    pub template: Template,
+    /// The allocator of small objects in the modes that leave it open. `BRUG_BASE`
+    pub base: Base,
+    /// [`Mode::Auto`] puts objects of this many bytes and more into growth slots;
+    /// at least one page. `BRUG_SWITCH_POINT`, 128 KiB
+    pub switch_point: usize,
+    /// Huge pages. `BRUG_THP`
+    pub thp: Thp,
+    /// Milliseconds after which the memory of freed objects has gone back to the
+    /// system; 0: at once. `BRUG_PURGE_DELAY`, 1000
+    pub purge_delay_ms: u32,
+    /// Bytes of freed memory kept until then. `None`: an eighth of what this process
+    /// can have. `BRUG_RETAIN`
+    pub retain: Option<usize>,
+    /// Bytes of address space to reserve for growth slots; rounded down to a power
+    /// of two, and halved until the system agrees. `BRUG_RESERVE`, 16 TiB
+    pub reserve: usize,
+    /// File in which the tuner keeps what it has learned. `BRUG_PROFILE`
+    pub profile: Option<&'static CStr>,
+    /// Statistics at exit. `BRUG_SHOW_STATS`
+    pub show_stats: ShowStats,
+    /// Whether the object monitor observes from the start. `BRUG_MONITOR`; needs the
+    /// feature `monitor`.
+    pub monitor: bool,
+    /// Say on standard error when something had to be done another way.
+    /// `BRUG_VERBOSE`
+    pub verbose: bool,
+}
+
+extern "C" {
+    static environ: *const *const c_char;
+}
+
+impl Config {
+    /// What holds when nothing is said.
+    pub const DEFAULT: Config = Config {
+        mode: Mode::Auto,
+        template: Template::PRESET,
+        base: Base::Glibc,
+        switch_point: 128 << 10,
+        thp: Thp::Default,
+        purge_delay_ms: 1000,
+        retain: None,
+        reserve: arena::DEFAULT_RESERVE,
+        profile: None,
+        show_stats: ShowStats::No,
+        monitor: false,
+        verbose: false,
+    };
+
+    /// Every variable that is read, and `BRUG_LIBRARY`, which is the command's.
+    pub const VARIABLES: [&'static str; 13] = [
+        "BRUG_ALLOC",
+        "BRUG_TEMPLATE",
+        "BRUG_BASE",
+        "BRUG_SWITCH_POINT",
+        "BRUG_THP",
+        "BRUG_PURGE_DELAY",
+        "BRUG_RETAIN",
+        "BRUG_RESERVE",
+        "BRUG_PROFILE",
+        "BRUG_SHOW_STATS",
+        "BRUG_MONITOR",
+        "BRUG_VERBOSE",
+        "BRUG_LIBRARY",
+    ];
+
+    /// Whether the C library has an environment yet.
+    pub(crate) fn env_is_there() -> bool {
+        // SAFETY: a word of the C library's, written before there are threads.
+        unsafe { !ptr::addr_of!(environ).read().is_null() }
+    }
+
+    /// Reads the environment. A malformed value leaves the default and prints one
+    /// line on standard error. In a program with raised privileges (`AT_SECURE`) the
+    /// environment is not looked at. Allocates nothing.
+    pub fn from_env() -> Config {
+        let mut config = Config::DEFAULT;
+        // SAFETY: no preconditions.
+        if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+            return config;
+        }
+        // SAFETY: `environ` is null or a null-terminated array of C strings that live as
+        // long as the process. It is read once, when the first object is allocated.
+        unsafe {
+            let mut entry = ptr::addr_of!(environ).read();
+            while !entry.is_null() && !(*entry).is_null() {
+                let text = CStr::from_ptr(*entry);
+                if let Some(rest) = text.to_bytes_with_nul().strip_prefix(b"BRUG_") {
+                    config.set(rest);
+                }
+                entry = entry.add(1);
+            }
+        }
+        config
+    }
+
+    /// `entry` is `NAME=value\0` without `BRUG_`.
+    fn set(&mut self, entry: &'static [u8]) {
+        let Some(eq) = entry.iter().position(|&b| b == b'=') else {
+            return;
+        };
+        let (name, value) = (&entry[..eq], &entry[eq + 1..]);
+        let Ok(value) = CStr::from_bytes_with_nul(value) else {
+            return;
+        };
+        let known = matches!(
+            name,
+            b"ALLOC"
+                | b"TEMPLATE"
+                | b"BASE"
+                | b"SWITCH_POINT"
+                | b"THP"
+                | b"PURGE_DELAY"
+                | b"RETAIN"
+                | b"RESERVE"
+                | b"PROFILE"
+                | b"SHOW_STATS"
+                | b"MONITOR"
+                | b"VERBOSE"
+        );
+        if !known || value.is_empty() {
+            // Names that are not ours, and ours set to nothing.
+            return;
+        }
+        let text = value.to_str().unwrap_or("?");
+        let wanted = match name {
+            b"ALLOC" => put(&mut self.mode, text.parse().ok())
+                .then_some("")
+                .ok_or("sys, jemalloc, mimalloc, mmap, template or auto"),
+            b"TEMPLATE" => match text.parse::<Template>() {
+                Ok(template) => {
+                    self.template = template;
+                    Ok("")
+                }
+                Err(e) => {
+                    os::complain(format_args!(
+                        "BRUG_TEMPLATE={text}: {e}; using {}",
+                        self.template
+                    ));
+                    return;
+                }
+            },
+            b"BASE" => put(&mut self.base, text.parse().ok())
+                .then_some("")
+                .ok_or("glibc, mimalloc or jemalloc"),
+            b"SWITCH_POINT" => {
+                let ok = parse_size(text).filter(|&n| (4096..=arena::MAX_OBJECT).contains(&n));
+                put(&mut self.switch_point, ok)
+                    .then_some("")
+                    .ok_or("4K to 256G")
+            }
+            b"THP" => put(&mut self.thp, text.parse().ok())
+                .then_some("")
+                .ok_or("default, always or never"),
+            b"PURGE_DELAY" => {
+                let ok = parse_decimal(text.as_bytes()).and_then(|n| u32::try_from(n).ok());
+                put(&mut self.purge_delay_ms, ok.filter(|&n| n <= 86_400_000))
+                    .then_some("")
+                    .ok_or("milliseconds, at most a day")
+            }
+            b"RETAIN" => match parse_size(text) {
+                Some(n) => {
+                    self.retain = Some(n);
+                    Ok("")
+                }
+                None => Err("a size such as 512M"),
+            },
+            b"RESERVE" => {
+                let ok = parse_size(text).filter(|&n| n <= 64 << 40);
+                put(&mut self.reserve, ok)
+                    .then_some("")
+                    .ok_or("a size of at most 65536G")
+            }
+            b"PROFILE" => {
+                self.profile = kept(value);
+                Ok("")
+            }
+            b"SHOW_STATS" => match text {
+                "0" => {
+                    self.show_stats = ShowStats::No;
+                    Ok("")
+                }
+                "1" => {
+                    self.show_stats = ShowStats::Text;
+                    Ok("")
+                }
+                _ => match strip_cstr(value, b"json:") {
+                    Some(path) if !path.is_empty() => {
+                        self.show_stats = kept(path).map_or(ShowStats::No, ShowStats::Json);
+                        Ok("")
+                    }
+                    _ => Err("1 or json:FILE"),
+                },
+            },
+            _ => {
+                let flag = if name == b"MONITOR" {
+                    &mut self.monitor
+                } else {
+                    &mut self.verbose
+                };
+                let value = [("0", false), ("1", true)]
+                    .into_iter()
+                    .find(|v| v.0 == text);
+                put(flag, value.map(|v| v.1)).then_some("").ok_or("0 or 1")
+            }
+        };
+        if let Err(wanted) = wanted {
+            let name = core::str::from_utf8(name).unwrap_or("?");
+            os::complain(format_args!(
+                "BRUG_{name}={text} is not {wanted}; using the default"
+            ));
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config::DEFAULT
+    }
+}
+
+fn put<T>(place: &mut T, value: Option<T>) -> bool {
+    value.map(|v| *place = v).is_some()
+}
+
+/// A copy, because a program may write its title over its environment, as redis does.
+/// `None` if there is no memory, or if it is longer than a path can be.
+fn kept(text: &CStr) -> Option<&'static CStr> {
+    let bytes = text.to_bytes_with_nul();
+    if bytes.len() > libc::PATH_MAX as usize {
+        return None;
+    }
+    let copy = os::map_memory(os::page_round(bytes.len()));
+    if copy.is_null() {
+        return None;
+    }
+    // SAFETY: mapped above, long enough, and never unmapped.
+    unsafe {
+        ptr::copy_nonoverlapping(bytes.as_ptr(), copy, bytes.len());
+        Some(CStr::from_ptr(copy.cast_const().cast()))
+    }
+}
+
+fn strip_cstr(text: &'static CStr, prefix: &[u8]) -> Option<&'static CStr> {
+    CStr::from_bytes_with_nul(text.to_bytes_with_nul().strip_prefix(prefix)?).ok()
+}
+
+impl FromStr for Thp {
+    type Err = ();
+    fn from_str(s: &str) -> Result<Self, ()> {
+        for (name, thp) in [
+            ("default", Thp::Default),
+            ("always", Thp::Always),
+            ("never", Thp::Never),
+        ] {
+            if s.eq_ignore_ascii_case(name) {
+                return Ok(thp);
+            }
+        }
+        Err(())
+    }
+}
+
+struct Storage(UnsafeCell<Config>);
+// SAFETY: written only as `install` says.
+unsafe impl Sync for Storage {}
+
+static STORAGE: Storage = Storage(UnsafeCell::new(Config::DEFAULT));
+static DEFAULT: Config = Config::DEFAULT;
+static CURRENT: AtomicPtr<Config> = AtomicPtr::new(ptr::null_mut());
+
+/// The configuration in force.
+#[inline]
+pub(crate) fn current() -> &'static Config {
+    let p = CURRENT.load(Acquire);
+    if p.is_null() {
+        &DEFAULT
+    } else {
+        // SAFETY: points to `STORAGE`, which nobody writes any more.
+        unsafe { &*p }
+    }
+}
+
+/// Puts a configuration in force.
+///
+/// # Safety
+/// No other thread uses the allocator meanwhile, or this is the first call.
+pub(crate) unsafe fn install(config: &Config) {
+    // SAFETY: by contract.
+    unsafe { *STORAGE.0.get() = *config };
+    CURRENT.store(STORAGE.0.get(), Release);
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every call to the system fails once, and from then on for good, while objects
+//! live through all a slot can do. No byte may be lost.
+
+extern crate std;
+
+use core::sync::atomic::Ordering::SeqCst;
+use std::env;
+use std::process::Command;
+use std::vec::Vec;
+
+use crate::config::Config;
+use crate::os::fault;
+use crate::raw;
+
+const CHILD: &str = "BRUG_TEST_FAULT";
+
+fn mark(p: *mut u8, from: usize, to: usize) {
+    for at in (from..to).step_by(4096) {
+        // SAFETY: within the object.
+        unsafe { p.add(at).write((at >> 12) as u8 ^ 0x5a) };
+    }
+}
+
+fn check(p: *mut u8, size: usize) {
+    for at in (0..size).step_by(4096) {
+        // SAFETY: within the object.
+        let found = unsafe { p.add(at).read() };
+        assert_eq!(found, (at >> 12) as u8 ^ 0x5a, "at {at} of {size}");
+    }
+}
+
+/// All a slot can do: birth, growth, promotion to a larger slot, shrinking, reuse,
+/// zeroing, purge.
+fn live_through_it() {
+    // SAFETY: objects are used as they were allocated.
+    unsafe {
+        // Takes the one large slot that is given away freely.
+        let first = raw::malloc(200 << 10);
+        let mut p = raw::malloc(1 << 20);
+        assert!(!first.is_null() && !p.is_null());
+        let mut size = 1 << 20;
+        mark(p, 0, size);
+        while size < 128 << 20 {
+            p = raw::realloc(p, size * 2);
+            assert!(!p.is_null());
+            check(p, size);
+            mark(p, size, size * 2);
+            size *= 2;
+        }
+        for new in [50 << 20, 2 << 20, 70 << 20, 300 << 10, 100, 600 << 10] {
+            p = raw::realloc(p, new);
+            assert!(!p.is_null());
+            check(p, size.min(new));
+            if new > size {
+                mark(p, size - size % 4096, new);
+            }
+            size = new;
+            raw::trim();
+            check(p, size);
+        }
+        raw::free(p);
+        raw::free(first);
+        for size in [1 << 20, 9 << 20] {
+            let dirty = raw::malloc(size);
+            mark(dirty, 0, size);
+            raw::free(dirty);
+            let zeroed = raw::calloc(1, size);
+            assert!(!zeroed.is_null());
+            let bytes = std::slice::from_raw_parts(zeroed, size);
+            assert!(bytes
+                .chunks(4096)
+                .all(|c| c.iter().fold(0, |a, b| a | b) == 0));
+            raw::free(zeroed);
+        }
+        raw::trim();
+    }
+}
+
+/// Room for few large slots, so that objects are promoted; no thread, so that the
+/// calls come in the same order each time.
+fn configure() {
+    let config = Config {
+        reserve: 64 << 30,
+        purge_delay_ms: 3_600_000,
+        ..Config::DEFAULT
+    };
+    // SAFETY: the only thread that allocates by `raw`.
+    unsafe { raw::configure(&config) };
+}
+
+fn inject(nth: i64, burst: i64) {
+    fault::BURST.store(burst, SeqCst);
+    fault::COUNTDOWN.store(nth, SeqCst);
+}
+
+#[test]
+fn no_byte_is_lost_when_a_system_call_fails() {
+    if let Ok(plan) = env::var(CHILD) {
+        // A process of its own, since the arena is set up once.
+        let plan: Vec<i64> = plan.split(',').map(|n| n.parse().unwrap()).collect();
+        configure();
+        inject(plan[0], plan[1]);
+        live_through_it();
+        return;
+    }
+    configure();
+    live_through_it();
+    let before = fault::CALLS.load(SeqCst);
+    live_through_it();
+    let calls = (fault::CALLS.load(SeqCst) - before) as i64;
+    assert!(calls > 15, "only {calls} calls: nothing is tested");
+    let moves = crate::stats().page_moves;
+    assert!(moves >= 2, "objects were not promoted");
+    for burst in [1, 2, i64::MAX] {
+        for nth in 0..calls {
+            inject(nth, burst);
+            live_through_it();
+            fault::COUNTDOWN.store(-1, SeqCst);
+        }
+    }
+    let stats = crate::stats();
+    assert!(
+        stats.no_commit > 0 && stats.no_move > 0,
+        "rungs not reached: {stats}"
+    );
+    live_through_it();
+    assert_eq!(crate::stats().slots_live, 0);
+    // Setting up the arena.
+    for nth in 0..6 {
+        for burst in ["1", "60", "9223372036854775807"] {
+            let output = Command::new(env::current_exe().unwrap())
+                .args(["--exact", "faults::no_byte_is_lost_when_a_system_call_fails"])
+                .env(CHILD, std::format!("{nth},{burst}"))
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "call {nth}, burst {burst}: {output:?}");
+        }
+    }
+}

@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The object monitor: what reallocation does to each object, and from where.
+//!
+//! While it is on, all calls take the long way, and each reallocated object has a
+//! record: how often, how long, how many bytes it would have cost to copy. When the
+//! object is freed, the record is added to that of its call site, which is where it
+//! was first reallocated. Turn it on with `BRUG_MONITOR=1` or [`start`].
+//!
+//! The tables have a fixed size. An object or site that finds no room, and a call
+//! that finds the tables busy for long (a signal handler, say), is counted as
+//! missed and goes its way.
+
+use core::cell::UnsafeCell;
+use core::ffi::{c_int, c_void};
+use core::fmt::{self, Write};
+use core::ptr;
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use crate::{heap, os, tls};
+
+/// Return addresses kept of a call site.
+pub const FRAMES: usize = 8;
+const OBJECTS: usize = 1 << 14;
+const SITES: usize = 1 << 10;
+const PAST: usize = 1 << 9;
+/// How far from its place an entry may be.
+const PROBES: usize = 32;
+
+/// What happened to an object, or to all objects of a site.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Record {
+    /// Objects: 1, or those of the site.
+    pub objects: u64,
+    /// Reallocations.
+    pub reallocs: u64,
+    /// Reallocations that changed the address.
+    pub moves: u64,
+    /// Bytes that were not copied because the address stayed or page tables moved.
+    pub bytes_not_copied: u64,
+    /// Bytes copied.
+    pub bytes_copied: u64,
+    /// Nanoseconds in reallocations.
+    pub realloc_ns: u64,
+    /// Nanoseconds from the first reallocation to the end, or to now.
+    pub lifetime_ns: u64,
+    /// Largest size in bytes.
+    pub largest: u64,
+}
+
+impl Record {
+    fn add(&mut self, other: &Record) {
+        self.objects += other.objects;
+        self.reallocs += other.reallocs;
+        self.moves += other.moves;
+        self.bytes_not_copied += other.bytes_not_copied;
+        self.bytes_copied += other.bytes_copied;
+        self.realloc_ns += other.realloc_ns;
+        self.lifetime_ns += other.lifetime_ns;
+        self.largest = self.largest.max(other.largest);
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Object {
+    /// 0: free; 1: was in use, keep looking beyond.
+    address: usize,
+    site: u32,
+    born_ns: u64,
+    record: Record,
+}
+
+#[derive(Clone, Copy)]
+struct Site {
+    frames: [usize; FRAMES],
+    record: Record,
+}
+
+struct Tables {
+    objects: [Object; OBJECTS],
+    sites: [Site; SITES],
+    /// The objects that ended last.
+    past: [(u32, Record); PAST],
+    past_len: usize,
+}
+
+static ON: AtomicBool = AtomicBool::new(false);
+static TABLES: AtomicPtr<UnsafeCell<Tables>> = AtomicPtr::new(ptr::null_mut());
+static LOCK: AtomicBool = AtomicBool::new(false);
+static MISSED: AtomicU64 = AtomicU64::new(0);
+
+/// Begins to observe. Objects are known from their next reallocation on. False if
+/// there is no memory for the tables.
+pub fn start() -> bool {
+    if TABLES.load(Acquire).is_null() {
+        // All zeros is what empty tables are.
+        let p = os::map_memory(os::page_round(core::mem::size_of::<Tables>()));
+        if p.is_null() {
+            return false;
+        }
+        let p: *mut UnsafeCell<Tables> = p.cast();
+        if TABLES
+            .compare_exchange(ptr::null_mut(), p, Release, Relaxed)
+            .is_err()
+        {
+            // SAFETY: mapped above, nobody has seen it.
+            unsafe { os::unmap(p.cast(), os::page_round(core::mem::size_of::<Tables>())) };
+        }
+    }
+    ON.store(true, Release);
+    heap::take_the_long_way();
+    true
+}
+
+#[inline]
+pub(crate) fn on() -> bool {
+    ON.load(Relaxed)
+}
+
+/// Runs `f` with the tables; `None` if there are none or others have them for long.
+fn with<T>(f: impl FnOnce(&mut Tables) -> T) -> Option<T> {
+    let tables = TABLES.load(Acquire);
+    if tables.is_null() {
+        return None;
+    }
+    let mut patience = 2000;
+    while LOCK.swap(true, Acquire) {
+        patience -= 1;
+        if patience == 0 {
+            MISSED.fetch_add(1, Relaxed);
+            return None;
+        }
+        core::hint::spin_loop();
+    }
+    // SAFETY: the lock is ours; the tables are never unmapped.
+    let value = f(unsafe { &mut *(*tables).get() });
+    LOCK.store(false, Release);
+    Some(value)
+}
+
+fn place(address: usize) -> usize {
+    ((address as u64 >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50) as usize
+}
+
+fn find(tables: &mut Tables, address: usize) -> Option<&mut Object> {
+    for probe in 0..PROBES {
+        let at = (place(address) + probe) % OBJECTS;
+        match tables.objects[at].address {
+            0 => return None,
+            found if found == address => return Some(&mut tables.objects[at]),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn insert(tables: &mut Tables, object: Object) -> bool {
+    for probe in 0..PROBES {
+        let at = (place(object.address) + probe) % OBJECTS;
+        if tables.objects[at].address <= 1 {
+            tables.objects[at] = object;
+            return true;
+        }
+    }
+    false
+}
+
+fn site_of(tables: &mut Tables, frames: [usize; FRAMES]) -> Option<u32> {
+    let hash = frames
+        .iter()
+        .fold(0usize, |h, &f| (h ^ f).wrapping_mul(0x0100_0000_01b3));
+    for probe in 0..PROBES {
+        let at = (hash >> 20).wrapping_add(probe) % SITES;
+        let site = &mut tables.sites[at];
+        if site.frames == frames {
+            return Some(at as u32);
+        }
+        if site.frames == [0; FRAMES] {
+            site.frames = frames;
+            return Some(at as u32);
+        }
+    }
+    None
+}
+
+/// An object at `p` of `old` bytes has become one at `q` of `new` bytes.
+pub(crate) fn note_realloc(p: *mut u8, q: *mut u8, old: usize, new: usize, ns: u64) {
+    let copied = p != q && !(heap::in_slot(p) && heap::in_slot(q));
+    let change = Record {
+        objects: 0,
+        reallocs: 1,
+        moves: (p != q).into(),
+        bytes_not_copied: if copied { 0 } else { old.min(new) as u64 },
+        bytes_copied: if copied { old.min(new) as u64 } else { 0 },
+        realloc_ns: ns,
+        lifetime_ns: 0,
+        largest: old.max(new) as u64,
+    };
+    let known = with(|tables| {
+        let Some(object) = find(tables, p as usize) else {
+            return false;
+        };
+        object.record.add(&change);
+        if p != q {
+            let mut object = *object;
+            remove(tables, p as usize);
+            object.address = q as usize;
+            if !insert(tables, object) {
+                MISSED.fetch_add(1, Relaxed);
+            }
+        }
+        true
+    });
+    if known == Some(false) {
+        let frames = caller();
+        let born_ns = os::now_ns().saturating_sub(ns);
+        with(|tables| {
+            let record = Record {
+                objects: 1,
+                ..change
+            };
+            let done = site_of(tables, frames).is_some_and(|site| {
+                insert(
+                    tables,
+                    Object {
+                        address: q as usize,
+                        site,
+                        born_ns,
+                        record,
+                    },
+                )
+            });
+            if !done {
+                MISSED.fetch_add(1, Relaxed);
+            }
+        });
+    }
+}
+
+fn remove(tables: &mut Tables, address: usize) {
+    if let Some(object) = find(tables, address) {
+        object.address = 1;
+    }
+}
+
+/// The object at `p` is about to be freed.
+pub(crate) fn note_free(p: *mut u8) {
+    with(|tables| {
+        let Some(&mut object) = find(tables, p as usize) else {
+            return;
+        };
+        remove(tables, p as usize);
+        let mut record = object.record;
+        record.lifetime_ns = os::now_ns().saturating_sub(object.born_ns);
+        tables.sites[object.site as usize].record.add(&record);
+        let at = tables.past_len % PAST;
+        tables.past[at] = (object.site, record);
+        tables.past_len += 1;
+    });
+}
+
+/// The addresses that the current call returns to, from the inside out. Those of
+/// the allocator itself come first; who shows them can tell by their names.
+fn caller() -> [usize; FRAMES] {
+    extern "C" {
+        fn _Unwind_Backtrace(
+            f: extern "C" fn(*mut c_void, *mut c_void) -> c_int,
+            arg: *mut c_void,
+        ) -> c_int;
+        fn _Unwind_GetIP(context: *mut c_void) -> usize;
+    }
+    struct Walk {
+        skip: usize,
+        len: usize,
+        frames: [usize; FRAMES],
+    }
+    extern "C" fn step(context: *mut c_void, walk: *mut c_void) -> c_int {
+        // SAFETY: what is passed below, and the unwinder's own context.
+        let (walk, ip) = unsafe { (&mut *walk.cast::<Walk>(), _Unwind_GetIP(context)) };
+        if walk.skip > 0 {
+            walk.skip -= 1;
+            return 0;
+        }
+        walk.frames[walk.len] = ip;
+        walk.len += 1;
+        if walk.len == FRAMES {
+            4 // _URC_NORMAL_STOP
+        } else {
+            0
+        }
+    }
+    // This function and the two that call it in any build.
+    let mut walk = Walk {
+        skip: 2,
+        len: 0,
+        frames: [0; FRAMES],
+    };
+    // SAFETY: the calling thread's own.
+    let inside = unsafe { (*tls::local()).unwinding.replace(true) };
+    if !inside {
+        // SAFETY: `step` does not unwind and `walk` outlives the call. Should the unwinder
+        // allocate, the flag keeps that from coming here.
+        unsafe {
+            _Unwind_Backtrace(step, ptr::from_mut(&mut walk).cast());
+            (*tls::local()).unwinding.set(false);
+        }
+    }
+    if walk.len == 0 {
+        walk.frames[0] = 1;
+    }
+    walk.frames
+}
+
+/// In the child of a fork.
+pub(crate) fn after_fork_in_child() {
+    LOCK.store(false, Relaxed);
+}
+
+/// Everything observed so far. `Display` writes a table of the call sites with the
+/// most bytes first, and allocates nothing itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Report(());
+
+/// What has been observed.
+pub fn report() -> Report {
+    Report(())
+}
+
+impl Report {
+    /// Calls `f` with each call site and the sum of its objects, living ones
+    /// included, in no order.
+    pub fn sites(&self, mut f: impl FnMut(&[usize; FRAMES], &Record)) {
+        let now = os::now_ns();
+        for at in 0..SITES {
+            let site = with(|tables| {
+                let mut site = tables.sites[at];
+                for object in tables.objects.iter().filter(|o| o.address > 1) {
+                    if object.site as usize == at && site.frames != [0; FRAMES] {
+                        let lifetime_ns = now.saturating_sub(object.born_ns);
+                        site.record.add(&Record {
+                            lifetime_ns,
+                            ..object.record
+                        });
+                    }
+                }
+                site
+            });
+            if let Some(site) = site.filter(|s| s.record.objects > 0) {
+                f(&site.frames, &site.record);
+            }
+        }
+    }
+
+    /// Calls `f` with each object that lives (its address) or was among the last to
+    /// end (`None`), its call site, and its record.
+    pub fn objects(&self, mut f: impl FnMut(Option<usize>, &[usize; FRAMES], &Record)) {
+        let now = os::now_ns();
+        for at in 0..OBJECTS + PAST {
+            let found = with(|tables| {
+                let (address, site, record) = if at < OBJECTS {
+                    let o = tables.objects[at];
+                    let lifetime_ns = now.saturating_sub(o.born_ns);
+                    (
+                        Some(o.address),
+                        o.site,
+                        Record {
+                            lifetime_ns,
+                            ..o.record
+                        },
+                    )
+                } else {
+                    let (site, record) = tables.past[at - OBJECTS];
+                    (None, site, record)
+                };
+                (address, tables.sites[site as usize].frames, record)
+            });
+            if let Some((address, frames, record)) = found {
+                if record.objects > 0 && address.is_none_or(|a| a > 1) {
+                    f(address, &frames, &record);
+                }
+            }
+        }
+    }
+
+    /// Writes it as one JSON object: `sites`, `objects`, `missed`. Addresses are hex
+    /// strings, times nanoseconds.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn json(&self, out: &mut impl Write) -> fmt::Result {
+        let mut result = out.write_str("{\"sites\":[");
+        let mut comma = "";
+        self.sites(|frames, record| {
+            result = result.and_then(|()| json_record(out, comma, None, frames, record));
+            comma = ",";
+        });
+        result = result.and_then(|()| out.write_str("],\"objects\":["));
+        comma = "";
+        self.objects(|address, frames, record| {
+            result = result.and_then(|()| json_record(out, comma, Some(address), frames, record));
+            comma = ",";
+        });
+        result?;
+        write!(out, "],\"missed\":{}}}", MISSED.load(Relaxed))
+    }
+}
+
+fn json_record(
+    out: &mut impl Write,
+    comma: &str,
+    address: Option<Option<usize>>,
+    frames: &[usize; FRAMES],
+    r: &Record,
+) -> fmt::Result {
+    write!(out, "{comma}{{\"site\":[")?;
+    for (i, frame) in frames.iter().take_while(|&&f| f > 1).enumerate() {
+        write!(out, "{}\"{frame:#x}\"", if i > 0 { "," } else { "" })?;
+    }
+    out.write_str("],")?;
+    match address {
+        Some(Some(address)) => write!(out, "\"address\":\"{address:#x}\",")?,
+        Some(None) => write!(out, "\"address\":null,")?,
+        None => write!(out, "\"objects\":{},", r.objects)?,
+    }
+    write!(
+        out,
+        "\"reallocs\":{},\"moves\":{},\"bytes_not_copied\":{},\"bytes_copied\":{},\
+         \"realloc_ns\":{},\"lifetime_ns\":{},\"largest\":{}}}",
+        r.reallocs,
+        r.moves,
+        r.bytes_not_copied,
+        r.bytes_copied,
+        r.realloc_ns,
+        r.lifetime_ns,
+        r.largest
+    )
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:>9} {:>10} {:>9} {:>12} {:>12} {:>11} {:>12} {:>12}  called from",
+            "objects",
+            "reallocs",
+            "moves",
+            "MiB kept",
+            "MiB copied",
+            "ms inside",
+            "mean life ms",
+            "largest KiB"
+        )?;
+        // The largest first, by picking the next smaller one each time: no memory.
+        let weight = |r: &Record| r.bytes_not_copied + r.bytes_copied;
+        let mut last = (u64::MAX, [usize::MAX; FRAMES]);
+        loop {
+            let mut next: Option<([usize; FRAMES], Record)> = None;
+            self.sites(|frames, r| {
+                let key = (weight(r), *frames);
+                if key < last && next.is_none_or(|(f, n)| key > (weight(&n), f)) {
+                    next = Some((*frames, *r));
+                }
+            });
+            let Some((frames, r)) = next else { break };
+            last = (weight(&r), frames);
+            write!(
+                f,
+                "{:>9} {:>10} {:>9} {:>12.1} {:>12.1} {:>11.2} {:>12.2} {:>12} ",
+                r.objects,
+                r.reallocs,
+                r.moves,
+                r.bytes_not_copied as f64 / 1048576.0,
+                r.bytes_copied as f64 / 1048576.0,
+                r.realloc_ns as f64 / 1e6,
+                r.lifetime_ns as f64 / 1e6 / r.objects as f64,
+                r.largest / 1024
+            )?;
+            for frame in frames.iter().take_while(|&&f| f > 1) {
+                write!(f, " {frame:#x}")?;
+            }
+            writeln!(f)?;
+        }
+        match MISSED.load(Relaxed) {
+            0 => Ok(()),
+            missed => writeln!(f, "{missed} reallocations found no room in the tables"),
+        }
+    }
+}

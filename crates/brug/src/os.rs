@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The operating system calls of the crate, and nothing else that may fail.
+//!
+//! Every call reports failure as `false` or null and leaves `errno` set. Unit
+//! tests make the n-th call fail through [`fault`].
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+
+/// The unit in which memory is committed. Pages of 16 or 64 KiB (aarch64) are
+/// multiples of it, so [`page_size`] is what rounding uses.
+pub(crate) const MIN_PAGE: usize = 4096;
+
+/// Size of a huge page that one page-table entry of the second level maps.
+pub(crate) const HUGE: usize = 2 << 20;
+
+/// Size of a page in bytes.
+#[inline]
+pub(crate) fn page_size() -> usize {
+    if cfg!(target_arch = "x86_64") {
+        return MIN_PAGE;
+    }
+    use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    static PAGE: AtomicUsize = AtomicUsize::new(0);
+    match PAGE.load(Relaxed) {
+        0 => {
+            // SAFETY: no preconditions.
+            let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+            PAGE.store(page, Relaxed);
+            page
+        }
+        page => page,
+    }
+}
+
+/// Rounds up to whole pages. The caller has excluded overflow.
+#[inline]
+pub(crate) fn page_round(n: usize) -> usize {
+    let mask = page_size() - 1;
+    (n + mask) & !mask
+}
+
+#[inline]
+fn struck() -> bool {
+    #[cfg(test)]
+    return fault::strikes();
+    #[cfg(not(test))]
+    false
+}
+
+const RESERVE_FLAGS: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+
+/// Reserves address space without memory. Null on failure.
+pub(crate) fn reserve(len: usize) -> *mut u8 {
+    map(len, libc::PROT_NONE)
+}
+
+/// Maps zeroed memory. Null on failure.
+pub(crate) fn map_memory(len: usize) -> *mut u8 {
+    map(len, libc::PROT_READ | libc::PROT_WRITE)
+}
+
+fn map(len: usize, prot: c_int) -> *mut u8 {
+    if struck() {
+        return ptr::null_mut();
+    }
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let p = unsafe { libc::mmap(ptr::null_mut(), len, prot, RESERVE_FLAGS, -1, 0) };
+    if p == libc::MAP_FAILED {
+        ptr::null_mut()
+    } else {
+        p.cast()
+    }
+}
+
+/// Returns address space to the system.
+///
+/// # Safety
+/// The range belongs to the caller and nothing refers to it.
+pub(crate) unsafe fn unmap(p: *mut u8, len: usize) {
+    if len > 0 {
+        // SAFETY: by contract.
+        unsafe { libc::munmap(p.cast(), len) };
+    }
+}
+
+/// Makes a reserved range readable and writable. Memory comes at first touch.
+///
+/// # Safety
+/// The range lies within a reservation of the caller.
+pub(crate) unsafe fn commit(p: *mut u8, len: usize) -> bool {
+    // SAFETY: by contract.
+    !struck() && unsafe { libc::mprotect(p.cast(), len, libc::PROT_READ | libc::PROT_WRITE) } == 0
+}
+
+/// Turns a range back into a bare reservation: memory, page tables, advice and
+/// commit charge are gone.
+///
+/// # Safety
+/// The range lies within a reservation of the caller, and its content is dead.
+pub(crate) unsafe fn reset(p: *mut u8, len: usize) -> bool {
+    if struck() {
+        return false;
+    }
+    // SAFETY: by contract; MAP_FIXED replaces only that range.
+    let q = unsafe {
+        libc::mmap(
+            p.cast(),
+            len,
+            libc::PROT_NONE,
+            RESERVE_FLAGS | libc::MAP_FIXED,
+            -1,
+            0,
+        )
+    };
+    q != libc::MAP_FAILED
+}
+
+/// Drops the memory of a range, which reads as zeros afterwards.
+///
+/// # Safety
+/// The range is committed, and its content is dead.
+pub(crate) unsafe fn discard(p: *mut u8, len: usize) -> bool {
+    // SAFETY: by contract.
+    !struck() && unsafe { libc::madvise(p.cast(), len, libc::MADV_DONTNEED) } == 0
+}
+
+/// Asks for huge pages in a range, or asks for none. Advice: failure is harmless.
+///
+/// # Safety
+/// The range lies within a reservation of the caller.
+pub(crate) unsafe fn advise_huge(p: *mut u8, len: usize, huge: bool) -> bool {
+    let advice = if huge {
+        libc::MADV_HUGEPAGE
+    } else {
+        libc::MADV_NOHUGEPAGE
+    };
+    // SAFETY: by contract; advice changes no content.
+    !struck() && unsafe { libc::madvise(p.cast(), len, advice) } == 0
+}
+
+/// Moves the pages of `[from, from + len)` to `to` without copying. `from` stays
+/// mapped and reads as zeros. False, with nothing changed, where the kernel
+/// cannot (before Linux 5.7), or for want of memory for page tables.
+///
+/// # Safety
+/// `from` is one committed mapping of the caller; `to` lies in a reservation of
+/// the caller with dead content; they do not overlap.
+pub(crate) unsafe fn move_pages(from: *mut u8, to: *mut u8, len: usize) -> bool {
+    if struck() {
+        return false;
+    }
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+    // SAFETY: by contract.
+    let p = unsafe { libc::mremap(from.cast(), len, len, flags, to.cast::<c_void>()) };
+    p != libc::MAP_FAILED
+}
+
+/// Milliseconds on a clock that does not go back; a few milliseconds coarse.
+#[inline]
+pub(crate) fn now_ms() -> u64 {
+    let mut t = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `t` is valid for writing.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut t) };
+    t.tv_sec as u64 * 1000 + t.tv_nsec as u64 / 1_000_000
+}
+
+/// Nanoseconds on a clock that does not go back.
+#[inline]
+pub(crate) fn now_ns() -> u64 {
+    let mut t = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `t` is valid for writing.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+#[inline]
+pub(crate) fn errno() -> c_int {
+    // SAFETY: the location is valid for the life of the thread.
+    unsafe { *libc::__errno_location() }
+}
+
+#[inline]
+pub(crate) fn set_errno(e: c_int) {
+    // SAFETY: the location is valid for the life of the thread.
+    unsafe { *libc::__errno_location() = e }
+}
+
+/// Runs `f` and leaves `errno` as it was, as `free` promises.
+#[inline]
+pub(crate) fn keep_errno<T>(f: impl FnOnce() -> T) -> T {
+    let saved = errno();
+    let value = f();
+    set_errno(saved);
+    value
+}
+
+/// Reads the beginning of a small file; returns the bytes read, 0 on failure.
+pub(crate) fn read_file(path: &core::ffi::CStr, buf: &mut [u8]) -> usize {
+    // SAFETY: the path is a C string, the buffer is valid for its length.
+    unsafe {
+        let fd = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if fd < 0 {
+            return 0;
+        }
+        let mut have = 0;
+        while have < buf.len() {
+            let n = libc::read(fd, buf.as_mut_ptr().add(have).cast(), buf.len() - have);
+            if n <= 0 {
+                break;
+            }
+            have += n as usize;
+        }
+        libc::close(fd);
+        have
+    }
+}
+
+/// Writes all of `bytes` to a descriptor; false on failure.
+pub(crate) fn write_all(fd: c_int, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        // SAFETY: the slice is valid for its length.
+        let n = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
+        if n < 0 {
+            if errno() == libc::EINTR {
+                continue;
+            }
+            return false;
+        }
+        bytes = &bytes[n as usize..];
+    }
+    true
+}
+
+/// One line of text on the stack, since nothing here may allocate. What does not
+/// fit is cut.
+pub(crate) struct Line {
+    buf: [u8; 512],
+    len: usize,
+}
+
+impl Line {
+    pub(crate) const fn new() -> Self {
+        Line {
+            buf: [0; 512],
+            len: 0,
+        }
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.buf[..self.len]
+    }
+}
+
+impl core::fmt::Write for Line {
+    fn write_str(&mut self, s: &str) -> core::fmt::Result {
+        let n = s.len().min(self.buf.len() - self.len);
+        self.buf[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
+        self.len += n;
+        Ok(())
+    }
+}
+
+/// Prints one line on standard error without allocating.
+pub(crate) fn complain(args: core::fmt::Arguments<'_>) {
+    use core::fmt::Write;
+    keep_errno(|| {
+        let mut line = Line::new();
+        let _ = line.write_str("brug: ");
+        let _ = line.write_fmt(args);
+        let _ = line.write_str("\n");
+        if line.len == line.buf.len() {
+            line.buf[line.len - 1] = b'\n';
+        }
+        write_all(2, line.as_bytes());
+    });
+}
+
+/// Test hook: which of the coming calls fail.
+#[cfg(test)]
+pub(crate) mod fault {
+    use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
+    /// Calls until the first failing one; negative: none fails.
+    pub(crate) static COUNTDOWN: AtomicI64 = AtomicI64::new(-1);
+    /// How many calls fail from then on.
+    pub(crate) static BURST: AtomicI64 = AtomicI64::new(0);
+    /// Calls made so far.
+    pub(crate) static CALLS: AtomicU64 = AtomicU64::new(0);
+
+    pub(super) fn strikes() -> bool {
+        CALLS.fetch_add(1, SeqCst);
+        if COUNTDOWN.load(SeqCst) < 0 {
+            return false;
+        }
+        if COUNTDOWN.fetch_sub(1, SeqCst) > 0 {
+            return false;
+        }
+        COUNTDOWN.store(0, SeqCst);
+        if BURST.fetch_sub(1, SeqCst) > 0 {
+            super::set_errno(libc::ENOMEM);
+            return true;
+        }
+        COUNTDOWN.store(-1, SeqCst);
+        false
+    }
+}

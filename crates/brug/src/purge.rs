@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How long freed memory stays, and who gives it back.
+//!
+//! Freed slots keep their pages because faulting them in again is what large
+//! objects spend their time on. They may keep so much together (the budget) and
+//! so long (the delay). An idle process makes no calls, so a thread has to do the
+//! giving back. It is started when more than 8 MiB is retained, and ends when
+//! less is: programs that free little never have it, and nobody has it for long.
+//! It touches no lock and allocates nothing. Where no thread can be had, memory
+//! beyond those 8 MiB is given back in the call that frees it.
+
+use core::ffi::c_void;
+use core::mem::MaybeUninit;
+use core::ptr;
+use core::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+use crate::size::parse_decimal;
+use crate::{arena, config, os};
+
+/// Bytes of memory that no object needs: in free slots, and beyond the objects
+/// of the others.
+pub(crate) static RETAINED: AtomicUsize = AtomicUsize::new(0);
+
+/// Retained memory that needs no thread.
+const KEEP: usize = 8 << 20;
+
+const NONE: u32 = 0;
+const RUNNING: u32 = 1;
+const UNAVAILABLE: u32 = 2;
+static THREAD: AtomicU32 = AtomicU32::new(NONE);
+
+/// The budget in bytes; 0 until it is known.
+static BUDGET: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether a slot with so many bytes of memory may keep them.
+pub(crate) fn may_keep(bytes: usize) -> bool {
+    let retained = RETAINED.load(Relaxed).saturating_add(bytes);
+    if config::current().purge_delay_ms == 0 {
+        return false;
+    }
+    if retained <= KEEP {
+        return config::current().retain != Some(0);
+    }
+    THREAD.load(Relaxed) != UNAVAILABLE && retained <= budget()
+}
+
+fn budget() -> usize {
+    match BUDGET.load(Relaxed) {
+        0 => {
+            let bytes = config::current()
+                .retain
+                .unwrap_or_else(default_budget)
+                .max(1);
+            BUDGET.store(bytes, Relaxed);
+            bytes
+        }
+        bytes => bytes,
+    }
+}
+
+/// Forgets the budget after the configuration has changed.
+pub(crate) fn reconfigure() {
+    BUDGET.store(0, Relaxed);
+}
+
+/// An eighth of the memory this process can have.
+fn default_budget() -> usize {
+    os::keep_errno(|| {
+        let mut info = MaybeUninit::<libc::sysinfo>::zeroed();
+        // SAFETY: `info` is valid for writing; all zeros is a valid value.
+        let info = unsafe {
+            libc::sysinfo(info.as_mut_ptr());
+            info.assume_init()
+        };
+        let mut memory = (info.totalram as usize).saturating_mul(info.mem_unit as usize);
+        let mut text = [0u8; 24];
+        for path in [
+            c"/sys/fs/cgroup/memory.max",
+            c"/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        ] {
+            let n = os::read_file(path, &mut text);
+            let digits = text[..n]
+                .split(|b| !b.is_ascii_digit())
+                .next()
+                .unwrap_or(&[]);
+            if let Some(limit) = parse_decimal(digits) {
+                memory = memory.min(limit);
+            }
+        }
+        memory / 8
+    })
+}
+
+/// Sees to it that retained memory is given back in time.
+#[inline]
+pub(crate) fn wake(retained: usize) {
+    if retained > KEEP && THREAD.load(Relaxed) == NONE {
+        start();
+    }
+}
+
+#[cold]
+fn start() {
+    if THREAD
+        .compare_exchange(NONE, RUNNING, AcqRel, Relaxed)
+        .is_err()
+    {
+        return;
+    }
+    os::keep_errno(|| {
+        at_fork();
+        if !spawn() {
+            THREAD.store(UNAVAILABLE, Release);
+            if config::current().verbose {
+                os::complain(format_args!(
+                    "no thread for giving memory back; doing so at once"
+                ));
+            }
+            arena::drop_retained(0);
+        }
+    });
+}
+
+fn spawn() -> bool {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut attr = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    let mut id = MaybeUninit::<libc::pthread_t>::uninit();
+    // SAFETY: every object is initialised by the call before its use. The program's
+    // signals are for its own threads, hence the mask that the thread inherits.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        libc::pthread_attr_init(attr.as_mut_ptr());
+        libc::pthread_attr_setdetachstate(attr.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
+        libc::pthread_attr_setstacksize(attr.as_mut_ptr(), 128 << 10);
+        let mut error = libc::pthread_create(id.as_mut_ptr(), attr.as_ptr(), run, ptr::null_mut());
+        if error == libc::EINVAL {
+            // Much thread-local storage; take the default stack.
+            libc::pthread_attr_destroy(attr.as_mut_ptr());
+            libc::pthread_attr_init(attr.as_mut_ptr());
+            libc::pthread_attr_setdetachstate(attr.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
+            error = libc::pthread_create(id.as_mut_ptr(), attr.as_ptr(), run, ptr::null_mut());
+        }
+        libc::pthread_attr_destroy(attr.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
+        error == 0
+    }
+}
+
+extern "C" fn run(_: *mut c_void) -> *mut c_void {
+    // SAFETY: a C string.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"brug-purge".as_ptr()) };
+    let mut idle = 0;
+    loop {
+        let delay = config::current().purge_delay_ms;
+        // What is older than half the delay goes every quarter: nothing stays longer
+        // than three quarters of it, so all is gone when it is over.
+        let nap = (delay / 4).max(1);
+        let nap = libc::timespec {
+            tv_sec: (nap / 1000).into(),
+            tv_nsec: (nap % 1000 * 1_000_000).into(),
+        };
+        // SAFETY: `nap` is valid for reading.
+        unsafe { libc::nanosleep(&nap, ptr::null_mut()) };
+        arena::drop_retained(delay / 2);
+        if RETAINED.load(Relaxed) > KEEP {
+            idle = 0;
+            continue;
+        }
+        idle += 1;
+        if idle < 3 {
+            continue;
+        }
+        THREAD.store(NONE, Release);
+        if RETAINED.load(Acquire) <= KEEP
+            || THREAD
+                .compare_exchange(NONE, RUNNING, AcqRel, Relaxed)
+                .is_err()
+        {
+            return ptr::null_mut();
+        }
+    }
+}
+
+/// Gives back all retained memory now.
+pub(crate) fn trim() {
+    os::keep_errno(|| {
+        at_fork();
+        arena::drop_retained(0);
+    });
+}
+
+/// Has the child of a fork put in order what its other threads left.
+fn at_fork() {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if !DONE.swap(true, AcqRel) {
+        extern "C" fn child() {
+            after_fork_in_child();
+        }
+        // SAFETY: the handler is async-signal-safe, as it must be. Should the list of
+        // handlers be full, a child keeps what it inherits; nothing else depends on it.
+        unsafe { libc::pthread_atfork(None, None, Some(child)) };
+    }
+}
+
+/// In the child of a fork, which has one thread.
+pub(crate) fn after_fork_in_child() {
+    if THREAD.load(Relaxed) == RUNNING {
+        THREAD.store(NONE, Relaxed);
+    }
+    arena::after_fork_in_child();
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The interface of C: no `Layout`, null and `errno` on failure, never a panic.
+
+use core::ptr;
+
+use crate::config::Config;
+use crate::{heap, os, purge};
+
+/// As C's `malloc`.
+///
+/// # Safety
+/// The object may only be passed to this module's functions.
+#[inline]
+pub unsafe fn malloc(size: usize) -> *mut u8 {
+    // SAFETY: no preconditions.
+    unsafe { heap::alloc(size, 1) }
+}
+
+/// As C's `calloc`; `ENOMEM` if the product overflows.
+///
+/// # Safety
+/// As for [`malloc`].
+#[inline]
+pub unsafe fn calloc(n: usize, size: usize) -> *mut u8 {
+    match n.checked_mul(size) {
+        // SAFETY: no preconditions.
+        Some(bytes) => unsafe { heap::alloc_zeroed(bytes, 1) },
+        None => {
+            os::set_errno(libc::ENOMEM);
+            ptr::null_mut()
+        }
+    }
+}
+
+/// As `memalign`: `EINVAL` unless `align` is a power of two.
+///
+/// # Safety
+/// As for [`malloc`].
+#[inline]
+pub unsafe fn memalign(align: usize, size: usize) -> *mut u8 {
+    if !align.is_power_of_two() {
+        os::set_errno(libc::EINVAL);
+        return ptr::null_mut();
+    }
+    // SAFETY: no preconditions.
+    unsafe { heap::alloc(size, align) }
+}
+
+/// As C's `realloc`: `p` may be null; a `size` of 0 frees `p` and returns null.
+///
+/// # Safety
+/// `p` is null or an object of this module that the caller owns.
+#[inline]
+pub unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
+    // SAFETY: by contract.
+    unsafe {
+        if p.is_null() {
+            return malloc(size);
+        }
+        if size == 0 {
+            heap::free(p);
+            return ptr::null_mut();
+        }
+        heap::realloc(p, heap::UNKNOWN, 1, size)
+    }
+}
+
+/// As C's `free`: `p` may be null; `errno` stays.
+///
+/// # Safety
+/// `p` is null or an object of this module that the caller owns.
+#[inline]
+pub unsafe fn free(p: *mut u8) {
+    // SAFETY: by contract. Null is outside the arena.
+    unsafe { heap::free(p) }
+}
+
+/// As `malloc_usable_size`; 0 for null. In a growth slot it is the size asked for,
+/// rounded up to whole pages.
+///
+/// # Safety
+/// `p` is null or an object of this module that the caller owns.
+#[inline]
+pub unsafe fn usable_size(p: *mut u8) -> usize {
+    if p.is_null() {
+        return 0;
+    }
+    // SAFETY: by contract.
+    unsafe { heap::usable_size(p) }
+}
+
+/// Whether `p` is in a growth slot.
+#[inline]
+pub fn owns(p: *const u8) -> bool {
+    heap::in_slot(p.cast_mut())
+}
+
+/// A function of the library that [`Base::Glibc`](crate::Base::Glibc) is, by its name; null if
+/// there is none. To be called once before `main`, because it takes the loader's lock.
+#[cfg(feature = "preload")]
+pub fn base_symbol(name: &core::ffi::CStr) -> *mut core::ffi::c_void {
+    crate::base::sys::symbol(name)
+}
+
+/// Gives retained memory back to the system now.
+pub fn trim() {
+    purge::trim();
+}
+
+/// Replaces the configuration, which otherwise is read from the environment at the
+/// first allocation. Reservations made already stay as they are.
+///
+/// # Safety
+/// No other thread uses the allocator meanwhile.
+pub unsafe fn configure(config: &Config) {
+    // SAFETY: passed on.
+    unsafe { heap::put_in_force(config) }
+}
+
+/// The configuration in force; reads the environment if nothing has yet.
+pub fn config() -> &'static Config {
+    heap::ready();
+    crate::config::current()
+}
+
+/// From now on the caller sees to it that statistics come out when the program ends.
+pub fn take_over_statistics() {
+    heap::STATISTICS_ELSEWHERE.store(true, core::sync::atomic::Ordering::Relaxed);
+}
+
+/// To be called before a fork. Nothing has to be held, so this does nothing.
+pub fn atfork_prepare() {}
+
+/// To be called in the parent after a fork. Does nothing.
+pub fn atfork_parent() {}
+
+/// To be called in the child after a fork, where the threads are gone that may have
+/// been in the middle of something. Calling it twice does no harm.
+pub fn atfork_child() {
+    heap::after_fork_in_child();
+}

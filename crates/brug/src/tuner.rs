@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The tuner: when does an object that keeps growing move into a slot?
+//!
+//! The paper (section III-A) times every reallocation, averages old and new, and
+//! takes the fastest allocator of a size class. Three things are different here.
+//!
+//! * *What is timed.* A call that leaves page faults behind looks cheap. So one
+//!   reallocation in 64 is timed together with the first touch of the pages it
+//!   added, which is when they are paid for.
+//! * *What is compared.* Moving an object costs once and pays later. The price of
+//!   moving now and growing in place next time is held against that of copying now
+//!   and copying next time.
+//! * *Who decides.* The table is read when it changes, not when objects do: what a
+//!   reallocation reads is one byte for its size class. That byte is shared by all
+//!   threads; it is written a few times in a process and so stays in every cache,
+//!   and no thread has to learn what another knows.
+//!
+//! Old evidence fades (each sample counts a sixteenth), a decision changes only for
+//! a gain of an eighth, and one reallocation in 4096 does the opposite of what was
+//! decided, so that a wrong decision comes to light.
+
+use core::ffi::CStr;
+use core::fmt;
+use core::sync::atomic::{AtomicU64, AtomicU8, Ordering::Relaxed};
+
+use crate::os;
+use crate::size::{parse_decimal, Size};
+
+/// Reallocations per sample.
+pub(crate) const SAMPLE: u32 = 64;
+/// Reallocations per experiment.
+pub(crate) const EXPERIMENT: u32 = 4096;
+
+/// What a reallocation did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Arm {
+    /// The base allocator enlarged the object, wherever that was.
+    Base = 0,
+    /// It moved from the base allocator to a slot.
+    Move = 1,
+    /// It grew in its slot.
+    Slot = 2,
+}
+
+const ARMS: [&str; 3] = ["base", "move", "slot"];
+
+/// Size classes: four to each power of two, from 4 KiB on.
+const CLASSES: usize = 96;
+const FIRST: u32 = 12;
+/// Samples without which an average says nothing.
+const ENOUGH: u64 = 3;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Decision {
+    None = 0,
+    Base = 1,
+    Slot = 2,
+}
+
+/// Mean in sixteenths of a nanosecond in the upper 40 bits, samples in the lower 24.
+static TABLE: [[AtomicU64; 3]; CLASSES] = [const { [const { AtomicU64::new(0) }; 3] }; CLASSES];
+static DECISION: [AtomicU8; CLASSES] = [const { AtomicU8::new(0) }; CLASSES];
+
+fn class(size: usize) -> usize {
+    let log = usize::BITS - 1 - size.max(1 << FIRST).leading_zeros();
+    let step = size.max(1 << FIRST) >> (log - 2) & 3;
+    (((log - FIRST) as usize) * 4 + step).min(CLASSES - 1)
+}
+
+fn lower_bound(class: usize) -> usize {
+    (4 + class % 4) << (class / 4) << (FIRST - 2)
+}
+
+/// What has been found best for an object that grows to `size` bytes.
+#[inline]
+pub(crate) fn decision(size: usize) -> Decision {
+    match DECISION[class(size)].load(Relaxed) {
+        1 => Decision::Base,
+        2 => Decision::Slot,
+        _ => Decision::None,
+    }
+}
+
+fn unpack(cell: &AtomicU64) -> (u64, u64) {
+    let cell = cell.load(Relaxed);
+    (cell >> 24, cell & 0xff_ffff)
+}
+
+fn pack(mean: u64, samples: u64) -> u64 {
+    mean.min((1 << 40) - 1) << 24 | samples.min(0xff_ffff)
+}
+
+/// Takes one measurement in. A concurrent one may be lost.
+pub(crate) fn record(arm: Arm, size: usize, ns: u64) {
+    let class = class(size);
+    let cell = &TABLE[class][arm as usize];
+    let (mean, samples) = unpack(cell);
+    let new = ns.saturating_mul(16);
+    // A plain average at first, then one that forgets.
+    let weight = (samples + 1).min(16) as i64;
+    // One interrupt or host pause must not turn a decision.
+    let new = if samples >= ENOUGH {
+        new.min(mean.saturating_mul(8))
+    } else {
+        new
+    };
+    let mean = mean as i64 + (new as i64 - mean as i64) / weight;
+    cell.store(pack(mean.max(0) as u64, samples + 1), Relaxed);
+    // The next smaller octave looks ahead to this one.
+    decide(class);
+    if class >= 4 {
+        decide(class - 4);
+    }
+}
+
+fn decide(class: usize) {
+    let mean = |class: usize, arm: Arm| {
+        let (mean, samples) = unpack(&TABLE[class.min(CLASSES - 1)][arm as usize]);
+        (samples >= ENOUGH).then_some(mean)
+    };
+    let next = class + 4;
+    let (Some(copy), Some(enter)) = (mean(class, Arm::Base), mean(class, Arm::Move)) else {
+        return;
+    };
+    // Unknown futures: copying twice as much costs twice as much, and growth in
+    // place costs what it costs here.
+    let copy_next = mean(next, Arm::Base).unwrap_or(2 * copy);
+    let grow_next = mean(next, Arm::Slot)
+        .or(mean(class, Arm::Slot))
+        .unwrap_or(0);
+    let (base, slot) = (copy + copy_next, enter + grow_next);
+    if slot < base - base / 8 {
+        DECISION[class].store(Decision::Slot as u8, Relaxed);
+    } else if base < slot - slot / 8 {
+        DECISION[class].store(Decision::Base as u8, Relaxed);
+    }
+}
+
+/// One size class of the paper's Performance Measurement Table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TunerRow {
+    /// Smallest size in the class, in bytes.
+    pub size: usize,
+    /// For the base allocator's reallocation, the move into a slot, and the growth in
+    /// a slot: the mean time with the touch of new pages in nanoseconds, and the
+    /// number of samples (0: the mean means nothing).
+    pub arms: [(u64, u64); 3],
+    /// Whether objects that keep growing move into a slot at this size; `None`:
+    /// not enough is known, and they do.
+    pub slot: Option<bool>,
+}
+
+/// The tuner's table at one time. Only classes with samples are in it.
+#[derive(Clone, Copy, Debug)]
+pub struct TunerReport {
+    rows: [TunerRow; CLASSES],
+    len: usize,
+}
+
+impl TunerReport {
+    /// The rows, by size.
+    pub fn rows(&self) -> &[TunerRow] {
+        &self.rows[..self.len]
+    }
+}
+
+/// What the tuner has measured and decided so far.
+pub fn tuner_report() -> TunerReport {
+    let mut report = TunerReport {
+        rows: [TunerRow::default(); CLASSES],
+        len: 0,
+    };
+    for class in 0..CLASSES {
+        let arms = [0, 1, 2].map(|arm| {
+            let (mean, samples) = unpack(&TABLE[class][arm]);
+            (mean / 16, samples)
+        });
+        if arms.iter().any(|a| a.1 > 0) {
+            let slot = match DECISION[class].load(Relaxed) {
+                1 => Some(false),
+                2 => Some(true),
+                _ => None,
+            };
+            report.rows[report.len] = TunerRow {
+                size: lower_bound(class),
+                arms,
+                slot,
+            };
+            report.len += 1;
+        }
+    }
+    report
+}
+
+impl fmt::Display for TunerReport {
+    /// A table: nanoseconds × samples. Allocates nothing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:>8} {:>18} {:>18} {:>18}  growing objects",
+            "size", "base", "move", "slot"
+        )?;
+        for row in self.rows() {
+            write!(f, "{:>8}", Size(row.size))?;
+            for (mean, samples) in row.arms {
+                if samples == 0 {
+                    write!(f, " {:>18}", "-")?;
+                } else {
+                    write!(f, " {mean:>9} ×{samples:<8}")?;
+                }
+            }
+            writeln!(
+                f,
+                "  {}",
+                match row.slot {
+                    Some(true) => "move",
+                    Some(false) => "stay",
+                    None => "move (untried)",
+                }
+            )?;
+        }
+        Ok(())
+    }
+}
+
+const MAGIC: &str = "brug-profile 1";
+const PROFILE_MAX: usize = 32 << 10;
+
+/// Reads a profile. One that is not there is empty; one that cannot be understood is
+/// reported and not used.
+pub(crate) fn load(path: &CStr) {
+    let buf = os::map_memory(PROFILE_MAX);
+    if buf.is_null() {
+        return;
+    }
+    // SAFETY: mapped above with this length.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(buf, PROFILE_MAX) };
+    let n = os::read_file(path, bytes);
+    let text = core::str::from_utf8(&bytes[..n]).unwrap_or("");
+    if n > 0 && !parse(text) {
+        os::complain(format_args!(
+            "{}: not a profile of brug; not used",
+            shown(path)
+        ));
+    }
+    // SAFETY: mapped above, no longer referred to.
+    unsafe { os::unmap(buf, PROFILE_MAX) };
+}
+
+/// A path for a message.
+fn shown(path: &CStr) -> &str {
+    path.to_str().unwrap_or("?")
+}
+
+fn parse(text: &str) -> bool {
+    let rows = || text.lines().skip(1).filter(|line| !line.is_empty());
+    if text.lines().next() != Some(MAGIC) || !rows().all(|line| parse_row(line).is_some()) {
+        return false;
+    }
+    for (class, arm, mean, samples) in rows().filter_map(parse_row) {
+        TABLE[class][arm].store(pack(mean, samples), Relaxed);
+    }
+    (0..CLASSES).for_each(decide);
+    true
+}
+
+/// `SIZE ARM SIXTEENTHS SAMPLES`
+fn parse_row(line: &str) -> Option<(usize, usize, u64, u64)> {
+    let mut words = line.split(' ');
+    let size = parse_decimal(words.next()?.as_bytes())?;
+    let arm = words.next()?;
+    let arm = ARMS.iter().position(|&name| name == arm)?;
+    let mean = parse_decimal(words.next()?.as_bytes())?;
+    let samples = parse_decimal(words.next()?.as_bytes())?;
+    let class = class(size);
+    (words.next().is_none() && lower_bound(class) == size).then_some((
+        class,
+        arm,
+        mean as u64,
+        samples as u64,
+    ))
+}
+
+/// Writes the profile: whole, or not at all.
+pub(crate) fn save(path: &CStr) {
+    use fmt::Write;
+    let mut temporary = os::Line::new();
+    // SAFETY: no preconditions.
+    let pid = unsafe { libc::getpid() };
+    let _ = write!(temporary, "{}.{pid}\0", shown(path));
+    let Ok(name) = CStr::from_bytes_with_nul(temporary.as_bytes()) else {
+        os::complain(format_args!(
+            "BRUG_PROFILE: the name is too long; nothing written"
+        ));
+        return;
+    };
+    // SAFETY: C strings.
+    unsafe {
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
+        let fd = libc::open(name.as_ptr(), flags, 0o644);
+        let mut ok = fd >= 0 && os::write_all(fd, MAGIC.as_bytes()) && os::write_all(fd, b"\n");
+        for (class, row) in TABLE.iter().enumerate() {
+            for (arm, cell) in row.iter().enumerate() {
+                let (mean, samples) = unpack(cell);
+                if ok && samples > 0 {
+                    let mut line = os::Line::new();
+                    let size = lower_bound(class);
+                    let _ = writeln!(line, "{size} {} {mean} {samples}", ARMS[arm]);
+                    ok = os::write_all(fd, line.as_bytes());
+                }
+            }
+        }
+        if fd >= 0 {
+            ok &= libc::close(fd) == 0;
+        }
+        if !ok || libc::rename(name.as_ptr(), path.as_ptr()) != 0 {
+            let error = os::errno();
+            libc::unlink(name.as_ptr());
+            let path = shown(path);
+            os::complain(format_args!(
+                "cannot write profile {path} (errno {error}); it is as it was"
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    #[test]
+    fn classes_hold_a_quarter_of_an_octave() {
+        for class_number in 0..CLASSES {
+            assert_eq!(class(lower_bound(class_number)), class_number);
+            if class_number > 0 {
+                assert_eq!(class(lower_bound(class_number) - 1), class_number - 1);
+            }
+        }
+        assert_eq!(class(1), 0);
+        assert_eq!(class(usize::MAX), CLASSES - 1);
+    }
+
+    #[test]
+    fn a_decision_needs_evidence_and_changes_with_it() {
+        let size = 3 << 30;
+        assert_eq!(decision(size), Decision::None);
+        for _ in 0..20 {
+            record(Arm::Base, size, 50_000);
+        }
+        assert_eq!(decision(size), Decision::None);
+        for _ in 0..20 {
+            record(Arm::Move, size, 1_000);
+        }
+        assert_eq!(decision(size), Decision::Slot);
+        for _ in 0..200 {
+            record(Arm::Move, size, 300_000);
+        }
+        assert_eq!(decision(size), Decision::Base);
+    }
+
+    #[test]
+    fn a_profile_that_is_not_one_changes_nothing() {
+        for text in [
+            "",
+            "x",
+            "brug-profile 2\n",
+            "brug-profile 1\n4096 base 3\n",
+            "brug-profile 1\n4097 base 3 3\n",
+            "brug-profile 1\n4096 none 3 3\n",
+            "brug-profile 1\n4096 base -3 3\n",
+            "brug-profile 1\n4096 base 3 3 3\n",
+        ] {
+            assert!(!parse(text), "{text}");
+        }
+        assert!(parse("brug-profile 1\n"));
+    }
+}

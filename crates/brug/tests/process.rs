@@ -1,0 +1,616 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What concerns a whole process: forks, signals, threads that end, limits. Each
+//! test runs in a process of its own, which is this program again.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::RefCell;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use brug::{raw, Brug};
+
+#[global_allocator]
+static ALLOCATOR: Brug = Brug::new();
+
+const CHILD: &str = "BRUG_TEST_ISOLATED";
+
+/// Runs `body` in a process that runs nothing else, with these variables set.
+fn isolated(name: &str, variables: &[(&str, &str)], body: impl FnOnce()) -> Option<String> {
+    if std::env::var(CHILD).is_ok_and(|v| v == name) {
+        body();
+        return None;
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(CHILD, name)
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{text}", output.status);
+    for line in text.lines().filter(|line| line.contains("skipped")) {
+        println!("{line}");
+    }
+    Some(text)
+}
+
+fn status(field: &str) -> usize {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find(|line| line.starts_with(field)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn rss_mib() -> usize {
+    status("VmRSS:") >> 10
+}
+
+fn grow(to: usize) -> Vec<u8> {
+    let mut v = Vec::with_capacity(1000);
+    while v.len() < to {
+        let n = v.len();
+        v.resize((n * 2).clamp(1000, to), n as u8);
+    }
+    v
+}
+
+fn checksum(v: &[u8]) -> u64 {
+    v.iter().map(|&b| u64::from(b)).sum()
+}
+
+/// Waits for something that takes its time, but not for ever.
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_child_of_a_busy_process_can_use_everything() {
+    isolated(
+        "a_child_of_a_busy_process_can_use_everything",
+        &[("BRUG_PURGE_DELAY", "4")],
+        || {
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        while !stop.load(SeqCst) {
+                            drop(grow(20 << 20));
+                        }
+                    });
+                }
+                for round in 0..60 {
+                    let before = grow(3 << 20);
+                    let sum = checksum(&before);
+                    // SAFETY: the child uses what must work in it, and leaves by _exit.
+                    unsafe {
+                        let child = libc::fork();
+                        if child == 0 {
+                            libc::alarm(60);
+                            assert_eq!(checksum(&before), sum);
+                            drop(before);
+                            for _ in 0..3 {
+                                drop(grow(30 << 20));
+                            }
+                            raw::trim();
+                            libc::_exit(0);
+                        }
+                        let mut status = 0;
+                        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+                        assert_eq!(status, 0, "round {round}");
+                    }
+                }
+                stop.store(true, SeqCst);
+            });
+        },
+    );
+}
+
+#[test]
+fn an_idle_process_gives_its_memory_back_and_loses_the_thread() {
+    isolated(
+        "an_idle_process_gives_its_memory_back_and_loses_the_thread",
+        &[],
+        || {
+            let (memory, threads) = (rss_mib(), status("Threads:"));
+            drop(grow(600 << 20));
+            eventually("memory is still there", || rss_mib() <= memory + 16);
+            eventually("the thread is still there", || {
+                status("Threads:") == threads
+            });
+            // And again.
+            drop(grow(600 << 20));
+            eventually("memory is still there", || rss_mib() <= memory + 16);
+        },
+    );
+}
+
+#[test]
+fn what_a_live_object_has_shrunk_by_is_given_back() {
+    isolated(
+        "what_a_live_object_has_shrunk_by_is_given_back",
+        &[],
+        || {
+            let memory = rss_mib();
+            let mut v = grow(400 << 20);
+            v.truncate(10 << 20);
+            let sum = checksum(&v);
+            v.shrink_to_fit();
+            eventually("memory is still there", || rss_mib() <= memory + 27);
+            assert_eq!(checksum(&v), sum);
+            v.resize(300 << 20, 7);
+            assert_eq!(checksum(&v[..10 << 20]), sum);
+            assert!(v[10 << 20..].iter().all(|&b| b == 7));
+        },
+    );
+}
+
+#[test]
+fn a_program_that_frees_little_has_no_thread() {
+    isolated("a_program_that_frees_little_has_no_thread", &[], || {
+        let threads = status("Threads:");
+        for _ in 0..100 {
+            drop(grow(2 << 20));
+        }
+        assert_eq!(status("Threads:"), threads);
+    });
+}
+
+#[test]
+fn no_retention_means_none() {
+    isolated(
+        "no_retention_means_none",
+        &[("BRUG_PURGE_DELAY", "0")],
+        || {
+            let memory = rss_mib();
+            drop(grow(100 << 20));
+            assert!(rss_mib() <= memory + 2);
+            assert_eq!(brug::stats().bytes_retained, 0);
+        },
+    );
+}
+
+#[test]
+fn destructors_of_threads_can_allocate() {
+    struct Last;
+    impl Drop for Last {
+        fn drop(&mut self) {
+            let v = grow(5 << 20);
+            assert_eq!(v.len(), 5 << 20);
+        }
+    }
+    thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
+    isolated("destructors_of_threads_can_allocate", &[], || {
+        for _ in 0..50 {
+            std::thread::spawn(|| LAST.set(Some(Last))).join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn slots_work_in_a_signal_handler_that_interrupts_them() {
+    static HANDLED: AtomicU64 = AtomicU64::new(0);
+    extern "C" fn handler(_: libc::c_int) {
+        // SAFETY: the object is the handler's.
+        unsafe {
+            let p = raw::malloc(700_000);
+            if raw::owns(p) {
+                p.write(1);
+                let p = raw::realloc(p, 900_000);
+                raw::free(p);
+                HANDLED.fetch_add(1, SeqCst);
+            }
+        }
+    }
+    isolated(
+        "slots_work_in_a_signal_handler_that_interrupts_them",
+        &[],
+        || {
+            // SAFETY: the handler uses nothing but slots, and so does this loop.
+            unsafe {
+                raw::free(raw::malloc(700_000));
+                libc::signal(libc::SIGALRM, handler as *const () as libc::sighandler_t);
+                let every = libc::timeval {
+                    tv_sec: 0,
+                    tv_usec: 200,
+                };
+                let timer = libc::itimerval {
+                    it_interval: every,
+                    it_value: every,
+                };
+                libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut());
+                let deadline = Instant::now() + Duration::from_secs(60);
+                while HANDLED.load(SeqCst) < 300 && Instant::now() < deadline {
+                    for _ in 0..100 {
+                        let p = raw::malloc(300_000);
+                        p.write_bytes(3, 300_000);
+                        let p = raw::realloc(p, 3_000_000);
+                        assert_eq!(p.add(299_999).read(), 3);
+                        raw::free(p);
+                    }
+                }
+                let off: libc::itimerval = std::mem::zeroed();
+                libc::setitimer(libc::ITIMER_REAL, &off, std::ptr::null_mut());
+                assert!(HANDLED.load(SeqCst) >= 300);
+            }
+        },
+    );
+}
+
+#[test]
+fn free_leaves_errno_alone() {
+    isolated("free_leaves_errno_alone", &[("BRUG_RETAIN", "10M")], || {
+        // SAFETY: objects are used as they were allocated.
+        unsafe {
+            for size in [10, 300_000, 5 << 20, 60 << 20] {
+                let p = raw::malloc(size);
+                p.write_bytes(1, size);
+                *libc::__errno_location() = 77;
+                raw::free(p);
+                assert_eq!(*libc::__errno_location(), 77);
+            }
+        }
+    });
+}
+
+#[test]
+fn absurd_sizes_are_refused_and_nothing_changes() {
+    isolated("absurd_sizes_are_refused_and_nothing_changes", &[], || {
+        // SAFETY: objects are used as they were allocated.
+        unsafe {
+            for size in [
+                usize::MAX,
+                isize::MAX as usize,
+                isize::MAX as usize + 1,
+                1 << 60,
+            ] {
+                *libc::__errno_location() = 0;
+                assert!(raw::malloc(size).is_null());
+                assert_eq!(*libc::__errno_location(), libc::ENOMEM);
+                assert!(raw::memalign(64, size).is_null());
+                assert!(raw::calloc(1, size).is_null());
+                for old in [100, 500_000] {
+                    let p = raw::malloc(old);
+                    p.write_bytes(9, old);
+                    assert!(raw::realloc(p, size).is_null());
+                    assert!((0..old).all(|at| p.add(at).read() == 9));
+                    raw::free(p);
+                }
+            }
+            *libc::__errno_location() = 0;
+            assert!(raw::calloc(1 << 33, 1 << 33).is_null());
+            assert_eq!(*libc::__errno_location(), libc::ENOMEM);
+            assert!(raw::memalign(48, 10).is_null());
+            assert_eq!(*libc::__errno_location(), libc::EINVAL);
+            let huge = Layout::from_size_align(isize::MAX as usize - 4095, 4096).unwrap();
+            assert!(Brug.alloc(huge).is_null());
+            assert!(Brug.alloc_zeroed(huge).is_null());
+        }
+        let mut v = vec![1u8; 1 << 20];
+        assert!(v.try_reserve(isize::MAX as usize / 2).is_err());
+        assert!(v.iter().all(|&b| b == 1));
+    });
+}
+
+fn limit(resource: libc::__rlimit_resource_t, bytes: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: bytes,
+        rlim_max: bytes,
+    };
+    // SAFETY: `limit` is valid for reading.
+    assert_eq!(unsafe { libc::setrlimit(resource, &limit) }, 0);
+}
+
+/// Grows until it is refused; what is there must be intact, and smaller things work.
+fn grow_until_refused() -> usize {
+    let mut v: Vec<u64> = Vec::new();
+    while v.try_reserve(v.len().max(1000)).is_ok() {
+        let n = v.len();
+        v.extend(n as u64..v.capacity() as u64);
+        assert!(v.len() < 1 << 31, "no limit");
+    }
+    assert!(v.iter().enumerate().all(|(i, &x)| i as u64 == x));
+    let reached = v.len() * 8;
+    drop(v);
+    assert_eq!(grow(1 << 20).len(), 1 << 20);
+    reached
+}
+
+#[test]
+fn a_limit_of_address_space_is_lived_with() {
+    isolated("a_limit_of_address_space_is_lived_with", &[], || {
+        limit(libc::RLIMIT_AS, 2 << 30);
+        let reached = grow_until_refused();
+        assert!(reached >= 256 << 20, "{reached}");
+    });
+}
+
+#[test]
+fn a_limit_of_data_is_lived_with() {
+    isolated("a_limit_of_data_is_lived_with", &[], || {
+        limit(libc::RLIMIT_DATA, 1 << 30);
+        let reached = grow_until_refused();
+        assert!(reached >= 256 << 20, "{reached}");
+    });
+}
+
+#[test]
+fn a_small_reservation_is_used_up_gracefully() {
+    isolated(
+        "a_small_reservation_is_used_up_gracefully",
+        &[("BRUG_RESERVE", "1G")],
+        || {
+            let all: Vec<_> = (0..40).map(|i| (i, grow(1_000_000 + i * 1000))).collect();
+            assert!(all.iter().all(|(i, v)| v.len() == 1_000_000 + i * 1000));
+            assert!(brug::stats().no_slot > 0);
+            let mut v = grow(60 << 20);
+            let sum = checksum(&v);
+            v.resize(200 << 20, 0);
+            assert_eq!(checksum(&v), sum);
+        },
+    );
+}
+
+#[test]
+fn no_reservation_at_all_leaves_the_base_allocator() {
+    isolated(
+        "no_reservation_at_all_leaves_the_base_allocator",
+        &[("BRUG_RESERVE", "0")],
+        || {
+            assert_eq!(grow(50 << 20).len(), 50 << 20);
+            assert_eq!(brug::stats().slots_live, 0);
+            assert_eq!(brug::stats().no_arena, 1);
+        },
+    );
+}
+
+#[test]
+fn used_up_mappings_are_lived_with() {
+    isolated("used_up_mappings_are_lived_with", &[], || {
+        // SAFETY: mappings of this test's own. Every other page is writable, so that no
+        // two of them merge.
+        unsafe {
+            let mut all = Vec::new();
+            loop {
+                let p = libc::mmap(
+                    std::ptr::null_mut(),
+                    4096,
+                    if all.len() % 2 == 0 {
+                        libc::PROT_READ
+                    } else {
+                        libc::PROT_NONE
+                    },
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                    -1,
+                    0,
+                );
+                if p == libc::MAP_FAILED {
+                    break;
+                }
+                all.push(p);
+                if all.len() > 2_000_000 {
+                    println!("skipped: no limit on mappings");
+                    return;
+                }
+            }
+            let mut survivors = Vec::new();
+            for size in [150_000usize, 1 << 20, 8 << 20] {
+                let p = raw::malloc(size);
+                if !p.is_null() {
+                    p.write_bytes(5, size);
+                    let q = raw::realloc(p, size * 3);
+                    survivors.push((if q.is_null() { p } else { q }, size));
+                }
+            }
+            for p in all {
+                libc::munmap(p, 4096);
+            }
+            for (p, size) in survivors {
+                assert!((0..size).all(|at| p.add(at).read() == 5));
+                raw::free(p);
+            }
+        }
+        assert_eq!(grow(9 << 20).len(), 9 << 20);
+    });
+}
+
+#[test]
+fn locked_memory_is_what_is_used_and_not_what_is_reserved() {
+    isolated(
+        "locked_memory_is_what_is_used_and_not_what_is_reserved",
+        &[],
+        || {
+            // SAFETY: no pointers.
+            if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } != 0 {
+                println!("skipped: mlockall is not allowed here");
+                return;
+            }
+            let v = grow(40 << 20);
+            assert_eq!(v.len(), 40 << 20);
+            assert!(rss_mib() < 40 * 4 + 200, "{} MiB", rss_mib());
+        },
+    );
+}
+
+fn huge_kib() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+    let line = maps
+        .lines()
+        .find(|l| l.starts_with("AnonHugePages:"))
+        .unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn refused_huge_pages_are_not_used() {
+    isolated("refused_huge_pages_are_not_used", &[], || {
+        // SAFETY: no pointers.
+        if unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) } != 0 {
+            println!("skipped: PR_SET_THP_DISABLE is not known here");
+            return;
+        }
+        let before = huge_kib();
+        let v = grow(64 << 20);
+        assert_eq!(huge_kib(), before);
+        drop(v);
+    });
+}
+
+/// Sets a value under /proc/sys for as long as it lives.
+struct Sysctl(&'static str, String);
+
+impl Sysctl {
+    fn set(path: &'static str, value: &str) -> std::io::Result<Sysctl> {
+        let before = std::fs::read_to_string(path)?;
+        std::fs::write(path, value)?;
+        Ok(Sysctl(path, before))
+    }
+}
+
+impl Drop for Sysctl {
+    fn drop(&mut self) {
+        let _ = std::fs::write(self.0, self.1.trim());
+    }
+}
+
+#[test]
+fn strict_overcommit_is_lived_with() {
+    if std::env::var_os(CHILD).is_none() && std::env::var_os("BRUG_TEST_OVERCOMMIT").is_none() {
+        println!("skipped: changes the whole machine; set BRUG_TEST_OVERCOMMIT=1 to have it run");
+        return;
+    }
+    let strict = std::env::var_os(CHILD)
+        .is_none()
+        .then(|| Sysctl::set("/proc/sys/vm/overcommit_memory", "2"));
+    if let Some(Err(error)) = &strict {
+        println!("skipped: vm.overcommit_memory cannot be set: {error}");
+        return;
+    }
+    isolated("strict_overcommit_is_lived_with", &[], || {
+        limit(libc::RLIMIT_DATA, 3 << 30);
+        let reached = grow_until_refused();
+        assert!(reached >= 256 << 20, "{reached}");
+    });
+    drop(strict);
+}
+
+static BEFORE_MAIN: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn before_main() {
+    BEFORE_MAIN.store(checksum(&grow(3 << 20)), SeqCst);
+}
+
+#[used]
+#[link_section = ".init_array"]
+static CONSTRUCTOR: extern "C" fn() = before_main;
+
+#[test]
+fn constructors_can_allocate_before_main() {
+    assert_eq!(BEFORE_MAIN.load(SeqCst), checksum(&grow(3 << 20)));
+}
+
+#[test]
+fn a_malformed_variable_is_one_line_and_the_default() {
+    let name = "a_malformed_variable_is_one_line_and_the_default";
+    for (variable, value) in [
+        ("BRUG_ALLOC", "fast"),
+        ("BRUG_TEMPLATE", "4K-:sys"),
+        ("BRUG_TEMPLATE", "0-4K:sys,8K-:mmap"),
+        ("BRUG_BASE", "dlmalloc"),
+        ("BRUG_SWITCH_POINT", "-1"),
+        ("BRUG_SWITCH_POINT", "1"),
+        ("BRUG_THP", "2"),
+        ("BRUG_PURGE_DELAY", "1s"),
+        ("BRUG_RETAIN", "99999999999999999999"),
+        ("BRUG_RESERVE", "16E"),
+        ("BRUG_SHOW_STATS", "yes"),
+        ("BRUG_MONITOR", "on"),
+        ("BRUG_VERBOSE", "2"),
+        ("BRUG_PROFILE", "/proc/self/status"),
+    ] {
+        let text = isolated(name, &[(variable, value)], || {
+            assert_eq!(Brug::mode(), brug::Mode::Auto);
+            assert_eq!(grow(1 << 20).len(), 1 << 20);
+        });
+        let Some(text) = text else { return };
+        let lines = text.lines().filter(|line| line.starts_with("brug: "));
+        let expected = if variable == "BRUG_PROFILE" { 2 } else { 1 };
+        assert_eq!(lines.count(), expected, "{variable}={value}:\n{text}");
+    }
+}
+
+#[test]
+fn a_profile_outlives_the_process() {
+    let name = "a_profile_outlives_the_process";
+    let file = std::env::temp_dir().join(format!("brug-profile-{}", std::process::id()));
+    let path = file.to_str().unwrap().to_owned();
+    for round in 0..2 {
+        let text = isolated(name, &[("BRUG_PROFILE", &path)], || {
+            let before: u64 = brug::tuner_report()
+                .rows()
+                .iter()
+                .map(|r| r.arms[2].1)
+                .sum();
+            println!("knew {before}");
+            for _ in 0..300 {
+                drop(grow(1 << 20));
+            }
+            let after: u64 = brug::tuner_report()
+                .rows()
+                .iter()
+                .map(|r| r.arms[2].1)
+                .sum();
+            assert!(after > before);
+        });
+        let Some(text) = text else { return };
+        assert_eq!(text.contains("knew 0"), round == 0, "{text}");
+    }
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn statistics_come_out_at_the_end() {
+    let name = "statistics_come_out_at_the_end";
+    let text = isolated(name, &[("BRUG_SHOW_STATS", "1")], || drop(grow(9 << 20)));
+    let Some(text) = text else { return };
+    assert!(text.contains("grows_in_place"), "{text}");
+    assert!(text.contains("brug, mode auto"), "{text}");
+}
+
+#[cfg(feature = "monitor")]
+#[test]
+fn the_monitor_tells_what_happened_to_objects() {
+    isolated("the_monitor_tells_what_happened_to_objects", &[], || {
+        assert!(brug::monitor::start());
+        for _ in 0..10 {
+            drop(grow(2 << 20));
+        }
+        let alive = grow(2 << 20);
+        let report = brug::monitor::report();
+        let (mut objects, mut reallocs, mut kept) = (0, 0, 0);
+        report.sites(|frames, r| {
+            assert_ne!(frames[0], 0);
+            objects += r.objects;
+            reallocs += r.reallocs;
+            kept += r.bytes_not_copied;
+        });
+        assert!(objects >= 11, "{report}");
+        assert!(reallocs >= 11 * 11, "{report}");
+        assert!(kept >= 11 << 20, "{report}");
+        let mut found = false;
+        report.objects(|address, _, r| {
+            found |= address == Some(alive.as_ptr() as usize) && r.largest >= 2 << 20;
+        });
+        assert!(found);
+        let mut json = String::new();
+        report.json(&mut json).unwrap();
+        assert!(
+            json.starts_with("{\"sites\":[{") && json.ends_with('}'),
+            "{json}"
+        );
+    });
+}

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The Rust crates: a toolchain for them, and how cargo is called.
+
+A cargo on PATH or in ~/.cargo/bin is taken as it is when it is new enough. Where there is none,
+rustup's minimal profile goes into the cache, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache as once
+from pathlib import Path
+from typing import Final
+
+from nocopy_lab import child, progress
+from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, require_space
+
+# `rust-version` in Cargo.toml.
+OLDEST: Final = (1, 85)
+RUSTUP: Final = "https://static.rust-lang.org/rustup/dist/{target}/rustup-init"
+TOOLCHAIN_MIB: Final = 2048
+AARCH64: Final = "aarch64-unknown-linux-gnu"
+
+
+class Unavailable(Exception):  # noqa: N818  # the reason to skip a check
+    """What a check needs is not here and cannot be had; the text says why."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A cargo and the environment to call it with."""
+
+    cargo: Path
+    env: dict[str, str]
+
+    def run(
+        self,
+        name: str,
+        words: Sequence[str | Path],
+        *,
+        limit_s: float = 1800.0,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """Run cargo in the repository."""
+        log = LOGS / f"cargo-{name}.log"
+        child.run(
+            [self.cargo, *words],
+            log=log,
+            limit_s=limit_s,
+            what=f"cargo {' '.join(str(word) for word in words)}",
+            cwd=REPO,
+            env={**self.env, **(env or {})},
+        )
+
+    def has(self, command: str) -> bool:
+        """Whether there is such a subcommand (rustup leaves stubs for what is not installed)."""
+        try:
+            child.run(
+                [self.cargo, command, "--version"],
+                log=LOGS / f"cargo-{command}-version.log",
+                limit_s=60,
+                what=f"cargo {command}",
+                env=self.env,
+            )
+        except LabError:
+            return False
+        return True
+
+
+def _version(cargo: Path, env: dict[str, str]) -> tuple[int, int] | None:
+    log = LOGS / "cargo-version.log"
+    try:
+        words: list[str | Path] = [cargo, "--version"]
+        child.run(words, log=log, limit_s=60, what="cargo --version", env=env, cwd=REPO)
+    except (LabError, OSError):
+        return None
+    found = re.search(r"cargo (\d+)\.(\d+)", log.read_text(errors="replace"))
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _candidates() -> Iterator[Toolchain]:
+    """Every cargo that may be here, the user's first."""
+    home = Path.home() / ".cargo/bin"
+    search = os.environ.get("PATH", os.defpath) + os.pathsep + str(home)
+    for directory in search.split(os.pathsep):
+        found = shutil.which("cargo", path=directory)
+        if found:
+            yield Toolchain(Path(found), {"PATH": f"{Path(found).parent}{os.pathsep}{search}"})
+    ours = cache() / "rust"
+    yield Toolchain(
+        ours / "cargo/bin/cargo",
+        {
+            "PATH": f"{ours / 'cargo/bin'}{os.pathsep}{search}",
+            "CARGO_HOME": str(ours / "cargo"),
+            "RUSTUP_HOME": str(ours / "rustup"),
+        },
+    )
+
+
+def _install() -> None:
+    """rustup's minimal profile, into the cache."""
+    ours = cache() / "rust"
+    require_space(ours, TOOLCHAIN_MIB)
+    ours.mkdir(parents=True, exist_ok=True)
+    url = RUSTUP.format(target=f"{platform.machine()}-unknown-linux-gnu")
+    init = ours / "rustup-init"
+    hint = "install cargo 1.85 or newer by hand, from https://rustup.rs"
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            init.write_bytes(answer.read())
+    except (urllib.error.URLError, TimeoutError, OSError) as error:
+        raise LabError(f"no Rust here, and {url} cannot be had ({error}); {hint}") from error
+    init.chmod(0o755)
+    words: list[str | Path] = [init, "-y", "--no-modify-path", "--profile", "minimal"]
+    words += ["--component", "clippy,rustfmt"]
+    with progress.meter(f"installing Rust into {ours}"):
+        child.run(
+            words,
+            log=LOGS / "rustup.log",
+            limit_s=900,
+            what=f"rustup-init ({hint})",
+            env={"CARGO_HOME": str(ours / "cargo"), "RUSTUP_HOME": str(ours / "rustup")},
+        )
+
+
+@once
+def toolchain() -> Toolchain:
+    """A cargo that is new enough; installed if there is none."""
+    for install in (False, True):
+        if install:
+            with locked(cache() / "rust.lock"):
+                _install()
+        for one in _candidates():
+            if one.cargo.is_file() and (_version(one.cargo, one.env) or (0, 0)) >= OLDEST:
+                return one
+    raise LabError(f"no cargo {OLDEST[0]}.{OLDEST[1]} or newer, even after installing one")
+
+
+def aarch64() -> Toolchain:
+    """The toolchain, with the standard library for 64-bit Arm."""
+    tools = toolchain()
+    rustup = shutil.which("rustup", path=tools.env["PATH"])
+    if rustup is None:
+        raise Unavailable("no rustup to install the standard library for aarch64 with")
+    log = LOGS / "rustup-target.log"
+    try:
+        words = [rustup, "target", "add", AARCH64]
+        child.run(words, log=log, limit_s=300, what="rustup target add", env=tools.env, cwd=REPO)
+    except LabError as error:
+        raise Unavailable(f"the standard library for aarch64 cannot be had; see {log}") from error
+    return tools
+
+
+@dataclass(frozen=True)
+class Brug:
+    """The built command and library."""
+
+    command: Path
+    library: Path
+
+
+@once
+def brug() -> Brug:
+    """The `brug` command and libbrug.so, built with optimisation."""
+    with progress.meter("building brug"):
+        toolchain().run(
+            "build-brug", ["build", "--release", "--locked", "-p", "brug-preload", "-p", "brug-cli"]
+        )
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or REPO / "target")
+    built = Brug((REPO / target / "release/brug"), REPO / target / "release/libbrug.so")
+    for path in (built.command, built.library):
+        if not path.is_file():
+            raise LabError(f"cargo built no {path}")
+    return built

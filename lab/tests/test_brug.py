@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nocopy_lab import report
+from nocopy_lab.experiments import bench_brug, brug_report
+from nocopy_lab.experiments.brug_report import Measured, effect, quartiles, verdict
+from nocopy_lab.paths import LabError
+
+
+def test_quartiles_are_about_the_median() -> None:
+    assert quartiles([4.0, 1.0, 3.0, 2.0, 5.0, 6.0, 7.0]) == (2.0, 4.0, 6.0)
+    assert quartiles([2.0]) == (2.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "limit", "at_least", "said"),
+    [
+        ([0.9, 0.8, 0.7], 1.0, False, "met"),
+        ([1.2, 1.3, 1.4], 1.0, False, "missed"),
+        ([0.9, 0.99, 1.1, 1.2, 0.8], 1.0, False, "met, within the spread"),
+        ([0.9, 1.01, 1.1, 1.2, 0.8], 1.0, False, "missed, within the spread"),
+        ([1.1, 1.2, 1.3], 1.05, True, "met"),
+        ([1.0, 0.9, 1.01], 1.05, True, "missed"),
+        ([], 1.0, False, "not run"),
+    ],
+)
+def test_a_target_is_judged_by_the_median(
+    values: list[float], limit: float, at_least: bool, said: str
+) -> None:
+    assert verdict(values, limit, at_least) == said
+
+
+@pytest.mark.parametrize(
+    ("paper", "values", "said"),
+    [
+        (1.95, [1.8, 1.9, 2.0], "reproduces"),
+        (1.95, [3.8, 3.9, 4.0], "same direction, another size"),
+        (1.95, [0.9, 1.0, 1.1], "does not reproduce"),
+        (0.92, [0.90, 0.93, 0.95], "reproduces"),
+        (0.92, [1.05, 1.06, 1.07], "does not reproduce"),
+        (1.0, [1.01, 1.01, 1.02], "reproduces"),
+        (1.06, [], "not run"),
+    ],
+)
+def test_an_effect_of_the_paper_is_found_by_direction_and_size(
+    paper: float, values: list[float], said: str
+) -> None:
+    assert effect(paper, values) == said
+
+
+def record(number: int, seconds: float, **more: Any) -> dict[str, Any]:
+    return {"round": number, "seconds": seconds, "checksum": "c", **more}
+
+
+def results(runs: dict[str, bench_brug.Runs]) -> dict[str, Any]:
+    kinds = {bench.name: bench for bench in bench_brug.benches(bench_brug.QUICK)}
+    return {
+        "machine": {
+            "cpu": "x",
+            "cpus": 2,
+            "kernel": "6",
+            "libc": "glibc 2",
+            "huge_pages": "always",
+        },
+        "scale": "quick",
+        "rounds": 1,
+        "memory_available": 1 << 30,
+        "benches": {
+            name: {"what": kinds[name].what, "kind": kinds[name].kind, "command": "grow"}
+            for name in runs
+        },
+        "runs": runs,
+    }
+
+
+def test_ratios_are_of_the_same_round_and_leave_failures_out() -> None:
+    data = Measured(
+        results(
+            {
+                "fig7": {
+                    "glibc": [record(1, 1.0), record(2, 2.0)],
+                    "brug": [record(2, 1.0), {"round": 3, "failed": "exit status 1"}],
+                }
+            }
+        )
+    )
+    assert data.ratios("fig7", "brug", "glibc") == [0.5]
+    assert data.ratios("fig7", "jemalloc", "glibc") == []
+    assert data.failures() == ["fig7, brug: exit status 1"]
+    assert data.best("fig7", ("glibc", "brug", "jemalloc")) == "brug"
+
+
+def test_other_data_than_most_is_named() -> None:
+    runs = {"glibc": [record(1, 1)], "jemalloc": [record(1, 1)], "brug": [record(1, 1)]}
+    assert bench_brug.disagreement(runs) == ""
+    runs["brug"].append(record(2, 1) | {"checksum": "other"})
+    assert bench_brug.disagreement(runs) == "brug"
+
+
+def test_the_tuner_is_compared_with_the_best_mode_of_each_benchmark() -> None:
+    data = Measured(
+        results(
+            {
+                "fig7": {
+                    "brug": [record(1, 1.1)],
+                    "brug-sys": [record(1, 1.0)],
+                    "brug-mmap": [record(1, 3.0)],
+                },
+                "fig10": {"brug": [record(1, 1.0)], "brug-mmap": [record(1, 1.0)]},
+            }
+        )
+    )
+    assert brug_report.against_best(data, "brug") == {"fig7": [1.1], "fig10": [1.0]}
+    assert brug_report.against_best(data, "brug-trained") == {}
+
+
+def test_strace_and_callgrind_are_understood() -> None:
+    table = (
+        "% time     seconds  usecs/call     calls    errors syscall\n"
+        "------ ----------- ----------- --------- --------- ----------------\n"
+        " 60.00    0.000300           3       100           brk\n"
+        " 40.00    0.000200           2        90         1 mremap\n"
+        "------ ----------- ----------- --------- --------- ----------------\n"
+        "100.00    0.000500           2       190         1 total\n"
+    )
+    assert bench_brug.strace_counts(table) == {"brk": 100, "mremap": 90}
+    assert bench_brug.collected("==7== Collected : 123456\n") == 123456
+    with pytest.raises(LabError):
+        bench_brug.collected("")
+
+
+def test_every_benchmark_names_contenders_that_exist() -> None:
+    for scale in (bench_brug.QUICK, bench_brug.USUAL):
+        names = [bench.name for bench in bench_brug.benches(scale)]
+        assert len(names) == len(set(names))
+        for bench in bench_brug.benches(scale):
+            assert set(bench.contenders) <= set(bench_brug.CONTENDERS)
+            assert bench.kind in bench_brug.KINDS
+
+
+def test_brug_is_drawn_from_its_json_alone(tmp_path: Path) -> None:
+    def one(number: int, name: str) -> dict[str, Any]:
+        return record(
+            number, 1.0 + 0.1 * number + len(name) / 100, lives=[1.0, 0.5], realloc_seconds=1e-6,
+            operations=10, live_bytes=1 << 20, idle_rss_bytes=1 << 20, peak_rss_bytes=3 << 20,
+            base_rss_bytes=1 << 20, moves=7, minor_faults=9, instructions=100.0,
+            steps=[{"size": 1 << n, "seconds": n * 1e-6} for n in (12, 13)],
+        )  # fmt: skip
+
+    everything = results(
+        {
+            bench.name: {name: [one(n, name) for n in (1, 2, 3)] for name in bench.contenders}
+            for bench in bench_brug.benches(bench_brug.QUICK)
+        }
+    )
+    report.save_results(tmp_path, everything)
+    page = brug_report.draw(tmp_path).read_text()
+    assert page.count("data:image/png;base64,") == 1 + len(brug_report.GROUPS)
+    assert "not run" not in page
+    brug_report.show(tmp_path)
+
+
+def test_nothing_measured_is_said_to_be_not_run(tmp_path: Path) -> None:
+    nothing = results({})
+    report.save_results(tmp_path, nothing)
+    brug_report.draw(tmp_path)
+    assert {target.row()[3] for target in brug_report.targets(nothing)} == {"not run"}
+    assert {one.verdict for one in brug_report.statements(nothing)} == {"not run"}
