@@ -2,6 +2,8 @@
 //! Sequences of calls from the fuzzer: `cargo +nightly fuzz run sequences -- -max_total_time=60`.
 #![no_main]
 
+// The pseudo-random source is the tests'.
+#[allow(dead_code)]
 #[path = "../../tests/model/mod.rs"]
 mod model;
 
