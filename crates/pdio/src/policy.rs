@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which strategy is cheapest, learned per device, direction and pattern.
+//!
+//! The cost of a byte is the time it took plus the CPU time the *whole system* spent, divided by
+//! the number of processors: the page cache's work is largely done by kernel threads, on other
+//! processors, which the caller's own times do not show. Streams are cut into slices; each slice
+//! is one sample of its strategy. A strategy is tried once for a short slice when the device is
+//! new, then every [`RETRY`] bytes, rarer the worse it was, so that after the first 64 MiB what
+//! trials cost stays below 2 %.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::{sys, Strategy};
+
+/// Length of an ordinary slice, in bytes.
+const SLICE: u64 = 16 << 20;
+/// Length of a trial slice, in bytes.
+const TRIAL: u64 = 8 << 20;
+/// Bytes between trials of a strategy that was close to the best.
+const RETRY: u64 = 512 << 20;
+/// Samples kept of each strategy; their median counts.
+const SAMPLES: usize = 5;
+/// A strategy replaces the present one if it costs less than this part of it.
+const HYSTERESIS: f64 = 0.92;
+
+/// Read or write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub enum Operation {
+    /// Data comes from the device.
+    Read,
+    /// Data goes to the device.
+    Write,
+}
+
+/// How a stream moves through its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub enum Pattern {
+    /// Each call begins where the last ended.
+    Sequential,
+    /// Small calls at unrelated offsets.
+    Random,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub dev: u64,
+    pub operation: Operation,
+    pub pattern: Pattern,
+}
+
+/// The strategies a policy chooses among, as indices of arrays.
+const CHOICES: [Strategy; 3] = [Strategy::Direct, Strategy::DontCache, Strategy::Buffered];
+
+fn index(strategy: Strategy) -> usize {
+    CHOICES.iter().position(|&c| c == strategy).unwrap_or(0)
+}
+
+/// What one strategy was seen to cost.
+#[derive(Clone, Debug, Default)]
+struct Arm {
+    /// The latest samples, in ns per byte.
+    samples: Vec<f64>,
+    taken: usize,
+    bytes: u64,
+    /// The device's byte count at which to try again, and the distance to the time after.
+    retry_at: u64,
+    distance: u64,
+}
+
+impl Arm {
+    fn cost(&self) -> Option<f64> {
+        let mut sorted = self.samples.clone();
+        sorted.sort_by(f64::total_cmp);
+        // The lower median: interference only ever adds.
+        sorted.get(sorted.len().checked_sub(1)? / 2).copied()
+    }
+
+    fn add(&mut self, cost: f64, bytes: u64) {
+        if self.samples.len() < SAMPLES {
+            self.samples.push(cost);
+        } else {
+            self.samples[self.taken % SAMPLES] = cost;
+        }
+        self.taken += 1;
+        self.bytes += bytes;
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Learned {
+    arms: [Arm; 3],
+    bytes: u64,
+}
+
+fn learned() -> &'static Mutex<HashMap<Key, Learned>> {
+    static TABLE: OnceLock<Mutex<HashMap<Key, Learned>>> = OnceLock::new();
+    TABLE.get_or_init(Mutex::default)
+}
+
+fn with<T>(key: Key, action: impl FnOnce(&mut Learned) -> T) -> Option<T> {
+    // Never waits: after a fork the lock may belong to a thread that is not there.
+    let mut table = match learned().try_lock() {
+        Ok(table) => table,
+        Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(std::sync::TryLockError::WouldBlock) => return None,
+    };
+    Some(action(table.entry(key).or_default()))
+}
+
+impl Learned {
+    /// The best of the allowed strategies by what is known, if anything is.
+    fn best(&self, allowed: [bool; 3]) -> Option<(usize, f64)> {
+        (0..3)
+            .filter(|&i| allowed[i])
+            .filter_map(|i| Some((i, self.arms[i].cost()?)))
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    /// A strategy whose time for a trial has come.
+    fn trial(&self, allowed: [bool; 3], current: usize) -> Option<usize> {
+        // The prior must have its own sample first, or there is nothing to compare with.
+        self.arms[current].cost()?;
+        (0..3).find(|&i| {
+            let arm = &self.arms[i];
+            allowed[i] && i != current && (arm.samples.is_empty() || self.bytes >= arm.retry_at)
+        })
+    }
+}
+
+/// Steers one stream.
+#[derive(Debug)]
+pub(crate) struct Pilot {
+    key: Key,
+    allowed: [bool; 3],
+    /// Only this one, by the caller's wish or because there is no other.
+    fixed: bool,
+    current: usize,
+    trial: bool,
+    slice: Slice,
+}
+
+#[derive(Debug)]
+struct Slice {
+    bytes: u64,
+    begun: Option<(Instant, Duration)>,
+}
+
+impl Slice {
+    fn new() -> Slice {
+        Slice {
+            bytes: 0,
+            begun: None,
+        }
+    }
+}
+
+impl Pilot {
+    /// `allowed` in the order direct, don't-cache, buffered; buffered always is. Sequential streams
+    /// begin with the first that is allowed, random ones in the page cache, which can repay them.
+    pub(crate) fn new(key: Key, wanted: Strategy, mut allowed: [bool; 3]) -> Pilot {
+        allowed[2] = true;
+        let prior = match key.pattern {
+            Pattern::Sequential => allowed.iter().position(|&a| a).unwrap_or(2),
+            Pattern::Random => 2,
+        };
+        if wanted != Strategy::Auto {
+            // What is not possible falls to the next gentler.
+            let current = (index(wanted)..3).find(|&i| allowed[i]).unwrap_or(2);
+            return Pilot {
+                key,
+                allowed,
+                fixed: true,
+                current,
+                trial: false,
+                slice: Slice::new(),
+            };
+        }
+        let known = with(key, |learned| learned.best(allowed)).flatten();
+        Pilot {
+            key,
+            allowed,
+            fixed: allowed.iter().filter(|&&a| a).count() == 1,
+            current: known.map_or(prior, |(i, _)| i),
+            trial: false,
+            slice: Slice::new(),
+        }
+    }
+
+    pub(crate) fn strategy(&self) -> Strategy {
+        CHOICES[self.current]
+    }
+
+    /// Whether there is no choice.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.fixed
+    }
+
+    /// A strategy proved impossible here. The stream goes on with another.
+    pub(crate) fn forbid(&mut self, strategy: Strategy) {
+        let i = index(strategy);
+        if i == 2 {
+            return;
+        }
+        self.allowed[i] = false;
+        if self.current == i {
+            self.current = (i..3).find(|&j| self.allowed[j]).unwrap_or(2);
+            self.trial = false;
+            self.slice = Slice::new();
+        }
+    }
+
+    /// Counts bytes. `true` when the slice is over and [`next`](Pilot::next) wants to be called.
+    pub(crate) fn count(&mut self, bytes: u64) -> bool {
+        if self.fixed {
+            return false;
+        }
+        if self.slice.begun.is_none() {
+            self.slice.begun = Some((Instant::now(), system_cpu()));
+        }
+        self.slice.bytes += bytes;
+        self.slice.bytes >= if self.trial { TRIAL } else { SLICE }
+    }
+
+    /// Whether the slice now ending will be compared with others closely enough that the stream
+    /// should bring its data to the device first.
+    pub(crate) fn needs_drain(&self) -> bool {
+        self.trial
+    }
+
+    /// Ends the slice and chooses the strategy of the next. Returns `true` if it changed.
+    pub(crate) fn next(&mut self) -> bool {
+        let Some((begun, cpu_begun)) = self.slice.begun.take() else {
+            return false;
+        };
+        let bytes = std::mem::replace(&mut self.slice, Slice::new()).bytes;
+        let cpu = system_cpu().saturating_sub(cpu_begun).as_nanos() as f64 / f64::from(sys::cpus());
+        let cost = (begun.elapsed().as_nanos() as f64 + cpu) / bytes.max(1) as f64;
+        let before = self.current;
+        let (allowed, was_trial) = (self.allowed, self.trial);
+        let next = with(self.key, |learned| {
+            learned.bytes += bytes;
+            learned.arms[before].add(cost, bytes);
+            let (best, best_cost) = learned.best(allowed).unwrap_or((before, cost));
+            if was_trial {
+                let now = learned.bytes;
+                let arm = &mut learned.arms[before];
+                // The worse, the rarer: a trial that costs three times the best is repeated after
+                // four times the distance.
+                let ratio = (cost / best_cost).clamp(1.0, 16.0);
+                arm.distance = (RETRY as f64 * ratio * ratio) as u64;
+                arm.retry_at = now + arm.distance;
+            }
+            if let Some(trial) = learned.trial(allowed, best) {
+                return (trial, true);
+            }
+            let stays = learned.arms[before].cost().unwrap_or(f64::MAX);
+            if was_trial || best_cost < stays * HYSTERESIS {
+                (best, false)
+            } else {
+                (before, false)
+            }
+        });
+        if let Some((current, trial)) = next {
+            (self.current, self.trial) = (current, trial);
+        }
+        self.current != before
+    }
+}
+
+/// What is known of one strategy on one device.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct LearnedCost {
+    /// Direction.
+    pub operation: Operation,
+    /// Pattern.
+    pub pattern: Pattern,
+    /// The strategy.
+    pub strategy: Strategy,
+    /// Time plus system CPU time per processor, in seconds per GiB; the lower median of the
+    /// latest samples.
+    pub seconds_per_gib: f64,
+    /// Bytes moved with this strategy in this process.
+    pub bytes: u64,
+}
+
+/// What this process has learned of a device.
+pub(crate) fn costs(dev: u64) -> Vec<LearnedCost> {
+    let table = learned().lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = Vec::new();
+    for (key, learned) in table.iter().filter(|(key, _)| key.dev == dev) {
+        for (i, arm) in learned.arms.iter().enumerate() {
+            if let Some(cost) = arm.cost() {
+                all.push(LearnedCost {
+                    operation: key.operation,
+                    pattern: key.pattern,
+                    strategy: CHOICES[i],
+                    seconds_per_gib: cost * (1u64 << 30) as f64 / 1e9,
+                    bytes: arm.bytes,
+                });
+            }
+        }
+    }
+    all.sort_by_key(|c| (c.operation as u8, c.pattern as u8, index(c.strategy)));
+    all
+}
+
+/// CPU time all tasks of the system have used, from the finest source that can be read:
+/// the scheduler's statistics, the root of the cpuacct hierarchy, else the clock ticks in
+/// `/proc/stat`.
+fn system_cpu() -> Duration {
+    type Parse = fn(&str) -> Option<u64>;
+    struct Source {
+        file: File,
+        parse: Parse,
+    }
+    fn schedstat(text: &str) -> Option<u64> {
+        let cpus = text.lines().filter(|l| l.starts_with("cpu"));
+        let sum: u64 = cpus
+            .filter_map(|l| l.split_whitespace().nth(7)?.parse::<u64>().ok())
+            .sum();
+        (sum > 0).then_some(sum)
+    }
+    fn nanoseconds(text: &str) -> Option<u64> {
+        text.trim().parse().ok()
+    }
+    fn ticks(text: &str) -> Option<u64> {
+        let fields = text.lines().next()?.strip_prefix("cpu ")?;
+        let values: Vec<u64> = fields
+            .split_whitespace()
+            .filter_map(|v| v.parse().ok())
+            .collect();
+        // user nice system idle iowait irq softirq steal: all but idle, iowait and steal.
+        let busy: u64 = [0, 1, 2, 5, 6].iter().filter_map(|&i| values.get(i)).sum();
+        // SAFETY: no memory is involved.
+        let hz = (unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).max(1) as u64;
+        Some(busy * (1_000_000_000 / hz))
+    }
+    fn read(source: &Source) -> Option<u64> {
+        let mut text = [0u8; 16 << 10];
+        let n = sys::pread(source.file.as_fd(), &mut text, 0, 0).ok()?;
+        (source.parse)(&String::from_utf8_lossy(&text[..n]))
+    }
+    static SOURCE: OnceLock<Option<Source>> = OnceLock::new();
+    let source = SOURCE.get_or_init(|| {
+        let all: [(&str, Parse); 3] = [
+            ("/proc/schedstat", schedstat),
+            ("/sys/fs/cgroup/cpuacct/cpuacct.usage", nanoseconds),
+            ("/proc/stat", ticks),
+        ];
+        all.into_iter().find_map(|(path, parse)| {
+            let source = Source {
+                file: File::open(path).ok()?,
+                parse,
+            };
+            read(&source).is_some().then_some(source)
+        })
+    });
+    Duration::from_nanos(source.as_ref().and_then(read).unwrap_or(0))
+}
