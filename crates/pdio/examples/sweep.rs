@@ -33,6 +33,20 @@ fn cpu_ms() -> f64 {
         * 10.0
 }
 
+/// This process's, with the kernel's work on its behalf, but without that of kernel threads.
+fn own_cpu_ms() -> f64 {
+    // SAFETY: `usage` is valid as zeros, and filled.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage
+    };
+    [usage.ru_utime, usage.ru_stime]
+        .iter()
+        .map(|t| t.tv_sec as f64 * 1e3 + t.tv_usec as f64 / 1e3)
+        .sum()
+}
+
 fn aligned(len: usize) -> &'static mut [u8] {
     let memory = vec![0x5au8; len + 4096].leak();
     let skew = memory.as_ptr().align_offset(4096);
@@ -191,7 +205,7 @@ fn main() -> std::io::Result<()> {
         .split(',')
         .map(|s| s.parse::<usize>().expect("a number"))
     {
-        let mut results: Vec<(&str, Vec<(f64, f64)>)> =
+        let mut results: Vec<(&str, Vec<[f64; 3]>)> =
             modes.split(',').map(|m| (m, Vec::new())).collect();
         for _ in 0..runs {
             for (mode, samples) in &mut results {
@@ -209,7 +223,7 @@ fn main() -> std::io::Result<()> {
                         libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED)
                     };
                 }
-                let (begun, cpu) = (Instant::now(), cpu_ms());
+                let (begun, cpu, own) = (Instant::now(), cpu_ms(), own_cpu_ms());
                 let outcome = if reading {
                     read(mode, &path, size, total)
                 } else {
@@ -217,22 +231,20 @@ fn main() -> std::io::Result<()> {
                 };
                 outcome.map_err(|e| std::io::Error::new(e.kind(), format!("{mode}: {e}")))?;
                 let gib = total as f64 / (1u64 << 30) as f64;
-                samples.push((
+                samples.push([
                     gib * 1024.0 / begun.elapsed().as_secs_f64(),
                     (cpu_ms() - cpu) / gib,
-                ));
+                    (own_cpu_ms() - own) / gib,
+                ]);
             }
         }
         for (mode, samples) in &mut results {
-            let median = |of: &mut dyn FnMut(&(f64, f64)) -> f64| {
-                let mut values: Vec<f64> = samples.iter().map(&mut *of).collect();
+            let [speed, cpu, own] = [0, 1, 2].map(|i| {
+                let mut values: Vec<f64> = samples.iter().map(|s| s[i]).collect();
                 values.sort_by(f64::total_cmp);
                 values[values.len() / 2]
-            };
-            let (speed, cpu) = (median(&mut |s| s.0), median(&mut |s| s.1));
-            println!(
-                "{size:>8} B  {mode:<14} {speed:>7.0} MiB/s  {cpu:>7.0} ms of system CPU per GiB"
-            );
+            });
+            println!("{size:>8} B  {mode:<14} {speed:>7.0} MiB/s  CPU ms per GiB: system {cpu:>7.0}, process {own:>7.0}");
         }
     }
     let _ = std::fs::remove_file(&path);

@@ -5,8 +5,8 @@
 //! the number of processors: the page cache's work is largely done by kernel threads, on other
 //! processors, which the caller's own times do not show. Streams are cut into slices; each slice
 //! is one sample of its strategy. A strategy is tried once for a short slice when the device is
-//! new, then every [`RETRY`] bytes, rarer the worse it was, so that after the first 64 MiB what
-//! trials cost stays below 2 %.
+//! no longer new, then every [`RETRY`] bytes or rarer, the rarer the worse it was, so that after
+//! the first 64 MiB what trials cost stays below 2 %.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,8 +18,14 @@ use crate::{sys, Strategy};
 
 /// Length of an ordinary slice, in bytes.
 const SLICE: u64 = 16 << 20;
-/// Length of a trial slice, in bytes.
+/// Bytes a device must have seen before other strategies are tried: short programs gain nothing
+/// from a trial.
+const SETTLED: u64 = 32 << 20;
+/// Length of a trial slice, in bytes, and how often the clock is looked at, to end one early that
+/// already took [`HOPELESS`] times as long as the best strategy.
 const TRIAL: u64 = 8 << 20;
+const TRIAL_STEP: u64 = 1 << 20;
+const HOPELESS: f64 = 3.0;
 /// Bytes between trials of a strategy that was close to the best.
 const RETRY: u64 = 512 << 20;
 /// Samples kept of each strategy; their median counts.
@@ -68,9 +74,8 @@ struct Arm {
     samples: Vec<f64>,
     taken: usize,
     bytes: u64,
-    /// The device's byte count at which to try again, and the distance to the time after.
+    /// The device's byte count at which to try again.
     retry_at: u64,
-    distance: u64,
 }
 
 impl Arm {
@@ -124,8 +129,11 @@ impl Learned {
 
     /// A strategy whose time for a trial has come.
     fn trial(&self, allowed: [bool; 3], current: usize) -> Option<usize> {
-        // The prior must have its own sample first, or there is nothing to compare with.
+        // Without a sample of the present one there is nothing to compare with.
         self.arms[current].cost()?;
+        if self.bytes < SETTLED {
+            return None;
+        }
         (0..3).find(|&i| {
             let arm = &self.arms[i];
             allowed[i] && i != current && (arm.samples.is_empty() || self.bytes >= arm.retry_at)
@@ -141,23 +149,20 @@ pub(crate) struct Pilot {
     /// Only this one, by the caller's wish or because there is no other.
     fixed: bool,
     current: usize,
-    trial: bool,
+    /// During a trial, the strategy to go back to.
+    home: Option<usize>,
     slice: Slice,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Slice {
     bytes: u64,
+    /// Time and system CPU time at its first bytes.
     begun: Option<(Instant, Duration)>,
-}
-
-impl Slice {
-    fn new() -> Slice {
-        Slice {
-            bytes: 0,
-            begun: None,
-        }
-    }
+    /// A trial ends early after this long.
+    limit: Option<Duration>,
+    /// Just after a change the caches and queues are still those of another strategy: no sample.
+    warm_up: bool,
 }
 
 impl Pilot {
@@ -177,8 +182,8 @@ impl Pilot {
                 allowed,
                 fixed: true,
                 current,
-                trial: false,
-                slice: Slice::new(),
+                home: None,
+                slice: Slice::default(),
             };
         }
         let known = with(key, |learned| learned.best(allowed)).flatten();
@@ -187,8 +192,8 @@ impl Pilot {
             allowed,
             fixed: allowed.iter().filter(|&&a| a).count() == 1,
             current: known.map_or(prior, |(i, _)| i),
-            trial: false,
-            slice: Slice::new(),
+            home: None,
+            slice: Slice::default(),
         }
     }
 
@@ -210,8 +215,8 @@ impl Pilot {
         self.allowed[i] = false;
         if self.current == i {
             self.current = (i..3).find(|&j| self.allowed[j]).unwrap_or(2);
-            self.trial = false;
-            self.slice = Slice::new();
+            self.home = None;
+            self.slice = Slice::default();
         }
     }
 
@@ -220,55 +225,73 @@ impl Pilot {
         if self.fixed {
             return false;
         }
-        if self.slice.begun.is_none() {
-            self.slice.begun = Some((Instant::now(), system_cpu()));
+        let slice = &mut self.slice;
+        if slice.begun.is_none() {
+            slice.begun = Some((Instant::now(), system_cpu()));
         }
-        self.slice.bytes += bytes;
-        self.slice.bytes >= if self.trial { TRIAL } else { SLICE }
+        let step = slice.bytes / TRIAL_STEP;
+        slice.bytes += bytes;
+        match (slice.limit, slice.begun) {
+            (Some(limit), Some((begun, _))) => {
+                slice.bytes >= TRIAL || (slice.bytes / TRIAL_STEP > step && begun.elapsed() > limit)
+            }
+            _ => slice.bytes >= SLICE,
+        }
     }
 
-    /// Whether the slice now ending will be compared with others closely enough that the stream
-    /// should bring its data to the device first.
+    /// Whether the slice now ending is to be compared with others, so that the stream should bring
+    /// its data to the device first.
     pub(crate) fn needs_drain(&self) -> bool {
-        self.trial
+        self.home.is_some()
     }
 
     /// Ends the slice and chooses the strategy of the next. Returns `true` if it changed.
     pub(crate) fn next(&mut self) -> bool {
-        let Some((begun, cpu_begun)) = self.slice.begun.take() else {
+        let slice = std::mem::take(&mut self.slice);
+        let Some((begun, cpu_begun)) = slice.begun else {
             return false;
         };
-        let bytes = std::mem::replace(&mut self.slice, Slice::new()).bytes;
         let cpu = system_cpu().saturating_sub(cpu_begun).as_nanos() as f64 / f64::from(sys::cpus());
-        let cost = (begun.elapsed().as_nanos() as f64 + cpu) / bytes.max(1) as f64;
-        let before = self.current;
-        let (allowed, was_trial) = (self.allowed, self.trial);
+        let cost = (begun.elapsed().as_nanos() as f64 + cpu) / slice.bytes.max(1) as f64;
+        let (before, home, allowed) = (self.current, self.home.take(), self.allowed);
         let next = with(self.key, |learned| {
-            learned.bytes += bytes;
-            learned.arms[before].add(cost, bytes);
+            learned.bytes += slice.bytes;
+            if !slice.warm_up {
+                learned.arms[before].add(cost, slice.bytes);
+            }
             let (best, best_cost) = learned.best(allowed).unwrap_or((before, cost));
-            if was_trial {
-                let now = learned.bytes;
-                let arm = &mut learned.arms[before];
-                // The worse, the rarer: a trial that costs three times the best is repeated after
-                // four times the distance.
+            if home.is_some() {
+                // The worse, the rarer: a trial that costs three times the best comes back after
+                // nine times the distance.
                 let ratio = (cost / best_cost).clamp(1.0, 16.0);
-                arm.distance = (RETRY as f64 * ratio * ratio) as u64;
-                arm.retry_at = now + arm.distance;
+                learned.arms[before].retry_at =
+                    learned.bytes + (RETRY as f64 * ratio * ratio) as u64;
             }
-            if let Some(trial) = learned.trial(allowed, best) {
-                return (trial, true);
-            }
-            let stays = learned.arms[before].cost().unwrap_or(f64::MAX);
-            if was_trial || best_cost < stays * HYSTERESIS {
-                (best, false)
+            let stay = home.unwrap_or(before);
+            let stay_cost = learned.arms[stay].cost().unwrap_or(f64::MAX);
+            let next = if best_cost < stay_cost * HYSTERESIS {
+                best
             } else {
-                (before, false)
+                stay
+            };
+            match learned.trial(allowed, next) {
+                Some(trial) => (
+                    trial,
+                    Some((next, learned.arms[next].cost().unwrap_or(cost))),
+                ),
+                None => (next, None),
             }
         });
-        if let Some((current, trial)) = next {
-            (self.current, self.trial) = (current, trial);
-        }
+        let Some((current, trial_for)) = next else {
+            self.current = home.unwrap_or(before);
+            return self.current != before;
+        };
+        self.current = current;
+        self.home = trial_for.map(|(home, _)| home);
+        self.slice.limit = trial_for
+            .map(|(_, cost)| Duration::from_nanos((cost * HOPELESS * TRIAL as f64) as u64));
+        // The data was drained around a trial, so that begins clean.
+        self.slice.warm_up = current != before && trial_for.is_none();
         self.current != before
     }
 }

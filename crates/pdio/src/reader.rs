@@ -29,12 +29,16 @@ const CACHED_CHUNK: usize = 128 << 10;
 /// Files below this are left to the page cache: the kernel reads them at once, and they are the
 /// ones most likely to be read again.
 const SMALL_FILE: u64 = 1 << 20;
-/// Reads from this size on go straight into the caller's memory if it is aligned.
-const ZERO_COPY: usize = 1 << 20;
+/// Reads from this size on go straight into the caller's memory if it is aligned. Below, the
+/// device would idle between calls for longer than a copy takes.
+const ZERO_COPY: usize = 4 << 20;
 /// Scattered reads from this size on are no longer small.
 const LARGE: usize = 64 << 10;
-/// Range for which the page cache is asked what it holds.
-const RESIDENCY: u64 = 8 << 20;
+/// Range for which the page cache is asked what it holds: well beyond what the kernel reads ahead
+/// on its own, or a stream that began in the page cache would never leave it.
+const RESIDENCY: u64 = 64 << 20;
+/// How far an answer holds.
+const RESIDENCY_STEP: u64 = 8 << 20;
 
 /// A stream out of a file.
 ///
@@ -395,7 +399,7 @@ impl Core {
             self.inode.settle(
                 None,
                 from,
-                offset.saturating_add((len + RESIDENCY as usize) as u64),
+                offset.saturating_add(len as u64 + RESIDENCY_STEP),
             );
         }
         let generation = self.inode.generation();
@@ -674,12 +678,12 @@ impl Core {
 
     /// Whether the page cache holds most of what comes next.
     fn is_cached(&mut self, offset: u64) -> bool {
-        if offset < self.asked_until && self.asked_until - offset <= RESIDENCY {
+        if offset < self.asked_until && self.asked_until - offset <= RESIDENCY_STEP {
             return offset < self.cached_until;
         }
         let len = RESIDENCY.min(self.facts.size.saturating_sub(offset));
         let resident = sys::resident(self.file.as_fd(), offset, len.max(1));
-        self.asked_until = offset + len;
+        self.asked_until = offset + len.min(RESIDENCY_STEP);
         let cached = resident.is_some_and(|bytes| bytes >= len / 2 && bytes > 0);
         self.cached_until = if cached { self.asked_until } else { 0 };
         cached

@@ -23,8 +23,9 @@ use crate::registry::{self, Inode};
 use crate::stats::Stats;
 use crate::sys;
 
-/// Caller's memory goes to the device without a copy from this size on.
-const ZERO_COPY: usize = 1 << 20;
+/// Caller's memory goes to the device without a copy from this size on. Below, the device would
+/// idle between calls for longer than a copy takes.
+const ZERO_COPY: usize = 4 << 20;
 /// A remainder below this is cheaper through the page cache than as a request of its own.
 const SMALL: u64 = 64 << 10;
 /// Bytes gathered before one buffered write: enough to make the system call cheap, little enough
