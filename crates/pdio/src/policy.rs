@@ -25,7 +25,7 @@ const SETTLED: u64 = 32 << 20;
 /// already took [`HOPELESS`] times as long as the best strategy.
 const TRIAL: u64 = 8 << 20;
 const TRIAL_STEP: u64 = 1 << 20;
-const HOPELESS: f64 = 3.0;
+const HOPELESS: f64 = 2.0;
 /// Bytes between trials of a strategy that was close to the best.
 const RETRY: u64 = 512 << 20;
 /// Samples kept of each strategy; their median counts.

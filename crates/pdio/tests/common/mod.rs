@@ -212,3 +212,28 @@ pub fn filesystems() -> Vec<Filesystem> {
     }
     all
 }
+
+/// Byte `at` of the stream that crash tests write: any misplaced or missing byte shows.
+pub fn pattern(at: u64) -> u8 {
+    let word = (at / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x0123_4567_89ab_cdef;
+    (word >> (at % 8 * 8)) as u8 | 1
+}
+
+/// The stream from `from` on.
+pub fn patterned(from: u64, len: usize) -> Vec<u8> {
+    (from..from + len as u64).map(pattern).collect()
+}
+
+/// Runs the test `name` of this binary again in a process of its own, with `job` for it to do.
+pub fn child(name: &str, job: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env("PDIO_TEST_JOB", job);
+    command
+}
+
+/// The job of a child process.
+pub fn job() -> Option<String> {
+    std::env::var("PDIO_TEST_JOB").ok()
+}
