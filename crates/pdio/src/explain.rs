@@ -85,12 +85,8 @@ fn decide(facts: &FileFacts, operation: Operation, costs: &[LearnedCost]) -> (St
     };
     let page_cache_only = matches!(facts.filesystem, "tmpfs" | "ramfs");
     let dont_cache = operation == Operation::Write && !page_cache_only;
-    let strategy = Pilot::new(
-        key,
-        Strategy::Auto,
-        [facts.alignment.is_some(), dont_cache, true],
-    )
-    .strategy();
+    let strategy =
+        Pilot::new(key, Strategy::Auto, facts.alignment.is_some(), dont_cache).strategy();
     let mine = costs.iter().find(|c| {
         (c.operation, c.pattern, c.strategy) == (operation, Pattern::Sequential, strategy)
     });
@@ -132,10 +128,11 @@ impl fmt::Display for Explanation {
         for cost in &self.costs {
             writeln!(
                 f,
-                "measured    {:?} {:?} {:?}: {:.3} s per GiB over {} MiB",
+                "measured    {:?} {:?} {:?}{}: {:.3} s per GiB over {} MiB",
                 cost.operation,
                 cost.pattern,
                 cost.strategy,
+                if cost.zero_copy { " without copy" } else { "" },
                 cost.seconds_per_gib,
                 cost.bytes >> 20
             )?;

@@ -80,7 +80,11 @@ impl Region {
         while len >= MIN_REGION {
             let fits = RESERVED
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                    (used + len as u64 <= global_limit()).then_some(used + len as u64)
+                    // A quarter of what is left at most, so that the first streams leave some for
+                    // those to come.
+                    let left = global_limit().saturating_sub(used);
+                    let share = if len < 2 * MIN_REGION { left } else { left / 4 };
+                    (len as u64 <= share).then_some(used + len as u64)
                 })
                 .is_ok();
             if fits {

@@ -49,6 +49,8 @@ pub enum Operation {
 pub enum Pattern {
     /// Each call begins where the last ended.
     Sequential,
+    /// As sequential, with calls of 1 MiB and more on aligned memory.
+    Large,
     /// Small calls at unrelated offsets.
     Random,
 }
@@ -60,12 +62,25 @@ pub(crate) struct Key {
     pub pattern: Pattern,
 }
 
-/// The strategies a policy chooses among, as indices of arrays.
-const CHOICES: [Strategy; 3] = [Strategy::Direct, Strategy::DontCache, Strategy::Buffered];
+/// What a policy chooses among, as indices of arrays: direct from the stream's memory, which the
+/// device empties while the caller goes on; direct from the caller's memory, without a copy but
+/// waiting; and the two ways through the page cache.
+const CHOICES: [Strategy; 4] = [
+    Strategy::Direct,
+    Strategy::Direct,
+    Strategy::DontCache,
+    Strategy::Buffered,
+];
+const STAGED: usize = 0;
+const ZERO_COPY: usize = 1;
+const BUFFERED: usize = 3;
 
-fn index(strategy: Strategy) -> usize {
-    CHOICES.iter().position(|&c| c == strategy).unwrap_or(0)
-}
+type Allowed = [bool; CHOICES.len()];
+
+/// Calls from this size on may try to do without a copy.
+pub(crate) const LARGE_CALL: usize = 1 << 20;
+/// From this size on that is tried first: the device idles between calls, less so the larger.
+const ZERO_COPY_FIRST: usize = 4 << 20;
 
 /// What one strategy was seen to cost.
 #[derive(Clone, Debug, Default)]
@@ -99,7 +114,7 @@ impl Arm {
 
 #[derive(Clone, Debug, Default)]
 struct Learned {
-    arms: [Arm; 3],
+    arms: [Arm; CHOICES.len()],
     bytes: u64,
 }
 
@@ -120,21 +135,21 @@ fn with<T>(key: Key, action: impl FnOnce(&mut Learned) -> T) -> Option<T> {
 
 impl Learned {
     /// The best of the allowed strategies by what is known, if anything is.
-    fn best(&self, allowed: [bool; 3]) -> Option<(usize, f64)> {
-        (0..3)
+    fn best(&self, allowed: Allowed) -> Option<(usize, f64)> {
+        (0..CHOICES.len())
             .filter(|&i| allowed[i])
             .filter_map(|i| Some((i, self.arms[i].cost()?)))
             .min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
     /// A strategy whose time for a trial has come.
-    fn trial(&self, allowed: [bool; 3], current: usize) -> Option<usize> {
+    fn trial(&self, allowed: Allowed, current: usize) -> Option<usize> {
         // Without a sample of the present one there is nothing to compare with.
         self.arms[current].cost()?;
         if self.bytes < SETTLED {
             return None;
         }
-        (0..3).find(|&i| {
+        (0..CHOICES.len()).find(|&i| {
             let arm = &self.arms[i];
             allowed[i] && i != current && (arm.samples.is_empty() || self.bytes >= arm.retry_at)
         })
@@ -145,9 +160,7 @@ impl Learned {
 #[derive(Debug)]
 pub(crate) struct Pilot {
     key: Key,
-    allowed: [bool; 3],
-    /// Only this one, by the caller's wish or because there is no other.
-    fixed: bool,
+    allowed: Allowed,
     current: usize,
     /// During a trial, the strategy to go back to.
     home: Option<usize>,
@@ -166,35 +179,59 @@ struct Slice {
 }
 
 impl Pilot {
-    /// `allowed` in the order direct, don't-cache, buffered; buffered always is. Sequential streams
-    /// begin with the first that is allowed, random ones in the page cache, which can repay them.
-    pub(crate) fn new(key: Key, wanted: Strategy, mut allowed: [bool; 3]) -> Pilot {
-        allowed[2] = true;
-        let prior = match key.pattern {
-            Pattern::Sequential => allowed.iter().position(|&a| a).unwrap_or(2),
-            Pattern::Random => 2,
-        };
-        if wanted != Strategy::Auto {
-            // What is not possible falls to the next gentler.
-            let current = (index(wanted)..3).find(|&i| allowed[i]).unwrap_or(2);
-            return Pilot {
-                key,
-                allowed,
-                fixed: true,
-                current,
-                home: None,
-                slice: Slice::default(),
-            };
-        }
-        let known = with(key, |learned| learned.best(allowed)).flatten();
-        Pilot {
+    /// `direct` and `dont_cache` say what the file allows. Sequential streams begin with the first
+    /// of the choices, random ones in the page cache, which can repay them.
+    pub(crate) fn new(key: Key, wanted: Strategy, direct: bool, dont_cache: bool) -> Pilot {
+        let auto = wanted == Strategy::Auto;
+        let mut allowed = [
+            direct && (auto || wanted == Strategy::Direct),
+            false,
+            dont_cache && (auto || wanted == Strategy::DontCache),
+            auto || wanted == Strategy::Buffered,
+        ];
+        // What is not possible is done through the page cache.
+        allowed[BUFFERED] |= allowed == [false; CHOICES.len()];
+        let mut pilot = Pilot {
             key,
             allowed,
-            fixed: allowed.iter().filter(|&&a| a).count() == 1,
-            current: known.map_or(prior, |(i, _)| i),
+            current: match key.pattern {
+                Pattern::Random if auto => BUFFERED,
+                _ => allowed.iter().position(|&a| a).unwrap_or(BUFFERED),
+            },
             home: None,
             slice: Slice::default(),
+        };
+        pilot.begin();
+        pilot
+    }
+
+    /// Begins with the best known.
+    fn begin(&mut self) {
+        let known = with(self.key, |learned| learned.best(self.allowed)).flatten();
+        if let Some((best, _)) = known {
+            self.current = best;
         }
+        self.home = None;
+        self.slice = Slice::default();
+    }
+
+    /// Tells that the stream makes large, aligned calls of `len` bytes, so that copies can be done
+    /// without. Of use once; what suits such streams is learned apart from others.
+    pub(crate) fn large_calls(&mut self, len: usize) {
+        if self.key.pattern == Pattern::Large || !self.allowed[STAGED] {
+            return;
+        }
+        self.key.pattern = Pattern::Large;
+        self.allowed[ZERO_COPY] = true;
+        if len >= ZERO_COPY_FIRST && self.current == STAGED {
+            self.current = ZERO_COPY;
+        }
+        self.begin();
+    }
+
+    /// Whether eligible calls should do without a copy.
+    pub(crate) fn zero_copy(&self) -> bool {
+        self.current == ZERO_COPY
     }
 
     pub(crate) fn strategy(&self) -> Strategy {
@@ -203,18 +240,21 @@ impl Pilot {
 
     /// Whether there is no choice.
     pub(crate) fn is_fixed(&self) -> bool {
-        self.fixed
+        self.allowed.iter().filter(|&&a| a).count() == 1
     }
 
     /// A strategy proved impossible here. The stream goes on with another.
     pub(crate) fn forbid(&mut self, strategy: Strategy) {
-        let i = index(strategy);
-        if i == 2 {
+        if strategy == Strategy::Buffered {
             return;
         }
-        self.allowed[i] = false;
-        if self.current == i {
-            self.current = (i..3).find(|&j| self.allowed[j]).unwrap_or(2);
+        for (allowed, choice) in self.allowed.iter_mut().zip(CHOICES) {
+            *allowed &= choice != strategy;
+        }
+        if !self.allowed[self.current] {
+            let next = self.allowed.iter().position(|&a| a).unwrap_or(BUFFERED);
+            self.allowed[next] = true;
+            self.current = next;
             self.home = None;
             self.slice = Slice::default();
         }
@@ -222,7 +262,7 @@ impl Pilot {
 
     /// Counts bytes. `true` when the slice is over and [`next`](Pilot::next) wants to be called.
     pub(crate) fn count(&mut self, bytes: u64) -> bool {
-        if self.fixed {
+        if self.is_fixed() {
             return false;
         }
         let slice = &mut self.slice;
@@ -306,6 +346,8 @@ pub struct LearnedCost {
     pub pattern: Pattern,
     /// The strategy.
     pub strategy: Strategy,
+    /// Whether it went without a copy in memory.
+    pub zero_copy: bool,
     /// Time plus system CPU time per processor, in seconds per GiB; the lower median of the
     /// latest samples.
     pub seconds_per_gib: f64,
@@ -324,13 +366,14 @@ pub(crate) fn costs(dev: u64) -> Vec<LearnedCost> {
                     operation: key.operation,
                     pattern: key.pattern,
                     strategy: CHOICES[i],
+                    zero_copy: i == ZERO_COPY,
                     seconds_per_gib: cost * (1u64 << 30) as f64 / 1e9,
                     bytes: arm.bytes,
                 });
             }
         }
     }
-    all.sort_by_key(|c| (c.operation as u8, c.pattern as u8, index(c.strategy)));
+    all.sort_by_key(|c| (c.operation as u8, c.pattern as u8));
     all
 }
 

@@ -16,7 +16,7 @@ use crate::align::{FileFacts, FileKind};
 use crate::engine::{Completion, Direction, Engine, Request};
 use crate::memory::{Region, MIN_REGION};
 use crate::options::{OpenOptions, Strategy};
-use crate::policy::{Key, Operation, Pattern, Pilot};
+use crate::policy::{Key, Operation, Pattern, Pilot, LARGE_CALL};
 use crate::registry::{self, Inode};
 use crate::stats::Stats;
 use crate::sys;
@@ -29,9 +29,6 @@ const CACHED_CHUNK: usize = 128 << 10;
 /// Files below this are left to the page cache: the kernel reads them at once, and they are the
 /// ones most likely to be read again.
 const SMALL_FILE: u64 = 1 << 20;
-/// Reads from this size on go straight into the caller's memory if it is aligned. Below, the
-/// device would idle between calls for longer than a copy takes.
-const ZERO_COPY: usize = 4 << 20;
 /// Scattered reads from this size on are no longer small.
 const LARGE: usize = 64 << 10;
 /// Range for which the page cache is asked what it holds: well beyond what the kernel reads ahead
@@ -292,7 +289,8 @@ impl Core {
         };
         // Reads that drop what they read were slower than either in every case measured.
         let dont_cache = options.strategy == Strategy::DontCache && facts.filesystem != "tmpfs";
-        let allowed = [direct.is_some(), dont_cache, true];
+        let can_direct = direct.is_some();
+        let pilot = |pattern| Pilot::new(key(pattern), options.strategy, can_direct, dont_cache);
         let block = options
             .block_size
             .next_power_of_two()
@@ -307,8 +305,8 @@ impl Core {
             engine_wanted: options.engine,
             region: None,
             engine: None,
-            pilot: Pilot::new(key(Pattern::Sequential), options.strategy, allowed),
-            scattered: Pilot::new(key(Pattern::Random), options.strategy, allowed),
+            pilot: pilot(Pattern::Sequential),
+            scattered: pilot(Pattern::Random),
             ahead: VecDeque::new(),
             dying: Vec::new(),
             slots: Vec::new(),
@@ -847,12 +845,15 @@ impl Core {
     fn read_zero_copy(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
         let granule = self.facts.granule;
         let memory_align = self.facts.alignment.map_or(1, |a| a.memory as usize);
-        let qualifies = buffer.len() >= ZERO_COPY
+        let qualifies = buffer.len() >= LARGE_CALL
             && self.is_direct()
             && offset % granule == 0
             && buffer.as_ptr() as usize % memory_align == 0
             && offset < self.facts.size;
-        if !qualifies {
+        if qualifies {
+            self.pilot.large_calls(buffer.len());
+        }
+        if !qualifies || !self.pilot.zero_copy() {
             return Ok(None);
         }
         self.collapse();

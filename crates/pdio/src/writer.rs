@@ -18,14 +18,11 @@ use crate::align::{FileFacts, FileKind};
 use crate::engine::{Completion, Direction, Engine, Request};
 use crate::memory::{Region, MIN_REGION};
 use crate::options::{Durability, OpenOptions, Strategy};
-use crate::policy::{Key, Operation, Pattern, Pilot};
+use crate::policy::{Key, Operation, Pattern, Pilot, LARGE_CALL};
 use crate::registry::{self, Inode};
 use crate::stats::Stats;
 use crate::sys;
 
-/// Caller's memory goes to the device without a copy from this size on. Below, the device would
-/// idle between calls for longer than a copy takes.
-const ZERO_COPY: usize = 4 << 20;
 /// A remainder below this is cheaper through the page cache than as a request of its own.
 const SMALL: u64 = 64 << 10;
 /// Bytes gathered before one buffered write: enough to make the system call cheap, little enough
@@ -519,11 +516,7 @@ impl Core {
             pattern: Pattern::Sequential,
         };
         let page_cache_only = matches!(facts.filesystem, "tmpfs" | "ramfs");
-        let pilot = Pilot::new(
-            key,
-            options.strategy,
-            [direct.is_some(), !page_cache_only, true],
-        );
+        let pilot = Pilot::new(key, options.strategy, direct.is_some(), !page_cache_only);
         let memory_limit = options.memory_limit;
         let block = options
             .block_size
@@ -674,7 +667,14 @@ impl Core {
         let large = data.len() as u64 >= 4 * SMALL;
         if !(large && self.is_direct() && self.ensure_memory()) {
             let flags = if sync { libc::RWF_DSYNC } else { 0 };
-            return self.write_page_cache(data, offset, flags);
+            return match self.write_page_cache(data, offset, flags) {
+                Err(error) if sync && unsupported(&error) => {
+                    let n = self.write_page_cache(data, offset, 0)?;
+                    self.file.sync_data()?;
+                    Ok(n)
+                }
+                result => result,
+            };
         }
         self.begin(offset);
         let n = match self.write_zero_copy(data, offset)? {
@@ -925,11 +925,14 @@ impl Core {
     fn write_zero_copy(&mut self, data: &[u8], offset: u64) -> io::Result<Option<usize>> {
         let granule = self.facts.granule;
         let memory_align = self.facts.alignment.map_or(1, |a| a.memory as usize);
-        let qualifies = data.len() >= ZERO_COPY
+        let qualifies = data.len() >= LARGE_CALL
             && self.is_direct()
             && offset % granule == 0
             && data.as_ptr() as usize % memory_align == 0;
-        if !qualifies {
+        if qualifies {
+            self.pilot.large_calls(data.len());
+        }
+        if !qualifies || !self.pilot.zero_copy() {
             return Ok(None);
         }
         // What was written before goes first.
@@ -1282,5 +1285,94 @@ fn unsupported(error: &io::Error) -> bool {
 impl AsFd for Writer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A direct descriptor that fails with EIO: memory at address zero. Until it is replaced.
+    fn failing() -> File {
+        let memory = File::options().write(true).open("/proc/self/mem").unwrap();
+        let error = sys::pwrite(memory.as_fd(), b"x", 0, 0).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EIO));
+        memory
+    }
+
+    #[test]
+    fn a_device_error_is_reported_once_and_the_data_kept_for_another_try() {
+        for engine in [
+            crate::Engine::Uring,
+            crate::Engine::Threads,
+            crate::Engine::Inline,
+        ] {
+            let home = tempfile::tempdir_in("/var/tmp").unwrap();
+            let path = home.path().join("data");
+            let mut options = OpenOptions::new();
+            options
+                .create(true)
+                .engine(engine)
+                .strategy(Strategy::Direct)
+                .linger(None);
+            let mut out = options.open_writer(&path).unwrap();
+            let Some(working) = out.shared.lock().direct.replace(Arc::new(failing())) else {
+                eprintln!("skipped: no direct I/O in /var/tmp");
+                return;
+            };
+            let data: Vec<u8> = (0..6u32 << 20).map(|i| (i / 7) as u8).collect();
+            let mut taken = 0;
+            let error = loop {
+                match out.write(&data[taken..(taken + 5000).min(data.len())]) {
+                    Ok(0) => break out.flush().unwrap_err(),
+                    Ok(n) => taken += n,
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(error.raw_os_error(), Some(libc::EIO), "{engine:?}");
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+            // Still broken: every further try is a failure of its own.
+            assert_eq!(out.flush().unwrap_err().raw_os_error(), Some(libc::EIO));
+            let failing = out.shared.lock().direct.clone().unwrap();
+            // SAFETY: both descriptors are open; the number keeps its owner.
+            assert!(unsafe { libc::dup2(working.as_raw_fd(), failing.as_raw_fd()) } >= 0);
+            out.flush().unwrap();
+            out.write_all(&data[taken..]).unwrap();
+            assert!(out.finish().unwrap().direct_bytes > 0);
+            assert!(std::fs::read(&path).unwrap() == data, "{engine:?}");
+        }
+    }
+
+    #[test]
+    fn a_refused_direct_request_takes_the_page_cache_instead() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        let mut options = OpenOptions::new();
+        options.create(true).strategy(Strategy::Direct);
+        let mut out = options.open_writer(&path).unwrap();
+        // A timer refuses every write with EINVAL.
+        // SAFETY: a fresh descriptor that becomes ours.
+        let refusing = unsafe {
+            use std::os::fd::FromRawFd;
+            File::from_raw_fd(libc::timerfd_create(
+                libc::CLOCK_MONOTONIC,
+                libc::TFD_CLOEXEC,
+            ))
+        };
+        if out
+            .shared
+            .lock()
+            .direct
+            .replace(Arc::new(refusing))
+            .is_none()
+        {
+            eprintln!("skipped: no direct I/O in /var/tmp");
+            return;
+        }
+        let data = vec![7u8; 5 << 20];
+        out.write_all(&data).unwrap();
+        let stats = out.finish().unwrap();
+        assert_eq!((stats.direct_bytes, stats.buffered_bytes), (0, 5 << 20));
+        assert!(std::fs::read(&path).unwrap() == data);
     }
 }

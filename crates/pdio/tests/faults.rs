@@ -113,56 +113,6 @@ fn an_error_is_reported_by_one_call_only() {
     out.finish().unwrap();
 }
 
-/// A loop device over a sparse file on a filesystem too small for it: once that is full, the
-/// device fails, with EIO or, on newer kernels, the error from below.
-#[test]
-fn a_failing_device_is_reported_and_the_data_kept_for_another_try() {
-    let Some(below) = tmpfs("24m") else { return };
-    let disk = below.directory.join("disk");
-    File::create(&disk).unwrap().set_len(96 << 20).unwrap();
-    let disk = disk.to_str().unwrap();
-    let mount = scratch();
-    let directory = mount.path().to_str().unwrap();
-    let run = |program: &str, arguments: &[&str]| {
-        std::process::Command::new(program)
-            .args(arguments)
-            .status()
-            .is_ok_and(|s| s.success())
-    };
-    let options = [
-        "-q",
-        "-O",
-        "^has_journal",
-        "-E",
-        "lazy_itable_init=1,nodiscard",
-        disk,
-    ];
-    if !run("mkfs.ext4", &options) || !run("mount", &["-o", "loop", disk, directory]) {
-        eprintln!("skipped: needs root, mkfs.ext4 (e2fsprogs) and loop devices");
-        return;
-    }
-    let path = mount.path().join("data");
-    let mut out = create()
-        .strategy(Strategy::Direct)
-        .linger(None)
-        .open_writer(&path)
-        .unwrap();
-    let (accepted, error) = write_until_error(&mut out, 65536, 64 << 20);
-    let error = error.expect("64 MiB do not fit into 24");
-    assert!(
-        matches!(error.raw_os_error(), Some(libc::EIO | libc::ENOSPC)),
-        "{error}"
-    );
-    assert!(run(
-        "mount",
-        &["-o", "remount,size=200m", below.directory.to_str().unwrap()]
-    ));
-    out.flush().unwrap();
-    out.finish().unwrap();
-    assert!(std::fs::read(&path).unwrap() == accepted);
-    assert!(run("umount", &[directory]));
-}
-
 #[test]
 fn interrupting_signals_change_nothing() {
     let Some(path) = job() else {
