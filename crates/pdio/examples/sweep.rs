@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sequential speed and system CPU of pdio beside plain buffered, direct and uncached I/O.
 //!
-//! `sweep [--read] [--mib N] [--runs N] [--modes a,b] [--sizes 512,4096] FILE`; runs are interleaved, writes end with
+//! `sweep [--read] [--random] [--mib N] [--runs N] [--modes a,b] [--sizes 512,4096] FILE`; runs are interleaved, writes end with
 //! `fdatasync`, reads begin with a cold page cache for the file.
 
 use std::fs::File;
@@ -54,7 +54,6 @@ fn aligned(len: usize) -> &'static mut [u8] {
 }
 
 fn write(mode: &str, path: &str, size: usize, total: usize) -> std::io::Result<()> {
-    let _ = std::fs::remove_file(path);
     let data = aligned(size);
     let mut options = OpenOptions::new();
     options.create(true).truncate(true);
@@ -171,9 +170,54 @@ fn read(mode: &str, path: &str, size: usize, total: usize) -> std::io::Result<()
     Ok(())
 }
 
+/// Reads or rewrites blocks at random offsets.
+fn random(mode: &str, path: &str, size: usize, total: usize, reading: bool) -> std::io::Result<()> {
+    let blocks = std::fs::metadata(path)?.len() / size as u64;
+    let data = aligned(size);
+    let mut state = 0x2545_f491_4f6c_dd1du64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % blocks * size as u64
+    };
+    let count = total / size;
+    if mode == "pdio" {
+        if reading {
+            let mut file = OpenOptions::new().open_reader(path)?;
+            for _ in 0..count {
+                file.read_at(data, next())?;
+            }
+        } else {
+            let mut file = OpenOptions::new().open_writer(path)?;
+            for _ in 0..count {
+                file.write_at(data, next())?;
+            }
+            file.sync_data()?;
+        }
+        return Ok(());
+    }
+    let flags = if mode == "direct" { libc::O_DIRECT } else { 0 };
+    let file = std::fs::OpenOptions::new()
+        .read(reading)
+        .write(!reading)
+        .custom_flags(flags)
+        .open(path)?;
+    for _ in 0..count {
+        match reading {
+            true => file.read_exact_at(data, next())?,
+            false => file.write_all_at(data, next())?,
+        }
+    }
+    match reading {
+        true => Ok(()),
+        false => file.sync_data(),
+    }
+}
+
 fn main() -> std::io::Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let (mut reading, mut mib, mut runs) = (false, 512usize, 3usize);
+    let (mut reading, mut randomly, mut mib, mut runs) = (false, false, 512usize, 3usize);
     let mut modes = "buffered,direct,dontcache,pdio".to_string();
     let mut sizes = "512,4096,65536,1048576".to_string();
     let mut path = String::from("sweep.data");
@@ -181,6 +225,7 @@ fn main() -> std::io::Result<()> {
         let mut value = || arguments.next().unwrap_or_default();
         match argument.as_str() {
             "--read" => reading = true,
+            "--random" => randomly = true,
             "--mib" => mib = value().parse().expect("a number"),
             "--runs" => runs = value().parse().expect("a number"),
             "--modes" => modes = value(),
@@ -188,7 +233,7 @@ fn main() -> std::io::Result<()> {
             _ => path = argument,
         }
     }
-    if reading {
+    if reading || randomly {
         let mut out = OpenOptions::new()
             .create(true)
             .truncate(true)
@@ -210,27 +255,36 @@ fn main() -> std::io::Result<()> {
         for _ in 0..runs {
             for (mode, samples) in &mut results {
                 // The slow ones are cut short.
-                let slow = *mode == "direct" && size < 65536 || *mode == "dontcache" && size < 4096;
+                let slow = !randomly && *mode == "direct" && size < 65536
+                    || *mode == "dontcache" && size < 4096;
                 let total = if slow {
                     (mib << 20) * size / 65536
                 } else {
                     mib << 20
                 };
-                if reading {
+                if reading || randomly {
                     let file = File::open(&path)?;
                     // SAFETY: no memory is involved.
                     unsafe {
                         libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED)
                     };
                 }
+                if !reading && !randomly {
+                    // Freeing the last run's blocks is not part of this one.
+                    let _ = std::fs::remove_file(&path);
+                    // SAFETY: no memory is involved.
+                    unsafe { libc::sync() };
+                }
                 let (begun, cpu, own) = (Instant::now(), cpu_ms(), own_cpu_ms());
-                let outcome = if reading {
+                let outcome = if randomly {
+                    random(mode, &path, size, total / 8, reading)
+                } else if reading {
                     read(mode, &path, size, total)
                 } else {
                     write(mode, &path, size, total)
                 };
                 outcome.map_err(|e| std::io::Error::new(e.kind(), format!("{mode}: {e}")))?;
-                let gib = total as f64 / (1u64 << 30) as f64;
+                let gib = (if randomly { total / 8 } else { total }) as f64 / (1u64 << 30) as f64;
                 samples.push([
                     gib * 1024.0 / begun.elapsed().as_secs_f64(),
                     (cpu_ms() - cpu) / gib,

@@ -296,7 +296,8 @@ impl Pilot {
         let (before, home, allowed) = (self.current, self.home.take(), self.allowed);
         let next = with(self.key, |learned| {
             learned.bytes += slice.bytes;
-            if !slice.warm_up {
+            let hopeless = slice.limit.is_some_and(|limit| begun.elapsed() > limit);
+            if !slice.warm_up || hopeless {
                 learned.arms[before].add(cost, slice.bytes);
             }
             let (best, best_cost) = learned.best(allowed).unwrap_or((before, cost));
@@ -314,24 +315,20 @@ impl Pilot {
             } else {
                 stay
             };
-            match learned.trial(allowed, next) {
-                Some(trial) => (
-                    trial,
-                    Some((next, learned.arms[next].cost().unwrap_or(cost))),
-                ),
-                None => (next, None),
-            }
+            let known = learned.arms[stay].cost().unwrap_or(cost);
+            (next, learned.trial(allowed, next), known)
         });
-        let Some((current, trial_for)) = next else {
+        let Some((next, trial, known)) = next else {
             self.current = home.unwrap_or(before);
             return self.current != before;
         };
-        self.current = current;
-        self.home = trial_for.map(|(home, _)| home);
-        self.slice.limit = trial_for
-            .map(|(_, cost)| Duration::from_nanos((cost * HOPELESS * TRIAL as f64) as u64));
+        self.current = trial.unwrap_or(next);
+        self.home = trial.map(|_| next);
+        // One lucky sample must not commit the stream for long, either.
+        self.slice.limit = (trial.is_some() || next != home.unwrap_or(before))
+            .then(|| Duration::from_nanos((known * HOPELESS * TRIAL as f64) as u64));
         // The data was drained around a trial, so that begins clean.
-        self.slice.warm_up = current != before && trial_for.is_none();
+        self.slice.warm_up = self.current != before && trial.is_none();
         self.current != before
     }
 }
