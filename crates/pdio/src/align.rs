@@ -140,7 +140,8 @@ fn statx(fd: BorrowedFd<'_>) -> io::Result<libc::statx> {
 }
 
 fn block_device_size(fd: BorrowedFd<'_>) -> io::Result<u64> {
-    const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
+    // _IOR(0x12, 114, size_t)
+    const BLKGETSIZE64: libc::c_ulong = 0x8000_1272 | (size_of::<usize>() as libc::c_ulong) << 16;
     let mut size = 0u64;
     // SAFETY: the ioctl stores one u64.
     match unsafe { libc::ioctl(fd.as_raw_fd(), BLKGETSIZE64 as _, &mut size) } {

@@ -47,10 +47,10 @@ pub(crate) unsafe fn pwrite_raw(
     };
     if flags == 0 {
         // SAFETY: the caller vouches for the memory.
-        return retry(|| unsafe { libc::pwrite(fd, iov.iov_base, len, offset as i64) });
+        return retry(|| unsafe { libc::pwrite64(fd, iov.iov_base, len, offset as i64) });
     }
     // SAFETY: the caller vouches for the memory; `iov` lives through the call.
-    retry(|| unsafe { libc::pwritev2(fd, &iov, 1, offset as i64, flags) })
+    retry(|| unsafe { libc::pwritev64v2(fd, &iov, 1, offset as i64, flags) })
 }
 
 /// One `preadv2`; `flags` is zero or `RWF_*`.
@@ -70,10 +70,10 @@ pub(crate) unsafe fn pread_raw(
     };
     if flags == 0 {
         // SAFETY: the caller vouches for the memory.
-        return retry(|| unsafe { libc::pread(fd, iov.iov_base, len, offset as i64) });
+        return retry(|| unsafe { libc::pread64(fd, iov.iov_base, len, offset as i64) });
     }
     // SAFETY: the caller vouches for the memory; `iov` lives through the call.
-    retry(|| unsafe { libc::preadv2(fd, &iov, 1, offset as i64, flags) })
+    retry(|| unsafe { libc::preadv64v2(fd, &iov, 1, offset as i64, flags) })
 }
 
 /// One `preadv2` into a slice.
@@ -102,13 +102,13 @@ pub(crate) fn read(fd: BorrowedFd<'_>, data: &mut [u8]) -> io::Result<usize> {
 /// The descriptor's own offset.
 pub(crate) fn offset(fd: BorrowedFd<'_>) -> io::Result<u64> {
     // SAFETY: no memory is involved.
-    retry(|| unsafe { libc::lseek(fd.as_raw_fd(), 0, libc::SEEK_CUR) as isize }).map(|n| n as u64)
+    retry(|| unsafe { libc::lseek64(fd.as_raw_fd(), 0, libc::SEEK_CUR) as isize }).map(|n| n as u64)
 }
 
 /// Moves the descriptor's own offset.
 pub(crate) fn set_offset(fd: BorrowedFd<'_>, offset: u64) -> io::Result<()> {
     // SAFETY: no memory is involved.
-    retry(|| unsafe { libc::lseek(fd.as_raw_fd(), offset as i64, libc::SEEK_SET) as isize })
+    retry(|| unsafe { libc::lseek64(fd.as_raw_fd(), offset as i64, libc::SEEK_SET) as isize })
         .map(drop)
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn fallocate_keep_size(
     retry(|| {
         // SAFETY: no memory is involved.
         (unsafe {
-            libc::fallocate(
+            libc::fallocate64(
                 fd.as_raw_fd(),
                 libc::FALLOC_FL_KEEP_SIZE | flags,
                 offset as i64,
