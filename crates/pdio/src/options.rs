@@ -179,8 +179,8 @@ impl OpenOptions {
     }
 
     /// Reserves blocks ahead of a growing file in steps of `bytes`; the file's size does not
-    /// change. What is left over is released by [`finish`](Writer::finish) or drop. Zero, the
-    /// default, reserves nothing. Only for files that no other process extends.
+    /// change. What is left over is released when the last writer of the file in this process
+    /// [finishes](Writer::finish) or is dropped. Zero, the default, reserves nothing. Only for files that no other process extends.
     pub fn preallocate(&mut self, bytes: u64) -> &mut Self {
         self.preallocate = bytes;
         self

@@ -5,6 +5,7 @@
 //! Lock order: table, then inode, then stream; none is held while taking an earlier one.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::thread::Thread;
@@ -83,6 +84,9 @@ pub(crate) struct Inode {
     writer_count: AtomicUsize,
     /// Rises with every write: readers that have read ahead compare it.
     generation: AtomicU64,
+    /// Blocks are reserved up to here, in bytes; what lies beyond the end of the file is the last
+    /// writer's to release.
+    pub reserved_to: AtomicU64,
 }
 
 impl Inode {
@@ -105,10 +109,20 @@ impl Inode {
         self.writer_count.store(writers.len(), Ordering::Release);
     }
 
-    pub(crate) fn remove(&self, writer: &Shared) {
+    /// Takes a writer off the list. `last` runs if it was the last one, before another can come.
+    pub(crate) fn remove(
+        &self,
+        writer: &Shared,
+        last: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut writers = lock(&self.writers);
+        let before = writers.len();
         writers.retain(|w| w.strong_count() > 0 && !std::ptr::eq(w.as_ptr(), writer));
         self.writer_count.store(writers.len(), Ordering::Release);
+        match writers.is_empty() && before > 0 {
+            true => last(),
+            false => Ok(()),
+        }
     }
 
     /// The writers of this file but `me`.

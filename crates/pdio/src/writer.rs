@@ -152,8 +152,8 @@ impl Writer {
     /// [`flush`](Write::flush) until it succeeds first.
     pub fn finish(mut self) -> io::Result<Stats> {
         self.flush()?;
-        self.shared.lock().trim()?;
         self.finished = true;
+        self.leave()?;
         Ok(self.stats())
     }
 
@@ -167,7 +167,7 @@ impl Writer {
         let mut core = self.shared.lock();
         self.file.set_len(size)?;
         core.size = size;
-        core.reserved_to = 0;
+        self.shared.inode.reserved_to.store(0, Ordering::Relaxed);
         self.shared.inode.written();
         Ok(())
     }
@@ -209,6 +209,22 @@ impl Writer {
         std::mem::forget(std::mem::replace(&mut self.shared, new));
         self.generation = registry::fork_generation();
         Ok(())
+    }
+
+    /// Gives up the place in the table, and as the last writer of the file what was reserved.
+    fn leave(&self) -> io::Result<()> {
+        let inode = &self.shared.inode;
+        inode.remove(&self.shared, || {
+            let reserved_to = inode.reserved_to.swap(0, Ordering::Relaxed);
+            let size = match reserved_to {
+                0 => return Ok(()),
+                _ => self.file.metadata()?.len(),
+            };
+            match reserved_to > size {
+                true => self.file.set_len(size),
+                false => Ok(()),
+            }
+        })
     }
 
     fn keep_offset(&self) -> io::Result<()> {
@@ -314,10 +330,10 @@ impl Drop for Writer {
             if core.push().is_err() {
                 let _ = core.push();
             }
-            let _ = core.trim();
+            drop(core);
+            let _ = self.leave();
         }
         let _ = self.keep_offset();
-        self.shared.inode.remove(&self.shared);
     }
 }
 
@@ -478,7 +494,6 @@ struct Core {
     /// The file's size as far as this stream knows.
     size: u64,
     preallocate: u64,
-    reserved_to: u64,
     /// Where a learned buffered stream has started and awaited writeback.
     behind: u64,
     scattered: u32,
@@ -546,7 +561,6 @@ impl Core {
             deferred: None,
             size: facts.size,
             preallocate: options.preallocate,
-            reserved_to: 0,
             behind: position,
             scattered: 0,
             seen_end: 0,
@@ -763,7 +777,9 @@ impl Core {
             if self.freed + self.memory().map_or(0, Region::len) as u64 > self.end {
                 return Ok(());
             }
-            self.stall()
+            self.stall()?;
+            // Before the copying goes on: the device is idle.
+            self.issue(false)
         });
         if let Err(error) = result {
             self.deferred = Some(error);
@@ -1241,29 +1257,19 @@ impl Core {
 
     /// Reserves blocks up to at least `to`.
     fn reserve(&mut self, to: u64) {
-        if self.preallocate == 0 || to <= self.reserved_to || self.facts.kind != FileKind::Regular {
+        let reserved_to = self.inode.reserved_to.load(Ordering::Relaxed);
+        if self.preallocate == 0 || to <= reserved_to || self.facts.kind != FileKind::Regular {
             return;
         }
-        let from = self.size.max(self.reserved_to);
+        let from = self.size.max(reserved_to);
         let end = to.saturating_add(self.preallocate);
         match sys::fallocate_keep_size(self.file.as_fd(), 0, from, end.saturating_sub(from)) {
-            Ok(()) => self.reserved_to = end,
+            Ok(()) => {
+                self.inode.reserved_to.fetch_max(end, Ordering::Relaxed);
+            }
             // No room, or not supported: the writes themselves will tell.
             Err(_) => self.preallocate = 0,
         }
-    }
-
-    /// Releases blocks reserved beyond the end of the file.
-    fn trim(&mut self) -> io::Result<()> {
-        let reserved_to = std::mem::take(&mut self.reserved_to);
-        if reserved_to == 0 {
-            return Ok(());
-        }
-        let size = self.file.metadata()?.len();
-        if reserved_to > size {
-            self.file.set_len(size)?;
-        }
-        Ok(())
     }
 }
 

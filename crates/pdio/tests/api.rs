@@ -144,3 +144,24 @@ fn a_stream_may_change_threads() {
     out.finish().unwrap();
     assert!(std::fs::read(&path).unwrap() == patterned(0, 12 << 20));
 }
+
+#[test]
+fn releasing_reserved_blocks_never_cuts_another_writers_data() {
+    let home = scratch();
+    let path = home.path().join("reserved");
+    let mut options = OpenOptions::new();
+    options
+        .create(true)
+        .preallocate(8 << 20)
+        .strategy(Strategy::Direct);
+    let mut last = options.open_writer(&path).unwrap();
+    for i in 0..20u64 {
+        // Each hands over with data of the other in flight, and ends before that has arrived.
+        let mut next = options.open_writer(&path).unwrap();
+        next.seek(SeekFrom::Start(i << 20)).unwrap();
+        next.write_all(&patterned(i << 20, 1 << 20)).unwrap();
+        std::mem::replace(&mut last, next).finish().unwrap();
+    }
+    last.finish().unwrap();
+    assert!(std::fs::read(&path).unwrap() == patterned(0, 20 << 20));
+}
