@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::{sys, Strategy};
@@ -113,24 +113,22 @@ impl Arm {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Learned {
+pub(crate) struct Learned {
     arms: [Arm; CHOICES.len()],
     bytes: u64,
 }
 
-fn learned() -> &'static Mutex<HashMap<Key, Learned>> {
-    static TABLE: OnceLock<Mutex<HashMap<Key, Learned>>> = OnceLock::new();
-    TABLE.get_or_init(Mutex::default)
+/// What a process has learned, by device, direction and pattern.
+pub(crate) type Table = Mutex<HashMap<Key, Learned>>;
+
+fn table() -> MutexGuard<'static, HashMap<Key, Learned>> {
+    crate::registry::learned()
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
-fn with<T>(key: Key, action: impl FnOnce(&mut Learned) -> T) -> Option<T> {
-    // Never waits: after a fork the lock may belong to a thread that is not there.
-    let mut table = match learned().try_lock() {
-        Ok(table) => table,
-        Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        Err(std::sync::TryLockError::WouldBlock) => return None,
-    };
-    Some(action(table.entry(key).or_default()))
+fn with<T>(key: Key, action: impl FnOnce(&mut Learned) -> T) -> T {
+    action(table().entry(key).or_default())
 }
 
 impl Learned {
@@ -207,7 +205,7 @@ impl Pilot {
 
     /// Begins with the best known.
     fn begin(&mut self) {
-        let known = with(self.key, |learned| learned.best(self.allowed)).flatten();
+        let known = with(self.key, |learned| learned.best(self.allowed));
         if let Some((best, _)) = known {
             self.current = best;
         }
@@ -293,12 +291,18 @@ impl Pilot {
         };
         let cpu = system_cpu().saturating_sub(cpu_begun).as_nanos() as f64 / f64::from(sys::cpus());
         let cost = (begun.elapsed().as_nanos() as f64 + cpu) / slice.bytes.max(1) as f64;
+        let hopeless = slice.limit.is_some_and(|limit| begun.elapsed() > limit);
+        self.conclude(cost, slice.bytes, !slice.warm_up || hopeless)
+    }
+
+    /// As [`next`](Pilot::next), for a slice of `bytes` at `cost` ns per byte, which says something
+    /// about its strategy if it `counts`.
+    fn conclude(&mut self, cost: f64, bytes: u64, counts: bool) -> bool {
         let (before, home, allowed) = (self.current, self.home.take(), self.allowed);
-        let next = with(self.key, |learned| {
-            learned.bytes += slice.bytes;
-            let hopeless = slice.limit.is_some_and(|limit| begun.elapsed() > limit);
-            if !slice.warm_up || hopeless {
-                learned.arms[before].add(cost, slice.bytes);
+        let (next, trial, known) = with(self.key, |learned| {
+            learned.bytes += bytes;
+            if counts {
+                learned.arms[before].add(cost, bytes);
             }
             let (best, best_cost) = learned.best(allowed).unwrap_or((before, cost));
             if home.is_some() {
@@ -318,10 +322,6 @@ impl Pilot {
             let known = learned.arms[stay].cost().unwrap_or(cost);
             (next, learned.trial(allowed, next), known)
         });
-        let Some((next, trial, known)) = next else {
-            self.current = home.unwrap_or(before);
-            return self.current != before;
-        };
         self.current = trial.unwrap_or(next);
         self.home = trial.map(|_| next);
         // One lucky sample must not commit the stream for long, either.
@@ -354,7 +354,7 @@ pub struct LearnedCost {
 
 /// What this process has learned of a device.
 pub(crate) fn costs(dev: u64) -> Vec<LearnedCost> {
-    let table = learned().lock().unwrap_or_else(PoisonError::into_inner);
+    let table = table();
     let mut all = Vec::new();
     for (key, learned) in table.iter().filter(|(key, _)| key.dev == dev) {
         for (i, arm) in learned.arms.iter().enumerate() {
@@ -426,4 +426,109 @@ fn system_cpu() -> Duration {
         })
     });
     Duration::from_nanos(source.as_ref().and_then(read).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a stream of `total` bytes where the strategies cost `costs`, and returns what it cost
+    /// from 64 MiB on, relative to the best one throughout.
+    fn regret(dev: u64, costs: [f64; 4], noise: f64, total: u64) -> f64 {
+        let key = Key {
+            dev,
+            operation: Operation::Write,
+            pattern: Pattern::Sequential,
+        };
+        let mut pilot = Pilot::new(key, Strategy::Auto, true, true);
+        let mut rng = fastrand::Rng::with_seed(dev);
+        let (mut moved, mut paid, mut counted) = (0u64, 0.0, 0u64);
+        while moved < total {
+            let cost = costs[pilot.current] * (1.0 + noise * rng.f64());
+            let mut bytes = match pilot.slice.limit {
+                Some(limit) => {
+                    let limit = (limit.as_nanos() as f64 / cost) as u64;
+                    TRIAL.min(limit.next_multiple_of(TRIAL_STEP).max(TRIAL_STEP))
+                }
+                None => SLICE,
+            };
+            bytes = bytes.min(total - moved);
+            moved += bytes;
+            if moved > 64 << 20 {
+                paid += cost * bytes as f64;
+                counted += bytes;
+            }
+            let counts = !pilot.slice.warm_up || pilot.slice.limit.is_some();
+            pilot.slice = Slice::default();
+            pilot.conclude(cost, bytes, counts);
+        }
+        let best = [costs[0], costs[2], costs[3]]
+            .into_iter()
+            .fold(f64::MAX, f64::min);
+        paid / (counted as f64 * best * (1.0 + noise / 2.0))
+    }
+
+    #[test]
+    fn after_64_mib_no_fixed_choice_is_more_than_5_percent_better() {
+        let mut dev = 1 << 40;
+        for staged in [0.3, 1.0, 4.0, 40.0] {
+            for dont_cache in [0.5, 1.0, 1.3, 10.0] {
+                for buffered in [0.4, 1.0, 2.0, 30.0] {
+                    for noise in [0.0, 0.1] {
+                        dev += 1;
+                        let regret =
+                            regret(dev, [staged, 9.0, dont_cache, buffered], noise, 4 << 30);
+                        assert!(
+                            regret < 1.05,
+                            "{regret:.3} for {staged}, {dont_cache}, {buffered}, noise {noise}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_of_the_device_is_noticed() {
+        let key = Key {
+            dev: 7 << 40,
+            operation: Operation::Write,
+            pattern: Pattern::Sequential,
+        };
+        let mut pilot = Pilot::new(key, Strategy::Auto, true, true);
+        // Direct is best at first; later it becomes the worst.
+        for (costs, slices, best) in [
+            ([1.0, 9.0, 2.0, 2.0], 40, STAGED),
+            ([8.0, 9.0, 4.0, 2.0], 400, BUFFERED),
+        ] {
+            for _ in 0..slices {
+                let counts = !pilot.slice.warm_up;
+                pilot.slice = Slice::default();
+                pilot.conclude(costs[pilot.current], SLICE, counts);
+            }
+            let settled = pilot.home.unwrap_or(pilot.current);
+            assert_eq!(settled, best);
+        }
+    }
+
+    #[test]
+    fn what_the_caller_fixed_stays_fixed() {
+        for (wanted, direct, dont_cache, expected) in [
+            (Strategy::Direct, true, true, Strategy::Direct),
+            (Strategy::Direct, false, true, Strategy::Buffered),
+            (Strategy::DontCache, true, true, Strategy::DontCache),
+            (Strategy::DontCache, true, false, Strategy::Buffered),
+            (Strategy::Buffered, true, true, Strategy::Buffered),
+            (Strategy::Auto, false, false, Strategy::Buffered),
+        ] {
+            let key = Key {
+                dev: 8 << 40,
+                operation: Operation::Read,
+                pattern: Pattern::Sequential,
+            };
+            let mut pilot = Pilot::new(key, wanted, direct, dont_cache);
+            assert_eq!(pilot.strategy(), expected);
+            assert!(pilot.is_fixed() && !pilot.count(1 << 30));
+        }
+    }
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
+use crate::policy;
 use crate::writer::Shared;
 
 static FORKS: AtomicU64 = AtomicU64::new(0);
@@ -43,6 +44,12 @@ struct Table {
     inodes: Mutex<HashMap<(u64, u64), Weak<Inode>>>,
     keeper: Mutex<Option<Thread>>,
     keeper_parked: AtomicBool,
+    learned: policy::Table,
+}
+
+/// The policy's knowledge, which a child starts without.
+pub(crate) fn learned() -> &'static policy::Table {
+    &table().learned
 }
 
 fn table() -> &'static Table {
@@ -66,6 +73,7 @@ fn table() -> &'static Table {
             inodes: Mutex::default(),
             keeper: Mutex::default(),
             keeper_parked: AtomicBool::new(false),
+            learned: policy::Table::default(),
         }));
         if CURRENT
             .compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)

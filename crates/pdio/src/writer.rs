@@ -822,6 +822,10 @@ impl Core {
             if available == 0 {
                 return Ok(());
             }
+            if self.sent.is_empty() && self.facts.kind == FileKind::Regular {
+                // Somebody else may have cut the file.
+                self.size = self.file.metadata()?.len();
+            }
             let growing = self.issued + available > self.size;
             let (depth, most) = if growing {
                 (1, region_len / 2)
