@@ -258,6 +258,13 @@ impl Pilot {
         }
     }
 
+    /// To be called as a call begins: its time is part of the slice.
+    pub(crate) fn enter(&mut self) {
+        if self.slice.begun.is_none() && !self.is_fixed() {
+            self.slice.begun = Some((Instant::now(), system_cpu()));
+        }
+    }
+
     /// Counts bytes. `true` when the slice is over and [`next`](Pilot::next) wants to be called.
     pub(crate) fn count(&mut self, bytes: u64) -> bool {
         if self.is_fixed() {
@@ -265,7 +272,8 @@ impl Pilot {
         }
         let slice = &mut self.slice;
         if slice.begun.is_none() {
-            slice.begun = Some((Instant::now(), system_cpu()));
+            // Of this call's time nothing is known.
+            return false;
         }
         let step = slice.bytes / TRIAL_STEP;
         slice.bytes += bytes;

@@ -369,6 +369,7 @@ impl Core {
             return Ok(0);
         }
         let fresh = self.settle(offset, buffer.len());
+        self.pilot.enter();
         let mut done = 0;
         while done < buffer.len() {
             let at = offset + done as u64;
@@ -612,6 +613,7 @@ impl Core {
     /// A read at an unrelated offset: no read-ahead, the cheaper of the two ways.
     fn read_scattered(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let small_file = self.facts.size < SMALL_FILE;
+        self.scattered.enter();
         let use_direct = self.scattered.strategy() == Strategy::Direct
             || (buffer.len() >= LARGE && self.is_direct());
         let n = if use_direct && !small_file && self.ensure_memory() {

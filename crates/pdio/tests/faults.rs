@@ -564,3 +564,46 @@ fn explain_says_what_was_found() {
     let pipe = pdio::explain("/dev/null").unwrap();
     assert_eq!((pipe.filesystem.as_str(), pipe.alignment), ("stream", None));
 }
+
+#[test]
+fn a_block_device_is_written_and_read() {
+    let home = scratch();
+    let image = home.path().join("disk");
+    File::create(&image).unwrap().set_len(16 << 20).unwrap();
+    let attached = std::process::Command::new("losetup")
+        .args(["--find", "--show"])
+        .arg(&image)
+        .output();
+    let device = match attached {
+        Ok(output) if output.status.success() => {
+            String::from_utf8(output.stdout).unwrap().trim().to_string()
+        }
+        _ => {
+            eprintln!("skipped: losetup needs root and loop devices");
+            return;
+        }
+    };
+    let want = Fill::new(6).next(4 << 20).repeat(3);
+    let written = (|| {
+        let mut out = OpenOptions::new().open_writer(&device)?;
+        out.seek(SeekFrom::Start(777))?;
+        for part in want.chunks(12_345) {
+            out.write_all(part)?;
+        }
+        let size = out.seek(SeekFrom::End(0))?;
+        out.sync_data()?;
+        let direct = out.finish()?.direct_bytes;
+        let mut input = Reader::open(&device)?;
+        let mut got = vec![0; want.len()];
+        input.seek(SeekFrom::Start(777))?;
+        input.read_exact(&mut got)?;
+        std::io::Result::Ok((size, direct, got == want))
+    })();
+    let detached = std::process::Command::new("losetup")
+        .args(["-d", &device])
+        .status();
+    assert!(detached.unwrap().success());
+    let (size, direct, same) = written.unwrap();
+    assert_eq!(size, 16 << 20);
+    assert!(same && direct > 10 << 20, "{direct} B direct");
+}
