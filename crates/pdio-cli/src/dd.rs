@@ -16,6 +16,7 @@ use rustix::fs::{Advice, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use serde_json::json;
 
+use crate::block::Block;
 use crate::report::{copied, quoted, reason, say, six_digits, Fail, Outcome};
 use crate::signals::{Ready, Signals};
 use crate::size;
@@ -570,33 +571,6 @@ fn write_stream(
     file.write(data).map_err(Trouble::Io)
 }
 
-/// Page-aligned memory, so that large blocks can go without a copy.
-struct Block {
-    memory: Vec<u8>,
-    skew: usize,
-    len: usize,
-}
-
-impl Block {
-    fn new(len: usize, what: &str) -> Outcome<Block> {
-        let page = rustix::param::page_size();
-        let mut memory = Vec::new();
-        let whole = len.saturating_add(page);
-        if whole > isize::MAX as usize || memory.try_reserve_exact(whole).is_err() {
-            return Err(Fail::Failed(format!(
-                "no memory for {what} of {len} bytes: choose a smaller block size"
-            )));
-        }
-        memory.resize(whole, 0u8);
-        let skew = memory.as_ptr().align_offset(page);
-        Ok(Block { memory, skew, len })
-    }
-
-    fn all(&mut self) -> &mut [u8] {
-        &mut self.memory[self.skew..self.skew + self.len]
-    }
-}
-
 /// Records and bytes so far.
 #[derive(Default)]
 struct Counts {
@@ -773,11 +747,11 @@ impl Copy<'_> {
     fn run(&mut self, input: &mut Input, output: &mut Output) -> Outcome {
         let plan = self.plan;
         let block = plan.input.block;
-        let mut buffer = Block::new(block, "an input buffer")?;
+        let mut buffer = Block::new(block, "the input block")?;
         // Gathers input blocks to output blocks.
         let mut gathered = match plan.same_block {
             true => Block::new(0, "")?,
-            false => Block::new(plan.output.block, "an output buffer")?,
+            false => Block::new(plan.output.block, "the output block")?,
         };
         let mut have = 0;
         self.skip(input, buffer.all())?;
@@ -907,7 +881,7 @@ impl Copy<'_> {
         gathered: &mut Block,
         have: &mut usize,
     ) -> Outcome {
-        let block = gathered.len;
+        let block = gathered.all().len();
         while !data.is_empty() {
             if *have == 0 && data.len() >= block {
                 self.put(output, &data[..block])?;

@@ -2,6 +2,8 @@
 //! The `pdio` command: copy, receive, explain and measure, at direct-I/O speed.
 #![forbid(unsafe_code)]
 
+mod bench;
+mod block;
 mod cp;
 mod dd;
 mod explain;
@@ -40,6 +42,9 @@ enum Command {
     Dd(dd::Dd),
     Recv(recv::Recv),
     Explain(explain::Explain),
+    Bench(bench::Bench),
+    #[command(hide = true)]
+    BenchCell(bench::cell::Cell),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +53,8 @@ fn main() -> ExitCode {
         Command::Dd(args) => ("dd", dd::run(&args)),
         Command::Recv(args) => ("recv", recv::run(&args)),
         Command::Explain(args) => ("explain", explain::run(&args)),
+        Command::Bench(args) => ("bench", bench::run(&args)),
+        Command::BenchCell(args) => ("bench", bench::cell::run(&args)),
     };
     let Err(fail) = outcome else {
         return ExitCode::SUCCESS;

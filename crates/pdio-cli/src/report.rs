@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(six_digits(4.2909e-05), "4.2909e-05");
         assert_eq!(six_digits(0.000_123_456_7), "0.000123457");
         assert_eq!(six_digits(12.0), "12");
-        assert_eq!(six_digits(1234.567_8), "1234.57");
+        assert_eq!(six_digits(1_234.567_8), "1234.57");
         assert_eq!(six_digits(1_234_567.0), "1.23457e+06");
     }
 
