@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pdio recv`: a TCP connection or a pipe into a file.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -59,6 +59,9 @@ Exit status:
   1  something failed; what was received is in FILE
   2  the command line is wrong; nothing was touched
   130, 143  ended by SIGINT, SIGTERM; what was received is in FILE";
+
+/// The most that is received at a time.
+const CHUNK: usize = 1 << 20;
 
 /// Runs the command.
 ///
@@ -199,24 +202,30 @@ fn receive(
     count: &mut dyn FnMut(u64),
 ) -> Outcome {
     let mut source = std::fs::File::from(source);
-    let mut buffer = vec![0; 256 << 10];
     let mut received = 0u64;
     loop {
         wait(signals, source.as_fd(), timeout, "nothing came")?;
-        let n = match source.read(&mut buffer) {
-            Ok(n) => n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) => {
+        // From the socket into the memory that goes to the device: one copy.
+        let mut refused = None;
+        let result = writer.write_with(CHUNK, |room| {
+            source.read(room).inspect_err(|e| {
+                refused = Some(e.kind() == io::ErrorKind::Interrupted);
+            })
+        });
+        let n = match (result, refused) {
+            (Ok(n), _) => n,
+            (Err(_), Some(true)) => continue,
+            (Err(error), Some(false)) => {
                 return Err(Fail::Failed(format!(
                     "cannot receive after {received} bytes: {}",
-                    reason(&e)
+                    reason(&error)
                 )))
             }
+            (Err(error), None) => return Err(error).context("write", path),
         };
         if n == 0 {
             break;
         }
-        writer.write_all(&buffer[..n]).context("write", path)?;
         received += n as u64;
         count(n as u64);
         if args.size.is_some_and(|size| received > size) {

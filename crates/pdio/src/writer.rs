@@ -126,6 +126,60 @@ impl Writer {
         result
     }
 
+    /// Has `fill` put up to `most` bytes straight into the memory that requests are sent from, and
+    /// writes them at the stream's position: what is received into it reaches the device without
+    /// another copy. `fill` returns how much it put; the return value is the same, zero as well.
+    ///
+    /// The slice may be shorter than `most`; it contains old data. Where nothing can be staged
+    /// (pipes, [`Durability::Safe`] and [`Durability::Sync`], scattered positions, no memory) it
+    /// is memory of its own. `fill` must not wait for long, nor use other streams on the same
+    /// file: meanwhile none of them gets at this one, and nothing idle is handed over.
+    ///
+    /// # Errors
+    /// Before `fill` is called, deferred ones; those of `fill`; and where nothing can be staged
+    /// those of the write, of which [`position`](Writer::position) tells how far it came.
+    pub fn write_with(
+        &mut self,
+        most: usize,
+        fill: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        if self.kind != FileKind::Stream && self.options.durability == Durability::Process {
+            self.own()?;
+            let (shared, offset) = (&self.shared, self.position);
+            let end = offset.saturating_add(most as u64);
+            if i64::try_from(end).is_err() {
+                return Err(invalid("the offset is beyond what a file can have"));
+            }
+            shared.inode.settle(Some(shared), offset, end);
+            let mut core = shared.lock();
+            let result = core.room(most, offset).and_then(|room| match room {
+                Some((at, len)) => core.append_with(at, len, fill).map(Ok),
+                None => Ok(Err(fill)),
+            });
+            shared.publish(&core);
+            drop(core);
+            match result? {
+                Ok(n) => {
+                    self.position += n as u64;
+                    return Ok(n);
+                }
+                Err(fill) => return self.write_bounced(most, fill),
+            }
+        }
+        self.write_bounced(most, fill)
+    }
+
+    fn write_bounced(
+        &mut self,
+        most: usize,
+        fill: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut memory = vec![0; most.min(BUFFERED_CHUNK)];
+        let n = fill(&mut memory)?.min(memory.len());
+        self.write_all(&memory[..n])?;
+        Ok(n)
+    }
+
     /// Hands everything to the kernel and makes the data durable (`fdatasync(2)`).
     ///
     /// # Errors
@@ -755,11 +809,7 @@ impl Core {
                 self.make_room();
                 continue;
             }
-            let chunk = if self.is_direct() {
-                self.block
-            } else {
-                BUFFERED_CHUNK.min(self.block)
-            } as u64;
+            let chunk = self.chunk();
             let n = (chunk - self.end % chunk).min(space).min(rest.len() as u64) as usize;
             self.copy_in(self.end, &rest[..n]);
             self.end += n as u64;
@@ -771,6 +821,76 @@ impl Core {
             }
         }
         data.len() - rest.len()
+    }
+
+    /// Where in the memory up to `most` bytes for `offset` can be put, and how many; `None` if
+    /// nothing can be staged.
+    fn room(&mut self, most: usize, offset: u64) -> io::Result<Option<(usize, usize)>> {
+        if let Some(error) = self.deferred.take() {
+            return Err(error);
+        }
+        self.retry_failed();
+        if offset != self.end {
+            self.push()?;
+            self.begin(offset);
+        }
+        if self.scattered > SCATTERED || !self.ensure_memory() {
+            return Ok(None);
+        }
+        let len = self.memory().map_or(0, Region::len) as u64;
+        while len == self.end - self.freed {
+            self.make_room();
+            if let Some(error) = self.deferred.take() {
+                return Err(error);
+            }
+        }
+        let at = (self.end - self.base) % len;
+        let chunk = self.chunk();
+        let room = (chunk - self.end % chunk)
+            .min(len - (self.end - self.freed))
+            .min(len - at)
+            .min(most as u64);
+        Ok(Some((at as usize, room as usize)))
+    }
+
+    /// Stages what `fill` puts into the memory that [`room`](Core::room) has found.
+    fn append_with(
+        &mut self,
+        at: usize,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        self.pilot.enter();
+        let Some(region) = self.memory() else {
+            return Ok(0);
+        };
+        assert!(at + len <= region.len());
+        // SAFETY: inside the region, whose pages are initialised by the kernel; free of I/O, as
+        // these bytes are beyond `end` and short of `freed` once around; and nobody else gets at
+        // the region while this stream is borrowed, which is at least as long as the slice lives.
+        let room = unsafe { std::slice::from_raw_parts_mut(region.at(at), len) };
+        let n = fill(room)?.min(len);
+        self.inode.written();
+        self.end += n as u64;
+        if n > 0 && self.end % self.chunk() == 0 {
+            if let Err(error) = self.issue(false) {
+                self.deferred = Some(error);
+            }
+        }
+        self.stats.bytes += n as u64;
+        if self.pilot.count(n as u64) {
+            self.next_slice();
+        }
+        Ok(n)
+    }
+
+    /// How much is gathered before it is sent.
+    fn chunk(&self) -> u64 {
+        if self.is_direct() {
+            self.block as u64
+        } else {
+            BUFFERED_CHUNK.min(self.block) as u64
+        }
     }
 
     fn make_room(&mut self) {
