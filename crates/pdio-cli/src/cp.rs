@@ -27,10 +27,10 @@ use crate::signals::Signals;
 /// the command. Not kept: hard links (each name becomes a file), extended attributes and ACLs.
 /// FIFOs, sockets and devices inside a tree are refused.
 #[derive(clap::Args, Debug)]
-#[command(after_long_help = EXAMPLES)]
+#[command(override_usage = "pdio cp [OPTIONS] SRC... DST", after_long_help = EXAMPLES)]
 pub struct Cp {
-    /// What to copy, and last where to: a file, or a directory to copy into
-    #[arg(required = true, num_args = 2.., value_name = "SRC... DST")]
+    /// SRC... DST: what to copy, and last where to, a file or a directory to copy into
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Copy directories and all in them; symbolic links as such
     #[arg(short, long, short_alias = 'R')]

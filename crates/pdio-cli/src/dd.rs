@@ -321,6 +321,10 @@ impl Input {
         if kind.is_dir() {
             return Err(failed(Errno::ISDIR.into()));
         }
+        // /dev/zero and its like give less than asked only when something interrupts, be it the
+        // completion of a write; that is no record of its own.
+        let device = file.metadata().map_err(failed)?.rdev();
+        let endless = kind.is_char_device() && rustix::fs::major(device) == MEMORY_DEVICES;
         let source = if is_stream(&file).map_err(failed)? {
             let waits = !kind.is_char_device() || rustix::termios::isatty(&file);
             Source::Stream { file, waits }
@@ -332,7 +336,7 @@ impl Input {
         Ok(Input {
             source,
             name,
-            fullblock: plan.fullblock,
+            fullblock: plan.fullblock || endless,
         })
     }
 
@@ -917,6 +921,9 @@ impl Copy<'_> {
         }
     }
 }
+
+/// The major number of /dev/zero, /dev/null, /dev/urandom and so on.
+const MEMORY_DEVICES: u32 = 1;
 
 /// Blocks of this size and more go from memory to device and back without a copy.
 const ZERO_COPY: usize = 1 << 20;

@@ -25,7 +25,10 @@ use crate::size;
 /// come, and fewer or more bytes are an error. Whatever ends the stream, all that was received is
 /// in FILE, and the message says how much.
 #[derive(clap::Args, Debug)]
-#[command(after_long_help = EXAMPLES)]
+#[command(
+    override_usage = "pdio recv [OPTIONS] [--listen HOST:PORT | -] FILE",
+    after_long_help = EXAMPLES
+)]
 pub struct Recv {
     /// [-] FILE: the file to write; a - before it says standard input, as does no --listen
     #[arg(required = true, num_args = 1..=2, value_name = "FILE")]

@@ -425,6 +425,35 @@ fn usr1_prints_statistics_and_goes_on() {
 }
 
 #[test]
+fn blocks_of_dev_zero_are_whole_whatever_interrupts_the_reads() {
+    let mut child =
+        piped(pdio().args(["dd", "if=/dev/zero", "of=/dev/null", "bs=32M", "count=100"]));
+    let mut errors = child.stderr.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        errors.read_to_string(&mut text).unwrap();
+        text
+    });
+    until(|| {
+        // Handlers stand once it reads.
+        let io = fs::read_to_string(format!("/proc/{}/io", child.id())).unwrap_or_default();
+        let read = io.lines().find_map(|l| l.strip_prefix("rchar: "));
+        read.is_some_and(|n| n.parse::<u64>().is_ok_and(|n| n > 32 << 20))
+    });
+    while child.try_wait().unwrap().is_none() {
+        signal(&child, Signal::USR1);
+        std::thread::sleep(std::time::Duration::from_micros(300));
+    }
+    let text = reader.join().unwrap();
+    assert!(
+        text.matches("records in").count() > 1,
+        "no signal arrived in time"
+    );
+    let last = text.rsplit("records in").nth(1).unwrap();
+    assert!(last.ends_with("100+0 "), "{text}");
+}
+
+#[test]
 fn json_statistics_go_to_standard_error() {
     let output = dd(&["--json", "if=/dev/zero", "bs=1k", "count=3"]);
     assert_status(&output, 0);
