@@ -213,15 +213,15 @@ impl Copier<'_> {
             .and_then(|d| d.map(|e| Ok(e?.file_name())).collect::<Result<Vec<_>, _>>())
             .context("read directory", from)?;
         names.sort();
+        let mut last_mode = None;
         match fs::create_dir(to) {
             Ok(()) => {
-                // Until it is full its owner must be able to fill it.
-                let mode = fs::Permissions::from_mode(about.mode() & 0o7777 | 0o700);
-                let kept = fs::metadata(to).map(|m| m.mode()).unwrap_or(0o755);
-                let mode = match self.args.preserve {
-                    true => mode,
-                    false => fs::Permissions::from_mode(mode.mode() & kept & 0o777 | 0o700),
-                };
+                let allowed = fs::metadata(to).context("read", to)?.mode() & 0o777;
+                last_mode = Some(about.mode() & allowed);
+                // Until it is full its owner must be able to fill it, and with -p nobody else.
+                let others = if self.args.preserve { 0 } else { 0o077 };
+                let mode = about.mode() & allowed & others | 0o700;
+                let mode = fs::Permissions::from_mode(mode);
                 fs::set_permissions(to, mode).context("set the mode of", to)?;
                 self.touch(to);
                 self.totals.directories += 1;
@@ -238,6 +238,9 @@ impl Copier<'_> {
         if self.args.preserve {
             let directory = File::open(to).context("open", to)?;
             self.preserve(&directory, to, about)?;
+        } else if let Some(mode) = last_mode {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(to, mode).context("set the mode of", to)?;
         }
         Ok(())
     }
@@ -291,11 +294,19 @@ impl Copier<'_> {
                 )));
             }
         }
+        if existing.is_none() && to.is_symlink() {
+            return Err(Fail::Failed(format!(
+                "{} is a symbolic link to nothing: not written through",
+                quoted(to)
+            )));
+        }
+        // Until it has its owner nobody else reads it.
+        let mode = if self.args.preserve { 0o700 } else { 0o777 };
         let file = File::options()
             .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(about.mode() & 0o777)
+            .create_new(existing.is_none())
+            .truncate(existing.is_some())
+            .mode(about.mode() & mode)
             .custom_flags(OFlags::NOCTTY.bits() as i32)
             .open(to);
         let file = file.context(

@@ -404,7 +404,7 @@ impl Output {
     fn open(plan: &Plan) -> Outcome<Output> {
         let side = &plan.output;
         let begin = side.begin_bytes();
-        let (mut file, name) = match &side.path {
+        let (file, name) = match &side.path {
             Some(path) => {
                 let mut options = File::options();
                 options
@@ -436,10 +436,6 @@ impl Output {
         let failed = |e: io::Error| Fail::Failed(format!("error writing {name}: {}", reason(&e)));
         let stream = is_stream(&file).map_err(failed)?;
         let regular = file.metadata().map_err(failed)?.is_file();
-        if begin > 0 {
-            file.seek(SeekFrom::Current(begin as i64))
-                .map_err(|e| Fail::Failed(format!("{name}: cannot seek: {}", reason(&e))))?;
-        }
         let now = rustix::fs::fcntl_getfl(&file).map_err(|e| failed(e.into()))?;
         let sink = if stream || now.contains(OFlags::APPEND) {
             Sink::Stream {
@@ -454,10 +450,25 @@ impl Output {
         Ok(Output {
             sink,
             name,
-            position: begin,
+            position: 0,
             hole_last: false,
             regular,
         })
+    }
+
+    /// Passes over the beginning of the output.
+    fn begin(&mut self, bytes: u64) -> Outcome {
+        if bytes > 0 {
+            let to = SeekFrom::Current(bytes as i64);
+            let moved = match &mut self.sink {
+                Sink::Seekable(writer) => writer.seek(to),
+                Sink::Stream { file, .. } => file.seek(to),
+            };
+            moved
+                .map_err(|e| Fail::Failed(format!("{}: cannot seek: {}", self.name, reason(&e))))?;
+        }
+        self.position = bytes;
+        Ok(())
     }
 
     /// Writes all of `data`; says how much of it was accepted if that fails.
@@ -594,6 +605,29 @@ struct Copy<'a> {
     shown: u64,
     /// Whether the last line on the terminal is a progress line.
     line_open: bool,
+    /// Whether nothing more can be written.
+    write_failed: bool,
+}
+
+/// The memory for a block of each side.
+struct Blocks {
+    input: Block,
+    /// Gathers input blocks to output blocks, if those differ.
+    output: Block,
+}
+
+impl Blocks {
+    fn new(plan: &Plan) -> Outcome<Blocks> {
+        let output = if plan.same_block {
+            0
+        } else {
+            plan.output.block
+        };
+        Ok(Blocks {
+            input: Block::new(plan.input.block, "the input block")?,
+            output: Block::new(output, "the output block")?,
+        })
+    }
 }
 
 impl Copy<'_> {
@@ -733,6 +767,7 @@ impl Copy<'_> {
         } else if let Err((done, trouble)) = output.write(data, self.signals) {
             self.counts.bytes += done as u64;
             self.counts.out_partial += u64::from(done > 0);
+            self.write_failed = true;
             return Err(match trouble {
                 Trouble::Signal => Fail::Signal(self.signals.ended().unwrap_or(2)),
                 Trouble::Io(e) => {
@@ -748,17 +783,13 @@ impl Copy<'_> {
         Ok(())
     }
 
-    fn run(&mut self, input: &mut Input, output: &mut Output) -> Outcome {
+    fn run(&mut self, input: &mut Input, output: &mut Output, blocks: &mut Blocks) -> Outcome {
         let plan = self.plan;
         let block = plan.input.block;
-        let mut buffer = Block::new(block, "the input block")?;
-        // Gathers input blocks to output blocks.
-        let mut gathered = match plan.same_block {
-            true => Block::new(0, "")?,
-            false => Block::new(plan.output.block, "the output block")?,
-        };
+        let (buffer, gathered) = (&mut blocks.input, &mut blocks.output);
         let mut have = 0;
         self.skip(input, buffer.all())?;
+        output.begin(plan.output.begin_bytes())?;
         let (most, last_bytes) = match (plan.count, plan.count_bytes) {
             (None, _) => (u64::MAX, 0),
             (Some(n), false) => (n, 0),
@@ -861,7 +892,7 @@ impl Copy<'_> {
             let put = if plan.same_block {
                 self.put(output, &buffer.all()[..len])
             } else {
-                self.gather(output, &buffer.all()[..len], &mut gathered, &mut have)
+                self.gather(output, &buffer.all()[..len], gathered, &mut have)
             };
             if put.is_err() {
                 result = put;
@@ -871,7 +902,7 @@ impl Copy<'_> {
                 break;
             }
         }
-        if have > 0 && !matches!(&result, Err(Fail::Failed(t)) if t.starts_with("error writing")) {
+        if have > 0 && !self.write_failed {
             let put = self.put(output, &gathered.all()[..have]);
             result = result.and(put);
         }
@@ -936,7 +967,9 @@ pub fn run(args: &Dd) -> Outcome {
     let plan = Plan::parse(&args.operands)?;
     let signals = Signals::listen(true)?;
     let mut input = Input::open(&plan)?;
-    let output = Output::open(&plan);
+    // Before the output is emptied.
+    let mut blocks = Blocks::new(&plan)?;
+    let mut output = Output::open(&plan)?;
     let mut copy = Copy {
         plan: &plan,
         json: args.json,
@@ -945,16 +978,9 @@ pub fn run(args: &Dd) -> Outcome {
         since: Instant::now(),
         shown: 0,
         line_open: false,
+        write_failed: false,
     };
-    let mut output = match output {
-        Err(Fail::Failed(text)) if text.contains("cannot seek") => {
-            copy.complain(&text);
-            copy.summary(Some(&text));
-            return Err(Fail::Reported);
-        }
-        output => output?,
-    };
-    let result = copy.run(&mut input, &mut output);
+    let result = copy.run(&mut input, &mut output, &mut blocks);
     let settled = output.settle(&plan);
     if plan.status == Status::Progress && copy.line_open {
         let time = copy.since.elapsed();

@@ -100,9 +100,7 @@ pub fn run(args: &Recv) -> Outcome {
     };
     let mut options = OpenOptions::new();
     options.create(true).truncate(true);
-    // The sender paces the stream: reserving ahead costs nothing then and keeps the file in one
-    // piece.
-    options.preallocate(args.size.unwrap_or(64 << 20).clamp(1, 1 << 30));
+    options.preallocate(args.size.unwrap_or(0).min(1 << 30));
     let mut writer = options.open_writer(path).context("create", path)?;
     let since = Instant::now();
     let mut progress = Progress::new(&path.to_string_lossy(), args.size.unwrap_or(0), !args.quiet);

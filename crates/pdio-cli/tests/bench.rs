@@ -80,6 +80,24 @@ fn a_sweep_that_cannot_be_done_says_why_before_it_starts() {
 }
 
 #[test]
+fn an_interrupted_sweep_leaves_nothing_behind() {
+    let home = home();
+    let child = piped(
+        pdio()
+            .args(["bench", "--bytes", "8M", "--cache", "64M"])
+            .arg(home.path()),
+    );
+    let id = child.id();
+    until(|| fs::read_dir(home.path()).unwrap().count() > 0);
+    signal(&child, rustix::process::Signal::INT);
+    let output = wait(child);
+    assert_status(&output, 130);
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
+    let cgroup = format!("/sys/fs/cgroup/memory/pdio-bench-{id}");
+    assert!(!std::path::Path::new(&cgroup).exists());
+}
+
+#[test]
 fn explain_tells_of_every_file_it_can_and_fails_for_the_rest() {
     let home = home();
     let path = home.path().join("file");

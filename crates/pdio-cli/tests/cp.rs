@@ -185,6 +185,34 @@ fn a_file_is_not_copied_onto_itself_nor_one_source_onto_another() {
 }
 
 #[test]
+fn nothing_is_written_through_a_link_to_nothing() {
+    let home = home();
+    let (from, link) = (home.path().join("from"), home.path().join("link"));
+    fs::write(&from, b"x").unwrap();
+    symlink("nowhere", &link).unwrap();
+    let output = cp(&[], &[&from, &link]);
+    assert_status(&output, 1);
+    assert!(
+        stderr(&output).contains("link to nothing"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(!home.path().join("nowhere").exists());
+}
+
+#[test]
+fn directories_without_write_permission_are_filled_and_get_their_mode() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::create_dir(&from).unwrap();
+    fs::write(from.join("file"), b"x").unwrap();
+    fs::set_permissions(&from, fs::Permissions::from_mode(0o500)).unwrap();
+    assert_status(&cp(&["-r"], &[&from, &to]), 0);
+    assert_eq!(fs::read(to.join("file")).unwrap(), b"x");
+    assert_eq!(fs::metadata(&to).unwrap().mode() & 0o777, 0o500);
+}
+
+#[test]
 fn a_full_disk_names_the_incomplete_file_and_the_others_are_still_copied() {
     let home = home();
     let Some(small) = Tmpfs::mount(&home.path().join("small"), "size=1m") else {

@@ -282,6 +282,26 @@ fn a_full_disk_is_an_error_with_the_counts_of_what_is_there() {
 }
 
 #[test]
+fn a_block_beyond_memory_is_an_error_before_the_output_is_emptied() {
+    let home = home();
+    let path = home.path().join("kept");
+    fs::write(&path, "kept").unwrap();
+    let output = dd(&[
+        "if=/dev/zero",
+        &format!("of={}", path.display()),
+        "bs=1P",
+        "count=1",
+    ]);
+    assert_status(&output, 1);
+    assert!(
+        stderr(&output).contains("smaller block size"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(fs::read(&path).unwrap(), b"kept");
+}
+
+#[test]
 fn a_full_device_is_an_error() {
     let output = dd(&["if=/dev/zero", "of=/dev/full", "bs=1k", "count=3"]);
     assert_status(&output, 1);

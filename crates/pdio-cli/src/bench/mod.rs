@@ -341,7 +341,7 @@ fn measure(
         }
         if on_tmpfs {
             // Its pages are there from now on.
-            ask(&cell(direction, 1 << 20, Mode::Buffered))?;
+            ask(&cell(direction, 1 << 20, Mode::Buffered), signals)?;
         }
         for &block in sizes {
             let mut rows: Vec<Row> = Vec::new();
@@ -360,8 +360,7 @@ fn measure(
                     }
                     signals.check()?;
                     line.show(directory, &key.1, block, round + 1, rounds);
-                    let mut measured = ask(&cell(direction, block, mode))?;
-                    signals.check()?;
+                    let mut measured = ask(&cell(direction, block, mode), signals)?;
                     if let Some(why) = measured.unsupported.take() {
                         target.unsupported.insert(key, why);
                         continue;
@@ -444,7 +443,7 @@ fn prepare(path: &Path, bytes: u64) -> Outcome {
 }
 
 /// Has a process of its own do the measurement.
-fn ask(cell: &Cell) -> Outcome<Measured> {
+fn ask(cell: &Cell, signals: &Signals) -> Outcome<Measured> {
     let output = cell
         .command()?
         .stdin(Stdio::null())
@@ -456,6 +455,8 @@ fn ask(cell: &Cell) -> Outcome<Measured> {
                 report::reason(&e)
             ))
         })?;
+    // The process may have got the signal as well.
+    signals.check()?;
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(&text).map_err(|_| {
         let said = String::from_utf8_lossy(&output.stderr);
