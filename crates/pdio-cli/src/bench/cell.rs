@@ -98,6 +98,8 @@ pub struct Measured {
     pub system_kernel_ms: f64,
     /// Of that, on behalf of this process.
     pub process_kernel_ms: f64,
+    /// This process's time outside the kernel: its own copies are here.
+    pub process_user_ms: f64,
     /// When each pass began and ended, in seconds of `CLOCK_MONOTONIC`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passes: Vec<(f64, f64)>,
@@ -164,7 +166,8 @@ fn fill(path: &Path) -> io::Result<()> {
 struct Clock {
     time: Duration,
     system_ms: f64,
-    process_ms: f64,
+    process_kernel_ms: f64,
+    process_user_ms: f64,
     /// Per sample: how long it was, and the busiest core's share of it in the kernel.
     samples: Vec<(Duration, f64)>,
     passes: Vec<(f64, f64)>,
@@ -196,12 +199,14 @@ impl Clock {
                 last = now;
             }
         });
-        let process = process_kernel_ms();
+        let (user, kernel) = process_ms();
         let (begun, begun_at) = (Instant::now(), monotonic());
         let result = action();
         self.time += begun.elapsed();
         self.passes.push((begun_at, monotonic()));
-        self.process_ms += process_kernel_ms() - process;
+        let (user_now, kernel_now) = process_ms();
+        self.process_user_ms += user_now - user;
+        self.process_kernel_ms += kernel_now - kernel;
         drop(stop);
         let (system_ms, samples) = sampler
             .join()
@@ -218,20 +223,23 @@ impl Clock {
         measured.samples = self.samples.len() as u32;
         measured.core_kernel_percent = 100.0 * kernel / length.max(1e-9);
         measured.system_kernel_ms = self.system_ms;
-        measured.process_kernel_ms = self.process_ms;
+        measured.process_kernel_ms = self.process_kernel_ms;
+        measured.process_user_ms = self.process_user_ms;
         measured.passes = self.passes;
     }
 }
 
-/// Time in the kernel on behalf of this process, in milliseconds.
-fn process_kernel_ms() -> f64 {
+/// Time of this process outside and in the kernel, in milliseconds.
+fn process_ms() -> (f64, f64) {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The name, in parentheses, may contain anything.
-    let ticks = text
-        .rsplit_once(')')
-        .and_then(|(_, rest)| rest.split_whitespace().nth(12));
-    let ticks: f64 = ticks.and_then(|t| t.parse().ok()).unwrap_or(0.0);
-    ticks * 1e3 / rustix::param::clock_ticks_per_second() as f64
+    let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let mut ticks = rest.split_whitespace().skip(11).map(|t| {
+        let ticks = t.parse().unwrap_or(0.0);
+        ticks * 1e3 / rustix::param::clock_ticks_per_second() as f64
+    });
+    let mut next = || ticks.next().unwrap_or(0.0);
+    (next(), next())
 }
 
 /// One pass over the file. Returns the bytes moved.

@@ -43,6 +43,8 @@ Columns, for each mode:
             0.1 s of the maximum over cores (figure 3)
   ms/GiB    the time all cores spent in the kernel, kernel threads and interrupts
             included, whoever caused it: keep the machine idle
+  user      the time the process spent outside the kernel, in ms/GiB: copies that
+            pdio makes itself are here
   copy, cache, irq %   with --profile: shares of samples outside idle in functions
             that copy to and from the user, maintain caches, and turn interrupts
             on again, where samples of code that had them off end up (figure 4)
@@ -157,6 +159,10 @@ impl Row {
         self.median(|m| m.process_kernel_ms / m.bytes as f64 * (1u64 << 30) as f64)
     }
 
+    fn user_ms_per_gib(&self) -> f64 {
+        self.median(|m| m.process_user_ms / m.bytes as f64 * (1u64 << 30) as f64)
+    }
+
     fn core(&self) -> f64 {
         self.median(|m| m.core_kernel_percent)
     }
@@ -265,6 +271,7 @@ fn as_json(target: &Target) -> serde_json::Value {
             "core_kernel_percent": row.core(),
             "system_kernel_ms_per_gib": row.system_ms_per_gib(),
             "process_kernel_ms_per_gib": row.process_ms_per_gib(),
+            "process_user_ms_per_gib": row.user_ms_per_gib(),
             "profile": row.profile,
             "runs": row.runs,
         })).collect::<Vec<_>>(),
@@ -488,14 +495,17 @@ fn table(target: &Target, sizes: &[u64]) -> String {
             .into_iter()
             .filter(|m| rows.iter().any(|r| r.mode == *m))
             .collect();
-        let width = if profiled { 39 } else { 23 };
+        let width = if profiled { 45 } else { 29 };
         text += &format!("\n\n{:>9}", format!("{direction:?}").to_lowercase());
         for mode in &modes {
             text += &format!(" | {:^width$}", format!("{mode:?}").to_lowercase());
         }
         text += &format!("\n{:>9}", "block");
         for _ in &modes {
-            text += &format!(" | {:>7} {:>6} {:>8}", "MiB/s", "core %", "ms/GiB");
+            text += &format!(
+                " | {:>7} {:>6} {:>8} {:>5}",
+                "MiB/s", "core %", "ms/GiB", "user"
+            );
             if profiled {
                 text += &format!(" {:>4} {:>5} {:>4}", "copy", "cache", "irq%");
             }
@@ -506,10 +516,11 @@ fn table(target: &Target, sizes: &[u64]) -> String {
                 match rows.iter().find(|r| r.block == block && r.mode == *mode) {
                     Some(row) => {
                         text += &format!(
-                            " | {:>7.0} {:>6.0} {:>8.0}",
+                            " | {:>7.0} {:>6.0} {:>8.0} {:>5.0}",
                             row.speed(),
                             row.core(),
-                            row.system_ms_per_gib()
+                            row.system_ms_per_gib(),
+                            row.user_ms_per_gib()
                         );
                         if let Some(p) = &row.profile {
                             text += &format!(
