@@ -1,2 +1,96 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Storage streams at direct-I/O speed for every block size.
+//!
+//! On a machine whose processor is slow for its storage, the copies of the page cache are the
+//! bottleneck (Joyce and Audsley, *Exploring Storage Bottlenecks in Linux-based Embedded Systems*,
+//! EWiLi 2015). Direct I/O avoids them and brings its own trouble: small blocks collapse, every
+//! filesystem has its own alignment, the tail of a file does not fit, and errors come where nobody
+//! expects them. The paper's section 5.1.2 asks for a direct I/O that keeps the speed of large
+//! blocks, buffers below a practical limit, and behaves the same everywhere. This crate is that, in
+//! user space and on any kernel.
+//!
+//! ```no_run
+//! use std::io::{Read, Write};
+//!
+//! let mut out = pdio::Writer::create("capture.raw")?;
+//! for sample in [[0u8; 700], [1; 700]] {
+//!     out.write_all(&sample)?; // any size, any address, any offset
+//! }
+//! out.sync_data()?; // survives a power cut from here on
+//! out.finish()?; // the only place where the last errors can be reported
+//!
+//! let mut data = Vec::new();
+//! pdio::Reader::open("capture.raw")?.read_to_end(&mut data)?;
+//! # std::io::Result::Ok(())
+//! ```
+//!
+//! # Writing
+//!
+//! [`Writer`] copies small calls into a ring of memory and sends it as large direct requests;
+//! the caller fills one part while the device empties another. Large calls on aligned memory can
+//! go without a copy; whether that pays is learned. Only bytes that the caller wrote are ever
+//! written: whole *granules* (the largest of memory page, filesystem block and direct-I/O
+//! alignment) go direct, the ends of a run go through the page cache at their exact length, after
+//! everything direct has arrived. So at no moment does the file have a padded size, neighbours in
+//! the same block are safe, and while a file grows, what a crash of the process leaves is a prefix
+//! of the stream.
+//!
+//! # Reading
+//!
+//! [`Reader`] keeps direct requests ahead of a sequential caller, in a window that doubles while it
+//! proves right and halves when it was wrong. It asks the kernel what the page cache holds and
+//! takes that from there. Scattered reads get no read-ahead.
+//!
+//! # Durability
+//!
+//! | mode | `kill -9` loses | a power cut loses |
+//! |---|---|---|
+//! | [`Durability::Process`] | what is in memory: at most [`memory_limit`](OpenOptions::memory_limit), nothing older than [`linger`](OpenOptions::linger) once the stream idles | what was not synced |
+//! | [`Durability::Safe`] | nothing that `write` returned for | what was not synced |
+//! | [`Durability::Sync`] | nothing that `write` returned for | nothing that `write` returned for |
+//!
+//! [`flush`](std::io::Write::flush) makes the first column "nothing" up to there,
+//! [`sync_data`](Writer::sync_data) the second. Direct I/O alone makes nothing durable: the device
+//! has a cache, the filesystem metadata.
+//!
+//! # Errors
+//!
+//! The error of a deferred write is returned by the next call on the same [`Writer`], once. The
+//! data stays and is tried again by the call after that: when room has been made on a full disk,
+//! the stream goes on with nothing missing.
+//!
+//! # Other handles
+//!
+//! All streams on one file in one process see each other's writes in order. Others see them after a
+//! flush. A [`Reader`] may have read ahead of another process's writes, like any `BufReader`. A file
+//! that somebody maps for writing should not be streamed. `fork` hands everything over first, and
+//! each side then has streams of its own; `vfork` and bare `clone` are not noticed.
+//!
+//! # Falling back
+//!
+//! Each step down is silent, and seen in [`Stats`] and [`explain`]:
+//! io_uring with registered memory and file, plain io_uring, threads, the calling thread; and
+//! direct, uncached, buffered I/O. See [`Engine`] and [`Strategy`].
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("pdio is about the I/O of Linux: io_uring, O_DIRECT and the page cache");
+
+mod align;
+mod engine;
+mod explain;
+mod memory;
+mod options;
+mod policy;
+mod reader;
+mod registry;
+mod stats;
+mod sys;
+mod writer;
+
+pub use align::{Alignment, AlignmentSource};
+pub use explain::{explain, Explanation};
+pub use options::{Durability, Engine, OpenOptions, Strategy};
+pub use policy::{LearnedCost, Operation, Pattern};
+pub use reader::Reader;
+pub use stats::Stats;
+pub use writer::Writer;

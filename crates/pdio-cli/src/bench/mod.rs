@@ -1,0 +1,548 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pdio bench`: the measurements of Joyce and Audsley, "Exploring Storage Bottlenecks in
+//! Linux-based Embedded Systems" (EWiLi 2015), sections 3.2 to 3.4, on this machine.
+
+pub mod cell;
+mod cgroup;
+mod profile;
+mod stat;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_json::json;
+
+use crate::report::{self, amount, quoted, say, Context, Fail, Outcome};
+use crate::signals::Signals;
+use crate::size;
+use cell::{Cell, Direction, Measured, Mode};
+
+const METHOD: &str = "Method:
+  Sequential writes to a fresh file and reads of one that is not in the page
+  cache, call by call in blocks of the given size, by write(2) and read(2), the
+  same with O_DIRECT, with RWF_DONTCACHE where the kernel has it, and by pdio with
+  its default options. Each measurement is a process of its own (so pdio begins
+  without anything learned), modes take turns within a round, and the median over
+  the rounds is shown. The fsync at the end of a write is inside the time.
+
+  The process lives in a memory cgroup that is full when the clock starts, so that
+  page cache is recycled, as on a machine that has been up for a while. That takes
+  the right to make cgroups; without it the report says so. On tmpfs, where page
+  cache is the storage, there is none, and the first pass is not counted.
+
+  A measurement that would take long is cut off after --seconds, and its speed
+  taken from what it moved; one that is over soon is repeated, for the processor
+  clocks have ticks of 10 ms.
+
+Columns, for each mode:
+  MiB/s     speed (the paper's figure 2)
+  core %    the time the busiest core spent in the kernel, mean over samples of
+            0.1 s of the maximum over cores (figure 3)
+  ms/GiB    the time all cores spent in the kernel, kernel threads and interrupts
+            included, whoever caused it: keep the machine idle
+  user      the time the process spent outside the kernel, in ms/GiB: copies that
+            pdio makes itself are here
+  copy, cache, irq %   with --profile: shares of samples outside idle in functions
+            that copy to and from the user, maintain caches, and turn interrupts
+            on again, where samples of code that had them off end up (figure 4)
+
+Examples:
+  pdio bench /var/tmp
+  pdio bench paper --json paper.json /mnt/nvme /mnt/disk /dev/shm
+  pdio bench paper --quick --sizes 512,4K,1M /mnt/nvme";
+
+/// Measure block sizes against modes.
+///
+/// Without a study, the four block sizes 512 B, 4 KiB, 64 KiB and 1 MiB; `paper` is the sweep of
+/// the paper, 512 B to 64 MiB. Directories are targets; files made there are removed.
+#[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, after_long_help = METHOD)]
+pub struct Bench {
+    #[command(subcommand)]
+    study: Option<Study>,
+    #[command(flatten)]
+    options: Options,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Study {
+    /// The paper's sweep: 512 B to 64 MiB, reads and writes, all modes
+    #[command(after_long_help = METHOD)]
+    Paper(Options),
+}
+
+#[derive(clap::Args, Debug)]
+struct Options {
+    /// Directories to measure in
+    #[arg(value_name = "DIR")]
+    targets: Vec<PathBuf>,
+    /// Fewer bytes and sizes, one round: a first look
+    #[arg(long)]
+    quick: bool,
+    /// Block sizes (suffixes as in dd)
+    #[arg(long, value_delimiter = ',', value_parser = size::parse, value_name = "N,...")]
+    sizes: Vec<u64>,
+    /// Only these modes
+    #[arg(long, value_delimiter = ',', value_name = "MODE,...")]
+    modes: Vec<Mode>,
+    /// Only this direction
+    #[arg(long)]
+    direction: Option<Direction>,
+    /// Bytes a measurement; 256 MiB on tmpfs [default: 1G, quick 256M]
+    #[arg(long, value_parser = size::parse, value_name = "N")]
+    bytes: Option<u64>,
+    /// Page cache for the measured process
+    #[arg(long, value_parser = size::parse, default_value = "256M", value_name = "N")]
+    cache: u64,
+    /// Rounds [default: 3, quick 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..1000))]
+    rounds: Option<u32>,
+    /// Seconds after which a measurement is cut off [default: 4, quick 1]
+    #[arg(long, value_name = "N")]
+    seconds: Option<f64>,
+    /// One more run of each under perf, for the shares of figure 4
+    #[arg(long)]
+    profile: bool,
+    /// Write everything measured to FILE, or to standard output instead of the table
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", require_equals = false)]
+    json: Option<PathBuf>,
+}
+
+const GLANCE: [u64; 4] = [512, 4 << 10, 64 << 10, 1 << 20];
+const QUICK: [u64; 5] = [512, 4 << 10, 64 << 10, 1 << 20, 16 << 20];
+const PAPER: [u64; 9] = [
+    512,
+    4 << 10,
+    16 << 10,
+    64 << 10,
+    512 << 10,
+    1 << 20,
+    4 << 20,
+    16 << 20,
+    64 << 20,
+];
+const MODES: [Mode; 4] = [Mode::Buffered, Mode::Direct, Mode::DontCache, Mode::Pdio];
+/// What a measurement on tmpfs moves, as in the paper.
+const TMPFS_BYTES: u64 = 256 << 20;
+
+/// The medians of one direction, block size and mode.
+struct Row {
+    direction: Direction,
+    block: u64,
+    mode: Mode,
+    runs: Vec<Measured>,
+    profile: Option<profile::Shares>,
+}
+
+impl Row {
+    fn median(&self, value: impl Fn(&Measured) -> f64) -> f64 {
+        let mut values: Vec<f64> = self.runs.iter().map(value).collect();
+        values.sort_by(f64::total_cmp);
+        match values.len() {
+            0 => f64::NAN,
+            n => (values[(n - 1) / 2] + values[n / 2]) / 2.0,
+        }
+    }
+
+    fn speed(&self) -> f64 {
+        self.median(|m| m.bytes as f64 / m.seconds / 1024.0 / 1024.0)
+    }
+
+    fn system_ms_per_gib(&self) -> f64 {
+        self.median(|m| m.system_kernel_ms / m.bytes as f64 * (1u64 << 30) as f64)
+    }
+
+    fn process_ms_per_gib(&self) -> f64 {
+        self.median(|m| m.process_kernel_ms / m.bytes as f64 * (1u64 << 30) as f64)
+    }
+
+    fn user_ms_per_gib(&self) -> f64 {
+        self.median(|m| m.process_user_ms / m.bytes as f64 * (1u64 << 30) as f64)
+    }
+
+    fn core(&self) -> f64 {
+        self.median(|m| m.core_kernel_percent)
+    }
+}
+
+struct Target {
+    directory: PathBuf,
+    filesystem: String,
+    rows: Vec<Row>,
+    unsupported: BTreeMap<(u64, String), String>,
+}
+
+/// Files that are removed when dropped.
+struct Scratch(Vec<PathBuf>);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If a target cannot be measured.
+pub fn run(args: &Bench) -> Outcome {
+    let (study, options, sizes) = match &args.study {
+        Some(Study::Paper(options)) if options.quick => ("paper", options, &QUICK[..]),
+        Some(Study::Paper(options)) => ("paper", options, &PAPER[..]),
+        None => ("glance", &args.options, &GLANCE[..]),
+    };
+    let sizes = match options.sizes.is_empty() {
+        true => sizes.to_vec(),
+        false => options.sizes.clone(),
+    };
+    if options.targets.is_empty() {
+        return Err(Fail::Usage("say in which directories to measure".into()));
+    }
+    if let Some(bad) = sizes.iter().find(|&&s| s == 0 || s > 1 << 30) {
+        return Err(Fail::Usage(format!(
+            "--sizes: {bad} is not between 1 B and 1 GiB"
+        )));
+    }
+    if !(options.seconds.unwrap_or(1.0) > 0.0 && options.seconds.unwrap_or(1.0) <= 3600.0) {
+        return Err(Fail::Usage("--seconds: between 0 and 3600".into()));
+    }
+    if options.cache < 64 << 20 {
+        return Err(Fail::Usage("--cache: at least 64M".into()));
+    }
+    if options.profile {
+        profile::check()?;
+    }
+    let on_stdout = options.json.as_deref() == Some(Path::new("-"));
+    // Before minutes are spent.
+    let mut report_file = match &options.json {
+        Some(path) if !on_stdout => Some((File::create(path).context("create", path)?, path)),
+        _ => None,
+    };
+    let signals = Signals::listen(false)?;
+    let cgroup = cgroup::Cgroup::new(options.cache);
+    if let Err(reason) = &cgroup {
+        say(format_args!(
+            "pdio bench: page cache is taken fresh, not recycled, which makes buffered I/O look \
+             slow: {reason}"
+        ));
+    }
+    let mut targets = Vec::new();
+    for directory in &options.targets {
+        let entry = cgroup.as_ref().ok().map(cgroup::Cgroup::entry);
+        let target = measure(directory, options, &sizes, entry, &signals)?;
+        if !on_stdout {
+            report::print(&table(&target, &sizes))?;
+        }
+        targets.push(target);
+    }
+    if options.json.is_none() {
+        return Ok(());
+    }
+    let uname = rustix::system::uname();
+    let value = json!({
+        "study": study,
+        "kernel": uname.release().to_string_lossy(),
+        "machine": uname.machine().to_string_lossy(),
+        "cores": std::thread::available_parallelism().map_or(0, usize::from),
+        "page_cache_limit": cgroup.is_ok().then_some(options.cache),
+        "targets": targets.iter().map(as_json).collect::<Vec<_>>(),
+    });
+    let Some((file, path)) = &mut report_file else {
+        return report::json(&value);
+    };
+    let text = serde_json::to_string_pretty(&value).map_err(|e| Fail::Failed(e.to_string()))?;
+    io::Write::write_all(file, (text + "\n").as_bytes()).context("write", path)
+}
+
+fn as_json(target: &Target) -> serde_json::Value {
+    json!({
+        "directory": target.directory.to_string_lossy(),
+        "filesystem": target.filesystem,
+        "results": target.rows.iter().map(|row| json!({
+            "direction": row.direction,
+            "block": row.block,
+            "mode": row.mode,
+            "mib_per_s": row.speed(),
+            "core_kernel_percent": row.core(),
+            "system_kernel_ms_per_gib": row.system_ms_per_gib(),
+            "process_kernel_ms_per_gib": row.process_ms_per_gib(),
+            "process_user_ms_per_gib": row.user_ms_per_gib(),
+            "profile": row.profile,
+            "runs": row.runs,
+        })).collect::<Vec<_>>(),
+        "unsupported": target.unsupported.iter().map(|((block, what), why)| json!({
+            "block": block, "what": what, "why": why,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn measure(
+    directory: &Path,
+    options: &Options,
+    sizes: &[u64],
+    cgroup: Option<PathBuf>,
+    signals: &Signals,
+) -> Outcome<Target> {
+    let name = |what| directory.join(format!(".pdio-bench-{}.{what}", std::process::id()));
+    let (file, filler) = (name("data"), name("fill"));
+    let scratch = Scratch(vec![file.clone(), filler.clone()]);
+    File::create_new(&file).context("create", &file)?;
+    let facts = pdio::explain(&file).context("examine", &file)?;
+    let on_tmpfs = matches!(facts.filesystem.as_str(), "tmpfs" | "ramfs");
+    let bytes = match (options.bytes, on_tmpfs, options.quick) {
+        (Some(bytes), _, _) => bytes.max(1),
+        (None, false, false) => 1 << 30,
+        _ => TMPFS_BYTES,
+    };
+    let largest = sizes.iter().copied().max().unwrap_or(0);
+    let needed = bytes.max(largest) + largest + if on_tmpfs { 0 } else { options.cache };
+    let room = rustix::fs::statvfs(directory).map_err(io::Error::from);
+    let room = room.context("examine", directory)?;
+    if room.f_bavail.saturating_mul(room.f_frsize) < needed {
+        return Err(Fail::Failed(format!(
+            "{} has less than the {} this takes: choose another directory, or fewer --bytes",
+            quoted(directory),
+            amount(needed, 1024)
+        )));
+    }
+    let cgroup = cgroup.filter(|_| !on_tmpfs);
+    if cgroup.is_some() {
+        prepare(&filler, options.cache)?;
+    }
+    let cell = |direction, block: u64, mode| Cell {
+        direction,
+        mode,
+        block: block as usize,
+        bytes,
+        least: if options.quick { 0.2 } else { 0.5 },
+        most: options
+            .seconds
+            .unwrap_or(if options.quick { 1.0 } else { 4.0 }),
+        file: file.clone(),
+        filler: cgroup.is_some().then(|| filler.clone()),
+        cgroup: cgroup.clone(),
+    };
+    let modes: Vec<Mode> = MODES
+        .into_iter()
+        .filter(|m| options.modes.is_empty() || options.modes.contains(m))
+        .collect();
+    let mut target = Target {
+        directory: directory.to_path_buf(),
+        filesystem: facts.filesystem.clone(),
+        rows: Vec::new(),
+        unsupported: BTreeMap::new(),
+    };
+    let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { 3 });
+    let line = Line::new();
+    for direction in [Direction::Write, Direction::Read] {
+        if options.direction.is_some_and(|only| only != direction) {
+            continue;
+        }
+        if direction == Direction::Read {
+            prepare(&file, bytes.max(largest))?;
+        }
+        if on_tmpfs {
+            // Its pages are there from now on.
+            ask(&cell(direction, 1 << 20, Mode::Buffered), signals)?;
+        }
+        for &block in sizes {
+            let mut rows: Vec<Row> = Vec::new();
+            for round in 0..rounds {
+                for i in 0..modes.len() {
+                    // Each goes first once.
+                    let mode = modes[(i + round as usize) % modes.len()];
+                    let key = (block, format!("{mode:?} {direction:?}").to_lowercase());
+                    if target.unsupported.contains_key(&key) {
+                        continue;
+                    }
+                    if mode == Mode::Direct && facts.alignment.is_none() {
+                        let why = "this file does no direct I/O";
+                        target.unsupported.insert(key, why.into());
+                        continue;
+                    }
+                    signals.check()?;
+                    line.show(directory, &key.1, block, round + 1, rounds);
+                    let mut measured = ask(&cell(direction, block, mode), signals)?;
+                    if let Some(why) = measured.unsupported.take() {
+                        target.unsupported.insert(key, why);
+                        continue;
+                    }
+                    measured.passes.clear();
+                    match rows.iter_mut().find(|r| r.mode == mode) {
+                        Some(row) => row.runs.push(measured),
+                        None => rows.push(Row {
+                            direction,
+                            block,
+                            mode,
+                            runs: vec![measured],
+                            profile: None,
+                        }),
+                    }
+                }
+            }
+            rows.sort_by_key(|r| MODES.iter().position(|m| *m == r.mode));
+            if options.profile {
+                for row in &mut rows {
+                    signals.check()?;
+                    line.show(directory, "profile", block, 1, 1);
+                    row.profile = Some(profile::shares(
+                        &cell(direction, block, row.mode),
+                        &name("perf"),
+                    )?);
+                }
+            }
+            target.rows.extend(rows);
+        }
+    }
+    drop(scratch);
+    Ok(target)
+}
+
+/// What is going on, on a terminal.
+struct Line(bool);
+
+impl Line {
+    fn new() -> Line {
+        Line(io::stderr().is_terminal())
+    }
+
+    fn show(&self, directory: &Path, what: &str, block: u64, round: u32, rounds: u32) {
+        if self.0 {
+            let (block, directory) = (amount(block, 1024), directory.display());
+            eprint!("\r\x1b[K{directory}: {what} of {block}, round {round} of {rounds}\r");
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if self.0 {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// Makes a file of `bytes` bytes that is on the device and not in the page cache.
+fn prepare(path: &Path, bytes: u64) -> Outcome {
+    let write = || -> io::Result<()> {
+        let mut writer = pdio::OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .open_writer(path)?;
+        let block: Vec<u8> = (0..1u32 << 20).map(|i| (i / 7) as u8).collect();
+        let mut left = bytes;
+        while left > 0 {
+            let n = left.min(block.len() as u64) as usize;
+            io::Write::write_all(&mut writer, &block[..n])?;
+            left -= n as u64;
+        }
+        writer.sync_all()?;
+        writer.finish()?;
+        rustix::fs::fadvise(File::open(path)?, 0, None, rustix::fs::Advice::DontNeed)?;
+        Ok(())
+    };
+    write().context("prepare", path)
+}
+
+/// Has a process of its own do the measurement.
+fn ask(cell: &Cell, signals: &Signals) -> Outcome<Measured> {
+    let output = cell
+        .command()?
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .output()
+        .map_err(|e| {
+            Fail::Failed(format!(
+                "cannot start a measurement: {}",
+                report::reason(&e)
+            ))
+        })?;
+    // The process may have got the signal as well.
+    signals.check()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).map_err(|_| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.trim().trim_start_matches("pdio bench: ");
+        Fail::Failed(format!(
+            "measuring {:?} {:?} of {} B in {} ended with {}: {said}",
+            cell.mode,
+            cell.direction,
+            cell.block,
+            cell.file.display(),
+            output.status
+        ))
+    })
+}
+
+fn table(target: &Target, sizes: &[u64]) -> String {
+    let mut text = format!("{} ({})", target.directory.display(), target.filesystem);
+    for direction in [Direction::Write, Direction::Read] {
+        let rows: Vec<&Row> = target
+            .rows
+            .iter()
+            .filter(|r| r.direction == direction)
+            .collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let profiled = rows.iter().any(|r| r.profile.is_some());
+        let modes: Vec<Mode> = MODES
+            .into_iter()
+            .filter(|m| rows.iter().any(|r| r.mode == *m))
+            .collect();
+        let width = if profiled { 45 } else { 29 };
+        text += &format!("\n\n{:>9}", format!("{direction:?}").to_lowercase());
+        for mode in &modes {
+            text += &format!(" | {:^width$}", format!("{mode:?}").to_lowercase());
+        }
+        text += &format!("\n{:>9}", "block");
+        for _ in &modes {
+            text += &format!(
+                " | {:>7} {:>6} {:>8} {:>5}",
+                "MiB/s", "core %", "ms/GiB", "user"
+            );
+            if profiled {
+                text += &format!(" {:>4} {:>5} {:>4}", "copy", "cache", "irq%");
+            }
+        }
+        for &block in sizes {
+            text += &format!("\n{:>9}", amount(block, 1024));
+            for mode in &modes {
+                match rows.iter().find(|r| r.block == block && r.mode == *mode) {
+                    Some(row) => {
+                        text += &format!(
+                            " | {:>7.0} {:>6.0} {:>8.0} {:>5.0}",
+                            row.speed(),
+                            row.core(),
+                            row.system_ms_per_gib(),
+                            row.user_ms_per_gib()
+                        );
+                        if let Some(p) = &row.profile {
+                            text += &format!(
+                                " {:>4.0} {:>5.0} {:>4.0}",
+                                p.copy_percent, p.cache_percent, p.interrupt_percent
+                            );
+                        }
+                    }
+                    None => text += &format!(" | {:^width$}", "-"),
+                }
+            }
+        }
+    }
+    let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for ((block, what), why) in &target.unsupported {
+        reasons
+            .entry(why)
+            .or_default()
+            .push(format!("{what} of {}", amount(*block, 1024)));
+    }
+    for (why, what) in reasons {
+        text += &format!("\n- {}: {why}", what.join(", "));
+    }
+    text + "\n"
+}

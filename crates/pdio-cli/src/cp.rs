@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pdio cp`: copies files and trees with one copy in memory at most.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, Metadata};
+use std::io::{BufRead, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use pdio::{OpenOptions, Writer};
+use rustix::fs::{AtFlags, Gid, OFlags, Uid};
+use rustix::io::Errno;
+use serde_json::json;
+
+use crate::report::{self, quoted, say, Context, Fail, Outcome, Progress};
+use crate::signals::Signals;
+
+/// Copy files and trees.
+///
+/// Data goes from device to device in large direct requests with one copy in memory at most, or as
+/// shared blocks at once where the filesystem can do that. Holes stay holes. An existing file is
+/// overwritten in place.
+///
+/// Nothing is ever removed. If a copy does not complete, the line that says why also names the file
+/// that is incomplete and how far it got; the other sources are still copied, unless a signal ends
+/// the command. Not kept: hard links (each name becomes a file), extended attributes and ACLs.
+/// FIFOs, sockets and devices inside a tree are refused.
+#[derive(clap::Args, Debug)]
+#[command(override_usage = "pdio cp [OPTIONS] SRC... DST", after_long_help = EXAMPLES)]
+pub struct Cp {
+    /// SRC... DST: what to copy, and last where to, a file or a directory to copy into
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Copy directories and all in them; symbolic links as such
+    #[arg(short, long, short_alias = 'R')]
+    recursive: bool,
+    /// Keep mode, times and, where permitted, owner and group
+    #[arg(short, long)]
+    preserve: bool,
+    /// Make everything durable before the command ends: fsync each file and directory
+    #[arg(long, alias = "durable")]
+    sync: bool,
+    /// No progress line
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print what was done as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  pdio cp disk.img /mnt/backup/          one file into a directory
+  pdio cp -rp --sync photos /mnt/backup  a tree, as it is, on stable storage
+
+--durable is --sync.
+
+Exit status:
+  0  everything was copied
+  1  something was not; standard error says what
+  2  the command line is wrong; nothing was touched
+  130, 143  ended by SIGINT, SIGTERM";
+
+#[derive(Default)]
+struct Totals {
+    files: u64,
+    directories: u64,
+    links: u64,
+    bytes: u64,
+    shared: u64,
+    direct: u64,
+    failed: u64,
+}
+
+struct Copier<'a> {
+    args: &'a Cp,
+    signals: Signals,
+    progress: Progress,
+    totals: Totals,
+    /// Directories with new entries, to be synced.
+    touched: BTreeSet<PathBuf>,
+    /// Files made by this run: a second source must not overwrite the first.
+    made: BTreeSet<(u64, u64)>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If anything was not copied.
+pub fn run(args: &Cp) -> Outcome {
+    let Some((target, sources)) = args.paths.split_last() else {
+        return Err(Fail::Usage("nothing to copy".into()));
+    };
+    let into = target.is_dir();
+    if !into && (sources.len() > 1 || target.as_os_str().as_encoded_bytes().ends_with(b"/")) {
+        return Err(Fail::Usage(format!(
+            "{} is not a directory",
+            quoted(target)
+        )));
+    }
+    let total = sources
+        .iter()
+        .filter_map(|s| fs::metadata(s).ok())
+        .map(|m| if m.is_file() { m.len() } else { 0 })
+        .sum();
+    let has_tree = args.recursive && sources.iter().any(|s| s.is_dir());
+    let mut copier = Copier {
+        args,
+        signals: Signals::listen(false)?,
+        progress: Progress::new("", if has_tree { 0 } else { total }, !args.quiet),
+        totals: Totals::default(),
+        touched: BTreeSet::new(),
+        made: BTreeSet::new(),
+    };
+    let mut ended = None;
+    for source in sources {
+        let destination = match (into, source.file_name()) {
+            (false, _) => target.clone(),
+            (true, Some(name)) => target.join(name),
+            // "." and "..": their contents.
+            (true, None) => target.clone(),
+        };
+        if let Err(fail) = copier.item(source, &destination, true) {
+            ended = Some(fail);
+            break;
+        }
+    }
+    if ended.is_none() {
+        for directory in std::mem::take(&mut copier.touched) {
+            let synced = File::open(&directory).and_then(|d| d.sync_all());
+            copier.note(synced.context("sync directory", &directory))?;
+        }
+    }
+    let t = &copier.totals;
+    if args.json {
+        let (_, time) = copier.progress.totals();
+        report::json(&json!({
+            "files": t.files, "directories": t.directories, "symbolic_links": t.links,
+            "bytes": t.bytes, "shared_bytes": t.shared, "direct_bytes": t.direct,
+            "failed": t.failed, "seconds": time.as_secs_f64(),
+            "interrupted": ended.is_some(), "durable": args.sync && ended.is_none() && t.failed == 0,
+        }))?;
+    }
+    match (ended, copier.totals.failed) {
+        (Some(fail), _) => Err(fail),
+        (None, 0) => Ok(()),
+        _ => Err(Fail::Reported),
+    }
+}
+
+impl Copier<'_> {
+    /// Reports a failure and goes on; only a signal ends everything.
+    fn note(&mut self, outcome: Outcome) -> Outcome {
+        match outcome {
+            Err(Fail::Failed(text)) | Err(Fail::Usage(text)) => {
+                self.totals.failed += 1;
+                self.progress.aside(|| say(format_args!("pdio cp: {text}")));
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Copies whatever `from` is.
+    fn item(&mut self, from: &Path, to: &Path, top: bool) -> Outcome {
+        self.signals.check()?;
+        // As with cp: links are followed unless a tree is copied.
+        let about = match self.args.recursive {
+            true => fs::symlink_metadata(from),
+            false => fs::metadata(from),
+        };
+        let outcome = about.context("read", from).and_then(|about| {
+            let kind = about.file_type();
+            if kind.is_dir() {
+                return self.directory(from, to, &about);
+            }
+            if kind.is_symlink() {
+                return self.link(from, to, &about);
+            }
+            // A device or FIFO that is named is read, one found in a tree is not meant.
+            if !kind.is_file() && (self.args.recursive || !top || kind.is_socket()) {
+                return Err(Fail::Failed(format!(
+                    "{} is neither file, directory nor symbolic link: not copied",
+                    quoted(from)
+                )));
+            }
+            self.file(from, to, &about)
+        });
+        self.note(outcome)
+    }
+
+    fn directory(&mut self, from: &Path, to: &Path, about: &Metadata) -> Outcome {
+        if !self.args.recursive {
+            return Err(Fail::Failed(format!(
+                "{} is a directory: not copied without -r",
+                quoted(from)
+            )));
+        }
+        let parent = to.parent().filter(|p| !p.as_os_str().is_empty());
+        let inside = parent.unwrap_or(Path::new(".")).canonicalize();
+        let whole = from.canonicalize().context("read", from)?;
+        if inside.is_ok_and(|inside| inside.starts_with(&whole))
+            || to.canonicalize().is_ok_and(|to| to.starts_with(&whole))
+        {
+            return Err(Fail::Failed(format!(
+                "cannot copy {} into itself, {}",
+                quoted(from),
+                quoted(to)
+            )));
+        }
+        // Listed before anything is made, so that nothing made is listed.
+        let mut names = fs::read_dir(from)
+            .and_then(|d| d.map(|e| Ok(e?.file_name())).collect::<Result<Vec<_>, _>>())
+            .context("read directory", from)?;
+        names.sort();
+        let mut last_mode = None;
+        match fs::create_dir(to) {
+            Ok(()) => {
+                let allowed = fs::metadata(to).context("read", to)?.mode() & 0o777;
+                last_mode = Some(about.mode() & allowed);
+                // Until it is full its owner must be able to fill it, and with -p nobody else.
+                let others = if self.args.preserve { 0 } else { 0o077 };
+                let mode = about.mode() & allowed & others | 0o700;
+                let mode = fs::Permissions::from_mode(mode);
+                fs::set_permissions(to, mode).context("set the mode of", to)?;
+                self.touch(to);
+                self.totals.directories += 1;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && to.is_dir() => {}
+            Err(error) => return Err(error).context("create directory", to),
+        }
+        if self.args.sync {
+            self.touched.insert(to.to_path_buf());
+        }
+        for name in names {
+            self.item(&from.join(&name), &to.join(&name), false)?;
+        }
+        if self.args.preserve {
+            let directory = File::open(to).context("open", to)?;
+            self.preserve(&directory, to, about)?;
+        } else if let Some(mode) = last_mode {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(to, mode).context("set the mode of", to)?;
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, from: &Path, to: &Path, about: &Metadata) -> Outcome {
+        let target = fs::read_link(from).context("read", from)?;
+        if fs::read_link(to).is_ok_and(|present| present == target) {
+            return Ok(());
+        }
+        std::os::unix::fs::symlink(&target, to).context("create symbolic link", to)?;
+        self.touch(to);
+        self.totals.links += 1;
+        if self.args.preserve {
+            let (cwd, no_follow) = (rustix::fs::CWD, AtFlags::SYMLINK_NOFOLLOW);
+            let (user, group) = (Uid::from_raw(about.uid()), Gid::from_raw(about.gid()));
+            // As with files: not permitted is not a failure.
+            let _ = rustix::fs::chownat(cwd, to, Some(user), Some(group), no_follow);
+            rustix::fs::utimensat(cwd, to, &times(about), no_follow)
+                .map_err(Into::into)
+                .context("set the times of", to)?;
+        }
+        Ok(())
+    }
+
+    /// Remembers that the directory of `path` has a new entry.
+    fn touch(&mut self, path: &Path) {
+        if self.args.sync {
+            let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+            self.touched
+                .insert(parent.unwrap_or(Path::new(".")).to_path_buf());
+        }
+    }
+
+    fn file(&mut self, from: &Path, to: &Path, about: &Metadata) -> Outcome {
+        self.progress.name(&from.to_string_lossy());
+        let source = File::open(from).context("open", from)?;
+        let existing = fs::metadata(to).ok();
+        if let Some(existing) = &existing {
+            if (existing.dev(), existing.ino()) == (about.dev(), about.ino()) {
+                return Err(Fail::Failed(format!(
+                    "{} and {} are the same file",
+                    quoted(from),
+                    quoted(to)
+                )));
+            }
+            if self.made.contains(&(existing.dev(), existing.ino())) {
+                return Err(Fail::Failed(format!(
+                    "{} was just made from another source: {} is not copied over it",
+                    quoted(to),
+                    quoted(from)
+                )));
+            }
+        }
+        if existing.is_none() && to.is_symlink() {
+            return Err(Fail::Failed(format!(
+                "{} is a symbolic link to nothing: not written through",
+                quoted(to)
+            )));
+        }
+        // Until it has its owner nobody else reads it.
+        let mode = if self.args.preserve { 0o700 } else { 0o777 };
+        let file = File::options()
+            .write(true)
+            .create_new(existing.is_none())
+            .truncate(existing.is_some())
+            .mode(about.mode() & mode)
+            .custom_flags(OFlags::NOCTTY.bits() as i32)
+            .open(to);
+        let file = file.context(
+            if existing.is_some() {
+                "overwrite"
+            } else {
+                "create"
+            },
+            to,
+        )?;
+        if existing.is_none() {
+            self.touch(to);
+        }
+        if let Ok(made) = file.metadata() {
+            if made.is_file() {
+                self.made.insert((made.dev(), made.ino()));
+            }
+        }
+        let keep = file.try_clone().context("write", to)?;
+        let mut position = 0;
+        let outcome = self
+            .contents(source, file, about, from, to, &mut position)
+            .and_then(|()| match self.args.preserve {
+                true => self.preserve(&keep, to, about),
+                false => Ok(()),
+            })
+            .and_then(|()| match self.args.sync && about.is_file() {
+                true => keep.sync_all().context("make durable", to),
+                false => Ok(()),
+            });
+        match outcome {
+            Ok(()) => {
+                self.totals.files += 1;
+                Ok(())
+            }
+            Err(fail) => {
+                let has = keep.metadata().map(|m| m.len()).unwrap_or(0).min(position);
+                let incomplete = format!(
+                    "{} is incomplete: {has} of {} bytes",
+                    quoted(to),
+                    about.len()
+                );
+                match fail {
+                    Fail::Failed(text) if position < about.len() || about.len() == 0 => {
+                        Err(Fail::Failed(format!("{text}; {incomplete}")))
+                    }
+                    Fail::Signal(signal) => {
+                        self.progress
+                            .aside(|| say(format_args!("pdio cp: interrupted; {incomplete}")));
+                        Err(Fail::Signal(signal))
+                    }
+                    other => Err(other),
+                }
+            }
+        }
+    }
+
+    /// Copies the bytes; `position` says how far it came.
+    fn contents(
+        &mut self,
+        source: File,
+        file: File,
+        about: &Metadata,
+        from: &Path,
+        to: &Path,
+        position: &mut u64,
+    ) -> Outcome {
+        if about.is_file() && about.len() > 0 && rustix::fs::ioctl_ficlone(&file, &source).is_ok() {
+            *position = about.len();
+            self.totals.bytes += about.len();
+            self.totals.shared += about.len();
+            self.progress.add(about.len());
+            return Ok(());
+        }
+        let regular = file.metadata().context("write", to)?.is_file();
+        let sparse = regular && about.is_file() && about.blocks() * 512 < about.len();
+        let holes = sparse
+            .then(|| source.try_clone())
+            .transpose()
+            .context("read", from)?;
+        let mut writer = OpenOptions::new().writer_from(file).context("write", to)?;
+        if !about.is_file() {
+            // A named pipe or device: bytes as they come.
+            let mut source = source;
+            let mut buffer = vec![0; 256 << 10];
+            loop {
+                self.signals.check()?;
+                let ready = self.signals.wait(source.as_fd(), false, None);
+                if ready.context("read", from)? == crate::signals::Ready::Signal {
+                    continue;
+                }
+                let n = std::io::Read::read(&mut source, &mut buffer).context("read", from)?;
+                if n == 0 {
+                    return self.finish(writer, to);
+                }
+                writer.write_all(&buffer[..n]).context("write", to)?;
+                *position += n as u64;
+                self.totals.bytes += n as u64;
+                self.progress.add(n as u64);
+            }
+        }
+        let mut reader = OpenOptions::new()
+            .reader_from(source)
+            .context("read", from)?;
+        loop {
+            let Some((start, end)) = next_data(holes.as_ref(), *position).context("read", from)?
+            else {
+                // Nothing but a hole is left; the source may have grown or shrunk meanwhile.
+                let size = reader.seek(SeekFrom::End(0)).context("read", from)?;
+                writer.set_len(size).context("write", to)?;
+                *position = size;
+                return self.finish(writer, to);
+            };
+            if start != *position {
+                reader.seek(SeekFrom::Start(start)).context("read", from)?;
+                writer.seek(SeekFrom::Start(start)).context("write", to)?;
+                self.progress.add(start - *position);
+                *position = start;
+            }
+            while *position < end {
+                self.signals.check()?;
+                let data = reader.fill_buf().context("read", from)?;
+                let n = (data.len() as u64).min(end - *position) as usize;
+                if n == 0 {
+                    // The end of the file, now.
+                    if *position < about.len() && sparse {
+                        writer.set_len(*position).context("write", to)?;
+                    }
+                    return self.finish(writer, to);
+                }
+                writer.write_all(&data[..n]).context("write", to)?;
+                reader.consume(n);
+                *position += n as u64;
+                self.totals.bytes += n as u64;
+                self.progress.add(n as u64);
+            }
+        }
+    }
+
+    fn finish(&mut self, writer: Writer, to: &Path) -> Outcome {
+        let stats = writer.finish().context("write", to)?;
+        self.totals.direct += stats.direct_bytes;
+        Ok(())
+    }
+
+    fn preserve(&mut self, file: &File, path: &Path, about: &Metadata) -> Outcome {
+        // Changing the owner clears set-user-id bits, so the mode comes after.
+        let owner = std::os::unix::fs::fchown(file, Some(about.uid()), Some(about.gid()));
+        let mut mode = about.mode() & 0o7777;
+        match owner {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                // Another's rights are not given to a file of ours.
+                mode &= 0o1777;
+                let _ = std::os::unix::fs::fchown(file, None, Some(about.gid()));
+            }
+            Err(error) => return Err(error).context("set the owner of", path),
+        }
+        file.set_permissions(fs::Permissions::from_mode(mode))
+            .context("set the mode of", path)?;
+        rustix::fs::futimens(file, &times(about))
+            .map_err(Into::into)
+            .context("set the times of", path)
+    }
+}
+
+fn times(about: &Metadata) -> rustix::fs::Timestamps {
+    let time = |seconds, nanoseconds: i64| rustix::fs::Timespec {
+        tv_sec: seconds,
+        tv_nsec: nanoseconds as _,
+    };
+    rustix::fs::Timestamps {
+        last_access: time(about.atime(), about.atime_nsec()),
+        last_modification: time(about.mtime(), about.mtime_nsec()),
+    }
+}
+
+/// The next range of data at or after `position`; `None` if there is only a hole. Everything, if
+/// the file is not sparse.
+fn next_data(file: Option<&File>, position: u64) -> std::io::Result<Option<(u64, u64)>> {
+    let Some(file) = file else {
+        return Ok(Some((position, u64::MAX)));
+    };
+    let start = match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(position)) {
+        Ok(start) => start,
+        Err(Errno::NXIO) => return Ok(None),
+        // A filesystem that does not know its holes.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some((position, u64::MAX))),
+        Err(error) => return Err(error.into()),
+    };
+    let end = rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(start))?;
+    Ok(Some((start, end)))
+}

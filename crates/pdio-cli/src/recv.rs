@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pdio recv`: a TCP connection or a pipe into a file.
+
+use std::io::{self, Read};
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use pdio::{OpenOptions, Writer};
+use serde_json::json;
+
+use crate::report::{
+    self, copied, quoted, reason, say, six_digits, Context, Fail, Outcome, Progress,
+};
+use crate::signals::{Ready, Signals};
+use crate::size;
+
+/// Receive from a socket or pipe into a file.
+///
+/// Takes one TCP connection, or standard input, and writes what comes to FILE until the sender
+/// closes. FILE is created, or emptied once the connection is there.
+///
+/// TCP cannot tell a sender that is done from one that was killed: say with --size how much is to
+/// come, and fewer or more bytes are an error. Whatever ends the stream, all that was received is
+/// in FILE, and the message says how much.
+#[derive(clap::Args, Debug)]
+#[command(
+    override_usage = "pdio recv [OPTIONS] [--listen HOST:PORT | -] FILE",
+    after_long_help = EXAMPLES
+)]
+pub struct Recv {
+    /// [-] FILE: the file to write; a - before it says standard input, as does no --listen
+    #[arg(required = true, num_args = 1..=2, value_name = "FILE")]
+    paths: Vec<PathBuf>,
+    /// Accept one connection here; port 0 takes a free one, which is printed
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// How many bytes are to come (suffixes as in dd); reserves them on disk
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    size: Option<u64>,
+    /// Give up when nothing comes for so long
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<f64>,
+    /// fsync the file before the command ends
+    #[arg(long, alias = "durable")]
+    sync: bool,
+    /// No progress line and no summary
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print what was received as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  pdio recv --listen 0.0.0.0:9000 --size 4G video.raw
+  ffmpeg ... - | pdio recv - video.mkv
+
+Exit status:
+  0  the sender closed, and --size bytes came if it was given
+  1  something failed; what was received is in FILE
+  2  the command line is wrong; nothing was touched
+  130, 143  ended by SIGINT, SIGTERM; what was received is in FILE";
+
+/// The most that is received at a time.
+const CHUNK: usize = 1 << 20;
+
+/// Runs the command.
+///
+/// # Errors
+/// If not everything that was to come was received and written.
+pub fn run(args: &Recv) -> Outcome {
+    let path = match args.paths.as_slice() {
+        [file] => file,
+        [dash, file] if dash.as_os_str() == "-" && args.listen.is_none() => file,
+        [dash, _] if dash.as_os_str() == "-" => {
+            return Err(Fail::Usage("either - or --listen, not both".into()))
+        }
+        _ => return Err(Fail::Usage("one FILE, with - before it at most".into())),
+    };
+    let timeout = match args.timeout {
+        None => None,
+        Some(t) => match Duration::try_from_secs_f64(t) {
+            Ok(t) if !t.is_zero() => Some(t),
+            _ => {
+                return Err(Fail::Usage(
+                    "--timeout: a positive number of seconds".into(),
+                ))
+            }
+        },
+    };
+    let signals = Signals::listen(false)?;
+    let source = match &args.listen {
+        Some(address) => accept(address, &signals, timeout)?,
+        None => io::stdin()
+            .as_fd()
+            .try_clone_to_owned()
+            .context("read", Path::new("standard input"))?,
+    };
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(true);
+    options.preallocate(args.size.unwrap_or(0).min(1 << 30));
+    let mut writer = options.open_writer(path).context("create", path)?;
+    let since = Instant::now();
+    let mut progress = Progress::new(&path.to_string_lossy(), args.size.unwrap_or(0), !args.quiet);
+    let mut received = 0;
+    let mut outcome = receive(
+        args,
+        source,
+        &mut writer,
+        path,
+        &signals,
+        timeout,
+        &mut |n| {
+            received += n;
+            progress.add(n);
+        },
+    );
+    drop(progress);
+    if args.sync {
+        outcome = outcome.and(writer.sync_all().context("make durable", path));
+    }
+    let finished = writer.finish();
+    let stats = match finished {
+        Ok(stats) => Some(stats),
+        Err(error) => {
+            let error = Err(error).context("write", path);
+            outcome = outcome.and(error);
+            None
+        }
+    };
+    let time = since.elapsed();
+    let written = std::fs::metadata(path).map(|m| m.len()).unwrap_or(0);
+    if args.json {
+        report::json(&json!({
+            "file": path.to_string_lossy(), "received": received, "written": written,
+            "seconds": time.as_secs_f64(), "complete": outcome.is_ok(),
+            "durable": args.sync && outcome.is_ok(), "stats": stats,
+        }))?;
+    } else if !args.quiet && outcome.is_ok() {
+        say(copied(received, time, &six_digits(time.as_secs_f64())));
+    }
+    match outcome {
+        Err(Fail::Failed(text)) => Err(Fail::Failed(format!(
+            "{text}; {} holds {written} bytes",
+            quoted(path)
+        ))),
+        Err(Fail::Signal(signal)) => {
+            say(format_args!(
+                "pdio recv: interrupted; {} holds {written} bytes",
+                quoted(path)
+            ));
+            Err(Fail::Signal(signal))
+        }
+        other => other,
+    }
+}
+
+fn accept(address: &str, signals: &Signals, timeout: Option<Duration>) -> Outcome<OwnedFd> {
+    let failed = |e: &io::Error| {
+        Fail::Failed(format!(
+            "cannot listen on {}: {} (HOST:PORT, as in 0.0.0.0:9000)",
+            quoted(address),
+            reason(e)
+        ))
+    };
+    let listener = TcpListener::bind(address).map_err(|e| failed(&e))?;
+    let here = listener.local_addr().map_err(|e| failed(&e))?;
+    say(format_args!("listening on {here}"));
+    wait(signals, listener.as_fd(), timeout, "no connection")?;
+    let (stream, _) = listener.accept().map_err(|e| failed(&e))?;
+    Ok(stream.into())
+}
+
+fn wait(
+    signals: &Signals,
+    fd: std::os::fd::BorrowedFd<'_>,
+    timeout: Option<Duration>,
+    nothing: &str,
+) -> Outcome {
+    loop {
+        signals.check()?;
+        match signals.wait(fd, false, timeout) {
+            Ok(Ready::Yes) => return Ok(()),
+            Ok(Ready::Signal) => {}
+            Ok(Ready::TimeOut) => {
+                let seconds = timeout.unwrap_or_default().as_secs_f64();
+                return Err(Fail::Failed(format!("{nothing} for {seconds} s")));
+            }
+            Err(error) => return Err(Fail::Failed(format!("cannot wait: {}", reason(&error)))),
+        }
+    }
+}
+
+fn receive(
+    args: &Recv,
+    source: OwnedFd,
+    writer: &mut Writer,
+    path: &Path,
+    signals: &Signals,
+    timeout: Option<Duration>,
+    count: &mut dyn FnMut(u64),
+) -> Outcome {
+    let mut source = std::fs::File::from(source);
+    let mut received = 0u64;
+    loop {
+        wait(signals, source.as_fd(), timeout, "nothing came")?;
+        // From the socket into the memory that goes to the device: one copy.
+        let mut refused = None;
+        let result = writer.write_with(CHUNK, |room| {
+            source.read(room).inspect_err(|e| {
+                refused = Some(e.kind() == io::ErrorKind::Interrupted);
+            })
+        });
+        let n = match (result, refused) {
+            (Ok(n), _) => n,
+            (Err(_), Some(true)) => continue,
+            (Err(error), Some(false)) => {
+                return Err(Fail::Failed(format!(
+                    "cannot receive after {received} bytes: {}",
+                    reason(&error)
+                )))
+            }
+            (Err(error), None) => return Err(error).context("write", path),
+        };
+        if n == 0 {
+            break;
+        }
+        received += n as u64;
+        count(n as u64);
+        if args.size.is_some_and(|size| received > size) {
+            break;
+        }
+    }
+    match args.size {
+        Some(size) if received != size => Err(Fail::Failed(format!(
+            "the sender {} {received} of {size} bytes",
+            if received < size {
+                "closed after"
+            } else {
+                "sent more than it should,"
+            }
+        ))),
+        _ => Ok(()),
+    }
+}

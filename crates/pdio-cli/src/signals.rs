@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Signals, and waiting that they can end.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::{flag, low_level};
+
+use crate::report::Fail;
+
+/// What arrived. The first SIGINT or SIGTERM asks the command to end in order, the second ends it.
+pub struct Signals {
+    ended: Arc<AtomicUsize>,
+    statistics: Arc<AtomicBool>,
+    wake: UnixStream,
+}
+
+/// Why a wait is over.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// The descriptor can be used.
+    Yes,
+    /// The time is up.
+    TimeOut,
+    /// A signal has come; ask [`Signals`].
+    Signal,
+}
+
+impl Signals {
+    /// Starts to listen. SIGUSR1 ends a process that does not ask for `statistics`, as ever.
+    ///
+    /// # Errors
+    /// If the system has no descriptors left.
+    pub fn listen(statistics: bool) -> Result<Signals, Fail> {
+        Signals::try_listen(statistics)
+            .map_err(|e| Fail::Failed(format!("cannot listen to signals: {e}")))
+    }
+
+    fn try_listen(statistics: bool) -> io::Result<Signals> {
+        let (wake, sender) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        sender.set_nonblocking(true)?;
+        let signals = Signals {
+            ended: Arc::new(AtomicUsize::new(0)),
+            statistics: Arc::new(AtomicBool::new(false)),
+            wake,
+        };
+        let once = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            flag::register_conditional_shutdown(signal, 128 + signal, once.clone())?;
+            flag::register(signal, once.clone())?;
+            flag::register_usize(signal, signals.ended.clone(), signal as usize)?;
+            low_level::pipe::register(signal, sender.try_clone()?)?;
+        }
+        if statistics {
+            flag::register(SIGUSR1, signals.statistics.clone())?;
+            low_level::pipe::register(SIGUSR1, sender)?;
+        }
+        Ok(signals)
+    }
+
+    /// The signal that asks to end, if one came.
+    pub fn ended(&self) -> Option<i32> {
+        match self.ended.load(Ordering::Relaxed) {
+            0 => None,
+            signal => Some(signal as i32),
+        }
+    }
+
+    /// As [`Signals::ended`], as the failure it is.
+    ///
+    /// # Errors
+    /// [`Fail::Signal`].
+    pub fn check(&self) -> Result<(), Fail> {
+        self.ended().map_or(Ok(()), |s| Err(Fail::Signal(s)))
+    }
+
+    /// Whether statistics were asked for since the last call.
+    pub fn statistics(&self) -> bool {
+        self.statistics.load(Ordering::Relaxed) && self.statistics.swap(false, Ordering::Relaxed)
+    }
+
+    /// Waits until `fd` has something to read (or, `write`, takes something).
+    ///
+    /// # Errors
+    /// Those of `poll(2)`.
+    pub fn wait(
+        &self,
+        fd: BorrowedFd<'_>,
+        write: bool,
+        time: Option<Duration>,
+    ) -> io::Result<Ready> {
+        let events = if write { PollFlags::OUT } else { PollFlags::IN };
+        let mut fds = [
+            PollFd::from_borrowed_fd(fd, events),
+            PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN),
+        ];
+        let time = time.and_then(|t| Timespec::try_from(t).ok());
+        match poll(&mut fds, time.as_ref()) {
+            Ok(0) => Ok(Ready::TimeOut),
+            Ok(_) if !fds[0].revents().is_empty() => Ok(Ready::Yes),
+            Ok(_) => {
+                if self.ended().is_none() {
+                    // The end of a command stays to be seen, anything else is seen once.
+                    while matches!(io::Read::read(&mut &self.wake, &mut [0; 64]), Ok(1..)) {}
+                }
+                Ok(Ready::Signal)
+            }
+            Err(rustix::io::Errno::INTR) => Ok(Ready::Signal),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pdio bench` and `pdio explain`: what they print has the form it should; figures are for the
+//! benchmark itself.
+
+mod common;
+
+use std::fs;
+
+use common::*;
+
+#[test]
+fn a_sweep_reports_every_size_direction_and_mode_and_leaves_nothing_behind() {
+    let home = home();
+    let json = home.path().join("out.json");
+    let dir = home.path().join("dir");
+    fs::create_dir(&dir).unwrap();
+    let output = pdio()
+        .args([
+            "bench", "paper", "--quick", "--sizes", "4K,1M", "--bytes", "8M", "--cache", "64M",
+        ])
+        .args(["--seconds", "0.3", "--json"])
+        .args([&json, &dir])
+        .output()
+        .unwrap();
+    assert_status(&output, 0);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        table.contains("write") && table.contains("read") && table.contains("1.0 MiB"),
+        "{table}"
+    );
+    let value: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let target = &value["targets"][0];
+    for direction in ["write", "read"] {
+        for block in [4096, 1 << 20] {
+            for mode in ["buffered", "direct", "dontcache", "pdio"] {
+                let measured = target["results"].as_array().unwrap().iter().find(|r| {
+                    r["direction"] == direction && r["block"] == block && r["mode"] == mode
+                });
+                let what = format!("{mode} {direction}");
+                let excused = target["unsupported"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .any(|u| u["block"] == block && u["what"] == what);
+                match measured {
+                    Some(row) => {
+                        assert!(row["mib_per_s"].as_f64().unwrap() > 0.0, "{row}");
+                        let core = row["core_kernel_percent"].as_f64().unwrap();
+                        assert!((0.0..=100.0).contains(&core), "{row}");
+                        assert_eq!(row["runs"].as_array().unwrap().len(), 1);
+                    }
+                    None => assert!(excused, "{what} of {block} is missing: {value}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sweep_that_cannot_be_done_says_why_before_it_starts() {
+    let home = home();
+    let dir = home.path();
+    for (arguments, status) in [
+        (&["bench"][..], 2),
+        (&["bench", "paper"], 2),
+        (&["bench", "--sizes", "0", "."], 2),
+        (&["bench", "--modes", "magic", "."], 2),
+        (&["bench", "--seconds", "0", "."], 2),
+        (&["bench", "--cache", "1", "."], 2),
+        (&["bench", "/nonexistent"], 1),
+        (&["bench", "--bytes", "1P", "."], 1),
+        (&["bench", ".", "--json", "/nonexistent/x"], 1),
+    ] {
+        let output = pdio().args(arguments).current_dir(dir).output().unwrap();
+        assert_status(&output, status);
+        assert!(!output.stderr.is_empty());
+    }
+    assert_eq!(fs::read_dir(dir).unwrap().count(), 0);
+}
+
+#[test]
+fn an_interrupted_sweep_leaves_nothing_behind() {
+    let home = home();
+    let child = piped(
+        pdio()
+            .args(["bench", "--bytes", "8M", "--cache", "64M"])
+            .arg(home.path()),
+    );
+    let id = child.id();
+    until(|| fs::read_dir(home.path()).unwrap().count() > 0);
+    signal(&child, rustix::process::Signal::INT);
+    let output = wait(child);
+    assert_status(&output, 130);
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
+    let cgroup = format!("/sys/fs/cgroup/memory/pdio-bench-{id}");
+    assert!(!std::path::Path::new(&cgroup).exists());
+}
+
+#[test]
+fn explain_tells_of_every_file_it_can_and_fails_for_the_rest() {
+    let home = home();
+    let path = home.path().join("file");
+    fs::write(&path, pattern(10_000)).unwrap();
+    let output = pdio()
+        .args(["explain"])
+        .args([&path, &home.path().join("missing")])
+        .output()
+        .unwrap();
+    assert_status(&output, 1);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(
+        text.contains("filesystem") && text.contains("write"),
+        "{text}"
+    );
+    assert!(
+        stderr(&output).contains("missing': No such file"),
+        "{}",
+        stderr(&output)
+    );
+    let output = pdio()
+        .args(["explain", "--json"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert_status(&output, 0);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(value["found"]["filesystem"].is_string(), "{value}");
+}
+
+#[test]
+fn every_command_has_help_with_its_exit_status() {
+    for command in ["cp", "dd", "recv", "explain"] {
+        let output = pdio().args([command, "--help"]).output().unwrap();
+        assert_status(&output, 0);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            text.contains("Exit status:") && text.contains("Usage:"),
+            "{text}"
+        );
+    }
+    assert_status(&pdio().arg("nonsense").output().unwrap(), 2);
+    assert_status(&pdio().output().unwrap(), 2);
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the tests of the commands share.
+#![allow(dead_code)]
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The command under test.
+pub fn pdio() -> Command {
+    Command::new(assert_cmd::cargo::cargo_bin!("pdio"))
+}
+
+/// A directory on a filesystem with a device behind it, where there is one.
+pub fn home() -> tempfile::TempDir {
+    tempfile::tempdir_in("/var/tmp").unwrap()
+}
+
+/// Bytes in which every displacement shows.
+pub fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u64)
+        .map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
+        .collect()
+}
+
+/// What the process wrote to standard error.
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Asserts the exit status, showing standard error if it is another.
+#[track_caller]
+pub fn assert_status(output: &Output, status: i32) {
+    assert_eq!(output.status.code(), Some(status), "{}", stderr(output));
+}
+
+/// Waits for a child to end, and ends it if that takes a minute.
+pub fn wait(mut child: Child) -> Output {
+    let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
+    let readers = [
+        std::thread::spawn(move || read(out.as_mut())),
+        std::thread::spawn(move || read(err.as_mut())),
+    ];
+    let begun = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if begun.elapsed() > Duration::from_secs(60) => {
+                child.kill().unwrap();
+                panic!("a command did not end in a minute");
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let [stdout, stderr] = readers.map(|r| r.join().unwrap());
+    Output {
+        status,
+        stdout,
+        stderr,
+    }
+}
+
+fn read(from: Option<&mut impl Read>) -> Vec<u8> {
+    let mut all = Vec::new();
+    if let Some(from) = from {
+        from.read_to_end(&mut all).unwrap();
+    }
+    all
+}
+
+/// Sends a signal to a child of ours.
+pub fn signal(child: &Child, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
+}
+
+/// Runs with pipes on all three ends.
+pub fn piped(command: &mut Command) -> Child {
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Waits until `done` says so.
+#[track_caller]
+pub fn until(done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "waited in vain");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A tmpfs of `size`, unmounted when dropped; `None` where that is not permitted.
+pub struct Tmpfs(pub PathBuf);
+
+impl Tmpfs {
+    /// Mounts it at `path`, which is created.
+    pub fn mount(path: &Path, options: &str) -> Option<Tmpfs> {
+        std::fs::create_dir(path).unwrap();
+        let options = std::ffi::CString::new(options).unwrap();
+        let flags = rustix::mount::MountFlags::empty();
+        match rustix::mount::mount("none", path, "tmpfs", flags, Some(options.as_c_str())) {
+            Ok(()) => Some(Tmpfs(path.to_path_buf())),
+            Err(error) => {
+                eprintln!("skipped: cannot mount a tmpfs: {error}");
+                None
+            }
+        }
+    }
+
+    /// Makes it read-only.
+    pub fn read_only(&self) {
+        rustix::mount::mount_remount(&self.0, rustix::mount::MountFlags::RDONLY, c"").unwrap();
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pdio cp`: exact copies, and exact words about copies that are not.
+
+mod common;
+
+use std::fs::{self, File};
+use std::os::unix::fs::{symlink, FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::time::{Duration, SystemTime};
+
+use common::*;
+use rustix::process::Signal;
+
+fn cp(arguments: &[&str], paths: &[&Path]) -> Output {
+    pdio()
+        .arg("cp")
+        .args(arguments)
+        .args(paths)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn files_of_every_awkward_size_are_copied_exactly() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    for size in [
+        0,
+        1,
+        511,
+        512,
+        513,
+        4095,
+        4096,
+        4097,
+        65_535,
+        1 << 20,
+        (1 << 20) + 1,
+        5_000_011,
+        16 << 20,
+    ] {
+        let data = pattern(size);
+        fs::write(&from, &data).unwrap();
+        assert_status(&cp(&[], &[&from, &to]), 0);
+        assert!(fs::read(&to).unwrap() == data, "{size}");
+    }
+}
+
+#[test]
+fn overwriting_a_larger_file_leaves_nothing_of_it() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::write(&from, b"short").unwrap();
+    fs::write(&to, pattern(3 << 20)).unwrap();
+    assert_status(&cp(&["--sync"], &[&from, &to]), 0);
+    assert_eq!(fs::read(&to).unwrap(), b"short");
+}
+
+#[test]
+fn holes_stay_holes_at_the_front_in_between_and_at_the_end() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    let file = File::create(&from).unwrap();
+    file.write_all_at(&pattern(100_000), 8 << 20).unwrap();
+    file.write_all_at(&pattern(3), (20 << 20) + 77).unwrap();
+    file.set_len((64 << 20) + 5).unwrap();
+    assert_status(&cp(&[], &[&from, &to]), 0);
+    assert!(fs::read(&to).unwrap() == fs::read(&from).unwrap());
+    let (theirs, ours) = (fs::metadata(&from).unwrap(), fs::metadata(&to).unwrap());
+    assert!(
+        ours.blocks() <= theirs.blocks() + 64,
+        "{} {}",
+        ours.blocks(),
+        theirs.blocks()
+    );
+    // Nothing but a hole.
+    File::create(&from).unwrap().set_len(1 << 30).unwrap();
+    assert_status(&cp(&[], &[&from, &to]), 0);
+    let about = fs::metadata(&to).unwrap();
+    assert_eq!((about.len(), about.blocks()), (1 << 30, 0));
+}
+
+#[test]
+fn mode_and_times_are_kept_with_p_and_the_mode_is_the_sources_without() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::write(&from, b"x").unwrap();
+    fs::set_permissions(&from, fs::Permissions::from_mode(0o640)).unwrap();
+    let then = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
+    let times = fs::FileTimes::new().set_modified(then).set_accessed(then);
+    File::options()
+        .write(true)
+        .open(&from)
+        .unwrap()
+        .set_times(times)
+        .unwrap();
+    assert_status(&cp(&[], &[&from, &to]), 0);
+    let about = fs::metadata(&to).unwrap();
+    assert_eq!(about.mode() & 0o7777, 0o640);
+    assert_ne!(about.modified().unwrap(), then);
+    fs::remove_file(&to).unwrap();
+    fs::set_permissions(&from, fs::Permissions::from_mode(0o4711)).unwrap();
+    assert_status(&cp(&["-p"], &[&from, &to]), 0);
+    let about = fs::metadata(&to).unwrap();
+    assert_eq!(about.mode() & 0o7777, 0o4711);
+    assert_eq!(about.modified().unwrap(), then);
+}
+
+#[test]
+fn trees_are_copied_with_links_and_modes_and_not_into_themselves() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::create_dir_all(from.join("a/b")).unwrap();
+    let long = "n".repeat(255);
+    fs::write(from.join("a/b").join(&long), pattern(70_001)).unwrap();
+    fs::write(from.join("a/ line\nbreak 'quote"), b"odd").unwrap();
+    fs::write(from.join("empty"), b"").unwrap();
+    symlink("a/b", from.join("link")).unwrap();
+    symlink("nowhere", from.join("dangling")).unwrap();
+    fs::set_permissions(from.join("a"), fs::Permissions::from_mode(0o555)).unwrap();
+
+    let refused = cp(&[], &[&from, &to]);
+    assert_status(&refused, 1);
+    assert!(stderr(&refused).contains("-r"), "{}", stderr(&refused));
+    assert!(!to.exists());
+
+    assert_status(&cp(&["-rp", "--durable"], &[&from, &to]), 0);
+    assert!(fs::read(to.join("a/b").join(&long)).unwrap() == pattern(70_001));
+    assert_eq!(fs::read(to.join("a/ line\nbreak 'quote")).unwrap(), b"odd");
+    assert_eq!(fs::read_link(to.join("link")).unwrap(), Path::new("a/b"));
+    assert_eq!(
+        fs::read_link(to.join("dangling")).unwrap(),
+        Path::new("nowhere")
+    );
+    assert_eq!(fs::metadata(to.join("a")).unwrap().mode() & 0o777, 0o555);
+
+    // Into an existing directory: under its own name.
+    let output = cp(&["-r", "--json"], &[&from, &to]);
+    assert_status(&output, 0);
+    assert!(to.join("from/empty").exists());
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&value["files"], &value["directories"]),
+        (&3.into(), &3.into())
+    );
+    assert_eq!(
+        (&value["bytes"], &value["symbolic_links"]),
+        (&70_004.into(), &2.into())
+    );
+
+    let inside = from.join("inside");
+    fs::set_permissions(from.join("a"), fs::Permissions::from_mode(0o755)).unwrap();
+    let refused = cp(&["-r"], &[&from, &inside]);
+    assert_status(&refused, 1);
+    assert!(
+        stderr(&refused).contains("into itself"),
+        "{}",
+        stderr(&refused)
+    );
+    assert!(!inside.exists());
+}
+
+#[test]
+fn a_file_is_not_copied_onto_itself_nor_one_source_onto_another() {
+    let home = home();
+    let from = home.path().join("from");
+    fs::write(&from, b"precious").unwrap();
+    let linked = home.path().join("linked");
+    symlink("from", &linked).unwrap();
+    for to in [&from, &linked] {
+        let output = cp(&[], &[&from, to]);
+        assert_status(&output, 1);
+        assert!(stderr(&output).contains("same file"), "{}", stderr(&output));
+        assert_eq!(fs::read(&from).unwrap(), b"precious");
+    }
+    let (other, into) = (home.path().join("other"), home.path().join("into"));
+    fs::create_dir_all(&other).unwrap();
+    fs::create_dir(&into).unwrap();
+    fs::write(other.join("from"), b"second").unwrap();
+    let output = cp(&[], &[&from, &other.join("from"), &into]);
+    assert_status(&output, 1);
+    assert!(stderr(&output).contains("just made"), "{}", stderr(&output));
+    assert_eq!(fs::read(into.join("from")).unwrap(), b"precious");
+}
+
+#[test]
+fn nothing_is_written_through_a_link_to_nothing() {
+    let home = home();
+    let (from, link) = (home.path().join("from"), home.path().join("link"));
+    fs::write(&from, b"x").unwrap();
+    symlink("nowhere", &link).unwrap();
+    let output = cp(&[], &[&from, &link]);
+    assert_status(&output, 1);
+    assert!(
+        stderr(&output).contains("link to nothing"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(!home.path().join("nowhere").exists());
+}
+
+#[test]
+fn directories_without_write_permission_are_filled_and_get_their_mode() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::create_dir(&from).unwrap();
+    fs::write(from.join("file"), b"x").unwrap();
+    fs::set_permissions(&from, fs::Permissions::from_mode(0o500)).unwrap();
+    assert_status(&cp(&["-r"], &[&from, &to]), 0);
+    assert_eq!(fs::read(to.join("file")).unwrap(), b"x");
+    assert_eq!(fs::metadata(&to).unwrap().mode() & 0o777, 0o500);
+}
+
+#[test]
+fn a_full_disk_names_the_incomplete_file_and_the_others_are_still_copied() {
+    let home = home();
+    let Some(small) = Tmpfs::mount(&home.path().join("small"), "size=1m") else {
+        return;
+    };
+    let (large, little) = (home.path().join("large"), home.path().join("little"));
+    fs::write(&large, pattern(3_000_000)).unwrap();
+    fs::write(&little, b"").unwrap();
+    let output = cp(&[], &[&large, &little, &small.0]);
+    assert_status(&output, 1);
+    let text = stderr(&output);
+    assert!(text.contains("No space left on device"), "{text}");
+    assert!(
+        text.contains("/large' is incomplete: ") && text.contains("of 3000000 bytes"),
+        "{text}"
+    );
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(small.0.join("little").exists());
+    let there = fs::read(small.0.join("large")).unwrap();
+    assert!(pattern(3_000_000).starts_with(&there));
+    assert!(
+        text.contains(&format!("incomplete: {} of", there.len())),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_read_only_target_is_an_error_in_one_line() {
+    let home = home();
+    let Some(mount) = Tmpfs::mount(&home.path().join("ro"), "size=1m") else {
+        return;
+    };
+    mount.read_only();
+    let from = home.path().join("from");
+    fs::write(&from, b"x").unwrap();
+    let output = cp(&["-r"], &[&from, &mount.0]);
+    assert_status(&output, 1);
+    let text = stderr(&output);
+    assert!(
+        text.contains("cannot create") && text.contains("Read-only file system"),
+        "{text}"
+    );
+    assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+#[test]
+fn an_interrupt_names_the_incomplete_file_and_removes_nothing() {
+    let home = home();
+    let (fifo, to) = (home.path().join("fifo"), home.path().join("to"));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+    let child = pdio()
+        .arg("cp")
+        .args([&fifo, &to])
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut feeder = File::options().write(true).open(&fifo).unwrap();
+    std::io::Write::write_all(&mut feeder, &[5; 5000]).unwrap();
+    until(|| fs::metadata(&to).is_ok_and(|m| m.len() == 5000));
+    signal(&child, Signal::INT);
+    let output = wait(child);
+    assert_status(&output, 130);
+    assert!(
+        stderr(&output).contains("is incomplete: 5000 of"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(fs::read(&to).unwrap(), [5; 5000]);
+}
+
+#[test]
+fn special_files_in_a_tree_and_missing_sources_are_errors() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::create_dir(&from).unwrap();
+    let fifo = from.join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+    fs::write(from.join("file"), b"x").unwrap();
+    let output = cp(&["-r"], &[&from, &to]);
+    assert_status(&output, 1);
+    assert!(
+        stderr(&output).contains("fifo' is neither"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(to.join("file").exists() && !to.join("fifo").exists());
+    assert_status(&cp(&[], &[&home.path().join("missing"), &to]), 1);
+    assert_status(
+        &cp(&[], &[&from.join("file"), &from.join("file"), &fifo]),
+        2,
+    );
+    assert_status(&cp(&[], &[&from]), 2);
+}

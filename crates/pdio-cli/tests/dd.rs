@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pdio dd` beside GNU dd: same bytes, same counts; and its own promises.
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Output, Stdio};
+
+use common::*;
+use rustix::process::Signal;
+
+fn dd(operands: &[&str]) -> Output {
+    pdio().arg("dd").args(operands).output().unwrap()
+}
+
+/// Whether the machine's dd is GNU's of a version that knows `count=1B`.
+fn gnu() -> bool {
+    let Ok(version) = Command::new("dd").arg("--version").output() else {
+        return false;
+    };
+    let text = String::from_utf8_lossy(&version.stdout).into_owned();
+    let number = text.lines().next().and_then(|l| l.rsplit(' ').next());
+    let known = text.contains("coreutils")
+        && number
+            .and_then(|n| n.parse::<f64>().ok())
+            .is_some_and(|n| n >= 9.1);
+    if !known {
+        eprintln!("skipped: no GNU dd 9.1 to compare with");
+    }
+    known
+}
+
+/// Standard error without names and times.
+fn counts(output: &Output, program: &str) -> String {
+    let text = stderr(output)
+        .replace(&format!("{program}: "), "")
+        .replace(['\'', '‘', '’'], "");
+    text.lines()
+        .map(|line| match line.find(" copied, ") {
+            Some(end) => &line[..end],
+            None => line,
+        })
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Runs both in directories of their own with the same files in them.
+fn compare(operands: &[&str], stdin: Option<&[u8]>, files: &[(&str, Vec<u8>)]) {
+    let homes = [home(), home()];
+    let mut results = Vec::new();
+    for (home, gnu) in homes.iter().zip([true, false]) {
+        for (name, bytes) in files {
+            fs::write(home.path().join(name), bytes).unwrap();
+        }
+        let mut command = match gnu {
+            true => Command::new("dd"),
+            false => {
+                let mut command = pdio();
+                command.arg("dd");
+                command
+            }
+        };
+        command
+            .args(operands)
+            .current_dir(home.path())
+            .env("LC_ALL", "C");
+        let mut child = piped(&mut command);
+        let mut input = child.stdin.take().unwrap();
+        let bytes = stdin.unwrap_or_default().to_vec();
+        let feeder = std::thread::spawn(move || {
+            let _ = input.write_all(&bytes);
+        });
+        let output = wait(child);
+        feeder.join().unwrap();
+        results.push((
+            output.status.code(),
+            counts(&output, if gnu { "dd" } else { "pdio dd" }),
+            output.stdout,
+            fs::read(home.path().join("out")).ok(),
+        ));
+    }
+    let (theirs, ours) = (&results[0], &results[1]);
+    assert_eq!((&ours.0, &ours.1), (&theirs.0, &theirs.1), "{operands:?}");
+    assert!(ours.2 == theirs.2, "{operands:?}: standard output differs");
+    assert!(ours.3 == theirs.3, "{operands:?}: the file differs");
+}
+
+#[test]
+fn files_and_counts_equal_those_of_gnu_dd_over_a_matrix_of_operands() {
+    if !gnu() {
+        return;
+    }
+    let files = [
+        ("in", pattern(300_007)),
+        ("out", vec![0xee; 50_021]),
+        ("empty", Vec::new()),
+    ];
+    let blocks = [
+        "",
+        "bs=1000",
+        "bs=4096",
+        "bs=7",
+        "ibs=300 obs=1024",
+        "ibs=8K obs=100",
+        "ibs=9 obs=9",
+        "bs=2M",
+    ];
+    let ranges = [
+        "",
+        "count=3",
+        "count=0",
+        "count=1001B",
+        "count=1kB",
+        "count=2x5 skip=3",
+        "skip=2 seek=3",
+        "skip=513B seek=4097B count=4096B",
+        "iseek=1 oseek=1 iflag=skip_bytes,count_bytes count=999",
+        "oflag=seek_bytes seek=4097",
+        "skip=1M",
+        "seek=100",
+    ];
+    let modes = [
+        "",
+        "conv=notrunc",
+        "conv=sync",
+        "conv=notrunc,fdatasync oflag=append",
+        "conv=sparse",
+    ];
+    let mut n = 0;
+    for block in blocks {
+        for range in ranges {
+            for mode in modes {
+                // Every pair, not every triple: one of each column moves on with each row.
+                n += 1;
+                if !mode.is_empty() && !range.is_empty() && n % 3 != 0 {
+                    continue;
+                }
+                // GNU dd empties the file when it seeks less than a block; pdio keeps what is
+                // passed over.
+                if block == "bs=2M" && range.contains("4097") {
+                    continue;
+                }
+                let line = format!("if=in of=out {block} {range} {mode}");
+                compare(&line.split_whitespace().collect::<Vec<_>>(), None, &files);
+            }
+        }
+    }
+    for line in [
+        "if=empty of=out",
+        "if=empty of=out bs=4k conv=notrunc",
+        "if=in of=new conv=excl",
+        "if=in of=out conv=excl",
+        "if=in of=new conv=nocreat",
+        "if=missing of=out",
+        "if=in of=out status=none",
+        "if=in of=out status=noxfer bs=1k",
+        "if=in of=out iflag=fullblock bs=64k count=2",
+        "if=in of=out bs=4k oflag=dsync count=5",
+        "if=in of=out bs=4k oflag=sync conv=fsync count=5",
+        "if=in of=out bs=16k iflag=nocache oflag=nocache",
+        "if=/dev/zero of=out bs=333 count=999",
+        "if=/dev/zero of=/dev/null bs=1M count=3",
+        "if=in of=/dev/null",
+        "if=in of=/dev/full bs=1k",
+        "if=in of=. bs=1k",
+        "if=/proc/version of=out",
+        "if=/proc/self/mem of=out bs=4096 count=3 conv=noerror,sync",
+        "if=/proc/self/mem of=out bs=4096 count=3",
+    ] {
+        compare(&line.split_whitespace().collect::<Vec<_>>(), None, &files);
+    }
+}
+
+#[test]
+fn pipes_are_gathered_and_counted_as_gnu_dd_does() {
+    if !gnu() {
+        return;
+    }
+    let data = pattern(200_003);
+    for line in [
+        "of=out obs=4096",
+        "of=out iflag=fullblock bs=4096",
+        "of=out iflag=fullblock bs=1000 count=7 skip=2",
+        "of=out iflag=fullblock,count_bytes,skip_bytes bs=1000 count=7777 skip=99",
+        "of=out iflag=fullblock bs=64k skip=9",
+        "iflag=fullblock bs=4096",
+        "ibs=100 obs=7777 iflag=fullblock",
+        "iflag=fullblock bs=4096 conv=sync",
+        "iflag=fullblock bs=1k seek=3",
+        "iflag=fullblock bs=1k conv=fsync",
+    ] {
+        let operands = line.split_whitespace().collect::<Vec<_>>();
+        compare(&operands, Some(&data), &[("out", vec![1; 9000])]);
+    }
+}
+
+#[test]
+fn direct_flags_work_at_any_block_size_and_keep_the_exact_tail() {
+    let home = home();
+    let (from, to) = (home.path().join("in"), home.path().join("out"));
+    let data = pattern(3_000_001);
+    fs::write(&from, &data).unwrap();
+    for bs in ["bs=512", "bs=1000", "bs=1M", "bs=1000001"] {
+        let input = format!("if={}", from.display());
+        let output = format!("of={}", to.display());
+        assert_status(
+            &dd(&[&input, &output, bs, "iflag=direct", "oflag=direct"]),
+            0,
+        );
+        assert!(fs::read(&to).unwrap() == data, "{bs}");
+    }
+}
+
+#[test]
+fn a_file_can_be_moved_within_itself_but_not_emptied_first() {
+    let home = home();
+    let path = home.path().join("file");
+    let data = pattern(2_000_000);
+    fs::write(&path, &data).unwrap();
+    let (input, output) = (
+        format!("if={}", path.display()),
+        format!("of={}", path.display()),
+    );
+    let refused = dd(&[&input, &output]);
+    assert_status(&refused, 2);
+    assert!(
+        stderr(&refused).contains("same file"),
+        "{}",
+        stderr(&refused)
+    );
+    assert!(fs::read(&path).unwrap() == data);
+    assert_status(
+        &dd(&[&input, &output, "conv=notrunc", "bs=1000", "skip=500"]),
+        0,
+    );
+    let mut moved = data[500_000..].to_vec();
+    moved.extend_from_slice(&data[1_500_000..]);
+    assert!(fs::read(&path).unwrap() == moved);
+}
+
+#[test]
+fn sparse_output_has_holes_and_the_full_size() {
+    let home = home();
+    let (from, to) = (home.path().join("in"), home.path().join("out"));
+    let mut data = vec![0; 4 << 20];
+    data[..5].copy_from_slice(b"hello");
+    fs::write(&from, &data).unwrap();
+    let output = dd(&[
+        &format!("if={}", from.display()),
+        &format!("of={}", to.display()),
+        "bs=64K",
+        "conv=sparse",
+    ]);
+    assert_status(&output, 0);
+    assert!(fs::read(&to).unwrap() == data);
+    assert!(fs::metadata(&to).unwrap().blocks() * 512 < 1 << 20);
+}
+
+#[test]
+fn a_full_disk_is_an_error_with_the_counts_of_what_is_there() {
+    let home = home();
+    let Some(small) = Tmpfs::mount(&home.path().join("small"), "size=1m") else {
+        return;
+    };
+    let path = small.0.join("out");
+    for bs in ["bs=512", "bs=64K", "bs=4M"] {
+        let output = dd(&[
+            "if=/dev/zero",
+            &format!("of={}", path.display()),
+            bs,
+            "count=9000",
+        ]);
+        assert_status(&output, 1);
+        let text = stderr(&output);
+        assert!(text.contains("No space left on device"), "{text}");
+        let size = fs::metadata(&path).unwrap().len();
+        assert!(text.contains(&format!("\n{size} bytes ")), "{size}: {text}");
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn a_block_beyond_memory_is_an_error_before_the_output_is_emptied() {
+    let home = home();
+    let path = home.path().join("kept");
+    fs::write(&path, "kept").unwrap();
+    let output = dd(&[
+        "if=/dev/zero",
+        &format!("of={}", path.display()),
+        "bs=1P",
+        "count=1",
+    ]);
+    assert_status(&output, 1);
+    assert!(
+        stderr(&output).contains("smaller block size"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(fs::read(&path).unwrap(), b"kept");
+}
+
+#[test]
+fn a_full_device_is_an_error() {
+    let output = dd(&["if=/dev/zero", "of=/dev/full", "bs=1k", "count=3"]);
+    assert_status(&output, 1);
+    let text = stderr(&output);
+    assert!(text.starts_with("pdio dd: error writing '/dev/full': No space left on device\n1+0 records in\n0+0 records out\n0 bytes copied"), "{text}");
+}
+
+#[test]
+fn a_broken_pipe_is_an_error_not_a_short_success() {
+    let mut child = pdio()
+        .args(["dd", "if=/dev/zero", "bs=4k", "count=100000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut some = [0; 4096];
+    child.stdout.take().unwrap().read_exact(&mut some).unwrap();
+    let output = wait(child);
+    assert_status(&output, 1);
+    assert!(
+        stderr(&output).contains("Broken pipe"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn a_read_only_target_and_a_directory_are_errors_and_untouched() {
+    let home = home();
+    let Some(mount) = Tmpfs::mount(&home.path().join("ro"), "size=1m") else {
+        return;
+    };
+    let path = mount.0.join("file");
+    fs::write(&path, "kept").unwrap();
+    mount.read_only();
+    let output = dd(&["if=/dev/zero", &format!("of={}", path.display()), "count=1"]);
+    assert_status(&output, 1);
+    assert!(
+        stderr(&output).contains("Read-only file system"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(fs::read(&path).unwrap(), b"kept");
+    assert_status(
+        &dd(&[&format!("if={}", home.path().display()), "of=/dev/null"]),
+        1,
+    );
+}
+
+#[test]
+fn what_is_not_understood_is_refused_in_one_line_before_anything_is_touched() {
+    let home = home();
+    let path = home.path().join("kept");
+    fs::write(&path, "kept").unwrap();
+    let output_file = format!("of={}", path.display());
+    for operand in [
+        "nonsense",
+        "x=1",
+        "bs=0",
+        "bs=1Z1",
+        "count=-1",
+        "conv=ebcdic",
+        "conv=zap",
+        "iflag=append",
+        "oflag=fullblock",
+        "status=loud",
+        "cbs=1",
+        "count=0x10",
+        "skip=99999999999999999999",
+    ] {
+        let output = dd(&["if=/dev/zero", &output_file, operand]);
+        assert_status(&output, 2);
+        let text = stderr(&output);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.ends_with("Try 'pdio dd --help'.\n"), "{text}");
+        assert_eq!(fs::read(&path).unwrap(), b"kept");
+    }
+}
+
+#[test]
+fn an_interrupt_ends_in_order_with_a_summary_and_status_130() {
+    let home = home();
+    let path = home.path().join("out");
+    let mut child = piped(pdio().args(["dd", &format!("of={}", path.display()), "bs=1k"]));
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(&[7; 1024]).unwrap();
+    until(|| fs::metadata(&path).is_ok_and(|m| m.len() == 1024));
+    signal(&child, Signal::USR1);
+    signal(&child, Signal::INT);
+    let output = wait(child);
+    assert_status(&output, 130);
+    assert!(stderr(&output).contains("1+0 records in\n1+0 records out\n1024 bytes"));
+    assert_eq!(fs::read(&path).unwrap(), [7; 1024]);
+}
+
+#[test]
+fn an_interrupt_ends_a_wait_for_a_pipe_nobody_reads() {
+    let mut child = pdio()
+        .args(["dd", "if=/dev/zero", "bs=1M"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stuck = child.stdout.take();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    signal(&child, Signal::INT);
+    let output = wait(child);
+    drop(stuck);
+    assert_status(&output, 130);
+    assert!(
+        stderr(&output).contains("records out"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn usr1_prints_statistics_and_goes_on() {
+    let mut child = piped(pdio().args(["dd", "bs=1k", "of=/dev/null"]));
+    let mut input = child.stdin.take().unwrap();
+    let mut errors = child.stderr.take().unwrap();
+    input.write_all(&[7; 3000]).unwrap();
+    // Its signal handlers stand before it reads.
+    until(|| {
+        let io = fs::read_to_string(format!("/proc/{}/io", child.id())).unwrap_or_default();
+        let read = io.lines().find_map(|l| l.strip_prefix("rchar: "));
+        read.is_some_and(|n| n.parse::<u64>().is_ok_and(|n| n > 3000))
+    });
+    signal(&child, Signal::USR1);
+    let mut text = String::new();
+    let mut byte = [0];
+    while !text.contains("copied") {
+        errors.read_exact(&mut byte).unwrap();
+        text.push(byte[0] as char);
+    }
+    assert!(text.contains("3000 bytes"), "{text}");
+    drop(input);
+    errors.read_to_string(&mut text).unwrap();
+    assert_status(&wait(child), 0);
+    assert_eq!(text.matches("records in").count(), 2, "{text}");
+}
+
+#[test]
+fn blocks_of_dev_zero_are_whole_whatever_interrupts_the_reads() {
+    let mut child =
+        piped(pdio().args(["dd", "if=/dev/zero", "of=/dev/null", "bs=32M", "count=100"]));
+    let mut errors = child.stderr.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        errors.read_to_string(&mut text).unwrap();
+        text
+    });
+    until(|| {
+        // Handlers stand once it reads.
+        let io = fs::read_to_string(format!("/proc/{}/io", child.id())).unwrap_or_default();
+        let read = io.lines().find_map(|l| l.strip_prefix("rchar: "));
+        read.is_some_and(|n| n.parse::<u64>().is_ok_and(|n| n > 32 << 20))
+    });
+    while child.try_wait().unwrap().is_none() {
+        signal(&child, Signal::USR1);
+        std::thread::sleep(std::time::Duration::from_micros(300));
+    }
+    let text = reader.join().unwrap();
+    assert!(
+        text.matches("records in").count() > 1,
+        "no signal arrived in time"
+    );
+    let last = text.rsplit("records in").nth(1).unwrap();
+    assert!(last.ends_with("100+0 "), "{text}");
+}
+
+#[test]
+fn json_statistics_go_to_standard_error() {
+    let output = dd(&["--json", "if=/dev/zero", "bs=1k", "count=3"]);
+    assert_status(&output, 0);
+    assert_eq!(output.stdout, [0; 3072]);
+    let value: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(value["bytes"], 3072);
+    assert_eq!(value["records_out"]["full"], 3);
+    assert_eq!(value["error"], serde_json::Value::Null);
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pdio recv`: everything that came is in the file, and nobody is told it was all when it was not.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use common::*;
+use rustix::process::Signal;
+
+/// Starts a receiver on a free port; returns it, its address, and the rest of its messages.
+fn listen(arguments: &[&str], file: &Path) -> (Child, String, std::thread::JoinHandle<String>) {
+    let mut child = pdio()
+        .args(["recv", "--listen", "127.0.0.1:0"])
+        .args(arguments)
+        .arg(file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    let address = line
+        .trim()
+        .strip_prefix("listening on ")
+        .unwrap()
+        .to_string();
+    let rest = std::thread::spawn(move || {
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut errors, &mut rest).unwrap();
+        rest
+    });
+    (child, address, rest)
+}
+
+#[test]
+fn a_connection_is_received_exactly() {
+    let home = home();
+    let path = home.path().join("file");
+    fs::write(&path, pattern(40 << 20)).unwrap();
+    let data = pattern(30_000_001);
+    let (child, address, rest) = listen(&["--size", "30000001", "--sync", "--json"], &path);
+    let mut sender = TcpStream::connect(address).unwrap();
+    // In pieces that fit nothing.
+    for piece in data.chunks(77_777) {
+        sender.write_all(piece).unwrap();
+    }
+    drop(sender);
+    let output = wait(child);
+    let rest = rest.join().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{rest}");
+    assert!(fs::read(&path).unwrap() == data);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["received"], 30_000_001);
+    assert_eq!(value["written"], 30_000_001);
+    assert_eq!(
+        (&value["complete"], &value["durable"]),
+        (&true.into(), &true.into())
+    );
+}
+
+#[test]
+fn a_killed_sender_is_an_error_and_what_came_is_kept() {
+    let home = home();
+    let path = home.path().join("file");
+    let (child, address, rest) = listen(&["--size", "1M"], &path);
+    let (host, port) = address.rsplit_once(':').unwrap();
+    let script = format!("exec 3<>/dev/tcp/{host}/{port}; printf %0200000d 7 >&3; exec sleep 60");
+    let mut sender = Command::new("bash").args(["-c", &script]).spawn().unwrap();
+    until(|| fs::metadata(&path).is_ok_and(|m| m.len() == 200_000));
+    sender.kill().unwrap();
+    sender.wait().unwrap();
+    assert_eq!(wait(child).status.code(), Some(1));
+    let rest = rest.join().unwrap();
+    assert!(
+        rest.contains("closed after 200000 of 1048576 bytes"),
+        "{rest}"
+    );
+    assert!(rest.contains("holds 200000 bytes"), "{rest}");
+    assert_eq!(fs::metadata(&path).unwrap().len(), 200_000);
+}
+
+#[test]
+fn a_reset_connection_is_an_error_without_a_size_too() {
+    let home = home();
+    let path = home.path().join("file");
+    let (child, address, rest) = listen(&[], &path);
+    let mut sender = TcpStream::connect(address).unwrap();
+    sender.write_all(&[9; 1000]).unwrap();
+    until(|| fs::metadata(&path).is_ok_and(|m| m.len() == 1000));
+    // Closing now sends a reset instead of an end.
+    rustix::net::sockopt::set_socket_linger(&sender, Some(std::time::Duration::ZERO)).unwrap();
+    drop(sender);
+    assert_eq!(wait(child).status.code(), Some(1));
+    let rest = rest.join().unwrap();
+    assert!(
+        rest.contains("reset") && rest.contains("holds 1000 bytes"),
+        "{rest}"
+    );
+}
+
+#[test]
+fn more_than_was_announced_is_an_error() {
+    let home = home();
+    let path = home.path().join("file");
+    let mut child = piped(pdio().args(["recv", "--size", "10", "-"]).arg(&path));
+    child.stdin.take().unwrap().write_all(&[1; 11]).unwrap();
+    let output = wait(child);
+    assert_status(&output, 1);
+    assert!(
+        stderr(&output).contains("11 of 10 bytes"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn a_pipe_is_received_exactly() {
+    let home = home();
+    let path = home.path().join("file");
+    let data = pattern(9_000_001);
+    let mut child = piped(pdio().arg("recv").arg(&path));
+    child.stdin.take().unwrap().write_all(&data).unwrap();
+    let output = wait(child);
+    assert_status(&output, 0);
+    assert!(stderr(&output).starts_with("9000001 bytes (9.0 MB, 8.6 MiB) copied, "));
+    assert!(fs::read(&path).unwrap() == data);
+}
+
+#[test]
+fn silence_ends_with_a_timeout_and_an_interrupt_with_130() {
+    let home = home();
+    let path = home.path().join("file");
+    let (child, address, rest) = listen(&["--timeout", "0.2"], &path);
+    let _sender = TcpStream::connect(address).unwrap();
+    assert_eq!(wait(child).status.code(), Some(1));
+    let rest = rest.join().unwrap();
+    assert!(rest.contains("nothing came for 0.2 s; "), "{rest}");
+
+    let (child, address, rest) = listen(&[], &path);
+    let mut sender = TcpStream::connect(address).unwrap();
+    sender.write_all(&[9; 1000]).unwrap();
+    until(|| fs::metadata(&path).is_ok_and(|m| m.len() == 1000));
+    signal(&child, Signal::INT);
+    assert_eq!(wait(child).status.code(), Some(130));
+    let rest = rest.join().unwrap();
+    assert!(
+        rest.contains("interrupted; ") && rest.contains("holds 1000 bytes"),
+        "{rest}"
+    );
+}
+
+#[test]
+fn a_full_disk_is_an_error_that_says_how_much_is_there() {
+    let home = home();
+    let Some(small) = Tmpfs::mount(&home.path().join("small"), "size=1m") else {
+        return;
+    };
+    let path = small.0.join("file");
+    let mut child = piped(pdio().arg("recv").arg(&path));
+    // The receiver may end before it has taken everything.
+    let _ = child.stdin.take().unwrap().write_all(&pattern(3_000_000));
+    let output = wait(child);
+    assert_status(&output, 1);
+    let text = stderr(&output);
+    let there = fs::read(&path).unwrap();
+    assert!(pattern(3_000_000).starts_with(&there));
+    assert!(text.contains("No space left on device"), "{text}");
+    assert!(
+        text.contains(&format!("holds {} bytes", there.len())),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_cannot_be_asked_for_is_a_usage_error_and_touches_nothing() {
+    let home = home();
+    let path = home.path().join("file");
+    fs::write(&path, "kept").unwrap();
+    for arguments in [
+        &["--listen", "127.0.0.1:0", "-"][..],
+        &["--timeout", "0"],
+        &["--size", "many"],
+        &["other"],
+        &["--unknown"],
+    ] {
+        let output = pdio()
+            .arg("recv")
+            .args(arguments)
+            .arg(&path)
+            .output()
+            .unwrap();
+        assert_status(&output, 2);
+    }
+    let output = pdio()
+        .args(["recv", "--listen", "nowhere"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert_status(&output, 1);
+    assert!(stderr(&output).contains("HOST:PORT"), "{}", stderr(&output));
+    assert_eq!(fs::read(&path).unwrap(), b"kept");
+}

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How requests reach the kernel: io_uring with registered buffers and file, plain io_uring,
+//! threads, or the calling thread, whichever the system allows first.
+//!
+//! An engine serves one stream. It owns the stream's [`Region`], so that the memory outlives every
+//! request in flight; dropping the engine waits for them.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use io_uring::{opcode, types, IoUring};
+
+use crate::memory::Region;
+use crate::options::Engine as Kind;
+
+/// Requests that one stream may have in flight.
+pub(crate) const MAX_DEPTH: usize = 16;
+/// Threads of the thread engine: two keep a device busy while a third request is prepared.
+const THREADS: usize = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+/// One request. The memory must stay valid and untouched until its completion is reaped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub id: u64,
+    pub memory: *mut u8,
+    pub len: usize,
+    pub offset: u64,
+}
+
+// SAFETY: the pointer is only dereferenced by the kernel or the engine's threads between submit
+// and reap, while the submitter keeps its hands off the memory (see `Engine::submit`).
+unsafe impl Send for Request {}
+
+#[derive(Debug)]
+pub(crate) struct Completion {
+    pub id: u64,
+    pub result: io::Result<usize>,
+}
+
+/// Requests in flight on one descriptor in one direction.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    // Field order matters: the back end must be gone before the memory it uses.
+    back: Back,
+    in_flight: usize,
+    direction: Direction,
+    file: Arc<File>,
+    region: Option<Region>,
+}
+
+enum Back {
+    Uring { ring: Box<IoUring>, fixed: bool },
+    Threads(Pool),
+    Inline(VecDeque<Completion>),
+}
+
+impl std::fmt::Debug for Back {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Back::Uring { fixed: true, .. } => "UringFixed",
+            Back::Uring { .. } => "Uring",
+            Back::Threads(_) => "Threads",
+            Back::Inline(_) => "Inline",
+        })
+    }
+}
+
+impl Engine {
+    /// Sets up the first engine of the ladder, from `wanted` down, that works here.
+    pub(crate) fn new(
+        wanted: Kind,
+        direction: Direction,
+        file: Arc<File>,
+        region: Region,
+    ) -> Engine {
+        let back = match wanted {
+            Kind::Auto | Kind::UringFixed => uring(&file, Some(&region)),
+            Kind::Uring => uring(&file, None),
+            Kind::Threads | Kind::Inline => None,
+        };
+        let back = back
+            .or_else(|| {
+                (wanted != Kind::Inline).then(|| Pool::new(&file, direction).map(Back::Threads))?
+            })
+            .unwrap_or_else(|| Back::Inline(VecDeque::new()));
+        Engine {
+            back,
+            in_flight: 0,
+            direction,
+            file,
+            region: Some(region),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        match self.back {
+            Back::Uring { fixed: true, .. } => Kind::UringFixed,
+            Back::Uring { .. } => Kind::Uring,
+            Back::Threads(_) => Kind::Threads,
+            Back::Inline(_) => Kind::Inline,
+        }
+    }
+
+    pub(crate) fn region(&self) -> &Region {
+        // The region leaves only in `into_region`, which consumes the engine.
+        self.region.as_ref().expect("the engine owns a region")
+    }
+
+    /// Starts a request.
+    ///
+    /// # Safety
+    /// The memory must be valid for `len` bytes, and neither written (nor, for reads, looked at)
+    /// until the completion was reaped or the engine is gone.
+    pub(crate) unsafe fn submit(&mut self, request: Request) -> io::Result<()> {
+        match &mut self.back {
+            Back::Uring { ring, fixed } => {
+                let region = self.region.as_ref();
+                let fixed_buffer =
+                    *fixed && region.is_some_and(|r| r.contains(request.memory, request.len));
+                let fd = self.file.as_raw_fd();
+                let entry = entry(request, self.direction, fd, *fixed, fixed_buffer);
+                // SAFETY: the caller keeps memory and descriptor valid until completion.
+                while unsafe { ring.submission().push(&entry) }.is_err() {
+                    enter(ring, 0)?;
+                }
+                self.in_flight += 1;
+                enter(ring, 0)
+            }
+            Back::Threads(pool) => {
+                self.in_flight += 1;
+                pool.submit(request);
+                Ok(())
+            }
+            Back::Inline(done) => {
+                self.in_flight += 1;
+                // SAFETY: passed on from the caller.
+                let completion = unsafe { run(self.file.as_raw_fd(), self.direction, request) };
+                done.push_back(completion);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes one completion. With `wait`, blocks until there is one, unless nothing is in flight.
+    pub(crate) fn reap(&mut self, wait: bool) -> io::Result<Option<Completion>> {
+        if self.in_flight == 0 {
+            return Ok(None);
+        }
+        let completion = match &mut self.back {
+            Back::Uring { ring, .. } => loop {
+                if let Some(entry) = ring.completion().next() {
+                    let result = match entry.result() {
+                        n if n >= 0 => Ok(n as usize),
+                        n => Err(io::Error::from_raw_os_error(-n)),
+                    };
+                    break Some(Completion {
+                        id: entry.user_data(),
+                        result,
+                    });
+                }
+                if !wait {
+                    break None;
+                }
+                enter(ring, 1)?;
+            },
+            Back::Threads(pool) => pool.reap(wait),
+            Back::Inline(done) => done.pop_front(),
+        };
+        if completion.is_some() {
+            self.in_flight -= 1;
+        }
+        Ok(completion)
+    }
+
+    fn drain_quietly(&mut self) {
+        while self.in_flight > 0 {
+            if self.reap(true).is_err() {
+                // The ring refuses to be waited on while the kernel may still use the memory:
+                // leaking it is the only safe way out.
+                std::mem::forget(self.region.take());
+                return;
+            }
+        }
+    }
+
+    /// Forgets everything without a system call on shared state: for the child after a fork, whose
+    /// ring and threads are the parent's.
+    pub(crate) fn abandon(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.drain_quietly();
+        if let Back::Uring { ring, fixed: true } = &self.back {
+            // The kernel takes a ring apart some time after it was closed. A file that is deleted
+            // in between would keep its space, so it is let go now; failing, it is later.
+            let _ = ring.submitter().unregister_files();
+            let _ = ring.submitter().unregister_buffers();
+        }
+        if let Some(region) = self.region.take() {
+            region.give_back();
+        }
+    }
+}
+
+fn uring(file: &File, fixed: Option<&Region>) -> Option<Back> {
+    let ring = IoUring::builder()
+        .setup_clamp()
+        .build(MAX_DEPTH as u32)
+        .ok()?;
+    let mut probe = io_uring::Probe::new();
+    let known = ring.submitter().register_probe(&mut probe).is_ok()
+        && probe.is_supported(opcode::Read::CODE)
+        && probe.is_supported(opcode::WriteFixed::CODE);
+    if !known {
+        return None;
+    }
+    let fixed = fixed.is_some_and(|region| {
+        let buffer = libc::iovec {
+            iov_base: region.at(0).cast(),
+            iov_len: region.len(),
+        };
+        // SAFETY: the region is unmapped only after the ring is gone (field order of `Engine`).
+        let buffers = unsafe { ring.submitter().register_buffers(&[buffer]) };
+        buffers.is_ok() && ring.submitter().register_files(&[file.as_raw_fd()]).is_ok()
+    });
+    Some(Back::Uring {
+        ring: Box::new(ring),
+        fixed,
+    })
+}
+
+fn enter(ring: &IoUring, want: usize) -> io::Result<()> {
+    loop {
+        match ring.submit_and_wait(want) {
+            Ok(_) => return Ok(()),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                // Completions have to be taken before more can be submitted; with `want` zero
+                // the entries stay queued for the next call.
+                Some(libc::EBUSY | libc::EAGAIN) if want == 0 => return Ok(()),
+                Some(libc::EBUSY | libc::EAGAIN) => std::thread::yield_now(),
+                _ => return Err(error),
+            },
+        }
+    }
+}
+
+fn entry(
+    request: Request,
+    direction: Direction,
+    fd: RawFd,
+    fixed_file: bool,
+    fixed_buffer: bool,
+) -> io_uring::squeue::Entry {
+    let len = request.len as u32;
+    macro_rules! build {
+        ($op:ident $(, $buffer:expr)?) => {
+            if fixed_file {
+                opcode::$op::new(types::Fixed(0), request.memory, len $(, $buffer)?)
+                    .offset(request.offset)
+                    .build()
+            } else {
+                opcode::$op::new(types::Fd(fd), request.memory, len $(, $buffer)?)
+                    .offset(request.offset)
+                    .build()
+            }
+        };
+    }
+    let entry = match (direction, fixed_buffer) {
+        (Direction::Read, true) => build!(ReadFixed, 0),
+        (Direction::Read, false) => build!(Read),
+        (Direction::Write, true) => build!(WriteFixed, 0),
+        (Direction::Write, false) => build!(Write),
+    };
+    entry.user_data(request.id)
+}
+
+/// Carries out a request in the calling thread.
+///
+/// # Safety
+/// As for [`Engine::submit`].
+unsafe fn run(fd: RawFd, direction: Direction, request: Request) -> Completion {
+    let Request {
+        id,
+        memory,
+        len,
+        offset,
+    } = request;
+    // SAFETY: passed on from the caller.
+    let result = unsafe {
+        match direction {
+            Direction::Read => crate::sys::pread_raw(fd, memory, len, offset, 0),
+            Direction::Write => crate::sys::pwrite_raw(fd, memory, len, offset, 0),
+        }
+    };
+    Completion { id, result }
+}
+
+/// The thread engine.
+struct Pool {
+    shared: Arc<PoolShared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct PoolShared {
+    state: Mutex<PoolState>,
+    work: Condvar,
+    done: Condvar,
+}
+
+#[derive(Default)]
+struct PoolState {
+    queue: VecDeque<Request>,
+    done: VecDeque<Completion>,
+    stop: bool,
+}
+
+impl Pool {
+    fn new(file: &Arc<File>, direction: Direction) -> Option<Pool> {
+        let shared = Arc::new(PoolShared {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            done: Condvar::new(),
+        });
+        let mut pool = Pool {
+            shared: shared.clone(),
+            threads: Vec::new(),
+        };
+        for _ in 0..THREADS {
+            let shared = shared.clone();
+            let file = file.clone();
+            let thread = std::thread::Builder::new()
+                .name("pdio-io".into())
+                .stack_size(64 << 10)
+                .spawn(move || shared.serve(&file, direction))
+                .ok();
+            pool.threads.extend(thread);
+        }
+        (!pool.threads.is_empty()).then_some(pool)
+    }
+
+    fn submit(&self, request: Request) {
+        self.shared.lock().queue.push_back(request);
+        self.shared.work.notify_one();
+    }
+
+    fn reap(&self, wait: bool) -> Option<Completion> {
+        let mut state = self.shared.lock();
+        while wait && state.done.is_empty() {
+            state = self
+                .shared
+                .done
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        state.done.pop_front()
+    }
+}
+
+impl PoolShared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self, file: &File, direction: Direction) {
+        let mut state = self.lock();
+        loop {
+            if let Some(request) = state.queue.pop_front() {
+                drop(state);
+                // SAFETY: the submitter keeps the memory until the completion is reaped.
+                let completion = unsafe { run(file.as_raw_fd(), direction, request) };
+                state = self.lock();
+                state.done.push_back(completion);
+                self.done.notify_one();
+            } else if state.stop {
+                return;
+            } else {
+                state = self
+                    .work
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.lock().stop = true;
+        self.shared.work.notify_all();
+        for thread in self.threads.drain(..) {
+            // A panic there has already been printed and has nothing to add here.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory of streams: shared anonymous mappings, and the bound on their sum.
+//!
+//! Shared, because a private page that the kernel has pinned for I/O and that a `fork` then marks
+//! copy-on-write is a classic way to lose data; shared pages stay the same pages in the parent.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+/// The least memory with which a stream stages data itself.
+pub(crate) const MIN_REGION: usize = 512 << 10;
+/// Idle regions kept for the next stream: their pages are allocated, zeroing 8 MiB takes
+/// milliseconds.
+const IDLE_REGIONS: usize = 2;
+
+static RESERVED: AtomicU64 = AtomicU64::new(0);
+/// With the fork generation they belong to: the pages are shared with the parent process, which
+/// still uses them, so a child must start afresh.
+static IDLE: Mutex<(u64, Vec<Region>)> = Mutex::new((0, Vec::new()));
+
+/// Runs `action` on this process's idle regions, unless another thread is at it.
+fn with_idle<T>(action: impl FnOnce(&mut Vec<Region>) -> T) -> Option<T> {
+    // Not `lock`: a thread of the parent may have held the lock when this process was forked.
+    let mut idle = IDLE.try_lock().ok()?;
+    let generation = crate::registry::fork_generation();
+    if idle.0 != generation {
+        *idle = (generation, Vec::new());
+    }
+    Some(action(&mut idle.1))
+}
+
+/// The bound on the memory of all streams of this process, in bytes: 64 MiB or 5 % of the memory
+/// available when the first stream was opened, whichever is less.
+pub(crate) fn global_limit() -> u64 {
+    static LIMIT: OnceLock<u64> = OnceLock::new();
+    *LIMIT.get_or_init(|| {
+        let available = std::fs::read_to_string("/proc/meminfo")
+            .ok()
+            .and_then(|text| {
+                let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+                line.trim()
+                    .trim_end_matches("kB")
+                    .trim()
+                    .parse::<u64>()
+                    .ok()
+            })
+            .map_or(1 << 30, |kib| kib << 10);
+        (64 << 20).min(available / 20)
+    })
+}
+
+/// In the child after a fork: the streams of the parent are not this process's.
+pub(crate) fn forked() {
+    RESERVED.store(0, Ordering::Relaxed);
+}
+
+/// A page-aligned mapping.
+#[derive(Debug)]
+pub(crate) struct Region {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to the region alone; access goes through raw pointers whose users
+// keep the byte ranges apart.
+unsafe impl Send for Region {}
+// SAFETY: as above; the methods only compute addresses.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Takes up to `want` bytes (a power of two) out of the global bound. `None` when not even
+    /// [`MIN_REGION`] is left or the system has no memory: the stream then stages nothing.
+    pub(crate) fn take(want: usize) -> Option<Region> {
+        let mut len = want.next_power_of_two();
+        if len > want {
+            len /= 2;
+        }
+        while len >= MIN_REGION {
+            let fits = RESERVED
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                    // A quarter of what is left at most, so that the first streams leave some for
+                    // those to come.
+                    let left = global_limit().saturating_sub(used);
+                    let share = if len < 2 * MIN_REGION { left } else { left / 4 };
+                    (len as u64 <= share).then_some(used + len as u64)
+                })
+                .is_ok();
+            if fits {
+                let idle = with_idle(|idle| {
+                    let at = idle.iter().position(|r| r.len == len)?;
+                    Some(idle.swap_remove(at))
+                });
+                match idle.flatten().or_else(|| Region::map(len)) {
+                    Some(region) => return Some(region),
+                    None => RESERVED.fetch_sub(len as u64, Ordering::Relaxed),
+                };
+            }
+            len /= 2;
+        }
+        None
+    }
+
+    /// Gives the memory back to the bound; the mapping may be kept for the next stream.
+    pub(crate) fn give_back(self) {
+        RESERVED.fetch_sub(self.len as u64, Ordering::Relaxed);
+        with_idle(|idle| {
+            if idle.len() < IDLE_REGIONS {
+                idle.push(self);
+            }
+        });
+    }
+
+    fn map(len: usize) -> Option<Region> {
+        // SAFETY: a fresh anonymous mapping; the result is checked.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return None;
+        }
+        NonNull::new(base.cast()).map(|base| Region { base, len })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The address of byte `at`, which must be inside the region.
+    pub(crate) fn at(&self, at: usize) -> *mut u8 {
+        assert!(at <= self.len);
+        // SAFETY: just checked to be inside the mapping or one past it.
+        unsafe { self.base.as_ptr().add(at) }
+    }
+
+    /// Copies `data` to byte `at`.
+    ///
+    /// # Safety
+    /// No I/O in flight may use the range.
+    pub(crate) unsafe fn fill(&self, at: usize, data: &[u8]) {
+        assert!(at + data.len() <= self.len);
+        // SAFETY: inside the mapping, not in use by I/O, and `data` is other memory.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.at(at), data.len()) }
+    }
+
+    /// The bytes `[at, at + len)`.
+    ///
+    /// # Safety
+    /// No I/O in flight may write to the range while the slice lives.
+    pub(crate) unsafe fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        assert!(at + len <= self.len);
+        // SAFETY: inside the mapping and stable by the caller's word.
+        unsafe { std::slice::from_raw_parts(self.at(at), len) }
+    }
+
+    pub(crate) fn contains(&self, address: *const u8, len: usize) -> bool {
+        let start = self.base.as_ptr() as usize;
+        let address = address as usize;
+        address >= start && address + len <= start + self.len
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nobody uses it any more.
+        let rc = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert_eq!(rc, 0, "{}", io::Error::last_os_error());
+    }
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the caller may choose.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::{Reader, Writer};
+
+/// What a returned `write` promises. In every mode an error of a deferred write is reported by a
+/// later call, exactly once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub enum Durability {
+    /// Data may sit in the memory of this process, as in a `BufWriter`, until
+    /// [`flush`](std::io::Write::flush), [`finish`](Writer::finish), a sync or the
+    /// [linger](OpenOptions::linger) time. A killed process loses that much.
+    #[default]
+    Process,
+    /// Data is with the kernel when `write` returns, as with `write(2)`: killing the process loses
+    /// nothing, a power cut loses what was not synced. Small writes then pass through the page
+    /// cache; large ones still go straight to the device.
+    Safe,
+    /// Data is on stable storage when `write` returns, as with `O_DSYNC`.
+    Sync,
+}
+
+/// Which way the data takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub enum Strategy {
+    /// Whatever was found cheapest for this device, direction and pattern.
+    #[default]
+    Auto,
+    /// Straight between memory and device (`O_DIRECT`) where the file allows it.
+    Direct,
+    /// Through the page cache, pages dropped once written (`RWF_DONTCACHE`, Linux 6.14).
+    DontCache,
+    /// Through the page cache.
+    Buffered,
+}
+
+/// How requests reach the kernel. Each falls back to the next when the system does not allow it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub enum Engine {
+    /// The first below that works.
+    #[default]
+    Auto,
+    /// io_uring with registered buffers and file.
+    UringFixed,
+    /// io_uring without registration.
+    Uring,
+    /// Two threads per stream.
+    Threads,
+    /// The calling thread: one request at a time.
+    Inline,
+}
+
+/// How to open a stream; in the manner of [`std::fs::OpenOptions`].
+///
+/// ```no_run
+/// use std::io::Write;
+/// let mut out = pdio::OpenOptions::new().create(true).truncate(true).open_writer("data")?;
+/// out.write_all(b"any block size, any alignment")?;
+/// out.sync_data()?;
+/// let stats = out.finish()?;
+/// assert_eq!(stats.bytes, 29);
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    pub(crate) create: bool,
+    pub(crate) create_new: bool,
+    pub(crate) truncate: bool,
+    pub(crate) mode: u32,
+    pub(crate) durability: Durability,
+    pub(crate) strategy: Strategy,
+    pub(crate) engine: Engine,
+    pub(crate) memory_limit: usize,
+    pub(crate) block_size: usize,
+    pub(crate) queue_depth: usize,
+    pub(crate) preallocate: u64,
+    pub(crate) linger: Option<Duration>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions::new()
+    }
+}
+
+impl OpenOptions {
+    /// Nothing is created or truncated; [`Durability::Process`], [`Strategy::Auto`], 8 MiB.
+    pub fn new() -> OpenOptions {
+        OpenOptions {
+            create: false,
+            create_new: false,
+            truncate: false,
+            mode: 0o666,
+            durability: Durability::Process,
+            strategy: Strategy::Auto,
+            engine: Engine::Auto,
+            memory_limit: 8 << 20,
+            block_size: 1 << 20,
+            queue_depth: 4,
+            preallocate: 0,
+            linger: Some(Duration::from_millis(50)),
+        }
+    }
+
+    /// Creates the file if it does not exist (writers only).
+    pub fn create(&mut self, yes: bool) -> &mut Self {
+        self.create = yes;
+        self
+    }
+
+    /// Creates the file and fails if it exists (writers only).
+    pub fn create_new(&mut self, yes: bool) -> &mut Self {
+        self.create_new = yes;
+        self
+    }
+
+    /// Empties an existing file (writers only).
+    pub fn truncate(&mut self, yes: bool) -> &mut Self {
+        self.truncate = yes;
+        self
+    }
+
+    /// The permission bits of a created file, before the umask; `0o666` by default.
+    pub fn mode(&mut self, bits: u32) -> &mut Self {
+        self.mode = bits;
+        self
+    }
+
+    /// What a returned `write` promises.
+    pub fn durability(&mut self, durability: Durability) -> &mut Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Which way the data takes. Anything but [`Strategy::Auto`] overrides the learned policy;
+    /// where the file does not allow the choice, the next gentler one is used and
+    /// [`Stats::strategy`](crate::Stats::strategy) says so.
+    pub fn strategy(&mut self, strategy: Strategy) -> &mut Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// How requests reach the kernel.
+    pub fn engine(&mut self, engine: Engine) -> &mut Self {
+        self.engine = engine;
+        self
+    }
+
+    /// The most memory the stream may use, in bytes; 8 MiB by default. Rounded down to a power of
+    /// two; below 512 KiB the stream stages nothing and every call goes to the kernel. All streams
+    /// of the process together use at most 64 MiB or 5 % of the available memory.
+    pub fn memory_limit(&mut self, bytes: usize) -> &mut Self {
+        self.memory_limit = bytes.min(1 << 30);
+        self
+    }
+
+    /// The size at which requests are sent, in bytes; 1 MiB by default. Rounded to a power of two
+    /// from 64 KiB to a quarter of the memory limit.
+    pub fn block_size(&mut self, bytes: usize) -> &mut Self {
+        self.block_size = bytes;
+        self
+    }
+
+    /// Requests in flight at a time, 1 to 16; 4 by default. A file that grows has one: file
+    /// systems serialise growth, and one at a time keeps what a crash leaves a prefix of the
+    /// stream.
+    pub fn queue_depth(&mut self, requests: usize) -> &mut Self {
+        self.queue_depth = requests.clamp(1, crate::engine::MAX_DEPTH);
+        self
+    }
+
+    /// Reserves blocks ahead of a growing file in steps of `bytes`; the file's size does not
+    /// change. What is left over is released when the last writer of the file in this process
+    /// [finishes](Writer::finish) or is dropped. Zero, the default, reserves nothing. Only for files that no other process extends.
+    pub fn preallocate(&mut self, bytes: u64) -> &mut Self {
+        self.preallocate = bytes;
+        self
+    }
+
+    /// How long written data may idle in memory before a background thread hands it to the kernel
+    /// ([`Durability::Process`] only); 50 ms by default, `None` for as long as it takes. Data
+    /// that keeps streaming is handed over as blocks fill.
+    pub fn linger(&mut self, time: Option<Duration>) -> &mut Self {
+        self.linger = time;
+        self
+    }
+
+    /// Opens a file for writing, at offset 0.
+    ///
+    /// # Errors
+    /// Those of `open(2)`.
+    pub fn open_writer(&self, path: impl AsRef<Path>) -> io::Result<Writer> {
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(self.create)
+            .create_new(self.create_new)
+            .truncate(self.truncate)
+            .mode(self.mode)
+            .open(path)?;
+        Writer::new(file, self)
+    }
+
+    /// Opens a file for reading, at offset 0.
+    ///
+    /// # Errors
+    /// Those of `open(2)`.
+    pub fn open_reader(&self, path: impl AsRef<Path>) -> io::Result<Reader> {
+        Reader::new(File::open(path)?, self)
+    }
+
+    /// Takes over an open file, at the descriptor's offset; the offset follows at every flush, at
+    /// [`finish`](Writer::finish) and at drop. Pipes, sockets and character devices are passed
+    /// through.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a descriptor that is not open for writing, or with `O_APPEND`, under
+    /// which offsets have no meaning.
+    pub fn writer_from(&self, file: File) -> io::Result<Writer> {
+        Writer::new(file, self)
+    }
+
+    /// Takes over an open file, at the descriptor's offset. Pipes, sockets and character devices
+    /// are passed through.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a descriptor that is not open for reading.
+    pub fn reader_from(&self, file: File) -> io::Result<Reader> {
+        Reader::new(file, self)
+    }
+}

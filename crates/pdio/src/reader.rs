@@ -1,0 +1,961 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The reading stream.
+//!
+//! A sequential reader is kept ahead of by direct requests into a ring of slots, so that the device
+//! works while the caller does. Data that the page cache already has is taken from there. Scattered
+//! small reads go the way that was found cheaper, without read-ahead.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufRead, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::align::{FileFacts, FileKind};
+use crate::engine::{Completion, Direction, Engine, Request};
+use crate::memory::{Region, MIN_REGION};
+use crate::options::{OpenOptions, Strategy};
+use crate::policy::{Key, Operation, Pattern, Pilot, LARGE_CALL};
+use crate::registry::{self, Inode};
+use crate::stats::Stats;
+use crate::sys;
+
+/// The read-ahead of a stream that has just turned sequential.
+const FIRST_WINDOW: usize = 128 << 10;
+/// Reads from the page cache are gathered to this size: it makes the system call cheap and stays
+/// in the processor's cache.
+const CACHED_CHUNK: usize = 128 << 10;
+/// Files below this are left to the page cache: the kernel reads them at once, and they are the
+/// ones most likely to be read again.
+const SMALL_FILE: u64 = 1 << 20;
+/// Scattered reads from this size on are no longer small.
+const LARGE: usize = 64 << 10;
+/// Range for which the page cache is asked what it holds: well beyond what the kernel reads ahead
+/// on its own, or a stream that began in the page cache would never leave it.
+const RESIDENCY: u64 = 64 << 20;
+/// How far an answer holds.
+const RESIDENCY_STEP: u64 = 8 << 20;
+
+/// A stream out of a file.
+///
+/// A read sees everything that was written before it by [`Writer`](crate::Writer)s of this process,
+/// flushed or not. Of other processes it may see data as old as the time it was read ahead, as
+/// with a `BufReader`; after a seek out of the window it reads anew.
+#[derive(Debug)]
+pub struct Reader {
+    core: Core,
+    file: Arc<File>,
+    options: OpenOptions,
+    position: u64,
+    generation: u64,
+}
+
+impl Reader {
+    /// Opens the file at `path` with the default options.
+    ///
+    /// # Errors
+    /// Those of `open(2)`.
+    pub fn open(path: impl AsRef<std::path::Path>) -> io::Result<Reader> {
+        OpenOptions::new().open_reader(path)
+    }
+
+    pub(crate) fn new(file: File, options: &OpenOptions) -> io::Result<Reader> {
+        let flags = sys::flags(file.as_fd())?;
+        if flags & libc::O_ACCMODE == libc::O_WRONLY {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the file is not open for reading",
+            ));
+        }
+        let facts = FileFacts::of(&file)?;
+        let position = match facts.kind {
+            FileKind::Stream => 0,
+            _ => sys::offset(file.as_fd())?,
+        };
+        let file = Arc::new(file);
+        let core = Core::new(file.clone(), flags, facts, options, position);
+        Ok(Reader {
+            core,
+            file,
+            options: options.clone(),
+            position,
+            generation: registry::fork_generation(),
+        })
+    }
+
+    /// Reads at `offset` without moving the stream's position. Returns fewer bytes than asked only
+    /// at the end of the file.
+    ///
+    /// # Errors
+    /// Those of `pread(2)`; `ESPIPE` for pipes and the like.
+    pub fn read_at(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if self.core.facts.kind == FileKind::Stream {
+            return Err(io::Error::from_raw_os_error(libc::ESPIPE));
+        }
+        self.own()?;
+        self.core.read(buffer, offset)
+    }
+
+    /// The position of the next `read`, in bytes from the start of the file.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// What the stream has done so far.
+    pub fn stats(&self) -> Stats {
+        self.core.stats()
+    }
+
+    /// The file. Its own offset does not follow the stream until that is dropped.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    fn own(&mut self) -> io::Result<()> {
+        if self.generation == registry::fork_generation() {
+            return Ok(());
+        }
+        let flags = sys::flags(self.file.as_fd())?;
+        let facts = FileFacts::of(&self.file)?;
+        let new = Core::new(
+            self.file.clone(),
+            flags,
+            facts,
+            &self.options,
+            self.position,
+        );
+        // The parent's ring and threads are not here to be dropped.
+        std::mem::forget(std::mem::replace(&mut self.core, new));
+        self.generation = registry::fork_generation();
+        Ok(())
+    }
+}
+
+impl Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.core.facts.kind == FileKind::Stream {
+            let n = sys::read(self.file.as_fd(), buffer)?;
+            self.core.stats.bytes += n as u64;
+            self.core.stats.buffered_bytes += n as u64;
+            self.core.stats.requests += 1;
+            return Ok(n);
+        }
+        let n = self.read_at(buffer, self.position)?;
+        self.position += n as u64;
+        Ok(n)
+    }
+}
+
+/// Of regular files and block devices; pipes and the like have no place to look ahead in and give
+/// `ESPIPE`.
+impl BufRead for Reader {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.core.facts.kind == FileKind::Stream {
+            return Err(io::Error::from_raw_os_error(libc::ESPIPE));
+        }
+        self.own()?;
+        self.core.fill(self.position)
+    }
+
+    fn consume(&mut self, n: usize) {
+        self.position += n as u64;
+        self.core.expected = self.position;
+        self.core.stats.bytes += n as u64;
+    }
+}
+
+impl Seek for Reader {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        if self.core.facts.kind == FileKind::Stream {
+            return Err(io::Error::from_raw_os_error(libc::ESPIPE));
+        }
+        self.own()?;
+        let target = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::Current(by) => self.position.checked_add_signed(by),
+            SeekFrom::End(by) => {
+                let size = match self.core.facts.kind {
+                    FileKind::Block => self.core.facts.size,
+                    _ => self.file.metadata()?.len(),
+                };
+                size.max(self.core.inode.pending_end())
+                    .checked_add_signed(by)
+            }
+        };
+        match target {
+            Some(at) if i64::try_from(at).is_ok() => {
+                self.position = at;
+                Ok(at)
+            }
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "seek to before the start or beyond the largest offset",
+            )),
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if self.generation != registry::fork_generation() {
+            self.core.abandon();
+            return;
+        }
+        if self.core.facts.kind != FileKind::Stream {
+            let _ = sys::set_offset(self.file.as_fd(), self.position);
+        }
+    }
+}
+
+impl AsFd for Reader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// One slot's worth of the file.
+#[derive(Debug)]
+struct Ahead {
+    id: u64,
+    slot: usize,
+    offset: u64,
+    asked: usize,
+    /// Bytes that arrived, once they have; `None` in flight.
+    got: Option<usize>,
+    failed: bool,
+}
+
+impl Ahead {
+    fn end(&self) -> u64 {
+        self.offset + self.got.unwrap_or(self.asked) as u64
+    }
+}
+
+#[derive(Debug)]
+struct Core {
+    file: Arc<File>,
+    direct: Option<Arc<File>>,
+    facts: FileFacts,
+    inode: Arc<Inode>,
+    memory_limit: usize,
+    block: usize,
+    depth: usize,
+    engine_wanted: crate::Engine,
+    region: Option<Region>,
+    engine: Option<Engine>,
+    pilot: Pilot,
+    scattered: Pilot,
+
+    /// In file order; the first may be partly consumed.
+    ahead: VecDeque<Ahead>,
+    /// Given up while in flight.
+    dying: Vec<Ahead>,
+    slots: Vec<usize>,
+    next_id: u64,
+    /// How far ahead of the caller to read, in bytes.
+    window: usize,
+    /// Where the caller's next read begins if it is sequential.
+    expected: u64,
+    sequential: u32,
+    /// Up to here the page cache was found to hold the file.
+    cached_until: u64,
+    asked_until: u64,
+    /// The inode's generation that the window's data is of.
+    seen: u64,
+    stats: Stats,
+}
+
+impl Core {
+    fn new(
+        file: Arc<File>,
+        flags: i32,
+        facts: FileFacts,
+        options: &OpenOptions,
+        position: u64,
+    ) -> Core {
+        let wants_direct = matches!(options.strategy, Strategy::Auto | Strategy::Direct);
+        let direct = (wants_direct && facts.alignment.is_some())
+            .then(|| {
+                let keep = flags & libc::O_NOATIME;
+                sys::reopen(file.as_fd(), libc::O_RDONLY | libc::O_DIRECT | keep).ok()
+            })
+            .flatten()
+            .map(Arc::new);
+        let key = |pattern| Key {
+            dev: facts.dev,
+            operation: Operation::Read,
+            pattern,
+        };
+        // Reads that drop what they read were slower than either in every case measured.
+        let dont_cache = options.strategy == Strategy::DontCache && facts.filesystem != "tmpfs";
+        let can_direct = direct.is_some();
+        let pilot = |pattern| Pilot::new(key(pattern), options.strategy, can_direct, dont_cache);
+        let block = options
+            .block_size
+            .next_power_of_two()
+            .clamp(64 << 10, (options.memory_limit / 4).max(64 << 10))
+            .max(facts.granule as usize);
+        let inode = Inode::of(facts.dev, facts.ino);
+        Core {
+            direct,
+            memory_limit: options.memory_limit,
+            block,
+            depth: options.queue_depth,
+            engine_wanted: options.engine,
+            region: None,
+            engine: None,
+            pilot: pilot(Pattern::Sequential),
+            scattered: pilot(Pattern::Random),
+            ahead: VecDeque::new(),
+            dying: Vec::new(),
+            slots: Vec::new(),
+            next_id: 0,
+            window: FIRST_WINDOW,
+            expected: position,
+            sequential: 0,
+            cached_until: 0,
+            asked_until: 0,
+            seen: inode.generation(),
+            stats: Stats::default(),
+            inode,
+            file,
+            facts,
+        }
+    }
+
+    fn stats(&self) -> Stats {
+        Stats {
+            engine: self
+                .engine
+                .as_ref()
+                .map_or(crate::Engine::Auto, Engine::kind),
+            strategy: self.pilot.strategy(),
+            memory: self.memory().map_or(0, |region| region.len() as u64),
+            ..self.stats.clone()
+        }
+    }
+
+    fn memory(&self) -> Option<&Region> {
+        self.engine
+            .as_ref()
+            .map(Engine::region)
+            .or(self.region.as_ref())
+    }
+
+    fn ensure_memory(&mut self) -> bool {
+        if self.memory().is_none() && self.memory_limit >= MIN_REGION {
+            self.region = Region::take(self.memory_limit);
+            if let Some(region) = &self.region {
+                self.block = self.block.min(region.len() / 4);
+                self.slots = (0..region.len() / self.block).rev().collect();
+            }
+            if self.region.is_none() || self.block < self.facts.granule as usize {
+                if let Some(region) = self.region.take() {
+                    region.give_back();
+                }
+                self.memory_limit = 0;
+            }
+        }
+        self.memory().is_some()
+    }
+
+    fn is_direct(&self) -> bool {
+        self.direct.is_some() && self.pilot.strategy() == Strategy::Direct
+    }
+
+    fn read(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if buffer.is_empty() || i64::try_from(offset).is_err() {
+            return Ok(0);
+        }
+        let fresh = self.settle(offset, buffer.len());
+        self.pilot.enter();
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = offset + done as u64;
+            let n = match self.covered(at) {
+                true => self.take(&mut buffer[done..], at)?,
+                false => self.read_uncovered(&mut buffer[done..], at, fresh)?,
+            };
+            if n == 0 {
+                break;
+            }
+            done += n;
+            self.expected = at + n as u64;
+        }
+        self.stats.bytes += done as u64;
+        if self.pilot.count(done as u64) && self.pilot.next() {
+            self.collapse();
+        }
+        Ok(done)
+    }
+
+    /// Makes what others in this process wrote visible. `false` if that made the window stale.
+    fn settle(&mut self, offset: u64, len: usize) -> bool {
+        if self.inode.writers() > 0 {
+            // Whole granules are read, and more ahead.
+            let from = offset - offset % self.facts.granule;
+            self.inode.settle(
+                None,
+                from,
+                offset.saturating_add(len as u64 + RESIDENCY_STEP),
+            );
+        }
+        let generation = self.inode.generation();
+        if generation == self.seen {
+            return true;
+        }
+        self.seen = generation;
+        self.collapse();
+        self.sequential = 0;
+        false
+    }
+
+    fn covered(&self, offset: u64) -> bool {
+        self.ahead.front().is_some_and(|first| {
+            first.offset <= offset && offset < first.offset + first.asked as u64
+        }) || self.ahead.back().is_some_and(|last| {
+            offset < last.offset + last.asked as u64 && offset >= self.ahead[0].offset
+        })
+    }
+
+    /// Copies from the window. Falls back to a plain read where the window came up short.
+    fn take(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let Some(available) = self.arrive(offset)? else {
+            return self.read_plain(buffer, offset);
+        };
+        let n = available.min(buffer.len());
+        let block = self.block;
+        if let (Some(first), Some(region)) = (self.ahead.front(), self.memory()) {
+            let at = first.slot * block + (offset - first.offset) as usize;
+            // SAFETY: the request for this slot has arrived, no other uses it.
+            buffer[..n].copy_from_slice(unsafe { region.bytes(at, n) });
+        }
+        self.consumed(offset + n as u64)?;
+        Ok(n)
+    }
+
+    /// Waits until `offset`, which the window covers, has arrived in its first slot. Returns how
+    /// many bytes there are; `None` if there are none and the window is gone: at the end of the
+    /// file, or after an error.
+    fn arrive(&mut self, offset: u64) -> io::Result<Option<usize>> {
+        // Skipped over by a short seek forward.
+        while self
+            .ahead
+            .front()
+            .is_some_and(|f| offset >= f.offset + f.asked as u64)
+        {
+            self.retire_front();
+        }
+        self.read_on()?;
+        while self.ahead.front().is_some_and(|f| f.got.is_none()) {
+            let begun = Instant::now();
+            self.reap(true)?;
+            self.stats.stalls += 1;
+            self.stats.stall_time += begun.elapsed();
+        }
+        match self.ahead.front() {
+            Some(first) if !first.failed && offset < first.end() => {
+                Ok(Some((first.end() - offset) as usize))
+            }
+            _ => {
+                self.collapse();
+                Ok(None)
+            }
+        }
+    }
+
+    /// The caller has everything before `offset`.
+    fn consumed(&mut self, offset: u64) -> io::Result<()> {
+        let finished = self
+            .ahead
+            .front()
+            .is_some_and(|first| first.got == Some(first.asked) && offset >= first.end());
+        if finished {
+            self.retire_front();
+            // The window proved right: look further.
+            let most = self.memory().map_or(0, Region::len);
+            self.window = (self.window * 2).min(most);
+            self.read_on()?;
+        }
+        Ok(())
+    }
+
+    fn retire_front(&mut self) {
+        if let Some(first) = self.ahead.pop_front() {
+            match first.got {
+                Some(_) => self.slots.push(first.slot),
+                None => self.dying.push(first),
+            }
+        }
+    }
+
+    /// Gives up the window.
+    fn collapse(&mut self) {
+        if self.ahead.is_empty() {
+            return;
+        }
+        let expected = self.expected;
+        let unused = |a: &Ahead| a.end().saturating_sub(a.offset.max(expected));
+        self.stats.unused_read_ahead += self.ahead.iter().map(unused).sum::<u64>();
+        while !self.ahead.is_empty() {
+            self.retire_front();
+        }
+        self.window = (self.window / 2).max(FIRST_WINDOW);
+    }
+
+    /// A read that the window does not cover.
+    fn read_uncovered(&mut self, buffer: &mut [u8], offset: u64, fresh: bool) -> io::Result<usize> {
+        if offset == self.expected && fresh {
+            self.sequential = self.sequential.saturating_add(1);
+        } else {
+            self.sequential = 0;
+            self.collapse();
+        }
+        let left = self.facts.size.saturating_sub(offset);
+        // A stream that begins where it was opened in a large file is taken for sequential at
+        // once: a buffered first read would make the kernel read ahead as well.
+        let sequential = self.sequential >= 2 || (self.sequential == 1 && left >= 4 * SMALL_FILE);
+        if !sequential {
+            return self.read_scattered(buffer, offset);
+        }
+        if !self.ensure_memory() {
+            return self.read_plain(buffer, offset);
+        }
+        if self.is_direct() && self.facts.size >= SMALL_FILE && !self.is_cached(offset) {
+            if let Some(n) = self.read_zero_copy(buffer, offset)? {
+                return Ok(n);
+            }
+            self.refresh_size(offset)?;
+            if offset < self.facts.size {
+                self.read_on_from(offset - offset % self.facts.granule)?;
+                if self.covered(offset) {
+                    return self.take(buffer, offset);
+                }
+            }
+            return self.read_plain(buffer, offset);
+        }
+        self.read_gathered(buffer, offset)
+    }
+
+    /// Through the page cache, a system call for many small reads.
+    fn read_gathered(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let chunk = CACHED_CHUNK.min(self.block);
+        if buffer.len() >= chunk / 2 {
+            return self.read_plain(buffer, offset);
+        }
+        match self.gather(offset, chunk)? {
+            0 => Ok(0),
+            _ => self.take(buffer, offset),
+        }
+    }
+
+    /// Fills one slot from the page cache.
+    fn gather(&mut self, offset: u64, len: usize) -> io::Result<usize> {
+        self.collapse();
+        let slot = self.free_slot()?;
+        let Some(region) = self.memory() else {
+            return Ok(0);
+        };
+        let memory = region.at(slot * self.block);
+        // SAFETY: the slot is free, so the bytes are in the region and nobody else's.
+        let result = unsafe {
+            sys::pread_raw(
+                self.file.as_raw_fd(),
+                memory,
+                len,
+                offset,
+                self.read_flags(),
+            )
+        };
+        let n = match result {
+            Ok(n) if n > 0 => n,
+            other => {
+                self.slots.push(slot);
+                return other;
+            }
+        };
+        self.stats.requests += 1;
+        self.stats.buffered_bytes += n as u64;
+        let id = self.next_id();
+        self.ahead.push_back(Ahead {
+            id,
+            slot,
+            offset,
+            asked: n,
+            got: Some(n),
+            failed: false,
+        });
+        Ok(n)
+    }
+
+    fn read_flags(&self) -> i32 {
+        match self.pilot.strategy() {
+            Strategy::DontCache => libc::RWF_DONTCACHE,
+            _ => 0,
+        }
+    }
+
+    fn read_plain(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let flags = self.read_flags();
+        let n = match sys::pread(self.file.as_fd(), buffer, offset, flags) {
+            Err(error) if flags != 0 && error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                self.pilot.forbid(Strategy::DontCache);
+                sys::pread(self.file.as_fd(), buffer, offset, 0)?
+            }
+            result => result?,
+        };
+        self.stats.requests += 1;
+        self.stats.buffered_bytes += n as u64;
+        Ok(n)
+    }
+
+    /// A read at an unrelated offset: no read-ahead, the cheaper of the two ways.
+    fn read_scattered(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let small_file = self.facts.size < SMALL_FILE;
+        self.scattered.enter();
+        let use_direct = self.scattered.strategy() == Strategy::Direct
+            || (buffer.len() >= LARGE && self.is_direct());
+        let n = if use_direct && !small_file && self.ensure_memory() {
+            match self.read_zero_copy(buffer, offset)? {
+                Some(n) => n,
+                None => self.read_bounced(buffer, offset)?,
+            }
+        } else {
+            self.read_plain(buffer, offset)?
+        };
+        if buffer.len() < LARGE && !small_file && self.scattered.count(n as u64) {
+            self.scattered.next();
+        }
+        Ok(n)
+    }
+
+    /// One direct read of the granules around the range, in the calling thread.
+    fn read_bounced(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let align = self
+            .facts
+            .alignment
+            .map_or(1, |a| u64::from(a.offset).max(u64::from(a.memory)));
+        let from = offset - offset % align;
+        let skip = (offset - from) as usize;
+        let len = (skip + buffer.len())
+            .next_multiple_of(align as usize)
+            .min(self.block);
+        let slot = self.free_slot()?;
+        let (Some(region), Some(direct)) = (self.memory(), &self.direct) else {
+            self.slots.push(slot);
+            return self.read_plain(buffer, offset);
+        };
+        let at = slot * self.block;
+        // SAFETY: the slot is free, so the bytes are in the region and nobody else's.
+        let result = unsafe { sys::pread_raw(direct.as_raw_fd(), region.at(at), len, from, 0) };
+        let n = result
+            .as_ref()
+            .map_or(0, |&n| n.saturating_sub(skip).min(buffer.len()));
+        if n > 0 {
+            // SAFETY: as above; the read is over.
+            buffer[..n].copy_from_slice(unsafe { region.bytes(at + skip, n) });
+        }
+        self.slots.push(slot);
+        self.stats.requests += 1;
+        self.stats.direct_bytes += n as u64;
+        match result {
+            Ok(_) if n > 0 => Ok(n),
+            // At the end of the file, or refused: the page cache has the exact answer.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.forbid_direct();
+                self.read_plain(buffer, offset)
+            }
+            _ => self.read_plain(buffer, offset),
+        }
+    }
+
+    fn forbid_direct(&mut self) {
+        self.pilot.forbid(Strategy::Direct);
+        self.scattered.forbid(Strategy::Direct);
+        self.direct = None;
+    }
+
+    /// Whether the page cache holds most of what comes next.
+    fn is_cached(&mut self, offset: u64) -> bool {
+        if offset < self.asked_until && self.asked_until - offset <= RESIDENCY_STEP {
+            return offset < self.cached_until;
+        }
+        let len = RESIDENCY.min(self.facts.size.saturating_sub(offset));
+        let resident = sys::resident(self.file.as_fd(), offset, len.max(1));
+        self.asked_until = offset + len.min(RESIDENCY_STEP);
+        let cached = resident.is_some_and(|bytes| bytes >= len / 2 && bytes > 0);
+        self.cached_until = if cached { self.asked_until } else { 0 };
+        cached
+    }
+
+    fn refresh_size(&mut self, offset: u64) -> io::Result<()> {
+        if self.facts.kind == FileKind::Regular && offset >= self.facts.size {
+            self.facts.size = self.file.metadata()?.len();
+        }
+        Ok(())
+    }
+
+    /// Opens the window at `offset`, a multiple of the granule.
+    fn read_on_from(&mut self, offset: u64) -> io::Result<()> {
+        self.collapse();
+        self.send(offset)?;
+        self.read_on()
+    }
+
+    /// Sends requests until the window is full.
+    fn read_on(&mut self) -> io::Result<()> {
+        if !self.is_direct() || self.ahead.is_empty() {
+            return Ok(());
+        }
+        self.reap(false)?;
+        loop {
+            let in_flight = self.ahead.iter().filter(|a| a.got.is_none()).count();
+            let held: usize = self.ahead.iter().map(|a| a.asked).sum();
+            let Some(last) = self.ahead.back() else {
+                return Ok(());
+            };
+            let next = last.offset + last.asked as u64;
+            let whole = last.asked as u64 % self.facts.granule == 0
+                && last.got.is_none_or(|n| n == last.asked);
+            let full = held >= self.window || in_flight >= self.depth || self.slots.is_empty();
+            if full || !whole || next >= self.facts.size || next % self.facts.granule != 0 {
+                return Ok(());
+            }
+            if self.is_cached(next) {
+                // From there on the page cache is the better source; see `read_uncovered`.
+                return Ok(());
+            }
+            self.send(next)?;
+        }
+    }
+
+    fn send(&mut self, offset: u64) -> io::Result<()> {
+        let slot = self.free_slot()?;
+        // Up to the end of a block, so that requests line up after the first.
+        let block = self.block as u64;
+        let granule = self.facts.granule;
+        let most = (block - offset % block).min((self.window as u64 / 2).max(granule));
+        let left = (self.facts.size - offset).next_multiple_of(granule);
+        let asked = (most - most % granule).max(granule).min(left) as usize;
+        let id = self.next_id();
+        self.ahead.push_back(Ahead {
+            id,
+            slot,
+            offset,
+            asked,
+            got: None,
+            failed: false,
+        });
+        let memory = self.memory().map(|r| r.at(slot * self.block));
+        self.submit(id, memory.unwrap_or(std::ptr::null_mut()), asked, offset)
+    }
+
+    fn submit(&mut self, id: u64, memory: *mut u8, len: usize, offset: u64) -> io::Result<()> {
+        if let (None, Some(direct)) = (&self.engine, &self.direct) {
+            if let Some(region) = self.region.take() {
+                self.engine = Some(Engine::new(
+                    self.engine_wanted,
+                    Direction::Read,
+                    direct.clone(),
+                    region,
+                ));
+            }
+        }
+        self.stats.requests += 1;
+        let request = Request {
+            id,
+            memory,
+            len,
+            offset,
+        };
+        let submitted = match &mut self.engine {
+            // SAFETY: the slot is nobody else's until the request has arrived; the caller's memory
+            // is waited for in `read_zero_copy`.
+            Some(engine) => unsafe { engine.submit(request) },
+            None => Err(io::ErrorKind::OutOfMemory.into()),
+        };
+        if let Err(error) = submitted {
+            self.complete(Completion {
+                id,
+                result: Err(error),
+            });
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, wait: bool) -> io::Result<bool> {
+        let mut any = false;
+        loop {
+            let completion = match &mut self.engine {
+                Some(engine) => engine.reap(wait && !any)?,
+                None => None,
+            };
+            let Some(completion) = completion else {
+                return Ok(any);
+            };
+            any = true;
+            self.complete(completion);
+        }
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        if let Some(i) = self.dying.iter().position(|a| a.id == completion.id) {
+            let gone = self.dying.swap_remove(i);
+            self.slots.push(gone.slot);
+            return;
+        }
+        let Some(ahead) = self.ahead.iter_mut().find(|a| a.id == completion.id) else {
+            return;
+        };
+        match completion.result {
+            Ok(n) => {
+                ahead.got = Some(n);
+                self.stats.direct_bytes += n as u64;
+            }
+            Err(error) => {
+                // Nobody has asked for it yet. Who does reads it plainly and gets the error, if it
+                // is still there, first hand.
+                ahead.got = Some(0);
+                ahead.failed = true;
+                if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) {
+                    self.pilot.forbid(Strategy::Direct);
+                    self.scattered.forbid(Strategy::Direct);
+                }
+            }
+        }
+    }
+
+    fn free_slot(&mut self) -> io::Result<usize> {
+        loop {
+            if let Some(slot) = self.slots.pop() {
+                return Ok(slot);
+            }
+            if !self.reap(true)? {
+                // Everything has arrived and is held by the window.
+                self.collapse();
+            }
+        }
+    }
+
+    fn next_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// Reads straight into large, aligned memory of the caller. `None` if it does not qualify.
+    fn read_zero_copy(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        let granule = self.facts.granule;
+        let memory_align = self.facts.alignment.map_or(1, |a| a.memory as usize);
+        let qualifies = buffer.len() >= LARGE_CALL
+            && self.is_direct()
+            && offset % granule == 0
+            && buffer.as_ptr() as usize % memory_align == 0
+            && offset < self.facts.size;
+        if qualifies {
+            self.pilot.large_calls(buffer.len());
+        }
+        if !qualifies || !self.pilot.zero_copy() {
+            return Ok(None);
+        }
+        self.collapse();
+        while !self.dying.is_empty() {
+            self.reap(true)?;
+        }
+        let len = buffer.len() - buffer.len() % granule as usize;
+        let part = (len / self.depth)
+            .next_multiple_of(granule as usize)
+            .clamp(256 << 10, 4 * self.block);
+        let mut at = 0;
+        let memory = buffer.as_mut_ptr();
+        while at < len || self.ahead.iter().any(|a| a.got.is_none()) {
+            let in_flight = self.ahead.iter().filter(|a| a.got.is_none()).count();
+            if at < len && in_flight < self.depth {
+                let n = part.min(len - at);
+                let id = self.next_id();
+                self.ahead.push_back(Ahead {
+                    id,
+                    slot: usize::MAX,
+                    offset: offset + at as u64,
+                    asked: n,
+                    got: None,
+                    failed: false,
+                });
+                self.submit(id, memory.wrapping_add(at), n, offset + at as u64)?;
+                at += n;
+            } else if let Err(error) = self.reap(true) {
+                // No way to give the memory back safely.
+                eprintln!("pdio: cannot wait for I/O in flight on the caller's memory: {error}");
+                std::process::abort();
+            }
+        }
+        let mut done = 0;
+        for part in self.ahead.drain(..) {
+            done += part.got.unwrap_or(0);
+            if part.failed || part.got != Some(part.asked) {
+                break;
+            }
+        }
+        self.stats.zero_copy_bytes += done as u64;
+        // At the end of the file, or after an error: the page cache has the exact answer.
+        Ok((done > 0).then_some(done))
+    }
+
+    /// For `BufRead`: the bytes at `offset`, at least one unless at the end of the file.
+    fn fill(&mut self, offset: u64) -> io::Result<&[u8]> {
+        let fresh = self.settle(offset, 1);
+        if !self.covered(offset) {
+            let mut one = [0u8; 1];
+            // Decides as any read does; if that leaves no window, gather one.
+            let n = self.read_uncovered(&mut one, offset, fresh)?;
+            if n == 0 {
+                return Ok(&[]);
+            }
+        }
+        let mut available = match self.covered(offset) {
+            true => self.arrive(offset)?,
+            false => None,
+        };
+        if available.is_none() {
+            if !self.ensure_memory() {
+                return Err(io::Error::new(
+                    io::ErrorKind::OutOfMemory,
+                    "no memory to read ahead in: raise memory_limit or use read",
+                ));
+            }
+            let chunk = CACHED_CHUNK.min(self.block);
+            available = match self.gather(offset, chunk)? {
+                0 => return Ok(&[]),
+                n => Some(n),
+            };
+        }
+        let n = available.unwrap_or(0);
+        match (self.ahead.front(), self.memory()) {
+            // SAFETY: the request for this slot has arrived, and the borrow keeps the stream from
+            // using it again.
+            (Some(first), Some(region)) => Ok(unsafe {
+                region.bytes(
+                    first.slot * self.block + (offset - first.offset) as usize,
+                    n,
+                )
+            }),
+            _ => Ok(&[]),
+        }
+    }
+
+    /// For the child after a fork: leaves the parent's ring and threads alone.
+    fn abandon(&mut self) {
+        if let Some(engine) = self.engine.take() {
+            engine.abandon();
+        }
+        std::mem::forget(self.region.take());
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        if let Some(region) = self.region.take() {
+            region.give_back();
+        }
+    }
+}

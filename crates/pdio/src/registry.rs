@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the streams of one process know of each other: the table of open files, forks, and the
+//! keeper thread that hands idle data to the kernel.
+//!
+//! Lock order: table, then inode, then stream; none is held while taking an earlier one.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
+use std::thread::Thread;
+use std::time::Duration;
+
+use crate::policy;
+use crate::writer::Shared;
+
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// Changes in a child after `fork`. Streams remember theirs: what they hold then belongs to the
+/// parent.
+pub(crate) fn fork_generation() -> u64 {
+    FORKS.load(Ordering::Relaxed)
+}
+
+extern "C" fn before_fork() {
+    // The child must not write what the parent still holds, so nobody holds anything.
+    for writer in all_writers() {
+        writer.push_for_others();
+    }
+}
+
+extern "C" fn in_child() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+    crate::memory::forked();
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The state of one process; a forked child gets a new one.
+struct Table {
+    generation: u64,
+    inodes: Mutex<HashMap<(u64, u64), Weak<Inode>>>,
+    keeper: Mutex<Option<Thread>>,
+    keeper_parked: AtomicBool,
+    learned: policy::Table,
+}
+
+/// The policy's knowledge, which a child starts without.
+pub(crate) fn learned() -> &'static policy::Table {
+    &table().learned
+}
+
+fn table() -> &'static Table {
+    static CURRENT: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
+    static AT_FORK: Once = Once::new();
+    AT_FORK.call_once(|| {
+        // SAFETY: the handlers are functions of this program and never unloaded before it.
+        unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_child)) };
+    });
+    loop {
+        let current = CURRENT.load(Ordering::Acquire);
+        // SAFETY: tables are leaked, so a pointer once stored stays valid.
+        if let Some(table) = unsafe { current.as_ref() } {
+            if table.generation == fork_generation() {
+                return table;
+            }
+        }
+        // The parent's table may be locked by a thread that this process does not have.
+        let new = Box::into_raw(Box::new(Table {
+            generation: fork_generation(),
+            inodes: Mutex::default(),
+            keeper: Mutex::default(),
+            keeper_parked: AtomicBool::new(false),
+            learned: policy::Table::default(),
+        }));
+        if CURRENT
+            .compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
+            .is_err()
+        {
+            // SAFETY: never published, so still ours alone.
+            drop(unsafe { Box::from_raw(new) });
+        }
+    }
+}
+
+/// What the streams on one file share.
+#[derive(Debug, Default)]
+pub(crate) struct Inode {
+    writers: Mutex<Vec<Weak<Shared>>>,
+    writer_count: AtomicUsize,
+    /// Rises with every write: readers that have read ahead compare it.
+    generation: AtomicU64,
+    /// Blocks are reserved up to here, in bytes; what lies beyond the end of the file is the last
+    /// writer's to release.
+    pub reserved_to: AtomicU64,
+}
+
+impl Inode {
+    /// The entry of a file, made if there is none.
+    pub(crate) fn of(dev: u64, ino: u64) -> Arc<Inode> {
+        let mut inodes = lock(&table().inodes);
+        if let Some(inode) = inodes.get(&(dev, ino)).and_then(Weak::upgrade) {
+            return inode;
+        }
+        inodes.retain(|_, inode| inode.strong_count() > 0);
+        let inode = Arc::<Inode>::default();
+        inodes.insert((dev, ino), Arc::downgrade(&inode));
+        inode
+    }
+
+    pub(crate) fn add(&self, writer: &Arc<Shared>) {
+        let mut writers = lock(&self.writers);
+        writers.retain(|w| w.strong_count() > 0);
+        writers.push(Arc::downgrade(writer));
+        self.writer_count.store(writers.len(), Ordering::Release);
+    }
+
+    /// Takes a writer off the list. `last` runs if it was the last one, before another can come.
+    pub(crate) fn remove(
+        &self,
+        writer: &Shared,
+        last: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut writers = lock(&self.writers);
+        let before = writers.len();
+        writers.retain(|w| w.strong_count() > 0 && !std::ptr::eq(w.as_ptr(), writer));
+        self.writer_count.store(writers.len(), Ordering::Release);
+        match writers.is_empty() && before > 0 {
+            true => last(),
+            false => Ok(()),
+        }
+    }
+
+    /// The writers of this file but `me`.
+    fn others(&self, me: Option<&Shared>) -> Vec<Arc<Shared>> {
+        let all = lock(&self.writers);
+        all.iter()
+            .filter_map(Weak::upgrade)
+            .filter(|w| !me.is_some_and(|me| std::ptr::eq(Arc::as_ptr(w), me)))
+            .collect()
+    }
+
+    pub(crate) fn writers(&self) -> usize {
+        self.writer_count.load(Ordering::Acquire)
+    }
+
+    /// Makes other writers hand over what they hold of `[from, to)`, so that what the caller does
+    /// next happens after it. Their errors stay theirs.
+    pub(crate) fn settle(&self, me: Option<&Shared>, from: u64, to: u64) {
+        let alone = usize::from(me.is_some());
+        if self.writers() <= alone {
+            return;
+        }
+        for other in self.others(me) {
+            if other.holds(from, to) {
+                other.push_for_others();
+            }
+        }
+    }
+
+    /// The end of the data that writers hold.
+    pub(crate) fn pending_end(&self) -> u64 {
+        match self.writers() {
+            0 => 0,
+            _ => self
+                .others(None)
+                .iter()
+                .map(|w| w.pending_end())
+                .max()
+                .unwrap_or(0),
+        }
+    }
+
+    pub(crate) fn written(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+}
+
+fn all_writers() -> Vec<Arc<Shared>> {
+    let inodes: Vec<_> = lock(&table().inodes)
+        .values()
+        .filter_map(Weak::upgrade)
+        .collect();
+    inodes.iter().flat_map(|inode| inode.others(None)).collect()
+}
+
+/// Starts the keeper thread if need be. `false` if there can be none: then nothing may linger.
+pub(crate) fn start_keeper() -> bool {
+    let table = table();
+    let mut keeper = lock(&table.keeper);
+    if keeper.is_none() {
+        *keeper = std::thread::Builder::new()
+            .name("pdio-keeper".into())
+            .stack_size(128 << 10)
+            .spawn(keep)
+            .ok()
+            .map(|handle| handle.thread().clone());
+    }
+    keeper.is_some()
+}
+
+/// Tells the keeper that a stream holds data again.
+pub(crate) fn wake_keeper() {
+    let table = table();
+    if table.keeper_parked.load(Ordering::Relaxed)
+        && table.keeper_parked.swap(false, Ordering::AcqRel)
+    {
+        if let Some(thread) = &*lock(&table.keeper) {
+            thread.unpark();
+        }
+    }
+}
+
+fn keep() {
+    let table = table();
+    // Signals are for the program's own threads.
+    // SAFETY: the set is initialised by sigfillset before use.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+    }
+    loop {
+        let mut next: Option<Duration> = None;
+        for writer in all_writers() {
+            if let Some(linger) = writer.push_aged() {
+                next = Some(next.map_or(linger, |n| n.min(linger)));
+            }
+        }
+        match next {
+            // Data seen twice in a row has aged at least half the linger time and at most all.
+            Some(linger) => std::thread::sleep((linger / 2).max(Duration::from_millis(1))),
+            None if table.keeper_parked.swap(true, Ordering::AcqRel) => std::thread::park(),
+            // Look once more: a stream may have filled up before it could see the flag.
+            None => {}
+        }
+    }
+}

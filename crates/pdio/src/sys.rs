@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Thin, safe wrappers of the system calls that `std` does not offer.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, RawFd};
+
+/// Repeats a call that returns -1 with EINTR.
+fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
+    loop {
+        let n = call();
+        if n >= 0 {
+            return Ok(n as usize);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// One `pwritev2`; `flags` is zero or `RWF_*`.
+pub(crate) fn pwrite(
+    fd: BorrowedFd<'_>,
+    data: &[u8],
+    offset: u64,
+    flags: i32,
+) -> io::Result<usize> {
+    // SAFETY: `data` is readable for its length.
+    unsafe { pwrite_raw(fd.as_raw_fd(), data.as_ptr(), data.len(), offset, flags) }
+}
+
+/// As [`pwrite`], from memory that the kernel may read concurrently with others.
+///
+/// # Safety
+/// `data` must be readable for `len` bytes during the call.
+pub(crate) unsafe fn pwrite_raw(
+    fd: RawFd,
+    data: *const u8,
+    len: usize,
+    offset: u64,
+    flags: i32,
+) -> io::Result<usize> {
+    let iov = libc::iovec {
+        iov_base: data as *mut libc::c_void,
+        iov_len: len,
+    };
+    if flags == 0 {
+        // SAFETY: the caller vouches for the memory.
+        return retry(|| unsafe { libc::pwrite64(fd, iov.iov_base, len, offset as i64) });
+    }
+    // SAFETY: the caller vouches for the memory; `iov` lives through the call.
+    retry(|| unsafe { libc::pwritev64v2(fd, &iov, 1, offset as i64, flags) })
+}
+
+/// One `preadv2`; `flags` is zero or `RWF_*`.
+///
+/// # Safety
+/// `data` must be writable for `len` bytes during the call.
+pub(crate) unsafe fn pread_raw(
+    fd: RawFd,
+    data: *mut u8,
+    len: usize,
+    offset: u64,
+    flags: i32,
+) -> io::Result<usize> {
+    let iov = libc::iovec {
+        iov_base: data.cast(),
+        iov_len: len,
+    };
+    if flags == 0 {
+        // SAFETY: the caller vouches for the memory.
+        return retry(|| unsafe { libc::pread64(fd, iov.iov_base, len, offset as i64) });
+    }
+    // SAFETY: the caller vouches for the memory; `iov` lives through the call.
+    retry(|| unsafe { libc::preadv64v2(fd, &iov, 1, offset as i64, flags) })
+}
+
+/// One `preadv2` into a slice.
+pub(crate) fn pread(
+    fd: BorrowedFd<'_>,
+    data: &mut [u8],
+    offset: u64,
+    flags: i32,
+) -> io::Result<usize> {
+    // SAFETY: `data` is writable for its length.
+    unsafe { pread_raw(fd.as_raw_fd(), data.as_mut_ptr(), data.len(), offset, flags) }
+}
+
+/// One `write` at the descriptor's own offset, for pipes and devices without one.
+pub(crate) fn write(fd: BorrowedFd<'_>, data: &[u8]) -> io::Result<usize> {
+    // SAFETY: `data` is readable for its length.
+    retry(|| unsafe { libc::write(fd.as_raw_fd(), data.as_ptr().cast(), data.len()) })
+}
+
+/// One `read` at the descriptor's own offset.
+pub(crate) fn read(fd: BorrowedFd<'_>, data: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: `data` is writable for its length.
+    retry(|| unsafe { libc::read(fd.as_raw_fd(), data.as_mut_ptr().cast(), data.len()) })
+}
+
+/// The descriptor's own offset.
+pub(crate) fn offset(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    // SAFETY: no memory is involved.
+    retry(|| unsafe { libc::lseek64(fd.as_raw_fd(), 0, libc::SEEK_CUR) as isize }).map(|n| n as u64)
+}
+
+/// Moves the descriptor's own offset.
+pub(crate) fn set_offset(fd: BorrowedFd<'_>, offset: u64) -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    retry(|| unsafe { libc::lseek64(fd.as_raw_fd(), offset as i64, libc::SEEK_SET) as isize })
+        .map(drop)
+}
+
+/// The open flags (`O_*`) of a descriptor.
+pub(crate) fn flags(fd: BorrowedFd<'_>) -> io::Result<i32> {
+    // SAFETY: no memory is involved.
+    retry(|| unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) as isize }).map(|n| n as i32)
+}
+
+/// Opens the file behind `fd` once more, with a description of its own.
+///
+/// Goes through `/proc/self/fd`, so it works for deleted and renamed files; the open flags of the
+/// caller's description stay as they are.
+pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: i32) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}\0", fd.as_raw_fd());
+    // SAFETY: `path` ends with a zero byte.
+    let new =
+        retry(|| unsafe { libc::open(path.as_ptr().cast(), flags | libc::O_CLOEXEC) as isize })?;
+    // SAFETY: the descriptor was just opened and belongs to nobody else.
+    Ok(unsafe { File::from_raw_fd(new as RawFd) })
+}
+
+/// `fallocate` with `FALLOC_FL_KEEP_SIZE` and further flags.
+pub(crate) fn fallocate_keep_size(
+    fd: BorrowedFd<'_>,
+    flags: i32,
+    offset: u64,
+    len: u64,
+) -> io::Result<()> {
+    retry(|| {
+        // SAFETY: no memory is involved.
+        (unsafe {
+            libc::fallocate64(
+                fd.as_raw_fd(),
+                libc::FALLOC_FL_KEEP_SIZE | flags,
+                offset as i64,
+                len as i64,
+            )
+        }) as isize
+    })
+    .map(drop)
+}
+
+/// Starts (and with `wait` completes) writeback of a range of the page cache.
+///
+/// Not a durability call: device caches and metadata are not flushed.
+pub(crate) fn sync_file_range(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    len: u64,
+    wait: bool,
+) -> io::Result<()> {
+    let mut flags = libc::SYNC_FILE_RANGE_WRITE;
+    if wait {
+        flags |= libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    }
+    retry(|| {
+        // SAFETY: no memory is involved.
+        (unsafe { libc::sync_file_range(fd.as_raw_fd(), offset as i64, len as i64, flags) })
+            as isize
+    })
+    .map(drop)
+}
+
+/// Bytes of `[offset, offset + len)` that sit in the page cache, if the kernel can tell
+/// (`cachestat`, Linux 6.5).
+pub(crate) fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
+    const SYS_CACHESTAT: libc::c_long = 451;
+    #[repr(C)]
+    struct Range {
+        off: u64,
+        len: u64,
+    }
+    let range = Range { off: offset, len };
+    let mut stat = [0u64; 5];
+    // SAFETY: both structures live through the call and have the kernel's layout: the range is
+    // two u64, the result five, the first of them the number of cached pages.
+    let rc = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            fd.as_raw_fd(),
+            &range as *const Range,
+            stat.as_mut_ptr(),
+            0u32,
+        )
+    };
+    (rc == 0).then(|| stat[0] * page_size())
+}
+
+/// The size of a memory page in bytes.
+pub(crate) fn page_size() -> u64 {
+    // SAFETY: no memory is involved.
+    (unsafe { libc::sysconf(libc::_SC_PAGESIZE) }) as u64
+}
+
+/// Number of processors online.
+pub(crate) fn cpus() -> u32 {
+    // SAFETY: no memory is involved.
+    (unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).max(1) as u32
+}

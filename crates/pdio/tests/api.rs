@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The standard traits, positioned calls, and several threads on one file.
+
+mod common;
+
+use std::io::{BufRead, BufReader, IoSlice, Read, Seek, SeekFrom, Write};
+
+use common::{patterned, scratch, Fill};
+use pdio::{OpenOptions, Reader, Strategy, Writer};
+
+#[test]
+fn lines_are_those_that_a_buf_reader_finds() {
+    let home = scratch();
+    let path = home.path().join("lines");
+    let mut rng = fastrand::Rng::with_seed(5);
+    let mut text = String::new();
+    while text.len() < 7 << 20 {
+        let n = rng.usize(..300);
+        text.extend(std::iter::repeat_with(|| rng.alphanumeric()).take(n));
+        text.push('\n');
+    }
+    text.push_str("no newline at the end");
+    std::fs::write(&path, &text).unwrap();
+    for strategy in [Strategy::Auto, Strategy::Direct, Strategy::Buffered] {
+        let stream = OpenOptions::new()
+            .strategy(strategy)
+            .open_reader(&path)
+            .unwrap();
+        let plain = BufReader::new(std::fs::File::open(&path).unwrap());
+        assert!(stream
+            .lines()
+            .map(Result::unwrap)
+            .eq(plain.lines().map(Result::unwrap)));
+    }
+}
+
+#[test]
+fn parts_of_a_vectored_write_arrive_in_order() {
+    let home = scratch();
+    let path = home.path().join("vectored");
+    let mut out = Writer::create(&path).unwrap();
+    let (a, b, c) = (patterned(0, 1000), Vec::new(), patterned(1000, 3 << 20));
+    let n = out
+        .write_vectored(&[IoSlice::new(&a), IoSlice::new(&b), IoSlice::new(&c)])
+        .unwrap();
+    assert_eq!(n, a.len() + c.len());
+    assert_eq!(out.stream_position().unwrap(), n as u64);
+    out.finish().unwrap();
+    assert!(std::fs::read(&path).unwrap() == patterned(0, n));
+}
+
+#[test]
+fn positioned_calls_leave_the_position() {
+    let home = scratch();
+    let path = home.path().join("positioned");
+    let mut out = Writer::create(&path).unwrap();
+    out.write_all(&[1; 5000]).unwrap();
+    assert_eq!(out.write_at(&[2; 10], 100).unwrap(), 10);
+    assert_eq!(out.write_at(&[], u64::MAX >> 1).unwrap(), 0);
+    assert!(out.write_at(&[1], u64::MAX).is_err());
+    out.write_all(&[3; 5]).unwrap();
+    assert_eq!(out.position(), 5005);
+    let mut input = Reader::open(&path).unwrap();
+    let mut got = [0; 12];
+    assert_eq!(input.read_at(&mut got, 99).unwrap(), 12);
+    assert_eq!(got, [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1]);
+    assert_eq!(input.read_at(&mut got, 5000).unwrap(), 5);
+    assert_eq!(input.read_at(&mut got, 5005).unwrap(), 0);
+    assert_eq!(input.position(), 0);
+    assert!(input.seek(SeekFrom::End(-6000)).is_err());
+    assert_eq!(input.seek(SeekFrom::End(-5)).unwrap(), 5000);
+    let mut rest = Vec::new();
+    input.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, [3; 5]);
+}
+
+#[test]
+fn a_reader_follows_a_file_that_grows() {
+    let home = scratch();
+    let path = home.path().join("grows");
+    let mut out = Writer::create(&path).unwrap();
+    let mut input = Reader::open(&path).unwrap();
+    let mut fill = Fill::new(9);
+    for size in [1, 5000, 3 << 20, 17, 2 << 20] {
+        let data = fill.next(size);
+        out.write_all(&data).unwrap();
+        let mut got = Vec::new();
+        input.read_to_end(&mut got).unwrap();
+        assert!(got == data);
+    }
+}
+
+#[test]
+fn threads_write_their_own_parts_of_one_file_while_others_read() {
+    const PART: usize = 3_000_001;
+    let home = scratch();
+    let path = home.path().join("threads");
+    Writer::create(&path).unwrap().finish().unwrap();
+    std::thread::scope(|scope| {
+        for i in 0..4u64 {
+            let path = &path;
+            scope.spawn(move || {
+                let mut out = OpenOptions::new().open_writer(path).unwrap();
+                out.seek(SeekFrom::Start(i * PART as u64)).unwrap();
+                for part in patterned(i * PART as u64, PART).chunks(10_000) {
+                    out.write_all(part).unwrap();
+                }
+                out.finish().unwrap();
+            });
+            scope.spawn(move || {
+                let mut input = OpenOptions::new().open_reader(path).unwrap();
+                let mut got = vec![0; 50_000];
+                for _ in 0..100 {
+                    let at = i * PART as u64;
+                    let n = input.read_at(&mut got, at).unwrap();
+                    // Written bytes are odd; what is not written yet reads as zero.
+                    let want = patterned(at, n);
+                    assert!(got[..n].iter().zip(&want).all(|(g, w)| g == w || *g == 0));
+                }
+            });
+        }
+    });
+    assert!(std::fs::read(&path).unwrap() == patterned(0, 4 * PART));
+}
+
+#[test]
+fn a_stream_may_change_threads() {
+    let home = scratch();
+    let path = home.path().join("moved");
+    let mut out = OpenOptions::new()
+        .create(true)
+        .strategy(Strategy::Direct)
+        .open_writer(&path)
+        .unwrap();
+    for i in 0..12u64 {
+        // The thread ends with requests of its own in flight.
+        out = std::thread::spawn(move || {
+            out.write_all(&patterned(i << 20, 1 << 20)).unwrap();
+            out
+        })
+        .join()
+        .unwrap();
+    }
+    out.finish().unwrap();
+    assert!(std::fs::read(&path).unwrap() == patterned(0, 12 << 20));
+}
+
+#[test]
+fn releasing_reserved_blocks_never_cuts_another_writers_data() {
+    let home = scratch();
+    let path = home.path().join("reserved");
+    let mut options = OpenOptions::new();
+    options
+        .create(true)
+        .preallocate(8 << 20)
+        .strategy(Strategy::Direct);
+    let mut last = options.open_writer(&path).unwrap();
+    for i in 0..20u64 {
+        // Each hands over with data of the other in flight, and ends before that has arrived.
+        let mut next = options.open_writer(&path).unwrap();
+        next.seek(SeekFrom::Start(i << 20)).unwrap();
+        next.write_all(&patterned(i << 20, 1 << 20)).unwrap();
+        std::mem::replace(&mut last, next).finish().unwrap();
+    }
+    last.finish().unwrap();
+    assert!(std::fs::read(&path).unwrap() == patterned(0, 20 << 20));
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Filesystems to test on, and test data.
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// Pieces of random data. Cheap also without optimisation.
+pub struct Fill {
+    rng: fastrand::Rng,
+    pool: Vec<u8>,
+}
+
+impl Fill {
+    pub fn new(seed: u64) -> Fill {
+        let mut rng = fastrand::Rng::with_seed(seed ^ 0x5eed);
+        let mut pool = vec![0; 8 << 20];
+        rng.fill(&mut pool);
+        Fill { rng, pool }
+    }
+
+    /// `len` bytes, at most 4 MiB.
+    pub fn next(&mut self, len: usize) -> Vec<u8> {
+        let at = self.rng.usize(..self.pool.len() - len);
+        self.pool[at..at + len].to_vec()
+    }
+}
+
+/// A directory on some filesystem; unmounted and removed when dropped.
+pub struct Filesystem {
+    pub name: &'static str,
+    pub directory: PathBuf,
+    mounted: bool,
+    _home: TempDir,
+}
+
+impl Drop for Filesystem {
+    fn drop(&mut self) {
+        if self.mounted {
+            // Lazily: a failing test may still hold files open.
+            let _ = Command::new("umount")
+                .arg("-l")
+                .arg(&self.directory)
+                .status();
+        }
+    }
+}
+
+/// A directory on the disk under /var/tmp, which unlike /tmp is seldom in memory.
+pub fn scratch() -> TempDir {
+    tempfile::Builder::new()
+        .prefix("pdio-test-")
+        .tempdir_in("/var/tmp")
+        .unwrap()
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .map_err(|error| format!("{program}: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!(
+            "{program}: {}",
+            String::from_utf8_lossy(&output.stderr)
+                .lines()
+                .last()
+                .unwrap_or("failed")
+        )),
+    }
+}
+
+/// Mounts a fresh image of `megabytes`, made by `mkfs` with its arguments.
+pub fn image(
+    name: &'static str,
+    megabytes: u64,
+    mkfs: &str,
+    arguments: &[&str],
+    package: &str,
+) -> Option<Filesystem> {
+    // SAFETY: no memory is involved.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped {name}: mounting images needs root");
+        return None;
+    }
+    let home = scratch();
+    let image = home.path().join("image");
+    let directory = home.path().join("mnt");
+    std::fs::create_dir(&directory).unwrap();
+    let file = std::fs::File::create(&image).unwrap();
+    file.set_len(megabytes << 20).unwrap();
+    let image = image.to_str().unwrap();
+    let made = run(mkfs, &[arguments, &[image]].concat());
+    let mounted =
+        made.and_then(|()| run("mount", &["-o", "loop", image, directory.to_str().unwrap()]));
+    if let Err(reason) = mounted {
+        eprintln!("skipped {name}: {reason} (needs {package} and a kernel with the filesystem)");
+        return None;
+    }
+    Some(Filesystem {
+        name,
+        directory,
+        mounted: true,
+        _home: home,
+    })
+}
+
+pub fn tmpfs(size: &str) -> Option<Filesystem> {
+    let home = scratch();
+    let directory = home.path().join("mnt");
+    std::fs::create_dir(&directory).unwrap();
+    let option = format!("size={size}");
+    let mounted = run(
+        "mount",
+        &[
+            "-t",
+            "tmpfs",
+            "-o",
+            &option,
+            "tmpfs",
+            directory.to_str().unwrap(),
+        ],
+    );
+    if let Err(reason) = mounted {
+        eprintln!("skipped tmpfs: {reason} (mounting needs root)");
+        return None;
+    }
+    Some(Filesystem {
+        name: "tmpfs",
+        directory,
+        mounted: true,
+        _home: home,
+    })
+}
+
+fn overlay(below: &Path) -> Option<Filesystem> {
+    let home = tempfile::Builder::new()
+        .prefix("overlay-")
+        .tempdir_in(below)
+        .unwrap();
+    let part = |name: &str| {
+        let path = home.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        path
+    };
+    let (lower, upper, work, directory) = (part("lower"), part("upper"), part("work"), part("mnt"));
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        lower.display(),
+        upper.display(),
+        work.display()
+    );
+    let mounted = run(
+        "mount",
+        &[
+            "-t",
+            "overlay",
+            "-o",
+            &options,
+            "overlay",
+            directory.to_str().unwrap(),
+        ],
+    );
+    if let Err(reason) = mounted {
+        eprintln!("skipped overlayfs: {reason} (mounting needs root)");
+        return None;
+    }
+    Some(Filesystem {
+        name: "overlayfs",
+        directory,
+        mounted: true,
+        _home: home,
+    })
+}
+
+/// The disk at hand, and images of everything that can be made and mounted here.
+pub fn filesystems() -> Vec<Filesystem> {
+    let home = scratch();
+    let mut all = vec![Filesystem {
+        name: "disk",
+        directory: home.path().to_path_buf(),
+        mounted: false,
+        _home: home,
+    }];
+    all.extend(image(
+        "ext4, 4 KiB blocks",
+        256,
+        "mkfs.ext4",
+        &["-q", "-b", "4096"],
+        "e2fsprogs",
+    ));
+    all.extend(image(
+        "ext4, 1 KiB blocks",
+        256,
+        "mkfs.ext4",
+        &["-q", "-b", "1024"],
+        "e2fsprogs",
+    ));
+    all.extend(image("XFS", 320, "mkfs.xfs", &["-q"], "xfsprogs"));
+    all.extend(image("btrfs", 256, "mkfs.btrfs", &["-q"], "btrfs-progs"));
+    all.extend(tmpfs("256m"));
+    let below = all
+        .iter()
+        .find(|f| f.name == "ext4, 4 KiB blocks")
+        .map(|f| f.directory.clone());
+    // Before the filesystem it lies on, so that it is unmounted first.
+    if let Some(overlay) = below.and_then(|below| overlay(&below)) {
+        all.insert(1, overlay);
+    }
+    all
+}
+
+/// Byte `at` of the stream that crash tests write: any misplaced or missing byte shows.
+pub fn pattern(at: u64) -> u8 {
+    let word = (at / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x0123_4567_89ab_cdef;
+    (word >> (at % 8 * 8)) as u8 | 1
+}
+
+/// The stream from `from` on.
+pub fn patterned(from: u64, len: usize) -> Vec<u8> {
+    (from..from + len as u64).map(pattern).collect()
+}
+
+/// Runs the test `name` of this binary again in a process of its own, with `job` for it to do.
+pub fn child(name: &str, job: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env("PDIO_TEST_JOB", job);
+    command
+}
+
+/// The job of a child process.
+pub fn job() -> Option<String> {
+    std::env::var("PDIO_TEST_JOB").ok()
+}

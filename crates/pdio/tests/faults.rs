@@ -1,0 +1,609 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Full disks, failing disks, limits, signals, forks, unusual files, and systems that lack something.
+
+mod common;
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use common::{child, image, job, patterned, scratch, tmpfs, Filesystem, Fill};
+use pdio::{Durability, Engine, OpenOptions, Reader, Strategy, Writer};
+
+fn create() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(true);
+    options
+}
+
+/// Writes until an error comes, at most `most` bytes; what was accepted and the error.
+fn write_until_error(
+    out: &mut Writer,
+    block: usize,
+    most: usize,
+) -> (Vec<u8>, Option<std::io::Error>) {
+    let mut fill = Fill::new(1);
+    let mut accepted = Vec::new();
+    while accepted.len() < most {
+        let data = fill.next(block);
+        match out.write(&data) {
+            Ok(n) => accepted.extend_from_slice(&data[..n]),
+            Err(error) => return (accepted, Some(error)),
+        }
+    }
+    let error = out.flush().err();
+    (accepted, error)
+}
+
+fn full_disk(filesystem: &Filesystem, block: usize) {
+    let ballast = filesystem.directory.join("ballast");
+    std::fs::write(&ballast, vec![1u8; 12 << 20]).unwrap();
+    File::open(&ballast).unwrap().sync_all().unwrap();
+    let path = filesystem.directory.join("full");
+    let mut out = create().open_writer(&path).unwrap();
+    let (accepted, error) = write_until_error(&mut out, block, 64 << 20);
+    let error = error.expect("64 MiB do not fit");
+    assert_eq!(
+        error.kind(),
+        ErrorKind::StorageFull,
+        "{}: {error}",
+        filesystem.name
+    );
+    // Nothing of what was accepted is lost once there is room again: it was kept.
+    std::fs::remove_file(&ballast).unwrap();
+    let freed = (0..100).find_map(|_| match out.flush() {
+        Ok(()) => Some(()),
+        Err(_) => {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            None
+        }
+    });
+    let left = std::fs::metadata(&path).unwrap().len();
+    assert!(
+        freed.is_some() || (left as usize) < accepted.len(),
+        "{}: still failing",
+        filesystem.name
+    );
+    if freed.is_some() {
+        out.finish().unwrap();
+        assert!(
+            std::fs::read(&path).unwrap() == accepted,
+            "{}, blocks of {block}",
+            filesystem.name
+        );
+    }
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_full_disk_is_reported_once_and_nothing_accepted_is_lost() {
+    let all = [
+        image("ext4", 40, "mkfs.ext4", &["-q", "-m", "0"], "e2fsprogs"),
+        tmpfs("28m"),
+    ];
+    for filesystem in all.iter().flatten() {
+        for block in [777, 4096, 300_000, 5 << 20] {
+            full_disk(filesystem, block.min(4 << 20));
+        }
+    }
+}
+
+#[test]
+fn an_error_is_reported_by_one_call_only() {
+    let Some(filesystem) = tmpfs("2m") else {
+        return;
+    };
+    let mut out = create()
+        .linger(None)
+        .open_writer(filesystem.directory.join("once"))
+        .unwrap();
+    let (_, error) = write_until_error(&mut out, 4096, 16 << 20);
+    assert!(error.is_some());
+    // Room again before the next call: nothing is left to report.
+    let directory = filesystem.directory.to_str().unwrap();
+    let status = std::process::Command::new("mount")
+        .args(["-o", "remount,size=64m", directory])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    out.write_all(b"more").unwrap();
+    out.flush().unwrap();
+    out.finish().unwrap();
+}
+
+#[test]
+fn interrupting_signals_change_nothing() {
+    let Some(path) = job() else {
+        let home = scratch();
+        let path = home.path().join("signals");
+        let status = child(
+            "interrupting_signals_change_nothing",
+            path.to_str().unwrap(),
+        )
+        .status();
+        assert!(status.unwrap().success());
+        return;
+    };
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: the handler does nothing; without SA_RESTART system calls return EINTR.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as *const () as usize;
+        libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut());
+        let tick = libc::timeval {
+            tv_sec: 0,
+            tv_usec: 500,
+        };
+        let timer = libc::itimerval {
+            it_interval: tick,
+            it_value: tick,
+        };
+        libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut());
+    }
+    let want = Fill::new(3).next(4 << 20).repeat(8);
+    for engine in [Engine::UringFixed, Engine::Threads, Engine::Inline] {
+        let mut out = create().engine(engine).open_writer(&path).unwrap();
+        for part in want.chunks(5000) {
+            out.write_all(part).unwrap();
+        }
+        out.sync_data().unwrap();
+        out.finish().unwrap();
+        let mut got = Vec::new();
+        OpenOptions::new()
+            .engine(engine)
+            .strategy(Strategy::Direct)
+            .open_reader(&path)
+            .unwrap()
+            .read_to_end(&mut got)
+            .unwrap();
+        assert!(got == want, "{engine:?}");
+    }
+}
+
+#[test]
+fn the_file_size_limit_is_reported_and_filled_to_the_byte() {
+    const LIMIT: u64 = (3 << 20) + 100;
+    let Some(path) = job() else {
+        let home = scratch();
+        let path = home.path().join("limit");
+        let status = child(
+            "the_file_size_limit_is_reported_and_filled_to_the_byte",
+            path.to_str().unwrap(),
+        )
+        .status();
+        assert!(status.unwrap().success());
+        return;
+    };
+    // SAFETY: plain system calls on valid memory.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        let limit = libc::rlimit {
+            rlim_cur: LIMIT,
+            rlim_max: LIMIT,
+        };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+    }
+    for engine in [Engine::Auto, Engine::Threads] {
+        for block in [700, 65536, 4 << 20] {
+            let mut out = create().engine(engine).open_writer(&path).unwrap();
+            let (accepted, error) = write_until_error(&mut out, block, 8 << 20);
+            assert_eq!(error.unwrap().raw_os_error(), Some(libc::EFBIG));
+            drop(out);
+            let left = std::fs::read(&path).unwrap();
+            assert_eq!(
+                left.len() as u64,
+                LIMIT.min(accepted.len() as u64).max(LIMIT)
+            );
+            let n = left.len().min(accepted.len());
+            assert!(left[..n] == accepted[..n]);
+        }
+    }
+}
+
+#[test]
+fn without_io_uring_threads_take_over() {
+    let Some(path) = job() else {
+        let home = scratch();
+        let path = home.path().join("seccomp");
+        let status = child("without_io_uring_threads_take_over", path.to_str().unwrap()).status();
+        assert!(status.unwrap().success());
+        return;
+    };
+    // A filter that refuses io_uring_setup, as container runtimes install it.
+    const LOAD_CALL: u16 = 0x20;
+    const JUMP_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut filter = [
+        step(LOAD_CALL, 0, 0, 0),
+        step(JUMP_EQUAL, 0, 1, libc::SYS_io_uring_setup as u32),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: the program lives through the calls.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let rc = libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program);
+        assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
+    }
+    let want = Fill::new(4).next(4 << 20).repeat(4);
+    let mut out = create()
+        .strategy(Strategy::Direct)
+        .open_writer(&path)
+        .unwrap();
+    out.write_all(&want[..100]).unwrap();
+    for part in want[100..].chunks(9999) {
+        out.write_all(part).unwrap();
+    }
+    let stats = out.finish().unwrap();
+    if stats.direct_bytes > 0 {
+        assert_eq!(stats.engine, Engine::Threads);
+    }
+    assert!(std::fs::read(&path).unwrap() == want);
+}
+
+#[test]
+fn after_a_fork_parent_and_child_each_write_their_own() {
+    let Some(path) = job() else {
+        let home = scratch();
+        let path = home.path().join("fork");
+        let status = child(
+            "after_a_fork_parent_and_child_each_write_their_own",
+            path.to_str().unwrap(),
+        )
+        .status();
+        assert!(status.unwrap().success());
+        return;
+    };
+    for engine in [Engine::UringFixed, Engine::Threads] {
+        let mut out = create()
+            .engine(engine)
+            .strategy(Strategy::Direct)
+            .open_writer(&path)
+            .unwrap();
+        let mut want = vec![1u8; (5 << 20) + 17];
+        out.write_all(&want).unwrap();
+        let mut input = OpenOptions::new()
+            .engine(engine)
+            .open_reader(&path)
+            .unwrap();
+        let mut begun = vec![0u8; 3000];
+        input.read_exact(&mut begun).unwrap();
+        // SAFETY: the child only uses what the crate promises to work after a fork, and leaves.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // At the position of the fork, and far from where the parent goes on.
+            let ok = out.position() == (5 << 20) + 17
+                && out.seek(SeekFrom::Start(20 << 20)).is_ok()
+                && out.write_all(&vec![3u8; 2 << 20]).is_ok()
+                && out.flush().is_ok()
+                && input.read_exact(&mut begun).is_ok()
+                && begun.iter().all(|&b| b == 1);
+            drop(out);
+            drop(input);
+            // SAFETY: ends the child without running what belongs to the parent.
+            unsafe { libc::_exit(i32::from(!ok)) };
+        }
+        for _ in 0..1000 {
+            out.write_all(&[2u8; 5000]).unwrap();
+        }
+        let mut status = 0;
+        // SAFETY: waits for our own child.
+        assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+        assert_eq!(status, 0);
+        out.finish().unwrap();
+        want.extend([2u8; 5000].repeat(1000));
+        want.resize(20 << 20, 0);
+        want.extend(vec![3u8; 2 << 20]);
+        assert!(std::fs::read(&path).unwrap() == want);
+        input.read_exact(&mut begun).unwrap();
+        assert!(begun.iter().all(|&b| b == 1));
+    }
+}
+
+#[test]
+fn a_deleted_file_can_be_written_and_read() {
+    let home = scratch();
+    let path = home.path().join("deleted");
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path)
+        .unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let want = patterned(0, (3 << 20) + 5);
+    let mut out = OpenOptions::new()
+        .writer_from(file.try_clone().unwrap())
+        .unwrap();
+    out.write_all(&want).unwrap();
+    out.finish().unwrap();
+    let mut file = file;
+    // The shared offset has followed.
+    assert_eq!(file.stream_position().unwrap(), want.len() as u64);
+    file.rewind().unwrap();
+    let mut got = Vec::new();
+    OpenOptions::new()
+        .reader_from(file)
+        .unwrap()
+        .read_to_end(&mut got)
+        .unwrap();
+    assert!(got == want);
+}
+
+#[test]
+fn what_cannot_work_is_refused_with_a_reason() {
+    let home = scratch();
+    let path = home.path().join("refused");
+    std::fs::write(&path, b"x").unwrap();
+    let read_only = OpenOptions::new()
+        .writer_from(File::open(&path).unwrap())
+        .unwrap_err();
+    assert_eq!(read_only.kind(), ErrorKind::InvalidInput);
+    assert!(read_only.to_string().contains("not open for writing"));
+    let append = File::options().append(true).open(&path).unwrap();
+    let append = OpenOptions::new().writer_from(append).unwrap_err();
+    assert!(append.to_string().contains("O_APPEND"), "{append}");
+    let write_only = File::options().write(true).open(&path).unwrap();
+    assert_eq!(
+        OpenOptions::new()
+            .reader_from(write_only)
+            .unwrap_err()
+            .kind(),
+        ErrorKind::InvalidInput
+    );
+    assert_eq!(
+        OpenOptions::new()
+            .open_reader(home.path())
+            .unwrap_err()
+            .kind(),
+        ErrorKind::IsADirectory
+    );
+    assert_eq!(
+        OpenOptions::new()
+            .open_writer(home.path().join("none"))
+            .unwrap_err()
+            .kind(),
+        ErrorKind::NotFound
+    );
+}
+
+#[test]
+fn pipes_are_passed_through() {
+    let mut ends = [0; 2];
+    // SAFETY: the array takes two descriptors, which become ours.
+    let (input, output) = unsafe {
+        use std::os::fd::FromRawFd;
+        assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), 0);
+        (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1]))
+    };
+    let mut out = OpenOptions::new().writer_from(output).unwrap();
+    let mut reader = OpenOptions::new().reader_from(input).unwrap();
+    out.write_all(b"through").unwrap();
+    assert!(out.seek(SeekFrom::Start(0)).is_err());
+    out.sync_data().unwrap();
+    out.finish().unwrap();
+    let mut got = Vec::new();
+    reader.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"through");
+}
+
+#[test]
+fn skipped_ranges_stay_holes() {
+    let home = scratch();
+    let path = home.path().join("sparse");
+    let mut out = create().open_writer(&path).unwrap();
+    for i in 0..4u64 {
+        out.seek(SeekFrom::Start(i * (16 << 20))).unwrap();
+        out.write_all(&[1u8; 100_000]).unwrap();
+    }
+    out.sync_all().unwrap();
+    out.finish().unwrap();
+    let metadata = std::fs::metadata(&path).unwrap();
+    assert_eq!(metadata.len(), 3 * (16 << 20) + 100_000);
+    assert!(
+        metadata.blocks() * 512 < 2 << 20,
+        "{} blocks",
+        metadata.blocks()
+    );
+    let mut input = Reader::open(&path).unwrap();
+    let mut got = Vec::new();
+    input.read_to_end(&mut got).unwrap();
+    let ones = got.iter().filter(|&&b| b == 1).count();
+    assert_eq!((got.len() as u64, ones), (metadata.len(), 400_000));
+}
+
+#[test]
+fn reserved_blocks_are_released_at_the_end() {
+    let home = scratch();
+    let path = home.path().join("reserved");
+    let mut out = create()
+        .preallocate(64 << 20)
+        .strategy(Strategy::Direct)
+        .open_writer(&path)
+        .unwrap();
+    out.write_all(&vec![1u8; 8 << 20]).unwrap();
+    out.flush().unwrap();
+    let during = std::fs::metadata(&path).unwrap();
+    assert_eq!(during.len(), 8 << 20);
+    out.finish().unwrap();
+    let after = std::fs::metadata(&path).unwrap();
+    assert_eq!(after.len(), 8 << 20);
+    assert!(after.blocks() * 512 < 9 << 20, "{} blocks", after.blocks());
+}
+
+#[test]
+fn many_streams_stay_within_the_bound() {
+    let home = scratch();
+    let mut all: Vec<Writer> = (0..24)
+        .map(|i| {
+            create()
+                .open_writer(home.path().join(i.to_string()))
+                .unwrap()
+        })
+        .collect();
+    for round in 0..40u8 {
+        for out in &mut all {
+            out.write_all(&[round; 30_000]).unwrap();
+        }
+    }
+    let memory: Vec<u64> = all.iter().map(|out| out.stats().memory).collect();
+    assert!(memory.iter().all(|&m| m <= 8 << 20), "{memory:?}");
+    assert!(memory.iter().sum::<u64>() <= 64 << 20, "{memory:?}");
+    for (i, out) in all.into_iter().enumerate() {
+        out.finish().unwrap();
+        let got = std::fs::read(home.path().join(i.to_string())).unwrap();
+        assert!(got
+            .chunks(30_000)
+            .zip(0..40u8)
+            .all(|(part, round)| part.iter().all(|&b| b == round)));
+        assert_eq!(got.len(), 40 * 30_000);
+    }
+}
+
+#[test]
+fn idle_data_reaches_other_programs_without_a_flush() {
+    let home = scratch();
+    let path = home.path().join("idle");
+    let mut out = create().open_writer(&path).unwrap();
+    for want in [b"first".as_slice(), b"firstsecond"] {
+        out.write_all(if want.len() == 5 { b"first" } else { b"second" })
+            .unwrap();
+        while std::fs::read(&path).unwrap() != want {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn neighbours_bytes_in_the_same_block_are_never_rewritten() {
+    let home = scratch();
+    let path = home.path().join("neighbours");
+    std::fs::write(&path, vec![9u8; 3 << 20]).unwrap();
+    let other = File::options().write(true).open(&path).unwrap();
+    let mut out = OpenOptions::new()
+        .strategy(Strategy::Direct)
+        .open_writer(&path)
+        .unwrap();
+    out.write_all(&vec![1u8; (1 << 20) + 100]).unwrap();
+    out.flush().unwrap();
+    // Another program writes the rest of that block before the stream goes on elsewhere.
+    other.write_all_at(&[5u8; 50], (1 << 20) + 100).unwrap();
+    other.write_all_at(&[5u8; 50], (2 << 20) - 50).unwrap();
+    out.seek(SeekFrom::Start(2 << 20)).unwrap();
+    out.write_all(&vec![2u8; 70_000]).unwrap();
+    out.finish().unwrap();
+    let got = std::fs::read(&path).unwrap();
+    let mut want = vec![9u8; 3 << 20];
+    want[..(1 << 20) + 100].fill(1);
+    want[(1 << 20) + 100..(1 << 20) + 150].fill(5);
+    want[(2 << 20) - 50..2 << 20].fill(5);
+    want[2 << 20..(2 << 20) + 70_000].fill(2);
+    assert!(got == want);
+}
+
+#[test]
+fn a_descriptor_opened_for_synchronous_writes_stays_so() {
+    let home = scratch();
+    let path = home.path().join("dsync");
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(libc::O_DSYNC)
+        .open(&path)
+        .unwrap();
+    let mut out = OpenOptions::new()
+        .durability(Durability::Process)
+        .writer_from(file)
+        .unwrap();
+    out.write_all(b"at once").unwrap();
+    // Nothing deferred: there without a flush.
+    assert_eq!(std::fs::read(&path).unwrap(), b"at once");
+}
+
+#[test]
+fn a_file_that_may_only_be_written_is_written() {
+    let home = scratch();
+    let path: &Path = &home.path().join("write-only");
+    let file = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o200)
+        .open(path)
+        .unwrap();
+    let mut out = OpenOptions::new().writer_from(file).unwrap();
+    out.write_all(&vec![1u8; 5 << 20]).unwrap();
+    assert!(out.as_fd().try_clone_to_owned().is_ok());
+    assert_eq!(out.finish().unwrap().bytes, 5 << 20);
+}
+
+#[test]
+fn explain_says_what_was_found() {
+    let home = scratch();
+    let path = home.path().join("explained");
+    std::fs::write(&path, vec![1u8; 1 << 20]).unwrap();
+    let found = pdio::explain(&path).unwrap();
+    let text = found.to_string();
+    assert!(
+        text.contains(&found.filesystem) && text.contains("granule"),
+        "{text}"
+    );
+    if let Some(alignment) = found.alignment {
+        assert!(
+            alignment.offset.is_power_of_two() && found.granule % u64::from(alignment.offset) == 0
+        );
+    }
+    let pipe = pdio::explain("/dev/null").unwrap();
+    assert_eq!((pipe.filesystem.as_str(), pipe.alignment), ("stream", None));
+}
+
+#[test]
+fn a_block_device_is_written_and_read() {
+    let home = scratch();
+    let image = home.path().join("disk");
+    File::create(&image).unwrap().set_len(16 << 20).unwrap();
+    let attached = std::process::Command::new("losetup")
+        .args(["--find", "--show"])
+        .arg(&image)
+        .output();
+    let device = match attached {
+        Ok(output) if output.status.success() => {
+            String::from_utf8(output.stdout).unwrap().trim().to_string()
+        }
+        _ => {
+            eprintln!("skipped: losetup needs root and loop devices");
+            return;
+        }
+    };
+    let want = Fill::new(6).next(4 << 20).repeat(3);
+    let written = (|| {
+        let mut out = OpenOptions::new().open_writer(&device)?;
+        out.seek(SeekFrom::Start(777))?;
+        for part in want.chunks(12_345) {
+            out.write_all(part)?;
+        }
+        let size = out.seek(SeekFrom::End(0))?;
+        out.sync_data()?;
+        let direct = out.finish()?.direct_bytes;
+        let mut input = Reader::open(&device)?;
+        let mut got = vec![0; want.len()];
+        input.seek(SeekFrom::Start(777))?;
+        input.read_exact(&mut got)?;
+        std::io::Result::Ok((size, direct, got == want))
+    })();
+    let detached = std::process::Command::new("losetup")
+        .args(["-d", &device])
+        .status();
+    assert!(detached.unwrap().success());
+    let (size, direct, same) = written.unwrap();
+    assert_eq!(size, 16 << 20);
+    assert!(same && direct > 10 << 20, "{direct} B direct");
+}
