@@ -71,9 +71,9 @@ pub(crate) const DEFAULT_RESERVE: usize = 16 << 40;
 /// The least reservation that is any use.
 const LEAST_RESERVE: usize = 256 << 20;
 
-/// Stacks of warm slots are sorted by how much memory they hold, so that a small
-/// object does not take the slot a large one left: up to 256 KiB, 2 MiB, 32 MiB,
-/// and more.
+/// Stacks of warm slots are sorted by how much memory they hold, so that an object
+/// of fixed size does not take the slot a large one left: up to 256 KiB, 2 MiB,
+/// 32 MiB, and more.
 const WARMTHS: usize = 4;
 const CLEAN_STACK: usize = WARMTHS;
 /// Committed beyond the object: three times its size, so that the commit calls
@@ -388,12 +388,13 @@ fn read_thp(thp: Thp) {
     AVOID_HUGE.store(avoid as u8, Relaxed);
 }
 
-/// A slot with room for `size` bytes, or null. `zero`: the bytes are zero.
-pub(crate) fn alloc(size: usize, zero: bool) -> *mut u8 {
+/// A slot with room for `size` bytes, or null. `zero`: the bytes are zero; `growing`:
+/// the object has been growing.
+pub(crate) fn alloc(size: usize, zero: bool, growing: bool) -> *mut u8 {
     if size > MAX_OBJECT || size == 0 || !ready() {
         return ptr::null_mut();
     }
-    let Some((class, index)) = take(size) else {
+    let Some((class, index)) = take(size, growing) else {
         bump(&STATS.no_slot, 1);
         return ptr::null_mut();
     };
@@ -424,7 +425,7 @@ pub(crate) fn alloc(size: usize, zero: bool) -> *mut u8 {
 }
 
 /// Takes a free slot in which `size` bytes fit, warm if there is one.
-fn take(size: usize) -> Option<(usize, usize)> {
+fn take(size: usize, growing: bool) -> Option<(usize, usize)> {
     let smallest = (0..CLASSES).find(|&c| size <= 1 << SHIFT[c])?;
     // An object that has filled a sixteenth of a slot is likely to fill it.
     let roomy = (smallest..CLASSES)
@@ -435,7 +436,7 @@ fn take(size: usize) -> Option<(usize, usize)> {
     let favourite = if roomy == 0 && generous { 1 } else { roomy };
     for class in [favourite, roomy, smallest, smallest + 1, smallest + 2] {
         if class < CLASSES {
-            if let Some(index) = take_from(class, size) {
+            if let Some(index) = take_from(class, size, growing) {
                 return Some((class, index));
             }
         }
@@ -443,9 +444,12 @@ fn take(size: usize) -> Option<(usize, usize)> {
     None
 }
 
-fn take_from(class: usize, size: usize) -> Option<usize> {
+/// An object that grows gets the warmest slot: how large it is now says nothing. Were it
+/// given the smallest that fits, a large object that starts over would never meet the slot
+/// it left. What it does not come to need is given back as slack.
+fn take_from(class: usize, size: usize, growing: bool) -> Option<usize> {
     let c = &CLASS[class];
-    let ideal = warmth(size);
+    let ideal = if growing { WARMTHS } else { warmth(size) };
     for stack in (ideal..WARMTHS).chain((0..ideal).rev()) {
         while let Some(index) = pop(&c.stacks[stack]) {
             let slot = descriptor(index);
@@ -683,7 +687,7 @@ unsafe fn promote(
     let larger = (class + 1..CLASSES).filter(|&c| new <= 1 << SHIFT[c]);
     let Some((target_class, index)) = larger
         .clone()
-        .find_map(|c| take_from(c, new).map(|index| (c, index)))
+        .find_map(|c| take_from(c, new, false).map(|index| (c, index)))
     else {
         bump(&STATS.no_slot, 1);
         return None;
@@ -790,14 +794,17 @@ fn slots() -> impl Iterator<Item = (&'static Slot, usize, usize)> {
 }
 
 fn index_of(slot: &Slot) -> usize {
-    (ptr::from_ref(slot) as usize - GEOMETRY.descriptors.load(Relaxed) as usize) / core::mem::size_of::<Slot>()
+    (ptr::from_ref(slot) as usize - GEOMETRY.descriptors.load(Relaxed) as usize)
+        / core::mem::size_of::<Slot>()
 }
 
 /// Counts a growth in place where the owner of the object writes anyway.
 #[inline]
 fn count_growth(slot: &Slot, old: usize) {
-    slot.grows.store(slot.grows.load(Relaxed).wrapping_add(1), Relaxed);
-    slot.not_copied.store(slot.not_copied.load(Relaxed) + old as u64, Relaxed);
+    slot.grows
+        .store(slot.grows.load(Relaxed).wrapping_add(1), Relaxed);
+    slot.not_copied
+        .store(slot.not_copied.load(Relaxed) + old as u64, Relaxed);
 }
 
 /// Growths in place of the objects that live, and bytes not copied by them.
@@ -813,7 +820,10 @@ pub(crate) fn growths() -> (u64, u64) {
 /// Makes a slot free, with its memory if that may be kept.
 fn release(slot: &'static Slot, origin: *mut u8) {
     bump(&STATS.grows_in_place, slot.grows.swap(0, Relaxed) as usize);
-    bump(&STATS.bytes_not_copied, slot.not_copied.swap(0, Relaxed) as usize);
+    bump(
+        &STATS.bytes_not_copied,
+        slot.not_copied.swap(0, Relaxed) as usize,
+    );
     let class = slot.class.load(Relaxed) as usize;
     let c = &CLASS[class];
     c.live.fetch_sub(1, Relaxed);

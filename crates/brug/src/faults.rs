@@ -130,11 +130,17 @@ fn no_byte_is_lost_when_a_system_call_fails() {
     for nth in 0..6 {
         for burst in ["1", "60", "9223372036854775807"] {
             let output = Command::new(env::current_exe().unwrap())
-                .args(["--exact", "faults::no_byte_is_lost_when_a_system_call_fails"])
+                .args([
+                    "--exact",
+                    "faults::no_byte_is_lost_when_a_system_call_fails",
+                ])
                 .env(CHILD, std::format!("{nth},{burst}"))
                 .output()
                 .unwrap();
-            assert!(output.status.success(), "call {nth}, burst {burst}: {output:?}");
+            assert!(
+                output.status.success(),
+                "call {nth}, burst {burst}: {output:?}"
+            );
         }
     }
 }

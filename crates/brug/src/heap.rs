@@ -201,7 +201,7 @@ fn alloc_cold(size: usize, align: usize, zero: bool) -> *mut u8 {
 pub(crate) fn alloc_in(mode: Mode, size: usize, align: usize, zero: bool) -> *mut u8 {
     let owner = place(mode, size);
     if owner == Owner::Slot && align <= arena::MAX_ALIGN {
-        let p = arena::alloc(size, zero);
+        let p = arena::alloc(size, zero, false);
         if !p.is_null() {
             return p;
         }
@@ -458,7 +458,7 @@ unsafe fn realloc_now(
             }
         }
         if target == Owner::Slot && new > old && align <= arena::MAX_ALIGN {
-            let q = arena::alloc(new, false);
+            let q = arena::alloc(new, false, true);
             if !q.is_null() {
                 ptr::copy_nonoverlapping(p, q, old);
                 base::free(owner, p);
@@ -585,7 +585,11 @@ fn initialise() {
         // Before the C library's first instruction; defaults will do until then.
         return;
     }
-    if HOT.init.compare_exchange(NEW, BUSY, Acquire, Relaxed).is_err() {
+    if HOT
+        .init
+        .compare_exchange(NEW, BUSY, Acquire, Relaxed)
+        .is_err()
+    {
         // Someone is at it, perhaps this thread: defaults will do.
         return;
     }
