@@ -2,7 +2,7 @@
 """The guest's file system: busybox, our measuring programs, one job.
 
 Two cpio archives, which the kernel unpacks one after the other: the base, the same for every
-boot of a session, and the job. Both are written here and depend on nothing but their contents.
+boot of the lab, and the job. Both are written here and depend on nothing but their contents.
 """
 
 from __future__ import annotations
