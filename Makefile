@@ -26,7 +26,7 @@ shell: ## boot a board with GCMA and a shell on this terminal
 	@$(LAB) shell
 
 clean: ## remove out/ and other products in this directory; the cache stays
-	rm -rf out lab/.mypy_cache lab/.ruff_cache lab/.pytest_cache
+	rm -rf out target crates/brug-bench/target lab/.mypy_cache lab/.ruff_cache lab/.pytest_cache
 	find lab -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the cache as well
