@@ -1862,7 +1862,8 @@ static void hog_worker(u32 id)
 static void alloc_worker(u32 id)
 {
 	struct rng rng = rng_make(opt.seed, 7000 + id);
-	struct cma_bench_op live[LIVE_MAX];
+	struct cma_bench_op live[LIVE_MAX], asked = { 0 };
+	bool again = false, crowded = false;
 	u32 n = 0, pages = 0;
 	int fd = open("/dev/cma_bench", O_RDWR | O_CLOEXEC);
 
@@ -1870,7 +1871,8 @@ static void alloc_worker(u32 id)
 		die("cannot open /dev/cma_bench: %s (a kernel with it is needed for --alloc)",
 		    strerror(errno));
 	while (!stopping() || n) {
-		bool want = !stopping() && n < LIVE_MAX && rng_below(&rng, 3);
+		bool want = !stopping() && !crowded && n < LIVE_MAX &&
+			    rng_below(&rng, 3);
 		struct cma_bench_op o = { 0 };
 
 		o.pages = 1 + rng_below(&rng, 1u << rng_below(&rng, 16));
@@ -1878,13 +1880,25 @@ static void alloc_worker(u32 id)
 		o.seed = rng_next(&rng);
 		if (o.pages > opt.alloc_max_pages)
 			o.pages = opt.alloc_max_pages;
+		if (again)
+			o = asked;
 		if (want && pages + o.pages <= opt.alloc_live) {
-			count(&shared->cma_allocs, 1);
+			asked = o;
+			if (!again)
+				count(&shared->cma_allocs, 1);
 			if (ioctl(fd, CMA_BENCH_ALLOC, &o)) {
-				count(&shared->cma_failed, 1);
+				/*
+				 * What lives can be scattered so that no range
+				 * is long enough. Alone there is one.
+				 */
+				again = n > 0;
+				crowded = again;
+				if (!again)
+					count(&shared->cma_failed, 1);
 				sleep_ms(1);
 				continue;
 			}
+			again = false;
 			if (o.ns > atomic_load(&shared->cma_worst_ns))
 				atomic_store(&shared->cma_worst_ns, o.ns);
 			if (ioctl(fd, CMA_BENCH_FILL, &o))
@@ -1896,6 +1910,7 @@ static void alloc_worker(u32 id)
 		} else if (n) {
 			u32 i = rng_below(&rng, n);
 
+			crowded = false;
 			o = live[i];
 			live[i] = live[--n];
 			if (ioctl(fd, CMA_BENCH_CHECK, &o))
