@@ -153,14 +153,19 @@ def with_libraries(program: str, package: str) -> dict[str, bytes]:
 
 # What a guest of another architecture needs of Debian: busybox, and mke2fs with its libraries.
 FOREIGN: Final = (
-    *("busybox-static", "e2fsprogs", "libblkid1", "libc6", "libcom-err2", "libext2fs2"),
+    "busybox-static",
+    "e2fsprogs",
+    "libblkid1",
+    "libc6",
+    "libcom-err2",
+    "libext2fs2",
     "libuuid1",
 )
 
 
 def foreign_root(arch: Arch) -> Path:
     """A directory with the packages above for another architecture, unpacked and not installed."""
-    root = cache() / f"debian-{arch.debian}"
+    root = cache() / f"debian-{arch.debian}-{sha256(*FOREIGN)[:12]}"
     with locked(cache() / f".debian-{arch.debian}.lock"):
         if root.is_dir():
             return root
