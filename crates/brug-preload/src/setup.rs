@@ -156,7 +156,7 @@ pub fn print_stats(fd: c_int) {
         program(),
         std::process::id(),
         brug::Brug::mode(),
-        config.base
+        brug::Brug::base()
     );
     // Writing to a string does not fail, and one write keeps the lines together.
     let _ = write!(text, "{}", brug::stats());
@@ -244,7 +244,7 @@ fn append_stats(file: &CStr) {
     object.insert("program".into(), program().into());
     object.insert("pid".into(), std::process::id().into());
     object.insert("mode".into(), brug::Brug::mode().to_string().into());
-    object.insert("base".into(), raw::config().base.to_string().into());
+    object.insert("base".into(), brug::Brug::base().to_string().into());
     for (name, value) in brug::stats().rows() {
         object.insert(name.into(), value.into());
     }

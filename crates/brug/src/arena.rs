@@ -372,6 +372,12 @@ fn reserve_arena() -> bool {
     true
 }
 
+/// Whether memory that has become large shall have huge pages.
+#[cfg(feature = "mimalloc")]
+pub(crate) fn wants_huge() -> bool {
+    WANT_HUGE.load(Relaxed) != 0
+}
+
 fn read_thp(thp: Thp) {
     let mut buf = [0u8; 64];
     let n = os::read_file(c"/sys/kernel/mm/transparent_hugepage/enabled", &mut buf);

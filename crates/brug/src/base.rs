@@ -4,6 +4,8 @@
 use core::ffi::c_void;
 use core::ptr;
 
+use crate::mode::Base;
+
 /// Who has an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
@@ -13,6 +15,32 @@ pub(crate) enum Owner {
     Jemalloc,
     #[cfg(feature = "mimalloc")]
     Mimalloc,
+}
+
+impl Owner {
+    /// The owner of what a base that this build has allocates.
+    #[inline]
+    pub(crate) fn of(base: Base) -> Owner {
+        match base {
+            #[cfg(feature = "jemalloc")]
+            Base::Jemalloc => Owner::Jemalloc,
+            #[cfg(feature = "mimalloc")]
+            Base::Mimalloc => Owner::Mimalloc,
+            _ => Owner::Sys,
+        }
+    }
+
+    /// The base that has the object; `None` for a slot.
+    pub(crate) fn base(self) -> Option<Base> {
+        match self {
+            Owner::Sys => Some(Base::Glibc),
+            Owner::Slot => None,
+            #[cfg(feature = "jemalloc")]
+            Owner::Jemalloc => Some(Base::Jemalloc),
+            #[cfg(feature = "mimalloc")]
+            Owner::Mimalloc => Some(Base::Mimalloc),
+        }
+    }
 }
 
 /// Alignment that the C library gives every object.
@@ -483,9 +511,11 @@ mod mimalloc {
     use super::in_range;
     use crate::{arena, os};
 
-    /// Given to it at a time: an arena. The largest there is, 16 GiB, is refused, because what
-    /// describes it would not fit into an object.
-    const SHARE: usize = 8 << 30;
+    /// Given to it at a time, an arena: as much as it has already, from the least to the
+    /// most. The largest that there is, 16 GiB, is refused, because what describes it would
+    /// not fit into an object.
+    const LEAST: usize = 64 << 20;
+    const MOST: usize = 8 << 30;
     static GIVEN: AtomicUsize = AtomicUsize::new(0);
     static GIVING: AtomicU32 = AtomicU32::new(0);
 
@@ -552,7 +582,7 @@ mod mimalloc {
     #[inline(never)]
     unsafe fn give_and_alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
         let p = os::keep_errno(|| {
-            if size <= SHARE / 2 && arena::ready() && give() {
+            if size <= MOST / 2 && arena::ready() && give(size * 2) {
                 // SAFETY: no preconditions.
                 let p = unsafe { attempt(size, align, zero) };
                 if in_range(1, p) {
@@ -568,25 +598,34 @@ mod mimalloc {
         p
     }
 
-    /// Gives it more of its part of the arena.
-    fn give() -> bool {
+    /// Gives it more of its part of the arena, at least `least` bytes.
+    ///
+    /// Readable and writable from the start, so that huge pages fit in: committed bit by
+    /// bit, a third of the time of a program that has nothing but small objects would go
+    /// into faults. Where the system counts that as used, it commits for itself.
+    fn give(least: usize) -> bool {
         if GIVING.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
             return false;
         }
         let [start, len] = &arena::FOREIGN[1];
         let (start, len) = (start.load(Relaxed), len.load(Relaxed));
         let given = GIVEN.load(Relaxed);
-        let share = SHARE.min(len - given);
+        let share = given.max(least).next_power_of_two().clamp(LEAST, MOST);
+        let share = share.min(len - given);
         let done = share > 0 && {
-            // SAFETY: reserved address space of ours that it does not have yet. It is told
-            // that it has to commit it.
+            let at = (start + given) as *mut u8;
+            // SAFETY: reserved address space of ours that it does not have yet.
             unsafe {
+                let committed = os::commit(at, share);
+                if committed && arena::wants_huge() {
+                    os::advise_huge(at, share, true);
+                }
                 // Otherwise it would ask the system when the range is used up.
                 mi::mi_option_set(mi::mi_option_limit_os_alloc, 1);
                 mi::mi_manage_os_memory_ex(
-                    (start + given) as *const _,
+                    at.cast(),
                     share,
-                    false,
+                    committed,
                     false,
                     true,
                     -1,

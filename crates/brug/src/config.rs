@@ -41,8 +41,10 @@ pub struct Config {
     pub mode: Mode,
     /// What [`Mode::Template`] follows. `BRUG_TEMPLATE`
     pub template: Template,
-    /// The allocator of small objects in the modes that leave it open. `BRUG_BASE`
-    pub base: Base,
+    /// The allocator of small objects in the modes that leave it open. `None`: in
+    /// [`Mode::Auto`] what a trial or the profile finds best, else the C library.
+    /// `BRUG_BASE`
+    pub base: Option<Base>,
     /// [`Mode::Auto`] puts objects of this many bytes and more into growth slots;
     /// at least one page. `BRUG_SWITCH_POINT`, 128 KiB
     pub switch_point: usize,
@@ -78,7 +80,7 @@ impl Config {
     pub const DEFAULT: Config = Config {
         mode: Mode::Auto,
         template: Template::PRESET,
-        base: Base::Glibc,
+        base: None,
         switch_point: 128 << 10,
         thp: Thp::Default,
         purge_delay_ms: 1000,
@@ -183,9 +185,16 @@ impl Config {
                     return;
                 }
             },
-            b"BASE" => put(&mut self.base, text.parse().ok())
-                .then_some("")
-                .ok_or("glibc, mimalloc or jemalloc"),
+            b"BASE" => {
+                let base = if text.eq_ignore_ascii_case("auto") {
+                    Some(None)
+                } else {
+                    text.parse().ok().map(Some)
+                };
+                put(&mut self.base, base)
+                    .then_some("")
+                    .ok_or("auto, glibc, mimalloc or jemalloc")
+            }
             b"SWITCH_POINT" => {
                 let ok = parse_size(text).filter(|&n| (4096..=arena::MAX_OBJECT).contains(&n));
                 put(&mut self.switch_point, ok)

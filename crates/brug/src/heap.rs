@@ -21,7 +21,7 @@ use crate::mode::{Base, Mode, ModeUnavailable};
 use crate::monitor;
 use crate::os;
 use crate::stats::{self, bump, STATS};
-use crate::{purge, tls, tuner};
+use crate::{purge, tls, trial, tuner};
 
 /// What every call reads; one cache line, written a few times in a process.
 #[repr(C, align(64))]
@@ -169,6 +169,7 @@ unsafe fn free_cold(p: *mut u8) {
     unsafe {
         match owner_of(p) {
             Owner::Slot => arena::free(p),
+            owner if trial::running() => trial::free(owner, p, tick()),
             owner => base::free(owner, p),
         }
     }
@@ -193,7 +194,11 @@ fn alloc_other(size: usize, align: usize) -> *mut u8 {
 #[inline(never)]
 fn alloc_cold(size: usize, align: usize, zero: bool) -> *mut u8 {
     ready();
-    alloc_in(mode(), size, align, zero)
+    let mode = mode();
+    if trial::running() && mode == Mode::Auto && size < config::current().switch_point {
+        return trial::alloc(size, align, zero);
+    }
+    alloc_in(mode, size, align, zero)
 }
 
 /// Allocates as `mode` says.
@@ -215,7 +220,7 @@ pub(crate) fn alloc_in(mode: Mode, size: usize, align: usize, zero: bool) -> *mu
 }
 
 #[inline]
-fn alloc_base(base: Owner, size: usize, align: usize, zero: bool) -> *mut u8 {
+pub(crate) fn alloc_base(base: Owner, size: usize, align: usize, zero: bool) -> *mut u8 {
     last_resort(|| {
         // SAFETY: no preconditions.
         unsafe {
@@ -291,14 +296,13 @@ fn fixed(mode: Mode) -> Owner {
 
 /// The owner of what is in no slot.
 #[inline]
-fn base_owner() -> Owner {
-    match HOT.base.load(Relaxed) {
-        #[cfg(feature = "jemalloc")]
-        1 => Owner::Jemalloc,
-        #[cfg(feature = "mimalloc")]
-        2 => Owner::Mimalloc,
-        _ => Owner::Sys,
-    }
+pub(crate) fn base_owner() -> Owner {
+    Owner::of(base())
+}
+
+/// The base of what is in no slot.
+pub(crate) fn base() -> Base {
+    Base::from_u8(HOT.base.load(Relaxed))
 }
 
 #[inline(never)]
@@ -359,15 +363,37 @@ unsafe fn realloc_sometimes_timed(
     align: usize,
     new: usize,
 ) -> *mut u8 {
-    // SAFETY: the calling thread's words; an object that the caller owns.
+    let tick = tick();
+    if tick % trial::OLD == 0 {
+        look_again();
+    }
+    // SAFETY: an object that the caller owns.
     unsafe {
-        let ticks = &(*tls::local()).ticks;
-        let tick = ticks.get().wrapping_add(1);
-        ticks.set(tick);
         if tick % tuner::SAMPLE == 0 && (EARLY_MIN..=SAMPLE_MAX).contains(&new) {
             return realloc_timed(mode, p, old, align, new, tick % tuner::EXPERIMENT == 0);
         }
         realloc_now(mode, p, old, align, new, false)
+    }
+}
+
+/// Numbers what the calling thread does.
+#[inline]
+fn tick() -> u32 {
+    // SAFETY: the calling thread's words.
+    unsafe {
+        let ticks = &(*tls::local()).ticks;
+        let tick = ticks.get().wrapping_add(1);
+        ticks.set(tick);
+        tick
+    }
+}
+
+/// What the last trial found has become old.
+#[cold]
+#[inline(never)]
+fn look_again() {
+    if config::current().base.is_none() && mode() == Mode::Auto {
+        try_control(trial::start);
     }
 }
 
@@ -606,19 +632,26 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
         os::complain(format_args!("{}; using auto", ModeUnavailable(config.mode)));
         config.mode = Mode::Auto;
     }
-    if !config.base.is_available() {
+    if let Some(base) = config.base.filter(|base| !base.is_available()) {
         os::complain(format_args!(
-            "base {} is not part of this build; using glibc",
-            config.base
+            "base {base} is not part of this build; using glibc"
         ));
-        config.base = Base::Glibc;
+        config.base = Some(Base::Glibc);
     }
     // SAFETY: passed on.
     unsafe { config::install(&config) };
     purge::reconfigure();
-    HOT.base.store(config.base as u8, Relaxed);
     if let Some(path) = config.profile {
         tuner::load(path);
+    }
+    // A profile with what a trial found saves the trial.
+    let tried = Base::ALL
+        .iter()
+        .any(|&base| trial::verdict(base).samples > 0);
+    let chosen = config.base.unwrap_or_else(|| trial::best(Base::Glibc));
+    HOT.base.store(chosen as u8, Relaxed);
+    if config.base.is_none() && !tried {
+        trial::start();
     }
     HOT.init.store(DONE, Release);
     at_exit(&config);
@@ -663,11 +696,29 @@ pub(crate) fn take_the_long_way() {
     control(|| ());
 }
 
+/// For use in `control` only.
+pub(crate) fn set_base(base: Base) {
+    HOT.base.store(base as u8, Relaxed);
+}
+
+/// Like [`control`], but does nothing if somebody is at it: it may be the code that the
+/// calling signal handler has interrupted.
+pub(crate) fn try_control(change: impl FnOnce()) {
+    if !CONTROL.swap(true, Acquire) {
+        limit_after(change);
+    }
+}
+
 /// Changes something that the limits depend on, and the limits.
 fn control(change: impl FnOnce()) {
     while CONTROL.swap(true, Acquire) {
         core::hint::spin_loop();
     }
+    limit_after(change);
+}
+
+/// The caller holds `CONTROL`; gives it back.
+fn limit_after(change: impl FnOnce()) {
     change();
     let config = config::current();
     let mode = Mode::from_u8(HOT.mode.load(Relaxed));
@@ -676,6 +727,8 @@ fn control(change: impl FnOnce()) {
     #[cfg(not(feature = "monitor"))]
     let observed = false;
     HOT.observed.store(observed, Relaxed);
+    // What the trial compares must come out of line.
+    let observed = observed || (mode == Mode::Auto && trial::running());
     let base = HOT.base.load(Relaxed);
     let page = os::page_size() - 1;
     // Who has the small objects, and up to which size when new and when growing.

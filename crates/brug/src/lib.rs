@@ -105,6 +105,7 @@ slots! {
     pub mod raw;
     mod stats;
     mod tls;
+    mod trial;
     mod tuner;
 
     #[cfg(feature = "allocator-api2")]
@@ -149,6 +150,11 @@ impl Brug {
     /// The one there is: the state is the process's.
     pub const fn new() -> Self {
         Brug
+    }
+
+    /// The allocator that has the small objects now, in modes that leave it open.
+    pub fn base() -> Base {
+        heap::base()
     }
 
     /// Changes the mode of the process, for objects allocated or moved from now on.

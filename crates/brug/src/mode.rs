@@ -131,6 +131,18 @@ pub enum Base {
 }
 
 impl Base {
+    /// All of them.
+    pub const ALL: [Base; 3] = [Base::Glibc, Base::Jemalloc, Base::Mimalloc];
+
+    pub(crate) fn from_u8(n: u8) -> Base {
+        Base::ALL[n as usize]
+    }
+
+    /// The name that `BRUG_BASE` takes.
+    pub fn name(self) -> &'static str {
+        ["glibc", "jemalloc", "mimalloc"][self as usize]
+    }
+
     /// Whether this build has it.
     pub fn is_available(self) -> bool {
         [true, cfg!(feature = "jemalloc"), cfg!(feature = "mimalloc")][self as usize]
@@ -152,7 +164,7 @@ impl FromStr for Base {
 
 impl fmt::Display for Base {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(["glibc", "jemalloc", "mimalloc"][*self as usize])
+        f.pad(self.name())
     }
 }
 

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::alloc::System;
 use std::cell::Cell;
 
-use crate::mode::{Mode, ModeUnavailable};
+use crate::mode::{Base, Mode, ModeUnavailable};
 
 static MODE: AtomicU8 = AtomicU8::new(Mode::Auto as u8);
 
@@ -28,6 +28,10 @@ pub(crate) fn mode() -> Mode {
         0 => Mode::from_u8(MODE.load(Relaxed)),
         scope => Mode::from_u8(scope - 1),
     }
+}
+
+pub(crate) fn base() -> Base {
+    Base::Glibc
 }
 
 pub(crate) fn enter(mode: Mode) -> u8 {

@@ -23,8 +23,9 @@ use core::ffi::CStr;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, AtomicU8, Ordering::Relaxed};
 
-use crate::os;
+use crate::mode::Base;
 use crate::size::{parse_decimal, Size};
+use crate::{heap, os, trial};
 
 /// Reallocations per sample.
 pub(crate) const SAMPLE: u32 = 64;
@@ -155,12 +156,25 @@ pub struct TunerRow {
 pub struct TunerReport {
     rows: [TunerRow; CLASSES],
     len: usize,
+    base: Base,
+    bases: [(u64, u64); 3],
 }
 
 impl TunerReport {
     /// The rows, by size.
     pub fn rows(&self) -> &[TunerRow] {
         &self.rows[..self.len]
+    }
+
+    /// The allocator of small objects.
+    pub fn base(&self) -> Base {
+        self.base
+    }
+
+    /// What it was compared with: the mean time of an allocation, with the touch of its
+    /// pages, and a free in nanoseconds, and the number of samples (0: not compared).
+    pub fn compared(&self, base: Base) -> (u64, u64) {
+        self.bases[base as usize]
     }
 }
 
@@ -169,6 +183,11 @@ pub fn tuner_report() -> TunerReport {
     let mut report = TunerReport {
         rows: [TunerRow::default(); CLASSES],
         len: 0,
+        base: heap::base(),
+        bases: Base::ALL.map(|base| {
+            let trial::Verdict { mean, samples } = trial::verdict(base);
+            (mean / 16, samples)
+        }),
     };
     for class in 0..CLASSES {
         let arms = [0, 1, 2].map(|arm| {
@@ -195,6 +214,14 @@ pub fn tuner_report() -> TunerReport {
 impl fmt::Display for TunerReport {
     /// A table: nanoseconds × samples. Allocates nothing.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "small objects: {}", self.base)?;
+        for base in Base::ALL {
+            let (mean, samples) = self.compared(base);
+            if samples > 0 {
+                write!(f, "  ({base} {mean} ns ×{samples})")?;
+            }
+        }
+        writeln!(f)?;
         writeln!(
             f,
             "{:>8} {:>18} {:>18} {:>18}  growing objects",
@@ -257,28 +284,41 @@ fn parse(text: &str) -> bool {
     if text.lines().next() != Some(MAGIC) || !rows().all(|line| parse_row(line).is_some()) {
         return false;
     }
-    for (class, arm, mean, samples) in rows().filter_map(parse_row) {
-        TABLE[class][arm].store(pack(mean, samples), Relaxed);
+    for row in rows().filter_map(parse_row) {
+        match row {
+            Row::Size(class, arm, mean, samples) => {
+                TABLE[class][arm].store(pack(mean, samples), Relaxed);
+            }
+            Row::Base(base, verdict) => trial::set_verdict(base, verdict),
+        }
     }
     (0..CLASSES).for_each(decide);
     true
 }
 
-/// `SIZE ARM SIXTEENTHS SAMPLES`
-fn parse_row(line: &str) -> Option<(usize, usize, u64, u64)> {
+enum Row {
+    /// Class, arm, mean, samples.
+    Size(usize, usize, u64, u64),
+    Base(Base, trial::Verdict),
+}
+
+/// `SIZE ARM SIXTEENTHS SAMPLES`, or `0 BASE SIXTEENTHS SAMPLES` for what a trial found.
+fn parse_row(line: &str) -> Option<Row> {
     let mut words = line.split(' ');
     let size = parse_decimal(words.next()?.as_bytes())?;
-    let arm = words.next()?;
-    let arm = ARMS.iter().position(|&name| name == arm)?;
-    let mean = parse_decimal(words.next()?.as_bytes())?;
-    let samples = parse_decimal(words.next()?.as_bytes())?;
+    let name = words.next()?;
+    let mean = parse_decimal(words.next()?.as_bytes())? as u64;
+    let samples = parse_decimal(words.next()?.as_bytes())? as u64;
+    if words.next().is_some() {
+        return None;
+    }
+    if size == 0 {
+        let base = Base::ALL.into_iter().find(|base| base.name() == name)?;
+        return Some(Row::Base(base, trial::Verdict { mean, samples }));
+    }
+    let arm = ARMS.iter().position(|&arm| arm == name)?;
     let class = class(size);
-    (words.next().is_none() && lower_bound(class) == size).then_some((
-        class,
-        arm,
-        mean as u64,
-        samples as u64,
-    ))
+    (lower_bound(class) == size).then_some(Row::Size(class, arm, mean, samples))
 }
 
 /// Writes the profile: whole, or not at all.
@@ -299,6 +339,14 @@ pub(crate) fn save(path: &CStr) {
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
         let fd = libc::open(name.as_ptr(), flags, 0o644);
         let mut ok = fd >= 0 && os::write_all(fd, MAGIC.as_bytes()) && os::write_all(fd, b"\n");
+        for base in Base::ALL {
+            let trial::Verdict { mean, samples } = trial::verdict(base);
+            if ok && samples > 0 {
+                let mut line = os::Line::new();
+                let _ = writeln!(line, "0 {base} {mean} {samples}");
+                ok = os::write_all(fd, line.as_bytes());
+            }
+        }
         for (class, row) in TABLE.iter().enumerate() {
             for (arm, cell) in row.iter().enumerate() {
                 let (mean, samples) = unpack(cell);
