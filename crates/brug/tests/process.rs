@@ -572,6 +572,69 @@ fn a_profile_outlives_the_process() {
     std::fs::remove_file(file).unwrap();
 }
 
+/// Small objects through a trial and beyond; what they hold must not change.
+#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+fn many_small_objects() {
+    let mut objects: Vec<Box<[u64; 5]>> = Vec::new();
+    for i in 0..40_000u64 {
+        objects.push(Box::new([i; 5]));
+        if i % 3 == 0 {
+            let gone = objects.swap_remove(i as usize * 7 % objects.len());
+            assert!(gone.iter().all(|&n| n == gone[0]));
+        }
+    }
+    assert!(objects.iter().all(|o| o.iter().all(|&n| n == o[0])));
+}
+
+#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+#[test]
+fn a_trial_finds_the_base_of_small_objects_and_a_profile_keeps_it() {
+    let name = "a_trial_finds_the_base_of_small_objects_and_a_profile_keeps_it";
+    let file = std::env::temp_dir().join(format!("brug-trial-{}", std::process::id()));
+    let path = file.to_str().unwrap().to_owned();
+    let mut found = Vec::new();
+    for _ in 0..2 {
+        let text = isolated(name, &[("BRUG_PROFILE", &path)], || {
+            let early = (
+                Brug::base(),
+                brug::tuner_report().compared(brug::Base::Glibc),
+            );
+            many_small_objects();
+            let report = brug::tuner_report();
+            for base in brug::Base::ALL {
+                let (ns, samples) = report.compared(base);
+                assert_eq!(base.is_available(), samples > 500 && ns > 0, "{report}");
+            }
+            println!("\nearly {early:?}\nbase {:?}", report.base());
+        });
+        let Some(text) = text else { return };
+        found.push(text);
+    }
+    let line = |text: &str, word: &str| {
+        let line = text.lines().find(|line| line.starts_with(word)).unwrap();
+        line[word.len()..].to_owned()
+    };
+    assert_eq!(line(&found[0], "early "), "(Glibc, (0, 0))");
+    // The second process knew from its first object on, and did not try again.
+    let base = line(&found[0], "base ");
+    assert!(line(&found[1], "early ").starts_with(&format!("({base}, ")));
+    assert!(!line(&found[1], "early ").ends_with("(0, 0))"));
+    assert_eq!(base, line(&found[1], "base "));
+    std::fs::remove_file(file).unwrap();
+}
+
+#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+#[test]
+fn a_base_that_is_asked_for_has_no_rivals() {
+    let name = "a_base_that_is_asked_for_has_no_rivals";
+    isolated(name, &[("BRUG_BASE", "glibc")], || {
+        many_small_objects();
+        let report = brug::tuner_report();
+        assert!(brug::Base::ALL.iter().all(|&b| report.compared(b).1 == 0));
+        assert_eq!(Brug::base(), brug::Base::Glibc);
+    });
+}
+
 #[test]
 fn statistics_come_out_at_the_end() {
     let name = "statistics_come_out_at_the_end";
