@@ -35,6 +35,14 @@ struct SizeClass {
     decision: Option<String>,
 }
 
+/// What an allocation and a free of a small object took in an allocator.
+#[derive(Deserialize, Serialize)]
+struct Compared {
+    name: String,
+    #[serde(flatten)]
+    cost: Arm,
+}
+
 /// A code address.
 #[derive(Deserialize, Serialize)]
 struct Frame {
@@ -67,6 +75,10 @@ struct Process {
     moves_in: u64,
     bytes_not_copied: u64,
     bytes_copied: u64,
+    /// The allocator of small objects.
+    base: String,
+    /// Those that were compared; empty if the program has too few small objects.
+    bases: Vec<Compared>,
     sizes: Vec<SizeClass>,
     sites: Vec<Site>,
 }
@@ -132,9 +144,9 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
     if json {
         crate::print_json(&processes)?;
     } else {
-        let (gain, rest): (Vec<_>, Vec<_>) = processes
-            .iter()
-            .partition(|process| !process.sites.is_empty() || !process.sizes.is_empty());
+        let (gain, rest): (Vec<_>, Vec<_>) = processes.iter().partition(|process| {
+            !process.sites.is_empty() || !process.sizes.is_empty() || !process.bases.is_empty()
+        });
         gain.into_iter().for_each(print_process);
         if !rest.is_empty() {
             println!(
@@ -196,6 +208,18 @@ fn print_process(process: &Process) {
         process.bytes_not_copied as f64 / MIB,
         process.bytes_copied as f64 / MIB
     );
+    if !process.bases.is_empty() {
+        let bases: Vec<String> = process
+            .bases
+            .iter()
+            .map(|b| format!("{} {} ns (of {})", b.name, b.cost.ns, b.cost.samples))
+            .collect();
+        println!(
+            "  small objects: {}; measured: {}",
+            process.base,
+            bases.join(", ")
+        );
+    }
     if !process.sizes.is_empty() {
         println!(
             "  {:>10} {:>20} {:>20} {:>20}  growing objects",

@@ -279,7 +279,8 @@ fn tune_names_the_call_site_and_writes_a_profile() {
         "#include <stdlib.h>\n#include <string.h>\n\
          __attribute__((noinline)) static char *enlarge(char *p, size_t n)\n\
          { p = realloc(p, n); memset(p, 1, n); return p; }\n\
-         int main(void) { for (int k = 0; k < 50; k++) { char *p = 0;\n\
+         int main(void) { for (int k = 0; k < 30000; k++) free(malloc(k % 100 + 1));\n\
+         for (int k = 0; k < 50; k++) { char *p = 0;\n\
          for (size_t n = 100; n < 20000000; n *= 2) p = enlarge(p, n); free(p); } return 0; }\n",
     )
     .expect("source");
@@ -303,6 +304,11 @@ fn tune_names_the_call_site_and_writes_a_profile() {
     let output = brug(&words);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let processes: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let bases = processes[0]["bases"].as_array().expect("bases");
+    assert!(bases.iter().any(|base| base["name"] == "glibc"));
+    assert!(bases
+        .iter()
+        .all(|base| base["samples"].as_u64() > Some(500)));
     let site = &processes[0]["sites"][0];
     assert!(site["reallocs"].as_u64() >= Some(500), "{site}");
     let frames = site["frames"].as_array().expect("frames");
@@ -321,6 +327,7 @@ fn tune_names_the_call_site_and_writes_a_profile() {
 
     let output = brug(&words.map(|word| if word == "--json" { "--top=1" } else { word }));
     assert!(out(&output).contains("grow.c:") && out(&output).contains("BRUG_PROFILE="));
+    assert!(out(&output).contains("small objects: "));
     let run = Command::new(env!("CARGO_BIN_EXE_brug"))
         .args(["run", "--", program.to_str().expect("path")])
         .env("BRUG_PROFILE", &profile)

@@ -184,6 +184,19 @@ fn sizes() -> Value {
         .collect()
 }
 
+/// The allocators that were compared for small objects.
+fn bases() -> Value {
+    let report = brug::tuner_report();
+    let compared = |base: brug::Base| (base, report.compared(base));
+    let known = brug::Base::ALL
+        .into_iter()
+        .map(compared)
+        .filter(|c| c.1 .1 > 0);
+    known
+        .map(|(base, (ns, samples))| json!({ "name": base.name(), "ns": ns, "samples": samples }))
+        .collect()
+}
+
 /// What the monitor knows of each call site, with its return addresses as offsets in files.
 fn sites() -> Value {
     let own = about(start as *const () as usize).dli_fbase;
@@ -249,6 +262,7 @@ fn append_stats(file: &CStr) {
         object.insert(name.into(), value.into());
     }
     if raw::config().monitor {
+        object.insert("bases".into(), bases());
         object.insert("sizes".into(), sizes());
         object.insert("sites".into(), sites());
     }
