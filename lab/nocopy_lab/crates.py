@@ -7,6 +7,7 @@ rustup's minimal profile goes into the cache, and nowhere else.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -141,6 +142,27 @@ def toolchain() -> Toolchain:
             if one.cargo.is_file() and (_version(one.cargo, one.env) or (0, 0)) >= OLDEST:
                 return one
     raise LabError(f"no cargo {OLDEST[0]}.{OLDEST[1]} or newer, even after installing one")
+
+
+def test_executables(
+    tools: Toolchain,
+    name: str,
+    words: Sequence[str | Path],
+    *,
+    limit_s: float = 1800.0,
+    env: Mapping[str, str] | None = None,
+) -> list[Path]:
+    """Build tests without running them; where they are."""
+    build = ["test", "--no-run", "--message-format=json-render-diagnostics", *words]
+    tools.run(name, build, limit_s=limit_s, env=env)
+    found: list[Path] = []
+    for line in (LOGS / f"cargo-{name}.log").read_text(errors="replace").splitlines():
+        if not line.startswith("{"):
+            continue
+        message = json.loads(line)
+        if message.get("executable") and message["profile"]["test"]:
+            found.append(Path(message["executable"]))
+    return found
 
 
 def aarch64() -> Toolchain:

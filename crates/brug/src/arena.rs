@@ -60,8 +60,10 @@ pub(crate) const TRIMMING: u32 = 6;
 pub(crate) const CLASSES: usize = 3;
 const SHIFT: [u32; CLASSES] = [26, 32, 38];
 /// Most slots of each size. A slot in use has up to three mappings, and a
-/// process may have 65530: the slots together take at most half of them.
+/// process may have 65530: the slots together take at most half of them. Where it may
+/// have fewer, there are fewer slots.
 const MOST: [usize; CLASSES] = [8192, 1024, 32];
+const MAPPINGS: usize = 65530;
 /// The part of the arena each size gets, in 1/16.
 const SHARE: [usize; CLASSES] = [2, 4, 8];
 /// What each of the other allocators gets of it, in 1/16.
@@ -325,10 +327,12 @@ fn reserve_arena() -> bool {
     let skip = (memory as usize).wrapping_neg() & (align - 1);
     let usable = len - skip;
 
+    let mappings = os::read_number(c"/proc/sys/vm/max_map_count").unwrap_or(MAPPINGS);
     let mut total = 0;
     let mut offset = 0;
     for (i, c) in CLASS.iter().enumerate() {
-        let slots = ((usable / 16 * SHARE[i]) >> SHIFT[i]).min(MOST[i]);
+        let most = MOST[i] * mappings.min(MAPPINGS) / MAPPINGS;
+        let slots = ((usable / 16 * SHARE[i]) >> SHIFT[i]).min(most);
         GEOMETRY.start[i].store((offset >> SHIFT[0]) as u32, Relaxed);
         c.slots.store(slots, Relaxed);
         GEOMETRY.first[i].store(total as u32, Relaxed);

@@ -4,8 +4,10 @@
 //! Every call reports failure as `false` or null and leaves `errno` set. Unit
 //! tests make the n-th call fail through [`fault`].
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_void, CStr};
 use core::ptr;
+
+use crate::size::parse_decimal;
 
 /// The unit in which memory is committed. Pages of 16 or 64 KiB (aarch64) are
 /// multiples of it, so [`page_size`] is what rounding uses.
@@ -202,7 +204,7 @@ pub(crate) fn keep_errno<T>(f: impl FnOnce() -> T) -> T {
 }
 
 /// Reads the beginning of a small file; returns the bytes read, 0 on failure.
-pub(crate) fn read_file(path: &core::ffi::CStr, buf: &mut [u8]) -> usize {
+pub(crate) fn read_file(path: &CStr, buf: &mut [u8]) -> usize {
     // SAFETY: the path is a C string, the buffer is valid for its length.
     unsafe {
         let fd = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
@@ -220,6 +222,57 @@ pub(crate) fn read_file(path: &core::ffi::CStr, buf: &mut [u8]) -> usize {
         libc::close(fd);
         have
     }
+}
+
+/// The number that a small file begins with.
+pub(crate) fn read_number(path: &CStr) -> Option<usize> {
+    let mut text = [0u8; 24];
+    let n = read_file(path, &mut text);
+    parse_decimal(text[..n].split(|b| !b.is_ascii_digit()).next()?)
+}
+
+/// The least limit of memory in bytes that a control group sets to this process;
+/// `usize::MAX` if none does.
+pub(crate) fn cgroup_limit() -> usize {
+    let mut groups = [0u8; 2048];
+    let n = read_file(c"/proc/self/cgroup", &mut groups);
+    limit_of_groups(&groups[..n], &mut read_number)
+}
+
+/// As above; `groups` is what /proc/self/cgroup says. A group is bound by those it is in, too.
+fn limit_of_groups(groups: &[u8], read: &mut dyn FnMut(&CStr) -> Option<usize>) -> usize {
+    use core::fmt::Write;
+    let mut least = usize::MAX;
+    for line in groups.split(|&b| b == b'\n') {
+        // number:controllers:path; the unified hierarchy is number 0 without controllers.
+        let mut fields = line.splitn(3, |&b| b == b':');
+        let (_, Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let (mount, file) = if controllers.is_empty() {
+            ("", "memory.max")
+        } else if controllers.split(|&b| b == b',').any(|c| c == b"memory") {
+            ("/memory", "memory.limit_in_bytes")
+        } else {
+            continue;
+        };
+        let mut path = core::str::from_utf8(path)
+            .unwrap_or("")
+            .trim_end_matches('/');
+        loop {
+            let mut name = Line::new();
+            let _ = write!(name, "/sys/fs/cgroup{mount}{path}/{file}\0");
+            if let Ok(name) = CStr::from_bytes_with_nul(name.as_bytes()) {
+                least = least.min(read(name).unwrap_or(usize::MAX));
+            }
+            match path.rfind('/') {
+                Some(end) => path = &path[..end],
+                None => break,
+            }
+        }
+    }
+    least
 }
 
 /// Writes all of `bytes` to a descriptor; false on failure.
@@ -308,5 +361,68 @@ pub(crate) mod fault {
         }
         COUNTDOWN.store(-1, SeqCst);
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::borrow::ToOwned;
+    use std::string::String;
+    use std::vec::Vec;
+
+    fn asked(groups: &[u8], limits: &[(&str, usize)]) -> (usize, Vec<String>) {
+        let mut files = Vec::new();
+        let least = limit_of_groups(groups, &mut |file| {
+            let file = file.to_str().unwrap();
+            files.push(file.to_owned());
+            limits.iter().find(|l| l.0 == file).map(|l| l.1)
+        });
+        (least, files)
+    }
+
+    #[test]
+    fn a_control_group_is_bound_by_those_around_it() {
+        let limits = [
+            ("/sys/fs/cgroup/a/b/memory.max", 700),
+            ("/sys/fs/cgroup/a/memory.max", 500),
+        ];
+        let (least, files) = asked(b"0::/a/b/c\n", &limits);
+        assert_eq!(least, 500);
+        assert_eq!(files.len(), 4);
+        assert_eq!(files[3], "/sys/fs/cgroup/memory.max");
+    }
+
+    #[test]
+    fn in_a_container_the_root_is_the_group() {
+        let limits = [("/sys/fs/cgroup/memory.max", 900)];
+        assert_eq!(
+            asked(b"0::/\n", &limits),
+            (900, [limits[0].0.to_owned()].into())
+        );
+    }
+
+    #[test]
+    fn the_first_version_has_a_mount_for_each_controller() {
+        let limits = [("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", 300)];
+        let groups = b"5:cpu,cpuacct:/x\n4:memory:/x\n1:name=systemd:/y\n0::/y\n";
+        assert_eq!(asked(groups, &limits).0, 300);
+    }
+
+    #[test]
+    fn what_is_no_list_of_groups_limits_nothing() {
+        for text in [
+            &b""[..],
+            b"\n\n",
+            b"0:",
+            b"0::",
+            b"4:memory",
+            b"\xff:\xff:\xff",
+        ] {
+            assert_eq!(asked(text, &[]).0, usize::MAX);
+        }
+        let long = [b"0::/".as_slice(), &[b'x'; 3000]].concat();
+        assert_eq!(asked(&long, &[]).0, usize::MAX);
     }
 }
