@@ -3,20 +3,21 @@
 
 What only a whole machine can refuse (overcommit, mappings, huge pages, memory of a control group)
 is refused in a guest; there no test may be skipped. The tools are Miri, ThreadSanitizer,
-AddressSanitizer, loom and libFuzzer; and QEMU's user mode runs the tests as 64-bit Arm programs.
+AddressSanitizer and libFuzzer; and QEMU's user mode runs the tests as 64-bit Arm programs.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import child, crates, initramfs, programs
-from nocopy_lab.arch import X86
-from nocopy_lab.paths import REPO, LabError, cache, locked, sha256
+from nocopy_lab import child, crates, initramfs, programs, progress
+from nocopy_lab.arch import ARM64, X86
+from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, sha256
 from nocopy_lab.run import Outcome
 
 BRUG: Final = REPO / "crates/brug"
@@ -190,3 +191,111 @@ def judge_guest(outcomes: Sequence[Outcome]) -> None:
         raise LabError(f"skipped although the guest permits it: {'; '.join(idle)}")
     if len(cases) != GUEST_CASES:
         raise LabError(f"{len(cases)} of {GUEST_CASES} cases ran; see {outcome.console}")
+
+
+# ----------------------------------------------------------------------------- stricter tools
+
+# Each orders the threads of tests/races.rs in its own way.
+MIRI_SEEDS: Final = 4
+HOST: Final = "x86_64-unknown-linux-gnu"
+
+
+def oldest_rust() -> None:
+    """The oldest compiler that Cargo.toml promises."""
+    version = "{}.{}".format(*crates.OLDEST)
+    declared = re.search(r'^rust-version = "(.+)"', (REPO / "Cargo.toml").read_text(), re.M)
+    if declared is None or declared[1] != version:
+        raise LabError(f"Cargo.toml and lab/nocopy_lab/crates.py disagree: {version} is checked")
+    words = ["check", "--workspace", "--all-targets", "--locked"]
+    crates.release(version).run("oldest", [*words, "--target-dir", target_directory() / "oldest"])
+
+
+def miri() -> None:
+    """Undefined behaviour, data races and stale reads of the arena's own code."""
+    tools = crates.release(crates.NIGHTLY, "miri", "rust-src")
+    words = ["miri", "test", "--package", "brug", "--locked"]
+    words += ["--target-dir", str(target_directory() / "miri")]
+    flags = "-Zmiri-ignore-leaks -Zmiri-permissive-provenance -Zmiri-disable-isolation"
+    # faults.rs starts processes; the rest of the unit tests are quick.
+    tools.run(
+        "miri-unit", [*words, "--lib", "--", "--skip", "faults"],
+        limit_s=300, env={"MIRIFLAGS": flags},
+    )  # fmt: skip
+    seeds = f"{flags} -Zmiri-many-seeds=0..{MIRI_SEEDS}"
+    tools.run("miri", [*words, "--test", "races"], limit_s=600, env={"MIRIFLAGS": seeds})
+    passed = (LOGS / "cargo-miri.log").read_text(errors="replace").count("2 passed")
+    if passed != MIRI_SEEDS:
+        raise LabError(f"Miri ran {passed} of {MIRI_SEEDS} orders; see {LOGS}/cargo-miri.log")
+
+
+def thread_sanitizer() -> None:
+    """Data races, with a standard library that is instrumented as well."""
+    tools = crates.release(crates.NIGHTLY, "miri", "rust-src")
+    env = {"RUSTFLAGS": "-Zsanitizer=thread", "TSAN_OPTIONS": "halt_on_error=1"}
+    words = ["-Zbuild-std", "--target", HOST, "--target-dir", str(target_directory() / "tsan")]
+    words += ["--release", "--package", "brug", "--locked"]
+    words += ["--test", "races", "--test", "sequences"]
+    for test in crates.test_executables(tools, "tsan", words, limit_s=900, env=env):
+        only = [] if test.name.startswith("races") else ["across_threads"]
+        log = LOGS / f"tsan-{test.name.partition('-')[0]}.log"
+        child.run([test, *only], log=log, limit_s=300, what="tests under TSan", cwd=BRUG, env=env)
+        if not re.search(r"[1-9]\d* passed", log.read_text(errors="replace")):
+            raise LabError(f"no test ran under ThreadSanitizer; see {log}")
+
+
+FUZZ_SECONDS: Final = 45
+# Instrumentation as libFuzzer wants it.
+FUZZ_FLAGS: Final = (
+    "-Zsanitizer=address --cfg fuzzing -Cpasses=sancov-module "
+    "-Cllvm-args=-sanitizer-coverage-level=4 "
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters "
+    "-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares"
+)
+
+
+def fuzz() -> None:
+    """Sequences of calls that libFuzzer makes up, in all modes, under AddressSanitizer."""
+    tools = crates.release(crates.NIGHTLY, "miri", "rust-src")
+    directory = target_directory() / "fuzz"
+    words = ["build", "--release", "--manifest-path", str(BRUG / "fuzz/Cargo.toml"), "--locked"]
+    words += ["--target", HOST, "--target-dir", str(directory)]
+    tools.run("fuzz-build", words, env={"RUSTFLAGS": FUZZ_FLAGS})
+    log = LOGS / "fuzz.log"
+    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        corpus = Path(temp)
+        for number, word in enumerate(programs.random_lines(64).splitlines()):
+            (corpus / str(number)).write_bytes((word * 40).encode())
+        options = ["-seed=1", f"-max_total_time={FUZZ_SECONDS}", "-max_len=4096", "-len_control=0"]
+        options += ["-rss_limit_mb=6144", "-malloc_limit_mb=0", "-timeout=30", "-verbosity=1"]
+        options += ["-print_final_stats=1", f"-artifact_prefix={LOGS}/fuzz-"]
+        with progress.meter(f"fuzzing for {FUZZ_SECONDS} s"):
+            try:
+                child.run(
+                    [directory / HOST / "release/sequences", *options, corpus],
+                    log=log, limit_s=FUZZ_SECONDS + 120, what="the fuzzer",
+                )  # fmt: skip
+            except LabError as error:
+                said = log.read_text(errors="replace")
+                found = re.findall(r"^(?:Test unit written to |Base64: ).*", said, re.M)
+                raise LabError(f"{error}\n" + "\n".join(found)) from error
+    ran = re.search(r"number_of_executed_units: (\d+)", log.read_text(errors="replace"))
+    if ran is None or int(ran[1]) < 200:
+        raise LabError(f"the fuzzer tried {ran[1] if ran else 'no'} inputs; see {log}")
+
+
+def aarch64() -> None:
+    """The tests as 64-bit Arm programs, instruction by instruction, in QEMU's user mode."""
+    tools = crates.aarch64()
+    linker, emulator = ARM64.tool("gcc"), programs.need("qemu-aarch64", "qemu-user")
+    prefix = f"CARGO_TARGET_{crates.AARCH64.upper().replace('-', '_')}"
+    root = Path("/usr") / ARM64.prefix.rstrip("-")
+    if not (root / "lib/ld-linux-aarch64.so.1").exists():
+        raise crates.Unavailable("no C library for aarch64; run: apt-get install libc6-arm64-cross")
+    words = ["--target", crates.AARCH64, "--release", "--package", "brug", "--locked"]
+    words += ["--lib", "--test", "races", "--test", "sequences", "--test", "smoke"]
+    words += ["--test", "process"]
+    env = {f"{prefix}_LINKER": linker}
+    for test in crates.test_executables(tools, "aarch64-tests", words, env=env):
+        log = LOGS / f"aarch64-{test.name.rpartition('-')[0]}.log"
+        what = f"{test.name.rpartition('-')[0]} on aarch64"
+        child.run([emulator, "-L", root, test], log=log, limit_s=300, what=what, cwd=BRUG)

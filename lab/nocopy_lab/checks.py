@@ -146,6 +146,13 @@ def _crates_aarch64() -> None:
     crates.aarch64().run("aarch64", [*words, "--target", crates.AARCH64])
 
 
+crates_check("crates: the oldest Rust that is promised")(brug.oldest_rust)
+crates_check("brug: tests as 64-bit Arm programs")(brug.aarch64)
+crates_check("brug: Miri")(brug.miri)
+crates_check("brug: ThreadSanitizer")(brug.thread_sanitizer)
+crates_check("brug: fuzzing under AddressSanitizer")(brug.fuzz)
+
+
 def _compare_program(name: str) -> None:
     def same_as_under_glibc() -> None:
         with progress.meter(f"{name} under brug"):

@@ -28,6 +28,8 @@ OLDEST: Final = (1, 85)
 RUSTUP: Final = "https://static.rust-lang.org/rustup/dist/{target}/rustup-init"
 TOOLCHAIN_MIB: Final = 2048
 AARCH64: Final = "aarch64-unknown-linux-gnu"
+# Miri and the sanitizers exist for this one only.
+NIGHTLY: Final = "nightly-2026-10-30"
 
 
 class Unavailable(Exception):  # noqa: N818  # the reason to skip a check
@@ -165,18 +167,33 @@ def test_executables(
     return found
 
 
+def _rustup(tools: Toolchain, words: Sequence[str], what: str) -> None:
+    """Have rustup install something, or say why there is none."""
+    rustup = shutil.which("rustup", path=tools.env["PATH"])
+    if rustup is None:
+        raise Unavailable(f"no rustup to install {what} with")
+    log = LOGS / f"rustup-{re.sub(r'[^a-z0-9]+', '-', what.lower())}.log"
+    try:
+        with locked(cache() / "rust.lock"):
+            child.run([rustup, *words], log=log, limit_s=600, what=what, env=tools.env, cwd=REPO)
+    except LabError as error:
+        raise Unavailable(f"{what} cannot be had; see {log}") from error
+
+
+def release(version: str, *components: str) -> Toolchain:
+    """A toolchain of its own version, installed if it is not there."""
+    tools = toolchain()
+    words = ["toolchain", "install", version, "--profile", "minimal", "--no-self-update"]
+    for component in components:
+        words += ["--component", component]
+    _rustup(tools, words, f"Rust {version}")
+    return Toolchain(tools.cargo, {**tools.env, "RUSTUP_TOOLCHAIN": version})
+
+
 def aarch64() -> Toolchain:
     """The toolchain, with the standard library for 64-bit Arm."""
     tools = toolchain()
-    rustup = shutil.which("rustup", path=tools.env["PATH"])
-    if rustup is None:
-        raise Unavailable("no rustup to install the standard library for aarch64 with")
-    log = LOGS / "rustup-target.log"
-    try:
-        words = [rustup, "target", "add", AARCH64]
-        child.run(words, log=log, limit_s=300, what="rustup target add", env=tools.env, cwd=REPO)
-    except LabError as error:
-        raise Unavailable(f"the standard library for aarch64 cannot be had; see {log}") from error
+    _rustup(tools, ["target", "add", AARCH64], "the standard library for aarch64")
     return tools
 
 

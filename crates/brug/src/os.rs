@@ -52,6 +52,68 @@ fn struck() -> bool {
 
 const RESERVE_FLAGS: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
+#[cfg(not(miri))]
+use libc as sys;
+
+/// The memory calls as Miri can follow them: contents, not protection. What the kernel does
+/// to pages is a write to them, so that a race with their owner shows.
+#[cfg(miri)]
+mod sys {
+    extern crate std;
+    use core::alloc::Layout;
+    use core::ffi::{c_int, c_void};
+    use std::alloc::{GlobalAlloc, System};
+
+    pub(super) unsafe fn mmap(
+        p: *mut c_void,
+        len: usize,
+        _: c_int,
+        flags: c_int,
+        _: c_int,
+        _: i64,
+    ) -> *mut c_void {
+        // SAFETY: by contract; a mapping is aligned to more than it has to be.
+        unsafe {
+            if flags & libc::MAP_FIXED != 0 {
+                p.cast::<u8>().write_bytes(0, len);
+                return p;
+            }
+            let layout = Layout::from_size_align(len, 1 << 16).unwrap();
+            System.alloc_zeroed(layout).cast()
+        }
+    }
+
+    /// Only ever part of what one `mmap` gave, which cannot be given back here.
+    pub(super) unsafe fn munmap(_: *mut c_void, _: usize) {}
+
+    pub(super) unsafe fn mprotect(_: *mut c_void, _: usize, _: c_int) -> c_int {
+        0
+    }
+
+    pub(super) unsafe fn madvise(p: *mut c_void, len: usize, advice: c_int) -> c_int {
+        if advice == libc::MADV_DONTNEED {
+            // SAFETY: by contract.
+            unsafe { p.cast::<u8>().write_bytes(0, len) };
+        }
+        0
+    }
+
+    pub(super) unsafe fn mremap(
+        from: *mut c_void,
+        len: usize,
+        _: usize,
+        _: c_int,
+        to: *mut c_void,
+    ) -> *mut c_void {
+        // SAFETY: by contract.
+        unsafe {
+            to.cast::<u8>().copy_from_nonoverlapping(from.cast(), len);
+            from.cast::<u8>().write_bytes(0, len);
+        }
+        to
+    }
+}
+
 /// Reserves address space without memory. Null on failure.
 pub(crate) fn reserve(len: usize) -> *mut u8 {
     map(len, libc::PROT_NONE)
@@ -67,7 +129,7 @@ fn map(len: usize, prot: c_int) -> *mut u8 {
         return ptr::null_mut();
     }
     // SAFETY: a new mapping at an address of the kernel's choice.
-    let p = unsafe { libc::mmap(ptr::null_mut(), len, prot, RESERVE_FLAGS, -1, 0) };
+    let p = unsafe { sys::mmap(ptr::null_mut(), len, prot, RESERVE_FLAGS, -1, 0) };
     if p == libc::MAP_FAILED {
         ptr::null_mut()
     } else {
@@ -82,7 +144,7 @@ fn map(len: usize, prot: c_int) -> *mut u8 {
 pub(crate) unsafe fn unmap(p: *mut u8, len: usize) {
     if len > 0 {
         // SAFETY: by contract.
-        unsafe { libc::munmap(p.cast(), len) };
+        unsafe { sys::munmap(p.cast(), len) };
     }
 }
 
@@ -92,7 +154,7 @@ pub(crate) unsafe fn unmap(p: *mut u8, len: usize) {
 /// The range lies within a reservation of the caller.
 pub(crate) unsafe fn commit(p: *mut u8, len: usize) -> bool {
     // SAFETY: by contract.
-    !struck() && unsafe { libc::mprotect(p.cast(), len, libc::PROT_READ | libc::PROT_WRITE) } == 0
+    !struck() && unsafe { sys::mprotect(p.cast(), len, libc::PROT_READ | libc::PROT_WRITE) } == 0
 }
 
 /// Turns a range back into a bare reservation: memory, page tables, advice and
@@ -106,7 +168,7 @@ pub(crate) unsafe fn reset(p: *mut u8, len: usize) -> bool {
     }
     // SAFETY: by contract; MAP_FIXED replaces only that range.
     let q = unsafe {
-        libc::mmap(
+        sys::mmap(
             p.cast(),
             len,
             libc::PROT_NONE,
@@ -124,7 +186,7 @@ pub(crate) unsafe fn reset(p: *mut u8, len: usize) -> bool {
 /// The range is committed, and its content is dead.
 pub(crate) unsafe fn discard(p: *mut u8, len: usize) -> bool {
     // SAFETY: by contract.
-    !struck() && unsafe { libc::madvise(p.cast(), len, libc::MADV_DONTNEED) } == 0
+    !struck() && unsafe { sys::madvise(p.cast(), len, libc::MADV_DONTNEED) } == 0
 }
 
 /// Asks for huge pages in a range, or asks for none. Advice: failure is harmless.
@@ -138,7 +200,7 @@ pub(crate) unsafe fn advise_huge(p: *mut u8, len: usize, huge: bool) -> bool {
         libc::MADV_NOHUGEPAGE
     };
     // SAFETY: by contract; advice changes no content.
-    !struck() && unsafe { libc::madvise(p.cast(), len, advice) } == 0
+    !struck() && unsafe { sys::madvise(p.cast(), len, advice) } == 0
 }
 
 /// Moves the pages of `[from, from + len)` to `to` without copying. `from` stays
@@ -154,8 +216,28 @@ pub(crate) unsafe fn move_pages(from: *mut u8, to: *mut u8, len: usize) -> bool 
     }
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
     // SAFETY: by contract.
-    let p = unsafe { libc::mremap(from.cast(), len, len, flags, to.cast::<c_void>()) };
+    let p = unsafe { sys::mremap(from.cast(), len, len, flags, to.cast::<c_void>()) };
     p != libc::MAP_FAILED
+}
+
+/// The limit of this process's address space in bytes; `None`: there is none.
+pub(crate) fn address_space_limit() -> Option<usize> {
+    if cfg!(miri) {
+        return None;
+    }
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is valid for writing.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
+    (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur as usize)
+}
+
+/// Whether this process is denied huge pages.
+pub(crate) fn huge_pages_denied() -> bool {
+    // SAFETY: no pointers are passed.
+    !cfg!(miri) && unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) } == 1
 }
 
 /// Milliseconds on a clock that does not go back; a few milliseconds coarse.
@@ -205,6 +287,10 @@ pub(crate) fn keep_errno<T>(f: impl FnOnce() -> T) -> T {
 
 /// Reads the beginning of a small file; returns the bytes read, 0 on failure.
 pub(crate) fn read_file(path: &CStr, buf: &mut [u8]) -> usize {
+    if cfg!(miri) {
+        // All such files are about the machine, which Miri is not.
+        return 0;
+    }
     // SAFETY: the path is a C string, the buffer is valid for its length.
     unsafe {
         let fd = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);

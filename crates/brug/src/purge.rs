@@ -182,7 +182,8 @@ pub(crate) fn trim() {
 /// Has the child of a fork put in order what its other threads left.
 fn at_fork() {
     static DONE: AtomicBool = AtomicBool::new(false);
-    if !DONE.swap(true, AcqRel) {
+    // Miri knows no fork.
+    if !cfg!(miri) && !DONE.swap(true, AcqRel) {
         extern "C" fn child() {
             after_fork_in_child();
         }
