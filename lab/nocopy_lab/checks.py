@@ -22,7 +22,7 @@ from functools import cache as once
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import child, crates, initramfs, kernel, programs, progress
+from nocopy_lab import brug, child, crates, initramfs, kernel, programs, progress
 from nocopy_lab.board import Machine
 from nocopy_lab.experiments import bench_brug
 from nocopy_lab.paths import KERNEL, LAB, LOGS, LabError, require_tool, sha256_tree
@@ -144,6 +144,13 @@ def _crates_aarch64() -> None:
     # Without the allocators that are written in C, for which there may be no cross compiler.
     words = ["check", "--workspace", "--no-default-features", "--locked"]
     crates.aarch64().run("aarch64", [*words, "--target", crates.AARCH64])
+
+
+crates_check("crates: the oldest Rust that is promised")(brug.oldest_rust)
+crates_check("brug: tests as 64-bit Arm programs")(brug.aarch64)
+crates_check("brug: Miri")(brug.miri)
+crates_check("brug: ThreadSanitizer")(brug.thread_sanitizer)
+crates_check("brug: fuzzing under AddressSanitizer")(brug.fuzz)
 
 
 def _compare_program(name: str) -> None:
@@ -399,6 +406,8 @@ class GuestCheck:
     image: str
     jobs: Sequence[Job]
     judge: Callable[[Sequence[Outcome]], None] = field(default=lambda outcomes: all_well(outcomes))
+    # What the guest gets beside the jobs' own files, made when the check runs.
+    files: Callable[[], dict[str, bytes]] = dict
 
 
 def all_well(outcomes: Iterable[Outcome]) -> None:
@@ -664,6 +673,21 @@ statdump --label end
 
 GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
+        "guest: brug where the machine refuses memory, mappings and huge pages",
+        "gcma",
+        [
+            Job(
+                "brug-refused",
+                brug.GUEST,
+                NO_IMAGE,
+                Machine("x86-fast", memory_mib=2048, cma_mib=0),
+                limit_s=300,
+            )
+        ],
+        brug.judge_guest,
+        brug.guest_files,
+    ),
+    GuestCheck(
         "guest: KUnit",
         "gcma",
         [_kunit_job("kunit", "x86-fast")],
@@ -895,7 +919,14 @@ def _boot_checks(checks: Sequence[GuestCheck], tally: Tally) -> None:
                 missing = [p for p in ("sweep", "oracle") if not initramfs.have(p)]
                 if missing:
                     raise Skip(f"no guest program {missing[0]}")
-                jobs = [replace(job, kernel=_bootable(guest.image)) for job in guest.jobs]
+                try:
+                    files = guest.files()
+                except crates.Unavailable as reason:
+                    raise Skip(str(reason)) from reason
+                jobs = [
+                    replace(job, kernel=_bootable(guest.image), files={**job.files, **files})
+                    for job in guest.jobs
+                ]
                 guest.judge([one_job(job) for job in jobs])
 
             verdict = _judged(judged)

@@ -7,6 +7,7 @@ rustup's minimal profile goes into the cache, and nowhere else.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -27,6 +28,8 @@ OLDEST: Final = (1, 85)
 RUSTUP: Final = "https://static.rust-lang.org/rustup/dist/{target}/rustup-init"
 TOOLCHAIN_MIB: Final = 2048
 AARCH64: Final = "aarch64-unknown-linux-gnu"
+# Miri and the sanitizers exist for this one only.
+NIGHTLY: Final = "nightly-2026-10-30"
 
 
 class Unavailable(Exception):  # noqa: N818  # the reason to skip a check
@@ -143,18 +146,54 @@ def toolchain() -> Toolchain:
     raise LabError(f"no cargo {OLDEST[0]}.{OLDEST[1]} or newer, even after installing one")
 
 
+def test_executables(
+    tools: Toolchain,
+    name: str,
+    words: Sequence[str | Path],
+    *,
+    limit_s: float = 1800.0,
+    env: Mapping[str, str] | None = None,
+) -> list[Path]:
+    """Build tests without running them; where they are."""
+    build = ["test", "--no-run", "--message-format=json-render-diagnostics", *words]
+    tools.run(name, build, limit_s=limit_s, env=env)
+    found: list[Path] = []
+    for line in (LOGS / f"cargo-{name}.log").read_text(errors="replace").splitlines():
+        if not line.startswith("{"):
+            continue
+        message = json.loads(line)
+        if message.get("executable") and message["profile"]["test"]:
+            found.append(Path(message["executable"]))
+    return found
+
+
+def _rustup(tools: Toolchain, words: Sequence[str], what: str) -> None:
+    """Have rustup install something, or say why there is none."""
+    rustup = shutil.which("rustup", path=tools.env["PATH"])
+    if rustup is None:
+        raise Unavailable(f"no rustup to install {what} with")
+    log = LOGS / f"rustup-{re.sub(r'[^a-z0-9]+', '-', what.lower())}.log"
+    try:
+        with locked(cache() / "rust.lock"):
+            child.run([rustup, *words], log=log, limit_s=600, what=what, env=tools.env, cwd=REPO)
+    except LabError as error:
+        raise Unavailable(f"{what} cannot be had; see {log}") from error
+
+
+def release(version: str, *components: str) -> Toolchain:
+    """A toolchain of its own version, installed if it is not there."""
+    tools = toolchain()
+    words = ["toolchain", "install", version, "--profile", "minimal", "--no-self-update"]
+    for component in components:
+        words += ["--component", component]
+    _rustup(tools, words, f"Rust {version}")
+    return Toolchain(tools.cargo, {**tools.env, "RUSTUP_TOOLCHAIN": version})
+
+
 def aarch64() -> Toolchain:
     """The toolchain, with the standard library for 64-bit Arm."""
     tools = toolchain()
-    rustup = shutil.which("rustup", path=tools.env["PATH"])
-    if rustup is None:
-        raise Unavailable("no rustup to install the standard library for aarch64 with")
-    log = LOGS / "rustup-target.log"
-    try:
-        words = [rustup, "target", "add", AARCH64]
-        child.run(words, log=log, limit_s=300, what="rustup target add", env=tools.env, cwd=REPO)
-    except LabError as error:
-        raise Unavailable(f"the standard library for aarch64 cannot be had; see {log}") from error
+    _rustup(tools, ["target", "add", AARCH64], "the standard library for aarch64")
     return tools
 
 

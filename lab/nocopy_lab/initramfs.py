@@ -142,13 +142,16 @@ def guest_programs(arch: Arch = X86) -> dict[str, bytes]:
     return programs
 
 
+def libraries(path: Path) -> dict[str, bytes]:
+    """The shared libraries that a program or library of the host loads, by guest path."""
+    found = re.findall(r"(/\S+) \(0x", child.output(["ldd", path]))
+    return {name.lstrip("/"): Path(name).resolve().read_bytes() for name in found}
+
+
 def with_libraries(program: str, package: str) -> dict[str, bytes]:
     """A program of the host with the shared libraries it loads, by guest path."""
     path = Path(require_tool(program, package))
-    files = {f"bin/{path.name}": path.resolve().read_bytes()}
-    for name in re.findall(r"(/\S+) \(0x", child.output(["ldd", path])):
-        files[name.lstrip("/")] = Path(name).resolve().read_bytes()
-    return files
+    return {f"bin/{path.name}": path.resolve().read_bytes(), **libraries(path)}
 
 
 # What a guest of another architecture needs of Debian: busybox, and mke2fs with its libraries.

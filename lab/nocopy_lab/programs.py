@@ -108,7 +108,7 @@ def _digest(*files: Path) -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def _words(count: int) -> str:
+def random_lines(count: int) -> str:
     """Lines that look random and are always the same."""
     return "".join(
         hashlib.sha256(str(number).encode()).hexdigest()[: 8 + number % 56] + "\n"
@@ -158,7 +158,7 @@ def git(place: Place) -> str:
     }  # fmt: skip
     place = Place(place.directory, {**place.env, **who}, place.log)
     stream: list[str] = []
-    text = _words(6000).splitlines(keepends=True)
+    text = random_lines(6000).splitlines(keepends=True)
     for commit in range(60):
         stream.append(
             f"commit refs/heads/main\ncommitter a <a@example.org> {1e9 + commit:.0f} +0000"
@@ -236,7 +236,7 @@ def sqlite(place: Place) -> str:
 
 def sort(place: Place) -> str:
     """More lines than fit its buffer."""
-    (place.directory / "lines").write_text(_words(400_000))
+    (place.directory / "lines").write_text(random_lines(400_000))
     program = need("sort", "coreutils")
     place.run([program, "-S", "8M", "--parallel=2", "-T", ".", "-o", "some", "lines"])
     place.run([program, "-S", "256M", "-r", "-o", "all", "lines"])
@@ -295,7 +295,7 @@ dbfilename dump.rdb
 def _redis_commands() -> str:
     """Strings and lists that grow, values of every size, keys that go."""
     lines: list[str] = []
-    for number, word in enumerate(_words(12000).splitlines()):
+    for number, word in enumerate(random_lines(12000).splitlines()):
         lines.append(f"APPEND text:{number % 40} {word * (1 + number % 40)}")
         lines.append(f"RPUSH list:{number % 7} {word}")
         lines.append(f"HSET hash:{number % 90} {word[:8]} {word}")

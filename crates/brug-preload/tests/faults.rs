@@ -98,6 +98,16 @@ fn the_system_does_not_overcommit() {
 }
 
 #[test]
+fn the_machine_gives_few_mappings() {
+    holds("few-mappings");
+}
+
+#[test]
+fn a_control_group_limits_memory() {
+    holds("memory-cgroup");
+}
+
+#[test]
 fn a_file_in_place_of_stderr_is_left_alone() {
     let directory = tempfile::tempdir().expect("directory");
     let file = directory.path().join("file");

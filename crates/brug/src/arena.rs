@@ -56,12 +56,19 @@ pub(crate) const LIVE: u32 = 4;
 pub(crate) const SLACK: u32 = 5;
 pub(crate) const TRIMMING: u32 = 6;
 
-/// Sizes of slots: 64 MiB, 4 GiB, 256 GiB.
+/// Sizes of slots: 64 MiB, 4 GiB, 256 GiB. Miri, for which memory is not free, has objects
+/// promoted sooner.
 pub(crate) const CLASSES: usize = 3;
-const SHIFT: [u32; CLASSES] = [26, 32, 38];
+const SHIFT: [u32; CLASSES] = if cfg!(miri) {
+    [16, 20, 22]
+} else {
+    [26, 32, 38]
+};
 /// Most slots of each size. A slot in use has up to three mappings, and a
-/// process may have 65530: the slots together take at most half of them.
+/// process may have 65530: the slots together take at most half of them. Where it may
+/// have fewer, there are fewer slots.
 const MOST: [usize; CLASSES] = [8192, 1024, 32];
+const MAPPINGS: usize = 65530;
 /// The part of the arena each size gets, in 1/16.
 const SHARE: [usize; CLASSES] = [2, 4, 8];
 /// What each of the other allocators gets of it, in 1/16.
@@ -69,7 +76,7 @@ const FOREIGN_SHARE: usize = 1;
 /// The address space reserved unless configured otherwise.
 pub(crate) const DEFAULT_RESERVE: usize = 16 << 40;
 /// The least reservation that is any use.
-const LEAST_RESERVE: usize = 256 << 20;
+const LEAST_RESERVE: usize = if cfg!(miri) { 1 << 20 } else { 256 << 20 };
 
 /// Stacks of warm slots are sorted by how much memory they hold, so that an object
 /// of fixed size does not take the slot a large one left: up to 256 KiB, 2 MiB,
@@ -294,16 +301,9 @@ fn set_up() -> bool {
 fn reserve_arena() -> bool {
     let config = config::current();
     let mut want = config.reserve;
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` is valid for writing.
-    if unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0
-        && limit.rlim_cur != libc::RLIM_INFINITY
-    {
+    if let Some(limit) = os::address_space_limit() {
         // Address space is scarce here, and the rest of the process needs most.
-        want = want.min(limit.rlim_cur as usize / 8);
+        want = want.min(limit / 8);
     }
     want = 1 << (usize::BITS - 1 - want.max(1).leading_zeros());
     let (memory, len) = loop {
@@ -325,10 +325,12 @@ fn reserve_arena() -> bool {
     let skip = (memory as usize).wrapping_neg() & (align - 1);
     let usable = len - skip;
 
+    let mappings = os::read_number(c"/proc/sys/vm/max_map_count").unwrap_or(MAPPINGS);
     let mut total = 0;
     let mut offset = 0;
     for (i, c) in CLASS.iter().enumerate() {
-        let slots = ((usable / 16 * SHARE[i]) >> SHIFT[i]).min(MOST[i]);
+        let most = MOST[i] * mappings.min(MAPPINGS) / MAPPINGS;
+        let slots = ((usable / 16 * SHARE[i]) >> SHIFT[i]).min(most);
         GEOMETRY.start[i].store((offset >> SHIFT[0]) as u32, Relaxed);
         c.slots.store(slots, Relaxed);
         GEOMETRY.first[i].store(total as u32, Relaxed);
@@ -382,9 +384,7 @@ fn read_thp(thp: Thp) {
     let mut buf = [0u8; 64];
     let n = os::read_file(c"/sys/kernel/mm/transparent_hugepage/enabled", &mut buf);
     let is = |word: &[u8]| buf[..n].windows(word.len()).any(|w| w == word);
-    // SAFETY: no pointers are passed.
-    let denied = unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) } == 1;
-    let off = denied || is(b"[never]") || n == 0;
+    let off = os::huge_pages_denied() || is(b"[never]") || n == 0;
     let (want, avoid) = match thp {
         Thp::Default => (!off, !off && is(b"[always]")),
         Thp::Always => (!off, false),
@@ -623,7 +623,8 @@ pub(crate) enum Resized {
 pub(crate) unsafe fn resize(p: *mut u8, new: usize) -> Resized {
     let (slot, origin) = slot_of(p);
     let old = slot.size.load(Relaxed);
-    let slack = slot.state.load(Relaxed) != LIVE && hold(slot);
+    // Acquire: it may be LIVE again because purge is done with it.
+    let slack = slot.state.load(Acquire) != LIVE && hold(slot);
     let counter = slot.counter.load(Relaxed);
     if new >= old
         && new <= slot.committed.load(Relaxed)
@@ -755,7 +756,7 @@ unsafe fn promote(
 /// `p` is an object in the arena that the caller owns.
 pub(crate) unsafe fn free(p: *mut u8) {
     let (slot, origin) = slot_of(p);
-    match slot.state.load(Relaxed) {
+    match slot.state.load(Acquire) {
         LIVE if p == origin => {}
         SLACK | TRIMMING if p == origin => reclaim(slot),
         _ => {
@@ -790,12 +791,21 @@ pub(crate) fn committed() -> usize {
         .sum()
 }
 
+/// How many slots of a class have ever been used, for whoever holds no object: the thread
+/// that set the arena up may not be done, or its writes not be seen.
+fn used(c: &Class) -> usize {
+    if SETUP.load(Acquire) == READY {
+        c.used.load(Relaxed).min(c.slots.load(Relaxed))
+    } else {
+        0
+    }
+}
+
 /// All slots that have ever been used, with their class and index.
 fn slots() -> impl Iterator<Item = (&'static Slot, usize, usize)> {
     CLASS.iter().enumerate().flat_map(|(class, c)| {
         let first = first_of(class);
-        let used = c.used.load(Relaxed).min(c.slots.load(Relaxed));
-        (first..first + used).map(move |index| (descriptor(index), class, index))
+        (first..first + used(c)).map(move |index| (descriptor(index), class, index))
     })
 }
 
@@ -885,8 +895,7 @@ pub(crate) fn drop_retained(age: u32) {
     let now = os::now_ms() as u32;
     for (class, c) in CLASS.iter().enumerate() {
         let first = first_of(class);
-        let used = c.used.load(Relaxed).min(c.slots.load(Relaxed));
-        for index in first..first + used {
+        for index in first..first + used(c) {
             let slot = descriptor(index);
             let state = slot.state.load(Relaxed);
             if (state != WARM && state != SLACK) || now.wrapping_sub(slot.stamp.load(Relaxed)) < age
@@ -963,8 +972,7 @@ pub(crate) fn after_fork_in_child() {
     }
     for (class, c) in CLASS.iter().enumerate() {
         let first = first_of(class);
-        let used = c.used.load(Relaxed).min(c.slots.load(Relaxed));
-        for index in first..first + used {
+        for index in first..first + used(c) {
             let slot = descriptor(index);
             match slot.state.load(Relaxed) {
                 // Still on its stack. How far the other thread came is not known;

@@ -4,8 +4,10 @@
 //! Every call reports failure as `false` or null and leaves `errno` set. Unit
 //! tests make the n-th call fail through [`fault`].
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_void, CStr};
 use core::ptr;
+
+use crate::size::parse_decimal;
 
 /// The unit in which memory is committed. Pages of 16 or 64 KiB (aarch64) are
 /// multiples of it, so [`page_size`] is what rounding uses.
@@ -50,6 +52,68 @@ fn struck() -> bool {
 
 const RESERVE_FLAGS: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
+#[cfg(not(miri))]
+use libc as sys;
+
+/// The memory calls as Miri can follow them: contents, not protection. What the kernel does
+/// to pages is a write to them, so that a race with their owner shows.
+#[cfg(miri)]
+mod sys {
+    extern crate std;
+    use core::alloc::Layout;
+    use core::ffi::{c_int, c_void};
+    use std::alloc::{GlobalAlloc, System};
+
+    pub(super) unsafe fn mmap(
+        p: *mut c_void,
+        len: usize,
+        _: c_int,
+        flags: c_int,
+        _: c_int,
+        _: i64,
+    ) -> *mut c_void {
+        // SAFETY: by contract; a mapping is aligned to more than it has to be.
+        unsafe {
+            if flags & libc::MAP_FIXED != 0 {
+                p.cast::<u8>().write_bytes(0, len);
+                return p;
+            }
+            let layout = Layout::from_size_align(len, 1 << 16).unwrap();
+            System.alloc_zeroed(layout).cast()
+        }
+    }
+
+    /// Only ever part of what one `mmap` gave, which cannot be given back here.
+    pub(super) unsafe fn munmap(_: *mut c_void, _: usize) {}
+
+    pub(super) unsafe fn mprotect(_: *mut c_void, _: usize, _: c_int) -> c_int {
+        0
+    }
+
+    pub(super) unsafe fn madvise(p: *mut c_void, len: usize, advice: c_int) -> c_int {
+        if advice == libc::MADV_DONTNEED {
+            // SAFETY: by contract.
+            unsafe { p.cast::<u8>().write_bytes(0, len) };
+        }
+        0
+    }
+
+    pub(super) unsafe fn mremap(
+        from: *mut c_void,
+        len: usize,
+        _: usize,
+        _: c_int,
+        to: *mut c_void,
+    ) -> *mut c_void {
+        // SAFETY: by contract.
+        unsafe {
+            to.cast::<u8>().copy_from_nonoverlapping(from.cast(), len);
+            from.cast::<u8>().write_bytes(0, len);
+        }
+        to
+    }
+}
+
 /// Reserves address space without memory. Null on failure.
 pub(crate) fn reserve(len: usize) -> *mut u8 {
     map(len, libc::PROT_NONE)
@@ -65,7 +129,7 @@ fn map(len: usize, prot: c_int) -> *mut u8 {
         return ptr::null_mut();
     }
     // SAFETY: a new mapping at an address of the kernel's choice.
-    let p = unsafe { libc::mmap(ptr::null_mut(), len, prot, RESERVE_FLAGS, -1, 0) };
+    let p = unsafe { sys::mmap(ptr::null_mut(), len, prot, RESERVE_FLAGS, -1, 0) };
     if p == libc::MAP_FAILED {
         ptr::null_mut()
     } else {
@@ -80,7 +144,7 @@ fn map(len: usize, prot: c_int) -> *mut u8 {
 pub(crate) unsafe fn unmap(p: *mut u8, len: usize) {
     if len > 0 {
         // SAFETY: by contract.
-        unsafe { libc::munmap(p.cast(), len) };
+        unsafe { sys::munmap(p.cast(), len) };
     }
 }
 
@@ -90,7 +154,7 @@ pub(crate) unsafe fn unmap(p: *mut u8, len: usize) {
 /// The range lies within a reservation of the caller.
 pub(crate) unsafe fn commit(p: *mut u8, len: usize) -> bool {
     // SAFETY: by contract.
-    !struck() && unsafe { libc::mprotect(p.cast(), len, libc::PROT_READ | libc::PROT_WRITE) } == 0
+    !struck() && unsafe { sys::mprotect(p.cast(), len, libc::PROT_READ | libc::PROT_WRITE) } == 0
 }
 
 /// Turns a range back into a bare reservation: memory, page tables, advice and
@@ -104,7 +168,7 @@ pub(crate) unsafe fn reset(p: *mut u8, len: usize) -> bool {
     }
     // SAFETY: by contract; MAP_FIXED replaces only that range.
     let q = unsafe {
-        libc::mmap(
+        sys::mmap(
             p.cast(),
             len,
             libc::PROT_NONE,
@@ -122,7 +186,7 @@ pub(crate) unsafe fn reset(p: *mut u8, len: usize) -> bool {
 /// The range is committed, and its content is dead.
 pub(crate) unsafe fn discard(p: *mut u8, len: usize) -> bool {
     // SAFETY: by contract.
-    !struck() && unsafe { libc::madvise(p.cast(), len, libc::MADV_DONTNEED) } == 0
+    !struck() && unsafe { sys::madvise(p.cast(), len, libc::MADV_DONTNEED) } == 0
 }
 
 /// Asks for huge pages in a range, or asks for none. Advice: failure is harmless.
@@ -136,7 +200,7 @@ pub(crate) unsafe fn advise_huge(p: *mut u8, len: usize, huge: bool) -> bool {
         libc::MADV_NOHUGEPAGE
     };
     // SAFETY: by contract; advice changes no content.
-    !struck() && unsafe { libc::madvise(p.cast(), len, advice) } == 0
+    !struck() && unsafe { sys::madvise(p.cast(), len, advice) } == 0
 }
 
 /// Moves the pages of `[from, from + len)` to `to` without copying. `from` stays
@@ -152,8 +216,28 @@ pub(crate) unsafe fn move_pages(from: *mut u8, to: *mut u8, len: usize) -> bool 
     }
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
     // SAFETY: by contract.
-    let p = unsafe { libc::mremap(from.cast(), len, len, flags, to.cast::<c_void>()) };
+    let p = unsafe { sys::mremap(from.cast(), len, len, flags, to.cast::<c_void>()) };
     p != libc::MAP_FAILED
+}
+
+/// The limit of this process's address space in bytes; `None`: there is none.
+pub(crate) fn address_space_limit() -> Option<usize> {
+    if cfg!(miri) {
+        return None;
+    }
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is valid for writing.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
+    (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur as usize)
+}
+
+/// Whether this process is denied huge pages.
+pub(crate) fn huge_pages_denied() -> bool {
+    // SAFETY: no pointers are passed.
+    !cfg!(miri) && unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) } == 1
 }
 
 /// Milliseconds on a clock that does not go back; a few milliseconds coarse.
@@ -202,7 +286,11 @@ pub(crate) fn keep_errno<T>(f: impl FnOnce() -> T) -> T {
 }
 
 /// Reads the beginning of a small file; returns the bytes read, 0 on failure.
-pub(crate) fn read_file(path: &core::ffi::CStr, buf: &mut [u8]) -> usize {
+pub(crate) fn read_file(path: &CStr, buf: &mut [u8]) -> usize {
+    if cfg!(miri) {
+        // All such files are about the machine, which Miri is not.
+        return 0;
+    }
     // SAFETY: the path is a C string, the buffer is valid for its length.
     unsafe {
         let fd = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
@@ -220,6 +308,57 @@ pub(crate) fn read_file(path: &core::ffi::CStr, buf: &mut [u8]) -> usize {
         libc::close(fd);
         have
     }
+}
+
+/// The number that a small file begins with.
+pub(crate) fn read_number(path: &CStr) -> Option<usize> {
+    let mut text = [0u8; 24];
+    let n = read_file(path, &mut text);
+    parse_decimal(text[..n].split(|b| !b.is_ascii_digit()).next()?)
+}
+
+/// The least limit of memory in bytes that a control group sets to this process;
+/// `usize::MAX` if none does.
+pub(crate) fn cgroup_limit() -> usize {
+    let mut groups = [0u8; 2048];
+    let n = read_file(c"/proc/self/cgroup", &mut groups);
+    limit_of_groups(&groups[..n], &mut read_number)
+}
+
+/// As above; `groups` is what /proc/self/cgroup says. A group is bound by those it is in, too.
+fn limit_of_groups(groups: &[u8], read: &mut dyn FnMut(&CStr) -> Option<usize>) -> usize {
+    use core::fmt::Write;
+    let mut least = usize::MAX;
+    for line in groups.split(|&b| b == b'\n') {
+        // number:controllers:path; the unified hierarchy is number 0 without controllers.
+        let mut fields = line.splitn(3, |&b| b == b':');
+        let (_, Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let (mount, file) = if controllers.is_empty() {
+            ("", "memory.max")
+        } else if controllers.split(|&b| b == b',').any(|c| c == b"memory") {
+            ("/memory", "memory.limit_in_bytes")
+        } else {
+            continue;
+        };
+        let mut path = core::str::from_utf8(path)
+            .unwrap_or("")
+            .trim_end_matches('/');
+        loop {
+            let mut name = Line::new();
+            let _ = write!(name, "/sys/fs/cgroup{mount}{path}/{file}\0");
+            if let Ok(name) = CStr::from_bytes_with_nul(name.as_bytes()) {
+                least = least.min(read(name).unwrap_or(usize::MAX));
+            }
+            match path.rfind('/') {
+                Some(end) => path = &path[..end],
+                None => break,
+            }
+        }
+    }
+    least
 }
 
 /// Writes all of `bytes` to a descriptor; false on failure.
@@ -308,5 +447,68 @@ pub(crate) mod fault {
         }
         COUNTDOWN.store(-1, SeqCst);
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::borrow::ToOwned;
+    use std::string::String;
+    use std::vec::Vec;
+
+    fn asked(groups: &[u8], limits: &[(&str, usize)]) -> (usize, Vec<String>) {
+        let mut files = Vec::new();
+        let least = limit_of_groups(groups, &mut |file| {
+            let file = file.to_str().unwrap();
+            files.push(file.to_owned());
+            limits.iter().find(|l| l.0 == file).map(|l| l.1)
+        });
+        (least, files)
+    }
+
+    #[test]
+    fn a_control_group_is_bound_by_those_around_it() {
+        let limits = [
+            ("/sys/fs/cgroup/a/b/memory.max", 700),
+            ("/sys/fs/cgroup/a/memory.max", 500),
+        ];
+        let (least, files) = asked(b"0::/a/b/c\n", &limits);
+        assert_eq!(least, 500);
+        assert_eq!(files.len(), 4);
+        assert_eq!(files[3], "/sys/fs/cgroup/memory.max");
+    }
+
+    #[test]
+    fn in_a_container_the_root_is_the_group() {
+        let limits = [("/sys/fs/cgroup/memory.max", 900)];
+        assert_eq!(
+            asked(b"0::/\n", &limits),
+            (900, [limits[0].0.to_owned()].into())
+        );
+    }
+
+    #[test]
+    fn the_first_version_has_a_mount_for_each_controller() {
+        let limits = [("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", 300)];
+        let groups = b"5:cpu,cpuacct:/x\n4:memory:/x\n1:name=systemd:/y\n0::/y\n";
+        assert_eq!(asked(groups, &limits).0, 300);
+    }
+
+    #[test]
+    fn what_is_no_list_of_groups_limits_nothing() {
+        for text in [
+            &b""[..],
+            b"\n\n",
+            b"0:",
+            b"0::",
+            b"4:memory",
+            b"\xff:\xff:\xff",
+        ] {
+            assert_eq!(asked(text, &[]).0, usize::MAX);
+        }
+        let long = [b"0::/".as_slice(), &[b'x'; 3000]].concat();
+        assert_eq!(asked(&long, &[]).0, usize::MAX);
     }
 }

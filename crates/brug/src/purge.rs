@@ -17,7 +17,6 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-use crate::size::parse_decimal;
 use crate::{arena, config, os};
 
 /// Bytes of memory that no object needs: in free slots, and beyond the objects
@@ -75,22 +74,8 @@ fn default_budget() -> usize {
             libc::sysinfo(info.as_mut_ptr());
             info.assume_init()
         };
-        let mut memory = (info.totalram as usize).saturating_mul(info.mem_unit as usize);
-        let mut text = [0u8; 24];
-        for path in [
-            c"/sys/fs/cgroup/memory.max",
-            c"/sys/fs/cgroup/memory/memory.limit_in_bytes",
-        ] {
-            let n = os::read_file(path, &mut text);
-            let digits = text[..n]
-                .split(|b| !b.is_ascii_digit())
-                .next()
-                .unwrap_or(&[]);
-            if let Some(limit) = parse_decimal(digits) {
-                memory = memory.min(limit);
-            }
-        }
-        memory / 8
+        let memory = (info.totalram as usize).saturating_mul(info.mem_unit as usize);
+        memory.min(os::cgroup_limit()) / 8
     })
 }
 
@@ -197,7 +182,8 @@ pub(crate) fn trim() {
 /// Has the child of a fork put in order what its other threads left.
 fn at_fork() {
     static DONE: AtomicBool = AtomicBool::new(false);
-    if !DONE.swap(true, AcqRel) {
+    // Miri knows no fork.
+    if !cfg!(miri) && !DONE.swap(true, AcqRel) {
         extern "C" fn child() {
             after_fork_in_child();
         }

@@ -97,9 +97,9 @@ static int grow(size_t most)
 	return refused;
 }
 
-static void some_memory_up_to(size_t most)
+static void some_memory(void)
 {
-	for (size_t size = 16; size <= most; size *= 2) {
+	for (size_t size = 16; size <= MIB; size *= 2) {
 		unsigned char *object = calloc(1, size);
 
 		if (!object)
@@ -110,11 +110,6 @@ static void some_memory_up_to(size_t most)
 		memset(object, 1, size);
 		free(object);
 	}
-}
-
-static void some_memory(void)
-{
-	some_memory_up_to(MIB);
 }
 
 static size_t status_kib(const char *field)
@@ -184,8 +179,8 @@ static void mappings(void)
 	if (taken >= pages)
 		cannot("vm.max_map_count is very large");
 	grow(64 * MIB);
-	/* The kernel counts mappings even when it only lengthens the heap. */
-	some_memory_up_to(MIB / 16);
+	/* The C library is refused from 256 KiB on; slots that are there need no mapping. */
+	some_memory();
 	/* with room for a few splits and then none */
 	munmap(area, 40 * page);
 	grow(64 * MIB);
@@ -233,6 +228,98 @@ static void overcommit(void)
 	some_memory();
 }
 
+/*
+ * The machine gives a process few mappings (vm.max_map_count). Large objects must not use them
+ * up: most of all, the program needs some itself, for stacks and libraries.
+ */
+static void few_mappings(void)
+{
+	enum { LARGE = 3000, OWN = 40 };
+	static char *large[LARGE];
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), most = 0;
+	FILE *file = fopen("/proc/sys/vm/max_map_count", "r");
+	void *own[OWN];
+
+	if (!file || fscanf(file, "%zu", &most) != 1 || most > 4000)
+		cannot("vm.max_map_count is not low");
+	fclose(file);
+	for (size_t i = 0; i < LARGE; i++) {
+		large[i] = malloc(100000);
+		if (!large[i] || !(large[i] = realloc(large[i], 200000)))
+			fail("large objects used up the mappings");
+		large[i][199999] = (char)i;
+	}
+	for (size_t i = 0; i < OWN; i++) {
+		own[i] = mmap(NULL, page, i % 2 ? PROT_READ : PROT_NONE,
+			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (own[i] == MAP_FAILED)
+			fail("no mapping is left to the program");
+	}
+	for (size_t i = 0; i < LARGE; i++) {
+		if (large[i][199999] != (char)i)
+			fail("contents changed");
+		free(large[i]);
+	}
+	if (grow(16 * MIB))
+		fail("refused");
+	some_memory();
+}
+
+/* The limit of this process's control group, or 0. */
+static size_t group_limit(void)
+{
+	char line[400], name[500];
+	size_t bytes = 0;
+	FILE *file = fopen("/proc/self/cgroup", "r");
+
+	while (file && fgets(line, sizeof(line), file))
+		if (!strncmp(line, "0::", 3)) {
+			line[strcspn(line, "\n")] = 0;
+			snprintf(name, sizeof(name), "/sys/fs/cgroup%s/memory.max", line + 3);
+			fclose(file);
+			file = fopen(name, "r");
+			if (!file || fscanf(file, "%zu", &bytes) != 1)
+				bytes = 0;
+			break;
+		}
+	if (file)
+		fclose(file);
+	return bytes;
+}
+
+/*
+ * What is kept of freed memory counts against the control group, and the kernel ends the
+ * process when there is too much: freed memory must not take the place of used memory.
+ */
+static void memory_cgroup(void)
+{
+	size_t most = group_limit(), size = 400000, n;
+	char *large[200];
+
+	if (!most || most > 400 * MIB)
+		cannot("no control group with a small limit of memory");
+	for (int round = 0; round < 3; round++) {
+		n = most / 10 * 6 / size;
+		for (size_t i = 0; i < n && i < 200; i++) {
+			large[i] = malloc(size);
+			if (!large[i])
+				fail("refused");
+			memset(large[i], 1, size);
+		}
+		for (size_t i = 0; i < n && i < 200; i++)
+			free(large[i]);
+	}
+	/* Not in turn with the above: what the base allocator keeps is its own business. */
+	n = most / 10 * 7 / 4096;
+	for (size_t i = 0; i < n; i++) {
+		char *small = malloc(4000);
+
+		if (!small)
+			fail("refused");
+		memset(small, 2, 4000);
+	}
+}
+
 /* What the program opens in place of stderr is not ours to write to. */
 static void closed_stderr(void)
 {
@@ -261,6 +348,8 @@ static const struct {
 	{ "locked", locked },
 	{ "no-huge-pages", no_huge_pages },
 	{ "overcommit", overcommit },
+	{ "few-mappings", few_mappings },
+	{ "memory-cgroup", memory_cgroup },
 	{ "closed-stderr", closed_stderr },
 };
 

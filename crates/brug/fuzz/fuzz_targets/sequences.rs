@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sequences of calls from the fuzzer: `cargo +nightly fuzz run sequences -- -max_total_time=60`.
+//! Sequences of calls from the fuzzer: `lab/lab test --only fuzzing`, or for longer
+//! `cargo +nightly fuzz run --fuzz-dir crates/brug/fuzz sequences`.
 #![no_main]
 
 // The pseudo-random source is the tests'.

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Tests of brug that need more than `cargo test`: a machine that says no, and stricter tools.
+
+What only a whole machine can refuse (overcommit, mappings, huge pages, memory of a control group)
+is refused in a guest; there no test may be skipped. The tools are Miri, ThreadSanitizer,
+AddressSanitizer and libFuzzer; and QEMU's user mode runs the tests as 64-bit Arm programs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from nocopy_lab import child, crates, initramfs, programs, progress
+from nocopy_lab.arch import ARM64, X86
+from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, sha256
+from nocopy_lab.run import Outcome
+
+BRUG: Final = REPO / "crates/brug"
+FAULTS: Final = REPO / "crates/brug-preload/tests/programs/faults.c"
+
+
+def target_directory() -> Path:
+    """Where cargo builds."""
+    return REPO / (os.environ.get("CARGO_TARGET_DIR") or "target")
+
+
+# ------------------------------------------------------------------------- tests that skip
+
+
+def skipped(text: str) -> list[tuple[str, str]]:
+    """Tests that say in `cargo test -- --show-output` that they cannot run here, and why."""
+    found: dict[tuple[str, str], None] = {}
+    test = "?"
+    for line in text.splitlines():
+        if begin := re.match(r"---- (\S+) stdout ----$", line):
+            test = begin[1]
+        elif reason := re.match(r"skipped: (.+)$", line):
+            found[test, reason[1]] = None
+    return list(found)
+
+
+# ---------------------------------------------------------------------- the machine says no
+
+# Refusals, and what runs under each: `rust` is a test of crates/brug/tests/process.rs, `c` a kind
+# of tests/programs/faults.c under libbrug.so, `same` a program that says the same as without it.
+GUEST: Final = r"""
+export RUST_BACKTRACE=1 TMPDIR=/tmp
+run() {
+	name=$1; shift
+	"$@" >/tmp/said 2>&1 </dev/null
+	code=$?
+	[ $code = 0 ] || { echo "lab: $name ended with $code" >/dev/console
+		tail -n 40 /tmp/said >/dev/console; }
+	printf '{"type": "case", "name": "%s", "exit": %d, "skipped": %d}\n' "$name" $code \
+		$(grep -c skipped: /tmp/said)
+}
+rust() { run "$condition: $1" /brug/process --exact "$1" --test-threads=1 --show-output; }
+c() {
+	for settings in BRUG_ALLOC=auto "BRUG_ALLOC=mmap BRUG_RETAIN=0" \
+		"BRUG_BASE=jemalloc BRUG_THP=always" "BRUG_BASE=mimalloc BRUG_SWITCH_POINT=4K"; do
+		run "$condition: faults $1, $settings" \
+			env $settings LD_PRELOAD=/brug/libbrug.so /brug/faults "$1"
+	done
+}
+same() {
+	what=$1; shift
+	"$@" >/tmp/expected 2>&1 </dev/null
+	expected=$?
+	env LD_PRELOAD=/brug/libbrug.so "$@" >/tmp/got 2>&1 </dev/null
+	got=$?
+	run "$condition: $what as under the C library" sh -c \
+		"[ $got = $expected ] && [ $expected = 0 ] && cmp /tmp/expected /tmp/got"
+}
+real() {
+	same sort /brug/sort -S 24M --parallel=2 -T /tmp /brug/lines
+	same sqlite3 /brug/sqlite3 -batch :memory: "$SQL"
+}
+SQL="create table t(w); with recursive n(i) as (select 1 union all select i + 1 from n
+	where i < 20000) insert into t select printf('%08x', i * 2654435761 % 4294967296) from n;
+	create index i on t(w); select count(*), min(w), max(w) from t;
+	select length(group_concat(w, ',')) from t;
+	with recursive s(x, n) as (select 'ab', 1 union all select x || x, n + 1 from s where n < 20)
+	select n, length(x) from s; pragma integrity_check;"
+
+condition=swapless
+rust an_idle_process_gives_its_memory_back_and_loses_the_thread
+rust a_child_of_a_busy_process_can_use_everything
+
+condition=mlockall
+rust locked_memory_is_what_is_used_and_not_what_is_reserved
+c locked
+
+condition="strict overcommit"
+echo 2 >/proc/sys/vm/overcommit_memory
+echo 393216 >/proc/sys/vm/overcommit_kbytes
+rust strict_overcommit_is_lived_with
+c overcommit
+real
+echo 0 >/proc/sys/vm/overcommit_memory
+
+condition="few mappings"
+before=$(cat /proc/sys/vm/max_map_count)
+echo 1500 >/proc/sys/vm/max_map_count
+rust used_up_mappings_are_lived_with
+c few-mappings
+c mappings
+real
+echo $before >/proc/sys/vm/max_map_count
+
+condition="no huge pages"
+echo never >/sys/kernel/mm/transparent_hugepage/enabled
+rust huge_pages_that_the_machine_denies_are_not_asked_for
+real
+condition="huge pages unasked"
+echo always >/sys/kernel/mm/transparent_hugepage/enabled
+rust huge_pages_that_nobody_asked_for_do_not_swell_small_objects
+rust a_vector_gets_huge_pages_where_the_machine_has_them
+echo madvise >/sys/kernel/mm/transparent_hugepage/enabled
+condition="huge pages when asked"
+rust a_vector_gets_huge_pages_where_the_machine_has_them
+
+condition="memory cgroup"
+mount -t cgroup2 cgroup2 /sys/fs/cgroup || exit 1
+echo +memory >/sys/fs/cgroup/cgroup.subtree_control
+mkdir -p /sys/fs/cgroup/outer || exit 1
+echo +memory >/sys/fs/cgroup/outer/cgroup.subtree_control
+mkdir /sys/fs/cgroup/outer/inner
+echo 96M >/sys/fs/cgroup/outer/inner/memory.max
+echo $$ >/sys/fs/cgroup/outer/inner/cgroup.procs
+c memory-cgroup
+real
+echo $$ >/sys/fs/cgroup/cgroup.procs
+"""
+
+# Cases that the guest must report: one for each `rust`, four for each `c`, two for each `real`.
+_CALLS: Final = re.compile(r"^(rust|c|real)\b(?!\(\))", re.MULTILINE)
+GUEST_CASES: Final = sum({"rust": 1, "c": 4, "real": 2}[word] for word in _CALLS.findall(GUEST))
+
+
+def _compiled(source: Path) -> Path:
+    """A C program of the host, compiled once for each content."""
+    gcc = X86.tool("gcc")
+    flags = ("-O2", "-fno-builtin", "-pthread")
+    key = sha256(child.output([gcc, "--version"]), " ".join(flags), source.read_bytes())
+    binary = cache() / "guest" / f"dynamic-{source.stem}-{key[:16]}"
+    with locked(cache() / "guest/.lock"):
+        if not binary.is_file():
+            fresh = binary.with_suffix(".new")
+            log = cache() / f"guest/dynamic-{source.stem}.log"
+            words: list[str | Path] = [gcc, *flags, "-o", fresh, source]
+            child.run(words, log=log, limit_s=120, what=f"compiling {source.name}")
+            fresh.replace(binary)
+    return binary
+
+
+def guest_files() -> dict[str, bytes]:
+    """What the guest runs: the tests, libbrug.so, real programs, and the libraries of all."""
+    library = crates.brug().library
+    (process,) = crates.test_executables(
+        crates.toolchain(),
+        "guest-tests",
+        ["--release", "--package", "brug", "--test", "process", "--locked"],
+    )
+    own = {"process": process, "libbrug.so": library, "faults": _compiled(FAULTS)}
+    files = {f"brug/{name}": path.read_bytes() for name, path in own.items()}
+    files["brug/lines"] = programs.random_lines(60_000).encode()
+    for path in own.values():
+        files |= initramfs.libraries(path)
+    for program, package in (("sort", "coreutils"), ("sqlite3", "sqlite3")):
+        path = Path(programs.need(program, package))
+        files[f"brug/{program}"] = path.resolve().read_bytes()
+        files |= initramfs.libraries(path)
+    return files
+
+
+def judge_guest(outcomes: Sequence[Outcome]) -> None:
+    """Every case ran, none was skipped, all ended well."""
+    (outcome,) = outcomes
+    cases = outcome.rows("case")
+    bad = [f"{case['name']} ({case['exit']})" for case in cases if case["exit"]]
+    if bad:
+        raise LabError(f"{'; '.join(bad)}; see {outcome.console}")
+    outcome.require()
+    idle = [case["name"] for case in cases if case["skipped"]]
+    if idle:
+        raise LabError(f"skipped although the guest permits it: {'; '.join(idle)}")
+    if len(cases) != GUEST_CASES:
+        raise LabError(f"{len(cases)} of {GUEST_CASES} cases ran; see {outcome.console}")
+
+
+# ----------------------------------------------------------------------------- stricter tools
+
+# Each orders the threads of tests/races.rs in its own way.
+MIRI_SEEDS: Final = 4
+HOST: Final = "x86_64-unknown-linux-gnu"
+
+
+def oldest_rust() -> None:
+    """The oldest compiler that Cargo.toml promises."""
+    version = "{}.{}".format(*crates.OLDEST)
+    declared = re.search(r'^rust-version = "(.+)"', (REPO / "Cargo.toml").read_text(), re.M)
+    if declared is None or declared[1] != version:
+        raise LabError(f"Cargo.toml and lab/nocopy_lab/crates.py disagree: {version} is checked")
+    words = ["check", "--workspace", "--all-targets", "--locked"]
+    crates.release(version).run("oldest", [*words, "--target-dir", target_directory() / "oldest"])
+
+
+def miri() -> None:
+    """Undefined behaviour, data races and stale reads of the arena's own code."""
+    tools = crates.release(crates.NIGHTLY, "miri", "rust-src")
+    words = ["miri", "test", "--package", "brug", "--locked"]
+    words += ["--target-dir", str(target_directory() / "miri")]
+    flags = "-Zmiri-ignore-leaks -Zmiri-permissive-provenance -Zmiri-disable-isolation"
+    # faults.rs starts processes; the rest of the unit tests are quick.
+    tools.run(
+        "miri-unit", [*words, "--lib", "--", "--skip", "faults"],
+        limit_s=300, env={"MIRIFLAGS": flags},
+    )  # fmt: skip
+    seeds = f"{flags} -Zmiri-many-seeds=0..{MIRI_SEEDS}"
+    tools.run("miri", [*words, "--test", "races"], limit_s=600, env={"MIRIFLAGS": seeds})
+    passed = (LOGS / "cargo-miri.log").read_text(errors="replace").count("2 passed")
+    if passed != MIRI_SEEDS:
+        raise LabError(f"Miri ran {passed} of {MIRI_SEEDS} orders; see {LOGS}/cargo-miri.log")
+
+
+def thread_sanitizer() -> None:
+    """Data races, with a standard library that is instrumented as well."""
+    tools = crates.release(crates.NIGHTLY, "miri", "rust-src")
+    env = {"RUSTFLAGS": "-Zsanitizer=thread", "TSAN_OPTIONS": "halt_on_error=1"}
+    words = ["-Zbuild-std", "--target", HOST, "--target-dir", str(target_directory() / "tsan")]
+    words += ["--release", "--package", "brug", "--locked"]
+    words += ["--test", "races", "--test", "sequences"]
+    for test in crates.test_executables(tools, "tsan", words, limit_s=900, env=env):
+        only = [] if test.name.startswith("races") else ["across_threads"]
+        log = LOGS / f"tsan-{test.name.partition('-')[0]}.log"
+        child.run([test, *only], log=log, limit_s=300, what="tests under TSan", cwd=BRUG, env=env)
+        if not re.search(r"[1-9]\d* passed", log.read_text(errors="replace")):
+            raise LabError(f"no test ran under ThreadSanitizer; see {log}")
+
+
+FUZZ_SECONDS: Final = 45
+# Instrumentation as libFuzzer wants it.
+FUZZ_FLAGS: Final = (
+    "-Zsanitizer=address --cfg fuzzing -Cpasses=sancov-module "
+    "-Cllvm-args=-sanitizer-coverage-level=4 "
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters "
+    "-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares"
+)
+
+
+def fuzz() -> None:
+    """Sequences of calls that libFuzzer makes up, in all modes, under AddressSanitizer."""
+    tools = crates.release(crates.NIGHTLY, "miri", "rust-src")
+    directory = target_directory() / "fuzz"
+    words = ["build", "--release", "--manifest-path", str(BRUG / "fuzz/Cargo.toml"), "--locked"]
+    words += ["--target", HOST, "--target-dir", str(directory)]
+    tools.run("fuzz-build", words, env={"RUSTFLAGS": FUZZ_FLAGS})
+    log = LOGS / "fuzz.log"
+    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        corpus = Path(temp)
+        for number, word in enumerate(programs.random_lines(64).splitlines()):
+            (corpus / str(number)).write_bytes((word * 40).encode())
+        options = ["-seed=1", f"-max_total_time={FUZZ_SECONDS}", "-max_len=4096", "-len_control=0"]
+        options += ["-rss_limit_mb=6144", "-malloc_limit_mb=0", "-timeout=30", "-verbosity=1"]
+        options += ["-print_final_stats=1", f"-artifact_prefix={LOGS}/fuzz-"]
+        with progress.meter(f"fuzzing for {FUZZ_SECONDS} s"):
+            try:
+                child.run(
+                    [directory / HOST / "release/sequences", *options, corpus],
+                    log=log, limit_s=FUZZ_SECONDS + 120, what="the fuzzer",
+                )  # fmt: skip
+            except LabError as error:
+                said = log.read_text(errors="replace")
+                found = re.findall(r"^(?:Test unit written to |Base64: ).*", said, re.M)
+                raise LabError(f"{error}\n" + "\n".join(found)) from error
+    ran = re.search(r"number_of_executed_units: (\d+)", log.read_text(errors="replace"))
+    if ran is None or int(ran[1]) < 200:
+        raise LabError(f"the fuzzer tried {ran[1] if ran else 'no'} inputs; see {log}")
+
+
+def aarch64() -> None:
+    """The tests as 64-bit Arm programs, instruction by instruction, in QEMU's user mode."""
+    tools = crates.aarch64()
+    linker, emulator = ARM64.tool("gcc"), programs.need("qemu-aarch64", "qemu-user")
+    prefix = f"CARGO_TARGET_{crates.AARCH64.upper().replace('-', '_')}"
+    root = Path("/usr") / ARM64.prefix.rstrip("-")
+    if not (root / "lib/ld-linux-aarch64.so.1").exists():
+        raise crates.Unavailable("no C library for aarch64; run: apt-get install libc6-arm64-cross")
+    words = ["--target", crates.AARCH64, "--release", "--package", "brug", "--locked"]
+    words += ["--lib", "--test", "races", "--test", "sequences", "--test", "smoke"]
+    words += ["--test", "process"]
+    env = {f"{prefix}_LINKER": linker}
+    for test in crates.test_executables(tools, "aarch64-tests", words, env=env):
+        log = LOGS / f"aarch64-{test.name.rpartition('-')[0]}.log"
+        what = f"{test.name.rpartition('-')[0]} on aarch64"
+        child.run([emulator, "-L", root, test], log=log, limit_s=300, what=what, cwd=BRUG)
