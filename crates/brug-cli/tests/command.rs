@@ -279,7 +279,7 @@ fn tune_names_the_call_site_and_writes_a_profile() {
         "#include <stdlib.h>\n#include <string.h>\n\
          __attribute__((noinline)) static char *enlarge(char *p, size_t n)\n\
          { p = realloc(p, n); memset(p, 1, n); return p; }\n\
-         int main(void) { for (int k = 0; k < 30000; k++) free(malloc(k % 100 + 1));\n\
+         int main(void) { for (int k = 0; k < 30000; k++) { void *volatile q = malloc(k % 100 + 1); free(q); }\n\
          for (int k = 0; k < 50; k++) { char *p = 0;\n\
          for (size_t n = 100; n < 20000000; n *= 2) p = enlarge(p, n); free(p); } return 0; }\n",
     )
