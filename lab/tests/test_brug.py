@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nocopy_lab import report
+from nocopy_lab import brug, report
 from nocopy_lab.experiments import bench_brug, brug_report
 from nocopy_lab.experiments.brug_report import Measured, effect, quartiles, verdict
 from nocopy_lab.paths import LabError
@@ -171,3 +171,33 @@ def test_nothing_measured_is_said_to_be_not_run(tmp_path: Path) -> None:
     brug_report.draw(tmp_path)
     assert {target.row()[3] for target in brug_report.targets(nothing)} == {"not run"}
     assert {one.verdict for one in brug_report.statements(nothing)} == {"not run"}
+
+
+def test_a_test_that_skips_is_found_in_what_cargo_shows() -> None:
+    said = """
+running 3 tests
+test one ... ok
+test two ... ok
+
+successes:
+
+---- one stdout ----
+skipped: no such limit here
+skipped: no such limit here
+---- tests::two stdout ----
+something skipped: not at the beginning of the line
+skipped xfs: only root can
+
+successes:
+    one
+"""
+    assert brug.skipped(said) == [
+        ("one", "no such limit here"),
+        ("tests::two", "xfs: only root can"),
+    ]
+
+
+def test_the_guest_reports_every_case_of_its_script() -> None:
+    lines = [line.split()[0] for line in brug.GUEST.splitlines() if line[:1].isalpha()]
+    assert lines.count("rust") + 4 * lines.count("c") + 2 * lines.count("real") == brug.GUEST_CASES
+    assert brug.GUEST_CASES > 30

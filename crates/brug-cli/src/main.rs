@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
@@ -87,6 +88,9 @@ struct RunArgs {
     /// Size in bytes (K, M, G) from which objects that are reallocated grow in place
     #[arg(long, value_name = "SIZE", value_parser = size)]
     switch_point: Option<String>,
+    /// Decide by what `brug tune` has written, and add to it
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
     /// Print counters on stderr when the program ends
     #[arg(long)]
     stats: bool,
@@ -138,6 +142,9 @@ fn run(args: &RunArgs) -> Result<(), Refusal> {
     if let Some(size) = &args.switch_point {
         command.env("BRUG_SWITCH_POINT", size);
     }
+    if let Some(profile) = &args.profile {
+        command.env("BRUG_PROFILE", tune::existing(profile)?);
+    }
     if args.stats {
         command.env("BRUG_SHOW_STATS", "1");
     }
@@ -157,14 +164,26 @@ fn print_json(value: &impl Serialize) -> Result<(), Refusal> {
         .map_err(|error| Refusal::new(OURS, format!("standard output: {error}")))
 }
 
+/// What is wrong, without the usage and hints that follow after an empty line.
+fn in_one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let what = text.split("\n\n").next().unwrap_or_default();
+    let lines: Vec<&str> = what.lines().map(str::trim).collect();
+    lines.join(" ").trim_start_matches("error: ").to_owned()
+}
+
 fn main() -> ExitCode {
     // Wrong arguments end with 125, so that 2 stays the program's own.
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             let status = if error.use_stderr() { OURS } else { 0 };
-            // Nothing is left to be done when not even this can be printed.
-            let _ = error.print();
+            if status == 0 || error.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
+                // Nothing is left to be done when not even this can be printed.
+                let _ = error.print();
+            } else {
+                eprintln!("brug: {}; try --help", in_one_line(&error));
+            }
             return ExitCode::from(status);
         }
     };

@@ -108,14 +108,50 @@ fn run(words: &[OsString], profile: &Path, counters: &Path) -> Result<ExitStatus
         })
 }
 
+/// How a profile begins.
+const MAGIC: &[u8] = b"brug-profile ";
+
+/// Full path, since the program may change its directory.
+fn absolute(profile: &Path) -> Result<PathBuf, Refusal> {
+    std::path::absolute(profile)
+        .map_err(|error| Refusal::new(OURS, format!("{}: {error}", profile.display())))
+}
+
+/// The full path of a profile that is there.
+pub fn existing(profile: &Path) -> Result<PathBuf, Refusal> {
+    let profile = absolute(profile)?;
+    let refusal = |why: &str| Refusal::new(OURS, format!("{} {why}", profile.display()));
+    match fs::read(&profile) {
+        Ok(content) if content.starts_with(MAGIC) => Ok(profile),
+        Ok(_) => Err(refusal("is not a profile; brug tune writes one")),
+        Err(error) => Err(refusal(&format!(
+            "cannot be read ({error}); brug tune writes one"
+        ))),
+    }
+}
+
+/// The full path of a profile that may be written: new, or in the place of an older one.
+fn replaceable(profile: &Path) -> Result<PathBuf, Refusal> {
+    let profile = absolute(profile)?;
+    let refusal = |why: &str| Refusal::new(OURS, format!("{} {why}", profile.display()));
+    match fs::read(&profile) {
+        Ok(content) if content.is_empty() || content.starts_with(MAGIC) => {}
+        Ok(_) => return Err(refusal("is there and not a profile; it is left alone")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(refusal(&format!("cannot be read ({error})"))),
+    }
+    // The library writes beside it and renames.
+    let mut beside = profile.clone().into_os_string();
+    beside.push(format!(".{}", std::process::id()));
+    fs::File::create_new(&beside)
+        .and_then(|_| fs::remove_file(&beside))
+        .map_err(|error| refusal(&format!("cannot be written ({error})")))?;
+    Ok(profile)
+}
+
 /// Run `words`, write a profile, and print what there is to gain.
 pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Result<(), Refusal> {
-    let profile = std::path::absolute(profile)
-        .map_err(|error| Refusal::new(OURS, format!("{}: {error}", profile.display())))?;
-    if profile.parent().is_none_or(|directory| !directory.is_dir()) {
-        let line = format!("no directory to write {} into", profile.display());
-        return Err(Refusal::new(OURS, line));
-    }
+    let profile = replaceable(profile)?;
     let name = format!("brug-tune-{}", std::process::id());
     let scratch = Scratch(std::env::temp_dir().join(name));
     let status = run(words, &profile, &scratch.0)?;
@@ -157,10 +193,14 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
         }
         if profile.is_file() {
             println!(
-                "profile: {0}; use it with BRUG_PROFILE={0}",
+                "profile: {0}; use it with brug run --profile {0}, or BRUG_PROFILE={0}",
                 profile.display()
             );
         }
+    }
+    if !profile.is_file() {
+        let line = format!("no process wrote {}", profile.display());
+        return Err(Refusal::new(OURS, line));
     }
     if status.success() {
         Ok(())

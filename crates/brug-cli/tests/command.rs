@@ -109,12 +109,22 @@ fn run_keeps_what_is_preloaded_already() {
     assert_eq!(out(&output), format!("{}:libm.so.6\n", own.display()));
 }
 
+/// Every command that runs a program.
+const COMMANDS: [&str; 3] = ["run", "tune", "compare"];
+
 #[test]
 fn programs_that_cannot_run_are_refused_as_a_shell_does() {
-    refuses(&["run", "--", "no-such-program"], 127, "no-such-program");
-    refuses(&["run", "--", "/no/such/program"], 127, "/no/such/program");
-    refuses(&["run", "--", "/etc/passwd"], 126, "not executable");
-    refuses(&["run", "--", "/"], 126, "directory");
+    for command in COMMANDS {
+        refuses(&[command, "--", "no-such-program"], 127, "no-such-program");
+        refuses(
+            &[command, "--", "/no/such/program"],
+            127,
+            "/no/such/program",
+        );
+        refuses(&[command, "--", "/etc/passwd"], 126, "not executable");
+        refuses(&[command, "--", "/"], 126, "directory");
+    }
+    assert!(!Path::new("brug.profile").exists(), "a profile of nothing");
 }
 
 #[test]
@@ -130,29 +140,35 @@ fn programs_that_the_loader_does_not_preload_into_are_refused() {
         .status()
         .expect("gcc; apt-get install build-essential");
     assert!(status.success());
-    refuses(
-        &["run", "--", program.to_str().expect("path")],
-        126,
-        "statically linked",
-    );
+    for command in COMMANDS {
+        refuses(
+            &[command, "--", program.to_str().expect("path")],
+            126,
+            "statically linked",
+        );
+    }
 
     let script = directory.path().join("script");
     fs::write(&script, format!("#!{}\n", program.display())).expect("script");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("permissions");
-    refuses(
-        &["run", "--", script.to_str().expect("path")],
-        126,
-        "statically linked",
-    );
+    for command in COMMANDS {
+        refuses(
+            &[command, "--", script.to_str().expect("path")],
+            126,
+            "statically linked",
+        );
+    }
 
     let neither = directory.path().join("neither");
     fs::write(&neither, "neither\n").expect("file");
     fs::set_permissions(&neither, fs::Permissions::from_mode(0o755)).expect("permissions");
-    refuses(
-        &["run", "--", neither.to_str().expect("path")],
-        126,
-        "neither a program",
-    );
+    for command in COMMANDS {
+        refuses(
+            &[command, "--", neither.to_str().expect("path")],
+            126,
+            "neither a program",
+        );
+    }
 
     // SAFETY: no preconditions.
     if unsafe { libc::geteuid() } == 0 {
@@ -160,11 +176,13 @@ fn programs_that_the_loader_does_not_preload_into_are_refused() {
         fs::copy("/bin/true", &copy).expect("copy");
         std::os::unix::fs::chown(&copy, Some(65534), None).expect("chown");
         fs::set_permissions(&copy, fs::Permissions::from_mode(0o4755)).expect("permissions");
-        refuses(
-            &["run", "--", copy.to_str().expect("path")],
-            126,
-            "rights of its own",
-        );
+        for command in COMMANDS {
+            refuses(
+                &[command, "--", copy.to_str().expect("path")],
+                126,
+                "rights of its own",
+            );
+        }
     }
 }
 
@@ -203,7 +221,10 @@ fn a_library_that_cannot_be_used_is_named() {
 
     fs::create_dir_all(directory.path().join("bin")).expect("bin");
     let alone = directory.path().join("bin/brug");
-    fs::copy(own, &alone).expect("copy");
+    // Not by this process: a sibling that another test starts meanwhile would hold the file open
+    // for writing, and such a file cannot be run.
+    let copied = Command::new("cp").args([own, &alone]).status().expect("cp");
+    assert!(copied.success());
     let (status, said) = run(&alone, None);
     assert_eq!((status, said.lines().count()), (Some(125), 1), "{said}");
     fs::create_dir_all(directory.path().join("lib")).expect("lib");
@@ -212,18 +233,50 @@ fn a_library_that_cannot_be_used_is_named() {
 }
 
 #[test]
-fn wrong_arguments_end_with_a_status_of_our_own() {
-    for words in [
-        &["run"][..],
-        &["run", "--mode", "fast", "--", "true"],
-        &["dance"],
-        &[],
-    ] {
-        let output = brug(words);
-        assert!(!output.stderr.is_empty(), "{words:?}");
-        assert_eq!(output.status.code(), Some(125), "{words:?}");
-    }
+fn wrong_arguments_are_one_line_and_a_status_of_our_own() {
+    refuses(&["run"], 125, "not provided");
+    refuses(&["run", "--"], 125, "not provided");
+    refuses(&["dance"], 125, "dance");
+    let modes = "sys, jemalloc, mimalloc, mmap, template, auto";
+    refuses(&["run", "--mode", "fast", "--", "true"], 125, modes);
+    let bases = "glibc, jemalloc, mimalloc";
+    refuses(&["run", "--base", "tc", "--", "true"], 125, bases);
+    refuses(&["run", "--switch-point", "-1", "--", "true"], 125, "-1");
+    refuses(&["run", "--switch-point", "1X", "--", "true"], 125, "128K");
+    refuses(&["run", "--faster", "--", "true"], 125, "--faster");
+    refuses(&["tune", "--top", "x", "--", "true"], 125, "--top");
+    refuses(&["compare", "--runs", "0", "--", "true"], 125, "--runs");
+    // Without any word the whole help is the answer.
+    let output = brug(&[]);
+    assert!(!output.stderr.is_empty() && output.status.code() == Some(125));
     assert_eq!(brug(&["--help"]).status.code(), Some(0));
+}
+
+#[test]
+fn profiles_that_cannot_be_used_are_refused_and_left_alone() {
+    let directory = tempfile::tempdir().expect("directory");
+    let other = directory.path().join("main.c");
+    fs::write(&other, "int main(void);\n").expect("file");
+    let (other_path, folder) = (
+        other.to_str().expect("path"),
+        directory.path().to_str().expect("path"),
+    );
+    let missing = format!("{folder}/missing/profile");
+    for (path, part) in [
+        (other_path, "not a profile"),
+        (folder, "directory"),
+        (&missing, "missing"),
+    ] {
+        refuses(&["tune", "--profile", path, "--", "true"], 125, part);
+        refuses(&["run", "--profile", path, "--", "true"], 125, part);
+    }
+    // Nobody, not even root, makes files there.
+    let proc = "/proc/profile";
+    refuses(&["tune", "--profile", proc, "--", "true"], 125, "written");
+    assert_eq!(
+        fs::read_to_string(other).expect("file"),
+        "int main(void);\n"
+    );
 }
 
 #[test]
@@ -339,4 +392,75 @@ fn tune_names_the_call_site_and_writes_a_profile() {
         125,
         "/no/such",
     );
+}
+
+/// A real program whose buffers grow below the switch point, where only the tuner's decision
+/// moves them: what a profile says is what happens.
+#[test]
+fn run_decides_by_the_profile_that_tune_wrote() {
+    const PYTHON: &str = "/usr/bin/python3";
+    if !Path::new(PYTHON).exists() {
+        println!("skipped: no {PYTHON}");
+        return;
+    }
+    let script = "for i in range(600):\n b = bytearray()\n while len(b) < 100000: b += bytes(900)";
+    let program = [PYTHON, "-S", "-c", script];
+    let directory = tempfile::tempdir().expect("directory");
+    let file = directory.path().join("profile");
+    let path = file.to_str().expect("path");
+    let samples = || -> u64 {
+        let text = fs::read_to_string(&file).expect("profile");
+        let rows = text.lines().skip(1);
+        rows.map(|row| {
+            row.rsplit(' ')
+                .next()
+                .unwrap_or("")
+                .parse::<u64>()
+                .expect("number")
+        })
+        .sum()
+    };
+    let early = |profile: &str| -> u64 {
+        let words = ["run", "--profile", profile, "--stats", "--"];
+        let output = brug(&[&words[..], &program[..]].concat());
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let row = said.lines().find(|line| line.starts_with("moves_early"));
+        let number = row.and_then(|row| row.split_whitespace().nth(1)?.parse().ok());
+        number.unwrap_or_else(|| panic!("{said}"))
+    };
+
+    let words = ["tune", "--profile", path, "--"];
+    let output = brug(&[&words[..], &program[..]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let said = out(&output);
+    assert!(
+        said.contains("--profile") && said.contains("growing objects"),
+        "{said}"
+    );
+    let learned = samples();
+    assert!(learned > 0);
+
+    // It is used: what was learned is where the next run begins.
+    early(path);
+    assert!(samples() > learned, "the run learned nothing or forgot");
+
+    // It decides: the same program, under evidence for the one and for the other.
+    let evidence = |base: u64, slot: u64| {
+        let mut text = String::from("brug-profile 1\n");
+        for octave in 12..18 {
+            for quarter in 4..8 {
+                let size = (1u64 << octave) * quarter / 4;
+                for (arm, ns) in [("base", base), ("move", slot), ("slot", slot)] {
+                    text += &format!("{size} {arm} {} 1000\n", ns * 16);
+                }
+            }
+        }
+        fs::write(&file, text).expect("profile");
+    };
+    evidence(1, 100_000_000);
+    let stay = early(path);
+    evidence(100_000_000, 1);
+    let go = early(path);
+    assert!(go >= 500 && stay * 10 < go, "stay {stay}, go {go}");
 }

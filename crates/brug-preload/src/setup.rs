@@ -18,7 +18,7 @@ use std::os::fd::FromRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use brug::{monitor, raw, Config, ShowStats};
+use brug::{monitor, raw, Base, Config, ShowStats};
 use serde_json::{json, Value};
 
 /// What an unrelated file descriptor is never taken for.
@@ -121,10 +121,32 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
         raw::usable_size(object);
         raw::free(object);
     }
+    if raw::config().base == Base::Glibc && !secure() {
+        name_the_base();
+    }
     if raw::config().show_stats == ShowStats::Text {
         STDERR.keep(libc::STDERR_FILENO);
     }
     crate::set_errno(before);
+}
+
+/// Says so when the internal names of the C library's allocator are another's, as Debian's
+/// libmimalloc defines them: that one is the base then, with its own ways.
+fn name_the_base() {
+    extern "C" {
+        fn __libc_malloc(size: usize) -> *mut core::ffi::c_void;
+    }
+    let theirs = about(__libc_malloc as *const () as usize);
+    let libc = about(libc::getauxval as *const () as usize);
+    if theirs.dli_fbase != libc.dli_fbase && !theirs.dli_fname.is_null() {
+        // SAFETY: the loader's string.
+        let name = unsafe { CStr::from_ptr(theirs.dli_fname) }.to_bytes();
+        say(&[
+            name,
+            b" stands in for the C library's allocator and is the base; load it no more, or name \
+              another with BRUG_BASE",
+        ]);
+    }
 }
 
 extern "C" fn child() {

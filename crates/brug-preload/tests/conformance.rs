@@ -5,7 +5,7 @@ mod common;
 
 use std::process::Command;
 
-use common::{compiled, passes_quietly, programs, under_brug};
+use common::{compiled, library, passes_quietly, programs, under_brug};
 
 /// Settings under which everything has to hold.
 const SETTINGS: [&[(&str, &str)]; 14] = [
@@ -92,6 +92,54 @@ fn operator_new_throws_in_a_plugin_whose_runtime_is_not_global() {
 }
 
 #[test]
+fn objects_cross_between_a_program_and_its_plugins() {
+    let program = compiled("crossing.c", "crossing", &[]);
+    let plugin = compiled(
+        "crossing.c",
+        "crossing.so",
+        &["-DPLUGIN", "-shared", "-fPIC"],
+    );
+    for settings in SETTINGS {
+        let said = passes_quietly(under_brug(&program, settings).arg(&plugin));
+        assert_eq!(said, "crossing: all checks passed\n", "{settings:?}");
+    }
+}
+
+/// The thread-local storage of an allocator has to be there before the first thread.
+#[test]
+fn a_running_program_that_opens_the_library_is_told_and_goes_on() {
+    let program = compiled("late.c", "late", &[]);
+    let said = passes_quietly(Command::new(program).arg(library()));
+    assert!(
+        said.contains("cannot allocate memory in static TLS block") || said == "opened\n",
+        "{said}"
+    );
+}
+
+/// An allocator that defines the C library's internal names is the base in its place.
+#[test]
+fn another_allocator_under_internal_names_is_named_once() {
+    let Some(other) = ["x86_64", "aarch64"]
+        .map(|machine| format!("/usr/lib/{machine}-linux-gnu/libmimalloc.so.2"))
+        .into_iter()
+        .find(|path| std::path::Path::new(path).exists())
+    else {
+        println!("skipped: no libmimalloc here; on Debian 12: apt-get install libmimalloc2.0");
+        return;
+    };
+    let mut command = under_brug(std::path::Path::new("/bin/true"), &[]);
+    command.env("LD_PRELOAD", format!("{}:{other}", library().display()));
+    let output = command.output().expect("starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(
+        said.starts_with("brug: ") && said.contains("libmimalloc"),
+        "{said}"
+    );
+}
+
+#[test]
 fn every_source_is_compiled_by_a_test() {
     let mut names: Vec<_> = std::fs::read_dir(programs())
         .expect("sources")
@@ -104,5 +152,13 @@ fn every_source_is_compiled_by_a_test() {
         })
         .collect();
     names.sort();
-    assert_eq!(names, ["conformance.c", "cxx.cpp", "faults.c", "plugin.c"]);
+    let expected = [
+        "conformance.c",
+        "crossing.c",
+        "cxx.cpp",
+        "faults.c",
+        "late.c",
+        "plugin.c",
+    ];
+    assert_eq!(names, expected);
 }

@@ -62,14 +62,10 @@
 //! # Checking it
 //!
 //! `cargo test -p brug --features jemalloc,mimalloc,monitor,allocator-api2` runs the
-//! model, the faults and the process tests. With the sanitizers, on the pinned
-//! toolchain and with `rust-src`:
+//! model, the faults and the process tests; `lab/lab test --only brug:` Miri, the
+//! sanitizers, the fuzzer and aarch64 as well. For a longer run of the fuzzer:
 //!
 //! ```text
-//! RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=thread cargo test -Zbuild-std \
-//!     --target x86_64-unknown-linux-gnu -p brug --test sequences across_threads
-//! RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address cargo test \
-//!     --target x86_64-unknown-linux-gnu -p brug --test sequences
 //! cargo +nightly fuzz run --fuzz-dir crates/brug/fuzz sequences
 //! ```
 #![no_std]

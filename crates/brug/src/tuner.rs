@@ -21,7 +21,7 @@
 
 use core::ffi::CStr;
 use core::fmt;
-use core::sync::atomic::{AtomicU64, AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering::Relaxed};
 
 use crate::mode::Base;
 use crate::size::{parse_decimal, Size};
@@ -253,8 +253,11 @@ impl fmt::Display for TunerReport {
 const MAGIC: &str = "brug-profile 1";
 const PROFILE_MAX: usize = 32 << 10;
 
+/// Whether the file is something else than a profile: then it is not replaced by one.
+static NO_PROFILE: AtomicBool = AtomicBool::new(false);
+
 /// Reads a profile. One that is not there is empty; one that cannot be understood is
-/// reported and not used.
+/// reported, not used and not replaced.
 pub(crate) fn load(path: &CStr) {
     let buf = os::map_memory(PROFILE_MAX);
     if buf.is_null() {
@@ -266,9 +269,10 @@ pub(crate) fn load(path: &CStr) {
     let text = core::str::from_utf8(&bytes[..n]).unwrap_or("");
     if n > 0 && !parse(text) {
         os::complain(format_args!(
-            "{}: not a profile of brug; not used",
+            "{}: not a profile of brug; left alone",
             shown(path)
         ));
+        NO_PROFILE.store(true, Relaxed);
     }
     // SAFETY: mapped above, no longer referred to.
     unsafe { os::unmap(buf, PROFILE_MAX) };
@@ -324,6 +328,9 @@ fn parse_row(line: &str) -> Option<Row> {
 /// Writes the profile: whole, or not at all.
 pub(crate) fn save(path: &CStr) {
     use fmt::Write;
+    if NO_PROFILE.load(Relaxed) {
+        return;
+    }
     let mut temporary = os::Line::new();
     // SAFETY: no preconditions.
     let pid = unsafe { libc::getpid() };

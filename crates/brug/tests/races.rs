@@ -22,7 +22,7 @@ fn configure() {
             switch_point: PAGE,
             purge_delay_ms: 3_600_000,
             retain: Some(8 << 20),
-            reserve: if cfg!(miri) { 8 << 20 } else { 1 << 40 },
+            reserve: if cfg!(miri) { 8 << 20 } else { 16 << 30 },
             ..Config::DEFAULT
         };
         // SAFETY: nobody has used the allocator yet.
@@ -57,10 +57,9 @@ impl Object {
         };
         assert!(!p.is_null());
         if zeroed {
-            // SAFETY: all of it is initialised.
-            assert!((0..size)
-                .step_by(97)
-                .all(|at| unsafe { p.add(at).read() } == 0));
+            // SAFETY: the object, all of which is initialised.
+            let bytes = unsafe { std::slice::from_raw_parts(p, size) };
+            assert!(bytes.iter().step_by(97).all(|&b| b == 0));
         }
         let object = Object { p, size, mark };
         object.write(0);
