@@ -23,8 +23,8 @@ from typing import Final
 from nocopy_lab import child, progress
 from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, require_space
 
-# `rust-version` in Cargo.toml.
-OLDEST: Final = (1, 85)
+# The largest `rust-version` of the crates.
+OLDEST: Final = (1, 88)
 RUSTUP: Final = "https://static.rust-lang.org/rustup/dist/{target}/rustup-init"
 TOOLCHAIN_MIB: Final = 2048
 AARCH64: Final = "aarch64-unknown-linux-gnu"
@@ -114,7 +114,7 @@ def _install() -> None:
     ours.mkdir(parents=True, exist_ok=True)
     url = RUSTUP.format(target=f"{platform.machine()}-unknown-linux-gnu")
     init = ours / "rustup-init"
-    hint = "install cargo 1.85 or newer by hand, from https://rustup.rs"
+    hint = "install cargo 1.88 or newer by hand, from https://rustup.rs"
     try:
         with urllib.request.urlopen(url, timeout=60) as answer:
             init.write_bytes(answer.read())

@@ -19,9 +19,14 @@ use core::ptr;
 use brug::raw;
 
 mod cxx;
+#[cfg(target_arch = "x86_64")]
+mod entry;
 mod introspect;
 mod setup;
 mod sized;
+
+#[cfg(target_arch = "x86_64")]
+pub use entry::{free, malloc, realloc};
 
 fn set_errno(value: c_int) {
     // SAFETY: the address of this thread's errno is always valid.
@@ -52,6 +57,7 @@ fn whole_pages(size: usize) -> Option<usize> {
 }
 
 /// `malloc(3)`.
+#[cfg(not(target_arch = "x86_64"))]
 #[no_mangle]
 pub extern "C" fn malloc(size: usize) -> *mut c_void {
     // SAFETY: any size is allowed.
@@ -69,6 +75,7 @@ pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 ///
 /// # Safety
 /// `object` is null or was allocated by this family and not freed.
+#[cfg(not(target_arch = "x86_64"))]
 #[no_mangle]
 pub unsafe extern "C" fn realloc(object: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
@@ -112,6 +119,7 @@ pub unsafe extern "C" fn reallocf(object: *mut c_void, size: usize) -> *mut c_vo
 ///
 /// # Safety
 /// As [`realloc`].
+#[cfg(not(target_arch = "x86_64"))]
 #[no_mangle]
 pub unsafe extern "C" fn free(object: *mut c_void) {
     // SAFETY: the caller's promise.

@@ -370,7 +370,7 @@ fn reserve_arena() -> bool {
     GEOMETRY.slots_len.store(slots_len, Relaxed);
     GEOMETRY.len.store(offset, Relaxed);
     GEOMETRY.base.store(memory as usize + skip, Release);
-    heap::arena_is_there();
+    heap::reconsider();
     true
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The allocators under the growth slots.
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::ptr;
 
 use crate::mode::Base;
@@ -43,6 +43,37 @@ impl Owner {
     }
 }
 
+/// How a base is called without asking who it is: its `malloc`,
+pub(crate) type Alloc = unsafe extern "C" fn(usize) -> *mut c_void;
+/// what frees an object of that function, or of the next, given its size and 0,
+pub(crate) type Free = unsafe extern "C" fn(*mut c_void, usize, c_int);
+/// and what changes the size of such an object, given the old one and the new one.
+pub(crate) type Realloc = unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void;
+
+/// What the short ways need of a base that is not the C library.
+#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+pub(crate) struct Direct {
+    pub(crate) alloc: Alloc,
+    /// The largest size to ask `alloc` and `realloc` for.
+    pub(crate) most: usize,
+    pub(crate) free: Free,
+    pub(crate) realloc: Realloc,
+    /// Address and length of where all its objects are.
+    pub(crate) range: (usize, usize),
+}
+
+/// The base of this number, if it can be called directly by now.
+#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+pub(crate) fn direct(base: u8) -> Option<Direct> {
+    match base {
+        #[cfg(feature = "jemalloc")]
+        1 => jemalloc::direct(),
+        #[cfg(feature = "mimalloc")]
+        2 => mimalloc::direct(),
+        _ => None,
+    }
+}
+
 /// Alignment that the C library gives every object.
 pub(crate) const SYS_ALIGN: usize = 16;
 
@@ -50,10 +81,14 @@ pub(crate) const SYS_ALIGN: usize = 16;
 pub(crate) mod sys {
     use super::*;
 
+    pub(crate) const ALLOC: Alloc = alloc;
+
     #[cfg(not(feature = "preload"))]
     mod names {
         pub(crate) use libc::{calloc, free, malloc, malloc_usable_size, memalign, realloc};
     }
+
+    pub(crate) use names::malloc as alloc;
 
     /// A function of the library whose `malloc` we use; null if it has none of that
     /// name. Takes the loader's lock, which a first call before `main` makes harmless.
@@ -151,35 +186,6 @@ pub(crate) mod sys {
     }
 }
 
-/// The owner of this number among the bases.
-#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
-#[inline(always)]
-pub(crate) fn other(base: u8) -> Owner {
-    match base {
-        #[cfg(feature = "jemalloc")]
-        1 => Owner::Jemalloc,
-        #[cfg(feature = "mimalloc")]
-        2 => Owner::Mimalloc,
-        _ => Owner::Sys,
-    }
-}
-
-/// What the base of this number has at once, or null: then ask [`alloc`].
-#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
-#[inline(always)]
-pub(crate) unsafe fn alloc_plain(base: u8, size: usize) -> *mut u8 {
-    // SAFETY: no preconditions.
-    unsafe {
-        match base {
-            #[cfg(feature = "jemalloc")]
-            1 => jemalloc::alloc_plain(size),
-            #[cfg(feature = "mimalloc")]
-            2 => mimalloc::alloc_plain(size),
-            _ => ptr::null_mut(),
-        }
-    }
-}
-
 /// Whether `p` is in the part of the arena that is number `which` of `FOREIGN`.
 #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
 #[inline(always)]
@@ -208,28 +214,38 @@ pub(crate) fn foreign_owner(_p: *mut u8) -> Owner {
 
 /// jemalloc, kept within its part of the arena.
 ///
-/// Its own arenas are made with default hooks and may hand out any address, and it
-/// starts before anybody can say otherwise. So threads are bound to arenas that we
-/// make, with hooks that take memory from our range. Whether a thread is bound is
-/// not remembered but seen: an address outside the range has come from one that is
-/// not (a new thread, or one at the end of its life), and goes back at once.
+/// All its arenas get hooks that take memory from there, so that nothing it returns has to
+/// be looked at. Arenas are made with the system's memory behind them where nobody says
+/// otherwise, and the first one is before anybody can. What that one has by then is
+/// taken from it, and never used. An arena takes 90 KiB, and there are four to a processor
+/// (`_RJEM_MALLOC_CONF=narenas:N`).
 #[cfg(feature = "jemalloc")]
 mod jemalloc {
     use core::ffi::{c_int, c_uint, c_void, CStr};
     use core::mem::size_of;
     use core::ptr;
-    use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+    use core::sync::atomic::{
+        AtomicU32, AtomicUsize,
+        Ordering::{Acquire, Relaxed, Release},
+    };
 
     use tikv_jemalloc_sys as je;
 
-    use super::{in_range, Owner};
-    use crate::{arena, os};
+    use super::{in_range, Direct};
+    use crate::{arena, heap, os};
 
-    /// Most arenas: jemalloc's own rule is four to a processor.
-    const MOST: usize = 64;
-    static ARENAS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    /// Bytes of the range that arenas have been given.
     static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+    const NEW: u32 = 0;
+    const BUSY: u32 = 1;
+    const READY: u32 = 2;
+    const REFUSED: u32 = 3;
+    /// As `READY`; so little of the range is left that an allocation may fail.
+    const LOW: u32 = 4;
+    static STATE: AtomicU32 = AtomicU32::new(NEW);
+    /// A range shorter than this is soon used up.
+    const AMPLE: usize = 1 << 30;
 
     #[inline(always)]
     fn flags(size: usize, align: usize) -> c_int {
@@ -240,130 +256,210 @@ mod jemalloc {
         }
     }
 
-    #[inline(always)]
-    pub(super) unsafe fn alloc_plain(size: usize) -> *mut u8 {
-        // SAFETY: no preconditions.
-        let p: *mut u8 = unsafe { je::malloc(size).cast() };
-        if in_range(0, p) {
-            return p;
+    pub(super) fn direct() -> Option<Direct> {
+        let [start, len] = &arena::FOREIGN[0];
+        let range = (start.load(Relaxed), len.load(Relaxed));
+        (STATE.load(Acquire) == READY && range.1 >= AMPLE).then_some(Direct {
+            alloc: je::malloc,
+            most: usize::MAX,
+            free: je::sdallocx,
+            realloc: resize,
+            range,
+        })
+    }
+
+    /// Changes the size of an object that has the size class of `old` and no flags.
+    unsafe extern "C" fn resize(p: *mut c_void, old: usize, new: usize) -> *mut c_void {
+        /// Larger objects may find room where they are.
+        const SMALL: usize = 8 << 10;
+        // SAFETY: by contract.
+        unsafe {
+            if je::nallocx(old, 0) == je::nallocx(new, 0) {
+                return p;
+            }
+            let q = if old.max(new) > SMALL {
+                je::realloc(p, new)
+            } else {
+                let q = je::malloc(new);
+                if !q.is_null() {
+                    ptr::copy_nonoverlapping(p.cast::<u8>(), q.cast(), old.min(new));
+                    je::sdallocx(p, old, 0);
+                }
+                q
+            };
+            if q.is_null() {
+                return heap::realloc_cold(p.cast(), old, 1, new).cast();
+            }
+            q
         }
-        discard(p);
-        ptr::null_mut()
     }
 
     #[inline]
     pub(super) unsafe fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
+        if !ready() {
+            os::set_errno(libc::ENOMEM);
+            return ptr::null_mut();
+        }
         let flags = flags(size, align);
         // SAFETY: no preconditions; mallocx wants a size.
         let p: *mut u8 = unsafe {
-            if zero {
-                je::mallocx(size.max(1), flags | je::MALLOCX_ZERO).cast()
-            } else if flags == 0 {
-                je::malloc(size).cast()
-            } else {
-                je::mallocx(size.max(1), flags).cast()
+            match (flags, zero) {
+                (0, false) => je::malloc(size).cast(),
+                (0, true) => je::calloc(1, size).cast(),
+                (_, false) => je::mallocx(size.max(1), flags).cast(),
+                (_, true) => je::mallocx(size.max(1), flags | je::MALLOCX_ZERO).cast(),
             }
         };
-        if in_range(0, p) {
-            p
-        } else {
-            // SAFETY: as above.
-            unsafe { bind_and_alloc(p, size, align, zero) }
+        if p.is_null() {
+            os::set_errno(libc::ENOMEM);
+        }
+        debug_assert!(p.is_null() || in_range(0, p));
+        p
+    }
+
+    #[inline]
+    fn ready() -> bool {
+        match STATE.load(Acquire) {
+            READY | LOW => true,
+            NEW => begin(),
+            _ => false,
         }
     }
 
     #[cold]
     #[inline(never)]
-    unsafe fn bind_and_alloc(stray: *mut u8, size: usize, align: usize, zero: bool) -> *mut u8 {
-        if !arena::ready() {
-            discard(stray);
-            return ptr::null_mut();
+    fn begin() -> bool {
+        if !arena::ready() || STATE.compare_exchange(NEW, BUSY, Acquire, Relaxed).is_err() {
+            // Somebody else is at it, perhaps this thread; this object does without.
+            return false;
         }
-        discard(stray);
-        if !bind() {
-            os::set_errno(libc::ENOMEM);
-            return ptr::null_mut();
+        let done = os::keep_errno(take_over);
+        let state = if done { READY } else { REFUSED };
+        STATE.store(state, Release);
+        if done {
+            heap::reconsider();
+        } else {
+            os::complain(format_args!(
+                "jemalloc is in use by the program itself, or out of memory; using the C library"
+            ));
         }
-        let flags = flags(size, align) | if zero { je::MALLOCX_ZERO } else { 0 };
-        // SAFETY: no preconditions.
-        let p: *mut u8 = unsafe { je::mallocx(size.max(1), flags).cast() };
-        if in_range(0, p) {
-            return p;
-        }
-        if p.is_null() {
-            os::set_errno(libc::ENOMEM);
-            return p;
-        }
-        // A thread that is ending gets memory of arena 0, whatever it asks for.
-        discard(p);
-        // SAFETY: no preconditions.
-        unsafe { super::alloc(Owner::Sys, size, align, zero) }
+        done
     }
 
-    #[cold]
-    fn discard(p: *mut u8) {
-        if !p.is_null() {
-            // SAFETY: an object of jemalloc that nobody has seen.
-            unsafe { je::dallocx(p.cast(), je::MALLOCX_TCACHE_NONE) };
-        }
-    }
-
-    unsafe fn ctl<T>(name: &CStr, old: Option<&mut T>, new: Option<&mut T>) -> bool {
+    unsafe fn get<T: Copy + Default>(name: &CStr) -> Option<T> {
+        let mut value = T::default();
         let mut len = size_of::<T>();
-        let (oldp, lenp) = match old {
-            Some(old) => (ptr::from_mut(old).cast(), ptr::from_mut(&mut len)),
-            None => (ptr::null_mut(), ptr::null_mut()),
-        };
-        let (newp, newlen) = match new {
-            Some(new) => (ptr::from_mut(new).cast(), size_of::<T>()),
-            None => (ptr::null_mut(), 0),
-        };
         // SAFETY: by contract `T` is the type of this control.
-        unsafe { je::mallctl(name.as_ptr(), oldp, lenp, newp, newlen) == 0 }
-    }
-
-    /// Binds the calling thread to one of our arenas.
-    fn bind() -> bool {
-        let arenas = (processors() * 4).clamp(1, MOST);
-        let place = &ARENAS[NEXT.fetch_add(1, Relaxed) % arenas];
-        let mut index: c_uint = place.load(Relaxed);
-        // SAFETY: the types of the controls.
-        unsafe {
-            if index == 0 {
-                // Its memory is given out by the hooks from the first byte on.
-                let mut hooks = ptr::addr_of!(HOOKS.0).cast_mut();
-                let mut len = size_of::<c_uint>();
-                let error = je::mallctl(
-                    c"arenas.create".as_ptr(),
-                    ptr::from_mut(&mut index).cast(),
-                    &mut len,
-                    ptr::from_mut(&mut hooks).cast(),
-                    size_of::<*mut je::extent_hooks_t>(),
-                );
-                if error != 0 {
-                    return false;
-                }
-                // Two threads at once: one arena more.
-                place.store(index, Relaxed);
-            }
-            // A thread that is ending has no cache any more, which is as good as an empty one.
+        let error = unsafe {
             je::mallctl(
-                c"thread.tcache.flush".as_ptr(),
-                ptr::null_mut(),
-                ptr::null_mut(),
+                name.as_ptr(),
+                ptr::from_mut(&mut value).cast(),
+                &mut len,
                 ptr::null_mut(),
                 0,
-            );
-            ctl(c"thread.arena", None, Some(&mut index))
+            )
+        };
+        (error == 0).then_some(value)
+    }
+
+    unsafe fn set<T>(name: &CStr, mut value: T) -> bool {
+        // SAFETY: by contract `T` is the type of this control.
+        unsafe {
+            je::mallctl(
+                name.as_ptr(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+                ptr::from_mut(&mut value).cast(),
+                size_of::<T>(),
+            ) == 0
         }
     }
 
-    fn processors() -> usize {
-        // SAFETY: `set` is valid for writing, and all zeros is a valid value.
+    /// Puts our memory behind all arenas. False: somebody has objects of jemalloc already,
+    /// whose memory is not ours.
+    fn take_over() -> bool {
+        // SAFETY: the types are those of the controls.
         unsafe {
-            let mut set: libc::cpu_set_t = core::mem::zeroed();
-            libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set);
-            libc::CPU_COUNT(&set) as usize
+            // This thread's cache is an object of the first arena, from before that has our
+            // memory. It is made anew afterwards.
+            let cached: bool = get(c"thread.tcache.enabled").unwrap_or(false);
+            set(c"thread.tcache.enabled", false);
+            set(c"epoch", 1u64);
+            let mut used = get::<usize>(c"stats.arenas.0.pactive") != Some(0);
+            let hooks = ptr::addr_of!(HOOKS.0);
+            let mut mib = [0usize; 3];
+            let mut len = mib.len();
+            je::mallctlnametomib(c"arena.0.extent_hooks".as_ptr(), mib.as_mut_ptr(), &mut len);
+            let mut known = mib;
+            let mut known_len = known.len();
+            je::mallctlnametomib(
+                c"arena.0.initialized".as_ptr(),
+                known.as_mut_ptr(),
+                &mut known_len,
+            );
+            for index in 1..get::<c_uint>(c"arenas.narenas").unwrap_or(0) {
+                known[1] = index as usize;
+                let (mut there, mut size) = (false, size_of::<bool>());
+                let none = ptr::null_mut();
+                let value = ptr::from_mut(&mut there).cast();
+                je::mallctlbymib(known.as_ptr(), known_len, value, &mut size, none, 0);
+                used |= there;
+            }
+            let put = |index: usize| {
+                let mut mib = mib;
+                mib[1] = index;
+                let mut hooks = hooks;
+                let hooks = ptr::from_mut(&mut hooks).cast();
+                let size = size_of::<*const je::extent_hooks_t>();
+                let none = ptr::null_mut();
+                je::mallctlbymib(mib.as_ptr(), len, none, none.cast(), hooks, size) == 0
+            };
+            let mut arenas = 0;
+            while !used && put(arenas) {
+                arenas += 1;
+            }
+            let mut done = arenas > 0;
+            // The arena for the largest objects is made for the first of them.
+            let huge = get::<usize>(c"opt.oversize_threshold").unwrap_or(0);
+            if done {
+                strip(0, 2 << 20);
+                if huge > 0 {
+                    je::mallocx(huge, je::MALLOCX_TCACHE_NONE);
+                    done = put(arenas);
+                }
+                if huge > 0 && done {
+                    strip(arenas, huge);
+                }
+            }
+            set(c"thread.tcache.enabled", cached);
+            done
+        }
+    }
+
+    /// Allocates what an arena has of other memory than ours, for good.
+    unsafe fn strip(arena: usize, most: usize) {
+        let flags = je::MALLOCX_ARENA(arena) | je::MALLOCX_TCACHE_NONE;
+        let mut ours = [ptr::null_mut(); 128];
+        let mut count = 0;
+        // From the largest class down, so that no piece is left that one would fit in.
+        let mut size = most;
+        // SAFETY: sizes that are not zero; objects nobody has seen.
+        unsafe {
+            while size > 0 && count < ours.len() {
+                let p = je::mallocx(size, flags);
+                if !p.is_null() && !in_range(0, p.cast()) {
+                    continue;
+                }
+                ours[count] = p;
+                count += 1;
+                // The next smaller class: there are four to each power of two.
+                let class = je::nallocx(size, 0);
+                let quarter = 1 << (class - 1).ilog2().saturating_sub(2);
+                size = class - quarter.max(if class > 16 { 16 } else { 8 });
+            }
+            for &p in ours[..count].iter().filter(|p| !p.is_null()) {
+                je::dallocx(p, flags);
+            }
         }
     }
 
@@ -378,19 +474,15 @@ mod jemalloc {
         unsafe { je::malloc_usable_size(p.cast()) }
     }
 
-    pub(super) unsafe fn realloc(p: *mut u8, old: usize, align: usize, new: usize) -> *mut u8 {
-        // SAFETY: by contract.
+    pub(super) unsafe fn realloc(p: *mut u8, align: usize, new: usize) -> *mut u8 {
+        let flags = flags(new, align);
+        // SAFETY: by contract; rallocx wants a size.
         unsafe {
-            // What rallocx does, but with a destination that is checked.
-            if je::xallocx(p.cast(), new, 0, flags(new, align)) >= new {
-                return p;
+            if flags == 0 {
+                je::realloc(p.cast(), new.max(1)).cast()
+            } else {
+                je::rallocx(p.cast(), new.max(1), flags).cast()
             }
-            let q = alloc(new, align, false);
-            if !q.is_null() {
-                ptr::copy_nonoverlapping(p, q, old.min(new));
-                free(p);
-            }
-            q
         }
     }
 
@@ -433,8 +525,17 @@ mod jemalloc {
                 Ok(_) => {
                     let p = from as *mut u8;
                     // SAFETY: in our reservation and taken by nobody else.
-                    if !unsafe { os::commit(p, size) } {
-                        return ptr::null_mut();
+                    let have = || unsafe { os::commit(p, size) };
+                    if !have() {
+                        arena::drop_retained(0);
+                        if !have() {
+                            return ptr::null_mut();
+                        }
+                    }
+                    if end > len - len / 8
+                        && STATE.compare_exchange(READY, LOW, Relaxed, Relaxed).is_ok()
+                    {
+                        heap::reconsider();
                     }
                     // SAFETY: jemalloc passes valid pointers.
                     unsafe {
@@ -485,14 +586,14 @@ mod jemalloc {
 
     unsafe extern "C" fn extent_merge(
         _: *mut je::extent_hooks_t,
-        _: *mut c_void,
+        a: *mut c_void,
         _: usize,
-        _: *mut c_void,
+        b: *mut c_void,
         _: usize,
         _: bool,
         _: c_uint,
     ) -> bool {
-        false
+        in_range(0, a.cast()) != in_range(0, b.cast())
     }
 }
 
@@ -500,6 +601,7 @@ mod jemalloc {
 /// system, only what it is given.
 #[cfg(feature = "mimalloc")]
 mod mimalloc {
+    use core::ffi::{c_int, c_void};
     use core::ptr;
     use core::sync::atomic::{
         AtomicU32, AtomicUsize,
@@ -508,14 +610,16 @@ mod mimalloc {
 
     use libmimalloc_sys as mi;
 
-    use super::in_range;
-    use crate::{arena, os};
+    use super::{in_range, Direct};
+    use crate::{arena, heap, os};
 
     /// Given to it at a time, an arena: as much as it has already, from the least to the
     /// most. The largest that there is, 16 GiB, is refused, because what describes it would
     /// not fit into an object.
     const LEAST: usize = 64 << 20;
     const MOST: usize = 8 << 30;
+    /// From this size on, see [`keep_errno_if_large`].
+    const LARGE: usize = 32 << 10;
     static GIVEN: AtomicUsize = AtomicUsize::new(0);
     static GIVING: AtomicU32 = AtomicU32::new(0);
 
@@ -532,17 +636,72 @@ mod mimalloc {
         }
     }
 
-    #[inline(always)]
-    pub(super) unsafe fn alloc_plain(size: usize) -> *mut u8 {
-        if GIVEN.load(Relaxed) != 0 {
-            // SAFETY: no preconditions.
-            let p: *mut u8 = unsafe { mi::mi_malloc(size).cast() };
-            if in_range(1, p) {
+    pub(super) fn direct() -> Option<Direct> {
+        let [start, len] = &arena::FOREIGN[1];
+        (GIVEN.load(Relaxed) > 0).then_some(Direct {
+            alloc: alloc_plain,
+            most: LARGE - 1,
+            free: free_plain,
+            realloc: realloc_plain,
+            range: (start.load(Relaxed), len.load(Relaxed)),
+        })
+    }
+
+    unsafe extern "C" fn alloc_plain(size: usize) -> *mut c_void {
+        // SAFETY: no preconditions.
+        unsafe {
+            if size > mi::MI_SMALL_SIZE_MAX {
+                return alloc_medium(size);
+            }
+            let p = mi::mi_malloc_small(size);
+            if heap::in_other(p.cast()) {
                 return p;
             }
-            discard(p);
+            alloc_plain_cold(p.cast(), size)
         }
-        ptr::null_mut()
+    }
+
+    #[inline(never)]
+    unsafe extern "C" fn alloc_medium(size: usize) -> *mut c_void {
+        // SAFETY: no preconditions.
+        let p = unsafe { mi::mi_malloc(size) };
+        if heap::in_other(p.cast()) {
+            return p;
+        }
+        alloc_plain_cold(p.cast(), size)
+    }
+
+    #[cold]
+    #[inline(never)]
+    extern "C" fn alloc_plain_cold(p: *mut u8, size: usize) -> *mut c_void {
+        if in_range(1, p) {
+            // Another base was the first.
+            return p.cast();
+        }
+        discard(p);
+        heap::alloc_cold(size, 1, false).cast()
+    }
+
+    unsafe extern "C" fn free_plain(p: *mut c_void, _: usize, _: c_int) {
+        // SAFETY: by contract.
+        unsafe { mi::mi_free(p) };
+    }
+
+    /// As its own, but without its detour for alignments.
+    unsafe extern "C" fn realloc_plain(p: *mut c_void, old: usize, new: usize) -> *mut c_void {
+        // SAFETY: by contract.
+        unsafe {
+            let room = mi::mi_usable_size(p);
+            if new <= room && new >= room - room / 2 {
+                return p;
+            }
+            let q = alloc_plain(new);
+            if !q.is_null() {
+                ptr::copy_nonoverlapping(p.cast::<u8>(), q.cast(), old.min(new));
+                mi::mi_free(p);
+            }
+            q
+        }
     }
 
     #[inline(always)]
@@ -563,7 +722,7 @@ mod mimalloc {
     /// failure. Small objects hardly ever come to that, and they count instructions.
     #[inline(always)]
     fn keep_errno_if_large(size: usize, f: impl FnOnce() -> *mut u8) -> *mut u8 {
-        if size < 32 << 10 {
+        if size < LARGE {
             f()
         } else {
             os::keep_errno(f)
@@ -638,6 +797,9 @@ mod mimalloc {
             GIVEN.store(given + share, Relaxed);
         }
         GIVING.store(0, Release);
+        if done && given == 0 {
+            heap::reconsider();
+        }
         done
     }
 
@@ -652,25 +814,16 @@ mod mimalloc {
         unsafe { mi::mi_usable_size(p.cast()) }
     }
 
-    pub(super) unsafe fn realloc(p: *mut u8, old: usize, align: usize, new: usize) -> *mut u8 {
+    pub(super) unsafe fn realloc(p: *mut u8, align: usize, new: usize) -> *mut u8 {
         // SAFETY: by contract. As the system is barred, what it returns is in the range.
         unsafe {
-            let q = keep_errno_if_large(new, || {
+            keep_errno_if_large(new, || {
                 if align <= 8 || (align <= 16 && align <= new) {
                     mi::mi_realloc(p.cast(), new).cast()
                 } else {
                     mi::mi_realloc_aligned(p.cast(), new, align).cast()
                 }
-            });
-            if !q.is_null() {
-                return q;
-            }
-            let q = alloc(new, align, false);
-            if !q.is_null() {
-                ptr::copy_nonoverlapping(p, q, old.min(new));
-                free(p);
-            }
-            q
+            })
         }
     }
 }
@@ -743,24 +896,24 @@ pub(crate) unsafe fn realloc(
 ) -> *mut u8 {
     // SAFETY: by the contract of the caller.
     unsafe {
-        match owner {
+        let q = match owner {
             #[cfg(feature = "jemalloc")]
-            Owner::Jemalloc => jemalloc::realloc(p, old, align, new),
+            Owner::Jemalloc => jemalloc::realloc(p, align, new),
             #[cfg(feature = "mimalloc")]
-            Owner::Mimalloc => mimalloc::realloc(p, old, align, new),
-            Owner::Sys | Owner::Slot if align <= SYS_ALIGN => sys::realloc(p, new),
-            Owner::Sys | Owner::Slot => {
-                // The C library forgets the alignment when it moves an object.
-                if new <= old && new >= old / 2 {
-                    return p;
-                }
-                let q = alloc(owner, new, align, false);
-                if !q.is_null() {
-                    ptr::copy_nonoverlapping(p, q, old.min(new));
-                    free(owner, p);
-                }
-                q
-            }
+            Owner::Mimalloc => mimalloc::realloc(p, align, new),
+            Owner::Sys | Owner::Slot if align <= SYS_ALIGN => return sys::realloc(p, new),
+            // The C library forgets the alignment when it moves an object.
+            Owner::Sys | Owner::Slot if new <= old && new >= old / 2 => p,
+            Owner::Sys | Owner::Slot => ptr::null_mut(),
+        };
+        if !q.is_null() {
+            return q;
         }
+        let q = alloc(Owner::Sys, new, align, false);
+        if !q.is_null() {
+            ptr::copy_nonoverlapping(p, q, old.min(new));
+            free(owner, p);
+        }
+        q
     }
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The way of a request: the paper's request handler and Decision Maker.
 //!
-//! What is inlined into the program is one compare on each side: `malloc` of up
-//! to `HOT.malloc_limit` bytes is the C library's, and so is an address outside
-//! the arena. Everything else is out of line. The limits already contain the mode,
-//! the template and whether anything is initialised (all zero: nothing is), so the
+//! What is inlined into the program is one or two compares on each side: `malloc` of up to
+//! a limit goes straight to the allocator that has the small objects, and so does what
+//! lies in its range. Everything else is out of line. The limits already contain the
+//! mode, the template and whether anything is initialised (zero: nothing is), so the
 //! short way asks for none of them.
 
 use core::ptr;
 use core::sync::atomic::{
     AtomicBool, AtomicU64, AtomicU8, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
 use crate::arena::{self, Resized, GEOMETRY};
@@ -23,46 +23,139 @@ use crate::os;
 use crate::stats::{self, bump, STATS};
 use crate::{purge, tls, trial, tuner};
 
-/// What every call reads; one cache line, written a few times in a process.
+/// What every call reads, written a few times in a process.
+///
+/// It has its place in assembly, under a hidden name, so that to read a word is one
+/// instruction and does not take another for the address.
 #[repr(C, align(64))]
 pub(crate) struct Hot {
-    /// What is not the C library's for sure: the arena, or while the monitor is on,
-    /// everything.
-    arena: AtomicUsize,
-    arena_len: AtomicUsize,
+    /// An address below this is null or the C library's: where the arena begins. Most of
+    /// the C library's memory lies below, as the kernel fills the address space downwards;
+    /// what does not takes the long way. 0 while the monitor is on.
+    pub(crate) low: AtomicUsize,
     /// New objects up to this size are the C library's.
-    malloc_limit: AtomicUsize,
+    pub(crate) malloc_limit: AtomicUsize,
     /// So are its objects that grow up to this size.
-    realloc_limit: AtomicUsize,
-    /// New objects up to this size are `other`'s; 0 unless `malloc_limit` is. So are
-    /// its objects that grow up to `other_realloc_limit`.
-    other_limit: AtomicUsize,
+    pub(crate) realloc_limit: AtomicUsize,
+    /// New objects up to this size are had from `alloc`, whosever that is.
+    limit: AtomicUsize,
+    /// Function of the type [`base::Alloc`].
+    alloc: AtomicUsize,
+    /// Where objects belong to one other allocator: what to add to an address to get
+    /// its offset there, and the length. Set once; the length comes last.
+    offset: AtomicUsize,
+    len: AtomicUsize,
+    /// Function of the type [`base::Free`] for those objects.
+    free: AtomicUsize,
+    rest: Rest,
+}
+
+/// What only the long way reads, and reallocation.
+#[repr(C, align(64))]
+struct Rest {
+    /// Function of the type [`base::Realloc`] for objects of the other allocator, and up
+    /// to which size they stay with it.
+    realloc: AtomicUsize,
     other_realloc_limit: AtomicUsize,
-    other: AtomicU8,
     mode: AtomicU8,
     base: AtomicU8,
     /// Whether the configuration has been read.
     init: AtomicU8,
     /// Whether the monitor is on.
     observed: AtomicBool,
-    /// Whether any thread has ever been in a scope of its own mode.
+    /// Whether threads are in scopes of their own mode, or were a short time ago.
     scoped: AtomicBool,
 }
 
-pub(crate) static HOT: Hot = Hot {
-    arena: AtomicUsize::new(1 << (usize::BITS - 1)),
-    arena_len: AtomicUsize::new(0),
-    malloc_limit: AtomicUsize::new(0),
-    realloc_limit: AtomicUsize::new(0),
-    other_limit: AtomicUsize::new(0),
-    other_realloc_limit: AtomicUsize::new(0),
-    other: AtomicU8::new(Base::Glibc as u8),
-    mode: AtomicU8::new(Mode::Auto as u8),
-    base: AtomicU8::new(Base::Glibc as u8),
-    init: AtomicU8::new(NEW),
-    observed: AtomicBool::new(false),
-    scoped: AtomicBool::new(false),
-};
+/// Beyond every address.
+const NOWHERE: usize = 1 << (usize::BITS - 1);
+
+#[cfg(not(miri))]
+core::arch::global_asm!(
+    ".pushsection .data.brug_hot_v0, \"aw\"",
+    ".p2align 6",
+    ".hidden brug_hot_v0",
+    ".globl brug_hot_v0",
+    ".type brug_hot_v0, %object",
+    ".size brug_hot_v0, 128",
+    "brug_hot_v0:",
+    ".quad {nowhere}, 0, 0, 0",
+    ".quad {alloc}, {nowhere}, 0, 0",
+    ".quad 0, 0",
+    ".byte {auto}, 0, 0, 0, 0",
+    ".zero 43",
+    ".popsection",
+    nowhere = const NOWHERE,
+    alloc = sym base::sys::alloc,
+    auto = const Mode::Auto as u8,
+);
+
+const _: () = assert!(core::mem::size_of::<Hot>() == 128);
+
+#[cfg(not(miri))]
+#[inline(always)]
+pub(crate) fn hot() -> &'static Hot {
+    extern "C" {
+        #[link_name = "brug_hot_v0"]
+        static HOT: Hot;
+    }
+    // SAFETY: defined above, with this layout; all fields are atomic.
+    unsafe { &HOT }
+}
+
+#[cfg(miri)]
+pub(crate) fn hot() -> &'static Hot {
+    static HOT: Hot = Hot {
+        low: AtomicUsize::new(NOWHERE),
+        malloc_limit: AtomicUsize::new(0),
+        realloc_limit: AtomicUsize::new(0),
+        limit: AtomicUsize::new(0),
+        alloc: AtomicUsize::new(0),
+        offset: AtomicUsize::new(NOWHERE),
+        len: AtomicUsize::new(0),
+        free: AtomicUsize::new(0),
+        rest: Rest {
+            realloc: AtomicUsize::new(0),
+            other_realloc_limit: AtomicUsize::new(0),
+            mode: AtomicU8::new(Mode::Auto as u8),
+            base: AtomicU8::new(Base::Glibc as u8),
+            init: AtomicU8::new(NEW),
+            observed: AtomicBool::new(false),
+            scoped: AtomicBool::new(false),
+        },
+    };
+    &HOT
+}
+
+/// The word of [`Hot`] at an offset, loaded with acquire ordering.
+#[inline(always)]
+fn word<const AT: usize>() -> usize {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: reads a word that is there and is only ever written whole. A plain load has
+    // acquire ordering on this machine.
+    unsafe {
+        let value: usize;
+        core::arch::asm!(
+            "mov {value}, qword ptr [rip + brug_hot_v0 + {at}]",
+            value = out(reg) value,
+            at = const AT,
+            options(readonly, nostack, preserves_flags)
+        );
+        value
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    // SAFETY: the offset is that of a field of this type.
+    unsafe {
+        let field = ptr::from_ref(hot()).byte_add(AT).cast::<AtomicUsize>();
+        (*field).load(Acquire)
+    }
+}
+
+macro_rules! load {
+    ($($field:ident).+) => {
+        word::<{ core::mem::offset_of!(Hot, $($field).+) }>()
+    };
+}
 
 /// Objects below this size do not move early, whatever they do.
 const EARLY_MIN: usize = 8 << 10;
@@ -79,13 +172,10 @@ const LEAVE_MAX: usize = 4096;
 const NEW: u8 = 0;
 const BUSY: u8 = 1;
 const DONE: u8 = 2;
+/// Scopes of a mode of their own that threads are in.
+static SCOPES: AtomicUsize = AtomicUsize::new(0);
 /// Held while limits are worked out from what they contain.
 static CONTROL: AtomicBool = AtomicBool::new(false);
-
-#[inline(always)]
-pub(crate) fn in_arena(p: *mut u8) -> bool {
-    (p as usize).wrapping_sub(HOT.arena.load(Relaxed)) < HOT.arena_len.load(Relaxed)
-}
 
 /// Whether an address is in a growth slot.
 #[inline]
@@ -105,9 +195,30 @@ fn owner_of(p: *mut u8) -> Owner {
     }
 }
 
+/// Whether the first base is the only one: then the C library is called by its name.
+const ONE_BASE: bool = !cfg!(any(feature = "jemalloc", feature = "mimalloc"));
+/// Alignment that every base gives every object.
+const MIN_ALIGN: usize = 8;
+
+/// A new object for a caller who will tell its size and alignment when it is freed.
 #[inline]
 pub(crate) unsafe fn alloc(size: usize, align: usize) -> *mut u8 {
-    if size <= HOT.malloc_limit.load(Relaxed) && align <= SYS_ALIGN {
+    if ONE_BASE {
+        // SAFETY: no preconditions.
+        return unsafe { alloc_untold(size, align) };
+    }
+    if align <= MIN_ALIGN && size <= load!(limit) {
+        // SAFETY: the word is a function of this type and does what it is there for.
+        unsafe { core::mem::transmute::<usize, base::Alloc>(load!(alloc))(size).cast() }
+    } else {
+        alloc_other(size, align)
+    }
+}
+
+/// A new object for a caller who will tell nothing, as in C.
+#[inline]
+pub(crate) unsafe fn alloc_untold(size: usize, align: usize) -> *mut u8 {
+    if align <= SYS_ALIGN && size <= load!(malloc_limit) {
         // SAFETY: no preconditions.
         unsafe { sys::malloc(size) }
     } else {
@@ -117,7 +228,7 @@ pub(crate) unsafe fn alloc(size: usize, align: usize) -> *mut u8 {
 
 #[inline]
 pub(crate) unsafe fn alloc_zeroed(size: usize, align: usize) -> *mut u8 {
-    if size <= HOT.malloc_limit.load(Relaxed) && align <= SYS_ALIGN {
+    if align <= SYS_ALIGN && size <= load!(malloc_limit) {
         // SAFETY: no preconditions.
         unsafe { sys::calloc(size, 1) }
     } else {
@@ -129,27 +240,52 @@ pub(crate) unsafe fn alloc_zeroed(size: usize, align: usize) -> *mut u8 {
 pub(crate) unsafe fn free(p: *mut u8) {
     // SAFETY: an object that the caller owns.
     unsafe {
-        if in_arena(p) {
-            free_cold(p);
-        } else {
+        if (p as usize) < load!(low) {
             sys::free(p);
+        } else {
+            free_cold(p);
         }
     }
 }
 
-/// Size and alignment say nothing that the address does not.
+/// Frees an object of [`alloc`], [`alloc_zeroed`] or [`realloc`] with a size.
 #[inline]
-pub(crate) unsafe fn free_sized(p: *mut u8, _size: usize, _align: usize) {
-    // SAFETY: an object that the caller owns.
-    unsafe { free(p) }
+pub(crate) unsafe fn free_told(p: *mut u8, size: usize, align: usize) {
+    // SAFETY: an object that the caller owns, with this size and alignment. The word is a
+    // function of this type for what is in that range.
+    unsafe {
+        if !ONE_BASE && in_other(p) {
+            if align > MIN_ALIGN {
+                return free_cold(p);
+            }
+            core::mem::transmute::<usize, base::Free>(load!(free))(p.cast(), size, 0);
+        } else {
+            free(p);
+        }
+    }
 }
 
-/// `old` is the size asked for, or `UNKNOWN`.
+/// Whether an object is the one other allocator's that is called without asking.
+#[inline(always)]
+pub(crate) fn in_other(p: *mut u8) -> bool {
+    (p as usize).wrapping_add(load!(offset)) < load!(len)
+}
+
+/// `old` is the size asked for, or `UNKNOWN` for an object of [`alloc_untold`].
 #[inline]
 pub(crate) unsafe fn realloc(p: *mut u8, old: usize, align: usize, new: usize) -> *mut u8 {
-    // SAFETY: an object that the caller owns.
+    // SAFETY: an object that the caller owns. The word is a function of this type for what
+    // is in that range.
     unsafe {
-        if new <= HOT.realloc_limit.load(Relaxed) && align <= SYS_ALIGN && !in_arena(p) {
+        if !ONE_BASE
+            && new <= load!(rest.other_realloc_limit)
+            && align <= MIN_ALIGN
+            && old != UNKNOWN
+            && in_other(p)
+        {
+            let realloc = core::mem::transmute::<usize, base::Realloc>(load!(rest.realloc));
+            realloc(p.cast(), old, new).cast()
+        } else if new <= load!(realloc_limit) && align <= SYS_ALIGN && (p as usize) < load!(low) {
             sys::realloc(p, new)
         } else {
             realloc_cold(p, old, align, new)
@@ -159,10 +295,13 @@ pub(crate) unsafe fn realloc(p: *mut u8, old: usize, align: usize, new: usize) -
 
 pub(crate) const UNKNOWN: usize = usize::MAX;
 
+// The ways out of line do not unwind, and say so by their ABI: then the short ways end in a
+// jump.
+
 #[inline(never)]
-unsafe fn free_cold(p: *mut u8) {
+unsafe extern "C" fn free_cold(p: *mut u8) {
     #[cfg(feature = "monitor")]
-    if HOT.observed.load(Relaxed) {
+    if hot().rest.observed.load(Relaxed) {
         monitor::note_free(p);
     }
     // SAFETY: an object that the caller owns.
@@ -175,25 +314,27 @@ unsafe fn free_cold(p: *mut u8) {
     }
 }
 
-/// The second shortest way: another allocator than the C library has everything up
-/// to a size.
+/// The second shortest way, for objects that are aligned like C's.
 #[inline(never)]
-fn alloc_other(size: usize, align: usize) -> *mut u8 {
-    #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
-    if size <= HOT.other_limit.load(Relaxed) && align <= SYS_ALIGN {
-        // As large as aligned, an object has that alignment without being asked.
-        // SAFETY: no preconditions.
-        let p = unsafe { base::alloc_plain(HOT.other.load(Relaxed), size.max(align)) };
+extern "C" fn alloc_other(size: usize, align: usize) -> *mut u8 {
+    // An object as large as aligned has that alignment without being asked.
+    let enough = size.max(align);
+    if align <= SYS_ALIGN && enough <= load!(limit) {
+        // SAFETY: the word is a function of this type.
+        let p = unsafe { core::mem::transmute::<usize, base::Alloc>(load!(alloc))(enough) };
         if !p.is_null() {
-            return p;
+            return p.cast();
         }
     }
     alloc_cold(size, align, false)
 }
 
 #[inline(never)]
-fn alloc_cold(size: usize, align: usize, zero: bool) -> *mut u8 {
+pub(crate) extern "C" fn alloc_cold(size: usize, align: usize, zero: bool) -> *mut u8 {
     ready();
+    if hot().rest.scoped.load(Relaxed) {
+        end_of_scopes();
+    }
     let mode = mode();
     if trial::running() && mode == Mode::Auto && size < config::current().switch_point {
         return trial::alloc(size, align, zero);
@@ -302,22 +443,16 @@ pub(crate) fn base_owner() -> Owner {
 
 /// The base of what is in no slot.
 pub(crate) fn base() -> Base {
-    Base::from_u8(HOT.base.load(Relaxed))
+    Base::from_u8(hot().rest.base.load(Relaxed))
 }
 
 #[inline(never)]
-unsafe fn realloc_cold(p: *mut u8, old: usize, align: usize, new: usize) -> *mut u8 {
-    #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
-    if new <= HOT.other_realloc_limit.load(Relaxed) && old != UNKNOWN {
-        let other = base::other(HOT.other.load(Relaxed));
-        if owner_of(p) == other && align <= SYS_ALIGN {
-            // SAFETY: an object of that allocator that the caller owns.
-            let q = unsafe { base::realloc(other, p, old, align, new) };
-            if !q.is_null() {
-                return q;
-            }
-        }
-    }
+pub(crate) unsafe extern "C" fn realloc_cold(
+    p: *mut u8,
+    old: usize,
+    align: usize,
+    new: usize,
+) -> *mut u8 {
     // SAFETY: an object that the caller owns.
     unsafe { realloc_in(None, p, old, align, new) }
 }
@@ -332,7 +467,7 @@ pub(crate) unsafe fn realloc_in(
 ) -> *mut u8 {
     ready();
     #[cfg(feature = "monitor")]
-    if HOT.observed.load(Relaxed) {
+    if hot().rest.observed.load(Relaxed) {
         // SAFETY: an object that the caller owns.
         return unsafe { observe(mode, p, old, align, new) };
     }
@@ -587,20 +722,20 @@ mod counters {
 /// The calling thread's mode.
 #[inline]
 pub(crate) fn mode() -> Mode {
-    if HOT.scoped.load(Relaxed) {
+    if hot().rest.scoped.load(Relaxed) {
         // SAFETY: the calling thread's own.
         let scope = unsafe { (*tls::local()).scope.get() };
         if scope != 0 {
             return Mode::from_u8(scope - 1);
         }
     }
-    Mode::from_u8(HOT.mode.load(Relaxed))
+    Mode::from_u8(hot().rest.mode.load(Relaxed))
 }
 
 /// Reads the environment if nothing has yet.
 #[inline]
 pub(crate) fn ready() {
-    if HOT.init.load(Acquire) != DONE {
+    if hot().rest.init.load(Acquire) != DONE {
         initialise();
     }
 }
@@ -611,7 +746,8 @@ fn initialise() {
         // Before the C library's first instruction; defaults will do until then.
         return;
     }
-    if HOT
+    if hot()
+        .rest
         .init
         .compare_exchange(NEW, BUSY, Acquire, Relaxed)
         .is_err()
@@ -649,17 +785,17 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
         .iter()
         .any(|&base| trial::verdict(base).samples > 0);
     let chosen = config.base.unwrap_or_else(|| trial::best(Base::Glibc));
-    HOT.base.store(chosen as u8, Relaxed);
+    set_base(chosen);
     if config.base.is_none() && !tried {
         trial::start();
     }
-    HOT.init.store(DONE, Release);
+    hot().rest.init.store(DONE, Release);
     at_exit(&config);
     #[cfg(feature = "monitor")]
     if config.monitor {
         monitor::start();
     }
-    control(|| HOT.mode.store(config.mode as u8, Relaxed));
+    control(|| hot().rest.mode.store(config.mode as u8, Relaxed));
 }
 
 /// Whether the caller shows statistics itself, as libbrug.so does.
@@ -685,33 +821,59 @@ extern "C" fn finish() {
     }
 }
 
-/// The arena has been reserved.
-pub(crate) fn arena_is_there() {
-    control(|| ());
+/// Length of the range that [`in_other`] looks at, or 0: none is chosen yet.
+static CHOSEN_LEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Up to which size another base than the C library is asked directly for new objects, and
+/// to resize its own.
+///
+/// The first that can be has its objects freed and resized directly, for good, since a range
+/// and functions must never be seen mixed.
+#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+fn other_limits(owner: u8, malloc: usize, realloc: usize) -> (usize, usize) {
+    let Some(direct) = base::direct(owner) else {
+        return (0, 0);
+    };
+    let hot = hot();
+    let (start, len) = direct.range;
+    hot.alloc.store(direct.alloc as usize, Relaxed);
+    if CHOSEN_LEN.load(Relaxed) == 0 {
+        hot.free.store(direct.free as usize, Relaxed);
+        hot.rest.realloc.store(direct.realloc as usize, Relaxed);
+        hot.offset.store(start.wrapping_neg(), Relaxed);
+        CHOSEN_LEN.store(len, Relaxed);
+    }
+    let chosen = hot.offset.load(Relaxed) == start.wrapping_neg();
+    let realloc = if chosen { realloc } else { 0 };
+    (malloc.min(direct.most), realloc.min(direct.most))
 }
 
-/// Everything is to come by the cold functions from now on.
-#[cfg(feature = "monitor")]
-pub(crate) fn take_the_long_way() {
+#[cfg(not(any(feature = "jemalloc", feature = "mimalloc")))]
+fn other_limits(_: u8, _: usize, _: usize) -> (usize, usize) {
+    (0, 0)
+}
+
+/// Something has changed that the limits depend on.
+pub(crate) fn reconsider() {
     control(|| ());
 }
 
 /// For use in `control` only.
 pub(crate) fn set_base(base: Base) {
-    HOT.base.store(base as u8, Relaxed);
+    hot().rest.base.store(base as u8, Relaxed);
 }
 
 /// Like [`control`], but does nothing if somebody is at it: it may be the code that the
 /// calling signal handler has interrupted.
 pub(crate) fn try_control(change: impl FnOnce()) {
-    if !CONTROL.swap(true, Acquire) {
+    if !CONTROL.swap(true, SeqCst) {
         limit_after(change);
     }
 }
 
 /// Changes something that the limits depend on, and the limits.
 fn control(change: impl FnOnce()) {
-    while CONTROL.swap(true, Acquire) {
+    while CONTROL.swap(true, SeqCst) {
         core::hint::spin_loop();
     }
     limit_after(change);
@@ -721,19 +883,21 @@ fn control(change: impl FnOnce()) {
 fn limit_after(change: impl FnOnce()) {
     change();
     let config = config::current();
-    let mode = Mode::from_u8(HOT.mode.load(Relaxed));
+    let mode = Mode::from_u8(hot().rest.mode.load(Relaxed));
     #[cfg(feature = "monitor")]
     let observed = monitor::on();
     #[cfg(not(feature = "monitor"))]
     let observed = false;
-    HOT.observed.store(observed, Relaxed);
-    // What the trial compares must come out of line.
+    hot().rest.observed.store(observed, Relaxed);
+    // What the trial compares must come out of line, and nobody is chosen before it ends.
     let observed = observed || (mode == Mode::Auto && trial::running());
-    let base = HOT.base.load(Relaxed);
+    let scoped = SCOPES.load(SeqCst) > 0;
+    hot().rest.scoped.store(scoped, Relaxed);
+    let base = hot().rest.base.load(Relaxed);
     let page = os::page_size() - 1;
     // Who has the small objects, and up to which size when new and when growing.
     let (owner, malloc, realloc) = match mode {
-        _ if observed || HOT.scoped.load(Relaxed) => (Base::Glibc as u8, 0, 0),
+        _ if observed || scoped => (Base::Glibc as u8, 0, 0),
         Mode::Sys => (Base::Glibc as u8, usize::MAX, usize::MAX),
         Mode::Jemalloc => (Base::Jemalloc as u8, usize::MAX, usize::MAX),
         Mode::Mimalloc => (Base::Mimalloc as u8, usize::MAX, usize::MAX),
@@ -748,20 +912,26 @@ fn limit_after(change: impl FnOnce()) {
     };
     let sys = owner == Base::Glibc as u8;
     let only = |when: bool, limit: usize| if when { limit } else { 0 };
-    HOT.other.store(owner, Relaxed);
-    HOT.malloc_limit.store(only(sys, malloc), Relaxed);
-    HOT.realloc_limit.store(only(sys, realloc), Relaxed);
-    HOT.other_limit.store(only(!sys, malloc), Relaxed);
-    HOT.other_realloc_limit.store(only(!sys, realloc), Relaxed);
-    // The length first, when it becomes more: half of the pair must not call an
-    // address the C library's that is not.
-    let len = if observed {
-        usize::MAX
+    let hot = hot();
+    // Whoever has read an old limit may use a new function, and the other way round: each
+    // allocates whatever it is asked for.
+    hot.malloc_limit.store(only(sys, malloc), Relaxed);
+    hot.realloc_limit.store(only(sys, realloc), Relaxed);
+    let (limit, other_realloc) = if sys {
+        hot.alloc.store(sys::ALLOC as usize, Relaxed);
+        (malloc, 0)
     } else {
-        GEOMETRY.len.load(Relaxed)
+        other_limits(owner, malloc, realloc)
     };
-    HOT.arena_len.store(len, Release);
-    HOT.arena.store(GEOMETRY.base.load(Relaxed), Release);
+    hot.limit.store(limit, Relaxed);
+    hot.rest.other_realloc_limit.store(other_realloc, Relaxed);
+    let (low, len) = if observed {
+        (0, 0)
+    } else {
+        (GEOMETRY.base.load(Relaxed), CHOSEN_LEN.load(Relaxed))
+    };
+    hot.len.store(len, Release);
+    hot.low.store(low, Release);
     CONTROL.store(false, Release);
 }
 
@@ -769,22 +939,25 @@ pub(crate) fn set_mode(mode: Mode) -> Result<(), ModeUnavailable> {
     if !mode.is_available() {
         return Err(ModeUnavailable(mode));
     }
-    if HOT.init.load(Acquire) != DONE {
+    if hot().rest.init.load(Acquire) != DONE {
         initialise();
     }
-    control(|| HOT.mode.store(mode as u8, Relaxed));
+    control(|| hot().rest.mode.store(mode as u8, Relaxed));
     Ok(())
 }
 
 /// Puts the calling thread into `mode`; returns what to leave with.
 pub(crate) fn enter(mode: Mode) -> u8 {
-    if HOT.init.load(Acquire) != DONE {
+    if hot().rest.init.load(Acquire) != DONE {
         initialise();
     }
-    if !HOT.scoped.load(Relaxed) {
-        // For good: taking it back would have to be weighed against threads that
-        // enter at the same time, and the longer way costs a few instructions.
-        control(|| HOT.scoped.store(true, Relaxed));
+    SCOPES.fetch_add(1, SeqCst);
+    // Not before a change of the limits that may not have counted this scope has ended.
+    while CONTROL.load(SeqCst) {
+        core::hint::spin_loop();
+    }
+    if !hot().rest.scoped.load(Relaxed) {
+        reconsider();
     }
     // SAFETY: the calling thread's own.
     unsafe { (*tls::local()).scope.replace(mode as u8 + 1) }
@@ -793,13 +966,26 @@ pub(crate) fn enter(mode: Mode) -> u8 {
 pub(crate) fn leave(before: u8) {
     // SAFETY: the calling thread's own.
     unsafe { (*tls::local()).scope.set(before) };
+    SCOPES.fetch_sub(1, SeqCst);
+}
+
+/// Lets the short ways be taken again some time after the last scope has ended. Not at
+/// once: they are shut and opened by writes that every processor feels.
+#[inline]
+fn end_of_scopes() {
+    // SAFETY: the calling thread's own.
+    let calls = unsafe { &(*tls::local()).calls };
+    calls.set(calls.get().wrapping_add(1));
+    if calls.get() % 1024 == 0 && SCOPES.load(Relaxed) == 0 {
+        reconsider();
+    }
 }
 
 /// In the child of a fork.
 pub(crate) fn after_fork_in_child() {
     CONTROL.store(false, Relaxed);
-    if HOT.init.load(Relaxed) == BUSY {
-        HOT.init.store(NEW, Relaxed);
+    if hot().rest.init.load(Relaxed) == BUSY {
+        hot().rest.init.store(NEW, Relaxed);
     }
     #[cfg(feature = "monitor")]
     monitor::after_fork_in_child();

@@ -186,7 +186,7 @@ unsafe impl GlobalAlloc for Brug {
     #[inline]
     unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
         // SAFETY: by contract.
-        unsafe { heap::free_sized(p, layout.size(), layout.align()) }
+        unsafe { heap::free_told(p, layout.size(), layout.align()) }
     }
 
     #[inline]

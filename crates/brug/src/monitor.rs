@@ -110,7 +110,7 @@ pub fn start() -> bool {
         }
     }
     ON.store(true, Release);
-    heap::take_the_long_way();
+    heap::reconsider();
     true
 }
 

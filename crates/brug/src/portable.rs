@@ -55,7 +55,7 @@ pub(crate) unsafe fn alloc_zeroed(size: usize, align: usize) -> *mut u8 {
     unsafe { System.alloc_zeroed(Layout::from_size_align_unchecked(size, align)) }
 }
 
-pub(crate) unsafe fn free_sized(p: *mut u8, size: usize, align: usize) {
+pub(crate) unsafe fn free_told(p: *mut u8, size: usize, align: usize) {
     // SAFETY: by contract.
     unsafe { System.dealloc(p, Layout::from_size_align_unchecked(size, align)) }
 }

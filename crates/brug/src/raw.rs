@@ -6,6 +6,21 @@ use core::ptr;
 use crate::config::Config;
 use crate::{heap, os, purge};
 
+/// Where the words are that say what is the C library's, as offsets from the hidden symbol
+/// `brug_hot_v0`: for entries that are written in assembly.
+#[cfg(feature = "preload")]
+pub mod limits {
+    use crate::heap::Hot;
+    use core::mem::offset_of;
+
+    /// New objects up to this size, in bytes.
+    pub const MALLOC: usize = offset_of!(Hot, malloc_limit);
+    /// Objects of the C library that grow or shrink up to this size, in bytes.
+    pub const REALLOC: usize = offset_of!(Hot, realloc_limit);
+    /// Objects, and null, below this address.
+    pub const ADDRESS: usize = offset_of!(Hot, low);
+}
+
 /// As C's `malloc`.
 ///
 /// # Safety
@@ -13,7 +28,7 @@ use crate::{heap, os, purge};
 #[inline]
 pub unsafe fn malloc(size: usize) -> *mut u8 {
     // SAFETY: no preconditions.
-    unsafe { heap::alloc(size, 1) }
+    unsafe { heap::alloc_untold(size, 1) }
 }
 
 /// As C's `calloc`; `ENOMEM` if the product overflows.
@@ -43,7 +58,7 @@ pub unsafe fn memalign(align: usize, size: usize) -> *mut u8 {
         return ptr::null_mut();
     }
     // SAFETY: no preconditions.
-    unsafe { heap::alloc(size, align) }
+    unsafe { heap::alloc_untold(size, align) }
 }
 
 /// As C's `realloc`: `p` may be null; a `size` of 0 frees `p` and returns null.

@@ -18,6 +18,8 @@ pub(crate) struct Local {
     pub(crate) scope: Cell<u8>,
     /// Counts decisions, for sampling.
     pub(crate) ticks: Cell<u32>,
+    /// Counts allocations while scopes are watched.
+    pub(crate) calls: Cell<u32>,
     /// Whether the monitor is looking for its caller.
     #[cfg_attr(not(feature = "monitor"), allow(dead_code))]
     pub(crate) unwinding: Cell<bool>,
@@ -77,7 +79,7 @@ pub(crate) fn local() -> *const Local {
 pub(crate) fn local() -> *const Local {
     extern crate std;
     std::thread_local! {
-        static LOCAL: Local = const { Local { scope: Cell::new(0), ticks: Cell::new(0), unwinding: Cell::new(false) } };
+        static LOCAL: Local = const { Local { scope: Cell::new(0), ticks: Cell::new(0), calls: Cell::new(0), unwinding: Cell::new(false) } };
     }
     LOCAL.with(core::ptr::from_ref)
 }

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The three functions that are called all the time, in the fewest instructions.
+//!
+//! Most calls are the C library's, and all there is to do is to see that they are: compare,
+//! branch, jump. The compiler takes a fourth instruction to load what it compares with, because
+//! other threads may write it.
+
+use core::arch::naked_asm;
+use core::ffi::c_void;
+
+use brug::raw::{self, limits};
+
+/// `malloc(3)`.
+#[unsafe(naked)]
+#[no_mangle]
+pub extern "C" fn malloc(size: usize) -> *mut c_void {
+    naked_asm!(
+        "cmp rdi, qword ptr [rip + brug_hot_v0 + {limit}]",
+        "ja 2f",
+        "jmp qword ptr [rip + __libc_malloc@GOTPCREL]",
+        "2:",
+        "jmp {rest}",
+        limit = const limits::MALLOC,
+        rest = sym malloc_rest,
+    )
+}
+
+extern "C" fn malloc_rest(size: usize) -> *mut c_void {
+    // SAFETY: any size is allowed.
+    unsafe { raw::malloc(size).cast() }
+}
+
+/// `free(3)`. Keeps `errno`.
+///
+/// # Safety
+/// As [`realloc`].
+#[unsafe(naked)]
+#[no_mangle]
+pub unsafe extern "C" fn free(object: *mut c_void) {
+    naked_asm!(
+        "cmp rdi, qword ptr [rip + brug_hot_v0 + {limit}]",
+        "jae 2f",
+        "jmp qword ptr [rip + __libc_free@GOTPCREL]",
+        "2:",
+        "jmp {rest}",
+        limit = const limits::ADDRESS,
+        rest = sym free_rest,
+    )
+}
+
+unsafe extern "C" fn free_rest(object: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe { raw::free(object.cast()) }
+}
+
+/// `realloc(3)`. As in the C library, size 0 frees the object and returns null.
+///
+/// # Safety
+/// `object` is null or was allocated by this family and not freed.
+#[unsafe(naked)]
+#[no_mangle]
+pub unsafe extern "C" fn realloc(object: *mut c_void, size: usize) -> *mut c_void {
+    // What a null or a zero means is the C library's business as well.
+    naked_asm!(
+        "cmp rsi, qword ptr [rip + brug_hot_v0 + {size}]",
+        "ja 2f",
+        "cmp rdi, qword ptr [rip + brug_hot_v0 + {address}]",
+        "jae 2f",
+        "jmp qword ptr [rip + __libc_realloc@GOTPCREL]",
+        "2:",
+        "jmp {rest}",
+        size = const limits::REALLOC,
+        address = const limits::ADDRESS,
+        rest = sym realloc_rest,
+    )
+}
+
+unsafe extern "C" fn realloc_rest(object: *mut c_void, size: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { raw::realloc(object.cast(), size).cast() }
+}
