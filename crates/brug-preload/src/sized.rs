@@ -57,7 +57,7 @@ pub unsafe extern "C" fn rallocx(object: *mut c_void, size: usize, flags: c_int)
         let old = malloc_usable_size(object);
         let moved = if align == MIN_ALIGN {
             realloc(object, size)
-        } else if object.addr() % align == 0 && old >= size && size > old / 2 {
+        } else if object.addr().is_multiple_of(align) && old >= size && size > old / 2 {
             object
         } else {
             let moved = raw::memalign(align, size).cast::<c_void>();
