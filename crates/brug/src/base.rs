@@ -232,7 +232,7 @@ mod jemalloc {
     use tikv_jemalloc_sys as je;
 
     use super::{in_range, Direct};
-    use crate::{arena, heap, os};
+    use crate::{arena, heap, os, trial};
 
     /// Bytes of the range that arenas have been given.
     static TAKEN: AtomicUsize = AtomicUsize::new(0);
@@ -338,7 +338,7 @@ mod jemalloc {
         STATE.store(state, Release);
         if done {
             heap::reconsider();
-        } else {
+        } else if !trial::running() {
             os::complain(format_args!(
                 "jemalloc is in use by the program itself, or out of memory; using the C library"
             ));
@@ -385,7 +385,11 @@ mod jemalloc {
             let cached: bool = get(c"thread.tcache.enabled").unwrap_or(false);
             set(c"thread.tcache.enabled", false);
             set(c"epoch", 1u64);
-            let mut used = get::<usize>(c"stats.arenas.0.pactive") != Some(0);
+            // Another thread's cache counts as internal. It stays where it is.
+            let bytes = |name| get::<usize>(name).unwrap_or(0);
+            let mut used = bytes(c"stats.arenas.0.small.allocated")
+                + bytes(c"stats.arenas.0.large.allocated")
+                > bytes(c"stats.arenas.0.internal");
             let hooks = ptr::addr_of!(HOOKS.0);
             let mut mib = [0usize; 3];
             let mut len = mib.len();

@@ -184,7 +184,7 @@ pub(crate) fn in_slot(p: *mut u8) -> bool {
 }
 
 #[inline]
-fn owner_of(p: *mut u8) -> Owner {
+pub(crate) fn owner_of(p: *mut u8) -> Owner {
     let offset = (p as usize).wrapping_sub(GEOMETRY.base.load(Relaxed));
     if offset < GEOMETRY.slots_len.load(Relaxed) {
         Owner::Slot

@@ -6,6 +6,7 @@
 
 use core::ffi::{c_int, c_void, CStr};
 use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::size::parse_decimal;
 
@@ -262,6 +263,23 @@ pub(crate) fn now_ns() -> u64 {
     // SAFETY: `t` is valid for writing.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// Processors that this process may use. Looked up once.
+pub(crate) fn processors() -> usize {
+    static KNOWN: AtomicUsize = AtomicUsize::new(0);
+    let known = KNOWN.load(Relaxed);
+    if known > 0 {
+        return known;
+    }
+    // SAFETY: `set` is valid for writing, and all zeros is a valid value.
+    let found = unsafe {
+        let mut set: libc::cpu_set_t = core::mem::zeroed();
+        libc::sched_getaffinity(0, core::mem::size_of::<libc::cpu_set_t>(), &mut set);
+        libc::CPU_COUNT(&set).max(1) as usize
+    };
+    KNOWN.store(found, Relaxed);
+    found
 }
 
 #[inline]

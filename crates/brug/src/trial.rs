@@ -102,8 +102,13 @@ pub(crate) fn set_verdict(base: Base, verdict: Verdict) {
     SAMPLES[base as usize].store(verdict.samples, Relaxed);
 }
 
+/// jemalloc makes all its arenas at once, which on many processors is more memory than a
+/// trial is worth.
 fn candidates() -> impl Iterator<Item = Base> + Clone {
-    Base::ALL.into_iter().filter(|base| base.is_available())
+    const FEW: usize = 8;
+    Base::ALL
+        .into_iter()
+        .filter(|&base| base.is_available() && (base != Base::Jemalloc || os::processors() <= FEW))
 }
 
 /// Begins a trial, if there is a choice.
@@ -151,7 +156,11 @@ pub(crate) fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
             // SAFETY: within the new object, which has no content, or is zero.
             unsafe { p.add(at).write_volatile(0) };
         }
-        ALLOC[base as usize].add(os::now_ns() - begin);
+        let ns = os::now_ns() - begin;
+        // A base that cannot be had leaves its objects to the C library.
+        if heap::owner_of(p) == Owner::of(base) {
+            ALLOC[base as usize].add(ns);
+        }
     }
     p
 }
@@ -174,8 +183,9 @@ pub(crate) unsafe fn free(owner: Owner, p: *mut u8, tick: u32) {
 fn finish() {
     heap::try_control(|| {
         if RUNNING.load(Relaxed) {
-            let frees = candidates().all(|base| FREE[base as usize].samples() >= ENOUGH);
-            for base in candidates() {
+            let tried = || candidates().filter(|&base| ALLOC[base as usize].samples() > 0);
+            let frees = tried().all(|base| FREE[base as usize].samples() >= ENOUGH);
+            for base in tried() {
                 let (alloc, free) = (&ALLOC[base as usize], &FREE[base as usize]);
                 let mean = alloc.mean() + if frees { free.mean() } else { 0 };
                 let samples = alloc.samples() + if frees { free.samples() } else { 0 };
