@@ -51,7 +51,7 @@ pub fn explain(path: impl AsRef<Path>) -> io::Result<Explanation> {
         None => Engine::Inline,
         Some(_) => match Region::take(MIN_REGION) {
             Some(region) => {
-                Running::new(Engine::Auto, Direction::Read, file.clone(), region).kind()
+                Running::new(Engine::Auto, Direction::Read, file.clone(), region).probe()
             }
             None => Engine::Inline,
         },

@@ -231,13 +231,7 @@ pub(crate) fn wake_keeper() {
 
 fn keep() {
     let table = table();
-    // Signals are for the program's own threads.
-    // SAFETY: the set is initialised by sigfillset before use.
-    unsafe {
-        let mut all = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
-    }
+    crate::sys::block_signals();
     loop {
         let mut next: Option<Duration> = None;
         for writer in all_writers() {

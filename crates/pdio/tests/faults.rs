@@ -332,10 +332,8 @@ fn a_child_of_a_bare_clone_leaves_the_parents_data_alone() {
     }
     let mut status = 0;
     // SAFETY: waits for our own child.
-    assert_eq!(
-        i64::from(unsafe { libc::waitpid(pid as i32, &mut status, 0) }),
-        pid
-    );
+    let waited = unsafe { libc::waitpid(pid as i32, &mut status, 0) };
+    assert_eq!(i64::from(waited), pid);
     assert_eq!(status, 0);
     let mut want = vec![0; 3000];
     want.extend([2; 1000]);
