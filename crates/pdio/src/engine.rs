@@ -482,3 +482,45 @@ impl Drop for Pool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_a_chain_nothing_is_written_after_a_failure() {
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        let region = Region::take(crate::memory::MIN_REGION).unwrap();
+        let good = region.at(0);
+        let mut engine = Engine::new(Kind::Auto, Direction::Write, file.clone(), region);
+        assert!(engine.can_chain());
+        let submit = |engine: &mut Engine, id: u64, memory| {
+            let (len, offset) = (4096, id * 4096);
+            let request = Request {
+                id,
+                memory,
+                len,
+                offset,
+            };
+            // SAFETY: the memory is the region's, or none at all, which the kernel refuses.
+            unsafe { engine.submit_chained(request) }.unwrap();
+        };
+        let results = |engine: &mut Engine| -> Vec<Result<usize, Option<i32>>> {
+            std::iter::from_fn(|| engine.reap(true).unwrap())
+                .map(|c| c.result.map_err(|e| e.raw_os_error()))
+                .collect()
+        };
+        let nowhere = std::ptr::null_mut();
+        for (id, memory) in [good, nowhere, good, good].into_iter().enumerate() {
+            submit(&mut engine, id as u64, memory);
+        }
+        let canceled = Err(Some(libc::ECANCELED));
+        let expected = [Ok(4096), Err(Some(libc::EFAULT)), canceled, canceled];
+        assert_eq!(results(&mut engine), expected);
+        assert_eq!(file.metadata().unwrap().len(), 4096);
+        submit(&mut engine, 1, good);
+        submit(&mut engine, 2, good);
+        assert_eq!(results(&mut engine), [Ok(4096), Ok(4096)]);
+        assert_eq!(file.metadata().unwrap().len(), 3 * 4096);
+    }
+}

@@ -15,14 +15,18 @@ use crate::policy;
 use crate::writer::Shared;
 
 /// The last fork generation, which a child inherits.
-static GENERATION: AtomicU64 = AtomicU64::new(0);
+static GENERATION: AtomicU64 = AtomicU64::new(1);
 
 /// Changes in a child after `fork`. Streams remember theirs: what they hold then belongs to the
 /// parent.
 pub(crate) fn fork_generation() -> u64 {
     static MARK: OnceLock<&AtomicU64> = OnceLock::new();
     // The kernel wipes the mark in every child, also in those of a bare `clone`.
-    let mark = MARK.get_or_init(crate::memory::wiped_in_children);
+    let mark = MARK.get_or_init(|| {
+        let mark = crate::memory::wiped_in_children();
+        mark.store(1, Ordering::Relaxed);
+        mark
+    });
     match mark.load(Ordering::Relaxed) {
         0 => {
             let new = GENERATION.load(Ordering::Relaxed) + 1;

@@ -1089,7 +1089,7 @@ impl Core {
             && offset % granule == 0
             && data.as_ptr() as usize % memory_align == 0;
         if qualifies {
-            self.pilot.large_calls(data.len());
+            self.pilot.large_calls();
         }
         if !qualifies || !self.pilot.zero_copy() {
             return Ok(None);
