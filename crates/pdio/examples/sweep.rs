@@ -2,7 +2,8 @@
 //! Sequential speed and system CPU of pdio beside plain buffered, direct and uncached I/O.
 //!
 //! `sweep [--read] [--random] [--mib N] [--runs N] [--modes a,b] [--sizes 512,4096] FILE`; runs are interleaved, writes end with
-//! `fdatasync`, reads begin with a cold page cache for the file.
+//! `fdatasync`, reads begin with a cold page cache for the file. The kernel's CPU time is the whole
+//! system's, but for this process's own.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -33,18 +34,15 @@ fn cpu_ms() -> f64 {
         * 10.0
 }
 
-/// This process's, with the kernel's work on its behalf, but without that of kernel threads.
-fn own_cpu_ms() -> f64 {
+/// What this process has used outside the kernel.
+fn user_ms() -> f64 {
     // SAFETY: `usage` is valid as zeros, and filled.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &mut usage);
         usage
     };
-    [usage.ru_utime, usage.ru_stime]
-        .iter()
-        .map(|t| t.tv_sec as f64 * 1e3 + t.tv_usec as f64 / 1e3)
-        .sum()
+    usage.ru_utime.tv_sec as f64 * 1e3 + usage.ru_utime.tv_usec as f64 / 1e3
 }
 
 fn aligned(len: usize) -> &'static mut [u8] {
@@ -275,7 +273,7 @@ fn main() -> std::io::Result<()> {
                     // SAFETY: no memory is involved.
                     unsafe { libc::sync() };
                 }
-                let (begun, cpu, own) = (Instant::now(), cpu_ms(), own_cpu_ms());
+                let (begun, cpu, user) = (Instant::now(), cpu_ms(), user_ms());
                 let outcome = if randomly {
                     random(mode, &path, size, total / 8, reading)
                 } else if reading {
@@ -287,18 +285,18 @@ fn main() -> std::io::Result<()> {
                 let gib = (if randomly { total / 8 } else { total }) as f64 / (1u64 << 30) as f64;
                 samples.push([
                     gib * 1024.0 / begun.elapsed().as_secs_f64(),
-                    (cpu_ms() - cpu) / gib,
-                    (own_cpu_ms() - own) / gib,
+                    (cpu_ms() - cpu - (user_ms() - user)) / gib,
+                    (user_ms() - user) / gib,
                 ]);
             }
         }
         for (mode, samples) in &mut results {
-            let [speed, cpu, own] = [0, 1, 2].map(|i| {
+            let [speed, kernel, user] = [0, 1, 2].map(|i| {
                 let mut values: Vec<f64> = samples.iter().map(|s| s[i]).collect();
                 values.sort_by(f64::total_cmp);
                 values[values.len() / 2]
             });
-            println!("{size:>8} B  {mode:<14} {speed:>7.0} MiB/s  CPU ms per GiB: system {cpu:>7.0}, process {own:>7.0}");
+            println!("{size:>8} B  {mode:<14} {speed:>7.0} MiB/s  CPU ms per GiB: kernel {kernel:>7.0}, own {user:>7.0}");
         }
     }
     let _ = std::fs::remove_file(&path);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How requests reach the kernel: io_uring with registered buffers and file, plain io_uring,
-//! threads, or the calling thread, whichever the system allows first.
+//! threads, or the calling thread, whichever the system allows first; and for requests that have
+//! to be carried out one after the other, a thread that does just that.
 //!
 //! An engine serves one stream. It owns the stream's [`Region`], so that the memory outlives every
 //! request in flight; dropping the engine waits for them.
@@ -50,9 +51,12 @@ pub(crate) struct Completion {
 /// Requests in flight on one descriptor in one direction.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    // Field order matters: the back end must be gone before the memory it uses.
-    back: Back,
+    // Field order matters: the back ends must be gone before the memory they use.
+    back: Option<Back>,
     in_flight: usize,
+    chain: Option<Pool>,
+    chained: usize,
+    wanted: Kind,
     direction: Direction,
     file: Arc<File>,
     region: Option<Region>,
@@ -76,39 +80,82 @@ impl std::fmt::Debug for Back {
 }
 
 impl Engine {
-    /// Sets up the first engine of the ladder, from `wanted` down, that works here.
+    /// An engine for `file`; what it needs is set up when it is needed.
     pub(crate) fn new(
         wanted: Kind,
         direction: Direction,
         file: Arc<File>,
         region: Region,
     ) -> Engine {
-        let back = match wanted {
-            Kind::Auto | Kind::UringFixed => uring(&file, Some(&region)),
-            Kind::Uring => uring(&file, None),
-            Kind::Threads | Kind::Inline => None,
-        };
-        let back = back
-            .or_else(|| {
-                (wanted != Kind::Inline).then(|| Pool::new(&file, direction).map(Back::Threads))?
-            })
-            .unwrap_or_else(|| Back::Inline(VecDeque::new()));
         Engine {
-            back,
+            back: None,
             in_flight: 0,
+            chain: None,
+            chained: 0,
+            wanted,
             direction,
             file,
             region: Some(region),
         }
     }
 
+    /// Sets up the first back end of the ladder, from the one wanted down, that works here.
+    fn back(&mut self) -> &mut Back {
+        let (wanted, direction) = (self.wanted, self.direction);
+        let (file, region) = (&self.file, self.region.as_ref());
+        self.back.get_or_insert_with(|| {
+            let back = match wanted {
+                Kind::Auto | Kind::UringFixed => uring(file, region),
+                Kind::Uring => uring(file, None),
+                Kind::Threads | Kind::Inline => None,
+            };
+            let pool = || Pool::new(file, direction, THREADS).map(Back::Threads);
+            back.or_else(|| (wanted != Kind::Inline).then(pool)?)
+                .unwrap_or_else(|| Back::Inline(VecDeque::new()))
+        })
+    }
+
+    /// The back end in use; `Auto` before there is one.
     pub(crate) fn kind(&self) -> Kind {
-        match self.back {
-            Back::Uring { fixed: true, .. } => Kind::UringFixed,
-            Back::Uring { .. } => Kind::Uring,
-            Back::Threads(_) => Kind::Threads,
-            Back::Inline(_) => Kind::Inline,
+        match (&self.back, &self.chain) {
+            (Some(Back::Uring { fixed: true, .. }), _) => Kind::UringFixed,
+            (Some(Back::Uring { .. }), _) => Kind::Uring,
+            (Some(Back::Threads(_)), _) | (None, Some(_)) => Kind::Threads,
+            (Some(Back::Inline(_)), _) => Kind::Inline,
+            (None, None) => Kind::Auto,
         }
+    }
+
+    /// The back end that requests get, set up now.
+    pub(crate) fn probe(&mut self) -> Kind {
+        self.back();
+        self.kind()
+    }
+
+    /// Whether there is [`submit_chained`](Engine::submit_chained).
+    pub(crate) fn can_chain(&mut self) -> bool {
+        if self.chain.is_none() && matches!(self.wanted, Kind::Auto | Kind::Threads) {
+            self.chain = Pool::new(&self.file, self.direction, 1);
+        }
+        self.chain.is_some()
+    }
+
+    /// As [`submit`](Engine::submit), for a request to begin when those before it have ended, and
+    /// without a way through this thread in between. If one of them fails or comes up short, those
+    /// after it end with `ECANCELED`, until nothing is in flight.
+    ///
+    /// # Safety
+    /// As for `submit`.
+    pub(crate) unsafe fn submit_chained(&mut self, request: Request) -> io::Result<()> {
+        if !self.can_chain() {
+            // SAFETY: passed on from the caller.
+            return unsafe { self.submit(request) };
+        }
+        if let Some(chain) = &self.chain {
+            chain.submit(request, self.chained == 0);
+            self.chained += 1;
+        }
+        Ok(())
     }
 
     pub(crate) fn region(&self) -> &Region {
@@ -122,8 +169,9 @@ impl Engine {
     /// The memory must be valid for `len` bytes, and neither written (nor, for reads, looked at)
     /// until the completion was reaped or the engine is gone.
     pub(crate) unsafe fn submit(&mut self, request: Request) -> io::Result<()> {
+        self.back();
         match &mut self.back {
-            Back::Uring { ring, fixed } => {
+            Some(Back::Uring { ring, fixed }) => {
                 let region = self.region.as_ref();
                 let fixed_buffer =
                     *fixed && region.is_some_and(|r| r.contains(request.memory, request.len));
@@ -136,28 +184,36 @@ impl Engine {
                 self.in_flight += 1;
                 enter(ring, 0)
             }
-            Back::Threads(pool) => {
+            Some(Back::Threads(pool)) => {
                 self.in_flight += 1;
-                pool.submit(request);
+                pool.submit(request, true);
                 Ok(())
             }
-            Back::Inline(done) => {
+            Some(Back::Inline(done)) => {
                 self.in_flight += 1;
                 // SAFETY: passed on from the caller.
                 let completion = unsafe { run(self.file.as_raw_fd(), self.direction, request) };
                 done.push_back(completion);
                 Ok(())
             }
+            None => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
     /// Takes one completion. With `wait`, blocks until there is one, unless nothing is in flight.
     pub(crate) fn reap(&mut self, wait: bool) -> io::Result<Option<Completion>> {
+        if let Some(chain) = self.chain.as_ref().filter(|_| self.chained > 0) {
+            let completion = chain.reap(wait && self.in_flight == 0);
+            if completion.is_some() {
+                self.chained -= 1;
+                return Ok(completion);
+            }
+        }
         if self.in_flight == 0 {
             return Ok(None);
         }
         let completion = match &mut self.back {
-            Back::Uring { ring, .. } => loop {
+            Some(Back::Uring { ring, .. }) => loop {
                 if let Some(entry) = ring.completion().next() {
                     let result = match entry.result() {
                         n if n >= 0 => Ok(n as usize),
@@ -173,8 +229,9 @@ impl Engine {
                 }
                 enter(ring, 1)?;
             },
-            Back::Threads(pool) => pool.reap(wait),
-            Back::Inline(done) => done.pop_front(),
+            Some(Back::Threads(pool)) => pool.reap(wait),
+            Some(Back::Inline(done)) => done.pop_front(),
+            None => None,
         };
         if completion.is_some() {
             self.in_flight -= 1;
@@ -183,7 +240,7 @@ impl Engine {
     }
 
     fn drain_quietly(&mut self) {
-        while self.in_flight > 0 {
+        while self.in_flight + self.chained > 0 {
             if self.reap(true).is_err() {
                 // The ring refuses to be waited on while the kernel may still use the memory:
                 // leaking it is the only safe way out.
@@ -203,7 +260,7 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.drain_quietly();
-        if let Back::Uring { ring, fixed: true } = &self.back {
+        if let Some(Back::Uring { ring, fixed: true }) = &self.back {
             // The kernel takes a ring apart some time after it was closed. A file that is deleted
             // in between would keep its space, so it is let go now; failing, it is later.
             let _ = ring.submitter().unregister_files();
@@ -309,27 +366,31 @@ unsafe fn run(fd: RawFd, direction: Direction, request: Request) -> Completion {
     Completion { id, result }
 }
 
-/// The thread engine.
+/// The thread engine; with one thread, a chain.
+#[derive(Debug)]
 struct Pool {
     shared: Arc<PoolShared>,
     threads: Vec<JoinHandle<()>>,
 }
 
+#[derive(Debug)]
 struct PoolShared {
     state: Mutex<PoolState>,
     work: Condvar,
     done: Condvar,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct PoolState {
     queue: VecDeque<Request>,
     done: VecDeque<Completion>,
+    /// Of a chain: a request has not been carried out in full, so none after it is.
+    broken: bool,
     stop: bool,
 }
 
 impl Pool {
-    fn new(file: &Arc<File>, direction: Direction) -> Option<Pool> {
+    fn new(file: &Arc<File>, direction: Direction, threads: usize) -> Option<Pool> {
         let shared = Arc::new(PoolShared {
             state: Mutex::default(),
             work: Condvar::new(),
@@ -339,21 +400,25 @@ impl Pool {
             shared: shared.clone(),
             threads: Vec::new(),
         };
-        for _ in 0..THREADS {
+        for _ in 0..threads {
             let shared = shared.clone();
             let file = file.clone();
             let thread = std::thread::Builder::new()
                 .name("pdio-io".into())
                 .stack_size(64 << 10)
-                .spawn(move || shared.serve(&file, direction))
+                .spawn(move || shared.serve(&file, direction, threads == 1))
                 .ok();
             pool.threads.extend(thread);
         }
         (!pool.threads.is_empty()).then_some(pool)
     }
 
-    fn submit(&self, request: Request) {
-        self.shared.lock().queue.push_back(request);
+    /// `afresh`: whatever went wrong before this request has been dealt with.
+    fn submit(&self, request: Request, afresh: bool) {
+        let mut state = self.shared.lock();
+        state.queue.push_back(request);
+        state.broken &= !afresh;
+        drop(state);
         self.shared.work.notify_one();
     }
 
@@ -375,14 +440,24 @@ impl PoolShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn serve(&self, file: &File, direction: Direction) {
+    fn serve(&self, file: &File, direction: Direction, chain: bool) {
+        crate::sys::block_signals();
         let mut state = self.lock();
         loop {
             if let Some(request) = state.queue.pop_front() {
-                drop(state);
-                // SAFETY: the submitter keeps the memory until the completion is reaped.
-                let completion = unsafe { run(file.as_raw_fd(), direction, request) };
-                state = self.lock();
+                let completion = if state.broken {
+                    Completion {
+                        id: request.id,
+                        result: Err(io::Error::from_raw_os_error(libc::ECANCELED)),
+                    }
+                } else {
+                    drop(state);
+                    // SAFETY: the submitter keeps the memory until the completion is reaped.
+                    let completion = unsafe { run(file.as_raw_fd(), direction, request) };
+                    state = self.lock();
+                    state.broken = chain && !matches!(completion.result, Ok(n) if n == request.len);
+                    completion
+                };
                 state.done.push_back(completion);
                 self.done.notify_one();
             } else if state.stop {
@@ -405,5 +480,47 @@ impl Drop for Pool {
             // A panic there has already been printed and has nothing to add here.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_a_chain_nothing_is_written_after_a_failure() {
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        let region = Region::take(crate::memory::MIN_REGION).unwrap();
+        let good = region.at(0);
+        let mut engine = Engine::new(Kind::Auto, Direction::Write, file.clone(), region);
+        assert!(engine.can_chain());
+        let submit = |engine: &mut Engine, id: u64, memory| {
+            let (len, offset) = (4096, id * 4096);
+            let request = Request {
+                id,
+                memory,
+                len,
+                offset,
+            };
+            // SAFETY: the memory is the region's, or none at all, which the kernel refuses.
+            unsafe { engine.submit_chained(request) }.unwrap();
+        };
+        let results = |engine: &mut Engine| -> Vec<Result<usize, Option<i32>>> {
+            std::iter::from_fn(|| engine.reap(true).unwrap())
+                .map(|c| c.result.map_err(|e| e.raw_os_error()))
+                .collect()
+        };
+        let nowhere = std::ptr::null_mut();
+        for (id, memory) in [good, nowhere, good, good].into_iter().enumerate() {
+            submit(&mut engine, id as u64, memory);
+        }
+        let canceled = Err(Some(libc::ECANCELED));
+        let expected = [Ok(4096), Err(Some(libc::EFAULT)), canceled, canceled];
+        assert_eq!(results(&mut engine), expected);
+        assert_eq!(file.metadata().unwrap().len(), 4096);
+        submit(&mut engine, 1, good);
+        submit(&mut engine, 2, good);
+        assert_eq!(results(&mut engine), [Ok(4096), Ok(4096)]);
+        assert_eq!(file.metadata().unwrap().len(), 3 * 4096);
     }
 }

@@ -51,7 +51,7 @@ pub fn explain(path: impl AsRef<Path>) -> io::Result<Explanation> {
         None => Engine::Inline,
         Some(_) => match Region::take(MIN_REGION) {
             Some(region) => {
-                Running::new(Engine::Auto, Direction::Read, file.clone(), region).kind()
+                Running::new(Engine::Auto, Direction::Read, file.clone(), region).probe()
             }
             None => Engine::Inline,
         },
@@ -97,8 +97,9 @@ fn decide(facts: &FileFacts, operation: Operation, costs: &[LearnedCost]) -> (St
         ),
         (None, None) => format!("{} does no direct I/O on this file", facts.filesystem),
         (None, Some(_)) => {
-            "nothing measured yet: requests of 1 MiB and more without copies in the kernel \
-                            are cheapest on most devices; measured from the first 16 MiB on"
+            "nothing measured in this process yet: large requests without copies in the kernel \
+                            are cheapest on most devices; each 16 MiB is measured, and after \
+                            32 MiB the ways through the page cache are tried"
                 .into()
         }
     };

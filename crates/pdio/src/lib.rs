@@ -64,7 +64,8 @@
 //! All streams on one file in one process see each other's writes in order. Others see them after a
 //! flush. A [`Reader`] may have read ahead of another process's writes, like any `BufReader`. A file
 //! that somebody maps for writing should not be streamed. `fork` hands everything over first, and
-//! each side then has streams of its own; `vfork` and bare `clone` are not noticed.
+//! each side then has streams of its own; what [`fill_buf`](std::io::BufRead::fill_buf) had returned
+//! before is not for the child. After a bare `clone` the parent keeps what it held, and writes it.
 //!
 //! # Falling back
 //!

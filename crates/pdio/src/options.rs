@@ -46,14 +46,15 @@ pub enum Strategy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub enum Engine {
-    /// The first below that works.
+    /// The first below that works; for a file that grows, one thread that goes from request to
+    /// request, as the kernel lets no two of them run at a time.
     #[default]
     Auto,
     /// io_uring with registered buffers and file.
     UringFixed,
     /// io_uring without registration.
     Uring,
-    /// Two threads per stream.
+    /// Two threads per stream; one for a file that grows.
     Threads,
     /// The calling thread: one request at a time.
     Inline,
@@ -170,9 +171,9 @@ impl OpenOptions {
         self
     }
 
-    /// Requests in flight at a time, 1 to 16; 4 by default. A file that grows has one: file
-    /// systems serialise growth, and one at a time keeps what a crash leaves a prefix of the
-    /// stream.
+    /// Requests in flight at a time, 1 to 16; 4 by default. A file that grows is written by one
+    /// after the other, of up to half the memory each: file systems serialise growth, and the
+    /// order keeps what a crash leaves a prefix of the stream.
     pub fn queue_depth(&mut self, requests: usize) -> &mut Self {
         self.queue_depth = requests.clamp(1, crate::engine::MAX_DEPTH);
         self

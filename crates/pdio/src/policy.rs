@@ -79,8 +79,6 @@ type Allowed = [bool; CHOICES.len()];
 
 /// Calls from this size on may try to do without a copy.
 pub(crate) const LARGE_CALL: usize = 1 << 20;
-/// From this size on that is tried first: the device idles between calls, less so the larger.
-const ZERO_COPY_FIRST: usize = 4 << 20;
 
 /// What one strategy was seen to cost.
 #[derive(Clone, Debug, Default)]
@@ -213,17 +211,15 @@ impl Pilot {
         self.slice = Slice::default();
     }
 
-    /// Tells that the stream makes large, aligned calls of `len` bytes, so that copies can be done
-    /// without. Of use once; what suits such streams is learned apart from others.
-    pub(crate) fn large_calls(&mut self, len: usize) {
+    /// Tells that the stream makes large, aligned calls, so that copies can be done without. Of use
+    /// once; what suits such streams is learned apart from others. They begin with a copy: the
+    /// device then works between calls, and on memory of few segments.
+    pub(crate) fn large_calls(&mut self) {
         if self.key.pattern == Pattern::Large || !self.allowed[STAGED] {
             return;
         }
         self.key.pattern = Pattern::Large;
         self.allowed[ZERO_COPY] = true;
-        if len >= ZERO_COPY_FIRST && self.current == STAGED {
-            self.current = ZERO_COPY;
-        }
         self.begin();
     }
 

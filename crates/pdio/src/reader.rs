@@ -853,7 +853,7 @@ impl Core {
             && buffer.as_ptr() as usize % memory_align == 0
             && offset < self.facts.size;
         if qualifies {
-            self.pilot.large_calls(buffer.len());
+            self.pilot.large_calls();
         }
         if !qualifies || !self.pilot.zero_copy() {
             return Ok(None);

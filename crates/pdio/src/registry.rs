@@ -7,19 +7,40 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
 use crate::policy;
 use crate::writer::Shared;
 
-static FORKS: AtomicU64 = AtomicU64::new(0);
+/// The last fork generation, which a child inherits.
+static GENERATION: AtomicU64 = AtomicU64::new(1);
 
 /// Changes in a child after `fork`. Streams remember theirs: what they hold then belongs to the
 /// parent.
 pub(crate) fn fork_generation() -> u64 {
-    FORKS.load(Ordering::Relaxed)
+    static MARK: OnceLock<&AtomicU64> = OnceLock::new();
+    // The kernel wipes the mark in every child, also in those of a bare `clone`.
+    let mark = MARK.get_or_init(|| {
+        let mark = crate::memory::wiped_in_children();
+        mark.store(1, Ordering::Relaxed);
+        mark
+    });
+    match mark.load(Ordering::Relaxed) {
+        0 => {
+            let new = GENERATION.load(Ordering::Relaxed) + 1;
+            match mark.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => {
+                    GENERATION.store(new, Ordering::Relaxed);
+                    crate::memory::forked();
+                    new
+                }
+                Err(other) => other,
+            }
+        }
+        generation => generation,
+    }
 }
 
 extern "C" fn before_fork() {
@@ -27,11 +48,6 @@ extern "C" fn before_fork() {
     for writer in all_writers() {
         writer.push_for_others();
     }
-}
-
-extern "C" fn in_child() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
-    crate::memory::forked();
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -56,8 +72,8 @@ fn table() -> &'static Table {
     static CURRENT: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
     static AT_FORK: Once = Once::new();
     AT_FORK.call_once(|| {
-        // SAFETY: the handlers are functions of this program and never unloaded before it.
-        unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_child)) };
+        // SAFETY: the handler is a function of this program and never unloaded before it.
+        unsafe { libc::pthread_atfork(Some(before_fork), None, None) };
     });
     loop {
         let current = CURRENT.load(Ordering::Acquire);
@@ -219,13 +235,7 @@ pub(crate) fn wake_keeper() {
 
 fn keep() {
     let table = table();
-    // Signals are for the program's own threads.
-    // SAFETY: the set is initialised by sigfillset before use.
-    unsafe {
-        let mut all = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
-    }
+    crate::sys::block_signals();
     loop {
         let mut next: Option<Duration> = None;
         for writer in all_writers() {

@@ -198,6 +198,16 @@ pub(crate) fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64>
     (rc == 0).then(|| stat[0] * page_size())
 }
 
+/// Keeps signals away from the calling thread: they are for the program's own.
+pub(crate) fn block_signals() {
+    // SAFETY: the set is initialised by sigfillset before use.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+    }
+}
+
 /// The size of a memory page in bytes.
 pub(crate) fn page_size() -> u64 {
     // SAFETY: no memory is involved.

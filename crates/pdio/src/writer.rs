@@ -511,9 +511,21 @@ struct Sent {
     memory: *mut u8,
     offset: u64,
     len: usize,
-    /// Bytes of it that are done; the rest is in flight or failed.
+    /// Bytes of it that are done.
     done: usize,
-    failed: bool,
+    /// What is with the rest.
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    InFlight,
+    /// To be sent again once nothing is in flight, so that the order stays.
+    Waiting,
+    /// Failed, or after one that failed; to be sent again when the error has been reported.
+    Failed,
+    /// Done, but not all before it.
+    Done,
 }
 
 /// The state of a writing stream.
@@ -769,7 +781,7 @@ impl Core {
     }
 
     fn discard(&mut self) {
-        while self.sent.iter().any(|s| !s.failed) {
+        while self.in_flight() {
             if self.reap(true).is_err() {
                 break;
             }
@@ -948,12 +960,18 @@ impl Core {
                 self.size = self.file.metadata()?.len();
             }
             let growing = self.issued + available > self.size;
+            let at = (self.issued - self.base) % region_len;
             let (depth, most) = if growing {
-                (1, region_len / 2)
+                let half = region_len / 2;
+                (1 + usize::from(self.can_chain()), half - at % half)
             } else {
                 (self.depth, block)
             };
-            let at = (self.issued - self.base) % region_len;
+            // Until its turn comes, more can gather; and nothing overtakes what failed.
+            let failed = self.sent.iter().any(|s| s.state == State::Failed);
+            if growing && !all && (failed || (!self.sent.is_empty() && available < most)) {
+                return Ok(());
+            }
             let mut len = available.min(most).min(region_len - at);
             // Requests end on block boundaries where they can.
             let past = (self.issued + len) % block;
@@ -1071,7 +1089,7 @@ impl Core {
             && offset % granule == 0
             && data.as_ptr() as usize % memory_align == 0;
         if qualifies {
-            self.pilot.large_calls(data.len());
+            self.pilot.large_calls();
         }
         if !qualifies || !self.pilot.zero_copy() {
             return Ok(None);
@@ -1105,7 +1123,7 @@ impl Core {
             }
         }
         // The memory is the caller's again after this call, whatever happened.
-        while self.sent.iter().any(|s| !s.failed) {
+        while self.in_flight() {
             if let Err(error) = self.reap(true) {
                 // Waiting failed with requests in flight: no way to give the memory back safely.
                 eprintln!("pdio: cannot wait for I/O in flight on the caller's memory: {error}");
@@ -1115,7 +1133,7 @@ impl Core {
         let done = self
             .sent
             .iter()
-            .find(|s| s.failed)
+            .find(|s| s.state == State::Failed)
             .map_or(at, |s| (s.offset - offset) as usize + s.done);
         self.sent.clear();
         self.begin(offset + done as u64);
@@ -1155,9 +1173,28 @@ impl Core {
             offset,
             len,
             done: 0,
-            failed: false,
+            state: State::InFlight,
         });
         id
+    }
+
+    /// Makes the engine, if direct I/O and memory are there.
+    fn ensure_engine(&mut self) -> Option<&mut Engine> {
+        if self.engine.is_none() {
+            let direct = self.direct.clone()?;
+            let region = self.region.take()?;
+            let engine = Engine::new(self.engine_wanted, Direction::Write, direct, region);
+            self.engine = Some(engine);
+        }
+        self.engine.as_mut()
+    }
+
+    fn can_chain(&mut self) -> bool {
+        self.ensure_engine().is_some_and(Engine::can_chain)
+    }
+
+    fn in_flight(&self) -> bool {
+        self.sent.iter().any(|s| s.state == State::InFlight)
     }
 
     /// Submits what is not done of request `i` of the queue.
@@ -1165,17 +1202,10 @@ impl Core {
         let Some(direct) = self.direct.clone() else {
             return self.complete_through_page_cache(i);
         };
-        if self.engine.is_none() {
-            if let Some(region) = self.region.take() {
-                self.engine = Some(Engine::new(
-                    self.engine_wanted,
-                    Direction::Write,
-                    direct.clone(),
-                    region,
-                ));
-            }
-        }
+        self.ensure_engine();
+        self.sent[i].state = State::InFlight;
         let sent = &self.sent[i];
+        let growing = sent.offset + sent.len as u64 > self.size;
         let request = Request {
             id: sent.id,
             memory: sent.memory.wrapping_add(sent.done),
@@ -1186,6 +1216,8 @@ impl Core {
         let submitted = match &mut self.engine {
             // SAFETY: the memory belongs to the region, where `copy_in` stays out of sent ranges,
             // or to a caller whose call does not return before the completion.
+            Some(engine) if growing => unsafe { engine.submit_chained(request) },
+            // SAFETY: as above.
             Some(engine) => unsafe { engine.submit(request) },
             None => Err(io::ErrorKind::OutOfMemory.into()),
         };
@@ -1249,26 +1281,57 @@ impl Core {
                 } else if done < len {
                     let align = self.facts.alignment.map_or(1, |a| a.offset as usize);
                     // A short write: the reason shows when the rest is tried.
-                    return match (offset as usize + done) % align {
-                        0 => self.submit(i),
-                        _ => self.complete_through_page_cache(i),
-                    };
+                    match (offset as usize + done) % align {
+                        0 => self.sent[i].state = State::Waiting,
+                        _ => self.complete_through_page_cache(i)?,
+                    }
                 } else {
                     self.verify(offset, len);
                 }
             }
             Err(error) => match error.raw_os_error() {
-                // Also when the thread that submitted has ended.
-                Some(libc::EINTR | libc::EAGAIN | libc::ECANCELED) => return self.submit(i),
+                // The latter also when the thread that submitted has ended, or a request before
+                // this one was not carried out.
+                Some(libc::EINTR | libc::EAGAIN | libc::ECANCELED) => {
+                    self.sent[i].state = State::Waiting;
+                }
                 Some(libc::EINVAL | libc::EOPNOTSUPP) => {
                     // Direct I/O was promised and is refused.
                     self.pilot.forbid(Strategy::Direct);
-                    return self.complete_through_page_cache(i);
+                    self.complete_through_page_cache(i)?;
                 }
                 _ => self.fail(i, error),
             },
         }
         self.free();
+        self.resume()
+    }
+
+    /// Sends what waits for its turn, once nothing is in flight; nothing overtakes a failed one.
+    fn resume(&mut self) -> io::Result<()> {
+        if self.in_flight() {
+            return Ok(());
+        }
+        let mut failed = false;
+        for sent in &mut self.sent {
+            failed |= sent.state == State::Failed;
+            if failed && sent.state == State::Waiting {
+                sent.state = State::Failed;
+            }
+        }
+        let waiting: Vec<u64> = self
+            .sent
+            .iter()
+            .filter(|s| s.state == State::Waiting)
+            .map(|s| s.id)
+            .collect();
+        for id in waiting {
+            // Positions move as `submit` completes requests.
+            let i = self.sent.iter().position(|s| s.id == id);
+            if let Some(i) = i.filter(|&i| self.sent[i].state == State::Waiting) {
+                self.submit(i)?;
+            }
+        }
         Ok(())
     }
 
@@ -1299,12 +1362,15 @@ impl Core {
     }
 
     fn fail(&mut self, i: usize, error: io::Error) {
-        self.sent[i].failed = true;
+        self.sent[i].state = State::Failed;
         self.deferred.get_or_insert(error);
     }
 
     fn free(&mut self) {
-        while self.sent.front().is_some_and(|s| s.done == s.len) {
+        for sent in self.sent.iter_mut().filter(|s| s.done == s.len) {
+            sent.state = State::Done;
+        }
+        while self.sent.front().is_some_and(|s| s.state == State::Done) {
             self.sent.pop_front();
         }
         self.freed = match self.sent.front() {
@@ -1315,20 +1381,13 @@ impl Core {
 
     /// Sends failed requests once more; their error has been reported.
     fn retry_failed(&mut self) {
-        let failed: Vec<u64> = self
-            .sent
-            .iter()
-            .filter(|s| s.failed)
-            .map(|s| s.id)
-            .collect();
-        for id in failed {
-            // Positions move as `submit` completes requests.
-            if let Some(i) = self.sent.iter().position(|s| s.id == id) {
-                self.sent[i].failed = false;
-                if let Err(error) = self.submit(i) {
-                    self.deferred.get_or_insert(error);
-                }
+        for sent in &mut self.sent {
+            if sent.state == State::Failed {
+                sent.state = State::Waiting;
             }
+        }
+        if let Err(error) = self.resume() {
+            self.deferred.get_or_insert(error);
         }
     }
 
@@ -1347,7 +1406,7 @@ impl Core {
 
     /// Waits until nothing is in flight.
     fn drain(&mut self) -> io::Result<()> {
-        while self.sent.iter().any(|s| !s.failed) {
+        while self.in_flight() {
             self.stall()?;
         }
         match self.deferred.take() {
@@ -1502,15 +1561,11 @@ mod tests {
         let mut options = OpenOptions::new();
         options.create(true).strategy(Strategy::Direct);
         let mut out = options.open_writer(&path).unwrap();
-        // A timer refuses every write with EINVAL.
-        // SAFETY: a fresh descriptor that becomes ours.
-        let refusing = unsafe {
-            use std::os::fd::FromRawFd;
-            File::from_raw_fd(libc::timerfd_create(
-                libc::CLOCK_MONOTONIC,
-                libc::TFD_CLOEXEC,
-            ))
-        };
+        // Takes a number only and refuses all else with EINVAL.
+        let refusing = File::options().write(true).open("/proc/self/oom_score_adj");
+        let refusing = refusing.unwrap();
+        let error = sys::pwrite(refusing.as_fd(), b"x", 0, 0).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
         if out
             .shared
             .lock()

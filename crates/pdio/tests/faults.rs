@@ -308,6 +308,42 @@ fn after_a_fork_parent_and_child_each_write_their_own() {
 }
 
 #[test]
+fn a_child_of_a_bare_clone_leaves_the_parents_data_alone() {
+    let Some(path) = job() else {
+        let home = scratch();
+        let path = home.path().join("clone");
+        let status = child(
+            "a_child_of_a_bare_clone_leaves_the_parents_data_alone",
+            path.to_str().unwrap(),
+        )
+        .status();
+        assert!(status.unwrap().success());
+        return;
+    };
+    let mut out = create().linger(None).open_writer(&path).unwrap();
+    out.write_all(&[1; 3000]).unwrap();
+    // SAFETY: as `fork`, without the handlers; the child only uses the stream, and leaves.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    if pid == 0 {
+        let ok = out.write_all(&[2; 1000]).is_ok() && out.flush().is_ok();
+        drop(out);
+        // SAFETY: ends the child without running what belongs to the parent.
+        unsafe { libc::_exit(i32::from(!ok)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for our own child.
+    let waited = unsafe { libc::waitpid(pid as i32, &mut status, 0) };
+    assert_eq!(i64::from(waited), pid);
+    assert_eq!(status, 0);
+    let mut want = vec![0; 3000];
+    want.extend([2; 1000]);
+    assert!(std::fs::read(&path).unwrap() == want);
+    out.finish().unwrap();
+    want[..3000].fill(1);
+    assert!(std::fs::read(&path).unwrap() == want);
+}
+
+#[test]
 fn a_deleted_file_can_be_written_and_read() {
     let home = scratch();
     let path = home.path().join("deleted");
