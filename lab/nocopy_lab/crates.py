@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from nocopy_lab import child, progress
-from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, require_space
+from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, require_space, require_tool
 
 # `rust-version` in Cargo.toml.
 OLDEST: Final = (1, 85)
@@ -179,3 +179,43 @@ def brug() -> Brug:
         if not path.is_file():
             raise LabError(f"cargo built no {path}")
     return built
+
+
+def _target() -> Path:
+    return REPO / (os.environ.get("CARGO_TARGET_DIR") or "target")
+
+
+def pdio() -> Path:
+    """The `pdio` command, built with optimisation."""
+    with progress.meter("building pdio"):
+        toolchain().run("build-pdio", ["build", "--release", "--locked", "-p", "pdio-cli"])
+    return _target() / "release/pdio"
+
+
+@once
+def pdio_library() -> Path | None:
+    """libpdio.so, where its crate is."""
+    if not (REPO / "crates/pdio-preload").is_dir():
+        return None
+    with progress.meter("building libpdio.so"):
+        toolchain().run("build-libpdio", ["build", "--release", "--locked", "-p", "pdio-preload"])
+    return _target() / "release/libpdio.so"
+
+
+# Where the lab's guests have no shared libraries: linked with a static C library.
+STATIC: Final = {"RUSTFLAGS": "-C target-feature=+crt-static"}
+
+
+@once
+def guest_pdio() -> bytes:
+    """The `pdio` command for a guest of this architecture, without what only debuggers read."""
+    triple = f"{platform.machine()}-unknown-linux-gnu"
+    words = ["build", "--release", "--locked", "-p", "pdio-cli", "--target", triple]
+    with progress.meter("building pdio for the guest"):
+        toolchain().run("build-guest-pdio", words, env=STATIC)
+    built = _target() / triple / "release/pdio"
+    stripped = cache() / "guest/pdio-stripped"
+    with locked(cache() / "guest/.lock"):
+        strip = require_tool("strip", "binutils")
+        child.output([strip, "--strip-debug", "-o", stripped, built])
+        return stripped.read_bytes()
