@@ -206,16 +206,44 @@ def pdio_library() -> Path | None:
 STATIC: Final = {"RUSTFLAGS": "-C target-feature=+crt-static"}
 
 
-@once
-def guest_pdio() -> bytes:
-    """The `pdio` command for a guest of this architecture, without what only debuggers read."""
-    triple = f"{platform.machine()}-unknown-linux-gnu"
-    words = ["build", "--release", "--locked", "-p", "pdio-cli", "--target", triple]
-    with progress.meter("building pdio for the guest"):
-        toolchain().run("build-guest-pdio", words, env=STATIC)
-    built = _target() / triple / "release/pdio"
-    stripped = cache() / "guest/pdio-stripped"
+TRIPLE: Final = f"{platform.machine()}-unknown-linux-gnu"
+
+
+def _guest_program(name: str, words: Sequence[str], built: Path | None = None) -> bytes:
+    """Build a program for a guest of this architecture; its content, but for what debuggers read.
+
+    Without its place, the messages of cargo tell.
+    """
+    log = f"build-guest-{name}"
+    with progress.meter(f"building {name} for the guest"):
+        words = [*words, "--locked", "--target", TRIPLE]
+        toolchain().run(log, words, env=STATIC)
+    if built is None:
+        found = re.findall(r'"executable":"([^"]+)"', (LOGS / f"cargo-{log}.log").read_text())
+        built = Path(found[-1])
+    stripped = cache() / f"guest/{name}-stripped"
     with locked(cache() / "guest/.lock"):
         strip = require_tool("strip", "binutils")
         child.output([strip, "--strip-debug", "-o", stripped, built])
         return stripped.read_bytes()
+
+
+@once
+def guest_pdio() -> bytes:
+    """The `pdio` command for a guest of this architecture."""
+    built = _target() / TRIPLE / "release/pdio"
+    return _guest_program("pdio", ["build", "--release", "-p", "pdio-cli"], built)
+
+
+@once
+def guest_example(name: str) -> bytes:
+    """An example of crates/pdio for a guest of this architecture."""
+    built = _target() / TRIPLE / "release/examples" / name
+    return _guest_program(name, ["build", "--release", "-p", "pdio", "--example", name], built)
+
+
+@once
+def guest_test(name: str) -> bytes:
+    """A test program of crates/pdio for a guest of this architecture, with all assertions."""
+    words = ["test", "--no-run", "-p", "pdio", "--test", name, "--message-format", "json"]
+    return _guest_program(name, words)

@@ -146,6 +146,7 @@ def guest_programs(arch: Arch = X86) -> dict[str, bytes]:
 PACKAGES: Final = {
     "mke2fs": "e2fsprogs",
     "e2fsck": "e2fsprogs",
+    "filefrag": "e2fsprogs",
     "mkfs.xfs": "xfsprogs",
     "xfs_repair": "xfsprogs",
     "mkfs.btrfs": "btrfs-progs",

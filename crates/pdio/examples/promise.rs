@@ -3,7 +3,7 @@
 //!
 //! `promise write KIND SEED FILE` writes until it is ended, with a line of JSON on standard output
 //! for each promise; `promise check KIND SEED FILE UNITS` looks whether the last one was kept.
-//! `promise heal FILE WORD` meets a device that fails: see there.
+//! `promise heal FILE SEED [linger]` meets a device that fails: see there.
 //!
 //! | `KIND` | what is written | a unit is |
 //! |---|---|---|
@@ -194,9 +194,16 @@ fn check(
 /// Overwrites a file on a device of which a part fails. The error must come once; then a line is
 /// read from standard input, by which time the device must be whole again, and a sync must
 /// succeed and leave everything that was accepted.
-fn heal(file: &str, seed: u64) -> io::Result<Result<u64, String>> {
+///
+/// With `linger`, idle data is handed over in between, which tries the failing part again: then
+/// the first sync may have another error to report.
+fn heal(file: &str, seed: u64, linger: bool) -> io::Result<Result<u64, String>> {
     let size = std::fs::metadata(file)?.len();
-    let mut out = OpenOptions::new().open_writer(file)?;
+    let mut options = OpenOptions::new();
+    if !linger {
+        options.linger(None);
+    }
+    let mut out = options.open_writer(file)?;
     let (mut at, mut errors) = (0u64, Vec::new());
     while at < size && errors.is_empty() {
         let len = (size - at).min(10_000) as usize;
@@ -215,7 +222,12 @@ fn heal(file: &str, seed: u64) -> io::Result<Result<u64, String>> {
     println!("{{\"type\": \"failed\", \"accepted\": {at}}}");
     io::stdout().flush()?;
     io::stdin().read_line(&mut String::new())?;
-    if let Err(error) = out.sync_data() {
+    let again = |error: &io::Error| linger && error.raw_os_error() == Some(5);
+    let result = match out.sync_data() {
+        Err(error) if again(&error) => out.sync_data(),
+        result => result,
+    };
+    if let Err(error) = result {
         return Ok(Err(format!("on the whole device the sync failed: {error}")));
     }
     while at < size {
@@ -245,10 +257,11 @@ fn main() -> ExitCode {
         ["check", kind, seed, file, units, "exact"] => {
             number(seed).and_then(|seed| check(kind, seed, file, number(units)?, true))
         }
-        ["heal", file, seed] => number(seed).and_then(|seed| heal(file, seed)),
+        ["heal", file, seed] => number(seed).and_then(|seed| heal(file, seed, false)),
+        ["heal", file, seed, "linger"] => number(seed).and_then(|seed| heal(file, seed, true)),
         _ => {
             eprintln!(
-                "usage: promise write KIND SEED FILE | check KIND SEED FILE UNITS | heal FILE SEED"
+                "usage: promise write KIND SEED FILE | check KIND SEED FILE UNITS [exact] | heal FILE SEED [linger]"
             );
             return ExitCode::from(2);
         }
