@@ -322,12 +322,23 @@ def _directory(job: Job) -> Path | None:
 
 
 def boot_all(
-    jobs: Sequence[Job], watch: Callable[[Job, Row], None] | None = None, at_once: int = 2
+    jobs: Sequence[Job],
+    watch: Callable[[Job, Row], None] | None = None,
+    at_once: int = 2,
+    each: Callable[[Outcome], None] | None = None,
 ) -> list[Outcome]:
-    """Boot independent jobs, two at a time; outcomes in the order of the jobs."""
+    """Boot independent jobs, two at a time; outcomes in the order of the jobs.
+
+    `each` gets every outcome when it is there, one after the other.
+    """
+    lock = threading.Lock()
 
     def one(job: Job) -> Outcome:
-        return boot(job, None if watch is None else lambda row: watch(job, row))
+        outcome = boot(job, None if watch is None else lambda row: watch(job, row))
+        if each is not None:
+            with lock:
+                each(outcome)
+        return outcome
 
     with ThreadPoolExecutor(at_once) as pool:
         futures = [pool.submit(one, job) for job in jobs]

@@ -26,7 +26,7 @@ from nocopy_lab import child, crates, kernel, progress, report
 from nocopy_lab.board import SLOW_GLIBC, Disk, Machine, qemu_version
 from nocopy_lab.experiments import measure, stored
 from nocopy_lab.paths import OUT, LabError, free_mib, require_tool, sha256
-from nocopy_lab.run import SHM, Job
+from nocopy_lab.run import SHM, Job, Outcome
 
 HERE: Final = OUT / "bench-pdio"
 
@@ -327,9 +327,13 @@ def _provenance() -> dict[str, Any]:
 def run(only: str = "") -> None:
     """Measure what `only` names; other results on this machine and of the same binary stay."""
     program, guest = crates.pdio(), crates.guest_pdio()
-    about = _provenance() | {"pdio": sha256(program.read_bytes(), guest)[:16]}
-    hosts = [one for one in host_runs() if only in one.name]
     image = kernel.image("storage")
+    about = _provenance() | {
+        "pdio": sha256(program.read_bytes(), guest)[:16],
+        "storage_kernel": image.about(),
+        "qemu": qemu_version(),
+    }
+    hosts = [one for one in host_runs() if only in one.name]
     jobs = [job for job in board_jobs(image, guest) if only in job.name]
     if not hosts and not jobs:
         names = [one.name for one in host_runs()]
@@ -358,15 +362,14 @@ def run(only: str = "") -> None:
         if meter:
             meters.done(meter)
     if jobs:
-        results["storage_kernel"] = image.about()
-        results["qemu"] = qemu_version()
-        # Those that use the host's processors as they are, alone.
-        racing = [job for job in jobs if not job.machine.counts]
-        counting = [job for job in jobs if job.machine.counts]
-        outcomes = measure(counting, _expected)
-        for job in racing:
-            outcomes += measure([job], _expected)
-        for outcome in outcomes:
-            name = outcome.job.name.removeprefix("bench-pdio-")
-            results["board"][name] = stored(outcome)
-        report.save_results(HERE, results)
+
+        def keep(outcome: Outcome) -> None:
+            """What there is must not be lost when somebody ends this early."""
+            if outcome.failure is None:
+                name = outcome.job.name.removeprefix("bench-pdio-")
+                results["board"][name] = stored(outcome)
+                report.save_results(HERE, results)
+
+        measure([job for job in jobs if job.machine.counts], _expected, each=keep)
+        # These use the host's processors as they are: alone.
+        measure([job for job in jobs if not job.machine.counts], _expected, 1, keep)

@@ -175,15 +175,16 @@ def _crossover(direct: Mapping[int, float], buffered: Mapping[int, float]) -> in
 
 def _f2_3(data: Measured) -> Statement:
     says = "direct I/O below buffered at 512 B and 4 KiB, above it for larger blocks"
-    crossed = {}
+    crossed, below = {}, True
     for direction in ("write", "read"):
-        lines = (data.line("nvme-ext4", direction, mode) for mode in ("direct", "buffered"))
-        crossed[direction] = _crossover(*lines)
+        direct, buffered = (data.line("nvme-ext4", direction, m) for m in ("direct", "buffered"))
+        crossed[direction] = _crossover(direct, buffered)
+        below &= all(direct[block] < buffered[block] for block in (512, 4 * KIB))
     words = ", ".join(
         f"{direction}s: ahead from {binary_size(at)}" if at else f"{direction}s: never ahead"
         for direction, at in crossed.items()
     )
-    good = all(at is not None and at > 4 * KIB for at in crossed.values())
+    good = below and all(crossed.values())
     verdict = "reproduces" if good else "does not, because of the crossover"
     return Statement("F2.3", says, verdict, words)
 
@@ -263,7 +264,7 @@ def _f3(data: Measured) -> Iterator[Statement]:
         for direction in ("write", "read"):
             for mode in ("buffered", "direct"):
                 line = data.line(run, direction, mode, "core_kernel_percent")
-                if values := _from(line, MIB):
+                if values := _from(line, 16 * MIB):
                     busy[f"{device} {mode} {direction}"] = statistics.median(values)
     disk = {name: value for name, value in busy.items() if name.startswith("hard disk direct")}
     others = {name: value for name, value in busy.items() if name not in disk}

@@ -304,7 +304,7 @@ pub fn run(args: &Bench) -> Outcome {
     let mut targets = Vec::new();
     for directory in &options.targets {
         let entry = cgroup.as_ref().ok().map(cgroup::Cgroup::entry);
-        let parent = directory.parent().filter(|_| !directory.is_dir());
+        let parent = directory.parent().filter(|_| directory.is_file());
         let directory = match parent {
             Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
             Some(parent) => parent,
