@@ -210,7 +210,7 @@ device=/dev/nvme0n1
 sectors=$(cat /sys/block/nvme0n1/size)
 good="0 $sectors linear $device 0"
 table() {
-	need dmsetup suspend disk
+	need dmsetup suspend --nolockfs disk
 	printf '%s\\n' "$1" | need dmsetup load disk
 	need dmsetup resume disk
 }

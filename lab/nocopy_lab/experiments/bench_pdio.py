@@ -3,9 +3,9 @@
 board whose processor is slow beside its disks.
 
 Everything is measured by `pdio bench`, in rounds in which the ways of doing I/O take turns. The
-board (`x86-slow`) counts instructions while it computes and waits in real time for its disks: QEMU
-serves those from the host's memory, an NVMe disk at the speed of four lanes of PCIe 2, and an AHCI
-disk at that of a hard disk.
+board (`x86-slow`) counts instructions while it computes and waits in real time for its disks,
+which QEMU serves from the host's memory. The AHCI disk is as slow as a hard disk by the guest's
+own clock, with the block layer's limit for a cgroup.
 """
 
 from __future__ import annotations
@@ -193,12 +193,10 @@ def _host(run: Host, program: Path) -> dict[str, Any]:
 BOARD_MIB: Final = 64  # a measurement, and as much page cache for it
 NVME_BYTES_PER_S: Final = 2_000_000_000  # PCIe 2, four lanes: the paper's limit
 HDD_BYTES_PER_S: Final = 110_000_000
-HDD_IO_PER_S: Final = 240  # half a revolution at 7,200 a minute each
+HDD_SEEKS_PER_S: Final = 120
 
 NVME: Final = Disk(driver="nvme", size_mib=768, memory=True, bytes_per_s=NVME_BYTES_PER_S)
-HDD: Final = Disk(
-    driver="ahci", size_mib=768, memory=True, bytes_per_s=HDD_BYTES_PER_S, io_per_s=HDD_IO_PER_S
-)
+HDD: Final = Disk(driver="ahci", size_mib=768, memory=True)
 
 MAKE: Final = {
     "ext4": "need scratch {device}",
@@ -211,7 +209,16 @@ TOOLS: Final = ("mke2fs", "mkfs.xfs", "mkfs.btrfs", "mkfs.f2fs")
 
 HEAD: Final = f"""
 export GLIBC_TUNABLES={SLOW_GLIBC}
-need mount -t cgroup2 none /sys/fs/cgroup
+# A cgroup that all others are in, as its limits are everybody's: disk LIMITS
+mkdir -p /cg
+need mount -t cgroup2 none /cg
+echo "+memory +io" >/cg/cgroup.subtree_control
+mkdir -p /cg/all/shell
+echo "+memory" >/cg/all/cgroup.subtree_control
+echo $$ >/cg/all/shell/cgroup.procs
+need mount --bind /cg/all /sys/fs/cgroup
+need umount -l /cg
+disk() {{ echo "$*" | need tee /sys/fs/cgroup/io.max >/dev/null; }}
 # bench NAME WORDS...: one pdio bench, in one line
 bench() {{
 	name=$1; shift
@@ -234,6 +241,10 @@ def _job(
     guest: bytes, **machine: Any,
 ) -> Job:  # fmt: skip
     device = {"nvme": "/dev/nvme0n1", "ahci": "/dev/sda"}[disk.driver] if disk else ""
+    if disk is HDD:
+        limit = f"{HDD_BYTES_PER_S}"
+        seeks = f" riops={HDD_SEEKS_PER_S} wiops={HDD_SEEKS_PER_S}" if name == "random-ahci" else ""
+        script = f"disk 8:0 rbps={limit} wbps={limit}{seeks}\n{script}"
     fixed: dict[str, Any] = {
         "board": "x86-slow",
         "config": "reservation",
@@ -271,10 +282,9 @@ def board_jobs(image: kernel.Image, guest: bytes) -> list[Job]:
         made.append(_job(name, filesystem, script, disk, image, guest, **machine))
 
     paper, few = words_of(PAPER_SIZES), words_of(FEW_SIZES)
-    slow = SWEEP.replace("--rounds 1", "--rounds 1 --seconds 1.5")
-    add("ahci-ext4", "ext4", slow.replace("{sizes}", paper), HDD)
+    add("ahci-ext4", "ext4", SWEEP.replace("{sizes}", paper), HDD)
     add("nvme-ext4", "ext4", SWEEP.replace("{sizes}", paper), NVME)
-    add("ahci-xfs", "xfs", slow.replace("{sizes}", few), HDD)
+    add("ahci-xfs", "xfs", SWEEP.replace("{sizes}", few), HDD)
     add("nvme-xfs", "xfs", SWEEP.replace("{sizes}", few), NVME)
     add("tmpfs", "tmpfs", SWEEP.replace("{sizes}", paper), None)
     add("plain-ext4", "ext4", PLAIN.replace("{sizes}", paper), NVME)
@@ -289,6 +299,7 @@ def board_jobs(image: kernel.Image, guest: bytes) -> list[Job]:
     for filesystem in ("btrfs", "f2fs"):
         add(filesystem, filesystem, SWEEP.replace("{sizes}", few), NVME)
     add("random", "ext4", "bench random random {common} --seconds 2\n", NVME)
+    add("random-ahci", "ext4", "bench random random {common} --seconds 2\n", HDD)
     repeat = PLAIN.replace("--rounds 1", "").replace("{common}", COMMON.replace("1 --m", "3 --m"))
     add("repeat", "ext4", repeat.replace("{sizes}", words_of(SHIFT_SIZES)), NVME)
     sizes = words_of(SHIFT_SIZES)
