@@ -3,7 +3,7 @@
 
 LAB := lab/lab
 
-.PHONY: help demo test bench-gcma bench-brug shell clean distclean
+.PHONY: help demo test bench-gcma bench-brug bench-pdio shell clean distclean
 
 help: ## say what there is (the default)
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -21,6 +21,9 @@ bench-gcma: ## measure all configurations in depth; writes out/bench-gcma/
 
 bench-brug: ## compare brug with other allocators; writes out/bench-brug/
 	@$(LAB) bench-brug
+
+bench-pdio: ## measure pdio here and on a slow board; writes out/bench-pdio/
+	@$(LAB) bench-pdio
 
 shell: ## boot a board with GCMA and a shell on this terminal
 	@$(LAB) shell

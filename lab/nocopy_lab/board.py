@@ -7,6 +7,10 @@ last digit. It has one CPU: under icount QEMU runs virtual CPUs in turn, each un
 of the machine expires, so that with several a latency would mostly tell how long the other CPUs'
 turns were; `x86-smp` does just that. `x86-fast` runs four at the speed and with the races of the
 host; it finds bugs. `arm64` does so on another architecture, and has a device tree.
+
+`x86-slow` is a small computer with fast disks. Its time counts instructions as well, at half the
+pace, but while it waits for a disk its time is the host's: what it computes costs the same in
+every run, what it waits for does not. `x86-slow-smp` has two such CPUs, and the host's time only.
 """
 
 from __future__ import annotations
@@ -23,6 +27,10 @@ from nocopy_lab.paths import LabError, require_tool
 # ERMS, for which copies to user space would count one instruction per byte. RDRAND answers from
 # QEMU's -seed, so that the guest need not wait for entropy.
 X86_CPU: Final = "Nehalem-v1,+rdrand"
+# With ERMS, copies between user and kernel count one instruction for each byte, and so does glibc
+# from SLOW_GLIBC on: on a slow computer memory is slower than the processor.
+SLOW_CPU: Final = f"{X86_CPU},+erms"
+SLOW_GLIBC: Final = "glibc.cpu.x86_rep_movsb_threshold=128:glibc.cpu.x86_rep_stosb_threshold=128"
 ARM64_CPU: Final = "cortex-a57"
 MEMORY_MIB: Final = 1024
 CMA_MIB: Final = 256
@@ -44,29 +52,56 @@ class Board:
     exact: bool  # guest time counts instructions; two boots are identical
     cpus: int
     arch: Arch = X86
+    # An instruction takes two to this power nanoseconds; none: as long as it takes the host.
+    shift: int | None = None
+    cpu: str = X86_CPU
+    kvm: bool = False  # where it works
 
 
 BOARDS: Final[dict[str, Board]] = {
     board.name: board
     for board in (
-        Board("x86", "1 CPU, 1 GiB; guest time counts instructions, exact", True, 1),
-        Board("x86-smp", "4 CPUs that take turns, 1 GiB; guest time counts instructions", True, 4),
-        Board("x86-fast", "4 CPUs, 1 GiB; as fast as the host can, with real races", False, 4),
+        Board("x86", "1 CPU, 1 GiB; guest time counts instructions, exact", True, 1, shift=0),
         Board(
-            "arm64", "4 Cortex-A57, 1 GiB, a device tree; as fast as the host can", False, 4, ARM64
+            "x86-smp", "4 CPUs that take turns, 1 GiB; guest time counts instructions", True, 4,
+            shift=0,
+        ),
+        Board(
+            "x86-fast", "4 CPUs, 1 GiB; as fast as the host can, with real races", False, 4,
+            kvm=True,
+        ),
+        Board(
+            "arm64", "4 Cortex-A57, 1 GiB, a device tree; as fast as the host can", False, 4, ARM64,
+            cpu=ARM64_CPU,
+        ),
+        Board(
+            "x86-slow", "1 CPU, 500 million instructions a second, 1 GiB; fast disks", False, 1,
+            shift=1, cpu=SLOW_CPU,
+        ),
+        Board(
+            "x86-slow-smp", "2 CPUs as fast as the host emulates them, 1 GiB; fast disks", False, 2,
+            cpu=SLOW_CPU,
         ),
     )
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Disk:
-    """An image file of the host as a disk of the guest, optionally throttled."""
+    """A disk of the guest, optionally throttled; an empty one for one boot unless image is given.
 
-    image: Path
-    driver: str = "virtio-blk"  # or "nvme"
+    A volatile one loses what was written to new places and not flushed when QEMU is killed, as a
+    disk with a write cache does when the power goes: it is a qcow2 image, whose map of new
+    clusters reaches the file when the guest flushes.
+    """
+
+    image: Path | None = None
+    driver: str = "virtio-blk"  # or "nvme", "ahci"
     bytes_per_s: int = 0
     io_per_s: int = 0
+    size_mib: int = 0
+    memory: bool = False  # the empty one is in the host's memory
+    volatile: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,6 +118,9 @@ class Machine:
     disks: tuple[Disk, ...] = ()
     seed: int = 1
     kvm: bool = False
+    # Other than the board's.
+    shift: int | None = None
+    cores: int = 0
     # Source of what the device tree says beyond QEMU's own, and the file made from both.
     device_tree: str = ""
     dtb: Path | None = None
@@ -106,7 +144,12 @@ class Machine:
 
     @property
     def cpus(self) -> int:
-        return BOARDS[self.board].cpus
+        return self.cores or BOARDS[self.board].cpus
+
+    @property
+    def counts(self) -> bool:
+        """Guest time is the number of instructions."""
+        return BOARDS[self.board].shift is not None
 
     def kernel_words(self) -> list[str]:
         words = ["panic=-1", "nokaslr"]
@@ -114,7 +157,7 @@ class Machine:
             words += ["console=ttyS0", "lab_results=ttyS1", "random.trust_cpu=on"]
         else:
             words += ["console=ttyAMA0", "lab_results=ttyS0"]
-        if self.exact and self.cpus == 1:
+        if self.counts and self.cpus == 1:
             # The HPET is this board's timer. Calibrating the local APIC's is a busy loop of
             # PAUSE, each of which leaves QEMU's translated code: half a minute of host time.
             words.append("noapictimer")
@@ -123,8 +166,10 @@ class Machine:
         return words + list(self.words)
 
     def accelerator(self) -> list[str]:
-        if self.exact:
-            return ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"]
+        if self.counts:
+            shift = BOARDS[self.board].shift if self.shift is None else self.shift
+            sleep = "off" if self.exact else "on"
+            return ["-accel", "tcg,thread=single", "-icount", f"shift={shift},sleep={sleep}"]
         if self.kvm:
             return ["-accel", "kvm"]
         return ["-accel", "tcg,thread=multi"]
@@ -132,11 +177,11 @@ class Machine:
     def hardware(self) -> list[str]:
         """The emulator and what there is without memory and devices of ours."""
         if self.arch is ARM64:
-            machine, model = "virt", ARM64_CPU
+            machine = "virt"
         else:
             # With several CPUs taking turns, the HPET's compare register is always too late.
-            machine = "pc,hpet=off" if self.exact and self.cpus > 1 else "pc"
-            model = "host" if self.kvm and not self.exact else X86_CPU
+            machine = "pc,hpet=off" if self.counts and self.cpus > 1 else "pc"
+        model = "host" if self.kvm else BOARDS[self.board].cpu
         words = [require_tool(*self.arch.qemu), "-M", machine, *self.accelerator()]
         return [*words, "-cpu", model, "-smp", str(self.cpus)]
 
@@ -164,6 +209,8 @@ class Machine:
         # virt has one serial port of its own.
         port = ["-serial", "chardev:results"]
         words += port if self.arch is X86 else ["-device", "pci-serial,chardev=results"]
+        if any(disk.driver == "ahci" for disk in self.disks):
+            words += ["-device", "ich9-ahci,id=ahci"]
         for number, disk in enumerate(self.disks):
             words += self._disk(number, disk)
         return words
@@ -176,8 +223,9 @@ class Machine:
             limits += f",x-bps-total={disk.bytes_per_s}"
         if disk.io_per_s:
             limits += f",x-iops-total={disk.io_per_s}"
-        # A scratch disk need not survive the host: flushes cost nothing.
-        file = f"driver=raw,file.driver=file,file.filename={disk.image},cache.no-flush=on"
+        file = f"file.driver=file,file.filename={disk.image}"
+        # Other scratch disks need not survive the host: flushes cost nothing.
+        file += ",driver=qcow2" if disk.volatile else ",driver=raw,cache.no-flush=on"
         if limits:
             words += ["-object", f"throttle-group,id=limit{number}{limits}"]
             words += ["-blockdev", f"{file},node-name=raw{number}"]
@@ -187,9 +235,12 @@ class Machine:
             ]
         else:
             words += ["-blockdev", f"{file},node-name=disk{number}"]
-        device = {"virtio-blk": "virtio-blk-pci", "nvme": "nvme"}[disk.driver]
-        serial = f",serial=disk{number}" if disk.driver == "nvme" else ""
-        return [*words, "-device", f"{device},drive=disk{number}{serial}"]
+        device = {
+            "virtio-blk": "virtio-blk-pci",
+            "nvme": f"nvme,serial=disk{number}",
+            "ahci": f"ide-hd,bus=ahci.{number}",
+        }[disk.driver]
+        return [*words, "-device", f"{device},drive=disk{number}"]
 
 
 def qemu_version() -> str:

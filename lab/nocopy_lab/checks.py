@@ -22,7 +22,7 @@ from functools import cache as once
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import brug, child, crates, initramfs, kernel, programs, progress
+from nocopy_lab import brug, child, crates, initramfs, kernel, programs, progress, storage
 from nocopy_lab.board import Machine
 from nocopy_lab.experiments import bench_brug
 from nocopy_lab.paths import KERNEL, LAB, LOGS, LabError, require_tool, sha256_tree
@@ -232,6 +232,8 @@ def _apply() -> None:
 # ------------------------------------------------------------------------------- its builds
 
 FAILED_IMAGES: Final[set[str]] = set()
+# What could not be prepared, and why.
+UNREADY: Final[dict[Callable[[], None] | None, Exception]] = {}
 
 
 def _build(name: str) -> None:
@@ -412,10 +414,13 @@ class GuestCheck:
 
     name: str
     image: str
-    jobs: Sequence[Job]
+    jobs: Sequence[Job] = ()
     judge: Callable[[Sequence[Outcome]], None] = field(default=lambda outcomes: all_well(outcomes))
     # What the guest gets beside the jobs' own files, made when the check runs.
     files: Callable[[], dict[str, bytes]] = dict
+    # Instead of both: something that boots the kernel as it likes.
+    run: Callable[[Path], None] | None = None
+    prepare: Callable[[], None] | None = None  # before any boots: it may show its progress
 
 
 def all_well(outcomes: Iterable[Outcome]) -> None:
@@ -852,6 +857,10 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         ],
         _judge_oracle,
     ),
+    *(
+        GuestCheck(f"pdio: {name}", "storage", run=run, prepare=storage.build)
+        for name, run in storage.CHECKS.items()
+    ),
 ]
 
 # -------------------------------------------------------------------------------- the runner
@@ -927,6 +936,11 @@ def _boot_checks(checks: Sequence[GuestCheck], tally: Tally) -> None:
                 missing = [p for p in ("sweep", "oracle") if not initramfs.have(p)]
                 if missing:
                     raise Skip(f"no guest program {missing[0]}")
+                if guest.prepare in UNREADY:
+                    raise UNREADY[guest.prepare]
+                if guest.run is not None:
+                    guest.run(_bootable(guest.image))
+                    return
                 try:
                     files = guest.files()
                 except crates.Unavailable as reason:
@@ -970,6 +984,9 @@ def run_all(only: str = "") -> bool:
     for name in dict.fromkeys(guest.image for guest in guests):
         if _judged(lambda name=name: _build(name)) is not None:  # type: ignore[misc]
             FAILED_IMAGES.add(name)
+    for prepare in dict.fromkeys(guest.prepare for guest in guests if guest.prepare):
+        if (verdict := _judged(prepare)) is not None:
+            UNREADY[prepare] = verdict
     if guests:
         _boot_checks(guests, tally)
     print(tally.last_line(), flush=True)

@@ -158,6 +158,23 @@ def bench_brug(draw_only: bool, only: str, quick: bool) -> None:
     print(f"page with figures: {page}")
 
 
+@lab.command("bench-pdio")
+@click.option("--draw-only", is_flag=True, help="Only draw, from out/bench-pdio/results.json.")
+@click.option(
+    "--only", default="", help="Only runs named like this; keeps those of the same binary."
+)
+def bench_pdio(draw_only: bool, only: str) -> None:
+    """Measure pdio here and on a slow board, as its paper did; writes out/bench-pdio/index.html."""
+    from nocopy_lab.experiments import bench_pdio as experiment
+    from nocopy_lab.experiments import pdio_report
+
+    if not draw_only:
+        experiment.run(only)
+    page = pdio_report.draw()
+    pdio_report.show()
+    print(f"page with figures: {page}")
+
+
 @lab.command()
 @click.option("--only", default="", help="Only checks whose name contains this.")
 @click.option("--list", "list_only", is_flag=True, help="Name the checks and end.")

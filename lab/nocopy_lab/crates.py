@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from nocopy_lab import child, progress
-from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, require_space
+from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, require_space, require_tool
 
 # The largest `rust-version` of the crates.
 OLDEST: Final = (1, 88)
@@ -218,3 +218,71 @@ def brug() -> Brug:
         if not path.is_file():
             raise LabError(f"cargo built no {path}")
     return built
+
+
+def _target() -> Path:
+    return REPO / (os.environ.get("CARGO_TARGET_DIR") or "target")
+
+
+def pdio() -> Path:
+    """The `pdio` command, built with optimisation."""
+    with progress.meter("building pdio"):
+        toolchain().run("build-pdio", ["build", "--release", "--locked", "-p", "pdio-cli"])
+    return _target() / "release/pdio"
+
+
+@once
+def pdio_library() -> Path | None:
+    """libpdio.so, where its crate is."""
+    if not (REPO / "crates/pdio-preload").is_dir():
+        return None
+    with progress.meter("building libpdio.so"):
+        toolchain().run("build-libpdio", ["build", "--release", "--locked", "-p", "pdio-preload"])
+    return _target() / "release/libpdio.so"
+
+
+# Where the lab's guests have no shared libraries: linked with a static C library.
+STATIC: Final = {"RUSTFLAGS": "-C target-feature=+crt-static"}
+
+
+TRIPLE: Final = f"{platform.machine()}-unknown-linux-gnu"
+
+
+def _guest_program(name: str, words: Sequence[str], built: Path | None = None) -> bytes:
+    """Build a program for a guest of this architecture; its content, but for what debuggers read.
+
+    Without its place, the messages of cargo tell.
+    """
+    log = f"build-guest-{name}"
+    with progress.meter(f"building {name} for the guest"):
+        words = [*words, "--locked", "--target", TRIPLE]
+        toolchain().run(log, words, env=STATIC)
+    if built is None:
+        found = re.findall(r'"executable":"([^"]+)"', (LOGS / f"cargo-{log}.log").read_text())
+        built = Path(found[-1])
+    stripped = cache() / f"guest/{name}-stripped"
+    with locked(cache() / "guest/.lock"):
+        strip = require_tool("strip", "binutils")
+        child.output([strip, "--strip-debug", "-o", stripped, built])
+        return stripped.read_bytes()
+
+
+@once
+def guest_pdio() -> bytes:
+    """The `pdio` command for a guest of this architecture."""
+    built = _target() / TRIPLE / "release/pdio"
+    return _guest_program("pdio", ["build", "--release", "-p", "pdio-cli"], built)
+
+
+@once
+def guest_example(name: str) -> bytes:
+    """An example of crates/pdio for a guest of this architecture."""
+    built = _target() / TRIPLE / "release/examples" / name
+    return _guest_program(name, ["build", "--release", "-p", "pdio", "--example", name], built)
+
+
+@once
+def guest_test(name: str) -> bytes:
+    """A test program of crates/pdio for a guest of this architecture, with all assertions."""
+    words = ["test", "--no-run", "-p", "pdio", "--test", name, "--message-format", "json"]
+    return _guest_program(name, words)

@@ -148,6 +148,21 @@ def libraries(path: Path) -> dict[str, bytes]:
     return {name.lstrip("/"): Path(name).resolve().read_bytes() for name in found}
 
 
+# Which package has a program of the host that guests may need.
+PACKAGES: Final = {
+    "mke2fs": "e2fsprogs",
+    "e2fsck": "e2fsprogs",
+    "filefrag": "e2fsprogs",
+    "mkfs.xfs": "xfsprogs",
+    "xfs_repair": "xfsprogs",
+    "mkfs.btrfs": "btrfs-progs",
+    "btrfs": "btrfs-progs",
+    "mkfs.f2fs": "f2fs-tools",
+    "fsck.f2fs": "f2fs-tools",
+    "dmsetup": "dmsetup",
+}
+
+
 def with_libraries(program: str, package: str) -> dict[str, bytes]:
     """A program of the host with the shared libraries it loads, by guest path."""
     path = Path(require_tool(program, package))
@@ -229,7 +244,7 @@ def base_archive(arch: Arch, host_programs: tuple[str, ...]) -> bytes:
             archive.add(guest_path, data, 0o755)
     else:
         for name in host_programs:
-            for guest_path, data in with_libraries(name, "e2fsprogs").items():
+            for guest_path, data in with_libraries(name, PACKAGES.get(name, name)).items():
                 archive.add(guest_path, data, 0o755)
     for name, data in guest_programs(arch).items():
         archive.add(f"bin/{name}", data, 0o755)

@@ -262,6 +262,56 @@ def draw_groups(
         _save(canvas, directory, figure.name)
 
 
+@dataclass(frozen=True)
+class Style:
+    """How a line looks."""
+
+    colour: str
+    dashes: str = "-"
+    marker: str = "o"
+
+
+def draw_panels(
+    directory: Path,
+    figure: Figure,
+    panels: Mapping[str, Mapping[str, Mapping[int, float]]],
+    styles: Mapping[str, Style],
+    y: str,
+    log: bool = False,
+) -> None:
+    """Panels side by side with one legend; in each, lines of a quantity over block sizes."""
+    with plt.rc_context(_style()):
+        canvas, all_axes = plt.subplots(
+            1, len(panels), figsize=(5.2 * len(panels), 4.6), sharey=True, squeeze=False
+        )
+        shown: dict[str, Any] = {}
+        for axes, (name, series) in zip(all_axes[0], panels.items(), strict=True):
+            for label, points in series.items():
+                at, style = sorted(points), styles[label]
+                (shown[label],) = axes.plot(
+                    at, [points[n] for n in at], style.dashes, marker=style.marker, ms=4, lw=1.8,
+                    color=style.colour, label=label,
+                )  # fmt: skip
+            axes.set_xscale("log", base=2)
+            axes.xaxis.set_major_locator(LogLocator(base=2, subs=(1,), numticks=8))
+            axes.xaxis.set_major_formatter(lambda n, _: binary_size(n))
+            axes.tick_params(axis="x", labelrotation=30)
+            axes.set(xlabel=f"{name}, block size")
+            if log:
+                axes.set_yscale("log")
+                axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            else:
+                axes.set_ylim(bottom=0)
+        all_axes[0][0].set(ylabel=y)
+        canvas.legend(
+            shown.values(), shown.keys(), loc="upper center", ncols=4, frameon=False, fontsize=9
+        )
+        canvas.tight_layout(rect=(0, 0, 1, 0.90))
+        canvas.savefig(directory / f"{figure.name}.png", dpi=150, metadata={"Software": None})
+        canvas.savefig(directory / f"{figure.name}.svg", metadata={"Date": None, "Creator": None})
+        plt.close(canvas)
+
+
 def binary_size(size: float) -> str:
     """4096 is 4 KiB."""
     for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):

@@ -8,28 +8,32 @@ about nothing.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shlex
+import signal
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from nocopy_lab import child, initramfs
-from nocopy_lab.arch import X86
-from nocopy_lab.board import Disk, Machine, qemu_version, with_device_tree
+from nocopy_lab.board import BOARDS, Disk, Machine, qemu_version, with_device_tree
 from nocopy_lab.paths import (
     LOGS,
     LabError,
     cache,
     disk_full_is_one_line,
+    free_mib,
     require_space,
+    require_tool,
     sha256,
     tail,
 )
@@ -79,6 +83,7 @@ class Job:
     programs: tuple[str, ...] = ()  # of the host, with their libraries
     files: dict[str, bytes] = field(default_factory=dict)
     allow: tuple[str, ...] = ()  # names in SPLATS
+    cut_s: float = 0.0  # kill QEMU so long after the guest's first row, as when the power goes
     scratch_mib: tuple[int, ...] = ()  # sizes of /dev/vda, vdb, …, empty; not on exact boards
 
 
@@ -181,30 +186,68 @@ def kvm_works(kernel: Path) -> bool:
 
 def boot(job: Job, watch: Watch | None = None) -> Outcome:
     """Boot a job and wait for its end. Never raises for what happens inside the guest."""
-    if not job.machine.exact and job.machine.arch is X86:
+    if BOARDS[job.machine.board].kvm:
         job = replace(job, machine=replace(job.machine, kvm=kvm_works(job.kernel)))
     return _boot(job, watch)
 
 
+class _Processors:
+    """Host processors, for boots that have to stay on one: each to as few of them as can be.
+
+    When QEMU runs all virtual CPUs on one thread it leaves out their memory barriers, though its
+    device models run on others. On two processors the guest's doorbell and the NVMe model's look
+    at it then pass each other once in a thousand requests, and that request is lost.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._boots = dict.fromkeys(sorted(os.sched_getaffinity(0)), 0)
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[int]:
+        with self._lock:
+            number = min(self._boots, key=lambda cpu: self._boots[cpu])
+            self._boots[number] += 1
+        try:
+            yield number
+        finally:
+            with self._lock:
+                self._boots[number] -= 1
+
+
+_processors = _Processors()
+
+
 def _boot(job: Job, watch: Watch | None) -> Outcome:
+    if not (job.machine.counts and job.machine.disks):
+        return _boot_with(job, watch, ())
+    with _processors.one() as number:
+        taskset = require_tool("taskset", "util-linux")
+        return _boot_with(job, watch, (taskset, "--cpu-list", str(number)))
+
+
+def _boot_with(job: Job, watch: Watch | None, prefix: Sequence[str]) -> Outcome:
     LOGS.mkdir(parents=True, exist_ok=True)
     require_space(LOGS, 64)
     console = LOGS / f"{job.name}.console"
     console.write_bytes(b"")
-    with disk_full_is_one_line(LOGS), tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+    with (
+        disk_full_is_one_line(LOGS),
+        tempfile.TemporaryDirectory(prefix="nocopy-", dir=_directory(job)) as temp,
+    ):
         ramfs, results = Path(temp) / "initramfs.cpio", Path(temp) / "results"
         initramfs.write(ramfs, job.machine.arch, job.script, job.programs, job.files)
         results.write_bytes(b"")
         machine = with_scratch(job.machine, Path(temp), job.scratch_mib)
         machine = with_device_tree(machine, Path(temp))
-        command = machine.command(job.kernel, ramfs, console, results)
+        command = [*prefix, *machine.command(job.kernel, ramfs, console, results)]
         (LOGS / f"{job.name}.command").write_text(shlex.join(command) + "\n")
         (LOGS / f"{job.name}.job").write_text(job.script)
         outcome = Outcome(job, command, console)
         reader = _Reader(results, watch)
         qemu_log = LOGS / f"{job.name}.qemu"
         begin = time.monotonic()
-        timed_out = False
+        timed_out, cut_at = False, float("inf")
         with (
             qemu_log.open("wb") as log,
             child.started(command, stdout=log.fileno(), stderr=subprocess.STDOUT) as process,
@@ -215,6 +258,12 @@ def _boot(job: Job, watch: Watch | None) -> Outcome:
                     break
                 except subprocess.TimeoutExpired:
                     reader.poll()
+                if job.cut_s and reader.rows:
+                    cut_at = min(cut_at, time.monotonic() + job.cut_s)
+                if time.monotonic() > cut_at:
+                    process.kill()
+                    process.wait()
+                    break
                 if time.monotonic() - begin > job.limit_s:
                     timed_out = True
                     break
@@ -232,6 +281,8 @@ def _verdict(outcome: Outcome, reader: _Reader, status: int | None, log: Path) -
     found = splats(outcome.text(), outcome.job.allow)
     if found:
         return f"{name}: the kernel complains: {found[0].strip()[:160]}"
+    if outcome.job.cut_s and status == -signal.SIGKILL:
+        return None
     if status is None:
         return f"{name}: the guest was not done after {outcome.job.limit_s:.0f} s"
     if status != 0:
@@ -246,26 +297,48 @@ def _verdict(outcome: Outcome, reader: _Reader, status: int | None, log: Path) -
 
 
 def with_scratch(machine: Machine, directory: Path, sizes_mib: Sequence[int]) -> Machine:
-    """The machine with empty disks whose images lie in a directory."""
-    if not sizes_mib:
-        return machine
-    require_space(directory, sum(sizes_mib))
+    """The machine with its empty disks, and those of the sizes, as images in a directory."""
+    wanted = (*(Disk(size_mib=mib) for mib in sizes_mib), *machine.disks)
     disks = []
-    for number, mib in enumerate(sizes_mib):
-        image = directory / f"scratch{number}.img"
-        with image.open("wb") as file:
-            file.truncate(mib << 20)
-        disks.append(Disk(image))
-    return replace(machine, disks=(*disks, *machine.disks))
+    for number, disk in enumerate(wanted):
+        if disk.image is None:
+            image = directory / f"scratch{number}.img"
+            require_space(directory, disk.size_mib)
+            with image.open("wb") as file:
+                file.truncate(disk.size_mib << 20)
+            disk = replace(disk, image=image)
+        disks.append(disk)
+    return replace(machine, disks=tuple(disks))
+
+
+# Where the host has memory for files.
+SHM: Final = Path("/dev/shm")
+
+
+def _directory(job: Job) -> Path | None:
+    """Where the files of a boot are to be, if it matters."""
+    need = sum(disk.size_mib for disk in job.machine.disks if disk.memory)
+    return SHM if need and SHM.is_dir() and free_mib(SHM) > 2 * need else None
 
 
 def boot_all(
-    jobs: Sequence[Job], watch: Callable[[Job, Row], None] | None = None, at_once: int = 2
+    jobs: Sequence[Job],
+    watch: Callable[[Job, Row], None] | None = None,
+    at_once: int = 2,
+    each: Callable[[Outcome], None] | None = None,
 ) -> list[Outcome]:
-    """Boot independent jobs, two at a time; outcomes in the order of the jobs."""
+    """Boot independent jobs, two at a time; outcomes in the order of the jobs.
+
+    `each` gets every outcome when it is there, one after the other.
+    """
+    lock = threading.Lock()
 
     def one(job: Job) -> Outcome:
-        return boot(job, None if watch is None else lambda row: watch(job, row))
+        outcome = boot(job, None if watch is None else lambda row: watch(job, row))
+        if each is not None:
+            with lock:
+                each(outcome)
+        return outcome
 
     with ThreadPoolExecutor(at_once) as pool:
         futures = [pool.submit(one, job) for job in jobs]

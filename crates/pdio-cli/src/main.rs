@@ -45,6 +45,8 @@ enum Command {
     Bench(bench::Bench),
     #[command(hide = true)]
     BenchCell(bench::cell::Cell),
+    #[command(hide = true)]
+    BenchHog,
 }
 
 fn main() -> ExitCode {
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => ("explain", explain::run(&args)),
         Command::Bench(args) => ("bench", bench::run(&args)),
         Command::BenchCell(args) => ("bench", bench::cell::run(&args)),
+        Command::BenchHog => ("bench", bench::cell::hog()),
     };
     let Err(fail) = outcome else {
         return ExitCode::SUCCESS;

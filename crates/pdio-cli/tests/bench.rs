@@ -57,6 +57,74 @@ fn a_sweep_reports_every_size_direction_and_mode_and_leaves_nothing_behind() {
     }
 }
 
+/// Runs a study in a directory of its own, and returns what it measured.
+fn study(arguments: &[&str]) -> Vec<serde_json::Value> {
+    let home = home();
+    let output = pdio()
+        .arg("bench")
+        .args(arguments)
+        .args(["--cache", "64M", "--rounds", "1", "--json", "-"])
+        .arg(home.path())
+        .output()
+        .unwrap();
+    assert_status(&output, 0);
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    value["targets"][0]["results"].as_array().unwrap().clone()
+}
+
+#[test]
+fn random_blocks_are_read_and_overwritten_by_every_mode_there_is() {
+    let rows = study(&["random", "--bytes", "8M", "--seconds", "0.3"]);
+    for direction in ["write", "read"] {
+        for mode in ["buffered", "pdio"] {
+            let row = rows
+                .iter()
+                .find(|r| r["direction"] == direction && r["mode"] == mode);
+            let row = row.unwrap_or_else(|| panic!("no {mode} {direction}: {rows:?}"));
+            assert_eq!(row["block"], 4096);
+            assert!(row["mib_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        }
+    }
+}
+
+#[test]
+fn a_stream_tells_of_every_frame_when_it_was_done() {
+    let words = ["--frame", "10000", "--rate", "100", "--length", "0.5"];
+    let more = ["--hogs", "1", "--source", "--modes", "buffered,pdio"];
+    let rows = study(&[&["stream"][..], &words, &more].concat());
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        let run = &row["runs"][0];
+        assert_eq!(run["bytes"], 500_000);
+        let paced = &run["paced"];
+        assert_eq!(paced["calls"], 50);
+        assert!(paced["missed"].as_u64().unwrap() <= 50);
+        let number = |key: &str| paced[key].as_f64().unwrap();
+        assert!(number("median_ms") <= number("p999_ms"), "{row}");
+        assert!(number("p999_ms") <= number("worst_ms"), "{row}");
+        // Fifty frames at their times take at least 49 periods.
+        assert!(run["seconds"].as_f64().unwrap() >= 0.49, "{row}");
+    }
+}
+
+#[test]
+fn a_file_stands_for_the_directory_it_is_in() {
+    let home = home();
+    let file = home.path().join("file");
+    fs::write(&file, "mine").unwrap();
+    let output = pdio()
+        .args([
+            "bench", "--quick", "--sizes", "4K", "--bytes", "1M", "--cache", "64M",
+        ])
+        .args(["--seconds", "0.1", "--modes", "buffered"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert_status(&output, 0);
+    assert_eq!(fs::read(&file).unwrap(), b"mine");
+}
+
 #[test]
 fn a_sweep_that_cannot_be_done_says_why_before_it_starts() {
     let home = home();
@@ -68,6 +136,10 @@ fn a_sweep_that_cannot_be_done_says_why_before_it_starts() {
         (&["bench", "--modes", "magic", "."], 2),
         (&["bench", "--seconds", "0", "."], 2),
         (&["bench", "--cache", "1", "."], 2),
+        (&["bench", "stream", "--rate", "0", "."], 2),
+        (&["bench", "stream", "--length", "-1", "."], 2),
+        (&["bench", "stream", "--sizes", "4K", "."], 2),
+        (&["bench", "stream", "--frame", "0", "."], 2),
         (&["bench", "/nonexistent"], 1),
         (&["bench", "--bytes", "1P", "."], 1),
         (&["bench", ".", "--json", "/nonexistent/x"], 1),

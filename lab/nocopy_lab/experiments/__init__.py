@@ -19,11 +19,15 @@ Rows = list[Row]
 
 
 def measure(
-    jobs: Sequence[Job], expected: Mapping[str, float] | Callable[[Job], Mapping[str, float]]
+    jobs: Sequence[Job],
+    expected: Mapping[str, float] | Callable[[Job], Mapping[str, float]],
+    at_once: int = 2,
+    each: Callable[[Outcome], None] | None = None,
 ) -> list[Outcome]:
     """Boot jobs two at a time with a progress bar each; every one must end well.
 
-    `expected` says how many rows of which type a job sends; the bar follows their arrival.
+    `expected` says how many rows of which type a job sends; the bar follows their arrival. `each`
+    gets every outcome, good or not, when it is there.
     """
     lock = threading.Lock()
     with progress.meters() as bars:
@@ -44,7 +48,7 @@ def measure(
                 if done >= total:
                     bars.done(meter)
 
-        return [outcome.require() for outcome in boot_all(jobs, watch)]
+        return [outcome.require() for outcome in boot_all(jobs, watch, at_once, each)]
 
 
 def provenance(image: kernel.Image, seed: int) -> dict[str, Any]:

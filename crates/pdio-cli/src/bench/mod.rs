@@ -18,15 +18,21 @@ use serde_json::json;
 use crate::report::{self, amount, quoted, say, Context, Fail, Outcome};
 use crate::signals::Signals;
 use crate::size;
-use cell::{Cell, Direction, Measured, Mode};
+use cell::{Cell, Direction, Measured, Mode, Pattern};
+use profile::Profiler;
 
 const METHOD: &str = "Method:
   Sequential writes to a fresh file and reads of one that is not in the page
   cache, call by call in blocks of the given size, by write(2) and read(2), the
   same with O_DIRECT, with RWF_DONTCACHE where the kernel has it, and by pdio with
-  its default options. Each measurement is a process of its own (so pdio begins
+  its default options. `random` goes to random multiples of the block size in a
+  file that is there. Each measurement is a process of its own (so pdio begins
   without anything learned), modes take turns within a round, and the median over
   the rounds is shown. The fsync at the end of a write is inside the time.
+
+  `stream` writes frames as a camera would deliver them, each at its time; one that
+  is not written when the next arrives is missed. All frames are measured from when
+  they arrived, so a late one delays those after it as in reality.
 
   The process lives in a memory cgroup that is full when the clock starts, so that
   page cache is recycled, as on a machine that has been up for a while. That takes
@@ -39,6 +45,7 @@ const METHOD: &str = "Method:
 
 Columns, for each mode:
   MiB/s     speed (the paper's figure 2)
+  +-%       half of the distance between the slowest and the fastest round
   core %    the time the busiest core spent in the kernel, mean over samples of
             0.1 s of the maximum over cores (figure 3)
   ms/GiB    the time all cores spent in the kernel, kernel threads and interrupts
@@ -47,17 +54,21 @@ Columns, for each mode:
             pdio makes itself are here
   copy, cache, irq %   with --profile: shares of samples outside idle in functions
             that copy to and from the user, maintain caches, and turn interrupts
-            on again, where samples of code that had them off end up (figure 4)
+            on again, where samples of code that had them off end up (figure 4);
+            by perf, or by the kernel's own profile if it was booted with profile=4
 
 Examples:
   pdio bench /var/tmp
   pdio bench paper --json paper.json /mnt/nvme /mnt/disk /dev/shm
-  pdio bench paper --quick --sizes 512,4K,1M /mnt/nvme";
+  pdio bench paper --quick --sizes 512,4K,1M /mnt/nvme
+  pdio bench random --sizes 4K /mnt/nvme
+  pdio bench stream --frame 1843200 --rate 30 --hogs 2 /mnt/nvme";
 
 /// Measure block sizes against modes.
 ///
 /// Without a study, the four block sizes 512 B, 4 KiB, 64 KiB and 1 MiB; `paper` is the sweep of
-/// the paper, 512 B to 64 MiB. Directories are targets; files made there are removed.
+/// the paper, 512 B to 64 MiB. Directories are targets; files made there are removed, and a file
+/// named as a target stands for the directory it is in.
 #[derive(clap::Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, after_long_help = METHOD)]
 pub struct Bench {
@@ -72,12 +83,36 @@ enum Study {
     /// The paper's sweep: 512 B to 64 MiB, reads and writes, all modes
     #[command(after_long_help = METHOD)]
     Paper(Options),
+    /// Random reads and overwrites of 4 KiB, all modes
+    #[command(after_long_help = METHOD)]
+    Random(Options),
+    /// A stream of frames, each at its time: which are late?
+    #[command(after_long_help = METHOD)]
+    Stream(Stream),
+}
+
+#[derive(clap::Args, Debug)]
+struct Stream {
+    /// Bytes of a frame [default: 1280 x 720 pixels of two bytes]
+    #[arg(long, value_parser = size::parse, default_value = "1843200", value_name = "N")]
+    frame: u64,
+    /// Frames a second
+    #[arg(long, default_value_t = 30.0, value_name = "N")]
+    rate: f64,
+    /// Seconds a stream
+    #[arg(long, default_value_t = 10.0, value_name = "N")]
+    length: f64,
+    /// Processes that compete for the processors
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(..1000))]
+    hogs: u32,
+    #[command(flatten)]
+    options: Options,
 }
 
 #[derive(clap::Args, Debug)]
 struct Options {
-    /// Directories to measure in
-    #[arg(value_name = "DIR")]
+    /// Where to measure
+    #[arg(value_name = "DIR|FILE")]
     targets: Vec<PathBuf>,
     /// Fewer bytes and sizes, one round: a first look
     #[arg(long)]
@@ -103,7 +138,10 @@ struct Options {
     /// Seconds after which a measurement is cut off [default: 4, quick 1]
     #[arg(long, value_name = "N")]
     seconds: Option<f64>,
-    /// One more run of each under perf, for the shares of figure 4
+    /// Read each block that is written from /dev/zero first, as the paper's dd does
+    #[arg(long)]
+    source: bool,
+    /// Find the shares of figure 4; with perf, in one more run of each
     #[arg(long)]
     profile: bool,
     /// Write everything measured to FILE, or to standard output instead of the table
@@ -124,6 +162,7 @@ const PAPER: [u64; 9] = [
     16 << 20,
     64 << 20,
 ];
+const RANDOM: [u64; 1] = [4 << 10];
 const MODES: [Mode; 4] = [Mode::Buffered, Mode::Direct, Mode::DontCache, Mode::Pdio];
 /// What a measurement on tmpfs moves, as in the paper.
 const TMPFS_BYTES: u64 = 256 << 20;
@@ -149,6 +188,13 @@ impl Row {
 
     fn speed(&self) -> f64 {
         self.median(|m| m.bytes as f64 / m.seconds / 1024.0 / 1024.0)
+    }
+
+    /// Half of the distance between the slowest and the fastest run, in percent of the median.
+    fn spread_percent(&self) -> f64 {
+        let speeds = self.runs.iter().map(|m| m.bytes as f64 / m.seconds);
+        let (least, most) = speeds.fold((f64::INFINITY, 0f64), |(l, m), s| (l.min(s), m.max(s)));
+        50.0 * (most - least) / (self.speed() * 1024.0 * 1024.0)
     }
 
     fn system_ms_per_gib(&self) -> f64 {
@@ -191,14 +237,40 @@ impl Drop for Scratch {
 /// # Errors
 /// If a target cannot be measured.
 pub fn run(args: &Bench) -> Outcome {
-    let (study, options, sizes) = match &args.study {
+    let (name, options, sizes) = match &args.study {
         Some(Study::Paper(options)) if options.quick => ("paper", options, &QUICK[..]),
         Some(Study::Paper(options)) => ("paper", options, &PAPER[..]),
+        Some(Study::Random(options)) => ("random", options, &RANDOM[..]),
+        Some(Study::Stream(stream)) => ("stream", &stream.options, &[][..]),
         None => ("glance", &args.options, &GLANCE[..]),
     };
-    let sizes = match options.sizes.is_empty() {
+    let stream = match &args.study {
+        Some(Study::Stream(stream)) => Some(stream),
+        _ => None,
+    };
+    let mut sizes = match options.sizes.is_empty() {
         true => sizes.to_vec(),
         false => options.sizes.clone(),
+    };
+    if let Some(stream) = stream {
+        if !options.sizes.is_empty() || options.bytes.is_some() || options.profile {
+            let text = "stream has --frame, --rate and --length, not --sizes, --bytes, --profile";
+            return Err(Fail::Usage(text.into()));
+        }
+        let (rate, length) = (stream.rate, stream.length);
+        if !(rate > 0.0 && rate <= 1e6 && length > 0.0 && length <= 3600.0 && rate * length < 1e8) {
+            let text = "--rate: up to a million a second; --length: up to an hour";
+            return Err(Fail::Usage(text.into()));
+        }
+        sizes = vec![stream.frame];
+    }
+    let study = Work {
+        name,
+        pattern: match name {
+            "random" => Pattern::Random,
+            _ => Pattern::Sequential,
+        },
+        stream,
     };
     if options.targets.is_empty() {
         return Err(Fail::Usage("say in which directories to measure".into()));
@@ -214,9 +286,7 @@ pub fn run(args: &Bench) -> Outcome {
     if options.cache < 64 << 20 {
         return Err(Fail::Usage("--cache: at least 64M".into()));
     }
-    if options.profile {
-        profile::check()?;
-    }
+    let profiler = options.profile.then(profile::check).transpose()?;
     let on_stdout = options.json.as_deref() == Some(Path::new("-"));
     // Before minutes are spent.
     let mut report_file = match &options.json {
@@ -234,9 +304,21 @@ pub fn run(args: &Bench) -> Outcome {
     let mut targets = Vec::new();
     for directory in &options.targets {
         let entry = cgroup.as_ref().ok().map(cgroup::Cgroup::entry);
-        let target = measure(directory, options, &sizes, entry, &signals)?;
+        let parent = directory.parent().filter(|_| directory.is_file());
+        let directory = match parent {
+            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+            Some(parent) => parent,
+            None => directory,
+        };
+        let target = measure(
+            directory, options, &study, &sizes, profiler, entry, &signals,
+        )?;
         if !on_stdout {
-            report::print(&table(&target, &sizes))?;
+            let lines = match study.stream {
+                Some(_) => frames(&target),
+                None => table(&target, &sizes),
+            };
+            report::print(&lines)?;
         }
         targets.push(target);
     }
@@ -245,10 +327,11 @@ pub fn run(args: &Bench) -> Outcome {
     }
     let uname = rustix::system::uname();
     let value = json!({
-        "study": study,
+        "study": study.name,
         "kernel": uname.release().to_string_lossy(),
         "machine": uname.machine().to_string_lossy(),
         "cores": std::thread::available_parallelism().map_or(0, usize::from),
+        "source": options.source,
         "page_cache_limit": cgroup.is_ok().then_some(options.cache),
         "targets": targets.iter().map(as_json).collect::<Vec<_>>(),
     });
@@ -268,6 +351,7 @@ fn as_json(target: &Target) -> serde_json::Value {
             "block": row.block,
             "mode": row.mode,
             "mib_per_s": row.speed(),
+            "spread_percent": row.spread_percent(),
             "core_kernel_percent": row.core(),
             "system_kernel_ms_per_gib": row.system_ms_per_gib(),
             "process_kernel_ms_per_gib": row.process_ms_per_gib(),
@@ -281,10 +365,19 @@ fn as_json(target: &Target) -> serde_json::Value {
     })
 }
 
+/// What is to be done with each size and mode.
+struct Work<'a> {
+    name: &'a str,
+    pattern: Pattern,
+    stream: Option<&'a Stream>,
+}
+
 fn measure(
     directory: &Path,
     options: &Options,
+    study: &Work,
     sizes: &[u64],
+    profiler: Option<Profiler>,
     cgroup: Option<PathBuf>,
     signals: &Signals,
 ) -> Outcome<Target> {
@@ -294,10 +387,12 @@ fn measure(
     File::create_new(&file).context("create", &file)?;
     let facts = pdio::explain(&file).context("examine", &file)?;
     let on_tmpfs = matches!(facts.filesystem.as_str(), "tmpfs" | "ramfs");
-    let bytes = match (options.bytes, on_tmpfs, options.quick) {
-        (Some(bytes), _, _) => bytes.max(1),
-        (None, false, false) => 1 << 30,
-        _ => TMPFS_BYTES,
+    let random = study.pattern == Pattern::Random;
+    let bytes = match (options.bytes, study.stream) {
+        (Some(bytes), _) => bytes.max(1),
+        (None, Some(stream)) => (stream.rate * stream.length).ceil() as u64 * stream.frame,
+        (None, None) if on_tmpfs || random || options.quick => TMPFS_BYTES,
+        _ => 1 << 30,
     };
     let largest = sizes.iter().copied().max().unwrap_or(0);
     let needed = bytes.max(largest) + largest + if on_tmpfs { 0 } else { options.cache };
@@ -317,15 +412,27 @@ fn measure(
     let cell = |direction, block: u64, mode| Cell {
         direction,
         mode,
+        pattern: study.pattern,
         block: block as usize,
         bytes,
-        least: if options.quick { 0.2 } else { 0.5 },
-        most: options
-            .seconds
-            .unwrap_or(if options.quick { 1.0 } else { 4.0 }),
+        // Frames end when they end.
+        least: match (study.stream, options.quick) {
+            (Some(_), _) => 0.0,
+            (None, true) => 0.2,
+            (None, false) => 0.5,
+        },
+        most: match (study.stream, options.seconds, options.quick) {
+            (Some(stream), ..) => 2.0 * stream.length + 10.0,
+            (None, Some(seconds), _) => seconds,
+            (None, None, quick) => f64::from(if quick { 1 } else { 4 }),
+        },
         file: file.clone(),
         filler: cgroup.is_some().then(|| filler.clone()),
         cgroup: cgroup.clone(),
+        rate: study.stream.map(|stream| stream.rate),
+        hogs: study.stream.map_or(0, |stream| stream.hogs),
+        source: options.source,
+        kernel_profile: profiler == Some(Profiler::Kernel),
     };
     let modes: Vec<Mode> = MODES
         .into_iter()
@@ -340,15 +447,18 @@ fn measure(
     let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { 3 });
     let line = Line::new();
     for direction in [Direction::Write, Direction::Read] {
-        if options.direction.is_some_and(|only| only != direction) {
+        let unwanted = options.direction.is_some_and(|only| only != direction);
+        if unwanted || study.stream.is_some() && direction == Direction::Read {
             continue;
         }
-        if direction == Direction::Read {
+        if direction == Direction::Read || random {
             prepare(&file, bytes.max(largest))?;
         }
-        if on_tmpfs {
+        if on_tmpfs && !random {
             // Its pages are there from now on.
-            ask(&cell(direction, 1 << 20, Mode::Buffered), signals)?;
+            let mut first = cell(direction, 1 << 20, Mode::Buffered);
+            (first.rate, first.hogs) = (None, 0);
+            ask(&first, signals)?;
         }
         for &block in sizes {
             let mut rows: Vec<Row> = Vec::new();
@@ -386,14 +496,13 @@ fn measure(
                 }
             }
             rows.sort_by_key(|r| MODES.iter().position(|m| *m == r.mode));
-            if options.profile {
-                for row in &mut rows {
+            for row in &mut rows {
+                row.profile = row.runs.iter_mut().filter_map(|r| r.profile.take()).next();
+                if profiler == Some(Profiler::Perf) {
                     signals.check()?;
                     line.show(directory, "profile", block, 1, 1);
-                    row.profile = Some(profile::shares(
-                        &cell(direction, block, row.mode),
-                        &name("perf"),
-                    )?);
+                    let again = cell(direction, block, row.mode);
+                    row.profile = Some(profile::shares(&again, &name("perf"))?);
                 }
             }
             target.rows.extend(rows);
@@ -495,7 +604,7 @@ fn table(target: &Target, sizes: &[u64]) -> String {
             .into_iter()
             .filter(|m| rows.iter().any(|r| r.mode == *m))
             .collect();
-        let width = if profiled { 45 } else { 29 };
+        let width = if profiled { 50 } else { 34 };
         text += &format!("\n\n{:>9}", format!("{direction:?}").to_lowercase());
         for mode in &modes {
             text += &format!(" | {:^width$}", format!("{mode:?}").to_lowercase());
@@ -503,8 +612,8 @@ fn table(target: &Target, sizes: &[u64]) -> String {
         text += &format!("\n{:>9}", "block");
         for _ in &modes {
             text += &format!(
-                " | {:>7} {:>6} {:>8} {:>5}",
-                "MiB/s", "core %", "ms/GiB", "user"
+                " | {:>7} {:>4} {:>6} {:>8} {:>5}",
+                "MiB/s", "+-%", "core %", "ms/GiB", "user"
             );
             if profiled {
                 text += &format!(" {:>4} {:>5} {:>4}", "copy", "cache", "irq%");
@@ -516,8 +625,9 @@ fn table(target: &Target, sizes: &[u64]) -> String {
                 match rows.iter().find(|r| r.block == block && r.mode == *mode) {
                     Some(row) => {
                         text += &format!(
-                            " | {:>7.0} {:>6.0} {:>8.0} {:>5.0}",
+                            " | {:>7.0} {:>4.0} {:>6.0} {:>8.0} {:>5.0}",
                             row.speed(),
+                            row.spread_percent(),
                             row.core(),
                             row.system_ms_per_gib(),
                             row.user_ms_per_gib()
@@ -534,6 +644,37 @@ fn table(target: &Target, sizes: &[u64]) -> String {
             }
         }
     }
+    text + &excuses(target) + "\n"
+}
+
+/// The frames of `stream`: one line for each mode.
+fn frames(target: &Target) -> String {
+    let mut text = format!("{} ({})", target.directory.display(), target.filesystem);
+    text += &format!(
+        "\n{:>10} {:>7} {:>7} {:>10} {:>10} {:>10} {:>7}",
+        "mode", "frames", "missed", "median ms", "99.9% ms", "worst ms", "core %"
+    );
+    for row in &target.rows {
+        let of = |value: fn(&cell::Paced) -> f64| {
+            row.median(|m| m.paced.as_ref().map_or(f64::NAN, value))
+        };
+        text += &format!(
+            "\n{:>10} {:>7.0} {:>7.0} {:>10.2} {:>10.2} {:>10.2} {:>7.0}",
+            format!("{:?}", row.mode).to_lowercase(),
+            of(|p| p.calls as f64),
+            of(|p| p.missed as f64),
+            of(|p| p.median_ms),
+            of(|p| p.p999_ms),
+            of(|p| p.worst_ms),
+            row.core(),
+        );
+    }
+    text + &excuses(target) + "\n"
+}
+
+/// What could not be measured, and why.
+fn excuses(target: &Target) -> String {
+    let mut text = String::new();
     let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for ((block, what), why) in &target.unsupported {
         reasons
@@ -544,5 +685,5 @@ fn table(target: &Target, sizes: &[u64]) -> String {
     for (why, what) in reasons {
         text += &format!("\n- {}: {why}", what.join(", "));
     }
-    text + "\n"
+    text
 }

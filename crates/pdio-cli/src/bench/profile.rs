@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the processor time goes, by `perf` with its software clock, which needs no counters in
-//! hardware: the paper's figure 4.
+//! Where the processor time goes, the paper's figure 4: by `perf` with its software clock, which
+//! needs no counters in hardware, or by the kernel's own profile, `/proc/profile`, which needs no
+//! program.
 
+use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::cell::{Cell, Measured};
 use crate::report::{Fail, Outcome};
 
+/// There if the kernel was booted with `profile=4`: one counter for each sixteen bytes of its code,
+/// counted up at the ticks of the clock.
+const KERNEL_PROFILE: &str = "/proc/profile";
+
 /// Shares of samples of the whole system, without idle ones, in percent.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shares {
     /// Copies between user and kernel.
     pub copy_percent: f64,
@@ -26,41 +33,46 @@ pub struct Shares {
     pub top: Vec<(String, f64)>,
 }
 
-/// Makes sure that perf is there and may profile the system.
+/// Who looks where the time goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profiler {
+    /// `perf record -e cpu-clock -a`.
+    Perf,
+    /// `/proc/profile`, which costs nothing but two looks and comes with each measurement.
+    Kernel,
+}
+
+/// Which profiler there is.
 ///
 /// # Errors
 /// What is missing.
-pub fn check() -> Outcome {
+pub fn check() -> Outcome<Profiler> {
     let result = Command::new("perf")
-        .args([
-            "record",
-            "-q",
-            "-e",
-            "cpu-clock",
-            "-a",
-            "-o",
-            "/dev/null",
-            "true",
-        ])
+        .args(["record", "-q", "-e", "cpu-clock", "-a", "-o"])
+        .args(["/dev/null", "true"])
         .stdin(Stdio::null())
         .output();
-    match result {
-        Ok(output) if output.status.success() => Ok(()),
+    let why = match result {
+        Ok(output) if output.status.success() => return Ok(Profiler::Perf),
         Ok(output) => {
             let text = String::from_utf8_lossy(&output.stderr);
-            Err(Fail::Failed(format!(
-                "--profile: perf may not profile the system (root may, or \
-                 kernel.perf_event_paranoid=-1): {}",
-                text.lines().next().unwrap_or("it does not say why")
-            )))
+            let said = text.lines().next().unwrap_or("it does not say why");
+            format!(
+                "perf may not profile the system (root may, or kernel.perf_event_paranoid=-1): \
+                 {said}"
+            )
         }
-        Err(error) => Err(Fail::Failed(format!(
-            "--profile: cannot run perf, Debian's linux-perf: {error}"
+        Err(error) => format!("cannot run perf, Debian's linux-perf: {error}"),
+    };
+    match Kernel::default().begin() {
+        Ok(()) => Ok(Profiler::Kernel),
+        Err(_) => Err(Fail::Failed(format!(
+            "--profile: {why}; nor was the kernel booted with profile=4 for /proc/profile"
         ))),
     }
 }
 
-/// Runs the measurement once more, profiled.
+/// Runs the measurement once more, under perf.
 ///
 /// # Errors
 /// If perf fails.
@@ -97,10 +109,130 @@ pub fn shares(cell: &Cell, data: &Path) -> Outcome<Shares> {
     }
 }
 
+/// The kernel's profile of the passes of one measurement.
+#[derive(Default)]
+pub struct Kernel {
+    /// Samples by function.
+    counts: HashMap<String, u64>,
+}
+
+/// Where the kernel idles.
+const IDLE: [&str; 8] = [
+    "default_idle",
+    "default_idle_call",
+    "arch_cpu_idle",
+    "pv_native_safe_halt",
+    "acpi_safe_halt",
+    "mwait_idle",
+    "cpu_idle_poll",
+    "do_idle",
+];
+
+impl Kernel {
+    /// Sets all counters to zero.
+    ///
+    /// # Errors
+    /// If there is no such profile, or no right to.
+    pub fn begin(&mut self) -> io::Result<()> {
+        // The file is there without the word on the kernel's command line as well, but empty.
+        std::fs::write(KERNEL_PROFILE, "0")
+    }
+
+    /// Adds what was counted since.
+    ///
+    /// # Errors
+    /// If the profile or the names of the functions cannot be read.
+    pub fn end(&mut self) -> io::Result<()> {
+        let profile = std::fs::read(KERNEL_PROFILE)?;
+        // Looking takes a few ticks itself, which are in the profile. How many, a look at nothing
+        // tells.
+        self.begin()?;
+        let looking = std::fs::read(KERNEL_PROFILE)?;
+        let symbols = std::fs::read_to_string("/proc/kallsyms")?;
+        let count = self.by_function(&profile, &symbols)?;
+        let excess = self.by_function(&looking, &symbols)?;
+        for (name, count) in count {
+            let excess = excess.get(&name).copied().unwrap_or(0);
+            *self.counts.entry(name).or_default() += count.saturating_sub(excess);
+        }
+        Ok(())
+    }
+
+    fn by_function(&self, profile: &[u8], symbols: &str) -> io::Result<HashMap<String, u64>> {
+        let mut counts = HashMap::new();
+        let mut functions: Vec<(u64, &str)> = symbols
+            .lines()
+            .filter_map(|line| {
+                let mut fields = line.split_whitespace();
+                let at = u64::from_str_radix(fields.next()?, 16).ok()?;
+                let kind = fields.next()?;
+                matches!(kind, "t" | "T" | "w" | "W").then_some((at, fields.next()?))
+            })
+            .collect();
+        functions.sort_by_key(|(at, _)| *at);
+        let begin = functions.iter().find(|(_, name)| *name == "_stext");
+        // Zero for those who may not know.
+        let begin = begin.map(|(at, _)| *at).filter(|at| *at > 0);
+        let begin = begin.ok_or_else(|| io::Error::other("/proc/kallsyms shows no addresses"))?;
+        let mut counters = profile
+            .chunks_exact(4)
+            .map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]]));
+        // The first says how many bytes of code share a counter.
+        let step = u64::from(counters.next().unwrap_or(0));
+        for (i, count) in counters.enumerate().filter(|(_, count)| *count > 0) {
+            let at = begin + i as u64 * step;
+            let after = functions.partition_point(|(from, _)| *from <= at);
+            let name = after.checked_sub(1).map_or("?", |i| functions[i].1);
+            if !IDLE.contains(&name) {
+                *counts.entry(name.to_string()).or_default() += u64::from(count);
+            }
+        }
+        Ok(counts)
+    }
+
+    /// The shares, of all time that was not idle. Programs are not in the profile: `user_share` is
+    /// their part of that time, 0 to 1.
+    pub fn shares(&self, user_share: f64) -> Shares {
+        let mut shares = Shares::of(self.counts.iter().map(|(name, n)| (name.as_str(), *n)));
+        let kernel = 1.0 - user_share;
+        shares.copy_percent *= kernel;
+        shares.cache_percent *= kernel;
+        shares.interrupt_percent *= kernel;
+        for (_, share) in &mut shares.top {
+            *share *= kernel;
+        }
+        shares
+    }
+}
+
+impl Shares {
+    fn of<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> Shares {
+        let counts: Vec<(&str, u64)> = counts.collect();
+        let all: u64 = counts.iter().map(|(_, n)| n).sum();
+        let share = |n: u64| 100.0 * n as f64 / all.max(1) as f64;
+        let sum = |class: fn(&str) -> bool| {
+            let members = counts.iter().filter(|(symbol, _)| class(symbol));
+            share(members.map(|(_, n)| n).sum())
+        };
+        let mut top: Vec<(String, f64)> = counts
+            .iter()
+            .map(|(symbol, n)| (symbol.to_string(), share(*n)))
+            .collect();
+        top.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        top.truncate(10);
+        Shares {
+            copy_percent: sum(copies),
+            cache_percent: sum(maintains_caches),
+            interrupt_percent: sum(turns_interrupts_on),
+            samples: all,
+            top,
+        }
+    }
+}
+
 /// Counts the lines of `perf script -F comm,time,ip,sym` that fall into the passes.
 fn count(text: &str, passes: &[(f64, f64)]) -> Shares {
-    let mut by_symbol = std::collections::HashMap::<&str, u64>::new();
-    let mut all = 0u64;
+    let mut by_symbol = HashMap::<&str, u64>::new();
     for line in text.lines() {
         // COMMAND TIME: ADDRESS SYMBOL, where a command may contain anything.
         let Some((rest, symbol)) = line.trim().rsplit_once(' ') else {
@@ -115,30 +247,11 @@ fn count(text: &str, passes: &[(f64, f64)]) -> Shares {
             .iter()
             .any(|(from, to)| (*from..=*to).contains(&time));
         // The swapper is the idle task.
-        if !timed || command.trim() == "swapper" {
-            continue;
+        if timed && command.trim() != "swapper" {
+            *by_symbol.entry(symbol).or_default() += 1;
         }
-        *by_symbol.entry(symbol).or_default() += 1;
-        all += 1;
     }
-    let share = |n: u64| 100.0 * n as f64 / all.max(1) as f64;
-    let sum = |class: fn(&str) -> bool| {
-        let members = by_symbol.iter().filter(|(symbol, _)| class(symbol));
-        share(members.map(|(_, n)| n).sum())
-    };
-    let mut top: Vec<(String, f64)> = by_symbol
-        .iter()
-        .map(|(symbol, n)| (symbol.to_string(), share(*n)))
-        .collect();
-    top.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    top.truncate(10);
-    Shares {
-        copy_percent: sum(copies),
-        cache_percent: sum(maintains_caches),
-        interrupt_percent: sum(turns_interrupts_on),
-        samples: all,
-        top,
-    }
+    Shares::of(by_symbol.into_iter())
 }
 
 fn copies(symbol: &str) -> bool {
@@ -193,5 +306,23 @@ mod tests {
         assert_eq!(shares.copy_percent, 50.0);
         assert_eq!(shares.interrupt_percent, 25.0);
         assert_eq!(shares.cache_percent, 0.0);
+    }
+
+    #[test]
+    fn counters_of_the_kernel_belong_to_functions_and_idle_ones_and_programs_are_left_out() {
+        let symbols = "0000 A absolute\n1000 T _stext\n1000 t first\n1008 T rep_movs_alternative\n\
+                       1010 t default_idle\n1018 D data\n";
+        // Four bytes a counter: first, first, copy, copy, idle.
+        let profile: Vec<u8> = [4u32, 0, 1, 2, 1, 9]
+            .iter()
+            .flat_map(|n| n.to_le_bytes())
+            .collect();
+        let mut kernel = Kernel::default();
+        assert!(kernel.by_function(&profile, "0 T _stext\n").is_err());
+        kernel.counts = kernel.by_function(&profile, symbols).unwrap();
+        let shares = kernel.shares(0.5);
+        assert_eq!(shares.samples, 4);
+        assert_eq!(shares.copy_percent, 37.5);
+        assert_eq!(shares.top[0].0, "rep_movs_alternative");
     }
 }

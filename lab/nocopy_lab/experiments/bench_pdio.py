@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""pdio against its targets, and its paper's measurements again: on this machine's disk, and on a
+board whose processor is slow beside its disks.
+
+Everything is measured by `pdio bench`, in rounds in which the ways of doing I/O take turns. The
+board (`x86-slow`) counts instructions while it computes and waits in real time for its disks,
+which QEMU serves from the host's memory. The AHCI disk is as slow as a hard disk by the guest's
+own clock, with the block layer's limit for a cgroup.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from nocopy_lab import child, crates, kernel, progress, report
+from nocopy_lab.board import SLOW_GLIBC, Disk, Machine, qemu_version
+from nocopy_lab.experiments import measure, stored
+from nocopy_lab.paths import OUT, LabError, free_mib, require_tool, sha256
+from nocopy_lab.run import SHM, Job, Outcome
+
+HERE: Final = OUT / "bench-pdio"
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+
+# The paper's block sizes: those its text names, and some between and beyond.
+PAPER_SIZES: Final = (
+    512, 4 * KIB, 16 * KIB, 64 * KIB, 512 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB,
+)  # fmt: skip
+FEW_SIZES: Final = (512, 4 * KIB, 64 * KIB, MIB, 16 * MIB)
+HOST_SIZES: Final = FEW_SIZES
+MODES: Final = ("buffered", "direct", "dontcache", "pdio")
+
+RUN_LIMIT_S: Final = 900.0
+
+
+def words_of(sizes: Sequence[int]) -> str:
+    return ",".join(map(str, sizes))
+
+
+# -------------------------------------------------------------------------------- this machine
+
+HOST_MIB: Final = 512
+HOST_ROUNDS: Final = 7
+FIO_ROUNDS: Final = 5
+FIO_SETTINGS: Final = tuple(
+    (bs, depth, fallocate)
+    for bs, depth in ((MIB, 1), (MIB, 4), (4 * MIB, 4))
+    for fallocate in ("none", "native")
+)
+PASS_ROUNDS: Final = 15
+PASS_CALLS: Final = 100_000
+
+
+@dataclass(frozen=True)
+class Host:
+    """One measurement on this machine."""
+
+    name: str
+    what: str
+    words: tuple[str, ...]  # of pdio bench; empty for the others
+    estimate_s: float
+
+
+def host_runs() -> list[Host]:
+    sweep = ("--sizes", words_of(HOST_SIZES), "--bytes", f"{HOST_MIB}M", "--seconds", "2")
+    rounds = ("--rounds", str(HOST_ROUNDS))
+    return [
+        Host("host-write", "sequential writes", ("--direction", "write", *sweep, *rounds), 170),
+        Host("host-read", "sequential reads", ("--direction", "read", *sweep, *rounds), 150),
+        Host(
+            "host-random",
+            "random reads and overwrites of 4 KiB",
+            ("random", "--seconds", "1.5", *rounds),
+            110,
+        ),
+        Host("host-fio", "fio with io_uring, 1 MiB and more", (), 60),
+        Host("host-preload", "calls of streams that libpdio.so leaves alone", (), 20),
+    ]
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory on this machine's disk: memory would be no device."""
+    HERE.mkdir(parents=True, exist_ok=True)
+    if free_mib(HERE) < 8 * HOST_MIB:
+        raise LabError(f"only {free_mib(HERE)} MiB free for {HERE}, {8 * HOST_MIB} needed")
+    with tempfile.TemporaryDirectory(prefix="scratch-", dir=HERE) as directory:
+        yield Path(directory)
+
+
+def _output(command: Sequence[str | Path], cwd: Path, env: dict[str, str] | None = None) -> str:
+    with child.started(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd, env=env
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=RUN_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise LabError(f"{command[0]}: not done after {RUN_LIMIT_S:.0f} s") from None
+    if process.returncode != 0:
+        said = err.decode(errors="replace").strip().splitlines() or ["no message"]
+        raise LabError(f"{Path(command[0]).name} failed: {said[-1]}")
+    return out.decode(errors="replace")
+
+
+def _pdio_bench(program: Path, words: Sequence[str], where: Path) -> dict[str, Any]:
+    measured: dict[str, Any] = json.loads(
+        _output([program, "bench", *words, "--json", "-", where], where)
+    )
+    return measured
+
+
+def _fio(where: Path, direction: str, bs: int, depth: int, fallocate: str) -> dict[str, Any]:
+    """One run; on its own file, so that a read finds what a write left."""
+    file = where / "fio"
+    if direction == "write":
+        file.unlink(missing_ok=True)
+    words = [
+        require_tool("fio", "fio"), "--name=best", f"--filename={file}", f"--rw={direction}",
+        f"--bs={bs}", f"--iodepth={depth}", "--ioengine=io_uring", "--direct=1", "--fixedbufs=1",
+        "--registerfiles=1", f"--size={HOST_MIB}M", f"--fallocate={fallocate}", "--end_fsync=1",
+        "--output-format=json",
+    ]  # fmt: skip
+    job = json.loads(_output(words, where))["jobs"][0]
+    side = job[direction]
+    # Its run time has the sync at the end.
+    return {"bytes": side["io_bytes"], "seconds": side["runtime"] / 1e3}
+
+
+def _fio_rounds(program: Path, where: Path) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    base = ["--bytes", f"{HOST_MIB}M", "--sizes", str(MIB), "--modes", "pdio", "--rounds", "1"]
+    for number in range(FIO_ROUNDS):
+        for direction in ("write", "read"):
+            settings = FIO_SETTINGS if direction == "write" else FIO_SETTINGS[1::2]
+            for bs, depth, fallocate in settings:
+                row = _fio(where, direction, bs, depth, fallocate)
+                label = f"{report.binary_size(bs)}, depth {depth}, fallocate={fallocate}"
+                rows.append({"round": number, "direction": direction, "setting": label, **row})
+            words = [*base, "--direction", direction]
+            (target,) = _pdio_bench(program, words, where)["targets"]
+            (result,) = target["results"]
+            best = result["runs"][0]
+            row = {key: best[key] for key in ("bytes", "seconds")}
+            rows.append({"round": number, "direction": direction, "setting": "pdio", **row})
+    (where / "fio").unlink()
+    return {"rows": rows}
+
+
+def _preload_rounds(where: Path) -> dict[str, Any]:
+    """Processor time of small writes with and without the library, on a stream it does not take."""
+    library = crates.pdio_library()
+    if library is None:
+        return {"unavailable": "there is no crates/pdio-preload"}
+    rows: list[dict[str, Any]] = []
+    # tmpfs is nothing to take over; every call goes through the library all the same.
+    with tempfile.TemporaryDirectory(prefix="nocopy-", dir=SHM) as memory:
+        words = ["dd", "if=/dev/zero", f"of={memory}/file", "bs=4k", f"count={PASS_CALLS}"]
+        for number in range(PASS_ROUNDS + 1):
+            for name in ("without", "with") if number % 2 else ("with", "without"):
+                env = {"LD_PRELOAD": str(library)} if name == "with" else {}
+                begin = time.perf_counter()
+                _output([*words, "conv=notrunc"], where, env)
+                seconds = time.perf_counter() - begin
+                if number:  # the first takes its pages fresh
+                    rows.append({"round": number, "name": name, "seconds": seconds})
+    return {"rows": rows, "command": "dd if=/dev/zero of=FILE bs=4k conv=notrunc"}
+
+
+def _host(run: Host, program: Path) -> dict[str, Any]:
+    with scratch() as where:
+        if run.name == "host-fio":
+            data = _fio_rounds(program, where)
+        elif run.name == "host-preload":
+            data = _preload_rounds(where)
+        else:
+            data = _pdio_bench(program, run.words, where)
+    return {"what": run.what, "command": " ".join(["pdio", "bench", *run.words]), "data": data}
+
+
+# ---------------------------------------------------------------------------------- the board
+
+BOARD_MIB: Final = 64  # a measurement, and as much page cache for it
+NVME_BYTES_PER_S: Final = 2_000_000_000  # PCIe 2, four lanes: the paper's limit
+HDD_BYTES_PER_S: Final = 110_000_000
+HDD_SEEKS_PER_S: Final = 120
+
+NVME: Final = Disk(driver="nvme", size_mib=768, memory=True, bytes_per_s=NVME_BYTES_PER_S)
+HDD: Final = Disk(driver="ahci", size_mib=768, memory=True)
+
+MAKE: Final = {
+    "ext4": "need scratch {device}",
+    "xfs": "need /bin/mkfs.xfs -q -f -K {device}\nmkdir -p /mnt\nneed mount -t xfs {device} /mnt",
+    "btrfs": "need /bin/mkfs.btrfs -q -f -K {device}\nneed mount -t btrfs {device} /mnt",
+    "f2fs": "need /bin/mkfs.f2fs -q -f -t 0 {device}\nneed mount -t f2fs {device} /mnt",
+    "tmpfs": "need mount -t tmpfs -o size=512m none /mnt",
+}
+TOOLS: Final = ("mke2fs", "mkfs.xfs", "mkfs.btrfs", "mkfs.f2fs")
+
+HEAD: Final = f"""
+export GLIBC_TUNABLES={SLOW_GLIBC}
+# A cgroup that all others are in, as its limits are everybody's: disk LIMITS
+mkdir -p /cg
+need mount -t cgroup2 none /cg
+echo "+memory +io" >/cg/cgroup.subtree_control
+mkdir -p /cg/all/shell
+echo "+memory" >/cg/all/cgroup.subtree_control
+echo $$ >/cg/all/shell/cgroup.procs
+need mount --bind /cg/all /sys/fs/cgroup
+need umount -l /cg
+disk() {{ echo "$*" | need tee /sys/fs/cgroup/io.max >/dev/null; }}
+# bench NAME WORDS...: one pdio bench, in one line
+bench() {{
+	name=$1; shift
+	say "$name"
+	data=$(pdio bench "$@" --json - /mnt 2>/tmp/said) || {{ cat /tmp/said >/dev/console; exit 1; }}
+	printf '{{"type": "bench", "name": "%s", "data": %s}}\\n' "$name" "$data"
+}}
+"""
+
+COMMON: Final = f"--bytes {BOARD_MIB}M --cache {BOARD_MIB}M --rounds 1 --modes buffered,direct,pdio"
+SWEEP: Final = """
+bench write paper {common} --source --profile --direction write --sizes {sizes}
+bench read paper {common} --profile --direction read --sizes {sizes}
+"""
+PLAIN: Final = "bench plain paper {common} --direction write --sizes {sizes}\n"
+
+
+def _job(
+    name: str, filesystem: str, script: str, disk: Disk | None, image: kernel.Image,
+    guest: bytes, **machine: Any,
+) -> Job:  # fmt: skip
+    device = {"nvme": "/dev/nvme0n1", "ahci": "/dev/sda"}[disk.driver] if disk else ""
+    if disk is HDD:
+        limit = f"{HDD_BYTES_PER_S}"
+        seeks = f" riops={HDD_SEEKS_PER_S} wiops={HDD_SEEKS_PER_S}" if name == "random-ahci" else ""
+        script = f"disk 8:0 rbps={limit} wbps={limit}{seeks}\n{script}"
+    fixed: dict[str, Any] = {
+        "board": "x86-slow",
+        "config": "reservation",
+        "cma_mib": 0,
+        "words": ("profile=4",),
+    }
+    return Job(
+        f"bench-pdio-{name}",
+        HEAD + MAKE[filesystem].format(device=device) + "\n" + script,
+        image.bootable,
+        Machine(disks=(disk,) if disk else (), **{**fixed, **machine}),
+        limit_s=RUN_LIMIT_S,
+        programs=TOOLS,
+        files={"bin/pdio": guest},
+    )
+
+
+# Beyond the paper: clocks in nanoseconds an instruction, cores, frames.
+SHIFTS: Final = (0, 1, 2, 3)
+SHIFT_SIZES: Final = (512, 4 * KIB, MIB)
+CORES: Final = (1, 2)
+FRAMES: Final = (  # label, words: video of 1280 x 720 in two bytes, and a sensor's samples
+    ("video", f"--frame {1280 * 720 * 2} --rate 30 --length 6"),
+    ("sensor", "--frame 4096 --rate 2000 --length 6"),
+)
+HOGS: Final = (0, 2)
+
+
+def board_jobs(image: kernel.Image, guest: bytes) -> list[Job]:
+    """All boots, the longest first."""
+    made: list[Job] = []
+
+    def add(name: str, filesystem: str, script: str, disk: Disk | None, **machine: Any) -> None:
+        script = script.replace("{common}", COMMON)
+        made.append(_job(name, filesystem, script, disk, image, guest, **machine))
+
+    paper, few = words_of(PAPER_SIZES), words_of(FEW_SIZES)
+    add("ahci-ext4", "ext4", SWEEP.replace("{sizes}", paper), HDD)
+    add("nvme-ext4", "ext4", SWEEP.replace("{sizes}", paper), NVME)
+    add("ahci-xfs", "xfs", SWEEP.replace("{sizes}", few), HDD)
+    add("nvme-xfs", "xfs", SWEEP.replace("{sizes}", few), NVME)
+    add("tmpfs", "tmpfs", SWEEP.replace("{sizes}", paper), None)
+    add("plain-ext4", "ext4", PLAIN.replace("{sizes}", paper), NVME)
+    add("plain-xfs", "xfs", PLAIN.replace("{sizes}", few), NVME)
+    stream = "".join(
+        f"bench {label}-{hogs} stream {words} --hogs {hogs} --cache {BOARD_MIB}M --rounds 1 "
+        "--modes buffered,direct,pdio\n"
+        for label, words in FRAMES
+        for hogs in HOGS
+    )
+    add("stream", "ext4", stream, NVME)
+    for filesystem in ("btrfs", "f2fs"):
+        add(filesystem, filesystem, SWEEP.replace("{sizes}", few), NVME)
+    add("random", "ext4", "bench random random {common} --seconds 2\n", NVME)
+    add("random-ahci", "ext4", "bench random random {common} --seconds 2\n", HDD)
+    repeat = PLAIN.replace("--rounds 1", "").replace("{common}", COMMON.replace("1 --m", "3 --m"))
+    add("repeat", "ext4", repeat.replace("{sizes}", words_of(SHIFT_SIZES)), NVME)
+    sizes = words_of(SHIFT_SIZES)
+    for shift in SHIFTS:
+        if shift != 1:
+            add(f"clock-{shift}", "ext4", PLAIN.replace("{sizes}", sizes), NVME, shift=shift)
+    for cores in CORES:
+        add(
+            f"cores-{cores}", "ext4",
+            PLAIN.replace("{sizes}", sizes), NVME, board="x86-slow-smp", cores=cores,
+        )  # fmt: skip
+    return made
+
+
+def _expected(job: Job) -> dict[str, float]:
+    return {"bench": float(job.script.count("\nbench "))}
+
+
+# ----------------------------------------------------------------------------------- the whole
+
+# Of all boots, two at a time, on two processors.
+BOARD_ESTIMATE_S: Final = 600.0
+
+
+def _provenance() -> dict[str, Any]:
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return {
+        "experiment": "bench-pdio",
+        "machine": {
+            "cpu": cpu[1] if cpu else platform.machine(),
+            "kernel": platform.release(),
+        },
+    }
+
+
+def run(only: str = "") -> None:
+    """Measure what `only` names; other results on this machine and of the same binary stay."""
+    program, guest = crates.pdio(), crates.guest_pdio()
+    image = kernel.image("storage")
+    about = _provenance() | {
+        "pdio": sha256(program.read_bytes(), guest)[:16],
+        "storage_kernel": image.about(),
+        "qemu": qemu_version(),
+    }
+    hosts = [one for one in host_runs() if only in one.name]
+    jobs = [job for job in board_jobs(image, guest) if only in job.name]
+    if not hosts and not jobs:
+        names = [one.name for one in host_runs()]
+        names += [job.name for job in board_jobs(image, guest)]
+        raise LabError(f"nothing has '{only}' in its name; there are: {', '.join(names)}")
+    results: dict[str, Any] = {**about, "host": {}, "board": {}}
+    if only and (HERE / "results.json").is_file():
+        before = report.load_results(HERE)
+        if all(before.get(key) == value for key, value in about.items()):
+            results = before
+        else:
+            print("earlier results are of another binary or machine: left out", flush=True)
+    share = len(jobs) / len(board_jobs(image, guest))
+    seconds = sum(one.estimate_s for one in hosts) + share * BOARD_ESTIMATE_S
+    print(f"this takes about {max(round(seconds / 60), 1)} minutes", flush=True)
+    with progress.meters() as meters:
+        meter = meters.add("measuring on this machine") if hosts else None
+        total = sum(one.estimate_s for one in hosts)
+        done = 0.0
+        for one in hosts:
+            if meter:
+                meter.at(done / total, one.name)
+            results["host"][one.name] = _host(one, program)
+            report.save_results(HERE, results)
+            done += one.estimate_s
+        if meter:
+            meters.done(meter)
+    if jobs:
+
+        def keep(outcome: Outcome) -> None:
+            """What there is must not be lost when somebody ends this early."""
+            if outcome.failure is None:
+                name = outcome.job.name.removeprefix("bench-pdio-")
+                results["board"][name] = stored(outcome)
+                report.save_results(HERE, results)
+
+        measure([job for job in jobs if job.machine.counts], _expected, each=keep)
+        # These use the host's processors as they are: alone.
+        measure([job for job in jobs if not job.machine.counts], _expected, 1, keep)

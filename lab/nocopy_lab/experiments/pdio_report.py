@@ -1,0 +1,692 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What bench_pdio measured: against pdio's targets, against what its paper says, in figures.
+
+Everything here comes from results.json alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from nocopy_lab import progress, report
+from nocopy_lab.experiments.bench_pdio import (
+    BOARD_MIB,
+    CORES,
+    FRAMES,
+    HDD_BYTES_PER_S,
+    HDD_SEEKS_PER_S,
+    HERE,
+    HOGS,
+    HOST_SIZES,
+    KIB,
+    MIB,
+    NVME_BYTES_PER_S,
+    SHIFT_SIZES,
+    SHIFTS,
+)
+from nocopy_lab.experiments.brug_report import Target
+from nocopy_lab.report import Figure, Style, Table, binary_size
+
+DEVICES: Final = {"nvme-ext4": "NVMe", "ahci-ext4": "hard disk", "tmpfs": "RAM disk"}
+COLOURS: Final = {"NVMe": "#0072B2", "hard disk": "#D55E00", "RAM disk": "#009E73"}
+LINES: Final = {"buffered": ("--", "o"), "direct": (":", "s"), "pdio": ("-", "D")}
+
+Record = dict[str, Any]
+
+
+def _runs(record: Record) -> list[Record]:
+    runs: list[Record] = record["runs"]
+    return runs
+
+
+def _speeds(record: Record) -> list[float]:
+    return [run["bytes"] / run["seconds"] / MIB for run in _runs(record)]
+
+
+def _system_ms(record: Record) -> list[float]:
+    return [run["system_kernel_ms"] / run["bytes"] * (1 << 30) for run in _runs(record)]
+
+
+class Measured:
+    """Stored results, and what can be asked of them; what is missing is absent or NaN."""
+
+    def __init__(self, results: Record) -> None:
+        self.host: Mapping[str, Record] = results["host"]
+        self.board: Mapping[str, Record] = results["board"]
+
+    @staticmethod
+    def _cells(data: Record) -> dict[tuple[str, str, int], Record]:
+        return {
+            (one["direction"], one["mode"], one["block"]): one
+            for target in data.get("targets", [])
+            for one in target["results"]
+        }
+
+    def on_host(self, run: str) -> dict[tuple[str, str, int], Record]:
+        return self._cells(self.host[run]["data"]) if run in self.host else {}
+
+    def on_board(self, run: str, bench: str = "") -> dict[tuple[str, str, int], Record]:
+        """By direction, mode and block; of one of the run's benches, or all."""
+        found: dict[tuple[str, str, int], Record] = {}
+        for row in self.board.get(run, {"rows": []})["rows"]:
+            if row.get("type") == "bench" and bench in ("", row["name"]):
+                found |= self._cells(row["data"])
+        return found
+
+    def line(self, run: str, direction: str, mode: str, key: str = "mib_per_s") -> dict[int, float]:
+        """A quantity of the paper's sweep over block sizes."""
+        return {
+            block: one[key]
+            for (d, m, block), one in self.on_board(run).items()
+            if (d, m) == (direction, mode)
+        }
+
+    def share(self, run: str, direction: str, mode: str, key: str) -> dict[int, float]:
+        """Of the time that was not idle, percent."""
+        return {
+            block: one["profile"][key]
+            for (d, m, block), one in self.on_board(run).items()
+            if (d, m) == (direction, mode) and one["profile"]
+        }
+
+
+# ------------------------------------------------------------------------ against the paper
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Something the paper says, and what was measured."""
+
+    name: str
+    says: str
+    verdict: str
+    measured: str
+
+    def row(self) -> list[str]:
+        return [self.name, self.says, self.verdict, self.measured]
+
+
+def _rate(value: float) -> str:
+    return f"{value:.0f} MiB/s" if value >= 10 else f"{value:.2g} MiB/s"
+
+
+def _from(line: Mapping[int, float], least: int) -> list[float]:
+    return [value for block, value in line.items() if block >= least]
+
+
+def _f2_1(data: Measured) -> Statement:
+    says = "buffered: the SSD only slightly above the hard disk; 512 B slower, flat from 4 KiB"
+    ratios, flat, slow = [], [], []
+    for direction in ("write", "read"):
+        ssd = data.line("nvme-ext4", direction, "buffered")
+        disk = data.line("ahci-ext4", direction, "buffered")
+        ratios += [ssd[block] / disk[block] for block in ssd if block in disk]
+        above = _from(ssd, 4 * KIB)
+        flat.append(max(above) / min(above))
+        slow.append(ssd[512] / ssd[4 * KIB])
+    middle = statistics.median(ratios)
+    shape = max(flat) <= 1.25 and max(slow) < 0.9
+    near = middle <= 1.3
+    words = (
+        f"SSD / disk {min(ratios):.2f} to {max(ratios):.2f}, median {middle:.2f}; 512 B at "
+        f"{min(slow):.2f} to {max(slow):.2f} of 4 KiB; from there within {max(flat):.2f} ×"
+    )
+    if near and shape:
+        return Statement("F2.1", says, "reproduces", words)
+    because = "the shape is another"
+    if not near:
+        limit = HDD_BYTES_PER_S / MIB
+        because = f"this disk's {limit:.0f} MiB/s are less than what the processor copies"
+    verdict = "the shape does, the distance does not" if shape else "does not"
+    return Statement("F2.1", says, f"{verdict}, because {because}", words)
+
+
+def _f2_2(data: Measured) -> Statement:
+    says = "the RAM disk is far above both, buffered"
+    ratios = []
+    for direction in ("write", "read"):
+        ram, ssd = (data.line(run, direction, "buffered") for run in ("tmpfs", "nvme-ext4"))
+        ratios += [ram[block] / ssd[block] for block in ram if block in ssd]
+    low = min(ratios)
+    words = f"RAM disk / SSD {low:.2f} to {max(ratios):.2f}"
+    if low >= 1.3:
+        return Statement("F2.2", says, "reproduces", words)
+    if statistics.median(ratios) >= 1.3:
+        return Statement("F2.2", says, "reproduces for most block sizes", words)
+    because = "beside the copy, the page cache and the device cost little here"
+    return Statement("F2.2", says, f"does not, because {because}", words)
+
+
+def _crossover(direct: Mapping[int, float], buffered: Mapping[int, float]) -> int | None:
+    """The smallest block from which on direct I/O is ahead."""
+    at = None
+    for block in sorted(buffered, reverse=True):
+        if direct[block] <= buffered[block]:
+            break
+        at = block
+    return at
+
+
+def _f2_3(data: Measured) -> Statement:
+    says = "direct I/O below buffered at 512 B and 4 KiB, above it for larger blocks"
+    crossed, below = {}, True
+    for direction in ("write", "read"):
+        direct, buffered = (data.line("nvme-ext4", direction, m) for m in ("direct", "buffered"))
+        crossed[direction] = _crossover(direct, buffered)
+        below &= all(direct[block] < buffered[block] for block in (512, 4 * KIB))
+    words = ", ".join(
+        f"{direction}s: ahead from {binary_size(at)}" if at else f"{direction}s: never ahead"
+        for direction, at in crossed.items()
+    )
+    good = below and all(crossed.values())
+    verdict = "reproduces" if good else "does not, because of the crossover"
+    return Statement("F2.3", says, verdict, words)
+
+
+def _f2_4(data: Measured) -> Statement:
+    says = (
+        "SSD: the fastest direct write is over twice the fastest buffered one, direct reads are "
+        "clearly better; both far below the device's rating"
+    )
+    fastest = {
+        (direction, mode): max(data.line("nvme-ext4", direction, mode).values())
+        for direction in ("write", "read")
+        for mode in ("direct", "buffered")
+    }
+    writes = fastest["write", "direct"] / fastest["write", "buffered"]
+    reads = fastest["read", "direct"] / fastest["read", "buffered"]
+    rating = NVME_BYTES_PER_S / MIB
+    near = max(fastest["write", "direct"], fastest["read", "direct"]) / rating
+    words = f"writes {writes:.2f} ×, reads {reads:.2f} ×, at most {near:.0%} of the device's limit"
+    if writes <= 2 or reads < 1.2:
+        verdict = "does not, because the processor spends its time elsewhere"
+    elif near <= 0.75:
+        verdict = "stronger" if min(writes, reads) > 3 else "reproduces"
+    else:
+        verdict = (
+            "stronger; far below the rating does not, because this board keeps caches coherent in "
+            "hardware: without maintenance, direct requests cost the processor almost nothing"
+        )
+    return Statement("F2.4", says, verdict, words)
+
+
+def _f2_5(data: Measured) -> Statement:
+    says = (
+        "SSD direct writes reach their limit between 1 and 16 MiB, at what the RAM disk is "
+        "written with from 512 KiB to 16 MiB"
+    )
+    direct = data.line("nvme-ext4", "write", "direct")
+    ram = data.line("tmpfs", "write", "buffered")
+    plateau = statistics.median(v for b, v in ram.items() if 512 * KIB <= b <= 16 * MIB)
+    most = max(direct.values())
+    knee = min(block for block, value in direct.items() if value >= 0.9 * most)
+    words = (
+        f"limit {_rate(most)}, reached at {binary_size(knee)}; RAM disk {_rate(plateau)} "
+        f"(the paper's board: about 230 MiB/s)"
+    )
+    same, place = abs(most / plateau - 1) <= 0.2, MIB <= knee <= 16 * MIB
+    if same and place:
+        return Statement("F2.5", says, "reproduces", words)
+    said = []
+    if not place:
+        said.append("a request costs less here, so that smaller ones reach it")
+    if not same:
+        said.append("direct writes touch no data here, where the paper's board flushes its caches")
+    return Statement("F2.5", says, f"does not, because {' and '.join(said)}", words)
+
+
+def _f2_6(data: Measured) -> Statement:
+    says = "hard disk, direct: no gain from 512 KiB on; reads no faster than buffered"
+    write, read = (data.line("ahci-ext4", d, "direct") for d in ("write", "read"))
+    gain = max(max(line.values()) / line[512 * KIB] for line in (write, read))
+    buffered = data.line("ahci-ext4", "read", "buffered")
+    reads = max(read.values()) / max(buffered.values())
+    words = f"the fastest is {gain:.2f} × of 512 KiB; direct reads {reads:.2f} × buffered ones"
+    said = []
+    if gain > 1.15:
+        said.append("requests of 512 KiB still wait for the disk to turn")
+    if reads > 1.1:
+        said.append("the processor, not the disk, limits buffered reads")
+    verdict = f"does not, because {' and '.join(said)}" if said else "reproduces"
+    return Statement("F2.6", says, verdict, words)
+
+
+def _f3(data: Measured) -> Iterator[Statement]:
+    says = "a whole core in the kernel at large blocks for all but direct I/O to the hard disk"
+    busy: dict[str, float] = {}
+    for run, device in DEVICES.items():
+        for direction in ("write", "read"):
+            for mode in ("buffered", "direct"):
+                line = data.line(run, direction, mode, "core_kernel_percent")
+                if values := _from(line, 16 * MIB):
+                    busy[f"{device} {mode} {direction}"] = statistics.median(values)
+    disk = {name: value for name, value in busy.items() if name.startswith("hard disk direct")}
+    others = {name: value for name, value in busy.items() if name not in disk}
+    idle = {name: value for name, value in others.items() if value < 85}
+    words = (
+        f"hard disk direct at most {max(disk.values()):.0f} %; of the others at least 85 %: "
+        f"{len(others) - len(idle)} of {len(others)}"
+    )
+    if idle:
+        words += " (below: " + ", ".join(f"{n} {v:.0f} %" for n, v in idle.items()) + ")"
+    low = max(disk.values()) <= 50
+    buffered = [n for n in idle if "buffered" in n and "hard" not in n]
+    if low and not idle:
+        verdict = "reproduces"
+    elif low and not buffered:
+        because = []
+        if any("hard" in name for name in idle):
+            because.append("the disk is slower than the copies")
+        if any("NVMe direct" in name for name in idle):
+            because.append("direct requests need no cache maintenance on this board")
+        verdict = (
+            f"reproduces for buffered I/O to fast devices; else not, as {', and '.join(because)}"
+        )
+    else:
+        verdict = "does not, because the processor waits for the devices"
+    yield Statement("F3", says, verdict, words)
+    says = "SSD direct writes take the whole core from 16 MiB on"
+    line = data.line("nvme-ext4", "write", "direct", "core_kernel_percent")
+    full = min((block for block, value in line.items() if value >= 95), default=None)
+    words = f"at 16 MiB {line[16 * MIB]:.0f} %, at 1 MiB {line[MIB]:.0f} %"
+    verdict = "reproduces" if full == 16 * MIB else "does not, because "
+    if full is None:
+        verdict += "the device's speed is reached before"
+    elif full < 16 * MIB:
+        verdict += "reading the source takes it from smaller blocks on"
+    elif full > 16 * MIB:
+        verdict += "it takes larger ones"
+    yield Statement("F3, knee", says, verdict, words)
+
+
+def _f4(data: Measured) -> Iterator[Statement]:
+    copies = {
+        (direction, mode): _from(data.share("nvme-ext4", direction, mode, "copy_percent"), 4 * KIB)
+        for direction in ("write", "read")
+        for mode in ("buffered", "direct")
+    }
+    for direction, function in (("read", "__copy_to_user"), ("write", "__copy_from_user")):
+        says = f"buffered {direction}s spend much of their time in {function}"
+        shares = copies[direction, "buffered"]
+        low, high = min(shares), max(shares)
+        words = f"{low:.0f} to {high:.0f} % of the time that is not idle in copies, from 4 KiB on"
+        verdict = "reproduces" if low >= 20 else "does not, because other work outweighs the copies"
+        yield Statement(f"F4, {direction}", says, verdict, words)
+    says = "direct writes spend none there, but much in flushing the data cache"
+    shares = copies["write", "direct"]
+    flush = max(_from(data.share("nvme-ext4", "write", "direct", "cache_percent"), 512))
+    words = f"copies at most {max(shares):.1f} %, cache maintenance at most {flush:.1f} %"
+    verdict = "reproduces"
+    if max(shares) > 5:
+        verdict = "does not, because something copies"
+    elif flush < 5:
+        verdict = (
+            "no copies: reproduces; no flushing: does not, because DMA is coherent on this board"
+        )
+    yield Statement("F4, direct", says, verdict, words)
+    says = "reads and direct I/O also spend much in _raw_spin_unlock_irq"
+    irq = {
+        f"{mode} {direction}": max(
+            data.share("nvme-ext4", direction, mode, "interrupt_percent").values()
+        )
+        for direction, mode in (("read", "buffered"), ("read", "direct"), ("write", "direct"))
+    }
+    words = ", ".join(f"{name} at most {value:.0f} %" for name, value in irq.items())
+    words += " (where a profiler driven by interrupts books what ran without them)"
+    verdict = "reproduces" if min(irq.values()) >= 5 else "does not for all, because of the driver"
+    yield Statement("F4, locks", says, verdict, words)
+
+
+def statements(data: Measured) -> list[Statement]:
+    """What the paper says about its figures, in its order; nothing without the sweeps."""
+    if not all(data.on_board(run) for run in DEVICES):
+        return []
+    single = (_f2_1, _f2_2, _f2_3, _f2_4, _f2_5, _f2_6)
+    return [*(one(data) for one in single), *_f3(data), *_f4(data)]
+
+
+# ---------------------------------------------------------------------- against the targets
+
+# Block size, other way, least ratio of speeds, most ratio of system kernel time.
+WRITES: Final[tuple[tuple[int, str, float, float | None], ...]] = (
+    (512, "buffered", 1.8, 1 / 4),
+    (512, "direct", 100, None),
+    (512, "dontcache", 3, None),
+    (4 * KIB, "buffered", 1.15, 1 / 3),
+    (4 * KIB, "direct", 15, None),
+    (4 * KIB, "dontcache", 2.5, 1 / 8),
+    (64 * KIB, "buffered", 1.1, 1 / 2),
+    (64 * KIB, "direct", 2, None),
+    (64 * KIB, "dontcache", 0.95, None),
+    *(
+        line
+        for size in (MIB, 16 * MIB)
+        for line in (
+            (size, "buffered", 1.2, 1 / 3),
+            (size, "direct", 1.0, None),
+            (size, "dontcache", 0.95, None),
+        )
+    ),
+)
+
+
+def _ratios(one: Sequence[float], other: Sequence[float]) -> list[float]:
+    """Round by round."""
+    return [a / b for a, b in zip(one, other, strict=False) if b]
+
+
+def _versus(
+    cells: Mapping[tuple[str, str, int], Record], what: str, direction: str, block: int,
+    other: str, speed: float | None, cpu: float | None,
+) -> Iterator[Target]:  # fmt: skip
+    ours, theirs = cells.get((direction, "pdio", block)), cells.get((direction, other, block))
+    place = f"{what} {binary_size(block)} / {other}"
+    if speed is not None:
+        values = _ratios(_speeds(ours), _speeds(theirs)) if ours and theirs else []
+        yield Target(place, speed, values, at_least=True)
+    if cpu is not None:
+        values = _ratios(_system_ms(ours), _system_ms(theirs)) if ours and theirs else []
+        yield Target(f"{place}, system kernel time", cpu, values)
+
+
+def _random(data: Measured) -> Iterator[Target]:
+    cells = data.on_host("host-random")
+    for direction in ("write", "read"):
+        ours, *others = (
+            cells.get((direction, mode, 4 * KIB)) for mode in ("pdio", "buffered", "direct")
+        )
+        there = [one for one in others if one]
+        values: list[float] = []
+        better = ""
+        if ours and there:
+            best = max(there, key=lambda one: statistics.median(_speeds(one)))
+            values, better = _ratios(_speeds(ours), _speeds(best)), f", {best['mode']}"
+        yield Target(f"random {direction} 4 KiB / better mode{better}", 0.95, values, at_least=True)
+
+
+def _fio(data: Measured) -> Iterator[Target]:
+    rows = data.host.get("host-fio", {"data": {"rows": []}})["data"]["rows"]
+    for direction in ("write", "read"):
+        by: dict[str, list[float]] = {}
+        for row in rows:
+            if row["direction"] == direction:
+                by.setdefault(row["setting"], []).append(row["bytes"] / row["seconds"] / MIB)
+        ours = by.pop("pdio", [])
+        values: list[float] = []
+        note = ""
+        if ours and by:
+            best = max(by, key=lambda name: statistics.median(by[name]))
+            values, note = _ratios(ours, by[best]), f"{best}: {_rate(statistics.median(by[best]))}"
+        yield Target(f"{direction} 1 MiB / fio's best", 0.9, values, at_least=True, note=note)
+
+
+def _preload(data: Measured) -> Target:
+    found = data.host.get("host-preload", {"data": {}})["data"]
+    by: dict[str, list[float]] = {"with": [], "without": []}
+    for row in found.get("rows", []):
+        by[row["name"]].append(row["seconds"])
+    what = "libpdio.so: time of 4 KiB writes it leaves alone"
+    return Target(what, 1.02, _ratios(by["with"], by["without"]))
+
+
+def _memory(data: Measured) -> Target:
+    """What a process uses more when it streams with pdio instead of plain calls."""
+    more = []
+    for name in ("host-write", "host-read"):
+        cells = data.on_host(name)
+        for (direction, mode, block), one in cells.items():
+            plain = cells.get((direction, "buffered", block))
+            if mode == "pdio" and plain:
+                own = min(run["memory_bytes"] for run in _runs(plain))
+                more += [(run["memory_bytes"] - own) / MIB for run in _runs(one)]
+    return Target("memory a stream, most of all runs", 8, [max(more)] if more else [], "MiB")
+
+
+def targets(data: Measured) -> list[Target]:
+    writes, reads = data.on_host("host-write"), data.on_host("host-read")
+    made: list[Target] = []
+    for block, other, speed, cpu in WRITES:
+        made += _versus(writes, "write", "write", block, other, speed, cpu)
+    for block in HOST_SIZES:
+        cpu = 1 / 2 if block >= 4 * KIB else None
+        made += _versus(reads, "read", "read", block, "buffered", 1.0, cpu)
+    return [*made, *_random(data), *_fio(data), _preload(data), _memory(data)]
+
+
+def board_targets(data: Measured) -> list[Target]:
+    """Twice the speed of buffered writes on the slow board, at every block size."""
+    made: list[Target] = []
+    for run, words in (("plain-ext4", "NVMe, ext4"), ("plain-xfs", "NVMe, XFS")):
+        cells = data.on_board(run)
+        for direction, mode, block in cells:
+            if mode == "pdio":
+                made += _versus(cells, f"{words}: write", direction, block, "buffered", 2.0, None)
+    return made
+
+
+HEAD: Final = ("pdio against", "target", "measured (quartiles)", "")
+
+
+def _target_table(title: str, found: Sequence[Target]) -> Table:
+    return Table(title, HEAD, [one.row() for one in found])
+
+
+# ------------------------------------------------------------------------ beyond the paper
+
+
+def _speed_row(
+    cells: Mapping[tuple[str, str, int], Record], direction: str, block: int
+) -> list[str]:
+    found = {m: cells.get((direction, m, block)) for m in ("buffered", "direct", "pdio")}
+    said = [_rate(one["mib_per_s"]) if one else "–" for one in found.values()]
+    ours, theirs = found["pdio"], found["buffered"]
+    said.append(f"{ours['mib_per_s'] / theirs['mib_per_s']:.2f} ×" if ours and theirs else "–")
+    return said
+
+
+def _speed_table(
+    data: Measured, title: str, runs: Mapping[str, str], directions: Sequence[str]
+) -> Table | None:
+    rows = []
+    for run, label in runs.items():
+        cells = data.on_board(run)
+        for direction in directions:
+            for block in sorted({b for d, _, b in cells if d == direction}):
+                what = f"{label}, {direction} {binary_size(block)}"
+                rows.append([what, *_speed_row(cells, direction, block)])
+    head = ("", "buffered", "direct", "pdio", "pdio / buffered")
+    return Table(title, head, rows) if rows else None
+
+
+def _stream_table(data: Measured) -> Table | None:
+    rows = []
+    for label, words in FRAMES:
+        for hogs in HOGS:
+            cells = data.on_board("stream", f"{label}-{hogs}")
+            for mode in ("buffered", "direct", "pdio"):
+                found = [one for (_, m, _), one in cells.items() if m == mode]
+                for one in found:
+                    paced = _runs(one)[0]["paced"]
+                    rows.append(
+                        [
+                            f"{label} ({words.rpartition(' --')[0].replace('--', '')}), "
+                            f"{hogs} other programs, {mode}",
+                            f"{paced['missed']} of {paced['calls']}",
+                            f"{paced['median_ms']:.2f} ms",
+                            f"{paced['p999_ms']:.2f} ms",
+                            f"{paced['worst_ms']:.2f} ms",
+                        ]
+                    )
+    head = ("a stream whose frames have their times", "missed", "median", "99.9 %", "worst")
+    return Table("Paced streams on the slow board, NVMe", head, rows) if rows else None
+
+
+def beyond(data: Measured) -> list[Table]:
+    both = ("write", "read")
+    clocks = {
+        f"clock-{shift}" if shift != 1 else "repeat": f"{1000 >> shift} million instructions/s"
+        for shift in SHIFTS
+    }
+    cores = {f"cores-{n}": f"{n} core{'s' if n > 1 else ''}" for n in CORES}
+    found = [
+        _stream_table(data),
+        _speed_table(
+            data,
+            "Random I/O on the slow board, ext4",
+            {"random": "NVMe", "random-ahci": "hard disk"},
+            both,
+        ),
+        _speed_table(
+            data,
+            "Other filesystems on the slow board, from /dev/zero",
+            {
+                "nvme-xfs": "XFS",
+                "btrfs": "btrfs",
+                "f2fs": "f2fs",
+                "ahci-xfs": "XFS, hard disk",
+            },
+            both,
+        ),
+        _speed_table(data, "Clock of the processor, NVMe, ext4", clocks, ("write",)),
+        _speed_table(data, "Cores, as fast as they are emulated", cores, ("write",)),
+    ]
+    return [table for table in found if table]
+
+
+def facts(data: Measured) -> list[str]:
+    """What a reader needs to trust the figures."""
+    said = []
+    spreads = [one["spread_percent"] for one in data.on_board("repeat").values()]
+    if spreads:
+        said.append(
+            f"Repeated three times, writes of {', '.join(map(binary_size, SHIFT_SIZES))} on the "
+            f"board spread by ±{max(spreads):.1f} % at most, ±{statistics.median(spreads):.1f} % "
+            "in the middle."
+        )
+    found = data.host.get("host-preload", {"data": {}})["data"]
+    if "unavailable" in found:
+        said.append(f"libpdio.so was not measured: {found['unavailable']}.")
+    return said
+
+
+HOW: Final = (
+    "The slow board is QEMU with -icount: a processor of 500 million instructions a second, for "
+    f"which a byte copied is an instruction, 1 GiB of memory, {BOARD_MIB} MiB of page cache, full "
+    f"when a measurement begins. Its NVMe disk does {NVME_BYTES_PER_S / 1e6:,.0f} MB/s in the "
+    f"host's time, its hard disk {HDD_BYTES_PER_S / 1e6:.0f} MB/s in the guest's, and "
+    f"{HDD_SEEKS_PER_S} requests a second where places are random. Writes of the paper's sweep "
+    "read their data from /dev/zero first, as its dd does; all others do not. Writes end with an "
+    "fsync, which is in the time."
+)
+
+
+# ------------------------------------------------------------------------------ the figures
+
+FIGURES: Final = {
+    "mib_per_s": Figure(
+        "fig2",
+        "MiB/s",
+        "The paper's figure 2: speed, on a processor of 500 million instructions/s.",
+    ),
+    "core_kernel_percent": Figure(
+        "fig3",
+        "core in the kernel, %",
+        "The paper's figure 3: time of the busiest core in the kernel.",
+    ),
+    "copy_percent": Figure(
+        "fig4",
+        "share of time in copies, %",
+        "The paper's figure 4: share of the time that is not idle in functions that copy between "
+        "kernel and user. pdio's own copies are made in user space and are not in it.",
+    ),
+}
+
+
+def _panels(data: Measured, key: str) -> dict[str, dict[str, dict[int, float]]]:
+    panels: dict[str, dict[str, dict[int, float]]] = {}
+    for direction in ("write", "read"):
+        lines = panels.setdefault(direction, {})
+        for run, device in DEVICES.items():
+            for mode in LINES:
+                pick = data.share if key == "copy_percent" else data.line
+                if points := pick(run, direction, mode, key):
+                    lines[f"{device}, {mode}"] = points
+    return panels
+
+
+def _draw_figures(directory: Path, data: Measured) -> list[Figure]:
+    styles = {
+        f"{device}, {mode}": Style(colour, *LINES[mode])
+        for device, colour in COLOURS.items()
+        for mode in LINES
+    }
+    drawn = []
+    for key, figure in FIGURES.items():
+        panels = _panels(data, key)
+        if any(panels.values()):
+            log = key == "mib_per_s"
+            report.draw_panels(directory, figure, panels, styles, figure.title, log)
+            drawn.append(figure)
+    return drawn
+
+
+def _tables(data: Measured) -> list[Table]:
+    made = []
+    if data.host:
+        made.append(_target_table("pdio against its targets, on this machine", targets(data)))
+    if found := board_targets(data):
+        made.append(_target_table("pdio against its target on the slow board", found))
+    if found_statements := statements(data):
+        rows = [one.row() for one in found_statements]
+        made.append(Table("The paper's statements", ("", "says", "here", "measured"), rows))
+    return [*made, *beyond(data)]
+
+
+def _markdown(table: Table) -> str:
+    head = "| " + " | ".join(table.head) + " |\n" + "|---" * len(table.head) + "|\n"
+    rows = "".join("| " + " | ".join(row) + " |\n" for row in table.rows)
+    return f"{table.title}:\n\n{head}{rows}\n"
+
+
+def draw(directory: Path = HERE) -> Path:
+    results = report.load_results(directory)
+    data = Measured(results)
+    figures = _draw_figures(directory, data)
+    tables = _tables(data)
+    said = facts(data)
+    report.page(
+        directory / "index.html",
+        "pdio and the bottlenecks of storage",
+        [
+            *(report.html_table(table) for table in tables[:3]),
+            *(report.html_figure(directory, figure) for figure in figures),
+            *(report.html_table(table) for table in tables[3:]),
+            "<h2>How it was measured</h2>\n",
+            report.paragraph(HOW),
+            *(report.paragraph(fact, small=True) for fact in said),
+            report.paragraph("All samples and jobs: results.json next to this page.", small=True),
+        ],
+    )
+    (directory / "table.md").write_text(
+        "".join(_markdown(table) for table in tables)
+        + f"{HOW}\n\n"
+        + "".join(f"* {fact}\n" for fact in said)
+    )
+    return directory / "index.html"
+
+
+def show(directory: Path = HERE) -> None:
+    """The tables and what to know about them, on the terminal."""
+    data = Measured(report.load_results(directory))
+    terminal = progress.console.is_terminal
+    console = progress.console if terminal else Console(width=200, highlight=False, soft_wrap=True)
+    for table in _tables(data):
+        console.print(report.rich_table(table))
+    for fact in facts(data):
+        console.print(f"  {fact}", style="dim")

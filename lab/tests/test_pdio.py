@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The slow board, the disks that fail, and what is said about the paper's statements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nocopy_lab import storage
+from nocopy_lab.board import Disk, Machine
+from nocopy_lab.experiments import pdio_report as report
+from nocopy_lab.experiments.bench_pdio import KIB, MIB, PAPER_SIZES
+from nocopy_lab.paths import LabError
+
+
+def _command(machine: Machine) -> str:
+    return " ".join(machine.command(Path("k"), Path("i"), Path("c"), Path("r")))
+
+
+def test_the_slow_board_counts_instructions_and_waits_for_its_disks() -> None:
+    disk = Disk(Path("d"), driver="ahci", bytes_per_s=110, io_per_s=5)
+    said = _command(Machine("x86-slow", cma_mib=0, disks=(disk,)))
+    assert "-icount shift=1,sleep=on" in said
+    assert "ide-hd,bus=ahci.0" in said
+    assert "x-bps-total=110,x-iops-total=5" in said
+    assert "-icount shift=3," in _command(Machine("x86-slow", shift=3))
+    assert "-icount" not in _command(Machine("x86-slow-smp", cores=2))
+
+
+def test_an_exact_board_takes_no_disk_of_the_host() -> None:
+    with pytest.raises(LabError, match="inexact"):
+        Machine("x86", disks=(Disk(Path("d")),))
+
+
+def test_only_a_volatile_disk_flushes() -> None:
+    plain = _command(Machine("x86-fast", disks=(Disk(Path("d"), driver="nvme"),)))
+    volatile = _command(Machine("x86-fast", disks=(Disk(Path("d"), volatile=True),)))
+    assert "driver=raw,cache.no-flush=on" in plain
+    assert "driver=qcow2" in volatile
+    assert "no-flush" not in volatile
+
+
+def test_the_last_promise_about_a_file_counts() -> None:
+    rows: list[dict[str, Any]] = [
+        {"type": "promise", "file": "a", "units": 1},
+        {"type": "promise", "file": "b", "units": 7},
+        {"type": "other", "file": "a", "units": 9},
+        {"type": "promise", "file": "a", "units": 2},
+    ]
+    assert [(row["file"], row["units"]) for row in storage.promises(rows)] == [("a", 2), ("b", 7)]
+
+
+def _row(direction: str, mode: str, block: int, speed: float, core: float, copy: float) -> Any:
+    return {
+        "direction": direction, "mode": mode, "block": block, "mib_per_s": speed,
+        "core_kernel_percent": core, "spread_percent": 0.0,
+        "profile": {"copy_percent": copy, "cache_percent": 0.0, "interrupt_percent": 0.0},
+        "runs": [{"bytes": MIB, "seconds": 1 / speed, "system_kernel_ms": 1.0, "memory_bytes": 0}],
+    }  # fmt: skip
+
+
+def _board(direct_small: float) -> dict[str, Any]:
+    """A board on which the paper's shapes show, but for the speed of small direct blocks."""
+    rows: dict[str, list[Any]] = {"nvme-ext4": [], "ahci-ext4": [], "tmpfs": []}
+    for direction in ("write", "read"):
+        for block in PAPER_SIZES:
+            slow = 0.5 if block == 512 else 1.0
+            direct = direct_small if block <= 4 * KIB else min(60.0 + block / MIB * 20, 230)
+            large = block >= MIB
+            rows["nvme-ext4"] += [
+                _row(direction, "buffered", block, 100 * slow, 100, 60),
+                _row(direction, "direct", block, direct, 100 if block >= 16 * MIB else 60, 0),
+            ]
+            rows["ahci-ext4"] += [
+                _row(direction, "buffered", block, 90 * slow, 100, 60),
+                _row(direction, "direct", block, 85 if block >= 512 * KIB else 10, 10, 0),
+            ]
+            rows["tmpfs"].append(_row(direction, "buffered", block, 230 if large else 200, 100, 60))
+    return {
+        name: {"rows": [{"type": "bench", "name": "x", "data": {"targets": [{"results": made}]}}]}
+        for name, made in rows.items()
+    }
+
+
+def _verdicts(direct_small: float) -> dict[str, str]:
+    data = report.Measured({"host": {}, "board": _board(direct_small)})
+    return {one.name: one.verdict for one in report.statements(data)}
+
+
+def test_statements_reproduce_on_a_board_like_the_papers() -> None:
+    said = _verdicts(direct_small=20)
+    for name in ("F2.1", "F2.2", "F2.3", "F2.5", "F2.6", "F3", "F3, knee", "F4, read"):
+        assert said[name] == "reproduces", f"{name}: {said[name]}"
+
+
+def test_a_statement_does_not_reproduce_where_direct_io_is_fast_in_small_blocks() -> None:
+    assert _verdicts(direct_small=200)["F2.3"].startswith("does not")
+
+
+def test_nothing_is_said_about_sweeps_that_did_not_run() -> None:
+    data = report.Measured({"host": {}, "board": {}})
+    assert report.statements(data) == []
+    assert report.board_targets(data) == []
+    assert all(one.row()[-1] == "not run" for one in report.targets(data))
