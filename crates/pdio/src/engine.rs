@@ -376,6 +376,7 @@ impl PoolShared {
     }
 
     fn serve(&self, file: &File, direction: Direction) {
+        let _thread = crate::registry::OwnThread::begin();
         let mut state = self.lock();
         loop {
             if let Some(request) = state.queue.pop_front() {

@@ -226,6 +226,18 @@ impl Writer {
         Ok(())
     }
 
+    /// Takes memory and sets up the engine now, in this thread. Otherwise that happens when the
+    /// first request is sent, perhaps in the thread that hands over what idles.
+    pub fn prepare(&mut self) {
+        let mut core = self.shared.lock();
+        if self.options.durability == Durability::Process
+            && core.is_direct()
+            && core.ensure_memory()
+        {
+            core.ensure_engine();
+        }
+    }
+
     /// The position of the next `write`, in bytes from the start of the file.
     pub fn position(&self) -> u64 {
         self.position
@@ -1160,21 +1172,21 @@ impl Core {
         id
     }
 
+    fn ensure_engine(&mut self) {
+        if let (None, Some(direct)) = (&self.engine, self.direct.clone()) {
+            if let Some(region) = self.region.take() {
+                let (wanted, way) = (self.engine_wanted, Direction::Write);
+                self.engine = Some(Engine::new(wanted, way, direct, region));
+            }
+        }
+    }
+
     /// Submits what is not done of request `i` of the queue.
     fn submit(&mut self, i: usize) -> io::Result<()> {
         let Some(direct) = self.direct.clone() else {
             return self.complete_through_page_cache(i);
         };
-        if self.engine.is_none() {
-            if let Some(region) = self.region.take() {
-                self.engine = Some(Engine::new(
-                    self.engine_wanted,
-                    Direction::Write,
-                    direct.clone(),
-                    region,
-                ));
-            }
-        }
+        self.ensure_engine();
         let sent = &self.sent[i];
         let request = Request {
             id: sent.id,
