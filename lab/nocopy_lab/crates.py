@@ -22,8 +22,8 @@ from typing import Final
 from nocopy_lab import child, progress
 from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, require_space
 
-# `rust-version` in Cargo.toml.
-OLDEST: Final = (1, 85)
+# The highest `rust-version` of the crates.
+OLDEST: Final = (1, 88)
 RUSTUP: Final = "https://static.rust-lang.org/rustup/dist/{target}/rustup-init"
 TOOLCHAIN_MIB: Final = 2048
 AARCH64: Final = "aarch64-unknown-linux-gnu"
@@ -111,7 +111,7 @@ def _install() -> None:
     ours.mkdir(parents=True, exist_ok=True)
     url = RUSTUP.format(target=f"{platform.machine()}-unknown-linux-gnu")
     init = ours / "rustup-init"
-    hint = "install cargo 1.85 or newer by hand, from https://rustup.rs"
+    hint = "install cargo 1.88 or newer by hand, from https://rustup.rs"
     try:
         with urllib.request.urlopen(url, timeout=60) as answer:
             init.write_bytes(answer.read())
@@ -173,9 +173,20 @@ def brug() -> Brug:
         toolchain().run(
             "build-brug", ["build", "--release", "--locked", "-p", "brug-preload", "-p", "brug-cli"]
         )
+    return Brug(_built("brug"), _built("libbrug.so"))
+
+
+@once
+def libpdio() -> Path:
+    """libpdio.so, built with optimisation."""
+    with progress.meter("building libpdio.so"):
+        toolchain().run("build-pdio", ["build", "--release", "--locked", "-p", "pdio-preload"])
+    return _built("libpdio.so")
+
+
+def _built(name: str) -> Path:
     target = Path(os.environ.get("CARGO_TARGET_DIR") or REPO / "target")
-    built = Brug((REPO / target / "release/brug"), REPO / target / "release/libbrug.so")
-    for path in (built.command, built.library):
-        if not path.is_file():
-            raise LabError(f"cargo built no {path}")
-    return built
+    path = REPO / target / "release" / name
+    if not path.is_file():
+        raise LabError(f"cargo built no {path}")
+    return path

@@ -593,7 +593,8 @@ pub fn seek(fd: c_int, by: off_t, whence: c_int) -> off_t {
         }
     }
     let at = with(fd, |held| {
-        let Kind::Stream(stream) = &mut held.state.kind else {
+        let state = &mut *held.state;
+        let Kind::Stream(stream) = &mut state.kind else {
             return None;
         };
         stream.begin();
@@ -607,15 +608,21 @@ pub fn seek(fd: c_int, by: off_t, whence: c_int) -> off_t {
             }
             // The end of the file, holes and data: as the kernel sees them.
             _ => {
-                let (error, _) = stream.drain();
-                held.state.error = held.state.error.or(error);
-                real(by, whence)
+                let (error, left) = stream.drain();
+                state.error = state.error.or(error);
+                match &mut stream.pump {
+                    // The end is behind what cannot be written now.
+                    Pump::Writer(writer) if left && whence == libc::SEEK_END => {
+                        match writer.seek(SeekFrom::End(by)) {
+                            Ok(at) => real(at as off_t, libc::SEEK_SET),
+                            Err(_) => failed(libc::EINVAL),
+                        }
+                    }
+                    _ => real(by, whence),
+                }
             }
         };
         let error = crate::errno();
-        let Kind::Stream(stream) = &mut held.state.kind else {
-            return None;
-        };
         Some(match result {
             -1 => Err(error),
             to => {
