@@ -236,13 +236,25 @@ def fio(place: Place, size: int) -> str:
     program = need("fio", "fio")
     said = ""
     for engine, pattern, direct in (
-        ("sync", "write", 0), ("psync", "write", 0), ("vsync", "write", 0), ("sync", "randwrite", 0),
-        ("psync", "randwrite", 0), ("sync", "readwrite", 0), ("psync", "write", 1),
-        ("posixaio", "write", 0), ("libaio", "write", 1), ("io_uring", "write", 0), ("mmap", "write", 0),
+        ("sync", "write", 0), ("psync", "write", 0), ("vsync", "write", 0),
+        ("sync", "randwrite", 0), ("psync", "randwrite", 0), ("sync", "readwrite", 0),
+        ("psync", "write", 1), ("posixaio", "write", 0), ("libaio", "write", 1),
+        ("io_uring", "write", 0), ("mmap", "write", 0),
     ):  # fmt: skip
         words = [program, "--name=job", "--filename=file", f"--rw={pattern}", "--bs=16k"]
-        words += [f"--size={size}", f"--ioengine={engine}", f"--direct={direct}", "--fallocate=none"]
-        words += ["--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--end_fsync=1", "--thread"]
+        words += [
+            f"--size={size}",
+            f"--ioengine={engine}",
+            f"--direct={direct}",
+            "--fallocate=none",
+        ]
+        words += [
+            "--verify=crc32c",
+            "--do_verify=1",
+            "--verify_fatal=1",
+            "--end_fsync=1",
+            "--thread",
+        ]
         run = place.run(words)
         found = re.search(r"err=\s*(\d+)", run)
         said += f"{engine} {pattern} {direct}: {found[1] if found else run}\n"

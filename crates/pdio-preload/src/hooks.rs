@@ -53,11 +53,27 @@ const NOFOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
 
 // ------------------------------------------------------------------------------ read and write
 
-fn one(data: *const c_void, len: size_t) -> [iovec; 1] {
-    [iovec {
-        iov_base: data.cast_mut(),
+/// A call with one buffer on a descriptor that has a word. Apart, so that the way past it needs no
+/// stack.
+#[cold]
+#[inline(never)]
+unsafe fn single(
+    fd: c_int,
+    way: Way,
+    data: *mut c_void,
+    len: size_t,
+    at: Option<off_t>,
+) -> ssize_t {
+    let part = iovec {
+        iov_base: data,
         iov_len: len,
-    }]
+    };
+    transfer(fd, way, &[part], at, &mut || match (way, at) {
+        (Way::Read, None) => next::read(fd, data, len),
+        (Way::Read, Some(at)) => next::pread64(fd, data, len, at),
+        (Way::Write, None) => next::write(fd, data, len),
+        (Way::Write, Some(at)) => next::pwrite64(fd, data, len, at),
+    })
 }
 
 /// The parts of a vectored call; `None` if the kernel refuses it.
@@ -87,27 +103,25 @@ export! {
         if word(fd) == 0 {
             return next::read(fd, data, len);
         }
-        transfer(fd, Way::Read, &one(data, len), None, &mut || next::read(fd, data, len))
+        single(fd, Way::Read, data, len, None)
     }
     fn write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t {
         if word(fd) == 0 {
             return next::write(fd, data, len);
         }
-        transfer(fd, Way::Write, &one(data, len), None, &mut || next::write(fd, data, len))
+        single(fd, Way::Write, data.cast_mut(), len, None)
     }
     fn pread64(fd: c_int, data: *mut c_void, len: size_t, at: off_t) -> ssize_t {
         if word(fd) == 0 {
             return next::pread64(fd, data, len, at);
         }
-        transfer(fd, Way::Read, &one(data, len), Some(at), &mut || next::pread64(fd, data, len, at))
+        single(fd, Way::Read, data, len, Some(at))
     }
     fn pwrite64(fd: c_int, data: *const c_void, len: size_t, at: off_t) -> ssize_t {
         if word(fd) == 0 {
             return next::pwrite64(fd, data, len, at);
         }
-        transfer(fd, Way::Write, &one(data, len), Some(at), &mut || {
-            next::pwrite64(fd, data, len, at)
-        })
+        single(fd, Way::Write, data.cast_mut(), len, Some(at))
     }
     fn __read_chk(fd: c_int, data: *mut c_void, len: size_t, size: size_t) -> ssize_t {
         // The overflow that the check is for is the C library's to report.
