@@ -108,7 +108,10 @@ fn open_elsewhere(fd: c_int, about: &libc::stat64, writable_only: bool) -> bool 
             .file_name()
             .to_str()
             .and_then(|name| name.parse().ok());
-        let Some(other) = other.filter(|&other: &c_int| other != fd) else {
+        // This library's own lead nowhere that the program's do not; those of a stream that has
+        // just ended may be held by the keeper for a moment.
+        let own = |other| matches!(table::entry(other), Entry::Internal);
+        let Some(other) = other.filter(|&other: &c_int| other != fd && !own(other)) else {
             return false;
         };
         let same =
