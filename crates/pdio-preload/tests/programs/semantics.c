@@ -607,8 +607,9 @@ static void spawns(void)
 
 	dup2(fd, 9);
 	stream(9, 100, 10);
-	SAY(posix_spawn(&child, "/bin/sh", NULL, NULL, words, environ));
+	int error = posix_spawn(&child, "/bin/sh", NULL, NULL, words, environ);
 	waitpid(child, &status, 0);
+	SAY(error);
 	stream(9, 100, 10);
 	close(fd);
 	close(9);
