@@ -328,14 +328,25 @@ export! {
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         /// Only marks; nothing is closed.
         const CLOSE_RANGE_CLOEXEC: c_int = 4;
-        if flags & CLOSE_RANGE_CLOEXEC == 0 {
-            leave_range(first, last);
+        if flags & CLOSE_RANGE_CLOEXEC != 0 || first > last {
+            return next::close_range(first, last, flags);
         }
-        next::close_range(first, last, flags)
+        leave_range(first, last);
+        around_internal(first, last, |first, last| next::close_range(first, last, flags))
     }
     fn closefrom(first: c_int) -> () {
-        leave_range(first.max(0) as c_uint, c_uint::MAX);
-        next::closefrom(first);
+        let first = first.max(0) as c_uint;
+        leave_range(first, c_uint::MAX);
+        around_internal(first, c_uint::MAX, |first, last| {
+            let result = next::close_range(first, last, 0);
+            if result < 0 {
+                // Before Linux 5.9: one by one.
+                for fd in first..=last.min(table::SLOTS as c_uint) {
+                    next::close(fd as c_int);
+                }
+            }
+            0
+        });
     }
     fn dup(fd: c_int) -> c_int {
         let new = next::dup(fd);
@@ -363,21 +374,36 @@ alias! {
     fn freopen(path: Path, mode: Path, file: *mut libc::FILE) -> *mut libc::FILE = freopen64;
 }
 
-/// A range of descriptors is closed, perhaps with this library's own among them.
+/// The program's descriptors in a range are about to be closed.
 fn leave_range(first: c_uint, last: c_uint) {
-    if !process::is_owner_quick() {
-        return;
-    }
-    if TAKEN.load(SeqCst) > 0 {
-        stream::relinquish_all("a range of descriptors was closed");
-    }
-    for (fd, _) in table::known() {
-        if (first..=last).contains(&(fd as c_uint)) {
-            // As the kernel, which reports no errors here.
-            let _ = stream::leave(fd, "closed");
+    if process::is_owner_quick() {
+        for (fd, _) in table::known() {
+            if (first..=last).contains(&(fd as c_uint)) {
+                // As the kernel, which reports no errors here.
+                let _ = stream::leave(fd, "closed");
+            }
         }
     }
-    table::forget_internal(first, last);
+}
+
+/// Closes a range but for this library's own: their numbers must not become something else while
+/// they are in use.
+fn around_internal(
+    mut first: c_uint,
+    last: c_uint,
+    close: impl Fn(c_uint, c_uint) -> c_int,
+) -> c_int {
+    let mut result = 0;
+    for own in table::internal(first, last) {
+        if first < own {
+            result |= close(first, own - 1);
+        }
+        first = own + 1;
+    }
+    if first <= last {
+        result |= close(first, last);
+    }
+    result
 }
 
 fn duplicated(fd: c_int, new: c_int) -> c_int {
@@ -393,9 +419,19 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
         return dup();
     }
     if let table::Entry::Internal = table::entry(new) {
-        // The program wants this very number: what this library has there must go.
+        // The program wants this very number: what this library has there must go, which may take
+        // the keeper a moment.
         stream::relinquish_all("its descriptor was asked for");
-        table::forget_internal(new as c_uint, new as c_uint);
+        for _ in 0..100 {
+            match table::entry(new) {
+                table::Entry::Internal => std::thread::sleep(std::time::Duration::from_millis(1)),
+                _ => break,
+            }
+        }
+        if let table::Entry::Internal = table::entry(new) {
+            crate::set_errno(libc::EBUSY);
+            return -1;
+        }
     }
     // SAFETY: no memory is involved.
     if unsafe { next::fcntl64(fd, libc::F_GETFD, 0) } >= 0 {

@@ -85,11 +85,6 @@ pub fn prepare() {
     OUT.store(out.unwrap_or(-1), Relaxed);
 }
 
-/// The program has closed a descriptor of this library, whatever it is.
-pub fn closed(fd: c_int) {
-    let _ = OUT.compare_exchange(fd, -1, Relaxed, Relaxed);
-}
-
 /// In a forked child: it has done nothing yet.
 pub fn forked() {
     own();
@@ -163,9 +158,6 @@ pub fn print() {
         record.streams,
         REPAIRED.load(Relaxed),
     );
-    if let (-1, Stats::File(path)) = (OUT.load(Relaxed), &settings::get().stats) {
-        OUT.store(open(path).unwrap_or(-1), Relaxed);
-    }
     put(OUT.load(Relaxed), text.as_bytes());
 }
 

@@ -479,14 +479,10 @@ pub fn internalise(fd: c_int) -> c_int {
     }
 }
 
-/// Descriptors of this library in a range that the program closes whatever they are.
-pub fn forget_internal(first: u32, last: u32) {
-    for (fd, slot) in TABLE[..TOP.load(SeqCst)].iter().enumerate() {
-        if (first..=last).contains(&(fd as u32)) && slot.load(SeqCst) == INTERNAL {
-            slot.store(0, SeqCst);
-            crate::report::closed(fd as c_int);
-        }
-    }
+/// Descriptors of this library in a range, in order.
+pub fn internal(first: u32, last: u32) -> impl Iterator<Item = u32> {
+    (first..last.min(TOP.load(SeqCst) as u32).saturating_add(1))
+        .filter(|&fd| matches!(entry(fd as c_int), Entry::Internal))
 }
 
 /// In a forked child: nothing is taken (see `process::before_fork`), but locks of other threads

@@ -62,8 +62,7 @@ scenarios! {
     syncs_hand_everything_over: ["syncs"], ["closed"];
     locks_order_what_others_see: ["locks"], ["fork", "locked"];
     duplicates_share_one_stream: ["duplicates"], ["closed"];
-    descriptor_numbers_are_the_lowest_free: ["numbers"],
-        ["closed", "a range of descriptors was closed"];
+    descriptor_numbers_are_the_lowest_free: ["numbers"], ["closed"];
     descriptors_that_run_out_are_given_back: ["few_descriptors"], ["descriptors have run out"];
     standard_output_keeps_order_with_printf: ["standard_output"], ["dprintf"];
     file_pointers_on_taken_files: ["file_pointers"],
