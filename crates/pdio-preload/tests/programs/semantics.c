@@ -752,7 +752,11 @@ static void copies(void)
 	to = taken("second");
 	from = reading("third", O_RDONLY);
 	stream(to, 10, 1);
-	SAY(copy_file_range(from, NULL, to, NULL, 70000, 0));
+	/* How much one call copies depends on what the page cache holds. */
+	ssize_t copied = 0, some;
+	while (copied < 70000 && (some = copy_file_range(from, NULL, to, NULL, 70000 - copied, 0)) > 0)
+		copied += some;
+	SAY(copied);
 	SAY(lseek(to, 0, SEEK_CUR));
 	SAY(lseek(from, 0, SEEK_CUR));
 	SAY(close(to));
