@@ -22,7 +22,17 @@ from functools import cache as once
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import brug, child, crates, initramfs, kernel, programs, progress, storage
+from nocopy_lab import (
+    brug,
+    child,
+    crates,
+    initramfs,
+    kernel,
+    pdio_programs,
+    programs,
+    progress,
+    storage,
+)
 from nocopy_lab.board import Machine
 from nocopy_lab.experiments import bench_brug
 from nocopy_lab.paths import KERNEL, LAB, LOGS, LabError, require_tool, sha256_tree
@@ -171,6 +181,18 @@ def _compare_program(name: str) -> None:
 
 for _name in programs.SCENARIOS:
     _compare_program(_name)
+
+
+def _compare_stream(name: str) -> None:
+    def same_as_without() -> None:
+        with progress.meter(f"{name} under libpdio.so"):
+            pdio_programs.compare(name)
+
+    crates_check(f"pdio: programs: {name} does what it does without libpdio.so")(same_as_without)
+
+
+for _name in pdio_programs.SCENARIOS:
+    _compare_stream(_name)
 
 
 # -------------------------------------------------------------------------- the kernel's text

@@ -212,33 +212,33 @@ def brug() -> Brug:
         toolchain().run(
             "build-brug", ["build", "--release", "--locked", "-p", "brug-preload", "-p", "brug-cli"]
         )
-    target = Path(os.environ.get("CARGO_TARGET_DIR") or REPO / "target")
-    built = Brug((REPO / target / "release/brug"), REPO / target / "release/libbrug.so")
-    for path in (built.command, built.library):
-        if not path.is_file():
-            raise LabError(f"cargo built no {path}")
-    return built
+    return Brug(_built("brug"), _built("libbrug.so"))
+
+
+@once
+def libpdio() -> Path:
+    """libpdio.so, built with optimisation."""
+    with progress.meter("building libpdio.so"):
+        toolchain().run("build-libpdio", ["build", "--release", "--locked", "-p", "pdio-preload"])
+    return _built("libpdio.so")
 
 
 def _target() -> Path:
     return REPO / (os.environ.get("CARGO_TARGET_DIR") or "target")
 
 
+def _built(name: str) -> Path:
+    path = _target() / "release" / name
+    if not path.is_file():
+        raise LabError(f"cargo built no {path}")
+    return path
+
+
 def pdio() -> Path:
     """The `pdio` command, built with optimisation."""
     with progress.meter("building pdio"):
         toolchain().run("build-pdio", ["build", "--release", "--locked", "-p", "pdio-cli"])
-    return _target() / "release/pdio"
-
-
-@once
-def pdio_library() -> Path | None:
-    """libpdio.so, where its crate is."""
-    if not (REPO / "crates/pdio-preload").is_dir():
-        return None
-    with progress.meter("building libpdio.so"):
-        toolchain().run("build-libpdio", ["build", "--release", "--locked", "-p", "pdio-preload"])
-    return _target() / "release/libpdio.so"
+    return _built("pdio")
 
 
 # Where the lab's guests have no shared libraries: linked with a static C library.

@@ -441,6 +441,7 @@ impl PoolShared {
     }
 
     fn serve(&self, file: &File, direction: Direction, chain: bool) {
+        let _thread = crate::registry::OwnThread::begin();
         crate::sys::block_signals();
         let mut state = self.lock();
         loop {

@@ -14,6 +14,39 @@ use std::time::Duration;
 use crate::policy;
 use crate::writer::Shared;
 
+/// How long the keeper stays when nothing is pending: a process whose main thread has ended should
+/// not be kept alive by it.
+const KEEPER_IDLE: Duration = Duration::from_secs(1);
+
+static THREAD_HOOK: OnceLock<fn(bool)> = OnceLock::new();
+
+/// Has every thread of this crate call `hook` with `true` when it begins and with `false` when it
+/// ends. For libraries that put themselves between a program and the system, and must tell this
+/// crate's calls from the program's. Only the first hook counts.
+pub fn set_thread_hook(hook: fn(bool)) {
+    let _ = THREAD_HOOK.set(hook);
+}
+
+/// Lives as long as a thread of this crate.
+pub(crate) struct OwnThread(());
+
+impl OwnThread {
+    pub(crate) fn begin() -> OwnThread {
+        if let Some(hook) = THREAD_HOOK.get() {
+            hook(true);
+        }
+        OwnThread(())
+    }
+}
+
+impl Drop for OwnThread {
+    fn drop(&mut self) {
+        if let Some(hook) = THREAD_HOOK.get() {
+            hook(false);
+        }
+    }
+}
+
 /// The last fork generation, which a child inherits.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
 
@@ -228,12 +261,14 @@ pub(crate) fn wake_keeper() {
         && table.keeper_parked.swap(false, Ordering::AcqRel)
     {
         if let Some(thread) = &*lock(&table.keeper) {
-            thread.unpark();
+            return thread.unpark();
         }
+        start_keeper();
     }
 }
 
 fn keep() {
+    let _thread = OwnThread::begin();
     let table = table();
     crate::sys::block_signals();
     loop {
@@ -246,7 +281,15 @@ fn keep() {
         match next {
             // Data seen twice in a row has aged at least half the linger time and at most all.
             Some(linger) => std::thread::sleep((linger / 2).max(Duration::from_millis(1))),
-            None if table.keeper_parked.swap(true, Ordering::AcqRel) => std::thread::park(),
+            None if table.keeper_parked.swap(true, Ordering::AcqRel) => {
+                std::thread::park_timeout(KEEPER_IDLE);
+                let mut keeper = lock(&table.keeper);
+                if table.keeper_parked.load(Ordering::Acquire) {
+                    // Who wakes a keeper that has gone starts another.
+                    *keeper = None;
+                    return;
+                }
+            }
             // Look once more: a stream may have filled up before it could see the flag.
             None => {}
         }

@@ -226,6 +226,18 @@ impl Writer {
         Ok(())
     }
 
+    /// Takes memory and sets up the engine now, in this thread. Otherwise that happens when the
+    /// first request is sent, perhaps in the thread that hands over what idles.
+    pub fn prepare(&mut self) {
+        let mut core = self.shared.lock();
+        if self.options.durability == Durability::Process
+            && core.is_direct()
+            && core.ensure_memory()
+        {
+            core.ensure_engine();
+        }
+    }
+
     /// The position of the next `write`, in bytes from the start of the file.
     pub fn position(&self) -> u64 {
         self.position

@@ -159,9 +159,7 @@ def _fio_rounds(program: Path, where: Path) -> dict[str, Any]:
 
 def _preload_rounds(where: Path) -> dict[str, Any]:
     """Processor time of small writes with and without the library, on a stream it does not take."""
-    library = crates.pdio_library()
-    if library is None:
-        return {"unavailable": "there is no crates/pdio-preload"}
+    library = crates.libpdio()
     rows: list[dict[str, Any]] = []
     # tmpfs is nothing to take over; every call goes through the library all the same.
     with tempfile.TemporaryDirectory(prefix="nocopy-", dir=SHM) as memory:

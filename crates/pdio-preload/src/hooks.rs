@@ -1,0 +1,936 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The exported calls on descriptors and paths.
+//!
+//! The first thing that a call on a descriptor does is to look at its word in the table; where that
+//! is zero, the C library's function is all that follows.
+#![allow(
+    unsafe_op_in_unsafe_fn,
+    clippy::missing_safety_doc,
+    reason = "each function takes what the C function of its name takes, and passes it on"
+)]
+
+use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use core::sync::atomic::Ordering::SeqCst;
+
+use libc::{iovec, mode_t, off_t, size_t, ssize_t};
+
+use crate::stream::{self, on_path, relinquish, transfer, Then, Way};
+use crate::table::{self, word, TAKEN};
+use crate::{next, process, settings};
+
+macro_rules! export {
+    ($($(#[$about:meta])* fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty $body:block)*) => {$(
+        $(#[$about])*
+        #[no_mangle]
+        pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret $body
+    )*};
+}
+
+/// Other names of a function: the offset is 64 bits wide under all of them.
+macro_rules! alias {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty = $target:ident;)*) => {$(
+        #[no_mangle]
+        pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
+            $target($($arg),*)
+        }
+    )*};
+}
+
+/// What happens before a call; then the call.
+macro_rules! before {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty { $($first:stmt;)* })*) => {$(
+        #[no_mangle]
+        pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
+            $($first)*
+            next::$name($($arg),*)
+        }
+    )*};
+}
+
+type Path = *const c_char;
+const HERE: c_int = libc::AT_FDCWD;
+const NOFOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
+
+// ------------------------------------------------------------------------------ read and write
+
+/// A call with one buffer on a descriptor that has a word. Apart, so that the way past it needs no
+/// stack.
+#[cold]
+#[inline(never)]
+unsafe fn single(
+    fd: c_int,
+    way: Way,
+    data: *mut c_void,
+    len: size_t,
+    at: Option<off_t>,
+) -> ssize_t {
+    let part = iovec {
+        iov_base: data,
+        iov_len: len,
+    };
+    transfer(fd, way, &[part], at, &mut || match (way, at) {
+        (Way::Read, None) => next::read(fd, data, len),
+        (Way::Read, Some(at)) => next::pread64(fd, data, len, at),
+        (Way::Write, None) => next::write(fd, data, len),
+        (Way::Write, Some(at)) => next::pwrite64(fd, data, len, at),
+    })
+}
+
+/// The parts of a vectored call; `None` if the kernel refuses it.
+unsafe fn many<'a>(parts: *const iovec, count: c_int) -> Option<&'a [iovec]> {
+    (1..=libc::UIO_MAXIOV)
+        .contains(&count)
+        .then(|| core::slice::from_raw_parts(parts, count as usize))
+}
+
+/// A vectored call on a descriptor that has a word.
+unsafe fn vectored(
+    fd: c_int,
+    way: Way,
+    parts: *const iovec,
+    count: c_int,
+    at: Option<off_t>,
+    mut plain: impl FnMut() -> ssize_t,
+) -> ssize_t {
+    match many(parts, count) {
+        Some(parts) => transfer(fd, way, parts, at, &mut plain),
+        None => plain(),
+    }
+}
+
+export! {
+    fn read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t {
+        if word(fd) == 0 {
+            return next::read(fd, data, len);
+        }
+        single(fd, Way::Read, data, len, None)
+    }
+    fn write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t {
+        if word(fd) == 0 {
+            return next::write(fd, data, len);
+        }
+        single(fd, Way::Write, data.cast_mut(), len, None)
+    }
+    fn pread64(fd: c_int, data: *mut c_void, len: size_t, at: off_t) -> ssize_t {
+        if word(fd) == 0 {
+            return next::pread64(fd, data, len, at);
+        }
+        single(fd, Way::Read, data, len, Some(at))
+    }
+    fn pwrite64(fd: c_int, data: *const c_void, len: size_t, at: off_t) -> ssize_t {
+        if word(fd) == 0 {
+            return next::pwrite64(fd, data, len, at);
+        }
+        single(fd, Way::Write, data.cast_mut(), len, Some(at))
+    }
+    fn __read_chk(fd: c_int, data: *mut c_void, len: size_t, size: size_t) -> ssize_t {
+        // The overflow that the check is for is the C library's to report.
+        if word(fd) == 0 || len > size {
+            return next::__read_chk(fd, data, len, size);
+        }
+        read(fd, data, len)
+    }
+    fn __pread64_chk(
+        fd: c_int, data: *mut c_void, len: size_t, at: off_t, size: size_t
+    ) -> ssize_t {
+        if word(fd) == 0 || len > size {
+            return next::__pread64_chk(fd, data, len, at, size);
+        }
+        pread64(fd, data, len, at)
+    }
+    fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+        if word(fd) == 0 {
+            return next::readv(fd, parts, count);
+        }
+        vectored(fd, Way::Read, parts, count, None, || next::readv(fd, parts, count))
+    }
+    fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+        if word(fd) == 0 {
+            return next::writev(fd, parts, count);
+        }
+        vectored(fd, Way::Write, parts, count, None, || next::writev(fd, parts, count))
+    }
+    fn preadv64(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t {
+        if word(fd) == 0 {
+            return next::preadv64(fd, parts, count, at);
+        }
+        vectored(fd, Way::Read, parts, count, Some(at), || next::preadv64(fd, parts, count, at))
+    }
+    fn pwritev64(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t {
+        if word(fd) == 0 {
+            return next::pwritev64(fd, parts, count, at);
+        }
+        vectored(fd, Way::Write, parts, count, Some(at), || next::pwritev64(fd, parts, count, at))
+    }
+    fn preadv64v2(
+        fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int
+    ) -> ssize_t {
+        if word(fd) != 0 && flags != 0 {
+            relinquish(fd, "preadv2 with flags");
+        }
+        let place = (at != -1).then_some(at);
+        vectored(fd, Way::Read, parts, count, place, || {
+            next::preadv64v2(fd, parts, count, at, flags)
+        })
+    }
+    fn pwritev64v2(
+        fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int
+    ) -> ssize_t {
+        if word(fd) != 0 && flags != 0 {
+            relinquish(fd, "pwritev2 with flags");
+        }
+        let place = (at != -1).then_some(at);
+        vectored(fd, Way::Write, parts, count, place, || {
+            next::pwritev64v2(fd, parts, count, at, flags)
+        })
+    }
+    fn lseek64(fd: c_int, by: off_t, whence: c_int) -> off_t {
+        if word(fd) == 0 {
+            return next::lseek64(fd, by, whence);
+        }
+        stream::seek(fd, by, whence)
+    }
+}
+
+alias! {
+    fn pread(fd: c_int, data: *mut c_void, len: size_t, at: off_t) -> ssize_t = pread64;
+    fn pwrite(fd: c_int, data: *const c_void, len: size_t, at: off_t) -> ssize_t = pwrite64;
+    fn __pread_chk(
+        fd: c_int, data: *mut c_void, len: size_t, at: off_t, size: size_t
+    ) -> ssize_t = __pread64_chk;
+    fn preadv(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t = preadv64;
+    fn pwritev(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t = pwritev64;
+    fn preadv2(
+        fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int
+    ) -> ssize_t = preadv64v2;
+    fn pwritev2(
+        fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int
+    ) -> ssize_t = pwritev64v2;
+    fn lseek(fd: c_int, by: off_t, whence: c_int) -> off_t = lseek64;
+    fn llseek(fd: c_int, by: off_t, whence: c_int) -> off_t = lseek64;
+}
+
+// -------------------------------------------------------------------------- open, close and dup
+
+/// Before a file is opened. Emptying it must come after what was written to it.
+fn opening(directory: c_int, path: Path, flags: c_int) {
+    if flags & libc::O_TRUNC != 0 {
+        on_path(
+            directory,
+            path,
+            0,
+            Then::HandBack("emptied by another open"),
+        );
+    }
+}
+
+/// After a file was opened.
+fn opened(fd: c_int, flags: c_int) -> c_int {
+    if fd < 0 {
+        return fd;
+    }
+    if table::inside() {
+        return table::internalise(fd);
+    }
+    if !crate::active() {
+        return fd;
+    }
+    let mode = flags & libc::O_ACCMODE;
+    let writable = mode != libc::O_RDONLY;
+    stream::relinquish_behind(fd, writable, "opened again");
+    let settings = settings::get();
+    if flags & libc::O_DIRECT != 0 {
+        if settings.repair {
+            stream::align(fd);
+        }
+        return fd;
+    }
+    let never = libc::O_APPEND | libc::O_SYNC | libc::O_DSYNC | libc::O_PATH | libc::O_DIRECTORY;
+    let new = flags & (libc::O_CREAT | libc::O_TRUNC) != 0;
+    if flags & never == 0 && writable == (new && writable) && !settings.strict {
+        table::watch(fd, writable);
+    }
+    fd
+}
+
+/// Opens a file; if descriptors have run out, once more without those of taken streams.
+fn open_with(flags: c_int, open: impl Fn() -> c_int) -> c_int {
+    let mut fd = open();
+    if fd < 0 && crate::errno() == libc::EMFILE && TAKEN.load(SeqCst) > 0 && !table::inside() {
+        stream::relinquish_all("descriptors have run out");
+        fd = open();
+    }
+    opened(fd, flags)
+}
+
+const TEMPORARY: c_int = libc::O_RDWR | libc::O_CREAT;
+
+export! {
+    fn open64(path: Path, flags: c_int, mode: mode_t) -> c_int {
+        opening(HERE, path, flags);
+        open_with(flags, || next::open64(path, flags, mode))
+    }
+    fn openat64(directory: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int {
+        opening(directory, path, flags);
+        open_with(flags, || next::openat64(directory, path, flags, mode))
+    }
+    fn __open64_2(path: Path, flags: c_int) -> c_int {
+        opening(HERE, path, flags);
+        open_with(flags, || next::__open64_2(path, flags))
+    }
+    fn __openat64_2(directory: c_int, path: Path, flags: c_int) -> c_int {
+        opening(directory, path, flags);
+        open_with(flags, || next::__openat64_2(directory, path, flags))
+    }
+    fn creat64(path: Path, mode: mode_t) -> c_int {
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC;
+        opening(HERE, path, flags);
+        open_with(flags, || next::creat64(path, mode))
+    }
+    fn mkstemp64(template: *mut c_char) -> c_int {
+        opened(next::mkstemp64(template), TEMPORARY)
+    }
+    fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int {
+        opened(next::mkostemp64(template, flags), TEMPORARY | flags)
+    }
+    fn mkstemps64(template: *mut c_char, suffix: c_int) -> c_int {
+        opened(next::mkstemps64(template, suffix), TEMPORARY)
+    }
+    fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
+        opened(next::mkostemps64(template, suffix, flags), TEMPORARY | flags)
+    }
+    fn fopen64(path: Path, mode: Path) -> *mut libc::FILE {
+        // Its own reads and writes are the C library's and are not seen; streams go back.
+        if TAKEN.load(SeqCst) > 0 && *mode as u8 == b'w' {
+            on_path(HERE, path, 0, Then::HandBack("emptied by fopen"));
+        }
+        let file = next::fopen64(path, mode);
+        if TAKEN.load(SeqCst) > 0 && !file.is_null() {
+            stream::relinquish_behind(libc::fileno(file), true, "opened by fopen");
+        }
+        file
+    }
+    fn freopen64(path: Path, mode: Path, file: *mut libc::FILE) -> *mut libc::FILE {
+        if !file.is_null() {
+            relinquish(libc::fileno(file), "reopened by freopen");
+        }
+        if TAKEN.load(SeqCst) > 0 && !path.is_null() {
+            on_path(HERE, path, 0, Then::HandBack("opened by freopen"));
+        }
+        next::freopen64(path, mode, file)
+    }
+    fn close(fd: c_int) -> c_int {
+        if word(fd) == 0 {
+            return next::close(fd);
+        }
+        stream::close(fd)
+    }
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        /// Only marks; nothing is closed.
+        const CLOSE_RANGE_CLOEXEC: c_int = 4;
+        if flags & CLOSE_RANGE_CLOEXEC != 0 || first > last {
+            return next::close_range(first, last, flags);
+        }
+        leave_range(first, last);
+        around_internal(first, last, |first, last| next::close_range(first, last, flags))
+    }
+    fn closefrom(first: c_int) -> () {
+        let first = first.max(0) as c_uint;
+        leave_range(first, c_uint::MAX);
+        around_internal(first, c_uint::MAX, |first, last| {
+            let result = next::close_range(first, last, 0);
+            if result < 0 {
+                // Before Linux 5.9: one by one.
+                for fd in first..=last.min(table::SLOTS as c_uint) {
+                    next::close(fd as c_int);
+                }
+            }
+            0
+        });
+    }
+    fn dup(fd: c_int) -> c_int {
+        let new = next::dup(fd);
+        duplicated(fd, new)
+    }
+    fn dup2(fd: c_int, new: c_int) -> c_int {
+        onto(fd, new, || next::dup2(fd, new))
+    }
+    fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int {
+        onto(fd, new, || next::dup3(fd, new, flags))
+    }
+}
+
+alias! {
+    fn open(path: Path, flags: c_int, mode: mode_t) -> c_int = open64;
+    fn openat(directory: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int = openat64;
+    fn __open_2(path: Path, flags: c_int) -> c_int = __open64_2;
+    fn __openat_2(directory: c_int, path: Path, flags: c_int) -> c_int = __openat64_2;
+    fn creat(path: Path, mode: mode_t) -> c_int = creat64;
+    fn mkstemp(template: *mut c_char) -> c_int = mkstemp64;
+    fn mkostemp(template: *mut c_char, flags: c_int) -> c_int = mkostemp64;
+    fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int = mkstemps64;
+    fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int = mkostemps64;
+    fn fopen(path: Path, mode: Path) -> *mut libc::FILE = fopen64;
+    fn freopen(path: Path, mode: Path, file: *mut libc::FILE) -> *mut libc::FILE = freopen64;
+}
+
+/// The program's descriptors in a range are about to be closed.
+fn leave_range(first: c_uint, last: c_uint) {
+    if process::is_owner_quick() {
+        for (fd, _) in table::known() {
+            if (first..=last).contains(&(fd as c_uint)) {
+                // As the kernel, which reports no errors here.
+                let _ = stream::leave(fd, "closed");
+            }
+        }
+    }
+}
+
+/// Closes a range but for this library's own: their numbers must not become something else while
+/// they are in use.
+fn around_internal(
+    mut first: c_uint,
+    last: c_uint,
+    close: impl Fn(c_uint, c_uint) -> c_int,
+) -> c_int {
+    let mut result = 0;
+    for own in table::internal(first, last) {
+        if first < own {
+            result |= close(first, own - 1);
+        }
+        first = own + 1;
+    }
+    if first <= last {
+        result |= close(first, last);
+    }
+    result
+}
+
+fn duplicated(fd: c_int, new: c_int) -> c_int {
+    if new >= 0 && word(fd) != 0 && new != fd {
+        stream::copied(fd, new);
+    }
+    new
+}
+
+/// `dup2`: what `new` was is closed.
+fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
+    if fd == new || word(fd) == 0 && word(new) == 0 || !process::is_owner_quick() {
+        return dup();
+    }
+    if let table::Entry::Internal = table::entry(new) {
+        // The program wants this very number: what this library has there must go, which may take
+        // the keeper a moment.
+        stream::relinquish_all("its descriptor was asked for");
+        for _ in 0..100 {
+            match table::entry(new) {
+                table::Entry::Internal => std::thread::sleep(std::time::Duration::from_millis(1)),
+                _ => break,
+            }
+        }
+        if let table::Entry::Internal = table::entry(new) {
+            crate::set_errno(libc::EBUSY);
+            return -1;
+        }
+    }
+    // SAFETY: no memory is involved.
+    if unsafe { next::fcntl64(fd, libc::F_GETFD, 0) } >= 0 {
+        if let Some(error) = stream::leave(new, "closed") {
+            crate::set_errno(error);
+            return -1;
+        }
+    }
+    duplicated(fd, dup())
+}
+
+// ------------------------------------------------------------------------------ fcntl and ioctl
+
+fn control(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    use libc::*;
+    // SAFETY: the program's request.
+    let real = || unsafe { next::fcntl64(fd, command, argument) };
+    if table::inside() {
+        return real();
+    }
+    match command {
+        F_GETFD | F_SETFD | F_GETFL | F_GETOWN | F_GETPIPE_SZ => real(),
+        F_DUPFD | F_DUPFD_CLOEXEC => duplicated(fd, real()),
+        F_SETFL => {
+            if matches!(table::entry(fd), table::Entry::Tracked(_)) {
+                relinquish(fd, "its flags were changed");
+            }
+            let result = real();
+            let direct = argument & O_DIRECT as c_ulong != 0;
+            if result >= 0 && direct {
+                relinquish(fd, "its flags were changed");
+                if word(fd) == 0 && crate::active() && settings::get().repair {
+                    stream::align(fd);
+                }
+            } else if argument & (O_APPEND | O_ASYNC) as c_ulong != 0 {
+                relinquish(fd, "its flags were changed");
+            }
+            result
+        }
+        F_SETLK | F_SETLKW | F_OFD_SETLK | F_OFD_SETLKW | F_GETLK | F_OFD_GETLK => {
+            locking(fd);
+            real()
+        }
+        _ => {
+            relinquish(fd, "an unusual fcntl");
+            real()
+        }
+    }
+}
+
+/// Locks are for several processes on one file. What was written goes to the kernel before they
+/// change; what was read ahead may be old.
+fn locking(fd: c_int) {
+    match table::entry(fd) {
+        table::Entry::Watched => table::forget(fd),
+        _ => stream::settle_for_lock(fd),
+    }
+}
+
+const FICLONE: c_ulong = 0x4004_9409;
+const FICLONERANGE: c_ulong = 0x4020_940d;
+
+export! {
+    fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+        let sets_direct = command == libc::F_SETFL && argument & libc::O_DIRECT as c_ulong != 0;
+        if word(fd) == 0 && !sets_direct {
+            return next::fcntl64(fd, command, argument);
+        }
+        control(fd, command, argument)
+    }
+    fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
+        match request {
+            FICLONE => relinquish(argument as c_int, "cloned"),
+            FICLONERANGE if argument != 0 => relinquish(*(argument as *const i64) as c_int, "cloned"),
+            _ => {}
+        }
+        if word(fd) != 0 && !table::inside() {
+            match request {
+                libc::TCGETS | libc::FIOCLEX | libc::FIONCLEX => {}
+                _ => relinquish(fd, "an ioctl"),
+            }
+        }
+        next::ioctl(fd, request, argument)
+    }
+}
+
+alias! {
+    fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int = fcntl64;
+}
+
+// ------------------------------------------------------------------------ sync, size, allocation
+
+/// Drains; an error is this call's.
+macro_rules! drained {
+    ($fd:ident) => {
+        if word($fd) != 0 {
+            if let Err(error) = stream::drain($fd, true) {
+                crate::set_errno(error);
+                return -1;
+            }
+        }
+    };
+}
+
+/// Drains; an error is kept for a call that may report it.
+fn drain(fd: c_int) {
+    if word(fd) != 0 {
+        let _ = stream::drain(fd, false);
+    }
+}
+
+export! {
+    fn fsync(fd: c_int) -> c_int {
+        drained!(fd);
+        next::fsync(fd)
+    }
+    fn fdatasync(fd: c_int) -> c_int {
+        drained!(fd);
+        next::fdatasync(fd)
+    }
+    fn sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int {
+        drained!(fd);
+        next::sync_file_range(fd, at, len, flags)
+    }
+    fn ftruncate64(fd: c_int, len: off_t) -> c_int {
+        drained!(fd);
+        next::ftruncate64(fd, len)
+    }
+    fn fallocate64(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int {
+        drained!(fd);
+        next::fallocate64(fd, mode, at, len)
+    }
+    fn posix_fallocate64(fd: c_int, at: off_t, len: off_t) -> c_int {
+        if word(fd) != 0 {
+            if let Err(error) = stream::drain(fd, true) {
+                return error;
+            }
+        }
+        next::posix_fallocate64(fd, at, len)
+    }
+    fn lockf64(fd: c_int, command: c_int, len: off_t) -> c_int {
+        if word(fd) != 0 {
+            locking(fd);
+        }
+        // Its range begins at the kernel's offset, which is right after draining.
+        next::lockf64(fd, command, len)
+    }
+    fn flock(fd: c_int, operation: c_int) -> c_int {
+        if word(fd) != 0 {
+            locking(fd);
+        }
+        next::flock(fd, operation)
+    }
+}
+
+before! {
+    fn sync() -> () { stream::drain_all(); }
+    fn syncfs(fd: c_int) -> c_int { stream::drain_all(); }
+    fn truncate64(path: Path, len: off_t) -> c_int {
+        on_path(HERE, path, 0, Then::HandBack("truncated by its path"));
+    }
+    // Advice changes nothing that a program could see.
+    fn posix_fadvise64(fd: c_int, at: off_t, len: off_t, advice: c_int) -> c_int { drain(fd); }
+    fn readahead(fd: c_int, at: off_t, len: size_t) -> ssize_t {}
+}
+
+alias! {
+    fn ftruncate(fd: c_int, len: off_t) -> c_int = ftruncate64;
+    fn truncate(path: Path, len: off_t) -> c_int = truncate64;
+    fn fallocate(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int = fallocate64;
+    fn posix_fallocate(fd: c_int, at: off_t, len: off_t) -> c_int = posix_fallocate64;
+    fn posix_fadvise(fd: c_int, at: off_t, len: off_t, advice: c_int) -> c_int = posix_fadvise64;
+    fn lockf(fd: c_int, command: c_int, len: off_t) -> c_int = lockf64;
+}
+
+// ------------------------------------------------------------------------------- stat and others
+
+/// Has the kernel answer; once more if what it spoke of has data waiting here.
+unsafe fn looked_at(result: c_int, about: *const libc::stat64, again: impl Fn() -> c_int) -> c_int {
+    if result == 0 && TAKEN.load(SeqCst) > 0 && !table::inside() && !about.is_null() {
+        let about = &*about;
+        if stream::drain_file(about.st_dev, about.st_ino) {
+            return again();
+        }
+    }
+    result
+}
+
+export! {
+    fn fstat64(fd: c_int, out: *mut libc::stat64) -> c_int {
+        drain(fd);
+        let real = || next::fstat64(fd, out);
+        looked_at(real(), out, real)
+    }
+    fn stat64(path: Path, out: *mut libc::stat64) -> c_int {
+        let real = || next::stat64(path, out);
+        looked_at(real(), out, real)
+    }
+    fn lstat64(path: Path, out: *mut libc::stat64) -> c_int {
+        let real = || next::lstat64(path, out);
+        looked_at(real(), out, real)
+    }
+    fn fstatat64(directory: c_int, path: Path, out: *mut libc::stat64, flags: c_int) -> c_int {
+        let real = || next::fstatat64(directory, path, out, flags);
+        looked_at(real(), out, real)
+    }
+    fn statx(directory: c_int, path: Path, flags: c_int, mask: c_uint, out: *mut libc::statx)
+        -> c_int
+    {
+        let result = next::statx(directory, path, flags, mask, out);
+        if result == 0 && TAKEN.load(SeqCst) > 0 && !table::inside() && !out.is_null() {
+            let device = libc::makedev((*out).stx_dev_major, (*out).stx_dev_minor);
+            if stream::drain_file(device, (*out).stx_ino) {
+                return next::statx(directory, path, flags, mask, out);
+            }
+        }
+        result
+    }
+    fn __fxstat64(version: c_int, fd: c_int, out: *mut libc::stat64) -> c_int {
+        let real = || next::__fxstat64(version, fd, out);
+        looked_at(real(), out, real)
+    }
+    fn __xstat64(version: c_int, path: Path, out: *mut libc::stat64) -> c_int {
+        let real = || next::__xstat64(version, path, out);
+        looked_at(real(), out, real)
+    }
+    fn __lxstat64(version: c_int, path: Path, out: *mut libc::stat64) -> c_int {
+        let real = || next::__lxstat64(version, path, out);
+        looked_at(real(), out, real)
+    }
+    fn __fxstatat64(
+        version: c_int, directory: c_int, path: Path, out: *mut libc::stat64, flags: c_int
+    ) -> c_int {
+        let real = || next::__fxstatat64(version, directory, path, out, flags);
+        looked_at(real(), out, real)
+    }
+}
+
+alias! {
+    fn fstat(fd: c_int, out: *mut libc::stat64) -> c_int = fstat64;
+    fn stat(path: Path, out: *mut libc::stat64) -> c_int = stat64;
+    fn lstat(path: Path, out: *mut libc::stat64) -> c_int = lstat64;
+    fn fstatat(directory: c_int, path: Path, out: *mut libc::stat64, flags: c_int) -> c_int
+        = fstatat64;
+    fn __fxstat(version: c_int, fd: c_int, out: *mut libc::stat64) -> c_int = __fxstat64;
+    fn __xstat(version: c_int, path: Path, out: *mut libc::stat64) -> c_int = __xstat64;
+    fn __lxstat(version: c_int, path: Path, out: *mut libc::stat64) -> c_int = __lxstat64;
+    fn __fxstatat(
+        version: c_int, directory: c_int, path: Path, out: *mut libc::stat64, flags: c_int
+    ) -> c_int = __fxstatat64;
+}
+
+// A write changes times and takes set-user-ID bits and capabilities away, so it must come before
+// those are set; and before the file appears under another name.
+before! {
+    fn fchmod(fd: c_int, mode: mode_t) -> c_int { drain(fd); }
+    fn fchown(fd: c_int, user: c_uint, group: c_uint) -> c_int { drain(fd); }
+    fn futimens(fd: c_int, times: *const c_void) -> c_int { drain(fd); }
+    fn futimes(fd: c_int, times: *const c_void) -> c_int { drain(fd); }
+    fn fsetxattr(fd: c_int, name: Path, value: *const c_void, len: size_t, flags: c_int) -> c_int {
+        drain(fd);
+    }
+    fn chmod(path: Path, mode: mode_t) -> c_int { on_path(HERE, path, 0, Then::Drain); }
+    fn fchmodat(directory: c_int, path: Path, mode: mode_t, flags: c_int) -> c_int {
+        on_path(directory, path, flags, Then::Drain);
+    }
+    fn chown(path: Path, user: c_uint, group: c_uint) -> c_int {
+        on_path(HERE, path, 0, Then::Drain);
+    }
+    fn lchown(path: Path, user: c_uint, group: c_uint) -> c_int {
+        on_path(HERE, path, NOFOLLOW, Then::Drain);
+    }
+    fn fchownat(directory: c_int, path: Path, user: c_uint, group: c_uint, flags: c_int) -> c_int {
+        on_path(directory, path, flags, Then::Drain);
+    }
+    fn utimensat(directory: c_int, path: Path, times: *const c_void, flags: c_int) -> c_int {
+        if path.is_null() {
+            drain(directory);
+        } else {
+            on_path(directory, path, flags, Then::Drain);
+        };
+    }
+    fn utimes(path: Path, times: *const c_void) -> c_int { on_path(HERE, path, 0, Then::Drain); }
+    fn lutimes(path: Path, times: *const c_void) -> c_int {
+        on_path(HERE, path, NOFOLLOW, Then::Drain);
+    }
+    fn utime(path: Path, times: *const c_void) -> c_int { on_path(HERE, path, 0, Then::Drain); }
+    fn futimesat(directory: c_int, path: Path, times: *const c_void) -> c_int {
+        if path.is_null() {
+            drain(directory);
+        } else {
+            on_path(directory, path, 0, Then::Drain);
+        };
+    }
+    fn setxattr(path: Path, name: Path, value: *const c_void, len: size_t, flags: c_int) -> c_int {
+        on_path(HERE, path, 0, Then::Drain);
+    }
+    fn lsetxattr(path: Path, name: Path, value: *const c_void, len: size_t, flags: c_int) -> c_int {
+        on_path(HERE, path, NOFOLLOW, Then::Drain);
+    }
+    fn rename(from: Path, to: Path) -> c_int { on_path(HERE, from, NOFOLLOW, Then::Drain); }
+    fn renameat(from_directory: c_int, from: Path, to_directory: c_int, to: Path) -> c_int {
+        on_path(from_directory, from, NOFOLLOW, Then::Drain);
+    }
+    fn renameat2(
+        from_directory: c_int, from: Path, to_directory: c_int, to: Path, flags: c_uint
+    ) -> c_int {
+        on_path(from_directory, from, NOFOLLOW, Then::Drain);
+    }
+    fn link(from: Path, to: Path) -> c_int { on_path(HERE, from, NOFOLLOW, Then::Drain); }
+    fn linkat(
+        from_directory: c_int, from: Path, to_directory: c_int, to: Path, flags: c_int
+    ) -> c_int {
+        on_path(from_directory, from, flags & libc::AT_EMPTY_PATH, Then::Drain);
+    }
+}
+
+// ------------------------------------------------- ways to move data that are not reads or writes
+
+before! {
+    fn sendfile64(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
+        relinquish(from, "sendfile");
+        relinquish(to, "sendfile");
+    }
+    fn splice(
+        from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint
+    ) -> ssize_t {
+        relinquish(from, "splice");
+        relinquish(to, "splice");
+    }
+    fn copy_file_range(
+        from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint
+    ) -> ssize_t {
+        relinquish(from, "copy_file_range");
+        relinquish(to, "copy_file_range");
+    }
+    fn mmap64(
+        address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, at: off_t
+    ) -> *mut c_void {
+        if fd >= 0 {
+            mapped(fd);
+        };
+    }
+    fn sendmsg(socket: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t {
+        passed_on(message);
+    }
+    fn sendmmsg(
+        socket: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int
+    ) -> c_int {
+        for i in 0..count as usize {
+            if !messages.is_null() {
+                passed_on(&(*messages.add(i)).msg_hdr);
+            }
+        };
+    }
+    fn io_submit(context: *mut c_void, count: c_long, blocks: *mut *mut c_void) -> c_int {
+        for i in 0..count.max(0) as usize {
+            /// Where `struct iocb` has its descriptor.
+            const AIO_FILDES: usize = 20;
+            let block = *blocks.add(i);
+            relinquish(*block.byte_add(AIO_FILDES).cast::<c_int>(), "asynchronous I/O");
+        };
+    }
+    fn lio_listio64(
+        mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void
+    ) -> c_int {
+        for i in 0..count.max(0) as usize {
+            let block = *list.add(i);
+            if !block.is_null() {
+                // `struct aiocb` begins with its descriptor.
+                relinquish(*block.cast::<c_int>(), "asynchronous I/O");
+            }
+        };
+    }
+}
+
+alias! {
+    fn sendfile(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t = sendfile64;
+    fn mmap(
+        address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, at: off_t
+    ) -> *mut c_void = mmap64;
+    fn lio_listio(
+        mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void
+    ) -> c_int = lio_listio64;
+}
+
+fn mapped(fd: c_int) {
+    if word(fd) != 0 {
+        relinquish(fd, "mapped");
+    }
+    stream::relinquish_behind(fd, true, "mapped");
+}
+
+/// Descriptors in a message go to another process.
+unsafe fn passed_on(message: *const libc::msghdr) {
+    if message.is_null() || (*message).msg_controllen == 0 {
+        return;
+    }
+    let mut header = libc::CMSG_FIRSTHDR(message);
+    while !header.is_null() {
+        if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
+            let data = libc::CMSG_DATA(header);
+            let len = (*header).cmsg_len as usize - (data as usize - header as usize);
+            for i in 0..len / size_of::<c_int>() {
+                let fd = data.cast::<c_int>().add(i).read_unaligned();
+                relinquish(fd, "passed to another process");
+            }
+        }
+        header = libc::CMSG_NXTHDR(message, header);
+    }
+}
+
+// ------------------------------------------------------------------------------------- syscall(2)
+
+export! {
+    #[allow(non_upper_case_globals, reason = "the numbers have the names of their calls")]
+    fn syscall(
+        number: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong, f: c_ulong
+    ) -> c_long {
+        use libc::*;
+        let real = || next::syscall(number, a, b, c, d, e, f);
+        let fd = a as c_int;
+        if table::inside() {
+            // The pdio crate's own.
+            let result = real();
+            return match number {
+                SYS_io_uring_setup if result >= 0 => table::internalise(result as c_int) as c_long,
+                _ => result,
+            };
+        }
+        match number {
+            SYS_read => read(fd, b as _, c as _) as c_long,
+            SYS_write => write(fd, b as _, c as _) as c_long,
+            SYS_pread64 => pread64(fd, b as _, c as _, d as _) as c_long,
+            SYS_pwrite64 => pwrite64(fd, b as _, c as _, d as _) as c_long,
+            SYS_readv => readv(fd, b as _, c as _) as c_long,
+            SYS_writev => writev(fd, b as _, c as _) as c_long,
+            SYS_lseek => lseek64(fd, b as _, c as _) as c_long,
+            SYS_close => close(fd) as c_long,
+            SYS_dup => dup(fd) as c_long,
+            SYS_dup3 => onto(fd, b as c_int, || real() as c_int) as c_long,
+            SYS_fcntl => fcntl64(fd, b as _, c) as c_long,
+            SYS_fsync | SYS_fdatasync | SYS_sync_file_range | SYS_ftruncate | SYS_fallocate => {
+                drained!(fd);
+                real()
+            }
+            SYS_sync | SYS_syncfs => {
+                stream::drain_all();
+                real()
+            }
+            SYS_close_range => {
+                close_range(a as c_uint, b as c_uint, c as c_int) as c_long
+            }
+            SYS_openat => opened(real() as c_int, c as c_int) as c_long,
+            #[cfg(target_arch = "x86_64")]
+            SYS_open => opened(real() as c_int, b as c_int) as c_long,
+            #[cfg(target_arch = "x86_64")]
+            SYS_dup2 => onto(fd, b as c_int, || real() as c_int) as c_long,
+            #[cfg(target_arch = "x86_64")]
+            SYS_fork | SYS_vfork => {
+                stream::relinquish_all("fork");
+                real()
+            }
+            SYS_clone | SYS_clone3 | SYS_execve | SYS_execveat => {
+                process::leaving("exec");
+                real()
+            }
+            SYS_exit_group => {
+                process::finish();
+                real()
+            }
+            SYS_io_uring_setup => {
+                process::withdraw("io_uring");
+                real()
+            }
+            SYS_seccomp => {
+                process::withdraw("seccomp");
+                real()
+            }
+            SYS_preadv | SYS_pwritev | SYS_preadv2 | SYS_pwritev2 | SYS_sendfile | SYS_splice
+            | SYS_copy_file_range | SYS_ioctl | SYS_flock => {
+                relinquish(fd, "a bare system call");
+                if matches!(number, SYS_sendfile) {
+                    relinquish(b as c_int, "a bare system call");
+                }
+                if matches!(number, SYS_splice | SYS_copy_file_range) {
+                    relinquish(c as c_int, "a bare system call");
+                }
+                real()
+            }
+            SYS_mmap if e as c_int >= 0 => {
+                mapped(e as c_int);
+                real()
+            }
+            SYS_fstat => {
+                drain(fd);
+                real()
+            }
+            _ => real(),
+        }
+    }
+}

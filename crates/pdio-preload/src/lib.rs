@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `libpdio.so`: the streams of an unchanged program at direct-I/O speed.
+//!
+//! `LD_PRELOAD=libpdio.so program`. Files that the program reads or writes as long streams are read
+//! and written by `pdio`; everything else reaches the C library after one load and one compare.
+//! What is taken is chosen by environment variables, listed in [`settings`].
+//!
+//! * [`next`]: the C library's functions behind the exported ones.
+//! * [`table`]: what is known of each descriptor, and the lock of a stream.
+//! * [`stream`]: taking a stream over, serving it, handing it back.
+//! * [`direct`]: misaligned I/O on descriptors that the program opened with `O_DIRECT`.
+//! * [`hooks`]: the exported calls on descriptors and paths; [`process`]: those that start or end a
+//!   process or change what it may do.
+//! * [`report`]: `PDIO_STATS`, and messages.
+//!
+//! The program must not notice. So a stream is handed back for good, everything written and the
+//! kernel's offset right, before anything happens that this library cannot follow: another process
+//! or another way to the same file, a mapping, a kernel-side copy. A call on a stream that is not
+//! taken allocates nothing and takes no lock.
+
+use core::ffi::{c_char, c_int};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+mod direct;
+mod hooks;
+mod next;
+mod process;
+mod report;
+mod settings;
+mod stream;
+mod table;
+
+fn set_errno(value: c_int) {
+    // SAFETY: the address of this thread's errno is always valid.
+    unsafe { *libc::__errno_location() = value }
+}
+
+fn errno() -> c_int {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Whether anything is watched at all: the constructor has run, and nothing has happened after
+/// which this library keeps out of the process (see [`process::withdraw`]).
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+
+fn active() -> bool {
+    ACTIVE.load(Relaxed)
+}
+
+extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+    // With rights that the caller lacks, the program is left alone.
+    // SAFETY: no preconditions.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        return;
+    }
+    let before = errno();
+    next::resolve();
+    table::prepare();
+    pdio::set_thread_hook(table::own_thread);
+    // SAFETY: the environment is the loader's.
+    unsafe { settings::read(environment) };
+    report::prepare();
+    process::prepare();
+    ACTIVE.store(true, Relaxed);
+    set_errno(before);
+}
+
+/// Called by the loader with the program's arguments and environment, before `main`.
+#[used]
+#[link_section = ".init_array"]
+static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = start;

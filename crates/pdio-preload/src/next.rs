@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The C library's own functions, behind the ones that this library exports.
+//!
+//! Each is looked up once. Until then its slot holds a function that looks it up, so that a call
+//! costs a load and a jump and needs no test.
+
+use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use core::mem::transmute;
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use libc::{iovec, mode_t, off_t, pid_t, size_t, ssize_t};
+
+/// What calls a function that this C library does not have.
+unsafe extern "C" fn missing() -> c_long {
+    crate::set_errno(libc::ENOSYS);
+    -1
+}
+
+/// The next definition of a symbol after this library's. `name` ends with a zero byte.
+pub fn lookup(name: &str) -> *mut () {
+    debug_assert!(name.ends_with('\0'));
+    // SAFETY: a terminated string; the result is only called as what the symbol is.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast()) };
+    match found.is_null() {
+        true => missing as *mut (),
+        false => found.cast(),
+    }
+}
+
+macro_rules! next {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
+        mod slot {
+            use super::*;
+            $(
+                #[allow(non_upper_case_globals, reason = "named as the function")]
+                pub static $name: AtomicPtr<()> = AtomicPtr::new(first::$name as *mut ());
+            )*
+        }
+        mod first {
+            use super::*;
+            $(
+                pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
+                    slot::$name.store(lookup(concat!(stringify!($name), "\0")), Relaxed);
+                    // SAFETY: the slot now holds the function; the arguments are the caller's.
+                    unsafe { super::$name($($arg),*) }
+                }
+            )*
+        }
+        $(
+            #[inline(always)]
+            pub unsafe fn $name($($arg: $type),*) -> $ret {
+                let function = slot::$name.load(Relaxed);
+                // SAFETY: the slot holds a function of this signature.
+                unsafe {
+                    transmute::<*mut (), unsafe extern "C-unwind" fn($($type),*) -> $ret>(function)(
+                        $($arg),*
+                    )
+                }
+            }
+        )*
+        /// Looks everything up, so that no signal handler has to.
+        pub fn resolve() {
+            $( slot::$name.store(lookup(concat!(stringify!($name), "\0")), Relaxed); )*
+        }
+    };
+}
+
+type Path = *const c_char;
+
+next! {
+    fn read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t;
+    fn write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t;
+    fn pread64(fd: c_int, data: *mut c_void, len: size_t, at: off_t) -> ssize_t;
+    fn pwrite64(fd: c_int, data: *const c_void, len: size_t, at: off_t) -> ssize_t;
+    fn __read_chk(fd: c_int, data: *mut c_void, len: size_t, size: size_t) -> ssize_t;
+    fn __pread64_chk(fd: c_int, data: *mut c_void, len: size_t, at: off_t, size: size_t) -> ssize_t;
+    fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t;
+    fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t;
+    fn preadv64(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t;
+    fn pwritev64(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t;
+    fn preadv64v2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
+    fn pwritev64v2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
+    fn lseek64(fd: c_int, by: off_t, whence: c_int) -> off_t;
+
+    fn open64(path: Path, flags: c_int, mode: mode_t) -> c_int;
+    fn openat64(directory: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int;
+    fn __open64_2(path: Path, flags: c_int) -> c_int;
+    fn __openat64_2(directory: c_int, path: Path, flags: c_int) -> c_int;
+    fn creat64(path: Path, mode: mode_t) -> c_int;
+    fn mkstemp64(template: *mut c_char) -> c_int;
+    fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int;
+    fn mkstemps64(template: *mut c_char, suffix: c_int) -> c_int;
+    fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int;
+    fn fopen64(path: Path, mode: Path) -> *mut libc::FILE;
+    fn freopen64(path: Path, mode: Path, file: *mut libc::FILE) -> *mut libc::FILE;
+    fn close(fd: c_int) -> c_int;
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    fn closefrom(first: c_int) -> ();
+    fn dup(fd: c_int) -> c_int;
+    fn dup2(fd: c_int, new: c_int) -> c_int;
+    fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int;
+    fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int;
+    fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int;
+
+    fn fsync(fd: c_int) -> c_int;
+    fn fdatasync(fd: c_int) -> c_int;
+    fn sync() -> ();
+    fn syncfs(fd: c_int) -> c_int;
+    fn sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int;
+    fn ftruncate64(fd: c_int, len: off_t) -> c_int;
+    fn truncate64(path: Path, len: off_t) -> c_int;
+    fn fallocate64(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int;
+    fn posix_fallocate64(fd: c_int, at: off_t, len: off_t) -> c_int;
+    fn posix_fadvise64(fd: c_int, at: off_t, len: off_t, advice: c_int) -> c_int;
+    fn readahead(fd: c_int, at: off_t, len: size_t) -> ssize_t;
+    fn lockf64(fd: c_int, command: c_int, len: off_t) -> c_int;
+    fn flock(fd: c_int, operation: c_int) -> c_int;
+
+    fn fstat64(fd: c_int, out: *mut libc::stat64) -> c_int;
+    fn stat64(path: Path, out: *mut libc::stat64) -> c_int;
+    fn lstat64(path: Path, out: *mut libc::stat64) -> c_int;
+    fn fstatat64(directory: c_int, path: Path, out: *mut libc::stat64, flags: c_int) -> c_int;
+    fn statx(directory: c_int, path: Path, flags: c_int, mask: c_uint, out: *mut libc::statx) -> c_int;
+    fn __fxstat64(version: c_int, fd: c_int, out: *mut libc::stat64) -> c_int;
+    fn __xstat64(version: c_int, path: Path, out: *mut libc::stat64) -> c_int;
+    fn __lxstat64(version: c_int, path: Path, out: *mut libc::stat64) -> c_int;
+    fn __fxstatat64(version: c_int, directory: c_int, path: Path, out: *mut libc::stat64, flags: c_int) -> c_int;
+
+    fn fchmod(fd: c_int, mode: mode_t) -> c_int;
+    fn fchown(fd: c_int, user: c_uint, group: c_uint) -> c_int;
+    fn futimens(fd: c_int, times: *const c_void) -> c_int;
+    fn futimes(fd: c_int, times: *const c_void) -> c_int;
+    fn fsetxattr(fd: c_int, name: Path, value: *const c_void, len: size_t, flags: c_int) -> c_int;
+    fn chmod(path: Path, mode: mode_t) -> c_int;
+    fn fchmodat(directory: c_int, path: Path, mode: mode_t, flags: c_int) -> c_int;
+    fn chown(path: Path, user: c_uint, group: c_uint) -> c_int;
+    fn lchown(path: Path, user: c_uint, group: c_uint) -> c_int;
+    fn fchownat(directory: c_int, path: Path, user: c_uint, group: c_uint, flags: c_int) -> c_int;
+    fn utimensat(directory: c_int, path: Path, times: *const c_void, flags: c_int) -> c_int;
+    fn utimes(path: Path, times: *const c_void) -> c_int;
+    fn lutimes(path: Path, times: *const c_void) -> c_int;
+    fn utime(path: Path, times: *const c_void) -> c_int;
+    fn futimesat(directory: c_int, path: Path, times: *const c_void) -> c_int;
+    fn setxattr(path: Path, name: Path, value: *const c_void, len: size_t, flags: c_int) -> c_int;
+    fn lsetxattr(path: Path, name: Path, value: *const c_void, len: size_t, flags: c_int) -> c_int;
+    fn rename(from: Path, to: Path) -> c_int;
+    fn renameat(from_directory: c_int, from: Path, to_directory: c_int, to: Path) -> c_int;
+    fn renameat2(from_directory: c_int, from: Path, to_directory: c_int, to: Path, flags: c_uint) -> c_int;
+    fn link(from: Path, to: Path) -> c_int;
+    fn linkat(from_directory: c_int, from: Path, to_directory: c_int, to: Path, flags: c_int) -> c_int;
+    fn unlink(path: Path) -> c_int;
+    fn unlinkat(directory: c_int, path: Path, flags: c_int) -> c_int;
+
+    fn sendfile64(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t;
+    fn splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
+    fn copy_file_range(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
+    fn mmap64(address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, at: off_t) -> *mut c_void;
+    fn sendmsg(socket: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t;
+    fn sendmmsg(socket: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    fn io_submit(context: *mut c_void, count: c_long, blocks: *mut *mut c_void) -> c_int;
+    fn lio_listio64(mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void) -> c_int;
+    fn syscall(number: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong, f: c_ulong) -> c_long;
+
+    fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
+    fn signal(signal: c_int, handler: usize) -> usize;
+    fn __sysv_signal(signal: c_int, handler: usize) -> usize;
+    fn sigset(signal: c_int, handler: usize) -> usize;
+    fn setrlimit64(resource: c_uint, limit: *const libc::rlimit64) -> c_int;
+    fn prlimit64(process: pid_t, resource: c_uint, new: *const libc::rlimit64, old: *mut libc::rlimit64) -> c_int;
+    fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
+}

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Calls that start or end a process, or change what it may do.
+//!
+//! Before another process gets descriptors of this one, all streams are handed back: what they share
+//! is the kernel's offset. Some of these calls return twice or take any number of arguments; they
+//! are jumped to with the stack and the registers as the program left them.
+#![allow(
+    unsafe_op_in_unsafe_fn,
+    reason = "each function takes what the C function of its name takes, and passes it on"
+)]
+
+use core::arch::naked_asm;
+use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use libc::pid_t;
+
+use crate::next::{self, lookup};
+use crate::stream::{self, relinquish, relinquish_all};
+use crate::table::{self, Guard, HANDLERS, HOLD};
+use crate::{report, ACTIVE};
+
+/// Signals that a fault raises in the thread that made it.
+pub const FAULTS: [c_int; 7] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+    libc::SIGABRT,
+];
+
+extern "C" {
+    fn __cxa_atexit(
+        function: unsafe extern "C" fn(*mut c_void),
+        argument: *mut c_void,
+        library: *mut c_void,
+    ) -> c_int;
+    fn __cxa_at_quick_exit(
+        function: unsafe extern "C" fn(*mut c_void),
+        library: *mut c_void,
+    ) -> c_int;
+}
+
+unsafe extern "C" fn at_exit(_: *mut c_void) {
+    finish();
+}
+
+pub fn prepare() {
+    // Registered before anything of the program, so the last to run: after its own handlers and the
+    // destructors of its libraries, which may still write.
+    // SAFETY: the functions are there for as long as the process is.
+    unsafe {
+        __cxa_atexit(at_exit, core::ptr::null_mut(), core::ptr::null_mut());
+        __cxa_at_quick_exit(at_exit, core::ptr::null_mut());
+        libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child));
+    }
+}
+
+extern "C" fn before_fork() {
+    HOLD.fetch_add(1, SeqCst);
+    relinquish_all("fork");
+}
+
+extern "C" fn after_fork() {
+    HOLD.fetch_sub(1, SeqCst);
+}
+
+extern "C" fn in_child() {
+    table::forked();
+    report::forked();
+}
+
+/// Whether this is the process that the library serves, or nothing is known that could tell.
+pub fn is_owner_quick() -> bool {
+    report::is_owner()
+}
+
+/// Nothing is taken in this process any more.
+pub fn withdraw(why: &str) {
+    if report::is_owner() {
+        ACTIVE.store(false, Relaxed);
+        relinquish_all(why);
+    }
+}
+
+/// The process ends, in whatever way: everything goes to the kernel.
+pub fn finish() {
+    if !report::is_owner() {
+        return;
+    }
+    HOLD.fetch_add(1, SeqCst);
+    ACTIVE.store(false, Relaxed);
+    relinquish_all("end of the program");
+    stream::lament();
+    if let Some(_guard) = Guard::enter() {
+        report::print();
+    }
+}
+
+/// Another program may take this one's place, or another process share its descriptors.
+pub fn leaving(why: &str) {
+    if report::is_owner() {
+        relinquish_all(why);
+        if why == "exec" && report::any() {
+            if let Some(_guard) = Guard::enter() {
+                report::print();
+            }
+        }
+    }
+}
+
+/// Runs a call during which nothing may be taken.
+fn held<T>(why: &str, call: impl FnOnce() -> T) -> T {
+    // In a child that shares the memory until it executes a program, there is nothing to hold.
+    if !report::is_owner() {
+        return call();
+    }
+    HOLD.fetch_add(1, SeqCst);
+    leaving(why);
+    let result = call();
+    HOLD.fetch_sub(1, SeqCst);
+    result
+}
+
+/// Exports functions that hold everything back during the C library's call.
+macro_rules! held {
+    ($($why:literal: fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {$(
+        #[no_mangle]
+        pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
+            let next = lookup(concat!(stringify!($name), "\0"));
+            let next: unsafe extern "C-unwind" fn($($type),*) -> $ret = core::mem::transmute(next);
+            held($why, || next($($arg),*))
+        }
+    )*};
+}
+
+type Path = *const c_char;
+type Words = *const *const c_char;
+
+held! {
+    "exec": fn execve(path: Path, arguments: Words, environment: Words) -> c_int;
+    "exec": fn execv(path: Path, arguments: Words) -> c_int;
+    "exec": fn execvp(path: Path, arguments: Words) -> c_int;
+    "exec": fn execvpe(path: Path, arguments: Words, environment: Words) -> c_int;
+    "exec": fn fexecve(fd: c_int, arguments: Words, environment: Words) -> c_int;
+    "exec": fn execveat(
+        directory: c_int, path: Path, arguments: Words, environment: Words, flags: c_int
+    ) -> c_int;
+    "posix_spawn": fn posix_spawn(
+        child: *mut pid_t, path: Path, actions: *const c_void, attributes: *const c_void,
+        arguments: Words, environment: Words
+    ) -> c_int;
+    "posix_spawn": fn posix_spawnp(
+        child: *mut pid_t, path: Path, actions: *const c_void, attributes: *const c_void,
+        arguments: Words, environment: Words
+    ) -> c_int;
+    "system": fn system(command: Path) -> c_int;
+    "popen": fn popen(command: Path, mode: Path) -> *mut libc::FILE;
+}
+
+/// Exports functions that do something first and then jump to the C library's, with every argument
+/// where it was.
+macro_rules! jump {
+    ($(fn $name:ident($a:ident, $b:ident, $c:ident) $body:block)*) => {$(
+        #[no_mangle]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            unsafe extern "C" fn first($a: usize, $b: usize, $c: usize) -> *mut () {
+                let errno = crate::errno();
+                $body
+                crate::set_errno(errno);
+                lookup(concat!(stringify!($name), "\0"))
+            }
+            #[cfg(target_arch = "x86_64")]
+            naked_asm!(
+                "push rbp",
+                "mov rbp, rsp",
+                "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
+                "sub rsp, 136",
+                "movaps [rsp], xmm0", "movaps [rsp + 16], xmm1",
+                "movaps [rsp + 32], xmm2", "movaps [rsp + 48], xmm3",
+                "movaps [rsp + 64], xmm4", "movaps [rsp + 80], xmm5",
+                "movaps [rsp + 96], xmm6", "movaps [rsp + 112], xmm7",
+                "call {first}",
+                "mov r11, rax",
+                "movaps xmm0, [rsp]", "movaps xmm1, [rsp + 16]",
+                "movaps xmm2, [rsp + 32]", "movaps xmm3, [rsp + 48]",
+                "movaps xmm4, [rsp + 64]", "movaps xmm5, [rsp + 80]",
+                "movaps xmm6, [rsp + 96]", "movaps xmm7, [rsp + 112]",
+                "add rsp, 136",
+                "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                "pop rbp",
+                "jmp r11",
+                first = sym first,
+            );
+            #[cfg(target_arch = "aarch64")]
+            naked_asm!(
+                "stp x29, x30, [sp, -224]!",
+                "mov x29, sp",
+                "stp x0, x1, [sp, 16]", "stp x2, x3, [sp, 32]",
+                "stp x4, x5, [sp, 48]", "stp x6, x7, [sp, 64]", "str x8, [sp, 80]",
+                "stp q0, q1, [sp, 96]", "stp q2, q3, [sp, 128]",
+                "stp q4, q5, [sp, 160]", "stp q6, q7, [sp, 192]",
+                "bl {first}",
+                "mov x16, x0",
+                "ldp x0, x1, [sp, 16]", "ldp x2, x3, [sp, 32]",
+                "ldp x4, x5, [sp, 48]", "ldp x6, x7, [sp, 64]", "ldr x8, [sp, 80]",
+                "ldp q0, q1, [sp, 96]", "ldp q2, q3, [sp, 128]",
+                "ldp q4, q5, [sp, 160]", "ldp q6, q7, [sp, 192]",
+                "ldp x29, x30, [sp], 224",
+                "br x16",
+                first = sym first,
+            );
+            #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+            compile_error!("write down how this processor jumps to a function");
+        }
+    )*};
+}
+
+/// The descriptor at the start of an `aiocb`.
+unsafe fn asynchronous(block: usize) {
+    if block != 0 {
+        relinquish(*(block as *const c_int), "asynchronous I/O");
+    }
+}
+
+jump! {
+    fn vfork(_a, _b, _c) { leaving("vfork") }
+    fn _Fork(_a, _b, _c) { leaving("fork") }
+    fn clone(_a, _b, flags) {
+        let flags = flags as c_int;
+        if flags & libc::CLONE_VM == 0 || flags & libc::CLONE_VFORK != 0 {
+            leaving("clone");
+        } else if flags & libc::CLONE_THREAD == 0 || flags & libc::CLONE_FILES == 0 {
+            withdraw("clone");
+        }
+    }
+    fn execl(_a, _b, _c) { leaving("exec") }
+    fn execle(_a, _b, _c) { leaving("exec") }
+    fn execlp(_a, _b, _c) { leaving("exec") }
+
+    fn _exit(_a, _b, _c) { finish() }
+    fn _Exit(_a, _b, _c) { finish() }
+    fn abort(_a, _b, _c) { finish() }
+    fn __assert_fail(_a, _b, _c) { finish() }
+    fn pthread_exit(_a, _b, _c) {
+        // The process ends with its last thread, of which the crate's own must not be one.
+        if libc::gettid() == libc::getpid() {
+            withdraw("the main thread ends");
+        }
+    }
+    fn raise(_a, _b, _c) { stream::drain_all() }
+    fn kill(process, _b, _c) {
+        if process as pid_t <= 0 || process as pid_t == libc::getpid() {
+            stream::drain_all();
+        }
+    }
+
+    // The C library writes there itself, unseen.
+    fn fdopen(fd, _b, _c) { relinquish(fd as c_int, "fdopen") }
+    fn dprintf(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
+    fn vdprintf(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
+    fn __dprintf_chk(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
+    fn __vdprintf_chk(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
+    fn aio_read(block, _b, _c) { asynchronous(block) }
+    fn aio_read64(block, _b, _c) { asynchronous(block) }
+    fn aio_write(block, _b, _c) { asynchronous(block) }
+    fn aio_write64(block, _b, _c) { asynchronous(block) }
+    fn aio_fsync(_a, block, _c) { asynchronous(block) }
+    fn aio_fsync64(_a, block, _c) { asynchronous(block) }
+
+    fn io_uring_queue_init(_a, _b, _c) { withdraw("io_uring") }
+    fn io_uring_queue_init_params(_a, _b, _c) { withdraw("io_uring") }
+    fn io_uring_queue_init_mem(_a, _b, _c) { withdraw("io_uring") }
+}
+
+// ------------------------------------------------------------------------------ signals and limits
+
+fn handled(signal: c_int, handler: usize) {
+    if handler != libc::SIG_DFL && handler != libc::SIG_IGN && !FAULTS.contains(&signal) {
+        HANDLERS.store(true, Relaxed);
+    }
+}
+
+/// What a limit on the size of files does to a call is left to the kernel.
+unsafe fn limits(resource: c_uint, limit: *const libc::rlimit64) {
+    if resource == libc::RLIMIT_FSIZE
+        && !limit.is_null()
+        && (*limit).rlim_cur != libc::RLIM64_INFINITY
+    {
+        relinquish_all("a limit on the size of files");
+    }
+}
+
+macro_rules! before {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty { $first:expr })*) => {$(
+        #[no_mangle]
+        pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
+            $first;
+            next::$name($($arg),*)
+        }
+    )*};
+}
+
+before! {
+    fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+        if !new.is_null() {
+            handled(signal, (*new).sa_sigaction);
+        }
+    }
+    fn signal(signal: c_int, handler: usize) -> usize { handled(signal, handler) }
+    fn __sysv_signal(signal: c_int, handler: usize) -> usize { handled(signal, handler) }
+    fn sigset(signal: c_int, handler: usize) -> usize { handled(signal, handler) }
+    fn setrlimit64(resource: c_uint, limit: *const libc::rlimit64) -> c_int {
+        limits(resource, limit)
+    }
+    fn prlimit64(
+        process: pid_t, resource: c_uint, new: *const libc::rlimit64, old: *mut libc::rlimit64
+    ) -> c_int {
+        limits(resource, new)
+    }
+    fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
+        if option == libc::PR_SET_SECCOMP {
+            withdraw("seccomp");
+        }
+    }
+}
+
+#[no_mangle]
+unsafe extern "C-unwind" fn bsd_signal(number: c_int, handler: usize) -> usize {
+    signal(number, handler)
+}
+
+#[no_mangle]
+unsafe extern "C-unwind" fn ssignal(number: c_int, handler: usize) -> usize {
+    signal(number, handler)
+}
+
+#[no_mangle]
+unsafe extern "C-unwind" fn sysv_signal(number: c_int, handler: usize) -> usize {
+    __sysv_signal(number, handler)
+}
+
+#[no_mangle]
+unsafe extern "C-unwind" fn setrlimit(resource: c_uint, limit: *const libc::rlimit64) -> c_int {
+    setrlimit64(resource, limit)
+}
+
+#[no_mangle]
+unsafe extern "C-unwind" fn prlimit(
+    process: pid_t,
+    resource: c_uint,
+    new: *const libc::rlimit64,
+    old: *mut libc::rlimit64,
+) -> c_int {
+    prlimit64(process, resource, new, old)
+}

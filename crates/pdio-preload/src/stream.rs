@@ -1,0 +1,911 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Taking a stream over, serving it, and handing it back.
+//!
+//! While a stream is taken, its position is here and the kernel's offset lags behind; whoever may
+//! look at that offset or at the file from elsewhere makes the stream drain or go back first.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::OsStringExt;
+
+use libc::{iovec, off_t};
+use pdio::{Durability, OpenOptions, Reader, Writer};
+
+use crate::settings;
+use crate::table::{
+    self, hold, Description, Entry, Guard, Held, Kind, Locked, Passed, State, HOLD, TAKEN,
+};
+use crate::{next, report};
+
+/// Room that a filesystem must have left for writes to be deferred: below, a full disk must show
+/// in the very call that meets it.
+const ROOM: u64 = 64 << 20;
+/// How often the room is looked at, in bytes written.
+const ROOM_STEP: u64 = 8 << 20;
+/// No taken stream reaches further, so none meets a filesystem's largest file.
+const FARTHEST: u64 = 1 << 40;
+/// The most bytes that the kernel moves in one call.
+const MOST: usize = 0x7fff_f000;
+
+/// A stream in the hands of pdio.
+pub struct Stream {
+    pub pump: Pump,
+    pub path: CString,
+    /// Also reached as standard input or output, where the C library's own calls are not seen: the
+    /// kernel's offset moves with every call, and is believed.
+    in_step: bool,
+    written: u64,
+}
+
+pub enum Pump {
+    Writer(Writer),
+    Reader(Box<Reader>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    Read,
+    Write,
+}
+
+/// Why a stream is not taken.
+enum Refused {
+    ForNow,
+    ForGood,
+}
+
+fn code(error: &io::Error) -> c_int {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+fn failed<T: From<i8>>(why: c_int) -> T {
+    crate::set_errno(why);
+    T::from(-1)
+}
+
+fn stat(fd: c_int) -> Option<libc::stat64> {
+    // SAFETY: a structure of numbers may be all zero, and is valid for a write.
+    unsafe {
+        let mut about = core::mem::zeroed();
+        (next::fstat64(fd, &mut about) == 0).then_some(about)
+    }
+}
+
+/// Free bytes of the filesystem, if it is one that streams are taken on: local, on a device, its
+/// behaviour known.
+fn room(fd: c_int) -> Option<u64> {
+    const KNOWN: [u32; 8] = [
+        0xef53,      // ext2, ext3, ext4
+        0x5846_5342, // XFS
+        0x9123_683e, // btrfs
+        0xf2f5_2010, // f2fs
+        0x794c_7630, // overlayfs
+        0xca45_1a4e, // bcachefs
+        0x2fc1_2fc1, // ZFS
+        0x3434,      // NILFS
+    ];
+    // SAFETY: as in `stat`.
+    let about = unsafe {
+        let mut about: libc::statfs64 = core::mem::zeroed();
+        (libc::fstatfs64(fd, &mut about) == 0).then_some(about)?
+    };
+    KNOWN
+        .contains(&(about.f_type as u32))
+        .then(|| (about.f_bavail as u64).saturating_mul(about.f_bsize as u64))
+}
+
+/// Whether another descriptor of this process leads to the file, for writing if only that matters.
+fn open_elsewhere(fd: c_int, about: &libc::stat64, writable_only: bool) -> bool {
+    let Ok(list) = std::fs::read_dir("/proc/self/fd") else {
+        return true;
+    };
+    list.flatten().any(|entry| {
+        let other = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        // This library's own lead nowhere that the program's do not; those of a stream that has
+        // just ended may be held by the keeper for a moment.
+        let own = |other| matches!(table::entry(other), Entry::Internal);
+        let Some(other) = other.filter(|&other: &c_int| other != fd && !own(other)) else {
+            return false;
+        };
+        let same =
+            stat(other).is_some_and(|s| (s.st_dev, s.st_ino) == (about.st_dev, about.st_ino));
+        // SAFETY: no memory is involved.
+        let mode = || unsafe { next::fcntl64(other, libc::F_GETFL, 0) } & libc::O_ACCMODE;
+        same && !(writable_only && mode() == libc::O_RDONLY)
+    })
+}
+
+/// The file of a descriptor, by its name now.
+fn path_of(fd: c_int) -> Option<CString> {
+    let path = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
+    CString::new(path.into_os_string().into_vec()).ok()
+}
+
+impl Stream {
+    /// Looks whether the stream may be taken, and takes it. Everything that asks the kernel is
+    /// here, once in the life of a stream that has proved long.
+    fn start(fd: c_int, writer: bool, entry: &Description) -> Result<Stream, Refused> {
+        use Refused::{ForGood, ForNow};
+        let settings = settings::get();
+        let about = stat(fd).ok_or(ForGood)?;
+        // SAFETY: no memory is involved.
+        let flags = unsafe { next::fcntl64(fd, libc::F_GETFL, 0) };
+        let never = libc::O_APPEND | libc::O_DSYNC | libc::O_SYNC | libc::O_DIRECT | libc::O_PATH;
+        let regular = about.st_mode & libc::S_IFMT == libc::S_IFREG;
+        if flags < 0 || flags & never != 0 || !regular || !report::is_owner() {
+            return Err(ForGood);
+        }
+        if !writer && (about.st_size as u64) < settings.min_size {
+            return Err(ForGood);
+        }
+        let room = room(fd).ok_or(ForGood)?;
+        let path = path_of(fd).ok_or(ForGood)?;
+        if !settings.allows(&path) {
+            return Err(ForGood);
+        }
+        if writer && (room < ROOM || limited()) {
+            return Err(ForNow);
+        }
+        // From here on who opens the file anew finds this entry.
+        entry.device.store(about.st_dev, SeqCst);
+        entry.inode.store(about.st_ino, SeqCst);
+        TAKEN.fetch_add(1, SeqCst);
+        let started = || {
+            if open_elsewhere(fd, &about, !writer) {
+                return None;
+            }
+            let own = table::internal_copy(fd)?;
+            // SAFETY: a fresh descriptor.
+            let file = unsafe { File::from_raw_fd(own) };
+            let mut options = OpenOptions::new();
+            options
+                .memory_limit(settings.memory)
+                .strategy(settings.strategy);
+            match settings.linger.is_zero() {
+                true => options.durability(Durability::Safe),
+                false => options.linger(Some(settings.linger)),
+            };
+            match writer {
+                true => options.writer_from(file).ok().map(|mut writer| {
+                    // Whatever this opens must not come between the program's own calls.
+                    writer.prepare();
+                    Pump::Writer(writer)
+                }),
+                false => options
+                    .reader_from(file)
+                    .ok()
+                    .map(|reader| Pump::Reader(Box::new(reader))),
+            }
+        };
+        match started() {
+            Some(pump) => Ok(Stream {
+                pump,
+                path,
+                in_step: fd <= libc::STDOUT_FILENO,
+                written: 0,
+            }),
+            None => {
+                gone(entry);
+                Err(ForNow)
+            }
+        }
+    }
+
+    pub fn position(&self) -> u64 {
+        match &self.pump {
+            Pump::Writer(writer) => writer.position(),
+            Pump::Reader(reader) => reader.position(),
+        }
+    }
+
+    fn set_position(&mut self, at: u64) {
+        if at != self.position() {
+            // Seeking to an absolute place only sets a number.
+            let _ = match &mut self.pump {
+                Pump::Writer(writer) => writer.seek(SeekFrom::Start(at)),
+                Pump::Reader(reader) => reader.seek(SeekFrom::Start(at)),
+            };
+        }
+    }
+
+    fn own(&self) -> c_int {
+        match &self.pump {
+            Pump::Writer(writer) => writer.file().as_raw_fd(),
+            Pump::Reader(reader) => reader.file().as_raw_fd(),
+        }
+    }
+
+    fn set_kernel(&self, at: u64) -> off_t {
+        // SAFETY: no memory is involved.
+        unsafe { next::lseek64(self.own(), at as off_t, libc::SEEK_SET) }
+    }
+
+    /// Where the next call begins: of a stream in step, where the kernel says.
+    fn begin(&mut self) {
+        if self.in_step {
+            // SAFETY: no memory is involved.
+            let at = unsafe { next::lseek64(self.own(), 0, libc::SEEK_CUR) };
+            if at >= 0 {
+                self.set_position(at as u64);
+            }
+        }
+    }
+
+    fn finish(&self) {
+        if self.in_step {
+            self.set_kernel(self.position());
+        }
+    }
+
+    /// Everything to the kernel, the kernel's offset right. The first error that came up, and
+    /// whether data remains.
+    fn drain(&mut self) -> (Option<c_int>, bool) {
+        let Pump::Writer(writer) = &mut self.pump else {
+            return (None, false);
+        };
+        // The first try may only report what failed before.
+        let mut first = None;
+        for _ in 0..2 {
+            match writer.flush() {
+                Ok(()) => return (first, false),
+                Err(error) => first = first.or(Some(code(&error))),
+            }
+        }
+        self.set_kernel(self.position());
+        (first, true)
+    }
+
+    fn write(&mut self, parts: &[iovec], at: Option<u64>) -> (usize, Option<c_int>) {
+        let Pump::Writer(writer) = &mut self.pump else {
+            return (0, Some(libc::EBADF));
+        };
+        let mut total = 0;
+        for part in parts.iter().filter(|part| part.iov_len > 0) {
+            // SAFETY: the program's memory, readable by its word.
+            let mut rest =
+                unsafe { core::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) };
+            while !rest.is_empty() {
+                let result = match at {
+                    Some(at) => writer.write_at(rest, at + total as u64),
+                    None => writer.write(rest),
+                };
+                match result {
+                    Ok(0) => return (total, Some(libc::EIO)),
+                    Ok(n) => {
+                        total += n;
+                        rest = &rest[n..];
+                    }
+                    Err(error) => return (total, Some(code(&error))),
+                }
+            }
+        }
+        self.written += total as u64;
+        (total, None)
+    }
+
+    fn read(&mut self, parts: &[iovec], at: Option<u64>) -> (usize, Option<c_int>) {
+        let Pump::Reader(reader) = &mut self.pump else {
+            return (0, Some(libc::EBADF));
+        };
+        let mut total = 0;
+        for part in parts.iter().filter(|part| part.iov_len > 0) {
+            // SAFETY: the program's memory, writable by its word.
+            let memory =
+                unsafe { core::slice::from_raw_parts_mut(part.iov_base.cast(), part.iov_len) };
+            let result = match at {
+                Some(at) => reader.read_at(memory, at + total as u64),
+                None => reader.read(memory),
+            };
+            match result {
+                Ok(n) => {
+                    total += n;
+                    if n < part.iov_len {
+                        break;
+                    }
+                }
+                Err(error) => return (total, Some(code(&error))),
+            }
+        }
+        (total, None)
+    }
+}
+
+/// Whether the size of files is limited: what a call that meets the limit does (a part, then a
+/// signal) is left to the kernel.
+fn limited() -> bool {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the limit is ours.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
+    limit.rlim_cur != libc::RLIM_INFINITY
+}
+
+fn gone(entry: &Description) {
+    entry.device.store(0, SeqCst);
+    entry.inode.store(0, SeqCst);
+    TAKEN.fetch_sub(1, SeqCst);
+}
+
+/// Takes over a watched descriptor, if it may be.
+#[cold]
+fn take(fd: c_int) {
+    let Some(_guard) = Guard::enter() else { return };
+    let writer = Description::is_writer(fd);
+    let description = Description::new();
+    let mut state = description.lock();
+    if !description.claim(fd) {
+        drop(state);
+        return description.recycle();
+    }
+    // After the claim: who holds everything back sees either the claim or nothing.
+    let may = HOLD.load(SeqCst) == 0 && TAKEN.load(SeqCst) < table::most_streams();
+    let started = match may {
+        true => Stream::start(fd, writer, description),
+        false => Err(Refused::ForNow),
+    };
+    match started {
+        Ok(stream) => {
+            state.kind = Kind::Stream(stream);
+            state.descriptors = 1;
+        }
+        Err(refused) => {
+            description.unclaim(fd, matches!(refused, Refused::ForNow), writer);
+            drop(state);
+            description.recycle();
+        }
+    }
+}
+
+/// Hands a stream back for good. `false` if data could not be written: the stream stays, and its
+/// error is reported by the program's next call.
+pub fn hand_back(held: &mut Held, why: &str) -> bool {
+    let description = held.description;
+    let state = &mut *held.state;
+    if let Kind::Stream(stream) = &mut state.kind {
+        let (error, left) = stream.drain();
+        state.error = state.error.or(error);
+        if left {
+            return false;
+        }
+        let Kind::Stream(stream) = std::mem::take(&mut state.kind) else {
+            return true;
+        };
+        report::ended(&stream, why);
+        // Readers set the kernel's offset here.
+        drop(stream);
+        gone(description);
+    }
+    if state.error.is_none() && matches!(state.kind, Kind::Plain) {
+        release(state, description);
+    }
+    true
+}
+
+/// The description is nobody's from here on.
+fn release(state: &mut State, description: &'static Description) {
+    description.untrack_all();
+    *state = State::default();
+    description.recycle();
+}
+
+/// What came of a call on a tracked descriptor.
+enum Outcome {
+    Done(isize),
+    Failed(c_int),
+    /// Not this library's any more.
+    Again,
+}
+
+fn serve(
+    held: &mut Held,
+    fd: c_int,
+    way: Way,
+    parts: &[iovec],
+    at: Option<off_t>,
+    plain: &mut dyn FnMut() -> isize,
+) -> Outcome {
+    let description = held.description;
+    let state = &mut *held.state;
+    if let Some(error) = state.error.take() {
+        return Outcome::Failed(error);
+    }
+    let stream = match &mut state.kind {
+        Kind::Plain => {
+            release(state, description);
+            return Outcome::Again;
+        }
+        Kind::Aligned(aligned) => {
+            return match aligned.transfer(fd, way, parts, at, plain) {
+                Ok(n) => Outcome::Done(n),
+                Err(error) => Outcome::Failed(error),
+            };
+        }
+        Kind::Stream(stream) => stream,
+    };
+    let writing = way == Way::Write;
+    let suits = writing == matches!(stream.pump, Pump::Writer(_));
+    let len = parts
+        .iter()
+        .map(|part| part.iov_len)
+        .fold(0usize, usize::saturating_add);
+    let start = match at {
+        Some(at) if at < 0 => return Outcome::Failed(libc::EINVAL),
+        Some(at) => at,
+        None => {
+            stream.begin();
+            stream.position() as off_t
+        }
+    };
+    let proper = len <= MOST
+        && start as u64 + (len as u64) < FARTHEST
+        && parts
+            .iter()
+            .all(|part| part.iov_len == 0 || plausible(part));
+    let why = match (suits, proper) {
+        (false, _) if writing => Some("written"),
+        (false, _) => Some("read while written"),
+        (_, false) => Some("an unusual call"),
+        _ if writing && stream.written >= ROOM_STEP => {
+            stream.written = 0;
+            let enough = room(stream.own()).is_some_and(|room| room >= ROOM);
+            (!enough).then_some("little room is left")
+        }
+        _ => None,
+    };
+    if let Some(why) = why {
+        return match hand_back(held, why) {
+            true => match held.state.error.take() {
+                // Handed back, but something had failed before.
+                Some(error) => Outcome::Failed(error),
+                None => Outcome::Again,
+            },
+            false => Outcome::Failed(held.state.error.take().unwrap_or(libc::EIO)),
+        };
+    }
+    let place = at.map(|at| at as u64);
+    let (n, error) = match way {
+        Way::Write => stream.write(parts, place),
+        Way::Read => stream.read(parts, place),
+    };
+    if at.is_none() {
+        stream.finish();
+    }
+    match error {
+        None => Outcome::Done(n as isize),
+        Some(error) if n == 0 => Outcome::Failed(error),
+        Some(error) => {
+            // What was taken is taken. A read's error comes again by itself.
+            if writing {
+                state.error = Some(error);
+            }
+            Outcome::Done(n as isize)
+        }
+    }
+}
+
+/// Whether memory can be the program's. What is not, the kernel shall refuse.
+fn plausible(part: &iovec) -> bool {
+    let start = part.iov_base as usize;
+    start >= 4096
+        && start
+            .checked_add(part.iov_len)
+            .is_some_and(|end| end <= 1 << 47)
+}
+
+extern "C-unwind" {
+    fn pthread_testcancel();
+}
+
+/// A read or write on a descriptor that is watched or tracked; `plain` is the call itself.
+pub fn transfer(
+    fd: c_int,
+    way: Way,
+    parts: &[iovec],
+    at: Option<off_t>,
+    plain: &mut dyn FnMut() -> isize,
+) -> isize {
+    loop {
+        match table::entry(fd) {
+            Entry::Nothing | Entry::Internal => return plain(),
+            Entry::Watched => {
+                if !table::begin(fd) {
+                    return plain_unwatched(fd, plain);
+                }
+                let n = plain();
+                let how = match at {
+                    None if n > 0 => Passed::InSequence {
+                        bytes: n as u64,
+                        writing: way == Way::Write,
+                    },
+                    None => Passed::Nothing,
+                    Some(_) => Passed::Elsewhere,
+                };
+                let bytes = table::end(fd, how);
+                if bytes > 0 && bytes >= settings::get().sequential {
+                    take(fd);
+                }
+                return n;
+            }
+            Entry::Tracked(description) => {
+                // SAFETY: no preconditions; nothing here needs to be dropped.
+                unsafe { pthread_testcancel() };
+                let outcome = match hold(fd, description) {
+                    Locked::Held(mut held) => serve(&mut held, fd, way, parts, at, plain),
+                    Locked::Again => Outcome::Again,
+                    Locked::Inside => Outcome::Failed(libc::EINTR),
+                };
+                match outcome {
+                    Outcome::Done(n) => return n,
+                    Outcome::Failed(error) => return failed(error),
+                    Outcome::Again => {}
+                }
+            }
+        }
+    }
+}
+
+/// A call could not be counted: too many at a time, or the descriptor was closed or taken between.
+#[cold]
+fn plain_unwatched(fd: c_int, plain: &mut dyn FnMut() -> isize) -> isize {
+    if matches!(table::entry(fd), Entry::Watched) {
+        table::forget(fd);
+    }
+    plain()
+}
+
+/// Runs `action` on the locked description of a tracked descriptor; `None` if it is not tracked.
+fn with<T>(fd: c_int, action: impl FnOnce(&mut Held) -> T) -> Option<T> {
+    loop {
+        let Entry::Tracked(description) = table::entry(fd) else {
+            return None;
+        };
+        match hold(fd, description) {
+            Locked::Held(mut held) => return Some(action(&mut held)),
+            Locked::Again => {}
+            Locked::Inside => return None,
+        }
+    }
+}
+
+/// `lseek` on a descriptor that is watched or tracked.
+pub fn seek(fd: c_int, by: off_t, whence: c_int) -> off_t {
+    // SAFETY: no memory is involved.
+    let real = |by, whence| unsafe { next::lseek64(fd, by, whence) };
+    if let Entry::Watched = table::entry(fd) {
+        if table::begin(fd) {
+            let at = real(by, whence);
+            let asks = by == 0 && whence == libc::SEEK_CUR;
+            table::end(
+                fd,
+                if asks {
+                    Passed::Nothing
+                } else {
+                    Passed::Elsewhere
+                },
+            );
+            return at;
+        }
+    }
+    let at = with(fd, |held| {
+        let state = &mut *held.state;
+        let Kind::Stream(stream) = &mut state.kind else {
+            return None;
+        };
+        stream.begin();
+        let at = stream.position();
+        let result = match whence {
+            libc::SEEK_CUR if by == 0 => return Some(Ok(at as off_t)),
+            libc::SEEK_SET => real(by, whence),
+            libc::SEEK_CUR => {
+                stream.set_kernel(at);
+                real(by, whence)
+            }
+            // The end of the file, holes and data: as the kernel sees them.
+            _ => {
+                let (error, left) = stream.drain();
+                state.error = state.error.or(error);
+                match &mut stream.pump {
+                    // The end is behind what cannot be written now.
+                    Pump::Writer(writer) if left && whence == libc::SEEK_END => {
+                        match writer.seek(SeekFrom::End(by)) {
+                            Ok(at) => real(at as off_t, libc::SEEK_SET),
+                            Err(_) => failed(libc::EINVAL),
+                        }
+                    }
+                    _ => real(by, whence),
+                }
+            }
+        };
+        let error = crate::errno();
+        Some(match result {
+            -1 => Err(error),
+            to => {
+                stream.set_position(to as u64);
+                Ok(to)
+            }
+        })
+    });
+    match at.flatten() {
+        Some(Ok(at)) => at,
+        Some(Err(error)) => failed(error),
+        None => real(by, whence),
+    }
+}
+
+/// Makes the kernel have everything that was written to a descriptor. The error, if there is one
+/// to report and `report` says so; otherwise it is kept.
+pub fn drain(fd: c_int, report: bool) -> Result<(), c_int> {
+    with(fd, |held| {
+        let state = &mut *held.state;
+        if let Kind::Stream(stream) = &mut state.kind {
+            let (error, _) = stream.drain();
+            state.error = state.error.or(error);
+        }
+        match state.error.take_if(|_| report) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    })
+    .unwrap_or(Ok(()))
+}
+
+/// Before a lock changes: writers drain, readers go back for good.
+pub fn settle_for_lock(fd: c_int) {
+    with(fd, |held| match &held.state.kind {
+        Kind::Stream(s) if matches!(s.pump, Pump::Reader(_)) => {
+            hand_back(held, "locked");
+        }
+        _ => {}
+    });
+    let _ = drain(fd, false);
+}
+
+/// Stops watching, hands back for good.
+pub fn relinquish(fd: c_int, why: &str) {
+    match table::entry(fd) {
+        Entry::Nothing | Entry::Internal => {}
+        Entry::Watched => table::forget(fd),
+        Entry::Tracked(_) => {
+            with(fd, |held| hand_back(held, why));
+        }
+    }
+}
+
+/// As [`relinquish`], for all descriptors. Direct I/O is still repaired.
+pub fn relinquish_all(why: &str) {
+    for (fd, entry) in table::known() {
+        match entry {
+            Entry::Watched => table::forget(fd),
+            Entry::Tracked(description) if description.is_ours() => {
+                with(fd, |held| hand_back(held, why));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Everything of all streams to the kernel.
+pub fn drain_all() {
+    if TAKEN.load(SeqCst) > 0 {
+        for (fd, _) in table::known() {
+            // Errors stay for their streams.
+            let _ = drain(fd, false);
+        }
+    }
+}
+
+/// Names what could not be written at the end of the process: nobody is left to be told.
+pub fn lament() {
+    for (fd, entry) in table::known() {
+        let Entry::Tracked(description) = entry else {
+            continue;
+        };
+        if !description.is_ours() {
+            continue;
+        }
+        with(fd, |held| {
+            let error = held.state.error.take();
+            if let (Kind::Stream(stream), Some(error)) = (&held.state.kind, error) {
+                let text = io::Error::from_raw_os_error(error).to_string();
+                let path = stream.path.as_bytes();
+                report::say(&[
+                    path,
+                    b": the last data could not be written: ",
+                    text.as_bytes(),
+                ]);
+            }
+        });
+    }
+}
+
+/// The descriptors through which a file is taken.
+fn taken(device: u64, inode: u64) -> impl Iterator<Item = c_int> {
+    table::known().filter_map(move |(fd, entry)| match entry {
+        Entry::Tracked(d) => {
+            let same = d.inode.load(Relaxed) == inode && d.device.load(Relaxed) == device;
+            (same && device != 0).then_some(fd)
+        }
+        _ => None,
+    })
+}
+
+/// Makes the kernel have what streams of this process hold of a file. Whether there was a writer.
+pub fn drain_file(device: u64, inode: u64) -> bool {
+    let mut any = false;
+    for fd in taken(device, inode) {
+        any |= with(fd, |held| match &mut held.state.kind {
+            Kind::Stream(stream) if matches!(stream.pump, Pump::Writer(_)) => {
+                let (error, _) = stream.drain();
+                held.state.error = held.state.error.or(error);
+                true
+            }
+            _ => false,
+        })
+        .unwrap_or(false);
+    }
+    any
+}
+
+/// There is another way to the file now: streams on it go back. Readers may stay if nothing can be
+/// written there.
+pub fn relinquish_file(device: u64, inode: u64, writable: bool, why: &str) {
+    for fd in taken(device, inode) {
+        with(fd, |held| {
+            let reader =
+                matches!(&held.state.kind, Kind::Stream(s) if matches!(s.pump, Pump::Reader(_)));
+            if writable || !reader {
+                hand_back(held, why);
+            }
+        });
+    }
+}
+
+/// As [`relinquish_file`], for the file behind a descriptor.
+pub fn relinquish_behind(fd: c_int, writable: bool, why: &str) {
+    if TAKEN.load(SeqCst) > 0 && !table::inside() {
+        let errno = crate::errno();
+        if let Some(about) = stat(fd) {
+            relinquish_file(about.st_dev, about.st_ino, writable, why);
+        }
+        crate::set_errno(errno);
+    }
+}
+
+/// What [`on_path`] does with the streams on a file.
+pub enum Then {
+    Drain,
+    HandBack(&'static str),
+}
+
+/// Settles the streams on a file that is named by its path.
+pub fn on_path(directory: c_int, path: *const libc::c_char, flags: c_int, then: Then) {
+    if TAKEN.load(SeqCst) == 0 || table::inside() {
+        return;
+    }
+    let errno = crate::errno();
+    // SAFETY: the path is the program's, which is about to give it to the kernel.
+    let about = unsafe {
+        let mut about: libc::stat64 = core::mem::zeroed();
+        (next::fstatat64(directory, path, &mut about, flags) == 0).then_some(about)
+    };
+    if let Some(about) = about {
+        match then {
+            Then::Drain => {
+                drain_file(about.st_dev, about.st_ino);
+            }
+            Then::HandBack(why) => relinquish_file(about.st_dev, about.st_ino, true, why),
+        }
+    }
+    crate::set_errno(errno);
+}
+
+/// `close` on a descriptor that has a word.
+pub fn close(fd: c_int) -> c_int {
+    let mut error = None;
+    match table::entry(fd) {
+        Entry::Nothing => {}
+        Entry::Watched => table::forget(fd),
+        // To the program, the number is not open.
+        Entry::Internal if !table::inside() => return failed(libc::EBADF),
+        Entry::Internal => table::forget(fd),
+        Entry::Tracked(description) if !description.is_ours() => {}
+        Entry::Tracked(_) => error = leave(fd, "closed"),
+    }
+    // SAFETY: the program's request.
+    let result = unsafe { next::close(fd) };
+    match error {
+        Some(error) => failed(error),
+        None => result,
+    }
+}
+
+/// A descriptor is about to go. The error that there is to report.
+pub fn leave(fd: c_int, why: &str) -> Option<c_int> {
+    if let Entry::Watched = table::entry(fd) {
+        table::forget(fd);
+        return None;
+    }
+    with(fd, |held| {
+        let description = held.description;
+        let last = held.state.descriptors <= 1;
+        if !last {
+            held.state.descriptors -= 1;
+            description.untrack(fd);
+            return held.state.error.take();
+        }
+        hand_back(held, why);
+        let error = held.state.error.take();
+        if let Kind::Stream(stream) = std::mem::take(&mut held.state.kind) {
+            // Given up: the program has been told.
+            report::ended(&stream, "closed with an error");
+            drop(stream);
+            gone(description);
+        }
+        if description.untrack(fd) {
+            release(&mut held.state, description);
+        }
+        error
+    })
+    .flatten()
+}
+
+/// `to` is a new descriptor of what `from` refers to.
+pub fn copied(from: c_int, to: c_int) {
+    match table::entry(from) {
+        Entry::Nothing | Entry::Internal => {}
+        Entry::Watched => table::watch_copy(from, to),
+        Entry::Tracked(_) => {
+            with(from, |held| {
+                let aligned = matches!(held.state.kind, Kind::Aligned(_));
+                if !aligned && (to == libc::STDERR_FILENO || to as usize >= table::SLOTS) {
+                    hand_back(held, "duplicated out of sight");
+                    return;
+                }
+                if let Kind::Stream(stream) = &mut held.state.kind {
+                    if to <= libc::STDOUT_FILENO {
+                        let at = stream.position();
+                        stream.set_kernel(at);
+                        stream.in_step = true;
+                    }
+                }
+                held.state.descriptors += 1;
+                held.description.track(to);
+            });
+        }
+    }
+}
+
+/// Starts to repair direct I/O on a descriptor.
+pub fn align(fd: c_int) {
+    let regular = stat(fd).is_some_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFREG);
+    if !regular || fd as usize >= table::SLOTS {
+        return;
+    }
+    let Some(_guard) = Guard::enter() else { return };
+    let description = Description::new();
+    let mut state = description.lock();
+    state.kind = Kind::Aligned(crate::direct::Aligned::new());
+    state.descriptors = 1;
+    description.track(fd);
+}
+
+/// Bytes that a stream has moved: in all, direct, buffered.
+pub fn counts(stream: &Stream) -> (&'static str, [u64; 3]) {
+    let (word, stats) = match &stream.pump {
+        Pump::Writer(writer) => ("written", writer.stats()),
+        Pump::Reader(reader) => ("read", reader.stats()),
+    };
+    (
+        word,
+        [stats.bytes, stats.direct_bytes, stats.buffered_bytes],
+    )
+}

@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is known of each descriptor: one word in a flat table.
+//!
+//! Zero means nothing, and is all that most calls ever look at. A *watched* descriptor's word counts
+//! the bytes that passed in sequence and the calls that are under way. A *tracked* descriptor's word
+//! is the address of its [`Description`], which descriptors made by `dup` share. Descriptors of this
+//! library have a mark of their own, and high numbers, out of the program's way.
+//!
+//! Descriptions are never freed, only used again: whoever has loaded an address from the table may
+//! lock it and then look whether the table still says the same.
+
+use core::cell::Cell;
+use core::ffi::{c_char, c_int};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
+};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::direct::Aligned;
+use crate::next;
+use crate::stream::Stream;
+
+/// Descriptors with higher numbers are left alone.
+pub const SLOTS: usize = 1 << 16;
+
+/// Descriptors of this library.
+const INTERNAL: usize = 2;
+const TAG: usize = 3;
+const WATCHED: usize = 1;
+/// A watched descriptor that was opened for writing.
+const WRITER: usize = 1 << 2;
+/// Calls under way on a watched descriptor, 8 bits.
+const CALL: usize = 1 << 4;
+const CALLS: usize = 0xff << 4;
+const BYTES_SHIFT: u32 = 12;
+
+static TABLE: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
+/// One more than the highest descriptor that ever had a word.
+static TOP: AtomicUsize = AtomicUsize::new(0);
+/// While not zero, nothing is watched or taken: the process forks or ends.
+pub static HOLD: AtomicU32 = AtomicU32::new(0);
+/// Streams that are taken now.
+pub static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+/// The word of a descriptor; zero if it is none of this library's business.
+#[inline(always)]
+pub fn word(fd: c_int) -> usize {
+    match TABLE.get(fd as usize) {
+        Some(word) => word.load(Acquire),
+        None => 0,
+    }
+}
+
+fn slot(fd: c_int) -> Option<&'static AtomicUsize> {
+    TABLE.get(fd as usize)
+}
+
+fn set(fd: c_int, word: usize) {
+    if let Some(slot) = slot(fd) {
+        slot.store(word, SeqCst);
+        if fd as usize >= TOP.load(Relaxed) {
+            TOP.fetch_max(fd as usize + 1, SeqCst);
+        }
+    }
+}
+
+/// What a descriptor is.
+#[derive(Clone, Copy)]
+pub enum Entry {
+    Nothing,
+    Watched,
+    Internal,
+    Tracked(&'static Description),
+}
+
+fn decode(word: usize) -> Entry {
+    match word & TAG {
+        0 if word == 0 => Entry::Nothing,
+        // SAFETY: words without a tag are addresses of descriptions, which are never freed.
+        0 => Entry::Tracked(unsafe { &*(word as *const Description) }),
+        WATCHED => Entry::Watched,
+        _ => Entry::Internal,
+    }
+}
+
+pub fn entry(fd: c_int) -> Entry {
+    decode(word(fd))
+}
+
+/// Descriptors that have a word.
+pub fn known() -> impl Iterator<Item = (c_int, Entry)> {
+    (0..TOP.load(SeqCst) as c_int).filter_map(|fd| match entry(fd) {
+        Entry::Nothing | Entry::Internal => None,
+        entry => Some((fd, entry)),
+    })
+}
+
+pub fn forget(fd: c_int) {
+    if let Some(slot) = slot(fd) {
+        slot.store(0, SeqCst);
+    }
+}
+
+/// Starts to watch a descriptor that was just opened.
+pub fn watch(fd: c_int, writer: bool) {
+    // Standard error is written by the C library itself, whenever it likes.
+    if fd == libc::STDERR_FILENO {
+        return;
+    }
+    set(fd, WATCHED | if writer { WRITER } else { 0 });
+    if HOLD.load(SeqCst) != 0 {
+        forget(fd);
+    }
+}
+
+/// A copy of a watched descriptor.
+pub fn watch_copy(from: c_int, to: c_int) {
+    let word = word(from);
+    if word & TAG == WATCHED {
+        watch(to, word & WRITER != 0);
+    }
+}
+
+/// The C library's word on whether there is more than one thread.
+static SINGLE: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+
+pub fn prepare() {
+    // SAFETY: a terminated string.
+    let single = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+    SINGLE.store(single.cast(), Relaxed);
+}
+
+/// Whether this is the only thread. A signal handler may still come between any two instructions.
+fn single_threaded() -> bool {
+    // SAFETY: null, or the address of a byte of the C library, written while there is one thread.
+    unsafe { SINGLE.load(Relaxed).as_ref() }.is_some_and(|&single| single != 0)
+}
+
+/// Changes the word of a watched descriptor. `None` if it is no longer watched.
+fn update(fd: c_int, change: impl Fn(usize) -> Option<usize>) -> Option<usize> {
+    let slot = slot(fd)?;
+    loop {
+        let old = slot.load(Acquire);
+        if old & TAG != WATCHED {
+            return None;
+        }
+        let new = change(old)?;
+        if single_threaded() {
+            slot.store(new, Relaxed);
+            return Some(new);
+        }
+        if slot
+            .compare_exchange_weak(old, new, SeqCst, Relaxed)
+            .is_ok()
+        {
+            return Some(new);
+        }
+    }
+}
+
+/// A call on a watched descriptor begins. `false` if it is no longer watched.
+pub fn begin(fd: c_int) -> bool {
+    update(fd, |word| (word & CALLS != CALLS).then_some(word + CALL)).is_some()
+}
+
+/// How a call on a watched descriptor went.
+pub enum Passed {
+    /// Bytes at the descriptor's offset, in this direction.
+    InSequence { bytes: u64, writing: bool },
+    /// Nothing happened that matters.
+    Nothing,
+    /// The sequence is interrupted.
+    Elsewhere,
+}
+
+/// A call on a watched descriptor has ended. The bytes in sequence so far, when there is no other
+/// call under way.
+pub fn end(fd: c_int, how: Passed) -> u64 {
+    let word = update(fd, |word| {
+        let called = if word & CALLS == 0 { word } else { word - CALL };
+        let flags = called & ((1 << BYTES_SHIFT) - 1);
+        Some(match how {
+            Passed::InSequence { bytes, writing } if writing == (word & WRITER != 0) => {
+                let sum = (called >> BYTES_SHIFT).saturating_add(bytes as usize);
+                flags | sum.min(usize::MAX >> BYTES_SHIFT) << BYTES_SHIFT
+            }
+            Passed::Nothing => called,
+            _ => flags,
+        })
+    });
+    match word {
+        Some(word) if word & CALLS == 0 => (word >> BYTES_SHIFT) as u64,
+        _ => 0,
+    }
+}
+
+/// One open file description of the program.
+pub struct Description {
+    state: Mutex<State>,
+    /// The file, for those who look for it without the lock; zero if nothing is taken.
+    pub device: AtomicU64,
+    pub inode: AtomicU64,
+    /// The process that tracks it: after `vfork` two share this memory.
+    pub process: AtomicI32,
+}
+
+#[derive(Default)]
+pub struct State {
+    pub kind: Kind,
+    /// Descriptors that refer to it.
+    pub descriptors: u32,
+    /// An error that the program has not been told yet.
+    pub error: Option<c_int>,
+}
+
+#[derive(Default)]
+pub enum Kind {
+    /// Calls go to the kernel; there may be an error to report.
+    #[default]
+    Plain,
+    Stream(Stream),
+    Aligned(Aligned),
+}
+
+/// Descriptions to use again. Replaced in a forked child, where a lock may be held for ever.
+static SPARE: AtomicPtr<Mutex<Vec<&'static Description>>> = AtomicPtr::new(core::ptr::null_mut());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn spare() -> &'static Mutex<Vec<&'static Description>> {
+    loop {
+        // SAFETY: null or a leaked box.
+        if let Some(spare) = unsafe { SPARE.load(Acquire).as_ref() } {
+            return spare;
+        }
+        let new = Box::into_raw(Box::default());
+        if SPARE
+            .compare_exchange(core::ptr::null_mut(), new, AcqRel, Acquire)
+            .is_err()
+        {
+            // SAFETY: never published.
+            drop(unsafe { Box::from_raw(new) });
+        }
+    }
+}
+
+impl Description {
+    pub fn new() -> &'static Description {
+        let used = lock(spare()).pop();
+        let description = used.unwrap_or_else(|| {
+            Box::leak(Box::new(Description {
+                state: Mutex::default(),
+                device: AtomicU64::new(0),
+                inode: AtomicU64::new(0),
+                process: AtomicI32::new(0),
+            }))
+        });
+        // SAFETY: no preconditions.
+        description
+            .process
+            .store(unsafe { libc::getpid() }, Relaxed);
+        description
+    }
+
+    pub fn recycle(&'static self) {
+        lock(spare()).push(self);
+    }
+
+    fn word(&'static self) -> usize {
+        self as *const Description as usize
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Whether this process tracks it, not one that shares the memory until it executes a program.
+    pub fn is_ours(&self) -> bool {
+        // SAFETY: no preconditions.
+        self.process.load(Relaxed) == unsafe { libc::getpid() }
+    }
+
+    /// Makes a watched descriptor tracked, if no call is under way on it.
+    pub fn claim(&'static self, fd: c_int) -> bool {
+        let Some(slot) = slot(fd) else { return false };
+        let old = slot.load(SeqCst);
+        old & TAG == WATCHED
+            && old & CALLS == 0
+            && slot
+                .compare_exchange(old, self.word(), SeqCst, SeqCst)
+                .is_ok()
+    }
+
+    /// Whether the watched word that [`claim`](Description::claim) is about to take is a writer's.
+    pub fn is_writer(fd: c_int) -> bool {
+        word(fd) & WRITER != 0
+    }
+
+    /// Gives a claimed descriptor back: watched anew, or left alone for good.
+    pub fn unclaim(&'static self, fd: c_int, watch: bool, writer: bool) {
+        let new = match watch {
+            true => WATCHED | if writer { WRITER } else { 0 },
+            false => 0,
+        };
+        if let Some(slot) = slot(fd) {
+            let _ = slot.compare_exchange(self.word(), new, SeqCst, SeqCst);
+        }
+    }
+
+    /// Makes a descriptor that has no word tracked.
+    pub fn track(&'static self, fd: c_int) {
+        set(fd, self.word());
+    }
+
+    /// Takes one descriptor out of the table; `false` if it was not this one's.
+    pub fn untrack(&'static self, fd: c_int) -> bool {
+        slot(fd).is_some_and(|slot| {
+            slot.compare_exchange(self.word(), 0, SeqCst, SeqCst)
+                .is_ok()
+        })
+    }
+
+    /// Takes all descriptors out of the table.
+    pub fn untrack_all(&'static self) {
+        for fd in 0..TOP.load(SeqCst) as c_int {
+            self.untrack(fd);
+        }
+    }
+}
+
+/// A locked description, with the thread protected as [`Guard`] says.
+pub struct Held {
+    // Field order matters: the lock goes before signals come back.
+    pub state: MutexGuard<'static, State>,
+    pub description: &'static Description,
+    _guard: Guard,
+}
+
+/// What came of the attempt to lock a descriptor's description.
+pub enum Locked {
+    Held(Held),
+    /// The table has changed: look again.
+    Again,
+    /// This thread is inside this library already: a signal handler it did not know of.
+    Inside,
+}
+
+pub fn hold(fd: c_int, description: &'static Description) -> Locked {
+    let Some(guard) = Guard::enter() else {
+        return Locked::Inside;
+    };
+    let state = description.lock();
+    if word(fd) != description.word() {
+        return Locked::Again;
+    }
+    Locked::Held(Held {
+        state,
+        description,
+        _guard: guard,
+    })
+}
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is inside this library: then calls are the library's own.
+pub fn inside() -> bool {
+    INSIDE.get()
+}
+
+/// A thread of the pdio crate begins or ends: between, all its calls are the library's own.
+pub fn own_thread(begins: bool) {
+    INSIDE.set(begins);
+}
+
+/// Whether the program has signal handlers. Those may do I/O and may jump out of what they
+/// interrupted, so then signals wait while a lock is held.
+pub static HANDLERS: AtomicBool = AtomicBool::new(false);
+
+extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+/// Marks the thread as inside this library: signals and cancellation wait, `errno` is kept.
+pub struct Guard {
+    signals: Option<libc::sigset_t>,
+    cancellation: c_int,
+    errno: c_int,
+}
+
+impl Guard {
+    /// `None` if the thread is inside already.
+    pub fn enter() -> Option<Guard> {
+        if inside() {
+            return None;
+        }
+        let mut guard = Guard {
+            signals: None,
+            cancellation: 0,
+            errno: crate::errno(),
+        };
+        // SAFETY: the state goes to a variable of ours.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut guard.cancellation) };
+        if HANDLERS.load(Relaxed) {
+            // SAFETY: the sets are ours; an all-zero set is valid memory for the calls.
+            unsafe {
+                let (mut set, mut old) = core::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>();
+                libc::sigfillset(&mut set);
+                // What a fault raises cannot wait.
+                for signal in crate::process::FAULTS {
+                    libc::sigdelset(&mut set, signal);
+                }
+                libc::pthread_sigmask(libc::SIG_SETMASK, &set, &mut old);
+                guard.signals = Some(old);
+            }
+        }
+        INSIDE.set(true);
+        Some(guard)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+        // SAFETY: as in `enter`.
+        unsafe {
+            if let Some(old) = &self.signals {
+                libc::pthread_sigmask(libc::SIG_SETMASK, old, core::ptr::null_mut());
+            }
+            pthread_setcancelstate(self.cancellation, core::ptr::null_mut());
+        }
+        crate::set_errno(self.errno);
+    }
+}
+
+/// The lowest number for descriptors of this library: far from what programs count on.
+fn floor() -> c_int {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the limit is ours.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    (limit.rlim_cur.min(SLOTS as u64) / 2) as c_int
+}
+
+/// How many streams may be taken at a time: each has up to three descriptors.
+pub fn most_streams() -> usize {
+    floor() as usize / 12
+}
+
+/// A copy of a descriptor, as one of this library's.
+pub fn internal_copy(fd: c_int) -> Option<c_int> {
+    // SAFETY: no memory is involved.
+    let new = unsafe { next::fcntl64(fd, libc::F_DUPFD_CLOEXEC, floor() as libc::c_ulong) };
+    (new >= 0).then(|| {
+        set(new, INTERNAL);
+        new
+    })
+}
+
+/// Moves a descriptor that this library has just opened out of the program's way.
+pub fn internalise(fd: c_int) -> c_int {
+    match internal_copy(fd) {
+        Some(new) => {
+            // SAFETY: ours.
+            unsafe { next::close(fd) };
+            new
+        }
+        None => {
+            set(fd, INTERNAL);
+            fd
+        }
+    }
+}
+
+/// Descriptors of this library in a range, in order.
+pub fn internal(first: u32, last: u32) -> impl Iterator<Item = u32> {
+    (first..last.min(TOP.load(SeqCst) as u32).saturating_add(1))
+        .filter(|&fd| matches!(entry(fd as c_int), Entry::Internal))
+}
+
+/// In a forked child: nothing is taken (see `process::before_fork`), but locks of other threads
+/// may be held for ever.
+pub fn forked() {
+    SPARE.store(core::ptr::null_mut(), SeqCst);
+    HOLD.store(0, SeqCst);
+    TAKEN.store(0, SeqCst);
+    INSIDE.set(false);
+    let mut renewed: Vec<(usize, &'static Description)> = Vec::new();
+    for (fd, entry) in known() {
+        let Entry::Tracked(old) = entry else { continue };
+        if old.device.load(Relaxed) != 0 {
+            // Its data could not be written before the fork; it is the parent's to try again.
+            forget(fd);
+            continue;
+        }
+        let new = match renewed.iter().find(|(word, _)| *word == old.word()) {
+            Some((_, new)) => *new,
+            None => {
+                let new = Description::new();
+                new.lock().kind = Kind::Aligned(Aligned::new());
+                renewed.push((old.word(), new));
+                new
+            }
+        };
+        new.lock().descriptors += 1;
+        set(fd, new.word());
+    }
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The library defines functions of the C library, of which each exists there or in one of the
+//! libraries for asynchronous I/O, and nothing else.
+
+mod common;
+
+use object::{Object, ObjectSymbol};
+
+/// What a program may call that leads to a file, and has to be seen.
+const NEEDED: &str = "\
+    read write pread pread64 pwrite pwrite64 readv writev preadv preadv64 pwritev pwritev64 preadv2 \
+    preadv64v2 pwritev2 pwritev64v2 __read_chk __pread_chk __pread64_chk lseek lseek64 open open64 \
+    openat openat64 __open_2 __open64_2 __openat_2 __openat64_2 creat creat64 mkstemp mkostemp fopen \
+    fopen64 freopen fdopen close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl fsync \
+    fdatasync sync syncfs sync_file_range ftruncate ftruncate64 truncate truncate64 fallocate \
+    fallocate64 posix_fallocate posix_fallocate64 posix_fadvise posix_fadvise64 readahead lockf \
+    lockf64 flock fstat fstat64 stat stat64 lstat lstat64 fstatat fstatat64 statx __fxstat __xstat \
+    __lxstat __fxstatat futimens utimensat fchmod rename renameat renameat2 link linkat sendfile \
+    sendfile64 splice copy_file_range mmap mmap64 sendmsg sendmmsg io_submit aio_read aio_write \
+    lio_listio io_uring_queue_init io_uring_queue_init_params syscall vfork _Fork clone posix_spawn \
+    posix_spawnp system popen execve execv execvp execvpe execl execle execlp fexecve execveat _exit \
+    _Exit abort pthread_exit raise kill dprintf vdprintf sigaction signal setrlimit prlimit prctl";
+
+#[test]
+fn exports_what_is_needed_and_nothing_of_its_own() {
+    let bytes = std::fs::read(common::library()).expect("library");
+    let file = object::File::parse(&*bytes).expect("ELF");
+    let names: Vec<_> = file
+        .dynamic_symbols()
+        .filter(|symbol| symbol.is_definition())
+        .map(|symbol| symbol.name().expect("name").to_owned())
+        .collect();
+    for needed in NEEDED.split_whitespace() {
+        assert!(
+            names.iter().any(|name| name == needed),
+            "{needed} is not exported"
+        );
+    }
+    // Those of libraries that may not be here.
+    let elsewhere = ["io_", "llseek"];
+    for name in &names {
+        let symbol = std::ffi::CString::new(name.as_str()).expect("a name");
+        // SAFETY: a terminated string.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) };
+        let known = !found.is_null() || elsewhere.iter().any(|part| name.starts_with(part));
+        assert!(known, "{name} is no function of the C library");
+    }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Errors of writes that were deferred.
+
+mod common;
+
+use common::{compiled, library, preloaded, scratch, stderr, stdout, SHORT};
+
+#[test]
+fn a_deferred_error_is_told_once_and_nothing_accepted_is_lost() {
+    let shim = compiled("failing.c", "failing.so", &["-shared", "-fPIC", "-ldl"]);
+    let link = format!("-Wl,--no-as-needed,{}", shim.display());
+    let program = compiled("failures.c", "failures", &[&link]);
+    for linger in ["50", "1"] {
+        let home = scratch();
+        // Through the page cache, where the failing function is on the way.
+        let variables = [
+            SHORT[0],
+            ("PDIO_STRATEGY", "buffered"),
+            ("PDIO_LINGER", linger),
+        ];
+        let output = preloaded(&program, &variables)
+            .env(
+                "LD_PRELOAD",
+                format!("{} {}", library().display(), shim.display()),
+            )
+            .current_dir(home.path())
+            .output()
+            .expect("starts");
+        let printed = stdout(&output);
+        assert!(output.status.success(), "{output:?}");
+        assert!(
+            !printed.contains("NO") && printed.lines().count() == 23,
+            "linger {linger}\n{printed}"
+        );
+        // What nobody can be told any more is said.
+        let said = stderr(&output);
+        assert!(
+            said.lines().count() == 1 && said.contains("/end: the last data could not be written"),
+            "{said}"
+        );
+    }
+}

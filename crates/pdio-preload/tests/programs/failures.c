@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* Errors of writes that were deferred: each is told once, and what was accepted is not lost. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern int failing;
+
+static char pool[1 << 16];
+static long accepted;
+
+static void check(const char *what, int good)
+{
+	printf("%s: %s\n", what, good ? "yes" : "NO");
+	fflush(stdout);
+}
+
+static long put(int fd, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		pool[i] = (accepted + i) * 31 >> 3;
+	long got = write(fd, pool, n);
+
+	if (got > 0)
+		accepted += got;
+	return got;
+}
+
+static int taken(const char *name)
+{
+	int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+	accepted = 0;
+	while (accepted < 1 << 20)
+		if (put(fd, 10000) != 10000)
+			check("the disk works", 0);
+	return fd;
+}
+
+static int whole(const char *name)
+{
+	int fd = open(name, O_RDONLY);
+	long at = 0, n;
+
+	while ((n = read(fd, pool, sizeof(pool))) > 0) {
+		for (long i = 0; i < n; i++)
+			if (pool[i] != (char)((at + i) * 31 >> 3))
+				return 0;
+		at += n;
+	}
+	close(fd);
+	return at == accepted;
+}
+
+int main(void)
+{
+	int fd = taken("write"), errors = 0, status;
+
+	failing = 1;
+	for (int i = 0; i < 3000 && !errors; i++)
+		errors += put(fd, 10000) < 0 && errno == EIO;
+	failing = 0;
+	check("a write says so", errors == 1);
+	check("the next does not", put(fd, 10000) == 10000);
+	check("nor does close", close(fd) == 0);
+	check("nothing is missing", whole("write"));
+
+	fd = taken("fsync");
+	failing = 1;
+	check("a small write waits", put(fd, 100) == 100);
+	check("fsync says so", fsync(fd) < 0 && errno == EIO);
+	failing = 0;
+	check("the next does not", fsync(fd) == 0 && close(fd) == 0);
+	check("nothing is missing", whole("fsync"));
+
+	fd = taken("close");
+	failing = 1;
+	put(fd, 100);
+	check("close says so", close(fd) < 0 && errno == EIO);
+	check("and closes", fcntl(fd, F_GETFD) < 0 && errno == EBADF);
+	failing = 0;
+
+	fd = taken("dup2");
+	failing = 1;
+	put(fd, 100);
+	check("dup2 says so", dup2(1, fd) < 0 && errno == EIO);
+	failing = 0;
+	close(fd);
+
+	fd = taken("fork");
+	failing = 1;
+	put(fd, 100);
+	if (fork() == 0) {
+		check("the child has the offset", lseek(fd, 0, SEEK_CUR) == accepted);
+		check("the child has no error to tell", close(fd) == 0);
+		_exit(0);
+	}
+	wait(&status);
+	check("fsync says so", fsync(fd) < 0 && errno == EIO);
+	failing = 0;
+	check("the next does not", fsync(fd) == 0);
+	check("more", put(fd, 100) == 100);
+	check("nor does close", close(fd) == 0);
+	check("nothing is missing", whole("fork"));
+
+	fd = taken("others");
+	failing = 1;
+	put(fd, 100);
+	usleep(200000);
+	check("lseek has nothing to say", lseek(fd, 0, SEEK_END) > 0);
+	check("dup neither", close(dup(1)) == 0);
+	failing = 0;
+	check("a write says what the keeper met", put(fd, 100) < 0 && errno == EIO);
+	check("the next does not", put(fd, 100) == 100 && close(fd) == 0);
+	check("nothing is missing", whole("others"));
+
+	fd = taken("end");
+	failing = 1;
+	put(fd, 100);
+	return 0;
+}

@@ -1,0 +1,1223 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * What a program can see of its files, scenario by scenario.
+ *
+ * Run in an empty directory: semantics SCENARIO. What it prints and the files it leaves must be the
+ * same with and without the library. Streams are long enough to be taken with PDIO_SEQUENTIAL=256K
+ * and PDIO_MIN_SIZE=1M.
+ */
+#define _GNU_SOURCE
+#include <aio.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+#define LONG (2 << 20)
+
+static unsigned char pool[4 << 20];
+
+static void fill_pool(void)
+{
+	uint64_t x = 88172645463325252ull;
+
+	for (size_t i = 0; i < sizeof(pool); i++) {
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+		pool[i] = x;
+	}
+}
+
+/* A line of output: what was asked, what came, errno if it failed. */
+static void say(const char *what, long result)
+{
+	int error = errno;
+
+	printf("%s = %ld%s%s\n", what, result, result < 0 ? " " : "",
+	       result < 0 ? strerror(error) : "");
+	fflush(stdout);
+}
+
+#define SAY(call) (errno = 0, say(#call, (long)(call)))
+
+static int create(const char *name)
+{
+	return open(name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+}
+
+/* Writes `size` bytes in blocks of `block`, so that the stream is taken. */
+static void stream(int fd, size_t size, size_t block)
+{
+	for (size_t done = 0; done < size;) {
+		size_t n = size - done < block ? size - done : block;
+		ssize_t got = write(fd, pool + done % (sizeof(pool) / 2), n);
+
+		if (got != (ssize_t)n) {
+			say("write in stream", got);
+			if (got <= 0)
+				return;
+		}
+		done += got;
+	}
+}
+
+static int taken(const char *name)
+{
+	int fd = create(name);
+
+	stream(fd, LONG, 7000);
+	return fd;
+}
+
+/* A file to read, and a descriptor that has read half of it in sequence. */
+static int reading(const char *name, int flags)
+{
+	static unsigned char buffer[9000];
+	int fd = create(name);
+
+	stream(fd, LONG, 65536);
+	close(fd);
+	fd = open(name, flags);
+	for (int i = 0; i < 120; i++)
+		if (read(fd, buffer, sizeof(buffer)) != sizeof(buffer))
+			SAY(-1);
+	return fd;
+}
+
+static uint32_t sum(const unsigned char *data, size_t n)
+{
+	uint32_t h = 2166136261u;
+
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ data[i]) * 16777619u;
+	return h;
+}
+
+static long size_of(const char *name)
+{
+	struct stat st;
+
+	return stat(name, &st) ? -1 : (long)st.st_size;
+}
+
+/* ------------------------------------------------------------------------------- plain data */
+
+static void writes(void)
+{
+	int fd = create("file");
+	size_t at = 0;
+
+	for (size_t n = 1; n < 70000; n += 997) {
+		SAY(write(fd, pool + n, n));
+		at += n;
+	}
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(lseek(fd, 100, SEEK_SET));
+	SAY(write(fd, "header", 6));
+	SAY(lseek(fd, 0, SEEK_END));
+	stream(fd, 300000, 511);
+	SAY(pwrite(fd, "patched", 7, 5000));
+	SAY(pwrite(fd, "beyond", 6, at + 900000));
+	SAY(lseek(fd, 0, SEEK_CUR));
+	struct iovec parts[4] = { { pool, 10 }, { NULL, 0 }, { pool + 5, 70000 }, { pool, 3 } };
+	SAY(writev(fd, parts, 4));
+	SAY(pwritev(fd, parts, 4, 12345));
+	SAY(pwritev2(fd, parts, 4, -1, 0));
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(write(fd, pool, 0));
+	SAY(write(fd, pool, 3 << 20));
+	SAY(pwritev2(fd, parts, 1, -1, RWF_DSYNC));
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(close(fd));
+	SAY(close(fd));
+	SAY(write(fd, "x", 1));
+}
+
+static void reads(void)
+{
+	static unsigned char buffer[3 << 20];
+	int fd = reading("file", O_RDONLY);
+	struct iovec parts[3] = { { buffer, 100 }, { buffer + 100, 0 }, { buffer + 100, 5000 } };
+	ssize_t n;
+
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(read(fd, buffer, 1000));
+	SAY(sum(buffer, 1000));
+	SAY(pread(fd, buffer, 70000, 17));
+	SAY(sum(buffer, 70000));
+	SAY(readv(fd, parts, 3));
+	SAY(sum(buffer, 5100));
+	SAY(preadv(fd, parts, 3, LONG - 50));
+	SAY(sum(buffer, 50));
+	SAY(lseek(fd, -100, SEEK_END));
+	SAY(read(fd, buffer, 1000));
+	SAY(read(fd, buffer, 1000));
+	SAY(lseek(fd, 5, SEEK_SET));
+	SAY(read(fd, buffer, sizeof(buffer)));
+	SAY(sum(buffer, LONG - 5));
+	SAY(pread(fd, buffer, 10, LONG + 100));
+	SAY(pread(fd, buffer, 10, -1));
+	SAY(lseek(fd, 3, SEEK_DATA));
+	SAY(lseek(fd, 3, SEEK_HOLE));
+	SAY(lseek(fd, LONG + 5, SEEK_DATA));
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(write(fd, "x", 1));
+	SAY(lseek(fd, 100, SEEK_SET));
+	n = 0;
+	for (uint32_t i = 0; i < 3000; i++)
+		n += read(fd, buffer, 1 + i % 600) * (i + 1);
+	say("small reads", n);
+	SAY(preadv2(fd, parts, 1, -1, RWF_HIPRI * 0));
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(close(fd));
+}
+
+static void both_ways(void)
+{
+	static unsigned char buffer[10000];
+	int fd = open("file", O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+	stream(fd, LONG, 3000);
+	SAY(lseek(fd, 500, SEEK_SET));
+	SAY(read(fd, buffer, 10000));
+	SAY(sum(buffer, 10000));
+	SAY(write(fd, "between", 7));
+	SAY(lseek(fd, 10500, SEEK_SET));
+	SAY(read(fd, buffer, 100));
+	SAY(sum(buffer, 100));
+	SAY(lseek(fd, 0, SEEK_END));
+	stream(fd, LONG, 3000);
+	SAY(pread(fd, buffer, 10000, 2 * LONG - 5000));
+	SAY(sum(buffer, 5000));
+	SAY(close(fd));
+}
+
+/* -------------------------------------------------------------------------- offset and size */
+
+static void offsets(void)
+{
+	int fd = taken("file");
+	struct stat st;
+	struct statx stx;
+
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(lseek(fd, 0, SEEK_END));
+	stream(fd, 12345, 100);
+	SAY(fstat(fd, &st));
+	SAY(st.st_size);
+	stream(fd, 1, 1);
+	SAY(size_of("file"));
+	stream(fd, 1, 1);
+	SAY(lstat("file", &st));
+	SAY(st.st_size);
+	stream(fd, 1, 1);
+	SAY(fstatat(AT_FDCWD, "./file", &st, 0));
+	SAY(st.st_size);
+	stream(fd, 1, 1);
+	SAY(statx(AT_FDCWD, "file", 0, STATX_SIZE, &stx));
+	SAY(stx.stx_size);
+	stream(fd, 1, 1);
+	SAY(statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &stx));
+	SAY(stx.stx_size);
+	stream(fd, 1, 1);
+	SAY(fstatat(fd, "", &st, AT_EMPTY_PATH));
+	SAY(st.st_size);
+	SAY(lseek(fd, -1, SEEK_SET));
+	SAY(lseek(fd, -5000000, SEEK_CUR));
+	SAY(lseek(fd, 10, SEEK_CUR));
+	SAY(lseek(fd, INT64_MAX, SEEK_CUR));
+	SAY(lseek(fd, 0, 77));
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(lseek(fd, 5 << 20, SEEK_SET));
+	SAY(write(fd, "after a hole", 12));
+	SAY(lseek(fd, 0, SEEK_END));
+	SAY(lseek(fd, 3 << 20, SEEK_DATA) >= 0);
+	SAY(lseek(fd, 7, SEEK_SET));
+	SAY(close(fd));
+}
+
+static void sizes(void)
+{
+	int fd = taken("file");
+
+	SAY(ftruncate(fd, 1000000));
+	SAY(lseek(fd, 0, SEEK_CUR));
+	stream(fd, 400000, 4096);
+	SAY(ftruncate(fd, -1));
+	SAY(fallocate(fd, 0, 5 << 20, 4096));
+	SAY(size_of("file"));
+	stream(fd, 3000, 1000);
+	SAY(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 8192, 300000));
+	SAY(posix_fallocate(fd, 0, 6 << 20));
+	stream(fd, 3000, 1000);
+	SAY(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED));
+	SAY(sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE));
+	SAY(readahead(fd, 0, 100));
+	stream(fd, 3000, 1000);
+	SAY(truncate("file", 2500000));
+	stream(fd, 3000, 1000);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(size_of("file"));
+	SAY(close(fd));
+}
+
+static void syncs(void)
+{
+	int fd = taken("file");
+
+	SAY(fsync(fd));
+	stream(fd, 10, 1);
+	SAY(fdatasync(fd));
+	stream(fd, 10, 1);
+	SAY(syncfs(fd));
+	stream(fd, 10, 1);
+	sync();
+	SAY(size_of("file"));
+	SAY(close(fd));
+	SAY(fsync(fd));
+}
+
+static void locks(void)
+{
+	int fd = taken("file");
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_CUR, .l_len = 10 };
+	int status;
+
+	SAY(fcntl(fd, F_SETLK, &lock));
+	stream(fd, 5000, 500);
+	lock = (struct flock){ .l_type = F_UNLCK, .l_whence = SEEK_SET };
+	SAY(fcntl(fd, F_SETLK, &lock));
+	SAY(lockf(fd, F_LOCK, 0));
+	stream(fd, 5000, 500);
+	SAY(lockf(fd, F_ULOCK, 0));
+	SAY(flock(fd, LOCK_EX));
+	stream(fd, 5000, 500);
+	SAY(flock(fd, LOCK_UN));
+	/* Who gets the lock sees the data. */
+	if (fork() == 0)
+		_exit(size_of("file") == LONG + 15000 ? 0 : 1);
+	wait(&status);
+	SAY(status);
+	fd = reading("other", O_RDONLY);
+	SAY(flock(fd, LOCK_SH));
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(close(fd));
+}
+
+/* ------------------------------------------------------------------------------ duplicates */
+
+static void duplicates(void)
+{
+	int fd = taken("file"), other, third;
+
+	SAY(other = dup(fd));
+	stream(other, 5000, 700);
+	stream(fd, 5000, 700);
+	SAY(lseek(other, 0, SEEK_CUR));
+	SAY(third = fcntl(fd, F_DUPFD, 50));
+	stream(third, 5000, 700);
+	SAY(close(fd));
+	stream(other, 5000, 700);
+	SAY(lseek(third, 0, SEEK_CUR));
+	SAY(dup2(other, 60));
+	SAY(dup3(other, 61, O_CLOEXEC));
+	SAY(dup2(other, other));
+	SAY(dup3(other, other, 0));
+	stream(60, 5000, 700);
+	SAY(close(60));
+	SAY(lseek(61, -3, SEEK_CUR));
+	stream(other, 5000, 700);
+	/* A taken stream is closed by dup2 onto it. */
+	fd = taken("second");
+	SAY(dup2(other, fd));
+	SAY(size_of("second"));
+	stream(fd, 100, 10);
+	SAY(lseek(other, 0, SEEK_CUR));
+	SAY(dup2(999, fd));
+	stream(fd, 100, 10);
+	SAY(close(other) | close(third) | close(61) | close(fd));
+	SAY(size_of("file"));
+}
+
+static void numbers(void)
+{
+	int fd = taken("file"), other;
+
+	SAY(fd);
+	SAY(other = open("/dev/null", O_RDONLY));
+	SAY(close(fd));
+	SAY(open("/dev/null", O_RDONLY));
+	SAY(dup(other));
+	fd = taken("second");
+	SAY(fd);
+	SAY(close_range(fd, ~0u, 0));
+	SAY(size_of("second"));
+	fd = taken("third");
+	SAY(fd);
+	stream(fd, 777, 7);
+	closefrom(fd);
+	SAY(size_of("third"));
+	SAY(open("/dev/null", O_RDONLY));
+	fd = taken("fourth");
+	for (int i = 3; i < 1024; i++)
+		if (i != fd)
+			close(i);
+	stream(fd, 777, 7);
+	SAY(close(fd));
+}
+
+static void few_descriptors(void)
+{
+	struct rlimit limit = { 256, 256 };
+	int fd[256], n = 0;
+
+	setrlimit(RLIMIT_NOFILE, &limit);
+	for (int i = 0; i < 4; i++) {
+		char name[8] = { 'a' + i };
+
+		taken(name);
+	}
+	while (n < 256 && (fd[n] = open("/dev/null", O_RDONLY)) >= 0)
+		n++;
+	/* The library keeps one for itself once it has taken something. */
+	SAY(n >= 256 - 3 - 4 - 1);
+	SAY(errno == EMFILE);
+}
+
+static void standard_output(void)
+{
+	int keep = dup(1), fd = create("file");
+
+	dup2(fd, 1);
+	close(fd);
+	stream(1, LONG, 5000);
+	printf("printed by the C library\n");
+	fflush(stdout);
+	stream(1, 5000, 100);
+	puts("and again");
+	fflush(stdout);
+	setvbuf(stdout, NULL, _IONBF, 0);
+	printf("unbuffered");
+	stream(1, 5000, 100);
+	lseek(1, 3, SEEK_SET);
+	printf("back");
+	stream(1, 10, 10);
+	dprintf(1, "%d %s %.2f", 7, "formatted", 1.5);
+	stream(1, 10, 10);
+	lseek(1, 0, SEEK_END);
+	printf("last");
+	dup2(keep, 1);
+	SAY(size_of("file"));
+}
+
+static void file_pointers(void)
+{
+	int fd = taken("file");
+	FILE *file = fdopen(fd, "w");
+
+	SAY(ftell(file));
+	fputs("by the C library", file);
+	SAY(fclose(file));
+	fd = taken("second");
+	stream(fd, 100, 10);
+	file = fopen("second", "r");
+	SAY(fseek(file, 0, SEEK_END));
+	SAY(ftell(file));
+	stream(fd, 100, 10);
+	fseek(file, 0, SEEK_END);
+	SAY(ftell(file));
+	fclose(file);
+	SAY(close(fd));
+	fd = taken("third");
+	file = fopen("third", "w");
+	SAY(size_of("third"));
+	stream(fd, 100, 10);
+	SAY(size_of("third"));
+	SAY(fclose(file) | close(fd));
+}
+
+/* ------------------------------------------------------------------- the same file elsewhere */
+
+static void again(void)
+{
+	static unsigned char buffer[LONG + 10000];
+	int fd = taken("file"), other;
+
+	stream(fd, 100, 10);
+	other = open("file", O_RDONLY);
+	SAY(read(other, buffer, sizeof(buffer)));
+	SAY(sum(buffer, LONG + 100));
+	stream(fd, 100, 10);
+	SAY(read(other, buffer, sizeof(buffer)));
+	SAY(close(other) | close(fd));
+
+	fd = taken("second");
+	SAY(close(open("second", O_WRONLY | O_TRUNC)));
+	SAY(size_of("second"));
+	stream(fd, 100, 10);
+	SAY(size_of("second"));
+	SAY(close(fd));
+
+	/* Two writers from the start. */
+	fd = create("third");
+	other = open("third", O_WRONLY);
+	stream(fd, LONG, 4000);
+	SAY(write(other, "first", 5));
+	stream(fd, LONG, 4000);
+	SAY(close(other) | close(fd));
+
+	/* Read while it is changed. */
+	fd = reading("fourth", O_RDONLY);
+	other = open("fourth", O_WRONLY);
+	SAY(pwrite(other, "changed", 7, 120 * 9000 + 5));
+	SAY(read(fd, buffer, 9000));
+	SAY(sum(buffer, 9000));
+	SAY(pwrite(other, "changed", 7, 121 * 9000 + 5));
+	SAY(read(fd, buffer, 9000));
+	SAY(sum(buffer, 9000));
+	SAY(close(other) | close(fd));
+}
+
+static void names(void)
+{
+	int fd = taken("old"), status;
+
+	stream(fd, 100, 10);
+	SAY(rename("old", "new"));
+	if (fork() == 0)
+		_exit(size_of("new") == LONG + 100 ? 0 : 1);
+	wait(&status);
+	SAY(status);
+	SAY(close(fd));
+	fd = taken("linked");
+	stream(fd, 100, 10);
+	SAY(link("linked", "hard"));
+	SAY(unlink("linked"));
+	stream(fd, 100, 10);
+	SAY(close(fd));
+	fd = taken("deleted");
+	SAY(unlink("deleted"));
+	stream(fd, 100, 10);
+	SAY(lseek(fd, 0, SEEK_END));
+	SAY(close(fd));
+}
+
+static void attributes(void)
+{
+	struct timespec times[2] = { { 1000, 0 }, { 2000, 0 } };
+	struct stat st;
+	int fd = taken("file");
+
+	stream(fd, 100, 10);
+	SAY(futimens(fd, times));
+	SAY(close(fd));
+	stat("file", &st);
+	SAY(st.st_mtime);
+	fd = taken("second");
+	stream(fd, 100, 10);
+	SAY(utimensat(AT_FDCWD, "second", times, 0));
+	SAY(close(fd));
+	stat("second", &st);
+	SAY(st.st_mtime);
+	fd = taken("third");
+	stream(fd, 100, 10);
+	SAY(fchmod(fd, 06755));
+	SAY(close(fd));
+	stat("third", &st);
+	SAY(st.st_mode);
+}
+
+static void flags(void)
+{
+	int fd = open("append", O_WRONLY | O_CREAT | O_APPEND, 0600);
+
+	stream(fd, LONG, 5000);
+	SAY(close(fd));
+	fd = open("sync", O_WRONLY | O_CREAT | O_TRUNC | O_DSYNC, 0600);
+	stream(fd, LONG, 1 << 20);
+	SAY(close(fd));
+	fd = taken("later");
+	SAY(fcntl(fd, F_SETFL, O_APPEND));
+	SAY(lseek(fd, 0, SEEK_SET));
+	stream(fd, 1000, 100);
+	SAY(close(fd));
+}
+
+/* -------------------------------------------------------------------------- other processes */
+
+static void forks(void)
+{
+	static unsigned char buffer[9000];
+	int fd = taken("file"), status;
+
+	if (fork() == 0) {
+		SAY(lseek(fd, 0, SEEK_CUR));
+		stream(fd, 100, 10);
+		stream(fd, LONG, 1000);
+		exit(0);
+	}
+	wait(&status);
+	SAY(status);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	stream(fd, 100, 10);
+	SAY(close(fd));
+	fd = reading("second", O_RDONLY);
+	if (fork() == 0) {
+		SAY(read(fd, buffer, 1000));
+		SAY(sum(buffer, 1000));
+		int own = taken("third");
+		stream(own, 12345, 11);
+		_exit(0);
+	}
+	wait(&status);
+	SAY(read(fd, buffer, 1000));
+	SAY(sum(buffer, 1000));
+	SAY(size_of("third"));
+	SAY(close(fd));
+}
+
+static void spawns(void)
+{
+	char *words[] = { "sh", "-c", "echo child >&9; cat file second | wc -c", NULL };
+	int fd = taken("file"), status;
+	pid_t child;
+
+	dup2(fd, 9);
+	stream(9, 100, 10);
+	int error = posix_spawn(&child, "/bin/sh", NULL, NULL, words, environ);
+	waitpid(child, &status, 0);
+	SAY(error);
+	stream(9, 100, 10);
+	close(fd);
+	close(9);
+	fd = taken("second");
+	dup2(fd, 9);
+	stream(fd, 10, 1);
+	SAY(system("echo system >&9; wc -c <second"));
+	stream(fd, 10, 1);
+	close(fd);
+	close(9);
+	fd = taken("third");
+	dup2(fd, 9);
+	stream(fd, 10, 1);
+	char line[50] = "";
+	FILE *output = popen("echo popen >&9; wc -c <third", "r");
+	SAY(fgets(line, sizeof(line), output) != NULL);
+	SAY(atol(line));
+	SAY(pclose(output));
+	stream(fd, 10, 1);
+	close(fd);
+	close(9);
+	fd = taken("fourth");
+	dup2(fd, 9);
+	stream(fd, 10, 1);
+	child = vfork();
+	if (child == 0) {
+		execv("/bin/sh", words);
+		_exit(127);
+	}
+	waitpid(child, &status, 0);
+	SAY(status);
+	stream(fd, 10, 1);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	close(fd);
+	close(9);
+	/* A child that closes everything before it executes something. */
+	fd = taken("fifth");
+	child = vfork();
+	if (child == 0) {
+		for (int i = 3; i < 1000; i++)
+			close(i);
+		execlp("true", "true", (char *)NULL);
+		_exit(127);
+	}
+	waitpid(child, &status, 0);
+	SAY(status);
+	stream(fd, 10, 1);
+	SAY(close(fd));
+}
+
+static void executes(void)
+{
+	int fd = taken("file");
+
+	stream(fd, 10, 1);
+	SAY(execl("/nonexistent", "no", "such", "program", (char *)NULL));
+	stream(fd, 10, 1);
+	dup2(fd, 9);
+	fd = taken("second");
+	stream(fd, 10, 1);
+	execl("/bin/sh", "sh", "-c", "printf '%s ' \"$@\" >&9; wc -c file second", "sh", "a", "b",
+	      "c", "d", "e", "f", "g", (char *)NULL);
+}
+
+static void passes(void)
+{
+	char control[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec part = { "x", 1 };
+	struct msghdr message = {
+		.msg_iov = &part,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(control),
+	};
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+	int pair[2], fd, status;
+
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	if (fork() == 0) {
+		char byte[1];
+
+		part.iov_base = byte;
+		recvmsg(pair[1], &message, 0);
+		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
+		SAY(lseek(fd, 0, SEEK_CUR));
+		stream(fd, 1000, 10);
+		exit(0);
+	}
+	fd = taken("file");
+	stream(fd, 10, 1);
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof(fd));
+	memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+	ssize_t sent = sendmsg(pair[0], &message, 0);
+	wait(&status);
+	SAY(sent);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	stream(fd, 10, 1);
+	SAY(close(fd));
+}
+
+/* --------------------------------------------------------------------- other ways to the data */
+
+static void maps(void)
+{
+	int fd = open("file", O_RDWR | O_CREAT | O_TRUNC, 0600);
+	unsigned char *map;
+
+	stream(fd, LONG, 1000);
+	map = mmap(NULL, LONG, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	SAY(sum(map, LONG));
+	stream(fd, 100, 10);
+	map[LONG - 1] = 'x';
+	map[0] = 'x';
+	SAY(size_of("file"));
+	SAY(close(fd));
+	/* Through another descriptor. */
+	fd = taken("second");
+	stream(fd, 100, 10);
+	int other = open("second", O_RDONLY);
+	map = mmap(NULL, LONG + 4096, PROT_READ, MAP_SHARED, other, 0);
+	SAY(sum(map, LONG + 100));
+	stream(fd, 100, 10);
+	SAY(sum(map, LONG + 200));
+	SAY(close(fd));
+}
+
+static void copies(void)
+{
+	int from = reading("from", O_RDONLY), to = taken("to"), pipes[2];
+	off_t at = 5;
+
+	stream(to, 10, 1);
+	SAY(sendfile(to, from, NULL, 5000));
+	SAY(sendfile(to, from, &at, 5000));
+	SAY(lseek(from, 0, SEEK_CUR));
+	SAY(lseek(to, 0, SEEK_CUR));
+	SAY(close(to));
+	to = taken("second");
+	from = reading("third", O_RDONLY);
+	stream(to, 10, 1);
+	/* How much one call copies depends on what the page cache holds. */
+	ssize_t copied = 0, some;
+	while (copied < 70000 && (some = copy_file_range(from, NULL, to, NULL, 70000 - copied, 0)) > 0)
+		copied += some;
+	SAY(copied);
+	SAY(lseek(to, 0, SEEK_CUR));
+	SAY(lseek(from, 0, SEEK_CUR));
+	SAY(close(to));
+	to = taken("fourth");
+	from = reading("fifth", O_RDONLY);
+	SAY(pipe(pipes));
+	SAY(splice(from, NULL, pipes[1], NULL, 5000, 0));
+	SAY(splice(pipes[0], NULL, to, NULL, 5000, 0));
+	SAY(lseek(to, 0, SEEK_CUR));
+	SAY(lseek(from, 0, SEEK_CUR));
+	SAY(close(to));
+	from = taken("sixth");
+	stream(from, 10, 1);
+	to = create("seventh");
+	if (ioctl(to, FICLONE, from) < 0)
+		SAY(size_of("sixth"));
+	else
+		SAY(size_of("seventh") - 0);
+	SAY(close(from));
+	from = reading("eighth", O_RDONLY);
+	int left = 0;
+	SAY(ioctl(from, FIONREAD, &left));
+	SAY(left);
+}
+
+static void asynchronous(void)
+{
+	int fd = taken("file");
+	struct aiocb block = { .aio_fildes = fd, .aio_buf = pool, .aio_nbytes = 5000, .aio_offset = 77 };
+	const struct aiocb *list[1] = { &block };
+
+	stream(fd, 10, 1);
+	SAY(aio_write(&block));
+	while (aio_error(&block) == EINPROGRESS)
+		aio_suspend(list, 1, NULL);
+	SAY(aio_return(&block));
+	stream(fd, 10, 1);
+	SAY(close(fd));
+	fd = taken("second");
+	char setup[120] = { 0 };
+	SAY(syscall(SYS_io_uring_setup, 4, setup) >= 0);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	stream(fd, 10, 1);
+	SAY(close(fd));
+	fd = taken("third");
+	SAY(close(fd));
+}
+
+static void bare_calls(void)
+{
+	int fd = taken("file"), status;
+
+	SAY(syscall(SYS_write, fd, "bare", 4));
+	SAY(syscall(SYS_lseek, fd, 0, SEEK_CUR));
+	SAY(syscall(SYS_pwrite64, fd, "bare", 4, 100));
+	SAY(syscall(SYS_fsync, fd));
+	stream(fd, 10, 1);
+	pid_t child = syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+	if (child == 0) {
+		stream(fd, LONG, 1000);
+		syscall(SYS_exit_group, 0);
+	}
+	waitpid(child, &status, 0);
+	SAY(status);
+	SAY(syscall(SYS_lseek, fd, 0, SEEK_CUR));
+	SAY(syscall(SYS_close, fd));
+	fd = taken("second");
+	stream(fd, 10, 1);
+	syscall(SYS_exit_group, 3);
+}
+
+/* ------------------------------------------------------------------------------- the end */
+
+static int last;
+
+static void at_the_end(void)
+{
+	stream(last, 5000, 70);
+}
+
+__attribute__((destructor)) static void even_later(void)
+{
+	if (last)
+		stream(last, 3000, 70);
+}
+
+static void ends(const char *how)
+{
+	last = taken("file");
+	stream(last, 10, 1);
+	if (!strcmp(how, "return"))
+		return;
+	if (!strcmp(how, "exit")) {
+		atexit(at_the_end);
+		exit(3);
+	}
+	if (!strcmp(how, "_exit"))
+		_exit(4);
+	if (!strcmp(how, "_Exit"))
+		_Exit(5);
+	if (!strcmp(how, "quick_exit")) {
+		at_quick_exit(at_the_end);
+		quick_exit(6);
+	}
+	if (!strcmp(how, "abort"))
+		abort();
+	if (!strcmp(how, "raise"))
+		raise(SIGTERM);
+	if (!strcmp(how, "kill"))
+		kill(getpid(), SIGKILL);
+	if (!strcmp(how, "pthread_exit"))
+		pthread_exit(NULL);
+}
+
+/* ------------------------------------------------------------------------ threads and signals */
+
+static int shared;
+
+static void *records(void *argument)
+{
+	char record[64];
+
+	memset(record, 'a' + (intptr_t)argument, sizeof(record));
+	record[63] = '\n';
+	for (int i = 0; i < 20000; i++)
+		if (write(shared, record, sizeof(record)) != sizeof(record))
+			SAY(-1);
+	return NULL;
+}
+
+static void *places(void *argument)
+{
+	for (int i = (intptr_t)argument; i < 2000; i += 4)
+		if (pwrite(shared, pool + i, 1000, i * 1000L) != 1000)
+			SAY(-1);
+	return NULL;
+}
+
+static void *fetches(void *argument)
+{
+	uint64_t total = 0;
+	unsigned char buffer[1000];
+	ssize_t n;
+
+	while ((n = read(shared, buffer, sizeof(buffer))) > 0)
+		total += sum(buffer, n);
+	*(uint64_t *)argument = total;
+	return NULL;
+}
+
+static void four(void *(*work)(void *), uint64_t *results)
+{
+	pthread_t threads[4];
+
+	for (intptr_t i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, work, results ? (void *)&results[i] : (void *)i);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+}
+
+static void threads(void)
+{
+	static char text[4 * 20000 * 64];
+	long count[4] = { 0 }, torn = 0;
+	uint64_t sums[4];
+
+	shared = open("file", O_RDWR | O_CREAT | O_TRUNC, 0600);
+	four(records, NULL);
+	SAY(lseek(shared, 0, SEEK_CUR));
+	SAY(pread(shared, text, sizeof(text), 0));
+	for (size_t i = 0; i < sizeof(text); i += 64) {
+		count[(text[i] - 'a') & 3]++;
+		for (int j = 1; j < 63; j++)
+			torn += text[i + j] != text[i];
+	}
+	for (int i = 0; i < 4; i++)
+		SAY(count[i]);
+	SAY(torn);
+	SAY(close(shared));
+	SAY(unlink("file"));
+	shared = taken("places");
+	four(places, NULL);
+	SAY(close(shared));
+	shared = open("places", O_RDONLY);
+	four(fetches, sums);
+	SAY(sums[0] + sums[1] + sums[2] + sums[3]);
+	SAY(close(shared));
+}
+
+static volatile sig_atomic_t ticks;
+static int tick_fd;
+static sigjmp_buf out;
+
+static void tick(int signal)
+{
+	int error = errno;
+
+	(void)signal;
+	if (ticks < 500) {
+		if (write(tick_fd, "\377\377\377\377", 4) != 4)
+			abort();
+		ticks++;
+	}
+	errno = error;
+}
+
+static void leap(int signal)
+{
+	(void)signal;
+	if (++ticks < 300)
+		siglongjmp(out, 1);
+}
+
+static void signals(void)
+{
+	static unsigned char buffer[400 * 1000 + 5000];
+	struct itimerval timer = { { 0, 500 }, { 0, 500 } }, off = { 0 };
+	struct sigaction action = { .sa_handler = tick, .sa_flags = SA_RESTART };
+	long marks = 0, n;
+
+	for (size_t i = 0; i < sizeof(pool); i++)
+		pool[i] &= 127;
+	tick_fd = open("file", O_RDWR | O_CREAT | O_TRUNC, 0600);
+	stream(tick_fd, LONG, 1000);
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &timer, NULL);
+	for (long total = 0; ticks < 500; total++)
+		stream(tick_fd, total < 20000 ? 100 : 0, 100);
+	setitimer(ITIMER_REAL, &off, NULL);
+	SAY(ticks);
+	lseek(tick_fd, 0, SEEK_SET);
+	while ((n = read(tick_fd, buffer, sizeof(buffer))) > 0)
+		for (long i = 0; i < n; i++)
+			marks += buffer[i] == 255;
+	SAY(marks);
+	unlink("file");
+	/* Out of whatever was interrupted; the stream still works. */
+	tick_fd = taken("second");
+	ticks = 0;
+	signal(SIGALRM, leap);
+	setitimer(ITIMER_REAL, &timer, NULL);
+	sigsetjmp(out, 1);
+	while (ticks < 300)
+		pwrite(tick_fd, pool, 1000, 0);
+	setitimer(ITIMER_REAL, &off, NULL);
+	SAY(lseek(tick_fd, 100, SEEK_SET));
+	stream(tick_fd, 1000, 10);
+	SAY(close(tick_fd));
+}
+
+static void *endless(void *argument)
+{
+	(void)argument;
+	for (;;)
+		pwrite(shared, pool, 1000, 0);
+	return NULL;
+}
+
+static void cancels(void)
+{
+	pthread_t thread;
+	void *result;
+
+	shared = taken("file");
+	pthread_create(&thread, NULL, endless, NULL);
+	usleep(20000);
+	pthread_cancel(thread);
+	SAY(pthread_join(thread, &result));
+	SAY(result == PTHREAD_CANCELED);
+	stream(shared, 1000, 10);
+	SAY(close(shared));
+}
+
+/* ------------------------------------------------------------------------------- errors */
+
+static void faults(void)
+{
+	int fd = taken("file");
+	struct iovec bad[1] = { { pool, (size_t)-5 } };
+
+	void *volatile null = NULL;
+	volatile int negative = -1, many = 5000;
+
+	SAY(write(fd, null, 10));
+	SAY(write(fd, (void *)-4096L, 10));
+	SAY(writev(fd, bad, 1));
+	SAY(writev(fd, bad, negative));
+	SAY(writev(fd, bad, many));
+	SAY(pwrite(fd, pool, 10, -5));
+	SAY(read(fd, pool + 100, 10));
+	stream(fd, 100, 10);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(close(fd));
+	fd = reading("second", O_RDONLY);
+	SAY(read(fd, null, 10));
+	SAY(read(fd, (void *)-4096L, 10));
+	SAY(write(fd, pool, 10));
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(close(fd));
+}
+
+static void limit(int set_first)
+{
+	struct rlimit limit = { LONG + 100500, LONG + 100500 };
+	int fd;
+
+	signal(SIGXFSZ, SIG_IGN);
+	if (set_first)
+		setrlimit(RLIMIT_FSIZE, &limit);
+	fd = taken("file");
+	if (!set_first)
+		setrlimit(RLIMIT_FSIZE, &limit);
+	for (int i = 0; i < 120; i++) {
+		ssize_t n = write(fd, pool, 1000);
+
+		if (n != 1000)
+			say("write", n);
+	}
+	SAY(close(fd));
+	signal(SIGXFSZ, SIG_DFL);
+	fd = open("file", O_WRONLY);
+	lseek(fd, 0, SEEK_END);
+	int status;
+	if (fork() == 0) {
+		SAY(write(fd, pool, 1000));
+		_exit(0);
+	}
+	wait(&status);
+	SAY(WTERMSIG(status));
+}
+
+/* Until the disk is full: every count and every error. */
+static void full(void)
+{
+	int fd = create("file");
+	long total = 0, failures = 0;
+	ssize_t n;
+
+	while (failures < 3 && total < 600 << 20) {
+		n = write(fd, pool, 100000);
+		if (n == 100000) {
+			total += n;
+			continue;
+		}
+		say("write", n > 0);
+		failures++;
+		if (n > 0)
+			total += n;
+	}
+	SAY(size_of("file") == total);
+	SAY(close(fd));
+	SAY(size_of("file") == total);
+	unlink("file");
+}
+
+/* Direct I/O as no alignment allows it. UNALIGNED=0 asks for none, for the comparison. */
+static void direct(void)
+{
+	const char *unaligned = getenv("UNALIGNED");
+	const int directly = unaligned && *unaligned == '0' ? 0 : O_DIRECT;
+	static unsigned char buffer[400000] __attribute__((aligned(4096)));
+	int fd = open("file", O_RDWR | O_CREAT | O_TRUNC | directly, 0600);
+	struct iovec parts[3] = { { pool + 1, 777 }, { pool + 3, 70001 }, { pool, 4096 } };
+
+	SAY(write(fd, pool + 1, 70001));
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(write(fd, pool + 1, 100000));
+	SAY(writev(fd, parts, 3));
+	SAY(pwrite(fd, pool + 1, 4097, 8192));
+	SAY(pwrite(fd, pool + 1, 8192, 12289));
+	SAY(write(fd, pool + 7, 3));
+	SAY(lseek(fd, 0, SEEK_END));
+	SAY(lseek(fd, 5, SEEK_SET));
+	SAY(read(fd, buffer + 1, 100001));
+	SAY(sum(buffer + 1, 100001));
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(pread(fd, buffer + 3, 4097, 8191));
+	SAY(sum(buffer + 3, 4097));
+	SAY(readv(fd, parts + 1, 1));
+	SAY(pread(fd, buffer, 300000, 100000));
+	SAY(read(fd, buffer, 300000));
+	SAY(read(fd, buffer + 1, 300000));
+	SAY(pread(fd, buffer + 1, 100, 1 << 30));
+	SAY(pread(fd, buffer + 1, 100, -1));
+	memset(buffer, 7, sizeof(buffer));
+	SAY(pwrite(fd, buffer, 8192, 8192));
+	SAY(close(fd));
+	fd = open("append", O_WRONLY | O_CREAT | O_APPEND | directly, 0600);
+	SAY(write(fd, pool + 1, 5001));
+	SAY(write(fd, pool + 1, 5001));
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(close(fd));
+	fd = open("append", O_RDONLY);
+	SAY(fcntl(fd, F_SETFL, directly));
+	SAY(read(fd, buffer + 1, 7777));
+	SAY(sum(buffer + 1, 7777));
+	if (fork() == 0) {
+		SAY(read(fd, buffer + 1, 7777));
+		exit(0);
+	}
+	wait(NULL);
+	SAY(fcntl(fd, F_SETFL, 0));
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(write(fd, pool + 1, 1));
+	SAY(close(fd));
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} all[] = {
+		{ "writes", writes },
+		{ "reads", reads },
+		{ "both_ways", both_ways },
+		{ "offsets", offsets },
+		{ "sizes", sizes },
+		{ "syncs", syncs },
+		{ "locks", locks },
+		{ "duplicates", duplicates },
+		{ "numbers", numbers },
+		{ "few_descriptors", few_descriptors },
+		{ "standard_output", standard_output },
+		{ "file_pointers", file_pointers },
+		{ "again", again },
+		{ "names", names },
+		{ "attributes", attributes },
+		{ "flags", flags },
+		{ "forks", forks },
+		{ "spawns", spawns },
+		{ "executes", executes },
+		{ "passes", passes },
+		{ "maps", maps },
+		{ "copies", copies },
+		{ "asynchronous", asynchronous },
+		{ "bare_calls", bare_calls },
+		{ "threads", threads },
+		{ "signals", signals },
+		{ "cancels", cancels },
+		{ "faults", faults },
+		{ "full", full },
+		{ "direct", direct },
+	};
+
+	if (argc < 2)
+		return 2;
+	fill_pool();
+	umask(022);
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+		if (!strcmp(argv[1], all[i].name)) {
+			all[i].run();
+			return 0;
+		}
+	if (argc > 2 && !strcmp(argv[1], "ends")) {
+		ends(argv[2]);
+		return 7;
+	}
+	if (argc > 2 && !strcmp(argv[1], "limit")) {
+		limit(!strcmp(argv[2], "before"));
+		return 0;
+	}
+	return 2;
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A program sees the same with the library as without it: what calls return, every error, every
+//! byte of every file, what its children see. And the library did take its streams meanwhile.
+
+mod common;
+
+use std::path::Path;
+
+use common::{bare, compiled, preloaded, same, scratch, seen, SHORT};
+
+/// Runs a scenario of `semantics.c` both ways; the library must have ended streams for each of
+/// these reasons.
+fn compare(words: &[&str], reasons: &[&str]) {
+    let program = compiled("semantics.c", "semantics", &[]);
+    for linger in ["50", "1", "0"] {
+        let home = scratch();
+        let part = |name: &str| {
+            let path = home.path().join(name);
+            std::fs::create_dir(&path).expect("a directory");
+            path
+        };
+        let expected = seen(bare(&program).args(words), &part("bare"));
+        let printed = String::from_utf8_lossy(&expected.output.stdout).into_owned();
+        assert_ne!(
+            expected.output.status.code(),
+            Some(2),
+            "no scenario {words:?}"
+        );
+        let statistics = home.path().join("statistics");
+        let mut command = preloaded(&program, &SHORT);
+        command
+            .args(words)
+            .env("PDIO_LINGER", linger)
+            .env("PDIO_STATS", &statistics);
+        let got = seen(&mut command, &part("preloaded"));
+        same(&format!("{words:?}, linger {linger}"), &expected, &got);
+        let said = std::fs::read_to_string(&statistics).unwrap_or_default();
+        for reason in reasons {
+            assert!(
+                said.lines().any(|line| line.ends_with(reason)),
+                "{words:?}: nothing was taken and then {reason}\n{said}\n{printed}"
+            );
+        }
+    }
+}
+
+macro_rules! scenarios {
+    ($($test:ident: $words:expr, $reasons:expr;)*) => {$(
+        #[test]
+        fn $test() {
+            compare(&$words, &$reasons);
+        }
+    )*};
+}
+
+scenarios! {
+    writes_of_every_kind: ["writes"], ["pwritev2 with flags"];
+    reads_of_every_kind: ["reads"], ["written"];
+    a_file_that_is_written_and_read: ["both_ways"], ["read while written"];
+    offsets_and_sizes_include_what_waits: ["offsets"], ["closed"];
+    truncation_and_allocation_come_after_what_was_written: ["sizes"], ["truncated by its path"];
+    syncs_hand_everything_over: ["syncs"], ["closed"];
+    locks_order_what_others_see: ["locks"], ["fork", "locked"];
+    duplicates_share_one_stream: ["duplicates"], ["closed"];
+    descriptor_numbers_are_the_lowest_free: ["numbers"], ["closed"];
+    descriptors_that_run_out_are_given_back: ["few_descriptors"], ["descriptors have run out"];
+    standard_output_keeps_order_with_printf: ["standard_output"], ["dprintf"];
+    file_pointers_on_taken_files: ["file_pointers"],
+        ["fdopen", "opened by fopen", "emptied by fopen"];
+    another_descriptor_sees_every_byte: ["again"], ["opened again", "emptied by another open"];
+    renamed_linked_and_deleted_files: ["names"], ["fork", "closed"];
+    times_and_modes_are_set_after_the_data: ["attributes"], ["closed"];
+    append_and_sync_are_not_taken: ["flags"], ["its flags were changed"];
+    a_forked_child_shares_the_offset: ["forks"], ["fork"];
+    spawned_children_share_the_offset: ["spawns"], ["posix_spawn", "system", "popen", "vfork"];
+    an_executed_program_finds_everything: ["executes"], ["exec"];
+    a_passed_descriptor_shares_the_offset: ["passes"], ["passed to another process"];
+    mappings_see_every_byte: ["maps"], ["mapped", "opened again"];
+    kernel_copies_see_every_byte: ["copies"],
+        ["sendfile", "copy_file_range", "splice", "cloned", "an ioctl"];
+    asynchronous_io_is_the_programs_own: ["asynchronous"], ["asynchronous I/O", "io_uring"];
+    bare_system_calls_are_understood: ["bare_calls"], ["end of the program", "exec"];
+    threads_on_one_descriptor: ["threads"], ["closed"];
+    signal_handlers_write_and_jump: ["signals"], ["closed"];
+    a_cancelled_thread_leaves_the_stream_whole: ["cancels"], ["closed"];
+    errors_are_the_kernels: ["faults"], ["an unusual call", "closed"];
+    return_loses_nothing: ["ends", "return"], ["end of the program"];
+    exit_loses_nothing: ["ends", "exit"], ["end of the program"];
+    underscore_exit_loses_nothing: ["ends", "_exit"], ["end of the program"];
+    underscore_capital_exit_loses_nothing: ["ends", "_Exit"], ["end of the program"];
+    quick_exit_loses_nothing: ["ends", "quick_exit"], ["end of the program"];
+    abort_loses_nothing: ["ends", "abort"], ["end of the program"];
+    raise_loses_nothing: ["ends", "raise"], [];
+    killing_itself_loses_nothing: ["ends", "kill"], [];
+    the_end_of_the_main_thread_loses_nothing: ["ends", "pthread_exit"], ["the main thread ends"];
+    a_limit_on_file_sizes_shows_where_it_is: ["limit", "after"], ["a limit on the size of files"];
+    a_limit_set_before_keeps_streams_alone: ["limit", "before"], [];
+}
+
+#[test]
+fn misaligned_direct_io_does_what_buffered_io_does() {
+    let program = compiled("semantics.c", "semantics", &[]);
+    let home = scratch();
+    let run = |name: &str, preload: bool, unaligned: &str| {
+        let directory = home.path().join(name);
+        std::fs::create_dir(&directory).expect("a directory");
+        let mut command = match preload {
+            true => preloaded(&program, &[]),
+            false => bare(&program),
+        };
+        seen(
+            command.arg("direct").env("UNALIGNED", unaligned),
+            &directory,
+        )
+    };
+    let buffered = run("buffered", false, "0");
+    same("direct", &buffered, &run("repaired", true, "1"));
+    // Without the library it fails, or this proves nothing.
+    let failing = run("failing", false, "1");
+    assert!(buffered.files != failing.files);
+}
+
+/// Mounts an image of `megabytes` and runs `action` on it; `false` if that needs more rights.
+fn on_image(megabytes: u64, action: impl FnOnce(&Path)) -> bool {
+    let home = scratch();
+    let (image, directory) = (home.path().join("image"), home.path().join("mnt"));
+    std::fs::create_dir(&directory).expect("a directory");
+    let file = std::fs::File::create(&image).expect("a file");
+    file.set_len(megabytes << 20).expect("a size");
+    let run = |program: &str, words: &[&str], path: &Path| {
+        std::process::Command::new(program)
+            .args(words)
+            .arg(path)
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    let text = image.to_str().expect("a path");
+    if !run("mkfs.ext4", &["-q", "-m", "0"], &image)
+        || !run("mount", &["-o", "loop", text], &directory)
+    {
+        eprintln!("skipped: mounting an image needs root and e2fsprogs");
+        return false;
+    }
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| action(&directory)));
+    run("umount", &["-l"], &directory);
+    if let Err(panic) = result {
+        std::panic::resume_unwind(panic);
+    }
+    true
+}
+
+#[test]
+fn a_full_disk_shows_in_the_call_that_meets_it() {
+    let program = compiled("semantics.c", "semantics", &[]);
+    on_image(200, |directory| {
+        let part = |name: &str| {
+            let path = directory.join(name);
+            std::fs::create_dir(&path).expect("a directory");
+            path
+        };
+        let expected = seen(bare(&program).arg("full"), &part("bare"));
+        let statistics = scratch();
+        let statistics = statistics.path().join("statistics");
+        let mut command = preloaded(&program, &SHORT);
+        command.arg("full").env("PDIO_STATS", &statistics);
+        let got = seen(&mut command, &part("preloaded"));
+        same("full", &expected, &got);
+        let said = std::fs::read_to_string(&statistics).expect("statistics");
+        assert!(said.contains("little room is left"), "{said}");
+    });
+}

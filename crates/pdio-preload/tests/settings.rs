@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Variables, good and bad; which files are taken; programs with rights of their own.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{chown, PermissionsExt};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use common::{bare, compiled, library, preloaded, scratch, stderr, stdout};
+
+const DD: &str = "/bin/dd";
+
+/// dd of 6 MiB into `file` with these variables; what it said.
+fn dd(file: &Path, variables: &[(&str, &str)]) -> Output {
+    let output = preloaded(Path::new(DD), variables)
+        .args(["if=/dev/zero", "bs=4096", "count=1536", "status=none"])
+        .arg(format!("of={}", file.display()))
+        .output()
+        .expect("starts");
+    assert!(output.status.success(), "{variables:?}: {output:?}");
+    assert!(output.stdout.is_empty(), "{variables:?}: {output:?}");
+    assert!(
+        fs::read(file).expect("a file") == vec![0; 6 << 20],
+        "{variables:?}"
+    );
+    output
+}
+
+fn taken(said: &str) -> bool {
+    assert!(said.contains(" streams taken"), "{said}");
+    !said.contains(" 0 streams taken")
+}
+
+#[test]
+fn a_value_that_makes_no_sense_is_named_once_and_harms_nothing() {
+    let home = scratch();
+    let long = "9".repeat(100_000);
+    let wrong = [
+        ("PDIO_PATHS", "relative/*"),
+        ("PDIO_DENY", "/ok:not ok"),
+        ("PDIO_MIN_SIZE", "-1"),
+        ("PDIO_MIN_SIZE", "64 potatoes"),
+        ("PDIO_SEQUENTIAL", "99999999999999999999999"),
+        ("PDIO_SEQUENTIAL", "99999999999G"),
+        ("PDIO_SEQUENTIAL", &long),
+        ("PDIO_MEMORY", "lots"),
+        ("PDIO_MEMORY", "M"),
+        ("PDIO_LINGER", "1s"),
+        ("PDIO_LINGER", "99999999"),
+        ("PDIO_STRATEGY", "fastest"),
+        ("PDIO_STRICT", "perhaps"),
+        ("PDIO_REPAIR", "2"),
+        ("PDIO_STATS", "yaml"),
+        ("PDIO_STATS", "relative/file"),
+        ("PDIO_STATS", "/nonexistent/file"),
+        ("PDIO_STRATEGY", "\u{fffd}\u{1b}[31m"),
+        ("PDIO_SPEED", "1"),
+        ("PDIO_", "1"),
+    ];
+    for (name, value) in wrong {
+        let said = stderr(&dd(&home.path().join("file"), &[(name, value)]));
+        assert_eq!(said.lines().count(), 1, "{name}={value:.80}: {said}");
+        assert!(
+            said.starts_with("pdio: ") && said.contains(name),
+            "{name}: {said}"
+        );
+        assert!(said.len() < 600, "{name}: {} bytes", said.len());
+    }
+}
+
+#[test]
+fn good_and_empty_values_are_silent() {
+    let said = stderr(&dd(
+        &scratch().path().join("file"),
+        &[
+            ("PDIO_PATHS", "/var/tmp/*:/home/*"),
+            ("PDIO_DENY", "*.log:/proc/*"),
+            ("PDIO_MIN_SIZE", "1G"),
+            ("PDIO_SEQUENTIAL", "0"),
+            ("PDIO_MEMORY", "2m"),
+            ("PDIO_LINGER", "10"),
+            ("PDIO_STRATEGY", "Direct"),
+            ("PDIO_STRICT", ""),
+            ("PDIO_REPAIR", "yes"),
+            ("PDIO_STATS", "0"),
+        ],
+    ));
+    assert_eq!(said, "");
+}
+
+#[test]
+fn paths_and_thresholds_choose_the_streams() {
+    let home = scratch();
+    let file = home.path().join("file.data");
+    let pattern = format!("{}/*", home.path().display());
+    let cases: [(&[(&str, &str)], bool); 11] = [
+        (&[], true),
+        (&[("PDIO_PATHS", &pattern)], true),
+        (&[("PDIO_PATHS", "/nowhere/*:*.data")], true),
+        (&[("PDIO_PATHS", "/nowhere/*")], false),
+        (&[("PDIO_DENY", "*.data")], false),
+        (&[("PDIO_PATHS", &pattern), ("PDIO_DENY", "*/file*")], false),
+        (&[("PDIO_SEQUENTIAL", "5M")], true),
+        (&[("PDIO_SEQUENTIAL", "7M")], false),
+        (&[("PDIO_SEQUENTIAL", "0")], true),
+        (&[("PDIO_STRICT", "1")], false),
+        (&[("PDIO_MEMORY", "0")], true),
+    ];
+    for (variables, expected) in cases {
+        let all = [variables, &[("PDIO_STATS", "1")]].concat();
+        let said = stderr(&dd(&file, &all));
+        assert_eq!(taken(&said), expected, "{variables:?}: {said}");
+    }
+}
+
+#[test]
+fn streams_in_memory_are_left_alone() {
+    let path = Path::new("/dev/shm").join(format!("pdio-test-{}", std::process::id()));
+    let said = stderr(&dd(&path, &[("PDIO_STATS", "1")]));
+    fs::remove_file(&path).expect("there");
+    assert!(!taken(&said), "{said}");
+}
+
+#[test]
+fn large_files_are_read_by_default_and_smaller_ones_are_not() {
+    let home = scratch();
+    let file = home.path().join("file");
+    for (size, expected) in [(64u64 << 20, true), ((64 << 20) - 1, false)] {
+        let data = fs::File::create(&file).expect("a file");
+        data.set_len(size).expect("a size");
+        let output = preloaded(Path::new(DD), &[("PDIO_STATS", "1")])
+            .args(["of=/dev/null", "bs=64K", "status=none"])
+            .arg(format!("if={}", file.display()))
+            .output()
+            .expect("starts");
+        assert!(output.status.success());
+        assert_eq!(
+            taken(&stderr(&output)),
+            expected,
+            "{size}: {}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn inherited_descriptors_are_left_alone() {
+    let home = scratch();
+    let file = fs::File::create(home.path().join("file")).expect("a file");
+    let output = preloaded(Path::new(DD), &[("PDIO_STATS", "1")])
+        .args(["if=/dev/zero", "bs=1M", "count=20", "status=none"])
+        .stdout(file)
+        .output()
+        .expect("starts");
+    assert!(!taken(&stderr(&output)), "{output:?}");
+}
+
+#[test]
+fn statistics_append_to_a_file() {
+    let home = scratch();
+    let statistics = home.path().join("statistics");
+    let setting = statistics.to_str().expect("a path");
+    for _ in 0..2 {
+        let output = dd(&home.path().join("file"), &[("PDIO_STATS", setting)]);
+        assert_eq!(stderr(&output), "");
+    }
+    let said = fs::read_to_string(statistics).expect("statistics");
+    assert_eq!(said.matches("dd [").count(), 2, "{said}");
+    assert_eq!(said.matches("/file: ").count(), 2, "{said}");
+}
+
+#[test]
+fn direct_io_is_repaired_unless_told_not_to() {
+    let program = compiled("semantics.c", "settings", &[]);
+    for (value, repaired) in [("1", true), ("0", false)] {
+        let home = scratch();
+        let output = preloaded(&program, &[("PDIO_REPAIR", value), ("PDIO_STATS", "1")])
+            .arg("direct")
+            .current_dir(home.path())
+            .output()
+            .expect("starts");
+        let refused = stdout(&output).contains("write(fd, pool + 1, 70001) = -1");
+        assert_ne!(refused, repaired, "{}", stdout(&output));
+        let none = stderr(&output).contains(" 0 misaligned calls repaired");
+        assert_ne!(none, repaired, "{}", stderr(&output));
+    }
+}
+
+/// In a program with another user's rights, nothing of the caller's environment may count: neither
+/// through the loader nor when the program is linked with the library.
+#[test]
+fn the_library_does_nothing_in_a_set_user_id_program() {
+    // SAFETY: no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: only root can make a program of another user's");
+        return;
+    }
+    let home = scratch();
+    let mode = fs::Permissions::from_mode;
+    fs::set_permissions(home.path(), mode(0o777)).expect("permissions");
+    fs::copy(library(), home.path().join("libpdio.so")).expect("copy");
+    let path = home.path().to_str().expect("path");
+    let rpath = format!("-Wl,-rpath,{path}");
+    let flags = ["-Wl,--no-as-needed", "-L", path, &rpath, "-lpdio"];
+    let program = home.path().join("program");
+    fs::copy(compiled("semantics.c", "setuid", &flags), &program).expect("copy");
+    chown(&program, Some(65534), None).expect("chown");
+    let work = home.path().join("work");
+    fs::create_dir(&work).expect("a directory");
+    fs::set_permissions(&work, mode(0o777)).expect("permissions");
+    let run = || -> Output {
+        let mut command: Command = bare(&program);
+        command
+            .arg("writes")
+            .env("PDIO_STATS", "1")
+            .env("PDIO_SEQUENTIAL", "rubbish")
+            .current_dir(&work);
+        command.output().expect("starts")
+    };
+    fs::set_permissions(&program, mode(0o4755)).expect("permissions");
+    let output = run();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+    for entry in fs::read_dir(&work).expect("a directory") {
+        fs::remove_file(entry.expect("an entry").path()).expect("there");
+    }
+    // The same file without the bit does listen, or the test proves nothing.
+    fs::set_permissions(&program, mode(0o755)).expect("permissions");
+    let said = stderr(&run());
+    assert!(
+        said.contains("PDIO_SEQUENTIAL") && said.contains("streams taken"),
+        "{said}"
+    );
+}
