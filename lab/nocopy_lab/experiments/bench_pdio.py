@@ -207,16 +207,7 @@ TOOLS: Final = ("mke2fs", "mkfs.xfs", "mkfs.btrfs", "mkfs.f2fs")
 
 HEAD: Final = f"""
 export GLIBC_TUNABLES={SLOW_GLIBC}
-# A cgroup that all others are in, as its limits are everybody's: disk LIMITS
-mkdir -p /cg
-need mount -t cgroup2 none /cg
-echo "+memory +io" >/cg/cgroup.subtree_control
-mkdir -p /cg/all/shell
-echo "+memory" >/cg/all/cgroup.subtree_control
-echo $$ >/cg/all/shell/cgroup.procs
-need mount --bind /cg/all /sys/fs/cgroup
-need umount -l /cg
-disk() {{ echo "$*" | need tee /sys/fs/cgroup/io.max >/dev/null; }}
+{{cgroups}}
 # bench NAME WORDS...: one pdio bench, in one line
 bench() {{
 	name=$1; shift
@@ -224,6 +215,26 @@ bench() {{
 	data=$(pdio bench "$@" --json - /mnt 2>/tmp/said) || {{ cat /tmp/said >/dev/console; exit 1; }}
 	printf '{{"type": "bench", "name": "%s", "data": %s}}\\n' "$name" "$data"
 }}
+"""
+
+# Memory cgroups for pdio bench. Those of version 1: in a small one of version 2, whose writeback is
+# its own, buffered writes now and then wait two seconds for nothing.
+MEMORY_CGROUPS: Final = """
+mkdir -p /sys/fs/cgroup/memory
+need mount -t cgroup -o memory none /sys/fs/cgroup/memory
+"""
+# The only ones that limit a disk for writeback too are of version 2. All processes are in one, so
+# that pdio bench can make none below it.
+DISK_CGROUP: Final = """
+mkdir -p /cg
+need mount -t cgroup2 none /cg
+echo "+memory +io" >/cg/cgroup.subtree_control
+mkdir -p /cg/all
+echo $$ >/cg/all/cgroup.procs
+echo "8:0 {limits}" >/cg/all/io.max
+need grep -q bps=[0-9] /cg/all/io.max
+need mount --bind /cg/all /sys/fs/cgroup
+need umount -l /cg
 """
 
 COMMON: Final = f"--bytes {BOARD_MIB}M --cache {BOARD_MIB}M --rounds 1 --modes buffered,direct,pdio"
@@ -239,10 +250,12 @@ def _job(
     guest: bytes, **machine: Any,
 ) -> Job:  # fmt: skip
     device = {"nvme": "/dev/nvme0n1", "ahci": "/dev/sda"}[disk.driver] if disk else ""
+    cgroups = MEMORY_CGROUPS
     if disk is HDD:
-        limit = f"{HDD_BYTES_PER_S}"
-        seeks = f" riops={HDD_SEEKS_PER_S} wiops={HDD_SEEKS_PER_S}" if name == "random-ahci" else ""
-        script = f"disk 8:0 rbps={limit} wbps={limit}{seeks}\n{script}"
+        limits = f"rbps={HDD_BYTES_PER_S} wbps={HDD_BYTES_PER_S}"
+        if "random" in name:
+            limits += f" riops={HDD_SEEKS_PER_S} wiops={HDD_SEEKS_PER_S}"
+        cgroups = DISK_CGROUP.replace("{limits}", limits)
     fixed: dict[str, Any] = {
         "board": "x86-slow",
         "config": "reservation",
@@ -251,7 +264,7 @@ def _job(
     }
     return Job(
         f"bench-pdio-{name}",
-        HEAD + MAKE[filesystem].format(device=device) + "\n" + script,
+        f"{HEAD.replace('{cgroups}', cgroups)}{MAKE[filesystem].format(device=device)}\n{script}",
         image.bootable,
         Machine(disks=(disk,) if disk else (), **{**fixed, **machine}),
         limit_s=RUN_LIMIT_S,
