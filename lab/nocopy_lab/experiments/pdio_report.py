@@ -580,9 +580,9 @@ HOW: Final = (
     f"which a byte copied is an instruction, 1 GiB of memory, {BOARD_MIB} MiB of page cache, full "
     "when a measurement begins, or as much as it likes with the hard disk. Its NVMe disk does "
     f"{NVME_BYTES_PER_S / 1e6:,.0f} MB/s in the host's time, its hard disk "
-    f"{HDD_BYTES_PER_S / 1e6:.0f} MB/s in the guest's, and {HDD_SEEKS_PER_S} requests a second where places are random. Writes of the paper's sweep "
-    "read their data from /dev/zero first, as its dd does; all others do not. Writes end with an "
-    "fsync, which is in the time."
+    f"{HDD_BYTES_PER_S / 1e6:.0f} MB/s in the guest's, and {HDD_SEEKS_PER_S} requests a second "
+    "where places are random. Writes of the paper's sweep read their data from /dev/zero first, "
+    "as its dd does; all others do not. Writes end with an fsync, which is in the time."
 )
 
 
