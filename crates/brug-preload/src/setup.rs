@@ -121,7 +121,7 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
         raw::usable_size(object);
         raw::free(object);
     }
-    if raw::config().base == Base::Glibc && !secure() {
+    if matches!(raw::config().base, None | Some(Base::Glibc)) && !secure() {
         name_the_base();
     }
     if raw::config().show_stats == ShowStats::Text {

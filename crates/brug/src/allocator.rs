@@ -48,7 +48,7 @@ impl In {
             unsafe { self.deallocate(p, old) };
             return self.get(new, false);
         }
-        let q = if new.align() <= old.align() || p.as_ptr() as usize % new.align() == 0 {
+        let q = if new.align() <= old.align() || (p.as_ptr() as usize).is_multiple_of(new.align()) {
             let align = old.align().max(new.align());
             // SAFETY: by contract.
             unsafe { heap::realloc_in(Some(self.0), p.as_ptr(), old.size(), align, new.size()) }

@@ -308,7 +308,7 @@ unsafe extern "C" fn free_cold(p: *mut u8) {
     unsafe {
         match owner_of(p) {
             Owner::Slot => arena::free(p),
-            owner if trial::running() => trial::free(owner, p, tick()),
+            owner if trial::running() => trial::free(owner, p),
             owner => base::free(owner, p),
         }
     }
@@ -499,13 +499,20 @@ unsafe fn realloc_sometimes_timed(
     new: usize,
 ) -> *mut u8 {
     let tick = tick();
-    if tick % trial::OLD == 0 {
+    if tick.is_multiple_of(trial::OLD) {
         look_again();
     }
     // SAFETY: an object that the caller owns.
     unsafe {
-        if tick % tuner::SAMPLE == 0 && (EARLY_MIN..=SAMPLE_MAX).contains(&new) {
-            return realloc_timed(mode, p, old, align, new, tick % tuner::EXPERIMENT == 0);
+        if tick.is_multiple_of(tuner::SAMPLE) && (EARLY_MIN..=SAMPLE_MAX).contains(&new) {
+            return realloc_timed(
+                mode,
+                p,
+                old,
+                align,
+                new,
+                tick.is_multiple_of(tuner::EXPERIMENT),
+            );
         }
         realloc_now(mode, p, old, align, new, false)
     }

@@ -4,7 +4,7 @@
 //! The paper's tuner compares allocators where objects are reallocated. But lists, trees
 //! and linkers hardly ever reallocate, and for them the allocators differ by more than a
 //! tenth. So, once a program has shown that it has small objects at all, the allocators
-//! of this build take turns at its requests, 128 each. Some are timed, with the first
+//! of this build take turns at its requests, 128 each. They are timed, with the first
 //! touch of their pages: an allocator that packs badly pays there, and one that keeps
 //! its pages or has huge ones gains. Frees are timed as well; the address says whose
 //! they are. Then one allocator has everything until the next trial, which comes after
@@ -28,8 +28,6 @@ const START: u32 = 4096;
 /// caches full of another one's data.
 const TURN: u32 = 128;
 const COLD: u32 = 16;
-/// One request of so many is timed.
-const SAMPLE: u32 = 1;
 /// Turns of each allocator; in the first it sets itself up.
 const TURNS: u32 = 13;
 /// Reallocations of a thread after which what was found is old.
@@ -49,10 +47,12 @@ struct Sum {
 }
 
 impl Sum {
-    const ZERO: Sum = Sum {
-        ns: AtomicU64::new(0),
-        samples: AtomicU64::new(0),
-    };
+    const fn new() -> Sum {
+        Sum {
+            ns: AtomicU64::new(0),
+            samples: AtomicU64::new(0),
+        }
+    }
 
     fn add(&self, ns: u64) {
         if ns < INTERRUPTED {
@@ -76,8 +76,8 @@ impl Sum {
     }
 }
 
-static ALLOC: [Sum; 3] = [Sum::ZERO; 3];
-static FREE: [Sum; 3] = [Sum::ZERO; 3];
+static ALLOC: [Sum; 3] = [const { Sum::new() }; 3];
+static FREE: [Sum; 3] = [const { Sum::new() }; 3];
 
 /// What the last trial or the profile says of each base.
 #[derive(Clone, Copy)]
@@ -145,7 +145,7 @@ pub(crate) fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
     }
     let base = candidates().nth((turn % count) as usize);
     let base = base.unwrap_or(Base::Glibc);
-    let timed = turn >= count && request % TURN >= COLD && request % SAMPLE == 0;
+    let timed = turn >= count && request % TURN >= COLD;
     if !timed {
         return heap::alloc_base(Owner::of(base), size, align, zero);
     }
@@ -165,12 +165,12 @@ pub(crate) fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
     p
 }
 
-/// Frees an object of a base, sometimes timed.
+/// Frees an object of a base, timed.
 ///
 /// # Safety
 /// `p` is the caller's, of `owner`.
-pub(crate) unsafe fn free(owner: Owner, p: *mut u8, tick: u32) {
-    let begin = (tick % SAMPLE == 0 && timing()).then(os::now_ns);
+pub(crate) unsafe fn free(owner: Owner, p: *mut u8) {
+    let begin = (!p.is_null() && timing()).then(os::now_ns);
     // SAFETY: passed on.
     unsafe { crate::base::free(owner, p) };
     if let (Some(begin), Some(base)) = (begin, owner.base()) {

@@ -716,10 +716,10 @@ impl Core {
                 return Ok(());
             };
             let next = last.offset + last.asked as u64;
-            let whole = last.asked as u64 % self.facts.granule == 0
+            let whole = (last.asked as u64).is_multiple_of(self.facts.granule)
                 && last.got.is_none_or(|n| n == last.asked);
             let full = held >= self.window || in_flight >= self.depth || self.slots.is_empty();
-            if full || !whole || next >= self.facts.size || next % self.facts.granule != 0 {
+            if full || !whole || next >= self.facts.size || !next.is_multiple_of(self.facts.granule) {
                 return Ok(());
             }
             if self.is_cached(next) {
@@ -849,8 +849,8 @@ impl Core {
         let memory_align = self.facts.alignment.map_or(1, |a| a.memory as usize);
         let qualifies = buffer.len() >= LARGE_CALL
             && self.is_direct()
-            && offset % granule == 0
-            && buffer.as_ptr() as usize % memory_align == 0
+            && offset.is_multiple_of(granule)
+            && (buffer.as_ptr() as usize).is_multiple_of(memory_align)
             && offset < self.facts.size;
         if qualifies {
             self.pilot.large_calls();

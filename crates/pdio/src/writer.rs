@@ -838,7 +838,7 @@ impl Core {
             self.copy_in(self.end, &rest[..n]);
             self.end += n as u64;
             rest = &rest[n..];
-            if self.end % chunk == 0 {
+            if self.end.is_multiple_of(chunk) {
                 if let Err(error) = self.issue(false) {
                     self.deferred = Some(error);
                 }
@@ -896,7 +896,7 @@ impl Core {
         let n = fill(room)?.min(len);
         self.inode.written();
         self.end += n as u64;
-        if n > 0 && self.end % self.chunk() == 0 {
+        if n > 0 && self.end.is_multiple_of(self.chunk()) {
             if let Err(error) = self.issue(false) {
                 self.deferred = Some(error);
             }
@@ -953,9 +953,9 @@ impl Core {
             if all && self.sent.is_empty() && self.end - self.issued < SMALL {
                 return self.issue_page_cache(self.end, 0);
             }
-            if self.issued % granule != 0 {
+            if !self.issued.is_multiple_of(granule) {
                 let head_end = (self.issued + granule - self.issued % granule).min(self.end);
-                if head_end % granule != 0 && !all {
+                if !head_end.is_multiple_of(granule) && !all {
                     return Ok(());
                 }
                 self.drain()?;
@@ -1098,8 +1098,8 @@ impl Core {
         let memory_align = self.facts.alignment.map_or(1, |a| a.memory as usize);
         let qualifies = data.len() >= LARGE_CALL
             && self.is_direct()
-            && offset % granule == 0
-            && data.as_ptr() as usize % memory_align == 0;
+            && offset.is_multiple_of(granule)
+            && (data.as_ptr() as usize).is_multiple_of(memory_align);
         if qualifies {
             self.pilot.large_calls();
         }
