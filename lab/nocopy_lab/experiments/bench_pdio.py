@@ -222,8 +222,7 @@ bench() {{
 # Memory cgroups for pdio bench. Those of version 1: in a small one of version 2, whose writeback is
 # its own, buffered writes now and then wait two seconds for nothing.
 MEMORY_CGROUPS: Final = """
-mkdir -p /sys/fs/cgroup/memory
-need mount -t cgroup -o memory none /sys/fs/cgroup/memory
+need mount -t cgroup -o memory none /sys/fs/cgroup
 """
 # The only ones that limit a disk for writeback too are of version 2. All processes are in one, so
 # that pdio bench can make none below it.
