@@ -161,7 +161,7 @@ def bench_brug(draw_only: bool, only: str, quick: bool) -> None:
 @lab.command("bench-pdio")
 @click.option("--draw-only", is_flag=True, help="Only draw, from out/bench-pdio/results.json.")
 @click.option(
-    "--only", default="", help="Only runs named like this; keeps those of the same binary."
+    "--only", default="", help="Only runs named like this, or this,or this; keeps the others."
 )
 def bench_pdio(draw_only: bool, only: str) -> None:
     """Measure pdio here and on a slow board, as its paper did; writes out/bench-pdio/index.html."""

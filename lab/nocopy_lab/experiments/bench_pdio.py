@@ -220,8 +220,7 @@ bench() {{
 # Memory cgroups for pdio bench. Those of version 1: in a small one of version 2, whose writeback is
 # its own, buffered writes now and then wait two seconds for nothing.
 MEMORY_CGROUPS: Final = """
-mkdir -p /sys/fs/cgroup/memory
-need mount -t cgroup -o memory none /sys/fs/cgroup/memory
+need mount -t cgroup -o memory none /sys/fs/cgroup
 """
 # The only ones that limit a disk for writeback too are of version 2. All processes are in one, so
 # that pdio bench can make none below it.
@@ -347,7 +346,7 @@ def _provenance() -> dict[str, Any]:
 
 
 def run(only: str = "") -> None:
-    """Measure what `only` names; other results on this machine and of the same binary stay."""
+    """Measure what `only` names, commas between; others of this machine and binary stay."""
     program, guest = crates.pdio(), crates.guest_pdio()
     image = kernel.image("storage")
     about = _provenance() | {
@@ -355,8 +354,12 @@ def run(only: str = "") -> None:
         "storage_kernel": image.about(),
         "qemu": qemu_version(),
     }
-    hosts = [one for one in host_runs() if only in one.name]
-    jobs = [job for job in board_jobs(image, guest) if only in job.name]
+
+    def wanted(name: str) -> bool:
+        return any(part in name for part in only.split(","))
+
+    hosts = [one for one in host_runs() if wanted(one.name)]
+    jobs = [job for job in board_jobs(image, guest) if wanted(job.name)]
     if not hosts and not jobs:
         names = [one.name for one in host_runs()]
         names += [job.name for job in board_jobs(image, guest)]
