@@ -719,7 +719,8 @@ impl Core {
             let whole = (last.asked as u64).is_multiple_of(self.facts.granule)
                 && last.got.is_none_or(|n| n == last.asked);
             let full = held >= self.window || in_flight >= self.depth || self.slots.is_empty();
-            if full || !whole || next >= self.facts.size || !next.is_multiple_of(self.facts.granule) {
+            if full || !whole || next >= self.facts.size || !next.is_multiple_of(self.facts.granule)
+            {
                 return Ok(());
             }
             if self.is_cached(next) {

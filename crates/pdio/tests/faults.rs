@@ -594,7 +594,8 @@ fn explain_says_what_was_found() {
     );
     if let Some(alignment) = found.alignment {
         assert!(
-            alignment.offset.is_power_of_two() && found.granule.is_multiple_of(u64::from(alignment.offset))
+            alignment.offset.is_power_of_two()
+                && found.granule.is_multiple_of(u64::from(alignment.offset))
         );
     }
     let pipe = pdio::explain("/dev/null").unwrap();
