@@ -329,6 +329,12 @@ mod jemalloc {
     #[cold]
     #[inline(never)]
     fn begin() -> bool {
+        // The main thread's cache is older than anything we can do, and only that thread can
+        // have it made anew. A trial waits for it; who asks for jemalloc by name does not,
+        // and has to keep the main thread until the end of the process.
+        if trial::running() && !os::is_main_thread() {
+            return false;
+        }
         if !arena::ready() || STATE.compare_exchange(NEW, BUSY, Acquire, Relaxed).is_err() {
             // Somebody else is at it, perhaps this thread; this object does without.
             return false;

@@ -265,6 +265,13 @@ pub(crate) fn now_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
+/// Whether the calling thread is the one that the process began with.
+#[cfg(feature = "jemalloc")]
+pub(crate) fn is_main_thread() -> bool {
+    // SAFETY: no preconditions.
+    unsafe { libc::gettid() == libc::getpid() }
+}
+
 /// Processors that this process may use. Looked up once.
 pub(crate) fn processors() -> usize {
     static KNOWN: AtomicUsize = AtomicUsize::new(0);
