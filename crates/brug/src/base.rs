@@ -339,14 +339,17 @@ mod jemalloc {
             // Somebody else is at it, perhaps this thread; this object does without.
             return false;
         }
-        let done = os::keep_errno(take_over);
+        // Its arenas are made at once, and one that is refused would be made later without our
+        // memory behind it.
+        let done = os::keep_errno(|| !os::commits_strictly() && take_over());
         let state = if done { READY } else { REFUSED };
         STATE.store(state, Release);
         if done {
             heap::reconsider();
         } else if !trial::running() {
             os::complain(format_args!(
-                "jemalloc is in use by the program itself, or out of memory; using the C library"
+                "jemalloc is in use by the program itself, or memory is counted strictly \
+                 (vm.overcommit_memory); using the C library"
             ));
         }
         done

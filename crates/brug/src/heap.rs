@@ -793,7 +793,8 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
         .any(|&base| trial::verdict(base).samples > 0);
     let chosen = config.base.unwrap_or_else(|| trial::best(Base::Glibc));
     set_base(chosen);
-    if config.base.is_none() && !tried {
+    // Where memory counts when it is asked for, what three allocators keep is too much.
+    if config.base.is_none() && !tried && !os::commits_strictly() {
         trial::start();
     }
     hot().rest.init.store(DONE, Release);

@@ -272,6 +272,13 @@ pub(crate) fn is_main_thread() -> bool {
     unsafe { libc::gettid() == libc::getpid() }
 }
 
+/// Whether the system counts memory when it is asked for, not when it is used.
+pub(crate) fn commits_strictly() -> bool {
+    let mut buf = [0u8; 4];
+    let n = read_file(c"/proc/sys/vm/overcommit_memory", &mut buf);
+    buf[..n].first() == Some(&b'2')
+}
+
 /// Processors that this process may use. Looked up once.
 pub(crate) fn processors() -> usize {
     static KNOWN: AtomicUsize = AtomicUsize::new(0);
