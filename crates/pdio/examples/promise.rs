@@ -151,17 +151,19 @@ fn check(
         if size < units {
             return Ok(Err(format!("{size} bytes left of {units} promised")));
         }
-        // Beyond the promise, a power cut may take what a device has not been told to keep.
+        // Beyond the promise, a power cut may take what a device has not been told to keep, and
+        // what is not there yet reads as zeros.
         let known = if exact { size } else { units };
         let wanted = content(seed, 0, known as usize, 0);
-        return Ok(
-            match data.iter().zip(&wanted).position(|(got, want)| got != want) {
-                Some(at) => Err(format!(
-                    "wrong at {at} of {size} bytes, {units} of them promised"
-                )),
-                None => Ok(size),
-            },
-        );
+        let wrong = (0..known)
+            .zip(data.iter().zip(&wanted))
+            .find(|&(at, (got, want))| got != want && (at < units || *got != 0));
+        return Ok(match wrong {
+            Some((at, (got, want))) => Err(format!(
+                "{got:#x} for {want:#x} at {at} of {size} bytes, {units} of them promised"
+            )),
+            None => Ok(size),
+        });
     }
     if data.len() != PLACES {
         return Ok(Err(format!("the size is {size}, not {PLACES}")));

@@ -134,9 +134,7 @@ impl Engine {
 
     /// Whether there is [`submit_chained`](Engine::submit_chained).
     pub(crate) fn can_chain(&mut self) -> bool {
-        // Only where threads are asked for: with a chain by default, cuts of the power have
-        // taken the ends of streams that were synced, on ext4.
-        if self.chain.is_none() && self.wanted == Kind::Threads {
+        if self.chain.is_none() && matches!(self.wanted, Kind::Auto | Kind::Threads) {
             self.chain = Pool::new(&self.file, self.direction, 1);
         }
         self.chain.is_some()
@@ -495,7 +493,7 @@ mod tests {
         let file = Arc::new(tempfile::tempfile().unwrap());
         let region = Region::take(crate::memory::MIN_REGION).unwrap();
         let good = region.at(0);
-        let mut engine = Engine::new(Kind::Threads, Direction::Write, file.clone(), region);
+        let mut engine = Engine::new(Kind::Auto, Direction::Write, file.clone(), region);
         assert!(engine.can_chain());
         let submit = |engine: &mut Engine, id: u64, memory| {
             let (len, offset) = (4096, id * 4096);
