@@ -144,7 +144,7 @@ SKIPPED_PARTS: Final[list[tuple[str, str]]] = []
 @crates_check("crates: test")
 def _crates_test() -> None:
     with progress.meter("building and testing the crates"):
-        words = ["test", "--workspace", "--locked", "--", "--show-output"]
+        words = ["test", "--workspace", "--locked", "--no-fail-fast", "--", "--show-output"]
         crates.toolchain().run("test", words)
     # A Rust test that returns early has passed for cargo.
     said = (LOGS / "cargo-test.log").read_text(errors="replace")

@@ -171,15 +171,14 @@ pub fn compare(words: &[OsString], rounds: usize, json: bool, show: bool) -> Res
         name: "glibc",
         library: None,
     }];
+    let mut absent = Vec::new();
     for (name, prefix, package) in PEERS {
         match find_peer(prefix) {
             Some(library) => allocators.push(Allocator {
                 name,
                 library: Some(library),
             }),
-            None => {
-                eprintln!("brug: no {name} here, left out; on Debian: apt-get install {package}")
-            }
+            None => absent.push((name, package)),
         }
     }
     allocators.push(Allocator {
@@ -208,6 +207,9 @@ pub fn compare(words: &[OsString], rounds: usize, json: bool, show: bool) -> Res
                 runs[index].push(run);
             }
         }
+    }
+    for (name, package) in absent {
+        eprintln!("brug: no {name} here, left out; on Debian: apt-get install {package}");
     }
     let status = expected.unwrap_or_default();
     if !status.success() {
