@@ -261,6 +261,12 @@ impl Pilot {
         }
     }
 
+    /// What comes now is no sample of any strategy; the slice begins again after it.
+    pub(crate) fn interrupt(&mut self) {
+        self.slice.begun = None;
+        self.slice.bytes = 0;
+    }
+
     /// Counts bytes. `true` when the slice is over and [`next`](Pilot::next) wants to be called.
     pub(crate) fn count(&mut self, bytes: u64) -> bool {
         if self.is_fixed() {

@@ -705,13 +705,17 @@ impl Core {
             return Err(error);
         }
         self.inode.written();
-        self.pilot.enter();
+        if !self.is_scattered() {
+            self.pilot.enter();
+        }
         let written = match self.durability {
             Durability::Process => self.write_staged(data, offset)?,
             Durability::Safe | Durability::Sync => self.write_now(data, offset)?,
         };
         self.stats.bytes += written as u64;
-        if self.pilot.count(written as u64) {
+        if self.is_scattered() {
+            self.pilot.interrupt();
+        } else if self.pilot.count(written as u64) {
             self.next_slice();
         }
         Ok(written)
@@ -719,6 +723,16 @@ impl Core {
 
     /// Takes the data with the promise to write it later.
     fn write_staged(&mut self, data: &[u8], offset: u64) -> io::Result<usize> {
+        if self.is_scattered()
+            && offset != self.end
+            && data.len() < SMALL as usize
+            && self.freed == self.end
+        {
+            // One more of them, and nothing to hand over first.
+            let n = self.write_page_cache(data, offset, 0)?;
+            self.begin(offset + n as u64);
+            return Ok(n);
+        }
         self.retry_failed();
         if offset == self.end {
             self.scattered = 0;
@@ -734,7 +748,7 @@ impl Core {
             self.push()?;
             self.begin(offset);
         }
-        if self.scattered > SCATTERED || !self.ensure_memory() {
+        if self.is_scattered() || !self.ensure_memory() {
             // Also when a run of scattered writes has just begun with nothing staged.
             self.push()?;
             let n = self.write_page_cache(data, offset, 0)?;
@@ -804,6 +818,11 @@ impl Core {
         self.begin(self.end);
     }
 
+    /// Whether the latest writes were small ones all over the file.
+    fn is_scattered(&self) -> bool {
+        self.scattered > SCATTERED
+    }
+
     fn is_direct(&self) -> bool {
         self.direct.is_some() && self.pilot.strategy() == Strategy::Direct
     }
@@ -858,7 +877,7 @@ impl Core {
             self.push()?;
             self.begin(offset);
         }
-        if self.scattered > SCATTERED || !self.ensure_memory() {
+        if self.is_scattered() || !self.ensure_memory() {
             return Ok(None);
         }
         let len = self.memory().map_or(0, Region::len) as u64;
