@@ -199,8 +199,8 @@ HDD: Final = Disk(driver="ahci", size_mib=768, memory=True)
 MAKE: Final = {
     "ext4": "need scratch {device}",
     "xfs": "need /bin/mkfs.xfs -q -f -K {device}\nmkdir -p /mnt\nneed mount -t xfs {device} /mnt",
-    "btrfs": "need /bin/mkfs.btrfs -q -f -K {device}\nneed mount -t btrfs {device} /mnt",
-    "f2fs": "need /bin/mkfs.f2fs -q -f -t 0 {device}\nneed mount -t f2fs {device} /mnt",
+    "btrfs": "need /bin/mkfs.btrfs -q -f -K {device} >&2\nneed mount -t btrfs {device} /mnt",
+    "f2fs": "need /bin/mkfs.f2fs -q -f -t 0 {device} >&2\nneed mount -t f2fs {device} /mnt",
     "tmpfs": "need mount -t tmpfs -o size=512m none /mnt",
 }
 TOOLS: Final = ("mke2fs", "mkfs.xfs", "mkfs.btrfs", "mkfs.f2fs")
@@ -346,11 +346,12 @@ def _provenance() -> dict[str, Any]:
 
 
 def run(only: str = "") -> None:
-    """Measure what `only` names, commas between; others of this machine and binary stay."""
+    """Measure what `only` names, commas between; others of this machine stay, and say what build
+    of pdio they are of."""
     program, guest = crates.pdio(), crates.guest_pdio()
     image = kernel.image("storage")
+    build = {"pdio": sha256(program.read_bytes(), guest)[:16]}
     about = _provenance() | {
-        "pdio": sha256(program.read_bytes(), guest)[:16],
         "storage_kernel": image.about(),
         "qemu": qemu_version(),
     }
@@ -370,7 +371,7 @@ def run(only: str = "") -> None:
         if all(before.get(key) == value for key, value in about.items()):
             results = before
         else:
-            print("earlier results are of another binary or machine: left out", flush=True)
+            print("earlier results are of another machine or kernel: left out", flush=True)
     share = len(jobs) / len(board_jobs(image, guest))
     seconds = sum(one.estimate_s for one in hosts) + share * BOARD_ESTIMATE_S
     print(f"this takes about {max(round(seconds / 60), 1)} minutes", flush=True)
@@ -381,7 +382,7 @@ def run(only: str = "") -> None:
         for one in hosts:
             if meter:
                 meter.at(done / total, one.name)
-            results["host"][one.name] = _host(one, program)
+            results["host"][one.name] = build | _host(one, program)
             report.save_results(HERE, results)
             done += one.estimate_s
         if meter:
@@ -392,7 +393,7 @@ def run(only: str = "") -> None:
             """What there is must not be lost when somebody ends this early."""
             if outcome.failure is None:
                 name = outcome.job.name.removeprefix("bench-pdio-")
-                results["board"][name] = stored(outcome)
+                results["board"][name] = build | stored(outcome)
                 report.save_results(HERE, results)
 
         measure([job for job in jobs if job.machine.counts], _expected, each=keep)

@@ -57,6 +57,7 @@ class Measured:
     """Stored results, and what can be asked of them; what is missing is absent or NaN."""
 
     def __init__(self, results: Record) -> None:
+        self.results = results
         self.host: Mapping[str, Record] = results["host"]
         self.board: Mapping[str, Record] = results["board"]
 
@@ -569,6 +570,17 @@ def facts(data: Measured) -> list[str]:
             f"board spread by ±{max(spreads):.1f} % at most, ±{statistics.median(spreads):.1f} % "
             "in the middle."
         )
+    about = data.results
+    machine = about["machine"]
+    said.append(
+        f"This machine: {machine['cpu']}, Linux {machine['kernel'].partition('-')[0]}. The board: "
+        f"Linux {about['storage_kernel']['release']} in QEMU {about['qemu']}."
+    )
+    builds: dict[str, list[str]] = {}
+    for name, one in [*data.host.items(), *data.board.items()]:
+        builds.setdefault(str(one["pdio"]), []).append(name)
+    if len(builds) > 1:
+        said += [f"Build {build} of pdio: {', '.join(names)}." for build, names in builds.items()]
     return said
 
 
