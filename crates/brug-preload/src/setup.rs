@@ -108,8 +108,7 @@ fn name_the_unknown(mut environment: *const *const c_char) {
 
 extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
     let before = crate::errno();
-    // SAFETY: the handler is valid for as long as the process, as this library is.
-    unsafe { libc::pthread_atfork(None, None, Some(child)) };
+    raw::watch_forks();
     raw::take_over_statistics();
     if !secure() {
         name_the_unknown(environment);
@@ -147,10 +146,6 @@ fn name_the_base() {
               another with BRUG_BASE",
         ]);
     }
-}
-
-extern "C" fn child() {
-    raw::atfork_child();
 }
 
 extern "C" fn finish() {

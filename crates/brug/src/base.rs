@@ -617,14 +617,14 @@ mod mimalloc {
     use core::ffi::{c_int, c_void};
     use core::ptr;
     use core::sync::atomic::{
-        AtomicU32, AtomicUsize,
+        AtomicBool, AtomicU32, AtomicUsize,
         Ordering::{Acquire, Relaxed, Release},
     };
 
     use libmimalloc_sys as mi;
 
     use super::{in_range, Direct};
-    use crate::{arena, heap, os};
+    use crate::{arena, heap, os, purge};
 
     /// Given to it at a time, an arena: as much as it has already, from the least to the
     /// most. The largest that there is, 16 GiB, is refused, because what describes it would
@@ -635,6 +635,8 @@ mod mimalloc {
     const LARGE: usize = 32 << 10;
     static GIVEN: AtomicUsize = AtomicUsize::new(0);
     static GIVING: AtomicU32 = AtomicU32::new(0);
+    /// It may not be called, except for the size of an object.
+    static RETIRED: AtomicBool = AtomicBool::new(false);
 
     #[inline(always)]
     unsafe fn attempt(size: usize, align: usize, zero: bool) -> *mut u8 {
@@ -651,7 +653,7 @@ mod mimalloc {
 
     pub(super) fn direct() -> Option<Direct> {
         let [start, len] = &arena::FOREIGN[1];
-        (GIVEN.load(Relaxed) > 0).then_some(Direct {
+        (GIVEN.load(Relaxed) > 0 && !is_retired()).then_some(Direct {
             alloc: alloc_plain,
             most: LARGE - 1,
             free: free_plain,
@@ -717,8 +719,26 @@ mod mimalloc {
         }
     }
 
+    /// In the child of a fork of a process with other threads. They are gone, but not the
+    /// locks that they held, and mimalloc has no handlers to take those before a fork: of
+    /// its map of pages, of a thread's beginning and end. So what is alive stays where it
+    /// is, and nothing more is asked of it.
+    pub(super) fn retire() {
+        if GIVEN.load(Relaxed) > 0 || GIVING.load(Relaxed) > 0 {
+            RETIRED.store(true, Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_retired() -> bool {
+        RETIRED.load(Relaxed)
+    }
+
     #[inline(always)]
     pub(super) unsafe fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
+        if is_retired() {
+            return ptr::null_mut();
+        }
         if GIVEN.load(Relaxed) != 0 {
             // SAFETY: no preconditions.
             let p = keep_errno_if_large(size, || unsafe { attempt(size, align, zero) });
@@ -784,6 +804,9 @@ mod mimalloc {
         let given = GIVEN.load(Relaxed);
         let share = given.max(least).next_power_of_two().clamp(LEAST, MOST);
         let share = share.min(len - given);
+        if given == 0 {
+            purge::at_fork();
+        }
         let done = share > 0 && {
             let at = (start + given) as *mut u8;
             // SAFETY: reserved address space of ours that it does not have yet.
@@ -818,8 +841,10 @@ mod mimalloc {
 
     #[inline]
     pub(super) unsafe fn free(p: *mut u8) {
-        // SAFETY: by contract.
-        unsafe { mi::mi_free(p.cast()) };
+        if !is_retired() {
+            // SAFETY: by contract.
+            unsafe { mi::mi_free(p.cast()) };
+        }
     }
 
     pub(super) unsafe fn usable_size(p: *mut u8) -> usize {
@@ -828,6 +853,13 @@ mod mimalloc {
     }
 
     pub(super) unsafe fn realloc(p: *mut u8, align: usize, new: usize) -> *mut u8 {
+        if is_retired() {
+            // SAFETY: by contract.
+            let room = unsafe { usable_size(p) };
+            // Alignment does not change where the object stays.
+            let stays = new <= room && new >= room / 2 && (p as usize).is_multiple_of(align);
+            return if stays { p } else { ptr::null_mut() };
+        }
         // SAFETY: by contract. As the system is barred, what it returns is in the range.
         unsafe {
             keep_errno_if_large(new, || {
@@ -839,6 +871,27 @@ mod mimalloc {
             })
         }
     }
+}
+
+/// In the child of a fork of a process that had other threads, which may have been in the
+/// middle of an allocation. The C library and jemalloc have handlers of their own.
+pub(crate) fn after_fork_among_threads() {
+    #[cfg(feature = "mimalloc")]
+    {
+        mimalloc::retire();
+        if mimalloc::is_retired() {
+            crate::heap::leave_base(Base::Mimalloc);
+        }
+    }
+}
+
+/// Whether a base can be had in this process.
+pub(crate) fn is_usable(base: Base) -> bool {
+    #[cfg(feature = "mimalloc")]
+    if base == Base::Mimalloc && mimalloc::is_retired() {
+        return false;
+    }
+    base.is_available()
 }
 
 /// A new object, or null with `errno` set.

@@ -866,6 +866,19 @@ pub(crate) fn reconsider() {
     control(|| ());
 }
 
+/// Has everything come from the C library that came from `base`, and what is freed of it go
+/// the long way. For the child of a fork: nobody else is to see the range change.
+#[cfg(feature = "mimalloc")]
+pub(crate) fn leave_base(base: Base) {
+    control(|| {
+        if self::base() == base {
+            set_base(Base::Glibc);
+        }
+        CHOSEN_LEN.store(0, Relaxed);
+        hot().alloc.store(sys::ALLOC as usize, Relaxed);
+    });
+}
+
 /// For use in `control` only.
 pub(crate) fn set_base(base: Base) {
     hot().rest.base.store(base as u8, Relaxed);

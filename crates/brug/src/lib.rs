@@ -55,6 +55,9 @@
 //!   Programs that must stay single-threaded (`unshare`, strict `seccomp` filters)
 //!   set `BRUG_PURGE_DELAY=0` or `BRUG_RETAIN=8M`.
 //! * The child of `vfork` must not allocate, as ever.
+//! * A child forked while the process has other threads takes nothing more from mimalloc,
+//!   whose locks one of them may have held: new objects come from the C library, and what
+//!   the child frees of mimalloc's stays until it ends.
 //! * Page tables move only on Linux 5.7 and later; before, rung 2 is left out.
 //! * Linux on x86-64 and AArch64 only. Elsewhere [`Brug`] compiles to the platform's
 //!   allocator, [`Mode`] has no effect, and `raw`, `Config` and `stats` do not exist.

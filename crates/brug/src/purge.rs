@@ -17,7 +17,7 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-use crate::{arena, config, os};
+use crate::{arena, base, config, heap, os};
 
 /// Bytes of memory that no object needs: in free slots, and beyond the objects
 /// of the others.
@@ -30,6 +30,12 @@ const NONE: u32 = 0;
 const RUNNING: u32 = 1;
 const UNAVAILABLE: u32 = 2;
 static THREAD: AtomicU32 = AtomicU32::new(NONE);
+/// Whether that thread is there now, beyond doubt.
+static ALIVE: AtomicBool = AtomicBool::new(false);
+
+/// Set between the handlers of a fork of a process that has no thread of its own beside
+/// the one that forks.
+static ALONE: AtomicBool = AtomicBool::new(false);
 
 /// The budget in bytes; 0 until it is known.
 static BUDGET: AtomicUsize = AtomicUsize::new(0);
@@ -139,6 +145,7 @@ fn spawn() -> bool {
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     // SAFETY: a C string.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"brug-purge".as_ptr()) };
+    ALIVE.store(true, Release);
     let mut idle = 0;
     loop {
         let delay = config::current().purge_delay_ms;
@@ -160,6 +167,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         if idle < 3 {
             continue;
         }
+        ALIVE.store(false, Release);
         THREAD.store(NONE, Release);
         if RETAINED.load(Acquire) <= KEEP
             || THREAD
@@ -168,6 +176,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         {
             return ptr::null_mut();
         }
+        ALIVE.store(true, Release);
     }
 }
 
@@ -180,16 +189,23 @@ pub(crate) fn trim() {
 }
 
 /// Has the child of a fork put in order what its other threads left.
-fn at_fork() {
+pub(crate) fn at_fork() {
     static DONE: AtomicBool = AtomicBool::new(false);
     // Miri knows no fork.
     if !cfg!(miri) && !DONE.swap(true, AcqRel) {
-        extern "C" fn child() {
-            after_fork_in_child();
+        extern "C" fn prepare() {
+            let own = 1 + u64::from(ALIVE.load(Acquire));
+            ALONE.store(os::keep_errno(os::threads) == Some(own), Relaxed);
         }
-        // SAFETY: the handler is async-signal-safe, as it must be. Should the list of
-        // handlers be full, a child keeps what it inherits; nothing else depends on it.
-        unsafe { libc::pthread_atfork(None, None, Some(child)) };
+        extern "C" fn parent() {
+            ALONE.store(false, Relaxed);
+        }
+        extern "C" fn child() {
+            heap::after_fork_in_child();
+        }
+        // SAFETY: the handlers are async-signal-safe, as they must be. Should the list of
+        // handlers be full, a child keeps what it inherits.
+        unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
     }
 }
 
@@ -198,5 +214,9 @@ pub(crate) fn after_fork_in_child() {
     if THREAD.load(Relaxed) == RUNNING {
         THREAD.store(NONE, Relaxed);
     }
+    ALIVE.store(false, Relaxed);
     arena::after_fork_in_child();
+    if !ALONE.swap(false, Relaxed) {
+        base::after_fork_among_threads();
+    }
 }

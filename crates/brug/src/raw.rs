@@ -143,14 +143,13 @@ pub fn take_over_statistics() {
     heap::STATISTICS_ELSEWHERE.store(true, core::sync::atomic::Ordering::Relaxed);
 }
 
-/// To be called before a fork. Nothing has to be held, so this does nothing.
-pub fn atfork_prepare() {}
-
-/// To be called in the parent after a fork. Does nothing.
-pub fn atfork_parent() {}
-
-/// To be called in the child after a fork, where the threads are gone that may have
-/// been in the middle of something. Calling it twice does no harm.
-pub fn atfork_child() {
-    heap::after_fork_in_child();
+/// Registers now what the allocator has to do around a fork, which it otherwise does when
+/// it first needs it. For a caller inside the C library's lock that is too late.
+///
+/// In the child, the threads are gone that may have been in the middle of something.
+/// mimalloc cannot be used there unless the process had no other thread: it has locks
+/// that one of them may have held. The child then has its new objects from the C library,
+/// and what it frees of mimalloc's stays until it ends.
+pub fn watch_forks() {
+    purge::at_fork();
 }

@@ -18,7 +18,7 @@ use core::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-use crate::base::Owner;
+use crate::base::{self, Owner};
 use crate::mode::Base;
 use crate::{heap, os};
 
@@ -106,9 +106,9 @@ pub(crate) fn set_verdict(base: Base, verdict: Verdict) {
 /// trial is worth.
 fn candidates() -> impl Iterator<Item = Base> + Clone {
     const FEW: usize = 8;
-    Base::ALL
-        .into_iter()
-        .filter(|&base| base.is_available() && (base != Base::Jemalloc || os::processors() <= FEW))
+    Base::ALL.into_iter().filter(|&base| {
+        base::is_usable(base) && (base != Base::Jemalloc || os::processors() <= FEW)
+    })
 }
 
 /// Begins a trial, if there is a choice.
@@ -172,7 +172,7 @@ pub(crate) fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
 pub(crate) unsafe fn free(owner: Owner, p: *mut u8) {
     let begin = (!p.is_null() && timing()).then(os::now_ns);
     // SAFETY: passed on.
-    unsafe { crate::base::free(owner, p) };
+    unsafe { base::free(owner, p) };
     if let (Some(begin), Some(base)) = (begin, owner.base()) {
         FREE[base as usize].add(os::keep_errno(os::now_ns) - begin);
     }

@@ -123,6 +123,82 @@ fn a_child_of_a_busy_process_can_use_everything() {
     );
 }
 
+/// Its locks may be held by threads that a child does not have.
+#[cfg(feature = "mimalloc")]
+#[test]
+fn mimalloc_is_not_entered_in_the_child_of_a_process_with_threads() {
+    /// Forks; the status that `run` ends with in the child.
+    fn in_child(run: impl FnOnce() -> bool) -> i32 {
+        // SAFETY: the child uses what must work in it, and leaves by _exit.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(60);
+                libc::_exit(if run() { 0 } else { 1 });
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            status
+        }
+    }
+    /// Whose an object is, its usable size tells: 112 bytes is a class of mimalloc's, and the
+    /// C library has none but 104 and 120.
+    fn of_mimalloc(p: *mut u8) -> bool {
+        // SAFETY: alive.
+        unsafe { raw::usable_size(p) == 112 }
+    }
+    fn new() -> *mut u8 {
+        // SAFETY: no preconditions here.
+        unsafe { raw::malloc(100) }
+    }
+    isolated(
+        "mimalloc_is_not_entered_in_the_child_of_a_process_with_threads",
+        &[("BRUG_BASE", "glibc"), ("BRUG_PURGE_DELAY", "60000")],
+        || {
+            // This process has threads, but has not used mimalloc yet.
+            let status = in_child(|| {
+                Brug::set_mode(brug::Mode::Mimalloc).is_ok()
+                    && of_mimalloc(new())
+                    // The child has no other thread, so its own children keep mimalloc.
+                    && in_child(|| of_mimalloc(new())) == 0
+                    // Nor is the thread counted that gives memory back.
+                    && {
+                        Brug::set_mode(brug::Mode::Mmap).unwrap();
+                        drop(grow(64 << 20));
+                        Brug::set_mode(brug::Mode::Mimalloc).unwrap();
+                        eventually("it is counted", || {
+                            status("Threads:") == 2 && in_child(|| of_mimalloc(new())) == 0
+                        });
+                        true
+                    }
+            });
+            assert_eq!(status, 0);
+            Brug::set_mode(brug::Mode::Mimalloc).expect("this build has it");
+            let objects: Vec<_> = (0..1000).map(|_| new()).collect();
+            let status = in_child(|| {
+                objects.iter().enumerate().all(|(i, &p)| {
+                    // SAFETY: alive, and freed once.
+                    unsafe {
+                        p.write_bytes(i as u8, 100);
+                        let q = raw::realloc(p, if i % 2 == 0 { 100 } else { 3000 });
+                        let new = new();
+                        let same = core::slice::from_raw_parts(q, 100);
+                        let good = of_mimalloc(p)
+                            && same.iter().all(|&byte| byte == i as u8)
+                            && (p == q) == (i % 2 == 0)
+                            && !of_mimalloc(new);
+                        raw::free(q);
+                        raw::free(new);
+                        good
+                    }
+                })
+            });
+            assert_eq!(status, 0);
+            assert!(of_mimalloc(new()));
+        },
+    );
+}
+
 #[test]
 fn an_idle_process_gives_its_memory_back_and_loses_the_thread() {
     isolated(

@@ -358,21 +358,65 @@ static void *churn(void *arg)
 	return arg;
 }
 
-/* A child forked at any moment of its siblings' work must be able to allocate. */
+/* Threads that come and go, and with them what an allocator keeps for each. */
+static void *brief(void *arg)
+{
+	void *objects[64];
+
+	for (size_t i = 0; i < 64; i++)
+		CHECK(objects[i] = malloc(i * 100 % 2000 + 1));
+	for (size_t i = 0; i < 64; i++)
+		free(objects[i]);
+	return arg;
+}
+
+static void *come_and_go(void *arg)
+{
+	while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE)) {
+		pthread_t thread;
+
+		CHECK(!pthread_create(&thread, NULL, brief, NULL));
+		pthread_join(thread, NULL);
+	}
+	return arg;
+}
+
+#define INHERITED 200
+
+/* A child forked at any moment of its siblings' work must be able to allocate, and to do as it
+ * likes with what it inherits.
+ */
 static void fork_among_threads(void)
 {
-	pthread_t threads[3];
+	static unsigned char *inherited[INHERITED];
+	pthread_t threads[4];
 
-	for (int i = 0; i < 3; i++)
-		CHECK(!pthread_create(&threads[i], NULL, churn, NULL));
-	for (int i = 0; i < 40; i++) {
+	for (int i = 0; i < 4; i++)
+		CHECK(!pthread_create(&threads[i], NULL, i ? churn : come_and_go, NULL));
+	for (int i = 0; i < 60; i++) {
 		int status = 0;
+
+		for (size_t j = 0; j < INHERITED; j++) {
+			CHECK(inherited[j] = malloc(j * 37 + 1));
+			fill(inherited[j], j * 37 + 1, 3);
+		}
 		pid_t child = fork();
 
 		if (child == 0) {
 			alarm(20);
 			unsigned char *object = NULL;
 
+			for (size_t j = 0; j < INHERITED; j++) {
+				if (j % 3 == 0) {
+					inherited[j] = realloc(inherited[j], j * 90 + 1);
+					if (!inherited[j])
+						_exit(2);
+				}
+				if (malloc_usable_size(inherited[j]) < j * 37 + 1 ||
+				    !intact(inherited[j], j * 37 + 1, 3))
+					_exit(3);
+				free(inherited[j]);
+			}
 			for (size_t size = 10; size < 3 * MIB; size *= 2) {
 				object = realloc(object, size);
 				if (!object)
@@ -380,9 +424,14 @@ static void fork_among_threads(void)
 				memset(object, 1, size);
 			}
 			free(object);
-			_exit(0);
+			if (i % 2)
+				_exit(0);
+			exit(0);
 		}
-		CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+		for (size_t j = 0; j < INHERITED; j++)
+			free(inherited[j]);
+		CHECK(child > 0 && waitpid(child, &status, 0) == child);
+		CHECK(status == 0);
 	}
 	/* and one that only stays until it has started another program */
 	for (int i = 0; i < 10; i++) {
@@ -396,7 +445,7 @@ static void fork_among_threads(void)
 		CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
 	}
 	__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 4; i++)
 		pthread_join(threads[i], NULL);
 }
 
