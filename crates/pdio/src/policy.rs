@@ -7,6 +7,9 @@
 //! is one sample of its strategy. A strategy is tried once for a short slice when the device is
 //! no longer new, then every [`RETRY`] bytes or rarer, the rarer the worse it was, so that after
 //! the first 64 MiB what trials cost stays below 2 %.
+//!
+//! A stream that waits for its source or its clock three quarters of the time is left in peace:
+//! its time says nothing of strategies, and a trial would come at the wrong moment.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,7 +22,8 @@ use crate::{sys, Strategy};
 /// Length of an ordinary slice, in bytes.
 const SLICE: u64 = 16 << 20;
 /// Bytes a device must have seen before other strategies are tried: short programs gain nothing
-/// from a trial.
+/// from a trial. Doing without a copy costs too little to wait with, and gains most where a copy
+/// costs most: that comes right after a first short slice.
 const SETTLED: u64 = 32 << 20;
 /// Length of a trial slice, in bytes, and how often the clock is looked at, to end one early that
 /// already took [`HOPELESS`] times as long as the best strategy.
@@ -79,6 +83,10 @@ type Allowed = [bool; CHOICES.len()];
 
 /// Calls from this size on may try to do without a copy.
 pub(crate) const LARGE_CALL: usize = 1 << 20;
+
+/// Pauses are measured between calls of at least this size: two looks at a clock would slow
+/// smaller ones down.
+const PACED_CALL: u64 = 4 << 10;
 
 /// What one strategy was seen to cost.
 #[derive(Clone, Debug, Default)]
@@ -142,12 +150,11 @@ impl Learned {
     fn trial(&self, allowed: Allowed, current: usize) -> Option<usize> {
         // Without a sample of the present one there is nothing to compare with.
         self.arms[current].cost()?;
-        if self.bytes < SETTLED {
-            return None;
-        }
         (0..CHOICES.len()).find(|&i| {
             let arm = &self.arms[i];
-            allowed[i] && i != current && (arm.samples.is_empty() || self.bytes >= arm.retry_at)
+            let settled = self.bytes >= SETTLED || i == ZERO_COPY;
+            let due = arm.samples.is_empty() || self.bytes >= arm.retry_at;
+            allowed[i] && i != current && settled && due
         })
     }
 }
@@ -161,6 +168,8 @@ pub(crate) struct Pilot {
     /// During a trial, the strategy to go back to.
     home: Option<usize>,
     slice: Slice,
+    /// When the latest call ended, on the coarse clock.
+    left: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -170,6 +179,10 @@ struct Slice {
     begun: Option<(Instant, Duration)>,
     /// A trial ends early after this long.
     limit: Option<Duration>,
+    /// As short as a trial, which follows.
+    first: bool,
+    /// Time between calls.
+    idle: Duration,
     /// Just after a change the caches and queues are still those of another strategy: no sample.
     warm_up: bool,
 }
@@ -196,6 +209,7 @@ impl Pilot {
             },
             home: None,
             slice: Slice::default(),
+            left: None,
         };
         pilot.begin();
         pilot
@@ -221,6 +235,10 @@ impl Pilot {
         self.key.pattern = Pattern::Large;
         self.allowed[ZERO_COPY] = true;
         self.begin();
+        let unknown = with(self.key, |l| {
+            l.arms.iter().all(|arm| arm.samples.is_empty())
+        });
+        self.slice.first = unknown;
     }
 
     /// Whether eligible calls should do without a copy.
@@ -256,8 +274,15 @@ impl Pilot {
 
     /// To be called as a call begins: its time is part of the slice.
     pub(crate) fn enter(&mut self) {
-        if self.slice.begun.is_none() && !self.is_fixed() {
-            self.slice.begun = Some((Instant::now(), system_cpu()));
+        let left = self.left.take();
+        if self.slice.begun.is_none() {
+            if !self.is_fixed() {
+                self.slice.begun = Some((Instant::now(), system_cpu()));
+            }
+        } else if let Some(left) = left {
+            // The clock's steps are longer than most pauses, but a pause meets a step the
+            // likelier the longer it is: the sum comes out right.
+            self.slice.idle += sys::coarse_now().saturating_sub(left);
         }
     }
 
@@ -265,6 +290,7 @@ impl Pilot {
     pub(crate) fn interrupt(&mut self) {
         self.slice.begun = None;
         self.slice.bytes = 0;
+        self.slice.idle = Duration::ZERO;
     }
 
     /// Counts bytes. `true` when the slice is over and [`next`](Pilot::next) wants to be called.
@@ -277,12 +303,16 @@ impl Pilot {
             // Of this call's time nothing is known.
             return false;
         }
+        if bytes >= PACED_CALL {
+            self.left = Some(sys::coarse_now());
+        }
         let step = slice.bytes / TRIAL_STEP;
         slice.bytes += bytes;
         match (slice.limit, slice.begun) {
             (Some(limit), Some((begun, _))) => {
                 slice.bytes >= TRIAL || (slice.bytes / TRIAL_STEP > step && begun.elapsed() > limit)
             }
+            _ if slice.first => slice.bytes >= TRIAL,
             _ => slice.bytes >= SLICE,
         }
     }
@@ -290,7 +320,7 @@ impl Pilot {
     /// Whether the slice now ending is to be compared with others, so that the stream should bring
     /// its data to the device first.
     pub(crate) fn needs_drain(&self) -> bool {
-        self.home.is_some()
+        self.home.is_some() || self.slice.first
     }
 
     /// Ends the slice and chooses the strategy of the next. Returns `true` if it changed.
@@ -299,9 +329,15 @@ impl Pilot {
         let Some((begun, cpu_begun)) = slice.begun else {
             return false;
         };
+        let time = begun.elapsed();
+        if slice.idle > time * 3 / 4 {
+            let before = self.current;
+            self.current = self.home.take().unwrap_or(before);
+            return self.current != before;
+        }
         let cpu = system_cpu().saturating_sub(cpu_begun).as_nanos() as f64 / f64::from(sys::cpus());
-        let cost = (begun.elapsed().as_nanos() as f64 + cpu) / slice.bytes.max(1) as f64;
-        let hopeless = slice.limit.is_some_and(|limit| begun.elapsed() > limit);
+        let cost = (time.as_nanos() as f64 + cpu) / slice.bytes.max(1) as f64;
+        let hopeless = slice.limit.is_some_and(|limit| time > limit);
         self.conclude(cost, slice.bytes, !slice.warm_up || hopeless)
     }
 
@@ -519,6 +555,52 @@ mod tests {
             let settled = pilot.home.unwrap_or(pilot.current);
             assert_eq!(settled, best);
         }
+    }
+
+    #[test]
+    fn a_paced_stream_is_not_experimented_with() {
+        for (pause, trials) in [(Duration::from_millis(40), false), (Duration::ZERO, true)] {
+            let key = Key {
+                dev: (9 << 40) + u64::from(trials),
+                operation: Operation::Write,
+                pattern: Pattern::Sequential,
+            };
+            let mut pilot = Pilot::new(key, Strategy::Auto, true, true);
+            let mut tried = false;
+            for _ in 0..12 {
+                pilot.enter();
+                std::thread::sleep(Duration::from_millis(1));
+                if pilot.count(8 << 20) {
+                    pilot.next();
+                }
+                tried |= pilot.current != STAGED;
+                std::thread::sleep(pause);
+            }
+            assert_eq!(tried, trials, "pauses of {pause:?}");
+        }
+    }
+
+    #[test]
+    fn large_calls_may_do_without_a_copy_after_16_mib() {
+        let key = Key {
+            dev: 10 << 40,
+            operation: Operation::Write,
+            pattern: Pattern::Sequential,
+        };
+        let mut pilot = Pilot::new(key, Strategy::Auto, true, false);
+        let mut staged = 0;
+        for call in 0..64 {
+            pilot.enter();
+            pilot.large_calls();
+            let copied = !pilot.zero_copy();
+            staged += u32::from(copied);
+            std::thread::sleep(Duration::from_millis(if copied { 8 } else { 1 }));
+            if pilot.count(1 << 20) {
+                pilot.next();
+            }
+            assert!(call < 16 || pilot.zero_copy() || pilot.home.is_some());
+        }
+        assert!((9..=24).contains(&staged), "{staged} calls were copied");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, RawFd};
+use std::time::Duration;
 
 /// Repeats a call that returns -1 with EINTR.
 fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
@@ -218,4 +219,15 @@ pub(crate) fn page_size() -> u64 {
 pub(crate) fn cpus() -> u32 {
     // SAFETY: no memory is involved.
     (unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).max(1) as u32
+}
+
+/// Time since some moment, in steps of some milliseconds, for a few nanoseconds.
+pub(crate) fn coarse_now() -> Duration {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is valid for writing.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
