@@ -351,6 +351,13 @@ def rich_table(table: Table) -> RichTable:
     return rich
 
 
+def markdown_table(table: Table) -> str:
+    """The table below its title, for a file that is read as text too."""
+    head = "| " + " | ".join(table.head) + " |\n" + "|---" * len(table.head) + "|\n"
+    rows = "".join("| " + " | ".join(row) + " |\n" for row in table.rows)
+    return f"{table.title}:\n\n{head}{rows}\n"
+
+
 def html_table(table: Table) -> str:
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in table.head)
     rows = "".join(

@@ -82,6 +82,7 @@ fn decide(facts: &FileFacts, operation: Operation, costs: &[LearnedCost]) -> (St
         dev: facts.dev,
         operation,
         pattern: Pattern::Sequential,
+        paced: false,
     };
     let page_cache_only = matches!(facts.filesystem, "tmpfs" | "ramfs");
     let dont_cache = operation == Operation::Write && !page_cache_only;

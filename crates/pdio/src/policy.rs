@@ -8,8 +8,9 @@
 //! no longer new, then every [`RETRY`] bytes or rarer, the rarer the worse it was, so that after
 //! the first 64 MiB what trials cost stays below 2 %.
 //!
-//! A stream that waits for its source or its clock three quarters of the time is left in peace:
-//! its time says nothing of strategies, and a trial would come at the wrong moment.
+//! A stream that waits for its source or its clock three quarters of the time is paced. It gains
+//! nothing from the page cache and misses its next frame by a trial of it. Such streams are learned
+//! apart, by the time in their calls, and only try to do without a copy.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -53,6 +54,8 @@ pub enum Operation {
 pub enum Pattern {
     /// Each call begins where the last ended.
     Sequential,
+    /// As sequential, with calls of 64 KiB and more on aligned memory.
+    Medium,
     /// As sequential, with calls of 1 MiB and more on aligned memory.
     Large,
     /// Small calls at unrelated offsets.
@@ -64,6 +67,8 @@ pub(crate) struct Key {
     pub dev: u64,
     pub operation: Operation,
     pub pattern: Pattern,
+    /// The stream waits for its source or its clock most of the time.
+    pub paced: bool,
 }
 
 /// What a policy chooses among, as indices of arrays: direct from the stream's memory, which the
@@ -81,12 +86,16 @@ const BUFFERED: usize = 3;
 
 type Allowed = [bool; CHOICES.len()];
 
-/// Calls from this size on may try to do without a copy.
-pub(crate) const LARGE_CALL: usize = 1 << 20;
+/// Calls from this size on may try to do without a copy. Whether that pays differs much between
+/// calls of this size and those of [`LARGE_CALL`], so it is learned apart.
+pub(crate) const MEDIUM_CALL: usize = 64 << 10;
+const LARGE_CALL: usize = 1 << 20;
 
 /// Pauses are measured between calls of at least this size: two looks at a clock would slow
 /// smaller ones down.
 const PACED_CALL: u64 = 4 << 10;
+/// Shorter slices are too few steps of that clock to tell.
+const PACED_SLICE: Duration = Duration::from_millis(64);
 
 /// What one strategy was seen to cost.
 #[derive(Clone, Debug, Default)]
@@ -147,12 +156,12 @@ impl Learned {
     }
 
     /// A strategy whose time for a trial has come.
-    fn trial(&self, allowed: Allowed, current: usize) -> Option<usize> {
+    fn trial(&self, allowed: Allowed, current: usize, paced: bool) -> Option<usize> {
         // Without a sample of the present one there is nothing to compare with.
         self.arms[current].cost()?;
         (0..CHOICES.len()).find(|&i| {
             let arm = &self.arms[i];
-            let settled = self.bytes >= SETTLED || i == ZERO_COPY;
+            let settled = i == ZERO_COPY || (self.bytes >= SETTLED && !paced);
             let due = arm.samples.is_empty() || self.bytes >= arm.retry_at;
             allowed[i] && i != current && settled && due
         })
@@ -225,25 +234,35 @@ impl Pilot {
         self.slice = Slice::default();
     }
 
-    /// Tells that the stream makes large, aligned calls, so that copies can be done without. Of use
-    /// once; what suits such streams is learned apart from others. They begin with a copy: the
-    /// device then works between calls, and on memory of few segments.
-    pub(crate) fn large_calls(&mut self) {
-        if self.key.pattern == Pattern::Large || !self.allowed[STAGED] {
+    /// Tells that the stream makes aligned calls of `len`, so that copies can be done without. What
+    /// suits such streams is learned apart from others; one that was told of larger calls stays
+    /// with those. They begin with a copy: the device then works between calls, and on memory of
+    /// few segments.
+    pub(crate) fn large_calls(&mut self, len: usize) {
+        let pattern = match len {
+            LARGE_CALL.. => Pattern::Large,
+            MEDIUM_CALL.. => Pattern::Medium,
+            _ => return,
+        };
+        let known = self.key.pattern == Pattern::Large || self.key.pattern == pattern;
+        if known || !self.allowed[STAGED] {
             return;
         }
-        self.key.pattern = Pattern::Large;
+        self.key.pattern = pattern;
         self.allowed[ZERO_COPY] = true;
         self.begin();
-        let unknown = with(self.key, |l| {
-            l.arms.iter().all(|arm| arm.samples.is_empty())
+        self.slice.first = with(self.key, |learned| {
+            learned.arms.iter().all(|arm| arm.samples.is_empty())
         });
-        self.slice.first = unknown;
     }
 
-    /// Whether eligible calls should do without a copy.
-    pub(crate) fn zero_copy(&self) -> bool {
-        self.current == ZERO_COPY
+    /// Whether an aligned call of `len` should do without a copy.
+    pub(crate) fn zero_copy(&self, len: usize) -> bool {
+        let least = match self.key.pattern {
+            Pattern::Large => LARGE_CALL,
+            _ => MEDIUM_CALL,
+        };
+        self.current == ZERO_COPY && len >= least
     }
 
     pub(crate) fn strategy(&self) -> Strategy {
@@ -330,10 +349,17 @@ impl Pilot {
             return false;
         };
         let time = begun.elapsed();
-        if slice.idle > time * 3 / 4 {
+        let paced = time >= PACED_SLICE && slice.idle > time * 3 / 4;
+        if paced != self.key.paced {
             let before = self.current;
-            self.current = self.home.take().unwrap_or(before);
+            self.key.paced = paced;
+            self.begin();
             return self.current != before;
+        }
+        if paced {
+            let time = time.saturating_sub(slice.idle);
+            let cost = time.as_nanos() as f64 / slice.bytes.max(1) as f64;
+            return self.conclude(cost, slice.bytes, !slice.warm_up);
         }
         let cpu = system_cpu().saturating_sub(cpu_begun).as_nanos() as f64 / f64::from(sys::cpus());
         let cost = (time.as_nanos() as f64 + cpu) / slice.bytes.max(1) as f64;
@@ -345,6 +371,7 @@ impl Pilot {
     /// about its strategy if it `counts`.
     fn conclude(&mut self, cost: f64, bytes: u64, counts: bool) -> bool {
         let (before, home, allowed) = (self.current, self.home.take(), self.allowed);
+        let paced = self.key.paced;
         let (next, trial, known) = with(self.key, |learned| {
             learned.bytes += bytes;
             if counts {
@@ -366,12 +393,12 @@ impl Pilot {
                 stay
             };
             let known = learned.arms[stay].cost().unwrap_or(cost);
-            (next, learned.trial(allowed, next), known)
+            (next, learned.trial(allowed, next, paced), known)
         });
         self.current = trial.unwrap_or(next);
         self.home = trial.map(|_| next);
         // One lucky sample must not commit the stream for long, either.
-        self.slice.limit = (trial.is_some() || next != home.unwrap_or(before))
+        self.slice.limit = (!paced && (trial.is_some() || next != home.unwrap_or(before)))
             .then(|| Duration::from_nanos((known * HOPELESS * TRIAL as f64) as u64));
         // The data was drained around a trial, so that begins clean.
         self.slice.warm_up = self.current != before && trial.is_none();
@@ -402,7 +429,8 @@ pub struct LearnedCost {
 pub(crate) fn costs(dev: u64) -> Vec<LearnedCost> {
     let table = table();
     let mut all = Vec::new();
-    for (key, learned) in table.iter().filter(|(key, _)| key.dev == dev) {
+    let of_device = |key: &Key| key.dev == dev && !key.paced;
+    for (key, learned) in table.iter().filter(|(key, _)| of_device(key)) {
         for (i, arm) in learned.arms.iter().enumerate() {
             if let Some(cost) = arm.cost() {
                 all.push(LearnedCost {
@@ -485,6 +513,7 @@ mod tests {
             dev,
             operation: Operation::Write,
             pattern: Pattern::Sequential,
+            paced: false,
         };
         let mut pilot = Pilot::new(key, Strategy::Auto, true, true);
         let mut rng = fastrand::Rng::with_seed(dev);
@@ -540,6 +569,7 @@ mod tests {
             dev: 7 << 40,
             operation: Operation::Write,
             pattern: Pattern::Sequential,
+            paced: false,
         };
         let mut pilot = Pilot::new(key, Strategy::Auto, true, true);
         // Direct is best at first; later it becomes the worst.
@@ -559,18 +589,19 @@ mod tests {
 
     #[test]
     fn a_paced_stream_is_not_experimented_with() {
-        for (pause, trials) in [(Duration::from_millis(40), false), (Duration::ZERO, true)] {
+        for (pause, trials) in [(Duration::from_millis(15), false), (Duration::ZERO, true)] {
             let key = Key {
                 dev: (9 << 40) + u64::from(trials),
                 operation: Operation::Write,
                 pattern: Pattern::Sequential,
+                paced: false,
             };
             let mut pilot = Pilot::new(key, Strategy::Auto, true, true);
             let mut tried = false;
-            for _ in 0..12 {
+            for _ in 0..50 {
                 pilot.enter();
                 std::thread::sleep(Duration::from_millis(1));
-                if pilot.count(8 << 20) {
+                if pilot.count(2 << 20) {
                     pilot.next();
                 }
                 tried |= pilot.current != STAGED;
@@ -586,21 +617,23 @@ mod tests {
             dev: 10 << 40,
             operation: Operation::Write,
             pattern: Pattern::Sequential,
+            paced: false,
         };
         let mut pilot = Pilot::new(key, Strategy::Auto, true, false);
         let mut staged = 0;
         for call in 0..64 {
             pilot.enter();
-            pilot.large_calls();
-            let copied = !pilot.zero_copy();
+            pilot.large_calls(1 << 20);
+            let copied = !pilot.zero_copy(1 << 20);
             staged += u32::from(copied);
             std::thread::sleep(Duration::from_millis(if copied { 8 } else { 1 }));
             if pilot.count(1 << 20) {
                 pilot.next();
             }
-            assert!(call < 16 || pilot.zero_copy() || pilot.home.is_some());
+            assert!(call < 16 || pilot.zero_copy(1 << 20) || pilot.home.is_some());
         }
         assert!((9..=24).contains(&staged), "{staged} calls were copied");
+        assert!(!pilot.zero_copy(64 << 10), "not known of smaller ones");
     }
 
     #[test]
@@ -617,6 +650,7 @@ mod tests {
                 dev: 8 << 40,
                 operation: Operation::Read,
                 pattern: Pattern::Sequential,
+                paced: false,
             };
             let mut pilot = Pilot::new(key, wanted, direct, dont_cache);
             assert_eq!(pilot.strategy(), expected);

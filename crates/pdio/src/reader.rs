@@ -16,7 +16,7 @@ use crate::align::{FileFacts, FileKind};
 use crate::engine::{Completion, Direction, Engine, Request};
 use crate::memory::{Region, MIN_REGION};
 use crate::options::{OpenOptions, Strategy};
-use crate::policy::{Key, Operation, Pattern, Pilot, LARGE_CALL};
+use crate::policy::{Key, Operation, Pattern, Pilot, MEDIUM_CALL};
 use crate::registry::{self, Inode};
 use crate::stats::Stats;
 use crate::sys;
@@ -286,6 +286,7 @@ impl Core {
             dev: facts.dev,
             operation: Operation::Read,
             pattern,
+            paced: false,
         };
         // Reads that drop what they read were slower than either in every case measured.
         let dont_cache = options.strategy == Strategy::DontCache && facts.filesystem != "tmpfs";
@@ -848,15 +849,15 @@ impl Core {
     fn read_zero_copy(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
         let granule = self.facts.granule;
         let memory_align = self.facts.alignment.map_or(1, |a| a.memory as usize);
-        let qualifies = buffer.len() >= LARGE_CALL
+        let qualifies = buffer.len() >= MEDIUM_CALL
             && self.is_direct()
             && offset.is_multiple_of(granule)
             && (buffer.as_ptr() as usize).is_multiple_of(memory_align)
             && offset < self.facts.size;
         if qualifies {
-            self.pilot.large_calls();
+            self.pilot.large_calls(buffer.len());
         }
-        if !qualifies || !self.pilot.zero_copy() {
+        if !qualifies || !self.pilot.zero_copy(buffer.len()) {
             return Ok(None);
         }
         self.collapse();

@@ -18,7 +18,7 @@ use crate::align::{FileFacts, FileKind};
 use crate::engine::{Completion, Direction, Engine, Request};
 use crate::memory::{Region, MIN_REGION};
 use crate::options::{Durability, OpenOptions, Strategy};
-use crate::policy::{Key, Operation, Pattern, Pilot, LARGE_CALL};
+use crate::policy::{Key, Operation, Pattern, Pilot, MEDIUM_CALL};
 use crate::registry::{self, Inode};
 use crate::stats::Stats;
 use crate::sys;
@@ -607,6 +607,7 @@ impl Core {
             dev: facts.dev,
             operation: Operation::Write,
             pattern: Pattern::Sequential,
+            paced: false,
         };
         let page_cache_only = matches!(facts.filesystem, "tmpfs" | "ramfs");
         let pilot = Pilot::new(key, options.strategy, direct.is_some(), !page_cache_only);
@@ -1115,14 +1116,14 @@ impl Core {
     fn write_zero_copy(&mut self, data: &[u8], offset: u64) -> io::Result<Option<usize>> {
         let granule = self.facts.granule;
         let memory_align = self.facts.alignment.map_or(1, |a| a.memory as usize);
-        let qualifies = data.len() >= LARGE_CALL
+        let qualifies = data.len() >= MEDIUM_CALL
             && self.is_direct()
             && offset.is_multiple_of(granule)
             && (data.as_ptr() as usize).is_multiple_of(memory_align);
         if qualifies {
-            self.pilot.large_calls();
+            self.pilot.large_calls(data.len());
         }
-        if !qualifies || !self.pilot.zero_copy() {
+        if !qualifies || !self.pilot.zero_copy(data.len()) {
             return Ok(None);
         }
         // What was written before goes first.

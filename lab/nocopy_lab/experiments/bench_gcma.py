@@ -576,11 +576,6 @@ def table(results: dict[str, Any]) -> Table:
     )
 
 
-def _markdown(table: Table) -> str:
-    head = "| " + " | ".join(table.head) + " |\n" + "|---" * len(table.head) + "|\n"
-    return head + "".join("| " + " | ".join(row) + " |\n" for row in table.rows)
-
-
 READERS: Final = Figure(
     "readers",
     "cma_alloc()",
@@ -656,8 +651,8 @@ def draw(directory: Path = HERE) -> Path:
         ],
     )
     (directory / "table.md").write_text(
-        _markdown(table(results))
-        + "\nWhere plain CMA is ahead:\n\n"
+        report.markdown_table(table(results))
+        + "Where plain CMA is ahead:\n\n"
         + "".join(f"* {line}\n" for line in better)
         + f"\n{how}\n\n"
         + "".join(f"* {fact}\n" for fact in facts(results))

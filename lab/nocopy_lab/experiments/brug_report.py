@@ -713,6 +713,11 @@ def draw(directory: Path = HERE) -> Path:
             report.paragraph("All samples: results.json next to this page.", small=True),
         ],
     )
+    tables = (target_table(results), statement_table(results), life_table(data))
+    (directory / "table.md").write_text(
+        "".join(report.markdown_table(table) for table in tables)
+        + "".join(f"* {fact}\n" for fact in facts(results))
+    )
     return directory / "index.html"
 
 

@@ -617,6 +617,44 @@ FIGURES: Final = {
 }
 
 
+HOST: Final = Figure("host", "MiB/s", "Streams by the size of the calls, on this machine.")
+HOST_STYLES: Final = {
+    "buffered": Style("#999999", "--", "o"),
+    "direct": Style("#0072B2", ":", "s"),
+    "dontcache": Style("#E69F00", "-.", "^"),
+    "pdio": Style("#000000", "-", "D"),
+}
+HOST_RUNS: Final = {"write": "host-write", "read": "host-read"}
+
+
+def _on_this_machine(data: Measured) -> Table:
+    """What the targets are ratios of."""
+    rows = []
+    for direction, run in HOST_RUNS.items():
+        cells = data.on_host(run)
+        for block in sorted({block for d, _, block in cells if d == direction}):
+            row = [f"{direction} {binary_size(block)}"]
+            for mode in HOST_STYLES:
+                if cell := cells.get((direction, mode, block)):
+                    cpu = statistics.median(_system_ms(cell))
+                    row.append(f"{statistics.median(_speeds(cell)):,.0f} ({cpu:,.0f})")
+                else:
+                    row.append("–")
+            rows.append(row)
+    title = "This machine, MiB/s (the system's kernel time, ms/GiB)"
+    return Table(title, ("", *HOST_STYLES), rows)
+
+
+def _host_panels(data: Measured) -> dict[str, dict[str, dict[int, float]]]:
+    panels: dict[str, dict[str, dict[int, float]]] = {}
+    for direction, run in HOST_RUNS.items():
+        for (_, mode, block), cell in data.on_host(run).items():
+            if mode in HOST_STYLES:
+                lines = panels.setdefault(direction, {}).setdefault(mode, {})
+                lines[block] = statistics.median(_speeds(cell))
+    return panels
+
+
 def _panels(data: Measured, key: str) -> dict[str, dict[str, dict[int, float]]]:
     panels: dict[str, dict[str, dict[int, float]]] = {}
     for direction in ("write", "read"):
@@ -636,6 +674,9 @@ def _draw_figures(directory: Path, data: Measured) -> list[Figure]:
         for mode in LINES
     }
     drawn = []
+    if panels := _host_panels(data):
+        report.draw_panels(directory, HOST, panels, HOST_STYLES, HOST.title, log=True)
+        drawn.append(HOST)
     for key, figure in FIGURES.items():
         panels = _panels(data, key)
         if any(panels.values()):
@@ -649,18 +690,13 @@ def _tables(data: Measured) -> list[Table]:
     made = []
     if data.host:
         made.append(_target_table("pdio against its targets, on this machine", targets(data)))
+        made.append(_on_this_machine(data))
     if found := board_targets(data):
         made.append(_target_table("pdio against its target on the slow board", found))
     if found_statements := statements(data):
         rows = [one.row() for one in found_statements]
         made.append(Table("The paper's statements", ("", "says", "here", "measured"), rows))
     return [*made, *beyond(data)]
-
-
-def _markdown(table: Table) -> str:
-    head = "| " + " | ".join(table.head) + " |\n" + "|---" * len(table.head) + "|\n"
-    rows = "".join("| " + " | ".join(row) + " |\n" for row in table.rows)
-    return f"{table.title}:\n\n{head}{rows}\n"
 
 
 def draw(directory: Path = HERE) -> Path:
@@ -673,9 +709,9 @@ def draw(directory: Path = HERE) -> Path:
         directory / "index.html",
         "pdio and the bottlenecks of storage",
         [
-            *(report.html_table(table) for table in tables[:3]),
+            *(report.html_table(table) for table in tables[:4]),
             *(report.html_figure(directory, figure) for figure in figures),
-            *(report.html_table(table) for table in tables[3:]),
+            *(report.html_table(table) for table in tables[4:]),
             "<h2>How it was measured</h2>\n",
             report.paragraph(HOW),
             *(report.paragraph(fact, small=True) for fact in said),
@@ -683,7 +719,7 @@ def draw(directory: Path = HERE) -> Path:
         ],
     )
     (directory / "table.md").write_text(
-        "".join(_markdown(table) for table in tables)
+        "".join(report.markdown_table(table) for table in tables)
         + f"{HOW}\n\n"
         + "".join(f"* {fact}\n" for fact in said)
     )
