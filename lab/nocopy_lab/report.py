@@ -238,7 +238,7 @@ def draw_groups(
     names = list(dict.fromkeys(name for bars in groups.values() for name in bars))
     width = 0.84 / max(len(names), 1)
     with plt.rc_context(_style()):
-        canvas, axes = plt.subplots(figsize=(max(6.4, 0.16 * len(groups) * len(names) + 1.6), 4.2))
+        canvas, axes = plt.subplots(figsize=(max(9.0, 0.16 * len(groups) * len(names) + 1.6), 4.2))
         for place, name in enumerate(names):
             found = [(n, bars[name]) for n, bars in enumerate(groups.values()) if name in bars]
             at = [n - 0.42 + (place + 0.5) * width for n, _ in found]

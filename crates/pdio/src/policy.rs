@@ -382,8 +382,12 @@ impl Pilot {
                 // The worse, the rarer: a trial that costs three times the best comes back after
                 // nine times the distance.
                 let ratio = (cost / best_cost).clamp(1.0, 16.0);
-                learned.arms[before].retry_at =
-                    learned.bytes + (RETRY as f64 * ratio * ratio) as u64;
+                let distance = (RETRY as f64 * ratio * ratio) as u64;
+                // One sample of a young device is not much to go by: chance has a second one.
+                learned.arms[before].retry_at = match learned.bytes < SETTLED {
+                    true => SETTLED,
+                    false => learned.bytes + distance,
+                };
             }
             let stay = home.unwrap_or(before);
             let stay_cost = learned.arms[stay].cost().unwrap_or(f64::MAX);

@@ -386,7 +386,10 @@ impl Core {
         }
         self.stats.bytes += done as u64;
         if self.pilot.count(done as u64) && self.pilot.next() {
+            // What was read ahead in vain is not the next strategy's. An error in waiting is met
+            // again by who comes next; these bytes are read.
             self.collapse();
+            let _ = self.bury();
         }
         Ok(done)
     }
@@ -503,6 +506,14 @@ impl Core {
             self.retire_front();
         }
         self.window = (self.window / 2).max(FIRST_WINDOW);
+    }
+
+    /// Waits for requests whose data nobody wants any more.
+    fn bury(&mut self) -> io::Result<()> {
+        while !self.dying.is_empty() {
+            self.reap(true)?;
+        }
+        Ok(())
     }
 
     /// A read that the window does not cover.
@@ -861,9 +872,7 @@ impl Core {
             return Ok(None);
         }
         self.collapse();
-        while !self.dying.is_empty() {
-            self.reap(true)?;
-        }
+        self.bury()?;
         let len = buffer.len() - buffer.len() % granule as usize;
         let part = (len / self.depth)
             .next_multiple_of(granule as usize)

@@ -657,7 +657,7 @@ GROUPS: Final[Sequence[tuple[str, str, Mapping[str, str], Sequence[str], Pick, b
      ("glibc", "jemalloc", "mimalloc", "snmalloc", "brug"), seconds, False),
     ("fig13-redis", "Redis, throughput of jemalloc's; higher is better.",
      {report.binary_size(value): f"fig13-{value}" for value in REDIS_VALUES}
-     | {f"append {report.binary_size(v)}": f"append-{v}" for v in REDIS_VALUES[2:]},
+     | {f"append\n{report.binary_size(v)}": f"append-{v}" for v in REDIS_VALUES[2:]},
      ("jemalloc-deb", "glibc-preload", "mimalloc-deb", "tcmalloc-deb", "libbrug-mmap", "libbrug"),
      throughput, False),
 )  # fmt: skip
