@@ -58,7 +58,7 @@ FIO_SETTINGS: Final = tuple(
     for bs, depth in ((MIB, 1), (MIB, 4), (4 * MIB, 4))
     for fallocate in ("none", "native")
 )
-PASS_ROUNDS: Final = 15
+PASS_ROUNDS: Final = 41
 PASS_CALLS: Final = 100_000
 
 
