@@ -510,6 +510,15 @@ fn system_cpu() -> Duration {
 mod tests {
     use super::*;
 
+    fn stream(dev: u64, operation: Operation) -> Key {
+        Key {
+            dev,
+            operation,
+            pattern: Pattern::Sequential,
+            paced: false,
+        }
+    }
+
     /// Runs a stream of `total` bytes where the strategies cost `costs`, and returns what it cost
     /// from 64 MiB on, relative to the best one throughout.
     fn regret(dev: u64, costs: [f64; 4], noise: f64, total: u64) -> f64 {
@@ -569,12 +578,7 @@ mod tests {
 
     #[test]
     fn a_change_of_the_device_is_noticed() {
-        let key = Key {
-            dev: 7 << 40,
-            operation: Operation::Write,
-            pattern: Pattern::Sequential,
-            paced: false,
-        };
+        let key = stream(7 << 40, Operation::Write);
         let mut pilot = Pilot::new(key, Strategy::Auto, true, true);
         // Direct is best at first; later it becomes the worst.
         for (costs, slices, best) in [
@@ -594,12 +598,7 @@ mod tests {
     #[test]
     fn a_paced_stream_is_not_experimented_with() {
         for (pause, trials) in [(Duration::from_millis(15), false), (Duration::ZERO, true)] {
-            let key = Key {
-                dev: (9 << 40) + u64::from(trials),
-                operation: Operation::Write,
-                pattern: Pattern::Sequential,
-                paced: false,
-            };
+            let key = stream((9 << 40) + u64::from(trials), Operation::Write);
             let mut pilot = Pilot::new(key, Strategy::Auto, true, true);
             let mut tried = false;
             for _ in 0..50 {
@@ -617,12 +616,7 @@ mod tests {
 
     #[test]
     fn large_calls_may_do_without_a_copy_after_16_mib() {
-        let key = Key {
-            dev: 10 << 40,
-            operation: Operation::Write,
-            pattern: Pattern::Sequential,
-            paced: false,
-        };
+        let key = stream(10 << 40, Operation::Write);
         let mut pilot = Pilot::new(key, Strategy::Auto, true, false);
         let mut staged = 0;
         for call in 0..64 {
@@ -650,12 +644,7 @@ mod tests {
             (Strategy::Buffered, true, true, Strategy::Buffered),
             (Strategy::Auto, false, false, Strategy::Buffered),
         ] {
-            let key = Key {
-                dev: 8 << 40,
-                operation: Operation::Read,
-                pattern: Pattern::Sequential,
-                paced: false,
-            };
+            let key = stream(8 << 40, Operation::Read);
             let mut pilot = Pilot::new(key, wanted, direct, dont_cache);
             assert_eq!(pilot.strategy(), expected);
             assert!(pilot.is_fixed() && !pilot.count(1 << 30));
