@@ -507,7 +507,8 @@ def measure(bench: Bench, rounds: int, tick: Callable[[], None] = lambda: None) 
         except LabError as error:
             runs["brug-trained"].append({"round": 1, "failed": str(error)})
             wanted["brug-trained"] = 0
-    for number in range(1 if once else 0, 1 + rounds * QUICK_TIMES):
+    number = 1 if once else 0
+    while number <= max(wanted.values()):
         # Everyone has everyone before it at some time.
         turn = number % len(bench.contenders)
         for name in bench.contenders[turn:] + bench.contenders[:turn]:
@@ -527,6 +528,7 @@ def measure(bench: Bench, rounds: int, tick: Callable[[], None] = lambda: None) 
                 wanted[name] = min(wanted[name], SLOW_ROUNDS)
             elif rounds > 1 and "brug-trained" in wanted and seconds < QUICK_S:
                 wanted[name] = rounds * QUICK_TIMES
+        number += 1
     return runs
 
 
