@@ -145,10 +145,14 @@ SKIPPED_PARTS: Final[list[tuple[str, str]]] = []
 def _crates_test() -> None:
     with progress.meter("building and testing the crates"):
         words = ["test", "--workspace", "--locked", "--no-fail-fast", "--", "--show-output"]
-        crates.toolchain().run("test", words)
+        log = LOGS / "cargo-test.log"
+        try:
+            crates.toolchain().run("test", words)
+        except LabError as error:
+            # The last lines of cargo name the program that failed, not the test.
+            raise LabError(f"{error}\n{crates.panics(log.read_text(errors='replace'))}") from error
     # A Rust test that returns early has passed for cargo.
-    said = (LOGS / "cargo-test.log").read_text(errors="replace")
-    SKIPPED_PARTS.extend(brug.skipped(said))
+    SKIPPED_PARTS.extend(brug.skipped(log.read_text(errors="replace")))
 
 
 @crates_check("crates: docs")

@@ -146,6 +146,16 @@ def toolchain() -> Toolchain:
     raise LabError(f"no cargo {OLDEST[0]}.{OLDEST[1]} or newer, even after installing one")
 
 
+def panics(said: str) -> str:
+    """What the tests that failed said as they did: each panic and the lines that explain it."""
+    lines = said.splitlines()
+    found: list[str] = []
+    for number, line in enumerate(lines):
+        if re.match(r"thread '.*panicked at ", line):
+            found += [line, *(f"    {text}" for text in lines[number + 1 : number + 6])]
+    return "\n".join(found[:60])
+
+
 def test_executables(
     tools: Toolchain,
     name: str,

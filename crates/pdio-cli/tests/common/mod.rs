@@ -74,6 +74,18 @@ pub fn signal(child: &Child, signal: rustix::process::Signal) {
     rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
 }
 
+/// Waits until a child has set up a handler for the signal: before, it would end of it.
+#[track_caller]
+pub fn until_it_catches(child: &Child, signal: rustix::process::Signal) {
+    until(|| {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        caught.is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
+    });
+}
+
 /// Runs with pipes on all three ends.
 pub fn piped(command: &mut Command) -> Child {
     command
