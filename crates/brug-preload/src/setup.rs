@@ -196,6 +196,7 @@ fn sizes() -> Value {
             let decision = row.slot.map(|slot| if slot { "slot" } else { "base" });
             json!({
                 "size": row.size, "base": base, "move": move_in, "slot": slot, "decision": decision,
+                "birth": row.birth,
             })
         })
         .collect()

@@ -159,8 +159,10 @@ macro_rules! load {
 
 /// Objects below this size do not move early, whatever they do.
 const EARLY_MIN: usize = 8 << 10;
-/// Growths in the base allocator after which an object moves early.
+/// Growths in the base allocator after which an object moves early. One or none is enough
+/// where the tuner knows that it goes on; of those, one in `ASIDE` stays for it to see.
 const EARLY_COUNT: u64 = 2;
+const ASIDE: u32 = 16;
 /// Larger reallocations are not timed: there is nothing to decide about them, and the
 /// touch would make pages of objects that their program uses sparsely.
 const SAMPLE_MAX: usize = 1 << 20;
@@ -336,10 +338,30 @@ pub(crate) extern "C" fn alloc_cold(size: usize, align: usize, zero: bool) -> *m
         end_of_scopes();
     }
     let mode = mode();
-    if trial::running() && mode == Mode::Auto && size < config::current().switch_point {
-        return trial::alloc(size, align, zero);
+    if mode == Mode::Auto && size < config::current().switch_point {
+        if trial::running() {
+            return trial::alloc(size, align, zero);
+        }
+        if size >= LEAVE_MAX && align <= arena::MAX_ALIGN && born_to_grow(size) {
+            let p = arena::alloc(size, zero, false);
+            if !p.is_null() {
+                return p;
+            }
+        }
     }
     alloc_in(mode, size, align, zero)
+}
+
+/// Whether a new object had better be in a slot, as far as mode `auto` knows.
+#[inline]
+fn born_to_grow(size: usize) -> bool {
+    if tuner::will_grow(size) && arena::live() < EARLY_SLOTS && !aside() {
+        return true;
+    }
+    if tuner::born(size) {
+        try_control(|| ());
+    }
+    false
 }
 
 /// Allocates as `mode` says.
@@ -530,6 +552,16 @@ fn tick() -> u32 {
     }
 }
 
+/// Whether an object is left alone to see what it does.
+#[inline]
+fn aside() -> bool {
+    // SAFETY: the calling thread's own.
+    let calls = unsafe { &(*tls::local()).calls };
+    calls.set(calls.get().wrapping_add(1));
+    // Spread, so that a program whose calls repeat does not always have the same one out.
+    calls.get().wrapping_mul(0x9e37_79b9) < u32::MAX / ASIDE
+}
+
 /// What the last trial found has become old.
 #[cold]
 #[inline(never)]
@@ -612,11 +644,20 @@ unsafe fn realloc_now(
             count = counters::take(p);
             if new > old {
                 count += 1;
+                let mut early = count >= EARLY_COUNT;
+                if count == 1 {
+                    if tuner::grows(old) {
+                        try_control(|| ());
+                    }
+                    early = tuner::goes_on(new) && !aside();
+                    if !early {
+                        tuner::grew_once(new);
+                    }
+                } else if count == EARLY_COUNT {
+                    tuner::grew_again(old);
+                }
                 let decided = tuner::decision(new) != tuner::Decision::Base;
-                if decided != experiment
-                    && count >= EARLY_COUNT
-                    && new >= EARLY_MIN
-                    && arena::live() < EARLY_SLOTS
+                if decided != experiment && early && new >= EARLY_MIN && arena::live() < EARLY_SLOTS
                 {
                     target = Owner::Slot;
                     bump(&STATS.moves_early, 1);
@@ -929,7 +970,10 @@ fn limit_after(change: impl FnOnce()) {
             (mode as u8, limit, limit)
         }
         Mode::Mmap => (base, page, page),
-        Mode::Auto => (base, config.switch_point - 1, LEAVE_MAX - 1),
+        Mode::Auto => {
+            let most = config.switch_point.min(tuner::watched_from());
+            (base, most - 1, LEAVE_MAX - 1)
+        }
     };
     let sys = owner == Base::Glibc as u8;
     let only = |when: bool, limit: usize| if when { limit } else { 0 };

@@ -15,13 +15,19 @@
 //!   threads; it is written a few times in a process and so stays in every cache,
 //!   and no thread has to learn what another knows.
 //!
+//! Whether an object *keeps* growing is told by those before it: where seven of eight
+//! that grew once grew again, the first growth is taken for the beginning of more; and
+//! where seven of eight new objects of a size grew, they are put into slots at birth. One
+//! in sixteen is left where it was, so that a change comes to light. Births are looked at
+//! only where objects are seen to grow, as they then no longer take the short way.
+//!
 //! Old evidence fades (each sample counts a sixteenth), a decision changes only for
 //! a gain of an eighth, and one reallocation in 4096 does the opposite of what was
 //! decided, so that a wrong decision comes to light.
 
 use core::ffi::CStr;
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering::Relaxed};
 
 use crate::mode::Base;
 use crate::size::{parse_decimal, Size};
@@ -80,6 +86,128 @@ pub(crate) fn decision(size: usize) -> Decision {
         2 => Decision::Slot,
         _ => Decision::None,
     }
+}
+
+/// How many there were, in the upper half, and what came of how many of them, in the lower.
+/// A concurrent count may be lost.
+struct Share(AtomicU64);
+
+impl Share {
+    /// Of fewer nothing is known.
+    const FEW: u64 = 32;
+    /// So many make those before them count half.
+    const MANY: u64 = 512;
+
+    const fn new() -> Share {
+        Share(AtomicU64::new(0))
+    }
+
+    fn read(&self) -> (u64, u64) {
+        let cell = self.0.load(Relaxed);
+        (cell >> 32, cell & 0xffff_ffff)
+    }
+
+    fn count(&self) {
+        let (all, some) = self.read();
+        let fade = u32::from(all >= Share::MANY);
+        self.0
+            .store(((all >> fade) + 1) << 32 | some >> fade, Relaxed);
+    }
+
+    fn came_true(&self) {
+        self.0.store(self.0.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// Seven of eight.
+    fn nearly_all(&self) -> bool {
+        let (all, some) = self.read();
+        all >= Share::FEW && some * 8 >= all * 7
+    }
+}
+
+const OCTAVES: usize = CLASSES / 4;
+const fn no_shares() -> [Share; OCTAVES] {
+    [const { Share::new() }; OCTAVES]
+}
+
+/// Of the objects that grew once, to a size in an octave, those that grew again.
+static GROWN: [Share; OCTAVES] = no_shares();
+/// Of the objects that began with a size in an octave, those that grew.
+static BORN: [Share; OCTAVES] = no_shares();
+/// Objects of an octave that grew while their births were not looked at, and how many of
+/// them make it worth looking.
+static CAUSE: [AtomicU32; OCTAVES] = [const { AtomicU32::new(0) }; OCTAVES];
+static BAR: [AtomicU32; OCTAVES] = [const { AtomicU32::new(64) }; OCTAVES];
+
+fn octave(size: usize) -> usize {
+    class(size) / 4
+}
+
+fn watched(octave: usize) -> bool {
+    CAUSE[octave].load(Relaxed) >= BAR[octave].load(Relaxed)
+}
+
+/// New objects from this size on are to be shown to [`born`].
+pub(crate) fn watched_from() -> usize {
+    (0..OCTAVES)
+        .find(|&octave| watched(octave))
+        .map_or(usize::MAX, |octave| lower_bound(octave * 4))
+}
+
+/// There is an object of this size that is in no slot. Whether [`watched_from`] has changed.
+pub(crate) fn born(size: usize) -> bool {
+    let octave = octave(size);
+    if !watched(octave) {
+        return false;
+    }
+    let share = &BORN[octave];
+    share.count();
+    let judged = share.read().0 >= Share::MANY && !share.nearly_all();
+    if judged {
+        // Looked at in vain. Not again soon: births that are looked at take longer.
+        let bar = BAR[octave].load(Relaxed);
+        BAR[octave].store(bar.saturating_mul(64), Relaxed);
+        CAUSE[octave].store(0, Relaxed);
+        share.0.store(0, Relaxed);
+    }
+    judged
+}
+
+/// Whether new objects of this size nearly always grow, and slots are good for that.
+pub(crate) fn will_grow(size: usize) -> bool {
+    let octave = octave(size);
+    watched(octave) && BORN[octave].nearly_all() && decision(2 * size) != Decision::Base
+}
+
+/// An object that is in no slot grows for the first time. Whether [`watched_from`] has
+/// changed.
+pub(crate) fn grows(from: usize) -> bool {
+    if from < 1 << FIRST {
+        return false;
+    }
+    let octave = octave(from);
+    if watched(octave) {
+        BORN[octave].came_true();
+        return false;
+    }
+    let cause = &CAUSE[octave];
+    cause.store(cause.load(Relaxed).saturating_add(1), Relaxed);
+    watched(octave)
+}
+
+/// It has grown, to this size, and no slot got it.
+pub(crate) fn grew_once(size: usize) {
+    GROWN[octave(size)].count();
+}
+
+/// An object that had grown once, to this size, has grown again.
+pub(crate) fn grew_again(size: usize) {
+    GROWN[octave(size)].came_true();
+}
+
+/// Whether objects that have grown to this size once nearly always go on.
+pub(crate) fn goes_on(size: usize) -> bool {
+    GROWN[octave(size)].nearly_all()
 }
 
 fn unpack(cell: &AtomicU64) -> (u64, u64) {
@@ -149,9 +277,11 @@ pub struct TunerRow {
     /// Whether objects that keep growing move into a slot at this size; `None`:
     /// not enough is known, and they do.
     pub slot: Option<bool>,
+    /// Whether new objects of this size are put into slots, as nearly all of them grow.
+    pub birth: bool,
 }
 
-/// The tuner's table at one time. Only classes with samples are in it.
+/// The tuner's table at one time. Only classes of which something is known are in it.
 #[derive(Clone, Copy, Debug)]
 pub struct TunerReport {
     rows: [TunerRow; CLASSES],
@@ -194,7 +324,8 @@ pub fn tuner_report() -> TunerReport {
             let (mean, samples) = unpack(&TABLE[class][arm]);
             (mean / 16, samples)
         });
-        if arms.iter().any(|a| a.1 > 0) {
+        let birth = will_grow(lower_bound(class));
+        if birth || arms.iter().any(|a| a.1 > 0) {
             let slot = match DECISION[class].load(Relaxed) {
                 1 => Some(false),
                 2 => Some(true),
@@ -204,6 +335,7 @@ pub fn tuner_report() -> TunerReport {
                 size: lower_bound(class),
                 arms,
                 slot,
+                birth,
             };
             report.len += 1;
         }
@@ -239,10 +371,11 @@ impl fmt::Display for TunerReport {
             writeln!(
                 f,
                 "  {}",
-                match row.slot {
-                    Some(true) => "move",
-                    Some(false) => "stay",
-                    None => "move (untried)",
+                match (row.birth, row.slot) {
+                    (true, _) => "move, new ones begin there",
+                    (_, Some(true)) => "move",
+                    (_, Some(false)) => "stay",
+                    (_, None) => "move (untried)",
                 }
             )?;
         }
@@ -412,6 +545,48 @@ mod tests {
             record(Arm::Move, size, 300_000);
         }
         assert_eq!(decision(size), Decision::Base);
+    }
+
+    #[test]
+    fn what_nearly_always_goes_on_growing_is_known_by_its_octave() {
+        let size = 5 << 30;
+        let many = |n, again: fn(u32) -> bool| {
+            for i in 0..n {
+                grew_once(size);
+                if again(i) {
+                    grew_again(size);
+                }
+            }
+        };
+        let (few, all) = (Share::FEW as u32, Share::MANY as u32);
+        many(few - 1, |_| true);
+        assert!(!goes_on(size));
+        many(1, |_| true);
+        assert!(goes_on(size) && !goes_on(2 * size) && !goes_on(size / 2));
+        many(3 * all, |_| false);
+        assert!(!goes_on(size));
+        many(9 * all, |i| !i.is_multiple_of(16));
+        assert!(goes_on(size));
+    }
+
+    #[test]
+    fn births_are_looked_at_where_objects_grow_and_no_longer_than_that() {
+        let size = 7 << 40;
+        assert!(!born(size) && watched_from() > size);
+        let mut changes = 0;
+        for _ in 0..64 {
+            assert!(!will_grow(size));
+            changes += u32::from(grows(size));
+        }
+        assert_eq!((changes, watched_from() <= size), (1, true));
+        for _ in 0..Share::FEW {
+            assert!(!born(size) && !grows(size));
+        }
+        assert!(will_grow(size));
+        // They no longer grow.
+        while !born(size) {}
+        assert!(!will_grow(size) && watched_from() > size);
+        assert!((0..64).all(|_| !grows(size)));
     }
 
     #[test]

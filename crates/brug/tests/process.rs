@@ -771,6 +771,38 @@ fn a_profile_outlives_the_process() {
     std::fs::remove_file(file).unwrap();
 }
 
+#[test]
+fn objects_that_always_grow_begin_in_slots_until_they_no_longer_do() {
+    let name = "objects_that_always_grow_begin_in_slots_until_they_no_longer_do";
+    isolated(name, &[("BRUG_BASE", "glibc")], || {
+        let life = |grows: bool| {
+            let mut object: Vec<u8> = Vec::with_capacity(4096);
+            object.extend((0..4096).map(|i| i as u8));
+            let begun_in_slot = brug::raw::owns(object.as_ptr());
+            if grows {
+                for size in [8 << 10, 16 << 10, 32 << 10] {
+                    object.reserve_exact(size - object.len());
+                    object.resize(size, 7);
+                }
+            }
+            assert!((0..4096).all(|i| object[i] == i as u8));
+            begun_in_slot
+        };
+        let lives = |grows, n| (0..n).filter(|_| life(grows)).count();
+        assert_eq!(lives(false, 1000), 0);
+        lives(true, 500);
+        assert!(
+            lives(true, 1000) > 850,
+            "{}{}",
+            brug::stats(),
+            brug::tuner_report()
+        );
+        assert!(brug::tuner_report().rows().iter().any(|row| row.birth));
+        lives(false, 4000);
+        assert_eq!(lives(false, 1000), 0, "{}", brug::tuner_report());
+    });
+}
+
 /// Small objects through a trial and beyond; what they hold must not change.
 #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
 fn many_small_objects() {
