@@ -42,7 +42,8 @@
  *   --seconds N        (60)
  *   --ops N            each file, race and anon worker ends after N operations
  *   --keep-going       do not end at the first wrong byte
- *   --expect-hits      fail unless pages of files were loaded from GCMA
+ *   --expect-hits      fail unless pages of files were loaded from GCMA, and
+ *                      read there
  *   --expect-swap-hits fail unless swapped pages were loaded from GCMA
  *   --min-hits N       how many loads those two want (1000)
  *   --seed N           (1)
@@ -2323,7 +2324,8 @@ int main(int argc, char **argv)
 
 	if (total_wrong() || shared->io_errors)
 		failed = true;
-	if (opt.expect_hits && !enough("/file/loaded", &gcma[0], &gcma[1]))
+	if (opt.expect_hits && (!enough("/file/loaded", &gcma[0], &gcma[1]) ||
+				!enough("/file/served", &gcma[0], &gcma[1])))
 		failed = true;
 	if (opt.expect_swap_hits && !enough("/swap/loaded", &gcma[0], &gcma[1]))
 		failed = true;

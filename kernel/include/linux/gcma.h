@@ -12,12 +12,15 @@
 #include <linux/errno.h>
 #include <linux/jump_label.h>
 #include <linux/pagemap.h>
+#include <linux/pagevec.h>
 #include <linux/types.h>
 #include <linux/xarray.h>
 
 struct cma;
 struct dmem_frame;
 struct folio;
+struct iov_iter;
+struct kiocb;
 
 /*
  * What an area does with the memory that its first-class client leaves idle.
@@ -46,6 +49,7 @@ void *__gcma_publish(struct dmem_frame *frame, struct address_space *mapping,
 void __gcma_abort(struct dmem_frame *frame);
 bool __gcma_load(struct address_space *mapping, pgoff_t index,
 		 struct folio *folio);
+bool __gcma_read(struct kiocb *iocb, struct iov_iter *to, void *shadow);
 void *__gcma_filter_shadow(struct address_space *mapping, void *shadow);
 void __gcma_forget(struct address_space *mapping, pgoff_t index);
 void __gcma_drop(struct address_space *mapping, pgoff_t index);
@@ -170,6 +174,31 @@ static inline bool gcma_loaded(struct folio *folio)
 {
 	return static_branch_unlikely(&gcma_lending) &&
 	       folio_test_uptodate(folio);
+}
+
+/**
+ * gcma_read() - serve a read of a page that is not resident from dmem
+ * @iocb: the read, at its position
+ * @to: where to copy, or %NULL if the page itself is wanted
+ * @entry: what the page cache has at the position
+ *
+ * Return: true if some bytes, up to the end of the page at most, were copied,
+ * and the position and @to advanced.
+ */
+static inline bool gcma_read(struct kiocb *iocb, struct iov_iter *to,
+			     void *entry)
+{
+	return unlikely(gcma_shadow_flagged(entry)) && to &&
+	       __gcma_read(iocb, to, entry);
+}
+
+/**
+ * gcma_served() - did gcma_read() serve what folios were looked up for
+ * @fbatch: the folios found
+ */
+static inline bool gcma_served(const struct folio_batch *fbatch)
+{
+	return static_branch_unlikely(&gcma_lending) && !fbatch->nr;
 }
 
 /**
@@ -316,6 +345,17 @@ static inline void gcma_load_file(struct folio *folio, void *shadow)
 }
 
 static inline bool gcma_loaded(struct folio *folio)
+{
+	return false;
+}
+
+static inline bool gcma_read(struct kiocb *iocb, struct iov_iter *to,
+			     void *entry)
+{
+	return false;
+}
+
+static inline bool gcma_served(const struct folio_batch *fbatch)
 {
 	return false;
 }

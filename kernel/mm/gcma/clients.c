@@ -11,6 +11,7 @@
 #include <linux/pagemap.h>
 #include <linux/swap.h>
 #include <linux/swapops.h>
+#include <linux/uio.h>
 #include <linux/vmstat.h>
 
 #include "../internal.h"
@@ -156,6 +157,61 @@ bool __gcma_load(struct address_space *mapping, pgoff_t index,
 	}
 	trace_gcma_load(mapping, index, client == GCMA_CLIENT_SWAP, hit);
 	return hit;
+}
+
+/**
+ * __gcma_read() - serve read() from a copy that stays where it is
+ * @iocb: the read, at a position that is not in the page cache
+ * @to: where to copy; is advanced
+ * @shadow: the flagged entry found there
+ *
+ * Moving the page into the page cache would cost two copies more: one into a
+ * new page, and one back when that is evicted. A page that somebody maps or
+ * writes to is inserted and so moves; one that is only read gains nothing.
+ *
+ * What is copied is the content at the time of the last look at the entry:
+ * the copy is the one that the entry stands for if both are unchanged then.
+ * The size of the file was read earlier, so that all below it was written.
+ *
+ * Context: Process. May sleep to make pages of @to resident.
+ * Return: see gcma_read().
+ */
+bool __gcma_read(struct kiocb *iocb, struct iov_iter *to, void *shadow)
+{
+	struct address_space *mapping = iocb->ki_filp->f_mapping;
+	pgoff_t index = iocb->ki_pos >> PAGE_SHIFT;
+	size_t from = offset_in_page(iocb->ki_pos);
+	loff_t left = i_size_read(mapping->host) - iocb->ki_pos;
+	bool again = true;
+	ssize_t copied;
+	size_t len;
+
+	if (left <= 0 || !mapping_gcma(mapping) ||
+	    atomic_read(guard_of(mapping)))
+		return false;
+	len = min_t(size_t, PAGE_SIZE - from, iov_iter_count(to));
+	len = min_t(loff_t, len, left);
+	/* The size before the content. */
+	smp_rmb();
+retry:
+	copied = dmem_read(&gcma_dmem, mapping, index, from, len, to,
+			   GCMA_CLIENT_FILE);
+	if (!copied && again && !fault_in_iov_iter_writeable(to, len)) {
+		again = false;
+		goto retry;
+	}
+	if (copied <= 0)
+		return false;
+	/* Pairs with the i_pages lock: the content before the entry. */
+	smp_rmb();
+	if (xa_load(&mapping->i_pages, index) != shadow) {
+		iov_iter_revert(to, copied);
+		return false;
+	}
+	iocb->ki_pos += copied;
+	count_vm_event(GCMA_READ_FILE);
+	trace_gcma_read(mapping, index, copied);
+	return true;
 }
 
 static void *strip_flag(void *shadow)

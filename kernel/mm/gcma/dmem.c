@@ -12,7 +12,7 @@
  *	owned	bit in the owner's bitmap: not ours, hands off
  *	live	bit in our bitmap: the frame holds content
  *	busy	word in struct dmem_frame: somebody fills it, empties it or
- *		takes it out of the index
+ *		takes it out of the index, or some read it where it is
  *
  * Taking back any number of frames is setting bits, waiting for copies in
  * flight, and clearing bits:
@@ -35,7 +35,7 @@
  * before any lock of the client is held. dmem_publish() links it into the
  * index when the client knows that the content was final, and lets go of it.
  * dmem_load() unlinks it, copies it out and frees the frame: the content is
- * in one place at a time.
+ * in one place at a time. dmem_read() copies a part of it and leaves it there.
  *
  * Which frame comes next. Frames known to be free come first, those at the
  * upper end of the area before the others, as the owner allocates from the
@@ -61,6 +61,7 @@
 #include <linux/mm.h>
 #include <linux/preempt.h>
 #include <linux/slab.h>
+#include <linux/uio.h>
 
 #include "dmem.h"
 
@@ -92,10 +93,14 @@ static struct dmem_area *frame_area(const struct dmem *dmem,
 	return dmem->area[i];
 }
 
+/* In dmem_frame.busy: one holder, or any number of readers. */
+#define FRAME_LOCKED	1
+#define FRAME_READER	2
+
 static bool frame_trylock(struct dmem_frame *frame)
 {
 	return !atomic_read(&frame->busy) &&
-	       !atomic_xchg_acquire(&frame->busy, 1);
+	       !atomic_cmpxchg_acquire(&frame->busy, 0, FRAME_LOCKED);
 }
 
 /* Pairs with the acquire in frame_trylock(): the next holder sees the frame. */
@@ -228,6 +233,19 @@ static void mark_avail(struct dmem_area *area, unsigned long nr)
 		set_bit(nr / BITS_PER_LONG, area->avail);
 }
 
+/* Keep others from filling and freeing a frame. Under its chain's lock. */
+static bool frame_tryread(struct dmem_frame *frame)
+{
+	int busy = atomic_read(&frame->busy);
+
+	do {
+		if (busy & FRAME_LOCKED)
+			return false;
+	} while (!atomic_try_cmpxchg_acquire(&frame->busy, &busy,
+					     busy + FRAME_READER));
+	return true;
+}
+
 /* Forget what a busy frame holds, and let go of it. */
 static void frame_free(struct dmem *dmem, struct dmem_frame *frame)
 {
@@ -237,6 +255,22 @@ static void frame_free(struct dmem *dmem, struct dmem_frame *frame)
 	if (clear_live(area, nr))
 		mark_avail(area, nr);
 	frame_unlock(frame);
+}
+
+/* Pairs with the acquire in frame_trylock(): the copy out is over. */
+static void frame_unread(struct dmem *dmem, struct dmem_frame *frame)
+{
+	if (atomic_sub_return_release(FRAME_READER, &frame->busy) ||
+	    READ_ONCE(frame->space) || !frame_trylock(frame))
+		return;
+	/*
+	 * Whoever took it out of the index could not free it. If that happens
+	 * just now nobody does, and it is evicted in its turn.
+	 */
+	if (frame->space)
+		frame_unlock(frame);
+	else
+		frame_free(dmem, frame);
 }
 
 /* Take an entry out of the index. Returns its frame, busy, or %NULL. */
@@ -252,7 +286,7 @@ static struct dmem_frame *frame_get(struct dmem *dmem, const void *space,
 	link = chain_find(dmem, hash, space, offset);
 	frame = *link;
 	if (frame) {
-		/* Busy means that somebody is about to fill it anew. */
+		/* Somebody is about to fill it anew, or frees it when done. */
 		bool busy = !frame_trylock(frame);
 
 		chain_unlink(link);
@@ -533,6 +567,64 @@ bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 	else
 		this_cpu_inc(area->stats->missed[client]);
 	return found;
+}
+
+/**
+ * dmem_read() - copy a part of a page that stays in the store
+ * @dmem: the store
+ * @space: first part of the key
+ * @offset: second part of the key
+ * @from: first byte of the page
+ * @len: number of bytes, not beyond the end of the page
+ * @to: where to copy them; is advanced
+ * @client: whose page it is
+ *
+ * The owner waits for the copy like for any other, so page faults are not
+ * served meanwhile.
+ *
+ * Context: Process. Does not sleep.
+ * Return: number of bytes copied; 0 if @to is not resident; -ENOENT if there is
+ * no such page, or no longer when the copy was done, with @to as it was.
+ */
+ssize_t dmem_read(struct dmem *dmem, const void *space, unsigned long offset,
+		  size_t from, size_t len, struct iov_iter *to,
+		  unsigned int client)
+{
+	unsigned int hash = dmem_hash(dmem, space, offset);
+	raw_spinlock_t *lock = chain_lock(dmem, hash);
+	ssize_t copied = -ENOENT;
+	struct dmem_frame *frame;
+	struct dmem_area *area;
+	unsigned long flags, nr;
+
+	raw_spin_lock_irqsave(lock, flags);
+	frame = *chain_find(dmem, hash, space, offset);
+	if (frame && !frame_tryread(frame))
+		frame = NULL;
+	raw_spin_unlock_irqrestore(lock, flags);
+	if (!frame)
+		return -ENOENT;
+
+	area = frame_area(dmem, frame);
+	nr = frame_nr(area, frame);
+	if (dmem_enter(area, nr) && test_bit(nr, area->live)) {
+		copied = copy_page_to_iter_nofault(pfn_to_page(area->base_pfn + nr),
+						   from, len, to);
+		/* Pairs with the locks of the chains: the copy before the look. */
+		smp_rmb();
+		if (READ_ONCE(frame->space) != space) {
+			iov_iter_revert(to, copied);
+			copied = -ENOENT;
+		}
+	}
+	dmem_leave();
+	if (copied > 0) {
+		/* Read again lately: not to be evicted soon. */
+		WRITE_ONCE(frame->stamp, atomic_read(&area->clock));
+		this_cpu_inc(area->stats->served[client]);
+	}
+	frame_unread(dmem, frame);
+	return copied;
 }
 
 /**

@@ -12,6 +12,7 @@
 #include <linux/spinlock.h>
 #include <linux/types.h>
 
+struct iov_iter;
 struct page;
 
 #define DMEM_CLIENTS	2	/* clients are told apart by one bit */
@@ -24,7 +25,8 @@ struct page;
  * @next: next in the chain of the index
  * @space: first part of the key; %NULL while not in the index
  * @offset: second part of the key
- * @busy: held by whoever fills, empties or takes the frame out of the index
+ * @busy: held by whoever fills, empties or takes the frame out of the index, or
+ *	shared by those who read it in place
  * @stamp: when it was stored, in stores to the area
  *
  * @next and @space change under the lock of the chain. @space and @offset are
@@ -41,7 +43,8 @@ struct dmem_frame {
 /**
  * struct dmem_stats - event counters of an area, by client
  * @stored: pages copied in and made reachable
- * @loaded: pages found and copied out
+ * @loaded: pages found and moved out
+ * @served: reads of pages that stayed
  * @missed: pages looked for that were gone
  * @discarded: pages dropped for the first-class client
  * @evicted: pages dropped to make room for younger ones
@@ -50,6 +53,7 @@ struct dmem_frame {
 struct dmem_stats {
 	unsigned long stored[DMEM_CLIENTS];
 	unsigned long loaded[DMEM_CLIENTS];
+	unsigned long served[DMEM_CLIENTS];
 	unsigned long missed[DMEM_CLIENTS];
 	unsigned long discarded[DMEM_CLIENTS];
 	unsigned long evicted[DMEM_CLIENTS];
@@ -140,6 +144,9 @@ bool dmem_publish(struct dmem *dmem, struct dmem_frame *frame,
 void dmem_abort(struct dmem *dmem, struct dmem_frame *frame);
 bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 	       struct page *page, unsigned int client);
+ssize_t dmem_read(struct dmem *dmem, const void *space, unsigned long offset,
+		  size_t from, size_t len, struct iov_iter *to,
+		  unsigned int client);
 void dmem_drop(struct dmem *dmem, const void *space, unsigned long offset);
 void dmem_drop_all(struct dmem *dmem);
 

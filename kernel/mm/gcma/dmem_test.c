@@ -13,6 +13,7 @@
 #include <linux/prandom.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
+#include <linux/uio.h>
 
 #include "dmem.h"
 
@@ -117,6 +118,17 @@ static bool load(struct dmem_fixture *fx, unsigned long key, u64 value)
 	       page_is(fx->page, value);
 }
 
+/* Read part of a page where it is. */
+static ssize_t read_part(struct dmem_fixture *fx, unsigned long key,
+			 struct page *page, size_t from, size_t len)
+{
+	struct kvec vec = { .iov_base = page_address(page), .iov_len = len };
+	struct iov_iter to;
+
+	iov_iter_kvec(&to, ITER_DEST, &vec, 1, len);
+	return dmem_read(&fx->dmem, &test_space[0], key, from, len, &to, 0);
+}
+
 static unsigned long live(struct dmem_fixture *fx)
 {
 	return dmem_live(&fx->area, 0, TEST_FRAMES);
@@ -146,6 +158,47 @@ static void dmem_test_load_moves_content_out(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, load(fx, 7, 42));
 	KUNIT_EXPECT_FALSE(test, load(fx, 7, 42));
 	KUNIT_EXPECT_EQ(test, live(fx), 0);
+}
+
+static void dmem_test_read_leaves_content(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	u64 *word = page_address(fx->page);
+	struct dmem_stats sum;
+
+	KUNIT_EXPECT_TRUE(test, store(fx, 7, 42));
+	page_fill(fx->page, 1);
+	KUNIT_EXPECT_EQ(test, read_part(fx, 7, fx->page, 800, 16), 16);
+	KUNIT_EXPECT_EQ(test, word[0], 42);
+	KUNIT_EXPECT_EQ(test, word[1], 42);
+	KUNIT_EXPECT_EQ(test, word[2], 1);
+	KUNIT_EXPECT_EQ(test, read_part(fx, 7, fx->page, PAGE_SIZE - 1, 1), 1);
+	KUNIT_EXPECT_EQ(test, read_part(fx, 8, fx->page, 0, PAGE_SIZE), -ENOENT);
+	KUNIT_EXPECT_EQ(test, live(fx), 1);
+	dmem_sum_stats(&fx->area, &sum);
+	KUNIT_EXPECT_EQ(test, sum.served[0], 2);
+	KUNIT_EXPECT_TRUE(test, load(fx, 7, 42));
+	KUNIT_EXPECT_EQ(test, read_part(fx, 7, fx->page, 0, PAGE_SIZE), -ENOENT);
+
+	KUNIT_EXPECT_TRUE(test, store(fx, 7, 43));
+	own(fx, 0, TEST_FRAMES);
+	KUNIT_EXPECT_EQ(test, read_part(fx, 7, fx->page, 0, PAGE_SIZE), -ENOENT);
+	disown(fx, 0, TEST_FRAMES);
+}
+
+/* A page that is read again and again outlives younger ones. */
+static void dmem_test_read_keeps_young(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	unsigned long key;
+
+	KUNIT_EXPECT_TRUE(test, store(fx, 0, 7));
+	for (key = 1; key < 3 * TEST_FRAMES; key++) {
+		KUNIT_EXPECT_TRUE(test, store(fx, key, key));
+		if (key % (TEST_FRAMES / 4) == 0)
+			KUNIT_EXPECT_EQ(test, read_part(fx, 0, fx->page, 0, 8), 8);
+	}
+	KUNIT_EXPECT_TRUE(test, load(fx, 0, 7));
 }
 
 static void dmem_test_newest_store_wins(struct kunit *test)
@@ -333,7 +386,15 @@ static void dmem_test_random_operations(struct kunit *test)
 		case 0 ... 29:
 			model[key] = store(fx, key, step) ? step : 0;
 			break;
-		case 30 ... 59:
+		case 30 ... 39:
+			page_fill(fx->page, ~0ULL);
+			if (read_part(fx, key, fx->page, 0, PAGE_SIZE) > 0) {
+				KUNIT_ASSERT_NE(test, model[key], 0);
+				KUNIT_ASSERT_TRUE(test, page_is(fx->page, model[key]));
+				hits++;
+			}
+			break;
+		case 40 ... 59:
 			page_fill(fx->page, ~0ULL);
 			if (dmem_load(&fx->dmem, &test_space[0], key, fx->page, 0)) {
 				KUNIT_ASSERT_NE(test, model[key], 0);
@@ -382,6 +443,9 @@ static int race_thread(void *data)
 		unsigned int slot = prandom_u32_state(&rnd) % ARRAY_SIZE(version);
 		unsigned long key = race->id * ARRAY_SIZE(version) + slot;
 
+		if (read_part(race->fx, key, race->page, 0, PAGE_SIZE) > 0 &&
+		    !page_is(race->page, ((u64)key << 32) | version[slot]))
+			race->wrong++;
 		page_fill(race->page, 0);
 		if (dmem_load(&race->fx->dmem, &test_space[0], key, race->page, 0)) {
 			race->hits++;
@@ -439,6 +503,8 @@ static void dmem_test_owner_is_alone(struct kunit *test)
 
 static struct kunit_case dmem_test_cases[] = {
 	KUNIT_CASE(dmem_test_load_moves_content_out),
+	KUNIT_CASE(dmem_test_read_leaves_content),
+	KUNIT_CASE(dmem_test_read_keeps_young),
 	KUNIT_CASE(dmem_test_newest_store_wins),
 	KUNIT_CASE(dmem_test_abort_leaves_nothing),
 	KUNIT_CASE(dmem_test_drop),

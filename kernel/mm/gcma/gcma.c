@@ -58,6 +58,11 @@
  *      file systems may insert a page, change the device and count on the page
  *      not being up to date.
  *
+ * read() need not bring a page back: filemap_get_pages() finds the flagged
+ * shadow, and gcma_read() copies from the frame to the buffer. Page cache, shadow
+ * and copy stay. By invariant 1 that is the content for as long as the shadow is
+ * there and the frame is indexed, which is looked at again after the copy.
+ *
  * A file system says with mapping_set_gcma() that it was looked at with this
  * in mind. A miss is always right, as the device has the content. It happens
  * when frames were taken back or overwritten; the flag then stays behind and

@@ -132,6 +132,7 @@ static struct kobj_attribute _dir##_##_name##_attr =			\
 #define GCMA_CLIENT_DIR(_dir, _client)					\
 GCMA_CLIENT_ATTR(_dir, _client, stored);				\
 GCMA_CLIENT_ATTR(_dir, _client, loaded);				\
+GCMA_CLIENT_ATTR(_dir, _client, served);				\
 GCMA_CLIENT_ATTR(_dir, _client, missed);				\
 GCMA_CLIENT_ATTR(_dir, _client, discarded);				\
 GCMA_CLIENT_ATTR(_dir, _client, evicted);				\
@@ -149,6 +150,7 @@ static struct attribute *_dir##_attrs[] = {				\
 	&_dir##_cached_attr.attr,					\
 	&_dir##_stored_attr.attr,					\
 	&_dir##_loaded_attr.attr,					\
+	&_dir##_served_attr.attr,					\
 	&_dir##_missed_attr.attr,					\
 	&_dir##_discarded_attr.attr,					\
 	&_dir##_evicted_attr.attr,					\

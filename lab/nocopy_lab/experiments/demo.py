@@ -158,6 +158,10 @@ def _quiet_rate(run: dict[str, Any], *fields: str) -> float:
     return float(sum(ticks[-1][field] - ticks[0][field] for field in fields) / seconds)
 
 
+# Pages and reads that the area had.
+SERVED: Final = ("load_file", "load_swap", "read_file")
+
+
 def _requests(run: dict[str, Any]) -> float:
     return _quiet_rate(run, "read_ops", "write_ops")
 
@@ -191,7 +195,7 @@ def tables(results: dict[str, Any]) -> list[Table]:
                 f"{_quiet_rate(one, 'read_mib'):.1f} MiB/s",
                 f"{refaults:,.0f}",
                 f"{refaults_anon:,.0f}",
-                f"{_counter(one, 'gcma_load_file') + _counter(one, 'gcma_load_swap'):,.0f}",
+                f"{sum(_counter(one, f'gcma_{what}') for what in SERVED):,.0f}",
             ]
         )
     return [

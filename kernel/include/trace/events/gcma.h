@@ -121,6 +121,31 @@ TRACE_EVENT(gcma_load,
 		  __entry->hit ? "hit" : "gone")
 );
 
+TRACE_EVENT(gcma_read,
+
+	TP_PROTO(struct address_space *mapping, pgoff_t index, size_t bytes),
+
+	TP_ARGS(mapping, index, bytes),
+
+	TP_STRUCT__entry(
+		__field(unsigned long, ino)
+		__field(pgoff_t, index)
+		__field(size_t, bytes)
+		__field(dev_t, dev)
+	),
+
+	TP_fast_assign(
+		__entry->ino = mapping->host->i_ino;
+		__entry->dev = mapping->host->i_sb->s_dev;
+		__entry->index = index;
+		__entry->bytes = bytes;
+	),
+
+	TP_printk("dev=%d:%d ino=%lu index=%lu bytes=%zu",
+		  MAJOR(__entry->dev), MINOR(__entry->dev), __entry->ino,
+		  __entry->index, __entry->bytes)
+);
+
 #endif /* _TRACE_GCMA_H */
 
 #include <trace/define_trace.h>
