@@ -13,7 +13,10 @@
  *   --prepare    write it, sync it and end
  *   --reads N    reads that are timed (10000)
  *   --warm N     reads before that (0)
- *   --cyclic     pages in order, over and over, instead of at random
+ *   --order O    random: all pages alike; zipf: popular ones more often, of the
+ *                2^k most popular ones beyond the first 2^k as often for any k;
+ *                cyclic: one after the other, over and over (random)
+ *   --alone      no readahead where the order is cyclic
  *   --mmap       through a mapping instead of pread()
  *   --seed N     (1)
  */
@@ -24,11 +27,11 @@
 #define PAGE	4096u
 
 static struct {
-	const char *file;
+	const char *file, *order;
 	u32 mib;
 	u64 reads, warm, seed;
-	bool prepare, cyclic, map;
-} opt = { .mib = 256, .reads = 10000, .seed = 1 };
+	bool prepare, alone, map;
+} opt = { .order = "random", .mib = 256, .reads = 10000, .seed = 1 };
 
 /* The first 16 bytes of a page. They do not depend on the seed of a run. */
 static void header(u64 *h, u64 page)
@@ -95,7 +98,8 @@ static const struct option options[] = {
 	{ "prepare", 0, NULL, 'p' },
 	{ "reads", 1, NULL, 'r' },
 	{ "warm", 1, NULL, 'w' },
-	{ "cyclic", 0, NULL, 'c' },
+	{ "order", 1, NULL, 'o' },
+	{ "alone", 0, NULL, 'a' },
 	{ "mmap", 0, NULL, 'M' },
 	{ "seed", 1, NULL, 'S' },
 	{ NULL, 0, NULL, 0 },
@@ -124,8 +128,11 @@ static void parse(int argc, char **argv)
 		case 'w':
 			opt.warm = parse_u64(name, optarg);
 			break;
-		case 'c':
-			opt.cyclic = true;
+		case 'o':
+			opt.order = optarg;
+			break;
+		case 'a':
+			opt.alone = true;
 			break;
 		case 'M':
 			opt.map = true;
@@ -141,6 +148,25 @@ static void parse(int argc, char **argv)
 		die("what is '%s'?", argv[optind]);
 	if (!opt.file || !opt.mib)
 		die("--file and --mib are needed");
+	if (strcmp(opt.order, "random") && strcmp(opt.order, "zipf") &&
+	    strcmp(opt.order, "cyclic"))
+		die("--order is random, zipf or cyclic, not '%s'", opt.order);
+}
+
+static u64 pick(struct rng *rng, u64 i, u64 pages)
+{
+	u32 octaves = 0, rank;
+
+	if (opt.order[0] == 'c')
+		return i % pages;
+	if (opt.order[0] == 'r')
+		return rng_below(rng, (u32)pages);
+	while (2ULL << octaves <= pages)
+		octaves++;
+	rank = 1u << rng_below(rng, octaves);
+	rank += rng_below(rng, rank) - 1;
+	/* Popular pages lie anywhere: a prime scatters all of them. */
+	return rank * 2654435761ULL % pages;
 }
 
 int main(int argc, char **argv)
@@ -152,6 +178,7 @@ int main(int argc, char **argv)
 	struct rng rng;
 	struct stat st;
 	struct json j;
+	bool alone;
 	int fd;
 
 	parse(argc, argv);
@@ -167,24 +194,23 @@ int main(int argc, char **argv)
 	if ((u64)st.st_size != pages * PAGE)
 		die("%s has not %u MiB (write it with --prepare)", opt.file,
 		    opt.mib);
-	posix_fadvise(fd, 0, 0, opt.cyclic ? POSIX_FADV_NORMAL :
-					     POSIX_FADV_RANDOM);
+	alone = opt.order[0] != 'c' || opt.alone;
+	posix_fadvise(fd, 0, 0, alone ? POSIX_FADV_RANDOM : POSIX_FADV_NORMAL);
 	if (opt.map) {
 		void *p = mmap(NULL, (size_t)(pages * PAGE), PROT_READ,
 			       MAP_SHARED, fd, 0);
 
 		if (p == MAP_FAILED)
 			die("cannot map %s: %s", opt.file, strerror(errno));
-		madvise(p, (size_t)(pages * PAGE), opt.cyclic ? MADV_NORMAL :
-							       MADV_RANDOM);
+		madvise(p, (size_t)(pages * PAGE),
+			alone ? MADV_RANDOM : MADV_NORMAL);
 		map = p;
 	}
 
 	all = xalloc(opt.reads * sizeof(*all));
 	rng = rng_make(opt.seed, 0);
 	for (i = 0; i < opt.warm + opt.reads; i++) {
-		u64 page = opt.cyclic ? i % pages :
-					rng_below(&rng, (u32)pages);
+		u64 page = pick(&rng, i, pages);
 		u64 before, took, want[2], got[2];
 
 		if (i == opt.warm) {
@@ -225,7 +251,7 @@ int main(int argc, char **argv)
 
 	j = json_line("reread");
 	json_u64(&j, "mib", opt.mib);
-	json_str(&j, "order", opt.cyclic ? "cyclic" : "random");
+	json_str(&j, "order", opt.order);
 	json_str(&j, "by", opt.map ? "mmap" : "pread");
 	json_u64(&j, "seed", opt.seed);
 	json_u64(&j, "warm", opt.warm);

@@ -519,7 +519,7 @@ oracle --dir /mnt --file-mib {files} --anon-mib {anon} --shmem-mib 16 --hog-mib 
 	--alloc --alloc-max-pages {largest} --seconds {seconds} {words}
 status=$?
 statdump --label end
-umount /mnt || exit 1
+{end}umount /mnt || exit 1
 exit $status
 """
 
@@ -543,6 +543,7 @@ def oracle_job(
     *,
     swap: str = "zram_swap 256",
     prepare: str = "",
+    end: str = "",
     block: int = 4096,
     files: int = 320,
     anon: int = 128,
@@ -555,7 +556,7 @@ def oracle_job(
     Blocks smaller than a page reach other code: truncation need not read the page.
     """
     script = ORACLE.format(
-        swap=swap, prepare=prepare, block=block, files=files, anon=anon, hog=hog,
+        swap=swap, prepare=prepare, end=end, block=block, files=files, anon=anon, hog=hog,
         largest=largest, seconds=seconds, words=words,
     )  # fmt: skip
     return Job(
@@ -622,6 +623,52 @@ def _judge_consumers(outcomes: Sequence[Outcome]) -> None:
         bad += [row for row in outcome.rows("random_summary") if row["failed"] or row["wrong"]]
         if bad or not outcome.rows("shot") or not outcome.rows("heap"):
             raise LabError(f"{outcome.job.name}: {bad[:1] or 'no shot'}; see {outcome.console}")
+
+
+# While programs run and allocations are made, an area changes what it is lent for.
+CONTROL: Final = """
+cd /sys/kernel/mm/gcma/reserved
+wrong() { echo '{"type": "wrong", "what": "'"$*"'"}' >>/tmp/wrong; }
+for word in cma tape file,swap '' ' file'; do
+	echo "$word" >clients && wrong "clients took $word"
+done
+for count in 0 -1 x 16385; do
+	echo $count >prepare && wrong "prepare took $count"
+done
+echo some >../admit && wrong 'admit took some'
+while sleep 2; do
+	echo workingset >../admit
+	echo 8192 >prepare
+	sleep 1
+	echo all >../admit
+	echo adaptive >../admit
+	for word in none file swap file+swap; do
+		echo $word >clients && [ "$(cat clients)" = $word ] || wrong "clients is not $word"
+		case $word in file | none) [ $(cat swap/cached) = 0 ] || wrong "swap left in $word" ;; esac
+		case $word in swap | none) [ $(cat file/cached) = 0 ] || wrong "file left in $word" ;; esac
+		sleep 0.1
+	done
+	echo . >>/tmp/rounds
+done &
+control=$!
+cd /
+"""
+CONTROLLED: Final = """
+kill $control
+cat /tmp/wrong
+echo '{"type": "control", "rounds": '$(wc -l </tmp/rounds)'}'
+"""
+
+
+def _judge_control(outcomes: Sequence[Outcome]) -> None:
+    _judge_oracle(outcomes)
+    for outcome in outcomes:
+        (row,) = outcome.rows("control")
+        if row["rounds"] < 5 or outcome.rows("wrong"):
+            raise LabError(
+                f"{outcome.job.name}: {outcome.rows('wrong')[:1] or 'clients hardly changed'}; "
+                f"see {outcome.console}"
+            )
 
 
 TRACE: Final = """
@@ -815,6 +862,12 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         _judge_oracle,
     ),
     GuestCheck(
+        "guest: oracle while an area's clients change",
+        "gcma",
+        [oracle_job("control", 30, prepare=CONTROL, end=CONTROLLED)],
+        _judge_control,
+    ),
+    GuestCheck(
         "guest: oracle, plain CMA on the same kernel",
         "gcma",
         [
@@ -995,18 +1048,23 @@ def _boot_checks(checks: Sequence[GuestCheck], tally: Tally) -> None:
 
 
 def run_all(only: str = "") -> bool:
-    """Run all checks whose name contains `only`; whether none failed."""
+    """Run the check named `only`, or else all whose name contains it; whether none failed."""
     tally = Tally()
     LOGS.mkdir(parents=True, exist_ok=True)
+    exact = only in [*(one.name for one in HOST_CHECKS), *(one.name for one in GUEST_CHECKS)]
+
+    def wanted(name: str) -> bool:
+        return name == only if exact else only in name
+
     for host in HOST_CHECKS:
-        if only in host.name:
+        if wanted(host.name):
             begin = time.monotonic()
             verdict = _judged(host.run)
             tally.count(host.name, time.monotonic() - begin, verdict)
             for part, reason in SKIPPED_PARTS:
                 tally.count(f"{host.name}: {part}", 0.0, Skip(reason))
             SKIPPED_PARTS.clear()
-    guests = [guest for guest in GUEST_CHECKS if only in guest.name]
+    guests = [guest for guest in GUEST_CHECKS if wanted(guest.name)]
     for name in dict.fromkeys(guest.image for guest in guests):
         if _judged(lambda name=name: _build(name)) is not None:  # type: ignore[misc]
             FAILED_IMAGES.add(name)

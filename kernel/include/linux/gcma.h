@@ -50,6 +50,7 @@ void __gcma_abort(struct dmem_frame *frame);
 bool __gcma_load(struct address_space *mapping, pgoff_t index,
 		 struct folio *folio);
 bool __gcma_read(struct kiocb *iocb, struct iov_iter *to, void *shadow);
+bool __gcma_serves(struct address_space *mapping, pgoff_t index);
 void *__gcma_filter_shadow(struct address_space *mapping, void *shadow);
 void __gcma_forget(struct address_space *mapping, pgoff_t index);
 void __gcma_drop(struct address_space *mapping, pgoff_t index);
@@ -177,19 +178,47 @@ static inline bool gcma_loaded(struct folio *folio)
 }
 
 /**
+ * gcma_note_entry() - hand on what ended a batch of folios
+ * @fbatch: the batch; where it is empty there is room for the entry
+ * @entry: what the page cache has where the batch ends
+ */
+static inline void gcma_note_entry(struct folio_batch *fbatch, void *entry)
+{
+	if (!fbatch->nr)
+		fbatch->folios[0] = entry;
+}
+
+/**
  * gcma_read() - serve a read of a page that is not resident from dmem
  * @iocb: the read, at its position
  * @to: where to copy, or %NULL if the page itself is wanted
- * @entry: what the page cache has at the position
+ * @fbatch: the empty batch of folios found there, after gcma_note_entry()
  *
  * Return: true if some bytes, up to the end of the page at most, were copied,
  * and the position and @to advanced.
  */
 static inline bool gcma_read(struct kiocb *iocb, struct iov_iter *to,
-			     void *entry)
+			     const struct folio_batch *fbatch)
 {
-	return unlikely(gcma_shadow_flagged(entry)) && to &&
-	       __gcma_read(iocb, to, entry);
+	void *entry = fbatch->folios[0];
+
+	return xa_is_value(entry) && unlikely(gcma_shadow_flagged(entry)) &&
+	       to && __gcma_read(iocb, to, entry);
+}
+
+/**
+ * gcma_serves() - would gcma_read() be able to serve a page
+ * @mapping: the page cache
+ * @index: the page
+ * @entry: what the page cache has there
+ *
+ * Return: true if readahead may leave the page out.
+ */
+static inline bool gcma_serves(struct address_space *mapping, pgoff_t index,
+			       void *entry)
+{
+	return unlikely(gcma_shadow_flagged(entry)) &&
+	       __gcma_serves(mapping, index);
 }
 
 /**
@@ -349,8 +378,18 @@ static inline bool gcma_loaded(struct folio *folio)
 	return false;
 }
 
+static inline void gcma_note_entry(struct folio_batch *fbatch, void *entry)
+{
+}
+
 static inline bool gcma_read(struct kiocb *iocb, struct iov_iter *to,
-			     void *entry)
+			     const struct folio_batch *fbatch)
+{
+	return false;
+}
+
+static inline bool gcma_serves(struct address_space *mapping, pgoff_t index,
+			       void *entry)
 {
 	return false;
 }

@@ -71,6 +71,7 @@ struct dmem_frame *__gcma_stage(struct address_space *mapping,
 				struct folio *folio)
 {
 	enum gcma_client client;
+	pgoff_t index;
 
 	if (folio_test_large(folio) || !folio_test_uptodate(folio) ||
 	    folio_test_dirty(folio))
@@ -78,17 +79,25 @@ struct dmem_frame *__gcma_stage(struct address_space *mapping,
 	/* Somebody holds it: it will not be removed. */
 	if (folio_ref_count(folio) != 2)
 		return NULL;
+	/* Reclaim found it active, or back again soon after its eviction. */
+	if (READ_ONCE(gcma_admit) == GCMA_ADMIT_WORKINGSET &&
+	    !folio_test_workingset(folio))
+		return NULL;
 
 	if (folio_test_swapcache(folio)) {
 		client = GCMA_CLIENT_SWAP;
-		if (!(gcma_clients & GCMA_SWAP) || swap_zero(folio))
+		index = swap_cache_index(folio->swap);
+		if (!(READ_ONCE(gcma_clients) & GCMA_SWAP) || swap_zero(folio))
 			return NULL;
 	} else {
 		client = GCMA_CLIENT_FILE;
-		if (!(gcma_clients & GCMA_FILE) || !mapping_admitted(mapping))
+		index = folio->index;
+		if (!(READ_ONCE(gcma_clients) & GCMA_FILE) ||
+		    !mapping_admitted(mapping))
 			return NULL;
 	}
-	return dmem_stage(&gcma_dmem, folio_page(folio, 0), client);
+	return dmem_stage(&gcma_dmem, folio_page(folio, 0), mapping, index,
+			  client);
 }
 
 /**
@@ -212,6 +221,20 @@ retry:
 	count_vm_event(GCMA_READ_FILE);
 	trace_gcma_read(mapping, index, copied);
 	return true;
+}
+
+/**
+ * __gcma_serves() - would read() find a page in dmem
+ * @mapping: the page cache, in which the page is not
+ * @index: the page
+ *
+ * Return: see gcma_serves().
+ */
+bool __gcma_serves(struct address_space *mapping, pgoff_t index)
+{
+	return mapping_gcma(mapping) && !mapping_mapped(mapping) &&
+	       !mapping_min_folio_order(mapping) &&
+	       dmem_has(&gcma_dmem, mapping, index, GCMA_CLIENT_FILE);
 }
 
 static void *strip_flag(void *shadow)

@@ -10,12 +10,12 @@
  * State of a frame. Three facts, in three places:
  *
  *	owned	bit in the owner's bitmap: not ours, hands off
- *	live	bit in our bitmap: the frame holds content
+ *	live	bit in our bitmap: the frame holds content, unless it is owned
  *	busy	word in struct dmem_frame: somebody fills it, empties it or
  *		takes it out of the index, or some read it where it is
  *
- * Taking back any number of frames is setting bits, waiting for copies in
- * flight, and clearing bits:
+ * Taking back any number of frames is setting bits and waiting for copies in
+ * flight:
  *
  *	owner (dmem_revoke)		filler, loader (dmem_enter)
  *
@@ -23,13 +23,15 @@
  *	smp_mb()			smp_mb()
  *	while (hazard[*] in range)	if (owned) give up
  *		cpu_relax()		copy 4 KiB; filler: live = 1
- *	live = 0			hazard[cpu] = 0 (release)
+ *					hazard[cpu] = 0 (release)
  *
  * Either the owner sees the hazard and waits for one page to be copied, or
  * the other side sees that the frame is owned. Nobody copies into or out of a
- * frame after its owner has it. What the frame was indexed under stays in the
- * index: a lookup finds it not live, and whoever fills the frame next unlinks
- * it. So the work of the owner does not depend on what the frames hold.
+ * frame after its owner has it, nor changes its live bit: the owner clears
+ * that before it gives the frame back. What the frame was indexed under stays
+ * in the index: a lookup finds it owned or not live, and whoever fills the
+ * frame next unlinks it. So the work of the owner does not depend on what the
+ * frames hold.
  *
  * Life of an entry. dmem_stage() takes a frame (busy) and copies the page
  * before any lock of the client is held. dmem_publish() links it into the
@@ -42,8 +44,8 @@
  * lower end. If none is known, a cursor moves down through the area and takes
  * the frames it meets. Without loads that is exactly the order in which they
  * were stored. Loads leave gaps which younger content fills, so the cursor
- * passes over frames filled during the last nr/2 stores for as long as it
- * finds older ones nearby. A CPU takes a word of the bitmaps at a time, so
+ * passes over frames filled or read during the last nr/2 stores for as long as
+ * it finds older ones nearby. A CPU takes a word of the bitmaps at a time, so
  * that CPUs meet rarely.
  *
  * Locks: the chain locks only, innermost, held for a walk of one chain with
@@ -67,6 +69,10 @@
 
 /* Words looked at for old frames before young ones are evicted as well. */
 #define DMEM_PICKY_WORDS	8
+/* Of so many pieces of a file one is taken in where few are, as a power of two. */
+#define DMEM_FEW		4
+/* Size of a piece, as an order of pages. */
+#define DMEM_PIECE_ORDER	6
 /* Words looked at before a store is refused. */
 #define DMEM_SCAN_WORDS		64
 
@@ -141,7 +147,8 @@ static bool dmem_enter(const struct dmem_area *area, unsigned long nr)
 	__this_cpu_write(dmem_hazard, area->base_pfn + nr);
 	/* Pairs with smp_mb() in dmem_revoke(): hazard before owned. */
 	smp_mb();
-	return !frame_owned(area, nr);
+	/* Pairs with smp_wmb() in dmem_forget(). */
+	return !test_bit_acquire(nr >> area->owned_order, area->owned);
 }
 
 static void dmem_leave(void)
@@ -206,19 +213,47 @@ static void frame_unlink(struct dmem *dmem, struct dmem_frame *frame)
 	raw_spin_unlock_irqrestore(lock, flags);
 }
 
-static void set_live(struct dmem_area *area, unsigned long nr)
+/* The counts of both clients in dmem_area.nr_live. */
+#define LIVE_SHIFT	16
+#define LIVE_MASK	(BIT(LIVE_SHIFT) - 1)
+
+static bool frame_live(const struct dmem_area *area, unsigned long nr)
 {
-	set_bit(nr, area->live);
-	atomic_inc(&area->nr_live[nr / DMEM_BLOCK]);
+	return test_bit(nr, area->live[0]) || test_bit(nr, area->live[1]);
 }
 
-/* Returns whether it was live. A full barrier then. */
-static bool clear_live(struct dmem_area *area, unsigned long nr)
+static unsigned long live_word(const struct dmem_area *area, unsigned int word)
 {
-	if (!test_bit(nr, area->live) || !test_and_clear_bit(nr, area->live))
-		return false;
-	atomic_dec(&area->nr_live[nr / DMEM_BLOCK]);
-	return true;
+	return READ_ONCE(area->live[0][word]) | READ_ONCE(area->live[1][word]);
+}
+
+/*
+ * Whose the content of a busy frame is. Between dmem_enter() and dmem_leave(),
+ * as for clear_live(): the owner counts on what it finds.
+ */
+static void set_live(struct dmem_area *area, unsigned long nr,
+		     unsigned int client)
+{
+	atomic_add(1 << (LIVE_SHIFT * client), &area->nr_live[nr / DMEM_BLOCK]);
+	/* The count before the bit: whoever clears that takes both back. */
+	smp_mb__after_atomic();
+	set_bit(nr, area->live[client]);
+}
+
+/* Returns whose it was, or -1 if it was not live. A full barrier if it was. */
+static int clear_live(struct dmem_area *area, unsigned long nr)
+{
+	int client;
+
+	for (client = 0; client < DMEM_CLIENTS; client++) {
+		if (!test_bit(nr, area->live[client]) ||
+		    !test_and_clear_bit(nr, area->live[client]))
+			continue;
+		atomic_sub(1 << (LIVE_SHIFT * client),
+			   &area->nr_live[nr / DMEM_BLOCK]);
+		return client;
+	}
+	return -1;
 }
 
 /* The frame has become free: let the next refill know. */
@@ -246,13 +281,25 @@ static bool frame_tryread(struct dmem_frame *frame)
 	return true;
 }
 
+/* Forget what a frame holds. If the owner has it nothing is left to forget. */
+static bool frame_clear(struct dmem_area *area, unsigned long nr)
+{
+	bool cleared;
+
+	if (!frame_live(area, nr))
+		return false;
+	cleared = dmem_enter(area, nr) && clear_live(area, nr) >= 0;
+	dmem_leave();
+	return cleared;
+}
+
 /* Forget what a busy frame holds, and let go of it. */
 static void frame_free(struct dmem *dmem, struct dmem_frame *frame)
 {
 	struct dmem_area *area = frame_area(dmem, frame);
 	unsigned long nr = frame_nr(area, frame);
 
-	if (clear_live(area, nr))
+	if (frame_clear(area, nr))
 		mark_avail(area, nr);
 	frame_unlock(frame);
 }
@@ -297,9 +344,79 @@ static struct dmem_frame *frame_get(struct dmem *dmem, const void *space,
 	return frame;
 }
 
+/* In dmem_frame.stamp, below the time. */
+#define STAMP_READ	1
+#define STAMP_SHIFT	1
+
 static bool frame_young(const struct dmem_area *area, unsigned long nr, u32 now)
 {
-	return now - READ_ONCE(area->frame[nr].stamp) < area->nr / 2;
+	u32 age = (now << STAMP_SHIFT | STAMP_READ) -
+		  READ_ONCE(area->frame[nr].stamp);
+
+	return age >> STAMP_SHIFT < area->nr / 2;
+}
+
+/*
+ * The content of a frame is of use for the first time. Would it have been there
+ * if every page since it was stored had been taken in?
+ */
+static void count_use(struct dmem_area *area, const struct dmem_frame *frame)
+{
+	u32 stamp = READ_ONCE(frame->stamp);
+	u32 age = ((u32)atomic_read(&area->clock) << STAMP_SHIFT) - stamp;
+
+	if (!(stamp & STAMP_READ) && age >> STAMP_SHIFT < area->nr)
+		this_cpu_inc(area->cpu->near);
+}
+
+static unsigned long sum_near(const struct dmem_area *area)
+{
+	unsigned long sum = 0;
+	unsigned int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += READ_ONCE(per_cpu_ptr(area->cpu, cpu)->near);
+	return sum;
+}
+
+static unsigned long sum_evicted(const struct dmem_area *area)
+{
+	unsigned long sum = 0;
+	unsigned int cpu;
+
+	for_each_possible_cpu(cpu) {
+		const struct dmem_stats *stats = per_cpu_ptr(area->stats, cpu);
+
+		sum += READ_ONCE(stats->evicted[0]) +
+		       READ_ONCE(stats->evicted[1]);
+	}
+	return sum;
+}
+
+/*
+ * Whether to take in every page or few of them, now and then. Pages that come
+ * back only after the area has been filled anew, such as those of a large file
+ * that is read over and over, are copied in vain if all are taken in; of a few
+ * some are still there.
+ */
+static void reconsider(struct dmem_area *area, u32 now)
+{
+	unsigned int few = READ_ONCE(area->few);
+	u32 then = atomic_read(&area->begun);
+	u32 offered = now - then;
+	unsigned long near, evicted;
+
+	if (offered < (few ? area->nr / 8 : area->nr) ||
+	    atomic_cmpxchg(&area->begun, then, now) != then)
+		return;
+	near = sum_near(area);
+	evicted = sum_evicted(area);
+	if (few && (near - area->near) << few > offered / 8)
+		WRITE_ONCE(area->few, 0);
+	else if (!few && near - area->near < (evicted - area->evicted) / 16)
+		WRITE_ONCE(area->few, DMEM_FEW);
+	area->near = near;
+	area->evicted = evicted;
 }
 
 /* Of the frames in @mask those that are free or were filled long ago. */
@@ -307,7 +424,7 @@ static unsigned long old_frames(struct dmem_area *area, unsigned int word,
 				unsigned long mask)
 {
 	u32 now = atomic_read(&area->clock);
-	unsigned long live = mask & READ_ONCE(area->live[word]);
+	unsigned long live = mask & live_word(area, word);
 	unsigned int i;
 
 	for_each_set_bit(i, &live, BITS_PER_LONG)
@@ -330,7 +447,7 @@ static bool refill(struct dmem_area *area, struct dmem_cpu *cpu)
 		/* A full barrier; pairs with mark_avail(). */
 		if (!test_and_clear_bit(word, area->avail))
 			continue;
-		mask = ~(owned_word(area, word) | READ_ONCE(area->live[word]));
+		mask = ~(owned_word(area, word) | live_word(area, word));
 		if (mask)
 			goto found;
 	}
@@ -362,13 +479,13 @@ found:
 	cpu->mask = mask;
 	cpu->picky = picky;
 	i = hweight_long(mask);
+	/* The clock counts pages offered, also those that are not taken in. */
+	cpu->few = READ_ONCE(area->few);
+	i <<= cpu->few;
 	cpu->stamp = atomic_add_return_relaxed(i, &area->clock) - i;
+	if (area->adaptive)
+		reconsider(area, cpu->stamp);
 	return true;
-}
-
-static void count_dropped(struct dmem_area *area, unsigned long nr)
-{
-	this_cpu_inc(area->stats->evicted[test_bit(nr, area->client)]);
 }
 
 /*
@@ -381,6 +498,7 @@ static struct dmem_frame *frame_take(struct dmem *dmem, struct dmem_area *area)
 	struct dmem_cpu *cpu;
 	unsigned long nr;
 	unsigned int bit, tries;
+	int client;
 
 	preempt_disable();
 	cpu = this_cpu_ptr(area->cpu);
@@ -394,16 +512,18 @@ static struct dmem_frame *frame_take(struct dmem *dmem, struct dmem_area *area)
 		if (frame_owned(area, nr))
 			continue;
 		/* Another CPU may have been quicker to fill it. */
-		if (cpu->picky && test_bit(nr, area->live) &&
+		if (cpu->picky && frame_live(area, nr) &&
 		    frame_young(area, nr, cpu->stamp))
 			continue;
 		if (!frame_trylock(frame))
 			continue;
 		frame_unlink(dmem, frame);
-		if (clear_live(area, nr))
-			count_dropped(area, nr);
-		WRITE_ONCE(frame->stamp, cpu->stamp++);
+		WRITE_ONCE(frame->stamp, cpu->stamp << STAMP_SHIFT);
+		cpu->stamp += 1U << cpu->few;
 		if (dmem_enter(area, nr)) {
+			client = clear_live(area, nr);
+			if (client >= 0)
+				this_cpu_inc(area->stats->evicted[client]);
 			/* dmem_enter() has disabled it once more. */
 			preempt_enable();
 			return frame;
@@ -420,12 +540,15 @@ static struct dmem_frame *frame_take(struct dmem *dmem, struct dmem_area *area)
  * @dmem: the store
  * @page: what to copy; must not change before dmem_publish() unless that is
  *        noticed by the caller, who then calls dmem_abort()
+ * @space: first part of the key that it will get
+ * @offset: second part of the key
  * @client: whose page it is
  *
  * Context: Any but interrupt handlers. Does not sleep, takes no lock of others.
  * Return: the frame, or %NULL if there is none to be had.
  */
 struct dmem_frame *dmem_stage(struct dmem *dmem, struct page *page,
+			      const void *space, unsigned long offset,
 			      unsigned int client)
 {
 	struct dmem_frame *frame;
@@ -433,20 +556,37 @@ struct dmem_frame *dmem_stage(struct dmem *dmem, struct page *page,
 	unsigned long nr;
 	unsigned int i;
 
-	for (i = 0; i < dmem->nr_areas; i++) {
+	/* Pairs with smp_store_release() in dmem_add_area(). */
+	for (i = 0; i < smp_load_acquire(&dmem->nr_areas); i++) {
 		area = dmem->area[i];
-		if (!(area->clients & BIT(client)))
+		if (!(READ_ONCE(area->clients) & BIT(client)))
 			continue;
+		/* Do not search what the owner has all of. */
+		if (atomic_long_read(&area->idle) <= 0) {
+			this_cpu_inc(area->stats->refused[client]);
+			continue;
+		}
+		/* Of a file always the same, in pieces: readahead reads pieces. */
+		if (READ_ONCE(area->few) &&
+		    dmem_hash(dmem, space, offset >> DMEM_PIECE_ORDER) %
+		    (1U << DMEM_FEW)) {
+			this_cpu_inc(area->stats->declined[client]);
+			continue;
+		}
 		frame = frame_take(dmem, area);
 		if (!frame) {
 			this_cpu_inc(area->stats->refused[client]);
 			continue;
 		}
+		/* Again: dmem_set_clients() waits for copies that it sees. */
+		if (unlikely(!(READ_ONCE(area->clients) & BIT(client)))) {
+			dmem_leave();
+			frame_free(dmem, frame);
+			continue;
+		}
 		nr = frame_nr(area, frame);
 		copy_highpage(pfn_to_page(area->base_pfn + nr), page);
-		if (test_bit(nr, area->client) != client)
-			change_bit(nr, area->client);
-		set_live(area, nr);
+		set_live(area, nr, client);
 		dmem_leave();
 		return frame;
 	}
@@ -473,7 +613,7 @@ bool dmem_publish(struct dmem *dmem, struct dmem_frame *frame,
 	raw_spinlock_t *lock = chain_lock(dmem, hash);
 	unsigned long nr = frame_nr(area, frame);
 	struct dmem_frame **link, *old;
-	bool live, client = test_bit(nr, area->client);
+	bool live, client = test_bit(nr, area->live[1]);
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(lock, flags);
@@ -488,14 +628,14 @@ bool dmem_publish(struct dmem *dmem, struct dmem_frame *frame,
 		 * waits for this lock: the content is still that of the key.
 		 */
 		chain_unlink(link);
-		if (clear_live(old_area, old_nr))
+		if (frame_clear(old_area, old_nr))
 			mark_avail(old_area, old_nr);
 	}
 	/*
 	 * If the owner takes the frame after this test the entry is linked
-	 * but not live, which loads notice.
+	 * all the same, and loads notice.
 	 */
-	live = test_bit(nr, area->live);
+	live = frame_live(area, nr) && !frame_owned(area, nr);
 	if (live) {
 		frame->offset = offset;
 		WRITE_ONCE(frame->space, space);
@@ -556,16 +696,51 @@ bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 
 	area = frame_area(dmem, frame);
 	nr = frame_nr(area, frame);
-	if (dmem_enter(area, nr) && test_bit(nr, area->live)) {
+	if (dmem_enter(area, nr) && test_bit(nr, area->live[client])) {
 		copy_highpage(page, pfn_to_page(area->base_pfn + nr));
+		count_use(area, frame);
+		clear_live(area, nr);
+		mark_avail(area, nr);
 		found = true;
 	}
 	dmem_leave();
-	frame_free(dmem, frame);
+	frame_unlock(frame);
 	if (found)
 		this_cpu_inc(area->stats->loaded[client]);
 	else
 		this_cpu_inc(area->stats->missed[client]);
+	return found;
+}
+
+/**
+ * dmem_has() - is there a page under a key
+ * @dmem: the store
+ * @space: first part of the key
+ * @offset: second part of the key
+ * @client: whose page it is
+ *
+ * Context: Any but interrupt handlers. Does not sleep.
+ * Return: whether there is, out of date at once.
+ */
+bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset,
+	      unsigned int client)
+{
+	unsigned int hash = dmem_hash(dmem, space, offset);
+	raw_spinlock_t *lock = chain_lock(dmem, hash);
+	struct dmem_frame *frame;
+	unsigned long flags, nr;
+	bool found = false;
+
+	raw_spin_lock_irqsave(lock, flags);
+	frame = *chain_find(dmem, hash, space, offset);
+	if (frame) {
+		struct dmem_area *area = frame_area(dmem, frame);
+
+		nr = frame_nr(area, frame);
+		found = test_bit(nr, area->live[client]) &&
+			!frame_owned(area, nr);
+	}
+	raw_spin_unlock_irqrestore(lock, flags);
 	return found;
 }
 
@@ -607,7 +782,7 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, unsigned long offset,
 
 	area = frame_area(dmem, frame);
 	nr = frame_nr(area, frame);
-	if (dmem_enter(area, nr) && test_bit(nr, area->live)) {
+	if (dmem_enter(area, nr) && test_bit(nr, area->live[client])) {
 		copied = copy_page_to_iter_nofault(pfn_to_page(area->base_pfn + nr),
 						   from, len, to);
 		/* Pairs with the locks of the chains: the copy before the look. */
@@ -620,7 +795,10 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, unsigned long offset,
 	dmem_leave();
 	if (copied > 0) {
 		/* Read again lately: not to be evicted soon. */
-		WRITE_ONCE(frame->stamp, atomic_read(&area->clock));
+		count_use(area, frame);
+		WRITE_ONCE(frame->stamp,
+			   (u32)atomic_read(&area->clock) << STAMP_SHIFT |
+			   STAMP_READ);
 		this_cpu_inc(area->stats->served[client]);
 	}
 	frame_unread(dmem, frame);
@@ -651,64 +829,140 @@ void dmem_drop(struct dmem *dmem, const void *space, unsigned long offset)
  */
 void dmem_drop_all(struct dmem *dmem)
 {
-	unsigned int i, word;
+	unsigned int i;
 
 	for (i = 0; i < dmem->nr_areas; i++) {
 		struct dmem_area *area = dmem->area[i];
 
-		for (word = 0; word < area->words; word++) {
-			unsigned long nr = (unsigned long)word * BITS_PER_LONG;
-			unsigned long live = READ_ONCE(area->live[word]);
-
-			if (!live)
-				continue;
-			live = xchg(&area->live[word], 0);
-			atomic_sub(hweight_long(live), &area->nr_live[nr / DMEM_BLOCK]);
-			mark_avail(area, nr);
-		}
+		dmem_clear(area, 0, area->nr);
+		/* What has become owned or live is found not to be free. */
+		bitmap_fill(area->avail, area->words);
 	}
 }
 
-/*
- * Forget the content of frames that the caller owns, all in one block. Nobody
- * makes them live any more. Returns how many were, and adds them up by client.
+/**
+ * dmem_set_clients() - change who may store in an area
+ * @area: the area
+ * @clients: bit mask of the clients
+ *
+ * Pages of those who no longer may are discarded. Neither stores and loads nor
+ * the owner wait for that.
+ *
+ * Context: Process. The caller sees to it that there is one at a time.
  */
-static unsigned long clear_live_range(struct dmem_area *area,
-				      unsigned long first, unsigned long end,
-				      unsigned long *dropped)
+void dmem_set_clients(struct dmem_area *area, unsigned int clients)
 {
-	unsigned long *live = area->live, *client = area->client;
-	unsigned long all = 0, second = 0, gone, word, whole;
+	unsigned int gone = area->clients & ~clients;
+	unsigned int cpu, client;
+	unsigned long nr;
 
+	WRITE_ONCE(area->clients, clients);
+	if (!gone)
+		return;
+
+	/* Pairs with smp_mb() in dmem_enter(): clients before hazard. */
+	smp_mb();
+	for_each_possible_cpu(cpu) {
+		const unsigned long *hazard = per_cpu_ptr(&dmem_hazard, cpu);
+		unsigned long pfn = READ_ONCE(*hazard);
+
+		/* Pairs with smp_store_release() in dmem_leave(). */
+		while (smp_load_acquire(hazard) == pfn &&
+		       pfn - area->base_pfn < area->nr)
+			cpu_relax();
+	}
+
+	for (client = 0; client < DMEM_CLIENTS; client++) {
+		if (!(gone & BIT(client)))
+			continue;
+		for_each_set_bit(nr, area->live[client], area->nr) {
+			frame_clear(area, nr);
+			cond_resched();
+		}
+	}
+	/* What has become owned or live is found not to be free. */
+	bitmap_fill(area->avail, area->words);
+}
+
+/**
+ * dmem_set_adaptive() - may an area take in few of the pages offered
+ * @area: the area
+ * @adaptive: whether it may, where hardly any would be of use
+ *
+ * Context: Any.
+ */
+void dmem_set_adaptive(struct dmem_area *area, bool adaptive)
+{
+	WRITE_ONCE(area->adaptive, adaptive);
+	if (!adaptive)
+		WRITE_ONCE(area->few, 0);
+}
+
+/**
+ * dmem_clear() - discard what is in frames that will soon be taken back
+ * @area: the area
+ * @first: first frame
+ * @nr: number of frames
+ *
+ * They stay empty until stores have gone once round the area, unless the owner
+ * takes them before.
+ *
+ * Context: Any but interrupt handlers.
+ * Return: number of pages that were discarded.
+ */
+unsigned long dmem_clear(struct dmem_area *area, unsigned long first,
+			 unsigned long nr)
+{
+	unsigned long end = first + nr, bit, gone = 0;
+	unsigned int client;
+
+	for (client = 0; client < DMEM_CLIENTS; client++) {
+		bit = first;
+		for_each_set_bit_from(bit, area->live[client], end)
+			gone += frame_clear(area, bit);
+	}
+	return gone;
+}
+
+/* Blocks whose counts can be added up before a half overflows. */
+#define LIVE_SUM_BLOCKS	(LIVE_MASK / DMEM_BLOCK)
+
+/* Live frames of whole blocks, by client. */
+static void sum_blocks(const struct dmem_area *area, unsigned long block,
+		       unsigned long end, unsigned long *sum)
+{
+	while (block < end) {
+		unsigned long next = min(end, block + LIVE_SUM_BLOCKS);
+		unsigned int both = 0;
+
+		for (; block < next; block++)
+			both += atomic_read(&area->nr_live[block]);
+		sum[0] += both & LIVE_MASK;
+		sum[1] += both >> LIVE_SHIFT;
+	}
+}
+
+/* Live frames of a range, by client. */
+static void sum_live(const struct dmem_area *area, unsigned long first,
+		     unsigned long end, unsigned long *sum)
+{
 	while (first < end) {
 		unsigned int bit = first % BITS_PER_LONG;
+		unsigned int word = first / BITS_PER_LONG;
 		unsigned long mask;
 
-		word = first / BITS_PER_LONG;
-		if (!bit && end - first >= BITS_PER_LONG) {
-			/* Words whose frames are all the caller's. */
-			whole = end / BITS_PER_LONG;
-			for (; word < whole; word++) {
-				gone = live[word];
-				if (!gone)
-					continue;
-				WRITE_ONCE(live[word], 0);
-				all += hweight_long(gone);
-				second += hweight_long(gone & client[word]);
-			}
-			first = whole * BITS_PER_LONG;
+		if (first % DMEM_BLOCK == 0 && end - first >= DMEM_BLOCK) {
+			sum_blocks(area, first / DMEM_BLOCK, end / DMEM_BLOCK,
+				   sum);
+			first = rounddown(end, DMEM_BLOCK);
 			continue;
 		}
 		mask = GENMASK(min(bit + end - first, (unsigned long)BITS_PER_LONG) - 1,
 			       bit);
-		gone = mask & set_mask_bits(&live[word], mask, 0);
-		all += hweight_long(gone);
-		second += hweight_long(gone & client[word]);
+		sum[0] += hweight_long(READ_ONCE(area->live[0][word]) & mask);
+		sum[1] += hweight_long(READ_ONCE(area->live[1][word]) & mask);
 		first += BITS_PER_LONG - bit;
 	}
-	dropped[0] += all - second;
-	dropped[1] += second;
-	return all;
 }
 
 /**
@@ -720,9 +974,9 @@ static unsigned long clear_live_range(struct dmem_area *area,
  *
  * The caller has set the bits of the frames in the bitmap of owned frames and
  * holds no lock. When this returns, nobody but the caller reads or writes the
- * frames. The time it takes is that of copying one page at worst, plus a step
- * for each block of frames, or for each word of the bitmap where frames are
- * live.
+ * frames, and what dmem knows of them stays as it is until dmem_give(). The
+ * time it takes is that of copying one page at worst, plus a few instructions
+ * for each block of frames to count what is lost.
  *
  * Context: Any.
  * Return: number of pages that were discarded.
@@ -731,9 +985,8 @@ unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
 			  unsigned long nr, unsigned long *spins)
 {
 	unsigned long start = area->base_pfn + first;
-	unsigned long end = first + nr;
 	unsigned long dropped[DMEM_CLIENTS] = {};
-	unsigned long next, gone, waits = 0;
+	unsigned long waits = 0;
 	unsigned int cpu;
 
 	/* Pairs with smp_mb() in dmem_enter(): owned before hazard. */
@@ -748,17 +1001,8 @@ unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
 		}
 	}
 
-	for (; first < end; first = next) {
-		atomic_t *nr_live = &area->nr_live[first / DMEM_BLOCK];
-
-		next = min(end, (first / DMEM_BLOCK + 1) * DMEM_BLOCK);
-		/* Nobody makes frames of the range live any more. */
-		if (!atomic_read(nr_live))
-			continue;
-		gone = clear_live_range(area, first, next, dropped);
-		if (gone)
-			atomic_sub(gone, nr_live);
-	}
+	atomic_long_sub(nr, &area->idle);
+	sum_live(area, first, first + nr, dropped);
 	if (dropped[0])
 		this_cpu_add(area->stats->discarded[0], dropped[0]);
 	if (dropped[1])
@@ -769,12 +1013,61 @@ unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
 }
 
 /**
+ * dmem_forget() - the first-class client is about to give frames back
+ * @area: the area
+ * @first: first frame, counted from the start of the area
+ * @nr: number of frames
+ *
+ * The bits of the frames in the bitmap of owned frames are still set. What they
+ * held before they were taken is gone for good.
+ *
+ * Context: Any.
+ */
+void dmem_forget(struct dmem_area *area, unsigned long first, unsigned long nr)
+{
+	unsigned long end = first + nr, next;
+	unsigned int client;
+
+	for (; first < end; first = next) {
+		atomic_t *nr_live = &area->nr_live[first / DMEM_BLOCK];
+		unsigned long gone[DMEM_CLIENTS] = {};
+
+		next = min(end, (first / DMEM_BLOCK + 1) * DMEM_BLOCK);
+		if (!atomic_read(nr_live))
+			continue;
+		if (next - first == DMEM_BLOCK) {
+			for (client = 0; client < DMEM_CLIENTS; client++)
+				memset(area->live[client] + first / BITS_PER_LONG,
+				       0, DMEM_BLOCK / BITS_PER_BYTE);
+			atomic_set(nr_live, 0);
+			continue;
+		}
+		sum_live(area, first, next, gone);
+		atomic_sub(gone[0] | gone[1] << LIVE_SHIFT, nr_live);
+		while (first < next) {
+			unsigned int bit = first % BITS_PER_LONG;
+			unsigned int n = min(BITS_PER_LONG - bit, next - first);
+			unsigned long mask = GENMASK(bit + n - 1, bit);
+
+			/* Other frames of the word are not the owner's. */
+			for (client = 0; client < DMEM_CLIENTS; client++)
+				set_mask_bits(&area->live[client][first / BITS_PER_LONG],
+					      mask, 0UL);
+			first += n;
+		}
+	}
+	/* Pairs with test_bit_acquire() in dmem_enter(): not live, then not owned. */
+	smp_wmb();
+}
+
+/**
  * dmem_give() - the first-class client is done with frames
  * @area: the area
  * @first: first frame, counted from the start of the area
  * @nr: number of frames
  *
- * The caller has cleared the bits of the frames in the bitmap of owned frames.
+ * The caller has called dmem_forget(), and then cleared the bits of the frames
+ * in the bitmap of owned frames.
  *
  * Context: Any.
  */
@@ -788,37 +1081,42 @@ void dmem_give(struct dmem_area *area, unsigned long first, unsigned long nr)
 	for (; word <= last; word++)
 		if (!test_bit(word, area->avail))
 			set_bit(word, area->avail);
+	atomic_long_add(nr, &area->idle);
 }
 
 /**
  * dmem_live() - count the frames that hold content
  * @area: the area
  * @first: first frame
- * @nr: number of frames
+ * @nr: number of frames, none of them owned
  *
- * Return: their number, out of date at once unless the range is owned.
+ * Return: their number, out of date at once.
  */
 unsigned long dmem_live(const struct dmem_area *area, unsigned long first,
 			unsigned long nr)
 {
-	unsigned long end = first + nr;
-	unsigned long count = 0;
+	unsigned long sum[DMEM_CLIENTS] = {};
 
-	while (first < end) {
-		unsigned int bit = first % BITS_PER_LONG;
-		unsigned long n;
+	sum_live(area, first, first + nr, sum);
+	return sum[0] + sum[1];
+}
 
-		for (; first % DMEM_BLOCK == 0 && end - first >= DMEM_BLOCK;
-		     first += DMEM_BLOCK)
-			count += atomic_read(&area->nr_live[first / DMEM_BLOCK]);
-		if (first == end)
-			break;
-		n = min(end - first, (unsigned long)BITS_PER_LONG - bit);
-		count += hweight_long(READ_ONCE(area->live[first / BITS_PER_LONG]) &
-				      GENMASK(bit + n - 1, bit));
-		first += n;
-	}
-	return count;
+/**
+ * dmem_cached() - count the pages of a client that can be had
+ * @area: the area
+ * @client: the client
+ *
+ * Return: their number, out of date at once.
+ */
+unsigned long dmem_cached(const struct dmem_area *area, unsigned int client)
+{
+	unsigned long nr = 0;
+	unsigned int word;
+
+	for (word = 0; word < area->words; word++)
+		nr += hweight_long(READ_ONCE(area->live[client][word]) &
+				   ~owned_word(area, word));
+	return nr;
 }
 
 /**
@@ -865,15 +1163,16 @@ int dmem_area_init(struct dmem_area *area, unsigned long base_pfn,
 	area->owned = owned;
 	area->owned_order = owned_order;
 	area->clients = clients;
-	area->live = bitmap_zalloc(nr, GFP_KERNEL);
+	atomic_long_set(&area->idle, nr);
+	area->live[0] = bitmap_zalloc(nr, GFP_KERNEL);
+	area->live[1] = bitmap_zalloc(nr, GFP_KERNEL);
 	area->nr_live = kvcalloc(DIV_ROUND_UP(nr, DMEM_BLOCK),
 				 sizeof(*area->nr_live), GFP_KERNEL);
-	area->client = bitmap_zalloc(nr, GFP_KERNEL);
 	area->avail = bitmap_zalloc(area->words, GFP_KERNEL);
 	area->frame = kvcalloc(nr, sizeof(*area->frame), GFP_KERNEL);
 	area->cpu = alloc_percpu(struct dmem_cpu);
 	area->stats = alloc_percpu(struct dmem_stats);
-	if (!area->live || !area->nr_live || !area->client || !area->avail ||
+	if (!area->live[0] || !area->live[1] || !area->nr_live || !area->avail ||
 	    !area->frame || !area->cpu || !area->stats) {
 		dmem_area_exit(area);
 		return -ENOMEM;
@@ -890,9 +1189,9 @@ int dmem_area_init(struct dmem_area *area, unsigned long base_pfn,
  */
 void dmem_area_exit(struct dmem_area *area)
 {
-	bitmap_free(area->live);
+	bitmap_free(area->live[0]);
+	bitmap_free(area->live[1]);
 	kvfree(area->nr_live);
-	bitmap_free(area->client);
 	bitmap_free(area->avail);
 	kvfree(area->frame);
 	free_percpu(area->cpu);
@@ -901,18 +1200,16 @@ void dmem_area_exit(struct dmem_area *area)
 }
 
 /**
- * dmem_init() - prepare the index for the areas entered in @dmem
- * @dmem: the store, zeroed but for @area and @nr_areas
+ * dmem_init() - prepare the index
+ * @dmem: the store, zeroed
+ * @nr: number of frames of all areas that it will have
  *
  * Return: 0 or -ENOMEM.
  */
-int dmem_init(struct dmem *dmem)
+int dmem_init(struct dmem *dmem, unsigned long nr)
 {
-	unsigned long nr = 0;
 	unsigned int i;
 
-	for (i = 0; i < dmem->nr_areas; i++)
-		nr += dmem->area[i]->nr;
 	/* Chains of two on average in a full store: 4 bytes a frame. */
 	dmem->bits = max(ilog2(nr) - 1, ilog2(DMEM_LOCKS));
 	dmem->chain = kvcalloc(1UL << dmem->bits, sizeof(*dmem->chain),
@@ -921,6 +1218,24 @@ int dmem_init(struct dmem *dmem)
 		return -ENOMEM;
 	for (i = 0; i < DMEM_LOCKS; i++)
 		raw_spin_lock_init(&dmem->lock[i].lock);
+	return 0;
+}
+
+/**
+ * dmem_add_area() - begin to store in an area
+ * @dmem: the store
+ * @area: the area, after dmem_area_init(); stays for good
+ *
+ * Context: The caller sees to it that there is one at a time.
+ * Return: 0, or -ENOSPC if there are too many.
+ */
+int dmem_add_area(struct dmem *dmem, struct dmem_area *area)
+{
+	if (dmem->nr_areas == DMEM_MAX_AREAS)
+		return -ENOSPC;
+	dmem->area[dmem->nr_areas] = area;
+	/* Pairs with smp_load_acquire() in dmem_stage(). */
+	smp_store_release(&dmem->nr_areas, dmem->nr_areas + 1);
 	return 0;
 }
 

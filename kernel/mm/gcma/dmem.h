@@ -27,7 +27,8 @@ struct page;
  * @offset: second part of the key
  * @busy: held by whoever fills, empties or takes the frame out of the index, or
  *	shared by those who read it in place
- * @stamp: when it was stored, in stores to the area
+ * @stamp: when it was stored or last read, in pages offered to the area, times
+ *	two; plus one if it has been read
  *
  * @next and @space change under the lock of the chain. @space and @offset are
  * set only by the holder of @busy.
@@ -49,6 +50,7 @@ struct dmem_frame {
  * @discarded: pages dropped for the first-class client
  * @evicted: pages dropped to make room for younger ones
  * @refused: pages that found no usable frame
+ * @declined: pages not taken in as hardly any like them were of use
  */
 struct dmem_stats {
 	unsigned long stored[DMEM_CLIENTS];
@@ -58,20 +60,25 @@ struct dmem_stats {
 	unsigned long discarded[DMEM_CLIENTS];
 	unsigned long evicted[DMEM_CLIENTS];
 	unsigned long refused[DMEM_CLIENTS];
+	unsigned long declined[DMEM_CLIENTS];
 };
 
 /**
  * struct dmem_cpu - the frames one CPU will fill next
  * @word: which group of BITS_PER_LONG frames
- * @stamp: stamp of the next store
+ * @stamp: time of the next store
  * @mask: which frames of the group
  * @picky: leave out frames that hold young content
+ * @few: dmem_area.few when the group was taken
+ * @near: first uses of content that would have been there in any case
  */
 struct dmem_cpu {
 	unsigned int	word;
 	u32		stamp;
 	unsigned long	mask;
 	bool		picky;
+	unsigned int	few;
+	unsigned long	near;
 };
 
 /**
@@ -82,12 +89,20 @@ struct dmem_cpu {
  * @owned: bitmap of the first-class client, one bit for 2^@owned_order frames
  * @owned_order: see @owned
  * @clients: bit mask of the clients that may store here
- * @live: bitmap, the frame holds content that may be copied out
- * @nr_live: number of live frames in each block of DMEM_BLOCK
- * @client: bitmap, the client of a live frame
+ * @idle: number of frames that the owner does not have, a hint
+ * @live: bitmap for each client, the frame holds content of it that may be
+ *	copied out; what it says of a frame that the owner has means nothing and
+ *	does not change
+ * @nr_live: number of live frames in each block of DMEM_BLOCK, those of the
+ *	first client in the lower half
  * @avail: bitmap of words that may have frames neither owned nor live
  * @cursor: word whose frames are next to be evicted, moving downwards
- * @clock: stores so far
+ * @clock: pages offered so far
+ * @adaptive: may be in the mood for few pages
+ * @few: if not zero, one of 2^@few pieces of a file is taken in
+ * @begun: time at which @near and @evicted were taken
+ * @near: uses then, summed over the CPUs
+ * @evicted: pages evicted by then
  * @frame: one entry a frame
  * @cpu: the frames each CPU fills next
  * @stats: event counters
@@ -99,12 +114,17 @@ struct dmem_area {
 	const unsigned long	*owned;
 	unsigned int		owned_order;
 	unsigned int		clients;
-	unsigned long		*live;
+	atomic_long_t		idle;
+	unsigned long		*live[DMEM_CLIENTS];
 	atomic_t		*nr_live;
-	unsigned long		*client;
 	unsigned long		*avail;
 	atomic_t		cursor;
 	atomic_t		clock;
+	bool			adaptive;
+	unsigned int		few;
+	atomic_t		begun;
+	unsigned long		near;
+	unsigned long		evicted;
 	struct dmem_frame	*frame;
 	struct dmem_cpu __percpu   *cpu;
 	struct dmem_stats __percpu *stats;
@@ -116,7 +136,7 @@ struct dmem_lock {
 
 /**
  * struct dmem - areas and the index of what they hold
- * @area: the areas, filled in before the first store
+ * @area: the areas, never removed
  * @nr_areas: how many
  * @bits: log2 of the number of chains
  * @chain: heads of the chains
@@ -134,27 +154,37 @@ int dmem_area_init(struct dmem_area *area, unsigned long base_pfn,
 		   unsigned long nr, const unsigned long *owned,
 		   unsigned int owned_order, unsigned int clients);
 void dmem_area_exit(struct dmem_area *area);
-int dmem_init(struct dmem *dmem);
+int dmem_init(struct dmem *dmem, unsigned long nr);
+int dmem_add_area(struct dmem *dmem, struct dmem_area *area);
 void dmem_exit(struct dmem *dmem);
 
 struct dmem_frame *dmem_stage(struct dmem *dmem, struct page *page,
+			      const void *space, unsigned long offset,
 			      unsigned int client);
 bool dmem_publish(struct dmem *dmem, struct dmem_frame *frame,
 		  const void *space, unsigned long offset);
 void dmem_abort(struct dmem *dmem, struct dmem_frame *frame);
 bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 	       struct page *page, unsigned int client);
+bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset,
+	      unsigned int client);
 ssize_t dmem_read(struct dmem *dmem, const void *space, unsigned long offset,
 		  size_t from, size_t len, struct iov_iter *to,
 		  unsigned int client);
 void dmem_drop(struct dmem *dmem, const void *space, unsigned long offset);
 void dmem_drop_all(struct dmem *dmem);
+void dmem_set_clients(struct dmem_area *area, unsigned int clients);
+void dmem_set_adaptive(struct dmem_area *area, bool adaptive);
+unsigned long dmem_clear(struct dmem_area *area, unsigned long first,
+			 unsigned long nr);
 
 unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
 			  unsigned long nr, unsigned long *spins);
+void dmem_forget(struct dmem_area *area, unsigned long first, unsigned long nr);
 void dmem_give(struct dmem_area *area, unsigned long first, unsigned long nr);
 unsigned long dmem_live(const struct dmem_area *area, unsigned long first,
 			unsigned long nr);
+unsigned long dmem_cached(const struct dmem_area *area, unsigned int client);
 
 void dmem_sum_stats(const struct dmem_area *area, struct dmem_stats *sum);
 

@@ -70,8 +70,8 @@ static int fixture_init(struct kunit *test, unsigned int owned_order)
 	err = dmem_area_init(&fx->area, page_to_pfn(fx->frames), TEST_FRAMES,
 			     fx->owned, owned_order, BIT(0) | BIT(1));
 	KUNIT_ASSERT_EQ(test, err, 0);
-	fx->dmem.area[fx->dmem.nr_areas++] = &fx->area;
-	KUNIT_ASSERT_EQ(test, dmem_init(&fx->dmem), 0);
+	KUNIT_ASSERT_EQ(test, dmem_init(&fx->dmem, TEST_FRAMES), 0);
+	KUNIT_ASSERT_EQ(test, dmem_add_area(&fx->dmem, &fx->area), 0);
 	return 0;
 }
 
@@ -101,7 +101,7 @@ static bool store_as(struct dmem_fixture *fx, struct page *page,
 	struct dmem_frame *frame;
 
 	page_fill(page, value);
-	frame = dmem_stage(&fx->dmem, page, client);
+	frame = dmem_stage(&fx->dmem, page, &test_space[client], key, client);
 	return frame && dmem_publish(&fx->dmem, frame, &test_space[client], key);
 }
 
@@ -131,7 +131,7 @@ static ssize_t read_part(struct dmem_fixture *fx, unsigned long key,
 
 static unsigned long live(struct dmem_fixture *fx)
 {
-	return dmem_live(&fx->area, 0, TEST_FRAMES);
+	return dmem_cached(&fx->area, 0) + dmem_cached(&fx->area, 1);
 }
 
 static unsigned long own(struct dmem_fixture *fx, unsigned long first,
@@ -144,6 +144,7 @@ static unsigned long own(struct dmem_fixture *fx, unsigned long first,
 static void disown(struct dmem_fixture *fx, unsigned long first,
 		   unsigned long nr)
 {
+	dmem_forget(&fx->area, first, nr);
 	bitmap_clear(fx->owned, first, nr);
 	dmem_give(&fx->area, first, nr);
 }
@@ -174,6 +175,9 @@ static void dmem_test_read_leaves_content(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, word[2], 1);
 	KUNIT_EXPECT_EQ(test, read_part(fx, 7, fx->page, PAGE_SIZE - 1, 1), 1);
 	KUNIT_EXPECT_EQ(test, read_part(fx, 8, fx->page, 0, PAGE_SIZE), -ENOENT);
+	KUNIT_EXPECT_TRUE(test, dmem_has(&fx->dmem, &test_space[0], 7, 0));
+	KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, &test_space[0], 8, 0));
+	KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, &test_space[0], 7, 1));
 	KUNIT_EXPECT_EQ(test, live(fx), 1);
 	dmem_sum_stats(&fx->area, &sum);
 	KUNIT_EXPECT_EQ(test, sum.served[0], 2);
@@ -215,7 +219,7 @@ static void dmem_test_newest_store_wins(struct kunit *test)
 static void dmem_test_abort_leaves_nothing(struct kunit *test)
 {
 	struct dmem_fixture *fx = test->priv;
-	struct dmem_frame *frame = dmem_stage(&fx->dmem, fx->page, 0);
+	struct dmem_frame *frame = dmem_stage(&fx->dmem, fx->page, &test_space[0], 7, 0);
 
 	KUNIT_ASSERT_NOT_NULL(test, frame);
 	dmem_abort(&fx->dmem, frame);
@@ -256,6 +260,47 @@ static void dmem_test_clients_are_apart(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, sum.loaded[1], 1);
 	KUNIT_EXPECT_EQ(test, sum.discarded[0], 0);
 	KUNIT_EXPECT_EQ(test, sum.discarded[1], 1);
+}
+
+static void dmem_test_clients_come_and_go(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+
+	KUNIT_EXPECT_TRUE(test, store_as(fx, fx->page, 7, 1, 0));
+	KUNIT_EXPECT_TRUE(test, store_as(fx, fx->page, 8, 1, 0));
+	KUNIT_EXPECT_TRUE(test, store_as(fx, fx->page, 7, 2, 1));
+	dmem_set_clients(&fx->area, BIT(1));
+	KUNIT_EXPECT_EQ(test, live(fx), 1);
+	KUNIT_EXPECT_FALSE(test, load(fx, 7, 1));
+	KUNIT_EXPECT_FALSE(test, store_as(fx, fx->page, 9, 1, 0));
+	KUNIT_EXPECT_TRUE(test, store_as(fx, fx->page, 9, 2, 1));
+	KUNIT_EXPECT_TRUE(test, dmem_load(&fx->dmem, &test_space[1], 7, fx->page, 1));
+	dmem_set_clients(&fx->area, 0);
+	KUNIT_EXPECT_EQ(test, live(fx), 0);
+	KUNIT_EXPECT_FALSE(test, store_as(fx, fx->page, 9, 2, 1));
+	dmem_set_clients(&fx->area, BIT(0) | BIT(1));
+	KUNIT_EXPECT_TRUE(test, store(fx, 9, 3));
+	KUNIT_EXPECT_TRUE(test, load(fx, 9, 3));
+}
+
+/* What was cleared is filled last. */
+static void dmem_test_cleared_stays_empty(struct kunit *test)
+{
+	const unsigned long nr = TEST_FRAMES / 2 + 3;
+	struct dmem_fixture *fx = test->priv;
+	unsigned long key;
+
+	for (key = 0; key < 2 * TEST_FRAMES; key++)
+		KUNIT_EXPECT_TRUE(test, store(fx, key, key));
+	KUNIT_EXPECT_EQ(test, live(fx), TEST_FRAMES);
+	KUNIT_EXPECT_EQ(test, dmem_clear(&fx->area, 1, nr), nr);
+	KUNIT_EXPECT_EQ(test, dmem_live(&fx->area, 1, nr), 0);
+	KUNIT_EXPECT_EQ(test, live(fx), TEST_FRAMES - nr);
+	KUNIT_EXPECT_EQ(test, dmem_clear(&fx->area, 1, nr), 0);
+	/* Nothing is lost for good: all of it is used again in the end. */
+	for (key = 0; key < 2 * TEST_FRAMES; key++)
+		KUNIT_EXPECT_TRUE(test, store(fx, key, key));
+	KUNIT_EXPECT_EQ(test, live(fx), TEST_FRAMES);
 }
 
 static void dmem_test_oldest_go_first(struct kunit *test)
@@ -328,7 +373,7 @@ static void dmem_test_nothing_to_be_had(struct kunit *test)
 	struct dmem_stats sum;
 
 	own(fx, 0, TEST_FRAMES);
-	KUNIT_EXPECT_NULL(test, dmem_stage(&fx->dmem, fx->page, 0));
+	KUNIT_EXPECT_NULL(test, dmem_stage(&fx->dmem, fx->page, &test_space[0], 7, 0));
 	dmem_sum_stats(&fx->area, &sum);
 	KUNIT_EXPECT_EQ(test, sum.refused[0], 1);
 	disown(fx, 0, TEST_FRAMES);
@@ -341,7 +386,7 @@ static void dmem_test_revoked_before_publish(struct kunit *test)
 	struct dmem_frame *frame;
 
 	page_fill(fx->page, 1);
-	frame = dmem_stage(&fx->dmem, fx->page, 0);
+	frame = dmem_stage(&fx->dmem, fx->page, &test_space[0], 7, 0);
 	KUNIT_ASSERT_NOT_NULL(test, frame);
 	KUNIT_EXPECT_EQ(test, own(fx, 0, TEST_FRAMES), 1);
 	disown(fx, 0, TEST_FRAMES);
@@ -363,7 +408,6 @@ static void dmem_test_owned_in_larger_units(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, dmem_revoke(&fx->area, 12, 120, NULL), 120);
 	for (key = 0; key < 2 * TEST_FRAMES; key++)
 		store(fx, key, key);
-	KUNIT_EXPECT_EQ(test, dmem_live(&fx->area, 12, 120), 0);
 	KUNIT_EXPECT_EQ(test, live(fx), TEST_FRAMES - 120);
 }
 
@@ -509,6 +553,8 @@ static struct kunit_case dmem_test_cases[] = {
 	KUNIT_CASE(dmem_test_abort_leaves_nothing),
 	KUNIT_CASE(dmem_test_drop),
 	KUNIT_CASE(dmem_test_clients_are_apart),
+	KUNIT_CASE(dmem_test_clients_come_and_go),
+	KUNIT_CASE(dmem_test_cleared_stays_empty),
 	KUNIT_CASE(dmem_test_oldest_go_first),
 	KUNIT_CASE(dmem_test_free_frames_come_first),
 	KUNIT_CASE(dmem_test_revoke_discards),

@@ -99,6 +99,7 @@
 #include <linux/init.h>
 #include <linux/log2.h>
 #include <linux/mm.h>
+#include <linux/mutex.h>
 #include <linux/of_fdt.h>
 #include <linux/sched/clock.h>
 #include <linux/slab.h>
@@ -125,6 +126,11 @@ struct dmem gcma_dmem;
 
 /* Clients that at least one area serves. */
 unsigned int gcma_clients __read_mostly;
+
+enum gcma_admit gcma_admit __read_mostly;
+
+/* Held to change what areas are lent for, and what is kept. */
+static DEFINE_MUTEX(control);
 
 static char gcma_param[256] __initdata;
 
@@ -400,7 +406,7 @@ unsigned long gcma_place(const struct cma *cma, const struct dmem_area *dmem,
 		end = all_free ? maxno :
 		      find_next_bit(cma->bitmap, maxno, bit + nbits);
 		bit = ((end - nbits + offset) & ~mask) - offset;
-		live = dmem_live(dmem, bit << order, count);
+		live = bit == best ? live : dmem_live(dmem, bit << order, count);
 		if (!live)
 			return bit;
 		if (live < least) {
@@ -473,14 +479,15 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 			unsigned int align, gfp_t gfp)
 {
 	struct gcma *gcma = cma->gcma;
-	struct dmem_area *dmem = gcma->lending ? &gcma->dmem : NULL;
 	unsigned long nbits = to_bits(cma, count);
 	unsigned long bit, first, flags, i;
 	unsigned long discarded = 0, spins = 0;
+	struct dmem_area *dmem;
 	struct page *page;
 	u64 ns = local_clock();
 
 	spin_lock_irqsave(&cma->lock, flags);
+	dmem = gcma->lending ? &gcma->dmem : NULL;
 	bit = gcma_place(cma, dmem, count, align);
 	if (bit >= cma_bitmap_maxno(cma)) {
 		spin_unlock_irqrestore(&cma->lock, flags);
@@ -518,25 +525,39 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 static bool pages_in_use(const struct page *page, unsigned long nr)
 {
 	const struct page *end = page + nr;
-	int changed = 0;
 
+	/*
+	 * Most of what a release costs, hence plain loads, which can be
+	 * operands. Whoever still holds a page is seen; nobody gets hold anew.
+	 */
+	for (; end - page >= 4; page += 4)
+		/* Any count but one, old or new, is one to look at again. */
+		if (data_race(page[0]._refcount.counter != 1 ||
+			      page[1]._refcount.counter != 1 ||
+			      page[2]._refcount.counter != 1 ||
+			      page[3]._refcount.counter != 1))
+			return true;
 	for (; page < end; page++)
-		changed |= page_ref_count(page) ^ 1;
-	return changed;
+		if (page_ref_count(page) != 1)
+			return true;
+	return false;
 }
 
 /* Free released bits. Under the lock. */
 static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 {
 	struct cma *cma = gcma->cma;
+	unsigned long first = bit << cma->order_per_bit;
 	unsigned long nr = nbits << cma->order_per_bit;
 
+	if (gcma->lending)
+		dmem_forget(&gcma->dmem, first, nr);
 	fill_bits(gcma->quarantine, bit, nbits, false);
 	fill_bits(cma->bitmap, bit, nbits, false);
 	gcma->quarantined -= nr;
 	gcma->owned -= nr;
 	if (gcma->lending)
-		dmem_give(&gcma->dmem, bit << cma->order_per_bit, nr);
+		dmem_give(&gcma->dmem, first, nr);
 }
 
 /*
@@ -689,17 +710,6 @@ bool __init gcma_activate(struct cma *cma)
 	gcma->quarantine = bitmap_zalloc(cma_bitmap_maxno(cma), GFP_KERNEL);
 	if (!gcma->quarantine)
 		goto no_memory;
-	if (clients & (GCMA_FILE | GCMA_SWAP)) {
-		int err = dmem_area_init(&gcma->dmem, cma->base_pfn, cma->count,
-					 cma->bitmap, cma->order_per_bit,
-					 (clients & (GCMA_FILE | GCMA_SWAP)) >> 1);
-
-		if (err) {
-			pr_err("area %.*s: cannot be lent (%d), stays reserved\n",
-			       (int)area_name_len(cma), cma->name, err);
-			clients = GCMA_CHOSEN;
-		}
-	}
 	for (pfn = cma->base_pfn; pfn < cma->base_pfn + cma->count; pfn++) {
 		struct page *page = pfn_to_page(pfn);
 
@@ -722,33 +732,160 @@ no_memory:
 	return false;
 }
 
+/*
+ * Let dmem have the frames of an area, no client yet. What is allocated stays
+ * so, as the bitmap says.
+ */
+static int lend(struct gcma *gcma)
+{
+	struct cma *cma = gcma->cma;
+	unsigned long flags;
+	int err;
+
+	err = dmem_area_init(&gcma->dmem, cma->base_pfn, cma->count,
+			     cma->bitmap, cma->order_per_bit, 0);
+	if (err)
+		return err;
+	dmem_set_adaptive(&gcma->dmem, gcma_admit == GCMA_ADMIT_ADAPTIVE);
+	err = dmem_add_area(&gcma_dmem, &gcma->dmem);
+	if (err) {
+		dmem_area_exit(&gcma->dmem);
+		return err;
+	}
+	/*
+	 * An allocation that saw it as not lent has marked what it takes, and
+	 * stores will see that.
+	 */
+	spin_lock_irqsave(&cma->lock, flags);
+	atomic_long_sub(gcma->owned, &gcma->dmem.idle);
+	gcma->lending = true;
+	spin_unlock_irqrestore(&cma->lock, flags);
+	return 0;
+}
+
+/**
+ * gcma_set_clients() - change what an area is lent for
+ * @gcma: the area
+ * @clients: GCMA_* bits, as gcma_parse_clients() gives them
+ *
+ * Copies of a client that no longer may have any are discarded. Allocations
+ * are served as ever meanwhile.
+ *
+ * Context: Process.
+ * Return: 0; -EOPNOTSUPP for plain CMA, as its pages belong to the buddy
+ * allocator from boot on; or -ENOMEM, -EINVAL or -ENOSPC if the area cannot be
+ * lent.
+ */
+int gcma_set_clients(struct gcma *gcma, unsigned int clients)
+{
+	unsigned int i, all = 0;
+	int err = 0;
+
+	if (clients == GCMA_STOCK)
+		return -EOPNOTSUPP;
+
+	mutex_lock(&control);
+	if (clients & (GCMA_FILE | GCMA_SWAP) && !gcma->lending)
+		err = lend(gcma);
+	if (!err) {
+		gcma->cma->gcma_clients = clients;
+		for (i = 0; i < cma_area_count; i++)
+			if (cma_areas[i].gcma && cma_areas[i].gcma->lending)
+				all |= cma_areas[i].gcma_clients;
+		WRITE_ONCE(gcma_clients, all & (GCMA_FILE | GCMA_SWAP));
+		if (gcma->lending) {
+			dmem_set_clients(&gcma->dmem,
+					 (clients & (GCMA_FILE | GCMA_SWAP)) >> 1);
+			static_branch_enable(&gcma_lending);
+		}
+	}
+	mutex_unlock(&control);
+	return err;
+}
+
+/**
+ * gcma_set_admit() - choose which pages are kept
+ * @admit: see there
+ *
+ * Context: Process.
+ */
+void gcma_set_admit(enum gcma_admit admit)
+{
+	unsigned int i;
+
+	mutex_lock(&control);
+	WRITE_ONCE(gcma_admit, admit);
+	for (i = 0; i < gcma_dmem.nr_areas; i++)
+		dmem_set_adaptive(gcma_dmem.area[i],
+				  admit == GCMA_ADMIT_ADAPTIVE);
+	mutex_unlock(&control);
+}
+
+/**
+ * gcma_prepare() - an allocation comes soon
+ * @gcma: the area
+ * @count: how many pages it will want
+ *
+ * Discards what is kept where an allocation of that size, aligned as the DMA
+ * API does it, would go, so that it finds nothing left to discard. It is a hint:
+ * nothing is reserved, and the next allocation may go elsewhere.
+ *
+ * Context: Any.
+ * Return: number of pages discarded, or -ENOSPC if there is no such place.
+ */
+long gcma_prepare(struct gcma *gcma, unsigned long count)
+{
+	struct cma *cma = gcma->cma;
+	unsigned int align = get_order(count << PAGE_SHIFT);
+	unsigned long flags, bit, nr;
+
+#ifdef CONFIG_CMA_ALIGNMENT
+	align = min_t(unsigned int, align, CONFIG_CMA_ALIGNMENT);
+#endif
+	spin_lock_irqsave(&cma->lock, flags);
+	bit = gcma_place(cma, gcma->lending ? &gcma->dmem : NULL, count, align);
+	spin_unlock_irqrestore(&cma->lock, flags);
+	if (bit >= cma_bitmap_maxno(cma))
+		return -ENOSPC;
+	if (!gcma->lending)
+		return 0;
+	nr = dmem_clear(&gcma->dmem, bit << cma->order_per_bit, count);
+	if (nr)
+		count_vm_events(GCMA_DISCARD, nr);
+	return nr;
+}
+
 static int __init gcma_init(void)
 {
+	unsigned long frames = 0;
 	struct gcma *gcma;
 	unsigned int i;
+	int err;
 
 	check_param();
 	for (i = 0; i < cma_area_count; i++) {
 		gcma = gcma_area(i);
-		if (!gcma || !gcma->dmem.clients ||
-		    gcma_dmem.nr_areas == DMEM_MAX_AREAS)
-			continue;
-		gcma_dmem.area[gcma_dmem.nr_areas++] = &gcma->dmem;
+		if (gcma)
+			frames += gcma->cma->count;
 	}
-	if (!gcma_dmem.nr_areas)
-		return gcma_sysfs_init();
-	if (dmem_init(&gcma_dmem)) {
+	if (!frames)
+		return 0;
+	if (dmem_init(&gcma_dmem, frames)) {
 		pr_err("no memory for the index, areas stay reserved\n");
 		return -ENOMEM;
 	}
 	for (i = 0; i < cma_area_count; i++) {
 		gcma = gcma_area(i);
-		if (gcma && gcma->dmem.clients) {
-			gcma->lending = true;
-			gcma_clients |= gcma->dmem.clients << 1;
+		if (!gcma)
+			continue;
+		err = gcma_set_clients(gcma, gcma->cma->gcma_clients);
+		if (err) {
+			pr_err("area %.*s: cannot be lent (%d), stays reserved\n",
+			       (int)area_name_len(gcma->cma), gcma->cma->name,
+			       err);
+			gcma->cma->gcma_clients = GCMA_CHOSEN;
 		}
 	}
-	static_branch_enable(&gcma_lending);
 	return gcma_sysfs_init();
 }
 subsys_initcall(gcma_init);

@@ -27,7 +27,7 @@ static_assert(GCMA_FILE == 2 << GCMA_CLIENT_FILE &&
  * struct gcma - a guaranteed area
  * @cma: the CMA area
  * @dmem: its frames as dmem sees them
- * @lending: dmem is in use
+ * @lending: dmem is in use, and stays so; set under the lock of @cma
  * @owned: frames allocated or in quarantine; under @cma->lock
  * @quarantine: bitmap like that of @cma, what was released while still in use
  *	by someone; under @cma->lock
@@ -58,11 +58,27 @@ struct gcma {
 
 extern struct dmem gcma_dmem;
 extern unsigned int gcma_clients;
+/**
+ * enum gcma_admit - which pages that may be kept are kept
+ * @GCMA_ADMIT_ADAPTIVE: all, or a few where hardly any comes back in time
+ * @GCMA_ADMIT_ALL: all
+ * @GCMA_ADMIT_WORKINGSET: those in use again after a while
+ */
+enum gcma_admit {
+	GCMA_ADMIT_ADAPTIVE,
+	GCMA_ADMIT_ALL,
+	GCMA_ADMIT_WORKINGSET,
+};
+
+extern enum gcma_admit gcma_admit;
 
 const char *gcma_clients_name(unsigned int clients);
 int gcma_parse_clients(const char *text, size_t len, unsigned int *clients);
 unsigned long gcma_place(const struct cma *cma, const struct dmem_area *dmem,
 			 unsigned long count, unsigned int align);
+int gcma_set_clients(struct gcma *gcma, unsigned int clients);
+void gcma_set_admit(enum gcma_admit admit);
+long gcma_prepare(struct gcma *gcma, unsigned long count);
 int gcma_sysfs_init(void);
 struct gcma *gcma_area(unsigned int nr);
 

@@ -53,7 +53,7 @@ static void count_live(struct place_fixture *fx)
 
 	memset(fx->dmem.nr_live, 0,
 	       TEST_PAGES / DMEM_BLOCK * sizeof(*fx->dmem.nr_live));
-	for_each_set_bit(nr, fx->dmem.live, TEST_PAGES)
+	for_each_set_bit(nr, fx->dmem.live[0], TEST_PAGES)
 		atomic_inc(&fx->dmem.nr_live[nr / DMEM_BLOCK]);
 }
 
@@ -62,9 +62,9 @@ static void set_live(struct place_fixture *fx, unsigned long first,
 {
 	unsigned long word;
 
-	bitmap_set(fx->dmem.live, first, nr);
+	bitmap_set(fx->dmem.live[0], first, nr);
 	for (word = 0; word < fx->dmem.words; word++)
-		if (fx->dmem.live[word] == ~0UL)
+		if (fx->dmem.live[0][word] == ~0UL)
 			clear_bit(word, fx->dmem.avail);
 	count_live(fx);
 }
@@ -105,7 +105,7 @@ static void place_test_free_memory_before_cached(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, place(fx, 512, 0), 0);
 	/* The lower end of a free range between allocations. */
 	bitmap_set(fx->cma.bitmap, 2000, 48);
-	bitmap_clear(fx->dmem.live, 2048, 256);
+	bitmap_clear(fx->dmem.live[0], 2048, 256);
 	count_live(fx);
 	KUNIT_EXPECT_EQ(test, place(fx, 256, 0), 2048);
 	KUNIT_EXPECT_EQ(test, place(fx, 200, 0), 2048);
@@ -119,14 +119,14 @@ static void place_test_least_loss(struct kunit *test)
 	set_live(fx, 0, TEST_PAGES);
 	/* Every second page of the upper half is free. */
 	for (bit = TEST_PAGES / 2; bit < TEST_PAGES; bit += 2)
-		clear_bit(bit, fx->dmem.live);
+		clear_bit(bit, fx->dmem.live[0]);
 	count_live(fx);
 	KUNIT_EXPECT_EQ(test, place(fx, 1024, 0), TEST_PAGES - 1024);
 	/* Of two free ranges the one with more free pages. */
 	bitmap_set(fx->cma.bitmap, 1024, TEST_PAGES - 4096);
-	bitmap_clear(fx->dmem.live, TEST_PAGES - 3072, 3072);
-	bitmap_set(fx->dmem.live, TEST_PAGES - 3072, 1);
-	bitmap_set(fx->dmem.live, TEST_PAGES - 1, 1);
+	bitmap_clear(fx->dmem.live[0], TEST_PAGES - 3072, 3072);
+	bitmap_set(fx->dmem.live[0], TEST_PAGES - 3072, 1);
+	bitmap_set(fx->dmem.live[0], TEST_PAGES - 1, 1);
 	count_live(fx);
 	KUNIT_EXPECT_EQ(test, place(fx, 1000, 0), TEST_PAGES - 3072);
 }
@@ -138,7 +138,7 @@ static void place_test_leaves_one_piece(struct kunit *test)
 
 	/* Free pages in the middle do not tempt it to cut the range in two. */
 	set_live(fx, 0, TEST_PAGES);
-	bitmap_clear(fx->dmem.live, 4096, 512);
+	bitmap_clear(fx->dmem.live[0], 4096, 512);
 	count_live(fx);
 	bit = place(fx, 512, 0);
 	KUNIT_EXPECT_TRUE(test, bit == 0 || bit + 512 == end);
@@ -173,7 +173,7 @@ static void place_test_finds_the_only_hole(struct kunit *test)
 	unsigned long hole;
 
 	for (hole = 0; hole + 300 <= TEST_PAGES; hole += 777) {
-		bitmap_zero(fx->dmem.live, TEST_PAGES);
+		bitmap_zero(fx->dmem.live[0], TEST_PAGES);
 		set_live(fx, 0, TEST_PAGES);
 		bitmap_set(fx->cma.bitmap, 0, TEST_PAGES);
 		bitmap_clear(fx->cma.bitmap, hole, 300);

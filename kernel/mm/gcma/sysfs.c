@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /sys/kernel/mm/gcma/AREA/: what the guaranteed areas are doing
+ * /sys/kernel/mm/gcma/: what the guaranteed areas are doing, and what they are
+ * to do
  */
 
 #define pr_fmt(fmt) "gcma: " fmt
@@ -50,7 +51,37 @@ static ssize_t clients_show(struct kobject *kobj, struct kobj_attribute *attr,
 	return sysfs_emit(buf, "%s\n",
 			  gcma_clients_name(kobj_gcma(kobj)->cma->gcma_clients));
 }
-GCMA_ATTR(clients);
+
+static ssize_t clients_store(struct kobject *kobj, struct kobj_attribute *attr,
+			     const char *buf, size_t count)
+{
+	unsigned int clients;
+	int err;
+
+	err = gcma_parse_clients(buf, strcspn(buf, "\n"), &clients);
+	if (!err)
+		err = gcma_set_clients(kobj_gcma(kobj), clients);
+	return err ?: count;
+}
+
+static struct kobj_attribute clients_attr = __ATTR_RW(clients);
+
+static ssize_t prepare_store(struct kobject *kobj, struct kobj_attribute *attr,
+			     const char *buf, size_t count)
+{
+	struct gcma *gcma = kobj_gcma(kobj);
+	unsigned long nr;
+	long ret;
+
+	ret = kstrtoul(buf, 0, &nr);
+	if (!ret && (!nr || nr > gcma->cma->count))
+		ret = -EINVAL;
+	if (!ret)
+		ret = gcma_prepare(gcma, nr);
+	return ret < 0 ? ret : count;
+}
+
+static struct kobj_attribute prepare_attr = __ATTR_WO(prepare);
 
 /* One line a bin that is not empty: upper bound in ns, number. */
 static ssize_t alloc_latency_show(struct kobject *kobj,
@@ -84,6 +115,7 @@ GCMA_ATTR(alloc_latency_max_ns);
 
 static struct attribute *gcma_attrs[] = {
 	&clients_attr.attr,
+	&prepare_attr.attr,
 	&frames_attr.attr,
 	&owned_attr.attr,
 	&quarantined_attr.attr,
@@ -95,24 +127,6 @@ static struct attribute *gcma_attrs[] = {
 	&alloc_latency_max_ns_attr.attr,
 	NULL,
 };
-
-static unsigned long cached_pages(struct gcma *gcma, enum gcma_client client)
-{
-	struct dmem_area *dmem = &gcma->dmem;
-	unsigned long nr = 0;
-	unsigned int i;
-
-	if (!gcma->lending)
-		return 0;
-	for (i = 0; i < dmem->words; i++) {
-		unsigned long swap = READ_ONCE(dmem->client[i]);
-		unsigned long live = READ_ONCE(dmem->live[i]);
-
-		nr += hweight_long(client == GCMA_CLIENT_SWAP ? live & swap :
-				   live & ~swap);
-	}
-	return nr;
-}
 
 #define GCMA_CLIENT_ATTR(_dir, _client, _name)				\
 static ssize_t _dir##_##_name##_show(struct kobject *kobj,		\
@@ -137,12 +151,15 @@ GCMA_CLIENT_ATTR(_dir, _client, missed);				\
 GCMA_CLIENT_ATTR(_dir, _client, discarded);				\
 GCMA_CLIENT_ATTR(_dir, _client, evicted);				\
 GCMA_CLIENT_ATTR(_dir, _client, refused);				\
+GCMA_CLIENT_ATTR(_dir, _client, declined);				\
 static ssize_t _dir##_cached_show(struct kobject *kobj,			\
 				  struct kobj_attribute *attr,		\
 				  char *buf)				\
 {									\
-	return sysfs_emit(buf, "%lu\n",					\
-			  cached_pages(kobj_gcma(kobj), _client));	\
+	struct gcma *gcma = kobj_gcma(kobj);				\
+									\
+	return sysfs_emit(buf, "%lu\n", gcma->lending ?			\
+			  dmem_cached(&gcma->dmem, _client) : 0);	\
 }									\
 static struct kobj_attribute _dir##_cached_attr =			\
 	__ATTR(cached, 0444, _dir##_cached_show, NULL);			\
@@ -155,6 +172,7 @@ static struct attribute *_dir##_attrs[] = {				\
 	&_dir##_discarded_attr.attr,					\
 	&_dir##_evicted_attr.attr,					\
 	&_dir##_refused_attr.attr,					\
+	&_dir##_declined_attr.attr,					\
 	NULL,								\
 };									\
 static const struct attribute_group _dir##_group = {			\
@@ -175,6 +193,31 @@ static const struct attribute_group *gcma_groups[] = {
 	&swap_group,
 	NULL,
 };
+
+static const char * const admit_names[] = {
+	[GCMA_ADMIT_ADAPTIVE] = "adaptive",
+	[GCMA_ADMIT_ALL] = "all",
+	[GCMA_ADMIT_WORKINGSET] = "workingset",
+};
+
+static ssize_t admit_show(struct kobject *kobj, struct kobj_attribute *attr,
+			  char *buf)
+{
+	return sysfs_emit(buf, "%s\n", admit_names[READ_ONCE(gcma_admit)]);
+}
+
+static ssize_t admit_store(struct kobject *kobj, struct kobj_attribute *attr,
+			   const char *buf, size_t count)
+{
+	int admit = sysfs_match_string(admit_names, buf);
+
+	if (admit < 0)
+		return admit;
+	gcma_set_admit(admit);
+	return count;
+}
+
+static struct kobj_attribute admit_attr = __ATTR_RW(admit);
 
 /* Areas live as long as the kernel. */
 static void gcma_dir_release(struct kobject *kobj)
@@ -205,8 +248,11 @@ int __init gcma_sysfs_init(void)
 
 		if (!gcma)
 			continue;
-		if (!root)
+		if (!root) {
 			root = kobject_create_and_add("gcma", mm_kobj);
+			if (root && sysfs_create_file(root, &admit_attr.attr))
+				goto no_memory;
+		}
 		dir = root ? kzalloc(sizeof(*dir), GFP_KERNEL) : NULL;
 		if (!dir)
 			goto no_memory;

@@ -5,14 +5,16 @@ states:  allocations of three sizes from an area that is idle, full of clean fil
          of programs' memory; what storing and loading a page costs
 readers: allocations of random sizes while three readers go through more files than memory holds
 random:  many allocations held at once, checked, while files and programs use the rest
-reread:  reading a page again that was in memory a while ago, from a fast and a slow disk
-miss:    reading a page that was never there, against a kernel without GCMA
+reread:  reading a page again that was in memory a while ago, from a fast and a slow disk; all
+         pages alike, popular ones more often, and one after the other
+miss:    reading a page that was never there, against a kernel without GCMA; and with an area that
+         is wholly allocated, of a file that memory does not hold
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +34,8 @@ KINDS: Final = ("states", "readers", "random", "reread", "miss")
 
 LARGEST: Final = 32768  # pages: half of the area
 SIZES: Final = (64, 1024, LARGEST)
+# And whatever else the area has, which plain CMA would take minutes for.
+ALL_SIZES: Final = (1, 8, 64, 256, 1024, 4096, 16384, LARGEST, 2 * LARGEST)
 STATES: Final = {
     "idle": "idle",
     "clean": "full of clean cache",
@@ -61,6 +65,10 @@ REREADS: Final = 40_000
 WARM_READS: Final = 300_000
 DISK_NS: Final = (50_000, 400_000)
 
+# More than memory and the area together hold.
+LARGE_MIB: Final = 1536
+LARGE_READS: Final = 400_000  # once round, and a bit
+
 MISS_MIB: Final = 256
 MISSES: Final = 4000
 # The block layer begins its search for a free request at a random place, which makes all misses
@@ -84,6 +92,7 @@ def _sweep(sizes: Sequence[int], repetitions: int, interval_ms: int = 0) -> str:
 
 
 def _states(config: str) -> str:
+    sizes = ALL_SIZES if config == "gcma" else SIZES
     dmem = f"need sweep --dmem {DMEM_PAGES} --reps {DMEM_REPETITIONS}" if config == "gcma" else ""
     return f"""{PHASE}
 need zram_swap 1024
@@ -91,7 +100,7 @@ need scratch /dev/nullb0 -J size=16
 phase idle
 say "allocating from an idle area"
 statdump --label idle
-{_sweep(SIZES, REPETITIONS["idle"], 1)}
+{_sweep(sizes, REPETITIONS["idle"], 1)}
 {dmem}
 {FILES}
 phase clean
@@ -100,7 +109,7 @@ for n in $(seq {REPETITIONS["clean"]}); do
 	say "reading files, $n"
 	read_all
 	statdump --label clean
-	{_sweep(SIZES, 1)}
+	{_sweep(sizes, 1)}
 done
 phase anon
 rm /mnt/load.*
@@ -111,7 +120,7 @@ for n in $(seq {REPETITIONS["anon"]}); do
 	sleep 5
 	killall -STOP load
 	statdump --label anon
-	{_sweep(SIZES, 1)}
+	{_sweep(sizes, 1)}
 	kill -TERM $load
 	killall -CONT load
 	need wait $load
@@ -204,6 +213,39 @@ need reread --file /mnt/file --mib {REREAD_MIB} --warm {WARM_READS} --reads {RER
 statdump --label end
 """
 
+ORDER_JOB: Final = """
+need scratch /dev/nullb0 -J size=16
+say "writing the file"
+need reread --file /mnt/file --mib {mib} --prepare
+cat /mnt/file >/dev/null
+say "reading it, {order}"
+need reread --file /mnt/file --mib {mib} --order {order} --warm {warm} --reads {reads} --seed {seed}
+statdump --label end
+"""
+# name: order, size of the file, reads before and of the measurement
+ORDERS: Final = {
+    "zipf": ("zipf", LARGE_MIB, 4 * WARM_READS, 2 * REREADS),
+    "round": ("cyclic", REREAD_MIB, 2 * (REREAD_MIB << 8), REREAD_MIB << 8),
+    "scan": ("cyclic", LARGE_MIB, LARGE_READS, LARGE_READS),
+}
+
+ADMIT: Final = "/sys/kernel/mm/gcma/admit"
+POLICIES: Final = ("adaptive", "all", "workingset")  # the first is the default
+
+EVICT_JOB: Final = f"""
+need scratch /dev/nullb0 -J size=16
+say "writing the file"
+need reread --file /mnt/file --mib {FILES_MIB} --prepare
+{{take}}
+say "reading it"
+need reread --file /mnt/file --mib {FILES_MIB} --order cyclic --alone --warm {FILES_MIB << 8} \\
+	--reads {MISSES * 10} --seed {SEED}
+statdump --label end
+killall sweep
+exit 0
+"""
+TAKE_ALL: Final = f"sweep --sizes {2 * LARGEST} --reps 1 --hold-ms 3600000 & sleep 1"
+
 MISS_JOB: Final = f"""
 need scratch /dev/nullb0 -J size=16
 say "writing the file"
@@ -246,7 +288,19 @@ def jobs(gcma: kernel.Image, stock: kernel.Image, only: str = "") -> list[Job]:
         for config in ("gcma", "reservation", "cma"):
             machine = _machine(config, REREAD_MIB, ns)
             add(f"reread-{ns // 1000}us-{config}", REREAD_JOB, gcma, machine)
+    for name, (order, mib, warm, reads) in ORDERS.items():
+        script = ORDER_JOB.format(order=order, mib=mib, warm=warm, reads=reads, seed=SEED)
+        for config in ("gcma", "reservation", "cma"):
+            machine = replace(_machine(config, mib, DISK_NS[0]))
+            add(f"reread-{name}-{config}", script, gcma, machine)
+        for policy in POLICIES[1:]:
+            machine = _machine("gcma", mib, DISK_NS[0])
+            add(f"reread-{name}-gcma-{policy}", f"echo {policy} >{ADMIT}\n{script}", gcma, machine)
     for seed in range(1, MISS_BOOTS + 1):
+        machine = replace(_machine("gcma", FILES_MIB), seed=seed)
+        add(f"miss-evict-gcma-{seed}", EVICT_JOB.format(take=TAKE_ALL), gcma, machine)
+        small = replace(machine, config="reservation", memory_mib=MEMORY_MIB - CMA_MIB, cma_mib=0)
+        add(f"miss-evict-stock-{seed}", EVICT_JOB.format(take=""), stock, small)
         for config in ("reservation", "gcma"):
             machine = replace(_machine(config, MISS_MIB), seed=seed)
             add(f"miss-{config}-{seed}", MISS_JOB, gcma, machine)
@@ -259,12 +313,13 @@ def jobs(gcma: kernel.Image, stock: kernel.Image, only: str = "") -> list[Job]:
 def _expected(job: Job) -> dict[str, float]:
     config = job.machine.config
     if "states" in job.name:
-        return {"alloc": len(SIZES) * sum(REPETITIONS.values())}
+        sizes = ALL_SIZES if config == "gcma" else SIZES
+        return {"alloc": len(sizes) * sum(REPETITIONS.values())}
     if "readers" in job.name:
         return {"alloc": READER_ALLOCS[config]}
     if "random" in job.name:
         return {"load_tick": 20, "random_summary": RANDOM_CMA_ROUNDS if config == "cma" else 1}
-    return {"reread": 2 if "-reread-" in job.name else 1}
+    return {"reread": 2 if "us-" in job.name else 1}
 
 
 def run(only: str = "") -> None:
@@ -354,6 +409,19 @@ class Measured:
             for row in self.rows(f"miss-{which}-{seed}", "reread")
         ]
 
+    def order(self, name: str, config: str) -> list[float]:
+        rows = self.rows(f"reread-{name}-{config}", "reread")
+        return [row["ns_total"] / row["reads"] for row in rows]
+
+    def evictions(self) -> list[float]:
+        """Likewise; what reclaim costs is in the mean only."""
+        return [
+            (row["ns_total"] - stock["ns_total"]) / row["reads"]
+            for seed in range(1, MISS_BOOTS + 1)
+            for stock in self.rows(f"miss-evict-stock-{seed}", "reread")
+            for row in self.rows(f"miss-evict-gcma-{seed}", "reread")
+        ]
+
     def full(self, config: str, state: str) -> list[float]:
         """Share of the area that was in use when an allocation wanted some of it."""
         shares = []
@@ -384,7 +452,9 @@ class Line:
     others: dict[str, list[float]]  # configurations to compare with
     gcma: list[float]
     limit: float = float("nan")
-    kind: str = "time"  # or "instructions", "count"
+    kind: str = "time"  # or "instructions", "count", "ratio"
+    # For ratios: how much slower than another configuration it may be.
+    bounds: Mapping[str, float] = field(default_factory=dict)
     whole: dict[str, int] | None = None  # of how many, for counts
     failed: dict[str, int] = field(default_factory=dict)  # how many of the times are failures
 
@@ -400,6 +470,8 @@ class Line:
         middle = percentile(values, 0.5)
         if self.kind == "instructions":
             return _instructions(middle)
+        if self.kind == "ratio":
+            return f"{middle:.3g} / {max(values):.3g}"
         if len(values) == 1:
             return self.one(middle)
         said = f"{self.one(middle)} / {self.one(max(values))}"
@@ -412,6 +484,11 @@ class Line:
         return percentile(self.gcma, 0.5) if self.kind == "instructions" else max(self.gcma)
 
     def target(self) -> str:
+        if self.bounds:
+            names = {"cma": "CMA", "reservation": "reservation"}
+            return ", ".join(f"≤ {most:.3g} × {names[c]}" for c, most in self.bounds.items())
+        if self.kind == "ratio":
+            return f"worst ≤ {self.limit:.0f} × median"
         if self.kind == "instructions":
             return f"≤ {self.limit:.0f} instr."
         return "0" if self.limit == 0 else f"≤ {self.one(self.limit)}"
@@ -419,6 +496,16 @@ class Line:
     def verdict(self) -> str:
         if not self.gcma:
             return "not run"
+        if self.bounds:
+            if not all(self.others.get(c) for c in self.bounds):
+                return "not compared"
+            middle = percentile(self.gcma, 0.5)
+            good = all(
+                middle <= most * percentile(self.others[c], 0.5) for c, most in self.bounds.items()
+            )
+            return "met" if good else "missed"
+        if self.kind == "ratio":
+            return "met" if max(self.gcma) <= self.limit else "missed"
         good = self.measured <= self.limit and not self.failed.get("gcma")
         return "met" if good else "missed"
 
@@ -427,17 +514,32 @@ def lines(results: dict[str, Any]) -> list[Line]:
     """The table, in its order."""
     data = Measured(results)
     made: list[Line] = []
-    for pages, limit in ((64, 3e3), (1024, 3e3), (LARGEST, 15e3)):
+    for pages in SIZES:
         made += [
             Line(
                 f"allocate {pages:,} pages, area {words}",
                 {"cma": data.states("cma", state, pages)},
                 data.states("gcma", state, pages),
-                limit,
+                5e3,
                 failed={c: data.failed(c, state, pages) for c in ("cma", "gcma")},
             )
             for state, words in STATES.items()
         ]
+    every = {
+        pages: [ns for state in STATES for ns in data.states("gcma", state, pages)]
+        for pages in ALL_SIZES
+    }
+    spread = [max(ns) / percentile(ns, 0.5) for ns in every.values() if ns]
+    made += [
+        Line(
+            f"allocate {len(ALL_SIZES)} sizes from 1 to {ALL_SIZES[-1]:,} pages, any state",
+            {},
+            [ns for times in every.values() for ns in times],
+            5e3,
+            failed={"gcma": sum(data.failed("gcma", s, n) for s in STATES for n in ALL_SIZES)},
+        ),
+        Line("worst to median of each of these sizes", {}, spread, 2, "ratio"),
+    ]
     made += [
         Line(
             f"allocate 1 to {LARGEST:,} pages, three readers thrashing",
@@ -450,7 +552,7 @@ def lines(results: dict[str, Any]) -> list[Line]:
             f"release {LARGEST:,} pages",
             {"cma": data.releases("cma")},
             data.releases("gcma"),
-            0.35e6,
+            0.15e6,
         ),
     ]
     failures = {c: data.failures(c) for c in ("cma", "gcma")}
@@ -465,14 +567,27 @@ def lines(results: dict[str, Any]) -> list[Line]:
             {c: of for c, (_, of) in failures.items()},
         )
     )
+    both = ("reservation", "cma")
     made += [
         Line(
             f"read a page of {REREAD_MIB} MiB again, disk of {ns // 1000} µs",
-            {c: data.reread(ns, c, "pread") for c in ("reservation", "cma")},
+            {c: data.reread(ns, c, "pread") for c in both},
             data.reread(ns, "gcma", "pread"),
-            6.5e3,
+            bounds={"cma": 1 / 0.9},
         )
         for ns in DISK_NS
+    ]
+    made += [
+        Line(words, {c: data.order(name, c) for c in both}, data.order(name, "gcma"), bounds=bounds)
+        for name, words, bounds in (
+            ("round", f"read the pages of {REREAD_MIB} MiB in turn", {"cma": 1 / 0.9}),
+            (
+                "zipf",
+                f"read pages of {LARGE_MIB} MiB, popular ones more often",
+                {"cma": 1 / 0.95, "reservation": 1 / 1.2},
+            ),
+            ("scan", f"read the pages of {LARGE_MIB} MiB in turn", {"reservation": 1.03}),
+        )
     ]
     made += [
         Line(f"{name} a page, beyond the copy", {}, data.dmem(field), 500, "instructions")
@@ -482,6 +597,15 @@ def lines(results: dict[str, Any]) -> list[Line]:
         Line(f"miss, {words}, against CONFIG_GCMA=n", {}, data.misses(c), 10, "instructions")
         for c, words in (("reservation", "gcma=none"), ("gcma", "gcma=file+swap"))
     ]
+    made.append(
+        Line(
+            "miss and eviction, area wholly allocated, against CONFIG_GCMA=n",
+            {},
+            data.evictions(),
+            50,
+            "instructions",
+        )
+    )
     return made
 
 
@@ -555,6 +679,29 @@ def facts(results: dict[str, Any]) -> list[str]:
             f"after {RANDOM_GIVE_UP_S} s and are not in the table."
         )
     return said
+
+
+def admission(results: dict[str, Any]) -> Table | None:
+    """What it does to keep every page, few, or only those in use again after a while."""
+    data = Measured(results)
+    rows: list[list[str]] = []
+    for name, (order, mib, _, _) in ORDERS.items():
+        for policy in POLICIES:
+            config = "gcma" if policy == POLICIES[0] else f"gcma-{policy}"
+            for row in data.rows(f"reread-{name}-{config}", "reread"):
+                area = row["gcma_delta"]
+                hits = area["reserved/file/served"] + area["reserved/file/loaded"]
+                rows.append(
+                    [
+                        f"{order}, {mib} MiB",
+                        policy,
+                        duration(row["ns_total"] / row["reads"]),
+                        f"{hits / row['reads']:.1%}",
+                        f"{area['reserved/file/stored'] / row['reads']:.2f}",
+                    ]
+                )
+    head = ("reads", "admit", "time of a read", "from the area", "stores a read")
+    return Table("What to keep", head, rows) if rows else None
 
 
 HEAD: Final = ("", "Reservation", "CMA", "GCMA", "target", "")
@@ -641,6 +788,7 @@ def draw(directory: Path = HERE) -> Path:
         "GCMA in depth",
         [
             report.html_table(table(results)),
+            *(report.html_table(kept) for kept in (admission(results),) if kept),
             "<h2>Where plain CMA is ahead</h2>\n",
             *map(report.paragraph, better or ["Nowhere in what was measured."]),
             *(report.html_figure(directory, figure) for figure in figures),
@@ -652,6 +800,7 @@ def draw(directory: Path = HERE) -> Path:
     )
     (directory / "table.md").write_text(
         report.markdown_table(table(results))
+        + "".join(report.markdown_table(kept) for kept in (admission(results),) if kept)
         + "Where plain CMA is ahead:\n\n"
         + "".join(f"* {line}\n" for line in better)
         + f"\n{how}\n\n"
@@ -666,7 +815,9 @@ def show(directory: Path = HERE) -> None:
     # A log has no width: do not break lines for it.
     terminal = progress.console.is_terminal
     console = progress.console if terminal else Console(width=160, highlight=False, soft_wrap=True)
-    console.print(report.rich_table(table(results)))
+    for one in (table(results), admission(results)):
+        if one:
+            console.print(report.rich_table(one))
     console.print("Where plain CMA is ahead:", style="bold")
     for line in ahead(results) or ["nowhere in what was measured"]:
         console.print(f"  {line}")
