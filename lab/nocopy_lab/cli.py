@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from nocopy_lab import board, child, initramfs, kernel, run
-from nocopy_lab.paths import LabError, cache
+from nocopy_lab.paths import OUT, LabError, cache
 
 boards = click.Choice(list(board.BOARDS))
 memory_configs = click.Choice(list(board.CONFIGS))
@@ -101,6 +101,25 @@ def shell(board_name: str, config: str, image: str) -> None:
         subprocess.run(command, check=False)
     finally:
         shutil.rmtree(temp, ignore_errors=True)
+
+
+@lab.command("series")
+@click.argument("version")
+@click.argument("directory", required=False, type=click.Path(file_okay=False, path_type=Path))
+@click.option("--boot-each", is_flag=True, help="Build and boot a kernel after every patch.")
+def write_series(version: str, directory: Path | None, boot_each: bool) -> None:
+    """Write the patches for upstream, as mails for `git am` (default: into out/series-VERSION)."""
+    from nocopy_lab import series
+
+    if boot_each:
+        kernel.source_of(version)
+        series.boot_each()
+        return
+    plan = series.plan(version, kernel.new_files())
+    directory = directory or OUT / f"series-{version}"
+    mails = series.write(directory, plan, kernel.source_of(version).path)
+    print(f"{len(mails) - 1} patches and a cover letter in {directory}")
+    print(f"next: git -C LINUX am --empty=drop {directory.resolve()}/*.patch")
 
 
 @lab.command()

@@ -71,6 +71,22 @@ def splats(console: str, allow: Sequence[str] = ()) -> list[str]:
     ]
 
 
+_KTAP: Final = re.compile(r"^(?:\[ *[\d.]+\] )?( *)(not ok|ok) \d+ ?-? ?([^#\n]*?) *(# ?SKIP.*)?$")
+
+
+def ktap(console: str) -> tuple[list[str], list[str]]:
+    """Passed and failed tests in the output of KUnit, suites left out."""
+    passed: list[str] = []
+    failed: list[str] = []
+    for line in console.splitlines():
+        found = _KTAP.match(line)
+        if found and found[1] and not found[4]:
+            (failed if found[2] == "not ok" else passed).append(found[3])
+        elif found and not found[1] and found[2] == "not ok":
+            failed.append(f"suite {found[3]}")
+    return passed, failed
+
+
 @dataclass(frozen=True)
 class Job:
     """What to boot and what to do in it."""

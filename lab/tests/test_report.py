@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from nocopy_lab import report
-from nocopy_lab.checks import added_lines, ktap, only_line_numbers
+from nocopy_lab.checks import added_lines, figures, only_line_numbers
 from nocopy_lab.experiments import demo
+from nocopy_lab.run import ktap
 
 
 def test_percentiles_are_samples() -> None:
@@ -94,3 +95,8 @@ def test_added_lines_are_counted_by_file(tmp_path: Path) -> None:
     assert added_lines(tmp_path, "x") == 1
     assert added_lines(tmp_path, "y") == 2
     assert added_lines(tmp_path, "z") == 0
+
+
+def test_figures_are_found_in_text() -> None:
+    text = "1,024 pages took 5.79 ms / 13.6 us, 65% more, +4.2 instructions at 1 GiB"
+    assert figures(text) == ["5.79 ms", "13.6 us", "65%", "+4.2"]

@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The patches for upstream: what kernel/ has, as mails that `git am` takes, one step each.
+
+kernel/upstream/VERSION/series.toml says which new files and which hooks make up each step. Nothing
+is kept twice: files and hooks come from where kernel/apply takes them. A hook may be divided by
+file among several steps; one that is a step of its own keeps its message.
+
+The Kconfig and Makefile of new code grow with the series: an object comes with its source, an
+option with the first step whose code, or whose makefiles, ask for it. So each step can be built,
+with the option on.
+"""
+
+from __future__ import annotations
+
+import email
+import email.utils
+import os
+import re
+import shlex
+import shutil
+import tempfile
+import tomllib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from nocopy_lab import child, kernel, progress
+from nocopy_lab.board import Machine
+from nocopy_lab.paths import KERNEL, LOGS, LabError, cache, locked, sha256_tree
+from nocopy_lab.run import Job, boot, ktap
+
+UPSTREAM: Final = KERNEL / "upstream"
+
+
+@dataclass
+class Hook:
+    """A patch of existing files, divided by file."""
+
+    path: Path
+    author: tuple[str, str]  # name and address
+    date: str
+    title: str
+    text: str  # the message below the title
+    parts: dict[str, str]  # the diff of each file
+
+
+def read_hook(path: Path) -> Hook:
+    mail = email.message_from_string(path.read_text())
+    title = re.sub(r"^\[PATCH[^]]*\] *", "", " ".join(str(mail["Subject"]).split()))
+    text, _, rest = str(mail.get_payload()).partition("\n---\n")
+    parts: dict[str, str] = {}
+    for part in re.split(r"^(?=diff --git )", rest, flags=re.MULTILINE)[1:]:
+        name = re.search(r"^\+\+\+ b/([^\t\n]+)", part, re.MULTILINE)
+        if name is None:
+            raise LabError(f"{path} has a part that changes no text")
+        parts[name[1]] = part
+    return Hook(
+        path, email.utils.parseaddr(str(mail["From"])), str(mail["Date"]), title, text, parts
+    )
+
+
+@dataclass
+class Step:
+    """One patch of the series."""
+
+    title: str
+    text: str
+    files: list[str] = field(default_factory=list)  # new ones, by in-tree path
+    diffs: list[str] = field(default_factory=list)
+    touched: list[str] = field(default_factory=list)  # existing files that the diffs change
+
+
+@dataclass
+class Plan:
+    steps: list[Step]
+    growing: list[str]  # the Kconfig and Makefile that follow the other new files
+    author: tuple[str, str]
+    date: str
+    cover: str
+
+    def touched(self) -> list[str]:
+        return sorted({name for step in self.steps for name in step.touched})
+
+
+def versions(upstream: Path = UPSTREAM) -> list[str]:
+    return sorted(p.parent.name for p in upstream.glob("*/series.toml"))
+
+
+class _Unplaced:
+    """What no step has yet."""
+
+    def __init__(self, hooks: Sequence[Hook], files: Collection[str], manifest: Path) -> None:
+        self.hooks = {hook.title: hook for hook in hooks}
+        self.parts = {hook.title: list(hook.parts) for hook in hooks}
+        self.files = set(files)
+        self.manifest = manifest
+        if len(self.hooks) != len(hooks):
+            raise LabError(f"two patches in {hooks[0].path.parent} have the same subject")
+
+    def take(self, title: str, names: Sequence[str]) -> tuple[Hook, list[str]]:
+        """These files of a hook, or all that are left; and the hook."""
+        if title not in self.hooks:
+            raise LabError(f"{self.manifest}: there is no patch '{title}'")
+        wanted = list(names) or list(self.parts[title])
+        for name in wanted:
+            if name not in self.parts[title]:
+                raise LabError(f"{self.manifest}: {name} of '{title}' is missing or taken already")
+            self.parts[title].remove(name)
+        if not wanted:
+            raise LabError(f"{self.manifest}: nothing is left of '{title}'")
+        return self.hooks[title], wanted
+
+    def take_file(self, name: str) -> None:
+        if name not in self.files:
+            raise LabError(f"{self.manifest}: {name} is missing or taken already")
+        self.files.remove(name)
+
+    def require_none(self) -> None:
+        left = [f"'{title}' ({', '.join(names)})" for title, names in self.parts.items() if names]
+        left += sorted(self.files)
+        if left:
+            raise LabError(f"{self.manifest} puts into no patch of the series: {'; '.join(left)}")
+
+
+def plan(version: str, new_files: Sequence[str], ours: Path = KERNEL) -> Plan:
+    """What each patch has; everything is in one, and in one only."""
+    directory = ours / "upstream" / version
+    manifest = directory / "series.toml"
+    if not manifest.is_file():
+        there = ", ".join(versions(ours / "upstream")) or "none"
+        raise LabError(f"no series for Linux {version}; there are: {there}")
+    text = tomllib.loads(manifest.read_text())
+    paths = sorted((ours / "patches" / version).glob("*.patch"))
+    hooks = [read_hook(path) for path in (*paths, *sorted(directory.glob("*.patch")))]
+    left = _Unplaced(hooks, new_files, manifest)
+    growing: list[str] = text.get("growing", [])
+    for name in growing:
+        left.take_file(name)
+    steps = [_step(entry, left) for entry in text["patch"]]
+    left.require_none()
+    newest = max(hooks, key=lambda hook: email.utils.parsedate_to_datetime(hook.date))
+    cover = (directory / "cover-letter.txt").read_text()
+    return Plan(steps, growing, newest.author, newest.date, cover)
+
+
+def _step(entry: dict[str, Any], left: _Unplaced) -> Step:
+    taken = [left.take(title, names) for title, *names in entry.get("hooks", [])]
+    if "title" in entry:
+        step = Step(entry["title"], entry["text"])
+    elif taken:
+        step = Step(taken[0][0].title, taken[0][0].text)
+    else:
+        raise LabError(f"{left.manifest}: an entry has neither a title nor hooks")
+    for hook, names in taken:
+        step.diffs += [hook.parts[name] for name in names]
+        step.touched += names
+    for name in entry.get("files", []):
+        left.take_file(name)
+        step.files.append(name)
+    return step
+
+
+# ----------------------------------------------------------------------- Makefile and Kconfig
+
+
+def grown_makefile(text: str, have: Collection[str]) -> str:
+    """A Makefile without the objects whose sources are not there."""
+    lines: list[str] = []
+    for line in text.splitlines(keepends=True):
+        if found := re.fullmatch(r"(\S+\s*\+=)((?:\s+[\w-]+\.o)+)\n", line):
+            objects = [name for name in found[2].split() if f"{name[:-2]}.c" in have]
+            if not objects:
+                continue
+            if objects != found[2].split():
+                line = f"{found[1]} {' '.join(objects)}\n"
+        lines.append(line)
+    return "".join(lines)
+
+
+_ENTRY: Final = re.compile(
+    r"^(?=(?:config|choice|endchoice|menu|endmenu|if|endif|source|comment)\b)", re.MULTILINE
+)
+
+
+def grown_kconfig(text: str, asked: Collection[str]) -> str:
+    """A Kconfig without the options that nobody asks for; a choice is one thing."""
+    pieces = _ENTRY.split(text)
+    out: list[str] = []
+    choice: list[str] | None = None
+    for piece in pieces:
+        word = piece.split(maxsplit=1)[0] if piece.strip() else ""
+        if word == "choice":
+            choice = [piece]
+        elif choice is not None:
+            choice.append(piece)
+            if word == "endchoice":
+                whole = "".join(choice)
+                names = re.findall(r"^config (\w+)", whole, re.MULTILINE)
+                out += [whole] if any(name in asked for name in names) else []
+                choice = None
+        elif word == "config" and piece.split()[1] not in asked:
+            continue
+        else:
+            out.append(piece)
+    return "".join(out)
+
+
+def _asked(tree: Path, names: Collection[str]) -> set[str]:
+    """Options that these files of a tree mention."""
+    found: set[str] = set()
+    for name in names:
+        if name.endswith((".c", ".h", "Makefile")):
+            found.update(re.findall(r"\bCONFIG_(\w+)", (tree / name).read_text()))
+    return found
+
+
+def _grow(tree: Path, growing: Sequence[str], have: Collection[str], ours: Path) -> None:
+    """Bring the growing files to what the sources in the tree need."""
+    makefiles = [name for name in growing if name.endswith("Makefile")]
+    for name in makefiles:
+        beside = {Path(one).name for one in have if Path(one).parent == Path(name).parent}
+        if beside:
+            text = grown_makefile((ours / name).read_text(), beside)
+            (tree / name).write_text(text)
+    asked = _asked(tree, [*have, *(name for name in makefiles if (tree / name).is_file())])
+    for name in growing:
+        if name not in makefiles and (tree / name).parent.is_dir():
+            (tree / name).write_text(grown_kconfig((ours / name).read_text(), asked))
+
+
+# ------------------------------------------------------------------------------------- writing
+
+# Nothing of what the user has told git.
+_GIT: Final = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+
+
+def git(tree: Path, *words: str | Path, name: str = "lab", address: str = "lab@localhost") -> None:
+    command = ["git", "-c", f"user.name={name}", "-c", f"user.email={address}", *words]
+    log = LOGS / "series-git.log"
+    child.run(command, log=log, limit_s=120, what=f"git {words[0]}", cwd=tree, env=_GIT)
+
+
+def start(tree: Path, pristine: Path, names: Collection[str]) -> None:
+    """A repository with some files of the source as it is."""
+    for name in sorted({*names, "Makefile", "mm/cma.c"}):
+        if not (pristine / name).is_file():
+            raise LabError(f"{pristine} has no {name}")
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(pristine / name, tree / name)
+    git(tree, "init", "-q", "-b", "series")
+    git(tree, "add", "-A", "-f")
+    git(tree, "commit", "-q", "-m", "Linux")
+    git(tree, "tag", "start")
+
+
+def commit(tree: Path, what: Plan, ours: Path = KERNEL) -> None:
+    """Make a commit of each step in a repository that was just started."""
+    name, address = what.author
+    have: set[str] = set()
+    for step in what.steps:
+        for number, diff in enumerate(step.diffs):
+            patch = tree / f".git/part{number}.diff"
+            patch.write_text(diff)
+            git(tree, "apply", "--index", patch)
+        for file in step.files:
+            (tree / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ours / file, tree / file)
+        have |= {*step.files, *step.touched}
+        _grow(tree, what.growing, have, ours)
+        message = tree / ".git/message"
+        text = step.text.strip()
+        if "Signed-off-by: " not in text:
+            text += f"\n\nSigned-off-by: {name} <{address}>"
+        message.write_text(f"{step.title}\n\n{text.strip()}\n")
+        git(tree, "add", "-A", "-f")
+        words = [f"--author={name} <{address}>", f"--date={what.date}", "-F", str(message)]
+        git(tree, "commit", "-q", *words)
+
+
+def write(directory: Path, what: Plan, pristine: Path, ours: Path = KERNEL) -> list[Path]:
+    """The series as mails in a directory, in place of those of an earlier one."""
+    directory.mkdir(parents=True, exist_ok=True)
+    strange = [p.name for p in directory.iterdir() if not re.fullmatch(r"\d{4}-.*\.patch", p.name)]
+    if strange:
+        raise LabError(f"{directory} has other files: {', '.join(sorted(strange)[:3])}")
+    with tempfile.TemporaryDirectory(prefix="nocopy-series-") as temp:
+        tree, mails = Path(temp) / "tree", Path(temp) / "mails"
+        tree.mkdir()
+        start(tree, pristine, what.touched())
+        commit(tree, what, ours)
+        git(tree, "config", "branch.series.description", what.cover)
+        words = ["--cover-letter", "--cover-from-description=subject", "--no-signature"]
+        words += ["--zero-commit", "--no-base", "-o", str(mails), "start..series"]
+        name, address = what.author
+        git(tree, "format-patch", "-q", *words, name=name, address=address)
+        for old in directory.iterdir():
+            old.unlink()
+        return [
+            Path(shutil.copyfile(mail, directory / mail.name)) for mail in sorted(mails.iterdir())
+        ]
+
+
+# ------------------------------------------------------------------------- trees, and their builds
+
+
+def mails(version: str = kernel.SERIES) -> list[Path]:
+    """The patches of a series without its cover letter, written once for each content."""
+    directory = cache() / "series" / f"{version}-{sha256_tree(KERNEL)[:16]}"
+    with locked(cache() / "series/.lock"):
+        if not directory.is_dir():
+            for old in directory.parent.glob(f"{version}-*"):
+                shutil.rmtree(old)
+            fresh = directory.parent / f"new-{version}"
+            write(fresh, plan(version, kernel.new_files()), kernel.source_of(version).path)
+            fresh.rename(directory)
+    return sorted(directory.iterdir())[1:]
+
+
+def sync(tree: Path, upto: str) -> None:
+    """Make a tree the source with the series up to the patch of this title."""
+    what = plan(kernel.SERIES, kernel.new_files())
+    titles = [step.title for step in what.steps]
+    if upto not in titles:
+        raise LabError(f"the series has no patch '{upto}'")
+    patches = mails()[: titles.index(upto) + 1]
+    apply = cache() / "series/apply"
+    lines = [f"patch -s -p1 --no-backup-if-mismatch <{shlex.quote(str(p))}" for p in patches]
+    apply.write_text('#!/bin/sh\nset -e\ncd "$1"\n' + "\n".join(lines) + "\n")
+    apply.chmod(0o755)
+    kernel.sync_tree(kernel.source().path, tree, apply, what.touched())
+
+
+def code(step: Step) -> list[str]:
+    """Files of a step that are compiled."""
+    names = [*step.files, *step.touched]
+    return [
+        name for name in names if not name.startswith(("Documentation", "tools", "MAINTAINERS"))
+    ]
+
+
+def unresolved(directory: Path, objects: Sequence[str]) -> set[str]:
+    """Names of ours that some object refers to and none has, as the linker would find."""
+    binaries = [directory / name for name in objects] + sorted((directory / "mm/gcma").glob("*.o"))
+    needed: set[str] = set()
+    there: set[str] = set()
+    for line in child.output(["nm", "-A", *(b for b in binaries if b.is_file())]).splitlines():
+        kind, name = line.split()[-2:]
+        if re.search("gcma|dmem", name):
+            (needed if kind == "U" else there).add(name)
+    return needed - there
+
+
+def build_each(log: Path) -> None:
+    """Compile, after every patch, what the patches up to there are about, with CONFIG_GCMA=y."""
+    steps = [step for step in plan(kernel.SERIES, kernel.new_files()).steps if code(step)]
+    objects: set[str] = set()
+    with progress.meter(f"building {len(steps)} states of the series") as meter:
+        for number, step in enumerate(steps):
+            meter.at(number / len(steps), step.title)
+            objects |= {name[:-2] + ".o" for name in step.touched if name.endswith(".c")}
+            with kernel.configured("series", step.title) as (tree, directory):
+                for stale in (directory / "mm/gcma").glob("*.o"):
+                    if not (tree / "mm/gcma" / f"{stale.stem}.c").is_file():
+                        stale.unlink()
+                child.run(
+                    kernel.make("series", tree, *sorted(objects), "mm/gcma/"),
+                    log=log,
+                    limit_s=1800,
+                    what=f"building with the series up to '{step.title}'",
+                )
+                found = re.findall(r"^.*warning: .*$", log.read_text(errors="replace"), re.M)
+                found += [f"nothing has {name}" for name in unresolved(directory, sorted(objects))]
+                if found:
+                    raise LabError(f"with the series up to '{step.title}': {found[0]}; see {log}")
+
+
+def boot_each() -> None:
+    """Build a whole kernel after every patch, boot it, and run its KUnit tests."""
+    steps = [step for step in plan(kernel.SERIES, kernel.new_files()).steps if code(step)]
+    for number, step in enumerate(steps, 1):
+        with kernel.configured("series", step.title) as (tree, directory):
+            with progress.meter(f"building {number} of {len(steps)}: {step.title}"):
+                image = kernel.CONFIGS["series"].arch.image_name
+                child.run(
+                    kernel.make("series", tree, image),
+                    log=LOGS / f"series-{number}.log",
+                    limit_s=kernel.BUILD_LIMIT_S,
+                    what=f"building with the series up to '{step.title}'",
+                )
+            machine = Machine("x86-fast", words=("kunit.enable=1",))
+            kernel_file = directory / kernel.CONFIGS["series"].arch.image
+            outcome = boot(Job(f"series-{number}", "true\n", kernel_file, machine, limit_s=300))
+            outcome.require()
+            passed, failed = ktap(outcome.text())
+            if failed or not passed:
+                raise LabError(
+                    f"KUnit with the series up to '{step.title}': {failed or 'no tests'}"
+                )
+            print(f"{number:2} of {len(steps)} boots, {len(passed)} tests passed: {step.title}")

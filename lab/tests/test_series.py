@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nocopy_lab import series
+from nocopy_lab.paths import LabError
+
+HOOK = """From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001
+From: A Developer <a@example.org>
+Date: Sat, 21 Nov 2026 20:30:00 +0000
+Subject: [PATCH] mm: call it,
+ wherever it is
+
+Why.
+
+Signed-off-by: A Developer <a@example.org>
+---
+ mm/Makefile | 1 +
+ mm/cma.c    | 1 +
+ 2 files changed, 2 insertions(+)
+
+diff --git a/mm/Makefile b/mm/Makefile
+--- a/mm/Makefile
++++ b/mm/Makefile
+@@ -1 +1,2 @@
+ obj-y += cma.o
++obj-$(CONFIG_IT) += it/
+diff --git a/mm/cma.c b/mm/cma.c
+--- a/mm/cma.c
++++ b/mm/cma.c
+@@ -1 +1,2 @@
+ int old;
++int hook;
+"""
+TITLE = "mm: call it, wherever it is"
+FILES = ["mm/it/Kconfig", "mm/it/Makefile", "mm/it/first.c", "mm/it/second.c"]
+KCONFIG = """# top
+config IT
+	bool "It"
+
+if IT
+
+choice
+	prompt "Which"
+
+config IT_A
+	bool "A"
+
+config IT_B
+	bool "B"
+
+endchoice
+
+config IT_LATE
+	bool "Late"
+
+endif # IT
+"""
+MAKEFILE = "obj-y\t\t\t+= second.o first.o\nobj-$(CONFIG_IT_LATE)\t+= late.o\n"
+MANIFEST = """
+growing = ["mm/it/Kconfig", "mm/it/Makefile"]
+[[patch]]
+title = "mm/it: add the first"
+text = "Because."
+files = ["mm/it/first.c"]
+hooks = [["mm: call it, wherever it is", "mm/Makefile"]]
+[[patch]]
+title = "mm/it: add the second"
+text = "Because."
+files = ["mm/it/second.c"]
+[[patch]]
+hooks = [["mm: call it, wherever it is"]]
+"""
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    """What kernel/ has, in small."""
+    for name, text in {
+        "patches/6.12/0001-hook.patch": HOOK,
+        "upstream/6.12/series.toml": MANIFEST,
+        "upstream/6.12/cover-letter.txt": "mm: it\n\nWhat it is.\n",
+        "mm/it/Kconfig": KCONFIG,
+        "mm/it/Makefile": MAKEFILE,
+        "mm/it/first.c": "int first;\n",
+        "mm/it/second.c": "#ifdef CONFIG_IT_B\nint second;\n#endif\n",
+    }.items():
+        path = tmp_path / "kernel" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "kernel"
+
+
+def changed(ours: Path, old: str, new: str) -> Path:
+    manifest = ours / "upstream/6.12/series.toml"
+    assert old in manifest.read_text()
+    manifest.write_text(manifest.read_text().replace(old, new))
+    return ours
+
+
+def test_a_hook_is_divided_by_file_and_keeps_its_message(ours: Path) -> None:
+    steps = series.plan("6.12", FILES, ours).steps
+    assert [step.title for step in steps] == [
+        "mm/it: add the first",
+        "mm/it: add the second",
+        TITLE,
+    ]
+    assert [step.touched for step in steps] == [["mm/Makefile"], [], ["mm/cma.c"]]
+    assert steps[2].text.startswith("Why.")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('files = ["mm/it/second.c"]', "", "puts into no patch.*mm/it/second.c"),
+        ('[[patch]]\nhooks = [["mm: call it, wherever it is"]]', "", r"no patch.*\(mm/cma.c\)"),
+        ('files = ["mm/it/second.c"]', 'files = ["mm/it/first.c"]', "first.c is missing or taken"),
+        ('wherever it is"]]', 'wherever it was"]]', "there is no patch"),
+        ('is", "mm/Makefile"]]', 'is", "mm/Kconfig"]]', "mm/Kconfig of .* is missing or taken"),
+        ('is", "mm/Makefile"]]', 'is"]]', "nothing is left of"),
+    ],
+)
+def test_what_is_nowhere_or_twice_is_named(ours: Path, old: str, new: str, says: str) -> None:
+    with pytest.raises(LabError, match=says):
+        series.plan("6.12", FILES, changed(ours, old, new))
+
+
+def test_another_version_is_refused(ours: Path) -> None:
+    with pytest.raises(LabError, match=r"no series for Linux 6\.1; there are: 6\.12"):
+        series.plan("6.1", FILES, ours)
+
+
+def test_objects_come_with_their_sources() -> None:
+    assert series.grown_makefile(MAKEFILE, {"first.c"}) == "obj-y\t\t\t+= first.o\n"
+    assert series.grown_makefile(MAKEFILE, {"first.c", "second.c", "late.c"}) == MAKEFILE
+
+
+def test_options_come_with_who_asks_for_them() -> None:
+    assert series.grown_kconfig(KCONFIG, {"IT", "IT_A", "IT_LATE"}) == KCONFIG
+    early = series.grown_kconfig(KCONFIG, {"IT"})
+    assert "IT_A" not in early and "choice" not in early and "IT_LATE" not in early
+    assert early.startswith("# top\nconfig IT\n") and early.endswith("if IT\n\nendif # IT\n")
+
+
+def test_mails_apply_to_a_clean_tree(ours: Path, tmp_path: Path) -> None:
+    pristine = tmp_path / "linux"
+    for name, text in {
+        "Makefile": "VERSION = 6\n",
+        "mm/Makefile": "obj-y += cma.o\n",
+        "mm/cma.c": "int old;\n",
+    }.items():
+        (pristine / name).parent.mkdir(parents=True, exist_ok=True)
+        (pristine / name).write_text(text)
+    plan = series.plan("6.12", FILES, ours)
+    mails = series.write(tmp_path / "mails", plan, pristine, ours)
+    assert [mail.name[:4] for mail in mails] == ["0000", "0001", "0002", "0003"]
+    assert "Subject: [PATCH 0/3] mm: it\n" in mails[0].read_text()
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    series.start(tree, pristine, plan.touched())
+    series.git(tree, "am", "-q", "--empty=drop", *mails)
+    assert (tree / "mm/cma.c").read_text() == "int old;\nint hook;\n"
+    # Nobody asks for IT_LATE, and late.c is not there.
+    assert "IT_LATE" not in (tree / "mm/it/Kconfig").read_text()
+    assert "config IT_B" in (tree / "mm/it/Kconfig").read_text()
+
+
+def test_mails_replace_only_mails(ours: Path, tmp_path: Path) -> None:
+    (tmp_path / "precious.txt").write_text("")
+    with pytest.raises(LabError, match="has other files"):
+        series.write(tmp_path, series.plan("6.12", FILES, ours), tmp_path, ours)
+
+
+def test_what_only_later_patches_have_is_missed(tmp_path: Path) -> None:
+    (tmp_path / "mm/gcma").mkdir(parents=True)
+    caller, callee = tmp_path / "mm/vmscan", tmp_path / "mm/gcma/clients"
+    caller.with_suffix(".c").write_text("void __gcma_stage(void); void f(void){__gcma_stage();}")
+    callee.with_suffix(".c").write_text("void __gcma_stage(void) {}")
+    for name in (caller, callee):
+        command = ["gcc", "-c", f"{name}.c", "-o", f"{name}.o"]
+        subprocess.run(command, check=True)
+    assert series.unresolved(tmp_path, ["mm/vmscan.o"]) == set()
+    callee.with_suffix(".o").unlink()
+    assert series.unresolved(tmp_path, ["mm/vmscan.o"]) == {"__gcma_stage"}
