@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache as once
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -306,6 +307,71 @@ def _figures() -> None:
     there |= set(re.findall(r"\| (\+[\d.]+) \|", results))  # whose unit is in another column
     if strange := [figure for figure in figures(letter) if figure not in there]:
         raise LabError(f"docs/results/README.md does not have: {', '.join(strange)}")
+
+
+# Nodes that the schema must refuse, beside those in DEVICE_TREES that the kernel does.
+WRONG_NODES: Final[tuple[str, ...]] = (
+    "reusable; linux,gcma-clients = <1>;",
+    'reusable; linux,gcma-clients = "file", "swap";',
+    'linux,gcma-clients = "swap";',
+)
+
+
+@check("kernel: device tree binding")
+def _binding() -> None:
+    """The schema accepts its example and what the kernel accepts, and nothing else."""
+    dtc = require_tool("dtc", "device-tree-compiler")
+    origin = find_spec("dtschema")
+    if origin is None or origin.origin is None:
+        raise LabError("dtschema is not in the environment of the lab")
+    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        shutil.copytree(Path(origin.origin).parent, Path(temp) / "dtschema")
+        for patch in sorted((series.UPSTREAM / "dt-schema").glob("*.patch")):
+            _command("binding-patch", ["patch", "-p1", "-s", "-d", temp, "-i", patch])
+        schema = Path(temp) / "dtschema/schemas/reserved-memory/shared-dma-pool.yaml"
+
+        def said(tool: str, *words: str | Path) -> str:
+            log = _log(f"binding-{tool}")
+            main = f"from dtschema.{tool} import main; main()"
+            command = [sys.executable, "-c", main, *words]
+            child.run(command, log=log, limit_s=60, what=tool, env={"PYTHONPATH": temp})
+            return log.read_text(errors="replace").strip()
+
+        def complaints(source: str) -> str:
+            dts, dtb = Path(temp) / "nodes.dts", Path(temp) / "nodes.dtb"
+            dts.write_text(source)
+            _command("binding-dtc", [dtc, "-q", "-O", "dtb", "-o", dtb, dts])
+            return said("dtb_validate", dtb)
+
+        def nodes(properties: Sequence[str]) -> str:
+            areas = "".join(
+                f'area{number} {{ compatible = "shared-dma-pool"; size = <0 0x4000000>; {text} }};'
+                for number, text in enumerate(properties)
+            )
+            cells = "#address-cells = <2>; #size-cells = <2>;"
+            memory = f"reserved-memory {{ {cells} ranges; {areas} }};"
+            return f'/dts-v1/; / {{ compatible = "a,b"; model = "c"; {cells} {memory} }};\n'
+
+        if remarks := said("doc_validate", schema):
+            raise LabError(f"the schema is wrong: {remarks}")
+        example = said("extract_example", schema)
+        if "linux,gcma-clients" not in example:
+            raise LabError("the schema has no example with linux,gcma-clients")
+        if remarks := complaints(example):
+            raise LabError(f"the example does not fit the schema: {remarks}")
+        words = re.findall(r'\{ "([a-z+]+)",\s+GCMA_', (KERNEL / "mm/gcma/gcma.c").read_text())
+        if len(words) < 6:
+            raise LabError(f"gcma.c seems to know the words {words} only; the check is broken")
+        right = [f'reusable; linux,gcma-clients = "{word}";' for word in words]
+        right += [f"reusable; {case}" for case, _, says in DEVICE_TREES if "no mode" not in says]
+        wrong = [f"reusable; {case}" for case, _, says in DEVICE_TREES if "no mode" in says]
+        wrong += WRONG_NODES
+        if remarks := complaints(nodes(right)):
+            raise LabError(f"the schema refuses what the kernel accepts: {remarks}")
+        remarks = complaints(nodes(wrong))
+        for number, text in enumerate(wrong):
+            if f": area{number} (" not in remarks:
+                raise LabError(f"the schema accepts {text}")
 
 
 def _without_maintainer(tree: Path) -> list[str]:
