@@ -605,6 +605,59 @@ def _judge_kunit(outcomes: Sequence[Outcome]) -> None:
         raise LabError(f"KUnit ran no test of ours; see {outcome.console}")
 
 
+KSELFTEST: Final = """
+need zram_swap 256
+need scratch /dev/vda -b 1024
+gcma_test /mnt >/tmp/ktap 2>&1
+status=$?
+sed 's/[\\"]/\\&/g; s/.*/{"type": "ktap", "line": "&"}/' /tmp/ktap
+exit $status
+"""
+
+
+def _kselftest_job(name: str) -> Job:
+    machine = Machine("x86-fast", cma_mib=64)
+    programs = ("mke2fs",)
+    return Job(
+        name, KSELFTEST, NO_IMAGE, machine, limit_s=180, programs=programs, scratch_mib=(300,)
+    )
+
+
+def _kselftest() -> dict[str, bytes]:
+    """The kernel's own test program, built the way the kernel builds it, for any libc."""
+    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        tests = kernel.patched_tree() / "tools/testing/selftests/gcma"
+        _command("kselftest", ["make", "-C", tests, f"OUTPUT={temp}", "LDFLAGS=-static"])
+        return {"bin/gcma_test": (Path(temp) / "gcma_test").read_bytes()}
+
+
+def kselftest(lines: Sequence[str]) -> tuple[int, list[str]]:
+    """How many tests a kselftest program had planned, and those that did not pass or ran not."""
+    plan = next((int(line[3:]) for line in lines if re.fullmatch(r"1\.\.\d+", line)), 0)
+    results = [line for line in lines if re.match(r"(not )?ok \d+ ", line)]
+    bad = [line for line in results if line.startswith("not ") or "# SKIP" in line]
+    if len(results) != plan:
+        bad.append(f"{len(results)} results of {plan} tests")
+    return plan, bad
+
+
+def _judge_kselftest(outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        plan, bad = kselftest([row["line"] for row in outcome.rows("ktap")])
+        if bad:
+            raise LabError(f"{outcome.job.name}: {bad[0]}; see {outcome.console}")
+        outcome.require()
+        if not plan:
+            raise LabError(f"{outcome.job.name} planned no test; see {outcome.console}")
+
+
+def _judge_kselftest_broken(outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        _, bad = kselftest([row["line"] for row in outcome.rows("ktap")])
+        if not any("truncating" in line for line in bad):
+            raise LabError(f"a hook left out makes no test fail: {bad}; see {outcome.console}")
+
+
 def _judge_debug(outcomes: Sequence[Outcome]) -> None:
     _judge_kunit(outcomes[:1])
     # So slow a kernel rarely fills the area; KUnit has seen revocation by then.
@@ -904,6 +957,20 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "half",
         [_kunit_job("kunit-half", "x86-fast")],
         _judge_kunit,
+    ),
+    GuestCheck(
+        "guest: kselftest",
+        "gcma",
+        [_kselftest_job("kselftest")],
+        _judge_kselftest,
+        _kselftest,
+    ),
+    GuestCheck(
+        "guest: kselftest notices a missing hook",
+        "broken",
+        [_kselftest_job("kselftest-broken")],
+        _judge_kselftest_broken,
+        _kselftest,
     ),
     GuestCheck(
         "guest: the driver refuses what it must",

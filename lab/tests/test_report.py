@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nocopy_lab import report
-from nocopy_lab.checks import added_lines, figures, only_line_numbers
+from nocopy_lab.checks import added_lines, figures, kselftest, only_line_numbers
 from nocopy_lab.experiments import demo
 from nocopy_lab.run import ktap
 
@@ -95,6 +95,15 @@ def test_added_lines_are_counted_by_file(tmp_path: Path) -> None:
     assert added_lines(tmp_path, "x") == 1
     assert added_lines(tmp_path, "y") == 2
     assert added_lines(tmp_path, "z") == 0
+
+
+def test_kselftest_wants_every_planned_test_to_pass() -> None:
+    well = ["TAP version 13", "1..2", "ok 1 one", "# words", "ok 2 two"]
+    assert kselftest(well) == (2, [])
+    assert kselftest(well[:3]) == (2, ["1 results of 2 tests"])
+    assert kselftest([*well[:4], "not ok 2 two"]) == (2, ["not ok 2 two"])
+    assert kselftest([*well[:4], "ok 2 # SKIP two"]) == (2, ["ok 2 # SKIP two"])
+    assert kselftest(["1..0 # SKIP no area"]) == (0, [])
 
 
 def test_figures_are_found_in_text() -> None:

@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Tests of guaranteed contiguous memory areas (GCMA)
+ *
+ * Usage: gcma_test [DIRECTORY]
+ *
+ * DIRECTORY, or else the current one, is on the file system whose pages are to
+ * be kept. Boot with an area, for example cma=64M gcma=file+swap.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <mm/gcma/bench_abi.h>
+
+#include "../kselftest.h"
+
+#define SYSFS		"/sys/kernel/mm/gcma"
+#define DEVICE		"/dev/cma_bench"
+#define FILE_NAME	"gcma_test.tmp"
+#define FILE_PAGES	64
+#define ALLOCS		16
+/* An allocation may take this many times as long where pages are discarded. */
+#define SLOWER		10
+/* What is shorter says nothing on a machine with other work. */
+#define SHORT_NS	100000
+/* Do not write larger files than this. */
+#define FILL_MAX	(512UL << 20)
+
+static const char *const words[] = {
+	"none", "file", "swap", "file+swap", "swap+file",
+};
+
+static const char *const counters[] = {
+	"frames", "owned", "quarantined", "allocs", "alloc_fails",
+	"bad_releases", "copy_waits", "alloc_latency_max_ns",
+	"file/cached", "file/stored", "file/loaded", "file/served",
+	"file/missed", "file/discarded", "file/evicted", "file/refused",
+	"swap/cached", "swap/stored", "swap/loaded", "swap/missed",
+	"swap/discarded", "swap/evicted", "swap/refused",
+};
+
+static size_t page_size;
+static int device;
+static struct cma_bench_info area;
+
+/* One line of a file of the area; false if it cannot be read. */
+static bool area_text(const char *name, char *text, size_t size)
+{
+	char path[PATH_MAX];
+	FILE *file;
+	bool done;
+
+	snprintf(path, sizeof(path), SYSFS "/%s/%s", area.name, name);
+	file = fopen(path, "r");
+	if (!file)
+		return false;
+	done = fgets(text, size, file);
+	fclose(file);
+	if (done)
+		text[strcspn(text, "\n")] = '\0';
+	return done;
+}
+
+/* A counter of the area, or -1. */
+static long counter(const char *name)
+{
+	char text[64], *end;
+	long value;
+
+	if (!area_text(name, text, sizeof(text)))
+		return -1;
+	value = strtol(text, &end, 10);
+	return *text && !*end ? value : -1;
+}
+
+static bool keeps(const char *client)
+{
+	char text[64];
+
+	return area_text("clients", text, sizeof(text)) && strstr(text, client);
+}
+
+static void test_counters(void)
+{
+	unsigned int i, bad = 0;
+
+	for (i = 0; i < ARRAY_SIZE(counters); i++) {
+		if (counter(counters[i]) < 0) {
+			ksft_print_msg("%s is no number\n", counters[i]);
+			bad++;
+		}
+	}
+	if (counter("frames") != (long)area.pages) {
+		ksft_print_msg("%ld frames, %llu pages\n", counter("frames"),
+			       (unsigned long long)area.pages);
+		bad++;
+	}
+	ksft_test_result(!bad, "counters are numbers\n");
+}
+
+static void test_words(void)
+{
+	char before[64] = "", after[64] = "", path[PATH_MAX];
+	bool known = false, taken;
+	unsigned int i;
+	int fd;
+
+	area_text("clients", before, sizeof(before));
+	for (i = 0; i < ARRAY_SIZE(words); i++)
+		known |= !strcmp(before, words[i]);
+	ksft_test_result(known, "clients is a word that is documented\n");
+
+	snprintf(path, sizeof(path), SYSFS "/%s/clients", area.name);
+	fd = open(path, O_WRONLY);
+	taken = fd >= 0 && write(fd, "tape", 4) >= 0;
+	if (fd >= 0)
+		close(fd);
+	area_text("clients", after, sizeof(after));
+	ksft_test_result(!taken && !strcmp(before, after),
+			 "other words are refused\n");
+}
+
+static bool request(unsigned long cmd, struct cma_bench_op *op)
+{
+	return !ioctl(device, cmd, op);
+}
+
+static void test_accounting(void)
+{
+	long owned = counter("owned"), allocs = counter("allocs");
+	long refused = counter("bad_releases");
+	struct cma_bench_op op = { .pages = 64 };
+	bool good;
+
+	good = request(CMA_BENCH_ALLOC, &op) && op.pfn >= area.base_pfn &&
+	       op.pfn + op.pages <= area.base_pfn + area.pages &&
+	       counter("owned") == owned + 64 && counter("allocs") == allocs + 1;
+	good = good && request(CMA_BENCH_RELEASE, &op) && counter("owned") == owned;
+	ksft_test_result(good, "allocation and release are counted\n");
+
+	request(CMA_BENCH_RELEASE_RAW, &op);
+	ksft_test_result(counter("bad_releases") == refused + 1 &&
+			 counter("owned") == owned,
+			 "a second release is refused and counted\n");
+}
+
+/*
+ * A file, and what its content must be.
+ */
+
+static int fd = -1;
+static unsigned char *model;
+
+static void fill(unsigned char *page, size_t bytes, unsigned int seed)
+{
+	uint64_t x = seed * 0x9e3779b97f4a7c15ULL + 1;
+	size_t i;
+
+	for (i = 0; i < bytes; i++) {
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+		page[i] = x;
+	}
+}
+
+static bool write_all(int to, const void *data, size_t size, off_t at)
+{
+	return pwrite(to, data, size, at) == (ssize_t)size;
+}
+
+static bool new_file(unsigned int seed)
+{
+	if (fd >= 0)
+		close(fd);
+	unlink(FILE_NAME);
+	fd = open(FILE_NAME, O_RDWR | O_CREAT | O_EXCL, 0600);
+	if (fd < 0)
+		return false;
+	fill(model, FILE_PAGES * page_size, seed);
+	return write_all(fd, model, FILE_PAGES * page_size, 0);
+}
+
+/* Have reclaim remove pages of a file. Returns how many of them are kept. */
+static long evict(int file, off_t at, size_t size)
+{
+	long stored = counter("file/stored");
+	void *map;
+	int err;
+
+	if (fsync(file))
+		return -1;
+	map = mmap(NULL, size, PROT_READ, MAP_SHARED | MAP_POPULATE, file, at);
+	if (map == MAP_FAILED)
+		return -1;
+	err = madvise(map, size, MADV_PAGEOUT);
+	munmap(map, size);
+	return err ? -1 : counter("file/stored") - stored;
+}
+
+/* Is the file what it should be, for read() and for who maps it? */
+static bool same(void)
+{
+	size_t size = FILE_PAGES * page_size;
+	unsigned char *copy = malloc(size), *map;
+	bool good;
+
+	good = copy && pread(fd, copy, size, 0) == (ssize_t)size &&
+	       !memcmp(copy, model, size);
+	free(copy);
+	if (evict(fd, 0, size) < 0)
+		return false;
+	map = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		return false;
+	good = good && !memcmp(map, model, size);
+	munmap(map, size);
+	return good;
+}
+
+static int do_nothing(void)
+{
+	return 0;
+}
+
+/*
+ * The end within a page, and further out again. Where blocks are smaller than
+ * pages this may be the end of one, and nobody need read the page to cut it.
+ */
+static int do_truncate(void)
+{
+	size_t size = FILE_PAGES * page_size, cut = size / 2 + 1024;
+
+	memset(model + cut, 0, size - cut);
+	return ftruncate(fd, cut) ?: ftruncate(fd, size);
+}
+
+/* A hole that cuts pages at both ends. */
+static int do_punch(void)
+{
+	size_t at = 5 * page_size + 123, size = 3 * page_size + 77;
+
+	memset(model + at, 0, size);
+	return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, size);
+}
+
+/* Part of a page and several whole ones. */
+static int do_write(void)
+{
+	size_t at = 20 * page_size, size = 3 * page_size + page_size / 2;
+
+	fill(model + at, size, 77);
+	return write_all(fd, model + at, size, at) ? 0 : -1;
+}
+
+static int do_write_direct(void)
+{
+	size_t at = 10 * page_size, size = 4 * page_size;
+	int direct = open(FILE_NAME, O_RDWR | O_DIRECT);
+	int err = -1;
+
+	if (direct < 0)
+		return -1;
+	fill(model + at, size, 78);
+	if (write_all(direct, model + at, size, at))
+		err = 0;
+	close(direct);
+	return err;
+}
+
+static int do_write_mapped(void)
+{
+	size_t at = 30 * page_size + 11, size = 2 * page_size;
+	unsigned char *map = mmap(NULL, FILE_PAGES * page_size,
+				  PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (map == MAP_FAILED)
+		return -1;
+	fill(model + at, size, 79);
+	memcpy(map + at, model + at, size);
+	return munmap(map, FILE_PAGES * page_size);
+}
+
+/* Inode numbers are used again. */
+static int do_replace(void)
+{
+	return new_file(80) ? 0 : -1;
+}
+
+static const struct {
+	const char *name;
+	int (*change)(void);
+} changes[] = {
+	{ "nothing happened",			do_nothing },
+	{ "truncating within a page",		do_truncate },
+	{ "a hole that cuts pages",		do_punch },
+	{ "writing",				do_write },
+	{ "writing directly",			do_write_direct },
+	{ "writing through a mapping",		do_write_mapped },
+	{ "deleting and creating it anew",	do_replace },
+};
+
+/* Change a file whose pages are all in the area. */
+static void test_file(unsigned int nr)
+{
+	const char *name = changes[nr].name;
+	long kept;
+
+	if (!keeps("file")) {
+		ksft_test_result_skip("content of a file after %s: the area keeps none\n",
+				      name);
+		return;
+	}
+	if (!new_file(nr)) {
+		ksft_print_msg("%s: %m\n", FILE_NAME);
+		ksft_test_result_fail("content of a file after %s\n", name);
+		return;
+	}
+	kept = evict(fd, 0, FILE_PAGES * page_size);
+	if (kept < FILE_PAGES / 2) {
+		ksft_test_result_skip("content of a file after %s: %ld of %d pages were kept\n",
+				      name, kept, FILE_PAGES);
+		return;
+	}
+	if (changes[nr].change()) {
+		ksft_test_result_skip("content of a file after %s: %m\n", name);
+		return;
+	}
+	ksft_test_result(same(), "content of a file after %s\n", name);
+}
+
+static void test_swap(void)
+{
+	size_t size = FILE_PAGES * page_size, i;
+	long stored = counter("swap/stored"), loaded = counter("swap/loaded");
+	unsigned char *data;
+	bool good = true;
+
+	data = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (data == MAP_FAILED)
+		ksft_exit_fail_msg("no memory\n");
+	fill(model, size, 81);
+	memcpy(data, model, size);
+	/* The first time they are written, the second time removed. */
+	for (i = 0; i < 10 && counter("swap/stored") == stored; i++) {
+		madvise(data, size, MADV_PAGEOUT);
+		usleep(10000);
+	}
+	if (!keeps("swap") || counter("swap/stored") == stored) {
+		ksft_test_result_skip("content of memory after swapping: none was kept\n");
+	} else {
+		good = !memcmp(data, model, size);
+		ksft_test_result(good && counter("swap/loaded") > loaded,
+				 "content of memory after swapping\n");
+	}
+	munmap(data, size);
+}
+
+static int by_time(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Median time of allocations that add up to the area, or 0. */
+static uint64_t time_allocs(void)
+{
+	struct cma_bench_op ops[ALLOCS];
+	uint64_t ns[ALLOCS];
+	int i, n;
+
+	for (n = 0; n < ALLOCS; n++) {
+		ops[n] = (struct cma_bench_op){ .pages = area.pages / ALLOCS };
+		if (!request(CMA_BENCH_ALLOC, &ops[n]))
+			break;
+		ns[n] = ops[n].ns;
+	}
+	for (i = 0; i < n; i++)
+		request(CMA_BENCH_RELEASE, &ops[i]);
+	qsort(ns, n, sizeof(*ns), by_time);
+	/* Others may have some of the area. */
+	return n >= ALLOCS / 2 ? ns[n / 2] : 0;
+}
+
+/* Fill the area with copies of file pages; returns whether most of it is. */
+static bool fill_area(int file)
+{
+	size_t size = area.pages * page_size, step = FILE_PAGES * page_size, at;
+
+	for (at = 0; at + step <= size; at += step)
+		if (!write_all(file, model, step, at))
+			return false;
+	return evict(file, 0, size) > 0 &&
+	       counter("file/cached") > (long)(area.pages / 4 * 3);
+}
+
+static void forget_copies(void)
+{
+	int to = open("/proc/sys/vm/drop_caches", O_WRONLY);
+
+	if (to < 0 || write(to, "1", 1) != 1)
+		ksft_perror("/proc/sys/vm/drop_caches");
+	if (to >= 0)
+		close(to);
+}
+
+static void test_full_area(void)
+{
+	struct cma_bench_op half = { .pages = area.pages / 2, .seed = 1 };
+	uint64_t idle, full;
+	long discarded;
+	int file;
+
+	if (!keeps("file") || area.pages * page_size > FILL_MAX) {
+		ksft_test_result_skip("time with a full area: too large, or not lent\n");
+		ksft_test_result_skip("allocated memory while pages are kept\n");
+		return;
+	}
+	file = open(FILE_NAME ".fill", O_RDWR | O_CREAT | O_TRUNC, 0600);
+	if (file < 0)
+		ksft_exit_fail_msg("%s.fill: %m\n", FILE_NAME);
+	unlink(FILE_NAME ".fill");
+
+	forget_copies();
+	idle = time_allocs();
+	if (!fill_area(file)) {
+		ksft_test_result_skip("time with a full area: only %ld of %llu frames\n",
+				      counter("file/cached"),
+				      (unsigned long long)area.pages);
+	} else {
+		discarded = counter("file/discarded");
+		full = time_allocs();
+		discarded = counter("file/discarded") - discarded;
+		ksft_print_msg("%llu pages: %llu ns; where %ld of all were discarded: %llu ns\n",
+			       (unsigned long long)area.pages / ALLOCS,
+			       (unsigned long long)idle, discarded,
+			       (unsigned long long)full);
+		ksft_test_result(idle && full && discarded > 0 &&
+				 (full < SHORT_NS || full < SLOWER * idle),
+				 "time with a full area\n");
+	}
+
+	if (!request(CMA_BENCH_ALLOC, &half) || !request(CMA_BENCH_FILL, &half)) {
+		ksft_test_result_fail("allocated memory while pages are kept\n");
+	} else {
+		/* As far as it goes. */
+		fill_area(file);
+		request(CMA_BENCH_CHECK, &half);
+		ksft_test_result(!half.bad, "allocated memory while pages are kept\n");
+		request(CMA_BENCH_RELEASE, &half);
+	}
+	close(file);
+}
+
+int main(int argc, char **argv)
+{
+	unsigned int i;
+
+	ksft_print_header();
+	if (geteuid())
+		ksft_exit_skip("only root may do this\n");
+	if (access(SYSFS, F_OK))
+		ksft_exit_skip("no guaranteed area; boot with cma=64M gcma=file+swap\n");
+	device = open(DEVICE, O_RDWR);
+	if (device < 0)
+		ksft_exit_skip("no " DEVICE ", CONFIG_GCMA_BENCH is not set\n");
+	if (ioctl(device, CMA_BENCH_INFO, &area))
+		ksft_exit_skip("there is no default area\n");
+	area.name[strcspn(area.name, "\n")] = '\0';
+	if (counter("frames") < 0)
+		ksft_exit_skip("area %s is not a guaranteed one\n", area.name);
+	if (argc > 1 && chdir(argv[1]))
+		ksft_exit_fail_msg("%s: %m\n", argv[1]);
+	page_size = sysconf(_SC_PAGESIZE);
+	if (posix_memalign((void **)&model, page_size, FILE_PAGES * page_size))
+		ksft_exit_fail_msg("no memory\n");
+
+	ksft_set_plan(8 + ARRAY_SIZE(changes));
+	test_counters();
+	test_words();
+	test_accounting();
+	for (i = 0; i < ARRAY_SIZE(changes); i++)
+		test_file(i);
+	test_swap();
+	test_full_area();
+	unlink(FILE_NAME);
+	ksft_finished();
+}
