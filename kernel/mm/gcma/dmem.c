@@ -314,7 +314,7 @@ static void frame_unread(struct dmem *dmem, struct dmem_frame *frame)
 	 * Whoever took it out of the index could not free it. If that happens
 	 * just now nobody does, and it is evicted in its turn.
 	 */
-	if (frame->space)
+	if (READ_ONCE(frame->space))
 		frame_unlock(frame);
 	else
 		frame_free(dmem, frame);
@@ -441,7 +441,8 @@ static bool refill(struct dmem_area *area, struct dmem_cpu *cpu)
 	bool picky = true;
 
 	for (i = 0; i < DMEM_SCAN_WORDS; i++) {
-		word = find_last_bit(area->avail, area->words);
+		/* Only where to look; bits are taken one by one below. */
+		word = data_race(find_last_bit(area->avail, area->words));
 		if (word >= area->words)
 			break;
 		/* A full barrier; pairs with mark_avail(). */
@@ -1135,7 +1136,8 @@ void dmem_sum_stats(const struct dmem_area *area, struct dmem_stats *sum)
 
 		from = (const unsigned long *)per_cpu_ptr(area->stats, cpu);
 		for (i = 0; i < sizeof(*sum) / sizeof(*to); i++)
-			to[i] += from[i];
+			/* Other CPUs go on counting. */
+			to[i] += data_race(from[i]);
 	}
 }
 

@@ -346,8 +346,9 @@ static void fill_bits(unsigned long *bitmap, unsigned long bit,
 		      unsigned long nbits, bool value)
 {
 	if (IS_ALIGNED(bit | nbits, BITS_PER_LONG))
-		memset(bitmap + BIT_WORD(bit), value ? 0xff : 0,
-		       nbits / BITS_PER_BYTE);
+		/* dmem looks at bits meanwhile, each of which changes once. */
+		data_race(memset(bitmap + BIT_WORD(bit), value ? 0xff : 0,
+				 nbits / BITS_PER_BYTE));
 	else if (value)
 		bitmap_set(bitmap, bit, nbits);
 	else
@@ -431,7 +432,17 @@ static void make_folio(struct page *page, unsigned int order)
 	prep_compound_page(page, order);
 }
 
-/* And pages again, see free_pages_prepare(). */
+/*
+ * Claim a released folio in order to take it apart, unless somebody holds it.
+ * Under the lock, where it cannot leave quarantine: whoever claims it is alone
+ * with it, and speculative references fail until unmake_folio() is done.
+ */
+static bool claim_folio(struct page *page)
+{
+	return PageHead(page) && page_ref_freeze(page, 1);
+}
+
+/* Make pages of a claimed folio, see free_pages_prepare(). */
 static void unmake_folio(struct page *page)
 {
 	struct folio *folio = page_folio(page);
@@ -447,8 +458,10 @@ static void unmake_folio(struct page *page)
 		clear_compound_head(tail);
 		atomic_set(&tail->_mapcount, -1);
 		set_page_private(tail, 0);
-		set_page_count(tail, 1);
+		/* Now it may be settled and be somebody else's. */
+		page_ref_unfreeze(tail, 1);
 	}
+	page_ref_unfreeze(page, 1);
 }
 
 static void account_latency(struct gcma *gcma, u64 ns)
@@ -595,27 +608,27 @@ static void quarantine_look(struct work_struct *work)
 	struct gcma *gcma = container_of(to_delayed_work(work), struct gcma,
 					 quarantine_work);
 	struct cma *cma = gcma->cma;
-	unsigned long bit, nbits, maxno = cma_bitmap_maxno(cma);
+	unsigned long bit, nbits, flags, maxno = cma_bitmap_maxno(cma);
 
 	for (bit = 0; bit < maxno; bit += nbits) {
 		struct page *page;
+		bool whole, mine;
 
-		nbits = 1;
+		spin_lock_irqsave(&cma->lock, flags);
 		bit = find_next_bit(gcma->quarantine, maxno, bit);
-		if (bit >= maxno)
+		if (bit >= maxno) {
+			spin_unlock_irqrestore(&cma->lock, flags);
 			break;
-		page = pfn_to_page(cma->base_pfn + (bit << cma->order_per_bit));
-		if (PageHead(page)) {
-			/*
-			 * Nobody else takes it apart: the release that left it
-			 * here is over, and its bits stay set while it is whole.
-			 */
-			nbits = to_bits(cma, compound_nr(page));
-			if (page_ref_count(page) != 1)
-				continue;
-			unmake_folio(page);
 		}
-		settle(gcma, bit, nbits);
+		page = pfn_to_page(cma->base_pfn + (bit << cma->order_per_bit));
+		nbits = to_bits(cma, compound_nr(page));
+		whole = PageHead(page);
+		mine = claim_folio(page);
+		spin_unlock_irqrestore(&cma->lock, flags);
+		if (mine)
+			unmake_folio(page);
+		if (mine || !whole)
+			settle(gcma, bit, nbits);
 	}
 	if (READ_ONCE(gcma->quarantined))
 		queue_delayed_work(system_wq, &gcma->quarantine_work,
@@ -642,8 +655,8 @@ bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 	unsigned long first = pfn - cma->base_pfn;
 	unsigned long bit = first >> order, nbits = to_bits(cma, count);
 	struct page *page = pfn_to_page(pfn);
+	bool allocated, mine = false;
 	unsigned long flags;
-	bool allocated;
 
 	spin_lock_irqsave(&cma->lock, flags);
 	allocated = count && count <= cma->count - first &&
@@ -655,6 +668,7 @@ bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 	if (allocated) {
 		fill_bits(gcma->quarantine, bit, nbits, true);
 		gcma->quarantined += nbits << order;
+		mine = claim_folio(page);
 	}
 	spin_unlock_irqrestore(&cma->lock, flags);
 	if (!allocated) {
@@ -665,8 +679,9 @@ bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 		return false;
 	}
 
-	if (PageHead(page) && page_ref_count(page) == 1)
+	if (mine)
 		unmake_folio(page);
+	/* A folio that somebody holds is left for quarantine_look(). */
 	if (!PageHead(page))
 		settle(gcma, bit, nbits);
 	if (READ_ONCE(gcma->quarantined))
