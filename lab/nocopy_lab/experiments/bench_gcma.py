@@ -74,6 +74,7 @@ MISSES: Final = 4000
 # The block layer begins its search for a free request at a random place, which makes all misses
 # of a boot up to ten instructions dearer or cheaper. So boots are compared, not reads of one boot.
 MISS_BOOTS: Final = 9
+EVICT_BOOTS: Final = 3  # of so many reads that chance does not show
 
 PHASE: Final = """phase() { printf '{"type": "phase", "name": "%s"}\\n' "$1"; }
 """
@@ -296,11 +297,12 @@ def jobs(gcma: kernel.Image, stock: kernel.Image, only: str = "") -> list[Job]:
         for policy in POLICIES[1:]:
             machine = _machine("gcma", mib, DISK_NS[0])
             add(f"reread-{name}-gcma-{policy}", f"echo {policy} >{ADMIT}\n{script}", gcma, machine)
-    for seed in range(1, MISS_BOOTS + 1):
+    for seed in range(1, EVICT_BOOTS + 1):
         machine = replace(_machine("gcma", FILES_MIB), seed=seed)
         add(f"miss-evict-gcma-{seed}", EVICT_JOB.format(take=TAKE_ALL), gcma, machine)
         small = replace(machine, config="reservation", memory_mib=MEMORY_MIB - CMA_MIB, cma_mib=0)
         add(f"miss-evict-stock-{seed}", EVICT_JOB.format(take=""), stock, small)
+    for seed in range(1, MISS_BOOTS + 1):
         for config in ("reservation", "gcma"):
             machine = replace(_machine(config, MISS_MIB), seed=seed)
             add(f"miss-{config}-{seed}", MISS_JOB, gcma, machine)
@@ -417,7 +419,7 @@ class Measured:
         """Likewise; what reclaim costs is in the mean only."""
         return [
             (row["ns_total"] - stock["ns_total"]) / row["reads"]
-            for seed in range(1, MISS_BOOTS + 1)
+            for seed in range(1, EVICT_BOOTS + 1)
             for stock in self.rows(f"miss-evict-stock-{seed}", "reread")
             for row in self.rows(f"miss-evict-gcma-{seed}", "reread")
         ]
