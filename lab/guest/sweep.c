@@ -19,6 +19,7 @@
  *   --max-pages N      largest allocation (4096)
  *   --live-pages N     never hold more than this (half of the area)
  *   --max-align N      largest alignment, as an order of pages (4)
+ *   --dma              through dma_alloc_coherent(), which also zeroes
  *
  * --edge: what must be refused is refused and what must work works; one line
  * {"type":"edge"} a case, exit status 1 if one is not ok.
@@ -45,7 +46,7 @@ static struct {
 	u64 sizes[SIZES_MAX];
 	u32 nr_sizes;
 	u32 reps, interval_ms, hold_ms, align;
-	bool fill, random, edge;
+	bool fill, random, edge, dma;
 	u64 nr_random, max_pages, live_pages, dmem;
 	u32 max_align;
 	u64 seed;
@@ -167,10 +168,14 @@ static int random_allocs(const struct cma_bench_info *area)
 			o.pages = opt.max_pages;
 		if (o.pages > limit)
 			o.pages = limit;
+		/* the page allocator has the single ones */
+		if (opt.dma && o.pages < 2)
+			o.pages = 2;
 		o.align = rng_below(&rng, opt.max_align + 1);
 		o.seed = rng_next(&rng);
 		if (want && held + o.pages <= limit) {
-			int err = request(CMA_BENCH_ALLOC, &o);
+			int err = request(opt.dma ? CMA_BENCH_ALLOC_DMA :
+						    CMA_BENCH_ALLOC, &o);
 
 			allocs++;
 			total += o.ns;
@@ -180,7 +185,7 @@ static int random_allocs(const struct cma_bench_info *area)
 				failed++;
 				continue;
 			}
-			if (o.pfn % (1u << o.align))
+			if (opt.dma ? o.bad : o.pfn % (1u << o.align))
 				wrong++;
 			must(CMA_BENCH_FILL, "filling", &o);
 			held += o.pages;
@@ -191,7 +196,8 @@ static int random_allocs(const struct cma_bench_info *area)
 			live[i] = live[--n];
 			must(CMA_BENCH_CHECK, "checking", &o);
 			wrong += o.bad != 0;
-			must(CMA_BENCH_RELEASE, "releasing", &o);
+			must(opt.dma ? CMA_BENCH_FREE_DMA : CMA_BENCH_RELEASE,
+			     "releasing", &o);
 			held -= o.pages;
 		}
 	}
@@ -487,6 +493,7 @@ static const struct option options[] = {
 	{ "max-pages", 1, NULL, 'm' },
 	{ "live-pages", 1, NULL, 'l' },
 	{ "max-align", 1, NULL, 'A' },
+	{ "dma", 0, NULL, 'M' },
 	{ "edge", 0, NULL, 'E' },
 	{ "dmem", 1, NULL, 'D' },
 	{ "device", 1, NULL, 'd' },
@@ -539,6 +546,9 @@ int main(int argc, char **argv)
 			break;
 		case 'A':
 			opt.max_align = parse_u32(name, optarg);
+			break;
+		case 'M':
+			opt.dma = true;
 			break;
 		case 'E':
 			opt.edge = true;

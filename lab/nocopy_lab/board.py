@@ -121,6 +121,7 @@ class Machine:
     # Other than the board's.
     shift: int | None = None
     cores: int = 0
+    features: str = ""  # of the CPU, in QEMU's words
     # Source of what the device tree says beyond QEMU's own, and the file made from both.
     device_tree: str = ""
     dtb: Path | None = None
@@ -182,6 +183,8 @@ class Machine:
             # With several CPUs taking turns, the HPET's compare register is always too late.
             machine = "pc,hpet=off" if self.counts and self.cpus > 1 else "pc"
         model = "host" if self.kvm else BOARDS[self.board].cpu
+        if self.features:
+            model += f",{self.features}"
         words = [require_tool(*self.arch.qemu), "-M", machine, *self.accelerator()]
         return [*words, "-cpu", model, "-smp", str(self.cpus)]
 

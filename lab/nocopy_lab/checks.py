@@ -782,6 +782,7 @@ sleep 5
 need camera --shots 5
 need heap --reps 5
 need sweep --random --count 500 --max-pages 8192
+need sweep --random --count 300 --max-pages 8192 --dma
 statdump --label end
 kill -TERM $!
 wait $! || exit 1
@@ -842,6 +843,100 @@ def _judge_control(outcomes: Sequence[Outcome]) -> None:
                 f"{outcome.job.name}: {outcome.rows('wrong')[:1] or 'clients hardly changed'}; "
                 f"see {outcome.console}"
             )
+
+
+BOUND: Final = """
+need zram_swap 256
+need scratch /dev/nullb0 -J size=16
+load --dir /mnt --file-mib 160 --anon-mib 160 --seconds 3600 --nice 10 >/tmp/load &
+load=$!
+until [ "$(cat /sys/kernel/mm/gcma/reserved/file/cached)" -gt 5000 ]; do sleep 0.1; done
+need sweep --random --count 600 --max-pages 2048
+need sweep --sizes 1,64,1024,16384,32000 --reps 20 --interval-ms 2
+statdump --label end
+kill -TERM $load
+wait $load || exit 1
+grep '"type":"load"' /tmp/load
+"""
+BOUND_MACHINE: Final = Machine(
+    "x86",
+    memory_mib=384,
+    cma_mib=128,
+    extra_mib=224,
+    words=(
+        *("null_blk.nr_devices=1", "null_blk.memory_backed=1", "null_blk.gb=1"),
+        *("null_blk.bs=4096", "null_blk.irqmode=0"),
+    ),
+)
+# Instructions that an allocation from an area of 128 MiB may take. It looks for a place in at most
+# eight free ranges and both of their ends, and counts what is lost there by blocks of 512 frames.
+# The rest is one interrupt.
+BOUND_NS: Final = 16384
+
+
+def _judge_bound(outcomes: Sequence[Outcome]) -> None:
+    all_well(outcomes)
+    for outcome in outcomes:
+        (area,) = (row["areas"]["reserved"] for row in outcome.rows("gcma_stats"))
+        bins = [line.split() for line in str(area["alloc_latency"]).splitlines()]
+        late = sum(int(n) for up_to, n in bins if up_to == "inf" or int(up_to) > BOUND_NS)
+        if late or area["alloc_latency_max_ns"] > BOUND_NS:
+            raise LabError(
+                f"{late} of {area['allocs']} allocations took longer than {BOUND_NS} ns, the "
+                f"longest {area['alloc_latency_max_ns']} ns; see {outcome.console}"
+            )
+        # One CPU cannot find itself copying.
+        if area["copy_waits"] or area["alloc_fails"] or area["file/discarded"] < 10_000:
+            raise LabError(f"{outcome.job.name}: {area}; see {outcome.console}")
+
+
+# Gigantic pages from the area hugetlb0, while programs use the rest of memory and its copies are in
+# the area; taken apart into pages of 2 MiB; and one page more than there is.
+HUGE: Final = """
+need zram_swap 512
+need scratch /dev/vda
+area=/sys/kernel/mm/gcma/hugetlb0
+large=/sys/kernel/mm/hugepages/hugepages-1048576kB
+small=/sys/kernel/mm/hugepages/hugepages-2048kB
+has() { [ "$(cat $1)" = "$2" ] || { echo "lab: $1 is $(cat $1), not $2" >/dev/console; exit 1; }; }
+full() { [ $(($(cat $area/file/cached) + $(cat $area/swap/cached))) -gt 20000 ]; }
+load --dir /mnt --file-mib 600 --anon-mib 500 --readers 2 --seconds 3600 --nice 10 >/tmp/load &
+load=$!
+for n in 1 2; do
+	until full; do sleep 0.2; done
+	echo 2 >$large/nr_hugepages
+	has $large/nr_hugepages 1
+	need huge --kib 1048576
+	echo 1 >$large/demote
+	has $small/nr_hugepages 512
+	need huge --pages 512
+	echo 0 >$small/nr_hugepages
+	has $area/owned 0
+done
+statdump --label end
+kill -TERM $load
+wait $load || exit 1
+grep '"type":"load"' /tmp/load
+"""
+# The area is the third gigabyte: QEMU puts the initramfs below the end of the second. Some of the
+# others is left out, so that memory is short.
+HUGE_MACHINE: Final = Machine(
+    "x86-fast",
+    memory_mib=3200,
+    cma_mib=0,
+    features="+pdpe1gb",
+    words=("hugetlb_cma=1G", "gcma=file+swap", "memmap=640M$320M", "memmap=704M$1088M"),
+)
+
+
+def _judge_huge(outcomes: Sequence[Outcome]) -> None:
+    all_well(outcomes)
+    for outcome in outcomes:
+        # gigantic pages, and 512 smaller ones made of each
+        if [row["pages"] for row in outcome.rows("huge") if row["ok"]] != [1, 512, 1, 512]:
+            raise LabError(f"{outcome.job.name}: not all huge pages; see {outcome.console}")
+        if not _counters(outcome, "end")["gcma_discard"]:
+            raise LabError(f"{outcome.job.name}: nothing was discarded; see {outcome.console}")
 
 
 TRACE: Final = """
@@ -1041,6 +1136,39 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_consumers,
+    ),
+    GuestCheck(
+        "guest: the longest allocation under load, from the histogram",
+        "gcma",
+        [
+            Job(
+                "bound",
+                BOUND,
+                NO_IMAGE,
+                BOUND_MACHINE,
+                limit_s=300,
+                programs=("mke2fs",),
+                allow=("allocation",),
+            )
+        ],
+        _judge_bound,
+    ),
+    GuestCheck(
+        "guest: hugetlb_cma, gigantic pages and those of 2 MiB under load",
+        "gcma",
+        [
+            Job(
+                "huge",
+                HUGE,
+                NO_IMAGE,
+                HUGE_MACHINE,
+                limit_s=400,
+                programs=("mke2fs",),
+                allow=("allocation",),
+                scratch_mib=(900,),
+            )
+        ],
+        _judge_huge,
     ),
     GuestCheck(
         "guest: oracle, swap on zram",

@@ -12,6 +12,7 @@
 
 #include <linux/cma.h>
 #include <linux/dma-map-ops.h>
+#include <linux/dma-mapping.h>
 #include <linux/fs.h>
 #include <linux/gcma.h>
 #include <linux/highmem.h>
@@ -22,16 +23,27 @@
 #include <linux/sched/clock.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
+#include <linux/vmalloc.h>
 
 #include "../cma.h"
 #include "bench_abi.h"
+
+enum bench_kind {
+	BENCH_PAGES,
+	BENCH_FOLIO,
+	BENCH_DMA,
+};
 
 struct bench_range {
 	struct list_head list;
 	unsigned long pfn;
 	unsigned long pages;
-	bool folio;
+	enum bench_kind kind;
+	void *vaddr;		/* of BENCH_DMA */
+	dma_addr_t dma;
 };
+
+static struct miscdevice bench_device;
 
 struct bench_file {
 	struct mutex lock;	/* serialises the requests of the file */
@@ -48,42 +60,82 @@ static struct bench_range *bench_find(struct bench_file *bf, u64 pfn, u64 pages)
 	return NULL;
 }
 
-static int bench_alloc(struct bench_file *bf, struct cma_bench_op *op, bool folio)
+static struct page *bench_alloc_dma(struct bench_range *range)
 {
-	struct bench_range *range = kmalloc(sizeof(*range), GFP_KERNEL);
+	struct device *dev = bench_device.this_device;
+	struct cma *cma = dma_contiguous_default_area;
+	size_t size = range->pages * PAGE_SIZE;
 	struct page *page;
+	unsigned long pfn;
+
+	range->vaddr = dma_alloc_coherent(dev, size, &range->dma,
+					  GFP_KERNEL | __GFP_NOWARN);
+	if (!range->vaddr)
+		return NULL;
+	page = is_vmalloc_addr(range->vaddr) ? vmalloc_to_page(range->vaddr) :
+					       virt_to_page(range->vaddr);
+	pfn = page_to_pfn(page);
+	if (pfn >= cma->base_pfn && pfn < cma->base_pfn + cma->count)
+		return page;
+	/* The area had nothing, the page allocator did: not what we test. */
+	dma_free_coherent(dev, size, range->vaddr, range->dma);
+	return NULL;
+}
+
+static u64 bench_not_zero(const struct bench_range *range)
+{
+	const u64 *word = range->vaddr;
+	u64 bad = 0, i;
+
+	for (i = 0; i < range->pages * (PAGE_SIZE / sizeof(*word)); i++)
+		bad += word[i] != 0;
+	return bad;
+}
+
+static int bench_alloc(struct bench_file *bf, struct cma_bench_op *op,
+		       enum bench_kind kind)
+{
+	struct cma *cma = dma_contiguous_default_area;
+	struct bench_range *range;
+	struct page *page = NULL;
+	struct folio *folio;
 	u64 start;
 
+	if (kind == BENCH_FOLIO && (!is_power_of_2(op->pages) || op->pages < 2))
+		return -EINVAL;
+	/* Single pages never come from the area. */
+	if (kind == BENCH_DMA && (op->pages < 2 || op->pages > cma->count))
+		return -EINVAL;
+	range = kzalloc(sizeof(*range), GFP_KERNEL);
 	if (!range)
 		return -ENOMEM;
-	if (folio) {
-		struct folio *f;
+	range->pages = op->pages;
+	range->kind = kind;
 
-		if (!is_power_of_2(op->pages) || op->pages < 2) {
-			kfree(range);
-			return -EINVAL;
-		}
-		start = local_clock();
-		f = cma_alloc_folio(dma_contiguous_default_area,
-				    ilog2(op->pages), GFP_KERNEL | __GFP_COMP |
-				    __GFP_NOWARN);
-		op->ns = local_clock() - start;
-		page = f ? folio_page(f, 0) : NULL;
-	} else {
-		start = local_clock();
-		page = cma_alloc(dma_contiguous_default_area, op->pages,
-				 op->align, true);
-		op->ns = local_clock() - start;
+	start = local_clock();
+	switch (kind) {
+	case BENCH_PAGES:
+		page = cma_alloc(cma, op->pages, op->align, true);
+		break;
+	case BENCH_FOLIO:
+		folio = cma_alloc_folio(cma, ilog2(op->pages), GFP_KERNEL |
+					__GFP_COMP | __GFP_NOWARN);
+		page = folio ? folio_page(folio, 0) : NULL;
+		break;
+	case BENCH_DMA:
+		page = bench_alloc_dma(range);
+		break;
 	}
+	op->ns = local_clock() - start;
 	if (!page) {
 		kfree(range);
 		return -ENOMEM;
 	}
 	range->pfn = page_to_pfn(page);
-	range->pages = op->pages;
-	range->folio = folio;
 	list_add(&range->list, &bf->ranges);
 	op->pfn = range->pfn;
+	if (kind == BENCH_DMA)
+		op->bad = bench_not_zero(range);
 	return 0;
 }
 
@@ -92,12 +144,21 @@ static int bench_release(struct bench_range *range, u64 *ns)
 	struct cma *cma = dma_contiguous_default_area;
 	struct page *page = pfn_to_page(range->pfn);
 	u64 start = local_clock();
-	bool done;
+	bool done = true;
 
-	if (range->folio)
-		done = cma_free_folio(cma, page_folio(page));
-	else
+	switch (range->kind) {
+	case BENCH_PAGES:
 		done = cma_release(cma, page, range->pages);
+		break;
+	case BENCH_FOLIO:
+		done = cma_free_folio(cma, page_folio(page));
+		break;
+	case BENCH_DMA:
+		dma_free_coherent(bench_device.this_device,
+				  range->pages * PAGE_SIZE, range->vaddr,
+				  range->dma);
+		break;
+	}
 	if (ns)
 		*ns = local_clock() - start;
 	list_del(&range->list);
@@ -118,7 +179,12 @@ static void bench_pattern(struct bench_range *range, struct cma_bench_op *op,
 
 	op->bad = 0;
 	for (page = 0; page < range->pages; page++) {
-		u64 *word = kmap_local_page(pfn_to_page(range->pfn + page));
+		void *map = NULL;
+		u64 *word;
+
+		if (!range->vaddr)
+			map = kmap_local_page(pfn_to_page(range->pfn + page));
+		word = map ?: range->vaddr + page * PAGE_SIZE;
 
 		for (i = 0; i < PAGE_SIZE / sizeof(*word); i++) {
 			if (!check)
@@ -126,7 +192,8 @@ static void bench_pattern(struct bench_range *range, struct cma_bench_op *op,
 			else if (word[i] != bench_word(op->seed, page, i))
 				op->bad++;
 		}
-		kunmap_local(word);
+		if (map)
+			kunmap_local(map);
 		cond_resched();
 	}
 }
@@ -145,23 +212,37 @@ static int bench_pin(struct cma_bench_op *op, bool pin)
 	return 0;
 }
 
+static enum bench_kind bench_kind(unsigned int cmd)
+{
+	switch (cmd) {
+	case CMA_BENCH_ALLOC_FOLIO:
+	case CMA_BENCH_FREE_FOLIO:
+		return BENCH_FOLIO;
+	case CMA_BENCH_ALLOC_DMA:
+	case CMA_BENCH_FREE_DMA:
+		return BENCH_DMA;
+	default:
+		return BENCH_PAGES;
+	}
+}
+
 static int bench_op(struct bench_file *bf, unsigned int cmd,
 		    struct cma_bench_op *op)
 {
 	struct bench_range *range;
-	bool folio;
 
 	switch (cmd) {
 	case CMA_BENCH_ALLOC:
 	case CMA_BENCH_ALLOC_FOLIO:
+	case CMA_BENCH_ALLOC_DMA:
 		if (op->pages > ULONG_MAX || op->align > 63)
 			return -EINVAL;
-		return bench_alloc(bf, op, cmd == CMA_BENCH_ALLOC_FOLIO);
+		return bench_alloc(bf, op, bench_kind(cmd));
 	case CMA_BENCH_RELEASE:
 	case CMA_BENCH_FREE_FOLIO:
+	case CMA_BENCH_FREE_DMA:
 		range = bench_find(bf, op->pfn, op->pages);
-		folio = cmd == CMA_BENCH_FREE_FOLIO;
-		if (!range || range->folio != folio)
+		if (!range || range->kind != bench_kind(cmd))
 			return -EINVAL;
 		return bench_release(range, &op->ns);
 	case CMA_BENCH_FILL:
@@ -328,4 +409,13 @@ static struct miscdevice bench_device = {
 	.fops	= &bench_fops,
 };
 
-builtin_misc_device(bench_device);
+static int __init bench_init(void)
+{
+	int err = misc_register(&bench_device);
+
+	if (err)
+		return err;
+	return dma_coerce_mask_and_coherent(bench_device.this_device,
+					    DMA_BIT_MASK(64));
+}
+device_initcall(bench_init);
