@@ -3,18 +3,22 @@
 
 LAB := lab/lab
 
-.PHONY: help demo test bench-gcma bench-brug bench-pdio shell clean distclean
+.PHONY: help demo test soak bench-gcma bench-brug bench-pdio shell clean distclean
 
 help: ## say what there is (the default)
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 	@echo "Variables: KERNEL_TREE=DIR (a clean 6.12.y tree instead of Debian's),"
 	@echo "           NOCOPY_CACHE=DIR (sources, builds and images; ~/.cache/nocopy)"
+	@echo "           MIN=N (minutes of make soak)"
 
 demo: ## compare reservation, CMA and GCMA under load; writes out/demo/index.html
 	@$(LAB) demo
 
 test: ## run every check that this machine can run
 	@$(LAB) test
+
+soak: ## everything at once, at random, for MIN minutes (10)
+	@$(LAB) soak --minutes $(or $(MIN),10)
 
 bench-gcma: ## measure all configurations in depth; writes out/bench-gcma/
 	@$(LAB) bench-gcma

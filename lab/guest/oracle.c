@@ -20,7 +20,8 @@
  *  anon   Versioned pages of private and shared anonymous memory that is
  *	   pushed out, touched, dropped, and inherited by children.
  *  alloc  Contiguous memory through /dev/cma_bench: allocate, fill, hold,
- *	   look, release.
+ *	   look, release; with --alloc-pins some pages are still held by somebody
+ *	   when they are released, and must not be handed out before he lets go.
  *
  * A hog adds pressure in waves. Options:
  *
@@ -37,6 +38,9 @@
  *   --alloc            allocate contiguous memory as well
  *   --alloc-max-pages N  largest allocation (4096)
  *   --alloc-live N     pages held at a time (twice the largest allocation)
+ *   --alloc-workers N  who each hold so much (1)
+ *   --alloc-pieces N   in at most so many pieces (16)
+ *   --alloc-pins       folios as well, and pages pinned when they are released
  *   --drop-caches      write 1, 2 or 3 to /proc/sys/vm/drop_caches now and then
  *   --skip OP,OP...    leave out file operations, to narrow a failure down
  *   --seconds N        (60)
@@ -81,6 +85,8 @@
 #define HISTORY		8
 #define TICK_NS		(5 * NSEC_PER_SEC)
 #define WORKERS_MAX	128
+/* most pieces of contiguous memory that a worker holds */
+#define LIVE_MAX	16
 
 static struct {
 	const char *dir;
@@ -88,16 +94,17 @@ static struct {
 	u32 races;
 	u32 anon_mib, shmem_mib, anon_workers;
 	u32 hog_mib;
-	u32 alloc_max_pages, alloc_live;
+	u32 alloc_max_pages, alloc_live, alloc_workers, alloc_pieces;
 	u32 seconds;
 	u64 ops, seed, min_hits;
-	bool thp, alloc, drop_caches, keep_going;
+	bool thp, alloc, alloc_pins, drop_caches, keep_going;
 	bool expect_hits, expect_swap_hits;
 	u32 skip;
 } opt = {
 	.file_mib = 512, .file_max_kib = 4096, .file_workers = 2, .races = 2,
 	.anon_mib = 64, .shmem_mib = 16, .anon_workers = 2,
-	.alloc_max_pages = 4096, .seconds = 60, .seed = 1, .min_hits = 1000,
+	.alloc_max_pages = 4096, .alloc_workers = 1, .alloc_pieces = LIVE_MAX,
+	.seconds = 60, .seed = 1, .min_hits = 1000,
 };
 
 /* Shared by all processes. */
@@ -110,7 +117,9 @@ struct shared {
 	_Atomic u64 wrong, direct_stale, anon_wrong;
 	_Atomic u64 io_errors, nospace, unknown;
 	_Atomic u64 forks, hog_waves;
-	_Atomic u64 cma_allocs, cma_failed, cma_wrong, cma_worst_ns;
+	_Atomic u64 cma_allocs, cma_failed, cma_wrong, cma_worst_ns, cma_pins;
+	/* pages of released memory that are in use still, by worker */
+	_Atomic u64 pinned[WORKERS_MAX];
 	_Atomic u64 final_files;
 };
 
@@ -1858,12 +1867,64 @@ static void hog_worker(u32 id)
 
 /* --------------------------------------------------- contiguous memory */
 
-#define LIVE_MAX	16
+struct piece {
+	struct cma_bench_op op;
+	bool folio;
+};
+
+static void cma_wrong(const char *what, const struct cma_bench_op *o)
+{
+	struct json j = json_line("wrong");
+
+	json_str(&j, "where", "cma");
+	json_str(&j, "what", what);
+	json_u64(&j, "pfn", o->pfn);
+	json_u64(&j, "pages", o->pages);
+	json_u64(&j, "bad_words", o->bad);
+	json_end(&j);
+	fail(&shared->cma_wrong);
+}
+
+/* Pages that were in use all the while cannot be part of what was allocated. */
+static void pins_verify(const struct cma_bench_op *o)
+{
+	u32 i;
+
+	for (i = 0; i < opt.alloc_workers; i++) {
+		u64 pfn = atomic_load(&shared->pinned[i]);
+
+		if (pfn && pfn >= o->pfn && pfn < o->pfn + o->pages)
+			cma_wrong("a pinned page was handed out", o);
+	}
+}
+
+static void pin(int fd, u32 id, const struct piece *p, struct rng *rng)
+{
+	struct cma_bench_op o = { .pages = 1, .pfn = p->op.pfn };
+
+	/* of a folio the head has the references */
+	if (!p->folio)
+		o.pfn += rng_below(rng, (u32)p->op.pages);
+	if (ioctl(fd, CMA_BENCH_PIN, &o))
+		die("cannot pin a page: %s", strerror(errno));
+	atomic_store(&shared->pinned[id], o.pfn);
+	count(&shared->cma_pins, 1);
+}
+
+static void unpin(int fd, u32 id)
+{
+	struct cma_bench_op o = {
+		.pages = 1, .pfn = atomic_exchange(&shared->pinned[id], 0),
+	};
+
+	if (o.pfn && ioctl(fd, CMA_BENCH_UNPIN, &o))
+		die("cannot unpin a page: %s", strerror(errno));
+}
 
 static void alloc_worker(u32 id)
 {
 	struct rng rng = rng_make(opt.seed, 7000 + id);
-	struct cma_bench_op live[LIVE_MAX], asked = { 0 };
+	struct piece live[LIVE_MAX], asked = { 0 };
 	bool again = false, crowded = false;
 	u32 n = 0, pages = 0;
 	int fd = open("/dev/cma_bench", O_RDWR | O_CLOEXEC);
@@ -1872,22 +1933,29 @@ static void alloc_worker(u32 id)
 		die("cannot open /dev/cma_bench: %s (a kernel with it is needed for --alloc)",
 		    strerror(errno));
 	while (!stopping() || n) {
-		bool want = !stopping() && !crowded && n < LIVE_MAX &&
+		bool want = !stopping() && !crowded && n < opt.alloc_pieces &&
 			    rng_below(&rng, 3);
-		struct cma_bench_op o = { 0 };
+		struct piece p = { 0 };
+		struct cma_bench_op *o = &p.op;
 
-		o.pages = 1 + rng_below(&rng, 1u << rng_below(&rng, 16));
-		o.align = rng_below(&rng, 5);
-		o.seed = rng_next(&rng);
-		if (o.pages > opt.alloc_max_pages)
-			o.pages = opt.alloc_max_pages;
+		if (opt.alloc_pins && rng_one_in(&rng, 4))
+			unpin(fd, id);
+		o->pages = 1 + rng_below(&rng, 1u << rng_below(&rng, 16));
+		o->align = rng_below(&rng, 5);
+		o->seed = rng_next(&rng);
+		if (o->pages > opt.alloc_max_pages)
+			o->pages = opt.alloc_max_pages;
+		p.folio = opt.alloc_pins && o->pages > 1 && rng_one_in(&rng, 4);
+		while (p.folio && o->pages & (o->pages - 1))
+			o->pages &= o->pages - 1;
 		if (again)
-			o = asked;
-		if (want && pages + o.pages <= opt.alloc_live) {
-			asked = o;
+			p = asked;
+		if (want && pages + o->pages <= opt.alloc_live) {
+			asked = p;
 			if (!again)
 				count(&shared->cma_allocs, 1);
-			if (ioctl(fd, CMA_BENCH_ALLOC, &o)) {
+			if (ioctl(fd, p.folio ? CMA_BENCH_ALLOC_FOLIO :
+						CMA_BENCH_ALLOC, o)) {
 				/*
 				 * What lives can be scattered so that no range
 				 * is long enough. Alone there is one.
@@ -1900,39 +1968,37 @@ static void alloc_worker(u32 id)
 				continue;
 			}
 			again = false;
-			if (o.ns > atomic_load(&shared->cma_worst_ns))
-				atomic_store(&shared->cma_worst_ns, o.ns);
-			if (ioctl(fd, CMA_BENCH_FILL, &o))
+			pins_verify(o);
+			if (o->ns > atomic_load(&shared->cma_worst_ns))
+				atomic_store(&shared->cma_worst_ns, o->ns);
+			if (ioctl(fd, CMA_BENCH_FILL, o))
 				die("cannot fill an allocation: %s",
 				    strerror(errno));
-			pages += (u32)o.pages;
-			live[n++] = o;
+			pages += (u32)o->pages;
+			live[n++] = p;
 			sleep_ms(rng_below(&rng, 20));
 		} else if (n) {
 			u32 i = rng_below(&rng, n);
 
 			crowded = false;
-			o = live[i];
+			p = live[i];
 			live[i] = live[--n];
-			if (ioctl(fd, CMA_BENCH_CHECK, &o))
+			if (ioctl(fd, CMA_BENCH_CHECK, o))
 				die("cannot check an allocation: %s",
 				    strerror(errno));
-			if (o.bad) {
-				struct json j = json_line("wrong");
-
-				json_str(&j, "where", "cma");
-				json_u64(&j, "pfn", o.pfn);
-				json_u64(&j, "pages", o.pages);
-				json_u64(&j, "bad_words", o.bad);
-				json_end(&j);
-				fail(&shared->cma_wrong);
-			}
-			if (ioctl(fd, CMA_BENCH_RELEASE, &o))
+			if (o->bad)
+				cma_wrong("somebody wrote to it", o);
+			if (opt.alloc_pins && !shared->pinned[id] &&
+			    rng_one_in(&rng, 2))
+				pin(fd, id, &p, &rng);
+			if (ioctl(fd, p.folio ? CMA_BENCH_FREE_FOLIO :
+						CMA_BENCH_RELEASE, o))
 				die("cannot release an allocation: %s",
 				    strerror(errno));
-			pages -= (u32)o.pages;
+			pages -= (u32)o->pages;
 		}
 	}
+	unpin(fd, id);
 	close(fd);
 }
 
@@ -2016,6 +2082,7 @@ static void totals(struct json *j, u64 elapsed)
 	json_u64(j, "cma_allocs", shared->cma_allocs);
 	json_u64(j, "cma_failed", shared->cma_failed);
 	json_u64(j, "cma_wrong", shared->cma_wrong);
+	json_u64(j, "cma_pins", shared->cma_pins);
 }
 
 /* Collect workers that ended; how many are left. */
@@ -2072,7 +2139,7 @@ static void parse_skip(const char *list)
 enum {
 	O_DIR = 256, O_FILE_MIB, O_FILE_MAX, O_FILE_WORKERS, O_RACES,
 	O_ANON_MIB, O_SHMEM_MIB, O_ANON_WORKERS, O_THP, O_HOG, O_ALLOC,
-	O_ALLOC_MAX, O_ALLOC_LIVE, O_DROP, O_SKIP, O_SECONDS, O_OPS, O_KEEP,
+	O_ALLOC_MAX, O_ALLOC_LIVE, O_ALLOC_WORKERS, O_ALLOC_PIECES, O_PINS, O_DROP, O_SKIP, O_SECONDS, O_OPS, O_KEEP,
 	O_HITS, O_SWAP_HITS, O_MIN_HITS, O_SEED,
 };
 
@@ -2090,6 +2157,9 @@ static const struct option options[] = {
 	{ "alloc", 0, NULL, O_ALLOC },
 	{ "alloc-max-pages", 1, NULL, O_ALLOC_MAX },
 	{ "alloc-live", 1, NULL, O_ALLOC_LIVE },
+	{ "alloc-workers", 1, NULL, O_ALLOC_WORKERS },
+	{ "alloc-pieces", 1, NULL, O_ALLOC_PIECES },
+	{ "alloc-pins", 0, NULL, O_PINS },
 	{ "drop-caches", 0, NULL, O_DROP },
 	{ "skip", 1, NULL, O_SKIP },
 	{ "seconds", 1, NULL, O_SECONDS },
@@ -2149,6 +2219,15 @@ static void parse(int argc, char **argv)
 		case O_ALLOC_LIVE:
 			opt.alloc_live = parse_u32(name, optarg);
 			break;
+		case O_ALLOC_WORKERS:
+			opt.alloc_workers = parse_u32(name, optarg);
+			break;
+		case O_ALLOC_PIECES:
+			opt.alloc_pieces = parse_u32(name, optarg);
+			break;
+		case O_PINS:
+			opt.alloc_pins = true;
+			break;
 		case O_DROP:
 			opt.drop_caches = true;
 			break;
@@ -2184,6 +2263,10 @@ static void parse(int argc, char **argv)
 		die("what is '%s'?", argv[optind]);
 	if (!opt.alloc_max_pages)
 		die("--alloc-max-pages must be at least 1");
+	if (!opt.alloc_pieces || opt.alloc_pieces > LIVE_MAX)
+		die("--alloc-pieces must be 1 to %d", LIVE_MAX);
+	if (opt.alloc_pins && !gcma_present())
+		die("--alloc-pins wants a guaranteed area: plain CMA complains");
 	if (!opt.alloc_live)
 		opt.alloc_live = opt.alloc_max_pages * 2;
 	if (opt.file_max_kib < 64 || opt.file_max_kib > MIB)
@@ -2255,7 +2338,7 @@ int main(int argc, char **argv)
 	if (opt.hog_mib)
 		worker_add("hog", hog_worker, 1, 8, true);
 	if (opt.alloc)
-		worker_add("alloc", alloc_worker, 1, 0, false);
+		worker_add("alloc", alloc_worker, opt.alloc_workers, 0, false);
 
 	fields_read_vmstat(&vm[0]);
 	fields_read_gcma(&gcma[0]);

@@ -33,6 +33,7 @@ from nocopy_lab import (
     programs,
     progress,
     series,
+    soak,
     storage,
 )
 from nocopy_lab.board import Machine
@@ -1257,6 +1258,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         ],
         _judge_oracle,
     ),
+    GuestCheck("guest: soak, a short round of a new seed", "gcma", run=soak.check),
     *(
         GuestCheck(f"pdio: {name}", "storage", run=run, prepare=storage.build)
         for name, run in storage.CHECKS.items()

@@ -195,6 +195,17 @@ def bench_pdio(draw_only: bool, only: str) -> None:
 
 
 @lab.command()
+@click.option("--minutes", default=10.0, show_default=True, help="Begin rounds for so long.")
+@click.option("--rounds", default=0, help="So many rounds instead.")
+@click.option("--seed", type=int, help="Of the first round; the next ones count on.")
+def soak(minutes: float, rounds: int, seed: int | None) -> None:
+    """Run everything at once, at random, on several kernels and boards."""
+    from nocopy_lab import soak as soaking
+
+    soaking.run(minutes, rounds, seed)
+
+
+@lab.command()
 @click.option("--only", default="", help="Only checks whose name contains this.")
 @click.option("--list", "list_only", is_flag=True, help="Name the checks and end.")
 def test(only: str, list_only: bool) -> None:

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""`lab soak`: everything at once, at random, for as long as one likes.
+
+A soak is rounds of one boot each. What a round does follows from its seed alone: the kernel and the
+board, how memory is divided, the swap device, the sizes of everything that runs. At the same time
+
+* the oracle checks files, programs' memory and contiguous memory, which every CPU allocates; some
+  of it is pinned when it is released;
+* programs take photos and buffers from the same area;
+* CPUs are unplugged and plugged again;
+* a hog wants about as much as there is, swap included: now and then it is killed for that;
+* on the debug kernel, allocations fail.
+
+No contiguous allocation may fail: sizes are such that none can, see _fits(). Afterwards the area
+has to be all there again. A round that fails says how to repeat it; races follow the host all the
+same.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from nocopy_lab import kernel
+from nocopy_lab.board import Machine
+from nocopy_lab.paths import LabError
+from nocopy_lab.run import Job, Outcome, Row, boot_all
+
+# Kernels and boards, which take turns.
+KINDS: Final = (("gcma", "x86-fast"), ("arm64", "arm64"), ("debug", "x86-fast"))
+ROUND_S: Final = 60  # of guest time
+PAGES_PER_MIB: Final = 256
+
+# Contiguous memory: what one worker holds, and what the other programs do.
+LARGEST: Final = 256  # pages; no buffer of the heap or the camera is larger
+PIECES: Final = 4
+# A pinned page is a piece too, and so is one that was let go of a moment ago.
+PIECES_PINNED: Final = 2
+HEAP_BUFFERS: Final = 2
+CAMERA_BUFFERS: Final = 2
+# A slow kernel, or one that has just begun, has not filled the area yet.
+DISCARDS_AFTER: Final = 50_000
+ALIGNED: Final = 256  # pages that alignment can cost
+
+
+def _fits(area_pages: int, workers: int) -> bool:
+    """Whether an allocation of LARGEST pages must succeed, whatever else is held and wherever.
+
+    So many pieces divide what is left into at most one range more than there are pieces.
+    """
+    pieces = workers * (PIECES + PIECES_PINNED) + HEAP_BUFFERS + CAMERA_BUFFERS
+    return (area_pages - pieces * LARGEST) // (pieces + 1) >= LARGEST + ALIGNED
+
+
+SCRIPT: Final = """
+need {swap}
+need scratch /dev/vda -b {block}
+area=/sys/kernel/mm/gcma/reserved
+{failing}
+mib() {{ awk '/MemAvailable|SwapFree/ {{ n += $2 }} END {{ print int(n / 1024) }}' /proc/meminfo; }}
+statdump --label start
+
+plug() {{
+	RANDOM={seed}
+	stop=
+	unplugged=0
+	trap 'stop=1' TERM
+	while [ -z "$stop" ]; do
+		cpu=/sys/devices/system/cpu/cpu$((RANDOM % ({cpus} - 1) + 1))/online
+		echo 0 >$cpu && unplugged=$((unplugged + 1))
+		sleep 0.$((RANDOM % 10))
+		echo 1 >$cpu
+		sleep 0.$((RANDOM % 10))
+	done
+	echo "{{\\"type\\": \\"plug\\", \\"unplugged\\": $unplugged}}"
+}}
+consume() {{
+	stop=
+	trap 'stop=1' TERM
+	while [ -z "$stop" ]; do
+		[ ! -e /dev/video0 ] ||
+			need camera --shots 1 --width 640 --height 480 --buffers {camera}
+		need heap --reps 1 --mib 1 --buffers {heap} --seed {seed}
+	done
+}}
+
+plug &
+plug=$!
+consume &
+consume=$!
+oracle --dir /mnt --file-mib {files} --anon-mib {anon} --shmem-mib 16 --races {races} {words} \
+	--hog-mib $(($(mib) * {hog} / 100)) --alloc --alloc-pins --alloc-workers {workers} \
+	--alloc-pieces {pieces} --alloc-max-pages {largest} --alloc-live {live} \
+	--seconds {seconds} --seed {seed}
+status=$?
+kill -TERM $plug $consume
+wait $plug || exit 1
+wait $consume || exit 1
+{calm}
+# The pages that were pinned last are looked at ten times a second.
+for n in $(seq 300); do
+	[ "$(cat $area/owned)" = 0 ] && break
+	sleep 0.1
+done
+umount /mnt || exit 1
+statdump --label end
+sweep --edge || exit 1
+exit $status
+"""
+
+FAILING: Final = """for what in failslab fail_page_alloc; do
+	cd /sys/kernel/debug/$what
+	echo Y >ignore-gfp-wait; echo 0 >verbose; echo 5 >probability; echo -1 >times
+done
+echo 0 >/sys/kernel/debug/fail_page_alloc/min-order
+cd /"""
+CALM: Final = "echo 0 | tee /sys/kernel/debug/fail*/probability >/dev/null"
+
+
+def kind(seed: int) -> tuple[str, str]:
+    return KINDS[seed % len(KINDS)]
+
+
+def job(seed: int, bootable: Path, seconds: int = ROUND_S) -> Job:
+    """The round of a seed."""
+    image, board = kind(seed)
+    draw = random.Random(seed)
+    # Little, so that the area is full of copies and allocations meet them.
+    area_mib = draw.choice((96, 112, 128))
+    # The debug kernel is slow and has shadow memory of its own.
+    slow = image == "debug"
+    memory_mib = area_mib + draw.choice((384, 448, 512)) + (128 if slow else 0)
+    machine = Machine(board, memory_mib=memory_mib, cma_mib=area_mib, seed=seed)
+    workers = machine.cpus
+    if not _fits(area_mib * PAGES_PER_MIB, workers):
+        raise LabError(f"{area_mib} MiB are too small for {workers} CPUs")
+    files = draw.randint(96, 160) if slow else draw.randint(400, 560)
+    words = [word for word in ("--thp", "--drop-caches") if draw.random() < 0.3]
+    script = SCRIPT.format(
+        seed=seed,
+        seconds=seconds,
+        cpus=machine.cpus,
+        workers=workers,
+        pieces=PIECES,
+        largest=LARGEST,
+        live=PIECES * LARGEST,
+        heap=HEAP_BUFFERS,
+        camera=CAMERA_BUFFERS,
+        swap=draw.choice(("zram_swap 192", "zram_swap 384", "disk_swap /dev/vdb")),
+        block=draw.choice((1024, 2048, 4096)),
+        files=files,
+        anon=draw.randint(64, 192),
+        races=draw.randint(1, 3),
+        hog=draw.randint(70, 105),
+        words=" ".join(words),
+        failing=FAILING if slow else "",
+        calm=CALM if slow else "",
+    )
+    return Job(
+        f"soak-{seed}",
+        script,
+        bootable,
+        machine,
+        limit_s=300 + 10 * seconds,
+        programs=("mke2fs",),
+        allow=("allocation", "oom"),
+        scratch_mib=(2 * files + 128, 384),
+    )
+
+
+def _last(outcome: Outcome, kind: str, label: str = "") -> Row:
+    rows = [row for row in outcome.rows(kind) if not label or row.get("label") == label]
+    if not rows:
+        raise LabError(f"{outcome.job.name}: no {label or kind}; see {outcome.console}")
+    return rows[-1]
+
+
+def judge(outcome: Outcome) -> None:
+    """Raise unless everything was as it has to be, whatever the round did."""
+    outcome.require()
+    name, oracle = outcome.job.name, _last(outcome, "oracle")
+
+    def must(holds: bool, what: str) -> None:
+        if not holds:
+            raise LabError(f"{name}: {what}; see {outcome.console}")
+
+    must(oracle["cma_allocs"] > 0, "nothing was allocated")
+    must(oracle["cma_pins"] > 0, "nothing was pinned")
+    must(oracle["cma_failed"] == 0, f"{oracle['cma_failed']} contiguous allocations failed")
+    must(_last(outcome, "plug")["unplugged"] > 0, "no CPU was unplugged")
+    for row in (*outcome.rows("heap"), *outcome.rows("shot")):
+        must(row["ok"], f"a buffer could not be had: {row}")
+    area = _last(outcome, "gcma_stats", "end")["areas"]["reserved"]
+    for count in ("owned", "quarantined", "bad_releases", "alloc_fails"):
+        must(area[count] == 0, f"{count} is {area[count]} at the end")
+    before = _last(outcome, "gcma_stats", "start")["vmstat"]
+    after = _last(outcome, "gcma_stats", "end")["vmstat"]
+    events = ["store_file", "store_swap", "load_file", "load_swap"]
+    if oracle["ops"] > DISCARDS_AFTER:
+        events.append("discard")
+    for event in events:
+        must(after[f"gcma_{event}"] > before[f"gcma_{event}"], f"no {event}")
+
+
+def summary(outcome: Outcome) -> str:
+    """A line about a round that was good."""
+    oracle = _last(outcome, "oracle")
+    area = _last(outcome, "gcma_stats", "end")["areas"]["reserved"]
+    killed = oracle["vmstat_delta"].get("oom_kill", 0)
+    return (
+        f"{' on '.join(kind(outcome.job.machine.seed))}, {outcome.host_s:.0f} s: "
+        f"{oracle['ops']:,} operations, {oracle['bytes_verified'] >> 20:,} MiB looked at, "
+        f"{area['allocs']:,} allocations, {area['copy_waits']:,} looks at a copy in flight, "
+        f"{oracle['cma_pins']:,} pins, {_last(outcome, 'plug')['unplugged']} CPUs unplugged, "
+        f"{killed} times out of memory"
+    )
+
+
+def fresh_seed() -> int:
+    return secrets.randbelow(1_000_000)
+
+
+def repeat(seed: int) -> str:
+    return f"to repeat it: lab/lab soak --rounds 1 --seed {seed}"
+
+
+def one(seed: int, bootable: Path, seconds: int = ROUND_S) -> Outcome:
+    """Run a round; raises, and says how to repeat it, if it is not good."""
+    (outcome,) = boot_all([job(seed, bootable, seconds)])
+    try:
+        judge(outcome)
+    except LabError as error:
+        raise LabError(f"{error}\n{repeat(seed)}") from error
+    return outcome
+
+
+def check(bootable: Path) -> None:
+    """A short round on the first kind, with a seed that nobody has seen."""
+    seed = fresh_seed()
+    one(seed - seed % len(KINDS), bootable, seconds=30)
+
+
+def run(minutes: float, rounds: int, first: int | None) -> None:
+    """Rounds with consecutive seeds, until so many are over or so much time."""
+    seed = fresh_seed() if first is None else first
+    end = time.monotonic() + 60 * minutes
+    images = {name: kernel.image(name).bootable for name in _images(rounds, seed)}
+    done = 0
+    while done < rounds if rounds else time.monotonic() < end:
+        print(f"round {done + 1}, seed {seed}", flush=True)
+        print(f"  {summary(one(seed, images[kind(seed)[0]]))}", flush=True)
+        done, seed = done + 1, seed + 1
+    print(f"{done} rounds, no failure")
+
+
+def _images(rounds: int, seed: int) -> Sequence[str]:
+    count = min(rounds or len(KINDS), len(KINDS))
+    return [kind(seed + n)[0] for n in range(count)]

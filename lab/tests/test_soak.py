@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nocopy_lab import soak
+from nocopy_lab.paths import LabError
+from nocopy_lab.run import Job, Outcome
+
+KERNEL = Path("/kernel")
+
+
+def test_a_seed_is_a_round() -> None:
+    assert soak.job(7, KERNEL) == soak.job(7, KERNEL)
+    assert soak.job(7, KERNEL) != soak.job(7 + len(soak.KINDS), KERNEL)
+
+
+def test_all_kinds_have_their_turn() -> None:
+    assert {soak.kind(seed) for seed in range(100, 103)} == set(soak.KINDS)
+
+
+def test_every_round_leaves_room() -> None:
+    for seed in range(200):
+        job = soak.job(seed, KERNEL)
+        assert f"--alloc-workers {job.machine.cpus} " in job.script
+
+
+def _outcome(**changed: int) -> Outcome:
+    oracle = {"type": "oracle", "ops": 9, "cma_allocs": 9, "cma_failed": 0, "cma_pins": 1}
+    area = dict.fromkeys(("owned", "quarantined", "bad_releases", "alloc_fails"), 0)
+    events = ("store_file", "store_swap", "load_file", "load_swap")
+    for name, value in changed.items():
+        (area if name in area else oracle)[name] = value
+    stats = {"type": "gcma_stats", "areas": {"reserved": area}}
+    return Outcome(
+        Job("soak", "", KERNEL),
+        [],
+        Path("console"),
+        [
+            oracle,
+            {"type": "plug", "unplugged": 3},
+            stats | {"label": "start", "vmstat": {f"gcma_{event}": 1 for event in events}},
+            stats | {"label": "end", "vmstat": {f"gcma_{event}": 2 for event in events}},
+        ],
+    )
+
+
+def test_a_good_round() -> None:
+    soak.judge(_outcome())
+
+
+@pytest.mark.parametrize("wrong", ["cma_failed", "owned", "quarantined", "bad_releases"])
+def test_a_bad_round(wrong: str) -> None:
+    with pytest.raises(LabError, match="1"):
+        soak.judge(_outcome(**{wrong: 1}))
