@@ -51,7 +51,8 @@ bool __gcma_load(struct address_space *mapping, pgoff_t index,
 		 struct folio *folio);
 bool __gcma_read(struct kiocb *iocb, struct iov_iter *to, void *shadow);
 bool __gcma_serves(struct address_space *mapping, pgoff_t index);
-void *__gcma_filter_shadow(struct address_space *mapping, void *shadow);
+void *__gcma_split_shadow(struct folio *folio, void *shadow);
+void *__gcma_filter_shadow(struct folio *folio, void *shadow);
 void __gcma_forget(struct address_space *mapping, pgoff_t index);
 void __gcma_drop(struct address_space *mapping, pgoff_t index);
 bool __gcma_invalidate_begin(struct address_space *mapping);
@@ -77,7 +78,9 @@ static inline bool mapping_gcma(const struct address_space *mapping)
  * others find pages up to date. The content on the device changes only while
  * the page is in the cache, or within truncate_inode_pages_range() and
  * invalidate_inode_pages2_range() or before they are called, with
- * mapping->invalidate_lock held or followed by an invalidation.
+ * mapping->invalidate_lock held or followed by an invalidation. A file system
+ * that keeps readers out by other means, and looks for resident pages then,
+ * invalidates and looks between gcma_invalidate_begin() and _end().
  */
 static inline void mapping_set_gcma(struct address_space *mapping, bool allow)
 {
@@ -231,17 +234,33 @@ static inline bool gcma_served(const struct folio_batch *fbatch)
 }
 
 /**
- * gcma_filter_shadow() - drop the flag while the range is being invalidated
- * @mapping: the page cache; its i_pages lock is held
- * @shadow: the entry about to be replaced
+ * gcma_split_shadow() - a shadow of several pages is about to be split
+ * @folio: the smaller folio about to be inserted; the i_pages lock is held
+ * @shadow: the entry
  *
- * Return: @shadow, flagged only if the copy may be used.
+ * Return: the entry, which is no longer flagged while pages are invalidated.
  */
-static inline void *gcma_filter_shadow(struct address_space *mapping,
-				       void *shadow)
+static inline void *gcma_split_shadow(struct folio *folio, void *shadow)
 {
 	if (unlikely(gcma_shadow_flagged(shadow)))
-		return __gcma_filter_shadow(mapping, shadow);
+		return __gcma_split_shadow(folio, shadow);
+	return shadow;
+}
+
+/**
+ * gcma_filter_shadow() - drop the flag if a folio must not be filled
+ * @folio: the folio about to be inserted; the i_pages lock is held
+ * @shadow: the last of the entries about to be replaced
+ *
+ * That is while pages are invalidated, and unless there are copies of all its
+ * pages.
+ *
+ * Return: @shadow, flagged only if the copies may be used.
+ */
+static inline void *gcma_filter_shadow(struct folio *folio, void *shadow)
+{
+	if (unlikely(gcma_shadow_flagged(shadow)))
+		return __gcma_filter_shadow(folio, shadow);
 	return shadow;
 }
 
@@ -399,8 +418,12 @@ static inline bool gcma_served(const struct folio_batch *fbatch)
 	return false;
 }
 
-static inline void *gcma_filter_shadow(struct address_space *mapping,
-				       void *shadow)
+static inline void *gcma_split_shadow(struct folio *folio, void *shadow)
+{
+	return shadow;
+}
+
+static inline void *gcma_filter_shadow(struct folio *folio, void *shadow)
 {
 	return shadow;
 }

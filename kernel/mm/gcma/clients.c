@@ -4,6 +4,7 @@
  * cache do with dmem. gcma.c explains why this is safe.
  */
 
+#include <linux/export.h>
 #include <linux/fs.h>
 #include <linux/hash.h>
 #include <linux/highmem.h>
@@ -21,6 +22,12 @@
 #include <trace/events/gcma.h>
 
 #define GCMA_GUARD_BITS	8
+
+/*
+ * The largest folio that is kept. Its pages are made reachable in one go, with
+ * interrupts off.
+ */
+#define GCMA_FOLIO_PAGES	512
 
 /*
  * Invalidations under way, hashed by mapping. Two mappings that share a
@@ -58,9 +65,20 @@ static bool swap_zero(struct folio *folio)
 			swp_swap_info(folio->swap)->zeromap);
 }
 
+/* Give up pages that were staged together. */
+static void abort_all(struct dmem_frame *frame)
+{
+	while (frame) {
+		struct dmem_frame *next = frame->next;
+
+		dmem_abort(&gcma_dmem, frame);
+		frame = next;
+	}
+}
+
 /**
- * __gcma_stage() - copy a page that reclaim is about to remove
- * @mapping: where the page is cached
+ * __gcma_stage() - copy the pages of a folio that reclaim is about to remove
+ * @mapping: where the folio is cached
  * @folio: the locked folio
  *
  * Called before the i_pages lock is taken, so that nothing is copied under it.
@@ -70,14 +88,16 @@ static bool swap_zero(struct folio *folio)
 struct dmem_frame *__gcma_stage(struct address_space *mapping,
 				struct folio *folio)
 {
+	struct dmem_frame *staged = NULL, *frame;
+	unsigned long i = folio_nr_pages(folio);
 	enum gcma_client client;
 	pgoff_t index;
 
-	if (folio_test_large(folio) || !folio_test_uptodate(folio) ||
+	if (i > GCMA_FOLIO_PAGES || !folio_test_uptodate(folio) ||
 	    folio_test_dirty(folio))
 		return NULL;
 	/* Somebody holds it: it will not be removed. */
-	if (folio_ref_count(folio) != 2)
+	if (folio_ref_count(folio) != 1 + i)
 		return NULL;
 	/* Reclaim found it active, or back again soon after its eviction. */
 	if (READ_ONCE(gcma_admit) == GCMA_ADMIT_WORKINGSET &&
@@ -96,14 +116,24 @@ struct dmem_frame *__gcma_stage(struct address_space *mapping,
 		    !mapping_admitted(mapping))
 			return NULL;
 	}
-	return dmem_stage(&gcma_dmem, folio_page(folio, 0), mapping, index,
-			  client);
+	/* From the last to the first, all of them or none. */
+	while (i--) {
+		frame = dmem_stage(&gcma_dmem, folio_page(folio, i), mapping,
+				   index, client);
+		if (!frame) {
+			abort_all(staged);
+			return NULL;
+		}
+		frame->next = staged;
+		staged = frame;
+	}
+	return staged;
 }
 
 /**
- * __gcma_publish() - make a staged copy reachable
+ * __gcma_publish() - make the staged copies of a folio reachable
  * @frame: what __gcma_stage() returned
- * @mapping: where the page is cached; its i_pages lock is held
+ * @mapping: where the folio is cached; its i_pages lock is held
  * @folio: the folio, frozen and found clean
  * @shadow: the shadow entry that will take the folio's place, or %NULL
  *
@@ -115,25 +145,65 @@ void *__gcma_publish(struct dmem_frame *frame, struct address_space *mapping,
 	enum gcma_client client = client_of(folio);
 	bool swap = folio_test_swapcache(folio);
 	pgoff_t index = swap ? swap_cache_index(folio->swap) : folio->index;
+	unsigned long i, nr = folio_nr_pages(folio), stored = 0;
 
 	if (!shadow || atomic_read(guard_of(mapping))) {
-		dmem_abort(&gcma_dmem, frame);
+		abort_all(frame);
 		return shadow;
 	}
-	if (!dmem_publish(&gcma_dmem, frame, mapping, index))
+	/* The index takes the pointer to the next one. */
+	for (i = 0; i < nr; i++) {
+		struct dmem_frame *next = frame->next;
+
+		stored += dmem_publish(&gcma_dmem, frame, mapping, index + i);
+		frame = next;
+	}
+	/* Pages whose frames were taken back meanwhile are not found later. */
+	if (!stored)
 		return shadow;
-	count_vm_event(GCMA_STORE_FILE + client);
-	trace_gcma_store(mapping, index, swap);
+	count_vm_events(GCMA_STORE_FILE + client, stored);
+	trace_gcma_store(mapping, index, nr, swap);
 	return xa_mk_value(xa_to_value(shadow) | GCMA_SHADOW_FLAG);
 }
 
 /**
- * __gcma_abort() - forget a staged copy
+ * __gcma_abort() - forget the staged copies of a folio
  * @frame: what __gcma_stage() returned
  */
 void __gcma_abort(struct dmem_frame *frame)
 {
-	dmem_abort(&gcma_dmem, frame);
+	abort_all(frame);
+}
+
+/* Free the frames of pages, wherever their shadows went. */
+static void drop_range(struct address_space *mapping, pgoff_t index,
+		       unsigned long nr)
+{
+	while (nr--)
+		dmem_drop(&gcma_dmem, mapping, index++);
+}
+
+/*
+ * Are there copies of all pages of a range? A copy may be in dmem that belongs
+ * to no shadow, an old one: only flagged shadows tell.
+ */
+static bool range_flagged(struct address_space *mapping, pgoff_t index,
+			  unsigned long nr)
+{
+	XA_STATE(xas, &mapping->i_pages, index);
+	pgoff_t end = index + nr;
+	void *entry;
+
+	rcu_read_lock();
+	xas_for_each(&xas, entry, end - 1) {
+		if (xas.xa_index != index || !xa_is_value(entry) ||
+		    !gcma_shadow_flagged(entry))
+			break;
+		/* The first one may begin before the range. */
+		index = (index | ((1UL << xas_get_order(&xas)) - 1)) + 1;
+	}
+	rcu_read_unlock();
+	return index >= end;
 }
 
 /**
@@ -147,24 +217,35 @@ void __gcma_abort(struct dmem_frame *frame)
 bool __gcma_load(struct address_space *mapping, pgoff_t index,
 		 struct folio *folio)
 {
+	unsigned long i = 0, nr = folio_nr_pages(folio);
 	enum gcma_client client = client_of(folio);
+	bool swap = client == GCMA_CLIENT_SWAP;
 	bool hit;
 
-	/* The flag is never set for large folios, nor is one filled partly. */
-	if (folio_test_large(folio))
+	if (!swap && !mapping_gcma(mapping))
 		return false;
-	if (client == GCMA_CLIENT_FILE && !mapping_gcma(mapping))
+	/*
+	 * In the page cache the folio has taken the place of the shadows, and
+	 * gcma_filter_shadow() looked at them. A large folio that is swapped in
+	 * goes around the swap cache; they are there.
+	 */
+	if (swap && nr > 1 && !range_flagged(mapping, index, nr))
 		return false;
 
-	hit = dmem_load(&gcma_dmem, mapping, index, folio_page(folio, 0), client);
+	/* Filled partly it would have to be read all the same. */
+	while (i < nr && dmem_load(&gcma_dmem, mapping, index + i,
+				   folio_page(folio, i), client))
+		i++;
+	hit = i == nr;
 	if (hit) {
 		flush_dcache_folio(folio);
 		folio_mark_uptodate(folio);
-		count_vm_event(GCMA_LOAD_FILE + client);
+		count_vm_events(GCMA_LOAD_FILE + client, nr);
 	} else {
-		count_vm_event(GCMA_MISS_FILE + client);
+		drop_range(mapping, index + i, nr - i);
+		count_vm_events(GCMA_MISS_FILE + client, nr);
 	}
-	trace_gcma_load(mapping, index, client == GCMA_CLIENT_SWAP, hit);
+	trace_gcma_load(mapping, index, nr, swap, hit);
 	return hit;
 }
 
@@ -243,21 +324,61 @@ static void *strip_flag(void *shadow)
 }
 
 /**
- * __gcma_filter_shadow() - drop the flag while the range is being invalidated
- * @mapping: the page cache; its i_pages lock is held
+ * __gcma_split_shadow() - a shadow of several pages is about to be split
+ * @folio: the smaller folio about to be inserted; the i_pages lock is held
+ * @shadow: the flagged entry
+ *
+ * An invalidation that has found the whole entry clears one entry. What is left
+ * of this one must not be flagged then.
+ *
+ * Return: see gcma_split_shadow().
+ */
+void *__gcma_split_shadow(struct folio *folio, void *shadow)
+{
+	struct address_space *mapping = folio->mapping;
+	XA_STATE(xas, &mapping->i_pages, folio->index);
+
+	if (!mapping_gcma(mapping) || !atomic_read(guard_of(mapping)))
+		return shadow;
+	xas_load(&xas);
+	shadow = strip_flag(shadow);
+	xas_store(&xas, shadow);
+	return shadow;
+}
+
+/**
+ * __gcma_filter_shadow() - drop the flag if a folio must not be filled
+ * @folio: the folio about to be inserted; the i_pages lock is held
  * @shadow: a flagged entry about to be replaced
  *
  * Return: see gcma_filter_shadow().
  */
-void *__gcma_filter_shadow(struct address_space *mapping, void *shadow)
+void *__gcma_filter_shadow(struct folio *folio, void *shadow)
 {
+	struct address_space *mapping = folio->mapping;
+	unsigned long nr = folio_nr_pages(folio);
+
+	if (nr > 1 && !range_flagged(mapping, folio->index, nr)) {
+		drop_range(mapping, folio->index, nr);
+		return strip_flag(shadow);
+	}
 	return atomic_read(guard_of(mapping)) ? strip_flag(shadow) : shadow;
+}
+
+/* Free the frames of the pages that a shadow stands for. */
+static void drop_entry(struct address_space *mapping, struct xa_state *xas)
+{
+	unsigned long nr = 1UL << xas_get_order(xas);
+
+	drop_range(mapping, round_down(xas->xa_index, nr), nr);
 }
 
 /**
  * __gcma_forget() - make the copy of a page unreachable
  * @mapping: the page cache
  * @index: the page; nothing happens if it is resident
+ *
+ * And with it those of the folio that it was evicted with.
  */
 void __gcma_forget(struct address_space *mapping, pgoff_t index)
 {
@@ -271,20 +392,22 @@ void __gcma_forget(struct address_space *mapping, pgoff_t index)
 	entry = xas_load(&xas);
 	if (xa_is_value(entry) && gcma_shadow_flagged(entry)) {
 		xas_store(&xas, strip_flag(entry));
-		dmem_drop(&gcma_dmem, mapping, index);
+		drop_entry(mapping, &xas);
 	}
 	xas_unlock_irq(&xas);
 }
 
 /**
- * __gcma_drop() - free the frame of a copy that can no longer be found
+ * __gcma_drop() - free the frames of copies that can no longer be found
  * @mapping: the cache; its i_pages lock is held
- * @index: the page
+ * @index: a page of the folio whose shadow is removed
  */
 void __gcma_drop(struct address_space *mapping, pgoff_t index)
 {
-	if (static_branch_likely(&gcma_lending))
-		dmem_drop(&gcma_dmem, mapping, index);
+	XA_STATE(xas, &mapping->i_pages, index);
+
+	if (static_branch_likely(&gcma_lending) && xas_load(&xas))
+		drop_entry(mapping, &xas);
 }
 
 /**
@@ -305,6 +428,7 @@ bool __gcma_invalidate_begin(struct address_space *mapping)
 	xa_unlock_irq(&mapping->i_pages);
 	return true;
 }
+EXPORT_SYMBOL_GPL(__gcma_invalidate_begin);
 
 /**
  * __gcma_invalidate_end() - undo __gcma_invalidate_begin()
@@ -316,6 +440,7 @@ void __gcma_invalidate_end(struct address_space *mapping)
 	smp_mb__before_atomic();
 	atomic_dec(guard_of(mapping));
 }
+EXPORT_SYMBOL_GPL(__gcma_invalidate_end);
 
 /**
  * __gcma_drop_all() - discard every copy

@@ -542,7 +542,8 @@ static struct dmem_frame *frame_take(struct dmem *dmem, struct dmem_area *area)
  * @page: what to copy; must not change before dmem_publish() unless that is
  *        noticed by the caller, who then calls dmem_abort()
  * @space: first part of the key that it will get
- * @offset: second part of the key
+ * @offset: second part of the key; of pages that only make sense together, that
+ *	of the first
  * @client: whose page it is
  *
  * Context: Any but interrupt handlers. Does not sleep, takes no lock of others.

@@ -22,7 +22,7 @@ struct page;
 
 /**
  * struct dmem_frame - what is known of one page frame of an area
- * @next: next in the chain of the index
+ * @next: next in the chain of the index, or of pages staged together
  * @space: first part of the key; %NULL while not in the index
  * @offset: second part of the key
  * @busy: held by whoever fills, empties or takes the frame out of the index, or
@@ -31,7 +31,8 @@ struct page;
  *	two; plus one if it has been read
  *
  * @next and @space change under the lock of the chain. @space and @offset are
- * set only by the holder of @busy.
+ * set only by the holder of @busy, to whom @next belongs from dmem_stage() to
+ * dmem_publish().
  */
 struct dmem_frame {
 	struct dmem_frame	*next;

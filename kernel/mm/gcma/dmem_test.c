@@ -394,6 +394,37 @@ static void dmem_test_revoked_before_publish(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, load(fx, 7, 1));
 }
 
+/* As the pages of a large folio are. */
+static void dmem_test_staged_together(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	struct dmem_frame *staged = NULL, *frame, *next;
+	unsigned long key, lost = 0;
+
+	for (key = 0; key < 4; key++)
+		KUNIT_EXPECT_TRUE(test, store(fx, key, key));
+	for (key = 4; key-- > 0;) {
+		page_fill(fx->page, 100 + key);
+		frame = dmem_stage(&fx->dmem, fx->page, &test_space[0], key, 0);
+		KUNIT_ASSERT_NOT_NULL(test, frame);
+		frame->next = staged;
+		staged = frame;
+		if (key == 2)
+			lost = frame - fx->area.frame;
+	}
+	KUNIT_EXPECT_EQ(test, own(fx, lost, 1), 1);
+	for (key = 0, frame = staged; key < 4; key++, frame = next) {
+		next = frame->next;
+		KUNIT_EXPECT_EQ(test, key != 2,
+				dmem_publish(&fx->dmem, frame, &test_space[0], key));
+	}
+	/* Nothing is found of the lost one, not even what was there before. */
+	for (key = 0; key < 4; key++)
+		KUNIT_EXPECT_EQ(test, key != 2, load(fx, key, 100 + key));
+	disown(fx, lost, 1);
+	KUNIT_EXPECT_EQ(test, live(fx), 0);
+}
+
 static void dmem_test_owned_in_larger_units(struct kunit *test)
 {
 	struct dmem_fixture *fx;
@@ -560,6 +591,7 @@ static struct kunit_case dmem_test_cases[] = {
 	KUNIT_CASE(dmem_test_revoke_discards),
 	KUNIT_CASE(dmem_test_nothing_to_be_had),
 	KUNIT_CASE(dmem_test_revoked_before_publish),
+	KUNIT_CASE(dmem_test_staged_together),
 	KUNIT_CASE(dmem_test_owned_in_larger_units),
 	KUNIT_CASE(dmem_test_random_operations),
 	KUNIT_CASE(dmem_test_owner_is_alone),

@@ -58,6 +58,11 @@
  *      file systems may insert a page, change the device and count on the page
  *      not being up to date.
  *
+ * A large folio leaves one shadow, whose flag stands for all its pages; each has
+ * a key and a frame of its own. Smaller folios split the shadow and take their
+ * part. A large one is filled if all shadows in its place are flagged, and read
+ * if a single copy is gone.
+ *
  * read() need not bring a page back: filemap_get_pages() finds the flagged
  * shadow, and gcma_read() copies from the frame to the buffer. Page cache, shadow
  * and copy stay. By invariant 1 that is the content for as long as the shadow is
@@ -87,13 +92,14 @@
  * to place and to mark an allocation, and to settle a piece of a release, never
  * while waiting for copies.
  *
- * Limits. Copies are not charged to memory cgroups. Large folios are not kept.
- * An area belongs to one zone, as CMA wants it.
+ * Limits. Copies are not charged to memory cgroups. An area belongs to one
+ * zone, as CMA wants it.
  */
 
 #define pr_fmt(fmt) "gcma: " fmt
 
 #include <linux/bitmap.h>
+#include <linux/export.h>
 #include <linux/gfp.h>
 #include <linux/highmem.h>
 #include <linux/init.h>
@@ -120,6 +126,7 @@
 #define GCMA_PLACE_TRIES	8
 
 DEFINE_STATIC_KEY_FALSE(gcma_lending);
+EXPORT_SYMBOL_GPL(gcma_lending);
 
 /* Where all areas keep what they are lent for. */
 struct dmem gcma_dmem;

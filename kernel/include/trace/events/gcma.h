@@ -69,13 +69,15 @@ TRACE_EVENT(gcma_release,
 
 TRACE_EVENT(gcma_store,
 
-	TP_PROTO(struct address_space *mapping, pgoff_t index, bool swap),
+	TP_PROTO(struct address_space *mapping, pgoff_t index,
+		 unsigned long pages, bool swap),
 
-	TP_ARGS(mapping, index, swap),
+	TP_ARGS(mapping, index, pages, swap),
 
 	TP_STRUCT__entry(
 		__field(unsigned long, ino)
 		__field(pgoff_t, index)
+		__field(unsigned long, pages)
 		__field(dev_t, dev)
 		__field(bool, swap)
 	),
@@ -84,24 +86,27 @@ TRACE_EVENT(gcma_store,
 		__entry->ino = swap ? 0 : mapping->host->i_ino;
 		__entry->dev = swap ? 0 : mapping->host->i_sb->s_dev;
 		__entry->index = index;
+		__entry->pages = pages;
 		__entry->swap = swap;
 	),
 
-	TP_printk("client=%s dev=%d:%d ino=%lu index=%lu",
+	TP_printk("client=%s dev=%d:%d ino=%lu index=%lu pages=%lu",
 		  __entry->swap ? "swap" : "file", MAJOR(__entry->dev),
-		  MINOR(__entry->dev), __entry->ino, __entry->index)
+		  MINOR(__entry->dev), __entry->ino, __entry->index,
+		  __entry->pages)
 );
 
 TRACE_EVENT(gcma_load,
 
-	TP_PROTO(struct address_space *mapping, pgoff_t index, bool swap,
-		 bool hit),
+	TP_PROTO(struct address_space *mapping, pgoff_t index,
+		 unsigned long pages, bool swap, bool hit),
 
-	TP_ARGS(mapping, index, swap, hit),
+	TP_ARGS(mapping, index, pages, swap, hit),
 
 	TP_STRUCT__entry(
 		__field(unsigned long, ino)
 		__field(pgoff_t, index)
+		__field(unsigned long, pages)
 		__field(dev_t, dev)
 		__field(bool, swap)
 		__field(bool, hit)
@@ -111,14 +116,15 @@ TRACE_EVENT(gcma_load,
 		__entry->ino = swap ? 0 : mapping->host->i_ino;
 		__entry->dev = swap ? 0 : mapping->host->i_sb->s_dev;
 		__entry->index = index;
+		__entry->pages = pages;
 		__entry->swap = swap;
 		__entry->hit = hit;
 	),
 
-	TP_printk("client=%s dev=%d:%d ino=%lu index=%lu %s",
+	TP_printk("client=%s dev=%d:%d ino=%lu index=%lu pages=%lu %s",
 		  __entry->swap ? "swap" : "file", MAJOR(__entry->dev),
 		  MINOR(__entry->dev), __entry->ino, __entry->index,
-		  __entry->hit ? "hit" : "gone")
+		  __entry->pages, __entry->hit ? "hit" : "gone")
 );
 
 TRACE_EVENT(gcma_read,
