@@ -44,7 +44,7 @@ SERIES: Final = "6.12"
 TARBALL: Final = Path(f"/usr/src/linux-source-{SERIES}.tar.xz")
 
 # Configurations: fragments of kernel/configs, and lines that come last.
-STOCK: Final = ("lab", "board-x86", "camera")
+STOCK: Final = ("lab", "board-x86", "camera", "filesystems")
 GCMA: Final = (*STOCK, "gcma")
 
 
