@@ -57,6 +57,7 @@
 #include "common.h"
 #include "model.h"
 
+#include <linux/aio_abi.h>
 #include <linux/falloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -65,6 +66,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "bench_abi.h"
@@ -176,7 +178,8 @@ static u32 min_u32(u32 a, u32 b)
 
 enum op {
 	OP_READ, OP_DIRECT_READ, OP_MMAP_READ, OP_WRITE, OP_OVERWRITE,
-	OP_APPEND, OP_GROW, OP_DIRECT_WRITE, OP_MMAP_WRITE, OP_TRUNCATE,
+	OP_APPEND, OP_GROW, OP_DIRECT_WRITE, OP_MMAP_WRITE, OP_PINNED_WRITE,
+	OP_TRUNCATE,
 	OP_EXTEND, OP_PUNCH, OP_ZERO, OP_COLLAPSE, OP_INSERT, OP_ALLOCATE,
 	OP_FSYNC, OP_DONTNEED, OP_WILLNEED, OP_PAGEOUT, OP_RECREATE,
 	OP_RENAME, OP_REOPEN,
@@ -197,6 +200,7 @@ static const struct {
 	[OP_GROW]	  = { "grow", 4, 0 },
 	[OP_DIRECT_WRITE] = { "direct_write", 5, 14 },
 	[OP_MMAP_WRITE]	  = { "mmap_write", 5, 6 },
+	[OP_PINNED_WRITE] = { "pinned_write", 2, 4 },
 	[OP_TRUNCATE]	  = { "truncate", 3, 8 },
 	[OP_EXTEND]	  = { "extend", 2, 2 },
 	[OP_PUNCH]	  = { "punch", 4, 14 },
@@ -237,6 +241,7 @@ struct file_worker {
 	u8 *buf;
 	u32 block;		/* of the file system */
 	u32 direct;		/* alignment of direct I/O, 0 if impossible */
+	aio_context_t aio;
 	u32 unsupported;	/* operations, one bit each */
 	/* the range that was pushed out, and how long to stay there */
 	struct file *focus;
@@ -758,6 +763,54 @@ static void op_mmap_write(struct file_worker *w, struct file *f)
 	check_around(w, f, off, len);
 }
 
+/*
+ * A device writes to pages of the file that are pinned: another file is read
+ * directly into the mapping, while reclaim tries to get at the pages.
+ */
+static void op_pinned_write(struct file_worker *w, struct file *f)
+{
+	u32 off, len = random_range(w, f, PAGE, f->m.size, &off), tag;
+	struct iocb io = { .aio_lio_opcode = IOCB_CMD_PREAD };
+	struct iocb *ios[1] = { &io };
+	struct io_event event;
+	char path[512];
+	u8 *p, *map;
+	int fd;
+
+	if (!w->direct || off + len > f->m.size || !len)
+		return;
+	snprintf(path, sizeof(path), "%s/oracle.source.%u", opt.dir, w->id);
+	fd = open(path, O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return;
+	tag = ++f->tag;
+	stream_fill(w->buf, len, f->m.key, tag, off);
+	p = map_range(f, off, len, PROT_READ | PROT_WRITE, &map);
+	if (p && pwrite(fd, w->buf, len, 0) == (ssize_t)len) {
+		io.aio_fildes = (u32)fd;
+		io.aio_buf = (u64)(uintptr_t)p;
+		io.aio_nbytes = len;
+		step(f, OP_PINNED_WRITE, off, len, tag);
+		if (syscall(SYS_io_submit, w->aio, 1L, ios) != 1)
+			die("cannot submit a read: %s", strerror(errno));
+		madvise(map, len, MADV_PAGEOUT);
+		if (syscall(SYS_io_getevents, w->aio, 1L, 1L, &event, NULL) != 1)
+			die("a read does not end: %s", strerror(errno));
+		if (event.res == (s64)len)
+			model_write(&f->m, off, len, tag);
+		else
+			file_error(w, f, OP_PINNED_WRITE, off, len,
+				   event.res < 0 ? (int)-event.res : EIO);
+		if (below(w, 2))
+			madvise(map, len, MADV_PAGEOUT);
+	}
+	if (p)
+		unmap_range(map, off, len);
+	close(fd);
+	unlink(path);
+	check_around(w, f, off, len);
+}
+
 /* Cut, and mostly grow again at once: what was cut off must be gone. */
 static void op_truncate(struct file_worker *w, struct file *f)
 {
@@ -1012,6 +1065,9 @@ static void file_op(struct file_worker *w, struct file *f, enum op op)
 	case OP_MMAP_WRITE:
 		op_mmap_write(w, f);
 		return;
+	case OP_PINNED_WRITE:
+		op_pinned_write(w, f);
+		return;
 	case OP_TRUNCATE:
 		op_truncate(w, f);
 		return;
@@ -1144,6 +1200,8 @@ static void file_worker(u32 id)
 	w->direct = probe_direct(file_path(w, &w->files[0]), w->buf);
 	if (!w->direct && !id)
 		note("no direct I/O on %s, leaving it out", opt.dir);
+	if (w->direct && syscall(SYS_io_setup, 1, &w->aio))
+		die("no asynchronous I/O: %s", strerror(errno));
 
 	for (i = 0; i < w->nr_files && !stopping(); i++) {
 		struct file *f = &w->files[i];

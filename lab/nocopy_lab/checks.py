@@ -687,13 +687,13 @@ def _judge_broken(outcomes: Sequence[Outcome]) -> None:
 
 ORACLE: Final = """
 need {swap}
-need scratch /dev/vda -b {block}
+{mount}
 {prepare}statdump --label start
 oracle --dir /mnt --file-mib {files} --anon-mib {anon} --shmem-mib 16 --hog-mib {hog} \\
 	--alloc --alloc-max-pages {largest} --seconds {seconds} {words}
 status=$?
 statdump --label end
-{end}umount /mnt || exit 1
+{after}umount /mnt || exit 1
 exit $status
 """
 
@@ -708,6 +708,27 @@ cd /
 """
 
 HITS: Final = "--expect-hits --expect-swap-hits"
+# In a third of the time.
+SOME_HITS: Final = f"{HITS} --min-hits 200"
+
+# Large folios that were stored whole, and those that were filled whole.
+LARGE_FOLIOS: Final = """
+cd /sys/kernel/tracing
+echo 64 >buffer_size_kb
+for event in store load; do
+	echo 'pages > 1' >events/gcma/gcma_$event/filter
+	echo 1 >events/gcma/gcma_$event/enable
+done
+cd /
+"""
+LARGE_FOLIOS_SEEN: Final = """
+for client in file swap; do
+	stored=$(grep -c "gcma_store: client=$client" /sys/kernel/tracing/trace)
+	loaded=$(grep -c "gcma_load: client=$client .* hit" /sys/kernel/tracing/trace)
+	printf '{"type": "large", "client": "%s", ' $client
+	printf '"stored": %d, "loaded": %d}\\n' $stored $loaded
+done
+"""
 
 
 def oracle_job(
@@ -716,8 +737,10 @@ def oracle_job(
     words: str = "",
     *,
     swap: str = "zram_swap 256",
+    mount: str = "",
     prepare: str = "",
-    end: str = "",
+    after: str = "",
+    programs: tuple[str, ...] = ("mke2fs",),
     block: int = 4096,
     files: int = 320,
     anon: int = 128,
@@ -730,8 +753,9 @@ def oracle_job(
     Blocks smaller than a page reach other code: truncation need not read the page.
     """
     script = ORACLE.format(
-        swap=swap, prepare=prepare, end=end, block=block, files=files, anon=anon, hog=hog,
-        largest=largest, seconds=seconds, words=words,
+        swap=swap, mount=mount or f"need scratch /dev/vda -b {block}", prepare=prepare,
+        after=after, files=files, anon=anon, hog=hog, largest=largest, seconds=seconds,
+        words=words,
     )  # fmt: skip
     return Job(
         name,
@@ -739,7 +763,7 @@ def oracle_job(
         NO_IMAGE,
         machine or Machine("x86-fast", memory_mib=704, cma_mib=64),
         limit_s=240 + 10 * seconds,
-        programs=("mke2fs",),
+        programs=programs,
         allow=("allocation",),
         scratch_mib=(2 * files + 128, 512),
     )
@@ -773,6 +797,158 @@ def _judge_oracle(
         idle = [name for name in paths if after[f"gcma_{name}"] == before[f"gcma_{name}"]]
         if idle:
             raise LabError(f"{outcome.job.name} did not exercise: {', '.join(idle)}")
+
+
+def _judge_large(client: str) -> Callable[[Sequence[Outcome]], None]:
+    """And large folios of this client were stored and loaded whole."""
+
+    def judge(outcomes: Sequence[Outcome]) -> None:
+        _judge_oracle(outcomes, ("store_file", "store_swap", "load_file", "discard"))
+        for outcome in outcomes:
+            (seen,) = (row for row in outcome.rows("large") if row["client"] == client)
+            if not seen["stored"] or not seen["loaded"]:
+                raise LabError(f"no large folio went whole: {seen}; see {outcome.console}")
+
+    return judge
+
+
+XFS: Final = """need /bin/mkfs.xfs -q -f -K /dev/vda
+need mount -t xfs /dev/vda /mnt"""
+BTRFS: Final = """need /bin/mkfs.btrfs -q -f -K /dev/vda >/dev/null
+need mount -t btrfs /dev/vda /mnt"""
+# An overlay on a file system in a file: the pages of both file systems are kept.
+STACKED: Final = """need scratch /dev/vda
+mkdir -p /loop /lower
+need mount --move /mnt /lower
+need truncate -s 640M /lower/image
+need /bin/mke2fs -q -F -t ext4 /lower/image
+need mount -o loop /lower/image /loop
+mkdir /lower/below /loop/above /loop/work
+need mount -t overlay -o lowerdir=/lower/below,upperdir=/loop/above,workdir=/loop/work none /mnt"""
+
+# Swap in a file and on zram, each of which comes and goes, and large folios in anonymous memory.
+SWAP_CHANGES: Final = """
+for size in 16 32 64; do
+	echo always >/sys/kernel/mm/transparent_hugepage/hugepages-${size}kB/enabled
+done
+while true; do
+	for device in /dev/zram0 /swap/file; do
+		sleep 1
+		swapoff $device && swapon $device && echo '{"type": "swapoff"}'
+	done
+done 2>/dev/null &
+changes=$!
+"""
+SWAP_FILE: Final = """need /bin/mke2fs -q -F -t ext4 /dev/vdb
+mkdir /swap
+need mount -t ext4 /dev/vdb /swap
+need fallocate -l 400M /swap/file
+need zram_swap 256
+need disk_swap /swap/file"""
+
+
+def _judge_swap_changes(outcomes: Sequence[Outcome]) -> None:
+    _judge_large("swap")(outcomes)
+    for outcome in outcomes:
+        if len(outcome.rows("swapoff")) < 2:
+            raise LabError(f"swap was not taken away; see {outcome.console}")
+
+
+# What is cached of a device must not outlive its being mounted.
+REMOUNT: Final = """
+[ -f /etc/mtab ] || ln -sf /proc/mounts /etc/mtab
+mkdir /cgroup && need mount -t cgroup2 none /cgroup
+echo +memory >/cgroup/cgroup.subtree_control
+mkdir /cgroup/job && echo $$ >/cgroup/job/cgroup.procs
+# Everything that is cached leaves memory, and is kept.
+evict() {
+	sync
+	before=$(count store_file)
+	for _ in 1 2 3; do echo 64M >/cgroup/job/memory.reclaim; done 2>/dev/null
+	stored=$(($(count store_file) - before))
+}
+count() { sed -n "s/^gcma_$1 //p" /proc/vmstat; }
+served() { echo $(($(count load_file) + $(count read_file))); }
+report() {
+	printf '{"type": "remount", "fs": "%s", "stored": %d, "read": %d}\\n' $1 $kept $reads
+}
+# fill STEP: files whose content depends on the step
+fill() {
+	seq 0 $1 9999999 | head -c 400000 >/tmp/block
+	for i in $(seq 40); do (echo $i; cat /tmp/block) >/mnt/files/$i; done
+}
+sum() { (cd $1 && cat * | md5sum); }
+check() {
+	if [ "$2" != "$3" ]; then
+		printf '{"type": "broken", "why": "%s: %s and not %s"}\\n' "$1" "$2" "$3"
+		exit 1
+	fi
+}
+for fs in ext4 xfs btrfs; do
+	case $fs in
+	ext4) need /bin/mke2fs -q -F -t ext4 /dev/vda ;;
+	xfs) need /bin/mkfs.xfs -q -f -K /dev/vda ;;
+	btrfs) need /bin/mkfs.btrfs -q -f -K /dev/vda >/dev/null ;;
+	esac
+	need mount -t $fs /dev/vda /mnt
+	mkdir /mnt/files
+	fill 3
+	old=$(sum /mnt/files)
+	need umount /mnt
+	need dd if=/dev/vda of=/dev/vdb bs=1M 2>/dev/null
+
+	# The same inodes and blocks, other content, which is kept and read.
+	need mount -t $fs /dev/vda /mnt
+	fill 7
+	new=$(sum /mnt/files)
+	evict
+	kept=$stored
+	reads=$(served)
+	check "$fs read again" "$(sum /mnt/files)" "$new"
+	reads=$(($(served) - reads))
+	evict
+	need umount /mnt
+	need mount -t $fs /dev/vda /mnt
+	check "$fs mounted again" "$(sum /mnt/files)" "$new"
+	evict
+	need umount /mnt
+
+	# And now the device is written underneath.
+	need dd if=/dev/vdb of=/dev/vda bs=1M 2>/dev/null
+	need /bin/btrfs -q device scan --forget
+	need mount -t $fs /dev/vda /mnt
+	check "$fs on a device written underneath" "$(sum /mnt/files)" "$old"
+	evict
+	check "$fs on it, read again" "$(sum /mnt/files)" "$old"
+	report $fs
+
+	if [ $fs = ext4 ]; then
+		need /bin/mkfs.erofs --quiet -zlz4 /dev/vdc /mnt >/dev/null
+		mkdir /image
+		need mount -t erofs -o ro /dev/vdc /image
+		check "erofs" "$(sum /image/files)" "$old"
+		evict
+		kept=$stored
+		reads=$(served)
+		check "erofs read again" "$(sum /image/files)" "$old"
+		reads=$(($(served) - reads))
+		need umount /image
+		report erofs
+	fi
+	need umount /mnt
+done
+"""
+
+
+def _judge_remount(outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        broken = [str(row["why"]) for row in outcome.rows("broken")]
+        if broken:
+            raise LabError(f"{'; '.join(broken)}; see {outcome.console}")
+        outcome.require()
+        idle = [row["fs"] for row in outcome.rows("remount") if not (row["stored"] and row["read"])]
+        if idle or len(outcome.rows("remount")) != 4:
+            raise LabError(f"nothing was kept of {idle or 'some'}; see {outcome.console}")
 
 
 CONSUMERS: Final = """
@@ -1186,8 +1362,78 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: oracle while an area's clients change",
         "gcma",
-        [oracle_job("control", 30, prepare=CONTROL, end=CONTROLLED)],
+        [oracle_job("control", 30, prepare=CONTROL, after=CONTROLLED)],
         _judge_control,
+    ),
+    GuestCheck(
+        "guest: oracle on XFS, large folios",
+        "gcma",
+        [
+            oracle_job(
+                "oracle-xfs",
+                20,
+                f"{SOME_HITS} --file-max-kib 2048",
+                mount=XFS,
+                prepare=LARGE_FOLIOS,
+                after=LARGE_FOLIOS_SEEN,
+                programs=("mkfs.xfs",),
+            )
+        ],
+        _judge_large("file"),
+    ),
+    GuestCheck(
+        "guest: oracle on btrfs",
+        "gcma",
+        [
+            oracle_job(
+                "oracle-btrfs",
+                20,
+                # Its checksums do not go with pages that a device changes under writeback.
+                f"{SOME_HITS} --drop-caches --skip pinned_write",
+                mount=BTRFS,
+                programs=("mkfs.btrfs",),
+                files=240,
+            )
+        ],
+        _judge_oracle,
+    ),
+    GuestCheck(
+        "guest: oracle on overlayfs on a loop device",
+        "gcma",
+        [oracle_job("oracle-stacked", 20, SOME_HITS, mount=STACKED)],
+        _judge_oracle,
+    ),
+    GuestCheck(
+        "guest: oracle, swap in a file, swap that comes and goes, large folios in it",
+        "gcma",
+        [
+            oracle_job(
+                "oracle-swap",
+                20,
+                SOME_HITS,
+                swap="true",
+                prepare=f"{SWAP_FILE}\n{LARGE_FOLIOS}{SWAP_CHANGES}",
+                after=f"kill $changes\nwait $changes\n{LARGE_FOLIOS_SEEN}",
+                anon=192,
+            )
+        ],
+        _judge_swap_changes,
+    ),
+    GuestCheck(
+        "guest: file systems mounted again, devices written underneath",
+        "gcma",
+        [
+            Job(
+                "remount",
+                REMOUNT,
+                NO_IMAGE,
+                Machine("x86-fast", memory_mib=704, cma_mib=64),
+                limit_s=300,
+                programs=("mke2fs", "mkfs.xfs", "mkfs.btrfs", "btrfs", "mkfs.erofs"),
+                scratch_mib=(320, 320, 64),
+            )
+        ],
+        _judge_remount,
     ),
     GuestCheck(
         "guest: oracle, plain CMA on the same kernel",
@@ -1335,9 +1581,12 @@ def _boot_checks(checks: Sequence[GuestCheck], tally: Tally) -> None:
             def judged() -> None:
                 if guest.image in FAILED_IMAGES:
                     raise Skip(f"the {guest.image} kernel did not build")
-                missing = [p for p in ("sweep", "oracle") if not initramfs.have(p)]
+                wanted = {"sweep", "oracle", *(p for job in guest.jobs for p in job.programs)}
+                missing = sorted(p for p in wanted if not initramfs.have(p))
                 if missing:
-                    raise Skip(f"no guest program {missing[0]}")
+                    package = initramfs.PACKAGES.get(missing[0])
+                    how = f"; run: apt-get install {package}" if package else ""
+                    raise Skip(f"no program {missing[0]} for the guest{how}")
                 if guest.prepare in UNREADY:
                     raise UNREADY[guest.prepare]
                 if guest.run is not None:

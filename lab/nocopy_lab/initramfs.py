@@ -157,6 +157,7 @@ PACKAGES: Final = {
     "xfs_repair": "xfsprogs",
     "mkfs.btrfs": "btrfs-progs",
     "btrfs": "btrfs-progs",
+    "mkfs.erofs": "erofs-utils",
     "mkfs.f2fs": "f2fs-tools",
     "fsck.f2fs": "f2fs-tools",
     "dmsetup": "dmsetup",
