@@ -42,8 +42,14 @@ PIECES: Final = 4
 PIECES_PINNED: Final = 2
 HEAP_BUFFERS: Final = 2
 CAMERA_BUFFERS: Final = 2
-# A slow kernel, or one that has just begun, has not filled the area yet.
-DISCARDS_AFTER: Final = 50_000
+# What must have happened after so many operations. A slow kernel has not filled the area by then.
+EVENTS: Final = {
+    "store_file": 10_000,
+    "store_swap": 10_000,
+    "load_file": 10_000,
+    "load_swap": 10_000,
+    "discard": 50_000,
+}
 ALIGNED: Final = 256  # pages that alignment can cost
 
 
@@ -199,11 +205,9 @@ def judge(outcome: Outcome) -> None:
         must(area[count] == 0, f"{count} is {area[count]} at the end")
     before = _last(outcome, "gcma_stats", "start")["vmstat"]
     after = _last(outcome, "gcma_stats", "end")["vmstat"]
-    events = ["store_file", "store_swap", "load_file", "load_swap"]
-    if oracle["ops"] > DISCARDS_AFTER:
-        events.append("discard")
-    for event in events:
-        must(after[f"gcma_{event}"] > before[f"gcma_{event}"], f"no {event}")
+    for event, operations in EVENTS.items():
+        if oracle["ops"] > operations:
+            must(after[f"gcma_{event}"] > before[f"gcma_{event}"], f"no {event}")
 
 
 def summary(outcome: Outcome) -> str:

@@ -28,9 +28,8 @@ def test_every_round_leaves_room() -> None:
 
 
 def _outcome(**changed: int) -> Outcome:
-    oracle = {"type": "oracle", "ops": 9, "cma_allocs": 9, "cma_failed": 0, "cma_pins": 1}
+    oracle = {"type": "oracle", "ops": 60_000, "cma_allocs": 9, "cma_failed": 0, "cma_pins": 1}
     area = dict.fromkeys(("owned", "quarantined", "bad_releases", "alloc_fails"), 0)
-    events = ("store_file", "store_swap", "load_file", "load_swap")
     for name, value in changed.items():
         (area if name in area else oracle)[name] = value
     stats = {"type": "gcma_stats", "areas": {"reserved": area}}
@@ -41,8 +40,8 @@ def _outcome(**changed: int) -> Outcome:
         [
             oracle,
             {"type": "plug", "unplugged": 3},
-            stats | {"label": "start", "vmstat": {f"gcma_{event}": 1 for event in events}},
-            stats | {"label": "end", "vmstat": {f"gcma_{event}": 2 for event in events}},
+            stats | {"label": "start", "vmstat": {f"gcma_{event}": 1 for event in soak.EVENTS}},
+            stats | {"label": "end", "vmstat": {f"gcma_{event}": 2 for event in soak.EVENTS}},
         ],
     )
 
