@@ -403,12 +403,9 @@ impl Pool {
         for _ in 0..threads {
             let shared = shared.clone();
             let file = file.clone();
-            let thread = std::thread::Builder::new()
-                .name("pdio-io".into())
-                .stack_size(64 << 10)
-                .spawn(move || shared.serve(&file, direction, threads == 1))
-                .ok();
-            pool.threads.extend(thread);
+            let serve = move || shared.serve(&file, direction, threads == 1);
+            pool.threads
+                .extend(crate::sys::spawn("pdio-io", 64 << 10, serve));
         }
         (!pool.threads.is_empty()).then_some(pool)
     }
@@ -442,7 +439,6 @@ impl PoolShared {
 
     fn serve(&self, file: &File, direction: Direction, chain: bool) {
         let _thread = crate::registry::OwnThread::begin();
-        crate::sys::block_signals();
         let mut state = self.lock();
         loop {
             if let Some(request) = state.queue.pop_front() {

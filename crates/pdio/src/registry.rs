@@ -244,10 +244,7 @@ pub(crate) fn start_keeper() -> bool {
     let table = table();
     let mut keeper = lock(&table.keeper);
     if keeper.is_none() {
-        *keeper = std::thread::Builder::new()
-            .name("pdio-keeper".into())
-            .stack_size(128 << 10)
-            .spawn(keep)
+        *keeper = crate::sys::spawn("pdio-keeper", 128 << 10, keep)
             .ok()
             .map(|handle| handle.thread().clone());
     }
@@ -270,7 +267,6 @@ pub(crate) fn wake_keeper() {
 fn keep() {
     let _thread = OwnThread::begin();
     let table = table();
-    crate::sys::block_signals();
     loop {
         let mut next: Option<Duration> = None;
         for writer in all_writers() {

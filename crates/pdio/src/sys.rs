@@ -199,13 +199,26 @@ pub(crate) fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64>
     (rc == 0).then(|| stat[0] * page_size())
 }
 
-/// Keeps signals away from the calling thread: they are for the program's own.
-pub(crate) fn block_signals() {
-    // SAFETY: the set is initialised by sigfillset before use.
+/// Starts a thread that no signal reaches from its first instruction on: they are for the
+/// program's own threads. A handler of the program's that runs in this one could wait for what
+/// this one is there to do.
+pub(crate) fn spawn(
+    name: &str,
+    stack: usize,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<std::thread::JoinHandle<()>> {
+    // A thread inherits what its maker blocks.
+    // SAFETY: the sets are initialised by the calls before they are used.
     unsafe {
-        let mut all = std::mem::zeroed();
+        let (mut all, mut old) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .stack_size(stack)
+            .spawn(work);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
+        thread
     }
 }
 
@@ -230,4 +243,28 @@ pub(crate) fn coarse_now() -> Duration {
     // SAFETY: `now` is valid for writing.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the calling thread blocks a signal.
+    fn blocks(signal: libc::c_int) -> bool {
+        // SAFETY: the set is initialised by the call before it is used.
+        unsafe {
+            let mut set = std::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &mut set);
+            libc::sigismember(&set, signal) == 1
+        }
+    }
+
+    #[test]
+    fn threads_of_ours_begin_with_signals_blocked_and_leave_the_maker_as_it_was() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let work = move || tell.send(blocks(libc::SIGALRM)).unwrap();
+        spawn("pdio-test", 64 << 10, work).unwrap().join().unwrap();
+        assert!(told.recv().unwrap());
+        assert!(!blocks(libc::SIGALRM));
+    }
 }
