@@ -536,6 +536,19 @@ static struct dmem_frame *frame_take(struct dmem *dmem, struct dmem_area *area)
 	return NULL;
 }
 
+/*
+ * Whether an area that takes in few pages does without this one. Of a file it
+ * is always the same, in pieces, as readahead reads pieces. What is free is
+ * filled with anything.
+ */
+static bool declines(const struct dmem *dmem, const struct dmem_area *area,
+		     const void *space, unsigned long offset)
+{
+	return dmem_hash(dmem, space, offset >> DMEM_PIECE_ORDER) %
+	       (1U << DMEM_FEW) &&
+	       data_race(bitmap_empty(area->avail, area->words));
+}
+
 /**
  * dmem_stage() - copy a page into a frame, not yet reachable
  * @dmem: the store
@@ -568,10 +581,8 @@ struct dmem_frame *dmem_stage(struct dmem *dmem, struct page *page,
 			this_cpu_inc(area->stats->refused[client]);
 			continue;
 		}
-		/* Of a file always the same, in pieces: readahead reads pieces. */
 		if (READ_ONCE(area->few) &&
-		    dmem_hash(dmem, space, offset >> DMEM_PIECE_ORDER) %
-		    (1U << DMEM_FEW)) {
+		    declines(dmem, area, space, offset)) {
 			this_cpu_inc(area->stats->declined[client]);
 			continue;
 		}

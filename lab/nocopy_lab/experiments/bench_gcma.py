@@ -60,7 +60,7 @@ RANDOM_CMA_ROUNDS: Final = 10
 RANDOM_CMA_ALLOCS: Final = 20  # a round
 RANDOM_GIVE_UP_S: Final = 6
 
-REREAD_MIB: Final = 896  # half way between memory without the area and all of it
+REREAD_MIB: Final = 864  # more than memory without the area, less than all of it
 REREADS: Final = 40_000
 WARM_READS: Final = 300_000
 DISK_NS: Final = (50_000, 400_000)
@@ -455,10 +455,10 @@ class Line:
     gcma: list[float]
     limit: float = float("nan")
     kind: str = "time"  # or "instructions", "count", "ratio"
-    # For ratios: how much slower than another configuration it may be.
-    bounds: Mapping[str, float] = field(default_factory=dict)
     whole: dict[str, int] | None = None  # of how many, for counts
     failed: dict[str, int] = field(default_factory=dict)  # how many of the times are failures
+    # How many times what another configuration takes it may take.
+    bounds: Mapping[str, float] = field(default_factory=dict)
 
     def one(self, value: float) -> str:
         return duration(value) if self.kind == "time" else _number(value)
