@@ -234,15 +234,18 @@ static inline bool gcma_served(const struct folio_batch *fbatch)
 }
 
 /**
- * gcma_split_shadow() - a shadow of several pages is about to be split
- * @folio: the smaller folio about to be inserted; the i_pages lock is held
+ * gcma_split_shadow() - a shadow is about to be replaced, perhaps in part
+ * @folio: the folio about to be inserted; the i_pages lock is held
  * @shadow: the entry
+ * @order: how many pages the entry is for, as a power of two
  *
- * Return: the entry, which is no longer flagged while pages are invalidated.
+ * Return: the entry; if it is for more pages than the folio, it is no longer
+ * flagged while pages are invalidated.
  */
-static inline void *gcma_split_shadow(struct folio *folio, void *shadow)
+static inline void *gcma_split_shadow(struct folio *folio, void *shadow,
+				      int order)
 {
-	if (unlikely(gcma_shadow_flagged(shadow)))
+	if (unlikely(gcma_shadow_flagged(shadow)) && order > folio_order(folio))
 		return __gcma_split_shadow(folio, shadow);
 	return shadow;
 }
@@ -418,7 +421,8 @@ static inline bool gcma_served(const struct folio_batch *fbatch)
 	return false;
 }
 
-static inline void *gcma_split_shadow(struct folio *folio, void *shadow)
+static inline void *gcma_split_shadow(struct folio *folio, void *shadow,
+				      int order)
 {
 	return shadow;
 }

@@ -544,9 +544,11 @@ static struct dmem_frame *frame_take(struct dmem *dmem, struct dmem_area *area)
 static bool declines(const struct dmem *dmem, const struct dmem_area *area,
 		     const void *space, unsigned long offset)
 {
-	return dmem_hash(dmem, space, offset >> DMEM_PIECE_ORDER) %
-	       (1U << DMEM_FEW) &&
-	       data_race(bitmap_empty(area->avail, area->words));
+	if (!(dmem_hash(dmem, space, offset >> DMEM_PIECE_ORDER) %
+	      (1U << DMEM_FEW)))
+		return false;
+	/* An answer that is out of date does no harm. */
+	return data_race(bitmap_empty(area->avail, area->words));
 }
 
 /**
