@@ -576,6 +576,57 @@ static void dmem_test_owner_is_alone(struct kunit *test)
 	KUNIT_EXPECT_GT(test, hits, 100);
 }
 
+/* Drops what it stored, as truncation does. */
+static int drop_thread(void *data)
+{
+	struct race *race = data;
+	unsigned long first = race->id * TEST_FRAMES / 4, i;
+
+	while (!kthread_should_stop()) {
+		for (i = first; i < first + TEST_FRAMES / 4; i++)
+			race->hits += store_as(race->fx, race->page, i, i, 0);
+		for (i = first; i < first + TEST_FRAMES / 4; i++)
+			dmem_drop(&race->fx->dmem, &test_space[0], i);
+		cond_resched();
+	}
+	return 0;
+}
+
+/* A frame that is dropped while its owner takes it is counted once. */
+static void dmem_test_drop_while_revoked(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	struct task_struct *task[3];
+	struct race race[3] = {};
+	unsigned long round, i, hits = 0;
+
+	for (i = 0; i < ARRAY_SIZE(race); i++) {
+		race[i].fx = fx;
+		race[i].id = i;
+		race[i].page = alloc_page(GFP_KERNEL);
+		KUNIT_ASSERT_NOT_NULL(test, race[i].page);
+		task[i] = kthread_run(drop_thread, &race[i], "dmem_drop/%lu", i);
+		KUNIT_ASSERT_FALSE(test, IS_ERR(task[i]));
+	}
+	for (round = 0; round < 3000; round++) {
+		while (live(fx) < TEST_FRAMES / 8)
+			cond_resched();
+		/* All but one: the count of a whole block would begin anew. */
+		own(fx, 0, TEST_FRAMES - 1);
+		disown(fx, 0, TEST_FRAMES - 1);
+		cond_resched();
+	}
+	for (i = 0; i < ARRAY_SIZE(race); i++) {
+		kthread_stop(task[i]);
+		hits += race[i].hits;
+		__free_page(race[i].page);
+	}
+	KUNIT_EXPECT_GT(test, hits, 100);
+	/* All was dropped: by the bits, and by the count of the block. */
+	KUNIT_EXPECT_EQ(test, live(fx), 0);
+	KUNIT_EXPECT_EQ(test, dmem_live(&fx->area, 0, TEST_FRAMES), 0);
+}
+
 static struct kunit_case dmem_test_cases[] = {
 	KUNIT_CASE(dmem_test_load_moves_content_out),
 	KUNIT_CASE(dmem_test_read_leaves_content),
@@ -595,6 +646,7 @@ static struct kunit_case dmem_test_cases[] = {
 	KUNIT_CASE(dmem_test_owned_in_larger_units),
 	KUNIT_CASE(dmem_test_random_operations),
 	KUNIT_CASE(dmem_test_owner_is_alone),
+	KUNIT_CASE(dmem_test_drop_while_revoked),
 	{}
 };
 
