@@ -560,7 +560,8 @@ static bool pages_in_use(const struct page *page, unsigned long nr)
 	for (; page < end; page++)
 		if (page_ref_count(page) != 1)
 			return true;
-	return false;
+	/* The tails of a folio have no references; here may be its head alone. */
+	return PageHead(end - 1);
 }
 
 /* Free released bits. Under the lock. */
@@ -583,7 +584,9 @@ static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 /*
  * Free those of the released bits whose pages nobody holds. They are in
  * quarantine, and all changes are made under the lock, so that any number of
- * callers may look at the same bits. None of the pages is a folio's head.
+ * callers may look at the same bits. Who comes late may find that others have
+ * freed them, and that what is in quarantine there now is a folio that somebody
+ * held: it is left alone until somebody has claimed it.
  */
 static void settle(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 {
