@@ -187,13 +187,15 @@ static void chain_unlink(struct dmem_frame **link)
 	struct dmem_frame *frame = *link;
 
 	*link = frame->next;
-	WRITE_ONCE(frame->space, NULL);
+	/* Pairs with frame_unlink(), whose caller may change @next then. */
+	smp_store_release(&frame->space, NULL);
 }
 
 /* Take a busy frame out of the index if it is there. */
 static void frame_unlink(struct dmem *dmem, struct dmem_frame *frame)
 {
-	const void *space = READ_ONCE(frame->space);
+	/* Pairs with chain_unlink(), which others do under a lock not taken here. */
+	const void *space = smp_load_acquire(&frame->space);
 	struct dmem_frame **link;
 	raw_spinlock_t *lock;
 	unsigned long flags;
