@@ -352,10 +352,11 @@ static struct dmem_frame *frame_get(struct dmem *dmem, const void *space,
 
 static bool frame_young(const struct dmem_area *area, unsigned long nr, u32 now)
 {
-	u32 age = (now << STAMP_SHIFT | STAMP_READ) -
+	/* Negative if it was read or stored after @now, which CPUs take early. */
+	s32 age = (now << STAMP_SHIFT | STAMP_READ) -
 		  READ_ONCE(area->frame[nr].stamp);
 
-	return age >> STAMP_SHIFT < area->nr / 2;
+	return age >> STAMP_SHIFT < (long)(area->nr / 2);
 }
 
 /*

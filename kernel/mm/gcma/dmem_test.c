@@ -205,6 +205,23 @@ static void dmem_test_read_keeps_young(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, load(fx, 0, 7));
 }
 
+/* A page that is read when its turn is near stays, too. */
+static void dmem_test_read_before_its_turn(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	unsigned long key;
+
+	/* The last store has chosen the frames of the next ones. */
+	for (key = 0; key <= TEST_FRAMES; key++)
+		KUNIT_EXPECT_TRUE(test, store(fx, key, key));
+	KUNIT_EXPECT_EQ(test, read_part(fx, 5, fx->page, 0, 8), 8);
+	for (; key < TEST_FRAMES + 10; key++)
+		KUNIT_EXPECT_TRUE(test, store(fx, key, key));
+	KUNIT_EXPECT_FALSE(test, load(fx, 4, 4));
+	KUNIT_EXPECT_TRUE(test, load(fx, 5, 5));
+	KUNIT_EXPECT_FALSE(test, load(fx, 6, 6));
+}
+
 static void dmem_test_newest_store_wins(struct kunit *test)
 {
 	struct dmem_fixture *fx = test->priv;
@@ -631,6 +648,7 @@ static struct kunit_case dmem_test_cases[] = {
 	KUNIT_CASE(dmem_test_load_moves_content_out),
 	KUNIT_CASE(dmem_test_read_leaves_content),
 	KUNIT_CASE(dmem_test_read_keeps_young),
+	KUNIT_CASE(dmem_test_read_before_its_turn),
 	KUNIT_CASE(dmem_test_newest_store_wins),
 	KUNIT_CASE(dmem_test_abort_leaves_nothing),
 	KUNIT_CASE(dmem_test_drop),
