@@ -406,20 +406,29 @@ static void reconsider(struct dmem_area *area, u32 now)
 {
 	unsigned int few = READ_ONCE(area->few);
 	u32 then = atomic_read(&area->begun);
-	u32 offered = now - then;
-	unsigned long near, evicted;
+	/* Negative if another CPU was quicker. */
+	s32 offered = now - then;
+	unsigned long near, evicted, used;
 
-	if (offered < (few ? area->nr / 8 : area->nr) ||
+	if (offered < (long)(few ? area->nr / 8 : area->nr) ||
 	    atomic_cmpxchg(&area->begun, then, now) != then)
 		return;
 	near = sum_near(area);
 	evicted = sum_evicted(area);
-	if (few && (near - area->near) << few > offered / 8)
+	/* A worse guess if whoever did this last is at it still. */
+	used = near - READ_ONCE(area->near);
+	if (few && used << few > offered / 8)
 		WRITE_ONCE(area->few, 0);
-	else if (!few && near - area->near < (evicted - area->evicted) / 16)
+	else if (!few && used < (evicted - READ_ONCE(area->evicted)) / 16)
 		WRITE_ONCE(area->few, DMEM_FEW);
-	area->near = near;
-	area->evicted = evicted;
+	WRITE_ONCE(area->near, near);
+	WRITE_ONCE(area->evicted, evicted);
+}
+
+/* Are few pages taken in, and if so one of 2^how many pieces of a file? */
+static unsigned int few_now(const struct dmem_area *area)
+{
+	return READ_ONCE(area->adaptive) ? READ_ONCE(area->few) : 0;
 }
 
 /* Of the frames in @mask those that are free or were filled long ago. */
@@ -484,10 +493,10 @@ found:
 	cpu->picky = picky;
 	i = hweight_long(mask);
 	/* The clock counts pages offered, also those that are not taken in. */
-	cpu->few = READ_ONCE(area->few);
+	cpu->few = few_now(area);
 	i <<= cpu->few;
 	cpu->stamp = atomic_add_return_relaxed(i, &area->clock) - i;
-	if (area->adaptive)
+	if (READ_ONCE(area->adaptive))
 		reconsider(area, cpu->stamp);
 	return true;
 }
@@ -586,8 +595,7 @@ struct dmem_frame *dmem_stage(struct dmem *dmem, struct page *page,
 			this_cpu_inc(area->stats->refused[client]);
 			continue;
 		}
-		if (READ_ONCE(area->few) &&
-		    declines(dmem, area, space, offset)) {
+		if (few_now(area) && declines(dmem, area, space, offset)) {
 			this_cpu_inc(area->stats->declined[client]);
 			continue;
 		}
@@ -911,9 +919,11 @@ void dmem_set_clients(struct dmem_area *area, unsigned int clients)
  */
 void dmem_set_adaptive(struct dmem_area *area, bool adaptive)
 {
+	/* The time without is not judged. */
+	WRITE_ONCE(area->near, sum_near(area));
+	WRITE_ONCE(area->evicted, sum_evicted(area));
+	atomic_set(&area->begun, atomic_read(&area->clock));
 	WRITE_ONCE(area->adaptive, adaptive);
-	if (!adaptive)
-		WRITE_ONCE(area->few, 0);
 }
 
 /**

@@ -100,7 +100,7 @@ struct dmem_cpu {
  * @cursor: word whose frames are next to be evicted, moving downwards
  * @clock: pages offered so far
  * @adaptive: may be in the mood for few pages
- * @few: if not zero, one of 2^@few pieces of a file is taken in
+ * @few: if not zero and @adaptive, one of 2^@few pieces of a file is taken in
  * @begun: time at which @near and @evicted were taken
  * @near: uses then, summed over the CPUs
  * @evicted: pages evicted by then
