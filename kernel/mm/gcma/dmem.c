@@ -90,7 +90,8 @@ static struct dmem_area *frame_area(const struct dmem *dmem,
 {
 	unsigned int i;
 
-	for (i = 0; i < dmem->nr_areas - 1; i++) {
+	/* That of the frame was there before it. */
+	for (i = 0; i < READ_ONCE(dmem->nr_areas) - 1; i++) {
 		struct dmem_area *area = dmem->area[i];
 
 		if (frame >= area->frame && frame < area->frame + area->nr)
@@ -268,6 +269,21 @@ static void mark_avail(struct dmem_area *area, unsigned long nr)
 	 */
 	if (!test_bit(nr / BITS_PER_LONG, area->avail))
 		set_bit(nr / BITS_PER_LONG, area->avail);
+}
+
+/* Likewise for many frames. What is owned or live is found not to be free. */
+static void all_avail(struct dmem_area *area)
+{
+	/* Bits that others clear meanwhile may be set again. */
+	data_race(memset(area->avail, 0xff, bitmap_size(area->words)));
+}
+
+/* The next frame that may hold content of a client. */
+static unsigned long next_live(const struct dmem_area *area, unsigned int client,
+			       unsigned long nr, unsigned long end)
+{
+	/* Only where to look; frame_clear() looks again. */
+	return data_race(find_next_bit(area->live[client], end, nr));
 }
 
 /* Keep others from filling and freeing a frame. Under its chain's lock. */
@@ -690,7 +706,8 @@ static void count_missed(struct dmem *dmem, unsigned int client)
 {
 	unsigned int i = 0;
 
-	while (i < dmem->nr_areas - 1 && !(dmem->area[i]->clients & BIT(client)))
+	while (i < READ_ONCE(dmem->nr_areas) - 1 &&
+	       !(READ_ONCE(dmem->area[i]->clients) & BIT(client)))
 		i++;
 	this_cpu_inc(dmem->area[i]->stats->missed[client]);
 }
@@ -857,12 +874,12 @@ void dmem_drop_all(struct dmem *dmem)
 {
 	unsigned int i;
 
-	for (i = 0; i < dmem->nr_areas; i++) {
+	/* Pairs with smp_store_release() in dmem_add_area(). */
+	for (i = 0; i < smp_load_acquire(&dmem->nr_areas); i++) {
 		struct dmem_area *area = dmem->area[i];
 
 		dmem_clear(area, 0, area->nr);
-		/* What has become owned or live is found not to be free. */
-		bitmap_fill(area->avail, area->words);
+		all_avail(area);
 	}
 }
 
@@ -901,13 +918,13 @@ void dmem_set_clients(struct dmem_area *area, unsigned int clients)
 	for (client = 0; client < DMEM_CLIENTS; client++) {
 		if (!(gone & BIT(client)))
 			continue;
-		for_each_set_bit(nr, area->live[client], area->nr) {
+		for (nr = next_live(area, client, 0, area->nr); nr < area->nr;
+		     nr = next_live(area, client, nr + 1, area->nr)) {
 			frame_clear(area, nr);
 			cond_resched();
 		}
 	}
-	/* What has become owned or live is found not to be free. */
-	bitmap_fill(area->avail, area->words);
+	all_avail(area);
 }
 
 /**
@@ -944,11 +961,10 @@ unsigned long dmem_clear(struct dmem_area *area, unsigned long first,
 	unsigned long end = first + nr, bit, gone = 0;
 	unsigned int client;
 
-	for (client = 0; client < DMEM_CLIENTS; client++) {
-		bit = first;
-		for_each_set_bit_from(bit, area->live[client], end)
+	for (client = 0; client < DMEM_CLIENTS; client++)
+		for (bit = next_live(area, client, first, end); bit < end;
+		     bit = next_live(area, client, bit + 1, end))
 			gone += frame_clear(area, bit);
-	}
 	return gone;
 }
 
@@ -1064,9 +1080,14 @@ void dmem_forget(struct dmem_area *area, unsigned long first, unsigned long nr)
 		if (!atomic_read(nr_live))
 			continue;
 		if (next - first == DMEM_BLOCK) {
-			for (client = 0; client < DMEM_CLIENTS; client++)
-				memset(area->live[client] + first / BITS_PER_LONG,
-				       0, DMEM_BLOCK / BITS_PER_BYTE);
+			for (client = 0; client < DMEM_CLIENTS; client++) {
+				unsigned long *live = area->live[client] +
+						      first / BITS_PER_LONG;
+
+				/* Who looks finds out that they are owned. */
+				data_race(memset(live, 0,
+						 DMEM_BLOCK / BITS_PER_BYTE));
+			}
 			atomic_set(nr_live, 0);
 			continue;
 		}
