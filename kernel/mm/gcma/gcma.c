@@ -783,7 +783,8 @@ static int lend(struct gcma *gcma)
 	 */
 	spin_lock_irqsave(&cma->lock, flags);
 	atomic_long_sub(gcma->owned, &gcma->dmem.idle);
-	gcma->lending = true;
+	/* Pairs with smp_load_acquire() in gcma_lent(). */
+	smp_store_release(&gcma->lending, true);
 	spin_unlock_irqrestore(&cma->lock, flags);
 	return 0;
 }
@@ -813,7 +814,7 @@ int gcma_set_clients(struct gcma *gcma, unsigned int clients)
 	if (clients & (GCMA_FILE | GCMA_SWAP) && !gcma->lending)
 		err = lend(gcma);
 	if (!err) {
-		gcma->cma->gcma_clients = clients;
+		WRITE_ONCE(gcma->cma->gcma_clients, clients);
 		for (i = 0; i < cma_area_count; i++)
 			if (cma_areas[i].gcma && cma_areas[i].gcma->lending)
 				all |= cma_areas[i].gcma_clients;

@@ -56,6 +56,18 @@ struct gcma {
 	atomic64_t		latency_max;
 };
 
+/**
+ * gcma_lent() - the frames of an area as dmem sees them
+ * @gcma: the area
+ *
+ * Return: them, or %NULL if the area was never lent.
+ */
+static inline struct dmem_area *gcma_lent(struct gcma *gcma)
+{
+	/* Pairs with smp_store_release() in lend(). */
+	return smp_load_acquire(&gcma->lending) ? &gcma->dmem : NULL;
+}
+
 extern struct dmem gcma_dmem;
 extern unsigned int gcma_clients;
 /**

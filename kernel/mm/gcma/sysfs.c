@@ -48,8 +48,10 @@ GCMA_ATTR_LONG(copy_waits, atomic_long_read(&gcma->spins));
 static ssize_t clients_show(struct kobject *kobj, struct kobj_attribute *attr,
 			    char *buf)
 {
+	struct cma *cma = kobj_gcma(kobj)->cma;
+
 	return sysfs_emit(buf, "%s\n",
-			  gcma_clients_name(kobj_gcma(kobj)->cma->gcma_clients));
+			  gcma_clients_name(READ_ONCE(cma->gcma_clients)));
 }
 
 static ssize_t clients_store(struct kobject *kobj, struct kobj_attribute *attr,
@@ -133,11 +135,11 @@ static ssize_t _dir##_##_name##_show(struct kobject *kobj,		\
 				     struct kobj_attribute *attr,	\
 				     char *buf)				\
 {									\
-	struct gcma *gcma = kobj_gcma(kobj);				\
+	struct dmem_area *dmem = gcma_lent(kobj_gcma(kobj));		\
 	struct dmem_stats sum = {};					\
 									\
-	if (gcma->lending)						\
-		dmem_sum_stats(&gcma->dmem, &sum);			\
+	if (dmem)							\
+		dmem_sum_stats(dmem, &sum);				\
 	return sysfs_emit(buf, "%lu\n", sum._name[_client]);		\
 }									\
 static struct kobj_attribute _dir##_##_name##_attr =			\
@@ -156,10 +158,10 @@ static ssize_t _dir##_cached_show(struct kobject *kobj,			\
 				  struct kobj_attribute *attr,		\
 				  char *buf)				\
 {									\
-	struct gcma *gcma = kobj_gcma(kobj);				\
+	struct dmem_area *dmem = gcma_lent(kobj_gcma(kobj));		\
 									\
-	return sysfs_emit(buf, "%lu\n", gcma->lending ?			\
-			  dmem_cached(&gcma->dmem, _client) : 0);	\
+	return sysfs_emit(buf, "%lu\n",					\
+			  dmem ? dmem_cached(dmem, _client) : 0);	\
 }									\
 static struct kobj_attribute _dir##_cached_attr =			\
 	__ATTR(cached, 0444, _dir##_cached_show, NULL);			\
