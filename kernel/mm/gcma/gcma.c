@@ -384,6 +384,7 @@ unsigned long gcma_place(const struct cma *cma, const struct dmem_area *dmem,
 	const bool all_free = cma->gcma && !cma->gcma->owned;
 	unsigned long maxno = cma->count >> order;
 	unsigned long nbits = to_bits(cma, count);
+	unsigned long taken = nbits << order;
 	unsigned long best = maxno, least = ULONG_MAX, start = 0;
 	unsigned long mask = 0, offset, bit, end, live;
 	unsigned int tries;
@@ -403,7 +404,7 @@ unsigned long gcma_place(const struct cma *cma, const struct dmem_area *dmem,
 			break;
 		if (!dmem || count < BITS_PER_LONG)
 			return bit;
-		live = dmem_live(dmem, bit << order, count);
+		live = dmem_live(dmem, bit << order, taken);
 		if (!live)
 			return bit;
 		if (live < least) {
@@ -414,7 +415,7 @@ unsigned long gcma_place(const struct cma *cma, const struct dmem_area *dmem,
 		end = all_free ? maxno :
 		      find_next_bit(cma->bitmap, maxno, bit + nbits);
 		bit = ((end - nbits + offset) & ~mask) - offset;
-		live = bit == best ? live : dmem_live(dmem, bit << order, count);
+		live = bit == best ? live : dmem_live(dmem, bit << order, taken);
 		if (!live)
 			return bit;
 		if (live < least) {
@@ -862,6 +863,7 @@ void gcma_set_admit(enum gcma_admit admit)
 long gcma_prepare(struct gcma *gcma, unsigned long count)
 {
 	struct cma *cma = gcma->cma;
+	struct dmem_area *dmem = gcma_lent(gcma);
 	unsigned int align = get_order(count << PAGE_SHIFT);
 	unsigned long flags, bit, nr;
 
@@ -869,13 +871,14 @@ long gcma_prepare(struct gcma *gcma, unsigned long count)
 	align = min_t(unsigned int, align, CONFIG_CMA_ALIGNMENT);
 #endif
 	spin_lock_irqsave(&cma->lock, flags);
-	bit = gcma_place(cma, gcma->lending ? &gcma->dmem : NULL, count, align);
+	bit = gcma_place(cma, dmem, count, align);
 	spin_unlock_irqrestore(&cma->lock, flags);
 	if (bit >= cma_bitmap_maxno(cma))
 		return -ENOSPC;
-	if (!gcma->lending)
+	if (!dmem)
 		return 0;
-	nr = dmem_clear(&gcma->dmem, bit << cma->order_per_bit, count);
+	nr = dmem_clear(dmem, bit << cma->order_per_bit,
+			to_bits(cma, count) << cma->order_per_bit);
 	if (nr)
 		count_vm_events(GCMA_DISCARD, nr);
 	return nr;

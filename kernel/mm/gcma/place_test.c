@@ -202,6 +202,9 @@ static void place_test_larger_units(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, place(fx, TEST_PAGES - 8, 0), 1);
 	KUNIT_EXPECT_GE(test, place(fx, TEST_PAGES - 7, 0), TEST_PAGES >> 3);
 	KUNIT_EXPECT_EQ(test, place(fx, 8, 4), 2);
+	/* The last unit is taken as a whole, and what it holds is lost. */
+	set_live(fx, 79, 1);
+	KUNIT_EXPECT_EQ(test, place(fx, 65, 0), (TEST_PAGES >> 3) - 9);
 }
 
 static void parse_test_modes(struct kunit *test)
