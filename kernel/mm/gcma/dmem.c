@@ -868,7 +868,7 @@ void dmem_drop(struct dmem *dmem, const void *space, unsigned long offset)
  * dmem_drop_all() - discard everything
  * @dmem: the store
  *
- * Context: Any. Pages stored meanwhile may remain.
+ * Context: Any but interrupt handlers. Pages stored meanwhile may remain.
  */
 void dmem_drop_all(struct dmem *dmem)
 {
@@ -1022,7 +1022,8 @@ static void sum_live(const struct dmem_area *area, unsigned long first,
  * time it takes is that of copying one page at worst, plus a few instructions
  * for each block of frames to count what is lost.
  *
- * Context: Any.
+ * Context: Any but interrupt handlers, which may have interrupted the copy that
+ * they would wait for.
  * Return: number of pages that were discarded.
  */
 unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,

@@ -493,7 +493,7 @@ static void account_latency(struct gcma *gcma, u64 ns)
  *
  * Implements cma_alloc(), see there.
  *
- * Context: Any; does not sleep.
+ * Context: Any but interrupt handlers, see dmem_revoke(); does not sleep.
  * Return: the first page, or %NULL if no free range is long enough.
  */
 struct page *gcma_alloc(struct cma *cma, unsigned long count,
@@ -857,7 +857,7 @@ void gcma_set_admit(enum gcma_admit admit)
  * API does it, would go, so that it finds nothing left to discard. It is a hint:
  * nothing is reserved, and the next allocation may go elsewhere.
  *
- * Context: Any.
+ * Context: Any but interrupt handlers.
  * Return: number of pages discarded, or -ENOSPC if there is no such place.
  */
 long gcma_prepare(struct gcma *gcma, unsigned long count)
