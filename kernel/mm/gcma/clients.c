@@ -4,12 +4,14 @@
  * cache do with dmem. gcma.c explains why this is safe.
  */
 
+#include <linux/dax.h>
 #include <linux/export.h>
 #include <linux/fs.h>
 #include <linux/hash.h>
 #include <linux/highmem.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
+#include <linux/shmem_fs.h>
 #include <linux/swap.h>
 #include <linux/swapops.h>
 #include <linux/uio.h>
@@ -338,7 +340,7 @@ void *__gcma_split_shadow(struct folio *folio, void *shadow)
 	struct address_space *mapping = folio->mapping;
 	XA_STATE(xas, &mapping->i_pages, folio->index);
 
-	if (!mapping_gcma(mapping) || !atomic_read(guard_of(mapping)))
+	if (!atomic_read(guard_of(mapping)))
 		return shadow;
 	xas_load(&xas);
 	shadow = strip_flag(shadow);
@@ -385,8 +387,12 @@ void __gcma_forget(struct address_space *mapping, pgoff_t index)
 	XA_STATE(xas, &mapping->i_pages, index);
 	void *entry;
 
-	/* The value entries of shmem and DAX are no shadows. */
-	if (!mapping_gcma(mapping))
+	/*
+	 * The value entries of shmem and DAX are no shadows. Of a file that no
+	 * longer allows copies there may be some left, and it may allow them
+	 * again.
+	 */
+	if (shmem_mapping(mapping) || dax_mapping(mapping))
 		return;
 	xas_lock_irq(&xas);
 	entry = xas_load(&xas);

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -246,6 +247,21 @@ static int do_truncate(void)
 	return ftruncate(fd, cut) ?: ftruncate(fd, size);
 }
 
+/* No copies are allowed while data is journalled; what is there must not stay. */
+static int do_truncate_journalled(void)
+{
+	int flags, err;
+
+	if (ioctl(fd, FS_IOC_GETFLAGS, &flags))
+		return -1;
+	flags |= FS_JOURNAL_DATA_FL;
+	if (ioctl(fd, FS_IOC_SETFLAGS, &flags))
+		return -1;
+	err = do_truncate();
+	flags &= ~FS_JOURNAL_DATA_FL;
+	return ioctl(fd, FS_IOC_SETFLAGS, &flags) ?: err;
+}
+
 /* A hole that cuts pages at both ends. */
 static int do_punch(void)
 {
@@ -304,6 +320,7 @@ static const struct {
 } changes[] = {
 	{ "nothing happened",			do_nothing },
 	{ "truncating within a page",		do_truncate },
+	{ "truncating it journalled",		do_truncate_journalled },
 	{ "a hole that cuts pages",		do_punch },
 	{ "writing",				do_write },
 	{ "writing directly",			do_write_direct },
