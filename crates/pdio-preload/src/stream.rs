@@ -518,7 +518,9 @@ pub fn transfer(
             Entry::Nothing | Entry::Internal => return plain(),
             Entry::Watched => {
                 if !table::begin(fd) {
-                    return plain_unwatched(fd, plain);
+                    // Closed or taken since that look: then the call is not the kernel's.
+                    table::give_up_counting(fd);
+                    continue;
                 }
                 let n = plain();
                 let how = match at {
@@ -551,15 +553,6 @@ pub fn transfer(
             }
         }
     }
-}
-
-/// A call could not be counted: too many at a time, or the descriptor was closed or taken between.
-#[cold]
-fn plain_unwatched(fd: c_int, plain: &mut dyn FnMut() -> isize) -> isize {
-    if matches!(table::entry(fd), Entry::Watched) {
-        table::forget(fd);
-    }
-    plain()
 }
 
 /// Runs `action` on the locked description of a tracked descriptor; `None` if it is not tracked.

@@ -164,6 +164,12 @@ pub fn begin(fd: c_int) -> bool {
     update(fd, |word| (word & CALLS != CALLS).then_some(word + CALL)).is_some()
 }
 
+/// A descriptor on which more calls are under way than can be counted is left alone for good.
+#[cold]
+pub fn give_up_counting(fd: c_int) {
+    let _ = update(fd, |word| (word & CALLS == CALLS).then_some(0));
+}
+
 /// How a call on a watched descriptor went.
 pub enum Passed {
     /// Bytes at the descriptor's offset, in this direction.
