@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache as once
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +37,18 @@ from nocopy_lab import (
 )
 from nocopy_lab.board import Machine
 from nocopy_lab.experiments import bench_brug
-from nocopy_lab.paths import KERNEL, LAB, LOGS, REPO, LabError, require_tool, sha256_tree
+from nocopy_lab.paths import (
+    KERNEL,
+    LAB,
+    LOGS,
+    REPO,
+    LabError,
+    cache,
+    locked,
+    require_tool,
+    sha256,
+    sha256_tree,
+)
 from nocopy_lab.run import Job, Outcome, boot, ktap
 
 NO_IMAGE: Final = Path("/nonexistent")
@@ -318,15 +328,38 @@ WRONG_NODES: Final[tuple[str, ...]] = (
 )
 
 
+# Not in requirements.txt: a part of it is compiled, and wants Python's headers.
+DTSCHEMA: Final = "dtschema>=2025,<2027"
+
+
+def _dtschema() -> tuple[Path, Path]:
+    """A Python that has dtschema, and where that is; made when it is not there yet."""
+    home = cache() / f"dtschema-{sha256(DTSCHEMA)[:12]}"
+    with locked(cache() / "dtschema.lock"):
+        if not home.is_dir():
+            fresh = home.with_name(home.name + ".new")
+            shutil.rmtree(fresh, ignore_errors=True)
+            try:
+                _command("dtschema-venv", [sys.executable, "-m", "venv", fresh])
+                pip: list[str | Path] = [fresh / "bin/python", "-m", "pip", "-q", "install"]
+                _command("dtschema-pip", [*pip, DTSCHEMA])
+            except LabError as error:
+                raise Skip(
+                    f"{DTSCHEMA} cannot be had (it may want python3-dev); see "
+                    f"{_log('dtschema-pip')}"
+                ) from error
+            fresh.rename(home)
+    (package,) = home.glob("lib/python*/site-packages/dtschema")
+    return home / "bin/python", package
+
+
 @check("kernel: device tree binding")
 def _binding() -> None:
     """The schema accepts its example and what the kernel accepts, and nothing else."""
     dtc = require_tool("dtc", "device-tree-compiler")
-    origin = find_spec("dtschema")
-    if origin is None or origin.origin is None:
-        raise LabError("dtschema is not in the environment of the lab")
+    python, package = _dtschema()
     with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
-        shutil.copytree(Path(origin.origin).parent, Path(temp) / "dtschema")
+        shutil.copytree(package, Path(temp) / "dtschema")
         for patch in sorted((series.UPSTREAM / "dt-schema").glob("*.patch")):
             _command("binding-patch", ["patch", "-p1", "-s", "-d", temp, "-i", patch])
         schema = Path(temp) / "dtschema/schemas/reserved-memory/shared-dma-pool.yaml"
@@ -334,7 +367,7 @@ def _binding() -> None:
         def said(tool: str, *words: str | Path) -> str:
             log = _log(f"binding-{tool}")
             main = f"from dtschema.{tool} import main; main()"
-            command = [sys.executable, "-c", main, *words]
+            command = [python, "-c", main, *words]
             child.run(command, log=log, limit_s=60, what=tool, env={"PYTHONPATH": temp})
             return log.read_text(errors="replace").strip()
 
