@@ -730,16 +730,6 @@ statdump --label end
 exit $status
 """
 
-# Allocations that may not wait fail now and then, those of xarray nodes among them.
-FAILING: Final = """
-for what in failslab fail_page_alloc; do
-	cd /sys/kernel/debug/$what
-	echo Y >ignore-gfp-wait; echo 0 >verbose; echo 5 >probability; echo -1 >times
-done
-echo 0 >/sys/kernel/debug/fail_page_alloc/min-order
-cd /
-"""
-
 HITS: Final = "--expect-hits --expect-swap-hits"
 # In a third of the time.
 SOME_HITS: Final = f"{HITS} --min-hits 200"
@@ -1492,7 +1482,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
                 "oracle-debug",
                 60,
                 f"{HITS} --file-max-kib 1024",
-                prepare=FAILING,
+                prepare=f"\n{soak.FAILING}\n",
                 block=1024,
                 files=160,
                 anon=96,

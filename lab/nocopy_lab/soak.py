@@ -118,6 +118,7 @@ sweep --edge || exit 1
 exit $status
 """
 
+# Allocations that may not wait fail now and then, those of xarray nodes among them.
 FAILING: Final = """for what in failslab fail_page_alloc; do
 	cd /sys/kernel/debug/$what
 	echo Y >ignore-gfp-wait; echo 0 >verbose; echo 5 >probability; echo -1 >times
