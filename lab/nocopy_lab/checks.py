@@ -617,6 +617,11 @@ class GuestCheck:
     # Instead of both: something that boots the kernel as it likes.
     run: Callable[[Path], None] | None = None
     prepare: Callable[[], None] | None = None  # before any boots: it may show its progress
+    # Takes so long that it runs only if asked for, by the first word of its name.
+    asked: bool = False
+
+    def asked_for(self, only: str) -> bool:
+        return not self.asked or (bool(only) and self.name.startswith(only))
 
 
 def all_well(outcomes: Iterable[Outcome]) -> None:
@@ -698,6 +703,40 @@ def _judge_debug(outcomes: Sequence[Outcome]) -> None:
     _judge_oracle(outcomes[1:], STORES_AND_LOADS)
 
 
+# A definition at the beginning of a line; those of tests do not count.
+_DEFINED: Final = re.compile(r"^[a-z][a-z_0-9 *]*?[ *](\w+)\(", re.MULTILINE)
+
+
+def _our_functions() -> set[str]:
+    texts = [(KERNEL / n).read_text() for n in _ours() if n.endswith(".c") and "_test" not in n]
+    return {name for text in texts for name in _DEFINED.findall(text)}
+
+
+def kcsan_reports(console: str, functions: set[str]) -> list[str]:
+    """Reports of KCSAN in which one of the functions takes part."""
+    reports: list[str] = []
+    text = re.sub(r"^\[ *[\d.]+\]( \[ *[CT]\d+\])? ?", "", console, flags=re.MULTILINE)
+    for part in re.split(r"^={20,}$", text, flags=re.MULTILINE):
+        if "BUG: KCSAN:" in part:
+            named = set(re.findall(r"^ (\w+)(?:\.\w+)*\+0x", part, re.MULTILINE))
+            if named & functions:
+                reports.append(part.strip())
+    return reports
+
+
+def _judge_kcsan(outcomes: Sequence[Outcome]) -> None:
+    _judge_kunit(outcomes[:1])
+    _judge_oracle(outcomes[1:], STORES_AND_LOADS)
+    for outcome in outcomes:
+        (row,) = outcome.rows("kcsan")
+        if not row["looked"]:
+            raise LabError(f"KCSAN was not at work; see {outcome.console}")
+        if reports := kcsan_reports(outcome.text(), _our_functions()):
+            raise LabError(
+                f"KCSAN: {len(reports)} reports; the first, in {outcome.console}:\n{reports[0]}"
+            )
+
+
 def _judge_identical(outcomes: Sequence[Outcome]) -> None:
     all_well(outcomes)
     first, second = outcomes
@@ -751,6 +790,12 @@ for client in file swap; do
 	printf '{"type": "large", "client": "%s", ' $client
 	printf '"stored": %d, "loaded": %d}\\n' $stored $loaded
 done
+"""
+
+# How often KCSAN waited for somebody else to use what a CPU was about to use.
+KCSAN: Final = """
+looked=$(sed -n 's/^setup_watchpoints: //p' /sys/kernel/debug/kcsan)
+echo "{\\"type\\": \\"kcsan\\", \\"looked\\": $looked}"
 """
 
 
@@ -1527,6 +1572,31 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         ],
         _judge_oracle,
     ),
+    GuestCheck(
+        "kcsan: KUnit and oracle under KCSAN",
+        "kcsan",
+        [
+            replace(job, allow=(*job.allow, "bug", "sanitizer"))
+            for job in (
+                replace(_kunit_job("kunit-kcsan", "x86-fast"), script=KCSAN, limit_s=600),
+                oracle_job(
+                    "oracle-kcsan",
+                    60,
+                    f"{HITS} --min-hits 100 --file-max-kib 1024 "
+                    "--alloc-workers 4 --alloc-pieces 4 --alloc-pins",
+                    after=KCSAN,
+                    block=1024,
+                    files=160,
+                    anon=96,
+                    hog=240,
+                    largest=128,
+                    machine=Machine("x86-fast", memory_mib=560, cma_mib=64),
+                ),
+            )
+        ],
+        _judge_kcsan,
+        asked=True,
+    ),
     GuestCheck("guest: soak, a short round of a new seed", "gcma", run=soak.check),
     *(
         GuestCheck(f"pdio: {name}", "storage", run=run, prepare=storage.build)
@@ -1659,7 +1729,7 @@ def run_all(only: str = "") -> bool:
             for part, reason in SKIPPED_PARTS:
                 tally.count(f"{host.name}: {part}", 0.0, Skip(reason))
             SKIPPED_PARTS.clear()
-    guests = [guest for guest in GUEST_CHECKS if wanted(guest.name)]
+    guests = [one for one in GUEST_CHECKS if wanted(one.name) and one.asked_for(only)]
     for name in dict.fromkeys(guest.image for guest in guests):
         if _judged(lambda name=name: _build(name)) is not None:  # type: ignore[misc]
             FAILED_IMAGES.add(name)

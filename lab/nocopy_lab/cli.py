@@ -213,8 +213,10 @@ def test(only: str, list_only: bool) -> None:
     from nocopy_lab import checks
 
     if list_only:
-        names = [one.name for one in checks.HOST_CHECKS] + [one.name for one in checks.GUEST_CHECKS]
-        print("\n".join(names))
+        for host in checks.HOST_CHECKS:
+            print(host.name)
+        for guest in checks.GUEST_CHECKS:
+            print(f"{guest.name}{' (only if asked for)' if guest.asked else ''}")
         return
     sys.exit(0 if checks.run_all(only) else 1)
 

@@ -68,6 +68,7 @@ CONFIGS: Final[dict[str, Config]] = {
         Config("stock", STOCK, ("CONFIG_GCMA=n",)),
         Config("pristine", STOCK, pristine=True),
         Config("debug", ("lab", "board-x86", "gcma", "debug")),
+        Config("kcsan", ("lab", "board-x86", "gcma", "kcsan")),
         Config("arm64", ("lab", "board-arm64", "gcma"), arch=ARM64),
         Config("storage", ("storage", "board-x86"), pristine=True),
         Config("broken", (*GCMA, "broken"), within="gcma"),
