@@ -9,6 +9,7 @@ reread:  reading a page again that was in memory a while ago, from a fast and a 
          pages alike, popular ones more often, and one after the other
 miss:    reading a page that was never there, against a kernel without GCMA; and with an area that
          is wholly allocated, of a file that memory does not hold
+cost:    what GCMA costs who has no area, against a kernel without
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from nocopy_lab.run import Job
 
 SEED: Final = 1
 HERE: Final = OUT / "bench-gcma"
-KINDS: Final = ("states", "readers", "random", "reread", "miss")
+KINDS: Final = ("states", "readers", "random", "reread", "miss", "cost")
 
 LARGEST: Final = 32768  # pages: half of the area
 SIZES: Final = (64, 1024, LARGEST)
@@ -256,6 +257,26 @@ need reread --file /mnt/file --mib {MISS_MIB} --reads {MISSES} --seed {SEED}
 """
 
 
+# A disk whose driver goes the same way for every request: see MISS_BOOTS.
+COST_JOB: Final = """
+echo 64M >/sys/block/zram1/disksize
+need zram_swap 64
+need scratch /dev/zram1
+say "timing all ways"
+need cost --file /mnt/file
+"""
+# What the program calls the ways, and what they are.
+COSTS: Final = {
+    "read_cached": "read a page that is cached",
+    "fault_cached": "map a page that is cached",
+    "evict": "evict a clean page",
+    "read_evicted": "read a page that is not",
+    "fault_evicted": "map a page that is not",
+    "swap_out": "swap a page out",
+    "swap_in": "swap a page in",
+}
+
+
 def _machine(config: str, disk_mib: int, completion_ns: int = 0) -> Machine:
     """The board with a disk that lives in extra RAM and answers at once, or after that long."""
     words = ["null_blk.nr_devices=1", "null_blk.memory_backed=1", "null_blk.gb=2"]
@@ -309,6 +330,12 @@ def jobs(gcma: kernel.Image, stock: kernel.Image, only: str = "") -> list[Job]:
         # As much memory as the others have beside the area.
         small = replace(machine, config="reservation", memory_mib=MEMORY_MIB - CMA_MIB, cma_mib=0)
         add(f"miss-stock-{seed}", MISS_JOB, stock, small)
+    for which, image in (("gcma", gcma), ("stock", stock)):
+        machine = Machine(
+            "x86", memory_mib=MEMORY_MIB - CMA_MIB, cma_mib=0, words=("zram.num_devices=2",),
+            seed=SEED,
+        )  # fmt: skip
+        add(f"cost-{which}", COST_JOB, image, machine)
     return made
 
 
@@ -321,6 +348,8 @@ def _expected(job: Job) -> dict[str, float]:
         return {"alloc": READER_ALLOCS[config]}
     if "random" in job.name:
         return {"load_tick": 20, "random_summary": RANDOM_CMA_ROUNDS if config == "cma" else 1}
+    if "-cost-" in job.name:
+        return {"cost": len(COSTS)}
     return {"reread": 2 if "us-" in job.name else 1}
 
 
@@ -423,6 +452,14 @@ class Measured:
             for stock in self.rows(f"miss-evict-stock-{seed}", "reread")
             for row in self.rows(f"miss-evict-gcma-{seed}", "reread")
         ]
+
+    def cost(self, way: str) -> list[float]:
+        """What a page costs more on that way if the kernel has GCMA, but no area."""
+        with_gcma, without = (
+            [row["usual_ns"] for row in self.rows(f"cost-{which}", "cost") if row["way"] == way]
+            for which in ("gcma", "stock")
+        )
+        return [a - b for a, b in zip(with_gcma, without, strict=False)]
 
     def full(self, config: str, state: str) -> list[float]:
         """Share of the area that was in use when an allocation wanted some of it."""
@@ -608,6 +645,10 @@ def lines(results: dict[str, Any]) -> list[Line]:
             "instructions",
         )
     )
+    made += [
+        Line(f"{what}, no area, against CONFIG_GCMA=n", {}, data.cost(way), 10, "instructions")
+        for way, what in COSTS.items()
+    ]
     return made
 
 

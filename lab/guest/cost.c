@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * cost - what a page costs on the ways that GCMA has hooks in
+ *
+ * Takes batches of pages of a file and of private memory through all of them,
+ * and times each way. Where time counts instructions, two kernels that do the
+ * same give the same figures. One line {"type":"cost"} for each way, with the
+ * mean of the middle half of the batches, which ticks do not touch:
+ *
+ *   read_cached    pread() of pages in the page cache
+ *   fault_cached   a mapping of them
+ *   evict          MADV_PAGEOUT of these pages, which are clean
+ *   read_evicted   pread() of pages that are not there
+ *   fault_evicted  a mapping of such pages
+ *   swap_out       MADV_PAGEOUT of private pages
+ *   swap_in        and access to them
+ *
+ *   --file F       written if it is not there
+ *   --batches N    (400)
+ */
+#include "common.h"
+
+#include <sys/mman.h>
+
+#ifndef MADV_PAGEOUT
+#define MADV_PAGEOUT	21
+#endif
+
+#define PAGE		4096u
+#define BATCH		32u
+#define FILE_BATCHES	64u	/* the file is gone through more than once */
+
+enum way {
+	READ_CACHED, FAULT_CACHED, EVICT, READ_EVICTED, FAULT_EVICTED,
+	SWAP_OUT, SWAP_IN, WAYS,
+};
+
+static const char *const names[WAYS] = {
+	"read_cached", "fault_cached", "evict", "read_evicted",
+	"fault_evicted", "swap_out", "swap_in",
+};
+
+static const char *path;
+static u32 batches = 400;
+static u64 *took[WAYS];
+static u8 buffer[PAGE];
+
+static void fill(word *w, u64 key)
+{
+	u32 i;
+
+	for (i = 0; i < PAGE / 8; i++)
+		w[i] = i < 64 ? mix64(key + i) : key;
+}
+
+static int prepare(void)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	struct stat st;
+	u32 page;
+
+	if (fd < 0 || fstat(fd, &st))
+		die("cannot open %s: %s", path, strerror(errno));
+	if (st.st_size == (off_t)FILE_BATCHES * BATCH * PAGE)
+		return fd;
+	for (page = 0; page < FILE_BATCHES * BATCH; page++) {
+		fill((word *)buffer, page + 1);
+		if (write(fd, buffer, PAGE) != PAGE)
+			die("cannot write %s: %s", path, strerror(errno));
+	}
+	if (fsync(fd))
+		die("cannot sync %s: %s", path, strerror(errno));
+	return fd;
+}
+
+static void read_pages(int fd, u32 first)
+{
+	u32 i;
+
+	for (i = 0; i < BATCH; i++)
+		if (pread(fd, buffer, PAGE, (off_t)(first + i) * PAGE) != PAGE)
+			die("cannot read %s: %s", path, strerror(errno));
+}
+
+static void touch(const u8 *at)
+{
+	u32 i;
+
+	for (i = 0; i < BATCH; i++)
+		(void)*(const volatile u8 *)(at + (size_t)i * PAGE);
+}
+
+static void page_out(u8 *at)
+{
+	if (madvise(at, (size_t)BATCH * PAGE, MADV_PAGEOUT))
+		die("cannot page out: %s", strerror(errno));
+}
+
+/* How many pages are in memory must be none or all, or what we time is not it. */
+static void must_be(u8 *at, bool resident)
+{
+	unsigned char in[BATCH];
+	u32 i;
+
+	if (mincore(at, (size_t)BATCH * PAGE, in))
+		die("mincore: %s", strerror(errno));
+	for (i = 0; i < BATCH; i++)
+		if ((in[i] & 1) != resident)
+			die("page %u of a batch is%s in memory", i,
+			    resident ? " not" : "");
+}
+
+static void batch(int fd, u8 *file, u8 *anon, u32 n)
+{
+	u32 first = n % FILE_BATCHES * BATCH, i;
+	u8 *at = file + (size_t)first * PAGE;
+	size_t bytes = (size_t)BATCH * PAGE;
+	u64 t;
+
+	read_pages(fd, first);
+	must_be(at, true);
+	t = now_ns();
+	read_pages(fd, first);
+	took[READ_CACHED][n] = now_ns() - t;
+
+	madvise(at, bytes, MADV_DONTNEED);
+	t = now_ns();
+	touch(at);
+	took[FAULT_CACHED][n] = now_ns() - t;
+
+	t = now_ns();
+	page_out(at);
+	took[EVICT][n] = now_ns() - t;
+	must_be(at, false);
+
+	t = now_ns();
+	read_pages(fd, first);
+	took[READ_EVICTED][n] = now_ns() - t;
+
+	touch(at);
+	page_out(at);
+	must_be(at, false);
+	t = now_ns();
+	touch(at);
+	took[FAULT_EVICTED][n] = now_ns() - t;
+	page_out(at);
+
+	for (i = 0; i < BATCH; i++)
+		fill((word *)(anon + (size_t)i * PAGE), i + 1);
+	t = now_ns();
+	page_out(anon);
+	took[SWAP_OUT][n] = now_ns() - t;
+	must_be(anon, false);
+	t = now_ns();
+	touch(anon);
+	took[SWAP_IN][n] = now_ns() - t;
+}
+
+static int compare(const void *a, const void *b)
+{
+	u64 x = *(const u64 *)a, y = *(const u64 *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static void report(enum way way)
+{
+	u32 first = batches / 4, end = batches - batches / 4, i;
+	struct json j = json_line("cost");
+	u64 sum = 0;
+
+	qsort(took[way], batches, sizeof(u64), compare);
+	for (i = first; i < end; i++)
+		sum += took[way][i];
+	json_str(&j, "way", names[way]);
+	json_u64(&j, "pages", (u64)batches * BATCH);
+	json_milli(&j, "usual_ns", sum * 1000 / (end - first) / BATCH);
+	json_milli(&j, "least_ns", took[way][0] * 1000 / BATCH);
+	json_end(&j);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "file", 1, NULL, 'f' },
+		{ "batches", 1, NULL, 'b' },
+		{ NULL, 0, NULL, 0 },
+	};
+	size_t bytes = (size_t)FILE_BATCHES * BATCH * PAGE;
+	u8 *file, *anon;
+	u32 way, n;
+	int c, i, fd;
+
+	while ((c = getopt_long(argc, argv, "", options, &i)) != -1) {
+		if (c == 'f')
+			path = optarg;
+		else if (c == 'b')
+			batches = parse_u32(options[i].name, optarg);
+		else
+			usage(options);
+	}
+	if (!path || batches < 4)
+		die("--file and at least 4 --batches are needed");
+	fd = prepare();
+	/* one page at a time, and nothing ahead */
+	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+	file = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+	anon = mmap(NULL, (size_t)BATCH * PAGE, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (file == MAP_FAILED || anon == MAP_FAILED)
+		die("cannot map: %s", strerror(errno));
+	madvise(file, bytes, MADV_RANDOM);
+	for (way = 0; way < WAYS; way++)
+		took[way] = xalloc(batches * sizeof(u64));
+	for (n = 0; n < batches; n++)
+		batch(fd, file, anon, n);
+	for (way = 0; way < WAYS; way++)
+		report(way);
+	return 0;
+}
