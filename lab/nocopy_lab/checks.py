@@ -1184,6 +1184,53 @@ def _judge_huge(outcomes: Sequence[Outcome]) -> None:
             raise LabError(f"{outcome.job.name}: nothing was discarded; see {outcome.console}")
 
 
+# A display behind GPIO lines of the board, with nobody at their other end. Its driver is one of
+# those whose buffers are contiguous (drm_gem_dma).
+DISPLAY: Final = """/ {
+	spi {
+		compatible = "spi-gpio";
+		#address-cells = <1>;
+		#size-cells = <0>;
+		sck-gpios = <&{/pl061@9030000} 0 0>;
+		mosi-gpios = <&{/pl061@9030000} 1 0>;
+		cs-gpios = <&{/pl061@9030000} 2 0>;
+		num-chipselects = <1>;
+		display@0 {
+			compatible = "jianda,jd-t18003-t01", "sitronix,st7735r";
+			reg = <0>;
+			spi-max-frequency = <1000000>;
+			dc-gpios = <&{/pl061@9030000} 4 0>;
+			reset-gpios = <&{/pl061@9030000} 5 0>;
+		};
+	};
+};"""
+DUMB: Final = """
+need zram_swap 256
+need scratch /dev/vda
+area=/sys/kernel/mm/gcma/reserved
+load --dir /mnt --file-mib 300 --anon-mib 300 --readers 2 --seconds 3600 --nice 10 >/tmp/load &
+load=$!
+until [ "$(cat $area/file/cached)" -gt 5000 ]; do sleep 0.2; done
+need drm --reps 10
+statdump --label end
+kill -TERM $load
+wait $load || exit 1
+grep '"type":"load"' /tmp/load
+"""
+
+
+def _judge_dumb(outcomes: Sequence[Outcome]) -> None:
+    all_well(outcomes)
+    for outcome in outcomes:
+        rows = outcome.rows("drm")
+        (area,) = (row["areas"]["reserved"] for row in outcome.rows("gcma_stats"))
+        if not rows or area["allocs"] < sum(row["buffers"] for row in rows):
+            raise LabError(
+                f"{outcome.job.name}: dumb buffers did not come from the area; "
+                f"see {outcome.console}"
+            )
+
+
 TRACE: Final = """
 need scratch /dev/vda
 cd /sys/kernel/tracing
@@ -1558,6 +1605,23 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "arm64",
         [_kunit_job("kunit-arm64", "arm64")],
         _judge_kunit,
+    ),
+    GuestCheck(
+        "guest: DRM dumb buffers under load on arm64",
+        "arm64",
+        [
+            Job(
+                "dumb",
+                DUMB,
+                NO_IMAGE,
+                Machine("arm64", memory_mib=704, cma_mib=64, device_tree=DISPLAY),
+                limit_s=400,
+                programs=("mke2fs",),
+                allow=("allocation",),
+                scratch_mib=(512,),
+            )
+        ],
+        _judge_dumb,
     ),
     GuestCheck(
         "guest: oracle on arm64, area from the device tree",
