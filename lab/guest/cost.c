@@ -12,6 +12,7 @@
  *   evict          MADV_PAGEOUT of these pages, which are clean
  *   read_evicted   pread() of pages that are not there
  *   fault_evicted  a mapping of such pages
+ *   read_new       pread() of pages of which the page cache knows nothing
  *   swap_out       MADV_PAGEOUT of private pages
  *   swap_in        and access to them
  *
@@ -32,12 +33,12 @@
 
 enum way {
 	READ_CACHED, FAULT_CACHED, EVICT, READ_EVICTED, FAULT_EVICTED,
-	SWAP_OUT, SWAP_IN, WAYS,
+	READ_NEW, SWAP_OUT, SWAP_IN, WAYS,
 };
 
 static const char *const names[WAYS] = {
 	"read_cached", "fault_cached", "evict", "read_evicted",
-	"fault_evicted", "swap_out", "swap_in",
+	"fault_evicted", "read_new", "swap_out", "swap_in",
 };
 
 static const char *path;
@@ -143,6 +144,15 @@ static void batch(int fd, u8 *file, u8 *anon, u32 n)
 	t = now_ns();
 	touch(at);
 	took[FAULT_EVICTED][n] = now_ns() - t;
+
+	madvise(at, bytes, MADV_DONTNEED);
+	if (posix_fadvise(fd, (off_t)first * PAGE, bytes, POSIX_FADV_DONTNEED))
+		die("cannot drop pages of %s", path);
+	must_be(at, false);
+	t = now_ns();
+	read_pages(fd, first);
+	took[READ_NEW][n] = now_ns() - t;
+	touch(at);
 	page_out(at);
 
 	for (i = 0; i < BATCH; i++)

@@ -8,7 +8,7 @@ board, how memory is divided, the swap device, the sizes of everything that runs
   of it is pinned when it is released;
 * programs take photos and buffers from the same area;
 * CPUs are unplugged and plugged again;
-* a hog wants about as much as there is, swap included: now and then it is killed for that;
+* a hog wants about as much as there is, swap included, or more, and is killed for that;
 * on the debug kernel, allocations fail.
 
 No contiguous allocation may fail: sizes are such that none can, see _fits(). Afterwards the area
@@ -51,6 +51,8 @@ EVENTS: Final = {
     "discard": 50_000,
 }
 ALIGNED: Final = 256  # pages that alignment can cost
+# Per cent of what there is: what a greedy hog wants at most, half of that at least.
+TOO_MUCH: Final = 160
 
 
 def _fits(area_pages: int, workers: int) -> bool:
@@ -132,6 +134,11 @@ def kind(seed: int) -> tuple[str, str]:
     return KINDS[seed % len(KINDS)]
 
 
+def greedy(seed: int) -> bool:
+    """Whether the hog of a round wants more than there is."""
+    return random.Random(f"hog {seed}").random() < 0.5
+
+
 def job(seed: int, bootable: Path, seconds: int = ROUND_S) -> Job:
     """The round of a seed."""
     image, board = kind(seed)
@@ -162,7 +169,7 @@ def job(seed: int, bootable: Path, seconds: int = ROUND_S) -> Job:
         files=files,
         anon=draw.randint(64, 192),
         races=draw.randint(1, 3),
-        hog=draw.randint(70, 105),
+        hog=TOO_MUCH if greedy(seed) else draw.randint(70, 105),
         words=" ".join(words),
         failing=FAILING if slow else "",
         calm=CALM if slow else "",
@@ -244,9 +251,13 @@ def one(seed: int, bootable: Path, seconds: int = ROUND_S) -> Outcome:
 
 
 def check(bootable: Path) -> None:
-    """A short round on the first kind, with a seed that nobody has seen."""
+    """A short round on the first kind, out of memory, with a seed that nobody has seen."""
     seed = fresh_seed()
-    one(seed - seed % len(KINDS), bootable, seconds=30)
+    while seed % len(KINDS) or not greedy(seed):
+        seed += 1
+    outcome = one(seed, bootable, seconds=30)
+    if not _last(outcome, "oracle")["vmstat_delta"].get("oom_kill"):
+        raise LabError(f"nobody ran out of memory; see {outcome.console}\n{repeat(seed)}")
 
 
 def run(minutes: float, rounds: int, first: int | None) -> None:

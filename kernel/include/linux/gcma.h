@@ -34,11 +34,11 @@ struct kiocb;
 #ifdef CONFIG_GCMA
 
 /*
- * The highest bit of a workingset shadow says that dmem was given a copy of
- * the page that the shadow stands for.
+ * The lowest bit of a workingset shadow says that dmem was given a copy of the
+ * page that the shadow stands for.
  */
 #define GCMA_SHADOW_BITS	1
-#define GCMA_SHADOW_FLAG	(1UL << (BITS_PER_XA_VALUE - 1))
+#define GCMA_SHADOW_FLAG	1UL
 
 DECLARE_STATIC_KEY_FALSE(gcma_lending);
 
@@ -49,7 +49,7 @@ void *__gcma_publish(struct dmem_frame *frame, struct address_space *mapping,
 void __gcma_abort(struct dmem_frame *frame);
 bool __gcma_load(struct address_space *mapping, pgoff_t index,
 		 struct folio *folio);
-bool __gcma_read(struct kiocb *iocb, struct iov_iter *to, void *shadow);
+ssize_t __gcma_read(struct kiocb *iocb, struct iov_iter *to, void *shadow);
 bool __gcma_serves(struct address_space *mapping, pgoff_t index);
 void *__gcma_split_shadow(struct folio *folio, void *shadow);
 void *__gcma_filter_shadow(struct folio *folio, void *shadow);
@@ -87,15 +87,12 @@ static inline void mapping_set_gcma(struct address_space *mapping, bool allow)
 	assign_bit(AS_GCMA, &mapping->flags, allow);
 }
 
-static inline bool gcma_shadow_flagged(const void *shadow)
+/* Any entry of a cache may be asked about: folios are no values. */
+static inline bool gcma_shadow_flagged(const void *entry)
 {
-	return (unsigned long)shadow & (GCMA_SHADOW_FLAG << 1);
-}
+	const unsigned long bits = (unsigned long)xa_mk_value(GCMA_SHADOW_FLAG);
 
-/* The value of a shadow as workingset.c packed it. */
-static inline unsigned long gcma_shadow_value(const void *shadow)
-{
-	return xa_to_value(shadow) & ~GCMA_SHADOW_FLAG;
+	return ((unsigned long)entry & bits) == bits;
 }
 
 /**
@@ -187,26 +184,37 @@ static inline bool gcma_loaded(struct folio *folio)
  */
 static inline void gcma_note_entry(struct folio_batch *fbatch, void *entry)
 {
-	if (!fbatch->nr)
+	if (static_branch_unlikely(&gcma_lending) && !fbatch->nr)
 		fbatch->folios[0] = entry;
 }
 
 /**
+ * gcma_found() - may gcma_read() serve what a batch of folios was looked up for
+ * @fbatch: the batch, after gcma_note_entry()
+ */
+static inline bool gcma_found(const struct folio_batch *fbatch)
+{
+	return static_branch_unlikely(&gcma_lending) && !fbatch->nr &&
+	       gcma_shadow_flagged(fbatch->folios[0]);
+}
+
+/**
  * gcma_read() - serve a read of a page that is not resident from dmem
- * @iocb: the read, at its position
- * @to: where to copy, or %NULL if the page itself is wanted
- * @fbatch: the empty batch of folios found there, after gcma_note_entry()
+ * @iocb: the read, at its position; is advanced
+ * @to: where to copy; is advanced
+ * @fbatch: the empty batch of folios found there
+ * @already_read: grows by the number of bytes copied
  *
- * Return: true if some bytes, up to the end of the page at most, were copied,
- * and the position and @to advanced.
+ * Return: true if some bytes, up to the end of the page at most, were copied.
  */
 static inline bool gcma_read(struct kiocb *iocb, struct iov_iter *to,
-			     const struct folio_batch *fbatch)
+			     const struct folio_batch *fbatch,
+			     ssize_t *already_read)
 {
-	void *entry = fbatch->folios[0];
+	ssize_t copied = __gcma_read(iocb, to, fbatch->folios[0]);
 
-	return xa_is_value(entry) && unlikely(gcma_shadow_flagged(entry)) &&
-	       to && __gcma_read(iocb, to, entry);
+	*already_read += copied;
+	return copied;
 }
 
 /**
@@ -220,17 +228,9 @@ static inline bool gcma_read(struct kiocb *iocb, struct iov_iter *to,
 static inline bool gcma_serves(struct address_space *mapping, pgoff_t index,
 			       void *entry)
 {
-	return unlikely(gcma_shadow_flagged(entry)) &&
+	return static_branch_unlikely(&gcma_lending) &&
+	       unlikely(gcma_shadow_flagged(entry)) &&
 	       __gcma_serves(mapping, index);
-}
-
-/**
- * gcma_served() - did gcma_read() serve what folios were looked up for
- * @fbatch: the folios found
- */
-static inline bool gcma_served(const struct folio_batch *fbatch)
-{
-	return static_branch_unlikely(&gcma_lending) && !fbatch->nr;
 }
 
 /**
@@ -367,8 +367,6 @@ static inline void mapping_set_gcma(struct address_space *mapping, bool allow)
 {
 }
 
-#define gcma_shadow_value(shadow)	xa_to_value(shadow)
-
 static inline struct dmem_frame *gcma_stage(struct address_space *mapping,
 					    struct folio *folio, bool reclaimed)
 {
@@ -404,19 +402,20 @@ static inline void gcma_note_entry(struct folio_batch *fbatch, void *entry)
 {
 }
 
+static inline bool gcma_found(const struct folio_batch *fbatch)
+{
+	return false;
+}
+
 static inline bool gcma_read(struct kiocb *iocb, struct iov_iter *to,
-			     const struct folio_batch *fbatch)
+			     const struct folio_batch *fbatch,
+			     ssize_t *already_read)
 {
 	return false;
 }
 
 static inline bool gcma_serves(struct address_space *mapping, pgoff_t index,
 			       void *entry)
-{
-	return false;
-}
-
-static inline bool gcma_served(const struct folio_batch *fbatch)
 {
 	return false;
 }

@@ -95,6 +95,9 @@ struct dmem_frame *__gcma_stage(struct address_space *mapping,
 	enum gcma_client client;
 	pgoff_t index;
 
+	/* Nothing is lent just now: cost reclaim next to nothing. */
+	if (dmem_full(&gcma_dmem))
+		return NULL;
 	if (i > GCMA_FOLIO_PAGES || !folio_test_uptodate(folio) ||
 	    folio_test_dirty(folio))
 		return NULL;
@@ -198,8 +201,7 @@ static bool range_flagged(struct address_space *mapping, pgoff_t index,
 
 	rcu_read_lock();
 	xas_for_each(&xas, entry, end - 1) {
-		if (xas.xa_index != index || !xa_is_value(entry) ||
-		    !gcma_shadow_flagged(entry))
+		if (xas.xa_index != index || !gcma_shadow_flagged(entry))
 			break;
 		/* The first one may begin before the range. */
 		index = (index | ((1UL << xas_get_order(&xas)) - 1)) + 1;
@@ -266,9 +268,9 @@ bool __gcma_load(struct address_space *mapping, pgoff_t index,
  * The size of the file was read earlier, so that all below it was written.
  *
  * Context: Process. May sleep to make pages of @to resident.
- * Return: see gcma_read().
+ * Return: number of bytes copied.
  */
-bool __gcma_read(struct kiocb *iocb, struct iov_iter *to, void *shadow)
+ssize_t __gcma_read(struct kiocb *iocb, struct iov_iter *to, void *shadow)
 {
 	struct address_space *mapping = iocb->ki_filp->f_mapping;
 	pgoff_t index = iocb->ki_pos >> PAGE_SHIFT;
@@ -280,7 +282,7 @@ bool __gcma_read(struct kiocb *iocb, struct iov_iter *to, void *shadow)
 
 	if (left <= 0 || !mapping_gcma(mapping) ||
 	    atomic_read(guard_of(mapping)))
-		return false;
+		return 0;
 	len = min_t(size_t, PAGE_SIZE - from, iov_iter_count(to));
 	len = min_t(loff_t, len, left);
 	/* The size before the content. */
@@ -293,17 +295,17 @@ retry:
 		goto retry;
 	}
 	if (copied <= 0)
-		return false;
+		return 0;
 	/* Pairs with the i_pages lock: the content before the entry. */
 	smp_rmb();
 	if (xa_load(&mapping->i_pages, index) != shadow) {
 		iov_iter_revert(to, copied);
-		return false;
+		return 0;
 	}
 	iocb->ki_pos += copied;
 	count_vm_event(GCMA_READ_FILE);
 	trace_gcma_read(mapping, index, copied);
-	return true;
+	return copied;
 }
 
 /**
@@ -396,7 +398,7 @@ void __gcma_forget(struct address_space *mapping, pgoff_t index)
 		return;
 	xas_lock_irq(&xas);
 	entry = xas_load(&xas);
-	if (xa_is_value(entry) && gcma_shadow_flagged(entry)) {
+	if (gcma_shadow_flagged(entry)) {
 		xas_store(&xas, strip_flag(entry));
 		drop_entry(mapping, &xas);
 	}

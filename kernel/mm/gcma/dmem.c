@@ -21,7 +21,7 @@
  *
  *	owned = 1			hazard[cpu] = pfn
  *	smp_mb()			smp_mb()
- *	while (hazard[*] in range)	if (owned) give up
+ *	while (hazard[cpu] in range)	if (owned) give up
  *		cpu_relax()		copy 4 KiB; filler: live = 1
  *					hazard[cpu] = 0 (release)
  *
@@ -146,7 +146,7 @@ static bool dmem_enter(const struct dmem_area *area, unsigned long nr)
 {
 	preempt_disable();
 	__this_cpu_write(dmem_hazard, area->base_pfn + nr);
-	/* Pairs with smp_mb() in dmem_revoke(): hazard before owned. */
+	/* Pairs with smp_mb() in wait_for_copies(): hazard before owned. */
 	smp_mb();
 	/* Pairs with smp_wmb() in dmem_forget(). */
 	return !test_bit_acquire(nr >> area->owned_order, area->owned);
@@ -154,7 +154,7 @@ static bool dmem_enter(const struct dmem_area *area, unsigned long nr)
 
 static void dmem_leave(void)
 {
-	/* Pairs with smp_load_acquire() in dmem_revoke(): copy before leave. */
+	/* Pairs with smp_load_acquire() in wait_for_copies(): copy before leave. */
 	smp_store_release(this_cpu_ptr(&dmem_hazard), 0);
 	preempt_enable();
 }
@@ -864,11 +864,60 @@ void dmem_drop(struct dmem *dmem, const void *space, unsigned long offset)
 		frame_free(dmem, frame);
 }
 
+/*
+ * Wait for the copies into and out of frames that are going on, none of which
+ * is waited for twice: those that begin now see what the caller has written.
+ * Returns how often one was found still going on.
+ */
+static unsigned long wait_for_copies(const struct dmem_area *area,
+				     unsigned long first, unsigned long nr)
+{
+	unsigned long start = area->base_pfn + first;
+	unsigned long waits = 0;
+	unsigned int cpu;
+
+	/* Pairs with smp_mb() in dmem_enter(): what was written before hazard. */
+	smp_mb();
+	for_each_possible_cpu(cpu) {
+		const unsigned long *hazard = per_cpu_ptr(&dmem_hazard, cpu);
+		/* Pairs with smp_store_release() in dmem_leave(). */
+		unsigned long pfn = smp_load_acquire(hazard);
+
+		if (pfn - start >= nr)
+			continue;
+		/* Likewise. */
+		while (smp_load_acquire(hazard) == pfn) {
+			waits++;
+			cpu_relax();
+		}
+	}
+	return waits;
+}
+
+/* Discard what some clients have in a range of frames. Returns how much. */
+static unsigned long clear_range(struct dmem_area *area, unsigned long first,
+				 unsigned long nr, unsigned int clients)
+{
+	unsigned long end = first + nr, gone = 0;
+	unsigned int client;
+
+	for (client = 0; client < DMEM_CLIENTS; client++) {
+		if (!(clients & BIT(client)))
+			continue;
+		for (nr = next_live(area, client, first, end); nr < end;
+		     nr = next_live(area, client, nr + 1, end)) {
+			gone += frame_clear(area, nr);
+			cond_resched();
+		}
+	}
+	return gone;
+}
+
 /**
  * dmem_drop_all() - discard everything
  * @dmem: the store
  *
- * Context: Any but interrupt handlers. Pages stored meanwhile may remain.
+ * Context: Process. Pages stored meanwhile may remain.
  */
 void dmem_drop_all(struct dmem *dmem)
 {
@@ -896,34 +945,12 @@ void dmem_drop_all(struct dmem *dmem)
 void dmem_set_clients(struct dmem_area *area, unsigned int clients)
 {
 	unsigned int gone = area->clients & ~clients;
-	unsigned int cpu, client;
-	unsigned long nr;
 
 	WRITE_ONCE(area->clients, clients);
 	if (!gone)
 		return;
-
-	/* Pairs with smp_mb() in dmem_enter(): clients before hazard. */
-	smp_mb();
-	for_each_possible_cpu(cpu) {
-		const unsigned long *hazard = per_cpu_ptr(&dmem_hazard, cpu);
-		unsigned long pfn = READ_ONCE(*hazard);
-
-		/* Pairs with smp_store_release() in dmem_leave(). */
-		while (smp_load_acquire(hazard) == pfn &&
-		       pfn - area->base_pfn < area->nr)
-			cpu_relax();
-	}
-
-	for (client = 0; client < DMEM_CLIENTS; client++) {
-		if (!(gone & BIT(client)))
-			continue;
-		for (nr = next_live(area, client, 0, area->nr); nr < area->nr;
-		     nr = next_live(area, client, nr + 1, area->nr)) {
-			frame_clear(area, nr);
-			cond_resched();
-		}
-	}
+	wait_for_copies(area, 0, area->nr);
+	clear_range(area, 0, area->nr, gone);
 	all_avail(area);
 }
 
@@ -952,20 +979,13 @@ void dmem_set_adaptive(struct dmem_area *area, bool adaptive)
  * They stay empty until stores have gone once round the area, unless the owner
  * takes them before.
  *
- * Context: Any but interrupt handlers.
+ * Context: Process.
  * Return: number of pages that were discarded.
  */
 unsigned long dmem_clear(struct dmem_area *area, unsigned long first,
 			 unsigned long nr)
 {
-	unsigned long end = first + nr, bit, gone = 0;
-	unsigned int client;
-
-	for (client = 0; client < DMEM_CLIENTS; client++)
-		for (bit = next_live(area, client, first, end); bit < end;
-		     bit = next_live(area, client, bit + 1, end))
-			gone += frame_clear(area, bit);
-	return gone;
+	return clear_range(area, first, nr, GENMASK(DMEM_CLIENTS - 1, 0));
 }
 
 /* Blocks whose counts can be added up before a half overflows. */
@@ -1029,22 +1049,8 @@ static void sum_live(const struct dmem_area *area, unsigned long first,
 unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
 			  unsigned long nr, unsigned long *spins)
 {
-	unsigned long start = area->base_pfn + first;
+	unsigned long waits = wait_for_copies(area, first, nr);
 	unsigned long dropped[DMEM_CLIENTS] = {};
-	unsigned long waits = 0;
-	unsigned int cpu;
-
-	/* Pairs with smp_mb() in dmem_enter(): owned before hazard. */
-	smp_mb();
-	for_each_possible_cpu(cpu) {
-		const unsigned long *hazard = per_cpu_ptr(&dmem_hazard, cpu);
-
-		/* Pairs with smp_store_release() in dmem_leave(). */
-		while (smp_load_acquire(hazard) - start < nr) {
-			waits++;
-			cpu_relax();
-		}
-	}
 
 	atomic_long_sub(nr, &area->idle);
 	sum_live(area, first, first + nr, dropped);

@@ -151,6 +151,23 @@ struct dmem {
 	struct dmem_lock	lock[DMEM_LOCKS];
 };
 
+/**
+ * dmem_full() - are there no frames to store anything in
+ * @dmem: the store
+ *
+ * Return: whether the first-class clients have all of them, a hint.
+ */
+static inline bool dmem_full(const struct dmem *dmem)
+{
+	unsigned int i;
+
+	/* Pairs with smp_store_release() in dmem_add_area(). */
+	for (i = 0; i < smp_load_acquire(&dmem->nr_areas); i++)
+		if (atomic_long_read(&dmem->area[i]->idle) > 0)
+			return false;
+	return true;
+}
+
 int dmem_area_init(struct dmem_area *area, unsigned long base_pfn,
 		   unsigned long nr, const unsigned long *owned,
 		   unsigned int owned_order, unsigned int clients);

@@ -436,7 +436,7 @@ static void make_folio(struct page *page, unsigned int order)
 
 	/* The reference counts of tail pages are zero. */
 	for (i = 1; i < 1UL << order; i++)
-		set_page_count(page + i, 0);
+		set_page_count(nth_page(page, i), 0);
 	prep_compound_page(page, order);
 }
 
@@ -460,7 +460,7 @@ static void unmake_folio(struct page *page)
 	__ClearPageHead(page);
 	page->mapping = NULL;
 	for (i = 1; i < nr; i++) {
-		struct page *tail = page + i;
+		struct page *tail = nth_page(page, i);
 
 		tail->mapping = NULL;
 		clear_compound_head(tail);
@@ -526,7 +526,7 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 	page = pfn_to_page(cma->base_pfn + first);
 	if (want_init_on_alloc(gfp))
 		for (i = 0; i < count; i++)
-			clear_highpage(page + i);
+			clear_highpage(nth_page(page, i));
 	if (gfp & __GFP_COMP)
 		make_folio(page, ilog2(count));
 
@@ -543,26 +543,32 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 }
 
 /* Does anybody but the area hold any of these pages? */
-static bool pages_in_use(const struct page *page, unsigned long nr)
+static bool pages_in_use(unsigned long pfn, unsigned long nr)
 {
-	const struct page *end = page + nr;
+	unsigned long end = pfn + nr;
 
+	for (; pfn < end && pfn % 4; pfn++)
+		if (page_ref_count(pfn_to_page(pfn)) != 1)
+			return true;
 	/*
 	 * Most of what a release costs, hence plain loads, which can be
 	 * operands. Whoever still holds a page is seen; nobody gets hold anew.
 	 */
-	for (; end - page >= 4; page += 4)
+	for (; pfn + 4 <= end; pfn += 4) {
+		const struct page *page = pfn_to_page(pfn);
+
 		/* Any count but one, old or new, is one to look at again. */
 		if (data_race(page[0]._refcount.counter != 1 ||
 			      page[1]._refcount.counter != 1 ||
 			      page[2]._refcount.counter != 1 ||
 			      page[3]._refcount.counter != 1))
 			return true;
-	for (; page < end; page++)
-		if (page_ref_count(page) != 1)
+	}
+	for (; pfn < end; pfn++)
+		if (page_ref_count(pfn_to_page(pfn)) != 1)
 			return true;
 	/* The tails of a folio have no references; here may be its head alone. */
-	return PageHead(end - 1);
+	return PageHead(pfn_to_page(end - 1));
 }
 
 /* Free released bits. Under the lock. */
@@ -593,7 +599,6 @@ static void settle(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 {
 	struct cma *cma = gcma->cma;
 	const unsigned int order = cma->order_per_bit;
-	struct page *pages = pfn_to_page(cma->base_pfn);
 	unsigned long end = bit + nbits;
 	unsigned long step = max(GCMA_SETTLE_PAGES >> order, 1);
 
@@ -602,13 +607,15 @@ static void settle(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 
 		spin_lock_irqsave(&cma->lock, flags);
 		if (find_next_zero_bit(gcma->quarantine, next, bit) >= next &&
-		    !pages_in_use(pages + (bit << order), (next - bit) << order)) {
+		    !pages_in_use(cma->base_pfn + (bit << order),
+				  (next - bit) << order)) {
 			free_bits(gcma, bit, next - bit);
 			bit = next;
 		}
 		for (; bit < next; bit++)
 			if (test_bit(bit, gcma->quarantine) &&
-			    !pages_in_use(pages + (bit << order), 1UL << order))
+			    !pages_in_use(cma->base_pfn + (bit << order),
+					  1UL << order))
 				free_bits(gcma, bit, 1);
 		spin_unlock_irqrestore(&cma->lock, flags);
 	}
@@ -857,7 +864,7 @@ void gcma_set_admit(enum gcma_admit admit)
  * API does it, would go, so that it finds nothing left to discard. It is a hint:
  * nothing is reserved, and the next allocation may go elsewhere.
  *
- * Context: Any but interrupt handlers.
+ * Context: Process.
  * Return: number of pages discarded, or -ENOSPC if there is no such place.
  */
 long gcma_prepare(struct gcma *gcma, unsigned long count)

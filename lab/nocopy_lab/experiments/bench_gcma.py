@@ -7,13 +7,14 @@ readers: allocations of random sizes while three readers go through more files t
 random:  many allocations held at once, checked, while files and programs use the rest
 reread:  reading a page again that was in memory a while ago, from a fast and a slow disk; all
          pages alike, popular ones more often, and one after the other
-miss:    reading a page that was never there, against a kernel without GCMA; and with an area that
-         is wholly allocated, of a file that memory does not hold
-cost:    what GCMA costs who has no area, against a kernel without
+cost:    what GCMA costs whom it does not help, against a kernel without: who has no area, reads a
+         page that was never there, or evicts one while the area is wholly allocated
+spins:   how long allocations wait for copies in flight, with real threads on four CPUs
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,7 +32,7 @@ from nocopy_lab.run import Job
 
 SEED: Final = 1
 HERE: Final = OUT / "bench-gcma"
-KINDS: Final = ("states", "readers", "random", "reread", "miss", "cost")
+KINDS: Final = ("states", "readers", "random", "reread", "cost", "spins")
 
 LARGEST: Final = 32768  # pages: half of the area
 SIZES: Final = (64, 1024, LARGEST)
@@ -69,13 +70,6 @@ DISK_NS: Final = (50_000, 400_000)
 # More than memory and the area together hold.
 LARGE_MIB: Final = 1536
 LARGE_READS: Final = 400_000  # once round, and a bit
-
-MISS_MIB: Final = 256
-MISSES: Final = 4000
-# The block layer begins its search for a free request at a random place, which makes all misses
-# of a boot up to ten instructions dearer or cheaper. So boots are compared, not reads of one boot.
-MISS_BOOTS: Final = 9
-EVICT_BOOTS: Final = 3  # of so many reads that chance does not show
 
 PHASE: Final = """phase() { printf '{"type": "phase", "name": "%s"}\\n' "$1"; }
 """
@@ -234,37 +228,58 @@ ORDERS: Final = {
 ADMIT: Final = "/sys/kernel/mm/gcma/admit"
 POLICIES: Final = ("adaptive", "all", "workingset")  # the first is the default
 
-EVICT_JOB: Final = f"""
-need scratch /dev/nullb0 -J size=16
-say "writing the file"
-need reread --file /mnt/file --mib {FILES_MIB} --prepare
-{{take}}
-say "reading it"
-need reread --file /mnt/file --mib {FILES_MIB} --order cyclic --alone --warm {FILES_MIB << 8} \\
-	--reads {MISSES * 10} --seed {SEED}
-statdump --label end
-killall sweep
-exit 0
-"""
-TAKE_ALL: Final = f"sweep --sizes {2 * LARGEST} --reps 1 --hold-ms 3600000 & sleep 1"
-
-MISS_JOB: Final = f"""
-need scratch /dev/nullb0 -J size=16
-say "writing the file"
-need reread --file /mnt/file --mib {MISS_MIB} --prepare
-echo 3 >/proc/sys/vm/drop_caches
-need reread --file /mnt/file --mib {MISS_MIB} --reads {MISSES} --seed {SEED}
-"""
-
-
-# A disk whose driver goes the same way for every request: see MISS_BOOTS.
+# The block layer begins its search for a free request of null_blk at a random place, and a miss
+# can be ten instructions dearer in one boot than in another. The driver of zram has no such search.
 COST_JOB: Final = """
 echo 64M >/sys/block/zram1/disksize
 need zram_swap 64
 need scratch /dev/zram1
+{take}
 say "timing all ways"
 need cost --file /mnt/file
 """
+TAKE_ALL: Final = f"sweep --sizes {2 * LARGEST} --reps 1 --hold-ms 3600000 & sleep 1"
+# What is compared with a kernel without GCMA: configuration, size of the area, who has it.
+COST_AREAS: Final = {
+    "none": ("reservation", 0, ""),
+    "reservation": ("reservation", CMA_MIB, ""),
+    "gcma": ("gcma", CMA_MIB, ""),
+    "full": ("gcma", CMA_MIB, TAKE_ALL),
+}
+
+
+# Every CPU copies pages in and out, also that of the program that allocates.
+SPIN_SIZES: Final = (1, 64, 1024, LARGEST)
+SPIN_ALLOCS: Final = 1000
+SPIN_BINS: Final = (0, 1, 10, 100, 1000)  # each up to the next
+SPINS_JOB: Final = f"""
+need zram_swap 512
+need scratch /dev/nullb0 -J size=16
+need load --dir /mnt --file-mib {RANDOM_MIB} --prepare --seed {SEED}
+load --dir /mnt --file-mib {RANDOM_MIB} --readers 2 --writers 0 --hot 0 --anon-mib {RANDOM_MIB} \\
+	--anon-workers 2 --seconds 3600 --seed {SEED} &
+load=$!
+sleep 10
+echo 8192 >/sys/kernel/tracing/buffer_size_kb
+echo 1 >/sys/kernel/tracing/events/gcma/gcma_alloc/enable
+say "allocating"
+{{sweep}}
+kill -TERM $load
+wait $load
+status=$?
+statdump --label end
+sed -n 's/.* spins=\\([0-9]*\\) .*/\\1/p' /sys/kernel/tracing/trace | awk '
+	BEGIN {{{{ bins = split("{" ".join(map(str, SPIN_BINS))}", least, " ") }}}}
+	{{{{ for (i = bins; $1 < least[i]; i--); allocs[i]++; if ($1 > most) most = $1; spins += $1 }}}}
+	END {{{{
+		for (i = 1; i <= bins; i++)
+			printf "{{{{\\"type\\": \\"spins\\", \\"least\\": %d, \\"allocs\\": %d}}}}\\n", \\
+				least[i], allocs[i]
+		printf "{{{{\\"type\\": \\"spins_most\\", \\"most\\": %d, \\"all\\": %d}}}}\\n", most, spins
+	}}}}'
+exit $status
+"""
+
 # What the program calls the ways, and what they are.
 COSTS: Final = {
     "read_cached": "read a page that is cached",
@@ -272,6 +287,7 @@ COSTS: Final = {
     "evict": "evict a clean page",
     "read_evicted": "read a page that is not",
     "fault_evicted": "map a page that is not",
+    "read_new": "read a page that was never there",
     "swap_out": "swap a page out",
     "swap_in": "swap a page in",
 }
@@ -318,24 +334,15 @@ def jobs(gcma: kernel.Image, stock: kernel.Image, only: str = "") -> list[Job]:
         for policy in POLICIES[1:]:
             machine = _machine("gcma", mib, DISK_NS[0])
             add(f"reread-{name}-gcma-{policy}", f"echo {policy} >{ADMIT}\n{script}", gcma, machine)
-    for seed in range(1, EVICT_BOOTS + 1):
-        machine = replace(_machine("gcma", FILES_MIB), seed=seed)
-        add(f"miss-evict-gcma-{seed}", EVICT_JOB.format(take=TAKE_ALL), gcma, machine)
-        small = replace(machine, config="reservation", memory_mib=MEMORY_MIB - CMA_MIB, cma_mib=0)
-        add(f"miss-evict-stock-{seed}", EVICT_JOB.format(take=""), stock, small)
-    for seed in range(1, MISS_BOOTS + 1):
-        for config in ("reservation", "gcma"):
-            machine = replace(_machine(config, MISS_MIB), seed=seed)
-            add(f"miss-{config}-{seed}", MISS_JOB, gcma, machine)
-        # As much memory as the others have beside the area.
-        small = replace(machine, config="reservation", memory_mib=MEMORY_MIB - CMA_MIB, cma_mib=0)
-        add(f"miss-stock-{seed}", MISS_JOB, stock, small)
-    for which, image in (("gcma", gcma), ("stock", stock)):
+    for area, (config, mib, take) in {"stock": COST_AREAS["none"], **COST_AREAS}.items():
         machine = Machine(
-            "x86", memory_mib=MEMORY_MIB - CMA_MIB, cma_mib=0, words=("zram.num_devices=2",),
-            seed=SEED,
+            "x86", config, memory_mib=MEMORY_MIB - CMA_MIB + mib, cma_mib=mib,
+            words=("zram.num_devices=2",), seed=SEED,
         )  # fmt: skip
-        add(f"cost-{which}", COST_JOB, image, machine)
+        image = stock if area == "stock" else gcma
+        add(f"cost-{area}", COST_JOB.format(take=take), image, machine)
+    machine = replace(_machine("gcma", RANDOM_MIB), board="x86-fast")
+    add("spins", SPINS_JOB.format(sweep=_sweep(SPIN_SIZES, SPIN_ALLOCS)), gcma, machine)
     return made
 
 
@@ -350,6 +357,8 @@ def _expected(job: Job) -> dict[str, float]:
         return {"load_tick": 20, "random_summary": RANDOM_CMA_ROUNDS if config == "cma" else 1}
     if "-cost-" in job.name:
         return {"cost": len(COSTS)}
+    if "spins" in job.name:
+        return {"alloc": len(SPIN_SIZES) * SPIN_ALLOCS}
     return {"reread": 2 if "us-" in job.name else 1}
 
 
@@ -431,35 +440,17 @@ class Measured:
     def dmem(self, field: str) -> list[float]:
         return [row[field] - row["copy_ns"] for row in self.rows("states-gcma", "dmem")]
 
-    def misses(self, which: str) -> list[float]:
-        """Differences to the kernel without GCMA, boot by boot: all read the same pages."""
-        return [
-            row["usual_ns"] - stock["usual_ns"]
-            for seed in range(1, MISS_BOOTS + 1)
-            for stock in self.rows(f"miss-stock-{seed}", "reread")
-            for row in self.rows(f"miss-{which}-{seed}", "reread")
-        ]
-
     def order(self, name: str, config: str) -> list[float]:
         rows = self.rows(f"reread-{name}-{config}", "reread")
         return [row["ns_total"] / row["reads"] for row in rows]
 
-    def evictions(self) -> list[float]:
-        """Likewise; what reclaim costs is in the mean only."""
-        return [
-            (row["ns_total"] - stock["ns_total"]) / row["reads"]
-            for seed in range(1, EVICT_BOOTS + 1)
-            for stock in self.rows(f"miss-evict-stock-{seed}", "reread")
-            for row in self.rows(f"miss-evict-gcma-{seed}", "reread")
-        ]
-
-    def cost(self, way: str) -> list[float]:
-        """What a page costs more on that way if the kernel has GCMA, but no area."""
-        with_gcma, without = (
+    def cost(self, area: str, way: str) -> list[float]:
+        """What a page costs more on that way than without GCMA."""
+        ours, stock = (
             [row["usual_ns"] for row in self.rows(f"cost-{which}", "cost") if row["way"] == way]
-            for which in ("gcma", "stock")
+            for which in (area, "stock")
         )
-        return [a - b for a, b in zip(with_gcma, without, strict=False)]
+        return [a - b for a, b in zip(ours, stock, strict=False)]
 
     def full(self, config: str, state: str) -> list[float]:
         """Share of the area that was in use when an allocation wanted some of it."""
@@ -632,22 +623,15 @@ def lines(results: dict[str, Any]) -> list[Line]:
         Line(f"{name} a page, beyond the copy", {}, data.dmem(field), 500, "instructions")
         for name, field in (("store", "store_ns"), ("load", "load_ns"))
     ]
-    made += [
-        Line(f"miss, {words}, against CONFIG_GCMA=n", {}, data.misses(c), 10, "instructions")
-        for c, words in (("reservation", "gcma=none"), ("gcma", "gcma=file+swap"))
-    ]
-    made.append(
-        Line(
-            "miss and eviction, area wholly allocated, against CONFIG_GCMA=n",
-            {},
-            data.evictions(),
-            50,
-            "instructions",
-        )
+    costs = (
+        ("reservation", "read_new", "read a page that was never there, gcma=none", 10),
+        ("gcma", "read_new", "read a page that was never there, gcma=file+swap", 10),
+        ("full", "evict", "evict a clean page, area wholly allocated", 50),
+        *(("none", way, f"{what}, no area", 10) for way, what in COSTS.items()),
     )
     made += [
-        Line(f"{what}, no area, against CONFIG_GCMA=n", {}, data.cost(way), 10, "instructions")
-        for way, what in COSTS.items()
+        Line(f"{what}, against CONFIG_GCMA=n", {}, data.cost(area, way), most, "instructions")
+        for area, way, what, most in costs
     ]
     return made
 
@@ -747,6 +731,28 @@ def admission(results: dict[str, Any]) -> Table | None:
     return Table("What to keep", head, rows) if rows else None
 
 
+def spins(results: dict[str, Any]) -> Table | None:
+    """How often allocations found a copy in flight still going on, each time around the loop."""
+    data = Measured(results)
+    bins = {row["least"]: row["allocs"] for row in data.rows("spins", "spins")}
+    if not bins:
+        return None
+    bounds = sorted(bins)
+    names = ["none", *(f"{a:,} to {b - 1:,}" for a, b in itertools.pairwise(bounds[1:]))]
+    names.append(f"{bounds[-1]:,} and more")
+    (most,) = data.rows("spins", "spins_most")
+    total = sum(bins.values())
+    rows = [
+        [name, f"{bins[least]:,}", f"{bins[least] / total:.2%}"]
+        for name, least in zip(names, bounds, strict=True)
+    ]
+    return Table(
+        f"Turns that an allocation waited for copies in flight (most: {most['most']:,})",
+        ("turns", "allocations", ""),
+        rows,
+    )
+
+
 HEAD: Final = ("", "Reservation", "CMA", "GCMA", "target", "")
 
 
@@ -831,7 +837,7 @@ def draw(directory: Path = HERE) -> Path:
         "GCMA in depth",
         [
             report.html_table(table(results)),
-            *(report.html_table(kept) for kept in (admission(results),) if kept),
+            *(report.html_table(kept) for kept in (admission(results), spins(results)) if kept),
             "<h2>Where plain CMA is ahead</h2>\n",
             *map(report.paragraph, better or ["Nowhere in what was measured."]),
             *(report.html_figure(directory, figure) for figure in figures),
@@ -843,7 +849,9 @@ def draw(directory: Path = HERE) -> Path:
     )
     (directory / "table.md").write_text(
         report.markdown_table(table(results))
-        + "".join(report.markdown_table(kept) for kept in (admission(results),) if kept)
+        + "".join(
+            report.markdown_table(kept) for kept in (admission(results), spins(results)) if kept
+        )
         + "Where plain CMA is ahead:\n\n"
         + "".join(f"* {line}\n" for line in better)
         + f"\n{how}\n\n"
@@ -858,7 +866,7 @@ def show(directory: Path = HERE) -> None:
     # A log has no width: do not break lines for it.
     terminal = progress.console.is_terminal
     console = progress.console if terminal else Console(width=160, highlight=False, soft_wrap=True)
-    for one in (table(results), admission(results)):
+    for one in (table(results), admission(results), spins(results)):
         if one:
             console.print(report.rich_table(one))
     console.print("Where plain CMA is ahead:", style="bold")
