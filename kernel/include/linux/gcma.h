@@ -87,12 +87,10 @@ static inline void mapping_set_gcma(struct address_space *mapping, bool allow)
 	assign_bit(AS_GCMA, &mapping->flags, allow);
 }
 
-/* Any entry of a cache may be asked about: folios are no values. */
-static inline bool gcma_shadow_flagged(const void *entry)
+/* A shadow, a folio or nothing; not what is internal to an xarray. */
+static inline bool gcma_shadow_flagged(const void *shadow)
 {
-	const unsigned long bits = (unsigned long)xa_mk_value(GCMA_SHADOW_FLAG);
-
-	return ((unsigned long)entry & bits) == bits;
+	return (unsigned long)shadow & (GCMA_SHADOW_FLAG << 1);
 }
 
 /**
@@ -153,7 +151,8 @@ static inline void gcma_abort(struct dmem_frame *frame)
 static inline void gcma_load(struct address_space *mapping, pgoff_t index,
 			     struct folio *folio, void *shadow)
 {
-	if (unlikely(gcma_shadow_flagged(shadow)))
+	if (static_branch_unlikely(&gcma_lending) &&
+	    gcma_shadow_flagged(shadow))
 		__gcma_load(mapping, index, folio);
 }
 
@@ -178,24 +177,42 @@ static inline bool gcma_loaded(struct folio *folio)
 }
 
 /**
- * gcma_note_entry() - hand on what ended a batch of folios
- * @fbatch: the batch; where it is empty there is room for the entry
- * @entry: what the page cache has where the batch ends
+ * gcma_batch_init() - nothing was noted so far
+ * @fbatch: an empty batch of folios
  */
-static inline void gcma_note_entry(struct folio_batch *fbatch, void *entry)
+static inline void gcma_batch_init(struct folio_batch *fbatch)
 {
-	if (static_branch_unlikely(&gcma_lending) && !fbatch->nr)
-		fbatch->folios[0] = entry;
+	fbatch->folios[0] = NULL;
 }
 
 /**
- * gcma_found() - may gcma_read() serve what a batch of folios was looked up for
- * @fbatch: the batch, after gcma_note_entry()
+ * gcma_note() - remember what ended a batch of folios
+ * @fbatch: the batch; where it is empty there is room for the shadow
+ * @shadow: the shadow entry there
+ */
+static inline void gcma_note(struct folio_batch *fbatch, void *shadow)
+{
+	if (static_branch_unlikely(&gcma_lending) && !fbatch->nr)
+		fbatch->folios[0] = shadow;
+}
+
+/**
+ * gcma_noted() - may there be a copy of what a batch of folios does not have
+ * @fbatch: the empty batch; a shadow that was noted earlier does no harm
+ */
+static inline bool gcma_noted(const struct folio_batch *fbatch)
+{
+	/* Cheaper than to go where a static key leads. */
+	return unlikely(gcma_shadow_flagged(fbatch->folios[0]));
+}
+
+/**
+ * gcma_found() - did filemap_get_pages() find that gcma_read() may serve
+ * @fbatch: the batch that it returned, empty only then
  */
 static inline bool gcma_found(const struct folio_batch *fbatch)
 {
-	return static_branch_unlikely(&gcma_lending) && !fbatch->nr &&
-	       gcma_shadow_flagged(fbatch->folios[0]);
+	return static_branch_unlikely(&gcma_lending) && !fbatch->nr;
 }
 
 /**
@@ -208,11 +225,11 @@ static inline bool gcma_found(const struct folio_batch *fbatch)
  * Return: true if some bytes, up to the end of the page at most, were copied.
  */
 static inline bool gcma_read(struct kiocb *iocb, struct iov_iter *to,
-			     const struct folio_batch *fbatch,
-			     ssize_t *already_read)
+			     struct folio_batch *fbatch, ssize_t *already_read)
 {
 	ssize_t copied = __gcma_read(iocb, to, fbatch->folios[0]);
 
+	fbatch->folios[0] = NULL;
 	*already_read += copied;
 	return copied;
 }
@@ -221,15 +238,14 @@ static inline bool gcma_read(struct kiocb *iocb, struct iov_iter *to,
  * gcma_serves() - would gcma_read() be able to serve a page
  * @mapping: the page cache
  * @index: the page
- * @entry: what the page cache has there
+ * @shadow: the shadow entry that the page cache has there
  *
  * Return: true if readahead may leave the page out.
  */
 static inline bool gcma_serves(struct address_space *mapping, pgoff_t index,
-			       void *entry)
+			       void *shadow)
 {
-	return static_branch_unlikely(&gcma_lending) &&
-	       unlikely(gcma_shadow_flagged(entry)) &&
+	return unlikely(gcma_shadow_flagged(shadow)) &&
 	       __gcma_serves(mapping, index);
 }
 
@@ -262,7 +278,8 @@ static inline void *gcma_split_shadow(struct folio *folio, void *shadow,
  */
 static inline void *gcma_filter_shadow(struct folio *folio, void *shadow)
 {
-	if (unlikely(gcma_shadow_flagged(shadow)))
+	if (static_branch_unlikely(&gcma_lending) &&
+	    gcma_shadow_flagged(shadow))
 		return __gcma_filter_shadow(folio, shadow);
 	return shadow;
 }
@@ -290,7 +307,8 @@ static inline void gcma_forget(struct address_space *mapping, pgoff_t index)
 static inline void gcma_drop(struct address_space *mapping, pgoff_t index,
 			     void *shadow)
 {
-	if (unlikely(gcma_shadow_flagged(shadow)))
+	if (static_branch_unlikely(&gcma_lending) &&
+	    gcma_shadow_flagged(shadow))
 		__gcma_drop(mapping, index);
 }
 
@@ -398,8 +416,17 @@ static inline bool gcma_loaded(struct folio *folio)
 	return false;
 }
 
-static inline void gcma_note_entry(struct folio_batch *fbatch, void *entry)
+static inline void gcma_batch_init(struct folio_batch *fbatch)
 {
+}
+
+static inline void gcma_note(struct folio_batch *fbatch, void *shadow)
+{
+}
+
+static inline bool gcma_noted(const struct folio_batch *fbatch)
+{
+	return false;
 }
 
 static inline bool gcma_found(const struct folio_batch *fbatch)
@@ -408,14 +435,13 @@ static inline bool gcma_found(const struct folio_batch *fbatch)
 }
 
 static inline bool gcma_read(struct kiocb *iocb, struct iov_iter *to,
-			     const struct folio_batch *fbatch,
-			     ssize_t *already_read)
+			     struct folio_batch *fbatch, ssize_t *already_read)
 {
 	return false;
 }
 
 static inline bool gcma_serves(struct address_space *mapping, pgoff_t index,
-			       void *entry)
+			       void *shadow)
 {
 	return false;
 }

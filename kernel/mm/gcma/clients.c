@@ -78,26 +78,15 @@ static void abort_all(struct dmem_frame *frame)
 	}
 }
 
-/**
- * __gcma_stage() - copy the pages of a folio that reclaim is about to remove
- * @mapping: where the folio is cached
- * @folio: the locked folio
- *
- * Called before the i_pages lock is taken, so that nothing is copied under it.
- *
- * Return: see gcma_stage().
- */
-struct dmem_frame *__gcma_stage(struct address_space *mapping,
-				struct folio *folio)
+/* Apart, so that __gcma_stage() has nothing to set up where it does nothing. */
+static noinline struct dmem_frame *stage_folio(struct address_space *mapping,
+					       struct folio *folio)
 {
 	struct dmem_frame *staged = NULL, *frame;
 	unsigned long i = folio_nr_pages(folio);
 	enum gcma_client client;
 	pgoff_t index;
 
-	/* Nothing is lent just now: cost reclaim next to nothing. */
-	if (dmem_full(&gcma_dmem))
-		return NULL;
 	if (i > GCMA_FOLIO_PAGES || !folio_test_uptodate(folio) ||
 	    folio_test_dirty(folio))
 		return NULL;
@@ -133,6 +122,21 @@ struct dmem_frame *__gcma_stage(struct address_space *mapping,
 		staged = frame;
 	}
 	return staged;
+}
+
+/**
+ * __gcma_stage() - copy the pages of a folio that reclaim is about to remove
+ * @mapping: where the folio is cached
+ * @folio: the locked folio
+ *
+ * Called before the i_pages lock is taken, so that nothing is copied under it.
+ *
+ * Return: see gcma_stage().
+ */
+struct dmem_frame *__gcma_stage(struct address_space *mapping,
+				struct folio *folio)
+{
+	return dmem_full(&gcma_dmem) ? NULL : stage_folio(mapping, folio);
 }
 
 /**
@@ -201,7 +205,8 @@ static bool range_flagged(struct address_space *mapping, pgoff_t index,
 
 	rcu_read_lock();
 	xas_for_each(&xas, entry, end - 1) {
-		if (xas.xa_index != index || !gcma_shadow_flagged(entry))
+		if (xas.xa_index != index || !xa_is_value(entry) ||
+		    !gcma_shadow_flagged(entry))
 			break;
 		/* The first one may begin before the range. */
 		index = (index | ((1UL << xas_get_order(&xas)) - 1)) + 1;
@@ -398,7 +403,7 @@ void __gcma_forget(struct address_space *mapping, pgoff_t index)
 		return;
 	xas_lock_irq(&xas);
 	entry = xas_load(&xas);
-	if (gcma_shadow_flagged(entry)) {
+	if (xa_is_value(entry) && gcma_shadow_flagged(entry)) {
 		xas_store(&xas, strip_flag(entry));
 		drop_entry(mapping, &xas);
 	}
@@ -414,7 +419,7 @@ void __gcma_drop(struct address_space *mapping, pgoff_t index)
 {
 	XA_STATE(xas, &mapping->i_pages, index);
 
-	if (static_branch_likely(&gcma_lending) && xas_load(&xas))
+	if (xas_load(&xas))
 		drop_entry(mapping, &xas);
 }
 

@@ -337,7 +337,7 @@ def jobs(gcma: kernel.Image, stock: kernel.Image, only: str = "") -> list[Job]:
     for area, (config, mib, take) in {"stock": COST_AREAS["none"], **COST_AREAS}.items():
         machine = Machine(
             "x86", config, memory_mib=MEMORY_MIB - CMA_MIB + mib, cma_mib=mib,
-            words=("zram.num_devices=2",), seed=SEED,
+            words=("zram.num_devices=2", "norandmaps"), seed=SEED,
         )  # fmt: skip
         image = stock if area == "stock" else gcma
         add(f"cost-{area}", COST_JOB.format(take=take), image, machine)
