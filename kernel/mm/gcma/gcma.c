@@ -545,30 +545,29 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 /* Does anybody but the area hold any of these pages? */
 static bool pages_in_use(unsigned long pfn, unsigned long nr)
 {
-	unsigned long end = pfn + nr;
+	unsigned long last = pfn + nr - 1;
+	const struct page *page;
 
-	for (; pfn < end && pfn % 4; pfn++)
+	for (; nr && pfn % 4; pfn++, nr--)
 		if (page_ref_count(pfn_to_page(pfn)) != 1)
 			return true;
 	/*
 	 * Most of what a release costs, hence plain loads, which can be
 	 * operands. Whoever still holds a page is seen; nobody gets hold anew.
 	 */
-	for (; pfn + 4 <= end; pfn += 4) {
-		const struct page *page = pfn_to_page(pfn);
-
+	page = pfn_to_page(pfn);
+	for (; nr >= 4; nr -= 4, page = nth_page(page, 4))
 		/* Any count but one, old or new, is one to look at again. */
 		if (data_race(page[0]._refcount.counter != 1 ||
 			      page[1]._refcount.counter != 1 ||
 			      page[2]._refcount.counter != 1 ||
 			      page[3]._refcount.counter != 1))
 			return true;
-	}
-	for (; pfn < end; pfn++)
-		if (page_ref_count(pfn_to_page(pfn)) != 1)
+	for (; nr; nr--)
+		if (page_ref_count(pfn_to_page(last + 1 - nr)) != 1)
 			return true;
 	/* The tails of a folio have no references; here may be its head alone. */
-	return PageHead(pfn_to_page(end - 1));
+	return PageHead(pfn_to_page(last));
 }
 
 /* Free released bits. Under the lock. */
