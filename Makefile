@@ -7,7 +7,7 @@ LAB := lab/lab
 
 help: ## say what there is (the default)
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
-	@echo "Variables: KERNEL_TREE=DIR (a clean 6.12.y tree instead of Debian's),"
+	@echo "Variables: KERNEL_TREE=DIR (a clean 6.12.y or 6.1.y tree instead of Debian's),"
 	@echo "           NOCOPY_CACHE=DIR (sources, builds and images; ~/.cache/nocopy)"
 	@echo "           MIN=N (minutes of make soak)"
 

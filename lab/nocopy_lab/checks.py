@@ -222,19 +222,17 @@ def _ours() -> list[str]:
 
 @check("kernel: checkpatch --strict")
 def _checkpatch() -> None:
-    tree = kernel.patched_tree()
+    tree = kernel.patched_tree(kernel.SERIES[0])
     script = tree / "scripts/checkpatch.pl"
     words: list[str | Path] = ["perl", script, f"--root={tree}", "--strict", "--terse"]
     # CamelCase is what page flag functions are called; the rest is how TRACE_EVENT() looks.
     words += ["--no-summary", "--show-types", "--ignore"]
     ours = [KERNEL / name for name in _ours()]
-    patches = sorted((KERNEL / f"patches/{kernel.SERIES}").glob("*.patch"))
     trace = [p for p in ours if "trace" in p.parts]
     tracing = "CAMELCASE,OPEN_ENDED_LINE,PARENTHESIS_ALIGNMENT"
     jobs: list[tuple[str, list[str | Path]]] = [
         ("files", ["CAMELCASE,MACRO_ARG_REUSE", "--file", *(p for p in ours if p not in trace)]),
         ("trace", [tracing, "--file", *trace]),
-        ("patches", ["CAMELCASE", *patches]),
         # The last patch has the entry in MAINTAINERS that the others are asked for, and what the
         # options of a choice mean is said by their prompts.
         (
@@ -242,6 +240,11 @@ def _checkpatch() -> None:
             [f"{tracing},MACRO_ARG_REUSE,FILE_PATH_CHANGES,CONFIG_DESCRIPTION", *series.mails()],
         ),
     ]
+    for version in kernel.SERIES:
+        patches = sorted((KERNEL / f"patches/{version}").glob("*.patch"))
+        # Nothing that an older kernel is given is new.
+        ignored = "CAMELCASE" if version == kernel.SERIES[0] else "CAMELCASE,NEW_TYPEDEFS"
+        jobs.append((f"patches-{version}", [ignored, *patches]))
     found: list[str] = []
     for what, files in jobs:
         log = _log(f"checkpatch-{what}")
@@ -255,16 +258,17 @@ def _checkpatch() -> None:
 def _apply() -> None:
     apply = KERNEL / "apply"
     with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
-        tree = Path(temp) / "tree"
-        pristine = kernel.source().path
-        for name in {*kernel.patched_files(), "Makefile", "mm/cma.c"}:
-            (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(pristine / name, tree / name)
-        _command("apply-first", [apply, tree])
-        once_applied = sha256_tree(tree)
-        _command("apply-again", [apply, tree])
-        if sha256_tree(tree) != once_applied:
-            raise LabError("kernel/apply changed a tree on which it had run already")
+        for version in kernel.SERIES:
+            tree = Path(temp) / version
+            pristine = kernel.source(version).path
+            for name in {*kernel.patched_files(version), "Makefile", "mm/cma.c"}:
+                (tree / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(pristine / name, tree / name)
+            _command(f"apply-first-{version}", [apply, tree])
+            once_applied = sha256_tree(tree)
+            _command(f"apply-again-{version}", [apply, tree])
+            if sha256_tree(tree) != once_applied:
+                raise LabError(f"kernel/apply changed a {version} tree on which it had run already")
         empty = Path(temp) / "empty"
         empty.mkdir()
         log = _log("apply-refuses")
@@ -278,20 +282,20 @@ def _apply() -> None:
 def _git_tree(tree: Path) -> None:
     """A repository with those files of the source that the series changes."""
     tree.mkdir()
-    what = series.plan(kernel.SERIES, kernel.new_files())
-    series.start(tree, kernel.source().path, what.touched())
+    what = series.plan(series.VERSION, kernel.new_files())
+    series.start(tree, kernel.source(series.VERSION).path, what.touched())
 
 
 @check("kernel: git am takes the series, which gives what apply gives")
 def _series() -> None:
     with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
         mailed, applied, directory = (Path(temp) / name for name in ("am", "apply", "mails"))
-        _command("series", [KERNEL / "series", kernel.SERIES, directory])
+        _command("series", [KERNEL / "series", series.VERSION, directory])
         for tree in (mailed, applied):
             _git_tree(tree)
         series.git(mailed, "am", "-q", "--empty=drop", *sorted(directory.iterdir()))
         _command("series-apply", [KERNEL / "apply", applied])
-        for patch in sorted((series.UPSTREAM / kernel.SERIES).glob("*.patch")):
+        for patch in sorted((series.UPSTREAM / series.VERSION).glob("*.patch")):
             series.git(applied, "apply", patch)
         for tree in (mailed, applied):
             shutil.rmtree(tree / ".git")
@@ -313,7 +317,7 @@ def figures(text: str) -> list[str]:
 @check("kernel: the figures of the cover letter are those of the results")
 def _figures() -> None:
     results = (REPO / "docs/results/README.md").read_text()
-    letter = (series.UPSTREAM / kernel.SERIES / "cover-letter.txt").read_text()
+    letter = (series.UPSTREAM / series.VERSION / "cover-letter.txt").read_text()
     there = {figure.replace("µs", "us") for figure in figures(results)}
     there |= set(re.findall(r"\| (\+[\d.]+) \|", results))  # whose unit is in another column
     if strange := [figure for figure in figures(letter) if figure not in there]:
@@ -552,7 +556,9 @@ def _disassembly(binary: Path, section: str) -> str:
 
 @check("kernel: without CONFIG_GCMA the patches change no instruction")
 def _same_text() -> None:
-    objects = [name[:-2] + ".o" for name in kernel.patched_files() if name.endswith(".c")]
+    version = kernel.SERIES[0]
+    patched = kernel.patched_files(version)
+    objects = [name[:-2] + ".o" for name in patched if name.endswith(".c")]
     if not objects:
         raise Skip("no patches yet")
     directories: dict[str, Path] = {}
@@ -572,7 +578,7 @@ def _same_text() -> None:
             old, new = (code_of(directories[d] / name, Path(temp)) for d in directories)
             if not old:
                 raise LabError(f"{name} has no instructions; the comparison is broken")
-            most = added_lines(KERNEL / f"patches/{kernel.SERIES}", name[:-2] + ".c")
+            most = added_lines(KERNEL / f"patches/{version}", name[:-2] + ".c")
             for section in sorted(old | new):
                 if old.get(section) == new.get(section):
                     continue
@@ -591,6 +597,11 @@ def _build_debug() -> None:
 @check("kernel: arm64 builds")
 def _build_arm64() -> None:
     _build("arm64")
+
+
+@check("kernel: 6.1 builds")
+def _build_lts() -> None:
+    _build("lts")
 
 
 @crates_check("brug: every allocator leaves the same data")
@@ -665,7 +676,7 @@ def _kselftest_job(name: str) -> Job:
 def _kselftest() -> dict[str, bytes]:
     """The kernel's own test program, built the way the kernel builds it, for any libc."""
     with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
-        tests = kernel.patched_tree() / "tools/testing/selftests/gcma"
+        tests = kernel.patched_tree(kernel.SERIES[0]) / "tools/testing/selftests/gcma"
         _command("kselftest", ["make", "-C", tests, f"OUTPUT={temp}", "LDFLAGS=-static"])
         return {"bin/gcma_test": (Path(temp) / "gcma_test").read_bytes()}
 
@@ -1662,6 +1673,34 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         asked=True,
     ),
     GuestCheck("guest: soak, a short round of a new seed", "gcma", run=soak.check),
+    GuestCheck(
+        "guest: KUnit on Linux 6.1",
+        "lts",
+        [_kunit_job("kunit-lts", "x86-fast")],
+        _judge_kunit,
+    ),
+    GuestCheck(
+        "guest: oracle on Linux 6.1",
+        "lts",
+        [oracle_job("oracle-lts", 60, HITS)],
+        _judge_oracle,
+    ),
+    GuestCheck(
+        "guest: oracle on Linux 6.1, XFS, large folios",
+        "lts",
+        [
+            oracle_job(
+                "oracle-lts-xfs",
+                20,
+                f"{SOME_HITS} --file-max-kib 2048",
+                mount=XFS,
+                prepare=LARGE_FOLIOS,
+                after=LARGE_FOLIOS_SEEN,
+                programs=("mkfs.xfs",),
+            )
+        ],
+        _judge_large("file"),
+    ),
     *(
         GuestCheck(f"pdio: {name}", "storage", run=run, prepare=storage.build)
         for name, run in storage.CHECKS.items()

@@ -111,13 +111,12 @@ def write_series(version: str, directory: Path | None, boot_each: bool) -> None:
     """Write the patches for upstream, as mails for `git am` (default: into out/series-VERSION)."""
     from nocopy_lab import series
 
+    plan = series.plan(version, kernel.new_files())
     if boot_each:
-        kernel.source_of(version)
         series.boot_each()
         return
-    plan = series.plan(version, kernel.new_files())
     directory = directory or OUT / f"series-{version}"
-    mails = series.write(directory, plan, kernel.source_of(version).path)
+    mails = series.write(directory, plan, kernel.source(version).path)
     print(f"{len(mails) - 1} patches and a cover letter in {directory}")
     print(f"next: git -C LINUX am --empty=drop {directory.resolve()}/*.patch")
 

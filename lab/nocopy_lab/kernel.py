@@ -40,8 +40,8 @@ from nocopy_lab.paths import (
     write_if_changed,
 )
 
-SERIES: Final = "6.12"
-TARBALL: Final = Path(f"/usr/src/linux-source-{SERIES}.tar.xz")
+# The series of Linux that kernel/patches knows; configurations are of the first if they do not say.
+SERIES: Final = ("6.12", "6.1")
 
 # Configurations: fragments of kernel/configs, and lines that come last.
 STOCK: Final = ("lab", "board-x86", "camera", "filesystems")
@@ -59,6 +59,7 @@ class Config:
     pristine: bool = False  # built from the source without GCMA
     upto: str = ""  # the last patch of the series that it has, if not all
     arch: Arch = X86
+    series: str = SERIES[0]
 
 
 CONFIGS: Final[dict[str, Config]] = {
@@ -70,6 +71,7 @@ CONFIGS: Final[dict[str, Config]] = {
         Config("debug", ("lab", "board-x86", "gcma", "debug")),
         Config("kcsan", ("lab", "board-x86", "gcma", "kcsan")),
         Config("arm64", ("lab", "board-arm64", "gcma"), arch=ARM64),
+        Config("lts", ("lab", "board-x86", "filesystems", "gcma", "linux-6.1"), series="6.1"),
         Config("storage", ("storage", "board-x86"), pristine=True),
         Config("broken", (*GCMA, "broken"), within="gcma"),
         Config("check", GCMA, within="gcma"),
@@ -106,14 +108,19 @@ def _version(makefile: str) -> str:
     return f"{found['VERSION']}.{found['PATCHLEVEL']}.{found['SUBLEVEL']}"
 
 
+def _series(version: str) -> str:
+    return version.rpartition(".")[0]
+
+
 def require_linux(tree: Path) -> str:
-    """Version of a clean kernel tree of our series, or one line that says what is wrong."""
+    """Version of a clean kernel tree of a series of ours, or one line that says what is wrong."""
     makefile = tree / "Makefile"
     if not (makefile.is_file() and (tree / "mm/cma.c").is_file() and (tree / "Kbuild").is_file()):
         raise LabError(f"KERNEL_TREE={tree} is not the top of a Linux source tree")
     version = _version(makefile.read_text(errors="replace"))
-    if not version.startswith(SERIES + "."):
-        raise LabError(f"KERNEL_TREE={tree} is Linux {version or '?'}; {SERIES}.y is needed")
+    if _series(version) not in SERIES:
+        wanted = " or ".join(f"{series}.y" for series in SERIES)
+        raise LabError(f"KERNEL_TREE={tree} is Linux {version or '?'}; {wanted} is needed")
     if (tree / ".config").exists() or (tree / "include/config").exists():
         raise LabError(f"KERNEL_TREE={tree} has been built in; run: make -C {tree} mrproper")
     if (tree / "mm/gcma").exists():
@@ -142,20 +149,31 @@ def _file_hash(path: Path) -> str:
     return note.read_text()
 
 
-@once
-def source() -> Source:
-    """The pristine source tree, unpacked or copied when it is not there yet."""
+def _given_tree(series: str) -> tuple[Path, str] | None:
+    """$KERNEL_TREE and its version, if it is of this series."""
     given = os.environ.get("KERNEL_TREE")
+    if not given:
+        return None
+    tree = Path(given).resolve()
+    version = require_linux(tree)
+    return (tree, version) if _series(version) == series else None
+
+
+@once
+def source(series: str) -> Source:
+    """The pristine source tree of a series, unpacked or copied when it is not there yet."""
+    given = _given_tree(series)
+    tarball = Path(f"/usr/src/linux-source-{series}.tar.xz")
     if given:
-        tree = Path(given).resolve()
-        version = require_linux(tree)
+        tree, version = given
         ident = f"{version}-{_fingerprint(tree)[:12]}"
     else:
-        if not TARBALL.is_file():
+        if not tarball.is_file():
             raise LabError(
-                f"no kernel source; run: apt-get install linux-source-{SERIES}, or set KERNEL_TREE"
+                f"no source of Linux {series}; run: apt-get install linux-source-{series}, "
+                "or set KERNEL_TREE"
             )
-        ident = f"debian-{_file_hash(TARBALL)[:12]}"
+        ident = f"debian-{_file_hash(tarball)[:12]}"
     path = cache() / "src" / ident
     with locked(cache() / "src/.lock"):
         if not path.is_dir():
@@ -163,9 +181,9 @@ def source() -> Source:
             fresh = Path(tempfile.mkdtemp(prefix="new-", dir=cache() / "src"))
             try:
                 if given:
-                    _copy_in(Path(given).resolve(), fresh)
+                    _copy_in(given[0], fresh)
                 else:
-                    _unpack(fresh)
+                    _unpack(tarball, fresh)
                 fresh.chmod(0o755)
                 fresh.rename(path)
             except BaseException:
@@ -174,23 +192,13 @@ def source() -> Source:
     return Source(_version((path / "Makefile").read_text()), ident, path)
 
 
-def source_of(version: str) -> Source:
-    """The source tree, which must be of this version, such as 6.12."""
-    found = source()
-    if not found.version.startswith(version + "."):
-        raise LabError(
-            f"the source is Linux {found.version}; set KERNEL_TREE to a {version}.y tree"
-        )
-    return found
-
-
-def _unpack(into: Path) -> None:
-    with progress.meter(f"unpacking {TARBALL.name}") as meter:
+def _unpack(tarball: Path, into: Path) -> None:
+    with progress.meter(f"unpacking {tarball.name}") as meter:
         child.run(
-            [*("tar", "-xf", TARBALL, "-C", into, "--strip-components=1")],
+            [*("tar", "-xf", tarball, "-C", into, "--strip-components=1")],
             log=cache() / "unpack.log",
             limit_s=900,
-            what=f"unpacking {TARBALL}",
+            what=f"unpacking {tarball}",
             on_poll=lambda: meter.at(sum(1 for _ in into.iterdir()) / 27),
         )
 
@@ -214,14 +222,16 @@ def _copy_in(tree: Path, into: Path) -> None:
 
 # ------------------------------------------------------------------------------------ tree
 
-# What of kernel/ ends up in an image.
-INPUTS: Final = ("mm", "include", "patches", "apply")
+
+def inputs(series: str) -> list[Path]:
+    """What of kernel/ ends up in an image."""
+    return [KERNEL / name for name in ("mm", "include", f"patches/{series}", "apply")]
 
 
-def patched_files(patches: Path = KERNEL / f"patches/{SERIES}") -> list[str]:
+def patched_files(series: str) -> list[str]:
     """Existing files that the patches change."""
     names: set[str] = set()
-    for patch in sorted(patches.glob("*.patch")):
+    for patch in sorted((KERNEL / f"patches/{series}").glob("*.patch")):
         names.update(re.findall(r"^\+\+\+ b/([^\t\n]+)", patch.read_text(), re.MULTILINE))
     return sorted(names)
 
@@ -298,15 +308,15 @@ def sync_tree(pristine: Path, tree: Path, apply: Path, touched: Sequence[str]) -
     return written
 
 
-def tree_path() -> Path:
-    return cache() / "tree" / source().ident
+def tree_path(series: str) -> Path:
+    return cache() / "tree" / source(series).ident
 
 
-def patched_tree() -> Path:
+def patched_tree(series: str) -> Path:
     """The source with GCMA on it, up to date."""
-    tree = tree_path()
+    tree = tree_path(series)
     with locked(cache() / "tree/.lock"), disk_full_is_one_line(cache()):
-        sync_tree(source().path, tree, KERNEL / "apply", patched_files())
+        sync_tree(source(series).path, tree, KERNEL / "apply", patched_files(series))
     return tree
 
 
@@ -370,11 +380,13 @@ def _compiler(arch: Arch) -> str:
 def key(config: Config) -> str:
     """Names the image: a hash of everything that goes into it."""
     merged = "\n".join(f"{k}={v}" for k, v in sorted(merged_config(config).items()))
-    inputs = [] if config.pristine else [KERNEL / name for name in INPUTS]
+    files = [] if config.pristine else inputs(config.series)
     if config.upto:
-        inputs.append(KERNEL / "upstream")
+        files.append(KERNEL / "upstream")
+    ours = sha256_tree(*files)
     words = " ".join((*MAKE_WORDS, *config.arch.make_words()))
-    return sha256(source().ident, merged, _compiler(config.arch), sha256_tree(*inputs), words)[:20]
+    ident = source(config.series).ident
+    return sha256(ident, merged, _compiler(config.arch), ours, words)[:20]
 
 
 # The same inputs give the same kernel, whoever builds it when.
@@ -387,7 +399,8 @@ MAKE_WORDS: Final = (
 
 
 def build_dir(name: str) -> Path:
-    return cache() / "build" / f"{source().ident}-{CONFIGS[name].within or name}"
+    config = CONFIGS[name]
+    return cache() / "build" / f"{source(config.series).ident}-{config.within or name}"
 
 
 def make(name: str, tree: Path, *words: str) -> list[str | Path]:
@@ -413,14 +426,16 @@ def configured(name: str, upto: str = "") -> Iterator[tuple[Path, Path]]:
         if upto:
             from nocopy_lab import series  # which is made of what is here
 
-            tree = tree_path()
+            tree = tree_path(config.series)
             if config.within:
                 stack.enter_context(locked(cache() / "tree/.lock"))  # nobody completes it meanwhile
             else:
                 tree = tree.with_name(f"{tree.name}-{name}")
             series.sync(tree, upto)
+        elif config.pristine:
+            tree = source(config.series).path
         else:
-            tree = source().path if config.pristine else patched_tree()
+            tree = patched_tree(config.series)
         directory.mkdir(parents=True, exist_ok=True)
         _configure(config, tree, directory, partial=bool(upto))
         yield tree, directory
@@ -521,7 +536,7 @@ def _store(config: Config, directory: Path, target: Path) -> None:
     about = {
         "config": config.name,
         "release": release,
-        "source": source().ident,
+        "source": source(config.series).ident,
         "compiler": _compiler(config.arch),
         "fragments": "+".join((*config.fragments, *config.lines)),
         "key": target.name,

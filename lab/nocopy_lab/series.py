@@ -31,6 +31,8 @@ from nocopy_lab.paths import KERNEL, LOGS, LabError, cache, locked, sha256_tree
 from nocopy_lab.run import Job, boot, ktap
 
 UPSTREAM: Final = KERNEL / "upstream"
+# The one version for which there is a series: the newest.
+VERSION: Final = kernel.SERIES[0]
 
 
 @dataclass
@@ -304,7 +306,7 @@ def write(directory: Path, what: Plan, pristine: Path, ours: Path = KERNEL) -> l
 # ------------------------------------------------------------------------- trees, and their builds
 
 
-def mails(version: str = kernel.SERIES) -> list[Path]:
+def mails(version: str = VERSION) -> list[Path]:
     """The patches of a series without its cover letter, written once for each content."""
     directory = cache() / "series" / f"{version}-{sha256_tree(KERNEL)[:16]}"
     with locked(cache() / "series/.lock"):
@@ -312,14 +314,14 @@ def mails(version: str = kernel.SERIES) -> list[Path]:
             for old in directory.parent.glob(f"{version}-*"):
                 shutil.rmtree(old)
             fresh = directory.parent / f"new-{version}"
-            write(fresh, plan(version, kernel.new_files()), kernel.source_of(version).path)
+            write(fresh, plan(version, kernel.new_files()), kernel.source(version).path)
             fresh.rename(directory)
     return sorted(directory.iterdir())[1:]
 
 
 def sync(tree: Path, upto: str) -> None:
     """Make a tree the source with the series up to the patch of this title."""
-    what = plan(kernel.SERIES, kernel.new_files())
+    what = plan(VERSION, kernel.new_files())
     titles = [step.title for step in what.steps]
     if upto not in titles:
         raise LabError(f"the series has no patch '{upto}'")
@@ -328,7 +330,7 @@ def sync(tree: Path, upto: str) -> None:
     lines = [f"patch -s -p1 --no-backup-if-mismatch <{shlex.quote(str(p))}" for p in patches]
     apply.write_text('#!/bin/sh\nset -e\ncd "$1"\n' + "\n".join(lines) + "\n")
     apply.chmod(0o755)
-    kernel.sync_tree(kernel.source().path, tree, apply, what.touched())
+    kernel.sync_tree(kernel.source(VERSION).path, tree, apply, what.touched())
 
 
 def code(step: Step) -> list[str]:
@@ -353,7 +355,7 @@ def unresolved(directory: Path, objects: Sequence[str]) -> set[str]:
 
 def build_each(log: Path) -> None:
     """Compile, after every patch, what the patches up to there are about, with CONFIG_GCMA=y."""
-    steps = [step for step in plan(kernel.SERIES, kernel.new_files()).steps if code(step)]
+    steps = [step for step in plan(VERSION, kernel.new_files()).steps if code(step)]
     objects: set[str] = set()
     with progress.meter(f"building {len(steps)} states of the series") as meter:
         for number, step in enumerate(steps):
@@ -380,7 +382,7 @@ def boot_each() -> None:
 
     From the last patch to the first: what they change in headers that all include is in the first.
     """
-    steps = [step for step in plan(kernel.SERIES, kernel.new_files()).steps if code(step)]
+    steps = [step for step in plan(VERSION, kernel.new_files()).steps if code(step)]
     arch = kernel.CONFIGS["half"].arch
     for number, step in reversed(list(enumerate(steps, 1))):
         with kernel.configured("half", step.title) as (tree, directory):

@@ -95,7 +95,7 @@ def test_a_clean_tree_of_the_series_is_accepted(tmp_path: Path) -> None:
     ("spoil", "says"),
     [
         (lambda tree: (tree / "Kbuild").unlink(), "not the top of a Linux source tree"),
-        (lambda tree: linux(tree, 11), r"6\.12\.y is needed"),
+        (lambda tree: linux(tree, 11), r"6\.12\.y or 6\.1\.y is needed"),
         (lambda tree: write(tree / ".config", ""), "mrproper"),
         (lambda tree: (tree / "mm/gcma").mkdir(), "has GCMA in it already"),
     ],
@@ -107,6 +107,14 @@ def test_other_trees_are_refused_in_one_line(tmp_path: Path, spoil: object, says
     with pytest.raises(LabError, match=says) as caught:
         kernel.require_linux(tree)
     assert "\n" not in str(caught.value)
+
+
+def test_a_given_tree_is_for_its_series_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNEL_TREE", str(linux(tmp_path, 1)))
+    assert kernel._given_tree("6.1") == (tmp_path, "6.1.30")
+    assert kernel._given_tree("6.12") is None
 
 
 def test_a_changed_tree_has_another_fingerprint(tmp_path: Path) -> None:

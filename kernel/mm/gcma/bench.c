@@ -235,7 +235,7 @@ static int bench_op(struct bench_file *bf, unsigned int cmd,
 	case CMA_BENCH_ALLOC:
 	case CMA_BENCH_ALLOC_FOLIO:
 	case CMA_BENCH_ALLOC_DMA:
-		if (op->pages > ULONG_MAX || op->align > 63)
+		if (op->pages > ULONG_MAX || op->align >= BITS_PER_LONG)
 			return -EINVAL;
 		return bench_alloc(bf, op, bench_kind(cmd));
 	case CMA_BENCH_RELEASE:
@@ -350,7 +350,8 @@ static long bench_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 			.pages = dma_contiguous_default_area->count,
 		};
 
-		strscpy(info.name, cma_get_name(dma_contiguous_default_area));
+		strscpy(info.name, cma_get_name(dma_contiguous_default_area),
+			sizeof(info.name));
 		return copy_to_user(user, &info, sizeof(info)) ? -EFAULT : 0;
 	}
 	if (cmd == CMA_BENCH_DMEM) {

@@ -42,7 +42,7 @@ static atomic_t *guard_of(struct address_space *mapping)
 	return &gcma_guard[hash_ptr(mapping, GCMA_GUARD_BITS)];
 }
 
-static enum gcma_client client_of(const struct folio *folio)
+static enum gcma_client client_of(struct folio *folio)
 {
 	return folio_test_swapbacked(folio) ? GCMA_CLIENT_SWAP : GCMA_CLIENT_FILE;
 }
@@ -60,11 +60,16 @@ static bool mapping_admitted(struct address_space *mapping)
 	       !IS_ENCRYPTED(inode) && !IS_DAX(inode) && !IS_SWAPFILE(inode);
 }
 
-/* All-zero pages are not read from the device either. */
+/*
+ * All-zero pages are not read from the device either. Of a folio that is all of
+ * them or none.
+ */
 static bool swap_zero(struct folio *folio)
 {
-	return test_bit(swp_offset(folio->swap),
-			swp_swap_info(folio->swap)->zeromap);
+	bool zero = false;
+
+	swap_zeromap_batch(folio->swap, 1, &zero);
+	return zero;
 }
 
 /* Give up pages that were staged together. */

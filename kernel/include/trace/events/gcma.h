@@ -5,6 +5,7 @@
 #if !defined(_TRACE_GCMA_H) || defined(TRACE_HEADER_MULTI_READ)
 #define _TRACE_GCMA_H
 
+#include <linux/cma.h>
 #include <linux/fs.h>
 #include <linux/tracepoint.h>
 
@@ -17,7 +18,7 @@ TRACE_EVENT(gcma_alloc,
 	TP_ARGS(name, pfn, count, align, discarded, spins, ns),
 
 	TP_STRUCT__entry(
-		__string(name, name)
+		__array(char, name, CMA_MAX_NAME)
 		__field(unsigned long, pfn)
 		__field(unsigned long, count)
 		__field(unsigned long, discarded)
@@ -27,7 +28,7 @@ TRACE_EVENT(gcma_alloc,
 	),
 
 	TP_fast_assign(
-		__assign_str(name);
+		strscpy(__entry->name, name, CMA_MAX_NAME);
 		__entry->pfn = pfn;
 		__entry->count = count;
 		__entry->discarded = discarded;
@@ -37,7 +38,7 @@ TRACE_EVENT(gcma_alloc,
 	),
 
 	TP_printk("name=%s pfn=0x%lx count=%lu align=%u discarded=%lu spins=%lu ns=%llu",
-		  __get_str(name), __entry->pfn, __entry->count, __entry->align,
+		  __entry->name, __entry->pfn, __entry->count, __entry->align,
 		  __entry->discarded, __entry->spins, __entry->ns)
 );
 
@@ -49,21 +50,21 @@ TRACE_EVENT(gcma_release,
 	TP_ARGS(name, pfn, count, quarantined),
 
 	TP_STRUCT__entry(
-		__string(name, name)
+		__array(char, name, CMA_MAX_NAME)
 		__field(unsigned long, pfn)
 		__field(unsigned long, count)
 		__field(unsigned long, quarantined)
 	),
 
 	TP_fast_assign(
-		__assign_str(name);
+		strscpy(__entry->name, name, CMA_MAX_NAME);
 		__entry->pfn = pfn;
 		__entry->count = count;
 		__entry->quarantined = quarantined;
 	),
 
 	TP_printk("name=%s pfn=0x%lx count=%lu quarantined=%lu",
-		  __get_str(name), __entry->pfn, __entry->count,
+		  __entry->name, __entry->pfn, __entry->count,
 		  __entry->quarantined)
 );
 
