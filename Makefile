@@ -3,7 +3,7 @@
 
 LAB := lab/lab
 
-.PHONY: help demo test soak bench-gcma bench-brug bench-pdio shell clean distclean
+.PHONY: help demo test soak bench-gcma bench-brug bench-pdio shell debs clean distclean
 
 help: ## say what there is (the default)
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -31,6 +31,9 @@ bench-pdio: ## measure pdio here and on a slow board; writes out/bench-pdio/
 
 shell: ## boot a board with GCMA and a shell on this terminal
 	@$(LAB) shell
+
+debs: ## make Debian packages of the kernel with GCMA; writes out/debs/
+	@$(LAB) debs $(if $(CONFIG),--config $(CONFIG))
 
 clean: ## remove out/ and other products in this directory; the cache stays
 	rm -rf out target crates/brug-bench/target lab/.mypy_cache lab/.ruff_cache lab/.pytest_cache

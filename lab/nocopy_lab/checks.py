@@ -604,6 +604,20 @@ def _build_lts() -> None:
     _build("lts")
 
 
+@check("kernel: Debian packages have the kernel that the guests boot")
+def _debs() -> None:
+    for tool, package in kernel.DEB_TOOLS.items():
+        if shutil.which(tool) is None:
+            raise Skip(f"no {tool}; run: apt-get install {package}")
+    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        made = kernel.debs("gcma", None, Path(temp))
+        (deb,) = (path for path in made if path.name.startswith("linux-image-"))
+        _command("debs", ["dpkg-deb", "-x", deb, Path(temp) / "root"])
+        (vmlinuz,) = Path(temp).glob("root/boot/vmlinuz-*")
+        if vmlinuz.read_bytes() != _bootable("gcma").read_bytes():
+            raise LabError(f"the kernel in {deb.name} is not the one that was tested")
+
+
 @crates_check("brug: every allocator leaves the same data")
 def _brug_smoke() -> None:
     for program in ("cmake", "c++"):

@@ -64,6 +64,27 @@ def _bootable(name: str) -> Path:
     return kernel.image(name).bootable if name in kernel.CONFIGS else Path(name)
 
 
+@lab.command()
+@click.option(
+    "--kernel",
+    "name",
+    type=click.Choice(list(kernel.CONFIGS)),
+    default="gcma",
+    show_default=True,
+    help="Says which Linux, for which architecture.",
+)
+@click.option(
+    "--config",
+    "given",
+    type=click.Path(path_type=Path),
+    help="A .config to take instead, with GCMA added: /boot/config-VERSION",
+)
+def debs(name: str, given: Path | None) -> None:
+    """Make Debian packages of a kernel, in out/debs."""
+    for package in kernel.debs(name, given, OUT / "debs"):
+        print(package)
+
+
 SHELL_JOB = """
 echo 7 >/proc/sys/kernel/printk
 zram_swap 512

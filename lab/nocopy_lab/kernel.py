@@ -35,6 +35,7 @@ from nocopy_lab.paths import (
     disk_full_is_one_line,
     locked,
     require_space,
+    require_tool,
     sha256,
     sha256_tree,
     write_if_changed,
@@ -403,22 +404,28 @@ def build_dir(name: str) -> Path:
     return cache() / "build" / f"{source(config.series).ident}-{config.within or name}"
 
 
-def make(name: str, tree: Path, *words: str) -> list[str | Path]:
+def _make(arch: Arch, tree: Path, directory: Path, *words: str) -> list[str | Path]:
     jobs = f"-j{len(os.sched_getaffinity(0))}"
-    fixed = (*MAKE_WORDS, *CONFIGS[name].arch.make_words())
-    return ["make", f"O={build_dir(name)}", "-C", tree, jobs, *fixed, *words]
+    return ["make", f"O={directory}", "-C", tree, jobs, *MAKE_WORDS, *arch.make_words(), *words]
+
+
+def make(name: str, tree: Path, *words: str) -> list[str | Path]:
+    return _make(CONFIGS[name].arch, tree, build_dir(name), *words)
 
 
 @contextlib.contextmanager
-def configured(name: str, upto: str = "") -> Iterator[tuple[Path, Path]]:
+def configured(name: str, upto: str = "", given: Path | None = None) -> Iterator[tuple[Path, Path]]:
     """Hold a configured object directory, its tree up to date; gives (tree, directory).
 
-    With `upto`, the tree has the series up to the patch of this title only. One at a time for all
-    labs of this cache: they share the trees, and the processors.
+    With `upto`, the tree has the series up to the patch of this title only. With a .config given,
+    it is one for that, with GCMA. One at a time for all labs of this cache: they share the trees,
+    and the processors.
     """
     config = CONFIGS[name]
     upto = upto or config.upto
     directory = build_dir(name)
+    if given:
+        directory = directory.with_name(f"{directory.name}-given")
     require_space(cache(), BUILD_MIB if not directory.is_dir() else 512)
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked(cache() / "build/.lock"))
@@ -437,7 +444,10 @@ def configured(name: str, upto: str = "") -> Iterator[tuple[Path, Path]]:
         else:
             tree = patched_tree(config.series)
         directory.mkdir(parents=True, exist_ok=True)
-        _configure(config, tree, directory, partial=bool(upto))
+        if given:
+            _configure_given(config, given, tree, directory)
+        else:
+            _configure(config, tree, directory, partial=bool(upto))
         yield tree, directory
 
 
@@ -459,6 +469,34 @@ def _configure(config: Config, tree: Path, directory: Path, partial: bool = Fals
         raise LabError(
             f"kconfig did not take {len(missed)} lines of the {config.name} kernel "
             f"({'+'.join(config.fragments)}): {', '.join(missed)}"
+        )
+
+
+# What GCMA adds to the configuration of a distribution, and keys that only its packagers have.
+GIVEN_LINES: Final = {
+    "CONFIG_SWAP": "y",
+    "CONFIG_CMA": "y",
+    "CONFIG_DMA_CMA": "y",
+    "CONFIG_GCMA": "y",
+    "CONFIG_SYSTEM_TRUSTED_KEYS": '""',
+    "CONFIG_SYSTEM_REVOCATION_KEYS": '""',
+}
+
+
+def _configure_given(config: Config, given: Path, tree: Path, directory: Path) -> None:
+    wanted = parse_config(given.read_text()) | GIVEN_LINES
+    lines = "".join(f"{name}={value}\n" for name, value in wanted.items())
+    (directory / ".config").write_text(lines)
+    child.run(
+        _make(config.arch, tree, directory, "olddefconfig"),
+        log=cache() / "build/given-config.log",
+        limit_s=300,
+        what=f"configuring with {given}",
+    )
+    actual = parse_config((directory / ".config").read_text())
+    if actual.get("CONFIG_GCMA") != "y":
+        raise LabError(
+            f"{given} cannot be had with CONFIG_GCMA; it needs CONFIG_CMA and CONFIG_SWAP"
         )
 
 
@@ -543,6 +581,44 @@ def _store(config: Config, directory: Path, target: Path) -> None:
     }
     (fresh / "build.json").write_text(json.dumps(about, indent=1) + "\n")
     fresh.rename(target)
+
+
+# Programs that make packages of a kernel, and what they are in.
+DEB_TOOLS: Final = {
+    "dpkg-buildpackage": "dpkg-dev",
+    "dh_listpackages": "debhelper",
+    "fakeroot": "fakeroot",
+    "rsync": "rsync",
+    "cpio": "cpio",
+    "depmod": "kmod",
+}
+# A distribution's configuration has thousands of modules.
+DEBS_LIMIT_S: Final = 6 * 3600.0
+
+
+def debs(name: str, given: Path | None, into: Path) -> list[Path]:
+    """Debian packages of a configuration, or of a .config with GCMA, in the directory `into`."""
+    config = CONFIGS[name]
+    if given and not given.is_file():
+        raise LabError(f"no configuration {given}; on Debian they are in /boot/config-*")
+    for tool, package in DEB_TOOLS.items():
+        require_tool(tool, package)
+    with configured(name, given=given) as (tree, directory):
+        log = cache() / "build/debs.log"
+        # They appear beside the object directory; what belongs together is in a file in it.
+        words = ("KDEB_CHANGELOG_DIST=unstable", "DPKG_FLAGS=--no-check-builddeps", "bindeb-pkg")
+        with progress.meter(f"building packages of the {name} kernel"):
+            child.run(
+                _make(config.arch, tree, directory, *words),
+                log=log,
+                limit_s=DEBS_LIMIT_S,
+                what=f"building packages of the {name} kernel",
+            )
+        into.mkdir(parents=True, exist_ok=True)
+        names = [line.split()[0] for line in (directory / "debian/files").read_text().splitlines()]
+        for made in (*map(directory.parent.joinpath, names), *directory.parent.glob("*.changes")):
+            shutil.move(made, into / made.name)
+    return [into / name for name in names if name.endswith(".deb")]
 
 
 # Images of one configuration that stay, so that going back and forth needs no build.
