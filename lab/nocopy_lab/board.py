@@ -6,7 +6,8 @@ time, nothing in the guest depends on the host's clock, and two boots give the s
 last digit. It has one CPU: under icount QEMU runs virtual CPUs in turn, each until the next timer
 of the machine expires, so that with several a latency would mostly tell how long the other CPUs'
 turns were; `x86-smp` does just that. `x86-fast` runs four at the speed and with the races of the
-host; it finds bugs. `arm64` does so on another architecture, and has a device tree.
+host; it finds bugs. `arm64` does so on another architecture, and has a device tree. `rpi2` is a
+computer that people have: 32 bits, and memory that the kernel cannot see all of at a time.
 
 `x86-slow` is a small computer with fast disks. Its time counts instructions as well, at half the
 pace, but while it waits for a disk its time is the host's: what it computes costs the same in
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from nocopy_lab import child
-from nocopy_lab.arch import ARM64, X86, Arch
+from nocopy_lab.arch import ARM, ARM64, X86, Arch
 from nocopy_lab.paths import LabError, require_tool
 
 # A fixed model, so that neither QEMU's version nor the host's CPU changes a figure. It lacks
@@ -56,7 +57,13 @@ class Board:
     shift: int | None = None
     cpu: str = X86_CPU
     kvm: bool = False  # where it works
+    machine: str = "pc"  # what QEMU calls it
+    disk: str = "virtio-blk"  # driver of its scratch disks
+    device_tree: str = ""  # beyond what its device tree says
 
+
+# The results go to the second serial port, which the board's pins leave no room for.
+RPI2_TREE: Final = '/ { soc { serial@7e215040 { status = "okay"; }; }; };'
 
 BOARDS: Final[dict[str, Board]] = {
     board.name: board
@@ -72,7 +79,11 @@ BOARDS: Final[dict[str, Board]] = {
         ),
         Board(
             "arm64", "4 Cortex-A57, 1 GiB, a device tree; as fast as the host can", False, 4, ARM64,
-            cpu=ARM64_CPU,
+            cpu=ARM64_CPU, machine="virt",
+        ),
+        Board(
+            "rpi2", "a Raspberry Pi 2, with high memory and an SD card; as fast as the host can",
+            False, 4, ARM, cpu="", machine="raspi2b", disk="sd", device_tree=RPI2_TREE,
         ),
         Board(
             "x86-slow", "1 CPU, 500 million instructions a second, 1 GiB; fast disks", False, 1,
@@ -96,7 +107,7 @@ class Disk:
     """
 
     image: Path | None = None
-    driver: str = "virtio-blk"  # or "nvme", "ahci"
+    driver: str = "virtio-blk"  # or "nvme", "ahci", "sd"
     bytes_per_s: int = 0
     io_per_s: int = 0
     size_mib: int = 0
@@ -157,7 +168,8 @@ class Machine:
         if self.arch is X86:
             words += ["console=ttyS0", "lab_results=ttyS1", "random.trust_cpu=on"]
         else:
-            words += ["console=ttyAMA0", "lab_results=ttyS0"]
+            port = "ttyS1" if self.arch is ARM else "ttyS0"
+            words += ["console=ttyAMA0", f"lab_results={port}"]
         if self.counts and self.cpus == 1:
             # The HPET is this board's timer. Calibrating the local APIC's is a busy loop of
             # PAUSE, each of which leaves QEMU's translated code: half a minute of host time.
@@ -177,16 +189,13 @@ class Machine:
 
     def hardware(self) -> list[str]:
         """The emulator and what there is without memory and devices of ours."""
-        if self.arch is ARM64:
-            machine = "virt"
-        else:
-            # With several CPUs taking turns, the HPET's compare register is always too late.
-            machine = "pc,hpet=off" if self.counts and self.cpus > 1 else "pc"
-        model = "host" if self.kvm else BOARDS[self.board].cpu
-        if self.features:
-            model += f",{self.features}"
-        words = [require_tool(*self.arch.qemu), "-M", machine, *self.accelerator()]
-        return [*words, "-cpu", model, "-smp", str(self.cpus)]
+        board = BOARDS[self.board]
+        # With several CPUs taking turns, the HPET's compare register is always too late.
+        hpet = ",hpet=off" if self.arch is X86 and self.counts and self.cpus > 1 else ""
+        words = [require_tool(*self.arch.qemu), "-M", board.machine + hpet, *self.accelerator()]
+        if model := "host" if self.kvm else board.cpu:
+            words += ["-cpu", f"{model},{self.features}" if self.features else model]
+        return [*words, "-smp", str(self.cpus)]
 
     def command(
         self, kernel: Path, initramfs: Path, console: Path | None, results: Path | None
@@ -211,7 +220,7 @@ class Machine:
         words += ["-chardev", sink]
         # virt has one serial port of its own.
         port = ["-serial", "chardev:results"]
-        words += port if self.arch is X86 else ["-device", "pci-serial,chardev=results"]
+        words += ["-device", "pci-serial,chardev=results"] if self.arch is ARM64 else port
         if any(disk.driver == "ahci" for disk in self.disks):
             words += ["-device", "ich9-ahci,id=ahci"]
         for number, disk in enumerate(self.disks):
@@ -220,6 +229,8 @@ class Machine:
 
     @staticmethod
     def _disk(number: int, disk: Disk) -> list[str]:
+        if disk.driver == "sd":
+            return ["-drive", f"if=sd,format=raw,cache=unsafe,file={disk.image}"]
         words: list[str] = []
         limits = ""
         if disk.bytes_per_s:
@@ -251,16 +262,25 @@ def qemu_version() -> str:
     return child.output([qemu, "--version"]).splitlines()[0].removeprefix("QEMU emulator version ")
 
 
-def with_device_tree(machine: Machine, directory: Path) -> Machine:
-    """The machine with its device_tree added to what QEMU says about the hardware."""
-    if not machine.device_tree:
+def with_device_tree(machine: Machine, kernel: Path, directory: Path) -> Machine:
+    """The machine with its device_tree added to what is known about the hardware.
+
+    That is what QEMU says, or where it does not, what was built with the kernel.
+    """
+    ours = BOARDS[machine.board].device_tree + machine.device_tree
+    if not ours:
         return machine
     dtc = require_tool("dtc", "device-tree-compiler")
     own, source, both = (directory / name for name in ("own.dtb", "both.dts", "both.dtb"))
-    command = machine.hardware()
-    command[2] += f",dumpdtb={own}"
-    child.output([*command, "-m", str(machine.memory_mib), "-display", "none"])
+    if machine.arch.dtb:
+        own = kernel.with_name(machine.arch.dtb_name)
+        if not own.is_file():
+            raise LabError(f"{own} is missing; the {machine.board} board needs it with its kernel")
+    else:
+        command = machine.hardware()
+        command[2] += f",dumpdtb={own}"
+        child.output([*command, "-m", str(machine.memory_mib), "-display", "none"])
     text = child.output([dtc, "-q", "-I", "dtb", "-O", "dts", own])
-    source.write_text(f"{text}\n{machine.device_tree}\n")
+    source.write_text(f"{text}\n{ours}\n")
     child.output([dtc, "-q", "-I", "dts", "-O", "dtb", "-o", both, source])
     return replace(machine, dtb=both)

@@ -599,6 +599,11 @@ def _build_arm64() -> None:
     _build("arm64")
 
 
+@check("kernel: rpi2 builds")
+def _build_rpi2() -> None:
+    _build("rpi2")
+
+
 @check("kernel: 6.1 builds")
 def _build_lts() -> None:
     _build("lts")
@@ -654,8 +659,8 @@ def all_well(outcomes: Iterable[Outcome]) -> None:
         outcome.require()
 
 
-def _kunit_job(name: str, board: str) -> Job:
-    machine = Machine(board, words=("kunit.enable=1",))
+def _kunit_job(name: str, board: str, *words: str) -> Job:
+    machine = Machine(board, words=("kunit.enable=1", *words))
     return Job(name, "true\n", NO_IMAGE, machine, limit_s=300)
 
 
@@ -1687,6 +1692,12 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         asked=True,
     ),
     GuestCheck("guest: soak, a short round of a new seed", "gcma", run=soak.check),
+    GuestCheck(
+        "guest: KUnit on the Raspberry Pi 2, area in low memory",
+        "rpi2",
+        [_kunit_job("kunit-rpi2", "rpi2", "cma=64M@0-512M")],
+        _judge_kunit,
+    ),
     GuestCheck(
         "guest: KUnit on Linux 6.1",
         "lts",

@@ -117,6 +117,7 @@ def shell(board_name: str, config: str, image: str) -> None:
         initramfs.write(ramfs, machine.arch, SHELL_JOB, ("mke2fs",))
         if not machine.exact:
             machine = run.with_scratch(machine, temp, [512])
+        machine = board.with_device_tree(machine, kernel_file, temp)
         command = machine.command(kernel_file, ramfs, None, None)
         print("booting; leave with Ctrl-A X", flush=True)
         subprocess.run(command, check=False)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from nocopy_lab import child, progress
-from nocopy_lab.arch import ARM64, X86, Arch
+from nocopy_lab.arch import ARM, ARM64, X86, Arch
 from nocopy_lab.paths import (
     KERNEL,
     LabError,
@@ -72,6 +72,7 @@ CONFIGS: Final[dict[str, Config]] = {
         Config("debug", ("lab", "board-x86", "gcma", "debug")),
         Config("kcsan", ("lab", "board-x86", "gcma", "kcsan")),
         Config("arm64", ("lab", "board-arm64", "gcma"), arch=ARM64),
+        Config("rpi2", ("lab", "board-rpi2", "gcma"), arch=ARM),
         Config("lts", ("lab", "board-x86", "filesystems", "gcma", "linux-6.1"), series="6.1"),
         Config("storage", ("storage", "board-x86"), pristine=True),
         Config("broken", (*GCMA, "broken"), within="gcma"),
@@ -550,7 +551,7 @@ def _build(config: Config, tree: Path, directory: Path) -> None:
     with progress.meter(f"building the {config.name} kernel") as meter:
         steps = _Steps(log, memory, meter)
         child.run(
-            make(config.name, tree, config.arch.image_name),
+            make(config.name, tree, config.arch.image_name, *config.arch.dtb_target()),
             log=log,
             limit_s=BUILD_LIMIT_S,
             what=f"building the {config.name} kernel",
@@ -563,12 +564,15 @@ def _store(config: Config, directory: Path, target: Path) -> None:
     fresh = target.with_name(target.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
-    for origin, name in (
-        (config.arch.image, config.arch.image_name),
-        ("vmlinux", "vmlinux"),
-        (".config", "config"),
-        ("System.map", "System.map"),
-    ):
+    files = {
+        config.arch.image: config.arch.image_name,
+        "vmlinux": "vmlinux",
+        ".config": "config",
+        "System.map": "System.map",
+    }
+    if config.arch.dtb:
+        files[config.arch.dtb] = config.arch.dtb_name
+    for origin, name in files.items():
         shutil.copy2(directory / origin, fresh / name)
     release = (directory / "include/config/kernel.release").read_text().strip()
     about = {

@@ -145,6 +145,7 @@ class _Reader:
         self.rows: list[Row] = []
         self.exit: int | None = None
         self.garbage: str | None = None
+        self.begun = False  # the first line is not the job's, see initramfs.INIT
 
     def poll(self) -> None:
         with self.path.open("rb") as file:
@@ -152,6 +153,9 @@ class _Reader:
             data = file.read()
         self.offset += len(data)
         *lines, self.rest = (self.rest + data).split(b"\n")
+        if lines and not self.begun:
+            self.begun = True
+            del lines[0]
         for line in lines:
             self._line(line.decode(errors="replace").strip())
 
@@ -255,7 +259,7 @@ def _boot_with(job: Job, watch: Watch | None, prefix: Sequence[str]) -> Outcome:
         initramfs.write(ramfs, job.machine.arch, job.script, job.programs, job.files)
         results.write_bytes(b"")
         machine = with_scratch(job.machine, Path(temp), job.scratch_mib)
-        machine = with_device_tree(machine, Path(temp))
+        machine = with_device_tree(machine, job.kernel, Path(temp))
         command = [*prefix, *machine.command(job.kernel, ramfs, console, results)]
         (LOGS / f"{job.name}.command").write_text(shlex.join(command) + "\n")
         (LOGS / f"{job.name}.job").write_text(job.script)
@@ -314,7 +318,8 @@ def _verdict(outcome: Outcome, reader: _Reader, status: int | None, log: Path) -
 
 def with_scratch(machine: Machine, directory: Path, sizes_mib: Sequence[int]) -> Machine:
     """The machine with its empty disks, and those of the sizes, as images in a directory."""
-    wanted = (*(Disk(size_mib=mib) for mib in sizes_mib), *machine.disks)
+    driver = BOARDS[machine.board].disk
+    wanted = (*(Disk(size_mib=mib, driver=driver) for mib in sizes_mib), *machine.disks)
     disks = []
     for number, disk in enumerate(wanted):
         if disk.image is None:

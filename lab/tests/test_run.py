@@ -34,7 +34,9 @@ def fake_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Non
     qemu.write_text(
         "#!/bin/bash\n"
         "for word; do case $word in *id=con,path=*) console=${word##*path=};; "
-        "*id=results,path=*) results=${word##*path=};; esac; done\n" + body + "\n"
+        "*id=results,path=*) results=${word##*path=}; echo X >$results;; esac; done\n"
+        + re.sub(r">+\$results", ">>$results", body)
+        + "\n"
     )
     qemu.chmod(0o755)
     monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
