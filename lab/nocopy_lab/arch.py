@@ -18,23 +18,15 @@ class Arch:
     package: str  # that has the compiler
     image: str  # what boots, in an object directory
     qemu: tuple[str, str]  # the emulator, and the package that has it
-    dtb: str = ""  # the device tree of its board, in an object directory, if QEMU does not make it
+    dtb: str = ""  # the device tree of its board, built with the kernel, if QEMU does not make it
 
     @property
     def image_name(self) -> str:
         return self.image.rpartition("/")[2]
 
-    @property
-    def dtb_name(self) -> str:
-        return self.dtb.rpartition("/")[2]
-
     def tool(self, name: str) -> str:
         """Full path of gcc, ld, … for this architecture."""
         return require_tool(self.prefix + name, self.package)
-
-    def dtb_target(self) -> Sequence[str]:
-        """What make is told to build the device tree, if there is one."""
-        return ["/".join(self.dtb.split("/")[-2:])] if self.dtb else []
 
     def make_words(self) -> Sequence[str]:
         words = [f"ARCH={self.name}"]
@@ -56,7 +48,7 @@ ARM: Final = Arch(
     "gcc-arm-linux-gnueabihf",
     "arch/arm/boot/zImage",
     ("qemu-system-arm", "qemu-system-arm"),
-    "arch/arm/boot/dts/broadcom/bcm2836-rpi-2-b.dtb",
+    "bcm2836-rpi-2-b.dtb",
 )
 ARM64: Final = Arch(
     "arm64",

@@ -273,7 +273,7 @@ def with_device_tree(machine: Machine, kernel: Path, directory: Path) -> Machine
     dtc = require_tool("dtc", "device-tree-compiler")
     own, source, both = (directory / name for name in ("own.dtb", "both.dts", "both.dtb"))
     if machine.arch.dtb:
-        own = kernel.with_name(machine.arch.dtb_name)
+        own = kernel.with_name(machine.arch.dtb)
         if not own.is_file():
             raise LabError(f"{own} is missing; the {machine.board} board needs it with its kernel")
     else:

@@ -228,18 +228,17 @@ def soak(minutes: float, rounds: int, seed: int | None) -> None:
 
 @lab.command()
 @click.option("--only", default="", help="Only checks whose name contains this.")
+@click.option("--all", "asked", is_flag=True, help="Also those that run only if asked for.")
 @click.option("--list", "list_only", is_flag=True, help="Name the checks and end.")
-def test(only: str, list_only: bool) -> None:
+def test(only: str, asked: bool, list_only: bool) -> None:
     """Run every check that this machine can run."""
     from nocopy_lab import checks
 
     if list_only:
-        for host in checks.HOST_CHECKS:
-            print(host.name)
-        for guest in checks.GUEST_CHECKS:
-            print(f"{guest.name}{' (only if asked for)' if guest.asked else ''}")
+        for one in (*checks.HOST_CHECKS, *checks.GUEST_CHECKS):
+            print(f"{one.name}{' (only if asked for)' if one.asked else ''}")
         return
-    sys.exit(0 if checks.run_all(only) else 1)
+    sys.exit(0 if checks.run_all(only, asked) else 1)
 
 
 def main() -> None:

@@ -73,7 +73,19 @@ CONFIGS: Final[dict[str, Config]] = {
         Config("kcsan", ("lab", "board-x86", "gcma", "kcsan")),
         Config("arm64", ("lab", "board-arm64", "gcma"), arch=ARM64),
         Config("rpi2", ("lab", "board-rpi2", "gcma"), arch=ARM),
-        Config("lts", ("lab", "board-x86", "filesystems", "gcma", "linux-6.1"), series="6.1"),
+        Config(
+            "lts",
+            ("lab", "board-x86", "gcma", "small", "linux-6.1"),
+            ("CONFIG_XFS_FS=y",),
+            series="6.1",
+        ),
+        Config(
+            "lts-rpi2",
+            ("lab", "board-rpi2", "gcma", "small", "linux-6.1"),
+            ("CONFIG_PERF_EVENTS=n",),
+            arch=ARM,
+            series="6.1",
+        ),
         Config("storage", ("storage", "board-x86"), pristine=True),
         Config("broken", (*GCMA, "broken"), within="gcma"),
         Config("check", GCMA, within="gcma"),
@@ -537,10 +549,19 @@ def image(name: str) -> Image:
             with configured(name) as (tree, directory):
                 _build(config, tree, directory)
                 if key(config) == before:
-                    _store(config, directory, found)
+                    _store(config, tree, directory, found)
                     _forget_old(name, keep=found)
                     return Image(name, found)
     raise LabError(f"{KERNEL} changes faster than the {name} kernel builds; let it rest")
+
+
+def _device_trees(arch: Arch, tree: Path) -> list[str]:
+    """What make calls the device tree of the board, if that has one. Later kernels have folders."""
+    if not arch.dtb:
+        return []
+    sources = tree / f"arch/{arch.name}/boot/dts"
+    (found,) = sources.rglob(arch.dtb.replace(".dtb", ".dts"))
+    return [str(found.relative_to(sources).with_suffix(".dtb"))]
 
 
 def _build(config: Config, tree: Path, directory: Path) -> None:
@@ -551,7 +572,7 @@ def _build(config: Config, tree: Path, directory: Path) -> None:
     with progress.meter(f"building the {config.name} kernel") as meter:
         steps = _Steps(log, memory, meter)
         child.run(
-            make(config.name, tree, config.arch.image_name, *config.arch.dtb_target()),
+            make(config.name, tree, config.arch.image_name, *_device_trees(config.arch, tree)),
             log=log,
             limit_s=BUILD_LIMIT_S,
             what=f"building the {config.name} kernel",
@@ -560,7 +581,7 @@ def _build(config: Config, tree: Path, directory: Path) -> None:
         steps.remember()
 
 
-def _store(config: Config, directory: Path, target: Path) -> None:
+def _store(config: Config, tree: Path, directory: Path, target: Path) -> None:
     fresh = target.with_name(target.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
@@ -570,8 +591,8 @@ def _store(config: Config, directory: Path, target: Path) -> None:
         ".config": "config",
         "System.map": "System.map",
     }
-    if config.arch.dtb:
-        files[config.arch.dtb] = config.arch.dtb_name
+    for dtb in _device_trees(config.arch, tree):
+        files[f"arch/{config.arch.name}/boot/dts/{dtb}"] = config.arch.dtb
     for origin, name in files.items():
         shutil.copy2(directory / origin, fresh / name)
     release = (directory / "include/config/kernel.release").read_text().strip()
