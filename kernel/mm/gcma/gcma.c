@@ -122,8 +122,10 @@
 #define GCMA_QUARANTINE_PERIOD	(HZ / 10)
 /* Pages of a release that are settled with interrupts off in one go. */
 #define GCMA_SETTLE_PAGES	512
-/* Free ranges looked at to find a place where less is lost. */
+/* Free ranges looked at to find a place where less is lost, */
 #define GCMA_PLACE_TRIES	8
+/* and bits behind the first place: to look at all would take longer. */
+#define GCMA_PLACE_BITS		4096
 
 DEFINE_STATIC_KEY_FALSE(gcma_lending);
 EXPORT_SYMBOL_GPL(gcma_lending);
@@ -348,18 +350,64 @@ static unsigned long to_bits(const struct cma *cma, unsigned long count)
 	return ALIGN(count, 1UL << cma->order_per_bit) >> cma->order_per_bit;
 }
 
-/* bitmap_set() and bitmap_clear(), which are slow for long ranges. */
+/* bitmap_set() and bitmap_clear(), which go word by word. */
 static void fill_bits(unsigned long *bitmap, unsigned long bit,
 		      unsigned long nbits, bool value)
 {
-	if (IS_ALIGNED(bit | nbits, BITS_PER_LONG))
+	unsigned long head = min(nbits, ALIGN(bit, BITS_PER_LONG) - bit);
+	unsigned long body = round_down(nbits - head, BITS_PER_LONG);
+	unsigned long tail = nbits - head - body;
+
+	if (body)
 		/* dmem looks at bits meanwhile, each of which changes once. */
-		data_race(memset(bitmap + BIT_WORD(bit), value ? 0xff : 0,
-				 nbits / BITS_PER_BYTE));
-	else if (value)
-		bitmap_set(bitmap, bit, nbits);
-	else
-		bitmap_clear(bitmap, bit, nbits);
+		data_race(memset(bitmap + BIT_WORD(bit + head),
+				 value ? 0xff : 0, body / BITS_PER_BYTE));
+	if (head | tail && value) {
+		bitmap_set(bitmap, bit, head);
+		bitmap_set(bitmap, bit + head + body, tail);
+	} else if (head | tail) {
+		bitmap_clear(bitmap, bit, head);
+		bitmap_clear(bitmap, bit + head + body, tail);
+	}
+}
+
+/* find_next_bit(), which goes word by word. */
+static unsigned long next_taken(const unsigned long *bitmap, unsigned long end,
+				unsigned long bit)
+{
+	const unsigned long step = 8 * BITS_PER_LONG;
+	unsigned long next = min(end, ALIGN(bit, BITS_PER_LONG));
+
+	bit = find_next_bit(bitmap, next, bit);
+	if (bit < next)
+		return bit;
+	for (; next + step <= end; next += step) {
+		const unsigned long *w = bitmap + BIT_WORD(next);
+
+		if (w[0] | w[1] | w[2] | w[3] | w[4] | w[5] | w[6] | w[7])
+			break;
+	}
+	return find_next_bit(bitmap, end, next);
+}
+
+/* bitmap_find_next_zero_area_off(), likewise. */
+static unsigned long next_free(const unsigned long *bitmap, unsigned long size,
+			       unsigned long start, unsigned long nbits,
+			       unsigned long mask, unsigned long offset)
+{
+	for (;;) {
+		unsigned long bit = find_next_zero_bit(bitmap, size, start);
+		unsigned long end, taken;
+
+		bit = ((bit + offset + mask) & ~mask) - offset;
+		end = bit + nbits;
+		if (end > size)
+			return size;
+		taken = next_taken(bitmap, end, bit);
+		if (taken >= end)
+			return bit;
+		start = taken + 1;
+	}
 }
 
 /**
@@ -372,8 +420,8 @@ static void fill_bits(unsigned long *bitmap, unsigned long bit,
  * Only the two ends of a free range are considered, so that what is left of it
  * stays in one piece. The first place where no cached page is lost is taken,
  * starting at the lowest; if there is none, the one where least is lost among
- * the first few ranges. Requests below a word always take the lowest place, to
- * keep small ones together.
+ * the first few ranges, as far as they are close. Requests below a word always
+ * take the lowest place, to keep small ones together.
  *
  * Return: bit number in the bitmap of @cma, or a number not below its size.
  */
@@ -382,10 +430,11 @@ unsigned long gcma_place(const struct cma *cma, const struct dmem_area *dmem,
 {
 	const unsigned int order = cma->order_per_bit;
 	const bool all_free = cma->gcma && !cma->gcma->owned;
-	unsigned long maxno = cma->count >> order;
-	unsigned long nbits = to_bits(cma, count);
+	const unsigned long maxno = cma->count >> order;
+	unsigned long start = cma->gcma ? cma->gcma->first_free : 0;
+	unsigned long nbits = to_bits(cma, count), far = maxno;
 	unsigned long taken = nbits << order;
-	unsigned long best = maxno, least = ULONG_MAX, start = 0;
+	unsigned long best = maxno, least = ULONG_MAX;
 	unsigned long mask = 0, offset, bit, end, live;
 	unsigned int tries;
 
@@ -397,10 +446,9 @@ unsigned long gcma_place(const struct cma *cma, const struct dmem_area *dmem,
 		/* A search reads every word of the range: spare it if possible. */
 		bit = ((offset + mask) & ~mask) - offset;
 		if (!all_free || bit + nbits > maxno)
-			bit = bitmap_find_next_zero_area_off(cma->bitmap, maxno,
-							     start, nbits, mask,
-							     offset);
-		if (bit >= maxno)
+			bit = next_free(cma->bitmap, far, start, nbits, mask,
+					offset);
+		if (bit >= far)
 			break;
 		if (!dmem || count < BITS_PER_LONG)
 			return bit;
@@ -412,8 +460,13 @@ unsigned long gcma_place(const struct cma *cma, const struct dmem_area *dmem,
 			best = bit;
 		}
 
+		if (!tries)
+			far = min(maxno, bit + nbits + GCMA_PLACE_BITS);
 		end = all_free ? maxno :
-		      find_next_bit(cma->bitmap, maxno, bit + nbits);
+		      next_taken(cma->bitmap, far, bit + nbits);
+		/* Its other end is far away. */
+		if (!all_free && end == far && far < maxno)
+			break;
 		bit = ((end - nbits + offset) & ~mask) - offset;
 		live = bit == best ? live : dmem_live(dmem, bit << order, taken);
 		if (!live)
@@ -423,7 +476,7 @@ unsigned long gcma_place(const struct cma *cma, const struct dmem_area *dmem,
 			best = bit;
 		}
 		start = end + 1;
-		if (start >= maxno)
+		if (start >= far)
 			break;
 	}
 	return best;
@@ -516,6 +569,8 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 		return NULL;
 	}
 	fill_bits(cma->bitmap, bit, nbits, true);
+	if (bit == gcma->first_free)
+		gcma->first_free += nbits;
 	gcma->owned += nbits << cma->order_per_bit;
 	spin_unlock_irqrestore(&cma->lock, flags);
 
@@ -581,6 +636,7 @@ static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 		dmem_forget(&gcma->dmem, first, nr);
 	fill_bits(gcma->quarantine, bit, nbits, false);
 	fill_bits(cma->bitmap, bit, nbits, false);
+	gcma->first_free = min(gcma->first_free, bit);
 	gcma->quarantined -= nr;
 	gcma->owned -= nr;
 	if (gcma->lending)

@@ -29,6 +29,7 @@ static_assert(GCMA_FILE == 2 << GCMA_CLIENT_FILE &&
  * @dmem: its frames as dmem sees them
  * @lending: dmem is in use, and stays so; set under the lock of @cma
  * @owned: frames allocated or in quarantine; under @cma->lock
+ * @first_free: no bit below is free; under @cma->lock
  * @quarantine: bitmap like that of @cma, what was released while still in use
  *	by someone; under @cma->lock
  * @quarantined: number of frames in quarantine; under @cma->lock
@@ -45,6 +46,7 @@ struct gcma {
 	struct dmem_area	dmem;
 	bool			lending;
 	unsigned long		owned;
+	unsigned long		first_free;
 	unsigned long		*quarantine;
 	unsigned long		quarantined;
 	struct delayed_work	quarantine_work;

@@ -10,7 +10,8 @@
 
 #include "gcma.h"
 
-#define TEST_PAGES	8192UL
+/* Both ends of a range this long are looked at. */
+#define TEST_PAGES	4096UL
 #define TEST_BASE	0x10000UL
 
 struct place_fixture {
@@ -18,18 +19,24 @@ struct place_fixture {
 	struct dmem_area dmem;
 };
 
+static void place_area(struct kunit *test, unsigned long pages)
+{
+	struct place_fixture *fx = test->priv;
+
+	fx->cma.base_pfn = TEST_BASE;
+	fx->cma.count = pages;
+	fx->cma.bitmap = bitmap_zalloc(pages, GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, fx->cma.bitmap);
+	KUNIT_ASSERT_EQ(test, 0, dmem_area_init(&fx->dmem, TEST_BASE, pages,
+						fx->cma.bitmap, 0, 1));
+}
+
 static int place_init(struct kunit *test)
 {
-	struct place_fixture *fx = kunit_kzalloc(test, sizeof(*fx), GFP_KERNEL);
-
-	KUNIT_ASSERT_NOT_NULL(test, fx);
-	test->priv = fx;
-	fx->cma.base_pfn = TEST_BASE;
-	fx->cma.count = TEST_PAGES;
-	fx->cma.bitmap = bitmap_zalloc(TEST_PAGES, GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, fx->cma.bitmap);
-	KUNIT_ASSERT_EQ(test, 0, dmem_area_init(&fx->dmem, TEST_BASE, TEST_PAGES,
-						fx->cma.bitmap, 0, 1));
+	test->priv = kunit_kzalloc(test, sizeof(struct place_fixture),
+				   GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, test->priv);
+	place_area(test, TEST_PAGES);
 	return 0;
 }
 
@@ -52,8 +59,8 @@ static void count_live(struct place_fixture *fx)
 	unsigned long nr;
 
 	memset(fx->dmem.nr_live, 0,
-	       TEST_PAGES / DMEM_BLOCK * sizeof(*fx->dmem.nr_live));
-	for_each_set_bit(nr, fx->dmem.live[0], TEST_PAGES)
+	       fx->dmem.nr / DMEM_BLOCK * sizeof(*fx->dmem.nr_live));
+	for_each_set_bit(nr, fx->dmem.live[0], fx->dmem.nr)
 		atomic_inc(&fx->dmem.nr_live[nr / DMEM_BLOCK]);
 }
 
@@ -111,6 +118,28 @@ static void place_test_free_memory_before_cached(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, place(fx, 200, 0), 2048);
 }
 
+static void place_test_far_end_is_left(struct kunit *test)
+{
+	struct place_fixture *fx = test->priv;
+
+	place_exit(test);
+	place_area(test, 4 * TEST_PAGES);
+	bitmap_set(fx->cma.bitmap, 0, 10);
+	set_live(fx, 0, 3 * TEST_PAGES);
+	KUNIT_EXPECT_EQ(test, place(fx, 64, 0), 10);
+	/* The next range is close, and free. */
+	bitmap_set(fx->cma.bitmap, 1000, 10);
+	bitmap_clear(fx->dmem.live[0], 1010, 1000);
+	count_live(fx);
+	KUNIT_EXPECT_EQ(test, place(fx, 64, 0), 1010);
+	/* What does not fit before is looked for all over the area. */
+	KUNIT_EXPECT_EQ(test, place(fx, 3 * TEST_PAGES, 0), TEST_PAGES);
+	bitmap_set(fx->cma.bitmap, 3 * TEST_PAGES, 100);
+	KUNIT_EXPECT_EQ(test, place(fx, TEST_PAGES - 100, 0), 1010);
+	KUNIT_EXPECT_EQ(test, place(fx, 3 * TEST_PAGES - 1000, 0),
+			4 * TEST_PAGES);
+}
+
 static void place_test_least_loss(struct kunit *test)
 {
 	struct place_fixture *fx = test->priv;
@@ -123,12 +152,12 @@ static void place_test_least_loss(struct kunit *test)
 	count_live(fx);
 	KUNIT_EXPECT_EQ(test, place(fx, 1024, 0), TEST_PAGES - 1024);
 	/* Of two free ranges the one with more free pages. */
-	bitmap_set(fx->cma.bitmap, 1024, TEST_PAGES - 4096);
-	bitmap_clear(fx->dmem.live[0], TEST_PAGES - 3072, 3072);
-	bitmap_set(fx->dmem.live[0], TEST_PAGES - 3072, 1);
+	bitmap_set(fx->cma.bitmap, 1024, TEST_PAGES / 2 - 1024);
+	bitmap_clear(fx->dmem.live[0], TEST_PAGES / 2, TEST_PAGES / 2);
+	bitmap_set(fx->dmem.live[0], TEST_PAGES / 2, 1);
 	bitmap_set(fx->dmem.live[0], TEST_PAGES - 1, 1);
 	count_live(fx);
-	KUNIT_EXPECT_EQ(test, place(fx, 1000, 0), TEST_PAGES - 3072);
+	KUNIT_EXPECT_EQ(test, place(fx, 1000, 0), TEST_PAGES / 2);
 }
 
 static void place_test_leaves_one_piece(struct kunit *test)
@@ -138,7 +167,7 @@ static void place_test_leaves_one_piece(struct kunit *test)
 
 	/* Free pages in the middle do not tempt it to cut the range in two. */
 	set_live(fx, 0, TEST_PAGES);
-	bitmap_clear(fx->dmem.live[0], 4096, 512);
+	bitmap_clear(fx->dmem.live[0], TEST_PAGES / 2, 512);
 	count_live(fx);
 	bit = place(fx, 512, 0);
 	KUNIT_EXPECT_TRUE(test, bit == 0 || bit + 512 == end);
@@ -246,6 +275,7 @@ static struct kunit_case place_test_cases[] = {
 	KUNIT_CASE(place_test_lowest_if_free),
 	KUNIT_CASE(place_test_aligns_the_address),
 	KUNIT_CASE(place_test_free_memory_before_cached),
+	KUNIT_CASE(place_test_far_end_is_left),
 	KUNIT_CASE(place_test_least_loss),
 	KUNIT_CASE(place_test_leaves_one_piece),
 	KUNIT_CASE(place_test_full_of_cached_pages),
