@@ -44,6 +44,7 @@ STATES: Final = {
     "anon": "full of anonymous memory",
 }
 REPETITIONS: Final = {"idle": 20, "clean": 5, "anon": 3}
+HELD_REPETITIONS: Final = 3
 FILES_MIB: Final = 1040  # more than there is memory
 ANON_MIB: Final = 900
 DMEM_PAGES: Final = 10_000
@@ -87,9 +88,25 @@ def _sweep(sizes: Sequence[int], repetitions: int, interval_ms: int = 0) -> str:
     )
 
 
+# While somebody has some of the area, which can then not be taken to be free.
+HELD: Final = f"""
+phase held
+sweep --sizes 64 --reps 1 --hold-ms 3600000 &
+holder=$!
+sleep 1
+for n in $(seq {HELD_REPETITIONS}); do
+	read_all
+	{_sweep(SIZES, 1)}
+done
+kill $holder
+wait $holder
+"""
+
+
 def _states(config: str) -> str:
     sizes = ALL_SIZES if config == "gcma" else SIZES
     dmem = f"need sweep --dmem {DMEM_PAGES} --reps {DMEM_REPETITIONS}" if config == "gcma" else ""
+    held = HELD if config == "gcma" else ""
     return f"""{PHASE}
 need zram_swap 1024
 need scratch /dev/nullb0 -J size=16
@@ -107,6 +124,7 @@ for n in $(seq {REPETITIONS["clean"]}); do
 	statdump --label clean
 	{_sweep(sizes, 1)}
 done
+{held}
 phase anon
 rm /mnt/load.*
 say "letting programs use memory"
@@ -350,7 +368,8 @@ def _expected(job: Job) -> dict[str, float]:
     config = job.machine.config
     if "states" in job.name:
         sizes = ALL_SIZES if config == "gcma" else SIZES
-        return {"alloc": len(sizes) * sum(REPETITIONS.values())}
+        held = len(SIZES) * HELD_REPETITIONS if config == "gcma" else 0
+        return {"alloc": len(sizes) * sum(REPETITIONS.values()) + held}
     if "readers" in job.name:
         return {"alloc": READER_ALLOCS[config]}
     if "random" in job.name:
@@ -555,6 +574,16 @@ def lines(results: dict[str, Any]) -> list[Line]:
             )
             for state, words in STATES.items()
         ]
+    made += [
+        Line(
+            f"allocate {pages:,} pages, area full of clean cache, somebody holds 64",
+            {},
+            data.states("gcma", "held", pages),
+            5e3,
+            failed={"gcma": data.failed("gcma", "held", pages)},
+        )
+        for pages in SIZES
+    ]
     every = {
         pages: [ns for state in STATES for ns in data.states("gcma", state, pages)]
         for pages in ALL_SIZES
