@@ -170,6 +170,9 @@ class Machine:
         else:
             port = "ttyS1" if self.arch is ARM else "ttyS0"
             words += ["console=ttyAMA0", f"lab_results={port}"]
+        if self.arch is X86 and not self.counts:
+            # A host that is busy elsewhere for a tenth of a second is no broken timer.
+            words.append("no_timer_check")
         if self.counts and self.cpus == 1:
             # The HPET is this board's timer. Calibrating the local APIC's is a busy loop of
             # PAUSE, each of which leaves QEMU's translated code: half a minute of host time.

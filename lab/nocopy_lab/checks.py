@@ -821,7 +821,7 @@ SOME_HITS: Final = f"{HITS} --min-hits 200"
 # Large folios that were stored whole, and those that were filled whole.
 LARGE_FOLIOS: Final = """
 cd /sys/kernel/tracing
-echo 64 >buffer_size_kb
+echo 1024 >buffer_size_kb
 for event in store load; do
 	echo 'pages > 1' >events/gcma/gcma_$event/filter
 	echo 1 >events/gcma/gcma_$event/enable
