@@ -6,6 +6,7 @@
  * and "the picture is there": open the device, ask for buffers, stream, wait
  * for the first frame, give everything back. One line {"type":"shot"} each:
  *
+ *   pieces_ns    getting the pieces of contiguous memory, see below
  *   reqbufs_ns   VIDIOC_REQBUFS, where the memory is allocated
  *   frame_ns     from open() to the first frame
  *   total_ns     from open() to after close()
@@ -17,32 +18,52 @@
  *   --width N         (1280)
  *   --height N        (720)
  *   --buffers N       (4)
+ *   --pieces N        take so many pieces of contiguous memory first, and give
+ *		       them back after the shot, as the camera of the Raspberry
+ *		       Pi does with 25 of 64 pages (0)
+ *   --piece-pages N   (64)
  *   --shots N         (30)
  *   --interval-ms N   pause between two shots (0)
  *   --jitter-ms N     random part added to each pause (0)
+ *   --end-s N         begin no shot after so many seconds, 0 for no end (0)
+ *   --nice N          its priority (0)
  *   --seed N          of the jitter (1)
+ *
+ * Of the pieces, each line has the sum of their times and all of them, as the
+ * kernel took them.
  */
-#include "common.h"
+#include "options.h"
 
 #include <linux/videodev2.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "bench_abi.h"
 
 #define BUFFERS_MAX	32
+#define PIECES_MAX	256
 #define FRAME_TIMEOUT_MS	10000
 
 static struct {
 	const char *device;
-	u32 width, height, buffers, shots, interval_ms, jitter_ms;
+	u32 width, height, buffers, pieces, piece_pages, shots;
+	u32 interval_ms, jitter_ms, end_s;
+	int nice;
 	u64 seed;
 } opt = {
 	.device = "/dev/video0", .width = 1280, .height = 720, .buffers = 4,
-	.shots = 30, .seed = 1,
+	.piece_pages = 64, .shots = 30, .seed = 1,
 };
 
+/* /dev/cma_bench, which has the pieces */
+static int bench = -1;
+static struct cma_bench_op pieces[PIECES_MAX];
+
 struct shot {
-	u64 reqbufs_ns, frame_ns, total_ns;
+	u64 pieces_ns, reqbufs_ns, frame_ns, total_ns;
+	u32 pieces;		/* granted */
 	u32 buffers;		/* granted */
 	u32 frame_bytes;
 	const char *failed;	/* the step, NULL if all went well */
@@ -91,6 +112,33 @@ static void set_format(int fd)
 		die("%s offers %ux%u instead of %ux%u", opt.device,
 		    fmt.fmt.pix.width, fmt.fmt.pix.height, opt.width,
 		    opt.height);
+}
+
+static bool take_pieces(struct shot *s)
+{
+	for (; s->pieces < opt.pieces; s->pieces++) {
+		struct cma_bench_op *o = &pieces[s->pieces];
+		int ret;
+
+		*o = (struct cma_bench_op){ .pages = opt.piece_pages };
+		ret = xioctl(bench, CMA_BENCH_ALLOC, o);
+		s->pieces_ns += o->ns;
+		if (ret)
+			return shot_failed(s, "piece", errno);
+	}
+	return true;
+}
+
+static void give_pieces(const struct shot *s)
+{
+	u32 i;
+
+	for (i = 0; i < s->pieces; i++) {
+		struct cma_bench_op o = pieces[i];
+
+		if (xioctl(bench, CMA_BENCH_RELEASE, &o))
+			die("cannot release a piece: %s", strerror(errno));
+	}
 }
 
 /* From the first buffer to the first frame; the caller cleans up. */
@@ -173,94 +221,90 @@ static void take(struct shot *s)
 		die("cannot open %s: %s (vivid is in the kernel?)", opt.device,
 		    strerror(errno));
 	set_format(fd);
-	stream(fd, s, map, size, start);
+	if (take_pieces(s))
+		stream(fd, s, map, size, start);
 	xioctl(fd, VIDIOC_STREAMOFF, &type);
 	for (i = 0; i < BUFFERS_MAX; i++)
 		if (map[i] != MAP_FAILED)
 			munmap(map[i], size[i]);
 	if (xioctl(fd, VIDIOC_REQBUFS, &none))
 		shot_failed(s, "REQBUFS 0", errno);
+	give_pieces(s);
 	close(fd);
 	s->total_ns = now_ns() - start;
 }
 
-static const struct option options[] = {
-	{ "device", 1, NULL, 'd' },
-	{ "width", 1, NULL, 'w' },
-	{ "height", 1, NULL, 'h' },
-	{ "buffers", 1, NULL, 'b' },
-	{ "shots", 1, NULL, 's' },
-	{ "interval-ms", 1, NULL, 'i' },
-	{ "jitter-ms", 1, NULL, 'j' },
-	{ "seed", 1, NULL, 'S' },
-	{ NULL, 0, NULL, 0 },
-};
+static void report(u32 number, const struct shot *s)
+{
+	struct json j = json_line("shot");
+	u32 i;
+
+	json_u64(&j, "n", number);
+	if (opt.pieces) {
+		json_u64(&j, "pieces_ns", s->pieces_ns);
+		json_open(&j, "pieces", "[");
+		for (i = 0; i < s->pieces; i++)
+			json_u64(&j, NULL, pieces[i].ns);
+		json_close(&j, "]");
+	}
+	json_u64(&j, "reqbufs_ns", s->reqbufs_ns);
+	json_u64(&j, "frame_ns", s->frame_ns);
+	json_u64(&j, "total_ns", s->total_ns);
+	json_u64(&j, "buffers", s->buffers);
+	json_u64(&j, "frame_bytes", s->frame_bytes);
+	json_bool(&j, "ok", !s->failed);
+	if (s->failed) {
+		json_str(&j, "failed", s->failed);
+		json_str(&j, "error", strerror(s->error));
+	}
+	json_end(&j);
+}
 
 int main(int argc, char **argv)
 {
+	static const struct setting settings[] = {
+		{ "device", .text = &opt.device },
+		{ "width", .number = &opt.width },
+		{ "height", .number = &opt.height },
+		{ "buffers", .number = &opt.buffers },
+		{ "pieces", .number = &opt.pieces },
+		{ "piece-pages", .number = &opt.piece_pages },
+		{ "shots", .number = &opt.shots },
+		{ "interval-ms", .number = &opt.interval_ms },
+		{ "jitter-ms", .number = &opt.jitter_ms },
+		{ "end-s", .number = &opt.end_s },
+		{ "nice", .signed_number = &opt.nice },
+		{ "seed", .large = &opt.seed },
+		{ 0 },
+	};
+	u64 begin = now_ns();
 	struct rng rng;
-	int c, at;
 	u32 i;
 
-	while ((c = getopt_long(argc, argv, "", options, &at)) != -1) {
-		const char *name = c == '?' ? "" : options[at].name;
-
-		switch (c) {
-		case 'd':
-			opt.device = optarg;
-			break;
-		case 'w':
-			opt.width = parse_u32(name, optarg);
-			break;
-		case 'h':
-			opt.height = parse_u32(name, optarg);
-			break;
-		case 'b':
-			opt.buffers = parse_u32(name, optarg);
-			break;
-		case 's':
-			opt.shots = parse_u32(name, optarg);
-			break;
-		case 'i':
-			opt.interval_ms = parse_u32(name, optarg);
-			break;
-		case 'j':
-			opt.jitter_ms = parse_u32(name, optarg);
-			break;
-		case 'S':
-			opt.seed = parse_u64(name, optarg);
-			break;
-		default:
-			usage(options);
-		}
-	}
-	if (optind < argc)
-		die("what is '%s'?", argv[optind]);
+	settings_parse(argc, argv, settings);
 	if (!opt.buffers || opt.buffers > BUFFERS_MAX)
 		die("--buffers must be 1 to %d", BUFFERS_MAX);
+	if (opt.pieces > PIECES_MAX)
+		die("--pieces must be %d at most", PIECES_MAX);
+	if (opt.pieces) {
+		bench = open("/dev/cma_bench", O_RDWR | O_CLOEXEC);
+		if (bench < 0)
+			die("cannot open /dev/cma_bench: %s", strerror(errno));
+	}
 
+	if (opt.nice && setpriority(PRIO_PROCESS, 0, opt.nice))
+		die("cannot set --nice %d: %s", opt.nice, strerror(errno));
 	rng = rng_make(opt.seed, 0);
 	for (i = 0; i < opt.shots; i++) {
 		struct shot s = { 0 };
-		struct json j;
 
 		if (i)
 			sleep_ms(opt.interval_ms +
 				 rng_below(&rng, opt.jitter_ms + 1));
+		if (opt.end_s && now_ns() - begin > opt.end_s * NSEC_PER_SEC)
+			break;
 		take(&s);
-		j = json_line("shot");
-		json_u64(&j, "n", i);
-		json_u64(&j, "reqbufs_ns", s.reqbufs_ns);
-		json_u64(&j, "frame_ns", s.frame_ns);
-		json_u64(&j, "total_ns", s.total_ns);
-		json_u64(&j, "buffers", s.buffers);
-		json_u64(&j, "frame_bytes", s.frame_bytes);
-		json_bool(&j, "ok", !s.failed);
-		if (s.failed) {
-			json_str(&j, "failed", s.failed);
-			json_str(&j, "error", strerror(s.error));
-		}
-		json_end(&j);
+		report(i, &s);
 	}
 	return 0;
 }

@@ -10,8 +10,13 @@
  *   --pages N  (1)
  *   --reps N   (1)
  *   --seed N   (1)
+ *
+ * --pool N: times how long the kernel takes to put N pages into the pool, and
+ * to take each apart into pages of 2 MiB with --demote; then empties the pool.
+ * One line {"type":"pool"} for each repetition; no matter how many it got, the
+ * exit status is 0.
  */
-#include "common.h"
+#include "options.h"
 
 #include <sys/mman.h>
 
@@ -24,8 +29,9 @@
 #define PIECE	4096u
 
 static struct {
-	u32 kib, pages, reps;
+	u32 kib, pages, reps, pool;
 	u64 seed;
+	bool demote;
 } opt = { .kib = 2048, .pages = 1, .reps = 1, .seed = 1 };
 
 static bool rep(u32 number)
@@ -68,42 +74,82 @@ static bool rep(u32 number)
 	return got && !dirty && !wrong;
 }
 
+/* A file of the pool of a page size. */
+static void pool_path(char *path, size_t size, u32 kib, const char *file)
+{
+	snprintf(path, size, "/sys/kernel/mm/hugepages/hugepages-%ukB/%s", kib,
+		 file);
+}
+
+static u64 pool_get(u32 kib)
+{
+	char path[128], text[32];
+	u64 value;
+
+	pool_path(path, sizeof(path), kib, "nr_hugepages");
+	if (!read_text(path, text, sizeof(text)) || !text_is_u64(text, &value))
+		die("cannot read %s (is there such a size?)", path);
+	return value;
+}
+
+static void pool_set(u32 kib, const char *file, u64 value)
+{
+	char path[128], text[32];
+	int fd, n = snprintf(text, sizeof(text), "%" PRIu64, value);
+
+	pool_path(path, sizeof(path), kib, file);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	/* getting fewer than wanted is no error, and may be none at all */
+	if (fd < 0 || (write(fd, text, (size_t)n) != n && errno != ENOMEM))
+		die("cannot write %s: %s", path, strerror(errno));
+	close(fd);
+}
+
+static void pool(u32 number)
+{
+	struct json j = json_line("pool");
+	u64 begin = now_ns(), took, got;
+
+	pool_set(opt.kib, "nr_hugepages", opt.pool);
+	got = pool_get(opt.kib);
+	if (opt.demote && got)
+		pool_set(opt.kib, "demote", got);
+	took = now_ns() - begin;
+	json_u64(&j, "rep", number);
+	json_u64(&j, "kib", opt.kib);
+	json_u64(&j, "wanted", opt.pool);
+	json_u64(&j, "got", got);
+	json_u64(&j, "small", opt.demote ? pool_get(2048) : 0);
+	json_u64(&j, "ns", took);
+	json_bool(&j, "ok", got == opt.pool);
+	json_end(&j);
+	if (opt.demote)
+		pool_set(2048, "nr_hugepages", 0);
+	pool_set(opt.kib, "nr_hugepages", 0);
+}
+
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "kib", 1, NULL, 'k' },
-		{ "pages", 1, NULL, 'p' },
-		{ "reps", 1, NULL, 'r' },
-		{ "seed", 1, NULL, 'S' },
-		{ NULL, 0, NULL, 0 },
+	static const struct setting settings[] = {
+		{ "kib", .number = &opt.kib },
+		{ "pages", .number = &opt.pages },
+		{ "reps", .number = &opt.reps },
+		{ "seed", .large = &opt.seed },
+		{ "pool", .number = &opt.pool },
+		{ "demote", .flag = &opt.demote },
+		{ 0 },
 	};
-	int c, i;
-	u32 number;
 	bool ok = true;
+	u32 number;
 
-	while ((c = getopt_long(argc, argv, "", options, &i)) != -1) {
-		const char *name = c == '?' ? "" : options[i].name;
-
-		switch (c) {
-		case 'k':
-			opt.kib = parse_u32(name, optarg);
-			break;
-		case 'p':
-			opt.pages = parse_u32(name, optarg);
-			break;
-		case 'r':
-			opt.reps = parse_u32(name, optarg);
-			break;
-		case 'S':
-			opt.seed = parse_u64(name, optarg);
-			break;
-		default:
-			usage(options);
-		}
-	}
+	settings_parse(argc, argv, settings);
 	if (opt.kib < 4 || opt.kib & (opt.kib - 1))
 		die("--kib must be a power of two");
-	for (number = 0; number < opt.reps; number++)
-		ok = rep(number) && ok;
+	for (number = 0; number < opt.reps; number++) {
+		if (opt.pool)
+			pool(number);
+		else
+			ok = rep(number) && ok;
+	}
 	return !ok;
 }
