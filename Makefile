@@ -3,16 +3,22 @@
 
 LAB := lab/lab
 
-.PHONY: help demo test soak bench-gcma bench-brug bench-pdio shell debs clean distclean
+.PHONY: help demo paper report test soak bench-gcma bench-brug bench-pdio shell debs clean distclean
 
 help: ## say what there is (the default)
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 	@echo "Variables: KERNEL_TREE=DIR (a clean 6.12.y or 6.1.y tree instead of Debian's),"
 	@echo "           NOCOPY_CACHE=DIR (sources, builds and images; ~/.cache/nocopy)"
-	@echo "           MIN=N (minutes of make soak)"
+	@echo "           MIN=N (minutes of make soak), BLOGBENCH=FILE (the load of make paper)"
 
 demo: ## compare reservation, CMA and GCMA under load; writes out/demo/index.html
 	@$(LAB) demo
+
+paper: ## run the GCMA paper's evaluation again; writes out/paper/ and docs/results/paper.md
+	@$(LAB) paper
+
+report: ## draw every figure of every experiment into one page, out/report/index.html
+	@$(LAB) report
 
 test: ## run every check that this machine can run
 	@$(LAB) test

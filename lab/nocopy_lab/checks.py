@@ -125,6 +125,26 @@ def _guest_programs() -> None:
         raise LabError(f"no programs in {initramfs.GUEST}")
 
 
+@check("lab: the page with every figure, in a browser as on a telephone")
+def _report() -> None:
+    from nocopy_lab.experiments import everything
+
+    page = everything.write()
+    text = page.read_text()
+    try:
+        everything.require_whole(page, text.count("<figure>"))
+        # A figure that is damaged and a script that fails are seen, or the above says nothing.
+        damaged = page.with_name("damaged.html")
+        damaged.write_text(
+            text.replace("base64,iVBOR", "base64,AAAAA", 1) + "<script>no()</script>"
+        )
+        seen = everything.browse(damaged)
+    except crates.Unavailable as reason:
+        raise Skip(str(reason)) from reason
+    if len(seen["broken"]) != 1 or not seen["errors"]:
+        raise LabError(f"the browser takes {damaged} for a good page")
+
+
 # ------------------------------------------------------------------------------- the crates
 
 

@@ -180,6 +180,38 @@ def bench_gcma(draw_only: bool, only: str) -> None:
     print(f"page with figures: {page}")
 
 
+@lab.command()
+@click.argument("parts", nargs=-1)
+@click.option("--board", "board_name", default="x86", show_default=True)
+@click.option("--at-once", default=2, show_default=True, help="Boots at a time.")
+@click.option("--draw-only", is_flag=True, help="Only draw, from out/paper/BOARD/results.json.")
+def paper(parts: tuple[str, ...], board_name: str, at_once: int, draw_only: bool) -> None:
+    """Run the GCMA paper's evaluation, or PARTS of it (fig4 fig5 fig6 fig7 table3), and more
+    (area use hour huge); writes out/paper/BOARD/ and docs/results/paper.md."""
+    from nocopy_lab.experiments import paper as experiment
+    from nocopy_lab.experiments import paper_report
+
+    for given, known in ((parts, experiment.PARTS), ((board_name,), experiment.KERNELS)):
+        for word in given:
+            if word not in known:
+                raise LabError(f"what is '{word}'? there are: {', '.join(known)}")
+    if not draw_only:
+        experiment.run(parts, board_name, at_once)
+    page = paper_report.draw(experiment.HERE / board_name)
+    paper_report.show(experiment.HERE / board_name)
+    boards = [name for name in experiment.KERNELS if (experiment.HERE / name).is_dir()]
+    print(f"statements and figures: {paper_report.write_docs(boards)}")
+    print(f"page with figures: {page}")
+
+
+@lab.command("report")
+def report_all() -> None:
+    """Draw every figure of every experiment into one page, out/report/index.html."""
+    from nocopy_lab.experiments import everything
+
+    print(f"page: {everything.write()}")
+
+
 @lab.command("bench-brug")
 @click.option("--draw-only", is_flag=True, help="Only draw, from out/bench-brug/results.json.")
 @click.option(

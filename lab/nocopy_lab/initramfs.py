@@ -163,12 +163,17 @@ PACKAGES: Final = {
     "mkfs.f2fs": "f2fs-tools",
     "fsck.f2fs": "f2fs-tools",
     "dmsetup": "dmsetup",
+    "perf": "linux-perf",
 }
 
 
 def with_libraries(program: str, package: str) -> dict[str, bytes]:
     """A program of the host with the shared libraries it loads, by guest path."""
-    path = Path(require_tool(program, package))
+    return with_libraries_of(Path(require_tool(program, package)))
+
+
+def with_libraries_of(path: Path) -> dict[str, bytes]:
+    """Likewise, of any program."""
     return {f"bin/{path.name}": path.resolve().read_bytes(), **libraries(path)}
 
 

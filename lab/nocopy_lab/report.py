@@ -202,6 +202,27 @@ def draw_lines(
         _save(canvas, directory, figure.name)
 
 
+def draw_means(
+    directory: Path, figure: Figure, series: Mapping[str, Mapping[int, float]], x: str
+) -> None:
+    """Mean latencies over a size, both logarithmic, one line for each configuration."""
+    with plt.rc_context(_style()):
+        canvas, axes = plt.subplots()
+        for config, points in series.items():
+            at = sorted(points)
+            axes.plot(
+                at, [points[n] for n in at], "o-", lw=2, ms=4,
+                color=COLOURS[config], label=NAMES[config],
+            )  # fmt: skip
+        axes.set(xlabel=x, ylabel=figure.title)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.xaxis.set_major_formatter(lambda pages, _: f"{pages:,.0f}")
+        axes.yaxis.set_major_formatter(lambda ns, _: duration(ns))
+        _legend(axes)
+        _save(canvas, directory, figure.name)
+
+
 def draw_curves(
     directory: Path,
     figure: Figure,

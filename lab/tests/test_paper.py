@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nocopy_lab import report
+from nocopy_lab.experiments import paper, paper_report
+from nocopy_lab.experiments.paper_report import Measured, Statements
+from nocopy_lab.paths import LabError
+
+MS = 1_000_000
+# How long things take: with GCMA as with reservation, with CMA a thousand times as long.
+SLOW = {"reservation": 1, "gcma": 1, "file-only": 1, "cma": 1000}
+# What the load gets done.
+SPEED = {"reservation": 100, "gcma": 150, "file-only": 140, "cma": 145}
+
+
+def ticks(per_s: int) -> list[dict[str, Any]]:
+    return [
+        {"type": "blog_tick", "seconds": n, "reads": n * per_s, "writes": n * per_s}
+        for n in range(31)
+    ]
+
+
+def rows(config: str) -> list[dict[str, Any]]:
+    slow = SLOW[config]
+
+    def allocations(pages: tuple[int, ...]) -> list[dict[str, Any]]:
+        return [
+            {"type": "alloc", "pages": n, "ns": (1000 + run) * slow, "ok": True}
+            for run in range(3)
+            for n in pages
+        ]
+
+    pi = {"type": "shot", "ok": True, "pieces": [1000 * slow] * 25, "pieces_ns": 25_000 * slow}
+    pi |= {"frame_ns": 900 * MS + 25_000 * slow, "reqbufs_ns": MS}
+    vivid = {"type": "shot", "ok": True, "frame_ns": 9 * MS * slow, "reqbufs_ns": MS * slow}
+    system = {
+        "type": "system", "linux": "6.12", "cpu": "", "cpus": 4, "swap": "/mnt/swap",
+        "swap_kib": 102400, "area": "cma=256M",
+    }  # fmt: skip
+    made: list[dict[str, Any]] = [system]
+    for name, what in (
+        ("fig4-idle", allocations(paper.SIZES)),
+        ("fig5-idle", allocations((paper.FIG5_PAGES,))),
+        ("fig6-idle", [pi, pi]),
+        ("fig7-alone", ticks(SPEED[config])),
+        ("fig6-loaded", [*ticks(SPEED[config] - 10), pi, vivid, pi, vivid]),
+        ("fig5-loaded", allocations((paper.FIG5_PAGES,))),
+        ("fig4-loaded", allocations(paper.SIZES)),
+        ("end", []),
+    ):
+        made += [{"type": "phase", "name": name}, *what]
+    return made
+
+
+def results() -> dict[str, Any]:
+    table3 = [{"type": "table3", "what": what, "value": 100.0} for what in paper_report.TABLE3]
+    return {
+        "kernel": {"release": "6.12"}, "qemu": "7.2", "seed": 1, "load": "blog",
+        "memory_mib": 1024, "cma_mib": 256,
+        "runs": [
+            run
+            for config in paper.CONFIGS
+            for run in (
+                {"name": f"paper-x86-loaded-{config}-all", "config": config, "board": "x86",
+                 "rows": rows(config)},
+                {"name": f"paper-x86-table3-{config}", "config": config, "board": "x86",
+                 "rows": table3},
+            )
+        ],
+    }  # fmt: skip
+
+
+def test_phases_end_where_the_next_begins() -> None:
+    data = Measured(results())
+    assert len(data.of("gcma", "fig5-loaded", "alloc")) == 3
+    assert data.phase("gcma", "never") == []
+
+
+def test_shots_are_told_apart_by_their_pattern() -> None:
+    data = Measured(results())
+    assert data.shots("cma", "pi", "pieces_ns") == [25 * MS, 25 * MS]
+    assert data.shots("gcma", "vivid", "frame_ns") == [9 * MS, 9 * MS]
+
+
+def test_means_are_compared_by_size() -> None:
+    assert Measured(results()).ratios("fig4-idle") == pytest.approx(
+        dict.fromkeys(paper.SIZES, 1000)
+    )
+
+
+def test_scores_are_rates_of_thirds() -> None:
+    assert Measured(results()).scores("gcma", False, "reads") == pytest.approx([150, 150, 150])
+    assert paper_report.rates(ticks(5)[:2], "reads", 3) == []
+
+
+def test_failures_are_counted() -> None:
+    stored = results()
+    stored["runs"][0]["rows"][2]["ok"] = False
+    assert Measured(stored).failed("cma", "fig4-idle") == (1, 3 * len(paper.SIZES))
+
+
+def test_every_statement_has_a_verdict() -> None:
+    made = Statements(Measured(results())).all()
+    names = [name for name in vars(Statements) if not name.startswith("_") and name != "all"]
+    # one of them needs counters that these results have not
+    assert len(made) == len(names) - 1
+    for one in made:
+        assert one.verdict.split(" ")[0].rstrip(",") in ("holds", "stronger", "does", "the")
+        assert one.ours
+
+
+def test_statements_about_what_was_not_run_are_left_out() -> None:
+    assert Statements(Measured(results() | {"runs": []})).all() == []
+    assert list(paper_report.targets(Measured(results() | {"runs": []}))) == []
+
+
+def test_targets_are_missed_when_they_are() -> None:
+    assert all(target.met for target in paper_report.targets(Measured(results())))
+    stored = results()
+    for run in stored["runs"]:
+        if run["config"] == "gcma":
+            run["rows"] = [row | {"value": 98.0} if "value" in row else row for row in run["rows"]]
+    missed = [one.what for one in paper_report.targets(Measured(stored)) if not one.met]
+    assert len(missed) == 4
+    assert all("table 3" in what for what in missed)
+
+
+def test_every_figure_of_the_paper_is_drawn(tmp_path: Path) -> None:
+    report.save_results(tmp_path, results())
+    page = paper_report.draw(tmp_path).read_text()
+    for name in ("fig1", "fig4-idle", "fig5a", "fig5b", "fig6a", "fig6b", "fig7"):
+        assert (tmp_path / f"{name}.png").is_file()
+    assert page.count("<figure>") == page.count("data:image/png;base64,") == 10
+
+
+def test_parts_share_boots() -> None:
+    names = [boot.name for boot in paper.boots(("fig4", "fig5"))]
+    assert names == [
+        f"{kind}-{config}-{parts}"
+        for kinds in ((("loaded", "fig5+fig4"),), (("idle", "fig4+fig5"),))
+        for config in paper.CONFIGS
+        for kind, parts in kinds
+    ]
+
+
+def test_the_load_with_a_camera_is_measured_while_photos_are_taken() -> None:
+    script = paper.boots(("fig7",))[0].script
+    assert "phase fig6-loaded" in script
+    assert "phase fig4-loaded" not in script
+
+
+def test_a_benchmark_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BLOGBENCH", "/nowhere/blogbench")
+    with pytest.raises(LabError, match="/nowhere/blogbench"):
+        paper.blogbench()
