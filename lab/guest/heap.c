@@ -12,7 +12,7 @@
  *   --reps N        (10)
  *   --seed N        (1)
  */
-#include "common.h"
+#include "options.h"
 
 #include <linux/dma-heap.h>
 #include <sys/ioctl.h>
@@ -89,40 +89,18 @@ static void rep(int heap, u32 number)
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "device", 1, NULL, 'd' },
-		{ "mib", 1, NULL, 'm' },
-		{ "buffers", 1, NULL, 'b' },
-		{ "reps", 1, NULL, 'r' },
-		{ "seed", 1, NULL, 'S' },
-		{ NULL, 0, NULL, 0 },
+	static const struct setting settings[] = {
+		{ "device", .text = &opt.device },
+		{ "mib", .number = &opt.mib },
+		{ "buffers", .number = &opt.buffers },
+		{ "reps", .number = &opt.reps },
+		{ "seed", .large = &opt.seed },
+		{ 0 },
 	};
-	int c, i, heap;
+	int heap;
 	u32 number;
 
-	while ((c = getopt_long(argc, argv, "", options, &i)) != -1) {
-		const char *name = c == '?' ? "" : options[i].name;
-
-		switch (c) {
-		case 'd':
-			opt.device = optarg;
-			break;
-		case 'm':
-			opt.mib = parse_u32(name, optarg);
-			break;
-		case 'b':
-			opt.buffers = parse_u32(name, optarg);
-			break;
-		case 'r':
-			opt.reps = parse_u32(name, optarg);
-			break;
-		case 'S':
-			opt.seed = parse_u64(name, optarg);
-			break;
-		default:
-			usage(options);
-		}
-	}
+	settings_parse(argc, argv, settings);
 	if (!opt.mib || opt.mib > 1024)
 		die("--mib must be 1 to 1024");
 	if (!opt.buffers || opt.buffers > BUFFERS_MAX)

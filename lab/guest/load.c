@@ -30,7 +30,7 @@
  * Prints a line {"type":"load_tick"} each second and {"type":"load"} at the
  * end. Errors are wrong contents and failed calls.
  */
-#include "common.h"
+#include "options.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -362,80 +362,28 @@ static void totals(struct json *j, u64 elapsed)
 	json_u64(j, "errors", shared->errors);
 }
 
-static const struct option options[] = {
-	{ "dir", 1, NULL, 'd' },
-	{ "file-mib", 1, NULL, 'f' },
-	{ "prepare", 0, NULL, 'p' },
-	{ "readers", 1, NULL, 'r' },
-	{ "writers", 1, NULL, 'w' },
-	{ "hot", 1, NULL, 'h' },
-	{ "fsync-every", 1, NULL, 'F' },
-	{ "anon-mib", 1, NULL, 'a' },
-	{ "anon-workers", 1, NULL, 'A' },
-	{ "touches", 1, NULL, 't' },
-	{ "seconds", 1, NULL, 's' },
-	{ "ops", 1, NULL, 'o' },
-	{ "nice", 1, NULL, 'n' },
-	{ "seed", 1, NULL, 'S' },
-	{ NULL, 0, NULL, 0 },
+static const struct setting settings[] = {
+	{ "dir", .text = &opt.dir },
+	{ "file-mib", .number = &opt.file_mib },
+	{ "prepare", .flag = &opt.prepare },
+	{ "readers", .number = &opt.readers },
+	{ "writers", .number = &opt.writers },
+	{ "hot", .number = &opt.hot },
+	{ "fsync-every", .number = &opt.fsync_every },
+	{ "anon-mib", .number = &opt.anon_mib },
+	{ "anon-workers", .number = &opt.anon_workers },
+	{ "touches", .number = &opt.touches },
+	{ "seconds", .number = &opt.seconds },
+	{ "ops", .large = &opt.ops },
+	{ "nice", .signed_number = &opt.nice },
+	{ "seed", .large = &opt.seed },
+	{ 0 },
 };
 
 static void parse(int argc, char **argv)
 {
-	int c, i;
 
-	while ((c = getopt_long(argc, argv, "", options, &i)) != -1) {
-		const char *name = c == '?' ? "" : options[i].name;
-
-		switch (c) {
-		case 'd':
-			opt.dir = optarg;
-			break;
-		case 'f':
-			opt.file_mib = parse_u32(name, optarg);
-			break;
-		case 'p':
-			opt.prepare = true;
-			break;
-		case 'r':
-			opt.readers = parse_u32(name, optarg);
-			break;
-		case 'w':
-			opt.writers = parse_u32(name, optarg);
-			break;
-		case 'h':
-			opt.hot = parse_u32(name, optarg);
-			break;
-		case 'F':
-			opt.fsync_every = parse_u32(name, optarg);
-			break;
-		case 'a':
-			opt.anon_mib = parse_u32(name, optarg);
-			break;
-		case 'A':
-			opt.anon_workers = parse_u32(name, optarg);
-			break;
-		case 't':
-			opt.touches = parse_u32(name, optarg);
-			break;
-		case 's':
-			opt.seconds = parse_u32(name, optarg);
-			break;
-		case 'o':
-			opt.ops = parse_u64(name, optarg);
-			break;
-		case 'n':
-			opt.nice = (int)parse_u32(name, optarg);
-			break;
-		case 'S':
-			opt.seed = parse_u64(name, optarg);
-			break;
-		default:
-			usage(options);
-		}
-	}
-	if (optind < argc)
-		die("what is '%s'?", argv[optind]);
+	settings_parse(argc, argv, settings);
 	if (opt.hot > 100)
 		die("--hot is per cent");
 	if (opt.touches && (!opt.dir || !opt.anon_mib))

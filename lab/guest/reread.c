@@ -20,7 +20,7 @@
  *   --mmap       through a mapping instead of pread()
  *   --seed N     (1)
  */
-#include "common.h"
+#include "options.h"
 
 #include <sys/mman.h>
 
@@ -92,60 +92,23 @@ static u64 usual(u64 *took, u64 n)
 	return n ? sum * 1000 / (end - first) : 0;
 }
 
-static const struct option options[] = {
-	{ "file", 1, NULL, 'f' },
-	{ "mib", 1, NULL, 'm' },
-	{ "prepare", 0, NULL, 'p' },
-	{ "reads", 1, NULL, 'r' },
-	{ "warm", 1, NULL, 'w' },
-	{ "order", 1, NULL, 'o' },
-	{ "alone", 0, NULL, 'a' },
-	{ "mmap", 0, NULL, 'M' },
-	{ "seed", 1, NULL, 'S' },
-	{ NULL, 0, NULL, 0 },
+static const struct setting settings[] = {
+	{ "file", .text = &opt.file },
+	{ "mib", .number = &opt.mib },
+	{ "prepare", .flag = &opt.prepare },
+	{ "reads", .large = &opt.reads },
+	{ "warm", .large = &opt.warm },
+	{ "order", .text = &opt.order },
+	{ "alone", .flag = &opt.alone },
+	{ "mmap", .flag = &opt.map },
+	{ "seed", .large = &opt.seed },
+	{ 0 },
 };
 
 static void parse(int argc, char **argv)
 {
-	int c, i;
 
-	while ((c = getopt_long(argc, argv, "", options, &i)) != -1) {
-		const char *name = c == '?' ? "" : options[i].name;
-
-		switch (c) {
-		case 'f':
-			opt.file = optarg;
-			break;
-		case 'm':
-			opt.mib = parse_u32(name, optarg);
-			break;
-		case 'p':
-			opt.prepare = true;
-			break;
-		case 'r':
-			opt.reads = parse_u64(name, optarg);
-			break;
-		case 'w':
-			opt.warm = parse_u64(name, optarg);
-			break;
-		case 'o':
-			opt.order = optarg;
-			break;
-		case 'a':
-			opt.alone = true;
-			break;
-		case 'M':
-			opt.map = true;
-			break;
-		case 'S':
-			opt.seed = parse_u64(name, optarg);
-			break;
-		default:
-			usage(options);
-		}
-	}
-	if (optind < argc)
-		die("what is '%s'?", argv[optind]);
+	settings_parse(argc, argv, settings);
 	if (!opt.file || !opt.mib)
 		die("--file and --mib are needed");
 	if (strcmp(opt.order, "random") && strcmp(opt.order, "zipf") &&

@@ -9,7 +9,7 @@
  *   --label TEXT   repeated in the line
  *   --seed N       accepted like everywhere, means nothing here
  */
-#include "common.h"
+#include "options.h"
 
 #define CMA_SYSFS	"/sys/kernel/mm/cma"
 
@@ -69,26 +69,17 @@ static void dump(struct json *j, const char *key, const char *dir)
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "label", 1, NULL, 'l' },
-		{ "seed", 1, NULL, 'S' },
-		{ NULL, 0, NULL, 0 },
-	};
 	static struct fields vm;
 	const char *label = NULL;
+	const struct setting settings[] = {
+		{ "label", .text = &label },
+		{ .name = "seed" },
+		{ 0 },
+	};
 	struct json j;
-	int c;
 	u32 i;
 
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == 'l')
-			label = optarg;
-		else if (c != 'S')
-			usage(options);
-	}
-	if (optind < argc)
-		die("what is '%s'?", argv[optind]);
-
+	settings_parse(argc, argv, settings);
 	fields_read_vmstat(&vm);
 	j = json_line("gcma_stats");
 	if (label)

@@ -30,7 +30,7 @@
  *   --device PATH      (/dev/cma_bench)
  *   --seed N           (1)
  */
-#include "common.h"
+#include "options.h"
 
 #include <sys/ioctl.h>
 
@@ -481,24 +481,24 @@ static void parse_sizes(const char *list)
 		die("--sizes wants numbers");
 }
 
-static const struct option options[] = {
-	{ "sizes", 1, NULL, 's' },
-	{ "reps", 1, NULL, 'r' },
-	{ "interval-ms", 1, NULL, 'i' },
-	{ "hold-ms", 1, NULL, 'h' },
-	{ "fill", 0, NULL, 'f' },
-	{ "align", 1, NULL, 'a' },
-	{ "random", 0, NULL, 'R' },
-	{ "count", 1, NULL, 'c' },
-	{ "max-pages", 1, NULL, 'm' },
-	{ "live-pages", 1, NULL, 'l' },
-	{ "max-align", 1, NULL, 'A' },
-	{ "dma", 0, NULL, 'M' },
-	{ "edge", 0, NULL, 'E' },
-	{ "dmem", 1, NULL, 'D' },
-	{ "device", 1, NULL, 'd' },
-	{ "seed", 1, NULL, 'S' },
-	{ NULL, 0, NULL, 0 },
+static const struct setting settings[] = {
+	{ "sizes", .call = parse_sizes },
+	{ "reps", .number = &opt.reps },
+	{ "interval-ms", .number = &opt.interval_ms },
+	{ "hold-ms", .number = &opt.hold_ms },
+	{ "fill", .flag = &opt.fill },
+	{ "align", .number = &opt.align },
+	{ "random", .flag = &opt.random },
+	{ "count", .large = &opt.nr_random },
+	{ "max-pages", .large = &opt.max_pages },
+	{ "live-pages", .large = &opt.live_pages },
+	{ "max-align", .number = &opt.max_align },
+	{ "dma", .flag = &opt.dma },
+	{ "edge", .flag = &opt.edge },
+	{ "dmem", .large = &opt.dmem },
+	{ "device", .text = &opt.device },
+	{ "seed", .large = &opt.seed },
+	{ 0 },
 };
 
 int main(int argc, char **argv)
@@ -506,68 +506,10 @@ int main(int argc, char **argv)
 	struct cma_bench_info area = { 0 };
 	struct json j;
 	u64 size;
-	int c, i;
 
 	for (size = 64; size <= 32768; size *= 2)
 		opt.sizes[opt.nr_sizes++] = size;
-	while ((c = getopt_long(argc, argv, "", options, &i)) != -1) {
-		const char *name = c == '?' ? "" : options[i].name;
-
-		switch (c) {
-		case 's':
-			parse_sizes(optarg);
-			break;
-		case 'r':
-			opt.reps = parse_u32(name, optarg);
-			break;
-		case 'i':
-			opt.interval_ms = parse_u32(name, optarg);
-			break;
-		case 'h':
-			opt.hold_ms = parse_u32(name, optarg);
-			break;
-		case 'f':
-			opt.fill = true;
-			break;
-		case 'a':
-			opt.align = parse_u32(name, optarg);
-			break;
-		case 'R':
-			opt.random = true;
-			break;
-		case 'c':
-			opt.nr_random = parse_u64(name, optarg);
-			break;
-		case 'm':
-			opt.max_pages = parse_u64(name, optarg);
-			break;
-		case 'l':
-			opt.live_pages = parse_u64(name, optarg);
-			break;
-		case 'A':
-			opt.max_align = parse_u32(name, optarg);
-			break;
-		case 'M':
-			opt.dma = true;
-			break;
-		case 'E':
-			opt.edge = true;
-			break;
-		case 'D':
-			opt.dmem = parse_u64(name, optarg);
-			break;
-		case 'd':
-			opt.device = optarg;
-			break;
-		case 'S':
-			opt.seed = parse_u64(name, optarg);
-			break;
-		default:
-			usage(options);
-		}
-	}
-	if (optind < argc)
-		die("what is '%s'?", argv[optind]);
+	settings_parse(argc, argv, settings);
 	if (opt.random + opt.edge + !!opt.dmem > 1)
 		die("--random, --edge and --dmem are separate runs");
 	if (!opt.max_pages || opt.max_pages > 1u << 24)
