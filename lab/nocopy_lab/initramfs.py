@@ -169,12 +169,15 @@ PACKAGES: Final = {
 
 def with_libraries(program: str, package: str) -> dict[str, bytes]:
     """A program of the host with the shared libraries it loads, by guest path."""
-    return with_libraries_of(Path(require_tool(program, package)))
+    path = Path(require_tool(program, package))
+    return program_file(path, path.name)
 
 
-def with_libraries_of(path: Path) -> dict[str, bytes]:
-    """Likewise, of any program."""
-    return {f"bin/{path.name}": path.resolve().read_bytes(), **libraries(path)}
+def program_file(path: Path, name: str) -> dict[str, bytes]:
+    """Any program under a name in the guest's path, with the shared libraries it loads."""
+    content = path.resolve().read_bytes()
+    dynamic = b"/ld-linux" in content[:8192]
+    return {f"bin/{name}": content, **(libraries(path) if dynamic else {})}
 
 
 # What a guest of another architecture needs of Debian: busybox, and mke2fs with its libraries.

@@ -17,11 +17,13 @@ from typing import Any, Final
 from rich.console import Console
 
 from nocopy_lab import progress, report
+from nocopy_lab.board import CMA_MIB
 from nocopy_lab.experiments.paper import (
     AREAS_MIB,
     CAMERA_PAUSE_S,
     FIG5_PAGES,
     HERE,
+    HUGE_PAGES,
     SCORES,
     SIZES,
     USES_PERCENT,
@@ -700,14 +702,17 @@ def fig4_table(data: Measured, which: str) -> Table | None:
 def beyond(data: Measured) -> list[Table]:
     """What the paper has not."""
     made: list[Table] = []
-    rows = [[f"{mib} MiB", *cells] for mib in AREAS_MIB if (cells := _served(data, f"area-{mib}"))]
-    head = ("", "hit rate of the area", "reads", "writes")
-    if rows:
-        made.append(Table("The size of the area", ("area", *head[1:]), rows))
-    names = {0: "area-256"} | {percent: f"use-{percent}" for percent in USES_PERCENT[1:]}
-    rows = [[f"{n} %", *cells] for n, name in names.items() if (cells := _served(data, name))]
-    if len(rows) > 1:
-        made.append(Table("A part of it allocated", ("allocated", *head[1:]), rows))
+    head = ("hit rate of the area", "reads", "writes")
+    for title, unit, found in (
+        ("The size of the area", "MiB", by_size(data)),
+        ("A part of it allocated", "%", by_use(data)),
+    ):
+        if len(found) > 1:
+            rows = [
+                [f"{n} {unit}", f"{rate:.1%}", f"{reads:,.0f}/s", f"{writes:,.0f}/s"]
+                for n, (rate, reads, writes) in found.items()
+            ]
+            made.append(Table(title, ("", *head), rows))
     hour = [row for row in data.run("hour") if row.get("type") == "alloc"]
     if hour:
         values = [row["ns"] for row in hour]
@@ -724,18 +729,59 @@ def beyond(data: Measured) -> list[Table]:
                 ],
             )
         )  # fmt: skip
+    rows = []
+    for kind, name in HUGE_NAMES.items():
+        pools = huge(data, kind)
+        if pools:
+            times = [row["ns"] for row in pools]
+            got = [row["got"] if kind == "compaction" else row["small"] for row in pools]
+            rows.append(
+                [
+                    name, duration(percentile(times, 0.5)), duration(max(times)),
+                    f"{min(got)} to {max(got)} of {HUGE_PAGES}",
+                    f"{sum(not row['ok'] for row in pools)} of {len(pools)}",
+                ]
+            )  # fmt: skip
+    if rows:
+        head5 = ("1 GiB in pages of 2 MiB from", "median", "worst", "pages", "failed")
+        made.append(Table("Huge pages while the load runs", head5, rows))
     return made
 
 
-def _served(data: Measured, name: str) -> list[str]:
+def _area(data: Measured, name: str) -> tuple[float, float, float] | None:
+    """Hit rate of the area, reads and writes of the load in a second."""
     rows = data.run(name)
     at = {row["name"]: n for n, row in enumerate(rows) if row.get("type") == "phase"}
     if "end" not in at:
-        return []
+        return None
     stats = [row for row in rows if row.get("type") == "gcma_stats"]
-    part = rows[at["begin"] : at["end"]]
-    per_s = [rates(part, field)[0] for field in ("reads", "writes")]
-    return [f"{hit_rate(stats):.1%}", *(f"{value:,.0f}/s" for value in per_s)]
+    reads, writes = (rates(rows[at["begin"] : at["end"]], f)[0] for f in ("reads", "writes"))
+    return hit_rate(stats), reads, writes
+
+
+def by_size(data: Measured) -> dict[int, tuple[float, float, float]]:
+    return {mib: found for mib in AREAS_MIB if (found := _area(data, f"area-{mib}"))}
+
+
+def by_use(data: Measured) -> dict[int, tuple[float, float, float]]:
+    names = {n: f"use-{n}" if n else f"area-{CMA_MIB}" for n in USES_PERCENT}
+    return {n: found for n, name in names.items() if (found := _area(data, name))}
+
+
+HUGE_NAMES: Final = {
+    "compaction": "compaction",
+    "cma": "an area that is CMA",
+    "gcma": "an area that is GCMA",
+}
+HUGE_COLOURS: Final = {
+    HUGE_NAMES["compaction"]: "#009E73",
+    HUGE_NAMES["cma"]: COLOURS["cma"],
+    HUGE_NAMES["gcma"]: COLOURS["gcma"],
+}
+
+
+def huge(data: Measured, kind: str) -> list[Row]:
+    return [row for row in data.run(f"huge-{kind}") if row.get("type") == "pool"]
 
 
 # ------------------------------------------------------------------------- figures
@@ -823,6 +869,56 @@ def figures(data: Measured, directory: Path) -> list[Figure]:
         )  # fmt: skip
         names = {NAMES[c]: COLOURS[c] for c in SHOWN}
         report.draw_groups(directory, drawn[-1], bars, names, drawn[-1].title)
+    return drawn + _beyond_figures(data, directory)
+
+
+def _beyond_figures(data: Measured, directory: Path) -> list[Figure]:
+    drawn: list[Figure] = []
+
+    def lines(name: str, axis: str, caption: str, points: Mapping[int, float], x: str) -> None:
+        if len(points) > 1:
+            drawn.append(Figure(name, axis, caption))
+            report.draw_lines(directory, drawn[-1], {"gcma": points}, x, axis)
+
+    for name, found, words, x in (
+        ("area", by_size(data), "the size of the area", "area [MiB]"),
+        ("use", by_use(data), "how much of the area is allocated", "allocated [%]"),
+    ):
+        lines(
+            f"{name}-hits", "hit rate [%]",
+            f"Of the evicted pages that were wanted again, how many were in the area, by {words}.",
+            {n: 100 * one[0] for n, one in found.items()}, x,
+        )  # fmt: skip
+        lines(
+            f"{name}-reads", "reads in a second", f"What the load reads, by {words}.",
+            {n: one[1] for n, one in found.items()}, x,
+        )  # fmt: skip
+    hour = [row["ns"] for row in data.run("hour") if row.get("type") == "alloc"]
+    if hour:
+        drawn.append(
+            Figure(
+                "hour", "cma_alloc()",
+                f"An allocation of 64 to 32,768 pages every second for an hour, {len(hour):,} in "
+                f"all; the longest took {duration(max(hour))}.",
+            )
+        )  # fmt: skip
+        report.draw_cdf(directory, drawn[-1], {"gcma": hour})
+    times = {name: [row["ns"] for row in huge(data, kind)] for kind, name in HUGE_NAMES.items()}
+    if all(times.values()):
+        drawn.append(
+            Figure(
+                "huge", "milliseconds",
+                "512 huge pages of 2 MiB while the load has files and memory everywhere: gathered "
+                "by compaction, or as 1 GiB from an area and taken apart. Median, least and most.",
+            )
+        )  # fmt: skip
+        bars = {
+            "512 pages of 2 MiB": {
+                name: (min(ns) / 1e6, percentile(ns, 0.5) / 1e6, max(ns) / 1e6)
+                for name, ns in times.items()
+            }
+        }
+        report.draw_groups(directory, drawn[-1], bars, HUGE_COLOURS, "milliseconds", log=True)
     return drawn
 
 
