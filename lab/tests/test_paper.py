@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nocopy_lab import report
+from nocopy_lab import kernel, report
 from nocopy_lab.experiments import paper, paper_report
 from nocopy_lab.experiments.paper_report import Measured, Statements
 from nocopy_lab.paths import LabError
@@ -158,3 +159,22 @@ def test_a_benchmark_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("BLOGBENCH", "/nowhere/blogbench")
     with pytest.raises(LabError, match="/nowhere/blogbench"):
         paper.blogbench()
+
+
+def test_jobs_are_shell_scripts(tmp_path: Path) -> None:
+    image = kernel.Image("gcma", tmp_path)
+    for load in (None, Path("/bin/true")):
+        for boot in paper.boots(paper.PARTS, load is not None):
+            script = paper.job(boot, "x86", image, load).script
+            subprocess.run(["sh", "-n"], input=script, text=True, check=True, timeout=20)
+
+
+def test_huge_pages_have_an_area_of_their_own(tmp_path: Path) -> None:
+    image = kernel.Image("gcma", tmp_path)
+    words = {
+        boot.name: " ".join(paper.job(boot, "x86", image).machine.kernel_words())
+        for boot in paper.boots(("huge",))
+    }
+    assert "hugetlb_cma=1024M gcma=file+swap" in words["huge-gcma"]
+    assert "hugetlb_cma=1024M gcma=cma" in words["huge-cma"]
+    assert "cma=" not in words["huge-compaction"]

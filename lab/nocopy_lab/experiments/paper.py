@@ -253,11 +253,16 @@ for n in $(seq {TABLE3_RUNS}); do
 done
 """  # noqa: E501
 
+# An hour of the full load would take as long to emulate: memory is filled by it, then used by few.
 HOUR_S: Final = 3600
 HOUR_READERS: Final = 16
 HOUR_PAUSE_MS: Final = 400
 HOUR_JOB: Final = f"""
-serve --readers {HOUR_READERS} --pause-ms {HOUR_PAUSE_MS} --writers 1 --commenters 1
+serve
+say "warming up"
+sleep {WARM_S}
+retire
+serve --readers {HOUR_READERS} --pause-ms {HOUR_PAUSE_MS} --writers 0 --commenters 1
 say "an allocation every second"
 need {_sweep(SIZES, HOUR_S // len(SIZES), 1)}
 statdump --label end
@@ -376,7 +381,7 @@ def boots(wanted: Iterable[str], blogbench: bool = False) -> list[Boot]:
         area = 0 if kind == "compaction" else HUGE_MIB // 2
         made.append(Boot(f"huge-{kind}", ("huge",), config, script, rows, True, area, huge=True))
     for config in CONFIGS:
-        script = "".join(IDLE[part] for part in idle) + "phase end\n"
+        script = "".join(IDLE[part] for part in idle) + "phase end\nstatdump --label end\n"
         rows = {"alloc": float(len(SIZES) * FIG4_RUNS + FIG5_RUNS), "shot": float(SHOTS)}
         name = f"idle-{config}-{'+'.join(idle)}"
         made.append(Boot(name, tuple(idle), config, script, rows, card=False))
