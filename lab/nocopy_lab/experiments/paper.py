@@ -54,7 +54,7 @@ ZRAM: Final = ("gcma", "file-only")
 # What is left of the card beside blogs and swap, for the blogs' comings and goings.
 SPARE_MIB: Final = 160
 # null_blk keeps the card's content in memory, which must not be the board's.
-CARD_MEMORY_MIB: Final = 1575
+CARD_MEMORY_MIB: Final = 1680
 SMALL_CARD_MEMORY_MIB: Final = 256
 
 BLOGS: Final = 448  # 1.2 GiB
