@@ -42,7 +42,7 @@ OF_PAPER: Final = ("fig4", "fig5", "fig6", "fig7", "table3")
 BEYOND: Final = ("area", "use", "hour", "huge")
 PARTS: Final = (*OF_PAPER, *BEYOND)
 # Boards, and the kernels that they boot.
-KERNELS: Final = {"x86": "gcma", "x86-fast": "gcma", "rpi2": "rpi2"}
+KERNELS: Final = {"x86": "gcma", "x86-fast": "gcma"}
 
 # An SD card: 20 MB/s in all, 400 µs for each request, and room for all requests there are.
 CARD_BYTES_PER_S: Final = 20_000_000
@@ -422,7 +422,7 @@ def job(boot: Boot, board: str, image: kernel.Image, load: Path | None = None) -
     words: tuple[str, ...] = ("vivid.allocators=1",)
     extra = 0
     disks: tuple[Disk, ...] = ()
-    device = "/dev/mmcblk0" if board == "rpi2" else "/dev/vda"
+    device = "/dev/vda"
     if boot.card and BOARDS[board].exact:
         words += card_words()
         device = "/dev/nullb0"
