@@ -19,7 +19,7 @@
  *   --file F       written if it is not there
  *   --batches N    (400)
  */
-#include "common.h"
+#include "options.h"
 
 #include <sys/mman.h>
 
@@ -192,24 +192,17 @@ static void report(enum way way)
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "file", 1, NULL, 'f' },
-		{ "batches", 1, NULL, 'b' },
-		{ NULL, 0, NULL, 0 },
+	static const struct setting settings[] = {
+		{ "file", .text = &path },
+		{ "batches", .number = &batches },
+		{ 0 },
 	};
 	size_t bytes = (size_t)FILE_BATCHES * BATCH * PAGE;
 	u8 *file, *anon;
 	u32 way, n;
-	int c, i, fd;
+	int fd;
 
-	while ((c = getopt_long(argc, argv, "", options, &i)) != -1) {
-		if (c == 'f')
-			path = optarg;
-		else if (c == 'b')
-			batches = parse_u32(options[i].name, optarg);
-		else
-			usage(options);
-	}
+	settings_parse(argc, argv, settings);
 	if (!path || batches < 4)
 		die("--file and at least 4 --batches are needed");
 	fd = prepare();

@@ -13,7 +13,7 @@
  *   --reps N        (10)
  *   --seed N        (1)
  */
-#include "common.h"
+#include "options.h"
 
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -116,45 +116,20 @@ static bool rep(int fd, u32 number)
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "device", 1, NULL, 'd' },
-		{ "width", 1, NULL, 'w' },
-		{ "height", 1, NULL, 'h' },
-		{ "buffers", 1, NULL, 'b' },
-		{ "reps", 1, NULL, 'r' },
-		{ "seed", 1, NULL, 'S' },
-		{ NULL, 0, NULL, 0 },
+	static const struct setting settings[] = {
+		{ "device", .text = &opt.device },
+		{ "width", .number = &opt.width },
+		{ "height", .number = &opt.height },
+		{ "buffers", .number = &opt.buffers },
+		{ "reps", .number = &opt.reps },
+		{ "seed", .large = &opt.seed },
+		{ 0 },
 	};
 	bool ok = true;
-	int c, i, fd;
 	u32 number;
+	int fd;
 
-	while ((c = getopt_long(argc, argv, "", options, &i)) != -1) {
-		const char *name = c == '?' ? "" : options[i].name;
-
-		switch (c) {
-		case 'd':
-			opt.device = optarg;
-			break;
-		case 'w':
-			opt.width = parse_u32(name, optarg);
-			break;
-		case 'h':
-			opt.height = parse_u32(name, optarg);
-			break;
-		case 'b':
-			opt.buffers = parse_u32(name, optarg);
-			break;
-		case 'r':
-			opt.reps = parse_u32(name, optarg);
-			break;
-		case 'S':
-			opt.seed = parse_u64(name, optarg);
-			break;
-		default:
-			usage(options);
-		}
-	}
+	settings_parse(argc, argv, settings);
 	if (!opt.buffers || opt.buffers > BUFFERS_MAX)
 		die("--buffers must be 1 to %d", BUFFERS_MAX);
 	fd = open(opt.device, O_RDWR | O_CLOEXEC);

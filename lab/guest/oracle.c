@@ -54,7 +54,7 @@
  *
  * Ends with 0 if all was right, 1 if not.
  */
-#include "common.h"
+#include "options.h"
 #include "model.h"
 
 #include <linux/aio_abi.h>
@@ -2194,131 +2194,38 @@ static void parse_skip(const char *list)
 	free(copy);
 }
 
-enum {
-	O_DIR = 256, O_FILE_MIB, O_FILE_MAX, O_FILE_WORKERS, O_RACES,
-	O_ANON_MIB, O_SHMEM_MIB, O_ANON_WORKERS, O_THP, O_HOG, O_ALLOC,
-	O_ALLOC_MAX, O_ALLOC_LIVE, O_ALLOC_WORKERS, O_ALLOC_PIECES, O_PINS, O_DROP, O_SKIP, O_SECONDS, O_OPS, O_KEEP,
-	O_HITS, O_SWAP_HITS, O_MIN_HITS, O_SEED,
-};
-
-static const struct option options[] = {
-	{ "dir", 1, NULL, O_DIR },
-	{ "file-mib", 1, NULL, O_FILE_MIB },
-	{ "file-max-kib", 1, NULL, O_FILE_MAX },
-	{ "file-workers", 1, NULL, O_FILE_WORKERS },
-	{ "races", 1, NULL, O_RACES },
-	{ "anon-mib", 1, NULL, O_ANON_MIB },
-	{ "shmem-mib", 1, NULL, O_SHMEM_MIB },
-	{ "anon-workers", 1, NULL, O_ANON_WORKERS },
-	{ "thp", 0, NULL, O_THP },
-	{ "hog-mib", 1, NULL, O_HOG },
-	{ "alloc", 0, NULL, O_ALLOC },
-	{ "alloc-max-pages", 1, NULL, O_ALLOC_MAX },
-	{ "alloc-live", 1, NULL, O_ALLOC_LIVE },
-	{ "alloc-workers", 1, NULL, O_ALLOC_WORKERS },
-	{ "alloc-pieces", 1, NULL, O_ALLOC_PIECES },
-	{ "alloc-pins", 0, NULL, O_PINS },
-	{ "drop-caches", 0, NULL, O_DROP },
-	{ "skip", 1, NULL, O_SKIP },
-	{ "seconds", 1, NULL, O_SECONDS },
-	{ "ops", 1, NULL, O_OPS },
-	{ "keep-going", 0, NULL, O_KEEP },
-	{ "expect-hits", 0, NULL, O_HITS },
-	{ "expect-swap-hits", 0, NULL, O_SWAP_HITS },
-	{ "min-hits", 1, NULL, O_MIN_HITS },
-	{ "seed", 1, NULL, O_SEED },
-	{ NULL, 0, NULL, 0 },
+static const struct setting settings[] = {
+	{ "dir", .text = &opt.dir },
+	{ "file-mib", .number = &opt.file_mib },
+	{ "file-max-kib", .number = &opt.file_max_kib },
+	{ "file-workers", .number = &opt.file_workers },
+	{ "races", .number = &opt.races },
+	{ "anon-mib", .number = &opt.anon_mib },
+	{ "shmem-mib", .number = &opt.shmem_mib },
+	{ "anon-workers", .number = &opt.anon_workers },
+	{ "thp", .flag = &opt.thp },
+	{ "hog-mib", .number = &opt.hog_mib },
+	{ "alloc", .flag = &opt.alloc },
+	{ "alloc-max-pages", .number = &opt.alloc_max_pages },
+	{ "alloc-live", .number = &opt.alloc_live },
+	{ "alloc-workers", .number = &opt.alloc_workers },
+	{ "alloc-pieces", .number = &opt.alloc_pieces },
+	{ "alloc-pins", .flag = &opt.alloc_pins },
+	{ "drop-caches", .flag = &opt.drop_caches },
+	{ "skip", .call = parse_skip },
+	{ "seconds", .number = &opt.seconds },
+	{ "ops", .large = &opt.ops },
+	{ "keep-going", .flag = &opt.keep_going },
+	{ "expect-hits", .flag = &opt.expect_hits },
+	{ "expect-swap-hits", .flag = &opt.expect_swap_hits },
+	{ "min-hits", .large = &opt.min_hits },
+	{ "seed", .large = &opt.seed },
+	{ 0 },
 };
 
 static void parse(int argc, char **argv)
 {
-	int c, i;
-
-	while ((c = getopt_long(argc, argv, "", options, &i)) != -1) {
-		const char *name = c == '?' ? "" : options[i].name;
-
-		switch (c) {
-		case O_DIR:
-			opt.dir = optarg;
-			break;
-		case O_FILE_MIB:
-			opt.file_mib = parse_u32(name, optarg);
-			break;
-		case O_FILE_MAX:
-			opt.file_max_kib = parse_u32(name, optarg);
-			break;
-		case O_FILE_WORKERS:
-			opt.file_workers = parse_u32(name, optarg);
-			break;
-		case O_RACES:
-			opt.races = parse_u32(name, optarg);
-			break;
-		case O_ANON_MIB:
-			opt.anon_mib = parse_u32(name, optarg);
-			break;
-		case O_SHMEM_MIB:
-			opt.shmem_mib = parse_u32(name, optarg);
-			break;
-		case O_ANON_WORKERS:
-			opt.anon_workers = parse_u32(name, optarg);
-			break;
-		case O_THP:
-			opt.thp = true;
-			break;
-		case O_HOG:
-			opt.hog_mib = parse_u32(name, optarg);
-			break;
-		case O_ALLOC:
-			opt.alloc = true;
-			break;
-		case O_ALLOC_MAX:
-			opt.alloc_max_pages = parse_u32(name, optarg);
-			break;
-		case O_ALLOC_LIVE:
-			opt.alloc_live = parse_u32(name, optarg);
-			break;
-		case O_ALLOC_WORKERS:
-			opt.alloc_workers = parse_u32(name, optarg);
-			break;
-		case O_ALLOC_PIECES:
-			opt.alloc_pieces = parse_u32(name, optarg);
-			break;
-		case O_PINS:
-			opt.alloc_pins = true;
-			break;
-		case O_DROP:
-			opt.drop_caches = true;
-			break;
-		case O_SKIP:
-			parse_skip(optarg);
-			break;
-		case O_SECONDS:
-			opt.seconds = parse_u32(name, optarg);
-			break;
-		case O_OPS:
-			opt.ops = parse_u64(name, optarg);
-			break;
-		case O_KEEP:
-			opt.keep_going = true;
-			break;
-		case O_HITS:
-			opt.expect_hits = true;
-			break;
-		case O_SWAP_HITS:
-			opt.expect_swap_hits = true;
-			break;
-		case O_MIN_HITS:
-			opt.min_hits = parse_u64(name, optarg);
-			break;
-		case O_SEED:
-			opt.seed = parse_u64(name, optarg);
-			break;
-		default:
-			usage(options);
-		}
-	}
-	if (optind < argc)
-		die("what is '%s'?", argv[optind]);
+	settings_parse(argc, argv, settings);
 	if (!opt.alloc_max_pages)
 		die("--alloc-max-pages must be at least 1");
 	if (!opt.alloc_pieces || opt.alloc_pieces > LIVE_MAX)

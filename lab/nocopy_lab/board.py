@@ -233,7 +233,10 @@ class Machine:
     @staticmethod
     def _disk(number: int, disk: Disk) -> list[str]:
         if disk.driver == "sd":
-            return ["-drive", f"if=sd,format=raw,cache=unsafe,file={disk.image}"]
+            drive = f"if=sd,format=raw,cache=unsafe,file={disk.image}"
+            if disk.bytes_per_s:
+                drive += f",throttling.bps-total={disk.bytes_per_s}"
+            return ["-drive", drive]
         words: list[str] = []
         limits = ""
         if disk.bytes_per_s:

@@ -76,7 +76,7 @@ CONFIGS: Final[dict[str, Config]] = {
         Config("debug", ("lab", "board-x86", "gcma", "debug")),
         Config("kcsan", ("lab", "board-x86", "gcma", "kcsan")),
         Config("arm64", ("lab", "board-arm64", "gcma"), arch=ARM64),
-        Config("rpi2", ("lab", "board-rpi2", "gcma"), arch=ARM),
+        Config("rpi2", ("lab", "board-rpi2", "gcma", "camera"), arch=ARM),
         Config(
             "lts",
             ("lab", "board-x86", "gcma", "small", "linux-6.1"),

@@ -42,7 +42,7 @@ OF_PAPER: Final = ("fig4", "fig5", "fig6", "fig7", "table3")
 BEYOND: Final = ("area", "use", "hour", "huge")
 PARTS: Final = (*OF_PAPER, *BEYOND)
 # Boards, and the kernels that they boot.
-KERNELS: Final = {"x86": "gcma", "x86-fast": "gcma"}
+KERNELS: Final = {"x86": "measured", "rpi2": "rpi2"}
 
 # An SD card: 20 MB/s in all, 400 µs for each request, and room for all requests there are.
 CARD_BYTES_PER_S: Final = 20_000_000
@@ -422,13 +422,14 @@ def job(boot: Boot, board: str, image: kernel.Image, load: Path | None = None) -
     words: tuple[str, ...] = ("vivid.allocators=1",)
     extra = 0
     disks: tuple[Disk, ...] = ()
-    device = "/dev/vda"
+    device = "/dev/mmcblk0" if BOARDS[board].disk == "sd" else "/dev/vda"
     if boot.card and BOARDS[board].exact:
         words += card_words()
         device = "/dev/nullb0"
         extra = CARD_MEMORY_MIB if BLOG_FILES in boot.script else SMALL_CARD_MEMORY_MIB
     elif boot.card:
-        disks = (Disk(size_mib=CARD_MIB, bytes_per_s=CARD_BYTES_PER_S),)
+        driver = BOARDS[board].disk
+        disks = (Disk(size_mib=CARD_MIB, driver=driver, bytes_per_s=CARD_BYTES_PER_S),)
     zram = "true" if boot.config in ZRAM else "false"
     script = f"card={device}\nzram={zram}\n{LIBRARY}"
     if boot.card:
