@@ -4,8 +4,8 @@
  *
  * Takes batches of pages of a file and of private memory through all of them,
  * and times each way. Where time counts instructions, two kernels that do the
- * same give the same figures. One line {"type":"cost"} for each way, with the
- * mean of the middle half of the batches, which ticks do not touch:
+ * same give the same figures, batch for batch. One line {"type":"cost"} for
+ * each way, with the time of each batch of so many pages:
  *
  *   read_cached    pread() of pages in the page cache
  *   fault_cached   a mapping of them
@@ -167,26 +167,17 @@ static void batch(int fd, u8 *file, u8 *anon, u32 n)
 	took[SWAP_IN][n] = now_ns() - t;
 }
 
-static int compare(const void *a, const void *b)
-{
-	u64 x = *(const u64 *)a, y = *(const u64 *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 static void report(enum way way)
 {
-	u32 first = batches / 4, end = batches - batches / 4, i;
 	struct json j = json_line("cost");
-	u64 sum = 0;
+	u32 n;
 
-	qsort(took[way], batches, sizeof(u64), compare);
-	for (i = first; i < end; i++)
-		sum += took[way][i];
 	json_str(&j, "way", names[way]);
-	json_u64(&j, "pages", (u64)batches * BATCH);
-	json_milli(&j, "usual_ns", sum * 1000 / (end - first) / BATCH);
-	json_milli(&j, "least_ns", took[way][0] * 1000 / BATCH);
+	json_u64(&j, "pages", BATCH);
+	json_open(&j, "ns", "[");
+	for (n = 0; n < batches; n++)
+		json_u64(&j, NULL, took[way][n]);
+	json_close(&j, "]");
 	json_end(&j);
 }
 
