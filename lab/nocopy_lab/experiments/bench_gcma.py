@@ -73,6 +73,9 @@ DISK_NS: Final = (50_000, 400_000)
 # More than memory and the area together hold.
 LARGE_MIB: Final = 1536
 LARGE_READS: Final = 400_000  # once round, and a bit
+# What is popular has to show first, and few of the reads miss.
+POPULAR_WARM: Final = 8_000_000
+POPULAR_READS: Final = 1_200_000
 
 PHASE: Final = """phase() { printf '{"type": "phase", "name": "%s"}\\n' "$1"; }
 """
@@ -240,7 +243,7 @@ statdump --label end
 """
 # name: order, size of the file, reads before and of the measurement
 ORDERS: Final = {
-    "zipf": ("zipf", LARGE_MIB, 4 * WARM_READS, 4 * WARM_READS),
+    "zipf": ("zipf", LARGE_MIB, POPULAR_WARM, POPULAR_READS),
     "round": ("cyclic", REREAD_MIB, 2 * (REREAD_MIB << 8), REREAD_MIB << 8),
     "scan": ("cyclic", LARGE_MIB, LARGE_READS, LARGE_READS),
 }
