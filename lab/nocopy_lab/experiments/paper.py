@@ -44,8 +44,8 @@ PARTS: Final = (*OF_PAPER, *BEYOND)
 # Boards, and the kernels that they boot.
 KERNELS: Final = {"x86": "measured", "rpi2": "rpi2"}
 
-# An SD card: 20 MB/s in all, 400 µs for each request, and room for all requests there are.
-CARD_BYTES_PER_S: Final = 20_000_000
+# An SD card: 20 MiB/s in all, 400 µs for each request, and room for all requests there are.
+CARD_BYTES_PER_S: Final = 20 << 20
 CARD_NS: Final = 400_000
 CARD_QUEUE: Final = 256
 CARD_MIB: Final = 2048
@@ -84,7 +84,13 @@ PI_SHOT: Final = "--pieces 25 --width 640 --height 480"
 VIVID_SHOT: Final = "--width 1920 --height 1080 --buffers 6"
 
 LIBRARY: Final = """
-phase() { printf '{"type": "phase", "name": "%s"}\\n' "$1"; }
+# and what the card has done before it
+phase() {
+	printf '{"type": "phase", "name": "%s", "seconds": %s, ' "$1" $(cut -d' ' -f1 /proc/uptime)
+	awk -v card=${card##*/} '$3 == card { r = $6; w = $10 }
+		END { printf "\\"sectors_read\\": %d, \\"sectors_written\\": %d}\\n", r, w }' \\
+		/proc/diskstats
+}
 # what this boot has, for the tables of configurations
 system() {
 	printf '{"type": "system", "linux": "%s", "cpu": "%s", "cpus": %d, "memory_kib": %d, ' \\
@@ -404,7 +410,7 @@ def card_words() -> tuple[str, ...]:
         "null_blk.bs=4096",
         "null_blk.irqmode=2",
         f"null_blk.completion_nsec={CARD_NS}",
-        f"null_blk.mbps={CARD_BYTES_PER_S // 1_000_000}",
+        f"null_blk.mbps={CARD_BYTES_PER_S >> 20}",
         f"null_blk.hw_queue_depth={CARD_QUEUE}",
     )
 
