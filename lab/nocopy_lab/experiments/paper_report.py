@@ -69,7 +69,7 @@ class Measured:
             for begin, end in itertools.pairwise(phases):
                 if begin["name"] == name and "seconds" in begin:
                     sectors = sum(end[k] - begin[k] for k in ("sectors_read", "sectors_written"))
-                    return sectors * 512 / float(end["seconds"] - begin["seconds"])
+                    return float(sectors * 512 / (end["seconds"] - begin["seconds"]))
         return NAN
 
     def of(self, config: str, phase: str, kind: str) -> list[Row]:
