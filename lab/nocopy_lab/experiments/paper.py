@@ -84,12 +84,13 @@ PI_SHOT: Final = "--pieces 25 --width 640 --height 480"
 VIVID_SHOT: Final = "--width 1920 --height 1080 --buffers 6"
 
 LIBRARY: Final = """
-# and what the card has done before it
+# and what the card has done before it; at once, as others write as well
+CARD_COUNTS='"sectors_read": %d, "sectors_written": %d'
 phase() {
-	printf '{"type": "phase", "name": "%s", "seconds": %s, ' "$1" $(cut -d' ' -f1 /proc/uptime)
-	awk -v card=${card##*/} '$3 == card { r = $6; w = $10 }
-		END { printf "\\"sectors_read\\": %d, \\"sectors_written\\": %d}\\n", r, w }' \\
-		/proc/diskstats
+	printf '{"type": "phase", "name": "%s", "seconds": %s, '"$CARD_COUNTS"'}\\n' "$1" \\
+		$(cut -d' ' -f1 /proc/uptime) \\
+		$(awk -v card=${card##*/} '$3 == card { r = $6; w = $10 } END { print r + 0, w + 0 }' \\
+			/proc/diskstats)
 }
 # what this boot has, for the tables of configurations
 system() {
