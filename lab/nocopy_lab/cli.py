@@ -264,13 +264,13 @@ def soak(minutes: float, rounds: int, seed: int | None) -> None:
 @click.option("--list", "list_only", is_flag=True, help="Name the checks and end.")
 def test(only: str, asked: bool, list_only: bool) -> None:
     """Run every check that this machine can run."""
-    from nocopy_lab import checks
+    from nocopy_lab.checks import runner
 
     if list_only:
-        for one in (*checks.HOST_CHECKS, *checks.GUEST_CHECKS):
+        for one in runner.all_checks():
             print(f"{one.name}{' (only if asked for)' if one.asked else ''}")
         return
-    sys.exit(0 if checks.run_all(only, asked) else 1)
+    sys.exit(0 if runner.run_all(only, asked) else 1)
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 from __future__ import annotations
 
-from nocopy_lab import checks
+from nocopy_lab.checks.guest import kcsan_reports
+from nocopy_lab.checks.kinds import GuestCheck
 
 REPORT = """\
 [    3.1] ==================================================================
@@ -19,14 +20,14 @@ REPORT = """\
 
 
 def test_reports_of_kcsan_that_are_ours() -> None:
-    assert len(checks.kcsan_reports(REPORT, {"clear_live_range"})) == 1
-    assert len(checks.kcsan_reports(REPORT, {"tick", "clear_live_range"})) == 2
-    assert checks.kcsan_reports(REPORT, {"live_range"}) == []
+    assert len(kcsan_reports(REPORT, {"clear_live_range"})) == 1
+    assert len(kcsan_reports(REPORT, {"tick", "clear_live_range"})) == 2
+    assert kcsan_reports(REPORT, {"live_range"}) == []
 
 
 def test_some_checks_run_only_if_asked_for() -> None:
-    long = checks.GuestCheck("kcsan: all", "kcsan", asked=True)
+    long = GuestCheck("kcsan: all", "kcsan", asked=True)
     assert long.asked_for("kcsan")
     assert not long.asked_for("")
     assert not long.asked_for("all")
-    assert checks.GuestCheck("guest: all", "gcma").asked_for("")
+    assert GuestCheck("guest: all", "gcma").asked_for("")

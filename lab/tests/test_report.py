@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from nocopy_lab import report
-from nocopy_lab.checks import added_lines, figures, kselftest, only_line_numbers
+from nocopy_lab.checks.guest import kselftest
+from nocopy_lab.checks.source import added_lines, figures, only_line_numbers
 from nocopy_lab.experiments import demo
 from nocopy_lab.run import ktap
 

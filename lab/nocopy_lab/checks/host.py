@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The lab itself, and the crates."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from nocopy_lab import brug, crates, initramfs, pdio_programs, programs, progress
+from nocopy_lab.checks.kinds import SKIPPED_PARTS, Skip, check, command, crates_check
+from nocopy_lab.experiments import bench_brug
+from nocopy_lab.paths import LOGS, LabError
+
+# ---------------------------------------------------------------------------- the lab itself
+
+
+def _module(name: str, *words: str | Path, limit_s: float = 300.0) -> None:
+    command(name, [sys.executable, "-m", name, *words], limit_s)
+
+
+@check("lab: ruff")
+def _ruff() -> None:
+    _module("ruff", "check", ".")
+    _module("ruff", "format", "--check", ".")
+
+
+@check("lab: mypy --strict")
+def _mypy() -> None:
+    _module("mypy")
+
+
+@check("lab: unit tests")
+def _pytest() -> None:
+    _module("pytest", limit_s=600)
+
+
+@check("lab: guest programs compile without a warning")
+def _guest_programs() -> None:
+    if not initramfs.guest_programs():
+        raise LabError(f"no programs in {initramfs.GUEST}")
+
+
+@check("lab: the page with every figure, in a browser as on a telephone")
+def _report() -> None:
+    from nocopy_lab.experiments import everything
+
+    page = everything.write()
+    text = page.read_text()
+    try:
+        everything.require_whole(page, text.count("<figure>"))
+        # A figure that is damaged and a script that fails are seen, or the above says nothing.
+        damaged = page.with_name("damaged.html")
+        damaged.write_text(
+            text.replace("base64,iVBOR", "base64,AAAAA", 1) + "<script>no()</script>"
+        )
+        seen = everything.browse(damaged)
+    except crates.Unavailable as reason:
+        raise Skip(str(reason)) from reason
+    if len(seen["broken"]) != 1 or not seen["errors"]:
+        raise LabError(f"the browser takes {damaged} for a good page")
+
+
+# ------------------------------------------------------------------------------- the crates
+
+
+@crates_check("crates: fmt")
+def _crates_fmt() -> None:
+    tools = crates.toolchain()
+    if not tools.has("fmt"):
+        raise Skip("this Rust has no rustfmt; run: rustup component add rustfmt")
+    tools.run("fmt", ["fmt", "--all", "--check"])
+
+
+@crates_check("crates: clippy")
+def _crates_clippy() -> None:
+    tools = crates.toolchain()
+    if not tools.has("clippy"):
+        raise Skip("this Rust has no clippy; run: rustup component add clippy")
+    words = ["clippy", "--workspace", "--all-targets", "--all-features", "--locked"]
+    tools.run("clippy", [*words, "--", "-D", "warnings"])
+
+
+@crates_check("crates: test")
+def _crates_test() -> None:
+    with progress.meter("building and testing the crates"):
+        words = ["test", "--workspace", "--locked", "--no-fail-fast", "--", "--show-output"]
+        log = LOGS / "cargo-test.log"
+        try:
+            crates.toolchain().run("test", words)
+        except LabError as error:
+            # The last lines of cargo name the program that failed, not the test.
+            raise LabError(f"{error}\n{crates.panics(log.read_text(errors='replace'))}") from error
+    # A Rust test that returns early has passed for cargo.
+    SKIPPED_PARTS.extend(brug.skipped(log.read_text(errors="replace")))
+
+
+@crates_check("crates: docs")
+def _crates_docs() -> None:
+    words = ["doc", "--workspace", "--no-deps", "--all-features", "--locked"]
+    crates.toolchain().run("docs", words, env={"RUSTDOCFLAGS": "-D warnings"})
+
+
+@crates_check("crates: aarch64")
+def _crates_aarch64() -> None:
+    # Without the allocators that are written in C, for which there may be no cross compiler.
+    words = ["check", "--workspace", "--no-default-features", "--locked"]
+    crates.aarch64().run("aarch64", [*words, "--target", crates.AARCH64])
+
+
+crates_check("crates: the oldest Rust that is promised")(brug.oldest_rust)
+crates_check("brug: tests as 64-bit Arm programs")(brug.aarch64)
+crates_check("brug: Miri")(brug.miri)
+crates_check("brug: ThreadSanitizer")(brug.thread_sanitizer)
+crates_check("brug: fuzzing under AddressSanitizer")(brug.fuzz)
+
+
+def _compare_program(name: str) -> None:
+    def same_as_under_glibc() -> None:
+        with progress.meter(f"{name} under brug"):
+            programs.compare(name)
+
+    crates_check(f"brug: {name} does what it does under glibc")(same_as_under_glibc)
+
+
+for _name in programs.SCENARIOS:
+    _compare_program(_name)
+
+
+def _compare_stream(name: str) -> None:
+    def same_as_without() -> None:
+        with progress.meter(f"{name} under libpdio.so"):
+            pdio_programs.compare(name)
+
+    crates_check(f"pdio: programs: {name} does what it does without libpdio.so")(same_as_without)
+
+
+for _name in pdio_programs.SCENARIOS:
+    _compare_stream(_name)
+
+
+@crates_check("brug: every allocator leaves the same data")
+def _brug_smoke() -> None:
+    for program in ("cmake", "c++"):
+        if shutil.which(program) is None:
+            raise Skip(f"no {program} to build the other allocators with")
+    bench_brug.smoke()

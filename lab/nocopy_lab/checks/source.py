@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The kernel's source: patches, what goes upstream, and builds."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import cache as once
+from pathlib import Path
+from typing import Final
+
+from nocopy_lab import child, kernel, progress, series
+from nocopy_lab.checks.guest import DEVICE_TREES
+from nocopy_lab.checks.kinds import FAILED_IMAGES, Skip, check, command, log_of, our_files
+from nocopy_lab.paths import (
+    KERNEL,
+    REPO,
+    LabError,
+    cache,
+    locked,
+    require_tool,
+    sha256,
+    sha256_tree,
+)
+
+# -------------------------------------------------------------------------- the kernel's text
+
+
+@check("kernel: checkpatch --strict")
+def _checkpatch() -> None:
+    tree = kernel.patched_tree(kernel.SERIES[0])
+    script = tree / "scripts/checkpatch.pl"
+    words: list[str | Path] = ["perl", script, f"--root={tree}", "--strict", "--terse"]
+    # CamelCase is what page flag functions are called; the rest is how TRACE_EVENT() looks.
+    words += ["--no-summary", "--show-types", "--ignore"]
+    ours = [KERNEL / name for name in our_files()]
+    trace = [p for p in ours if "trace" in p.parts]
+    tracing = "CAMELCASE,OPEN_ENDED_LINE,PARENTHESIS_ALIGNMENT"
+    jobs: list[tuple[str, list[str | Path]]] = [
+        ("files", ["CAMELCASE,MACRO_ARG_REUSE", "--file", *(p for p in ours if p not in trace)]),
+        ("trace", [tracing, "--file", *trace]),
+        # The last patch has the entry in MAINTAINERS that the others are asked for, and what the
+        # options of a choice mean is said by their prompts.
+        (
+            "series",
+            [f"{tracing},MACRO_ARG_REUSE,FILE_PATH_CHANGES,CONFIG_DESCRIPTION", *series.mails()],
+        ),
+    ]
+    for version in kernel.SERIES:
+        patches = sorted((KERNEL / f"patches/{version}").glob("*.patch"))
+        # Nothing that an older kernel is given is new.
+        ignored = "CAMELCASE" if version == kernel.SERIES[0] else "CAMELCASE,NEW_TYPEDEFS"
+        jobs.append((f"patches-{version}", [ignored, *patches]))
+    found: list[str] = []
+    for what, files in jobs:
+        log = log_of(f"checkpatch-{what}")
+        child.run([*words, *files], log=log, limit_s=600, what="checkpatch", ok=(0, 1), cwd=tree)
+        found += [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    if found:
+        raise LabError(f"checkpatch: {len(found)} remarks; the first:\n" + "\n".join(found[:15]))
+
+
+@check("kernel: apply is idempotent and refuses what is no kernel tree")
+def _apply() -> None:
+    apply = KERNEL / "apply"
+    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        for version in kernel.SERIES:
+            tree = Path(temp) / version
+            pristine = kernel.source(version).path
+            for name in {*kernel.patched_files(version), "Makefile", "mm/cma.c"}:
+                (tree / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(pristine / name, tree / name)
+            command(f"apply-first-{version}", [apply, tree])
+            once_applied = sha256_tree(tree)
+            command(f"apply-again-{version}", [apply, tree])
+            if sha256_tree(tree) != once_applied:
+                raise LabError(f"kernel/apply changed a {version} tree on which it had run already")
+        empty = Path(temp) / "empty"
+        empty.mkdir()
+        log = log_of("apply-refuses")
+        child.run([apply, empty], log=log, limit_s=60, what="apply", ok=(1,))
+        if len(log.read_text().strip().splitlines()) != 1:
+            raise LabError(
+                f"kernel/apply does not refuse an empty directory in one line; see {log}"
+            )
+
+
+def _git_tree(tree: Path) -> None:
+    """A repository with those files of the source that the series changes."""
+    tree.mkdir()
+    what = series.plan(series.VERSION, kernel.new_files())
+    series.start(tree, kernel.source(series.VERSION).path, what.touched())
+
+
+@check("kernel: git am takes the series, which gives what apply gives")
+def _series() -> None:
+    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        mailed, applied, directory = (Path(temp) / name for name in ("am", "apply", "mails"))
+        command("series", [KERNEL / "series", series.VERSION, directory])
+        for tree in (mailed, applied):
+            _git_tree(tree)
+        series.git(mailed, "am", "-q", "--empty=drop", *sorted(directory.iterdir()))
+        command("series-apply", [KERNEL / "apply", applied])
+        for patch in sorted((series.UPSTREAM / series.VERSION).glob("*.patch")):
+            series.git(applied, "apply", patch)
+        for tree in (mailed, applied):
+            shutil.rmtree(tree / ".git")
+        log = log_of("series-differs")
+        words: list[str | Path] = ["diff", "-r", "-u", applied, mailed]
+        child.run(words, log=log, limit_s=60, what="diff", ok=(0, 1))
+        if said := log.read_text(errors="replace"):
+            raise LabError(f"kernel/series and kernel/apply differ; see {log}\n{said[:400]}")
+        unowned = _without_maintainer(mailed)
+        if unowned:
+            raise LabError(f"the entry in MAINTAINERS does not name: {', '.join(unowned)}")
+
+
+def figures(text: str) -> list[str]:
+    """Times, shares and counts of instructions in a text."""
+    return re.findall(r"\d[\d.,]*(?: [nuµm]?s\b|%)|\+\d[\d.]*(?= instr)", text)
+
+
+@check("kernel: the figures of the cover letter are those of the results")
+def _figures() -> None:
+    results = (REPO / "docs/results/bench-gcma/table.md").read_text()
+    letter = (series.UPSTREAM / series.VERSION / "cover-letter.txt").read_text()
+    there = {figure.replace("µs", "us") for figure in figures(results)}
+    there |= set(re.findall(r"\| (\+[\d.]+) \|", results))  # whose unit is in another column
+    if strange := [figure for figure in figures(letter) if figure not in there]:
+        raise LabError(f"docs/results/bench-gcma/table.md does not have: {', '.join(strange)}")
+
+
+# Nodes that the schema must refuse, beside those in DEVICE_TREES that the kernel does.
+WRONG_NODES: Final[tuple[str, ...]] = (
+    "reusable; linux,gcma-clients = <1>;",
+    'reusable; linux,gcma-clients = "file", "swap";',
+    'linux,gcma-clients = "swap";',
+)
+
+
+# Not in requirements.txt: a part of it is compiled, and wants Python's headers.
+DTSCHEMA: Final = "dtschema>=2025,<2027"
+
+
+def _dtschema() -> tuple[Path, Path]:
+    """A Python that has dtschema, and where that is; made when it is not there yet."""
+    home = cache() / f"dtschema-{sha256(DTSCHEMA)[:12]}"
+    with locked(cache() / "dtschema.lock"):
+        if not home.is_dir():
+            fresh = home.with_name(home.name + ".new")
+            shutil.rmtree(fresh, ignore_errors=True)
+            try:
+                command("dtschema-venv", [sys.executable, "-m", "venv", fresh])
+                pip: list[str | Path] = [fresh / "bin/python", "-m", "pip", "-q", "install"]
+                command("dtschema-pip", [*pip, DTSCHEMA])
+            except LabError as error:
+                raise Skip(
+                    f"{DTSCHEMA} cannot be had (it may want python3-dev); see "
+                    f"{log_of('dtschema-pip')}"
+                ) from error
+            fresh.rename(home)
+    (package,) = home.glob("lib/python*/site-packages/dtschema")
+    return home / "bin/python", package
+
+
+@check("kernel: device tree binding")
+def _binding() -> None:
+    """The schema accepts its example and what the kernel accepts, and nothing else."""
+    dtc = require_tool("dtc", "device-tree-compiler")
+    python, package = _dtschema()
+    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        shutil.copytree(package, Path(temp) / "dtschema")
+        for patch in sorted((series.UPSTREAM / "dt-schema").glob("*.patch")):
+            command("binding-patch", ["patch", "-p1", "-s", "-d", temp, "-i", patch])
+        schema = Path(temp) / "dtschema/schemas/reserved-memory/shared-dma-pool.yaml"
+
+        def said(tool: str, *words: str | Path) -> str:
+            log = log_of(f"binding-{tool}")
+            main = f"from dtschema.{tool} import main; main()"
+            command = [python, "-c", main, *words]
+            child.run(command, log=log, limit_s=60, what=tool, env={"PYTHONPATH": temp})
+            return log.read_text(errors="replace").strip()
+
+        def complaints(source: str) -> str:
+            dts, dtb = Path(temp) / "nodes.dts", Path(temp) / "nodes.dtb"
+            dts.write_text(source)
+            command("binding-dtc", [dtc, "-q", "-O", "dtb", "-o", dtb, dts])
+            return said("dtb_validate", dtb)
+
+        def nodes(properties: Sequence[str]) -> str:
+            areas = "".join(
+                f'area{number} {{ compatible = "shared-dma-pool"; size = <0 0x4000000>; {text} }};'
+                for number, text in enumerate(properties)
+            )
+            cells = "#address-cells = <2>; #size-cells = <2>;"
+            memory = f"reserved-memory {{ {cells} ranges; {areas} }};"
+            return f'/dts-v1/; / {{ compatible = "a,b"; model = "c"; {cells} {memory} }};\n'
+
+        if remarks := said("doc_validate", schema):
+            raise LabError(f"the schema is wrong: {remarks}")
+        example = said("extract_example", schema)
+        if "linux,gcma-clients" not in example:
+            raise LabError("the schema has no example with linux,gcma-clients")
+        if remarks := complaints(example):
+            raise LabError(f"the example does not fit the schema: {remarks}")
+        words = re.findall(r'\{ "([a-z+]+)",\s+GCMA_', (KERNEL / "mm/gcma/gcma.c").read_text())
+        if len(words) < 6:
+            raise LabError(f"gcma.c seems to know the words {words} only; the check is broken")
+        right = [f'reusable; linux,gcma-clients = "{word}";' for word in words]
+        right += [f"reusable; {case}" for case, _, says in DEVICE_TREES if "no mode" not in says]
+        wrong = [f"reusable; {case}" for case, _, says in DEVICE_TREES if "no mode" in says]
+        wrong += WRONG_NODES
+        if remarks := complaints(nodes(right)):
+            raise LabError(f"the schema refuses what the kernel accepts: {remarks}")
+        remarks = complaints(nodes(wrong))
+        for number, text in enumerate(wrong):
+            if f": area{number} (" not in remarks:
+                raise LabError(f"the schema accepts {text}")
+
+
+def _without_maintainer(tree: Path) -> list[str]:
+    """New files that the patterns of our entry do not match."""
+    entry = (tree / "MAINTAINERS").read_text().partition("(GCMA)\n")[2].partition("\n\n")[0]
+    patterns = tuple(re.findall(r"^F:\t(\S+)", entry, re.MULTILINE))
+    return [name for name in kernel.new_files() if not name.startswith(patterns)]
+
+
+# ------------------------------------------------------------------------------- its builds
+
+
+def build(name: str) -> None:
+    try:
+        kernel.image(name)
+    except LabError:
+        FAILED_IMAGES.add(name)
+        raise
+
+
+@once
+def bootable(name: str) -> Path:
+    return kernel.image(name).bootable
+
+
+@check("kernel: gcma builds")
+def _build_gcma() -> None:
+    build("gcma")
+
+
+@check("kernel: broken builds")
+def _build_broken() -> None:
+    build("broken")
+
+
+@check("kernel: half of the series builds")
+def _build_half() -> None:
+    build("half")
+
+
+@check("kernel: every patch of the series builds")
+def _series_builds() -> None:
+    series.build_each(log_of("series-builds"))
+
+
+def _object_directory(words: Sequence[str], log: Path) -> str:
+    """Make mm/gcma anew in an object directory of its own; what make said."""
+    with kernel.configured("check") as (tree, directory):
+        for stale in (directory / "mm/gcma").glob("*.o"):
+            stale.unlink()
+        child.run(
+            kernel.make("check", tree, *words, "mm/gcma/"),
+            log=log,
+            limit_s=1800,
+            what=f"make {' '.join(words)} mm/gcma/",
+        )
+    return log.read_text(errors="replace")
+
+
+def _complaints(text: str) -> list[str]:
+    return [
+        line
+        for line in text.splitlines()
+        if re.search(r"(warning|error):", line) and ("gcma" in line or "mm/" in line)
+    ]
+
+
+@check("kernel: no warnings with W=1")
+def _w1() -> None:
+    found = _complaints(_object_directory(["W=1"], log_of("w1")))
+    if found:
+        raise LabError(f"{len(found)} warnings with W=1; the first:\n" + "\n".join(found[:15]))
+
+
+@check("kernel: sparse has nothing to say")
+def _sparse() -> None:
+    require_tool("sparse", "sparse")
+    found = _complaints(_object_directory(["C=2"], log_of("sparse")))
+    found = [line for line in found if "gcma" in line]
+    if found:
+        raise LabError(f"{len(found)} remarks of sparse; the first:\n" + "\n".join(found[:15]))
+
+
+def code_of(binary: Path, scratch: Path) -> dict[str, bytes]:
+    """The bytes of all sections with instructions, and what they refer to by name."""
+    readelf, objcopy = require_tool("readelf", "binutils"), require_tool("objcopy", "binutils")
+    sections: dict[str, bytes] = {}
+    listing = child.output([readelf, "-SW", binary])
+    for name in re.findall(r"^ +\[ *\d+\] (\S+) +PROGBITS .* A?X?A?X[A-Zlo]* +\d", listing, re.M):
+        target = scratch / "section"
+        child.output([objcopy, "-O", "binary", f"--only-section={name}", binary, target])
+        sections[name] = target.read_bytes()
+    section = ""
+    references: dict[str, list[str]] = {}
+    for line in child.output([readelf, "-rW", binary]).splitlines():
+        if begin := re.match(r"Relocation section '\.rela(\S+)'", line):
+            section = begin[1]
+        elif section in sections:
+            words = line.split()
+            # offset info type value name + addend; local data is named after its section
+            if len(words) >= 7 and not words[4].startswith("."):
+                name = re.sub(r"\.\d+$", "", words[4])
+                references.setdefault(section, []).append(f"{words[0]} {words[2]} {name}")
+    for name, lines in references.items():
+        sections[name + " references"] = "\n".join(lines).encode()
+    return sections
+
+
+def added_lines(patches: Path, name: str) -> int:
+    """How far the patches can move a line of a file down."""
+    total = 0
+    for patch in patches.glob("*.patch"):
+        for part in re.split(r"^--- ", patch.read_text(), flags=re.MULTILINE)[1:]:
+            if f"+++ b/{name}\n" in part:
+                body = part.split("\n@@", 1)[-1]
+                total += len(re.findall(r"^\+", body, re.MULTILINE))
+    return total
+
+
+def only_line_numbers(old: str, new: str, most: int) -> bool:
+    """Whether two disassemblies differ in nothing but constants that grew by at most this.
+
+    ext4 and others pass __LINE__ to the functions that report errors.
+    """
+    before, after = old.splitlines(), new.splitlines()
+    if len(before) != len(after):
+        return False
+    constant = re.compile(r"\$0x([0-9a-f]+)")
+    for one, other in zip(before, after, strict=True):
+        if one == other:
+            continue
+        if constant.sub("$", one) != constant.sub("$", other):
+            return False
+        for a, b in zip(constant.findall(one), constant.findall(other), strict=True):
+            if not 0 <= int(b, 16) - int(a, 16) <= most:
+                return False
+    return True
+
+
+def _disassembly(binary: Path, section: str) -> str:
+    words = ["-d", "--no-show-raw-insn", "--no-addresses", f"--section={section}"]
+    text = child.output([require_tool("objdump", "binutils"), *words, binary])
+    return text.partition("Disassembly of section")[2]
+
+
+@check("kernel: without CONFIG_GCMA the patches change no instruction")
+def _same_text() -> None:
+    version = kernel.SERIES[0]
+    patched = kernel.patched_files(version)
+    objects = [name[:-2] + ".o" for name in patched if name.endswith(".c")]
+    if not objects:
+        raise Skip("no patches yet")
+    directories: dict[str, Path] = {}
+    for name in ("pristine", "stock"):
+        with kernel.configured(name) as (tree, directory):
+            directories[name] = directory
+            with progress.meter(f"building {len(objects)} objects of the {name} kernel"):
+                child.run(
+                    kernel.make(name, tree, *objects),
+                    log=log_of(f"objects-{name}"),
+                    limit_s=1800,
+                    what=f"building objects of the {name} kernel",
+                )
+    differing: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        for name in objects:
+            old, new = (code_of(directories[d] / name, Path(temp)) for d in directories)
+            if not old:
+                raise LabError(f"{name} has no instructions; the comparison is broken")
+            most = added_lines(KERNEL / f"patches/{version}", name[:-2] + ".c")
+            for section in sorted(old | new):
+                if old.get(section) == new.get(section):
+                    continue
+                texts = [_disassembly(directories[d] / name, section) for d in directories]
+                if not (texts[0] and only_line_numbers(texts[0], texts[1], most)):
+                    differing.append(f"{name} {section}")
+    if differing:
+        raise LabError("instructions differ with CONFIG_GCMA=n: " + ", ".join(differing))
+
+
+@check("kernel: debug builds")
+def _build_debug() -> None:
+    build("debug")
+
+
+@check("kernel: arm64 builds")
+def _build_arm64() -> None:
+    build("arm64")
+
+
+# Of the other kernel and the other board, one image that is both says most for its time.
+@check("kernel: 6.1 for the Raspberry Pi 2 builds")
+def _build_lts_rpi2() -> None:
+    build("lts-rpi2")
+
+
+@check("rpi2: builds", asked=True)
+def _build_rpi2() -> None:
+    build("rpi2")
+
+
+@check("6.1: builds", asked=True)
+def _build_lts() -> None:
+    build("lts")
+
+
+@check("debs: the packages have the kernel that the guests boot", asked=True)
+def _debs() -> None:
+    try:
+        for tool, package in kernel.DEB_TOOLS.items():
+            require_tool(tool, package)
+    except LabError as missing:
+        raise Skip(str(missing)) from missing
+    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        made = kernel.debs("gcma", None, Path(temp))
+        (deb,) = (path for path in made if path.name.startswith("linux-image-"))
+        command("debs", ["dpkg-deb", "-x", deb, Path(temp) / "root"])
+        (vmlinuz,) = Path(temp).glob("root/boot/vmlinuz-*")
+        if vmlinuz.read_bytes() != bootable("gcma").read_bytes():
+            raise LabError(f"the kernel in {deb.name} is not the one that was tested")
