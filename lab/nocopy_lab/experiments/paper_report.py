@@ -278,9 +278,19 @@ class Statements:
             HOLDS if min(ratios) >= 0.95 else _not("a score is lower by more than 5 %"),
         )  # fmt: skip
 
+    def _waited(self) -> str:
+        """What GCMA's longest shots are made of."""
+        usual = percentile(self._shots("gcma"), 0.5)
+        return (
+            f"of {duration(max(self._shots('gcma')))} all allocations took "
+            f"{duration(max(self._alloc_sums('gcma')))}; a usual shot takes {duration(usual)}, "
+            "and one waited longer for the camera's kernel thread, which has no higher priority "
+            "than reclaim and writeback"
+        )
+
     def no_overhead(self) -> Statement:
         gcma, base = max(self._shots("gcma")), max(self._shots("reservation"))
-        verdict = HOLDS if gcma <= 1.1 * base else _not("the load takes more of the one processor")
+        verdict = HOLDS if gcma <= 1.1 * base else _not(self._waited())
         return Statement(
             "1, fig. 6a", "no overhead on photo shots under load, compared with reservation",
             "1.04 s, 1.6 s at worst", f"{duration(gcma)}, {duration(base)} at worst", verdict,
@@ -456,7 +466,7 @@ class Statements:
         return Statement(
             "5.4, fig. 6a", "and GCMA's are similar to reservation's", "1.04 s at worst",
             f"mean {_times(ratio)} reservation's, worst {duration(max(gcma))}",
-            HOLDS if ratio <= 1.1 else _not("the load takes more of the one processor"),
+            HOLDS if ratio <= 1.1 else _not(self._waited()),
         )  # fmt: skip
 
     def fig6b_cma(self) -> Statement:
