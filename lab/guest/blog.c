@@ -482,12 +482,8 @@ static void serve(void)
 	j = json_line("blog");
 	json_u64(&j, "seed", opt.seed);
 	totals(&j, now_ns() - begin);
-	json_open(&j, "vmstat_delta", "{");
-	json_deltas(&j, &vm[0], &vm[1], pressure_fields);
-	json_close(&j, "}");
-	json_open(&j, "gcma_delta", "{");
-	json_deltas(&j, &gcma[0], &gcma[1], NULL);
-	json_close(&j, "}");
+	json_deltas(&j, "vmstat_delta", &vm[0], &vm[1], pressure_fields);
+	json_deltas(&j, "gcma_delta", &gcma[0], &gcma[1], NULL);
 	json_end(&j);
 	atomic_store(&stop, 1);
 	for (i = 0; i < nr_workers; i++)

@@ -479,13 +479,15 @@ static inline bool has_prefix(const char *name, const char *const *prefixes)
 	return false;
 }
 
-/* One member for each field that existed before and after. */
-static inline void json_deltas(struct json *j, const struct fields *before,
+/* An object with a member for each field that existed before and after. */
+static inline void json_deltas(struct json *j, const char *key,
+			       const struct fields *before,
 			       const struct fields *after,
 			       const char *const *prefixes)
 {
 	u32 i;
 
+	json_open(j, key, "{");
 	for (i = 0; i < after->n; i++) {
 		const char *name = after->f[i].name;
 		u64 v;
@@ -495,6 +497,7 @@ static inline void json_deltas(struct json *j, const struct fields *before,
 		if (fields_get(before, name, &v))
 			json_s64(j, name, (s64)(after->f[i].value - v));
 	}
+	json_close(j, "}");
 }
 
 static inline void json_fields(struct json *j, const char *key,

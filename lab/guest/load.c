@@ -464,12 +464,8 @@ int main(int argc, char **argv)
 	totals(&j, now - begin);
 	json_u64(&j, "read_worst_ns", shared->read_worst_ns);
 	json_bool(&j, "worker_died", died);
-	json_open(&j, "vmstat_delta", "{");
-	json_deltas(&j, &vm[0], &vm[1], pressure_fields);
-	json_close(&j, "}");
-	json_open(&j, "gcma_delta", "{");
-	json_deltas(&j, &gcma[0], &gcma[1], NULL);
-	json_close(&j, "}");
+	json_deltas(&j, "vmstat_delta", &vm[0], &vm[1], pressure_fields);
+	json_deltas(&j, "gcma_delta", &gcma[0], &gcma[1], NULL);
 	json_end(&j);
 	return died || shared->errors;
 }

@@ -2364,9 +2364,7 @@ int main(int argc, char **argv)
 	json_u64(&j, "forks", shared->forks);
 	json_u64(&j, "hog_waves", shared->hog_waves);
 	json_u64(&j, "cma_worst_ns", shared->cma_worst_ns);
-	json_open(&j, "vmstat_delta", "{");
-	json_deltas(&j, &vm[0], &vm[1], pressure_fields);
-	json_close(&j, "}");
+	json_deltas(&j, "vmstat_delta", &vm[0], &vm[1], pressure_fields);
 	json_fields(&j, "gcma_before", &gcma[0]);
 	json_fields(&j, "gcma_after", &gcma[1]);
 

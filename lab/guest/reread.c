@@ -224,12 +224,8 @@ int main(int argc, char **argv)
 	json_milli(&j, "usual_ns", usual(all, opt.reads));
 	json_u64(&j, "max_ns", max);
 	json_u64(&j, "wrong", wrong);
-	json_open(&j, "vmstat_delta", "{");
-	json_deltas(&j, &vm[0], &vm[1], pressure_fields);
-	json_close(&j, "}");
-	json_open(&j, "gcma_delta", "{");
-	json_deltas(&j, &gcma[0], &gcma[1], NULL);
-	json_close(&j, "}");
+	json_deltas(&j, "vmstat_delta", &vm[0], &vm[1], pressure_fields);
+	json_deltas(&j, "gcma_delta", &gcma[0], &gcma[1], NULL);
 	json_end(&j);
 	return wrong != 0;
 }

@@ -185,27 +185,14 @@ def draw_bars(directory: Path, figure: Figure, values: Mapping[str, float], unit
 
 
 def draw_lines(
-    directory: Path, figure: Figure, series: Mapping[str, Mapping[int, float]], x: str, y: str
+    directory: Path,
+    figure: Figure,
+    series: Mapping[str, Mapping[int, float]],
+    x: str,
+    *,
+    times: bool = False,
 ) -> None:
-    """One line for each configuration, from zero."""
-    with plt.rc_context(_style()):
-        canvas, axes = plt.subplots()
-        for config, points in series.items():
-            at = sorted(points)
-            axes.plot(
-                at, [points[n] for n in at], "o-", lw=2, ms=4,
-                color=COLOURS[config], label=NAMES[config],
-            )  # fmt: skip
-        axes.set(xlabel=x, ylabel=y)
-        axes.set_ylim(bottom=0)
-        _legend(axes)
-        _save(canvas, directory, figure.name)
-
-
-def draw_means(
-    directory: Path, figure: Figure, series: Mapping[str, Mapping[int, float]], x: str
-) -> None:
-    """Mean latencies over a size, both logarithmic, one line for each configuration."""
+    """One line for each configuration: from zero, or of times, with both axes logarithmic."""
     with plt.rc_context(_style()):
         canvas, axes = plt.subplots()
         for config, points in series.items():
@@ -215,10 +202,13 @@ def draw_means(
                 color=COLOURS[config], label=NAMES[config],
             )  # fmt: skip
         axes.set(xlabel=x, ylabel=figure.title)
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.xaxis.set_major_formatter(lambda pages, _: f"{pages:,.0f}")
-        axes.yaxis.set_major_formatter(lambda ns, _: duration(ns))
+        if times:
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.xaxis.set_major_formatter(lambda n, _: f"{n:,.0f}")
+            axes.yaxis.set_major_formatter(lambda ns, _: duration(ns))
+        else:
+            axes.set_ylim(bottom=0)
         _legend(axes)
         _save(canvas, directory, figure.name)
 

@@ -857,7 +857,7 @@ def figures(data: Measured, directory: Path) -> list[Figure]:
                     "(idle): CMA takes 14.89 to 129.41 times as long as GCMA.",
                 )
             )  # fmt: skip
-            report.draw_means(directory, drawn[-1], means, "pages of 4 KiB")
+            report.draw_lines(directory, drawn[-1], means, "pages of 4 KiB", times=True)
     paper5 = {
         "idle": "GCMA mostly under 1 ms, CMA from 4 ms to more than 100 ms",
         "loaded": "GCMA mostly under 2 ms, CMA from 4 ms to more than 4 s",
@@ -914,7 +914,7 @@ def _beyond_figures(data: Measured, directory: Path) -> list[Figure]:
     def lines(name: str, axis: str, caption: str, points: Mapping[int, float], x: str) -> None:
         if len(points) > 1:
             drawn.append(Figure(name, axis, caption))
-            report.draw_lines(directory, drawn[-1], {"gcma": points}, x, axis)
+            report.draw_lines(directory, drawn[-1], {"gcma": points}, x)
 
     for name, found, words, x in (
         ("area", by_size(data), "the size of the area", "area [MiB]"),
