@@ -72,7 +72,8 @@ CONFIGS: Final[dict[str, Config]] = {
         # may run into a breakpoint that was there while one was patched: the others are without.
         Config("measured", GCMA, JUMP_LABELS),
         Config("stock", STOCK, ("CONFIG_GCMA=n", *JUMP_LABELS)),
-        Config("pristine", STOCK, pristine=True),
+        # What stock is compared with.
+        Config("pristine", STOCK, JUMP_LABELS, pristine=True),
         Config("debug", ("lab", "board-x86", "gcma", "debug")),
         Config("kcsan", ("lab", "board-x86", "gcma", "kcsan")),
         Config("arm64", ("lab", "board-arm64", "gcma"), arch=ARM64),
