@@ -1892,8 +1892,9 @@ static void hog_worker(u32 id)
 		u32 pages = (u32)((u64)opt.hog_mib * MIB / PAGE *
 				  (50 + rng_below(&rng, 51)) / 100), i;
 		u64 tag = rng_next(&rng);
+		/* it may be asked for more than there is, and then dies of it */
 		u8 *p = mmap(NULL, (size_t)pages * PAGE, PROT_READ | PROT_WRITE,
-			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 		if (p == MAP_FAILED)
 			die("cannot map %u MiB for the hog", opt.hog_mib);

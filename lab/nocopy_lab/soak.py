@@ -52,7 +52,9 @@ EVENTS: Final = {
 }
 ALIGNED: Final = 256  # pages that alignment can cost
 # Per cent of what there is: what a greedy hog wants at most, half of that at least.
-TOO_MUCH: Final = 160
+TOO_MUCH: Final = 240
+# To fill more takes an emulated computer longer than a short round has.
+LITTLE_SWAP: Final = "zram_swap 64"
 
 
 def _fits(area_pages: int, workers: int) -> bool:
@@ -153,6 +155,7 @@ def job(seed: int, bootable: Path, seconds: int = ROUND_S) -> Job:
     if not _fits(area_mib * PAGES_PER_MIB, workers):
         raise LabError(f"{area_mib} MiB are too small for {workers} CPUs")
     files = draw.randint(96, 160) if slow else draw.randint(400, 560)
+    swap = draw.choice(("zram_swap 192", "zram_swap 384", "disk_swap /dev/vdb"))
     words = [word for word in ("--thp", "--drop-caches") if draw.random() < 0.3]
     script = SCRIPT.format(
         seed=seed,
@@ -164,7 +167,7 @@ def job(seed: int, bootable: Path, seconds: int = ROUND_S) -> Job:
         live=PIECES * LARGEST,
         heap=HEAP_BUFFERS,
         camera=CAMERA_BUFFERS,
-        swap=draw.choice(("zram_swap 192", "zram_swap 384", "disk_swap /dev/vdb")),
+        swap=LITTLE_SWAP if greedy(seed) else swap,
         block=draw.choice((1024, 2048, 4096)),
         files=files,
         anon=draw.randint(64, 192),
