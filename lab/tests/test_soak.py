@@ -33,6 +33,7 @@ def _outcome(**changed: int) -> Outcome:
     for name, value in changed.items():
         (area if name in area else oracle)[name] = value
     stats = {"type": "gcma_stats", "areas": {"reserved": area}}
+    before = {"areas": {"reserved": area | {"owned": 0}}}
     return Outcome(
         Job("soak", "", KERNEL),
         [],
@@ -40,7 +41,9 @@ def _outcome(**changed: int) -> Outcome:
         [
             oracle,
             {"type": "plug", "unplugged": 3},
-            stats | {"label": "start", "vmstat": {f"gcma_{event}": 1 for event in soak.EVENTS}},
+            stats
+            | before
+            | {"label": "start", "vmstat": {f"gcma_{event}": 1 for event in soak.EVENTS}},
             stats | {"label": "end", "vmstat": {f"gcma_{event}": 2 for event in soak.EVENTS}},
         ],
     )
