@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from nocopy_lab import kernel, progress
+from nocopy_lab import kernel, progress, report
 from nocopy_lab.board import qemu_version
 from nocopy_lab.run import Job, Outcome, Row, boot_all
 
@@ -69,3 +70,28 @@ def stored(outcome: Outcome) -> dict[str, Any]:
         "host_seconds": round(outcome.host_s, 1),
         "rows": outcome.results,
     }
+
+
+def keeper(
+    directory: Path, about: Mapping[str, Any], *, anew: bool = False
+) -> Callable[[Outcome], None]:
+    """Gives what puts each boot that ended well into results.json, as soon as it did.
+
+    It takes the place of an earlier one of its name. What else there is stays if all that `about`
+    says was the same, unless the results are to begin anew.
+    """
+    results = {**about, "runs": []}
+    if not anew and (directory / "results.json").is_file():
+        before = report.load_results(directory)
+        if all(before.get(key) == value for key, value in about.items()):
+            results["runs"] = before["runs"]
+        else:
+            print("earlier results are of other kernels or programs: left out", flush=True)
+
+    def keep(outcome: Outcome) -> None:
+        if outcome.failure is None:
+            others = [one for one in results["runs"] if one["name"] != outcome.job.name]
+            results["runs"] = [*others, stored(outcome)]
+            report.save_results(directory, results)
+
+    return keep

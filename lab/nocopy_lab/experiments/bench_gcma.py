@@ -25,10 +25,10 @@ from rich.console import Console
 
 from nocopy_lab import kernel, progress, report
 from nocopy_lab.board import CMA_MIB, MEMORY_MIB, Machine
-from nocopy_lab.experiments import measure, provenance, stored
+from nocopy_lab.experiments import keeper, measure, provenance
 from nocopy_lab.paths import OUT, LabError
 from nocopy_lab.report import Figure, Table, duration, percentile
-from nocopy_lab.run import Job, Outcome
+from nocopy_lab.run import Job
 
 SEED: Final = 1
 HERE: Final = OUT / "bench-gcma"
@@ -395,27 +395,13 @@ def run(only: str = "") -> None:
     wanted = jobs(gcma, stock, kernel.image("gcma"), only)
     if not wanted:
         raise LabError(f"no run has '{only}' in its name; there are: {', '.join(KINDS)}")
-    results = provenance(gcma, SEED) | {
+    about = provenance(gcma, SEED) | {
         "stock": stock.about(),
         "experiment": "bench-gcma",
         "memory_mib": MEMORY_MIB,
         "cma_mib": CMA_MIB,
     }
-    runs: dict[str, dict[str, Any]] = {}
-    if only and (HERE / "results.json").is_file():
-        before = report.load_results(HERE)
-        if all(before.get(key) == value for key, value in results.items()):
-            runs = {one["name"]: one for one in before["runs"]}
-        else:
-            print("earlier results are of other kernels and are left out", flush=True)
-
-    def keep(outcome: Outcome) -> None:
-        """What there is must not be lost when a later boot fails."""
-        if outcome.failure is None:
-            runs[outcome.job.name] = stored(outcome)
-            report.save_results(HERE, results | {"runs": [runs[name] for name in sorted(runs)]})
-
-    measure(wanted, _expected, each=keep)
+    measure(wanted, _expected, each=keeper(HERE, about, anew=not only))
 
 
 # ------------------------------------------------------------------ from here on: JSON only

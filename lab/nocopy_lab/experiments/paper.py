@@ -26,13 +26,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import initramfs, kernel, report
+from nocopy_lab import initramfs, kernel
 from nocopy_lab.arch import X86
 from nocopy_lab.board import BOARDS, CMA_MIB, MEMORY_MIB, Disk, Machine
 from nocopy_lab.board import CONFIGS as MODES
-from nocopy_lab.experiments import measure, provenance, stored
+from nocopy_lab.experiments import keeper, measure, provenance
 from nocopy_lab.paths import OUT, LabError, sha256
-from nocopy_lab.run import Job, Outcome
+from nocopy_lab.run import Job
 
 SEED: Final = 1
 HERE: Final = OUT / "paper"
@@ -483,27 +483,11 @@ def run(parts: Sequence[str] = (), board: str = "x86", at_once: int = 2) -> None
     jobs = [job(boot, board, image, load) for boot in wanted]
     rows = {one.name: boot.rows for one, boot in zip(jobs, wanted, strict=True)}
     programs = initramfs.guest_programs(arch)
-    results = provenance(image, SEED) | {
+    about = provenance(image, SEED) | {
         "experiment": "paper",
         "programs": sha256(*(programs[name] for name in PROGRAMS)),
         "load": "Blogbench" if load else "blog",
         "memory_mib": MEMORY_MIB,
         "cma_mib": CMA_MIB,
-        "runs": [],
     }
-    here = HERE / board
-    if (here / "results.json").is_file():
-        before = report.load_results(here)
-        if all(before.get(key) == value for key, value in results.items() if key != "runs"):
-            results["runs"] = before["runs"]
-        else:
-            print("earlier results are of other programs and are left out", flush=True)
-
-    def keep(outcome: Outcome) -> None:
-        """At once: all of them take long."""
-        if outcome.failure is None:
-            others = [one for one in results["runs"] if one["name"] != outcome.job.name]
-            results["runs"] = [*others, stored(outcome)]
-            report.save_results(here, results)
-
-    measure(jobs, lambda one: rows[one.name], at_once, keep)
+    measure(jobs, lambda one: rows[one.name], at_once, keeper(HERE / board, about))

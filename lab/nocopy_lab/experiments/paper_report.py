@@ -48,28 +48,27 @@ class Measured:
         self.results = results
         self.runs: list[dict[str, Any]] = results["runs"]
 
-    def phase(self, config: str, name: str) -> list[Row]:
-        """Rows of a phase, of the last boot that had it."""
+    def _phases(self, config: str) -> Iterator[tuple[Row, list[Row], Row]]:
+        """Of all boots, the last one first: what begins a phase, its rows, and what ends it."""
         for run in reversed(self.runs):
             if run["config"] != config:
                 continue
             rows: list[Row] = run["rows"]
             at = [n for n, row in enumerate(rows) if row.get("type") == "phase"]
             for begin, end in itertools.pairwise([*at, len(rows)]):
-                if rows[begin]["name"] == name:
-                    return rows[begin + 1 : end]
-        return []
+                yield rows[begin], rows[begin + 1 : end], rows[end] if end < len(rows) else {}
+
+    def phase(self, config: str, name: str) -> list[Row]:
+        """Rows of a phase, of the last boot that had it."""
+        found = (rows for begin, rows, _ in self._phases(config) if begin["name"] == name)
+        return next(found, [])
 
     def card_rate(self, config: str, name: str) -> float:
         """Bytes that the card read and wrote in a second of a phase."""
-        for run in reversed(self.runs):
-            if run["config"] != config:
-                continue
-            phases = [row for row in run["rows"] if row.get("type") == "phase"]
-            for begin, end in itertools.pairwise(phases):
-                if begin["name"] == name and "seconds" in begin:
-                    sectors = sum(end[k] - begin[k] for k in ("sectors_read", "sectors_written"))
-                    return float(sectors * 512 / (end["seconds"] - begin["seconds"]))
+        for begin, _, end in self._phases(config):
+            if begin["name"] == name and "seconds" in begin and end:
+                sectors = sum(end[k] - begin[k] for k in ("sectors_read", "sectors_written"))
+                return float(sectors * 512 / (end["seconds"] - begin["seconds"]))
         return NAN
 
     def of(self, config: str, phase: str, kind: str) -> list[Row]:
