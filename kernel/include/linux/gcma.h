@@ -58,6 +58,7 @@ void __gcma_drop(struct address_space *mapping, pgoff_t index);
 bool __gcma_invalidate_begin(struct address_space *mapping);
 void __gcma_invalidate_end(struct address_space *mapping);
 void __gcma_drop_all(void);
+unsigned long __gcma_shadows(unsigned long nodes);
 
 /**
  * mapping_gcma() - may copies of the pages of this file be kept
@@ -370,6 +371,17 @@ static inline void gcma_drop_all(void)
 		__gcma_drop_all();
 }
 
+/**
+ * gcma_shadows() - of how many pages more to keep the shadow entries
+ * @nodes: how many nodes a memory cgroup has that hold nothing else, not zero
+ */
+static inline unsigned long gcma_shadows(unsigned long nodes)
+{
+	if (static_branch_unlikely(&gcma_lending))
+		return __gcma_shadows(nodes);
+	return 0;
+}
+
 bool gcma_activate(struct cma *cma);
 struct page *gcma_alloc(struct cma *cma, unsigned long count,
 			unsigned int align, gfp_t gfp);
@@ -487,6 +499,11 @@ static inline void gcma_reset_shadow(void **shadowp)
 
 static inline void gcma_drop_all(void)
 {
+}
+
+static inline unsigned long gcma_shadows(unsigned long nodes)
+{
+	return 0;
 }
 
 static inline bool gcma_activate(struct cma *cma)

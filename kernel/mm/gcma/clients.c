@@ -467,3 +467,26 @@ void __gcma_drop_all(void)
 {
 	dmem_drop_all(&gcma_dmem);
 }
+
+/**
+ * __gcma_shadows() - of how many pages more to keep the shadow entries
+ * @nodes: how many nodes a memory cgroup has that hold nothing else, not zero
+ *
+ * A copy whose shadow entry is reclaimed is lost, though it has a frame still.
+ * Frames belong to no cgroup, and one that has hardly any pages left may have
+ * all of its copies: each gets the part of the frames that it has of all nodes.
+ *
+ * Return: the number of pages
+ */
+unsigned long __gcma_shadows(unsigned long nodes)
+{
+	unsigned long all = global_node_page_state(WORKINGSET_NODES);
+	unsigned long frames = 0;
+	unsigned int i;
+
+	/* Pairs with smp_store_release() in dmem_add_area(). */
+	for (i = 0; i < smp_load_acquire(&gcma_dmem.nr_areas); i++)
+		frames += max(atomic_long_read(&gcma_dmem.area[i]->idle), 0L);
+	/* What the processors have not added up yet may be missing. */
+	return mult_frac(frames, nodes, max(all, nodes));
+}
