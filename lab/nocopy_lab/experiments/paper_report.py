@@ -283,8 +283,7 @@ class Statements:
         return (
             f"of {duration(max(self._shots('gcma')))} all allocations took "
             f"{duration(max(self._alloc_sums('gcma')))}; a usual shot takes {duration(usual)}, "
-            "and one waited longer for the camera's kernel thread, which has no higher priority "
-            "than reclaim and writeback"
+            "and what differs is the time that the processors and the camera took for the frame"
         )
 
     def no_overhead(self) -> Statement:
