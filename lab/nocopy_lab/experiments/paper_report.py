@@ -540,12 +540,13 @@ class Statements:
 
     def _card_bound(self) -> str:
         """Why what is written does not follow what is in memory."""
-        if not self.data.exact:
-            return (
-                "the emulated card is as fast as the emulating machine lets it be: the thirds of "
-                f"a run differ by up to {_times(self._most_apart())}"
-            )
         used = [self.data.card_rate(c, "fig6-loaded") for c in ("reservation", "cma", "gcma")]
+        if not self.data.exact:
+            mibps = " to ".join(f"{rate / (1 << 20):.1f}" for rate in (min(used), max(used)))
+            return (
+                f"the emulated card is what takes the time: it moves {mibps} MiB/s, whatever is "
+                "in memory, and what few files are written is up to chance"
+            )
         share = min(used) / CARD_BYTES_PER_S
         if not share > 0.9:
             return "a score is lower, which the card does not explain: it is not busy"
@@ -553,16 +554,6 @@ class Statements:
             f"writes wait for the card, which is busy at {share:.0%} and more in each of the "
             "three; memory saves reads from it, and readers that wait less read more"
         )
-
-    def _most_apart(self) -> float:
-        """How many times the worst third of a run its best one is."""
-        thirds = [
-            self.data.scores(config, camera, field)
-            for config in ("reservation", "cma", "gcma")
-            for camera in (False, True)
-            for field in ("writes", "reads")
-        ]
-        return max(max(values) / min(values) for values in thirds)
 
     @cached_property
     def _against_cma(self) -> dict[tuple[bool, str], float]:
