@@ -354,6 +354,14 @@ check() {
 		exit 1
 	fi
 }
+# again WHAT DIRECTORY SUM: out of memory with it, and back
+again() {
+	evict
+	kept=$stored
+	reads=$(served)
+	check "$1 read again" "$(sum $2)" "$3"
+	reads=$(($(served) - reads))
+}
 """
 
 # What is cached of a device must not outlive its being mounted.
@@ -381,11 +389,7 @@ for fs in ext4 xfs btrfs; do
 	need mount -t $fs /dev/vda /mnt
 	fill 7
 	new=$(sum /mnt/files)
-	evict
-	kept=$stored
-	reads=$(served)
-	check "$fs read again" "$(sum /mnt/files)" "$new"
-	reads=$(($(served) - reads))
+	again $fs /mnt/files "$new"
 	evict
 	need umount /mnt
 	need mount -t $fs /dev/vda /mnt
@@ -407,11 +411,7 @@ for fs in ext4 xfs btrfs; do
 		mkdir /image
 		need mount -t erofs -o ro /dev/vdc /image
 		check "erofs" "$(sum /image/files)" "$old"
-		evict
-		kept=$stored
-		reads=$(served)
-		check "erofs read again" "$(sum /image/files)" "$old"
-		reads=$(($(served) - reads))
+		again erofs /image/files "$old"
 		need umount /image
 		report erofs
 	fi
@@ -428,12 +428,7 @@ need /bin/mke2fs -q -F -t ext4 -N 4096 /dev/vda
 need mount -t ext4 /dev/vda /mnt
 mkdir /mnt/files
 for i in $(seq 1500); do printf %8192d $i >/mnt/files/$i; done
-all=$(sum /mnt/files)
-evict
-kept=$stored
-reads=$(served)
-check "files of two pages" "$(sum /mnt/files)" "$all"
-reads=$(($(served) - reads))
+again "files of two pages" /mnt/files "$(sum /mnt/files)"
 report "files of two pages"
 umount /mnt
 """
