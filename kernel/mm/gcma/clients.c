@@ -9,6 +9,7 @@
 #include <linux/fs.h>
 #include <linux/hash.h>
 #include <linux/highmem.h>
+#include <linux/math64.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/shmem_fs.h>
@@ -488,5 +489,5 @@ unsigned long __gcma_shadows(unsigned long nodes)
 	for (i = 0; i < smp_load_acquire(&gcma_dmem.nr_areas); i++)
 		frames += max(atomic_long_read(&gcma_dmem.area[i]->idle), 0L);
 	/* What the processors have not added up yet may be missing. */
-	return mult_frac(frames, nodes, max(all, nodes));
+	return div64_ul((u64)frames * nodes, max(all, nodes));
 }

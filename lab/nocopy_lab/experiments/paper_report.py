@@ -71,11 +71,11 @@ class Measured:
         found = (rows for begin, rows, _ in self._phases(config) if begin["name"] == name)
         return next(found, [])
 
-    def card_rate(self, config: str, name: str) -> float:
-        """Bytes that the card read and wrote in a second of a phase."""
+    def card_rate(self, config: str, name: str, of: Sequence[str] = ("read", "written")) -> float:
+        """Bytes that the card read, or wrote, or both, in a second of a phase."""
         for begin, _, end in self._phases(config):
             if begin["name"] == name and "seconds" in begin and end:
-                sectors = sum(end[k] - begin[k] for k in ("sectors_read", "sectors_written"))
+                sectors = sum(end[f"sectors_{k}"] - begin[f"sectors_{k}"] for k in of)
                 return float(sectors * 512 / (end["seconds"] - begin["seconds"]))
         return NAN
 
@@ -555,9 +555,14 @@ class Statements:
         share = min(used) / CARD_BYTES_PER_S
         if not share > 0.9:
             return "a score is lower, which the card does not explain: it is not busy"
+        base, gcma = (
+            self.data.card_rate(c, "fig6-loaded", ("read",)) / (1 << 20)
+            for c in ("reservation", "gcma")
+        )
         return (
             f"writes wait for the card, which is busy at {share:.0%} and more in each of the "
-            "three; memory saves reads from it, and readers that wait less read more"
+            f"three; memory saves reads from it, and readers that wait less read more: {gcma:.1f} "
+            f"MiB/s of it with GCMA, {base:.1f} with reservation"
         )
 
     @cached_property
