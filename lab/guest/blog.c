@@ -83,6 +83,7 @@ static _Atomic u32 next_blog;
 static _Atomic u32 stop;
 static _Atomic u64 reads, read_bytes, writes, missing, errors, heap_touches;
 static u8 *heap;
+static _Thread_local u32 self;
 
 static bool stopping(void)
 {
@@ -140,11 +141,12 @@ static bool file_write(struct rng *rng, u32 blog, enum kind kind, u32 number)
 	u32 range = kinds[kind].max_bytes - kinds[kind].min_bytes;
 	u32 bytes = kinds[kind].min_bytes + rng_below(rng, range + 1), at;
 	u8 __attribute__((aligned(8))) buf[WRITE_PIECE];
-	char path[256], temp[264];
+	char path[256], temp[272];
 	int fd;
 
 	file_path(path, sizeof(path), blog, kind, number);
-	snprintf(temp, sizeof(temp), "%s.tmp", path);
+	/* one of its own: who empties that of another leaves a hole in the file */
+	snprintf(temp, sizeof(temp), "%s.tmp%u", path, self);
 	fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0) {
 		/* the blog went away meanwhile */
@@ -394,6 +396,7 @@ static void *run(void *arg)
 {
 	struct worker *w = arg;
 
+	self = (u32)(w - workers);
 	w->work(&w->rng);
 	return NULL;
 }

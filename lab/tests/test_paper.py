@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nocopy_lab import kernel, report
+from nocopy_lab import initramfs, kernel, report
 from nocopy_lab.experiments import paper, paper_report
 from nocopy_lab.experiments.paper_report import Measured, Statements
 from nocopy_lab.paths import LabError
@@ -178,3 +178,15 @@ def test_huge_pages_have_an_area_of_their_own(tmp_path: Path) -> None:
     assert "hugetlb_cma=1024M gcma=file+swap" in words["huge-gcma"]
     assert "hugetlb_cma=1024M gcma=cma" in words["huge-cma"]
     assert "cma=" not in words["huge-compaction"]
+
+
+def test_the_load_reads_what_it_wrote(tmp_path: Path) -> None:
+    """Also where two of its threads write the same file, which many on one blog do."""
+    blog = tmp_path / "blog"
+    source = initramfs.GUEST / "blog.c"
+    subprocess.run(["gcc", "-O2", "-pthread", "-o", blog, source], check=True, timeout=60)
+    words: list[str | Path] = [blog, "--dir", tmp_path, "--blogs", "1"]
+    subprocess.run([*words, "--prepare"], check=True, timeout=60, capture_output=True)
+    words += ["--commenters", "100", "--readers", "20", "--seconds", "5"]
+    ran = subprocess.run(words, check=False, timeout=60, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout
