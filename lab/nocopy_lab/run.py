@@ -63,11 +63,17 @@ _HARMLESS: Final = re.compile(
 )
 
 
+# The kernel's last line of a life. After it the CPUs are stopped where they stand; one that still
+# runs may find the next gone as it wakes a task there, and any kernel warns of that.
+_GOODBYE: Final = re.compile(r"^(?:\[ *[\d.]+\] )?reboot: Power down", re.MULTILINE)
+
+
 def splats(console: str, allow: Sequence[str] = ()) -> list[str]:
-    """Lines of a console with which the kernel reports a fault."""
+    """Lines of a console with which the kernel reports a fault, up to its power down."""
     wanted = re.compile("|".join(p for name, p in SPLATS.items() if name not in allow))
+    life = _GOODBYE.split(console, maxsplit=1)[0]
     return [
-        line for line in console.splitlines() if wanted.search(line) and not _HARMLESS.search(line)
+        line for line in life.splitlines() if wanted.search(line) and not _HARMLESS.search(line)
     ]
 
 

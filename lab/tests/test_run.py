@@ -126,6 +126,14 @@ def test_harmless_lines_are_not() -> None:
     assert not run.splats("kasan: KernelAddressSanitizer initialized\nx86/fpu: no\nwarning: none")
 
 
+def test_stopping_the_cpus_at_the_end_is_not_judged() -> None:
+    warning = "[  9.3] WARNING: CPU: 2 PID: 0 at native_smp_send_reschedule+0x2a/0x30"
+    goodbye = "[  9.2] reboot: Power down"
+    assert not run.splats(f"{goodbye}\n{warning}\n")
+    assert run.splats(f"{warning}\n{goodbye}\n")
+    assert run.splats(f"note: will reboot: Power down\n{warning}\n")
+
+
 def test_what_a_job_tolerates_is_not_a_complaint() -> None:
     text = "load invoked oom-killer: gfp_mask=0x1"
     assert not run.splats(text, allow=("oom",))
