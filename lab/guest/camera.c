@@ -8,6 +8,7 @@
  *
  *   pieces_ns    getting the pieces of contiguous memory, see below
  *   reqbufs_ns   VIDIOC_REQBUFS, where the memory is allocated
+ *   reqbufs_switches   how often other threads took the processor in it
  *   frame_ns     from open() to the first frame
  *   total_ns     from open() to after close()
  *
@@ -62,7 +63,7 @@ static int bench = -1;
 static struct cma_bench_op pieces[PIECES_MAX];
 
 struct shot {
-	u64 pieces_ns, reqbufs_ns, frame_ns, total_ns;
+	u64 pieces_ns, reqbufs_ns, reqbufs_switches, frame_ns, total_ns;
 	u32 pieces;		/* granted */
 	u32 buffers;		/* granted */
 	u32 frame_bytes;
@@ -141,6 +142,16 @@ static void give_pieces(const struct shot *s)
 	}
 }
 
+/* How often the processor went to another thread that this one did not wait for. */
+static u64 taken_away(void)
+{
+	struct rusage usage;
+
+	if (getrusage(RUSAGE_SELF, &usage))
+		die("getrusage: %s", strerror(errno));
+	return (u64)usage.ru_nivcsw;
+}
+
 /* From the first buffer to the first frame; the caller cleans up. */
 static bool stream(int fd, struct shot *s, void **map, size_t *size, u64 start)
 {
@@ -152,14 +163,14 @@ static bool stream(int fd, struct shot *s, void **map, size_t *size, u64 start)
 	int type = V4L2_BUF_TYPE_VIDEO_CAPTURE, n;
 	struct pollfd ready = { .fd = fd, .events = POLLIN };
 	struct v4l2_buffer buf;
-	u64 before = now_ns();
+	u64 switches = taken_away(), before = now_ns();
+	int ret = xioctl(fd, VIDIOC_REQBUFS, &req), error = errno;
 	u32 i;
 
-	if (xioctl(fd, VIDIOC_REQBUFS, &req)) {
-		s->reqbufs_ns = now_ns() - before;
-		return shot_failed(s, "REQBUFS", errno);
-	}
 	s->reqbufs_ns = now_ns() - before;
+	s->reqbufs_switches = taken_away() - switches;
+	if (ret)
+		return shot_failed(s, "REQBUFS", error);
 	s->buffers = req.count;
 	if (req.count < opt.buffers)
 		return shot_failed(s, "REQBUFS granted too few", ENOMEM);
@@ -248,6 +259,7 @@ static void report(u32 number, const struct shot *s)
 		json_close(&j, "]");
 	}
 	json_u64(&j, "reqbufs_ns", s->reqbufs_ns);
+	json_u64(&j, "reqbufs_switches", s->reqbufs_switches);
 	json_u64(&j, "frame_ns", s->frame_ns);
 	json_u64(&j, "total_ns", s->total_ns);
 	json_u64(&j, "buffers", s->buffers);
