@@ -6,7 +6,8 @@
  * left memory a while ago. Each page says at its start which file and which
  * page it is, and is looked at after each read. Ends with one line
  * {"type":"reread"}; times are those of the reads alone, usual_ns the mean of
- * their middle half, which chance does not touch.
+ * their middle half, which chance does not touch, and waits how often the
+ * program slept in them: once for each that went to the disk.
  *
  *   --file F     the file
  *   --mib M      its size (256)
@@ -23,6 +24,7 @@
 #include "options.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #define PAGE	4096u
 
@@ -92,6 +94,15 @@ static u64 usual(u64 *took, u64 n)
 	return n ? sum * 1000 / (end - first) : 0;
 }
 
+static u64 waited(void)
+{
+	struct rusage usage;
+
+	if (getrusage(RUSAGE_SELF, &usage))
+		die("getrusage: %s", strerror(errno));
+	return (u64)usage.ru_nvcsw;
+}
+
 static const struct setting settings[] = {
 	{ "file", .text = &opt.file },
 	{ "mib", .number = &opt.mib },
@@ -136,7 +147,7 @@ int main(int argc, char **argv)
 {
 	static struct fields vm[2], gcma[2];
 	static word buf[PAGE / 8];
-	u64 pages, i, wrong = 0, total = 0, max = 0, *all;
+	u64 pages, i, wrong = 0, total = 0, max = 0, waits = 0, *all;
 	const u8 *map = NULL;
 	struct rng rng;
 	struct stat st;
@@ -179,6 +190,7 @@ int main(int argc, char **argv)
 		if (i == opt.warm) {
 			fields_read_vmstat(&vm[0]);
 			fields_read_gcma(&gcma[0]);
+			waits = waited();
 		}
 		before = now_ns();
 		if (map) {
@@ -209,6 +221,7 @@ int main(int argc, char **argv)
 		if (took > max)
 			max = took;
 	}
+	waits = waited() - waits;
 	fields_read_vmstat(&vm[1]);
 	fields_read_gcma(&gcma[1]);
 
@@ -223,6 +236,7 @@ int main(int argc, char **argv)
 	json_u64(&j, "ns_per_read", opt.reads ? total / opt.reads : 0);
 	json_milli(&j, "usual_ns", usual(all, opt.reads));
 	json_u64(&j, "max_ns", max);
+	json_u64(&j, "waits", waits);
 	json_u64(&j, "wrong", wrong);
 	json_deltas(&j, "vmstat_delta", &vm[0], &vm[1], pressure_fields);
 	json_deltas(&j, "gcma_delta", &gcma[0], &gcma[1], NULL);

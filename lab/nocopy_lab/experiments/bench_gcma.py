@@ -7,6 +7,7 @@ readers: allocations of random sizes while three readers go through more files t
 random:  many allocations held at once, checked, while files and programs use the rest
 reread:  reading a page again that was in memory a while ago, from a fast and a slow disk; all
          pages alike, popular ones more often, and one after the other
+cgroups: what is left of a memory cgroup's pages in the area when another one streams through it
 cost:    what GCMA costs whom it does not help, against a kernel without: who has no area, reads a
          page that was never there, or evicts one while the area is wholly allocated
 spins:   how long allocations wait for copies in flight, with real threads on four CPUs
@@ -32,7 +33,7 @@ from nocopy_lab.run import Job
 
 SEED: Final = 1
 HERE: Final = OUT / "bench-gcma"
-KINDS: Final = ("states", "readers", "random", "reread", "cost", "spins")
+KINDS: Final = ("states", "readers", "random", "reread", "cgroups", "cost", "spins")
 
 LARGEST: Final = 32768  # pages: half of the area
 SIZES: Final = (64, 1024, LARGEST)
@@ -251,6 +252,67 @@ ORDERS: Final = {
 ADMIT: Final = "/sys/kernel/mm/gcma/admit"
 POLICIES: Final = ("adaptive", "all", "workingset")  # the first is the default
 
+# Two memory cgroups, one of which reads a set of pages of which the other's limit and half of the
+# area would hold most, while the other reads files from end to end.
+CGROUP_MIB: Final = 160
+CGROUP_SET_MIB: Final = 352
+STREAM_MIB: Final = 1024
+CGROUPS_JOB: Final = f"""
+need scratch /dev/nullb0 -J size=16
+mkdir /cgroup && need mount -t cgroup2 none /cgroup
+echo +memory >/cgroup/cgroup.subtree_control
+for who in reader stream; do
+	mkdir /cgroup/$who && echo {CGROUP_MIB}M >/cgroup/$who/memory.max
+done
+within() {{{{ sh -c 'echo $$ >/cgroup/$0/cgroup.procs; exec "$@"' "$@"; }}}}
+say "writing the files"
+need reread --file /mnt/set --mib {CGROUP_SET_MIB} --prepare
+need reread --file /mnt/stream --mib {STREAM_MIB} --prepare
+echo 3 >/proc/sys/vm/drop_caches
+echo {{policy}} >/sys/kernel/mm/gcma/admit
+if {{stream}}; then
+	within stream reread --file /mnt/stream --mib {STREAM_MIB} --order cyclic \
+		--warm 1000000000 --reads 1 &
+fi
+say "reading the set"
+need within reader reread --file /mnt/set --mib {CGROUP_SET_MIB} --warm {WARM_READS} \
+	--reads {LARGE_READS} --seed {SEED}
+"""
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Who is there: configuration, size of the area, what it takes in, whether one streams."""
+
+    config: str
+    cma_mib: int
+    policy: str
+    stream: bool
+
+    @property
+    def name(self) -> str:
+        stream = "stream" if self.stream else "alone"
+        return f"cgroups-{self.config}-{self.cma_mib}-{self.policy}-{stream}"
+
+    def machine(self) -> Machine:
+        machine = _machine(self.config, CGROUP_SET_MIB + STREAM_MIB, DISK_NS[0])
+        memory = MEMORY_MIB - CMA_MIB + self.cma_mib
+        return replace(machine, memory_mib=memory, cma_mib=self.cma_mib)
+
+    def job(self) -> str:
+        stream = "true" if self.stream else "false"
+        return CGROUPS_JOB.format(policy=self.policy, stream=stream)
+
+
+NEIGHBOURS: Final = (
+    Neighbours("reservation", CMA_MIB, POLICIES[0], stream=False),
+    Neighbours("reservation", CMA_MIB, POLICIES[0], stream=True),
+    Neighbours("gcma", CMA_MIB, POLICIES[0], stream=False),
+    # What a limit of half of the area for each would leave.
+    Neighbours("gcma", CMA_MIB // 2, POLICIES[0], stream=False),
+    *(Neighbours("gcma", CMA_MIB, policy, stream=True) for policy in POLICIES),
+)
+
 # The block layer begins its search for a free request of null_blk at a random place, and a miss
 # can be ten instructions dearer in one boot than in another. The driver of zram has no such search.
 COST_JOB: Final = """
@@ -359,6 +421,8 @@ def jobs(
         for policy in POLICIES[1:]:
             machine = _machine("gcma", mib, DISK_NS[0])
             add(f"reread-{name}-gcma-{policy}", f"echo {policy} >{ADMIT}\n{script}", gcma, machine)
+    for one in NEIGHBOURS:
+        add(one.name, one.job(), gcma, one.machine())
     for area, (config, mib, take) in {"stock": COST_AREAS["none"], **COST_AREAS}.items():
         machine = Machine(
             "x86", config, memory_mib=MEMORY_MIB - CMA_MIB + mib, cma_mib=mib,
@@ -759,6 +823,29 @@ def admission(results: dict[str, Any]) -> Table | None:
     return Table("What to keep", head, rows) if rows else None
 
 
+def neighbours(results: dict[str, Any]) -> Table | None:
+    """What a limit for memory cgroups in the area would be good for."""
+    data = Measured(results)
+    rows: list[list[str]] = []
+    for one in NEIGHBOURS:
+        if one.config == "gcma":
+            area = f"{report.NAMES['gcma']}, {one.cma_mib} MiB, {one.policy}"
+        else:
+            area = report.NAMES[one.config]
+        for row in data.rows(one.name, "reread"):
+            rows.append(
+                [
+                    area,
+                    f"streams through {STREAM_MIB} MiB" if one.stream else "is not there",
+                    duration(row["ns_total"] / row["reads"]),
+                    f"{row['waits'] / row['reads']:.1%}",
+                ]
+            )
+    what = f"A memory cgroup of {CGROUP_MIB} MiB that reads pages of {CGROUP_SET_MIB} MiB at random"
+    head = ("area, admit", "another cgroup", "time of a read", "from the disk")
+    return Table(what, head, rows) if rows else None
+
+
 def spins(results: dict[str, Any]) -> Table | None:
     """How often allocations found a copy in flight still going on, each time around the loop."""
     data = Measured(results)
@@ -779,6 +866,12 @@ def spins(results: dict[str, Any]) -> Table | None:
         ("turns", "allocations", ""),
         rows,
     )
+
+
+def more(results: dict[str, Any]) -> list[Table]:
+    """What was measured beside the targets."""
+    made = (admission(results), neighbours(results), spins(results))
+    return [one for one in made if one]
 
 
 HEAD: Final = ("", "Reservation", "CMA", "GCMA", "target", "")
@@ -865,7 +958,7 @@ def draw(directory: Path = HERE) -> Path:
         "GCMA in depth",
         [
             report.html_table(table(results)),
-            *(report.html_table(kept) for kept in (admission(results), spins(results)) if kept),
+            *(report.html_table(one) for one in more(results)),
             "<h2>Where plain CMA is ahead</h2>\n",
             *map(report.paragraph, better or ["Nowhere in what was measured."]),
             *(report.html_figure(directory, figure) for figure in figures),
@@ -877,9 +970,7 @@ def draw(directory: Path = HERE) -> Path:
     )
     (directory / "table.md").write_text(
         report.markdown_table(table(results))
-        + "".join(
-            report.markdown_table(kept) for kept in (admission(results), spins(results)) if kept
-        )
+        + "".join(report.markdown_table(one) for one in more(results))
         + "Where plain CMA is ahead:\n\n"
         + "".join(f"* {line}\n" for line in better)
         + f"\n{how}\n\n"
@@ -894,9 +985,8 @@ def show(directory: Path = HERE) -> None:
     # A log has no width: do not break lines for it.
     terminal = progress.console.is_terminal
     console = progress.console if terminal else Console(width=160, highlight=False, soft_wrap=True)
-    for one in (table(results), admission(results), spins(results)):
-        if one:
-            console.print(report.rich_table(one))
+    for one in (table(results), *more(results)):
+        console.print(report.rich_table(one))
     console.print("Where plain CMA is ahead:", style="bold")
     for line in ahead(results) or ["nowhere in what was measured"]:
         console.print(f"  {line}")
