@@ -252,8 +252,8 @@ ORDERS: Final = {
 ADMIT: Final = "/sys/kernel/mm/gcma/admit"
 POLICIES: Final = ("adaptive", "all", "workingset")  # the first is the default
 
-# Two memory cgroups, one of which reads a set of pages of which the other's limit and half of the
-# area would hold most, while the other reads files from end to end.
+# One memory cgroup reads a set of pages, most of which its limit and half of the area would hold;
+# another one reads a file from end to end.
 CGROUP_MIB: Final = 160
 CGROUP_SET_MIB: Final = 352
 STREAM_MIB: Final = 1024
@@ -269,13 +269,13 @@ say "writing the files"
 need reread --file /mnt/set --mib {CGROUP_SET_MIB} --prepare
 need reread --file /mnt/stream --mib {STREAM_MIB} --prepare
 echo 3 >/proc/sys/vm/drop_caches
-echo {{policy}} >/sys/kernel/mm/gcma/admit
+echo {{policy}} >{ADMIT}
 if {{stream}}; then
-	within stream reread --file /mnt/stream --mib {STREAM_MIB} --order cyclic \
+	within stream reread --file /mnt/stream --mib {STREAM_MIB} --order cyclic \\
 		--warm 1000000000 --reads 1 &
 fi
 say "reading the set"
-need within reader reread --file /mnt/set --mib {CGROUP_SET_MIB} --warm {WARM_READS} \
+need within reader reread --file /mnt/set --mib {CGROUP_SET_MIB} --warm {WARM_READS} \\
 	--reads {LARGE_READS} --seed {SEED}
 """
 
