@@ -66,15 +66,16 @@ _HARMLESS: Final = re.compile(
 # The kernel's last line of a life. After it the CPUs are stopped where they stand; one that still
 # runs may find the next gone as it wakes a task there, and any kernel warns of that.
 _GOODBYE: Final = re.compile(r"^(?:\[ *[\d.]+\] )?reboot: Power down", re.MULTILINE)
+_STOPPED: Final = re.compile(r"WARNING: .* at native_smp_send_reschedule\+")
 
 
 def splats(console: str, allow: Sequence[str] = ()) -> list[str]:
-    """Lines of a console with which the kernel reports a fault, up to its power down."""
+    """Lines of a console with which the kernel reports a fault."""
     wanted = re.compile("|".join(p for name, p in SPLATS.items() if name not in allow))
-    life = _GOODBYE.split(console, maxsplit=1)[0]
-    return [
-        line for line in life.splitlines() if wanted.search(line) and not _HARMLESS.search(line)
-    ]
+    life, *end = _GOODBYE.split(console, maxsplit=1)
+    lines = life.splitlines()
+    lines += [line for rest in end for line in rest.splitlines() if not _STOPPED.search(line)]
+    return [line for line in lines if wanted.search(line) and not _HARMLESS.search(line)]
 
 
 _KTAP: Final = re.compile(r"^(?:\[ *[\d.]+\] )?( *)(not ok|ok) \d+ ?-? ?([^#\n]*?) *(# ?SKIP.*)?$")

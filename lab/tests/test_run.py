@@ -132,6 +132,7 @@ def test_stopping_the_cpus_at_the_end_is_not_judged() -> None:
     assert not run.splats(f"{goodbye}\n{warning}\n")
     assert run.splats(f"{warning}\n{goodbye}\n")
     assert run.splats(f"note: will reboot: Power down\n{warning}\n")
+    assert run.splats(f"{goodbye}\n[  9.3] WARNING: CPU: 2 PID: 0 at mm/page_alloc.c:1\n")
 
 
 def test_what_a_job_tolerates_is_not_a_complaint() -> None:
