@@ -22,6 +22,8 @@ from nocopy_lab.paths import LabError, tail
 
 # How long a child may take to end after SIGTERM before it gets SIGKILL.
 GRACE_S = 3.0
+# A time limit ends what hangs. Nothing may fail because the machine is slow or does other things.
+PATIENCE = 5
 
 _running: set[subprocess.Popen[bytes]] = set()
 _lock = threading.Lock()
@@ -120,7 +122,11 @@ def run(
     on_poll: Callable[[], None] | None = None,
     ok: Sequence[int] = (0,),
 ) -> int:
-    """Run a command with its output in a log; failure says what, the last lines, and where."""
+    """Run a command with its output in a log; failure says what, the last lines, and where.
+
+    The limit is for a machine that does nothing else; see PATIENCE.
+    """
+    limit_s *= PATIENCE
     log.parent.mkdir(parents=True, exist_ok=True)
     begin = time.monotonic()
     with (
@@ -145,7 +151,8 @@ def run(
 
 
 def output(command: Sequence[str | Path], *, limit_s: float = 60.0, cwd: Path | None = None) -> str:
-    """Standard output of a short command."""
+    """Standard output of a short command; the limit as in run()."""
+    limit_s *= PATIENCE
     with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd) as child:
         try:
             out, err = child.communicate(timeout=limit_s)

@@ -32,7 +32,7 @@ from nocopy_lab.run import Job, Outcome, Row, boot_all
 
 # Kernels and boards, which take turns.
 KINDS: Final = (("gcma", "x86-fast"), ("arm64", "arm64"), ("debug", "x86-fast"))
-ROUND_S: Final = 60  # of guest time
+ROUND_S: Final = 60  # of guest time, at least
 PAGES_PER_MIB: Final = 256
 
 # Contiguous memory: what one worker holds, and what the other programs do.
@@ -42,18 +42,17 @@ PIECES: Final = 4
 PIECES_PINNED: Final = 2
 HEAP_BUFFERS: Final = 2
 CAMERA_BUFFERS: Final = 2
-# What must have happened after so many operations. A slow kernel has not filled the area by then.
-EVENTS: Final = {
-    "store_file": 10_000,
-    "store_swap": 10_000,
-    "load_file": 10_000,
-    "load_swap": 10_000,
-    "discard": 50_000,
-}
+# What has to happen before a round ends, however long that takes on this computer.
+GOALS: Final = (
+    "cma_allocs", "cma_pins", "gcma_store_file", "gcma_store_swap", "gcma_load_file",
+    "gcma_load_swap", "gcma_discard",
+)  # fmt: skip
+# And where the hog wants more than there is.
+GREEDY_GOAL: Final = "oom_kill"
 ALIGNED: Final = 256  # pages that alignment can cost
 # Per cent of what there is: what a greedy hog wants at most, half of that at least.
 TOO_MUCH: Final = 240
-# To fill more takes an emulated computer longer than a short round has.
+# To fill more takes an emulated computer long.
 LITTLE_SWAP: Final = "zram_swap 64"
 
 
@@ -107,14 +106,14 @@ consume=$!
 oracle --dir /mnt --file-mib {files} --anon-mib {anon} --shmem-mib 16 --races {races} {words} \
 	--hog-mib $(($(mib) * {hog} / 100)) --alloc --alloc-pins --alloc-workers {workers} \
 	--alloc-pieces {pieces} --alloc-max-pages {largest} --alloc-live {live} \
-	--seconds {seconds} --seed {seed}
+	--seconds {seconds} --until {goals} --seed {seed}
 status=$?
 kill -TERM $plug $consume
 wait $plug || exit 1
 wait $consume || exit 1
 {calm}
-# The pages that were pinned last are looked at ten times a second.
-for n in $(seq 300); do
+# The pages that were pinned last are looked at ten times a second, if the computer is fast enough.
+for n in $(seq 3000); do
 	[ "$(cat $area/owned)" = $owned ] && break
 	sleep 0.1
 done
@@ -159,6 +158,7 @@ def job(seed: int, bootable: Path, seconds: int = ROUND_S) -> Job:
     files = draw.randint(96, 160) if slow else draw.randint(400, 560)
     swap = draw.choice(("zram_swap 192", "zram_swap 384", "disk_swap /dev/vdb"))
     words = [word for word in ("--thp", "--drop-caches") if draw.random() < 0.3]
+    goals = (*GOALS, GREEDY_GOAL) if greedy(seed) else GOALS
     script = SCRIPT.format(
         seed=seed,
         seconds=seconds,
@@ -176,6 +176,7 @@ def job(seed: int, bootable: Path, seconds: int = ROUND_S) -> Job:
         races=draw.randint(1, 3),
         hog=TOO_MUCH if greedy(seed) else draw.randint(70, 105),
         words=" ".join(words),
+        goals=",".join(f"{goal}=1" for goal in goals),
         failing=FAILING if slow else "",
         calm=CALM if slow else "",
     )
@@ -184,7 +185,6 @@ def job(seed: int, bootable: Path, seconds: int = ROUND_S) -> Job:
         script,
         bootable,
         machine,
-        limit_s=300 + 10 * seconds,
         programs=("mke2fs",),
         allow=("allocation", "oom"),
         scratch_mib=(2 * files + 128, 384),
@@ -199,7 +199,10 @@ def _last(outcome: Outcome, kind: str, label: str = "") -> Row:
 
 
 def judge(outcome: Outcome) -> None:
-    """Raise unless everything was as it has to be, whatever the round did."""
+    """Raise unless everything was as it has to be, whatever the round did.
+
+    That it did what it is for needs no look: it ended, see GOALS.
+    """
     outcome.require()
     name, oracle = outcome.job.name, _last(outcome, "oracle")
 
@@ -207,8 +210,6 @@ def judge(outcome: Outcome) -> None:
         if not holds:
             raise LabError(f"{name}: {what}; see {outcome.console}")
 
-    must(oracle["cma_allocs"] > 0, "nothing was allocated")
-    must(oracle["cma_pins"] > 0, "nothing was pinned")
     must(oracle["cma_failed"] == 0, f"{oracle['cma_failed']} contiguous allocations failed")
     must(_last(outcome, "plug")["unplugged"] > 0, "no CPU was unplugged")
     for row in (*outcome.rows("heap"), *outcome.rows("shot")):
@@ -217,11 +218,6 @@ def judge(outcome: Outcome) -> None:
     must(area["owned"] == first["owned"], f"owned is {area['owned']}, not {first['owned']}")
     for count in ("quarantined", "bad_releases", "alloc_fails"):
         must(area[count] == 0, f"{count} is {area[count]} at the end")
-    before = _last(outcome, "gcma_stats", "start")["vmstat"]
-    after = _last(outcome, "gcma_stats", "end")["vmstat"]
-    for event, operations in EVENTS.items():
-        if oracle["ops"] > operations:
-            must(after[f"gcma_{event}"] > before[f"gcma_{event}"], f"no {event}")
 
 
 def summary(outcome: Outcome) -> str:
@@ -261,9 +257,7 @@ def check(bootable: Path) -> None:
     seed = fresh_seed()
     while seed % len(KINDS) or not greedy(seed):
         seed += 1
-    outcome = one(seed, bootable, seconds=30)
-    if not _last(outcome, "oracle")["vmstat_delta"].get("oom_kill"):
-        raise LabError(f"nobody ran out of memory; see {outcome.console}\n{repeat(seed)}")
+    one(seed, bootable, seconds=30)
 
 
 def run(minutes: float, rounds: int, first: int | None) -> None:
