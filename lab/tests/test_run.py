@@ -42,7 +42,7 @@ def fake_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Non
     monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
 
 
-def boot(limit_s: float = 20.0, allow: tuple[str, ...] = ()) -> run.Outcome:
+def boot(limit_s: float = 300.0, allow: tuple[str, ...] = ()) -> run.Outcome:
     return run.boot(Job("fake", "true\n", Path("bzImage"), limit_s=limit_s, allow=allow))
 
 
@@ -65,7 +65,7 @@ def test_a_guest_that_hangs_is_ended_and_named(
     fake_qemu(tmp_path, monkeypatch, f"echo booting >$console; echo $$ >{pid}; sleep 1000 & wait")
     begin = time.monotonic()
     outcome = boot(limit_s=1.0)
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 500  # and not the 1,000 s of the guest
     assert outcome.failure == "fake: the guest was not done after 1 s"
     with pytest.raises(LabError, match="booting"):
         outcome.require()
@@ -186,12 +186,12 @@ def test_children_end_with_the_lab(tmp_path: Path) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": str(LAB)}
     with subprocess.Popen([sys.executable, "-c", program], env=environment) as process:
-        for _ in range(100):
+        for _ in range(3000):
             if pid.is_file() and pid.read_text().strip():
                 break
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.wait(300)
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
 
@@ -207,3 +207,23 @@ def test_a_failing_command_shows_its_last_lines(tmp_path: Path) -> None:
         child.run(words, log=tmp_path / "log", limit_s=20, what="counting")
     assert "line 40" in str(caught.value)
     assert "line 20" not in str(caught.value)
+
+
+def test_the_power_goes_after_so_many_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: Path
+) -> None:
+    """However long the guest takes for them."""
+    fake_qemu(
+        tmp_path,
+        monkeypatch,
+        """for n in 1 2 3; do sleep 0.6; echo '{"type": "promise"}' >$results; done; sleep 1000""",
+    )
+    job = Job("fake", "true\n", Path("bzImage"), limit_s=300.0, cut_s=0.1, cut_rows=3)
+    assert len(run.boot(job).require().results) == 3
+
+
+def test_the_exact_board_has_the_main_loop_take_turns_with_the_cpu() -> None:
+    """Without the recording, two boots in a million idle moments differ; no boot shows that."""
+    for name, one in board.BOARDS.items():
+        command = " ".join(board.Machine(name).accelerator())
+        assert ("sleep=off,rr=record,rrfile=/dev/null" in command) == one.exact
