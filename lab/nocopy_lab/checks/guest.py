@@ -800,7 +800,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
                 brug.GUEST,
                 NO_IMAGE,
                 Machine("x86-fast", memory_mib=2048, cma_mib=0),
-                limit_s=300,
+                limit_s=900,
             )
         ],
         brug.judge_guest,
