@@ -21,7 +21,7 @@ from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, sha256
 from nocopy_lab.run import Outcome
 
 BRUG: Final = REPO / "crates/brug"
-FAULTS: Final = REPO / "crates/brug-preload/tests/programs/faults.c"
+PROGRAMS: Final = REPO / "crates/brug-preload/tests/programs"
 
 
 def target_directory() -> Path:
@@ -47,7 +47,8 @@ def skipped(text: str) -> list[tuple[str, str]]:
 # ---------------------------------------------------------------------- the machine says no
 
 # Refusals, and what runs under each: `rust` is a test of crates/brug/tests/process.rs, `c` a kind
-# of tests/programs/faults.c under libbrug.so, `same` a program that says the same as without it.
+# of tests/programs/faults.c under libbrug.so, `same` a program that says the same as without it,
+# `limits` how much there is for objects of five sizes, compared with the C library.
 GUEST: Final = r"""
 export RUST_BACKTRACE=1 TMPDIR=/tmp
 run() {
@@ -80,6 +81,21 @@ real() {
 	same sort /brug/sort -S 24M --parallel=2 -T /tmp /brug/lines
 	same sqlite3 /brug/sqlite3 -batch :memory: "$SQL"
 }
+limits() {
+	for size in 200 20480 153600 1048576 5242880; do
+		theirs=$(/brug/limits $size)
+		for base in auto glibc jemalloc mimalloc; do
+			ours=$(env BRUG_BASE=$base LD_PRELOAD=/brug/libbrug.so /brug/limits $size)
+			# mimalloc rounds 200 bytes up to 224, the C library to 208.
+			least=95
+			[ $base$size != mimalloc200 ] || least=88
+			echo "lab: $size bytes, base $base: $((${ours:-0} / (${theirs:-0} / 1000 + 1)))" \
+				"thousandths of the C library's $theirs" >/dev/console
+			run "$condition: enough of $size bytes, base $base" \
+				[ $((${ours:-0} * 100)) -ge $((${theirs:-1} * least)) ]
+		done
+	done
+}
 SQL="create table t(w); with recursive n(i) as (select 1 union all select i + 1 from n
 	where i < 20000) insert into t select printf('%08x', i * 2654435761 % 4294967296) from n;
 	create index i on t(w); select count(*), min(w), max(w) from t;
@@ -100,6 +116,7 @@ echo 2 >/proc/sys/vm/overcommit_memory
 echo 393216 >/proc/sys/vm/overcommit_kbytes
 rust strict_overcommit_is_lived_with
 c overcommit
+limits
 real
 echo 0 >/proc/sys/vm/overcommit_memory
 
@@ -137,9 +154,10 @@ real
 echo $$ >/sys/fs/cgroup/cgroup.procs
 """
 
-# Cases that the guest must report: one for each `rust`, four for each `c`, two for each `real`.
-_CALLS: Final = re.compile(r"^(rust|c|real)\b(?!\(\))", re.MULTILINE)
-GUEST_CASES: Final = sum({"rust": 1, "c": 4, "real": 2}[word] for word in _CALLS.findall(GUEST))
+# Cases that the guest must report.
+_CASES: Final = {"rust": 1, "c": 4, "real": 2, "limits": 20}
+_CALLS: Final = re.compile(r"^(rust|c|real|limits)\b(?!\(\))", re.MULTILINE)
+GUEST_CASES: Final = sum(_CASES[word] for word in _CALLS.findall(GUEST))
 
 
 def _compiled(source: Path) -> Path:
@@ -166,7 +184,8 @@ def guest_files() -> dict[str, bytes]:
         "guest-tests",
         ["--release", "--package", "brug", "--test", "process", "--locked"],
     )
-    own = {"process": process, "libbrug.so": library, "faults": _compiled(FAULTS)}
+    own = {"process": process, "libbrug.so": library}
+    own |= {name: _compiled(PROGRAMS / f"{name}.c") for name in ("faults", "limits")}
     files = {f"brug/{name}": path.read_bytes() for name, path in own.items()}
     files["brug/lines"] = programs.random_lines(60_000).encode()
     for path in own.values():

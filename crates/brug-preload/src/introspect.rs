@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! glibc's questions about the heap: `mallinfo`, `mallopt`, `malloc_trim`, `malloc_stats`.
 //!
-//! Growth slots are reported the way the C library reports its own mapped blocks; what it holds
-//! itself is asked of it. None of these is on the way to memory, so they may look symbols up.
+//! Growth slots are reported the way the C library reports its own mapped blocks, and objects of
+//! the other bases the way it reports its own objects; what it holds itself is asked of it. None
+//! of these is on the way to memory, so they may look symbols up.
 
 use core::ffi::{c_int, c_void, CStr};
 use core::mem;
@@ -39,7 +40,7 @@ pub extern "C" fn mallopt(parameter: c_int, value: c_int) -> c_int {
     set.map_or(0, |set| set(parameter, value))
 }
 
-/// `mallinfo2(3)`: growth slots count as mapped blocks.
+/// `mallinfo2(3)` of all allocators together: growth slots count as mapped blocks.
 #[no_mangle]
 pub extern "C" fn mallinfo2() -> libc::mallinfo2 {
     // SAFETY: this is its type; a structure of numbers may be all zero.
@@ -47,9 +48,12 @@ pub extern "C" fn mallinfo2() -> libc::mallinfo2 {
         theirs::<extern "C" fn() -> libc::mallinfo2>(c"mallinfo2")
             .map_or_else(|| mem::zeroed(), |ask| ask())
     };
-    let stats = brug::stats();
-    info.hblks += stats.slots_live as usize;
-    info.hblkhd += stats.bytes_committed as usize;
+    let usage = raw::usage();
+    info.hblks += usage.slots.0;
+    info.hblkhd += usage.slots.1;
+    info.arena += usage.held;
+    info.uordblks += usage.in_use;
+    info.fordblks += usage.held.saturating_sub(usage.in_use);
     info
 }
 
@@ -71,10 +75,17 @@ pub extern "C" fn mallinfo() -> libc::mallinfo {
     }
 }
 
-/// `malloc_stats(3)`: brug's counters on stderr, then the C library's.
+/// `malloc_stats(3)`: brug's counters on stderr, then the other bases' and the C library's.
 #[no_mangle]
 pub extern "C" fn malloc_stats() {
     crate::setup::print_stats(libc::STDERR_FILENO);
+    let usage = raw::usage();
+    crate::setup::say(&[
+        b"jemalloc and mimalloc hold ",
+        usage.held.to_string().as_bytes(),
+        b" bytes, of which in use ",
+        usage.in_use.to_string().as_bytes(),
+    ]);
     // SAFETY: this is its type.
     if let Some(print) = unsafe { theirs::<extern "C" fn()>(c"malloc_stats") } {
         print();

@@ -8,7 +8,8 @@
 //!   `realloc(p, 0)` does, which calls set `errno`, what alignment 0 means);
 //! * in [`cxx`]: the replaceable `operator new` and `operator delete` of C++;
 //! * in [`sized`]: jemalloc's `mallocx` family, because a program that is linked with jemalloc would
-//!   otherwise get memory from there and free it here.
+//!   otherwise get memory from there and free it here;
+//! * in [`mallctl`]: jemalloc's questions about the heap, for the same programs.
 //!
 //! Nothing else is exported. Nothing here allocates, locks, or calls `dlsym` on the way to memory;
 //! no function unwinds but `operator new`, as C++ says it must.
@@ -22,6 +23,7 @@ mod cxx;
 #[cfg(target_arch = "x86_64")]
 mod entry;
 mod introspect;
+mod mallctl;
 mod setup;
 mod sized;
 

@@ -165,8 +165,8 @@ fn program() -> String {
         .map_or_else(|_| "?".into(), |path| path.to_string_lossy().into_owned())
 }
 
-/// The counters on a descriptor, for people.
-pub fn print_stats(fd: c_int) {
+/// The counters, for people.
+pub fn stats_text() -> String {
     let config = raw::config();
     let mut text = format!(
         "brug: {} [{}], mode {}, base {}\n",
@@ -180,6 +180,12 @@ pub fn print_stats(fd: c_int) {
     if config.monitor {
         let _ = write!(text, "{}{}", brug::tuner_report(), monitor::report());
     }
+    text
+}
+
+/// The counters on a descriptor.
+pub fn print_stats(fd: c_int) {
+    let text = stats_text();
     // SAFETY: the descriptor is open, and not closed here.
     let mut file = core::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
     let _ = file.write_all(text.as_bytes());

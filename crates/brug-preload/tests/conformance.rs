@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 
 use common::{compiled, library, passes_quietly, programs, under_brug};
@@ -67,6 +68,41 @@ fn malloc_family_behaves_as_in_the_c_library_in_every_mode() {
 fn malloc_family_behaves_as_in_the_c_library_on_every_base() {
     for settings in &SETTINGS[7..] {
         conformance(settings);
+    }
+}
+
+#[test]
+fn every_object_of_every_size_is_aligned_as_in_the_c_library() {
+    let program = compiled("alignment.cpp", "alignment", &["-std=c++17"]);
+    let said = passes_quietly(&mut Command::new(&program));
+    assert_eq!(said, "alignment: all checks passed\n");
+    for settings in SETTINGS {
+        let said = passes_quietly(&mut under_brug(&program, settings));
+        assert_eq!(said, "alignment: all checks passed\n", "{settings:?}");
+    }
+}
+
+/// What becomes of it is undefined, but a look at the heap that it has damaged must not be the
+/// last thing that it does, for ever.
+#[test]
+fn a_program_that_has_damaged_its_heap_ends() {
+    let program = compiled("damaged.c", "damaged", &["-w"]);
+    for settings in SETTINGS {
+        let mut command = under_brug(&program, settings);
+        let limit = libc::rlimit {
+            rlim_cur: 10,
+            rlim_max: 10,
+        };
+        // SAFETY: setrlimit may be called between fork and exec.
+        unsafe {
+            command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_CPU, &limit) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+        let output = command.output().expect("starts");
+        let ended = [None, Some(libc::SIGABRT)].contains(&output.status.signal());
+        assert!(ended, "{settings:?} {}", output.status);
     }
 }
 
@@ -153,11 +189,15 @@ fn every_source_is_compiled_by_a_test() {
         .collect();
     names.sort();
     let expected = [
+        "alignment.cpp",
         "conformance.c",
         "crossing.c",
         "cxx.cpp",
+        "damaged.c",
         "faults.c",
+        "heap.c",
         "late.c",
+        "limits.c",
         "plugin.c",
     ];
     assert_eq!(names, expected);

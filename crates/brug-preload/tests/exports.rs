@@ -5,7 +5,7 @@ mod common;
 
 use object::{Object, ObjectSymbol};
 
-const EXPORTS: [&str; 47] = [
+const EXPORTS: [&str; 51] = [
     "_ZdaPv",
     "_ZdaPvRKSt9nothrow_t",
     "_ZdaPvSt11align_val_t",
@@ -33,10 +33,14 @@ const EXPORTS: [&str; 47] = [
     "free",
     "free_aligned_sized",
     "free_sized",
+    "mallctl",
+    "mallctlbymib",
+    "mallctlnametomib",
     "mallinfo",
     "mallinfo2",
     "malloc",
     "malloc_stats",
+    "malloc_stats_print",
     "malloc_trim",
     "malloc_usable_size",
     "mallocx",

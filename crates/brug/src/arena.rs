@@ -6,11 +6,12 @@
 //! the memory behind comes page by page as it is touched. So growth needs no
 //! copy, moves no page, and flushes no other processor's TLB. What is left:
 //!
-//! * *commit ahead*: the committed part grows by a factor, so that the number of
-//!   system calls in the life of an object is logarithmic in its size however
-//!   small its steps are. It is `mprotect` on reserved space rather than one big
-//!   writable mapping, so that `mlockall` does not make the slot resident and
-//!   strict overcommit charges what is used;
+//! * *commit ahead*: a new object has exactly its pages committed. Once it grows,
+//!   the committed part grows by a factor, so that the number of system calls in the
+//!   life of an object is logarithmic in its size however small its steps are. It is
+//!   `mprotect` on reserved space rather than one big writable mapping, so that
+//!   `mlockall` does not make the slot resident, and limits count what is committed.
+//!   Before anybody is refused memory, what is committed ahead is taken back;
 //! * *promotion*: an object that fills its slot moves to a larger one by moving
 //!   page tables, not bytes;
 //! * *retention*: the slot of a freed object keeps its pages for the next one,
@@ -19,26 +20,33 @@
 //! # Who may do what
 //!
 //! A slot is found from an address by arithmetic. Its descriptor is written by
-//! the owner of the object alone, like the object. Only free slots are shared:
-//! they are on lock-free stacks, and their `state` says who holds them.
+//! whoever holds it, which its `state` says. Free slots are on lock-free stacks.
 //!
 //! | state | meaning | leaves it |
 //! |---|---|---|
-//! | `CLEAN` | free, no memory | whoever popped it: `LIVE` |
-//! | `WARM` | free, with memory | whoever popped it: `LIVE`; purge: `PURGING` |
+//! | `CLEAN` | free, no memory | whoever popped it: `HELD` |
+//! | `WARM` | free, with memory | whoever popped it: `HELD`; purge: `PURGING` |
 //! | `PURGING` | free, purge drops its memory | purge: `CLEAN`; whoever popped it: `ORPHAN` |
 //! | `ORPHAN` | as `PURGING`, but on no stack | purge: pushes it as `CLEAN` |
-//! | `LIVE` | holds an object, only the owner touches it | owner |
-//! | `SLACK` | holds an object, has much memory beyond it | owner: `LIVE`; purge: `TRIMMING` |
+//! | `HELD` | its owner changes more than its size | owner |
+//! | `LIVE` | holds an object | owner: `HELD`; `take_back`: `CUTTING` |
+//! | `SLACK` | holds an object, has much memory beyond it | owner: `HELD`; purge: `TRIMMING` |
 //! | `TRIMMING` | purge drops the memory beyond the object | purge: `LIVE`; owner waits |
+//! | `CUTTING` | `take_back` uncommits what is beyond the object | it: `LIVE`; owner waits |
 //!
 //! Every stack operation is one compare-and-swap of a tagged index, so a signal
 //! or a fork at any instruction leaves all of it usable; a fork at worst leaves
 //! one slot of address space unused in the child.
+//!
+//! An object that grows within what is committed stays `LIVE`, because an atomic
+//! exchange would cost more than the rest of the call. Its owner stores the new size
+//! and then loads the state; [`take_back`] stores the state and then loads the size,
+//! and between the two makes every processor that runs a thread of this process
+//! execute a barrier (`membarrier`). So one of them sees the other.
 
 use core::ptr;
 use core::sync::atomic::{
-    AtomicPtr, AtomicU32, AtomicU64, AtomicU8, AtomicUsize,
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicU8, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
@@ -55,6 +63,8 @@ pub(crate) const ORPHAN: u32 = 3;
 pub(crate) const LIVE: u32 = 4;
 pub(crate) const SLACK: u32 = 5;
 pub(crate) const TRIMMING: u32 = 6;
+pub(crate) const HELD: u32 = 7;
+pub(crate) const CUTTING: u32 = 8;
 
 /// Sizes of slots: 64 MiB, 4 GiB, 256 GiB. Miri, for which memory is not free, has objects
 /// promoted sooner.
@@ -83,10 +93,13 @@ const LEAST_RESERVE: usize = if cfg!(miri) { 1 << 20 } else { 256 << 20 };
 /// 32 MiB, and more.
 const WARMTHS: usize = 4;
 const CLEAN_STACK: usize = WARMTHS;
-/// Committed beyond the object: three times its size, so that the commit calls
-/// of an object are a quarter of the logarithm of its growth to base two.
+/// Committed beyond an object that grows: three times its size, so that its commit
+/// calls are half of the logarithm of its growth to base two.
 const AHEAD: u32 = 2;
-/// The first commit of a slot, at least.
+/// The same where the system counts memory when it is committed: an eighth of its size,
+/// because other processes are refused it and cannot take it back.
+const AHEAD_COUNTED: u32 = 3;
+/// The minimum that is committed for an object that grows.
 const FIRST_COMMIT: usize = 256 << 10;
 /// Memory beyond an object that is worth trimming.
 const SLACK_MIN: usize = 1 << 20;
@@ -290,8 +303,12 @@ fn set_up() -> bool {
     if !done {
         bump(&STATS.no_arena, 1);
         if config::current().verbose {
+            let why = match os::address_space_limit() {
+                Some(_) => " (RLIMIT_AS: they take an eighth of it, and need 256 MiB)",
+                None => "",
+            };
             os::complain(format_args!(
-                "no address space for growth slots; using the base allocator"
+                "no address space for growth slots{why}; using the base allocator"
             ));
         }
     }
@@ -406,7 +423,7 @@ pub(crate) fn alloc(size: usize, zero: bool, growing: bool) -> *mut u8 {
     };
     let slot = descriptor(index);
     let origin = origin_of(class, index);
-    if !ensure_committed(slot, origin, class, size, 0) {
+    if !ensure_committed(slot, origin, class, size, growing) {
         put_back(slot, class, index);
         return ptr::null_mut();
     }
@@ -460,7 +477,7 @@ fn take_from(class: usize, size: usize, growing: bool) -> Option<usize> {
         while let Some(index) = pop(&c.stacks[stack]) {
             let slot = descriptor(index);
             loop {
-                match slot.state.compare_exchange(WARM, LIVE, AcqRel, Acquire) {
+                match slot.state.compare_exchange(WARM, HELD, AcqRel, Acquire) {
                     Ok(_) => {
                         let excess = take_excess(slot);
                         purge::RETAINED.fetch_sub(excess, Relaxed);
@@ -487,7 +504,7 @@ fn take_from(class: usize, size: usize, growing: bool) -> Option<usize> {
         }
     }
     if let Some(index) = pop(&c.stacks[CLEAN_STACK]) {
-        descriptor(index).state.store(LIVE, Relaxed);
+        descriptor(index).state.store(HELD, Relaxed);
         c.live.fetch_add(1, Relaxed);
         return Some(index);
     }
@@ -502,7 +519,7 @@ fn take_from(class: usize, size: usize, growing: bool) -> Option<usize> {
                 let index = first_of(class) + used;
                 let slot = descriptor(index);
                 slot.class.store(class as u8, Relaxed);
-                slot.state.store(LIVE, Relaxed);
+                slot.state.store(HELD, Relaxed);
                 c.live.fetch_add(1, Relaxed);
                 return Some(index);
             }
@@ -512,52 +529,61 @@ fn take_from(class: usize, size: usize, growing: bool) -> Option<usize> {
     None
 }
 
-/// Makes `size` bytes of a slot usable. `old` is what the object has now.
-fn ensure_committed(slot: &Slot, origin: *mut u8, class: usize, size: usize, old: usize) -> bool {
+/// Makes `size` bytes of a slot usable; `growing`: and some more, for the next steps.
+fn ensure_committed(
+    slot: &Slot,
+    origin: *mut u8,
+    class: usize,
+    size: usize,
+    growing: bool,
+) -> bool {
     let have = slot.committed.load(Relaxed);
     let need = page_round(size);
     if need > have {
         let cap = 1usize << SHIFT[class];
-        let ahead = if old == 0 {
-            // Growth will show whether there is any.
-            (need * 2).max(FIRST_COMMIT)
-        } else {
-            (need << AHEAD).max(FIRST_COMMIT)
-        };
         if have == 0 && AVOID_HUGE.load(Relaxed) != 0 {
             // SAFETY: the slot is ours.
             unsafe { os::advise_huge(origin, cap, false) };
         }
-        let mut to = ahead.min(cap);
+        let ahead = if !growing {
+            need
+        } else if heap::memory_is_counted() {
+            page_round(need + (need >> AHEAD_COUNTED))
+        } else {
+            (need << AHEAD).max(FIRST_COMMIT)
+        };
         // SAFETY: the range is in our slot.
-        unsafe {
-            if !os::commit(origin.add(have), to - have) {
-                to = need;
-                if !os::commit(origin.add(have), to - have) {
-                    bump(&STATS.no_commit, 1);
-                    return false;
-                }
-            }
-        }
+        let commit = |to: usize| unsafe { os::commit(origin.add(have), to - have) };
+        let ahead = ahead.min(cap);
+        let to = if ahead > need && commit(ahead) {
+            ahead
+        } else if commit(need) || (take_back() && commit(need)) {
+            need
+        } else {
+            bump(&STATS.no_commit, 1);
+            return false;
+        };
         slot.committed.store(to, Relaxed);
     }
-    if need > HUGE && slot.huge.load(Relaxed) == 0 && WANT_HUGE.load(Relaxed) != 0 {
+    if need > HUGE && slot.huge.load(Relaxed) == 0 {
         slot.huge.store(1, Relaxed);
-        let from = if config::current().thp == Thp::Always {
-            0
-        } else {
-            HUGE
-        };
-        // For the whole slot, committed or not: later commits then extend one
-        // mapping instead of starting another.
-        // SAFETY: the range is in our slot.
-        unsafe { os::advise_huge(origin.add(from), (1 << SHIFT[class]) - from, true) };
+        if WANT_HUGE.load(Relaxed) != 0 {
+            let from = if config::current().thp == Thp::Always {
+                0
+            } else {
+                HUGE
+            };
+            // For the whole slot, committed or not: later commits then extend one
+            // mapping instead of starting another.
+            // SAFETY: the range is in our slot.
+            unsafe { os::advise_huge(origin.add(from), (1 << SHIFT[class]) - from, true) };
+        }
     }
     true
 }
 
-/// Notes how much of the slot the object uses, and leaves the rest to purge if it
-/// holds much memory.
+/// Gives up a slot that is held, with an object of this size in it. What memory lies beyond
+/// is left to purge if it is much.
 #[inline]
 fn settle(slot: &Slot, size: usize) {
     let used = page_round(size);
@@ -565,8 +591,9 @@ fn settle(slot: &Slot, size: usize) {
     if touched <= used {
         slot.touched.store(used, Relaxed);
     } else if touched - used >= SLACK_MIN {
-        leave_slack(slot, touched - used);
+        return leave_slack(slot, touched - used);
     }
+    slot.state.store(LIVE, Release);
 }
 
 #[cold]
@@ -583,29 +610,32 @@ fn take_excess(slot: &Slot) -> usize {
     slot.excess.swap(0, Relaxed) as usize * MIN_PAGE
 }
 
-/// Takes a slot out of the reach of purge, for good.
-#[cold]
-fn reclaim(slot: &Slot) {
-    if hold(slot) {
-        purge::RETAINED.fetch_sub(take_excess(slot), Relaxed);
+/// Holds the slot of the caller's object at `p`. Returns true if it was `SLACK`: then either
+/// that becomes its state again, or its excess is taken off what is retained.
+#[inline]
+fn hold(slot: &Slot, p: *mut u8) -> bool {
+    let mut state = LIVE;
+    loop {
+        match slot.state.compare_exchange(state, HELD, Acquire, Acquire) {
+            Ok(_) => return state == SLACK,
+            Err(now @ (LIVE | SLACK)) => state = now,
+            // Somebody is in one system call; it ends by itself.
+            // SAFETY: no preconditions.
+            Err(TRIMMING | CUTTING) => unsafe {
+                libc::sched_yield();
+            },
+            Err(_) => no_object(p),
+        }
     }
 }
 
-/// Takes a slot out of the reach of purge. True if it was in it: then either the
-/// state becomes `SLACK` again, or its excess is taken off what is retained.
-#[inline]
-fn hold(slot: &Slot) -> bool {
-    loop {
-        match slot.state.compare_exchange(SLACK, LIVE, Acquire, Acquire) {
-            Ok(_) => return true,
-            Err(LIVE) => return false,
-            // Purge is in one madvise call; it ends by itself.
-            // SAFETY: no preconditions.
-            Err(_) => unsafe {
-                libc::sched_yield();
-            },
-        }
-    }
+#[cold]
+fn no_object(p: *mut u8) -> ! {
+    os::complain(format_args!(
+        "free or realloc of {p:p}, which is not an object"
+    ));
+    // SAFETY: no preconditions.
+    unsafe { libc::abort() }
 }
 
 /// How a reallocation within the arena ended.
@@ -623,13 +653,38 @@ pub(crate) enum Resized {
 pub(crate) unsafe fn resize(p: *mut u8, new: usize) -> Resized {
     let (slot, origin) = slot_of(p);
     let old = slot.size.load(Relaxed);
-    // Acquire: it may be LIVE again because purge is done with it.
-    let slack = slot.state.load(Acquire) != LIVE && hold(slot);
+    if new >= old {
+        slot.size.store(new, Relaxed);
+        os::light_barrier();
+        // Acquire: it may be LIVE again because somebody is done with it, and less committed.
+        if slot.state.load(Acquire) == LIVE && fits(slot, new) {
+            let counter = slot.counter.load(Relaxed);
+            slot.counter.store(counter.saturating_add(1), Relaxed);
+            count_growth(slot, old);
+            let used = page_round(new);
+            if slot.touched.load(Relaxed) < used {
+                slot.touched.store(used, Relaxed);
+            }
+            return Resized::At(p);
+        }
+        slot.size.store(old, Relaxed);
+    }
+    // SAFETY: passed on.
+    unsafe { resize_held(slot, origin, p, new) }
+}
+
+/// Returns true if an object may have `new` bytes without a system call.
+#[inline]
+fn fits(slot: &Slot, new: usize) -> bool {
+    new <= slot.committed.load(Relaxed) && (new <= HUGE || slot.huge.load(Relaxed) != 0)
+}
+
+#[inline(never)]
+unsafe fn resize_held(slot: &'static Slot, origin: *mut u8, p: *mut u8, new: usize) -> Resized {
+    let slack = hold(slot, p);
+    let old = slot.size.load(Relaxed);
     let counter = slot.counter.load(Relaxed);
-    if new >= old
-        && new <= slot.committed.load(Relaxed)
-        && (new <= HUGE || slot.huge.load(Relaxed) != 0)
-    {
+    if new >= old && fits(slot, new) {
         slot.counter.store(counter.saturating_add(1), Relaxed);
         slot.size.store(new, Relaxed);
         count_growth(slot, old);
@@ -664,7 +719,7 @@ pub(crate) unsafe fn resize(p: *mut u8, new: usize) -> Resized {
 unsafe fn resize_cold(slot: &'static Slot, origin: *mut u8, old: usize, new: usize) -> Resized {
     let class = slot.class.load(Relaxed) as usize;
     if new <= 1 << SHIFT[class] {
-        if !ensure_committed(slot, origin, class, new, old) {
+        if !ensure_committed(slot, origin, class, new, true) {
             settle(slot, old);
             return Resized::No;
         }
@@ -705,7 +760,7 @@ unsafe fn promote(
         put_back(target, target_class, index);
         return None;
     }
-    if !ensure_committed(target, to, target_class, new, old) {
+    if !ensure_committed(target, to, target_class, new, true) {
         put_back(target, target_class, index);
         return None;
     }
@@ -756,14 +811,11 @@ unsafe fn promote(
 /// `p` is an object in the arena that the caller owns.
 pub(crate) unsafe fn free(p: *mut u8) {
     let (slot, origin) = slot_of(p);
-    match slot.state.load(Acquire) {
-        LIVE if p == origin => {}
-        SLACK | TRIMMING if p == origin => reclaim(slot),
-        _ => {
-            os::complain(format_args!("free of {p:p}, which is not an object"));
-            // SAFETY: no preconditions.
-            unsafe { libc::abort() }
-        }
+    if p != origin {
+        no_object(p);
+    }
+    if hold(slot, p) {
+        purge::RETAINED.fetch_sub(take_excess(slot), Relaxed);
     }
     release(slot, origin);
 }
@@ -781,6 +833,14 @@ pub(crate) fn size_of(p: *mut u8) -> usize {
 /// Slots that hold an object.
 pub(crate) fn live() -> usize {
     CLASS.iter().map(|c| c.live.load(Relaxed)).sum()
+}
+
+/// Bytes of the objects in slots, in whole pages.
+pub(crate) fn in_use() -> usize {
+    slots()
+        .filter(|(slot, ..)| slot.state.load(Relaxed) >= LIVE)
+        .map(|(slot, ..)| page_round(slot.size.load(Relaxed)))
+        .sum()
 }
 
 /// Bytes committed in slots that hold an object.
@@ -845,12 +905,12 @@ fn release(slot: &'static Slot, origin: *mut u8) {
     c.live.fetch_sub(1, Relaxed);
     let index = index_of(slot);
     let touched = slot.touched.load(Relaxed);
-    if touched == 0 {
+    if touched == 0 && slot.committed.load(Relaxed) == 0 {
         slot.state.store(CLEAN, Relaxed);
         push(&c.stacks[CLEAN_STACK], index);
         return;
     }
-    if !purge::may_keep(touched) && os::keep_errno(|| forget(slot, origin)) {
+    if (touched == 0 || !purge::may_keep(touched)) && os::keep_errno(|| forget(slot, origin)) {
         slot.state.store(CLEAN, Relaxed);
         push(&c.stacks[CLEAN_STACK], index);
         return;
@@ -961,6 +1021,77 @@ fn trim_slack(slot: &Slot, origin: *mut u8) {
     slot.state.store(LIVE, Release);
 }
 
+/// Held while memory is taken back, by a thread that no signal handler interrupts.
+static TAKING_BACK: AtomicBool = AtomicBool::new(false);
+
+/// Gives the system everything that no object needs: what is retained, and what is committed
+/// ahead of the objects of all threads. To be called before anybody is refused memory.
+/// Returns true if there was any. Keeps `errno`.
+pub(crate) fn take_back() -> bool {
+    if SETUP.load(Acquire) != READY {
+        return false;
+    }
+    os::keep_errno(|| {
+        os::without_signals(|| {
+            while TAKING_BACK.swap(true, Acquire) {
+                // SAFETY: no preconditions.
+                unsafe { libc::sched_yield() };
+            }
+            let retained = purge::RETAINED.load(Relaxed) > 0;
+            drop_retained(0);
+            let cut = cut_all();
+            TAKING_BACK.store(false, Release);
+            retained || cut
+        })
+    })
+}
+
+/// Uncommits what is beyond the objects. Returns true if there was any.
+fn cut_all() -> bool {
+    let ahead = |slot: &Slot| {
+        slot.committed.load(Relaxed) > page_round(slot.size.load(Relaxed))
+            && slot
+                .state
+                .compare_exchange(LIVE, CUTTING, AcqRel, Relaxed)
+                .is_ok()
+    };
+    if slots().filter(|(slot, ..)| ahead(slot)).count() == 0 {
+        return false;
+    }
+    let seen = os::heavy_barrier();
+    let mut any = false;
+    for (slot, class, index) in slots() {
+        if slot.state.load(Relaxed) == CUTTING {
+            any |= seen && cut(slot, origin_of(class, index));
+            slot.state.store(LIVE, Release);
+        }
+    }
+    any
+}
+
+/// Uncommits what is beyond the object of a slot. The caller has it as `CUTTING`, and its owner
+/// knows.
+fn cut(slot: &Slot, origin: *mut u8) -> bool {
+    let keep = page_round(slot.size.load(Relaxed));
+    let committed = slot.committed.load(Relaxed);
+    if committed <= keep {
+        return false;
+    }
+    // In this order, so that the child of a fork never takes for committed what is not.
+    slot.committed.store(keep, Relaxed);
+    // SAFETY: beyond the object, and its owner waits for the state to change.
+    if !unsafe { os::reset(origin.add(keep), committed - keep) } {
+        slot.committed.store(committed, Relaxed);
+        return false;
+    }
+    if slot.touched.load(Relaxed) > keep {
+        slot.touched.store(keep, Relaxed);
+    }
+    // The advice has gone as well.
+    slot.huge.store(0, Relaxed);
+    true
+}
+
 /// In the child of a fork: what other threads were in the middle of is undone or
 /// finished.
 pub(crate) fn after_fork_in_child() {
@@ -970,6 +1101,7 @@ pub(crate) fn after_fork_in_child() {
     if SETUP.load(Acquire) != READY {
         return;
     }
+    TAKING_BACK.store(false, Relaxed);
     for (class, c) in CLASS.iter().enumerate() {
         let first = first_of(class);
         for index in first..first + used(c) {
@@ -978,7 +1110,7 @@ pub(crate) fn after_fork_in_child() {
                 // Still on its stack. How far the other thread came is not known;
                 // the memory may be anything.
                 PURGING => slot.state.store(WARM, Relaxed),
-                TRIMMING => slot.state.store(LIVE, Relaxed),
+                TRIMMING | CUTTING => slot.state.store(LIVE, Relaxed),
                 _ => {}
             }
         }

@@ -341,15 +341,15 @@ mod jemalloc {
         }
         // Its arenas are made at once, and one that is refused would be made later without our
         // memory behind it.
-        let done = os::keep_errno(|| !os::commits_strictly() && take_over());
+        let done = os::keep_errno(|| !heap::memory_is_counted() && take_over());
         let state = if done { READY } else { REFUSED };
         STATE.store(state, Release);
         if done {
             heap::reconsider();
         } else if !trial::running() {
             os::complain(format_args!(
-                "jemalloc is in use by the program itself, or memory is counted strictly \
-                 (vm.overcommit_memory); using the C library"
+                "jemalloc is in use by the program itself, or memory counts when it is committed \
+                 (RLIMIT_DATA, vm.overcommit_memory=2); using the C library"
             ));
         }
         done
@@ -499,6 +499,23 @@ mod jemalloc {
         }
     }
 
+    /// Bytes in pages that have objects in them, and in all pages it holds.
+    pub(super) fn in_use_and_held() -> (usize, usize) {
+        if !matches!(STATE.load(Acquire), READY | LOW) {
+            return (0, 0);
+        }
+        // SAFETY: the types are those of the controls. 4096 stands for all arenas.
+        unsafe {
+            set(c"epoch", 1u64);
+            let page: usize = get(c"arenas.page").unwrap_or(os::page_size());
+            let pages = |name| get::<usize>(name).unwrap_or(0) * page;
+            let in_use = pages(c"stats.arenas.4096.pactive");
+            let free =
+                pages(c"stats.arenas.4096.pdirty") + pages(c"stats.arenas.4096.pmuzzy");
+            (in_use, in_use + free)
+        }
+    }
+
     struct Hooks(je::extent_hooks_t);
     // SAFETY: never written.
     unsafe impl Sync for Hooks {}
@@ -539,11 +556,10 @@ mod jemalloc {
                     let p = from as *mut u8;
                     // SAFETY: in our reservation and taken by nobody else.
                     let have = || unsafe { os::commit(p, size) };
-                    if !have() {
-                        arena::drop_retained(0);
-                        if !have() {
-                            return ptr::null_mut();
-                        }
+                    if !(have() || (arena::take_back() && have())) {
+                        // Unless somebody has taken what comes after it.
+                        let _ = TAKEN.compare_exchange(end, taken, Relaxed, Relaxed);
+                        return ptr::null_mut();
                     }
                     if end > len - len / 8
                         && STATE.compare_exchange(READY, LOW, Relaxed, Relaxed).is_ok()
@@ -794,7 +810,8 @@ mod mimalloc {
     ///
     /// Readable and writable from the start, so that huge pages fit in: committed bit by
     /// bit, a third of the time of a program that has nothing but small objects would go
-    /// into faults. Where the system counts that as used, it commits for itself.
+    /// into faults. Where the system counts memory when it is committed, mimalloc commits for
+    /// itself.
     fn give(least: usize) -> bool {
         if GIVING.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
             return false;
@@ -811,7 +828,7 @@ mod mimalloc {
             let at = (start + given) as *mut u8;
             // SAFETY: reserved address space of ours that it does not have yet.
             unsafe {
-                let committed = os::commit(at, share);
+                let committed = !heap::memory_is_counted() && os::commit(at, share);
                 if committed && arena::wants_huge() {
                     os::advise_huge(at, share, true);
                 }
@@ -837,6 +854,33 @@ mod mimalloc {
             heap::reconsider();
         }
         done
+    }
+
+    /// Bytes in objects, and in the pages that are for them.
+    pub(super) fn in_use_and_held() -> (usize, usize) {
+        unsafe extern "C" fn add(
+            _: *const mi::mi_heap_t,
+            area: *const mi::mi_heap_area_t,
+            _: *mut c_void,
+            _: usize,
+            sums: *mut c_void,
+        ) -> bool {
+            // SAFETY: mimalloc passes an area, and the pair below.
+            unsafe {
+                let (area, sums) = (&*area, &mut *sums.cast::<(usize, usize)>());
+                sums.0 += area.used * area.full_block_size;
+                sums.1 += area.reserved;
+            }
+            true
+        }
+        let mut sums = (0usize, 0usize);
+        // What describes its pages stays where it is, so that others may change it meanwhile.
+        if GIVEN.load(Relaxed) > 0 && !is_retired() {
+            let to = ptr::from_mut(&mut sums).cast();
+            // SAFETY: null is the heap of all threads; only areas are visited.
+            unsafe { mi::mi_heap_visit_blocks(ptr::null_mut(), false, Some(add), to) };
+        }
+        sums
     }
 
     #[inline]
@@ -894,6 +938,35 @@ pub(crate) fn is_usable(base: Base) -> bool {
     base.is_available()
 }
 
+/// Bytes in objects of jemalloc and mimalloc, and what they hold for them.
+pub(crate) fn in_use_and_held() -> (usize, usize) {
+    #[allow(unused_mut)]
+    let mut sum = (0, 0);
+    #[cfg(feature = "jemalloc")]
+    {
+        let (in_use, held) = jemalloc::in_use_and_held();
+        sum = (sum.0 + in_use, sum.1 + held);
+    }
+    #[cfg(feature = "mimalloc")]
+    {
+        let (in_use, held) = mimalloc::in_use_and_held();
+        sum = (sum.0 + in_use, sum.1 + held);
+    }
+    sum
+}
+
+/// An object of this size has that alignment without being asked, up to what the C library
+/// gives everyone.
+#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+#[inline]
+fn as_aligned(size: usize, align: usize) -> usize {
+    if align <= SYS_ALIGN {
+        size.max(align)
+    } else {
+        size
+    }
+}
+
 /// A new object, or null with `errno` set.
 #[inline]
 pub(crate) unsafe fn alloc(owner: Owner, size: usize, align: usize, zero: bool) -> *mut u8 {
@@ -901,9 +974,9 @@ pub(crate) unsafe fn alloc(owner: Owner, size: usize, align: usize, zero: bool) 
     unsafe {
         match owner {
             #[cfg(feature = "jemalloc")]
-            Owner::Jemalloc => jemalloc::alloc(size, align, zero),
+            Owner::Jemalloc => jemalloc::alloc(as_aligned(size, align), align, zero),
             #[cfg(feature = "mimalloc")]
-            Owner::Mimalloc => mimalloc::alloc(size, align, zero),
+            Owner::Mimalloc => mimalloc::alloc(as_aligned(size, align), align, zero),
             Owner::Sys | Owner::Slot => {
                 if align <= SYS_ALIGN {
                     if zero {
@@ -964,9 +1037,9 @@ pub(crate) unsafe fn realloc(
     unsafe {
         let q = match owner {
             #[cfg(feature = "jemalloc")]
-            Owner::Jemalloc => jemalloc::realloc(p, align, new),
+            Owner::Jemalloc => jemalloc::realloc(p, align, as_aligned(new, align)),
             #[cfg(feature = "mimalloc")]
-            Owner::Mimalloc => mimalloc::realloc(p, align, new),
+            Owner::Mimalloc => mimalloc::realloc(p, align, as_aligned(new, align)),
             Owner::Sys | Owner::Slot if align <= SYS_ALIGN => return sys::realloc(p, new),
             // The C library forgets the alignment when it moves an object.
             Owner::Sys | Owner::Slot if new <= old && new >= old / 2 => p,

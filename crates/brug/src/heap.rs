@@ -7,6 +7,7 @@
 //! mode, the template and whether anything is initialised (zero: nothing is), so the
 //! short way asks for none of them.
 
+use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{
     AtomicBool, AtomicU64, AtomicU8, AtomicUsize,
@@ -396,7 +397,7 @@ pub(crate) fn alloc_base(base: Owner, size: usize, align: usize, zero: bool) -> 
     })
 }
 
-/// Before giving up, gives the system what is retained and tries once more.
+/// Before giving up, gives the system everything that no object needs and tries once more.
 #[inline]
 fn last_resort(attempt: impl Fn() -> *mut u8) -> *mut u8 {
     let p = attempt();
@@ -409,8 +410,9 @@ fn last_resort(attempt: impl Fn() -> *mut u8) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn give_up(attempt: &dyn Fn() -> *mut u8) -> *mut u8 {
-    if purge::RETAINED.load(Relaxed) > 0 {
-        purge::trim();
+    // What is refused for the first time may be a limit that was set a moment ago.
+    memory_is_counted();
+    if arena::take_back() {
         let p = attempt();
         if !p.is_null() {
             return p;
@@ -566,7 +568,7 @@ fn aside() -> bool {
 #[cold]
 #[inline(never)]
 fn look_again() {
-    if config::current().base.is_none() && mode() == Mode::Auto {
+    if config::current().base.is_none() && mode() == Mode::Auto && !memory_is_counted() {
         try_control(trial::start);
     }
 }
@@ -834,8 +836,9 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
         .any(|&base| trial::verdict(base).samples > 0);
     let chosen = config.base.unwrap_or_else(|| trial::best(Base::Glibc));
     set_base(chosen);
-    // Where memory counts when it is asked for, what three allocators keep is too much.
-    if config.base.is_none() && !tried && !os::commits_strictly() {
+    COUNTED.store(os::counts_memory(), Relaxed);
+    // Where memory counts when it is committed, what three allocators keep is too much.
+    if config.base.is_none() && !tried && !COUNTED.load(Relaxed) {
         trial::start();
     }
     hot().rest.init.store(DONE, Release);
@@ -867,6 +870,31 @@ extern "C" fn finish() {
     }
     if !STATISTICS_ELSEWHERE.load(Relaxed) {
         stats::show(config.show_stats);
+    }
+}
+
+/// Whether the system counts memory when it is committed: then the C library may be refused
+/// what somebody else has, and what comes from it is looked at.
+static COUNTED: AtomicBool = AtomicBool::new(false);
+
+/// Returns true if the system counts memory when it is committed. A limit that is set while the
+/// program runs is found here.
+pub(crate) fn memory_is_counted() -> bool {
+    if !COUNTED.load(Relaxed) && os::data_limit().is_some() {
+        try_control(|| COUNTED.store(true, Relaxed));
+    }
+    COUNTED.load(Relaxed)
+}
+
+/// The C library's `malloc` where it may be refused what can be taken back.
+unsafe extern "C" fn alloc_counted(size: usize) -> *mut c_void {
+    // SAFETY: no preconditions.
+    unsafe {
+        let p = sys::malloc(size);
+        if p.is_null() && arena::take_back() {
+            return sys::malloc(size).cast();
+        }
+        p.cast()
     }
 }
 
@@ -978,12 +1006,14 @@ fn limit_after(change: impl FnOnce()) {
     let sys = owner == Base::Glibc as u8;
     let only = |when: bool, limit: usize| if when { limit } else { 0 };
     let hot = hot();
+    let counted = COUNTED.load(Relaxed);
     // Whoever has read an old limit may use a new function, and the other way round: each
     // allocates whatever it is asked for.
-    hot.malloc_limit.store(only(sys, malloc), Relaxed);
-    hot.realloc_limit.store(only(sys, realloc), Relaxed);
+    hot.malloc_limit.store(only(sys && !counted, malloc), Relaxed);
+    hot.realloc_limit.store(only(sys && !counted, realloc), Relaxed);
     let (limit, other_realloc) = if sys {
-        hot.alloc.store(sys::ALLOC as usize, Relaxed);
+        let alloc = if counted { alloc_counted } else { sys::ALLOC };
+        hot.alloc.store(alloc as usize, Relaxed);
         (malloc, 0)
     } else {
         other_limits(owner, malloc, realloc)

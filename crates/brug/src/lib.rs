@@ -37,13 +37,14 @@
 //!
 //! When the system says no, the next rung is taken, and [`stats()`] counts it:
 //!
-//! 1. grow in the slot (commit ahead, or exactly what is needed);
+//! 1. grow in the slot (commit ahead, or exactly what is needed; if that is refused, once more
+//!    after everything that no object needs was taken back, from all threads);
 //! 2. the slot is full: move the page tables to a larger slot ([`Stats::no_slot`] and
 //!    [`Stats::no_move`] if not);
 //! 3. [no commit](Stats::no_commit), no slot, or [no arena](Stats::no_arena) at all:
 //!    the base allocator, with one copy, which for the C library's large objects is
 //!    `mremap` from then on;
-//! 4. give all retained memory back and try once more;
+//! 4. take back everything that no object needs and try once more;
 //! 5. null. The object is what and where it was.
 //!
 //! # Limits

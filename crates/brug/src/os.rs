@@ -223,6 +223,18 @@ pub(crate) unsafe fn move_pages(from: *mut u8, to: *mut u8, len: usize) -> bool 
 
 /// The limit of this process's address space in bytes; `None`: there is none.
 pub(crate) fn address_space_limit() -> Option<usize> {
+    // SAFETY: the limit is valid for writing.
+    finite(|limit| unsafe { libc::getrlimit(libc::RLIMIT_AS, limit) })
+}
+
+/// The limit of the private memory that this process may have writable, in bytes; `None`:
+/// there is none.
+pub(crate) fn data_limit() -> Option<usize> {
+    // SAFETY: the limit is valid for writing.
+    finite(|limit| unsafe { libc::getrlimit(libc::RLIMIT_DATA, limit) })
+}
+
+fn finite(get: impl FnOnce(&mut libc::rlimit) -> c_int) -> Option<usize> {
     if cfg!(miri) {
         return None;
     }
@@ -230,8 +242,7 @@ pub(crate) fn address_space_limit() -> Option<usize> {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: `limit` is valid for writing.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
+    let known = get(&mut limit) == 0;
     (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur as usize)
 }
 
@@ -272,11 +283,56 @@ pub(crate) fn is_main_thread() -> bool {
     unsafe { libc::gettid() == libc::getpid() }
 }
 
-/// Whether the system counts memory when it is asked for, not when it is used.
-pub(crate) fn commits_strictly() -> bool {
+/// Returns true if the system counts memory when it is committed, not when it is used, and
+/// refuses what is too much.
+pub(crate) fn counts_memory() -> bool {
     let mut buf = [0u8; 4];
     let n = read_file(c"/proc/sys/vm/overcommit_memory", &mut buf);
-    buf[..n].first() == Some(&b'2')
+    buf[..n].first() == Some(&b'2') || data_limit().is_some()
+}
+
+/// Orders a store before a later load, provided that the other side has a [`heavy_barrier`]
+/// between its own.
+#[inline(always)]
+pub(crate) fn light_barrier() {
+    #[cfg(not(miri))]
+    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    // Miri knows no membarrier.
+    #[cfg(miri)]
+    core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+}
+
+/// Makes all threads of this process execute a barrier. Pairs with [`light_barrier`]. Returns
+/// false, and nothing is ordered, where the kernel cannot (before Linux 4.14) or may not.
+pub(crate) fn heavy_barrier() -> bool {
+    core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+    if cfg!(miri) {
+        return true;
+    }
+    // linux/membarrier.h
+    const PRIVATE_EXPEDITED: c_int = 1 << 3;
+    const REGISTER_PRIVATE_EXPEDITED: c_int = 1 << 4;
+    // SAFETY: no pointers are passed.
+    let call = |command: c_int| unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) } == 0;
+    call(REGISTER_PRIVATE_EXPEDITED) && call(PRIVATE_EXPEDITED)
+        || threads() == Some(1)
+}
+
+/// Runs `f` while no signal handler can interrupt it.
+pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
+    if cfg!(miri) {
+        return f();
+    }
+    let mut all = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: every object is initialised by the call before its use.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        let value = f();
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
+        value
+    }
 }
 
 /// Processors that this process may use. Looked up once.

@@ -6,8 +6,9 @@
 //! so long (the delay). An idle process makes no calls, so a thread has to do the
 //! giving back. It is started when more than 8 MiB is retained, and ends when
 //! less is: programs that free little never have it, and nobody has it for long.
-//! It touches no lock and allocates nothing. Where no thread can be had, memory
-//! beyond those 8 MiB is given back in the call that frees it.
+//! It touches no lock and allocates nothing. While no thread can be had, memory
+//! beyond those 8 MiB is given back in the call that frees it; a second later, the
+//! next such call tries again.
 
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
@@ -30,6 +31,10 @@ const NONE: u32 = 0;
 const RUNNING: u32 = 1;
 const UNAVAILABLE: u32 = 2;
 static THREAD: AtomicU32 = AtomicU32::new(NONE);
+/// When no thread was to be had, in milliseconds cut to 32 bits, and how long it is before the
+/// next attempt: an attempt costs some system calls.
+static REFUSED_AT: AtomicU32 = AtomicU32::new(0);
+const TRY_AGAIN: u32 = 1000;
 /// Whether that thread is there now, beyond doubt.
 static ALIVE: AtomicBool = AtomicBool::new(false);
 
@@ -49,7 +54,19 @@ pub(crate) fn may_keep(bytes: usize) -> bool {
     if retained <= KEEP {
         return config::current().retain != Some(0);
     }
-    THREAD.load(Relaxed) != UNAVAILABLE && retained <= budget()
+    may_have_thread() && retained <= budget()
+}
+
+/// Returns true if there is a thread, or one can be tried.
+fn may_have_thread() -> bool {
+    if THREAD.load(Relaxed) != UNAVAILABLE {
+        return true;
+    }
+    let since = (os::now_ms() as u32).wrapping_sub(REFUSED_AT.load(Relaxed));
+    since >= TRY_AGAIN
+        && THREAD
+            .compare_exchange(UNAVAILABLE, NONE, Relaxed, Relaxed)
+            .is_ok()
 }
 
 fn budget() -> usize {
@@ -104,10 +121,11 @@ fn start() {
     os::keep_errno(|| {
         at_fork();
         if !spawn() {
+            REFUSED_AT.store(os::now_ms() as u32, Relaxed);
             THREAD.store(UNAVAILABLE, Release);
             if config::current().verbose {
                 os::complain(format_args!(
-                    "no thread for giving memory back; doing so at once"
+                    "no thread for giving memory back; doing so at once for a second"
                 ));
             }
             arena::drop_retained(0);
@@ -180,12 +198,10 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     }
 }
 
-/// Gives back all retained memory now.
+/// Gives back now all memory that no object needs.
 pub(crate) fn trim() {
-    os::keep_errno(|| {
-        at_fork();
-        arena::drop_retained(0);
-    });
+    at_fork();
+    arena::take_back();
 }
 
 /// Has the child of a fork put in order what its other threads left.
@@ -211,9 +227,8 @@ pub(crate) fn at_fork() {
 
 /// In the child of a fork, which has one thread.
 pub(crate) fn after_fork_in_child() {
-    if THREAD.load(Relaxed) == RUNNING {
-        THREAD.store(NONE, Relaxed);
-    }
+    // A child's luck may be another one's.
+    THREAD.store(NONE, Relaxed);
     ALIVE.store(false, Relaxed);
     arena::after_fork_in_child();
     if !ALONE.swap(false, Relaxed) {

@@ -21,6 +21,9 @@ pub mod limits {
     pub const ADDRESS: usize = offset_of!(Hot, low);
 }
 
+/// Alignment that the C library gives every object, and this module with it.
+const ALIGN: usize = crate::base::SYS_ALIGN;
+
 /// As C's `malloc`.
 ///
 /// # Safety
@@ -28,7 +31,7 @@ pub mod limits {
 #[inline]
 pub unsafe fn malloc(size: usize) -> *mut u8 {
     // SAFETY: no preconditions.
-    unsafe { heap::alloc_untold(size, 1) }
+    unsafe { heap::alloc_untold(size, ALIGN) }
 }
 
 /// As C's `calloc`; `ENOMEM` if the product overflows.
@@ -39,7 +42,7 @@ pub unsafe fn malloc(size: usize) -> *mut u8 {
 pub unsafe fn calloc(n: usize, size: usize) -> *mut u8 {
     match n.checked_mul(size) {
         // SAFETY: no preconditions.
-        Some(bytes) => unsafe { heap::alloc_zeroed(bytes, 1) },
+        Some(bytes) => unsafe { heap::alloc_zeroed(bytes, ALIGN) },
         None => {
             os::set_errno(libc::ENOMEM);
             ptr::null_mut()
@@ -58,7 +61,7 @@ pub unsafe fn memalign(align: usize, size: usize) -> *mut u8 {
         return ptr::null_mut();
     }
     // SAFETY: no preconditions.
-    unsafe { heap::alloc_untold(size, align) }
+    unsafe { heap::alloc_untold(size, align.max(ALIGN)) }
 }
 
 /// As C's `realloc`: `p` may be null; a `size` of 0 frees `p` and returns null.
@@ -76,7 +79,7 @@ pub unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
             heap::free(p);
             return ptr::null_mut();
         }
-        heap::realloc(p, heap::UNKNOWN, 1, size)
+        heap::realloc(p, heap::UNKNOWN, ALIGN, size)
     }
 }
 
@@ -117,7 +120,30 @@ pub fn base_symbol(name: &core::ffi::CStr) -> *mut core::ffi::c_void {
     crate::base::sys::symbol(name)
 }
 
-/// Gives retained memory back to the system now.
+/// What is in use, and what is held for it, outside the C library. Counted while other threads
+/// go on, so that it is only exact when they do not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Objects in growth slots, and their bytes in whole pages.
+    pub slots: (usize, usize),
+    /// Bytes that jemalloc and mimalloc have given to objects: jemalloc counts the pages that
+    /// have objects in them, mimalloc the objects.
+    pub in_use: usize,
+    /// Bytes that they hold, with those.
+    pub held: usize,
+}
+
+/// Asks the bases and the arena. Takes locks of jemalloc's; not for signal handlers.
+pub fn usage() -> Usage {
+    let (in_use, held) = crate::base::in_use_and_held();
+    Usage {
+        slots: (crate::arena::live(), crate::arena::in_use()),
+        in_use,
+        held,
+    }
+}
+
+/// Gives the system everything now that no object needs.
 pub fn trim() {
     purge::trim();
 }

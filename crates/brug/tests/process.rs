@@ -302,6 +302,53 @@ fn without_a_thread_memory_goes_back_at_once() {
     });
 }
 
+/// The thread's stack has no room for once; later there is room, here and in the children.
+#[test]
+fn a_thread_that_was_not_to_be_had_is_tried_again() {
+    fn limit_address_space(bytes: libc::rlim_t) {
+        let limit = libc::rlimit {
+            rlim_cur: bytes,
+            rlim_max: libc::RLIM_INFINITY,
+        };
+        // SAFETY: the limit is valid for reading.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+    }
+    if std::env::var_os("BRUG_TEST_RUNNER").is_some() {
+        println!("skipped: an emulator does not limit the address space");
+        return;
+    }
+    let name = "a_thread_that_was_not_to_be_had_is_tried_again";
+    isolated(name, &[("BRUG_PURGE_DELAY", "60000")], || {
+        let threads = status("Threads:");
+        drop(grow(1 << 20));
+        limit_address_space(1 << 20);
+        drop(grow(20 << 20));
+        assert_eq!(status("Threads:"), threads, "a thread without a stack");
+        assert!(brug::stats().bytes_retained <= 8 << 20, "{}", brug::stats());
+        limit_address_space(libc::RLIM_INFINITY);
+        let comes = || {
+            eventually("no thread is tried again", || {
+                drop(grow(20 << 20));
+                status("Threads:") == threads + 1
+            });
+        };
+        // SAFETY: the child uses what must work in it, and leaves by _exit.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(60);
+                // Without a wait: what was refused to the parent may be had here.
+                drop(grow(20 << 20));
+                libc::_exit(i32::from(status("Threads:") == 1));
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            assert_eq!(status, 0, "no thread in the child");
+        }
+        comes();
+    });
+}
+
 #[test]
 fn no_retention_means_none() {
     isolated(

@@ -175,7 +175,7 @@ static void data_limit(void)
 static void mappings(void)
 {
 	size_t taken = 0, pages = 140000, page = (size_t)sysconf(_SC_PAGESIZE);
-	char *area = mmap(NULL, pages * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *hole, *area = mmap(NULL, pages * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (area == MAP_FAILED)
 		cannot("mmap");
@@ -188,10 +188,17 @@ static void mappings(void)
 	some_memory_up_to(MIB / 16);
 	/* with room for a few splits and then none */
 	munmap(area, 40 * page);
+	/* Whoever maps something next may get that place, as this does. */
+	hole = mmap(area, page, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	if (hole != MAP_FAILED)
+		*hole = 'h';
 	grow(64 * MIB);
-	munmap(area, pages * page);
+	munmap(area + 40 * page, (pages - 40) * page);
 	if (grow(64 * MIB))
 		fail("refused although mappings are free again");
+	if (hole != MAP_FAILED && *hole != 'h')
+		fail("somebody wrote to the program's own mapping");
 	some_memory();
 }
 

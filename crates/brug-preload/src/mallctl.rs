@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! jemalloc's `mallctl` family, for programs that are linked with jemalloc.
+//!
+//! Their objects are brug's, so jemalloc's own answers would be about an empty heap. What such
+//! programs ask for is answered for all allocators together: how much is in use, and to give back
+//! what is not. Everything else is unknown (`ENOENT`), which is said once on standard error.
+
+use core::ffi::{c_char, c_int, c_void, CStr};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::ffi::CString;
+
+use crate::introspect::{mallinfo2, malloc_trim};
+
+/// A control that is known here.
+#[derive(Clone, Copy)]
+enum Control {
+    /// Statistics are never old, so nothing has to be done.
+    Epoch,
+    Version,
+    /// Bytes in objects.
+    Allocated,
+    /// Bytes held for objects.
+    Held,
+    Retained,
+    Metadata,
+    /// As many as a program needs to ask each to give memory back.
+    Arenas,
+    /// There is one when it is needed, whatever is asked.
+    BackgroundThread,
+    /// Gives back what is not in use.
+    Trim,
+}
+
+/// Their place is the number by which `mallctlbymib` knows them.
+const CONTROLS: [(&[u8], Control); 11] = [
+    (b"epoch", Control::Epoch),
+    (b"version", Control::Version),
+    (b"stats.allocated", Control::Allocated),
+    (b"stats.active", Control::Held),
+    (b"stats.resident", Control::Held),
+    (b"stats.mapped", Control::Held),
+    (b"stats.retained", Control::Retained),
+    (b"stats.metadata", Control::Metadata),
+    (b"arenas.narenas", Control::Arenas),
+    (b"background_thread", Control::BackgroundThread),
+    (b"thread.tcache.flush", Control::Trim),
+];
+
+/// The control of this name.
+fn control(name: &[u8]) -> Option<Control> {
+    let of_arena = || {
+        let words: Vec<&[u8]> = name.split(|&c| c == b'.').collect();
+        matches!(words[..], [b"arena", number, b"purge" | b"decay"]
+            if number.iter().all(u8::is_ascii_digit))
+    };
+    CONTROLS
+        .iter()
+        .find(|known| known.0 == name)
+        .map(|known| known.1)
+        .or_else(|| of_arena().then_some(Control::Trim))
+}
+
+/// Says once that a control is unknown, where there is a jemalloc that would know it: others ask
+/// only to learn whether they run with it.
+fn unknown(name: &[u8]) -> c_int {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    // SAFETY: a C string.
+    let theirs = unsafe { libc::dlsym(libc::RTLD_NEXT, c"mallctl".as_ptr()) };
+    if !theirs.is_null() && !SAID.swap(true, Relaxed) {
+        crate::setup::say(&[
+            b"brug has this program's memory, not jemalloc; mallctl knows no ",
+            name,
+        ]);
+    }
+    libc::ENOENT
+}
+
+/// Gives a value to a program that wants it.
+///
+/// # Safety
+/// As for [`mallctl`].
+unsafe fn give<T: Copy>(value: T, to: *mut c_void, len: *mut usize) -> c_int {
+    if to.is_null() || len.is_null() {
+        return 0;
+    }
+    // SAFETY: by contract.
+    unsafe {
+        let room = *len;
+        *len = room.min(size_of::<T>());
+        ptr::copy_nonoverlapping(ptr::from_ref(&value).cast::<u8>(), to.cast(), *len);
+        if room == size_of::<T>() {
+            0
+        } else {
+            libc::EINVAL
+        }
+    }
+}
+
+/// # Safety
+/// As for [`mallctl`].
+unsafe fn act(control: Control, old: *mut c_void, len: *mut usize, new: *mut c_void) -> c_int {
+    let read_only = !matches!(
+        control,
+        Control::Epoch | Control::BackgroundThread | Control::Trim
+    );
+    if read_only && !new.is_null() {
+        return libc::EPERM;
+    }
+    let info = mallinfo2;
+    // SAFETY: passed on.
+    unsafe {
+        match control {
+            Control::Epoch => give(1u64, old, len),
+            Control::Version => give(c"brug, in the place of jemalloc".as_ptr(), old, len),
+            Control::Allocated => give(info().uordblks + info().hblkhd, old, len),
+            Control::Held => give(info().arena + info().hblkhd, old, len),
+            Control::Retained => give(brug::stats().bytes_retained as usize, old, len),
+            Control::Metadata => give(0usize, old, len),
+            Control::Arenas => give(1u32, old, len),
+            Control::BackgroundThread => give(true, old, len),
+            Control::Trim => {
+                malloc_trim(0);
+                0
+            }
+        }
+    }
+}
+
+/// jemalloc's `mallctl(3)`: reads the control `name` into `old`, or writes it.
+///
+/// # Safety
+/// `name` is a C string; `len` is null or valid, and `old` null or valid for `*len` bytes.
+#[no_mangle]
+pub unsafe extern "C" fn mallctl(
+    name: *const c_char,
+    old: *mut c_void,
+    len: *mut usize,
+    new: *mut c_void,
+    _new_len: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let name = CStr::from_ptr(name).to_bytes();
+        match control(name) {
+            Some(control) => act(control, old, len, new),
+            None => unknown(name),
+        }
+    }
+}
+
+/// jemalloc's `mallctlnametomib(3)`. The number is for [`mallctlbymib`] only.
+///
+/// # Safety
+/// `name` is a C string, and `mib` has room for `*len` numbers.
+#[no_mangle]
+pub unsafe extern "C" fn mallctlnametomib(
+    name: *const c_char,
+    mib: *mut usize,
+    len: *mut usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let name = CStr::from_ptr(name).to_bytes();
+        let Some(number) = CONTROLS.iter().position(|known| known.0 == name) else {
+            return unknown(name);
+        };
+        if *len == 0 {
+            return libc::EINVAL;
+        }
+        *mib = number;
+        *len = 1;
+    }
+    0
+}
+
+/// jemalloc's `mallctlbymib(3)`, with a number of [`mallctlnametomib`].
+///
+/// # Safety
+/// As for [`mallctl`]; `mib` has `mib_len` numbers.
+#[no_mangle]
+pub unsafe extern "C" fn mallctlbymib(
+    mib: *const usize,
+    mib_len: usize,
+    old: *mut c_void,
+    len: *mut usize,
+    new: *mut c_void,
+    _new_len: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if mib_len != 1 {
+            return libc::ENOENT;
+        }
+        match CONTROLS.get(*mib) {
+            Some(&(_, control)) => act(control, old, len, new),
+            None => libc::ENOENT,
+        }
+    }
+}
+
+/// Writes text for a program: what jemalloc's `malloc_stats_print` takes.
+type Write = Option<unsafe extern "C" fn(*mut c_void, *const c_char)>;
+
+/// jemalloc's `malloc_stats_print(3)`, with brug's statistics.
+///
+/// # Safety
+/// `write` is null or may be called with `opaque` and a C string.
+#[no_mangle]
+pub unsafe extern "C" fn malloc_stats_print(
+    write: Write,
+    opaque: *mut c_void,
+    _options: *const c_char,
+) {
+    let Some(write) = write else {
+        return crate::setup::print_stats(libc::STDERR_FILENO);
+    };
+    if let Ok(text) = CString::new(crate::setup::stats_text()) {
+        // SAFETY: the caller's promise.
+        unsafe { write(opaque, text.as_ptr()) };
+    }
+}

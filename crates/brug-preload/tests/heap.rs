@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What programs are told about their heap is about the heap that they have.
+
+mod common;
+
+use std::process::Command;
+
+use common::{compiled, stderr, stdout, under_brug};
+
+const SETTINGS: [&[(&str, &str)]; 6] = [
+    &[],
+    &[("BRUG_BASE", "glibc")],
+    &[("BRUG_BASE", "jemalloc")],
+    &[("BRUG_BASE", "mimalloc")],
+    &[("BRUG_ALLOC", "mmap")],
+    &[("BRUG_ALLOC", "template")],
+];
+
+fn runs(command: &mut Command) -> String {
+    let output = command.output().expect("starts");
+    assert_eq!(
+        stdout(&output),
+        "heap: all checks passed\n",
+        "{command:?} {} {}",
+        output.status,
+        stderr(&output)
+    );
+    stderr(&output)
+}
+
+#[test]
+fn objects_of_all_bases_are_counted() {
+    let program = compiled("heap.c", "heap", &[]);
+    for settings in SETTINGS {
+        let said = runs(&mut under_brug(&program, settings));
+        assert_eq!(said, "", "{settings:?}");
+    }
+}
+
+#[test]
+fn a_program_with_jemalloc_is_told_once_what_is_not_answered() {
+    let jemalloc = compiled("heap.c", "libheap.so", &["-DLIBRARY", "-shared", "-fPIC"]);
+    let linked = jemalloc.to_str().expect("path");
+    let program = compiled("heap.c", "heap-linked", &["-Wl,--no-as-needed", linked]);
+    let said = runs(&mut under_brug(&program, &[]));
+    assert_eq!(
+        said,
+        "brug: brug has this program's memory, not jemalloc; mallctl knows no opt.lg_prof_sample\n"
+    );
+}
