@@ -386,6 +386,7 @@ bool gcma_activate(struct cma *cma);
 struct page *gcma_alloc(struct cma *cma, unsigned long count,
 			unsigned int align, gfp_t gfp);
 bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count);
+bool gcma_memory_failure(unsigned long pfn);
 int gcma_declare(struct cma *cma, unsigned int clients);
 void gcma_declare_fdt(struct cma *cma, unsigned long node);
 
@@ -515,6 +516,11 @@ static inline struct page *gcma_alloc(struct cma *cma, unsigned long count,
 				      unsigned int align, gfp_t gfp)
 {
 	return NULL;
+}
+
+static inline bool gcma_memory_failure(unsigned long pfn)
+{
+	return false;
 }
 
 static inline bool gcma_release(struct cma *cma, unsigned long pfn,
