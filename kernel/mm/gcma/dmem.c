@@ -7,12 +7,14 @@
  * gone. Clients therefore keep only what they can get again elsewhere: a miss
  * is never an error, and every path here may give up rather than wait.
  *
- * State of a frame. Three facts, in three places:
+ * State of a frame. Four facts, in four places:
  *
  *	owned	bit in the owner's bitmap: not ours, hands off
  *	live	bit in our bitmap: the frame holds content, unless it is owned
  *	busy	word in struct dmem_frame: somebody fills it, empties it or
  *		takes it out of the index, or some read it where it is
+ *	zero	bit in our bitmap: the frame is all zeros, unless it is owned or
+ *		live; who clears or fills it has its hazard set
  *
  * Taking back any number of frames is setting bits and waiting for copies in
  * flight:
@@ -1115,8 +1117,11 @@ void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 {
 	unsigned long end = first + nr;
 
-	for (first = find_next_zero_bit(area->zero, end, first); first < end;
-	     first = find_next_zero_bit(area->zero, end, first + 1)) {
+	/* Bits of other frames may change, those of the owner's do not. */
+	for (;; first++) {
+		first = data_race(find_next_zero_bit(area->zero, end, first));
+		if (first >= end)
+			break;
 		clear_highpage(pfn_to_page(area->base_pfn + first));
 		cond_resched();
 	}
