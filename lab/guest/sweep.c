@@ -10,6 +10,7 @@
  *   --interval-ms N    pause after each allocation was released (0)
  *   --hold-ms N        pause before the release (0)
  *   --fill             write a pattern and look for it before the release
+ *   --zeroed           look first that every byte is zero
  *   --align N          wanted alignment, as an order of pages (0)
  *
  * --random: sizes and alignments at random, many held at once, given back in
@@ -46,7 +47,7 @@ static struct {
 	u64 sizes[SIZES_MAX];
 	u32 nr_sizes;
 	u32 reps, interval_ms, hold_ms, align;
-	bool fill, random, edge, dma;
+	bool fill, zeroed, random, edge, dma;
 	u64 nr_random, max_pages, live_pages, dmem;
 	u32 max_align;
 	u64 seed;
@@ -82,6 +83,7 @@ static bool one(u64 pages, u32 rep, struct rng *rng)
 	};
 	struct json j = json_line("alloc");
 	int err = request(CMA_BENCH_ALLOC, &o);
+	u64 dirty = 0;
 
 	if (err && err != ENOMEM && err != EBUSY)
 		die("allocating %" PRIu64 " pages: %s", pages, strerror(err));
@@ -90,6 +92,10 @@ static bool one(u64 pages, u32 rep, struct rng *rng)
 	json_u64(&j, "ns", o.ns);
 	o.bad = 0;
 	if (!err) {
+		if (opt.zeroed)
+			must(CMA_BENCH_LOOK, "looking", &o);
+		dirty = o.bad;
+		o.bad = 0;
 		if (opt.fill)
 			must(CMA_BENCH_FILL, "filling", &o);
 		sleep_ms(opt.hold_ms);
@@ -100,9 +106,11 @@ static bool one(u64 pages, u32 rep, struct rng *rng)
 	json_u64(&j, "release_ns", err ? 0 : o.ns);
 	json_bool(&j, "ok", !err);
 	json_u64(&j, "wrong", o.bad);
+	if (opt.zeroed)
+		json_u64(&j, "not_zeroed", dirty);
 	json_end(&j);
 	sleep_ms(opt.interval_ms);
-	return !o.bad;
+	return !o.bad && !dirty;
 }
 
 static int sweep(void)
@@ -487,6 +495,7 @@ static const struct setting settings[] = {
 	{ "interval-ms", .number = &opt.interval_ms },
 	{ "hold-ms", .number = &opt.hold_ms },
 	{ "fill", .flag = &opt.fill },
+	{ "zeroed", .flag = &opt.zeroed },
 	{ "align", .number = &opt.align },
 	{ "random", .flag = &opt.random },
 	{ "count", .large = &opt.nr_random },

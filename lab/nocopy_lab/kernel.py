@@ -76,6 +76,7 @@ CONFIGS: Final[dict[str, Config]] = {
         Config("pristine", STOCK, JUMP_LABELS, pristine=True),
         Config("debug", ("lab", "board-x86", "gcma", "debug")),
         Config("kcsan", ("lab", "board-x86", "gcma", "kcsan")),
+        Config("faults", ("lab", "board-x86", "gcma", "small", "faults")),
         Config("arm64", ("lab", "board-arm64", "gcma"), arch=ARM64),
         Config("rpi2", ("lab", "board-rpi2", "gcma", "camera"), arch=ARM),
         Config(

@@ -53,6 +53,7 @@ ssize_t __gcma_read(struct kiocb *iocb, struct iov_iter *to, void *shadow);
 bool __gcma_serves(struct address_space *mapping, pgoff_t index);
 void *__gcma_split_shadow(struct folio *folio, void *shadow);
 void *__gcma_filter_shadow(struct folio *folio, void *shadow);
+void __gcma_overwrite(struct folio *folio);
 void __gcma_forget(struct address_space *mapping, pgoff_t index);
 void __gcma_drop(struct address_space *mapping, pgoff_t index);
 bool __gcma_invalidate_begin(struct address_space *mapping);
@@ -165,6 +166,20 @@ static inline void gcma_load(struct address_space *mapping, pgoff_t index,
 static inline void gcma_load_file(struct folio *folio, void *shadow)
 {
 	gcma_load(folio->mapping, folio->index, folio, shadow);
+}
+
+/**
+ * gcma_overwrite() - a folio was added to the page cache to be overwritten
+ * @folio: the folio, locked
+ * @shadow: the entry that the folio replaced, or %NULL
+ *
+ * Nobody finds its copy again, whose frame can have another one.
+ */
+static inline void gcma_overwrite(struct folio *folio, void *shadow)
+{
+	if (static_branch_unlikely(&gcma_lending) &&
+	    gcma_shadow_flagged(shadow))
+		__gcma_overwrite(folio);
 }
 
 /**
@@ -319,14 +334,16 @@ static inline void gcma_drop(struct address_space *mapping, pgoff_t index,
  *
  * Removal from the cache and clearing of shadows are separate steps. Until
  * gcma_invalidate_end() a folio evicted from @mapping leaves no copy and none
- * is loaded, so that no old content slips through between the two.
+ * is loaded, so that no old content slips through between the two. Nothing is
+ * of a mapping that allows no copies; a file system that begins to allow them
+ * for a file keeps invalidations out meanwhile.
  *
  * Return: what gcma_invalidate_end() wants to know.
  */
 static inline bool gcma_invalidate_begin(struct address_space *mapping)
 {
 	return static_branch_unlikely(&gcma_lending) &&
-	       __gcma_invalidate_begin(mapping);
+	       mapping_gcma(mapping) && __gcma_invalidate_begin(mapping);
 }
 
 /**
@@ -386,6 +403,7 @@ bool gcma_activate(struct cma *cma);
 struct page *gcma_alloc(struct cma *cma, unsigned long count,
 			unsigned int align, gfp_t gfp);
 bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count);
+bool gcma_memory_failure(unsigned long pfn);
 int gcma_declare(struct cma *cma, unsigned int clients);
 void gcma_declare_fdt(struct cma *cma, unsigned long node);
 
@@ -420,6 +438,10 @@ static inline void gcma_load(struct address_space *mapping, pgoff_t index,
 }
 
 static inline void gcma_load_file(struct folio *folio, void *shadow)
+{
+}
+
+static inline void gcma_overwrite(struct folio *folio, void *shadow)
 {
 }
 
@@ -515,6 +537,11 @@ static inline struct page *gcma_alloc(struct cma *cma, unsigned long count,
 				      unsigned int align, gfp_t gfp)
 {
 	return NULL;
+}
+
+static inline bool gcma_memory_failure(unsigned long pfn)
+{
+	return false;
 }
 
 static inline bool gcma_release(struct cma *cma, unsigned long pfn,

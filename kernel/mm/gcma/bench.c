@@ -84,11 +84,23 @@ static struct page *bench_alloc_dma(struct bench_range *range)
 
 static u64 bench_not_zero(const struct bench_range *range)
 {
-	const u64 *word = range->vaddr;
-	u64 bad = 0, i;
+	unsigned long page;
+	unsigned int i;
+	u64 bad = 0;
 
-	for (i = 0; i < range->pages * (PAGE_SIZE / sizeof(*word)); i++)
-		bad += word[i] != 0;
+	for (page = 0; page < range->pages; page++) {
+		void *map = NULL;
+		const u64 *word;
+
+		if (!range->vaddr)
+			map = kmap_local_page(pfn_to_page(range->pfn + page));
+		word = map ?: range->vaddr + page * PAGE_SIZE;
+		for (i = 0; i < PAGE_SIZE / sizeof(*word); i++)
+			bad += word[i] != 0;
+		if (map)
+			kunmap_local(map);
+		cond_resched();
+	}
 	return bad;
 }
 
@@ -251,6 +263,12 @@ static int bench_op(struct bench_file *bf, unsigned int cmd,
 		if (!range)
 			return -EINVAL;
 		bench_pattern(range, op, cmd == CMA_BENCH_CHECK);
+		return 0;
+	case CMA_BENCH_LOOK:
+		range = bench_find(bf, op->pfn, 0);
+		if (!range)
+			return -EINVAL;
+		op->bad = bench_not_zero(range);
 		return 0;
 	case CMA_BENCH_PIN:
 	case CMA_BENCH_UNPIN:

@@ -17,7 +17,7 @@
  * @seed: what %CMA_BENCH_FILL writes and %CMA_BENCH_CHECK expects
  * @ns: out: time spent inside the CMA call alone, in nanoseconds
  * @bad: out: number of 8-byte words that %CMA_BENCH_CHECK found changed, or that
- *	are not zero after %CMA_BENCH_ALLOC_DMA
+ *	are not zero at %CMA_BENCH_LOOK and after %CMA_BENCH_ALLOC_DMA
  */
 struct cma_bench_op {
 	__u64 pages;
@@ -74,6 +74,8 @@ struct cma_bench_dmem {
 #define CMA_BENCH_INFO		_IOR('g', 10, struct cma_bench_info)
 /* ENODATA if no area keeps file pages */
 #define CMA_BENCH_DMEM		_IOWR('g', 11, struct cma_bench_dmem)
+/* count in @bad the 8-byte words of the allocation that are not zero */
+#define CMA_BENCH_LOOK		_IOWR('g', 14, struct cma_bench_op)
 /* dma_alloc_coherent(), which must not go elsewhere, and dma_free_coherent() */
 #define CMA_BENCH_ALLOC_DMA	_IOWR('g', 12, struct cma_bench_op)
 #define CMA_BENCH_FREE_DMA	_IOWR('g', 13, struct cma_bench_op)

@@ -13,6 +13,7 @@
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/shmem_fs.h>
+#include <linux/sizes.h>
 #include <linux/swap.h>
 #include <linux/swapops.h>
 #include <linux/uio.h>
@@ -24,23 +25,25 @@
 
 #include <trace/events/gcma.h>
 
-#define GCMA_GUARD_BITS	8
+#define GCMA_GUARD_BITS	6
 
 /*
- * The largest folio that is kept. Its pages are made reachable in one go, with
- * interrupts off.
+ * Pages of the largest folio that is kept, of 2 MiB. They are made reachable in
+ * one go, with interrupts off.
  */
-#define GCMA_FOLIO_PAGES	512
+#define GCMA_FOLIO_PAGES	(SZ_2M >> PAGE_SHIFT)
 
 /*
  * Invalidations under way, hashed by mapping. Two mappings that share a
  * counter lose a few copies, so this need not grow struct address_space.
  */
-static atomic_t gcma_guard[1 << GCMA_GUARD_BITS];
+static struct {
+	atomic_t count;
+} ____cacheline_aligned_in_smp gcma_guard[1 << GCMA_GUARD_BITS];
 
 static atomic_t *guard_of(struct address_space *mapping)
 {
-	return &gcma_guard[hash_ptr(mapping, GCMA_GUARD_BITS)];
+	return &gcma_guard[hash_ptr(mapping, GCMA_GUARD_BITS)].count;
 }
 
 static enum gcma_client client_of(struct folio *folio)
@@ -55,10 +58,12 @@ static bool mapping_admitted(struct address_space *mapping)
 
 	/*
 	 * Decrypted content must not outlive the key. DAX and swap files do
-	 * not change through the page cache.
+	 * not change through the page cache. A page that could not be written
+	 * is clean all the same, and is not what the device has.
 	 */
 	return mapping_gcma(mapping) && !mapping_exiting(mapping) &&
-	       !IS_ENCRYPTED(inode) && !IS_DAX(inode) && !IS_SWAPFILE(inode);
+	       !READ_ONCE(mapping->wb_err) && !IS_ENCRYPTED(inode) &&
+	       !IS_DAX(inode) && !IS_SWAPFILE(inode);
 }
 
 /*
@@ -82,6 +87,7 @@ static void abort_all(struct dmem_frame *frame)
 		dmem_abort(&gcma_dmem, frame);
 		frame = next;
 	}
+	gcma_wipe();
 }
 
 /* Apart, so that __gcma_stage() has nothing to set up where it does nothing. */
@@ -196,6 +202,7 @@ static void drop_range(struct address_space *mapping, pgoff_t index,
 {
 	while (nr--)
 		dmem_drop(&gcma_dmem, mapping, index++);
+	gcma_wipe();
 }
 
 /*
@@ -256,6 +263,7 @@ bool __gcma_load(struct address_space *mapping, pgoff_t index,
 		flush_dcache_folio(folio);
 		folio_mark_uptodate(folio);
 		count_vm_events(GCMA_LOAD_FILE + client, nr);
+		gcma_wipe();
 	} else {
 		drop_range(mapping, index + i, nr - i);
 		count_vm_events(GCMA_MISS_FILE + client, nr);
@@ -373,11 +381,20 @@ void *__gcma_filter_shadow(struct folio *folio, void *shadow)
 	struct address_space *mapping = folio->mapping;
 	unsigned long nr = folio_nr_pages(folio);
 
-	if (nr > 1 && !range_flagged(mapping, folio->index, nr)) {
-		drop_range(mapping, folio->index, nr);
-		return strip_flag(shadow);
-	}
-	return atomic_read(guard_of(mapping)) ? strip_flag(shadow) : shadow;
+	if (!atomic_read(guard_of(mapping)) &&
+	    (nr == 1 || range_flagged(mapping, folio->index, nr)))
+		return shadow;
+	drop_range(mapping, folio->index, nr);
+	return strip_flag(shadow);
+}
+
+/**
+ * __gcma_overwrite() - free the frames of what is about to be overwritten
+ * @folio: the folio just added to the page cache, locked
+ */
+void __gcma_overwrite(struct folio *folio)
+{
+	drop_range(folio->mapping, folio->index, folio_nr_pages(folio));
 }
 
 /* Free the frames of the pages that a shadow stands for. */
@@ -467,6 +484,7 @@ EXPORT_SYMBOL_GPL(__gcma_invalidate_end);
 void __gcma_drop_all(void)
 {
 	dmem_drop_all(&gcma_dmem);
+	gcma_wipe();
 }
 
 /**

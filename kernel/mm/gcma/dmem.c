@@ -7,12 +7,14 @@
  * gone. Clients therefore keep only what they can get again elsewhere: a miss
  * is never an error, and every path here may give up rather than wait.
  *
- * State of a frame. Three facts, in three places:
+ * State of a frame. Four facts, in four places:
  *
  *	owned	bit in the owner's bitmap: not ours, hands off
  *	live	bit in our bitmap: the frame holds content, unless it is owned
  *	busy	word in struct dmem_frame: somebody fills it, empties it or
  *		takes it out of the index, or some read it where it is
+ *	zero	bit in our bitmap: the frame is all zeros, unless it is owned or
+ *		live; who clears or fills it has its hazard set
  *
  * Taking back any number of frames is setting bits and waiting for copies in
  * flight:
@@ -59,10 +61,13 @@
 #include <linux/bitmap.h>
 #include <linux/hash.h>
 #include <linux/highmem.h>
+#include <linux/kmsan.h>
 #include <linux/log2.h>
 #include <linux/mm.h>
 #include <linux/preempt.h>
+#include <linux/sched.h>
 #include <linux/slab.h>
+#include <linux/uaccess.h>
 #include <linux/uio.h>
 
 #include "dmem.h"
@@ -98,6 +103,32 @@ static struct dmem_area *frame_area(const struct dmem *dmem,
 			return area;
 	}
 	return dmem->area[i];
+}
+
+/*
+ * The content alone, not the memory tags that copy_highpage() takes along: those
+ * are kept with swap and come back from there, and a frame with tags would show
+ * them to its next user. Returns false if @from cannot be read, which then is
+ * taken out of use.
+ */
+static bool copy_content(struct page *to, struct page *from)
+{
+	void *vfrom = kmap_local_page(from);
+	void *vto = kmap_local_page(to);
+	unsigned long left = 0;
+
+#ifdef copy_mc_to_kernel
+	left = copy_mc_to_kernel(vto, vfrom, PAGE_SIZE);
+#else
+	copy_page(vto, vfrom);
+#endif
+	if (!left)
+		kmsan_copy_page_meta(to, from);
+	kunmap_local(vto);
+	kunmap_local(vfrom);
+	if (unlikely(left) && IS_ENABLED(CONFIG_MEMORY_FAILURE))
+		memory_failure_queue(page_to_pfn(from), 0);
+	return !left;
 }
 
 /* In dmem_frame.busy: one holder, or any number of readers. */
@@ -553,6 +584,8 @@ static struct dmem_frame *frame_take(struct dmem *dmem, struct dmem_area *area)
 			client = clear_live(area, nr);
 			if (client >= 0)
 				this_cpu_inc(area->stats->evicted[client]);
+			if (test_bit(nr, area->zero))
+				clear_bit(nr, area->zero);
 			/* dmem_enter() has disabled it once more. */
 			preempt_enable();
 			return frame;
@@ -627,7 +660,11 @@ struct dmem_frame *dmem_stage(struct dmem *dmem, struct page *page,
 			continue;
 		}
 		nr = frame_nr(area, frame);
-		copy_highpage(pfn_to_page(area->base_pfn + nr), page);
+		if (!copy_content(pfn_to_page(area->base_pfn + nr), page)) {
+			dmem_leave();
+			frame_free(dmem, frame);
+			return NULL;
+		}
 		set_live(area, nr, client);
 		dmem_leave();
 		return frame;
@@ -721,8 +758,8 @@ static void count_missed(struct dmem *dmem, unsigned int client)
  * @client: whose page it is
  *
  * Context: Any but interrupt handlers. Does not sleep.
- * Return: true if @page has been filled. If not, @page is as it was and the
- * store holds nothing under the key that a load could ever return.
+ * Return: true if @page has been filled. If not, the store holds nothing under
+ * the key that a load could ever return, and @page is to be filled elsewhere.
  */
 bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 	       struct page *page, unsigned int client)
@@ -740,11 +777,12 @@ bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 	area = frame_area(dmem, frame);
 	nr = frame_nr(area, frame);
 	if (dmem_enter(area, nr) && test_bit(nr, area->live[client])) {
-		copy_highpage(page, pfn_to_page(area->base_pfn + nr));
-		count_use(area, frame);
+		found = copy_content(page, pfn_to_page(area->base_pfn + nr));
 		clear_live(area, nr);
-		mark_avail(area, nr);
-		found = true;
+		if (found) {
+			count_use(area, frame);
+			mark_avail(area, nr);
+		}
 	}
 	dmem_leave();
 	frame_unlock(frame);
@@ -1064,6 +1102,84 @@ unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
 }
 
 /**
+ * dmem_zero_owned() - clear the frames of the first-class client that need it
+ * @area: the area
+ * @first: first frame, counted from the start of the area
+ * @nr: number of frames
+ *
+ * After dmem_revoke(), and before anybody writes to the frames: those known to
+ * be all zeros are left out.
+ *
+ * Context: Process. May sleep.
+ */
+void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
+		     unsigned long nr)
+{
+	unsigned long end = first + nr;
+
+	/* Bits of other frames may change, those of the owner's do not. */
+	for (;; first++) {
+		first = data_race(find_next_zero_bit(area->zero, end, first));
+		if (first >= end)
+			break;
+		clear_highpage(pfn_to_page(area->base_pfn + first));
+		cond_resched();
+	}
+}
+
+/**
+ * dmem_zero_idle() - clear frames before the first-class client wants them
+ * @area: the area
+ * @first: first frame
+ * @nr: number of frames
+ *
+ * Frames that hold content are left alone. The owner waits for at most one page
+ * to be cleared, as it does for copies.
+ *
+ * Context: Process. May sleep.
+ */
+void dmem_zero_idle(struct dmem_area *area, unsigned long first,
+		    unsigned long nr)
+{
+	unsigned long end = first + nr;
+
+	/* Before any of the bits, which the owner sees only with a frame. */
+	WRITE_ONCE(area->zeroed, true);
+	for (nr = first; nr < end; nr++) {
+		struct dmem_frame *frame = area->frame + nr;
+
+		if (test_bit(nr, area->zero) || frame_live(area, nr) ||
+		    frame_owned(area, nr) || !frame_trylock(frame))
+			continue;
+		if (dmem_enter(area, nr) && !frame_live(area, nr)) {
+			clear_highpage(pfn_to_page(area->base_pfn + nr));
+			set_bit(nr, area->zero);
+		}
+		dmem_leave();
+		frame_unlock(frame);
+		cond_resched();
+	}
+}
+
+/* Clear bits of frames whose owner has them; others of a word are not its own. */
+static void clear_bits(unsigned long *bitmap, unsigned long first,
+		       unsigned long nr)
+{
+	while (nr) {
+		unsigned int bit = first % BITS_PER_LONG;
+		unsigned long n = min(BITS_PER_LONG - bit, nr);
+
+		if (n == BITS_PER_LONG)
+			WRITE_ONCE(bitmap[first / BITS_PER_LONG], 0);
+		else
+			set_mask_bits(&bitmap[first / BITS_PER_LONG],
+				      GENMASK(bit + n - 1, bit), 0UL);
+		first += n;
+		nr -= n;
+	}
+}
+
+/**
  * dmem_forget() - the first-class client is about to give frames back
  * @area: the area
  * @first: first frame, counted from the start of the area
@@ -1079,6 +1195,9 @@ void dmem_forget(struct dmem_area *area, unsigned long first, unsigned long nr)
 	unsigned long end = first + nr, next;
 	unsigned int client;
 
+	/* The owner may have written to them. */
+	if (READ_ONCE(area->zeroed))
+		clear_bits(area->zero, first, nr);
 	for (; first < end; first = next) {
 		atomic_t *nr_live = &area->nr_live[first / DMEM_BLOCK];
 		unsigned long gone[DMEM_CLIENTS] = {};
@@ -1100,17 +1219,8 @@ void dmem_forget(struct dmem_area *area, unsigned long first, unsigned long nr)
 		}
 		sum_live(area, first, next, gone);
 		atomic_sub(gone[0] | gone[1] << LIVE_SHIFT, nr_live);
-		while (first < next) {
-			unsigned int bit = first % BITS_PER_LONG;
-			unsigned int n = min(BITS_PER_LONG - bit, next - first);
-			unsigned long mask = GENMASK(bit + n - 1, bit);
-
-			/* Other frames of the word are not the owner's. */
-			for (client = 0; client < DMEM_CLIENTS; client++)
-				set_mask_bits(&area->live[client][first / BITS_PER_LONG],
-					      mask, 0UL);
-			first += n;
-		}
+		for (client = 0; client < DMEM_CLIENTS; client++)
+			clear_bits(area->live[client], first, next - first);
 	}
 	/* Pairs with test_bit_acquire() in dmem_enter(): not live, then not owned. */
 	smp_wmb();
@@ -1225,12 +1335,13 @@ int dmem_area_init(struct dmem_area *area, unsigned long base_pfn,
 	area->live[1] = bitmap_zalloc(nr, GFP_KERNEL);
 	area->nr_live = kvcalloc(DIV_ROUND_UP(nr, DMEM_BLOCK),
 				 sizeof(*area->nr_live), GFP_KERNEL);
+	area->zero = bitmap_zalloc(nr, GFP_KERNEL);
 	area->avail = bitmap_zalloc(area->words, GFP_KERNEL);
 	area->frame = kvcalloc(nr, sizeof(*area->frame), GFP_KERNEL);
 	area->cpu = alloc_percpu(struct dmem_cpu);
 	area->stats = alloc_percpu(struct dmem_stats);
-	if (!area->live[0] || !area->live[1] || !area->nr_live || !area->avail ||
-	    !area->frame || !area->cpu || !area->stats) {
+	if (!area->live[0] || !area->live[1] || !area->nr_live || !area->zero ||
+	    !area->avail || !area->frame || !area->cpu || !area->stats) {
 		dmem_area_exit(area);
 		return -ENOMEM;
 	}
@@ -1249,6 +1360,7 @@ void dmem_area_exit(struct dmem_area *area)
 	bitmap_free(area->live[0]);
 	bitmap_free(area->live[1]);
 	kvfree(area->nr_live);
+	bitmap_free(area->zero);
 	bitmap_free(area->avail);
 	kvfree(area->frame);
 	free_percpu(area->cpu);

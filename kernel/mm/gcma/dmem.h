@@ -96,6 +96,8 @@ struct dmem_cpu {
  *	does not change
  * @nr_live: number of live frames in each block of DMEM_BLOCK, those of the
  *	first client in the lower half
+ * @zero: bitmap, the frame is all zeros if it is neither owned nor live
+ * @zeroed: there may be bits in @zero
  * @avail: bitmap of words that may have frames neither owned nor live
  * @cursor: word whose frames are next to be evicted, moving downwards
  * @clock: pages offered so far
@@ -118,6 +120,8 @@ struct dmem_area {
 	atomic_long_t		idle;
 	unsigned long		*live[DMEM_CLIENTS];
 	atomic_t		*nr_live;
+	unsigned long		*zero;
+	bool			zeroed;
 	unsigned long		*avail;
 	atomic_t		cursor;
 	atomic_t		clock;
@@ -198,6 +202,10 @@ unsigned long dmem_clear(struct dmem_area *area, unsigned long first,
 
 unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
 			  unsigned long nr, unsigned long *spins);
+void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
+		     unsigned long nr);
+void dmem_zero_idle(struct dmem_area *area, unsigned long first,
+		    unsigned long nr);
 void dmem_forget(struct dmem_area *area, unsigned long first, unsigned long nr);
 void dmem_give(struct dmem_area *area, unsigned long first, unsigned long nr);
 unsigned long dmem_live(const struct dmem_area *area, unsigned long first,

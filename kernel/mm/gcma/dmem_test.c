@@ -320,6 +320,60 @@ static void dmem_test_cleared_stays_empty(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, live(fx), TEST_FRAMES);
 }
 
+/* What the owner is given is zero where that was wanted, whatever was there. */
+static void dmem_test_owner_gets_zeros(struct kunit *test)
+{
+	const unsigned long first = 40, nr = TEST_FRAMES / 2 + 5;
+	struct dmem_fixture *fx = test->priv;
+	unsigned long key, i;
+
+	for (key = 0; key < TEST_FRAMES; key++)
+		KUNIT_ASSERT_TRUE(test, store(fx, key, ~0ULL));
+	/* Content, content that was dropped, zeros, and content again. */
+	dmem_clear(&fx->area, first, nr / 2);
+	dmem_zero_idle(&fx->area, first, nr);
+	KUNIT_EXPECT_EQ(test, bitmap_weight(fx->area.zero, TEST_FRAMES), nr / 2);
+	for (key = 0; key < 7; key++)
+		KUNIT_ASSERT_TRUE(test, store(fx, TEST_KEYS + key, ~0ULL));
+	dmem_clear(&fx->area, first, 3);
+	own(fx, first, nr);
+	dmem_zero_owned(&fx->area, first, nr);
+	for (i = first; i < first + nr; i++)
+		KUNIT_ASSERT_TRUE(test, page_is(fx->frames + i, 0));
+	/* What the owner leaves there is not taken for zeros. */
+	for (i = first; i < first + nr; i++)
+		page_fill(fx->frames + i, ~0ULL);
+	disown(fx, first, nr);
+	KUNIT_EXPECT_TRUE(test, bitmap_empty(fx->area.zero, TEST_FRAMES));
+	own(fx, first, nr);
+	dmem_zero_owned(&fx->area, first, nr);
+	for (i = first; i < first + nr; i++)
+		KUNIT_ASSERT_TRUE(test, page_is(fx->frames + i, 0));
+	disown(fx, first, nr);
+}
+
+/* A frame that is filled is not zero, whoever cleared it before. */
+static void dmem_test_filled_frames_are_not_zero(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	unsigned long key, i;
+
+	dmem_zero_idle(&fx->area, 0, TEST_FRAMES);
+	KUNIT_EXPECT_TRUE(test, bitmap_full(fx->area.zero, TEST_FRAMES));
+	for (key = 0; key < TEST_FRAMES / 3; key++)
+		KUNIT_ASSERT_TRUE(test, store(fx, key, ~0ULL));
+	for (key = 0; key < TEST_FRAMES / 3; key += 2)
+		KUNIT_EXPECT_TRUE(test, load(fx, key, ~0ULL));
+	for (i = 0; i < TEST_FRAMES; i++)
+		KUNIT_ASSERT_EQ(test, page_is(fx->frames + i, 0),
+				test_bit(i, fx->area.zero));
+	own(fx, 0, TEST_FRAMES);
+	dmem_zero_owned(&fx->area, 0, TEST_FRAMES);
+	for (i = 0; i < TEST_FRAMES; i++)
+		KUNIT_ASSERT_TRUE(test, page_is(fx->frames + i, 0));
+	disown(fx, 0, TEST_FRAMES);
+}
+
 static void dmem_test_oldest_go_first(struct kunit *test)
 {
 	struct dmem_fixture *fx = test->priv;
@@ -655,6 +709,8 @@ static struct kunit_case dmem_test_cases[] = {
 	KUNIT_CASE(dmem_test_clients_are_apart),
 	KUNIT_CASE(dmem_test_clients_come_and_go),
 	KUNIT_CASE(dmem_test_cleared_stays_empty),
+	KUNIT_CASE(dmem_test_owner_gets_zeros),
+	KUNIT_CASE(dmem_test_filled_frames_are_not_zero),
 	KUNIT_CASE(dmem_test_oldest_go_first),
 	KUNIT_CASE(dmem_test_free_frames_come_first),
 	KUNIT_CASE(dmem_test_revoke_discards),

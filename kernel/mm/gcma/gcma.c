@@ -107,9 +107,11 @@
 #include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/of_fdt.h>
+#include <linux/page-isolation.h>
 #include <linux/sched/clock.h>
 #include <linux/slab.h>
 #include <linux/string.h>
+#include <linux/suspend.h>
 #include <linux/vmstat.h>
 
 #include "../internal.h"
@@ -120,6 +122,8 @@
 
 /* How often pages in quarantine are looked at. */
 #define GCMA_QUARANTINE_PERIOD	(HZ / 10)
+/* How long what frames held may stay there where freed memory is cleared. */
+#define GCMA_WIPE_DELAY		(HZ / 10)
 /* Pages of a release that are settled with interrupts off in one go. */
 #define GCMA_SETTLE_PAGES	512
 /* Free ranges looked at to find a place where less is lost, */
@@ -537,6 +541,12 @@ static void account_latency(struct gcma *gcma, u64 ns)
 		;
 }
 
+/* Must what an allocation returns hold nothing of what was there? */
+static bool must_zero(gfp_t gfp)
+{
+	return want_init_on_alloc(gfp) || gcma_wipes();
+}
+
 /**
  * gcma_alloc() - allocate from a guaranteed area
  * @cma: the area
@@ -546,7 +556,7 @@ static void account_latency(struct gcma *gcma, u64 ns)
  *
  * Implements cma_alloc(), see there.
  *
- * Context: Any but interrupt handlers, see dmem_revoke(); does not sleep.
+ * Context: Process. Sleeps only where pages have to be cleared.
  * Return: the first page, or %NULL if no free range is long enough.
  */
 struct page *gcma_alloc(struct cma *cma, unsigned long count,
@@ -579,9 +589,14 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 		discarded = dmem_revoke(dmem, first, nbits << cma->order_per_bit,
 					&spins);
 	page = pfn_to_page(cma->base_pfn + first);
-	if (want_init_on_alloc(gfp))
-		for (i = 0; i < count; i++)
+	if (must_zero(gfp) && dmem) {
+		dmem_zero_owned(dmem, first, count);
+	} else if (must_zero(gfp)) {
+		for (i = 0; i < count; i++) {
 			clear_highpage(nth_page(page, i));
+			cond_resched();
+		}
+	}
 	if (gfp & __GFP_COMP)
 		make_folio(page, ilog2(count));
 
@@ -625,6 +640,22 @@ static bool pages_in_use(unsigned long pfn, unsigned long nr)
 	return PageHead(pfn_to_page(last));
 }
 
+/*
+ * Is the memory of any of these pages broken? Those of hugetlb are marked
+ * without gcma_memory_failure().
+ */
+static bool pages_poisoned(const struct gcma *gcma, unsigned long pfn,
+			   unsigned long nr)
+{
+#ifdef CONFIG_MEMORY_FAILURE
+	if (gcma->suspect || atomic_long_read(&num_poisoned_pages))
+		for (; nr; nr--, pfn++)
+			if (PageHWPoison(pfn_to_page(pfn)))
+				return true;
+#endif
+	return false;
+}
+
 /* Free released bits. Under the lock. */
 static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 {
@@ -643,12 +674,23 @@ static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 		dmem_give(&gcma->dmem, first, nr);
 }
 
+/* A released bit stays allocated for good. Under the lock. */
+static void retire_bit(struct gcma *gcma, unsigned long bit)
+{
+	unsigned long nr = 1UL << gcma->cma->order_per_bit;
+
+	__clear_bit(bit, gcma->quarantine);
+	gcma->quarantined -= nr;
+	gcma->poisoned += nr;
+}
+
 /*
- * Free those of the released bits whose pages nobody holds. They are in
- * quarantine, and all changes are made under the lock, so that any number of
- * callers may look at the same bits. Who comes late may find that others have
- * freed them, and that what is in quarantine there now is a folio that somebody
- * held: it is left alone until somebody has claimed it.
+ * Free those of the released bits whose pages nobody holds, but for those with
+ * a page whose memory is broken. They are in quarantine, and all changes are
+ * made under the lock, so that any number of callers may look at the same bits.
+ * Who comes late may find that others have freed them, and that what is in
+ * quarantine there now is a folio that somebody held: it is left alone until
+ * somebody has claimed it.
  */
 static void settle(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 {
@@ -663,17 +705,26 @@ static void settle(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 		spin_lock_irqsave(&cma->lock, flags);
 		if (find_next_zero_bit(gcma->quarantine, next, bit) >= next &&
 		    !pages_in_use(cma->base_pfn + (bit << order),
-				  (next - bit) << order)) {
+				  (next - bit) << order) &&
+		    !pages_poisoned(gcma, cma->base_pfn + (bit << order),
+				    (next - bit) << order)) {
 			free_bits(gcma, bit, next - bit);
 			bit = next;
 		}
-		for (; bit < next; bit++)
-			if (test_bit(bit, gcma->quarantine) &&
-			    !pages_in_use(cma->base_pfn + (bit << order),
-					  1UL << order))
+		for (; bit < next; bit++) {
+			unsigned long pfn = cma->base_pfn + (bit << order);
+
+			if (!test_bit(bit, gcma->quarantine) ||
+			    pages_in_use(pfn, 1UL << order))
+				continue;
+			if (pages_poisoned(gcma, pfn, 1UL << order))
+				retire_bit(gcma, bit);
+			else
 				free_bits(gcma, bit, 1);
+		}
 		spin_unlock_irqrestore(&cma->lock, flags);
 	}
+	gcma_wipe();
 }
 
 static void quarantine_look(struct work_struct *work)
@@ -765,6 +816,81 @@ bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 }
 
 /**
+ * gcma_memory_failure() - the memory of a page is broken
+ * @pfn: the page, which is marked as such
+ *
+ * A frame that is idle is taken out of use, with the copy that may be in it;
+ * allocations are placed around it. One that is allocated is when it has been
+ * released.
+ *
+ * Context: Process.
+ * Return: true if it was an idle frame, and nothing is left to be done.
+ */
+bool gcma_memory_failure(unsigned long pfn)
+{
+	unsigned long bit, nr, flags;
+	struct dmem_area *dmem;
+	struct gcma *gcma;
+	struct cma *cma;
+	unsigned int i;
+	bool idle;
+
+	for (i = 0; i < cma_area_count; i++) {
+		gcma = gcma_area(i);
+		if (gcma && pfn - gcma->cma->base_pfn < gcma->cma->count)
+			break;
+	}
+	if (i == cma_area_count)
+		return false;
+	cma = gcma->cma;
+	bit = (pfn - cma->base_pfn) >> cma->order_per_bit;
+	nr = 1UL << cma->order_per_bit;
+
+	spin_lock_irqsave(&cma->lock, flags);
+	dmem = gcma->lending ? &gcma->dmem : NULL;
+	idle = !test_bit(bit, cma->bitmap);
+	if (idle) {
+		fill_bits(cma->bitmap, bit, 1, true);
+		gcma->owned += nr;
+		gcma->poisoned += nr;
+	} else {
+		gcma->suspect = true;
+	}
+	spin_unlock_irqrestore(&cma->lock, flags);
+	if (idle && dmem)
+		dmem_revoke(dmem, bit << cma->order_per_bit, nr, NULL);
+	if (idle)
+		pr_warn("area %s: page frame 0x%lx is broken, and out of use\n",
+			cma->name, pfn);
+	return idle;
+}
+
+/* Clear what idle frames held. */
+static void wipe(struct work_struct *work)
+{
+	struct gcma *gcma = container_of(to_delayed_work(work), struct gcma,
+					 wipe_work);
+
+	dmem_zero_idle(&gcma->dmem, 0, gcma->dmem.nr);
+}
+
+/**
+ * __gcma_wipe() - see gcma_wipe()
+ */
+void __gcma_wipe(void)
+{
+	struct gcma *gcma;
+	unsigned int i;
+
+	for (i = 0; i < cma_area_count; i++) {
+		gcma = gcma_area(i);
+		if (gcma && gcma_lent(gcma))
+			queue_delayed_work(system_unbound_wq, &gcma->wipe_work,
+					   GCMA_WIPE_DELAY);
+	}
+}
+
+/**
  * gcma_area() - the guaranteed areas, one after the other
  * @nr: number of a CMA area
  *
@@ -801,10 +927,14 @@ bool __init gcma_activate(struct cma *cma)
 	for (pfn = cma->base_pfn; pfn < cma->base_pfn + cma->count; pfn++) {
 		struct page *page = pfn_to_page(pfn);
 
+		/* Who wants to take memory offline must see that this stays. */
+		if (IS_ALIGNED(pfn, pageblock_nr_pages))
+			set_pageblock_migratetype(page, MIGRATE_CMA);
 		__ClearPageReserved(page);
 		set_page_count(page, 1);
 	}
 	INIT_DELAYED_WORK(&gcma->quarantine_work, quarantine_look);
+	INIT_DELAYED_WORK(&gcma->wipe_work, wipe);
 	gcma->cma = cma;
 	cma->gcma = gcma;
 	cma->gcma_clients = clients;
@@ -852,6 +982,12 @@ static int lend(struct gcma *gcma)
 	return 0;
 }
 
+/* The bit mask that dmem has for GCMA_* bits. */
+static unsigned int dmem_clients(unsigned int clients)
+{
+	return (clients & (GCMA_FILE | GCMA_SWAP)) >> 1;
+}
+
 /**
  * gcma_set_clients() - change what an area is lent for
  * @gcma: the area
@@ -883,8 +1019,7 @@ int gcma_set_clients(struct gcma *gcma, unsigned int clients)
 				all |= cma_areas[i].gcma_clients;
 		WRITE_ONCE(gcma_clients, all & (GCMA_FILE | GCMA_SWAP));
 		if (gcma->lending) {
-			dmem_set_clients(&gcma->dmem,
-					 (clients & (GCMA_FILE | GCMA_SWAP)) >> 1);
+			dmem_set_clients(&gcma->dmem, dmem_clients(clients));
 			static_branch_enable(&gcma_lending);
 		}
 	}
@@ -916,19 +1051,30 @@ void gcma_set_admit(enum gcma_admit admit)
  * @count: how many pages it will want
  *
  * Discards what is kept where an allocation of that size, aligned as the DMA
- * API does it, would go, so that it finds nothing left to discard. It is a hint:
- * nothing is reserved, and the next allocation may go elsewhere.
+ * API does it, would go, so that it finds nothing left to discard, and where
+ * allocations are to be cleared, nothing left to clear. It is a hint: nothing is
+ * reserved, and the next allocation may go elsewhere.
  *
  * Context: Process.
- * Return: number of pages discarded, or -ENOSPC if there is no such place.
+ * Return: number of pages discarded, -ENOSPC if there is no such place, or
+ * another error if it cannot be noted what is cleared.
  */
 long gcma_prepare(struct gcma *gcma, unsigned long count)
 {
 	struct cma *cma = gcma->cma;
-	struct dmem_area *dmem = gcma_lent(gcma);
 	unsigned int align = get_order(count << PAGE_SHIFT);
-	unsigned long flags, bit, nr;
+	unsigned long flags, first, bit, nr;
+	struct dmem_area *dmem;
+	int err = 0;
 
+	/* What is cleared ahead is noted there. */
+	mutex_lock(&control);
+	if (must_zero(GFP_KERNEL) && !gcma->lending)
+		err = lend(gcma);
+	mutex_unlock(&control);
+	if (err)
+		return err;
+	dmem = gcma_lent(gcma);
 #ifdef CONFIG_CMA_ALIGNMENT
 	align = min_t(unsigned int, align, CONFIG_CMA_ALIGNMENT);
 #endif
@@ -939,11 +1085,40 @@ long gcma_prepare(struct gcma *gcma, unsigned long count)
 		return -ENOSPC;
 	if (!dmem)
 		return 0;
-	nr = dmem_clear(dmem, bit << cma->order_per_bit,
-			to_bits(cma, count) << cma->order_per_bit);
+	first = bit << cma->order_per_bit;
+	count = to_bits(cma, count) << cma->order_per_bit;
+	nr = dmem_clear(dmem, first, count);
 	if (nr)
 		count_vm_events(GCMA_DISCARD, nr);
+	if (must_zero(GFP_KERNEL))
+		dmem_zero_idle(dmem, first, count);
 	return nr;
+}
+
+/*
+ * A hibernation image has no pages of zeros: while one is made nothing is kept,
+ * and idle frames are cleared.
+ */
+static int gcma_pm(struct notifier_block *nb, unsigned long event, void *data)
+{
+	bool away = event == PM_HIBERNATION_PREPARE;
+	unsigned int i;
+
+	if (!away && event != PM_POST_HIBERNATION)
+		return NOTIFY_DONE;
+	mutex_lock(&control);
+	for (i = 0; i < cma_area_count; i++) {
+		struct gcma *gcma = gcma_area(i);
+
+		if (!gcma || !gcma->lending)
+			continue;
+		dmem_set_clients(&gcma->dmem,
+				 away ? 0 : dmem_clients(cma_areas[i].gcma_clients));
+		if (away)
+			dmem_zero_idle(&gcma->dmem, 0, gcma->dmem.nr);
+	}
+	mutex_unlock(&control);
+	return NOTIFY_OK;
 }
 
 static int __init gcma_init(void)
@@ -977,6 +1152,7 @@ static int __init gcma_init(void)
 			gcma->cma->gcma_clients = GCMA_CHOSEN;
 		}
 	}
+	pm_notifier(gcma_pm, 0);
 	return gcma_sysfs_init();
 }
 subsys_initcall(gcma_init);

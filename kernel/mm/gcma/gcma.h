@@ -5,6 +5,7 @@
 
 #include <linux/cma.h>
 #include <linux/gcma.h>
+#include <linux/mm.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
 
@@ -34,6 +35,10 @@ static_assert(GCMA_FILE == 2 << GCMA_CLIENT_FILE &&
  *	by someone; under @cma->lock
  * @quarantined: number of frames in quarantine; under @cma->lock
  * @quarantine_work: looks whether they can be had back
+ * @poisoned: number of frames that are out of use as their memory is broken;
+ *	under @cma->lock
+ * @suspect: memory of a frame broke while it was allocated; under @cma->lock
+ * @wipe_work: clears idle frames where freed memory is to be cleared
  * @allocs: allocations that succeeded
  * @fails: allocations that failed
  * @bad_releases: releases refused
@@ -50,6 +55,9 @@ struct gcma {
 	unsigned long		*quarantine;
 	unsigned long		quarantined;
 	struct delayed_work	quarantine_work;
+	unsigned long		poisoned;
+	bool			suspect;
+	struct delayed_work	wipe_work;
 	atomic_long_t		allocs;
 	atomic_long_t		fails;
 	atomic_long_t		bad_releases;
@@ -72,6 +80,26 @@ static inline struct dmem_area *gcma_lent(struct gcma *gcma)
 
 extern struct dmem gcma_dmem;
 extern unsigned int gcma_clients;
+
+void __gcma_wipe(void);
+
+/* Is memory that nobody uses to hold nothing of what was there? */
+static inline bool gcma_wipes(void)
+{
+	return want_init_on_free() || page_poisoning_enabled_static();
+}
+
+/**
+ * gcma_wipe() - frames have become idle: clear them soon, if that is wanted
+ *
+ * Context: Any.
+ */
+static inline void gcma_wipe(void)
+{
+	if (gcma_wipes())
+		__gcma_wipe();
+}
+
 /**
  * enum gcma_admit - which pages that may be kept are kept
  * @GCMA_ADMIT_ADAPTIVE: all, or a few where hardly any comes back in time

@@ -40,6 +40,7 @@ GCMA_ATTR(_name)
 GCMA_ATTR_LONG(frames, gcma->cma->count);
 GCMA_ATTR_LONG(owned, READ_ONCE(gcma->owned));
 GCMA_ATTR_LONG(quarantined, READ_ONCE(gcma->quarantined));
+GCMA_ATTR_LONG(poisoned, READ_ONCE(gcma->poisoned));
 GCMA_ATTR_LONG(allocs, atomic_long_read(&gcma->allocs));
 GCMA_ATTR_LONG(alloc_fails, atomic_long_read(&gcma->fails));
 GCMA_ATTR_LONG(bad_releases, atomic_long_read(&gcma->bad_releases));
@@ -121,6 +122,7 @@ static struct attribute *gcma_attrs[] = {
 	&frames_attr.attr,
 	&owned_attr.attr,
 	&quarantined_attr.attr,
+	&poisoned_attr.attr,
 	&allocs_attr.attr,
 	&alloc_fails_attr.attr,
 	&bad_releases_attr.attr,

@@ -796,6 +796,181 @@ def _judge_device_trees(outcomes: Sequence[Outcome]) -> None:
             raise LabError(f"with {said} the kernel does not say: {answer}; see {outcome.console}")
 
 
+# What an allocation returns after the area held pages of files and of programs, and what drivers
+# left there: marks, of which none may be seen.
+OLD_BYTES: Final = """
+need zram_swap 256
+need scratch /dev/vda
+marks() { tr '\\0' Z </dev/zero 2>/dev/null | head -c "$1"; }
+marks 300m >/mnt/marks
+mkdir /shm && need mount -t tmpfs -o size=400M tmpfs /shm
+marks 280m >/shm/marks
+cat /mnt/marks >/dev/null
+statdump --label full
+need sweep --sizes 16384,8000,64,1,1024 --reps 2 --zeroed --fill
+cat /mnt/marks /shm/marks >/dev/null
+need sweep --sizes 1024,16384 --reps 2 --zeroed --fill
+"""
+
+
+def _old_bytes_job(name: str, word: str) -> Job:
+    return Job(
+        name,
+        OLD_BYTES,
+        NO_IMAGE,
+        Machine("x86-fast", memory_mib=512, cma_mib=64, words=(word,)),
+        programs=("mke2fs",),
+        scratch_mib=(400,),
+    )
+
+
+def _judge_old_bytes(outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        dirty = [row for row in outcome.rows("alloc") if row["not_zeroed"]]
+        if dirty:
+            raise LabError(f"{outcome.job.name}: old content: {dirty[0]}; see {outcome.console}")
+        outcome.require()
+        (area,) = (row["areas"]["reserved"] for row in outcome.rows("gcma_stats"))
+        if min(area["file/cached"], area["swap/cached"]) < 500:
+            raise LabError(f"{outcome.job.name}: no marks in the area; see {outcome.console}")
+
+
+# The default of most distributions: what is allocated is cleared, before or in the allocation.
+CLEARED: Final = """
+area=/sys/kernel/mm/gcma/reserved
+need sweep --sizes 32768 --reps 1 --zeroed --fill
+need sweep --sizes 32768 --reps 1 --zeroed --fill
+echo 32768 >$area/prepare
+need sweep --sizes 32768 --reps 1 --zeroed --fill
+need sweep --sizes 32768 --reps 1 --zeroed --fill
+echo none >$area/clients
+echo 32768 >$area/prepare
+need sweep --sizes 32768 --reps 1 --zeroed --fill
+"""
+# Instructions of an allocation of 128 MiB that was prepared.
+PREPARED_NS: Final = 10_000
+
+
+def _judge_cleared(outcomes: Sequence[Outcome]) -> None:
+    all_well(outcomes)
+    for outcome in outcomes:
+        took = [row["ns"] for row in outcome.rows("alloc")]
+        slow = [took[n] > 100 * PREPARED_NS for n in range(len(took))]
+        if slow != [True, True, False, True, False] or max(took[2], took[4]) > PREPARED_NS:
+            raise LabError(f"{outcome.job.name}: allocations took {took} ns")
+
+
+# Memory that breaks: in a frame that is allocated, in one that is idle, in some that hold copies.
+# The area has 16384 frames; 11368 are left behind the last broken one.
+POISON: Final = f"""
+{RECLAIMED}
+need scratch /dev/vda
+area=/sys/kernel/mm/gcma/reserved
+base=$(cat /sys/kernel/debug/cma/reserved/base_pfn)
+is() {{ check "$1" "$(cat $area/$1)" "$2"; }}
+break_frame() {{ echo $((base + $1)) >/sys/kernel/debug/hwpoison/corrupt-pfn; }}
+need dd if=/dev/urandom of=/mnt/file bs=1M count=200 2>/dev/null
+sum=$(md5sum </mnt/file)
+
+sweep --sizes 16384 --reps 1 --hold-ms 4000 &
+holder=$!
+until [ $(cat $area/owned) = 16384 ]; do sleep 0.1; done
+break_frame 7 2>/dev/null
+is poisoned 0
+need wait $holder
+is poisoned 1
+is owned 1
+break_frame 100
+is poisoned 2
+
+for n in 1 2; do evict; check "file, $n" "$(md5sum </mnt/file)" "$sum"; done
+evict
+check "room for copies" "$(cat $area/file/cached)" $((16384 - 2))
+for n in $(seq 5000 5015); do break_frame $n; done
+is poisoned 18
+check "copies left" "$(cat $area/file/cached)" $((16384 - 18))
+for n in 1 2; do check "file with broken copies" "$(md5sum </mnt/file)" "$sum"; evict; done
+check "room left" "$(cat $area/file/cached)" $((16384 - 18))
+
+need sweep --sizes 11368,8000,1,64 --reps 2 --fill
+is alloc_fails 0
+sweep --sizes 11369 --reps 1
+is alloc_fails 1
+is owned 18
+"""
+
+
+def _judge_broken_rows(outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        if broken := [str(row["why"]) for row in outcome.rows("broken")]:
+            raise LabError(f"{'; '.join(broken)}; see {outcome.console}")
+        outcome.require()
+
+
+# A block of memory with an area in ZONE_MOVABLE, from which all else could be moved away.
+OFFLINE: Final = """
+base=$(cat /sys/kernel/debug/cma/reserved/base_pfn)
+start=$(awk '/zone +Movable/ { here = 1 } here && /start_pfn:/ { print $2; exit }' /proc/zoneinfo)
+if [ -z "$start" ] || [ $base -lt $start ]; then
+	echo '{"type": "broken", "why": "the area is not in ZONE_MOVABLE"}'
+fi
+block=$((base * 4096 / 0x$(cat /sys/devices/system/memory/block_size_bytes)))
+answer=$(timeout 60 sh -c "echo offline >/sys/devices/system/memory/memory$block/state" 2>&1)
+case $answer in
+*"resource busy"*) ;;
+*) echo "{\\"type\\": \\"broken\\", \\"why\\": \\"offlining said: $answer\\"}" ;;
+esac
+need sweep --sizes 16384 --reps 1 --fill
+"""
+
+# An image is written and read back by the same kernel, with copies of random content in the area.
+HIBERNATE: Final = f"""
+{RECLAIMED}
+need scratch /dev/vda
+need disk_swap /dev/vdb
+area=/sys/kernel/mm/gcma/reserved
+need dd if=/dev/urandom of=/mnt/file bs=1M count=150 2>/dev/null
+sum=$(md5sum </mnt/file)
+full() {{ check "area full" $(($(cat $area/file/cached) > 15000)) 1; }}
+evict; cat /mnt/file >/dev/null; evict
+full
+cat /sys/class/block/vdb/dev >/sys/power/resume
+echo test_resume >/sys/power/disk
+need sh -c 'echo disk >/sys/power/state'
+check "file" "$(md5sum </mnt/file)" "$sum"
+evict; cat /mnt/file >/dev/null; evict
+full
+"""
+
+
+def _judge_hibernate(outcomes: Sequence[Outcome]) -> None:
+    _judge_broken_rows(outcomes)
+    for outcome in outcomes:
+        image = re.search(r"Image created \((\d+) pages copied, (\d+) zero", outcome.text())
+        if not image or int(image[2]) < 16384:
+            said = image[0] if image else "no image"
+            raise LabError(f"hibernation saved the area: {said}; see {outcome.console}")
+
+
+# What is tagged is swapped out into the area, and back.
+TAGS: Final = """
+need zram_swap 256
+need mte
+"""
+
+
+def _judge_tags(outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        for row in outcome.rows("mte"):
+            names = ("wrong_words", "wrong_tags", "leaked_tags", "tagged_frames")
+            if wrong := [f"{row[name]} {name}" for name in names if row[name]]:
+                raise LabError(f"{', '.join(wrong)}; see {outcome.console}")
+            # The program needs 24,576 pages, the area has 8,192.
+            if min(row["stored"], row["loaded"]) < 4000:
+                raise LabError(f"hardly anything was in the area: {row}; see {outcome.console}")
+        outcome.require()
+
+
 # What `make demo` does, in short: a disk and swap in memory, programs that wait for both, photos.
 REPEATED: Final = """
 need zram_swap 128
@@ -922,6 +1097,88 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_consumers,
+    ),
+    GuestCheck(
+        "guest: no old byte in what an allocation returns",
+        "gcma",
+        [
+            _old_bytes_job("old-bytes-free", "init_on_free=1"),
+            _old_bytes_job("old-bytes-alloc", "init_on_alloc=1"),
+        ],
+        _judge_old_bytes,
+    ),
+    GuestCheck(
+        "guest: a prepared allocation of 128 MiB under init_on_alloc",
+        "gcma",
+        [Job("cleared", CLEARED, NO_IMAGE, Machine(words=("init_on_alloc=1",)))],
+        _judge_cleared,
+    ),
+    GuestCheck(
+        "guest: no old byte under page_poison",
+        "faults",
+        [_old_bytes_job("old-bytes-poison", "page_poison=1")],
+        _judge_old_bytes,
+    ),
+    GuestCheck(
+        "guest: broken memory is not filled, read or handed out",
+        "faults",
+        [
+            Job(
+                "poison",
+                POISON,
+                NO_IMAGE,
+                Machine("x86-fast", memory_mib=704, cma_mib=64),
+                programs=("mke2fs",),
+                scratch_mib=(400,),
+            )
+        ],
+        _judge_broken_rows,
+    ),
+    GuestCheck(
+        "guest: memory with an area is not taken offline",
+        "faults",
+        [
+            Job(
+                "offline",
+                OFFLINE,
+                NO_IMAGE,
+                # In a block of memory without holes.
+                Machine(
+                    "x86-fast",
+                    cma_mib=0,
+                    words=("movablecore=512M", "cma=64M@768M", "gcma=file+swap"),
+                ),
+            )
+        ],
+        _judge_broken_rows,
+    ),
+    GuestCheck(
+        "guest: hibernation leaves out what the area holds",
+        "faults",
+        [
+            Job(
+                "hibernate",
+                HIBERNATE,
+                NO_IMAGE,
+                Machine("x86-fast", memory_mib=704, cma_mib=64),
+                programs=("mke2fs",),
+                scratch_mib=(300, 700),
+            )
+        ],
+        _judge_hibernate,
+    ),
+    GuestCheck(
+        "guest: memory tags stay with their owner on arm64",
+        "arm64",
+        [
+            Job(
+                "tags",
+                TAGS,
+                NO_IMAGE,
+                Machine("arm64", memory_mib=512, cma_mib=32),
+            )
+        ],
+        _judge_tags,
     ),
     GuestCheck(
         "guest: the longest allocation under load, from the histogram",

@@ -409,6 +409,11 @@ def _build_debug() -> None:
     build("debug")
 
 
+@check("kernel: faults builds")
+def _build_faults() -> None:
+    build("faults")
+
+
 @check("kernel: arm64 builds")
 def _build_arm64() -> None:
     build("arm64")

@@ -3,6 +3,7 @@
 
 states:  allocations of three sizes from an area that is idle, full of clean file pages, and full
          of programs' memory; what storing and loading a page costs
+cleared: allocations where the kernel clears what it gives out (init_on_alloc), announced or not
 readers: allocations of random sizes while three readers go through more files than memory holds
 random:  many allocations held at once, checked, while files and programs use the rest
 reread:  reading a page again that was in memory a while ago, from a fast and a slow disk; all
@@ -33,7 +34,7 @@ from nocopy_lab.run import Job
 
 SEED: Final = 1
 HERE: Final = OUT / "bench-gcma"
-KINDS: Final = ("states", "readers", "random", "reread", "cgroups", "cost", "spins")
+KINDS: Final = ("states", "cleared", "readers", "random", "reread", "cgroups", "cost", "spins")
 
 LARGEST: Final = 32768  # pages: half of the area
 SIZES: Final = (64, 1024, LARGEST)
@@ -147,6 +148,24 @@ for n in $(seq {REPETITIONS["anon"]}); do
 done
 phase end
 statdump --label end
+"""
+
+
+CLEARED_REPETITIONS: Final = 3
+
+
+def _cleared(config: str) -> str:
+    prepared = f"""
+phase prepared
+for n in $(seq {CLEARED_REPETITIONS}); do
+	echo {LARGEST} >/sys/kernel/mm/gcma/reserved/prepare
+	{_sweep((LARGEST,), 1)}
+done
+"""
+    return f"""{PHASE}
+phase unprepared
+{_sweep((LARGEST,), CLEARED_REPETITIONS)}
+{prepared if config == "gcma" else ""}
 """
 
 
@@ -405,6 +424,9 @@ def jobs(
 
     add("states-cma", _states("cma"), gcma, _machine("cma", FILES_MIB))
     add("random-gcma", _random("gcma"), gcma, _machine("gcma", RANDOM_MIB))
+    for config in ("gcma", "cma"):
+        machine = Machine("x86", config, words=("init_on_alloc=1",), seed=SEED)
+        add(f"cleared-{config}", _cleared(config), gcma, machine)
     add("readers-cma", _readers("cma"), gcma, _machine("cma", FILES_MIB))
     add("states-gcma", _states("gcma"), gcma, _machine("gcma", FILES_MIB))
     add("readers-gcma", _readers("gcma"), gcma, _machine("gcma", FILES_MIB))
@@ -441,6 +463,8 @@ def _expected(job: Job) -> dict[str, float]:
         sizes = ALL_SIZES if config == "gcma" else SIZES
         held = len(SIZES) * HELD_REPETITIONS if config == "gcma" else 0
         return {"alloc": len(sizes) * sum(REPETITIONS.values()) + held}
+    if "cleared" in job.name:
+        return {"alloc": CLEARED_REPETITIONS * (2 if config == "gcma" else 1)}
     if "readers" in job.name:
         return {"alloc": READER_ALLOCS[config]}
     if "random" in job.name:
@@ -483,10 +507,12 @@ class Measured:
         run = self.runs.get(f"bench-{name}", {"rows": []})
         return [row for row in run["rows"] if row.get("type") == kind]
 
-    def allocs(self, config: str, state: str, pages: int = 0) -> list[dict[str, Any]]:
+    def allocs(
+        self, config: str, state: str, pages: int = 0, kind: str = "states"
+    ) -> list[dict[str, Any]]:
         """Allocations from an area in a state, of all sizes unless told."""
         found, now = [], ""
-        for row in self.runs.get(f"bench-states-{config}", {"rows": []})["rows"]:
+        for row in self.runs.get(f"bench-{kind}-{config}", {"rows": []})["rows"]:
             if row.get("type") == "phase":
                 now = row["name"]
             elif row.get("type") == "alloc" and now == state and pages in (0, row["pages"]):
@@ -495,6 +521,9 @@ class Measured:
 
     def states(self, config: str, state: str, pages: int) -> list[float]:
         return [row["ns"] for row in self.allocs(config, state, pages)]
+
+    def cleared(self, config: str, state: str) -> list[float]:
+        return [row["ns"] for row in self.allocs(config, state, kind="cleared")]
 
     def failed(self, config: str, state: str, pages: int) -> int:
         return sum(not row["ok"] for row in self.allocs(config, state, pages))
@@ -675,6 +704,18 @@ def lines(results: dict[str, Any]) -> list[Line]:
             {"cma": data.releases("cma")},
             data.releases("gcma"),
             0.15e6,
+        ),
+        Line(
+            f"allocate {LARGEST:,} pages, area idle, init_on_alloc",
+            {"cma": data.cleared("cma", "unprepared")},
+            data.cleared("gcma", "unprepared"),
+            bounds={"cma": 1},
+        ),
+        Line(
+            f"allocate {LARGEST:,} pages, area idle, init_on_alloc, prepared",
+            {},
+            data.cleared("gcma", "prepared"),
+            10e3,
         ),
     ]
     failures = {c: data.failures(c) for c in ("cma", "gcma")}
