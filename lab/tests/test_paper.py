@@ -205,3 +205,31 @@ def test_the_load_reads_what_it_wrote(tmp_path: Path) -> None:
     words += ["--commenters", "100", "--readers", "20", "--seconds", "5"]
     ran = subprocess.run(words, check=False, timeout=60, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout
+
+
+@pytest.mark.parametrize(("taken_kib", "good"), [(100_000, True), (5_000, False)])
+def test_a_card_that_took_no_memory_ends_the_boot(taken_kib: int, good: bool) -> None:
+    """As when the data is removed before it was written. The guest is a shell with stubs."""
+    script = f"""
+say() {{ :; }}; dd() {{ :; }}; rm() {{ :; }}
+need() {{ "$@" || exit 1; }}
+stat() {{ echo $((100000 * 1024)); }}
+{paper.FILL_CARD}
+free_kib() {{ read -r kib <&3; echo $kib; }}
+exec 3<<END
+500000
+{500_000 - taken_kib}
+END
+fill_card
+"""
+    words = ["bash", "-c", script]
+    ran = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode == 0) == good
+    assert f'"kib": 100000, "taken_kib": {taken_kib}, ' in ran.stdout
+
+
+def test_the_card_is_synced_before_its_file_goes() -> None:
+    """free_kib() syncs."""
+    begin, end = paper.FILL_CARD.index("of=/mnt/fill"), paper.FILL_CARD.index("rm /mnt/fill")
+    assert "$(free_kib)" in paper.FILL_CARD[begin:end]
+    assert "sync\n" in paper.FILL_CARD[paper.FILL_CARD.index("free_kib() {") :]

@@ -417,8 +417,8 @@ def jobs(
             return
         made.append(
             Job(
-                f"bench-{name}", script, image.bootable, machine, limit_s=1800,
-                programs=("mke2fs",), allow=("allocation",),
+                f"bench-{name}", script, image.bootable, machine, programs=("mke2fs",),
+                allow=("allocation",),
             )
         )  # fmt: skip
 

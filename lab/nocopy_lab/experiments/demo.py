@@ -83,7 +83,7 @@ def job(config: str, image: kernel.Image) -> Job:
         "x86", config, extra_mib=DISK_MIB, words=("vivid.allocators=1", *DISK_WORDS), seed=SEED
     )
     return Job(
-        f"demo-{config}", JOB, image.bootable, machine, limit_s=1200, programs=("mke2fs",),
+        f"demo-{config}", JOB, image.bootable, machine, programs=("mke2fs",),
         allow=("allocation",),
     )  # fmt: skip
 
