@@ -114,10 +114,15 @@ c locked
 condition="strict overcommit"
 echo 2 >/proc/sys/vm/overcommit_memory
 echo 393216 >/proc/sys/vm/overcommit_kbytes
+before=$(cat /proc/sys/vm/user_reserve_kbytes)
+echo 0 >/proc/sys/vm/user_reserve_kbytes
 rust strict_overcommit_is_lived_with
 c overcommit
 limits
 real
+echo $before >/proc/sys/vm/user_reserve_kbytes
+condition="strict overcommit on a small machine"
+limits
 echo 0 >/proc/sys/vm/overcommit_memory
 
 condition="few mappings"

@@ -303,9 +303,12 @@ fn set_up() -> bool {
     if !done {
         bump(&STATS.no_arena, 1);
         if config::current().verbose {
-            let why = match os::address_space_limit() {
-                Some(_) => " (RLIMIT_AS: they take an eighth of it, and need 256 MiB)",
-                None => "",
+            let why = if os::address_space_is_dear() {
+                " (vm.user_reserve_kbytes would be taken off what may be committed)"
+            } else if os::address_space_limit().is_some() {
+                " (RLIMIT_AS: they take an eighth of it, and need 256 MiB)"
+            } else {
+                ""
             };
             os::complain(format_args!(
                 "no address space for growth slots{why}; using the base allocator"
@@ -317,6 +320,9 @@ fn set_up() -> bool {
 
 fn reserve_arena() -> bool {
     let config = config::current();
+    if os::address_space_is_dear() {
+        return false;
+    }
     let mut want = config.reserve;
     if let Some(limit) = os::address_space_limit() {
         // Address space is scarce here, and the rest of the process needs most.

@@ -286,9 +286,35 @@ pub(crate) fn is_main_thread() -> bool {
 /// Returns true if the system counts memory when it is committed, not when it is used, and
 /// refuses what is too much.
 pub(crate) fn counts_memory() -> bool {
+    commits_strictly() || data_limit().is_some()
+}
+
+fn commits_strictly() -> bool {
     let mut buf = [0u8; 4];
     let n = read_file(c"/proc/sys/vm/overcommit_memory", &mut buf);
-    buf[..n].first() == Some(&b'2') || data_limit().is_some()
+    buf[..n].first() == Some(&b'2')
+}
+
+/// Returns true if much address space costs this process much of what it may commit. With strict
+/// overcommit the kernel keeps a 32nd of the address space of a process from it, reserved or
+/// not, and at most vm.user_reserve_kbytes; on a small machine that is a part worth having.
+pub(crate) fn address_space_is_dear() -> bool {
+    const MOST: usize = 64;
+    if !commits_strictly() {
+        return false;
+    }
+    let kept = read_number(c"/proc/sys/vm/user_reserve_kbytes").unwrap_or(0);
+    let mut text = [0u8; 4096];
+    let n = read_file(c"/proc/meminfo", &mut text);
+    let name = b"CommitLimit:";
+    let limit = text[..n]
+        .windows(name.len())
+        .position(|word| word == name)
+        .and_then(|at| {
+            let digits = text[at + name.len()..n].trim_ascii_start();
+            parse_decimal(digits.split(|b| !b.is_ascii_digit()).next()?)
+        });
+    limit.is_some_and(|limit| kept > limit / MOST)
 }
 
 /// Orders a store before a later load, provided that the other side has a [`heavy_barrier`]

@@ -107,6 +107,9 @@ PEERS: Final = ("glibc", "jemalloc", "mimalloc", "snmalloc", *LIBRARIES)
 # The nine groups of the paper's figures 7 to 12, and one more.
 PAPER: Final = ("glibc", "jemalloc", "mimalloc", *FIXED, *AUTO)
 ALL: Final = (*PEERS, "brug", "libbrug")
+IN_TURN: Final = (
+    "glibc", "jemalloc", "mimalloc", "tcmalloc-deb", "brug", "brug-nothp", "glibc-thp",
+)  # fmt: skip
 
 COLLECTIONS: Final = (
     "vec", "vec-deque", "linked-list", "hash-map", "btree-map", "hash-set", "btree-set",
@@ -185,6 +188,12 @@ def benches(scale: Scale) -> list[Bench]:
         (*ALL, "glibc-thp", "brug-thp", "brug-nothp", "brug-trained"),
         settle=top * 3 // 2,
     )  # fmt: skip
+    # The same where programs take turns, as on a machine in use: nobody has just had the memory.
+    large = scale.size(GIB)
+    add("in-turn-double", f"4 KiB to {size(large)} by doubling, twice in a process, in turn",
+        f"grow --to {large} --lives 2", IN_TURN)  # fmt: skip
+    add("in-turn-linear-64k", f"64 KiB to {size(top)} by 64 KiB, twice in a process, in turn",
+        f"grow --from 65536 --to {top} --step +65536 --lives 2", IN_TURN)  # fmt: skip
     for align in ALIGNMENTS:
         add(
             f"align-{align}", f"4 KiB to {size(top)} by doubling, aligned to {align} bytes",
@@ -590,7 +599,8 @@ def run(only: str = "", quick: bool = False) -> None:
     if not wanted:
         names = ", ".join(bench.name for bench in benches(scale))
         raise LabError(f"no benchmark has '{only}' in its name; there are: {names}")
-    build()
+    # Wasmtime takes longer to build than everything else together.
+    build(wasmtime=any(bench.words[0] == "link" for bench in wanted))
     about = _provenance(scale)
     results = about | {"memory_available": memory_available(), "benches": {}, "runs": {}}
     if only and (HERE / "results.json").is_file():
