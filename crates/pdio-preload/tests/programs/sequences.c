@@ -70,6 +70,7 @@ static int count, telling, bare_second;
 static struct shared *shared;
 static const char *script, *self;
 static int me;
+static long parent;
 static int slot[SLOTS];
 static FILE *file[SLOTS];
 static struct { unsigned char *at; size_t len; } map[SLOTS];
@@ -625,6 +626,7 @@ static void serve(int from);
 static void become(int actor)
 {
 	me = actor;
+	parent = bare(SYS_getppid);
 	shared->pid[actor] = bare(SYS_getpid);
 }
 
@@ -908,12 +910,39 @@ static void advance(int next)
 	bare(SYS_futex, &shared->turn, FUTEX_WAKE, 100);
 }
 
+/* Ends everything if the process whose turn it is has died of itself, or nobody is left to wait. */
+static void look_after(unsigned int turn)
+{
+	char path[40], text[200] = "";
+	const struct step *s = &steps[turn];
+	long fd;
+	char *state;
+
+	if (bare(SYS_getppid) != parent)
+		bare(SYS_exit_group, 3);
+	if (turn >= (unsigned int)count || ends(s))
+		return;
+	snprintf(path, sizeof(path), "/proc/%d/stat", shared->pid[s->actor]);
+	fd = bare(SYS_openat, AT_FDCWD, path, O_RDONLY);
+	if (fd >= 0) {
+		bare(SYS_read, fd, text, sizeof(text) - 1);
+		bare(SYS_close, fd);
+	}
+	state = strrchr(text, ')');
+	if (turn == __atomic_load_n(&shared->turn, __ATOMIC_SEQ_CST) && (!state || state[2] == 'Z')) {
+		say("%d process %d died\n", turn, s->actor);
+		bare(SYS_kill, 0, SIGKILL);
+	}
+}
+
 static void wait_for(unsigned int step)
 {
+	const struct timespec time = { .tv_sec = 1 };
 	unsigned int turn;
 
 	while ((turn = __atomic_load_n(&shared->turn, __ATOMIC_SEQ_CST)) < step)
-		bare(SYS_futex, &shared->turn, FUTEX_WAIT, turn, NULL);
+		if (bare(SYS_futex, &shared->turn, FUTEX_WAIT, turn, &time) == -ETIMEDOUT)
+			look_after(turn);
 }
 
 /* Waits for the end of a child. */
