@@ -11,6 +11,8 @@
 //! * [`direct`]: misaligned I/O on descriptors that the program opened with `O_DIRECT`.
 //! * [`hooks`]: the exported calls on descriptors and paths; [`process`]: those that start or end a
 //!   process or change what it may do.
+//! * [`makers`]: calls that make descriptors, of which there is a limited number.
+//! * [`memory`]: whether memory that the program names is there.
 //! * [`report`]: `PDIO_STATS`, and messages.
 //!
 //! The program must not notice. So a stream is handed back for good, everything written and the
@@ -23,6 +25,8 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 mod direct;
 mod hooks;
+mod makers;
+mod memory;
 mod next;
 mod process;
 mod report;

@@ -18,7 +18,7 @@ use libc::pid_t;
 use crate::next::{self, lookup};
 use crate::stream::{self, relinquish, relinquish_all};
 use crate::table::{self, Guard, HANDLERS, HOLD};
-use crate::{report, ACTIVE};
+use crate::{memory, report, ACTIVE};
 
 /// Signals that a fault raises in the thread that made it.
 pub const FAULTS: [c_int; 7] = [
@@ -83,6 +83,45 @@ pub fn withdraw(why: &str) {
         ACTIVE.store(false, Relaxed);
         relinquish_all(why);
     }
+}
+
+/// Runs a call that fails in a process of several threads, or divides what threads share.
+fn alone(call: impl FnOnce() -> c_int) -> c_int {
+    if report::is_owner() && !table::inside() {
+        withdraw("a namespace of its own");
+        if let Some(_guard) = Guard::enter() {
+            pdio::end_keeper();
+            // Threads that were waited for are the kernel's for a moment longer.
+            for _ in 0..1000 {
+                if !has_own_threads() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+    }
+    call()
+}
+
+/// Returns true if a thread of the pdio crate is left.
+fn has_own_threads() -> bool {
+    let Ok(list) = std::fs::read_dir("/proc/self/task") else {
+        return false;
+    };
+    list.flatten().any(|task| {
+        std::fs::read_to_string(task.path().join("comm"))
+            .is_ok_and(|name| name.starts_with("pdio-"))
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
+    alone(|| next::unshare(flags))
+}
+
+#[no_mangle]
+pub unsafe extern "C-unwind" fn setns(fd: c_int, kind: c_int) -> c_int {
+    alone(|| next::setns(fd, kind))
 }
 
 /// The process ends, in whatever way: everything goes to the kernel.
@@ -260,6 +299,7 @@ jump! {
 
     // The C library writes there itself, unseen.
     fn fdopen(fd, _b, _c) { relinquish(fd as c_int, "fdopen") }
+    fn fdopendir(fd, _b, _c) { relinquish(fd as c_int, "fdopendir") }
     fn dprintf(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
     fn vdprintf(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
     fn __dprintf_chk(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
@@ -286,10 +326,8 @@ fn handled(signal: c_int, handler: usize) {
 
 /// What a limit on the size of files does to a call is left to the kernel.
 unsafe fn limits(resource: c_uint, limit: *const libc::rlimit64) {
-    if resource == libc::RLIMIT_FSIZE
-        && !limit.is_null()
-        && (*limit).rlim_cur != libc::RLIM64_INFINITY
-    {
+    let lowers = |limit: libc::rlimit64| limit.rlim_cur != libc::RLIM64_INFINITY;
+    if resource == libc::RLIMIT_FSIZE && memory::peek(limit).is_some_and(lowers) {
         relinquish_all("a limit on the size of files");
     }
 }

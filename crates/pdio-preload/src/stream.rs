@@ -15,9 +15,11 @@ use std::os::unix::ffi::OsStringExt;
 use libc::{iovec, off_t};
 use pdio::{Durability, OpenOptions, Reader, Writer};
 
+use crate::memory::{self, Known};
 use crate::settings;
 use crate::table::{
-    self, hold, Description, Entry, Guard, Held, Kind, Locked, Passed, State, HOLD, TAKEN,
+    self, hold, Claim, Description, Entry, Guard, Held, Kind, Locked, Passed, State, HOLD, LOCKING,
+    TAKEN,
 };
 use crate::{next, report};
 
@@ -98,8 +100,12 @@ fn room(fd: c_int) -> Option<u64> {
         .then(|| (about.f_bavail as u64).saturating_mul(about.f_bsize as u64))
 }
 
-/// Whether another descriptor of this process leads to the file, for writing if only that matters.
-fn open_elsewhere(fd: c_int, about: &libc::stat64, writable_only: bool) -> bool {
+/// Returns true if another descriptor of this process leads to the file in a way that a stream on
+/// `fd` would not see, or if the process has a lock on the file: closing any descriptor of a file
+/// drops all record locks that the process has on it, and this library closes its own.
+///
+/// A reader bears others that only read, unless they may share its offset.
+fn in_the_way(fd: c_int, about: &libc::stat64, claim: Claim) -> bool {
     let Ok(list) = std::fs::read_dir("/proc/self/fd") else {
         return true;
     };
@@ -108,18 +114,28 @@ fn open_elsewhere(fd: c_int, about: &libc::stat64, writable_only: bool) -> bool 
             .file_name()
             .to_str()
             .and_then(|name| name.parse().ok());
-        // This library's own lead nowhere that the program's do not; those of a stream that has
-        // just ended may be held by the keeper for a moment.
+        // This library's own lead nowhere that the program's do not.
         let own = |other| matches!(table::entry(other), Entry::Internal);
-        let Some(other) = other.filter(|&other: &c_int| other != fd && !own(other)) else {
+        let Some(other) = other.filter(|&other: &c_int| !own(other)) else {
             return false;
         };
-        let same =
-            stat(other).is_some_and(|s| (s.st_dev, s.st_ino) == (about.st_dev, about.st_ino));
+        let same = |s: libc::stat64| (s.st_dev, s.st_ino) == (about.st_dev, about.st_ino);
+        if !stat(other).is_some_and(same) {
+            return false;
+        }
         // SAFETY: no memory is involved.
         let mode = || unsafe { next::fcntl64(other, libc::F_GETFL, 0) } & libc::O_ACCMODE;
-        same && !(writable_only && mode() == libc::O_RDONLY)
+        let alone = claim.writer || claim.shared;
+        other != fd && (alone || mode() != libc::O_RDONLY) || is_locked(other)
     })
+}
+
+/// Returns true if the process has taken a lock through this descriptor, or nothing can be known.
+pub fn is_locked(fd: c_int) -> bool {
+    match std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")) {
+        Ok(text) => text.lines().any(|line| line.starts_with("lock:")),
+        Err(_) => true,
+    }
 }
 
 /// The file of a descriptor, by its name now.
@@ -131,8 +147,9 @@ fn path_of(fd: c_int) -> Option<CString> {
 impl Stream {
     /// Looks whether the stream may be taken, and takes it. Everything that asks the kernel is
     /// here, once in the life of a stream that has proved long.
-    fn start(fd: c_int, writer: bool, entry: &Description) -> Result<Stream, Refused> {
+    fn start(fd: c_int, claim: Claim, entry: &Description) -> Result<Stream, Refused> {
         use Refused::{ForGood, ForNow};
+        let writer = claim.writer;
         let settings = settings::get();
         let about = stat(fd).ok_or(ForGood)?;
         // SAFETY: no memory is involved.
@@ -158,7 +175,8 @@ impl Stream {
         entry.inode.store(about.st_ino, SeqCst);
         TAKEN.fetch_add(1, SeqCst);
         let started = || {
-            if open_elsewhere(fd, &about, !writer) {
+            // A lock that is being taken is not to be seen yet.
+            if LOCKING.load(SeqCst) != 0 || in_the_way(fd, &about, claim) {
                 return None;
             }
             let own = table::internal_copy(fd)?;
@@ -168,10 +186,10 @@ impl Stream {
             options
                 .memory_limit(settings.memory)
                 .strategy(settings.strategy);
-            match settings.linger.is_zero() {
-                true => options.durability(Durability::Safe),
-                false => options.linger(Some(settings.linger)),
-            };
+            options.linger(Some(settings.linger));
+            if settings.linger.is_zero() {
+                options.durability(Durability::Safe);
+            }
             match writer {
                 true => options.writer_from(file).ok().map(|mut writer| {
                     // Whatever this opens must not come between the program's own calls.
@@ -339,17 +357,16 @@ fn gone(entry: &Description) {
 #[cold]
 fn take(fd: c_int) {
     let Some(_guard) = Guard::enter() else { return };
-    let writer = Description::is_writer(fd);
     let description = Description::new();
     let mut state = description.lock();
-    if !description.claim(fd) {
+    let Some(claim) = description.claim(fd) else {
         drop(state);
         return description.recycle();
-    }
+    };
     // After the claim: who holds everything back sees either the claim or nothing.
     let may = HOLD.load(SeqCst) == 0 && TAKEN.load(SeqCst) < table::most_streams();
     let started = match may {
-        true => Stream::start(fd, writer, description),
+        true => Stream::start(fd, claim, description),
         false => Err(Refused::ForNow),
     };
     match started {
@@ -358,7 +375,8 @@ fn take(fd: c_int) {
             state.descriptors = 1;
         }
         Err(refused) => {
-            description.unclaim(fd, matches!(refused, Refused::ForNow), writer);
+            let again = matches!(refused, Refused::ForNow).then_some(claim);
+            description.unclaim(fd, again);
             drop(state);
             description.recycle();
         }
@@ -409,7 +427,7 @@ fn serve(
     held: &mut Held,
     fd: c_int,
     way: Way,
-    parts: &[iovec],
+    parts: Parts,
     at: Option<off_t>,
     plain: &mut dyn FnMut() -> isize,
 ) -> Outcome {
@@ -418,13 +436,16 @@ fn serve(
     if let Some(error) = state.error.take() {
         return Outcome::Failed(error);
     }
+    let parts = parts.get(&mut state.memory);
     let stream = match &mut state.kind {
         Kind::Plain => {
             release(state, description);
             return Outcome::Again;
         }
         Kind::Aligned(aligned) => {
-            return match aligned.transfer(fd, way, parts, at, plain) {
+            let known = &mut state.memory;
+            let there = |parts: &[iovec]| present(known, parts, MOST, way == Way::Read);
+            return match aligned.transfer(fd, way, parts, at, plain, there) {
                 Ok(n) => Outcome::Done(n),
                 Err(error) => Outcome::Failed(error),
             };
@@ -433,6 +454,8 @@ fn serve(
     };
     let writing = way == Way::Write;
     let suits = writing == matches!(stream.pump, Pump::Writer(_));
+    let readable = parts.is_some();
+    let parts = parts.unwrap_or_default();
     let len = parts
         .iter()
         .map(|part| part.iov_len)
@@ -445,11 +468,15 @@ fn serve(
             stream.position() as off_t
         }
     };
-    let proper = len <= MOST
+    let mut used = len;
+    if !writing && len > LARGE {
+        let size = stat(stream.own()).map_or(0, |about| about.st_size);
+        used = used.min(size.saturating_sub(start).max(0) as usize);
+    }
+    let proper = readable
+        && len <= MOST
         && start as u64 + (len as u64) < FARTHEST
-        && parts
-            .iter()
-            .all(|part| part.iov_len == 0 || plausible(part));
+        && present(&mut state.memory, parts, used, !writing);
     let why = match (suits, proper) {
         (false, _) if writing => Some("written"),
         (false, _) => Some("read while written"),
@@ -492,14 +519,38 @@ fn serve(
     }
 }
 
-/// Whether memory can be the program's. What is not, the kernel shall refuse.
-fn plausible(part: &iovec) -> bool {
-    let start = part.iov_base as usize;
-    start >= 4096
-        && start
-            .checked_add(part.iov_len)
-            .is_some_and(|end| end <= 1 << 47)
+/// The memory of a call, as the program named it.
+#[derive(Clone, Copy)]
+pub enum Parts {
+    One(iovec),
+    Many(*const iovec, c_int),
 }
+
+impl Parts {
+    /// `None` if there are none, or none that can be looked at.
+    fn get(&self, known: &mut Known) -> Option<&[iovec]> {
+        match self {
+            Parts::One(part) => Some(core::slice::from_ref(part)),
+            // SAFETY: the program says that they are such, and is in this call.
+            Parts::Many(parts, count @ 1..=libc::UIO_MAXIOV) => unsafe {
+                memory::parts(known, *parts, *count)
+            },
+            Parts::Many(..) => None,
+        }
+    }
+}
+
+/// Returns true if the first `len` bytes of the parts are there.
+fn present(known: &mut Known, parts: &[iovec], mut len: usize, write: bool) -> bool {
+    parts.iter().all(|part| {
+        let n = part.iov_len.min(len);
+        len -= n;
+        known.holds(part.iov_base as usize, n, write)
+    })
+}
+
+/// Reads that ask for more than this are asked of their memory only as far as the file reaches.
+const LARGE: usize = 1 << 20;
 
 extern "C-unwind" {
     fn pthread_testcancel();
@@ -509,7 +560,7 @@ extern "C-unwind" {
 pub fn transfer(
     fd: c_int,
     way: Way,
-    parts: &[iovec],
+    parts: Parts,
     at: Option<off_t>,
     plain: &mut dyn FnMut() -> isize,
 ) -> isize {
@@ -651,7 +702,22 @@ pub fn drain(fd: c_int, report: bool) -> Result<(), c_int> {
     .unwrap_or(Ok(()))
 }
 
-/// Before a lock changes: writers drain, readers go back for good.
+/// Runs a call that may give the process a record lock. A lock belongs to the process and the file:
+/// whatever is taken of that file goes back before, and nothing is taken until the call is over.
+pub fn with_record_lock(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if table::inside() || !report::is_owner() {
+        return call();
+    }
+    // A handler that jumps out of the call leaves this counted: nothing is taken any more.
+    LOCKING.fetch_add(1, SeqCst);
+    relinquish(fd, "locked");
+    relinquish_behind(fd, true, "locked");
+    let result = call();
+    LOCKING.fetch_sub(1, SeqCst);
+    result
+}
+
+/// Before another lock changes: writers drain, readers go back for good.
 pub fn settle_for_lock(fd: c_int) {
     with(fd, |held| match &held.state.kind {
         Kind::Stream(s) if matches!(s.pump, Pump::Reader(_)) => {
@@ -679,7 +745,12 @@ pub fn relinquish_all(why: &str) {
         match entry {
             Entry::Watched => table::forget(fd),
             Entry::Tracked(description) if description.is_ours() => {
-                with(fd, |held| hand_back(held, why));
+                with(fd, |held| {
+                    if let Kind::Aligned(aligned) = &mut held.state.kind {
+                        aligned.let_go(fd);
+                    }
+                    hand_back(held, why)
+                });
             }
             _ => {}
         }
@@ -855,7 +926,9 @@ pub fn leave(fd: c_int, why: &str) -> Option<c_int> {
 pub fn copied(from: c_int, to: c_int) {
     match table::entry(from) {
         Entry::Nothing | Entry::Internal => {}
-        Entry::Watched => table::watch_copy(from, to),
+        // Perhaps taken since that look.
+        Entry::Watched if table::watch_copy(from, to) => {}
+        Entry::Watched => copied(from, to),
         Entry::Tracked(_) => {
             with(from, |held| {
                 let aligned = matches!(held.state.kind, Kind::Aligned(_));

@@ -18,6 +18,7 @@ use core::sync::atomic::{
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::direct::Aligned;
+use crate::memory::Known;
 use crate::next;
 use crate::stream::Stream;
 
@@ -30,6 +31,8 @@ const TAG: usize = 3;
 const WATCHED: usize = 1;
 /// A watched descriptor that was opened for writing.
 const WRITER: usize = 1 << 2;
+/// A watched descriptor that was duplicated: others may share its offset.
+const SHARED: usize = 1 << 3;
 /// Calls under way on a watched descriptor, 8 bits.
 const CALL: usize = 1 << 4;
 const CALLS: usize = 0xff << 4;
@@ -42,6 +45,8 @@ static TOP: AtomicUsize = AtomicUsize::new(0);
 pub static HOLD: AtomicU32 = AtomicU32::new(0);
 /// Streams that are taken now.
 pub static TAKEN: AtomicUsize = AtomicUsize::new(0);
+/// Calls under way that may give the process a record lock. Meanwhile nothing is taken.
+pub static LOCKING: AtomicUsize = AtomicUsize::new(0);
 
 /// The word of a descriptor; zero if it is none of this library's business.
 #[inline(always)]
@@ -114,12 +119,14 @@ pub fn watch(fd: c_int, writer: bool) {
     }
 }
 
-/// A copy of a watched descriptor.
-pub fn watch_copy(from: c_int, to: c_int) {
-    let word = word(from);
-    if word & TAG == WATCHED {
-        watch(to, word & WRITER != 0);
-    }
+/// A copy of a watched descriptor. `false` if that is no longer watched.
+pub fn watch_copy(from: c_int, to: c_int) -> bool {
+    let Some(word) = update(from, |word| Some(word | SHARED)) else {
+        return false;
+    };
+    watch(to, word & WRITER != 0);
+    let _ = update(to, |word| Some(word | SHARED));
+    true
 }
 
 /// The C library's word on whether there is more than one thread.
@@ -218,6 +225,8 @@ pub struct State {
     pub descriptors: u32,
     /// An error that the program has not been told yet.
     pub error: Option<c_int>,
+    /// The program's memory that was used before.
+    pub memory: Known,
 }
 
 #[derive(Default)]
@@ -290,27 +299,27 @@ impl Description {
     }
 
     /// Makes a watched descriptor tracked, if no call is under way on it.
-    pub fn claim(&'static self, fd: c_int) -> bool {
-        let Some(slot) = slot(fd) else { return false };
+    pub fn claim(&'static self, fd: c_int) -> Option<Claim> {
+        let slot = slot(fd)?;
         let old = slot.load(SeqCst);
-        old & TAG == WATCHED
-            && old & CALLS == 0
+        let idle = old & TAG == WATCHED && old & CALLS == 0;
+        let claimed = idle
             && slot
                 .compare_exchange(old, self.word(), SeqCst, SeqCst)
-                .is_ok()
-    }
-
-    /// Whether the watched word that [`claim`](Description::claim) is about to take is a writer's.
-    pub fn is_writer(fd: c_int) -> bool {
-        word(fd) & WRITER != 0
+                .is_ok();
+        claimed.then_some(Claim {
+            writer: old & WRITER != 0,
+            shared: old & SHARED != 0,
+        })
     }
 
     /// Gives a claimed descriptor back: watched anew, or left alone for good.
-    pub fn unclaim(&'static self, fd: c_int, watch: bool, writer: bool) {
-        let new = match watch {
-            true => WATCHED | if writer { WRITER } else { 0 },
-            false => 0,
-        };
+    pub fn unclaim(&'static self, fd: c_int, claim: Option<Claim>) {
+        let new = claim.map_or(0, |claim| {
+            let writer = if claim.writer { WRITER } else { 0 };
+            let shared = if claim.shared { SHARED } else { 0 };
+            WATCHED | writer | shared
+        });
         if let Some(slot) = slot(fd) {
             let _ = slot.compare_exchange(self.word(), new, SeqCst, SeqCst);
         }
@@ -335,6 +344,13 @@ impl Description {
             self.untrack(fd);
         }
     }
+}
+
+/// What was known of a descriptor when it was claimed.
+#[derive(Clone, Copy)]
+pub struct Claim {
+    pub writer: bool,
+    pub shared: bool,
 }
 
 /// A locked description, with the thread protected as [`Guard`] says.
@@ -444,15 +460,20 @@ impl Drop for Guard {
     }
 }
 
-/// The lowest number for descriptors of this library: far from what programs count on.
-fn floor() -> c_int {
+/// No descriptor is made from this number on.
+pub fn limit() -> c_int {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: the limit is ours.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
-    (limit.rlim_cur.min(SLOTS as u64) / 2) as c_int
+    limit.rlim_cur.min(c_int::MAX as u64) as c_int
+}
+
+/// The lowest number for descriptors of this library: far from what programs count on.
+fn floor() -> c_int {
+    limit().min(SLOTS as c_int) / 2
 }
 
 /// How many streams may be taken at a time: each has up to three descriptors.
@@ -464,10 +485,7 @@ pub fn most_streams() -> usize {
 pub fn internal_copy(fd: c_int) -> Option<c_int> {
     // SAFETY: no memory is involved.
     let new = unsafe { next::fcntl64(fd, libc::F_DUPFD_CLOEXEC, floor() as libc::c_ulong) };
-    (new >= 0).then(|| {
-        set(new, INTERNAL);
-        new
-    })
+    (new >= 0).then(|| adopt(new))
 }
 
 /// Moves a descriptor that this library has just opened out of the program's way.
@@ -478,11 +496,14 @@ pub fn internalise(fd: c_int) -> c_int {
             unsafe { next::close(fd) };
             new
         }
-        None => {
-            set(fd, INTERNAL);
-            fd
-        }
+        None => adopt(fd),
     }
+}
+
+/// Makes a descriptor one of this library's, where it is.
+pub fn adopt(fd: c_int) -> c_int {
+    set(fd, INTERNAL);
+    fd
 }
 
 /// Descriptors of this library in a range, in order.
@@ -497,6 +518,7 @@ pub fn forked() {
     SPARE.store(core::ptr::null_mut(), SeqCst);
     HOLD.store(0, SeqCst);
     TAKEN.store(0, SeqCst);
+    LOCKING.store(0, SeqCst);
     INSIDE.set(false);
     let mut renewed: Vec<(usize, &'static Description)> = Vec::new();
     for (fd, entry) in known() {

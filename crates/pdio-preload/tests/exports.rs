@@ -18,7 +18,9 @@ const NEEDED: &str = "\
     __lxstat __fxstatat futimens utimensat fchmod rename renameat renameat2 link linkat sendfile \
     sendfile64 splice copy_file_range mmap mmap64 sendmsg sendmmsg io_submit aio_read aio_write \
     lio_listio io_uring_queue_init io_uring_queue_init_params syscall vfork _Fork clone posix_spawn \
-    posix_spawnp system popen execve execv execvp execvpe execl execle execlp fexecve execveat _exit \
+    open_by_handle_at fdopendir socket socketpair accept accept4 pipe pipe2 eventfd epoll_create1 \
+    signalfd timerfd_create inotify_init1 memfd_create opendir munmap mprotect mremap madvise unshare \
+    setns posix_spawnp system popen execve execv execvp execvpe execl execle execlp fexecve execveat _exit \
     _Exit abort pthread_exit raise kill dprintf vdprintf sigaction signal setrlimit prlimit prctl";
 
 #[test]

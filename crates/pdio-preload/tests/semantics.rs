@@ -61,6 +61,16 @@ scenarios! {
     truncation_and_allocation_come_after_what_was_written: ["sizes"], ["truncated by its path"];
     syncs_hand_everything_over: ["syncs"], ["closed"];
     locks_order_what_others_see: ["locks"], ["fork", "locked"];
+    what_was_shared_before_shares_its_offset: ["shared_before"], ["closed"];
+    record_locks_survive: ["record_locks"], ["locked"];
+    bare_system_calls_reach_files: ["bare_files"],
+        ["emptied by another open", "truncated by its path", "mapped", "a bare system call"];
+    namespaces_want_a_single_thread: ["namespaces"], ["a namespace of its own"];
+    nothing_is_left_of_a_closed_file: ["unmounts"], ["closed"];
+    rights_may_change_while_a_stream_is_taken: ["rights"], ["closed"];
+    what_another_process_changed_is_read: ["stale_reads"], ["closed"];
+    memory_that_is_not_there_is_an_error: ["bad_memory"], ["an unusual call"];
+    every_kind_of_descriptor_may_run_out: ["all_descriptors"], ["descriptors have run out"];
     duplicates_share_one_stream: ["duplicates"], ["closed"];
     descriptor_numbers_are_the_lowest_free: ["numbers"], ["closed"];
     descriptors_that_run_out_are_given_back: ["few_descriptors"], ["descriptors have run out"];

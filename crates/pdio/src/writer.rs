@@ -400,6 +400,12 @@ impl Drop for Writer {
             let _ = self.leave();
         }
         let _ = self.keep_offset();
+        // The keeper, or a stream that settles, may be at it for a moment. The descriptors are
+        // closed when this returns and not later: any close of a file drops the record locks that
+        // the process has taken on it meanwhile, and keeps its filesystem from being unmounted.
+        while Arc::strong_count(&self.shared) > 1 {
+            std::thread::yield_now();
+        }
     }
 }
 
