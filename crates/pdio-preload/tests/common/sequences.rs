@@ -925,18 +925,21 @@ pub fn generate(seed: u64) -> Sequence {
             settings.push("bare second".to_owned());
         }
     }
-    let mut set = |name: &str, values: &[&str]| {
+    let mut set = |name: &str, values: &[&'static str]| {
         let value = values[rng.usize(..values.len())];
         settings.push(format!("set {name} {value}"));
+        value
     };
-    // A minute is longer than any sequence: what has to be written is not written by itself.
-    set("PDIO_LINGER", &["0", "1", "50", "60000", "60000"]);
+    // A minute is longer than any sequence: what has to be written is not written by itself. But what
+    // was read ahead may be that old when others write to the file; then nothing is read ahead.
+    let linger = set("PDIO_LINGER", &["0", "1", "10", "60000", "60000"]);
+    let ahead = !together || linger != "60000";
     set("PDIO_STRATEGY", &["auto", "direct", "direct", "buffered"]);
     set("PDIO_MEMORY", &["8M", "2M", "512K"]);
     set("PDIO_REPAIR", &["0"]);
     if !long {
         set("PDIO_SEQUENTIAL", &["16K", "16K", "128K"]);
-        set("PDIO_MIN_SIZE", &["32K"]);
+        set("PDIO_MIN_SIZE", if ahead { &["32K"] } else { &["1G"] });
     }
     let holes = place.starts_with("ext4") && rng.bool();
     let mut maker = Maker {
