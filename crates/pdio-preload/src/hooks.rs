@@ -16,7 +16,7 @@ use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
 use crate::stream::{self, on_path, relinquish, transfer, Then, Way};
 use crate::table::{self, word, TAKEN};
-use crate::{next, process, settings};
+use crate::{next, process, settings, tell};
 
 macro_rules! export {
     ($($(#[$about:meta])* fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty $body:block)*) => {$(
@@ -100,13 +100,13 @@ unsafe fn vectored(
 
 export! {
     fn read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t {
-        if word(fd) == 0 {
+        if table::clear(fd) {
             return next::read(fd, data, len);
         }
         single(fd, Way::Read, data, len, None)
     }
     fn write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t {
-        if word(fd) == 0 {
+        if table::clear(fd) {
             return next::write(fd, data, len);
         }
         single(fd, Way::Write, data.cast_mut(), len, None)
@@ -118,14 +118,14 @@ export! {
         single(fd, Way::Read, data, len, Some(at))
     }
     fn pwrite64(fd: c_int, data: *const c_void, len: size_t, at: off_t) -> ssize_t {
-        if word(fd) == 0 {
+        if table::clear(fd) {
             return next::pwrite64(fd, data, len, at);
         }
         single(fd, Way::Write, data.cast_mut(), len, Some(at))
     }
     fn __read_chk(fd: c_int, data: *mut c_void, len: size_t, size: size_t) -> ssize_t {
         // The overflow that the check is for is the C library's to report.
-        if word(fd) == 0 || len > size {
+        if table::clear(fd) || len > size {
             return next::__read_chk(fd, data, len, size);
         }
         read(fd, data, len)
@@ -139,13 +139,13 @@ export! {
         pread64(fd, data, len, at)
     }
     fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-        if word(fd) == 0 {
+        if table::clear(fd) {
             return next::readv(fd, parts, count);
         }
         vectored(fd, Way::Read, parts, count, None, || next::readv(fd, parts, count))
     }
     fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-        if word(fd) == 0 {
+        if table::clear(fd) {
             return next::writev(fd, parts, count);
         }
         vectored(fd, Way::Write, parts, count, None, || next::writev(fd, parts, count))
@@ -157,7 +157,7 @@ export! {
         vectored(fd, Way::Read, parts, count, Some(at), || next::preadv64(fd, parts, count, at))
     }
     fn pwritev64(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t {
-        if word(fd) == 0 {
+        if table::clear(fd) {
             return next::pwritev64(fd, parts, count, at);
         }
         vectored(fd, Way::Write, parts, count, Some(at), || next::pwritev64(fd, parts, count, at))
@@ -214,6 +214,7 @@ alias! {
 
 /// Before a file is opened. Emptying it must come after what was written to it.
 fn opening(directory: c_int, path: Path, flags: c_int) {
+    tell::opening(directory, path, flags);
     if flags & libc::O_TRUNC != 0 {
         on_path(
             directory,
@@ -288,18 +289,23 @@ export! {
         open_with(flags, || next::creat64(path, mode))
     }
     fn mkstemp64(template: *mut c_char) -> c_int {
+        tell::hand_over();
         opened(next::mkstemp64(template), TEMPORARY)
     }
     fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int {
+        tell::hand_over();
         opened(next::mkostemp64(template, flags), TEMPORARY | flags)
     }
     fn mkstemps64(template: *mut c_char, suffix: c_int) -> c_int {
+        tell::hand_over();
         opened(next::mkstemps64(template, suffix), TEMPORARY)
     }
     fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
+        tell::hand_over();
         opened(next::mkostemps64(template, suffix, flags), TEMPORARY | flags)
     }
     fn fopen64(path: Path, mode: Path) -> *mut libc::FILE {
+        tell::opening(HERE, path, if *mode as u8 == b'r' { 0 } else { libc::O_CREAT });
         // Its own reads and writes are the C library's and are not seen; streams go back.
         if TAKEN.load(SeqCst) > 0 && *mode as u8 == b'w' {
             on_path(HERE, path, 0, Then::HandBack("emptied by fopen"));
@@ -311,6 +317,7 @@ export! {
         file
     }
     fn freopen64(path: Path, mode: Path, file: *mut libc::FILE) -> *mut libc::FILE {
+        tell::hand_over();
         if !file.is_null() {
             relinquish(libc::fileno(file), "reopened by freopen");
         }
@@ -320,7 +327,8 @@ export! {
         next::freopen64(path, mode, file)
     }
     fn close(fd: c_int) -> c_int {
-        if word(fd) == 0 {
+        if table::clear(fd) {
+            tell::renumbered();
             return next::close(fd);
         }
         stream::close(fd)
@@ -331,11 +339,15 @@ export! {
         if flags & CLOSE_RANGE_CLOEXEC != 0 || first > last {
             return next::close_range(first, last, flags);
         }
+        tell::hand_over();
+        tell::renumbered();
         leave_range(first, last);
         around_internal(first, last, |first, last| next::close_range(first, last, flags))
     }
     fn closefrom(first: c_int) -> () {
         let first = first.max(0) as c_uint;
+        tell::hand_over();
+        tell::renumbered();
         leave_range(first, c_uint::MAX);
         around_internal(first, c_uint::MAX, |first, last| {
             let result = next::close_range(first, last, 0);
@@ -415,6 +427,8 @@ fn duplicated(fd: c_int, new: c_int) -> c_int {
 
 /// `dup2`: what `new` was is closed.
 fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
+    tell::renumbered();
+    tell::hand_over();
     if fd == new || word(fd) == 0 && word(new) == 0 || !process::is_owner_quick() {
         return dup();
     }
@@ -496,6 +510,9 @@ const FICLONERANGE: c_ulong = 0x4020_940d;
 
 export! {
     fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+        if matches!(command, libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW) {
+            tell::locking();
+        }
         let sets_direct = command == libc::F_SETFL && argument & libc::O_DIRECT as c_ulong != 0;
         if word(fd) == 0 && !sets_direct {
             return next::fcntl64(fd, command, argument);
@@ -503,6 +520,10 @@ export! {
         control(fd, command, argument)
     }
     fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
+        match request {
+            libc::TCGETS | libc::TIOCGWINSZ | libc::FIONREAD | libc::FIOCLEX | libc::FIONCLEX => {}
+            _ => tell::hand_over(),
+        }
         match request {
             FICLONE => relinquish(argument as c_int, "cloned"),
             FICLONERANGE if argument != 0 => relinquish(*(argument as *const i64) as c_int, "cloned"),
@@ -557,14 +578,17 @@ export! {
         next::sync_file_range(fd, at, len, flags)
     }
     fn ftruncate64(fd: c_int, len: off_t) -> c_int {
+        tell::hand_over();
         drained!(fd);
         next::ftruncate64(fd, len)
     }
     fn fallocate64(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int {
+        tell::hand_over();
         drained!(fd);
         next::fallocate64(fd, mode, at, len)
     }
     fn posix_fallocate64(fd: c_int, at: off_t, len: off_t) -> c_int {
+        tell::hand_over();
         if word(fd) != 0 {
             if let Err(error) = stream::drain(fd, true) {
                 return error;
@@ -573,6 +597,7 @@ export! {
         next::posix_fallocate64(fd, at, len)
     }
     fn lockf64(fd: c_int, command: c_int, len: off_t) -> c_int {
+        tell::locking();
         if word(fd) != 0 {
             locking(fd);
         }
@@ -580,6 +605,7 @@ export! {
         next::lockf64(fd, command, len)
     }
     fn flock(fd: c_int, operation: c_int) -> c_int {
+        tell::locking();
         if word(fd) != 0 {
             locking(fd);
         }
@@ -687,11 +713,12 @@ alias! {
 // A write changes times and takes set-user-ID bits and capabilities away, so it must come before
 // those are set; and before the file appears under another name.
 before! {
-    fn fchmod(fd: c_int, mode: mode_t) -> c_int { drain(fd); }
-    fn fchown(fd: c_int, user: c_uint, group: c_uint) -> c_int { drain(fd); }
-    fn futimens(fd: c_int, times: *const c_void) -> c_int { drain(fd); }
-    fn futimes(fd: c_int, times: *const c_void) -> c_int { drain(fd); }
+    fn fchmod(fd: c_int, mode: mode_t) -> c_int { tell::hand_over(); drain(fd); }
+    fn fchown(fd: c_int, user: c_uint, group: c_uint) -> c_int { tell::hand_over(); drain(fd); }
+    fn futimens(fd: c_int, times: *const c_void) -> c_int { tell::hand_over(); drain(fd); }
+    fn futimes(fd: c_int, times: *const c_void) -> c_int { tell::hand_over(); drain(fd); }
     fn fsetxattr(fd: c_int, name: Path, value: *const c_void, len: size_t, flags: c_int) -> c_int {
+        tell::hand_over();
         drain(fd);
     }
     fn chmod(path: Path, mode: mode_t) -> c_int { on_path(HERE, path, 0, Then::Drain); }
@@ -753,34 +780,40 @@ before! {
 
 before! {
     fn sendfile64(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
+        tell::hand_over();
         relinquish(from, "sendfile");
         relinquish(to, "sendfile");
     }
     fn splice(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint
     ) -> ssize_t {
+        tell::hand_over();
         relinquish(from, "splice");
         relinquish(to, "splice");
     }
     fn copy_file_range(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint
     ) -> ssize_t {
+        tell::hand_over();
         relinquish(from, "copy_file_range");
         relinquish(to, "copy_file_range");
     }
     fn mmap64(
         address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, at: off_t
     ) -> *mut c_void {
+        tell::mapping(protection, flags, fd);
         if fd >= 0 {
             mapped(fd);
         };
     }
     fn sendmsg(socket: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t {
+        tell::hand_over();
         passed_on(message);
     }
     fn sendmmsg(
         socket: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int
     ) -> c_int {
+        tell::hand_over();
         for i in 0..count as usize {
             if !messages.is_null() {
                 passed_on(&(*messages.add(i)).msg_hdr);
@@ -862,6 +895,7 @@ export! {
                 _ => result,
             };
         }
+        tell::calling(number, b as usize);
         match number {
             SYS_read => read(fd, b as _, c as _) as c_long,
             SYS_write => write(fd, b as _, c as _) as c_long,
@@ -905,6 +939,10 @@ export! {
             }
             SYS_io_uring_setup => {
                 process::withdraw("io_uring");
+                real()
+            }
+            SYS_rt_sigaction => {
+                crate::signals::stand_aside(fd);
                 real()
             }
             SYS_seccomp => {

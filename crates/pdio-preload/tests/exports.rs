@@ -19,7 +19,14 @@ const NEEDED: &str = "\
     sendfile64 splice copy_file_range mmap mmap64 sendmsg sendmmsg io_submit aio_read aio_write \
     lio_listio io_uring_queue_init io_uring_queue_init_params syscall vfork _Fork clone posix_spawn \
     posix_spawnp system popen execve execv execvp execvpe execl execle execlp fexecve execveat _exit \
-    _Exit abort pthread_exit raise kill dprintf vdprintf sigaction signal setrlimit prlimit prctl";
+    _Exit abort pthread_exit raise kill dprintf vdprintf sigaction signal setrlimit prlimit prctl \
+    send sendto recv recvfrom recvmsg recvmmsg connect accept accept4 shutdown poll ppoll select pselect \
+    epoll_wait epoll_pwait wait waitpid waitid wait3 wait4 sleep usleep nanosleep clock_nanosleep pause \
+    sigsuspend sigwait sigwaitinfo sigtimedwait killpg sigqueue tgkill eventfd_write tee vmsplice msgsnd \
+    msgrcv semop mq_send mq_receive mkdir mkdirat rmdir symlink symlinkat mknod mkfifo unlink unlinkat \
+    remove shmat sem_open printf fprintf vfprintf __printf_chk __fprintf_chk puts fputs fputc putc \
+    putchar fwrite fflush fclose perror __overflow __underflow __uflow fgets fgetc getc getchar getline \
+    getdelim fread scanf fscanf";
 
 #[test]
 fn exports_what_is_needed_and_nothing_of_its_own() {
