@@ -17,7 +17,7 @@ use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 use crate::makers::make;
 use crate::stream::{self, on_path, relinquish, transfer, Parts, Then, Way};
 use crate::table::{self, word, TAKEN};
-use crate::{memory, next, process, settings};
+use crate::{memory, next, process, settings, tell};
 
 macro_rules! export {
     ($($(#[$about:meta])* fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty $body:block)*) => {$(
@@ -91,13 +91,13 @@ unsafe fn vectored(
 
 export! {
     fn read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t {
-        if word(fd) == 0 {
+        if table::clear(fd) {
             return next::read(fd, data, len);
         }
         single(fd, Way::Read, data, len, None)
     }
     fn write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t {
-        if word(fd) == 0 {
+        if table::clear(fd) {
             return next::write(fd, data, len);
         }
         single(fd, Way::Write, data.cast_mut(), len, None)
@@ -109,14 +109,14 @@ export! {
         single(fd, Way::Read, data, len, Some(at))
     }
     fn pwrite64(fd: c_int, data: *const c_void, len: size_t, at: off_t) -> ssize_t {
-        if word(fd) == 0 {
+        if table::clear(fd) {
             return next::pwrite64(fd, data, len, at);
         }
         single(fd, Way::Write, data.cast_mut(), len, Some(at))
     }
     fn __read_chk(fd: c_int, data: *mut c_void, len: size_t, size: size_t) -> ssize_t {
         // The overflow that the check is for is the C library's to report.
-        if word(fd) == 0 || len > size {
+        if table::clear(fd) || len > size {
             return next::__read_chk(fd, data, len, size);
         }
         read(fd, data, len)
@@ -130,13 +130,13 @@ export! {
         pread64(fd, data, len, at)
     }
     fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-        if word(fd) == 0 {
+        if table::clear(fd) {
             return next::readv(fd, parts, count);
         }
         vectored(fd, Way::Read, parts, count, None, || next::readv(fd, parts, count))
     }
     fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-        if word(fd) == 0 {
+        if table::clear(fd) {
             return next::writev(fd, parts, count);
         }
         vectored(fd, Way::Write, parts, count, None, || next::writev(fd, parts, count))
@@ -148,7 +148,7 @@ export! {
         vectored(fd, Way::Read, parts, count, Some(at), || next::preadv64(fd, parts, count, at))
     }
     fn pwritev64(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t {
-        if word(fd) == 0 {
+        if table::clear(fd) {
             return next::pwritev64(fd, parts, count, at);
         }
         vectored(fd, Way::Write, parts, count, Some(at), || next::pwritev64(fd, parts, count, at))
@@ -205,6 +205,7 @@ alias! {
 
 /// Before a file is opened. Emptying it must come after what was written to it.
 fn opening(directory: c_int, path: Path, flags: c_int) {
+    tell::opening(directory, path, flags);
     if flags & libc::O_TRUNC != 0 {
         on_path(
             directory,
@@ -270,6 +271,7 @@ const TEMPORARY: c_int = libc::O_RDWR | libc::O_CREAT;
 
 /// Opens a file of a new name. A call that has failed leaves a template that is none any more.
 unsafe fn temporary(template: *mut c_char, flags: c_int, open: impl Fn() -> c_int) -> c_int {
+    tell::hand_over();
     if TAKEN.load(SeqCst) == 0 {
         return opened(open(), flags);
     }
@@ -322,6 +324,7 @@ export! {
         open_with(flags, || next::open_by_handle_at(mount, handle, flags))
     }
     fn fopen64(path: Path, mode: Path) -> *mut libc::FILE {
+        tell::opening(HERE, path, if *mode as u8 == b'r' { 0 } else { libc::O_CREAT });
         // Its own reads and writes are the C library's and are not seen; streams go back.
         if TAKEN.load(SeqCst) > 0 && *mode as u8 == b'w' {
             on_path(HERE, path, 0, Then::HandBack("emptied by fopen"));
@@ -333,6 +336,7 @@ export! {
         file
     }
     fn freopen64(path: Path, mode: Path, file: *mut libc::FILE) -> *mut libc::FILE {
+        tell::hand_over();
         if !file.is_null() {
             relinquish(libc::fileno(file), "reopened by freopen");
         }
@@ -342,7 +346,8 @@ export! {
         next::freopen64(path, mode, file)
     }
     fn close(fd: c_int) -> c_int {
-        if word(fd) == 0 {
+        if table::clear(fd) {
+            tell::renumbered();
             return next::close(fd);
         }
         stream::close(fd)
@@ -358,11 +363,15 @@ export! {
         if flags & CLOSE_RANGE_CLOEXEC != 0 || first > last {
             return next::close_range(first, last, flags);
         }
+        tell::hand_over();
+        tell::renumbered();
         leave_range(first, last);
         around_internal(first, last, |first, last| next::close_range(first, last, flags))
     }
     fn closefrom(first: c_int) -> () {
         let first = first.max(0) as c_uint;
+        tell::hand_over();
+        tell::renumbered();
         leave_range(first, c_uint::MAX);
         around_internal(first, c_uint::MAX, |first, last| {
             let result = next::close_range(first, last, 0);
@@ -442,6 +451,8 @@ fn duplicated(fd: c_int, new: c_int) -> c_int {
 
 /// `dup2`: what `new` was is closed.
 fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
+    tell::renumbered();
+    tell::hand_over();
     if fd == new || word(fd) == 0 && word(new) == 0 || !process::is_owner_quick() {
         return dup();
     }
@@ -530,6 +541,7 @@ const FICLONERANGE: c_ulong = 0x4020_940d;
 export! {
     fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
         if sets_lock(command) {
+            tell::locking();
             return stream::with_record_lock(fd, || next::fcntl64(fd, command, argument));
         }
         let sets_direct = command == libc::F_SETFL && argument & libc::O_DIRECT as c_ulong != 0;
@@ -539,6 +551,10 @@ export! {
         control(fd, command, argument)
     }
     fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
+        match request {
+            libc::TCGETS | libc::TIOCGWINSZ | libc::FIONREAD | libc::FIOCLEX | libc::FIONCLEX => {}
+            _ => tell::hand_over(),
+        }
         match request {
             FICLONE => relinquish(argument as c_int, "cloned"),
             FICLONERANGE => {
@@ -597,14 +613,17 @@ export! {
         next::sync_file_range(fd, at, len, flags)
     }
     fn ftruncate64(fd: c_int, len: off_t) -> c_int {
+        tell::hand_over();
         drained!(fd);
         next::ftruncate64(fd, len)
     }
     fn fallocate64(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int {
+        tell::hand_over();
         drained!(fd);
         next::fallocate64(fd, mode, at, len)
     }
     fn posix_fallocate64(fd: c_int, at: off_t, len: off_t) -> c_int {
+        tell::hand_over();
         if word(fd) != 0 {
             if let Err(error) = stream::drain(fd, true) {
                 return error;
@@ -613,10 +632,12 @@ export! {
         next::posix_fallocate64(fd, at, len)
     }
     fn lockf64(fd: c_int, command: c_int, len: off_t) -> c_int {
+        tell::locking();
         // Its range begins at the kernel's offset, which is right once the stream is back.
         stream::with_record_lock(fd, || next::lockf64(fd, command, len))
     }
     fn flock(fd: c_int, operation: c_int) -> c_int {
+        tell::locking();
         if word(fd) != 0 {
             locking(fd);
         }
@@ -724,11 +745,12 @@ alias! {
 // A write changes times and takes set-user-ID bits and capabilities away, so it must come before
 // those are set; and before the file appears under another name.
 before! {
-    fn fchmod(fd: c_int, mode: mode_t) -> c_int { drain(fd); }
-    fn fchown(fd: c_int, user: c_uint, group: c_uint) -> c_int { drain(fd); }
-    fn futimens(fd: c_int, times: *const c_void) -> c_int { drain(fd); }
-    fn futimes(fd: c_int, times: *const c_void) -> c_int { drain(fd); }
+    fn fchmod(fd: c_int, mode: mode_t) -> c_int { tell::hand_over(); drain(fd); }
+    fn fchown(fd: c_int, user: c_uint, group: c_uint) -> c_int { tell::hand_over(); drain(fd); }
+    fn futimens(fd: c_int, times: *const c_void) -> c_int { tell::hand_over(); drain(fd); }
+    fn futimes(fd: c_int, times: *const c_void) -> c_int { tell::hand_over(); drain(fd); }
     fn fsetxattr(fd: c_int, name: Path, value: *const c_void, len: size_t, flags: c_int) -> c_int {
+        tell::hand_over();
         drain(fd);
     }
     fn chmod(path: Path, mode: mode_t) -> c_int { on_path(HERE, path, 0, Then::Drain); }
@@ -790,24 +812,28 @@ before! {
 
 before! {
     fn sendfile64(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
+        tell::hand_over();
         relinquish(from, "sendfile");
         relinquish(to, "sendfile");
     }
     fn splice(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint
     ) -> ssize_t {
+        tell::hand_over();
         relinquish(from, "splice");
         relinquish(to, "splice");
     }
     fn copy_file_range(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint
     ) -> ssize_t {
+        tell::hand_over();
         relinquish(from, "copy_file_range");
         relinquish(to, "copy_file_range");
     }
     fn mmap64(
         address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, at: off_t
     ) -> *mut c_void {
+        tell::mapping(protection, flags, fd);
         if flags & libc::MAP_FIXED != 0 {
             memory::taken_away();
         };
@@ -834,11 +860,13 @@ before! {
     fn brk(end: *mut c_void) -> c_int { memory::taken_away(); }
     fn sbrk(by: isize) -> *mut c_void { memory::taken_away(); }
     fn sendmsg(socket: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t {
+        tell::hand_over();
         passed_on(message);
     }
     fn sendmmsg(
         socket: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int
     ) -> c_int {
+        tell::hand_over();
         for i in 0..count as usize {
             let Some(message) = memory::peek(messages.wrapping_add(i)) else { break };
             passed_on(&message.msg_hdr);
@@ -946,6 +974,7 @@ export! {
                 _ => result,
             };
         }
+        tell::calling(number, b as usize);
         match number {
             SYS_read => read(fd, b as _, c as _) as c_long,
             SYS_write => write(fd, b as _, c as _) as c_long,
@@ -1025,6 +1054,7 @@ export! {
             }
             SYS_rt_sigaction => {
                 table::HANDLERS.store(true, SeqCst);
+                crate::signals::stand_aside(fd);
                 real()
             }
             SYS_setrlimit => process::setrlimit64(a as _, b as _) as c_long,

@@ -13,6 +13,8 @@
 //!   process or change what it may do.
 //! * [`makers`]: calls that make descriptors, of which there is a limited number.
 //! * [`memory`]: whether memory that the program names is there.
+//! * [`tell`]: what was written is with the kernel before the program can tell anybody.
+//! * [`signals`]: what was written is with the kernel when a signal ends the process.
 //! * [`report`]: `PDIO_STATS`, and messages.
 //!
 //! The program must not notice. So a stream is handed back for good, everything written and the
@@ -31,8 +33,10 @@ mod next;
 mod process;
 mod report;
 mod settings;
+mod signals;
 mod stream;
 mod table;
+mod tell;
 
 fn set_errno(value: c_int) {
     // SAFETY: the address of this thread's errno is always valid.

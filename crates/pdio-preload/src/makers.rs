@@ -13,7 +13,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::sync::atomic::Ordering::SeqCst;
 
 use crate::table::{self, TAKEN};
-use crate::{next, report, stream};
+use crate::{next, report, stream, tell};
 
 /// What a call returns that has failed.
 pub trait Failing {
@@ -48,9 +48,10 @@ pub fn make<T: Failing>(call: impl Fn() -> T) -> T {
 }
 
 macro_rules! makers {
-    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {$(
+    ($($([$before:ident])? fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {$(
         #[no_mangle]
         pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
+            $(tell::$before();)?
             make(|| next::$name($($arg),*))
         }
     )*};
@@ -59,8 +60,8 @@ macro_rules! makers {
 makers! {
     fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn socketpair(family: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
-    fn accept(socket: c_int, address: *mut c_void, len: *mut c_uint) -> c_int;
-    fn accept4(socket: c_int, address: *mut c_void, len: *mut c_uint, flags: c_int) -> c_int;
+    [hand_over] fn accept(socket: c_int, address: *mut c_void, len: *mut c_uint) -> c_int;
+    [hand_over] fn accept4(socket: c_int, address: *mut c_void, len: *mut c_uint, flags: c_int) -> c_int;
     fn pipe(pair: *mut c_int) -> c_int;
     fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
     fn eventfd(value: c_uint, flags: c_int) -> c_int;
@@ -75,6 +76,6 @@ makers! {
     fn opendir(path: *const c_char) -> *mut c_void;
     fn tmpfile() -> *mut c_void;
     fn tmpfile64() -> *mut c_void;
-    fn shm_open(name: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int;
+    [hand_over] fn shm_open(name: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int;
     fn posix_openpt(flags: c_int) -> c_int;
 }

@@ -18,7 +18,7 @@ use libc::pid_t;
 use crate::next::{self, lookup};
 use crate::stream::{self, relinquish, relinquish_all};
 use crate::table::{self, Guard, HANDLERS, HOLD};
-use crate::{memory, report, ACTIVE};
+use crate::{memory, report, signals, tell, ACTIVE};
 
 /// Signals that a fault raises in the thread that made it.
 pub const FAULTS: [c_int; 7] = [
@@ -290,10 +290,13 @@ jump! {
             withdraw("the main thread ends");
         }
     }
+
     fn raise(_a, _b, _c) { stream::drain_all() }
     fn kill(process, _b, _c) {
-        if process as pid_t <= 0 || process as pid_t == libc::getpid() {
-            stream::drain_all();
+        // Also without promptness, and by SIGKILL.
+        match process as pid_t <= 0 || process as pid_t == libc::getpid() {
+            true => stream::drain_all(),
+            false => tell::hand_over(),
         }
     }
 
@@ -343,14 +346,6 @@ macro_rules! before {
 }
 
 before! {
-    fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
-        if !new.is_null() {
-            handled(signal, (*new).sa_sigaction);
-        }
-    }
-    fn signal(signal: c_int, handler: usize) -> usize { handled(signal, handler) }
-    fn __sysv_signal(signal: c_int, handler: usize) -> usize { handled(signal, handler) }
-    fn sigset(signal: c_int, handler: usize) -> usize { handled(signal, handler) }
     fn setrlimit64(resource: c_uint, limit: *const libc::rlimit64) -> c_int {
         limits(resource, limit)
     }
@@ -364,6 +359,35 @@ before! {
             withdraw("seccomp");
         }
     }
+}
+
+#[no_mangle]
+unsafe extern "C-unwind" fn sigaction(
+    number: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    if !new.is_null() {
+        handled(number, (*new).sa_sigaction);
+    }
+    signals::action(number, new, old)
+}
+
+/// Exports functions that set a handler and return the one before.
+macro_rules! handlers {
+    ($(fn $name:ident;)*) => {$(
+        #[no_mangle]
+        unsafe extern "C-unwind" fn $name(number: c_int, handler: usize) -> usize {
+            handled(number, handler);
+            signals::simple(number, handler, || next::$name(number, handler))
+        }
+    )*};
+}
+
+handlers! {
+    fn signal;
+    fn __sysv_signal;
+    fn sigset;
 }
 
 #[no_mangle]

@@ -21,7 +21,7 @@ use crate::table::{
     self, hold, Claim, Description, Entry, Guard, Held, Kind, Locked, Passed, State, HOLD, LOCKING,
     TAKEN,
 };
-use crate::{next, report};
+use crate::{next, report, signals, tell};
 
 /// Room that a filesystem must have left for writes to be deferred: below, a full disk must show
 /// in the very call that meets it.
@@ -41,6 +41,11 @@ pub struct Stream {
     /// kernel's offset moves with every call, and is believed.
     in_step: bool,
     written: u64,
+    /// Whether writes are held back.
+    defers: bool,
+    /// Bytes written since the last hand-over, and how many of those in a row came too early.
+    gathered: u64,
+    hasty: u32,
 }
 
 pub enum Pump {
@@ -69,7 +74,8 @@ fn failed<T: From<i8>>(why: c_int) -> T {
     T::from(-1)
 }
 
-fn stat(fd: c_int) -> Option<libc::stat64> {
+/// What the kernel says of a descriptor.
+pub fn stat(fd: c_int) -> Option<libc::stat64> {
     // SAFETY: a structure of numbers may be all zero, and is valid for a write.
     unsafe {
         let mut about = core::mem::zeroed();
@@ -138,6 +144,16 @@ pub fn is_locked(fd: c_int) -> bool {
     }
 }
 
+/// Returns true if a path leads to a pipe.
+pub fn is_pipe(directory: c_int, path: *const libc::c_char) -> bool {
+    // SAFETY: the path is the program's, which is about to give it to the kernel.
+    unsafe {
+        let mut about: libc::stat64 = core::mem::zeroed();
+        next::fstatat64(directory, path, &mut about, 0) == 0
+            && about.st_mode & libc::S_IFMT == libc::S_IFIFO
+    }
+}
+
 /// The file of a descriptor, by its name now.
 fn path_of(fd: c_int) -> Option<CString> {
     let path = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
@@ -165,6 +181,9 @@ impl Stream {
         let room = room(fd).ok_or(ForGood)?;
         let path = path_of(fd).ok_or(ForGood)?;
         if !settings.allows(&path) {
+            return Err(ForGood);
+        }
+        if writer && !tell::may_defer() {
             return Err(ForGood);
         }
         if writer && (room < ROOM || limited()) {
@@ -202,12 +221,18 @@ impl Stream {
                     .map(|reader| Pump::Reader(Box::new(reader))),
             }
         };
+        if writer && !settings.linger.is_zero() {
+            signals::arm();
+        }
         match started() {
             Some(pump) => Ok(Stream {
                 pump,
                 path,
                 in_step: fd <= libc::STDOUT_FILENO,
                 written: 0,
+                defers: writer && settings.prompt && !settings.linger.is_zero(),
+                gathered: 0,
+                hasty: 0,
             }),
             None => {
                 gone(entry);
@@ -278,6 +303,18 @@ impl Stream {
         }
         self.set_kernel(self.position());
         (first, true)
+    }
+
+    /// Part of the stream may have reached the kernel before what another one wrote earlier: the
+    /// times shall say what came last.
+    fn touch(&self) {
+        let only = |nsec| libc::timespec {
+            tv_sec: 0,
+            tv_nsec: nsec,
+        };
+        let times = [only(libc::UTIME_OMIT), only(libc::UTIME_NOW)];
+        // SAFETY: two times, ours. Who is not the file's owner may not.
+        unsafe { next::futimens(self.own(), times.as_ptr().cast()) };
     }
 
     fn write(&mut self, parts: &[iovec], at: Option<u64>) -> (usize, Option<c_int>) {
@@ -415,6 +452,118 @@ fn release(state: &mut State, description: &'static Description) {
     description.recycle();
 }
 
+/// Gathering less than this between two hand-overs gains nothing.
+const WORTH: u64 = 256 << 10;
+/// As many in a row, and a stream goes back for good.
+const HASTY: u32 = 8;
+
+/// Makes the kernel have what waits of all streams, in the order of their last writes up to the
+/// one that is given, and what was written meanwhile.
+pub fn hand_over(last: u64) {
+    let mut after = 0;
+    let mut first = true;
+    loop {
+        let next = table::descriptions()
+            .filter(|description| description.is_ours())
+            .map(|description| (description.deferred.load(SeqCst), description))
+            .filter(|&(stamp, _)| stamp > after && stamp <= last)
+            .min_by_key(|&(stamp, _)| stamp);
+        let Some((stamp, description)) = next else {
+            break;
+        };
+        after = stamp;
+        hand_over_one(description, first);
+        first = false;
+    }
+    // Those that were written to in between had something before, perhaps.
+    for description in table::descriptions() {
+        if description.deferred.load(SeqCst) > last && description.is_ours() {
+            hand_over_one(description, first);
+        }
+    }
+}
+
+fn hand_over_one(description: &'static Description, first: bool) {
+    let Some(mut held) = table::hold_any(description) else {
+        return;
+    };
+    if description.deferred.swap(0, SeqCst) == 0 {
+        return;
+    }
+    let state = &mut *held.state;
+    let Kind::Stream(stream) = &mut state.kind else {
+        return;
+    };
+    let gathered = std::mem::take(&mut stream.gathered);
+    stream.hasty = match gathered < WORTH {
+        true => stream.hasty + 1,
+        false => 0,
+    };
+    if stream.hasty >= HASTY {
+        hand_back(&mut held, "others were told too often");
+        return;
+    }
+    let (error, _) = stream.drain();
+    if !first {
+        stream.touch();
+    }
+    state.error = state.error.or(error);
+}
+
+/// In a handler of a signal that ends the process: writes what streams hold, without allocating.
+pub fn rescue() {
+    /// How often a stream is asked for that another thread works on, once in a millisecond.
+    const TRIES: u32 = 5000;
+    let Some(_guard) = Guard::enter() else {
+        // A fault in the library's own work: its stream is lost, if it holds the lock.
+        return rescue_all(20);
+    };
+    rescue_all(TRIES);
+}
+
+fn rescue_all(tries: u32) {
+    let pause = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 1_000_000,
+    };
+    for description in table::descriptions() {
+        if !description.is_ours() || description.device.load(SeqCst) == 0 {
+            continue;
+        }
+        for left in (0..tries).rev() {
+            if rescue_one(description) {
+                break;
+            }
+            if left == 0 {
+                report::say(&[b"the last data of a file was not written: another thread had it"]);
+            }
+            // SAFETY: the time is ours.
+            unsafe { libc::syscall(libc::SYS_nanosleep, &pause, 0usize) };
+        }
+    }
+}
+
+/// Returns false if another thread is at work on the stream.
+fn rescue_one(description: &Description) -> bool {
+    let Some(state) = description.try_lock() else {
+        return false;
+    };
+    let Kind::Stream(stream) = &state.kind else {
+        return true;
+    };
+    let Pump::Writer(writer) = &stream.pump else {
+        return true;
+    };
+    let result = writer.rescue();
+    if let Some(Err(_)) = result {
+        report::say(&[
+            stream.path.as_bytes(),
+            b": the last data could not be written",
+        ]);
+    }
+    result.is_some()
+}
+
 /// What came of a call on a tracked descriptor.
 enum Outcome {
     Done(isize),
@@ -500,7 +649,18 @@ fn serve(
     }
     let place = at.map(|at| at as u64);
     let (n, error) = match way {
-        Way::Write => stream.write(parts, place),
+        Way::Write => {
+            let result = stream.write(parts, place);
+            if stream.defers {
+                stream.gathered += result.0 as u64;
+                description.deferred.store(tell::deferred(), SeqCst);
+            }
+            if signals::ending() {
+                let (error, _) = stream.drain();
+                state.error = state.error.or(error);
+            }
+            result
+        }
         Way::Read => stream.read(parts, place),
     };
     if at.is_none() {
@@ -566,8 +726,19 @@ pub fn transfer(
 ) -> isize {
     loop {
         match table::entry(fd) {
-            Entry::Nothing | Entry::Internal => return plain(),
+            Entry::Internal => return plain(),
+            Entry::Nothing => {
+                match way {
+                    Way::Read => tell::reading(fd),
+                    Way::Write => tell::writing(fd),
+                }
+                return plain();
+            }
             Entry::Watched => {
+                match way {
+                    Way::Read => tell::reading(fd),
+                    Way::Write => tell::writing(fd),
+                }
                 if !table::begin(fd) {
                     // Closed or taken since that look: then the call is not the kernel's.
                     table::give_up_counting(fd);
@@ -688,6 +859,7 @@ pub fn seek(fd: c_int, by: off_t, whence: c_int) -> off_t {
 /// Makes the kernel have everything that was written to a descriptor. The error, if there is one
 /// to report and `report` says so; otherwise it is kept.
 pub fn drain(fd: c_int, report: bool) -> Result<(), c_int> {
+    tell::hand_over();
     with(fd, |held| {
         let state = &mut *held.state;
         if let Kind::Stream(stream) = &mut state.kind {
@@ -719,6 +891,7 @@ pub fn with_record_lock(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
 
 /// Before another lock changes: writers drain, readers go back for good.
 pub fn settle_for_lock(fd: c_int) {
+    tell::locking();
     with(fd, |held| match &held.state.kind {
         Kind::Stream(s) if matches!(s.pump, Pump::Reader(_)) => {
             hand_back(held, "locked");
@@ -734,13 +907,34 @@ pub fn relinquish(fd: c_int, why: &str) {
         Entry::Nothing | Entry::Internal => {}
         Entry::Watched => table::forget(fd),
         Entry::Tracked(_) => {
+            tell::hand_over();
             with(fd, |held| hand_back(held, why));
+        }
+    }
+}
+
+/// As [`relinquish`], for all writing streams.
+pub fn relinquish_writers(why: &str) {
+    tell::hand_over();
+    for description in table::descriptions() {
+        if !description.is_ours() {
+            continue;
+        }
+        if let Some(mut held) = table::hold_any(description) {
+            if let Kind::Stream(Stream {
+                pump: Pump::Writer(_),
+                ..
+            }) = held.state.kind
+            {
+                hand_back(&mut held, why);
+            }
         }
     }
 }
 
 /// As [`relinquish`], for all descriptors. Direct I/O is still repaired.
 pub fn relinquish_all(why: &str) {
+    tell::hand_over();
     for (fd, entry) in table::known() {
         match entry {
             Entry::Watched => table::forget(fd),
@@ -759,6 +953,7 @@ pub fn relinquish_all(why: &str) {
 
 /// Everything of all streams to the kernel.
 pub fn drain_all() {
+    tell::hand_over();
     if TAKEN.load(SeqCst) > 0 {
         for (fd, _) in table::known() {
             // Errors stay for their streams.
@@ -806,6 +1001,7 @@ fn taken(device: u64, inode: u64) -> impl Iterator<Item = c_int> {
 pub fn drain_file(device: u64, inode: u64) -> bool {
     let mut any = false;
     for fd in taken(device, inode) {
+        tell::hand_over();
         any |= with(fd, |held| match &mut held.state.kind {
             Kind::Stream(stream) if matches!(stream.pump, Pump::Writer(_)) => {
                 let (error, _) = stream.drain();
@@ -823,6 +1019,7 @@ pub fn drain_file(device: u64, inode: u64) -> bool {
 /// written there.
 pub fn relinquish_file(device: u64, inode: u64, writable: bool, why: &str) {
     for fd in taken(device, inode) {
+        tell::hand_over();
         with(fd, |held| {
             let reader =
                 matches!(&held.state.kind, Kind::Stream(s) if matches!(s.pump, Pump::Reader(_)));
@@ -852,6 +1049,8 @@ pub enum Then {
 
 /// Settles the streams on a file that is named by its path.
 pub fn on_path(directory: c_int, path: *const libc::c_char, flags: c_int, then: Then) {
+    // Names and attributes that change are seen.
+    tell::hand_over();
     if TAKEN.load(SeqCst) == 0 || table::inside() {
         return;
     }
@@ -875,14 +1074,21 @@ pub fn on_path(directory: c_int, path: *const libc::c_char, flags: c_int, then: 
 /// `close` on a descriptor that has a word.
 pub fn close(fd: c_int) -> c_int {
     let mut error = None;
+    tell::renumbered();
     match table::entry(fd) {
-        Entry::Nothing => {}
-        Entry::Watched => table::forget(fd),
+        Entry::Nothing => tell::closing(fd),
+        Entry::Watched => {
+            tell::closing(fd);
+            table::forget(fd);
+        }
         // To the program, the number is not open.
         Entry::Internal if !table::inside() => return failed(libc::EBADF),
         Entry::Internal => table::forget(fd),
         Entry::Tracked(description) if !description.is_ours() => {}
-        Entry::Tracked(_) => error = leave(fd, "closed"),
+        Entry::Tracked(_) => {
+            tell::hand_over();
+            error = leave(fd, "closed");
+        }
     }
     // SAFETY: the program's request.
     let result = unsafe { next::close(fd) };

@@ -10,12 +10,12 @@
 //! lock it and then look whether the table still says the same.
 
 use core::cell::Cell;
-use core::ffi::{c_char, c_int};
+use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
 };
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::direct::Aligned;
 use crate::memory::Known;
@@ -47,6 +47,18 @@ pub static HOLD: AtomicU32 = AtomicU32::new(0);
 pub static TAKEN: AtomicUsize = AtomicUsize::new(0);
 /// Calls under way that may give the process a record lock. Meanwhile nothing is taken.
 pub static LOCKING: AtomicUsize = AtomicUsize::new(0);
+
+/// Calls on lower descriptors that have no word go straight to the C library. Negative while
+/// something that was written waits in memory: then none do (see [`crate::tell`]).
+pub static CLEAR: AtomicIsize = AtomicIsize::new(-1);
+
+/// Returns true if a call on this descriptor is nothing that this library need know of.
+#[inline(always)]
+pub fn clear(fd: c_int) -> bool {
+    (fd as c_uint as isize) < CLEAR.load(Acquire)
+        // SAFETY: the other values are at most the number of slots.
+        && unsafe { TABLE.get_unchecked(fd as usize) }.load(Acquire) == 0
+}
 
 /// The word of a descriptor; zero if it is none of this library's business.
 #[inline(always)]
@@ -216,6 +228,11 @@ pub struct Description {
     pub inode: AtomicU64,
     /// The process that tracks it: after `vfork` two share this memory.
     pub process: AtomicI32,
+    /// The number of the last write that was held back; zero if there was none since everything
+    /// was handed over.
+    pub deferred: AtomicU64,
+    /// The next in the list of all.
+    next: AtomicPtr<Description>,
 }
 
 #[derive(Default)]
@@ -236,6 +253,16 @@ pub enum Kind {
     Plain,
     Stream(Stream),
     Aligned(Aligned),
+}
+
+/// The list of all descriptions.
+static ALL: AtomicPtr<Description> = AtomicPtr::new(core::ptr::null_mut());
+
+/// All descriptions there ever were, for who must not allocate.
+pub fn descriptions() -> impl Iterator<Item = &'static Description> {
+    // SAFETY: null or the address of a description, which is never freed.
+    let at = |pointer: &AtomicPtr<Description>| unsafe { pointer.load(Acquire).as_ref() };
+    core::iter::successors(at(&ALL), move |description| at(&description.next))
 }
 
 /// Descriptions to use again. Replaced in a forked child, where a lock may be held for ever.
@@ -266,12 +293,21 @@ impl Description {
     pub fn new() -> &'static Description {
         let used = lock(spare()).pop();
         let description = used.unwrap_or_else(|| {
-            Box::leak(Box::new(Description {
+            let new: &'static Description = Box::leak(Box::new(Description {
                 state: Mutex::default(),
                 device: AtomicU64::new(0),
                 inode: AtomicU64::new(0),
                 process: AtomicI32::new(0),
-            }))
+                deferred: AtomicU64::new(0),
+                next: AtomicPtr::default(),
+            }));
+            let link = |head: *mut Description| {
+                new.next.store(head, Relaxed);
+                Some(core::ptr::from_ref(new).cast_mut())
+            };
+            // Always succeeds, at last.
+            let _ = ALL.fetch_update(AcqRel, Acquire, link);
+            new
         });
         // SAFETY: no preconditions.
         description
@@ -290,6 +326,15 @@ impl Description {
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    /// Waits for nobody.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Whether this process tracks it, not one that shares the memory until it executes a program.
@@ -361,6 +406,16 @@ pub struct Held {
     _guard: Guard,
 }
 
+/// Locks a description, whatever leads to it; `None` if this thread is inside this library.
+pub fn hold_any(description: &'static Description) -> Option<Held> {
+    let guard = Guard::enter()?;
+    Some(Held {
+        state: description.lock(),
+        description,
+        _guard: guard,
+    })
+}
+
 /// What came of the attempt to lock a descriptor's description.
 pub enum Locked {
     Held(Held),
@@ -394,9 +449,13 @@ pub fn inside() -> bool {
     INSIDE.get()
 }
 
-/// A thread of the pdio crate begins or ends: between, all its calls are the library's own.
+/// A thread begins or ends to work for the pdio crate alone: between, all its calls are the
+/// library's own.
 pub fn own_thread(begins: bool) {
     INSIDE.set(begins);
+    if !begins {
+        crate::signals::leaving();
+    }
 }
 
 /// Whether the program has signal handlers. Those may do I/O and may jump out of what they
@@ -456,6 +515,7 @@ impl Drop for Guard {
             }
             pthread_setcancelstate(self.cancellation, core::ptr::null_mut());
         }
+        crate::signals::leaving();
         crate::set_errno(self.errno);
     }
 }

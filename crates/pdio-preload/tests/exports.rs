@@ -21,7 +21,14 @@ const NEEDED: &str = "\
     open_by_handle_at fdopendir socket socketpair accept accept4 pipe pipe2 eventfd epoll_create1 \
     signalfd timerfd_create inotify_init1 memfd_create opendir munmap mprotect mremap madvise unshare \
     setns posix_spawnp system popen execve execv execvp execvpe execl execle execlp fexecve execveat _exit \
-    _Exit abort pthread_exit raise kill dprintf vdprintf sigaction signal setrlimit prlimit prctl";
+    _Exit abort pthread_exit raise kill dprintf vdprintf sigaction signal setrlimit prlimit prctl \
+    send sendto recv recvfrom recvmsg recvmmsg connect accept accept4 shutdown poll ppoll select pselect \
+    epoll_wait epoll_pwait wait waitpid waitid wait3 wait4 sleep usleep nanosleep clock_nanosleep pause \
+    sigsuspend sigwait sigwaitinfo sigtimedwait killpg sigqueue tgkill eventfd_write tee vmsplice msgsnd \
+    msgrcv semop mq_send mq_receive mkdir mkdirat rmdir symlink symlinkat mknod mkfifo unlink unlinkat \
+    remove shmat sem_open printf fprintf vfprintf __printf_chk __fprintf_chk puts fputs fputc putc \
+    putchar fwrite fflush fclose perror __overflow __underflow __uflow fgets fgetc getc getchar getline \
+    getdelim fread scanf fscanf";
 
 #[test]
 fn exports_what_is_needed_and_nothing_of_its_own() {

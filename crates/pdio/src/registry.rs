@@ -21,13 +21,13 @@ const KEEPER_IDLE: Duration = Duration::from_secs(1);
 static THREAD_HOOK: OnceLock<fn(bool)> = OnceLock::new();
 
 /// Has every thread of this crate call `hook` with `true` when it begins and with `false` when it
-/// ends. For libraries that put themselves between a program and the system, and must tell this
+/// ends, and a thread that forks around what this crate does before. For libraries that put themselves between a program and the system, and must tell this
 /// crate's calls from the program's. Only the first hook counts.
 pub fn set_thread_hook(hook: fn(bool)) {
     let _ = THREAD_HOOK.set(hook);
 }
 
-/// Lives as long as a thread of this crate.
+/// Lives as long as a thread works for this crate alone.
 pub(crate) struct OwnThread(());
 
 impl OwnThread {
@@ -77,7 +77,9 @@ pub(crate) fn fork_generation() -> u64 {
 }
 
 extern "C" fn before_fork() {
-    // The child must not write what the parent still holds, so nobody holds anything.
+    // The child must not write what the parent still holds, so nobody holds anything. The thread
+    // is the program's, but its calls in here are this crate's.
+    let _own = OwnThread::begin();
     for writer in all_writers() {
         writer.push_for_others();
     }
