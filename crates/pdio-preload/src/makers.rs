@@ -39,11 +39,16 @@ pub fn make<T: Failing>(call: impl Fn() -> T) -> T {
     if !made.failed() || crate::errno() != libc::EMFILE {
         return made;
     }
-    if TAKEN.load(SeqCst) == 0 || table::inside() {
+    if table::inside() {
         return made;
     }
-    stream::relinquish_all("descriptors have run out");
-    report::let_go();
+    let taken = TAKEN.load(SeqCst) > 0;
+    if taken {
+        stream::relinquish_all("descriptors have run out");
+    }
+    if !report::let_go() && !taken {
+        return made;
+    }
     call()
 }
 

@@ -86,15 +86,18 @@ pub fn prepare() {
 }
 
 /// The program needs every descriptor: where statistics go is opened again when they are printed.
-pub fn let_go() {
+/// Returns true if there is one more now.
+pub fn let_go() -> bool {
     let out = OUT.load(Relaxed);
     // Beyond the limit it is in nobody's way.
-    if out >= 0 && out < table::limit() {
+    let any = out >= 0 && out < table::limit();
+    if any {
         OUT.store(-1, Relaxed);
         table::forget(out);
         // SAFETY: this library's own.
         unsafe { next::close(out) };
     }
+    any
 }
 
 /// In a forked child: it has done nothing yet.
