@@ -209,7 +209,7 @@ impl Bench {
             let mut simpler = best.0.clone();
             // These two are meant to make a difference.
             let line = simpler.settings.remove(i);
-            if line != "tell" && !line.contains("PDIO_REPAIR") {
+            if !line.starts_with("tell") && !line.contains("PDIO_REPAIR") {
                 attempt(simpler, &mut best);
             }
         }
@@ -870,6 +870,20 @@ impl Maker {
                 self.alive[child] = true;
                 self.open[child] = self.open[actor];
             }
+            // One that hears nothing of the others may go while much waits.
+            6 | 7 if actor == 1 && !self.together && self.steps.len() > 20 => {
+                let ways = [
+                    "raise 15", "bare 15", "bare 2", "fault", "exit", "abort", "_exit",
+                ];
+                let how = self.pick(&ways);
+                self.step(actor, format!("exit {how}"));
+                self.alive[1] = false;
+            }
+            8 if actor == 0 && !self.together && self.alive[1] => {
+                let signal = self.pick(&["15", "2", "1", "10"]);
+                self.step(0, format!("kill 1 {signal}"));
+                self.alive[1] = false;
+            }
             6..=8 if actor > 1 => {
                 let ways = [
                     "exit",
@@ -920,7 +934,8 @@ pub fn generate(seed: u64) -> Sequence {
     let place = PLACES[rng.usize(..PLACES.len())];
     settings.push(format!("on {place}"));
     if together {
-        settings.push("tell".to_owned());
+        let how = ["tell", "tell", "tell by socket"][rng.usize(..3)];
+        settings.push(how.to_owned());
         if rng.bool() {
             settings.push("bare second".to_owned());
         }

@@ -9,7 +9,8 @@
  * Processes 0 and 1 exist from the start and have no descriptor in common; 2 is a child of 0 and 3
  * one of 1 while there is one. They act strictly in turns, kept by a word in shared memory and bare
  * system calls, of which the library sees nothing. Where the script says "tell", a process also
- * learns through a pipe that it is its turn, by plain write() and read(), as programs do it.
+ * learns through a pipe that it is its turn, by plain write() and read(), as programs do it, or
+ * with "tell by socket" by send() and recv().
  *
  * "0 thread write 1 4096" runs the step in a thread of its own. Descriptors are named by slots, which
  * children inherit; a slot keeps its number when it is closed, so that bad descriptors are used too.
@@ -66,7 +67,7 @@ struct step {
 };
 
 static struct step steps[STEPS];
-static int count, telling, bare_second;
+static int count, telling, sockets, bare_second;
 static struct shared *shared;
 static const char *script, *self;
 static int me;
@@ -150,7 +151,8 @@ static void parse(void)
 		next = strchr(line, '\n');
 		if (next)
 			*next++ = 0;
-		telling |= !strcmp(line, "tell");
+		telling |= !strncmp(line, "tell", 4);
+		sockets |= !strcmp(line, "tell by socket");
 		bare_second |= !strcmp(line, "bare second");
 		if (*line < '0' || *line >= '0' + ACTORS)
 			continue;
@@ -689,6 +691,10 @@ static void leave(void)
 		raise(number(2));
 	if (!strcmp(how, "kill"))
 		kill(getpid(), number(2));
+	if (!strcmp(how, "bare"))
+		bare(SYS_kill, getpid(), number(2));
+	if (!strcmp(how, "fault"))
+		*(volatile unsigned char *)bad(0) = 0;
 	if (!strcmp(how, "syscall"))
 		syscall(SYS_exit_group, 7);
 	exit(7);
@@ -697,6 +703,30 @@ static void leave(void)
 static int ends(const struct step *s)
 {
 	return !strcmp(s->word[0], "exit");
+}
+
+/* Waits for the end of a child. */
+static void reap(int actor)
+{
+	int status = 0;
+
+	must(waitpid(shared->pid[actor], &status, 0), "wait");
+	say("%d ended %x\n", now, status);
+	shared->alive[actor] = 0;
+}
+
+/* Ends a child, wherever it is. */
+static long end_child(void)
+{
+	int actor = number(1) % ACTORS;
+
+	if (!actor || parent_of(actor) != me || !shared->alive[actor] ||
+	    (actor < 2 && shared->alive[actor + 2]))
+		return -2;
+	if (kill(shared->pid[actor], number(2)))
+		return -1;
+	reap(actor);
+	return 0;
 }
 
 static long operation(void)
@@ -862,6 +892,8 @@ static long operation(void)
 		return usleep(number(1) * 1000);
 	if (is(0, "child"))
 		return start_child();
+	if (is(0, "kill"))
+		return end_child();
 	if (is(0, "exec")) {
 		fflush(NULL);
 		shared->executing = me + 1;
@@ -903,8 +935,10 @@ static void advance(int next)
 	while (i < count && !shared->alive[steps[i].actor])
 		i++;
 	if (telling && i < count && steps[i].actor != me) {
+		int to = PIPES + 2 * steps[i].actor + 1;
+
 		__atomic_fetch_add(&shared->told[steps[i].actor], 1, __ATOMIC_SEQ_CST);
-		must(write(PIPES + 2 * steps[i].actor + 1, "x", 1), "telling");
+		must(sockets ? send(to, "x", 1, 0) : write(to, "x", 1), "telling");
 	}
 	__atomic_store_n(&shared->turn, next, __ATOMIC_SEQ_CST);
 	bare(SYS_futex, &shared->turn, FUTEX_WAKE, 100);
@@ -945,22 +979,13 @@ static void wait_for(unsigned int step)
 			look_after(turn);
 }
 
-/* Waits for the end of a child. */
-static void reap(int actor)
-{
-	int status = 0;
-
-	must(waitpid(shared->pid[actor], &status, 0), "wait");
-	say("%d ended %x\n", now, status);
-	shared->alive[actor] = 0;
-}
-
 static void listen_to_others(void)
 {
 	while (telling && __atomic_load_n(&shared->told[me], __ATOMIC_SEQ_CST) > 0) {
 		char byte;
 
-		must(read(PIPES + 2 * me, &byte, 1), "listening");
+		must(sockets ? recv(PIPES + 2 * me, &byte, 1, 0) : read(PIPES + 2 * me, &byte, 1),
+		     "listening");
 		__atomic_fetch_sub(&shared->told[me], 1, __ATOMIC_SEQ_CST);
 	}
 }
@@ -1049,7 +1074,7 @@ int main(int argc, char **argv)
 	for (int i = -1; i < ACTORS; i++) {
 		int pair[2];
 
-		must(i < 0 ? bare(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, pair) :
+		must(i < 0 || sockets ? bare(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, pair) :
 			     bare(SYS_pipe2, pair, 0), "a pair");
 		for (int end = 0; end < 2; end++) {
 			must(bare(SYS_dup3, pair[end], i < 0 ? SOCKET + end : PIPES + 2 * i + end, 0), "dup3");
