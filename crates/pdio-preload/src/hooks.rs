@@ -10,7 +10,7 @@
 )]
 
 use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
-use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
@@ -224,7 +224,9 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     if table::inside() {
         return table::internalise(fd);
     }
-    if !crate::active() {
+    // After vfork the table is the parent's, the number is not.
+    let child = || process::VFORKED.load(Relaxed) && !process::is_owner_quick();
+    if !crate::active() || child() {
         return fd;
     }
     let mode = flags & libc::O_ACCMODE;
@@ -352,6 +354,24 @@ export! {
         }
         stream::close(fd)
     }
+    fn fclose(file: *mut libc::FILE) -> c_int {
+        tell::hand_over();
+        // The C library closes the descriptor itself, unseen. What it still has to write comes
+        // after what the program wrote.
+        let fd = if file.is_null() { -1 } else { libc::fileno(file) };
+        if word(fd) == 0 || !process::is_owner_quick() {
+            return next::fclose(file);
+        }
+        let error = stream::leave(fd, "closed");
+        let result = next::fclose(file);
+        match error {
+            Some(error) => {
+                crate::set_errno(error);
+                libc::EOF
+            }
+            None => result,
+        }
+    }
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         /// Only marks; nothing is closed.
         const CLOSE_RANGE_CLOEXEC: c_int = 4;
@@ -460,6 +480,7 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
         // The program wants this very number: what this library has there must go, which may take
         // the keeper a moment.
         stream::relinquish_all("its descriptor was asked for");
+        crate::report::let_go();
         for _ in 0..100 {
             match table::entry(new) {
                 table::Entry::Internal => std::thread::sleep(std::time::Duration::from_millis(1)),
@@ -855,7 +876,11 @@ before! {
     ) -> *mut c_void {
         memory::taken_away();
     }
-    fn madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int { memory::taken_away(); }
+    fn madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
+        if advice == MADV_GUARD_INSTALL {
+            memory::taken_away();
+        };
+    }
     fn shmdt(address: *const c_void) -> c_int { memory::taken_away(); }
     fn brk(end: *mut c_void) -> c_int { memory::taken_away(); }
     fn sbrk(by: isize) -> *mut c_void { memory::taken_away(); }
@@ -897,6 +922,9 @@ alias! {
         mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void
     ) -> c_int = lio_listio64;
 }
+
+/// Takes memory away; all other advice leaves it where it is.
+const MADV_GUARD_INSTALL: c_int = 102;
 
 fn mapped(fd: c_int) {
     if word(fd) != 0 {
@@ -957,7 +985,7 @@ export! {
     ) -> c_long {
         use crate::hooks::{
             close, close_range, dup, fallocate64, fchmod, fchown, fcntl64, fdatasync, flock, fsetxattr,
-            fstat64, fstatat64, fsync, ftruncate64, ioctl, lseek64, mmap64, open_by_handle_at, pread64,
+            fstat64, fstatat64, madvise, fsync, ftruncate64, ioctl, lseek64, mmap64, open_by_handle_at, pread64,
             preadv64, preadv64v2, pwrite64, pwritev64, pwritev64v2, read, readv, sendmmsg, sendmsg,
             statx, sync_file_range, truncate64, write, writev,
         };
@@ -1041,8 +1069,8 @@ export! {
                 real()
             }
             SYS_mmap => mmap64(a as _, b as _, c as _, d as _, e as _, f as _) as c_long,
-            SYS_munmap | SYS_mprotect | SYS_pkey_mprotect | SYS_mremap | SYS_madvise | SYS_shmdt
-            | SYS_brk => {
+            SYS_madvise => madvise(a as _, b as _, c as _) as c_long,
+            SYS_munmap | SYS_mprotect | SYS_pkey_mprotect | SYS_mremap | SYS_shmdt | SYS_brk => {
                 memory::taken_away();
                 real()
             }
@@ -1102,7 +1130,11 @@ export! {
             | SYS_sigaltstack | SYS_mlock | SYS_mlock2 | SYS_munlock | SYS_mbind
             | SYS_get_mempolicy | SYS_set_mempolicy | SYS_move_pages | SYS_mincore | SYS_readahead
             | SYS_wait4 | SYS_waitid | SYS_tgkill | SYS_tkill | SYS_kill
-            | SYS_restart_syscall => real(),
+            | SYS_restart_syscall | SYS_ppoll | SYS_pselect6 | SYS_epoll_ctl | SYS_epoll_pwait
+            | SYS_epoll_pwait2 | SYS_timerfd_settime | SYS_timerfd_gettime | SYS_sendto
+            | SYS_recvfrom | SYS_recvmsg | SYS_recvmmsg | SYS_bind | SYS_connect | SYS_listen
+            | SYS_shutdown | SYS_getsockopt | SYS_setsockopt | SYS_getsockname
+            | SYS_getpeername | SYS_pidfd_send_signal => real(),
             number => other_call(number, a, b, c, &real),
         }
     }

@@ -94,6 +94,7 @@ next! {
     fn fopen64(path: Path, mode: Path) -> *mut libc::FILE;
     fn freopen64(path: Path, mode: Path, file: *mut libc::FILE) -> *mut libc::FILE;
     fn close(fd: c_int) -> c_int;
+    fn fclose(file: *mut libc::FILE) -> c_int;
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
     fn closefrom(first: c_int) -> ();
     fn dup(fd: c_int) -> c_int;

@@ -11,6 +11,7 @@
 
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use libc::pid_t;
@@ -76,6 +77,9 @@ extern "C" fn in_child() {
 pub fn is_owner_quick() -> bool {
     report::is_owner()
 }
+
+/// Another process may use this one's memory but not its descriptors, until it executes a program.
+pub static VFORKED: AtomicBool = AtomicBool::new(false);
 
 /// Nothing is taken in this process any more.
 pub fn withdraw(why: &str) {
@@ -266,11 +270,15 @@ unsafe fn asynchronous(block: usize) {
 }
 
 jump! {
-    fn vfork(_a, _b, _c) { leaving("vfork") }
+    fn vfork(_a, _b, _c) {
+        VFORKED.store(true, Relaxed);
+        leaving("vfork")
+    }
     fn _Fork(_a, _b, _c) { leaving("fork") }
     fn clone(_a, _b, flags) {
         let flags = flags as c_int;
         if flags & libc::CLONE_VM == 0 || flags & libc::CLONE_VFORK != 0 {
+            VFORKED.store(true, Relaxed);
             leaving("clone");
         } else if flags & libc::CLONE_THREAD == 0 || flags & libc::CLONE_FILES == 0 {
             withdraw("clone");
@@ -302,6 +310,12 @@ jump! {
 
     // The C library writes there itself, unseen.
     fn fdopen(fd, _b, _c) { relinquish(fd as c_int, "fdopen") }
+    fn fcloseall(_a, _b, _c) {
+        tell::hand_over();
+        for fd in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
+            relinquish(fd, "fcloseall");
+        }
+    }
     fn fdopendir(fd, _b, _c) { relinquish(fd as c_int, "fdopendir") }
     fn dprintf(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
     fn vdprintf(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }

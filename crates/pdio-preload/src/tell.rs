@@ -518,8 +518,8 @@ told! {
     always:
         printf vprintf fprintf vfprintf __printf_chk __vprintf_chk __fprintf_chk __vfprintf_chk
         puts fputs fputs_unlocked fputc fputc_unlocked putc putc_unlocked putchar putchar_unlocked
-        putw fwrite fwrite_unlocked _IO_putc _IO_puts __overflow fflush fflush_unlocked fclose
-        fcloseall wprintf fwprintf vwprintf vfwprintf fputws fputwc putwc putwchar perror psignal
+        putw fwrite fwrite_unlocked _IO_putc _IO_puts __overflow fflush fflush_unlocked
+        wprintf fwprintf vwprintf vfwprintf fputws fputwc putwc putwchar perror psignal
         psiginfo error error_at_line err errx verr verrx warn warnx vwarn vwarnx syslog vsyslog
         __syslog_chk __vsyslog_chk;
     character_of_input: getchar getchar_unlocked getwchar;

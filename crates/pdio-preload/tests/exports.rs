@@ -11,7 +11,7 @@ const NEEDED: &str = "\
     read write pread pread64 pwrite pwrite64 readv writev preadv preadv64 pwritev pwritev64 preadv2 \
     preadv64v2 pwritev2 pwritev64v2 __read_chk __pread_chk __pread64_chk lseek lseek64 open open64 \
     openat openat64 __open_2 __open64_2 __openat_2 __openat64_2 creat creat64 mkstemp mkostemp fopen \
-    fopen64 freopen fdopen close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl fsync \
+    fopen64 freopen fdopen fclose close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl fsync \
     fdatasync sync syncfs sync_file_range ftruncate ftruncate64 truncate truncate64 fallocate \
     fallocate64 posix_fallocate posix_fallocate64 posix_fadvise posix_fadvise64 readahead lockf \
     lockf64 flock fstat fstat64 stat stat64 lstat lstat64 fstatat fstatat64 statx __fxstat __xstat \

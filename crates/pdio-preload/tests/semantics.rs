@@ -70,8 +70,9 @@ scenarios! {
     what_was_shared_before_shares_its_offset: ["shared_before"], ["closed"];
     record_locks_survive: ["record_locks"], ["locked"];
     bare_system_calls_reach_files: ["bare_files"],
-        ["emptied by another open", "truncated by its path", "mapped", "a bare system call"];
+        ["opened again", "emptied by another open", "mapped", "a bare system call"];
     namespaces_want_a_single_thread: ["namespaces"], ["a namespace of its own"];
+    what_programs_rarely_do: ["odds"], ["its flags were changed", "descriptors of a thread's own"];
     nothing_is_left_of_a_closed_file: ["unmounts"], ["closed"];
     rights_may_change_while_a_stream_is_taken: ["rights"], ["closed"];
     what_another_process_changed_is_read: ["stale_reads"], ["closed"];
@@ -83,6 +84,7 @@ scenarios! {
     standard_output_keeps_order_with_printf: ["standard_output"], ["dprintf"];
     file_pointers_on_taken_files: ["file_pointers"],
         ["fdopen", "opened by fopen", "emptied by fopen"];
+    what_fclose_closes_is_closed: ["closed_unseen"], ["closed"];
     another_descriptor_sees_every_byte: ["again"], ["opened again", "emptied by another open"];
     renamed_linked_and_deleted_files: ["names"], ["fork", "closed"];
     times_and_modes_are_set_after_the_data: ["attributes"], ["closed"];
@@ -95,7 +97,7 @@ scenarios! {
     kernel_copies_see_every_byte: ["copies"],
         ["sendfile", "copy_file_range", "splice", "cloned", "an ioctl"];
     asynchronous_io_is_the_programs_own: ["asynchronous"], ["asynchronous I/O", "io_uring"];
-    bare_system_calls_are_understood: ["bare_calls"], ["end of the program", "exec"];
+    bare_system_calls_are_understood: ["bare_calls"], ["end of the program", "clone"];
     threads_on_one_descriptor: ["threads"], ["closed"];
     signal_handlers_write_and_jump: ["signals"], ["closed"];
     a_cancelled_thread_leaves_the_stream_whole: ["cancels"], ["closed"];

@@ -425,6 +425,12 @@ impl Core {
         self.stamp = stamp.filter(|stamp| stamp.is_older_than(SETTLED));
     }
 
+    /// Returns true if a window would be dropped by the very next call.
+    fn would_drop(&self) -> bool {
+        let at_once = |linger: Duration| linger <= CLOCK_STEP;
+        self.stamp.is_none() && self.linger.is_some_and(at_once)
+    }
+
     /// Makes what others wrote visible. `false` if others in this process made the window stale.
     fn settle(&mut self, offset: u64, len: usize) -> bool {
         self.look();
@@ -563,7 +569,7 @@ impl Core {
         if !sequential {
             return self.read_scattered(buffer, offset);
         }
-        if !self.ensure_memory() {
+        if self.would_drop() || !self.ensure_memory() {
             return self.read_plain(buffer, offset);
         }
         if self.is_direct() && self.facts.size >= SMALL_FILE && !self.is_cached(offset) {

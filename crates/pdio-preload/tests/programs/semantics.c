@@ -322,12 +322,14 @@ static void locks(void)
 	SAY(lockf(fd, F_LOCK, 0));
 	stream(fd, 5000, 500);
 	SAY(lockf(fd, F_ULOCK, 0));
+	SAY(close(fd));
+	fd = taken("flocked");
 	SAY(flock(fd, LOCK_EX));
 	stream(fd, 5000, 500);
 	SAY(flock(fd, LOCK_UN));
 	/* Who gets the lock sees the data. */
 	if (fork() == 0)
-		_exit(size_of("file") == LONG + 15000 ? 0 : 1);
+		_exit(size_of("flocked") == LONG + 5000 ? 0 : 1);
 	wait(&status);
 	SAY(status);
 	fd = reading("other", O_RDONLY);
@@ -461,6 +463,23 @@ static void shared_before(void)
 	closedir(fdopendir(fd));
 	inherited = pass_to_self(open("file", O_RDONLY));
 	with_helper(read_inherited);
+	for (int i = 0; i < 120; i++)
+		if (read(inherited, buffer, sizeof(buffer)) != sizeof(buffer))
+			SAY(-1);
+	SAY(ask(0));
+	SAY(lseek(inherited, 0, SEEK_CUR));
+	helper_gone();
+	/* A number under which a child that shares the memory has another file. */
+	inherited = pass_to_self(open("file", O_RDONLY));
+	with_helper(read_inherited);
+	if (vfork() == 0) {
+		close(inherited);
+		while (open("file", O_RDONLY) < inherited)
+			;
+		execlp("true", "true", (char *)NULL);
+		_exit(127);
+	}
+	wait(NULL);
 	for (int i = 0; i < 120; i++)
 		if (read(inherited, buffer, sizeof(buffer)) != sizeof(buffer))
 			SAY(-1);
@@ -681,6 +700,35 @@ static void file_pointers(void)
 	stream(fd, 100, 10);
 	SAY(size_of("third"));
 	SAY(fclose(file) | close(fd));
+}
+
+/* The C library closes a stream's descriptor, and its number becomes another file's. */
+static void closed_unseen(void)
+{
+	static unsigned char buffer[9000];
+	int fd = reading("file", O_RDONLY), keep = dup(1);
+
+	close(create("other"));
+	truncate("other", 5000);
+	dup2(fd, 0);
+	close(fd);
+	SAY(read(0, buffer, sizeof(buffer)));
+	SAY(fclose(stdin));
+	SAY(open("other", O_RDONLY | O_APPEND));
+	SAY(read(0, buffer, sizeof(buffer)));
+	SAY(sum(buffer, sizeof(buffer)));
+	SAY(lseek(0, 0, SEEK_CUR));
+	fd = taken("second");
+	dup2(fd, 1);
+	close(fd);
+	stream(1, 5000, 100);
+	printf("last words");
+	fclose(stdout);
+	fd = open("third", O_WRONLY | O_CREAT | O_APPEND, 0600);
+	dprintf(keep, "%d %ld\n", fd, size_of("second"));
+	stream(fd, 5000, 100);
+	close(fd);
+	dprintf(keep, "%ld %ld\n", size_of("second"), size_of("third"));
 }
 
 /* ------------------------------------------------------------------- the same file elsewhere */
@@ -1321,6 +1369,167 @@ static void rights(void)
 	}
 }
 
+/* What programs rarely do with a long stream. */
+static void odds(void)
+{
+	static unsigned char buffer[70000] __attribute__((aligned(4096)));
+	char path[64];
+	struct stat st;
+	int fd = taken("a"), other, flags = 0;
+
+	/* Flags. */
+	SAY(fcntl(fd, F_SETFL, O_APPEND));
+	SAY(lseek(fd, 0, SEEK_SET));
+	stream(fd, 1000, 10);
+	SAY(fcntl(fd, F_SETFL, 0));
+	stream(fd, 1000, 10);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(close(fd));
+	fd = reading("b", O_RDONLY);
+	SAY(fcntl(fd, F_SETFL, O_NOATIME));
+	SAY(read(fd, buffer, 5000));
+	SAY(sum(buffer, 5000));
+	SAY(close(fd));
+
+	/* The file anew, by its descriptor. */
+	fd = taken("c");
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	stream(fd, 10, 1);
+	SAY(size_of(path));
+	other = open(path, O_RDONLY);
+	SAY(lseek(other, 0, SEEK_END));
+	close(other);
+	close(fd);
+	fd = taken("c");
+	stream(fd, 10, 1);
+	close(open(path, O_WRONLY | O_TRUNC));
+	stream(fd, 10, 1);
+	SAY(size_of("c"));
+	SAY(close(fd));
+	fd = taken("d");
+	other = open("d", O_PATH);
+	stream(fd, 10, 1);
+	SAY(fstat(other, &st));
+	SAY(st.st_size);
+	close(other);
+	SAY(close(fd));
+
+	/* Names. */
+	fd = taken("e");
+	close(create("f"));
+	stream(fd, 10, 1);
+	SAY(rename("f", "e"));
+	stream(fd, 10, 1);
+	SAY(fstat(fd, &st));
+	SAY(st.st_nlink);
+	SAY(st.st_size);
+	SAY(size_of("e"));
+	SAY(close(fd));
+	fd = taken("g");
+	stream(fd, 10, 1);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	SAY(linkat(AT_FDCWD, path, AT_FDCWD, "h", AT_SYMLINK_FOLLOW));
+	SAY(unlink("g"));
+	stream(fd, 10, 1);
+	SAY(close(fd));
+	fd = open(".", O_TMPFILE | O_RDWR, 0600);
+	stream(fd, LONG, 7000);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	SAY(linkat(AT_FDCWD, path, AT_FDCWD, "tmpfile", AT_SYMLINK_FOLLOW));
+	SAY(close(fd));
+
+	/* Far away. */
+	fd = taken("i");
+	SAY(pwrite(fd, pool, 5000, (3ll << 30) + 5));
+	SAY(lseek(fd, (5ll << 32) + 7, SEEK_SET));
+	stream(fd, 300000, 1000);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(lseek(fd, 1ll << 41, SEEK_SET));
+	SAY(write(fd, pool, 10));
+	SAY(pwrite(fd, pool, 100, INT64_MAX - 10));
+	SAY(pwrite(fd, pool, 100, 1ll << 45));
+	SAY(size_of("i"));
+	SAY(ftruncate(fd, 1000));
+	SAY(close(fd));
+
+	/* Nothing at all, and what is not for readers. */
+	fd = reading("j", O_RDONLY);
+	SAY(read(fd, NULL, 0));
+	SAY(pread(fd, NULL, 0, 5));
+	SAY(ftruncate(fd, 0));
+	SAY(fsync(fd));
+	SAY(fallocate(fd, 0, 0, 5000));
+	SAY(readahead(fd, 0, 100000));
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(truncate("j", 1500000));
+	for (int i = 0; i < 60; i++)
+		SAY(read(fd, buffer, 9000));
+	SAY(close(fd));
+
+	/* Shapes of the file. */
+	fd = taken("k");
+	stream(fd, 10, 1);
+	SAY(fallocate(fd, FALLOC_FL_ZERO_RANGE, 100000, 500000));
+	stream(fd, 10, 1);
+	if (fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, 65536, 65536) == 0)
+		fallocate(fd, FALLOC_FL_INSERT_RANGE, 131072, 65536);
+	stream(fd, 10, 1);
+	SAY(size_of("k"));
+	SAY(close(fd));
+
+	/* A private mapping, of which some is written. */
+	fd = open("l", O_RDWR | O_CREAT | O_TRUNC, 0600);
+	stream(fd, LONG, 7000);
+	unsigned char *map = mmap(NULL, LONG, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+	map[100] ^= 1;
+	stream(fd, 10, 1);
+	SAY(pwrite(fd, "changed", 7, 5000));
+	SAY(sum(map, LONG));
+	SAY(close(fd));
+
+	/* Unchangeable from now on. */
+	fd = taken("m");
+	stream(fd, 10, 1);
+	other = open("m", O_RDONLY);
+	if (ioctl(other, FS_IOC_GETFLAGS, &flags) == 0) {
+		flags |= FS_IMMUTABLE_FL;
+		ioctl(other, FS_IOC_SETFLAGS, &flags);
+	}
+	SAY(write(fd, pool, 10));
+	flags &= ~FS_IMMUTABLE_FL;
+	ioctl(other, FS_IOC_SETFLAGS, &flags);
+	SAY(write(fd, pool, 10));
+	SAY(close(fd) | close(other));
+
+	/* A copy between two that are taken, by offsets. */
+	fd = reading("n", O_RDONLY);
+	other = taken("o");
+	off_t from = 70000, to = 100;
+	stream(other, 10, 1);
+	SAY(copy_file_range(fd, &from, other, &to, 4096, 0) > 0);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(lseek(other, 0, SEEK_CUR));
+	SAY(close(fd) | close(other));
+	truncate("o", 100);
+
+	/* One onto the other. */
+	fd = taken("p");
+	other = taken("q");
+	stream(fd, 10, 1);
+	stream(other, 20, 1);
+	SAY(dup3(fd, other, O_CLOEXEC) == other);
+	stream(other, 30, 1);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(close_range(fd, fd, 0));
+	stream(other, 30, 1);
+	SAY(close_range(other, other, 4));
+	stream(other, 30, 1);
+	SAY(close_range(other, other, 2));
+	SAY(write(other, pool, 10));
+	SAY(size_of("p"));
+	SAY(size_of("q"));
+}
+
 /* ------------------------------------------------------------------------------- the end */
 
 static int last;
@@ -1822,6 +2031,7 @@ int main(int argc, char **argv)
 		{ "few_descriptors", few_descriptors },
 		{ "standard_output", standard_output },
 		{ "file_pointers", file_pointers },
+		{ "closed_unseen", closed_unseen },
 		{ "again", again },
 		{ "stale_reads", stale_reads },
 		{ "names", names },
@@ -1837,6 +2047,7 @@ int main(int argc, char **argv)
 		{ "bare_calls", bare_calls },
 		{ "bare_files", bare_files },
 		{ "namespaces", namespaces },
+		{ "odds", odds },
 		{ "unmounts", unmounts },
 		{ "rights", rights },
 		{ "threads", threads },
