@@ -397,13 +397,14 @@ fn difference(bare: &Seen, other: &Seen) -> Option<Difference> {
 // ------------------------------------------------------------------------------------ from a seed
 
 /// Filesystems; most of them can be had only by root.
-const PLACES: [&str; 7] = [
+const PLACES: [&str; 8] = [
     "ext4, 4 KiB blocks",
     "ext4, 4 KiB blocks",
     "ext4, 4 KiB blocks",
     "ext4, 1 KiB blocks",
     "XFS",
     "btrfs",
+    "overlayfs",
     "disk",
 ];
 const SLOTS: usize = 10;
@@ -794,7 +795,7 @@ impl Maker {
     fn file_pointer(&mut self, actor: usize) {
         let (slot, name) = (self.any(actor), self.name(actor));
         let size = self.rng.usize(..20_000);
-        match self.rng.u8(..9) {
+        match self.rng.u8(..11) {
             0 => {
                 let mode = self.pick(&["r", "r+", "w", "a"]);
                 self.step(actor, format!("fopen 0 {name} {mode}"));
@@ -811,7 +812,12 @@ impl Maker {
                 let len = self.rng.usize(1..50);
                 self.step(actor, format!("printf {len}"));
             }
-            _ => self.step(actor, format!("dprintf {slot}")),
+            8 => self.step(actor, format!("dprintf {slot}")),
+            9 => self.step(actor, format!("input {size}")),
+            _ => {
+                let mode = self.pick(&["w", "a", "r+"]);
+                self.step(actor, format!("reopen {name} {mode}"));
+            }
         }
     }
 
@@ -949,7 +955,10 @@ pub fn generate(seed: u64) -> Sequence {
     // was read ahead may be that old when others write to the file; then nothing is read ahead.
     let linger = set("PDIO_LINGER", &["0", "1", "10", "60000", "60000"]);
     let ahead = !together || linger != "60000";
-    set("PDIO_STRATEGY", &["auto", "direct", "direct", "buffered"]);
+    set(
+        "PDIO_STRATEGY",
+        &["auto", "direct", "direct", "dontcache", "buffered"],
+    );
     set("PDIO_MEMORY", &["8M", "2M", "512K"]);
     set("PDIO_REPAIR", &["0"]);
     if !long {

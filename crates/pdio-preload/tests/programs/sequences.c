@@ -876,6 +876,10 @@ static long operation(void)
 		n = printf("%.*s", (int)number(1), "a line that the C library prints by itself, unseen\n");
 		return fflush(stdout) ? -1 : n;
 	}
+	if (is(0, "reopen"))
+		return freopen(word(1), word(2), stdout) ? fileno(stdout) : -1;
+	if (is(0, "input"))
+		return heard(fread(buffer, 1, size_at(1), stdin));
 	if (is(0, "dprintf"))
 		return dprintf(fd, "%d %s\n", now, "formatted");
 	if (is(0, "exhaust"))
