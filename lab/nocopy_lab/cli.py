@@ -258,6 +258,16 @@ def soak(minutes: float, rounds: int, seed: int | None) -> None:
     soaking.run(minutes, rounds, seed)
 
 
+@lab.command("fuzz-pdio")
+@click.option("--minutes", default=60.0, show_default=True, help="Begin sequences for so long.")
+@click.option("--seed", type=int, help="Of the first sequence; the next ones count on.")
+def fuzz_pdio(minutes: float, seed: int | None) -> None:
+    """Compare random sequences of file operations with and without libpdio.so."""
+    from nocopy_lab import pdio_fuzz
+
+    print(pdio_fuzz.run(minutes, seed))
+
+
 @lab.command()
 @click.option("--only", default="", help="Only checks whose name contains this.")
 @click.option("--all", "asked", is_flag=True, help="Also those that run only if asked for.")

@@ -83,19 +83,30 @@ impl Aligned {
         Aligned::default()
     }
 
-    /// One call of the program.
+    /// Closes the second description, unless that would drop locks of the process.
+    pub fn let_go(&mut self, fd: c_int) {
+        if self.buffered.is_some() && !crate::stream::is_locked(fd) {
+            self.buffered = None;
+        }
+    }
+
+    /// One call of the program. `there` says whether its memory is.
     pub fn transfer(
         &mut self,
         fd: c_int,
         way: Way,
-        parts: &[iovec],
+        parts: Option<&[iovec]>,
         at: Option<off_t>,
         plain: &mut dyn FnMut() -> isize,
+        there: impl FnOnce(&[iovec]) -> bool,
     ) -> Result<isize, c_int> {
         match result(plain()) {
             Err(libc::EINVAL) => {}
             other => return other.map(|n| n as isize),
         }
+        let Some(parts) = parts else {
+            return Err(libc::EINVAL);
+        };
         // SAFETY: no memory is involved.
         let flags = unsafe { next::fcntl64(fd, libc::F_GETFL, 0) };
         let most = 0x7fff_f000;
@@ -113,7 +124,7 @@ impl Aligned {
             || at.is_some_and(|at| at < 0)
             || len == 0
             || len > most;
-        if bad {
+        if bad || !there(parts) {
             return Err(libc::EINVAL);
         }
         // SAFETY: no memory is involved.
@@ -150,7 +161,12 @@ impl Aligned {
         let keep = libc::O_ACCMODE | libc::O_SYNC | libc::O_DSYNC | libc::O_APPEND;
         // SAFETY: a terminated path.
         let new = unsafe { next::open64(path.as_ptr().cast(), flags & keep | libc::O_CLOEXEC, 0) };
-        let new = table::internalise(result(new as isize)? as c_int);
+        let new = result(new as isize)? as c_int;
+        // Moving it closes a descriptor of the file, which would drop the process's locks on it.
+        let new = match crate::stream::is_locked(fd) {
+            true => table::adopt(new),
+            false => table::internalise(new),
+        };
         // SAFETY: just opened.
         self.buffered = Some(unsafe { File::from_raw_fd(new) });
         Ok(new)

@@ -10,13 +10,14 @@
 )]
 
 use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
-use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
-use crate::stream::{self, on_path, relinquish, transfer, Then, Way};
+use crate::makers::make;
+use crate::stream::{self, on_path, relinquish, transfer, Parts, Then, Way};
 use crate::table::{self, word, TAKEN};
-use crate::{next, process, settings};
+use crate::{memory, next, process, settings, tell};
 
 macro_rules! export {
     ($($(#[$about:meta])* fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty $body:block)*) => {$(
@@ -68,19 +69,12 @@ unsafe fn single(
         iov_base: data,
         iov_len: len,
     };
-    transfer(fd, way, &[part], at, &mut || match (way, at) {
+    transfer(fd, way, Parts::One(part), at, &mut || match (way, at) {
         (Way::Read, None) => next::read(fd, data, len),
         (Way::Read, Some(at)) => next::pread64(fd, data, len, at),
         (Way::Write, None) => next::write(fd, data, len),
         (Way::Write, Some(at)) => next::pwrite64(fd, data, len, at),
     })
-}
-
-/// The parts of a vectored call; `None` if the kernel refuses it.
-unsafe fn many<'a>(parts: *const iovec, count: c_int) -> Option<&'a [iovec]> {
-    (1..=libc::UIO_MAXIOV)
-        .contains(&count)
-        .then(|| core::slice::from_raw_parts(parts, count as usize))
 }
 
 /// A vectored call on a descriptor that has a word.
@@ -92,21 +86,18 @@ unsafe fn vectored(
     at: Option<off_t>,
     mut plain: impl FnMut() -> ssize_t,
 ) -> ssize_t {
-    match many(parts, count) {
-        Some(parts) => transfer(fd, way, parts, at, &mut plain),
-        None => plain(),
-    }
+    transfer(fd, way, Parts::Many(parts, count), at, &mut plain)
 }
 
 export! {
     fn read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t {
-        if word(fd) == 0 {
+        if table::clear(fd) {
             return next::read(fd, data, len);
         }
         single(fd, Way::Read, data, len, None)
     }
     fn write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t {
-        if word(fd) == 0 {
+        if table::clear(fd) {
             return next::write(fd, data, len);
         }
         single(fd, Way::Write, data.cast_mut(), len, None)
@@ -118,14 +109,14 @@ export! {
         single(fd, Way::Read, data, len, Some(at))
     }
     fn pwrite64(fd: c_int, data: *const c_void, len: size_t, at: off_t) -> ssize_t {
-        if word(fd) == 0 {
+        if table::clear(fd) {
             return next::pwrite64(fd, data, len, at);
         }
         single(fd, Way::Write, data.cast_mut(), len, Some(at))
     }
     fn __read_chk(fd: c_int, data: *mut c_void, len: size_t, size: size_t) -> ssize_t {
         // The overflow that the check is for is the C library's to report.
-        if word(fd) == 0 || len > size {
+        if table::clear(fd) || len > size {
             return next::__read_chk(fd, data, len, size);
         }
         read(fd, data, len)
@@ -139,13 +130,13 @@ export! {
         pread64(fd, data, len, at)
     }
     fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-        if word(fd) == 0 {
+        if table::clear(fd) {
             return next::readv(fd, parts, count);
         }
         vectored(fd, Way::Read, parts, count, None, || next::readv(fd, parts, count))
     }
     fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-        if word(fd) == 0 {
+        if table::clear(fd) {
             return next::writev(fd, parts, count);
         }
         vectored(fd, Way::Write, parts, count, None, || next::writev(fd, parts, count))
@@ -157,7 +148,7 @@ export! {
         vectored(fd, Way::Read, parts, count, Some(at), || next::preadv64(fd, parts, count, at))
     }
     fn pwritev64(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t {
-        if word(fd) == 0 {
+        if table::clear(fd) {
             return next::pwritev64(fd, parts, count, at);
         }
         vectored(fd, Way::Write, parts, count, Some(at), || next::pwritev64(fd, parts, count, at))
@@ -214,6 +205,7 @@ alias! {
 
 /// Before a file is opened. Emptying it must come after what was written to it.
 fn opening(directory: c_int, path: Path, flags: c_int) {
+    tell::opening(directory, path, flags);
     if flags & libc::O_TRUNC != 0 {
         on_path(
             directory,
@@ -232,7 +224,9 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     if table::inside() {
         return table::internalise(fd);
     }
-    if !crate::active() {
+    // After vfork the table is the parent's, the number is not.
+    let child = || process::VFORKED.load(Relaxed) && !process::is_owner_quick();
+    if !crate::active() || child() {
         return fd;
     }
     let mode = flags & libc::O_ACCMODE;
@@ -253,17 +247,43 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     fd
 }
 
-/// Opens a file; if descriptors have run out, once more without those of taken streams.
 fn open_with(flags: c_int, open: impl Fn() -> c_int) -> c_int {
-    let mut fd = open();
-    if fd < 0 && crate::errno() == libc::EMFILE && TAKEN.load(SeqCst) > 0 && !table::inside() {
-        stream::relinquish_all("descriptors have run out");
-        fd = open();
+    opened(make(open), flags)
+}
+
+/// `openat2`.
+unsafe fn open_how(
+    directory: c_int,
+    path: Path,
+    how: *const libc::open_how,
+    open: impl Fn() -> c_int,
+) -> c_int {
+    // What cannot be read the kernel refuses.
+    let how = memory::peek(how.cast::<[u64; 3]>()).unwrap_or_default();
+    let flags = how[0] as c_int;
+    if how[2] != 0 && flags & libc::O_TRUNC != 0 {
+        // Where the path leads is not known.
+        stream::relinquish_all("emptied by another open");
     }
-    opened(fd, flags)
+    opening(directory, path, flags);
+    open_with(flags, open)
 }
 
 const TEMPORARY: c_int = libc::O_RDWR | libc::O_CREAT;
+
+/// Opens a file of a new name. A call that has failed leaves a template that is none any more.
+unsafe fn temporary(template: *mut c_char, flags: c_int, open: impl Fn() -> c_int) -> c_int {
+    tell::hand_over();
+    if TAKEN.load(SeqCst) == 0 {
+        return opened(open(), flags);
+    }
+    let before = core::ffi::CStr::from_ptr(template).to_owned();
+    let again = || {
+        template.copy_from_nonoverlapping(before.as_ptr(), before.count_bytes());
+        open()
+    };
+    open_with(flags, again)
+}
 
 export! {
     fn open64(path: Path, flags: c_int, mode: mode_t) -> c_int {
@@ -288,29 +308,37 @@ export! {
         open_with(flags, || next::creat64(path, mode))
     }
     fn mkstemp64(template: *mut c_char) -> c_int {
-        opened(next::mkstemp64(template), TEMPORARY)
+        temporary(template, TEMPORARY, || next::mkstemp64(template))
     }
     fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int {
-        opened(next::mkostemp64(template, flags), TEMPORARY | flags)
+        temporary(template, TEMPORARY | flags, || next::mkostemp64(template, flags))
     }
     fn mkstemps64(template: *mut c_char, suffix: c_int) -> c_int {
-        opened(next::mkstemps64(template, suffix), TEMPORARY)
+        temporary(template, TEMPORARY, || next::mkstemps64(template, suffix))
     }
     fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
-        opened(next::mkostemps64(template, suffix, flags), TEMPORARY | flags)
+        temporary(template, TEMPORARY | flags, || next::mkostemps64(template, suffix, flags))
+    }
+    fn open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int {
+        if flags & libc::O_TRUNC != 0 {
+            stream::relinquish_all("emptied by another open");
+        }
+        open_with(flags, || next::open_by_handle_at(mount, handle, flags))
     }
     fn fopen64(path: Path, mode: Path) -> *mut libc::FILE {
+        tell::opening(HERE, path, if *mode as u8 == b'r' { 0 } else { libc::O_CREAT });
         // Its own reads and writes are the C library's and are not seen; streams go back.
         if TAKEN.load(SeqCst) > 0 && *mode as u8 == b'w' {
             on_path(HERE, path, 0, Then::HandBack("emptied by fopen"));
         }
-        let file = next::fopen64(path, mode);
+        let file = make(|| next::fopen64(path, mode));
         if TAKEN.load(SeqCst) > 0 && !file.is_null() {
             stream::relinquish_behind(libc::fileno(file), true, "opened by fopen");
         }
         file
     }
     fn freopen64(path: Path, mode: Path, file: *mut libc::FILE) -> *mut libc::FILE {
+        tell::hand_over();
         if !file.is_null() {
             relinquish(libc::fileno(file), "reopened by freopen");
         }
@@ -320,22 +348,50 @@ export! {
         next::freopen64(path, mode, file)
     }
     fn close(fd: c_int) -> c_int {
-        if word(fd) == 0 {
+        if table::clear(fd) {
+            tell::renumbered();
             return next::close(fd);
         }
         stream::close(fd)
     }
+    fn fclose(file: *mut libc::FILE) -> c_int {
+        tell::hand_over();
+        // The C library closes the descriptor itself, unseen. What it still has to write comes
+        // after what the program wrote.
+        let fd = if file.is_null() { -1 } else { libc::fileno(file) };
+        if word(fd) == 0 || !process::is_owner_quick() {
+            return next::fclose(file);
+        }
+        let error = stream::leave(fd, "closed");
+        let result = next::fclose(file);
+        match error {
+            Some(error) => {
+                crate::set_errno(error);
+                libc::EOF
+            }
+            None => result,
+        }
+    }
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         /// Only marks; nothing is closed.
         const CLOSE_RANGE_CLOEXEC: c_int = 4;
+        /// This thread gets a table of descriptors of its own.
+        const CLOSE_RANGE_UNSHARE: c_int = 2;
+        if flags & CLOSE_RANGE_UNSHARE != 0 {
+            process::withdraw("descriptors of a thread's own");
+        }
         if flags & CLOSE_RANGE_CLOEXEC != 0 || first > last {
             return next::close_range(first, last, flags);
         }
+        tell::hand_over();
+        tell::renumbered();
         leave_range(first, last);
         around_internal(first, last, |first, last| next::close_range(first, last, flags))
     }
     fn closefrom(first: c_int) -> () {
         let first = first.max(0) as c_uint;
+        tell::hand_over();
+        tell::renumbered();
         leave_range(first, c_uint::MAX);
         around_internal(first, c_uint::MAX, |first, last| {
             let result = next::close_range(first, last, 0);
@@ -349,7 +405,7 @@ export! {
         });
     }
     fn dup(fd: c_int) -> c_int {
-        let new = next::dup(fd);
+        let new = make(|| next::dup(fd));
         duplicated(fd, new)
     }
     fn dup2(fd: c_int, new: c_int) -> c_int {
@@ -415,6 +471,8 @@ fn duplicated(fd: c_int, new: c_int) -> c_int {
 
 /// `dup2`: what `new` was is closed.
 fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
+    tell::renumbered();
+    tell::hand_over();
     if fd == new || word(fd) == 0 && word(new) == 0 || !process::is_owner_quick() {
         return dup();
     }
@@ -422,6 +480,7 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
         // The program wants this very number: what this library has there must go, which may take
         // the keeper a moment.
         stream::relinquish_all("its descriptor was asked for");
+        crate::report::let_go();
         for _ in 0..100 {
             match table::entry(new) {
                 table::Entry::Internal => std::thread::sleep(std::time::Duration::from_millis(1)),
@@ -454,7 +513,7 @@ fn control(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     }
     match command {
         F_GETFD | F_SETFD | F_GETFL | F_GETOWN | F_GETPIPE_SZ => real(),
-        F_DUPFD | F_DUPFD_CLOEXEC => duplicated(fd, real()),
+        F_DUPFD | F_DUPFD_CLOEXEC => duplicated(fd, make(real)),
         F_SETFL => {
             if matches!(table::entry(fd), table::Entry::Tracked(_)) {
                 relinquish(fd, "its flags were changed");
@@ -471,7 +530,7 @@ fn control(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
             }
             result
         }
-        F_SETLK | F_SETLKW | F_OFD_SETLK | F_OFD_SETLKW | F_GETLK | F_OFD_GETLK => {
+        F_GETLK | F_OFD_GETLK => {
             locking(fd);
             real()
         }
@@ -480,6 +539,12 @@ fn control(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
             real()
         }
     }
+}
+
+/// Returns true if an `fcntl` may give the process a record lock.
+fn sets_lock(command: c_int) -> bool {
+    use libc::{F_OFD_SETLK, F_OFD_SETLKW, F_SETLK, F_SETLKW};
+    matches!(command, F_SETLK | F_SETLKW | F_OFD_SETLK | F_OFD_SETLKW)
 }
 
 /// Locks are for several processes on one file. What was written goes to the kernel before they
@@ -496,16 +561,28 @@ const FICLONERANGE: c_ulong = 0x4020_940d;
 
 export! {
     fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+        if sets_lock(command) {
+            tell::locking();
+            return stream::with_record_lock(fd, || next::fcntl64(fd, command, argument));
+        }
         let sets_direct = command == libc::F_SETFL && argument & libc::O_DIRECT as c_ulong != 0;
         if word(fd) == 0 && !sets_direct {
-            return next::fcntl64(fd, command, argument);
+            return make(|| next::fcntl64(fd, command, argument));
         }
         control(fd, command, argument)
     }
     fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
         match request {
+            libc::TCGETS | libc::TIOCGWINSZ | libc::FIONREAD | libc::FIOCLEX | libc::FIONCLEX => {}
+            _ => tell::hand_over(),
+        }
+        match request {
             FICLONE => relinquish(argument as c_int, "cloned"),
-            FICLONERANGE if argument != 0 => relinquish(*(argument as *const i64) as c_int, "cloned"),
+            FICLONERANGE => {
+                if let Some(from) = memory::peek(argument as *const i64) {
+                    relinquish(from as c_int, "cloned");
+                }
+            }
             _ => {}
         }
         if word(fd) != 0 && !table::inside() {
@@ -557,14 +634,17 @@ export! {
         next::sync_file_range(fd, at, len, flags)
     }
     fn ftruncate64(fd: c_int, len: off_t) -> c_int {
+        tell::hand_over();
         drained!(fd);
         next::ftruncate64(fd, len)
     }
     fn fallocate64(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int {
+        tell::hand_over();
         drained!(fd);
         next::fallocate64(fd, mode, at, len)
     }
     fn posix_fallocate64(fd: c_int, at: off_t, len: off_t) -> c_int {
+        tell::hand_over();
         if word(fd) != 0 {
             if let Err(error) = stream::drain(fd, true) {
                 return error;
@@ -573,13 +653,12 @@ export! {
         next::posix_fallocate64(fd, at, len)
     }
     fn lockf64(fd: c_int, command: c_int, len: off_t) -> c_int {
-        if word(fd) != 0 {
-            locking(fd);
-        }
-        // Its range begins at the kernel's offset, which is right after draining.
-        next::lockf64(fd, command, len)
+        tell::locking();
+        // Its range begins at the kernel's offset, which is right once the stream is back.
+        stream::with_record_lock(fd, || next::lockf64(fd, command, len))
     }
     fn flock(fd: c_int, operation: c_int) -> c_int {
+        tell::locking();
         if word(fd) != 0 {
             locking(fd);
         }
@@ -687,11 +766,12 @@ alias! {
 // A write changes times and takes set-user-ID bits and capabilities away, so it must come before
 // those are set; and before the file appears under another name.
 before! {
-    fn fchmod(fd: c_int, mode: mode_t) -> c_int { drain(fd); }
-    fn fchown(fd: c_int, user: c_uint, group: c_uint) -> c_int { drain(fd); }
-    fn futimens(fd: c_int, times: *const c_void) -> c_int { drain(fd); }
-    fn futimes(fd: c_int, times: *const c_void) -> c_int { drain(fd); }
+    fn fchmod(fd: c_int, mode: mode_t) -> c_int { tell::hand_over(); drain(fd); }
+    fn fchown(fd: c_int, user: c_uint, group: c_uint) -> c_int { tell::hand_over(); drain(fd); }
+    fn futimens(fd: c_int, times: *const c_void) -> c_int { tell::hand_over(); drain(fd); }
+    fn futimes(fd: c_int, times: *const c_void) -> c_int { tell::hand_over(); drain(fd); }
     fn fsetxattr(fd: c_int, name: Path, value: *const c_void, len: size_t, flags: c_int) -> c_int {
+        tell::hand_over();
         drain(fd);
     }
     fn chmod(path: Path, mode: mode_t) -> c_int { on_path(HERE, path, 0, Then::Drain); }
@@ -753,47 +833,72 @@ before! {
 
 before! {
     fn sendfile64(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
+        tell::hand_over();
         relinquish(from, "sendfile");
         relinquish(to, "sendfile");
     }
     fn splice(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint
     ) -> ssize_t {
+        tell::hand_over();
         relinquish(from, "splice");
         relinquish(to, "splice");
     }
     fn copy_file_range(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint
     ) -> ssize_t {
+        tell::hand_over();
         relinquish(from, "copy_file_range");
         relinquish(to, "copy_file_range");
     }
     fn mmap64(
         address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, at: off_t
     ) -> *mut c_void {
+        tell::mapping(protection, flags, fd);
+        if flags & libc::MAP_FIXED != 0 {
+            memory::taken_away();
+        };
         if fd >= 0 {
             mapped(fd);
         };
     }
+    fn munmap(address: *mut c_void, len: size_t) -> c_int { memory::taken_away(); }
+    fn mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int {
+        memory::taken_away();
+    }
+    fn pkey_mprotect(
+        address: *mut c_void, len: size_t, protection: c_int, key: c_int
+    ) -> c_int {
+        memory::taken_away();
+    }
+    fn mremap(
+        address: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void
+    ) -> *mut c_void {
+        memory::taken_away();
+    }
+    fn madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int {
+        if advice == MADV_GUARD_INSTALL {
+            memory::taken_away();
+        };
+    }
+    fn shmdt(address: *const c_void) -> c_int { memory::taken_away(); }
+    fn brk(end: *mut c_void) -> c_int { memory::taken_away(); }
+    fn sbrk(by: isize) -> *mut c_void { memory::taken_away(); }
     fn sendmsg(socket: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t {
+        tell::hand_over();
         passed_on(message);
     }
     fn sendmmsg(
         socket: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int
     ) -> c_int {
+        tell::hand_over();
         for i in 0..count as usize {
-            if !messages.is_null() {
-                passed_on(&(*messages.add(i)).msg_hdr);
-            }
+            let Some(message) = memory::peek(messages.wrapping_add(i)) else { break };
+            passed_on(&message.msg_hdr);
         };
     }
     fn io_submit(context: *mut c_void, count: c_long, blocks: *mut *mut c_void) -> c_int {
-        for i in 0..count.max(0) as usize {
-            /// Where `struct iocb` has its descriptor.
-            const AIO_FILDES: usize = 20;
-            let block = *blocks.add(i);
-            relinquish(*block.byte_add(AIO_FILDES).cast::<c_int>(), "asynchronous I/O");
-        };
+        submitted(count, blocks);
     }
     fn lio_listio64(
         mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void
@@ -818,6 +923,9 @@ alias! {
     ) -> c_int = lio_listio64;
 }
 
+/// Takes memory away; all other advice leaves it where it is.
+const MADV_GUARD_INSTALL: c_int = 102;
+
 fn mapped(fd: c_int) {
     if word(fd) != 0 {
         relinquish(fd, "mapped");
@@ -825,16 +933,40 @@ fn mapped(fd: c_int) {
     stream::relinquish_behind(fd, true, "mapped");
 }
 
+/// Descriptors of requests that the kernel carries out by itself.
+unsafe fn submitted(count: c_long, blocks: *mut *mut c_void) {
+    /// Where `struct iocb` has its descriptor.
+    const AIO_FILDES: usize = 20;
+    for i in 0..count.max(0) as usize {
+        let block = memory::peek(blocks.wrapping_add(i));
+        let at = block.map(|block| block.wrapping_byte_add(AIO_FILDES).cast::<c_int>());
+        match at.and_then(|at| memory::peek(at)) {
+            Some(fd) => relinquish(fd, "asynchronous I/O"),
+            None => break,
+        }
+    }
+}
+
+/// More than the kernel takes for all that comes with a message (`net.core.optmem_max`).
+const MOST_CONTROL: usize = 1 << 24;
+
 /// Descriptors in a message go to another process.
 unsafe fn passed_on(message: *const libc::msghdr) {
-    if message.is_null() || (*message).msg_controllen == 0 {
+    let Some(message) = memory::peek(message) else {
+        return;
+    };
+    let (control, len) = (message.msg_control as usize, message.msg_controllen);
+    if len == 0 || len > MOST_CONTROL || !memory::Known::default().holds(control, len, false) {
         return;
     }
+    let message = &raw const message;
     let mut header = libc::CMSG_FIRSTHDR(message);
     while !header.is_null() {
         if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
             let data = libc::CMSG_DATA(header);
-            let len = (*header).cmsg_len as usize - (data as usize - header as usize);
+            // No further than there is, whatever it says of itself.
+            let len = ((*header).cmsg_len as usize).min(control + len - header as usize);
+            let len = len.saturating_sub(data as usize - header as usize);
             for i in 0..len / size_of::<c_int>() {
                 let fd = data.cast::<c_int>().add(i).read_unaligned();
                 relinquish(fd, "passed to another process");
@@ -851,7 +983,15 @@ export! {
     fn syscall(
         number: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong, f: c_ulong
     ) -> c_long {
+        use crate::hooks::{
+            close, close_range, dup, fallocate64, fchmod, fchown, fcntl64, fdatasync, flock, fsetxattr,
+            fstat64, fstatat64, madvise, fsync, ftruncate64, ioctl, lseek64, mmap64, open_by_handle_at, pread64,
+            preadv64, preadv64v2, pwrite64, pwritev64, pwritev64v2, read, readv, sendmmsg, sendmsg,
+            statx, sync_file_range, truncate64, write, writev,
+        };
         use libc::*;
+        /// Linux 6.5.
+        const SYS_CACHESTAT: c_long = 451;
         let real = || next::syscall(number, a, b, c, d, e, f);
         let fd = a as c_int;
         if table::inside() {
@@ -862,6 +1002,7 @@ export! {
                 _ => result,
             };
         }
+        tell::calling(number, b as usize);
         match number {
             SYS_read => read(fd, b as _, c as _) as c_long,
             SYS_write => write(fd, b as _, c as _) as c_long,
@@ -871,31 +1012,89 @@ export! {
             SYS_writev => writev(fd, b as _, c as _) as c_long,
             SYS_lseek => lseek64(fd, b as _, c as _) as c_long,
             SYS_close => close(fd) as c_long,
+            SYS_preadv => preadv64(fd, b as _, c as _, d as _) as c_long,
+            SYS_pwritev => pwritev64(fd, b as _, c as _, d as _) as c_long,
+            SYS_preadv2 => preadv64v2(fd, b as _, c as _, d as _, f as _) as c_long,
+            SYS_pwritev2 => pwritev64v2(fd, b as _, c as _, d as _, f as _) as c_long,
+            SYS_openat => {
+                opening(fd, b as _, c as _);
+                open_with(c as c_int, || real() as c_int) as c_long
+            }
+            SYS_openat2 => open_how(fd, b as _, c as _, || real() as c_int) as c_long,
+            SYS_open_by_handle_at => open_by_handle_at(fd, b as _, c as _) as c_long,
             SYS_dup => dup(fd) as c_long,
             SYS_dup3 => onto(fd, b as c_int, || real() as c_int) as c_long,
+            SYS_pidfd_getfd => {
+                // Perhaps from this very process.
+                relinquish(b as c_int, "passed to another process");
+                make(|| real() as c_int) as c_long
+            }
+            SYS_close_range => close_range(a as c_uint, b as c_uint, c as c_int) as c_long,
             SYS_fcntl => fcntl64(fd, b as _, c) as c_long,
-            SYS_fsync | SYS_fdatasync | SYS_sync_file_range | SYS_ftruncate | SYS_fallocate => {
-                drained!(fd);
+            SYS_ioctl => ioctl(fd, b, c) as c_long,
+            SYS_flock => flock(fd, b as _) as c_long,
+            SYS_fsync => fsync(fd) as c_long,
+            SYS_fdatasync => fdatasync(fd) as c_long,
+            SYS_sync_file_range => sync_file_range(fd, b as _, c as _, d as _) as c_long,
+            SYS_ftruncate => ftruncate64(fd, b as _) as c_long,
+            SYS_truncate => truncate64(a as _, b as _) as c_long,
+            SYS_fallocate => fallocate64(fd, b as _, c as _, d as _) as c_long,
+            SYS_fadvise64 => {
+                drain(fd);
                 real()
             }
             SYS_sync | SYS_syncfs => {
                 stream::drain_all();
                 real()
             }
-            SYS_close_range => {
-                close_range(a as c_uint, b as c_uint, c as c_int) as c_long
-            }
-            SYS_openat => opened(real() as c_int, c as c_int) as c_long,
-            #[cfg(target_arch = "x86_64")]
-            SYS_open => opened(real() as c_int, b as c_int) as c_long,
-            #[cfg(target_arch = "x86_64")]
-            SYS_dup2 => onto(fd, b as c_int, || real() as c_int) as c_long,
-            #[cfg(target_arch = "x86_64")]
-            SYS_fork | SYS_vfork => {
-                stream::relinquish_all("fork");
+            SYS_fstat => fstat64(fd, b as _) as c_long,
+            SYS_newfstatat => fstatat64(fd, b as _, c as _, d as _) as c_long,
+            SYS_statx => statx(fd, b as _, c as _, d as _, e as _) as c_long,
+            SYS_fchmod => fchmod(fd, b as _) as c_long,
+            SYS_fchown => fchown(fd, b as _, c as _) as c_long,
+            SYS_fsetxattr => fsetxattr(fd, b as _, c as _, d as _, e as _) as c_long,
+            SYS_fchmodat | SYS_fchmodat2 | SYS_fchownat | SYS_utimensat | SYS_setxattr
+            | SYS_lsetxattr | SYS_renameat2 | SYS_linkat => {
+                stream::drain_all();
                 real()
             }
-            SYS_clone | SYS_clone3 | SYS_execve | SYS_execveat => {
+            SYS_sendfile => {
+                relinquish(fd, "sendfile");
+                relinquish(b as c_int, "sendfile");
+                real()
+            }
+            SYS_splice | SYS_copy_file_range => {
+                relinquish(fd, "a kernel's copy");
+                relinquish(c as c_int, "a kernel's copy");
+                real()
+            }
+            SYS_mmap => mmap64(a as _, b as _, c as _, d as _, e as _, f as _) as c_long,
+            SYS_madvise => madvise(a as _, b as _, c as _) as c_long,
+            SYS_munmap | SYS_mprotect | SYS_pkey_mprotect | SYS_mremap | SYS_shmdt | SYS_brk => {
+                memory::taken_away();
+                real()
+            }
+            SYS_sendmsg => sendmsg(fd, b as _, c as _) as c_long,
+            SYS_sendmmsg => sendmmsg(fd, b as _, c as _, d as _) as c_long,
+            SYS_io_submit => {
+                submitted(b as _, c as _);
+                real()
+            }
+            SYS_rt_sigaction => {
+                table::HANDLERS.store(true, SeqCst);
+                crate::signals::stand_aside(fd);
+                real()
+            }
+            SYS_setrlimit => process::setrlimit64(a as _, b as _) as c_long,
+            SYS_prlimit64 => process::prlimit64(a as _, b as _, c as _, d as _) as c_long,
+            SYS_prctl => process::prctl(a as _, b, c, d, e) as c_long,
+            SYS_unshare => process::unshare(fd) as c_long,
+            SYS_setns => process::setns(fd, b as _) as c_long,
+            SYS_clone | SYS_clone3 => {
+                process::leaving("clone");
+                real()
+            }
+            SYS_execve | SYS_execveat => {
                 process::leaving("exec");
                 real()
             }
@@ -911,26 +1110,68 @@ export! {
                 process::withdraw("seccomp");
                 real()
             }
-            SYS_preadv | SYS_pwritev | SYS_preadv2 | SYS_pwritev2 | SYS_sendfile | SYS_splice
-            | SYS_copy_file_range | SYS_ioctl | SYS_flock => {
-                relinquish(fd, "a bare system call");
-                if matches!(number, SYS_sendfile) {
-                    relinquish(b as c_int, "a bare system call");
-                }
-                if matches!(number, SYS_splice | SYS_copy_file_range) {
-                    relinquish(c as c_int, "a bare system call");
-                }
-                real()
-            }
-            SYS_mmap if e as c_int >= 0 => {
-                mapped(e as c_int);
-                real()
-            }
-            SYS_fstat => {
-                drain(fd);
-                real()
-            }
-            _ => real(),
+            SYS_socket | SYS_socketpair | SYS_accept | SYS_accept4 | SYS_pipe2 | SYS_eventfd2
+            | SYS_epoll_create1 | SYS_signalfd4 | SYS_timerfd_create | SYS_inotify_init1
+            | SYS_fanotify_init | SYS_memfd_create | SYS_pidfd_open | SYS_perf_event_open
+            | SYS_userfaultfd => make(|| real() as c_int) as c_long,
+            // Of rings that were set up elsewhere nothing is taken; the pdio crate's own are used in
+            // a fork's handlers, too.
+            SYS_io_uring_enter | SYS_io_uring_register | SYS_CACHESTAT => real(),
+            // Of memory, time, waiting and the process itself: nothing that leads to a file.
+            SYS_futex | SYS_futex_waitv | SYS_getpid | SYS_gettid | SYS_getppid | SYS_getuid
+            | SYS_geteuid | SYS_getgid | SYS_getegid | SYS_getrandom | SYS_getcpu | SYS_membarrier
+            | SYS_rseq | SYS_sched_yield | SYS_sched_setaffinity | SYS_sched_getaffinity
+            | SYS_sched_setattr | SYS_sched_getattr | SYS_sched_setscheduler
+            | SYS_sched_getscheduler | SYS_sched_setparam | SYS_sched_getparam
+            | SYS_clock_gettime | SYS_clock_getres | SYS_clock_nanosleep | SYS_nanosleep
+            | SYS_gettimeofday | SYS_getrlimit | SYS_getrusage | SYS_times | SYS_sysinfo
+            | SYS_uname | SYS_ioprio_set | SYS_ioprio_get | SYS_setpriority | SYS_getpriority
+            | SYS_capget | SYS_set_robust_list | SYS_get_robust_list | SYS_rt_sigprocmask
+            | SYS_sigaltstack | SYS_mlock | SYS_mlock2 | SYS_munlock | SYS_mbind
+            | SYS_get_mempolicy | SYS_set_mempolicy | SYS_move_pages | SYS_mincore | SYS_readahead
+            | SYS_wait4 | SYS_waitid | SYS_tgkill | SYS_tkill | SYS_kill
+            | SYS_restart_syscall | SYS_ppoll | SYS_pselect6 | SYS_epoll_ctl | SYS_epoll_pwait
+            | SYS_epoll_pwait2 | SYS_timerfd_settime | SYS_timerfd_gettime | SYS_sendto
+            | SYS_recvfrom | SYS_recvmsg | SYS_recvmmsg | SYS_bind | SYS_connect | SYS_listen
+            | SYS_shutdown | SYS_getsockopt | SYS_setsockopt | SYS_getsockname
+            | SYS_getpeername | SYS_pidfd_send_signal => real(),
+            number => other_call(number, a, b, c, &real),
         }
     }
+}
+
+/// Calls that only some processors have; and those of which nothing is known, before which
+/// everything goes back.
+#[allow(
+    non_upper_case_globals,
+    reason = "the numbers have the names of their calls"
+)]
+unsafe fn other_call(
+    number: c_long,
+    a: c_ulong,
+    b: c_ulong,
+    c: c_ulong,
+    real: &dyn Fn() -> c_long,
+) -> c_long {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use crate::hooks::{creat64, lstat64, open64, stat64};
+        use libc::*;
+        let fd = a as c_int;
+        match number {
+            SYS_open => return open64(a as _, b as _, c as _) as c_long,
+            SYS_creat => return creat64(a as _, b as _) as c_long,
+            SYS_dup2 => return onto(fd, b as c_int, || real() as c_int) as c_long,
+            SYS_stat => return stat64(a as _, b as _) as c_long,
+            SYS_lstat => return lstat64(a as _, b as _) as c_long,
+            SYS_pipe | SYS_eventfd | SYS_epoll_create | SYS_signalfd | SYS_inotify_init => {
+                return make(|| real() as c_int) as c_long
+            }
+            SYS_poll | SYS_epoll_wait | SYS_arch_prctl | SYS_time => return real(),
+            _ => {}
+        }
+    }
+    let _ = (b, c, a);
+    stream::relinquish_all("a bare system call");
+    real()
 }

@@ -11,6 +11,10 @@
 //! * [`direct`]: misaligned I/O on descriptors that the program opened with `O_DIRECT`.
 //! * [`hooks`]: the exported calls on descriptors and paths; [`process`]: those that start or end a
 //!   process or change what it may do.
+//! * [`makers`]: calls that make descriptors, of which there is a limited number.
+//! * [`memory`]: whether memory that the program names is there.
+//! * [`tell`]: what was written is with the kernel before the program can tell anybody.
+//! * [`signals`]: what was written is with the kernel when a signal ends the process.
 //! * [`report`]: `PDIO_STATS`, and messages.
 //!
 //! The program must not notice. So a stream is handed back for good, everything written and the
@@ -23,12 +27,16 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 mod direct;
 mod hooks;
+mod makers;
+mod memory;
 mod next;
 mod process;
 mod report;
 mod settings;
+mod signals;
 mod stream;
 mod table;
+mod tell;
 
 fn set_errno(value: c_int) {
     // SAFETY: the address of this thread's errno is always valid.

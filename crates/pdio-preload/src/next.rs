@@ -94,6 +94,7 @@ next! {
     fn fopen64(path: Path, mode: Path) -> *mut libc::FILE;
     fn freopen64(path: Path, mode: Path, file: *mut libc::FILE) -> *mut libc::FILE;
     fn close(fd: c_int) -> c_int;
+    fn fclose(file: *mut libc::FILE) -> c_int;
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
     fn closefrom(first: c_int) -> ();
     fn dup(fd: c_int) -> c_int;
@@ -151,6 +152,8 @@ next! {
     fn unlink(path: Path) -> c_int;
     fn unlinkat(directory: c_int, path: Path, flags: c_int) -> c_int;
 
+    fn poll(list: *mut libc::pollfd, count: c_ulong, limit: c_int) -> c_int;
+    fn select(count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set, other: *mut libc::fd_set, limit: *mut libc::timeval) -> c_int;
     fn sendfile64(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t;
     fn splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
     fn copy_file_range(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
@@ -161,6 +164,38 @@ next! {
     fn lio_listio64(mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void) -> c_int;
     fn syscall(number: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong, f: c_ulong) -> c_long;
 
+    fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
+    fn socketpair(family: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
+    fn accept(socket: c_int, address: *mut c_void, len: *mut c_uint) -> c_int;
+    fn accept4(socket: c_int, address: *mut c_void, len: *mut c_uint, flags: c_int) -> c_int;
+    fn pipe(pair: *mut c_int) -> c_int;
+    fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
+    fn eventfd(value: c_uint, flags: c_int) -> c_int;
+    fn epoll_create(size: c_int) -> c_int;
+    fn epoll_create1(flags: c_int) -> c_int;
+    fn signalfd(fd: c_int, set: *const c_void, flags: c_int) -> c_int;
+    fn timerfd_create(clock: c_int, flags: c_int) -> c_int;
+    fn inotify_init() -> c_int;
+    fn inotify_init1(flags: c_int) -> c_int;
+    fn fanotify_init(flags: c_uint, events: c_uint) -> c_int;
+    fn memfd_create(name: *const c_char, flags: c_uint) -> c_int;
+    fn opendir(path: *const c_char) -> *mut c_void;
+    fn tmpfile() -> *mut c_void;
+    fn tmpfile64() -> *mut c_void;
+    fn shm_open(name: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int;
+    fn posix_openpt(flags: c_int) -> c_int;
+
+    fn open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int;
+    fn munmap(address: *mut c_void, len: size_t) -> c_int;
+    fn mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int;
+    fn pkey_mprotect(address: *mut c_void, len: size_t, protection: c_int, key: c_int) -> c_int;
+    fn mremap(address: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void) -> *mut c_void;
+    fn madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int;
+    fn shmdt(address: *const c_void) -> c_int;
+    fn brk(end: *mut c_void) -> c_int;
+    fn sbrk(by: isize) -> *mut c_void;
+    fn unshare(flags: c_int) -> c_int;
+    fn setns(fd: c_int, kind: c_int) -> c_int;
     fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
     fn signal(signal: c_int, handler: usize) -> usize;
     fn __sysv_signal(signal: c_int, handler: usize) -> usize;

@@ -11,6 +11,7 @@
 
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use libc::pid_t;
@@ -18,7 +19,7 @@ use libc::pid_t;
 use crate::next::{self, lookup};
 use crate::stream::{self, relinquish, relinquish_all};
 use crate::table::{self, Guard, HANDLERS, HOLD};
-use crate::{report, ACTIVE};
+use crate::{memory, report, signals, tell, ACTIVE};
 
 /// Signals that a fault raises in the thread that made it.
 pub const FAULTS: [c_int; 7] = [
@@ -77,12 +78,54 @@ pub fn is_owner_quick() -> bool {
     report::is_owner()
 }
 
+/// Another process may use this one's memory but not its descriptors, until it executes a program.
+pub static VFORKED: AtomicBool = AtomicBool::new(false);
+
 /// Nothing is taken in this process any more.
 pub fn withdraw(why: &str) {
     if report::is_owner() {
         ACTIVE.store(false, Relaxed);
         relinquish_all(why);
     }
+}
+
+/// Runs a call that fails in a process of several threads, or divides what threads share.
+fn alone(call: impl FnOnce() -> c_int) -> c_int {
+    if report::is_owner() && !table::inside() {
+        withdraw("a namespace of its own");
+        if let Some(_guard) = Guard::enter() {
+            pdio::end_keeper();
+            // Threads that were waited for are the kernel's for a moment longer.
+            for _ in 0..1000 {
+                if !has_own_threads() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+    }
+    call()
+}
+
+/// Returns true if a thread of the pdio crate is left.
+fn has_own_threads() -> bool {
+    let Ok(list) = std::fs::read_dir("/proc/self/task") else {
+        return false;
+    };
+    list.flatten().any(|task| {
+        std::fs::read_to_string(task.path().join("comm"))
+            .is_ok_and(|name| name.starts_with("pdio-"))
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
+    alone(|| next::unshare(flags))
+}
+
+#[no_mangle]
+pub unsafe extern "C-unwind" fn setns(fd: c_int, kind: c_int) -> c_int {
+    alone(|| next::setns(fd, kind))
 }
 
 /// The process ends, in whatever way: everything goes to the kernel.
@@ -227,11 +270,15 @@ unsafe fn asynchronous(block: usize) {
 }
 
 jump! {
-    fn vfork(_a, _b, _c) { leaving("vfork") }
+    fn vfork(_a, _b, _c) {
+        VFORKED.store(true, Relaxed);
+        leaving("vfork")
+    }
     fn _Fork(_a, _b, _c) { leaving("fork") }
     fn clone(_a, _b, flags) {
         let flags = flags as c_int;
         if flags & libc::CLONE_VM == 0 || flags & libc::CLONE_VFORK != 0 {
+            VFORKED.store(true, Relaxed);
             leaving("clone");
         } else if flags & libc::CLONE_THREAD == 0 || flags & libc::CLONE_FILES == 0 {
             withdraw("clone");
@@ -251,15 +298,25 @@ jump! {
             withdraw("the main thread ends");
         }
     }
+
     fn raise(_a, _b, _c) { stream::drain_all() }
     fn kill(process, _b, _c) {
-        if process as pid_t <= 0 || process as pid_t == libc::getpid() {
-            stream::drain_all();
+        // Also without promptness, and by SIGKILL.
+        match process as pid_t <= 0 || process as pid_t == libc::getpid() {
+            true => stream::drain_all(),
+            false => tell::hand_over(),
         }
     }
 
     // The C library writes there itself, unseen.
     fn fdopen(fd, _b, _c) { relinquish(fd as c_int, "fdopen") }
+    fn fcloseall(_a, _b, _c) {
+        tell::hand_over();
+        for fd in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
+            relinquish(fd, "fcloseall");
+        }
+    }
+    fn fdopendir(fd, _b, _c) { relinquish(fd as c_int, "fdopendir") }
     fn dprintf(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
     fn vdprintf(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
     fn __dprintf_chk(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
@@ -286,10 +343,8 @@ fn handled(signal: c_int, handler: usize) {
 
 /// What a limit on the size of files does to a call is left to the kernel.
 unsafe fn limits(resource: c_uint, limit: *const libc::rlimit64) {
-    if resource == libc::RLIMIT_FSIZE
-        && !limit.is_null()
-        && (*limit).rlim_cur != libc::RLIM64_INFINITY
-    {
+    let lowers = |limit: libc::rlimit64| limit.rlim_cur != libc::RLIM64_INFINITY;
+    if resource == libc::RLIMIT_FSIZE && memory::peek(limit).is_some_and(lowers) {
         relinquish_all("a limit on the size of files");
     }
 }
@@ -305,14 +360,6 @@ macro_rules! before {
 }
 
 before! {
-    fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
-        if !new.is_null() {
-            handled(signal, (*new).sa_sigaction);
-        }
-    }
-    fn signal(signal: c_int, handler: usize) -> usize { handled(signal, handler) }
-    fn __sysv_signal(signal: c_int, handler: usize) -> usize { handled(signal, handler) }
-    fn sigset(signal: c_int, handler: usize) -> usize { handled(signal, handler) }
     fn setrlimit64(resource: c_uint, limit: *const libc::rlimit64) -> c_int {
         limits(resource, limit)
     }
@@ -326,6 +373,35 @@ before! {
             withdraw("seccomp");
         }
     }
+}
+
+#[no_mangle]
+unsafe extern "C-unwind" fn sigaction(
+    number: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    if !new.is_null() {
+        handled(number, (*new).sa_sigaction);
+    }
+    signals::action(number, new, old)
+}
+
+/// Exports functions that set a handler and return the one before.
+macro_rules! handlers {
+    ($(fn $name:ident;)*) => {$(
+        #[no_mangle]
+        unsafe extern "C-unwind" fn $name(number: c_int, handler: usize) -> usize {
+            handled(number, handler);
+            signals::simple(number, handler, || next::$name(number, handler))
+        }
+    )*};
+}
+
+handlers! {
+    fn signal;
+    fn __sysv_signal;
+    fn sigset;
 }
 
 #[no_mangle]

@@ -85,6 +85,21 @@ pub fn prepare() {
     OUT.store(out.unwrap_or(-1), Relaxed);
 }
 
+/// The program needs every descriptor: where statistics go is opened again when they are printed.
+/// Returns true if there is one more now.
+pub fn let_go() -> bool {
+    let out = OUT.load(Relaxed);
+    // Beyond the limit it is in nobody's way.
+    let any = out >= 0 && out < table::limit();
+    if any {
+        OUT.store(-1, Relaxed);
+        table::forget(out);
+        // SAFETY: this library's own.
+        unsafe { next::close(out) };
+    }
+    any
+}
+
 /// In a forked child: it has done nothing yet.
 pub fn forked() {
     own();
@@ -158,7 +173,12 @@ pub fn print() {
         record.streams,
         REPAIRED.load(Relaxed),
     );
-    put(OUT.load(Relaxed), text.as_bytes());
+    let out = match (OUT.load(Relaxed), &settings::get().stats) {
+        (-1, Stats::StandardError) => libc::STDERR_FILENO,
+        (-1, Stats::File(path)) => open(path).unwrap_or(-1),
+        (out, _) => out,
+    };
+    put(out, text.as_bytes());
 }
 
 fn put(fd: c_int, mut text: &[u8]) {

@@ -9,6 +9,7 @@
 //! | `PDIO_SEQUENTIAL` | bytes that must have been read or written in sequence before | `4M` |
 //! | `PDIO_MEMORY` | most memory of a stream | `8M` |
 //! | `PDIO_LINGER` | milliseconds that written data may idle in memory; `0` holds none | `50` |
+//! | `PDIO_PROMPT` | `0`: what was written may reach other processes by `PDIO_LINGER` later than the program tells them | `1` |
 //! | `PDIO_STRATEGY` | `auto`, `direct`, `dontcache`, `buffered` | `auto` |
 //! | `PDIO_STRICT` | `1`: no stream is taken, only direct I/O repaired | `0` |
 //! | `PDIO_REPAIR` | `0`: misaligned direct I/O fails as usual | `1` |
@@ -42,6 +43,7 @@ pub struct Settings {
     pub sequential: u64,
     pub memory: usize,
     pub linger: Duration,
+    pub prompt: bool,
     pub strategy: Strategy,
     pub strict: bool,
     pub repair: bool,
@@ -57,6 +59,7 @@ impl Default for Settings {
             sequential: 4 << 20,
             memory: 8 << 20,
             linger: Duration::from_millis(50),
+            prompt: true,
             strategy: Strategy::Auto,
             strict: false,
             repair: true,
@@ -122,6 +125,7 @@ impl Settings {
                 let milliseconds = number(text()?).filter(|&ms| ms <= 60_000)?;
                 self.linger = Duration::from_millis(milliseconds);
             }
+            "PDIO_PROMPT" => self.prompt = switch(text()?)?,
             "PDIO_STRATEGY" => {
                 self.strategy = match text()?.to_ascii_lowercase().as_str() {
                     "auto" => Strategy::Auto,

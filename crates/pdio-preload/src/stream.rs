@@ -15,11 +15,13 @@ use std::os::unix::ffi::OsStringExt;
 use libc::{iovec, off_t};
 use pdio::{Durability, OpenOptions, Reader, Writer};
 
+use crate::memory::{self, Known};
 use crate::settings;
 use crate::table::{
-    self, hold, Description, Entry, Guard, Held, Kind, Locked, Passed, State, HOLD, TAKEN,
+    self, hold, Claim, Description, Entry, Guard, Held, Kind, Locked, Passed, State, HOLD, LOCKING,
+    TAKEN,
 };
-use crate::{next, report};
+use crate::{next, report, signals, tell};
 
 /// Room that a filesystem must have left for writes to be deferred: below, a full disk must show
 /// in the very call that meets it.
@@ -39,6 +41,11 @@ pub struct Stream {
     /// kernel's offset moves with every call, and is believed.
     in_step: bool,
     written: u64,
+    /// Whether writes are held back.
+    defers: bool,
+    /// Bytes written since the last hand-over, and how many of those in a row came too early.
+    gathered: u64,
+    hasty: u32,
 }
 
 pub enum Pump {
@@ -67,7 +74,8 @@ fn failed<T: From<i8>>(why: c_int) -> T {
     T::from(-1)
 }
 
-fn stat(fd: c_int) -> Option<libc::stat64> {
+/// What the kernel says of a descriptor.
+pub fn stat(fd: c_int) -> Option<libc::stat64> {
     // SAFETY: a structure of numbers may be all zero, and is valid for a write.
     unsafe {
         let mut about = core::mem::zeroed();
@@ -98,8 +106,12 @@ fn room(fd: c_int) -> Option<u64> {
         .then(|| (about.f_bavail as u64).saturating_mul(about.f_bsize as u64))
 }
 
-/// Whether another descriptor of this process leads to the file, for writing if only that matters.
-fn open_elsewhere(fd: c_int, about: &libc::stat64, writable_only: bool) -> bool {
+/// Returns true if another descriptor of this process leads to the file in a way that a stream on
+/// `fd` would not see, or if the process has a lock on the file: closing any descriptor of a file
+/// drops all record locks that the process has on it, and this library closes its own.
+///
+/// A reader bears others that only read, unless they may share its offset.
+fn in_the_way(fd: c_int, about: &libc::stat64, claim: Claim) -> bool {
     let Ok(list) = std::fs::read_dir("/proc/self/fd") else {
         return true;
     };
@@ -108,18 +120,38 @@ fn open_elsewhere(fd: c_int, about: &libc::stat64, writable_only: bool) -> bool 
             .file_name()
             .to_str()
             .and_then(|name| name.parse().ok());
-        // This library's own lead nowhere that the program's do not; those of a stream that has
-        // just ended may be held by the keeper for a moment.
+        // This library's own lead nowhere that the program's do not.
         let own = |other| matches!(table::entry(other), Entry::Internal);
-        let Some(other) = other.filter(|&other: &c_int| other != fd && !own(other)) else {
+        let Some(other) = other.filter(|&other: &c_int| !own(other)) else {
             return false;
         };
-        let same =
-            stat(other).is_some_and(|s| (s.st_dev, s.st_ino) == (about.st_dev, about.st_ino));
+        let same = |s: libc::stat64| (s.st_dev, s.st_ino) == (about.st_dev, about.st_ino);
+        if !stat(other).is_some_and(same) {
+            return false;
+        }
         // SAFETY: no memory is involved.
         let mode = || unsafe { next::fcntl64(other, libc::F_GETFL, 0) } & libc::O_ACCMODE;
-        same && !(writable_only && mode() == libc::O_RDONLY)
+        let alone = claim.writer || claim.shared;
+        other != fd && (alone || mode() != libc::O_RDONLY) || is_locked(other)
     })
+}
+
+/// Returns true if the process has taken a lock through this descriptor, or nothing can be known.
+pub fn is_locked(fd: c_int) -> bool {
+    match std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")) {
+        Ok(text) => text.lines().any(|line| line.starts_with("lock:")),
+        Err(_) => true,
+    }
+}
+
+/// Returns true if a path leads to a pipe.
+pub fn is_pipe(directory: c_int, path: *const libc::c_char) -> bool {
+    // SAFETY: the path is the program's, which is about to give it to the kernel.
+    unsafe {
+        let mut about: libc::stat64 = core::mem::zeroed();
+        next::fstatat64(directory, path, &mut about, 0) == 0
+            && about.st_mode & libc::S_IFMT == libc::S_IFIFO
+    }
 }
 
 /// The file of a descriptor, by its name now.
@@ -131,8 +163,9 @@ fn path_of(fd: c_int) -> Option<CString> {
 impl Stream {
     /// Looks whether the stream may be taken, and takes it. Everything that asks the kernel is
     /// here, once in the life of a stream that has proved long.
-    fn start(fd: c_int, writer: bool, entry: &Description) -> Result<Stream, Refused> {
+    fn start(fd: c_int, claim: Claim, entry: &Description) -> Result<Stream, Refused> {
         use Refused::{ForGood, ForNow};
+        let writer = claim.writer;
         let settings = settings::get();
         let about = stat(fd).ok_or(ForGood)?;
         // SAFETY: no memory is involved.
@@ -150,6 +183,9 @@ impl Stream {
         if !settings.allows(&path) {
             return Err(ForGood);
         }
+        if writer && !tell::may_defer() {
+            return Err(ForGood);
+        }
         if writer && (room < ROOM || limited()) {
             return Err(ForNow);
         }
@@ -158,7 +194,8 @@ impl Stream {
         entry.inode.store(about.st_ino, SeqCst);
         TAKEN.fetch_add(1, SeqCst);
         let started = || {
-            if open_elsewhere(fd, &about, !writer) {
+            // A lock that is being taken is not to be seen yet.
+            if LOCKING.load(SeqCst) != 0 || in_the_way(fd, &about, claim) {
                 return None;
             }
             let own = table::internal_copy(fd)?;
@@ -168,10 +205,16 @@ impl Stream {
             options
                 .memory_limit(settings.memory)
                 .strategy(settings.strategy);
-            match settings.linger.is_zero() {
-                true => options.durability(Durability::Safe),
-                false => options.linger(Some(settings.linger)),
-            };
+            options.linger(Some(settings.linger));
+            if settings.linger.is_zero() {
+                options.durability(Durability::Safe);
+            }
+            if writer {
+                // io_uring hands what would block to workers of the kernel, which stay as long as
+                // the thread that wrote: `unshare` would count them. Threads write as fast; readers
+                // would pay twice the processor time, and seldom block.
+                options.engine(pdio::Engine::Threads);
+            }
             match writer {
                 true => options.writer_from(file).ok().map(|mut writer| {
                     // Whatever this opens must not come between the program's own calls.
@@ -184,12 +227,18 @@ impl Stream {
                     .map(|reader| Pump::Reader(Box::new(reader))),
             }
         };
+        if writer && !settings.linger.is_zero() {
+            signals::arm();
+        }
         match started() {
             Some(pump) => Ok(Stream {
                 pump,
                 path,
                 in_step: fd <= libc::STDOUT_FILENO,
                 written: 0,
+                defers: writer && settings.prompt && !settings.linger.is_zero(),
+                gathered: 0,
+                hasty: 0,
             }),
             None => {
                 gone(entry);
@@ -260,6 +309,18 @@ impl Stream {
         }
         self.set_kernel(self.position());
         (first, true)
+    }
+
+    /// Part of the stream may have reached the kernel before what another one wrote earlier: the
+    /// times shall say what came last.
+    fn touch(&self) {
+        let only = |nsec| libc::timespec {
+            tv_sec: 0,
+            tv_nsec: nsec,
+        };
+        let times = [only(libc::UTIME_OMIT), only(libc::UTIME_NOW)];
+        // SAFETY: two times, ours. Who is not the file's owner may not.
+        unsafe { next::futimens(self.own(), times.as_ptr().cast()) };
     }
 
     fn write(&mut self, parts: &[iovec], at: Option<u64>) -> (usize, Option<c_int>) {
@@ -339,17 +400,16 @@ fn gone(entry: &Description) {
 #[cold]
 fn take(fd: c_int) {
     let Some(_guard) = Guard::enter() else { return };
-    let writer = Description::is_writer(fd);
     let description = Description::new();
     let mut state = description.lock();
-    if !description.claim(fd) {
+    let Some(claim) = description.claim(fd) else {
         drop(state);
         return description.recycle();
-    }
+    };
     // After the claim: who holds everything back sees either the claim or nothing.
     let may = HOLD.load(SeqCst) == 0 && TAKEN.load(SeqCst) < table::most_streams();
     let started = match may {
-        true => Stream::start(fd, writer, description),
+        true => Stream::start(fd, claim, description),
         false => Err(Refused::ForNow),
     };
     match started {
@@ -358,7 +418,8 @@ fn take(fd: c_int) {
             state.descriptors = 1;
         }
         Err(refused) => {
-            description.unclaim(fd, matches!(refused, Refused::ForNow), writer);
+            let again = matches!(refused, Refused::ForNow).then_some(claim);
+            description.unclaim(fd, again);
             drop(state);
             description.recycle();
         }
@@ -397,6 +458,118 @@ fn release(state: &mut State, description: &'static Description) {
     description.recycle();
 }
 
+/// Gathering less than this between two hand-overs gains nothing.
+const WORTH: u64 = 256 << 10;
+/// As many in a row, and a stream goes back for good.
+const HASTY: u32 = 8;
+
+/// Makes the kernel have what waits of all streams, in the order of their last writes up to the
+/// one that is given, and what was written meanwhile.
+pub fn hand_over(last: u64) {
+    let mut after = 0;
+    let mut first = true;
+    loop {
+        let next = table::descriptions()
+            .filter(|description| description.is_ours())
+            .map(|description| (description.deferred.load(SeqCst), description))
+            .filter(|&(stamp, _)| stamp > after && stamp <= last)
+            .min_by_key(|&(stamp, _)| stamp);
+        let Some((stamp, description)) = next else {
+            break;
+        };
+        after = stamp;
+        hand_over_one(description, first);
+        first = false;
+    }
+    // Those that were written to in between had something before, perhaps.
+    for description in table::descriptions() {
+        if description.deferred.load(SeqCst) > last && description.is_ours() {
+            hand_over_one(description, first);
+        }
+    }
+}
+
+fn hand_over_one(description: &'static Description, first: bool) {
+    let Some(mut held) = table::hold_any(description) else {
+        return;
+    };
+    if description.deferred.swap(0, SeqCst) == 0 {
+        return;
+    }
+    let state = &mut *held.state;
+    let Kind::Stream(stream) = &mut state.kind else {
+        return;
+    };
+    let gathered = std::mem::take(&mut stream.gathered);
+    stream.hasty = match gathered < WORTH {
+        true => stream.hasty + 1,
+        false => 0,
+    };
+    if stream.hasty >= HASTY {
+        hand_back(&mut held, "others were told too often");
+        return;
+    }
+    let (error, _) = stream.drain();
+    if !first {
+        stream.touch();
+    }
+    state.error = state.error.or(error);
+}
+
+/// In a handler of a signal that ends the process: writes what streams hold, without allocating.
+pub fn rescue() {
+    /// How often a stream is asked for that another thread works on, once in a millisecond.
+    const TRIES: u32 = 5000;
+    let Some(_guard) = Guard::enter() else {
+        // A fault in the library's own work: its stream is lost, if it holds the lock.
+        return rescue_all(20);
+    };
+    rescue_all(TRIES);
+}
+
+fn rescue_all(tries: u32) {
+    let pause = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 1_000_000,
+    };
+    for description in table::descriptions() {
+        if !description.is_ours() || description.device.load(SeqCst) == 0 {
+            continue;
+        }
+        for left in (0..tries).rev() {
+            if rescue_one(description) {
+                break;
+            }
+            if left == 0 {
+                report::say(&[b"the last data of a file was not written: another thread had it"]);
+            }
+            // SAFETY: the time is ours.
+            unsafe { libc::syscall(libc::SYS_nanosleep, &pause, 0usize) };
+        }
+    }
+}
+
+/// Returns false if another thread is at work on the stream.
+fn rescue_one(description: &Description) -> bool {
+    let Some(state) = description.try_lock() else {
+        return false;
+    };
+    let Kind::Stream(stream) = &state.kind else {
+        return true;
+    };
+    let Pump::Writer(writer) = &stream.pump else {
+        return true;
+    };
+    let result = writer.rescue();
+    if let Some(Err(_)) = result {
+        report::say(&[
+            stream.path.as_bytes(),
+            b": the last data could not be written",
+        ]);
+    }
+    result.is_some()
+}
+
 /// What came of a call on a tracked descriptor.
 enum Outcome {
     Done(isize),
@@ -409,7 +582,7 @@ fn serve(
     held: &mut Held,
     fd: c_int,
     way: Way,
-    parts: &[iovec],
+    parts: Parts,
     at: Option<off_t>,
     plain: &mut dyn FnMut() -> isize,
 ) -> Outcome {
@@ -418,13 +591,16 @@ fn serve(
     if let Some(error) = state.error.take() {
         return Outcome::Failed(error);
     }
+    let parts = parts.get(&mut state.memory);
     let stream = match &mut state.kind {
         Kind::Plain => {
             release(state, description);
             return Outcome::Again;
         }
         Kind::Aligned(aligned) => {
-            return match aligned.transfer(fd, way, parts, at, plain) {
+            let known = &mut state.memory;
+            let there = |parts: &[iovec]| present(known, parts, MOST, way == Way::Read);
+            return match aligned.transfer(fd, way, parts, at, plain, there) {
                 Ok(n) => Outcome::Done(n),
                 Err(error) => Outcome::Failed(error),
             };
@@ -433,6 +609,8 @@ fn serve(
     };
     let writing = way == Way::Write;
     let suits = writing == matches!(stream.pump, Pump::Writer(_));
+    let readable = parts.is_some();
+    let parts = parts.unwrap_or_default();
     let len = parts
         .iter()
         .map(|part| part.iov_len)
@@ -445,11 +623,15 @@ fn serve(
             stream.position() as off_t
         }
     };
-    let proper = len <= MOST
+    let mut used = len;
+    if !writing && len > LARGE {
+        let size = stat(stream.own()).map_or(0, |about| about.st_size);
+        used = used.min(size.saturating_sub(start).max(0) as usize);
+    }
+    let proper = readable
+        && len <= MOST
         && start as u64 + (len as u64) < FARTHEST
-        && parts
-            .iter()
-            .all(|part| part.iov_len == 0 || plausible(part));
+        && present(&mut state.memory, parts, used, !writing);
     let why = match (suits, proper) {
         (false, _) if writing => Some("written"),
         (false, _) => Some("read while written"),
@@ -473,7 +655,18 @@ fn serve(
     }
     let place = at.map(|at| at as u64);
     let (n, error) = match way {
-        Way::Write => stream.write(parts, place),
+        Way::Write => {
+            let result = stream.write(parts, place);
+            if stream.defers {
+                stream.gathered += result.0 as u64;
+                description.deferred.store(tell::deferred(), SeqCst);
+            }
+            if signals::ending() {
+                let (error, _) = stream.drain();
+                state.error = state.error.or(error);
+            }
+            result
+        }
         Way::Read => stream.read(parts, place),
     };
     if at.is_none() {
@@ -492,14 +685,38 @@ fn serve(
     }
 }
 
-/// Whether memory can be the program's. What is not, the kernel shall refuse.
-fn plausible(part: &iovec) -> bool {
-    let start = part.iov_base as usize;
-    start >= 4096
-        && start
-            .checked_add(part.iov_len)
-            .is_some_and(|end| end <= 1 << 47)
+/// The memory of a call, as the program named it.
+#[derive(Clone, Copy)]
+pub enum Parts {
+    One(iovec),
+    Many(*const iovec, c_int),
 }
+
+impl Parts {
+    /// `None` if there are none, or none that can be looked at.
+    fn get(&self, known: &mut Known) -> Option<&[iovec]> {
+        match self {
+            Parts::One(part) => Some(core::slice::from_ref(part)),
+            // SAFETY: the program says that they are such, and is in this call.
+            Parts::Many(parts, count @ 1..=libc::UIO_MAXIOV) => unsafe {
+                memory::parts(known, *parts, *count)
+            },
+            Parts::Many(..) => None,
+        }
+    }
+}
+
+/// Returns true if the first `len` bytes of the parts are there.
+fn present(known: &mut Known, parts: &[iovec], mut len: usize, write: bool) -> bool {
+    parts.iter().all(|part| {
+        let n = part.iov_len.min(len);
+        len -= n;
+        known.holds(part.iov_base as usize, n, write)
+    })
+}
+
+/// Reads that ask for more than this are asked of their memory only as far as the file reaches.
+const LARGE: usize = 1 << 20;
 
 extern "C-unwind" {
     fn pthread_testcancel();
@@ -509,14 +726,25 @@ extern "C-unwind" {
 pub fn transfer(
     fd: c_int,
     way: Way,
-    parts: &[iovec],
+    parts: Parts,
     at: Option<off_t>,
     plain: &mut dyn FnMut() -> isize,
 ) -> isize {
     loop {
         match table::entry(fd) {
-            Entry::Nothing | Entry::Internal => return plain(),
+            Entry::Internal => return plain(),
+            Entry::Nothing => {
+                match way {
+                    Way::Read => tell::reading(fd),
+                    Way::Write => tell::writing(fd),
+                }
+                return plain();
+            }
             Entry::Watched => {
+                match way {
+                    Way::Read => tell::reading(fd),
+                    Way::Write => tell::writing(fd),
+                }
                 if !table::begin(fd) {
                     // Closed or taken since that look: then the call is not the kernel's.
                     table::give_up_counting(fd);
@@ -637,6 +865,7 @@ pub fn seek(fd: c_int, by: off_t, whence: c_int) -> off_t {
 /// Makes the kernel have everything that was written to a descriptor. The error, if there is one
 /// to report and `report` says so; otherwise it is kept.
 pub fn drain(fd: c_int, report: bool) -> Result<(), c_int> {
+    tell::hand_over();
     with(fd, |held| {
         let state = &mut *held.state;
         if let Kind::Stream(stream) = &mut state.kind {
@@ -651,8 +880,24 @@ pub fn drain(fd: c_int, report: bool) -> Result<(), c_int> {
     .unwrap_or(Ok(()))
 }
 
-/// Before a lock changes: writers drain, readers go back for good.
+/// Runs a call that may give the process a record lock. A lock belongs to the process and the file:
+/// whatever is taken of that file goes back before, and nothing is taken until the call is over.
+pub fn with_record_lock(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if table::inside() {
+        return call();
+    }
+    // A handler that jumps out of the call leaves this counted: nothing is taken any more.
+    LOCKING.fetch_add(1, SeqCst);
+    relinquish(fd, "locked");
+    relinquish_behind(fd, true, "locked");
+    let result = call();
+    LOCKING.fetch_sub(1, SeqCst);
+    result
+}
+
+/// Before another lock changes: writers drain, readers go back for good.
 pub fn settle_for_lock(fd: c_int) {
+    tell::locking();
     with(fd, |held| match &held.state.kind {
         Kind::Stream(s) if matches!(s.pump, Pump::Reader(_)) => {
             hand_back(held, "locked");
@@ -668,18 +913,44 @@ pub fn relinquish(fd: c_int, why: &str) {
         Entry::Nothing | Entry::Internal => {}
         Entry::Watched => table::forget(fd),
         Entry::Tracked(_) => {
+            tell::hand_over();
             with(fd, |held| hand_back(held, why));
+        }
+    }
+}
+
+/// As [`relinquish`], for all writing streams.
+pub fn relinquish_writers(why: &str) {
+    tell::hand_over();
+    for description in table::descriptions() {
+        if !description.is_ours() {
+            continue;
+        }
+        if let Some(mut held) = table::hold_any(description) {
+            if let Kind::Stream(Stream {
+                pump: Pump::Writer(_),
+                ..
+            }) = held.state.kind
+            {
+                hand_back(&mut held, why);
+            }
         }
     }
 }
 
 /// As [`relinquish`], for all descriptors. Direct I/O is still repaired.
 pub fn relinquish_all(why: &str) {
+    tell::hand_over();
     for (fd, entry) in table::known() {
         match entry {
             Entry::Watched => table::forget(fd),
             Entry::Tracked(description) if description.is_ours() => {
-                with(fd, |held| hand_back(held, why));
+                with(fd, |held| {
+                    if let Kind::Aligned(aligned) = &mut held.state.kind {
+                        aligned.let_go(fd);
+                    }
+                    hand_back(held, why)
+                });
             }
             _ => {}
         }
@@ -688,6 +959,7 @@ pub fn relinquish_all(why: &str) {
 
 /// Everything of all streams to the kernel.
 pub fn drain_all() {
+    tell::hand_over();
     if TAKEN.load(SeqCst) > 0 {
         for (fd, _) in table::known() {
             // Errors stay for their streams.
@@ -735,6 +1007,7 @@ fn taken(device: u64, inode: u64) -> impl Iterator<Item = c_int> {
 pub fn drain_file(device: u64, inode: u64) -> bool {
     let mut any = false;
     for fd in taken(device, inode) {
+        tell::hand_over();
         any |= with(fd, |held| match &mut held.state.kind {
             Kind::Stream(stream) if matches!(stream.pump, Pump::Writer(_)) => {
                 let (error, _) = stream.drain();
@@ -752,6 +1025,7 @@ pub fn drain_file(device: u64, inode: u64) -> bool {
 /// written there.
 pub fn relinquish_file(device: u64, inode: u64, writable: bool, why: &str) {
     for fd in taken(device, inode) {
+        tell::hand_over();
         with(fd, |held| {
             let reader =
                 matches!(&held.state.kind, Kind::Stream(s) if matches!(s.pump, Pump::Reader(_)));
@@ -781,6 +1055,8 @@ pub enum Then {
 
 /// Settles the streams on a file that is named by its path.
 pub fn on_path(directory: c_int, path: *const libc::c_char, flags: c_int, then: Then) {
+    // Names and attributes that change are seen.
+    tell::hand_over();
     if TAKEN.load(SeqCst) == 0 || table::inside() {
         return;
     }
@@ -804,14 +1080,21 @@ pub fn on_path(directory: c_int, path: *const libc::c_char, flags: c_int, then: 
 /// `close` on a descriptor that has a word.
 pub fn close(fd: c_int) -> c_int {
     let mut error = None;
+    tell::renumbered();
     match table::entry(fd) {
-        Entry::Nothing => {}
-        Entry::Watched => table::forget(fd),
+        Entry::Nothing => tell::closing(fd),
+        Entry::Watched => {
+            tell::closing(fd);
+            table::forget(fd);
+        }
         // To the program, the number is not open.
         Entry::Internal if !table::inside() => return failed(libc::EBADF),
         Entry::Internal => table::forget(fd),
         Entry::Tracked(description) if !description.is_ours() => {}
-        Entry::Tracked(_) => error = leave(fd, "closed"),
+        Entry::Tracked(_) => {
+            tell::hand_over();
+            error = leave(fd, "closed");
+        }
     }
     // SAFETY: the program's request.
     let result = unsafe { next::close(fd) };
@@ -855,7 +1138,9 @@ pub fn leave(fd: c_int, why: &str) -> Option<c_int> {
 pub fn copied(from: c_int, to: c_int) {
     match table::entry(from) {
         Entry::Nothing | Entry::Internal => {}
-        Entry::Watched => table::watch_copy(from, to),
+        // Perhaps taken since that look.
+        Entry::Watched if table::watch_copy(from, to) => {}
+        Entry::Watched => copied(from, to),
         Entry::Tracked(_) => {
             with(from, |held| {
                 let aligned = matches!(held.state.kind, Kind::Aligned(_));

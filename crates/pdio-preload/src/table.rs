@@ -10,14 +10,15 @@
 //! lock it and then look whether the table still says the same.
 
 use core::cell::Cell;
-use core::ffi::{c_char, c_int};
+use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
 };
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::direct::Aligned;
+use crate::memory::Known;
 use crate::next;
 use crate::stream::Stream;
 
@@ -30,6 +31,8 @@ const TAG: usize = 3;
 const WATCHED: usize = 1;
 /// A watched descriptor that was opened for writing.
 const WRITER: usize = 1 << 2;
+/// A watched descriptor that was duplicated: others may share its offset.
+const SHARED: usize = 1 << 3;
 /// Calls under way on a watched descriptor, 8 bits.
 const CALL: usize = 1 << 4;
 const CALLS: usize = 0xff << 4;
@@ -42,6 +45,20 @@ static TOP: AtomicUsize = AtomicUsize::new(0);
 pub static HOLD: AtomicU32 = AtomicU32::new(0);
 /// Streams that are taken now.
 pub static TAKEN: AtomicUsize = AtomicUsize::new(0);
+/// Calls under way that may give the process a record lock. Meanwhile nothing is taken.
+pub static LOCKING: AtomicUsize = AtomicUsize::new(0);
+
+/// Calls on lower descriptors that have no word go straight to the C library. Negative while
+/// something that was written waits in memory: then none do (see [`crate::tell`]).
+pub static CLEAR: AtomicIsize = AtomicIsize::new(-1);
+
+/// Returns true if a call on this descriptor is nothing that this library need know of.
+#[inline(always)]
+pub fn clear(fd: c_int) -> bool {
+    (fd as c_uint as isize) < CLEAR.load(Acquire)
+        // SAFETY: the other values are at most the number of slots.
+        && unsafe { TABLE.get_unchecked(fd as usize) }.load(Acquire) == 0
+}
 
 /// The word of a descriptor; zero if it is none of this library's business.
 #[inline(always)]
@@ -114,12 +131,14 @@ pub fn watch(fd: c_int, writer: bool) {
     }
 }
 
-/// A copy of a watched descriptor.
-pub fn watch_copy(from: c_int, to: c_int) {
-    let word = word(from);
-    if word & TAG == WATCHED {
-        watch(to, word & WRITER != 0);
-    }
+/// A copy of a watched descriptor. `false` if that is no longer watched.
+pub fn watch_copy(from: c_int, to: c_int) -> bool {
+    let Some(word) = update(from, |word| Some(word | SHARED)) else {
+        return false;
+    };
+    watch(to, word & WRITER != 0);
+    let _ = update(to, |word| Some(word | SHARED));
+    true
 }
 
 /// The C library's word on whether there is more than one thread.
@@ -209,6 +228,11 @@ pub struct Description {
     pub inode: AtomicU64,
     /// The process that tracks it: after `vfork` two share this memory.
     pub process: AtomicI32,
+    /// The number of the last write that was held back; zero if there was none since everything
+    /// was handed over.
+    pub deferred: AtomicU64,
+    /// The next in the list of all.
+    next: AtomicPtr<Description>,
 }
 
 #[derive(Default)]
@@ -218,6 +242,8 @@ pub struct State {
     pub descriptors: u32,
     /// An error that the program has not been told yet.
     pub error: Option<c_int>,
+    /// The program's memory that was used before.
+    pub memory: Known,
 }
 
 #[derive(Default)]
@@ -227,6 +253,16 @@ pub enum Kind {
     Plain,
     Stream(Stream),
     Aligned(Aligned),
+}
+
+/// The list of all descriptions.
+static ALL: AtomicPtr<Description> = AtomicPtr::new(core::ptr::null_mut());
+
+/// All descriptions there ever were, for who must not allocate.
+pub fn descriptions() -> impl Iterator<Item = &'static Description> {
+    // SAFETY: null or the address of a description, which is never freed.
+    let at = |pointer: &AtomicPtr<Description>| unsafe { pointer.load(Acquire).as_ref() };
+    core::iter::successors(at(&ALL), move |description| at(&description.next))
 }
 
 /// Descriptions to use again. Replaced in a forked child, where a lock may be held for ever.
@@ -257,12 +293,21 @@ impl Description {
     pub fn new() -> &'static Description {
         let used = lock(spare()).pop();
         let description = used.unwrap_or_else(|| {
-            Box::leak(Box::new(Description {
+            let new: &'static Description = Box::leak(Box::new(Description {
                 state: Mutex::default(),
                 device: AtomicU64::new(0),
                 inode: AtomicU64::new(0),
                 process: AtomicI32::new(0),
-            }))
+                deferred: AtomicU64::new(0),
+                next: AtomicPtr::default(),
+            }));
+            let link = |head: *mut Description| {
+                new.next.store(head, Relaxed);
+                Some(core::ptr::from_ref(new).cast_mut())
+            };
+            // Always succeeds, at last.
+            let _ = ALL.fetch_update(AcqRel, Acquire, link);
+            new
         });
         // SAFETY: no preconditions.
         description
@@ -283,6 +328,15 @@ impl Description {
         lock(&self.state)
     }
 
+    /// Waits for nobody.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// Whether this process tracks it, not one that shares the memory until it executes a program.
     pub fn is_ours(&self) -> bool {
         // SAFETY: no preconditions.
@@ -290,27 +344,27 @@ impl Description {
     }
 
     /// Makes a watched descriptor tracked, if no call is under way on it.
-    pub fn claim(&'static self, fd: c_int) -> bool {
-        let Some(slot) = slot(fd) else { return false };
+    pub fn claim(&'static self, fd: c_int) -> Option<Claim> {
+        let slot = slot(fd)?;
         let old = slot.load(SeqCst);
-        old & TAG == WATCHED
-            && old & CALLS == 0
+        let idle = old & TAG == WATCHED && old & CALLS == 0;
+        let claimed = idle
             && slot
                 .compare_exchange(old, self.word(), SeqCst, SeqCst)
-                .is_ok()
-    }
-
-    /// Whether the watched word that [`claim`](Description::claim) is about to take is a writer's.
-    pub fn is_writer(fd: c_int) -> bool {
-        word(fd) & WRITER != 0
+                .is_ok();
+        claimed.then_some(Claim {
+            writer: old & WRITER != 0,
+            shared: old & SHARED != 0,
+        })
     }
 
     /// Gives a claimed descriptor back: watched anew, or left alone for good.
-    pub fn unclaim(&'static self, fd: c_int, watch: bool, writer: bool) {
-        let new = match watch {
-            true => WATCHED | if writer { WRITER } else { 0 },
-            false => 0,
-        };
+    pub fn unclaim(&'static self, fd: c_int, claim: Option<Claim>) {
+        let new = claim.map_or(0, |claim| {
+            let writer = if claim.writer { WRITER } else { 0 };
+            let shared = if claim.shared { SHARED } else { 0 };
+            WATCHED | writer | shared
+        });
         if let Some(slot) = slot(fd) {
             let _ = slot.compare_exchange(self.word(), new, SeqCst, SeqCst);
         }
@@ -337,12 +391,29 @@ impl Description {
     }
 }
 
+/// What was known of a descriptor when it was claimed.
+#[derive(Clone, Copy)]
+pub struct Claim {
+    pub writer: bool,
+    pub shared: bool,
+}
+
 /// A locked description, with the thread protected as [`Guard`] says.
 pub struct Held {
     // Field order matters: the lock goes before signals come back.
     pub state: MutexGuard<'static, State>,
     pub description: &'static Description,
     _guard: Guard,
+}
+
+/// Locks a description, whatever leads to it; `None` if this thread is inside this library.
+pub fn hold_any(description: &'static Description) -> Option<Held> {
+    let guard = Guard::enter()?;
+    Some(Held {
+        state: description.lock(),
+        description,
+        _guard: guard,
+    })
 }
 
 /// What came of the attempt to lock a descriptor's description.
@@ -378,9 +449,13 @@ pub fn inside() -> bool {
     INSIDE.get()
 }
 
-/// A thread of the pdio crate begins or ends: between, all its calls are the library's own.
+/// A thread begins or ends to work for the pdio crate alone: between, all its calls are the
+/// library's own.
 pub fn own_thread(begins: bool) {
     INSIDE.set(begins);
+    if !begins {
+        crate::signals::leaving();
+    }
 }
 
 /// Whether the program has signal handlers. Those may do I/O and may jump out of what they
@@ -440,19 +515,25 @@ impl Drop for Guard {
             }
             pthread_setcancelstate(self.cancellation, core::ptr::null_mut());
         }
+        crate::signals::leaving();
         crate::set_errno(self.errno);
     }
 }
 
-/// The lowest number for descriptors of this library: far from what programs count on.
-fn floor() -> c_int {
+/// No descriptor is made from this number on.
+pub fn limit() -> c_int {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: the limit is ours.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
-    (limit.rlim_cur.min(SLOTS as u64) / 2) as c_int
+    limit.rlim_cur.min(c_int::MAX as u64) as c_int
+}
+
+/// The lowest number for descriptors of this library: far from what programs count on.
+fn floor() -> c_int {
+    limit().min(SLOTS as c_int) / 2
 }
 
 /// How many streams may be taken at a time: each has up to three descriptors.
@@ -464,10 +545,7 @@ pub fn most_streams() -> usize {
 pub fn internal_copy(fd: c_int) -> Option<c_int> {
     // SAFETY: no memory is involved.
     let new = unsafe { next::fcntl64(fd, libc::F_DUPFD_CLOEXEC, floor() as libc::c_ulong) };
-    (new >= 0).then(|| {
-        set(new, INTERNAL);
-        new
-    })
+    (new >= 0).then(|| adopt(new))
 }
 
 /// Moves a descriptor that this library has just opened out of the program's way.
@@ -478,11 +556,14 @@ pub fn internalise(fd: c_int) -> c_int {
             unsafe { next::close(fd) };
             new
         }
-        None => {
-            set(fd, INTERNAL);
-            fd
-        }
+        None => adopt(fd),
     }
+}
+
+/// Makes a descriptor one of this library's, where it is.
+pub fn adopt(fd: c_int) -> c_int {
+    set(fd, INTERNAL);
+    fd
 }
 
 /// Descriptors of this library in a range, in order.
@@ -497,6 +578,7 @@ pub fn forked() {
     SPARE.store(core::ptr::null_mut(), SeqCst);
     HOLD.store(0, SeqCst);
     TAKEN.store(0, SeqCst);
+    LOCKING.store(0, SeqCst);
     INSIDE.set(false);
     let mut renewed: Vec<(usize, &'static Description)> = Vec::new();
     for (fd, entry) in known() {

@@ -11,15 +11,24 @@ const NEEDED: &str = "\
     read write pread pread64 pwrite pwrite64 readv writev preadv preadv64 pwritev pwritev64 preadv2 \
     preadv64v2 pwritev2 pwritev64v2 __read_chk __pread_chk __pread64_chk lseek lseek64 open open64 \
     openat openat64 __open_2 __open64_2 __openat_2 __openat64_2 creat creat64 mkstemp mkostemp fopen \
-    fopen64 freopen fdopen close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl fsync \
+    fopen64 freopen fdopen fclose close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl fsync \
     fdatasync sync syncfs sync_file_range ftruncate ftruncate64 truncate truncate64 fallocate \
     fallocate64 posix_fallocate posix_fallocate64 posix_fadvise posix_fadvise64 readahead lockf \
     lockf64 flock fstat fstat64 stat stat64 lstat lstat64 fstatat fstatat64 statx __fxstat __xstat \
     __lxstat __fxstatat futimens utimensat fchmod rename renameat renameat2 link linkat sendfile \
     sendfile64 splice copy_file_range mmap mmap64 sendmsg sendmmsg io_submit aio_read aio_write \
     lio_listio io_uring_queue_init io_uring_queue_init_params syscall vfork _Fork clone posix_spawn \
-    posix_spawnp system popen execve execv execvp execvpe execl execle execlp fexecve execveat _exit \
-    _Exit abort pthread_exit raise kill dprintf vdprintf sigaction signal setrlimit prlimit prctl";
+    open_by_handle_at fdopendir socket socketpair accept accept4 pipe pipe2 eventfd epoll_create1 \
+    signalfd timerfd_create inotify_init1 memfd_create opendir munmap mprotect mremap madvise unshare \
+    setns posix_spawnp system popen execve execv execvp execvpe execl execle execlp fexecve execveat _exit \
+    _Exit abort pthread_exit raise kill dprintf vdprintf sigaction signal setrlimit prlimit prctl \
+    send sendto recv recvfrom recvmsg recvmmsg connect accept accept4 shutdown poll ppoll select pselect \
+    epoll_wait epoll_pwait wait waitpid waitid wait3 wait4 sleep usleep nanosleep clock_nanosleep pause \
+    sigsuspend sigwait sigwaitinfo sigtimedwait killpg sigqueue tgkill eventfd_write tee vmsplice msgsnd \
+    msgrcv semop mq_send mq_receive mkdir mkdirat rmdir symlink symlinkat mknod mkfifo unlink unlinkat \
+    remove shmat sem_open printf fprintf vfprintf __printf_chk __fprintf_chk puts fputs fputc putc \
+    putchar fwrite fflush fclose perror __overflow __underflow __uflow fgets fgetc getc getchar getline \
+    getdelim fread scanf fscanf";
 
 #[test]
 fn exports_what_is_needed_and_nothing_of_its_own() {

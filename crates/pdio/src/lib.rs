@@ -62,10 +62,11 @@
 //! # Other handles
 //!
 //! All streams on one file in one process see each other's writes in order. Others see them after a
-//! flush. A [`Reader`] may have read ahead of another process's writes, like any `BufReader`. A file
-//! that somebody maps for writing should not be streamed. `fork` hands everything over first, and
-//! each side then has streams of its own; what [`fill_buf`](std::io::BufRead::fill_buf) had returned
-//! before is not for the child. After a bare `clone` the parent keeps what it held, and writes it.
+//! flush. A [`Reader`] may have read ahead of another process's writes, by at most
+//! [`linger`](OpenOptions::linger). A file that somebody maps for writing should not be streamed.
+//! `fork` hands everything over first, and each side then has streams of its own; what
+//! [`fill_buf`](std::io::BufRead::fill_buf) had returned before is not for the child. After a bare
+//! `clone` the parent keeps what it held, and writes it.
 //!
 //! # Falling back
 //!
@@ -93,6 +94,6 @@ pub use explain::{explain, Explanation};
 pub use options::{Durability, Engine, OpenOptions, Strategy};
 pub use policy::{LearnedCost, Operation, Pattern};
 pub use reader::Reader;
-pub use registry::set_thread_hook;
+pub use registry::{end_keeper, set_thread_hook};
 pub use stats::Stats;
 pub use writer::Writer;

@@ -190,6 +190,8 @@ impl OpenOptions {
     /// How long written data may idle in memory before a background thread hands it to the kernel
     /// ([`Durability::Process`] only); 50 ms by default, `None` for as long as it takes. Data
     /// that keeps streaming is handed over as blocks fill.
+    ///
+    /// Of a reader: how old what it has read ahead may be when another process changes the file.
     pub fn linger(&mut self, time: Option<Duration>) -> &mut Self {
         self.linger = time;
         self

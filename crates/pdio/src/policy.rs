@@ -457,8 +457,10 @@ pub(crate) fn costs(dev: u64) -> Vec<LearnedCost> {
 /// `/proc/stat`.
 fn system_cpu() -> Duration {
     type Parse = fn(&str) -> Option<u64>;
+    /// Opened for each reading: a descriptor that stayed open would be one that the program could
+    /// not have.
     struct Source {
-        file: File,
+        path: &'static str,
         parse: Parse,
     }
     fn schedstat(text: &str) -> Option<u64> {
@@ -485,21 +487,19 @@ fn system_cpu() -> Duration {
     }
     fn read(source: &Source) -> Option<u64> {
         let mut text = [0u8; 16 << 10];
-        let n = sys::pread(source.file.as_fd(), &mut text, 0, 0).ok()?;
+        let file = File::open(source.path).ok()?;
+        let n = sys::pread(file.as_fd(), &mut text, 0, 0).ok()?;
         (source.parse)(&String::from_utf8_lossy(&text[..n]))
     }
     static SOURCE: OnceLock<Option<Source>> = OnceLock::new();
     let source = SOURCE.get_or_init(|| {
-        let all: [(&str, Parse); 3] = [
+        let all: [(&'static str, Parse); 3] = [
             ("/proc/schedstat", schedstat),
             ("/sys/fs/cgroup/cpuacct/cpuacct.usage", nanoseconds),
             ("/proc/stat", ticks),
         ];
         all.into_iter().find_map(|(path, parse)| {
-            let source = Source {
-                file: File::open(path).ok()?,
-                parse,
-            };
+            let source = Source { path, parse };
             read(&source).is_some().then_some(source)
         })
     });

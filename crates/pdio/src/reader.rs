@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::align::{FileFacts, FileKind};
 use crate::engine::{Completion, Direction, Engine, Request};
@@ -36,12 +36,17 @@ const LARGE: usize = 64 << 10;
 const RESIDENCY: u64 = 64 << 20;
 /// How far an answer holds.
 const RESIDENCY_STEP: u64 = 8 << 20;
+/// A file that was changed this recently may change again without showing it.
+const SETTLED: Duration = Duration::from_secs(1);
+/// Steps of the cheap clock are at most this long.
+const CLOCK_STEP: Duration = Duration::from_millis(10);
 
 /// A stream out of a file.
 ///
 /// A read sees everything that was written before it by [`Writer`](crate::Writer)s of this process,
-/// flushed or not. Of other processes it may see data as old as the time it was read ahead, as
-/// with a `BufReader`; after a seek out of the window it reads anew.
+/// flushed or not. Of what other processes write it may miss what is younger than
+/// [`linger`](OpenOptions::linger); with `None`, whatever they write after it was read ahead, as
+/// with a `BufReader`.
 #[derive(Debug)]
 pub struct Reader {
     core: Core,
@@ -263,6 +268,11 @@ struct Core {
     asked_until: u64,
     /// The inode's generation that the window's data is of.
     seen: u64,
+    /// What is in the window may be older than this by what others in the system wrote.
+    linger: Option<Duration>,
+    /// When the file was last looked at, and what it was then.
+    looked: Duration,
+    stamp: Option<sys::Stamp>,
     stats: Stats,
 }
 
@@ -318,6 +328,9 @@ impl Core {
             cached_until: 0,
             asked_until: 0,
             seen: inode.generation(),
+            linger: options.linger.filter(|_| facts.kind == FileKind::Regular),
+            looked: Duration::ZERO,
+            stamp: None,
             stats: Stats::default(),
             inode,
             file,
@@ -394,8 +407,33 @@ impl Core {
         Ok(done)
     }
 
-    /// Makes what others in this process wrote visible. `false` if that made the window stale.
+    /// Drops a window that may be older than the linger time: once in that time the file is looked
+    /// at, and only what was read from a file that nobody has changed since may stay.
+    fn look(&mut self) {
+        let Some(linger) = self.linger else { return };
+        let now = sys::coarse_now();
+        if now - self.looked + CLOCK_STEP < linger {
+            return;
+        }
+        self.looked = now;
+        let stamp = sys::stamp(self.file.as_fd()).ok();
+        if stamp.is_none() || stamp != self.stamp {
+            self.collapse();
+            // What the page cache holds, and how long the file is, may be others as well.
+            self.asked_until = 0;
+        }
+        self.stamp = stamp.filter(|stamp| stamp.is_older_than(SETTLED));
+    }
+
+    /// Returns true if a window would be dropped by the very next call.
+    fn would_drop(&self) -> bool {
+        let at_once = |linger: Duration| linger <= CLOCK_STEP;
+        self.stamp.is_none() && self.linger.is_some_and(at_once)
+    }
+
+    /// Makes what others wrote visible. `false` if others in this process made the window stale.
     fn settle(&mut self, offset: u64, len: usize) -> bool {
+        self.look();
         if self.inode.writers() > 0 {
             // Whole granules are read, and more ahead.
             let from = offset - offset % self.facts.granule;
@@ -531,7 +569,7 @@ impl Core {
         if !sequential {
             return self.read_scattered(buffer, offset);
         }
-        if !self.ensure_memory() {
+        if self.would_drop() || !self.ensure_memory() {
             return self.read_plain(buffer, offset);
         }
         if self.is_direct() && self.facts.size >= SMALL_FILE && !self.is_cached(offset) {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
-use std::thread::Thread;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::policy;
@@ -21,13 +21,13 @@ const KEEPER_IDLE: Duration = Duration::from_secs(1);
 static THREAD_HOOK: OnceLock<fn(bool)> = OnceLock::new();
 
 /// Has every thread of this crate call `hook` with `true` when it begins and with `false` when it
-/// ends. For libraries that put themselves between a program and the system, and must tell this
+/// ends, and a thread that forks around what this crate does before. For libraries that put themselves between a program and the system, and must tell this
 /// crate's calls from the program's. Only the first hook counts.
 pub fn set_thread_hook(hook: fn(bool)) {
     let _ = THREAD_HOOK.set(hook);
 }
 
-/// Lives as long as a thread of this crate.
+/// Lives as long as a thread works for this crate alone.
 pub(crate) struct OwnThread(());
 
 impl OwnThread {
@@ -77,7 +77,9 @@ pub(crate) fn fork_generation() -> u64 {
 }
 
 extern "C" fn before_fork() {
-    // The child must not write what the parent still holds, so nobody holds anything.
+    // The child must not write what the parent still holds, so nobody holds anything. The thread
+    // is the program's, but its calls in here are this crate's.
+    let _own = OwnThread::begin();
     for writer in all_writers() {
         writer.push_for_others();
     }
@@ -91,9 +93,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Table {
     generation: u64,
     inodes: Mutex<HashMap<(u64, u64), Weak<Inode>>>,
-    keeper: Mutex<Option<Thread>>,
+    keeper: Mutex<Option<Keeper>>,
     keeper_parked: AtomicBool,
     learned: policy::Table,
+}
+
+/// The thread that hands over what idles.
+struct Keeper {
+    thread: JoinHandle<()>,
+    /// Set when it shall end.
+    dismissed: Arc<AtomicBool>,
 }
 
 /// The policy's knowledge, which a child starts without.
@@ -244,11 +253,30 @@ pub(crate) fn start_keeper() -> bool {
     let table = table();
     let mut keeper = lock(&table.keeper);
     if keeper.is_none() {
-        *keeper = crate::sys::spawn("pdio-keeper", 128 << 10, keep)
+        let dismissed = Arc::<AtomicBool>::default();
+        let seen = dismissed.clone();
+        *keeper = crate::sys::spawn("pdio-keeper", 128 << 10, move || keep(&seen))
             .ok()
-            .map(|handle| handle.thread().clone());
+            .map(|thread| Keeper { thread, dismissed });
     }
     keeper.is_some()
+}
+
+/// Ends the thread that hands over what idles, and waits until it has ended; the next writer starts
+/// another. For a process that must have no thread but one, as `unshare(CLONE_NEWUSER)` asks for.
+/// Nobody may be writing meanwhile.
+pub fn end_keeper() {
+    let mut entry = lock(&table().keeper);
+    let keeper = entry.take();
+    if let Some(keeper) = &keeper {
+        keeper.dismissed.store(true, Ordering::Release);
+    }
+    drop(entry);
+    if let Some(keeper) = keeper {
+        keeper.thread.thread().unpark();
+        // A panic there has already been printed.
+        let _ = keeper.thread.join();
+    }
 }
 
 /// Tells the keeper that a stream holds data again.
@@ -257,20 +285,22 @@ pub(crate) fn wake_keeper() {
     if table.keeper_parked.load(Ordering::Relaxed)
         && table.keeper_parked.swap(false, Ordering::AcqRel)
     {
-        if let Some(thread) = &*lock(&table.keeper) {
-            return thread.unpark();
+        if let Some(keeper) = &*lock(&table.keeper) {
+            return keeper.thread.thread().unpark();
         }
         start_keeper();
     }
 }
 
-fn keep() {
+fn keep(dismissed: &AtomicBool) {
     let _thread = OwnThread::begin();
     let table = table();
-    loop {
+    while !dismissed.load(Ordering::Acquire) {
         let mut next: Option<Duration> = None;
-        for writer in all_writers() {
-            if let Some(linger) = writer.push_aged() {
+        // One at a time: who ends a stream waits until nobody holds it.
+        let writers: Vec<_> = all_writers().iter().map(Arc::downgrade).collect();
+        for writer in writers {
+            if let Some(linger) = writer.upgrade().and_then(|writer| writer.push_aged()) {
                 next = Some(next.map_or(linger, |n| n.min(linger)));
             }
         }
@@ -280,6 +310,9 @@ fn keep() {
             None if table.keeper_parked.swap(true, Ordering::AcqRel) => {
                 std::thread::park_timeout(KEEPER_IDLE);
                 let mut keeper = lock(&table.keeper);
+                if dismissed.load(Ordering::Acquire) {
+                    return;
+                }
                 if table.keeper_parked.load(Ordering::Acquire) {
                     // Who wakes a keeper that has gone starts another.
                     *keeper = None;

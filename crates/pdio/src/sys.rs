@@ -236,13 +236,50 @@ pub(crate) fn cpus() -> u32 {
 
 /// Time since some moment, in steps of some milliseconds, for a few nanoseconds.
 pub(crate) fn coarse_now() -> Duration {
+    clock(libc::CLOCK_MONOTONIC_COARSE)
+}
+
+fn clock(which: libc::clockid_t) -> Duration {
     let mut now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: `now` is valid for writing.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
+    unsafe { libc::clock_gettime(which, &mut now) };
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// When a file was last changed, and its size: the same as before if nobody has changed it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    changed: Duration,
+    modified: Duration,
+    size: i64,
+}
+
+impl Stamp {
+    /// Returns true if the change was at least `age` ago. A change that follows a recent one may
+    /// bear the same time: clocks of filesystems have steps of milliseconds, and a long write bears
+    /// the time at which it began.
+    pub(crate) fn is_older_than(&self, age: Duration) -> bool {
+        let now = clock(libc::CLOCK_REALTIME_COARSE);
+        self.changed.max(self.modified) + age < now
+    }
+}
+
+/// The present [`Stamp`] of a file.
+pub(crate) fn stamp(fd: BorrowedFd<'_>) -> io::Result<Stamp> {
+    let mut about = std::mem::MaybeUninit::<libc::stat64>::zeroed();
+    // SAFETY: the result is ours.
+    retry(|| unsafe { libc::fstat64(fd.as_raw_fd(), about.as_mut_ptr()) as isize })?;
+    // SAFETY: filled by the call above.
+    let about = unsafe { about.assume_init() };
+    let time = |s: i64, ns: i64| Duration::new(s.max(0) as u64, ns as u32);
+    Ok(Stamp {
+        changed: time(about.st_ctime, about.st_ctime_nsec),
+        modified: time(about.st_mtime, about.st_mtime_nsec),
+        size: about.st_size,
+    })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, IoSlice, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use crate::align::{FileFacts, FileKind};
@@ -256,6 +256,25 @@ impl Writer {
         &self.file
     }
 
+    /// For a handler of a signal that ends the process: writes what the kernel does not have yet
+    /// through the page cache, what is on its way to the device as well. Allocates nothing. `None`
+    /// if another thread is at work on the stream.
+    ///
+    /// # Errors
+    /// Those of `pwrite(2)`.
+    #[doc(hidden)]
+    pub fn rescue(&self) -> Option<io::Result<()>> {
+        if self.generation != registry::fork_generation() {
+            return Some(Ok(()));
+        }
+        let core = match self.shared.core.try_lock() {
+            Ok(core) => core,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(core.write_held())
+    }
+
     /// After a fork, gives the child a stream of its own at the same position; the parent has
     /// handed everything over before the fork.
     fn own(&mut self) -> io::Result<()> {
@@ -400,6 +419,12 @@ impl Drop for Writer {
             let _ = self.leave();
         }
         let _ = self.keep_offset();
+        // The keeper, or a stream that settles, may be at it for a moment. The descriptors are
+        // closed when this returns and not later: any close of a file drops the record locks that
+        // the process has taken on it meanwhile, and keeps its filesystem from being unmounted.
+        while Arc::strong_count(&self.shared) > 1 {
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -1064,6 +1089,26 @@ impl Core {
             self.issued += n as u64;
             if self.sent.is_empty() {
                 self.freed = self.issued;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `[freed, end)` through the page cache and leaves the stream as it is.
+    fn write_held(&self) -> io::Result<()> {
+        let Some(region) = self.memory() else {
+            return Ok(());
+        };
+        let mut from = self.freed;
+        while from < self.end {
+            let at = ((from - self.base) % region.len() as u64) as usize;
+            let len = ((self.end - from) as usize).min(region.len() - at);
+            // SAFETY: the bytes are in the region, where nothing is written while this stream is
+            // locked; the slice ends with this call.
+            let data = unsafe { std::slice::from_raw_parts(region.at(at), len) };
+            match sys::pwrite(self.file.as_fd(), data, from, 0)? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                n => from += n as u64,
             }
         }
         Ok(())

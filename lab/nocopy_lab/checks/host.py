@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from nocopy_lab import brug, crates, initramfs, pdio_programs, programs, progress
+from nocopy_lab import brug, crates, initramfs, pdio_fuzz, pdio_programs, programs, progress
 from nocopy_lab.checks.kinds import SKIPPED_PARTS, Skip, check, command, crates_check
 from nocopy_lab.experiments import bench_brug
 from nocopy_lab.paths import LOGS, LabError
@@ -125,6 +125,7 @@ for _name in programs.SCENARIOS:
 for _name in pdio_programs.SCENARIOS:
     _title = f"pdio: programs: {_name} does what it does without libpdio.so"
     _compare(_name, _title, "libpdio.so", pdio_programs.compare)
+crates_check("pdio: random sequences do what they do without libpdio.so")(pdio_fuzz.check)
 
 
 @crates_check("brug: every allocator leaves the same data")

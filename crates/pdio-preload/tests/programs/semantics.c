@@ -8,10 +8,14 @@
  */
 #define _GNU_SOURCE
 #include <aio.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <linux/fs.h>
+#include <linux/openat2.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
@@ -20,15 +24,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -313,18 +322,252 @@ static void locks(void)
 	SAY(lockf(fd, F_LOCK, 0));
 	stream(fd, 5000, 500);
 	SAY(lockf(fd, F_ULOCK, 0));
+	SAY(close(fd));
+	fd = taken("flocked");
 	SAY(flock(fd, LOCK_EX));
 	stream(fd, 5000, 500);
 	SAY(flock(fd, LOCK_UN));
 	/* Who gets the lock sees the data. */
 	if (fork() == 0)
-		_exit(size_of("file") == LONG + 15000 ? 0 : 1);
+		_exit(size_of("flocked") == LONG + 5000 ? 0 : 1);
 	wait(&status);
 	SAY(status);
 	fd = reading("other", O_RDONLY);
 	SAY(flock(fd, LOCK_SH));
 	SAY(lseek(fd, 0, SEEK_CUR));
 	SAY(close(fd));
+}
+
+/* ------------------------------------------------------- another process that does as it is told */
+
+static int helper[2];
+
+/* Starts a process that calls `work` with each byte it gets and sends back what that returns. */
+static void with_helper(int (*work)(char))
+{
+	char byte;
+
+	SAY(socketpair(AF_UNIX, SOCK_STREAM, 0, helper));
+	if (fork() == 0) {
+		close(helper[0]);
+		while (read(helper[1], &byte, 1) == 1) {
+			byte = work(byte);
+			if (write(helper[1], &byte, 1) != 1)
+				break;
+		}
+		_exit(0);
+	}
+	close(helper[1]);
+}
+
+static int ask(char what)
+{
+	char byte = -1;
+
+	if (write(helper[0], &what, 1) != 1 || read(helper[0], &byte, 1) != 1)
+		return -1;
+	return byte;
+}
+
+static void helper_gone(void)
+{
+	close(helper[0]);
+	wait(NULL);
+}
+
+/* -------------------------------------------------------------- descriptions shared before a take */
+
+static int pass_to_self(int fd)
+{
+	char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte = 'x';
+	struct iovec part = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
+				  .msg_controllen = sizeof(control) };
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+	int pair[2];
+
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof(fd));
+	memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+	sendmsg(pair[0], &message, 0);
+	recvmsg(pair[1], &message, 0);
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
+	close(pair[0]);
+	close(pair[1]);
+	return fd;
+}
+
+static int inherited;
+
+static int read_inherited(char what)
+{
+	static unsigned char buffer[9000];
+
+	(void)what;
+	if (read(inherited, buffer, sizeof(buffer)) != sizeof(buffer))
+		return -2;
+	return sum(buffer, 9000) & 63;
+}
+
+static void shared_before(void)
+{
+	static unsigned char buffer[9000];
+	int fd = create("file"), other = -1;
+
+	stream(fd, LONG, 65536);
+	close(fd);
+	for (int how = 0; how < 8; how++) {
+		fd = open("file", O_RDONLY);
+		switch (how) {
+		case 0: other = dup(fd); break;
+		case 1: other = dup2(fd, 70); break;
+		case 2: other = dup3(fd, 71, O_CLOEXEC); break;
+		case 3: other = fcntl(fd, F_DUPFD, 72); break;
+		case 4: other = fcntl(fd, F_DUPFD_CLOEXEC, 72); break;
+		case 5: other = syscall(SYS_dup, fd); break;
+		case 6: other = pass_to_self(fd); break;
+		case 7: other = syscall(SYS_pidfd_getfd, syscall(SYS_pidfd_open, getpid(), 0), fd, 0);
+		}
+		SAY(other);
+		for (int i = 0; i < 120; i++)
+			if (read(fd, buffer, sizeof(buffer)) != sizeof(buffer))
+				SAY(-1);
+		SAY(lseek(other, 0, SEEK_CUR));
+		SAY(read(other, buffer, sizeof(buffer)));
+		SAY(sum(buffer, sizeof(buffer)));
+		SAY(lseek(fd, 0, SEEK_CUR));
+		SAY(close(fd) | close(other));
+	}
+	/* A process that was forked before. */
+	inherited = open("file", O_RDONLY);
+	with_helper(read_inherited);
+	for (int i = 0; i < 120; i++)
+		if (read(inherited, buffer, sizeof(buffer)) != sizeof(buffer))
+			SAY(-1);
+	SAY(ask(0));
+	SAY(lseek(inherited, 0, SEEK_CUR));
+	helper_gone();
+	/* Of which only one is left: as dd has it. */
+	fd = open("file", O_RDONLY);
+	other = dup(fd);
+	close(fd);
+	for (int i = 0; i < 120; i++)
+		if (read(other, buffer, sizeof(buffer)) != sizeof(buffer))
+			SAY(-1);
+	SAY(lseek(other, 0, SEEK_CUR));
+	SAY(close(other));
+	/* A number that the C library closed unseen, and that is another file's now. */
+	fd = open(".", O_RDONLY);
+	closedir(fdopendir(fd));
+	inherited = pass_to_self(open("file", O_RDONLY));
+	with_helper(read_inherited);
+	for (int i = 0; i < 120; i++)
+		if (read(inherited, buffer, sizeof(buffer)) != sizeof(buffer))
+			SAY(-1);
+	SAY(ask(0));
+	SAY(lseek(inherited, 0, SEEK_CUR));
+	helper_gone();
+	/* A number under which a child that shares the memory has another file. */
+	inherited = pass_to_self(open("file", O_RDONLY));
+	with_helper(read_inherited);
+	if (vfork() == 0) {
+		close(inherited);
+		while (open("file", O_RDONLY) < inherited)
+			;
+		execlp("true", "true", (char *)NULL);
+		_exit(127);
+	}
+	wait(NULL);
+	for (int i = 0; i < 120; i++)
+		if (read(inherited, buffer, sizeof(buffer)) != sizeof(buffer))
+			SAY(-1);
+	SAY(ask(0));
+	SAY(lseek(inherited, 0, SEEK_CUR));
+	helper_gone();
+}
+
+/* --------------------------------------------------------------------------- record locks */
+
+/* What another process gets that wants the lock on the file of that name. */
+static int try_lock(char name)
+{
+	char path[2] = { name };
+	int fd = open(path, O_RDWR);
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	int error = fcntl(fd, F_SETLK, &lock) ? errno : 0;
+
+	close(fd);
+	return error;
+}
+
+static int lock_all(int fd, int command, int type)
+{
+	struct flock lock = { .l_type = type, .l_whence = SEEK_SET };
+
+	return fcntl(fd, command, &lock);
+}
+
+static void record_locks(void)
+{
+	static unsigned char buffer[70000] __attribute__((aligned(4096)));
+	char name[2] = "a";
+	int fd, other;
+
+	with_helper(try_lock);
+	for (; name[0] < 'a' + 12; name[0]++) {
+		fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+		stream(fd, LONG, 7000);
+		switch (name[0] % 4) {
+		case 0: SAY(lockf(fd, F_LOCK, 0) | lockf(fd, F_TLOCK, 100000)); break;
+		case 1: SAY(lock_all(fd, F_SETLK, F_WRLCK)); break;
+		case 2: SAY(lock_all(fd, F_SETLKW, F_WRLCK)); break;
+		case 3: SAY(lock_all(fd, F_OFD_SETLK, F_WRLCK)); break;
+		}
+		SAY(lseek(fd, 0, SEEK_END));
+		stream(fd, LONG, 1000);
+		switch (name[0] % 3) {
+		case 0: SAY(pread(fd, buffer, 100, 5)); break;
+		case 1: SAY(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED); break;
+		case 2: SAY(system("true")); break;
+		}
+		SAY(ask(name[0]));
+		stream(fd, 1000, 10);
+		SAY(ask(name[0]));
+		SAY(close(fd));
+		SAY(ask(name[0]));
+	}
+	/* Locked through another descriptor, before and after the take. */
+	for (int first = 0; first < 2; first++) {
+		close(create("m"));
+		SAY(truncate("m", LONG));
+		other = open("m", O_RDONLY);
+		if (first)
+			SAY(lock_all(other, F_SETLK, F_RDLCK));
+		fd = open("m", O_RDONLY);
+		for (int i = 0; i < 100; i++)
+			if (read(fd, buffer, 9000) != 9000)
+				SAY(-1);
+		if (!first)
+			SAY(lock_all(other, F_SETLK, F_RDLCK));
+		for (int i = 0; i < 10; i++)
+			if (read(fd, buffer, 9000) != 9000)
+				SAY(-1);
+		SAY(system("true"));
+		SAY(ask('m'));
+		SAY(close(fd) | close(other));
+	}
+	/* Direct I/O that is done over. */
+	fd = open("n", O_RDWR | O_CREAT | O_TRUNC | O_DIRECT, 0600);
+	SAY(write(fd, buffer, 8192));
+	SAY(lock_all(fd, F_SETLK, F_WRLCK));
+	ssize_t done = write(fd, buffer + 1, 5000);
+	SAY(done == 5000 || done == -1);
+	SAY(ask('n'));
+	SAY(close(fd));
+	unlink("n");
+	helper_gone();
 }
 
 /* ------------------------------------------------------------------------------ duplicates */
@@ -459,6 +702,35 @@ static void file_pointers(void)
 	SAY(fclose(file) | close(fd));
 }
 
+/* The C library closes a stream's descriptor, and its number becomes another file's. */
+static void closed_unseen(void)
+{
+	static unsigned char buffer[9000];
+	int fd = reading("file", O_RDONLY), keep = dup(1);
+
+	close(create("other"));
+	truncate("other", 5000);
+	dup2(fd, 0);
+	close(fd);
+	SAY(read(0, buffer, sizeof(buffer)));
+	SAY(fclose(stdin));
+	SAY(open("other", O_RDONLY | O_APPEND));
+	SAY(read(0, buffer, sizeof(buffer)));
+	SAY(sum(buffer, sizeof(buffer)));
+	SAY(lseek(0, 0, SEEK_CUR));
+	fd = taken("second");
+	dup2(fd, 1);
+	close(fd);
+	stream(1, 5000, 100);
+	printf("last words");
+	fclose(stdout);
+	fd = open("third", O_WRONLY | O_CREAT | O_APPEND, 0600);
+	dprintf(keep, "%d %ld\n", fd, size_of("second"));
+	stream(fd, 5000, 100);
+	close(fd);
+	dprintf(keep, "%ld %ld\n", size_of("second"), size_of("third"));
+}
+
 /* ------------------------------------------------------------------- the same file elsewhere */
 
 static void again(void)
@@ -499,6 +771,53 @@ static void again(void)
 	SAY(read(fd, buffer, 9000));
 	SAY(sum(buffer, 9000));
 	SAY(close(other) | close(fd));
+}
+
+/* Another process changes what was read ahead. */
+static int change(char what)
+{
+	static unsigned char other[LONG];
+	int fd = open("file", O_WRONLY);
+
+	memset(other, what, sizeof(other));
+	if (what == 't' && ftruncate(fd, 1000000))
+		return -1;
+	if (pwrite(fd, other, 600000, 1300000) != 600000)
+		return -1;
+	return close(fd);
+}
+
+static void stale_reads(void)
+{
+	static unsigned char buffer[9000];
+	const char what[] = "atb";
+	int fd;
+
+	with_helper(change);
+	for (int i = 0; i < 3; i++) {
+		fd = reading("file", O_RDONLY);
+		SAY(ask(what[i]));
+		/* Longer than anything may linger. */
+		usleep(200000);
+		for (int j = 0; j < 100; j++) {
+			ssize_t n = read(fd, buffer, sizeof(buffer));
+
+			SAY(n);
+			SAY(sum(buffer, n > 0 ? n : 0));
+		}
+		/* And once more while the file is still young. */
+		SAY(lseek(fd, 1250000, SEEK_SET));
+		for (int j = 0; j < 9; j++)
+			SAY(read(fd, buffer, sizeof(buffer)));
+		SAY(ask('x'));
+		usleep(200000);
+		for (int j = 0; j < 30; j++) {
+			SAY(read(fd, buffer, sizeof(buffer)));
+			SAY(sum(buffer, sizeof(buffer)));
+		}
+		SAY(close(fd));
+	}
+	helper_gone();
 }
 
 static void names(void)
@@ -828,6 +1147,389 @@ static void bare_calls(void)
 	syscall(SYS_exit_group, 3);
 }
 
+static void bare_files(void)
+{
+	static unsigned char buffer[LONG];
+	struct stat st;
+	struct statx stx;
+	struct open_how how = { .flags = O_RDONLY };
+	struct timespec times[2] = { { 1000, 0 }, { 2000, 0 } };
+	struct iovec part = { buffer, 5000 };
+	int fd = taken("file"), other;
+	long n, total;
+
+	stream(fd, 10, 1);
+	SAY(syscall(SYS_newfstatat, AT_FDCWD, "file", &st, 0));
+	SAY(st.st_size);
+	stream(fd, 10, 1);
+	SAY(syscall(SYS_newfstatat, fd, "", &st, AT_EMPTY_PATH));
+	SAY(st.st_size);
+	stream(fd, 10, 1);
+	SAY(syscall(SYS_statx, AT_FDCWD, "file", 0, STATX_SIZE, &stx));
+	SAY(stx.stx_size);
+	stream(fd, 10, 1);
+	SAY(syscall(SYS_fstat, fd, &st));
+	SAY(st.st_size);
+#ifdef SYS_stat
+	stream(fd, 10, 1);
+	SAY(syscall(SYS_stat, "file", &st));
+	SAY(st.st_size);
+	stream(fd, 10, 1);
+	SAY(syscall(SYS_lstat, "file", &st));
+	SAY(st.st_size);
+#endif
+	stream(fd, 10, 1);
+	SAY(syscall(SYS_fadvise64, fd, 0, 0, POSIX_FADV_DONTNEED));
+	SAY(other = syscall(SYS_openat2, AT_FDCWD, "file", &how, sizeof(how)));
+	for (total = 0; (n = syscall(SYS_read, other, buffer, 70000)) > 0;)
+		total += n;
+	SAY(total);
+	SAY(syscall(SYS_close, other));
+	stream(fd, 10, 1);
+	SAY(syscall(SYS_truncate, "file", 1500000));
+	stream(fd, 10, 1);
+	SAY(syscall(SYS_close, fd));
+	SAY(size_of("file"));
+
+	/* Emptied by another open. */
+	how = (struct open_how){ .flags = O_WRONLY | O_TRUNC };
+	fd = taken("second");
+	SAY(syscall(SYS_close, syscall(SYS_openat2, AT_FDCWD, "second", &how, sizeof(how))));
+	SAY(size_of("second"));
+	stream(fd, 10, 1);
+	SAY(syscall(SYS_openat2, AT_FDCWD, "second", (void *)8, sizeof(how)));
+	SAY(syscall(SYS_close, syscall(SYS_openat, AT_FDCWD, "second", O_WRONLY | O_TRUNC)));
+	SAY(size_of("second"));
+	stream(fd, 10, 1);
+	SAY(close(fd));
+
+	/* What was opened so is taken as well. */
+	how = (struct open_how){ .flags = O_RDWR | O_CREAT | O_TRUNC, .mode = 0600 };
+	fd = syscall(SYS_openat2, AT_FDCWD, "third", &how, sizeof(how));
+	stream(fd, LONG, 7000);
+	SAY(syscall(SYS_preadv, fd, &part, 1, LONG - 5000, 0));
+	SAY(sum(buffer, 5000));
+	SAY(close(fd));
+
+	/* Times and modes come after the data. */
+	fd = taken("fourth");
+	stream(fd, 10, 1);
+	SAY(syscall(SYS_utimensat, AT_FDCWD, "fourth", times, 0));
+	SAY(close(fd));
+	stat("fourth", &st);
+	SAY(st.st_mtime);
+	fd = taken("fifth");
+	stream(fd, 10, 1);
+	SAY(syscall(SYS_utimensat, fd, NULL, times, 0));
+	SAY(close(fd));
+	stat("fifth", &st);
+	SAY(st.st_mtime);
+	fd = taken("sixth");
+	stream(fd, 10, 1);
+	SAY(syscall(SYS_fchmod, fd, 06755));
+	SAY(close(fd));
+	stat("sixth", &st);
+	SAY(st.st_mode);
+
+	/* Asynchronous I/O without a library. */
+	aio_context_t context = 0;
+	struct iocb block = { .aio_fildes = open("seventh", O_RDWR | O_CREAT | O_TRUNC, 0600),
+			      .aio_lio_opcode = IOCB_CMD_PREAD, .aio_buf = (uintptr_t)buffer,
+			      .aio_nbytes = 70000, .aio_offset = LONG - 70000 };
+	struct iocb *blocks[1] = { &block };
+	struct io_event event;
+	stream(block.aio_fildes, LONG, 7000);
+	SAY(syscall(SYS_io_setup, 4, &context));
+	SAY(syscall(SYS_io_submit, context, 1, blocks));
+	SAY(syscall(SYS_io_getevents, context, 1, 1, &event, NULL));
+	SAY(event.res);
+	SAY(syscall(SYS_io_destroy, context));
+	SAY(close(block.aio_fildes));
+
+	/* A mapping, a lock, a kernel's copy, a passed descriptor. */
+	fd = open("eighth", O_RDWR | O_CREAT | O_TRUNC, 0600);
+	stream(fd, LONG, 7000);
+	unsigned char *map = (void *)syscall(SYS_mmap, NULL, LONG, PROT_READ, MAP_SHARED, fd, 0);
+	SAY(sum(map, LONG));
+	SAY(close(fd));
+	fd = taken("ninth");
+	other = open("tenth", O_RDWR | O_CREAT | O_TRUNC, 0600);
+	SAY(syscall(SYS_copy_file_range, other, NULL, fd, NULL, 5000, 0));
+	SAY(syscall(SYS_lseek, fd, 0, SEEK_CUR));
+	SAY(syscall(SYS_sendfile, fd, other, NULL, 5000));
+	SAY(close(fd) | close(other));
+	/* One that nothing is known of. */
+	fd = taken("eleventh");
+	stream(fd, 10, 1);
+	SAY(syscall(100000, fd));
+	SAY(close(fd));
+}
+
+static long tasks(void)
+{
+	DIR *directory = opendir("/proc/self/task");
+	long n = 0;
+
+	while (readdir(directory))
+		n++;
+	closedir(directory);
+	return n - 2;
+}
+
+static void namespaces(void)
+{
+	for (int how = 0; how < 6; how++) {
+		char name[8] = { 'a' + how };
+
+		if (fork() == 0) {
+			/* A writer that grows, one that overwrites, and a reader. */
+			int grows = taken(name), overwrites = open(name, O_WRONLY), reads = reading("r", O_RDONLY);
+
+			stream(overwrites, LONG, 5000);
+			stream(grows, 100, 10);
+			switch (how) {
+			case 0: SAY(unshare(CLONE_NEWUSER)); break;
+			case 1: SAY(syscall(SYS_unshare, CLONE_NEWUSER)); break;
+			case 2: SAY(unshare(CLONE_FILES | CLONE_FS)); break;
+			case 3: SAY(unshare(CLONE_SIGHAND)); break;
+			case 4: SAY(setns(open("/proc/self/ns/user", O_RDONLY), CLONE_NEWUSER)); break;
+			case 5: SAY(setns(open("/proc/self/ns/mnt", O_RDONLY), CLONE_NEWNS)); break;
+			}
+			SAY(tasks());
+			stream(grows, 100, 10);
+			SAY(lseek(reads, 0, SEEK_CUR));
+			SAY(close(grows) | close(overwrites) | close(reads));
+			exit(0);
+		}
+		wait(NULL);
+		SAY(size_of(name));
+	}
+}
+
+/* Nothing of a closed file is left that keeps its filesystem. */
+static void unmounts(void)
+{
+	SAY(mkdir("from", 0700) | mkdir("mnt", 0700));
+	for (int i = 0; i < 40; i++) {
+		int fd, bound = mount("from", "mnt", NULL, MS_BIND, NULL) == 0;
+
+		if (i % 2) {
+			fd = reading("mnt/file", O_RDONLY);
+		} else {
+			fd = taken("mnt/file");
+			stream(fd, 200000, 1000);
+			/* The thread that hands over what idles is at it. */
+			usleep(i * 1000);
+			stream(fd, 5000, 1000);
+		}
+		SAY(close(fd));
+		SAY(bound ? umount2("mnt", 0) : 0);
+		umount2("mnt", MNT_DETACH);
+		SAY(bound ? size_of("from/file") : LONG);
+		unlink(bound ? "from/file" : "mnt/file");
+	}
+	SAY(rmdir("from") | rmdir("mnt"));
+}
+
+/* What a process may do changes between the take and the end. */
+static void rights(void)
+{
+	for (int how = 0; how < 4; how++) {
+		char name[3] = { 'a' + how };
+
+		if (fork() == 0) {
+			int fd = taken(name), other = reading("r", O_RDONLY);
+			static unsigned char buffer[9000];
+
+			switch (how) {
+			case 0: SAY(setresgid(65534, 65534, 65534) | setresuid(65534, 65534, 65534)); break;
+			case 1: SAY(chroot(".") | chdir("/")); break;
+			case 2: SAY(fcntl(fd, F_SETLEASE, F_WRLCK)); break;
+			case 3: SAY(fchmod(fd, 0) | fchmod(other, 0)); break;
+			}
+			stream(fd, 300000, 1000);
+			SAY(lseek(fd, 0, SEEK_CUR));
+			SAY(read(other, buffer, sizeof(buffer)));
+			SAY(sum(buffer, sizeof(buffer)));
+			SAY(lseek(other, 0, SEEK_SET));
+			for (int i = 0; i < 200; i++)
+				if (read(other, buffer, sizeof(buffer)) != sizeof(buffer))
+					SAY(-1);
+			SAY(close(fd) | close(other));
+			name[1] = 'x';
+			fd = taken(name);
+			if (fd >= 0)
+				SAY(close(fd));
+			exit(0);
+		}
+		wait(NULL);
+		SAY(size_of(name));
+		chmod(name, 0600);
+		unlink("r");
+	}
+}
+
+/* What programs rarely do with a long stream. */
+static void odds(void)
+{
+	static unsigned char buffer[70000] __attribute__((aligned(4096)));
+	char path[64];
+	struct stat st;
+	int fd = taken("a"), other, flags = 0;
+
+	/* Flags. */
+	SAY(fcntl(fd, F_SETFL, O_APPEND));
+	SAY(lseek(fd, 0, SEEK_SET));
+	stream(fd, 1000, 10);
+	SAY(fcntl(fd, F_SETFL, 0));
+	stream(fd, 1000, 10);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(close(fd));
+	fd = reading("b", O_RDONLY);
+	SAY(fcntl(fd, F_SETFL, O_NOATIME));
+	SAY(read(fd, buffer, 5000));
+	SAY(sum(buffer, 5000));
+	SAY(close(fd));
+
+	/* The file anew, by its descriptor. */
+	fd = taken("c");
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	stream(fd, 10, 1);
+	SAY(size_of(path));
+	other = open(path, O_RDONLY);
+	SAY(lseek(other, 0, SEEK_END));
+	close(other);
+	close(fd);
+	fd = taken("c");
+	stream(fd, 10, 1);
+	close(open(path, O_WRONLY | O_TRUNC));
+	stream(fd, 10, 1);
+	SAY(size_of("c"));
+	SAY(close(fd));
+	fd = taken("d");
+	other = open("d", O_PATH);
+	stream(fd, 10, 1);
+	SAY(fstat(other, &st));
+	SAY(st.st_size);
+	close(other);
+	SAY(close(fd));
+
+	/* Names. */
+	fd = taken("e");
+	close(create("f"));
+	stream(fd, 10, 1);
+	SAY(rename("f", "e"));
+	stream(fd, 10, 1);
+	SAY(fstat(fd, &st));
+	SAY(st.st_nlink);
+	SAY(st.st_size);
+	SAY(size_of("e"));
+	SAY(close(fd));
+	fd = taken("g");
+	stream(fd, 10, 1);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	SAY(linkat(AT_FDCWD, path, AT_FDCWD, "h", AT_SYMLINK_FOLLOW));
+	SAY(unlink("g"));
+	stream(fd, 10, 1);
+	SAY(close(fd));
+	fd = open(".", O_TMPFILE | O_RDWR, 0600);
+	stream(fd, LONG, 7000);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	SAY(linkat(AT_FDCWD, path, AT_FDCWD, "tmpfile", AT_SYMLINK_FOLLOW));
+	SAY(close(fd));
+
+	/* Far away. */
+	fd = taken("i");
+	SAY(pwrite(fd, pool, 5000, (3ll << 30) + 5));
+	SAY(lseek(fd, (5ll << 32) + 7, SEEK_SET));
+	stream(fd, 300000, 1000);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(lseek(fd, 1ll << 41, SEEK_SET));
+	SAY(write(fd, pool, 10));
+	SAY(pwrite(fd, pool, 100, INT64_MAX - 10));
+	SAY(pwrite(fd, pool, 100, 1ll << 45));
+	SAY(size_of("i"));
+	SAY(ftruncate(fd, 1000));
+	SAY(close(fd));
+
+	/* Nothing at all, and what is not for readers. */
+	fd = reading("j", O_RDONLY);
+	SAY(read(fd, NULL, 0));
+	SAY(pread(fd, NULL, 0, 5));
+	SAY(ftruncate(fd, 0));
+	SAY(fsync(fd));
+	SAY(fallocate(fd, 0, 0, 5000));
+	SAY(readahead(fd, 0, 100000));
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(truncate("j", 1500000));
+	for (int i = 0; i < 60; i++)
+		SAY(read(fd, buffer, 9000));
+	SAY(close(fd));
+
+	/* Shapes of the file. */
+	fd = taken("k");
+	stream(fd, 10, 1);
+	SAY(fallocate(fd, FALLOC_FL_ZERO_RANGE, 100000, 500000));
+	stream(fd, 10, 1);
+	if (fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, 65536, 65536) == 0)
+		fallocate(fd, FALLOC_FL_INSERT_RANGE, 131072, 65536);
+	stream(fd, 10, 1);
+	SAY(size_of("k"));
+	SAY(close(fd));
+
+	/* A private mapping, of which some is written. */
+	fd = open("l", O_RDWR | O_CREAT | O_TRUNC, 0600);
+	stream(fd, LONG, 7000);
+	unsigned char *map = mmap(NULL, LONG, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+	map[100] ^= 1;
+	stream(fd, 10, 1);
+	SAY(pwrite(fd, "changed", 7, 5000));
+	SAY(sum(map, LONG));
+	SAY(close(fd));
+
+	/* Unchangeable from now on. */
+	fd = taken("m");
+	stream(fd, 10, 1);
+	other = open("m", O_RDONLY);
+	if (ioctl(other, FS_IOC_GETFLAGS, &flags) == 0) {
+		flags |= FS_IMMUTABLE_FL;
+		ioctl(other, FS_IOC_SETFLAGS, &flags);
+	}
+	SAY(write(fd, pool, 10));
+	flags &= ~FS_IMMUTABLE_FL;
+	ioctl(other, FS_IOC_SETFLAGS, &flags);
+	SAY(write(fd, pool, 10));
+	SAY(close(fd) | close(other));
+
+	/* A copy between two that are taken, by offsets. */
+	fd = reading("n", O_RDONLY);
+	other = taken("o");
+	off_t from = 70000, to = 100;
+	stream(other, 10, 1);
+	SAY(copy_file_range(fd, &from, other, &to, 4096, 0) > 0);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(lseek(other, 0, SEEK_CUR));
+	SAY(close(fd) | close(other));
+	truncate("o", 100);
+
+	/* One onto the other. */
+	fd = taken("p");
+	other = taken("q");
+	stream(fd, 10, 1);
+	stream(other, 20, 1);
+	SAY(dup3(fd, other, O_CLOEXEC) == other);
+	stream(other, 30, 1);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(close_range(fd, fd, 0));
+	stream(other, 30, 1);
+	SAY(close_range(other, other, 4));
+	stream(other, 30, 1);
+	SAY(close_range(other, other, 2));
+	SAY(write(other, pool, 10));
+	SAY(size_of("p"));
+	SAY(size_of("q"));
+}
+
 /* ------------------------------------------------------------------------------- the end */
 
 static int last;
@@ -1058,6 +1760,151 @@ static void faults(void)
 	SAY(close(fd));
 }
 
+/* Memory that is not there, or not all of it: what the kernel makes of it. */
+static void bad_memory(void)
+{
+	const long page = sysconf(_SC_PAGESIZE);
+	unsigned char *good = mmap(NULL, 8 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+				   -1, 0);
+	unsigned char *none = good + 2 * page, *fixed = good + 5 * page;
+	struct rlimit *limit = (void *)none;
+	struct msghdr *message = (void *)none;
+	int fd = taken("file"), pair[2];
+
+	mprotect(none, page, PROT_NONE);
+	mprotect(fixed, page, PROT_READ);
+	for (int way = 0; way < 10; way++) {
+		struct iovec parts[3] = { { good, 100 }, { none, 100 }, { good, 100 } };
+		struct iovec over[2] = { { good, 100 }, { none - 100, 200 } };
+		char name[2] = { 'a' + way };
+		fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+		stream(fd, LONG, 7000);
+		switch (way) {
+		case 0: SAY(write(fd, none, 10)); break;
+		case 1: SAY(write(fd, none - 100, 200)); break;
+		case 2: SAY(writev(fd, parts, 3)); break;
+		case 3: SAY(writev(fd, over, 2)); break;
+		case 4: SAY(writev(fd, (void *)none, 2)); break;
+		case 5: SAY(pwrite(fd, none - 5000, 10000, 77)); break;
+		case 6: SAY(write(fd, good, 9000 * page)); break;
+		case 7:
+			/* Gone since it was last used. */
+			SAY(write(fd, good + 7 * page, 100));
+			munmap(good + 7 * page, page);
+			SAY(write(fd, good + 7 * page, 100));
+			break;
+		case 8:
+			SAY(write(fd, fixed, page));
+			mprotect(fixed, page, PROT_NONE);
+			SAY(write(fd, fixed, page));
+			mprotect(fixed, page, PROT_READ);
+			break;
+		case 9: {
+			/* A mapping that reaches beyond its file. */
+			int small = create("small");
+			ftruncate(small, 10);
+			close(small);
+			small = open("small", O_RDONLY);
+			unsigned char *map = mmap(NULL, 2 * page, PROT_READ, MAP_SHARED, small, 0);
+			SAY(write(fd, map, 2 * page));
+			SAY(write(fd, map + page, 10));
+			close(small);
+		}
+		}
+		SAY(lseek(fd, 0, SEEK_CUR));
+		stream(fd, 100, 10);
+		SAY(close(fd));
+	}
+	for (int way = 0; way < 7; way++) {
+		struct iovec parts[3] = { { good, 100 }, { none, 100 }, { good, 100 } };
+
+		fd = reading("second", O_RDONLY);
+		switch (way) {
+		case 0: SAY(read(fd, none, 10)); break;
+		case 1: SAY(read(fd, none - 100, 200)); break;
+		case 2: SAY(read(fd, fixed, 200)); break;
+		case 3: SAY(read(fd, good + 4 * page, 2 * page)); break;
+		case 4: SAY(readv(fd, parts, 3)); break;
+		case 5: SAY(readv(fd, (void *)none, 2)); break;
+		case 6: SAY(pread(fd, none - 100, 200, 5)); break;
+		}
+		SAY(lseek(fd, 0, SEEK_CUR));
+		SAY(sum(good, 2 * page));
+		SAY(read(fd, pool, 1000));
+		SAY(sum(pool, 1000));
+		SAY(close(fd));
+	}
+	/* Calls that are looked into before the kernel has them. */
+	fd = taken("third");
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	SAY(sendmsg(pair[0], message, 0));
+	SAY(sendmmsg(pair[0], (void *)none, 1, 0));
+	SAY(setrlimit(RLIMIT_FSIZE, limit));
+	SAY(prlimit(0, RLIMIT_FSIZE, limit, NULL));
+	SAY(syscall(SYS_io_submit, 0, 1, none));
+	SAY(ioctl(fd, FICLONERANGE, none));
+	SAY(fcntl(fd, F_SETLK, none));
+	SAY(stat((char *)none, (void *)good));
+	SAY(rename((char *)none, "x"));
+	SAY(open((char *)none, O_RDONLY));
+	SAY(close(fd));
+}
+
+/* As many descriptors as the limit allows, of every kind. */
+static void all_descriptors(void)
+{
+	static const char *const kinds[] = { "dup", "F_DUPFD", "socket", "eventfd", "epoll", "timerfd",
+					     "inotify", "memfd", "open", "fopen", "opendir", "pipe",
+					     "socketpair", "syscall dup", "mkstemp" };
+	struct rlimit limit = { 64, 64 };
+	int keep = open("/dev/null", O_RDONLY), taken_ones[2], pairs[2];
+
+	setrlimit(RLIMIT_NOFILE, &limit);
+	for (size_t kind = 0; kind < sizeof(kinds) / sizeof(*kinds); kind++) {
+		int fd = -1, n = 0, error;
+
+		taken_ones[0] = taken("one");
+		taken_ones[1] = taken("two");
+		do {
+			char name[] = "XXXXXX";
+			DIR *directory;
+			FILE *file;
+
+			errno = 0;
+			switch (kind) {
+			case 0: fd = dup(keep); break;
+			case 1: fd = fcntl(keep, F_DUPFD, 0); break;
+			case 2: fd = socket(AF_UNIX, SOCK_STREAM, 0); break;
+			case 3: fd = eventfd(0, 0); break;
+			case 4: fd = epoll_create1(0); break;
+			case 5: fd = timerfd_create(CLOCK_MONOTONIC, 0); break;
+			case 6: fd = inotify_init1(0); break;
+			case 7: fd = memfd_create("x", 0); break;
+			case 8: fd = open("/dev/null", O_RDONLY); break;
+			case 9: fd = (file = fopen("/dev/null", "r")) ? fileno(file) : -1; break;
+			case 10: fd = (directory = opendir(".")) ? dirfd(directory) : -1; break;
+			case 11: fd = pipe(pairs); break;
+			case 12: fd = socketpair(AF_UNIX, SOCK_STREAM, 0, pairs); break;
+			case 13: fd = syscall(SYS_dup, keep); break;
+			case 14:
+				if ((fd = mkstemp(name)) >= 0)
+					unlink(name);
+				break;
+			}
+			error = errno;
+			n++;
+		} while (fd >= 0);
+		errno = error;
+		say(kinds[kind], n);
+		say("failed", error == EMFILE);
+		stream(taken_ones[0], 100, 10);
+		for (int i = 3; i < 64; i++)
+			if (i != keep)
+				close(i);
+		SAY(size_of("one"));
+	}
+}
+
 static void limit(int set_first)
 {
 	struct rlimit limit = { LONG + 100500, LONG + 100500 };
@@ -1177,12 +2024,16 @@ int main(int argc, char **argv)
 		{ "sizes", sizes },
 		{ "syncs", syncs },
 		{ "locks", locks },
+		{ "shared_before", shared_before },
+		{ "record_locks", record_locks },
 		{ "duplicates", duplicates },
 		{ "numbers", numbers },
 		{ "few_descriptors", few_descriptors },
 		{ "standard_output", standard_output },
 		{ "file_pointers", file_pointers },
+		{ "closed_unseen", closed_unseen },
 		{ "again", again },
+		{ "stale_reads", stale_reads },
 		{ "names", names },
 		{ "attributes", attributes },
 		{ "flags", flags },
@@ -1194,10 +2045,17 @@ int main(int argc, char **argv)
 		{ "copies", copies },
 		{ "asynchronous", asynchronous },
 		{ "bare_calls", bare_calls },
+		{ "bare_files", bare_files },
+		{ "namespaces", namespaces },
+		{ "odds", odds },
+		{ "unmounts", unmounts },
+		{ "rights", rights },
 		{ "threads", threads },
 		{ "signals", signals },
 		{ "cancels", cancels },
 		{ "faults", faults },
+		{ "bad_memory", bad_memory },
+		{ "all_descriptors", all_descriptors },
 		{ "full", full },
 		{ "direct", direct },
 	};

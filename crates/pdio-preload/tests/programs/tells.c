@@ -1,0 +1,550 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * What others can see of a program's files when it tells them, waits for them, or is killed.
+ *
+ * Run in an empty directory: tells SCENARIO. Files are streams from their second write on with
+ * PDIO_SEQUENTIAL=0; with a long PDIO_LINGER nothing reaches the kernel by itself in time.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/msg.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static char pool[1 << 20];
+
+static void check(int ok, const char *what)
+{
+	if (!ok) {
+		printf("%s: %s\n", what, strerror(errno));
+		exit(3);
+	}
+}
+
+static int create(const char *name)
+{
+	int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+
+	check(fd >= 0, name);
+	return fd;
+}
+
+static void put(int fd, size_t n)
+{
+	check(write(fd, pool, n) == (ssize_t)n, "write");
+}
+
+static long size_of(const char *name)
+{
+	struct stat st;
+
+	return stat(name, &st) ? -1 : (long)st.st_size;
+}
+
+/* Past all that the library could see. */
+static long bare(long number, long a, long b, long c, long d)
+{
+#if defined(__x86_64__)
+	register long r10 __asm__("r10") = d;
+	long result;
+
+	__asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10)
+			 : "rcx", "r11", "memory");
+	return result;
+#elif defined(__aarch64__)
+	register long x8 __asm__("x8") = number, x0 __asm__("x0") = a, x1 __asm__("x1") = b;
+	register long x2 __asm__("x2") = c, x3 __asm__("x3") = d;
+
+	__asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3) : "memory");
+	return x0;
+#endif
+}
+
+/* Processor time, which no call spends, so that later writes have later times. */
+static void spin(void)
+{
+	struct timespec from, now;
+
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	do
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	while ((now.tv_sec - from.tv_sec) * 1000000000l + now.tv_nsec - from.tv_nsec < 20000000);
+}
+
+/* ------------------------------------------------------------------------------------ telling */
+
+#define KINDS 12
+
+static int words[2], events, line[2], seen[2];
+static FILE *out;
+
+static void tell(int kind, int round, pid_t child)
+{
+	struct iovec part = { pool, 1 };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	struct mmsghdr messages = { .msg_hdr = message };
+	uint64_t one = 1;
+	char name[32];
+
+	switch (kind) {
+	case 0: check(write(words[1], pool, 1) == 1, "write"); break;
+	case 1: check(writev(words[1], &part, 1) == 1, "writev"); break;
+	case 2: check(send(line[1], pool, 1, 0) == 1, "send"); break;
+	case 3: check(sendto(line[1], pool, 1, 0, NULL, 0) == 1, "sendto"); break;
+	case 4: check(sendmsg(line[1], &message, 0) == 1, "sendmsg"); break;
+	case 5: check(sendmmsg(line[1], &messages, 1, 0) == 1, "sendmmsg"); break;
+	case 6: check(write(events, &one, 8) == 8, "eventfd"); break;
+	case 7: check(eventfd_write(events, 1) == 0, "eventfd_write"); break;
+	case 8: check(fprintf(out, ".") == 1 && fflush(out) == 0, "fprintf"); break;
+	case 9: check(putc('\n', out) == '\n', "putc"); break;
+	case 10: check(kill(child, SIGUSR1) == 0, "kill"); break;
+	case 11:
+		snprintf(name, sizeof(name), "made-%d", round);
+		check(mkdir(name, 0700) == 0, "mkdir");
+		break;
+	}
+}
+
+static void hear(int kind, int round, const sigset_t *signals)
+{
+	char name[32], byte;
+	uint64_t count;
+
+	switch (kind) {
+	case 0: case 1: case 8: case 9:
+		check(read(words[0], &byte, 1) == 1, "read");
+		break;
+	case 2: case 3: case 4: case 5:
+		check(read(line[0], &byte, 1) == 1, "read");
+		break;
+	case 6: case 7:
+		check(read(events, &count, 8) == 8, "read");
+		break;
+	case 10:
+		check(sigwaitinfo(signals, NULL) == SIGUSR1, "sigwaitinfo");
+		break;
+	case 11:
+		snprintf(name, sizeof(name), "made-%d", round);
+		while (rmdir(name))
+			usleep(50);
+		break;
+	}
+}
+
+/*
+ * Writes, tells a running child, which looks at the file's size; how often that is too short. A
+ * stream in which others are told too often is given up, so there is a new one after a few.
+ */
+static void tells(int rounds, size_t first)
+{
+	const int each = 7;
+	long size = 0, shorter = 0;
+	sigset_t signals;
+	pid_t child;
+	int fd = -1;
+	char byte;
+
+	check(!pipe(words) && !pipe(seen) && !socketpair(AF_UNIX, SOCK_STREAM, 0, line), "pipe");
+	events = eventfd(0, 0);
+	out = fdopen(dup(words[1]), "w");
+	setvbuf(out, NULL, _IOLBF, 0);
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &signals, NULL);
+	child = fork();
+	for (int round = 0; round < rounds; round++) {
+		size_t n = 100 + round * 37 % 4000;
+
+		if (round % each == 0)
+			size = first;
+		size += n;
+		if (child == 0) {
+			hear(round % KINDS, round, &signals);
+			byte = size_of("file") < size;
+			check(write(seen[1], &byte, 1) == 1, "write");
+			continue;
+		}
+		if (round % each == 0) {
+			if (fd >= 0)
+				close(fd);
+			fd = create("file");
+			for (size_t done = 0; done < first; done += 1000)
+				put(fd, 1000);
+		}
+		put(fd, n);
+		tell(round % KINDS, round, child);
+		check(read(seen[0], &byte, 1) == 1, "read");
+		shorter += byte;
+	}
+	if (child == 0)
+		_exit(0);
+	close(fd);
+	waitpid(child, NULL, 0);
+	printf("%ld short of %d\n", shorter, rounds);
+}
+
+/* ------------------------------------------------------------------------------------ waiting */
+
+/*
+ * Writes, then waits; a child looks whether the file is whole meanwhile, and wakes it. Nobody is
+ * told anything but by the wait itself.
+ */
+static void nothing(int signal)
+{
+	(void)signal;
+}
+
+static void waits(void)
+{
+	static const char *const names[] = {
+		"read", "recv", "poll", "ppoll", "select", "epoll_wait", "fgets", "getchar",
+		"waitpid", "wait", "nanosleep", "usleep", "sigwaitinfo", "msgrcv", "flock", "open",
+	};
+	sigset_t signals;
+
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &signals, NULL);
+	signal(SIGUSR2, nothing);
+	mkfifo("fifo", 0600);
+	for (int kind = 0; kind < 16; kind++) {
+		int pair[2], queue = msgget(IPC_PRIVATE, 0600 | IPC_CREAT);
+		struct { long type; char text[1]; } message = { 1, "" };
+		pid_t parent = getpid(), child;
+		int lock = create("lock"), fd, epoll = epoll_create1(0), status = 9;
+		char text[10];
+		fd_set set;
+
+		check(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0, "socketpair");
+		unlink("file");
+		child = fork();
+		if (child == 0) {
+			int late = 0;
+
+			if (kind == 14)
+				flock(open("lock", O_RDONLY), LOCK_EX);
+			check(write(pair[1], "", 1) == 1, "write");
+			for (int i = 0; i < 10000 && size_of("file") < 6000; i++)
+				usleep(1000);
+			late = size_of("file") < 6000;
+			check(write(pair[1], late ? "late\n" : "good\n", 5) == 5, "write");
+			kill(parent, SIGUSR1);
+			/* Until the sleep has certainly begun. */
+			for (int i = 0; i < 20 && (kind == 10 || kind == 11); i++) {
+				kill(parent, SIGUSR2);
+				usleep(50000);
+			}
+			msgsnd(queue, &message, 1, 0);
+			if (kind == 15)
+				close(open("fifo", O_WRONLY));
+			_exit(late);
+		}
+		check(read(pair[0], text, 1) == 1, "read");
+		dup2(pair[0], 0);
+		fd = create("file");
+		put(fd, 5000);
+		put(fd, 1000);
+		struct pollfd one = { pair[0], POLLIN, 0 };
+		struct timespec minute = { 60, 0 };
+		struct epoll_event event = { .events = EPOLLIN };
+
+		FD_ZERO(&set);
+		FD_SET(pair[0], &set);
+		epoll_ctl(epoll, EPOLL_CTL_ADD, pair[0], &event);
+		switch (kind) {
+		case 0: check(read(pair[0], text, 5) == 5, "read"); break;
+		case 1: check(recv(pair[0], text, 5, 0) == 5, "recv"); break;
+		case 2: check(poll(&one, 1, -1) == 1, "poll"); break;
+		case 3: check(ppoll(&one, 1, NULL, NULL) == 1, "ppoll"); break;
+		case 4: check(select(pair[0] + 1, &set, NULL, NULL, NULL) == 1, "select"); break;
+		case 5: check(epoll_wait(epoll, &event, 1, -1) == 1, "epoll_wait"); break;
+		case 6: check(fgets(text, sizeof(text), stdin) == text, "fgets"); break;
+		case 7: check(getchar() != EOF, "getchar"); break;
+		case 8: waitpid(child, &status, 0); break;
+		case 9: wait(&status); break;
+		case 10: nanosleep(&minute, NULL); break;
+		case 11: usleep(60000000); break;
+		case 12: sigwaitinfo(&signals, NULL); break;
+		case 13: check(msgrcv(queue, &message, 1, 0, 0) >= 0, "msgrcv"); break;
+		case 14: check(flock(lock, LOCK_EX) == 0, "flock"); break;
+		case 15: close(open("fifo", O_RDONLY)); break;
+		}
+		if (status == 9)
+			waitpid(child, &status, 0);
+		struct timespec none = { 0, 0 };
+
+		while (sigtimedwait(&signals, NULL, &none) > 0)
+			;
+		printf("%s: %s\n", names[kind], status ? "late" : "good");
+		fflush(stdout);
+		msgctl(queue, IPC_RMID, NULL);
+		close(epoll);
+		close(lock);
+		close(fd);
+		close(pair[0]);
+		close(pair[1]);
+	}
+}
+
+/* ------------------------------------------------------------------------- times of writing */
+
+static int ordered(const char *earlier, const char *later)
+{
+	struct stat a, b;
+
+	check(!stat(earlier, &a) && !stat(later, &b), "stat");
+	return a.st_mtim.tv_sec < b.st_mtim.tv_sec ||
+	       (a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec <= b.st_mtim.tv_nsec);
+}
+
+static void times(void)
+{
+	int a = create("a"), b = create("b"), c = create("c"), d;
+
+	/* A stream, then a file that is none. */
+	for (int i = 0; i < 17; i++)
+		put(a, 500000);
+	spin();
+	put(b, 10);
+	spin();
+	close(a);
+	printf("a before b: %d\n", ordered("a", "b"));
+	/* Two streams, closed in the other order and in the same. */
+	for (int round = 0; round < 4; round++) {
+		int first = create("first"), second = create("second");
+
+		for (int i = 0; i < 10; i++) {
+			put(first, 300001);
+			put(second, 300001);
+		}
+		spin();
+		put(first, 70001);
+		spin();
+		/* Enough to be on its way to the device at once. */
+		put(second, round & 1 ? 700 : 1 << 20);
+		put(second, round & 1 ? 700 : 1 << 20);
+		spin();
+		if (round & 2)
+			close(first);
+		else
+			close(second);
+		spin();
+		printf("first before second: %d\n", ordered("first", "second"));
+		close(round & 2 ? second : first);
+		printf("first before second: %d\n", ordered("first", "second"));
+	}
+	/* A stream, then a name. */
+	for (int i = 0; i < 4; i++)
+		put(c, 300001);
+	spin();
+	mkdir("made", 0700);
+	spin();
+	close(c);
+	printf("c before made: %d\n", ordered("c", "made"));
+	/* A stream, then one that is truncated, and one whose times are set. */
+	d = create("d");
+	for (int i = 0; i < 4; i++)
+		put(d, 300001);
+	spin();
+	check(ftruncate(b, 5) == 0, "ftruncate");
+	spin();
+	close(d);
+	printf("d before b: %d\n", ordered("d", "b"));
+	close(b);
+}
+
+/* A running child is told by a store, which nobody else can see. */
+static void shares(void)
+{
+	volatile int *told;
+	int fd = create("file"), file = open("memory", O_RDWR | O_CREAT, 0600), shorter = 0;
+
+	check(ftruncate(file, 4096) == 0, "ftruncate");
+	put(fd, 5000);
+	put(fd, 1000);
+	told = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	if (fork() == 0) {
+		for (int round = 1; round <= 100; round++) {
+			while (told[0] < round)
+				;
+			told[2] += size_of("file") < 6000 + round * 10;
+			told[1] = round;
+		}
+		_exit(0);
+	}
+	for (int round = 1; round <= 100; round++) {
+		put(fd, 10);
+		told[0] = round;
+		while (told[1] < round)
+			;
+	}
+	shorter = told[2];
+	wait(NULL);
+	close(fd);
+	printf("%d short\n", shorter);
+}
+
+/* ------------------------------------------------------------------------------------ dying */
+
+static int counted;
+
+/* Writes what it has been told is written, where the library cannot see it. */
+static void *endless(void *argument)
+{
+	uint64_t total = 0;
+	int fd = create((char *)argument), own = (argument && *(char *)argument == '1');
+
+	/* Whoever does not end us: the disk stays usable. */
+	for (uint32_t n = 1; total < 1 << 30; n = n * 1664525 + 1013904223) {
+		size_t len = 1 + n % 9000;
+
+		if (write(fd, pool, len) != (ssize_t)len)
+			return NULL;
+		total += len;
+		bare(SYS_pwrite64, counted, (long)&total, 8, own * 8);
+	}
+	return NULL;
+}
+
+/*
+ * Writes odd sizes and ends by a signal that nobody handles: the files must have all of it.
+ * From elsewhere with "later": the parent sends it.
+ */
+static void dies(int number, const char *how)
+{
+	int fd = create("file"), other = create("other");
+	pthread_t thread;
+
+	/* Who started us may ignore it. */
+	signal(number, SIG_DFL);
+	signal(SIGINT, SIG_DFL);
+	signal(SIGQUIT, SIG_DFL);
+	alarm(60);
+	if (!strcmp(how, "reset")) {
+		/* What a program does that has cleaned up. */
+		struct sigaction action = { .sa_handler = nothing };
+
+		sigaction(number, &action, NULL);
+		action.sa_handler = SIG_DFL;
+		put(fd, 5000);
+		sigaction(number, &action, NULL);
+		sigaction(number, NULL, &action);
+		check(action.sa_handler == SIG_DFL, "SIG_DFL");
+	}
+	for (int i = 0; i < 200; i++) {
+		put(fd, 1 + i * 7919 % 30011);
+		put(other, 1 + i * 104729 % 3001);
+	}
+	if (!strcmp(how, "later")) {
+		counted = create("counted");
+		pthread_create(&thread, NULL, endless, "1");
+		endless("0");
+	}
+	if (!strcmp(how, "fault")) {
+		volatile int zero = 0;
+		volatile char *volatile wrong = NULL;
+		char *map;
+
+		switch (number) {
+		case SIGSEGV: *wrong = 1; break;
+		case SIGFPE: zero = 1 / zero; break;
+		case SIGILL: __builtin_trap(); break;
+		case SIGBUS:
+			close(create("empty"));
+			map = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, open("empty", O_RDONLY), 0);
+			zero = *(volatile char *)map;
+			break;
+		}
+	}
+	bare(SYS_kill, getpid(), number, 0, 0);
+	/* Not reached. */
+	bare(SYS_exit_group, 9, 0, 0, 0);
+}
+
+/* The program sees the actions that it has set, and what its children inherit. */
+static void actions(void)
+{
+	static const int all[] = { SIGHUP, SIGINT, SIGTERM, SIGSEGV, SIGUSR1, SIGALRM };
+	struct sigaction action, old;
+	int status;
+
+	signal(SIGHUP, SIG_IGN);
+	signal(SIGUSR1, nothing);
+	int fd = create("file");
+
+	put(fd, 5000);
+	put(fd, 500);
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		check(sigaction(all[i], NULL, &old) == 0, "sigaction");
+		printf("%d: %s, flags %x\n", all[i],
+		       old.sa_handler == SIG_DFL ? "default" :
+		       old.sa_handler == SIG_IGN ? "ignored" :
+		       old.sa_handler == nothing ? "handled" : "?",
+		       old.sa_flags & ~0x04000000);
+	}
+	printf("%d %d %d\n", signal(SIGTERM, nothing) == SIG_DFL,
+	       signal(SIGTERM, SIG_DFL) == nothing, signal(SIGTERM, SIG_DFL) == SIG_DFL);
+	memset(&action, 0, sizeof(action));
+	action.sa_handler = SIG_DFL;
+	action.sa_flags = SA_RESTART | SA_NODEFER;
+	sigaddset(&action.sa_mask, SIGCHLD);
+	check(sigaction(SIGINT, &action, &old) == 0, "sigaction");
+	check(sigaction(SIGINT, NULL, &action) == 0, "sigaction");
+	printf("%d %d %x %d\n", old.sa_handler == SIG_DFL, action.sa_handler == SIG_DFL,
+	       action.sa_flags & ~0x04000000, sigismember(&action.sa_mask, SIGCHLD));
+	check(bare(SYS_rt_sigaction, SIGHUP, 0, 0, 8) == 0, "rt_sigaction");
+	put(fd, 500);
+	fflush(stdout);
+	status = system("grep -E 'Sig(Ign|Cgt)' /proc/self/status");
+	printf("%d\n", status);
+	if (fork() == 0) {
+		raise(SIGTERM);
+		_exit(1);
+	}
+	wait(&status);
+	printf("%d\n", WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+	put(fd, 500);
+	close(fd);
+}
+
+int main(int argc, char **argv)
+{
+	for (size_t i = 0; i < sizeof(pool); i++)
+		pool[i] = (char)(i * 2654435761u >> 13);
+	if (argc > 3 && !strcmp(argv[1], "tells"))
+		tells(atoi(argv[2]), atoi(argv[3]));
+	else if (argc > 1 && !strcmp(argv[1], "waits"))
+		waits();
+	else if (argc > 1 && !strcmp(argv[1], "times"))
+		times();
+	else if (argc > 1 && !strcmp(argv[1], "shares"))
+		shares();
+	else if (argc > 3 && !strcmp(argv[1], "dies"))
+		dies(atoi(argv[2]), argv[3]);
+	else if (argc > 1 && !strcmp(argv[1], "actions"))
+		actions();
+	else
+		return 2;
+	return 0;
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who is told by a program, or waited for, sees everything that the program has written; and the
+//! files' times have the order of the calls.
+
+mod common;
+
+use std::os::unix::process::ExitStatusExt;
+
+use common::{bare, compiled, preloaded, scratch, seen, stdout};
+
+/// Streams from the second write on; and nothing reaches the kernel by itself in time, so what is
+/// there was handed over.
+const HELD: [(&str, &str); 2] = [("PDIO_SEQUENTIAL", "0"), ("PDIO_LINGER", "60000")];
+
+/// What `tells.c` prints for a scenario, and how many streams were taken.
+fn run(words: &[&str], variables: &[(&str, &str)]) -> (String, u64) {
+    let program = compiled("tells.c", "tells", &[]);
+    let home = scratch();
+    let statistics = home.path().join("statistics");
+    let directory = home.path().join("work");
+    std::fs::create_dir(&directory).expect("a directory");
+    let output = preloaded(&program, variables)
+        .args(words)
+        .env("PDIO_STATS", &statistics)
+        .current_dir(&directory)
+        .output()
+        .expect("starts");
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    let said = std::fs::read_to_string(&statistics).expect("statistics");
+    let taken = said
+        .lines()
+        .filter_map(|line| line.split_once("]: ")?.1.split_once(" streams taken"))
+        .map(|(count, _)| count.parse::<u64>().expect("a count"))
+        .sum();
+    (stdout(&output), taken)
+}
+
+/// As [`run`], and the same as without the library.
+fn same(words: &[&str], least: u64) {
+    let program = compiled("tells.c", "tells", &[]);
+    let home = scratch();
+    let expected = bare(&program)
+        .args(words)
+        .current_dir(home.path())
+        .output()
+        .expect("starts");
+    assert!(expected.status.success(), "{words:?}: {expected:?}");
+    let (printed, taken) = run(words, &HELD);
+    assert_eq!(printed, stdout(&expected), "{words:?}");
+    assert!(taken >= least, "{words:?}: {taken} streams taken");
+}
+
+#[test]
+fn a_process_that_is_told_sees_every_byte() {
+    let (printed, taken) = run(&["tells", "10000", "3000"], &HELD);
+    assert_eq!(printed, "0 short of 10000\n");
+    assert!(taken >= 10_000 / 7, "{taken} streams taken");
+}
+
+#[test]
+fn a_process_that_is_told_sees_every_byte_by_default() {
+    let (printed, taken) = run(&["tells", "84", "5000000"], &[]);
+    assert_eq!(printed, "0 short of 84\n");
+    assert!(taken >= 84 / 7, "{taken} streams taken");
+}
+
+/// With the fast setting it does not: so the tests above can fail.
+#[test]
+fn without_promptness_others_see_it_later() {
+    let variables = [HELD[0], HELD[1], ("PDIO_PROMPT", "0")];
+    let (printed, taken) = run(&["tells", "84", "3000"], &variables);
+    assert_eq!(printed, "84 short of 84\n");
+    assert!(taken >= 84 / 7, "{taken} streams taken");
+}
+
+#[test]
+fn who_is_waited_for_sees_every_byte() {
+    same(&["waits"], 16);
+}
+
+#[test]
+fn modification_times_have_the_order_of_the_calls() {
+    same(&["times"], 11);
+}
+
+/// Memory that is shared needs no call to tell.
+#[test]
+fn no_writing_stream_is_taken_beside_shared_memory() {
+    same(&["shares"], 1);
+}
+
+/// Signals whose default action ends a process; those that are only raised here, not faulted.
+const DEADLY: [i32; 24] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGABRT,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGUSR1,
+    libc::SIGSEGV,
+    libc::SIGUSR2,
+    libc::SIGPIPE,
+    libc::SIGALRM,
+    libc::SIGTERM,
+    libc::SIGSTKFLT,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGIO,
+    libc::SIGPWR,
+    libc::SIGSYS,
+    34,
+    64,
+];
+
+/// Runs a program that writes and ends by `signal`, both ways; true if both left the same.
+fn dies_alike(signal: i32, how: &str) -> bool {
+    let program = compiled("tells.c", "tells", &[]);
+    let home = scratch();
+    let number = signal.to_string();
+    let words = ["dies", &number, how];
+    let part = |name: &str| {
+        let path = home.path().join(name);
+        std::fs::create_dir(&path).expect("a directory");
+        path
+    };
+    let expected = seen(bare(&program).args(words), &part("bare"));
+    let got = seen(preloaded(&program, &HELD).args(words), &part("preloaded"));
+    assert_eq!(
+        expected.output.status.signal(),
+        Some(signal),
+        "{expected:?}",
+        expected = expected.output
+    );
+    assert_eq!(expected.output, got.output, "{signal} {how}");
+    expected.files == got.files
+}
+
+#[test]
+fn a_signal_that_nobody_handles_loses_nothing() {
+    for signal in DEADLY {
+        assert!(dies_alike(signal, "now"), "{signal}");
+    }
+}
+
+#[test]
+fn a_fault_loses_nothing() {
+    for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL] {
+        assert!(dies_alike(signal, "fault"), "{signal}");
+    }
+}
+
+#[test]
+fn a_default_action_that_the_program_sets_again_loses_nothing() {
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGSEGV, libc::SIGUSR1] {
+        assert!(dies_alike(signal, "reset"), "{signal}");
+    }
+}
+
+/// So the tests above can fail.
+#[test]
+fn what_cannot_be_caught_loses_what_was_held() {
+    assert!(!dies_alike(libc::SIGKILL, "now"));
+}
+
+/// Two threads write and note what `write` returned for, where the library does not see it; the
+/// signal comes at any time, to any of them.
+#[test]
+fn a_signal_from_elsewhere_loses_nothing() {
+    let program = compiled("tells.c", "tells", &[]);
+    for round in 0..40u64 {
+        let home = scratch();
+        let mut child = preloaded(&program, &HELD)
+            .args(["dies", "0", "later"])
+            .current_dir(home.path())
+            .spawn()
+            .expect("starts");
+        let counted = || {
+            let bytes = std::fs::read(home.path().join("counted")).unwrap_or_default();
+            let word = |at: usize| {
+                let part = bytes.get(at..at + 8).and_then(|part| part.try_into().ok());
+                part.map_or(0, u64::from_ne_bytes)
+            };
+            [word(0), word(8)]
+        };
+        while counted().iter().any(|&count| count < 100_000 * (1 + round)) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let signal = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT][round as usize % 3];
+        // SAFETY: the child is ours and was not waited for.
+        assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+        let status = child.wait().expect("a child");
+        assert_eq!(status.signal(), Some(signal), "round {round}");
+        for (name, count) in ["0", "1"].iter().zip(counted()) {
+            let size = std::fs::metadata(home.path().join(name))
+                .expect("a file")
+                .len();
+            assert!(size >= count, "round {round}: {size} of {count} bytes");
+        }
+    }
+}
+
+#[test]
+fn the_program_sees_the_actions_that_it_has_set() {
+    let program = compiled("tells.c", "tells", &[]);
+    let home = scratch();
+    let expected = seen(bare(&program).arg("actions"), home.path());
+    assert!(expected.output.status.success(), "{:?}", expected.output);
+    let got = seen(preloaded(&program, &HELD).arg("actions"), home.path());
+    common::same("actions", &expected, &got);
+}
