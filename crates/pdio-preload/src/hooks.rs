@@ -1072,7 +1072,7 @@ export! {
                 real()
             }
             SYS_io_uring_setup => {
-                process::withdraw("io_uring");
+                process::ring();
                 real()
             }
             SYS_seccomp => {
