@@ -67,10 +67,13 @@ static size_t bytes(void)
 	return (size_t)opt.mib << 20;
 }
 
-/* Never zero, so that a tag that was lost is seen. */
+/*
+ * Never zero, so that a tag that was lost is seen. The same for every second
+ * granule of a page: QEMU 7.2 keeps no more than two tags for each page.
+ */
 static u32 tag_of(size_t at)
 {
-	return 1 + mix64(at / MTE_GRANULE) % 15;
+	return 1 + mix64(at / PAGE * 2 + at / MTE_GRANULE % 2) % 15;
 }
 
 static char *memory(int prot)
