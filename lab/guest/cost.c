@@ -30,6 +30,8 @@
 #define PAGE		4096u
 #define BATCH		32u
 #define FILE_BATCHES	64u	/* the file is gone through more than once */
+#define CALL_MAX	(1u << 20)
+#define CALLS_MAX	4096u	/* of one size */
 
 enum way {
 	READ_CACHED, FAULT_CACHED, EVICT, READ_EVICTED, FAULT_EVICTED,
@@ -44,7 +46,8 @@ static const char *const names[WAYS] = {
 static const char *path;
 static u32 batches = 400;
 static u64 *took[WAYS];
-static u8 buffer[PAGE];
+static u8 buffer[CALL_MAX] __attribute__((aligned(PAGE)));
+static bool calls;
 
 static void fill(word *w, u64 key)
 {
@@ -167,6 +170,43 @@ static void batch(int fd, u8 *file, u8 *anon, u32 n)
 	took[SWAP_IN][n] = now_ns() - t;
 }
 
+static u64 time_calls(int fd, u32 size, u32 n)
+{
+	u64 before = now_ns();
+	u32 i;
+
+	for (i = 0; i < n; i++)
+		if (pread(fd, buffer, size, (off_t)size * i) != (ssize_t)size)
+			die("cannot read %s: %s", path, strerror(errno));
+	return now_ns() - before;
+}
+
+static void call(int fd, u8 *file, u32 size)
+{
+	u32 n = CALL_MAX / size < CALLS_MAX ? CALL_MAX / size : CALLS_MAX, at;
+	u32 stretch = size < PAGE ? PAGE * BATCH : CALL_MAX;
+	struct json j = json_line("calls");
+
+	for (at = 0; at < CALL_MAX; at += PAGE * BATCH)
+		touch(file + at);
+	must_be(file, true);
+	/* Pages that are read for the first time and the second are moved on lists. */
+	time_calls(fd, size, n);
+	time_calls(fd, size, n);
+	json_u64(&j, "size", size);
+	json_u64(&j, "calls", n);
+	json_u64(&j, "cached_ns", time_calls(fd, size, n));
+	for (at = 0; at < CALL_MAX; at += PAGE * BATCH)
+		page_out(file + at);
+	for (at = 0; at < stretch; at += PAGE * BATCH)
+		must_be(file + at, false);
+	time_calls(fd, size, n);
+	json_u64(&j, "evicted_ns", time_calls(fd, size, n));
+	for (at = 0; at < stretch; at += PAGE * BATCH)
+		must_be(file + at, false);
+	json_end(&j);
+}
+
 static void report(enum way way)
 {
 	struct json j = json_line("cost");
@@ -186,10 +226,12 @@ int main(int argc, char **argv)
 	static const struct setting settings[] = {
 		{ "file", .text = &path },
 		{ "batches", .number = &batches },
+		{ "calls", .flag = &calls },
 		{ 0 },
 	};
 	size_t bytes = (size_t)FILE_BATCHES * BATCH * PAGE;
 	u8 *file, *anon;
+	static const u32 sizes[] = { 8, 512, PAGE, 16 * PAGE, CALL_MAX };
 	u32 way, n;
 	int fd;
 
@@ -205,6 +247,11 @@ int main(int argc, char **argv)
 	if (file == MAP_FAILED || anon == MAP_FAILED)
 		die("cannot map: %s", strerror(errno));
 	madvise(file, bytes, MADV_RANDOM);
+	if (calls) {
+		for (n = 0; n < sizeof(sizes) / sizeof(*sizes); n++)
+			call(fd, file, sizes[n]);
+		return 0;
+	}
 	for (way = 0; way < WAYS; way++)
 		took[way] = xalloc(batches * sizeof(u64));
 	for (n = 0; n < batches; n++)

@@ -19,21 +19,27 @@
  *                cyclic: one after the other, over and over (random)
  *   --alone      no readahead where the order is cyclic
  *   --mmap       through a mapping instead of pread()
+ *   --pieces N   into so many pieces of memory instead of one, with preadv()
+ *   --heap PATH  into a buffer of that dma-buf heap, which is a device's memory
  *   --seed N     (1)
  */
 #include "options.h"
 
+#include <linux/dma-heap.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/uio.h>
 
-#define PAGE	4096u
+#define PAGE		4096u
+#define PIECES_MAX	1024u
 
 static struct {
-	const char *file, *order;
-	u32 mib;
+	const char *file, *order, *heap;
+	u32 mib, pieces;
 	u64 reads, warm, seed;
 	bool prepare, alone, map;
-} opt = { .order = "random", .mib = 256, .reads = 10000, .seed = 1 };
+} opt = { .order = "random", .mib = 256, .pieces = 1, .reads = 10000, .seed = 1 };
 
 /* The first 16 bytes of a page. They do not depend on the seed of a run. */
 static void header(u64 *h, u64 page)
@@ -112,6 +118,8 @@ static const struct setting settings[] = {
 	{ "order", .text = &opt.order },
 	{ "alone", .flag = &opt.alone },
 	{ "mmap", .flag = &opt.map },
+	{ "pieces", .number = &opt.pieces },
+	{ "heap", .text = &opt.heap },
 	{ "seed", .large = &opt.seed },
 	{ 0 },
 };
@@ -125,6 +133,43 @@ static void parse(int argc, char **argv)
 	if (strcmp(opt.order, "random") && strcmp(opt.order, "zipf") &&
 	    strcmp(opt.order, "cyclic"))
 		die("--order is random, zipf or cyclic, not '%s'", opt.order);
+	if (!opt.pieces || opt.pieces > PIECES_MAX || PAGE % opt.pieces)
+		die("--pieces is a power of two up to %u", PIECES_MAX);
+}
+
+/* Where to read a page to. */
+static word *destination(void)
+{
+	static word buf[PAGE / 8] __attribute__((aligned(PAGE)));
+	struct dma_heap_allocation_data data = {
+		.len = PAGE, .fd_flags = O_RDWR | O_CLOEXEC,
+	};
+	void *p;
+	int fd;
+
+	if (!opt.heap)
+		return buf;
+	fd = open(opt.heap, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || ioctl(fd, DMA_HEAP_IOCTL_ALLOC, &data))
+		die("no buffer from %s: %s", opt.heap, strerror(errno));
+	p = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, (int)data.fd, 0);
+	if (p == MAP_FAILED)
+		die("cannot map a buffer of %s: %s", opt.heap, strerror(errno));
+	return p;
+}
+
+static bool read_page(int fd, word *to, u64 page)
+{
+	struct iovec piece[PIECES_MAX];
+	u32 size = PAGE / opt.pieces, i;
+
+	if (opt.pieces == 1)
+		return pread(fd, to, PAGE, (off_t)(page * PAGE)) == PAGE;
+	for (i = 0; i < opt.pieces; i++) {
+		piece[i].iov_base = (u8 *)to + i * size;
+		piece[i].iov_len = size;
+	}
+	return preadv(fd, piece, (int)opt.pieces, (off_t)(page * PAGE)) == PAGE;
 }
 
 static u64 pick(struct rng *rng, u64 i, u64 pages)
@@ -146,9 +191,9 @@ static u64 pick(struct rng *rng, u64 i, u64 pages)
 int main(int argc, char **argv)
 {
 	static struct fields vm[2], gcma[2];
-	static word buf[PAGE / 8];
 	u64 pages, i, wrong = 0, total = 0, max = 0, waits = 0, *all;
 	const u8 *map = NULL;
+	word *buf;
 	struct rng rng;
 	struct stat st;
 	struct json j;
@@ -181,6 +226,7 @@ int main(int argc, char **argv)
 		map = p;
 	}
 
+	buf = destination();
 	all = xalloc(opt.reads * sizeof(*all));
 	rng = rng_make(opt.seed, 0);
 	for (i = 0; i < opt.warm + opt.reads; i++) {
@@ -200,7 +246,7 @@ int main(int argc, char **argv)
 			got[0] = w[0];
 			got[1] = w[1];
 		} else {
-			if (pread(fd, buf, PAGE, (off_t)(page * PAGE)) != PAGE)
+			if (!read_page(fd, buf, page))
 				die("cannot read page %" PRIu64 " of %s: %s",
 				    page, opt.file, strerror(errno));
 			got[0] = buf[0];
@@ -229,6 +275,7 @@ int main(int argc, char **argv)
 	json_u64(&j, "mib", opt.mib);
 	json_str(&j, "order", opt.order);
 	json_str(&j, "by", opt.map ? "mmap" : "pread");
+	json_u64(&j, "pieces", opt.pieces);
 	json_u64(&j, "seed", opt.seed);
 	json_u64(&j, "warm", opt.warm);
 	json_u64(&j, "reads", opt.reads);

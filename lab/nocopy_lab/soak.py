@@ -65,10 +65,17 @@ def _fits(area_pages: int, workers: int) -> bool:
     return (area_pages - pieces * LARGEST) // (pieces + 1) >= LARGEST + ALIGNED
 
 
+# What some machines have on and others have not.
+RECLAIM: Final = (
+    "echo y >/sys/kernel/mm/lru_gen/enabled",
+    "echo y >/sys/module/zswap/parameters/enabled",
+)
+
 SCRIPT: Final = """
 need {swap}
 need scratch /dev/vda -b {block}
 area=/sys/kernel/mm/gcma/reserved
+{reclaim}
 {failing}
 mib() {{ awk '/MemAvailable|SwapFree/ {{ n += $2 }} END {{ print int(n / 1024) }}' /proc/meminfo; }}
 statdump --label start
@@ -159,6 +166,7 @@ def job(seed: int, bootable: Path, seconds: int = ROUND_S) -> Job:
     swap = draw.choice(("zram_swap 192", "zram_swap 384", "disk_swap /dev/vdb"))
     words = [word for word in ("--thp", "--drop-caches") if draw.random() < 0.3]
     goals = (*GOALS, GREEDY_GOAL) if greedy(seed) else GOALS
+    reclaim = [line for line in RECLAIM if draw.random() < 0.5]
     script = SCRIPT.format(
         seed=seed,
         seconds=seconds,
@@ -177,6 +185,7 @@ def job(seed: int, bootable: Path, seconds: int = ROUND_S) -> Job:
         hog=TOO_MUCH if greedy(seed) else draw.randint(70, 105),
         words=" ".join(words),
         goals=",".join(f"{goal}=1" for goal in goals),
+        reclaim="\n".join(reclaim),
         failing=FAILING if slow else "",
         calm=CALM if slow else "",
     )

@@ -21,6 +21,7 @@ struct dmem_frame;
 struct folio;
 struct iov_iter;
 struct kiocb;
+struct mem_cgroup;
 
 /*
  * What an area does with the memory that its first-class client leaves idle.
@@ -49,7 +50,7 @@ void *__gcma_publish(struct dmem_frame *frame, struct address_space *mapping,
 void __gcma_abort(struct dmem_frame *frame);
 bool __gcma_load(struct address_space *mapping, pgoff_t index,
 		 struct folio *folio);
-ssize_t __gcma_read(struct kiocb *iocb, struct iov_iter *to, void *shadow);
+ssize_t __gcma_read(struct kiocb *iocb, struct iov_iter *to);
 bool __gcma_serves(struct address_space *mapping, pgoff_t index);
 void *__gcma_split_shadow(struct folio *folio, void *shadow);
 void *__gcma_filter_shadow(struct folio *folio, void *shadow);
@@ -59,7 +60,7 @@ void __gcma_drop(struct address_space *mapping, pgoff_t index);
 bool __gcma_invalidate_begin(struct address_space *mapping);
 void __gcma_invalidate_end(struct address_space *mapping);
 void __gcma_drop_all(void);
-unsigned long __gcma_shadows(unsigned long nodes);
+unsigned long __gcma_shadows(struct mem_cgroup *memcg, unsigned long nodes);
 
 /**
  * mapping_gcma() - may copies of the pages of this file be kept
@@ -125,7 +126,8 @@ static inline void *gcma_publish(struct dmem_frame *frame,
 				 struct address_space *mapping,
 				 struct folio *folio, void *shadow)
 {
-	if (static_branch_unlikely(&gcma_lending) && frame)
+	/* There is one: the key, just being turned on, is not asked again. */
+	if (unlikely(frame))
 		return __gcma_publish(frame, mapping, folio, shadow);
 	return shadow;
 }
@@ -136,7 +138,7 @@ static inline void *gcma_publish(struct dmem_frame *frame,
  */
 static inline void gcma_abort(struct dmem_frame *frame)
 {
-	if (static_branch_unlikely(&gcma_lending) && frame)
+	if (unlikely(frame))
 		__gcma_abort(frame);
 }
 
@@ -228,22 +230,22 @@ static inline bool gcma_noted(const struct folio_batch *fbatch)
  */
 static inline bool gcma_found(const struct folio_batch *fbatch)
 {
-	return static_branch_unlikely(&gcma_lending) && !fbatch->nr;
+	return unlikely(!fbatch->nr);
 }
 
 /**
- * gcma_read() - serve a read of a page that is not resident from dmem
+ * gcma_read() - serve a read of pages that are not resident from dmem
  * @iocb: the read, at its position; is advanced
  * @to: where to copy; is advanced
  * @fbatch: the empty batch of folios found there
  * @already_read: grows by the number of bytes copied
  *
- * Return: true if some bytes, up to the end of the page at most, were copied.
+ * Return: true if some bytes were copied.
  */
 static inline bool gcma_read(struct kiocb *iocb, struct iov_iter *to,
 			     struct folio_batch *fbatch, ssize_t *already_read)
 {
-	ssize_t copied = __gcma_read(iocb, to, fbatch->folios[0]);
+	ssize_t copied = __gcma_read(iocb, to);
 
 	fbatch->folios[0] = NULL;
 	*already_read += copied;
@@ -390,12 +392,14 @@ static inline void gcma_drop_all(void)
 
 /**
  * gcma_shadows() - of how many pages more to keep the shadow entries
- * @nodes: how many nodes a memory cgroup has that hold nothing else, not zero
+ * @memcg: a memory cgroup
+ * @nodes: how many nodes it has that hold nothing else, not zero
  */
-static inline unsigned long gcma_shadows(unsigned long nodes)
+static inline unsigned long gcma_shadows(struct mem_cgroup *memcg,
+					 unsigned long nodes)
 {
 	if (static_branch_unlikely(&gcma_lending))
-		return __gcma_shadows(nodes);
+		return __gcma_shadows(memcg, nodes);
 	return 0;
 }
 
@@ -523,7 +527,8 @@ static inline void gcma_drop_all(void)
 {
 }
 
-static inline unsigned long gcma_shadows(unsigned long nodes)
+static inline unsigned long gcma_shadows(struct mem_cgroup *memcg,
+					 unsigned long nodes)
 {
 	return 0;
 }

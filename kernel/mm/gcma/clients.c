@@ -9,8 +9,11 @@
 #include <linux/fs.h>
 #include <linux/hash.h>
 #include <linux/highmem.h>
+#include <linux/lockdep.h>
 #include <linux/math64.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
+#include <linux/mm_inline.h>
 #include <linux/pagemap.h>
 #include <linux/shmem_fs.h>
 #include <linux/sizes.h>
@@ -32,6 +35,15 @@
  * one go, with interrupts off.
  */
 #define GCMA_FOLIO_PAGES	(SZ_2M >> PAGE_SHIFT)
+
+/* Pages of a read that are looked up together. */
+#define GCMA_READ_PAGES		16
+/*
+ * Bytes on the stack through which a read goes that may not write to its
+ * destination while the owner of a frame waits. Fewer bytes always do: to look
+ * at the destination would take longer than to copy them twice.
+ */
+#define GCMA_READ_BUFFER	512
 
 /*
  * Invalidations under way, hashed by mapping. Two mappings that share a
@@ -78,6 +90,18 @@ static bool swap_zero(struct folio *folio)
 	return zero;
 }
 
+/* Was a folio that reclaim has isolated in use more than once? */
+static bool folio_workingset(struct folio *folio)
+{
+#ifdef CONFIG_LRU_GEN
+	/* Read more than once, or back again soon by a fault. */
+	if (lru_gen_enabled())
+		return folio_lru_refs(folio);
+#endif
+	/* Found active, or back again soon after its eviction. */
+	return folio_test_workingset(folio);
+}
+
 /* Give up pages that were staged together. */
 static void abort_all(struct dmem_frame *frame)
 {
@@ -105,9 +129,8 @@ static noinline struct dmem_frame *stage_folio(struct address_space *mapping,
 	/* Somebody holds it: it will not be removed. */
 	if (folio_ref_count(folio) != 1 + i)
 		return NULL;
-	/* Reclaim found it active, or back again soon after its eviction. */
 	if (READ_ONCE(gcma_admit) == GCMA_ADMIT_WORKINGSET &&
-	    !folio_test_workingset(folio))
+	    !folio_workingset(folio))
 		return NULL;
 
 	if (folio_test_swapcache(folio)) {
@@ -130,7 +153,8 @@ static noinline struct dmem_frame *stage_folio(struct address_space *mapping,
 			abort_all(staged);
 			return NULL;
 		}
-		frame->next = staged;
+		/* hold_quickly() may be on its way through a chain of old. */
+		WRITE_ONCE(frame->next, staged);
 		staged = frame;
 	}
 	return staged;
@@ -168,6 +192,7 @@ void *__gcma_publish(struct dmem_frame *frame, struct address_space *mapping,
 	pgoff_t index = swap ? swap_cache_index(folio->swap) : folio->index;
 	unsigned long i, nr = folio_nr_pages(folio), stored = 0;
 
+	lockdep_assert_held(&mapping->i_pages.xa_lock);
 	if (!shadow || atomic_read(guard_of(mapping))) {
 		abort_all(frame);
 		return shadow;
@@ -206,26 +231,41 @@ static void drop_range(struct address_space *mapping, pgoff_t index,
 }
 
 /*
- * Are there copies of all pages of a range? A copy may be in dmem that belongs
- * to no shadow, an old one: only flagged shadows tell.
+ * Of how many pages of a range are there copies, up to the first without? A
+ * copy may be in dmem that belongs to no shadow, an old one: only flagged
+ * shadows tell.
  */
-static bool range_flagged(struct address_space *mapping, pgoff_t index,
-			  unsigned long nr)
+static unsigned long flagged_pages(struct address_space *mapping, pgoff_t first,
+				   unsigned long nr)
 {
-	XA_STATE(xas, &mapping->i_pages, index);
-	pgoff_t end = index + nr;
+	const bool large = mapping_large_folio_support(mapping);
+	XA_STATE(xas, &mapping->i_pages, first);
+	pgoff_t index = first, end = first + nr;
 	void *entry;
 
+	/* As most reads are; a walk costs twice as much to begin. */
+	if (nr == 1) {
+		entry = xa_load(&mapping->i_pages, first);
+		return xa_is_value(entry) && gcma_shadow_flagged(entry);
+	}
 	rcu_read_lock();
 	xas_for_each(&xas, entry, end - 1) {
 		if (xas.xa_index != index || !xa_is_value(entry) ||
 		    !gcma_shadow_flagged(entry))
 			break;
 		/* The first one may begin before the range. */
-		index = (index | ((1UL << xas_get_order(&xas)) - 1)) + 1;
+		if (large)
+			index |= (1UL << xas_get_order(&xas)) - 1;
+		index++;
 	}
 	rcu_read_unlock();
-	return index >= end;
+	return min(index, end) - first;
+}
+
+static bool range_flagged(struct address_space *mapping, pgoff_t index,
+			  unsigned long nr)
+{
+	return flagged_pages(mapping, index, nr) == nr;
 }
 
 /**
@@ -272,58 +312,115 @@ bool __gcma_load(struct address_space *mapping, pgoff_t index,
 	return hit;
 }
 
+/*
+ * The owner of a frame waits for what is copied out of it, so it must be quick
+ * to write to the destination of such a copy: one piece of ordinary user
+ * memory. Returns that piece, whose mapping stays as it is until
+ * vma_end_read(), or %NULL.
+ */
+static void __user *quick_dest(const struct iov_iter *to, size_t len,
+			       struct vm_area_struct **vma)
+{
+	unsigned long addr;
+
+	if (len <= GCMA_READ_BUFFER || !iter_is_ubuf(to))
+		return NULL;
+	addr = (unsigned long)to->ubuf + to->iov_offset;
+	if (!access_ok((void __user *)addr, len))
+		return NULL;
+	*vma = lock_vma_under_rcu(current->mm, addr);
+	if (!*vma)
+		return NULL;
+	if (!((*vma)->vm_flags & (VM_IO | VM_PFNMAP | VM_MIXEDMAP)) &&
+	    len <= (*vma)->vm_end - addr)
+		return (void __user *)addr;
+	vma_end_read(*vma);
+	return NULL;
+}
+
+/* Copy to wherever it may be. Returns how much was copied. */
+static ssize_t read_buffered(struct address_space *mapping, loff_t pos,
+			     size_t len, struct iov_iter *to)
+{
+	char buffer[GCMA_READ_BUFFER];
+	ssize_t found, copied;
+	size_t done = 0;
+
+	do {
+		found = dmem_read(&gcma_dmem, mapping, pos + done,
+				  min(len - done, sizeof(buffer)), buffer, NULL,
+				  GCMA_CLIENT_FILE);
+		copied = copy_to_iter(buffer, found, to);
+		done += copied;
+	} while (copied == sizeof(buffer) && done < len);
+	return done;
+}
+
 /**
- * __gcma_read() - serve read() from a copy that stays where it is
- * @iocb: the read, at a position that is not in the page cache
+ * __gcma_read() - serve read() from copies that stay where they are
+ * @iocb: the read, at a position that is not in the page cache; is advanced
  * @to: where to copy; is advanced
- * @shadow: the flagged entry found there
  *
- * Moving the page into the page cache would cost two copies more: one into a
+ * Moving a page into the page cache would cost two copies more: one into a
  * new page, and one back when that is evicted. A page that somebody maps or
  * writes to is inserted and so moves; one that is only read gains nothing.
  *
- * What is copied is the content at the time of the last look at the entry:
- * the copy is the one that the entry stands for if both are unchanged then.
- * The size of the file was read earlier, so that all below it was written.
+ * What is copied is what the file had when its entry was looked at, after the
+ * read began. By invariant 1 the copy that is then found in dmem is the one that
+ * the entry stands for, or a younger one, and as long as it is held its frame
+ * is not filled with anything else. The size of the file was read earlier, so
+ * that all below it was written.
  *
  * Context: Process. May sleep to make pages of @to resident.
  * Return: number of bytes copied.
  */
-ssize_t __gcma_read(struct kiocb *iocb, struct iov_iter *to, void *shadow)
+ssize_t __gcma_read(struct kiocb *iocb, struct iov_iter *to)
 {
 	struct address_space *mapping = iocb->ki_filp->f_mapping;
 	pgoff_t index = iocb->ki_pos >> PAGE_SHIFT;
-	size_t from = offset_in_page(iocb->ki_pos);
+	size_t from = offset_in_page(iocb->ki_pos), len, all;
 	loff_t left = i_size_read(mapping->host) - iocb->ki_pos;
+	struct vm_area_struct *vma;
+	void __user *quick;
 	bool again = true;
 	ssize_t copied;
-	size_t len;
 
 	if (left <= 0 || !mapping_gcma(mapping) ||
 	    atomic_read(guard_of(mapping)))
 		return 0;
-	len = min_t(size_t, PAGE_SIZE - from, iov_iter_count(to));
-	len = min_t(loff_t, len, left);
-	/* The size before the content. */
+	all = min_t(loff_t, iov_iter_count(to), left);
+	/* The size before the entries. */
 	smp_rmb();
 retry:
-	copied = dmem_read(&gcma_dmem, mapping, index, from, len, to,
-			   GCMA_CLIENT_FILE);
-	if (!copied && again && !fault_in_iov_iter_writeable(to, len)) {
-		again = false;
-		goto retry;
+	len = flagged_pages(mapping, index,
+			    min_t(size_t, DIV_ROUND_UP(from + all, PAGE_SIZE),
+				  GCMA_READ_PAGES)) << PAGE_SHIFT;
+	if (!len)
+		return 0;
+	/* The entries before what dmem has for them. */
+	smp_rmb();
+	len = min(all, len - from);
+	quick = quick_dest(to, len, &vma);
+	if (quick) {
+		copied = dmem_read(&gcma_dmem, mapping, iocb->ki_pos, len, NULL,
+				   quick, GCMA_CLIENT_FILE);
+		vma_end_read(vma);
+		if (copied == -EFAULT && again &&
+		    !fault_in_iov_iter_writeable(to, len)) {
+			again = false;
+			goto retry;
+		}
+		if (copied > 0)
+			iov_iter_advance(to, copied);
+	} else {
+		copied = read_buffered(mapping, iocb->ki_pos, len, to);
 	}
 	if (copied <= 0)
 		return 0;
-	/* Pairs with the i_pages lock: the content before the entry. */
-	smp_rmb();
-	if (xa_load(&mapping->i_pages, index) != shadow) {
-		iov_iter_revert(to, copied);
-		return 0;
-	}
+	trace_gcma_read(mapping, index, copied, quick);
 	iocb->ki_pos += copied;
-	count_vm_event(GCMA_READ_FILE);
-	trace_gcma_read(mapping, index, copied);
+	count_vm_events(GCMA_READ_FILE,
+			DIV_ROUND_UP(from + copied, PAGE_SIZE));
 	return copied;
 }
 
@@ -361,6 +458,7 @@ void *__gcma_split_shadow(struct folio *folio, void *shadow)
 	struct address_space *mapping = folio->mapping;
 	XA_STATE(xas, &mapping->i_pages, folio->index);
 
+	lockdep_assert_held(&mapping->i_pages.xa_lock);
 	if (!atomic_read(guard_of(mapping)))
 		return shadow;
 	xas_load(&xas);
@@ -381,6 +479,7 @@ void *__gcma_filter_shadow(struct folio *folio, void *shadow)
 	struct address_space *mapping = folio->mapping;
 	unsigned long nr = folio_nr_pages(folio);
 
+	lockdep_assert_held(&mapping->i_pages.xa_lock);
 	if (!atomic_read(guard_of(mapping)) &&
 	    (nr == 1 || range_flagged(mapping, folio->index, nr)))
 		return shadow;
@@ -442,6 +541,7 @@ void __gcma_drop(struct address_space *mapping, pgoff_t index)
 {
 	XA_STATE(xas, &mapping->i_pages, index);
 
+	lockdep_assert_held(&mapping->i_pages.xa_lock);
 	if (xas_load(&xas))
 		drop_entry(mapping, &xas);
 }
@@ -487,17 +587,40 @@ void __gcma_drop_all(void)
 	gcma_wipe();
 }
 
+#ifdef CONFIG_MEMCG
+/* What a cgroup has, or could have, in file pages without reclaiming others. */
+static unsigned long room_of(struct mem_cgroup *memcg)
+{
+	unsigned long limit, used, cached;
+
+	if (mem_cgroup_is_root(memcg))
+		return global_zone_page_state(NR_FREE_PAGES) +
+		       global_node_page_state(NR_ACTIVE_FILE) +
+		       global_node_page_state(NR_INACTIVE_FILE);
+	limit = min(READ_ONCE(memcg->memory.max), READ_ONCE(memcg->memory.high));
+	used = page_counter_read(&memcg->memory);
+	cached = memcg_page_state(memcg, NR_ACTIVE_FILE) +
+		 memcg_page_state(memcg, NR_INACTIVE_FILE);
+	return limit - min(limit, used) + cached;
+}
+
 /**
  * __gcma_shadows() - of how many pages more to keep the shadow entries
- * @nodes: how many nodes a memory cgroup has that hold nothing else, not zero
+ * @memcg: a memory cgroup
+ * @nodes: how many nodes it has that hold nothing else, not zero
  *
  * A copy whose shadow entry is reclaimed is lost, though it has a frame still.
  * Frames belong to no cgroup, and one that has hardly any pages left may have
  * all of its copies: each gets the part of the frames that it has of all nodes.
  *
+ * Nodes are memory of the cgroup, though, and so are the inodes that they pin.
+ * So the pages are at most those that the cgroup and all above it have room
+ * for: nodes take up to 1.8% of that, and where nothing is left that could be
+ * reclaimed instead none is kept on behalf of GCMA.
+ *
  * Return: the number of pages
  */
-unsigned long __gcma_shadows(unsigned long nodes)
+unsigned long __gcma_shadows(struct mem_cgroup *memcg, unsigned long nodes)
 {
 	unsigned long all = global_node_page_state(WORKINGSET_NODES);
 	unsigned long frames = 0;
@@ -507,5 +630,9 @@ unsigned long __gcma_shadows(unsigned long nodes)
 	for (i = 0; i < smp_load_acquire(&gcma_dmem.nr_areas); i++)
 		frames += max(atomic_long_read(&gcma_dmem.area[i]->idle), 0L);
 	/* What the processors have not added up yet may be missing. */
-	return div64_ul((u64)frames * nodes, max(all, nodes));
+	frames = div64_ul((u64)frames * nodes, max(all, nodes));
+	for (; memcg; memcg = parent_mem_cgroup(memcg))
+		frames = min(frames, room_of(memcg));
+	return frames;
 }
+#endif

@@ -27,9 +27,10 @@
  *		cpu_relax()		copy 4 KiB; filler: live = 1
  *					hazard[cpu] = 0 (release)
  *
- * Either the owner sees the hazard and waits for one page to be copied, or
- * the other side sees that the frame is owned. Nobody copies into or out of a
- * frame after its owner has it, nor changes its live bit: the owner clears
+ * Either the owner sees the hazard and waits for one page to be copied, from
+ * memory to memory with preemption disabled but interrupts on, or the other
+ * side sees that the frame is owned. Nobody copies into or out of a frame after
+ * its owner has it, nor changes its live bit: the owner clears
  * that before it gives the frame back. What the frame was indexed under stays
  * in the index: a lookup finds it owned or not live, and whoever fills the
  * frame next unlinks it. So the work of the owner does not depend on what the
@@ -39,7 +40,8 @@
  * before any lock of the client is held. dmem_publish() links it into the
  * index when the client knows that the content was final, and lets go of it.
  * dmem_load() unlinks it, copies it out and frees the frame: the content is
- * in one place at a time. dmem_read() copies a part of it and leaves it there.
+ * in one place at a time. dmem_read() copies parts of pages and leaves them
+ * there: nobody fills a frame that somebody holds for that.
  *
  * Which frame comes next. Frames known to be free come first, those at the
  * upper end of the area before the others, as the owner allocates from the
@@ -62,13 +64,13 @@
 #include <linux/hash.h>
 #include <linux/highmem.h>
 #include <linux/kmsan.h>
+#include <linux/lockdep.h>
 #include <linux/log2.h>
 #include <linux/mm.h>
 #include <linux/preempt.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
-#include <linux/uio.h>
 
 #include "dmem.h"
 
@@ -78,6 +80,8 @@
 #define DMEM_FEW		4
 /* Size of a piece, as an order of pages. */
 #define DMEM_PIECE_ORDER	6
+/* Entries of a chain looked at without its lock, which are two on average. */
+#define DMEM_QUICK_STEPS	16
 /* Words looked at before a store is refused. */
 #define DMEM_SCAN_WORDS		64
 
@@ -173,7 +177,8 @@ static unsigned long owned_word(const struct dmem_area *area, unsigned int word)
  * Announce a copy into or out of a frame. Returns false if the frame is owned
  * by the first-class client, and nothing may be copied then.
  */
-static bool dmem_enter(const struct dmem_area *area, unsigned long nr)
+static __always_inline bool dmem_enter(const struct dmem_area *area,
+				       unsigned long nr)
 {
 	preempt_disable();
 	__this_cpu_write(dmem_hazard, area->base_pfn + nr);
@@ -208,6 +213,7 @@ static struct dmem_frame **chain_find(struct dmem *dmem, unsigned int hash,
 {
 	struct dmem_frame **link = &dmem->chain[hash];
 
+	lockdep_assert_held(chain_lock(dmem, hash));
 	while (*link &&
 	       ((*link)->space != space || (*link)->offset != offset))
 		link = &(*link)->next;
@@ -218,7 +224,8 @@ static void chain_unlink(struct dmem_frame **link)
 {
 	struct dmem_frame *frame = *link;
 
-	*link = frame->next;
+	/* hold_quickly() may be on its way through the chain. */
+	WRITE_ONCE(*link, frame->next);
 	/* Pairs with frame_unlink(), whose caller may change @next then. */
 	smp_store_release(&frame->space, NULL);
 }
@@ -716,10 +723,10 @@ bool dmem_publish(struct dmem *dmem, struct dmem_frame *frame,
 	 */
 	live = frame_live(area, nr) && !frame_owned(area, nr);
 	if (live) {
-		frame->offset = offset;
+		WRITE_ONCE(frame->offset, offset);
 		WRITE_ONCE(frame->space, space);
-		frame->next = dmem->chain[hash];
-		dmem->chain[hash] = frame;
+		WRITE_ONCE(frame->next, dmem->chain[hash]);
+		WRITE_ONCE(dmem->chain[hash], frame);
 	}
 	raw_spin_unlock_irqrestore(lock, flags);
 	frame_unlock(frame);
@@ -825,65 +832,127 @@ bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset,
 	return found;
 }
 
-/**
- * dmem_read() - copy a part of a page that stays in the store
- * @dmem: the store
- * @space: first part of the key
- * @offset: second part of the key
- * @from: first byte of the page
- * @len: number of bytes, not beyond the end of the page
- * @to: where to copy them; is advanced
- * @client: whose page it is
- *
- * The owner waits for the copy like for any other, so page faults are not
- * served meanwhile.
- *
- * Context: Process. Does not sleep.
- * Return: number of bytes copied; 0 if @to is not resident; -ENOENT if there is
- * no such page, or no longer when the copy was done, with @to as it was.
+/*
+ * Find a frame and hold it without a lock. A chain may change meanwhile, so that
+ * a page is not found though it is there; or lead into another one, where keys
+ * differ.
  */
-ssize_t dmem_read(struct dmem *dmem, const void *space, unsigned long offset,
-		  size_t from, size_t len, struct iov_iter *to,
-		  unsigned int client)
+static struct dmem_frame *hold_quickly(struct dmem *dmem, const void *space,
+				       unsigned long offset)
+{
+	struct dmem_frame *frame;
+	unsigned int steps;
+
+	frame = READ_ONCE(dmem->chain[dmem_hash(dmem, space, offset)]);
+	for (steps = 0; frame && steps < DMEM_QUICK_STEPS; steps++) {
+		if (READ_ONCE(frame->space) == space &&
+		    READ_ONCE(frame->offset) == offset) {
+			if (!frame_tryread(frame))
+				break;
+			/* From now on the frame gets no other key. */
+			if (READ_ONCE(frame->space) == space &&
+			    READ_ONCE(frame->offset) == offset)
+				return frame;
+			frame_unread(dmem, frame);
+			break;
+		}
+		frame = READ_ONCE(frame->next);
+	}
+	return NULL;
+}
+
+static struct dmem_frame *hold_slowly(struct dmem *dmem, const void *space,
+				      unsigned long offset)
 {
 	unsigned int hash = dmem_hash(dmem, space, offset);
 	raw_spinlock_t *lock = chain_lock(dmem, hash);
-	ssize_t copied = -ENOENT;
 	struct dmem_frame *frame;
-	struct dmem_area *area;
-	unsigned long flags, nr;
+	unsigned long flags;
 
 	raw_spin_lock_irqsave(lock, flags);
 	frame = *chain_find(dmem, hash, space, offset);
 	if (frame && !frame_tryread(frame))
 		frame = NULL;
 	raw_spin_unlock_irqrestore(lock, flags);
-	if (!frame)
-		return -ENOENT;
+	return frame;
+}
 
-	area = frame_area(dmem, frame);
-	nr = frame_nr(area, frame);
-	if (dmem_enter(area, nr) && test_bit(nr, area->live[client])) {
-		copied = copy_page_to_iter_nofault(pfn_to_page(area->base_pfn + nr),
-						   from, len, to);
-		/* Pairs with the locks of the chains: the copy before the look. */
-		smp_rmb();
-		if (READ_ONCE(frame->space) != space) {
-			iov_iter_revert(to, copied);
-			copied = -ENOENT;
-		}
-	}
-	dmem_leave();
-	if (copied > 0) {
-		/* Read again lately: not to be evicted soon. */
+/* Somebody has read the content of a frame where it is. */
+static void note_read(struct dmem_area *area, struct dmem_frame *frame,
+		      unsigned int client)
+{
+	u32 stamp = (u32)atomic_read(&area->clock) << STAMP_SHIFT | STAMP_READ;
+
+	/* Read again lately: not to be evicted soon. */
+	if (READ_ONCE(frame->stamp) != stamp) {
 		count_use(area, frame);
-		WRITE_ONCE(frame->stamp,
-			   (u32)atomic_read(&area->clock) << STAMP_SHIFT |
-			   STAMP_READ);
-		this_cpu_inc(area->stats->served[client]);
+		WRITE_ONCE(frame->stamp, stamp);
 	}
-	frame_unread(dmem, frame);
-	return copied;
+	this_cpu_inc(area->stats->served[client]);
+}
+
+/**
+ * dmem_read() - copy pages that stay in the store
+ * @dmem: the store
+ * @space: first part of the keys
+ * @pos: first byte; the second part of its key counts pages
+ * @len: number of bytes
+ * @buf: where to copy them; or %NULL
+ * @to: for user memory that access_ok() allows
+ * @client: whose pages they are
+ *
+ * The owner waits for the copy of each page like for any other. So page faults
+ * are not served, and the caller sees to it that @to is memory and no device.
+ *
+ * Context: Process. Does not sleep.
+ * Return: number of bytes copied, up to the first page that is not in the store
+ * or was to go where @to is not resident; -EFAULT if that was the first one.
+ */
+ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
+		  void *buf, void __user *to, unsigned int client)
+{
+	size_t done = 0;
+	int err = 0;
+
+	while (done < len) {
+		unsigned long offset = (pos + done) >> PAGE_SHIFT, nr;
+		size_t from = offset_in_page(pos + done);
+		size_t part = min(PAGE_SIZE - from, len - done), left = part;
+		struct dmem_frame *frame;
+		struct dmem_area *area;
+
+		frame = hold_quickly(dmem, space, offset) ?:
+			hold_slowly(dmem, space, offset);
+		if (!frame)
+			break;
+		area = frame_area(dmem, frame);
+		nr = frame_nr(area, frame);
+		if (dmem_enter(area, nr) && test_bit(nr, area->live[client])) {
+			struct page *page = pfn_to_page(area->base_pfn + nr);
+			void *start = kmap_local_page(page);
+
+			if (buf) {
+				memcpy(buf + done, start + from, part);
+				left = 0;
+			} else {
+				pagefault_disable();
+				left = __copy_to_user_inatomic(to + done,
+							       start + from,
+							       part);
+				pagefault_enable();
+				err = left ? -EFAULT : 0;
+			}
+			kunmap_local(start);
+		}
+		dmem_leave();
+		if (left < part)
+			note_read(area, frame, client);
+		frame_unread(dmem, frame);
+		done += part - left;
+		if (left)
+			break;
+	}
+	return done ? (ssize_t)done : err;
 }
 
 /**

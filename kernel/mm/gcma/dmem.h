@@ -12,7 +12,6 @@
 #include <linux/spinlock.h>
 #include <linux/types.h>
 
-struct iov_iter;
 struct page;
 
 #define DMEM_CLIENTS	2	/* clients are told apart by one bit */
@@ -32,7 +31,8 @@ struct page;
  *
  * @next and @space change under the lock of the chain. @space and @offset are
  * set only by the holder of @busy, to whom @next belongs from dmem_stage() to
- * dmem_publish().
+ * dmem_publish(). dmem_read() follows @next without the lock; what it finds it
+ * compares again when it shares @busy, and nobody sets another key then.
  */
 struct dmem_frame {
 	struct dmem_frame	*next;
@@ -190,9 +190,8 @@ bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 	       struct page *page, unsigned int client);
 bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset,
 	      unsigned int client);
-ssize_t dmem_read(struct dmem *dmem, const void *space, unsigned long offset,
-		  size_t from, size_t len, struct iov_iter *to,
-		  unsigned int client);
+ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
+		  void *buf, void __user *to, unsigned int client);
 void dmem_drop(struct dmem *dmem, const void *space, unsigned long offset);
 void dmem_drop_all(struct dmem *dmem);
 void dmem_set_clients(struct dmem_area *area, unsigned int clients);

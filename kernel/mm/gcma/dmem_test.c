@@ -13,7 +13,6 @@
 #include <linux/prandom.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
-#include <linux/uio.h>
 
 #include "dmem.h"
 
@@ -122,11 +121,9 @@ static bool load(struct dmem_fixture *fx, unsigned long key, u64 value)
 static ssize_t read_part(struct dmem_fixture *fx, unsigned long key,
 			 struct page *page, size_t from, size_t len)
 {
-	struct kvec vec = { .iov_base = page_address(page), .iov_len = len };
-	struct iov_iter to;
-
-	iov_iter_kvec(&to, ITER_DEST, &vec, 1, len);
-	return dmem_read(&fx->dmem, &test_space[0], key, from, len, &to, 0);
+	return dmem_read(&fx->dmem, &test_space[0],
+			 ((loff_t)key << PAGE_SHIFT) + from, len,
+			 page_address(page), NULL, 0);
 }
 
 static unsigned long live(struct dmem_fixture *fx)
@@ -174,7 +171,7 @@ static void dmem_test_read_leaves_content(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, word[1], 42);
 	KUNIT_EXPECT_EQ(test, word[2], 1);
 	KUNIT_EXPECT_EQ(test, read_part(fx, 7, fx->page, PAGE_SIZE - 1, 1), 1);
-	KUNIT_EXPECT_EQ(test, read_part(fx, 8, fx->page, 0, PAGE_SIZE), -ENOENT);
+	KUNIT_EXPECT_EQ(test, read_part(fx, 8, fx->page, 0, PAGE_SIZE), 0);
 	KUNIT_EXPECT_TRUE(test, dmem_has(&fx->dmem, &test_space[0], 7, 0));
 	KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, &test_space[0], 8, 0));
 	KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, &test_space[0], 7, 1));
@@ -182,12 +179,34 @@ static void dmem_test_read_leaves_content(struct kunit *test)
 	dmem_sum_stats(&fx->area, &sum);
 	KUNIT_EXPECT_EQ(test, sum.served[0], 2);
 	KUNIT_EXPECT_TRUE(test, load(fx, 7, 42));
-	KUNIT_EXPECT_EQ(test, read_part(fx, 7, fx->page, 0, PAGE_SIZE), -ENOENT);
+	KUNIT_EXPECT_EQ(test, read_part(fx, 7, fx->page, 0, PAGE_SIZE), 0);
 
 	KUNIT_EXPECT_TRUE(test, store(fx, 7, 43));
 	own(fx, 0, TEST_FRAMES);
-	KUNIT_EXPECT_EQ(test, read_part(fx, 7, fx->page, 0, PAGE_SIZE), -ENOENT);
+	KUNIT_EXPECT_EQ(test, read_part(fx, 7, fx->page, 0, PAGE_SIZE), 0);
 	disown(fx, 0, TEST_FRAMES);
+}
+
+/* Pages in a row, up to the first one that is not there. */
+static void dmem_test_read_several(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	u64 *word = kunit_kzalloc(test, 4 * PAGE_SIZE, GFP_KERNEL);
+	const size_t words = PAGE_SIZE / sizeof(*word);
+	unsigned long key;
+
+	KUNIT_ASSERT_NOT_NULL(test, word);
+	for (key = 7; key < 10; key++)
+		KUNIT_EXPECT_TRUE(test, store(fx, key, key));
+	KUNIT_EXPECT_EQ(test, dmem_read(&fx->dmem, &test_space[0],
+					8 * PAGE_SIZE - 8, 4 * PAGE_SIZE, word,
+					NULL, 0), 2 * PAGE_SIZE + 8);
+	KUNIT_EXPECT_EQ(test, word[0], 7);
+	KUNIT_EXPECT_EQ(test, word[1], 8);
+	KUNIT_EXPECT_EQ(test, word[words], 8);
+	KUNIT_EXPECT_EQ(test, word[words + 1], 9);
+	KUNIT_EXPECT_EQ(test, word[2 * words], 9);
+	KUNIT_EXPECT_EQ(test, word[2 * words + 1], 0);
 }
 
 /* A page that is read again and again outlives younger ones. */
@@ -701,6 +720,7 @@ static void dmem_test_drop_while_revoked(struct kunit *test)
 static struct kunit_case dmem_test_cases[] = {
 	KUNIT_CASE(dmem_test_load_moves_content_out),
 	KUNIT_CASE(dmem_test_read_leaves_content),
+	KUNIT_CASE(dmem_test_read_several),
 	KUNIT_CASE(dmem_test_read_keeps_young),
 	KUNIT_CASE(dmem_test_read_before_its_turn),
 	KUNIT_CASE(dmem_test_newest_store_wins),

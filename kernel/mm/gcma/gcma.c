@@ -63,10 +63,10 @@
  * part. A large one is filled if all shadows in its place are flagged, and read
  * if a single copy is gone.
  *
- * read() need not bring a page back: filemap_get_pages() finds the flagged
- * shadow, and gcma_read() copies from the frame to the buffer. Page cache, shadow
- * and copy stay. By invariant 1 that is the content for as long as the shadow is
- * there and the frame is indexed, which is looked at again after the copy.
+ * read() need not bring pages back: filemap_get_pages() finds the flagged
+ * shadow, and gcma_read() copies from the frames to the buffer. Page cache,
+ * shadows and copies stay. By invariant 1 what is found in dmem after a flagged
+ * shadow was seen is the content that the file had then, or later.
  *
  * A file system says with mapping_set_gcma() that it was looked at with this
  * in mind. A miss is always right, as the device has the content. It happens
@@ -77,8 +77,10 @@
  * has one reference, held by the area, and is handed out as it is: there is no
  * work per page. Allocation marks the range in the bitmap of the CMA area and
  * calls dmem_revoke(), which waits at worst for one page to be copied on each
- * other CPU. What is in the area makes no difference. As frames have no other
- * users, an allocation fails only when no free range is long enough.
+ * other CPU, from memory to memory. Interrupts that arrive there in the middle of
+ * such a copy, and a hypervisor that takes the CPU away, come on top. What is in
+ * the area makes no difference. As frames have no other users, an allocation
+ * fails only when no free range is long enough.
  *
  * Release looks at the reference count of each page. What somebody still holds
  * stays allocated, in quarantine, and is looked at again later, so that it is
@@ -103,6 +105,7 @@
 #include <linux/gfp.h>
 #include <linux/highmem.h>
 #include <linux/init.h>
+#include <linux/lockdep.h>
 #include <linux/log2.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
@@ -442,6 +445,7 @@ unsigned long gcma_place(const struct cma *cma, const struct dmem_area *dmem,
 	unsigned long mask = 0, offset, bit, end, live;
 	unsigned int tries;
 
+	lockdep_assert_held(&cma->lock);
 	if (align > order)
 		mask = (1UL << (align - order)) - 1;
 	offset = (cma->base_pfn & ((1UL << align) - 1)) >> order;
@@ -502,8 +506,9 @@ static void make_folio(struct page *page, unsigned int order)
  * Under the lock, where it cannot leave quarantine: whoever claims it is alone
  * with it, and speculative references fail until unmake_folio() is done.
  */
-static bool claim_folio(struct page *page)
+static bool claim_folio(const struct cma *cma, struct page *page)
 {
+	lockdep_assert_held(&cma->lock);
 	return PageHead(page) && page_ref_freeze(page, 1);
 }
 
@@ -663,6 +668,7 @@ static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 	unsigned long first = bit << cma->order_per_bit;
 	unsigned long nr = nbits << cma->order_per_bit;
 
+	lockdep_assert_held(&cma->lock);
 	if (gcma->lending)
 		dmem_forget(&gcma->dmem, first, nr);
 	fill_bits(gcma->quarantine, bit, nbits, false);
@@ -747,7 +753,7 @@ static void quarantine_look(struct work_struct *work)
 		page = pfn_to_page(cma->base_pfn + (bit << cma->order_per_bit));
 		nbits = to_bits(cma, compound_nr(page));
 		whole = PageHead(page);
-		mine = claim_folio(page);
+		mine = claim_folio(cma, page);
 		spin_unlock_irqrestore(&cma->lock, flags);
 		if (mine)
 			unmake_folio(page);
@@ -792,7 +798,7 @@ bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 	if (allocated) {
 		fill_bits(gcma->quarantine, bit, nbits, true);
 		gcma->quarantined += nbits << order;
-		mine = claim_folio(page);
+		mine = claim_folio(cma, page);
 	}
 	spin_unlock_irqrestore(&cma->lock, flags);
 	if (!allocated) {
@@ -960,6 +966,7 @@ static int lend(struct gcma *gcma)
 	unsigned long flags;
 	int err;
 
+	lockdep_assert_held(&control);
 	err = dmem_area_init(&gcma->dmem, cma->base_pfn, cma->count,
 			     cma->bitmap, cma->order_per_bit, 0);
 	if (err)

@@ -23,6 +23,7 @@ static void place_area(struct kunit *test, unsigned long pages)
 {
 	struct place_fixture *fx = test->priv;
 
+	spin_lock_init(&fx->cma.lock);
 	fx->cma.base_pfn = TEST_BASE;
 	fx->cma.count = pages;
 	fx->cma.bitmap = bitmap_zalloc(pages, GFP_KERNEL);
@@ -48,10 +49,21 @@ static void place_exit(struct kunit *test)
 	dmem_area_exit(&fx->dmem);
 }
 
+static unsigned long place_in(struct place_fixture *fx, struct dmem_area *dmem,
+			      unsigned long count, unsigned int align)
+{
+	unsigned long bit;
+
+	spin_lock_irq(&fx->cma.lock);
+	bit = gcma_place(&fx->cma, dmem, count, align);
+	spin_unlock_irq(&fx->cma.lock);
+	return bit;
+}
+
 static unsigned long place(struct place_fixture *fx, unsigned long count,
 			   unsigned int align)
 {
-	return gcma_place(&fx->cma, &fx->dmem, count, align);
+	return place_in(fx, &fx->dmem, count, align);
 }
 
 static void count_live(struct place_fixture *fx)
@@ -215,9 +227,8 @@ static void place_test_without_clients(struct kunit *test)
 {
 	struct place_fixture *fx = test->priv;
 
-	KUNIT_EXPECT_EQ(test, gcma_place(&fx->cma, NULL, 64, 0), 0);
-	KUNIT_EXPECT_GE(test, gcma_place(&fx->cma, NULL, TEST_PAGES + 1, 0),
-			TEST_PAGES);
+	KUNIT_EXPECT_EQ(test, place_in(fx, NULL, 64, 0), 0);
+	KUNIT_EXPECT_GE(test, place_in(fx, NULL, TEST_PAGES + 1, 0), TEST_PAGES);
 }
 
 static void place_test_larger_units(struct kunit *test)

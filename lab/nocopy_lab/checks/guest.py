@@ -14,7 +14,7 @@ from typing import Final
 from nocopy_lab import brug, kernel, soak, storage
 from nocopy_lab.board import Machine
 from nocopy_lab.checks.kinds import GuestCheck, all_well, command, our_files
-from nocopy_lab.experiments import demo
+from nocopy_lab.experiments import bench_gcma, demo
 from nocopy_lab.paths import KERNEL, LabError
 from nocopy_lab.run import Job, Outcome, ktap
 
@@ -309,6 +309,35 @@ def _judge_large(client: str) -> Callable[[Sequence[Outcome]], None]:
     return judge
 
 
+# What distributions have on.
+MGLRU: Final = "echo y >/sys/kernel/mm/lru_gen/enabled"
+ZSWAP: Final = "echo y >/sys/module/zswap/parameters/enabled"
+# So little that it writes back to the device.
+ZSWAP_FULL: Final = f"{ZSWAP}\necho 2 >/sys/module/zswap/parameters/max_pool_percent"
+ZSWAP_HITS: Final = SOME_HITS | dict.fromkeys(("zswpout", "zswpin", "zswpwb"), 1)
+ZSWAP_SEEN: Final = """
+for what in zswpout zswpin zswpwb; do
+	pages=$(sed -n "s/^$what //p" /proc/vmstat)
+	printf '{"type": "zswap", "what": "%s", "pages": %d}\\n' $what $pages
+done
+"""
+MGLRU_SEEN: Final = """
+printf '{"type": "mglru", "enabled": "%s"}\\n' $(cat /sys/kernel/mm/lru_gen/enabled)
+"""
+
+
+def _judge_reclaim(outcomes: Sequence[Outcome]) -> None:
+    """As any other, and what was to be on was."""
+    _judge_oracle(outcomes)
+    for outcome in outcomes:
+        pages = {row["what"]: row["pages"] for row in outcome.rows("zswap")}
+        lru = [row["enabled"] for row in outcome.rows("mglru")]
+        if not all(pages.values()) or not (pages or lru) or (lru and int(lru[0], 16) & 1 == 0):
+            raise LabError(
+                f"{outcome.job.name}: not what was to be on: {pages} {lru}; see {outcome.console}"
+            )
+
+
 XFS: Final = """need /bin/mkfs.xfs -q -f -K /dev/vda
 need mount -t xfs /dev/vda /mnt"""
 BTRFS: Final = """need /bin/mkfs.btrfs -q -f -K /dev/vda >/dev/null
@@ -450,6 +479,120 @@ again "files of two pages" /mnt/files "$(sum /mnt/files)"
 report "files of two pages"
 umount /mnt
 """
+
+
+# Many more nodes of shadow entries than the memory of the cgroup has room for, each with an inode,
+# beside an area that has room for the pages of all of them.
+NODES: Final = f"""
+{RECLAIMED}
+need /bin/mke2fs -q -F -t ext4 -N 50000 /dev/vda
+need mount -t ext4 /dev/vda /mnt
+mkdir /mnt/files
+for i in $(seq 40000); do printf %8192d $i >/mnt/files/$i; done
+want=$(sum /mnt/files)
+umount /mnt
+need mount -t ext4 /dev/vda /mnt
+echo 16M >/cgroup/job/memory.max
+kernel_kib() {{ awk '/^slab / {{ print int($2 / 1024) }}' /cgroup/job/memory.stat; }}
+for n in 1 2; do
+	check "files of two pages" "$(sum /mnt/files)" "$want"
+done
+printf '{{"type": "nodes", "slab_kib": %d, ' $(kernel_kib)
+# Inodes and nodes yield to a program that wants most of the memory.
+dd if=/dev/zero of=/dev/null bs=12M count=1 2>/dev/null
+printf '"slab_kib_after": %d, "stored": %d, "read": %d, "oom_kill": %d}}\\n' $(kernel_kib) \\
+	$(count store_file) $(served) $(sed -n 's/^oom_kill //p' /cgroup/job/memory.events)
+umount /mnt
+"""
+
+
+def _judge_nodes(outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        if broken := outcome.rows("broken"):
+            raise LabError(f"{broken[0]['why']}; see {outcome.console}")
+        rows = outcome.rows("nodes")
+        if not rows or rows[0]["oom_kill"]:
+            raise LabError(f"the cgroup ran out of memory: {rows[:1]}; see {outcome.console}")
+        outcome.require()
+        if rows[0]["stored"] < 60_000 or not rows[0]["read"]:
+            raise LabError(f"hardly anything was kept: {rows[0]}; see {outcome.console}")
+
+
+def _judge_calls(outcomes: Sequence[Outcome]) -> None:
+    """Reads in calls of several sizes, in instructions, from the area and from the page cache."""
+    all_well(outcomes)
+    most = bench_gcma.CALLS
+    for outcome in outcomes:
+        rows = outcome.rows("calls")
+        times = {int(row["size"]): row["evicted_ns"] / row["cached_ns"] for row in rows}
+        if times.keys() != most.keys() or any(times[size] > most[size] for size in most):
+            raise LabError(f"times what the page cache takes: {times}; see {outcome.console}")
+
+
+# Pages that are evicted and come back by a copy at once, under the multi-generational LRU: it has
+# statistics of refaults, and weighs its tiers by what else it counts.
+LRU_COSTS: Final = f"""
+{MGLRU}
+need zram_swap 64
+need scratch /dev/vda
+event() {{ sed -n "s/^$1 //p" /proc/vmstat; }}
+events() {{ echo $(($(event $1_file) + $(event $1_$2))); }}
+loads=$(events gcma_load swap)
+recent=$(events workingset_activate anon)
+need cost --file /mnt/file --batches 64
+printf '{{"type": "lru", "loads": %d, "recent": %d, "weighed": %d}}\\n' \\
+	$(($(events gcma_load swap) - loads)) $(($(events workingset_activate anon) - recent)) \\
+	$(grep -o ' [0-9]*r' /sys/kernel/debug/lru_gen_full | awk '{{ n += $1 }} END {{ print n + 0 }}')
+umount /mnt
+"""
+
+
+def _judge_lru_costs(outcomes: Sequence[Outcome]) -> None:
+    all_well(outcomes)
+    for outcome in outcomes:
+        (row,) = outcome.rows("lru")
+        if min(row["loads"], row["recent"]) < 3000:
+            raise LabError(f"pages hardly came back: {row}; see {outcome.console}")
+        if row["weighed"]:
+            raise LabError(f"copies are weighed like I/O: {row}; see {outcome.console}")
+
+
+# Reads of pages in the area, into one piece of memory, into many, and into the memory of a device.
+DESTINATIONS: Final = f"""
+{RECLAIMED}
+need scratch /dev/vda
+need reread --file /mnt/file --mib 8 --prepare
+cat /mnt/file >/dev/null
+evict
+cd /sys/kernel/tracing
+read_to() {{
+	echo >trace
+	echo 1 >events/gcma/gcma_read/enable
+	need reread --file /mnt/file --mib 8 --reads 500 $2
+	echo 0 >events/gcma/gcma_read/enable
+	printf '{{"type": "destination", "to": "%s", "all": %d, "buffered": %d}}\\n' "$1" \\
+		$(grep -c 'gcma_read: ' trace) $(grep -c 'gcma_read: .* buffered' trace)
+}}
+read_to one ""
+read_to many "--pieces 1024"
+read_to two "--pieces 2"
+read_to device "--heap /dev/dma_heap/reserved"
+"""
+
+
+def _judge_destinations(outcomes: Sequence[Outcome]) -> None:
+    """All were served from the area, but only plain memory is written to while the owner waits."""
+    all_well(outcomes)
+    for outcome in outcomes:
+        rows = {str(row["to"]): row for row in outcome.rows("destination")}
+        direct = {to: row["all"] - row["buffered"] for to, row in rows.items()}
+        if (
+            len(rows) != 4
+            or min(row["all"] for row in rows.values()) < 490
+            or direct.pop("one") < 490
+            or any(direct.values())
+        ):
+            raise LabError(f"{outcome.job.name}: {list(rows.values())}; see {outcome.console}")
 
 
 def _judge_kept(outcomes: Sequence[Outcome], pages: int, of: int) -> None:
@@ -1316,6 +1459,90 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         partial(_judge_kept, pages=3000, of=1),
+    ),
+    GuestCheck(
+        "guest: nodes of shadow entries leave a cgroup its memory",
+        "gcma",
+        [
+            Job(
+                "nodes",
+                NODES,
+                NO_IMAGE,
+                Machine("x86-fast", memory_mib=1024, cma_mib=512),
+                programs=("mke2fs",),
+                allow=("oom",),
+                scratch_mib=(512,),
+            )
+        ],
+        _judge_nodes,
+    ),
+    GuestCheck(
+        "guest: only plain memory is written to while the owner of a frame waits",
+        "gcma",
+        [
+            Job(
+                "destinations",
+                DESTINATIONS,
+                NO_IMAGE,
+                Machine("x86-fast", memory_mib=704, cma_mib=64),
+                programs=("mke2fs",),
+                scratch_mib=(64,),
+            )
+        ],
+        _judge_destinations,
+    ),
+    GuestCheck(
+        "guest: a read costs in the area what it costs in the page cache",
+        "gcma",
+        [
+            Job(
+                "calls",
+                bench_gcma.CALLS_JOB,
+                NO_IMAGE,
+                Machine("x86", words=("zram.num_devices=2", "norandmaps")),
+                programs=("mke2fs",),
+            )
+        ],
+        _judge_calls,
+    ),
+    GuestCheck(
+        "guest: a copy is not weighed by the multi-generational LRU",
+        "gcma",
+        [
+            Job(
+                "lru-costs",
+                LRU_COSTS,
+                NO_IMAGE,
+                Machine("x86-fast", memory_mib=704, cma_mib=64),
+                programs=("mke2fs",),
+                scratch_mib=(64,),
+            )
+        ],
+        _judge_lru_costs,
+    ),
+    GuestCheck(
+        "guest: oracle, multi-generational LRU, zswap, and both",
+        "gcma",
+        [
+            oracle_job("oracle-mglru", 30, until=SOME_HITS, prepare=MGLRU, after=MGLRU_SEEN),
+            oracle_job(
+                "oracle-zswap",
+                30,
+                until=ZSWAP_HITS,
+                swap="disk_swap /dev/vdb",
+                prepare=ZSWAP_FULL,
+                after=ZSWAP_SEEN,
+            ),
+            oracle_job(
+                "oracle-mglru-zswap",
+                30,
+                until=ZSWAP_HITS,
+                swap="disk_swap /dev/vdb",
+                prepare=f"{MGLRU}\n{ZSWAP_FULL}",
+                after=MGLRU_SEEN + ZSWAP_SEEN,
+            ),
+        ],
+        _judge_reclaim,
     ),
     GuestCheck(
         "guest: oracle, plain CMA on the same kernel",

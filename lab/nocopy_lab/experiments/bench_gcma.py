@@ -11,7 +11,11 @@ reread:  reading a page again that was in memory a while ago, from a fast and a 
 cgroups: what is left of a memory cgroup's pages in the area when another one streams through it
 cost:    what GCMA costs whom it does not help, against a kernel without: who has no area, reads a
          page that was never there, or evicts one while the area is wholly allocated
+calls:   reading pages in calls of several sizes, from the area where plain CMA has them in the
+         page cache
+mglru:   popular pages again, and random allocations, with the multi-generational LRU and zswap
 spins:   how long allocations wait for copies in flight, with real threads on four CPUs
+pieces:  the same beside four readers whose every read goes into 1,024 pieces of memory
 """
 
 from __future__ import annotations
@@ -34,7 +38,10 @@ from nocopy_lab.run import Job
 
 SEED: Final = 1
 HERE: Final = OUT / "bench-gcma"
-KINDS: Final = ("states", "cleared", "readers", "random", "reread", "cgroups", "cost", "spins")
+KINDS: Final = (
+    *("states", "cleared", "readers", "random", "reread", "cgroups", "cost", "calls", "mglru"),
+    *("spins", "pieces"),
+)
 
 LARGEST: Final = 32768  # pages: half of the area
 SIZES: Final = (64, 1024, LARGEST)
@@ -352,11 +359,23 @@ COST_AREAS: Final = {
 }
 
 
+CALLS_JOB: Final = """
+echo 64M >/sys/block/zram1/disksize
+need scratch /dev/zram1
+say "reading in calls of several sizes"
+need cost --file /mnt/file --calls
+"""
+# Bytes of a call, and how many times what the page cache takes it may take.
+CALLS: Final = {8: 4 / 3, 512: 4 / 3, 4096: 4 / 3, 65536: 1.05, 1 << 20: 1.05}
+MGLRU: Final = "echo y >/sys/kernel/mm/lru_gen/enabled"
+ZSWAP: Final = "echo y >/sys/module/zswap/parameters/enabled"
+
+
 # Every CPU copies pages in and out, also that of the program that allocates.
 SPIN_SIZES: Final = (1, 64, 1024, LARGEST)
 SPIN_ALLOCS: Final = 1000
 SPIN_BINS: Final = (0, 1, 10, 100, 1000)  # each up to the next
-SPINS_JOB: Final = f"""
+SPINS_LOAD: Final = f"""
 need zram_swap 512
 need scratch /dev/nullb0 -J size=16
 need load --dir /mnt --file-mib {RANDOM_MIB} --prepare --seed {SEED}
@@ -364,13 +383,40 @@ load --dir /mnt --file-mib {RANDOM_MIB} --readers 2 --writers 0 --hot 0 --anon-m
 	--anon-workers 2 --seconds 3600 --seed {SEED} &
 load=$!
 sleep 10
+"""
+# Four readers of pages that stay in the area, each a page a call and 4 bytes a piece.
+PIECES_MIB: Final = CMA_MIB // 2
+PIECES_LOAD: Final = f"""
+need scratch /dev/nullb0 -J size=16
+mkdir /cgroup && need mount -t cgroup2 none /cgroup
+echo +memory >/cgroup/cgroup.subtree_control
+mkdir /cgroup/job && echo $$ >/cgroup/job/cgroup.procs
+need reread --file /mnt/file --mib {PIECES_MIB} --prepare
+cat /mnt/file >/dev/null
+for n in 1 2 3; do echo {PIECES_MIB}M >/cgroup/job/memory.reclaim; done 2>/dev/null
+loads=
+for n in 1 2 3 4; do
+	reread --file /mnt/file --mib {PIECES_MIB} --pieces 1024 --warm 1000000000 --reads 1 --seed $n &
+	loads="$loads $!"
+done
+sleep 2
+"""
+SPINS_STOP: Final = """
+kill -TERM $load
+wait $load
+status=$?
+"""
+PIECES_STOP: Final = """
+kill $loads
+status=0
+"""
+SPINS_JOB: Final = f"""
+{{load}}
 echo 8192 >/sys/kernel/tracing/buffer_size_kb
 echo 1 >/sys/kernel/tracing/events/gcma/gcma_alloc/enable
 say "allocating"
 {{sweep}}
-kill -TERM $load
-wait $load
-status=$?
+{{stop}}
 statdump --label end
 sed -n 's/.* spins=\\([0-9]*\\) .*/\\1/p' /sys/kernel/tracing/trace | awk '
 	BEGIN {{{{ bins = split("{" ".join(map(str, SPIN_BINS))}", least, " ") }}}}
@@ -453,12 +499,28 @@ def jobs(
         image = stock if area == "stock" else gcma
         add(f"cost-{area}", COST_JOB.format(take=take), image, machine)
     machine = replace(_machine("gcma", RANDOM_MIB), board="x86-fast")
-    add("spins", SPINS_JOB.format(sweep=_sweep(SPIN_SIZES, SPIN_ALLOCS)), threads, machine)
+    sweep = _sweep(SPIN_SIZES, SPIN_ALLOCS)
+    script = SPINS_JOB.format(load=SPINS_LOAD, sweep=sweep, stop=SPINS_STOP)
+    add("spins", script, threads, machine)
+    sweep = _sweep((LARGEST,), SPIN_ALLOCS)
+    script = SPINS_JOB.format(load=PIECES_LOAD, sweep=sweep, stop=PIECES_STOP)
+    add("pieces", script, threads, machine)
+    for config in ("gcma", "cma"):
+        machine = Machine("x86", config, words=("zram.num_devices=2", "norandmaps"), seed=SEED)
+        add(f"calls-{config}", CALLS_JOB, gcma, machine)
+    order, mib, warm, reads = ORDERS["zipf"]
+    script = ORDER_JOB.format(order=order, mib=mib, warm=warm, reads=reads, seed=SEED)
+    for config in ("gcma", "reservation", "cma"):
+        add(f"mglru-zipf-{config}", f"{MGLRU}\n{script}", gcma, _machine(config, mib, DISK_NS[0]))
+    script = f"{MGLRU}\n{ZSWAP}\n{_random('gcma')}"
+    add("mglru-random-gcma", script, gcma, _machine("gcma", RANDOM_MIB))
     return made
 
 
 def _expected(job: Job) -> dict[str, float]:
     config = job.machine.config
+    if "mglru-zipf" in job.name:
+        return {"reread": 1}
     if "states" in job.name:
         sizes = ALL_SIZES if config == "gcma" else SIZES
         held = len(SIZES) * HELD_REPETITIONS if config == "gcma" else 0
@@ -469,6 +531,10 @@ def _expected(job: Job) -> dict[str, float]:
         return {"alloc": READER_ALLOCS[config]}
     if "random" in job.name:
         return {"load_tick": 20, "random_summary": RANDOM_CMA_ROUNDS if config == "cma" else 1}
+    if "-calls-" in job.name:
+        return {"calls": len(CALLS)}
+    if "pieces" in job.name:
+        return {"alloc": SPIN_ALLOCS}
     if "-cost-" in job.name:
         return {"cost": len(COSTS)}
     if "spins" in job.name:
@@ -538,20 +604,24 @@ class Measured:
     def readers_failed(self, config: str) -> int:
         return sum(not row["ok"] for row in self.rows(f"readers-{config}", "alloc"))
 
-    def failures(self, config: str) -> tuple[int, int]:
+    def failures(self, config: str, kind: str = "random") -> tuple[int, int]:
         """Of the random allocations of a run: how many failed, of how many."""
-        rows = self.rows(f"random-{config}", "random_summary")
+        rows = self.rows(f"{kind}-{config}", "random_summary")
         return sum(row["failed"] for row in rows), sum(row["allocs"] for row in rows)
 
     def reread(self, ns: int, config: str, by: str) -> list[float]:
         rows = self.rows(f"reread-{ns // 1000}us-{config}", "reread")
         return [row["ns_total"] / row["reads"] for row in rows if row["by"] == by]
 
+    def calls(self, config: str, size: int, field: str) -> list[float]:
+        rows = self.rows(f"calls-{config}", "calls")
+        return [row[field] / row["calls"] for row in rows if row["size"] == size]
+
     def dmem(self, field: str) -> list[float]:
         return [row[field] - row["copy_ns"] for row in self.rows("states-gcma", "dmem")]
 
-    def order(self, name: str, config: str) -> list[float]:
-        rows = self.rows(f"reread-{name}-{config}", "reread")
+    def order(self, name: str, config: str, kind: str = "reread") -> list[float]:
+        rows = self.rows(f"{kind}-{name}-{config}", "reread")
         return [row["ns_total"] / row["reads"] for row in rows]
 
     def cost(self, area: str, way: str) -> list[float]:
@@ -730,6 +800,17 @@ def lines(results: dict[str, Any]) -> list[Line]:
             {c: of for c, (_, of) in failures.items()},
         )
     )
+    failed, of = data.failures("gcma", "mglru-random")
+    made.append(
+        Line(
+            "the same with the multi-generational LRU and zswap",
+            {},
+            [failed] if of else [],
+            0,
+            "count",
+            {"gcma": of},
+        )
+    )
     both = ("reservation", "cma")
     made += [
         Line(
@@ -751,6 +832,23 @@ def lines(results: dict[str, Any]) -> list[Line]:
             ),
             ("scan", f"read the pages of {LARGE_MIB} MiB in turn", {"reservation": 1.03}),
         )
+    ]
+    made.append(
+        Line(
+            f"read pages of {LARGE_MIB} MiB, popular ones more often, multi-generational LRU",
+            {c: data.order("zipf", c, "mglru") for c in both},
+            data.order("zipf", "gcma", "mglru"),
+            bounds={"cma": 1 / 0.95, "reservation": 1 / 1.2},
+        )
+    )
+    made += [
+        Line(
+            f"read {size:,} bytes, from the area instead of the page cache",
+            {"cma": data.calls("cma", size, "cached_ns")},
+            data.calls("gcma", size, "evicted_ns"),
+            bounds={"cma": most},
+        )
+        for size, most in CALLS.items()
     ]
     made += [
         Line(f"{name} a page, beyond the copy", {}, data.dmem(field), 500, "instructions")
@@ -887,23 +985,24 @@ def neighbours(results: dict[str, Any]) -> Table | None:
     return Table(what, head, rows) if rows else None
 
 
-def spins(results: dict[str, Any]) -> Table | None:
+def spins(results: dict[str, Any], kind: str, beside: str) -> Table | None:
     """How often allocations found a copy in flight still going on, each time around the loop."""
     data = Measured(results)
-    bins = {row["least"]: row["allocs"] for row in data.rows("spins", "spins")}
+    bins = {row["least"]: row["allocs"] for row in data.rows(kind, "spins")}
     if not bins:
         return None
     bounds = sorted(bins)
     names = ["none", *(f"{a:,} to {b - 1:,}" for a, b in itertools.pairwise(bounds[1:]))]
     names.append(f"{bounds[-1]:,} and more")
-    (most,) = data.rows("spins", "spins_most")
+    (most,) = data.rows(kind, "spins_most")
     total = sum(bins.values())
     rows = [
         [name, f"{bins[least]:,}", f"{bins[least] / total:.2%}"]
         for name, least in zip(names, bounds, strict=True)
     ]
     return Table(
-        f"Turns that an allocation waited for copies in flight (most: {most['most']:,})",
+        f"Turns that an allocation waited for copies in flight, {beside} (most: {most['most']:,}; "
+        f"longest allocation {duration(max(row['ns'] for row in data.rows(kind, 'alloc')))})",
         ("turns", "allocations", ""),
         rows,
     )
@@ -911,7 +1010,12 @@ def spins(results: dict[str, Any]) -> Table | None:
 
 def more(results: dict[str, Any]) -> list[Table]:
     """What was measured beside the targets."""
-    made = (admission(results), neighbours(results), spins(results))
+    made = (
+        admission(results),
+        neighbours(results),
+        spins(results, "spins", "four programs that evict and read"),
+        spins(results, "pieces", "four readers into 1,024 pieces"),
+    )
     return [one for one in made if one]
 
 

@@ -130,15 +130,17 @@ TRACE_EVENT(gcma_load,
 
 TRACE_EVENT(gcma_read,
 
-	TP_PROTO(struct address_space *mapping, pgoff_t index, size_t bytes),
+	TP_PROTO(struct address_space *mapping, pgoff_t index, size_t bytes,
+		 bool direct),
 
-	TP_ARGS(mapping, index, bytes),
+	TP_ARGS(mapping, index, bytes, direct),
 
 	TP_STRUCT__entry(
 		__field(unsigned long, ino)
 		__field(pgoff_t, index)
 		__field(size_t, bytes)
 		__field(dev_t, dev)
+		__field(bool, direct)
 	),
 
 	TP_fast_assign(
@@ -146,11 +148,13 @@ TRACE_EVENT(gcma_read,
 		__entry->dev = mapping->host->i_sb->s_dev;
 		__entry->index = index;
 		__entry->bytes = bytes;
+		__entry->direct = direct;
 	),
 
-	TP_printk("dev=%d:%d ino=%lu index=%lu bytes=%zu",
+	TP_printk("dev=%d:%d ino=%lu index=%lu bytes=%zu%s",
 		  MAJOR(__entry->dev), MINOR(__entry->dev), __entry->ino,
-		  __entry->index, __entry->bytes)
+		  __entry->index, __entry->bytes,
+		  __entry->direct ? "" : " buffered")
 );
 
 #endif /* _TRACE_GCMA_H */
