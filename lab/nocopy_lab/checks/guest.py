@@ -314,7 +314,7 @@ MGLRU: Final = "echo y >/sys/kernel/mm/lru_gen/enabled"
 ZSWAP: Final = "echo y >/sys/module/zswap/parameters/enabled"
 # So little that it writes back to the device.
 ZSWAP_FULL: Final = f"{ZSWAP}\necho 2 >/sys/module/zswap/parameters/max_pool_percent"
-ZSWAP_HITS: Final = SOME_HITS | dict.fromkeys(("zswpout", "zswpin", "zswpwb"), 1)
+ZSWAP_HITS: Final = {**SOME_HITS, "zswpout": 1, "zswpin": 1, "zswpwb": 1}
 ZSWAP_SEEN: Final = """
 for what in zswpout zswpin zswpwb; do
 	pages=$(sed -n "s/^$what //p" /proc/vmstat)
