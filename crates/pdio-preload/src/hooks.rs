@@ -1103,7 +1103,7 @@ export! {
                 real()
             }
             SYS_io_uring_setup => {
-                process::withdraw("io_uring");
+                process::ring();
                 real()
             }
             SYS_seccomp => {

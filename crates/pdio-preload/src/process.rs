@@ -94,12 +94,15 @@ fn alone(call: impl FnOnce() -> c_int) -> c_int {
     if report::is_owner() && !table::inside() {
         withdraw("a namespace of its own");
         if let Some(_guard) = Guard::enter() {
-            pdio::end_keeper();
-            // Threads that were waited for are the kernel's for a moment longer.
-            for _ in 0..1000 {
-                if !has_own_threads() {
-                    break;
-                }
+            // What io_uring made for a reader; if the program has rings as well, it may be theirs.
+            let workers = !RINGS.load(Relaxed) && has_threads("iou-wrk-");
+            pdio::end_threads(workers);
+            // Threads that were waited for are the kernel's for a moment longer; its workers end
+            // when they have been idle for five seconds.
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(7);
+            while (has_threads("pdio-") || workers && has_threads("iou-wrk-"))
+                && std::time::Instant::now() < until
+            {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
         }
@@ -107,14 +110,22 @@ fn alone(call: impl FnOnce() -> c_int) -> c_int {
     call()
 }
 
-/// Returns true if a thread of the pdio crate is left.
-fn has_own_threads() -> bool {
+/// Whether the program has made rings of its own.
+static RINGS: AtomicBool = AtomicBool::new(false);
+
+/// The program makes a ring.
+pub fn ring() {
+    RINGS.store(true, Relaxed);
+    withdraw("io_uring");
+}
+
+/// Returns true if the process has a thread whose name begins so.
+fn has_threads(prefix: &str) -> bool {
     let Ok(list) = std::fs::read_dir("/proc/self/task") else {
         return false;
     };
     list.flatten().any(|task| {
-        std::fs::read_to_string(task.path().join("comm"))
-            .is_ok_and(|name| name.starts_with("pdio-"))
+        std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with(prefix))
     })
 }
 
@@ -328,9 +339,9 @@ jump! {
     fn aio_fsync(_a, block, _c) { asynchronous(block) }
     fn aio_fsync64(_a, block, _c) { asynchronous(block) }
 
-    fn io_uring_queue_init(_a, _b, _c) { withdraw("io_uring") }
-    fn io_uring_queue_init_params(_a, _b, _c) { withdraw("io_uring") }
-    fn io_uring_queue_init_mem(_a, _b, _c) { withdraw("io_uring") }
+    fn io_uring_queue_init(_a, _b, _c) { ring() }
+    fn io_uring_queue_init_params(_a, _b, _c) { ring() }
+    fn io_uring_queue_init_mem(_a, _b, _c) { ring() }
 }
 
 // ------------------------------------------------------------------------------ signals and limits

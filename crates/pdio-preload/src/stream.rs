@@ -210,9 +210,9 @@ impl Stream {
                 options.durability(Durability::Safe);
             }
             if writer {
-                // io_uring hands what would block to workers of the kernel, which stay as long as
-                // the thread that wrote: `unshare` would count them. Threads write as fast; readers
-                // would pay twice the processor time, and seldom block.
+                // io_uring hands what would block to workers of the kernel, for which `unshare` has to
+                // wait. Threads write as fast; readers would pay twice the processor time, and seldom
+                // block.
                 options.engine(pdio::Engine::Threads);
             }
             match writer {

@@ -94,6 +94,6 @@ pub use explain::{explain, Explanation};
 pub use options::{Durability, Engine, OpenOptions, Strategy};
 pub use policy::{LearnedCost, Operation, Pattern};
 pub use reader::Reader;
-pub use registry::{end_keeper, set_thread_hook};
+pub use registry::{end_threads, set_thread_hook};
 pub use stats::Stats;
 pub use writer::Writer;

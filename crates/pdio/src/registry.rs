@@ -264,8 +264,15 @@ pub(crate) fn start_keeper() -> bool {
 
 /// Ends the thread that hands over what idles, and waits until it has ended; the next writer starts
 /// another. For a process that must have no thread but one, as `unshare(CLONE_NEWUSER)` asks for.
-/// Nobody may be writing meanwhile.
-pub fn end_keeper() {
+/// Nobody may use a stream meanwhile.
+///
+/// The kernel may have made threads of its own for io_uring (`iou-wrk-*` in `/proc/self/task`). With
+/// `workers`, those of the calling thread's rings end, also of rings that are not this crate's, when
+/// they have been idle for five seconds.
+pub fn end_threads(workers: bool) {
+    if workers {
+        crate::engine::end_workers();
+    }
     let mut entry = lock(&table().keeper);
     let keeper = entry.take();
     if let Some(keeper) = &keeper {

@@ -1278,10 +1278,22 @@ static long tasks(void)
 
 static void namespaces(void)
 {
+	static unsigned char buffer[9000];
+
 	for (int how = 0; how < 6; how++) {
 		char name[8] = { 'a' + how };
 
 		if (fork() == 0) {
+			/* What the page cache has not written yet makes direct reads wait, in a worker. */
+			int dirty = open("dirty", O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+			for (int i = 0; i < 1000; i++)
+				pwrite(dirty, pool, 5000, i * 20000);
+			close(dirty);
+			dirty = open("dirty", O_RDONLY);
+			for (int i = 0; i < 1000; i++)
+				read(dirty, buffer, sizeof(buffer));
+			SAY(lseek(dirty, 0, SEEK_CUR));
 			/* A writer that grows, one that overwrites, and a reader. */
 			int grows = taken(name), overwrites = open(name, O_WRONLY), reads = reading("r", O_RDONLY);
 
