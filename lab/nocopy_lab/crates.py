@@ -233,6 +233,15 @@ def libpdio() -> Path:
     return _built("libpdio.so")
 
 
+@once
+def announce() -> Path:
+    """The example of crates/pdio-preload that tells others of its stream; beside libpdio.so."""
+    libpdio()
+    words = ["build", "--release", "--locked", "-p", "pdio-preload", "--example", "announce"]
+    toolchain().run("build-announce", words)
+    return _built("examples/announce")
+
+
 def _target() -> Path:
     return REPO / (os.environ.get("CARGO_TARGET_DIR") or "target")
 

@@ -30,6 +30,10 @@ SETTINGS: Final[dict[str, tuple[dict[str, str], int]]] = {
         {"PDIO_SEQUENTIAL": "0", "PDIO_MIN_SIZE": "0", "PDIO_LINGER": "1", "PDIO_MEMORY": "1M"},
         12 * MIB,
     ),
+    "short streams, seen late": (
+        {"PDIO_SEQUENTIAL": "256K", "PDIO_MIN_SIZE": "1M", "PDIO_PROMPT": "0"},
+        12 * MIB,
+    ),
     "short streams, always direct": (
         {"PDIO_SEQUENTIAL": "64K", "PDIO_MIN_SIZE": "0", "PDIO_STRATEGY": "direct"},
         12 * MIB,

@@ -57,6 +57,7 @@ fn active() -> bool {
 }
 
 extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+    table::CLEAR.store(table::SLOTS as isize, Relaxed);
     // With rights that the caller lacks, the program is left alone.
     // SAFETY: no preconditions.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {

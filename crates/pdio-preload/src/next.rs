@@ -152,8 +152,6 @@ next! {
     fn unlink(path: Path) -> c_int;
     fn unlinkat(directory: c_int, path: Path, flags: c_int) -> c_int;
 
-    fn poll(list: *mut libc::pollfd, count: c_ulong, limit: c_int) -> c_int;
-    fn select(count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set, other: *mut libc::fd_set, limit: *mut libc::timeval) -> c_int;
     fn sendfile64(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t;
     fn splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
     fn copy_file_range(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;

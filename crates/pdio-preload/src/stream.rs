@@ -766,6 +766,10 @@ pub fn transfer(
                 return n;
             }
             Entry::Tracked(description) => {
+                if way == Way::Write && description.device.load(Relaxed) == 0 {
+                    // No stream: direct I/O of the program's own.
+                    tell::writing(fd);
+                }
                 // SAFETY: no preconditions; nothing here needs to be dropped.
                 unsafe { pthread_testcancel() };
                 let outcome = match hold(fd, description) {

@@ -56,6 +56,9 @@ pub fn hand_over() {
     crate::set_errno(errno);
 }
 
+/// The arguments of a call.
+type Words = [usize; 6];
+
 // ----------------------------------------------------------------- what a descriptor leads to
 
 /// What was found out about descriptors: the generation in which it was, and the bits below.
@@ -100,15 +103,32 @@ fn kind(fd: c_int) -> u32 {
     bits
 }
 
-/// Returns true if a call that waits for this descriptor would have to.
-fn idle(fd: c_int, events: i16) -> bool {
+/// Returns true if `poll` would wait. As a bare call, in which no thread is cancelled.
+///
+/// # Safety
+/// `list` has `count` entries, as for `poll`.
+unsafe fn nothing(list: *mut libc::pollfd, count: usize) -> bool {
+    let none = [0 as c_long; 2];
+    let none = none.as_ptr() as usize;
+    // SAFETY: the caller's promise; the time is ours.
+    unsafe { bare(libc::SYS_ppoll, [list as usize, count, none, 0, 0, 0]) == 0 }
+}
+
+unsafe fn bare(number: c_long, words: Words) -> c_long {
+    let [a, b, c, d, e, f] = words.map(|word| word as libc::c_ulong);
+    // SAFETY: the caller's.
+    unsafe { next::syscall(number, a, b, c, d, e, f) }
+}
+
+/// Returns true if a call that takes data from this descriptor would wait.
+fn idle(fd: c_int) -> bool {
     let mut poll = libc::pollfd {
         fd,
-        events,
+        events: libc::POLLIN,
         revents: 0,
     };
     // SAFETY: one entry, ours.
-    unsafe { next::poll(&mut poll, 1, 0) == 0 }
+    unsafe { nothing(&mut poll, 1) }
 }
 
 /// Before a write that goes straight to the kernel.
@@ -122,7 +142,7 @@ pub fn writing(fd: c_int) {
 /// Before a read that goes straight to the kernel.
 #[inline]
 pub fn reading(fd: c_int) {
-    if waits() && kind(fd) & STORED == 0 && idle(fd, libc::POLLIN) {
+    if waits() && kind(fd) & STORED == 0 && idle(fd) {
         hand_over();
     }
 }
@@ -241,8 +261,6 @@ pub fn mapping(protection: c_int, flags: c_int, fd: c_int) {
 }
 
 // -------------------------------------------------------------------- calls that need no more
-
-type Words = [usize; 6];
 
 /// An exported function that hands over before it jumps to the C library's of the same name.
 #[repr(C)]
@@ -385,7 +403,7 @@ unsafe fn receiving(words: &Words) {
 unsafe fn polling(words: &Words) {
     let &[list, count, limit, ..] = words;
     // SAFETY: the program's list, whose results are about to be overwritten.
-    if limit as c_int != 0 && unsafe { next::poll(list as *mut _, count as _, 0) } == 0 {
+    if limit as c_int != 0 && unsafe { nothing(list as *mut _, count) } {
         hand_over();
     }
 }
@@ -400,7 +418,7 @@ unsafe fn none(limit: usize) -> bool {
 unsafe fn polling_precisely(words: &Words) {
     let &[list, count, limit, ..] = words;
     // SAFETY: as above.
-    if unsafe { !none(limit) && next::poll(list as *mut _, count as _, 0) == 0 } {
+    if unsafe { !none(limit) && nothing(list as *mut _, count) } {
         hand_over();
     }
 }
@@ -416,19 +434,17 @@ unsafe fn selecting(words: &Words) {
     // fit.
     let ready = unsafe {
         let mut copies: [libc::fd_set; 3] = core::mem::zeroed();
-        let mut pointers = [core::ptr::null_mut(); 3];
+        let mut pointers = [0; 3];
         if count <= libc::FD_SETSIZE {
-            for i in 0..3 {
-                if sets[i] != 0 {
-                    let from = sets[i] as *const u64;
-                    let to: *mut libc::fd_set = &mut copies[i];
-                    from.copy_to_nonoverlapping(to.cast(), count.div_ceil(64));
-                    pointers[i] = to;
-                }
+            for i in (0..3).filter(|&i| sets[i] != 0) {
+                let to = copies.as_mut_ptr().add(i);
+                (sets[i] as *const u64).copy_to_nonoverlapping(to.cast(), count.div_ceil(64));
+                pointers[i] = to as usize;
             }
+            let none = [0 as c_long; 2];
             let [read, write, other] = pointers;
-            let mut zero = core::mem::zeroed();
-            next::select(count as c_int, read, write, other, &mut zero)
+            let none = none.as_ptr() as usize;
+            bare(libc::SYS_pselect6, [count, read, write, other, none, 0])
         } else {
             0
         }
@@ -440,14 +456,14 @@ unsafe fn selecting(words: &Words) {
 
 /// `epoll_wait`, of which a trial would take events away; but the descriptor itself can be asked.
 unsafe fn awaiting(words: &Words) {
-    if words[3] as c_int != 0 && idle(words[0] as c_int, libc::POLLIN) {
+    if words[3] as c_int != 0 && idle(words[0] as c_int) {
         hand_over();
     }
 }
 
 unsafe fn awaiting_precisely(words: &Words) {
     // SAFETY: the program's limit.
-    if unsafe { !none(words[3]) } && idle(words[0] as c_int, libc::POLLIN) {
+    if unsafe { !none(words[3]) } && idle(words[0] as c_int) {
         hand_over();
     }
 }

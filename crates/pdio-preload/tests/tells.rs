@@ -80,7 +80,12 @@ fn who_is_waited_for_sees_every_byte() {
 
 #[test]
 fn modification_times_have_the_order_of_the_calls() {
-    same(&["times"], 11);
+    same(&["times"], 12);
+}
+
+#[test]
+fn a_thread_can_be_cancelled_where_it_waits() {
+    same(&["cancels"], 4);
 }
 
 /// Memory that is shared needs no call to tell.

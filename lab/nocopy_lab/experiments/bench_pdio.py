@@ -86,6 +86,7 @@ def host_runs() -> list[Host]:
         ),
         Host("host-fio", "fio with io_uring, 1 MiB and more", (), 60),
         Host("host-preload", "calls of streams that libpdio.so leaves alone", (), 20),
+        Host("host-announce", "streams under libpdio.so of which others are told", (), 40),
     ]
 
 
@@ -175,12 +176,20 @@ def _preload_rounds(where: Path) -> dict[str, Any]:
     return {"rows": rows, "command": "dd if=/dev/zero of=FILE bs=4k conv=notrunc"}
 
 
+def _announce_rounds(where: Path) -> dict[str, Any]:
+    """A program that writes and tells another process, with and without the library."""
+    said = _output([crates.announce(), where], where)
+    return {"rows": [json.loads(line) for line in said.splitlines()]}
+
+
 def _host(run: Host, program: Path) -> dict[str, Any]:
     with scratch() as where:
         if run.name == "host-fio":
             data = _fio_rounds(program, where)
         elif run.name == "host-preload":
             data = _preload_rounds(where)
+        elif run.name == "host-announce":
+            data = _announce_rounds(where)
         else:
             data = _pdio_bench(program, run.words, where)
     return {"what": run.what, "command": " ".join(["pdio", "bench", *run.words]), "data": data}

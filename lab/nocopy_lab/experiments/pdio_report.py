@@ -436,6 +436,38 @@ def _preload(data: Measured) -> Target:
     return Target(what, 1.02, _ratios(by["with"], by["without"]))
 
 
+def _announced(data: Measured) -> dict[tuple[int, int], dict[str, list[Record]]]:
+    """The runs of programs that tell others, by calls and bytes between, then by setting."""
+    found: dict[tuple[int, int], dict[str, list[Record]]] = {}
+    for row in data.host.get("host-announce", {"data": {"rows": []}})["data"]["rows"]:
+        by = found.setdefault((row["block"], row["every"]), {})
+        by.setdefault(row["case"], []).append(row)
+    return found
+
+
+def _told(data: Measured) -> Iterator[Target]:
+    """By default no stream of which others are told is slower than without the library."""
+    for (block, every), by in _announced(data).items():
+        ours, plain = ([row["seconds"] for row in by[case]] for case in ("default", "plain"))
+        words = f"{binary_size(block)} writes, others told each {binary_size(every)}"
+        yield Target(f"libpdio.so: time of {words}", 1.05, _ratios(ours, plain))
+
+
+def _announce_table(data: Measured) -> Table:
+    rows = []
+    cases = ("plain", "default", "PDIO_PROMPT=0")
+    for (block, every), by in _announced(data).items():
+        row = [f"{binary_size(block)}, told each {binary_size(every)}"]
+        for case in cases:
+            seconds, cpu = (
+                statistics.median(run[key] for run in by[case]) for key in ("seconds", "processor")
+            )
+            row.append(f"{seconds:.3f} ({cpu:.3f})")
+        rows.append(row)
+    title = "libpdio.so while others are told: 256 MiB, seconds (of processor time)"
+    return Table(title, ("", *cases), rows)
+
+
 def _memory(data: Measured) -> Target:
     """What a process uses more when it streams with pdio instead of plain calls."""
     more = []
@@ -457,7 +489,7 @@ def targets(data: Measured) -> list[Target]:
     for block in HOST_SIZES:
         cpu = 1 / 2 if block >= 4 * KIB else None
         made += _versus(reads, "read", "read", block, "buffered", 1.0, cpu)
-    return [*made, *_random(data), *_fio(data), _preload(data), _memory(data)]
+    return [*made, *_random(data), *_fio(data), _preload(data), *_told(data), _memory(data)]
 
 
 def board_targets(data: Measured) -> list[Target]:
@@ -691,6 +723,8 @@ def _tables(data: Measured) -> list[Table]:
     if data.host:
         made.append(_target_table("pdio against its targets, on this machine", targets(data)))
         made.append(_on_this_machine(data))
+        if _announced(data):
+            made.append(_announce_table(data))
     if found := board_targets(data):
         made.append(_target_table("pdio against its target on the slow board", found))
     if found_statements := statements(data):

@@ -372,6 +372,67 @@ static void times(void)
 	close(d);
 	printf("d before b: %d\n", ordered("d", "b"));
 	close(b);
+	/* A stream, then direct I/O of the program's own. */
+	static char aligned[4096] __attribute__((aligned(4096)));
+	int e, direct = open("direct", O_WRONLY | O_CREAT | O_DIRECT, 0644);
+
+	e = create("e");
+	for (int i = 0; i < 4; i++)
+		put(e, 300001);
+	spin();
+	check(write(direct, aligned, 4096) == 4096, "direct");
+	spin();
+	close(e);
+	printf("e before direct: %d\n", ordered("e", "direct"));
+	close(direct);
+}
+
+static void cleaned(void *argument)
+{
+	printf("cleaned after %s\n", (const char *)argument);
+}
+
+static const char *const waited[] = { "poll", "select", "recv", "sleep" };
+
+/* Is cancelled already when it begins to wait. */
+static void *waiter(void *argument)
+{
+	long kind = (long)argument;
+	int fd = create(waited[kind]), pair[2];
+	fd_set set;
+	char byte;
+
+	check(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0, "socketpair");
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	pthread_cancel(pthread_self());
+	struct pollfd one = { pair[0], POLLIN, 0 };
+
+	FD_ZERO(&set);
+	FD_SET(pair[0], &set);
+	put(fd, 5000);
+	put(fd, 1000);
+	pthread_cleanup_push(cleaned, "waiting");
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+	switch (kind) {
+	case 0: poll(&one, 1, -1); break;
+	case 1: select(pair[0] + 1, &set, NULL, NULL, NULL); break;
+	case 2: recv(pair[0], &byte, 1, 0); break;
+	case 3: sleep(60); break;
+	}
+	pthread_cleanup_pop(0);
+	return NULL;
+}
+
+static void cancels(void)
+{
+	for (long kind = 0; kind < 4; kind++) {
+		pthread_t thread;
+		void *result;
+
+		check(!pthread_create(&thread, NULL, waiter, (void *)kind), "pthread_create");
+		pthread_join(thread, &result);
+		printf("%d %ld\n", result == PTHREAD_CANCELED, size_of(waited[kind]));
+	}
 }
 
 /* A running child is told by a store, which nobody else can see. */
@@ -538,6 +599,8 @@ int main(int argc, char **argv)
 		waits();
 	else if (argc > 1 && !strcmp(argv[1], "times"))
 		times();
+	else if (argc > 1 && !strcmp(argv[1], "cancels"))
+		cancels();
 	else if (argc > 1 && !strcmp(argv[1], "shares"))
 		shares();
 	else if (argc > 3 && !strcmp(argv[1], "dies"))
