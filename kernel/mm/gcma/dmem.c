@@ -1119,8 +1119,8 @@ void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 {
 	unsigned long end = first + nr;
 
-	/* Bits of other frames may change, those of the owner's do not. */
 	for (;; first++) {
+		/* Bits of other frames may change, those of the owner's do not. */
 		first = data_race(find_next_zero_bit(area->zero, end, first));
 		if (first >= end)
 			break;
