@@ -121,7 +121,7 @@ static bool copy_content(struct page *to, struct page *from)
 	void *vto = kmap_local_page(to);
 	unsigned long left = 0;
 
-#ifdef copy_mc_to_kernel
+#if defined(CONFIG_MEMORY_FAILURE) && defined(copy_mc_to_kernel)
 	left = copy_mc_to_kernel(vto, vfrom, PAGE_SIZE);
 #else
 	copy_page(vto, vfrom);
@@ -130,8 +130,10 @@ static bool copy_content(struct page *to, struct page *from)
 		kmsan_copy_page_meta(to, from);
 	kunmap_local(vto);
 	kunmap_local(vfrom);
-	if (unlikely(left) && IS_ENABLED(CONFIG_MEMORY_FAILURE))
+#ifdef CONFIG_MEMORY_FAILURE
+	if (unlikely(left))
 		memory_failure_queue(page_to_pfn(from), 0);
+#endif
 	return !left;
 }
 
@@ -1186,8 +1188,8 @@ void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 {
 	unsigned long end = first + nr;
 
-	/* Bits of other frames may change, those of the owner's do not. */
 	for (;; first++) {
+		/* Bits of other frames may change, those of the owner's do not. */
 		first = data_race(find_next_zero_bit(area->zero, end, first));
 		if (first >= end)
 			break;
