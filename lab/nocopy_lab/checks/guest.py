@@ -292,7 +292,11 @@ def _judge_large(client: str) -> Callable[[Sequence[Outcome]], None]:
 MGLRU: Final = "echo y >/sys/kernel/mm/lru_gen/enabled"
 ZSWAP: Final = "echo y >/sys/module/zswap/parameters/enabled"
 # So little that it writes back to the device.
-ZSWAP_FULL: Final = f"{ZSWAP}\necho 2 >/sys/module/zswap/parameters/max_pool_percent"
+ZSWAP_FULL: Final = f"""
+{ZSWAP}
+echo 1 >/sys/module/zswap/parameters/max_pool_percent
+echo y >/sys/module/zswap/parameters/shrinker_enabled
+"""
 ZSWAP_SEEN: Final = """
 for what in zswpout zswpin zswpwb; do
 	pages=$(sed -n "s/^$what //p" /proc/vmstat)
@@ -1250,7 +1254,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "guest: oracle, multi-generational LRU, zswap, and both",
         "gcma",
         [
-            oracle_job("oracle-mglru", 30, SOME_HITS, prepare=MGLRU, after=MGLRU_SEEN),
+            oracle_job("oracle-mglru", 30, SOME_HITS, prepare=f"{MGLRU}\n", after=MGLRU_SEEN),
             oracle_job(
                 "oracle-zswap",
                 30,
