@@ -13,10 +13,8 @@
 //! apart, by the time in their calls, and only try to do without a copy.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::fd::AsFd;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::{sys, Strategy};
 
@@ -185,7 +183,7 @@ pub(crate) struct Pilot {
 struct Slice {
     bytes: u64,
     /// Time and system CPU time at its first bytes.
-    begun: Option<(Instant, Duration)>,
+    begun: Option<(Duration, Duration)>,
     /// A trial ends early after this long.
     limit: Option<Duration>,
     /// As short as a trial, which follows.
@@ -296,12 +294,12 @@ impl Pilot {
         let left = self.left.take();
         if self.slice.begun.is_none() {
             if !self.is_fixed() {
-                self.slice.begun = Some((Instant::now(), system_cpu()));
+                self.slice.begun = Some((clock::now(), clock::system_cpu()));
             }
         } else if let Some(left) = left {
             // The clock's steps are longer than most pauses, but a pause meets a step the
             // likelier the longer it is: the sum comes out right.
-            self.slice.idle += sys::coarse_now().saturating_sub(left);
+            self.slice.idle += clock::coarse_now().saturating_sub(left);
         }
     }
 
@@ -323,13 +321,14 @@ impl Pilot {
             return false;
         }
         if bytes >= PACED_CALL {
-            self.left = Some(sys::coarse_now());
+            self.left = Some(clock::coarse_now());
         }
         let step = slice.bytes / TRIAL_STEP;
         slice.bytes += bytes;
         match (slice.limit, slice.begun) {
             (Some(limit), Some((begun, _))) => {
-                slice.bytes >= TRIAL || (slice.bytes / TRIAL_STEP > step && begun.elapsed() > limit)
+                slice.bytes >= TRIAL
+                    || (slice.bytes / TRIAL_STEP > step && clock::now() - begun > limit)
             }
             _ if slice.first => slice.bytes >= TRIAL,
             _ => slice.bytes >= SLICE,
@@ -348,7 +347,7 @@ impl Pilot {
         let Some((begun, cpu_begun)) = slice.begun else {
             return false;
         };
-        let time = begun.elapsed();
+        let time = clock::now() - begun;
         let paced = time >= PACED_SLICE && slice.idle > time * 3 / 4;
         if paced != self.key.paced {
             let before = self.current;
@@ -361,7 +360,8 @@ impl Pilot {
             let cost = time.as_nanos() as f64 / slice.bytes.max(1) as f64;
             return self.conclude(cost, slice.bytes, !slice.warm_up);
         }
-        let cpu = system_cpu().saturating_sub(cpu_begun).as_nanos() as f64 / f64::from(sys::cpus());
+        let cpu = clock::system_cpu().saturating_sub(cpu_begun).as_nanos() as f64
+            / f64::from(sys::cpus());
         let cost = (time.as_nanos() as f64 + cpu) / slice.bytes.max(1) as f64;
         let hopeless = slice.limit.is_some_and(|limit| time > limit);
         self.conclude(cost, slice.bytes, !slice.warm_up || hopeless)
@@ -452,58 +452,96 @@ pub(crate) fn costs(dev: u64) -> Vec<LearnedCost> {
     all
 }
 
-/// CPU time all tasks of the system have used, from the finest source that can be read:
-/// the scheduler's statistics, the root of the cpuacct hierarchy, else the clock ticks in
-/// `/proc/stat`.
-fn system_cpu() -> Duration {
-    type Parse = fn(&str) -> Option<u64>;
-    /// Opened for each reading: a descriptor that stayed open would be one that the program could
-    /// not have.
-    struct Source {
-        path: &'static str,
-        parse: Parse,
+/// What costs are made of.
+#[cfg(not(test))]
+mod clock {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::sync::OnceLock;
+
+    pub(super) use sys::{coarse_now, now};
+
+    /// CPU time all tasks of the system have used, from the finest source that can be read:
+    /// the scheduler's statistics, the root of the cpuacct hierarchy, else the clock ticks in
+    /// `/proc/stat`.
+    pub(super) fn system_cpu() -> Duration {
+        type Parse = fn(&str) -> Option<u64>;
+        /// Opened for each reading: a descriptor that stayed open would be one that the program could
+        /// not have.
+        struct Source {
+            path: &'static str,
+            parse: Parse,
+        }
+        fn schedstat(text: &str) -> Option<u64> {
+            let cpus = text.lines().filter(|l| l.starts_with("cpu"));
+            let sum: u64 = cpus
+                .filter_map(|l| l.split_whitespace().nth(7)?.parse::<u64>().ok())
+                .sum();
+            (sum > 0).then_some(sum)
+        }
+        fn nanoseconds(text: &str) -> Option<u64> {
+            text.trim().parse().ok()
+        }
+        fn ticks(text: &str) -> Option<u64> {
+            let fields = text.lines().next()?.strip_prefix("cpu ")?;
+            let values: Vec<u64> = fields
+                .split_whitespace()
+                .filter_map(|v| v.parse().ok())
+                .collect();
+            // user nice system idle iowait irq softirq steal: all but idle, iowait and steal.
+            let busy: u64 = [0, 1, 2, 5, 6].iter().filter_map(|&i| values.get(i)).sum();
+            // SAFETY: no memory is involved.
+            let hz = (unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).max(1) as u64;
+            Some(busy * (1_000_000_000 / hz))
+        }
+        fn read(source: &Source) -> Option<u64> {
+            let mut text = [0u8; 16 << 10];
+            let file = File::open(source.path).ok()?;
+            let n = sys::pread(file.as_fd(), &mut text, 0, 0).ok()?;
+            (source.parse)(&String::from_utf8_lossy(&text[..n]))
+        }
+        static SOURCE: OnceLock<Option<Source>> = OnceLock::new();
+        let source = SOURCE.get_or_init(|| {
+            let all: [(&'static str, Parse); 3] = [
+                ("/proc/schedstat", schedstat),
+                ("/sys/fs/cgroup/cpuacct/cpuacct.usage", nanoseconds),
+                ("/proc/stat", ticks),
+            ];
+            all.into_iter().find_map(|(path, parse)| {
+                let source = Source { path, parse };
+                read(&source).is_some().then_some(source)
+            })
+        });
+        Duration::from_nanos(source.as_ref().and_then(read).unwrap_or(0))
     }
-    fn schedstat(text: &str) -> Option<u64> {
-        let cpus = text.lines().filter(|l| l.starts_with("cpu"));
-        let sum: u64 = cpus
-            .filter_map(|l| l.split_whitespace().nth(7)?.parse::<u64>().ok())
-            .sum();
-        (sum > 0).then_some(sum)
+}
+
+/// The same in tests: time passes when a test says so.
+#[cfg(test)]
+mod clock {
+    use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        static NOW: Cell<Duration> = const { Cell::new(Duration::from_secs(1)) };
     }
-    fn nanoseconds(text: &str) -> Option<u64> {
-        text.trim().parse().ok()
+
+    pub(super) fn now() -> Duration {
+        NOW.get()
     }
-    fn ticks(text: &str) -> Option<u64> {
-        let fields = text.lines().next()?.strip_prefix("cpu ")?;
-        let values: Vec<u64> = fields
-            .split_whitespace()
-            .filter_map(|v| v.parse().ok())
-            .collect();
-        // user nice system idle iowait irq softirq steal: all but idle, iowait and steal.
-        let busy: u64 = [0, 1, 2, 5, 6].iter().filter_map(|&i| values.get(i)).sum();
-        // SAFETY: no memory is involved.
-        let hz = (unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).max(1) as u64;
-        Some(busy * (1_000_000_000 / hz))
+
+    pub(super) fn coarse_now() -> Duration {
+        now()
     }
-    fn read(source: &Source) -> Option<u64> {
-        let mut text = [0u8; 16 << 10];
-        let file = File::open(source.path).ok()?;
-        let n = sys::pread(file.as_fd(), &mut text, 0, 0).ok()?;
-        (source.parse)(&String::from_utf8_lossy(&text[..n]))
+
+    pub(super) fn system_cpu() -> Duration {
+        Duration::ZERO
     }
-    static SOURCE: OnceLock<Option<Source>> = OnceLock::new();
-    let source = SOURCE.get_or_init(|| {
-        let all: [(&'static str, Parse); 3] = [
-            ("/proc/schedstat", schedstat),
-            ("/sys/fs/cgroup/cpuacct/cpuacct.usage", nanoseconds),
-            ("/proc/stat", ticks),
-        ];
-        all.into_iter().find_map(|(path, parse)| {
-            let source = Source { path, parse };
-            read(&source).is_some().then_some(source)
-        })
-    });
-    Duration::from_nanos(source.as_ref().and_then(read).unwrap_or(0))
+
+    pub(super) fn pass(time: Duration) {
+        NOW.set(now() + time);
+    }
 }
 
 #[cfg(test)]
@@ -603,12 +641,12 @@ mod tests {
             let mut tried = false;
             for _ in 0..50 {
                 pilot.enter();
-                std::thread::sleep(Duration::from_millis(1));
+                clock::pass(Duration::from_millis(1));
                 if pilot.count(2 << 20) {
                     pilot.next();
                 }
                 tried |= pilot.current != STAGED;
-                std::thread::sleep(pause);
+                clock::pass(pause);
             }
             assert_eq!(tried, trials, "pauses of {pause:?}");
         }
@@ -624,7 +662,7 @@ mod tests {
             pilot.large_calls(1 << 20);
             let copied = !pilot.zero_copy(1 << 20);
             staged += u32::from(copied);
-            std::thread::sleep(Duration::from_millis(if copied { 8 } else { 1 }));
+            clock::pass(Duration::from_millis(if copied { 8 } else { 1 }));
             if pilot.count(1 << 20) {
                 pilot.next();
             }

@@ -234,7 +234,13 @@ pub(crate) fn cpus() -> u32 {
     (unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).max(1) as u32
 }
 
-/// Time since some moment, in steps of some milliseconds, for a few nanoseconds.
+/// Time since some moment.
+#[cfg(not(test))]
+pub(crate) fn now() -> Duration {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+/// As [`now`], in steps of some milliseconds, for a few nanoseconds.
 pub(crate) fn coarse_now() -> Duration {
     clock(libc::CLOCK_MONOTONIC_COARSE)
 }

@@ -82,11 +82,16 @@ fn kill_and_check(directory: &Path, mode: &str, seed: u64) -> (u64, u64) {
     .spawn()
     .unwrap();
     let mut pipe = process.stderr.take().unwrap();
+    let (begun, begins) = std::sync::mpsc::channel();
     let reports = std::thread::spawn(move || {
-        let mut all = Vec::new();
+        let mut all = vec![0; 8];
+        pipe.read_exact(&mut all).unwrap();
+        begun.send(()).unwrap();
         pipe.read_to_end(&mut all).unwrap();
         all
     });
+    // However long the child takes to begin.
+    begins.recv().unwrap();
     std::thread::sleep(Duration::from_millis(60 + seed * 97 % 250));
     process.kill().unwrap();
     process.wait().unwrap();
