@@ -612,9 +612,11 @@ impl Maker {
         if mode != "r" && actor != 1 {
             self.written.push(name);
         }
-        if mode != "r" && self.rng.u8(..6) == 0 {
+        if mode != "r" && self.rng.u8(..3) == 0 {
             let other = (slot + 2) % SLOTS;
             let size = self.size();
+            let (block, times) = self.blocks(direct);
+            self.step(actor, format!("write {slot} {block} {times} write"));
             self.step(actor, format!("open {other} {name} r open"));
             self.step(actor, format!("pread {other} 3000000 {}", size / 2));
             self.open[actor][other] = Some(Open {
