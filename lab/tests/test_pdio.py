@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +105,25 @@ def test_nothing_is_said_about_sweeps_that_did_not_run() -> None:
     assert report.statements(data) == []
     assert report.board_targets(data) == []
     assert all(one.row()[-1] == "not run" for one in report.targets(data))
+
+
+def test_the_power_goes_after_promises_and_not_after_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(storage, "_files", dict)
+    machine = Machine("x86-fast")
+    for how, rows in ((storage.power_cut, len(storage.KINDS)), (storage.hasty_cut, 2)):
+        job = how(storage.ROUNDS[0], 7, machine, Path("bzImage"))
+        assert job.cut_s > 0
+        assert job.cut_rows == rows
+        subprocess.run(["sh", "-n"], input=job.script, text=True, check=True, timeout=60)
+        assert "{{" not in job.script
+
+
+def test_nothing_syncs_for_a_stream_that_promises_too_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(storage, "_files", dict)
+    script = storage.hasty_cut(storage.ROUNDS[0], 7, Machine("x86-fast"), Path("bzImage")).script
+    assert "commit=3600" in script
+    assert "sync" not in script.split("promise write")[1]
