@@ -873,8 +873,8 @@ extern "C" fn finish() {
     }
 }
 
-/// Whether the system counts memory when it is committed: then the C library may be refused
-/// what somebody else has, and what comes from it is looked at.
+/// True if the system counts memory when it is committed. Then the C library may be refused memory
+/// that was committed ahead elsewhere, and each of its answers is checked for null.
 static COUNTED: AtomicBool = AtomicBool::new(false);
 
 /// Returns true if the system counts memory when it is committed. A limit that is set while the

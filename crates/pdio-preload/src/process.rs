@@ -110,7 +110,7 @@ fn alone(call: impl FnOnce() -> c_int) -> c_int {
     call()
 }
 
-/// Whether the program has made rings of its own.
+/// True if the program has made io_uring rings of its own.
 static RINGS: AtomicBool = AtomicBool::new(false);
 
 /// The program makes a ring.

@@ -35,13 +35,13 @@ fn ends(signal: c_int) -> bool {
     (1..=LAST).contains(&signal) && !others.contains(&signal) && !INTERNAL.contains(&signal)
 }
 
-/// Whether default actions are replaced.
+/// True once handlers stand in for default actions.
 static ARMED: AtomicBool = AtomicBool::new(false);
 thread_local! {
     /// Signals that came while this thread worked for this library, a bit each.
     static PENDING: Cell<u64> = const { Cell::new(0) };
 }
-/// Whether the process is ending by a signal: then nothing is held back any more.
+/// True while the process ends by a signal. Nothing is held back then.
 static ENDING: AtomicBool = AtomicBool::new(false);
 /// The flags and the mask that the program gave with a default action.
 static FLAGS: [AtomicU64; LAST as usize + 1] = [const { AtomicU64::new(0) }; LAST as usize + 1];

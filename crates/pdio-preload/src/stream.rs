@@ -41,7 +41,7 @@ pub struct Stream {
     /// kernel's offset moves with every call, and is believed.
     in_step: bool,
     written: u64,
-    /// Whether writes are held back.
+    /// True if writes are held back.
     defers: bool,
     /// Bytes written since the last hand-over, and how many of those in a row came too early.
     gathered: u64,

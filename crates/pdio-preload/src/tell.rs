@@ -161,7 +161,7 @@ pub fn closing(fd: c_int) {
     }
 }
 
-/// Whether the program ever locked a file: a lock may end with a descriptor.
+/// True if the program ever locked a file. Closing a descriptor may then release a lock.
 static LOCKS: AtomicBool = AtomicBool::new(false);
 
 /// Before a lock changes.
@@ -225,7 +225,7 @@ pub fn calling(number: c_long, operation: usize) {
     }
 }
 
-/// Whether memory is mapped through which other processes can be told without a call.
+/// True if memory is mapped through which other processes can be told without a call.
 static SHARED: AtomicBool = AtomicBool::new(false);
 
 /// Returns true if writing streams may be taken.

@@ -422,8 +422,9 @@ impl Drop for Writer {
         // The keeper, or a stream that settles, may be at it for a moment. The descriptors are
         // closed when this returns and not later: any close of a file drops the record locks that
         // the process has taken on it meanwhile, and keeps its filesystem from being unmounted.
+        // Whoever holds it may have a lower priority than this thread, so it sleeps.
         while Arc::strong_count(&self.shared) > 1 {
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_micros(50));
         }
     }
 }
