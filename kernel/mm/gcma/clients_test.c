@@ -51,8 +51,12 @@ static void clients_exit(struct kunit *test)
 static void *evict(struct clients_fixture *fx)
 {
 	struct dmem_frame *frame = gcma_stage(&fx->mapping, fx->folio, true);
+	void *shadow;
 
-	return gcma_publish(frame, &fx->mapping, fx->folio, xa_mk_value(0));
+	xa_lock_irq(&fx->mapping.i_pages);
+	shadow = gcma_publish(frame, &fx->mapping, fx->folio, xa_mk_value(0));
+	xa_unlock_irq(&fx->mapping.i_pages);
+	return shadow;
 }
 
 static bool load(struct clients_fixture *fx, void *shadow)
