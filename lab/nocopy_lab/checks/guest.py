@@ -959,6 +959,7 @@ def _old_bytes_job(name: str, word: str) -> Job:
         NO_IMAGE,
         Machine("x86-fast", memory_mib=512, cma_mib=64, words=(word,)),
         programs=("mke2fs",),
+        allow=("allocation",),
         scratch_mib=(400,),
     )
 
