@@ -72,8 +72,10 @@ CONFIGS: Final[dict[str, Config]] = {
         # may run into a breakpoint that was there while one was patched: the others are without.
         Config("measured", GCMA, JUMP_LABELS),
         Config("stock", STOCK, ("CONFIG_GCMA=n", *JUMP_LABELS)),
-        # What stock is compared with.
+        # What stock is compared with; and the same two with what the others do not build.
         Config("pristine", STOCK, JUMP_LABELS, pristine=True),
+        Config("pristine-faults", (*STOCK, "faults"), JUMP_LABELS, pristine=True),
+        Config("stock-faults", (*STOCK, "faults"), ("CONFIG_GCMA=n", *JUMP_LABELS)),
         Config("debug", ("lab", "board-x86", "gcma", "debug")),
         Config("kcsan", ("lab", "board-x86", "gcma", "kcsan")),
         Config("faults", ("lab", "board-x86", "gcma", "small", "faults")),
@@ -97,7 +99,7 @@ CONFIGS: Final[dict[str, Config]] = {
         Config("check", GCMA, within="gcma"),
         # Areas and dmem, but no hooks that keep anything: the rest differs in a dozen objects.
         Config("half", GCMA, within="gcma", upto="mm/cma: let areas be guaranteed ones"),
-        Config("series", GCMA),
+        Config("series", (*GCMA, "faults")),
     )
 }
 
