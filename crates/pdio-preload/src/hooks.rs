@@ -992,6 +992,8 @@ export! {
         use libc::*;
         /// Linux 6.5.
         const SYS_CACHESTAT: c_long = 451;
+        /// Linux 6.6; `libc` does not have it for every architecture.
+        const SYS_FCHMODAT2: c_long = 452;
         let real = || next::syscall(number, a, b, c, d, e, f);
         let fd = a as c_int;
         if table::inside() {
@@ -1053,7 +1055,7 @@ export! {
             SYS_fchmod => fchmod(fd, b as _) as c_long,
             SYS_fchown => fchown(fd, b as _, c as _) as c_long,
             SYS_fsetxattr => fsetxattr(fd, b as _, c as _, d as _, e as _) as c_long,
-            SYS_fchmodat | SYS_fchmodat2 | SYS_fchownat | SYS_utimensat | SYS_setxattr
+            SYS_fchmodat | SYS_FCHMODAT2 | SYS_fchownat | SYS_utimensat | SYS_setxattr
             | SYS_lsetxattr | SYS_renameat2 | SYS_linkat => {
                 stream::drain_all();
                 real()
