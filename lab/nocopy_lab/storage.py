@@ -150,38 +150,44 @@ def _checking(one: Round, kept: Sequence[Row]) -> str:
     return "\n".join([*lines, "exit $bad", ""])
 
 
-def power_cut(one: Round, seed: int, machine: Machine, kernel: Path) -> Job:
-    """Write. The power goes at a random time after there are as many promises as kinds."""
+def _writing(
+    one: Round,
+    seed: int,
+    machine: Machine,
+    kernel: Path,
+    cut_s: float,
+    cut_rows: int,
+    kinds: str,
+    meanwhile: str,
+    options: str = "",
+) -> Job:
+    """Write; the power goes so long after so many promises."""
     script = WRITE.format(
         make=MAKE[one.filesystem],
         device=DEVICES[one.driver],
         filesystem=one.filesystem,
-        options="",
-        kinds=" ".join(KINDS),
+        options=options,
+        kinds=kinds,
         seed=seed % 1000,
-        meanwhile=MEANWHILE,
+        meanwhile=meanwhile,
     )
     return Job(
-        one.name, script, kernel, machine, programs=PROGRAMS, files=_files(),
-        cut_s=random.Random(seed).uniform(0.3, 4.0), cut_rows=len(KINDS),
+        one.name, script, kernel, machine, programs=PROGRAMS, files=_files(), cut_s=cut_s,
+        cut_rows=cut_rows,
     )  # fmt: skip
+
+
+def power_cut(one: Round, seed: int, machine: Machine, kernel: Path) -> Job:
+    """Write. The power goes at a random time after there are as many promises as kinds."""
+    after = random.Random(seed).uniform(0.3, 4.0)
+    kinds = " ".join(KINDS)
+    return _writing(one, seed, machine, kernel, after, len(KINDS), kinds, MEANWHILE)
 
 
 def hasty_cut(one: Round, seed: int, machine: Machine, kernel: Path) -> Job:
     """Promise, and never sync. Nobody else does, and the filesystem does not for an hour."""
-    script = WRITE.format(
-        make=MAKE[one.filesystem],
-        device=DEVICES[one.driver],
-        filesystem=one.filesystem,
-        options="-o commit=3600",
-        kinds="hasty",
-        seed=seed % 1000,
-        meanwhile="wait",
-    )
     # The first promise is about an empty file.
-    return Job(
-        one.name, script, kernel, machine, programs=PROGRAMS, files=_files(), cut_s=0.3, cut_rows=2
-    )
+    return _writing(one, seed, machine, kernel, 0.3, 2, "hasty", "wait", "-o commit=3600")
 
 
 def cut(

@@ -31,9 +31,9 @@ const NONE: u32 = 0;
 const RUNNING: u32 = 1;
 const UNAVAILABLE: u32 = 2;
 static THREAD: AtomicU32 = AtomicU32::new(NONE);
-/// When no thread was to be had, in milliseconds cut to 32 bits, and how long it is before the
-/// next attempt: an attempt costs some system calls.
+/// The time at which the last attempt to start the thread failed, in milliseconds, the low 32 bits.
 static REFUSED_AT: AtomicU32 = AtomicU32::new(0);
+/// Milliseconds before the next attempt, as each costs some system calls.
 const TRY_AGAIN: u32 = 1000;
 /// Whether that thread is there now, beyond doubt.
 static ALIVE: AtomicBool = AtomicBool::new(false);

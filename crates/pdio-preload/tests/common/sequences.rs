@@ -1086,8 +1086,8 @@ pub fn generate(seed: u64) -> Sequence {
     Sequence { settings, steps }
 }
 
-/// The sequence of a seed without the steps that contain one of these words; none at all if its
-/// settings do. For who looks for what comes after a defect that is known.
+/// The sequence of a seed without the steps that contain one of these words, or `None` if its
+/// settings contain one. It leaves out what leads to a known defect, so that others are found.
 pub fn generate_without(seed: u64, words: &str) -> Option<Sequence> {
     let mut sequence = generate(seed);
     let has = |line: &String| {
