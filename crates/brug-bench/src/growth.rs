@@ -9,7 +9,7 @@ use std::sync::{mpsc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{os, Checksum, Record, Step};
+use crate::{os, Checksum, Random, Record, Step};
 
 const PAGE: usize = 4096;
 /// More steps than this are not told one by one.
@@ -520,6 +520,49 @@ impl Burst {
             moves: Some(moves),
             live_bytes: Some(buffers.iter().map(Buffer::size).sum()),
             idle_rss_bytes: Some(idle.saturating_sub(before)),
+            checksum: checksum.text(),
+            ..Record::default()
+        })
+    }
+}
+
+/// A process that forks and goes on writing, as Redis does for a snapshot.
+#[derive(clap::Args)]
+pub(crate) struct Fork {
+    /// Bytes of the buffer that has grown by the time of the fork.
+    #[arg(long)]
+    bytes: usize,
+    /// Pages that are written while the child has them, too. 0: what counts is the fork.
+    #[arg(long, default_value_t = 0)]
+    writes: u64,
+}
+
+impl Fork {
+    pub(crate) fn run(&self) -> Result<Record, String> {
+        let mut checksum = Checksum::new();
+        let mut random = Random(1);
+        let mut buffer = Buffer::new(PAGE.min(self.bytes.max(1)), 16)?;
+        buffer.write(0, Touch::Page, 0);
+        while buffer.size() < self.bytes {
+            let old = buffer.size();
+            buffer.resize((2 * old).min(self.bytes))?;
+            buffer.write(old, Touch::Page, 0);
+        }
+        let begin = Instant::now();
+        let child = os::Child::fork()?;
+        let forked = begin.elapsed();
+        let begin = Instant::now();
+        for _ in 0..self.writes {
+            let page = random.below(self.bytes.div_ceil(PAGE) as u64) as usize * PAGE;
+            buffer.set(page, content(page, 0));
+        }
+        let written = begin.elapsed();
+        drop(child);
+        buffer.verify(Touch::Page, 0, &mut checksum)?;
+        Ok(Record {
+            seconds: if self.writes > 0 { written } else { forked }.as_secs_f64(),
+            operations: self.writes.max(1),
+            live_bytes: Some(self.bytes),
             checksum: checksum.text(),
             ..Record::default()
         })

@@ -38,6 +38,8 @@ enum Work {
     Threads(growth::Threads),
     /// Use much memory, free most of it, and see what is left after a while.
     Burst(growth::Burst),
+    /// Fork beside a buffer that has grown, and write to it while the child has a copy.
+    Fork(growth::Fork),
     /// Allocate, resize and free objects of at most 4 KiB.
     Small(small::Small),
     /// Fill a collection of the standard library.
@@ -112,6 +114,7 @@ pub fn main(allocator: &'static str) -> ExitCode {
         Work::CrossThread(work) => work.run(),
         Work::Threads(work) => work.run(),
         Work::Burst(work) => work.run(),
+        Work::Fork(work) => work.run(),
         Work::Small(work) => work.run(),
         Work::Collection(work) => work.run(),
         Work::Push(work) => work.run(),

@@ -93,3 +93,48 @@ pub(crate) fn settle(bytes: usize) -> Result<(), String> {
     unsafe { libc::munmap(memory, bytes) };
     Ok(())
 }
+
+/// A child with a copy of this process's memory, which does nothing. It ends when this is dropped.
+pub(crate) struct Child {
+    pid: libc::pid_t,
+    alive: libc::c_int,
+}
+
+impl Child {
+    pub(crate) fn fork() -> Result<Self, String> {
+        let mut ends = [0; 2];
+        // SAFETY: the array is valid for two descriptors. The child makes system calls alone, and
+        // waits until the other end of the pipe is closed.
+        unsafe {
+            if libc::pipe(ends.as_mut_ptr()) != 0 {
+                return Err(format!("pipe: {}", std::io::Error::last_os_error()));
+            }
+            let pid = libc::fork();
+            if pid == 0 {
+                libc::close(ends[1]);
+                libc::read(ends[0], (&raw mut ends).cast(), 1);
+                libc::_exit(0);
+            }
+            let error = std::io::Error::last_os_error();
+            libc::close(ends[0]);
+            if pid < 0 {
+                libc::close(ends[1]);
+                return Err(format!("fork: {error}"));
+            }
+            Ok(Self {
+                pid,
+                alive: ends[1],
+            })
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // SAFETY: a descriptor and a child of ours.
+        unsafe {
+            libc::close(self.alive);
+            libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+        }
+    }
+}

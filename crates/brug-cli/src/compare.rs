@@ -4,13 +4,15 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
 
 use serde::Serialize;
 
 use crate::launch::{self, Refusal, CANNOT_RUN, OURS};
+use crate::tune;
+use crate::verdict::{Finding, Verdict};
 
 /// An allocator that can be preloaded: its name, and where it is (`None`: the C library's own).
 struct Allocator {
@@ -55,6 +57,8 @@ fn find_peer(prefix: &str) -> Option<PathBuf> {
         found.pop()
     })
 }
+
+const BRUG: &str = "brug";
 
 /// What one run took.
 #[derive(Clone, Copy, Serialize)]
@@ -109,7 +113,9 @@ struct Report {
     command: Vec<String>,
     rounds: usize,
     exit_status: i32,
+    profile: Option<PathBuf>,
     allocators: Vec<Row>,
+    verdict: Verdict,
 }
 
 /// Run once and wait; the exit status, and what it took.
@@ -143,6 +149,7 @@ fn measure(command: &mut Command) -> io::Result<(ExitStatus, Run)> {
 fn one_run(
     allocator: &Allocator,
     words: &[OsString],
+    profile: Option<&Path>,
     show: bool,
 ) -> Result<(ExitStatus, Run), Refusal> {
     let mut command = match &allocator.library {
@@ -153,6 +160,9 @@ fn one_run(
             command
         }
     };
+    if let Some(profile) = profile.filter(|_| allocator.name == BRUG) {
+        command.env("BRUG_PROFILE", profile);
+    }
     command.stdin(Stdio::null());
     if !show {
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -166,7 +176,14 @@ fn one_run(
 }
 
 /// Run `words` `rounds` times under each allocator and print what it took.
-pub fn compare(words: &[OsString], rounds: usize, json: bool, show: bool) -> Result<(), Refusal> {
+pub fn compare(
+    words: &[OsString],
+    profile: Option<&Path>,
+    rounds: usize,
+    json: bool,
+    show: bool,
+) -> Result<(), Refusal> {
+    let profile = profile.map(tune::existing).transpose()?;
     let mut allocators = vec![Allocator {
         name: "glibc",
         library: None,
@@ -182,7 +199,7 @@ pub fn compare(words: &[OsString], rounds: usize, json: bool, show: bool) -> Res
         }
     }
     allocators.push(Allocator {
-        name: "brug",
+        name: BRUG,
         library: Some(launch::library()?),
     });
 
@@ -193,7 +210,7 @@ pub fn compare(words: &[OsString], rounds: usize, json: bool, show: bool) -> Res
     for round in 0..=rounds {
         for turn in 0..allocators.len() {
             let index = (turn + round) % allocators.len();
-            let (status, run) = one_run(&allocators[index], words, show)?;
+            let (status, run) = one_run(&allocators[index], words, profile.as_deref(), show)?;
             if *expected.get_or_insert(status) != status {
                 let line = format!(
                     "under {} the program ended with {status}, under {} with {}",
@@ -215,6 +232,19 @@ pub fn compare(words: &[OsString], rounds: usize, json: bool, show: bool) -> Res
     if !status.success() {
         eprintln!("brug: the program ends with {status} under every allocator");
     }
+    let brug = &runs[runs.len() - 1];
+    let of_glibc = |of: fn(&Run) -> f64| {
+        // A program that takes no time that can be measured takes the same.
+        let ratio = |(run, glibc)| match (of(run), of(glibc)) {
+            (_, 0.0) => 1.0,
+            (run, glibc) => run / glibc,
+        };
+        brug.iter().zip(&runs[0]).map(ratio).collect()
+    };
+    let verdict = Verdict::new(
+        of_glibc(|run| run.cpu_seconds),
+        of_glibc(|run| run.peak_rss_bytes as f64),
+    );
     let report = Report {
         command: words
             .iter()
@@ -222,6 +252,8 @@ pub fn compare(words: &[OsString], rounds: usize, json: bool, show: bool) -> Res
             .collect(),
         rounds,
         exit_status: status.into_raw(),
+        profile,
+        verdict,
         allocators: allocators
             .into_iter()
             .zip(runs)
@@ -273,6 +305,17 @@ fn print_table(report: &Report) {
             cell(&row.cpu_seconds, 1.0, 3),
             cell(&row.peak_rss_bytes, MIB, 1),
             cell(&row.page_faults, 1.0, 0),
+        );
+    }
+    println!("verdict: {}", report.verdict);
+    if report.verdict.finding == Finding::Helps {
+        let option = report
+            .profile
+            .as_ref()
+            .map_or_else(String::new, |file| format!(" --profile {}", file.display()));
+        println!(
+            "to use it: brug run{option} -- {}",
+            report.command.join(" ")
         );
     }
 }

@@ -8,12 +8,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
 mod compare;
 mod launch;
 mod tune;
+mod verdict;
 
 use launch::{Refusal, CANNOT_RUN, OURS};
 
@@ -31,8 +32,15 @@ enum Action {
     Run(RunArgs),
     /// Run a program under observation; print which sizes and call sites gain, write a profile
     Tune(TuneArgs),
-    /// Run a program under glibc, jemalloc, mimalloc and brug in turn; print time, memory, faults
+    /// Run a program under glibc, jemalloc, mimalloc and brug in turn; print time, memory, faults,
+    /// and whether brug helps
     Compare(CompareArgs),
+    /// Write the manual pages and completions below a directory like /usr/local/share
+    #[command(hide = true)]
+    Pages {
+        /// The directory
+        share: PathBuf,
+    },
 }
 
 /// BRUG_ALLOC
@@ -120,6 +128,9 @@ struct CompareArgs {
     /// Runs under each allocator, after one that is not counted
     #[arg(short = 'n', long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
+    /// Let brug decide by what `brug tune` has written
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
     /// Print JSON, with every run, instead of a table
     #[arg(long)]
     json: bool,
@@ -190,9 +201,15 @@ fn main() -> ExitCode {
     let done = match &cli.action {
         Action::Run(args) => run(args),
         Action::Tune(args) => tune::tune(&args.words, &args.profile, args.top, args.json),
-        Action::Compare(args) => {
-            compare::compare(&args.words, args.runs as usize, args.json, args.show_output)
-        }
+        Action::Compare(args) => compare::compare(
+            &args.words,
+            args.profile.as_deref(),
+            args.runs as usize,
+            args.json,
+            args.show_output,
+        ),
+        Action::Pages { share } => nocopy_pages::write(Cli::command(), share)
+            .map_err(|error| Refusal::new(OURS, format!("{}: {error}", share.display()))),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -15,6 +15,8 @@ use crate::launch::{self, Refusal, CANNOT_RUN, OURS};
 
 /// A call site whose objects were copied less than this has nothing to gain.
 const WORTH_BYTES: u64 = 64 << 10;
+/// A program that copies less than this takes some milliseconds for it.
+const MAY_GAIN_BYTES: u64 = 16 << 20;
 
 /// Measurements of one way to grow an object.
 #[derive(Deserialize, Serialize)]
@@ -75,8 +77,11 @@ struct Process {
     moves_in: u64,
     bytes_not_copied: u64,
     bytes_copied: u64,
-    /// The allocator of small objects.
+    /// The allocator of small objects, and why it has them.
     base: String,
+    base_why: String,
+    /// What the C library's challenger takes less, in percent of the C library's time.
+    base_gain_percent: Option<i32>,
     /// Those that were compared; empty if the program has too few small objects.
     bases: Vec<Compared>,
     sizes: Vec<SizeClass>,
@@ -196,6 +201,13 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
                 "profile: {0}; use it with brug run --profile {0}, or BRUG_PROFILE={0}",
                 profile.display()
             );
+            println!("verdict: {}", verdict(&processes));
+            let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+            println!(
+                "to measure it: brug compare --profile {} -- {}",
+                profile.display(),
+                words.join(" ")
+            );
         }
     }
     if !profile.is_file() {
@@ -209,6 +221,36 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
             OURS,
             format!("the program ended with {status}"),
         ))
+    }
+}
+
+/// What one run under observation says to somebody who wants to know if brug helps.
+fn verdict(processes: &[Process]) -> String {
+    let spared: u64 = processes.iter().map(|p| p.bytes_not_copied).sum();
+    let other = processes
+        .iter()
+        .filter(|p| p.base != "glibc")
+        .filter_map(|p| Some((p.base_gain_percent?, p.base.as_str())))
+        .max();
+    let mut reasons = Vec::new();
+    if spared >= MAY_GAIN_BYTES {
+        let mib = spared as f64 / MIB;
+        reasons.push(format!("{mib:.0} MiB of growing objects were not copied"));
+    }
+    if let Some((percent, base)) = other {
+        reasons.push(format!(
+            "small objects take {percent} % less time in {base}"
+        ));
+    }
+    if reasons.is_empty() {
+        "brug has little to gain here: hardly anything grows, and no other allocator has the small \
+         objects for much less"
+            .to_owned()
+    } else {
+        format!(
+            "brug may help, as {}; how much, one run does not say",
+            reasons.join(", and ")
+        )
     }
 }
 
@@ -255,8 +297,9 @@ fn print_process(process: &Process) {
             .map(|b| format!("{} {} ns (of {})", b.name, b.cost.ns, b.cost.samples))
             .collect();
         println!(
-            "  small objects: {}; measured: {}",
+            "  small objects: {}, {}: {}",
             process.base,
+            process.base_why,
             bases.join(", ")
         );
     }

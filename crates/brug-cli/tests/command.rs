@@ -311,6 +311,14 @@ fn compare_reports_every_run_of_every_allocator() {
     }
     let table = out(&brug(&["compare", "-n", "1", "--", "true"]));
     assert!(table.contains("glibc") && table.contains("brug") && table.contains("page faults"));
+    // One round cannot be sure of anything.
+    let verdict = report["verdict"]["finding"].as_str().expect("verdict");
+    assert!(["same", "unsure"].contains(&verdict), "{verdict}");
+    let last = table.lines().last().expect("verdict");
+    assert!(
+        last.starts_with("verdict: ") && last.contains("of glibc's processor time"),
+        "{table}"
+    );
 }
 
 #[test]
@@ -320,6 +328,48 @@ fn compare_tells_when_allocators_change_the_outcome() {
         &["compare", "-n", "1", "--", "bash", "-c", script],
         125,
         "under brug",
+    );
+}
+
+#[test]
+fn compare_gives_the_profile_to_brug_alone() {
+    let directory = tempfile::tempdir().expect("directory");
+    let file = directory.path().join("profile");
+    let path = file.to_str().expect("path");
+    let tuned = brug(&["tune", "--profile", path, "--", "true"]);
+    assert!(
+        out(&tuned).contains("verdict: brug has little to gain"),
+        "{tuned:?}"
+    );
+    // The outcome must be the same, so the program writes down what it sees.
+    let seen = directory.path().join("seen");
+    let script = format!(
+        "echo ${{LD_PRELOAD##*/}} $BRUG_PROFILE >> {}",
+        seen.display()
+    );
+    let words = [
+        "compare",
+        "-n",
+        "1",
+        "--profile",
+        path,
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ];
+    assert_eq!(brug(&words).status.code(), Some(0));
+    for line in fs::read_to_string(&seen).expect("seen").lines() {
+        assert_eq!(
+            line.starts_with("libbrug.so"),
+            line.ends_with(path),
+            "{line}"
+        );
+    }
+    refuses(
+        &["compare", "--profile", "/no/such/file", "--", "true"],
+        125,
+        "/no/such",
     );
 }
 
@@ -380,6 +430,14 @@ fn tune_names_the_call_site_and_writes_a_profile() {
 
     let output = brug(&words.map(|word| if word == "--json" { "--top=1" } else { word }));
     assert!(out(&output).contains("grow.c:") && out(&output).contains("BRUG_PROFILE="));
+    assert!(
+        out(&output).contains("verdict: brug may help"),
+        "{output:?}"
+    );
+    assert!(
+        out(&output).contains("brug compare --profile"),
+        "{output:?}"
+    );
     assert!(out(&output).contains("small objects: "));
     let run = Command::new(env!("CARGO_BIN_EXE_brug"))
         .args(["run", "--", program.to_str().expect("path")])

@@ -78,7 +78,7 @@ pub extern "C" fn mallinfo() -> libc::mallinfo {
 /// `malloc_stats(3)`: brug's counters on stderr, then the other bases' and the C library's.
 #[no_mangle]
 pub extern "C" fn malloc_stats() {
-    crate::setup::print_stats(libc::STDERR_FILENO);
+    raw::print_statistics(libc::STDERR_FILENO);
     let usage = raw::usage();
     crate::setup::say(&[
         b"jemalloc and mimalloc hold ",

@@ -213,9 +213,12 @@ pub unsafe extern "C" fn malloc_stats_print(
     _options: *const c_char,
 ) {
     let Some(write) = write else {
-        return crate::setup::print_stats(libc::STDERR_FILENO);
+        return brug::raw::print_statistics(libc::STDERR_FILENO);
     };
-    if let Ok(text) = CString::new(crate::setup::stats_text()) {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = brug::raw::write_statistics(&mut text);
+    if let Ok(text) = CString::new(text) {
         // SAFETY: the caller's promise.
         unsafe { write(opaque, text.as_ptr()) };
     }

@@ -198,7 +198,9 @@ fn every_source_is_compiled_by_a_test() {
         "heap.c",
         "late.c",
         "limits.c",
+        "little.c",
         "plugin.c",
+        "strict.c",
     ];
     assert_eq!(names, expected);
 }

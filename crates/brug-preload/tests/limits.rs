@@ -77,3 +77,13 @@ fn what_all_threads_have_ahead_is_taken_back() {
         compare(*size, true, "glibc", SHARE);
     }
 }
+
+/// A system that does not overcommit charges a child for all that its parent has committed.
+#[test]
+fn a_child_is_not_charged_for_what_no_object_needs() {
+    let program = compiled("strict.c", "strict", &["-rdynamic"]);
+    let output = under_brug(&program, &[]).output().expect("starts");
+    assert!(output.status.success(), "{output:?}");
+    let beyond: u64 = stdout(&output).trim().parse().expect("bytes");
+    assert!(beyond < 64 << 10, "{beyond} bytes more than the object");
+}

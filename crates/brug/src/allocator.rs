@@ -6,8 +6,9 @@ use core::ptr::{self, NonNull};
 
 use allocator_api2::alloc::{AllocError, Allocator};
 
-use crate::heap;
 use crate::mode::Mode;
+use crate::realloc::realloc_in;
+use crate::{heap, words};
 
 /// Allocates in one mode, whatever the mode of the process and the thread is: the
 /// paper's choice per data structure. In a build that lacks what the mode needs, the
@@ -27,7 +28,7 @@ impl In {
         let p = if layout.size() == 0 {
             ptr::without_provenance_mut(layout.align())
         } else {
-            heap::ready();
+            words::ready();
             heap::alloc_in(self.0, layout.size(), layout.align(), zero)
         };
         let p = NonNull::new(p).ok_or(AllocError)?;
@@ -51,7 +52,7 @@ impl In {
         let q = if new.align() <= old.align() || (p.as_ptr() as usize).is_multiple_of(new.align()) {
             let align = old.align().max(new.align());
             // SAFETY: by contract.
-            unsafe { heap::realloc_in(Some(self.0), p.as_ptr(), old.size(), align, new.size()) }
+            unsafe { realloc_in(Some(self.0), p.as_ptr(), old.size(), align, new.size()) }
         } else {
             let q = heap::alloc_in(self.0, new.size(), new.align(), false);
             if !q.is_null() {

@@ -15,7 +15,7 @@
 //! * *promotion*: an object that fills its slot moves to a larger one by moving
 //!   page tables, not bytes;
 //! * *retention*: the slot of a freed object keeps its pages for the next one,
-//!   within a budget and for a short time (`purge.rs`).
+//!   within a budget and for a short time (`retain.rs`).
 //!
 //! # Who may do what
 //!
@@ -50,11 +50,12 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-use crate::config::{self, Thp};
-use crate::heap;
+use crate::config::{self, Thp, MAX_OBJECT};
+use crate::counters::{bump, COUNTERS};
+use crate::huge::{self, Advice};
 use crate::os::{self, page_round, HUGE, MIN_PAGE};
-use crate::purge;
-use crate::stats::{bump, STATS};
+use crate::retain::{self, RETAINED};
+use crate::words::{self, Ask};
 
 pub(crate) const CLEAN: u32 = 0;
 pub(crate) const WARM: u32 = 1;
@@ -65,6 +66,11 @@ pub(crate) const SLACK: u32 = 5;
 pub(crate) const TRIMMING: u32 = 6;
 pub(crate) const HELD: u32 = 7;
 pub(crate) const CUTTING: u32 = 8;
+
+/// Nobody has considered whether the object in a slot shall have huge pages; it shall not; it shall.
+const UNASKED: u8 = 0;
+const SMALL: u8 = 1;
+const ASKED: u8 = 2;
 
 /// Sizes of slots: 64 MiB, 4 GiB, 256 GiB. Miri, for which memory is not free, has objects
 /// promoted sooner.
@@ -83,8 +89,6 @@ const MAPPINGS: usize = 65530;
 const SHARE: [usize; CLASSES] = [2, 4, 8];
 /// What each of the other allocators gets of it, in 1/16.
 const FOREIGN_SHARE: usize = 1;
-/// The address space reserved unless configured otherwise.
-pub(crate) const DEFAULT_RESERVE: usize = 16 << 40;
 /// The least reservation that is any use.
 const LEAST_RESERVE: usize = if cfg!(miri) { 1 << 20 } else { 256 << 20 };
 
@@ -107,8 +111,7 @@ const SLACK_MIN: usize = 1 << 20;
 /// a sparsely used object sparse.
 const MEMSET_MAX: usize = 4 << 20;
 
-/// Largest object that a slot can hold.
-pub(crate) const MAX_OBJECT: usize = 1 << SHIFT[CLASSES - 1];
+const _: () = assert!(MAX_OBJECT == 1 << SHIFT[CLASSES - 1]);
 /// Alignment every slot has.
 pub(crate) const MAX_ALIGN: usize = HUGE;
 
@@ -136,7 +139,7 @@ pub(crate) struct Slot {
     /// Reallocations that enlarged the object, less those that shrank it: the
     /// paper's allocation counter.
     pub(crate) counter: AtomicU32,
-    /// Whether huge pages were asked for.
+    /// What the kernel was last asked for here: `UNASKED`, `SMALL` or `ASKED` (huge pages).
     huge: AtomicU8,
     class: AtomicU8,
 }
@@ -196,15 +199,24 @@ fn first_of(class: usize) -> usize {
     GEOMETRY.first[class].load(Relaxed) as usize
 }
 
-/// Whether pages beyond the first 2 MiB shall be huge, and whether the first
-/// must be told not to be.
-static WANT_HUGE: AtomicU8 = AtomicU8::new(0);
-static AVOID_HUGE: AtomicU8 = AtomicU8::new(0);
-
 /// Address and length of the parts of the arena that jemalloc and mimalloc get, so
 /// that their objects, too, are known by their addresses.
 pub(crate) static FOREIGN: [[AtomicUsize; 2]; 2] =
     [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; 2];
+
+/// Returns true if `p` is in the part that is number `which` of `FOREIGN`.
+#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+#[inline(always)]
+pub(crate) fn in_part(which: usize, p: *mut u8) -> bool {
+    let [start, len] = &FOREIGN[which];
+    (p as usize).wrapping_sub(start.load(Relaxed)) < len.load(Relaxed)
+}
+
+/// Returns true if an address is in a growth slot.
+#[inline]
+pub(crate) fn in_slot(p: *mut u8) -> bool {
+    (p as usize).wrapping_sub(GEOMETRY.base.load(Relaxed)) < GEOMETRY.slots_len.load(Relaxed)
+}
 
 const UNTRIED: u32 = 0;
 const TRYING: u32 = 1;
@@ -301,7 +313,7 @@ fn set_up() -> bool {
     let done = os::keep_errno(reserve_arena);
     SETUP.store(if done { READY } else { REFUSED }, Release);
     if !done {
-        bump(&STATS.no_arena, 1);
+        bump(&COUNTERS.no_arena, 1);
         if config::current().verbose {
             let why = if os::address_space_is_dear() {
                 " (vm.user_reserve_kbytes would be taken off what may be committed)"
@@ -388,33 +400,13 @@ fn reserve_arena() -> bool {
         os::unmap(memory, skip);
         os::unmap(memory.add(skip + offset), usable - offset);
     }
-    read_thp(config.thp);
+    huge::read(config.thp);
     GEOMETRY.descriptors.store(slots.cast(), Relaxed);
     GEOMETRY.slots_len.store(slots_len, Relaxed);
     GEOMETRY.len.store(offset, Relaxed);
     GEOMETRY.base.store(memory as usize + skip, Release);
-    heap::reconsider();
+    words::reconsider();
     true
-}
-
-/// Whether memory that has become large shall have huge pages.
-#[cfg(feature = "mimalloc")]
-pub(crate) fn wants_huge() -> bool {
-    WANT_HUGE.load(Relaxed) != 0
-}
-
-fn read_thp(thp: Thp) {
-    let mut buf = [0u8; 64];
-    let n = os::read_file(c"/sys/kernel/mm/transparent_hugepage/enabled", &mut buf);
-    let is = |word: &[u8]| buf[..n].windows(word.len()).any(|w| w == word);
-    let off = os::huge_pages_denied() || is(b"[never]") || n == 0;
-    let (want, avoid) = match thp {
-        Thp::Default => (!off, !off && is(b"[always]")),
-        Thp::Always => (!off, false),
-        Thp::Never => (false, !off && is(b"[always]")),
-    };
-    WANT_HUGE.store(want as u8, Relaxed);
-    AVOID_HUGE.store(avoid as u8, Relaxed);
 }
 
 /// A slot with room for `size` bytes, or null. `zero`: the bytes are zero; `growing`:
@@ -424,7 +416,7 @@ pub(crate) fn alloc(size: usize, zero: bool, growing: bool) -> *mut u8 {
         return ptr::null_mut();
     }
     let Some((class, index)) = take(size, growing) else {
-        bump(&STATS.no_slot, 1);
+        bump(&COUNTERS.no_slot, 1);
         return ptr::null_mut();
     };
     let slot = descriptor(index);
@@ -486,8 +478,8 @@ fn take_from(class: usize, size: usize, growing: bool) -> Option<usize> {
                 match slot.state.compare_exchange(WARM, HELD, AcqRel, Acquire) {
                     Ok(_) => {
                         let excess = take_excess(slot);
-                        purge::RETAINED.fetch_sub(excess, Relaxed);
-                        bump(&STATS.warm_reuses, 1);
+                        RETAINED.fetch_sub(excess, Relaxed);
+                        bump(&COUNTERS.warm_reuses, 1);
                         c.live.fetch_add(1, Relaxed);
                         return Some(index);
                     }
@@ -547,13 +539,14 @@ fn ensure_committed(
     let need = page_round(size);
     if need > have {
         let cap = 1usize << SHIFT[class];
-        if have == 0 && AVOID_HUGE.load(Relaxed) != 0 {
+        if have == 0 && huge::must_be_avoided() {
             // SAFETY: the slot is ours.
             unsafe { os::advise_huge(origin, cap, false) };
         }
         let ahead = if !growing {
             need
-        } else if heap::memory_is_counted() {
+        } else if words::memory_is_counted() {
+            words::ask(Ask::ForkHandlers);
             page_round(need + (need >> AHEAD_COUNTED))
         } else {
             (need << AHEAD).max(FIRST_COMMIT)
@@ -566,26 +559,62 @@ fn ensure_committed(
         } else if commit(need) || (take_back() && commit(need)) {
             need
         } else {
-            bump(&STATS.no_commit, 1);
+            bump(&COUNTERS.no_commit, 1);
             return false;
         };
         slot.committed.store(to, Relaxed);
     }
-    if need > HUGE && slot.huge.load(Relaxed) == 0 {
-        slot.huge.store(1, Relaxed);
-        if WANT_HUGE.load(Relaxed) != 0 {
-            let from = if config::current().thp == Thp::Always {
-                0
-            } else {
-                HUGE
-            };
-            // For the whole slot, committed or not: later commits then extend one
-            // mapping instead of starting another.
-            // SAFETY: the range is in our slot.
-            unsafe { os::advise_huge(origin.add(from), (1 << SHIFT[class]) - from, true) };
-        }
+    if need > HUGE && (need > have || slot.huge.load(Relaxed) == UNASKED) {
+        choose_pages(slot, origin, class, need, growing);
     }
     true
+}
+
+/// Asks for huge pages beyond the first 2 MiB of a slot, if they pay. The caller holds it, and
+/// nothing lies in it beyond what it has touched.
+#[cold]
+fn choose_pages(slot: &Slot, origin: *mut u8, class: usize, need: usize, growing: bool) {
+    let advice = huge::advice(need, growing);
+    if advice == Advice::Small {
+        if slot.huge.load(Relaxed) == UNASKED {
+            slot.huge.store(SMALL, Relaxed);
+        }
+        return;
+    }
+    let always = config::current().thp == Thp::Always;
+    let from = if always { 0 } else { HUGE };
+    if slot.huge.swap(ASKED, Relaxed) != ASKED {
+        // For the whole slot, committed or not: later commits then extend one
+        // mapping instead of starting another.
+        // SAFETY: the range is in our slot.
+        unsafe { os::advise_huge(origin.add(from), (1 << SHIFT[class]) - from, true) };
+    }
+    let committed = slot.committed.load(Relaxed);
+    let filled = slot.touched.load(Relaxed).max(HUGE).next_multiple_of(HUGE);
+    if advice == Advice::Try && filled + 2 * HUGE <= committed {
+        // SAFETY: committed, and beyond everything in the slot, where it reads as zeros.
+        if !unsafe { huge::try_one(origin.add(filled)) } {
+            huge_pages_lose();
+            return;
+        }
+    }
+    // SAFETY: `filled` is in the slot wherever it is less than what is committed.
+    huge::watch(unsafe { origin.add(filled) }, committed.saturating_sub(filled));
+}
+
+/// Huge pages have turned out slow: objects go on with small ones. Any thread may call this at any
+/// time, since advice changes nothing that an owner relies on.
+pub(crate) fn huge_pages_lose() {
+    for (slot, class, index) in slots() {
+        let asked = slot.huge.compare_exchange(ASKED, SMALL, Relaxed, Relaxed);
+        if asked.is_ok() {
+            // SAFETY: the range is in that slot.
+            unsafe {
+                let from = origin_of(class, index).add(HUGE);
+                os::advise_huge(from, (1 << SHIFT[class]) - HUGE, false);
+            }
+        }
+    }
 }
 
 /// Gives up a slot that is held, with an object of this size in it. What memory lies beyond
@@ -606,9 +635,9 @@ fn settle(slot: &Slot, size: usize) {
 fn leave_slack(slot: &Slot, excess: usize) {
     slot.excess.store((excess / MIN_PAGE) as u32, Relaxed);
     slot.stamp.store(os::now_ms() as u32, Relaxed);
-    let retained = purge::RETAINED.fetch_add(excess, Relaxed) + excess;
+    let retained = RETAINED.fetch_add(excess, Relaxed) + excess;
     slot.state.store(SLACK, Release);
-    purge::wake(retained);
+    retain::wake(retained);
 }
 
 /// What of the slot was counted as retained, which it no longer is.
@@ -682,7 +711,7 @@ pub(crate) unsafe fn resize(p: *mut u8, new: usize) -> Resized {
 /// Returns true if an object may have `new` bytes without a system call.
 #[inline]
 fn fits(slot: &Slot, new: usize) -> bool {
-    new <= slot.committed.load(Relaxed) && (new <= HUGE || slot.huge.load(Relaxed) != 0)
+    new <= slot.committed.load(Relaxed) && (new <= HUGE || slot.huge.load(Relaxed) != UNASKED)
 }
 
 #[inline(never)]
@@ -700,19 +729,19 @@ unsafe fn resize_held(slot: &'static Slot, origin: *mut u8, p: *mut u8, new: usi
             return Resized::At(p);
         }
         if slack {
-            purge::RETAINED.fetch_sub(take_excess(slot), Relaxed);
+            RETAINED.fetch_sub(take_excess(slot), Relaxed);
         }
         settle(slot, new);
         return Resized::At(p);
     }
     if slack {
-        purge::RETAINED.fetch_sub(take_excess(slot), Relaxed);
+        RETAINED.fetch_sub(take_excess(slot), Relaxed);
     }
     if new < old {
         slot.counter.store(counter.saturating_sub(1), Relaxed);
         slot.size.store(new, Relaxed);
         settle(slot, new);
-        bump(&STATS.shrinks, 1);
+        bump(&COUNTERS.shrinks, 1);
         return Resized::At(p);
     }
     slot.counter.store(counter.saturating_add(1), Relaxed);
@@ -757,7 +786,7 @@ unsafe fn promote(
         .clone()
         .find_map(|c| take_from(c, new, false).map(|index| (c, index)))
     else {
-        bump(&STATS.no_slot, 1);
+        bump(&COUNTERS.no_slot, 1);
         return None;
     };
     let target = descriptor(index);
@@ -795,7 +824,7 @@ unsafe fn promote(
             // What is left there, if anything, is dead but not zero.
             target.touched.store(len, Relaxed);
             put_back(target, target_class, index);
-            bump(&STATS.no_move, 1);
+            bump(&COUNTERS.no_move, 1);
             return None;
         }
     }
@@ -806,8 +835,8 @@ unsafe fn promote(
     settle(target, new);
     // The slot it left is still committed. Its tail beyond `old` may hold memory.
     release(slot, origin);
-    bump(&STATS.page_moves, 1);
-    bump(&STATS.bytes_not_copied, old);
+    bump(&COUNTERS.page_moves, 1);
+    bump(&COUNTERS.bytes_not_copied, old);
     Some(to)
 }
 
@@ -821,7 +850,7 @@ pub(crate) unsafe fn free(p: *mut u8) {
         no_object(p);
     }
     if hold(slot, p) {
-        purge::RETAINED.fetch_sub(take_excess(slot), Relaxed);
+        RETAINED.fetch_sub(take_excess(slot), Relaxed);
     }
     release(slot, origin);
 }
@@ -901,9 +930,9 @@ pub(crate) fn growths() -> (u64, u64) {
 
 /// Makes a slot free, with its memory if that may be kept.
 fn release(slot: &'static Slot, origin: *mut u8) {
-    bump(&STATS.grows_in_place, slot.grows.swap(0, Relaxed) as usize);
+    bump(&COUNTERS.grows_in_place, slot.grows.swap(0, Relaxed) as usize);
     bump(
-        &STATS.bytes_not_copied,
+        &COUNTERS.bytes_not_copied,
         slot.not_copied.swap(0, Relaxed) as usize,
     );
     let class = slot.class.load(Relaxed) as usize;
@@ -916,17 +945,17 @@ fn release(slot: &'static Slot, origin: *mut u8) {
         push(&c.stacks[CLEAN_STACK], index);
         return;
     }
-    if (touched == 0 || !purge::may_keep(touched)) && os::keep_errno(|| forget(slot, origin)) {
+    if (touched == 0 || !retain::may_keep(touched)) && os::keep_errno(|| forget(slot, origin)) {
         slot.state.store(CLEAN, Relaxed);
         push(&c.stacks[CLEAN_STACK], index);
         return;
     }
     slot.excess.store((touched / MIN_PAGE) as u32, Relaxed);
     slot.stamp.store(os::now_ms() as u32, Relaxed);
-    let retained = purge::RETAINED.fetch_add(touched, Relaxed) + touched;
+    let retained = RETAINED.fetch_add(touched, Relaxed) + touched;
     slot.state.store(WARM, Release);
     push(&c.stacks[warmth(touched)], index);
-    purge::wake(retained);
+    retain::wake(retained);
 }
 
 /// Returns a slot that never came to hold an object.
@@ -951,7 +980,7 @@ fn forget(slot: &Slot, origin: *mut u8) -> bool {
     slot.committed.store(0, Relaxed);
     slot.touched.store(0, Relaxed);
     slot.seam.store(0, Relaxed);
-    slot.huge.store(0, Relaxed);
+    slot.huge.store(UNASKED, Relaxed);
     true
 }
 
@@ -988,7 +1017,7 @@ fn drop_warm(slot: &'static Slot, origin: *mut u8, c: &Class, index: usize) {
     }
     let done = forget(slot, origin);
     let after = if done {
-        purge::RETAINED.fetch_sub(take_excess(slot), Relaxed);
+        RETAINED.fetch_sub(take_excess(slot), Relaxed);
         CLEAN
     } else {
         WARM
@@ -1023,7 +1052,7 @@ fn trim_slack(slot: &Slot, origin: *mut u8) {
     if touched > keep && unsafe { os::discard(origin.add(keep), touched - keep) } {
         slot.touched.store(keep, Relaxed);
     }
-    purge::RETAINED.fetch_sub(take_excess(slot), Relaxed);
+    RETAINED.fetch_sub(take_excess(slot), Relaxed);
     slot.state.store(LIVE, Release);
 }
 
@@ -1043,7 +1072,7 @@ pub(crate) fn take_back() -> bool {
                 // SAFETY: no preconditions.
                 unsafe { libc::sched_yield() };
             }
-            let retained = purge::RETAINED.load(Relaxed) > 0;
+            let retained = RETAINED.load(Relaxed) > 0;
             drop_retained(0);
             let cut = cut_all();
             TAKING_BACK.store(false, Release);
@@ -1094,7 +1123,7 @@ fn cut(slot: &Slot, origin: *mut u8) -> bool {
         slot.touched.store(keep, Relaxed);
     }
     // The advice has gone as well.
-    slot.huge.store(0, Relaxed);
+    slot.huge.store(UNASKED, Relaxed);
     true
 }
 

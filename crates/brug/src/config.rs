@@ -9,15 +9,20 @@ use core::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::Release};
 
 use crate::mode::{Base, Mode, Template};
 use crate::size::{parse_decimal, parse_size};
-use crate::{arena, os};
+use crate::os;
+
+/// Largest object that a slot can hold. Miri, for which memory is not free, has smaller slots.
+pub(crate) const MAX_OBJECT: usize = if cfg!(miri) { 1 << 22 } else { 256 << 30 };
+/// The address space reserved unless configured otherwise.
+const DEFAULT_RESERVE: usize = 16 << 40;
 
 /// The use of transparent huge pages in growth slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Thp {
     /// From 2 MiB into an object on, once it is that large, where the system
-    /// allows programs to ask for them.
+    /// allows programs to ask for them, as long as they are faster than small ones.
     Default,
-    /// From the start of every object that becomes larger than 2 MiB.
+    /// From the start of every object that becomes larger than 2 MiB, fast or not.
     Always,
     /// Do not ask for them, and where the system gives them unasked, refuse.
     Never,
@@ -85,29 +90,12 @@ impl Config {
         thp: Thp::Default,
         purge_delay_ms: 1000,
         retain: None,
-        reserve: arena::DEFAULT_RESERVE,
+        reserve: DEFAULT_RESERVE,
         profile: None,
         show_stats: ShowStats::No,
         monitor: false,
         verbose: false,
     };
-
-    /// Every variable that is read, and `BRUG_LIBRARY`, which is the command's.
-    pub const VARIABLES: [&'static str; 13] = [
-        "BRUG_ALLOC",
-        "BRUG_TEMPLATE",
-        "BRUG_BASE",
-        "BRUG_SWITCH_POINT",
-        "BRUG_THP",
-        "BRUG_PURGE_DELAY",
-        "BRUG_RETAIN",
-        "BRUG_RESERVE",
-        "BRUG_PROFILE",
-        "BRUG_SHOW_STATS",
-        "BRUG_MONITOR",
-        "BRUG_VERBOSE",
-        "BRUG_LIBRARY",
-    ];
 
     /// Whether the C library has an environment yet.
     pub(crate) fn env_is_there() -> bool {
@@ -144,125 +132,84 @@ impl Config {
         let Some(eq) = entry.iter().position(|&b| b == b'=') else {
             return;
         };
-        let (name, value) = (&entry[..eq], &entry[eq + 1..]);
-        let Ok(value) = CStr::from_bytes_with_nul(value) else {
+        let Ok(value) = CStr::from_bytes_with_nul(&entry[eq + 1..]) else {
             return;
         };
-        let known = matches!(
-            name,
-            b"ALLOC"
-                | b"TEMPLATE"
-                | b"BASE"
-                | b"SWITCH_POINT"
-                | b"THP"
-                | b"PURGE_DELAY"
-                | b"RETAIN"
-                | b"RESERVE"
-                | b"PROFILE"
-                | b"SHOW_STATS"
-                | b"MONITOR"
-                | b"VERBOSE"
-        );
-        if !known || value.is_empty() {
-            // Names that are not ours, and ours set to nothing.
+        let Ok(name) = core::str::from_utf8(&entry[..eq]) else {
+            return;
+        };
+        if value.is_empty() {
             return;
         }
-        let text = value.to_str().unwrap_or("?");
-        let wanted = match name {
-            b"ALLOC" => put(&mut self.mode, text.parse().ok())
-                .then_some("")
-                .ok_or("sys, jemalloc, mimalloc, mmap, template or auto"),
-            b"TEMPLATE" => match text.parse::<Template>() {
-                Ok(template) => {
-                    self.template = template;
-                    Ok("")
-                }
-                Err(e) => {
-                    os::complain(format_args!(
-                        "BRUG_TEMPLATE={text}: {e}; using {}",
-                        self.template
-                    ));
-                    return;
-                }
-            },
-            b"BASE" => {
-                let base = if text.eq_ignore_ascii_case("auto") {
-                    Some(None)
-                } else {
-                    text.parse().ok().map(Some)
-                };
-                put(&mut self.base, base)
-                    .then_some("")
-                    .ok_or("auto, glibc, mimalloc or jemalloc")
-            }
-            b"SWITCH_POINT" => {
-                let ok = parse_size(text).filter(|&n| (4096..=arena::MAX_OBJECT).contains(&n));
-                put(&mut self.switch_point, ok)
-                    .then_some("")
-                    .ok_or("4K to 256G")
-            }
-            b"THP" => put(&mut self.thp, text.parse().ok())
-                .then_some("")
-                .ok_or("default, always or never"),
-            b"PURGE_DELAY" => {
-                let ok = parse_decimal(text.as_bytes()).and_then(|n| u32::try_from(n).ok());
-                put(&mut self.purge_delay_ms, ok.filter(|&n| n <= 86_400_000))
-                    .then_some("")
-                    .ok_or("milliseconds, at most a day")
-            }
-            b"RETAIN" => match parse_size(text) {
-                Some(n) => {
-                    self.retain = Some(n);
-                    Ok("")
-                }
-                None => Err("a size such as 512M"),
-            },
-            b"RESERVE" => {
-                let ok = parse_size(text).filter(|&n| n <= 64 << 40);
-                put(&mut self.reserve, ok)
-                    .then_some("")
-                    .ok_or("a size of at most 65536G")
-            }
-            b"PROFILE" => {
-                self.profile = kept(value);
-                Ok("")
-            }
-            b"SHOW_STATS" => match text {
-                "0" => {
-                    self.show_stats = ShowStats::No;
-                    Ok("")
-                }
-                "1" => {
-                    self.show_stats = ShowStats::Text;
-                    Ok("")
-                }
-                _ => match strip_cstr(value, b"json:") {
-                    Some(path) if !path.is_empty() => {
-                        self.show_stats = kept(path).map_or(ShowStats::No, ShowStats::Json);
-                        Ok("")
-                    }
-                    _ => Err("1 or json:FILE"),
-                },
-            },
-            _ => {
-                let flag = if name == b"MONITOR" {
-                    &mut self.monitor
-                } else {
-                    &mut self.verbose
-                };
-                let value = [("0", false), ("1", true)]
-                    .into_iter()
-                    .find(|v| v.0 == text);
-                put(flag, value.map(|v| v.1)).then_some("").ok_or("0 or 1")
-            }
-        };
-        if let Err(wanted) = wanted {
-            let name = core::str::from_utf8(name).unwrap_or("?");
+        if let Some(wanted) = self.set_variable(name, value) {
+            let text = value.to_str().unwrap_or("?");
             os::complain(format_args!(
                 "BRUG_{name}={text} is not {wanted}; using the default"
             ));
         }
     }
+
+    fn set_template(&mut self, text: &str) -> bool {
+        match text.parse() {
+            Ok(template) => self.template = template,
+            Err(e) => os::complain(format_args!(
+                "BRUG_TEMPLATE={text}: {e}; using {}",
+                self.template
+            )),
+        }
+        true
+    }
+}
+
+/// Makes, of the list of all variables, their names and what sets them.
+macro_rules! variables {
+    ($config:ident, $value:ident, $text:ident; $($name:ident, $wanted:literal => $set:expr,)+) => {
+        impl Config {
+            /// Every variable that is read, and `BRUG_LIBRARY`, which is the command's.
+            pub const VARIABLES: [&'static str; [$(stringify!($name)),+].len()] =
+                [$(concat!("BRUG_", stringify!($name))),+];
+
+            /// Sets the variable of this name, if there is one. Returns what it takes if the value
+            /// makes no sense.
+            fn set_variable(&mut self, name: &str, $value: &'static CStr) -> Option<&'static str> {
+                let $config = self;
+                let $text = $value.to_str().unwrap_or("?");
+                match name {
+                    $(stringify!($name) => (!$set).then_some($wanted),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+variables! { config, value, text;
+    ALLOC, "sys, jemalloc, mimalloc, mmap, template or auto" =>
+        put(&mut config.mode, text.parse().ok()),
+    TEMPLATE, "" => config.set_template(text),
+    BASE, "auto, glibc, mimalloc or jemalloc" =>
+        if text.eq_ignore_ascii_case("auto") {
+            put(&mut config.base, Some(None))
+        } else {
+            put(&mut config.base, text.parse().ok().map(Some))
+        },
+    SWITCH_POINT, "4K to 256G" => {
+        let size = parse_size(text).filter(|&n| (4096..=MAX_OBJECT).contains(&n));
+        put(&mut config.switch_point, size)
+    },
+    THP, "default, always or never" => put(&mut config.thp, text.parse().ok()),
+    PURGE_DELAY, "milliseconds, at most a day" => {
+        let ms = parse_decimal(text.as_bytes()).and_then(|n| u32::try_from(n).ok());
+        put(&mut config.purge_delay_ms, ms.filter(|&n| n <= 86_400_000))
+    },
+    RETAIN, "a size such as 512M" => put(&mut config.retain, parse_size(text).map(Some)),
+    RESERVE, "a size of at most 65536G" =>
+        put(&mut config.reserve, parse_size(text).filter(|&n| n <= 64 << 40)),
+    PROFILE, "" => put(&mut config.profile, Some(kept(value))),
+    SHOW_STATS, "1 or json:FILE" => put(&mut config.show_stats, show_stats(value)),
+    MONITOR, "0 or 1" => put(&mut config.monitor, flag(text)),
+    VERBOSE, "0 or 1" => put(&mut config.verbose, flag(text)),
+    LIBRARY, "" => true,
 }
 
 impl Default for Config {
@@ -273,6 +220,24 @@ impl Default for Config {
 
 fn put<T>(place: &mut T, value: Option<T>) -> bool {
     value.map(|v| *place = v).is_some()
+}
+
+fn flag(text: &str) -> Option<bool> {
+    match text {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    }
+}
+
+fn show_stats(value: &'static CStr) -> Option<ShowStats> {
+    match value.to_bytes() {
+        b"0" => Some(ShowStats::No),
+        b"1" => Some(ShowStats::Text),
+        _ => strip_cstr(value, b"json:")
+            .filter(|path| !path.is_empty())
+            .map(|path| kept(path).map_or(ShowStats::No, ShowStats::Json)),
+    }
 }
 
 /// A copy, because a program may write its title over its environment, as redis does.
@@ -319,18 +284,13 @@ unsafe impl Sync for Storage {}
 
 static STORAGE: Storage = Storage(UnsafeCell::new(Config::DEFAULT));
 static DEFAULT: Config = Config::DEFAULT;
-static CURRENT: AtomicPtr<Config> = AtomicPtr::new(ptr::null_mut());
+static CURRENT: AtomicPtr<Config> = AtomicPtr::new(ptr::from_ref(&DEFAULT).cast_mut());
 
 /// The configuration in force.
 #[inline]
 pub(crate) fn current() -> &'static Config {
-    let p = CURRENT.load(Acquire);
-    if p.is_null() {
-        &DEFAULT
-    } else {
-        // SAFETY: points to `STORAGE`, which nobody writes any more.
-        unsafe { &*p }
-    }
+    // SAFETY: points to `DEFAULT`, or to `STORAGE`, which nobody writes any more.
+    unsafe { &*CURRENT.load(Acquire) }
 }
 
 /// Puts a configuration in force.

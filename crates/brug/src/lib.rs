@@ -31,7 +31,7 @@
 //! * What large objects cost is page faults, not calls. So a slot keeps its memory
 //!   for the next object, within a budget and for less than
 //!   [a second](Config::purge_delay_ms), and beyond its first 2 MiB asks for huge
-//!   pages.
+//!   pages, where they turn out faster than small ones (`huge.rs`).
 //!
 //! # The ladder
 //!
@@ -52,7 +52,8 @@
 //! * At most 9248 objects are in slots at a time, since each needs up to three of the
 //!   65530 mappings a process has. The others stay in the base allocator.
 //! * A slot in use costs a page table, 4 KiB, which no RSS shows.
-//! * While more than 8 MiB is retained there is one thread more, which gives it back.
+//! * While more than 8 MiB is retained there is one thread more, which gives it back; and while
+//!   more than 16 MiB is filled with huge pages, to see that they are not slow.
 //!   Programs that must stay single-threaded (`unshare`, strict `seccomp` filters)
 //!   set `BRUG_PURGE_DELAY=0` or `BRUG_RETAIN=8M`.
 //! * The child of `vfork` must not allocate, as ever.
@@ -89,40 +90,72 @@ macro_rules! slots {
     ($($item:item)*) => {};
 }
 
+/// The section of tables that a short program does not need: apart from the words that every
+/// program writes, which then share a page.
+macro_rules! tables {
+    () => {
+        ".data.brug_tables_v0"
+    };
+}
+
+mod mode;
+mod size;
+
 slots! {
     #[cfg(feature = "allocator-api2")]
     mod allocator;
     mod arena;
     mod base;
     mod config;
+    mod control;
+    mod counters;
     #[cfg(test)]
     mod faults;
     mod heap;
+    mod huge;
+    #[cfg(feature = "jemalloc")]
+    mod jemalloc;
+    mod json;
+    #[cfg(feature = "mimalloc")]
+    mod mimalloc;
     #[cfg(feature = "monitor")]
     pub mod monitor;
     mod os;
     mod purge;
     pub mod raw;
+    mod realloc;
+    mod retain;
+    mod scope;
     mod stats;
+    mod sys;
     mod tls;
     mod trial;
     mod tuner;
+    mod words;
 
     #[cfg(feature = "allocator-api2")]
     pub use allocator::In;
     pub use config::{Config, ShowStats, Thp};
-    pub use stats::{stats, Stats};
+    pub use counters::Stats;
+    pub use stats::stats;
     pub use tuner::{tuner_report, TunerReport, TunerRow};
+
+    use control::set_mode;
+    use heap::{alloc, alloc_zeroed, free_told, realloc};
+    use scope::{enter, leave};
+    use words::{base, mode};
 }
 
 #[cfg(not(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64")
 )))]
-#[path = "portable.rs"]
-mod heap;
-mod mode;
-mod size;
+mod portable;
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
+use portable::{alloc, alloc_zeroed, base, enter, free_told, leave, mode, realloc, set_mode};
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::marker::PhantomData;
@@ -154,7 +187,7 @@ impl Brug {
 
     /// The allocator that has the small objects now, in modes that leave it open.
     pub fn base() -> Base {
-        heap::base()
+        base()
     }
 
     /// Changes the mode of the process, for objects allocated or moved from now on.
@@ -163,12 +196,12 @@ impl Brug {
     /// # Errors
     /// The mode needs an allocator that this build lacks; nothing has changed.
     pub fn set_mode(mode: Mode) -> Result<(), ModeUnavailable> {
-        heap::set_mode(mode)
+        set_mode(mode)
     }
 
     /// The mode that the calling thread's next allocation follows.
     pub fn mode() -> Mode {
-        heap::mode()
+        mode()
     }
 }
 
@@ -178,25 +211,25 @@ unsafe impl GlobalAlloc for Brug {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: no preconditions.
-        unsafe { heap::alloc(layout.size(), layout.align()) }
+        unsafe { alloc(layout.size(), layout.align()) }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: no preconditions.
-        unsafe { heap::alloc_zeroed(layout.size(), layout.align()) }
+        unsafe { alloc_zeroed(layout.size(), layout.align()) }
     }
 
     #[inline]
     unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
         // SAFETY: by contract.
-        unsafe { heap::free_told(p, layout.size(), layout.align()) }
+        unsafe { free_told(p, layout.size(), layout.align()) }
     }
 
     #[inline]
     unsafe fn realloc(&self, p: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: by contract.
-        unsafe { heap::realloc(p, layout.size(), layout.align(), new_size) }
+        unsafe { realloc(p, layout.size(), layout.align(), new_size) }
     }
 }
 
@@ -218,7 +251,7 @@ impl Scope {
             Brug::mode()
         };
         Scope {
-            before: heap::enter(mode),
+            before: enter(mode),
             not_send: PhantomData,
         }
     }
@@ -226,7 +259,7 @@ impl Scope {
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        heap::leave(self.before);
+        leave(self.before);
     }
 }
 

@@ -102,6 +102,22 @@ impl FromStr for Mode {
     }
 }
 
+#[cfg(feature = "preload")]
+impl Mode {
+    /// Returns true if some objects are `base`'s in this mode, whatever else is configured.
+    pub(crate) fn uses(self, base: Base, template: &Template) -> bool {
+        let is = |mode| match base {
+            Base::Glibc => mode == Mode::Sys,
+            Base::Jemalloc => mode == Mode::Jemalloc,
+            Base::Mimalloc => mode == Mode::Mimalloc,
+        };
+        match self {
+            Mode::Template => template.ranges[..template.len].iter().any(|r| is(r.1)),
+            mode => is(mode),
+        }
+    }
+}
+
 /// This build lacks the allocator that a mode needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModeUnavailable(pub Mode);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The object monitor: what reallocation does to each object, and from where.
 //!
-//! While it is on, all calls take the long way, and each reallocated object has a
+//! While it is on, all calls take the slow path, and each reallocated object has a
 //! record: how often, how long, how many bytes it would have cost to copy. When the
 //! object is freed, the record is added to that of its call site, which is where it
 //! was first reallocated. Turn it on with `BRUG_MONITOR=1` or [`start`].
@@ -11,7 +11,7 @@
 //! missed and goes its way.
 
 use core::cell::UnsafeCell;
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_void, CStr};
 use core::fmt::{self, Write};
 use core::ptr;
 use core::sync::atomic::{
@@ -19,7 +19,9 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use crate::{heap, os, tls};
+use crate::arena::in_slot;
+use crate::json::Quoted;
+use crate::{os, tls, words};
 
 /// Return addresses kept of a call site.
 pub const FRAMES: usize = 8;
@@ -110,7 +112,7 @@ pub fn start() -> bool {
         }
     }
     ON.store(true, Release);
-    heap::reconsider();
+    words::reconsider();
     true
 }
 
@@ -187,7 +189,7 @@ fn site_of(tables: &mut Tables, frames: [usize; FRAMES]) -> Option<u32> {
 
 /// An object at `p` of `old` bytes has become one at `q` of `new` bytes.
 pub(crate) fn note_realloc(p: *mut u8, q: *mut u8, old: usize, new: usize, ns: u64) {
-    let copied = p != q && !(heap::in_slot(p) && heap::in_slot(q));
+    let copied = p != q && !(in_slot(p) && in_slot(q));
     let change = Record {
         objects: 0,
         reallocs: 1,
@@ -384,58 +386,132 @@ impl Report {
         }
     }
 
-    /// Writes it as one JSON object: `sites`, `objects`, `missed`. Addresses are hex
-    /// strings, times nanoseconds.
+    /// Writes it as one JSON object: `sites`, `objects`, `missed`. A call site is the addresses that
+    /// the call returned to, as offsets in files; times are nanoseconds.
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn json(&self, out: &mut impl Write) -> fmt::Result {
-        let mut result = out.write_str("{\"sites\":[");
-        let mut comma = "";
-        self.sites(|frames, record| {
-            result = result.and_then(|()| json_record(out, comma, None, frames, record));
-            comma = ",";
-        });
-        result = result.and_then(|()| out.write_str("],\"objects\":["));
-        comma = "";
-        self.objects(|address, frames, record| {
-            result = result.and_then(|()| json_record(out, comma, Some(address), frames, record));
-            comma = ",";
-        });
-        result?;
-        write!(out, "],\"missed\":{}}}", MISSED.load(Relaxed))
+    pub fn json(&self, out: &mut dyn Write) -> fmt::Result {
+        out.write_str("{\"sites\":")?;
+        self.sites_json(out)?;
+        out.write_str(",\"objects\":")?;
+        let mut list = List::new(out);
+        self.objects(|address, frames, record| list.add(Some(address), frames, record));
+        list.end()?;
+        write!(out, ",\"missed\":{}}}", MISSED.load(Relaxed))
+    }
+
+    /// Writes the call sites as a JSON array.
+    pub(crate) fn sites_json(&self, out: &mut dyn Write) -> fmt::Result {
+        let mut list = List::new(out);
+        self.sites(|frames, record| list.add(None, frames, record));
+        list.end()
     }
 }
 
-fn json_record(
-    out: &mut impl Write,
-    comma: &str,
-    address: Option<Option<usize>>,
-    frames: &[usize; FRAMES],
-    r: &Record,
-) -> fmt::Result {
-    write!(out, "{comma}{{\"site\":[")?;
-    for (i, frame) in frames.iter().take_while(|&&f| f > 1).enumerate() {
-        write!(out, "{}\"{frame:#x}\"", if i > 0 { "," } else { "" })?;
+/// A JSON array of records.
+struct List<'a> {
+    out: &'a mut dyn Write,
+    before: &'static str,
+    result: fmt::Result,
+}
+
+impl<'a> List<'a> {
+    fn new(out: &'a mut dyn Write) -> List<'a> {
+        List {
+            out,
+            before: "[",
+            result: Ok(()),
+        }
     }
-    out.write_str("],")?;
-    match address {
-        Some(Some(address)) => write!(out, "\"address\":\"{address:#x}\",")?,
-        Some(None) => write!(out, "\"address\":null,")?,
-        None => write!(out, "\"objects\":{},", r.objects)?,
+
+    /// `address`: of an object, if it still lives; `None` for a call site.
+    fn add(&mut self, address: Option<Option<usize>>, frames: &[usize; FRAMES], r: &Record) {
+        // What has no caller is libbrug.so's own, for this very report.
+        if self.result.is_ok() && callers(frames).next().is_some() {
+            self.result = self.write(address, frames, r);
+            self.before = ",";
+        }
     }
-    write!(
-        out,
-        "\"reallocs\":{},\"moves\":{},\"bytes_not_copied\":{},\"bytes_copied\":{},\
-         \"realloc_ns\":{},\"lifetime_ns\":{},\"largest\":{}}}",
-        r.reallocs,
-        r.moves,
-        r.bytes_not_copied,
-        r.bytes_copied,
-        r.realloc_ns,
-        r.lifetime_ns,
-        r.largest
-    )
+
+    fn write(
+        &mut self,
+        address: Option<Option<usize>>,
+        frames: &[usize; FRAMES],
+        r: &Record,
+    ) -> fmt::Result {
+        let out = &mut *self.out;
+        write!(out, "{}{{\"frames\":", self.before)?;
+        let mut before = "[";
+        for at in callers(frames) {
+            out.write_str(before)?;
+            frame_json(out, at)?;
+            before = ",";
+        }
+        out.write_str("],")?;
+        match address {
+            Some(Some(address)) => write!(out, "\"address\":\"{address:#x}\",")?,
+            Some(None) => write!(out, "\"address\":null,")?,
+            None => write!(out, "\"objects\":{},", r.objects)?,
+        }
+        write!(
+            out,
+            "\"reallocs\":{},\"moves\":{},\"bytes_not_copied\":{},\"bytes_copied\":{},\
+             \"realloc_ns\":{},\"lifetime_ns\":{},\"largest\":{}}}",
+            r.reallocs,
+            r.moves,
+            r.bytes_not_copied,
+            r.bytes_copied,
+            r.realloc_ns,
+            r.lifetime_ns,
+            r.largest
+        )
+    }
+
+    fn end(self) -> fmt::Result {
+        self.result?;
+        self.out
+            .write_str(if self.before == "[" { "[]" } else { "]" })
+    }
+}
+
+/// The addresses of a call site, without those in libbrug.so itself.
+fn callers(frames: &[usize; FRAMES]) -> impl Iterator<Item = usize> + '_ {
+    let own = cfg!(feature = "preload").then(|| about(callers as *const () as usize).dli_fbase);
+    frames
+        .iter()
+        .copied()
+        .take_while(|&at| at > 1)
+        .skip_while(move |&at| own == Some(about(at).dli_fbase))
+}
+
+/// What the loader knows about a code address; nulls if that is nothing.
+fn about(address: usize) -> libc::Dl_info {
+    // SAFETY: a structure of pointers may be all zero; dladdr takes any address.
+    unsafe {
+        let mut about = core::mem::zeroed();
+        if libc::dladdr(address as *const _, &mut about) == 0 {
+            about = core::mem::zeroed();
+        }
+        about
+    }
+}
+
+/// The file that a code address is in, how far from where it was loaded, and the nearest name.
+fn frame_json(out: &mut dyn Write, address: usize) -> fmt::Result {
+    let about = about(address);
+    let text = |out: &mut dyn Write, text: *const c_char| {
+        if text.is_null() {
+            return out.write_str("null");
+        }
+        // SAFETY: the strings are the loader's, and terminated.
+        write!(out, "{}", Quoted(unsafe { CStr::from_ptr(text) }.to_bytes()))
+    };
+    out.write_str("{\"module\":")?;
+    text(out, about.dli_fname)?;
+    write!(out, ",\"offset\":{},\"symbol\":", address - about.dli_fbase as usize)?;
+    text(out, about.dli_sname)?;
+    out.write_str("}")
 }
 
 impl fmt::Display for Report {

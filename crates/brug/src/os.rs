@@ -6,7 +6,7 @@
 
 use core::ffi::{c_int, c_void, CStr};
 use core::ptr;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use crate::size::parse_decimal;
 
@@ -264,20 +264,64 @@ pub(crate) fn now_ms() -> u64 {
     t.tv_sec as u64 * 1000 + t.tv_nsec as u64 / 1_000_000
 }
 
-/// Nanoseconds on a clock that does not go back.
 #[inline]
-pub(crate) fn now_ns() -> u64 {
+fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut t = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: `t` is valid for writing.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
+    unsafe { libc::clock_gettime(clock, &mut t) };
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// Whether the calling thread is the one that the process began with.
-#[cfg(feature = "jemalloc")]
+/// Nanoseconds on a clock that does not go back.
+#[inline]
+pub(crate) fn now_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// Nanoseconds of CPU time of the calling thread, with the kernel's work for it.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Returns true if there is memory behind the page at `p`.
+pub(crate) fn resident(p: *mut u8) -> bool {
+    let mut found = 0u8;
+    // SAFETY: asks about one page and is answered by one byte.
+    let known = unsafe { libc::mincore(p.cast(), page_size(), &mut found) } == 0;
+    known && found & 1 != 0
+}
+
+/// Puts memory behind the page at `p`: a huge page if [`madvise`](libc::madvise) asked for one. The
+/// content stays, so the page may belong to anybody. Returns false if the page is not writable, or
+/// before Linux 5.14.
+pub(crate) fn populate(p: *mut u8) -> bool {
+    // SAFETY: the page reads as before.
+    unsafe { libc::madvise(p.cast(), page_size(), libc::MADV_POPULATE_WRITE) == 0 }
+}
+
+/// Sleeps for some milliseconds, or until somebody changes `word` from `value` and calls [`wake`].
+pub(crate) fn sleep(word: &AtomicU32, value: u32, ms: u32) {
+    let timeout = libc::timespec {
+        tv_sec: (ms / 1000).into(),
+        tv_nsec: (ms % 1000 * 1_000_000).into(),
+    };
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: `word` and `timeout` are valid for reading.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, &timeout) };
+}
+
+/// Wakes whoever sleeps on `word`.
+pub(crate) fn wake(word: &AtomicU32) {
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the kernel uses the address alone.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1) };
+}
+
+/// Returns true if the calling thread is the one that the process began with.
+#[cfg(feature = "mimalloc")]
 pub(crate) fn is_main_thread() -> bool {
     // SAFETY: no preconditions.
     unsafe { libc::gettid() == libc::getpid() }
@@ -289,10 +333,19 @@ pub(crate) fn counts_memory() -> bool {
     commits_strictly() || data_limit().is_some()
 }
 
-fn commits_strictly() -> bool {
-    let mut buf = [0u8; 4];
-    let n = read_file(c"/proc/sys/vm/overcommit_memory", &mut buf);
-    buf[..n].first() == Some(&b'2')
+/// Returns true if the system refuses to commit more memory than it has. Read once.
+pub(crate) fn commits_strictly() -> bool {
+    const UNKNOWN: usize = 0;
+    const NO: usize = 1;
+    const YES: usize = 2;
+    static KNOWN: AtomicUsize = AtomicUsize::new(UNKNOWN);
+    if KNOWN.load(Relaxed) == UNKNOWN {
+        let mut buf = [0u8; 1];
+        let n = keep_errno(|| read_file(c"/proc/sys/vm/overcommit_memory", &mut buf));
+        let strict = buf[..n] == *b"2";
+        KNOWN.store(if strict { YES } else { NO }, Relaxed);
+    }
+    KNOWN.load(Relaxed) == YES
 }
 
 /// Returns true if much address space costs this process much of what it may commit. With strict
@@ -359,23 +412,6 @@ pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
         value
     }
-}
-
-/// Processors that this process may use. Looked up once.
-pub(crate) fn processors() -> usize {
-    static KNOWN: AtomicUsize = AtomicUsize::new(0);
-    let known = KNOWN.load(Relaxed);
-    if known > 0 {
-        return known;
-    }
-    // SAFETY: `set` is valid for writing, and all zeros is a valid value.
-    let found = unsafe {
-        let mut set: libc::cpu_set_t = core::mem::zeroed();
-        libc::sched_getaffinity(0, core::mem::size_of::<libc::cpu_set_t>(), &mut set);
-        libc::CPU_COUNT(&set).max(1) as usize
-    };
-    KNOWN.store(found, Relaxed);
-    found
 }
 
 /// Threads of this process, if the system says. Async-signal-safe.

@@ -4,13 +4,15 @@
 use core::ptr;
 
 use crate::config::Config;
-use crate::{heap, os, purge};
+use crate::realloc::{self, UNKNOWN};
+use crate::words::{self, SYS_ALIGN};
+use crate::{arena, base, control, heap, os, stats};
 
 /// Where the words are that say what is the C library's, as offsets from the hidden symbol
 /// `brug_hot_v0`: for entries that are written in assembly.
 #[cfg(feature = "preload")]
 pub mod limits {
-    use crate::heap::Hot;
+    use crate::words::Hot;
     use core::mem::offset_of;
 
     /// New objects up to this size, in bytes.
@@ -22,7 +24,7 @@ pub mod limits {
 }
 
 /// Alignment that the C library gives every object, and this module with it.
-const ALIGN: usize = crate::base::SYS_ALIGN;
+const ALIGN: usize = SYS_ALIGN;
 
 /// As C's `malloc`.
 ///
@@ -79,7 +81,7 @@ pub unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
             heap::free(p);
             return ptr::null_mut();
         }
-        heap::realloc(p, heap::UNKNOWN, ALIGN, size)
+        heap::realloc(p, UNKNOWN, ALIGN, size)
     }
 }
 
@@ -104,20 +106,48 @@ pub unsafe fn usable_size(p: *mut u8) -> usize {
         return 0;
     }
     // SAFETY: by contract.
-    unsafe { heap::usable_size(p) }
+    unsafe { realloc::usable_size(p) }
 }
 
 /// Whether `p` is in a growth slot.
 #[inline]
 pub fn owns(p: *const u8) -> bool {
-    heap::in_slot(p.cast_mut())
+    arena::in_slot(p.cast_mut())
+}
+
+/// To be called once before `main`: looks up and begins what takes locks of the C library's, which
+/// other threads may hold later. Makes no system call unless the configuration names an allocator
+/// that has to be begun.
+#[cfg(feature = "preload")]
+pub fn prepare() {
+    use crate::base::Owner;
+    use crate::mode::Base;
+    crate::sys::prepare();
+    control::at_fork();
+    let config = config();
+    for base in [Base::Jemalloc, Base::Mimalloc] {
+        if words::base() == base || config.mode.uses(base, &config.template) {
+            // SAFETY: an object of its own.
+            unsafe {
+                let p = base::obtain(Owner::of(base), 1, 1, false);
+                base::free(base::owner_of(p), p);
+            }
+        }
+    }
+}
+
+/// The path of the library that [`Base::Glibc`](crate::Base::Glibc) is, if another than the C
+/// library has defined the internal names of its allocator.
+#[cfg(feature = "preload")]
+pub fn stand_in() -> Option<&'static core::ffi::CStr> {
+    crate::sys::stand_in()
 }
 
 /// A function of the library that [`Base::Glibc`](crate::Base::Glibc) is, by its name; null if
 /// there is none. To be called once before `main`, because it takes the loader's lock.
 #[cfg(feature = "preload")]
 pub fn base_symbol(name: &core::ffi::CStr) -> *mut core::ffi::c_void {
-    crate::base::sys::symbol(name)
+    crate::sys::symbol(name)
 }
 
 /// What is in use, and what is held for it, outside the C library. Counted while other threads
@@ -135,9 +165,9 @@ pub struct Usage {
 
 /// Asks the bases and the arena. Takes locks of jemalloc's; not for signal handlers.
 pub fn usage() -> Usage {
-    let (in_use, held) = crate::base::in_use_and_held();
+    let (in_use, held) = base::in_use_and_held();
     Usage {
-        slots: (crate::arena::live(), crate::arena::in_use()),
+        slots: (arena::live(), arena::in_use()),
         in_use,
         held,
     }
@@ -145,7 +175,7 @@ pub fn usage() -> Usage {
 
 /// Gives the system everything now that no object needs.
 pub fn trim() {
-    purge::trim();
+    control::trim();
 }
 
 /// Replaces the configuration, which otherwise is read from the environment at the
@@ -155,27 +185,35 @@ pub fn trim() {
 /// No other thread uses the allocator meanwhile.
 pub unsafe fn configure(config: &Config) {
     // SAFETY: passed on.
-    unsafe { heap::put_in_force(config) }
+    unsafe { control::put_in_force(config) }
 }
 
 /// The configuration in force; reads the environment if nothing has yet.
 pub fn config() -> &'static Config {
-    heap::ready();
+    words::ready();
     crate::config::current()
 }
 
 /// From now on the caller sees to it that statistics come out when the program ends.
 pub fn take_over_statistics() {
-    heap::STATISTICS_ELSEWHERE.store(true, core::sync::atomic::Ordering::Relaxed);
+    control::STATISTICS_ELSEWHERE.store(true, core::sync::atomic::Ordering::Relaxed);
 }
 
-/// Registers now what the allocator has to do around a fork, which it otherwise does when
-/// it first needs it. For a caller inside the C library's lock that is too late.
+/// Shows the statistics where the configuration wants them: those for people on the descriptor
+/// `to`. Allocates nothing.
+pub fn show_statistics(to: core::ffi::c_int) {
+    stats::show(to);
+}
+
+/// Writes the statistics for people to a descriptor. Allocates nothing.
+pub fn print_statistics(to: core::ffi::c_int) {
+    stats::print(to);
+}
+
+/// Writes the statistics for people. Allocates nothing itself.
 ///
-/// In the child, the threads are gone that may have been in the middle of something.
-/// mimalloc cannot be used there unless the process had no other thread: it has locks
-/// that one of them may have held. The child then has its new objects from the C library,
-/// and what it frees of mimalloc's stays until it ends.
-pub fn watch_forks() {
-    purge::at_fork();
+/// # Errors
+/// Those of `out`.
+pub fn write_statistics(out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+    stats::text(out)
 }

@@ -23,6 +23,8 @@ pub(crate) struct Local {
     /// Whether the monitor is looking for its caller.
     #[cfg_attr(not(feature = "monitor"), allow(dead_code))]
     pub(crate) unwinding: Cell<bool>,
+    /// True once the thread is known not to be the main thread.
+    pub(crate) worker: Cell<bool>,
 }
 
 #[cfg(not(miri))]
@@ -79,7 +81,19 @@ pub(crate) fn local() -> *const Local {
 pub(crate) fn local() -> *const Local {
     extern crate std;
     std::thread_local! {
-        static LOCAL: Local = const { Local { scope: Cell::new(0), ticks: Cell::new(0), calls: Cell::new(0), unwinding: Cell::new(false) } };
+        static LOCAL: Local = const { Local { scope: Cell::new(0), ticks: Cell::new(0), calls: Cell::new(0), unwinding: Cell::new(false), worker: Cell::new(false) } };
     }
     LOCAL.with(core::ptr::from_ref)
+}
+
+/// Numbers what the calling thread does.
+#[inline]
+pub(crate) fn tick() -> u32 {
+    // SAFETY: the calling thread's words.
+    unsafe {
+        let ticks = &(*local()).ticks;
+        let tick = ticks.get().wrapping_add(1);
+        ticks.set(tick);
+        tick
+    }
 }

@@ -19,7 +19,7 @@
 //! that grew once grew again, the first growth is taken for the beginning of more; and
 //! where seven of eight new objects of a size grew, they are put into slots at birth. One
 //! in sixteen is left where it was, so that a change comes to light. Births are looked at
-//! only where objects are seen to grow, as they then no longer take the short way.
+//! only where objects are seen to grow, as they then no longer take the fast path.
 //!
 //! Old evidence fades (each sample counts a sixteenth), a decision changes only for
 //! a gain of an eighth, and one reallocation in 4096 does the opposite of what was
@@ -31,12 +31,17 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering::R
 
 use crate::mode::Base;
 use crate::size::{parse_decimal, Size};
-use crate::{heap, os, trial};
+use crate::{arena, os, tls, trial, words};
 
 /// Reallocations per sample.
 pub(crate) const SAMPLE: u32 = 64;
 /// Reallocations per experiment.
 pub(crate) const EXPERIMENT: u32 = 4096;
+
+/// Of the objects that had better be in a slot, one in so many is left where it was.
+const ASIDE: u32 = 16;
+/// Slots that early movers may take; a slot costs a page table.
+const EARLY_SLOTS: usize = 512;
 
 /// What a reallocation did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +70,7 @@ pub(crate) enum Decision {
 }
 
 /// Mean in sixteenths of a nanosecond in the upper 40 bits, samples in the lower 24.
+#[link_section = tables!()]
 static TABLE: [[AtomicU64; 3]; CLASSES] = [const { [const { AtomicU64::new(0) }; 3] }; CLASSES];
 static DECISION: [AtomicU8; CLASSES] = [const { AtomicU8::new(0) }; CLASSES];
 
@@ -210,6 +216,22 @@ pub(crate) fn goes_on(size: usize) -> bool {
     GROWN[octave(size)].nearly_all()
 }
 
+/// Whether an object is left alone to see what it does.
+#[inline]
+pub(crate) fn aside() -> bool {
+    // SAFETY: the calling thread's own.
+    let calls = unsafe { &(*tls::local()).calls };
+    calls.set(calls.get().wrapping_add(1));
+    // Spread, so that a program whose calls repeat does not always have the same one out.
+    calls.get().wrapping_mul(0x9e37_79b9) < u32::MAX / ASIDE
+}
+
+/// Returns true if objects may still move before they are as large as the switch point.
+#[inline]
+pub(crate) fn may_move_early() -> bool {
+    arena::live() < EARLY_SLOTS
+}
+
 fn unpack(cell: &AtomicU64) -> (u64, u64) {
     let cell = cell.load(Relaxed);
     (cell >> 24, cell & 0xff_ffff)
@@ -287,6 +309,8 @@ pub struct TunerReport {
     rows: [TunerRow; CLASSES],
     len: usize,
     base: Base,
+    why: &'static str,
+    gain: i32,
     bases: [(u64, u64); 3],
 }
 
@@ -301,8 +325,56 @@ impl TunerReport {
         self.base
     }
 
-    /// What it was compared with: the mean time of an allocation, with the touch of its
-    /// pages, and a free in nanoseconds, and the number of samples (0: not compared).
+    /// Why it has them, in a few words.
+    pub fn why(&self) -> &'static str {
+        self.why
+    }
+
+    /// How much less time the allocator that the C library was compared with takes, in percent
+    /// of the C library's; below 0, how much more. `None` if nothing was compared.
+    pub fn gain(&self) -> Option<i32> {
+        (self.compared(Base::Glibc).1 > 0).then_some(self.gain)
+    }
+
+    /// Writes the rows as a JSON array: sizes in bytes, times in nanoseconds.
+    ///
+    /// # Errors
+    /// Those of `to`.
+    pub fn json(&self, to: &mut dyn fmt::Write) -> fmt::Result {
+        let mut comma = "[";
+        for row in self.rows() {
+            write!(to, "{comma}{{\"size\":{}", row.size)?;
+            for (name, (ns, samples)) in ARMS.into_iter().zip(row.arms) {
+                write!(to, ",\"{name}\":{{\"ns\":{ns},\"samples\":{samples}}}")?;
+            }
+            let decision = match row.slot {
+                Some(true) => "\"slot\"",
+                Some(false) => "\"base\"",
+                None => "null",
+            };
+            write!(to, ",\"decision\":{decision},\"birth\":{}}}", row.birth)?;
+            comma = ",";
+        }
+        to.write_str(if comma == "[" { "[]" } else { "]" })
+    }
+
+    /// Writes the line that says which allocator has the small objects, why, and what the
+    /// others took.
+    fn write_base(&self, to: &mut dyn fmt::Write) -> fmt::Result {
+        write!(to, "small objects: {}, {}", self.base, self.why)?;
+        let mut before = " (";
+        for base in Base::ALL {
+            let (mean, samples) = self.compared(base);
+            if samples > 0 {
+                write!(to, "{before}{base} {mean} ns ×{samples}")?;
+                before = ", ";
+            }
+        }
+        to.write_str(if before == ", " { ")\n" } else { "\n" })
+    }
+
+    /// What was compared: the mean time of an allocation, with the touch of its pages, and
+    /// of a free, in nanoseconds, and the number of samples (0: not compared).
     pub fn compared(&self, base: Base) -> (u64, u64) {
         self.bases[base as usize]
     }
@@ -313,7 +385,9 @@ pub fn tuner_report() -> TunerReport {
     let mut report = TunerReport {
         rows: [TunerRow::default(); CLASSES],
         len: 0,
-        base: heap::base(),
+        base: words::base(),
+        why: trial::why(),
+        gain: trial::gain(),
         bases: Base::ALL.map(|base| {
             let trial::Verdict { mean, samples } = trial::verdict(base);
             (mean / 16, samples)
@@ -344,16 +418,12 @@ pub fn tuner_report() -> TunerReport {
 }
 
 impl fmt::Display for TunerReport {
-    /// A table: nanoseconds × samples. Allocates nothing.
+    /// The allocator of small objects, and a table: nanoseconds × samples. Allocates nothing.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "small objects: {}", self.base)?;
-        for base in Base::ALL {
-            let (mean, samples) = self.compared(base);
-            if samples > 0 {
-                write!(f, "  ({base} {mean} ns ×{samples})")?;
-            }
+        self.write_base(f)?;
+        if self.len == 0 {
+            return Ok(());
         }
-        writeln!(f)?;
         writeln!(
             f,
             "{:>8} {:>18} {:>18} {:>18}  growing objects",

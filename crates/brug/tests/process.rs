@@ -127,6 +127,10 @@ fn a_child_of_a_busy_process_can_use_everything() {
 #[cfg(feature = "mimalloc")]
 #[test]
 fn mimalloc_is_not_entered_in_the_child_of_a_process_with_threads() {
+    if cfg!(feature = "preload") {
+        println!("skipped: for a library, mimalloc begins in the main thread, where no test runs");
+        return;
+    }
     /// Forks; the status that `run` ends with in the child.
     fn in_child(run: impl FnOnce() -> bool) -> i32 {
         // SAFETY: the child uses what must work in it, and leaves by _exit.
@@ -710,7 +714,8 @@ fn a_vector_gets_huge_pages_where_the_machine_has_them() {
     }
     isolated(
         "a_vector_gets_huge_pages_where_the_machine_has_them",
-        &[],
+        // Unmeasured: where a host takes the processor away, huge pages may well show as slow.
+        &[("BRUG_THP", "always")],
         || {
             let v = grow(64 << 20);
             // The first 2 MiB are small pages, and memory may be in pieces.
@@ -718,7 +723,13 @@ fn a_vector_gets_huge_pages_where_the_machine_has_them() {
                 println!("skipped: little memory is free");
                 return;
             }
-            assert!((1..=62 << 10).contains(&huge_kib()), "{} KiB", huge_kib());
+            // Where pages are huge unasked, others may be as well.
+            let most = if enabled.contains("[always]") {
+                usize::MAX
+            } else {
+                62 << 10
+            };
+            assert!((1..=most).contains(&huge_kib()), "{} KiB", huge_kib());
             drop(v);
         },
     );
@@ -864,9 +875,13 @@ fn many_small_objects() {
     assert!(objects.iter().all(|o| o.iter().all(|&n| n == o[0])));
 }
 
-#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+#[cfg(feature = "mimalloc")]
 #[test]
 fn a_trial_finds_the_base_of_small_objects_and_a_profile_keeps_it() {
+    if cfg!(feature = "preload") {
+        println!("skipped: for a library, mimalloc begins in the main thread, where no test runs");
+        return;
+    }
     let name = "a_trial_finds_the_base_of_small_objects_and_a_profile_keeps_it";
     let file = std::env::temp_dir().join(format!("brug-trial-{}", std::process::id()));
     let path = file.to_str().unwrap().to_owned();
@@ -881,11 +896,20 @@ fn a_trial_finds_the_base_of_small_objects_and_a_profile_keeps_it() {
             let report = brug::tuner_report();
             for base in brug::Base::ALL {
                 let (ns, samples) = report.compared(base);
-                // jemalloc is left out where there are many processors.
-                if base != brug::Base::Jemalloc || samples > 0 {
-                    assert_eq!(base.is_available(), samples > 500 && ns > 0, "{report}");
-                }
+                let tried = base != brug::Base::Jemalloc;
+                assert_eq!(tried, samples > 500 && ns > 0, "{report}");
             }
+            let gain = report.gain().unwrap();
+            let judged = ["by the profile", "a quarter less time in the trial"];
+            assert!(
+                judged.iter().any(|&why| report.why().ends_with(why)),
+                "{report}"
+            );
+            assert_eq!(
+                report.base() == brug::Base::Mimalloc,
+                gain >= 25,
+                "{gain} {report}"
+            );
             println!("\nearly {early:?}\nbase {:?}", report.base());
         });
         let Some(text) = text else { return };
@@ -912,6 +936,7 @@ fn a_base_that_is_asked_for_has_no_rivals() {
         many_small_objects();
         let report = brug::tuner_report();
         assert!(brug::Base::ALL.iter().all(|&b| report.compared(b).1 == 0));
+        assert_eq!((report.why(), report.gain()), ("as configured", None));
         assert_eq!(Brug::base(), brug::Base::Glibc);
     });
 }
@@ -943,7 +968,7 @@ fn statistics_come_out_at_the_end() {
     let text = isolated(name, &[("BRUG_SHOW_STATS", "1")], || drop(grow(9 << 20)));
     let Some(text) = text else { return };
     assert!(text.contains("grows_in_place"), "{text}");
-    assert!(text.contains("brug, mode auto"), "{text}");
+    assert!(text.contains("], mode auto, base "), "{text}");
 }
 
 #[cfg(feature = "monitor")]

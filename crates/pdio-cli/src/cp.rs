@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pdio cp`: copies files and trees with one copy in memory at most.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
 use std::fs::{self, File, Metadata};
 use std::io::{BufRead, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use pdio::{OpenOptions, Writer};
-use rustix::fs::{AtFlags, Gid, OFlags, Uid};
+use rustix::fs::{AtFlags, Gid, OFlags, Uid, XattrFlags};
 use rustix::io::Errno;
 use serde_json::json;
 
@@ -24,9 +26,9 @@ use crate::signals::Signals;
 ///
 /// Nothing is ever removed. If a copy does not complete, the line that says why also names the file
 /// that is incomplete and how far it got; the other sources are still copied, unless a signal ends
-/// the command. Not kept: hard links (each name becomes a file), extended attributes and ACLs.
-/// FIFOs, sockets and devices inside a tree are refused.
-#[derive(clap::Args, Debug)]
+/// the command. Only -a keeps hard links, extended attributes and access control lists. FIFOs, sockets
+/// and devices inside a tree are refused.
+#[derive(clap::Args, Clone, Debug)]
 #[command(override_usage = "pdio cp [OPTIONS] SRC... DST", after_long_help = EXAMPLES)]
 pub struct Cp {
     /// SRC... DST: what to copy, and last where to, a file or a directory to copy into
@@ -38,9 +40,15 @@ pub struct Cp {
     /// Keep mode, times and, where permitted, owner and group
     #[arg(short, long)]
     preserve: bool,
+    /// As -r and -p, with hard links, extended attributes and access control lists
+    #[arg(short, long)]
+    archive: bool,
     /// Make everything durable before the command ends: fsync each file and directory
     #[arg(long, alias = "durable")]
     sync: bool,
+    /// Print 'SRC' -> 'DST' for each file, directory and link that is made or overwritten
+    #[arg(short, long)]
+    verbose: bool,
     /// No progress line
     #[arg(short, long)]
     quiet: bool,
@@ -51,7 +59,7 @@ pub struct Cp {
 
 const EXAMPLES: &str = "Examples:
   pdio cp disk.img /mnt/backup/          one file into a directory
-  pdio cp -rp --sync photos /mnt/backup  a tree, as it is, on stable storage
+  pdio cp -a --sync photos /mnt/backup   a tree, as it is, on stable storage
 
 --durable is --sync.
 
@@ -81,6 +89,10 @@ struct Copier<'a> {
     touched: BTreeSet<PathBuf>,
     /// Files made by this run: a second source must not overwrite the first.
     made: BTreeSet<(u64, u64)>,
+    /// With -a, where sources of several names were copied to first.
+    copied: BTreeMap<(u64, u64), PathBuf>,
+    /// It was said that attributes are not kept.
+    attributes_lost: bool,
 }
 
 /// Runs the command.
@@ -88,6 +100,11 @@ struct Copier<'a> {
 /// # Errors
 /// If anything was not copied.
 pub fn run(args: &Cp) -> Outcome {
+    let args = &Cp {
+        recursive: args.recursive || args.archive,
+        preserve: args.preserve || args.archive,
+        ..args.clone()
+    };
     let Some((target, sources)) = args.paths.split_last() else {
         return Err(Fail::Usage("nothing to copy".into()));
     };
@@ -106,19 +123,23 @@ pub fn run(args: &Cp) -> Outcome {
     let has_tree = args.recursive && sources.iter().any(|s| s.is_dir());
     let mut copier = Copier {
         args,
-        signals: Signals::listen(false)?,
+        signals: Signals::listen(&[])?,
         progress: Progress::new("", if has_tree { 0 } else { total }, !args.quiet),
         totals: Totals::default(),
         touched: BTreeSet::new(),
         made: BTreeSet::new(),
+        copied: BTreeMap::new(),
+        attributes_lost: false,
     };
     let mut ended = None;
     for source in sources {
         let destination = match (into, source.file_name()) {
             (false, _) => target.clone(),
-            (true, Some(name)) => target.join(name),
-            // "." and "..": their contents.
-            (true, None) => target.clone(),
+            (true, Some(name)) if !source.as_os_str().as_bytes().ends_with(b"/.") => {
+                target.join(name)
+            }
+            // ".", ".." and "DIR/.": their contents.
+            (true, _) => target.clone(),
         };
         if let Err(fail) = copier.item(source, &destination, true) {
             ended = Some(fail);
@@ -174,8 +195,17 @@ impl Copier<'_> {
             if kind.is_dir() {
                 return self.directory(from, to, &about);
             }
+            let names = self.args.archive && about.nlink() > 1;
+            let source = (about.dev(), about.ino());
+            if let Some(first) = self.copied.get(&source).filter(|_| names) {
+                return self.another_name(&first.clone(), from, to);
+            }
             if kind.is_symlink() {
-                return self.link(from, to, &about);
+                self.link(from, to, &about)?;
+                if names {
+                    self.copied.insert(source, to.to_path_buf());
+                }
+                return Ok(());
             }
             // A device or FIFO that is named is read, one found in a tree is not meant.
             if !kind.is_file() && (self.args.recursive || !top || kind.is_socket()) {
@@ -184,7 +214,11 @@ impl Copier<'_> {
                     quoted(from)
                 )));
             }
-            self.file(from, to, &about)
+            self.file(from, to, &about)?;
+            if names {
+                self.copied.insert(source, to.to_path_buf());
+            }
+            Ok(())
         });
         self.note(outcome)
     }
@@ -225,6 +259,7 @@ impl Copier<'_> {
                 fs::set_permissions(to, mode).context("set the mode of", to)?;
                 self.touch(to);
                 self.totals.directories += 1;
+                self.tell(from, to)?;
             }
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && to.is_dir() => {}
             Err(error) => return Err(error).context("create directory", to),
@@ -237,7 +272,7 @@ impl Copier<'_> {
         }
         if self.args.preserve {
             let directory = File::open(to).context("open", to)?;
-            self.preserve(&directory, to, about)?;
+            self.preserve(&directory, from, to, about)?;
         } else if let Some(mode) = last_mode {
             let mode = fs::Permissions::from_mode(mode);
             fs::set_permissions(to, mode).context("set the mode of", to)?;
@@ -253,16 +288,107 @@ impl Copier<'_> {
         std::os::unix::fs::symlink(&target, to).context("create symbolic link", to)?;
         self.touch(to);
         self.totals.links += 1;
+        self.tell(from, to)?;
         if self.args.preserve {
             let (cwd, no_follow) = (rustix::fs::CWD, AtFlags::SYMLINK_NOFOLLOW);
             let (user, group) = (Uid::from_raw(about.uid()), Gid::from_raw(about.gid()));
             // As with files: not permitted is not a failure.
             let _ = rustix::fs::chownat(cwd, to, Some(user), Some(group), no_follow);
+            self.attributes(from, to)?;
             rustix::fs::utimensat(cwd, to, &times(about), no_follow)
                 .map_err(Into::into)
                 .context("set the times of", to)?;
         }
         Ok(())
+    }
+
+    /// Gives what was copied to `first` the name `to` as well.
+    fn another_name(&mut self, first: &Path, from: &Path, to: &Path) -> Outcome {
+        let inode = |path| {
+            let about = fs::symlink_metadata(path).ok()?;
+            Some((about.is_dir(), (about.dev(), about.ino())))
+        };
+        match (inode(first), inode(to)) {
+            (Some(one), Some(other)) if one == other => return Ok(()),
+            (_, Some((_, other))) if self.made.contains(&other) => {
+                return Err(Fail::Failed(format!(
+                    "{} was just made from another source: {} is not copied over it",
+                    quoted(to),
+                    quoted(from)
+                )));
+            }
+            (_, Some((false, _))) => {
+                // In one step: there is always one of the two.
+                let mut name = to.as_os_str().to_owned();
+                name.push(format!(".pdio-{}", std::process::id()));
+                let temporary = PathBuf::from(name);
+                fs::hard_link(first, &temporary).context("create hard link", &temporary)?;
+                let renamed = fs::rename(&temporary, to);
+                if renamed.is_err() {
+                    let _ = fs::remove_file(&temporary);
+                }
+                renamed.context("replace", to)?;
+            }
+            _ => fs::hard_link(first, to).context("create hard link", to)?,
+        }
+        self.touch(to);
+        self.totals.links += 1;
+        self.tell(from, to)
+    }
+
+    /// With -a, gives `to` the extended attributes of `from`, in which access control lists are, and no
+    /// lists that its directory gave it. As with cp, where they cannot be kept that is no failure.
+    fn attributes(&mut self, from: &Path, to: &Path) -> Outcome {
+        if !self.args.archive {
+            return Ok(());
+        }
+        let wanted = attributes_of(from).context("read the attributes of", from)?;
+        let present = attributes_of(to).context("read the attributes of", to)?;
+        let mut lost = None;
+        for (name, value) in &wanted {
+            if !present.contains(&(name.clone(), value.clone())) {
+                let set = rustix::fs::lsetxattr(to, name, value, XattrFlags::empty());
+                lost = lost.or(set.err().map(|error| (name, error)));
+            }
+        }
+        for (name, _) in &present {
+            let list = name.to_bytes().starts_with(b"system.posix_acl_");
+            if list && !wanted.iter().any(|(other, _)| other == name) {
+                let removed = rustix::fs::lremovexattr(to, name);
+                lost = lost.or(removed.err().map(|error| (name, error)));
+            }
+        }
+        match lost {
+            None => Ok(()),
+            Some((name, error @ (Errno::OPNOTSUPP | Errno::PERM))) => {
+                if !self.attributes_lost {
+                    self.attributes_lost = true;
+                    let reason = report::reason(&error.into());
+                    self.progress.aside(|| {
+                        say(format_args!(
+                            "pdio cp: {} does not keep {}: {reason}; nor may others",
+                            quoted(to),
+                            name.to_string_lossy()
+                        ));
+                    });
+                }
+                Ok(())
+            }
+            Some((name, error)) => {
+                Err(error.into()).context(&format!("set {} of", name.to_string_lossy()), to)
+            }
+        }
+    }
+
+    /// Says what is copied.
+    fn tell(&self, from: &Path, to: &Path) -> Outcome {
+        if !self.args.verbose {
+            return Ok(());
+        }
+        let line = format!("{} -> {}", quoted(from), quoted(to));
+        let mut outcome = Ok(());
+        self.progress.aside(|| outcome = report::print(&line));
+        outcome
     }
 
     /// Remembers that the directory of `path` has a new entry.
@@ -320,6 +446,7 @@ impl Copier<'_> {
         if existing.is_none() {
             self.touch(to);
         }
+        self.tell(from, to)?;
         if let Ok(made) = file.metadata() {
             if made.is_file() {
                 self.made.insert((made.dev(), made.ino()));
@@ -330,7 +457,7 @@ impl Copier<'_> {
         let outcome = self
             .contents(source, file, about, from, to, &mut position)
             .and_then(|()| match self.args.preserve {
-                true => self.preserve(&keep, to, about),
+                true => self.preserve(&keep, from, to, about),
                 false => Ok(()),
             })
             .and_then(|()| match self.args.sync && about.is_file() {
@@ -384,7 +511,7 @@ impl Copier<'_> {
         let regular = file.metadata().context("write", to)?.is_file();
         let sparse = regular && about.is_file() && about.blocks() * 512 < about.len();
         let holes = sparse
-            .then(|| source.try_clone())
+            .then(|| Ok((source.try_clone()?, file.try_clone()?)))
             .transpose()
             .context("read", from)?;
         let mut writer = OpenOptions::new().writer_from(file).context("write", to)?;
@@ -412,7 +539,8 @@ impl Copier<'_> {
             .reader_from(source)
             .context("read", from)?;
         loop {
-            let Some((start, end)) = next_data(holes.as_ref(), *position).context("read", from)?
+            let Some((start, end)) =
+                next_data(holes.as_ref().map(|(from, _)| from), *position).context("read", from)?
             else {
                 // Nothing but a hole is left; the source may have grown or shrunk meanwhile.
                 let size = reader.seek(SeekFrom::End(0)).context("read", from)?;
@@ -420,7 +548,18 @@ impl Copier<'_> {
                 *position = size;
                 return self.finish(writer, to);
             };
-            if start != *position {
+            if let Some((source, file)) = holes.as_ref().filter(|_| end - start < LONG_RANGE) {
+                // Short ranges are not worth a stream of their own.
+                let n = copy_range(source, file, start, end);
+                if n > 0 {
+                    self.signals.check()?;
+                    self.progress.add(start + n - *position);
+                    *position = start + n;
+                    self.totals.bytes += n;
+                    continue;
+                }
+            }
+            if start != *position || reader.position() != start {
                 reader.seek(SeekFrom::Start(start)).context("read", from)?;
                 writer.seek(SeekFrom::Start(start)).context("write", to)?;
                 self.progress.add(start - *position);
@@ -452,8 +591,9 @@ impl Copier<'_> {
         Ok(())
     }
 
-    fn preserve(&mut self, file: &File, path: &Path, about: &Metadata) -> Outcome {
-        // Changing the owner clears set-user-id bits, so the mode comes after.
+    fn preserve(&mut self, file: &File, from: &Path, path: &Path, about: &Metadata) -> Outcome {
+        // Changing the owner clears set-user-id bits and capabilities, so the rest comes after; the
+        // mode is a part of the access control list.
         let owner = std::os::unix::fs::fchown(file, Some(about.uid()), Some(about.gid()));
         let mut mode = about.mode() & 0o7777;
         match owner {
@@ -465,6 +605,7 @@ impl Copier<'_> {
             }
             Err(error) => return Err(error).context("set the owner of", path),
         }
+        self.attributes(from, path)?;
         file.set_permissions(fs::Permissions::from_mode(mode))
             .context("set the mode of", path)?;
         rustix::fs::futimens(file, &times(about))
@@ -499,4 +640,49 @@ fn next_data(file: Option<&File>, position: u64) -> std::io::Result<Option<(u64,
     };
     let end = rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(start))?;
     Ok(Some((start, end)))
+}
+
+/// Data between holes is copied by a stream from this length on.
+const LONG_RANGE: u64 = 8 << 20;
+
+/// Has the kernel copy a range. Returns how much it did; zero if it does not do that here.
+fn copy_range(from: &File, to: &File, start: u64, end: u64) -> u64 {
+    let (mut at, mut into) = (start, start);
+    while at < end {
+        let len = (end - at) as usize;
+        match rustix::fs::copy_file_range(from, Some(&mut at), to, Some(&mut into), len) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            // The stream goes on, and meets the error if there is one.
+            Err(_) => break,
+        }
+    }
+    at - start
+}
+
+/// The extended attributes of a file, directory or symbolic link; none where there can be none.
+fn attributes_of(path: &Path) -> std::io::Result<Vec<(CString, Vec<u8>)>> {
+    let mut found = Vec::new();
+    let mut names = vec![0u8; 64 << 10];
+    let len = match rustix::fs::llistxattr(path, &mut names[..]) {
+        Err(Errno::OPNOTSUPP) => return Ok(found),
+        len => len?,
+    };
+    for name in names[..len]
+        .split(|&byte| byte == 0)
+        .filter(|name| !name.is_empty())
+    {
+        let name = CString::new(name)?;
+        let mut value = vec![0u8; 64 << 10];
+        match rustix::fs::lgetxattr(path, &name, &mut value[..]) {
+            Ok(len) => {
+                value.truncate(len);
+                found.push((name, value));
+            }
+            // Gone meanwhile, or not to be seen.
+            Err(Errno::NODATA | Errno::PERM | Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(found)
 }

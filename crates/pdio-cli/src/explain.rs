@@ -9,12 +9,13 @@ use crate::report::{self, quoted, reason, say, Fail, Outcome};
 ///
 /// Prints for each FILE its filesystem and device, the alignment direct I/O asks for and where that
 /// was learned, the engine that carries requests, how much of the file is in the page cache, and
-/// which way a sequential writer and reader begin with, and why. Files are read at most, never
-/// written.
+/// which way a sequential writer and reader begin with, and why; also what 'pdio learn' has measured
+/// there, and how long ago. Files are read at most, never written; of a directory it says how a new
+/// file in it would do.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = crate::EXIT_STATUS)]
 pub struct Explain {
-    /// What to explain: files, directories' files, block devices
+    /// What to explain: files, directories, block devices
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print one JSON object a file

@@ -90,7 +90,7 @@ pub fn run(args: &Recv) -> Outcome {
             }
         },
     };
-    let signals = Signals::listen(false)?;
+    let signals = Signals::listen(&[])?;
     let source = match &args.listen {
         Some(address) => accept(address, &signals, timeout)?,
         None => io::stdin()

@@ -16,6 +16,8 @@ pub enum Fail {
     Usage(String),
     /// Something went wrong.
     Failed(String),
+    /// Nothing was begun, for this reason; with a status of its own.
+    Refused(u8, String),
     /// It went wrong and everything has been said.
     Reported,
     /// Ended by this signal.
@@ -28,6 +30,7 @@ impl Fail {
         match self {
             Fail::Usage(_) => 2,
             Fail::Failed(_) | Fail::Reported => 1,
+            Fail::Refused(status, _) => *status,
             Fail::Signal(number) => 128 + *number as u8,
         }
     }

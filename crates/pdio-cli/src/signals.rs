@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
 use crate::report::Fail;
@@ -17,7 +17,7 @@ use crate::report::Fail;
 /// What arrived. The first SIGINT or SIGTERM asks the command to end in order, the second ends it.
 pub struct Signals {
     ended: Arc<AtomicUsize>,
-    statistics: Arc<AtomicBool>,
+    asked: Vec<(i32, Arc<AtomicBool>)>,
     wake: UnixStream,
 }
 
@@ -33,22 +33,22 @@ pub enum Ready {
 }
 
 impl Signals {
-    /// Starts to listen. SIGUSR1 ends a process that does not ask for `statistics`, as ever.
+    /// Starts to listen, also to `others`, which do not end the command.
     ///
     /// # Errors
     /// If the system has no descriptors left.
-    pub fn listen(statistics: bool) -> Result<Signals, Fail> {
-        Signals::try_listen(statistics)
+    pub fn listen(others: &[i32]) -> Result<Signals, Fail> {
+        Signals::try_listen(others)
             .map_err(|e| Fail::Failed(format!("cannot listen to signals: {e}")))
     }
 
-    fn try_listen(statistics: bool) -> io::Result<Signals> {
+    fn try_listen(others: &[i32]) -> io::Result<Signals> {
         let (wake, sender) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         sender.set_nonblocking(true)?;
-        let signals = Signals {
+        let mut signals = Signals {
             ended: Arc::new(AtomicUsize::new(0)),
-            statistics: Arc::new(AtomicBool::new(false)),
+            asked: Vec::new(),
             wake,
         };
         let once = Arc::new(AtomicBool::new(false));
@@ -58,9 +58,11 @@ impl Signals {
             flag::register_usize(signal, signals.ended.clone(), signal as usize)?;
             low_level::pipe::register(signal, sender.try_clone()?)?;
         }
-        if statistics {
-            flag::register(SIGUSR1, signals.statistics.clone())?;
-            low_level::pipe::register(SIGUSR1, sender)?;
+        for &signal in others {
+            let asked = Arc::new(AtomicBool::new(false));
+            flag::register(signal, asked.clone())?;
+            low_level::pipe::register(signal, sender.try_clone()?)?;
+            signals.asked.push((signal, asked));
         }
         Ok(signals)
     }
@@ -81,9 +83,13 @@ impl Signals {
         self.ended().map_or(Ok(()), |s| Err(Fail::Signal(s)))
     }
 
-    /// Whether statistics were asked for since the last call.
-    pub fn statistics(&self) -> bool {
-        self.statistics.load(Ordering::Relaxed) && self.statistics.swap(false, Ordering::Relaxed)
+    /// Returns true if one of the other signals came since the last call that asked for it.
+    pub fn asked(&self, signal: i32) -> bool {
+        self.asked.iter().any(|(number, asked)| {
+            *number == signal
+                && asked.load(Ordering::Relaxed)
+                && asked.swap(false, Ordering::Relaxed)
+        })
     }
 
     /// Waits until `fd` has something to read (or, `write`, takes something).

@@ -5,6 +5,7 @@
 mod common;
 
 use std::fs;
+use std::path::Path;
 
 use common::*;
 
@@ -182,7 +183,7 @@ fn explain_tells_of_every_file_it_can_and_fails_for_the_rest() {
     assert_status(&output, 1);
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     assert!(
-        text.contains("filesystem") && text.contains("write"),
+        text.contains("filesystem") && text.contains("writing"),
         "{text}"
     );
     assert!(
@@ -201,8 +202,92 @@ fn explain_tells_of_every_file_it_can_and_fails_for_the_rest() {
 }
 
 #[test]
+fn a_process_is_measured_from_its_first_byte() {
+    let home = home();
+    let output = pdio()
+        .args([
+            "bench", "first", "--bytes", "4M", "--sizes", "64K", "--rounds", "1",
+        ])
+        .args(["--cache", "64M", "--json", "-"])
+        .arg(home.path())
+        .output()
+        .unwrap();
+    assert_status(&output, 0);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let results = value["targets"][0]["results"].as_array().unwrap();
+    for mode in ["pdio", "remembered"] {
+        let of = |r: &&serde_json::Value| r["mode"] == mode;
+        let mine: Vec<_> = results.iter().filter(of).collect();
+        assert_eq!(mine.len(), 2, "{value}");
+        // Once, and not again.
+        assert!(
+            mine.iter().all(|r| r["runs"][0]["bytes"] == 4 << 20),
+            "{value}"
+        );
+    }
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn what_is_learned_is_remembered_and_explained() {
+    let home = home();
+    let costs = home.path().join("cache/pdio/costs");
+    let run = |words: &[&str], costs: &Path| {
+        let mut command = pdio();
+        command.args(words).env("PDIO_COSTS", costs);
+        command.output().unwrap()
+    };
+    let directory = home.path().to_str().unwrap();
+    let known = |costs: &Path| {
+        let output = run(&["explain", "--json", directory], costs);
+        assert_status(&output, 0);
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        value["found"]["costs"].as_array().unwrap().clone()
+    };
+    assert!(known(&costs).is_empty());
+    let output = run(&["learn", "--size", "1M", directory], &costs);
+    assert_status(&output, 0);
+    let learned = known(&costs);
+    let has = |operation: &str| learned.iter().any(|cost| cost["operation"] == operation);
+    assert!(has("Read") && has("Write"), "{learned:?}");
+    let old = |cost: &serde_json::Value| cost["age"].as_u64().is_some();
+    assert!(learned.iter().all(old), "{learned:?}");
+    let output = run(&["explain", directory], &costs);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains(", measured ") && text.contains(" ago"),
+        "{text}"
+    );
+    // Nothing is left but the file, of which a second run replaces the lines.
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
+    assert_status(&run(&["learn", "--size", "1M", directory], &costs), 0);
+    let text = fs::read_to_string(&costs).unwrap();
+    assert!(text.lines().count() <= 20, "{text}");
+    // Switched off, or damaged: as if it were not there.
+    assert!(known(Path::new("0")).is_empty());
+    fs::write(&costs, "pdio costs 1\nnonsense").unwrap();
+    assert!(known(&costs).is_empty());
+    // Nowhere to leave it: said before anything is measured.
+    let output = run(&["learn", directory], Path::new("0"));
+    assert_status(&output, 1);
+    assert!(
+        stderr(&output).contains("PDIO_COSTS"),
+        "{}",
+        stderr(&output)
+    );
+    let output = run(&["learn", directory], Path::new("/proc/none/costs"));
+    assert_status(&output, 1);
+    let said = stderr(&output);
+    assert!(said.contains("cannot write '/proc/none/costs'"), "{said}");
+    let output = run(&["learn", "/nonexistent"], &costs);
+    assert_status(&output, 1);
+    let said = stderr(&output);
+    assert!(said.contains("cannot measure in '/nonexistent'"), "{said}");
+}
+
+#[test]
 fn every_command_has_help_with_its_exit_status() {
-    for command in ["cp", "dd", "recv", "explain"] {
+    for command in ["cp", "dd", "recv", "explain", "learn", "run"] {
         let output = pdio().args([command, "--help"]).output().unwrap();
         assert_status(&output, 0);
         let text = String::from_utf8(output.stdout).unwrap();

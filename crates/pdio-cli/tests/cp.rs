@@ -307,3 +307,167 @@ fn special_files_in_a_tree_and_missing_sources_are_errors() {
     );
     assert_status(&cp(&[], &[&from]), 2);
 }
+
+/// The names are those of cp; only their order is ours.
+#[test]
+fn verbose_copies_say_what_cp_says() {
+    let home = home();
+    let tree = home.path().join("tree");
+    fs::create_dir_all(tree.join("a/b")).unwrap();
+    fs::write(tree.join("a/one"), "1").unwrap();
+    fs::write(tree.join("a/b/two words"), "2").unwrap();
+    symlink("one", tree.join("a/link")).unwrap();
+    let said = |mut command: std::process::Command, to: &str| {
+        fs::create_dir_all(home.path().join(to)).unwrap();
+        let output = command
+            .args(["-rv", "tree", to])
+            .current_dir(home.path())
+            .env("LC_ALL", "C")
+            .output()
+            .unwrap();
+        assert_status(&output, 0);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut lines: Vec<_> = text.lines().map(|line| line.replace(to, "TO")).collect();
+        lines.sort();
+        lines
+    };
+    let mut ours = pdio();
+    ours.arg("cp");
+    let lines = said(ours, "ours");
+    assert_eq!(lines, said(std::process::Command::new("cp"), "theirs"));
+    assert_eq!(lines.len(), 6);
+    // Not a word without it.
+    let output = cp(&["-r"], &[&tree, &home.path().join("silent")]);
+    assert_status(&output, 0);
+    assert!(output.stdout.is_empty());
+}
+
+/// Copies with the cp that people have, to compare with.
+fn coreutils_cp(option: &str, from: &Path, to: &Path) {
+    let output = std::process::Command::new("cp")
+        .arg(option)
+        .args([from, to])
+        .output()
+        .unwrap();
+    assert_status(&output, 0);
+}
+
+/// What a tree is, file by file: kind and mode, owner, links, size, time, attributes.
+fn described(root: &Path) -> Vec<String> {
+    let output = std::process::Command::new("sh")
+        .arg("-c")
+        .arg("find . -printf '%P %y %m %U:%G %n %s %T@ %l\n' | sed 's/ [0-9]* \\([0-9.]* *\\)$/ \\1/' | sort; \
+              getfattr -hRd -m - . 2>/dev/null | sort")
+        .current_dir(root)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn an_archive_is_what_cp_makes_of_it() {
+    let home = home();
+    let tree = home.path().join("tree");
+    fs::create_dir_all(tree.join("sub")).unwrap();
+    fs::write(tree.join("one"), pattern(70_000)).unwrap();
+    fs::hard_link(tree.join("one"), tree.join("sub/two")).unwrap();
+    fs::hard_link(tree.join("one"), tree.join("three")).unwrap();
+    symlink("one", tree.join("link")).unwrap();
+    fs::hard_link(tree.join("link"), tree.join("link2")).unwrap();
+    fs::write(tree.join("alone"), "x").unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    // Everybody may read, and user 1 write: version 2, owner, user 1, group, mask, others.
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, rights, id) in [
+        (1u16, 6u16, u32::MAX),
+        (2, 6, 1),
+        (4, 4, u32::MAX),
+        (0x10, 6, u32::MAX),
+        (0x20, 4, u32::MAX),
+    ] {
+        list.extend(tag.to_le_bytes());
+        list.extend(rights.to_le_bytes());
+        list.extend(id.to_le_bytes());
+    }
+    for (name, attribute, value) in [
+        ("one", "user.colour", &b"blue"[..]),
+        ("sub", "user.colour", b""),
+        ("alone", "system.posix_acl_access", &list),
+        ("sub", "system.posix_acl_default", &list),
+    ] {
+        rustix::fs::lsetxattr(tree.join(name), attribute, value, flags).unwrap();
+    }
+    let theirs = home.path().join("theirs");
+    coreutils_cp("-a", &tree, &theirs);
+    let ours = home.path().join("ours");
+    assert_status(&cp(&["-a"], &[&tree, &ours]), 0);
+    assert_eq!(described(&ours), described(&theirs));
+    assert_eq!(fs::metadata(ours.join("three")).unwrap().nlink(), 3);
+    let value = |root: &Path, name: &str, attribute: &str| {
+        let mut value = vec![0u8; 1000];
+        let len = rustix::fs::lgetxattr(root.join(name), attribute, &mut value[..]);
+        len.map(|len| value[..len].to_vec())
+    };
+    for (name, attribute) in [
+        ("one", "user.colour"),
+        ("sub", "user.colour"),
+        ("alone", "system.posix_acl_access"),
+        ("sub", "system.posix_acl_default"),
+    ] {
+        let wanted = value(&tree, name, attribute).unwrap();
+        assert_eq!(value(&ours, name, attribute), Ok(wanted), "{name}");
+    }
+    assert_eq!(fs::read(ours.join("sub/two")).unwrap(), pattern(70_000));
+    // Again over what is there, also where a file is in the way of a link.
+    fs::remove_file(ours.join("three")).unwrap();
+    fs::write(ours.join("three"), "in the way").unwrap();
+    fs::remove_file(ours.join("link2")).unwrap();
+    symlink("elsewhere", ours.join("link2")).unwrap();
+    fs::remove_file(ours.join("link")).unwrap();
+    assert_status(&cp(&["-a"], &[&tree.join("."), &ours]), 0);
+    assert_eq!(described(&ours), described(&theirs));
+    // A list that the directory gives is not the file's.
+    let inside = ours.join("sub/plain");
+    fs::write(tree.join("plain"), "x").unwrap();
+    assert_status(&cp(&["-a"], &[&tree.join("plain"), &inside]), 0);
+    assert!(value(&ours, "sub/plain", "system.posix_acl_access").is_err());
+    // Without -a each name is a file of its own, as before.
+    let plain = home.path().join("copy");
+    assert_status(&cp(&["-rp"], &[&tree, &plain]), 0);
+    assert_eq!(fs::metadata(plain.join("three")).unwrap().nlink(), 1);
+}
+
+#[test]
+fn short_ranges_of_sparse_files_are_copied_as_cp_does() {
+    let home = home();
+    let (from, to, theirs) = (
+        home.path().join("from"),
+        home.path().join("to"),
+        home.path().join("theirs"),
+    );
+    let file = File::create(&from).unwrap();
+    for i in 0..50u64 {
+        let len = if i == 7 {
+            9 << 20
+        } else {
+            1 + 4321 * i as usize
+        };
+        file.write_all_at(&pattern(len), i * (20 << 20) + 77 * i)
+            .unwrap();
+    }
+    file.set_len(1 << 30).unwrap();
+    assert_status(&cp(&[], &[&from, &to]), 0);
+    coreutils_cp("--sparse=auto", &from, &theirs);
+    let same = std::process::Command::new("cmp")
+        .args([&from, &to])
+        .status();
+    assert!(same.unwrap().success());
+    let blocks = |path| fs::metadata(path).unwrap().blocks();
+    assert!(
+        blocks(&to) <= blocks(&theirs) + 64,
+        "{}, {}",
+        blocks(&to),
+        blocks(&theirs)
+    );
+}

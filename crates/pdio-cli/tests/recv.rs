@@ -136,11 +136,18 @@ fn a_pipe_is_received_exactly() {
 fn silence_ends_with_a_timeout_and_an_interrupt_with_130() {
     let home = home();
     let path = home.path().join("file");
-    let (child, address, rest) = listen(&["--timeout", "0.2"], &path);
-    let _sender = TcpStream::connect(address).unwrap();
+    // Nobody connects; and a pipe is there before the command, however slow this process is.
+    let (child, _, rest) = listen(&["--timeout", "0.2"], &path);
     assert_eq!(wait(child).status.code(), Some(1));
     let rest = rest.join().unwrap();
-    assert!(rest.contains("nothing came for 0.2 s; "), "{rest}");
+    assert!(rest.contains("no connection for 0.2 s"), "{rest}");
+
+    let mut child = piped(pdio().args(["recv", "--timeout", "0.2"]).arg(&path));
+    let _sender = child.stdin.take().unwrap();
+    let output = wait(child);
+    assert_status(&output, 1);
+    let text = stderr(&output);
+    assert!(text.contains("nothing came for 0.2 s; "), "{text}");
 
     let (child, address, rest) = listen(&[], &path);
     let mut sender = TcpStream::connect(address).unwrap();

@@ -14,17 +14,11 @@ use std::os::fd::{AsRawFd, FromRawFd};
 
 use libc::{iovec, off_t};
 
-use crate::stream::Way;
-use crate::{next, report, table};
+use crate::taken::{Aligned, Way};
+use crate::{look, next, report, table};
 
 /// How much goes through the buffer at a time.
 const BOUNCE: usize = 1 << 20;
-
-/// State of a descriptor that was opened with `O_DIRECT`.
-#[derive(Default)]
-pub struct Aligned {
-    buffered: Option<File>,
-}
 
 /// Page-aligned memory.
 struct Bounce(NonNull<u8>);
@@ -79,13 +73,9 @@ fn result(n: isize) -> Result<usize, c_int> {
 }
 
 impl Aligned {
-    pub fn new() -> Aligned {
-        Aligned::default()
-    }
-
     /// Closes the second description, unless that would drop locks of the process.
     pub fn let_go(&mut self, fd: c_int) {
-        if self.buffered.is_some() && !crate::stream::is_locked(fd) {
+        if self.buffered.is_some() && !look::is_locked(fd) {
             self.buffered = None;
         }
     }
@@ -163,7 +153,7 @@ impl Aligned {
         let new = unsafe { next::open64(path.as_ptr().cast(), flags & keep | libc::O_CLOEXEC, 0) };
         let new = result(new as isize)? as c_int;
         // Moving it closes a descriptor of the file, which would drop the process's locks on it.
-        let new = match crate::stream::is_locked(fd) {
+        let new = match look::is_locked(fd) {
             true => table::adopt(new),
             false => table::internalise(new),
         };

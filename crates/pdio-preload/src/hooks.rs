@@ -15,9 +15,11 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
 use crate::makers::make;
-use crate::stream::{self, on_path, relinquish, transfer, Parts, Then, Way};
-use crate::table::{self, word, TAKEN};
-use crate::{memory, next, process, settings, tell};
+use crate::state::TAKEN;
+use crate::stream::{self, on_path, relinquish, transfer, Parts, Then};
+use crate::table::{self, word};
+use crate::taken::Way;
+use crate::{guard, memory, next, process, settings, tell};
 
 macro_rules! export {
     ($($(#[$about:meta])* fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty $body:block)*) => {$(
@@ -221,7 +223,7 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     if fd < 0 {
         return fd;
     }
-    if table::inside() {
+    if guard::inside() {
         return table::internalise(fd);
     }
     // After vfork the table is the parent's, the number is not.
@@ -508,7 +510,7 @@ fn control(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     use libc::*;
     // SAFETY: the program's request.
     let real = || unsafe { next::fcntl64(fd, command, argument) };
-    if table::inside() {
+    if guard::inside() {
         return real();
     }
     match command {
@@ -585,7 +587,7 @@ export! {
             }
             _ => {}
         }
-        if word(fd) != 0 && !table::inside() {
+        if word(fd) != 0 && !guard::inside() {
             match request {
                 libc::TCGETS | libc::FIOCLEX | libc::FIONCLEX => {}
                 _ => relinquish(fd, "an ioctl"),
@@ -690,7 +692,7 @@ alias! {
 
 /// Has the kernel answer; once more if what it spoke of has data waiting here.
 unsafe fn looked_at(result: c_int, about: *const libc::stat64, again: impl Fn() -> c_int) -> c_int {
-    if result == 0 && TAKEN.load(SeqCst) > 0 && !table::inside() && !about.is_null() {
+    if result == 0 && TAKEN.load(SeqCst) > 0 && !guard::inside() && !about.is_null() {
         let about = &*about;
         if stream::drain_file(about.st_dev, about.st_ino) {
             return again();
@@ -721,7 +723,7 @@ export! {
         -> c_int
     {
         let result = next::statx(directory, path, flags, mask, out);
-        if result == 0 && TAKEN.load(SeqCst) > 0 && !table::inside() && !out.is_null() {
+        if result == 0 && TAKEN.load(SeqCst) > 0 && !guard::inside() && !out.is_null() {
             let device = libc::makedev((*out).stx_dev_major, (*out).stx_dev_minor);
             if stream::drain_file(device, (*out).stx_ino) {
                 return next::statx(directory, path, flags, mask, out);
@@ -996,7 +998,7 @@ export! {
         const SYS_FCHMODAT2: c_long = 452;
         let real = || next::syscall(number, a, b, c, d, e, f);
         let fd = a as c_int;
-        if table::inside() {
+        if guard::inside() {
             // The pdio crate's own.
             let result = real();
             return match number {
@@ -1083,7 +1085,7 @@ export! {
                 real()
             }
             SYS_rt_sigaction => {
-                table::HANDLERS.store(true, SeqCst);
+                guard::HANDLERS.store(true, SeqCst);
                 crate::signals::stand_aside(fd);
                 real()
             }
@@ -1091,6 +1093,11 @@ export! {
             SYS_prlimit64 => process::prlimit64(a as _, b as _, c as _, d as _) as c_long,
             SYS_prctl => process::prctl(a as _, b, c, d, e) as c_long,
             SYS_unshare => process::unshare(fd) as c_long,
+            SYS_chroot => process::chroot(a as _) as c_long,
+            SYS_pivot_root => {
+                pdio::leave_costs_alone();
+                real()
+            }
             SYS_setns => process::setns(fd, b as _) as c_long,
             SYS_clone | SYS_clone3 => {
                 process::leaving("clone");

@@ -15,7 +15,8 @@
 //! * [`memory`]: whether memory that the program names is there.
 //! * [`tell`]: what was written is with the kernel before the program can tell anybody.
 //! * [`signals`]: what was written is with the kernel when a signal ends the process.
-//! * [`report`]: `PDIO_STATS`, and messages.
+//! * [`report`]: `PDIO_STATS`; [`say`]: messages.
+//! * [`acts`]: what lower layers have done by [`stream`].
 //!
 //! The program must not notice. So a stream is handed back for good, everything written and the
 //! kernel's offset right, before anything happens that this library cannot follow: another process
@@ -25,17 +26,24 @@
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+mod acts;
 mod direct;
+mod guard;
 mod hooks;
+mod jump;
+mod look;
 mod makers;
 mod memory;
 mod next;
 mod process;
 mod report;
+mod say;
 mod settings;
 mod signals;
+mod state;
 mod stream;
 mod table;
+mod taken;
 mod tell;
 
 fn set_errno(value: c_int) {
@@ -66,9 +74,11 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
     let before = errno();
     next::resolve();
     table::prepare();
-    pdio::set_thread_hook(table::own_thread);
+    pdio::set_thread_hook(guard::own_thread);
     // SAFETY: the environment is the loader's.
     unsafe { settings::read(environment) };
+    state::own();
+    acts::register(&stream::ACTS);
     report::prepare();
     process::prepare();
     ACTIVE.store(true, Relaxed);

@@ -12,8 +12,8 @@
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::sync::atomic::Ordering::SeqCst;
 
-use crate::table::{self, TAKEN};
-use crate::{next, report, stream, tell};
+use crate::state::TAKEN;
+use crate::{guard, next, report, stream, tell};
 
 /// What a call returns that has failed.
 pub trait Failing {
@@ -39,7 +39,7 @@ pub fn make<T: Failing>(call: impl Fn() -> T) -> T {
     if !made.failed() || crate::errno() != libc::EMFILE {
         return made;
     }
-    if table::inside() {
+    if guard::inside() {
         return made;
     }
     let taken = TAKEN.load(SeqCst) > 0;
@@ -62,25 +62,4 @@ macro_rules! makers {
     )*};
 }
 
-makers! {
-    fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
-    fn socketpair(family: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
-    [hand_over] fn accept(socket: c_int, address: *mut c_void, len: *mut c_uint) -> c_int;
-    [hand_over] fn accept4(socket: c_int, address: *mut c_void, len: *mut c_uint, flags: c_int) -> c_int;
-    fn pipe(pair: *mut c_int) -> c_int;
-    fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
-    fn eventfd(value: c_uint, flags: c_int) -> c_int;
-    fn epoll_create(size: c_int) -> c_int;
-    fn epoll_create1(flags: c_int) -> c_int;
-    fn signalfd(fd: c_int, set: *const c_void, flags: c_int) -> c_int;
-    fn timerfd_create(clock: c_int, flags: c_int) -> c_int;
-    fn inotify_init() -> c_int;
-    fn inotify_init1(flags: c_int) -> c_int;
-    fn fanotify_init(flags: c_uint, events: c_uint) -> c_int;
-    fn memfd_create(name: *const c_char, flags: c_uint) -> c_int;
-    fn opendir(path: *const c_char) -> *mut c_void;
-    fn tmpfile() -> *mut c_void;
-    fn tmpfile64() -> *mut c_void;
-    [hand_over] fn shm_open(name: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int;
-    fn posix_openpt(flags: c_int) -> c_int;
-}
+next::makers!(makers);

@@ -11,7 +11,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use crate::next;
-use crate::table::TAKEN;
+use crate::state::TAKEN;
 
 /// The smallest page of any system: larger ones are asked for more often than need be.
 const PAGE: usize = 4096;

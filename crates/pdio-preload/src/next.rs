@@ -27,20 +27,21 @@ pub fn lookup(name: &str) -> *mut () {
     }
 }
 
+/// Makes the functions of this file; the first three names are of what holds and finds them.
 macro_rules! next {
-    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
-        mod slot {
+    ($slots:ident, $first:ident, $resolve:ident: $(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
+        mod $slots {
             use super::*;
             $(
                 #[allow(non_upper_case_globals, reason = "named as the function")]
-                pub static $name: AtomicPtr<()> = AtomicPtr::new(first::$name as *mut ());
+                pub static $name: AtomicPtr<()> = AtomicPtr::new($first::$name as *mut ());
             )*
         }
-        mod first {
+        mod $first {
             use super::*;
             $(
                 pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
-                    slot::$name.store(lookup(concat!(stringify!($name), "\0")), Relaxed);
+                    $slots::$name.store(lookup(concat!(stringify!($name), "\0")), Relaxed);
                     // SAFETY: the slot now holds the function; the arguments are the caller's.
                     unsafe { super::$name($($arg),*) }
                 }
@@ -49,7 +50,7 @@ macro_rules! next {
         $(
             #[inline(always)]
             pub unsafe fn $name($($arg: $type),*) -> $ret {
-                let function = slot::$name.load(Relaxed);
+                let function = $slots::$name.load(Relaxed);
                 // SAFETY: the slot holds a function of this signature.
                 unsafe {
                     transmute::<*mut (), unsafe extern "C-unwind" fn($($type),*) -> $ret>(function)(
@@ -58,9 +59,8 @@ macro_rules! next {
                 }
             }
         )*
-        /// Looks everything up, so that no signal handler has to.
-        pub fn resolve() {
-            $( slot::$name.store(lookup(concat!(stringify!($name), "\0")), Relaxed); )*
+        fn $resolve() {
+            $( $slots::$name.store(lookup(concat!(stringify!($name), "\0")), Relaxed); )*
         }
     };
 }
@@ -68,6 +68,7 @@ macro_rules! next {
 type Path = *const c_char;
 
 next! {
+    slot, first, resolve_all:
     fn read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t;
     fn write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t;
     fn pread64(fd: c_int, data: *mut c_void, len: size_t, at: off_t) -> ssize_t;
@@ -162,27 +163,6 @@ next! {
     fn lio_listio64(mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void) -> c_int;
     fn syscall(number: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong, f: c_ulong) -> c_long;
 
-    fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
-    fn socketpair(family: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
-    fn accept(socket: c_int, address: *mut c_void, len: *mut c_uint) -> c_int;
-    fn accept4(socket: c_int, address: *mut c_void, len: *mut c_uint, flags: c_int) -> c_int;
-    fn pipe(pair: *mut c_int) -> c_int;
-    fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
-    fn eventfd(value: c_uint, flags: c_int) -> c_int;
-    fn epoll_create(size: c_int) -> c_int;
-    fn epoll_create1(flags: c_int) -> c_int;
-    fn signalfd(fd: c_int, set: *const c_void, flags: c_int) -> c_int;
-    fn timerfd_create(clock: c_int, flags: c_int) -> c_int;
-    fn inotify_init() -> c_int;
-    fn inotify_init1(flags: c_int) -> c_int;
-    fn fanotify_init(flags: c_uint, events: c_uint) -> c_int;
-    fn memfd_create(name: *const c_char, flags: c_uint) -> c_int;
-    fn opendir(path: *const c_char) -> *mut c_void;
-    fn tmpfile() -> *mut c_void;
-    fn tmpfile64() -> *mut c_void;
-    fn shm_open(name: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int;
-    fn posix_openpt(flags: c_int) -> c_int;
-
     fn open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int;
     fn munmap(address: *mut c_void, len: size_t) -> c_int;
     fn mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int;
@@ -194,11 +174,59 @@ next! {
     fn sbrk(by: isize) -> *mut c_void;
     fn unshare(flags: c_int) -> c_int;
     fn setns(fd: c_int, kind: c_int) -> c_int;
+    fn chroot(path: Path) -> c_int;
     fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
     fn signal(signal: c_int, handler: usize) -> usize;
     fn __sysv_signal(signal: c_int, handler: usize) -> usize;
     fn sigset(signal: c_int, handler: usize) -> usize;
+    fn siginterrupt(signal: c_int, yes: c_int) -> c_int;
     fn setrlimit64(resource: c_uint, limit: *const libc::rlimit64) -> c_int;
     fn prlimit64(process: pid_t, resource: c_uint, new: *const libc::rlimit64, old: *mut libc::rlimit64) -> c_int;
     fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
+}
+
+/// Calls that make descriptors, as an argument of `$then`; in brackets what comes before.
+macro_rules! makers {
+    ($then:ident) => {
+        $then! {
+            fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
+            fn socketpair(family: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
+            [hand_over] fn accept(socket: c_int, address: *mut c_void, len: *mut c_uint) -> c_int;
+            [hand_over] fn accept4(socket: c_int, address: *mut c_void, len: *mut c_uint, flags: c_int) -> c_int;
+            fn pipe(pair: *mut c_int) -> c_int;
+            fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
+            fn eventfd(value: c_uint, flags: c_int) -> c_int;
+            fn epoll_create(size: c_int) -> c_int;
+            fn epoll_create1(flags: c_int) -> c_int;
+            fn signalfd(fd: c_int, set: *const c_void, flags: c_int) -> c_int;
+            fn timerfd_create(clock: c_int, flags: c_int) -> c_int;
+            fn inotify_init() -> c_int;
+            fn inotify_init1(flags: c_int) -> c_int;
+            fn fanotify_init(flags: c_uint, events: c_uint) -> c_int;
+            fn memfd_create(name: *const c_char, flags: c_uint) -> c_int;
+            fn opendir(path: *const c_char) -> *mut c_void;
+            fn tmpfile() -> *mut c_void;
+            fn tmpfile64() -> *mut c_void;
+            [hand_over] fn shm_open(name: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int;
+            fn posix_openpt(flags: c_int) -> c_int;
+        }
+    };
+}
+pub(crate) use makers;
+
+macro_rules! next_makers {
+    ($($([$before:ident])? fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
+        next! {
+            maker_slot, first_maker, resolve_makers:
+            $(fn $name($($arg: $type),*) -> $ret;)*
+        }
+    };
+}
+
+makers!(next_makers);
+
+/// Looks everything up, so that no signal handler has to.
+pub fn resolve() {
+    resolve_all();
+    resolve_makers();
 }

@@ -9,28 +9,20 @@
     reason = "each function takes what the C function of its name takes, and passes it on"
 )]
 
-use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
-use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use libc::pid_t;
 
+use crate::guard::{self, Guard};
+use crate::jump::{self, arrive_with, Slot, ALWAYS};
 use crate::next::{self, lookup};
+use crate::state::{self, HOLD};
 use crate::stream::{self, relinquish, relinquish_all};
-use crate::table::{self, Guard, HANDLERS, HOLD};
-use crate::{memory, report, signals, tell, ACTIVE};
-
-/// Signals that a fault raises in the thread that made it.
-pub const FAULTS: [c_int; 7] = [
-    libc::SIGSEGV,
-    libc::SIGBUS,
-    libc::SIGFPE,
-    libc::SIGILL,
-    libc::SIGTRAP,
-    libc::SIGSYS,
-    libc::SIGABRT,
-];
+use crate::{memory, report, signals, table, tell, ACTIVE};
 
 extern "C" {
     fn __cxa_atexit(
@@ -69,13 +61,15 @@ extern "C" fn after_fork() {
 }
 
 extern "C" fn in_child() {
+    state::forked();
     table::forked();
+    signals::forked();
     report::forked();
 }
 
 /// Whether this is the process that the library serves, or nothing is known that could tell.
 pub fn is_owner_quick() -> bool {
-    report::is_owner()
+    state::is_owner()
 }
 
 /// Another process may use this one's memory but not its descriptors, until it executes a program.
@@ -83,7 +77,7 @@ pub static VFORKED: AtomicBool = AtomicBool::new(false);
 
 /// Nothing is taken in this process any more.
 pub fn withdraw(why: &str) {
-    if report::is_owner() {
+    if state::is_owner() {
         ACTIVE.store(false, Relaxed);
         relinquish_all(why);
     }
@@ -91,7 +85,7 @@ pub fn withdraw(why: &str) {
 
 /// Runs a call that fails in a process of several threads, or divides what threads share.
 fn alone(call: impl FnOnce() -> c_int) -> c_int {
-    if report::is_owner() && !table::inside() {
+    if state::is_owner() && !guard::inside() {
         withdraw("a namespace of its own");
         if let Some(_guard) = Guard::enter() {
             // What io_uring made for a reader; if the program has rings as well, it may be theirs.
@@ -141,7 +135,7 @@ pub unsafe extern "C-unwind" fn setns(fd: c_int, kind: c_int) -> c_int {
 
 /// The process ends, in whatever way: everything goes to the kernel.
 pub fn finish() {
-    if !report::is_owner() {
+    if !state::is_owner() {
         return;
     }
     HOLD.fetch_add(1, SeqCst);
@@ -155,7 +149,7 @@ pub fn finish() {
 
 /// Another program may take this one's place, or another process share its descriptors.
 pub fn leaving(why: &str) {
-    if report::is_owner() {
+    if state::is_owner() {
         relinquish_all(why);
         if why == "exec" && report::any() {
             if let Some(_guard) = Guard::enter() {
@@ -168,7 +162,7 @@ pub fn leaving(why: &str) {
 /// Runs a call during which nothing may be taken.
 fn held<T>(why: &str, call: impl FnOnce() -> T) -> T {
     // In a child that shares the memory until it executes a program, there is nothing to hold.
-    if !report::is_owner() {
+    if !state::is_owner() {
         return call();
     }
     HOLD.fetch_add(1, SeqCst);
@@ -214,61 +208,23 @@ held! {
     "popen": fn popen(command: Path, mode: Path) -> *mut libc::FILE;
 }
 
-/// Exports functions that do something first and then jump to the C library's, with every argument
-/// where it was.
+/// Exports functions that do something before every call (see [`crate::jump`]).
 macro_rules! jump {
     ($(fn $name:ident($a:ident, $b:ident, $c:ident) $body:block)*) => {$(
         #[no_mangle]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
-            unsafe extern "C" fn first($a: usize, $b: usize, $c: usize) -> *mut () {
-                let errno = crate::errno();
+            unsafe fn before(words: &jump::Words) {
+                let &[$a, $b, $c, ..] = words;
                 $body
-                crate::set_errno(errno);
-                lookup(concat!(stringify!($name), "\0"))
             }
-            #[cfg(target_arch = "x86_64")]
-            naked_asm!(
-                "push rbp",
-                "mov rbp, rsp",
-                "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
-                "sub rsp, 136",
-                "movaps [rsp], xmm0", "movaps [rsp + 16], xmm1",
-                "movaps [rsp + 32], xmm2", "movaps [rsp + 48], xmm3",
-                "movaps [rsp + 64], xmm4", "movaps [rsp + 80], xmm5",
-                "movaps [rsp + 96], xmm6", "movaps [rsp + 112], xmm7",
-                "call {first}",
-                "mov r11, rax",
-                "movaps xmm0, [rsp]", "movaps xmm1, [rsp + 16]",
-                "movaps xmm2, [rsp + 32]", "movaps xmm3, [rsp + 48]",
-                "movaps xmm4, [rsp + 64]", "movaps xmm5, [rsp + 80]",
-                "movaps xmm6, [rsp + 96]", "movaps xmm7, [rsp + 112]",
-                "add rsp, 136",
-                "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
-                "pop rbp",
-                "jmp r11",
-                first = sym first,
-            );
-            #[cfg(target_arch = "aarch64")]
-            naked_asm!(
-                "stp x29, x30, [sp, -224]!",
-                "mov x29, sp",
-                "stp x0, x1, [sp, 16]", "stp x2, x3, [sp, 32]",
-                "stp x4, x5, [sp, 48]", "stp x6, x7, [sp, 64]", "str x8, [sp, 80]",
-                "stp q0, q1, [sp, 96]", "stp q2, q3, [sp, 128]",
-                "stp q4, q5, [sp, 160]", "stp q6, q7, [sp, 192]",
-                "bl {first}",
-                "mov x16, x0",
-                "ldp x0, x1, [sp, 16]", "ldp x2, x3, [sp, 32]",
-                "ldp x4, x5, [sp, 48]", "ldp x6, x7, [sp, 64]", "ldr x8, [sp, 80]",
-                "ldp q0, q1, [sp, 96]", "ldp q2, q3, [sp, 128]",
-                "ldp q4, q5, [sp, 160]", "ldp q6, q7, [sp, 192]",
-                "ldp x29, x30, [sp], 224",
-                "br x16",
-                first = sym first,
-            );
-            #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-            compile_error!("write down how this processor jumps to a function");
+            static SLOT: Slot = Slot {
+                function: AtomicPtr::new(core::ptr::null_mut()),
+                name: concat!(stringify!($name), "\0"),
+                while_negative: [&ALWAYS, &ALWAYS],
+                before,
+            };
+            arrive_with!(SLOT)
         }
     )*};
 }
@@ -332,6 +288,7 @@ jump! {
     fn vdprintf(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
     fn __dprintf_chk(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
     fn __vdprintf_chk(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
+    fn backtrace_symbols_fd(_a, _b, fd) { relinquish(fd as c_int, "backtrace_symbols_fd") }
     fn aio_read(block, _b, _c) { asynchronous(block) }
     fn aio_read64(block, _b, _c) { asynchronous(block) }
     fn aio_write(block, _b, _c) { asynchronous(block) }
@@ -345,12 +302,6 @@ jump! {
 }
 
 // ------------------------------------------------------------------------------ signals and limits
-
-fn handled(signal: c_int, handler: usize) {
-    if handler != libc::SIG_DFL && handler != libc::SIG_IGN && !FAULTS.contains(&signal) {
-        HANDLERS.store(true, Relaxed);
-    }
-}
 
 /// What a limit on the size of files does to a call is left to the kernel.
 unsafe fn limits(resource: c_uint, limit: *const libc::rlimit64) {
@@ -371,6 +322,8 @@ macro_rules! before {
 }
 
 before! {
+    // Paths lead elsewhere from here on.
+    fn chroot(path: Path) -> c_int { pdio::leave_costs_alone() }
     fn setrlimit64(resource: c_uint, limit: *const libc::rlimit64) -> c_int {
         limits(resource, limit)
     }
@@ -392,27 +345,33 @@ unsafe extern "C-unwind" fn sigaction(
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
 ) -> c_int {
-    if !new.is_null() {
-        handled(number, (*new).sa_sigaction);
-    }
     signals::action(number, new, old)
 }
 
-/// Exports functions that set a handler and return the one before.
-macro_rules! handlers {
-    ($(fn $name:ident;)*) => {$(
-        #[no_mangle]
-        unsafe extern "C-unwind" fn $name(number: c_int, handler: usize) -> usize {
-            handled(number, handler);
-            signals::simple(number, handler, || next::$name(number, handler))
-        }
-    )*};
+#[no_mangle]
+unsafe extern "C-unwind" fn signal(number: c_int, handler: usize) -> usize {
+    let call = || next::signal(number, handler);
+    signals::simple(number, handler, libc::SA_RESTART, call)
 }
 
-handlers! {
-    fn signal;
-    fn __sysv_signal;
-    fn sigset;
+#[no_mangle]
+unsafe extern "C-unwind" fn __sysv_signal(number: c_int, handler: usize) -> usize {
+    /// Does nothing; the C library sets it.
+    const SA_INTERRUPT: c_int = 0x2000_0000;
+    let flags = libc::SA_RESETHAND | libc::SA_NODEFER | SA_INTERRUPT;
+    let call = || next::__sysv_signal(number, handler);
+    signals::simple(number, handler, flags, call)
+}
+
+#[no_mangle]
+unsafe extern "C-unwind" fn sigset(number: c_int, handler: usize) -> usize {
+    signals::set(number, handler, || next::sigset(number, handler))
+}
+
+#[no_mangle]
+unsafe extern "C-unwind" fn siginterrupt(number: c_int, yes: c_int) -> c_int {
+    signals::interrupting(number, yes != 0);
+    next::siginterrupt(number, yes)
 }
 
 #[no_mangle]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `PDIO_STATS`, and messages.
+//! `PDIO_STATS`: what was taken, and what became of it.
 
 use core::ffi::{c_int, CStr};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
@@ -7,14 +7,11 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::settings::{self, Stats};
-use crate::stream::{self, Stream};
-use crate::{next, table};
+use crate::{next, say, state, table};
 
 /// Lines kept for the end; further streams only count.
 const MOST_LINES: usize = 1000;
 
-/// The process that this library serves; others share the memory after `vfork`.
-static OWNER: AtomicI32 = AtomicI32::new(0);
 /// Where statistics go: standard error as the program got it, or a file; -1 for nowhere.
 static OUT: AtomicI32 = AtomicI32::new(-1);
 static REPAIRED: AtomicU64 = AtomicU64::new(0);
@@ -36,38 +33,13 @@ fn record() -> MutexGuard<'static, Record> {
     RECORD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes one line on standard error, without allocating.
-pub fn say(parts: &[&[u8]]) {
-    let mut line = [0u8; 512];
-    let mut length = 0;
-    for part in [&b"pdio: "[..]].iter().chain(parts) {
-        let fits = part.len().min(line.len() - 1 - length);
-        line[length..length + fits].copy_from_slice(&part[..fits]);
-        length += fits;
-    }
-    line[length] = b'\n';
-    // SAFETY: the buffer has that many bytes. A line that cannot be written is lost.
-    unsafe { next::write(libc::STDERR_FILENO, line.as_ptr().cast(), length + 1) };
-}
-
-fn own() {
-    // SAFETY: no preconditions.
-    OWNER.store(unsafe { libc::getpid() }, Relaxed);
-}
-
-/// Whether this is the process that the library serves.
-pub fn is_owner() -> bool {
-    // SAFETY: no preconditions.
-    OWNER.load(Relaxed) == unsafe { libc::getpid() }
-}
-
 fn open(path: &CStr) -> Option<c_int> {
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
     // SAFETY: a terminated path.
     match unsafe { next::open64(path.as_ptr(), flags, 0o666) } {
         -1 => {
             let error = std::io::Error::last_os_error().to_string();
-            say(&[b"PDIO_STATS: ", path.to_bytes(), b": ", error.as_bytes()]);
+            say::say(&[b"PDIO_STATS: ", path.to_bytes(), b": ", error.as_bytes()]);
             None
         }
         fd => Some(table::internalise(fd)),
@@ -75,7 +47,6 @@ fn open(path: &CStr) -> Option<c_int> {
 }
 
 pub fn prepare() {
-    own();
     let out = match &settings::get().stats {
         Stats::No => None,
         // GNU's tools close it before they end.
@@ -102,7 +73,6 @@ pub fn let_go() -> bool {
 
 /// In a forked child: it has done nothing yet.
 pub fn forked() {
-    own();
     REPAIRED.store(0, Relaxed);
     // Another thread of the parent may have held the lock; then the child reports what it has.
     if let Ok(mut record) = RECORD.try_lock() {
@@ -117,19 +87,22 @@ pub fn repaired() {
     REPAIRED.fetch_add(1, Relaxed);
 }
 
-/// A stream is taken no more.
-pub fn ended(stream: &Stream, why: &str) {
+/// What was done, and to how many bytes: in all, direct, buffered.
+pub type Counts = (&'static str, [u64; 3]);
+
+/// A stream on the file `path` is taken no more.
+pub fn ended(path: &CStr, counts: impl FnOnce() -> Counts, why: &str) {
     if settings::get().stats == Stats::No {
         return;
     }
-    let (word, [bytes, direct, buffered]) = stream::counts(stream);
+    let (word, [bytes, direct, buffered]) = counts();
     let mut record = record();
     record.streams += 1;
     for (sum, n) in record.bytes.iter_mut().zip([bytes, direct, buffered]) {
         *sum += n;
     }
     if record.lines.len() < MOST_LINES {
-        let path = stream.path.to_string_lossy();
+        let path = path.to_string_lossy();
         record.lines.push(format!(
             "pdio: {path}: {bytes} bytes {word} ({direct} direct, {buffered} buffered), {why}\n"
         ));
@@ -153,13 +126,18 @@ fn program() -> String {
     )
 }
 
-/// Prints everything so far, once. Called inside a [`table::Guard`].
+/// Prints everything so far, once; on standard error nothing if nothing was taken. Called inside a [`table::Guard`].
 pub fn print() {
-    if settings::get().stats == Stats::No || !is_owner() {
+    if settings::get().stats == Stats::No || !state::is_owner() {
         return;
     }
     let mut text = String::new();
     let mut record = record();
+    // A file gets the total all the same: who reads it may wait for that line.
+    let nothing = record.streams == 0 && REPAIRED.load(Relaxed) == 0;
+    if nothing && settings::get().stats == Stats::StandardError {
+        return;
+    }
     for line in record.lines.drain(..) {
         text.push_str(&line);
     }

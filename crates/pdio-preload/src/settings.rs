@@ -13,19 +13,21 @@
 //! | `PDIO_STRATEGY` | `auto`, `direct`, `dontcache`, `buffered` | `auto` |
 //! | `PDIO_STRICT` | `1`: no stream is taken, only direct I/O repaired | `0` |
 //! | `PDIO_REPAIR` | `0`: misaligned direct I/O fails as usual | `1` |
-//! | `PDIO_STATS` | `1`: at the end, a line for each taken stream and a total on standard error; an absolute path: appended to that file | `0` |
+//! | `PDIO_COSTS` | where `pdio learn` has left what strategies cost: an absolute path; `0`: each process learns for itself | `~/.cache/pdio/costs`, `/var/cache/pdio/costs` |
+//! | `PDIO_STATS` | `1`: at the end, a line for each taken stream and a total on standard error, nothing where there is neither; an absolute path: appended to that file | `0` |
 //!
 //! Sizes are bytes, or with `K`, `M` or `G`. A value that makes no sense is named in one line and
 //! the default is used. Empty is the same as unset.
 
 use core::ffi::{c_char, CStr};
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use pdio::Strategy;
 
-use crate::report::say;
+use crate::say::say;
 
 /// Where statistics go.
 #[derive(Debug, PartialEq, Eq)]
@@ -137,6 +139,9 @@ impl Settings {
             }
             "PDIO_STRICT" => self.strict = switch(text()?)?,
             "PDIO_REPAIR" => self.repair = switch(text()?)?,
+            // `pdio::costs_files` looks at it.
+            "PDIO_COSTS" if value == b"0" || value[0] == b'/' => {}
+            "PDIO_COSTS" => return None,
             "PDIO_STATS" => {
                 self.stats = match value[0] {
                     b'/' => Stats::File(CString::new(value).ok()?),
@@ -161,12 +166,35 @@ impl Settings {
     }
 }
 
+/// The value of a variable.
+///
+/// # Safety
+/// `environment` is null or an array of C strings that ends with null.
+unsafe fn variable<'a>(mut environment: *const *const c_char, name: &str) -> Option<&'a OsStr> {
+    // SAFETY: the caller's promise.
+    while !environment.is_null() && unsafe { !(*environment).is_null() } {
+        // SAFETY: as above.
+        let entry = unsafe { CStr::from_ptr(*environment) }.to_bytes();
+        let value = entry.strip_prefix(name.as_bytes());
+        if let Some(value) = value.and_then(|rest| rest.strip_prefix(b"=")) {
+            return Some(OsStr::from_bytes(value));
+        }
+        // SAFETY: not beyond the null that was not reached yet.
+        environment = unsafe { environment.add(1) };
+    }
+    None
+}
+
 /// Reads the variables. One line for each that is wrong.
 ///
 /// # Safety
 /// `environment` is null or an array of C strings that ends with null.
 pub unsafe fn read(mut environment: *const *const c_char) {
     let mut settings = Settings::default();
+    // Copied now: the program may write over its environment. Nothing is read before a stream is taken.
+    // SAFETY: the caller's promise.
+    let value = |name: &str| unsafe { variable(environment, name) }.map(OsStr::to_os_string);
+    pdio::remember_costs(pdio::costs_files(value));
     // SAFETY: the caller's promise.
     while !environment.is_null() && unsafe { !(*environment).is_null() } {
         // SAFETY: as above.

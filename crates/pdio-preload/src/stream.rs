@@ -13,15 +13,16 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStringExt;
 
 use libc::{iovec, off_t};
-use pdio::{Durability, OpenOptions, Reader, Writer};
+use pdio::{Durability, OpenOptions};
 
+use crate::acts::Acts;
+use crate::guard::{self, Guard};
 use crate::memory::{self, Known};
 use crate::settings;
-use crate::table::{
-    self, hold, Claim, Description, Entry, Guard, Held, Kind, Locked, Passed, State, HOLD, LOCKING,
-    TAKEN,
-};
-use crate::{next, report, signals, tell};
+use crate::state::{self, HOLD, LOCKING, TAKEN};
+use crate::table::{self, hold, Claim, Description, Entry, Held, Kind, Locked, Passed, State};
+use crate::taken::{Aligned, Pump, Stream, Way};
+use crate::{look, next, report, say, signals, tell};
 
 /// Room that a filesystem must have left for writes to be deferred: below, a full disk must show
 /// in the very call that meets it.
@@ -33,31 +34,13 @@ const FARTHEST: u64 = 1 << 40;
 /// The most bytes that the kernel moves in one call.
 const MOST: usize = 0x7fff_f000;
 
-/// A stream in the hands of pdio.
-pub struct Stream {
-    pub pump: Pump,
-    pub path: CString,
-    /// Also reached as standard input or output, where the C library's own calls are not seen: the
-    /// kernel's offset moves with every call, and is believed.
-    in_step: bool,
-    written: u64,
-    /// True if writes are held back.
-    defers: bool,
-    /// Bytes written since the last hand-over, and how many of those in a row came too early.
-    gathered: u64,
-    hasty: u32,
-}
-
-pub enum Pump {
-    Writer(Writer),
-    Reader(Box<Reader>),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    Read,
-    Write,
-}
+/// What lower layers have done here.
+pub static ACTS: Acts = Acts {
+    hand_over,
+    keep_step,
+    relinquish_writers,
+    rescue,
+};
 
 /// Why a stream is not taken.
 enum Refused {
@@ -72,15 +55,6 @@ fn code(error: &io::Error) -> c_int {
 fn failed<T: From<i8>>(why: c_int) -> T {
     crate::set_errno(why);
     T::from(-1)
-}
-
-/// What the kernel says of a descriptor.
-pub fn stat(fd: c_int) -> Option<libc::stat64> {
-    // SAFETY: a structure of numbers may be all zero, and is valid for a write.
-    unsafe {
-        let mut about = core::mem::zeroed();
-        (next::fstat64(fd, &mut about) == 0).then_some(about)
-    }
 }
 
 /// Free bytes of the filesystem, if it is one that streams are taken on: local, on a device, its
@@ -126,32 +100,14 @@ fn in_the_way(fd: c_int, about: &libc::stat64, claim: Claim) -> bool {
             return false;
         };
         let same = |s: libc::stat64| (s.st_dev, s.st_ino) == (about.st_dev, about.st_ino);
-        if !stat(other).is_some_and(same) {
+        if !look::stat(other).is_some_and(same) {
             return false;
         }
         // SAFETY: no memory is involved.
         let mode = || unsafe { next::fcntl64(other, libc::F_GETFL, 0) } & libc::O_ACCMODE;
         let alone = claim.writer || claim.shared;
-        other != fd && (alone || mode() != libc::O_RDONLY) || is_locked(other)
+        other != fd && (alone || mode() != libc::O_RDONLY) || look::is_locked(other)
     })
-}
-
-/// Returns true if the process has taken a lock through this descriptor, or nothing can be known.
-pub fn is_locked(fd: c_int) -> bool {
-    match std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")) {
-        Ok(text) => text.lines().any(|line| line.starts_with("lock:")),
-        Err(_) => true,
-    }
-}
-
-/// Returns true if a path leads to a pipe.
-pub fn is_pipe(directory: c_int, path: *const libc::c_char) -> bool {
-    // SAFETY: the path is the program's, which is about to give it to the kernel.
-    unsafe {
-        let mut about: libc::stat64 = core::mem::zeroed();
-        next::fstatat64(directory, path, &mut about, 0) == 0
-            && about.st_mode & libc::S_IFMT == libc::S_IFIFO
-    }
 }
 
 /// The file of a descriptor, by its name now.
@@ -167,12 +123,12 @@ impl Stream {
         use Refused::{ForGood, ForNow};
         let writer = claim.writer;
         let settings = settings::get();
-        let about = stat(fd).ok_or(ForGood)?;
+        let about = look::stat(fd).ok_or(ForGood)?;
         // SAFETY: no memory is involved.
         let flags = unsafe { next::fcntl64(fd, libc::F_GETFL, 0) };
         let never = libc::O_APPEND | libc::O_DSYNC | libc::O_SYNC | libc::O_DIRECT | libc::O_PATH;
         let regular = about.st_mode & libc::S_IFMT == libc::S_IFREG;
-        if flags < 0 || flags & never != 0 || !regular || !report::is_owner() {
+        if flags < 0 || flags & never != 0 || !regular || !state::is_owner() {
             return Err(ForGood);
         }
         if !writer && (about.st_size as u64) < settings.min_size {
@@ -227,19 +183,27 @@ impl Stream {
                     .map(|reader| Pump::Reader(Box::new(reader))),
             }
         };
-        if writer && !settings.linger.is_zero() {
-            signals::arm();
-        }
+        signals::arm(match writer && !settings.linger.is_zero() {
+            true => signals::ENDS,
+            false => signals::HANDLED,
+        });
         match started() {
-            Some(pump) => Ok(Stream {
-                pump,
-                path,
-                in_step: fd <= libc::STDOUT_FILENO,
-                written: 0,
-                defers: writer && settings.prompt && !settings.linger.is_zero(),
-                gathered: 0,
-                hasty: 0,
-            }),
+            Some(pump) => {
+                let mut stream = Stream {
+                    pump,
+                    path,
+                    standard: false,
+                    in_step: false,
+                    written: 0,
+                    defers: writer && settings.prompt && !settings.linger.is_zero(),
+                    gathered: 0,
+                    hasty: 0,
+                };
+                if fd <= libc::STDOUT_FILENO {
+                    stream.becomes_standard();
+                }
+                Ok(stream)
+            }
             None => {
                 gone(entry);
                 Err(ForNow)
@@ -293,9 +257,24 @@ impl Stream {
         }
     }
 
+    /// The C library is about to read or write there.
+    fn keep_step(&mut self) {
+        if self.standard && !self.in_step {
+            self.set_kernel(self.position());
+            self.in_step = true;
+        }
+    }
+
+    /// From here on the C library may read or write there.
+    fn becomes_standard(&mut self) {
+        self.standard = true;
+        tell::OFFSETS.store(-1, SeqCst);
+    }
+
     /// Everything to the kernel, the kernel's offset right. The first error that came up, and
     /// whether data remains.
     fn drain(&mut self) -> (Option<c_int>, bool) {
+        self.begin();
         let Pump::Writer(writer) = &mut self.pump else {
             return (None, false);
         };
@@ -440,7 +419,7 @@ pub fn hand_back(held: &mut Held, why: &str) -> bool {
         let Kind::Stream(stream) = std::mem::take(&mut state.kind) else {
             return true;
         };
-        report::ended(&stream, why);
+        report_end(&stream, why);
         // Readers set the kernel's offset here.
         drop(stream);
         gone(description);
@@ -465,7 +444,7 @@ const HASTY: u32 = 8;
 
 /// Makes the kernel have what waits of all streams, in the order of their last writes up to the
 /// one that is given, and what was written meanwhile.
-pub fn hand_over(last: u64) {
+fn hand_over(last: u64) {
     let mut after = 0;
     let mut first = true;
     loop {
@@ -516,8 +495,26 @@ fn hand_over_one(description: &'static Description, first: bool) {
     state.error = state.error.or(error);
 }
 
+/// Makes the kernel's offset of standard input and output right from here on: the C library is about
+/// to read or write there by itself.
+#[cold]
+fn keep_step() {
+    if guard::inside() || !state::is_owner() {
+        return;
+    }
+    // Before the look at the streams: one that comes meanwhile says so again.
+    tell::OFFSETS.store(0, SeqCst);
+    for fd in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
+        with(fd, |held| {
+            if let Kind::Stream(stream) = &mut held.state.kind {
+                stream.keep_step();
+            }
+        });
+    }
+}
+
 /// In a handler of a signal that ends the process: writes what streams hold, without allocating.
-pub fn rescue() {
+fn rescue() {
     /// How often a stream is asked for that another thread works on, once in a millisecond.
     const TRIES: u32 = 5000;
     let Some(_guard) = Guard::enter() else {
@@ -541,7 +538,7 @@ fn rescue_all(tries: u32) {
                 break;
             }
             if left == 0 {
-                report::say(&[b"the last data of a file was not written: another thread had it"]);
+                say::say(&[b"the last data of a file was not written: another thread had it"]);
             }
             // SAFETY: the time is ours.
             unsafe { libc::syscall(libc::SYS_nanosleep, &pause, 0usize) };
@@ -562,7 +559,7 @@ fn rescue_one(description: &Description) -> bool {
     };
     let result = writer.rescue();
     if let Some(Err(_)) = result {
-        report::say(&[
+        say::say(&[
             stream.path.as_bytes(),
             b": the last data could not be written",
         ]);
@@ -589,6 +586,11 @@ fn serve(
     let description = held.description;
     let state = &mut *held.state;
     if let Some(error) = state.error.take() {
+        if let Kind::Stream(stream) = &mut state.kind {
+            // What failed again meanwhile is no second error: it is tried once more, and told by the
+            // next call if that fails too.
+            stream.drain();
+        }
         return Outcome::Failed(error);
     }
     let parts = parts.get(&mut state.memory);
@@ -625,7 +627,7 @@ fn serve(
     };
     let mut used = len;
     if !writing && len > LARGE {
-        let size = stat(stream.own()).map_or(0, |about| about.st_size);
+        let size = look::stat(stream.own()).map_or(0, |about| about.st_size);
         used = used.min(size.saturating_sub(start).max(0) as usize);
     }
     let proper = readable
@@ -659,7 +661,7 @@ fn serve(
             let result = stream.write(parts, place);
             if stream.defers {
                 stream.gathered += result.0 as u64;
-                description.deferred.store(tell::deferred(), SeqCst);
+                tell::deferred(&description.deferred);
             }
             if signals::ending() {
                 let (error, _) = stream.drain();
@@ -887,7 +889,7 @@ pub fn drain(fd: c_int, report: bool) -> Result<(), c_int> {
 /// Runs a call that may give the process a record lock. A lock belongs to the process and the file:
 /// whatever is taken of that file goes back before, and nothing is taken until the call is over.
 pub fn with_record_lock(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    if table::inside() {
+    if guard::inside() {
         return call();
     }
     // A handler that jumps out of the call leaves this counted: nothing is taken any more.
@@ -924,7 +926,7 @@ pub fn relinquish(fd: c_int, why: &str) {
 }
 
 /// As [`relinquish`], for all writing streams.
-pub fn relinquish_writers(why: &str) {
+fn relinquish_writers(why: &str) {
     tell::hand_over();
     for description in table::descriptions() {
         if !description.is_ours() {
@@ -986,7 +988,7 @@ pub fn lament() {
             if let (Kind::Stream(stream), Some(error)) = (&held.state.kind, error) {
                 let text = io::Error::from_raw_os_error(error).to_string();
                 let path = stream.path.as_bytes();
-                report::say(&[
+                say::say(&[
                     path,
                     b": the last data could not be written: ",
                     text.as_bytes(),
@@ -1042,9 +1044,9 @@ pub fn relinquish_file(device: u64, inode: u64, writable: bool, why: &str) {
 
 /// As [`relinquish_file`], for the file behind a descriptor.
 pub fn relinquish_behind(fd: c_int, writable: bool, why: &str) {
-    if TAKEN.load(SeqCst) > 0 && !table::inside() {
+    if TAKEN.load(SeqCst) > 0 && !guard::inside() {
         let errno = crate::errno();
-        if let Some(about) = stat(fd) {
+        if let Some(about) = look::stat(fd) {
             relinquish_file(about.st_dev, about.st_ino, writable, why);
         }
         crate::set_errno(errno);
@@ -1061,7 +1063,7 @@ pub enum Then {
 pub fn on_path(directory: c_int, path: *const libc::c_char, flags: c_int, then: Then) {
     // Names and attributes that change are seen.
     tell::hand_over();
-    if TAKEN.load(SeqCst) == 0 || table::inside() {
+    if TAKEN.load(SeqCst) == 0 || guard::inside() {
         return;
     }
     let errno = crate::errno();
@@ -1092,7 +1094,7 @@ pub fn close(fd: c_int) -> c_int {
             table::forget(fd);
         }
         // To the program, the number is not open.
-        Entry::Internal if !table::inside() => return failed(libc::EBADF),
+        Entry::Internal if !guard::inside() => return failed(libc::EBADF),
         Entry::Internal => table::forget(fd),
         Entry::Tracked(description) if !description.is_ours() => {}
         Entry::Tracked(_) => {
@@ -1126,7 +1128,7 @@ pub fn leave(fd: c_int, why: &str) -> Option<c_int> {
         let error = held.state.error.take();
         if let Kind::Stream(stream) = std::mem::take(&mut held.state.kind) {
             // Given up: the program has been told.
-            report::ended(&stream, "closed with an error");
+            report_end(&stream, "closed with an error");
             drop(stream);
             gone(description);
         }
@@ -1154,9 +1156,7 @@ pub fn copied(from: c_int, to: c_int) {
                 }
                 if let Kind::Stream(stream) = &mut held.state.kind {
                     if to <= libc::STDOUT_FILENO {
-                        let at = stream.position();
-                        stream.set_kernel(at);
-                        stream.in_step = true;
+                        stream.becomes_standard();
                     }
                 }
                 held.state.descriptors += 1;
@@ -1168,26 +1168,29 @@ pub fn copied(from: c_int, to: c_int) {
 
 /// Starts to repair direct I/O on a descriptor.
 pub fn align(fd: c_int) {
-    let regular = stat(fd).is_some_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFREG);
+    let regular = look::stat(fd).is_some_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFREG);
     if !regular || fd as usize >= table::SLOTS {
         return;
     }
     let Some(_guard) = Guard::enter() else { return };
     let description = Description::new();
     let mut state = description.lock();
-    state.kind = Kind::Aligned(crate::direct::Aligned::new());
+    state.kind = Kind::Aligned(Aligned::default());
     state.descriptors = 1;
     description.track(fd);
 }
 
-/// Bytes that a stream has moved: in all, direct, buffered.
-pub fn counts(stream: &Stream) -> (&'static str, [u64; 3]) {
-    let (word, stats) = match &stream.pump {
-        Pump::Writer(writer) => ("written", writer.stats()),
-        Pump::Reader(reader) => ("read", reader.stats()),
+/// A stream is taken no more.
+fn report_end(stream: &Stream, why: &str) {
+    let counts = || {
+        let (word, stats) = match &stream.pump {
+            Pump::Writer(writer) => ("written", writer.stats()),
+            Pump::Reader(reader) => ("read", reader.stats()),
+        };
+        (
+            word,
+            [stats.bytes, stats.direct_bytes, stats.buffered_bytes],
+        )
     };
-    (
-        word,
-        [stats.bytes, stats.direct_bytes, stats.buffered_bytes],
-    )
+    report::ended(&stream.path, counts, why);
 }

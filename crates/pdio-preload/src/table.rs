@@ -9,18 +9,18 @@
 //! Descriptions are never freed, only used again: whoever has loaded an address from the table may
 //! lock it and then look whether the table still says the same.
 
-use core::cell::Cell;
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
+    AtomicI32, AtomicIsize, AtomicPtr, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
 };
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use crate::direct::Aligned;
+use crate::guard::{self, Guard};
 use crate::memory::Known;
 use crate::next;
-use crate::stream::Stream;
+use crate::state::HOLD;
+use crate::taken::{Aligned, Stream};
 
 /// Descriptors with higher numbers are left alone.
 pub const SLOTS: usize = 1 << 16;
@@ -41,13 +41,6 @@ const BYTES_SHIFT: u32 = 12;
 static TABLE: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
 /// One more than the highest descriptor that ever had a word.
 static TOP: AtomicUsize = AtomicUsize::new(0);
-/// While not zero, nothing is watched or taken: the process forks or ends.
-pub static HOLD: AtomicU32 = AtomicU32::new(0);
-/// Streams that are taken now.
-pub static TAKEN: AtomicUsize = AtomicUsize::new(0);
-/// Calls under way that may give the process a record lock. Meanwhile nothing is taken.
-pub static LOCKING: AtomicUsize = AtomicUsize::new(0);
-
 /// Calls on lower descriptors that have no word go straight to the C library. Negative while
 /// something that was written waits in memory: then none do (see [`crate::tell`]).
 pub static CLEAR: AtomicIsize = AtomicIsize::new(-1);
@@ -440,86 +433,6 @@ pub fn hold(fd: c_int, description: &'static Description) -> Locked {
     })
 }
 
-thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this thread is inside this library: then calls are the library's own.
-pub fn inside() -> bool {
-    INSIDE.get()
-}
-
-/// A thread begins or ends to work for the pdio crate alone: between, all its calls are the
-/// library's own.
-pub fn own_thread(begins: bool) {
-    INSIDE.set(begins);
-    if !begins {
-        crate::signals::leaving();
-    }
-}
-
-/// Whether the program has signal handlers. Those may do I/O and may jump out of what they
-/// interrupted, so then signals wait while a lock is held.
-pub static HANDLERS: AtomicBool = AtomicBool::new(false);
-
-extern "C" {
-    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
-}
-const PTHREAD_CANCEL_DISABLE: c_int = 1;
-
-/// Marks the thread as inside this library: signals and cancellation wait, `errno` is kept.
-pub struct Guard {
-    signals: Option<libc::sigset_t>,
-    cancellation: c_int,
-    errno: c_int,
-}
-
-impl Guard {
-    /// `None` if the thread is inside already.
-    pub fn enter() -> Option<Guard> {
-        if inside() {
-            return None;
-        }
-        let mut guard = Guard {
-            signals: None,
-            cancellation: 0,
-            errno: crate::errno(),
-        };
-        // SAFETY: the state goes to a variable of ours.
-        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut guard.cancellation) };
-        if HANDLERS.load(Relaxed) {
-            // SAFETY: the sets are ours; an all-zero set is valid memory for the calls.
-            unsafe {
-                let (mut set, mut old) = core::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>();
-                libc::sigfillset(&mut set);
-                // What a fault raises cannot wait.
-                for signal in crate::process::FAULTS {
-                    libc::sigdelset(&mut set, signal);
-                }
-                libc::pthread_sigmask(libc::SIG_SETMASK, &set, &mut old);
-                guard.signals = Some(old);
-            }
-        }
-        INSIDE.set(true);
-        Some(guard)
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        INSIDE.set(false);
-        // SAFETY: as in `enter`.
-        unsafe {
-            if let Some(old) = &self.signals {
-                libc::pthread_sigmask(libc::SIG_SETMASK, old, core::ptr::null_mut());
-            }
-            pthread_setcancelstate(self.cancellation, core::ptr::null_mut());
-        }
-        crate::signals::leaving();
-        crate::set_errno(self.errno);
-    }
-}
-
 /// No descriptor is made from this number on.
 pub fn limit() -> c_int {
     let mut limit = libc::rlimit {
@@ -576,10 +489,7 @@ pub fn internal(first: u32, last: u32) -> impl Iterator<Item = u32> {
 /// may be held for ever.
 pub fn forked() {
     SPARE.store(core::ptr::null_mut(), SeqCst);
-    HOLD.store(0, SeqCst);
-    TAKEN.store(0, SeqCst);
-    LOCKING.store(0, SeqCst);
-    INSIDE.set(false);
+    guard::forked();
     let mut renewed: Vec<(usize, &'static Description)> = Vec::new();
     for (fd, entry) in known() {
         let Entry::Tracked(old) = entry else { continue };
@@ -592,7 +502,7 @@ pub fn forked() {
             Some((_, new)) => *new,
             None => {
                 let new = Description::new();
-                new.lock().kind = Kind::Aligned(Aligned::new());
+                new.lock().kind = Kind::Aligned(Aligned::default());
                 renewed.push((old.word(), new));
                 new
             }

@@ -9,35 +9,58 @@
 //! One word says that something waits: [`CLEAR`], which calls on descriptors compare with anyway.
 //! Calls that cannot be told apart by a descriptor begin with that one comparison (see `told!`).
 //!
+//! The C library's own input and output, which it does unseen, begins with a second one: with
+//! [`OFFSETS`], which says that a stream is taken that is standard input or output, so that the
+//! kernel's offset must be made right.
+//!
 //! A store into shared memory is no call. In a process that has mapped memory writable and shared
 //! no writing stream is taken.
 
 use core::ffi::{c_char, c_int, c_long};
 use core::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicPtr, AtomicU32,
+    AtomicBool, AtomicI64, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, SeqCst},
 };
 
-use crate::next::{self, lookup};
-use crate::table::{self, CLEAR, SLOTS};
-use crate::{report, settings, stream};
+use crate::jump::{arrive_with, Slot, Words};
+use crate::next;
+use crate::table::{CLEAR, SLOTS};
+use crate::{acts, guard, look, settings, state};
+
+/// Negative while the kernel's offset of standard input or output may be another than its stream's.
+pub static OFFSETS: AtomicIsize = AtomicIsize::new(0);
+
+/// Before the C library reads or writes by itself.
+fn offsets() {
+    if OFFSETS.load(Acquire) < 0 {
+        if let Some(acts) = acts::all() {
+            (acts.keep_step)();
+        }
+    }
+}
 
 /// Numbers the writes that are deferred, so that their order is known.
 static STAMP: AtomicI64 = AtomicI64::new(2);
 
-/// The number of a write to a stream that holds it back. Called under the stream's lock.
-pub fn deferred() -> u64 {
+/// Notes a write to a stream that holds it back; `number` is that of the stream's last one, zero if
+/// everything was handed over since. Called under the stream's lock.
+pub fn deferred(number: &AtomicU64) {
+    let last = number.load(SeqCst);
+    if last != 0 && CLEAR.load(SeqCst) == -(last as isize) {
+        // The last write of all was this stream's. Who hands over has yet to come for its lock.
+        return;
+    }
     let stamp = STAMP.fetch_add(1, SeqCst);
+    number.store(stamp as u64, SeqCst);
     // Each value is stored once, so a later hand-over that exchanges it knows that nothing came
     // between.
     CLEAR.store(-stamp as isize, SeqCst);
-    stamp as u64
 }
 
 /// Returns true if something that was written may wait in memory, and the call is the program's.
 #[inline]
 pub fn waits() -> bool {
-    CLEAR.load(Acquire) < 0 && !table::inside()
+    CLEAR.load(Acquire) < 0 && !guard::inside()
 }
 
 /// Makes the kernel have everything that was written.
@@ -45,19 +68,18 @@ pub fn waits() -> bool {
 pub fn hand_over() {
     let seen = CLEAR.load(SeqCst);
     // A child that shares the memory until it executes a program has nothing to hand over.
-    if seen >= 0 || table::inside() || !report::is_owner() {
+    if seen >= 0 || guard::inside() || !state::is_owner() {
         return;
     }
     let errno = crate::errno();
-    stream::hand_over(STAMP.load(SeqCst) as u64);
+    if let Some(acts) = acts::all() {
+        (acts.hand_over)(STAMP.load(SeqCst) as u64);
+    }
     // Only now: another thread that saw nothing wait would tell too early. What was written
     // meanwhile has left another value.
     let _ = CLEAR.compare_exchange(seen, SLOTS as isize, SeqCst, Relaxed);
     crate::set_errno(errno);
 }
-
-/// The arguments of a call.
-type Words = [usize; 6];
 
 // ----------------------------------------------------------------- what a descriptor leads to
 
@@ -88,7 +110,7 @@ fn kind(fd: c_int) -> u32 {
     }
     /// `/dev/null`, `/dev/zero` and their like.
     const MEMORY: u32 = 1;
-    let bits = match stream::stat(fd) {
+    let bits = match look::stat(fd) {
         Some(about) => match about.st_mode & libc::S_IFMT {
             libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK => STORED,
             libc::S_IFCHR if libc::major(about.st_rdev) == MEMORY => STORED | UNSEEN,
@@ -177,7 +199,7 @@ pub fn opening(directory: c_int, path: *const c_char, flags: c_int) {
         return;
     }
     let changes = libc::O_CREAT | libc::O_TRUNC | libc::O_ACCMODE;
-    if flags & changes != 0 || stream::is_pipe(directory, path) {
+    if flags & changes != 0 || look::is_pipe(directory, path) {
         hand_over();
     }
 }
@@ -238,9 +260,11 @@ pub fn may_defer() -> bool {
 pub fn sharing() {
     let settings = settings::get();
     let defers = settings.prompt && !settings.linger.is_zero();
-    if defers && !table::inside() && report::is_owner() {
+    if defers && !guard::inside() && state::is_owner() {
         SHARED.store(true, SeqCst);
-        stream::relinquish_writers("memory is shared");
+        if let Some(acts) = acts::all() {
+            (acts.relinquish_writers)("memory is shared");
+        }
     }
 }
 
@@ -250,11 +274,11 @@ pub fn mapping(protection: c_int, flags: c_int, fd: c_int) {
         flags & libc::MAP_TYPE,
         libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE
     );
-    if !shared || protection & libc::PROT_WRITE == 0 || SHARED.load(Relaxed) || table::inside() {
+    if !shared || protection & libc::PROT_WRITE == 0 || SHARED.load(Relaxed) || guard::inside() {
         return;
     }
     // A device's memory is between the program and the device.
-    let file = || stream::stat(fd).is_some_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFREG);
+    let file = || look::stat(fd).is_some_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFREG);
     if flags & libc::MAP_ANONYMOUS != 0 || file() {
         sharing();
     }
@@ -262,113 +286,32 @@ pub fn mapping(protection: c_int, flags: c_int, fd: c_int) {
 
 // -------------------------------------------------------------------- calls that need no more
 
-/// An exported function that hands over before it jumps to the C library's of the same name.
-#[repr(C)]
-struct Slot {
-    /// The C library's, or at first what looks it up.
-    function: AtomicPtr<()>,
-    name: &'static str,
-    before: unsafe fn(&Words),
-}
-
-/// Something waits, or the function is not known yet.
-unsafe extern "C" fn arrived(slot: &Slot, words: &Words) -> *mut () {
-    let errno = crate::errno();
-    if waits() {
-        // SAFETY: the words are the program's arguments.
-        unsafe { (slot.before)(words) };
-    }
-    let function = lookup(slot.name);
-    slot.function.store(function, Relaxed);
-    crate::set_errno(errno);
-    function
-}
-
-/// Calls [`arrived`] and jumps to what it returns, with every argument where it was. The slot comes
-/// in a register that no argument uses.
-#[unsafe(naked)]
-unsafe extern "C" fn arrive() {
-    #[cfg(target_arch = "x86_64")]
-    core::arch::naked_asm!(
-        "push rbp",
-        "mov rbp, rsp",
-        "push r9", "push r8", "push rcx", "push rdx", "push rsi", "push rdi", "push rax",
-        "sub rsp, 136",
-        "movaps [rsp], xmm0", "movaps [rsp + 16], xmm1",
-        "movaps [rsp + 32], xmm2", "movaps [rsp + 48], xmm3",
-        "movaps [rsp + 64], xmm4", "movaps [rsp + 80], xmm5",
-        "movaps [rsp + 96], xmm6", "movaps [rsp + 112], xmm7",
-        "mov rdi, r11",
-        "lea rsi, [rbp - 48]",
-        "call {arrived}",
-        "mov r11, rax",
-        "movaps xmm0, [rsp]", "movaps xmm1, [rsp + 16]",
-        "movaps xmm2, [rsp + 32]", "movaps xmm3, [rsp + 48]",
-        "movaps xmm4, [rsp + 64]", "movaps xmm5, [rsp + 80]",
-        "movaps xmm6, [rsp + 96]", "movaps xmm7, [rsp + 112]",
-        "add rsp, 136",
-        "pop rax", "pop rdi", "pop rsi", "pop rdx", "pop rcx", "pop r8", "pop r9",
-        "pop rbp",
-        "jmp r11",
-        arrived = sym arrived,
-    );
-    #[cfg(target_arch = "aarch64")]
-    core::arch::naked_asm!(
-        "stp x29, x30, [sp, -224]!",
-        "mov x29, sp",
-        "stp x0, x1, [sp, 16]", "stp x2, x3, [sp, 32]",
-        "stp x4, x5, [sp, 48]", "stp x6, x7, [sp, 64]", "str x8, [sp, 80]",
-        "stp q0, q1, [sp, 96]", "stp q2, q3, [sp, 128]",
-        "stp q4, q5, [sp, 160]", "stp q6, q7, [sp, 192]",
-        "mov x0, x17",
-        "add x1, sp, 16",
-        "bl {arrived}",
-        "mov x16, x0",
-        "ldp x0, x1, [sp, 16]", "ldp x2, x3, [sp, 32]",
-        "ldp x4, x5, [sp, 48]", "ldp x6, x7, [sp, 64]", "ldr x8, [sp, 80]",
-        "ldp q0, q1, [sp, 96]", "ldp q2, q3, [sp, 128]",
-        "ldp q4, q5, [sp, 160]", "ldp q6, q7, [sp, 192]",
-        "ldp x29, x30, [sp], 224",
-        "br x16",
-        arrived = sym arrived,
-    );
-}
-
-/// Exports functions of any arguments. While nothing waits each costs a comparison and two jumps.
+/// Exports functions of any arguments. While nothing waits, and the second word is not negative,
+/// each costs two comparisons and three jumps.
 macro_rules! told {
-    ($($before:ident: $($name:ident)*;)*) => {$($(
+    ($($also:ident, $before:ident: $($name:ident)*;)*) => {$($(
         #[no_mangle]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
             static SLOT: Slot = Slot {
                 function: AtomicPtr::new(first as *mut ()),
                 name: concat!(stringify!($name), "\0"),
+                while_negative: [&CLEAR, &$also],
                 before: $before,
             };
             #[unsafe(naked)]
             unsafe extern "C" fn first() {
-                #[cfg(target_arch = "x86_64")]
-                core::arch::naked_asm!(
-                    "lea r11, [rip + {slot}]",
-                    "jmp {arrive}",
-                    slot = sym SLOT,
-                    arrive = sym arrive,
-                );
-                #[cfg(target_arch = "aarch64")]
-                core::arch::naked_asm!(
-                    "adrp x17, {slot}",
-                    "add x17, x17, :lo12:{slot}",
-                    "b {arrive}",
-                    slot = sym SLOT,
-                    arrive = sym arrive,
-                );
+                arrive_with!(SLOT)
             }
             #[cfg(target_arch = "x86_64")]
             core::arch::naked_asm!(
                 "cmp qword ptr [rip + {clear}], 0",
                 "js {first}",
+                "cmp qword ptr [rip + {also}], 0",
+                "js {first}",
                 "jmp qword ptr [rip + {slot}]",
                 clear = sym CLEAR,
+                also = sym $also,
                 slot = sym SLOT,
                 first = sym first,
             );
@@ -377,11 +320,15 @@ macro_rules! told {
                 "adrp x16, {clear}",
                 "ldr x16, [x16, :lo12:{clear}]",
                 "tbnz x16, 63, 1f",
+                "adrp x16, {also}",
+                "ldr x16, [x16, :lo12:{also}]",
+                "tbnz x16, 63, 1f",
                 "adrp x16, {slot}",
                 "ldr x16, [x16, :lo12:{slot}]",
                 "br x16",
                 "1: b {first}",
                 clear = sym CLEAR,
+                also = sym $also,
                 slot = sym SLOT,
                 first = sym first,
             );
@@ -395,41 +342,66 @@ unsafe fn always(_: &Words) {
     hand_over();
 }
 
+/// The C library writes, or looks at an offset.
+unsafe fn standard(_: &Words) {
+    hand_over();
+    offsets();
+}
+
+/// Returns true if output goes to standard error, which has no buffer, and nothing else is written.
+unsafe fn is_error(file: usize) -> bool {
+    // SAFETY: the C library's variable.
+    file == unsafe { stderr }
+}
+
+/// What runs before functions that write to the file that is given.
+macro_rules! outputs {
+    ($(fn $name:ident = $at:literal;)*) => {$(
+        unsafe fn $name(words: &Words) {
+            hand_over();
+            // SAFETY: only compared.
+            if unsafe { !is_error(words[$at]) } {
+                offsets();
+            }
+        }
+    )*};
+}
+
+outputs! {
+    fn output_of_1 = 0;
+    fn output_of_2 = 1;
+    fn output_of_4 = 3;
+}
+
 unsafe fn receiving(words: &Words) {
     reading(words[0] as c_int);
 }
 
-/// `poll`: only if it will wait.
-unsafe fn polling(words: &Words) {
-    let &[list, count, limit, ..] = words;
-    // SAFETY: the program's list, whose results are about to be overwritten.
-    if limit as c_int != 0 && unsafe { nothing(list as *mut _, count) } {
-        hand_over();
-    }
+/// Returns true if a limit in milliseconds leaves time to wait.
+unsafe fn milliseconds(limit: usize) -> bool {
+    limit as c_int != 0
 }
 
-/// A limit of no time at all. What is not there is no limit.
-unsafe fn none(limit: usize) -> bool {
+/// Returns true if a limit as a `timespec` or `timeval` leaves time to wait, as none at all does.
+unsafe fn time(limit: usize) -> bool {
     let limit = limit as *const [c_long; 2];
-    // SAFETY: null, or the program's `timespec` or `timeval`.
-    !limit.is_null() && unsafe { *limit } == [0, 0]
+    // SAFETY: null, or the program's.
+    limit.is_null() || unsafe { *limit } != [0, 0]
 }
 
-unsafe fn polling_precisely(words: &Words) {
-    let &[list, count, limit, ..] = words;
-    // SAFETY: as above.
-    if unsafe { !none(limit) && nothing(list as *mut _, count) } {
-        hand_over();
-    }
+unsafe fn poll_waits(words: &Words) -> bool {
+    // SAFETY: the program's list, whose results are about to be overwritten.
+    unsafe { nothing(words[0] as *mut _, words[1]) }
+}
+
+/// An `epoll` descriptor can itself be asked; to ask for its events would take them away.
+unsafe fn epoll_waits(words: &Words) -> bool {
+    idle(words[0] as c_int)
 }
 
 /// `select`: on copies, as its sets are questions and answers.
-unsafe fn selecting(words: &Words) {
-    let &[count, sets @ .., limit, _] = words;
-    // SAFETY: the program's limit.
-    if unsafe { none(limit) } {
-        return;
-    }
+unsafe fn select_waits(words: &Words) -> bool {
+    let &[count, sets @ .., _, _] = words;
     // SAFETY: sets of numbers may be all zero; those of the program's have this many bits, which
     // fit.
     let ready = unsafe {
@@ -449,23 +421,28 @@ unsafe fn selecting(words: &Words) {
             0
         }
     };
-    if ready == 0 {
-        hand_over();
-    }
+    ready == 0
 }
 
-/// `epoll_wait`, of which a trial would take events away; but the descriptor itself can be asked.
-unsafe fn awaiting(words: &Words) {
-    if words[3] as c_int != 0 && idle(words[0] as c_int) {
-        hand_over();
-    }
+/// What runs before functions that wait for descriptors: where the limit leaves time, and nothing is
+/// ready.
+macro_rules! waiting {
+    ($(fn $name:ident = $waits:ident, $limit:ident of $at:literal;)*) => {$(
+        unsafe fn $name(words: &Words) {
+            // SAFETY: the program's arguments.
+            if unsafe { $limit(words[$at]) && $waits(words) } {
+                hand_over();
+            }
+        }
+    )*};
 }
 
-unsafe fn awaiting_precisely(words: &Words) {
-    // SAFETY: the program's limit.
-    if unsafe { !none(words[3]) } && idle(words[0] as c_int) {
-        hand_over();
-    }
+waiting! {
+    fn polling = poll_waits, milliseconds of 2;
+    fn polling_precisely = poll_waits, time of 2;
+    fn selecting = select_waits, time of 4;
+    fn awaiting = epoll_waits, milliseconds of 3;
+    fn awaiting_precisely = epoll_waits, time of 3;
 }
 
 unsafe fn watching_children(words: &Words) {
@@ -501,12 +478,14 @@ unsafe fn input(file: usize, one: bool) {
         let buffer = &*(file as *const Buffer);
         if !one || buffer.next >= buffer.end {
             reading(libc::fileno(file as *mut libc::FILE));
+            offsets();
         }
     }
 }
 
 extern "C" {
     static stdin: usize;
+    static stderr: usize;
 }
 
 /// What runs before functions that take input from the file that is given.
@@ -530,24 +509,47 @@ inputs! {
 }
 
 told! {
-    // The C library writes by itself, unseen, when a buffer is full or a line ends.
-    always:
-        printf vprintf fprintf vfprintf __printf_chk __vprintf_chk __fprintf_chk __vfprintf_chk
-        puts fputs fputs_unlocked fputc fputc_unlocked putc putc_unlocked putchar putchar_unlocked
-        putw fwrite fwrite_unlocked _IO_putc _IO_puts __overflow fflush fflush_unlocked
-        wprintf fwprintf vwprintf vfwprintf fputws fputwc putwc putwchar perror psignal
-        psiginfo error error_at_line err errx verr verrx warn warnx vwarn vwarnx syslog vsyslog
-        __syslog_chk __vsyslog_chk;
-    character_of_input: getchar getchar_unlocked getwchar;
-    character_of: getc getc_unlocked fgetc fgetc_unlocked getwc fgetwc __uflow __underflow;
-    input_of_standard: gets scanf vscanf __isoc99_scanf __isoc99_vscanf getpass;
-    input_of_1: fscanf vfscanf __isoc99_fscanf __isoc99_vfscanf getw;
-    input_of_3: fgets fgets_unlocked fgetws getline;
-    input_of_4:
-        getdelim __getdelim fread fread_unlocked __fgets_chk __fgets_unlocked_chk;
-    input_of_5: __fread_chk __fread_unlocked_chk;
+    // The C library writes by itself, unseen, when a buffer is full or a line ends; or it moves or
+    // looks at the offset of what is below a buffer.
+    OFFSETS, standard:
+        printf vprintf __printf_chk __vprintf_chk puts putchar putchar_unlocked _IO_puts
+        wprintf fwprintf vwprintf vfwprintf __wprintf_chk __fwprintf_chk __vwprintf_chk
+        __vfwprintf_chk fputws fputws_unlocked fputwc fputwc_unlocked putwc putwc_unlocked putwchar
+        putwchar_unlocked __woverflow error error_at_line err errx verr verrx warn warnx vwarn vwarnx
+        _IO_printf _IO_fprintf _IO_vfprintf _IO_fputs _IO_fwrite _IO_padn _IO_fflush
+        _IO_flush_all _IO_flush_all_linebuffered _flushlbf _IO_do_write
+        putpwent putspent putgrent putsgent addmntent malloc_info
+        argp_error argp_failure argp_help argp_parse argp_state_help argp_usage
+        fseek fseeko fseeko64 ftell ftello ftello64 rewind fgetpos fgetpos64 fsetpos fsetpos64
+        _IO_ftell _IO_fgetpos _IO_fgetpos64 _IO_fsetpos _IO_fsetpos64 _IO_seekoff _IO_seekpos
+        __fseeko64 __ftello64 ungetc ungetwc _IO_ungetc
+        setbuf setbuffer setlinebuf setvbuf _IO_setbuffer _IO_setvbuf;
+    OFFSETS, output_of_1:
+        fprintf vfprintf __fprintf_chk __vfprintf_chk fflush fflush_unlocked __overflow;
+    OFFSETS, output_of_2:
+        fputs fputs_unlocked fputc fputc_unlocked putc putc_unlocked putw _IO_putc;
+    OFFSETS, output_of_4: fwrite fwrite_unlocked;
+    OFFSETS, character_of_input: getchar getchar_unlocked getwchar getwchar_unlocked;
+    OFFSETS, character_of:
+        getc getc_unlocked fgetc fgetc_unlocked getwc getwc_unlocked fgetwc fgetwc_unlocked
+        __uflow __underflow __wuflow __wunderflow _IO_getc;
+    OFFSETS, input_of_standard:
+        gets _IO_gets scanf vscanf wscanf vwscanf __isoc99_scanf __isoc99_vscanf __isoc99_wscanf
+        __isoc99_vwscanf __isoc23_scanf __isoc23_vscanf __isoc23_wscanf __isoc23_vwscanf getpass;
+    OFFSETS, input_of_1:
+        fscanf vfscanf fwscanf vfwscanf __vfscanf __isoc99_fscanf __isoc99_vfscanf
+        __isoc99_fwscanf __isoc99_vfwscanf __isoc23_fscanf __isoc23_vfscanf __isoc23_fwscanf
+        __isoc23_vfwscanf getw fgetpwent fgetpwent_r fgetspent fgetspent_r fgetgrent fgetgrent_r
+        fgetsgent getmntent getmntent_r _IO_getline _IO_sgetn;
+    OFFSETS, input_of_3:
+        fgets fgets_unlocked _IO_fgets fgetws fgetws_unlocked getline;
+    OFFSETS, input_of_4:
+        getdelim __getdelim fread fread_unlocked _IO_fread __fgets_chk __fgets_unlocked_chk
+        __fgetws_chk __fgetws_unlocked_chk;
+    OFFSETS, input_of_5: __fread_chk __fread_unlocked_chk;
 
-    always:
+    CLEAR, always:
+        perror psignal psiginfo syslog vsyslog __syslog_chk __vsyslog_chk
         send sendto connect shutdown eventfd_write tee vmsplice tcdrain tcsendbreak
         msgsnd msgrcv semop semtimedop mq_send mq_timedsend mq_receive mq_timedreceive
         process_vm_writev
@@ -556,13 +558,13 @@ told! {
         sigwaitinfo sigtimedwait
         mkdir mkdirat rmdir symlink symlinkat mknod mknodat mkfifo mkfifoat mkdtemp unlink unlinkat
         remove removexattr fremovexattr mq_open mq_unlink shm_unlink sem_unlink;
-    receiving: recv recvfrom recvmsg recvmmsg __recv_chk __recvfrom_chk eventfd_read;
-    polling: poll __poll_chk;
-    polling_precisely: ppoll __ppoll_chk;
-    selecting: select pselect;
-    awaiting: epoll_wait epoll_pwait;
-    awaiting_precisely: epoll_pwait2;
-    watching_children: waitpid wait4;
-    watching_ids: waitid;
-    sharing_memory: shmat sem_open;
+    CLEAR, receiving: recv recvfrom recvmsg recvmmsg __recv_chk __recvfrom_chk eventfd_read;
+    CLEAR, polling: poll __poll_chk;
+    CLEAR, polling_precisely: ppoll __ppoll_chk;
+    CLEAR, selecting: select pselect;
+    CLEAR, awaiting: epoll_wait epoll_pwait;
+    CLEAR, awaiting_precisely: epoll_pwait2;
+    CLEAR, watching_children: waitpid wait4;
+    CLEAR, watching_ids: waitid;
+    CLEAR, sharing_memory: shmat sem_open;
 }

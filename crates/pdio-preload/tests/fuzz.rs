@@ -39,10 +39,10 @@ fn number(name: &str) -> Option<u64> {
 
 /// Makes a sequence shorter and says how it differs, in one line, and how to repeat it.
 fn report(bench: &Bench, seed: &str, sequence: &Sequence, found: sequences::Difference) -> String {
-    // A sequence that differs from itself says nothing about the library.
+    // A sequence that differs from itself, or hangs, says nothing about the library.
     if let Some(other) = bench.bare_twice(sequence) {
         panic!(
-            "{seed}: without the library two runs differ: {}\n{sequence}",
+            "{seed}: two runs without the library differ, or hang: {}\n{sequence}",
             other.tell(sequence)
         );
     }
@@ -110,6 +110,68 @@ fn without_the_library_every_run_is_the_same() {
             panic!("seed {seed}, {}\n{sequence}", found.tell(&sequence));
         }
     }
+}
+
+#[test]
+fn a_process_that_is_late_changes_nothing() {
+    let bench = Bench::new(library());
+    let text = "tell\n0 child fork\n1 child fork\n2 getfl 0\n3 getfl 0\n3 exit _exit\n3 getfl 0\n\
+                1 child fork\n2 exit _exit\n0 getfl 0\n3 getfl 0\n1 getfl 0\n";
+    let punctual = Sequence::parse(text);
+    for late in 0..4 {
+        let other = Sequence::parse(&format!("late {late}\n{text}"));
+        if let Some(found) = bench.bare_both(&punctual, &other) {
+            panic!("late {late}, {}", found.tell(&other));
+        }
+    }
+}
+
+#[test]
+fn a_process_that_dies_of_itself_is_told_of() {
+    let bench = Bench::new(library());
+    // With descriptor 200 it loses what it says its results to.
+    let sequence = Sequence::parse("0 getfl 0\n1 close_range 200 200\n0 getfl 0\n");
+    let lines = bench.bare_lines(&sequence);
+    assert_eq!(
+        lines[1..],
+        ["1 process 1 died: it is a zombie that ended 300"]
+    );
+}
+
+#[test]
+fn a_sequence_that_hangs_with_and_without_the_library_is_found() {
+    let bench = Bench::new(library()).with_limit(Duration::from_secs(2));
+    // Signal 0 ends nothing, and the end is waited for.
+    let sequence = Sequence::parse("0 getfl 0\n0 kill 1 0\n0 getfl 0\n");
+    let (found, _) = bench.compare(&sequence);
+    let told = found.expect("a failure").tell(&sequence);
+    assert!(told.starts_with("step 1 of 3 (0 kill 1 0)"), "{told}");
+    assert!(told.contains("it hangs"), "{told}");
+}
+
+#[test]
+fn signals_that_the_test_ignores_end_a_process_all_the_same() {
+    // As where a shell without job control runs this in the background.
+    // SAFETY: an action of no code; no other test here is ended by this signal.
+    let before = unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+    let bench = Bench::new(library());
+    let sequence = Sequence::parse("0 kill 1 2\n0 getfl 0\n");
+    let lines = bench.bare_lines(&sequence);
+    // SAFETY: as above.
+    unsafe { libc::signal(libc::SIGINT, before) };
+    assert_eq!(lines[0], "0 ended 2", "{lines:?}");
+}
+
+#[test]
+fn a_difference_behind_the_last_step_is_found_and_the_sequence_made_short() {
+    let wrong = compiled("ungraceful.c", "ungraceful.so", &["-shared", "-fPIC"]);
+    let bench = Bench::new(wrong);
+    let sequence = Sequence::parse("0 getfl 0\n1 getfl 0\n");
+    let (found, _) = bench.compare(&sequence);
+    let (shortest, found) = bench.shrink(&sequence, found.expect("another status"));
+    let told = found.tell(&shortest);
+    assert!(shortest.steps.is_empty(), "not short: {told}\n{shortest}");
+    assert!(told.contains("after the last"), "{told}");
 }
 
 #[test]

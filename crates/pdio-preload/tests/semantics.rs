@@ -82,6 +82,10 @@ scenarios! {
     descriptor_numbers_are_the_lowest_free: ["numbers"], ["closed"];
     descriptors_that_run_out_are_given_back: ["few_descriptors"], ["descriptors have run out"];
     standard_output_keeps_order_with_printf: ["standard_output"], ["dprintf"];
+    standard_output_tells_its_offset: ["offsets_of_standard_output"], ["closed"];
+    standard_output_may_be_wide: ["wide_standard_output"], ["closed"];
+    standard_input_keeps_order_with_getchar: ["standard_input"], ["closed"];
+    standard_output_is_shared_with_a_child: ["standard_shared"], ["fork"];
     file_pointers_on_taken_files: ["file_pointers"],
         ["fdopen", "opened by fopen", "emptied by fopen"];
     what_fclose_closes_is_closed: ["closed_unseen"], ["closed"];
@@ -100,6 +104,7 @@ scenarios! {
     bare_system_calls_are_understood: ["bare_calls"], ["end of the program", "clone"];
     threads_on_one_descriptor: ["threads"], ["closed"];
     signal_handlers_write_and_jump: ["signals"], ["closed"];
+    signal_handlers_are_given_what_the_kernel_gave: ["handlers"], ["closed"];
     a_cancelled_thread_leaves_the_stream_whole: ["cancels"], ["closed"];
     errors_are_the_kernels: ["faults"], ["an unusual call", "closed"];
     return_loses_nothing: ["ends", "return"], ["end of the program"];

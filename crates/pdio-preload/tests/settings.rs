@@ -8,7 +8,7 @@ use std::os::unix::fs::{chown, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::{bare, compiled, library, preloaded, scratch, stderr, stdout};
+use common::{bare, compiled, library, preloaded, scratch, stderr, stdout, SHORT};
 
 const DD: &str = "/bin/dd";
 
@@ -29,8 +29,9 @@ fn dd(file: &Path, variables: &[(&str, &str)]) -> Output {
 }
 
 fn taken(said: &str) -> bool {
-    assert!(said.contains(" streams taken"), "{said}");
-    !said.contains(" 0 streams taken")
+    // Where there was none, nothing is said.
+    assert!(!said.contains(" 0 streams taken"), "{said}");
+    said.contains(" streams taken")
 }
 
 #[test]
@@ -185,8 +186,13 @@ fn direct_io_is_repaired_unless_told_not_to() {
             .expect("starts");
         let refused = stdout(&output).contains("write(fd, pool + 1, 70001) = -1");
         assert_ne!(refused, repaired, "{}", stdout(&output));
-        let none = stderr(&output).contains(" 0 misaligned calls repaired");
-        assert_ne!(none, repaired, "{}", stderr(&output));
+        let said = stderr(&output);
+        assert!(!said.contains(" 0 misaligned"), "{said}");
+        assert_eq!(
+            said.contains(" misaligned calls repaired"),
+            repaired,
+            "{said}"
+        );
     }
 }
 
@@ -233,8 +239,117 @@ fn the_library_does_nothing_in_a_set_user_id_program() {
     // The same file without the bit does listen, or the test proves nothing.
     fs::set_permissions(&program, mode(0o755)).expect("permissions");
     let said = stderr(&run());
-    assert!(
-        said.contains("PDIO_SEQUENTIAL") && said.contains("streams taken"),
-        "{said}"
-    );
+    assert!(said.contains("PDIO_SEQUENTIAL"), "{said}");
+}
+
+/// Measures a directory, and returns what to write in its costs for the page cache to be best.
+fn learned_for_the_page_cache(directory: &Path, costs: &Path) -> Option<String> {
+    pdio::learn(directory, costs, 1 << 20, |_, _| {}).expect("measured");
+    let measured = fs::read_to_string(costs).expect("costs");
+    let direct = measured
+        .lines()
+        .find(|line| line.contains(" for write sequential direct "));
+    if direct.is_none() {
+        eprintln!("skipped: no direct I/O in /var/tmp, nothing to choose");
+    }
+    direct.map(page_cache_is_best)
+}
+
+/// A process begins with what was measured, and one that is told nothing or damaged things does not.
+#[test]
+fn a_stream_begins_with_what_was_measured() {
+    let home = scratch();
+    let costs = home.path().join("costs");
+    let Some(told) = learned_for_the_page_cache(home.path(), &costs) else {
+        return;
+    };
+    let out = format!("of={}", home.path().join("file").display());
+    // Calls that are not aligned to anything.
+    let goes_direct = |variables: &[(&str, &str)]| {
+        let output = preloaded(
+            Path::new(DD),
+            &[&SHORT[..], &[("PDIO_STATS", "1")]].concat(),
+        )
+        .args(["if=/dev/zero", &out, "bs=3000", "count=4000", "status=none"])
+        .envs(variables.iter().copied())
+        .output()
+        .expect("starts");
+        assert!(output.status.success(), "{output:?}");
+        let said = stderr(&output);
+        assert!(taken(&said), "{said}");
+        !said.contains("(0 direct")
+    };
+    let path = costs.to_str().expect("a path");
+    let home_path = home.path().to_str().expect("a path");
+    for (text, used) in [
+        (told.as_str(), true),
+        (&told.replace("pdio costs 1", "pdio costs 2"), false),
+        (&told[..told.len() / 2], false),
+        (&told.replace(" 1 for", " 9 for"), false),
+        ("", false),
+    ] {
+        std::fs::write(&costs, text).expect("written");
+        fs::set_permissions(&costs, fs::Permissions::from_mode(0o644)).expect("permissions");
+        assert_eq!(goes_direct(&[("PDIO_COSTS", path)]), !used, "{text}");
+    }
+    std::fs::write(&costs, &told).expect("written");
+    assert!(goes_direct(&[("PDIO_COSTS", "0")]));
+    assert!(goes_direct(&[
+        ("PDIO_COSTS", "/nowhere/costs"),
+        ("HOME", home_path)
+    ]));
+    let wrong = preloaded(Path::new(DD), &[("PDIO_COSTS", "costs")])
+        .arg("--version")
+        .output();
+    assert!(stderr(&wrong.expect("starts")).contains("PDIO_COSTS=costs makes no sense"));
+    // Reading leaves the place as it is.
+    let names: Vec<_> = fs::read_dir(home.path())
+        .expect("listed")
+        .flatten()
+        .map(|e| e.file_name())
+        .collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+}
+
+/// Costs by which the page cache is ten times as fast as direct I/O, for the filesystem of a line.
+fn page_cache_is_best(direct: &str) -> String {
+    let (when_cost, of) = direct.split_once(" for ").expect("a line");
+    let (when, _) = when_cost.split_once(' ').expect("a line");
+    let buffered = of.replace("direct", "buffered");
+    format!("pdio costs 1\n{when} 10 for {of}\n{when} 1 for {buffered}\n")
+}
+
+/// Paths lead elsewhere in another root directory, and another user's costs are another user's.
+#[test]
+fn costs_are_not_read_with_another_root_or_user() {
+    let home = scratch();
+    // SAFETY: no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let costs = home.path().join("costs");
+    let Some(told) = learned_for_the_page_cache(home.path(), &costs) else {
+        return;
+    };
+    std::fs::write(&costs, told).expect("written");
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).expect("permissions");
+    let program = compiled("rights.c", "rights", &[]);
+    for (change, read) in [
+        ("none", true),
+        ("chroot", false),
+        ("bare chroot", false),
+        ("setuid", false),
+    ] {
+        let path = costs.to_str().expect("a path");
+        let variables = [&SHORT[..], &[("PDIO_STATS", "1"), ("PDIO_COSTS", path)]].concat();
+        let output = preloaded(&program, &variables)
+            .args([home.path().join("file").as_os_str(), change.as_ref()])
+            .output()
+            .expect("starts");
+        assert!(output.status.success(), "{output:?}");
+        let said = stderr(&output);
+        assert!(taken(&said), "{change}: {said}");
+        assert_eq!(said.contains("(0 direct"), read, "{change}: {said}");
+    }
 }

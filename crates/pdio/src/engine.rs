@@ -16,10 +16,8 @@ use std::thread::JoinHandle;
 use io_uring::{opcode, types, IoUring};
 
 use crate::memory::Region;
-use crate::options::Engine as Kind;
+use crate::options::{Engine as Kind, MAX_DEPTH};
 
-/// Requests that one stream may have in flight.
-pub(crate) const MAX_DEPTH: usize = 16;
 /// Threads of the thread engine: two keep a device busy while a third request is prepared.
 const THREADS: usize = 2;
 
@@ -449,7 +447,7 @@ impl PoolShared {
     }
 
     fn serve(&self, file: &File, direction: Direction, chain: bool) {
-        let _thread = crate::registry::OwnThread::begin();
+        let _thread = crate::thread::OwnThread::begin();
         let mut state = self.lock();
         loop {
             if let Some(request) = state.queue.pop_front() {

@@ -5,14 +5,16 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::align::{Alignment, FileFacts, FileKind};
+use crate::backing;
 use crate::engine::{Direction, Engine as Running};
 use crate::memory::{Region, MIN_REGION};
 use crate::options::{Engine, Strategy};
-use crate::policy::{self, Key, LearnedCost, Operation, Pattern, Pilot};
+use crate::policy::{self, LearnedCost, Operation, Pattern, Wanted};
 use crate::sys;
 
 /// What [`explain`] found.
@@ -31,7 +33,8 @@ pub struct Explanation {
     pub engine: Engine,
     /// Bytes of the file in the page cache, if the kernel can tell.
     pub resident: Option<u64>,
-    /// What this process has learned of the device.
+    /// What is known of the device: what [`learn`](crate::learn) has measured, if this process
+    /// [remembers](crate::remember_costs) it, and what the streams of this process have.
     pub costs: Vec<LearnedCost>,
     /// The strategy a sequential writer starts with, and why.
     pub write: (Strategy, String),
@@ -39,14 +42,15 @@ pub struct Explanation {
     pub read: (Strategy, String),
 }
 
-/// Finds out how streams on the file at `path` work, and why. Reads the file at most; learned
-/// costs are those of this process.
+/// Finds out how streams on the file at `path` work, and why. Reads the file at most. Of a directory
+/// it says how a new file in it would do, for which it makes one without a name.
 ///
 /// # Errors
-/// Those of `open(2)` for reading.
+/// Those of `open(2)` for reading, or for making a file.
 pub fn explain(path: impl AsRef<Path>) -> io::Result<Explanation> {
-    let file = Arc::new(File::open(path)?);
+    let file = Arc::new(open(path.as_ref())?);
     let facts = FileFacts::of(&file)?;
+    policy::meet(file.as_fd(), &facts);
     let engine = match facts.alignment {
         None => Engine::Inline,
         Some(_) => match Region::take(MIN_REGION) {
@@ -74,35 +78,39 @@ pub fn explain(path: impl AsRef<Path>) -> io::Result<Explanation> {
     })
 }
 
+/// Opens a file; in a directory, a new one without a name.
+fn open(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    if !file.metadata()?.is_dir() {
+        return Ok(file);
+    }
+    File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_TMPFILE)
+        .open(path)
+}
+
 fn decide(facts: &FileFacts, operation: Operation, costs: &[LearnedCost]) -> (Strategy, String) {
     if facts.kind == FileKind::Stream {
         return (Strategy::Buffered, "no offsets: passed through".into());
     }
-    let key = Key {
-        dev: facts.dev,
-        operation,
-        pattern: Pattern::Sequential,
-        paced: false,
-    };
-    let page_cache_only = matches!(facts.filesystem, "tmpfs" | "ramfs");
-    let dont_cache = operation == Operation::Write && !page_cache_only;
-    let strategy =
-        Pilot::new(key, Strategy::Auto, facts.alignment.is_some(), dont_cache).strategy();
+    let wanted = Wanted::Strategy(Strategy::Auto);
+    let direct = facts.alignment.is_some();
+    let strategy = backing::pilot(facts, operation, Pattern::Sequential, wanted, direct).strategy();
     let mine = costs.iter().find(|c| {
         (c.operation, c.pattern, c.strategy) == (operation, Pattern::Sequential, strategy)
     });
     let why = match (mine, facts.alignment) {
         (Some(cost), _) => format!(
-            "the cheapest measured, {:.3} s per GiB",
+            "measured at {:.3} s per GiB, and nothing else was clearly cheaper",
             cost.seconds_per_gib
         ),
         (None, None) => format!("{} does no direct I/O on this file", facts.filesystem),
-        (None, Some(_)) => {
-            "nothing measured in this process yet: large requests without copies in the kernel \
-                            are cheapest on most devices; each 16 MiB is measured, and after \
-                            32 MiB the ways through the page cache are tried"
-                .into()
-        }
+        (None, Some(_)) => "nothing is known of this device yet ('pdio learn' measures it): large \
+                            requests without copies in the kernel are cheapest on most; each 16 MiB \
+                            is measured, and after 64 MiB the ways through the page cache are tried"
+            .into(),
     };
     (strategy, why)
 }
@@ -123,23 +131,66 @@ impl fmt::Display for Explanation {
             )?,
             None => writeln!(f, "direct I/O  not on this file")?,
         }
-        writeln!(f, "engine      {:?}", self.engine)?;
+        writeln!(f, "engine      {}", engine_name(self.engine))?;
         if let Some(bytes) = self.resident {
             writeln!(f, "page cache  holds {bytes} B of the file")?;
         }
         for cost in &self.costs {
-            writeln!(
+            let operation = match cost.operation {
+                Operation::Read => "read",
+                Operation::Write => "write",
+            };
+            let pattern = match cost.pattern {
+                Pattern::Sequential => "in sequence",
+                Pattern::Medium => "in sequence, aligned calls of 64 KiB and more",
+                Pattern::Large => "in sequence, aligned calls of 1 MiB and more",
+                Pattern::Random => "small calls all over the file",
+            };
+            let copy = if cost.zero_copy {
+                ", without a copy"
+            } else {
+                ""
+            };
+            let seconds = cost.seconds_per_gib;
+            let way = strategy_name(cost.strategy);
+            write!(
                 f,
-                "measured    {:?} {:?} {:?}{}: {:.3} s per GiB over {} MiB",
-                cost.operation,
-                cost.pattern,
-                cost.strategy,
-                if cost.zero_copy { " without copy" } else { "" },
-                cost.seconds_per_gib,
-                cost.bytes >> 20
+                "{operation:<11} {pattern}: {way}{copy}: {seconds:.3} s per GiB"
             )?;
+            match cost.age {
+                None => writeln!(f, " over {} MiB", cost.bytes >> 20)?,
+                Some(age) => writeln!(f, ", measured {} ago", span(age))?,
+            }
         }
-        writeln!(f, "write       {:?}: {}", self.write.0, self.write.1)?;
-        write!(f, "read        {:?}: {}", self.read.0, self.read.1)
+        let (write, read) = (strategy_name(self.write.0), strategy_name(self.read.0));
+        writeln!(f, "writing     begins {write}: {}", self.write.1)?;
+        write!(f, "reading     begins {read}: {}", self.read.1)
     }
+}
+
+fn strategy_name(strategy: Strategy) -> &'static str {
+    match strategy {
+        Strategy::Auto => "as is learned",
+        Strategy::Direct => "direct (O_DIRECT)",
+        Strategy::DontCache => "through the page cache, dropped after (RWF_DONTCACHE)",
+        Strategy::Buffered => "through the page cache",
+    }
+}
+
+fn engine_name(engine: Engine) -> &'static str {
+    match engine {
+        Engine::Auto => "chosen with the first request",
+        Engine::UringFixed => "io_uring with registered memory and file",
+        Engine::Uring => "io_uring without registration (the limit of locked memory is low)",
+        Engine::Threads => "threads (io_uring is not there, or not allowed)",
+        Engine::Inline => "the calling thread, one request at a time",
+    }
+}
+
+/// A number of seconds in the largest unit of which there are two.
+fn span(seconds: u64) -> String {
+    let units = [(86_400, "days"), (3_600, "hours"), (60, "minutes")];
+    let fits = units.into_iter().find(|(unit, _)| seconds >= 2 * unit);
+    let (unit, name) = fits.unwrap_or((1, "seconds"));
+    format!("{} {name}", seconds / unit)
 }

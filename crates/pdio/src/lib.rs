@@ -78,22 +78,33 @@
 compile_error!("pdio is about the I/O of Linux: io_uring, O_DIRECT and the page cache");
 
 mod align;
+mod backing;
+mod costs;
 mod engine;
 mod explain;
+mod files;
+mod fork;
+mod keeper;
+mod learn;
 mod memory;
 mod options;
 mod policy;
 mod reader;
-mod registry;
+mod requests;
+mod staging;
 mod stats;
 mod sys;
+mod thread;
 mod writer;
 
 pub use align::{Alignment, AlignmentSource};
+pub use costs::{costs_files, leave_costs_alone, remember_costs};
 pub use explain::{explain, Explanation};
+pub use keeper::end_threads;
+pub use learn::learn;
 pub use options::{Durability, Engine, OpenOptions, Strategy};
 pub use policy::{LearnedCost, Operation, Pattern};
 pub use reader::Reader;
-pub use registry::{end_threads, set_thread_hook};
 pub use stats::Stats;
+pub use thread::set_thread_hook;
 pub use writer::Writer;

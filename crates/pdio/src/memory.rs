@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use crate::sys;
+use crate::{fork, sys};
 
 /// The least memory with which a stream stages data itself.
 pub(crate) const MIN_REGION: usize = 512 << 10;
@@ -29,7 +29,7 @@ static IDLE: Mutex<(u64, Vec<Region>)> = Mutex::new((0, Vec::new()));
 fn with_idle<T>(action: impl FnOnce(&mut Vec<Region>) -> T) -> Option<T> {
     // Not `lock`: a thread of the parent may have held the lock when this process was forked.
     let mut idle = IDLE.try_lock().ok()?;
-    let generation = crate::registry::fork_generation();
+    let generation = fork::generation();
     if idle.0 != generation {
         *idle = (generation, Vec::new());
     }
@@ -57,7 +57,7 @@ pub(crate) fn global_limit() -> u64 {
 }
 
 /// In the child after a fork: the streams of the parent are not this process's.
-pub(crate) fn forked() {
+fn forked() {
     RESERVED.store(0, Ordering::Relaxed);
 }
 
@@ -78,6 +78,7 @@ impl Region {
     /// Takes up to `want` bytes (a power of two) out of the global bound. `None` when not even
     /// [`MIN_REGION`] is left or the system has no memory: the stream then stages nothing.
     pub(crate) fn take(want: usize) -> Option<Region> {
+        fork::in_child(forked);
         let mut len = want.next_power_of_two();
         if len > want {
             len /= 2;
@@ -121,7 +122,7 @@ impl Region {
     /// (254 of virtio, 127 of AHCI) then takes one of several MiB whole, and pinning is cheap.
     fn map(len: usize) -> Option<Region> {
         let slack = if len >= HUGE_PAGE { HUGE_PAGE } else { 0 };
-        let start = map_anonymous(len + slack)?;
+        let start = sys::map_wiped(len + slack)?;
         let base = start.next_multiple_of(slack.max(1));
         for (from, to) in [(start, base), (base + len, start + len + slack)] {
             if from < to {
@@ -172,44 +173,6 @@ impl Region {
         let address = address as usize;
         address >= start && address + len <= start + self.len
     }
-}
-
-/// Private memory that is empty in a forked child, so that the parent's pages are never made
-/// copy-on-write. Linux 4.14, older than io_uring and all else that is of use here.
-fn map_anonymous(len: usize) -> Option<usize> {
-    // SAFETY: a fresh anonymous mapping; the result is checked.
-    let base = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    if base == libc::MAP_FAILED {
-        return None;
-    }
-    // SAFETY: our own mapping.
-    if unsafe { libc::madvise(base, len, libc::MADV_WIPEONFORK) } == 0 {
-        return Some(base as usize);
-    }
-    // SAFETY: our own mapping, not in use.
-    unsafe { libc::munmap(base, len) };
-    None
-}
-
-/// A number that is zero in every child of this process.
-///
-/// # Panics
-/// If there is no memory for it, or the kernel is older than 4.14: then streams could not be kept
-/// apart from those of a child.
-pub(crate) fn wiped_in_children() -> &'static AtomicU64 {
-    let page = map_anonymous(sys::page_size() as usize)
-        .expect("pdio needs a page of memory and Linux 4.14");
-    // SAFETY: a page of zeros that is never unmapped; only atomic accesses follow.
-    unsafe { &*(page as *const AtomicU64) }
 }
 
 impl Drop for Region {

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the caller may choose.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::time::Duration;
 
-use crate::{Reader, Writer};
+/// Requests in flight at a time, at most.
+pub(crate) const MAX_DEPTH: usize = 16;
 
 /// What a returned `write` promises. In every mode an error of a deferred write is reported by a
 /// later call, exactly once.
@@ -15,7 +12,7 @@ use crate::{Reader, Writer};
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub enum Durability {
     /// Data may sit in the memory of this process, as in a `BufWriter`, until
-    /// [`flush`](std::io::Write::flush), [`finish`](Writer::finish), a sync or the
+    /// [`flush`](std::io::Write::flush), [`finish`](crate::Writer::finish), a sync or the
     /// [linger](OpenOptions::linger) time. A killed process loses that much.
     #[default]
     Process,
@@ -85,6 +82,8 @@ pub struct OpenOptions {
     pub(crate) queue_depth: usize,
     pub(crate) preallocate: u64,
     pub(crate) linger: Option<Duration>,
+    /// Measure this one of the policy's choices.
+    pub(crate) only: Option<usize>,
 }
 
 impl Default for OpenOptions {
@@ -109,6 +108,7 @@ impl OpenOptions {
             queue_depth: 4,
             preallocate: 0,
             linger: Some(Duration::from_millis(50)),
+            only: None,
         }
     }
 
@@ -175,13 +175,13 @@ impl OpenOptions {
     /// after the other, of up to half the memory each: file systems serialise growth, and the
     /// order keeps what a crash leaves a prefix of the stream.
     pub fn queue_depth(&mut self, requests: usize) -> &mut Self {
-        self.queue_depth = requests.clamp(1, crate::engine::MAX_DEPTH);
+        self.queue_depth = requests.clamp(1, MAX_DEPTH);
         self
     }
 
     /// Reserves blocks ahead of a growing file in steps of `bytes`; the file's size does not
     /// change. What is left over is released when the last writer of the file in this process
-    /// [finishes](Writer::finish) or is dropped. Zero, the default, reserves nothing. Only for files that no other process extends.
+    /// [finishes](crate::Writer::finish) or is dropped. Zero, the default, reserves nothing. Only for files that no other process extends.
     pub fn preallocate(&mut self, bytes: u64) -> &mut Self {
         self.preallocate = bytes;
         self
@@ -195,48 +195,5 @@ impl OpenOptions {
     pub fn linger(&mut self, time: Option<Duration>) -> &mut Self {
         self.linger = time;
         self
-    }
-
-    /// Opens a file for writing, at offset 0.
-    ///
-    /// # Errors
-    /// Those of `open(2)`.
-    pub fn open_writer(&self, path: impl AsRef<Path>) -> io::Result<Writer> {
-        let file = std::fs::OpenOptions::new()
-            .write(true)
-            .create(self.create)
-            .create_new(self.create_new)
-            .truncate(self.truncate)
-            .mode(self.mode)
-            .open(path)?;
-        Writer::new(file, self)
-    }
-
-    /// Opens a file for reading, at offset 0.
-    ///
-    /// # Errors
-    /// Those of `open(2)`.
-    pub fn open_reader(&self, path: impl AsRef<Path>) -> io::Result<Reader> {
-        Reader::new(File::open(path)?, self)
-    }
-
-    /// Takes over an open file, at the descriptor's offset; the offset follows at every flush, at
-    /// [`finish`](Writer::finish) and at drop. Pipes, sockets and character devices are passed
-    /// through.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a descriptor that is not open for writing, or with `O_APPEND`, under
-    /// which offsets have no meaning.
-    pub fn writer_from(&self, file: File) -> io::Result<Writer> {
-        Writer::new(file, self)
-    }
-
-    /// Takes over an open file, at the descriptor's offset. Pipes, sockets and character devices
-    /// are passed through.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a descriptor that is not open for reading.
-    pub fn reader_from(&self, file: File) -> io::Result<Reader> {
-        Reader::new(file, self)
     }
 }

@@ -6,24 +6,50 @@
 //! processors, which the caller's own times do not show. Streams are cut into slices; each slice
 //! is one sample of its strategy. A strategy is tried once for a short slice when the device is
 //! no longer new, then every [`RETRY`] bytes or rarer, the rarer the worse it was, so that after
-//! the first 64 MiB what trials cost stays below 2 %.
+//! those first trials what others cost stays below 2 %.
+//!
+//! Where `pdio learn` has measured the filesystem (see [`crate::costs`]), a stream begins with what was
+//! cheapest then; its own samples decide from there on. Where nothing is known it begins with the
+//! paper's rule: small calls are gathered, and writes of 64 KiB and more from aligned memory go
+//! without a copy. Reads begin with read-ahead, which needs a copy: without either, the device
+//! stands still between two calls.
+//!
+//! A trial costs at most as much time as it would have taken without it. So a stream has none if less
+//! is left of it than the trial could win back; where nobody knows how much is left, a stream is
+//! taken to last as long again as it has.
 //!
 //! A stream that waits for its source or its clock three quarters of the time is paced. It gains
 //! nothing from the page cache and misses its next frame by a trial of it. Such streams are learned
 //! apart, by the time in their calls, and only try to do without a copy.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::{sys, Strategy};
+use std::os::fd::BorrowedFd;
+
+use crate::align::{FileFacts, FileKind};
+use crate::costs::{self, Line};
+use crate::fork::PerProcess;
+use crate::options::Strategy;
+use crate::sys;
 
 /// Length of an ordinary slice, in bytes.
 const SLICE: u64 = 16 << 20;
-/// Bytes a device must have seen before other strategies are tried: short programs gain nothing
-/// from a trial. Doing without a copy costs too little to wait with, and gains most where a copy
-/// costs most: that comes right after a first short slice.
-const SETTLED: u64 = 32 << 20;
+/// Bytes a device must have seen before other strategies are tried, and that a stream must have left:
+/// a trial of [`TRIAL`] costs at most that much again, so those of three strategies are won back in so
+/// many bytes by one that is a third cheaper. Most processes write less in their life, and have none.
+const SETTLED: u64 = 64 << 20;
+/// Length of the first slice of a writer that begins without a copy and without knowledge, in bytes.
+/// That way waits for the device in each call, and costs several times as much where the processor
+/// is fast.
+const FIRST: u64 = 2 << 20;
+/// A copy that costs less than this part of the way without one is cheap: doing without it wins less
+/// than that, and loses the overlap of device and caller. So where it is cheap, a stream without a copy
+/// has its trial with one right after the first slice, and where it is not, the other way round.
+const CHEAP_COPY: f64 = 0.125;
+/// How many samples a remembered cost counts for: one sample that differs does not outweigh it, three do.
+const REMEMBERED: usize = 2;
 /// Length of a trial slice, in bytes, and how often the clock is looked at, to end one early that
 /// already took [`HOPELESS`] times as long as the best strategy.
 const TRIAL: u64 = 8 << 20;
@@ -35,6 +61,9 @@ const RETRY: u64 = 512 << 20;
 const SAMPLES: usize = 5;
 /// A strategy replaces the present one if it costs less than this part of it.
 const HYSTERESIS: f64 = 0.92;
+/// A stream begins with another strategy than it would without knowledge if that costs less than this
+/// part of it, where the costs were measured by another process, on another day.
+const REMEMBERED_HYSTERESIS: f64 = 0.8;
 
 /// Read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,14 +101,14 @@ pub(crate) struct Key {
 /// What a policy chooses among, as indices of arrays: direct from the stream's memory, which the
 /// device empties while the caller goes on; direct from the caller's memory, without a copy but
 /// waiting; and the two ways through the page cache.
-const CHOICES: [Strategy; 4] = [
+pub(crate) const CHOICES: [Strategy; 4] = [
     Strategy::Direct,
     Strategy::Direct,
     Strategy::DontCache,
     Strategy::Buffered,
 ];
-const STAGED: usize = 0;
-const ZERO_COPY: usize = 1;
+pub(crate) const STAGED: usize = 0;
+pub(crate) const ZERO_COPY: usize = 1;
 const BUFFERED: usize = 3;
 
 type Allowed = [bool; CHOICES.len()];
@@ -104,6 +133,8 @@ struct Arm {
     bytes: u64,
     /// The device's byte count at which to try again.
     retry_at: u64,
+    /// When the cost was measured that was remembered, in seconds since 1970.
+    measured: Option<u64>,
 }
 
 impl Arm {
@@ -112,6 +143,12 @@ impl Arm {
         sorted.sort_by(f64::total_cmp);
         // The lower median: interference only ever adds.
         sorted.get(sorted.len().checked_sub(1)? / 2).copied()
+    }
+
+    fn remember(&mut self, cost: f64, when: u64) {
+        self.samples = vec![cost; REMEMBERED];
+        self.taken = REMEMBERED;
+        self.measured = Some(when);
     }
 
     fn add(&mut self, cost: f64, bytes: u64) {
@@ -131,17 +168,81 @@ pub(crate) struct Learned {
     bytes: u64,
 }
 
-/// What a process has learned, by device, direction and pattern.
-pub(crate) type Table = Mutex<HashMap<Key, Learned>>;
+/// What a process has learned.
+#[derive(Debug, Default)]
+struct Table {
+    learned: HashMap<Key, Learned>,
+    /// The devices of which it is known what is remembered.
+    met: HashSet<u64>,
+}
 
-fn table() -> MutexGuard<'static, HashMap<Key, Learned>> {
-    crate::registry::learned()
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
+fn table() -> MutexGuard<'static, Table> {
+    static TABLE: PerProcess<Mutex<Table>> = PerProcess::new();
+    TABLE.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn with<T>(key: Key, action: impl FnOnce(&mut Learned) -> T) -> T {
-    action(table().entry(key).or_default())
+    action(table().learned.entry(key).or_default())
+}
+
+/// A file is about to be streamed: what is remembered of its filesystem counts from here on.
+pub(crate) fn meet(fd: BorrowedFd<'_>, facts: &FileFacts) {
+    if facts.kind != FileKind::Stream && !table().met.contains(&facts.dev) {
+        recall(facts.dev, &costs::of(fd, facts));
+    }
+}
+
+/// Begins with what is remembered of a device.
+pub(crate) fn recall(dev: u64, lines: &[Line]) {
+    let mut table = table();
+    table.met.insert(dev);
+    let mut changed = HashSet::new();
+    for line in lines {
+        if let Some((key, arm)) = parse(dev, &line.what) {
+            let learned = table.learned.entry(key).or_default();
+            learned.arms[arm].remember(line.cost, line.when);
+            changed.insert(key);
+        }
+    }
+    for key in changed {
+        table.learned.entry(key).or_default().space_out();
+    }
+}
+
+const OPERATIONS: [(Operation, &str); 2] = [(Operation::Read, "read"), (Operation::Write, "write")];
+const PATTERNS: [(Pattern, &str); 4] = [
+    (Pattern::Sequential, "sequential"),
+    (Pattern::Medium, "medium"),
+    (Pattern::Large, "large"),
+    (Pattern::Random, "random"),
+];
+const NAMES: [&str; CHOICES.len()] = ["direct", "direct-without-copy", "dontcache", "buffered"];
+
+/// How a key and an index of [`CHOICES`] are remembered. Of streams that are paced nothing is.
+pub(crate) fn words(operation: Operation, pattern: Pattern, arm: usize) -> String {
+    fn word<T: PartialEq>(all: &[(T, &'static str)], wanted: &T) -> &'static str {
+        let found = all.iter().find(|(value, _)| value == wanted);
+        found.map_or("", |(_, word)| word)
+    }
+    let (operation, pattern) = (word(&OPERATIONS, &operation), word(&PATTERNS, &pattern));
+    format!("{operation} {pattern} {}", NAMES[arm])
+}
+
+fn parse(dev: u64, words: &str) -> Option<(Key, usize)> {
+    fn value<T: Copy>(all: &[(T, &str)], wanted: Option<&str>) -> Option<T> {
+        let found = all.iter().find(|(_, word)| Some(*word) == wanted);
+        found.map(|(value, _)| *value)
+    }
+    let mut words = words.split(' ');
+    let key = Key {
+        dev,
+        operation: value(&OPERATIONS, words.next())?,
+        pattern: value(&PATTERNS, words.next())?,
+        paced: false,
+    };
+    let name = words.next()?;
+    let arm = NAMES.iter().position(|&known| known == name)?;
+    words.next().is_none().then_some((key, arm))
 }
 
 impl Learned {
@@ -153,17 +254,96 @@ impl Learned {
             .min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// A strategy whose time for a trial has come.
-    fn trial(&self, allowed: Allowed, current: usize, paced: bool) -> Option<usize> {
+    /// What a stream begins with that would begin with `prior` if nothing were known. It takes another
+    /// strategy only if that is known to be cheaper by more than chance.
+    fn first(&self, allowed: Allowed, prior: usize) -> usize {
+        let (Some((best, cost)), Some(of_prior)) = (self.best(allowed), self.arms[prior].cost())
+        else {
+            return prior;
+        };
+        let measured_here = [best, prior].iter().all(|&arm| self.arms[arm].bytes > 0);
+        let margin = match measured_here {
+            true => HYSTERESIS,
+            false => REMEMBERED_HYSTERESIS,
+        };
+        match cost < of_prior * margin {
+            true => best,
+            false => prior,
+        }
+    }
+
+    /// A strategy whose time for a trial has come, in a stream that has `left` bytes left.
+    fn trial(&self, allowed: Allowed, current: usize, paced: bool, left: u64) -> Option<usize> {
         // Without a sample of the present one there is nothing to compare with.
-        self.arms[current].cost()?;
+        let cost = self.arms[current].cost()?;
         (0..CHOICES.len()).find(|&i| {
             let arm = &self.arms[i];
-            let settled = i == ZERO_COPY || (self.bytes >= SETTLED && !paced);
             let due = arm.samples.is_empty() || self.bytes >= arm.retry_at;
-            allowed[i] && i != current && settled && due
+            if !allowed[i] || i == current || !due {
+                return false;
+            }
+            let cheap = || clock::copy_cost() < cost * CHEAP_COPY;
+            let promising = match (current, i) {
+                (ZERO_COPY, STAGED) => paced || cheap(),
+                (STAGED, ZERO_COPY) => !paced && !cheap(),
+                _ => false,
+            };
+            match promising {
+                true => left >= FIRST,
+                false => self.bytes >= SETTLED && left >= SETTLED && (!paced || i == ZERO_COPY),
+            }
         })
     }
+
+    /// Sets when a strategy that costs `ratio` of the best is tried again.
+    fn postpone(&mut self, arm: usize, ratio: f64) {
+        // One sample of a young device is not much to go by: chance has a second one.
+        self.arms[arm].retry_at = match self.bytes < SETTLED && ratio < HOPELESS {
+            true => SETTLED,
+            false => self.bytes + distance(ratio),
+        };
+    }
+
+    /// What is remembered of strategies other than the best need not be tried soon.
+    fn space_out(&mut self) {
+        if let Some((_, best)) = self.best([true; CHOICES.len()]) {
+            for arm in self.arms.iter_mut().filter(|arm| arm.measured.is_some()) {
+                arm.retry_at = distance(arm.cost().unwrap_or(best) / best);
+            }
+        }
+    }
+}
+
+/// Bytes until a strategy is tried again that costs `ratio` of the best. The worse, the rarer: one that
+/// costs three times the best comes back after nine times the distance.
+fn distance(ratio: f64) -> u64 {
+    let ratio = ratio.clamp(1.0, 16.0);
+    (RETRY as f64 * ratio * ratio) as u64
+}
+
+/// Which strategies a stream may use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wanted {
+    /// What the caller has asked for.
+    Strategy(Strategy),
+    /// This one of [`CHOICES`], to be measured.
+    Only(usize),
+}
+
+/// Time and the system's CPU time.
+pub(crate) type Moment = (Duration, Duration);
+
+pub(crate) fn moment() -> Moment {
+    (clock::now(), clock::system_cpu())
+}
+
+/// The time since `begun`, and what each of `bytes` has cost since, in nanoseconds.
+pub(crate) fn cost(begun: Moment, bytes: u64) -> (Duration, f64) {
+    let (now, cpu) = moment();
+    let time = now - begun.0;
+    let cpu = cpu.saturating_sub(begun.1).as_nanos() as f64 / f64::from(sys::cpus());
+    let cost = (time.as_nanos() as f64 + cpu) / bytes.max(1) as f64;
+    (time, cost)
 }
 
 /// Steers one stream.
@@ -175,6 +355,12 @@ pub(crate) struct Pilot {
     /// During a trial, the strategy to go back to.
     home: Option<usize>,
     slice: Slice,
+    /// It has one choice by `pdio learn`, which measures that.
+    measured: bool,
+    /// Bytes that the stream has moved.
+    moved: u64,
+    /// Bytes that are left of it, if that is known.
+    remaining: Option<u64>,
     /// When the latest call ended, on the coarse clock.
     left: Option<Duration>,
 }
@@ -183,10 +369,10 @@ pub(crate) struct Pilot {
 struct Slice {
     bytes: u64,
     /// Time and system CPU time at its first bytes.
-    begun: Option<(Duration, Duration)>,
+    begun: Option<Moment>,
     /// A trial ends early after this long.
     limit: Option<Duration>,
-    /// As short as a trial, which follows.
+    /// Short, as nothing is known of such streams.
     first: bool,
     /// Time between calls.
     idle: Duration,
@@ -195,47 +381,66 @@ struct Slice {
 }
 
 impl Pilot {
-    /// `direct` and `dont_cache` say what the file allows. Sequential streams begin with the first
-    /// of the choices, random ones in the page cache, which can repay them.
-    pub(crate) fn new(key: Key, wanted: Strategy, direct: bool, dont_cache: bool) -> Pilot {
-        let auto = wanted == Strategy::Auto;
-        let mut allowed = [
-            direct && (auto || wanted == Strategy::Direct),
-            false,
-            dont_cache && (auto || wanted == Strategy::DontCache),
-            auto || wanted == Strategy::Buffered,
-        ];
+    /// `direct` and `dont_cache` say what the file allows.
+    pub(crate) fn new(key: Key, wanted: Wanted, direct: bool, dont_cache: bool) -> Pilot {
+        let possible = [direct, direct, dont_cache, true];
+        let mut allowed = match wanted {
+            Wanted::Only(arm) => std::array::from_fn(|i| i == arm && possible[i]),
+            // Without a copy only with the calls for that; see `large_calls`.
+            Wanted::Strategy(Strategy::Auto) => [direct, false, dont_cache, true],
+            Wanted::Strategy(strategy) => {
+                std::array::from_fn(|i| i != ZERO_COPY && CHOICES[i] == strategy && possible[i])
+            }
+        };
         // What is not possible is done through the page cache.
         allowed[BUFFERED] |= allowed == [false; CHOICES.len()];
         let mut pilot = Pilot {
             key,
             allowed,
-            current: match key.pattern {
-                Pattern::Random if auto => BUFFERED,
-                _ => allowed.iter().position(|&a| a).unwrap_or(BUFFERED),
-            },
+            current: BUFFERED,
             home: None,
             slice: Slice::default(),
+            measured: matches!(wanted, Wanted::Only(_)),
+            moved: 0,
+            remaining: None,
             left: None,
         };
         pilot.begin();
         pilot
     }
 
-    /// Begins with the best known.
-    fn begin(&mut self) {
-        let known = with(self.key, |learned| learned.best(self.allowed));
-        if let Some((best, _)) = known {
-            self.current = best;
+    /// What a stream begins with if nothing is known: direct, without a copy if it writes; scattered
+    /// reads in the page cache, which can repay them. A paced stream must not wait for the device.
+    fn prior(&self) -> usize {
+        let first = if self.key.pattern == Pattern::Random && self.allowed[BUFFERED] {
+            BUFFERED
+        } else if self.key.operation == Operation::Write && !self.key.paced {
+            ZERO_COPY
+        } else {
+            STAGED
+        };
+        match self.allowed[first] {
+            true => first,
+            false => self.allowed.iter().position(|&a| a).unwrap_or(BUFFERED),
         }
+    }
+
+    /// Begins with what is known of such streams. Returns true if that is anything.
+    fn begin(&mut self) -> bool {
+        let prior = self.prior();
+        let (first, known) = with(self.key, |learned| {
+            let known = learned.best(self.allowed).is_some();
+            (learned.first(self.allowed, prior), known)
+        });
+        self.current = first;
         self.home = None;
         self.slice = Slice::default();
+        known
     }
 
     /// Tells that the stream makes aligned calls of `len`, so that copies can be done without. What
     /// suits such streams is learned apart from others; one that was told of larger calls stays
-    /// with those. They begin with a copy: the device then works between calls, and on memory of
-    /// few segments.
+    /// with those.
     pub(crate) fn large_calls(&mut self, len: usize) {
         let pattern = match len {
             LARGE_CALL.. => Pattern::Large,
@@ -243,15 +448,17 @@ impl Pilot {
             _ => return,
         };
         let known = self.key.pattern == Pattern::Large || self.key.pattern == pattern;
-        if known || !self.allowed[STAGED] {
+        if known || self.measured || !self.allowed[STAGED] {
             return;
         }
         self.key.pattern = pattern;
         self.allowed[ZERO_COPY] = true;
-        self.begin();
-        self.slice.first = with(self.key, |learned| {
-            learned.arms.iter().all(|arm| arm.samples.is_empty())
-        });
+        self.slice.first = !self.begin();
+    }
+
+    /// Tells how many bytes are left until the end of the file.
+    pub(crate) fn remains(&mut self, bytes: u64) {
+        self.remaining = Some(bytes);
     }
 
     /// Whether an aligned call of `len` should do without a copy.
@@ -267,7 +474,12 @@ impl Pilot {
         CHOICES[self.current]
     }
 
-    /// Whether there is no choice.
+    /// Returns true if the page cache was found to be best, and not asked for.
+    pub(crate) fn chose_page_cache(&self) -> bool {
+        self.current == BUFFERED && (self.measured || !self.is_fixed())
+    }
+
+    /// Returns true if there is no choice.
     pub(crate) fn is_fixed(&self) -> bool {
         self.allowed.iter().filter(|&&a| a).count() == 1
     }
@@ -294,7 +506,7 @@ impl Pilot {
         let left = self.left.take();
         if self.slice.begun.is_none() {
             if !self.is_fixed() {
-                self.slice.begun = Some((clock::now(), clock::system_cpu()));
+                self.slice.begun = Some(moment());
             }
         } else if let Some(left) = left {
             // The clock's steps are longer than most pauses, but a pause meets a step the
@@ -315,6 +527,7 @@ impl Pilot {
         if self.is_fixed() {
             return false;
         }
+        self.moved += bytes;
         let slice = &mut self.slice;
         if slice.begun.is_none() {
             // Of this call's time nothing is known.
@@ -330,6 +543,11 @@ impl Pilot {
                 slice.bytes >= TRIAL
                     || (slice.bytes / TRIAL_STEP > step && clock::now() - begun > limit)
             }
+            // Pauses of which it is not clear yet what they are make it longer.
+            _ if slice.first && self.current == ZERO_COPY => {
+                let unclear = (PACED_SLICE / 8..PACED_SLICE).contains(&slice.idle);
+                slice.bytes >= if unclear { TRIAL } else { FIRST }
+            }
             _ if slice.first => slice.bytes >= TRIAL,
             _ => slice.bytes >= SLICE,
         }
@@ -344,10 +562,10 @@ impl Pilot {
     /// Ends the slice and chooses the strategy of the next. Returns `true` if it changed.
     pub(crate) fn next(&mut self) -> bool {
         let slice = std::mem::take(&mut self.slice);
-        let Some((begun, cpu_begun)) = slice.begun else {
+        let Some(begun) = slice.begun else {
             return false;
         };
-        let time = clock::now() - begun;
+        let (time, cost) = cost(begun, slice.bytes);
         let paced = time >= PACED_SLICE && slice.idle > time * 3 / 4;
         if paced != self.key.paced {
             let before = self.current;
@@ -360,9 +578,6 @@ impl Pilot {
             let cost = time.as_nanos() as f64 / slice.bytes.max(1) as f64;
             return self.conclude(cost, slice.bytes, !slice.warm_up);
         }
-        let cpu = clock::system_cpu().saturating_sub(cpu_begun).as_nanos() as f64
-            / f64::from(sys::cpus());
-        let cost = (time.as_nanos() as f64 + cpu) / slice.bytes.max(1) as f64;
         let hopeless = slice.limit.is_some_and(|limit| time > limit);
         self.conclude(cost, slice.bytes, !slice.warm_up || hopeless)
     }
@@ -372,6 +587,7 @@ impl Pilot {
     fn conclude(&mut self, cost: f64, bytes: u64, counts: bool) -> bool {
         let (before, home, allowed) = (self.current, self.home.take(), self.allowed);
         let paced = self.key.paced;
+        let left = self.remaining.unwrap_or(self.moved);
         let (next, trial, known) = with(self.key, |learned| {
             learned.bytes += bytes;
             if counts {
@@ -379,15 +595,7 @@ impl Pilot {
             }
             let (best, best_cost) = learned.best(allowed).unwrap_or((before, cost));
             if home.is_some() {
-                // The worse, the rarer: a trial that costs three times the best comes back after
-                // nine times the distance.
-                let ratio = (cost / best_cost).clamp(1.0, 16.0);
-                let distance = (RETRY as f64 * ratio * ratio) as u64;
-                // One sample of a young device is not much to go by: chance has a second one.
-                learned.arms[before].retry_at = match learned.bytes < SETTLED {
-                    true => SETTLED,
-                    false => learned.bytes + distance,
-                };
+                learned.postpone(before, cost / best_cost);
             }
             let stay = home.unwrap_or(before);
             let stay_cost = learned.arms[stay].cost().unwrap_or(f64::MAX);
@@ -396,8 +604,14 @@ impl Pilot {
             } else {
                 stay
             };
-            let known = learned.arms[stay].cost().unwrap_or(cost);
-            (next, learned.trial(allowed, next, paced), known)
+            if next != stay {
+                learned.postpone(stay, stay_cost / best_cost);
+            }
+            let trial = learned.trial(allowed, next, paced, left);
+            // What the coming slice must not be much worse than: what a trial goes back to.
+            let rival = if trial.is_some() { next } else { stay };
+            let known = learned.arms[rival].cost().unwrap_or(cost);
+            (next, trial, known)
         });
         self.current = trial.unwrap_or(next);
         self.home = trial.map(|_| next);
@@ -425,16 +639,18 @@ pub struct LearnedCost {
     /// Time plus system CPU time per processor, in seconds per GiB; the lower median of the
     /// latest samples.
     pub seconds_per_gib: f64,
-    /// Bytes moved with this strategy in this process.
+    /// Bytes moved with this strategy in this process; zero if it has measured nothing itself.
     pub bytes: u64,
+    /// Seconds since it was measured, if it is what [`learn`](crate::learn) had measured.
+    pub age: Option<u64>,
 }
 
-/// What this process has learned of a device.
+/// What this process knows of a device.
 pub(crate) fn costs(dev: u64) -> Vec<LearnedCost> {
     let table = table();
     let mut all = Vec::new();
     let of_device = |key: &Key| key.dev == dev && !key.paced;
-    for (key, learned) in table.iter().filter(|(key, _)| of_device(key)) {
+    for (key, learned) in table.learned.iter().filter(|(key, _)| of_device(key)) {
         for (i, arm) in learned.arms.iter().enumerate() {
             if let Some(cost) = arm.cost() {
                 all.push(LearnedCost {
@@ -444,6 +660,10 @@ pub(crate) fn costs(dev: u64) -> Vec<LearnedCost> {
                     zero_copy: i == ZERO_COPY,
                     seconds_per_gib: cost * (1u64 << 30) as f64 / 1e9,
                     bytes: arm.bytes,
+                    age: arm
+                        .measured
+                        .filter(|_| arm.bytes == 0)
+                        .map(|when| costs::now().saturating_sub(when)),
                 });
             }
         }
@@ -461,6 +681,28 @@ mod clock {
     use std::sync::OnceLock;
 
     pub(super) use sys::{coarse_now, now};
+
+    /// What a copy costs of data that the processor has just had, in ns per byte.
+    pub(super) fn copy_cost() -> f64 {
+        use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+        const LEN: usize = 256 << 10;
+        // Measured once, or twice by two threads at a time; a lock could be held for ever in a
+        // forked child.
+        static COST: AtomicU64 = AtomicU64::new(0);
+        if COST.load(Relaxed) == 0 {
+            let (from, mut to) = (vec![1u8; LEN], vec![2u8; LEN]);
+            let once = |_| {
+                let begun = now();
+                to.copy_from_slice(std::hint::black_box(&from));
+                std::hint::black_box(&to);
+                (now() - begun).as_nanos() as u64
+            };
+            // Interference only adds.
+            let least = (0..3).map(once).min().unwrap_or(0);
+            COST.store(least.max(1), Relaxed);
+        }
+        COST.load(Relaxed) as f64 / LEN as f64
+    }
 
     /// CPU time all tasks of the system have used, from the finest source that can be read:
     /// the scheduler's statistics, the root of the cpuacct hierarchy, else the clock ticks in
@@ -539,6 +781,14 @@ mod clock {
         Duration::ZERO
     }
 
+    thread_local! {
+        pub(super) static COPY: Cell<f64> = const { Cell::new(0.0) };
+    }
+
+    pub(super) fn copy_cost() -> f64 {
+        COPY.get()
+    }
+
     pub(super) fn pass(time: Duration) {
         NOW.set(now() + time);
     }
@@ -547,6 +797,8 @@ mod clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const AUTO: Wanted = Wanted::Strategy(Strategy::Auto);
 
     fn stream(dev: u64, operation: Operation) -> Key {
         Key {
@@ -566,7 +818,7 @@ mod tests {
             pattern: Pattern::Sequential,
             paced: false,
         };
-        let mut pilot = Pilot::new(key, Strategy::Auto, true, true);
+        let mut pilot = Pilot::new(key, AUTO, true, true);
         let mut rng = fastrand::Rng::with_seed(dev);
         let (mut moved, mut paid, mut counted) = (0u64, 0.0, 0u64);
         while moved < total {
@@ -586,6 +838,7 @@ mod tests {
             }
             let counts = !pilot.slice.warm_up || pilot.slice.limit.is_some();
             pilot.slice = Slice::default();
+            pilot.moved += bytes;
             pilot.conclude(cost, bytes, counts);
         }
         let best = [costs[0], costs[2], costs[3]]
@@ -617,7 +870,7 @@ mod tests {
     #[test]
     fn a_change_of_the_device_is_noticed() {
         let key = stream(7 << 40, Operation::Write);
-        let mut pilot = Pilot::new(key, Strategy::Auto, true, true);
+        let mut pilot = Pilot::new(key, AUTO, true, true);
         // Direct is best at first; later it becomes the worst.
         for (costs, slices, best) in [
             ([1.0, 9.0, 2.0, 2.0], 40, STAGED),
@@ -626,6 +879,7 @@ mod tests {
             for _ in 0..slices {
                 let counts = !pilot.slice.warm_up;
                 pilot.slice = Slice::default();
+                pilot.moved += SLICE;
                 pilot.conclude(costs[pilot.current], SLICE, counts);
             }
             let settled = pilot.home.unwrap_or(pilot.current);
@@ -637,7 +891,7 @@ mod tests {
     fn a_paced_stream_is_not_experimented_with() {
         for (pause, trials) in [(Duration::from_millis(15), false), (Duration::ZERO, true)] {
             let key = stream((9 << 40) + u64::from(trials), Operation::Write);
-            let mut pilot = Pilot::new(key, Strategy::Auto, true, true);
+            let mut pilot = Pilot::new(key, AUTO, true, true);
             let mut tried = false;
             for _ in 0..50 {
                 pilot.enter();
@@ -652,24 +906,178 @@ mod tests {
         }
     }
 
+    /// Runs 64 calls of a size, of so many milliseconds with a copy and without. Which were copied?
+    fn copied(pilot: &mut Pilot, len: usize, with: u64, without: u64) -> Vec<bool> {
+        let call = |_| {
+            pilot.enter();
+            pilot.large_calls(len);
+            let copied = !pilot.zero_copy(len);
+            clock::pass(Duration::from_millis(if copied { with } else { without }));
+            if pilot.count(len as u64) {
+                pilot.next();
+            }
+            copied
+        };
+        (0..64).map(call).collect()
+    }
+
+    /// Copies that cost as much as the device, and copies that cost nothing.
+    const DEAR: f64 = 100.0;
+    const CHEAP: f64 = 0.001;
+
     #[test]
-    fn large_calls_may_do_without_a_copy_after_16_mib() {
-        let key = stream(10 << 40, Operation::Write);
-        let mut pilot = Pilot::new(key, Strategy::Auto, true, false);
-        let mut staged = 0;
-        for call in 0..64 {
+    fn aligned_writes_of_64_kib_and_more_begin_without_a_copy() {
+        clock::COPY.set(DEAR);
+        for (dev, len) in [(10 << 40, 1 << 20), (11 << 40, 64 << 10)] {
+            let mut pilot = Pilot::new(stream(dev, Operation::Write), AUTO, true, false);
+            // 64 MiB, in which nothing is tried.
+            let calls: usize = (64 << 20) / len;
+            let copied: Vec<bool> = (0..calls.div_ceil(64))
+                .flat_map(|_| copied(&mut pilot, len, 8, 1))
+                .collect();
+            assert!(!copied.contains(&true), "{len}");
+        }
+        let mut pilot = Pilot::new(stream(10 << 40, Operation::Write), AUTO, true, false);
+        pilot.large_calls(64 << 10);
+        assert!(pilot.zero_copy(64 << 10), "smaller ones begin anew");
+    }
+
+    #[test]
+    fn where_copies_are_cheap_writes_wait_for_2_mib_at_most() {
+        clock::COPY.set(CHEAP);
+        let mut pilot = Pilot::new(stream(12 << 40, Operation::Write), AUTO, true, false);
+        let copied = copied(&mut pilot, 1 << 20, 1, 4);
+        // One call more, as the first one's begin is not known.
+        let first = copied.iter().position(|&copied| copied);
+        assert_eq!(first, Some((FIRST >> 20) as usize + 1));
+        assert!(copied[4..].iter().all(|&copied| copied));
+        assert!(!pilot.zero_copy(1 << 20));
+    }
+
+    #[test]
+    fn reads_begin_with_read_ahead_and_go_without_a_copy_where_that_is_dear() {
+        for (dev, cost, tried) in [(18 << 40, DEAR, true), (19 << 40, CHEAP, false)] {
+            clock::COPY.set(cost);
+            let mut pilot = Pilot::new(stream(dev, Operation::Read), AUTO, true, false);
+            let copied = copied(&mut pilot, 1 << 20, 4, 1);
+            assert!(copied[..8].iter().all(|&copied| copied));
+            let early = copied[..32].iter().any(|&copied| !copied);
+            assert_eq!(early, tried, "a copy costs {cost} ns per byte");
+        }
+    }
+
+    #[test]
+    fn a_paced_stream_does_not_wait_for_the_device() {
+        clock::COPY.set(DEAR);
+        let mut pilot = Pilot::new(stream(20 << 40, Operation::Write), AUTO, true, false);
+        for frame in 0..32 {
             pilot.enter();
             pilot.large_calls(1 << 20);
-            let copied = !pilot.zero_copy(1 << 20);
-            staged += u32::from(copied);
-            clock::pass(Duration::from_millis(if copied { 8 } else { 1 }));
+            assert!(frame < 4 || !pilot.zero_copy(1 << 20), "frame {frame}");
+            clock::pass(Duration::from_millis(1));
             if pilot.count(1 << 20) {
                 pilot.next();
             }
-            assert!(call < 16 || pilot.zero_copy(1 << 20) || pilot.home.is_some());
+            clock::pass(Duration::from_millis(40));
         }
-        assert!((9..=24).contains(&staged), "{staged} calls were copied");
-        assert!(!pilot.zero_copy(64 << 10), "not known of smaller ones");
+    }
+
+    #[test]
+    fn a_stream_that_ends_soon_has_no_trial() {
+        let trials = |dev: u64, left: Option<u64>| {
+            let mut pilot = Pilot::new(stream(dev, Operation::Read), AUTO, true, true);
+            let mut tried = 0;
+            for _ in 0..8 {
+                pilot.slice = Slice::default();
+                pilot.moved += SLICE;
+                if let Some(left) = left {
+                    pilot.remains(left);
+                }
+                pilot.conclude(1.0, SLICE, true);
+                tried += u32::from(pilot.home.is_some());
+            }
+            tried
+        };
+        assert!(trials(13 << 40, None) > 0);
+        assert!(trials(14 << 40, Some(SETTLED)) > 0);
+        assert_eq!(trials(15 << 40, Some(SETTLED - 1)), 0);
+        // A new stream on a device that is well known, but not yet long itself.
+        let mut pilot = Pilot::new(stream(13 << 40, Operation::Write), AUTO, true, true);
+        with(pilot.key, |learned| learned.bytes = 1 << 40);
+        pilot.moved = SETTLED - 1;
+        pilot.conclude(1.0, SLICE, true);
+        assert!(pilot.home.is_none());
+        pilot.moved = SETTLED;
+        pilot.conclude(1.0, SLICE, true);
+        assert!(pilot.home.is_some());
+    }
+
+    fn remembered(arms: &[(usize, f64)]) -> Vec<Line> {
+        let line = |&(arm, cost)| Line {
+            filesystem: String::new(),
+            what: words(Operation::Write, Pattern::Sequential, arm),
+            cost,
+            when: costs::now() - 60,
+        };
+        arms.iter().map(line).collect()
+    }
+
+    #[test]
+    fn what_is_remembered_decides_what_a_stream_begins_with() {
+        for (dev, arms, first) in [
+            (21 << 40, &[(STAGED, 3.0), (BUFFERED, 1.0)][..], BUFFERED),
+            (22 << 40, &[(STAGED, 1.0), (BUFFERED, 3.0)], STAGED),
+            // Within what chance does; and with nothing to compare with.
+            (23 << 40, &[(STAGED, 1.0), (BUFFERED, 0.85)], STAGED),
+            (24 << 40, &[(BUFFERED, 0.1)], STAGED),
+        ] {
+            recall(dev, &remembered(arms));
+            let pilot = Pilot::new(stream(dev, Operation::Write), AUTO, true, true);
+            assert_eq!(pilot.current, first, "{arms:?}");
+            let known = costs(dev);
+            assert_eq!(known.len(), arms.len());
+            let old = |cost: &LearnedCost| cost.age.is_some_and(|age| age >= 60);
+            assert!(known.iter().all(old), "{known:?}");
+        }
+    }
+
+    #[test]
+    fn one_sample_does_not_outweigh_what_is_remembered_and_three_do() {
+        for (dev, outlier) in [(25 << 40, 10.0), (26 << 40, 0.1)] {
+            recall(dev, &remembered(&[(STAGED, 1.0), (BUFFERED, 2.0)]));
+            let mut pilot = Pilot::new(stream(dev, Operation::Write), AUTO, true, true);
+            pilot.conclude(outlier, SLICE, true);
+            assert_eq!(with(pilot.key, |l| l.arms[STAGED].cost()), Some(1.0));
+            assert_eq!(pilot.current, STAGED);
+            // Nor does one of a strategy that was not chosen.
+            with(pilot.key, |l| l.arms[BUFFERED].add(outlier, SLICE));
+            let next = Pilot::new(pilot.key, AUTO, true, true);
+            assert_eq!(next.current, STAGED);
+        }
+        let mut pilot = Pilot::new(stream(25 << 40, Operation::Write), AUTO, true, true);
+        pilot.conclude(10.0, SLICE, true);
+        pilot.conclude(10.0, SLICE, true);
+        assert_eq!(pilot.current, BUFFERED);
+    }
+
+    #[test]
+    fn every_choice_can_be_remembered() {
+        for (operation, _) in OPERATIONS {
+            for (pattern, _) in PATTERNS {
+                for arm in 0..CHOICES.len() {
+                    let key = Key {
+                        dev: 5,
+                        operation,
+                        pattern,
+                        paced: false,
+                    };
+                    let words = words(operation, pattern, arm);
+                    assert_eq!(parse(5, &words), Some((key, arm)));
+                }
+            }
+        }
+        assert_eq!(parse(5, "write large"), None);
+        assert_eq!(parse(5, "write large direct too"), None);
     }
 
     #[test]
@@ -683,7 +1091,7 @@ mod tests {
             (Strategy::Auto, false, false, Strategy::Buffered),
         ] {
             let key = stream(8 << 40, Operation::Read);
-            let mut pilot = Pilot::new(key, wanted, direct, dont_cache);
+            let mut pilot = Pilot::new(key, Wanted::Strategy(wanted), direct, dont_cache);
             assert_eq!(pilot.strategy(), expected);
             assert!(pilot.is_fixed() && !pilot.count(1 << 30));
         }

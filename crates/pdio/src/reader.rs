@@ -9,17 +9,19 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::align::{FileFacts, FileKind};
-use crate::engine::{Completion, Direction, Engine, Request};
-use crate::memory::{Region, MIN_REGION};
+use crate::backing::{self, Backing};
+use crate::engine::{Completion, Request};
+use crate::files::Inode;
+use crate::memory::Region;
 use crate::options::{OpenOptions, Strategy};
-use crate::policy::{Key, Operation, Pattern, Pilot, MEDIUM_CALL};
-use crate::registry::{self, Inode};
+use crate::policy::{Operation, Pattern, Pilot, MEDIUM_CALL};
 use crate::stats::Stats;
-use crate::sys;
+use crate::{fork, sys};
 
 /// The read-ahead of a stream that has just turned sequential.
 const FIRST_WINDOW: usize = 128 << 10;
@@ -56,6 +58,25 @@ pub struct Reader {
     generation: u64,
 }
 
+impl OpenOptions {
+    /// Opens a file for reading, at offset 0.
+    ///
+    /// # Errors
+    /// Those of `open(2)`.
+    pub fn open_reader(&self, path: impl AsRef<Path>) -> io::Result<Reader> {
+        Reader::new(File::open(path)?, self)
+    }
+
+    /// Takes over an open file, at the descriptor's offset. Pipes, sockets and character devices
+    /// are passed through.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a descriptor that is not open for reading.
+    pub fn reader_from(&self, file: File) -> io::Result<Reader> {
+        Reader::new(file, self)
+    }
+}
+
 impl Reader {
     /// Opens the file at `path` with the default options.
     ///
@@ -65,7 +86,7 @@ impl Reader {
         OpenOptions::new().open_reader(path)
     }
 
-    pub(crate) fn new(file: File, options: &OpenOptions) -> io::Result<Reader> {
+    fn new(file: File, options: &OpenOptions) -> io::Result<Reader> {
         let flags = sys::flags(file.as_fd())?;
         if flags & libc::O_ACCMODE == libc::O_WRONLY {
             return Err(io::Error::new(
@@ -85,7 +106,7 @@ impl Reader {
             file,
             options: options.clone(),
             position,
-            generation: registry::fork_generation(),
+            generation: fork::generation(),
         })
     }
 
@@ -95,7 +116,7 @@ impl Reader {
     /// # Errors
     /// Those of `pread(2)`; `ESPIPE` for pipes and the like.
     pub fn read_at(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        if self.core.facts.kind == FileKind::Stream {
+        if self.core.back.facts.kind == FileKind::Stream {
             return Err(io::Error::from_raw_os_error(libc::ESPIPE));
         }
         self.own()?;
@@ -109,7 +130,7 @@ impl Reader {
 
     /// What the stream has done so far.
     pub fn stats(&self) -> Stats {
-        self.core.stats()
+        self.core.back.stats()
     }
 
     /// The file. Its own offset does not follow the stream until that is dropped.
@@ -118,7 +139,7 @@ impl Reader {
     }
 
     fn own(&mut self) -> io::Result<()> {
-        if self.generation == registry::fork_generation() {
+        if self.generation == fork::generation() {
             return Ok(());
         }
         let flags = sys::flags(self.file.as_fd())?;
@@ -132,18 +153,18 @@ impl Reader {
         );
         // The parent's ring and threads are not here to be dropped.
         std::mem::forget(std::mem::replace(&mut self.core, new));
-        self.generation = registry::fork_generation();
+        self.generation = fork::generation();
         Ok(())
     }
 }
 
 impl Read for Reader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.core.facts.kind == FileKind::Stream {
+        if self.core.back.facts.kind == FileKind::Stream {
             let n = sys::read(self.file.as_fd(), buffer)?;
-            self.core.stats.bytes += n as u64;
-            self.core.stats.buffered_bytes += n as u64;
-            self.core.stats.requests += 1;
+            self.core.back.stats.bytes += n as u64;
+            self.core.back.stats.buffered_bytes += n as u64;
+            self.core.back.stats.requests += 1;
             return Ok(n);
         }
         let n = self.read_at(buffer, self.position)?;
@@ -156,7 +177,7 @@ impl Read for Reader {
 /// `ESPIPE`.
 impl BufRead for Reader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.core.facts.kind == FileKind::Stream {
+        if self.core.back.facts.kind == FileKind::Stream {
             return Err(io::Error::from_raw_os_error(libc::ESPIPE));
         }
         self.own()?;
@@ -166,48 +187,34 @@ impl BufRead for Reader {
     fn consume(&mut self, n: usize) {
         self.position += n as u64;
         self.core.expected = self.position;
-        self.core.stats.bytes += n as u64;
+        self.core.back.stats.bytes += n as u64;
     }
 }
 
 impl Seek for Reader {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        if self.core.facts.kind == FileKind::Stream {
+        if self.core.back.facts.kind == FileKind::Stream {
             return Err(io::Error::from_raw_os_error(libc::ESPIPE));
         }
         self.own()?;
-        let target = match to {
-            SeekFrom::Start(at) => Some(at),
-            SeekFrom::Current(by) => self.position.checked_add_signed(by),
-            SeekFrom::End(by) => {
-                let size = match self.core.facts.kind {
-                    FileKind::Block => self.core.facts.size,
-                    _ => self.file.metadata()?.len(),
-                };
-                size.max(self.core.inode.pending_end())
-                    .checked_add_signed(by)
-            }
-        };
-        match target {
-            Some(at) if i64::try_from(at).is_ok() => {
-                self.position = at;
-                Ok(at)
-            }
-            _ => Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "seek to before the start or beyond the largest offset",
-            )),
-        }
+        self.position = backing::seek(to, self.position, || {
+            let size = match self.core.back.facts.kind {
+                FileKind::Block => self.core.back.facts.size,
+                _ => self.file.metadata()?.len(),
+            };
+            Ok(size.max(self.core.inode.pending_end()))
+        })?;
+        Ok(self.position)
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        if self.generation != registry::fork_generation() {
-            self.core.abandon();
+        if self.generation != fork::generation() {
+            self.core.back.abandon();
             return;
         }
-        if self.core.facts.kind != FileKind::Stream {
+        if self.core.back.facts.kind != FileKind::Stream {
             let _ = sys::set_offset(self.file.as_fd(), self.position);
         }
     }
@@ -239,17 +246,9 @@ impl Ahead {
 
 #[derive(Debug)]
 struct Core {
-    file: Arc<File>,
-    direct: Option<Arc<File>>,
-    facts: FileFacts,
+    back: Backing,
     inode: Arc<Inode>,
-    memory_limit: usize,
-    block: usize,
-    depth: usize,
-    engine_wanted: crate::Engine,
-    region: Option<Region>,
-    engine: Option<Engine>,
-    pilot: Pilot,
+    /// Steers small calls at unrelated offsets.
     scattered: Pilot,
 
     /// In file order; the first may be partly consumed.
@@ -273,7 +272,6 @@ struct Core {
     /// When the file was last looked at, and what it was then.
     looked: Duration,
     stamp: Option<sys::Stamp>,
-    stats: Stats,
 }
 
 impl Core {
@@ -284,40 +282,11 @@ impl Core {
         options: &OpenOptions,
         position: u64,
     ) -> Core {
-        let wants_direct = matches!(options.strategy, Strategy::Auto | Strategy::Direct);
-        let direct = (wants_direct && facts.alignment.is_some())
-            .then(|| {
-                let keep = flags & libc::O_NOATIME;
-                sys::reopen(file.as_fd(), libc::O_RDONLY | libc::O_DIRECT | keep).ok()
-            })
-            .flatten()
-            .map(Arc::new);
-        let key = |pattern| Key {
-            dev: facts.dev,
-            operation: Operation::Read,
-            pattern,
-            paced: false,
-        };
-        // Reads that drop what they read were slower than either in every case measured.
-        let dont_cache = options.strategy == Strategy::DontCache && facts.filesystem != "tmpfs";
-        let can_direct = direct.is_some();
-        let pilot = |pattern| Pilot::new(key(pattern), options.strategy, can_direct, dont_cache);
-        let block = options
-            .block_size
-            .next_power_of_two()
-            .clamp(64 << 10, (options.memory_limit / 4).max(64 << 10))
-            .max(facts.granule as usize);
         let inode = Inode::of(facts.dev, facts.ino);
+        let linger = options.linger.filter(|_| facts.kind == FileKind::Regular);
+        let back = Backing::new(file, flags, facts, options, Operation::Read);
         Core {
-            direct,
-            memory_limit: options.memory_limit,
-            block,
-            depth: options.queue_depth,
-            engine_wanted: options.engine,
-            region: None,
-            engine: None,
-            pilot: pilot(Pattern::Sequential),
-            scattered: pilot(Pattern::Random),
+            scattered: back.pilot_of(Pattern::Random),
             ahead: VecDeque::new(),
             dying: Vec::new(),
             slots: Vec::new(),
@@ -328,54 +297,21 @@ impl Core {
             cached_until: 0,
             asked_until: 0,
             seen: inode.generation(),
-            linger: options.linger.filter(|_| facts.kind == FileKind::Regular),
+            linger,
             looked: Duration::ZERO,
             stamp: None,
-            stats: Stats::default(),
             inode,
-            file,
-            facts,
+            back,
         }
-    }
-
-    fn stats(&self) -> Stats {
-        Stats {
-            engine: self
-                .engine
-                .as_ref()
-                .map_or(crate::Engine::Auto, Engine::kind),
-            strategy: self.pilot.strategy(),
-            memory: self.memory().map_or(0, |region| region.len() as u64),
-            ..self.stats.clone()
-        }
-    }
-
-    fn memory(&self) -> Option<&Region> {
-        self.engine
-            .as_ref()
-            .map(Engine::region)
-            .or(self.region.as_ref())
     }
 
     fn ensure_memory(&mut self) -> bool {
-        if self.memory().is_none() && self.memory_limit >= MIN_REGION {
-            self.region = Region::take(self.memory_limit);
-            if let Some(region) = &self.region {
-                self.block = self.block.min(region.len() / 4);
-                self.slots = (0..region.len() / self.block).rev().collect();
-            }
-            if self.region.is_none() || self.block < self.facts.granule as usize {
-                if let Some(region) = self.region.take() {
-                    region.give_back();
-                }
-                self.memory_limit = 0;
-            }
+        let had = self.back.memory().is_some();
+        let has = self.back.ensure_memory();
+        if let Some(region) = self.back.memory().filter(|_| !had) {
+            self.slots = (0..region.len() / self.back.block).rev().collect();
         }
-        self.memory().is_some()
-    }
-
-    fn is_direct(&self) -> bool {
-        self.direct.is_some() && self.pilot.strategy() == Strategy::Direct
+        has
     }
 
     fn read(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -383,7 +319,7 @@ impl Core {
             return Ok(0);
         }
         let fresh = self.settle(offset, buffer.len());
-        self.pilot.enter();
+        self.back.pilot.enter();
         let mut done = 0;
         while done < buffer.len() {
             let at = offset + done as u64;
@@ -397,14 +333,20 @@ impl Core {
             done += n;
             self.expected = at + n as u64;
         }
-        self.stats.bytes += done as u64;
-        if self.pilot.count(done as u64) && self.pilot.next() {
+        self.back.stats.bytes += done as u64;
+        if self.back.pilot.count(done as u64) && self.next_slice() {
             // What was read ahead in vain is not the next strategy's. An error in waiting is met
             // again by who comes next; these bytes are read.
             self.collapse();
             let _ = self.bury();
         }
         Ok(done)
+    }
+
+    fn next_slice(&mut self) -> bool {
+        let left = self.back.facts.size.saturating_sub(self.expected);
+        self.back.pilot.remains(left);
+        self.back.pilot.next()
     }
 
     /// Drops a window that may be older than the linger time: once in that time the file is looked
@@ -416,7 +358,7 @@ impl Core {
             return;
         }
         self.looked = now;
-        let stamp = sys::stamp(self.file.as_fd()).ok();
+        let stamp = sys::stamp(self.back.file.as_fd()).ok();
         if stamp.is_none() || stamp != self.stamp {
             self.collapse();
             // What the page cache holds, and how long the file is, may be others as well.
@@ -436,7 +378,7 @@ impl Core {
         self.look();
         if self.inode.writers() > 0 {
             // Whole granules are read, and more ahead.
-            let from = offset - offset % self.facts.granule;
+            let from = offset - offset % self.back.facts.granule;
             self.inode.settle(
                 None,
                 from,
@@ -467,8 +409,8 @@ impl Core {
             return self.read_plain(buffer, offset);
         };
         let n = available.min(buffer.len());
-        let block = self.block;
-        if let (Some(first), Some(region)) = (self.ahead.front(), self.memory()) {
+        let block = self.back.block;
+        if let (Some(first), Some(region)) = (self.ahead.front(), self.back.memory()) {
             let at = first.slot * block + (offset - first.offset) as usize;
             // SAFETY: the request for this slot has arrived, no other uses it.
             buffer[..n].copy_from_slice(unsafe { region.bytes(at, n) });
@@ -493,8 +435,8 @@ impl Core {
         while self.ahead.front().is_some_and(|f| f.got.is_none()) {
             let begun = Instant::now();
             self.reap(true)?;
-            self.stats.stalls += 1;
-            self.stats.stall_time += begun.elapsed();
+            self.back.stats.stalls += 1;
+            self.back.stats.stall_time += begun.elapsed();
         }
         match self.ahead.front() {
             Some(first) if !first.failed && offset < first.end() => {
@@ -516,7 +458,7 @@ impl Core {
         if finished {
             self.retire_front();
             // The window proved right: look further.
-            let most = self.memory().map_or(0, Region::len);
+            let most = self.back.memory().map_or(0, Region::len);
             self.window = (self.window * 2).min(most);
             self.read_on()?;
         }
@@ -539,7 +481,7 @@ impl Core {
         }
         let expected = self.expected;
         let unused = |a: &Ahead| a.end().saturating_sub(a.offset.max(expected));
-        self.stats.unused_read_ahead += self.ahead.iter().map(unused).sum::<u64>();
+        self.back.stats.unused_read_ahead += self.ahead.iter().map(unused).sum::<u64>();
         while !self.ahead.is_empty() {
             self.retire_front();
         }
@@ -562,7 +504,7 @@ impl Core {
             self.sequential = 0;
             self.collapse();
         }
-        let left = self.facts.size.saturating_sub(offset);
+        let left = self.back.facts.size.saturating_sub(offset);
         // A stream that begins where it was opened in a large file is taken for sequential at
         // once: a buffered first read would make the kernel read ahead as well.
         let sequential = self.sequential >= 2 || (self.sequential == 1 && left >= 4 * SMALL_FILE);
@@ -572,13 +514,13 @@ impl Core {
         if self.would_drop() || !self.ensure_memory() {
             return self.read_plain(buffer, offset);
         }
-        if self.is_direct() && self.facts.size >= SMALL_FILE && !self.is_cached(offset) {
+        if self.back.is_direct() && self.back.facts.size >= SMALL_FILE && !self.is_cached(offset) {
             if let Some(n) = self.read_zero_copy(buffer, offset)? {
                 return Ok(n);
             }
             self.refresh_size(offset)?;
-            if offset < self.facts.size {
-                self.read_on_from(offset - offset % self.facts.granule)?;
+            if offset < self.back.facts.size {
+                self.read_on_from(offset - offset % self.back.facts.granule)?;
                 if self.covered(offset) {
                     return self.take(buffer, offset);
                 }
@@ -590,7 +532,7 @@ impl Core {
 
     /// Through the page cache, a system call for many small reads.
     fn read_gathered(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let chunk = CACHED_CHUNK.min(self.block);
+        let chunk = CACHED_CHUNK.min(self.back.block);
         if buffer.len() >= chunk / 2 {
             return self.read_plain(buffer, offset);
         }
@@ -604,14 +546,14 @@ impl Core {
     fn gather(&mut self, offset: u64, len: usize) -> io::Result<usize> {
         self.collapse();
         let slot = self.free_slot()?;
-        let Some(region) = self.memory() else {
+        let Some(region) = self.back.memory() else {
             return Ok(0);
         };
-        let memory = region.at(slot * self.block);
+        let memory = region.at(slot * self.back.block);
         // SAFETY: the slot is free, so the bytes are in the region and nobody else's.
         let result = unsafe {
             sys::pread_raw(
-                self.file.as_raw_fd(),
+                self.back.file.as_raw_fd(),
                 memory,
                 len,
                 offset,
@@ -625,8 +567,8 @@ impl Core {
                 return other;
             }
         };
-        self.stats.requests += 1;
-        self.stats.buffered_bytes += n as u64;
+        self.back.stats.requests += 1;
+        self.back.stats.buffered_bytes += n as u64;
         let id = self.next_id();
         self.ahead.push_back(Ahead {
             id,
@@ -640,7 +582,7 @@ impl Core {
     }
 
     fn read_flags(&self) -> i32 {
-        match self.pilot.strategy() {
+        match self.back.pilot.strategy() {
             Strategy::DontCache => libc::RWF_DONTCACHE,
             _ => 0,
         }
@@ -648,24 +590,24 @@ impl Core {
 
     fn read_plain(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let flags = self.read_flags();
-        let n = match sys::pread(self.file.as_fd(), buffer, offset, flags) {
+        let n = match sys::pread(self.back.file.as_fd(), buffer, offset, flags) {
             Err(error) if flags != 0 && error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                self.pilot.forbid(Strategy::DontCache);
-                sys::pread(self.file.as_fd(), buffer, offset, 0)?
+                self.back.pilot.forbid(Strategy::DontCache);
+                sys::pread(self.back.file.as_fd(), buffer, offset, 0)?
             }
             result => result?,
         };
-        self.stats.requests += 1;
-        self.stats.buffered_bytes += n as u64;
+        self.back.stats.requests += 1;
+        self.back.stats.buffered_bytes += n as u64;
         Ok(n)
     }
 
     /// A read at an unrelated offset: no read-ahead, the cheaper of the two ways.
     fn read_scattered(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let small_file = self.facts.size < SMALL_FILE;
+        let small_file = self.back.facts.size < SMALL_FILE;
         self.scattered.enter();
         let use_direct = self.scattered.strategy() == Strategy::Direct
-            || (buffer.len() >= LARGE && self.is_direct());
+            || (buffer.len() >= LARGE && self.back.is_direct());
         let n = if use_direct && !small_file && self.ensure_memory() {
             match self.read_zero_copy(buffer, offset)? {
                 Some(n) => n,
@@ -683,6 +625,7 @@ impl Core {
     /// One direct read of the granules around the range, in the calling thread.
     fn read_bounced(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let align = self
+            .back
             .facts
             .alignment
             .map_or(1, |a| u64::from(a.offset).max(u64::from(a.memory)));
@@ -690,13 +633,13 @@ impl Core {
         let skip = (offset - from) as usize;
         let len = (skip + buffer.len())
             .next_multiple_of(align as usize)
-            .min(self.block);
+            .min(self.back.block);
         let slot = self.free_slot()?;
-        let (Some(region), Some(direct)) = (self.memory(), &self.direct) else {
+        let (Some(region), Some(direct)) = (self.back.memory(), &self.back.direct) else {
             self.slots.push(slot);
             return self.read_plain(buffer, offset);
         };
-        let at = slot * self.block;
+        let at = slot * self.back.block;
         // SAFETY: the slot is free, so the bytes are in the region and nobody else's.
         let result = unsafe { sys::pread_raw(direct.as_raw_fd(), region.at(at), len, from, 0) };
         let n = result
@@ -707,8 +650,8 @@ impl Core {
             buffer[..n].copy_from_slice(unsafe { region.bytes(at + skip, n) });
         }
         self.slots.push(slot);
-        self.stats.requests += 1;
-        self.stats.direct_bytes += n as u64;
+        self.back.stats.requests += 1;
+        self.back.stats.direct_bytes += n as u64;
         match result {
             Ok(_) if n > 0 => Ok(n),
             // At the end of the file, or refused: the page cache has the exact answer.
@@ -721,9 +664,9 @@ impl Core {
     }
 
     fn forbid_direct(&mut self) {
-        self.pilot.forbid(Strategy::Direct);
+        self.back.pilot.forbid(Strategy::Direct);
         self.scattered.forbid(Strategy::Direct);
-        self.direct = None;
+        self.back.direct = None;
     }
 
     /// Whether the page cache holds most of what comes next.
@@ -731,8 +674,8 @@ impl Core {
         if offset < self.asked_until && self.asked_until - offset <= RESIDENCY_STEP {
             return offset < self.cached_until;
         }
-        let len = RESIDENCY.min(self.facts.size.saturating_sub(offset));
-        let resident = sys::resident(self.file.as_fd(), offset, len.max(1));
+        let len = RESIDENCY.min(self.back.facts.size.saturating_sub(offset));
+        let resident = sys::resident(self.back.file.as_fd(), offset, len.max(1));
         self.asked_until = offset + len.min(RESIDENCY_STEP);
         let cached = resident.is_some_and(|bytes| bytes >= len / 2 && bytes > 0);
         self.cached_until = if cached { self.asked_until } else { 0 };
@@ -740,8 +683,8 @@ impl Core {
     }
 
     fn refresh_size(&mut self, offset: u64) -> io::Result<()> {
-        if self.facts.kind == FileKind::Regular && offset >= self.facts.size {
-            self.facts.size = self.file.metadata()?.len();
+        if self.back.facts.kind == FileKind::Regular && offset >= self.back.facts.size {
+            self.back.facts.size = self.back.file.metadata()?.len();
         }
         Ok(())
     }
@@ -755,7 +698,7 @@ impl Core {
 
     /// Sends requests until the window is full.
     fn read_on(&mut self) -> io::Result<()> {
-        if !self.is_direct() || self.ahead.is_empty() {
+        if !self.back.is_direct() || self.ahead.is_empty() {
             return Ok(());
         }
         self.reap(false)?;
@@ -766,10 +709,13 @@ impl Core {
                 return Ok(());
             };
             let next = last.offset + last.asked as u64;
-            let whole = (last.asked as u64).is_multiple_of(self.facts.granule)
+            let whole = (last.asked as u64).is_multiple_of(self.back.facts.granule)
                 && last.got.is_none_or(|n| n == last.asked);
-            let full = held >= self.window || in_flight >= self.depth || self.slots.is_empty();
-            if full || !whole || next >= self.facts.size || !next.is_multiple_of(self.facts.granule)
+            let full = held >= self.window || in_flight >= self.back.depth || self.slots.is_empty();
+            if full
+                || !whole
+                || next >= self.back.facts.size
+                || !next.is_multiple_of(self.back.facts.granule)
             {
                 return Ok(());
             }
@@ -784,10 +730,10 @@ impl Core {
     fn send(&mut self, offset: u64) -> io::Result<()> {
         let slot = self.free_slot()?;
         // Up to the end of a block, so that requests line up after the first.
-        let block = self.block as u64;
-        let granule = self.facts.granule;
+        let block = self.back.block as u64;
+        let granule = self.back.facts.granule;
         let most = (block - offset % block).min((self.window as u64 / 2).max(granule));
-        let left = (self.facts.size - offset).next_multiple_of(granule);
+        let left = (self.back.facts.size - offset).next_multiple_of(granule);
         let asked = (most - most % granule).max(granule).min(left) as usize;
         let id = self.next_id();
         self.ahead.push_back(Ahead {
@@ -798,29 +744,19 @@ impl Core {
             got: None,
             failed: false,
         });
-        let memory = self.memory().map(|r| r.at(slot * self.block));
+        let memory = self.back.memory().map(|r| r.at(slot * self.back.block));
         self.submit(id, memory.unwrap_or(std::ptr::null_mut()), asked, offset)
     }
 
     fn submit(&mut self, id: u64, memory: *mut u8, len: usize, offset: u64) -> io::Result<()> {
-        if let (None, Some(direct)) = (&self.engine, &self.direct) {
-            if let Some(region) = self.region.take() {
-                self.engine = Some(Engine::new(
-                    self.engine_wanted,
-                    Direction::Read,
-                    direct.clone(),
-                    region,
-                ));
-            }
-        }
-        self.stats.requests += 1;
+        self.back.stats.requests += 1;
         let request = Request {
             id,
             memory,
             len,
             offset,
         };
-        let submitted = match &mut self.engine {
+        let submitted = match self.back.engine() {
             // SAFETY: the slot is nobody else's until the request has arrived; the caller's memory
             // is waited for in `read_zero_copy`.
             Some(engine) => unsafe { engine.submit(request) },
@@ -838,11 +774,7 @@ impl Core {
     fn reap(&mut self, wait: bool) -> io::Result<bool> {
         let mut any = false;
         loop {
-            let completion = match &mut self.engine {
-                Some(engine) => engine.reap(wait && !any)?,
-                None => None,
-            };
-            let Some(completion) = completion else {
+            let Some(completion) = self.back.completion(wait && !any)? else {
                 return Ok(any);
             };
             any = true;
@@ -862,7 +794,7 @@ impl Core {
         match completion.result {
             Ok(n) => {
                 ahead.got = Some(n);
-                self.stats.direct_bytes += n as u64;
+                self.back.stats.direct_bytes += n as u64;
             }
             Err(error) => {
                 // Nobody has asked for it yet. Who does reads it plainly and gets the error, if it
@@ -870,7 +802,7 @@ impl Core {
                 ahead.got = Some(0);
                 ahead.failed = true;
                 if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) {
-                    self.pilot.forbid(Strategy::Direct);
+                    self.back.pilot.forbid(Strategy::Direct);
                     self.scattered.forbid(Strategy::Direct);
                 }
             }
@@ -896,30 +828,30 @@ impl Core {
 
     /// Reads straight into large, aligned memory of the caller. `None` if it does not qualify.
     fn read_zero_copy(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
-        let granule = self.facts.granule;
-        let memory_align = self.facts.alignment.map_or(1, |a| a.memory as usize);
+        let granule = self.back.facts.granule;
+        let memory_align = self.back.facts.alignment.map_or(1, |a| a.memory as usize);
         let qualifies = buffer.len() >= MEDIUM_CALL
-            && self.is_direct()
+            && self.back.is_direct()
             && offset.is_multiple_of(granule)
             && (buffer.as_ptr() as usize).is_multiple_of(memory_align)
-            && offset < self.facts.size;
+            && offset < self.back.facts.size;
         if qualifies {
-            self.pilot.large_calls(buffer.len());
+            self.back.pilot.large_calls(buffer.len());
         }
-        if !qualifies || !self.pilot.zero_copy(buffer.len()) {
+        if !qualifies || !self.back.pilot.zero_copy(buffer.len()) {
             return Ok(None);
         }
         self.collapse();
         self.bury()?;
         let len = buffer.len() - buffer.len() % granule as usize;
-        let part = (len / self.depth)
+        let part = (len / self.back.depth)
             .next_multiple_of(granule as usize)
-            .clamp(256 << 10, 4 * self.block);
+            .clamp(256 << 10, 4 * self.back.block);
         let mut at = 0;
         let memory = buffer.as_mut_ptr();
         while at < len || self.ahead.iter().any(|a| a.got.is_none()) {
             let in_flight = self.ahead.iter().filter(|a| a.got.is_none()).count();
-            if at < len && in_flight < self.depth {
+            if at < len && in_flight < self.back.depth {
                 let n = part.min(len - at);
                 let id = self.next_id();
                 self.ahead.push_back(Ahead {
@@ -945,7 +877,7 @@ impl Core {
                 break;
             }
         }
-        self.stats.zero_copy_bytes += done as u64;
+        self.back.stats.zero_copy_bytes += done as u64;
         // At the end of the file, or after an error: the page cache has the exact answer.
         Ok((done > 0).then_some(done))
     }
@@ -953,6 +885,8 @@ impl Core {
     /// For `BufRead`: the bytes at `offset`, at least one unless at the end of the file.
     fn fill(&mut self, offset: u64) -> io::Result<&[u8]> {
         let fresh = self.settle(offset, 1);
+        // Who takes what there is reads on: whole blocks from the first request on.
+        self.window = self.window.max(2 * self.back.block);
         if !self.covered(offset) {
             let mut one = [0u8; 1];
             // Decides as any read does; if that leaves no window, gather one.
@@ -972,39 +906,23 @@ impl Core {
                     "no memory to read ahead in: raise memory_limit or use read",
                 ));
             }
-            let chunk = CACHED_CHUNK.min(self.block);
+            let chunk = CACHED_CHUNK.min(self.back.block);
             available = match self.gather(offset, chunk)? {
                 0 => return Ok(&[]),
                 n => Some(n),
             };
         }
         let n = available.unwrap_or(0);
-        match (self.ahead.front(), self.memory()) {
+        match (self.ahead.front(), self.back.memory()) {
             // SAFETY: the request for this slot has arrived, and the borrow keeps the stream from
             // using it again.
             (Some(first), Some(region)) => Ok(unsafe {
                 region.bytes(
-                    first.slot * self.block + (offset - first.offset) as usize,
+                    first.slot * self.back.block + (offset - first.offset) as usize,
                     n,
                 )
             }),
             _ => Ok(&[]),
-        }
-    }
-
-    /// For the child after a fork: leaves the parent's ring and threads alone.
-    fn abandon(&mut self) {
-        if let Some(engine) = self.engine.take() {
-            engine.abandon();
-        }
-        std::mem::forget(self.region.take());
-    }
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        if let Some(region) = self.region.take() {
-            region.give_back();
         }
     }
 }

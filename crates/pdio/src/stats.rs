@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::{Engine, Strategy};
+use crate::options::{Engine, Strategy};
 
 /// Counters of one stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, RawFd};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// Repeats a call that returns -1 with EINTR.
@@ -197,6 +198,43 @@ pub(crate) fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64>
         )
     };
     (rc == 0).then(|| stat[0] * page_size())
+}
+
+/// Private memory that is empty in a forked child, so that the parent's pages are never made
+/// copy-on-write. Linux 4.14, older than io_uring and all else that is of use here.
+pub(crate) fn map_wiped(len: usize) -> Option<usize> {
+    // SAFETY: a fresh anonymous mapping; the result is checked.
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if base == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: our own mapping.
+    if unsafe { libc::madvise(base, len, libc::MADV_WIPEONFORK) } == 0 {
+        return Some(base as usize);
+    }
+    // SAFETY: our own mapping, not in use.
+    unsafe { libc::munmap(base, len) };
+    None
+}
+
+/// A number that is zero in every child of this process.
+///
+/// # Panics
+/// If there is no memory for it, or the kernel is older than 4.14: then streams could not be kept
+/// apart from those of a child.
+pub(crate) fn wiped_in_children() -> &'static AtomicU64 {
+    let page = map_wiped(page_size() as usize).expect("pdio needs a page of memory and Linux 4.14");
+    // SAFETY: a page of zeros that is never unmapped; only atomic accesses follow.
+    unsafe { &*(page as *const AtomicU64) }
 }
 
 /// Starts a thread that no signal reaches from its first instruction on: they are for the

@@ -165,3 +165,22 @@ fn releasing_reserved_blocks_never_cuts_another_writers_data() {
     last.finish().unwrap();
     assert!(std::fs::read(&path).unwrap() == patterned(0, 20 << 20));
 }
+
+#[test]
+fn who_takes_the_memory_itself_gets_whole_blocks_from_the_first_on() {
+    let home = scratch();
+    let path = home.path().join("blocks");
+    let mut out = Writer::create(&path).unwrap();
+    out.write_all(&patterned(0, 8 << 20)).unwrap();
+    out.sync_all().unwrap();
+    out.finish().unwrap();
+    let mut options = OpenOptions::new();
+    options.strategy(Strategy::Direct).linger(None);
+    let mut input = options.open_reader(&path).unwrap();
+    let first = input.fill_buf().unwrap().len();
+    if input.stats().direct_bytes == 0 {
+        eprintln!("skipped: no direct I/O in {}", home.path().display());
+        return;
+    }
+    assert!(first >= 1 << 20, "{first} bytes, of a file of 8 MiB");
+}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Filling a writer's memory in place gives the same file as writing.
+//! Filling a writer's memory in place, and writing without a copy, give the same file as writing.
 
 use std::io::{self, Seek, SeekFrom, Write};
 
@@ -88,4 +88,85 @@ fn data_put_in_place_is_sent_without_staging_it_again() {
     assert_eq!(stats.bytes, std::fs::metadata(&path).unwrap().len());
     // Always the same memory, the stream's own.
     assert!(seen.len() <= 8, "{}", seen.len());
+}
+
+/// Memory as a device would have it.
+#[repr(C, align(4096))]
+struct Pages([u8; 256 << 10]);
+
+#[test]
+fn writes_without_a_copy_and_others_make_the_same_file() {
+    let home = tempfile::tempdir_in("/var/tmp").unwrap();
+    let path = home.path().join("data");
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut memory = Box::new(Pages([0; 256 << 10]));
+    for durability in [Durability::Process, Durability::Safe, Durability::Sync] {
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(true).durability(durability);
+        options.strategy(Strategy::Direct);
+        let mut out = options.open_writer(&path).unwrap();
+        let align = pdio::explain(&path).unwrap().alignment;
+        let mut model: Vec<u8> = Vec::new();
+        let mut uncopied = 0;
+        for _ in 0..200 {
+            // Often whole blocks, so that positions are aligned often.
+            let block = random.choice([1, 512, 4096]).unwrap();
+            let length = random.usize(0..=memory.0.len() / block) * block;
+            let data = &mut memory.0[..length];
+            random.fill(data);
+            if random.bool() && out.write_uncopied(data).unwrap() {
+                uncopied += length;
+                let aligned = |at: usize| at.is_multiple_of(align.unwrap().offset as usize);
+                assert!(aligned(model.len()) && aligned(length));
+            } else {
+                out.write_all(data).unwrap();
+            }
+            model.extend_from_slice(data);
+            assert_eq!(out.position(), model.len() as u64);
+            if random.u32(0..8) == 0 {
+                // Back to where positions are aligned.
+                let to = model.len() / 4096 * 4096;
+                out.seek(SeekFrom::Start(to as u64)).unwrap();
+                out.set_len(to as u64).unwrap();
+                model.truncate(to);
+            }
+        }
+        let stats = out.finish().unwrap();
+        assert!(stats.zero_copy_bytes >= uncopied as u64);
+        assert!(std::fs::read(&path).unwrap() == model, "{durability:?}");
+        assert_eq!(uncopied > 0, align.is_some());
+    }
+}
+
+#[test]
+fn memory_that_no_device_can_be_given_is_an_error_and_the_stream_goes_on() {
+    let home = tempfile::tempdir_in("/var/tmp").unwrap();
+    let path = home.path().join("data");
+    let mut options = OpenOptions::new();
+    options.create(true).strategy(Strategy::Direct);
+    let mut out = options.open_writer(&path).unwrap();
+    if pdio::explain(&path).unwrap().alignment.is_none() {
+        eprintln!("skipped: no direct I/O in /var/tmp");
+        return;
+    }
+    out.write_all(b"begun").unwrap();
+    assert!(
+        !out.write_uncopied(&[0; 4096]).unwrap(),
+        "the position is not aligned"
+    );
+    out.set_len(0).unwrap();
+    out.rewind().unwrap();
+    // SAFETY: a new mapping that nothing else uses, of which no byte is looked at.
+    let nothing = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let at = libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_NONE, flags, -1, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        std::slice::from_raw_parts(at.cast::<u8>(), 4096)
+    };
+    let error = out.write_uncopied(nothing).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
+    assert_eq!(out.position(), 0);
+    out.write_all(b"and on").unwrap();
+    out.finish().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"and on");
 }

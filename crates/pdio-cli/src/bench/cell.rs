@@ -49,8 +49,16 @@ pub enum Mode {
     /// `RWF_DONTCACHE`.
     #[value(name = "dontcache")]
     DontCache,
-    /// This library with its default options.
+    /// This library with its default options, and nothing known of the device.
     Pdio,
+    /// The same, with what `pdio learn` has measured.
+    Remembered,
+}
+
+impl Mode {
+    fn is_pdio(self) -> bool {
+        matches!(self, Mode::Pdio | Mode::Remembered)
+    }
 }
 
 /// In which order.
@@ -104,6 +112,9 @@ pub struct Cell {
     /// Read each block that is to be written from `/dev/zero`
     #[arg(long)]
     pub source: bool,
+    /// What was measured before, for the mode that remembers it
+    #[arg(long)]
+    pub costs: Option<PathBuf>,
     /// Have the kernel's own profile taken as well
     #[arg(long)]
     pub kernel_profile: bool,
@@ -180,6 +191,9 @@ impl Paced {
 /// # Errors
 /// If it cannot be done; a mode the file does not have is a result, not an error.
 pub fn run(cell: &Cell) -> Outcome {
+    if cell.mode == Mode::Remembered {
+        pdio::remember_costs(cell.costs.iter().cloned().collect());
+    }
     // Before the cgroup is entered: the caller's block is not page cache.
     let mut block = Block::new(cell.block, "the block")?;
     for (i, byte) in block.all().iter_mut().enumerate() {
@@ -210,7 +224,7 @@ pub fn run(cell: &Cell) -> Outcome {
     };
     if let Err(error) = result {
         let code = error.raw_os_error();
-        let refused = cell.mode != Mode::Pdio
+        let refused = !cell.mode.is_pdio()
             && [Errno::INVAL, Errno::OPNOTSUPP]
                 .map(|e| Some(e.raw_os_error()))
                 .contains(&code);
@@ -406,7 +420,7 @@ fn pass(cell: &Cell, block: &mut [u8], clock: &mut Clock) -> io::Result<u64> {
         };
         let mut fill = |block: &mut [u8]| zero.as_mut().map_or(Ok(()), |f| f.read_exact(block));
         rustix::fs::fadvise(file.as_fd(), 0, None, Advice::DontNeed)?;
-        if cell.mode == Mode::Pdio {
+        if cell.mode.is_pdio() {
             let mut writer = OpenOptions::new().writer_from(file)?;
             clock.measure(|| {
                 let moved = calls.run(|at| {
@@ -433,7 +447,7 @@ fn pass(cell: &Cell, block: &mut [u8], clock: &mut Clock) -> io::Result<u64> {
     } else {
         let mut file = options.read(true).open(&cell.file)?;
         rustix::fs::fadvise(file.as_fd(), 0, None, Advice::DontNeed)?;
-        if cell.mode == Mode::Pdio {
+        if cell.mode.is_pdio() {
             let mut reader = OpenOptions::new().reader_from(file)?;
             clock.measure(|| {
                 calls.run(|at| match at {
@@ -566,6 +580,9 @@ impl Cell {
         }
         if let Some(cgroup) = &self.cgroup {
             command.arg("--cgroup").arg(cgroup);
+        }
+        if let Some(costs) = &self.costs {
+            command.arg("--costs").arg(costs);
         }
         if let Some(rate) = self.rate {
             command.arg("--rate").arg(rate.to_string());

@@ -30,6 +30,9 @@ const METHOD: &str = "Method:
   without anything learned), modes take turns within a round, and the median over
   the rounds is shown. The fsync at the end of a write is inside the time.
 
+  `first` moves 64 MiB once: what a process has that knows nothing of the device,
+  and with the mode `remembered` one for which `pdio learn` was run before.
+
   `stream` writes frames as a camera would deliver them, each at its time; one that
   is not written when the next arrives is missed. All frames are measured from when
   they arrived, so a late one delays those after it as in reality.
@@ -57,11 +60,15 @@ Columns, for each mode:
             on again, where samples of code that had them off end up (figure 4);
             by perf, or by the kernel's own profile if it was booted with profile=4
 
+Figures: this prints tables. `make bench-pdio`, in pdio's source tree, measures the
+  same and draws the paper's figures 2 to 4, as out/bench-pdio/index.html.
+
 Examples:
   pdio bench /var/tmp
   pdio bench paper --json paper.json /mnt/nvme /mnt/disk /dev/shm
   pdio bench paper --quick --sizes 512,4K,1M /mnt/nvme
   pdio bench random --sizes 4K /mnt/nvme
+  pdio bench first --rounds 9 /mnt/nvme
   pdio bench stream --frame 1843200 --rate 30 --hogs 2 /mnt/nvme";
 
 /// Measure block sizes against modes.
@@ -86,6 +93,9 @@ enum Study {
     /// Random reads and overwrites of 4 KiB, all modes
     #[command(after_long_help = METHOD)]
     Random(Options),
+    /// The first 64 MiB of a new process, in calls of 64 KiB and more; also after 'pdio learn'
+    #[command(after_long_help = METHOD)]
+    First(Options),
     /// A stream of frames, each at its time: which are late?
     #[command(after_long_help = METHOD)]
     Stream(Stream),
@@ -163,7 +173,18 @@ const PAPER: [u64; 9] = [
     64 << 20,
 ];
 const RANDOM: [u64; 1] = [4 << 10];
-const MODES: [Mode; 4] = [Mode::Buffered, Mode::Direct, Mode::DontCache, Mode::Pdio];
+const FIRST: [u64; 3] = [64 << 10, 256 << 10, 1 << 20];
+const MODES: [Mode; 5] = [
+    Mode::Buffered,
+    Mode::Direct,
+    Mode::DontCache,
+    Mode::Pdio,
+    Mode::Remembered,
+];
+/// What a sample of `pdio learn` moves.
+const LEARNED_BYTES: usize = 32 << 20;
+/// How much a process moves whose beginning is measured.
+const FIRST_BYTES: u64 = 64 << 20;
 /// What a measurement on tmpfs moves, as in the paper.
 const TMPFS_BYTES: u64 = 256 << 20;
 
@@ -241,6 +262,7 @@ pub fn run(args: &Bench) -> Outcome {
         Some(Study::Paper(options)) if options.quick => ("paper", options, &QUICK[..]),
         Some(Study::Paper(options)) => ("paper", options, &PAPER[..]),
         Some(Study::Random(options)) => ("random", options, &RANDOM[..]),
+        Some(Study::First(options)) => ("first", options, &FIRST[..]),
         Some(Study::Stream(stream)) => ("stream", &stream.options, &[][..]),
         None => ("glance", &args.options, &GLANCE[..]),
     };
@@ -293,7 +315,7 @@ pub fn run(args: &Bench) -> Outcome {
         Some(path) if !on_stdout => Some((File::create(path).context("create", path)?, path)),
         _ => None,
     };
-    let signals = Signals::listen(false)?;
+    let signals = Signals::listen(&[])?;
     let cgroup = cgroup::Cgroup::new(options.cache);
     if let Err(reason) = &cgroup {
         say(format_args!(
@@ -382,8 +404,8 @@ fn measure(
     signals: &Signals,
 ) -> Outcome<Target> {
     let name = |what| directory.join(format!(".pdio-bench-{}.{what}", std::process::id()));
-    let (file, filler) = (name("data"), name("fill"));
-    let scratch = Scratch(vec![file.clone(), filler.clone()]);
+    let (file, filler, costs) = (name("data"), name("fill"), name("costs"));
+    let scratch = Scratch(vec![file.clone(), filler.clone(), costs.clone()]);
     File::create_new(&file).context("create", &file)?;
     let facts = pdio::explain(&file).context("examine", &file)?;
     let on_tmpfs = matches!(facts.filesystem.as_str(), "tmpfs" | "ramfs");
@@ -391,6 +413,7 @@ fn measure(
     let bytes = match (options.bytes, study.stream) {
         (Some(bytes), _) => bytes.max(1),
         (None, Some(stream)) => (stream.rate * stream.length).ceil() as u64 * stream.frame,
+        (None, None) if study.name == "first" => FIRST_BYTES,
         (None, None) if on_tmpfs || random || options.quick => TMPFS_BYTES,
         _ => 1 << 30,
     };
@@ -409,6 +432,16 @@ fn measure(
     if cgroup.is_some() {
         prepare(&filler, options.cache)?;
     }
+    let wanted = |mode: &Mode| match options.modes.is_empty() {
+        true => *mode != Mode::Remembered || study.name == "first",
+        false => options.modes.contains(mode),
+    };
+    let modes: Vec<Mode> = MODES.into_iter().filter(wanted).collect();
+    let remembers = modes.contains(&Mode::Remembered);
+    if remembers {
+        pdio::learn(directory, &costs, LEARNED_BYTES, |_, _| {})
+            .map_err(|error| Fail::Failed(report::reason(&error)))?;
+    }
     let cell = |direction, block: u64, mode| Cell {
         direction,
         mode,
@@ -418,6 +451,8 @@ fn measure(
         // Frames end when they end.
         least: match (study.stream, options.quick) {
             (Some(_), _) => 0.0,
+            // A second pass would have learned from the first.
+            _ if study.name == "first" => 0.0,
             (None, true) => 0.2,
             (None, false) => 0.5,
         },
@@ -432,12 +467,9 @@ fn measure(
         rate: study.stream.map(|stream| stream.rate),
         hogs: study.stream.map_or(0, |stream| stream.hogs),
         source: options.source,
+        costs: remembers.then(|| costs.clone()),
         kernel_profile: profiler == Some(Profiler::Kernel),
     };
-    let modes: Vec<Mode> = MODES
-        .into_iter()
-        .filter(|m| options.modes.is_empty() || options.modes.contains(m))
-        .collect();
     let mut target = Target {
         directory: directory.to_path_buf(),
         filesystem: facts.filesystem.clone(),

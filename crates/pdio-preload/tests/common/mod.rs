@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock};
@@ -82,7 +83,8 @@ pub fn scratch() -> TempDir {
         .expect("a directory")
 }
 
-/// A program without any PDIO_ variable and without the library.
+/// A program without any PDIO_ variable and without the library. No signal is ignored in it: a shell
+/// that starts this test in the background, or `nohup`, has it ignore some.
 pub fn bare(program: &Path) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -90,7 +92,18 @@ pub fn bare(program: &Path) -> Command {
             command.env_remove(name);
         }
     }
+    // What was measured on this machine must not matter.
+    command.env("PDIO_COSTS", "0");
     command.env_remove("LD_PRELOAD").stdin(Stdio::null());
+    let by_default = || {
+        for signal in 1..=libc::SIGRTMAX() {
+            // SAFETY: an action of no code. Of numbers that have none, the call does nothing.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: the child only makes system calls.
+    unsafe { command.pre_exec(by_default) };
     command
 }
 

@@ -40,7 +40,9 @@
 #include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+#include <wchar.h>
 
 extern char **environ;
 
@@ -674,6 +676,128 @@ static void standard_output(void)
 	printf("last");
 	dup2(keep, 1);
 	SAY(size_of("file"));
+}
+
+/* Each of these moves, or looks at, an offset that the stream has moved. */
+static void offsets_of_standard_output(void)
+{
+	int keep = dup(1);
+	fpos_t place;
+
+	for (int way = 0; way < 9; way++) {
+		char name[] = "file0";
+
+		name[4] += way;
+		int fd = create(name);
+		long told = 0;
+
+		dup2(fd, 1);
+		close(fd);
+		stream(1, LONG, 5000);
+		switch (way) {
+		case 0: told = ftell(stdout); break;
+		case 1: told = ftello(stdout); break;
+		case 2: told = fseek(stdout, 10, SEEK_CUR); break;
+		case 3: told = fseeko(stdout, -10, SEEK_CUR); break;
+		case 4: told = fgetpos(stdout, &place) || fsetpos(stdout, &place); break;
+		case 5: rewind(stdout); break;
+		case 6: told = fputs("standard", stdout); break;
+		case 7: told = fprintf(stdout, "%d", 7); break;
+		case 8: told = fwrite("standard", 1, 8, stdout); break;
+		}
+		fflush(stdout);
+		stream(1, 5000, 100);
+		fputs("not standard", stderr);
+		stream(1, 5000, 100);
+		putchar('x');
+		fflush(stdout);
+		stream(1, 5000, 100);
+		dup2(keep, 1);
+		SAY(told);
+		SAY(size_of(name));
+	}
+}
+
+static void wide_standard_output(void)
+{
+	int keep = dup(1), fd = create("file");
+
+	dup2(fd, 1);
+	close(fd);
+	stream(1, LONG, 5000);
+	wprintf(L"wide %d\n", 5);
+	fflush(stdout);
+	stream(1, 5000, 100);
+	fputws(L"wide", stdout);
+	fputwc(L'c', stdout);
+	fflush(stdout);
+	stream(1, 5000, 100);
+	dup2(keep, 1);
+	fprintf(stderr, "%ld\n", size_of("file"));
+}
+
+/* Reads by the stream and by the C library, in turns. */
+static void standard_input(void)
+{
+	static unsigned char buffer[9000];
+	char line[4096];
+	int n;
+
+	for (int way = 0; way < 10; way++) {
+		int fd = reading("file", O_RDONLY);
+		long told = 0;
+
+		dup2(fd, 0);
+		close(fd);
+		setvbuf(stdin, NULL, way & 1 ? _IONBF : _IOFBF, 0);
+		SAY(read(0, buffer, sizeof(buffer)));
+		switch (way) {
+		case 0: case 1: told = getchar(); break;
+		case 2: told = fread(line, 1, sizeof(line), stdin); break;
+		case 3: told = fread(line, 7, 9, stdin); break;
+		case 4: told = scanf("%c%n", line, &n); break;
+		case 5: told = ftell(stdin); break;
+		case 6: told = fseek(stdin, 4321, SEEK_CUR); break;
+		case 7: told = fgets(line, sizeof(line), stdin) != NULL; break;
+		case 8: told = ungetc(getc(stdin), stdin); break;
+		case 9: rewind(stdin); break;
+		}
+		SAY(told);
+		SAY(lseek(0, 0, SEEK_CUR));
+		SAY(read(0, buffer, sizeof(buffer)));
+		SAY(sum(buffer, sizeof(buffer)));
+		SAY(fflush(stdin));
+		SAY(getchar());
+		SAY(read(0, buffer, sizeof(buffer)));
+		SAY(sum(buffer, sizeof(buffer)));
+		SAY(lseek(0, 0, SEEK_CUR));
+		SAY(lseek(0, 50, SEEK_SET));
+		SAY(fseek(stdin, 60, SEEK_SET));
+		SAY(getchar());
+		SAY(read(0, buffer, sizeof(buffer)));
+		SAY(sum(buffer, sizeof(buffer)));
+	}
+}
+
+/* A child that runs at the offset where the stream is, and the parent that looks at it after. */
+static void standard_shared(void)
+{
+	int keep = dup(1), fd = create("file"), status = 0;
+
+	dup2(fd, 1);
+	close(fd);
+	stream(1, LONG, 5000);
+	if (fork() == 0) {
+		stream(1, LONG, 3000);
+		_exit(0);
+	}
+	wait(&status);
+	stream(1, 500, 100);
+	long at = lseek(1, 0, SEEK_CUR);
+
+	dup2(keep, 1);
+	SAY(status);
+	SAY(at);
 }
 
 static void file_pointers(void)
@@ -1721,6 +1845,132 @@ static void signals(void)
 	SAY(close(tick_fd));
 }
 
+static long ticks_seen, ticks_odd;
+
+/* What a handler is given, and what is blocked in it. */
+static void count(int number, siginfo_t *info, void *context)
+{
+	sigset_t now;
+
+	(void)context;
+	ticks_seen++;
+	pthread_sigmask(SIG_BLOCK, NULL, &now);
+	if (info->si_signo != number || info->si_code != SI_TIMER || info->si_value.sival_int != 77 ||
+	    !sigismember(&now, number) || !sigismember(&now, SIGUSR2) || sigismember(&now, SIGTERM) ||
+	    sigismember(&now, SIGHUP))
+		ticks_odd++;
+}
+
+static volatile sig_atomic_t inner, outer;
+
+static void within(int number)
+{
+	(void)number;
+	inner++;
+}
+
+static void around(int number)
+{
+	int before = inner;
+
+	(void)number;
+	raise(SIGUSR2);
+	outer += inner == before + 1;
+	if (write(tick_fd, "\377", 1) != 1)
+		abort();
+}
+
+static int shown(int number)
+{
+	struct sigaction now;
+
+	sigaction(number, NULL, &now);
+	return now.sa_handler == SIG_DFL ? 0 : now.sa_handler == within ? 1 :
+	       now.sa_handler == around ? 2 : now.sa_handler == (void *)count ? 3 : 4;
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+static void handlers(void)
+{
+	struct sigaction action = { .sa_sigaction = count, .sa_flags = SA_SIGINFO }, old;
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1 };
+	struct itimerspec often = { { 0, 300000 }, { 0, 300000 } }, off = { 0 };
+	timer_t timer;
+	sigset_t now;
+
+	sigaddset(&action.sa_mask, SIGUSR2);
+	sigaction(SIGUSR1, &action, NULL);
+	tick_fd = taken("file");
+	event.sigev_value.sival_int = 77;
+	timer_create(CLOCK_MONOTONIC, &event, &timer);
+	timer_settime(timer, 0, &often, NULL);
+	while (ticks_seen < 500)
+		pwrite(tick_fd, pool, 3000, 0);
+	timer_settime(timer, 0, &off, NULL);
+	SAY(ticks_odd);
+	sigprocmask(SIG_BLOCK, NULL, &now);
+	SAY(sigismember(&now, SIGUSR1) + sigismember(&now, SIGUSR2) + sigismember(&now, SIGTERM));
+	SAY(shown(SIGUSR1));
+	SAY(sigaction(SIGUSR1, NULL, &old));
+	SAY((old.sa_flags & (SA_SIGINFO | SA_RESTART | SA_NODEFER | SA_RESETHAND)) == SA_SIGINFO);
+	SAY(sigismember(&old.sa_mask, SIGUSR2));
+	/* One handler within the other, both with a stream. */
+	SAY(signal(SIGUSR2, within) == SIG_DFL);
+	SAY(signal(SIGUSR1, around) == (void *)count);
+	event.sigev_signo = SIGUSR1;
+	timer_settime(timer, 0, &often, NULL);
+	while (outer < 200)
+		pwrite(tick_fd, pool, 3000, 0);
+	timer_settime(timer, 0, &off, NULL);
+	SAY(inner >= outer);
+	SAY(shown(SIGUSR1) * 10 + shown(SIGUSR2));
+	/* Once only. */
+	action = (struct sigaction){ .sa_handler = within, .sa_flags = SA_RESETHAND | SA_NODEFER };
+	SAY(sigaction(SIGUSR2, &action, &old));
+	SAY(old.sa_handler == within);
+	SAY(shown(SIGUSR2));
+	inner = 0;
+	raise(SIGUSR2);
+	SAY(inner);
+	SAY(shown(SIGUSR2));
+	SAY(sigaction(SIGUSR2, NULL, &old));
+	SAY(old.sa_flags & (SA_RESETHAND | SA_NODEFER | SA_SIGINFO));
+	SAY(sysv_signal(SIGUSR2, within) == SIG_DFL);
+	raise(SIGUSR2);
+	SAY(inner * 10 + shown(SIGUSR2));
+	SAY(sigset(SIGUSR2, within) == SIG_DFL);
+	SAY(sigset(SIGUSR2, SIG_HOLD) == within);
+	raise(SIGUSR2);
+	SAY(inner);
+	SAY(sigset(SIGUSR2, within) == SIG_HOLD);
+	SAY(inner);
+	SAY(siginterrupt(SIGUSR2, 1));
+	SAY(sigaction(SIGUSR2, NULL, &old));
+	SAY(old.sa_flags & SA_RESTART);
+	SAY(signal(SIGUSR2, around) == within);
+	SAY(sigaction(SIGUSR2, NULL, &old));
+	SAY(old.sa_flags & (SA_RESTART | SA_RESETHAND | SA_NODEFER));
+	SAY(siginterrupt(SIGUSR2, 0));
+	SAY(sigaction(SIGUSR2, NULL, &old));
+	SAY(old.sa_flags & SA_RESTART);
+	SAY(signal(SIGUSR2, SIG_IGN) == around);
+	raise(SIGUSR2);
+	SAY(signal(SIGUSR2, SIG_DFL) == SIG_IGN);
+	SAY(signal(SIGKILL, within) == SIG_ERR);
+	SAY(signal(77, within) == SIG_ERR);
+	SAY(sigaction(SIGSTOP, &action, NULL));
+	/* For real time: with the information, in order. */
+	action = (struct sigaction){ .sa_sigaction = count, .sa_flags = SA_SIGINFO };
+	SAY(sigaction(SIGRTMIN + 3, &action, NULL));
+	stream(tick_fd, 5000, 100);
+	SAY(close(tick_fd));
+	unlink("file");
+}
+
+#pragma GCC diagnostic pop
+
 static void *endless(void *argument)
 {
 	(void)argument;
@@ -2042,6 +2292,10 @@ int main(int argc, char **argv)
 		{ "numbers", numbers },
 		{ "few_descriptors", few_descriptors },
 		{ "standard_output", standard_output },
+		{ "offsets_of_standard_output", offsets_of_standard_output },
+		{ "wide_standard_output", wide_standard_output },
+		{ "standard_input", standard_input },
+		{ "standard_shared", standard_shared },
 		{ "file_pointers", file_pointers },
 		{ "closed_unseen", closed_unseen },
 		{ "again", again },
@@ -2064,6 +2318,7 @@ int main(int argc, char **argv)
 		{ "rights", rights },
 		{ "threads", threads },
 		{ "signals", signals },
+		{ "handlers", handlers },
 		{ "cancels", cancels },
 		{ "faults", faults },
 		{ "bad_memory", bad_memory },

@@ -12,6 +12,8 @@
  * learns through a pipe that it is its turn, by plain write() and read(), as programs do it, or
  * with "tell by socket" by send() and recv().
  *
+ * With "late 0" process 0 sleeps whenever a step has come, as if the machine were busy.
+ *
  * "0 thread write 1 4096" runs the step in a thread of its own. Descriptors are named by slots, which
  * children inherit; a slot keeps its number when it is closed, so that bad descriptors are used too.
  */
@@ -67,7 +69,7 @@ struct step {
 };
 
 static struct step steps[STEPS];
-static int count, telling, sockets, bare_second;
+static int count, telling, sockets, bare_second, late = -1;
 static struct shared *shared;
 static const char *script, *self;
 static int me;
@@ -154,6 +156,7 @@ static void parse(void)
 		telling |= !strncmp(line, "tell", 4);
 		sockets |= !strcmp(line, "tell by socket");
 		bare_second |= !strcmp(line, "bare second");
+		sscanf(line, "late %d", &late);
 		if (*line < '0' || *line >= '0' + ACTORS)
 			continue;
 		s->actor = *line - '0';
@@ -931,17 +934,33 @@ static void *in_thread(void *unused)
 	return unused;
 }
 
-/* The next step may begin; whoever carries it out is told. */
+/*
+ * The first step from `i` on that somebody can carry out. Who is alive is known to nobody but the
+ * process whose turn it is: when the others look, the next may have come and gone.
+ */
+static int possible(int i)
+{
+	for (; i < count; i++) {
+		int actor = steps[i].actor;
+
+		if (!shared->alive[actor])
+			continue;
+		/* A process lives until its children have ended, and the first until all is done. */
+		if (!ends(&steps[i]) || actor > 1 ||
+		    (!shared->alive[actor + 2] && (actor == 1 || i + 1 == count)))
+			break;
+	}
+	return i;
+}
+
+/* The next step may begin; whoever carries it out is told. Only for the process whose turn it is. */
 static void advance(int next)
 {
-	int i = next;
+	next = possible(next);
+	if (telling && next < count && steps[next].actor != me) {
+		int to = PIPES + 2 * steps[next].actor + 1;
 
-	while (i < count && !shared->alive[steps[i].actor])
-		i++;
-	if (telling && i < count && steps[i].actor != me) {
-		int to = PIPES + 2 * steps[i].actor + 1;
-
-		__atomic_fetch_add(&shared->told[steps[i].actor], 1, __ATOMIC_SEQ_CST);
+		__atomic_fetch_add(&shared->told[steps[next].actor], 1, __ATOMIC_SEQ_CST);
 		must(sockets ? send(to, "x", 1, 0) : write(to, "x", 1), "telling");
 	}
 	__atomic_store_n(&shared->turn, next, __ATOMIC_SEQ_CST);
@@ -951,29 +970,35 @@ static void advance(int next)
 /* Ends everything if the process whose turn it is has died of itself, or nobody is left to wait. */
 static void look_after(unsigned int turn)
 {
-	char path[40], text[200] = "";
+	char path[40], text[600] = "", died[100], *state;
 	const struct step *s = &steps[turn];
-	long fd;
-	char *state;
+	long fd, n;
 
 	if (bare(SYS_getppid) != parent)
 		bare(SYS_exit_group, 3);
 	if (turn >= (unsigned int)count || ends(s))
 		return;
 	snprintf(path, sizeof(path), "/proc/%d/stat", shared->pid[s->actor]);
-	fd = bare(SYS_openat, AT_FDCWD, path, O_RDONLY);
+	n = fd = bare(SYS_openat, AT_FDCWD, path, O_RDONLY);
 	if (fd >= 0) {
-		bare(SYS_read, fd, text, sizeof(text) - 1);
+		n = bare(SYS_read, fd, text, sizeof(text) - 1);
 		bare(SYS_close, fd);
 	}
-	state = strrchr(text, ')');
-	if (turn == __atomic_load_n(&shared->turn, __ATOMIC_SEQ_CST) && (!state || state[2] == 'Z')) {
-		say("%d process %d died\n", turn, s->actor);
+	state = n > 0 ? strrchr(text, ')') : NULL;
+	if (state && state[2] == 'Z') /* its exit code is the last in the line */
+		snprintf(died, sizeof(died), "a zombie that ended %x", atoi(strrchr(state, ' ')));
+	else if (n == -ENOENT || n == -ESRCH)
+		snprintf(died, sizeof(died), "not there, %s", strerrorname_np(-n));
+	else
+		return; /* it lives, or nothing is known of it */
+	if (turn == __atomic_load_n(&shared->turn, __ATOMIC_SEQ_CST)) {
+		say("%d process %d died: it is %s\n", turn, s->actor, died);
 		bare(SYS_kill, 0, SIGKILL);
 	}
 }
 
-static void wait_for(unsigned int step)
+/* Waits until a step has come. Returns the step that it is then, maybe a later one. */
+static unsigned int wait_for(unsigned int step)
 {
 	const struct timespec time = { .tv_sec = 1 };
 	unsigned int turn;
@@ -981,6 +1006,7 @@ static void wait_for(unsigned int step)
 	while ((turn = __atomic_load_n(&shared->turn, __ATOMIC_SEQ_CST)) < step)
 		if (bare(SYS_futex, &shared->turn, FUTEX_WAIT, turn, &time) == -ETIMEDOUT)
 			look_after(turn);
+	return turn;
 }
 
 static void listen_to_others(void)
@@ -997,19 +1023,16 @@ static void listen_to_others(void)
 /* Takes this process's turns, from a step on. */
 static void serve(int from)
 {
+	const struct timespec lateness = { .tv_nsec = 100000000 };
+
 	for (now = from; now < count; now++) {
 		struct step *s = &steps[now];
-		int in_use;
 
-		wait_for(now);
-		/* It lives until its parent has seen it end. */
-		in_use = shared->alive[s->actor] && !(ends(s) && s->actor < 2 && shared->alive[s->actor + 2]);
-		if (!in_use || (ends(s) && s->actor == 0 && now + 1 < count)) {
-			if (me == 0)
-				advance(now + 1);
-			else
-				wait_for(now + 1);
-		} else if (s->actor == me) {
+		if (wait_for(now) > (unsigned int)now)
+			continue; /* it was another's */
+		if (me == late)
+			bare(SYS_nanosleep, &lateness, NULL);
+		if (s->actor == me) {
 			listen_to_others();
 			if (s->threaded && !ends(s) && !is(0, "exec") && !is(0, "child")) {
 				pthread_t thread;
@@ -1023,10 +1046,9 @@ static void serve(int from)
 		} else if (ends(s) && parent_of(s->actor) == me) {
 			reap(s->actor);
 			advance(now + 1);
-		} else {
-			wait_for(now + 1);
 		}
 	}
+	wait_for(count);
 	/* Whoever is left ends, the children first. */
 	for (int actor = ACTORS - 1; actor > 0; actor--)
 		if (parent_of(actor) == me && shared->alive[actor])
@@ -1087,6 +1109,7 @@ int main(int argc, char **argv)
 	}
 	become(0);
 	shared->alive[0] = shared->alive[1] = 1;
+	shared->turn = possible(0);
 	fd = bare(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 	must(fd, "clone");
 	if (!fd) {

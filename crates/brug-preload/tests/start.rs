@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A program that allocates little costs what it costs without the library: the same system calls,
+//! and those by which the loader maps one file more.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::{compiled, library};
+use object::{Object, ObjectSection};
+
+/// The names of the system calls of a program, in order.
+fn system_calls(program: &Path, preloaded: bool) -> Vec<String> {
+    let directory = tempfile::tempdir().expect("directory");
+    let list = directory.path().join("calls");
+    let mut command = Command::new("strace");
+    command.arg("-o").arg(&list).arg("-E").arg(if preloaded {
+        format!("LD_PRELOAD={}", library().display())
+    } else {
+        "LD_PRELOAD".into()
+    });
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"BRUG_") {
+            command.env_remove(name);
+        }
+    }
+    let status = command
+        .arg(program)
+        .stdin(Stdio::null())
+        .status()
+        .expect("apt-get install strace");
+    assert!(status.success(), "{command:?}");
+    fs::read_to_string(list)
+        .expect("list")
+        .lines()
+        .filter_map(|line| line.split_once('(').map(|(name, _)| name.to_owned()))
+        .collect()
+}
+
+fn numbers(calls: &[String]) -> BTreeMap<&str, i64> {
+    let mut numbers = BTreeMap::new();
+    for call in calls {
+        *numbers.entry(call.as_str()).or_default() += 1;
+    }
+    numbers
+}
+
+#[test]
+fn a_program_that_allocates_little_makes_the_system_calls_it_makes_without() {
+    let program = compiled("little.c", "little", &[]);
+    let (with, without) = (system_calls(&program, true), system_calls(&program, false));
+    let own = |calls: &[String]| -> Vec<String> {
+        let main = calls.iter().position(|call| call == "getppid");
+        calls[main.expect("main")..].to_vec()
+    };
+    assert_eq!(own(&with), own(&without), "from the first line of main on");
+
+    // What the loader does for any library that is preloaded.
+    let mapping = [
+        "openat",
+        "read",
+        "newfstatat",
+        "fstat",
+        "mmap",
+        "mprotect",
+        "close",
+    ];
+    let (with, without) = (numbers(&with), numbers(&without));
+    for name in with.keys().chain(without.keys()) {
+        let number = |calls: &BTreeMap<&str, i64>| calls.get(name).copied().unwrap_or(0);
+        let more = number(&with) - number(&without);
+        let most = match *name {
+            "mmap" => 5,
+            "mprotect" => 2,
+            name => i64::from(mapping.contains(&name)),
+        };
+        assert!(
+            (0..=most).contains(&more),
+            "{name}: {more} more\n{with:?}\n{without:?}"
+        );
+    }
+}
+
+#[test]
+fn nothing_but_the_librarys_own_functions_runs_when_it_is_loaded_and_unloaded() {
+    let bytes = fs::read(library()).expect("library");
+    let file = object::File::parse(&*bytes).expect("ELF");
+    let functions = |name: &str| {
+        let section = file.section_by_name(name);
+        section.map_or(0, |section| section.size() as usize / size_of::<usize>())
+    };
+    // The compiler's frame_dummy and __do_global_dtors_aux; the standard library's, which keeps
+    // the arguments; and ours.
+    assert!(
+        functions(".init_array") <= 3,
+        "{}",
+        functions(".init_array")
+    );
+    assert!(
+        functions(".fini_array") <= 2,
+        "{}",
+        functions(".fini_array")
+    );
+}

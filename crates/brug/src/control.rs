@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is done a few times in a process: the configuration, the limits, what a fork takes.
+//!
+//! The layers below say what has changed, or ask for something; this file alone works out what
+//! follows for all of them. It defines the words that they ask with (`words.rs`).
+
+use core::ffi::c_void;
+use core::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
+
+use crate::base;
+use crate::config::{self, Config, ShowStats};
+use crate::mode::{Base, Mode, ModeUnavailable};
+#[cfg(feature = "monitor")]
+use crate::monitor;
+use crate::realloc::{self, LEAVE_MAX};
+use crate::words::{self, change, hot, set_base, Ask, BUSY, DONE, NEW, NOWHERE};
+use crate::{arena, heap, huge, os, purge, retain, scope, stats, sys, trial, tuner};
+
+#[cfg(not(miri))]
+core::arch::global_asm!(
+    ".pushsection .data.brug_hot_v0, \"aw\"",
+    ".p2align 6",
+    ".hidden brug_hot_v0",
+    ".globl brug_hot_v0",
+    ".type brug_hot_v0, %object",
+    ".size brug_hot_v0, 128",
+    "brug_hot_v0:",
+    ".quad {nowhere}, 0, 0, 0",
+    ".quad {alloc}, {nowhere}, 0, 0",
+    ".quad 0, 0",
+    ".quad {answer}, {alloc_cold}, {realloc_cold}",
+    ".byte {auto}, 0, 0, 0, 0, 0",
+    ".zero 18",
+    ".popsection",
+    nowhere = const NOWHERE,
+    alloc = sym sys::alloc,
+    answer = sym answer,
+    alloc_cold = sym heap::alloc_cold,
+    realloc_cold = sym realloc::realloc_cold,
+    auto = const Mode::Auto as u8,
+);
+
+#[cfg(miri)]
+#[no_mangle]
+fn brug_hot_v0() -> &'static words::Hot {
+    use core::sync::atomic::AtomicU8;
+    use words::{Hot, Rest};
+    static HOT: Hot = Hot {
+        low: AtomicUsize::new(NOWHERE),
+        malloc_limit: AtomicUsize::new(0),
+        realloc_limit: AtomicUsize::new(0),
+        limit: AtomicUsize::new(0),
+        alloc: AtomicUsize::new(0),
+        offset: AtomicUsize::new(NOWHERE),
+        len: AtomicUsize::new(0),
+        free: AtomicUsize::new(0),
+        rest: Rest {
+            realloc: AtomicUsize::new(0),
+            other_realloc_limit: AtomicUsize::new(0),
+            answer,
+            alloc_cold: heap::alloc_cold,
+            realloc_cold: realloc::realloc_cold,
+            mode: AtomicU8::new(Mode::Auto as u8),
+            base: AtomicU8::new(Base::Glibc as u8),
+            init: AtomicU8::new(NEW),
+            observed: AtomicBool::new(false),
+            scoped: AtomicBool::new(false),
+            counted: AtomicBool::new(false),
+        },
+    };
+    &HOT
+}
+
+/// Does what a layer below asks for.
+extern "C" fn answer(to: Ask) {
+    match to {
+        Ask::Configuration => initialise(),
+        Ask::Limits => work_out_limits(),
+        Ask::ForkHandlers => at_fork(),
+        Ask::Thread => {
+            os::keep_errno(at_fork);
+            purge::start();
+        }
+    }
+}
+
+#[cold]
+fn initialise() {
+    if !Config::env_is_there() {
+        // Before the C library's first instruction; defaults will do until then.
+        return;
+    }
+    if hot()
+        .rest
+        .init
+        .compare_exchange(NEW, BUSY, Acquire, Relaxed)
+        .is_err()
+    {
+        // Someone is at it, perhaps this thread: defaults will do.
+        return;
+    }
+    let config = os::keep_errno(Config::from_env);
+    // SAFETY: the first and only caller at this time.
+    unsafe { put_in_force(&config) };
+}
+
+/// # Safety
+/// As for [`config::install`].
+pub(crate) unsafe fn put_in_force(config: &Config) {
+    let mut config = *config;
+    if !config.mode.is_available() {
+        os::complain(format_args!("{}; using auto", ModeUnavailable(config.mode)));
+        config.mode = Mode::Auto;
+    }
+    if let Some(base) = config.base.filter(|base| !base.is_available()) {
+        os::complain(format_args!(
+            "base {base} is not part of this build; using glibc"
+        ));
+        config.base = Some(Base::Glibc);
+    }
+    // SAFETY: passed on.
+    unsafe { config::install(&config) };
+    retain::reconfigure();
+    if let Some(path) = config.profile {
+        tuner::load(path);
+    }
+    // A profile with what a trial found saves the trial.
+    set_base(config.base.unwrap_or_else(trial::best));
+    if config.base.is_none() {
+        trial::start_unless_known();
+    }
+    hot().rest.init.store(DONE, Release);
+    at_exit(&config);
+    #[cfg(feature = "monitor")]
+    if config.monitor {
+        monitor::start();
+    }
+    change(|| hot().rest.mode.store(config.mode as u8, Relaxed));
+}
+
+/// Whether the caller shows statistics itself, as libbrug.so does.
+pub(crate) static STATISTICS_ELSEWHERE: AtomicBool = AtomicBool::new(false);
+
+/// Has done what the configuration wants done when the program ends.
+fn at_exit(config: &Config) {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    let show = config.show_stats != ShowStats::No;
+    if (config.profile.is_some() || show) && !DONE.swap(true, Relaxed) {
+        // SAFETY: `finish` may run at any time after this.
+        unsafe { libc::atexit(finish) };
+    }
+}
+
+extern "C" fn finish() {
+    let config = config::current();
+    if let Some(path) = config.profile {
+        tuner::save(path);
+    }
+    if !STATISTICS_ELSEWHERE.load(Relaxed) {
+        stats::show(libc::STDERR_FILENO);
+    }
+}
+
+/// The C library's `malloc` where it may be refused what can be taken back.
+unsafe extern "C" fn alloc_counted(size: usize) -> *mut c_void {
+    // SAFETY: no preconditions.
+    unsafe {
+        let p = sys::malloc(size);
+        if p.is_null() && arena::take_back() {
+            return sys::malloc(size).cast();
+        }
+        p.cast()
+    }
+}
+
+/// Length of the range that [`in_other`] looks at, or 0: none is chosen yet.
+static CHOSEN_LEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Up to which size another base than the C library is asked directly for new objects, and
+/// to resize its own.
+///
+/// The first that can be has its objects freed and resized directly, for good, since a range
+/// and functions must never be seen mixed.
+#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+fn other_limits(owner: u8, malloc: usize, realloc: usize) -> (usize, usize) {
+    let Some(direct) = base::direct(owner) else {
+        return (0, 0);
+    };
+    let hot = hot();
+    let (start, len) = direct.range;
+    hot.alloc.store(direct.alloc as usize, Relaxed);
+    if CHOSEN_LEN.load(Relaxed) == 0 {
+        hot.free.store(direct.free as usize, Relaxed);
+        hot.rest.realloc.store(direct.realloc as usize, Relaxed);
+        hot.offset.store(start.wrapping_neg(), Relaxed);
+        CHOSEN_LEN.store(len, Relaxed);
+    }
+    let chosen = hot.offset.load(Relaxed) == start.wrapping_neg();
+    let realloc = if chosen { realloc } else { 0 };
+    (malloc.min(direct.most), realloc.min(direct.most))
+}
+
+#[cfg(not(any(feature = "jemalloc", feature = "mimalloc")))]
+fn other_limits(_: u8, _: usize, _: usize) -> (usize, usize) {
+    (0, 0)
+}
+
+/// Has everything come from the C library that came from `base`, and what is freed of it take
+/// the slow path. For the child of a fork: nobody else is to see the range change.
+fn leave_base(base: Base) {
+    change(|| {
+        if words::base() == base {
+            set_base(Base::Glibc);
+        }
+        CHOSEN_LEN.store(0, Relaxed);
+        hot().alloc.store(sys::ALLOC as usize, Relaxed);
+    });
+}
+
+/// Works the limits out anew. The caller holds the lock of [`change`].
+fn work_out_limits() {
+    let config = config::current();
+    let mode = Mode::from_u8(hot().rest.mode.load(Relaxed));
+    #[cfg(feature = "monitor")]
+    let observed = monitor::on();
+    #[cfg(not(feature = "monitor"))]
+    let observed = false;
+    hot().rest.observed.store(observed, Relaxed);
+    // What the trial compares must come out of line, and nobody is chosen before it ends.
+    let observed = observed || (mode == Mode::Auto && trial::running());
+    let scoped = scope::any();
+    hot().rest.scoped.store(scoped, Relaxed);
+    let base = hot().rest.base.load(Relaxed);
+    let page = os::page_size() - 1;
+    // Who has the small objects, and up to which size when new and when growing.
+    let (owner, malloc, realloc) = match mode {
+        _ if observed || scoped => (Base::Glibc as u8, 0, 0),
+        Mode::Sys => (Base::Glibc as u8, usize::MAX, usize::MAX),
+        Mode::Jemalloc => (Base::Jemalloc as u8, usize::MAX, usize::MAX),
+        Mode::Mimalloc => (Base::Mimalloc as u8, usize::MAX, usize::MAX),
+        Mode::Template => {
+            let (mode, limit) = config.template.first();
+            // `Mmap` as the first: growth slots for everything.
+            let limit = if mode == Mode::Mmap { 0 } else { limit };
+            (mode as u8, limit, limit)
+        }
+        Mode::Mmap => (base, page, page),
+        Mode::Auto => {
+            let most = config.switch_point.min(tuner::watched_from());
+            (base, most - 1, LEAVE_MAX - 1)
+        }
+    };
+    let sys = owner == Base::Glibc as u8;
+    let only = |when: bool, limit: usize| if when { limit } else { 0 };
+    let hot = hot();
+    let counted = hot.rest.counted.load(Relaxed);
+    // Whoever has read an old limit may use a new function, and the other way round: each
+    // allocates whatever it is asked for.
+    hot.malloc_limit.store(only(sys && !counted, malloc), Relaxed);
+    hot.realloc_limit.store(only(sys && !counted, realloc), Relaxed);
+    let (limit, other_realloc) = if sys {
+        let alloc = if counted { alloc_counted } else { sys::ALLOC };
+        hot.alloc.store(alloc as usize, Relaxed);
+        (malloc, 0)
+    } else {
+        other_limits(owner, malloc, realloc)
+    };
+    hot.limit.store(limit, Relaxed);
+    hot.rest.other_realloc_limit.store(other_realloc, Relaxed);
+    let (low, len) = if observed {
+        (0, 0)
+    } else {
+        (arena::GEOMETRY.base.load(Relaxed), CHOSEN_LEN.load(Relaxed))
+    };
+    hot.len.store(len, Release);
+    hot.low.store(low, Release);
+}
+
+pub(crate) fn set_mode(mode: Mode) -> Result<(), ModeUnavailable> {
+    if !mode.is_available() {
+        return Err(ModeUnavailable(mode));
+    }
+    words::ready();
+    change(|| hot().rest.mode.store(mode as u8, Relaxed));
+    Ok(())
+}
+
+/// Set between the handlers of a fork of a process that has no thread of its own beside
+/// the one that forks.
+static ALONE: AtomicBool = AtomicBool::new(false);
+
+/// Gives back now all memory that no object needs.
+pub(crate) fn trim() {
+    at_fork();
+    arena::take_back();
+}
+
+/// Has the child of a fork put in order what its other threads left, and its parent give back first
+/// what the child would be charged for in vain.
+pub(crate) fn at_fork() {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    // Miri knows no fork.
+    if !cfg!(miri) && !DONE.swap(true, SeqCst) {
+        extern "C" fn prepare() {
+            if os::commits_strictly() {
+                // The child has everything committed that its parent has; a fork is refused
+                // if that is too much.
+                arena::take_back();
+            }
+            let own = 1 + purge::threads();
+            ALONE.store(os::keep_errno(os::threads) == Some(own), Relaxed);
+        }
+        extern "C" fn parent() {
+            ALONE.store(false, Relaxed);
+        }
+        extern "C" fn child() {
+            after_fork_in_child();
+        }
+        // SAFETY: the handlers are async-signal-safe, as they must be. Should the list of
+        // handlers be full, a child keeps what it inherits.
+        unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    }
+}
+
+/// In the child of a fork, which has one thread.
+fn after_fork_in_child() {
+    words::after_fork_in_child();
+    #[cfg(feature = "monitor")]
+    monitor::after_fork_in_child();
+    retain::after_fork_in_child();
+    purge::after_fork_in_child();
+    huge::after_fork_in_child();
+    arena::after_fork_in_child();
+    if !ALONE.swap(false, Relaxed) {
+        if let Some(base) = base::after_fork_among_threads() {
+            leave_base(base);
+        }
+    }
+}

@@ -1,0 +1,600 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where huge pages pay.
+//!
+//! The first touch of a huge page costs a third of what the small pages in its place cost,
+//! or twenty times as much: where a hypervisor puts memory behind a page when it is first
+//! touched, and where free memory is so fragmented that the kernel has to move pages to make
+//! room for one. Which it is changes from one page to the next, so it is measured, in three places:
+//!
+//! * the object that grows and asks for more than its first few megabytes has one huge page
+//!   touched ahead of it, and the time compared with that of small pages;
+//! * the same each time that an object that grows has more committed, a number of times that is
+//!   logarithmic in its size;
+//! * while more than 16 MiB is being filled, the thread of `purge.rs` looks every two
+//!   milliseconds whether the program gets on; where it does not, it touches the next page
+//!   but one itself.
+//!
+//! One slow page says little: between free memory that is warm there is some that is not, a few
+//! pages at a time. So there is an account of what huge pages have saved this process and what
+//! slow ones have cost it. When it is overdrawn, all slots go on with small pages. At the start it
+//! is empty, so where the first page is slow it is the only one. An object that grows tries
+//! again when so much has grown in small pages that another slow one is a few percent of it, and after
+//! twice as much each time that is in vain.
+//!
+//! The measure is the thread's CPU time: it has most of the hypervisor's time and all of the
+//! kernel's in it, and nothing of other programs. What waits without working (for another thread
+//! that moves pages, for the hypervisor to read a page back) shows on the clock only, and there it
+//! has to show twice in a row, because other programs do so too.
+
+use core::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicU8, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+use crate::config::{self, Thp};
+use crate::os::{self, HUGE};
+use crate::retain;
+
+/// Bytes that grow beyond the first 2 MiB of slots before a huge page is tried. Programs with less
+/// never pay for one that is slow.
+const FIRST_TRY: usize = 4 << 20;
+/// Small pages that are timed.
+const SMALL_PAGES: usize = 32;
+/// The least cost in nanoseconds at which a huge page is slow, so that a clock that is coarse or
+/// pages that are there already decide nothing.
+const LEAST_BOUND: u64 = 100_000;
+/// What shows on the clock only has to be so many times as slow.
+const CLOCK_FACTOR: u64 = 4;
+/// MiB that grow in small pages until the next try, at first and at most.
+const WAIT: u32 = 256;
+const LONGEST_WAIT: u32 = 16 << 10;
+/// What the account holds at most, as a multiple of what the small pages in the place of a huge one
+/// cost: half a dozen pages of a host that has to find them.
+const MOST_SAVED: i64 = 48;
+/// Memory about to be filled that is worth a thread that watches.
+const WATCH_MIN: usize = 16 << 20;
+/// Milliseconds between two looks of that thread.
+pub(crate) const TICK: u32 = 2;
+/// Looks without progress after which the program is taken to have stopped filling.
+const PATIENCE: u32 = 64;
+
+const UNKNOWN: u8 = 0;
+const PAY: u8 = 1;
+const LOSE: u8 = 2;
+
+/// The kernel has huge pages, and the configuration allows them.
+static WANTED: AtomicBool = AtomicBool::new(false);
+/// Pages are huge unless the kernel is told otherwise.
+static UNASKED: AtomicBool = AtomicBool::new(false);
+static VERDICT: AtomicU8 = AtomicU8::new(UNKNOWN);
+/// Bytes that grew since the start, or since huge pages lost.
+static UNTRIED: AtomicUsize = AtomicUsize::new(0);
+/// So many MiB have to grow after huge pages lost.
+static WAITING: AtomicU32 = AtomicU32::new(0);
+/// What the small pages in the place of a huge one cost, in nanoseconds.
+static SMALL_COST: AtomicU64 = AtomicU64::new(0);
+/// What the last huge page saved, of those that were not slow.
+static GAIN: AtomicU64 = AtomicU64::new(0);
+/// Nanoseconds that huge pages have saved, less what slow ones have cost. Hints: threads that write
+/// at the same time may lose a little.
+static SAVED: AtomicI64 = AtomicI64::new(0);
+
+/// Reads what the machine and the configuration say.
+pub(crate) fn read(thp: Thp) {
+    let mut buf = [0u8; 64];
+    let n = os::read_file(c"/sys/kernel/mm/transparent_hugepage/enabled", &mut buf);
+    let is = |word: &[u8]| buf[..n].windows(word.len()).any(|w| w == word);
+    let off = os::huge_pages_denied() || is(b"[never]") || n == 0;
+    WANTED.store(!off && thp != Thp::Never, Relaxed);
+    UNASKED.store(!off && thp != Thp::Always && is(b"[always]"), Relaxed);
+}
+
+/// Returns true if pages that are to be small must be told so.
+pub(crate) fn must_be_avoided() -> bool {
+    UNASKED.load(Relaxed)
+}
+
+/// Returns true unless huge pages are not wanted or are known to be slow.
+#[cfg(feature = "mimalloc")]
+pub(crate) fn may_pay() -> bool {
+    WANTED.load(Relaxed) && VERDICT.load(Relaxed) != LOSE
+}
+
+/// What to do about huge pages for an object.
+#[derive(PartialEq, Eq)]
+pub(crate) enum Advice {
+    Small,
+    Huge,
+    /// Huge ones, and see what the first costs: [`try_one`].
+    Try,
+}
+
+/// Says whether an object of `size` bytes shall have huge pages.
+pub(crate) fn advice(size: usize, growing: bool) -> Advice {
+    if !WANTED.load(Relaxed) {
+        return Advice::Small;
+    }
+    if config::current().thp == Thp::Always {
+        return Advice::Huge;
+    }
+    match VERDICT.load(Relaxed) {
+        PAY if growing => Advice::Try,
+        PAY => Advice::Huge,
+        // An object that does not grow has what it would have without brug.
+        _ if !growing => Advice::Small,
+        verdict => {
+            let before = match verdict {
+                UNKNOWN => FIRST_TRY,
+                _ => (WAITING.load(Relaxed) as usize) << 20,
+            };
+            if UNTRIED.fetch_add(size, Relaxed) + size < before {
+                Advice::Small
+            } else {
+                Advice::Try
+            }
+        }
+    }
+}
+
+/// Touches the huge page at `p`, and another one behind it if need be, and decides. Returns true if
+/// huge pages pay.
+///
+/// # Safety
+/// The caller may write zeros to two huge pages from `p` on, and has asked for them to be huge.
+pub(crate) unsafe fn try_one(p: *mut u8) -> bool {
+    if VERDICT.load(Relaxed) != PAY {
+        SMALL_COST.store(small_pages(), Relaxed);
+    }
+    // SAFETY: passed on.
+    let touch = |n: usize| unsafe { timed(|| p.add(n * HUGE).write_volatile(0)) };
+    let pays = worth_it(|n| Some(touch(n)));
+    if pays {
+        VERDICT.store(PAY, Relaxed);
+    } else {
+        lose();
+    }
+    pays
+}
+
+/// Enters the touch of one huge page or two into the account. Returns false if it is overdrawn.
+fn worth_it(mut touch: impl FnMut(usize) -> Option<Cost>) -> bool {
+    let small = SMALL_COST.load(Relaxed);
+    let mut lost = 0;
+    let mut last = small;
+    let fast = fast(|n| {
+        let cost = touch(n)?;
+        last = cost.cpu;
+        lost += cost.cpu.max(cost.clock / CLOCK_FACTOR).saturating_sub(small);
+        Some(cost)
+    });
+    if fast {
+        let gain = small.saturating_sub(last);
+        GAIN.store(gain, Relaxed);
+        enter(gain as i64);
+        return true;
+    }
+    enter(-(lost as i64));
+    SAVED.load(Relaxed) >= 0
+}
+
+/// Enters nanoseconds that huge pages have saved.
+fn enter(ns: i64) {
+    let most = SMALL_COST.load(Relaxed) as i64 * MOST_SAVED;
+    SAVED.store(SAVED.load(Relaxed).saturating_add(ns).min(most), Relaxed);
+}
+
+/// What an action took.
+#[derive(Clone, Copy)]
+struct Cost {
+    cpu: u64,
+    clock: u64,
+}
+
+#[inline(never)]
+fn timed(action: impl FnOnce()) -> Cost {
+    let begin = (os::thread_cpu_ns(), os::now_ns());
+    action();
+    let cost = Cost {
+        clock: os::now_ns() - begin.1,
+        cpu: os::thread_cpu_ns() - begin.0,
+    };
+    #[cfg(test)]
+    let cost = tests::in_place_of(cost);
+    cost
+}
+
+/// Measures what the small pages in the place of a huge one cost.
+fn small_pages() -> u64 {
+    let page = os::page_size();
+    let p = os::map_memory(SMALL_PAGES * page);
+    if p.is_null() {
+        return 0;
+    }
+    // SAFETY: pages of that mapping, which nobody else knows.
+    let cost = unsafe {
+        let cost = timed(|| {
+            for n in 0..SMALL_PAGES {
+                p.add(n * page).write_volatile(0);
+            }
+        });
+        os::unmap(p, SMALL_PAGES * page);
+        cost
+    };
+    cost.cpu / SMALL_PAGES as u64 * (HUGE / page) as u64
+}
+
+/// Decides by the touch of a huge page, and of another one where the first is in doubt.
+fn fast(mut touch: impl FnMut(usize) -> Option<Cost>) -> bool {
+    let small = SMALL_COST.load(Relaxed);
+    let bound = (small + small / 4).max(LEAST_BOUND);
+    for n in 0..2 {
+        match touch(n) {
+            Some(cost) if cost.cpu > bound => return false,
+            Some(cost) if cost.clock > bound * CLOCK_FACTOR => {}
+            _ => return true,
+        }
+    }
+    false
+}
+
+/// Decides for small pages. The caller has all slots go on with them.
+fn lose() {
+    let before = WAITING.load(Relaxed);
+    let wait = (before * 2).clamp(WAIT, LONGEST_WAIT);
+    WAITING.store(wait, Relaxed);
+    UNTRIED.store(0, Relaxed);
+    SAVED.store(0, Relaxed);
+    VERDICT.store(LOSE, Relaxed);
+    TO.store(0, Relaxed);
+    if config::current().verbose {
+        os::complain(format_args!(
+            "huge pages are slower than small ones here; small ones for the next {wait} MiB that grow"
+        ));
+    }
+}
+
+/// What the thread watches being filled: from here (it moves on), to there. 0: nothing. The last to
+/// ask wins. Both are in slots. A page there may belong to another object by the time it is touched:
+/// [`os::populate`] leaves its content as it is.
+static FROM: AtomicUsize = AtomicUsize::new(0);
+static TO: AtomicUsize = AtomicUsize::new(0);
+/// The thread's own: whether the program has begun, where it tried last, and for how many looks
+/// nothing has happened.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+static TRIED: AtomicUsize = AtomicUsize::new(0);
+static IDLE: AtomicU32 = AtomicU32::new(0);
+
+/// Has the filling of a range with huge pages watched, if it is worth it.
+pub(crate) fn watch(from: *mut u8, len: usize) {
+    if len >= WATCH_MIN && config::current().thp != Thp::Always && retain::may_start_thread() {
+        set_watch(from as usize, len);
+        retain::wake_now();
+    }
+}
+fn set_watch(from: usize, len: usize) {
+    TO.store(0, Release);
+    FROM.store(from, Relaxed);
+    BEGUN.store(false, Relaxed);
+    IDLE.store(0, Relaxed);
+    TO.store(from + len, Release);
+}
+
+/// Returns true if there is something to look at.
+pub(crate) fn watching() -> bool {
+    TO.load(Relaxed) != 0
+}
+
+/// Sees how far the program has come. Returns false if huge pages have turned out slow. For the
+/// thread of `purge.rs`.
+pub(crate) fn look() -> bool {
+    let to = TO.load(Acquire);
+    let from = FROM.load(Relaxed);
+    let mut at = from;
+    while at < to && os::resident(at as *mut u8) {
+        at += HUGE;
+    }
+    if at >= to {
+        stop(to, true);
+        return true;
+    }
+    if at > from {
+        // Whoever has asked for something else meanwhile has it not watched from the start.
+        FROM.store(at, Relaxed);
+        BEGUN.store(true, Relaxed);
+        IDLE.store(0, Relaxed);
+        enter(((at - from) / HUGE) as i64 * GAIN.load(Relaxed) as i64);
+        return true;
+    }
+    if IDLE.fetch_add(1, Relaxed) >= PATIENCE {
+        stop(to, false);
+        return true;
+    }
+    // The program is at this page. Is it slow because of it?
+    if BEGUN.load(Relaxed) && TRIED.swap(at, Relaxed) != at {
+        let next = |n: usize| at + (n + 1) * HUGE;
+        let touch = |n| {
+            if next(n) >= to {
+                return None;
+            }
+            let mut done = false;
+            let cost = timed(|| done = os::populate(next(n) as *mut u8));
+            done.then_some(cost)
+        };
+        if !worth_it(touch) {
+            lose();
+            return false;
+        }
+    }
+    true
+}
+
+/// Ends the watch up to `to`; `well`: all of it was filled.
+fn stop(to: usize, well: bool) {
+    let _ = TO.compare_exchange(to, 0, AcqRel, Relaxed);
+    if well {
+        WAITING.store(0, Relaxed);
+    }
+}
+
+/// In the child of a fork, which has no thread.
+pub(crate) fn after_fork_in_child() {
+    TO.store(0, Relaxed);
+}
+
+#[cfg(test)]
+mod account_tests {
+    use super::*;
+
+    /// What small pages cost; `tests::decided` says the same.
+    const SMALL: u64 = 1_000_000;
+
+    fn touched(cpu: u64) -> bool {
+        worth_it(|_| Some(Cost { cpu, clock: cpu }))
+    }
+
+    #[test]
+    fn a_slow_page_is_forgiven_for_what_others_have_saved() {
+        SMALL_COST.store(SMALL, Relaxed);
+        SAVED.store(0, Relaxed);
+        assert!(!touched(7 * SMALL), "nothing is saved yet");
+        SAVED.store(0, Relaxed);
+        // Each saves two thirds of a small one's cost; the next costs six.
+        assert!((0..9).all(|_| touched(SMALL / 3)));
+        assert!(touched(7 * SMALL));
+        assert!(!touched(7 * SMALL));
+        // What the program fills unseen counts as well, up to a maximum.
+        SAVED.store(0, Relaxed);
+        assert!(touched(SMALL / 3));
+        enter(1_000_000 * GAIN.load(Relaxed) as i64);
+        let slow = (0..100).take_while(|_| touched(7 * SMALL)).count();
+        assert_eq!(slow, (MOST_SAVED / 6) as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::config::Config;
+    use crate::raw;
+    use std::string::String;
+    use std::{env, fs, println, process::Command};
+
+    /// CPU time in nanoseconds that everything takes which is timed; `u64::MAX`: what it does take.
+    static PRETENDED: AtomicU64 = AtomicU64::new(u64::MAX);
+
+    pub(super) fn in_place_of(cost: Cost) -> Cost {
+        match PRETENDED.load(Relaxed) {
+            u64::MAX => cost,
+            cpu => Cost { cpu, clock: cpu },
+        }
+    }
+
+    const FAST: u64 = 1;
+    const SLOW: u64 = 5_000_000;
+
+    /// Decides by these costs, in units of what small pages cost.
+    fn decided(costs: &[(u64, u64)]) -> (bool, usize) {
+        SMALL_COST.store(1_000_000, Relaxed);
+        let mut asked = 0;
+        let pays = fast(|n| {
+            asked = n + 1;
+            costs.get(n).map(|&(cpu, clock)| Cost {
+                cpu: cpu * 1_000_000,
+                clock: clock * 1_000_000,
+            })
+        });
+        (pays, asked)
+    }
+
+    #[test]
+    fn work_decides_at_once_and_waiting_when_it_happens_twice() {
+        assert_eq!(decided(&[(0, 0)]), (true, 1));
+        assert_eq!(decided(&[(1, 1)]), (true, 1));
+        assert_eq!(decided(&[(2, 2)]), (false, 1));
+        assert_eq!(decided(&[(0, 9), (0, 0)]), (true, 2));
+        assert_eq!(decided(&[(0, 9), (0, 9)]), (false, 2));
+        assert_eq!(decided(&[(0, 9), (5, 5)]), (false, 2));
+        assert_eq!(decided(&[]), (true, 1));
+        assert_eq!(decided(&[(0, 9)]), (true, 2));
+    }
+
+    /// Runs a test of this file in a process of its own, since the arena is set up once.
+    fn isolated(name: &str, test: fn()) {
+        const CHILD: &str = "BRUG_TEST_HUGE";
+        if env::var_os(CHILD).is_some() {
+            let config = Config {
+                reserve: 64 << 30,
+                ..Config::DEFAULT
+            };
+            // SAFETY: the only thread that allocates by `raw`.
+            unsafe { raw::configure(&config) };
+            return test();
+        }
+        let machine = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        if cfg!(miri) || machine.map_or(true, |text| text.contains("[never]")) {
+            println!("skipped: there are no huge pages here");
+            return;
+        }
+        if !advice_shows() {
+            println!("skipped: /proc/self/smaps does not say where huge pages were asked for");
+            return;
+        }
+        let runner = env::var("BRUG_TEST_RUNNER").unwrap_or_default();
+        let own = env::current_exe().unwrap();
+        let mut words = runner.split_whitespace().map(String::from);
+        let mut command = match words.next() {
+            Some(first) => Command::new(first),
+            None => Command::new(&own),
+        };
+        if !runner.is_empty() {
+            command.args(words).arg(own);
+        }
+        let output = command
+            .args(["--exact", name, "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+
+    /// Returns true if [`asked_for`] sees what is asked for. QEMU's user mode makes a file up for
+    /// the program that it runs, without this.
+    fn advice_shows() -> bool {
+        let p = os::map_memory(HUGE);
+        assert!(!p.is_null());
+        // SAFETY: a mapping that nobody else knows.
+        unsafe {
+            assert!(!asked_for(p) && os::advise_huge(p, HUGE, true));
+            let shows = asked_for(p);
+            os::unmap(p, HUGE);
+            shows
+        }
+    }
+
+    /// Returns true if huge pages are asked for where `p` is.
+    fn asked_for(p: *mut u8) -> bool {
+        let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut inside = false;
+        for line in maps.lines() {
+            let mut ends = line.split(' ').next().unwrap().split('-');
+            let number = |word: Option<&str>| usize::from_str_radix(word?, 16).ok();
+            if let (Some(from), Some(to)) = (number(ends.next()), number(ends.next())) {
+                inside = (from..to).contains(&(p as usize));
+            } else if inside && line.starts_with("VmFlags:") {
+                return line.contains(" hg");
+            }
+        }
+        false
+    }
+
+    /// An object that has grown to `size` by doubling; pages of it are touched.
+    fn grown(size: usize) -> *mut u8 {
+        // SAFETY: used as allocated.
+        unsafe {
+            let mut p = raw::malloc(256 << 10);
+            let mut now = 256 << 10;
+            while now < size {
+                now *= 2;
+                p = raw::realloc(p, now);
+                assert!(!p.is_null());
+                p.add(now - 1).write(1);
+            }
+            p
+        }
+    }
+
+    #[test]
+    fn huge_pages_are_tried_left_and_tried_again() {
+        isolated(
+            "huge::tests::huge_pages_are_tried_left_and_tried_again",
+            || {
+                // SAFETY: within objects; freed as allocated.
+                unsafe {
+                    PRETENDED.store(SLOW, Relaxed);
+                    SMALL_COST.store(FAST, Relaxed);
+                    VERDICT.store(PAY, Relaxed);
+                    let slow = grown(8 << 20);
+                    assert_eq!(VERDICT.load(Relaxed), LOSE);
+                    assert!(!asked_for(slow.add(7 << 20)));
+                    // Not before its time, and not for an object that does not grow.
+                    PRETENDED.store(FAST, Relaxed);
+                    WAITING.store(u32::MAX, Relaxed);
+                    let early = grown(8 << 20);
+                    assert!(!asked_for(early.add(7 << 20)));
+                    WAITING.store(0, Relaxed);
+                    let large = raw::malloc(64 << 20);
+                    assert!(!asked_for(large.add(7 << 20)));
+                    let again = grown(8 << 20);
+                    assert_eq!(VERDICT.load(Relaxed), PAY);
+                    assert!(asked_for(again.add(7 << 20)));
+                    let larger = raw::malloc(65 << 20);
+                    assert!(asked_for(larger.add(7 << 20)));
+                    // All that had them lose them.
+                    lose();
+                    crate::arena::huge_pages_lose();
+                    assert!(!asked_for(again.add(7 << 20)));
+                    assert!(!asked_for(larger.add(7 << 20)));
+                    assert_eq!(WAITING.load(Relaxed), WAIT);
+                    lose();
+                    assert_eq!(WAITING.load(Relaxed), 2 * WAIT);
+                    for p in [slow, early, large, again, larger] {
+                        raw::free(p);
+                    }
+                }
+            },
+        );
+    }
+
+    /// What the thread of `purge.rs` does.
+    fn looked() {
+        if !look() {
+            crate::arena::huge_pages_lose();
+        }
+    }
+
+    #[test]
+    fn a_little_growth_tries_nothing() {
+        isolated("huge::tests::a_little_growth_tries_nothing", || {
+            let p = grown(2 << 20);
+            assert_eq!(VERDICT.load(Relaxed), UNKNOWN);
+            // SAFETY: freed as allocated.
+            unsafe { raw::free(p) };
+        });
+    }
+
+    #[test]
+    fn slowness_in_the_middle_of_an_object_is_noticed() {
+        isolated(
+            "huge::tests::slowness_in_the_middle_of_an_object_is_noticed",
+            || {
+                // Nothing here is large enough for the thread: the looks are the test's.
+                PRETENDED.store(FAST, Relaxed);
+                VERDICT.store(PAY, Relaxed);
+                let p = grown(4 << 20);
+                let at = |mib: usize| p.wrapping_add(mib << 20);
+                assert!(asked_for(at(15)));
+                set_watch(at(6) as usize, 10 << 20);
+                PRETENDED.store(SLOW, Relaxed);
+                looked();
+                assert!(watching(), "the program has not begun");
+                assert!(os::populate(at(6)));
+                looked();
+                assert!(watching(), "it has got on");
+                assert!(!os::resident(at(10)));
+                PRETENDED.store(FAST, Relaxed);
+                looked();
+                assert!(watching() && os::resident(at(10)), "it has not; one is tried");
+                assert!(os::populate(at(8)));
+                looked();
+                PRETENDED.store(SLOW, Relaxed);
+                looked();
+                assert!(!watching());
+                assert_eq!(VERDICT.load(Relaxed), LOSE);
+                assert!(!asked_for(at(15)));
+                // SAFETY: freed as allocated.
+                unsafe { raw::free(p) };
+            },
+        );
+    }
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The C library's allocator.
+
+use core::ffi::c_void;
+#[cfg(feature = "preload")]
+use core::{ffi::c_int, ptr};
+
+use crate::words::Alloc;
+
+pub(crate) const ALLOC: Alloc = alloc;
+
+#[cfg(not(feature = "preload"))]
+mod names {
+    pub(crate) use libc::{calloc, free, malloc, malloc_usable_size, memalign, realloc};
+}
+
+pub(crate) use names::malloc as alloc;
+
+/// A function of the library whose `malloc` we use; null if it has none of that
+/// name. Takes the loader's lock, which a first call before `main` makes harmless.
+#[cfg(feature = "preload")]
+pub(crate) fn symbol(name: &core::ffi::CStr) -> *mut c_void {
+    let library = library_of(names::malloc as *const () as usize);
+    // SAFETY: C strings. What is loaded stays so, and its handle need not be given back.
+    unsafe {
+        let next = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
+        if next.is_null() || library_of(next as usize) == library {
+            return next;
+        }
+        // The program is linked with another allocator, which comes first.
+        let handle = libc::dlopen(library.1, libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        if handle.is_null() {
+            return ptr::null_mut();
+        }
+        libc::dlsym(handle, name.as_ptr())
+    }
+}
+
+/// The path of the library whose `malloc` we use, if that is not the C library.
+#[cfg(feature = "preload")]
+pub(crate) fn stand_in() -> Option<&'static core::ffi::CStr> {
+    let library = library_of(names::malloc as *const () as usize);
+    let other = library != library_of(libc::getauxval as *const () as usize);
+    // SAFETY: the loader's string, which lives as long as the library.
+    (other && !library.1.is_null()).then(|| unsafe { core::ffi::CStr::from_ptr(library.1) })
+}
+
+/// Where the library is loaded that an address is in, and its path; zero and null if there
+/// is none. Unlike `dladdr` it does not go through all symbols for the nearest one.
+#[cfg(feature = "preload")]
+fn library_of(address: usize) -> (usize, *const core::ffi::c_char) {
+    struct Search {
+        address: usize,
+        found: (usize, *const core::ffi::c_char),
+    }
+    unsafe extern "C" fn look(
+        library: *mut libc::dl_phdr_info,
+        _: usize,
+        search: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the loader's description, and what is passed below.
+        unsafe {
+            let (library, search) = (&*library, &mut *search.cast::<Search>());
+            let offset = search.address.wrapping_sub(library.dlpi_addr as usize);
+            let there = (0..library.dlpi_phnum as usize).any(|part| {
+                let part = &*library.dlpi_phdr.add(part);
+                part.p_type == libc::PT_LOAD
+                    && offset.wrapping_sub(part.p_vaddr as usize) < part.p_memsz as usize
+            });
+            if there {
+                search.found = (library.dlpi_addr as usize, library.dlpi_name);
+            }
+            c_int::from(there)
+        }
+    }
+    let found = (0, ptr::null());
+    let mut search = Search { address, found };
+    // SAFETY: `look` takes this argument and does not unwind.
+    unsafe { libc::dl_iterate_phdr(Some(look), ptr::from_mut(&mut search).cast()) };
+    search.found
+}
+
+/// In the library that is `malloc` itself, the C library's goes by other names.
+#[cfg(feature = "preload")]
+mod names {
+    use core::ffi::c_void;
+    use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    extern "C" {
+        #[link_name = "__libc_malloc"]
+        pub(crate) fn malloc(size: usize) -> *mut c_void;
+        #[link_name = "__libc_calloc"]
+        pub(crate) fn calloc(n: usize, size: usize) -> *mut c_void;
+        #[link_name = "__libc_realloc"]
+        pub(crate) fn realloc(p: *mut c_void, size: usize) -> *mut c_void;
+        #[link_name = "__libc_free"]
+        pub(crate) fn free(p: *mut c_void);
+        #[link_name = "__libc_memalign"]
+        pub(crate) fn memalign(align: usize, size: usize) -> *mut c_void;
+    }
+
+    /// `malloc_usable_size` has no second name, and the next one after ours may be that of
+    /// another allocator that the program is linked with.
+    pub(crate) fn usable_size() -> usize {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let mut next = NEXT.load(Relaxed);
+        if next == 0 {
+            next = super::symbol(c"malloc_usable_size") as usize;
+            NEXT.store(next, Relaxed);
+        }
+        next
+    }
+
+    pub(crate) unsafe fn malloc_usable_size(p: *mut c_void) -> usize {
+        let next = usable_size();
+        if next == 0 {
+            return 0;
+        }
+        // SAFETY: the C library's function of this signature.
+        let f: unsafe extern "C" fn(*mut c_void) -> usize =
+            unsafe { core::mem::transmute(next) };
+        // SAFETY: by the contract of the caller.
+        unsafe { f(p) }
+    }
+}
+
+/// Looks up what has no second name, while no other thread can hold the loader's lock.
+#[cfg(feature = "preload")]
+pub(crate) fn prepare() {
+    names::usable_size();
+}
+
+#[inline(always)]
+pub(crate) unsafe fn malloc(size: usize) -> *mut u8 {
+    // SAFETY: no preconditions.
+    unsafe { names::malloc(size).cast() }
+}
+
+#[inline(always)]
+pub(crate) unsafe fn calloc(n: usize, size: usize) -> *mut u8 {
+    // SAFETY: no preconditions.
+    unsafe { names::calloc(n, size).cast() }
+}
+
+#[inline(always)]
+pub(crate) unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
+    // SAFETY: an object of the C library, by the contract of the caller.
+    unsafe { names::realloc(p.cast::<c_void>(), size).cast() }
+}
+
+#[inline(always)]
+pub(crate) unsafe fn free(p: *mut u8) {
+    // SAFETY: an object of the C library, by the contract of the caller.
+    unsafe { names::free(p.cast::<c_void>()) }
+}
+
+#[inline]
+pub(crate) unsafe fn memalign(align: usize, size: usize) -> *mut u8 {
+    // SAFETY: no preconditions.
+    unsafe { names::memalign(align, size).cast() }
+}
+
+#[inline]
+pub(crate) unsafe fn usable_size(p: *mut u8) -> usize {
+    // SAFETY: an object of the C library, by the contract of the caller.
+    unsafe { names::malloc_usable_size(p.cast::<c_void>()) }
+}

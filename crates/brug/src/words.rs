@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The words that every call reads, and how to ask for new ones.
+//!
+//! The limits in them contain the mode, the template, and whether anything is initialised (zero:
+//! nothing is), so the fast paths ask for none of these. `control.rs` defines the words and alone
+//! works out the limits. The files below it change something that the limits depend on with
+//! [`change`], or [`ask`] for what takes more than one file to do; the words name the functions
+//! that answer.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
+
+use crate::mode::{Base, Mode};
+use crate::{os, tls};
+
+/// Alignment that the C library gives every object.
+pub(crate) const SYS_ALIGN: usize = 16;
+
+/// How a base is called without asking who it is: its `malloc`,
+pub(crate) type Alloc = unsafe extern "C" fn(usize) -> *mut c_void;
+/// what frees an object of that function, or of the next, given its size and 0,
+pub(crate) type Free = unsafe extern "C" fn(*mut c_void, usize, c_int);
+/// and what changes the size of such an object, given the old one and the new one.
+pub(crate) type Realloc = unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void;
+
+/// What the fast paths need of a base that is not the C library.
+#[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
+pub(crate) struct Direct {
+    pub(crate) alloc: Alloc,
+    /// The largest size to ask `alloc` and `realloc` for.
+    pub(crate) most: usize,
+    pub(crate) free: Free,
+    pub(crate) realloc: Realloc,
+    /// Address and length of where all its objects are.
+    pub(crate) range: (usize, usize),
+}
+
+/// What every call reads, written a few times in a process.
+///
+/// It has its place in assembly, under a hidden name, so that to read a word is one
+/// instruction and does not take another for the address.
+#[repr(C, align(64))]
+pub(crate) struct Hot {
+    /// An address below this is null or the C library's: where the arena begins. Most of
+    /// the C library's memory lies below, as the kernel fills the address space downwards;
+    /// what does not takes the slow path. 0 while the monitor is on.
+    pub(crate) low: AtomicUsize,
+    /// New objects up to this size are the C library's.
+    pub(crate) malloc_limit: AtomicUsize,
+    /// So are its objects that grow up to this size.
+    pub(crate) realloc_limit: AtomicUsize,
+    /// New objects up to this size are allocated by `alloc`.
+    pub(crate) limit: AtomicUsize,
+    /// Function of the type [`Alloc`].
+    pub(crate) alloc: AtomicUsize,
+    /// Where objects belong to one other allocator: what to add to an address to get
+    /// its offset there, and the length. Set once; the length comes last.
+    pub(crate) offset: AtomicUsize,
+    pub(crate) len: AtomicUsize,
+    /// Function of the type [`Free`] for those objects.
+    pub(crate) free: AtomicUsize,
+    pub(crate) rest: Rest,
+}
+
+/// What only the slow paths read, and reallocation.
+#[repr(C, align(64))]
+pub(crate) struct Rest {
+    /// Function of the type [`Realloc`] for objects of the other allocator, and up
+    /// to which size they stay with it.
+    pub(crate) realloc: AtomicUsize,
+    pub(crate) other_realloc_limit: AtomicUsize,
+    /// Does what was asked for.
+    pub(crate) answer: extern "C" fn(Ask),
+    /// The slow paths, for a base that has nothing for a request of a fast path.
+    pub(crate) alloc_cold: extern "C" fn(usize, usize, bool) -> *mut u8,
+    pub(crate) realloc_cold: unsafe extern "C" fn(*mut u8, usize, usize, usize) -> *mut u8,
+    pub(crate) mode: AtomicU8,
+    pub(crate) base: AtomicU8,
+    /// Whether the configuration has been read.
+    pub(crate) init: AtomicU8,
+    /// Whether the monitor is on.
+    pub(crate) observed: AtomicBool,
+    /// Whether threads are in scopes of their own mode, or were a short time ago.
+    pub(crate) scoped: AtomicBool,
+    /// True if the system counts memory when it is committed. Then the C library may be refused
+    /// memory that was committed ahead elsewhere, and each of its answers is checked for null.
+    pub(crate) counted: AtomicBool,
+}
+
+const _: () = assert!(core::mem::size_of::<Hot>() == 128);
+
+/// Beyond every address.
+pub(crate) const NOWHERE: usize = 1 << (usize::BITS - 1);
+
+/// Values of [`Rest::init`].
+pub(crate) const NEW: u8 = 0;
+pub(crate) const BUSY: u8 = 1;
+pub(crate) const DONE: u8 = 2;
+
+#[cfg(not(miri))]
+#[inline(always)]
+pub(crate) fn hot() -> &'static Hot {
+    extern "C" {
+        #[link_name = "brug_hot_v0"]
+        static HOT: Hot;
+    }
+    // SAFETY: defined in `control.rs`, with this layout; all fields that change are atomic.
+    unsafe { &HOT }
+}
+
+#[cfg(miri)]
+pub(crate) fn hot() -> &'static Hot {
+    extern "Rust" {
+        fn brug_hot_v0() -> &'static Hot;
+    }
+    // SAFETY: defined in `control.rs`, without preconditions.
+    unsafe { brug_hot_v0() }
+}
+
+/// The word of [`Hot`] at an offset, loaded with acquire ordering.
+#[inline(always)]
+pub(crate) fn word<const AT: usize>() -> usize {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: reads a word that is there and is only ever written whole. A plain load has
+    // acquire ordering on this machine.
+    unsafe {
+        let value: usize;
+        core::arch::asm!(
+            "mov {value}, qword ptr [rip + brug_hot_v0 + {at}]",
+            value = out(reg) value,
+            at = const AT,
+            options(readonly, nostack, preserves_flags)
+        );
+        value
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    // SAFETY: the offset is that of a field of this type.
+    unsafe {
+        let field = core::ptr::from_ref(hot()).byte_add(AT).cast::<AtomicUsize>();
+        (*field).load(Acquire)
+    }
+}
+
+macro_rules! load {
+    ($($field:ident).+) => {
+        word::<{ core::mem::offset_of!(Hot, $($field).+) }>()
+    };
+}
+pub(crate) use load;
+
+/// Whether an object is the one other allocator's that is called without asking.
+#[inline(always)]
+pub(crate) fn in_other(p: *mut u8) -> bool {
+    (p as usize).wrapping_add(load!(offset)) < load!(len)
+}
+
+/// The base of what is in no slot.
+pub(crate) fn base() -> Base {
+    Base::from_u8(hot().rest.base.load(Relaxed))
+}
+
+/// Makes another base that of what is in no slot. For use in a [`change`] only.
+pub(crate) fn set_base(base: Base) {
+    hot().rest.base.store(base as u8, Relaxed);
+}
+
+/// The calling thread's mode.
+#[inline]
+pub(crate) fn mode() -> Mode {
+    if hot().rest.scoped.load(Relaxed) {
+        // SAFETY: the calling thread's own.
+        let scope = unsafe { (*tls::local()).scope.get() };
+        if scope != 0 {
+            return Mode::from_u8(scope - 1);
+        }
+    }
+    Mode::from_u8(hot().rest.mode.load(Relaxed))
+}
+
+/// What `control.rs` can be asked for.
+#[repr(u8)]
+pub(crate) enum Ask {
+    /// To read the configuration, if nobody has.
+    Configuration,
+    /// To work the limits out anew. By who holds the lock of [`change`].
+    Limits,
+    /// To see to it that the child of a fork puts in order what its parent left.
+    ForkHandlers,
+    /// To start the thread that gives memory back.
+    Thread,
+}
+
+/// Has `control.rs` do something now.
+pub(crate) fn ask(what: Ask) {
+    (hot().rest.answer)(what);
+}
+
+/// Reads the environment if nothing has yet.
+#[inline]
+pub(crate) fn ready() {
+    if hot().rest.init.load(Acquire) != DONE {
+        ask(Ask::Configuration);
+    }
+}
+
+/// Held while limits are worked out from what they contain.
+static CHANGING: AtomicBool = AtomicBool::new(false);
+
+/// Changes something that the limits depend on, and the limits.
+pub(crate) fn change(what: impl FnOnce()) {
+    while CHANGING.swap(true, SeqCst) {
+        core::hint::spin_loop();
+    }
+    changed_by(what);
+}
+
+/// Like [`change`], but does nothing while somebody else changes something: it may be the code that
+/// the calling signal handler has interrupted.
+pub(crate) fn try_change(what: impl FnOnce()) {
+    if !CHANGING.swap(true, SeqCst) {
+        changed_by(what);
+    }
+}
+
+/// The caller holds `CHANGING`; gives it back.
+fn changed_by(what: impl FnOnce()) {
+    what();
+    ask(Ask::Limits);
+    CHANGING.store(false, Release);
+}
+
+/// Returns when a change that others have begun is over.
+pub(crate) fn wait_for_changes() {
+    while CHANGING.load(SeqCst) {
+        core::hint::spin_loop();
+    }
+}
+
+/// In the child of a fork, whose parent may have been changing something.
+pub(crate) fn after_fork_in_child() {
+    CHANGING.store(false, Relaxed);
+    if hot().rest.init.load(Relaxed) == BUSY {
+        hot().rest.init.store(NEW, Relaxed);
+    }
+}
+
+/// Something has changed that the limits depend on: the arena is there, or another base.
+pub(crate) fn reconsider() {
+    memory_is_counted();
+    change(|| ());
+}
+
+/// Returns true if the system counts memory when it is committed. Asked before anything is
+/// committed that no object needs yet, so that a program that never comes to that makes no system
+/// call for it; a limit that is set while the program runs is found then, too.
+pub(crate) fn memory_is_counted() -> bool {
+    let counted = &hot().rest.counted;
+    if !counted.load(Relaxed) && os::counts_memory() {
+        try_change(|| counted.store(true, Relaxed));
+    }
+    counted.load(Relaxed)
+}

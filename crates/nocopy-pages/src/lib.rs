@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Manual pages and completions of commands that are made with clap, where a system keeps them.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use clap::Command;
+use clap_complete::Shell;
+
+/// Where each shell looks, below `share`.
+const COMPLETIONS: [(Shell, &str); 3] = [
+    (Shell::Bash, "bash-completion/completions"),
+    (Shell::Zsh, "zsh/site-functions"),
+    (Shell::Fish, "fish/vendor_completions.d"),
+];
+
+/// Writes a manual page for the command and one for each subcommand that is not hidden, and
+/// completions for bash, zsh and fish, below `share` (as `/usr/local/share`).
+///
+/// # Errors
+/// Those of making directories and files.
+pub fn write(command: Command, share: &Path) -> io::Result<()> {
+    let mut command = without_help(command);
+    for (shell, place) in COMPLETIONS {
+        let name = command.get_name().to_owned();
+        let place = share.join(place);
+        fs::create_dir_all(&place)?;
+        clap_complete::generate_to(shell, &mut command, name, place)?;
+    }
+    let manual = share.join("man/man1");
+    fs::create_dir_all(&manual)?;
+    clap_mangen::generate_to(command, manual)
+}
+
+/// `help` repeats each command below itself, and needs no pages.
+fn without_help(command: Command) -> Command {
+    command
+        .disable_help_subcommand(true)
+        .mut_subcommands(without_help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Arg;
+
+    #[test]
+    fn a_page_for_each_command_and_a_completion_for_each_shell() {
+        let command = Command::new("tool")
+            .version("1.2.3")
+            .subcommand(Command::new("go").arg(Arg::new("fast").long("fast")))
+            .subcommand(Command::new("inner").hide(true));
+        let share = tempfile::tempdir().expect("a directory");
+        write(command, share.path()).expect("written");
+        let text = |name: &str| fs::read_to_string(share.path().join(name)).expect(name);
+        assert!(text("man/man1/tool.1").contains("1.2.3"));
+        assert!(text("man/man1/tool-go.1").contains("fast"));
+        for absent in ["tool-inner.1", "tool-help.1", "tool-help-go.1"] {
+            assert!(!share.path().join("man/man1").join(absent).exists());
+        }
+        for file in [
+            "bash-completion/completions/tool.bash",
+            "zsh/site-functions/_tool",
+            "fish/vendor_completions.d/tool.fish",
+        ] {
+            assert!(text(file).contains("fast"), "{file}");
+        }
+    }
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The two files: regular ones and block devices as streams of pdio, others call by call.
+
+use std::fs::File;
+use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+
+use pdio::{OpenOptions, Reader, Writer};
+use rustix::fs::OFlags;
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::operands::{usage, Plan};
+use crate::report::{quoted, reason, Fail, Outcome};
+use crate::signals::{Ready, Signals};
+
+/// The major number of /dev/zero, /dev/null, /dev/urandom and so on.
+const MEMORY_DEVICES: u32 = 1;
+
+/// Whether reads and writes have no offset and may wait for somebody else.
+fn is_stream(file: &File) -> io::Result<bool> {
+    let kind = file.metadata()?.file_type();
+    Ok(!(kind.is_file() || kind.is_block_device()))
+}
+
+pub(super) enum Source {
+    Seekable(Box<Reader>),
+    Stream { file: File, waits: bool },
+}
+
+pub(super) struct Input {
+    pub(super) source: Source,
+    pub(super) name: String,
+    pub(super) fullblock: bool,
+}
+
+/// What reading can come to besides bytes.
+pub(super) enum Trouble {
+    Io(io::Error),
+    Signal,
+}
+
+impl Input {
+    pub(super) fn open(plan: &Plan) -> Outcome<Input> {
+        let side = &plan.input;
+        let (file, name) = match &side.path {
+            Some(path) => {
+                let opened = File::options()
+                    .read(true)
+                    .custom_flags(side.flags as i32)
+                    .open(path);
+                let failed =
+                    |e| Fail::Failed(format!("failed to open {}: {}", quoted(path), reason(&e)));
+                (opened.map_err(failed)?, quoted(path))
+            }
+            None => {
+                let name = quoted("standard input");
+                let copy = duplicate(io::stdin().as_fd(), side.flags, &name)?;
+                (copy, name)
+            }
+        };
+        let failed = |e: io::Error| Fail::Failed(format!("error reading {name}: {}", reason(&e)));
+        let kind = file.metadata().map_err(failed)?.file_type();
+        if kind.is_dir() {
+            return Err(failed(Errno::ISDIR.into()));
+        }
+        // /dev/zero and its like give less than asked only when something interrupts, be it the
+        // completion of a write; that is no record of its own.
+        let device = file.metadata().map_err(failed)?.rdev();
+        let endless = kind.is_char_device() && rustix::fs::major(device) == MEMORY_DEVICES;
+        let source = if is_stream(&file).map_err(failed)? {
+            let waits = !kind.is_char_device() || rustix::termios::isatty(&file);
+            Source::Stream { file, waits }
+        } else {
+            let mut options = OpenOptions::new();
+            options.strategy(side.strategy(false));
+            Source::Seekable(Box::new(options.reader_from(file).map_err(failed)?))
+        };
+        Ok(Input {
+            source,
+            name,
+            fullblock: plan.fullblock || endless,
+        })
+    }
+
+    pub(super) fn read_once(
+        &mut self,
+        buffer: &mut [u8],
+        signals: &Signals,
+    ) -> Result<usize, Trouble> {
+        match &mut self.source {
+            Source::Seekable(reader) => reader.read(buffer).map_err(Trouble::Io),
+            Source::Stream { file, waits } => loop {
+                if *waits {
+                    match signals.wait(file.as_fd(), false, None) {
+                        Ok(Ready::Yes) => {}
+                        Ok(_) => return Err(Trouble::Signal),
+                        Err(error) => return Err(Trouble::Io(error)),
+                    }
+                }
+                match file.read(buffer) {
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    result => return result.map_err(Trouble::Io),
+                }
+            },
+        }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        match &self.source {
+            Source::Seekable(reader) => reader.as_fd(),
+            Source::Stream { file, .. } => file.as_fd(),
+        }
+    }
+}
+
+/// A descriptor of our own for standard input or output. Flags change on the description, which
+/// is how GNU dd does it too.
+fn duplicate(fd: BorrowedFd<'_>, flags: u32, name: &str) -> Outcome<File> {
+    let copy = || -> io::Result<File> {
+        let copy = fd.try_clone_to_owned()?;
+        if flags != 0 {
+            let now = rustix::fs::fcntl_getfl(&copy)?;
+            rustix::fs::fcntl_setfl(&copy, now | OFlags::from_bits_retain(flags))?;
+        }
+        Ok(File::from(copy))
+    };
+    copy().map_err(|e| Fail::Failed(format!("failed to open {name}: {}", reason(&e))))
+}
+
+pub(super) enum Sink {
+    Seekable(Box<Writer>),
+    Stream {
+        file: File,
+        /// Whether it takes `RWF_NOWAIT`, so that a signal can end the wait.
+        nowait: bool,
+    },
+}
+
+pub(super) struct Output {
+    pub(super) sink: Sink,
+    pub(super) name: String,
+    /// Bytes accepted from dd, holes included.
+    pub(super) position: u64,
+    /// The last block was left out as a hole.
+    hole_last: bool,
+    regular: bool,
+}
+
+impl Output {
+    pub(super) fn open(plan: &Plan) -> Outcome<Output> {
+        let side = &plan.output;
+        let begin = side.begin_bytes();
+        let (file, name) = match &side.path {
+            Some(path) => {
+                let mut options = File::options();
+                options
+                    .write(true)
+                    .create(!plan.nocreat)
+                    .create_new(plan.excl)
+                    .custom_flags(side.flags as i32);
+                let failed =
+                    |e| Fail::Failed(format!("failed to open {}: {}", quoted(path), reason(&e)));
+                let file = options.open(path).map_err(failed)?;
+                let about = file.metadata().map_err(failed)?;
+                if !plan.notrunc && about.is_file() {
+                    refuse_same_file(plan, &about, begin)?;
+                    file.set_len(begin).map_err(|e| {
+                        Fail::Failed(format!(
+                            "failed to truncate to {begin} bytes in output file {}: {}",
+                            quoted(path),
+                            reason(&e)
+                        ))
+                    })?;
+                }
+                (file, quoted(path))
+            }
+            None => {
+                let name = quoted("standard output");
+                (duplicate(io::stdout().as_fd(), side.flags, &name)?, name)
+            }
+        };
+        let failed = |e: io::Error| Fail::Failed(format!("error writing {name}: {}", reason(&e)));
+        let stream = is_stream(&file).map_err(failed)?;
+        let regular = file.metadata().map_err(failed)?.is_file();
+        let now = rustix::fs::fcntl_getfl(&file).map_err(|e| failed(e.into()))?;
+        let sink = if stream || now.contains(OFlags::APPEND) {
+            Sink::Stream {
+                file,
+                nowait: stream,
+            }
+        } else {
+            let mut options = OpenOptions::new();
+            options.strategy(side.strategy(true));
+            Sink::Seekable(Box::new(options.writer_from(file).map_err(failed)?))
+        };
+        Ok(Output {
+            sink,
+            name,
+            position: 0,
+            hole_last: false,
+            regular,
+        })
+    }
+
+    /// Passes over the beginning of the output.
+    pub(super) fn begin(&mut self, bytes: u64) -> Outcome {
+        if bytes > 0 {
+            let to = SeekFrom::Current(bytes as i64);
+            let moved = match &mut self.sink {
+                Sink::Seekable(writer) => writer.seek(to),
+                Sink::Stream { file, .. } => file.seek(to),
+            };
+            moved
+                .map_err(|e| Fail::Failed(format!("{}: cannot seek: {}", self.name, reason(&e))))?;
+        }
+        self.position = bytes;
+        Ok(())
+    }
+
+    /// Writes all of `data`; says how much of it was accepted if that fails.
+    pub(super) fn write(&mut self, data: &[u8], signals: &Signals) -> Result<(), (usize, Trouble)> {
+        let mut done = 0;
+        self.hole_last = false;
+        while done < data.len() {
+            let result = match &mut self.sink {
+                Sink::Seekable(writer) => writer.write(&data[done..]),
+                Sink::Stream { file, nowait } => {
+                    match write_stream(file, nowait, &data[done..], signals) {
+                        Ok(n) => Ok(n),
+                        Err(Trouble::Io(error)) => Err(error),
+                        Err(Trouble::Signal) if signals.ended().is_none() => continue,
+                        Err(trouble) => return Err((done, trouble)),
+                    }
+                }
+            };
+            match result {
+                Ok(0) => return Err((done, Trouble::Io(io::ErrorKind::WriteZero.into()))),
+                Ok(n) => {
+                    done += n;
+                    self.position += n as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err((done, Trouble::Io(error))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes over a block of zeros; `false` where there can be no hole.
+    pub(super) fn hole(&mut self, bytes: usize) -> bool {
+        let Sink::Seekable(writer) = &mut self.sink else {
+            return false;
+        };
+        if writer.seek(SeekFrom::Current(bytes as i64)).is_err() {
+            return false;
+        }
+        self.position += bytes as u64;
+        self.hole_last = true;
+        true
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        match &self.sink {
+            Sink::Seekable(writer) => writer.as_fd(),
+            Sink::Stream { file, .. } => file.as_fd(),
+        }
+    }
+
+    /// Hands everything to the kernel and makes it durable where asked.
+    pub(super) fn settle(&mut self, plan: &Plan) -> Result<(), String> {
+        let name = &self.name;
+        let error = |what: &str, e: io::Error| format!("{what} {name}: {}", reason(&e));
+        if let Sink::Seekable(writer) = &mut self.sink {
+            writer.flush().map_err(|e| error("error writing", e))?;
+            let end = writer
+                .stream_position()
+                .map_err(|e| error("error writing", e))?;
+            let size = writer.file().metadata().map(|m| m.len()).unwrap_or(end);
+            if self.hole_last && self.regular && size < end {
+                writer
+                    .set_len(end)
+                    .map_err(|e| error("failed to extend", e))?;
+            }
+        }
+        if plan.fsync {
+            let result = rustix::fs::fsync(self.fd());
+            result.map_err(|e| error("fsync failed for", e.into()))?;
+        } else if plan.fdatasync {
+            let result = rustix::fs::fdatasync(self.fd());
+            result.map_err(|e| error("fdatasync failed for", e.into()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Emptying the output would destroy the input.
+fn refuse_same_file(plan: &Plan, output: &std::fs::Metadata, begin: u64) -> Outcome {
+    let input = match &plan.input.path {
+        Some(path) => std::fs::metadata(path),
+        None => io::stdin()
+            .as_fd()
+            .try_clone_to_owned()
+            .and_then(|fd| File::from(fd).metadata()),
+    };
+    let same = input.is_ok_and(|i| (i.dev(), i.ino()) == (output.dev(), output.ino()));
+    if same && begin < output.len() {
+        return usage("input and output are the same file, which would be emptied first: conv=notrunc keeps it");
+    }
+    Ok(())
+}
+
+/// One write to a pipe or device. Where the kernel can do without waiting, a signal ends the wait.
+fn write_stream(
+    file: &mut File,
+    nowait: &mut bool,
+    data: &[u8],
+    signals: &Signals,
+) -> Result<usize, Trouble> {
+    while *nowait {
+        let parts = [IoSlice::new(data)];
+        match rustix::io::pwritev2(&*file, &parts, u64::MAX, ReadWriteFlags::NOWAIT) {
+            Ok(n) => return Ok(n),
+            Err(Errno::AGAIN) => match signals.wait(file.as_fd(), true, None) {
+                Ok(Ready::Signal) => return Err(Trouble::Signal),
+                Ok(_) => {}
+                Err(error) => return Err(Trouble::Io(error)),
+            },
+            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::SPIPE) => *nowait = false,
+            Err(error) => return Err(Trouble::Io(error.into())),
+        }
+    }
+    file.write(data).map_err(Trouble::Io)
+}

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How the commands speak, wait and end: shared with `nocopy-record`.
+#![forbid(unsafe_code)]
+
+pub mod report;
+pub mod signals;
+pub mod size;

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A thread that works for this library: its calls are the library's own, and signals and
+//! cancellation wait until it leaves.
+
+use core::cell::Cell;
+use core::ffi::c_int;
+use core::mem::zeroed;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Signals that a fault raises in the thread that made it: those cannot wait.
+pub const FAULTS: [c_int; 7] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+    libc::SIGABRT,
+];
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// What this thread blocked before a signal came that has to wait.
+    static BLOCKED: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Returns true if this thread is inside this library: then calls are the library's own.
+pub fn inside() -> bool {
+    INSIDE.get()
+}
+
+/// A thread begins or ends to work for the pdio crate alone: between, all its calls are the
+/// library's own.
+pub fn own_thread(begins: bool) {
+    INSIDE.set(begins);
+    if !begins {
+        leaving();
+    }
+}
+
+/// In a forked child: its thread is not inside, whatever the parent's was.
+pub fn forked() {
+    INSIDE.set(false);
+}
+
+/// True if the program has signal handlers that do not wait by themselves (see
+/// [`crate::signals`]). Those may do I/O and may jump out of what they interrupted, so then signals
+/// are blocked while a lock is held.
+pub static HANDLERS: AtomicBool = AtomicBool::new(false);
+
+/// All signals are blocked until this thread leaves, when it blocks no more than `before`.
+pub fn unblock_later(before: u64) {
+    // Of several handlers, one above the other, the lowest has interrupted this library's work
+    // itself: the others came with more signals blocked.
+    let lowest = BLOCKED.get().map_or(before, |blocked| blocked & before);
+    BLOCKED.set(Some(lowest));
+}
+
+#[inline]
+fn leaving() {
+    if BLOCKED.get().is_some() {
+        unblock();
+    }
+}
+
+#[cold]
+fn unblock() {
+    let Some(blocked) = BLOCKED.take() else {
+        return;
+    };
+    // SAFETY: the set is ours.
+    unsafe {
+        let mut set: libc::sigset_t = zeroed();
+        set_mask(&mut set, blocked);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &set, core::ptr::null_mut());
+    }
+}
+
+/// The part of a set that has all signals, the first signal first.
+pub fn mask(set: &libc::sigset_t) -> u64 {
+    // SAFETY: a set of signals is at least 64 bits.
+    unsafe { (&raw const *set).cast::<u64>().read() }
+}
+
+pub fn set_mask(set: &mut libc::sigset_t, mask: u64) {
+    // SAFETY: as in `mask`.
+    unsafe { (&raw mut *set).cast::<u64>().write(mask) };
+}
+
+extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+/// Marks the thread as inside this library: signals and cancellation wait, `errno` is kept.
+pub struct Guard {
+    signals: Option<libc::sigset_t>,
+    cancellation: c_int,
+    errno: c_int,
+}
+
+impl Guard {
+    /// `None` if the thread is inside already.
+    pub fn enter() -> Option<Guard> {
+        if inside() {
+            return None;
+        }
+        let mut guard = Guard {
+            signals: None,
+            cancellation: 0,
+            errno: crate::errno(),
+        };
+        // SAFETY: the state goes to a variable of ours.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut guard.cancellation) };
+        if HANDLERS.load(Relaxed) {
+            // SAFETY: the sets are ours; an all-zero set is valid memory for the calls.
+            unsafe {
+                let (mut set, mut old) = zeroed::<(libc::sigset_t, libc::sigset_t)>();
+                libc::sigfillset(&mut set);
+                for signal in FAULTS {
+                    libc::sigdelset(&mut set, signal);
+                }
+                libc::pthread_sigmask(libc::SIG_SETMASK, &set, &mut old);
+                guard.signals = Some(old);
+            }
+        }
+        INSIDE.set(true);
+        Some(guard)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+        // SAFETY: as in `enter`.
+        unsafe {
+            if let Some(old) = &self.signals {
+                libc::pthread_sigmask(libc::SIG_SETMASK, old, core::ptr::null_mut());
+            }
+            pthread_setcancelstate(self.cancellation, core::ptr::null_mut());
+        }
+        leaving();
+        crate::set_errno(self.errno);
+    }
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What holds for the whole process, in words that every layer reads.
+
+use core::sync::atomic::{
+    AtomicI32, AtomicU32, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+
+/// While not zero, nothing is watched or taken: the process forks or ends.
+pub static HOLD: AtomicU32 = AtomicU32::new(0);
+/// Streams that are taken now.
+pub static TAKEN: AtomicUsize = AtomicUsize::new(0);
+/// Calls under way that may give the process a record lock. Meanwhile nothing is taken.
+pub static LOCKING: AtomicUsize = AtomicUsize::new(0);
+
+/// The process that this library serves; others share the memory after `vfork`.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+/// This is the process that the library serves.
+pub fn own() {
+    // SAFETY: no preconditions.
+    OWNER.store(unsafe { libc::getpid() }, Relaxed);
+}
+
+/// Returns true if this is the process that the library serves.
+pub fn is_owner() -> bool {
+    // SAFETY: no preconditions.
+    OWNER.load(Relaxed) == unsafe { libc::getpid() }
+}
+
+/// In a forked child: nothing is taken.
+pub fn forked() {
+    own();
+    for count in [&TAKEN, &LOCKING] {
+        count.store(0, SeqCst);
+    }
+    HOLD.store(0, SeqCst);
+}

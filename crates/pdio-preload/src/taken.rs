@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a descriptor may be to this library; what is done with it is in [`crate::stream`] and
+//! [`crate::direct`].
+
+use std::ffi::CString;
+use std::fs::File;
+
+use pdio::{Reader, Writer};
+
+/// A stream in the hands of pdio.
+pub struct Stream {
+    pub pump: Pump,
+    pub path: CString,
+    /// Also reached as standard input or output, where the C library reads and writes by itself,
+    /// unseen, at the kernel's offset.
+    pub standard: bool,
+    /// It has begun to, so the kernel's offset moves with every call, and is believed.
+    pub in_step: bool,
+    pub written: u64,
+    /// True if writes are held back.
+    pub defers: bool,
+    /// Bytes written since the last hand-over, and how many of those in a row came too early.
+    pub gathered: u64,
+    pub hasty: u32,
+}
+
+pub enum Pump {
+    Writer(Writer),
+    Reader(Box<Reader>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    Read,
+    Write,
+}
+
+/// State of a descriptor that was opened with `O_DIRECT`.
+#[derive(Default)]
+pub struct Aligned {
+    pub buffered: Option<File>,
+}

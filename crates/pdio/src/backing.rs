@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a stream stands on, whichever way it goes: its file, memory, engine and policy.
+
+use std::fs::File;
+use std::io::{self, SeekFrom};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use crate::align::FileFacts;
+use crate::engine::{Completion, Direction, Engine};
+use crate::memory::{Region, MIN_REGION};
+use crate::options::{OpenOptions, Strategy};
+use crate::policy::{self, Key, Operation, Pattern, Pilot, Wanted};
+use crate::stats::Stats;
+use crate::sys;
+
+#[derive(Debug)]
+pub(crate) struct Backing {
+    pub file: Arc<File>,
+    /// The same file once more, for direct I/O.
+    pub direct: Option<Arc<File>>,
+    pub facts: FileFacts,
+    /// The size of requests.
+    pub block: usize,
+    /// Requests at a time.
+    pub depth: usize,
+    pub pilot: Pilot,
+    pub stats: Stats,
+    operation: Operation,
+    wanted: Wanted,
+    memory_limit: usize,
+    engine_wanted: crate::Engine,
+    /// The memory: here until the first direct request, in the engine from then on.
+    region: Option<Region>,
+    engine: Option<Engine>,
+}
+
+impl Backing {
+    /// `flags` are those of the open file.
+    pub(crate) fn new(
+        file: Arc<File>,
+        flags: i32,
+        facts: FileFacts,
+        options: &OpenOptions,
+        operation: Operation,
+    ) -> Backing {
+        let wants_direct = matches!(options.strategy, Strategy::Auto | Strategy::Direct);
+        let (mode, kept) = match operation {
+            Operation::Read => (libc::O_RDONLY, libc::O_NOATIME),
+            Operation::Write => (libc::O_WRONLY, libc::O_NOATIME | libc::O_SYNC),
+        };
+        let direct = (wants_direct && facts.alignment.is_some())
+            .then(|| sys::reopen(file.as_fd(), mode | libc::O_DIRECT | flags & kept).ok())
+            .flatten()
+            .map(Arc::new);
+        let can_direct = direct.is_some();
+        let wanted = match options.only {
+            Some(choice) => Wanted::Only(choice),
+            None => Wanted::Strategy(options.strategy),
+        };
+        policy::meet(file.as_fd(), &facts);
+        let block = options
+            .block_size
+            .next_power_of_two()
+            .clamp(64 << 10, (options.memory_limit / 4).max(64 << 10))
+            .max(facts.granule as usize);
+        Backing {
+            pilot: pilot(&facts, operation, Pattern::Sequential, wanted, can_direct),
+            file,
+            direct,
+            facts,
+            block,
+            depth: options.queue_depth,
+            stats: Stats::default(),
+            operation,
+            wanted,
+            memory_limit: options.memory_limit,
+            engine_wanted: options.engine,
+            region: None,
+            engine: None,
+        }
+    }
+
+    /// Steers calls of another pattern on the same file.
+    pub(crate) fn pilot_of(&self, pattern: Pattern) -> Pilot {
+        let direct = self.direct.is_some();
+        pilot(&self.facts, self.operation, pattern, self.wanted, direct)
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        Stats {
+            engine: self
+                .engine
+                .as_ref()
+                .map_or(crate::Engine::Auto, Engine::kind),
+            strategy: self.pilot.strategy(),
+            memory: self.memory().map_or(0, |region| region.len() as u64),
+            ..self.stats.clone()
+        }
+    }
+
+    pub(crate) fn memory(&self) -> Option<&Region> {
+        self.engine
+            .as_ref()
+            .map(Engine::region)
+            .or(self.region.as_ref())
+    }
+
+    /// Makes sure that there is memory to stage in; returns false if there is none.
+    pub(crate) fn ensure_memory(&mut self) -> bool {
+        if self.memory().is_none() && self.memory_limit >= MIN_REGION {
+            self.region = Region::take(self.memory_limit);
+            if let Some(region) = &self.region {
+                // Requests must fit the memory that there was.
+                self.block = self.block.min(region.len() / 4);
+            }
+            if self.region.is_none() || self.block < self.facts.granule as usize {
+                self.give_back();
+                self.memory_limit = 0;
+            }
+        }
+        self.memory().is_some()
+    }
+
+    fn give_back(&mut self) {
+        if let Some(region) = self.region.take() {
+            region.give_back();
+        }
+    }
+
+    /// The engine, made if direct I/O and memory are there.
+    pub(crate) fn engine(&mut self) -> Option<&mut Engine> {
+        if self.engine.is_none() {
+            let direct = self.direct.clone()?;
+            let region = self.region.take()?;
+            let direction = match self.operation {
+                Operation::Read => Direction::Read,
+                Operation::Write => Direction::Write,
+            };
+            self.engine = Some(Engine::new(self.engine_wanted, direction, direct, region));
+        }
+        self.engine.as_mut()
+    }
+
+    /// A request that has been carried out; with `wait`, the next one that is. `None` if there is none.
+    pub(crate) fn completion(&mut self, wait: bool) -> io::Result<Option<Completion>> {
+        match &mut self.engine {
+            Some(engine) => engine.reap(wait),
+            None => Ok(None),
+        }
+    }
+
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct.is_some() && self.pilot.strategy() == Strategy::Direct
+    }
+
+    /// For the child after a fork: leaves the parent's ring and threads alone.
+    pub(crate) fn abandon(&mut self) {
+        if let Some(engine) = self.engine.take() {
+            engine.abandon();
+        }
+        std::mem::forget(self.region.take());
+    }
+}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+/// Steers calls on a file of which these things are known.
+pub(crate) fn pilot(
+    facts: &FileFacts,
+    operation: Operation,
+    pattern: Pattern,
+    wanted: Wanted,
+    direct: bool,
+) -> Pilot {
+    let key = Key {
+        dev: facts.dev,
+        operation,
+        pattern,
+        paced: false,
+    };
+    let dont_cache = match operation {
+        Operation::Write => !matches!(facts.filesystem, "tmpfs" | "ramfs" | "proc" | "sysfs"),
+        // Reads that drop what they read were slower than either in every case measured.
+        Operation::Read => {
+            matches!(wanted, Wanted::Strategy(Strategy::DontCache)) && facts.filesystem != "tmpfs"
+        }
+    };
+    Pilot::new(key, wanted, direct, dont_cache)
+}
+
+/// Where a seek leads to; `end` is that of the file.
+pub(crate) fn seek(
+    to: SeekFrom,
+    position: u64,
+    end: impl FnOnce() -> io::Result<u64>,
+) -> io::Result<u64> {
+    let target = match to {
+        SeekFrom::Start(at) => Some(at),
+        SeekFrom::Current(by) => position.checked_add_signed(by),
+        SeekFrom::End(by) => end()?.checked_add_signed(by),
+    };
+    target
+        .filter(|&at| i64::try_from(at).is_ok())
+        .ok_or_else(|| {
+            let message = "seek to before the start or beyond the largest offset";
+            io::Error::new(io::ErrorKind::InvalidInput, message)
+        })
+}

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What strategies cost on a filesystem, remembered between processes.
+//!
+//! [`learn`](crate::learn) writes it, streams read it. The file is text with a line for each cost.
+//! Each process reads it at most once, when it opens its first stream, and keeps no descriptor. It is
+//! replaced as a whole by `rename`, so a reader sees the old file or the new one. Whatever is wrong
+//! with the file, streams work as if it were not there.
+//!
+//! A line holds for one filesystem (its kind, device number, identifier and size) under one kernel on
+//! as many processors, and for 90 days.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::align::FileFacts;
+use crate::sys;
+
+/// The first line. A file with another one is ignored.
+const VERSION: &str = "pdio costs 1";
+/// A larger file is not ours.
+const MAX_BYTES: u64 = 256 << 10;
+/// Lines kept; those measured last stay.
+const MAX_LINES: usize = 1024;
+/// Seconds after which a line is ignored.
+const MAX_AGE: u64 = 90 * 24 * 3600;
+/// How often, every 10 ms, another process that saves is waited for.
+const MAX_WAITS: u32 = 500;
+
+static FILES: OnceLock<Vec<PathBuf>> = OnceLock::new();
+static LEFT_ALONE: AtomicBool = AtomicBool::new(false);
+/// What was read, once it was. A forked child has what its parent had read. Never freed.
+static REMEMBERED: AtomicPtr<Vec<Line>> = AtomicPtr::new(null_mut());
+
+/// Has streams begin with what [`learn`](crate::learn) has measured. Costs come from the first of
+/// `files` that knows the filesystem; [`costs_files`] has the usual places. Without this call each
+/// process learns for itself. Only the first call counts, and it must come before the first stream.
+///
+/// A file is ignored if it belongs to neither root nor this user, if others may write it, or if it is
+/// damaged. A process that runs with another user's rights reads none.
+pub fn remember_costs(files: Vec<PathBuf>) {
+    let _ = FILES.set(files);
+}
+
+/// From now on this process reads no file of costs: its root directory may be another.
+/// May be called by the handler of a signal.
+#[doc(hidden)]
+pub fn leave_costs_alone() {
+    LEFT_ALONE.store(true, Ordering::Relaxed);
+}
+
+/// The usual places of what was measured: the one that the environment variable `PDIO_COSTS` names, and
+/// none if that is `0`; else `pdio/costs` in `XDG_CACHE_HOME` or `~/.cache`, then
+/// `/var/cache/pdio/costs`, which root fills and everybody may read. For root it is the latter only.
+/// The first is the one to write. `variable` looks a variable up.
+pub fn costs_files(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    let path = |name| {
+        let value = variable(name).filter(|value| !value.is_empty())?;
+        Some(PathBuf::from(value)).filter(|path| path.is_absolute())
+    };
+    if variable("PDIO_COSTS").is_some_and(|value| !value.is_empty()) {
+        return path("PDIO_COSTS").into_iter().collect();
+    }
+    let mut files = Vec::new();
+    // SAFETY: no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        let home = || Some(path("HOME")?.join(".cache"));
+        let cache = path("XDG_CACHE_HOME").or_else(home);
+        files.extend(cache.map(|cache| cache.join("pdio/costs")));
+    }
+    files.push("/var/cache/pdio/costs".into());
+    files
+}
+
+/// Returns true if the process still has the user it was started with, and the rights of no other.
+fn is_its_own() -> bool {
+    // SAFETY: no preconditions.
+    unsafe {
+        libc::getauxval(libc::AT_SECURE) == 0
+            && libc::getauxval(libc::AT_EUID) == u64::from(libc::geteuid())
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |time| time.as_secs())
+}
+
+/// What one strategy costs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Line {
+    /// What [`identity`] says of the filesystem.
+    pub filesystem: String,
+    /// Direction, pattern and strategy, one word each.
+    pub what: String,
+    /// Nanoseconds for a byte.
+    pub cost: f64,
+    /// When it was measured, in seconds since 1970.
+    pub when: u64,
+}
+
+impl Line {
+    fn parse(text: &str) -> Option<Line> {
+        let (rest, filesystem) = text.split_once(" on ")?;
+        let (rest, what) = rest.split_once(" for ")?;
+        let (when, cost) = rest.split_once(' ')?;
+        let (cost, when): (f64, u64) = (cost.parse().ok()?, when.parse().ok()?);
+        let proper = cost.is_finite() && cost > 0.0 && when <= now() && now() - when <= MAX_AGE;
+        proper.then(|| Line {
+            filesystem: filesystem.into(),
+            what: what.into(),
+            cost,
+            when,
+        })
+    }
+}
+
+impl std::fmt::Display for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Line { when, cost, .. } = self;
+        writeln!(
+            f,
+            "{when} {cost:.6} for {} on {}",
+            self.what, self.filesystem
+        )
+    }
+}
+
+/// Names the filesystem behind a descriptor so that another one, or the same under another kernel,
+/// has another name.
+pub(crate) fn identity(fd: BorrowedFd<'_>, facts: &FileFacts) -> Option<String> {
+    // SAFETY: structures of numbers may be all zero, and are valid for a write.
+    let (about, system) = unsafe {
+        let (mut about, mut system): (libc::statfs64, libc::utsname) = std::mem::zeroed();
+        if libc::fstatfs64(fd.as_raw_fd(), &mut about) != 0 || libc::uname(&mut system) != 0 {
+            return None;
+        }
+        (about, system)
+    };
+    // SAFETY: two numbers, whose names the C library keeps to itself.
+    let id: [u32; 2] = unsafe { std::mem::transmute(about.f_fsid) };
+    let release: String = system
+        .release
+        .iter()
+        .map(|&byte| byte as u8 as char)
+        .take_while(|&letter| letter != '\0')
+        .filter(char::is_ascii_graphic)
+        .collect();
+    Some(format!(
+        "{} {}:{} {:08x}{:08x} {} {release} {}",
+        facts.filesystem.replace(' ', "-"),
+        libc::major(facts.dev),
+        libc::minor(facts.dev),
+        id[0],
+        id[1],
+        about.f_blocks,
+        sys::cpus(),
+    ))
+}
+
+/// What is remembered of the filesystem behind a descriptor.
+pub(crate) fn of(fd: BorrowedFd<'_>, facts: &FileFacts) -> Vec<Line> {
+    let all = remembered();
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let name = identity(fd, facts);
+    let mine = |line: &&Line| Some(&line.filesystem) == name.as_ref();
+    all.iter().filter(mine).cloned().collect()
+}
+
+fn remembered() -> &'static [Line] {
+    // SAFETY: once stored, a pointer is valid for ever.
+    if let Some(lines) = unsafe { REMEMBERED.load(Ordering::Acquire).as_ref() } {
+        return lines;
+    }
+    let files = FILES.get().map_or(&[][..], Vec::as_slice);
+    if files.is_empty() || LEFT_ALONE.load(Ordering::Relaxed) || !is_its_own() {
+        return &[];
+    }
+    let mut lines: Vec<Line> = Vec::new();
+    for file in files {
+        let mut more = read(file).unwrap_or_default();
+        // The first file that knows a filesystem knows all of it.
+        more.retain(|new| lines.iter().all(|old| old.filesystem != new.filesystem));
+        lines.extend(more);
+    }
+    let new = Box::into_raw(Box::new(lines));
+    let others = REMEMBERED.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire);
+    // SAFETY: `new` was never published if another thread was first; what is stored stays valid.
+    unsafe {
+        match others {
+            Ok(_) => &*new,
+            Err(theirs) => {
+                drop(Box::from_raw(new));
+                &*theirs
+            }
+        }
+    }
+}
+
+/// Reads a file of costs; `None` if it is not there or not to be trusted.
+fn read(path: &Path) -> Option<Vec<Line>> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = File::options()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)
+        .ok()?;
+    let about = file.metadata().ok()?;
+    // SAFETY: no preconditions.
+    let trusted = [0, unsafe { libc::geteuid() }].contains(&about.uid());
+    if !about.is_file() || !trusted || about.mode() & 0o022 != 0 || about.len() > MAX_BYTES {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(MAX_BYTES).read_to_string(&mut text).ok()?;
+    let rest = text.strip_prefix(VERSION)?.strip_prefix('\n')?;
+    // A line without its end was cut short.
+    let lines = rest.split_inclusive('\n');
+    Some(
+        lines
+            .filter_map(|line| Line::parse(line.strip_suffix('\n')?))
+            .collect(),
+    )
+}
+
+/// Replaces what `path` knows of a filesystem by `new`. What it knows of others stays.
+pub(crate) fn save(path: &Path, filesystem: &str, new: &[Line]) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(directory)?;
+    // Two processes that save at a time must not lose what one of them has measured.
+    let directory = File::open(directory)?;
+    lock(&directory)?;
+    let mut lines = read(path).unwrap_or_default();
+    lines.retain(|old| old.filesystem != filesystem);
+    lines.extend_from_slice(new);
+    lines.sort_by_key(|line| std::cmp::Reverse(line.when));
+    lines.truncate(MAX_LINES);
+    let mut text = format!("{VERSION}\n");
+    for line in &lines {
+        text.push_str(&line.to_string());
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let temporary = PathBuf::from(name);
+    // One that was left behind by a process that was killed: the lock is held, so nobody writes it.
+    let _ = fs::remove_file(&temporary);
+    let result = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o644)
+        .open(&temporary)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|()| fs::rename(&temporary, path));
+    if result.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    result
+}
+
+/// Locks a directory until it is closed.
+fn lock(directory: &File) -> io::Result<()> {
+    for _ in 0..MAX_WAITS {
+        let fd = directory.as_fd().as_raw_fd();
+        // SAFETY: no memory is involved.
+        if unsafe { libc::flock(fd, libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::WouldBlock {
+            return Err(error);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    Err(io::Error::new(
+        io::ErrorKind::WouldBlock,
+        "another process keeps the directory locked",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn line(filesystem: &str, cost: f64, age: u64) -> Line {
+        Line {
+            filesystem: filesystem.into(),
+            what: "write large busy direct".into(),
+            cost,
+            when: now() - age,
+        }
+    }
+
+    #[test]
+    fn what_is_saved_of_one_filesystem_leaves_the_others() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("not/there/costs");
+        let other = line("xfs 8:2", 2.5, 50);
+        save(&path, "xfs 8:2", std::slice::from_ref(&other)).unwrap();
+        save(&path, "ext4 8:1", &[line("ext4 8:1", 1.5, 100)]).unwrap();
+        let new = line("ext4 8:1", 0.5, 0);
+        save(&path, "ext4 8:1", std::slice::from_ref(&new)).unwrap();
+        assert_eq!(read(&path).unwrap(), [new, other]);
+        let left = fs::read_dir(path.parent().unwrap()).unwrap().count();
+        assert_eq!(left, 1, "a temporary file");
+    }
+
+    #[test]
+    fn processes_that_save_at_a_time_lose_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("costs");
+        let names: Vec<String> = (0..8).map(|i| format!("ext4 8:{i}")).collect();
+        // Each has its own open directory, as another process would.
+        std::thread::scope(|scope| {
+            for name in &names {
+                scope.spawn(|| save(&path, name, &[line(name, 1.0, 1)]).unwrap());
+            }
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    // Whole at every moment, or not there yet.
+                    assert!(!path.exists() || read(&path).is_some());
+                }
+            });
+        });
+        assert_eq!(read(&path).unwrap().len(), names.len());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_ignored() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("costs");
+        let good = line("ext4 8:1", 1.5, 100);
+        let ancient = line("ext4 8:1", 1.5, MAX_AGE + 100);
+        let future = Line {
+            when: now() + 1000,
+            ..good.clone()
+        };
+        save(&path, "ext4 8:1", &[good.clone(), ancient, future]).unwrap();
+        assert_eq!(read(&path).unwrap(), std::slice::from_ref(&good));
+        let text = fs::read_to_string(&path).unwrap();
+        let nonsense =
+            "pdio costs 1\nnonsense\n5 x for y on z\n5 -1 for y on z\n5 NaN for y on z\n";
+        let whole = format!("pdio costs 1\n{good}");
+        for (text, expected) in [
+            ("", None),
+            ("pdio costs 2\n", None),
+            (whole.replace('1', "2").as_str(), None),
+            ("\u{0}\u{1}", None),
+            (nonsense, Some(0)),
+            (&whole, Some(1)),
+            (&whole[..whole.len() - 1], Some(0)),
+            ("pdio costs 1", None),
+        ] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(read(&path).map(|lines| lines.len()), expected, "{text:?}");
+        }
+        fs::write(&path, &text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert_eq!(read(&path), None, "others may write it");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(read(&path).is_some());
+        std::os::unix::fs::symlink(&path, home.path().join("link")).unwrap();
+        assert_eq!(read(&home.path().join("link")), None);
+        // SAFETY: no preconditions.
+        if unsafe { libc::geteuid() } == 0 {
+            std::os::unix::fs::chown(&path, Some(1), None).unwrap();
+            assert_eq!(read(&path), None, "another user's");
+        }
+    }
+
+    #[test]
+    fn the_place_is_what_the_environment_says() {
+        let with = |pairs: &'static [(&str, &str)]| {
+            costs_files(|name| {
+                let found = pairs.iter().find(|(key, _)| *key == name);
+                found.map(|(_, value)| value.into())
+            })
+        };
+        let none: [PathBuf; 0] = [];
+        assert_eq!(with(&[("PDIO_COSTS", "0"), ("HOME", "/h")]), none);
+        let one = with(&[("PDIO_COSTS", "/a/b"), ("HOME", "/h")]);
+        assert_eq!(one, [PathBuf::from("/a/b")]);
+        let machine = PathBuf::from("/var/cache/pdio/costs");
+        // SAFETY: no preconditions.
+        if unsafe { libc::geteuid() } == 0 {
+            assert_eq!(with(&[("HOME", "/h")]), [machine]);
+            return;
+        }
+        let home = [PathBuf::from("/h/.cache/pdio/costs"), machine.clone()];
+        assert_eq!(with(&[("HOME", "/h")]), home);
+        let both = with(&[("HOME", "/h"), ("XDG_CACHE_HOME", "/c")]);
+        assert_eq!(both, [PathBuf::from("/c/pdio/costs"), machine]);
+    }
+}

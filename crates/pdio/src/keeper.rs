@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The thread that hands to the kernel what idles.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::files;
+use crate::fork::PerProcess;
+use crate::thread::OwnThread;
+
+/// How long the keeper stays when nothing is pending: a process whose main thread has ended should
+/// not be kept alive by it.
+const KEEPER_IDLE: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+struct State {
+    keeper: Mutex<Option<Keeper>>,
+    parked: AtomicBool,
+}
+
+static STATE: PerProcess<State> = PerProcess::new();
+
+struct Keeper {
+    thread: JoinHandle<()>,
+    /// Set when it shall end.
+    dismissed: Arc<AtomicBool>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts the keeper thread if need be. Returns false if there can be none: then nothing may linger.
+pub(crate) fn start() -> bool {
+    let mut keeper = lock(&STATE.get().keeper);
+    if keeper.is_none() {
+        let dismissed = Arc::<AtomicBool>::default();
+        let seen = dismissed.clone();
+        *keeper = crate::sys::spawn("pdio-keeper", 128 << 10, move || keep(&seen))
+            .ok()
+            .map(|thread| Keeper { thread, dismissed });
+    }
+    keeper.is_some()
+}
+
+/// Ends the thread that hands over what idles, and waits until it has ended; the next writer starts
+/// another. For a process that must have no thread but one, as `unshare(CLONE_NEWUSER)` asks for.
+/// Nobody may use a stream meanwhile.
+///
+/// The kernel may have made threads of its own for io_uring (`iou-wrk-*` in `/proc/self/task`). With
+/// `workers`, those of the calling thread's rings end, also of rings that are not this crate's, when
+/// they have been idle for five seconds.
+pub fn end_threads(workers: bool) {
+    if workers {
+        crate::engine::end_workers();
+    }
+    let mut entry = lock(&STATE.get().keeper);
+    let keeper = entry.take();
+    if let Some(keeper) = &keeper {
+        keeper.dismissed.store(true, Ordering::Release);
+    }
+    drop(entry);
+    if let Some(keeper) = keeper {
+        keeper.thread.thread().unpark();
+        // A panic there has already been printed.
+        let _ = keeper.thread.join();
+    }
+}
+
+/// Tells the keeper that a stream holds data again.
+pub(crate) fn wake() {
+    let state = STATE.get();
+    if state.parked.load(Ordering::Relaxed) && state.parked.swap(false, Ordering::AcqRel) {
+        if let Some(keeper) = &*lock(&state.keeper) {
+            return keeper.thread.thread().unpark();
+        }
+        start();
+    }
+}
+
+fn keep(dismissed: &AtomicBool) {
+    let _thread = OwnThread::begin();
+    let state = STATE.get();
+    while !dismissed.load(Ordering::Acquire) {
+        let mut next: Option<Duration> = None;
+        // One at a time: who ends a stream waits until nobody holds it.
+        let writers: Vec<_> = files::all_writers().iter().map(Arc::downgrade).collect();
+        for writer in writers {
+            if let Some(linger) = writer.upgrade().and_then(|writer| writer.push_aged()) {
+                next = Some(next.map_or(linger, |n| n.min(linger)));
+            }
+        }
+        match next {
+            // Data seen twice in a row has aged at least half the linger time and at most all.
+            Some(linger) => std::thread::sleep((linger / 2).max(Duration::from_millis(1))),
+            None if state.parked.swap(true, Ordering::AcqRel) => {
+                std::thread::park_timeout(KEEPER_IDLE);
+                let mut keeper = lock(&state.keeper);
+                if dismissed.load(Ordering::Acquire) {
+                    return;
+                }
+                if state.parked.load(Ordering::Acquire) {
+                    // Who wakes a keeper that has gone starts another.
+                    *keeper = None;
+                    return;
+                }
+            }
+            // Look once more: a stream may have filled up before it could see the flag.
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The state of a writing stream, and its requests: sent, waited for, and tried again.
+//!
+//! What fails stays in the queue, and nothing overtakes it.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::align::FileFacts;
+use crate::backing::Backing;
+use crate::engine::{Completion, Request};
+use crate::files::Inode;
+use crate::options::{Durability, OpenOptions, Strategy};
+use crate::policy::Operation;
+use crate::sys;
+
+/// Dirty page cache that a learned buffered stream leaves behind before it waits for the device.
+pub(crate) const WRITE_BEHIND: u64 = 8 << 20;
+
+/// A request between submission and success.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    id: u64,
+    pub(crate) memory: *mut u8,
+    pub(crate) offset: u64,
+    pub(crate) len: usize,
+    /// Bytes of it that are done.
+    pub(crate) done: usize,
+    /// What is with the rest.
+    pub(crate) state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    InFlight,
+    /// To be sent again once nothing is in flight, so that the order stays.
+    Waiting,
+    /// Failed, or after one that failed; to be sent again when the error has been reported.
+    Failed,
+    /// Done, but not all before it.
+    Done,
+}
+
+/// The state of a writing stream.
+///
+/// The run is a contiguous range of the file, `freed <= issued <= end`: bytes before `freed` are
+/// with the kernel, those before `issued` on their way, the rest waits in memory. Byte `x` of the
+/// file lies at `(x - base) % region.len()`.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) back: Backing,
+    pub(crate) inode: Arc<Inode>,
+    pub(crate) durability: Durability,
+    pub(crate) linger: Option<Duration>,
+
+    pub(crate) base: u64,
+    pub(crate) freed: u64,
+    pub(crate) issued: u64,
+    pub(crate) end: u64,
+    pub(crate) sent: VecDeque<Sent>,
+    next_id: u64,
+    pub(crate) deferred: Option<io::Error>,
+    /// The file's size as far as this stream knows.
+    pub(crate) size: u64,
+    pub(crate) preallocate: u64,
+    /// Where a learned buffered stream has started and awaited writeback.
+    pub(crate) behind: u64,
+    pub(crate) scattered: u32,
+    /// `end` when the keeper last looked.
+    pub(crate) seen_end: u64,
+    /// Whether direct requests were checked to stay out of the page cache.
+    verified: bool,
+}
+
+// SAFETY: the raw pointers in `sent` point into the region or, within one call, into the caller's
+// memory; they are only passed to the kernel.
+unsafe impl Send for Core {}
+
+impl Core {
+    pub(crate) fn new(
+        file: Arc<File>,
+        flags: i32,
+        facts: FileFacts,
+        options: &OpenOptions,
+        position: u64,
+        inode: Arc<Inode>,
+    ) -> Core {
+        let size = facts.size;
+        let mut core = Core {
+            back: Backing::new(file, flags, facts, options, Operation::Write),
+            inode,
+            durability: options.durability,
+            linger: options
+                .linger
+                .filter(|_| options.durability == Durability::Process),
+            base: 0,
+            freed: 0,
+            issued: 0,
+            end: 0,
+            sent: VecDeque::new(),
+            next_id: 0,
+            deferred: None,
+            size,
+            preallocate: options.preallocate,
+            behind: position,
+            scattered: 0,
+            seen_end: 0,
+            verified: false,
+        };
+        core.begin(position);
+        core
+    }
+
+    /// Starts a run at `offset`. Nothing may be pending.
+    pub(crate) fn begin(&mut self, offset: u64) {
+        debug_assert!(self.sent.is_empty() && self.issued == self.end);
+        self.base = offset - offset % self.back.block as u64;
+        self.freed = offset;
+        self.issued = offset;
+        self.end = offset;
+        self.seen_end = offset;
+    }
+
+    pub(crate) fn discard(&mut self) {
+        while self.in_flight() {
+            if self.reap(true).is_err() {
+                break;
+            }
+        }
+        self.sent.clear();
+        self.deferred = None;
+        self.issued = self.end;
+        self.begin(self.end);
+    }
+
+    /// Waits for one completion.
+    pub(crate) fn stall(&mut self) -> io::Result<()> {
+        let begun = Instant::now();
+        let result = self.reap(true);
+        self.back.stats.stalls += 1;
+        self.back.stats.stall_time += begun.elapsed();
+        result.map(drop)
+    }
+
+    /// One write through the page cache.
+    pub(crate) fn write_page_cache(
+        &mut self,
+        data: &[u8],
+        offset: u64,
+        flags: i32,
+    ) -> io::Result<usize> {
+        let n = match sys::pwrite(self.back.file.as_fd(), data, offset, flags) {
+            Err(error) if flags & libc::RWF_DONTCACHE != 0 && unsupported(&error) => {
+                self.back.pilot.forbid(Strategy::DontCache);
+                sys::pwrite(
+                    self.back.file.as_fd(),
+                    data,
+                    offset,
+                    flags & !libc::RWF_DONTCACHE,
+                )?
+            }
+            result => result?,
+        };
+        if n == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.back.stats.buffered_bytes += n as u64;
+        self.back.stats.requests += 1;
+        self.size = self.size.max(offset + n as u64);
+        self.inode.written();
+        self.write_behind(offset + n as u64);
+        Ok(n)
+    }
+
+    /// Keeps a stream that was found to do best in the page cache from filling it with dirty
+    /// pages: starts writeback of each window, and waits for the one before.
+    fn write_behind(&mut self, to: u64) {
+        if !self.back.pilot.chose_page_cache() || to < self.behind {
+            self.behind = to;
+        } else if to - self.behind >= WRITE_BEHIND {
+            let fd = self.back.file.as_fd();
+            // Errors show up in the sync that follows, once.
+            let _ = sys::sync_file_range(fd, self.behind, to - self.behind, false);
+            if let Some(before) = self.behind.checked_sub(WRITE_BEHIND) {
+                let _ = sys::sync_file_range(fd, before, WRITE_BEHIND, true);
+            }
+            self.behind = to;
+        }
+    }
+
+    pub(crate) fn send(&mut self, memory: *mut u8, offset: u64, len: usize) -> io::Result<()> {
+        self.enqueue(memory, offset, len);
+        self.submit(self.sent.len() - 1)
+    }
+
+    /// As `send`, in this thread: for a request that is waited for anyway and has no company, the
+    /// way through the engine only adds wake-ups.
+    pub(crate) fn send_and_wait(
+        &mut self,
+        memory: *mut u8,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<()> {
+        let Some(direct) = self.back.direct.clone() else {
+            return self.send(memory, offset, len);
+        };
+        let id = self.enqueue(memory, offset, len);
+        self.back.stats.requests += 1;
+        // SAFETY: the memory is the caller's of `write_zero_copy`, valid through this call.
+        let result = unsafe { sys::pwrite_raw(direct.as_raw_fd(), memory, len, offset, 0) };
+        self.complete(Completion { id, result })
+    }
+
+    fn enqueue(&mut self, memory: *mut u8, offset: u64, len: usize) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.sent.push_back(Sent {
+            id,
+            memory,
+            offset,
+            len,
+            done: 0,
+            state: State::InFlight,
+        });
+        id
+    }
+
+    pub(crate) fn can_chain(&mut self) -> bool {
+        self.back.engine().is_some_and(|engine| engine.can_chain())
+    }
+
+    pub(crate) fn in_flight(&self) -> bool {
+        self.sent.iter().any(|s| s.state == State::InFlight)
+    }
+
+    /// Submits what is not done of request `i` of the queue.
+    fn submit(&mut self, i: usize) -> io::Result<()> {
+        let Some(direct) = self.back.direct.clone() else {
+            return self.complete_through_page_cache(i);
+        };
+        self.sent[i].state = State::InFlight;
+        let sent = &self.sent[i];
+        let growing = sent.offset + sent.len as u64 > self.size;
+        let request = Request {
+            id: sent.id,
+            memory: sent.memory.wrapping_add(sent.done),
+            len: sent.len - sent.done,
+            offset: sent.offset + sent.done as u64,
+        };
+        self.back.stats.requests += 1;
+        let submitted = match self.back.engine() {
+            // SAFETY: the memory belongs to the region, where `copy_in` stays out of sent ranges,
+            // or to a caller whose call does not return before the completion.
+            Some(engine) if growing => unsafe { engine.submit_chained(request) },
+            // SAFETY: as above.
+            Some(engine) => unsafe { engine.submit(request) },
+            None => Err(io::ErrorKind::OutOfMemory.into()),
+        };
+        submitted.or_else(|_| {
+            // The engine is out of order; the system call still works.
+            // SAFETY: as above.
+            let result = unsafe {
+                sys::pwrite_raw(
+                    direct.as_raw_fd(),
+                    request.memory,
+                    request.len,
+                    request.offset,
+                    0,
+                )
+            };
+            self.complete(Completion {
+                id: request.id,
+                result,
+            })
+        })
+    }
+
+    /// Takes completions that are there; with `wait`, at least one. `false` if there was none.
+    pub(crate) fn reap(&mut self, wait: bool) -> io::Result<bool> {
+        let mut any = false;
+        loop {
+            let Some(completion) = self.back.completion(wait && !any)? else {
+                return Ok(any);
+            };
+            any = true;
+            self.complete(completion)?;
+        }
+    }
+
+    fn complete(&mut self, completion: Completion) -> io::Result<()> {
+        let Some(i) = self.sent.iter().position(|s| s.id == completion.id) else {
+            return Ok(());
+        };
+        let sent = &mut self.sent[i];
+        match completion.result {
+            Ok(n) => {
+                sent.done += n;
+                let (offset, len, done) = (sent.offset, sent.len, sent.done);
+                self.back.stats.direct_bytes += n as u64;
+                self.size = self.size.max(offset + done as u64);
+                if n == 0 {
+                    self.fail(i, io::ErrorKind::WriteZero.into());
+                } else if done < len {
+                    let align = self.back.facts.alignment.map_or(1, |a| a.offset as usize);
+                    // A short write: the reason shows when the rest is tried.
+                    match (offset as usize + done) % align {
+                        0 => self.sent[i].state = State::Waiting,
+                        _ => self.complete_through_page_cache(i)?,
+                    }
+                } else {
+                    self.verify(offset, len);
+                }
+            }
+            Err(error) => match error.raw_os_error() {
+                // The latter also when the thread that submitted has ended, or a request before
+                // this one was not carried out.
+                Some(libc::EINTR | libc::EAGAIN | libc::ECANCELED) => {
+                    self.sent[i].state = State::Waiting;
+                }
+                Some(libc::EINVAL | libc::EOPNOTSUPP) => {
+                    // Direct I/O was promised and is refused.
+                    self.back.pilot.forbid(Strategy::Direct);
+                    self.complete_through_page_cache(i)?;
+                }
+                _ => self.fail(i, error),
+            },
+        }
+        self.free();
+        self.resume()
+    }
+
+    /// Sends what waits for its turn, once nothing is in flight; nothing overtakes a failed one.
+    fn resume(&mut self) -> io::Result<()> {
+        if self.in_flight() {
+            return Ok(());
+        }
+        let mut failed = false;
+        for sent in &mut self.sent {
+            failed |= sent.state == State::Failed;
+            if failed && sent.state == State::Waiting {
+                sent.state = State::Failed;
+            }
+        }
+        let waiting: Vec<u64> = self
+            .sent
+            .iter()
+            .filter(|s| s.state == State::Waiting)
+            .map(|s| s.id)
+            .collect();
+        for id in waiting {
+            // Positions move as `submit` completes requests.
+            let i = self.sent.iter().position(|s| s.id == id);
+            if let Some(i) = i.filter(|&i| self.sent[i].state == State::Waiting) {
+                self.submit(i)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn complete_through_page_cache(&mut self, i: usize) -> io::Result<()> {
+        loop {
+            let sent = &self.sent[i];
+            if sent.done == sent.len {
+                break;
+            }
+            // SAFETY: the request's memory is valid until the request leaves the queue, and only
+            // read.
+            let data = unsafe {
+                std::slice::from_raw_parts(
+                    sent.memory.wrapping_add(sent.done),
+                    sent.len - sent.done,
+                )
+            };
+            match self.write_page_cache(data, sent.offset + sent.done as u64, 0) {
+                Ok(n) => self.sent[i].done += n,
+                Err(error) => {
+                    self.fail(i, error);
+                    break;
+                }
+            }
+        }
+        self.free();
+        Ok(())
+    }
+
+    fn fail(&mut self, i: usize, error: io::Error) {
+        self.sent[i].state = State::Failed;
+        self.deferred.get_or_insert(error);
+    }
+
+    fn free(&mut self) {
+        for sent in self.sent.iter_mut().filter(|s| s.done == s.len) {
+            sent.state = State::Done;
+        }
+        while self.sent.front().is_some_and(|s| s.state == State::Done) {
+            self.sent.pop_front();
+        }
+        self.freed = match self.sent.front() {
+            Some(first) => first.offset,
+            None => self.issued,
+        };
+    }
+
+    /// Sends failed requests once more; their error has been reported.
+    pub(crate) fn retry_failed(&mut self) {
+        for sent in &mut self.sent {
+            if sent.state == State::Failed {
+                sent.state = State::Waiting;
+            }
+        }
+        if let Err(error) = self.resume() {
+            self.deferred.get_or_insert(error);
+        }
+    }
+
+    /// Some filesystems accept direct writes and put them into the page cache. That costs what
+    /// buffered writes cost, so it is not worth collecting for.
+    fn verify(&mut self, offset: u64, len: usize) {
+        if self.verified {
+            return;
+        }
+        self.verified = true;
+        let resident = sys::resident(self.back.file.as_fd(), offset, len as u64);
+        if resident.is_some_and(|bytes| bytes >= len as u64 / 2) {
+            self.back.pilot.forbid(Strategy::Direct);
+        }
+    }
+
+    /// Waits until nothing is in flight.
+    pub(crate) fn drain(&mut self) -> io::Result<()> {
+        while self.in_flight() {
+            self.stall()?;
+        }
+        match self.deferred.take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn unsupported(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS)
+    )
+}

@@ -1,0 +1,581 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a writing stream takes bytes: gathered in memory and sent as large requests, or straight from
+//! the caller's memory.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::Ordering;
+
+use crate::align::FileKind;
+use crate::memory::Region;
+use crate::options::{Durability, Strategy};
+use crate::policy::MEDIUM_CALL;
+use crate::requests::{unsupported, Core, State, WRITE_BEHIND};
+use crate::sys;
+
+/// A remainder below this is cheaper through the page cache than as a request of its own.
+const SMALL: u64 = 64 << 10;
+/// Bytes gathered before one buffered write: enough to make the system call cheap, little enough
+/// to stay in the processor's cache between the two copies.
+pub(crate) const BUFFERED_CHUNK: usize = 256 << 10;
+/// Small writes in a row at unrelated offsets after which nothing is staged any more.
+const SCATTERED: u32 = 4;
+
+impl Core {
+    pub(crate) fn write(&mut self, data: &[u8], offset: u64) -> io::Result<usize> {
+        if let Some(error) = self.deferred.take() {
+            return Err(error);
+        }
+        self.inode.written();
+        if !self.is_scattered() {
+            self.back.pilot.enter();
+        }
+        let written = match self.durability {
+            Durability::Process => self.write_staged(data, offset)?,
+            Durability::Safe | Durability::Sync => self.write_now(data, offset)?,
+        };
+        self.back.stats.bytes += written as u64;
+        if self.is_scattered() {
+            self.back.pilot.interrupt();
+        } else if self.back.pilot.count(written as u64) {
+            self.next_slice();
+        }
+        Ok(written)
+    }
+
+    /// Takes the data with the promise to write it later.
+    fn write_staged(&mut self, data: &[u8], offset: u64) -> io::Result<usize> {
+        if self.is_scattered()
+            && offset != self.end
+            && data.len() < SMALL as usize
+            && self.freed == self.end
+        {
+            // One more of them, and nothing to hand over first.
+            let n = self.write_page_cache(data, offset, 0)?;
+            self.begin(offset + n as u64);
+            return Ok(n);
+        }
+        self.retry_failed();
+        if offset == self.end {
+            self.scattered = 0;
+        } else if offset >= self.issued && offset < self.end {
+            // Into what waits in memory anyway, as when a header is filled in.
+            let n = data.len().min((self.end - offset) as usize);
+            self.copy_in(offset, &data[..n]);
+            return Ok(n);
+        } else {
+            if data.len() < SMALL as usize {
+                self.scattered = self.scattered.saturating_add(1);
+            }
+            self.push()?;
+            self.begin(offset);
+        }
+        if self.is_scattered() || !self.back.ensure_memory() {
+            // Also when a run of scattered writes has just begun with nothing staged.
+            self.push()?;
+            let n = self.write_page_cache(data, offset, 0)?;
+            self.begin(offset + n as u64);
+            return Ok(n);
+        }
+        if let Some(done) = self.write_zero_copy(data, offset)? {
+            return Ok(done);
+        }
+        let taken = self.append(data);
+        match self.deferred.take() {
+            Some(error) if taken == 0 => Err(error),
+            error => {
+                self.deferred = error;
+                Ok(taken)
+            }
+        }
+    }
+
+    /// Writes the data before returning, by the way that suits its size.
+    fn write_now(&mut self, data: &[u8], offset: u64) -> io::Result<usize> {
+        let sync = self.durability == Durability::Sync;
+        let large = data.len() as u64 >= 4 * SMALL;
+        if !(large && self.back.is_direct() && self.back.ensure_memory()) {
+            let flags = if sync { libc::RWF_DSYNC } else { 0 };
+            return match self.write_page_cache(data, offset, flags) {
+                Err(error) if sync && unsupported(&error) => {
+                    let n = self.write_page_cache(data, offset, 0)?;
+                    self.back.file.sync_data()?;
+                    Ok(n)
+                }
+                result => result,
+            };
+        }
+        self.begin(offset);
+        let n = match self.write_zero_copy(data, offset)? {
+            Some(n) => n,
+            None => {
+                let n = self.append(data);
+                if let Err(error) = self.push() {
+                    // Never acknowledged, so nothing to keep.
+                    self.discard();
+                    return Err(error);
+                }
+                n
+            }
+        };
+        if let Some(error) = self.deferred.take() {
+            self.discard();
+            return Err(error);
+        }
+        if sync {
+            self.back.file.sync_data()?;
+        }
+        Ok(n)
+    }
+
+    /// Whether the latest writes were small ones all over the file.
+    fn is_scattered(&self) -> bool {
+        self.scattered > SCATTERED
+    }
+
+    /// Copies into the run at `offset`, which must be inside memory that is free of I/O.
+    fn copy_in(&mut self, offset: u64, mut data: &[u8]) {
+        let base = self.base;
+        let Some(region) = self.back.memory() else {
+            return;
+        };
+        let mut at = ((offset - base) % region.len() as u64) as usize;
+        while !data.is_empty() {
+            let n = data.len().min(region.len() - at);
+            // SAFETY: bytes from `issued` on are not part of any request.
+            unsafe { region.fill(at, &data[..n]) };
+            data = &data[n..];
+            at = 0;
+        }
+    }
+
+    /// Stages data at the end of the run. Returns how much was taken; less than all only with an
+    /// error deferred.
+    fn append(&mut self, data: &[u8]) -> usize {
+        let len = self.back.memory().map_or(0, Region::len) as u64;
+        let mut rest = data;
+        while !rest.is_empty() && self.deferred.is_none() {
+            let space = len - (self.end - self.freed);
+            if space == 0 {
+                self.make_room();
+                continue;
+            }
+            let chunk = self.chunk();
+            let n = (chunk - self.end % chunk).min(space).min(rest.len() as u64) as usize;
+            self.copy_in(self.end, &rest[..n]);
+            self.end += n as u64;
+            rest = &rest[n..];
+            if self.end.is_multiple_of(chunk) {
+                if let Err(error) = self.issue(false) {
+                    self.deferred = Some(error);
+                }
+            }
+        }
+        data.len() - rest.len()
+    }
+
+    /// Where in the memory up to `most` bytes for `offset` can be put, and how many; `None` if
+    /// nothing can be staged.
+    pub(crate) fn room(&mut self, most: usize, offset: u64) -> io::Result<Option<(usize, usize)>> {
+        if let Some(error) = self.deferred.take() {
+            return Err(error);
+        }
+        self.retry_failed();
+        if offset != self.end {
+            self.push()?;
+            self.begin(offset);
+        }
+        if self.is_scattered() || !self.back.ensure_memory() {
+            return Ok(None);
+        }
+        let len = self.back.memory().map_or(0, Region::len) as u64;
+        while len == self.end - self.freed {
+            self.make_room();
+            if let Some(error) = self.deferred.take() {
+                return Err(error);
+            }
+        }
+        let at = (self.end - self.base) % len;
+        let chunk = self.chunk();
+        let room = (chunk - self.end % chunk)
+            .min(len - (self.end - self.freed))
+            .min(len - at)
+            .min(most as u64);
+        Ok(Some((at as usize, room as usize)))
+    }
+
+    /// Stages what `fill` puts into the memory that [`room`](Core::room) has found.
+    pub(crate) fn append_with(
+        &mut self,
+        at: usize,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        self.back.pilot.enter();
+        let Some(region) = self.back.memory() else {
+            return Ok(0);
+        };
+        assert!(at + len <= region.len());
+        // SAFETY: inside the region, whose pages are initialised by the kernel; free of I/O, as
+        // these bytes are beyond `end` and short of `freed` once around; and nobody else gets at
+        // the region while this stream is borrowed, which is at least as long as the slice lives.
+        let room = unsafe { std::slice::from_raw_parts_mut(region.at(at), len) };
+        let n = fill(room)?.min(len);
+        self.inode.written();
+        self.end += n as u64;
+        if n > 0 && self.end.is_multiple_of(self.chunk()) {
+            if let Err(error) = self.issue(false) {
+                self.deferred = Some(error);
+            }
+        }
+        self.back.stats.bytes += n as u64;
+        if self.back.pilot.count(n as u64) {
+            self.next_slice();
+        }
+        Ok(n)
+    }
+
+    /// How much is gathered before it is sent.
+    fn chunk(&self) -> u64 {
+        if self.back.is_direct() {
+            self.back.block as u64
+        } else {
+            BUFFERED_CHUNK.min(self.back.block) as u64
+        }
+    }
+
+    fn make_room(&mut self) {
+        let result = self.issue(false).and_then(|()| {
+            if self.freed + self.back.memory().map_or(0, Region::len) as u64 > self.end {
+                return Ok(());
+            }
+            self.stall()?;
+            // Before the copying goes on: the device is idle.
+            self.issue(false)
+        });
+        if let Err(error) = result {
+            self.deferred = Some(error);
+        }
+    }
+
+    /// Sends what is worth sending; with `all`, every whole granule.
+    fn issue(&mut self, all: bool) -> io::Result<()> {
+        if !self.back.is_direct() {
+            return self.issue_buffered();
+        }
+        let granule = self.back.facts.granule;
+        let region_len = self.back.memory().map_or(0, Region::len) as u64;
+        let block = self.back.block as u64;
+        loop {
+            // Small remainders take the short way, if nothing of theirs is in flight.
+            if all && self.sent.is_empty() && self.end - self.issued < SMALL {
+                return self.issue_page_cache(self.end, 0);
+            }
+            if !self.issued.is_multiple_of(granule) {
+                let head_end = (self.issued + granule - self.issued % granule).min(self.end);
+                if !head_end.is_multiple_of(granule) && !all {
+                    return Ok(());
+                }
+                self.drain()?;
+                self.issue_page_cache(head_end, 0)?;
+                continue;
+            }
+            let available = self.end - self.end % granule;
+            let available = available.saturating_sub(self.issued);
+            if available == 0 {
+                return Ok(());
+            }
+            if self.sent.is_empty() && self.back.facts.kind == FileKind::Regular {
+                // Somebody else may have cut the file.
+                self.size = self.back.file.metadata()?.len();
+            }
+            let growing = self.issued + available > self.size;
+            let at = (self.issued - self.base) % region_len;
+            let (depth, most) = if growing {
+                let half = region_len / 2;
+                (1 + usize::from(self.can_chain()), half - at % half)
+            } else {
+                (self.back.depth, block)
+            };
+            // Until its turn comes, more can gather; and nothing overtakes what failed.
+            let failed = self.sent.iter().any(|s| s.state == State::Failed);
+            if growing && !all && (failed || (!self.sent.is_empty() && available < most)) {
+                return Ok(());
+            }
+            let mut len = available.min(most).min(region_len - at);
+            // Requests end on block boundaries where they can.
+            let past = (self.issued + len) % block;
+            if past < len {
+                len -= past;
+            } else if !all {
+                return Ok(());
+            }
+            if self.sent.len() >= depth && !self.reap(false)? {
+                if !all {
+                    return Ok(());
+                }
+                self.stall()?;
+            }
+            if let Some(error) = self.deferred.take() {
+                return Err(error);
+            }
+            if self.sent.len() >= depth {
+                continue;
+            }
+            if growing {
+                self.reserve(self.issued + len);
+            }
+            let memory = self.back.memory().map(|r| r.at(at as usize));
+            let Some(memory) = memory else { return Ok(()) };
+            let offset = self.issued;
+            self.issued += len;
+            self.send(memory, offset, len as usize)?;
+        }
+    }
+
+    /// Sends everything through the page cache.
+    fn issue_buffered(&mut self) -> io::Result<()> {
+        self.drain()?;
+        let flags = match self.back.pilot.strategy() {
+            Strategy::DontCache => libc::RWF_DONTCACHE,
+            _ => 0,
+        };
+        self.issue_page_cache(self.end, flags)?;
+        // The same, warm, memory again.
+        self.begin(self.end);
+        Ok(())
+    }
+
+    /// Writes `[issued, to)` from memory through the page cache.
+    fn issue_page_cache(&mut self, to: u64, flags: i32) -> io::Result<()> {
+        while self.issued < to {
+            let Some(region) = self.back.memory() else {
+                return Ok(());
+            };
+            let at = ((self.issued - self.base) % region.len() as u64) as usize;
+            let len = ((to - self.issued) as usize).min(region.len() - at);
+            let memory = region.at(at);
+            // SAFETY: the bytes are in the region and no request writes there; the slice ends with
+            // this call, in which the region stays.
+            let data = unsafe { std::slice::from_raw_parts(memory, len) };
+            let n = self.write_page_cache(data, self.issued, flags)?;
+            self.issued += n as u64;
+            if self.sent.is_empty() {
+                self.freed = self.issued;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `[freed, end)` through the page cache and leaves the stream as it is.
+    pub(crate) fn write_held(&self) -> io::Result<()> {
+        let Some(region) = self.back.memory() else {
+            return Ok(());
+        };
+        let mut from = self.freed;
+        while from < self.end {
+            let at = ((from - self.base) % region.len() as u64) as usize;
+            let len = ((self.end - from) as usize).min(region.len() - at);
+            // SAFETY: the bytes are in the region, where nothing is written while this stream is
+            // locked; the slice ends with this call.
+            let data = unsafe { std::slice::from_raw_parts(region.at(at), len) };
+            match sys::pwrite(self.back.file.as_fd(), data, from, 0)? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                n => from += n as u64,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends large, aligned memory of the caller without a copy, and waits for it. `None` if it
+    /// does not qualify.
+    fn write_zero_copy(&mut self, data: &[u8], offset: u64) -> io::Result<Option<usize>> {
+        let granule = self.back.facts.granule;
+        let memory_align = self.back.facts.alignment.map_or(1, |a| a.memory as usize);
+        let qualifies = data.len() >= MEDIUM_CALL
+            && self.back.is_direct()
+            && offset.is_multiple_of(granule)
+            && (data.as_ptr() as usize).is_multiple_of(memory_align);
+        if qualifies {
+            self.back.pilot.large_calls(data.len());
+        }
+        if !qualifies || !self.back.pilot.zero_copy(data.len()) {
+            return Ok(None);
+        }
+        // What was written before goes first.
+        self.push()?;
+        let len = data.len() - data.len() % granule as usize;
+        let growing = offset + len as u64 > self.size;
+        let part = if growing {
+            8 * self.back.block
+        } else {
+            (len / self.back.depth).next_multiple_of(self.back.block)
+        };
+        if growing {
+            self.reserve(offset + len as u64);
+        }
+        let mut at = 0;
+        let mut result = Ok(());
+        while result.is_ok() && self.deferred.is_none() && (at < len || !self.sent.is_empty()) {
+            let depth = if growing { 1 } else { self.back.depth };
+            if at < len && self.sent.len() < depth {
+                let n = part.min(len - at);
+                let memory = data[at..].as_ptr() as *mut u8;
+                result = match growing {
+                    true => self.send_and_wait(memory, offset + at as u64, n),
+                    false => self.send(memory, offset + at as u64, n),
+                };
+                at += n;
+            } else {
+                result = self.reap(true).map(drop);
+            }
+        }
+        // The memory is the caller's again after this call, whatever happened.
+        while self.in_flight() {
+            if let Err(error) = self.reap(true) {
+                // Waiting failed with requests in flight: no way to give the memory back safely.
+                eprintln!("pdio: cannot wait for I/O in flight on the caller's memory: {error}");
+                std::process::abort();
+            }
+        }
+        let done = self
+            .sent
+            .iter()
+            .find(|s| s.state == State::Failed)
+            .map_or(at, |s| (s.offset - offset) as usize + s.done);
+        self.sent.clear();
+        self.begin(offset + done as u64);
+        self.back.stats.zero_copy_bytes += done as u64;
+        let error = self.deferred.take().or(result.err());
+        match error {
+            // The caller will come back with the rest and meet the error then.
+            Some(error) if done == 0 => Err(error),
+            _ => Ok(Some(done)),
+        }
+    }
+
+    /// As `Writer::write_uncopied`; afterwards `end` is where the stream stands.
+    pub(crate) fn write_uncopied(&mut self, data: &[u8], offset: u64) -> io::Result<bool> {
+        let (Some(align), Some(direct)) = (self.back.facts.alignment, self.back.direct.clone())
+        else {
+            return Ok(false);
+        };
+        let block = align.offset as usize;
+        if !(data.len().is_multiple_of(block)
+            && offset.is_multiple_of(block as u64)
+            && (data.as_ptr() as usize).is_multiple_of(align.memory as usize))
+        {
+            return Ok(false);
+        }
+        self.push()?;
+        self.begin(offset);
+        self.inode.written();
+        if offset + data.len() as u64 > self.size {
+            self.reserve(offset + data.len() as u64);
+        }
+        let mut rest = data;
+        let mut result = Ok(());
+        while !rest.is_empty() && result.is_ok() {
+            self.back.stats.requests += 1;
+            let to = self.end;
+            // SAFETY: the memory is the caller's and valid through this call, which waits.
+            result =
+                unsafe { sys::pwrite_raw(direct.as_raw_fd(), rest.as_ptr(), rest.len(), to, 0) }
+                    .and_then(|n| match n {
+                        0 => Err(io::ErrorKind::WriteZero.into()),
+                        // A disk that is full may take a part that no direct request goes on from.
+                        n if n < rest.len() && !n.is_multiple_of(block) => {
+                            Err(io::Error::from_raw_os_error(libc::ENOSPC))
+                        }
+                        n => Ok(n),
+                    })
+                    .map(|n| {
+                        rest = &rest[n..];
+                        self.begin(to + n as u64);
+                    });
+        }
+        let done = self.end - offset;
+        self.size = self.size.max(self.end);
+        self.back.stats.bytes += done;
+        self.back.stats.direct_bytes += done;
+        self.back.stats.zero_copy_bytes += done;
+        match result {
+            Ok(()) if self.durability == Durability::Sync => self.back.file.sync_data()?,
+            // Direct I/O was promised and is refused.
+            Err(error) if done == 0 && unsupported(&error) => return Ok(false),
+            result => result?,
+        }
+        Ok(true)
+    }
+
+    /// Keeps requests flowing without blocking.
+    pub(crate) fn reap_ready(&mut self) -> io::Result<()> {
+        if self.back.is_direct() {
+            self.reap(false)?;
+            self.issue(false)?;
+        }
+        Ok(())
+    }
+
+    /// Hands everything to the kernel. After an error what failed is still here, to be tried by
+    /// the next call.
+    pub(crate) fn push(&mut self) -> io::Result<()> {
+        if let Some(error) = self.deferred.take() {
+            return Err(error);
+        }
+        self.retry_failed();
+        if self.issued < self.end {
+            self.issue(true)?;
+        }
+        self.drain()?;
+        if self.issued < self.end {
+            self.issue_page_cache(self.end, 0)?;
+        }
+        self.begin(self.end);
+        Ok(())
+    }
+
+    fn next_slice(&mut self) {
+        let result = if self.back.pilot.needs_drain() {
+            self.settle_slice()
+        } else {
+            Ok(())
+        };
+        let changed = self.back.pilot.next();
+        let result = if changed {
+            result.and_then(|()| self.settle_slice())
+        } else {
+            result
+        };
+        if let Err(error) = result {
+            self.deferred.get_or_insert(error);
+        }
+    }
+
+    /// Brings the slice to the device, so that its cost is its own.
+    fn settle_slice(&mut self) -> io::Result<()> {
+        self.push()?;
+        if !self.back.is_direct() {
+            let from = self.end.saturating_sub(4 * WRITE_BEHIND);
+            let _ = sys::sync_file_range(self.back.file.as_fd(), from, self.end - from, true);
+        }
+        Ok(())
+    }
+
+    /// Reserves blocks up to at least `to`.
+    fn reserve(&mut self, to: u64) {
+        let reserved_to = self.inode.reserved_to.load(Ordering::Relaxed);
+        if self.preallocate == 0 || to <= reserved_to || self.back.facts.kind != FileKind::Regular {
+            return;
+        }
+        let from = self.size.max(reserved_to);
+        let end = to.saturating_add(self.preallocate);
+        match sys::fallocate_keep_size(self.back.file.as_fd(), 0, from, end.saturating_sub(from)) {
+            Ok(()) => {
+                self.inode.reserved_to.fetch_max(end, Ordering::Relaxed);
+            }
+            // No room, or not supported: the writes themselves will tell.
+            Err(_) => self.preallocate = 0,
+        }
+    }
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Threads that work for this crate alone.
+
+use std::sync::OnceLock;
+
+static THREAD_HOOK: OnceLock<fn(bool)> = OnceLock::new();
+
+/// Has every thread of this crate call `hook` with `true` when it begins and with `false` when it
+/// ends, and a thread that forks around what this crate does before. For libraries that put themselves
+/// between a program and the system, and must tell this crate's calls from the program's. Only the
+/// first hook counts.
+pub fn set_thread_hook(hook: fn(bool)) {
+    let _ = THREAD_HOOK.set(hook);
+}
+
+/// Lives as long as a thread works for this crate alone.
+pub(crate) struct OwnThread(());
+
+impl OwnThread {
+    pub(crate) fn begin() -> OwnThread {
+        if let Some(hook) = THREAD_HOOK.get() {
+            hook(true);
+        }
+        OwnThread(())
+    }
+}
+
+impl Drop for OwnThread {
+    fn drop(&mut self) {
+        if let Some(hook) = THREAD_HOOK.get() {
+            hook(false);
+        }
+    }
+}

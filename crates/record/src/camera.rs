@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A V4L2 camera: what it is set to, its buffers, and the frames that come.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use moq_v4l::sys::*;
+use moq_v4l::v4l2::{self, vidioc};
+use pdio_cli::report::{quoted, reason, Context, Fail, Outcome};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::memory::Mapping;
+
+const CAPTURE: u32 = v4l2_buf_type_V4L2_BUF_TYPE_VIDEO_CAPTURE;
+
+/// Whose memory the frames are put into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Memory {
+    /// The camera's own.
+    Mmap = v4l2_memory_V4L2_MEMORY_MMAP,
+    /// Memory of this process.
+    UserPtr = v4l2_memory_V4L2_MEMORY_USERPTR,
+    /// A dma-buf.
+    DmaBuf = v4l2_memory_V4L2_MEMORY_DMABUF,
+}
+
+/// What frames are wanted; what is not said stays as the camera has it.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Width and height, in pixels.
+    pub size: Option<(u32, u32)>,
+    /// The format's four characters.
+    pub format: Option<[u8; 4]>,
+    /// Frames in a number of seconds.
+    pub rate: Option<(u32, u32)>,
+}
+
+/// A camera that is set up.
+pub struct Camera {
+    file: File,
+    path: PathBuf,
+    /// What the driver calls it.
+    pub name: String,
+    /// Width and height, in pixels.
+    pub size: (u32, u32),
+    /// The format's four characters.
+    pub format: String,
+    /// Whether frames differ in length.
+    pub compressed: bool,
+    /// The most bytes a frame can have.
+    pub frame_bytes: usize,
+    /// The time from frame to frame, if the camera tells.
+    pub interval: Option<Duration>,
+}
+
+/// A frame as it comes; who has it has the buffer.
+#[derive(Debug)]
+pub struct Arrival {
+    /// The buffer it is in.
+    pub index: u32,
+    /// How many bytes it has.
+    pub len: usize,
+    /// The camera's count of frames.
+    pub sequence: u32,
+    /// When it was taken, by the clock of `monotonic`.
+    pub time: Duration,
+    /// Whether that clock is the system's.
+    pub monotonic: bool,
+    /// Whether the camera says that its bytes are not what they should be.
+    pub damaged: bool,
+}
+
+/// Returns the letters of a format.
+fn letters(code: u32) -> String {
+    String::from_utf8_lossy(&code.to_le_bytes())
+        .trim_end()
+        .to_string()
+}
+
+impl Camera {
+    /// Opens a camera and sets it up.
+    ///
+    /// # Errors
+    /// If there is none, it is busy, or it refuses what is wanted.
+    pub fn open(path: &Path, wanted: &Wanted) -> Outcome<Camera> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)
+            .map_err(|error| match error.raw_os_error() {
+                Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
+                    Fail::Failed(format!("no camera at {}", quoted(path)))
+                }
+                Some(libc::EBUSY) => busy(path),
+                _ => Fail::Failed(format!("cannot open {}: {}", quoted(path), reason(&error))),
+            })?;
+        let mut camera = Camera {
+            file,
+            path: path.to_path_buf(),
+            name: String::new(),
+            size: (0, 0),
+            format: String::new(),
+            compressed: false,
+            frame_bytes: 0,
+            interval: None,
+        };
+        camera.look()?;
+        camera.set_format(wanted)?;
+        camera.set_rate(wanted)?;
+        Ok(camera)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn call<T>(&self, request: vidioc::_IOC_TYPE, argument: &mut T) -> io::Result<()> {
+        loop {
+            // SAFETY: each request of this file comes with the structure that the kernel expects,
+            // and the kernel keeps none of it.
+            let result = unsafe {
+                let argument: *mut T = argument;
+                v4l2::ioctl(self.file.as_raw_fd(), request, argument.cast())
+            };
+            match result {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn look(&mut self) -> Outcome {
+        // SAFETY: of numbers and arrays of numbers.
+        let mut found: v4l2_capability = unsafe { std::mem::zeroed() };
+        let what = quoted(&self.path);
+        self.call(vidioc::VIDIOC_QUERYCAP, &mut found)
+            .map_err(|_| Fail::Failed(format!("{what} is no camera")))?;
+        let card = found.card.split(|&byte| byte == 0).next().unwrap_or(&[]);
+        self.name = String::from_utf8_lossy(card).into_owned();
+        let can = match found.capabilities & V4L2_CAP_DEVICE_CAPS {
+            0 => found.capabilities,
+            _ => found.device_caps,
+        };
+        if can & V4L2_CAP_VIDEO_CAPTURE == 0 || can & V4L2_CAP_STREAMING == 0 {
+            let several = can & V4L2_CAP_VIDEO_CAPTURE_MPLANE != 0;
+            return Err(Fail::Failed(match several {
+                true => format!(
+                    "{what} has frames in several planes, which nocopy-record does not take"
+                ),
+                false => format!("{what} does not capture video"),
+            }));
+        }
+        Ok(())
+    }
+
+    fn set_format(&mut self, wanted: &Wanted) -> Outcome {
+        // SAFETY: of numbers, and of a union of such.
+        let mut format: v4l2_format = unsafe { std::mem::zeroed() };
+        format.type_ = CAPTURE;
+        self.call(vidioc::VIDIOC_G_FMT, &mut format)
+            .context("ask for the format of", &self.path)?;
+        // SAFETY: the member for this type, which the kernel has filled; any bytes are numbers.
+        let mut pix = unsafe { format.fmt.pix };
+        if let Some(size) = wanted.size {
+            (pix.width, pix.height) = size;
+        }
+        if let Some(code) = wanted.format {
+            pix.pixelformat = u32::from_le_bytes(code);
+        }
+        let asked = pix;
+        // The camera's own for what is new.
+        (pix.bytesperline, pix.sizeimage) = (0, 0);
+        pix.field = v4l2_field_V4L2_FIELD_ANY;
+        format.fmt.pix = pix;
+        match self.call(vidioc::VIDIOC_S_FMT, &mut format) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                return Err(busy(&self.path))
+            }
+            result => result.context("set the format of", &self.path)?,
+        }
+        // SAFETY: as above.
+        let got = unsafe { format.fmt.pix };
+        let said =
+            |f: &v4l2_pix_format| format!("{}x{} {}", f.width, f.height, letters(f.pixelformat));
+        let same = |f: &v4l2_pix_format| (f.width, f.height, f.pixelformat);
+        if same(&got) != same(&asked) {
+            return Err(Fail::Failed(format!(
+                "{} refuses {}: it offers {} (formats: {})",
+                quoted(&self.path),
+                said(&asked),
+                said(&got),
+                self.formats()
+                    .map(|(code, _)| letters(code))
+                    .collect::<Vec<_>>()
+                    .join(" "),
+            )));
+        }
+        self.size = (got.width, got.height);
+        self.format = letters(got.pixelformat);
+        self.frame_bytes = got.sizeimage as usize;
+        let flags = self.formats().find(|(code, _)| *code == got.pixelformat);
+        self.compressed = flags.is_some_and(|(_, flags)| flags & V4L2_FMT_FLAG_COMPRESSED != 0);
+        Ok(())
+    }
+
+    /// What formats there are, with their flags.
+    fn formats(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        (0..).map_while(|index| {
+            // SAFETY: of numbers and arrays of numbers.
+            let mut found: v4l2_fmtdesc = unsafe { std::mem::zeroed() };
+            (found.index, found.type_) = (index, CAPTURE);
+            let found = self
+                .call(vidioc::VIDIOC_ENUM_FMT, &mut found)
+                .map(|()| found);
+            found.ok().map(|f| (f.pixelformat, f.flags))
+        })
+    }
+
+    fn set_rate(&mut self, wanted: &Wanted) -> Outcome {
+        // SAFETY: of numbers, and of a union of such.
+        let mut parameters: v4l2_streamparm = unsafe { std::mem::zeroed() };
+        parameters.type_ = CAPTURE;
+        if let Some((frames, seconds)) = wanted.rate {
+            parameters.parm.capture.timeperframe = v4l2_fract {
+                numerator: seconds,
+                denominator: frames,
+            };
+            let result = self.call(vidioc::VIDIOC_S_PARM, &mut parameters);
+            match result {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    return Err(busy(&self.path))
+                }
+                result => result.context("set the rate of", &self.path)?,
+            }
+        }
+        if self.call(vidioc::VIDIOC_G_PARM, &mut parameters).is_err() {
+            return Ok(());
+        }
+        // SAFETY: the member for this type, which the kernel has filled; any bytes are numbers.
+        let v4l2_fract {
+            numerator,
+            denominator,
+        } = unsafe { parameters.parm.capture.timeperframe };
+        if numerator > 0 && denominator > 0 {
+            let nanoseconds = u64::from(numerator) * 1_000_000_000 / u64::from(denominator);
+            self.interval = Some(Duration::from_nanos(nanoseconds));
+        }
+        if let Some((frames, seconds)) = wanted.rate {
+            let near = u64::from(frames) * u64::from(numerator);
+            let wanted = u64::from(denominator) * u64::from(seconds);
+            if near.abs_diff(wanted) > wanted / 100 {
+                return Err(Fail::Failed(format!(
+                    "{} refuses {frames}/{seconds} frames a second: it offers {denominator}/{numerator}",
+                    quoted(&self.path)
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for buffers; how many there are.
+    ///
+    /// # Errors
+    /// Those of `VIDIOC_REQBUFS`.
+    pub fn request(&self, memory: Memory, count: u32) -> io::Result<u32> {
+        // SAFETY: of numbers.
+        let mut request: v4l2_requestbuffers = unsafe { std::mem::zeroed() };
+        (request.count, request.type_, request.memory) = (count, CAPTURE, memory as u32);
+        self.call(vidioc::VIDIOC_REQBUFS, &mut request)?;
+        Ok(request.count)
+    }
+
+    fn buffer(memory: Memory, index: u32) -> v4l2_buffer {
+        // SAFETY: of numbers, a union of numbers and a pointer, which may be null.
+        let mut buffer: v4l2_buffer = unsafe { std::mem::zeroed() };
+        (buffer.index, buffer.type_, buffer.memory) = (index, CAPTURE, memory as u32);
+        buffer
+    }
+
+    /// Maps one of the camera's own buffers.
+    ///
+    /// # Errors
+    /// Those of `VIDIOC_QUERYBUF` and `mmap(2)`.
+    pub fn map(&self, index: u32) -> io::Result<Mapping> {
+        let mut buffer = Camera::buffer(Memory::Mmap, index);
+        self.call(vidioc::VIDIOC_QUERYBUF, &mut buffer)?;
+        // SAFETY: the member for this kind of memory.
+        let offset = unsafe { buffer.m.offset };
+        let len = buffer.length as usize;
+        // Written by the camera alone; readable is enough for the disk.
+        Mapping::new(
+            len,
+            ProtFlags::READ,
+            MapFlags::SHARED,
+            Some((self.file.as_fd(), offset.into())),
+        )
+    }
+
+    /// Lends a buffer to the camera: memory of this process, or a dma-buf, if it is not its own.
+    ///
+    /// # Safety
+    /// Until the frame comes or [`stop`](Camera::stop), nobody else touches the memory, which stays.
+    ///
+    /// # Errors
+    /// Those of `VIDIOC_QBUF`.
+    pub unsafe fn lend(
+        &self,
+        memory: Memory,
+        index: u32,
+        place: (*mut u8, usize),
+        dmabuf: Option<RawFd>,
+    ) -> io::Result<()> {
+        let mut buffer = Camera::buffer(memory, index);
+        match memory {
+            Memory::Mmap => {}
+            Memory::UserPtr => {
+                buffer.m.userptr = place.0 as libc::c_ulong;
+                buffer.length = place.1 as u32;
+            }
+            Memory::DmaBuf => {
+                buffer.m.fd = dmabuf.unwrap_or(-1);
+                buffer.length = place.1 as u32;
+            }
+        }
+        self.call(vidioc::VIDIOC_QBUF, &mut buffer)
+    }
+
+    /// Lets frames come.
+    ///
+    /// # Errors
+    /// Those of `VIDIOC_STREAMON`.
+    pub fn start(&self) -> io::Result<()> {
+        self.call(vidioc::VIDIOC_STREAMON, &mut (CAPTURE as libc::c_int))
+    }
+
+    /// Ends it; all buffers are this process's again.
+    pub fn stop(&self, memory: Memory) {
+        // A camera that is gone has none either.
+        let _ = self.call(vidioc::VIDIOC_STREAMOFF, &mut (CAPTURE as libc::c_int));
+        let _ = self.request(memory, 0);
+    }
+
+    /// Takes the next frame; `None` if there is none yet.
+    ///
+    /// # Errors
+    /// Those of `VIDIOC_DQBUF`.
+    pub fn take(&self, memory: Memory) -> io::Result<Option<Arrival>> {
+        let mut buffer = Camera::buffer(memory, 0);
+        match self.call(vidioc::VIDIOC_DQBUF, &mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            result => result?,
+        }
+        let seconds = u64::try_from(buffer.timestamp.tv_sec).unwrap_or(0);
+        let micros = u64::try_from(buffer.timestamp.tv_usec).unwrap_or(0);
+        Ok(Some(Arrival {
+            index: buffer.index,
+            len: buffer.bytesused as usize,
+            sequence: buffer.sequence,
+            time: Duration::from_secs(seconds) + Duration::from_micros(micros),
+            monotonic: buffer.flags & V4L2_BUF_FLAG_TIMESTAMP_MASK
+                == V4L2_BUF_FLAG_TIMESTAMP_MONOTONIC,
+            damaged: buffer.flags & V4L2_BUF_FLAG_ERROR != 0,
+        }))
+    }
+}
+
+/// The camera is in use.
+pub fn busy(path: &Path) -> Fail {
+    Fail::Failed(format!("{} is busy: another program uses it", quoted(path)))
+}
+
+impl AsFd for Camera {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}

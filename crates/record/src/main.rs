@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The `nocopy-record` command: from a camera to a file, without a copy where the machine can.
+
+mod camera;
+mod memory;
+mod output;
+mod preroll;
+mod record;
+mod ways;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use pdio::Durability;
+use pdio_cli::report::{self, quoted, reason, say, Fail, Outcome, Progress};
+use pdio_cli::size;
+use rustix::time::{clock_gettime, ClockId};
+use serde_json::json;
+
+use camera::{Camera, Wanted};
+use output::Output;
+use record::Recording;
+use ways::{Place, Tried, Way};
+
+#[global_allocator]
+static ALLOCATOR: brug::Brug = brug::Brug::new();
+
+const AFTER: &str = "\
+Index: beside FILE is FILE.index, a line for each frame, written once the kernel has the frame:
+  SEQUENCE SECONDS OFFSET LENGTH
+and, in their places, lines '# lost N-M' and '# damaged N' for frames that are not there.
+
+Examples:
+  nocopy-record --size 1920x1080 --seconds 60 out.raw
+  nocopy-record --pre-roll 10s --trigger /run/doorbell --seconds 30 visitor.raw
+  nocopy-record --segment 1G --photo /run/now.raw day.raw     # a photo: kill -USR2
+  nocopy-record --size 1280x720 --format YUYV - | ffmpeg -f rawvideo ...
+  nocopy-record explain --size 1920x1080 out.raw
+
+Exit status:
+  0  recorded, as much as was asked for
+  1  something failed; the message says what, all frames before are in FILE and in its index
+  2  the command line is wrong; nothing was touched
+  130, 143  ended by SIGINT, SIGTERM, in order; a second one ends at once";
+
+/// Record a camera, raw, without a copy where the machine can.
+///
+/// Each frame goes to the disk from the memory that the camera put it into, if the camera's driver,
+/// the memory that is free and the file allow that; 'explain' says which way is taken and why not a
+/// better one. Frames that the camera could not deliver are counted, and named in the index.
+#[derive(Parser, Debug)]
+#[command(
+    name = "nocopy-record",
+    version,
+    after_long_help = AFTER,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    record: Record,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Say which way frames would take from the camera to FILE, and why not a better one
+    Explain(Explain),
+    /// Write the manual pages and completions below a directory like /usr/local/share
+    #[command(hide = true)]
+    Pages {
+        /// The directory
+        share: PathBuf,
+    },
+}
+
+#[derive(clap::Args, Debug)]
+struct Explain {
+    #[command(flatten)]
+    source: Source,
+    /// Where frames would go; it need not be there
+    #[arg(value_name = "FILE", default_value = "./out.raw")]
+    file: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+struct Source {
+    /// The camera
+    #[arg(long, value_name = "DEVICE", default_value = "/dev/video0")]
+    device: PathBuf,
+    /// Width and height of frames; otherwise as the camera is set
+    #[arg(long, value_name = "WxH", value_parser = parse_size)]
+    size: Option<(u32, u32)>,
+    /// The frames' format, four characters as in 'v4l2-ctl --list-formats'
+    #[arg(long, value_name = "FOURCC", value_parser = parse_format)]
+    format: Option<[u8; 4]>,
+    /// Frames a second: N or N/M
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    rate: Option<(u32, u32)>,
+    /// Frames in flight: how long the disk may be busy with something else before one is lost
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=32))]
+    buffers: u32,
+    /// Take this way and no other
+    #[arg(long, value_enum, value_name = "WAY")]
+    way: Option<Way>,
+}
+
+/// What is promised of frames that are in the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Promise {
+    /// Frames reach the disk as it has time; kill -9 loses what is on its way (copy: up to 64 MiB)
+    Process,
+    /// kill -9 loses nothing but the frame that is being written
+    Safe,
+    /// Neither does a power cut: each frame, and its line in the index, is synced
+    Sync,
+}
+
+#[derive(clap::Args, Debug)]
+struct Record {
+    #[command(flatten)]
+    source: Source,
+    /// Where the frames go, one after the other; - is standard output
+    #[arg(value_name = "FILE", required = true)]
+    file: Option<PathBuf>,
+    /// End after so many seconds (or 500ms, 10s, 5m, 2h)
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    seconds: Option<Duration>,
+    /// End after so many frames
+    #[arg(long, value_name = "N")]
+    frames: Option<u64>,
+    /// Begin another file before one has more bytes than this (suffixes as in dd): FILE-0000, …
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    segment: Option<u64>,
+    /// What is promised of what was recorded
+    #[arg(long, value_enum, default_value_t = Promise::Process, value_name = "MODE")]
+    durability: Promise,
+    /// Keep the last so many seconds in memory, and begin with them when SIGUSR1 comes
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pre_roll: Option<Duration>,
+    /// Begin also when something is written to this FIFO, which is made if it is not there
+    #[arg(long, value_name = "FIFO", requires = "pre_roll")]
+    trigger: Option<PathBuf>,
+    /// Write the next frame to this file as well whenever SIGUSR2 comes
+    #[arg(long, value_name = "FILE")]
+    photo: Option<PathBuf>,
+    /// Give up when no frame comes for so long
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time)]
+    timeout: Duration,
+    /// No progress line and no summary
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print what was recorded as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_size(text: &str) -> Result<(u32, u32), String> {
+    let parts = text.split_once('x').map(|(w, h)| (w.parse(), h.parse()));
+    match parts {
+        Some((Ok(width), Ok(height))) if width > 0 && height > 0 => Ok((width, height)),
+        _ => Err("width and height, as in 1920x1080".into()),
+    }
+}
+
+fn parse_format(text: &str) -> Result<[u8; 4], String> {
+    let mut code = *b"    ";
+    let bytes = text.as_bytes();
+    if bytes.is_empty() || bytes.len() > 4 || !text.is_ascii() {
+        return Err("up to four characters, as in YUYV".into());
+    }
+    code[..bytes.len()].copy_from_slice(bytes);
+    Ok(code)
+}
+
+fn parse_rate(text: &str) -> Result<(u32, u32), String> {
+    let (frames, seconds) = text.split_once('/').unwrap_or((text, "1"));
+    match (frames.parse(), seconds.parse()) {
+        (Ok(frames), Ok(seconds)) if frames > 0 && seconds > 0 => Ok((frames, seconds)),
+        _ => Err("frames a second, as in 30 or 30000/1001".into()),
+    }
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "s" => 1.0,
+        "ms" => 0.001,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => f64::NAN,
+    };
+    let seconds = digits.parse::<f64>().map(|n| n * unit);
+    seconds
+        .ok()
+        .and_then(|s| Duration::try_from_secs_f64(s).ok())
+        .ok_or_else(|| "a time, as in 10, 500ms, 10s, 5m or 2h".into())
+}
+
+impl Source {
+    fn open(&self) -> Outcome<Camera> {
+        let wanted = Wanted {
+            size: self.size,
+            format: self.format,
+            rate: self.rate,
+        };
+        Camera::open(&self.device, &wanted)
+    }
+}
+
+/// What a camera is set to.
+fn about(camera: &Camera) -> String {
+    let (width, height) = camera.size;
+    let rate = camera.interval.map_or(String::new(), |interval| {
+        format!(", {:.2} frames/s", 1.0 / interval.as_secs_f64())
+    });
+    let bytes = camera.frame_bytes;
+    let most = if camera.compressed { "at most " } else { "" };
+    format!(
+        "{}, {width}x{height} {}{rate}, {most}{bytes} bytes a frame",
+        camera.name, camera.format
+    )
+}
+
+fn explain(args: &Explain) -> Outcome {
+    let camera = args.source.open()?;
+    let place = match args.file.as_os_str() == "-" {
+        true => Place::pipe(),
+        false => Place::of(&args.file),
+    };
+    let (way, _, tried) = ways::choose(&camera, &place, args.source.way, args.source.buffers)?;
+    let verdict = |(way, result): &Tried| {
+        let (takes, why) = match result {
+            Ok(how) => (true, how),
+            Err(why) => (false, why),
+        };
+        json!({ "way": way.to_string(), "possible": takes, "why": why })
+    };
+    if args.json {
+        return report::json(&json!({
+            "device": args.source.device.to_string_lossy(), "camera": camera.name,
+            "width": camera.size.0, "height": camera.size.1, "format": camera.format,
+            "frame_bytes": camera.frame_bytes, "file": args.file.to_string_lossy(),
+            "way": way.to_string(), "tried": tried.iter().map(verdict).collect::<Vec<_>>(),
+        }));
+    }
+    let mut text = format!("{}: {}\n", args.source.device.display(), about(&camera));
+    text += &format!("{}: {}\n", args.file.display(), place.about());
+    for (way, result) in &tried {
+        let line = match result {
+            Ok(how) => format!("  {:<9} taken: {how}\n", way.to_string()),
+            Err(why) => format!("  {:<9} not possible: {why}\n", way.to_string()),
+        };
+        text += &line;
+    }
+    let help = way
+        .to_possible_value()
+        .and_then(|v| v.get_help().map(ToString::to_string));
+    text += &help.unwrap_or_default();
+    report::print(&text)
+}
+
+fn run(args: &Record) -> Outcome {
+    let file = args.file.as_deref().unwrap_or(Path::new("-"));
+    let pipe = file.as_os_str() == "-";
+    if pipe && (args.json || args.segment.is_some()) {
+        return Err(Fail::Usage(
+            "neither --json nor --segment goes with standard output".into(),
+        ));
+    }
+    let plan = record::Plan {
+        frames: args.frames,
+        time: args.seconds,
+        pre_roll: args.pre_roll,
+        trigger: args.trigger.clone(),
+        photo: args.photo.clone(),
+        timeout: args.timeout,
+    };
+    let camera = args.source.open()?;
+    let place = if pipe { Place::pipe() } else { Place::of(file) };
+    let (way, stream, _) = ways::choose(&camera, &place, args.source.way, args.source.buffers)?;
+    let signals = record::signals(&plan)?;
+    let mut output = Output::create(
+        output::Plan {
+            path: (!pipe).then(|| file.to_path_buf()),
+            segment: args.segment,
+            durability: match args.durability {
+                Promise::Process => Durability::Process,
+                Promise::Safe => Durability::Safe,
+                Promise::Sync => Durability::Sync,
+            },
+            header: format!("# nocopy-record 1: {}\n", about(&camera)),
+        },
+        way,
+    )?;
+    let since = Instant::now();
+    let progress = Progress::new(&file.to_string_lossy(), 0, !args.quiet);
+    let recording = Recording::new(&plan, &camera, &stream, &signals, &mut output, progress)?;
+    let (tally, outcome) = recording.run();
+    let (totals, outcome) = output.finish(outcome);
+    drop(stream);
+    let time = since.elapsed();
+    let cpu = clock_gettime(ClockId::ProcessCPUTime);
+    let cpu = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
+    // Through the ring it is one, and one more where the ring goes through the page cache.
+    let copied = match way {
+        Way::Buffered => totals.bytes,
+        _ => totals.bytes - totals.zero_copy + totals.buffered,
+    } + tally.kept;
+    let copies = copied as f64 / totals.bytes.max(1) as f64;
+    if args.json {
+        report::json(&json!({
+            "file": file.to_string_lossy(), "files": totals.files, "way": way.to_string(),
+            "frames": totals.frames, "lost": totals.lost, "damaged": totals.damaged,
+            "late": tally.late, "worst_s": tally.worst.as_secs_f64(), "bytes": totals.bytes,
+            "copies_per_byte": copies, "seconds": time.as_secs_f64(), "cpu_s": cpu,
+            "photos": tally.photos, "complete": outcome.is_ok(),
+        }))?;
+    } else if !args.quiet && !matches!(outcome, Err(Fail::Failed(_))) {
+        say(format_args!(
+            "{} frames, {} lost, {} damaged, {} late; {}, {}; way '{way}', {copies:.2} copies a \
+             byte, {:.2} ms of processor time a frame",
+            totals.frames,
+            totals.lost,
+            totals.damaged,
+            tally.late,
+            report::amount(totals.bytes, 1024),
+            report::rate(totals.bytes, time),
+            1000.0 * cpu / totals.frames.max(1) as f64,
+        ));
+    }
+    outcome.map_err(|fail| match fail {
+        Fail::Failed(text) if !pipe => {
+            let what = match totals.files.len() {
+                1 => format!("{} holds", quoted(&totals.files[0])),
+                files => format!("{files} files hold"),
+            };
+            Fail::Failed(format!(
+                "{text}; {what} {} frames, all indexed",
+                totals.frames
+            ))
+        }
+        fail => fail,
+    })
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match &cli.command {
+        Some(Command::Explain(args)) => explain(args),
+        Some(Command::Pages { share }) => nocopy_pages::write(Cli::command(), share)
+            .map_err(|error| Fail::Failed(format!("{}: {}", quoted(share), reason(&error)))),
+        None => run(&cli.record),
+    };
+    let Err(fail) = outcome else {
+        return ExitCode::SUCCESS;
+    };
+    match &fail {
+        Fail::Usage(text) => say(format_args!(
+            "nocopy-record: {text}\nTry 'nocopy-record --help'."
+        )),
+        Fail::Failed(text) | Fail::Refused(_, text) => say(format_args!("nocopy-record: {text}")),
+        Fail::Reported | Fail::Signal(_) => {}
+    }
+    ExitCode::from(fail.status())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn times_sizes_rates_and_formats_are_read() {
+        assert_eq!(parse_time("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(parse_time("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_time("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_time("2h"), Ok(Duration::from_secs(7200)));
+        assert_eq!(parse_size("1920x1080"), Ok((1920, 1080)));
+        assert_eq!(parse_rate("30000/1001"), Ok((30000, 1001)));
+        assert_eq!(parse_rate("25"), Ok((25, 1)));
+        assert_eq!(parse_format("Y8"), Ok(*b"Y8  "));
+        for text in ["", "s", "-1", "1x", "10 s", "1e400", "nan"] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+        assert!(parse_size("1920").is_err() && parse_size("0x5").is_err());
+        assert!(parse_rate("0").is_err() && parse_rate("30/0").is_err());
+        assert!(parse_format("").is_err() && parse_format("YUYV2").is_err());
+    }
+}

@@ -1,0 +1,580 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files of frames, and beside each an index that is never ahead of it.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Write};
+use std::ops::RangeInclusive;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pdio::{Durability, OpenOptions, Stats, Writer};
+use pdio_cli::report::{Context, Fail, Outcome};
+
+use crate::ways::Way;
+
+/// What is known of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The camera's count.
+    pub sequence: u32,
+    /// When it was taken.
+    pub time: Duration,
+    /// How many bytes it has.
+    pub len: usize,
+    /// Whether the camera says that its bytes are not what they should be. Then it has none.
+    pub damaged: bool,
+}
+
+/// Frames that are missing between those that come.
+#[derive(Debug, Default)]
+struct Losses {
+    next: Option<u32>,
+    /// How many there were.
+    count: u64,
+}
+
+impl Losses {
+    /// Takes the next frame's number; returns those that never came.
+    fn see(&mut self, sequence: u32) -> Option<RangeInclusive<u32>> {
+        let next = self.next.replace(sequence.wrapping_add(1))?;
+        let missing = sequence.wrapping_sub(next);
+        // Backwards: a camera that counts anew.
+        if missing == 0 || missing > u32::MAX / 2 {
+            return None;
+        }
+        self.count += u64::from(missing);
+        Some(next..=sequence.wrapping_sub(1))
+    }
+}
+
+/// The index beside a file: a line for each frame, written once the kernel has the frame.
+#[derive(Debug)]
+struct Index {
+    file: File,
+    path: PathBuf,
+    /// What each file of its mode promises, the index does.
+    sync: bool,
+    /// Lines that wait, each with the size that the file has by then.
+    waiting: VecDeque<(u64, String)>,
+    /// Bytes of whole lines.
+    len: u64,
+    /// Frames in whole lines, and where the last of them ends in the file.
+    frames: u64,
+    end: u64,
+}
+
+impl Index {
+    fn create(of: &Path, header: &str, sync: bool) -> Outcome<Index> {
+        let path = index_of(of);
+        let mut file = File::create(&path).context("create", &path)?;
+        file.write_all(header.as_bytes()).context("write", &path)?;
+        Ok(Index {
+            file,
+            path,
+            sync,
+            waiting: VecDeque::new(),
+            len: header.len() as u64,
+            frames: 0,
+            end: 0,
+        })
+    }
+
+    /// Writes the lines of what a file of this size has.
+    fn settle(&mut self, size: u64) -> io::Result<()> {
+        let ready = self
+            .waiting
+            .iter()
+            .take_while(|(end, _)| *end <= size)
+            .count();
+        if ready == 0 {
+            return Ok(());
+        }
+        let text: String = self
+            .waiting
+            .iter()
+            .take(ready)
+            .map(|(_, line)| line.as_str())
+            .collect();
+        if let Err(error) = self.file.write_all(text.as_bytes()) {
+            // No half lines.
+            let _ = self.file.set_len(self.len);
+            return Err(error);
+        }
+        if self.sync {
+            self.file.sync_data()?;
+        }
+        self.len += text.len() as u64;
+        for (end, line) in self.waiting.drain(..ready) {
+            self.frames += u64::from(!line.starts_with('#'));
+            self.end = end;
+        }
+        Ok(())
+    }
+}
+
+/// The name of a file's index.
+pub fn index_of(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_os_string();
+    name.push(".index");
+    name.into()
+}
+
+/// The name of a segment: a number before the extension.
+fn segment(path: &Path, number: u32) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default();
+    let mut name = stem.to_os_string();
+    name.push(format!("-{number:04}"));
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    path.with_file_name(name)
+}
+
+#[derive(Debug)]
+struct Segment {
+    path: PathBuf,
+    writer: Writer,
+    /// Not of a pipe.
+    index: Option<Index>,
+    /// Bytes that were given to the writer.
+    bytes: u64,
+    frames: u64,
+}
+
+/// How to write.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The file, or none for standard output.
+    pub path: Option<PathBuf>,
+    /// The most bytes of a file, if there are to be several.
+    pub segment: Option<u64>,
+    /// What a file promises.
+    pub durability: Durability,
+    /// The first line of each index.
+    pub header: String,
+}
+
+/// What was written.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// Frames that are in files, and in their indices.
+    pub frames: u64,
+    /// The files.
+    pub files: Vec<PathBuf>,
+    /// Bytes given to the writers.
+    pub bytes: u64,
+    /// Of these, without a copy.
+    pub zero_copy: u64,
+    /// Of these, through the page cache or a pipe.
+    pub buffered: u64,
+    /// Frames that the camera counted and never gave, between those that it gave.
+    pub lost: u64,
+    /// Frames that the camera said are damaged.
+    pub damaged: u64,
+}
+
+/// Where the frames go.
+#[derive(Debug)]
+pub struct Output {
+    plan: Plan,
+    way: Way,
+    options: OpenOptions,
+    current: Option<Segment>,
+    losses: Losses,
+    totals: Totals,
+}
+
+impl Output {
+    /// Creates the first file and its index.
+    ///
+    /// # Errors
+    /// If that cannot be.
+    pub fn create(plan: Plan, way: Way) -> Outcome<Output> {
+        let mut output = Output {
+            options: way.options(plan.durability),
+            plan,
+            way,
+            current: None,
+            losses: Losses::default(),
+            totals: Totals::default(),
+        };
+        output.begin()?;
+        Ok(output)
+    }
+
+    fn begin(&mut self) -> Outcome {
+        let Some(path) = &self.plan.path else {
+            let path = PathBuf::from("standard output");
+            let file = io::stdout()
+                .as_fd()
+                .try_clone_to_owned()
+                .context("write to", &path)?;
+            let writer = self
+                .options
+                .writer_from(file.into())
+                .context("write to", &path)?;
+            self.current = Some(Segment {
+                path,
+                writer,
+                index: None,
+                bytes: 0,
+                frames: 0,
+            });
+            return Ok(());
+        };
+        let path = match self.plan.segment {
+            Some(_) => segment(path, self.totals.files.len() as u32),
+            None => path.clone(),
+        };
+        let mut options = self.options.clone();
+        options.create(true).truncate(true);
+        let mut writer = options.open_writer(&path).context("create", &path)?;
+        if self.way == Way::Copy {
+            writer.prepare();
+        }
+        let sync = self.plan.durability == Durability::Sync;
+        let index = Some(Index::create(&path, &self.plan.header, sync)?);
+        self.totals.files.push(path.clone());
+        self.current = Some(Segment {
+            path,
+            writer,
+            index,
+            bytes: 0,
+            frames: 0,
+        });
+        Ok(())
+    }
+
+    /// Names frames in the index that are not there, at their place.
+    fn missing(&mut self, what: &str, numbers: RangeInclusive<u32>) {
+        let (first, last) = (numbers.start(), numbers.end());
+        let text = match first == last {
+            true => format!("# {what} {first}\n"),
+            false => format!("# {what} {first}-{last}\n"),
+        };
+        if let Some(segment) = &mut self.current {
+            if let Some(index) = &mut segment.index {
+                index.waiting.push_back((segment.bytes, text));
+            }
+        }
+    }
+
+    /// How many frames never came.
+    pub fn lost(&self) -> u64 {
+        self.losses.count
+    }
+
+    /// Writes a frame, which may be in several parts; of one that is damaged, its name.
+    ///
+    /// # Errors
+    /// If it cannot be written; [`finish`](Output::finish) then says what is there.
+    pub fn write(&mut self, frame: &Frame, parts: &[&[u8]]) -> Outcome {
+        let full = self.current.as_ref().is_some_and(|s| {
+            self.plan.segment.is_some_and(|most| {
+                !frame.damaged && s.frames > 0 && s.bytes + frame.len as u64 > most
+            })
+        });
+        if full {
+            self.end_segment(Ok(()))?;
+            self.begin()?;
+        }
+        if let Some(lost) = self.losses.see(frame.sequence) {
+            self.missing("lost", lost);
+        }
+        if frame.damaged {
+            self.totals.damaged += 1;
+            self.missing("damaged", frame.sequence..=frame.sequence);
+            return Ok(());
+        }
+        let Some(segment) = &mut self.current else {
+            return Err(Fail::Failed("nothing is open to be written to".into()));
+        };
+        let (writer, path) = (&mut segment.writer, &segment.path);
+        let uncopied = match parts {
+            [data] if self.way.is_direct() => writer.write_uncopied(data).context("write", path)?,
+            _ => false,
+        };
+        if !uncopied {
+            for part in parts {
+                let staged = match self.way {
+                    Way::Copy => stage(writer, part),
+                    _ => writer.write_all(part),
+                };
+                staged.context("write", path)?;
+            }
+        }
+        if self.way == Way::Copy {
+            match self.plan.durability {
+                Durability::Process => Ok(()),
+                Durability::Safe => writer.flush(),
+                Durability::Sync => writer.sync_data(),
+            }
+            .context("write", path)?;
+        }
+        let (sequence, time, len) = (frame.sequence, frame.time, frame.len);
+        let offset = segment.bytes;
+        segment.bytes += len as u64;
+        segment.frames += 1;
+        if let Some(index) = &mut segment.index {
+            let (seconds, micros) = (time.as_secs(), time.subsec_micros());
+            let line = format!("{sequence} {seconds}.{micros:06} {offset} {len}\n");
+            index.waiting.push_back((segment.bytes, line));
+            let size = writer.file().metadata().context("look at", path)?.len();
+            index.settle(size).context("write", &index.path)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the file. If it went wrong, whole frames are left in it, each of them in the index.
+    fn end_segment(&mut self, outcome: Outcome) -> Outcome {
+        let Some(Segment {
+            path,
+            writer,
+            index,
+            bytes,
+            frames,
+        }) = self.current.take()
+        else {
+            return outcome;
+        };
+        let before = writer.stats();
+        let finished = match outcome {
+            Ok(()) => writer.finish().context("write", &path),
+            Err(fail) => {
+                drop(writer);
+                Err(fail)
+            }
+        };
+        let Some(mut index) = index else {
+            self.count(finished.as_ref().unwrap_or(&before));
+            self.totals.frames += frames;
+            return finished.map(drop);
+        };
+        let outcome = match finished {
+            Ok(stats) => {
+                self.count(&stats);
+                index.settle(bytes).context("write", &index.path)
+            }
+            Err(fail) => {
+                self.count(&before);
+                Err(fail)
+            }
+        };
+        let outcome = outcome.or_else(|fail| {
+            whole(&path, &mut index).context("mend", &path)?;
+            Err(fail)
+        });
+        self.totals.frames += index.frames;
+        outcome
+    }
+
+    fn count(&mut self, stats: &Stats) {
+        self.totals.bytes += stats.bytes;
+        self.totals.zero_copy += stats.zero_copy_bytes;
+        self.totals.buffered += stats.buffered_bytes;
+    }
+
+    /// Ends the output; what was written, and how that went.
+    pub fn finish(mut self, outcome: Outcome) -> (Totals, Outcome) {
+        let outcome = self.end_segment(outcome);
+        self.totals.lost = self.losses.count;
+        (self.totals, outcome)
+    }
+}
+
+/// Copies data into the writer's ring, from which it reaches the disk; never from where it is: that
+/// may be memory which no disk can take.
+fn stage(writer: &mut Writer, mut data: &[u8]) -> io::Result<()> {
+    while !data.is_empty() {
+        let n = writer.write_with(data.len(), |room| {
+            let n = room.len().min(data.len());
+            room[..n].copy_from_slice(&data[..n]);
+            Ok(n)
+        })?;
+        data = &data[n..];
+    }
+    Ok(())
+}
+
+/// Cuts what is not a whole frame from the end of a file, and has the index name all others. On a
+/// disk that has no room for a line either, frames go until there is.
+fn whole(path: &Path, index: &mut Index) -> io::Result<()> {
+    let file = File::options().write(true).open(path)?;
+    let size = file.metadata()?.len();
+    index.waiting.retain(|(end, _)| *end <= size);
+    loop {
+        let end = index.waiting.back().map_or(index.end, |(end, _)| *end);
+        if end < size {
+            file.set_len(end)?;
+        }
+        match index.settle(end) {
+            Ok(()) => return Ok(()),
+            Err(_) if index.waiting.pop_back().is_some() => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_numbers_are_named_also_where_they_wrap() {
+        let mut losses = Losses::default();
+        let mut see = |n| losses.see(n).map(|range| (*range.start(), *range.end()));
+        assert_eq!(see(7), None, "the first is no loss, whatever its number");
+        assert_eq!(see(8), None);
+        assert_eq!(see(12), Some((9, 11)));
+        assert_eq!(see(u32::MAX - 1), None, "backwards");
+        assert_eq!(see(1), Some((u32::MAX, 0)));
+        assert_eq!(see(0), None, "counts anew");
+        assert_eq!(losses.count, 3 + 2);
+    }
+
+    #[test]
+    fn segments_have_a_number_before_the_extension() {
+        assert_eq!(
+            segment(Path::new("/a/out.raw"), 3),
+            Path::new("/a/out-0003.raw")
+        );
+        assert_eq!(segment(Path::new("out"), 12345), Path::new("out-12345"));
+    }
+
+    fn frame(sequence: u32, len: usize) -> Frame {
+        Frame {
+            sequence,
+            time: Duration::from_micros(u64::from(sequence) * 33_333),
+            len,
+            damaged: false,
+        }
+    }
+
+    fn data(sequence: u32, len: usize) -> Vec<u8> {
+        (0..len).map(|i| (i as u32 + sequence) as u8).collect()
+    }
+
+    /// What an index says: sequence, offset and length of each frame.
+    fn lines(path: &Path) -> Vec<(u32, u64, usize)> {
+        let text = std::fs::read_to_string(path).unwrap();
+        assert!(text.ends_with('\n'));
+        text.lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| {
+                let fields: Vec<&str> = line.split(' ').collect();
+                assert_eq!(fields.len(), 4, "{line}");
+                (
+                    fields[0].parse().unwrap(),
+                    fields[2].parse().unwrap(),
+                    fields[3].parse().unwrap(),
+                )
+            })
+            .collect()
+    }
+
+    fn plan(path: &Path, segment: Option<u64>, durability: Durability) -> Plan {
+        Plan {
+            path: Some(path.to_path_buf()),
+            segment,
+            durability,
+            header: "# test\n".into(),
+        }
+    }
+
+    #[test]
+    fn every_segment_has_whole_frames_and_an_index_of_them() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        for way in [Way::Copy, Way::Buffered] {
+            for durability in [Durability::Process, Durability::Safe, Durability::Sync] {
+                let path = home.path().join(format!("{way}{durability:?}.raw"));
+                let plan = plan(&path, Some(1_000_000), durability);
+                let mut output = Output::create(plan, way).unwrap();
+                let len = |n: u32| 150_000 + 1000 * n as usize;
+                for n in 0..20 {
+                    let all = data(n, len(n));
+                    let (first, second) = all.split_at(n as usize);
+                    output.write(&frame(n, len(n)), &[first, second]).unwrap();
+                }
+                let (totals, outcome) = output.finish(Ok(()));
+                outcome.unwrap();
+                assert_eq!(totals.frames, 20);
+                let mut next = 0;
+                for file in &totals.files {
+                    let bytes = std::fs::read(file).unwrap();
+                    assert!(bytes.len() <= 1_000_000);
+                    let mut end = 0;
+                    for (sequence, offset, length) in lines(&index_of(file)) {
+                        assert_eq!((sequence, offset, length), (next, end, len(next)));
+                        let at = offset as usize;
+                        assert!(bytes[at..at + length] == data(sequence, length));
+                        end += length as u64;
+                        next += 1;
+                    }
+                    assert_eq!(end, bytes.len() as u64);
+                }
+                assert_eq!(next, 20);
+                assert!(totals.files.len() > 2);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_lost_is_in_its_place() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("out");
+        let mut output =
+            Output::create(plan(&path, None, Durability::Process), Way::Buffered).unwrap();
+        output.write(&frame(0, 10), &[&data(0, 10)]).unwrap();
+        output.write(&frame(3, 10), &[&data(3, 10)]).unwrap();
+        let damaged = Frame {
+            damaged: true,
+            ..frame(4, 0)
+        };
+        output.write(&damaged, &[]).unwrap();
+        output.write(&frame(6, 10), &[&data(6, 10)]).unwrap();
+        let (totals, outcome) = output.finish(Ok(()));
+        outcome.unwrap();
+        assert_eq!((totals.frames, totals.lost, totals.damaged), (3, 3, 1));
+        let text = std::fs::read_to_string(index_of(&path)).unwrap();
+        let wanted = "# test\n0 0.000000 0 10\n# lost 1-2\n3 0.099999 10 10\n# damaged 4\n\
+                      # lost 5\n6 0.199998 20 10\n";
+        assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn what_was_lost_before_a_segment_is_named_in_it() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("out");
+        let plan = plan(&path, Some(15), Durability::Process);
+        let mut output = Output::create(plan, Way::Buffered).unwrap();
+        output.write(&frame(0, 10), &[&data(0, 10)]).unwrap();
+        output.write(&frame(2, 10), &[&data(2, 10)]).unwrap();
+        let (totals, outcome) = output.finish(Ok(()));
+        outcome.unwrap();
+        let read = |i: usize| std::fs::read_to_string(index_of(&totals.files[i])).unwrap();
+        assert_eq!(read(0), "# test\n0 0.000000 0 10\n");
+        assert_eq!(read(1), "# test\n# lost 1\n2 0.066666 0 10\n");
+    }
+
+    #[test]
+    fn a_failure_leaves_whole_frames_all_indexed() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("out");
+        let mut output =
+            Output::create(plan(&path, None, Durability::Process), Way::Buffered).unwrap();
+        for n in 0..3 {
+            output.write(&frame(n, 1000), &[&data(n, 1000)]).unwrap();
+        }
+        // As where a disk takes half of a frame.
+        let segment = output.current.as_mut().unwrap();
+        segment.writer.write_all(&[9; 500]).unwrap();
+        let (totals, outcome) = output.finish(Err(Fail::Failed("full".into())));
+        assert!(matches!(outcome, Err(Fail::Failed(text)) if text == "full"));
+        assert_eq!(totals.frames, 3);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 3000);
+        assert_eq!(lines(&index_of(&path)).len(), 3);
+    }
+}

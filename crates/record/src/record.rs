@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The recording: frames come, wait for the trigger if there is one, and are written.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use pdio_cli::report::{quoted, reason, say, Context, Fail, Outcome, Progress};
+use pdio_cli::signals::{Ready, Signals};
+use rustix::time::{clock_gettime, ClockId};
+use signal_hook::consts::{SIGUSR1, SIGUSR2};
+
+use crate::camera::{Arrival, Camera};
+use crate::output::{Frame, Output};
+use crate::preroll::PreRoll;
+use crate::ways::Stream;
+
+/// When to begin and to end.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// End after so many frames.
+    pub frames: Option<u64>,
+    /// End after so much time.
+    pub time: Option<Duration>,
+    /// Wait for a trigger, and begin so long before.
+    pub pre_roll: Option<Duration>,
+    /// A FIFO that triggers, beside the signal.
+    pub trigger: Option<PathBuf>,
+    /// Where a frame goes that a signal asks for.
+    pub photo: Option<PathBuf>,
+    /// Give up when no frame comes for so long.
+    pub timeout: Duration,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Frames that were with the kernel later than two frame times after they were taken.
+    pub late: u64,
+    /// The longest that it took.
+    pub worst: Duration,
+    /// Bytes copied into the memory before the trigger.
+    pub kept: u64,
+    /// Photos taken.
+    pub photos: u64,
+}
+
+/// Frames that wait while a trigger's past is written may take so much more than it did.
+const BACKLOG: usize = 64 << 20;
+
+/// What the recording is doing.
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    /// Keeping the last seconds.
+    Waiting,
+    /// Writing what is kept, while more comes.
+    CatchingUp,
+    /// Writing frames as they come.
+    Recording,
+}
+
+/// A trigger from outside.
+struct Trigger(Option<File>);
+
+impl Trigger {
+    fn open(path: Option<&Path>) -> Outcome<Trigger> {
+        let Some(path) = path else {
+            return Ok(Trigger(None));
+        };
+        let mode = rustix::fs::Mode::from_raw_mode(0o666);
+        if let Err(error) = rustix::fs::mkfifoat(rustix::fs::CWD, path, mode) {
+            if error != rustix::io::Errno::EXIST {
+                return Err(io::Error::from(error)).context("make the FIFO", path);
+            }
+        }
+        // For writing as well: then it does not end when somebody who wrote to it closes it.
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)
+            .context("open", path)?;
+        Ok(Trigger(Some(file)))
+    }
+
+    fn came(&mut self) -> bool {
+        match &mut self.0 {
+            Some(fifo) => matches!(fifo.read(&mut [0; 64]), Ok(1..)),
+            None => false,
+        }
+    }
+}
+
+/// The recording of a camera.
+pub struct Recording<'a> {
+    plan: &'a Plan,
+    camera: &'a Camera,
+    stream: &'a Stream<'a>,
+    signals: &'a Signals,
+    output: &'a mut Output,
+    progress: Progress,
+    trigger: Trigger,
+    state: State,
+    kept: PreRoll,
+    /// The most bytes that may wait while they are written.
+    limit: usize,
+    /// How many frames the plan has had, and when the first was taken.
+    counted: u64,
+    first: Option<Duration>,
+    done: bool,
+    /// The output has failed: nothing more can follow what is there.
+    broken: bool,
+    photo_wanted: bool,
+    tally: Tally,
+}
+
+/// The signals that a plan needs.
+pub fn signals(plan: &Plan) -> Outcome<Signals> {
+    let mut wanted = Vec::new();
+    if plan.pre_roll.is_some() {
+        wanted.push(SIGUSR1);
+    }
+    if plan.photo.is_some() {
+        wanted.push(SIGUSR2);
+    }
+    Signals::listen(&wanted)
+}
+
+impl<'a> Recording<'a> {
+    /// Makes everything ready.
+    ///
+    /// # Errors
+    /// If the FIFO of the plan cannot be had.
+    pub fn new(
+        plan: &'a Plan,
+        camera: &'a Camera,
+        stream: &'a Stream<'a>,
+        signals: &'a Signals,
+        output: &'a mut Output,
+        progress: Progress,
+    ) -> Outcome<Recording<'a>> {
+        Ok(Recording {
+            trigger: Trigger::open(plan.trigger.as_deref())?,
+            state: match plan.pre_roll {
+                Some(_) => State::Waiting,
+                None => State::Recording,
+            },
+            plan,
+            camera,
+            stream,
+            signals,
+            output,
+            progress,
+            kept: PreRoll::default(),
+            limit: 0,
+            counted: 0,
+            first: None,
+            done: false,
+            broken: false,
+            photo_wanted: false,
+            tally: Tally::default(),
+        })
+    }
+
+    /// Records until the plan, a signal or a failure ends it.
+    pub fn run(mut self) -> (Tally, Outcome) {
+        let mut outcome = self.until_the_end();
+        // What came before the end is part of it, whatever the end was.
+        while self.state == State::CatchingUp && !self.broken {
+            if let Err(fail) = self.write_kept() {
+                outcome = Err(fail);
+            }
+        }
+        (self.tally, outcome)
+    }
+
+    fn until_the_end(&mut self) -> Outcome {
+        self.stream.start().context("start", self.camera.path())?;
+        let mut since = Instant::now();
+        while !self.done {
+            self.signals.check()?;
+            self.listen();
+            let behind = self.state == State::CatchingUp;
+            if !behind {
+                let rest = self.plan.timeout.saturating_sub(since.elapsed());
+                match self.signals.wait(self.camera.as_fd(), false, Some(rest)) {
+                    Ok(Ready::Yes) => {}
+                    Ok(Ready::Signal) => continue,
+                    Ok(Ready::TimeOut) => {
+                        let seconds = self.plan.timeout.as_secs_f64();
+                        return Err(Fail::Failed(format!(
+                            "no frame came from {} for {seconds} s",
+                            quoted(self.camera.path())
+                        )));
+                    }
+                    Err(error) => {
+                        return Err(Fail::Failed(format!("cannot wait: {}", reason(&error))))
+                    }
+                }
+            }
+            // With too much in memory the disk comes first; the camera counts what it drops.
+            let room = !behind || self.kept.bytes() < self.limit;
+            while room && !self.done && self.signals.ended().is_none() {
+                let Some(arrival) = self.stream.take().map_err(|e| self.gone(&e))? else {
+                    break;
+                };
+                since = Instant::now();
+                self.frame(arrival)?;
+                if self.state == State::CatchingUp {
+                    break;
+                }
+            }
+            if self.state == State::CatchingUp {
+                self.write_kept()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a failure of the camera is.
+    fn gone(&self, error: &io::Error) -> Fail {
+        let camera = quoted(self.camera.path());
+        match error.raw_os_error() {
+            Some(libc::ENODEV) => Fail::Failed(format!("the camera at {camera} is gone")),
+            _ => Fail::Failed(format!(
+                "cannot take a frame from {camera}: {}",
+                reason(error)
+            )),
+        }
+    }
+
+    /// Asks for signals and the FIFO.
+    fn listen(&mut self) {
+        self.photo_wanted |= self.signals.asked(SIGUSR2);
+        let came = self.signals.asked(SIGUSR1) | self.trigger.came();
+        if came && self.state == State::Waiting {
+            self.tally.kept = self.kept.bytes() as u64;
+            self.limit = self.kept.bytes() + BACKLOG;
+            self.state = State::CatchingUp;
+        }
+    }
+
+    /// Takes a frame and gives its buffer back.
+    fn frame(&mut self, arrival: Arrival) -> Outcome {
+        let data = self.stream.bytes(&arrival);
+        let data = if arrival.damaged { &[] } else { data };
+        let frame = Frame {
+            sequence: arrival.sequence,
+            time: arrival.time,
+            len: data.len(),
+            damaged: arrival.damaged,
+        };
+        self.listen();
+        if self.state == State::Waiting || !self.past_the_end(&frame) {
+            self.keep_or_write(&frame, &arrival, data)?;
+        }
+        self.stream.give_back(arrival).map_err(|e| self.gone(&e))
+    }
+
+    /// Counts a frame of the plan; returns true, and ends the recording, if it is none any more.
+    fn past_the_end(&mut self, frame: &Frame) -> bool {
+        let first = *self.first.get_or_insert(frame.time);
+        let time = frame.time.saturating_sub(first);
+        if self.plan.time.is_some_and(|most| time >= most) {
+            self.done = true;
+            return true;
+        }
+        self.counted += u64::from(!frame.damaged);
+        self.done = self.plan.frames.is_some_and(|most| self.counted >= most);
+        false
+    }
+
+    fn keep_or_write(&mut self, frame: &Frame, arrival: &Arrival, data: &[u8]) -> Outcome {
+        if self.photo_wanted && !frame.damaged {
+            self.photo_wanted = false;
+            self.photo(data);
+        }
+        if self.state != State::Recording {
+            let kept = self.kept.push(frame.clone(), data);
+            kept.map_err(|_| {
+                Fail::Failed(format!(
+                    "no memory for more than {} bytes before the trigger",
+                    self.kept.bytes()
+                ))
+            })?;
+            if let (State::Waiting, Some(span)) = (&self.state, self.plan.pre_roll) {
+                self.kept.trim(span);
+            } else {
+                self.tally.kept += frame.len as u64;
+            }
+            return Ok(());
+        }
+        let result = self.output.write(frame, &[data]);
+        self.broken = result.is_err();
+        result?;
+        self.written(frame.len, Some(arrival));
+        Ok(())
+    }
+
+    /// Writes the oldest frame in memory.
+    fn write_kept(&mut self) -> Outcome {
+        if let Some((frame, parts)) = self.kept.oldest() {
+            let (frame, parts) = (frame.clone(), parts);
+            let result = self.output.write(&frame, &parts);
+            self.broken = result.is_err();
+            result?;
+            self.kept.pop();
+            self.written(frame.len, None);
+        }
+        if self.kept.is_empty() {
+            self.kept.release();
+            self.state = State::Recording;
+        }
+        Ok(())
+    }
+
+    fn written(&mut self, len: usize, arrival: Option<&Arrival>) {
+        self.progress.add(len as u64);
+        self.progress.name(&format!(
+            "{} frames, {} lost",
+            self.counted,
+            self.output.lost()
+        ));
+        let Some(arrival) = arrival.filter(|a| a.monotonic) else {
+            return;
+        };
+        let now = clock_gettime(ClockId::Monotonic);
+        let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
+        let took = now.saturating_sub(arrival.time);
+        self.tally.worst = self.tally.worst.max(took);
+        let late = self
+            .camera
+            .interval
+            .is_some_and(|interval| took > 2 * interval);
+        self.tally.late += u64::from(late);
+    }
+
+    /// Writes a frame to a file of its own, which is there whole or not at all.
+    fn photo(&mut self, data: &[u8]) {
+        let Some(path) = &self.plan.photo else {
+            return;
+        };
+        let mut part = path.as_os_str().to_os_string();
+        part.push(".part");
+        let result = std::fs::write(&part, data).and_then(|()| std::fs::rename(&part, path));
+        match result {
+            Ok(()) => self.tally.photos += 1,
+            // The recording is worth more.
+            Err(error) => {
+                let _ = std::fs::remove_file(&part);
+                let text = format!(
+                    "nocopy-record: cannot write the photo {}: {}",
+                    quoted(path),
+                    reason(&error)
+                );
+                self.progress.aside(|| say(text));
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command without a camera: what is wrong is one line, and nothing is touched.
+
+use std::process::{Command, Output};
+
+fn record(arguments: &[&str]) -> Output {
+    Command::new(assert_cmd::cargo::cargo_bin!("nocopy-record"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+/// Asserts that there is one line of that text, and this status.
+#[track_caller]
+fn fails(arguments: &[&str], status: i32, text: &str) {
+    let output = record(arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{said}");
+    assert!(said.contains(text), "{said}");
+    if status == 1 {
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn without_a_camera_nothing_is_touched() {
+    let home = tempfile::tempdir().unwrap();
+    let out = home.path().join("out.raw");
+    std::fs::write(&out, "what was there").unwrap();
+    let name = out.to_str().unwrap();
+    fails(
+        &["--device", "/nowhere/video", name],
+        1,
+        "no camera at '/nowhere/video'",
+    );
+    fails(
+        &["--device", "/dev/null", name],
+        1,
+        "'/dev/null' is no camera",
+    );
+    fails(
+        &["explain", "--device", "/dev/null", name],
+        1,
+        "'/dev/null' is no camera",
+    );
+    assert_eq!(std::fs::read(&out).unwrap(), b"what was there");
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_wrong_command_line_is_said_to_be_wrong() {
+    fails(&[], 2, "<FILE>");
+    fails(
+        &["--size", "big", "out"],
+        2,
+        "width and height, as in 1920x1080",
+    );
+    fails(&["--buffers", "1", "out"], 2, "1");
+    fails(&["--trigger", "fifo", "out"], 2, "--pre-roll");
+    fails(&["--json", "-"], 2, "standard output");
+    fails(&["--way", "magic", "out"], 2, "dmabuf");
+}
+
+#[test]
+fn help_names_the_index_and_every_way() {
+    let output = record(&["--help"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0));
+    for word in [
+        "SEQUENCE SECONDS OFFSET LENGTH",
+        "mmap",
+        "userptr",
+        "dmabuf",
+        "copy",
+        "buffered",
+    ] {
+        assert!(said.contains(word), "{said}");
+    }
+}
