@@ -18,6 +18,9 @@
  *
  *   --file F       written if it is not there
  *   --batches N    (400)
+ *   --calls        instead, a line {"type":"calls"} for each of some sizes of
+ *                  calls that read cached pages, and evicted ones that stay so
+ *   --cached       of these only cached pages: for kernels that bring them back
  */
 #include "options.h"
 
@@ -47,7 +50,7 @@ static const char *path;
 static u32 batches = 400;
 static u64 *took[WAYS];
 static u8 buffer[CALL_MAX] __attribute__((aligned(PAGE)));
-static bool calls;
+static bool calls, only_cached;
 
 static void fill(word *w, u64 key)
 {
@@ -196,6 +199,10 @@ static void call(int fd, u8 *file, u32 size)
 	json_u64(&j, "size", size);
 	json_u64(&j, "calls", n);
 	json_u64(&j, "cached_ns", time_calls(fd, size, n));
+	if (only_cached) {
+		json_end(&j);
+		return;
+	}
 	for (at = 0; at < CALL_MAX; at += PAGE * BATCH)
 		page_out(file + at);
 	for (at = 0; at < stretch; at += PAGE * BATCH)
@@ -227,6 +234,7 @@ int main(int argc, char **argv)
 		{ "file", .text = &path },
 		{ "batches", .number = &batches },
 		{ "calls", .flag = &calls },
+		{ "cached", .flag = &only_cached },
 		{ 0 },
 	};
 	size_t bytes = (size_t)FILE_BATCHES * BATCH * PAGE;

@@ -17,8 +17,13 @@ class Arch:
     prefix: str  # of the compiler and its tools
     package: str  # that has the compiler
     image: str  # what boots, in an object directory
-    qemu: tuple[str, str]  # the emulator, and the package that has it
+    qemu: tuple[str, str] = ("", "")  # the emulator, and the package that has it
     dtb: str = ""  # the device tree of its board, built with the kernel, if QEMU does not make it
+
+    @property
+    def foreign(self) -> bool:
+        """Programs of this machine do not run on it."""
+        return bool(self.prefix)
 
     @property
     def image_name(self) -> str:
@@ -58,3 +63,5 @@ ARM64: Final = Arch(
     "arch/arm64/boot/Image",
     ("qemu-system-aarch64", "qemu-system-arm"),
 )
+# User Mode Linux: the kernel is a program of this machine.
+UM: Final = Arch("um", "amd64", "", "build-essential", "linux")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from nocopy_lab import child
-from nocopy_lab.arch import ARM, ARM64, X86, Arch
+from nocopy_lab.arch import ARM, ARM64, UM, X86, Arch
 from nocopy_lab.paths import LabError, require_tool
 
 # A fixed model, so that neither QEMU's version nor the host's CPU changes a figure. It lacks
@@ -87,6 +87,7 @@ BOARDS: Final[dict[str, Board]] = {
             "rpi2", "a Raspberry Pi 2, with high memory and an SD card; as fast as the host can",
             False, 4, ARM, cpu="", machine="raspi2b", disk="sd", device_tree=RPI2_TREE,
         ),
+        Board("uml", "User Mode Linux: 1 CPU, no disk; a program of the host", False, 1, UM),
         Board(
             "x86-slow", "1 CPU, 500 million instructions a second, 1 GiB; fast disks", False, 1,
             shift=1, cpu=SLOW_CPU,
@@ -147,6 +148,8 @@ class Machine:
 
         if self.exact and self.disks:
             raise LabError(f"a disk of the host makes '{self.board}' inexact; use null_blk in it")
+        if self.arch is UM and self.disks:
+            raise LabError(f"the board '{self.board}' has no disks; use null_blk in it")
 
     @property
     def exact(self) -> bool:
@@ -169,6 +172,9 @@ class Machine:
         words = ["panic=-1", "nokaslr"]
         if self.arch is X86:
             words += ["console=ttyS0", "lab_results=ttyS1", "random.trust_cpu=on"]
+        elif self.arch is UM:
+            # Results go to what is open as its standard input.
+            words += ["console=tty0", "con=null", "con1=null,fd:0", "lab_results=tty1"]
         else:
             port = "ttyS1" if self.arch is ARM else "ttyS0"
             words += ["console=ttyAMA0", f"lab_results={port}"]
@@ -206,8 +212,15 @@ class Machine:
     def command(
         self, kernel: Path, initramfs: Path, console: Path | None, results: Path | None
     ) -> list[str]:
-        """The QEMU command line; without a console file, the console is the terminal."""
+        """The command line of QEMU; without a console file, the console is the terminal.
+
+        User Mode Linux is a command itself; its console is its standard output.
+        """
         memory = self.memory_mib + self.extra_mib
+        if self.arch is UM:
+            terminal = "con0=null,fd:1" if console else "con0=fd:0,fd:1"
+            files = [f"mem={memory}M", f"initrd={initramfs}", terminal]
+            return [str(kernel), *files, *self.kernel_words()]
         words = [
             *self.hardware(),
             *("-m", str(memory), "-nodefaults", "-no-reboot", "-display", "none"),

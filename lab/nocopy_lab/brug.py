@@ -325,8 +325,8 @@ EMULATED: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def aarch64() -> None:
-    """The tests as 64-bit Arm programs, instruction by instruction, in QEMU's user mode."""
+def aarch64() -> str:
+    """The tests as 64-bit Arm programs, in QEMU's user mode; what they printed."""
     tools = crates.aarch64()
     linker, emulator = ARM64.tool("gcc"), programs.need("qemu-aarch64", "qemu-user")
     prefix = f"CARGO_TARGET_{crates.AARCH64.upper().replace('-', '_')}"
@@ -337,14 +337,18 @@ def aarch64() -> None:
     words += ["--lib", "--test", "races", "--test", "sequences", "--test", "smoke"]
     words += ["--test", "process"]
     env = {f"{prefix}_LINKER": linker}
+    said = ""
     for test in crates.test_executables(tools, "aarch64-tests", words, env=env):
         name = test.name.rpartition("-")[0]
         # QEMU's user mode keeps a record of every page that is reserved.
         env = {"BRUG_TEST_RUNNER": f"{emulator} -L {root}", "BRUG_RESERVE": "16G"}
         only = ["--exact", *EMULATED[name]] if name in EMULATED else []
-        words = [emulator, "-L", str(root), str(test), *only]
+        words = [emulator, "-L", str(root), str(test), "--show-output", *only]
         log = LOGS / f"aarch64-{name}.log"
         child.run(words, log=log, limit_s=300, what=f"{name} on aarch64", cwd=BRUG, env=env)
-        ran = re.search(r"result: ok. (\d+) passed", log.read_text(errors="replace"))
+        printed = log.read_text(errors="replace")
+        ran = re.search(r"result: ok. (\d+) passed", printed)
         if ran is None or int(ran[1]) < max(len(only) - 1, 2):
             raise LabError(f"too few tests of {name} ran on aarch64; see {log}")
+        said += printed
+    return said

@@ -84,6 +84,7 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 def started(
     command: Sequence[str | Path],
     *,
+    stdin: int = subprocess.DEVNULL,
     stdout: int | None = None,
     stderr: int | None = None,
     cwd: Path | None = None,
@@ -95,7 +96,7 @@ def started(
     with _lock:
         process = subprocess.Popen(
             [str(word) for word in command],
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             cwd=cwd,
@@ -148,6 +149,15 @@ def run(
     if status not in ok:
         raise LabError(f"{what} failed (exit status {status}); see {log}\n{tail(log)}")
     return status
+
+
+def until(done: Callable[[], bool], *, limit_s: float, what: str) -> None:
+    """Wait until something is so; the limit as in run()."""
+    begin = time.monotonic()
+    while not done():
+        if time.monotonic() - begin > limit_s * PATIENCE:
+            raise TimedOut(f"{what}: still not so after {limit_s * PATIENCE:.0f} s")
+        time.sleep(0.05)
 
 
 def output(command: Sequence[str | Path], *, limit_s: float = 60.0, cwd: Path | None = None) -> str:

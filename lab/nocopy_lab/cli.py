@@ -10,10 +10,11 @@ from pathlib import Path
 
 import click
 
-from nocopy_lab import board, child, initramfs, kernel, run
+from nocopy_lab import board, child, initramfs, kernel, packages, run
 from nocopy_lab.paths import OUT, LabError, cache
 
 boards = click.Choice(list(board.BOARDS))
+DRAW_ONLY = "Only draw what was measured here last, or else for this version of nocopy."
 memory_configs = click.Choice(list(board.CONFIGS))
 
 
@@ -65,6 +66,7 @@ def _bootable(name: str) -> Path:
 
 
 @lab.command()
+@click.argument("what", nargs=-1, type=click.Choice(["kernel", *packages.DESCRIPTIONS]))
 @click.option(
     "--kernel",
     "name",
@@ -79,10 +81,14 @@ def _bootable(name: str) -> Path:
     type=click.Path(path_type=Path),
     help="A .config to take instead, with GCMA added: /boot/config-VERSION",
 )
-def debs(name: str, given: Path | None) -> None:
-    """Make Debian packages of a kernel, in out/debs."""
-    for package in kernel.debs(name, given, OUT / "debs"):
-        print(package)
+def debs(what: tuple[str, ...], name: str, given: Path | None) -> None:
+    """Make Debian packages of the programs and of a kernel, or of WHAT of them, in out/debs."""
+    for part in packages.DESCRIPTIONS:
+        if not what or part in what:
+            print(packages.deb(part, OUT / "debs"))
+    if not what or "kernel" in what:
+        for package in kernel.debs(name, given, OUT / "debs"):
+            print(package)
 
 
 SHELL_JOB = """
@@ -152,7 +158,7 @@ def where() -> None:
 
 
 @lab.command()
-@click.option("--draw-only", is_flag=True, help="Only draw, from out/demo/results.json.")
+@click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
 def demo(draw_only: bool) -> None:
     """Compare reservation, CMA and GCMA under load; writes out/demo/index.html."""
     from nocopy_lab.experiments import demo as experiment
@@ -165,7 +171,7 @@ def demo(draw_only: bool) -> None:
 
 
 @lab.command("bench-gcma")
-@click.option("--draw-only", is_flag=True, help="Only draw, from out/bench-gcma/results.json.")
+@click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
 @click.option(
     "--only", default="", help="Only runs named like this; keeps those of the same kernels."
 )
@@ -180,11 +186,38 @@ def bench_gcma(draw_only: bool, only: str) -> None:
     print(f"page with figures: {page}")
 
 
+@lab.command("traces")
+@click.option("--only", default="", help="Record only traces named like this.")
+@click.option("--again", is_flag=True, help="Record them though the cache has them.")
+def record_traces(only: str, again: bool) -> None:
+    """Record what is asked of an area under several loads, and print where the traces are."""
+    from nocopy_lab import traces
+
+    traces.record(only, again)
+    for trace in traces.TRACES.values():
+        if trace.path().is_file():
+            print(trace.path())
+
+
+@lab.command("stores")
+@click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
+@click.option("--made-only", is_flag=True, help="Play no recorded traces.")
+def compare_stores(draw_only: bool, made_only: bool) -> None:
+    """Compare what an area could keep, on recorded traces; writes out/stores/index.html."""
+    from nocopy_lab.experiments import stores as experiment
+
+    if not draw_only:
+        experiment.replay(not made_only)
+    page = experiment.draw()
+    experiment.show()
+    print(f"page with figures: {page}")
+
+
 @lab.command()
 @click.argument("parts", nargs=-1)
 @click.option("--board", "board_name", default="x86", show_default=True)
 @click.option("--at-once", default=2, show_default=True, help="Boots at a time.")
-@click.option("--draw-only", is_flag=True, help="Only draw, from out/paper/BOARD/results.json.")
+@click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
 def paper(parts: tuple[str, ...], board_name: str, at_once: int, draw_only: bool) -> None:
     """Run the GCMA paper's evaluation, or PARTS of it (fig4 fig5 fig6 fig7 table3), and more
     (area use hour huge); writes out/paper/BOARD/ and docs/results/paper.md."""
@@ -199,7 +232,7 @@ def paper(parts: tuple[str, ...], board_name: str, at_once: int, draw_only: bool
         experiment.run(parts, board_name, at_once)
     page = paper_report.draw(experiment.HERE / board_name)
     paper_report.show(experiment.HERE / board_name)
-    boards = [name for name in experiment.KERNELS if (experiment.HERE / name).is_dir()]
+    boards = list(experiment.KERNELS)
     print(f"statements and figures: {paper_report.write_docs(boards)}")
     print(f"page with figures: {page}")
 
@@ -212,8 +245,16 @@ def report_all() -> None:
     print(f"page: {everything.write()}")
 
 
+@lab.command()
+def site() -> None:
+    """Make a site of README, documents, results and figures, in out/site."""
+    from nocopy_lab import website
+
+    print(f"first page: {website.write()}")
+
+
 @lab.command("bench-brug")
-@click.option("--draw-only", is_flag=True, help="Only draw, from out/bench-brug/results.json.")
+@click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
 @click.option(
     "--only", default="", help="Only benchmarks named like this; keeps those of the same binaries."
 )
@@ -231,7 +272,7 @@ def bench_brug(draw_only: bool, only: str, quick: bool) -> None:
 
 
 @lab.command("bench-pdio")
-@click.option("--draw-only", is_flag=True, help="Only draw, from out/bench-pdio/results.json.")
+@click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
 @click.option(
     "--only", default="", help="Only runs named like this, or this,or this; keeps the others."
 )
@@ -281,6 +322,14 @@ def test(only: str, asked: bool, list_only: bool) -> None:
             print(f"{one.name}{' (only if asked for)' if one.asked else ''}")
         return
     sys.exit(0 if runner.run_all(only, asked) else 1)
+
+
+@lab.command()
+def check() -> None:
+    """Run what takes seconds and catches most mistakes: lint, unit tests, KUnit."""
+    from nocopy_lab.checks import runner
+
+    sys.exit(0 if runner.run_all(quick=True) else 1)
 
 
 def main() -> None:

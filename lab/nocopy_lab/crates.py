@@ -24,7 +24,7 @@ from nocopy_lab import child, progress
 from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, require_space, require_tool
 
 # The largest `rust-version` of the crates.
-OLDEST: Final = (1, 88)
+OLDEST: Final = (1, 91)
 RUSTUP: Final = "https://static.rust-lang.org/rustup/dist/{target}/rustup-init"
 TOOLCHAIN_MIB: Final = 2048
 AARCH64: Final = "aarch64-unknown-linux-gnu"
@@ -114,7 +114,7 @@ def _install() -> None:
     ours.mkdir(parents=True, exist_ok=True)
     url = RUSTUP.format(target=f"{platform.machine()}-unknown-linux-gnu")
     init = ours / "rustup-init"
-    hint = "install cargo 1.88 or newer by hand, from https://rustup.rs"
+    hint = "install cargo 1.91 or newer by hand, from https://rustup.rs"
     try:
         with urllib.request.urlopen(url, timeout=60) as answer:
             init.write_bytes(answer.read())
@@ -242,12 +242,13 @@ def announce() -> Path:
     return _built("examples/announce")
 
 
-def _target() -> Path:
+def target() -> Path:
+    """Where cargo puts what it builds."""
     return REPO / (os.environ.get("CARGO_TARGET_DIR") or "target")
 
 
 def _built(name: str) -> Path:
-    path = _target() / "release" / name
+    path = target() / "release" / name
     if not path.is_file():
         raise LabError(f"cargo built no {path}")
     return path
@@ -289,14 +290,14 @@ def _guest_program(name: str, words: Sequence[str], built: Path | None = None) -
 @once
 def guest_pdio() -> bytes:
     """The `pdio` command for a guest of this architecture."""
-    built = _target() / TRIPLE / "release/pdio"
+    built = target() / TRIPLE / "release/pdio"
     return _guest_program("pdio", ["build", "--release", "-p", "pdio-cli"], built)
 
 
 @once
 def guest_example(name: str) -> bytes:
     """An example of crates/pdio for a guest of this architecture."""
-    built = _target() / TRIPLE / "release/examples" / name
+    built = target() / TRIPLE / "release/examples" / name
     return _guest_program(name, ["build", "--release", "-p", "pdio", "--example", name], built)
 
 

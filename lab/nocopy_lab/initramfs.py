@@ -10,16 +10,16 @@ from __future__ import annotations
 import re
 import shutil
 import stat
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import child, progress
+from nocopy_lab import child, debian
 from nocopy_lab.arch import X86, Arch
-from nocopy_lab.paths import KERNEL, LAB, LabError, cache, locked, require_tool, sha256
+from nocopy_lab.paths import KERNEL, LAB, cache, locked, require_tool, sha256
 
 GUEST = LAB / "guest"
+BENCH = KERNEL / "lab/mm/cma_bench"  # the driver, whose requests the programs know
 CFLAGS = ("-O2", "-static", "-pthread", "-Wall", "-Wextra", "-Werror")
 
 # What /init does: set the stage, run the job, tell the host how it ended.
@@ -122,7 +122,7 @@ def guest_programs(arch: Arch = X86) -> dict[str, bytes]:
     if not sources:
         return {}
     gcc = arch.tool("gcc")
-    headers = sorted(GUEST.glob("*.h")) + sorted((KERNEL / "mm/gcma").glob("*.h"))
+    headers = sorted(GUEST.glob("*.h")) + sorted(BENCH.glob("*.h"))
     common = sha256(
         child.output([gcc, "--version"]), " ".join(CFLAGS), *(h.read_bytes() for h in headers)
     )
@@ -134,7 +134,7 @@ def guest_programs(arch: Arch = X86) -> dict[str, bytes]:
             if not binary.is_file():
                 fresh = binary.with_suffix(".new")
                 child.run(
-                    [gcc, *CFLAGS, f"-I{KERNEL / 'mm/gcma'}", "-o", fresh, source, "-lm"],
+                    [gcc, *CFLAGS, f"-I{BENCH}", "-o", fresh, source, "-lm"],
                     log=cache() / f"guest/{source.stem}.log",
                     limit_s=120,
                     what=f"compiling {source.name}",
@@ -195,35 +195,15 @@ FOREIGN: Final = (
 def foreign_root(arch: Arch) -> Path:
     """A directory with the packages above for another architecture, unpacked and not installed."""
     root = cache() / f"debian-{arch.debian}-{sha256(*FOREIGN)[:12]}"
-    with locked(cache() / f".debian-{arch.debian}.lock"):
-        if root.is_dir():
-            return root
-        log = cache() / f"debian-{arch.debian}.log"
-        with (
-            progress.meter(f"fetching Debian packages for {arch.debian}"),
-            tempfile.TemporaryDirectory(prefix="nocopy-apt-", dir=cache()) as temp,
-        ):
-            state = Path(temp)
-            for name in ("lists/partial", "archives/partial", "root"):
-                (state / name).mkdir(parents=True)
-            apt = ["apt-get", "-q", "-o", f"APT::Architecture={arch.debian}"]
-            apt += [
-                "-o",
-                f"APT::Architectures={arch.debian}",
-                "-o",
-                f"Dir::State::lists={temp}/lists",
-            ]
-            apt += ["-o", f"Dir::Cache={temp}", "-o", "Dir::State::status=/dev/null"]
-            apt += ["-o", "APT::Sandbox::User="]
-            what = f"fetching Debian packages for {arch.debian}"
-            # A part of the archive may be out of step: what counts is whether there are packages.
-            child.run([*apt, "update"], log=log, limit_s=300, what=what, cwd=state, ok=(0, 100))
-            child.run([*apt, "download", *FOREIGN], log=log, limit_s=300, what=what, cwd=state)
-            for package in sorted(state.glob("*.deb")):
-                unpack = ["dpkg-deb", "-x", str(package), f"{temp}/root"]
-                child.run(unpack, log=log, limit_s=60, what=f"unpacking {package.name}")
-            (state / "root").rename(root)
+    debian.unpacked(root, FOREIGN, arch=arch.debian)
     return root
+
+
+def own_busybox() -> Path:
+    """A static busybox for this machine; not installed, as it would take the place of another."""
+    root = cache() / "debian-busybox"
+    debian.unpacked(root, ["busybox-static"])
+    return root / "bin/busybox"
 
 
 def foreign_files(root: Path) -> dict[str, bytes]:
@@ -242,16 +222,13 @@ def base_archive(arch: Arch, host_programs: tuple[str, ...]) -> bytes:
         archive.directory(name)
     archive.device("dev/console", 5, 1)
     archive.device("dev/null", 1, 3)
-    # The host's busybox tells the names of the applets, as the guest's does not run here.
-    own = Path(require_tool("busybox", "busybox-static"))
-    busybox = own if arch is X86 else foreign_root(arch) / "bin/busybox"
-    content = busybox.resolve().read_bytes()
-    if b"/ld-linux" in content[:8192]:
-        raise LabError(f"{busybox} is not static; run: apt-get install busybox-static")
-    archive.add("bin/busybox", content, 0o755)
+    # Our own tells the names of the applets, as another architecture's does not run here.
+    own = own_busybox()
+    busybox = foreign_root(arch) / "bin/busybox" if arch.foreign else own
+    archive.add("bin/busybox", busybox.read_bytes(), 0o755)
     for applet in set(child.output([own, "--list"]).split()) - {"busybox"}:
         archive.link(f"bin/{applet}", "busybox")
-    if host_programs and arch is not X86:
+    if host_programs and arch.foreign:
         for guest_path, data in foreign_files(foreign_root(arch)).items():
             archive.add(guest_path, data, 0o755)
     else:

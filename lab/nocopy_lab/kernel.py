@@ -2,8 +2,8 @@
 """Kernels: the source, GCMA on top of it, configurations, builds, and the cache of all that.
 
     source    a pristine tree in the cache, from Debian's package or $KERNEL_TREE
-    tree      source + kernel/apply, at a fixed path and brought up to date file by file, so that
-              make sees what changed and nothing else
+    tree      source + kernel/apply + kernel/lab, at a fixed path and brought up to date file by
+              file, so that make sees what changed and nothing else
     build     one object directory for each configuration, kept for the next time
     image     a finished kernel, named after a hash of everything that went into it
 
@@ -26,8 +26,8 @@ from functools import cache as once
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import child, progress
-from nocopy_lab.arch import ARM, ARM64, X86, Arch
+from nocopy_lab import child, debian, progress
+from nocopy_lab.arch import ARM, ARM64, UM, X86, Arch
 from nocopy_lab.paths import (
     KERNEL,
     LabError,
@@ -42,11 +42,20 @@ from nocopy_lab.paths import (
 )
 
 # The series of Linux that kernel/patches knows; configurations are of the first if they do not say.
-SERIES: Final = ("6.12", "6.1")
+SERIES: Final = ("6.12", "7.3")
+
+# Suites of Debian that have the source of a series, where that of this machine may not.
+SUITES: Final = {"7.3": "trixie-backports"}
+
+# What the lab alone adds to the trees that it builds from, and no series of patches has: files at
+# their in-tree paths, and patches in a directory for each series of Linux.
+ADDITIONS: Final = KERNEL / "lab"
 
 # Configurations: fragments of kernel/configs, and lines that come last.
 STOCK: Final = ("lab", "board-x86", "camera", "filesystems")
 GCMA: Final = (*STOCK, "gcma")
+DEBUG: Final = ("lab", "board-x86", "gcma", "debug")
+LATER: Final = ("linux-7.3", "machine-7.3")
 
 
 @dataclass(frozen=True)
@@ -76,26 +85,18 @@ CONFIGS: Final[dict[str, Config]] = {
         Config("pristine", STOCK, JUMP_LABELS, pristine=True),
         Config("pristine-faults", (*STOCK, "faults"), JUMP_LABELS, pristine=True),
         Config("stock-faults", (*STOCK, "faults"), ("CONFIG_GCMA=n", *JUMP_LABELS)),
-        Config("debug", ("lab", "board-x86", "gcma", "debug")),
+        Config("debug", DEBUG),
         Config("kcsan", ("lab", "board-x86", "gcma", "kcsan")),
         Config("faults", ("lab", "board-x86", "gcma", "small", "faults")),
         Config("arm64", ("lab", "board-arm64", "gcma"), arch=ARM64),
         Config("rpi2", ("lab", "board-rpi2", "gcma", "camera"), arch=ARM),
-        Config(
-            "lts",
-            ("lab", "board-x86", "gcma", "small", "linux-6.1"),
-            ("CONFIG_XFS_FS=y",),
-            series="6.1",
-        ),
-        Config(
-            "lts-rpi2",
-            ("lab", "board-rpi2", "gcma", "small", "linux-6.1"),
-            ("CONFIG_PERF_EVENTS=n",),
-            arch=ARM,
-            series="6.1",
-        ),
         Config("storage", ("storage", "board-x86"), pristine=True),
-        Config("broken", (*GCMA, "broken"), within="gcma"),
+        Config("uml", ("uml", "gcma"), arch=UM),
+        # The same of Linux 7.3.
+        Config("uml-7.3", ("uml", "gcma", "linux-7.3"), arch=UM, series="7.3"),
+        Config("core-7.3", ("lab", "board-x86", "gcma", *LATER), series="7.3"),
+        Config("gcma-7.3", (*GCMA, *LATER), series="7.3"),
+        Config("debug-7.3", (*DEBUG, "linux-7.3"), series="7.3"),
         Config("check", GCMA, within="gcma"),
         # Areas and dmem, but no hooks that keep anything: the rest differs in a dozen objects.
         Config("half", GCMA, within="gcma", upto="mm/cma: let areas be guaranteed ones"),
@@ -181,20 +182,31 @@ def _given_tree(series: str) -> tuple[Path, str] | None:
     return (tree, version) if _series(version) == series else None
 
 
+def _tarball(series: str) -> Path:
+    """Debian's source of a series: what is installed, or else a copy in the cache."""
+    package = f"linux-source-{series}"
+    tarball = Path("usr/src") / f"{package}.tar.xz"
+    if (Path("/") / tarball).is_file():
+        return Path("/") / tarball
+    if series not in SUITES:
+        raise LabError(
+            f"no source of Linux {series}; run: apt-get install {package}, or set KERNEL_TREE"
+        )
+    root = cache() / f"debian-{package}"
+    require_space(cache(), BUILD_MIB)
+    debian.unpacked(root, [package], suite=SUITES[series])
+    return root / tarball
+
+
 @once
 def source(series: str) -> Source:
     """The pristine source tree of a series, unpacked or copied when it is not there yet."""
     given = _given_tree(series)
-    tarball = Path(f"/usr/src/linux-source-{series}.tar.xz")
     if given:
         tree, version = given
         ident = f"{version}-{_fingerprint(tree)[:12]}"
     else:
-        if not tarball.is_file():
-            raise LabError(
-                f"no source of Linux {series}; run: apt-get install linux-source-{series}, "
-                "or set KERNEL_TREE"
-            )
+        tarball = _tarball(series)
         ident = f"debian-{_file_hash(tarball)[:12]}"
     path = cache() / "src" / ident
     with locked(cache() / "src/.lock"):
@@ -247,15 +259,20 @@ def _copy_in(tree: Path, into: Path) -> None:
 
 def inputs(series: str) -> list[Path]:
     """What of kernel/ ends up in an image."""
-    return [KERNEL / name for name in ("mm", "include", f"patches/{series}", "apply")]
+    return [KERNEL / name for name in ("mm", "include", f"patches/{series}", "apply", "lab")]
+
+
+def _files_in(patches: Path) -> list[str]:
+    """Files that the patches of a directory change."""
+    names: set[str] = set()
+    for patch in patches.glob("*.patch"):
+        names.update(re.findall(r"^\+\+\+ b/([^\t\n]+)", patch.read_text(), re.MULTILINE))
+    return sorted(names)
 
 
 def patched_files(series: str) -> list[str]:
     """Existing files that the patches change."""
-    names: set[str] = set()
-    for patch in sorted((KERNEL / f"patches/{series}").glob("*.patch")):
-        names.update(re.findall(r"^\+\+\+ b/([^\t\n]+)", patch.read_text(), re.MULTILINE))
-    return sorted(names)
+    return _files_in(KERNEL / f"patches/{series}")
 
 
 def new_files(kernel: Path = KERNEL) -> list[str]:
@@ -287,8 +304,41 @@ def _put(target: Path, origin: Path) -> bool:
     return True
 
 
-def sync_tree(pristine: Path, tree: Path, apply: Path, touched: Sequence[str]) -> list[str]:
-    """Bring tree up to date with pristine + apply; the list of files that were written.
+def _add(additions: Path, scratch: Path) -> None:
+    """Put files and patches of a directory on a tree."""
+    for name, origin in _snapshot(additions).items():
+        if not name.endswith(".patch"):
+            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(origin, scratch / name)
+    for patch in sorted(additions.glob("*.patch")):
+        child.run(
+            [
+                "patch",
+                "-d",
+                scratch,
+                "-p1",
+                "-F0",
+                "-N",
+                "-f",
+                "-s",
+                "--no-backup-if-mismatch",
+                "-i",
+                patch,
+            ],
+            log=cache() / "apply.log",
+            limit_s=60,
+            what=f"applying {patch}",
+        )
+
+
+def sync_tree(
+    pristine: Path,
+    tree: Path,
+    apply: Path,
+    touched: Sequence[str],
+    *additions: Path,
+) -> list[str]:
+    """Bring tree up to date with pristine + apply + additions; the files that were written.
 
     apply runs on a scratch copy of the few files it changes, and only what differs is copied
     into the tree: times of all other files stay, and make rebuilds what it must.
@@ -309,12 +359,15 @@ def sync_tree(pristine: Path, tree: Path, apply: Path, touched: Sequence[str]) -
         manifest.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="nocopy-apply-") as temp:
         scratch = Path(temp) / "tree"
-        for name in {*touched, "Makefile", "mm/cma.c"}:
+        added = [name for directory in additions for name in _files_in(directory)]
+        for name in {*touched, *added, "Makefile", "mm/cma.c"}:
             if (pristine / name).is_file():
                 (scratch / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(pristine / name, scratch / name)
         if apply.is_file():
             child.run([apply, scratch], log=cache() / "apply.log", limit_s=120, what="kernel/apply")
+        for directory in additions:
+            _add(directory, scratch)
         wanted = _snapshot(scratch)
         before = set(json.loads(manifest.read_text())) if manifest.is_file() else set()
         manifest.write_text(json.dumps(sorted(before | set(wanted))))
@@ -335,10 +388,12 @@ def tree_path(series: str) -> Path:
 
 
 def patched_tree(series: str) -> Path:
-    """The source with GCMA on it, up to date."""
+    """The source with GCMA and the lab's additions on it, up to date."""
     tree = tree_path(series)
     with locked(cache() / "tree/.lock"), disk_full_is_one_line(cache()):
-        sync_tree(source(series).path, tree, KERNEL / "apply", patched_files(series))
+        files = patched_files(series)
+        apply, added = KERNEL / "apply", (ADDITIONS, ADDITIONS / series)
+        sync_tree(source(series).path, tree, apply, files, *added)
     return tree
 
 
@@ -472,9 +527,22 @@ def configured(name: str, upto: str = "", given: Path | None = None) -> Iterator
         yield tree, directory
 
 
+def _kconfig_of_ours(tree: Path) -> list[bytes]:
+    """The Kconfig files that sync_tree() writes; the others are the source's."""
+    manifest = tree.with_name(tree.name + ".manifest")
+    names: list[str] = json.loads(manifest.read_text()) if manifest.is_file() else []
+    return [(tree / name).read_bytes() for name in names if "Kconfig" in name]
+
+
 def _configure(config: Config, tree: Path, directory: Path, partial: bool = False) -> None:
     wanted = merged_config(config)
     lines = "".join(f"{name}={value}\n" for name, value in wanted.items())
+    # What kconfig made of the same words last time it makes of them again, two seconds later.
+    ident = sha256(lines, _compiler(config.arch), str(tree), str(partial), *_kconfig_of_ours(tree))
+    done = directory / "configured"
+    if (directory / ".config").is_file() and done.is_file() and done.read_text() == ident:
+        return
+    done.unlink(missing_ok=True)
     fragment = directory / "wanted.config"
     write_if_changed(fragment, lines)
     child.run(
@@ -491,6 +559,7 @@ def _configure(config: Config, tree: Path, directory: Path, partial: bool = Fals
             f"kconfig did not take {len(missed)} lines of the {config.name} kernel "
             f"({'+'.join(config.fragments)}): {', '.join(missed)}"
         )
+    done.write_text(ident)
 
 
 # What GCMA adds to the configuration of a distribution, and keys that only its packagers have.

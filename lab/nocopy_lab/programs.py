@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache as once
@@ -23,7 +22,8 @@ from typing import Final
 
 from nocopy_lab import child, crates
 from nocopy_lab.crates import Unavailable
-from nocopy_lab.paths import KERNEL, LAB, LOGS, REPO, LabError, cache, locked, tail
+from nocopy_lab.initramfs import BENCH
+from nocopy_lab.paths import LAB, LOGS, REPO, LabError, cache, locked, tail
 
 # What libbrug.so is told, by the name that a failure is reported under.
 SETTINGS: Final[dict[str, dict[str, str]]] = {
@@ -182,7 +182,7 @@ def git(place: Place) -> str:
     return said
 
 
-GCC_FLAGS: Final = ("-O2", "-g", "-w", f"-I{KERNEL / 'mm/gcma'}")
+GCC_FLAGS: Final = ("-O2", "-g", "-w", f"-I{BENCH}")
 
 
 def gcc(place: Place) -> str:
@@ -329,11 +329,13 @@ def redis(place: Place) -> str:
             env=place.env,
         ) as process,
     ):
-        deadline = time.monotonic() + 20
-        while not (place.directory / "redis.sock").exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise LabError(f"redis-server did not start; see {log}\n{tail(log)}")
-            time.sleep(0.05)
+        socket = place.directory / "redis.sock"
+        child.until(
+            lambda: socket.exists() or process.poll() is not None,
+            limit_s=120, what=f"redis-server listens (see {log})",
+        )  # fmt: skip
+        if process.poll() is not None:
+            raise LabError(f"redis-server did not start; see {log}\n{tail(log)}")
         client.run(["sh", "-c", f"exec {tools}/redis-cli -s redis.sock --pipe <commands"])
         before = client.run([*cli, "DEBUG", "DIGEST"])
         said = before + client.run([*cli, "DBSIZE"])
@@ -346,14 +348,18 @@ def redis(place: Place) -> str:
         measured = client.run(benchmark)
         rows = re.findall(r"^([^\r\n:]+): [\d.]+ requests per second", measured, re.M)
         said += " ".join(re.sub(r".*\r", "", row) for row in rows)
-        while "rdb_bgsave_in_progress:1" in client.run([*cli, "INFO", "persistence"]):
-            if time.monotonic() > deadline + 60:
-                raise LabError(f"redis never ends its background save; see {log}")
-            time.sleep(0.1)
+        child.until(
+            lambda: "rdb_bgsave_in_progress:0" in client.run([*cli, "INFO", "persistence"]),
+            limit_s=120, what=f"redis ends its background save (see {log})",
+        )  # fmt: skip
         saved = client.run([*cli, "INFO", "persistence"])
         said += str("rdb_last_bgsave_status:ok" in saved)
         client.run([*cli, "SHUTDOWN", "NOSAVE"], ok=(0, 1))
-        if process.wait(30) != 0:
+        child.until(
+            lambda: process.poll() is not None,
+            limit_s=120, what=f"redis-server ends (see {log})",
+        )  # fmt: skip
+        if process.returncode != 0:
             raise LabError(f"redis-server ended with status {process.returncode}; see {log}")
     return said
 

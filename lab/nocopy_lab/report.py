@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import html
 import json
 import math
@@ -16,7 +17,7 @@ from typing import Any, Final
 import matplotlib
 from rich.table import Table as RichTable
 
-from nocopy_lab.paths import cache
+from nocopy_lab.paths import OUT, REPO, LabError, cache
 
 os.environ.setdefault("MPLCONFIGDIR", str(cache() / "matplotlib"))
 matplotlib.use("Agg")
@@ -416,6 +417,24 @@ def save_results(directory: Path, results: Mapping[str, Any]) -> Path:
     return path
 
 
+def stored_results(directory: Path) -> bytes | None:
+    """What the repository has of an experiment that writes into this directory below out/."""
+    if not directory.is_relative_to(OUT):
+        return None
+    path = REPO / "docs/results" / directory.relative_to(OUT) / "results.json.gz"
+    return gzip.decompress(path.read_bytes()) if path.is_file() else None
+
+
 def load_results(directory: Path) -> dict[str, Any]:
-    results: dict[str, Any] = json.loads((directory / "results.json").read_text())
+    """What was measured here, or else for this version of nocopy.
+
+    Raises:
+        LabError: neither is there.
+    """
+    own = directory / "results.json"
+    text = own.read_bytes() if own.is_file() else stored_results(directory)
+    if text is None:
+        raise LabError(f"no {own} to draw from: measure first, without --draw-only")
+    directory.mkdir(parents=True, exist_ok=True)
+    results: dict[str, Any] = json.loads(text)
     return results

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nocopy_lab import child, initramfs
+from nocopy_lab.arch import UM
 from nocopy_lab.board import BOARDS, Disk, Machine, qemu_version, with_device_tree
 from nocopy_lab.paths import (
     LOGS,
@@ -279,12 +280,20 @@ def _boot_with(job: Job, watch: Watch | None, prefix: Sequence[str]) -> Outcome:
         (LOGS / f"{job.name}.job").write_text(job.script)
         outcome = Outcome(job, command, console)
         reader = _Reader(results, watch)
-        qemu_log = LOGS / f"{job.name}.qemu"
+        user_mode = machine.arch is UM
+        qemu_log = console if user_mode else LOGS / f"{job.name}.qemu"
         begin = time.monotonic()
         timed_out, cut_at = False, float("inf")
         with (
             qemu_log.open("wb") as log,
-            child.started(command, stdout=log.fileno(), stderr=subprocess.STDOUT) as process,
+            results.open("r+b") as sink,
+            child.started(
+                command,
+                stdin=sink.fileno() if user_mode else subprocess.DEVNULL,
+                stdout=log.fileno(),
+                stderr=subprocess.STDOUT,
+                env={"TMPDIR": temp} if user_mode else {},  # where its RAM is a file
+            ) as process,
         ):
             while True:
                 try:
@@ -319,6 +328,14 @@ def _verdict(outcome: Outcome, reader: _Reader, status: int | None, log: Path) -
         return None
     if status is None:
         return f"{name}: the guest was not done after {outcome.job.limit_s:.0f} s"
+    if status != 0 and outcome.job.machine.arch is UM:
+        if "Linux version" in outcome.text():
+            return f"{name}: the kernel ended with status {status}"
+        said = tail(log, 1) or "no message"
+        return (
+            f"{name}: User Mode Linux does not start here ({said}); it needs ptrace(), and TMPDIR "
+            "has to be a directory that is not mounted noexec"
+        )
     if status != 0:
         return f"{name}: QEMU failed ({status}): {tail(log, 1) or 'no message'}"
     if reader.garbage is not None:
@@ -353,6 +370,8 @@ SHM: Final = Path("/dev/shm")
 def _directory(job: Job) -> Path | None:
     """Where the files of a boot are to be, if it matters."""
     need = sum(disk.size_mib for disk in job.machine.disks if disk.memory)
+    if job.machine.arch is UM:
+        need += job.machine.memory_mib + job.machine.extra_mib
     return SHM if need and SHM.is_dir() and free_mib(SHM) > 2 * need else None
 
 

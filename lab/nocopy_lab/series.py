@@ -186,8 +186,18 @@ _ENTRY: Final = re.compile(
 
 
 def grown_kconfig(text: str, asked: Collection[str]) -> str:
-    """A Kconfig without the options that nobody asks for; a choice is one thing."""
+    """A Kconfig without the options that nobody asks for; a choice is one thing.
+
+    A default that depends on other options asks for those.
+    """
     pieces = _ENTRY.split(text)
+    defaults = {
+        word
+        for piece in pieces
+        if piece.startswith("config ") and piece.split()[1] in asked
+        for word in re.findall(r"^\s+default .* if (\w+)$", piece, re.MULTILINE)
+    }
+    asked = {*asked, *defaults}
     out: list[str] = []
     choice: list[str] | None = None
     for piece in pieces:

@@ -134,6 +134,19 @@ def test_strace_and_callgrind_are_understood() -> None:
         bench_brug.collected("")
 
 
+def test_choices_are_counted_and_failed_runs_are_not() -> None:
+    rows: list[dict[str, Any]] = [
+        {"base": "glibc", "gain_percent": 3},
+        {"failed": "x"},
+        {"base": "mimalloc", "gain_percent": 26},
+    ]
+    said = "glibc in 1 of 2, mimalloc in 1 of 2; gain 3 to 26 %"
+    assert bench_brug.choices(rows) == said
+    assert (
+        bench_brug.choices([{"base": "glibc", "gain_percent": None}]) == "glibc in 1 of 1; no trial"
+    )
+
+
 def test_every_benchmark_names_contenders_that_exist() -> None:
     for scale in (bench_brug.QUICK, bench_brug.USUAL):
         names = [bench.name for bench in bench_brug.benches(scale)]

@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 from __future__ import annotations
 
-from nocopy_lab.checks.guest import kcsan_reports
+from pathlib import Path
+
+import pytest
+
+from nocopy_lab.checks import runner
+from nocopy_lab.checks.guest import _judge_kunit_uml, kcsan_reports
 from nocopy_lab.checks.kinds import GuestCheck
+from nocopy_lab.paths import LabError
+from nocopy_lab.run import Job, Outcome
 
 REPORT = """\
 [    3.1] ==================================================================
@@ -31,3 +38,40 @@ def test_some_checks_run_only_if_asked_for() -> None:
     assert not long.asked_for("")
     assert not long.asked_for("all")
     assert GuestCheck("guest: all", "gcma").asked_for("")
+
+
+def test_the_quick_ones_are_lint_unit_tests_and_kunit() -> None:
+    assert {one.name for one in runner.all_checks() if one.quick} == {
+        *("lab: ruff", "lab: mypy --strict", "lab: shellcheck", "lab: unit tests"),
+        *("crates: fmt", "crates: clippy", "crates: unit tests"),
+        "guest: KUnit in User Mode Linux",
+    }
+
+
+KUNIT = """\
+[1.2] KTAP version 1
+[1.2]     ok 1 dmem_test_one
+[1.2]     ok 2 dmem_test_two
+[1.2] ok 1 gcma-dmem
+"""
+
+
+@pytest.mark.parametrize(
+    ("says", "verdict"),
+    [
+        (KUNIT, ""),
+        (KUNIT.replace("ok 2", "not ok 2"), "KUnit: dmem_test_two failed"),
+        (KUNIT.replace("two", "two # SKIP no area"), "KUnit: dmem_test_two did not run"),
+        ("[1.2] KTAP version 1\n", "KUnit ran no test of ours"),
+    ],
+)
+def test_kunit_in_user_mode_linux_leaves_no_test_out(
+    tmp_path: Path, says: str, verdict: str
+) -> None:
+    (tmp_path / "console").write_text(says)
+    outcome = Outcome(Job("kunit", "true\n", tmp_path), [], tmp_path / "console")
+    if not verdict:
+        _judge_kunit_uml([outcome])
+        return
+    with pytest.raises(LabError, match=verdict):
+        _judge_kunit_uml([outcome])

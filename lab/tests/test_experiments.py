@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
+import pytest
+
 from nocopy_lab import report
-from nocopy_lab.experiments import keeper
-from nocopy_lab.run import Job, Outcome
+from nocopy_lab.experiments import bench_gcma, keeper
+from nocopy_lab.paths import LabError
+from nocopy_lab.run import Job, Outcome, Row
 
 
 def boot(name: str, value: int, failure: str | None = None) -> Outcome:
@@ -40,3 +44,36 @@ def test_nothing_stays_if_all_is_run_anew(tmp_path: Path) -> None:
     keeper(tmp_path, {"kernel": "a"})(boot("one", 1))
     keeper(tmp_path, {"kernel": "a"}, anew=True)(boot("two", 2))
     assert kept(tmp_path) == {"two": 2}
+
+
+def test_what_comes_with_the_repository_is_drawn_where_nothing_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "OUT", tmp_path / "out")
+    monkeypatch.setattr(report, "REPO", tmp_path)
+    directory, stored = tmp_path / "out/paper/x86", tmp_path / "docs/results/paper/x86"
+    with pytest.raises(LabError, match="measure first"):
+        report.load_results(directory)
+    stored.mkdir(parents=True)
+    (stored / "results.json.gz").write_bytes(gzip.compress(b'{"of": "the repository"}'))
+    assert report.load_results(directory) == {"of": "the repository"}
+    report.save_results(directory, {"of": "this machine"})
+    assert report.load_results(directory) == {"of": "this machine"}
+
+
+def alloc(pages: int, ns: int) -> Row:
+    return {"type": "alloc", "pages": pages, "ns": ns, "release_ns": 2 * ns, "ok": True}
+
+
+def test_real_times_stand_beside_the_virtual_ones() -> None:
+    idle: Row = {"type": "phase", "name": "idle"}
+    runs = [
+        {"name": f"bench-real-gcma-{number}", "rows": [idle, alloc(64, ns)]}
+        for number, ns in enumerate((100, 300, 200))
+    ]
+    runs.append({"name": "bench-states-gcma", "rows": [idle, alloc(64, 770)]})
+    made = bench_gcma.real({"runs": runs})
+    assert made is not None
+    row = next(row for row in made.rows if row[0] == "allocate 64 pages, area idle")
+    assert row[1:] == ["–", "–", "770 ns", "200 ns (100 ns to 300 ns)"]
+    assert bench_gcma.real({"runs": runs[3:]}) is None

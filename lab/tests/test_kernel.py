@@ -95,7 +95,7 @@ def test_a_clean_tree_of_the_series_is_accepted(tmp_path: Path) -> None:
     ("spoil", "says"),
     [
         (lambda tree: (tree / "Kbuild").unlink(), "not the top of a Linux source tree"),
-        (lambda tree: linux(tree, 11), r"6\.12\.y or 6\.1\.y is needed"),
+        (lambda tree: linux(tree, 11), r"6\.12\.y or 7\.3\.y is needed"),
         (lambda tree: write(tree / ".config", ""), "mrproper"),
         (lambda tree: (tree / "mm/gcma").mkdir(), "has GCMA in it already"),
     ],
@@ -112,8 +112,9 @@ def test_other_trees_are_refused_in_one_line(tmp_path: Path, spoil: object, says
 def test_a_given_tree_is_for_its_series_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("KERNEL_TREE", str(linux(tmp_path, 1)))
-    assert kernel._given_tree("6.1") == (tmp_path, "6.1.30")
+    monkeypatch.setattr(kernel, "SERIES", ("6.12", "6.13"))
+    monkeypatch.setenv("KERNEL_TREE", str(linux(tmp_path, 13)))
+    assert kernel._given_tree("6.13") == (tmp_path, "6.13.30")
     assert kernel._given_tree("6.12") is None
 
 
@@ -123,3 +124,37 @@ def test_a_changed_tree_has_another_fingerprint(tmp_path: Path) -> None:
     assert kernel._fingerprint(tree) == before
     write(tree / "mm/cma.c", "changed\n")
     assert kernel._fingerprint(tree) != before
+
+
+def test_additions_of_the_lab_come_last_and_go_again(
+    cache: Path, pristine: Path, tmp_path: Path
+) -> None:
+    additions, tree = tmp_path / "lab", cache / "tree/t"
+    change = "--- a/mm/other.c\n+++ b/mm/other.c\n@@ -1 +1 @@\n-mm/other.c, untouched\n+changed\n"
+    write(additions / "other.patch", change)
+    write(additions / "drivers/ours.c", "ours\n")
+    apply = apply_script(tmp_path, "echo new >>mm/cma.c")
+    written = kernel.sync_tree(pristine, tree, apply, ["mm/cma.c"], additions)
+    assert sorted(written) == ["drivers/ours.c", "mm/cma.c", "mm/other.c"]
+    assert (tree / "mm/other.c").read_text() == "changed\n"
+    later = change.replace("-mm/other.c, untouched", "-changed").replace("+changed", "+again")
+    write(additions / "7.3/other.patch", later)
+    both = kernel.sync_tree(pristine, tree, apply, ["mm/cma.c"], additions, additions / "7.3")
+    assert both == ["mm/other.c"]
+    assert (tree / "mm/other.c").read_text() == "again\n"
+    assert sorted(kernel.sync_tree(pristine, tree, apply, ["mm/cma.c"])) == [
+        "drivers/ours.c",
+        "mm/other.c",
+    ]
+    assert (tree / "mm/other.c").read_text() == "mm/other.c, untouched\n"
+
+
+def test_an_addition_that_does_not_fit_is_named(
+    cache: Path, pristine: Path, tmp_path: Path
+) -> None:
+    change = "--- a/mm/other.c\n+++ b/mm/other.c\n@@ -1 +1 @@\n-something else\n+changed\n"
+    write(tmp_path / "lab/other.patch", change)
+    with pytest.raises(LabError, match=r"applying .*other\.patch failed"):
+        kernel.sync_tree(
+            pristine, cache / "tree/t", apply_script(tmp_path, "true"), [], tmp_path / "lab"
+        )

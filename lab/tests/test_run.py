@@ -196,6 +196,13 @@ def test_children_end_with_the_lab(tmp_path: Path) -> None:
         os.kill(int(pid.read_text()), 0)
 
 
+def test_what_is_waited_for_comes_or_hangs() -> None:
+    looks = iter([False, False, True])
+    child.until(lambda: next(looks), limit_s=1000, what="the third look")
+    with pytest.raises(child.TimedOut, match="the end of days: still not so after 0 s"):
+        child.until(lambda: False, limit_s=0, what="the end of days")
+
+
 def test_a_command_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     with pytest.raises(child.TimedOut, match="still not done after"):
         child.run(["sleep", "1000"], log=tmp_path / "log", limit_s=0.5, what="sleeping")
@@ -227,3 +234,45 @@ def test_the_exact_board_has_the_main_loop_take_turns_with_the_cpu() -> None:
     for name, one in board.BOARDS.items():
         command = " ".join(board.Machine(name).accelerator())
         assert ("sleep=off,rr=record,rrfile=/dev/null" in command) == one.exact
+
+
+def user_mode(tmp_path: Path, body: str) -> run.Outcome:
+    """A boot of a User Mode Linux that is a shell script; its standard input takes the results."""
+    program = tmp_path / "linux"
+    program.write_text(f"#!/bin/sh\necho X >&0\n{body}\n")
+    program.chmod(0o755)
+    return run.boot(Job("fake", "true\n", program, board.Machine("uml", memory_mib=64)))
+
+
+STARTED: str = "echo '[ 0.0] Linux version 6.12'"
+
+
+def test_user_mode_linux_sends_results_and_has_a_console(tmp_path: Path, logs: Path) -> None:
+    row = """echo '{"type": "alloc", "ns": 5}' >&0; echo '{"exit": 0}' >&0"""
+    outcome = user_mode(tmp_path, f'{STARTED}; echo "$*"; {row}').require()
+    assert outcome.results == [{"type": "alloc", "ns": 5}]
+    words = outcome.text().split()
+    assert {"mem=64M", "gcma=file+swap", "con1=null,fd:0", "lab_results=tty1"} <= set(words)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("echo 'PROT_EXEC mmap in /x...failed'; exit 1", r"not start here \(PROT_EXEC.*TMPDIR"),
+        (f"{STARTED}; exit 134", "the kernel ended with status 134"),
+        (f"{STARTED}; echo 'Kernel panic - not syncing'", "complains: Kernel panic"),
+        (STARTED, "without telling how its job went"),
+    ],
+)
+def test_what_goes_wrong_in_user_mode_linux_is_one_line(
+    tmp_path: Path, logs: Path, body: str, says: str
+) -> None:
+    failure = user_mode(tmp_path, body).failure
+    assert failure is not None
+    assert "\n" not in failure
+    assert re.search(says, failure)
+
+
+def test_user_mode_linux_has_no_disks() -> None:
+    with pytest.raises(LabError, match="the board 'uml' has no disks"):
+        board.Machine("uml", disks=(board.Disk(),))

@@ -1,36 +1,174 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit tests of what reclaim and the page cache keep of a file, and what not
+ * KUnit tests of what is kept of a file and what is not: through the page cache
+ * as it is, on a file system of their own whose disk changes behind its back. A
+ * test fails if one of the hooks that it is about is not there.
  */
 
 #include <kunit/test.h>
+#include <linux/err.h>
 #include <linux/errseq.h>
+#include <linux/file.h>
 #include <linux/fs.h>
+#include <linux/fs_context.h>
 #include <linux/gcma.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
+#include <linux/mount.h>
 #include <linux/pagemap.h>
+#include <linux/pseudo_fs.h>
+#include <linux/swap.h>
 
+#include "../internal.h"
+#include "gcma.h"
+
+#define CLIENTS_PAGES	64
+
+/**
+ * struct clients_fixture - a file system with one file
+ * @mnt: the file system
+ * @file: the file, of %CLIENTS_PAGES pages
+ * @mapping: its page cache
+ * @disk: what each byte of each page of it is
+ * @reads: how many pages were read from there
+ * @evict: a page to be evicted while others are invalidated
+ * @flagged: it was kept then
+ * @called: something was invalidated
+ */
 struct clients_fixture {
-	struct address_space mapping;
-	struct inode inode;
-	struct folio *folio;
+	struct vfsmount		*mnt;
+	struct file		*file;
+	struct address_space	*mapping;
+	u8			disk[CLIENTS_PAGES];
+	unsigned int		reads;
+	pgoff_t			evict;
+	bool			flagged;
+	bool			called;
 };
 
-/* A file whose pages may be kept, and a clean page of it. */
+static struct clients_fixture *fixture_of(struct folio *folio)
+{
+	return folio->mapping->host->i_private;
+}
+
+static void fill(struct folio *folio)
+{
+	struct clients_fixture *fx = fixture_of(folio);
+	unsigned long i;
+
+	for (i = 0; i < folio_nr_pages(folio); i++) {
+		void *to = kmap_local_folio(folio, i << PAGE_SHIFT);
+
+		memset(to, fx->disk[folio->index + i], PAGE_SIZE);
+		kunmap_local(to);
+		fx->reads++;
+	}
+	folio_mark_uptodate(folio);
+	folio_unlock(folio);
+}
+
+static int clients_read_folio(struct file *file, struct folio *folio)
+{
+	fill(folio);
+	return 0;
+}
+
+static void clients_readahead(struct readahead_control *ractl)
+{
+	struct folio *folio;
+
+	while ((folio = readahead_folio(ractl)))
+		fill(folio);
+}
+
+/* Have reclaim remove a page. Returns true if it left a flagged shadow. */
+static bool evict(struct clients_fixture *fx, pgoff_t index)
+{
+	struct folio *folio = filemap_get_folio(fx->mapping, index);
+	LIST_HEAD(list);
+
+	if (IS_ERR(folio))
+		return false;
+	lru_add_drain_all();
+	if (folio_isolate_lru(folio))
+		list_add(&folio->lru, &list);
+	folio_put(folio);
+	reclaim_pages(&list);
+	return gcma_flagged(xa_load(&fx->mapping->i_pages, index));
+}
+
+static void evict_meanwhile(struct folio *folio)
+{
+	struct clients_fixture *fx = fixture_of(folio);
+
+	if (!fx->called && folio->index != fx->evict)
+		fx->flagged = evict(fx, fx->evict);
+	fx->called = true;
+}
+
+static void clients_invalidate_folio(struct folio *folio, size_t offset,
+				     size_t length)
+{
+	evict_meanwhile(folio);
+}
+
+static bool clients_release_folio(struct folio *folio, gfp_t gfp)
+{
+	/* Reclaim asks as well, which is not what this is about. */
+	if (!(current->flags & PF_MEMALLOC))
+		evict_meanwhile(folio);
+	return true;
+}
+
+static const struct address_space_operations clients_aops = {
+	.read_folio		= clients_read_folio,
+	.readahead		= clients_readahead,
+	.invalidate_folio	= clients_invalidate_folio,
+	.release_folio		= clients_release_folio,
+	.dirty_folio		= noop_dirty_folio,
+};
+
+static const struct file_operations clients_fops = {
+	.read_iter		= generic_file_read_iter,
+};
+
+static int clients_init_fs_context(struct fs_context *fc)
+{
+	return init_pseudo(fc, 0x67636d61) ? 0 : -ENOMEM;
+}
+
+static struct file_system_type clients_fs = {
+	.name			= "gcma-clients-test",
+	.init_fs_context	= clients_init_fs_context,
+	.kill_sb		= kill_anon_super,
+};
+
 static int clients_init(struct kunit *test)
 {
 	struct clients_fixture *fx = kunit_kzalloc(test, sizeof(*fx), GFP_KERNEL);
+	struct inode *inode;
+	int i;
 
 	KUNIT_ASSERT_NOT_NULL(test, fx);
 	test->priv = fx;
-	xa_init_flags(&fx->mapping.i_pages, XA_FLAGS_LOCK_IRQ);
-	fx->mapping.host = &fx->inode;
-	mapping_set_gcma(&fx->mapping, true);
-	fx->folio = folio_alloc(GFP_KERNEL, 0);
-	KUNIT_ASSERT_NOT_NULL(test, fx->folio);
-	folio_mark_uptodate(fx->folio);
-	/* The reference that the page cache has. */
-	folio_get(fx->folio);
+	if (!(READ_ONCE(gcma_clients) & GCMA_FILE) || !dmem_idle(&gcma_dmem))
+		kunit_skip(test, "no area keeps file pages; boot with cma=64M gcma=file");
+	for (i = 0; i < CLIENTS_PAGES; i++)
+		fx->disk[i] = i;
+	fx->mnt = kern_mount(&clients_fs);
+	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, fx->mnt);
+	inode = new_inode(fx->mnt->mnt_sb);
+	KUNIT_ASSERT_NOT_NULL(test, inode);
+	inode->i_mode = S_IFREG | 0600;
+	inode->i_private = fx;
+	i_size_write(inode, CLIENTS_PAGES << PAGE_SHIFT);
+	fx->mapping = inode->i_mapping;
+	fx->mapping->a_ops = &clients_aops;
+	mapping_set_gfp_mask(fx->mapping, GFP_KERNEL);
+	mapping_set_gcma(fx->mapping, true);
+	fx->file = alloc_file_pseudo(inode, fx->mnt, "file", O_RDONLY | O_NOATIME,
+				     &clients_fops);
+	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, fx->file);
 	return 0;
 }
 
@@ -38,57 +176,247 @@ static void clients_exit(struct kunit *test)
 {
 	struct clients_fixture *fx = test->priv;
 
-	if (!fx || !fx->folio)
+	if (!fx)
 		return;
-	fx->folio->mapping = NULL;
-	fx->folio->index = 0;
-	folio_clear_uptodate(fx->folio);
-	folio_put(fx->folio);
-	folio_put(fx->folio);
+	if (!IS_ERR_OR_NULL(fx->file))
+		__fput_sync(fx->file);
+	if (!IS_ERR_OR_NULL(fx->mnt))
+		kern_unmount(fx->mnt);
 }
 
-/* Evict the page. Returns the shadow that it leaves. */
-static void *evict(struct clients_fixture *fx)
+/* The page cache has the page; this is the first byte of it. */
+static int cached(struct clients_fixture *fx, pgoff_t index)
 {
-	struct dmem_frame *frame = gcma_stage(&fx->mapping, fx->folio, true);
-	void *shadow;
+	struct folio *folio = read_mapping_folio(fx->mapping, index, fx->file);
+	u8 *from, byte;
 
-	xa_lock_irq(&fx->mapping.i_pages);
-	shadow = gcma_publish(frame, &fx->mapping, fx->folio, xa_mk_value(0));
-	xa_unlock_irq(&fx->mapping.i_pages);
-	return shadow;
+	if (IS_ERR(folio))
+		return PTR_ERR(folio);
+	from = kmap_local_folio(folio, offset_in_folio(folio, index << PAGE_SHIFT));
+	byte = *from;
+	kunmap_local(from);
+	folio_put(folio);
+	return byte;
 }
 
-static bool load(struct clients_fixture *fx, void *shadow)
+static bool resident(struct clients_fixture *fx, pgoff_t index)
 {
-	bool found;
+	void *entry = xa_load(&fx->mapping->i_pages, index);
 
-	folio_clear_uptodate(fx->folio);
-	gcma_load(&fx->mapping, fx->folio->index, fx->folio, shadow);
-	found = folio_test_uptodate(fx->folio);
-	folio_mark_uptodate(fx->folio);
-	return found;
+	return entry && !xa_is_value(entry);
 }
 
-/* Is there an area that keeps file pages? */
-static void require_area(struct kunit *test)
+/* Read a page into the page cache, and have it evicted and kept. */
+static void keep(struct kunit *test, pgoff_t index)
 {
 	struct clients_fixture *fx = test->priv;
 
-	if (!load(fx, evict(fx)))
-		kunit_skip(test, "no area keeps file pages; boot with cma=64M gcma=file");
+	KUNIT_ASSERT_EQ(test, cached(fx, index), fx->disk[index]);
+	KUNIT_ASSERT_TRUE(test, evict(fx, index));
+	KUNIT_ASSERT_FALSE(test, resident(fx, index));
 }
 
-static void clients_test_moves_there_and_back(struct kunit *test)
+/* The disk changes: who still finds what was there before has a copy. */
+static void change(struct clients_fixture *fx, pgoff_t index)
+{
+	fx->disk[index] ^= 0x80;
+}
+
+static void expect_copy(struct kunit *test, pgoff_t index)
 {
 	struct clients_fixture *fx = test->priv;
-	void *shadow;
 
-	require_area(test);
-	shadow = evict(fx);
-	KUNIT_EXPECT_TRUE(test, gcma_shadow_flagged(shadow));
-	KUNIT_EXPECT_TRUE(test, load(fx, shadow));
-	KUNIT_EXPECT_FALSE(test, load(fx, shadow));
+	change(fx, index);
+	KUNIT_EXPECT_EQ(test, cached(fx, index), fx->disk[index] ^ 0x80);
+}
+
+static void expect_disk(struct kunit *test, pgoff_t index)
+{
+	struct clients_fixture *fx = test->priv;
+
+	change(fx, index);
+	KUNIT_EXPECT_EQ(test, cached(fx, index), fx->disk[index]);
+}
+
+static void clients_test_refault_is_filled(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+
+	keep(test, 3);
+	expect_copy(test, 3);
+	KUNIT_EXPECT_EQ(test, fx->reads, 1);
+	/* It has moved: nothing is left to be found under the key. */
+	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 3,
+					  GCMA_CLIENT_FILE));
+}
+
+static void clients_test_lost_copy_is_read(struct kunit *test)
+{
+	keep(test, 3);
+	gcma_invalidate_all();
+	expect_disk(test, 3);
+}
+
+static void clients_test_overwrite_is_not_filled(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct folio *folio;
+
+	keep(test, 3);
+	folio = test_alloc_folio(0);
+	KUNIT_ASSERT_NOT_NULL(test, folio);
+	KUNIT_ASSERT_EQ(test, filemap_add_folio(fx->mapping, folio, 3,
+						GFP_KERNEL | __GFP_WRITE), 0);
+	KUNIT_EXPECT_FALSE(test, folio_test_uptodate(folio));
+	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 3,
+					  GCMA_CLIENT_FILE));
+	folio_unlock(folio);
+	folio_put(folio);
+}
+
+/* Truncation and punching holes zero what is resident of the pages they cut. */
+static void clients_test_cut_pages(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+
+	keep(test, 2);
+	keep(test, 3);
+	keep(test, 5);
+	truncate_inode_pages_range(fx->mapping, (2 << PAGE_SHIFT) + 100,
+				   (5 << PAGE_SHIFT) + 99);
+	expect_disk(test, 2);
+	expect_disk(test, 3);
+	expect_disk(test, 5);
+	keep(test, 7);
+	truncate_inode_pages(fx->mapping, (7 << PAGE_SHIFT) + 1);
+	expect_disk(test, 7);
+}
+
+static void clients_test_cut_pages_only(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+
+	keep(test, 2);
+	keep(test, 6);
+	truncate_inode_pages_range(fx->mapping, 3 << PAGE_SHIFT,
+				   (6 << PAGE_SHIFT) - 1);
+	expect_copy(test, 2);
+	expect_copy(test, 6);
+}
+
+/* What is evicted while others are removed might be found again later. */
+static void clients_test_evicted_during_truncation(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+
+	mapping_set_release_always(fx->mapping);
+	cached(fx, 2);
+	cached(fx, 50);
+	fx->evict = 50;
+	/* Only what is not in its first batch can be evicted at all. */
+	for (int i = 3; i < 40; i++)
+		cached(fx, i);
+	truncate_inode_pages(fx->mapping, 0);
+	KUNIT_EXPECT_TRUE(test, fx->called);
+	KUNIT_EXPECT_FALSE(test, fx->flagged);
+	/* And not for longer than that. */
+	keep(test, 50);
+}
+
+static void clients_test_evicted_during_invalidation(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+
+	mapping_set_release_always(fx->mapping);
+	cached(fx, 2);
+	cached(fx, 50);
+	fx->evict = 50;
+	for (int i = 3; i < 40; i++)
+		cached(fx, i);
+	KUNIT_EXPECT_EQ(test, invalidate_inode_pages2(fx->mapping), 0);
+	KUNIT_EXPECT_TRUE(test, fx->called);
+	KUNIT_EXPECT_FALSE(test, fx->flagged);
+	keep(test, 50);
+}
+
+static void clients_test_invalidation(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+
+	keep(test, 2);
+	keep(test, 3);
+	KUNIT_EXPECT_EQ(test, invalidate_inode_pages2_range(fx->mapping, 3, 3), 0);
+	expect_copy(test, 2);
+	expect_disk(test, 3);
+}
+
+/* Mappings that allow no copies share no counter with those that do. */
+static void clients_test_no_guard_without_copies(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	bool begun = gcma_invalidate_begin(fx->mapping, 0, 0);
+
+	KUNIT_EXPECT_TRUE(test, begun);
+	gcma_invalidate_end(fx->mapping, begun);
+	mapping_set_gcma(fx->mapping, false);
+	KUNIT_EXPECT_FALSE(test, gcma_invalidate_begin(fx->mapping, 0, 0));
+}
+
+/* What a reader has left behind that raced with the write. */
+static void clients_test_direct_write(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct kiocb iocb = { .ki_filp = fx->file, .ki_pos = 3 << PAGE_SHIFT };
+
+	keep(test, 3);
+	KUNIT_ASSERT_EQ(test, fx->mapping->nrpages, 0);
+	kiocb_invalidate_post_direct_write(&iocb, PAGE_SIZE);
+	expect_disk(test, 3);
+}
+
+static void clients_test_invalidate_inode(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+
+	keep(test, 3);
+	filemap_invalidate_inode(fx->mapping->host, false, 0, LLONG_MAX);
+	expect_disk(test, 3);
+}
+
+/* fadvise() and others remove shadows: their frames are for others then. */
+static void clients_test_removed_shadow_frees_the_frame(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+
+	keep(test, 3);
+	invalidate_mapping_pages(fx->mapping, 3, 3);
+	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 3,
+					  GCMA_CLIENT_FILE));
+}
+
+static void clients_test_drop_caches(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct file_system_type *proc = get_fs_type("proc");
+	struct vfsmount *mnt;
+	struct file *file;
+	loff_t pos = 0;
+
+	KUNIT_ASSERT_NOT_NULL(test, proc);
+	mnt = kern_mount(proc);
+	put_filesystem(proc);
+	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, mnt);
+	file = file_open_root_mnt(mnt, "sys/vm/drop_caches", O_WRONLY, 0);
+	kern_unmount(mnt);
+	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, file);
+	keep(test, 3);
+	/* An inode that is passed over: all others lose their shadows as well. */
+	test_set_new(fx->mapping->host, true);
+	KUNIT_EXPECT_EQ(test, kernel_write(file, "1", 1, &pos), 1);
+	test_set_new(fx->mapping->host, false);
+	fput(file);
+	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 3,
+					  GCMA_CLIENT_FILE));
 }
 
 /* What could not be written is not what the device has. */
@@ -96,52 +424,276 @@ static void clients_test_no_copy_after_a_failed_write(struct kunit *test)
 {
 	struct clients_fixture *fx = test->priv;
 
-	require_area(test);
-	errseq_set(&fx->mapping.wb_err, -EIO);
-	KUNIT_EXPECT_FALSE(test, gcma_shadow_flagged(evict(fx)));
+	cached(fx, 3);
+	errseq_set(&fx->mapping->wb_err, -EIO);
+	KUNIT_EXPECT_FALSE(test, evict(fx, 3));
+	KUNIT_EXPECT_FALSE(test, resident(fx, 3));
 }
 
-static void clients_test_no_copy_while_invalidated(struct kunit *test)
+static void clients_test_no_copy_of_such_files(struct kunit *test)
 {
+	static const unsigned int flags[] = { S_SWAPFILE, S_ENCRYPTED };
 	struct clients_fixture *fx = test->priv;
-	bool begun;
+	struct inode *inode = fx->mapping->host;
+	int i;
 
-	require_area(test);
-	begun = gcma_invalidate_begin(&fx->mapping);
-	KUNIT_EXPECT_TRUE(test, begun);
-	KUNIT_EXPECT_FALSE(test, gcma_shadow_flagged(evict(fx)));
-	gcma_invalidate_end(&fx->mapping, begun);
-	KUNIT_EXPECT_TRUE(test, load(fx, evict(fx)));
+	for (i = 0; i < ARRAY_SIZE(flags); i++) {
+		cached(fx, 3);
+		inode->i_flags |= flags[i];
+		KUNIT_EXPECT_FALSE(test, evict(fx, 3));
+		inode->i_flags &= ~flags[i];
+		KUNIT_EXPECT_FALSE(test, resident(fx, 3));
+	}
+	keep(test, 3);
+	if (!IS_ENABLED(CONFIG_FS_DAX))
+		return;
+	mapping_set_gcma(fx->mapping, false);
+	inode->i_flags |= S_DAX;
+	mapping_set_gcma(fx->mapping, true);
+	inode->i_flags &= ~S_DAX;
+	KUNIT_EXPECT_FALSE(test, test_bit(AS_GCMA, &fx->mapping->flags));
 }
 
-/* Mappings that allow no copies share no counter with those that do. */
-static void clients_test_no_guard_without_copies(struct kunit *test)
+/* A file that stopped to allow copies may be changed in any way. */
+static void clients_test_no_copy_of_a_file_that_forbids(struct kunit *test)
 {
 	struct clients_fixture *fx = test->priv;
 
-	require_area(test);
-	mapping_set_gcma(&fx->mapping, false);
-	KUNIT_EXPECT_FALSE(test, gcma_invalidate_begin(&fx->mapping));
+	keep(test, 3);
+	mapping_set_gcma(fx->mapping, false);
+	cached(fx, 4);
+	KUNIT_EXPECT_FALSE(test, evict(fx, 4));
+	mapping_set_gcma(fx->mapping, true);
+	expect_disk(test, 3);
 }
 
-static void clients_test_overwriting_frees_the_frame(struct kunit *test)
+static int read_byte(struct clients_fixture *fx, pgoff_t index)
+{
+	loff_t pos = (loff_t)index << PAGE_SHIFT;
+	u8 byte;
+	ssize_t err = kernel_read(fx->file, &byte, 1, &pos);
+
+	return err == 1 ? byte : err;
+}
+
+static void clients_test_read_in_place(struct kunit *test)
 {
 	struct clients_fixture *fx = test->priv;
-	void *shadow;
 
-	require_area(test);
-	shadow = evict(fx);
-	fx->folio->mapping = &fx->mapping;
-	gcma_overwrite(fx->folio, shadow);
-	KUNIT_EXPECT_FALSE(test, load(fx, shadow));
+	keep(test, 3);
+	change(fx, 3);
+	KUNIT_EXPECT_EQ(test, read_byte(fx, 3), 3);
+	KUNIT_EXPECT_EQ(test, read_byte(fx, 3), 3);
+	KUNIT_EXPECT_FALSE(test, resident(fx, 3));
+	/* The copy is gone and the flag still there. */
+	gcma_invalidate_all();
+	KUNIT_EXPECT_EQ(test, read_byte(fx, 3), fx->disk[3]);
+	KUNIT_EXPECT_TRUE(test, resident(fx, 3));
+}
+
+static void clients_test_read_some_in_place(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	loff_t pos = 2 << PAGE_SHIFT;
+	u8 *buffer = kunit_kzalloc(test, 4 * PAGE_SIZE, GFP_KERNEL);
+
+	KUNIT_ASSERT_NOT_NULL(test, buffer);
+	keep(test, 3);
+	cached(fx, 4);
+	pos += 100;
+	KUNIT_EXPECT_EQ(test, kernel_read(fx->file, buffer, 3 * PAGE_SIZE, &pos),
+			(ssize_t)(3 * PAGE_SIZE));
+	KUNIT_EXPECT_EQ(test, buffer[0], 2);
+	KUNIT_EXPECT_EQ(test, buffer[PAGE_SIZE - 100], 3);
+	KUNIT_EXPECT_EQ(test, buffer[2 * PAGE_SIZE - 101], 3);
+	KUNIT_EXPECT_EQ(test, buffer[2 * PAGE_SIZE - 100], 4);
+	KUNIT_EXPECT_EQ(test, buffer[3 * PAGE_SIZE - 1], 5);
+	KUNIT_EXPECT_FALSE(test, resident(fx, 3));
+}
+
+/* What is read in place needs no page; what is gone does. */
+static void clients_test_readahead_passes_over(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+
+	keep(test, 3);
+	/* So that a byte is a reason to read four pages. */
+	fx->file->f_ra.ra_pages = 64;
+	KUNIT_EXPECT_EQ(test, read_byte(fx, 0), 0);
+	KUNIT_EXPECT_TRUE(test, resident(fx, 2));
+	KUNIT_EXPECT_FALSE(test, resident(fx, 3));
+	truncate_inode_pages(fx->mapping, 0);
+	keep(test, 3);
+	gcma_invalidate_all();
+	KUNIT_EXPECT_EQ(test, read_byte(fx, 0), 0);
+	KUNIT_EXPECT_TRUE(test, resident(fx, 3));
+}
+
+/* Have active pages, so that a refault is within reach, and have it known. */
+static void activate_others(struct clients_fixture *fx)
+{
+	struct folio *folio;
+	int i, round;
+
+	for (round = 0; round < 8; round++) {
+		truncate_inode_pages(fx->mapping, 0);
+		for (i = 8; i < CLIENTS_PAGES; i++) {
+			cached(fx, i);
+			folio = filemap_get_folio(fx->mapping, i);
+			if (IS_ERR(folio))
+				continue;
+			folio_mark_accessed(folio);
+			folio_mark_accessed(folio);
+			folio_put(folio);
+		}
+		lru_add_drain_all();
+	}
+	mem_cgroup_flush_stats(NULL);
+}
+
+/* Reclaim must not take a page for read that was copied. */
+static void clients_test_refault_costs_no_io(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	unsigned long before;
+	struct lruvec *lruvec;
+	struct folio *folio;
+	int i;
+
+	if (lru_gen_enabled())
+		kunit_skip(test, "the multi-generational LRU counts by tiers");
+	activate_others(fx);
+	for (i = 0; i < 2; i++) {
+		cached(fx, 3);
+		folio = filemap_get_folio(fx->mapping, 3);
+		KUNIT_ASSERT_FALSE(test, IS_ERR(folio));
+		folio_set_workingset(folio);
+		lruvec = mem_cgroup_lruvec(folio_memcg(folio), folio_pgdat(folio));
+		folio_put(folio);
+		KUNIT_ASSERT_TRUE(test, evict(fx, 3));
+		if (i)
+			gcma_invalidate_all();
+		before = test_file_io(lruvec);
+		cached(fx, 3);
+		KUNIT_EXPECT_EQ(test, test_file_io(lruvec) != before, i == 1);
+	}
+}
+
+/* Insert a large folio, as readahead does. Returns true if it was filled. */
+static bool add_large(struct kunit *test, pgoff_t index)
+{
+	struct clients_fixture *fx = test->priv;
+	struct folio *folio = test_alloc_folio(2);
+	int err;
+
+	KUNIT_ASSERT_NOT_NULL(test, folio);
+	err = filemap_add_folio(fx->mapping, folio, index, GFP_KERNEL);
+	if (!err)
+		fill(folio);
+	folio_put(folio);
+	return err == -EEXIST;
+}
+
+static void require_large(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+
+	if (!IS_ENABLED(CONFIG_TRANSPARENT_HUGEPAGE))
+		kunit_skip(test, "no large folios");
+	mapping_set_large_folios(fx->mapping);
+}
+
+static void clients_test_large_there_and_back(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+
+	require_large(test);
+	KUNIT_ASSERT_FALSE(test, add_large(test, 4));
+	KUNIT_ASSERT_TRUE(test, evict(fx, 4));
+	KUNIT_EXPECT_TRUE(test, add_large(test, 4));
+	KUNIT_ASSERT_TRUE(test, evict(fx, 4));
+	/* Small ones take their parts. */
+	expect_copy(test, 6);
+	expect_copy(test, 4);
+}
+
+/* A copy without a flagged shadow may be an old one. */
+static void clients_test_large_is_not_filled_in_part(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	int i;
+
+	require_large(test);
+	for (i = 4; i < 8; i++)
+		keep(test, i);
+	/* The copy of one stays while its page is written and evicted. */
+	xa_store(&fx->mapping->i_pages, 5,
+		 gcma_unflag(xa_load(&fx->mapping->i_pages, 5)), GFP_KERNEL);
+	change(fx, 5);
+	KUNIT_EXPECT_FALSE(test, add_large(test, 4));
+	KUNIT_EXPECT_EQ(test, cached(fx, 5), fx->disk[5]);
+}
+
+/* An invalidation finds all of it, and small folios then come for the rest. */
+static void clients_test_large_shadow_is_cut(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+
+	require_large(test);
+	KUNIT_ASSERT_FALSE(test, add_large(test, 4));
+	KUNIT_ASSERT_TRUE(test, evict(fx, 4));
+	truncate_inode_pages_range(fx->mapping, (5 << PAGE_SHIFT) + 1,
+				   (5 << PAGE_SHIFT) + 2);
+	expect_disk(test, 5);
+	expect_disk(test, 7);
+}
+
+/* Readahead goes on with large folios behind one that was filled. */
+static void clients_test_large_readahead(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	DEFINE_READAHEAD(ractl, fx->file, &fx->file->f_ra, fx->mapping, 0);
+	struct folio *folio;
+
+	require_large(test);
+	KUNIT_ASSERT_FALSE(test, add_large(test, 0));
+	KUNIT_ASSERT_TRUE(test, evict(fx, 0));
+	fx->file->f_ra.ra_pages = 8;
+	fx->file->f_ra.size = 8;
+	fx->reads = 0;
+	test_readahead(&ractl, &fx->file->f_ra);
+	KUNIT_EXPECT_EQ(test, fx->reads, 4);
+	folio = filemap_get_folio(fx->mapping, 4);
+	KUNIT_ASSERT_FALSE(test, IS_ERR(folio));
+	KUNIT_EXPECT_EQ(test, folio_order(folio), 2);
+	folio_put(folio);
 }
 
 static struct kunit_case clients_test_cases[] = {
-	KUNIT_CASE(clients_test_moves_there_and_back),
-	KUNIT_CASE(clients_test_no_copy_after_a_failed_write),
-	KUNIT_CASE(clients_test_no_copy_while_invalidated),
+	KUNIT_CASE(clients_test_refault_is_filled),
+	KUNIT_CASE(clients_test_lost_copy_is_read),
+	KUNIT_CASE(clients_test_overwrite_is_not_filled),
+	KUNIT_CASE(clients_test_cut_pages),
+	KUNIT_CASE(clients_test_cut_pages_only),
+	KUNIT_CASE(clients_test_evicted_during_truncation),
+	KUNIT_CASE(clients_test_evicted_during_invalidation),
+	KUNIT_CASE(clients_test_invalidation),
 	KUNIT_CASE(clients_test_no_guard_without_copies),
-	KUNIT_CASE(clients_test_overwriting_frees_the_frame),
+	KUNIT_CASE(clients_test_direct_write),
+	KUNIT_CASE(clients_test_invalidate_inode),
+	KUNIT_CASE(clients_test_removed_shadow_frees_the_frame),
+	KUNIT_CASE(clients_test_drop_caches),
+	KUNIT_CASE(clients_test_no_copy_after_a_failed_write),
+	KUNIT_CASE(clients_test_no_copy_of_such_files),
+	KUNIT_CASE(clients_test_no_copy_of_a_file_that_forbids),
+	KUNIT_CASE(clients_test_read_in_place),
+	KUNIT_CASE(clients_test_read_some_in_place),
+	KUNIT_CASE(clients_test_readahead_passes_over),
+	KUNIT_CASE(clients_test_refault_costs_no_io),
+	KUNIT_CASE(clients_test_large_there_and_back),
+	KUNIT_CASE(clients_test_large_is_not_filled_in_part),
+	KUNIT_CASE(clients_test_large_shadow_is_cut),
+	KUNIT_CASE(clients_test_large_readahead),
 	{}
 };
 

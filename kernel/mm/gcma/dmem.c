@@ -2,111 +2,290 @@
 /*
  * dmem: discardable memory
  *
- * A store of pages under keys, built in page frames that belong to somebody
- * else. The owner takes frames back without asking, and what they held is
- * gone. Clients therefore keep only what they can get again elsewhere: a miss
- * is never an error, and every path here may give up rather than wait.
+ * A cache of pages in page frames that belong to somebody else. The owner takes
+ * frames back without asking, and what they held is gone. Clients therefore
+ * keep only what they can get again elsewhere: a miss is never an error, and
+ * every path here may give up rather than wait.
  *
- * State of a frame. Four facts, in four places:
+ * The cache is set-associative. The frames of all areas are numbered through,
+ * and frame w * nr_sets + s is way w of set s, so that an owner of a contiguous
+ * range takes ways evenly from all sets. The set of a page is chosen by the
+ * piece of its file, sixteen pages, and its place there: neighbours stay or go
+ * together, and what has to be read from the device is not cut into single pages.
  *
- *	owned	bit in the owner's bitmap: not ours, hands off
- *	live	bit in our bitmap: the frame holds content, unless it is owned
- *	busy	word in struct dmem_frame: somebody fills it, empties it or
- *		takes it out of the index, or some read it where it is
- *	zero	bit in our bitmap: the frame is all zeros, unless it is owned or
- *		live; who clears or fills it has its hazard set
+ * Three bits of a frame change without the lock of its set: owned, which is the
+ * owner's; live, the frame holds content unless it is owned; and zero, it is all
+ * zeros unless it is owned or live. So taking back any number of frames is
+ * setting bits and waiting for copies in flight, whatever the frames hold:
  *
- * Taking back any number of frames is setting bits and waiting for copies in
- * flight:
+ *	owner (dmem_revoke)		everybody else (place_enter)
  *
- *	owner (dmem_revoke)		filler, loader (dmem_enter)
- *
- *	owned = 1			hazard[cpu] = pfn
- *	smp_mb()			smp_mb()
- *	while (hazard[cpu] in range)	if (owned) give up
- *		cpu_relax()		copy 4 KiB; filler: live = 1
+ *	owned = 1			lock of the set, interrupts off
+ *	smp_mb()			hazard[cpu] = pfn
+ *	while (hazard[cpu] in range)	smp_mb()
+ *		cpu_relax()		if (owned) give up
+ *					copy a page at most, change live or zero
  *					hazard[cpu] = 0 (release)
  *
- * Either the owner sees the hazard and waits for one page to be copied, from
- * memory to memory with preemption disabled but interrupts on, or the other
- * side sees that the frame is owned. Nobody copies into or out of a frame after
- * its owner has it, nor changes its live bit: the owner clears
- * that before it gives the frame back. What the frame was indexed under stays
- * in the index: a lookup finds it owned or not live, and whoever fills the
- * frame next unlinks it. So the work of the owner does not depend on what the
- * frames hold.
+ * Either the owner sees the hazard and waits for one page to be copied, or the
+ * other side sees that the frame is owned. In between it waits for no lock,
+ * takes no fault and is not interrupted. To give frames back the owner clears
+ * live, then owned (dmem_release). The key of a frame stays in the set until
+ * somebody finds that the frame is not live any more.
  *
- * Life of an entry. dmem_stage() takes a frame (busy) and copies the page
- * before any lock of the client is held. dmem_publish() links it into the
- * index when the client knows that the content was final, and lets go of it.
- * dmem_load() unlinks it, copies it out and frees the frame: the content is
- * in one place at a time. dmem_read() copies parts of pages and leaves them
- * there: nobody fills a frame that somebody holds for that.
+ * dmem_stage() copies a page before any lock of the client is held, and
+ * dmem_publish() gives it a key when the client knows that the content was
+ * final. In between the way is marked as staged and nobody else fills it, so if
+ * the frame is live it holds what was staged. dmem_load() moves content out and
+ * dmem_read() copies parts of it, both under the lock of the set.
  *
- * Which frame comes next. Frames known to be free come first, those at the
- * upper end of the area before the others, as the owner allocates from the
- * lower end. If none is known, a cursor moves down through the area and takes
- * the frames it meets. Without loads that is exactly the order in which they
- * were stored. Loads leave gaps which younger content fills, so the cursor
- * passes over frames filled or read during the last nr/2 stores for as long as
- * it finds older ones nearby. A CPU takes a word of the bitmaps at a time, so
- * that CPUs meet rarely.
+ * Replacement is RRIP (Jaleel et al., ISCA 2010). A re-reference prediction
+ * value of two bits says how soon content is of use again: 0 is near, 3 distant.
+ * A page takes a free way of its set, or replaces the most distant content, and
+ * the rest of the set ages as much as that lacked to a 3. A read of content
+ * that stays makes it near. There are two policies:
  *
- * Locks: the chain locks only, innermost, held for a walk of one chain with
- * interrupts off because dmem_publish() runs under a lock that interrupt
- * handlers take. busy is only ever tried while a chain lock is held, and its
- * holder may take a chain lock.
+ *	generous	Every page is stored; it starts at 2.
+ *	thrifty		Where no way is free, pages of the working set replace
+ *			content at 3 only, and others nothing. But one of
+ *			sixteen pieces is stored in any case; it starts at 3.
+ *
+ * The first is right for what comes back soon, the second for streams and for
+ * loops that do not fit. Two small classes of pieces, with sets of their own,
+ * follow one policy each (set dueling; Qureshi et al., ISCA 2007). All other
+ * pieces are treated generously if that class finds so many more pages that
+ * copies pay.
+ *
+ * Locks: one lock of a set at a time, innermost. It is taken under locks that
+ * interrupt handlers take, so interrupts are always off. The client serialises
+ * stores of the same key from dmem_stage() on. Loads, reads and invalidations
+ * may meet a store: they find what was there before, nothing, or the new page.
  */
-
-#define pr_fmt(fmt) "gcma: " fmt
 
 #include <linux/bitmap.h>
 #include <linux/hash.h>
 #include <linux/highmem.h>
 #include <linux/kmsan.h>
 #include <linux/lockdep.h>
-#include <linux/log2.h>
+#include <linux/math.h>
 #include <linux/mm.h>
-#include <linux/preempt.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
 #include "dmem.h"
 
-/* Words looked at for old frames before young ones are evicted as well. */
-#define DMEM_PICKY_WORDS	8
-/* Of so many pieces of a file one is taken in where few are, as a power of two. */
-#define DMEM_FEW		4
-/* Size of a piece, as an order of pages. */
-#define DMEM_PIECE_ORDER	6
-/* Entries of a chain looked at without its lock, which are two on average. */
-#define DMEM_QUICK_STEPS	16
-/* Words looked at before a store is refused. */
-#define DMEM_SCAN_WORDS		64
+#define RRPV_MAX	3
+/* The lower bit of each RRPV of a set. */
+#define RRPV_LOW	0x5555555555555555ULL
+/* Neighbours in a file that are treated alike: 16 pages. */
+#define PIECE_ORDER	4
+/* One of so many pieces is in each class of leaders, with as many of the sets. */
+#define LEADER_SHARE	64
+/* One of so many pieces is stored where a thrifty policy would not. */
+#define CHANCE_SHARE	16
+/* Pages that a class is offered until the policy is chosen again. */
+#define ROUND_PAGES	512
+/* To store all pages pays if it saves one read of the device for so many. */
+#define PAYS_SHARE	8
+
+/* Classes of pieces: two of leaders, and the others. */
+enum { GENEROUS, THRIFTY, FOLLOWER };
+
+/* A piece, a set for one of its pages, locked, and a frame with its hazard set. */
+struct dmem_place {
+	unsigned int class;
+	u32 first;		/* of the sets of the class */
+	u32 nr_sets;		/* of them */
+	u32 start;		/* the first one that the piece has, of these */
+	struct dmem_set *set;
+	unsigned int way;
+	unsigned long nr;
+	struct dmem_area *area;
+	unsigned long flags;
+};
 
 /* The frame into or out of which this CPU copies; no frame has pfn zero. */
 static DEFINE_PER_CPU(unsigned long, dmem_hazard);
 
-static unsigned long frame_nr(const struct dmem_area *area,
-			      const struct dmem_frame *frame)
+static u64 piece_hash(const void *space, unsigned long offset)
 {
-	return frame - area->frame;
+	u64 hash = (offset >> PIECE_ORDER) * GOLDEN_RATIO_64;
+
+	hash = ((hash ^ hash >> 32) + (unsigned long)space) * GOLDEN_RATIO_64;
+	hash = (hash ^ hash >> 32) * GOLDEN_RATIO_64;
+	return hash ^ hash >> 32;
 }
 
-static struct dmem_area *frame_area(const struct dmem *dmem,
-				    const struct dmem_frame *frame)
+static unsigned int hash_class(const struct dmem *dmem, u64 hash)
+{
+	return dmem->nr_led ? min_t(u32, hash % LEADER_SHARE, FOLLOWER) : FOLLOWER;
+}
+
+/* The number of the frame that is a way of a set. */
+static unsigned long way_frame(const struct dmem *dmem, const struct dmem_set *set,
+			       unsigned int way)
+{
+	return (unsigned long)way * dmem->nr_sets + (set - dmem->set);
+}
+
+/* The area of a frame, or %NULL if that is not lent yet. */
+static struct dmem_area *frame_area(const struct dmem *dmem, unsigned long nr)
 {
 	unsigned int i;
 
-	/* That of the frame was there before it. */
-	for (i = 0; i < READ_ONCE(dmem->nr_areas) - 1; i++) {
-		struct dmem_area *area = dmem->area[i];
+	/* Pairs with smp_store_release() in dmem_add_area(). */
+	for (i = 0; i < smp_load_acquire(&dmem->nr_areas); i++)
+		if (nr - dmem->area[i]->first < dmem->area[i]->nr)
+			return dmem->area[i];
+	return NULL;
+}
 
-		if (frame >= area->frame && frame < area->frame + area->nr)
-			return area;
+static struct page *frame_page(const struct dmem_area *area, unsigned long nr)
+{
+	return pfn_to_page(area->base_pfn + nr - area->first);
+}
+
+static bool frame_owned(const struct dmem_area *area, unsigned long nr)
+{
+	/* Pairs with smp_wmb() in dmem_release(): if not owned, then not live. */
+	return test_bit_acquire((nr - area->first) >> area->owned_order,
+				area->owned);
+}
+
+static void place_lock(struct dmem_place *place, struct dmem_set *set)
+	__acquires(&place->set->lock)
+{
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&set->lock, flags);
+	place->set = set;
+	place->flags = flags;
+}
+
+/* Find out where the pages of a piece may be. */
+static void place_piece(const struct dmem *dmem, struct dmem_place *place,
+			const void *space, unsigned long offset)
+{
+	u64 hash = piece_hash(space, offset);
+
+	place->class = hash_class(dmem, hash);
+	place->first = place->class * dmem->nr_led;
+	place->nr_sets = place->class == FOLLOWER ? dmem->nr_sets - place->first :
+						    dmem->nr_led;
+	/* Of the hash the class takes the lowest bits, the set the upper ones. */
+	place->start = reciprocal_scale(hash >> 32, place->nr_sets);
+}
+
+/* Lock the set where a page of the piece may be. */
+static void place_lock_page(const struct dmem *dmem, struct dmem_place *place,
+			    unsigned long offset)
+	__acquires(&place->set->lock)
+{
+	u32 set = (place->start + offset % BIT(PIECE_ORDER)) % place->nr_sets;
+
+	place_lock(place, dmem->set + place->first + set);
+}
+
+static void place_lock_key(const struct dmem *dmem, struct dmem_place *place,
+			   const void *space, unsigned long offset)
+	__acquires(&place->set->lock)
+{
+	place_piece(dmem, place, space, offset);
+	place_lock_page(dmem, place, offset);
+}
+
+/*
+ * Announce that something is done with a way of the locked set: a copy into or
+ * out of its frame, or a change of its live or zero bit. Returns false if there
+ * must be none, as the frame is owned.
+ */
+static bool place_enter(const struct dmem *dmem, struct dmem_place *place,
+			unsigned int way)
+{
+	lockdep_assert_held(&place->set->lock);
+	place->way = way;
+	place->nr = way_frame(dmem, place->set, way);
+	place->area = frame_area(dmem, place->nr);
+	__this_cpu_write(dmem_hazard,
+			 place->area->base_pfn + place->nr - place->area->first);
+	/* Pairs with smp_mb() in wait_for_copies(): hazard before owned. */
+	smp_mb();
+	return !frame_owned(place->area, place->nr);
+}
+
+/* Lock the set of a frame and enter it. */
+static bool place_lock_frame(const struct dmem *dmem, struct dmem_place *place,
+			     unsigned long nr)
+	__acquires(&place->set->lock)
+{
+	place_lock(place, dmem->set + nr % dmem->nr_sets);
+	return place_enter(dmem, place, nr / dmem->nr_sets);
+}
+
+static void place_unlock(struct dmem_place *place)
+	__releases(&place->set->lock)
+{
+	/* Pairs with smp_load_acquire() in wait_for_copies(): copy, then leave. */
+	smp_store_release(this_cpu_ptr(&dmem_hazard), 0);
+	raw_spin_unlock_irqrestore(&place->set->lock, place->flags);
+}
+
+/* Whose the content is. */
+static unsigned int place_client(const struct dmem_place *place)
+{
+	return place->set->client >> place->way & 1;
+}
+
+static void place_empty(struct dmem *dmem, const struct dmem_place *place)
+{
+	lockdep_assert_held(&place->set->lock);
+	place->set->way[place->way].space = NULL;
+	clear_bit(place->nr, dmem->live);
+}
+
+static unsigned int get_rrpv(const struct dmem_set *set, unsigned int way)
+{
+	return set->rrpv >> 2 * way & RRPV_MAX;
+}
+
+static void set_rrpv(struct dmem_set *set, unsigned int way, u64 rrpv)
+{
+	lockdep_assert_held(&set->lock);
+	set->rrpv = (set->rrpv & ~((u64)RRPV_MAX << 2 * way)) | rrpv << 2 * way;
+}
+
+/* The offset of a staged frame may change meanwhile, but then it has no space. */
+static bool frame_has(const struct dmem_frame *frame, const void *space,
+		      unsigned long offset)
+{
+	return READ_ONCE(frame->offset) == offset && frame->space == space;
+}
+
+/*
+ * Enter the live frame of a key in the locked set. Neighbours are often in the
+ * same way of their sets: it looks first where it was before.
+ */
+static bool place_find(struct dmem *dmem, struct dmem_place *place,
+		       const void *space, unsigned long offset)
+{
+	struct dmem_frame *frame = place->set->way;
+	unsigned int way = place->way;
+
+	if (!frame_has(frame + way, space, offset)) {
+		/* A page that is stored is looked for in all ways, mostly in vain. */
+#pragma GCC unroll 8
+		for (way = 0; way < DMEM_WAYS; way++)
+			if (frame_has(frame + way, space, offset))
+				break;
 	}
-	return dmem->area[i];
+	if (way == DMEM_WAYS)
+		return false;
+	if (place_enter(dmem, place, way) && test_bit(place->nr, dmem->live))
+		return true;
+	/* The owner has taken the frame. */
+	frame[way].space = NULL;
+	return false;
 }
 
 /*
@@ -137,558 +316,183 @@ static bool copy_content(struct page *to, struct page *from)
 	return !left;
 }
 
-/* In dmem_frame.busy: one holder, or any number of readers. */
-#define FRAME_LOCKED	1
-#define FRAME_READER	2
-
-static bool frame_trylock(struct dmem_frame *frame)
+/*
+ * Now and then choose the policy of the followers. A page is offered after it
+ * was read from the device, or found here and loaded. So the part that is found
+ * of what is offered and served in place is what a policy saves, however many
+ * pages a class has. If both are alike, fewer copies win.
+ */
+static void count_offered(struct dmem *dmem, unsigned int class)
 {
-	return !atomic_read(&frame->busy) &&
-	       !atomic_cmpxchg_acquire(&frame->busy, 0, FRAME_LOCKED);
-}
-
-/* Pairs with the acquire in frame_trylock(): the next holder sees the frame. */
-static void frame_unlock(struct dmem_frame *frame)
-{
-	atomic_set_release(&frame->busy, 0);
-}
-
-static bool frame_owned(const struct dmem_area *area, unsigned long nr)
-{
-	return test_bit(nr >> area->owned_order, area->owned);
-}
-
-/* One bit a frame for the frames of a word, whatever @owned_order is. */
-static unsigned long owned_word(const struct dmem_area *area, unsigned int word)
-{
-	unsigned long first = (unsigned long)word * BITS_PER_LONG;
-	unsigned long mask = 0;
+	s64 offered[DMEM_LEADERS], found[DMEM_LEADERS], gain;
 	unsigned int i;
 
-	if (!area->owned_order)
-		return READ_ONCE(area->owned[word]);
-	if (area->owned_order >= ilog2(BITS_PER_LONG))
-		return frame_owned(area, first) ? ~0UL : 0;
-	for (i = 0; i < BITS_PER_LONG; i++)
-		if (frame_owned(area, first + i))
-			mask |= BIT(i);
-	return mask;
-}
-
-/*
- * Announce a copy into or out of a frame. Returns false if the frame is owned
- * by the first-class client, and nothing may be copied then.
- */
-static __always_inline bool dmem_enter(const struct dmem_area *area,
-				       unsigned long nr)
-{
-	preempt_disable();
-	__this_cpu_write(dmem_hazard, area->base_pfn + nr);
-	/* Pairs with smp_mb() in wait_for_copies(): hazard before owned. */
-	smp_mb();
-	/* Pairs with smp_wmb() in dmem_forget(). */
-	return !test_bit_acquire(nr >> area->owned_order, area->owned);
-}
-
-static void dmem_leave(void)
-{
-	/* Pairs with smp_load_acquire() in wait_for_copies(): copy before leave. */
-	smp_store_release(this_cpu_ptr(&dmem_hazard), 0);
-	preempt_enable();
-}
-
-static unsigned int dmem_hash(const struct dmem *dmem, const void *space,
-			      unsigned long offset)
-{
-	return hash_long((unsigned long)space +
-			 hash_long(offset, BITS_PER_LONG), dmem->bits);
-}
-
-static raw_spinlock_t *chain_lock(struct dmem *dmem, unsigned int hash)
-{
-	return &dmem->lock[hash % DMEM_LOCKS].lock;
-}
-
-/* Where the chain points at the entry, or at %NULL. Under the chain's lock. */
-static struct dmem_frame **chain_find(struct dmem *dmem, unsigned int hash,
-				      const void *space, unsigned long offset)
-{
-	struct dmem_frame **link = &dmem->chain[hash];
-
-	lockdep_assert_held(chain_lock(dmem, hash));
-	while (*link &&
-	       ((*link)->space != space || (*link)->offset != offset))
-		link = &(*link)->next;
-	return link;
-}
-
-static void chain_unlink(struct dmem_frame **link)
-{
-	struct dmem_frame *frame = *link;
-
-	/* hold_quickly() may be on its way through the chain. */
-	WRITE_ONCE(*link, frame->next);
-	/* Pairs with frame_unlink(), whose caller may change @next then. */
-	smp_store_release(&frame->space, NULL);
-}
-
-/* Take a busy frame out of the index if it is there. */
-static void frame_unlink(struct dmem *dmem, struct dmem_frame *frame)
-{
-	/* Pairs with chain_unlink(), which others do under a lock not taken here. */
-	const void *space = smp_load_acquire(&frame->space);
-	struct dmem_frame **link;
-	raw_spinlock_t *lock;
-	unsigned long flags;
-	unsigned int hash;
-
-	if (!space)
+	if (class == FOLLOWER ||
+	    atomic_inc_return(&dmem->offered[class]) != ROUND_PAGES)
 		return;
-	hash = dmem_hash(dmem, space, frame->offset);
-	lock = chain_lock(dmem, hash);
-	raw_spin_lock_irqsave(lock, flags);
-	/* A younger store of the same key may have unlinked it meanwhile. */
-	if (frame->space) {
-		link = chain_find(dmem, hash, space, frame->offset);
-		if (!WARN_ON_ONCE(*link != frame))
-			chain_unlink(link);
+	for (i = 0; i < DMEM_LEADERS; i++) {
+		offered[i] = atomic_read(&dmem->offered[i]);
+		found[i] = atomic_read(&dmem->found[i]);
+		atomic_sub(offered[i] / 2, &dmem->offered[i]);
+		atomic_sub(found[i] / 2, &dmem->found[i]);
 	}
-	raw_spin_unlock_irqrestore(lock, flags);
+	gain = found[GENEROUS] * offered[THRIFTY] - found[THRIFTY] * offered[GENEROUS];
+	WRITE_ONCE(dmem->thrifty,
+		   gain * PAYS_SHARE <= offered[GENEROUS] * offered[THRIFTY]);
 }
 
-/* The counts of both clients in dmem_area.nr_live. */
-#define LIVE_SHIFT	16
-#define LIVE_MASK	(BIT(LIVE_SHIFT) - 1)
-
-static bool frame_live(const struct dmem_area *area, unsigned long nr)
+static void count_found(struct dmem *dmem, unsigned int class)
 {
-	return test_bit(nr, area->live[0]) || test_bit(nr, area->live[1]);
+	if (class != FOLLOWER)
+		atomic_inc(&dmem->found[class]);
 }
 
-static unsigned long live_word(const struct dmem_area *area, unsigned int word)
+/* May a page of a client take a way of the locked set? */
+static bool way_usable(const struct dmem *dmem, const struct dmem_set *set,
+		       unsigned int way, unsigned int client)
 {
-	return READ_ONCE(area->live[0][word]) | READ_ONCE(area->live[1][word]);
+	unsigned long nr = way_frame(dmem, set, way);
+	const struct dmem_area *area = frame_area(dmem, nr);
+
+	return area && !frame_owned(area, nr) && !(set->staged & BIT(way)) &&
+	       READ_ONCE(area->clients) & BIT(client);
 }
 
 /*
- * Whose the content of a busy frame is. Between dmem_enter() and dmem_leave(),
- * as for clear_live(): the owner counts on what it finds.
+ * The way of the locked set that a page of a client takes, with the RRPV of what
+ * would be lost, or with RRPV_MAX + 1 if it is free. DMEM_WAYS if there is none.
  */
-static void set_live(struct dmem_area *area, unsigned long nr,
-		     unsigned int client)
+static unsigned int find_room(const struct dmem *dmem, const struct dmem_set *set,
+			      unsigned int client, int *rrpv)
 {
-	atomic_add(1 << (LIVE_SHIFT * client), &area->nr_live[nr / DMEM_BLOCK]);
-	/* The count before the bit: whoever clears that takes both back. */
-	smp_mb__after_atomic();
-	set_bit(nr, area->live[client]);
-}
+	unsigned long nr = way_frame(dmem, set, 0);
+	unsigned int way;
+	u64 ways;
 
-/* Returns whose it was, or -1 if it was not live. A full barrier if it was. */
-static int clear_live(struct dmem_area *area, unsigned long nr)
-{
-	int client;
-
-	for (client = 0; client < DMEM_CLIENTS; client++) {
-		if (!test_bit(nr, area->live[client]) ||
-		    !test_and_clear_bit(nr, area->live[client]))
-			continue;
-		atomic_sub(1 << (LIVE_SHIFT * client),
-			   &area->nr_live[nr / DMEM_BLOCK]);
-		return client;
+	*rrpv = RRPV_MAX + 1;
+	for (way = 0; way < DMEM_WAYS; way++, nr += dmem->nr_sets)
+		if (!test_bit(nr, dmem->live) && way_usable(dmem, set, way, client))
+			return way;
+	while (--*rrpv >= 0) {
+		/* The lower bits of those that have it, the one at the hand first. */
+		ways = ~(set->rrpv ^ RRPV_LOW * *rrpv);
+		ways = ror64(ways & (ways >> 1) & RRPV_LOW, 2 * set->hand);
+		for (; ways; ways &= ways - 1) {
+			way = (set->hand + __ffs64(ways) / 2) % DMEM_WAYS;
+			if (way_usable(dmem, set, way, client))
+				return way;
+		}
 	}
-	return -1;
+	return DMEM_WAYS;
 }
 
-/* The frame has become free: let the next refill know. */
-static void mark_avail(struct dmem_area *area, unsigned long nr)
+/* Fill the frame that was entered and leave it staged, if @page can be read. */
+static bool place_fill(struct dmem *dmem, struct dmem_place *place,
+		       struct page *page, unsigned int client)
 {
-	/*
-	 * Pairs with test_and_clear_bit() in refill(): either it sees the
-	 * frame not live, or the bit is set after it was cleared there. The
-	 * barrier is the one in clear_live().
-	 */
-	if (!test_bit(nr / BITS_PER_LONG, area->avail))
-		set_bit(nr / BITS_PER_LONG, area->avail);
-}
+	struct dmem_set *set = place->set;
 
-/* Likewise for many frames. What is owned or live is found not to be free. */
-static void all_avail(struct dmem_area *area)
-{
-	/* Bits that others clear meanwhile may be set again. */
-	data_race(memset(area->avail, 0xff, bitmap_size(area->words)));
-}
-
-/* The next frame that may hold content of a client. */
-static unsigned long next_live(const struct dmem_area *area, unsigned int client,
-			       unsigned long nr, unsigned long end)
-{
-	/* Only where to look; frame_clear() looks again. */
-	return data_race(find_next_bit(area->live[client], end, nr));
-}
-
-/* Keep others from filling and freeing a frame. Under its chain's lock. */
-static bool frame_tryread(struct dmem_frame *frame)
-{
-	int busy = atomic_read(&frame->busy);
-
-	do {
-		if (busy & FRAME_LOCKED)
-			return false;
-	} while (!atomic_try_cmpxchg_acquire(&frame->busy, &busy,
-					     busy + FRAME_READER));
+	if (test_bit(place->nr, dmem->live))
+		this_cpu_inc(place->area->stats->evicted[place_client(place)]);
+	place_empty(dmem, place);
+	if (test_bit(place->nr, dmem->zero))
+		clear_bit(place->nr, dmem->zero);
+	if (!copy_content(frame_page(place->area, place->nr), page))
+		return false;
+	set_bit(place->nr, dmem->live);
+	WRITE_ONCE(set->client, (set->client & ~BIT(place->way)) | client << place->way);
+	set->staged |= BIT(place->way);
 	return true;
-}
-
-/* Forget what a frame holds. If the owner has it nothing is left to forget. */
-static bool frame_clear(struct dmem_area *area, unsigned long nr)
-{
-	bool cleared;
-
-	if (!frame_live(area, nr))
-		return false;
-	cleared = dmem_enter(area, nr) && clear_live(area, nr) >= 0;
-	dmem_leave();
-	return cleared;
-}
-
-/* Forget what a busy frame holds, and let go of it. */
-static void frame_free(struct dmem *dmem, struct dmem_frame *frame)
-{
-	struct dmem_area *area = frame_area(dmem, frame);
-	unsigned long nr = frame_nr(area, frame);
-
-	if (frame_clear(area, nr))
-		mark_avail(area, nr);
-	frame_unlock(frame);
-}
-
-/* Pairs with the acquire in frame_trylock(): the copy out is over. */
-static void frame_unread(struct dmem *dmem, struct dmem_frame *frame)
-{
-	if (atomic_sub_return_release(FRAME_READER, &frame->busy) ||
-	    READ_ONCE(frame->space) || !frame_trylock(frame))
-		return;
-	/*
-	 * Whoever took it out of the index could not free it. If that happens
-	 * just now nobody does, and it is evicted in its turn.
-	 */
-	if (READ_ONCE(frame->space))
-		frame_unlock(frame);
-	else
-		frame_free(dmem, frame);
-}
-
-/* Take an entry out of the index. Returns its frame, busy, or %NULL. */
-static struct dmem_frame *frame_get(struct dmem *dmem, const void *space,
-				    unsigned long offset)
-{
-	unsigned int hash = dmem_hash(dmem, space, offset);
-	raw_spinlock_t *lock = chain_lock(dmem, hash);
-	struct dmem_frame **link, *frame;
-	unsigned long flags;
-
-	raw_spin_lock_irqsave(lock, flags);
-	link = chain_find(dmem, hash, space, offset);
-	frame = *link;
-	if (frame) {
-		/* Somebody is about to fill it anew, or frees it when done. */
-		bool busy = !frame_trylock(frame);
-
-		chain_unlink(link);
-		if (busy)
-			frame = NULL;
-	}
-	raw_spin_unlock_irqrestore(lock, flags);
-	return frame;
-}
-
-/* In dmem_frame.stamp, below the time. */
-#define STAMP_READ	1
-#define STAMP_SHIFT	1
-
-static bool frame_young(const struct dmem_area *area, unsigned long nr, u32 now)
-{
-	/* Negative if it was read or stored after @now, which CPUs take early. */
-	s32 age = (now << STAMP_SHIFT | STAMP_READ) -
-		  READ_ONCE(area->frame[nr].stamp);
-
-	return age >> STAMP_SHIFT < (long)(area->nr / 2);
-}
-
-/*
- * The content of a frame is of use for the first time. Would it have been there
- * if every page since it was stored had been taken in?
- */
-static void count_use(struct dmem_area *area, const struct dmem_frame *frame)
-{
-	u32 stamp = READ_ONCE(frame->stamp);
-	u32 age = ((u32)atomic_read(&area->clock) << STAMP_SHIFT) - stamp;
-
-	if (!(stamp & STAMP_READ) && age >> STAMP_SHIFT < area->nr)
-		this_cpu_inc(area->cpu->near);
-}
-
-static unsigned long sum_near(const struct dmem_area *area)
-{
-	unsigned long sum = 0;
-	unsigned int cpu;
-
-	for_each_possible_cpu(cpu)
-		sum += READ_ONCE(per_cpu_ptr(area->cpu, cpu)->near);
-	return sum;
-}
-
-static unsigned long sum_evicted(const struct dmem_area *area)
-{
-	unsigned long sum = 0;
-	unsigned int cpu;
-
-	for_each_possible_cpu(cpu) {
-		const struct dmem_stats *stats = per_cpu_ptr(area->stats, cpu);
-
-		sum += READ_ONCE(stats->evicted[0]) +
-		       READ_ONCE(stats->evicted[1]);
-	}
-	return sum;
-}
-
-/*
- * Whether to take in every page or few of them, now and then. Pages that come
- * back only after the area has been filled anew, such as those of a large file
- * that is read over and over, are copied in vain if all are taken in; of a few
- * some are still there.
- */
-static void reconsider(struct dmem_area *area, u32 now)
-{
-	unsigned int few = READ_ONCE(area->few);
-	u32 then = atomic_read(&area->begun);
-	/* Negative if another CPU was quicker. */
-	s32 offered = now - then;
-	unsigned long near, evicted, used;
-
-	if (offered < (long)(few ? area->nr / 8 : area->nr) ||
-	    atomic_cmpxchg(&area->begun, then, now) != then)
-		return;
-	near = sum_near(area);
-	evicted = sum_evicted(area);
-	/* A worse guess if whoever did this last is at it still. */
-	used = near - READ_ONCE(area->near);
-	if (few && used << few > offered / 8)
-		WRITE_ONCE(area->few, 0);
-	else if (!few && used < (evicted - READ_ONCE(area->evicted)) / 16)
-		WRITE_ONCE(area->few, DMEM_FEW);
-	WRITE_ONCE(area->near, near);
-	WRITE_ONCE(area->evicted, evicted);
-}
-
-/* Are few pages taken in, and if so one of 2^how many pieces of a file? */
-static unsigned int few_now(const struct dmem_area *area)
-{
-	return READ_ONCE(area->adaptive) ? READ_ONCE(area->few) : 0;
-}
-
-/* Of the frames in @mask those that are free or were filled long ago. */
-static unsigned long old_frames(struct dmem_area *area, unsigned int word,
-				unsigned long mask)
-{
-	u32 now = atomic_read(&area->clock);
-	unsigned long live = mask & live_word(area, word);
-	unsigned int i;
-
-	for_each_set_bit(i, &live, BITS_PER_LONG)
-		if (frame_young(area, (unsigned long)word * BITS_PER_LONG + i, now))
-			mask &= ~BIT(i);
-	return mask;
-}
-
-static bool refill(struct dmem_area *area, struct dmem_cpu *cpu)
-{
-	unsigned long mask, young = 0;
-	unsigned int young_word = 0;
-	unsigned int word, i;
-	bool picky = true;
-
-	for (i = 0; i < DMEM_SCAN_WORDS; i++) {
-		/* Only where to look; bits are taken one by one below. */
-		word = data_race(find_last_bit(area->avail, area->words));
-		if (word >= area->words)
-			break;
-		/* A full barrier; pairs with mark_avail(). */
-		if (!test_and_clear_bit(word, area->avail))
-			continue;
-		mask = ~(owned_word(area, word) | live_word(area, word));
-		if (mask)
-			goto found;
-	}
-
-	for (i = 0; i < DMEM_SCAN_WORDS; i++) {
-		word = (u32)atomic_dec_return(&area->cursor) % area->words;
-		mask = ~owned_word(area, word);
-		if (!mask)
-			continue;
-		if (i >= DMEM_PICKY_WORDS) {
-			picky = false;
-			goto found;
-		}
-		if (!young) {
-			young = mask;
-			young_word = word;
-		}
-		mask = old_frames(area, word, mask);
-		if (mask)
-			goto found;
-	}
-	if (!young)
-		return false;
-	mask = young;
-	word = young_word;
-	picky = false;
-found:
-	cpu->word = word;
-	cpu->mask = mask;
-	cpu->picky = picky;
-	i = hweight_long(mask);
-	/* The clock counts pages offered, also those that are not taken in. */
-	cpu->few = few_now(area);
-	i <<= cpu->few;
-	cpu->stamp = atomic_add_return_relaxed(i, &area->clock) - i;
-	if (READ_ONCE(area->adaptive))
-		reconsider(area, cpu->stamp);
-	return true;
-}
-
-/*
- * Take a frame to fill, out of the index and not live. Returns it busy, with
- * its hazard set and preemption disabled, or %NULL with neither.
- */
-static struct dmem_frame *frame_take(struct dmem *dmem, struct dmem_area *area)
-{
-	struct dmem_frame *frame;
-	struct dmem_cpu *cpu;
-	unsigned long nr;
-	unsigned int bit, tries;
-	int client;
-
-	preempt_disable();
-	cpu = this_cpu_ptr(area->cpu);
-	for (tries = 0; tries < 2 * BITS_PER_LONG; tries++) {
-		if (!cpu->mask && !refill(area, cpu))
-			break;
-		bit = __fls(cpu->mask);
-		cpu->mask &= ~BIT(bit);
-		nr = (unsigned long)cpu->word * BITS_PER_LONG + bit;
-		frame = area->frame + nr;
-		if (frame_owned(area, nr))
-			continue;
-		/* Another CPU may have been quicker to fill it. */
-		if (cpu->picky && frame_live(area, nr) &&
-		    frame_young(area, nr, cpu->stamp))
-			continue;
-		if (!frame_trylock(frame))
-			continue;
-		frame_unlink(dmem, frame);
-		WRITE_ONCE(frame->stamp, cpu->stamp << STAMP_SHIFT);
-		cpu->stamp += 1U << cpu->few;
-		if (dmem_enter(area, nr)) {
-			client = clear_live(area, nr);
-			if (client >= 0)
-				this_cpu_inc(area->stats->evicted[client]);
-			if (test_bit(nr, area->zero))
-				clear_bit(nr, area->zero);
-			/* dmem_enter() has disabled it once more. */
-			preempt_enable();
-			return frame;
-		}
-		dmem_leave();
-		frame_unlock(frame);
-	}
-	preempt_enable();
-	return NULL;
-}
-
-/*
- * Whether an area that takes in few pages does without this one. Of a file it
- * is always the same, in pieces, as readahead reads pieces. What is free is
- * filled with anything.
- */
-static bool declines(const struct dmem *dmem, const struct dmem_area *area,
-		     const void *space, unsigned long offset)
-{
-	if (!(dmem_hash(dmem, space, offset >> DMEM_PIECE_ORDER) %
-	      (1U << DMEM_FEW)))
-		return false;
-	/* An answer that is out of date does no harm. */
-	return data_race(bitmap_empty(area->avail, area->words));
 }
 
 /**
  * dmem_stage() - copy a page into a frame, not yet reachable
- * @dmem: the store
- * @page: what to copy; must not change before dmem_publish() unless that is
- *        noticed by the caller, who then calls dmem_abort()
- * @space: first part of the key that it will get
- * @offset: second part of the key; of pages that only make sense together, that
- *	of the first
+ * @dmem: the cache
+ * @page: must not change before dmem_publish(), or dmem_abort() is called
+ * @space: first part of the key that it will get, not %NULL
+ * @offset: second part of the key
  * @client: whose page it is
+ * @workingset: it was in use more than once
  *
- * Context: Any but interrupt handlers. Does not sleep, takes no lock of others.
- * Return: the frame, or %NULL if there is none to be had.
+ * Pages of a large folio make sense only together: the first one's key chooses
+ * the policy for all.
+ *
+ * Context: Any but interrupt handlers. Does not sleep.
+ * Return: the frame, or %NULL if the page is not stored.
  */
 struct dmem_frame *dmem_stage(struct dmem *dmem, struct page *page,
 			      const void *space, unsigned long offset,
-			      unsigned int client)
+			      unsigned int client, bool workingset)
 {
-	struct dmem_frame *frame;
-	struct dmem_area *area;
-	unsigned long nr;
-	unsigned int i;
+	u64 hash = piece_hash(space, offset - folio_page_idx(page_folio(page), page));
+	unsigned int class = hash_class(dmem, hash), way;
+	bool thrifty = class == FOLLOWER ? READ_ONCE(dmem->thrifty) : class == THRIFTY;
+	int rrpv, least = 0;
+	struct dmem_place place;
+	bool filled = false;
 
-	/* Pairs with smp_store_release() in dmem_add_area(). */
-	for (i = 0; i < smp_load_acquire(&dmem->nr_areas); i++) {
-		area = dmem->area[i];
-		if (!(READ_ONCE(area->clients) & BIT(client)))
-			continue;
-		/* Do not search what the owner has all of. */
-		if (atomic_long_read(&area->idle) <= 0) {
-			this_cpu_inc(area->stats->refused[client]);
-			continue;
-		}
-		if (few_now(area) && declines(dmem, area, space, offset)) {
-			this_cpu_inc(area->stats->declined[client]);
-			continue;
-		}
-		frame = frame_take(dmem, area);
-		if (!frame) {
-			this_cpu_inc(area->stats->refused[client]);
-			continue;
-		}
-		/* Again: dmem_set_clients() waits for copies that it sees. */
-		if (unlikely(!(READ_ONCE(area->clients) & BIT(client)))) {
-			dmem_leave();
-			frame_free(dmem, frame);
-			continue;
-		}
-		nr = frame_nr(area, frame);
-		if (!copy_content(pfn_to_page(area->base_pfn + nr), page)) {
-			dmem_leave();
-			frame_free(dmem, frame);
-			return NULL;
-		}
-		set_live(area, nr, client);
-		dmem_leave();
-		return frame;
+	if (thrifty && (hash >> 8) % CHANCE_SHARE)
+		least = workingset ? RRPV_MAX : RRPV_MAX + 1;
+	place_lock_key(dmem, &place, space, offset);
+	count_offered(dmem, place.class);
+	way = find_room(dmem, place.set, client, &rrpv);
+	if (rrpv < least) {
+		place_unlock(&place);
+		if (way == DMEM_WAYS)
+			this_cpu_inc(dmem->area[0]->stats->refused[client]);
+		return NULL;
 	}
-	return NULL;
+	/* The clients once more: dmem_set_clients() waits for the hazard. */
+	if (place_enter(dmem, &place, way) &&
+	    READ_ONCE(place.area->clients) & BIT(client))
+		filled = place_fill(dmem, &place, page, client);
+	if (filled) {
+		for (; rrpv < RRPV_MAX; rrpv++)
+			place.set->rrpv += RRPV_LOW &
+					   ~(place.set->rrpv & (place.set->rrpv >> 1));
+		set_rrpv(place.set, way, RRPV_MAX - (workingset || !thrifty));
+		place.set->hand = (way + 1) % DMEM_WAYS;
+	}
+	place_unlock(&place);
+	if (!filled)
+		return NULL;
+	return place.set->way + way;
+}
+
+/* End what dmem_stage() began. Returns true if the frame has a key now. */
+static bool unstage(struct dmem *dmem, struct dmem_frame *frame,
+		    const void *space, unsigned long offset)
+{
+	struct dmem_set *set = dmem->set + ((void *)frame - (void *)dmem->set) /
+					   sizeof(*set);
+	struct dmem_place place = { .way = frame - set->way };
+	bool live;
+
+	place_lock(&place, set);
+	/* First the older one: never are there two live frames of a key. */
+	if (space && place_find(dmem, &place, space, offset))
+		place_empty(dmem, &place);
+	/* Not live if the owner has had it in between. */
+	live = place_enter(dmem, &place, frame - set->way) &&
+	       test_bit(place.nr, dmem->live);
+	if (live && space) {
+		frame->offset = offset;
+		frame->space = space;
+		this_cpu_inc(place.area->stats->stored[place_client(&place)]);
+	} else if (live) {
+		place_empty(dmem, &place);
+	}
+	set->staged &= ~BIT(place.way);
+	place_unlock(&place);
+	return live && space;
 }
 
 /**
- * dmem_publish() - make a staged page reachable under a key
- * @dmem: the store
+ * dmem_publish() - make a staged page reachable in place of an older one
+ * @dmem: the cache
  * @frame: what dmem_stage() returned
- * @space: first part of the key, not %NULL
- * @offset: second part of the key
- *
- * Whatever was stored under the same key before is dropped.
+ * @space: first part of the key that dmem_stage() was given
+ * @offset: second part of it
  *
  * Context: Any but interrupt handlers; interrupts may be off.
  * Return: true if the page can be loaded, false if it was discarded already.
@@ -696,281 +500,203 @@ struct dmem_frame *dmem_stage(struct dmem *dmem, struct page *page,
 bool dmem_publish(struct dmem *dmem, struct dmem_frame *frame,
 		  const void *space, unsigned long offset)
 {
-	struct dmem_area *area = frame_area(dmem, frame);
-	unsigned int hash = dmem_hash(dmem, space, offset);
-	raw_spinlock_t *lock = chain_lock(dmem, hash);
-	unsigned long nr = frame_nr(area, frame);
-	struct dmem_frame **link, *old;
-	bool live, client = test_bit(nr, area->live[1]);
-	unsigned long flags;
-
-	raw_spin_lock_irqsave(lock, flags);
-	link = chain_find(dmem, hash, space, offset);
-	old = *link;
-	if (old) {
-		struct dmem_area *old_area = frame_area(dmem, old);
-		unsigned long old_nr = frame_nr(old_area, old);
-
-		/*
-		 * Whoever takes @old to fill it must unlink it first, and so
-		 * waits for this lock: the content is still that of the key.
-		 */
-		chain_unlink(link);
-		if (frame_clear(old_area, old_nr))
-			mark_avail(old_area, old_nr);
-	}
-	/*
-	 * If the owner takes the frame after this test the entry is linked
-	 * all the same, and loads notice.
-	 */
-	live = frame_live(area, nr) && !frame_owned(area, nr);
-	if (live) {
-		WRITE_ONCE(frame->offset, offset);
-		WRITE_ONCE(frame->space, space);
-		WRITE_ONCE(frame->next, dmem->chain[hash]);
-		WRITE_ONCE(dmem->chain[hash], frame);
-	}
-	raw_spin_unlock_irqrestore(lock, flags);
-	frame_unlock(frame);
-	if (live)
-		this_cpu_inc(area->stats->stored[client]);
-	return live;
+	return unstage(dmem, frame, space, offset);
 }
 
 /**
  * dmem_abort() - give up a staged page
- * @dmem: the store
+ * @dmem: the cache
  * @frame: what dmem_stage() returned
+ *
+ * Context: Any but interrupt handlers; interrupts may be off.
  */
 void dmem_abort(struct dmem *dmem, struct dmem_frame *frame)
 {
-	frame_free(dmem, frame);
-}
-
-/* A miss has no area; the first one that serves the client counts it. */
-static void count_missed(struct dmem *dmem, unsigned int client)
-{
-	unsigned int i = 0;
-
-	while (i < READ_ONCE(dmem->nr_areas) - 1 &&
-	       !(READ_ONCE(dmem->area[i]->clients) & BIT(client)))
-		i++;
-	this_cpu_inc(dmem->area[i]->stats->missed[client]);
+	unstage(dmem, frame, NULL, 0);
 }
 
 /**
- * dmem_load() - move a page out of the store
- * @dmem: the store
+ * dmem_load() - move a page out of the cache
+ * @dmem: the cache
  * @space: first part of the key
  * @offset: second part of the key
  * @page: where to copy it
  * @client: whose page it is
  *
  * Context: Any but interrupt handlers. Does not sleep.
- * Return: true if @page has been filled. If not, the store holds nothing under
- * the key that a load could ever return, and @page is to be filled elsewhere.
+ * Return: true if @page has been filled. If not, nothing is left under the key.
  */
 bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 	       struct page *page, unsigned int client)
 {
-	struct dmem_frame *frame = frame_get(dmem, space, offset);
-	struct dmem_area *area;
-	bool found = false;
-	unsigned long nr;
+	struct dmem_place place = {};
+	bool found;
 
-	if (!frame) {
-		count_missed(dmem, client);
-		return false;
+	place_lock_key(dmem, &place, space, offset);
+	found = place_find(dmem, &place, space, offset);
+	if (found) {
+		found = copy_content(page, frame_page(place.area, place.nr));
+		place_empty(dmem, &place);
 	}
-
-	area = frame_area(dmem, frame);
-	nr = frame_nr(area, frame);
-	if (dmem_enter(area, nr) && test_bit(nr, area->live[client])) {
-		found = copy_content(page, pfn_to_page(area->base_pfn + nr));
-		clear_live(area, nr);
-		if (found) {
-			count_use(area, frame);
-			mark_avail(area, nr);
-		}
+	place_unlock(&place);
+	if (found) {
+		this_cpu_inc(place.area->stats->loaded[client]);
+		count_found(dmem, place.class);
+	} else {
+		this_cpu_inc(dmem->area[0]->stats->missed[client]);
 	}
-	dmem_leave();
-	frame_unlock(frame);
-	if (found)
-		this_cpu_inc(area->stats->loaded[client]);
-	else
-		this_cpu_inc(area->stats->missed[client]);
 	return found;
 }
 
 /**
  * dmem_has() - is there a page under a key
- * @dmem: the store
+ * @dmem: the cache
  * @space: first part of the key
  * @offset: second part of the key
  * @client: whose page it is
  *
  * Context: Any but interrupt handlers. Does not sleep.
- * Return: whether there is, out of date at once.
+ * Return: true if there is, out of date at once.
  */
 bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset,
 	      unsigned int client)
 {
-	unsigned int hash = dmem_hash(dmem, space, offset);
-	raw_spinlock_t *lock = chain_lock(dmem, hash);
-	struct dmem_frame *frame;
-	unsigned long flags, nr;
-	bool found = false;
+	struct dmem_place place = {};
+	bool found;
 
-	raw_spin_lock_irqsave(lock, flags);
-	frame = *chain_find(dmem, hash, space, offset);
-	if (frame) {
-		struct dmem_area *area = frame_area(dmem, frame);
-
-		nr = frame_nr(area, frame);
-		found = test_bit(nr, area->live[client]) &&
-			!frame_owned(area, nr);
-	}
-	raw_spin_unlock_irqrestore(lock, flags);
+	place_lock_key(dmem, &place, space, offset);
+	found = place_find(dmem, &place, space, offset) &&
+		place_client(&place) == client;
+	place_unlock(&place);
 	return found;
 }
 
-/*
- * Find a frame and hold it without a lock. A chain may change meanwhile, so that
- * a page is not found though it is there; or lead into another one, where keys
- * differ.
- */
-static struct dmem_frame *hold_quickly(struct dmem *dmem, const void *space,
-				       unsigned long offset)
-{
-	struct dmem_frame *frame;
-	unsigned int steps;
-
-	frame = READ_ONCE(dmem->chain[dmem_hash(dmem, space, offset)]);
-	for (steps = 0; frame && steps < DMEM_QUICK_STEPS; steps++) {
-		if (READ_ONCE(frame->space) == space &&
-		    READ_ONCE(frame->offset) == offset) {
-			if (!frame_tryread(frame))
-				break;
-			/* From now on the frame gets no other key. */
-			if (READ_ONCE(frame->space) == space &&
-			    READ_ONCE(frame->offset) == offset)
-				return frame;
-			frame_unread(dmem, frame);
-			break;
-		}
-		frame = READ_ONCE(frame->next);
-	}
-	return NULL;
-}
-
-static struct dmem_frame *hold_slowly(struct dmem *dmem, const void *space,
-				      unsigned long offset)
-{
-	unsigned int hash = dmem_hash(dmem, space, offset);
-	raw_spinlock_t *lock = chain_lock(dmem, hash);
-	struct dmem_frame *frame;
-	unsigned long flags;
-
-	raw_spin_lock_irqsave(lock, flags);
-	frame = *chain_find(dmem, hash, space, offset);
-	if (frame && !frame_tryread(frame))
-		frame = NULL;
-	raw_spin_unlock_irqrestore(lock, flags);
-	return frame;
-}
-
-/* Somebody has read the content of a frame where it is. */
-static void note_read(struct dmem_area *area, struct dmem_frame *frame,
-		      unsigned int client)
-{
-	u32 stamp = (u32)atomic_read(&area->clock) << STAMP_SHIFT | STAMP_READ;
-
-	/* Read again lately: not to be evicted soon. */
-	if (READ_ONCE(frame->stamp) != stamp) {
-		count_use(area, frame);
-		WRITE_ONCE(frame->stamp, stamp);
-	}
-	this_cpu_inc(area->stats->served[client]);
-}
-
 /**
- * dmem_read() - copy pages that stay in the store
- * @dmem: the store
+ * dmem_read() - copy pages that stay in the cache
+ * @dmem: the cache
  * @space: first part of the keys
  * @pos: first byte; the second part of its key counts pages
  * @len: number of bytes
  * @buf: where to copy them; or %NULL
- * @to: for user memory that access_ok() allows
+ * @to: for user memory that access_ok() allows, and that is no device's
  * @client: whose pages they are
  *
- * The owner waits for the copy of each page like for any other. So page faults
- * are not served, and the caller sees to it that @to is memory and no device.
- *
- * Context: Process. Does not sleep.
- * Return: number of bytes copied, up to the first page that is not in the store
+ * Context: Process. Does not sleep, serves no page faults.
+ * Return: number of bytes copied, up to the first page that is not in the cache
  * or was to go where @to is not resident; -EFAULT if that was the first one.
  */
 ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 		  void *buf, void __user *to, unsigned int client)
 {
+	struct dmem_place place = {};
+	bool found;
 	size_t done = 0;
-	int err = 0;
+	long err = 0;
 
+	pagefault_disable();
 	while (done < len) {
-		unsigned long offset = (pos + done) >> PAGE_SHIFT, nr;
+		unsigned long offset = (pos + done) >> PAGE_SHIFT;
 		size_t from = offset_in_page(pos + done);
-		size_t part = min(PAGE_SIZE - from, len - done), left = part;
-		struct dmem_frame *frame;
-		struct dmem_area *area;
+		size_t part = min(PAGE_SIZE - from, len - done);
 
-		frame = hold_quickly(dmem, space, offset) ?:
-			hold_slowly(dmem, space, offset);
-		if (!frame)
-			break;
-		area = frame_area(dmem, frame);
-		nr = frame_nr(area, frame);
-		if (dmem_enter(area, nr) && test_bit(nr, area->live[client])) {
-			struct page *page = pfn_to_page(area->base_pfn + nr);
-			void *start = kmap_local_page(page);
+		if (!done || offset % BIT(PIECE_ORDER) == 0)
+			place_piece(dmem, &place, space, offset);
+		place_lock_page(dmem, &place, offset);
+		found = place_find(dmem, &place, space, offset);
+		if (found) {
+			void *start = kmap_local_page(frame_page(place.area, place.nr));
 
-			if (buf) {
+			if (buf)
 				memcpy(buf + done, start + from, part);
-				left = 0;
-			} else {
-				pagefault_disable();
-				left = __copy_to_user_inatomic(to + done,
-							       start + from,
-							       part);
-				pagefault_enable();
-				err = left ? -EFAULT : 0;
-			}
+			else if (__copy_to_user_inatomic(to + done, start + from, part))
+				err = -EFAULT;
 			kunmap_local(start);
+			if (get_rrpv(place.set, place.way))
+				set_rrpv(place.set, place.way, 0);
 		}
-		dmem_leave();
-		if (left < part)
-			note_read(area, frame, client);
-		frame_unread(dmem, frame);
-		done += part - left;
-		if (left)
+		place_unlock(&place);
+		if (!found || err)
 			break;
+		this_cpu_inc(place.area->stats->served[client]);
+		/* Of the parts of a page, its first byte's counts. */
+		if (!from) {
+			count_offered(dmem, place.class);
+			count_found(dmem, place.class);
+		}
+		done += part;
 	}
-	return done ? (ssize_t)done : err;
+	pagefault_enable();
+	return done ?: err;
 }
 
 /**
- * dmem_drop() - discard a page
- * @dmem: the store
+ * dmem_invalidate() - discard a page
+ * @dmem: the cache
  * @space: first part of the key
  * @offset: second part of the key
  *
  * Context: Any but interrupt handlers; interrupts may be off.
  */
-void dmem_drop(struct dmem *dmem, const void *space, unsigned long offset)
+void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset)
 {
-	struct dmem_frame *frame = frame_get(dmem, space, offset);
+	struct dmem_place place = {};
 
-	if (frame)
-		frame_free(dmem, frame);
+	place_lock_key(dmem, &place, space, offset);
+	if (place_find(dmem, &place, space, offset))
+		place_empty(dmem, &place);
+	place_unlock(&place);
+}
+
+/* Discard what some clients have in a range of frames. Returns how much. */
+static unsigned long clear_range(struct dmem_area *area, unsigned long first,
+				 unsigned long nr, unsigned int clients)
+{
+	unsigned long end = area->first + first + nr, gone = 0;
+	struct dmem *dmem = area->dmem;
+	struct dmem_place place;
+
+	nr = area->first + first;
+	/* Only where to look; under the lock it is looked at again. */
+	for (; nr = data_race(find_next_bit(dmem->live, end, nr)), nr < end; nr++) {
+		if (place_lock_frame(dmem, &place, nr) && test_bit(nr, dmem->live) &&
+		    clients & BIT(place_client(&place))) {
+			place_empty(dmem, &place);
+			gone++;
+		}
+		place_unlock(&place);
+		cond_resched();
+	}
+	return gone;
+}
+
+/**
+ * dmem_clear() - discard what is in frames that will soon be taken back
+ * @area: the area
+ * @first: first frame, counted from the start of the area
+ * @nr: number of frames
+ *
+ * Context: Process. Pages stored meanwhile may remain.
+ * Return: number of pages that were discarded.
+ */
+unsigned long dmem_clear(struct dmem_area *area, unsigned long first,
+			 unsigned long nr)
+{
+	return clear_range(area, first, nr, GENMASK(DMEM_CLIENTS - 1, 0));
+}
+
+/**
+ * dmem_invalidate_all() - discard everything
+ * @dmem: the cache
+ *
+ * Context: Process. Pages stored meanwhile may remain.
+ */
+void dmem_invalidate_all(struct dmem *dmem)
+{
+	unsigned int i;
+
+	/* Pairs with smp_store_release() in dmem_add_area(). */
+	for (i = 0; i < smp_load_acquire(&dmem->nr_areas); i++)
+		dmem_clear(dmem->area[i], 0, dmem->area[i]->nr);
 }
 
 /*
@@ -981,21 +707,18 @@ void dmem_drop(struct dmem *dmem, const void *space, unsigned long offset)
 static unsigned long wait_for_copies(const struct dmem_area *area,
 				     unsigned long first, unsigned long nr)
 {
-	unsigned long start = area->base_pfn + first;
-	unsigned long waits = 0;
+	unsigned long start = area->base_pfn + first, waits = 0;
 	unsigned int cpu;
 
-	/* Pairs with smp_mb() in dmem_enter(): what was written before hazard. */
+	/* Pairs with smp_mb() in place_enter(): what was written before hazard. */
 	smp_mb();
 	for_each_possible_cpu(cpu) {
 		const unsigned long *hazard = per_cpu_ptr(&dmem_hazard, cpu);
-		/* Pairs with smp_store_release() in dmem_leave(). */
+		/* Pairs with smp_store_release() in place_unlock(). */
 		unsigned long pfn = smp_load_acquire(hazard);
 
-		if (pfn - start >= nr)
-			continue;
 		/* Likewise. */
-		while (smp_load_acquire(hazard) == pfn) {
+		while (pfn - start < nr && smp_load_acquire(hazard) == pfn) {
 			waits++;
 			cpu_relax();
 		}
@@ -1003,51 +726,10 @@ static unsigned long wait_for_copies(const struct dmem_area *area,
 	return waits;
 }
 
-/* Discard what some clients have in a range of frames. Returns how much. */
-static unsigned long clear_range(struct dmem_area *area, unsigned long first,
-				 unsigned long nr, unsigned int clients)
-{
-	unsigned long end = first + nr, gone = 0;
-	unsigned int client;
-
-	for (client = 0; client < DMEM_CLIENTS; client++) {
-		if (!(clients & BIT(client)))
-			continue;
-		for (nr = next_live(area, client, first, end); nr < end;
-		     nr = next_live(area, client, nr + 1, end)) {
-			gone += frame_clear(area, nr);
-			cond_resched();
-		}
-	}
-	return gone;
-}
-
-/**
- * dmem_drop_all() - discard everything
- * @dmem: the store
- *
- * Context: Process. Pages stored meanwhile may remain.
- */
-void dmem_drop_all(struct dmem *dmem)
-{
-	unsigned int i;
-
-	/* Pairs with smp_store_release() in dmem_add_area(). */
-	for (i = 0; i < smp_load_acquire(&dmem->nr_areas); i++) {
-		struct dmem_area *area = dmem->area[i];
-
-		dmem_clear(area, 0, area->nr);
-		all_avail(area);
-	}
-}
-
 /**
  * dmem_set_clients() - change who may store in an area
  * @area: the area
- * @clients: bit mask of the clients
- *
- * Pages of those who no longer may are discarded. Neither stores and loads nor
- * the owner wait for that.
+ * @clients: bit mask of the clients; what others have is discarded
  *
  * Context: Process. The caller sees to it that there is one at a time.
  */
@@ -1056,286 +738,150 @@ void dmem_set_clients(struct dmem_area *area, unsigned int clients)
 	unsigned int gone = area->clients & ~clients;
 
 	WRITE_ONCE(area->clients, clients);
-	if (!gone)
-		return;
+	/* For stores that have seen the old clients. */
 	wait_for_copies(area, 0, area->nr);
-	clear_range(area, 0, area->nr, gone);
-	all_avail(area);
+	if (gone)
+		clear_range(area, 0, area->nr, gone);
 }
 
-/**
- * dmem_set_adaptive() - may an area take in few of the pages offered
- * @area: the area
- * @adaptive: whether it may, where hardly any would be of use
- *
- * Context: Any.
+/* Bits of a word, the others of which are not the owner's. */
+static unsigned long edge_bits(unsigned long *word, unsigned long mask, bool clear)
+{
+	unsigned long sum = hweight_long(READ_ONCE(*word) & mask);
+
+	if (clear)
+		set_mask_bits(word, mask, 0UL);
+	return sum;
+}
+
+/*
+ * Count the bits of frames that the caller owns, and clear them if wanted.
+ * Others change their bits of a word meanwhile, but none of these.
  */
-void dmem_set_adaptive(struct dmem_area *area, bool adaptive)
+static __always_inline unsigned long
+owned_bits(unsigned long *bitmap, unsigned long first, unsigned long nr, bool clear)
 {
-	/* The time without is not judged. */
-	WRITE_ONCE(area->near, sum_near(area));
-	WRITE_ONCE(area->evicted, sum_evicted(area));
-	atomic_set(&area->begun, atomic_read(&area->clock));
-	WRITE_ONCE(area->adaptive, adaptive);
+	unsigned long *word = bitmap + BIT_WORD(first);
+	unsigned long *last = bitmap + BIT_WORD(first + nr - 1), sum;
+	unsigned long head = BITMAP_FIRST_WORD_MASK(first);
+	unsigned long tail = BITMAP_LAST_WORD_MASK(first + nr);
+
+	if (word == last)
+		return edge_bits(word, head & tail, clear);
+	sum = edge_bits(word, head, clear) + edge_bits(last, tail, clear);
+	/* Most of what an allocation of many pages costs. */
+#pragma GCC unroll 8
+	while (++word < last) {
+		sum += hweight_long(READ_ONCE(*word));
+		if (clear)
+			WRITE_ONCE(*word, 0);
+	}
+	return sum;
 }
 
 /**
- * dmem_clear() - discard what is in frames that will soon be taken back
- * @area: the area
- * @first: first frame
- * @nr: number of frames
- *
- * They stay empty until stores have gone once round the area, unless the owner
- * takes them before.
- *
- * Context: Process.
- * Return: number of pages that were discarded.
- */
-unsigned long dmem_clear(struct dmem_area *area, unsigned long first,
-			 unsigned long nr)
-{
-	return clear_range(area, first, nr, GENMASK(DMEM_CLIENTS - 1, 0));
-}
-
-/* Blocks whose counts can be added up before a half overflows. */
-#define LIVE_SUM_BLOCKS	(LIVE_MASK / DMEM_BLOCK)
-
-/* Live frames of whole blocks, by client. */
-static void sum_blocks(const struct dmem_area *area, unsigned long block,
-		       unsigned long end, unsigned long *sum)
-{
-	while (block < end) {
-		unsigned long next = min(end, block + LIVE_SUM_BLOCKS);
-		unsigned int both = 0;
-
-		for (; block < next; block++)
-			both += atomic_read(&area->nr_live[block]);
-		sum[0] += both & LIVE_MASK;
-		sum[1] += both >> LIVE_SHIFT;
-	}
-}
-
-/* Live frames of a range, by client. */
-static void sum_live(const struct dmem_area *area, unsigned long first,
-		     unsigned long end, unsigned long *sum)
-{
-	while (first < end) {
-		unsigned int bit = first % BITS_PER_LONG;
-		unsigned int word = first / BITS_PER_LONG;
-		unsigned long mask;
-
-		if (first % DMEM_BLOCK == 0 && end - first >= DMEM_BLOCK) {
-			sum_blocks(area, first / DMEM_BLOCK, end / DMEM_BLOCK,
-				   sum);
-			first = rounddown(end, DMEM_BLOCK);
-			continue;
-		}
-		mask = GENMASK(min(bit + end - first, (unsigned long)BITS_PER_LONG) - 1,
-			       bit);
-		sum[0] += hweight_long(READ_ONCE(area->live[0][word]) & mask);
-		sum[1] += hweight_long(READ_ONCE(area->live[1][word]) & mask);
-		first += BITS_PER_LONG - bit;
-	}
-}
-
-/**
- * dmem_revoke() - the first-class client takes frames back
+ * dmem_revoke() - the owner takes frames back
  * @area: the area
  * @first: first frame, counted from the start of the area
  * @nr: number of frames
  * @spins: how often a copy in flight was found still going on, or %NULL
  *
- * The caller has set the bits of the frames in the bitmap of owned frames and
- * holds no lock. When this returns, nobody but the caller reads or writes the
- * frames, and what dmem knows of them stays as it is until dmem_give(). The
- * time it takes is that of copying one page at worst, plus a few instructions
- * for each block of frames to count what is lost.
+ * The caller has set the bits of the frames in the bitmap of owned frames. When
+ * this returns, nobody else reads or writes the frames, or changes what is known
+ * of them, until dmem_release(). That takes a copy of one page on each other CPU
+ * at worst, and a few instructions for each word of a bitmap.
  *
- * Context: Any but interrupt handlers, which may have interrupted the copy that
- * they would wait for.
+ * Context: Any but handlers of non-maskable interrupts, which may have
+ * interrupted the copy that they would wait for. The caller holds no lock.
  * Return: number of pages that were discarded.
  */
 unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
 			  unsigned long nr, unsigned long *spins)
 {
-	unsigned long waits = wait_for_copies(area, first, nr);
-	unsigned long dropped[DMEM_CLIENTS] = {};
+	unsigned long waits = wait_for_copies(area, first, nr), gone;
 
 	atomic_long_sub(nr, &area->idle);
-	sum_live(area, first, first + nr, dropped);
-	if (dropped[0])
-		this_cpu_add(area->stats->discarded[0], dropped[0]);
-	if (dropped[1])
-		this_cpu_add(area->stats->discarded[1], dropped[1]);
+	gone = owned_bits(area->dmem->live, area->first + first, nr, false);
+	this_cpu_add(area->stats->discarded[0], gone);
 	if (spins)
 		*spins = waits;
-	return dropped[0] + dropped[1];
+	return gone;
 }
 
 /**
- * dmem_zero_owned() - clear the frames of the first-class client that need it
+ * dmem_release() - the owner is about to give frames back
  * @area: the area
  * @first: first frame, counted from the start of the area
  * @nr: number of frames
  *
- * After dmem_revoke(), and before anybody writes to the frames: those known to
- * be all zeros are left out.
+ * The caller clears the bits of the frames in the bitmap of owned frames
+ * afterwards. What the frames held is gone, and the owner may have written there.
  *
- * Context: Process. May sleep.
+ * Context: Any.
+ */
+void dmem_release(struct dmem_area *area, unsigned long first, unsigned long nr)
+{
+	owned_bits(area->dmem->live, area->first + first, nr, true);
+	owned_bits(area->dmem->zero, area->first + first, nr, true);
+	atomic_long_add(nr, &area->idle);
+	/* Pairs with test_bit_acquire() in frame_owned(): not live, then not owned. */
+	smp_wmb();
+}
+
+/**
+ * dmem_zero_owned() - clear those frames of the owner that may not be zero
+ * @area: the area
+ * @first: first frame, counted from the start of the area
+ * @nr: number of frames
+ *
+ * Context: Process, after dmem_revoke() and before anybody writes. May sleep.
  */
 void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 		     unsigned long nr)
 {
-	unsigned long end = first + nr;
+	unsigned long end = area->first + first + nr;
+	unsigned long *zero = area->dmem->zero;
 
-	for (;; first++) {
-		/* Bits of other frames may change, those of the owner's do not. */
-		first = data_race(find_next_zero_bit(area->zero, end, first));
-		if (first >= end)
-			break;
-		clear_highpage(pfn_to_page(area->base_pfn + first));
+	/* As it is after prepare, and quicker to find out. */
+	if (owned_bits(zero, area->first + first, nr, false) == nr)
+		return;
+	nr = area->first + first;
+	/* Bits of other frames may change, those of the owner's do not. */
+	for (; nr = data_race(find_next_zero_bit(zero, end, nr)), nr < end; nr++) {
+		clear_highpage(frame_page(area, nr));
 		cond_resched();
 	}
 }
 
 /**
- * dmem_zero_idle() - clear frames before the first-class client wants them
+ * dmem_zero_idle() - clear frames without content before the owner wants them
  * @area: the area
- * @first: first frame
+ * @first: first frame, counted from the start of the area
  * @nr: number of frames
  *
- * Frames that hold content are left alone. The owner waits for at most one page
- * to be cleared, as it does for copies.
+ * The owner waits for at most one page to be cleared, as it does for copies.
  *
  * Context: Process. May sleep.
  */
 void dmem_zero_idle(struct dmem_area *area, unsigned long first,
 		    unsigned long nr)
 {
-	unsigned long end = first + nr;
+	unsigned long end = area->first + first + nr;
+	struct dmem *dmem = area->dmem;
+	struct dmem_place place;
 
-	/* Before any of the bits, which the owner sees only with a frame. */
-	WRITE_ONCE(area->zeroed, true);
-	for (nr = first; nr < end; nr++) {
-		struct dmem_frame *frame = area->frame + nr;
-
-		if (test_bit(nr, area->zero) || frame_live(area, nr) ||
-		    frame_owned(area, nr) || !frame_trylock(frame))
+	for (nr = area->first + first; nr < end; nr++) {
+		if (test_bit(nr, dmem->zero) || test_bit(nr, dmem->live) ||
+		    frame_owned(area, nr))
 			continue;
-		if (dmem_enter(area, nr) && !frame_live(area, nr)) {
-			clear_highpage(pfn_to_page(area->base_pfn + nr));
-			set_bit(nr, area->zero);
+		/* A staged frame that is not live will not be published. */
+		if (place_lock_frame(dmem, &place, nr) && !test_bit(nr, dmem->live)) {
+			clear_highpage(frame_page(area, nr));
+			set_bit(nr, dmem->zero);
 		}
-		dmem_leave();
-		frame_unlock(frame);
+		place_unlock(&place);
 		cond_resched();
 	}
-}
-
-/* Clear bits of frames whose owner has them; others of a word are not its own. */
-static void clear_bits(unsigned long *bitmap, unsigned long first,
-		       unsigned long nr)
-{
-	while (nr) {
-		unsigned int bit = first % BITS_PER_LONG;
-		unsigned long n = min(BITS_PER_LONG - bit, nr);
-
-		if (n == BITS_PER_LONG)
-			WRITE_ONCE(bitmap[first / BITS_PER_LONG], 0);
-		else
-			set_mask_bits(&bitmap[first / BITS_PER_LONG],
-				      GENMASK(bit + n - 1, bit), 0UL);
-		first += n;
-		nr -= n;
-	}
-}
-
-/**
- * dmem_forget() - the first-class client is about to give frames back
- * @area: the area
- * @first: first frame, counted from the start of the area
- * @nr: number of frames
- *
- * The bits of the frames in the bitmap of owned frames are still set. What they
- * held before they were taken is gone for good.
- *
- * Context: Any.
- */
-void dmem_forget(struct dmem_area *area, unsigned long first, unsigned long nr)
-{
-	unsigned long end = first + nr, next;
-	unsigned int client;
-
-	/* The owner may have written to them. */
-	if (READ_ONCE(area->zeroed))
-		clear_bits(area->zero, first, nr);
-	for (; first < end; first = next) {
-		atomic_t *nr_live = &area->nr_live[first / DMEM_BLOCK];
-		unsigned long gone[DMEM_CLIENTS] = {};
-
-		next = min(end, (first / DMEM_BLOCK + 1) * DMEM_BLOCK);
-		if (!atomic_read(nr_live))
-			continue;
-		if (next - first == DMEM_BLOCK) {
-			for (client = 0; client < DMEM_CLIENTS; client++) {
-				unsigned long *live = area->live[client] +
-						      first / BITS_PER_LONG;
-
-				/* Who looks finds out that they are owned. */
-				data_race(memset(live, 0,
-						 DMEM_BLOCK / BITS_PER_BYTE));
-			}
-			atomic_set(nr_live, 0);
-			continue;
-		}
-		sum_live(area, first, next, gone);
-		atomic_sub(gone[0] | gone[1] << LIVE_SHIFT, nr_live);
-		for (client = 0; client < DMEM_CLIENTS; client++)
-			clear_bits(area->live[client], first, next - first);
-	}
-	/* Pairs with test_bit_acquire() in dmem_enter(): not live, then not owned. */
-	smp_wmb();
-}
-
-/**
- * dmem_give() - the first-class client is done with frames
- * @area: the area
- * @first: first frame, counted from the start of the area
- * @nr: number of frames
- *
- * The caller has called dmem_forget(), and then cleared the bits of the frames
- * in the bitmap of owned frames.
- *
- * Context: Any.
- */
-void dmem_give(struct dmem_area *area, unsigned long first, unsigned long nr)
-{
-	unsigned long word = first / BITS_PER_LONG;
-	unsigned long last = (first + nr - 1) / BITS_PER_LONG;
-
-	/* The cleared bits come first, or a refill might find nothing. */
-	smp_mb();
-	for (; word <= last; word++)
-		if (!test_bit(word, area->avail))
-			set_bit(word, area->avail);
-	atomic_long_add(nr, &area->idle);
-}
-
-/**
- * dmem_live() - count the frames that hold content
- * @area: the area
- * @first: first frame
- * @nr: number of frames, none of them owned
- *
- * Return: their number, out of date at once.
- */
-unsigned long dmem_live(const struct dmem_area *area, unsigned long first,
-			unsigned long nr)
-{
-	unsigned long sum[DMEM_CLIENTS] = {};
-
-	sum_live(area, first, first + nr, sum);
-	return sum[0] + sum[1];
 }
 
 /**
@@ -1347,13 +893,17 @@ unsigned long dmem_live(const struct dmem_area *area, unsigned long first,
  */
 unsigned long dmem_cached(const struct dmem_area *area, unsigned int client)
 {
-	unsigned long nr = 0;
-	unsigned int word;
+	unsigned long nr = area->first, end = nr + area->nr, sum = 0;
+	const struct dmem *dmem = area->dmem;
 
-	for (word = 0; word < area->words; word++)
-		nr += hweight_long(READ_ONCE(area->live[client][word]) &
-				   ~owned_word(area, word));
-	return nr;
+	/* Others change what is counted meanwhile. */
+	for (; nr = data_race(find_next_bit(dmem->live, end, nr)), nr < end; nr++) {
+		u32 clients = READ_ONCE(dmem->set[nr % dmem->nr_sets].client);
+
+		sum += (clients >> nr / dmem->nr_sets & 1) == client &&
+		       !frame_owned(area, nr);
+	}
+	return sum;
 }
 
 /**
@@ -1378,113 +928,72 @@ void dmem_sum_stats(const struct dmem_area *area, struct dmem_stats *sum)
 }
 
 /**
- * dmem_area_init() - prepare an area
- * @area: the area
- * @base_pfn: first page frame
- * @nr: number of frames, a multiple of BITS_PER_LONG
- * @owned: bitmap of the first-class client
- * @owned_order: each bit of @owned stands for 2^@owned_order frames
- * @clients: bit mask of the clients that may store here
+ * dmem_init() - prepare a cache; nothing is allocated yet
+ * @dmem: the cache, zeroed
+ * @nr: number of frames of all areas there will be; the last few are not used
  *
- * Return: 0, -EINVAL or -ENOMEM.
- */
-int dmem_area_init(struct dmem_area *area, unsigned long base_pfn,
-		   unsigned long nr, const unsigned long *owned,
-		   unsigned int owned_order, unsigned int clients)
-{
-	memset(area, 0, sizeof(*area));
-	if (!base_pfn || !nr || nr % BITS_PER_LONG)
-		return -EINVAL;
-	area->base_pfn = base_pfn;
-	area->nr = nr;
-	area->words = nr / BITS_PER_LONG;
-	area->owned = owned;
-	area->owned_order = owned_order;
-	area->clients = clients;
-	atomic_long_set(&area->idle, nr);
-	area->live[0] = bitmap_zalloc(nr, GFP_KERNEL);
-	area->live[1] = bitmap_zalloc(nr, GFP_KERNEL);
-	area->nr_live = kvcalloc(DIV_ROUND_UP(nr, DMEM_BLOCK),
-				 sizeof(*area->nr_live), GFP_KERNEL);
-	area->zero = bitmap_zalloc(nr, GFP_KERNEL);
-	area->avail = bitmap_zalloc(area->words, GFP_KERNEL);
-	area->frame = kvcalloc(nr, sizeof(*area->frame), GFP_KERNEL);
-	area->cpu = alloc_percpu(struct dmem_cpu);
-	area->stats = alloc_percpu(struct dmem_stats);
-	if (!area->live[0] || !area->live[1] || !area->nr_live || !area->zero ||
-	    !area->avail || !area->frame || !area->cpu || !area->stats) {
-		dmem_area_exit(area);
-		return -ENOMEM;
-	}
-	bitmap_fill(area->avail, area->words);
-	/* Down from the upper end, a whole number of rounds. */
-	atomic_set(&area->cursor, rounddown((unsigned int)INT_MAX, area->words));
-	return 0;
-}
-
-/**
- * dmem_area_exit() - free what dmem_area_init() allocated
- * @area: the area, in no use any more
- */
-void dmem_area_exit(struct dmem_area *area)
-{
-	bitmap_free(area->live[0]);
-	bitmap_free(area->live[1]);
-	kvfree(area->nr_live);
-	bitmap_free(area->zero);
-	bitmap_free(area->avail);
-	kvfree(area->frame);
-	free_percpu(area->cpu);
-	free_percpu(area->stats);
-	memset(area, 0, sizeof(*area));
-}
-
-/**
- * dmem_init() - prepare the index
- * @dmem: the store, zeroed
- * @nr: number of frames of all areas that it will have
+ * Where a key may be depends on this number, and not on what is lent already.
  *
- * Return: 0 or -ENOMEM.
+ * Return: 0, or -EINVAL if these are too few.
  */
 int dmem_init(struct dmem *dmem, unsigned long nr)
 {
-	unsigned int i;
+	dmem->nr = nr;
+	dmem->nr_sets = nr / DMEM_WAYS;
+	/* A small cache has no leaders and stores every page, as others do at first. */
+	dmem->nr_led = dmem->nr_sets / LEADER_SHARE;
+	return dmem->nr_sets ? 0 : -EINVAL;
+}
 
-	/* Chains of two on average in a full store: 4 bytes a frame. */
-	dmem->bits = max(ilog2(nr) - 1, ilog2(DMEM_LOCKS));
-	dmem->chain = kvcalloc(1UL << dmem->bits, sizeof(*dmem->chain),
-			       GFP_KERNEL);
-	if (!dmem->chain)
-		return -ENOMEM;
-	for (i = 0; i < DMEM_LOCKS; i++)
-		raw_spin_lock_init(&dmem->lock[i].lock);
-	return 0;
+/**
+ * dmem_exit() - free what dmem_add_area() allocated
+ * @dmem: the cache, in no use any more
+ */
+void dmem_exit(struct dmem *dmem)
+{
+	while (dmem->nr_areas)
+		free_percpu(dmem->area[--dmem->nr_areas]->stats);
+	kvfree(dmem->live);
+	kvfree(dmem->zero);
+	kvfree(dmem->set);
+	dmem->set = NULL;
 }
 
 /**
  * dmem_add_area() - begin to store in an area
- * @dmem: the store
- * @area: the area, after dmem_area_init(); stays for good
+ * @dmem: the cache, of which nothing is used before it has an area
+ * @area: the area, whose first group of members is filled in; stays for good
  *
- * Context: The caller sees to it that there is one at a time.
- * Return: 0, or -ENOSPC if there are too many.
+ * Context: Process. The caller sees to it that there is one at a time.
+ * Return: 0; -ENOSPC if there are too many areas or frames; or -ENOMEM.
  */
 int dmem_add_area(struct dmem *dmem, struct dmem_area *area)
 {
-	if (dmem->nr_areas == DMEM_MAX_AREAS)
-		return -ENOSPC;
-	dmem->area[dmem->nr_areas] = area;
-	/* Pairs with smp_load_acquire() in dmem_stage(). */
-	smp_store_release(&dmem->nr_areas, dmem->nr_areas + 1);
-	return 0;
-}
+	unsigned int i, nr = dmem->nr_areas;
+	struct dmem_area *last = nr ? dmem->area[nr - 1] : NULL;
 
-/**
- * dmem_exit() - free the index
- * @dmem: the store, in no use any more
- */
-void dmem_exit(struct dmem *dmem)
-{
-	kvfree(dmem->chain);
-	dmem->chain = NULL;
+	area->dmem = dmem;
+	area->first = last ? last->first + last->nr : 0;
+	if (nr == DMEM_MAX_AREAS || area->nr > dmem->nr - area->first)
+		return -ENOSPC;
+	area->stats = alloc_percpu(struct dmem_stats);
+	if (!area->stats)
+		return -ENOMEM;
+	if (!dmem->set) {
+		dmem->live = kvcalloc(BITS_TO_LONGS(dmem->nr), sizeof(long), GFP_KERNEL);
+		dmem->zero = kvcalloc(BITS_TO_LONGS(dmem->nr), sizeof(long), GFP_KERNEL);
+		dmem->set = kvcalloc(dmem->nr_sets, sizeof(*dmem->set), GFP_KERNEL);
+		if (!dmem->live || !dmem->zero || !dmem->set) {
+			dmem_exit(dmem);
+			free_percpu(area->stats);
+			return -ENOMEM;
+		}
+		for (i = 0; i < dmem->nr_sets; i++)
+			raw_spin_lock_init(&dmem->set[i].lock);
+	}
+	atomic_long_set(&area->idle, area->nr);
+	dmem->area[nr] = area;
+	/* Pairs with smp_load_acquire() wherever areas are looked at. */
+	smp_store_release(&dmem->nr_areas, nr + 1);
+	return 0;
 }

@@ -2,42 +2,21 @@
 /*
  * GCMA: guaranteed contiguous memory allocation
  *
- * The problem. Devices without an IOMMU, huge pages and secure carve-outs want
- * large physically contiguous memory, now and without fail. Reserving it wastes
- * it while it is idle. CMA lends the idle memory to movable pages and migrates
- * them away when asked, which takes long, depends on who holds the pages, and
- * can fail.
+ * CMA lends idle contiguous memory to movable pages and migrates them away when
+ * it is wanted, which takes long, depends on who holds the pages, and can fail.
+ * GCMA lends it only to pages that can be dropped on the spot, because their
+ * content also exists elsewhere and nobody refers to them: clean file pages that
+ * reclaim removes, and pages of the swap cache that have been written. When they
+ * are wanted again they are copied instead of read. S. Park, M. Kim and H. Y.
+ * Yeom, "GCMA: Guaranteed Contiguous Memory Allocator", EWiLi 2015, did so with
+ * cleancache and frontswap, which are gone. Documentation/mm/gcma.rst has a map.
  *
- * The idea. Lend the memory only to pages that can be dropped on the spot,
- * because their content also exists elsewhere and nobody refers to them:
- *
- *   - clean page-cache pages at the moment reclaim removes them; the file
- *     system has the content;
- *   - pages in the swap cache at the moment reclaim removes them; they have
- *     been written to the swap device.
- *
- * Both are candidates to be read again, which is then a copy instead of I/O.
- * S. Park, M. Kim and H. Y. Yeom, "GCMA: Guaranteed Contiguous Memory
- * Allocator", EWiLi 2015, describe this for Linux 3.18 on top of cleancache
- * and frontswap, which are gone.
- *
- *          page cache, swap cache                     cma_alloc()
- *            |  evict        ^  refault                    |
- *            v               |                             v
- *   __remove_mapping()   filemap_add_folio()         gcma_alloc()
- *            |           swap cache, swap fault            |
- *      stage |               | load                        | own and revoke
- *    publish v               |                             v
- *          +-------------------------------------------------------+
- *          |  dmem: frames of the area that the owner leaves idle  |
- *          +-------------------------------------------------------+
- *
- * How a copy is found. When reclaim removes a page it leaves a shadow entry in
- * the cache's xarray, for the refault distance. One bit of it says that dmem
- * was given a copy. Truncation, invalidation, insertion, inode teardown and
- * the release of swap slots remove shadows, as they always did, and with the
- * shadow the copy is out of reach. So dmem tracks neither inodes nor slots,
- * and a page that has no copy costs one bit test. Two invariants carry this:
+ * How a copy is found. Reclaim leaves a shadow entry where a page was. One bit of
+ * it says that dmem was given a copy. Truncation, invalidation, insertion, and
+ * the release of inodes and swap slots remove shadows, as they always did, and
+ * with the shadow the copy is out of reach: no inode or slot is tracked, and a
+ * page without a copy costs one bit test. A miss is always right, as the device
+ * has the content. Two invariants carry this:
  *
  *   1. If a shadow is flagged, the newest store under its key is exactly the
  *      folio that it replaced. __remove_mapping() copies the folio before it
@@ -47,73 +26,40 @@
  *      had pinned it earlier has dirtied it before letting go.
  *
  *   2. What the copy stands for changes on the device only while the page is
- *      resident, or in operations that clear the flag and keep loads out.
- *      These are: truncation and hole punching, which hold the invalidate
- *      lock and clear the entries in their range; the pages cut at the edges
- *      of the range, handled by gcma_forget(); and direct writes, which
- *      invalidate before and after. The latter find entries and remove them in
- *      two steps, between which a load could bring back old content and an
- *      eviction could leave it behind: gcma_invalidate_begin() stops both. A
- *      page inserted in order to be overwritten is not filled from dmem, as
- *      file systems may insert a page, change the device and count on the page
- *      not being up to date.
+ *      resident, or between gcma_invalidate_begin(), which takes the flags of
+ *      the range away, and gcma_invalidate_end(), before which what is evicted
+ *      gets none; see mapping_set_gcma().
  *
- * A large folio leaves one shadow, whose flag stands for all its pages; each has
- * a key and a frame of its own. Smaller folios split the shadow and take their
- * part. A large one is filled if all shadows in its place are flagged, and read
- * if a single copy is gone.
+ * The guarantee. The pages of an area never enter the buddy allocator. Each has
+ * one reference, held by the area, and is handed out as it is. Allocation marks
+ * its range in the bitmap of the CMA area and calls dmem_revoke(), which waits
+ * at worst for one page to be copied on each other CPU. What is in the area makes
+ * no difference, and an allocation fails only if no free range is long enough.
  *
- * read() need not bring pages back: filemap_get_pages() finds the flagged
- * shadow, and gcma_read() copies from the frames to the buffer. Page cache,
- * shadows and copies stay. By invariant 1 what is found in dmem after a flagged
- * shadow was seen is the content that the file had then, or later.
+ * Placement is first fit from below, which keeps what is free in long ranges. At
+ * worst n allocations leave n + 1 ranges of it, the longest of which is not below
+ * the mean. Where sizes from 80 KiB to 24 MiB, aligned as the DMA API does it, come
+ * and go at random and some stay, no allocation fails while at most half of what
+ * the area has beyond the largest of them is allocated: place_test_churn().
  *
- * A file system says with mapping_set_gcma() that it was looked at with this
- * in mind. A miss is always right, as the device has the content. It happens
- * when frames were taken back or overwritten; the flag then stays behind and
- * costs one lookup.
+ * Release. What somebody else still holds stays allocated, in quarantine, and is
+ * looked at again later: it is neither handed out twice nor freed to others.
  *
- * The guarantee. The pages of the area never enter the buddy allocator. Each
- * has one reference, held by the area, and is handed out as it is: there is no
- * work per page. Allocation marks the range in the bitmap of the CMA area and
- * calls dmem_revoke(), which waits at worst for one page to be copied on each
- * other CPU, from memory to memory. Interrupts that arrive there in the middle of
- * such a copy, and a hypervisor that takes the CPU away, come on top. What is in
- * the area makes no difference. As frames have no other users, an allocation
- * fails only when no free range is long enough.
- *
- * Release looks at the reference count of each page. What somebody still holds
- * stays allocated, in quarantine, and is looked at again later, so that it is
- * neither handed out twice nor reaches the buddy allocator.
- *
- * Placement considers the ends of free ranges only, so that what remains free
- * stays in one piece, and takes the lowest where no cached page is lost or else
- * the one where least is. Caching fills the area from the upper end.
- *
- * Locks: cma->lock protects the bitmaps of the area and its counts. It is held
- * to place and to mark an allocation, and to settle a piece of a release, never
- * while waiting for copies.
- *
- * Limits. Copies are not charged to memory cgroups. An area belongs to one
- * zone, as CMA wants it.
+ * Locks. cma->lock protects the bitmaps of the area and its counts. It is held to
+ * place and to mark an allocation, and to free a piece of a release, never while
+ * waiting for copies.
  */
 
 #define pr_fmt(fmt) "gcma: " fmt
 
 #include <linux/bitmap.h>
-#include <linux/export.h>
-#include <linux/gfp.h>
+#include <linux/cleanup.h>
+#include <linux/cma.h>
 #include <linux/highmem.h>
-#include <linux/init.h>
-#include <linux/lockdep.h>
-#include <linux/log2.h>
-#include <linux/mm.h>
+#include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/of_fdt.h>
 #include <linux/page-isolation.h>
-#include <linux/sched/clock.h>
-#include <linux/slab.h>
-#include <linux/string.h>
 #include <linux/suspend.h>
 #include <linux/vmstat.h>
 
@@ -123,190 +69,128 @@
 #define CREATE_TRACE_POINTS
 #include <trace/events/gcma.h>
 
-/* How often pages in quarantine are looked at. */
-#define GCMA_QUARANTINE_PERIOD	(HZ / 10)
-/* How long what frames held may stay there where freed memory is cleared. */
-#define GCMA_WIPE_DELAY		(HZ / 10)
-/* Pages of a release that are settled with interrupts off in one go. */
-#define GCMA_SETTLE_PAGES	512
-/* Free ranges looked at to find a place where less is lost, */
-#define GCMA_PLACE_TRIES	8
-/* and bits behind the first place: to look at all would take longer. */
-#define GCMA_PLACE_BITS		4096
+/* Pages of a release that are looked at with interrupts off, in one memmap. */
+#define GCMA_SETTLE_PAGES	min(512UL, pageblock_nr_pages)
+
+/**
+ * struct gcma - a guaranteed area
+ * @list: the areas, which stay for good
+ * @cma: the CMA area, whose lock protects the rest
+ * @area: its frames as dmem sees them
+ * @dmem: @area once dmem has it, for good
+ * @suspect: memory broke while it was allocated
+ * @dir: in sysfs, which shows what follows
+ * @frames: pages of the area
+ * @owned: pages that are allocated, in quarantine or poisoned
+ * @quarantined: pages in quarantine
+ * @poisoned: pages out of use, as their memory is broken
+ * @allocs: allocations that succeeded
+ * @alloc_fails: allocations that failed
+ * @bad_releases: releases refused
+ * @copy_waits: turns of waiting for copies in flight
+ * @quarantine: bitmap like that of @cma: released, but not free yet
+ */
+struct gcma {
+	struct list_head	list;
+	struct cma		*cma;
+	struct dmem_area	area;
+	struct dmem_area	*dmem;
+	bool			suspect;
+	struct kobject		*dir;
+	unsigned long		frames, owned, quarantined, poisoned;
+	unsigned long		allocs, alloc_fails, bad_releases, copy_waits;
+	unsigned long		quarantine[];
+};
 
 DEFINE_STATIC_KEY_FALSE(gcma_lending);
 EXPORT_SYMBOL_GPL(gcma_lending);
 
-/* Where all areas keep what they are lent for. */
+/* Where all areas keep what they are lent for, and clients that one serves. */
 struct dmem gcma_dmem;
-
-/* Clients that at least one area serves. */
 unsigned int gcma_clients __read_mostly;
 
-enum gcma_admit gcma_admit __read_mostly;
-
-/* Held to change what areas are lent for, and what is kept. */
+static LIST_HEAD(gcma_areas);
+/* Held to change what areas are lent for. */
 static DEFINE_MUTEX(control);
 
-static char gcma_param[256] __initdata;
-
-static const struct {
-	const char *name;
-	unsigned int clients;
-} gcma_modes[] = {
-	{ "cma",	GCMA_STOCK },
-	{ "none",	GCMA_CHOSEN },
-	{ "file",	GCMA_CHOSEN | GCMA_FILE },
-	{ "swap",	GCMA_CHOSEN | GCMA_SWAP },
-	{ "file+swap",	GCMA_CHOSEN | GCMA_FILE | GCMA_SWAP },
-	{ "swap+file",	GCMA_CHOSEN | GCMA_FILE | GCMA_SWAP },
+static const char * const modes[] = {
+	[GCMA_CHOSEN]				= "none",
+	[GCMA_CHOSEN | GCMA_FILE]		= "file",
+	[GCMA_CHOSEN | GCMA_SWAP]		= "swap",
+	[GCMA_CHOSEN | GCMA_FILE | GCMA_SWAP]	= "file+swap",
+	[GCMA_STOCK]				= "cma",
 };
 
-/**
- * gcma_clients_name() - text for a choice of clients
- * @clients: GCMA_* bits
- *
- * Return: the word that the gcma= parameter has for it.
- */
-const char *gcma_clients_name(unsigned int clients)
+/* The GCMA_* bits of a word, which a newline may follow. */
+static int parse_mode(const char *word)
 {
-	unsigned int i;
+	int mode;
 
-	for (i = 0; i < ARRAY_SIZE(gcma_modes); i++)
-		if (gcma_modes[i].clients == clients)
-			return gcma_modes[i].name;
-	return "?";
-}
-
-/**
- * gcma_parse_clients() - read a choice of clients
- * @text: a word such as "file+swap"
- * @len: its length
- * @clients: where to put the GCMA_* bits
- *
- * Return: 0, or -EINVAL if there is no such choice.
- */
-int gcma_parse_clients(const char *text, size_t len, unsigned int *clients)
-{
-	unsigned int i;
-
-	for (i = 0; i < ARRAY_SIZE(gcma_modes); i++) {
-		if (strlen(gcma_modes[i].name) == len &&
-		    !strncmp(gcma_modes[i].name, text, len)) {
-			*clients = gcma_modes[i].clients;
-			return 0;
-		}
-	}
+	for (mode = 0; mode < ARRAY_SIZE(modes); mode++)
+		if (modes[mode] && sysfs_streq(word, modes[mode]))
+			return mode;
 	return -EINVAL;
 }
 
+static char *gcma_param __initdata;
+
 static int __init gcma_setup(char *text)
 {
-	if (!text || !*text) {
-		pr_err("gcma= wants [AREA:]MODE[,...], MODE one of cma none file swap file+swap; ignored\n");
-		return -EINVAL;
-	}
-	if (gcma_param[0])
+	if (gcma_param && *text)
 		pr_warn("gcma= given more than once, using '%s'\n", text);
-	if (strscpy(gcma_param, text, sizeof(gcma_param)) < 0) {
-		pr_err("gcma= is longer than %zu characters; ignored\n",
-		       sizeof(gcma_param) - 1);
-		gcma_param[0] = '\0';
-		return -EINVAL;
+	if (*text)
+		gcma_param = text;
+	else
+		pr_err("gcma= wants [AREA:]MODE[,...], MODE one of cma none file swap file+swap; ignored\n");
+	return 1;
+}
+__setup("gcma=", gcma_setup);
+
+/* The areas have been declared, and are activated next. */
+static int __init gcma_read_param(void)
+{
+	u8 given[MAX_CMA_AREAS] = {};	/* 1: with all others, 2: by name */
+	char *mode;
+	unsigned int i;
+
+	/* CMA puts a newline behind the names that it makes up. */
+	for (i = 0; i < cma_area_count; i++)
+		strreplace(cma_areas[i].name, '\n', '\0');
+	if (gcma_param && !cma_area_count)
+		pr_err("gcma= is of no use, there is no CMA area; boot with cma=SIZE\n");
+	while (cma_area_count && (mode = strsep(&gcma_param, ","))) {
+		char *name = strchr(mode, ':') ? strsep(&mode, ":") : NULL;
+		int found = 0, rank = name ? 2 : 1, clients = parse_mode(mode);
+
+		if (clients < 0) {
+			pr_err("gcma=: no mode '%s' (cma none file swap file+swap); ignored\n",
+			       mode);
+			continue;
+		}
+		for (i = 0; i < cma_area_count; i++) {
+			struct cma *cma = &cma_areas[i];
+
+			if (name && strcmp(name, cma->name))
+				continue;
+			found++;
+			if (given[i] > rank)
+				continue;
+			if (given[i] == rank && cma->gcma_clients != clients)
+				pr_warn("gcma=: area %s is given both '%s' and '%s', using the latter\n",
+					cma->name, modes[cma->gcma_clients], mode);
+			given[i] = rank;
+			cma->gcma_clients = clients;
+		}
+		if (!found)
+			pr_err("gcma=: no area '%s', see /sys/kernel/mm/cma; ignored\n", name);
 	}
 	return 0;
 }
-early_param("gcma", gcma_setup);
-
-static size_t __init area_name_len(const struct cma *cma)
-{
-	/* CMA puts a newline behind the names that it makes up. */
-	return strcspn(cma->name, "\n");
-}
-
-static bool __init area_is_named(const struct cma *cma, const char *name,
-				 size_t len)
-{
-	return area_name_len(cma) == len && !strncmp(cma->name, name, len);
-}
-
-/*
- * What gcma= says about an area: the last entry that names it, or else the
- * last one without a name. Zero if there is none.
- */
-static unsigned int __init param_clients(const struct cma *cma)
-{
-	unsigned int for_all = 0, for_this = 0;
-	const char *entry = gcma_param;
-
-	while (*entry) {
-		size_t len = strcspn(entry, ",");
-		const char *colon = strnchr(entry, len, ':');
-		const char *mode = colon ? colon + 1 : entry;
-		unsigned int clients, *which = NULL;
-
-		if (!colon)
-			which = &for_all;
-		else if (area_is_named(cma, entry, colon - entry))
-			which = &for_this;
-		if (!which) {
-			/* Some other area's. */
-		} else if (gcma_parse_clients(mode, entry + len - mode, &clients)) {
-			pr_err("gcma=: no mode '%.*s' (cma none file swap file+swap); ignored\n",
-			       (int)(entry + len - mode), mode);
-		} else {
-			if (*which && *which != clients)
-				pr_warn("gcma=: area %.*s is given both '%s' and '%s', using the latter\n",
-					(int)area_name_len(cma), cma->name,
-					gcma_clients_name(*which),
-					gcma_clients_name(clients));
-			*which = clients;
-		}
-		entry += len;
-		entry += *entry == ',';
-	}
-	return for_this ?: for_all;
-}
-
-/* Say which entries of gcma= are for no area at all. */
-static void __init check_param(void)
-{
-	const char *entry = gcma_param;
-
-	if (*entry && !cma_area_count)
-		pr_err("gcma= is of no use, there is no CMA area; boot with cma=SIZE\n");
-	while (*entry && cma_area_count) {
-		size_t len = strcspn(entry, ",");
-		const char *colon = strnchr(entry, len, ':');
-		unsigned int i;
-
-		for (i = 0; colon && i < cma_area_count; i++)
-			if (area_is_named(&cma_areas[i], entry, colon - entry))
-				break;
-		if (colon && i == cma_area_count)
-			pr_err("gcma=: no area '%.*s', see /sys/kernel/mm/cma; ignored\n",
-			       (int)(colon - entry), entry);
-		entry += len;
-		entry += *entry == ',';
-	}
-}
-
-static unsigned int __init default_clients(void)
-{
-	if (IS_ENABLED(CONFIG_GCMA_DEFAULT_NONE))
-		return GCMA_CHOSEN;
-	if (IS_ENABLED(CONFIG_GCMA_DEFAULT_FILE))
-		return GCMA_CHOSEN | GCMA_FILE;
-	if (IS_ENABLED(CONFIG_GCMA_DEFAULT_SWAP))
-		return GCMA_CHOSEN | GCMA_SWAP;
-	if (IS_ENABLED(CONFIG_GCMA_DEFAULT_FILE_SWAP))
-		return GCMA_CHOSEN | GCMA_FILE | GCMA_SWAP;
-	return GCMA_STOCK;
-}
+pure_initcall(gcma_read_param);
 
 /**
  * gcma_declare() - choose what a CMA area is lent for
- * @cma: an area just declared, before core_initcall
+ * @cma: an area just declared, before initcalls
  * @clients: zero to keep it reserved, or %GCMA_FILE, %GCMA_SWAP or both; or
  *	%GCMA_STOCK alone for plain CMA
  *
@@ -316,11 +200,10 @@ static unsigned int __init default_clients(void)
  */
 int gcma_declare(struct cma *cma, unsigned int clients)
 {
-	if (!cma)
+	if (!cma ||
+	    (clients != GCMA_STOCK && clients & ~(GCMA_FILE | GCMA_SWAP)))
 		return -EINVAL;
-	if (clients != GCMA_STOCK && clients & ~(GCMA_FILE | GCMA_SWAP))
-		return -EINVAL;
-	if (cma->bitmap)
+	if (cma_activated(cma))
 		return -EBUSY;
 	cma->gcma_clients = clients == GCMA_STOCK ? clients : clients | GCMA_CHOSEN;
 	return 0;
@@ -330,26 +213,26 @@ int gcma_declare(struct cma *cma, unsigned int clients)
 /**
  * gcma_declare_fdt() - choose what a CMA area is lent for, by device tree
  * @cma: an area just set up for a reserved-memory node
- * @node: the node; its property linux,gcma-clients has the same words as the
- *	gcma= parameter
+ * @node: the node; its property linux,gcma-clients is a word as in gcma=
  */
 void __init gcma_declare_fdt(struct cma *cma, unsigned long node)
 {
-	const char *text;
-	unsigned int clients;
-	int len;
+	const char *mode = of_get_flat_dt_prop(node, "linux,gcma-clients", NULL);
+	int clients = mode ? parse_mode(mode) : 0;
 
-	text = of_get_flat_dt_prop(node, "linux,gcma-clients", &len);
-	if (!text)
-		return;
-	if (gcma_parse_clients(text, strnlen(text, len), &clients)) {
-		pr_err("area %s: no mode '%.*s' in linux,gcma-clients; ignored\n",
-		       cma->name, len, text);
-		return;
-	}
-	cma->gcma_clients = clients;
+	if (clients < 0)
+		pr_err("area %s: no mode '%s' in linux,gcma-clients; ignored\n",
+		       cma->name, mode);
+	else if (mode)
+		cma->gcma_clients = clients;
 }
 #endif
+
+/* How many bits the bitmap of an area has. */
+static unsigned long area_bits(const struct cma *cma)
+{
+	return cma->count >> cma->order_per_bit;
+}
 
 /* How many bits of the bitmap cover a number of pages. */
 static unsigned long to_bits(const struct cma *cma, unsigned long count)
@@ -357,28 +240,27 @@ static unsigned long to_bits(const struct cma *cma, unsigned long count)
 	return ALIGN(count, 1UL << cma->order_per_bit) >> cma->order_per_bit;
 }
 
-/* bitmap_set() and bitmap_clear(), which go word by word. */
-static void fill_bits(unsigned long *bitmap, unsigned long bit,
-		      unsigned long nbits, bool value)
+/* bitmap_set(), whose steps of a word would be most of a large allocation. */
+static void set_bits(unsigned long *bitmap, unsigned long bit, unsigned long nbits)
 {
 	unsigned long head = min(nbits, ALIGN(bit, BITS_PER_LONG) - bit);
 	unsigned long body = round_down(nbits - head, BITS_PER_LONG);
-	unsigned long tail = nbits - head - body;
 
-	if (body)
-		/* dmem looks at bits meanwhile, each of which changes once. */
-		data_race(memset(bitmap + BIT_WORD(bit + head),
-				 value ? 0xff : 0, body / BITS_PER_BYTE));
-	if (head | tail && value) {
-		bitmap_set(bitmap, bit, head);
-		bitmap_set(bitmap, bit + head + body, tail);
-	} else if (head | tail) {
-		bitmap_clear(bitmap, bit, head);
-		bitmap_clear(bitmap, bit + head + body, tail);
-	}
+	bitmap_set(bitmap, bit, head);
+	/* dmem looks at bits meanwhile, each of which changes once. */
+	data_race(memset(bitmap + BIT_WORD(bit + head), 0xff, body / BITS_PER_BYTE));
+	bitmap_set(bitmap, bit + head + body, nbits - head - body);
 }
 
-/* find_next_bit(), which goes word by word. */
+static struct page *bit_page(const struct cma *cma, unsigned long bit)
+{
+	return pfn_to_page(cma_range(cma)->base_pfn + (bit << cma->order_per_bit));
+}
+
+/*
+ * find_next_bit() eight words at a time: to look at a large range is most of what
+ * its allocation costs.
+ */
 static unsigned long next_taken(const unsigned long *bitmap, unsigned long end,
 				unsigned long bit)
 {
@@ -397,97 +279,25 @@ static unsigned long next_taken(const unsigned long *bitmap, unsigned long end,
 	return find_next_bit(bitmap, end, next);
 }
 
-/* bitmap_find_next_zero_area_off(), likewise. */
-static unsigned long next_free(const unsigned long *bitmap, unsigned long size,
-			       unsigned long start, unsigned long nbits,
-			       unsigned long mask, unsigned long offset)
-{
-	for (;;) {
-		unsigned long bit = find_next_zero_bit(bitmap, size, start);
-		unsigned long end, taken;
-
-		bit = ((bit + offset + mask) & ~mask) - offset;
-		end = bit + nbits;
-		if (end > size)
-			return size;
-		taken = next_taken(bitmap, end, bit);
-		if (taken >= end)
-			return bit;
-		start = taken + 1;
-	}
-}
-
-/**
- * gcma_place() - find a place for an allocation
- * @cma: the area; its lock is held
- * @dmem: its frames, or %NULL if it is not lent
- * @count: number of pages
- * @align: alignment of the first page, as an order of pages
- *
- * Only the two ends of a free range are considered, so that what is left of it
- * stays in one piece. The first place where no cached page is lost is taken,
- * starting at the lowest; if there is none, the one where least is lost among
- * the first few ranges, as far as they are close. Requests below a word always
- * take the lowest place, to keep small ones together.
- *
- * Return: bit number in the bitmap of @cma, or a number not below its size.
- */
-unsigned long gcma_place(const struct cma *cma, const struct dmem_area *dmem,
-			 unsigned long count, unsigned int align)
+/* The lowest place for an allocation, or a bit behind the bitmap. */
+static unsigned long place(struct cma *cma, unsigned long count, unsigned int align)
 {
 	const unsigned int order = cma->order_per_bit;
-	const bool all_free = cma->gcma && !cma->gcma->owned;
-	const unsigned long maxno = cma->count >> order;
-	unsigned long start = cma->gcma ? cma->gcma->first_free : 0;
-	unsigned long nbits = to_bits(cma, count), far = maxno;
-	unsigned long taken = nbits << order;
-	unsigned long best = maxno, least = ULONG_MAX;
-	unsigned long mask = 0, offset, bit, end, live;
-	unsigned int tries;
+	unsigned long mask = align > order ? BIT(align - order) - 1 : 0;
+	unsigned long offset = (cma_range(cma)->base_pfn & (BIT(align) - 1)) >> order;
+	unsigned long maxno = area_bits(cma), bit, end, taken = 0;
 
 	lockdep_assert_held(&cma->lock);
-	if (align > order)
-		mask = (1UL << (align - order)) - 1;
-	offset = (cma->base_pfn & ((1UL << align) - 1)) >> order;
-
-	for (tries = 0; tries < GCMA_PLACE_TRIES; tries++) {
-		/* A search reads every word of the range: spare it if possible. */
-		bit = ((offset + mask) & ~mask) - offset;
-		if (!all_free || bit + nbits > maxno)
-			bit = next_free(cma->bitmap, far, start, nbits, mask,
-					offset);
-		if (bit >= far)
-			break;
-		if (!dmem || count < BITS_PER_LONG)
-			return bit;
-		live = dmem_live(dmem, bit << order, taken);
-		if (!live)
-			return bit;
-		if (live < least) {
-			least = live;
-			best = bit;
-		}
-
-		if (!tries)
-			far = min(maxno, bit + nbits + GCMA_PLACE_BITS);
-		end = all_free ? maxno :
-		      next_taken(cma->bitmap, far, bit + nbits);
-		/* Its other end is far away. */
-		if (!all_free && end == far && far < maxno)
-			break;
-		bit = ((end - nbits + offset) & ~mask) - offset;
-		live = bit == best ? live : dmem_live(dmem, bit << order, taken);
-		if (!live)
-			return bit;
-		if (live < least) {
-			least = live;
-			best = bit;
-		}
-		start = end + 1;
-		if (start >= far)
-			break;
-	}
-	return best;
+	/* As bitmap_find_next_zero_area_off() does it. */
+	do {
+		bit = find_next_zero_bit(cma_range(cma)->bitmap, maxno, taken);
+		bit = __ALIGN_MASK(bit + offset, mask) - offset;
+		end = bit + to_bits(cma, count);
+		if (end > maxno)
+			return maxno;
+		taken = next_taken(cma_range(cma)->bitmap, end, bit);
+	} while (taken < end);
+	return bit;
 }
 
 /* Make one folio of pages that are handed out, see prep_new_page(). */
@@ -501,18 +311,7 @@ static void make_folio(struct page *page, unsigned int order)
 	prep_compound_page(page, order);
 }
 
-/*
- * Claim a released folio in order to take it apart, unless somebody holds it.
- * Under the lock, where it cannot leave quarantine: whoever claims it is alone
- * with it, and speculative references fail until unmake_folio() is done.
- */
-static bool claim_folio(const struct cma *cma, struct page *page)
-{
-	lockdep_assert_held(&cma->lock);
-	return PageHead(page) && page_ref_freeze(page, 1);
-}
-
-/* Make pages of a claimed folio, see free_pages_prepare(). */
+/* Make pages of a folio whose count was frozen, see free_pages_prepare(). */
 static void unmake_folio(struct page *page)
 {
 	struct folio *folio = page_folio(page);
@@ -528,22 +327,10 @@ static void unmake_folio(struct page *page)
 		clear_compound_head(tail);
 		atomic_set(&tail->_mapcount, -1);
 		set_page_private(tail, 0);
-		/* Now it may be settled and be somebody else's. */
+		/* Now it may be free, and somebody else's. */
 		page_ref_unfreeze(tail, 1);
 	}
 	page_ref_unfreeze(page, 1);
-}
-
-static void account_latency(struct gcma *gcma, u64 ns)
-{
-	unsigned int bin = min_t(unsigned int, fls64(ns >> 10),
-				 GCMA_LATENCY_BINS - 1);
-	s64 max = atomic64_read(&gcma->latency_max);
-
-	atomic_long_inc(&gcma->latency[bin]);
-	while ((s64)ns > max &&
-	       !atomic64_try_cmpxchg(&gcma->latency_max, &max, ns))
-		;
 }
 
 /* Must what an allocation returns hold nothing of what was there? */
@@ -552,14 +339,19 @@ static bool must_zero(gfp_t gfp)
 	return want_init_on_alloc(gfp) || gcma_wipes();
 }
 
+/* The frames of an area as dmem sees them, or %NULL if it was never lent. */
+static struct dmem_area *lent(struct gcma *gcma)
+{
+	/* Pairs with smp_store_release() in lend(). */
+	return smp_load_acquire(&gcma->dmem);
+}
+
 /**
- * gcma_alloc() - allocate from a guaranteed area
+ * gcma_alloc() - allocate from a guaranteed area, see cma_alloc()
  * @cma: the area
  * @count: number of pages, more than zero and not more than the area has
  * @align: alignment of the first page, as an order of pages
  * @gfp: __GFP_ZERO and __GFP_COMP are honoured
- *
- * Implements cma_alloc(), see there.
  *
  * Context: Process. Sleeps only where pages have to be cleared.
  * Return: the first page, or %NULL if no free range is long enough.
@@ -567,101 +359,86 @@ static bool must_zero(gfp_t gfp)
 struct page *gcma_alloc(struct cma *cma, unsigned long count,
 			unsigned int align, gfp_t gfp)
 {
+	unsigned long nbits = to_bits(cma, count), nr = nbits << cma->order_per_bit;
+	unsigned long bit, first, i, discarded = 0, spins = 0;
 	struct gcma *gcma = cma->gcma;
-	unsigned long nbits = to_bits(cma, count);
-	unsigned long bit, first, flags, i;
-	unsigned long discarded = 0, spins = 0;
 	struct dmem_area *dmem;
 	struct page *page;
-	u64 ns = local_clock();
 
-	spin_lock_irqsave(&cma->lock, flags);
-	dmem = gcma->lending ? &gcma->dmem : NULL;
-	bit = gcma_place(cma, dmem, count, align);
-	if (bit >= cma_bitmap_maxno(cma)) {
-		spin_unlock_irqrestore(&cma->lock, flags);
-		atomic_long_inc(&gcma->fails);
-		return NULL;
-	}
-	fill_bits(cma->bitmap, bit, nbits, true);
-	if (bit == gcma->first_free)
-		gcma->first_free += nbits;
-	gcma->owned += nbits << cma->order_per_bit;
-	spin_unlock_irqrestore(&cma->lock, flags);
-
-	first = bit << cma->order_per_bit;
-	if (dmem)
-		discarded = dmem_revoke(dmem, first, nbits << cma->order_per_bit,
-					&spins);
-	page = pfn_to_page(cma->base_pfn + first);
-	if (must_zero(gfp) && dmem) {
-		dmem_zero_owned(dmem, first, count);
-	} else if (must_zero(gfp)) {
-		for (i = 0; i < count; i++) {
-			clear_highpage(nth_page(page, i));
-			cond_resched();
+	scoped_guard(spinlock_irqsave, &cma->lock) {
+		dmem = lent(gcma);
+		bit = place(cma, count, align);
+		if (bit < area_bits(cma)) {
+			set_bits(cma_range(cma)->bitmap, bit, nbits);
+			gcma->owned += nr;
+			gcma->allocs++;
+		} else {
+			gcma->alloc_fails++;
 		}
+	}
+	if (bit >= area_bits(cma))
+		return NULL;
+	first = bit << cma->order_per_bit;
+	page = bit_page(cma, bit);
+	if (dmem)
+		discarded = dmem_revoke(dmem, first, nr, &spins);
+	if (must_zero(gfp) && dmem)
+		dmem_zero_owned(dmem, first, count);
+	for (i = 0; must_zero(gfp) && !dmem && i < count; i++) {
+		clear_highpage(nth_page(page, i));
+		cond_resched();
 	}
 	if (gfp & __GFP_COMP)
 		make_folio(page, ilog2(count));
-
-	ns = local_clock() - ns;
-	atomic_long_inc(&gcma->allocs);
-	account_latency(gcma, ns);
-	if (spins)
-		atomic_long_add(spins, &gcma->spins);
-	if (discarded)
-		count_vm_events(GCMA_DISCARD, discarded);
-	trace_gcma_alloc(cma->name, cma->base_pfn + first, count, align,
-			 discarded, spins, ns);
+	if (spins) {
+		scoped_guard(spinlock_irqsave, &cma->lock)
+			gcma->copy_waits += spins;
+	}
+	count_vm_events(GCMA_DISCARD, discarded);
+	trace_gcma_alloc(cma->name, page_to_pfn(page), count, spins, discarded);
 	return page;
 }
 
-/* Does anybody but the area hold any of these pages? */
-static bool pages_in_use(unsigned long pfn, unsigned long nr)
+/* Does anybody but the area hold a page? Who does is seen; nobody does so anew. */
+static bool held(const struct page *page)
 {
-	unsigned long last = pfn + nr - 1;
-	const struct page *page;
-
-	for (; nr && pfn % 4; pfn++, nr--)
-		if (page_ref_count(pfn_to_page(pfn)) != 1)
-			return true;
-	/*
-	 * Most of what a release costs, hence plain loads, which can be
-	 * operands. Whoever still holds a page is seen; nobody gets hold anew.
-	 */
-	page = pfn_to_page(pfn);
-	for (; nr >= 4; nr -= 4, page = nth_page(page, 4))
-		/* Any count but one, old or new, is one to look at again. */
-		if (data_race(page[0]._refcount.counter != 1 ||
-			      page[1]._refcount.counter != 1 ||
-			      page[2]._refcount.counter != 1 ||
-			      page[3]._refcount.counter != 1))
-			return true;
-	for (; nr; nr--)
-		if (page_ref_count(pfn_to_page(last + 1 - nr)) != 1)
-			return true;
-	/* The tails of a folio have no references; here may be its head alone. */
-	return PageHead(pfn_to_page(last));
+	/* Any count but one, old or new, is one to look at again. */
+	return data_race(page->_refcount.counter) != 1;
 }
 
-/*
- * Is the memory of any of these pages broken? Those of hugetlb are marked
- * without gcma_memory_failure().
- */
-static bool pages_poisoned(const struct gcma *gcma, unsigned long pfn,
-			   unsigned long nr)
+/* How many pages from this one on nobody holds but the area. */
+static unsigned long idle_pages(const struct page *page, unsigned long nr)
+{
+	const struct page *at, *end = page + nr;
+
+	/* Most of what a release costs. */
+	for (at = page; end - at >= 4; at += 4)
+		if (held(at) || held(at + 1) || held(at + 2) || held(at + 3))
+			break;
+	while (at < end && !held(at))
+		at++;
+	/* A folio is not taken apart here; its tails have no references. */
+	if (at > page && PageHead(at - 1))
+		at--;
+	return at - page;
+}
+
+/* Of how many the memory is sound. Hugetlb does not tell us of those it marks. */
+static unsigned long sound_pages(const struct gcma *gcma, const struct page *page,
+				 unsigned long nr)
 {
 #ifdef CONFIG_MEMORY_FAILURE
+	unsigned long i;
+
 	if (gcma->suspect || atomic_long_read(&num_poisoned_pages))
-		for (; nr; nr--, pfn++)
-			if (PageHWPoison(pfn_to_page(pfn)))
-				return true;
+		for (i = 0; i < nr; i++)
+			if (PageHWPoison(page + i))
+				return i;
 #endif
-	return false;
+	return nr;
 }
 
-/* Free released bits. Under the lock. */
+/* Free released bits. */
 static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 {
 	struct cma *cma = gcma->cma;
@@ -669,155 +446,114 @@ static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 	unsigned long nr = nbits << cma->order_per_bit;
 
 	lockdep_assert_held(&cma->lock);
-	if (gcma->lending)
-		dmem_forget(&gcma->dmem, first, nr);
-	fill_bits(gcma->quarantine, bit, nbits, false);
-	fill_bits(cma->bitmap, bit, nbits, false);
-	gcma->first_free = min(gcma->first_free, bit);
+	if (gcma->dmem)
+		dmem_release(gcma->dmem, first, nr);
+	bitmap_clear(gcma->quarantine, bit, nbits);
+	bitmap_clear(cma_range(cma)->bitmap, bit, nbits);
 	gcma->quarantined -= nr;
 	gcma->owned -= nr;
-	if (gcma->lending)
-		dmem_give(&gcma->dmem, first, nr);
-}
-
-/* A released bit stays allocated for good. Under the lock. */
-static void retire_bit(struct gcma *gcma, unsigned long bit)
-{
-	unsigned long nr = 1UL << gcma->cma->order_per_bit;
-
-	__clear_bit(bit, gcma->quarantine);
-	gcma->quarantined -= nr;
-	gcma->poisoned += nr;
 }
 
 /*
- * Free those of the released bits whose pages nobody holds, but for those with
- * a page whose memory is broken. They are in quarantine, and all changes are
- * made under the lock, so that any number of callers may look at the same bits.
- * Who comes late may find that others have freed them, and that what is in
- * quarantine there now is a folio that somebody held: it is left alone until
- * somebody has claimed it.
+ * Free those of the bits in quarantine whose pages nobody holds; if the memory of
+ * one is broken they stay allocated for good. All is looked at and changed under
+ * the lock, so that any number of callers may look at the same bits.
  */
-static void settle(struct gcma *gcma, unsigned long bit, unsigned long nbits)
+static void settle(struct gcma *gcma, unsigned long bit, unsigned long end)
 {
 	struct cma *cma = gcma->cma;
 	const unsigned int order = cma->order_per_bit;
-	unsigned long end = bit + nbits;
-	unsigned long step = max(GCMA_SETTLE_PAGES >> order, 1);
+	const unsigned long step = max(GCMA_SETTLE_PAGES >> order, 1);
+	unsigned long next, idle, sound;
+	struct page *page, *folio;
 
-	while (bit < end) {
-		unsigned long flags, next = min(bit + step, end);
-
-		spin_lock_irqsave(&cma->lock, flags);
-		if (find_next_zero_bit(gcma->quarantine, next, bit) >= next &&
-		    !pages_in_use(cma->base_pfn + (bit << order),
-				  (next - bit) << order) &&
-		    !pages_poisoned(gcma, cma->base_pfn + (bit << order),
-				    (next - bit) << order)) {
-			free_bits(gcma, bit, next - bit);
-			bit = next;
+	for (; bit < end; bit = next) {
+		folio = NULL;
+		scoped_guard(spinlock_irqsave, &cma->lock) {
+			bit = find_next_bit(gcma->quarantine, end, bit);
+			if (bit >= end)
+				return;
+			next = min(end, round_down(bit, step) + step);
+			next = find_next_zero_bit(gcma->quarantine, next, bit);
+			page = bit_page(cma, bit);
+			idle = idle_pages(page, (next - bit) << order);
+			sound = sound_pages(gcma, page, idle) >> order;
+			if (sound) {
+				free_bits(gcma, bit, sound);
+				next = bit + sound;
+			} else if (PageHead(page) && page_ref_freeze(page, 1)) {
+				/* Nobody else takes hold of it, or gets here. */
+				folio = page;
+				next = bit;
+			} else {
+				next = bit + 1;
+				if (idle >> order) {
+					__clear_bit(bit, gcma->quarantine);
+					gcma->quarantined -= 1UL << order;
+					gcma->poisoned += 1UL << order;
+				}
+			}
 		}
-		for (; bit < next; bit++) {
-			unsigned long pfn = cma->base_pfn + (bit << order);
-
-			if (!test_bit(bit, gcma->quarantine) ||
-			    pages_in_use(pfn, 1UL << order))
-				continue;
-			if (pages_poisoned(gcma, pfn, 1UL << order))
-				retire_bit(gcma, bit);
-			else
-				free_bits(gcma, bit, 1);
-		}
-		spin_unlock_irqrestore(&cma->lock, flags);
+		if (folio)
+			unmake_folio(folio);
 	}
-	gcma_wipe();
 }
 
-static void quarantine_look(struct work_struct *work)
+/* Look again at what is in quarantine, and clear what idle frames held. */
+static void tidy(struct work_struct *work)
 {
-	struct gcma *gcma = container_of(to_delayed_work(work), struct gcma,
-					 quarantine_work);
-	struct cma *cma = gcma->cma;
-	unsigned long bit, nbits, flags, maxno = cma_bitmap_maxno(cma);
+	struct gcma *gcma;
 
-	for (bit = 0; bit < maxno; bit += nbits) {
-		struct page *page;
-		bool whole, mine;
-
-		spin_lock_irqsave(&cma->lock, flags);
-		bit = find_next_bit(gcma->quarantine, maxno, bit);
-		if (bit >= maxno) {
-			spin_unlock_irqrestore(&cma->lock, flags);
-			break;
-		}
-		page = pfn_to_page(cma->base_pfn + (bit << cma->order_per_bit));
-		nbits = to_bits(cma, compound_nr(page));
-		whole = PageHead(page);
-		mine = claim_folio(cma, page);
-		spin_unlock_irqrestore(&cma->lock, flags);
-		if (mine)
-			unmake_folio(page);
-		if (mine || !whole)
-			settle(gcma, bit, nbits);
+	list_for_each_entry(gcma, &gcma_areas, list) {
+		settle(gcma, 0, area_bits(gcma->cma));
+		if (gcma_wipes() && lent(gcma))
+			dmem_zero_idle(gcma->dmem, 0, gcma->dmem->nr);
+		if (READ_ONCE(gcma->quarantined))
+			queue_delayed_work(system_unbound_wq, &gcma_tidy_work, HZ / 10);
 	}
-	if (READ_ONCE(gcma->quarantined))
-		queue_delayed_work(system_wq, &gcma->quarantine_work,
-				   GCMA_QUARANTINE_PERIOD);
 }
+DECLARE_DELAYED_WORK(gcma_tidy_work, tidy);
 
 /**
- * gcma_release() - give back what gcma_alloc() returned
+ * gcma_release() - give back what gcma_alloc() returned, see cma_release()
  * @cma: the area
  * @pfn: the first page, in the area
  * @count: number of pages
  *
- * Implements cma_release(), see there. Pages that somebody still holds stay
- * allocated until that has changed. A range that is not allocated is left
- * alone, and the caller is named in the log.
- *
  * Context: Any; does not sleep.
- * Return: false if the range was not allocated.
+ * Return: false if the range was not allocated, and is left alone.
  */
 bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 {
-	struct gcma *gcma = cma->gcma;
-	const unsigned int order = cma->order_per_bit;
-	unsigned long first = pfn - cma->base_pfn;
-	unsigned long bit = first >> order, nbits = to_bits(cma, count);
+	unsigned long first = pfn - cma_range(cma)->base_pfn, bit = first >> cma->order_per_bit;
+	unsigned long end = bit + to_bits(cma, count);
 	struct page *page = pfn_to_page(pfn);
-	bool allocated, mine = false;
-	unsigned long flags;
+	struct gcma *gcma = cma->gcma;
+	bool allocated;
 
-	spin_lock_irqsave(&cma->lock, flags);
-	allocated = count && count <= cma->count - first &&
-		    IS_ALIGNED(first, 1UL << order) &&
-		    find_next_zero_bit(cma->bitmap, bit + nbits, bit) >= bit + nbits &&
-		    find_next_bit(gcma->quarantine, bit + nbits, bit) >= bit + nbits &&
-		    !PageTail(page) &&
-		    (!PageHead(page) || compound_nr(page) == count);
-	if (allocated) {
-		fill_bits(gcma->quarantine, bit, nbits, true);
-		gcma->quarantined += nbits << order;
-		mine = claim_folio(cma, page);
+	scoped_guard(spinlock_irqsave, &cma->lock) {
+		allocated = count && count <= cma->count - first &&
+			    IS_ALIGNED(first, 1UL << cma->order_per_bit) &&
+			    find_next_zero_bit(cma_range(cma)->bitmap, end, bit) >= end &&
+			    find_next_bit(gcma->quarantine, end, bit) >= end &&
+			    !PageTail(page) &&
+			    (!PageHead(page) || compound_nr(page) == count);
+		if (allocated) {
+			set_bits(gcma->quarantine, bit, end - bit);
+			gcma->quarantined += (end - bit) << cma->order_per_bit;
+		} else {
+			gcma->bad_releases++;
+		}
 	}
-	spin_unlock_irqrestore(&cma->lock, flags);
 	if (!allocated) {
-		atomic_long_inc(&gcma->bad_releases);
-		pr_err_ratelimited("area %s: pages 0x%lx+%lu released by %pS are not allocated; ignored\n",
-				   cma->name, pfn, count,
-				   __builtin_return_address(0));
+		pr_err_ratelimited("area %s: pages 0x%lx+%lu released by %s are not allocated; ignored\n",
+				   cma->name, pfn, count, current->comm);
 		return false;
 	}
-
-	if (mine)
-		unmake_folio(page);
-	/* A folio that somebody holds is left for quarantine_look(). */
-	if (!PageHead(page))
-		settle(gcma, bit, nbits);
+	settle(gcma, bit, end);
 	if (READ_ONCE(gcma->quarantined))
-		queue_delayed_work(system_wq, &gcma->quarantine_work,
-				   GCMA_QUARANTINE_PERIOD);
-	trace_gcma_release(cma->name, pfn, count, READ_ONCE(gcma->quarantined));
+		queue_delayed_work(system_unbound_wq, &gcma_tidy_work, HZ / 10);
+	gcma_wipe();
 	return true;
 }
 
@@ -825,86 +561,35 @@ bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
  * gcma_memory_failure() - the memory of a page is broken
  * @pfn: the page, which is marked as such
  *
- * A frame that is idle is taken out of use, with the copy that may be in it;
- * allocations are placed around it. One that is allocated is when it has been
- * released.
- *
  * Context: Process.
- * Return: true if it was an idle frame, and nothing is left to be done.
+ * Return: true if it was an idle frame, which is now out of use.
  */
 bool gcma_memory_failure(unsigned long pfn)
 {
-	unsigned long bit, nr, flags;
-	struct dmem_area *dmem;
 	struct gcma *gcma;
-	struct cma *cma;
-	unsigned int i;
-	bool idle;
 
-	for (i = 0; i < cma_area_count; i++) {
-		gcma = gcma_area(i);
-		if (gcma && pfn - gcma->cma->base_pfn < gcma->cma->count)
-			break;
-	}
-	if (i == cma_area_count)
-		return false;
-	cma = gcma->cma;
-	bit = (pfn - cma->base_pfn) >> cma->order_per_bit;
-	nr = 1UL << cma->order_per_bit;
+	list_for_each_entry(gcma, &gcma_areas, list) {
+		struct cma *cma = gcma->cma;
+		unsigned long bit = (pfn - cma_range(cma)->base_pfn) >> cma->order_per_bit;
+		unsigned long nr = 1UL << cma->order_per_bit;
 
-	spin_lock_irqsave(&cma->lock, flags);
-	dmem = gcma->lending ? &gcma->dmem : NULL;
-	idle = !test_bit(bit, cma->bitmap);
-	if (idle) {
-		fill_bits(cma->bitmap, bit, 1, true);
-		gcma->owned += nr;
-		gcma->poisoned += nr;
-	} else {
-		gcma->suspect = true;
-	}
-	spin_unlock_irqrestore(&cma->lock, flags);
-	if (idle && dmem)
-		dmem_revoke(dmem, bit << cma->order_per_bit, nr, NULL);
-	if (idle)
+		if (bit >= area_bits(cma))
+			continue;
+		scoped_guard(spinlock_irqsave, &cma->lock) {
+			/* settle() sees to what is allocated. */
+			gcma->suspect = true;
+			if (__test_and_set_bit(bit, cma_range(cma)->bitmap))
+				return false;
+			gcma->owned += nr;
+			gcma->poisoned += nr;
+		}
+		if (lent(gcma))
+			dmem_revoke(gcma->dmem, bit << cma->order_per_bit, nr, NULL);
 		pr_warn("area %s: page frame 0x%lx is broken, and out of use\n",
 			cma->name, pfn);
-	return idle;
-}
-
-/* Clear what idle frames held. */
-static void wipe(struct work_struct *work)
-{
-	struct gcma *gcma = container_of(to_delayed_work(work), struct gcma,
-					 wipe_work);
-
-	dmem_zero_idle(&gcma->dmem, 0, gcma->dmem.nr);
-}
-
-/**
- * __gcma_wipe() - see gcma_wipe()
- */
-void __gcma_wipe(void)
-{
-	struct gcma *gcma;
-	unsigned int i;
-
-	for (i = 0; i < cma_area_count; i++) {
-		gcma = gcma_area(i);
-		if (gcma && gcma_lent(gcma))
-			queue_delayed_work(system_unbound_wq, &gcma->wipe_work,
-					   GCMA_WIPE_DELAY);
+		return true;
 	}
-}
-
-/**
- * gcma_area() - the guaranteed areas, one after the other
- * @nr: number of a CMA area
- *
- * Return: the guaranteed area, or %NULL if that one is plain CMA.
- */
-struct gcma *gcma_area(unsigned int nr)
-{
-	return nr < cma_area_count ? cma_areas[nr].gcma : NULL;
+	return false;
 }
 
 /**
@@ -915,191 +600,141 @@ struct gcma *gcma_area(unsigned int nr)
  */
 bool __init gcma_activate(struct cma *cma)
 {
-	unsigned int clients = param_clients(cma);
-	unsigned long pfn;
+	int clients = cma->gcma_clients ?: parse_mode(CONFIG_GCMA_DEFAULT);
 	struct gcma *gcma;
+	unsigned long i;
 
-	if (!clients)
-		clients = cma->gcma_clients ?: default_clients();
 	if (clients == GCMA_STOCK)
 		return false;
+	if (cma_nranges(cma) > 1) {
+		pr_err("area %s: has holes, using plain CMA\n", cma->name);
+		return false;
+	}
+	i = BITS_TO_LONGS(area_bits(cma));
+	gcma = kvzalloc(struct_size(gcma, quarantine, i), GFP_KERNEL);
+	if (!gcma) {
+		pr_err("area %s: no memory for its metadata, using plain CMA\n",
+		       cma->name);
+		return false;
+	}
+	for (i = 0; i < cma->count; i++) {
+		struct page *page = pfn_to_page(cma_range(cma)->base_pfn + i);
 
-	gcma = kzalloc(sizeof(*gcma), GFP_KERNEL);
-	if (!gcma)
-		goto no_memory;
-	gcma->quarantine = bitmap_zalloc(cma_bitmap_maxno(cma), GFP_KERNEL);
-	if (!gcma->quarantine)
-		goto no_memory;
-	for (pfn = cma->base_pfn; pfn < cma->base_pfn + cma->count; pfn++) {
-		struct page *page = pfn_to_page(pfn);
-
-		/* Who wants to take memory offline must see that this stays. */
-		if (IS_ALIGNED(pfn, pageblock_nr_pages))
+		/* Pages that were allocated before are in use as they are. */
+		if (test_bit(i >> cma->order_per_bit, cma_range(cma)->bitmap)) {
+			gcma->owned++;
+			continue;
+		}
+		/*
+		 * Who wants to take memory offline must see that this stays. In
+		 * other zones it is seen by the page, which may be pinned for long
+		 * there: pages of such a block may not.
+		 */
+		if (is_zone_movable_page(page) &&
+		    IS_ALIGNED(page_to_pfn(page), pageblock_nr_pages))
 			set_pageblock_migratetype(page, MIGRATE_CMA);
 		__ClearPageReserved(page);
 		set_page_count(page, 1);
 	}
-	INIT_DELAYED_WORK(&gcma->quarantine_work, quarantine_look);
-	INIT_DELAYED_WORK(&gcma->wipe_work, wipe);
 	gcma->cma = cma;
+	gcma->frames = cma->count;
 	cma->gcma = gcma;
 	cma->gcma_clients = clients;
-	pr_info("area %.*s: %lu MiB, clients: %s\n", (int)area_name_len(cma),
-		cma->name, cma->count >> (20 - PAGE_SHIFT),
-		gcma_clients_name(clients));
+	list_add_tail(&gcma->list, &gcma_areas);
+	pr_info("area %s: %lu MiB, clients: %s\n", cma->name,
+		cma->count >> (20 - PAGE_SHIFT), modes[clients]);
 	return true;
-
-no_memory:
-	pr_err("area %.*s: no memory for its metadata, using plain CMA\n",
-	       (int)area_name_len(cma), cma->name);
-	kfree(gcma);
-	return false;
 }
 
-/*
- * Let dmem have the frames of an area, no client yet. What is allocated stays
- * so, as the bitmap says.
- */
+/* Let dmem have the frames of an area, no client yet. */
 static int lend(struct gcma *gcma)
 {
 	struct cma *cma = gcma->cma;
-	unsigned long flags;
 	int err;
 
 	lockdep_assert_held(&control);
-	err = dmem_area_init(&gcma->dmem, cma->base_pfn, cma->count,
-			     cma->bitmap, cma->order_per_bit, 0);
+	if (gcma->dmem)
+		return 0;
+	gcma->area = (struct dmem_area) {
+		.base_pfn = cma_range(cma)->base_pfn,
+		.nr = cma->count,
+		.owned = cma_range(cma)->bitmap,
+		.owned_order = cma->order_per_bit,
+	};
+	err = dmem_add_area(&gcma_dmem, &gcma->area);
 	if (err)
 		return err;
-	dmem_set_adaptive(&gcma->dmem, gcma_admit == GCMA_ADMIT_ADAPTIVE);
-	err = dmem_add_area(&gcma_dmem, &gcma->dmem);
-	if (err) {
-		dmem_area_exit(&gcma->dmem);
-		return err;
+	/* What an allocation marked before is owned, as stores will see. */
+	scoped_guard(spinlock_irqsave, &cma->lock) {
+		atomic_long_sub(gcma->owned, &gcma->area.idle);
+		/* Pairs with smp_load_acquire() in lent(). */
+		smp_store_release(&gcma->dmem, &gcma->area);
 	}
-	/*
-	 * An allocation that saw it as not lent has marked what it takes, and
-	 * stores will see that.
-	 */
-	spin_lock_irqsave(&cma->lock, flags);
-	atomic_long_sub(gcma->owned, &gcma->dmem.idle);
-	/* Pairs with smp_load_acquire() in gcma_lent(). */
-	smp_store_release(&gcma->lending, true);
-	spin_unlock_irqrestore(&cma->lock, flags);
 	return 0;
 }
 
-/* The bit mask that dmem has for GCMA_* bits. */
-static unsigned int dmem_clients(unsigned int clients)
-{
-	return (clients & (GCMA_FILE | GCMA_SWAP)) >> 1;
-}
-
-/**
- * gcma_set_clients() - change what an area is lent for
- * @gcma: the area
- * @clients: GCMA_* bits, as gcma_parse_clients() gives them
- *
- * Copies of a client that no longer may have any are discarded. Allocations
- * are served as ever meanwhile.
- *
- * Context: Process.
- * Return: 0; -EOPNOTSUPP for plain CMA, as its pages belong to the buddy
- * allocator from boot on; or -ENOMEM, -EINVAL or -ENOSPC if the area cannot be
- * lent.
+/*
+ * Change what an area is lent for. Copies of a client that may not have any are
+ * dropped; allocations do not wait for that. Plain CMA is for boot only: its
+ * pages are the buddy allocator's.
  */
-int gcma_set_clients(struct gcma *gcma, unsigned int clients)
+static int set_clients(struct gcma *gcma, int clients)
 {
-	unsigned int i, all = 0;
+	unsigned int all = 0;
 	int err = 0;
 
+	if (clients < 0)
+		return clients;
 	if (clients == GCMA_STOCK)
 		return -EOPNOTSUPP;
-
-	mutex_lock(&control);
-	if (clients & (GCMA_FILE | GCMA_SWAP) && !gcma->lending)
+	guard(mutex)(&control);
+	if (clients != GCMA_CHOSEN)
 		err = lend(gcma);
-	if (!err) {
-		WRITE_ONCE(gcma->cma->gcma_clients, clients);
-		for (i = 0; i < cma_area_count; i++)
-			if (cma_areas[i].gcma && cma_areas[i].gcma->lending)
-				all |= cma_areas[i].gcma_clients;
-		WRITE_ONCE(gcma_clients, all & (GCMA_FILE | GCMA_SWAP));
-		if (gcma->lending) {
-			dmem_set_clients(&gcma->dmem, dmem_clients(clients));
-			static_branch_enable(&gcma_lending);
-		}
-	}
-	mutex_unlock(&control);
-	return err;
-}
-
-/**
- * gcma_set_admit() - choose which pages are kept
- * @admit: see there
- *
- * Context: Process.
- */
-void gcma_set_admit(enum gcma_admit admit)
-{
-	unsigned int i;
-
-	mutex_lock(&control);
-	WRITE_ONCE(gcma_admit, admit);
-	for (i = 0; i < gcma_dmem.nr_areas; i++)
-		dmem_set_adaptive(gcma_dmem.area[i],
-				  admit == GCMA_ADMIT_ADAPTIVE);
-	mutex_unlock(&control);
-}
-
-/**
- * gcma_prepare() - an allocation comes soon
- * @gcma: the area
- * @count: how many pages it will want
- *
- * Discards what is kept where an allocation of that size, aligned as the DMA
- * API does it, would go, so that it finds nothing left to discard, and where
- * allocations are to be cleared, nothing left to clear. It is a hint: nothing is
- * reserved, and the next allocation may go elsewhere.
- *
- * Context: Process.
- * Return: number of pages discarded, -ENOSPC if there is no such place, or
- * another error if it cannot be noted what is cleared.
- */
-long gcma_prepare(struct gcma *gcma, unsigned long count)
-{
-	struct cma *cma = gcma->cma;
-	unsigned int align = get_order(count << PAGE_SHIFT);
-	unsigned long flags, first, bit, nr;
-	struct dmem_area *dmem;
-	int err = 0;
-
-	/* What is cleared ahead is noted there. */
-	mutex_lock(&control);
-	if (must_zero(GFP_KERNEL) && !gcma->lending)
-		err = lend(gcma);
-	mutex_unlock(&control);
 	if (err)
 		return err;
-	dmem = gcma_lent(gcma);
+	WRITE_ONCE(gcma->cma->gcma_clients, clients);
+	if (!gcma->dmem)
+		return 0;
+	dmem_set_clients(gcma->dmem, clients / GCMA_FILE);
+	static_branch_enable(&gcma_lending);
+	list_for_each_entry(gcma, &gcma_areas, list)
+		all |= gcma->cma->gcma_clients;
+	WRITE_ONCE(gcma_clients, all);
+	return 0;
+}
+
+/*
+ * An allocation comes soon. Drop what is kept where it would go, aligned as the
+ * DMA API does it, and where allocations are cleared, clear it. It is a hint.
+ */
+static int prepare(struct gcma *gcma, unsigned long count)
+{
+	unsigned int align = get_order(count << PAGE_SHIFT);
+	struct cma *cma = gcma->cma;
+	unsigned long bit, first, nr;
+	int err = 0;
+
+	if (!count || count > gcma->frames)
+		return -EINVAL;
 #ifdef CONFIG_CMA_ALIGNMENT
 	align = min_t(unsigned int, align, CONFIG_CMA_ALIGNMENT);
 #endif
-	spin_lock_irqsave(&cma->lock, flags);
-	bit = gcma_place(cma, dmem, count, align);
-	spin_unlock_irqrestore(&cma->lock, flags);
-	if (bit >= cma_bitmap_maxno(cma))
-		return -ENOSPC;
-	if (!dmem)
-		return 0;
+	/* What is cleared ahead is noted in dmem. */
+	scoped_guard(mutex, &control)
+		if (must_zero(GFP_KERNEL))
+			err = lend(gcma);
+	scoped_guard(spinlock_irqsave, &cma->lock)
+		bit = place(cma, count, align);
+	if (!err && bit >= area_bits(cma))
+		err = -ENOSPC;
+	if (err || !lent(gcma))
+		return err;
 	first = bit << cma->order_per_bit;
-	count = to_bits(cma, count) << cma->order_per_bit;
-	nr = dmem_clear(dmem, first, count);
-	if (nr)
-		count_vm_events(GCMA_DISCARD, nr);
+	nr = to_bits(cma, count) << cma->order_per_bit;
+	count_vm_events(GCMA_DISCARD, dmem_clear(gcma->dmem, first, nr));
 	if (must_zero(GFP_KERNEL))
-		dmem_zero_idle(dmem, first, count);
-	return nr;
+		dmem_zero_idle(gcma->dmem, first, nr);
+	return 0;
 }
 
 /*
@@ -1109,57 +744,154 @@ long gcma_prepare(struct gcma *gcma, unsigned long count)
 static int gcma_pm(struct notifier_block *nb, unsigned long event, void *data)
 {
 	bool away = event == PM_HIBERNATION_PREPARE;
-	unsigned int i;
+	struct gcma *gcma;
 
 	if (!away && event != PM_POST_HIBERNATION)
 		return NOTIFY_DONE;
-	mutex_lock(&control);
-	for (i = 0; i < cma_area_count; i++) {
-		struct gcma *gcma = gcma_area(i);
-
-		if (!gcma || !gcma->lending)
+	guard(mutex)(&control);
+	list_for_each_entry(gcma, &gcma_areas, list) {
+		if (!gcma->dmem)
 			continue;
-		dmem_set_clients(&gcma->dmem,
-				 away ? 0 : dmem_clients(cma_areas[i].gcma_clients));
+		dmem_set_clients(gcma->dmem, away ? 0 :
+				 gcma->cma->gcma_clients / GCMA_FILE);
 		if (away)
-			dmem_zero_idle(&gcma->dmem, 0, gcma->dmem.nr);
+			dmem_zero_idle(gcma->dmem, 0, gcma->dmem->nr);
 	}
-	mutex_unlock(&control);
 	return NOTIFY_OK;
+}
+
+/* Of the directory of an area, or of a client in it. */
+static struct gcma *kobj_gcma(const struct kobject *kobj)
+{
+	struct gcma *gcma;
+
+	list_for_each_entry(gcma, &gcma_areas, list)
+		if (gcma->dir == kobj || gcma->dir == kobj->parent)
+			break;
+	return gcma;
+}
+
+static ssize_t clients_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%s\n", modes[READ_ONCE(kobj_gcma(kobj)->cma->gcma_clients)]);
+}
+
+static ssize_t clients_store(struct kobject *kobj, struct kobj_attribute *attr,
+			     const char *buf, size_t count)
+{
+	return set_clients(kobj_gcma(kobj), parse_mode(buf)) ?: count;
+}
+
+static ssize_t prepare_store(struct kobject *kobj, struct kobj_attribute *attr,
+			     const char *buf, size_t count)
+{
+	unsigned long nr;
+
+	return kstrtoul(buf, 0, &nr) ?: prepare(kobj_gcma(kobj), nr) ?: count;
+}
+
+/* A counter of an area, or of each client in it: where it is. */
+struct counter {
+	struct kobj_attribute attr;
+	size_t offset;
+};
+
+static ssize_t area_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+{
+	const void *from = kobj_gcma(kobj);
+	const unsigned long *value;
+
+	value = from + container_of(attr, struct counter, attr)->offset;
+	return sysfs_emit(buf, "%lu\n", READ_ONCE(*value));
+}
+
+static ssize_t client_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+{
+	unsigned int client = strcmp(kobj->name, "file") ? GCMA_CLIENT_SWAP :
+							   GCMA_CLIENT_FILE;
+	size_t offset = container_of(attr, struct counter, attr)->offset;
+	struct dmem_area *dmem = lent(kobj_gcma(kobj));
+	struct dmem_stats sum = {};
+	unsigned long *value = (void *)&sum + offset, cached = 0;
+
+	if (dmem && offset == sizeof(sum))
+		cached = dmem_cached(dmem, client);
+	else if (dmem)
+		dmem_sum_stats(dmem, &sum);
+	return sysfs_emit(buf, "%lu\n", offset == sizeof(sum) ? cached : value[client]);
+}
+
+static struct kobj_attribute clients_attr = __ATTR_RW(clients);
+static struct kobj_attribute prepare_attr = __ATTR_WO(prepare);
+
+#define COUNTER(_name, _show, _offset)						\
+	(&((const struct counter) { __ATTR(_name, 0444, _show, NULL), _offset }).attr.attr)
+#define AREA(_name)	COUNTER(_name, area_show, offsetof(struct gcma, _name))
+#define CLIENT(_name)	COUNTER(_name, client_show, offsetof(struct dmem_stats, _name))
+
+static const struct attribute *area_attrs[] = {
+	&clients_attr.attr, &prepare_attr.attr, AREA(frames), AREA(owned),
+	AREA(quarantined), AREA(poisoned), AREA(allocs), AREA(alloc_fails),
+	AREA(bad_releases), AREA(copy_waits), NULL,
+};
+
+static const struct attribute *client_attrs[] = {
+	CLIENT(stored), CLIENT(loaded), CLIENT(served), CLIENT(missed),
+	CLIENT(discarded), CLIENT(evicted), CLIENT(refused),
+	COUNTER(cached, client_show, sizeof(struct dmem_stats)), NULL,
+};
+
+/* /sys/kernel/mm/gcma/<area>/, with one directory for each client. */
+static int __init show_area(struct gcma *gcma, struct kobject *root)
+{
+	struct kobject *file, *swap;
+
+	gcma->dir = root ? kobject_create_and_add(gcma->cma->name, root) : NULL;
+	if (!gcma->dir)
+		return -ENOMEM;
+	file = kobject_create_and_add("file", gcma->dir);
+	swap = kobject_create_and_add("swap", gcma->dir);
+	if (!file || !swap)
+		return -ENOMEM;
+	return sysfs_create_files(gcma->dir, area_attrs) ?:
+	       sysfs_create_files(file, client_attrs) ?:
+	       sysfs_create_files(swap, client_attrs);
 }
 
 static int __init gcma_init(void)
 {
 	unsigned long frames = 0;
+	struct kobject *root;
 	struct gcma *gcma;
-	unsigned int i;
 	int err;
 
-	check_param();
-	for (i = 0; i < cma_area_count; i++) {
-		gcma = gcma_area(i);
-		if (gcma)
-			frames += gcma->cma->count;
-	}
+	list_for_each_entry(gcma, &gcma_areas, list)
+		frames += gcma->frames;
 	if (!frames)
 		return 0;
-	if (dmem_init(&gcma_dmem, frames)) {
-		pr_err("no memory for the index, areas stay reserved\n");
-		return -ENOMEM;
+	err = dmem_init(&gcma_dmem, frames);
+	if (err) {
+		pr_err("areas of %lu pages in all are too small to be lent, they stay reserved\n",
+		       frames);
+		return err;
 	}
-	for (i = 0; i < cma_area_count; i++) {
-		gcma = gcma_area(i);
-		if (!gcma)
-			continue;
-		err = gcma_set_clients(gcma, gcma->cma->gcma_clients);
+	root = kobject_create_and_add("gcma", mm_kobj);
+	list_for_each_entry(gcma, &gcma_areas, list) {
+		err = set_clients(gcma, gcma->cma->gcma_clients);
 		if (err) {
-			pr_err("area %.*s: cannot be lent (%d), stays reserved\n",
-			       (int)area_name_len(gcma->cma), gcma->cma->name,
-			       err);
+			pr_err("area %s: cannot be lent (%d), stays reserved\n",
+			       gcma->cma->name, err);
 			gcma->cma->gcma_clients = GCMA_CHOSEN;
 		}
+		if (show_area(gcma, root))
+			pr_err("area %s: no memory for sysfs, counters are not shown\n",
+			       gcma->cma->name);
 	}
 	pm_notifier(gcma_pm, 0);
-	return gcma_sysfs_init();
+	return 0;
 }
 subsys_initcall(gcma_init);
+
+#ifdef CONFIG_GCMA_KUNIT_TEST
+#include "place_test.c"
+#endif

@@ -1,274 +1,291 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit tests of where GCMA places allocations, and of what it accepts as a
- * choice of clients
+ * KUnit tests of where GCMA places allocations, of what becomes of those that are
+ * released, and of what it accepts as a choice of clients. Part of gcma.c.
  */
 
 #include <kunit/test.h>
-#include <linux/bitmap.h>
-#include <linux/slab.h>
+#include <linux/dma-map-ops.h>
+#include <linux/prandom.h>
 
-#include "gcma.h"
-
-/* Both ends of a range this long are looked at. */
 #define TEST_PAGES	4096UL
 #define TEST_BASE	0x10000UL
 
-struct place_fixture {
-	struct cma cma;
-	struct dmem_area dmem;
-};
-
-static void place_area(struct kunit *test, unsigned long pages)
-{
-	struct place_fixture *fx = test->priv;
-
-	spin_lock_init(&fx->cma.lock);
-	fx->cma.base_pfn = TEST_BASE;
-	fx->cma.count = pages;
-	fx->cma.bitmap = bitmap_zalloc(pages, GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, fx->cma.bitmap);
-	KUNIT_ASSERT_EQ(test, 0, dmem_area_init(&fx->dmem, TEST_BASE, pages,
-						fx->cma.bitmap, 0, 1));
-}
+/* Sizes that cameras and their pipelines ask for, 80 KiB to 24 MiB. */
+#define CHURN_LEAST	20UL
+#define CHURN_MOST	6144UL
+#define CHURN_HELD	1024
+#define CHURN_TURNS	20000
 
 static int place_init(struct kunit *test)
 {
-	test->priv = kunit_kzalloc(test, sizeof(struct place_fixture),
-				   GFP_KERNEL);
-	KUNIT_ASSERT_NOT_NULL(test, test->priv);
-	place_area(test, TEST_PAGES);
+	struct cma *cma = kunit_kzalloc(test, sizeof(*cma), GFP_KERNEL);
+
+	KUNIT_ASSERT_NOT_NULL(test, cma);
+	spin_lock_init(&cma->lock);
+	cma_range(cma)->base_pfn = TEST_BASE;
+	cma->count = TEST_PAGES;
+	cma_range(cma)->bitmap = kunit_kzalloc(test, bitmap_size(TEST_PAGES), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, cma_range(cma)->bitmap);
+	test->priv = cma;
 	return 0;
 }
 
-static void place_exit(struct kunit *test)
-{
-	struct place_fixture *fx = test->priv;
-
-	bitmap_free(fx->cma.bitmap);
-	dmem_area_exit(&fx->dmem);
-}
-
-static unsigned long place_in(struct place_fixture *fx, struct dmem_area *dmem,
-			      unsigned long count, unsigned int align)
+static unsigned long place_in(struct cma *cma, unsigned long count,
+			      unsigned int align)
 {
 	unsigned long bit;
 
-	spin_lock_irq(&fx->cma.lock);
-	bit = gcma_place(&fx->cma, dmem, count, align);
-	spin_unlock_irq(&fx->cma.lock);
+	scoped_guard(spinlock_irq, &cma->lock)
+		bit = place(cma, count, align);
 	return bit;
 }
 
-static unsigned long place(struct place_fixture *fx, unsigned long count,
-			   unsigned int align)
+static void place_test_lowest(struct kunit *test)
 {
-	return place_in(fx, &fx->dmem, count, align);
-}
+	struct cma *cma = test->priv;
 
-static void count_live(struct place_fixture *fx)
-{
-	unsigned long nr;
-
-	memset(fx->dmem.nr_live, 0,
-	       fx->dmem.nr / DMEM_BLOCK * sizeof(*fx->dmem.nr_live));
-	for_each_set_bit(nr, fx->dmem.live[0], fx->dmem.nr)
-		atomic_inc(&fx->dmem.nr_live[nr / DMEM_BLOCK]);
-}
-
-static void set_live(struct place_fixture *fx, unsigned long first,
-		     unsigned long nr)
-{
-	unsigned long word;
-
-	bitmap_set(fx->dmem.live[0], first, nr);
-	for (word = 0; word < fx->dmem.words; word++)
-		if (fx->dmem.live[0][word] == ~0UL)
-			clear_bit(word, fx->dmem.avail);
-	count_live(fx);
-}
-
-static void place_test_lowest_if_free(struct kunit *test)
-{
-	struct place_fixture *fx = test->priv;
-
-	KUNIT_EXPECT_EQ(test, place(fx, 1, 0), 0);
-	KUNIT_EXPECT_EQ(test, place(fx, 1000, 0), 0);
-	bitmap_set(fx->cma.bitmap, 0, 10);
-	KUNIT_EXPECT_EQ(test, place(fx, 1000, 0), 10);
-	KUNIT_EXPECT_EQ(test, place(fx, 1000, 4), 16);
-	KUNIT_EXPECT_EQ(test, place(fx, TEST_PAGES - 10, 0), 10);
-	KUNIT_EXPECT_GE(test, place(fx, TEST_PAGES, 0), TEST_PAGES);
+	KUNIT_EXPECT_EQ(test, place_in(cma, 1, 0), 0);
+	KUNIT_EXPECT_EQ(test, place_in(cma, TEST_PAGES, 0), 0);
+	bitmap_set(cma_range(cma)->bitmap, 0, 10);
+	KUNIT_EXPECT_EQ(test, place_in(cma, 1000, 0), 10);
+	KUNIT_EXPECT_EQ(test, place_in(cma, 1000, 4), 16);
+	KUNIT_EXPECT_EQ(test, place_in(cma, TEST_PAGES - 10, 0), 10);
+	KUNIT_EXPECT_GE(test, place_in(cma, TEST_PAGES - 9, 0), TEST_PAGES);
 }
 
 static void place_test_aligns_the_address(struct kunit *test)
 {
-	struct place_fixture *fx = test->priv;
+	struct cma *cma = test->priv;
 
-	fx->cma.base_pfn = TEST_BASE + 512;
-	KUNIT_EXPECT_EQ(test, place(fx, 64, 9), 0);
-	KUNIT_EXPECT_EQ(test, place(fx, 64, 10), 512);
-	set_live(fx, 0, TEST_PAGES);
-	KUNIT_EXPECT_EQ(test, (fx->cma.base_pfn + place(fx, 128, 10)) % 1024, 0);
-}
-
-static void place_test_free_memory_before_cached(struct kunit *test)
-{
-	struct place_fixture *fx = test->priv;
-
-	set_live(fx, 0, TEST_PAGES - 1024);
-	KUNIT_EXPECT_EQ(test, place(fx, 512, 0), TEST_PAGES - 512);
-	KUNIT_EXPECT_EQ(test, place(fx, 64, 0), TEST_PAGES - 64);
-	/* Owned memory is not free. */
-	bitmap_set(fx->cma.bitmap, TEST_PAGES - 1024, 1024);
-	KUNIT_EXPECT_EQ(test, place(fx, 512, 0), 0);
-	/* The lower end of a free range between allocations. */
-	bitmap_set(fx->cma.bitmap, 2000, 48);
-	bitmap_clear(fx->dmem.live[0], 2048, 256);
-	count_live(fx);
-	KUNIT_EXPECT_EQ(test, place(fx, 256, 0), 2048);
-	KUNIT_EXPECT_EQ(test, place(fx, 200, 0), 2048);
-}
-
-static void place_test_far_end_is_left(struct kunit *test)
-{
-	struct place_fixture *fx = test->priv;
-
-	place_exit(test);
-	place_area(test, 4 * TEST_PAGES);
-	bitmap_set(fx->cma.bitmap, 0, 10);
-	set_live(fx, 0, 3 * TEST_PAGES);
-	KUNIT_EXPECT_EQ(test, place(fx, 64, 0), 10);
-	/* The next range is close, and free. */
-	bitmap_set(fx->cma.bitmap, 1000, 10);
-	bitmap_clear(fx->dmem.live[0], 1010, 1000);
-	count_live(fx);
-	KUNIT_EXPECT_EQ(test, place(fx, 64, 0), 1010);
-	/* What does not fit before is looked for all over the area. */
-	KUNIT_EXPECT_EQ(test, place(fx, 3 * TEST_PAGES, 0), TEST_PAGES);
-	bitmap_set(fx->cma.bitmap, 3 * TEST_PAGES, 100);
-	KUNIT_EXPECT_EQ(test, place(fx, TEST_PAGES - 100, 0), 1010);
-	KUNIT_EXPECT_EQ(test, place(fx, 3 * TEST_PAGES - 1000, 0),
-			4 * TEST_PAGES);
-}
-
-static void place_test_least_loss(struct kunit *test)
-{
-	struct place_fixture *fx = test->priv;
-	unsigned long bit;
-
-	set_live(fx, 0, TEST_PAGES);
-	/* Every second page of the upper half is free. */
-	for (bit = TEST_PAGES / 2; bit < TEST_PAGES; bit += 2)
-		clear_bit(bit, fx->dmem.live[0]);
-	count_live(fx);
-	KUNIT_EXPECT_EQ(test, place(fx, 1024, 0), TEST_PAGES - 1024);
-	/* Of two free ranges the one with more free pages. */
-	bitmap_set(fx->cma.bitmap, 1024, TEST_PAGES / 2 - 1024);
-	bitmap_clear(fx->dmem.live[0], TEST_PAGES / 2, TEST_PAGES / 2);
-	bitmap_set(fx->dmem.live[0], TEST_PAGES / 2, 1);
-	bitmap_set(fx->dmem.live[0], TEST_PAGES - 1, 1);
-	count_live(fx);
-	KUNIT_EXPECT_EQ(test, place(fx, 1000, 0), TEST_PAGES / 2);
-}
-
-static void place_test_leaves_one_piece(struct kunit *test)
-{
-	struct place_fixture *fx = test->priv;
-	unsigned long bit, end = TEST_PAGES;
-
-	/* Free pages in the middle do not tempt it to cut the range in two. */
-	set_live(fx, 0, TEST_PAGES);
-	bitmap_clear(fx->dmem.live[0], TEST_PAGES / 2, 512);
-	count_live(fx);
-	bit = place(fx, 512, 0);
-	KUNIT_EXPECT_TRUE(test, bit == 0 || bit + 512 == end);
-}
-
-static void place_test_full_of_cached_pages(struct kunit *test)
-{
-	struct place_fixture *fx = test->priv;
-	unsigned long count;
-
-	set_live(fx, 0, TEST_PAGES);
-	for (count = 1; count <= TEST_PAGES; count *= 2)
-		KUNIT_EXPECT_LE(test, place(fx, count, 0) + count, TEST_PAGES);
-}
-
-static void place_test_small_ones_stay_together(struct kunit *test)
-{
-	struct place_fixture *fx = test->priv;
-	unsigned long i;
-
-	set_live(fx, 0, TEST_PAGES / 2);
-	for (i = 0; i < 16; i++) {
-		KUNIT_EXPECT_EQ(test, place(fx, 4, 0), 4 * i);
-		bitmap_set(fx->cma.bitmap, 4 * i, 4);
-	}
+	cma_range(cma)->base_pfn = TEST_BASE + 512;
+	KUNIT_EXPECT_EQ(test, place_in(cma, 64, 9), 0);
+	KUNIT_EXPECT_EQ(test, place_in(cma, 64, 10), 512);
 }
 
 /* Whatever fits is found: the guarantee. */
 static void place_test_finds_the_only_hole(struct kunit *test)
 {
-	struct place_fixture *fx = test->priv;
+	struct cma *cma = test->priv;
 	unsigned long hole;
 
 	for (hole = 0; hole + 300 <= TEST_PAGES; hole += 777) {
-		bitmap_zero(fx->dmem.live[0], TEST_PAGES);
-		set_live(fx, 0, TEST_PAGES);
-		bitmap_set(fx->cma.bitmap, 0, TEST_PAGES);
-		bitmap_clear(fx->cma.bitmap, hole, 300);
-		KUNIT_EXPECT_EQ(test, place(fx, 300, 0), hole);
-		KUNIT_EXPECT_GE(test, place(fx, 301, 0), TEST_PAGES);
+		bitmap_set(cma_range(cma)->bitmap, 0, TEST_PAGES);
+		bitmap_clear(cma_range(cma)->bitmap, hole, 300);
+		KUNIT_EXPECT_EQ(test, place_in(cma, 300, 0), hole);
+		KUNIT_EXPECT_GE(test, place_in(cma, 301, 0), TEST_PAGES);
 	}
-}
-
-static void place_test_without_clients(struct kunit *test)
-{
-	struct place_fixture *fx = test->priv;
-
-	KUNIT_EXPECT_EQ(test, place_in(fx, NULL, 64, 0), 0);
-	KUNIT_EXPECT_GE(test, place_in(fx, NULL, TEST_PAGES + 1, 0), TEST_PAGES);
 }
 
 static void place_test_larger_units(struct kunit *test)
 {
-	struct place_fixture *fx = test->priv;
+	struct cma *cma = test->priv;
 
-	fx->cma.order_per_bit = 3;
-	fx->dmem.owned_order = 3;
-	bitmap_set(fx->cma.bitmap, 0, 1);
-	KUNIT_EXPECT_EQ(test, place(fx, 9, 0), 1);
-	KUNIT_EXPECT_EQ(test, place(fx, TEST_PAGES - 8, 0), 1);
-	KUNIT_EXPECT_GE(test, place(fx, TEST_PAGES - 7, 0), TEST_PAGES >> 3);
-	KUNIT_EXPECT_EQ(test, place(fx, 8, 4), 2);
-	/* The last unit is taken as a whole, and what it holds is lost. */
-	set_live(fx, 79, 1);
-	KUNIT_EXPECT_EQ(test, place(fx, 65, 0), (TEST_PAGES >> 3) - 9);
+	cma->order_per_bit = 3;
+	bitmap_set(cma_range(cma)->bitmap, 0, 1);
+	KUNIT_EXPECT_EQ(test, place_in(cma, 9, 0), 1);
+	KUNIT_EXPECT_EQ(test, place_in(cma, TEST_PAGES - 8, 0), 1);
+	KUNIT_EXPECT_GE(test, place_in(cma, TEST_PAGES - 7, 0), TEST_PAGES >> 3);
+	KUNIT_EXPECT_EQ(test, place_in(cma, 8, 4), 2);
+}
+
+struct churn {
+	struct cma cma;
+	struct rnd_state rnd;
+	unsigned int nr;
+	unsigned long pages;
+	struct {
+		unsigned long first, count;
+		unsigned int until;
+	} held[CHURN_HELD];
+};
+
+static void churn_release(struct churn *c, unsigned int i)
+{
+	bitmap_clear(cma_range(&c->cma)->bitmap, c->held[i].first, c->held[i].count);
+	c->pages -= c->held[i].count;
+	c->held[i] = c->held[--c->nr];
+}
+
+/* One of 16 is held for hundreds of turns, the others for some sixty at most. */
+static bool churn_alloc(struct churn *c, unsigned long count, unsigned int turn)
+{
+	unsigned int align = min(order_base_2(count), 8);
+	unsigned long first = place_in(&c->cma, count, align);
+	u32 rnd = prandom_u32_state(&c->rnd);
+
+	if (first >= c->cma.count)
+		return false;
+	bitmap_set(cma_range(&c->cma)->bitmap, first, count);
+	c->pages += count;
+	c->held[c->nr].first = first;
+	c->held[c->nr].count = count;
+	c->held[c->nr++].until = turn + (rnd % 16 ? 1 + rnd / 16 % 60 :
+						    200 + rnd / 16 % 5000);
+	return true;
+}
+
+/* Sizes of all orders, as of many users, or small ones beside the largest. */
+static unsigned long churn_size(struct churn *c, bool all)
+{
+	u32 rnd = prandom_u32_state(&c->rnd);
+	unsigned long least = all ? CHURN_LEAST << rnd % 9 :
+			      rnd % 2 ? CHURN_LEAST * 4 : CHURN_MOST / 2;
+
+	return min(least + rnd / 16 % least, CHURN_MOST);
+}
+
+static void churn_in(struct kunit *test, unsigned long pages, bool all)
+{
+	struct churn *c = kunit_kzalloc(test, sizeof(*c), GFP_KERNEL);
+	unsigned long count, most = (pages - CHURN_MOST) / 2;
+	unsigned int i, turn, failed = 0;
+
+	KUNIT_ASSERT_NOT_NULL(test, c);
+	spin_lock_init(&c->cma.lock);
+	prandom_seed_state(&c->rnd, pages + all);
+	c->cma.count = pages;
+	cma_range(&c->cma)->bitmap = kunit_kzalloc(test, bitmap_size(pages), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, cma_range(&c->cma)->bitmap);
+	for (turn = 0; turn < CHURN_TURNS; turn++) {
+		for (i = c->nr; i--;)
+			if (c->held[i].until <= turn)
+				churn_release(c, i);
+		count = churn_size(c, all);
+		while (c->nr && (c->pages + count > most || c->nr == CHURN_HELD))
+			churn_release(c, prandom_u32_state(&c->rnd) % c->nr);
+		failed += !churn_alloc(c, count, turn);
+	}
+	KUNIT_EXPECT_EQ_MSG(test, failed, 0, "of %lu pages, %lu in use", pages, most);
+}
+
+/* The bound that the head of gcma.c states. */
+static void place_test_churn(struct kunit *test)
+{
+	unsigned long pages;
+
+	for (pages = 16384; pages <= 65536; pages *= 2) {
+		churn_in(test, pages, true);
+		churn_in(test, pages, false);
+	}
+}
+
+/* The default area of this kernel, if it is a guaranteed one. */
+static struct gcma *real_area(struct kunit *test)
+{
+	struct cma *cma = dev_get_cma_area(NULL);
+
+	if (!cma || !cma->gcma)
+		kunit_skip(test, "boot with cma=32M gcma=file+swap");
+	return cma->gcma;
+}
+
+/* What is in quarantine after all that can be freed has been. */
+static unsigned long look_again(struct gcma *gcma)
+{
+	mod_delayed_work(system_unbound_wq, &gcma_tidy_work, 0);
+	flush_delayed_work(&gcma_tidy_work);
+	return gcma->quarantined;
+}
+
+static void release_test_held(struct kunit *test)
+{
+	struct gcma *gcma = real_area(test);
+	unsigned long owned = gcma->owned;
+	struct page *page = cma_alloc(gcma->cma, 64, 0, true), *other;
+
+	KUNIT_ASSERT_NOT_NULL(test, page);
+	KUNIT_EXPECT_EQ(test, gcma->owned, owned + 64);
+	get_page(page + 5);
+	KUNIT_EXPECT_TRUE(test, cma_release(gcma->cma, page, 64));
+	KUNIT_EXPECT_EQ(test, look_again(gcma), 1);
+	KUNIT_EXPECT_EQ(test, gcma->owned, owned + 1);
+	/* What it lies in is not handed out, what is beside it is. */
+	other = cma_alloc(gcma->cma, 64, 0, true);
+	KUNIT_ASSERT_NOT_NULL(test, other);
+	KUNIT_EXPECT_TRUE(test, other > page + 5);
+	KUNIT_EXPECT_TRUE(test, cma_release(gcma->cma, other, 64));
+	other = cma_alloc(gcma->cma, 5, 0, true);
+	KUNIT_EXPECT_PTR_EQ(test, other, page);
+	KUNIT_EXPECT_TRUE(test, cma_release(gcma->cma, other, 5));
+	put_page(page + 5);
+	KUNIT_EXPECT_EQ(test, look_again(gcma), 0);
+	KUNIT_EXPECT_EQ(test, gcma->owned, owned);
+	KUNIT_EXPECT_EQ(test, page_ref_count(page + 5), 1);
+}
+
+static void release_test_folio(struct kunit *test)
+{
+	struct gcma *gcma = real_area(test);
+	unsigned long owned = gcma->owned, i;
+	struct page *first = cma_alloc(gcma->cma, 3, 0, true);
+	struct folio *folio = cma_alloc_folio(gcma->cma, 4, GFP_KERNEL | __GFP_COMP);
+	struct page *page;
+
+	KUNIT_ASSERT_NOT_NULL(test, first);
+	KUNIT_ASSERT_NOT_NULL(test, folio);
+	page = &folio->page;
+	KUNIT_EXPECT_EQ(test, folio_nr_pages(folio), 16);
+	/* A part of it cannot be released. */
+	KUNIT_EXPECT_TRUE(test, cma_release(gcma->cma, page, 8));
+	KUNIT_EXPECT_TRUE(test, cma_release(gcma->cma, page + 1, 8));
+	KUNIT_EXPECT_EQ(test, gcma->quarantined, 0);
+	folio_get(folio);
+	get_page(first);
+	KUNIT_EXPECT_TRUE(test, cma_free_folio(gcma->cma, folio));
+	KUNIT_EXPECT_TRUE(test, cma_release(gcma->cma, first, 3));
+	KUNIT_EXPECT_EQ(test, look_again(gcma), 17);
+	KUNIT_EXPECT_TRUE(test, PageHead(page));
+	folio_put(folio);
+	KUNIT_EXPECT_EQ(test, look_again(gcma), 1);
+	put_page(first);
+	KUNIT_EXPECT_EQ(test, look_again(gcma), 0);
+	KUNIT_EXPECT_EQ(test, gcma->owned, owned);
+	for (i = 0; i < 16; i++) {
+		KUNIT_EXPECT_FALSE(test, PageCompound(page + i));
+		KUNIT_EXPECT_EQ(test, page_ref_count(page + i), 1);
+	}
+}
+
+static void release_test_bad(struct kunit *test)
+{
+	struct gcma *gcma = real_area(test);
+	unsigned long owned = gcma->owned, bad = gcma->bad_releases;
+	struct page *page = cma_alloc(gcma->cma, 64, 0, true);
+
+	KUNIT_ASSERT_NOT_NULL(test, page);
+	cma_release(gcma->cma, page, 65);
+	KUNIT_EXPECT_EQ(test, gcma->bad_releases, bad + 1);
+	KUNIT_EXPECT_EQ(test, gcma->owned, owned + 64);
+	get_page(page);
+	cma_release(gcma->cma, page, 64);
+	/* Twice: one page in quarantine, one that is free. */
+	cma_release(gcma->cma, page, 1);
+	cma_release(gcma->cma, page + 1, 1);
+	KUNIT_EXPECT_EQ(test, gcma->bad_releases, bad + 3);
+	put_page(page);
+	KUNIT_EXPECT_EQ(test, look_again(gcma), 0);
+	KUNIT_EXPECT_EQ(test, gcma->owned, owned);
 }
 
 static void parse_test_modes(struct kunit *test)
 {
 	static const char * const bad[] = {
 		"", "file+", "+swap", "file+none", "none+swap", "cma+file", "File",
+		" file", "file\n\n", "swap+file",
 	};
-	unsigned int clients, i;
+	unsigned int i;
 
-	KUNIT_EXPECT_EQ(test, gcma_parse_clients("none", 4, &clients), 0);
-	KUNIT_EXPECT_EQ(test, clients, GCMA_CHOSEN);
-	KUNIT_EXPECT_EQ(test, gcma_parse_clients("file+swap,x", 9, &clients), 0);
-	KUNIT_EXPECT_EQ(test, clients, GCMA_CHOSEN | GCMA_FILE | GCMA_SWAP);
-	KUNIT_EXPECT_STREQ(test, gcma_clients_name(clients), "file+swap");
-	KUNIT_EXPECT_EQ(test, gcma_parse_clients("cma", 3, &clients), 0);
-	KUNIT_EXPECT_EQ(test, clients, GCMA_STOCK);
+	KUNIT_EXPECT_EQ(test, parse_mode("none"), GCMA_CHOSEN);
+	KUNIT_EXPECT_EQ(test, parse_mode("file+swap\n"),
+			GCMA_CHOSEN | GCMA_FILE | GCMA_SWAP);
+	KUNIT_EXPECT_EQ(test, parse_mode("cma"), GCMA_STOCK);
 	for (i = 0; i < ARRAY_SIZE(bad); i++)
-		KUNIT_EXPECT_EQ(test, -EINVAL,
-				gcma_parse_clients(bad[i], strlen(bad[i]), &clients));
+		KUNIT_EXPECT_EQ(test, parse_mode(bad[i]), -EINVAL);
 }
 
 static void declare_test(struct kunit *test)
 {
-	struct place_fixture *fx = test->priv;
 	struct cma young = {};
 
 	KUNIT_EXPECT_EQ(test, gcma_declare(NULL, 0), -EINVAL);
@@ -279,21 +296,19 @@ static void declare_test(struct kunit *test)
 			GCMA_CHOSEN | GCMA_FILE | GCMA_SWAP);
 	KUNIT_EXPECT_EQ(test, gcma_declare(&young, 0), 0);
 	KUNIT_EXPECT_EQ(test, young.gcma_clients, GCMA_CHOSEN);
-	KUNIT_EXPECT_EQ(test, gcma_declare(&fx->cma, 0), -EBUSY);
+	test_activate(test->priv);
+	KUNIT_EXPECT_EQ(test, gcma_declare(test->priv, 0), -EBUSY);
 }
 
 static struct kunit_case place_test_cases[] = {
-	KUNIT_CASE(place_test_lowest_if_free),
+	KUNIT_CASE(place_test_lowest),
 	KUNIT_CASE(place_test_aligns_the_address),
-	KUNIT_CASE(place_test_free_memory_before_cached),
-	KUNIT_CASE(place_test_far_end_is_left),
-	KUNIT_CASE(place_test_least_loss),
-	KUNIT_CASE(place_test_leaves_one_piece),
-	KUNIT_CASE(place_test_full_of_cached_pages),
-	KUNIT_CASE(place_test_small_ones_stay_together),
 	KUNIT_CASE(place_test_finds_the_only_hole),
-	KUNIT_CASE(place_test_without_clients),
 	KUNIT_CASE(place_test_larger_units),
+	KUNIT_CASE_SLOW(place_test_churn),
+	KUNIT_CASE(release_test_held),
+	KUNIT_CASE(release_test_folio),
+	KUNIT_CASE(release_test_bad),
 	KUNIT_CASE(parse_test_modes),
 	KUNIT_CASE(declare_test),
 	{}
@@ -302,7 +317,6 @@ static struct kunit_case place_test_cases[] = {
 static struct kunit_suite place_test_suite = {
 	.name = "gcma-place",
 	.init = place_init,
-	.exit = place_exit,
 	.test_cases = place_test_cases,
 };
 

@@ -8,10 +8,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from nocopy_lab import brug, crates, initramfs, pdio_fuzz, pdio_programs, programs, progress
+from nocopy_lab import (
+    brug,
+    crates,
+    initramfs,
+    packages,
+    pdio_fuzz,
+    pdio_programs,
+    programs,
+    progress,
+)
 from nocopy_lab.checks.kinds import SKIPPED_PARTS, Skip, check, command, crates_check
 from nocopy_lab.experiments import bench_brug
-from nocopy_lab.paths import LOGS, LabError
+from nocopy_lab.paths import LOGS, REPO, LabError
 
 # ---------------------------------------------------------------------------- the lab itself
 
@@ -20,18 +29,26 @@ def _module(name: str, *words: str | Path, limit_s: float = 300.0) -> None:
     command(name, [sys.executable, "-m", name, *words], limit_s)
 
 
-@check("lab: ruff")
+@check("lab: ruff", quick=True)
 def _ruff() -> None:
     _module("ruff", "check", ".")
     _module("ruff", "format", "--check", ".")
 
 
-@check("lab: mypy --strict")
+@check("lab: mypy --strict", quick=True)
 def _mypy() -> None:
     _module("mypy")
 
 
-@check("lab: unit tests")
+@check("lab: shellcheck", quick=True)
+def _shellcheck() -> None:
+    if shutil.which("shellcheck") is None:
+        raise Skip("no shellcheck; run: apt-get install shellcheck")
+    scripts = [REPO / name for name in (".ci/run", "lab/lab", "kernel/apply", "kernel/series")]
+    command("shellcheck", ["shellcheck", *scripts])
+
+
+@check("lab: unit tests", quick=True)
 def _pytest() -> None:
     _module("pytest", limit_s=600)
 
@@ -42,11 +59,20 @@ def _guest_programs() -> None:
         raise LabError(f"no programs in {initramfs.GUEST}")
 
 
-@crates_check("lab: the page with every figure, in a browser as on a telephone")
+@crates_check("lab: the site and the page with every figure, in a browser as on a telephone")
 def _report() -> None:
+    from nocopy_lab import website
     from nocopy_lab.experiments import everything
 
-    page = everything.write()
+    try:
+        website.sphinx()
+    except LabError as error:
+        raise Skip(f"no sphinx to make the site with: {error}") from error
+    front = website.write()
+    seen = everything.browse(front)
+    if seen["broken"] or seen["errors"] or not seen["figures"] or seen["needs"] > seen["width"]:
+        raise LabError(f"{front} in a browser: {seen}")
+    page = website.SITE / website.FIGURES
     text = page.read_text()
     everything.require_whole(page, text.count("<figure>"))
     # A figure that is damaged and a script that fails are seen, or the above says nothing.
@@ -60,7 +86,7 @@ def _report() -> None:
 # ------------------------------------------------------------------------------- the crates
 
 
-@crates_check("crates: fmt")
+@crates_check("crates: fmt", quick=True)
 def _crates_fmt() -> None:
     tools = crates.toolchain()
     if not tools.has("fmt"):
@@ -68,7 +94,7 @@ def _crates_fmt() -> None:
     tools.run("fmt", ["fmt", "--all", "--check"])
 
 
-@crates_check("crates: clippy")
+@crates_check("crates: clippy", quick=True)
 def _crates_clippy() -> None:
     tools = crates.toolchain()
     if not tools.has("clippy"):
@@ -77,24 +103,54 @@ def _crates_clippy() -> None:
     tools.run("clippy", [*words, "--", "-D", "warnings"])
 
 
+# The next has these as well.
+@crates_check("crates: unit tests", asked=True, quick=True)
+def _crates_unit_tests() -> None:
+    with progress.meter("building and running the unit tests of the crates"):
+        words = ["test", "--workspace", "--locked", "--no-fail-fast", "--lib", "--bins"]
+        crates.toolchain().run("unit-tests", words)
+
+
 @crates_check("crates: test")
 def _crates_test() -> None:
+    said = ""
+    # brug by itself: in one build with brug-preload it would have the features of a malloc library.
+    features = "jemalloc,mimalloc,monitor,allocator-api2"
+    parts = {
+        "test": ["--workspace", "--exclude", "brug"],
+        "test-brug": ["-p", "brug", "-F", features],
+    }
     with progress.meter("building and testing the crates"):
-        words = ["test", "--workspace", "--locked", "--no-fail-fast", "--", "--show-output"]
-        log = LOGS / "cargo-test.log"
-        try:
-            crates.toolchain().run("test", words)
-        except LabError as error:
-            # The last lines of cargo name the program that failed, not the test.
-            raise LabError(f"{error}\n{crates.panics(log.read_text(errors='replace'))}") from error
+        for name, which in parts.items():
+            words = ["test", *which, "--locked", "--no-fail-fast", "--", "--show-output"]
+            log = LOGS / f"cargo-{name}.log"
+            try:
+                crates.toolchain().run(name, words)
+            except LabError as error:
+                # The last lines of cargo name the program that failed, not the test.
+                panics = crates.panics(log.read_text(errors="replace"))
+                raise LabError(f"{error}\n{panics}") from error
+            said += log.read_text(errors="replace")
     # A Rust test that returns early has passed for cargo.
-    SKIPPED_PARTS.extend(brug.skipped(log.read_text(errors="replace")))
+    SKIPPED_PARTS.extend(brug.skipped(said))
 
 
 @crates_check("crates: docs")
 def _crates_docs() -> None:
     words = ["doc", "--workspace", "--no-deps", "--all-features", "--locked"]
     crates.toolchain().run("docs", words, env={"RUSTDOCFLAGS": "-D warnings"})
+
+
+@crates_check("crates: what cargo would publish")
+def _crates_package() -> None:
+    # Without building it once more from there.
+    words = ["package", "--workspace", "--locked", "--no-verify", "--allow-dirty"]
+    crates.toolchain().run("package", words)
+
+
+@crates_check("packages: installed, used and removed in a root that has nothing else")
+def _packages() -> None:
+    packages.try_in_a_new_root()
 
 
 @crates_check("crates: aarch64")
@@ -105,7 +161,13 @@ def _crates_aarch64() -> None:
 
 
 crates_check("crates: the oldest Rust that is promised")(brug.oldest_rust)
-crates_check("brug: tests as 64-bit Arm programs")(brug.aarch64)
+
+
+@crates_check("brug: tests as 64-bit Arm programs")
+def _brug_aarch64() -> None:
+    SKIPPED_PARTS.extend(brug.skipped(brug.aarch64()))
+
+
 crates_check("brug: Miri")(brug.miri)
 crates_check("brug: ThreadSanitizer")(brug.thread_sanitizer)
 crates_check("brug: fuzzing under AddressSanitizer")(brug.fuzz)

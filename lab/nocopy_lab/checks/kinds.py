@@ -22,6 +22,7 @@ class MayBeAsked:
 
     name: str
     asked: bool
+    quick: bool  # one of `make check`
 
     def asked_for(self, only: str) -> bool:
         return not self.asked or (bool(only) and self.name.startswith(only))
@@ -32,22 +33,27 @@ class HostCheck(MayBeAsked):
     name: str
     run: Callable[[], None]
     asked: bool = False
+    quick: bool = False
 
 
 HOST_CHECKS: Final[list[HostCheck]] = []
 
 
-def check(name: str, *, asked: bool = False) -> Callable[[Callable[[], None]], Callable[[], None]]:
+def check(
+    name: str, *, asked: bool = False, quick: bool = False
+) -> Callable[[Callable[[], None]], Callable[[], None]]:
     """Make a function a host check. They run in the order of their definition."""
 
     def add(function: Callable[[], None]) -> Callable[[], None]:
-        HOST_CHECKS.append(HostCheck(name, function, asked))
+        HOST_CHECKS.append(HostCheck(name, function, asked, quick))
         return function
 
     return add
 
 
-def crates_check(name: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+def crates_check(
+    name: str, *, asked: bool = False, quick: bool = False
+) -> Callable[[Callable[[], None]], Callable[[], None]]:
     """A host check that is skipped when what it needs cannot be had."""
 
     def add(function: Callable[[], None]) -> Callable[[], None]:
@@ -57,7 +63,7 @@ def crates_check(name: str) -> Callable[[Callable[[], None]], Callable[[], None]
             except crates.Unavailable as reason:
                 raise Skip(str(reason)) from reason
 
-        check(name)(checked)
+        check(name, asked=asked, quick=quick)(checked)
         return function
 
     return add
@@ -77,6 +83,7 @@ class GuestCheck(MayBeAsked):
     run: Callable[[Path], None] | None = None
     prepare: Callable[[], None] | None = None  # before any boots: it may show its progress
     asked: bool = False
+    quick: bool = False
 
 
 def all_well(outcomes: Iterable[Outcome]) -> None:

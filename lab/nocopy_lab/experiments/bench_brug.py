@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import re
+import resource
 import statistics
 import subprocess
 import tempfile
@@ -42,6 +43,24 @@ SLOW_ROUNDS: Final = 3
 QUICK_S: Final = 0.25
 QUICK_TIMES: Final = 3
 TRAININGS: Final = 3
+# Runs of /bin/true in a round.
+STARTS: Final = 100
+# Runs in which a program shall get the same base for its small objects, and what keeps the machine
+# busy meanwhile.
+CHOICES: Final = 20
+BUSY: Final = ("stress-ng", "--quiet", "--cpu", "4")
+CHOOSERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "perl": ("perl", "-e", 'my %h; $h{$_} = "x" x ($_ % 50) for 1..60000; my @a = sort keys %h'),
+    "jq": ("jq", "-n", "[range(30000) | {a: ., b: tostring}] | map(.b) | length"),
+    "sqlite3": (
+        "sqlite3", ":memory:",
+        "create table t(a, b); with recursive c(x) as (select 1 union all select x + 1 from c "
+        "where x < 30000) insert into t select x, hex(x) from c; create index i on t(b);",
+    ),
+    "gcc": (
+        "gcc", "-O1", "-S", "-o", "/dev/null", "-include", "stdio.h", "-x", "c", "/dev/null",
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -111,6 +130,8 @@ IN_TURN: Final = (
     "glibc", "jemalloc", "mimalloc", "tcmalloc-deb", "brug", "brug-nothp", "glibc-thp",
 )  # fmt: skip
 
+FORKS: Final = ("glibc", "glibc-thp", "jemalloc", "mimalloc", "brug", "brug-nothp", "brug-thp")
+
 COLLECTIONS: Final = (
     "vec", "vec-deque", "linked-list", "hash-map", "btree-map", "hash-set", "btree-set",
     "binary-heap", "string",
@@ -159,7 +180,7 @@ class Bench:
     what: str
     words: tuple[str, ...]
     contenders: tuple[str, ...]
-    kind: str = "time"  # or "redis", "calls" (system calls), "instructions"
+    kind: str = "time"  # or "redis", "calls" (system calls), "instructions", "start", "choice"
     settle: int = 0  # bytes that shall have the host's memory behind them before the time runs
 
 
@@ -194,6 +215,16 @@ def benches(scale: Scale) -> list[Bench]:
         f"grow --to {large} --lives 2", IN_TURN)  # fmt: skip
     add("in-turn-linear-64k", f"64 KiB to {size(top)} by 64 KiB, twice in a process, in turn",
         f"grow --from 65536 --to {top} --step +65536 --lives 2", IN_TURN)  # fmt: skip
+    large = min(int(10 * GIB * scale.share), memory_available() // 2) // MIB * MIB
+    add("fork", f"fork beside a buffer of {size(large)} that has grown",
+        f"fork --bytes {large}", FORKS)  # fmt: skip
+    add("snapshot", "2000 pages of a buffer written while a forked child has it, too",
+        f"fork --bytes {scale.size(GIB)} --writes 2000", FORKS)  # fmt: skip
+    add("start", "/bin/true, processor time of a run", "/bin/true",
+        ("glibc", "libbrug", *LIBRARIES), "start")  # fmt: skip
+    for program, command in CHOOSERS.items():
+        what = f"{program}, whose small objects get the same base, the machine kept busy"
+        made.append(Bench(f"choice-{program}", what, command, ("libbrug",), "choice"))
     for align in ALIGNMENTS:
         add(
             f"align-{align}", f"4 KiB to {size(top)} by doubling, aligned to {align} bytes",
@@ -374,6 +405,55 @@ def _timed(bench: Bench, name: str) -> dict[str, Any]:
     return dict(json.loads(out))
 
 
+def _start(bench: Bench, name: str) -> dict[str, Any]:
+    """The processor time of a program that does nothing; a round is many runs of it."""
+    env = {**os.environ, **environment(bench.name, name)}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    for _ in range(STARTS):
+        process = os.posix_spawn(bench.words[0], bench.words, env)
+        if state := os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]):
+            raise LabError(f"{bench.words[0]} ended with status {state}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {
+        "seconds": spent / STARTS,
+        "page_faults": (after.ru_minflt - before.ru_minflt) / STARTS,
+    }
+
+
+def _choice(bench: Bench, name: str) -> dict[str, Any]:
+    """The base that a program gets while others keep the processors busy, and why.
+
+    Of several processes, the one that had most to choose by.
+    """
+    require_tool(bench.words[0], bench.words[0])
+    require_tool(BUSY[0], BUSY[0])
+    with tempfile.TemporaryDirectory() as temp, child.started(BUSY):
+        file = Path(temp) / "statistics"
+        env = environment(bench.name, name) | {"BRUG_SHOW_STATS": f"json:{file}"}
+        begin = time.monotonic()
+        _communicate(bench.words, {**os.environ, **env})
+        seconds = time.monotonic() - begin
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+    row = max(rows, key=lambda row: sum(base["samples"] for base in row["bases"]))
+    return {
+        "seconds": seconds,
+        "base": row["base"],
+        "why": row["base_why"],
+        "gain_percent": row["base_gain_percent"],
+    }
+
+
+def choices(rows: Sequence[Mapping[str, Any]]) -> str:
+    """In how many runs each base was chosen, and between which gains of the challenger."""
+    bases = [row["base"] for row in rows if "base" in row]
+    gains = [row["gain_percent"] for row in rows if row.get("gain_percent") is not None]
+    counts = ", ".join(
+        f"{base} in {bases.count(base)} of {len(bases)}" for base in sorted(set(bases))
+    )
+    return f"{counts}; gain {min(gains)} to {max(gains)} %" if gains else f"{counts}; no trial"
+
+
 def _calls(bench: Bench, name: str) -> dict[str, Any]:
     """A timed run, and another one under strace that counts calls for memory."""
     record = _timed(bench, name)
@@ -486,6 +566,8 @@ def _redis(bench: Bench, name: str) -> dict[str, Any]:
 
 KINDS: Final[Mapping[str, Callable[[Bench, str], dict[str, Any]]]] = {
     "time": _timed,
+    "start": _start,
+    "choice": _choice,
     "redis": _redis,
     "calls": _calls,
     "instructions": _instructions,
@@ -507,6 +589,8 @@ def _train(bench: Bench) -> None:
 
 def measure(bench: Bench, rounds: int, tick: Callable[[], None] = lambda: None) -> Runs:
     """All contenders in turn; a failure is kept in the place of a record."""
+    if bench.kind == "choice" and rounds > 1:
+        rounds = CHOICES
     once = bench.kind in ("calls", "instructions")  # these do not vary from round to round
     runs: Runs = {name: [] for name in bench.contenders}
     wanted = dict.fromkeys(bench.contenders, 1 if once else rounds)
@@ -632,6 +716,9 @@ def run(only: str = "", quick: bool = False) -> None:
             # What there is must not be lost when somebody ends this early.
             report.save_results(HERE, results)
     wrong = {b.name: d for b in wanted if (d := disagreement(results["runs"][b.name]))}
+    for bench in wanted:
+        if bench.kind == "choice":
+            print(f"{bench.name}: {choices(results['runs'][bench.name]['libbrug'])}", flush=True)
     if wrong:
         said = "; ".join(f"{bench}: {names}" for bench, names in wrong.items())
         raise LabError(f"wrong data after {said}; see {HERE / 'results.json'}")

@@ -16,14 +16,18 @@ calls:   reading pages in calls of several sizes, from the area where plain CMA 
 mglru:   popular pages again, and random allocations, with the multi-generational LRU and zswap
 spins:   how long allocations wait for copies in flight, with real threads on four CPUs
 pieces:  the same beside four readers whose every read goes into 1,024 pieces of memory
+real:    states and calls once more in real time, caches included: in User Mode Linux, which is a
+         program of this machine, again and again with GCMA and plain CMA in turn
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +44,7 @@ SEED: Final = 1
 HERE: Final = OUT / "bench-gcma"
 KINDS: Final = (
     *("states", "cleared", "readers", "random", "reread", "cgroups", "cost", "calls", "mglru"),
-    *("spins", "pieces"),
+    *("spins", "pieces", "real"),
 )
 
 LARGEST: Final = 32768  # pages: half of the area
@@ -275,9 +279,6 @@ ORDERS: Final = {
     "scan": ("cyclic", LARGE_MIB, LARGE_READS, LARGE_READS),
 }
 
-ADMIT: Final = "/sys/kernel/mm/gcma/admit"
-POLICIES: Final = ("adaptive", "all", "workingset")  # the first is the default
-
 # One memory cgroup reads a set of pages, most of which its limit and half of the area would hold;
 # another one reads a file from end to end.
 CGROUP_MIB: Final = 160
@@ -295,7 +296,6 @@ say "writing the files"
 need reread --file /mnt/set --mib {CGROUP_SET_MIB} --prepare
 need reread --file /mnt/stream --mib {STREAM_MIB} --prepare
 echo 3 >/proc/sys/vm/drop_caches
-echo {{policy}} >{ADMIT}
 if {{stream}}; then
 	within stream reread --file /mnt/stream --mib {STREAM_MIB} --order cyclic \\
 		--warm 1000000000 --reads 1 &
@@ -308,17 +308,16 @@ need within reader reread --file /mnt/set --mib {CGROUP_SET_MIB} --warm {WARM_RE
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Who is there: configuration, size of the area, what it takes in, whether one streams."""
+    """Who is there: configuration, size of the area, whether one streams."""
 
     config: str
     cma_mib: int
-    policy: str
     stream: bool
 
     @property
     def name(self) -> str:
         stream = "stream" if self.stream else "alone"
-        return f"cgroups-{self.config}-{self.cma_mib}-{self.policy}-{stream}"
+        return f"cgroups-{self.config}-{self.cma_mib}-{stream}"
 
     def machine(self) -> Machine:
         machine = _machine(self.config, CGROUP_SET_MIB + STREAM_MIB, DISK_NS[0])
@@ -327,16 +326,16 @@ class Neighbours:
 
     def job(self) -> str:
         stream = "true" if self.stream else "false"
-        return CGROUPS_JOB.format(policy=self.policy, stream=stream)
+        return CGROUPS_JOB.format(stream=stream)
 
 
 NEIGHBOURS: Final = (
-    Neighbours("reservation", CMA_MIB, POLICIES[0], stream=False),
-    Neighbours("reservation", CMA_MIB, POLICIES[0], stream=True),
-    Neighbours("gcma", CMA_MIB, POLICIES[0], stream=False),
+    Neighbours("reservation", CMA_MIB, stream=False),
+    Neighbours("reservation", CMA_MIB, stream=True),
+    Neighbours("gcma", CMA_MIB, stream=False),
     # What a limit of half of the area for each would leave.
-    Neighbours("gcma", CMA_MIB // 2, POLICIES[0], stream=False),
-    *(Neighbours("gcma", CMA_MIB, policy, stream=True) for policy in POLICIES),
+    Neighbours("gcma", CMA_MIB // 2, stream=False),
+    Neighbours("gcma", CMA_MIB, stream=True),
 )
 
 # The block layer begins its search for a free request of null_blk at a random place, and a miss
@@ -363,12 +362,59 @@ CALLS_JOB: Final = """
 echo 64M >/sys/block/zram1/disksize
 need scratch /dev/zram1
 say "reading in calls of several sizes"
-need cost --file /mnt/file --calls
+need cost --file /mnt/file --calls {also}
 """
+# CMA brings evicted pages back into the page cache: there is nothing else to read them from.
+ALSO: Final = {"gcma": "", "cma": "--cached"}
 # Bytes of a call, and how many times what the page cache takes it may take.
-CALLS: Final = {8: 4 / 3, 512: 4 / 3, 4096: 4 / 3, 65536: 1.05, 1 << 20: 1.05}
+CALLS: Final = {8: 1.5, 512: 1.5, 4096: 1.5, 65536: 1.05, 1 << 20: 1.05}
 MGLRU: Final = "echo y >/sys/kernel/mm/lru_gen/enabled"
 ZSWAP: Final = "echo y >/sys/module/zswap/parameters/enabled"
+
+
+# In real time: the same work in the same order. What counts is timed inside the kernel, or is a
+# long call beside a short one.
+REAL_ROUNDS: Final = 5
+REAL_CALLS: Final = 5
+REAL_CALL: Final = 1 << 20  # bytes: the system call itself is a small part of it
+
+
+def _real(config: str) -> str:
+    dmem = f"need sweep --dmem {DMEM_PAGES} --reps {DMEM_REPETITIONS}" if config == "gcma" else ""
+    return f"""{PHASE}
+echo 64M >/sys/block/zram1/disksize
+need scratch /dev/zram1
+for n in $(seq {REAL_CALLS}); do need cost --file /mnt/file --calls {ALSO[config]}; done
+umount /mnt
+# What its RAM is in gets its own memory when it is written for the first time.
+sweep --sizes {2 * LARGEST} --reps 1 --fill >/dev/null
+need scratch /dev/nullb0 -J size=16
+phase idle
+{_sweep(SIZES, REPETITIONS["idle"])}
+{dmem}
+{FILES}
+phase clean
+for n in $(seq {REPETITIONS["clean"]}); do
+	read_all
+	{_sweep(SIZES, 1)}
+done
+"""
+
+
+def real_jobs(kernel_file: Path, only: str = "") -> list[Job]:
+    """Boots of User Mode Linux, which have to run one at a time."""
+    made: list[Job] = []
+    for number in range(REAL_ROUNDS):
+        for config in ("gcma", "cma"):
+            disk = _machine(config, FILES_MIB)
+            machine = replace(disk, board="uml", words=(*disk.words, "zram.num_devices=2"))
+            name = f"bench-real-{config}-{number}"
+            if only in name:
+                made.append(
+                    Job(name, _real(config), kernel_file, machine, programs=("mke2fs",),
+                        allow=("allocation",))
+                )  # fmt: skip
+    return made
 
 
 # Every CPU copies pages in and out, also that of the program that allocates.
@@ -486,9 +532,6 @@ def jobs(
         for config in ("gcma", "reservation", "cma"):
             machine = replace(_machine(config, mib, DISK_NS[0]))
             add(f"reread-{name}-{config}", script, gcma, machine)
-        for policy in POLICIES[1:]:
-            machine = _machine("gcma", mib, DISK_NS[0])
-            add(f"reread-{name}-gcma-{policy}", f"echo {policy} >{ADMIT}\n{script}", gcma, machine)
     for one in NEIGHBOURS:
         add(one.name, one.job(), gcma, one.machine())
     for area, (config, mib, take) in {"stock": COST_AREAS["none"], **COST_AREAS}.items():
@@ -507,7 +550,7 @@ def jobs(
     add("pieces", script, threads, machine)
     for config in ("gcma", "cma"):
         machine = Machine("x86", config, words=("zram.num_devices=2", "norandmaps"), seed=SEED)
-        add(f"calls-{config}", CALLS_JOB, gcma, machine)
+        add(f"calls-{config}", CALLS_JOB.format(also=ALSO[config]), gcma, machine)
     order, mib, warm, reads = ORDERS["zipf"]
     script = ORDER_JOB.format(order=order, mib=mib, warm=warm, reads=reads, seed=SEED)
     for config in ("gcma", "reservation", "cma"):
@@ -519,6 +562,9 @@ def jobs(
 
 def _expected(job: Job) -> dict[str, float]:
     config = job.machine.config
+    if "-real-" in job.name:
+        allocs = len(SIZES) * (REPETITIONS["idle"] + REPETITIONS["clean"])
+        return {"calls": len(CALLS) * REAL_CALLS, "alloc": allocs}
     if "mglru-zipf" in job.name:
         return {"reread": 1}
     if "states" in job.name:
@@ -547,15 +593,20 @@ def run(only: str = "") -> None:
     gcma = kernel.image("measured")
     stock = kernel.image("stock")
     wanted = jobs(gcma, stock, kernel.image("gcma"), only)
-    if not wanted:
+    user_mode = kernel.image("uml")
+    alone = real_jobs(user_mode.bootable, only)
+    if not wanted and not alone:
         raise LabError(f"no run has '{only}' in its name; there are: {', '.join(KINDS)}")
     about = provenance(gcma, SEED) | {
         "stock": stock.about(),
+        "uml": user_mode.about(),
         "experiment": "bench-gcma",
         "memory_mib": MEMORY_MIB,
         "cma_mib": CMA_MIB,
     }
-    measure(wanted, _expected, each=keeper(HERE, about, anew=not only))
+    keep = keeper(HERE, about, anew=not only)
+    measure(wanted, _expected, each=keep)
+    measure(alone, _expected, at_once=1, each=keep)
 
 
 # ------------------------------------------------------------------ from here on: JSON only
@@ -617,6 +668,20 @@ class Measured:
         rows = self.rows(f"calls-{config}", "calls")
         return [row[field] / row["calls"] for row in rows if row["size"] == size]
 
+    def in_place(self, config: str, size: int) -> list[float]:
+        """What a page of a long call takes beyond a call of the smallest size.
+
+        In the page cache with CMA, in the area with GCMA.
+        """
+        field = "evicted_ns" if config == "gcma" else "cached_ns"
+        pairs = zip(
+            self.calls(config, size, field), self.calls(config, min(CALLS), field), strict=True
+        )
+        return [(ns - least) / (size >> 12) for ns, least in pairs]
+
+    def moved(self, config: str, field: str) -> list[float]:
+        return [row[field] for row in self.rows(f"states-{config}", "dmem")]
+
     def dmem(self, field: str) -> list[float]:
         return [row[field] - row["copy_ns"] for row in self.rows("states-gcma", "dmem")]
 
@@ -645,6 +710,16 @@ class Measured:
             elif config == "cma":
                 shares.append(1 - row["vmstat"]["nr_free_cma"] / (CMA_MIB << 8))
         return shares
+
+
+def real_time(results: dict[str, Any]) -> Measured:
+    """What was measured in real time, all rounds together, under the names of the virtual runs."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for run in results["runs"]:
+        if found := re.fullmatch(r"bench-real-(\w+)-\d+", run["name"]):
+            for kind in ("states", "calls"):
+                rows.setdefault(f"bench-{kind}-{found[1]}", []).extend(run["rows"])
+    return Measured({"runs": [{"name": name, "rows": ours} for name, ours in rows.items()]})
 
 
 def _number(value: float) -> str:
@@ -922,8 +997,8 @@ def facts(results: dict[str, Any]) -> list[str]:
         worst = max(seen, default=sums[0]["worst_ns"] if sums else float("nan"))
         said.append(
             f"{kind}: the kernel counted {area['allocs']:,} allocations, {area['alloc_fails']} "
-            f"failed, the longest {duration(area['alloc_latency_max_ns'])}; measured from outside: "
-            f"{duration(worst)}. Looked again because of a copy: {area['copy_waits']}."
+            f"failed, the longest took {duration(worst)}. Looked again because of a copy: "
+            f"{area['copy_waits']}."
         )
     if given_up := sum(bool(row.get("gave_up")) for row in data.rows("readers-cma", "alloc")):
         said.append(
@@ -939,27 +1014,24 @@ def facts(results: dict[str, Any]) -> list[str]:
     return said
 
 
-def admission(results: dict[str, Any]) -> Table | None:
-    """What it does to keep every page, few, or only those in use again after a while."""
+def kept(results: dict[str, Any]) -> Table | None:
+    """What is stored, and what comes back."""
     data = Measured(results)
     rows: list[list[str]] = []
     for name, (order, mib, _, _) in ORDERS.items():
-        for policy in POLICIES:
-            config = "gcma" if policy == POLICIES[0] else f"gcma-{policy}"
-            for row in data.rows(f"reread-{name}-{config}", "reread"):
-                area = row["gcma_delta"]
-                hits = area["reserved/file/served"] + area["reserved/file/loaded"]
-                rows.append(
-                    [
-                        f"{order}, {mib} MiB",
-                        policy,
-                        duration(row["ns_total"] / row["reads"]),
-                        f"{hits / row['reads']:.1%}",
-                        f"{area['reserved/file/stored'] / row['reads']:.2f}",
-                    ]
-                )
-    head = ("reads", "admit", "time of a read", "from the area", "stores a read")
-    return Table("What to keep", head, rows) if rows else None
+        for row in data.rows(f"reread-{name}-gcma", "reread"):
+            area = row["gcma_delta"]
+            hits = area["reserved/file/served"] + area["reserved/file/loaded"]
+            rows.append(
+                [
+                    f"{order}, {mib} MiB",
+                    duration(row["ns_total"] / row["reads"]),
+                    f"{hits / row['reads']:.1%}",
+                    f"{area['reserved/file/stored'] / row['reads']:.2f}",
+                ]
+            )
+    head = ("reads", "time of a read", "from the area", "stores a read")
+    return Table("What is kept", head, rows) if rows else None
 
 
 def neighbours(results: dict[str, Any]) -> Table | None:
@@ -968,7 +1040,7 @@ def neighbours(results: dict[str, Any]) -> Table | None:
     rows: list[list[str]] = []
     for one in NEIGHBOURS:
         if one.config == "gcma":
-            area = f"{report.NAMES['gcma']}, {one.cma_mib} MiB, {one.policy}"
+            area = f"{report.NAMES['gcma']}, {one.cma_mib} MiB"
         else:
             area = report.NAMES[one.config]
         for row in data.rows(one.name, "reread"):
@@ -981,7 +1053,7 @@ def neighbours(results: dict[str, Any]) -> Table | None:
                 ]
             )
     what = f"A memory cgroup of {CGROUP_MIB} MiB that reads pages of {CGROUP_SET_MIB} MiB at random"
-    head = ("area, admit", "another cgroup", "time of a read", "from the disk")
+    head = ("area", "another cgroup", "time of a read", "from the disk")
     return Table(what, head, rows) if rows else None
 
 
@@ -1008,10 +1080,66 @@ def spins(results: dict[str, Any], kind: str, beside: str) -> Table | None:
     )
 
 
+def _spread(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
+    low, middle, high = (duration(percentile(values, p)) for p in (0.25, 0.5, 0.75))
+    return f"{middle} ({low} to {high})"
+
+
+REAL_TITLE: Final = (
+    "The same in real time, caches included, in User Mode Linux: median and quartiles of "
+    f"{REAL_ROUNDS} boots of each, in turn; beside them the medians in virtual time"
+)
+REAL_HOW: Final = (
+    "Real times are those of this machine, which should do nothing else: when somebody takes the "
+    "processor away, that is in the longer ones. User Mode Linux is a program on one CPU of it, in "
+    "which a page fault or a system call takes tens of microseconds: no figure has one in it, but "
+    "for what plain CMA has to unmap. A read finds the pages of the program that reads by walking "
+    "page tables, with GCMA and with CMA."
+)
+
+
+def real(results: dict[str, Any]) -> Table | None:
+    """Instructions are one thing; what caches and memory make of them is another."""
+    virtual, ours = Measured(results), real_time(results)
+    if not ours.runs:
+        return None
+    works: list[tuple[str, Callable[[Measured, str], list[float]]]] = [
+        (
+            f"allocate {pages:,} pages, area {STATES[state]}",
+            partial(Measured.states, state=state, pages=pages),
+        )
+        for pages in SIZES
+        for state in ("idle", "clean")
+    ]
+    works.append((f"release {LARGEST:,} pages", Measured.releases))
+    works += [
+        (words, partial(Measured.moved, field=field))
+        for words, field in (
+            ("store a page, with the copy", "store_ns"),
+            ("load a page, with the copy", "load_ns"),
+            ("copy a page", "copy_ns"),
+        )
+    ]
+    works.append(("read a page, in calls of 1 MiB", partial(Measured.in_place, size=REAL_CALL)))
+    rows: list[list[str]] = []
+    for words, values in works:
+        row = [words]
+        for config in ("cma", "gcma"):
+            counted = values(virtual, config)
+            row += [duration(percentile(counted, 0.5)) if counted else "–"]
+            row += [_spread(values(ours, config))]
+        rows.append(row)
+    head = ("", "CMA, virtual", "CMA, real", "GCMA, virtual", "GCMA, real")
+    return Table(REAL_TITLE, head, rows)
+
+
 def more(results: dict[str, Any]) -> list[Table]:
     """What was measured beside the targets."""
     made = (
-        admission(results),
+        real(results),
+        kept(results),
         neighbours(results),
         spins(results, "spins", "four programs that evict and read"),
         spins(results, "pieces", "four readers into 1,024 pieces"),
@@ -1097,6 +1225,8 @@ def draw(directory: Path = HERE) -> Path:
         "instruction of one CPU, and the same in every run of the same programs. A verdict looks "
         "at the worst sample, for instructions at the median of the rounds."
     )
+    if real_time(results).runs:
+        how += f" {REAL_HOW}"
     better = ahead(results)
     report.page(
         directory / "index.html",

@@ -11,6 +11,7 @@ own clock, with the block layer's limit for a cgroup.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import subprocess
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import child, crates, kernel, progress, report
+from nocopy_lab import child, crates, initramfs, kernel, progress, report
 from nocopy_lab.board import SLOW_GLIBC, Disk, Machine, qemu_version
 from nocopy_lab.experiments import measure, stored
 from nocopy_lab.paths import OUT, LabError, free_mib, require_tool, sha256
@@ -58,8 +59,64 @@ FIO_SETTINGS: Final = tuple(
     for bs, depth in ((MIB, 1), (MIB, 4), (4 * MIB, 4))
     for fallocate in ("none", "native")
 )
+FIRST_ROUNDS: Final = 9
+FIRST_LOOP_MIB: Final = 1024
+FIRST_MAKE: Final = {
+    "ext4": ("mkfs.ext4", "e2fsprogs", "-q", "-F"),
+    "xfs": ("mkfs.xfs", "xfsprogs", "-q", "-f"),
+    "f2fs": ("mkfs.f2fs", "f2fs-tools", "-q", "-f"),
+}
 PASS_ROUNDS: Final = 41
 PASS_CALLS: Final = 100_000
+
+
+# What a long copy does to who reads a set of pages beside it. Both live in one memory cgroup, of
+# which the set takes three quarters and the tree is twice as large. All copies end with a sync.
+NEIGHBOUR_WAYS: Final[dict[str, str]] = {
+    "alone": "",
+    "cp": "/bin/cp -r tree copy",
+    "cp, libpdio.so": "$preload /bin/cp -r --reflink=never tree copy",
+    "pdio cp": "$pdio cp -r tree copy",
+    "dd": "/bin/dd if=tree/1 of=copy bs=64k status=none",
+    "dd, libpdio.so": "$preload /bin/dd if=tree/1 of=copy bs=64k status=none",
+    "pdio dd": "$pdio dd if=tree/1 of=copy bs=64k status=none",
+    "tar": "/bin/tar -cf copy tree",
+    "tar, libpdio.so": "$preload /bin/tar -cf copy tree",
+}
+NEIGHBOUR_ROUNDS: Final = 3
+NEIGHBOUR: Final = """
+limit={limit}
+group={group}/neighbour.$$
+export preload="env LD_PRELOAD={library}" pdio={pdio}
+cd {where} || exit 1
+mkdir $group tree && trap 'rmdir $group' EXIT || exit 1
+for file in memory.max memory.limit_in_bytes; do
+	[ ! -f $group/$file ] || echo $limit >$group/$file || exit 1
+done
+for file in set tree/1 tree/2; do
+	size=$limit
+	[ $file != set ] || size=$((limit / 4 * 3))
+	dd if=/dev/zero of=$file bs=1M count=$((size >> 20)) 2>/dev/null || exit 1
+done
+beside() {
+	rm -rf copy
+	sync
+	for file in set tree/1 tree/2; do
+		$pdio dd if=/dev/null of=$file oflag=nocache conv=notrunc status=none || exit 1
+	done
+	set -- --name "$1" ${2:+--beside "$2 && sync"}
+	sh -c 'echo $$ >"$0/cgroup.procs" && exec {neighbour} --file set "$@"' $group "$@" || exit 1
+}
+"""
+
+
+def neighbour_script(**places: str | int) -> str:
+    """Rounds in which the ways to copy take turns, for sh."""
+    script = NEIGHBOUR
+    for name, value in places.items():
+        script = script.replace(f"{{{name}}}", str(value))
+    turns = (f"beside '{name}' '{words}'" for name, words in NEIGHBOUR_WAYS.items())
+    return script + "\n".join([*turns] * NEIGHBOUR_ROUNDS) + "\n"
 
 
 @dataclass(frozen=True)
@@ -86,6 +143,8 @@ def host_runs() -> list[Host]:
         ),
         Host("host-fio", "fio with io_uring, 1 MiB and more", (), 60),
         Host("host-preload", "calls of streams that libpdio.so leaves alone", (), 20),
+        Host("host-first", "the first 64 MiB of a process", (), 90),
+        Host("host-neighbour", "a reader of a set of pages beside a long copy", (), 120),
         Host("host-announce", "streams under libpdio.so of which others are told", (), 40),
     ]
 
@@ -182,12 +241,77 @@ def _announce_rounds(where: Path) -> dict[str, Any]:
     return {"rows": [json.loads(line) for line in said.splitlines()]}
 
 
+HOST_NEIGHBOUR_MIB: Final = 512
+
+
+def _neighbour_rounds(program: Path, where: Path) -> dict[str, Any]:
+    """What a reader gets beside a long copy, in a memory cgroup of both."""
+    groups = [Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")]
+    group = next((one for one in groups if (one / "cgroup.procs").is_file()), None)
+    if group is None or os.geteuid() != 0:
+        print("host-neighbour: left out: no memory cgroup can be made here", flush=True)
+        return {"rows": []}
+    neighbour = where / "neighbour"
+    neighbour.write_bytes(initramfs.guest_programs()["neighbour"])
+    neighbour.chmod(0o755)
+    script = neighbour_script(
+        limit=HOST_NEIGHBOUR_MIB * MIB, group=str(group), where=str(where), pdio=str(program),
+        library=str(crates.libpdio()), neighbour=str(neighbour),
+    )  # fmt: skip
+    said = _output(["sh", "-c", script], where)
+    return {"rows": [json.loads(line) for line in said.splitlines()]}
+
+
+@contextmanager
+def _loop(where: Path, filesystem: str) -> Iterator[Path]:
+    """A filesystem in a file, reached directly: its own page cache is the only one."""
+    tool, package, *words = FIRST_MAKE[filesystem]
+    image, mounted = where / "image", where / "mounted"
+    with image.open("wb") as file:
+        file.truncate(FIRST_LOOP_MIB * MIB)
+    mounted.mkdir(exist_ok=True)
+    loop = child.output(
+        [require_tool("losetup", "mount"), "-f", "--show", "--direct-io=on", image]
+    ).strip()
+    try:
+        child.output([require_tool(tool, package), *words, loop])
+        child.output([require_tool("mount", "mount"), "-t", filesystem, loop, mounted])
+        try:
+            yield mounted
+        finally:
+            child.output([require_tool("umount", "mount"), mounted])
+    finally:
+        child.output([require_tool("losetup", "mount"), "-d", loop])
+        image.unlink()
+
+
+def _first_rounds(program: Path, where: Path) -> dict[str, Any]:
+    """What a process gets that has learned nothing, and one that remembers, on each filesystem that
+    this machine's kernel has and this user may mount."""
+    have = Path("/proc/filesystems").read_text().split()
+    words = ["first", "--rounds", str(FIRST_ROUNDS)]
+    targets: list[dict[str, Any]] = []
+    for filesystem in FIRST_MAKE:
+        if filesystem not in have or os.geteuid() != 0:
+            print(f"host-first: without {filesystem}: it cannot be mounted here", flush=True)
+            continue
+        with _loop(where, filesystem) as mounted:
+            targets += _pdio_bench(program, words, mounted)["targets"]
+    if not targets:
+        targets = _pdio_bench(program, words, where)["targets"]
+    return {"targets": targets}
+
+
 def _host(run: Host, program: Path) -> dict[str, Any]:
     with scratch() as where:
         if run.name == "host-fio":
             data = _fio_rounds(program, where)
         elif run.name == "host-preload":
             data = _preload_rounds(where)
+        elif run.name == "host-first":
+            data = _first_rounds(program, where)
+        elif run.name == "host-neighbour":
+            data = _neighbour_rounds(program, where)
         elif run.name == "host-announce":
             data = _announce_rounds(where)
         else:
@@ -251,6 +375,8 @@ bench write paper {common} --source --profile --direction write --sizes {sizes}
 bench read paper {common} --profile --direction read --sizes {sizes}
 """
 PLAIN: Final = "bench plain paper {common} --direction write --sizes {sizes}\n"
+# What a process gets that knows nothing of the disk.
+FIRST: Final = f"bench first first --cache {BOARD_MIB}M --rounds 3 --modes buffered,direct,pdio\n"
 
 
 def _job(
@@ -317,6 +443,8 @@ def board_jobs(image: kernel.Image, guest: bytes) -> list[Job]:
     add("stream", "ext4", stream, NVME)
     for filesystem in ("btrfs", "f2fs"):
         add(filesystem, filesystem, SWEEP.replace("{sizes}", few), NVME)
+    for filesystem in FIRST_MAKE:
+        add(f"first-{filesystem}", filesystem, FIRST, NVME)
     add("random", "ext4", "bench random random {common} --seconds 2\n", NVME)
     add("random-ahci", "ext4", "bench random random {common} --seconds 2\n", HDD)
     repeat = PLAIN.replace("--rounds 1", "").replace("{common}", COMMON.replace("1 --m", "3 --m"))

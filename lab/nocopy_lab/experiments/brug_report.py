@@ -248,6 +248,7 @@ def targets(results: dict[str, Any]) -> list[Target]:
     ratio(f"{steps}, with huge pages", 0.35, "linear-64k", "brug-thp", "glibc")
     ratio(f"{steps}, without huge pages", 1.0, "linear-64k", "brug-nothp", "glibc")
     ratio(steps, 0.1, "linear-64k", "brug", "jemalloc")
+    ratio("/bin/true, processor time", 1.15, "start", "libbrug", "glibc")
     for align in (64, 128):
         for other in ("glibc", "jemalloc", "mimalloc"):
             ratio(f"doubling to 256 MiB, alignment {align}", 0.45, f"align-{align}", "brug", other)

@@ -8,7 +8,6 @@ it is whole.
 
 from __future__ import annotations
 
-import gzip
 import html
 import json
 import re
@@ -19,12 +18,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from nocopy_lab import child, progress, report
-from nocopy_lab.experiments import bench_gcma, brug_report, demo, paper_report, pdio_report
-from nocopy_lab.paths import LOGS, OUT, REPO, LabError
+from nocopy_lab.experiments import (
+    bench_gcma,
+    brug_report,
+    demo,
+    paper_report,
+    pdio_report,
+    stores,
+)
+from nocopy_lab.paths import LOGS, OUT, LabError
 from nocopy_lab.programs import need
 
 HERE: Final = OUT / "report"
-STORED: Final = REPO / "docs/results"
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ SECTIONS: Final = (
         "paper/rpi2", "gcma: the paper's evaluation on a Raspberry Pi 2", paper_report.draw
     ),
     Section("bench-gcma", "gcma: in depth", bench_gcma.draw),
+    Section("stores", "gcma: what the area should keep", stores.draw),
     Section("bench-brug", "brug", brug_report.draw),
     Section("bench-pdio", "pdio", pdio_report.draw),
 )  # fmt: skip
@@ -48,12 +54,10 @@ SECTIONS: Final = (
 
 def _results(section: Section) -> tuple[bytes, str] | None:
     """The results of a section, and where they are from."""
-    own, stored = OUT / section.name / "results.json", STORED / section.name / "results.json.gz"
+    own, stored = OUT / section.name / "results.json", report.stored_results(OUT / section.name)
     if own.is_file():
         return own.read_bytes(), "measured on this machine"
-    if stored.is_file():
-        return gzip.decompress(stored.read_bytes()), "measured for this version of nocopy"
-    return None
+    return None if stored is None else (stored, "measured for this version of nocopy")
 
 
 _BODY: Final = re.compile(r"</h1>\n(.*)</html>", re.DOTALL)

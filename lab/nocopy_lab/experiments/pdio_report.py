@@ -18,11 +18,13 @@ from nocopy_lab import progress, report
 from nocopy_lab.experiments.bench_pdio import (
     BOARD_MIB,
     CORES,
+    FIRST_MAKE,
     FRAMES,
     HDD_BYTES_PER_S,
     HDD_SEEKS_PER_S,
     HERE,
     HOGS,
+    HOST_NEIGHBOUR_MIB,
     HOST_SIZES,
     KIB,
     MIB,
@@ -62,7 +64,7 @@ class Measured:
         self.board: Mapping[str, Record] = results["board"]
 
     @staticmethod
-    def _cells(data: Record) -> dict[tuple[str, str, int], Record]:
+    def cells(data: Record) -> dict[tuple[str, str, int], Record]:
         return {
             (one["direction"], one["mode"], one["block"]): one
             for target in data.get("targets", [])
@@ -70,14 +72,14 @@ class Measured:
         }
 
     def on_host(self, run: str) -> dict[tuple[str, str, int], Record]:
-        return self._cells(self.host[run]["data"]) if run in self.host else {}
+        return self.cells(self.host[run]["data"]) if run in self.host else {}
 
     def on_board(self, run: str, bench: str = "") -> dict[tuple[str, str, int], Record]:
         """By direction, mode and block; of one of the run's benches, or all."""
         found: dict[tuple[str, str, int], Record] = {}
         for row in self.board.get(run, {"rows": []})["rows"]:
             if row.get("type") == "bench" and bench in ("", row["name"]):
-                found |= self._cells(row["data"])
+                found |= self.cells(row["data"])
         return found
 
     def line(self, run: str, direction: str, mode: str, key: str = "mib_per_s") -> dict[int, float]:
@@ -489,18 +491,20 @@ def targets(data: Measured) -> list[Target]:
     for block in HOST_SIZES:
         cpu = 1 / 2 if block >= 4 * KIB else None
         made += _versus(reads, "read", "read", block, "buffered", 1.0, cpu)
-    return [*made, *_random(data), *_fio(data), _preload(data), *_told(data), _memory(data)]
+    made += [*_first_targets(data, board=False), *_random(data), *_fio(data)]
+    made += _neighbour_targets(data)
+    return [*made, _preload(data), *_told(data), _memory(data)]
 
 
 def board_targets(data: Measured) -> list[Target]:
-    """Twice the speed of buffered writes on the slow board, at every block size."""
+    """Twice the speed of buffered writes on the slow board, and what a process begins with."""
     made: list[Target] = []
     for run, words in (("plain-ext4", "NVMe, ext4"), ("plain-xfs", "NVMe, XFS")):
         cells = data.on_board(run)
         for direction, mode, block in cells:
             if mode == "pdio":
                 made += _versus(cells, f"{words}: write", direction, block, "buffered", 2.0, None)
-    return made
+    return [*made, *_first_targets(data, board=True)]
 
 
 HEAD: Final = ("pdio against", "target", "measured (quartiles)", "")
@@ -677,6 +681,94 @@ def _on_this_machine(data: Measured) -> Table:
     return Table(title, ("", *HOST_STYLES), rows)
 
 
+def _firsts(data: Measured, board: bool) -> list[Record]:
+    """The filesystems on which the first 64 MiB of a process were measured."""
+    if not board:
+        found = data.host.get("host-first", {"data": {"targets": []}})
+        return list(found["data"]["targets"])
+    runs = [data.board.get(f"first-{name}", {"rows": []}) for name in FIRST_MAKE]
+    rows = [row for run in runs for row in run["rows"] if row.get("type") == "bench"]
+    return [target for row in rows for target in row["data"]["targets"]]
+
+
+def _first_targets(data: Measured, board: bool) -> Iterator[Target]:
+    """A process that knows nothing gets what plain direct calls get."""
+    for target in _firsts(data, board):
+        cells = data.cells({"targets": [target]})
+        for direction, block in sorted({(d, b) for d, _, b in cells}, reverse=True):
+            what = f"first 64 MiB, {target['filesystem']}: {direction}"
+            yield from _versus(cells, what, direction, block, "direct", 0.95, None)
+
+
+def _first_table(data: Measured, board: bool) -> Table:
+    """What a new process gets in its first 64 MiB, as parts of what plain calls get."""
+    rows = []
+    modes: tuple[str, ...] = ("buffered", "direct", "pdio")
+    if not board:
+        modes = (*modes, "remembered")
+    for target in _firsts(data, board):
+        cells = {(one["direction"], one["block"], one["mode"]): one for one in target["results"]}
+        for direction, block in sorted({key[:2] for key in cells}, reverse=True):
+            row = [f"{target['filesystem']}, {direction} {binary_size(block)}"]
+            plain = [_speeds(cells[direction, block, mode]) for mode in ("buffered", "direct")]
+            best = max(plain, key=statistics.median)
+            for mode in modes:
+                speeds = _speeds(cells[direction, block, mode])
+                ratios = _ratios(speeds, best)
+                row.append(
+                    f"{statistics.median(speeds):,.0f}, {statistics.median(ratios):.2f} "
+                    f"({min(ratios):.2f}–{max(ratios):.2f})"
+                )
+            rows.append(row)
+    where = " on the slow board, NVMe" if board else ""
+    title = (
+        f"The first 64 MiB of a process{where}: MiB/s, and of the better of buffered and direct "
+        "(the least and the most of all rounds)"
+    )
+    return Table(title, ("", *modes), rows)
+
+
+def _neighbours(data: Measured) -> dict[str, list[Record]]:
+    """What a reader got, by what was copied beside it."""
+    rows = data.host.get("host-neighbour", {"data": {"rows": []}})["data"]["rows"]
+    found: dict[str, list[Record]] = {}
+    for row in rows:
+        found.setdefault(row["name"], []).append(row)
+    return found
+
+
+def _neighbour_targets(data: Measured) -> Iterator[Target]:
+    """A copy by pdio does not lengthen the reads of who reads beside it."""
+    ways = _neighbours(data)
+    alone = [row["p99_ns"] for row in ways.pop("alone", [])]
+    for name, rows in ways.items():
+        if "pdio" in name:
+            ratios = _ratios([row["p99_ns"] for row in rows], alone)
+            yield Target(f"99 % of reads beside {name}, of alone", 1.2, ratios)
+
+
+def _neighbour_table(data: Measured) -> Table | None:
+    rows = []
+    for name, runs in _neighbours(data).items():
+
+        def of(key: str, runs: list[Record] = runs) -> float:
+            return statistics.median(float(run[key]) for run in runs)
+
+        speed = statistics.median(run["reads"] / run["took_ns"] * 1e9 for run in runs)
+        times = [
+            f"{of(key) / 1e3:,.1f} µs" for key in ("median_ns", "p99_ns", "p999_ns", "worst_ns")
+        ]
+        copied = "–" if name == "alone" else f"{of('took_ns') / 1e9:.1f} s"
+        rows.append([name, f"{speed:,.0f}", *times, copied])
+    mib = HOST_NEIGHBOUR_MIB
+    title = (
+        f"A reader of {mib * 3 // 4} MiB at random beside a long copy, in {mib} MiB of memory, "
+        "on this machine; medians of the rounds"
+    )
+    head = ("beside", "reads/s", "median", "99 %", "99.9 %", "worst", "the copy took")
+    return Table(title, head, rows) if rows else None
+
+
 def _host_panels(data: Measured) -> dict[str, dict[str, dict[int, float]]]:
     panels: dict[str, dict[str, dict[int, float]]] = {}
     for direction, run in HOST_RUNS.items():
@@ -725,8 +817,14 @@ def _tables(data: Measured) -> list[Table]:
         made.append(_on_this_machine(data))
         if _announced(data):
             made.append(_announce_table(data))
+        if _firsts(data, board=False):
+            made.append(_first_table(data, board=False))
     if found := board_targets(data):
-        made.append(_target_table("pdio against its target on the slow board", found))
+        made.append(_target_table("pdio against its targets on the slow board", found))
+    if _firsts(data, board=True):
+        made.append(_first_table(data, board=True))
+    if beside := _neighbour_table(data):
+        made.append(beside)
     if found_statements := statements(data):
         rows = [one.row() for one in found_statements]
         made.append(Table("The paper's statements", ("", "says", "here", "measured"), rows))

@@ -8,9 +8,10 @@
  * be kept. Boot with an area, for example cma=64M gcma=file+swap.
  */
 #define _GNU_SOURCE
-#include <errno.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/dma-heap.h>
 #include <linux/fs.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,31 +21,30 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
-
-#include <mm/gcma/bench_abi.h>
 
 #include "../kselftest.h"
 
 #define SYSFS		"/sys/kernel/mm/gcma"
-#define DEVICE		"/dev/cma_bench"
+#define HEAPS		"/dev/dma_heap"
 #define FILE_NAME	"gcma_test.tmp"
 #define FILE_PAGES	64
 #define ALLOCS		16
 /* An allocation may take this many times as long where pages are discarded. */
 #define SLOWER		10
 /* What is shorter says nothing on a machine with other work. */
-#define SHORT_NS	100000
+#define SHORT_NS	1000000
 /* Do not write larger files than this. */
 #define FILL_MAX	(512UL << 20)
 
 static const char *const words[] = {
-	"none", "file", "swap", "file+swap", "swap+file",
+	"none", "file", "swap", "file+swap",
 };
 
 static const char *const counters[] = {
 	"frames", "owned", "quarantined", "allocs", "alloc_fails",
-	"bad_releases", "copy_waits", "alloc_latency_max_ns",
+	"bad_releases", "copy_waits", "poisoned",
 	"file/cached", "file/stored", "file/loaded", "file/served",
 	"file/missed", "file/discarded", "file/evicted", "file/refused",
 	"swap/cached", "swap/stored", "swap/loaded", "swap/missed",
@@ -52,8 +52,11 @@ static const char *const counters[] = {
 };
 
 static size_t page_size;
-static int device;
-static struct cma_bench_info area;
+static int heap = -1;
+static struct {
+	char name[NAME_MAX + 1];
+	long pages;
+} area;
 
 /* One line of a file of the area; false if it cannot be read. */
 static bool area_text(const char *name, char *text, size_t size)
@@ -102,11 +105,6 @@ static void test_counters(void)
 			bad++;
 		}
 	}
-	if (counter("frames") != (long)area.pages) {
-		ksft_print_msg("%ld frames, %llu pages\n", counter("frames"),
-			       (unsigned long long)area.pages);
-		bad++;
-	}
 	ksft_test_result(!bad, "counters are numbers\n");
 }
 
@@ -132,28 +130,26 @@ static void test_words(void)
 			 "other words are refused\n");
 }
 
-static bool request(unsigned long cmd, struct cma_bench_op *op)
+/* Contiguous memory: a descriptor, which is closed to release it, or -1. */
+static int allocate(long pages)
 {
-	return !ioctl(device, cmd, op);
+	struct dma_heap_allocation_data data = {
+		.len = pages * page_size, .fd_flags = O_RDWR | O_CLOEXEC,
+	};
+
+	return ioctl(heap, DMA_HEAP_IOCTL_ALLOC, &data) ? -1 : (int)data.fd;
 }
 
 static void test_accounting(void)
 {
 	long owned = counter("owned"), allocs = counter("allocs");
-	long refused = counter("bad_releases");
-	struct cma_bench_op op = { .pages = 64 };
-	bool good;
+	int buffer = allocate(64);
 
-	good = request(CMA_BENCH_ALLOC, &op) && op.pfn >= area.base_pfn &&
-	       op.pfn + op.pages <= area.base_pfn + area.pages &&
-	       counter("owned") == owned + 64 && counter("allocs") == allocs + 1;
-	good = good && request(CMA_BENCH_RELEASE, &op) && counter("owned") == owned;
-	ksft_test_result(good, "allocation and release are counted\n");
-
-	request(CMA_BENCH_RELEASE_RAW, &op);
-	ksft_test_result(counter("bad_releases") == refused + 1 &&
-			 counter("owned") == owned,
-			 "a second release is refused and counted\n");
+	ksft_test_result(buffer >= 0 && counter("owned") == owned + 64 &&
+			 counter("allocs") == allocs + 1,
+			 "an allocation is counted\n");
+	close(buffer);
+	ksft_test_result(counter("owned") == owned, "a release is counted\n");
 }
 
 /*
@@ -392,21 +388,29 @@ static int by_time(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Median time of allocations that add up to the area, or 0. */
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000ULL + now.tv_nsec;
+}
+
+/* Median time of allocations that add up to the area, or 0. They are cleared. */
 static uint64_t time_allocs(void)
 {
-	struct cma_bench_op ops[ALLOCS];
+	int i, n, buffers[ALLOCS];
 	uint64_t ns[ALLOCS];
-	int i, n;
 
 	for (n = 0; n < ALLOCS; n++) {
-		ops[n] = (struct cma_bench_op){ .pages = area.pages / ALLOCS };
-		if (!request(CMA_BENCH_ALLOC, &ops[n]))
+		ns[n] = now_ns();
+		buffers[n] = allocate(area.pages / ALLOCS);
+		ns[n] = now_ns() - ns[n];
+		if (buffers[n] < 0)
 			break;
-		ns[n] = ops[n].ns;
 	}
 	for (i = 0; i < n; i++)
-		request(CMA_BENCH_RELEASE, &ops[i]);
+		close(buffers[i]);
 	qsort(ns, n, sizeof(*ns), by_time);
 	/* Others may have some of the area. */
 	return n >= ALLOCS / 2 ? ns[n / 2] : 0;
@@ -421,7 +425,7 @@ static bool fill_area(int file)
 		if (!write_all(file, model, step, at))
 			return false;
 	return evict(file, 0, size) > 0 &&
-	       counter("file/cached") > (long)(area.pages / 4 * 3);
+	       counter("file/cached") > area.pages / 4 * 3;
 }
 
 static void forget_copies(void)
@@ -436,10 +440,12 @@ static void forget_copies(void)
 
 static void test_full_area(void)
 {
-	struct cma_bench_op half = { .pages = area.pages / 2, .seed = 1 };
+	size_t half = area.pages / 2 * page_size, i;
+	unsigned char *memory = MAP_FAILED;
 	uint64_t idle, full;
 	long discarded;
-	int file;
+	bool good = true;
+	int file, buffer;
 
 	if (!keeps("file") || area.pages * page_size > FILL_MAX) {
 		ksft_test_result_skip("time with a full area: too large, or not lent\n");
@@ -454,15 +460,14 @@ static void test_full_area(void)
 	forget_copies();
 	idle = time_allocs();
 	if (!fill_area(file)) {
-		ksft_test_result_skip("time with a full area: only %ld of %llu frames\n",
-				      counter("file/cached"),
-				      (unsigned long long)area.pages);
+		ksft_test_result_skip("time with a full area: only %ld of %ld frames\n",
+				      counter("file/cached"), area.pages);
 	} else {
 		discarded = counter("file/discarded");
 		full = time_allocs();
 		discarded = counter("file/discarded") - discarded;
-		ksft_print_msg("%llu pages: %llu ns; where %ld of all were discarded: %llu ns\n",
-			       (unsigned long long)area.pages / ALLOCS,
+		ksft_print_msg("%ld pages: %llu ns; where %ld of all were discarded: %llu ns\n",
+			       area.pages / ALLOCS,
 			       (unsigned long long)idle, discarded,
 			       (unsigned long long)full);
 		ksft_test_result(idle && full && discarded > 0 &&
@@ -470,16 +475,41 @@ static void test_full_area(void)
 				 "time with a full area\n");
 	}
 
-	if (!request(CMA_BENCH_ALLOC, &half) || !request(CMA_BENCH_FILL, &half)) {
+	buffer = allocate(area.pages / 2);
+	if (buffer >= 0)
+		memory = mmap(NULL, half, PROT_READ | PROT_WRITE, MAP_SHARED, buffer, 0);
+	if (memory == MAP_FAILED) {
 		ksft_test_result_fail("allocated memory while pages are kept\n");
 	} else {
+		memset(memory, 0x5a, half);
 		/* As far as it goes. */
 		fill_area(file);
-		request(CMA_BENCH_CHECK, &half);
-		ksft_test_result(!half.bad, "allocated memory while pages are kept\n");
-		request(CMA_BENCH_RELEASE, &half);
+		for (i = 0; i < half; i++)
+			good &= memory[i] == 0x5a;
+		ksft_test_result(good, "allocated memory while pages are kept\n");
+		munmap(memory, half);
 	}
+	if (buffer >= 0)
+		close(buffer);
 	close(file);
+}
+
+/* An area that programs can allocate from. */
+static void find_area(void)
+{
+	DIR *dir = opendir(SYSFS);
+	char path[PATH_MAX];
+	struct dirent *entry;
+
+	while (dir && heap < 0 && (entry = readdir(dir))) {
+		if (entry->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), HEAPS "/%s", entry->d_name);
+		heap = open(path, O_RDONLY | O_CLOEXEC);
+		snprintf(area.name, sizeof(area.name), "%s", entry->d_name);
+	}
+	if (dir)
+		closedir(dir);
 }
 
 int main(int argc, char **argv)
@@ -491,14 +521,10 @@ int main(int argc, char **argv)
 		ksft_exit_skip("only root may do this\n");
 	if (access(SYSFS, F_OK))
 		ksft_exit_skip("no guaranteed area; boot with cma=64M gcma=file+swap\n");
-	device = open(DEVICE, O_RDWR);
-	if (device < 0)
-		ksft_exit_skip("no " DEVICE ", CONFIG_GCMA_BENCH is not set\n");
-	if (ioctl(device, CMA_BENCH_INFO, &area))
-		ksft_exit_skip("there is no default area\n");
-	area.name[strcspn(area.name, "\n")] = '\0';
-	if (counter("frames") < 0)
-		ksft_exit_skip("area %s is not a guaranteed one\n", area.name);
+	find_area();
+	if (heap < 0)
+		ksft_exit_skip("no guaranteed area has a heap in " HEAPS "\n");
+	area.pages = counter("frames");
 	if (argc > 1 && chdir(argv[1]))
 		ksft_exit_fail_msg("%s: %m\n", argv[1]);
 	page_size = sysconf(_SC_PAGESIZE);

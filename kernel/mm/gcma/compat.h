@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the files of GCMA need of the kernel and is not the same in all versions
+ * that they are for. Nothing else asks for it.
+ */
+#ifndef _MM_GCMA_COMPAT_H
+#define _MM_GCMA_COMPAT_H
+
+#include <linux/cma.h>
+#include <linux/fs.h>
+#include <linux/memcontrol.h>
+#include <linux/mm.h>
+#include <linux/mmzone.h>
+#include <linux/page-isolation.h>
+#include <linux/pagemap.h>
+#include <linux/rcupdate.h>
+
+#include "../cma.h"
+#include "../internal.h"
+#include "../swap.h"
+
+#ifdef SWAP_TABLE_HAS_ZEROFLAG /* Linux 7.3 */
+#include "../swap_table.h"
+
+/* A guaranteed area has one range. */
+#define cma_range(cma)		(&(cma)->ranges[0])
+#define cma_nranges(cma)	((cma)->nranges)
+#define cma_activated(cma)	test_bit(CMA_ACTIVATED, &(cma)->flags)
+/* An allocation of CMA is one piece of the memory map, too. */
+#define nth_page(page, n)	((page) + (n))
+#define set_pageblock_migratetype(page, type) \
+	init_pageblock_migratetype(page, type, false)
+
+/* All swap devices have one space, in which a slot has a place of its own. */
+static inline pgoff_t swap_cache_index(swp_entry_t entry)
+{
+	return entry.val;
+}
+
+/* Is a slot, whose folio is locked, one of zeros, which is not read either? */
+static inline bool swap_slot_zero(swp_entry_t entry)
+{
+	guard(rcu)();
+	return __swap_table_test_zero(__swap_entry_to_cluster(entry),
+				      swp_cluster_offset(entry));
+}
+
+/* As folios of CMA were before they were frozen. */
+static inline struct folio *cma_alloc_folio(struct cma *cma, int order, gfp_t gfp)
+{
+	struct page *page = cma_alloc_frozen_compound(cma, order);
+
+	if (!page)
+		return NULL;
+	set_page_refcounted(page);
+	return page_folio(page);
+}
+
+static inline bool cma_free_folio(struct cma *cma, struct folio *folio)
+{
+	struct page *page = folio_page(folio, 0);
+	unsigned long nr = folio_nr_pages(folio);
+
+	/* What is held otherwise is for a guaranteed area to look after. */
+	return folio_ref_freeze(folio, 1) ? cma_release_frozen(cma, page, nr) :
+					    cma_release(cma, page, nr);
+}
+
+#ifdef CONFIG_GCMA_KUNIT_TEST
+static inline struct folio *test_alloc_folio(unsigned int order)
+{
+	return filemap_alloc_folio(GFP_KERNEL, order, NULL);
+}
+
+static inline void test_readahead(struct readahead_control *ractl,
+				  struct file_ra_state *ra)
+{
+	ra->order = 2;
+	page_cache_ra_order(ractl, ra);
+}
+
+static inline void test_set_new(struct inode *inode, bool new)
+{
+	spin_lock(&inode->i_lock);
+	if (new)
+		inode_state_set(inode, I_NEW);
+	else
+		inode_state_clear(inode, I_NEW);
+	spin_unlock(&inode->i_lock);
+}
+
+/* What reclaim takes for the I/O that the eviction of file pages has led to. */
+static inline unsigned long test_file_io(struct lruvec *lruvec)
+{
+	/* One event is too few for mem_cgroup_flush_stats(). */
+	css_rstat_flush(&root_mem_cgroup->css);
+	return lruvec_page_state(lruvec, WORKINGSET_RESTORE_FILE);
+}
+
+static inline void test_activate(struct cma *cma)
+{
+	set_bit(CMA_ACTIVATED, &cma->flags);
+}
+#endif
+#else /* Linux 6.12 */
+/* An area has one range, and is it. */
+#define cma_range(cma)		(cma)
+#define cma_nranges(cma)	((void)(cma), 1)
+#define cma_activated(cma)	((cma)->bitmap)
+
+static inline bool swap_slot_zero(swp_entry_t entry)
+{
+	bool zero = false;
+
+	swap_zeromap_batch(entry, 1, &zero);
+	return zero;
+}
+
+#ifdef CONFIG_GCMA_KUNIT_TEST
+static inline struct folio *test_alloc_folio(unsigned int order)
+{
+	return filemap_alloc_folio(GFP_KERNEL, order);
+}
+
+static inline void test_readahead(struct readahead_control *ractl,
+				  struct file_ra_state *ra)
+{
+	page_cache_ra_order(ractl, ra, 0);
+}
+
+static inline void test_set_new(struct inode *inode, bool new)
+{
+	spin_lock(&inode->i_lock);
+	if (new)
+		inode->i_state |= I_NEW;
+	else
+		inode->i_state &= ~I_NEW;
+	spin_unlock(&inode->i_lock);
+}
+
+static inline unsigned long test_file_io(struct lruvec *lruvec)
+{
+	return lruvec->file_cost;
+}
+
+static inline void test_activate(struct cma *cma)
+{
+	/* It is if it has a bitmap. */
+}
+#endif
+#endif
+
+#endif /* _MM_GCMA_COMPAT_H */

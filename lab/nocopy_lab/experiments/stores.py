@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What the area should keep: stores compared on the same sequences of accesses.
+
+Traces are recorded in a guest, once for each kernel and QEMU, and played to models of several
+stores (lab/replay/replay.cpp), as are sequences that are made there. What counts is how many
+reads of the disk a store saves, and how many pages are copied into the area for that.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from nocopy_lab import child, kernel, progress, report, traces
+from nocopy_lab.board import qemu_version
+from nocopy_lab.paths import LAB, OUT, cache, locked, require_tool, sha256
+from nocopy_lab.report import Figure, Table
+
+HERE: Final = OUT / "stores"
+SOURCE: Final = LAB / "replay/replay.cpp"
+FLAGS: Final = ("-O2", "-std=c++17", "-Wall", "-Wextra", "-Werror")
+
+# Of the store -> what people call it and its colour; "none" is what all are compared with.
+NONE: Final = "none"
+BEFORE: Final = "adaptive"
+STORES: Final = {
+    "adaptive": ("FIFO, adaptive", "#999999"),
+    "fifo": ("FIFO", "#CCCCCC"),
+    "workingset": ("FIFO, working set only", "#E69F00"),
+    "2x8-fifo": ("2 × 8, FIFO in the set, all", "#D55E00"),
+    "2x8-pages": ("2 × 8, by page", "#56B4E9"),
+    "2x8": ("2 × 8, by piece", "#009E73"),
+    "1x16": ("1 × 16, by piece", "#CC79A7"),
+    "1x32": ("1 × 32, by piece: mm/gcma", "#0072B2"),
+}
+COMPARED: Final = ("2x8", "1x32")
+SHOWN: Final = ("adaptive", "workingset", "2x8-pages", "2x8", "1x32")
+
+# Whose accesses are judged, where somebody streams beside them: only theirs can be helped.
+JUDGED: Final = {
+    "zipf-stream": "0", "uniform-stream": "0", "cgroups-uniform-stream": "0",
+    "cgroups-zipf-stream": "0",
+}  # fmt: skip
+# Of a trace, by the file: the first that was seen. Of one with cgroups, by name.
+BY_FILE: Final = {"zipf-stream": "2"}
+BY_CGROUP: Final = {"cgroups": "/reader"}
+
+# What else happens: the owner has three eighths all the time, from an odd place; or takes a
+# quarter in the middle for a while.
+OWNERS: Final = {
+    "": (),
+    "owned in part": ("--owned", "{third}:{three_eighths}"),
+    "a quarter taken": ("--take", "{three_eighths}:{quarter}"),
+}
+OWNED_TOO: Final = ("zipf-1536", "loop-864", "cgroups-uniform-stream", "zipf", "cgroups")
+MADE_FRAMES: Final = 16384
+
+
+def program() -> Path:
+    """The replay, compiled once for each content and compiler."""
+    gxx = require_tool("g++", "g++")
+    key = sha256(child.output([gxx, "--version"]), " ".join(FLAGS), SOURCE.read_bytes())
+    binary = cache() / "replay" / f"replay-{key[:16]}"
+    with locked(cache() / "replay/.lock"):
+        if not binary.is_file():
+            fresh = binary.with_suffix(".new")
+            child.run(
+                [gxx, *FLAGS, "-o", fresh, SOURCE],
+                log=cache() / "replay/replay.log",
+                limit_s=180,
+                what="compiling the replay",
+            )
+            fresh.replace(binary)
+    return binary
+
+
+def play(words: Sequence[str], records: str = "") -> dict[str, Any]:
+    """Counters by store and by whose accesses they are."""
+    with tempfile.NamedTemporaryFile("w", suffix=".trace") as file:
+        file.write(records)
+        file.flush()
+        trace = ("--trace", file.name) if records else ()
+        out = child.output([program(), *trace, *words], limit_s=600)
+    rows = [json.loads(line) for line in out.splitlines()]
+    return {row["store"]: row["who"] for row in rows}
+
+
+def _owner_words(frames: int, words: Sequence[str]) -> list[str]:
+    parts = {"third": frames // 3, "three_eighths": frames * 3 // 8, "quarter": frames // 4}
+    return [word.format(**parts) for word in words]
+
+
+def _each_owner(name: str, frames: int) -> list[tuple[str, list[str]]]:
+    return [
+        (f"{name}, {how}" if how else name, _owner_words(frames, words))
+        for how, words in OWNERS.items()
+        if not how or name in OWNED_TOO
+    ]
+
+
+def _traced(trace: traces.Trace) -> list[dict[str, Any]]:
+    head, records = traces.load(trace.path())
+    frames = head["area_frames"]
+    words = ["--frames", str(frames)]
+    for number, pages in head["held"].items():
+        words += ["--ram", f"{number}={pages}"]
+    judged = ""
+    if trace.name in BY_FILE:
+        words += ["--by", "file"]
+        judged = BY_FILE[trace.name]
+    for number, name in head["cgroups"].items():
+        if name == BY_CGROUP.get(trace.name):
+            judged = number
+    rows: list[dict[str, Any]] = [
+        {
+            "name": name, "kind": "recorded", "about": trace.about, "judged": judged,
+            "trace": {key: head[key] for key in ("seed", "kernel", "qemu", "records", "held")},
+            "stores": play([*words, *owner], records),
+        }
+        for name, owner in _each_owner(trace.name, frames)
+    ]  # fmt: skip
+    # The guest's own store kept every page. Successive reads sleep less often than they miss.
+    for said in head.get("said", ()):
+        if said["type"] == "reread" and said["order"] != "cyclic" and said["by"] == "pread":
+            rows[0]["guest"] = {key: said[key] for key in ("reads", "waits")}
+            rows[0]["whole"] = play([*words, "--from", "0"], records)
+    return rows
+
+
+def replay(recorded: bool = True) -> None:
+    """Play all recorded traces and all sequences that are made; keeps what came of it."""
+    made = child.output([program(), "--loads"]).split()
+    kept = [trace for trace in traces.TRACES.values() if recorded and trace.path().is_file()]
+    rows: list[dict[str, Any]] = []
+    with progress.meter("playing") as meter:
+        for number, trace in enumerate(kept):
+            meter.at(number / (len(kept) + len(made)), trace.name)
+            rows += _traced(trace)
+        for number, load in enumerate(made):
+            meter.at((len(kept) + number) / (len(kept) + len(made)), load)
+            for name, owner in _each_owner(load, MADE_FRAMES):
+                words = ["--load", load, "--frames", str(MADE_FRAMES), *owner]
+                judged = JUDGED.get(load, "")
+                rows.append({"name": name, "kind": "made", "judged": judged, "stores": play(words)})
+    about = {"kernel": kernel.image("gcma").about(), "qemu": qemu_version(), "seed": traces.SEED}
+    report.save_results(HERE, {**about, "experiment": "stores", "rows": rows})
+
+
+# ------------------------------------------------------------------ from here on: JSON only
+
+
+def _sum(row: Mapping[str, Any], store: str, what: str, judged: bool = True) -> int:
+    who = row["stores"][store]
+    groups = [row["judged"]] if judged and row["judged"] else list(who)
+    return sum(int(who.get(group, {}).get(what, 0)) for group in groups)
+
+
+def disk_share(row: Mapping[str, Any], store: str) -> float:
+    """Of the accesses that are judged, in percent."""
+    return 100 * _sum(row, store, "disk") / max(_sum(row, store, "accesses"), 1)
+
+
+def requests_share(row: Mapping[str, Any], store: str) -> float:
+    """Of all accesses, a thousand: requests to the disk."""
+    everyone = _sum(row, store, "accesses", judged=False)
+    return 1000 * _sum(row, store, "requests", judged=False) / max(everyone, 1)
+
+
+def copies(row: Mapping[str, Any], store: str) -> float:
+    """Pages copied into the area, an access."""
+    everyone = _sum(row, store, "accesses", judged=False)
+    return _sum(row, store, "copies", judged=False) / max(everyone, 1)
+
+
+def kept(row: Mapping[str, Any], store: str) -> float:
+    """Of the reads that the first store saves, how many this one does, in percent; NaN: of none."""
+    none = _sum(row, NONE, "disk")
+    before = none - _sum(row, BEFORE, "disk")
+    if before * 1000 < _sum(row, NONE, "accesses"):
+        return float("nan")
+    return 100 * (none - _sum(row, store, "disk")) / before
+
+
+def _cell(row: Mapping[str, Any], store: str) -> str:
+    parts = (disk_share(row, store), copies(row, store), requests_share(row, store))
+    return "{:.1f} / {:.2f} / {:.0f}".format(*parts)
+
+
+def tables(results: Mapping[str, Any]) -> list[Table]:
+    made: list[Table] = []
+    for kind, title in (("recorded", "Recorded traces"), ("made", "Sequences made")):
+        rows = []
+        for row in results["rows"]:
+            if row["kind"] != kind:
+                continue
+            shares = [kept(row, store) for store in COMPARED]
+            rows.append(
+                [row["name"], *(_cell(row, store) for store in (NONE, *STORES)),
+                 *("–" if share != share else f"{share:.0f} %" for share in shares)]
+            )  # fmt: skip
+        saved = (f"saved, {STORES[store][0].split(',')[0]}" for store in COMPARED)
+        head = ("", "no area", *(name for name, _ in STORES.values()), *saved)
+        if rows:
+            made.append(Table(title, head, rows))
+    rows = [
+        [row["name"], f"{100 * row['guest']['waits'] / row['guest']['reads']:.1f} %",
+         f"{disk_share({**row, 'stores': row['whole']}, 'fifo'):.1f} %"]
+        for row in results["rows"] if "guest" in row
+    ]  # fmt: skip
+    if rows:
+        head = ("", "in the guest", "in the model")
+        made.append(Table("Reads that went to the disk with every page kept", head, rows))
+    return made
+
+
+FIGURE: Final = Figure(
+    "stores",
+    "reads that go to the disk [%]",
+    "Of recorded traces and of sequences that were made, the reads that go to the disk, by what "
+    "the area keeps. Beside a stream only the other's reads count.",
+)
+
+
+def draw(directory: Path = HERE) -> Path:
+    results = report.load_results(directory)
+    groups = {}
+    for row in results["rows"]:
+        # With the owner's share, or where nothing differs.
+        shares = [disk_share(row, store) for store in (NONE, *SHOWN)]
+        if "," in row["name"] or max(shares) - min(shares) < 1:
+            continue
+        label = row["name"].replace("-", "\n") + ("" if row["kind"] == "made" else "\n(trace)")
+        groups[label] = {
+            STORES[s][0]: (disk_share(row, s),) * 3 for s in SHOWN
+        }  # fmt: skip
+    colours = {STORES[s][0]: STORES[s][1] for s in SHOWN}
+    report.draw_groups(directory, FIGURE, groups, colours, FIGURE.title)
+    found = tables(results)
+    (directory / "table.md").write_text(
+        "# What the area should keep\n\n" + HOW_READ + "\n\n"
+        + "".join(report.markdown_table(table) for table in found)
+        + f"Kernel {results['kernel']['release']}, QEMU {results['qemu']}, seed "
+        f"{results['seed']}. [What was decided](../../design.md#gcma).\n"
+    )  # fmt: skip
+    report.page(
+        directory / "index.html",
+        "What the area should keep",
+        [
+            report.paragraph(HOW_READ),
+            report.html_figure(directory, FIGURE),
+            *map(report.html_table, found),
+        ],
+    )
+    return directory / "index.html"
+
+
+HOW_READ: Final = (
+    "Each cell: reads that go to the disk in percent (of those that are judged: beside a stream, "
+    "the other's) / pages copied into the area for each access / requests to the disk for each "
+    "thousand accesses, neighbouring pages being one request up to 128 KiB. The last columns: of "
+    "the reads of the disk that the adaptive FIFO saves, how many the others "
+    "save. All are of the second half of a sequence. A model of RAM stands before the area."
+)
+
+
+def show(directory: Path = HERE) -> None:
+    """Of the stores that the figure shows, disk reads and copies alone."""
+    heads = [STORES[store][0] for store in SHOWN]
+    results = report.load_results(directory)
+    rows = [
+        [row["name"], *(f"{disk_share(row, s):.1f} / {copies(row, s):.2f}" for s in (NONE, *SHOWN))]
+        for row in results["rows"]
+    ]
+    title = "Reads from the disk [%] / copies an access"
+    progress.console.print(report.rich_table(Table(title, ("", "no area", *heads), rows)))

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Debian packages of the programs: what `make install` puts below /usr."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from nocopy_lab import child, crates, progress
+from nocopy_lab.paths import LOGS, REPO, LabError, require_tool
+
+# What each package says of itself.
+DESCRIPTIONS: Final = {
+    "brug": "allocator that grows objects in place\n"
+    " The command brug runs programs as they are with libbrug.so preloaded, tells what\n"
+    " they gain, and compares allocators.",
+    "pdio": "storage streams at direct-I/O speed for every block size\n"
+    " The command pdio copies, receives and explains; libpdio.so does the same for the\n"
+    " streams of programs as they are.",
+    "nocopy-record": "camera to file without a copy\n"
+    " Frames go from where a V4L2 camera puts them to the disk, with an index of each.",
+}
+MAINTAINER: Final = "nocopy developers <developers@nocopy.example>"
+
+
+def deb(part: str, into: Path) -> Path:
+    """Make the package of a part, in the directory `into`."""
+    dpkg_deb = require_tool("dpkg-deb", "dpkg")
+    shlibdeps = require_tool("dpkg-shlibdeps", "dpkg-dev")
+    with (
+        progress.meter(f"building the package of {part}"),
+        tempfile.TemporaryDirectory(prefix="nocopy-") as temp,
+    ):
+        log = LOGS / f"package-{part}.log"
+        tools = crates.toolchain()
+        environment = {**tools.env, "CARGO_TARGET_DIR": str(crates.target())}
+        root = Path(temp) / "root"
+        for make in (["make", "programs"], ["make", "install", "PREFIX=/usr", f"DESTDIR={root}"]):
+            words: list[str | Path] = [*make, f"PARTS={part}"]
+            child.run(
+                words, log=log, limit_s=900, what=" ".join(make[:2]), cwd=REPO, env=environment
+            )
+        programs = [*(root / "usr/bin").iterdir(), *(root / "usr").glob("lib/*.so")]
+        child.output([require_tool("strip", "binutils"), "--strip-unneeded", *programs])
+        for page in (root / "usr/share/man/man1").iterdir():
+            page.with_name(page.name + ".gz").write_bytes(gzip.compress(page.read_bytes(), mtime=0))
+            page.unlink()
+        documents = root / f"usr/share/doc/{part}"
+        documents.mkdir(parents=True)
+        licences = [(REPO / f"LICENSES/{name}.txt").read_text() for name in ("MIT", "Apache-2.0")]
+        documents.joinpath("copyright").write_text(
+            "MIT or Apache-2.0, at your choice.\n\n" + "\n\n".join(licences)
+        )
+        # It reads the names of sources and packages from such a file.
+        (Path(temp) / "debian").mkdir()
+        (Path(temp) / "debian/control").write_text(
+            f"Source: {part}\n\nPackage: {part}\nArchitecture: any\n"
+        )
+        needs = child.output([shlibdeps, "-O", *programs], cwd=Path(temp))
+        version = child.output([programs[0], "--version"]).split()[-1]
+        sizes = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
+        fields = {
+            "Package": part,
+            "Version": version,
+            "Architecture": child.output(["dpkg", "--print-architecture"]).strip(),
+            "Maintainer": MAINTAINER,
+            "Installed-Size": str(sizes // 1024 + 1),
+            "Depends": needs.strip().removeprefix("shlibs:Depends="),
+            "Section": "utils",
+            "Priority": "optional",
+            "Description": DESCRIPTIONS[part],
+        }
+        (root / "DEBIAN").mkdir()
+        control = "".join(f"{name}: {value}\n" for name, value in fields.items())
+        (root / "DEBIAN/control").write_text(control)
+        into.mkdir(parents=True, exist_ok=True)
+        made = into / f"{part}_{version}_{fields['Architecture']}.deb"
+        child.output([dpkg_deb, "--root-owner-group", "--build", root, made])
+    return made
+
+
+# What a new root runs: the package is used, and nothing of it is left when it goes.
+USE: Final = """set -eu
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+there() { find / -xdev -not -path '/proc/*' -not -path '/var/*' -not -path /now | sort; }
+there >/now
+mv /now /var/before
+dpkg -i /brug.deb /pdio.deb /nocopy-record.deb
+brug --version
+brug run -- sh -c 'echo allocated | tee /allocated'
+head -c 30000000 /dev/urandom >/stream
+pdio cp /stream /copy
+cmp /stream /copy
+pdio run --stats -- dd if=/stream of=/copied bs=512
+cmp /stream /copied
+test -e /usr/share/man/man1/pdio-cp.1.gz
+rm /allocated /stream /copy /copied
+! nocopy-record /record 2>/said
+grep -q /dev/video0 /said
+rm /said
+dpkg --purge brug pdio nocopy-record
+there >/now
+diff /var/before /now
+"""
+
+
+def try_in_a_new_root() -> None:
+    """Install the packages in a Debian that has nothing else, use them, and remove them.
+
+    Raises:
+        crates.Unavailable: no such root can be made here; the text says why.
+        LabError: something of it does not hold.
+    """
+    mmdebstrap = shutil.which("mmdebstrap")
+    if mmdebstrap is None or os.geteuid() != 0:
+        raise crates.Unavailable("a root of its own wants mmdebstrap, and root")
+    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        root = Path(temp) / "root"
+        log = LOGS / "package-root.log"
+        words: list[str | Path] = [mmdebstrap, "--variant=essential", "--include=libgcc-s1"]
+        with progress.meter("making a root for the packages"):
+            try:
+                child.run([*words, "bookworm", root], log=log, limit_s=600, what="mmdebstrap")
+            except LabError as error:
+                raise crates.Unavailable(f"no Debian root can be made here; see {log}") from error
+        for part in DESCRIPTIONS:
+            shutil.copy(deb(part, Path(temp)), root / f"{part}.deb")
+        (root / "use").write_text(USE)
+        used = LOGS / "package-used.log"
+        # Commands find their own place, and with it their library, in /proc.
+        mount = 'mount -t proc proc "$0/proc"'
+        words = ["unshare", "--mount", "sh", "-c"]
+        try:
+            child.run([*words, mount, root], log=used, limit_s=60, what="mount")
+        except LabError as error:
+            raise crates.Unavailable(f"no /proc can be mounted here; see {used}") from error
+        use = [*words, f'{mount} && exec chroot "$0" sh /use', root]
+        child.run(use, log=used, limit_s=120, what="the packages")

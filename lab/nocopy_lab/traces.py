@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Traces of what an area is asked for: recorded in a guest, kept in the cache.
+
+A trace is text, packed with xz. Its first line is JSON and says of what it is: job, seed, kernel,
+QEMU, cgroups, how many pages of files each held. Then comes a record a line, see
+lab/guest/record.c.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from nocopy_lab import kernel, progress
+from nocopy_lab.board import Machine, qemu_version
+from nocopy_lab.initramfs import GUEST
+from nocopy_lab.paths import LabError, cache, sha256
+from nocopy_lab.run import Job, Outcome, Row, boot
+
+SEED: Final = 1
+# A quarter of the other experiments' board, so that a trace is recorded in a minute or two. The
+# recorder's buffer and the kernel itself take some 90 MiB.
+MEMORY_MIB: Final = 336
+AREA_MIB: Final = 64
+BUFFER_KIB: Final = 16384
+
+FITS_MIB: Final = 220  # more than memory without the area, less than all of it
+LARGE_MIB: Final = 400  # more than both
+GROUP_MIB: Final = 40  # limit of a memory cgroup
+GROUP_SET_MIB: Final = 88
+STREAM_MIB: Final = 512
+
+DISK_WORDS: Final = (
+    "null_blk.nr_devices=1",
+    "null_blk.memory_backed=1",
+    "null_blk.gb=1",
+    "null_blk.bs=4096",
+    "null_blk.irqmode=2",
+    "null_blk.completion_nsec=50000",
+)
+
+BEGIN: Final = f"""
+base=$(dmesg | sed -n 's/.*cma: Reserved.* at \\(0x[0-9a-f]*\\).*/\\1/p' | head -n1)
+begin() {{
+	sync; echo 3 >/proc/sys/vm/drop_caches
+	record --base $(($base >> 12)) --buffer-kib {BUFFER_KIB} &
+	recorder=$!
+	sleep 1
+}}
+end() {{ kill -TERM $recorder; need wait $recorder; }}
+need scratch /dev/nullb0 -J size=16
+"""
+
+READ: Final = """
+need reread --file /mnt/file --mib {mib} --prepare
+begin
+say "reading, {order}"
+need reread --file /mnt/file --mib {mib} --order {order} --warm 0 --reads {reads} {how} \\
+	--seed {seed}
+end
+"""
+
+STREAM: Final = """
+need reread --file /mnt/file --mib {mib} --prepare
+need reread --file /mnt/stream --mib {stream} --prepare
+begin
+say "reading beside a stream"
+reread --file /mnt/stream --mib {stream} --order cyclic --warm 1000000000 --reads 1 &
+stream=$!
+need reread --file /mnt/file --mib {mib} --order {order} --warm 0 --reads {reads} --seed {seed}
+kill $stream
+end
+"""
+
+CGROUPS: Final = """
+mkdir /cgroup && need mount -t cgroup2 none /cgroup
+echo +memory >/cgroup/cgroup.subtree_control
+for who in reader stream; do
+	mkdir /cgroup/$who && echo {limit}M >/cgroup/$who/memory.max
+done
+within() {{ sh -c 'echo $$ >/cgroup/$0/cgroup.procs; exec "$@"' "$@"; }}
+need reread --file /mnt/set --mib {mib} --prepare
+need reread --file /mnt/stream --mib {stream} --prepare
+begin
+say "reading beside a cgroup that streams"
+within stream reread --file /mnt/stream --mib {stream} --order cyclic --warm 1000000000 --reads 1 &
+stream=$!
+need within reader reread --file /mnt/set --mib {mib} --order {order} --warm 0 --reads {reads} \\
+	--seed {seed}
+end
+kill $stream
+"""
+
+BLOG: Final = """
+need blog --dir /mnt --blogs 150 --prepare --seed {seed}
+begin
+say "serving blogs"
+need blog --dir /mnt --blogs 150 --readers 20 --writers 1 --commenters 2 --heap-mib 40 \\
+	--seconds {seconds} --seed {seed}
+end
+"""
+
+# The demonstration's load with photos, a quarter of its size.
+DEMO: Final = """
+need zram_swap 128
+need load --dir /mnt --file-mib 100 --prepare --seed {seed}
+begin
+say "the demonstration's load"
+load --dir /mnt --file-mib 100 --anon-mib 190 --seconds 3600 --touches 64 --hot 30 --nice 10 \\
+	--seed {seed} &
+load=$!
+sleep {warm}
+say "taking photos"
+need camera --width 1920 --height 1080 --buffers 6 --shots 10 --interval-ms 200 --jitter-ms 100 \\
+	--seed {seed}
+sleep {warm}
+kill -TERM $load
+need wait $load
+end
+"""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What is recorded: the guest's job, and how large its files are."""
+
+    name: str
+    about: str
+    script: str
+    disk_mib: int
+
+    def job(self) -> Job:
+        machine = Machine(
+            "x86",
+            "gcma",
+            memory_mib=MEMORY_MIB,
+            cma_mib=AREA_MIB,
+            extra_mib=self.disk_mib + 48,
+            words=("vivid.allocators=1", *DISK_WORDS),
+            seed=SEED,
+        )
+        return Job(
+            f"trace-{self.name}", BEGIN + self.script, kernel.image("gcma").bootable, machine,
+            programs=("mke2fs",), allow=("allocation",),
+        )  # fmt: skip
+
+    def path(self) -> Path:
+        """Where it is kept: another one if kernel, QEMU, job or programs change."""
+        job = self.job()
+        programs = [(GUEST / name).read_bytes() for name in ("record.c", "reread.c", "blog.c")]
+        words = [kernel.image("gcma").path.name, qemu_version(), job.script, repr(job.machine)]
+        return cache() / "traces" / f"{self.name}-{sha256(*words, *programs)[:16]}.xz"
+
+
+def _read(name: str, about: str, mib: int, order: str, reads: int, how: str = "") -> Trace:
+    script = READ.format(mib=mib, order=order, reads=reads, seed=SEED, how=how)
+    return Trace(name, about, script, mib)
+
+
+def _stream(name: str, about: str, mib: int, order: str, reads: int) -> Trace:
+    script = STREAM.format(mib=mib, order=order, reads=reads, stream=STREAM_MIB, seed=SEED)
+    return Trace(name, about, script, mib + STREAM_MIB)
+
+
+TRACES: Final = {
+    trace.name: trace
+    for trace in (
+        _read("uniform", f"pages of {FITS_MIB} MiB, which fit", FITS_MIB, "random", 350_000),
+        _read("zipf", f"popular pages of {LARGE_MIB} MiB", LARGE_MIB, "zipf", 300_000),
+        _read("loop-fits", f"{FITS_MIB} MiB in turn, which fit", FITS_MIB, "cyclic", 200_000),
+        _read("loop-large", f"{LARGE_MIB} MiB in turn", LARGE_MIB, "cyclic", 320_000),
+        _stream("zipf-stream", "popular pages beside a stream", LARGE_MIB, "zipf", 250_000),
+        Trace(
+            "cgroups",
+            "random pages of a cgroup beside one that streams",
+            CGROUPS.format(
+                limit=GROUP_MIB, mib=GROUP_SET_MIB, stream=STREAM_MIB, order="random",
+                reads=200_000, seed=SEED,
+            ),
+            GROUP_SET_MIB + STREAM_MIB,
+        ),
+        Trace("blog", "a server of blogs", BLOG.format(seconds=6, seed=SEED), 560),
+        Trace("demo", "the demonstration's load", DEMO.format(warm=3, seed=SEED), 160),
+    )
+}  # fmt: skip
+
+
+def store(trace: Trace, outcome: Outcome) -> Path:
+    """Keep what a guest has recorded."""
+    outcome.require()
+    rows = outcome.results
+    recorded = [row for row in rows if row["type"] == "recorded"]
+    if not recorded or recorded[0]["lost"] or not recorded[0]["records"]:
+        raise LabError(f"{outcome.job.name}: nothing was recorded; see {outcome.console}")
+    head = {
+        "name": trace.name,
+        "about": trace.about,
+        "seed": SEED,
+        "kernel": kernel.image("gcma").about(),
+        "qemu": qemu_version(),
+        "machine": outcome.job.machine.kernel_words(),
+        "memory_mib": MEMORY_MIB,
+        "area_frames": AREA_MIB << 8,
+        "job": outcome.job.script,
+        "cgroups": {row["number"]: row["name"] for row in rows if row["type"] == "cgroup"},
+        "held": {row["cgroup"]: row["pages"] for row in rows if row["type"] == "held"},
+        "said": [row for row in rows if row["type"] in ("reread", "blog", "load", "camera")],
+        "records": recorded[0]["records"],
+        "host_seconds": round(outcome.host_s, 1),
+    }
+    path = trace.path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    with lzma.open(fresh, "wt", encoding="ascii") as file:
+        file.write(json.dumps(head) + "\n")
+        for row in rows:
+            if row["type"] == "trace":
+                file.write(row["r"].replace(";", "\n") + "\n")
+    fresh.replace(path)
+    return path
+
+
+def load(path: Path) -> tuple[dict[str, Any], str]:
+    """The head of a trace, and its records as text."""
+    with lzma.open(path, "rt", encoding="ascii") as file:
+        head: dict[str, Any] = json.loads(file.readline())
+        return head, file.read()
+
+
+def record(only: str = "", again: bool = False) -> None:
+    """Record the traces that the cache lacks, one boot after the other."""
+    for trace in TRACES.values():
+        if only not in trace.name or (trace.path().is_file() and not again):
+            continue
+        with progress.meter(f"recording {trace.name}") as meter:
+
+            def watch(row: Row, meter: progress.Meter = meter) -> None:
+                if row.get("type") == "progress":
+                    meter.at(0.5, str(row["what"]))
+
+            store(trace, boot(trace.job(), watch))

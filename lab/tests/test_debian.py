@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nocopy_lab import debian
+from nocopy_lab.paths import LabError
+
+# Writes down how it was called and with what sources; a package is a file with its name.
+APT: str = """#!/bin/sh
+echo "$*" >>"$HERE/calls"
+for word; do
+	case $word in Dir::Etc::sourcelist=*) cat "${word#*=}" >>"$HERE/sources" ;; esac
+done
+[ ! -e "$HERE/broken" ] || { echo "E: no such package" >&2; exit 100; }
+case "$*" in *" download "*) echo "${word##* }" >"$word.deb" ;; esac
+"""
+DPKG: str = """#!/bin/sh
+mkdir -p "$3/usr" && cp "$2" "$3/usr/"
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in (("apt-get", APT), ("dpkg-deb", DPKG)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "keys").write_text("")
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setattr(debian, "KEYRING", tmp_path / "keys")
+    monkeypatch.setenv("HERE", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("NOCOPY_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_a_package_of_another_suite_is_fetched_once(here: Path) -> None:
+    root = here / "cache/root"
+    for _ in range(2):
+        debian.unpacked(root, ["linux-source"], suite="some-backports")
+    assert (root / "usr/linux-source.deb").is_file()
+    calls = (here / "calls").read_text().splitlines()
+    assert [call.split()[-1] for call in calls] == ["update", "linux-source"]
+    # Of nothing but that suite, and with keys.
+    assert all("Dir::Etc::sourceparts=/dev/null" in call for call in calls)
+    assert set((here / "sources").read_text().splitlines()) == {
+        f"deb [signed-by={here}/keys] {debian.MIRROR} some-backports main"
+    }
+    assert sorted(p.name for p in (here / "cache").iterdir()) == [".root.lock", "root", "root.log"]
+
+
+def test_what_could_not_be_fetched_is_not_there(here: Path) -> None:
+    (here / "broken").touch()
+    with pytest.raises(LabError, match="fetching linux-source failed") as caught:
+        debian.unpacked(here / "cache/root", ["linux-source"], suite="some-backports")
+    assert "no such package" in str(caught.value)
+    assert not (here / "cache/root").exists()
+    (here / "broken").unlink()
+    debian.unpacked(here / "cache/root", ["linux-source"], suite="some-backports")
+    assert (here / "cache/root").is_dir()
+
+
+def test_without_keys_nothing_is_fetched(here: Path) -> None:
+    (here / "keys").unlink()
+    with pytest.raises(LabError, match="apt-get install debian-archive-keyring"):
+        debian.unpacked(here / "cache/root", ["linux-source"], suite="some-backports")
+    assert not (here / "calls").exists()
