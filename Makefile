@@ -3,12 +3,22 @@
 
 LAB := lab/lab
 
-.PHONY: help demo paper report test soak bench-gcma bench-brug bench-pdio shell debs clean distclean
+PREFIX := /usr/local
+BUILT := $(or $(CARGO_TARGET_DIR),target)/release
+# The commands to install; two have a library to preload.
+PARTS := brug pdio nocopy-record
+LIBRARIES := brug pdio
+CRATES := $(foreach part,$(PARTS),$(if $(filter $(part),$(LIBRARIES)),$(part)-cli $(part)-preload,$(part)))
+PLACED := $(PARTS:%=bin/%) $(patsubst %,lib/lib%.so,$(filter $(LIBRARIES),$(PARTS)))
+
+.PHONY: help demo paper report check test soak bench-gcma bench-brug bench-pdio shell site programs install uninstall debs \
+	clean distclean
 
 help: ## say what there is (the default)
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
-	@echo "Variables: KERNEL_TREE=DIR (a clean 6.12.y or 6.1.y tree instead of Debian's),"
+	@echo "Variables: KERNEL_TREE=DIR (a clean 6.12.y tree instead of Debian's),"
 	@echo "           NOCOPY_CACHE=DIR (sources, builds and images; ~/.cache/nocopy)"
+	@echo "           PREFIX=DIR, DESTDIR=DIR, PARTS=\"$(PARTS)\" (make install and uninstall; /usr/local)"
 	@echo "           MIN=N (minutes of make soak), BLOGBENCH=FILE (the load of make paper)"
 
 demo: ## compare reservation, CMA and GCMA under load; writes out/demo/index.html
@@ -20,8 +30,14 @@ paper: ## run the GCMA paper's evaluation again; writes out/paper/ and docs/resu
 report: ## draw every figure of every experiment into one page, out/report/index.html
 	@$(LAB) report
 
+check: ## lint, unit tests, and KUnit in User Mode Linux: before every commit
+	@$(LAB) check
+
 test: ## run every check that this machine can run
 	@$(LAB) test
+
+site: ## make a web site of README, docs, results and figures; writes out/site/
+	@$(LAB) site
 
 soak: ## everything at once, at random, for MIN minutes (10)
 	@$(LAB) soak --minutes $(or $(MIN),10)
@@ -38,8 +54,35 @@ bench-pdio: ## measure pdio here and on a slow board; writes out/bench-pdio/
 shell: ## boot a board with GCMA and a shell on this terminal
 	@$(LAB) shell
 
-debs: ## make Debian packages of the kernel with GCMA; writes out/debs/
-	@$(LAB) debs $(if $(CONFIG),--config $(CONFIG))
+programs: ## build the commands and the libraries to preload
+	@command -v cargo >/dev/null || { echo "no cargo here; see https://rustup.rs" >&2; exit 1; }
+	cargo build --release --locked $(CRATES:%=-p %)
+
+# Builds nothing: it runs as root, who may have no cargo.
+install: ## put what make programs has built below PREFIX
+	@for file in $(notdir $(PLACED)); do \
+		[ -f "$(BUILT)/$$file" ] || { echo "no $(BUILT)/$$file; first run: make programs" >&2; exit 1; }; \
+	done
+	@set -e; for file in $(PLACED); do \
+		install -D -m 755 "$(BUILT)/$${file##*/}" "$(DESTDIR)$(PREFIX)/$$file"; \
+	done
+	@set -e; for part in $(PARTS); do "$(BUILT)/$$part" pages "$(DESTDIR)$(PREFIX)/share"; done
+	@set -e; for part in $(filter $(LIBRARIES),$(PARTS)); do \
+		install -d "$(DESTDIR)$(PREFIX)/lib/pkgconfig"; \
+		printf '%s\n' "libdir=$(PREFIX)/lib" "Name: $$part" "Description: lib$$part.so of nocopy" \
+			"Version: $$("$(BUILT)/$$part" --version | sed 's/.* //')" "Libs: -L\$${libdir} -l$$part" \
+			>"$(DESTDIR)$(PREFIX)/lib/pkgconfig/$$part.pc"; \
+	done
+	@echo "in $(DESTDIR)$(PREFIX): $(PLACED), manual pages, completions"
+
+uninstall: ## remove what make install has put there
+	@for part in $(PARTS); do (cd "$(DESTDIR)$(PREFIX)" && rm -f bin/$$part lib/lib$$part.so \
+		lib/pkgconfig/$$part.pc share/man/man1/$$part.1 share/man/man1/$$part-*.1 \
+		share/bash-completion/completions/$$part.bash share/zsh/site-functions/_$$part \
+		share/fish/vendor_completions.d/$$part.fish); done
+
+debs: ## make Debian packages of WHAT of brug, pdio, nocopy-record and kernel (all); writes out/debs/
+	@$(LAB) debs $(if $(CONFIG),--config $(CONFIG)) $(WHAT)
 
 clean: ## remove out/ and other products in this directory; the cache stays
 	rm -rf out target crates/brug-bench/target lab/.mypy_cache lab/.ruff_cache lab/.pytest_cache
