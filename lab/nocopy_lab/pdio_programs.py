@@ -27,7 +27,7 @@ SETTINGS: Final[dict[str, tuple[dict[str, str], int]]] = {
     "defaults": ({}, 80 * MIB),
     "short streams": ({"PDIO_SEQUENTIAL": "256K", "PDIO_MIN_SIZE": "1M"}, 12 * MIB),
     "short streams, hasty": (
-        {"PDIO_SEQUENTIAL": "0", "PDIO_MIN_SIZE": "0", "PDIO_LINGER": "1", "PDIO_MEMORY": "1M"},
+        {"PDIO_SEQUENTIAL": "0", "PDIO_MIN_SIZE": "0", "PDIO_LINGER": "1ms", "PDIO_MEMORY": "1M"},
         12 * MIB,
     ),
     "short streams, seen late": (

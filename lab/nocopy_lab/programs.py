@@ -395,7 +395,7 @@ def compare(name: str) -> None:
             env = {
                 **words,
                 "LD_PRELOAD": str(library),
-                "BRUG_SHOW_STATS": f"json:{counters}",
+                "BRUG_STATS": f"json:{counters}",
             }
             try:
                 got = _one(name, setting, env)

@@ -74,14 +74,11 @@ fn name_of(value: &impl ValueEnum) -> String {
         .map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// A number of bytes with an optional suffix, kept as it was written; the library reads it.
+/// A number of bytes, kept as it was written; the library reads it.
 fn size(text: &str) -> Result<String, String> {
-    let digits = text.trim_end_matches(['k', 'K', 'm', 'M', 'g', 'G']);
-    let bare = text.len() - digits.len() <= 1 && digits.parse::<usize>().is_ok();
-    if bare {
-        Ok(text.to_owned())
-    } else {
-        Err("a number of bytes, with K, M or G if you like (128K)".to_owned())
+    match nocopy_settings::size(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err(format!("not {}", nocopy_settings::SIZE)),
     }
 }
 
@@ -93,7 +90,7 @@ struct RunArgs {
     /// The allocator of small objects
     #[arg(long, value_enum, ignore_case = true)]
     base: Option<Base>,
-    /// Size in bytes (K, M, G) from which objects that are reallocated grow in place
+    /// Size (64K, 1MiB) from which objects that are reallocated grow in place
     #[arg(long, value_name = "SIZE", value_parser = size)]
     switch_point: Option<String>,
     /// Decide by what `brug tune` has written, and add to it
@@ -157,7 +154,7 @@ fn run(args: &RunArgs) -> Result<(), Refusal> {
         command.env("BRUG_PROFILE", tune::existing(profile)?);
     }
     if args.stats {
-        command.env("BRUG_SHOW_STATS", "1");
+        command.env("BRUG_STATS", "1");
     }
     let error = command.exec();
     Err(Refusal::new(

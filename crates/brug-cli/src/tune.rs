@@ -105,7 +105,7 @@ fn run(words: &[OsString], profile: &Path, counters: &Path) -> Result<ExitStatus
         .env("BRUG_ALLOC", "auto")
         .env("BRUG_MONITOR", "1")
         .env("BRUG_PROFILE", profile)
-        .env("BRUG_SHOW_STATS", setting)
+        .env("BRUG_STATS", setting)
         .status()
         .map_err(|error| {
             let name = words[0].to_string_lossy();

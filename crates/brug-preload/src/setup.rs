@@ -5,14 +5,15 @@
 //! runs: see [`brug::Config`] for their list. What is left for the library's constructor is to name
 //! variables that do not exist, and to see to it that statistics come out at the end.
 //!
-//! `BRUG_SHOW_STATS=1` prints on the standard error that the program was started with, even when it
-//! has closed it since (as GNU's tools do); `json:FILE` appends one line, so that the processes of a
-//! pipeline do not overwrite each other. A process that ends by a signal or `_exit` says nothing.
+//! `BRUG_STATS=1` prints on the standard error that the program was started with, even when it
+//! has closed it since (as GNU's tools do); a file is appended to, so that the processes of a pipeline
+//! do not overwrite each other. A process that ends by a signal or `_exit` says nothing.
 
 use core::ffi::{c_char, c_int, CStr};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
-use brug::{raw, Base, Config, ShowStats};
+use brug::{raw, Base, Config};
+use nocopy_settings::{Line, Statistics};
 
 /// What an unrelated file descriptor is never taken for.
 struct Stream {
@@ -33,16 +34,10 @@ const FD_FLOOR: c_int = 400;
 
 /// Writes one line on standard error, without allocating.
 pub fn say(parts: &[&[u8]]) {
-    let mut line = [0u8; 512];
-    let mut length = 0;
-    for part in [&b"brug: "[..]].iter().chain(parts) {
-        let fits = part.len().min(line.len() - 1 - length);
-        line[length..length + fits].copy_from_slice(&part[..fits]);
-        length += fits;
-    }
-    line[length] = b'\n';
-    // SAFETY: the buffer has that many bytes. A line that cannot be written is lost.
-    unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), length + 1) };
+    let line = Line::message("brug", parts);
+    let bytes = line.as_bytes();
+    // SAFETY: the bytes are readable. A line that cannot be written is lost.
+    unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
 }
 
 /// Whether the kernel gave this process rights that its caller lacks.
@@ -109,7 +104,7 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
     if matches!(raw::config().base, None | Some(Base::Glibc)) && !secure() {
         name_the_base();
     }
-    if raw::config().show_stats == ShowStats::Text {
+    if raw::config().statistics == Statistics::StandardError {
         STDERR.keep(libc::STDERR_FILENO);
     }
     crate::set_errno(before);
@@ -128,8 +123,8 @@ fn name_the_base() {
 }
 
 extern "C" fn finish() {
-    match raw::config().show_stats {
-        ShowStats::Text => {
+    match raw::config().statistics {
+        Statistics::StandardError => {
             if let Some(fd) = STDERR.still_there() {
                 raw::show_statistics(fd);
             }

@@ -113,15 +113,13 @@ fn a_file_in_place_of_stderr_is_left_alone() {
     let file = directory.path().join("file");
     for show in ["1", "0", "rubbish"] {
         holds_with("closed-stderr", |command| {
-            command
-                .env("FAULTS_FILE", &file)
-                .env("BRUG_SHOW_STATS", show);
+            command.env("FAULTS_FILE", &file).env("BRUG_STATS", show);
             command.stderr(std::fs::File::create("/dev/null").expect("null"));
         });
         assert_eq!(
             std::fs::read(&file).expect("file"),
             b"data",
-            "BRUG_SHOW_STATS={show}"
+            "BRUG_STATS={show}"
         );
     }
 }

@@ -27,11 +27,11 @@ fn a_value_that_makes_no_sense_is_named_once_and_harms_nothing() {
         ("BRUG_SWITCH_POINT", "128 potatoes"),
         ("BRUG_SWITCH_POINT", "99999999999999999999999"),
         ("BRUG_THP", "perhaps"),
-        ("BRUG_PURGE_DELAY", "1s"),
+        ("BRUG_PURGE_DELAY", "1000"),
         ("BRUG_RETAIN", "lots"),
         ("BRUG_RESERVE", "0x10"),
         ("BRUG_TEMPLATE", "0-4K:sys,8K-:mmap"),
-        ("BRUG_SHOW_STATS", "yaml"),
+        ("BRUG_STATS", "yaml"),
         ("BRUG_VERBOSE", "\u{fffd}\u{1b}[31m"),
         ("BRUG_SPEED", "1"),
         ("BRUG_", "1"),
@@ -92,11 +92,11 @@ fn good_and_empty_values_are_silent() {
         ("BRUG_BASE", ""),
         ("BRUG_SWITCH_POINT", "64k"),
         ("BRUG_THP", "never"),
-        ("BRUG_PURGE_DELAY", "10"),
+        ("BRUG_PURGE_DELAY", "10ms"),
         ("BRUG_RETAIN", "64M"),
         ("BRUG_RESERVE", "1G"),
-        ("BRUG_SHOW_STATS", "0"),
-        ("BRUG_VERBOSE", "0"),
+        ("BRUG_STATS", "0"),
+        ("BRUG_VERBOSE", "off"),
         ("BRUG_LIBRARY", "/anywhere"),
     ]);
     assert!(
@@ -108,7 +108,7 @@ fn good_and_empty_values_are_silent() {
 #[test]
 fn statistics_come_out_although_the_program_closed_stderr() {
     // GNU's sort, like all of its kind, closes both streams before it ends.
-    let mut command = under_brug(Path::new("/usr/bin/sort"), &[("BRUG_SHOW_STATS", "1")]);
+    let mut command = under_brug(Path::new("/usr/bin/sort"), &[("BRUG_STATS", "1")]);
     let output = command.arg("/etc/passwd").output().expect("starts");
     assert!(output.status.success());
     let said = stderr(&output);
@@ -125,12 +125,14 @@ fn statistics_append_one_line_of_json_for_each_process() {
     let file = directory.path().join("stats");
     let setting = format!("json:{}", file.display());
     let script = "sort /etc/passwd | sort -r | wc -l >/dev/null; true";
-    let mut shell = under_brug(Path::new("/bin/sh"), &[("BRUG_SHOW_STATS", &setting)]);
+    let mut shell = under_brug(Path::new("/bin/sh"), &[("BRUG_STATS", &setting)]);
     passes_quietly(shell.args(["-c", script]));
     let text = fs::read_to_string(file).expect("statistics");
     let mut programs = Vec::new();
     for line in text.lines() {
         let object: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!(object["schema"], 1, "{line}");
+        assert_eq!(object["part"], "brug", "{line}");
         assert_eq!(object["mode"], "auto");
         assert!(
             object["pid"].as_u64() > Some(0) && object["moves_in"].is_u64(),
@@ -152,7 +154,7 @@ fn statistics_append_one_line_of_json_for_each_process() {
 fn statistics_that_cannot_be_written_are_one_line() {
     // A shell would leave by _exit, true(1) with its stderr closed.
     let program = compiled("faults.c", "unwritable", &[]);
-    let variables = [("BRUG_SHOW_STATS", "json:/nonexistent/file")];
+    let variables = [("BRUG_STATS", "json:/nonexistent/file")];
     let output = under_brug(&program, &variables)
         .arg("no-huge-pages")
         .output()
@@ -191,7 +193,7 @@ fn the_environment_means_nothing_in_a_set_user_id_program() {
         let mut command = Command::new(program);
         command
             .arg("no-huge-pages")
-            .env("BRUG_SHOW_STATS", &setting)
+            .env("BRUG_STATS", &setting)
             .env("BRUG_ALLOC", "rubbish");
         command.output().expect("starts")
     };

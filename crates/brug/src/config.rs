@@ -7,8 +7,9 @@ use core::ptr;
 use core::str::FromStr;
 use core::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::Release};
 
-use crate::mode::{Base, Mode, Template};
-use crate::size::{parse_decimal, parse_size};
+use nocopy_settings::{switch, time, Statistics, SIZE, STATISTICS, SWITCH};
+
+use crate::mode::{size, Base, Mode, Template};
 use crate::os;
 
 /// Largest object that a slot can hold. Miri, for which memory is not free, has smaller slots.
@@ -28,17 +29,6 @@ pub enum Thp {
     Never,
 }
 
-/// Where statistics go when the program ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShowStats {
-    /// Nowhere.
-    No,
-    /// To standard error, for people.
-    Text,
-    /// To this file, as JSON.
-    Json(&'static CStr),
-}
-
 /// Everything that can be set. [`Config::from_env`] reads it from the environment.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -56,7 +46,7 @@ pub struct Config {
     /// Huge pages. `BRUG_THP`
     pub thp: Thp,
     /// Milliseconds after which the memory of freed objects has gone back to the
-    /// system; 0: at once. `BRUG_PURGE_DELAY`, 1000
+    /// system; 0: at once. `BRUG_PURGE_DELAY`, 1s
     pub purge_delay_ms: u32,
     /// Bytes of freed memory kept until then. `None`: an eighth of what this process
     /// can have. `BRUG_RETAIN`
@@ -66,8 +56,8 @@ pub struct Config {
     pub reserve: usize,
     /// File in which the tuner keeps what it has learned. `BRUG_PROFILE`
     pub profile: Option<&'static CStr>,
-    /// Statistics at exit. `BRUG_SHOW_STATS`
-    pub show_stats: ShowStats,
+    /// Where statistics go when the program ends. `BRUG_STATS`
+    pub statistics: Statistics<&'static CStr>,
     /// Whether the object monitor observes from the start. `BRUG_MONITOR`; needs the
     /// feature `monitor`.
     pub monitor: bool,
@@ -92,7 +82,7 @@ impl Config {
         retain: None,
         reserve: DEFAULT_RESERVE,
         profile: None,
-        show_stats: ShowStats::No,
+        statistics: Statistics::No,
         monitor: false,
         verbose: false,
     };
@@ -163,7 +153,7 @@ impl Config {
 
 /// Makes, of the list of all variables, their names and what sets them.
 macro_rules! variables {
-    ($config:ident, $value:ident, $text:ident; $($name:ident, $wanted:literal => $set:expr,)+) => {
+    ($config:ident, $value:ident, $text:ident; $($name:ident, $wanted:expr => $set:expr,)+) => {
         impl Config {
             /// Every variable that is read, and `BRUG_LIBRARY`, which is the command's.
             pub const VARIABLES: [&'static str; [$(stringify!($name)),+].len()] =
@@ -194,21 +184,21 @@ variables! { config, value, text;
             put(&mut config.base, text.parse().ok().map(Some))
         },
     SWITCH_POINT, "4K to 256G" => {
-        let size = parse_size(text).filter(|&n| (4096..=MAX_OBJECT).contains(&n));
+        let size = size(text).filter(|&n| (4096..=MAX_OBJECT).contains(&n));
         put(&mut config.switch_point, size)
     },
     THP, "default, always or never" => put(&mut config.thp, text.parse().ok()),
-    PURGE_DELAY, "milliseconds, at most a day" => {
-        let ms = parse_decimal(text.as_bytes()).and_then(|n| u32::try_from(n).ok());
+    PURGE_DELAY, "a time such as 500ms, at most a day" => {
+        let ms = time(text).and_then(|time| u32::try_from(time.as_millis()).ok());
         put(&mut config.purge_delay_ms, ms.filter(|&n| n <= 86_400_000))
     },
-    RETAIN, "a size such as 512M" => put(&mut config.retain, parse_size(text).map(Some)),
+    RETAIN, SIZE => put(&mut config.retain, size(text).map(Some)),
     RESERVE, "a size of at most 65536G" =>
-        put(&mut config.reserve, parse_size(text).filter(|&n| n <= 64 << 40)),
+        put(&mut config.reserve, size(text).filter(|&n| n <= 64 << 40)),
     PROFILE, "" => put(&mut config.profile, Some(kept(value))),
-    SHOW_STATS, "1 or json:FILE" => put(&mut config.show_stats, show_stats(value)),
-    MONITOR, "0 or 1" => put(&mut config.monitor, flag(text)),
-    VERBOSE, "0 or 1" => put(&mut config.verbose, flag(text)),
+    STATS, STATISTICS => put(&mut config.statistics, statistics(value)),
+    MONITOR, SWITCH => put(&mut config.monitor, switch(text)),
+    VERBOSE, SWITCH => put(&mut config.verbose, switch(text)),
     LIBRARY, "" => true,
 }
 
@@ -222,22 +212,19 @@ fn put<T>(place: &mut T, value: Option<T>) -> bool {
     value.map(|v| *place = v).is_some()
 }
 
-fn flag(text: &str) -> Option<bool> {
-    match text {
-        "0" => Some(false),
-        "1" => Some(true),
-        _ => None,
-    }
-}
-
-fn show_stats(value: &'static CStr) -> Option<ShowStats> {
-    match value.to_bytes() {
-        b"0" => Some(ShowStats::No),
-        b"1" => Some(ShowStats::Text),
-        _ => strip_cstr(value, b"json:")
-            .filter(|path| !path.is_empty())
-            .map(|path| kept(path).map_or(ShowStats::No, ShowStats::Json)),
-    }
+/// Nowhere if there is no memory for the name of the file.
+fn statistics(value: &'static CStr) -> Option<Statistics<&'static CStr>> {
+    let behind = |path: &[u8]| {
+        let whole = value.to_bytes_with_nul();
+        CStr::from_bytes_with_nul(&whole[whole.len() - 1 - path.len()..]).ok()
+    };
+    let wanted = nocopy_settings::statistics(value.to_bytes())?.map(|path| kept(behind(path)?));
+    Some(match wanted {
+        Statistics::StandardError => Statistics::StandardError,
+        Statistics::Text(Some(path)) => Statistics::Text(path),
+        Statistics::Json(Some(path)) => Statistics::Json(path),
+        _ => Statistics::No,
+    })
 }
 
 /// A copy, because a program may write its title over its environment, as redis does.
@@ -256,10 +243,6 @@ fn kept(text: &CStr) -> Option<&'static CStr> {
         ptr::copy_nonoverlapping(bytes.as_ptr(), copy, bytes.len());
         Some(CStr::from_ptr(copy.cast_const().cast()))
     }
-}
-
-fn strip_cstr(text: &'static CStr, prefix: &[u8]) -> Option<&'static CStr> {
-    CStr::from_bytes_with_nul(text.to_bytes_with_nul().strip_prefix(prefix)?).ok()
 }
 
 impl FromStr for Thp {

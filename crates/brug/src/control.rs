@@ -11,7 +11,9 @@ use core::sync::atomic::{
 };
 
 use crate::base;
-use crate::config::{self, Config, ShowStats};
+use nocopy_settings::Statistics;
+
+use crate::config::{self, Config};
 use crate::mode::{Base, Mode, ModeUnavailable};
 #[cfg(feature = "monitor")]
 use crate::monitor;
@@ -147,7 +149,7 @@ pub(crate) static STATISTICS_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 /// Has done what the configuration wants done when the program ends.
 fn at_exit(config: &Config) {
     static DONE: AtomicBool = AtomicBool::new(false);
-    let show = config.show_stats != ShowStats::No;
+    let show = config.statistics != Statistics::No;
     if (config.profile.is_some() || show) && !DONE.swap(true, Relaxed) {
         // SAFETY: `finish` may run at any time after this.
         unsafe { libc::atexit(finish) };

@@ -99,7 +99,6 @@ macro_rules! tables {
 }
 
 mod mode;
-mod size;
 
 slots! {
     #[cfg(feature = "allocator-api2")]
@@ -115,7 +114,6 @@ slots! {
     mod huge;
     #[cfg(feature = "jemalloc")]
     mod jemalloc;
-    mod json;
     #[cfg(feature = "mimalloc")]
     mod mimalloc;
     #[cfg(feature = "monitor")]
@@ -135,7 +133,7 @@ slots! {
 
     #[cfg(feature = "allocator-api2")]
     pub use allocator::In;
-    pub use config::{Config, ShowStats, Thp};
+    pub use config::{Config, Thp};
     pub use counters::Stats;
     pub use stats::stats;
     pub use tuner::{tuner_report, TunerReport, TunerRow};
@@ -163,7 +161,6 @@ use core::marker::PhantomData;
 pub use mode::{
     Base, Mode, ModeUnavailable, Template, TemplateBuilder, TemplateError, UnknownMode,
 };
-pub use size::parse_size;
 
 /// The allocator.
 ///

@@ -4,7 +4,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::size::{parse_size, Size};
+use nocopy_settings::Size;
 
 /// Where objects live. The mode decides about new objects, and about the next move
 /// of one that exists; an object is always freed by the allocator that has it,
@@ -294,9 +294,9 @@ impl fmt::Display for Template {
         for (i, &(to, mode)) in self.ranges[..self.len].iter().enumerate() {
             let comma = if i > 0 { "," } else { "" };
             if i + 1 == self.len {
-                write!(f, "{comma}{}-:{mode}", Size(from))?;
+                write!(f, "{comma}{}-:{mode}", Size(from as u64))?;
             } else {
-                write!(f, "{comma}{}-{}:{mode}", Size(from), Size(to))?;
+                write!(f, "{comma}{}-{}:{mode}", Size(from as u64), Size(to as u64))?;
             }
             from = to;
         }
@@ -310,6 +310,11 @@ impl fmt::Debug for Template {
     }
 }
 
+/// A number of bytes as people write it.
+pub(crate) fn size(text: &str) -> Option<usize> {
+    nocopy_settings::size(text).and_then(|bytes| usize::try_from(bytes).ok())
+}
+
 impl FromStr for Template {
     type Err = TemplateError;
 
@@ -319,7 +324,7 @@ impl FromStr for Template {
         for range in s.split(',') {
             let (sizes, allocator) = range.split_once(':').ok_or(TemplateError::Syntax)?;
             let (from, to) = sizes.split_once('-').ok_or(TemplateError::Syntax)?;
-            let from = parse_size(from.trim()).ok_or(TemplateError::Syntax)?;
+            let from = size(from.trim()).ok_or(TemplateError::Syntax)?;
             if end != Some(from) {
                 return Err(TemplateError::Gap);
             }
@@ -331,7 +336,7 @@ impl FromStr for Template {
                 end = None;
                 builder = builder.below(usize::MAX, mode);
             } else {
-                let to = parse_size(to.trim()).ok_or(TemplateError::Syntax)?;
+                let to = size(to.trim()).ok_or(TemplateError::Syntax)?;
                 end = Some(to);
                 builder = builder.below(to, mode);
             }

@@ -20,7 +20,7 @@ use core::sync::atomic::{
 };
 
 use crate::arena::in_slot;
-use crate::json::Quoted;
+use nocopy_settings::Quoted;
 use crate::{os, tls, words};
 
 /// Return addresses kept of a call site.

@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_void, CStr};
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-use crate::size::parse_decimal;
+use nocopy_settings::{number, Line};
 
 /// The unit in which memory is committed. Pages of 16 or 64 KiB (aarch64) are
 /// multiples of it, so [`page_size`] is what rounding uses.
@@ -365,7 +365,7 @@ pub(crate) fn address_space_is_dear() -> bool {
         .position(|word| word == name)
         .and_then(|at| {
             let digits = text[at + name.len()..n].trim_ascii_start();
-            parse_decimal(digits.split(|b| !b.is_ascii_digit()).next()?)
+            number(digits.split(|b| !b.is_ascii_digit()).next()?).map(|n| n as usize)
         });
     limit.is_some_and(|limit| kept > limit / MOST)
 }
@@ -475,7 +475,7 @@ pub(crate) fn read_file(path: &CStr, buf: &mut [u8]) -> usize {
 pub(crate) fn read_number(path: &CStr) -> Option<usize> {
     let mut text = [0u8; 24];
     let n = read_file(path, &mut text);
-    parse_decimal(text[..n].split(|b| !b.is_ascii_digit()).next()?)
+    number(text[..n].split(|b| !b.is_ascii_digit()).next()?).map(|n| n as usize)
 }
 
 /// The least limit of memory in bytes that a control group sets to this process;
@@ -538,35 +538,6 @@ pub(crate) fn write_all(fd: c_int, mut bytes: &[u8]) -> bool {
     true
 }
 
-/// One line of text on the stack, since nothing here may allocate. What does not
-/// fit is cut.
-pub(crate) struct Line {
-    buf: [u8; 512],
-    len: usize,
-}
-
-impl Line {
-    pub(crate) const fn new() -> Self {
-        Line {
-            buf: [0; 512],
-            len: 0,
-        }
-    }
-
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.buf[..self.len]
-    }
-}
-
-impl core::fmt::Write for Line {
-    fn write_str(&mut self, s: &str) -> core::fmt::Result {
-        let n = s.len().min(self.buf.len() - self.len);
-        self.buf[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
-        self.len += n;
-        Ok(())
-    }
-}
-
 /// Prints one line on standard error without allocating.
 pub(crate) fn complain(args: core::fmt::Arguments<'_>) {
     use core::fmt::Write;
@@ -574,11 +545,7 @@ pub(crate) fn complain(args: core::fmt::Arguments<'_>) {
         let mut line = Line::new();
         let _ = line.write_str("brug: ");
         let _ = line.write_fmt(args);
-        let _ = line.write_str("\n");
-        if line.len == line.buf.len() {
-            line.buf[line.len - 1] = b'\n';
-        }
-        write_all(2, line.as_bytes());
+        write_all(2, line.end().as_bytes());
     });
 }
 

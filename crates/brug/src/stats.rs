@@ -5,9 +5,10 @@ use core::ffi::{c_int, CStr};
 use core::fmt::{self, Write};
 use core::ptr;
 
-use crate::config::{self, ShowStats};
+use nocopy_settings::{head, Quoted, Statistics};
+
+use crate::config;
 use crate::counters::{self, Stats};
-use crate::json::Quoted;
 use crate::mode::Base;
 use crate::retain::RETAINED;
 use crate::tuner::tuner_report;
@@ -65,13 +66,11 @@ pub(crate) fn text(out: &mut dyn Write) -> fmt::Result {
 
 /// Writes the statistics as a line of JSON. Allocates nothing.
 fn json(out: &mut dyn Write) -> fmt::Result {
-    out.write_str("{\"program\":")?;
-    with_program(|path| write!(out, "{}", Quoted(path)))?;
+    with_program(|path| head(out, "brug", path, pid()))?;
     let report = tuner_report();
     write!(
         out,
-        ",\"pid\":{},\"mode\":\"{}\",\"base\":\"{}\",\"base_why\":{},\"base_gain_percent\":",
-        pid(),
+        ",\"mode\":\"{}\",\"base\":\"{}\",\"base_why\":{},\"base_gain_percent\":",
         words::mode(),
         report.base(),
         Quoted(report.why().as_bytes())
@@ -173,30 +172,30 @@ pub(crate) fn print(to: c_int) {
 
 /// Writes the statistics where the configuration wants them; `to` takes what is for people.
 pub(crate) fn show(to: c_int) {
-    match config::current().show_stats {
-        ShowStats::No => {}
-        ShowStats::Text => print(to),
-        ShowStats::Json(path) => append(path),
+    match config::current().statistics {
+        Statistics::No => {}
+        Statistics::StandardError => print(to),
+        Statistics::Text(path) => append(path, text),
+        Statistics::Json(path) => append(path, json),
     }
 }
 
-/// Appends the line of JSON to a file. Not inlined: a program that shows nothing needs no stack for
-/// it.
+/// Appends the statistics to a file. Not inlined: a program that shows nothing needs no stack for it.
 #[inline(never)]
-fn append(path: &CStr) {
+fn append(path: &CStr, form: fn(&mut dyn Write) -> fmt::Result) {
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
     // SAFETY: a C string.
     let fd = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
     let written = fd >= 0 && {
         let mut out = Piece::new(fd);
-        let _ = json(&mut out);
+        let _ = form(&mut out);
         out.end()
     };
     if !written {
         let error = os::errno();
         let path = path.to_str().unwrap_or("?");
         os::complain(format_args!(
-            "BRUG_SHOW_STATS: cannot write {path} (errno {error})"
+            "BRUG_STATS: cannot write {path} (errno {error})"
         ));
     }
     if fd >= 0 {

@@ -30,7 +30,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering::Relaxed};
 
 use crate::mode::Base;
-use crate::size::{parse_decimal, Size};
+use nocopy_settings::{number, Line, Size};
 use crate::{arena, os, tls, trial, words};
 
 /// Reallocations per sample.
@@ -430,7 +430,7 @@ impl fmt::Display for TunerReport {
             "size", "base", "move", "slot"
         )?;
         for row in self.rows() {
-            write!(f, "{:>8}", Size(row.size))?;
+            write!(f, "{:>8}", Size(row.size as u64))?;
             for (mean, samples) in row.arms {
                 if samples == 0 {
                     write!(f, " {:>18}", "-")?;
@@ -512,10 +512,10 @@ enum Row {
 /// `SIZE ARM SIXTEENTHS SAMPLES`, or `0 BASE SIXTEENTHS SAMPLES` for what a trial found.
 fn parse_row(line: &str) -> Option<Row> {
     let mut words = line.split(' ');
-    let size = parse_decimal(words.next()?.as_bytes())?;
+    let size = number(words.next()?.as_bytes())? as usize;
     let name = words.next()?;
-    let mean = parse_decimal(words.next()?.as_bytes())? as u64;
-    let samples = parse_decimal(words.next()?.as_bytes())? as u64;
+    let mean = number(words.next()?.as_bytes())?;
+    let samples = number(words.next()?.as_bytes())?;
     if words.next().is_some() {
         return None;
     }
@@ -534,7 +534,7 @@ pub(crate) fn save(path: &CStr) {
     if NO_PROFILE.load(Relaxed) {
         return;
     }
-    let mut temporary = os::Line::new();
+    let mut temporary = Line::new();
     // SAFETY: no preconditions.
     let pid = unsafe { libc::getpid() };
     let _ = write!(temporary, "{}.{pid}\0", shown(path));
@@ -552,7 +552,7 @@ pub(crate) fn save(path: &CStr) {
         for base in Base::ALL {
             let trial::Verdict { mean, samples } = trial::verdict(base);
             if ok && samples > 0 {
-                let mut line = os::Line::new();
+                let mut line = Line::new();
                 let _ = writeln!(line, "0 {base} {mean} {samples}");
                 ok = os::write_all(fd, line.as_bytes());
             }
@@ -561,7 +561,7 @@ pub(crate) fn save(path: &CStr) {
             for (arm, cell) in row.iter().enumerate() {
                 let (mean, samples) = unpack(cell);
                 if ok && samples > 0 {
-                    let mut line = os::Line::new();
+                    let mut line = Line::new();
                     let size = lower_bound(class);
                     let _ = writeln!(line, "{size} {} {mean} {samples}", ARMS[arm]);
                     ok = os::write_all(fd, line.as_bytes());

@@ -85,7 +85,7 @@ fn eventually(what: &str, condition: impl Fn() -> bool) {
 fn a_child_of_a_busy_process_can_use_everything() {
     isolated(
         "a_child_of_a_busy_process_can_use_everything",
-        &[("BRUG_PURGE_DELAY", "4")],
+        &[("BRUG_PURGE_DELAY", "4ms")],
         || {
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
@@ -157,7 +157,7 @@ fn mimalloc_is_not_entered_in_the_child_of_a_process_with_threads() {
     }
     isolated(
         "mimalloc_is_not_entered_in_the_child_of_a_process_with_threads",
-        &[("BRUG_BASE", "glibc"), ("BRUG_PURGE_DELAY", "60000")],
+        &[("BRUG_BASE", "glibc"), ("BRUG_PURGE_DELAY", "60s")],
         || {
             // This process has threads, but has not used mimalloc yet.
             let status = in_child(|| {
@@ -322,7 +322,7 @@ fn a_thread_that_was_not_to_be_had_is_tried_again() {
         return;
     }
     let name = "a_thread_that_was_not_to_be_had_is_tried_again";
-    isolated(name, &[("BRUG_PURGE_DELAY", "60000")], || {
+    isolated(name, &[("BRUG_PURGE_DELAY", "60s")], || {
         let threads = status("Threads:");
         drop(grow(1 << 20));
         limit_address_space(1 << 20);
@@ -782,11 +782,11 @@ fn a_malformed_variable_is_one_line_and_the_default() {
         ("BRUG_SWITCH_POINT", "-1"),
         ("BRUG_SWITCH_POINT", "1"),
         ("BRUG_THP", "2"),
-        ("BRUG_PURGE_DELAY", "1s"),
+        ("BRUG_PURGE_DELAY", "1000"),
         ("BRUG_RETAIN", "99999999999999999999"),
         ("BRUG_RESERVE", "16E"),
-        ("BRUG_SHOW_STATS", "yes"),
-        ("BRUG_MONITOR", "on"),
+        ("BRUG_STATS", "maybe"),
+        ("BRUG_MONITOR", "2"),
         ("BRUG_VERBOSE", "2"),
         ("BRUG_PROFILE", "/proc/self/status"),
     ] {
@@ -965,7 +965,7 @@ fn a_file_that_is_no_profile_is_not_replaced_by_one() {
 #[test]
 fn statistics_come_out_at_the_end() {
     let name = "statistics_come_out_at_the_end";
-    let text = isolated(name, &[("BRUG_SHOW_STATS", "1")], || drop(grow(9 << 20)));
+    let text = isolated(name, &[("BRUG_STATS", "1")], || drop(grow(9 << 20)));
     let Some(text) = text else { return };
     assert!(text.contains("grows_in_place"), "{text}");
     assert!(text.contains("], mode auto, base "), "{text}");

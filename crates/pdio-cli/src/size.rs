@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers with the suffixes of GNU dd.
+//! Sizes, with what GNU dd has more.
 
-/// Parses a number of bytes or blocks: decimal digits and a suffix (c 1, w 2, b 512, kB 1000,
-/// K or k 1024, MB, M, and so on up to E; KiB is K); factors may be joined by `x`. A sole `B` is 1.
+/// Parses a number of bytes or blocks: a [size](nocopy_settings::size), or digits with one of dd's own
+/// suffixes (c 1, w 2, b 512); factors may be joined by `x`.
 ///
 /// # Errors
 /// A text that says what is wrong.
@@ -21,32 +21,12 @@ pub fn parse(text: &str) -> Result<u64, String> {
 }
 
 fn one(text: &str) -> Option<u64> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, suffix) = text.split_at(digits);
-    let number: u64 = number.parse().ok()?;
-    let unit = match suffix {
-        "" | "c" | "B" => 1,
-        "w" => 2,
-        "b" => 512,
-        _ => {
-            let (prefix, rest) = suffix.split_at_checked(1)?;
-            let power = match prefix {
-                "k" | "K" => 1,
-                "M" => 2,
-                "G" => 3,
-                "T" => 4,
-                "P" => 5,
-                "E" => 6,
-                _ => return None,
-            };
-            match rest {
-                "" | "iB" => 1024u64.pow(power),
-                "B" => 1000u64.pow(power),
-                _ => return None,
-            }
+    for (unit, bytes) in [("c", 1), ("w", 2), ("b", 512)] {
+        if let Some(number) = text.strip_suffix(unit) {
+            return nocopy_settings::number(number.as_bytes())?.checked_mul(bytes);
         }
-    };
-    number.checked_mul(unit)
+    }
+    nocopy_settings::size(text)
 }
 
 #[cfg(test)]
@@ -67,6 +47,7 @@ mod tests {
             ("3KiB", 3072),
             ("3kB", 3000),
             ("2M", 2 << 20),
+            ("2m", 2 << 20),
             ("2MB", 2_000_000),
             ("1G", 1 << 30),
             ("1E", 1 << 60),
@@ -89,7 +70,6 @@ mod tests {
             "+1",
             " 1",
             "1 ",
-            "1m",
             "1Kb",
             "1KB2",
             "k",

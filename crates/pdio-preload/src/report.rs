@@ -3,28 +3,38 @@
 
 use core::ffi::{c_int, CStr};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::settings::{self, Stats};
-use crate::{next, say, state, table};
+use nocopy_settings::{head, Quoted, Statistics};
 
-/// Lines kept for the end; further streams only count.
-const MOST_LINES: usize = 1000;
+use crate::{next, say, settings, state, table};
+
+/// Streams kept for the end; further ones only count.
+const MOST_KEPT: usize = 1000;
 
 /// Where statistics go: standard error as the program got it, or a file; -1 for nowhere.
 static OUT: AtomicI32 = AtomicI32::new(-1);
 static REPAIRED: AtomicU64 = AtomicU64::new(0);
 
+/// A stream that was taken.
+struct Ended {
+    path: String,
+    counts: Counts,
+    why: String,
+}
+
 struct Record {
-    lines: Vec<String>,
+    kept: Vec<Ended>,
     streams: u64,
     /// In all, direct, buffered.
     bytes: [u64; 3],
 }
 
 static RECORD: Mutex<Record> = Mutex::new(Record {
-    lines: Vec::new(),
+    kept: Vec::new(),
     streams: 0,
     bytes: [0; 3],
 });
@@ -48,10 +58,10 @@ fn open(path: &CStr) -> Option<c_int> {
 
 pub fn prepare() {
     let out = match &settings::get().stats {
-        Stats::No => None,
+        Statistics::No => None,
         // GNU's tools close it before they end.
-        Stats::StandardError => table::internal_copy(libc::STDERR_FILENO),
-        Stats::File(path) => open(path),
+        Statistics::StandardError => table::internal_copy(libc::STDERR_FILENO),
+        Statistics::Text(path) | Statistics::Json(path) => open(path),
     };
     OUT.store(out.unwrap_or(-1), Relaxed);
 }
@@ -76,7 +86,7 @@ pub fn forked() {
     REPAIRED.store(0, Relaxed);
     // Another thread of the parent may have held the lock; then the child reports what it has.
     if let Ok(mut record) = RECORD.try_lock() {
-        record.lines.clear();
+        record.kept.clear();
         record.streams = 0;
         record.bytes = [0; 3];
     }
@@ -92,20 +102,18 @@ pub type Counts = (&'static str, [u64; 3]);
 
 /// A stream on the file `path` is taken no more.
 pub fn ended(path: &CStr, counts: impl FnOnce() -> Counts, why: &str) {
-    if settings::get().stats == Stats::No {
+    if settings::get().stats == Statistics::No {
         return;
     }
-    let (word, [bytes, direct, buffered]) = counts();
+    let counts = counts();
     let mut record = record();
     record.streams += 1;
-    for (sum, n) in record.bytes.iter_mut().zip([bytes, direct, buffered]) {
+    for (sum, n) in record.bytes.iter_mut().zip(counts.1) {
         *sum += n;
     }
-    if record.lines.len() < MOST_LINES {
-        let path = path.to_string_lossy();
-        record.lines.push(format!(
-            "pdio: {path}: {bytes} bytes {word} ({direct} direct, {buffered} buffered), {why}\n"
-        ));
+    if record.kept.len() < MOST_KEPT {
+        let (path, why) = (path.to_string_lossy().into_owned(), why.to_owned());
+        record.kept.push(Ended { path, counts, why });
     }
 }
 
@@ -114,49 +122,76 @@ pub fn any() -> bool {
     record().streams > 0
 }
 
-fn program() -> String {
-    std::fs::read_link("/proc/self/exe").map_or_else(
-        |_| "?".into(),
-        |path| {
-            path.file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned()
-        },
+/// For people: a line for each stream, and the total.
+fn text(out: &mut String, program: &Path, record: &Record) -> fmt::Result {
+    for Ended { path, counts, why } in &record.kept {
+        let (word, [bytes, direct, buffered]) = counts;
+        writeln!(
+            out,
+            "pdio: {path}: {bytes} bytes {word} ({direct} direct, {buffered} buffered), {why}"
+        )?;
+    }
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let [bytes, direct, buffered] = record.bytes;
+    writeln!(
+        out,
+        "pdio: {name} [{}]: {} streams taken, {bytes} bytes ({direct} direct, {buffered} buffered), {} misaligned calls repaired",
+        std::process::id(),
+        record.streams,
+        REPAIRED.load(Relaxed),
     )
+}
+
+/// One line of JSON.
+fn json(out: &mut String, program: &Path, record: &Record) -> fmt::Result {
+    let pid = std::process::id() as i32;
+    head(out, "pdio", program.as_os_str().as_bytes(), pid)?;
+    let [bytes, direct, buffered] = record.bytes;
+    write!(
+        out,
+        ",\"streams_taken\":{},\"bytes\":{bytes},\"bytes_direct\":{direct},\"bytes_buffered\":{buffered},\"calls_repaired\":{},\"streams\":[",
+        record.streams,
+        REPAIRED.load(Relaxed),
+    )?;
+    let mut comma = "";
+    for Ended { path, counts, why } in &record.kept {
+        let (word, [bytes, direct, buffered]) = counts;
+        let (path, why) = (Quoted(path.as_bytes()), Quoted(why.as_bytes()));
+        write!(
+            out,
+            "{comma}{{\"path\":{path},\"what\":\"{word}\",\"bytes\":{bytes},\"bytes_direct\":{direct},\"bytes_buffered\":{buffered},\"ended\":{why}}}"
+        )?;
+        comma = ",";
+    }
+    out.write_str("]}\n")
 }
 
 /// Prints everything so far, once; on standard error nothing if nothing was taken. Called inside a [`table::Guard`].
 pub fn print() {
-    if settings::get().stats == Stats::No || !state::is_owner() {
+    let wanted = &settings::get().stats;
+    if *wanted == Statistics::No || !state::is_owner() {
         return;
     }
-    let mut text = String::new();
     let mut record = record();
     // A file gets the total all the same: who reads it may wait for that line.
     let nothing = record.streams == 0 && REPAIRED.load(Relaxed) == 0;
-    if nothing && settings::get().stats == Stats::StandardError {
+    if nothing && *wanted == Statistics::StandardError {
         return;
     }
-    for line in record.lines.drain(..) {
-        text.push_str(&line);
-    }
-    let [bytes, direct, buffered] = record.bytes;
+    let program = std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| "?".into());
+    let mut said = String::new();
     // Writing to a string does not fail.
-    let _ = writeln!(
-        text,
-        "pdio: {} [{}]: {} streams taken, {bytes} bytes ({direct} direct, {buffered} buffered), {} misaligned calls repaired",
-        program(),
-        std::process::id(),
-        record.streams,
-        REPAIRED.load(Relaxed),
-    );
-    let out = match (OUT.load(Relaxed), &settings::get().stats) {
-        (-1, Stats::StandardError) => libc::STDERR_FILENO,
-        (-1, Stats::File(path)) => open(path).unwrap_or(-1),
+    let _ = match wanted {
+        Statistics::Json(_) => json(&mut said, &program, &record),
+        _ => text(&mut said, &program, &record),
+    };
+    record.kept.clear();
+    let out = match (OUT.load(Relaxed), wanted) {
+        (-1, Statistics::StandardError) => libc::STDERR_FILENO,
+        (-1, Statistics::Text(path) | Statistics::Json(path)) => open(path).unwrap_or(-1),
         (out, _) => out,
     };
-    put(out, text.as_bytes());
+    put(out, said.as_bytes());
 }
 
 fn put(fd: c_int, mut text: &[u8]) {

@@ -8,16 +8,16 @@
 //! | `PDIO_MIN_SIZE` | size from which a file's reads are taken | `64M` |
 //! | `PDIO_SEQUENTIAL` | bytes that must have been read or written in sequence before | `4M` |
 //! | `PDIO_MEMORY` | most memory of a stream | `8M` |
-//! | `PDIO_LINGER` | milliseconds that written data may idle in memory; `0` holds none | `50` |
+//! | `PDIO_LINGER` | how long written data may idle in memory, at most a minute; `0` holds none | `50ms` |
 //! | `PDIO_PROMPT` | `0`: what was written may reach other processes by `PDIO_LINGER` later than the program tells them | `1` |
 //! | `PDIO_STRATEGY` | `auto`, `direct`, `dontcache`, `buffered` | `auto` |
 //! | `PDIO_STRICT` | `1`: no stream is taken, only direct I/O repaired | `0` |
 //! | `PDIO_REPAIR` | `0`: misaligned direct I/O fails as usual | `1` |
 //! | `PDIO_COSTS` | where `pdio learn` has left what strategies cost: an absolute path; `0`: each process learns for itself | `~/.cache/pdio/costs`, `/var/cache/pdio/costs` |
-//! | `PDIO_STATS` | `1`: at the end, a line for each taken stream and a total on standard error, nothing where there is neither; an absolute path: appended to that file | `0` |
+//! | `PDIO_STATS` | `1`: at the end, a line for each taken stream and a total on standard error, nothing where there is neither; an absolute path: appended to that file; `json:FILE`: one line of JSON appended | `0` |
 //!
-//! Sizes are bytes, or with `K`, `M` or `G`. A value that makes no sense is named in one line and
-//! the default is used. Empty is the same as unset.
+//! Sizes, times and switches are those of [`nocopy_settings`]. A value that makes no sense is named in
+//! one line and the default is used. Empty is the same as unset.
 
 use core::ffi::{c_char, CStr};
 use std::ffi::{CString, OsStr};
@@ -25,17 +25,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use nocopy_settings as words;
+use nocopy_settings::Statistics;
 use pdio::Strategy;
 
 use crate::say::say;
 
-/// Where statistics go.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Stats {
-    No,
-    StandardError,
-    File(CString),
-}
+/// The most memory of a stream.
+const MOST: usize = 1 << 30;
 
 #[derive(Debug)]
 pub struct Settings {
@@ -49,7 +46,7 @@ pub struct Settings {
     pub strategy: Strategy,
     pub strict: bool,
     pub repair: bool,
-    pub stats: Stats,
+    pub stats: Statistics<CString>,
 }
 
 impl Default for Settings {
@@ -65,7 +62,7 @@ impl Default for Settings {
             strategy: Strategy::Auto,
             strict: false,
             repair: true,
-            stats: Stats::No,
+            stats: Statistics::No,
         }
     }
 }
@@ -75,30 +72,6 @@ static SETTINGS: OnceLock<Settings> = OnceLock::new();
 /// What was set; the defaults before the constructor has run.
 pub fn get() -> &'static Settings {
     SETTINGS.get_or_init(Settings::default)
-}
-
-fn number(text: &str) -> Option<u64> {
-    (text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty())
-        .then(|| text.parse().ok())
-        .flatten()
-}
-
-fn size(text: &str) -> Option<u64> {
-    let (digits, shift) = match text.as_bytes().last()? {
-        b'k' | b'K' => (&text[..text.len() - 1], 10),
-        b'm' | b'M' => (&text[..text.len() - 1], 20),
-        b'g' | b'G' => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    number(digits)?.checked_mul(1 << shift)
-}
-
-fn switch(text: &str) -> Option<bool> {
-    match text {
-        "1" | "yes" | "on" | "true" => Some(true),
-        "0" | "no" | "off" | "false" => Some(false),
-        _ => None,
-    }
 }
 
 /// Patterns that can match an absolute path.
@@ -114,46 +87,45 @@ fn patterns(value: &[u8]) -> Option<Vec<CString>> {
 }
 
 impl Settings {
-    /// Sets one variable. `None`: the value makes no sense; `Some(false)`: no such variable.
-    fn set(&mut self, name: &str, value: &[u8]) -> Option<bool> {
-        let text = || core::str::from_utf8(value).ok();
+    /// Sets one variable. An error says what it takes; `false`: there is no such variable.
+    fn set(&mut self, name: &str, value: &[u8]) -> Result<bool, &'static str> {
+        let text = core::str::from_utf8(value).unwrap_or("");
+        let size = || words::size(text).ok_or(words::SIZE);
+        let switch = || words::switch(text).ok_or(words::SWITCH);
+        let lists = || patterns(value).ok_or("absolute paths or patterns, with colons between");
         match name {
-            "PDIO_PATHS" => self.paths = patterns(value)?,
-            "PDIO_DENY" => self.deny = patterns(value)?,
-            "PDIO_MIN_SIZE" => self.min_size = size(text()?)?,
-            "PDIO_SEQUENTIAL" => self.sequential = size(text()?)?,
-            "PDIO_MEMORY" => self.memory = usize::try_from(size(text()?)?).ok()?.min(1 << 30),
+            "PDIO_PATHS" => self.paths = lists()?,
+            "PDIO_DENY" => self.deny = lists()?,
+            "PDIO_MIN_SIZE" => self.min_size = size()?,
+            "PDIO_SEQUENTIAL" => self.sequential = size()?,
+            "PDIO_MEMORY" => self.memory = usize::try_from(size()?).unwrap_or(MOST).min(MOST),
             "PDIO_LINGER" => {
-                let milliseconds = number(text()?).filter(|&ms| ms <= 60_000)?;
-                self.linger = Duration::from_millis(milliseconds);
+                let time = words::time(text).filter(|time| time.as_secs() <= 60);
+                self.linger = time.ok_or("a time such as 50ms, at most 60s")?;
             }
-            "PDIO_PROMPT" => self.prompt = switch(text()?)?,
+            "PDIO_PROMPT" => self.prompt = switch()?,
             "PDIO_STRATEGY" => {
-                self.strategy = match text()?.to_ascii_lowercase().as_str() {
+                self.strategy = match text.to_ascii_lowercase().as_str() {
                     "auto" => Strategy::Auto,
                     "direct" => Strategy::Direct,
                     "dontcache" => Strategy::DontCache,
                     "buffered" => Strategy::Buffered,
-                    _ => return None,
+                    _ => return Err("auto, direct, dontcache or buffered"),
                 }
             }
-            "PDIO_STRICT" => self.strict = switch(text()?)?,
-            "PDIO_REPAIR" => self.repair = switch(text()?)?,
+            "PDIO_STRICT" => self.strict = switch()?,
+            "PDIO_REPAIR" => self.repair = switch()?,
             // `pdio::costs_files` looks at it.
-            "PDIO_COSTS" if value == b"0" || value[0] == b'/' => {}
-            "PDIO_COSTS" => return None,
+            "PDIO_COSTS" if value[0] == b'/' || words::switch(text) == Some(false) => {}
+            "PDIO_COSTS" => return Err("0 or an absolute path"),
             "PDIO_STATS" => {
-                self.stats = match value[0] {
-                    b'/' => Stats::File(CString::new(value).ok()?),
-                    _ => match switch(text()?)? {
-                        true => Stats::StandardError,
-                        false => Stats::No,
-                    },
-                }
+                let to = words::statistics(value).ok_or(words::STATISTICS)?;
+                // A value of the environment has no zero byte.
+                self.stats = to.map(|path| CString::new(path).unwrap_or_default());
             }
-            _ => return Some(false),
+            _ => return Ok(false),
         }
-        Some(true)
+        Ok(true)
     }
 
     /// Whether a stream on this file may be taken.
@@ -208,13 +180,21 @@ pub unsafe fn read(mut environment: *const *const c_char) {
         if !name.starts_with(b"PDIO_") || value.is_empty() {
             continue;
         }
-        let known = core::str::from_utf8(name).map_or(Some(false), |n| settings.set(n, value));
+        let known = core::str::from_utf8(name).map_or(Ok(false), |n| settings.set(n, value));
         match known {
-            Some(true) => {}
-            Some(false) => say(&[b"there is no variable ", name, b"; it is ignored"]),
-            None => {
+            Ok(true) => {}
+            Ok(false) => say(&[b"there is no variable ", name, b"; it is ignored"]),
+            Err(wanted) => {
                 let shown = &value[..value.len().min(60)];
-                say(&[name, b"=", shown, b" makes no sense; the default is used"]);
+                let wanted = wanted.as_bytes();
+                say(&[
+                    name,
+                    b"=",
+                    shown,
+                    b" is not ",
+                    wanted,
+                    b"; using the default",
+                ]);
             }
         }
     }

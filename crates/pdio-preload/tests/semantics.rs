@@ -13,7 +13,7 @@ use common::{bare, compiled, preloaded, same, scratch, seen, SHORT};
 fn compare(words: &[&str], reasons: &[&str]) {
     let program = compiled("semantics.c", "semantics", &[]);
     // What the scenarios print tells others all the time, so that by default no stream stays long.
-    for (linger, prompt) in [("50", "0"), ("1", "0"), ("0", "1"), ("50", "1")] {
+    for (linger, prompt) in [("50ms", "0"), ("1ms", "0"), ("0", "1"), ("50ms", "1")] {
         let home = scratch();
         let part = |name: &str| {
             let path = home.path().join(name);
@@ -37,7 +37,7 @@ fn compare(words: &[&str], reasons: &[&str]) {
         let got = seen(&mut command, &part("preloaded"));
         let what = format!("{words:?}, linger {linger}, prompt {prompt}");
         same(&what, &expected, &got);
-        if (linger, prompt) == ("50", "1") {
+        if (linger, prompt) == ("50ms", "1") {
             continue;
         }
         let said = std::fs::read_to_string(&statistics).unwrap_or_default();

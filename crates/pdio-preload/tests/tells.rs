@@ -10,7 +10,7 @@ use common::{bare, compiled, preloaded, scratch, seen, stdout};
 
 /// Streams from the second write on; and nothing reaches the kernel by itself in time, so what is
 /// there was handed over.
-const HELD: [(&str, &str); 2] = [("PDIO_SEQUENTIAL", "0"), ("PDIO_LINGER", "60000")];
+const HELD: [(&str, &str); 2] = [("PDIO_SEQUENTIAL", "0"), ("PDIO_LINGER", "60s")];
 
 /// What `tells.c` prints for a scenario, and how many streams were taken.
 fn run(words: &[&str], variables: &[(&str, &str)]) -> (String, u64) {

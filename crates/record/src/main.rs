@@ -129,8 +129,8 @@ struct Record {
     /// Where the frames go, one after the other; - is standard output
     #[arg(value_name = "FILE", required = true)]
     file: Option<PathBuf>,
-    /// End after so many seconds (or 500ms, 10s, 5m, 2h)
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    /// End after so many seconds
+    #[arg(long, value_name = "N", value_parser = parse_seconds)]
     seconds: Option<Duration>,
     /// End after so many frames
     #[arg(long, value_name = "N")]
@@ -141,7 +141,7 @@ struct Record {
     /// What is promised of what was recorded
     #[arg(long, value_enum, default_value_t = Promise::Process, value_name = "MODE")]
     durability: Promise,
-    /// Keep the last so many seconds in memory, and begin with them when SIGUSR1 comes
+    /// Keep what was seen last (10s) in memory, and begin with them when SIGUSR1 comes
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pre_roll: Option<Duration>,
     /// Begin also when something is written to this FIFO, which is made if it is not there
@@ -188,19 +188,15 @@ fn parse_rate(text: &str) -> Result<(u32, u32), String> {
 }
 
 fn parse_time(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "" | "s" => 1.0,
-        "ms" => 0.001,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => f64::NAN,
-    };
-    let seconds = digits.parse::<f64>().map(|n| n * unit);
+    nocopy_settings::time(text).ok_or_else(|| format!("not {}", nocopy_settings::TIME))
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map(Duration::try_from_secs_f64);
     seconds
         .ok()
-        .and_then(|s| Duration::try_from_secs_f64(s).ok())
-        .ok_or_else(|| "a time, as in 10, 500ms, 10s, 5m or 2h".into())
+        .and_then(Result::ok)
+        .ok_or_else(|| "not a number of seconds, as in 10 or 0.5".into())
 }
 
 impl Source {
@@ -383,16 +379,15 @@ mod tests {
 
     #[test]
     fn times_sizes_rates_and_formats_are_read() {
-        assert_eq!(parse_time("10"), Ok(Duration::from_secs(10)));
         assert_eq!(parse_time("1.5s"), Ok(Duration::from_millis(1500)));
-        assert_eq!(parse_time("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(parse_time("2h"), Ok(Duration::from_secs(7200)));
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_size("1920x1080"), Ok((1920, 1080)));
         assert_eq!(parse_rate("30000/1001"), Ok((30000, 1001)));
         assert_eq!(parse_rate("25"), Ok((25, 1)));
         assert_eq!(parse_format("Y8"), Ok(*b"Y8  "));
         for text in ["", "s", "-1", "1x", "10 s", "1e400", "nan"] {
             assert!(parse_time(text).is_err(), "{text}");
+            assert!(parse_seconds(text).is_err(), "{text}");
         }
         assert!(parse_size("1920").is_err() && parse_size("0x5").is_err());
         assert!(parse_rate("0").is_err() && parse_rate("30/0").is_err());

@@ -430,7 +430,7 @@ def _choice(bench: Bench, name: str) -> dict[str, Any]:
     require_tool(BUSY[0], BUSY[0])
     with tempfile.TemporaryDirectory() as temp, child.started(BUSY):
         file = Path(temp) / "statistics"
-        env = environment(bench.name, name) | {"BRUG_SHOW_STATS": f"json:{file}"}
+        env = environment(bench.name, name) | {"BRUG_STATS": f"json:{file}"}
         begin = time.monotonic()
         _communicate(bench.words, {**os.environ, **env})
         seconds = time.monotonic() - begin

@@ -1025,8 +1025,8 @@ pub fn generate(seed: u64) -> Sequence {
     };
     // A minute is longer than any sequence: what has to be written is not written by itself. But what
     // was read ahead may be that old when others write to the file; then nothing is read ahead.
-    let linger = set("PDIO_LINGER", &["0", "1", "10", "60000", "60000"]);
-    let ahead = !together || linger != "60000";
+    let linger = set("PDIO_LINGER", &["0", "1ms", "10ms", "60s", "60s"]);
+    let ahead = !together || linger != "60s";
     set(
         "PDIO_STRATEGY",
         &["auto", "direct", "direct", "dontcache", "buffered"],
