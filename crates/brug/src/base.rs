@@ -15,7 +15,7 @@ use crate::words::Direct;
 use crate::words::{self, SYS_ALIGN};
 use crate::{arena, config, os, sys};
 
-/// Who has an object.
+/// The allocator that has an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
     Sys,
@@ -27,7 +27,7 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
-    /// The owner of what a base that this build has allocates.
+    /// The owner of objects of `base`; the C library if this build lacks it.
     #[inline]
     pub(crate) fn of(base: Base) -> Owner {
         match base {
@@ -52,7 +52,7 @@ impl Owner {
     }
 }
 
-/// The base of this number, if it can be called directly by now.
+/// The functions of base number `base`, if it is ready to be called directly.
 #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
 pub(crate) fn direct(base: u8) -> Option<Direct> {
     match base {
@@ -64,7 +64,7 @@ pub(crate) fn direct(base: u8) -> Option<Direct> {
     }
 }
 
-/// The owner of an address in the arena, but in no slot.
+/// The owner of an address that is in the arena but in no slot.
 #[inline(always)]
 fn foreign_owner(_p: *mut u8) -> Owner {
     #[cfg(all(feature = "jemalloc", feature = "mimalloc"))]
@@ -81,7 +81,7 @@ fn foreign_owner(_p: *mut u8) -> Owner {
     Owner::Slot
 }
 
-/// Who has the object at an address.
+/// The owner of the object at `p`.
 #[inline]
 pub(crate) fn owner_of(p: *mut u8) -> Owner {
     let offset = (p as usize).wrapping_sub(arena::GEOMETRY.base.load(Relaxed));
@@ -94,7 +94,7 @@ pub(crate) fn owner_of(p: *mut u8) -> Owner {
     }
 }
 
-/// Where an object of this size belongs.
+/// Where `mode` puts a new object of `size` bytes.
 #[inline]
 pub(crate) fn place(mode: Mode, size: usize) -> Owner {
     match mode {
@@ -131,15 +131,15 @@ fn fixed(mode: Mode) -> Owner {
     }
 }
 
-/// The owner of what is in no slot.
+/// The owner of new objects that are in no slot.
 #[inline]
 pub(crate) fn current() -> Owner {
     Owner::of(words::base())
 }
 
-/// In the child of a fork of a process that had other threads, which may have been in the
-/// middle of an allocation. The C library and jemalloc have handlers of their own. Returns the base
-/// that can serve no more, if there is one.
+/// To be called in a forked child whose parent had other threads: these may have been in the middle
+/// of an allocation. The C library and jemalloc have handlers of their own. Returns the base that
+/// can no longer serve, if there is one.
 pub(crate) fn after_fork_among_threads() -> Option<Base> {
     #[cfg(feature = "mimalloc")]
     {
@@ -160,7 +160,7 @@ pub(crate) fn challenger() -> Option<Base> {
     None
 }
 
-/// Begins the challenger. Returns false if only another thread can.
+/// Initialises the challenger. Returns false if only another thread can.
 pub(crate) fn begin_challenger() -> bool {
     #[cfg(feature = "mimalloc")]
     return mimalloc::begin();
@@ -168,7 +168,7 @@ pub(crate) fn begin_challenger() -> bool {
     false
 }
 
-/// Bytes in objects of jemalloc and mimalloc, and what they hold for them.
+/// Bytes in objects of jemalloc and mimalloc, and bytes that both hold in all.
 pub(crate) fn in_use_and_held() -> (usize, usize) {
     #[allow(unused_mut)]
     let mut sum = (0, 0);
@@ -185,8 +185,8 @@ pub(crate) fn in_use_and_held() -> (usize, usize) {
     sum
 }
 
-/// An object of this size has that alignment without being asked, up to what the C library
-/// gives everyone.
+/// The size to request for alignment `align`, up to the C library's own: jemalloc and mimalloc
+/// give that alignment to objects of at least `align` bytes.
 #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
 #[inline]
 fn as_aligned(size: usize, align: usize) -> usize {
@@ -197,7 +197,7 @@ fn as_aligned(size: usize, align: usize) -> usize {
     }
 }
 
-/// A new object, or null with `errno` set.
+/// Allocates, or returns null with `errno` set.
 #[inline]
 pub(crate) unsafe fn alloc(owner: Owner, size: usize, align: usize, zero: bool) -> *mut u8 {
     // SAFETY: no preconditions beyond those of the callee.
@@ -226,8 +226,8 @@ pub(crate) unsafe fn alloc(owner: Owner, size: usize, align: usize, zero: bool) 
     }
 }
 
-/// A new object of `base`, or of the C library if that has none. Null, with `errno` set, only after
-/// everything was taken back that no object needs.
+/// Allocates from `base`, or from the C library if `base` fails. Returns null, with `errno` set,
+/// only after everything that no object needs was taken back.
 #[inline]
 pub(crate) fn obtain(base: Owner, size: usize, align: usize, zero: bool) -> *mut u8 {
     last_resort(|| {
@@ -242,7 +242,7 @@ pub(crate) fn obtain(base: Owner, size: usize, align: usize, zero: bool) -> *mut
     })
 }
 
-/// Before giving up, gives the system everything that no object needs and tries once more.
+/// Runs `attempt`. If it fails, takes back everything that no object needs and tries once more.
 #[inline]
 pub(crate) fn last_resort(attempt: impl Fn() -> *mut u8) -> *mut u8 {
     let p = attempt();
@@ -255,7 +255,7 @@ pub(crate) fn last_resort(attempt: impl Fn() -> *mut u8) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn give_up(attempt: &dyn Fn() -> *mut u8) -> *mut u8 {
-    // What is refused for the first time may be a limit that was set a moment ago.
+    // A first refusal may come from a limit that was set a moment ago.
     words::memory_is_counted();
     if arena::take_back() {
         let p = attempt();
@@ -296,7 +296,7 @@ pub(crate) unsafe fn usable_size(owner: Owner, p: *mut u8) -> usize {
     }
 }
 
-/// Changes the size of an object of `owner`. Null: unchanged.
+/// Changes the size of an object of `owner`. Returns null if the object is unchanged.
 pub(crate) unsafe fn realloc(
     owner: Owner,
     p: *mut u8,

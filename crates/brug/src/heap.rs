@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a request is served: the paper's request handler.
 //!
-//! What is inlined into the program, the fast path, is one or two compares on each side: `malloc`
-//! of up to a limit goes straight to the allocator that has the small objects, and so does what
-//! lies in its range. Everything else is out of line. The limits are those of `words.rs`.
+//! The fast path is inlined into the program. It is one or two compares on each side: `malloc` of
+//! up to a limit goes straight to the allocator of small objects, and `free` of an address in that
+//! allocator's range does too. The slow path is out of line. The limits are in `words.rs`.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -15,12 +15,12 @@ use crate::realloc::{realloc_cold, LEAVE_MAX, UNKNOWN};
 use crate::words::{self, hot, in_other, load, word, Hot, SYS_ALIGN};
 use crate::{arena, config, scope, sys, trial, tuner};
 
-/// Whether the first base is the only one: then the C library is called by its name.
+/// True if the C library is the only base: then it is called by its name.
 const ONE_BASE: bool = !cfg!(any(feature = "jemalloc", feature = "mimalloc"));
 /// Alignment that every base gives every object.
 const MIN_ALIGN: usize = 8;
 
-/// A new object for a caller who will tell its size and alignment when it is freed.
+/// Allocates for a caller who gives size and alignment when freeing.
 #[inline]
 pub(crate) unsafe fn alloc(size: usize, align: usize) -> *mut u8 {
     if ONE_BASE {
@@ -28,14 +28,14 @@ pub(crate) unsafe fn alloc(size: usize, align: usize) -> *mut u8 {
         return unsafe { alloc_untold(size, align) };
     }
     if align <= MIN_ALIGN && size <= load!(limit) {
-        // SAFETY: the word is a function of this type and does what it is there for.
+        // SAFETY: the word `alloc` is a function of this type that allocates.
         unsafe { core::mem::transmute::<usize, words::Alloc>(load!(alloc))(size).cast() }
     } else {
         alloc_other(size, align)
     }
 }
 
-/// A new object for a caller who will tell nothing, as in C.
+/// Allocates for a caller who gives no size or alignment when freeing, as in C.
 #[inline]
 pub(crate) unsafe fn alloc_untold(size: usize, align: usize) -> *mut u8 {
     if align <= SYS_ALIGN && size <= load!(malloc_limit) {
@@ -71,8 +71,8 @@ pub(crate) unsafe fn free(p: *mut u8) {
 /// Frees an object of [`alloc`], [`alloc_zeroed`] or [`realloc`] with a size.
 #[inline]
 pub(crate) unsafe fn free_told(p: *mut u8, size: usize, align: usize) {
-    // SAFETY: an object that the caller owns, with this size and alignment. The word is a
-    // function of this type for what is in that range.
+    // SAFETY: an object that the caller owns, with this size and alignment. The word `free` is a
+    // function of this type for objects in that range.
     unsafe {
         if !ONE_BASE && in_other(p) {
             if align > MIN_ALIGN {
@@ -88,8 +88,8 @@ pub(crate) unsafe fn free_told(p: *mut u8, size: usize, align: usize) {
 /// `old` is the size asked for, or [`UNKNOWN`] for an object of [`alloc_untold`].
 #[inline]
 pub(crate) unsafe fn realloc(p: *mut u8, old: usize, align: usize, new: usize) -> *mut u8 {
-    // SAFETY: an object that the caller owns. The word is a function of this type for what
-    // is in that range.
+    // SAFETY: an object that the caller owns. The word `realloc` is a function of this type for
+    // objects in that range.
     unsafe {
         if !ONE_BASE
             && new <= load!(rest.other_realloc_limit)
@@ -107,7 +107,7 @@ pub(crate) unsafe fn realloc(p: *mut u8, old: usize, align: usize, new: usize) -
     }
 }
 
-// The slow paths do not unwind, and say so by their ABI: then the fast paths end in a jump.
+// The ABI of the slow paths says that they do not unwind, so the fast paths end in a jump.
 
 #[inline(never)]
 unsafe extern "C" fn free_cold(p: *mut u8) {
@@ -125,10 +125,10 @@ unsafe extern "C" fn free_cold(p: *mut u8) {
     }
 }
 
-/// The second fastest path, for objects that are aligned like C's.
+/// The second fastest path, for objects with C's alignment.
 #[inline(never)]
 extern "C" fn alloc_other(size: usize, align: usize) -> *mut u8 {
-    // An object as large as aligned has that alignment without being asked.
+    // In every base an object of at least `align` bytes has that alignment, up to `SYS_ALIGN`.
     let enough = size.max(align);
     if align <= SYS_ALIGN && enough <= load!(limit) {
         // SAFETY: the word is a function of this type.
@@ -161,7 +161,7 @@ pub(crate) extern "C" fn alloc_cold(size: usize, align: usize, zero: bool) -> *m
     alloc_in(mode, size, align, zero)
 }
 
-/// Whether a new object had better be in a slot, as far as mode `auto` knows.
+/// Returns true if mode `auto` knows that a new object should begin in a slot.
 #[inline]
 fn born_to_grow(size: usize) -> bool {
     if tuner::will_grow(size) && tuner::may_move_early() && !tuner::aside() {

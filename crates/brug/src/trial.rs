@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The trial: which base allocator has the small objects in mode `auto`?
 //!
-//! The paper's tuner compares allocators where objects are reallocated. But lists, trees
-//! and linkers hardly ever reallocate, and for them the allocators differ by a factor of
-//! two. So, once a program has shown that it has small objects at all, the C library and
-//! its challenger, mimalloc, take turns at its requests, 128 each. The requests are timed, with
-//! the first touch of their pages: an allocator that packs badly pays there, and one that
-//! keeps its pages or has huge ones gains. Frees are timed as well; the address says whose
-//! they are. Then one allocator has everything until the next trial, which comes after
-//! so many million reallocations, or until a profile says at the start what is best.
-//! jemalloc is not tried: where it beats the C library, mimalloc does so by more.
+//! The paper's tuner compares allocators where objects are reallocated. But lists, trees and
+//! linkers hardly ever reallocate, and for them the allocators differ by a factor of two.
+//! So once a program has shown that it has small objects, the C library and its challenger,
+//! mimalloc, take turns at its requests, 128 each. Each request is timed with the first touch of
+//! its pages: that costs an allocator that packs badly, and favours one that keeps its pages or
+//! has huge ones. Frees are timed as well; the address names the owner. Then the winner gets all
+//! requests until the next trial, after [`OLD`] reallocations of a thread. A profile that is
+//! read at the start replaces the first trial. jemalloc is not tried: where it beats the C
+//! library, mimalloc does so by more.
 //!
 //! # The same program, the same base
 //!
 //! All requests of a trial together take less than a millisecond, and one interrupt, or one
 //! page that the host of a virtual machine has to find, can take as long as a thousand of them.
-//! So what is compared is a mean in which no request counts for more than 32 times the C
-//! library's median, which is about a page fault. What lies above that says something about
-//! the machine. Where the gain is close to what is asked for, the trial goes on for up to four times as
-//! many turns. And the one that has the objects loses them only to one that takes a quarter
-//! less time: nobody leaves the C library for a gain that the next run may not find.
+//! So the compared mean counts no request for more than 32 times the C library's median, which is
+//! about a page fault. Longer times are the machine's, not the allocator's. Where the gain is close
+//! to the required one, the trial goes on for up to four times as many turns. The current base is
+//! replaced only by one that takes a quarter less time: the next run may not find a smaller gain.
 //!
-//! While a trial runs, all requests come out of line. Afterwards they are as short as in
-//! the mode of the allocator that won: nothing is counted or sampled there.
+//! While a trial runs, all requests take the slow path. Afterwards the fast path is that of the
+//! winner's own mode: it counts and samples nothing.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicU8,
@@ -33,27 +32,27 @@ use crate::base::{self, Owner};
 use crate::mode::Base;
 use crate::{os, tls, words};
 
-/// Objects that a program has before it is worth the trial.
+/// Requests of a program before it is worth a trial.
 const START: u32 = 4096;
 /// Requests after which a trial that could not begin is given up: only the main thread can
-/// begin the challenger, and it may have nothing to allocate.
+/// initialise the challenger, and that thread may allocate nothing.
 const PATIENCE: u32 = 64 * START;
-/// Requests that an allocator gets in a turn, and those at its beginning that find
-/// caches full of another one's data.
+/// Requests in a turn of an allocator, and how many of these at its beginning are not timed,
+/// because the caches are full of the other allocator's data.
 const TURN: u32 = 128;
 const COLD: u32 = 16;
-/// Turns of each allocator; in the first it sets itself up.
+/// Turns of each allocator. It sets itself up in the first, which is not timed.
 const TURNS: u32 = 25;
-/// As many again, up to so many times, while the gain is close to what is asked for.
+/// Maximum number of times [`TURNS`] are held, while the gain is close to the required one.
 const MOST_ROUNDS: u32 = 4;
-/// Reallocations of a thread after which what was found is old.
+/// Reallocations of a thread after which the result is out of date.
 pub(crate) const OLD: u32 = 1 << 22;
-/// A request counts for at most so many times the C library's median.
+/// Maximum time at which a request counts, in medians of the C library.
 const CAP: u64 = 32;
-/// Timed frees without which only allocations are compared.
+/// Minimum of timed frees; with fewer, only allocations are compared.
 const ENOUGH: u64 = 64;
 
-/// Where the base of small objects comes from.
+/// Why small objects have their base.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
     Named,
@@ -73,7 +72,7 @@ fn because(why: Why) {
     WHY.store(why as u8, Relaxed);
 }
 
-/// Why the base of small objects has them.
+/// The reason for the base of small objects, in words.
 pub(crate) fn why() -> &'static str {
     const TEXTS: [(Why, &str); 9] = [
         (Why::Named, "as configured"),
@@ -101,13 +100,13 @@ pub(crate) fn why() -> &'static str {
 
 static RUNNING: AtomicBool = AtomicBool::new(false);
 static REQUESTS: AtomicU32 = AtomicU32::new(0);
-/// The request with which the first turn begins.
+/// The number of the request with which the first turn begins.
 static BEGAN: AtomicU32 = AtomicU32::new(NOT_YET);
-/// Turns of each allocator in this trial, so far as it is known to need them.
+/// Turns of each allocator in this trial; grows while the result is in doubt.
 static LENGTH: AtomicU32 = AtomicU32::new(TURNS);
 const NOT_YET: u32 = u32::MAX;
 
-/// Nanoseconds of requests, and how many there were, by powers of two.
+/// Sums of nanoseconds of requests and their counts, by powers of two of the time.
 struct Times([(AtomicU64, AtomicU64); Times::OCTAVES]);
 
 impl Times {
@@ -134,7 +133,7 @@ impl Times {
         self.octaves().map(|(_, count)| count).sum()
     }
 
-    /// About the median: as if those of an octave were evenly spread over it.
+    /// The median, as if the samples of an octave were evenly spread over it.
     fn median(&self) -> u64 {
         let mut left = self.samples() / 2;
         for (octave, (_, count)) in self.octaves().enumerate() {
@@ -146,7 +145,7 @@ impl Times {
         0
     }
 
-    /// The mean, in sixteenths of a nanosecond, if none counts for more than `most` ns.
+    /// The mean in sixteenths of a nanosecond, where octaves count for at most `most` ns a sample.
     fn mean(&self, most: u64) -> u64 {
         let total: u64 = self
             .octaves()
@@ -168,10 +167,10 @@ static ALLOC: [Times; 3] = [const { Times::new() }; 3];
 #[link_section = tables!()]
 static FREE: [Times; 3] = [const { Times::new() }; 3];
 
-/// What the last trial or the profile says of each base.
+/// What the last trial or the profile says about a base.
 #[derive(Clone, Copy)]
 pub(crate) struct Verdict {
-    /// Of an allocation and a free, in sixteenths of a nanosecond.
+    /// Mean time of an allocation and a free, in sixteenths of a nanosecond.
     pub(crate) mean: u64,
     pub(crate) samples: u64,
 }
@@ -191,7 +190,7 @@ pub(crate) fn set_verdict(base: Base, verdict: Verdict) {
     SAMPLES[base as usize].store(verdict.samples, Relaxed);
 }
 
-/// What the best of the others takes less than the C library, in percent.
+/// How much less time the best other base takes than the C library, in percent.
 pub(crate) fn gain() -> i32 {
     let sys = verdict(Base::Glibc);
     let others = Base::ALL.into_iter().filter(|&base| base != Base::Glibc);
@@ -206,7 +205,7 @@ pub(crate) fn gain() -> i32 {
     }
 }
 
-/// Begins the first trial of a process, unless a profile has told what it would find.
+/// Begins the first trial of a process, unless a profile already has the result.
 pub(crate) fn start_unless_known() {
     if Base::ALL.iter().any(|&base| verdict(base).samples > 0) {
         because(Why::Profile);
@@ -235,13 +234,13 @@ pub(crate) fn running() -> bool {
     RUNNING.load(Relaxed)
 }
 
-/// The number of a request since the first turn began; `None` before that.
+/// The number of a request, counted from the first turn; `None` before that.
 fn number(request: u32) -> Option<u32> {
     request.checked_sub(BEGAN.load(Relaxed))
 }
 
-/// Returns true if the turns begin with this request: if the challenger can be had. If it
-/// never can be, the trial ends.
+/// Returns true if the turns begin with this request, because the challenger is ready. Ends the
+/// trial if the challenger never can be.
 #[cold]
 fn begins(request: u32) -> bool {
     // SAFETY: the calling thread's own.
@@ -250,7 +249,7 @@ fn begins(request: u32) -> bool {
         give_up(Why::NoMain);
     } else if !worker.get() {
         if words::memory_is_counted() {
-            // What two allocators keep is too much.
+            // Two allocators would keep too much committed.
             give_up(Why::Counted);
         } else if base::begin_challenger() {
             because(Why::Running);
@@ -264,7 +263,7 @@ fn begins(request: u32) -> bool {
     false
 }
 
-/// A new object, of the base whose turn it is.
+/// Allocates from the base whose turn it is.
 #[cold]
 #[inline(never)]
 pub(crate) fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
@@ -295,11 +294,11 @@ fn alloc_timed(base: Base, size: usize, align: usize, zero: bool) -> *mut u8 {
     let p = base::obtain(Owner::of(base), size, align, zero);
     if !p.is_null() {
         for at in (0..size).step_by(os::page_size()) {
-            // SAFETY: within the new object, which has no content, or is zero.
+            // SAFETY: within the new object, which is uninitialised or zero.
             unsafe { p.add(at).write_volatile(0) };
         }
         let ns = os::now_ns() - begin;
-        // A base that cannot be had leaves its objects to the C library.
+        // The C library may have served instead of `base`; that is no sample.
         if base::owner_of(p) == Owner::of(base) {
             ALLOC[base as usize].add(ns);
         }
@@ -332,7 +331,7 @@ fn give_up(why: Why) {
     });
 }
 
-/// Ends the trial; another thread may be at that already.
+/// Ends the trial, unless another thread already does.
 #[cold]
 fn finish(challenger: Base) {
     words::try_change(|| {
@@ -356,7 +355,7 @@ fn finish(challenger: Base) {
     });
 }
 
-/// Works out what the trial says of the C library and its challenger.
+/// Computes the verdicts on the C library and its challenger.
 fn judge(challenger: Base) {
     let both = [Base::Glibc, challenger];
     let cap = |times: &[Times; 3]| CAP * times[Base::Glibc as usize].median().max(1);
@@ -374,12 +373,12 @@ fn judge(challenger: Base) {
     }
 }
 
-/// What a profile makes the base.
+/// The base that a profile leads to.
 pub(crate) fn best() -> Base {
     best_instead_of(Base::Glibc)
 }
 
-/// The cheapest, if it takes a quarter less time than `now`.
+/// The fastest base, if it takes a quarter less time than `now`; else `now`.
 fn best_instead_of(now: Base) -> Base {
     let known = |base: &Base| verdict(*base).samples > 0 && base.is_available();
     let cheapest = Base::ALL
@@ -393,7 +392,7 @@ fn best_instead_of(now: Base) -> Base {
 }
 
 /// Returns true if another base takes about a quarter less time than `now`: between 0.68 and 0.82
-/// of it. What one round of a trial finds lies up to 7 percent beside what many rounds do.
+/// of it. The result of one round of a trial differs by up to 7 percent from that of many rounds.
 fn in_doubt(now: Base) -> bool {
     let mean = verdict(now).mean;
     let others = Base::ALL.into_iter().filter(|&base| base != now);

@@ -6,24 +6,24 @@
 //!
 //! * *What is timed.* A call that leaves page faults behind looks cheap. So one
 //!   reallocation in 64 is timed together with the first touch of the pages it
-//!   added, which is when they are paid for.
-//! * *What is compared.* Moving an object costs once and pays later. The price of
-//!   moving now and growing in place next time is held against that of copying now
-//!   and copying next time.
-//! * *Who decides.* The table is read when it changes, not when objects do: what a
-//!   reallocation reads is one byte for its size class. That byte is shared by all
-//!   threads; it is written a few times in a process and so stays in every cache,
-//!   and no thread has to learn what another knows.
+//!   added, because that touch takes the faults.
+//! * *What is compared.* Moving an object costs once and pays later. So the cost of
+//!   moving now and growing in place next time is compared with the cost of copying
+//!   now and copying next time.
+//! * *Who decides.* The decision is computed when the table changes. A reallocation
+//!   reads one byte for its size class. All threads share that byte; it is written a
+//!   few times in a process and so stays in every cache, and no thread has to learn
+//!   what another knows.
 //!
-//! Whether an object *keeps* growing is told by those before it: where seven of eight
-//! that grew once grew again, the first growth is taken for the beginning of more; and
-//! where seven of eight new objects of a size grew, they are put into slots at birth. One
-//! in sixteen is left where it was, so that a change comes to light. Births are looked at
-//! only where objects are seen to grow, as they then no longer take the fast path.
+//! Earlier objects predict whether an object *keeps* growing. Where seven of eight
+//! that grew once grew again, the first growth moves an object into a slot. Where
+//! seven of eight new objects of a size grew, new ones are put into slots at birth. One
+//! in sixteen is left where it was, so that a change is noticed. Births are counted
+//! only where objects are seen to grow, because counted births take the slow path.
 //!
 //! Old evidence fades (each sample counts a sixteenth), a decision changes only for
 //! a gain of an eighth, and one reallocation in 4096 does the opposite of what was
-//! decided, so that a wrong decision comes to light.
+//! decided, so that a wrong decision is noticed.
 
 use core::ffi::CStr;
 use core::fmt;
@@ -38,15 +38,15 @@ pub(crate) const SAMPLE: u32 = 64;
 /// Reallocations per experiment.
 pub(crate) const EXPERIMENT: u32 = 4096;
 
-/// Of the objects that had better be in a slot, one in so many is left where it was.
+/// One in so many of the objects that should be in a slot is left where it was.
 const ASIDE: u32 = 16;
-/// Slots that early movers may take; a slot costs a page table.
+/// Maximum of live slots while objects move early; a slot costs a page table.
 const EARLY_SLOTS: usize = 512;
 
 /// What a reallocation did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Arm {
-    /// The base allocator enlarged the object, wherever that was.
+    /// The base allocator enlarged the object, in place or by a copy.
     Base = 0,
     /// It moved from the base allocator to a slot.
     Move = 1,
@@ -59,7 +59,7 @@ const ARMS: [&str; 3] = ["base", "move", "slot"];
 /// Size classes: four to each power of two, from 4 KiB on.
 const CLASSES: usize = 96;
 const FIRST: u32 = 12;
-/// Samples without which an average says nothing.
+/// Minimum number of samples of a meaningful average.
 const ENOUGH: u64 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,7 +84,7 @@ fn lower_bound(class: usize) -> usize {
     (4 + class % 4) << (class / 4) << (FIRST - 2)
 }
 
-/// What has been found best for an object that grows to `size` bytes.
+/// The decision for an object that grows to `size` bytes.
 #[inline]
 pub(crate) fn decision(size: usize) -> Decision {
     match DECISION[class(size)].load(Relaxed) {
@@ -94,14 +94,14 @@ pub(crate) fn decision(size: usize) -> Decision {
     }
 }
 
-/// How many there were, in the upper half, and what came of how many of them, in the lower.
-/// A concurrent count may be lost.
+/// A number of objects in the upper half, and in the lower half how many of these grew (again).
+/// Concurrent counts may be lost.
 struct Share(AtomicU64);
 
 impl Share {
-    /// Of fewer nothing is known.
+    /// Minimum number of objects for a prediction.
     const FEW: u64 = 32;
-    /// So many make those before them count half.
+    /// When there are so many objects, those before count half.
     const MANY: u64 = 512;
 
     const fn new() -> Share {
@@ -124,7 +124,7 @@ impl Share {
         self.0.store(self.0.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Seven of eight.
+    /// Returns true if at least seven of eight did.
     fn nearly_all(&self) -> bool {
         let (all, some) = self.read();
         all >= Share::FEW && some * 8 >= all * 7
@@ -136,12 +136,12 @@ const fn no_shares() -> [Share; OCTAVES] {
     [const { Share::new() }; OCTAVES]
 }
 
-/// Of the objects that grew once, to a size in an octave, those that grew again.
+/// Objects that grew once, to a size in an octave, and how many of these grew again.
 static GROWN: [Share; OCTAVES] = no_shares();
-/// Of the objects that began with a size in an octave, those that grew.
+/// Objects born with a size in an octave, and how many of these grew.
 static BORN: [Share; OCTAVES] = no_shares();
-/// Objects of an octave that grew while their births were not looked at, and how many of
-/// them make it worth looking.
+/// Objects of an octave that grew while births were not watched, and how many of these are
+/// enough to watch births.
 static CAUSE: [AtomicU32; OCTAVES] = [const { AtomicU32::new(0) }; OCTAVES];
 static BAR: [AtomicU32; OCTAVES] = [const { AtomicU32::new(64) }; OCTAVES];
 
@@ -153,14 +153,14 @@ fn watched(octave: usize) -> bool {
     CAUSE[octave].load(Relaxed) >= BAR[octave].load(Relaxed)
 }
 
-/// New objects from this size on are to be shown to [`born`].
+/// Objects from this size on have to be reported to [`born`].
 pub(crate) fn watched_from() -> usize {
     (0..OCTAVES)
         .find(|&octave| watched(octave))
         .map_or(usize::MAX, |octave| lower_bound(octave * 4))
 }
 
-/// There is an object of this size that is in no slot. Whether [`watched_from`] has changed.
+/// Counts a new object that is in no slot. Returns true if [`watched_from`] has changed.
 pub(crate) fn born(size: usize) -> bool {
     let octave = octave(size);
     if !watched(octave) {
@@ -170,7 +170,7 @@ pub(crate) fn born(size: usize) -> bool {
     share.count();
     let judged = share.read().0 >= Share::MANY && !share.nearly_all();
     if judged {
-        // Looked at in vain. Not again soon: births that are looked at take longer.
+        // Watched in vain. Not again soon, because watched births take longer.
         let bar = BAR[octave].load(Relaxed);
         BAR[octave].store(bar.saturating_mul(64), Relaxed);
         CAUSE[octave].store(0, Relaxed);
@@ -179,13 +179,13 @@ pub(crate) fn born(size: usize) -> bool {
     judged
 }
 
-/// Whether new objects of this size nearly always grow, and slots are good for that.
+/// Returns true if new objects of this size nearly always grow, and slots serve that well.
 pub(crate) fn will_grow(size: usize) -> bool {
     let octave = octave(size);
     watched(octave) && BORN[octave].nearly_all() && decision(2 * size) != Decision::Base
 }
 
-/// An object that is in no slot grows for the first time. Whether [`watched_from`] has
+/// Counts the first growth of an object that is in no slot. Returns true if [`watched_from`] has
 /// changed.
 pub(crate) fn grows(from: usize) -> bool {
     if from < 1 << FIRST {
@@ -201,32 +201,32 @@ pub(crate) fn grows(from: usize) -> bool {
     watched(octave)
 }
 
-/// It has grown, to this size, and no slot got it.
+/// Counts an object that has grown once, to this size, and is in no slot.
 pub(crate) fn grew_once(size: usize) {
     GROWN[octave(size)].count();
 }
 
-/// An object that had grown once, to this size, has grown again.
+/// Counts an object that had grown once, to this size, and has grown again.
 pub(crate) fn grew_again(size: usize) {
     GROWN[octave(size)].came_true();
 }
 
-/// Whether objects that have grown to this size once nearly always go on.
+/// Returns true if objects that have grown once, to this size, nearly always grow again.
 pub(crate) fn goes_on(size: usize) -> bool {
     GROWN[octave(size)].nearly_all()
 }
 
-/// Whether an object is left alone to see what it does.
+/// Returns true if an object is to be left where it is, to see if it grows.
 #[inline]
 pub(crate) fn aside() -> bool {
     // SAFETY: the calling thread's own.
     let calls = unsafe { &(*tls::local()).calls };
     calls.set(calls.get().wrapping_add(1));
-    // Spread, so that a program whose calls repeat does not always have the same one out.
+    // Spread, so that in a program whose calls repeat it is not always the same one.
     calls.get().wrapping_mul(0x9e37_79b9) < u32::MAX / ASIDE
 }
 
-/// Returns true if objects may still move before they are as large as the switch point.
+/// Returns true if objects may still move before they reach the switch point.
 #[inline]
 pub(crate) fn may_move_early() -> bool {
     arena::live() < EARLY_SLOTS
@@ -241,7 +241,7 @@ fn pack(mean: u64, samples: u64) -> u64 {
     mean.min((1 << 40) - 1) << 24 | samples.min(0xff_ffff)
 }
 
-/// Takes one measurement in. A concurrent one may be lost.
+/// Records one measurement. A concurrent one may be lost.
 pub(crate) fn record(arm: Arm, size: usize, ns: u64) {
     let class = class(size);
     let cell = &TABLE[class][arm as usize];
@@ -249,7 +249,7 @@ pub(crate) fn record(arm: Arm, size: usize, ns: u64) {
     let new = ns.saturating_mul(16);
     // A plain average at first, then one that forgets.
     let weight = (samples + 1).min(16) as i64;
-    // One interrupt or host pause must not turn a decision.
+    // One interrupt or pause of the host must not change a decision.
     let new = if samples >= ENOUGH {
         new.min(mean.saturating_mul(8))
     } else {
@@ -257,7 +257,7 @@ pub(crate) fn record(arm: Arm, size: usize, ns: u64) {
     };
     let mean = mean as i64 + (new as i64 - mean as i64) / weight;
     cell.store(pack(mean.max(0) as u64, samples + 1), Relaxed);
-    // The next smaller octave looks ahead to this one.
+    // Decisions in the next smaller octave depend on this class.
     decide(class);
     if class >= 4 {
         decide(class - 4);
@@ -273,8 +273,8 @@ fn decide(class: usize) {
     let (Some(copy), Some(enter)) = (mean(class, Arm::Base), mean(class, Arm::Move)) else {
         return;
     };
-    // Unknown futures: copying twice as much costs twice as much, and growth in
-    // place costs what it costs here.
+    // Where the next octave has no samples: copying twice as much costs twice as much, and
+    // growth in place costs the same as here.
     let copy_next = mean(next, Arm::Base).unwrap_or(2 * copy);
     let grow_next = mean(next, Arm::Slot)
         .or(mean(class, Arm::Slot))
@@ -292,18 +292,17 @@ fn decide(class: usize) {
 pub struct TunerRow {
     /// Smallest size in the class, in bytes.
     pub size: usize,
-    /// For the base allocator's reallocation, the move into a slot, and the growth in
-    /// a slot: the mean time with the touch of new pages in nanoseconds, and the
-    /// number of samples (0: the mean means nothing).
+    /// Mean time in nanoseconds, with the touch of new pages, and number of samples (0: there is
+    /// no mean), of the base allocator's reallocation, the move into a slot, and growth in a slot.
     pub arms: [(u64, u64); 3],
-    /// Whether objects that keep growing move into a slot at this size; `None`:
-    /// not enough is known, and they do.
+    /// True if objects that keep growing move into a slot at this size; `None` if not
+    /// enough is known, and they move as well.
     pub slot: Option<bool>,
-    /// Whether new objects of this size are put into slots, as nearly all of them grow.
+    /// True if new objects of this size are put into slots, as nearly all of them grow.
     pub birth: bool,
 }
 
-/// The tuner's table at one time. Only classes of which something is known are in it.
+/// A snapshot of the tuner's table, with only those classes of which something is known.
 #[derive(Clone, Copy, Debug)]
 pub struct TunerReport {
     rows: [TunerRow; CLASSES],
@@ -325,13 +324,13 @@ impl TunerReport {
         self.base
     }
 
-    /// Why it has them, in a few words.
+    /// Why small objects have that allocator, in a few words.
     pub fn why(&self) -> &'static str {
         self.why
     }
 
-    /// How much less time the allocator that the C library was compared with takes, in percent
-    /// of the C library's; below 0, how much more. `None` if nothing was compared.
+    /// How much less time the compared allocator takes than the C library, in percent of the C
+    /// library's; negative if it takes more. `None` if nothing was compared.
     pub fn gain(&self) -> Option<i32> {
         (self.compared(Base::Glibc).1 > 0).then_some(self.gain)
     }
@@ -358,8 +357,8 @@ impl TunerReport {
         to.write_str(if comma == "[" { "[]" } else { "]" })
     }
 
-    /// Writes the line that says which allocator has the small objects, why, and what the
-    /// others took.
+    /// Writes the line with the allocator of small objects, the reason, and the times of all that
+    /// were compared.
     fn write_base(&self, to: &mut dyn fmt::Write) -> fmt::Result {
         write!(to, "small objects: {}, {}", self.base, self.why)?;
         let mut before = " (";
@@ -373,8 +372,8 @@ impl TunerReport {
         to.write_str(if before == ", " { ")\n" } else { "\n" })
     }
 
-    /// What was compared: the mean time of an allocation, with the touch of its pages, and
-    /// of a free, in nanoseconds, and the number of samples (0: not compared).
+    /// The mean time of an allocation, with the touch of its pages, and a free, in nanoseconds,
+    /// and the number of samples (0: not compared).
     pub fn compared(&self, base: Base) -> (u64, u64) {
         self.bases[base as usize]
     }
@@ -456,11 +455,11 @@ impl fmt::Display for TunerReport {
 const MAGIC: &str = "brug-profile 1";
 const PROFILE_MAX: usize = 32 << 10;
 
-/// Whether the file is something else than a profile: then it is not replaced by one.
+/// True if the file is something else than a profile: then it is not replaced.
 static NO_PROFILE: AtomicBool = AtomicBool::new(false);
 
-/// Reads a profile. One that is not there is empty; one that cannot be understood is
-/// reported, not used and not replaced.
+/// Reads a profile. A missing one counts as empty; a malformed one is reported, not used and not
+/// replaced.
 pub(crate) fn load(path: &CStr) {
     let buf = os::map_memory(PROFILE_MAX);
     if buf.is_null() {
@@ -509,7 +508,7 @@ enum Row {
     Base(Base, trial::Verdict),
 }
 
-/// `SIZE ARM SIXTEENTHS SAMPLES`, or `0 BASE SIXTEENTHS SAMPLES` for what a trial found.
+/// `SIZE ARM SIXTEENTHS SAMPLES`, or `0 BASE SIXTEENTHS SAMPLES` for the result of a trial.
 fn parse_row(line: &str) -> Option<Row> {
     let mut words = line.split(' ');
     let size = number(words.next()?.as_bytes())? as usize;
@@ -528,7 +527,7 @@ fn parse_row(line: &str) -> Option<Row> {
     (lower_bound(class) == size).then_some(Row::Size(class, arm, mean, samples))
 }
 
-/// Writes the profile: whole, or not at all.
+/// Writes the profile as a whole, or leaves it as it was.
 pub(crate) fn save(path: &CStr) {
     use fmt::Write;
     if NO_PROFILE.load(Relaxed) {
