@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Taking a stream over, serving it, and handing it back.
 //!
-//! While a stream is taken, its position is here and the kernel's offset lags behind; whoever may
-//! look at that offset or at the file from elsewhere makes the stream drain or go back first.
+//! The position of a taken stream is here, and the kernel's offset lags behind. Before anybody can
+//! see that offset, or the file by another way, the stream drains or is handed back.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -24,17 +24,17 @@ use crate::table::{self, hold, Claim, Description, Entry, Held, Kind, Locked, Pa
 use crate::taken::{Aligned, Pump, Stream, Way};
 use crate::{look, next, report, say, signals, tell};
 
-/// Room that a filesystem must have left for writes to be deferred: below, a full disk must show
-/// in the very call that meets it.
+/// Minimum free bytes of the filesystem for writes to be deferred: with less, the call that fills
+/// the disk must return the error itself.
 const ROOM: u64 = 64 << 20;
-/// How often the room is looked at, in bytes written.
+/// Bytes written between two checks of the room.
 const ROOM_STEP: u64 = 8 << 20;
-/// No taken stream reaches further, so none meets a filesystem's largest file.
+/// Maximum offset of a taken stream, below every filesystem's largest file.
 const FARTHEST: u64 = 1 << 40;
-/// The most bytes that the kernel moves in one call.
+/// Maximum bytes that the kernel moves in one call.
 const MOST: usize = 0x7fff_f000;
 
-/// What lower layers have done here.
+/// Functions of this file that lower layers call.
 pub static ACTS: Acts = Acts {
     hand_over,
     keep_step,
@@ -57,8 +57,8 @@ fn failed<T: From<i8>>(why: c_int) -> T {
     T::from(-1)
 }
 
-/// Free bytes of the filesystem, if it is one that streams are taken on: local, on a device, its
-/// behaviour known.
+/// Free bytes of the filesystem, if streams are taken on it: a local one, on a device, of known
+/// behaviour.
 fn room(fd: c_int) -> Option<u64> {
     const KNOWN: [u32; 8] = [
         0xef53,      // ext2, ext3, ext4
@@ -80,11 +80,11 @@ fn room(fd: c_int) -> Option<u64> {
         .then(|| (about.f_bavail as u64).saturating_mul(about.f_bsize as u64))
 }
 
-/// Returns true if another descriptor of this process leads to the file in a way that a stream on
-/// `fd` would not see, or if the process has a lock on the file: closing any descriptor of a file
-/// drops all record locks that the process has on it, and this library closes its own.
+/// Returns true if another descriptor of this process leads to the file, so that a stream on `fd`
+/// would miss changes, or if the process has a lock on the file: any close of a file drops all
+/// record locks of the process on it, and this library closes descriptors of its own.
 ///
-/// A reader bears others that only read, unless they may share its offset.
+/// A reader accepts other descriptors that only read, unless they may share its offset.
 fn in_the_way(fd: c_int, about: &libc::stat64, claim: Claim) -> bool {
     let Ok(list) = std::fs::read_dir("/proc/self/fd") else {
         return true;
@@ -94,7 +94,7 @@ fn in_the_way(fd: c_int, about: &libc::stat64, claim: Claim) -> bool {
             .file_name()
             .to_str()
             .and_then(|name| name.parse().ok());
-        // This library's own lead nowhere that the program's do not.
+        // The library's own descriptors lead to the same files as the program's.
         let own = |other| matches!(table::entry(other), Entry::Internal);
         let Some(other) = other.filter(|&other: &c_int| !own(other)) else {
             return false;
@@ -110,15 +110,15 @@ fn in_the_way(fd: c_int, about: &libc::stat64, claim: Claim) -> bool {
     })
 }
 
-/// The file of a descriptor, by its name now.
+/// The current path of a descriptor's file.
 fn path_of(fd: c_int) -> Option<CString> {
     let path = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
     CString::new(path.into_os_string().into_vec()).ok()
 }
 
 impl Stream {
-    /// Looks whether the stream may be taken, and takes it. Everything that asks the kernel is
-    /// here, once in the life of a stream that has proved long.
+    /// Takes the stream if all conditions hold. All questions to the kernel are asked here, once in
+    /// the life of a long stream.
     fn start(fd: c_int, claim: Claim, entry: &Description) -> Result<Stream, Refused> {
         use Refused::{ForGood, ForNow};
         let writer = claim.writer;
@@ -145,12 +145,12 @@ impl Stream {
         if writer && (room < ROOM || limited()) {
             return Err(ForNow);
         }
-        // From here on who opens the file anew finds this entry.
+        // From here on, opening the file again finds this entry.
         entry.device.store(about.st_dev, SeqCst);
         entry.inode.store(about.st_ino, SeqCst);
         TAKEN.fetch_add(1, SeqCst);
         let started = || {
-            // A lock that is being taken is not to be seen yet.
+            // A lock that is just being taken cannot be seen yet.
             if LOCKING.load(SeqCst) != 0 || in_the_way(fd, &about, claim) {
                 return None;
             }
@@ -166,14 +166,14 @@ impl Stream {
                 options.durability(Durability::Safe);
             }
             if writer {
-                // io_uring hands what would block to workers of the kernel, for which `unshare` has to
-                // wait. Threads write as fast; readers would pay twice the processor time, and seldom
-                // block.
+                // io_uring passes requests that would block to kernel workers, for which `unshare`
+                // has to wait. Threads write as fast. Readers keep io_uring: they seldom block, and
+                // threads would cost them twice the processor time.
                 options.engine(pdio::Engine::Threads);
             }
             match writer {
                 true => options.writer_from(file).ok().map(|mut writer| {
-                    // Whatever this opens must not come between the program's own calls.
+                    // Descriptors that this opens must not be opened between the program's calls.
                     writer.prepare();
                     Pump::Writer(writer)
                 }),
@@ -220,7 +220,7 @@ impl Stream {
 
     fn set_position(&mut self, at: u64) {
         if at != self.position() {
-            // Seeking to an absolute place only sets a number.
+            // Seeking to an absolute offset only sets a number.
             let _ = match &mut self.pump {
                 Pump::Writer(writer) => writer.seek(SeekFrom::Start(at)),
                 Pump::Reader(reader) => reader.seek(SeekFrom::Start(at)),
@@ -240,7 +240,7 @@ impl Stream {
         unsafe { next::lseek64(self.own(), at as off_t, libc::SEEK_SET) }
     }
 
-    /// Where the next call begins: of a stream in step, where the kernel says.
+    /// Before a call: a stream in step takes its position from the kernel's offset.
     fn begin(&mut self) {
         if self.in_step {
             // SAFETY: no memory is involved.
@@ -257,7 +257,7 @@ impl Stream {
         }
     }
 
-    /// The C library is about to read or write there.
+    /// The C library is about to read or write this file.
     fn keep_step(&mut self) {
         if self.standard && !self.in_step {
             self.set_kernel(self.position());
@@ -265,20 +265,20 @@ impl Stream {
         }
     }
 
-    /// From here on the C library may read or write there.
+    /// From here on the C library may read or write this file.
     fn becomes_standard(&mut self) {
         self.standard = true;
         tell::OFFSETS.store(-1, SeqCst);
     }
 
-    /// Everything to the kernel, the kernel's offset right. The first error that came up, and
-    /// whether data remains.
+    /// Passes everything to the kernel and sets the kernel's offset. Returns the first error, and
+    /// true if data remains.
     fn drain(&mut self) -> (Option<c_int>, bool) {
         self.begin();
         let Pump::Writer(writer) = &mut self.pump else {
             return (None, false);
         };
-        // The first try may only report what failed before.
+        // The first try may only report an earlier error.
         let mut first = None;
         for _ in 0..2 {
             match writer.flush() {
@@ -290,15 +290,15 @@ impl Stream {
         (first, true)
     }
 
-    /// Part of the stream may have reached the kernel before what another one wrote earlier: the
-    /// times shall say what came last.
+    /// Sets the file's times to now: part of the stream may have reached the kernel before earlier
+    /// data of another stream, and the times have to show the order of the writes.
     fn touch(&self) {
         let only = |nsec| libc::timespec {
             tv_sec: 0,
             tv_nsec: nsec,
         };
         let times = [only(libc::UTIME_OMIT), only(libc::UTIME_NOW)];
-        // SAFETY: two times, ours. Who is not the file's owner may not.
+        // SAFETY: two times, ours. The call fails if this user does not own the file.
         unsafe { next::futimens(self.own(), times.as_ptr().cast()) };
     }
 
@@ -308,7 +308,7 @@ impl Stream {
         };
         let mut total = 0;
         for part in parts.iter().filter(|part| part.iov_len > 0) {
-            // SAFETY: the program's memory, readable by its word.
+            // SAFETY: the program's memory; the program vouches that it is readable.
             let mut rest =
                 unsafe { core::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) };
             while !rest.is_empty() {
@@ -336,7 +336,7 @@ impl Stream {
         };
         let mut total = 0;
         for part in parts.iter().filter(|part| part.iov_len > 0) {
-            // SAFETY: the program's memory, writable by its word.
+            // SAFETY: the program's memory; the program vouches that it is writable.
             let memory =
                 unsafe { core::slice::from_raw_parts_mut(part.iov_base.cast(), part.iov_len) };
             let result = match at {
@@ -357,8 +357,8 @@ impl Stream {
     }
 }
 
-/// Whether the size of files is limited: what a call that meets the limit does (a part, then a
-/// signal) is left to the kernel.
+/// Returns true if the size of files is limited. At the limit a call writes a part, and the next
+/// one gets a signal: that is left to the kernel.
 fn limited() -> bool {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -375,7 +375,7 @@ fn gone(entry: &Description) {
     TAKEN.fetch_sub(1, SeqCst);
 }
 
-/// Takes over a watched descriptor, if it may be.
+/// Takes over a watched descriptor if that is allowed.
 #[cold]
 fn take(fd: c_int) {
     let Some(_guard) = Guard::enter() else { return };
@@ -385,7 +385,7 @@ fn take(fd: c_int) {
         drop(state);
         return description.recycle();
     };
-    // After the claim: who holds everything back sees either the claim or nothing.
+    // After the claim, so that a caller who sets `HOLD` finds the claim, or nothing is taken.
     let may = HOLD.load(SeqCst) == 0 && TAKEN.load(SeqCst) < table::most_streams();
     let started = match may {
         true => Stream::start(fd, claim, description),
@@ -405,8 +405,8 @@ fn take(fd: c_int) {
     }
 }
 
-/// Hands a stream back for good. `false` if data could not be written: the stream stays, and its
-/// error is reported by the program's next call.
+/// Hands a stream back for good. Returns false if data could not be written: then the stream stays,
+/// and the program's next call reports the error.
 pub fn hand_back(held: &mut Held, why: &str) -> bool {
     let description = held.description;
     let state = &mut *held.state;
@@ -420,7 +420,7 @@ pub fn hand_back(held: &mut Held, why: &str) -> bool {
             return true;
         };
         report_end(&stream, why);
-        // Readers set the kernel's offset here.
+        // A reader sets the kernel's offset when it is dropped.
         drop(stream);
         gone(description);
     }
@@ -430,20 +430,20 @@ pub fn hand_back(held: &mut Held, why: &str) -> bool {
     true
 }
 
-/// The description is nobody's from here on.
+/// Frees the description.
 fn release(state: &mut State, description: &'static Description) {
     description.untrack_all();
     *state = State::default();
     description.recycle();
 }
 
-/// Gathering less than this between two hand-overs gains nothing.
+/// Minimum bytes between two hand-overs for which gathering is worth it.
 const WORTH: u64 = 256 << 10;
-/// As many in a row, and a stream goes back for good.
+/// Hand-overs in a row with less than [`WORTH`] after which a stream goes back for good.
 const HASTY: u32 = 8;
 
-/// Makes the kernel have what waits of all streams, in the order of their last writes up to the
-/// one that is given, and what was written meanwhile.
+/// Passes the waiting data of all streams to the kernel: in the order of their last writes up to
+/// stamp `last`, then of streams that were written to meanwhile.
 fn hand_over(last: u64) {
     let mut after = 0;
     let mut first = true;
@@ -460,7 +460,7 @@ fn hand_over(last: u64) {
         hand_over_one(description, first);
         first = false;
     }
-    // Those that were written to in between had something before, perhaps.
+    // Streams that were written to meanwhile may also have waiting data from before.
     for description in table::descriptions() {
         if description.deferred.load(SeqCst) > last && description.is_ours() {
             hand_over_one(description, first);
@@ -495,14 +495,14 @@ fn hand_over_one(description: &'static Description, first: bool) {
     state.error = state.error.or(error);
 }
 
-/// Makes the kernel's offset of standard input and output right from here on: the C library is about
-/// to read or write there by itself.
+/// Keeps the kernel's offset of standard input and output right from here on: the C library is
+/// about to read or write there by itself.
 #[cold]
 fn keep_step() {
     if guard::inside() || !state::is_owner() {
         return;
     }
-    // Before the look at the streams: one that comes meanwhile says so again.
+    // Before looking at the streams: one that is taken meanwhile sets it again.
     tell::OFFSETS.store(0, SeqCst);
     for fd in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
         with(fd, |held| {
@@ -515,7 +515,7 @@ fn keep_step() {
 
 /// In a handler of a signal that ends the process: writes what streams hold, without allocating.
 fn rescue() {
-    /// How often a stream is asked for that another thread works on, once in a millisecond.
+    /// How often, once in a millisecond, to try a stream that another thread is working on.
     const TRIES: u32 = 5000;
     let Some(_guard) = Guard::enter() else {
         // A fault in the library's own work: its stream is lost, if it holds the lock.
@@ -546,7 +546,7 @@ fn rescue_all(tries: u32) {
     }
 }
 
-/// Returns false if another thread is at work on the stream.
+/// Returns false if another thread is working on the stream.
 fn rescue_one(description: &Description) -> bool {
     let Some(state) = description.try_lock() else {
         return false;
@@ -567,11 +567,11 @@ fn rescue_one(description: &Description) -> bool {
     result.is_some()
 }
 
-/// What came of a call on a tracked descriptor.
+/// The result of a call on a tracked descriptor.
 enum Outcome {
     Done(isize),
     Failed(c_int),
-    /// Not this library's any more.
+    /// The library no longer has the descriptor: look it up again.
     Again,
 }
 
@@ -587,8 +587,8 @@ fn serve(
     let state = &mut *held.state;
     if let Some(error) = state.error.take() {
         if let Kind::Stream(stream) = &mut state.kind {
-            // What failed again meanwhile is no second error: it is tried once more, and told by the
-            // next call if that fails too.
+            // Tries the failed data once more. If that fails too, it is not a second error now; the
+            // next call reports it.
             stream.drain();
         }
         return Outcome::Failed(error);
@@ -648,7 +648,7 @@ fn serve(
     if let Some(why) = why {
         return match hand_back(held, why) {
             true => match held.state.error.take() {
-                // Handed back, but something had failed before.
+                // Handed back, but there is an earlier error to report.
                 Some(error) => Outcome::Failed(error),
                 None => Outcome::Again,
             },
@@ -678,7 +678,8 @@ fn serve(
         None => Outcome::Done(n as isize),
         Some(error) if n == 0 => Outcome::Failed(error),
         Some(error) => {
-            // What was taken is taken. A read's error comes again by itself.
+            // Some data was moved, so a write's error is kept. A read's error comes again by
+            // itself.
             if writing {
                 state.error = Some(error);
             }
@@ -695,11 +696,11 @@ pub enum Parts {
 }
 
 impl Parts {
-    /// `None` if there are none, or none that can be looked at.
+    /// `None` if there are no parts, or they cannot be read.
     fn get(&self, known: &mut Known) -> Option<&[iovec]> {
         match self {
             Parts::One(part) => Some(core::slice::from_ref(part)),
-            // SAFETY: the program says that they are such, and is in this call.
+            // SAFETY: the program vouches for them, and is in this call.
             Parts::Many(parts, count @ 1..=libc::UIO_MAXIOV) => unsafe {
                 memory::parts(known, *parts, *count)
             },
@@ -708,7 +709,7 @@ impl Parts {
     }
 }
 
-/// Returns true if the first `len` bytes of the parts are there.
+/// Returns true if the first `len` bytes of the parts are accessible.
 fn present(known: &mut Known, parts: &[iovec], mut len: usize, write: bool) -> bool {
     parts.iter().all(|part| {
         let n = part.iov_len.min(len);
@@ -717,7 +718,7 @@ fn present(known: &mut Known, parts: &[iovec], mut len: usize, write: bool) -> b
     })
 }
 
-/// Reads that ask for more than this are asked of their memory only as far as the file reaches.
+/// Of larger reads, memory is checked only as far as the file reaches.
 const LARGE: usize = 1 << 20;
 
 extern "C-unwind" {
@@ -748,7 +749,7 @@ pub fn transfer(
                     Way::Write => tell::writing(fd),
                 }
                 if !table::begin(fd) {
-                    // Closed or taken since that look: then the call is not the kernel's.
+                    // Closed or taken since the lookup: look it up again.
                     table::give_up_counting(fd);
                     continue;
                 }
@@ -769,10 +770,10 @@ pub fn transfer(
             }
             Entry::Tracked(description) => {
                 if way == Way::Write && description.device.load(Relaxed) == 0 {
-                    // No stream: direct I/O of the program's own.
+                    // Not a stream, but direct I/O of the program's own.
                     tell::writing(fd);
                 }
-                // SAFETY: no preconditions; nothing here needs to be dropped.
+                // SAFETY: no preconditions; nothing here needs to be dropped if the thread ends.
                 unsafe { pthread_testcancel() };
                 let outcome = match hold(fd, description) {
                     Locked::Held(mut held) => serve(&mut held, fd, way, parts, at, plain),
@@ -836,12 +837,12 @@ pub fn seek(fd: c_int, by: off_t, whence: c_int) -> off_t {
                 stream.set_kernel(at);
                 real(by, whence)
             }
-            // The end of the file, holes and data: as the kernel sees them.
+            // The end of the file, holes and data are those that the kernel sees.
             _ => {
                 let (error, left) = stream.drain();
                 state.error = state.error.or(error);
                 match &mut stream.pump {
-                    // The end is behind what cannot be written now.
+                    // The end includes data that cannot be written now.
                     Pump::Writer(writer) if left && whence == libc::SEEK_END => {
                         match writer.seek(SeekFrom::End(by)) {
                             Ok(at) => real(at as off_t, libc::SEEK_SET),
@@ -868,8 +869,8 @@ pub fn seek(fd: c_int, by: off_t, whence: c_int) -> off_t {
     }
 }
 
-/// Makes the kernel have everything that was written to a descriptor. The error, if there is one
-/// to report and `report` says so; otherwise it is kept.
+/// Passes everything that was written to a descriptor to the kernel. Returns an error only with
+/// `report`; otherwise the error is kept.
 pub fn drain(fd: c_int, report: bool) -> Result<(), c_int> {
     tell::hand_over();
     with(fd, |held| {
@@ -886,13 +887,13 @@ pub fn drain(fd: c_int, report: bool) -> Result<(), c_int> {
     .unwrap_or(Ok(()))
 }
 
-/// Runs a call that may give the process a record lock. A lock belongs to the process and the file:
-/// whatever is taken of that file goes back before, and nothing is taken until the call is over.
+/// Runs a call that may give the process a record lock. The lock belongs to the process and the
+/// file: streams on that file go back before, and nothing is taken until the call is over.
 pub fn with_record_lock(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if guard::inside() {
         return call();
     }
-    // A handler that jumps out of the call leaves this counted: nothing is taken any more.
+    // If a handler jumps out of the call, this stays counted, and nothing is taken any more.
     LOCKING.fetch_add(1, SeqCst);
     relinquish(fd, "locked");
     relinquish_behind(fd, true, "locked");
@@ -901,7 +902,7 @@ pub fn with_record_lock(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
     result
 }
 
-/// Before another lock changes: writers drain, readers go back for good.
+/// Before a lock of another kind changes: writers drain, readers go back for good.
 pub fn settle_for_lock(fd: c_int) {
     tell::locking();
     with(fd, |held| match &held.state.kind {
@@ -913,7 +914,7 @@ pub fn settle_for_lock(fd: c_int) {
     let _ = drain(fd, false);
 }
 
-/// Stops watching, hands back for good.
+/// Stops watching the descriptor, or hands its stream back for good.
 pub fn relinquish(fd: c_int, why: &str) {
     match table::entry(fd) {
         Entry::Nothing | Entry::Internal => {}
@@ -963,18 +964,19 @@ pub fn relinquish_all(why: &str) {
     }
 }
 
-/// Everything of all streams to the kernel.
+/// Passes everything of all streams to the kernel.
 pub fn drain_all() {
     tell::hand_over();
     if TAKEN.load(SeqCst) > 0 {
         for (fd, _) in table::known() {
-            // Errors stay for their streams.
+            // Errors are kept for their streams.
             let _ = drain(fd, false);
         }
     }
 }
 
-/// Names what could not be written at the end of the process: nobody is left to be told.
+/// At the end of the process, prints the errors of data that could not be written: no later call
+/// could return them.
 pub fn lament() {
     for (fd, entry) in table::known() {
         let Entry::Tracked(description) = entry else {
@@ -1009,7 +1011,8 @@ fn taken(device: u64, inode: u64) -> impl Iterator<Item = c_int> {
     })
 }
 
-/// Makes the kernel have what streams of this process hold of a file. Whether there was a writer.
+/// Passes to the kernel what streams of this process hold of a file. Returns true if there was a
+/// writer.
 pub fn drain_file(device: u64, inode: u64) -> bool {
     let mut any = false;
     for fd in taken(device, inode) {
@@ -1027,8 +1030,8 @@ pub fn drain_file(device: u64, inode: u64) -> bool {
     any
 }
 
-/// There is another way to the file now: streams on it go back. Readers may stay if nothing can be
-/// written there.
+/// Hands back the streams on a file to which there is another way now. Readers stay if that way is
+/// not `writable`.
 pub fn relinquish_file(device: u64, inode: u64, writable: bool, why: &str) {
     for fd in taken(device, inode) {
         tell::hand_over();
@@ -1061,13 +1064,13 @@ pub enum Then {
 
 /// Settles the streams on a file that is named by its path.
 pub fn on_path(directory: c_int, path: *const libc::c_char, flags: c_int, then: Then) {
-    // Names and attributes that change are seen.
+    // Others can see the changes of names and attributes.
     tell::hand_over();
     if TAKEN.load(SeqCst) == 0 || guard::inside() {
         return;
     }
     let errno = crate::errno();
-    // SAFETY: the path is the program's, which is about to give it to the kernel.
+    // SAFETY: the program's path, which it is about to give to the kernel.
     let about = unsafe {
         let mut about: libc::stat64 = core::mem::zeroed();
         (next::fstatat64(directory, path, &mut about, flags) == 0).then_some(about)
@@ -1093,7 +1096,7 @@ pub fn close(fd: c_int) -> c_int {
             tell::closing(fd);
             table::forget(fd);
         }
-        // To the program, the number is not open.
+        // For the program this descriptor is closed.
         Entry::Internal if !guard::inside() => return failed(libc::EBADF),
         Entry::Internal => table::forget(fd),
         Entry::Tracked(description) if !description.is_ours() => {}
@@ -1110,7 +1113,7 @@ pub fn close(fd: c_int) -> c_int {
     }
 }
 
-/// A descriptor is about to go. The error that there is to report.
+/// Before a descriptor is closed or replaced. Returns the error to report.
 pub fn leave(fd: c_int, why: &str) -> Option<c_int> {
     if let Entry::Watched = table::entry(fd) {
         table::forget(fd);
@@ -1127,7 +1130,7 @@ pub fn leave(fd: c_int, why: &str) -> Option<c_int> {
         hand_back(held, why);
         let error = held.state.error.take();
         if let Kind::Stream(stream) = std::mem::take(&mut held.state.kind) {
-            // Given up: the program has been told.
+            // The data is given up; the program gets the error.
             report_end(&stream, "closed with an error");
             drop(stream);
             gone(description);
@@ -1144,7 +1147,7 @@ pub fn leave(fd: c_int, why: &str) -> Option<c_int> {
 pub fn copied(from: c_int, to: c_int) {
     match table::entry(from) {
         Entry::Nothing | Entry::Internal => {}
-        // Perhaps taken since that look.
+        // If that fails, it may have been taken since the lookup.
         Entry::Watched if table::watch_copy(from, to) => {}
         Entry::Watched => copied(from, to),
         Entry::Tracked(_) => {
@@ -1180,7 +1183,7 @@ pub fn align(fd: c_int) {
     description.track(fd);
 }
 
-/// A stream is taken no more.
+/// Reports a stream that is no longer taken.
 fn report_end(stream: &Stream, why: &str) {
     let counts = || {
         let (word, stats) = match &stream.pump {

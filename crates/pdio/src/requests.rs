@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The state of a writing stream, and its requests: sent, waited for, and tried again.
+//! The state of a writing stream, and its requests: sent, waited for, and retried.
 //!
-//! What fails stays in the queue, and nothing overtakes it.
+//! A failed request stays in the queue, and no other overtakes it.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,7 +18,8 @@ use crate::options::{Durability, OpenOptions, Strategy};
 use crate::policy::Operation;
 use crate::sys;
 
-/// Dirty page cache that a learned buffered stream leaves behind before it waits for the device.
+/// Dirty bytes that a learned buffered stream leaves in the page cache before it waits for the
+/// device.
 pub(crate) const WRITE_BEHIND: u64 = 8 << 20;
 
 /// A request between submission and success.
@@ -28,28 +29,28 @@ pub(crate) struct Sent {
     pub(crate) memory: *mut u8,
     pub(crate) offset: u64,
     pub(crate) len: usize,
-    /// Bytes of it that are done.
+    /// Bytes of the request that are written.
     pub(crate) done: usize,
-    /// What is with the rest.
+    /// The state of the rest.
     pub(crate) state: State,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     InFlight,
-    /// To be sent again once nothing is in flight, so that the order stays.
+    /// To be sent again once nothing is in flight, which keeps the order.
     Waiting,
-    /// Failed, or after one that failed; to be sent again when the error has been reported.
+    /// Failed, or behind a failed one; to be sent again after the error was reported.
     Failed,
-    /// Done, but not all before it.
+    /// Written, but not all requests before it are.
     Done,
 }
 
 /// The state of a writing stream.
 ///
-/// The run is a contiguous range of the file, `freed <= issued <= end`: bytes before `freed` are
-/// with the kernel, those before `issued` on their way, the rest waits in memory. Byte `x` of the
-/// file lies at `(x - base) % region.len()`.
+/// The run is a contiguous range of the file, `freed <= issued <= end`: the kernel has the bytes
+/// before `freed`, those before `issued` are in flight, and the rest waits in memory. Byte `x` of
+/// the file lies at `(x - base) % region.len()`.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) back: Backing,
@@ -67,12 +68,12 @@ pub(crate) struct Core {
     /// The file's size as far as this stream knows.
     pub(crate) size: u64,
     pub(crate) preallocate: u64,
-    /// Where a learned buffered stream has started and awaited writeback.
+    /// The offset up to which a learned buffered stream has started writeback.
     pub(crate) behind: u64,
     pub(crate) scattered: u32,
-    /// `end` when the keeper last looked.
+    /// `end` at the keeper's last look.
     pub(crate) seen_end: u64,
-    /// Whether direct requests were checked to stay out of the page cache.
+    /// True once direct requests were checked to stay out of the page cache.
     verified: bool,
 }
 
@@ -176,14 +177,14 @@ impl Core {
         Ok(n)
     }
 
-    /// Keeps a stream that was found to do best in the page cache from filling it with dirty
-    /// pages: starts writeback of each window, and waits for the one before.
+    /// Keeps a stream for which the page cache is the best strategy from filling it with dirty
+    /// pages: starts writeback of each window, and waits for the window before.
     fn write_behind(&mut self, to: u64) {
         if !self.back.pilot.chose_page_cache() || to < self.behind {
             self.behind = to;
         } else if to - self.behind >= WRITE_BEHIND {
             let fd = self.back.file.as_fd();
-            // Errors show up in the sync that follows, once.
+            // The next sync returns an error, once.
             let _ = sys::sync_file_range(fd, self.behind, to - self.behind, false);
             if let Some(before) = self.behind.checked_sub(WRITE_BEHIND) {
                 let _ = sys::sync_file_range(fd, before, WRITE_BEHIND, true);
@@ -197,8 +198,8 @@ impl Core {
         self.submit(self.sent.len() - 1)
     }
 
-    /// As `send`, in this thread: for a request that is waited for anyway and has no company, the
-    /// way through the engine only adds wake-ups.
+    /// As `send`, in this thread: for a single request that is waited for anyway, the engine would
+    /// only add wake-ups.
     pub(crate) fn send_and_wait(
         &mut self,
         memory: *mut u8,
@@ -210,7 +211,7 @@ impl Core {
         };
         let id = self.enqueue(memory, offset, len);
         self.back.stats.requests += 1;
-        // SAFETY: the memory is the caller's of `write_zero_copy`, valid through this call.
+        // SAFETY: the memory of `write_zero_copy`'s caller is valid through this call.
         let result = unsafe { sys::pwrite_raw(direct.as_raw_fd(), memory, len, offset, 0) };
         self.complete(Completion { id, result })
     }
@@ -237,7 +238,7 @@ impl Core {
         self.sent.iter().any(|s| s.state == State::InFlight)
     }
 
-    /// Submits what is not done of request `i` of the queue.
+    /// Submits the rest of request `i` of the queue.
     fn submit(&mut self, i: usize) -> io::Result<()> {
         let Some(direct) = self.back.direct.clone() else {
             return self.complete_through_page_cache(i);
@@ -253,15 +254,15 @@ impl Core {
         };
         self.back.stats.requests += 1;
         let submitted = match self.back.engine() {
-            // SAFETY: the memory belongs to the region, where `copy_in` stays out of sent ranges,
-            // or to a caller whose call does not return before the completion.
+            // SAFETY: the memory belongs to the region, in which `copy_in` does not touch sent
+            // ranges, or to a caller whose call does not return before the completion.
             Some(engine) if growing => unsafe { engine.submit_chained(request) },
             // SAFETY: as above.
             Some(engine) => unsafe { engine.submit(request) },
             None => Err(io::ErrorKind::OutOfMemory.into()),
         };
         submitted.or_else(|_| {
-            // The engine is out of order; the system call still works.
+            // The engine has failed; the system call still works.
             // SAFETY: as above.
             let result = unsafe {
                 sys::pwrite_raw(
@@ -279,7 +280,7 @@ impl Core {
         })
     }
 
-    /// Takes completions that are there; with `wait`, at least one. `false` if there was none.
+    /// Takes all completions; with `wait`, at least one. Returns false if there was none.
     pub(crate) fn reap(&mut self, wait: bool) -> io::Result<bool> {
         let mut any = false;
         loop {
@@ -306,7 +307,7 @@ impl Core {
                     self.fail(i, io::ErrorKind::WriteZero.into());
                 } else if done < len {
                     let align = self.back.facts.alignment.map_or(1, |a| a.offset as usize);
-                    // A short write: the reason shows when the rest is tried.
+                    // A short write: trying the rest shows the reason.
                     match (offset as usize + done) % align {
                         0 => self.sent[i].state = State::Waiting,
                         _ => self.complete_through_page_cache(i)?,
@@ -316,13 +317,13 @@ impl Core {
                 }
             }
             Err(error) => match error.raw_os_error() {
-                // The latter also when the thread that submitted has ended, or a request before
-                // this one was not carried out.
+                // `ECANCELED` also if the submitting thread has ended, or an earlier request was
+                // not carried out.
                 Some(libc::EINTR | libc::EAGAIN | libc::ECANCELED) => {
                     self.sent[i].state = State::Waiting;
                 }
                 Some(libc::EINVAL | libc::EOPNOTSUPP) => {
-                    // Direct I/O was promised and is refused.
+                    // The filesystem promised direct I/O and refuses it.
                     self.back.pilot.forbid(Strategy::Direct);
                     self.complete_through_page_cache(i)?;
                 }
@@ -333,7 +334,7 @@ impl Core {
         self.resume()
     }
 
-    /// Sends what waits for its turn, once nothing is in flight; nothing overtakes a failed one.
+    /// Once nothing is in flight, sends waiting requests; none overtakes a failed one.
     fn resume(&mut self) -> io::Result<()> {
         if self.in_flight() {
             return Ok(());
@@ -352,7 +353,7 @@ impl Core {
             .map(|s| s.id)
             .collect();
         for id in waiting {
-            // Positions move as `submit` completes requests.
+            // Indices change when `submit` completes requests.
             let i = self.sent.iter().position(|s| s.id == id);
             if let Some(i) = i.filter(|&i| self.sent[i].state == State::Waiting) {
                 self.submit(i)?;
@@ -367,8 +368,8 @@ impl Core {
             if sent.done == sent.len {
                 break;
             }
-            // SAFETY: the request's memory is valid until the request leaves the queue, and only
-            // read.
+            // SAFETY: the request's memory is only read, and valid until the request leaves the
+            // queue.
             let data = unsafe {
                 std::slice::from_raw_parts(
                     sent.memory.wrapping_add(sent.done),
@@ -405,7 +406,7 @@ impl Core {
         };
     }
 
-    /// Sends failed requests once more; their error has been reported.
+    /// Sends failed requests once more, after their error was reported.
     pub(crate) fn retry_failed(&mut self) {
         for sent in &mut self.sent {
             if sent.state == State::Failed {
@@ -417,8 +418,8 @@ impl Core {
         }
     }
 
-    /// Some filesystems accept direct writes and put them into the page cache. That costs what
-    /// buffered writes cost, so it is not worth collecting for.
+    /// Forbids direct writes if the filesystem accepts them but puts them into the page cache: they
+    /// cost as much as buffered writes, so gathering is not worth it.
     fn verify(&mut self, offset: u64, len: usize) {
         if self.verified {
             return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a writing stream takes bytes: gathered in memory and sent as large requests, or straight from
-//! the caller's memory.
+//! How a writing stream takes bytes: gathered in memory and sent as large requests, or directly
+//! from the caller's memory.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -13,12 +13,12 @@ use crate::policy::MEDIUM_CALL;
 use crate::requests::{unsupported, Core, State, WRITE_BEHIND};
 use crate::sys;
 
-/// A remainder below this is cheaper through the page cache than as a request of its own.
+/// A remainder below this many bytes is cheaper through the page cache than as a direct request.
 const SMALL: u64 = 64 << 10;
-/// Bytes gathered before one buffered write: enough to make the system call cheap, little enough
+/// Bytes gathered before one buffered write: enough to make the system call cheap, and few enough
 /// to stay in the processor's cache between the two copies.
 pub(crate) const BUFFERED_CHUNK: usize = 256 << 10;
-/// Small writes in a row at unrelated offsets after which nothing is staged any more.
+/// Small writes in a row at unrelated offsets; after one more nothing is staged any more.
 const SCATTERED: u32 = 4;
 
 impl Core {
@@ -43,14 +43,14 @@ impl Core {
         Ok(written)
     }
 
-    /// Takes the data with the promise to write it later.
+    /// Takes the data, to write it later.
     fn write_staged(&mut self, data: &[u8], offset: u64) -> io::Result<usize> {
         if self.is_scattered()
             && offset != self.end
             && data.len() < SMALL as usize
             && self.freed == self.end
         {
-            // One more of them, and nothing to hand over first.
+            // One more scattered write, and nothing waits that has to be written before it.
             let n = self.write_page_cache(data, offset, 0)?;
             self.begin(offset + n as u64);
             return Ok(n);
@@ -59,7 +59,7 @@ impl Core {
         if offset == self.end {
             self.scattered = 0;
         } else if offset >= self.issued && offset < self.end {
-            // Into what waits in memory anyway, as when a header is filled in.
+            // Inside the waiting data, as when a header is filled in.
             let n = data.len().min((self.end - offset) as usize);
             self.copy_in(offset, &data[..n]);
             return Ok(n);
@@ -71,7 +71,7 @@ impl Core {
             self.begin(offset);
         }
         if self.is_scattered() || !self.back.ensure_memory() {
-            // Also when a run of scattered writes has just begun with nothing staged.
+            // Also where writes have just become scattered and nothing is staged.
             self.push()?;
             let n = self.write_page_cache(data, offset, 0)?;
             self.begin(offset + n as u64);
@@ -111,7 +111,7 @@ impl Core {
             None => {
                 let n = self.append(data);
                 if let Err(error) = self.push() {
-                    // Never acknowledged, so nothing to keep.
+                    // The data was not acknowledged, so it is not kept.
                     self.discard();
                     return Err(error);
                 }
@@ -128,12 +128,12 @@ impl Core {
         Ok(n)
     }
 
-    /// Whether the latest writes were small ones all over the file.
+    /// Returns true if the latest writes were small and scattered over the file.
     fn is_scattered(&self) -> bool {
         self.scattered > SCATTERED
     }
 
-    /// Copies into the run at `offset`, which must be inside memory that is free of I/O.
+    /// Copies into the run at `offset`. No request may be using that memory.
     fn copy_in(&mut self, offset: u64, mut data: &[u8]) {
         let base = self.base;
         let Some(region) = self.back.memory() else {
@@ -142,15 +142,15 @@ impl Core {
         let mut at = ((offset - base) % region.len() as u64) as usize;
         while !data.is_empty() {
             let n = data.len().min(region.len() - at);
-            // SAFETY: bytes from `issued` on are not part of any request.
+            // SAFETY: bytes from `issued` on are in no request.
             unsafe { region.fill(at, &data[..n]) };
             data = &data[n..];
             at = 0;
         }
     }
 
-    /// Stages data at the end of the run. Returns how much was taken; less than all only with an
-    /// error deferred.
+    /// Stages data at the end of the run. Returns how much was taken: less than all only if an
+    /// error was deferred.
     fn append(&mut self, data: &[u8]) -> usize {
         let len = self.back.memory().map_or(0, Region::len) as u64;
         let mut rest = data;
@@ -174,8 +174,8 @@ impl Core {
         data.len() - rest.len()
     }
 
-    /// Where in the memory up to `most` bytes for `offset` can be put, and how many; `None` if
-    /// nothing can be staged.
+    /// Where in the memory data for `offset` can be put, and how many bytes, at most `most`; `None`
+    /// if nothing can be staged.
     pub(crate) fn room(&mut self, most: usize, offset: u64) -> io::Result<Option<(usize, usize)>> {
         if let Some(error) = self.deferred.take() {
             return Err(error);
@@ -204,7 +204,7 @@ impl Core {
         Ok(Some((at as usize, room as usize)))
     }
 
-    /// Stages what `fill` puts into the memory that [`room`](Core::room) has found.
+    /// Stages the data that `fill` puts into the memory that [`room`](Core::room) has found.
     pub(crate) fn append_with(
         &mut self,
         at: usize,
@@ -216,9 +216,10 @@ impl Core {
             return Ok(0);
         };
         assert!(at + len <= region.len());
-        // SAFETY: inside the region, whose pages are initialised by the kernel; free of I/O, as
-        // these bytes are beyond `end` and short of `freed` once around; and nobody else gets at
-        // the region while this stream is borrowed, which is at least as long as the slice lives.
+        // SAFETY: inside the region, whose pages the kernel has initialised; in no request, as
+        // these bytes are between `end` and, once around the ring, `freed`; and nobody else
+        // accesses the region while this stream is borrowed, which is at least as long as the slice
+        // lives.
         let room = unsafe { std::slice::from_raw_parts_mut(region.at(at), len) };
         let n = fill(room)?.min(len);
         self.inode.written();
@@ -235,7 +236,7 @@ impl Core {
         Ok(n)
     }
 
-    /// How much is gathered before it is sent.
+    /// Bytes that are gathered before they are sent.
     fn chunk(&self) -> u64 {
         if self.back.is_direct() {
             self.back.block as u64
@@ -250,7 +251,7 @@ impl Core {
                 return Ok(());
             }
             self.stall()?;
-            // Before the copying goes on: the device is idle.
+            // Before copying goes on, as the device is idle.
             self.issue(false)
         });
         if let Err(error) = result {
@@ -258,7 +259,7 @@ impl Core {
         }
     }
 
-    /// Sends what is worth sending; with `all`, every whole granule.
+    /// Sends requests of full size; with `all`, all whole granules.
     fn issue(&mut self, all: bool) -> io::Result<()> {
         if !self.back.is_direct() {
             return self.issue_buffered();
@@ -267,7 +268,7 @@ impl Core {
         let region_len = self.back.memory().map_or(0, Region::len) as u64;
         let block = self.back.block as u64;
         loop {
-            // Small remainders take the short way, if nothing of theirs is in flight.
+            // Small remainders go through the page cache, if nothing is in flight.
             if all && self.sent.is_empty() && self.end - self.issued < SMALL {
                 return self.issue_page_cache(self.end, 0);
             }
@@ -286,7 +287,7 @@ impl Core {
                 return Ok(());
             }
             if self.sent.is_empty() && self.back.facts.kind == FileKind::Regular {
-                // Somebody else may have cut the file.
+                // Another process may have truncated the file.
                 self.size = self.back.file.metadata()?.len();
             }
             let growing = self.issued + available > self.size;
@@ -297,7 +298,7 @@ impl Core {
             } else {
                 (self.back.depth, block)
             };
-            // Until its turn comes, more can gather; and nothing overtakes what failed.
+            // A growing file gathers until its request is the next. Nothing overtakes a failed one.
             let failed = self.sent.iter().any(|s| s.state == State::Failed);
             if growing && !all && (failed || (!self.sent.is_empty() && available < most)) {
                 return Ok(());
@@ -341,7 +342,7 @@ impl Core {
             _ => 0,
         };
         self.issue_page_cache(self.end, flags)?;
-        // The same, warm, memory again.
+        // Use the same memory again, which is in the processor's cache.
         self.begin(self.end);
         Ok(())
     }
@@ -355,8 +356,8 @@ impl Core {
             let at = ((self.issued - self.base) % region.len() as u64) as usize;
             let len = ((to - self.issued) as usize).min(region.len() - at);
             let memory = region.at(at);
-            // SAFETY: the bytes are in the region and no request writes there; the slice ends with
-            // this call, in which the region stays.
+            // SAFETY: the bytes are in the region, and no request writes there; the slice ends with
+            // this call, during which the region stays.
             let data = unsafe { std::slice::from_raw_parts(memory, len) };
             let n = self.write_page_cache(data, self.issued, flags)?;
             self.issued += n as u64;
@@ -367,7 +368,7 @@ impl Core {
         Ok(())
     }
 
-    /// Writes `[freed, end)` through the page cache and leaves the stream as it is.
+    /// Writes `[freed, end)` through the page cache. Does not change the stream.
     pub(crate) fn write_held(&self) -> io::Result<()> {
         let Some(region) = self.back.memory() else {
             return Ok(());
@@ -376,7 +377,7 @@ impl Core {
         while from < self.end {
             let at = ((from - self.base) % region.len() as u64) as usize;
             let len = ((self.end - from) as usize).min(region.len() - at);
-            // SAFETY: the bytes are in the region, where nothing is written while this stream is
+            // SAFETY: the bytes are in the region, which nobody writes to while this stream is
             // locked; the slice ends with this call.
             let data = unsafe { std::slice::from_raw_parts(region.at(at), len) };
             match sys::pwrite(self.back.file.as_fd(), data, from, 0)? {
@@ -387,8 +388,8 @@ impl Core {
         Ok(())
     }
 
-    /// Sends large, aligned memory of the caller without a copy, and waits for it. `None` if it
-    /// does not qualify.
+    /// Sends large, aligned memory of the caller without a copy, and waits for it. Returns `None`
+    /// if the memory does not qualify.
     fn write_zero_copy(&mut self, data: &[u8], offset: u64) -> io::Result<Option<usize>> {
         let granule = self.back.facts.granule;
         let memory_align = self.back.facts.alignment.map_or(1, |a| a.memory as usize);
@@ -402,7 +403,7 @@ impl Core {
         if !qualifies || !self.back.pilot.zero_copy(data.len()) {
             return Ok(None);
         }
-        // What was written before goes first.
+        // Earlier data goes first.
         self.push()?;
         let len = data.len() - data.len() % granule as usize;
         let growing = offset + len as u64 > self.size;
@@ -430,10 +431,10 @@ impl Core {
                 result = self.reap(true).map(drop);
             }
         }
-        // The memory is the caller's again after this call, whatever happened.
+        // After this call the memory belongs to the caller again, even after an error.
         while self.in_flight() {
             if let Err(error) = self.reap(true) {
-                // Waiting failed with requests in flight: no way to give the memory back safely.
+                // With requests in flight the memory cannot be given back.
                 eprintln!("pdio: cannot wait for I/O in flight on the caller's memory: {error}");
                 std::process::abort();
             }
@@ -448,13 +449,13 @@ impl Core {
         self.back.stats.zero_copy_bytes += done as u64;
         let error = self.deferred.take().or(result.err());
         match error {
-            // The caller will come back with the rest and meet the error then.
+            // The caller will write the rest, and get the error then.
             Some(error) if done == 0 => Err(error),
             _ => Ok(Some(done)),
         }
     }
 
-    /// As `Writer::write_uncopied`; afterwards `end` is where the stream stands.
+    /// As `Writer::write_uncopied`; afterwards `end` is the position of the stream.
     pub(crate) fn write_uncopied(&mut self, data: &[u8], offset: u64) -> io::Result<bool> {
         let (Some(align), Some(direct)) = (self.back.facts.alignment, self.back.direct.clone())
         else {
@@ -478,12 +479,12 @@ impl Core {
         while !rest.is_empty() && result.is_ok() {
             self.back.stats.requests += 1;
             let to = self.end;
-            // SAFETY: the memory is the caller's and valid through this call, which waits.
+            // SAFETY: the caller's memory is valid through this call, which waits.
             result =
                 unsafe { sys::pwrite_raw(direct.as_raw_fd(), rest.as_ptr(), rest.len(), to, 0) }
                     .and_then(|n| match n {
                         0 => Err(io::ErrorKind::WriteZero.into()),
-                        // A disk that is full may take a part that no direct request goes on from.
+                        // A full disk may take a part after which no direct request is aligned.
                         n if n < rest.len() && !n.is_multiple_of(block) => {
                             Err(io::Error::from_raw_os_error(libc::ENOSPC))
                         }
@@ -501,14 +502,14 @@ impl Core {
         self.back.stats.zero_copy_bytes += done;
         match result {
             Ok(()) if self.durability == Durability::Sync => self.back.file.sync_data()?,
-            // Direct I/O was promised and is refused.
+            // The filesystem promised direct I/O and refuses it.
             Err(error) if done == 0 && unsupported(&error) => return Ok(false),
             result => result?,
         }
         Ok(true)
     }
 
-    /// Keeps requests flowing without blocking.
+    /// Takes completions and sends full requests, without blocking.
     pub(crate) fn reap_ready(&mut self) -> io::Result<()> {
         if self.back.is_direct() {
             self.reap(false)?;
@@ -517,8 +518,8 @@ impl Core {
         Ok(())
     }
 
-    /// Hands everything to the kernel. After an error what failed is still here, to be tried by
-    /// the next call.
+    /// Passes everything to the kernel. After an error the failed data is kept, and the next call
+    /// retries it.
     pub(crate) fn push(&mut self) -> io::Result<()> {
         if let Some(error) = self.deferred.take() {
             return Err(error);
@@ -552,7 +553,7 @@ impl Core {
         }
     }
 
-    /// Brings the slice to the device, so that its cost is its own.
+    /// Waits until the slice is on the device, so that no later slice pays for it.
     fn settle_slice(&mut self) -> io::Result<()> {
         self.push()?;
         if !self.back.is_direct() {
@@ -574,7 +575,7 @@ impl Core {
             Ok(()) => {
                 self.inode.reserved_to.fetch_max(end, Ordering::Relaxed);
             }
-            // No room, or not supported: the writes themselves will tell.
+            // No room, or not supported: the writes will report it.
             Err(_) => self.preallocate = 0,
         }
     }

@@ -2,8 +2,8 @@
 //! The writing stream.
 //!
 //! Bytes are copied into a ring of memory and leave it as large direct requests. Only bytes that
-//! the caller wrote are ever written: whole granules (see `FileFacts::granule`) go direct, what is
-//! left at either end of a run goes through the page cache at its exact length. So the file never
+//! the caller wrote are ever written: whole granules (see `FileFacts::granule`) go direct, and the
+//! rest at either end of a run goes through the page cache at its exact length. So the file never
 //! has a padded size, and a neighbour's bytes in the same block are never rewritten from memory.
 
 use std::fs::File;
@@ -27,9 +27,9 @@ use crate::{fork, keeper, sys};
 /// A stream into a file.
 ///
 /// `write` returns once the bytes are as safe as the [`Durability`] mode promises. An error of a
-/// write that had been deferred is returned by a later call on the same stream, once; the data is
-/// kept and tried again by the calls after that one. [`flush`](Write::flush) hands everything to
-/// the kernel: other programs then see it, a killed process does not lose it.
+/// deferred write is returned once, by a later call on the same stream; the data is kept, and the
+/// calls after that one try again. [`flush`](Write::flush) passes everything to the kernel: then
+/// other programs see it, and a killed process does not lose it.
 /// [`sync_data`](Writer::sync_data) makes it survive a power cut.
 ///
 /// Dropping a writer flushes it and cannot report an error; use [`finish`](Writer::finish).
@@ -39,7 +39,7 @@ pub struct Writer {
     file: Arc<File>,
     options: OpenOptions,
     position: u64,
-    /// The fork generation the stream belongs to.
+    /// The fork generation that the stream belongs to.
     generation: u64,
     kind: FileKind,
     finished: bool,
@@ -145,18 +145,18 @@ impl Writer {
         result
     }
 
-    /// Has `fill` put up to `most` bytes straight into the memory that requests are sent from, and
-    /// writes them at the stream's position: what is received into it reaches the device without
-    /// another copy. `fill` returns how much it put; the return value is the same, zero as well.
+    /// Lets `fill` put up to `most` bytes directly into the memory that requests are sent from, and
+    /// writes them at the stream's position: received data reaches the device without another copy.
+    /// `fill` returns the number of bytes, which may be zero and is the return value.
     ///
     /// The slice may be shorter than `most`; it contains old data. Where nothing can be staged
-    /// (pipes, [`Durability::Safe`] and [`Durability::Sync`], scattered positions, no memory) it
-    /// is memory of its own. `fill` must not wait for long, nor use other streams on the same
-    /// file: meanwhile none of them gets at this one, and nothing idle is handed over.
+    /// (pipes, [`Durability::Safe`] and [`Durability::Sync`], scattered positions, no memory), it
+    /// is separate memory. `fill` must not wait for long, nor use other streams on the same file:
+    /// until it returns, these cannot access this stream, and no idle stream is written out.
     ///
     /// # Errors
     /// Before `fill` is called, deferred ones; those of `fill`; and where nothing can be staged
-    /// those of the write, of which [`position`](Writer::position) tells how far it came.
+    /// those of the write: [`position`](Writer::position) then tells how much was written.
     pub fn write_with(
         &mut self,
         most: usize,
@@ -199,16 +199,16 @@ impl Writer {
         Ok(n)
     }
 
-    /// Writes all of `data` at the stream's position straight from the caller's memory, whatever
-    /// other ways cost, and waits for it. Returns false, with nothing written, where that cannot
-    /// be: no direct I/O on this file, or an address, length or position that is not
+    /// Writes all of `data` at the stream's position directly from the caller's memory, whatever
+    /// other ways cost, and waits for it. Returns false, with nothing written, if this file has no
+    /// direct I/O, or if address, length or position are not
     /// [aligned](crate::Explanation::alignment) for it.
     ///
-    /// For data that some device has put into memory that the caller wants back, as a camera does.
+    /// For data that a device, such as a camera, has put into memory that the caller wants back.
     ///
     /// # Errors
-    /// Deferred ones, and those of `pwrite(2)`; `EFAULT` for memory that no device can be given.
-    /// [`position`](Writer::position) tells how far it came.
+    /// Deferred ones, and those of `pwrite(2)`; `EFAULT` for memory that cannot be given to a
+    /// device. [`position`](Writer::position) tells how much was written.
     pub fn write_uncopied(&mut self, data: &[u8]) -> io::Result<bool> {
         if self.kind == FileKind::Stream {
             return Ok(false);
@@ -229,7 +229,7 @@ impl Writer {
         result
     }
 
-    /// Hands everything to the kernel and makes the data durable (`fdatasync(2)`).
+    /// Passes everything to the kernel and makes the data durable (`fdatasync(2)`).
     ///
     /// # Errors
     /// Deferred ones, and those of `fdatasync(2)`: the kernel reports a failed writeback once.
@@ -247,12 +247,12 @@ impl Writer {
         ignore_stream(self.kind, self.file.sync_all())
     }
 
-    /// Hands everything to the kernel, releases blocks reserved ahead, and closes the stream.
-    /// Durable only after a sync.
+    /// Passes everything to the kernel, releases blocks reserved ahead, and closes the stream.
+    /// The data is durable only after a sync.
     ///
     /// # Errors
-    /// Deferred ones. The data of a failed write is given up then: to try again, call
-    /// [`flush`](Write::flush) until it succeeds first.
+    /// Deferred ones. The data of the failed write is lost then: to retry, call
+    /// [`flush`](Write::flush) before, until it succeeds.
     pub fn finish(mut self) -> io::Result<Stats> {
         self.flush()?;
         self.finished = true;
@@ -276,7 +276,7 @@ impl Writer {
     }
 
     /// Takes memory and sets up the engine now, in this thread. Otherwise that happens when the
-    /// first request is sent, perhaps in the thread that hands over what idles.
+    /// first request is sent, perhaps in the keeper thread.
     pub fn prepare(&mut self) {
         let mut core = self.shared.lock();
         if self.options.durability == Durability::Process
@@ -300,14 +300,14 @@ impl Writer {
         self.shared.lock().back.stats()
     }
 
-    /// The file. Its own offset and its contents lag behind the stream between flushes.
+    /// The file. Between flushes its offset and contents lag behind the stream.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// For a handler of a signal that ends the process: writes what the kernel does not have yet
-    /// through the page cache, what is on its way to the device as well. Allocates nothing. `None`
-    /// if another thread is at work on the stream.
+    /// For a handler of a signal that ends the process: writes everything that the kernel does not
+    /// have yet through the page cache, requests in flight included. Allocates nothing. Returns
+    /// `None` if another thread is working on the stream.
     ///
     /// # Errors
     /// Those of `pwrite(2)`.
@@ -324,8 +324,8 @@ impl Writer {
         Some(core.write_held())
     }
 
-    /// After a fork, gives the child a stream of its own at the same position; the parent has
-    /// handed everything over before the fork.
+    /// After a fork, gives the child a stream of its own at the same position. The parent has
+    /// passed everything to the kernel before the fork.
     fn own(&mut self) -> io::Result<()> {
         if self.generation == fork::generation() {
             return Ok(());
@@ -339,13 +339,13 @@ impl Writer {
             &mut self.options,
             self.position,
         );
-        // The parent's threads, ring and locks are not here to be dropped.
+        // Not dropped: the threads, ring and locks are the parent's.
         std::mem::forget(std::mem::replace(&mut self.shared, new));
         self.generation = fork::generation();
         Ok(())
     }
 
-    /// Gives up the place in the table, and as the last writer of the file what was reserved.
+    /// Removes the stream from the table. The last writer of the file also frees reserved blocks.
     fn leave(&self) -> io::Result<()> {
         let inode = &self.shared.inode;
         inode.remove(&*self.shared, || {
@@ -396,7 +396,7 @@ impl Write for Writer {
                 }
                 Err(error) if total == 0 => return Err(error),
                 Err(error) => {
-                    // What was taken is taken; the error is for the next call.
+                    // Some data was taken, so the next call returns the error.
                     self.shared.lock().deferred.get_or_insert(error);
                     break;
                 }
@@ -439,15 +439,15 @@ impl Seek for Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if self.generation != fork::generation() {
-            // Only the descriptor is this process's; see `own`. One reference too many keeps the
+            // Only the descriptor belongs to this process; see `own`. The extra reference keeps the
             // parent's engine from being dropped here.
             std::mem::forget(self.shared.clone());
             return;
         }
         if !self.finished {
             let mut core = self.shared.lock();
-            // Nobody is left to take an error (`finish` is the way to get it), but an old one
-            // must not keep the rest from being written.
+            // No caller gets an error here (`finish` returns it), but an old error must not prevent
+            // the rest from being written.
             if core.push().is_err() {
                 let _ = core.push();
             }
@@ -455,10 +455,10 @@ impl Drop for Writer {
             let _ = self.leave();
         }
         let _ = self.keep_offset();
-        // The keeper, or a stream that settles, may be at it for a moment. The descriptors are
-        // closed when this returns and not later: any close of a file drops the record locks that
-        // the process has taken on it meanwhile, and keeps its filesystem from being unmounted.
-        // Whoever holds it may have a lower priority than this thread, so it sleeps.
+        // The keeper or another stream may hold a reference for a moment. The descriptors have to
+        // be closed when this returns: a later close would drop the record locks that the process
+        // has taken on the file meanwhile, and until then the filesystem cannot be unmounted. The
+        // holder may have a lower priority than this thread, so this thread sleeps.
         while Arc::strong_count(&self.shared) > 1 {
             std::thread::sleep(Duration::from_micros(50));
         }
@@ -477,12 +477,12 @@ fn ignore_stream(kind: FileKind, result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// The part of a writer that other threads may have to reach.
+/// The part of a writer that other threads access.
 #[derive(Debug)]
 struct Shared {
     core: Mutex<Core>,
     inode: Arc<Inode>,
-    /// The range of bytes that are not with the kernel yet, readable without the lock.
+    /// The range of bytes that the kernel does not have yet, readable without the lock.
     held_from: AtomicU64,
     held_to: AtomicU64,
 }
@@ -516,7 +516,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, Core> {
-        // A panic under the lock leaves at worst data that is written twice.
+        // After a panic under the lock, data may at worst be written twice.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -586,7 +586,7 @@ mod tests {
     use crate::options::Strategy;
     use std::os::fd::AsRawFd;
 
-    /// A direct descriptor that fails with EIO: memory at address zero. Until it is replaced.
+    /// A direct descriptor that fails with EIO until it is replaced: memory at address zero.
     fn failing() -> File {
         let memory = File::options().write(true).open("/proc/self/mem").unwrap();
         let error = sys::pwrite(memory.as_fd(), b"x", 0, 0).unwrap_err();
@@ -644,7 +644,7 @@ mod tests {
         let mut options = OpenOptions::new();
         options.create(true).strategy(Strategy::Direct);
         let mut out = options.open_writer(&path).unwrap();
-        // Takes a number only and refuses all else with EINVAL.
+        // Accepts only a number; everything else is EINVAL.
         let refusing = File::options().write(true).open("/proc/self/oom_score_adj");
         let refusing = refusing.unwrap();
         let error = sys::pwrite(refusing.as_fd(), b"x", 0, 0).unwrap_err();
