@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * oracle - does memory still say what was put into it?
+ * oracle - does memory still hold what was written to it?
  *
  * Runs file, anonymous and contiguous memory under pressure and compares every
- * byte that is read with what must be there. Nothing that is expected is
- * stored: it is computed, see model.h. A kernel that gives back an old copy of
- * a page fails here.
+ * byte that is read with the expected one. Expected bytes are computed, not
+ * stored, see model.h. A kernel that gives back an old copy of a page fails
+ * here.
  *
  * Four kinds of processes work at the same time:
  *
- *  file   Each owns files that nobody else touches and does to them all that a
- *	   file system can do. Many operations first push the pages of a range
- *	   out of memory (MADV_PAGEOUT), so that copies of them exist outside
- *	   the page cache, and then truncate, punch, write directly or overwrite
- *	   just there, the places where old copies come back.
+ *  file   Each owns files that nobody else touches, and uses all operations of
+ *	   a file system on them. Many operations first push the pages of a
+ *	   range out of memory (MADV_PAGEOUT), so that copies of them exist
+ *	   outside the page cache. Then they truncate, punch, write directly or
+ *	   overwrite exactly there, where an old copy could come back.
  *  race   Threads share a small file: one changes it, others read it and push
- *	   it out. Two versions a unit of 256 bytes, "begun" and "done", bound
+ *	   it out. Two versions per unit of 256 bytes, "begun" and "done", bound
  *	   what a reader may see: at least what was done before it started.
- *  anon   Versioned pages of private and shared anonymous memory that is
+ *  anon   Versioned pages of private and shared anonymous memory, which is
  *	   pushed out, touched, dropped, and inherited by children.
  *  alloc  Contiguous memory through /dev/cma_bench: allocate, fill, hold,
- *	   look, release; with --alloc-pins some pages are still held by somebody
- *	   when they are released, and must not be handed out before he lets go.
+ *	   check, release. With --alloc-pins some pages are still pinned when
+ *	   they are released, and must not be handed out before the unpin.
  *
  * A hog adds pressure in waves. Options:
  *
@@ -38,7 +38,7 @@
  *   --alloc            allocate contiguous memory as well
  *   --alloc-max-pages N  largest allocation (4096)
  *   --alloc-live N     pages held at a time (twice the largest allocation)
- *   --alloc-workers N  who each hold so much (1)
+ *   --alloc-workers N  workers that each hold so much (1)
  *   --alloc-pieces N   in at most so many pieces (16)
  *   --alloc-pins       folios as well, and pages pinned when they are released
  *   --drop-caches      write 1, 2 or 3 to /proc/sys/vm/drop_caches now and then
@@ -46,13 +46,13 @@
  *   --seconds N        at least (60)
  *   --until NAME=N,... and until these counters have grown by N: cma_allocs and
  *                      cma_pins of the oracle, all others of /proc/vmstat
- *   --until-exists F   and until there is this file: how much gets done in a
- *                      second is the computer's affair, and no verdict
+ *   --until-exists F   and until there is this file: no verdict depends on how
+ *                      much the computer does in a second
  *   --ops N            each file, race and anon worker ends after N operations
  *   --keep-going       do not end at the first wrong byte
  *   --seed N           (1)
  *
- * Ends with 0 if all was right, 1 if not.
+ * Exit status: 0 if all was right, 1 if not.
  */
 #include "options.h"
 #include "model.h"
@@ -80,14 +80,14 @@
 
 #define PAGE		4096u
 #define BUF_BYTES	(512u * 1024)
-/* longest single read or write */
+/* maximum length of a single read or write */
 #define IO_MAX		(64u * 1024)
-/* longest range that one operation pushes out */
+/* maximum length of a range that one operation pushes out */
 #define PAGEOUT_MAX	(256u * 1024)
 #define HISTORY		8
 #define TICK_NS		(5 * NSEC_PER_SEC)
 #define WORKERS_MAX	128
-/* most pieces of contiguous memory that a worker holds */
+/* maximum number of pieces of contiguous memory that a worker holds */
 #define LIVE_MAX	16
 
 static struct {
@@ -127,7 +127,7 @@ struct shared {
 	_Atomic u64 io_errors, nospace, unknown;
 	_Atomic u64 forks, hog_waves;
 	_Atomic u64 cma_allocs, cma_failed, cma_wrong, cma_worst_ns, cma_pins;
-	/* pages of released memory that are in use still, by worker */
+	/* pages of released memory that are still in use, by worker */
 	_Atomic u64 pinned[WORKERS_MAX];
 	_Atomic u64 final_files;
 };
@@ -144,7 +144,7 @@ static void count(_Atomic u64 *counter, u64 n)
 	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
-/* Something was wrong and has been reported. */
+/* Something was wrong; it has been reported. */
 static void fail(_Atomic u64 *counter)
 {
 	count(counter, 1);
@@ -196,7 +196,7 @@ enum op {
 static const struct {
 	const char *name;
 	u32 weight;		/* anywhere */
-	u32 weight_evicted;	/* where pages were just pushed out */
+	u32 weight_evicted;	/* where pages have just been pushed out */
 } ops[NR_OPS] = {
 	[OP_READ]	  = { "read", 20, 24 },
 	[OP_DIRECT_READ]  = { "direct_read", 3, 4 },
@@ -232,7 +232,7 @@ struct step {
 struct file {
 	struct model m;
 	u32 id;
-	u32 cap;		/* never larger than this */
+	u32 cap;		/* maximum size */
 	u32 tag;		/* of the latest write; never goes back */
 	int fd;
 	bool renamed;
@@ -303,7 +303,7 @@ static void file_recreate(struct file_worker *w, struct file *f)
 	file_open(w, f);
 }
 
-/* Read all of a range; what came back, or -1. */
+/* Read all of a range; returns the bytes read, or -1. */
 static s64 pread_all(int fd, u8 *buf, u32 len, u32 off)
 {
 	u32 done = 0;
@@ -338,7 +338,7 @@ static s64 pwrite_all(int fd, const u8 *buf, u32 len, u32 off)
 	return done;
 }
 
-/* Which write does a word come from? Answers in words. */
+/* Describe which write a word comes from. */
 static void explain(const struct model *m, u32 off, u64 got, u32 newest,
 		    char *text, size_t size)
 {
@@ -357,7 +357,7 @@ static void explain(const struct model *m, u32 off, u64 got, u32 newest,
 	snprintf(text, size, "unknown");
 }
 
-/* An operation the file system refused. The content may have changed. */
+/* The file system refused an operation. The content may have changed. */
 static void file_error(struct file_worker *w, struct file *f, enum op op,
 		       u32 off, u32 len, int err)
 {
@@ -397,7 +397,7 @@ static void file_error(struct file_worker *w, struct file *f, enum op op,
 	count(&shared->unknown, 1);
 }
 
-/* Read the place again by other ways: is the cache wrong, or the disk too? */
+/* Read the place in other ways: is only the cache wrong, or the disk too? */
 static const char *read_again(struct file_worker *w, struct file *f, u32 off,
 			      bool direct)
 {
@@ -459,7 +459,7 @@ static void file_wrong(struct file_worker *w, struct file *f, const char *how,
 	json_close(&j, "]");
 	json_end(&j);
 	fail(&shared->wrong);
-	/* go on with a fresh file, or one fault is reported for ever */
+	/* go on with a fresh file, else one fault is reported for ever */
 	file_recreate(w, f);
 }
 
@@ -544,7 +544,7 @@ static bool direct_read_and_verify(struct file_worker *w, struct file *f,
 	return verify(w, f, w->buf, off, (u32)n, "direct_read");
 }
 
-/* Map the pages that hold a range; @map is where the first byte lies. */
+/* Map the pages that hold a range; @map is the address of its first byte. */
 static u8 *map_range(struct file *f, u32 off, u32 len, int prot, u8 **map)
 {
 	u32 from = round_down(off, PAGE);
@@ -590,7 +590,7 @@ static bool mmap_read_and_verify(struct file_worker *w, struct file *f, u32 off,
 	return ok;
 }
 
-/* Read a range by one of the ways there are. */
+/* Read a range in one of several ways. */
 static bool check(struct file_worker *w, struct file *f, u32 off, u32 len)
 {
 	len = min_u32(len, BUF_BYTES - PAGE);
@@ -607,7 +607,7 @@ static bool check(struct file_worker *w, struct file *f, u32 off, u32 len)
 	}
 }
 
-/* After a change: mostly look at once, with what lies around it. */
+/* After a change: mostly check it at once, with the bytes around it. */
 static void check_around(struct file_worker *w, struct file *f, u32 off,
 			 u32 len)
 {
@@ -644,7 +644,7 @@ static u32 random_len(struct file_worker *w, u32 max)
 	return 1 + below(w, 1u << below(w, shift + 1));
 }
 
-/* A range to change; 0 if there is none. */
+/* Choose a range to change; 0 if there is none. */
 static u32 random_range(struct file_worker *w, struct file *f, u32 align,
 			u32 limit, u32 *off)
 {
@@ -697,7 +697,7 @@ static void op_write(struct file_worker *w, struct file *f)
 	check_around(w, f, off, len);
 }
 
-/* Whole pages: the kernel has no reason to read what was there. */
+/* Whole pages, so the kernel need not read the old content. */
 static void op_overwrite(struct file_worker *w, struct file *f)
 {
 	u32 off, len = random_range(w, f, PAGE, f->m.size, &off);
@@ -719,7 +719,7 @@ static void op_append(struct file_worker *w, struct file *f)
 	check_around(w, f, off, len);
 }
 
-/* Files that lost their content get it back. */
+/* Refill files that lost their content. */
 static void op_grow(struct file_worker *w, struct file *f)
 {
 	u32 i;
@@ -818,7 +818,7 @@ static void op_pinned_write(struct file_worker *w, struct file *f)
 	check_around(w, f, off, len);
 }
 
-/* Cut, and mostly grow again at once: what was cut off must be gone. */
+/* Truncate, and mostly grow again at once: the old content must be gone. */
 static void op_truncate(struct file_worker *w, struct file *f)
 {
 	u32 old = f->m.size, cut, back = old > IO_MAX ? old - IO_MAX : 0;
@@ -967,7 +967,7 @@ static u32 pages_absent(u8 *map, u32 len)
 
 /*
  * Reclaim the pages of a range now, as if memory were short: bring them in,
- * clean them, and ask. Operations that follow will aim at this range.
+ * clean them, and push them out. The next operations aim at this range.
  */
 static void op_pageout(struct file_worker *w, struct file *f)
 {
@@ -980,7 +980,7 @@ static void op_pageout(struct file_worker *w, struct file *f)
 	off = round_down(random_off(w, f, f->m.size - 1), PAGE);
 	len = min_u32(f->m.size - off,
 		      random_len(w, PAGEOUT_MAX / PAGE) * PAGE);
-	/* dirty pages would stay; a commit each time would take long */
+	/* dirty pages would stay; a commit would take long each time */
 	if (!below(w, 8))
 		fdatasync(f->fd);
 	else if (below(w, 8))
@@ -1248,7 +1248,7 @@ static void file_worker(u32 id)
 		count(&shared->file_ops, 1);
 	}
 
-	/* everything once more, whatever happened to it */
+	/* check everything once more */
 	for (i = 0; i < w->nr_files; i++) {
 		struct file *f = &w->files[i];
 		u32 off;
@@ -1280,16 +1280,16 @@ static const char *const race_kinds[] = {
 };
 
 /*
- * The life of a unit: the writer counts it up in begun[] before it changes it
- * and in done[] afterwards. What a reader sees lies between the done[] of
- * before and the begun[] of after its read. The kind of the change is in the
- * low bits, so zeros need no guess.
+ * Versions of a unit: the writer counts begun[] up before it changes the unit,
+ * and done[] afterwards. A reader sees a version from the done[] before its
+ * read to the begun[] after it. The low bits say which kind of change it was,
+ * so a reader knows when to expect zeros.
  */
 struct race {
 	u32 id;
 	int fd, direct_fd;
 	u32 direct;
-	bool truncates;		/* then nobody keeps it mapped */
+	bool truncates;		/* then no thread keeps it mapped */
 	u64 key;
 	char path[512];
 	_Atomic u32 begun[RACE_UNITS];
@@ -1337,7 +1337,7 @@ static void race_wrong(struct race *r, const char *how, u32 off, u32 lo, u32 hi,
 	fail(&shared->direct_stale);
 }
 
-/* Is each byte that of one version or of the next? */
+/* Is each byte from one version or from the next? */
 static s64 race_check_either(const struct race *r, const u8 *p, u32 len, u32 u,
 			     u32 lo, u32 hi)
 {
@@ -1399,7 +1399,7 @@ static void race_read(struct race *r, u8 *buf, u32 first, u32 units, bool map)
 			 (off_t)from);
 		if (p == MAP_FAILED)
 			return;
-		/* copy: what is compared must not change under the eye */
+		/* copy: the bytes must not change while they are compared */
 		memcpy(buf, p + (off - from), len);
 		munmap(p, off + len - from);
 		race_compare(r, "mmap", buf, first, len, lo);
@@ -1419,7 +1419,7 @@ static void race_read(struct race *r, u8 *buf, u32 first, u32 units, bool map)
 	race_compare(r, "read", buf, first, (u32)n, lo);
 }
 
-/* Bytes, not words, are what a mixture of two versions is made of. */
+/* Two versions may be mixed by bytes, not only by words. */
 static void *race_reader(void *arg)
 {
 	static _Atomic u32 next;
@@ -1539,7 +1539,7 @@ static void *race_writer(void *arg)
 			if (errno != EOPNOTSUPP)
 				die("cannot punch %s: %s", r->path,
 				    strerror(errno));
-			/* the same in a way that every file system knows */
+			/* the same, by an operation of every file system */
 			memset(buf, 0, units * UNIT);
 			if (pwrite_all(r->fd, buf, units * UNIT,
 				       first * UNIT) != units * UNIT)
@@ -1551,7 +1551,7 @@ static void *race_writer(void *arg)
 		}
 		race_end(r, first, units);
 
-		/* nobody else writes: this one must be exactly right */
+		/* no other thread writes: this must be exactly right */
 		if (rng_one_in(&rng, 2))
 			race_read(r, buf, first, units, !r->truncates &&
 				  rng_one_in(&rng, 3));
@@ -1584,7 +1584,7 @@ static void *race_pusher(void *arg)
 		p = mmap(NULL, len, PROT_READ, MAP_SHARED, r->fd, off);
 		if (p == MAP_FAILED)
 			continue;
-		/* no touching by hand: the file may be short just now */
+		/* do not touch the mapping: the file may be short just now */
 		madvise(p, len, MADV_POPULATE_READ);
 		absent = pages_absent(p, len);
 		madvise(p, len, MADV_PAGEOUT);
@@ -1634,7 +1634,7 @@ static void race_worker(u32 id)
 
 /* ------------------------------------------------- anonymous memory */
 
-/* words of a page that a compressor cannot shrink; the rest it can */
+/* words of a page that a compressor cannot shrink; it can shrink the rest */
 #define DENSE_WORDS	96u
 #define PAGE_WORDS	(PAGE / 8)
 
@@ -1653,7 +1653,7 @@ static u64 anon_base(const struct space *s, u32 page, u32 version)
 		     (u64)version * 0xc4ceb9fe1a85ec53ULL);
 }
 
-/* Step between the first words, and what the others are. */
+/* The step between the first words, and the content of the others. */
 static u64 anon_shape(u64 *base, u32 version, u64 *rest)
 {
 	switch (version ? *base >> 61 : 0) {
@@ -1683,7 +1683,7 @@ static void anon_fill(const struct space *s, u32 page, u32 version)
 		w[i] = rest;
 }
 
-/* The first wrong word of a page, or -1. */
+/* Returns the first wrong word of a page, or -1. */
 static int anon_compare(const struct space *s, u32 page, u64 *expected,
 			u64 *got)
 {
@@ -1757,7 +1757,7 @@ static bool anon_verify(const struct space *s, u32 first, u32 n,
 	return ok;
 }
 
-/* A child sees its parent's memory as it was, whatever the parent does. */
+/* A child sees its parent's memory as it was at the fork. */
 static pid_t anon_fork(const struct space *s, struct rng *rng)
 {
 	pid_t pid = fork();
@@ -1852,7 +1852,7 @@ static void anon_worker(u32 id)
 			for (i = first; i < first + len; i++)
 				anon_fill(s, i, ++s->version[i]);
 		} else if (what < 65) {
-			/* shared memory only loses its content when removed */
+			/* shared memory loses its content only when removed */
 			if (s->is_shared && rng_one_in(&rng, 2)) {
 				madvise(at, bytes, MADV_DONTNEED);
 			} else if (!madvise(at, bytes, s->is_shared ?
@@ -1885,7 +1885,7 @@ static void anon_worker(u32 id)
 			anon_verify(&spaces[i], 0, spaces[i].pages, "final");
 }
 
-/* Memory that is wanted, used and given back, again and again. */
+/* Allocates memory, uses it and gives it back, again and again. */
 static void hog_worker(u32 id)
 {
 	struct rng rng = rng_make(opt.seed, 6000 + id);
@@ -1899,7 +1899,7 @@ static void hog_worker(u32 id)
 		u32 pages = (u32)((u64)opt.hog_mib * MIB / PAGE *
 				  (50 + rng_below(&rng, 51)) / 100), i;
 		u64 tag = rng_next(&rng);
-		/* it may be asked for more than there is, and then dies of it */
+		/* with more than is free, the OOM killer ends it */
 		u8 *p = mmap(NULL, (size_t)pages * PAGE, PROT_READ | PROT_WRITE,
 			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
@@ -1951,7 +1951,7 @@ static void cma_wrong(const char *what, const struct cma_bench_op *o)
 	fail(&shared->cma_wrong);
 }
 
-/* Pages that were in use all the while cannot be part of what was allocated. */
+/* Pages that were in use all the time cannot be part of an allocation. */
 static void pins_verify(const struct cma_bench_op *o)
 {
 	u32 i;
@@ -1968,7 +1968,7 @@ static void pin(int fd, u32 id, const struct piece *p, struct rng *rng)
 {
 	struct cma_bench_op o = { .pages = 1, .pfn = p->op.pfn };
 
-	/* of a folio the head has the references */
+	/* the head of a folio has the references */
 	if (!p->folio)
 		o.pfn += rng_below(rng, (u32)p->op.pages);
 	if (ioctl(fd, CMA_BENCH_PIN, &o))
@@ -2023,8 +2023,8 @@ static void alloc_worker(u32 id)
 			if (ioctl(fd, p.folio ? CMA_BENCH_ALLOC_FOLIO :
 						CMA_BENCH_ALLOC, o)) {
 				/*
-				 * What lives can be scattered so that no range
-				 * is long enough. Alone there is one.
+				 * The held pieces can be scattered so that no
+				 * range is long enough. Without any there is.
 				 */
 				again = n > 0;
 				crowded = again;
@@ -2092,11 +2092,11 @@ static void worker_start(struct worker *w)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	signal(SIGBUS, sigbus);
 	signal(SIGTERM, SIG_DFL);
-	/* file workers wait for disks; the others never wait, and must not win */
+	/* file workers wait for disks and must not starve beside the others */
 	if (w->nice && nice(w->nice) == -1)
 		note("cannot lower the priority of %s", w->name);
 	w->run(w->id);
-	/* exit() would let every child flush what the parent buffered */
+	/* exit() would make every child flush the parent's buffers */
 	_exit(0);
 }
 
@@ -2151,7 +2151,7 @@ static void totals(struct json *j, u64 elapsed)
 	json_u64(j, "cma_pins", shared->cma_pins);
 }
 
-/* Collect workers that ended; how many are left. */
+/* Collect workers that ended; returns how many are left. */
 static u32 reap(bool *failed)
 {
 	u32 i, left = 0;
@@ -2220,7 +2220,7 @@ static void parse_until(const char *list)
 			.growth = parse_u32("until", growth),
 		};
 	}
-	/* the names are in it: it stays */
+	/* not freed: the names are in it */
 }
 
 static const struct setting settings[] = {
@@ -2266,7 +2266,7 @@ static void parse(int argc, char **argv)
 		die("--file-max-kib must be 64 to %u", MIB);
 }
 
-/* Leave the file system room to breathe. */
+/* Leave free space in the file system. */
 static void check_dir(void)
 {
 	u32 room;
@@ -2299,7 +2299,7 @@ static u64 counter(const struct fields *vmstat, const char *name)
 	return value;
 }
 
-/* The first goal that is not reached, in words; NULL if all are. */
+/* Describe the first goal that is not reached; NULL if all are. */
 static const char *missing(void)
 {
 	static struct fields after;
@@ -2380,7 +2380,7 @@ int main(int argc, char **argv)
 			if (!waits_for)
 				atomic_store(&shared->stop, 1);
 		}
-		/* with --ops nobody waits for those that never end */
+		/* with --ops, do not wait for workers that never end */
 		for (i = 0; i < nr_workers; i++)
 			busy += workers[i].pid && workers[i].run != hog_worker &&
 				workers[i].run != alloc_worker;

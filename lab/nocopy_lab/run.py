@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """One boot: a job goes in, results and a console come out.
 
-The guest's first serial port is its console, the second carries results, one JSON object a line;
-the last is {"exit": N}. A boot is good when that arrived with N = 0 and the kernel complained
-about nothing.
+The guest's first serial port is its console. The second carries results, one JSON object a line;
+the last is {"exit": N}. A boot is good if that line arrived with N = 0 and the kernel did not
+complain.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from nocopy_lab.paths import (
 
 Row = dict[str, Any]
 
-# What a kernel says when something is wrong. The names are what a job may tolerate.
+# What a kernel prints when something is wrong. A job may tolerate some, by these names.
 SPLATS: Final[dict[str, str]] = {
     "bug": r"\bBUG: |kernel BUG at|Bad page state|bad page map",
     "warning": r"\bWARNING: (?!CPU\d+: no)",
@@ -58,20 +58,20 @@ SPLATS: Final[dict[str, str]] = {
     "user": r"segfault at|traps: ",
 }
 
-# KASAN and friends announce themselves at boot; that is no report.
+# Sanitizers announce themselves at boot; these lines are not reports.
 _HARMLESS: Final = re.compile(
     r"KernelAddressSanitizer initialized|kcsan: (enabled|selftest|strict)"
 )
 
 
-# The kernel's last line of a life. After it the CPUs are stopped where they stand; one that still
-# runs may find the next gone as it wakes a task there, and any kernel warns of that.
+# The last line of a kernel that powers off. After it the CPUs are stopped in any state. One that
+# still runs may wake a task on a stopped one, and every kernel warns of that.
 _GOODBYE: Final = re.compile(r"^(?:\[ *[\d.]+\] )?reboot: Power down", re.MULTILINE)
 _STOPPED: Final = re.compile(r"WARNING: .* at native_smp_send_reschedule\+")
 
 
 def splats(console: str, allow: Sequence[str] = ()) -> list[str]:
-    """Lines of a console with which the kernel reports a fault."""
+    """The lines of a console in which the kernel reports a fault."""
     wanted = re.compile("|".join(p for name, p in SPLATS.items() if name not in allow))
     life, *end = _GOODBYE.split(console, maxsplit=1)
     lines = life.splitlines()
@@ -83,7 +83,7 @@ _KTAP: Final = re.compile(r"^(?:\[ *[\d.]+\] )?( *)(not ok|ok) \d+ ?-? ?([^#\n]*
 
 
 def ktap(console: str) -> tuple[list[str], list[str]]:
-    """Passed and failed tests in the output of KUnit, suites left out."""
+    """Passed and failed tests in the output of KUnit; of suites only those that failed."""
     passed: list[str] = []
     failed: list[str] = []
     for line in console.splitlines():
@@ -95,8 +95,8 @@ def ktap(console: str) -> tuple[list[str], list[str]]:
     return passed, failed
 
 
-# A guest that says nothing more is ended after so long. That ends waiting and is no verdict about
-# speed: what a boot has to reach it reaches however slow the host is.
+# Seconds after which a guest is ended. This limit is only for guests that hang: a slow host must
+# not reach it.
 LIMIT_S: Final = 3600.0
 
 
@@ -112,10 +112,10 @@ class Job:
     programs: tuple[str, ...] = ()  # of the host, with their libraries
     files: dict[str, bytes] = field(default_factory=dict)
     allow: tuple[str, ...] = ()  # names in SPLATS
-    # Kill QEMU so long after so many rows of the guest, as when the power goes.
+    # For a power cut: kill QEMU this many seconds after this many rows of the guest. 0: no cut.
     cut_s: float = 0.0
     cut_rows: int = 1
-    scratch_mib: tuple[int, ...] = ()  # sizes of /dev/vda, vdb, …, empty; not on exact boards
+    scratch_mib: tuple[int, ...] = ()  # sizes of empty disks /dev/vda, …; not on exact boards
 
 
 @dataclass
@@ -129,7 +129,7 @@ class Outcome:
     failure: str | None = None
 
     def require(self) -> Outcome:
-        """This outcome, or the reason why it is not a good one."""
+        """Return this outcome; raise the reason if it is not a good one."""
         if self.failure is not None:
             raise LabError(f"{self.failure}; see {self.console}\n{tail(self.console)}")
         return self
@@ -142,7 +142,7 @@ class Outcome:
 
 
 def temporary() -> str:
-    """A new directory for the files of one boot."""
+    """Make a directory for the files of one boot."""
     with disk_full_is_one_line(Path(tempfile.gettempdir())):
         return tempfile.mkdtemp(prefix="nocopy-")
 
@@ -193,15 +193,15 @@ class _Reader:
             self.watch(row)
 
 
-# How long a probe boot under KVM may take before we call KVM broken.
+# Seconds for a probe boot; if it takes longer, KVM counts as broken.
 KVM_PROBE_S: Final = 10.0
 _kvm_lock = threading.Lock()
 
 
 def kvm_works(kernel: Path) -> bool:
-    """Whether a kernel really runs under KVM here; tried once per host, then remembered.
+    """True if a kernel really runs under KVM here; tried once per boot of the host.
 
-    That /dev/kvm opens says little: nested virtualisation may run firmware and still fail in Linux.
+    Opening /dev/kvm is not enough: nested virtualisation may run firmware and still fail in Linux.
     """
     try:
         with Path("/dev/kvm").open("r+b"):
@@ -220,18 +220,18 @@ def kvm_works(kernel: Path) -> bool:
 
 
 def boot(job: Job, watch: Watch | None = None) -> Outcome:
-    """Boot a job and wait for its end. Never raises for what happens inside the guest."""
+    """Boot a job and wait for its end. Failures inside the guest do not raise."""
     if BOARDS[job.machine.board].kvm:
         job = replace(job, machine=replace(job.machine, kvm=kvm_works(job.kernel)))
     return _boot(job, watch)
 
 
 class _Processors:
-    """Host processors, for boots that have to stay on one: each to as few of them as can be.
+    """Host processors for boots that have to stay on one; each goes to the one with the fewest.
 
-    When QEMU runs all virtual CPUs on one thread it leaves out their memory barriers, though its
-    device models run on others. On two processors the guest's doorbell and the NVMe model's look
-    at it then pass each other once in a thousand requests, and that request is lost.
+    When QEMU runs all virtual CPUs on one thread it leaves out their memory barriers, although its
+    device models run on other threads. On two processors the NVMe model then misses the guest's
+    doorbell once in a thousand requests, and that request is lost.
     """
 
     def __init__(self) -> None:
@@ -292,7 +292,7 @@ def _boot_with(job: Job, watch: Watch | None, prefix: Sequence[str]) -> Outcome:
                 stdin=sink.fileno() if user_mode else subprocess.DEVNULL,
                 stdout=log.fileno(),
                 stderr=subprocess.STDOUT,
-                env={"TMPDIR": temp} if user_mode else {},  # where its RAM is a file
+                env={"TMPDIR": temp} if user_mode else {},  # its RAM is a file there
             ) as process,
         ):
             while True:
@@ -348,7 +348,7 @@ def _verdict(outcome: Outcome, reader: _Reader, status: int | None, log: Path) -
 
 
 def with_scratch(machine: Machine, directory: Path, sizes_mib: Sequence[int]) -> Machine:
-    """The machine with its empty disks, and those of the sizes, as images in a directory."""
+    """The machine with images in a directory for its empty disks and for those of `sizes_mib`."""
     driver = BOARDS[machine.board].disk
     wanted = (*(Disk(size_mib=mib, driver=driver) for mib in sizes_mib), *machine.disks)
     disks = []
@@ -363,12 +363,12 @@ def with_scratch(machine: Machine, directory: Path, sizes_mib: Sequence[int]) ->
     return replace(machine, disks=tuple(disks))
 
 
-# Where the host has memory for files.
+# Where files of the host are in memory.
 SHM: Final = Path("/dev/shm")
 
 
 def _directory(job: Job) -> Path | None:
-    """Where the files of a boot are to be, if it matters."""
+    """Where the files of a boot should be, if it matters."""
     need = sum(disk.size_mib for disk in job.machine.disks if disk.memory)
     if job.machine.arch is UM:
         need += job.machine.memory_mib + job.machine.extra_mib
@@ -381,9 +381,9 @@ def boot_all(
     at_once: int = 2,
     each: Callable[[Outcome], None] | None = None,
 ) -> list[Outcome]:
-    """Boot independent jobs, two at a time; outcomes in the order of the jobs.
+    """Boot independent jobs, `at_once` at a time; returns outcomes in the order of the jobs.
 
-    `each` gets every outcome when it is there, one after the other.
+    `each` is called with every outcome as soon as it is there, one at a time.
     """
     lock = threading.Lock()
 

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""`lab soak`: everything at once, at random, for as long as one likes.
+"""`lab soak`: everything at once, at random, for as long as you like.
 
 A soak is rounds of one boot each. What a round does follows from its seed alone: the kernel and the
 board, how memory is divided, the swap device, the sizes of everything that runs. At the same time
 
-* the oracle checks files, programs' memory and contiguous memory, which every CPU allocates; some
-  of it is pinned when it is released;
+* the oracle checks files, programs' memory and contiguous memory; it allocates the latter on every
+  CPU, and some of it is pinned when it is released;
 * programs take photos and buffers from the same area;
 * CPUs are unplugged and plugged again;
-* a hog wants about as much as there is, swap included, or more, and is killed for that;
+* a hog wants about as much memory as is free, swap included, or more, and is killed for that;
 * on the debug kernel, allocations fail.
 
-No contiguous allocation may fail: sizes are such that none can, see _fits(). Afterwards the area
-has to be there again as it was. A round that fails says how to repeat it; races follow the host all
-the same.
+No contiguous allocation may fail: the sizes leave room for each, see _fits(). Afterwards the area
+has to be as it was before. A round that fails prints how to repeat it; races still follow the host.
 """
 
 from __future__ import annotations
@@ -35,37 +34,37 @@ KINDS: Final = (("gcma", "x86-fast"), ("arm64", "arm64"), ("debug", "x86-fast"))
 ROUND_S: Final = 60  # of guest time, at least
 PAGES_PER_MIB: Final = 256
 
-# Contiguous memory: what one worker holds, and what the other programs do.
+# Pieces of contiguous memory: of one worker, and of the other programs.
 LARGEST: Final = 256  # pages; no buffer of the heap or the camera is larger
 PIECES: Final = 4
-# A pinned page is a piece too, and so is one that was let go of a moment ago.
+# A pinned page is a piece too, and so is one that was unpinned a moment ago.
 PIECES_PINNED: Final = 2
 HEAP_BUFFERS: Final = 2
 CAMERA_BUFFERS: Final = 2
-# What has to happen before a round ends, however long that takes on this computer.
+# Counters that have to grow before a round ends, however long that takes on this computer.
 GOALS: Final = (
     "cma_allocs", "cma_pins", "gcma_store_file", "gcma_store_swap", "gcma_load_file",
     "gcma_load_swap", "gcma_discard",
 )  # fmt: skip
-# And where the hog wants more than there is.
+# One more where the hog wants more than is free.
 GREEDY_GOAL: Final = "oom_kill"
-ALIGNED: Final = 256  # pages that alignment can cost
-# Per cent of what there is: what a greedy hog wants at most, half of that at least.
+ALIGNED: Final = 256  # maximum pages that alignment costs
+# A greedy hog wants at most this many per cent of what is free, and at least half as many.
 TOO_MUCH: Final = 240
-# To fill more takes an emulated computer long.
+# Filling more takes long on an emulated computer.
 LITTLE_SWAP: Final = "zram_swap 64"
 
 
 def _fits(area_pages: int, workers: int) -> bool:
-    """Whether an allocation of LARGEST pages must succeed, whatever else is held and wherever.
+    """True if an allocation of LARGEST pages must succeed, wherever the other pieces lie.
 
-    So many pieces divide what is left into at most one range more than there are pieces.
+    The pieces divide the rest of the area into at most one range more than there are pieces.
     """
     pieces = workers * (PIECES + PIECES_PINNED) + HEAP_BUFFERS + CAMERA_BUFFERS
     return (area_pages - pieces * LARGEST) // (pieces + 1) >= LARGEST + ALIGNED
 
 
-# What some machines have on and others have not.
+# Options of reclaim that some machines have on and others off.
 RECLAIM: Final = (
     "echo y >/sys/kernel/mm/lru_gen/enabled",
     "echo y >/sys/module/zswap/parameters/enabled",
@@ -130,7 +129,7 @@ sweep --edge || exit 1
 exit $status
 """
 
-# Allocations that may not wait fail now and then, those of xarray nodes among them.
+# Makes allocations that may not wait fail now and then, those of xarray nodes among them.
 FAILING: Final = """for what in failslab fail_page_alloc; do
 	cd /sys/kernel/debug/$what
 	echo Y >ignore-gfp-wait; echo 0 >verbose; echo 5 >probability; echo -1 >times
@@ -145,17 +144,17 @@ def kind(seed: int) -> tuple[str, str]:
 
 
 def greedy(seed: int) -> bool:
-    """Whether the hog of a round wants more than there is."""
+    """True if the hog of a round wants more than is free."""
     return random.Random(f"hog {seed}").random() < 0.5
 
 
 def job(seed: int, bootable: Path, seconds: int = ROUND_S) -> Job:
-    """The round of a seed."""
+    """The job that is the round of a seed."""
     image, board = kind(seed)
     draw = random.Random(seed)
-    # Little, so that the area is full of copies and allocations meet them.
+    # Small, so that the area is full of copies and allocations meet them.
     area_mib = draw.choice((96, 112, 128))
-    # The debug kernel is slow and has shadow memory of its own.
+    # The debug kernel is slow, and needs shadow memory as well.
     slow = image == "debug"
     memory_mib = area_mib + draw.choice((384, 448, 512)) + (128 if slow else 0)
     machine = Machine(board, memory_mib=memory_mib, cma_mib=area_mib, seed=seed)
@@ -208,9 +207,9 @@ def _last(outcome: Outcome, kind: str, label: str = "") -> Row:
 
 
 def judge(outcome: Outcome) -> None:
-    """Raise unless everything was as it has to be, whatever the round did.
+    """Raise if something went wrong.
 
-    That it did what it is for needs no look: it ended, see GOALS.
+    The counters in GOALS are not checked here: without them the round would not have ended.
     """
     outcome.require()
     name, oracle = outcome.job.name, _last(outcome, "oracle")
@@ -230,7 +229,7 @@ def judge(outcome: Outcome) -> None:
 
 
 def summary(outcome: Outcome) -> str:
-    """A line about a round that was good."""
+    """A line about a good round."""
     oracle = _last(outcome, "oracle")
     area = _last(outcome, "gcma_stats", "end")["areas"]["reserved"]
     killed = oracle["vmstat_delta"].get("oom_kill", 0)
@@ -252,7 +251,7 @@ def repeat(seed: int) -> str:
 
 
 def one(seed: int, bootable: Path, seconds: int = ROUND_S) -> Outcome:
-    """Run a round; raises, and says how to repeat it, if it is not good."""
+    """Run a round; if it is not good, raise an error that says how to repeat it."""
     (outcome,) = boot_all([job(seed, bootable, seconds)])
     try:
         judge(outcome)
@@ -262,7 +261,7 @@ def one(seed: int, bootable: Path, seconds: int = ROUND_S) -> Outcome:
 
 
 def check(bootable: Path) -> None:
-    """A short round on the first kind, out of memory, with a seed that nobody has seen."""
+    """A short round on the first kind, out of memory, with a new seed."""
     seed = fresh_seed()
     while seed % len(KINDS) or not greedy(seed):
         seed += 1
@@ -270,7 +269,7 @@ def check(bootable: Path) -> None:
 
 
 def run(minutes: float, rounds: int, first: int | None) -> None:
-    """Rounds with consecutive seeds, until so many are over or so much time."""
+    """Run rounds with consecutive seeds: `rounds` of them, or else until `minutes` are over."""
     seed = fresh_seed() if first is None else first
     end = time.monotonic() + 60 * minutes
     images = {name: kernel.image(name).bootable for name in _images(rounds, seed)}
