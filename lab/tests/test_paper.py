@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from nocopy_lab import initramfs, kernel, report
+from nocopy_lab import kernel, report
 from nocopy_lab.experiments import paper, paper_report
 from nocopy_lab.experiments.paper_report import Measured, Statements
-from nocopy_lab.paths import LabError
+from nocopy_lab.paths import GUEST, LabError
 
 MS = 1_000_000
 # How long things take: with GCMA as with reservation, with CMA a thousand times as long.
@@ -198,7 +198,7 @@ def test_huge_pages_have_an_area_of_their_own(tmp_path: Path) -> None:
 def test_the_load_reads_what_it_wrote(tmp_path: Path) -> None:
     """Also where two of its threads write the same file, which many on one blog do."""
     blog = tmp_path / "blog"
-    source = initramfs.GUEST / "blog.c"
+    source = GUEST / "blog.c"
     subprocess.run(["gcc", "-O2", "-pthread", "-o", blog, source], check=True, timeout=60)
     words: list[str | Path] = [blog, "--dir", tmp_path, "--blogs", "1"]
     subprocess.run([*words, "--prepare"], check=True, timeout=60, capture_output=True)
