@@ -26,3 +26,14 @@ zswap() { echo y >/sys/module/zswap/parameters/enabled; }
 mglru_seen() {
 	printf '{"type": "mglru", "enabled": "%s"}\n' "$(cat /sys/kernel/mm/lru_gen/enabled)"
 }
+
+# phase NAME: the results that follow belong to it
+phase() { printf '{"type": "phase", "name": "%s"}\n' "$1"; }
+# memory_cgroups NAME...: those below /cgroup
+memory_cgroups() {
+	mkdir /cgroup && need mount -t cgroup2 none /cgroup
+	echo +memory >/cgroup/cgroup.subtree_control
+	for name; do mkdir "/cgroup/$name"; done
+}
+# within CGROUP COMMAND...
+within() { sh -c 'echo $$ >/cgroup/$0/cgroup.procs; exec "$@"' "$@"; }

@@ -1021,7 +1021,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "calls",
-                bench_gcma.CALLS_JOB.format(also=bench_gcma.ALSO["gcma"]),
+                jobs.script("bench-calls", words=bench_gcma.ALSO["gcma"]),
                 NO_IMAGE,
                 Machine("x86", words=("zram.num_devices=2", "norandmaps")),
                 programs=("mke2fs",),
