@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from nocopy_lab import board, child, initramfs, kernel, packages, run
+from nocopy_lab import board, child, initramfs, jobs, kernel, packages, run
 from nocopy_lab.paths import OUT, LabError, cache
 
 boards = click.Choice(list(board.BOARDS))
@@ -91,19 +91,6 @@ def debs(what: tuple[str, ...], name: str, given: Path | None) -> None:
             print(package)
 
 
-SHELL_JOB = """
-echo 7 >/proc/sys/kernel/printk
-zram_swap 512
-[ ! -b /dev/vda ] || scratch /dev/vda
-clear 2>/dev/null
-cat <<END
-$(uname -sr): $(grep -c ^processor /proc/cpuinfo) CPUs, swap on zram, on x86-fast an ext4 on /mnt.
-Contiguous area: /sys/kernel/mm/gcma/, /sys/kernel/mm/cma/; programs: sweep, load, statdump, ...
-Leave with Ctrl-A X, or: poweroff -f
-END
-"""
-
-
 @lab.command()
 @click.option("--board", "board_name", type=boards, default="x86-fast", show_default=True)
 @click.option("--config", type=memory_configs, default="gcma", show_default=True)
@@ -120,7 +107,7 @@ def shell(board_name: str, config: str, image: str) -> None:
     temp = Path(run.temporary())
     try:
         ramfs = temp / "initramfs.cpio"
-        initramfs.write(ramfs, machine.arch, SHELL_JOB, ("mke2fs",))
+        initramfs.write(ramfs, machine.arch, jobs.script("shell"), ("mke2fs",))
         if not machine.exact:
             machine = run.with_scratch(machine, temp, [512])
         machine = board.with_device_tree(machine, kernel_file, temp)

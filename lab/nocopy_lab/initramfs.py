@@ -14,58 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import child, debian
+from nocopy_lab import child, debian, jobs
 from nocopy_lab.arch import X86, Arch
-from nocopy_lab.paths import KERNEL, LAB, cache, locked, require_tool, sha256
+from nocopy_lab.paths import GUEST, KERNEL, cache, locked, require_tool, sha256
 
-GUEST = LAB / "guest"
 BENCH = KERNEL / "lab/mm/cma_bench"  # the driver, whose requests the programs know
 CFLAGS = ("-O2", "-static", "-pthread", "-Wall", "-Wextra", "-Werror")
-
-# What /init does: set the stage, run the job, tell the host how it ended.
-INIT = """#!/bin/sh
-export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/root
-mount -t proc proc /proc
-mount -t sysfs sysfs /sys
-mount -t devtmpfs devtmpfs /dev 2>/dev/null
-mount -t debugfs debugfs /sys/kernel/debug 2>/dev/null
-mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null
-mkdir -p /dev/shm /dev/pts && mount -t devpts devpts /dev/pts 2>/dev/null
-mount -t tmpfs -o size=64m tmpfs /tmp
-if grep -qw lab_shell /proc/cmdline; then
-	exec setsid cttyhack sh -c '. /job; exec sh' </dev/console >/dev/console 2>&1
-fi
-exec 3<>/dev/$lab_results
-stty -F /dev/$lab_results raw -echo
-# some drivers write to a port to learn what it is: their line ends here
-echo >&3
-sh /job >&3 2>/dev/console
-code=$?
-printf '{"exit": %d}\\n' $code >&3
-sync
-poweroff -f
-"""
-
-# Shell functions for jobs: `. /lib/lab.sh`.
-LIBRARY = """# zram_swap MIB: swap on compressed memory
-zram_swap() {
-	echo "${1}M" >/sys/block/zram0/disksize && mkswap /dev/zram0 >/dev/null && swapon /dev/zram0
-}
-# disk_swap DEVICE: swap on a disk
-disk_swap() { mkswap "$1" >/dev/null && swapon "$1"; }
-# scratch DEVICE [mke2fs words]: an ext4 file system on /mnt
-scratch() {
-	dev=$1; shift
-	[ -f /etc/mtab ] || ln -sf /proc/mounts /etc/mtab
-	/bin/mke2fs -q -F -t ext4 -E nodiscard,lazy_itable_init=0,hash_seed=6e6f636f-7079-4c61-8b01-000000000001 \\
-		-U 6e6f636f-7079-4c61-8b01-000000000002 "$@" "$dev" >/dev/null || return
-	mkdir -p /mnt && mount -t ext4 "$dev" /mnt
-}
-# say TEXT: a progress line for whoever watches
-say() { printf '{"type": "progress", "what": "%s"}\\n' "$*"; }
-# need COMMAND...: end the job when it fails
-need() { "$@" || { echo "lab: failed: $*" >/dev/console; exit 1; }; }
-"""  # noqa: E501
 
 
 @dataclass
@@ -237,8 +191,9 @@ def base_archive(arch: Arch, host_programs: tuple[str, ...]) -> bytes:
                 archive.add(guest_path, data, 0o755)
     for name, data in guest_programs(arch).items():
         archive.add(f"bin/{name}", data, 0o755)
-    archive.add("lib/lab.sh", LIBRARY.encode())
-    archive.add("init", INIT.encode(), 0o755)
+    for name, data in jobs.library().items():
+        archive.add(name, data)
+    archive.add("init", (GUEST / "init").read_bytes(), 0o755)
     return archive.pack()
 
 

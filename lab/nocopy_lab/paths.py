@@ -15,6 +15,7 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parents[2]
 KERNEL = REPO / "kernel"
 LAB = REPO / "lab"
+GUEST = LAB / "guest"
 OUT = REPO / "out"
 LOGS = OUT / "logs"
 

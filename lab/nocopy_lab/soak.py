@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import kernel
+from nocopy_lab import jobs, kernel
 from nocopy_lab.board import Machine
 from nocopy_lab.paths import LabError
 from nocopy_lab.run import Job, Outcome, Row, boot_all
@@ -65,78 +65,7 @@ def _fits(area_pages: int, workers: int) -> bool:
 
 
 # Options of reclaim that some machines have on and others off.
-RECLAIM: Final = (
-    "echo y >/sys/kernel/mm/lru_gen/enabled",
-    "echo y >/sys/module/zswap/parameters/enabled",
-)
-
-SCRIPT: Final = """
-need {swap}
-need scratch /dev/vda -b {block}
-area=/sys/kernel/mm/gcma/reserved
-{reclaim}
-{failing}
-mib() {{ awk '/MemAvailable|SwapFree/ {{ n += $2 }} END {{ print int(n / 1024) }}' /proc/meminfo; }}
-statdump --label start
-# some of it may be a driver's, as the pool for atomic allocations is on arm64
-owned=$(cat $area/owned)
-
-plug() {{
-	RANDOM={seed}
-	stop=
-	unplugged=0
-	trap 'stop=1' TERM
-	while [ -z "$stop" ]; do
-		cpu=/sys/devices/system/cpu/cpu$((RANDOM % ({cpus} - 1) + 1))/online
-		echo 0 >$cpu && unplugged=$((unplugged + 1))
-		sleep 0.$((RANDOM % 10))
-		echo 1 >$cpu
-		sleep 0.$((RANDOM % 10))
-	done
-	echo "{{\\"type\\": \\"plug\\", \\"unplugged\\": $unplugged}}"
-}}
-consume() {{
-	stop=
-	trap 'stop=1' TERM
-	while [ -z "$stop" ]; do
-		[ ! -e /dev/video0 ] ||
-			need camera --shots 1 --width 640 --height 480 --buffers {camera}
-		need heap --reps 1 --mib 1 --buffers {heap} --seed {seed}
-	done
-}}
-
-plug &
-plug=$!
-consume &
-consume=$!
-oracle --dir /mnt --file-mib {files} --anon-mib {anon} --shmem-mib 16 --races {races} {words} \
-	--hog-mib $(($(mib) * {hog} / 100)) --alloc --alloc-pins --alloc-workers {workers} \
-	--alloc-pieces {pieces} --alloc-max-pages {largest} --alloc-live {live} \
-	--seconds {seconds} --until {goals} --seed {seed}
-status=$?
-kill -TERM $plug $consume
-wait $plug || exit 1
-wait $consume || exit 1
-{calm}
-# The pages that were pinned last are looked at ten times a second, if the computer is fast enough.
-for n in $(seq 3000); do
-	[ "$(cat $area/owned)" = $owned ] && break
-	sleep 0.1
-done
-umount /mnt || exit 1
-statdump --label end
-sweep --edge || exit 1
-exit $status
-"""
-
-# Makes allocations that may not wait fail now and then, those of xarray nodes among them.
-FAILING: Final = """for what in failslab fail_page_alloc; do
-	cd /sys/kernel/debug/$what
-	echo Y >ignore-gfp-wait; echo 0 >verbose; echo 5 >probability; echo -1 >times
-done
-echo 0 >/sys/kernel/debug/fail_page_alloc/min-order
-cd /"""
-CALM: Final = "echo 0 | tee /sys/kernel/debug/fail*/probability >/dev/null"
+RECLAIM: Final = ("mglru", "zswap")
 
 
 def kind(seed: int) -> tuple[str, str]:
@@ -166,7 +95,8 @@ def job(seed: int, bootable: Path, seconds: int = ROUND_S) -> Job:
     words = [word for word in ("--thp", "--drop-caches") if draw.random() < 0.3]
     goals = (*GOALS, GREEDY_GOAL) if greedy(seed) else GOALS
     reclaim = [line for line in RECLAIM if draw.random() < 0.5]
-    script = SCRIPT.format(
+    script = jobs.script(
+        "soak",
         seed=seed,
         seconds=seconds,
         cpus=machine.cpus,
@@ -184,9 +114,9 @@ def job(seed: int, bootable: Path, seconds: int = ROUND_S) -> Job:
         hog=TOO_MUCH if greedy(seed) else draw.randint(70, 105),
         words=" ".join(words),
         goals=",".join(f"{goal}=1" for goal in goals),
-        reclaim="\n".join(reclaim),
-        failing=FAILING if slow else "",
-        calm=CALM if slow else "",
+        reclaim="; ".join(reclaim),
+        before="fail_allocations" if slow else "",
+        after="fail_no_more" if slow else "",
     )
     return Job(
         f"soak-{seed}",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import child, crates
+from nocopy_lab import child, crates, jobs
 from nocopy_lab.board import Disk, Machine
 from nocopy_lab.paths import LabError, require_tool
 from nocopy_lab.run import Job, Outcome, Row, boot
@@ -83,22 +83,6 @@ ROUNDS: Final = (
     Round("xfs", "nvme", False),
 )
 
-WRITE: Final = """
-need {make} {device}
-need mount -t {filesystem} {options} {device} /mnt
-need sync
-for kind in {kinds}; do
-	promise write $kind {seed} /mnt/$kind &
-done
-{meanwhile}
-exit 1
-"""
-MEANWHILE: Final = """n=0
-while pdio dd if=/source of=/mnt/dd.$n bs=7777 conv=fsync status=none; do
-	echo "{\\"type\\": \\"promise\\", \\"kind\\": \\"dd\\", \\"file\\": \\"/mnt/dd.$n\\"}"
-	n=$((n + 1))
-done"""
-
 
 def build() -> None:
     """All programs of ours that the guests need."""
@@ -162,7 +146,8 @@ def _writing(
     options: str = "",
 ) -> Job:
     """Write; the power goes so long after so many promises."""
-    script = WRITE.format(
+    script = jobs.script(
+        "storage-write",
         make=MAKE[one.filesystem],
         device=DEVICES[one.driver],
         filesystem=one.filesystem,
@@ -181,7 +166,7 @@ def power_cut(one: Round, seed: int, machine: Machine, kernel: Path) -> Job:
     """Write. The power goes at a random time after there are as many promises as kinds."""
     after = random.Random(seed).uniform(0.3, 4.0)
     kinds = " ".join(KINDS)
-    return _writing(one, seed, machine, kernel, after, len(KINDS), kinds, MEANWHILE)
+    return _writing(one, seed, machine, kernel, after, len(KINDS), kinds, "copy")
 
 
 def hasty_cut(one: Round, seed: int, machine: Machine, kernel: Path) -> Job:
@@ -234,74 +219,11 @@ def power_cut_notices(kernel: Path) -> None:
         )
 
 
-# A part of the device fails, under a file that is there: nothing but its data is concerned.
-FAILING: Final = """
-export DM_DISABLE_UDEV=1
-device=/dev/nvme0n1
-sectors=$(cat /sys/block/nvme0n1/size)
-good="0 $sectors linear $device 0"
-table() {
-	need dmsetup suspend --nolockfs disk
-	printf '%s\\n' "$1" | need dmsetup load disk
-	need dmsetup resume disk
-}
-printf '%s\\n' "$good" | dmsetup create disk || exit 1
-need scratch /dev/mapper/disk
-size=$((16 << 20))
-head -c $size /dev/zero >/mnt/file && sync || exit 1
-# Its first extent, in sectors:   0:        0..   32767:    34816..     67583:  32768: ...
-set -- $(/bin/filefrag -b512 -v /mnt/file | grep '^ *0:' | tr -s ':. ' ' ')
-[ "$6" -ge 24576 ] || { echo "the file is in pieces: $*" >&2; exit 1; }
-at=$(($4 + 16384)); end=$((at + 2048))
-around() {
-	printf '0 %d linear %s 0\\n%d 2048 %s\\n%d %d linear %s %d' \\
-		$at $device $at "$1" $end $((sectors - end)) $device $end
-}
-mkfifo /tmp/whole
-for target in error "flakey $device $at 0 3600 1 error_writes"; do
-	bad=$(around "$target")
-	table "$bad"
-	# Commands fail with one line and status 1.
-	for run in "dd if=/source of=/mnt/file bs=4k seek=2000 conv=notrunc,fsync status=none" \\
-		"dd if=/source of=/mnt/file bs=1M seek=8 oflag=direct conv=notrunc,fsync status=none"; do
-		pdio $run 2>/tmp/said
-		status=$?
-		cat /tmp/said >&2
-		if [ $status != 1 ] || [ $(grep -c "Input/output error" /tmp/said) != 1 ]; then
-			echo "{\\"type\\": \\"broken\\", \\"why\\": \\"status $status of pdio $run\\"}"
-			exit 1
-		fi
-	done
-	# A stream reports it once, keeps the data, and writes it when the device is whole again.
-	for linger in "" linger; do
-		table "$bad"
-		rm -f /tmp/out
-		promise heal /mnt/file 7 $linger </tmp/whole >/tmp/out &
-		exec 4>/tmp/whole
-		until grep -q . /tmp/out; do
-			kill -0 $! || break
-			sleep 0.1
-		done
-		[ -z "$linger" ] || sleep 0.5
-		table "$good"
-		echo >&4
-		exec 4>&-
-		wait $!
-		status=$?
-		cat /tmp/out
-		[ $status = 0 ] || exit 1
-	done
-done
-pdio dd if=/source of=/mnt/file bs=4k seek=2000 conv=notrunc,fsync status=none || exit 1
-umount /mnt || exit 1
-need /bin/e2fsck -fn /dev/mapper/disk >&2
-"""
-
-
 def failing_device(kernel: Path) -> None:
     """An error of the device is reported once; what was accepted is written when it can be."""
     job = Job(
-        "failing-device", FAILING, kernel, _machine(Disk(driver="nvme", size_mib=256)),
+        "failing-device", jobs.script("storage-failing"), kernel,
+        _machine(Disk(driver="nvme", size_mib=256)),
         programs=("mke2fs", "e2fsck", "filefrag", "dmsetup"), files=_files(),
     )  # fmt: skip
     outcome = boot(job)
@@ -313,22 +235,6 @@ def failing_device(kernel: Path) -> None:
         raise LabError(f"the device did not fail as it should; see {outcome.console}")
 
 
-# f2fs on the disk, and what the test makes of the rest: image files on it, tmpfs, overlayfs.
-MODEL: Final = """
-need /bin/mkfs.f2fs -q -f -t 0 /dev/nvme0n1
-mkdir -p /var/tmp
-need mount -t f2fs /dev/nvme0n1 /var/tmp
-ln -s mke2fs /bin/mkfs.ext4
-export PDIO_MODEL_SEEDS=1 PDIO_MODEL_FIRST={seed} RUST_BACKTRACE=1
-model --nocapture >/tmp/said 2>&1
-status=$?
-grep -v ': case .*seed' /tmp/said >&2
-sed -n 's/\\(.*\\): case .*/\\1/p' /tmp/said | sort -u | while read -r name; do
-	echo "{{\\"type\\": \\"model\\", \\"filesystem\\": \\"$name\\"}}"
-done
-umount -l /var/tmp
-exit $status
-"""
 MODEL_FILESYSTEMS: Final = 7
 
 
@@ -337,7 +243,7 @@ def model(kernel: Path) -> None:
     seed = fresh_seed() % 1000
     job = Job(
         "model",
-        MODEL.format(seed=seed),
+        jobs.script("storage-model", seed=seed),
         kernel,
         _machine(Disk(driver="nvme", size_mib=1024)),
         programs=PROGRAMS,

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import kernel, progress
+from nocopy_lab import jobs, kernel, progress
 from nocopy_lab.board import Machine, qemu_version
-from nocopy_lab.initramfs import GUEST
-from nocopy_lab.paths import LabError, cache, sha256
+from nocopy_lab.paths import GUEST, LabError, cache, sha256
 from nocopy_lab.run import Job, Outcome, Row, boot
 
 SEED: Final = 1
@@ -25,7 +24,6 @@ SEED: Final = 1
 # recorder's buffer and the kernel itself take some 90 MiB.
 MEMORY_MIB: Final = 336
 AREA_MIB: Final = 64
-BUFFER_KIB: Final = 16384
 
 FITS_MIB: Final = 220  # more than memory without the area, less than all of it
 LARGE_MIB: Final = 400  # more than both
@@ -41,86 +39,6 @@ DISK_WORDS: Final = (
     "null_blk.irqmode=2",
     "null_blk.completion_nsec=50000",
 )
-
-BEGIN: Final = f"""
-base=$(dmesg | sed -n 's/.*cma: Reserved.* at \\(0x[0-9a-f]*\\).*/\\1/p' | head -n1)
-begin() {{
-	sync; echo 3 >/proc/sys/vm/drop_caches
-	record --base $(($base >> 12)) --buffer-kib {BUFFER_KIB} &
-	recorder=$!
-	sleep 1
-}}
-end() {{ kill -TERM $recorder; need wait $recorder; }}
-need scratch /dev/nullb0 -J size=16
-"""
-
-READ: Final = """
-need reread --file /mnt/file --mib {mib} --prepare
-begin
-say "reading, {order}"
-need reread --file /mnt/file --mib {mib} --order {order} --warm 0 --reads {reads} {how} \\
-	--seed {seed}
-end
-"""
-
-STREAM: Final = """
-need reread --file /mnt/file --mib {mib} --prepare
-need reread --file /mnt/stream --mib {stream} --prepare
-begin
-say "reading beside a stream"
-reread --file /mnt/stream --mib {stream} --order cyclic --warm 1000000000 --reads 1 &
-stream=$!
-need reread --file /mnt/file --mib {mib} --order {order} --warm 0 --reads {reads} --seed {seed}
-kill $stream
-end
-"""
-
-CGROUPS: Final = """
-mkdir /cgroup && need mount -t cgroup2 none /cgroup
-echo +memory >/cgroup/cgroup.subtree_control
-for who in reader stream; do
-	mkdir /cgroup/$who && echo {limit}M >/cgroup/$who/memory.max
-done
-within() {{ sh -c 'echo $$ >/cgroup/$0/cgroup.procs; exec "$@"' "$@"; }}
-need reread --file /mnt/set --mib {mib} --prepare
-need reread --file /mnt/stream --mib {stream} --prepare
-begin
-say "reading beside a cgroup that streams"
-within stream reread --file /mnt/stream --mib {stream} --order cyclic --warm 1000000000 --reads 1 &
-stream=$!
-need within reader reread --file /mnt/set --mib {mib} --order {order} --warm 0 --reads {reads} \\
-	--seed {seed}
-end
-kill $stream
-"""
-
-BLOG: Final = """
-need blog --dir /mnt --blogs 150 --prepare --seed {seed}
-begin
-say "serving blogs"
-need blog --dir /mnt --blogs 150 --readers 20 --writers 1 --commenters 2 --heap-mib 40 \\
-	--seconds {seconds} --seed {seed}
-end
-"""
-
-# The demonstration's load with photos, a quarter of its size.
-DEMO: Final = """
-need zram_swap 128
-need load --dir /mnt --file-mib 100 --prepare --seed {seed}
-begin
-say "the demonstration's load"
-load --dir /mnt --file-mib 100 --anon-mib 190 --seconds 3600 --touches 64 --hot 30 --nice 10 \\
-	--seed {seed} &
-load=$!
-sleep {warm}
-say "taking photos"
-need camera --width 1920 --height 1080 --buffers 6 --shots 10 --interval-ms 200 --jitter-ms 100 \\
-	--seed {seed}
-sleep {warm}
-kill -TERM $load
-need wait $load
-end
-"""
 
 
 @dataclass(frozen=True)
@@ -143,7 +61,7 @@ class Trace:
             seed=SEED,
         )
         return Job(
-            f"trace-{self.name}", BEGIN + self.script, kernel.image("gcma").bootable, machine,
+            f"trace-{self.name}", self.script, kernel.image("gcma").bootable, machine,
             programs=("mke2fs",), allow=("allocation",),
         )  # fmt: skip
 
@@ -156,12 +74,14 @@ class Trace:
 
 
 def _read(name: str, about: str, mib: int, order: str, reads: int, how: str = "") -> Trace:
-    script = READ.format(mib=mib, order=order, reads=reads, seed=SEED, how=how)
+    script = jobs.script("traces-read", mib=mib, order=order, reads=reads, seed=SEED, how=how)
     return Trace(name, about, script, mib)
 
 
 def _stream(name: str, about: str, mib: int, order: str, reads: int) -> Trace:
-    script = STREAM.format(mib=mib, order=order, reads=reads, stream=STREAM_MIB, seed=SEED)
+    script = jobs.script(
+        "traces-stream", mib=mib, order=order, reads=reads, stream=STREAM_MIB, seed=SEED
+    )
     return Trace(name, about, script, mib + STREAM_MIB)
 
 
@@ -176,14 +96,18 @@ TRACES: Final = {
         Trace(
             "cgroups",
             "random pages of a cgroup beside one that streams",
-            CGROUPS.format(
-                limit=GROUP_MIB, mib=GROUP_SET_MIB, stream=STREAM_MIB, order="random",
-                reads=200_000, seed=SEED,
+            jobs.script(
+                "traces-cgroups", limit=GROUP_MIB, mib=GROUP_SET_MIB, stream=STREAM_MIB,
+                order="random", reads=200_000, seed=SEED,
             ),
             GROUP_SET_MIB + STREAM_MIB,
         ),
-        Trace("blog", "a server of blogs", BLOG.format(seconds=6, seed=SEED), 560),
-        Trace("demo", "the demonstration's load", DEMO.format(warm=3, seed=SEED), 160),
+        Trace(
+            "blog", "a server of blogs", jobs.script("traces-blog", seconds=6, seed=SEED), 560
+        ),
+        Trace(
+            "demo", "the demonstration's load", jobs.script("traces-demo", warm=3, seed=SEED), 160
+        ),
     )
 }  # fmt: skip
 

@@ -5,6 +5,7 @@ import re
 
 from nocopy_lab.checks import guest
 from nocopy_lab.checks.guest import GUEST_CHECKS
+from nocopy_lab.paths import GUEST
 from nocopy_lab.run import LIMIT_S, Job
 
 
@@ -27,10 +28,24 @@ def test_an_oracle_ends_when_it_has_gone_through_everything() -> None:
 
 
 def test_what_the_oracle_waits_for_is_made() -> None:
-    for one in GUEST_CHECKS:
-        for job in one.jobs:
-            if "--until-exists" in job.script:
-                assert f">{guest.ENOUGH}" in job.script.split("--until-exists")[0], job.name
+    """The file it waits for is made by one of the commands that prepare for it."""
+    library = (GUEST / "lib/oracle.sh").read_text()
+    assert f"\nenough={guest.ENOUGH}\n" in library
+    functions = re.findall(r"^(\w+)\(\) \{\n(.*?)^\}", library, re.MULTILINE | re.DOTALL)
+    makers = {name for name, body in functions if ">$enough" in body}
+    for job in oracles():
+        (prepare,) = re.findall(r"^prepare=(.*)$", job.script, re.MULTILINE)
+        waits = "--until-exists" in job.script
+        assert waits == bool(makers & set(re.findall(r"\w+", prepare))), job.name
+
+
+def test_commands_of_oracles_are_there() -> None:
+    text = "".join((GUEST / f"lib/{name}.sh").read_text() for name in ("lab", "oracle"))
+    there = set(re.findall(r"^(\w+)\(\)", text, re.MULTILINE)) | {"true"}
+    for job in oracles():
+        for value in re.findall(r"^(?:swap|mount|prepare|after)=(.*)$", job.script, re.MULTILINE):
+            for command in filter(None, value.strip("'").removeprefix("need ").split("; ")):
+                assert command.split()[0] in there, f"{job.name}: {command}"
 
 
 def test_no_guest_fails_because_the_machine_is_slow() -> None:

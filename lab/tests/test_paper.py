@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nocopy_lab import initramfs, kernel, report
+from nocopy_lab import kernel, report
 from nocopy_lab.experiments import paper, paper_report
 from nocopy_lab.experiments.paper_report import Measured, Statements
-from nocopy_lab.paths import LabError
+from nocopy_lab.paths import GUEST, LabError
 
 MS = 1_000_000
 # How long things take: with GCMA as with reservation, with CMA a thousand times as long.
@@ -165,9 +166,9 @@ def test_parts_share_boots() -> None:
 
 
 def test_the_load_with_a_camera_is_measured_while_photos_are_taken() -> None:
-    script = paper.boots(("fig7",))[0].script
-    assert "phase fig6-loaded" in script
-    assert "phase fig4-loaded" not in script
+    steps = paper.boots(("fig7",))[0].steps
+    assert "fig6_loaded" in steps
+    assert "fig4_loaded" not in steps
 
 
 def test_a_benchmark_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,12 +177,12 @@ def test_a_benchmark_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch)
         paper.blogbench()
 
 
-def test_jobs_are_shell_scripts(tmp_path: Path) -> None:
-    image = kernel.Image("gcma", tmp_path)
-    for load in (None, Path("/bin/true")):
-        for boot in paper.boots(paper.PARTS, load is not None):
-            script = paper.job(boot, "x86", image, load).script
-            subprocess.run(["sh", "-n"], input=script, text=True, check=True, timeout=20)
+def test_steps_of_boots_are_there() -> None:
+    text = (GUEST / "lib/paper.sh").read_text()
+    there = set(re.findall(r"^(\w+)\(\)", text, re.MULTILINE))
+    for load in (False, True):
+        for boot in paper.boots(paper.PARTS, load):
+            assert there.issuperset(boot.steps), boot.name
 
 
 def test_huge_pages_have_an_area_of_their_own(tmp_path: Path) -> None:
@@ -198,7 +199,7 @@ def test_huge_pages_have_an_area_of_their_own(tmp_path: Path) -> None:
 def test_the_load_reads_what_it_wrote(tmp_path: Path) -> None:
     """Also where two of its threads write the same file, which many on one blog do."""
     blog = tmp_path / "blog"
-    source = initramfs.GUEST / "blog.c"
+    source = GUEST / "blog.c"
     subprocess.run(["gcc", "-O2", "-pthread", "-o", blog, source], check=True, timeout=60)
     words: list[str | Path] = [blog, "--dir", tmp_path, "--blogs", "1"]
     subprocess.run([*words, "--prepare"], check=True, timeout=60, capture_output=True)
@@ -214,7 +215,8 @@ def test_a_card_that_took_no_memory_ends_the_boot(taken_kib: int, good: bool) ->
 say() {{ :; }}; dd() {{ :; }}; rm() {{ :; }}
 need() {{ "$@" || exit 1; }}
 stat() {{ echo $((100000 * 1024)); }}
-{paper.FILL_CARD}
+. {GUEST}/lib/paper.sh
+filled_percent={paper.FILLED_PERCENT}
 free_kib() {{ read -r kib <&3; echo $kib; }}
 exec 3<<END
 500000
@@ -230,6 +232,7 @@ fill_card
 
 def test_the_card_is_synced_before_its_file_goes() -> None:
     """free_kib() syncs."""
-    begin, end = paper.FILL_CARD.index("of=/mnt/fill"), paper.FILL_CARD.index("rm /mnt/fill")
-    assert "$(free_kib)" in paper.FILL_CARD[begin:end]
-    assert "sync\n" in paper.FILL_CARD[paper.FILL_CARD.index("free_kib() {") :]
+    text = (GUEST / "lib/paper.sh").read_text()
+    begin, end = text.index("of=/mnt/fill"), text.index("rm /mnt/fill")
+    assert "$(free_kib)" in text[begin:end]
+    assert text[text.index("free_kib() {") :].splitlines()[1] == "\tsync"

@@ -25,7 +25,7 @@ def test_all_kinds_have_their_turn() -> None:
 def test_every_round_leaves_room() -> None:
     for seed in range(200):
         job = soak.job(seed, KERNEL)
-        assert f"--alloc-workers {job.machine.cpus} " in job.script
+        assert f"\nworkers={job.machine.cpus}\n" in job.script
 
 
 def _outcome(**changed: int) -> Outcome:
@@ -61,7 +61,7 @@ def test_a_bad_round(wrong: str) -> None:
 def test_a_round_goes_on_until_it_has_done_what_it_is_for() -> None:
     """994560 ended before anybody was out of memory, on a computer that was busy."""
     for seed in (994560, *range(30)):
-        (goals,) = re.findall(r"--until (\S+)", soak.job(seed, KERNEL).script)
+        (goals,) = re.findall(r"^goals=(\S+)", soak.job(seed, KERNEL).script, re.MULTILINE)
         named = goals.split(",")
         assert {f"{goal}=1" for goal in soak.GOALS} <= set(named)
         assert ("oom_kill=1" in named) == soak.greedy(seed)

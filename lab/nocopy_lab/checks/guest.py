@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import brug, kernel, soak, storage, traces
+from nocopy_lab import brug, jobs, kernel, soak, storage, traces
 from nocopy_lab.board import Machine
 from nocopy_lab.checks.kinds import GuestCheck, all_well, command, our_files
 from nocopy_lab.experiments import bench_gcma, demo
@@ -47,20 +47,12 @@ def _judge_kunit_uml(outcomes: Sequence[Outcome]) -> None:
         raise LabError(f"KUnit: {', '.join(skipped)} did not run; see {outcome.console}")
 
 
-KSELFTEST: Final = """
-need zram_swap 256
-need scratch /dev/vda -b 1024
-gcma_test /mnt >/tmp/ktap 2>&1
-status=$?
-sed 's/[\\"]/\\&/g; s/.*/{"type": "ktap", "line": "&"}/' /tmp/ktap
-exit $status
-"""
-
-
 def _kselftest_job(name: str) -> Job:
     machine = Machine("x86-fast", cma_mib=64)
     programs = ("mke2fs",)
-    return Job(name, KSELFTEST, NO_IMAGE, machine, programs=programs, scratch_mib=(300,))
+    return Job(
+        name, jobs.script("kselftest"), NO_IMAGE, machine, programs=programs, scratch_mib=(300,)
+    )
 
 
 def _kselftest() -> dict[str, bytes]:
@@ -72,17 +64,6 @@ def _kselftest() -> dict[str, bytes]:
 
 
 TRACED_PAGES: Final = 1024
-TRACED: Final = f"""{traces.BEGIN}
-need reread --file /mnt/file --mib {TRACED_PAGES >> 8} --prepare
-dd if=/dev/zero of=/mnt/other bs=64k count=16 2>/dev/null
-begin
-need reread --file /mnt/file --mib {TRACED_PAGES >> 8} --order cyclic --reads {3 * TRACED_PAGES}
-dd if=/mnt/other of=/dev/null bs=1M 2>/dev/null
-dd if=/dev/zero of=/mnt/other bs=4k count=10 seek=20 conv=notrunc 2>/dev/null
-need sweep --sizes 64 --reps 1
-rm /mnt/other
-end
-"""
 
 
 def _judge_traced(outcomes: Sequence[Outcome]) -> None:
@@ -179,18 +160,6 @@ def _judge_identical(outcomes: Sequence[Outcome]) -> None:
         raise LabError(f"two runs on {first.job.machine.board} differ: {at}")
 
 
-ORACLE: Final = """
-need {swap}
-{mount}
-{prepare}statdump --label start
-oracle --dir /mnt --file-mib {files} --anon-mib {anon} --shmem-mib 16 --hog-mib {hog} \\
-	--alloc --alloc-max-pages {largest} --seconds {seconds} {words}
-status=$?
-statdump --label end
-{after}umount /mnt || exit 1
-exit $status
-"""
-
 # What an oracle must have gone through before it ends, however long that takes on this computer:
 # counters, and by how much they have to grow.
 Goals = Mapping[str, int]
@@ -208,44 +177,8 @@ FEW_HITS: Final = hits(50, discard=False)
 SOME_HITS: Final = hits(200)
 HITS: Final = hits(1000)
 
-# Large folios that were stored whole, and those that were filled whole.
-LARGE_FOLIOS: Final = """
-cd /sys/kernel/tracing
-echo 64 >buffer_size_kb
-for event in store load; do
-	echo 'pages > 1' >events/gcma/gcma_$event/filter
-	echo 1 >events/gcma/gcma_$event/enable
-done
-cd /
-seen() { grep -q "gcma_$2: client=$1 .*$3" /sys/kernel/tracing/trace; }
-"""
-# The oracle goes on until there is ENOUGH.
+# The oracle goes on until this file is there; lib/oracle.sh has its name too.
 ENOUGH: Final = "/tmp/enough"
-# Until large folios of this client went whole, and whatever else is asked for.
-LARGE_FOLIOS_WANTED: Final = """
-{{
-	until seen {client} store; do sleep 0.5; done
-	until seen {client} load hit; do sleep 0.5; done
-	echo '{{"type": "large", "client": "{client}", "stored": 1, "loaded": 1}}'
-	until {more}; do sleep 0.5; done
-	>{enough}
-}} &
-"""
-# The same for one that is to be looked at afterwards.
-LARGE_FOLIOS_SEEN: Final = """
-for client in file swap; do
-	stored=$(grep -c "gcma_store: client=$client" /sys/kernel/tracing/trace)
-	loaded=$(grep -c "gcma_load: client=$client .* hit" /sys/kernel/tracing/trace)
-	printf '{"type": "large", "client": "%s", ' $client
-	printf '"stored": %d, "loaded": %d}\\n' $stored $loaded
-done
-"""
-
-# How often KCSAN waited for somebody else to use what a CPU was about to use.
-KCSAN: Final = """
-looked=$(sed -n 's/^setup_watchpoints: //p' /sys/kernel/debug/kcsan)
-echo "{\\"type\\": \\"kcsan\\", \\"looked\\": $looked}"
-"""
 
 
 def oracle_job(
@@ -268,7 +201,7 @@ def oracle_job(
     largest: int = 4096,
     machine: Machine | None = None,
 ) -> Job:
-    """Little memory and a small area, so that copies, allocations and loads meet all the time.
+    """A run of lab/guest/jobs/oracle.sh; `swap`, `mount`, `prepare` and `after` are commands.
 
     It runs for so many seconds, until all that it must go through has happened, and if so wanted
     until something that `prepare` began has made the file ENOUGH. Blocks smaller than a page reach
@@ -278,8 +211,8 @@ def oracle_job(
         words += " --until " + ",".join(f"{name}={growth}" for name, growth in until.items())
     if enough:
         words += f" --until-exists {ENOUGH}"
-    script = ORACLE.format(
-        swap=swap, mount=mount or f"need scratch /dev/vda -b {block}", prepare=prepare,
+    script = jobs.script(
+        "oracle", swap=swap, mount=mount or f"need scratch /dev/vda -b {block}", prepare=prepare,
         after=after, files=files, anon=anon, hog=hog, largest=largest, seconds=seconds,
         words=words,
     )  # fmt: skip
@@ -334,14 +267,6 @@ def _judge_large(client: str) -> Callable[[Sequence[Outcome]], None]:
     return judge
 
 
-# What distributions have on.
-MGLRU: Final = "echo y >/sys/kernel/mm/lru_gen/enabled"
-ZSWAP: Final = "echo y >/sys/module/zswap/parameters/enabled"
-MGLRU_SEEN: Final = """
-printf '{"type": "mglru", "enabled": "%s"}\\n' $(cat /sys/kernel/mm/lru_gen/enabled)
-"""
-
-
 def _judge_mglru(outcomes: Sequence[Outcome]) -> None:
     """As any other, and the multi-generational LRU was on."""
     _judge_oracle(outcomes)
@@ -349,173 +274,6 @@ def _judge_mglru(outcomes: Sequence[Outcome]) -> None:
         (row,) = outcome.rows("mglru")
         if int(row["enabled"], 16) & 1 == 0:
             raise LabError(f"{outcome.job.name}: it was off: {row}; see {outcome.console}")
-
-
-XFS: Final = """need /bin/mkfs.xfs -q -f -K /dev/vda
-need mount -t xfs /dev/vda /mnt"""
-BTRFS: Final = """need /bin/mkfs.btrfs -q -f -K /dev/vda >/dev/null
-need mount -t btrfs /dev/vda /mnt"""
-# An overlay on a file system in a file: the pages of both file systems are kept.
-STACKED: Final = """need scratch /dev/vda
-mkdir -p /loop /lower
-need mount --move /mnt /lower
-need truncate -s 640M /lower/image
-need /bin/mke2fs -q -F -t ext4 /lower/image
-need mount -o loop /lower/image /loop
-mkdir /lower/below /loop/above /loop/work
-need mount -t overlay -o lowerdir=/lower/below,upperdir=/loop/above,workdir=/loop/work none /mnt"""
-
-# Swap in a file and on zram, each of which comes and goes, and large folios in anonymous memory.
-SWAP_CHANGES: Final = """
->/tmp/swapoffs
-for size in 16 32 64; do
-	echo always >/sys/kernel/mm/transparent_hugepage/hugepages-${size}kB/enabled
-done
-while true; do
-	for device in /dev/zram0 /swap/file; do
-		sleep 1
-		swapoff $device && swapon $device && echo '{"type": "swapoff"}' | tee -a /tmp/swapoffs
-	done
-done 2>/dev/null &
-changes=$!
-""" + LARGE_FOLIOS_WANTED.format(
-    client="swap", more="[ $(wc -l </tmp/swapoffs) -ge 2 ]", enough=ENOUGH
-)
-SWAP_FILE: Final = """need /bin/mke2fs -q -F -t ext4 /dev/vdb
-mkdir /swap
-need mount -t ext4 /dev/vdb /swap
-need fallocate -l 400M /swap/file
-need zram_swap 256
-need disk_swap /swap/file"""
-
-# Files on /mnt, in a cgroup from which all that is cached can be reclaimed.
-RECLAIMED: Final = """
-[ -f /etc/mtab ] || ln -sf /proc/mounts /etc/mtab
-mkdir /cgroup && need mount -t cgroup2 none /cgroup
-echo +memory >/cgroup/cgroup.subtree_control
-mkdir /cgroup/job && echo $$ >/cgroup/job/cgroup.procs
-# Everything that is cached leaves memory, and is kept.
-evict() {
-	sync
-	before=$(count store_file)
-	for _ in 1 2 3; do echo 64M >/cgroup/job/memory.reclaim; done 2>/dev/null
-	stored=$(($(count store_file) - before))
-}
-count() { sed -n "s/^gcma_$1 //p" /proc/vmstat; }
-served() { echo $(($(count load_file) + $(count read_file))); }
-report() {
-	printf '{"type": "kept", "of": "%s", "stored": %d, "read": %d}\\n' "$1" $kept $reads
-}
-sum() { (cd $1 && cat * | md5sum); }
-check() {
-	if [ "$2" != "$3" ]; then
-		printf '{"type": "broken", "why": "%s: %s and not %s"}\\n' "$1" "$2" "$3"
-		exit 1
-	fi
-}
-# again WHAT DIRECTORY SUM: out of memory with it, and back
-again() {
-	evict
-	kept=$stored
-	reads=$(served)
-	check "$1 read again" "$(sum $2)" "$3"
-	reads=$(($(served) - reads))
-}
-"""
-
-# What is cached of a device must not outlive its being mounted.
-REMOUNT: Final = f"""
-{RECLAIMED}
-# fill STEP: files whose content depends on the step
-fill() {{
-	seq 0 $1 9999999 | head -c 400000 >/tmp/block
-	for i in $(seq 40); do (echo $i; cat /tmp/block) >/mnt/files/$i; done
-}}
-for fs in ext4 xfs btrfs; do
-	case $fs in
-	ext4) need /bin/mke2fs -q -F -t ext4 /dev/vda ;;
-	xfs) need /bin/mkfs.xfs -q -f -K /dev/vda ;;
-	btrfs) need /bin/mkfs.btrfs -q -f -K /dev/vda >/dev/null ;;
-	esac
-	need mount -t $fs /dev/vda /mnt
-	mkdir /mnt/files
-	fill 3
-	old=$(sum /mnt/files)
-	need umount /mnt
-	need dd if=/dev/vda of=/dev/vdb bs=1M 2>/dev/null
-
-	# The same inodes and blocks, other content, which is kept and read.
-	need mount -t $fs /dev/vda /mnt
-	fill 7
-	new=$(sum /mnt/files)
-	again $fs /mnt/files "$new"
-	evict
-	need umount /mnt
-	need mount -t $fs /dev/vda /mnt
-	check "$fs mounted again" "$(sum /mnt/files)" "$new"
-	evict
-	need umount /mnt
-
-	# And now the device is written underneath.
-	need dd if=/dev/vdb of=/dev/vda bs=1M 2>/dev/null
-	need /bin/btrfs -q device scan --forget
-	need mount -t $fs /dev/vda /mnt
-	check "$fs on a device written underneath" "$(sum /mnt/files)" "$old"
-	evict
-	check "$fs on it, read again" "$(sum /mnt/files)" "$old"
-	report $fs
-
-	if [ $fs = ext4 ]; then
-		need /bin/mkfs.erofs --quiet -zlz4 /dev/vdc /mnt >/dev/null
-		mkdir /image
-		need mount -t erofs -o ro /dev/vdc /image
-		check "erofs" "$(sum /image/files)" "$old"
-		again erofs /image/files "$old"
-		need umount /image
-		report erofs
-	fi
-	need umount /mnt
-done
-"""
-
-
-# Files so small that a node of shadow entries leads to two pages: thousands of
-# them for a cgroup that has hardly any pages left itself.
-SQUEEZED: Final = f"""
-{RECLAIMED}
-need /bin/mke2fs -q -F -t ext4 -N 4096 /dev/vda
-need mount -t ext4 /dev/vda /mnt
-mkdir /mnt/files
-for i in $(seq 1500); do printf %8192d $i >/mnt/files/$i; done
-again "files of two pages" /mnt/files "$(sum /mnt/files)"
-report "files of two pages"
-umount /mnt
-"""
-
-
-# Many more nodes of shadow entries than the memory of the cgroup has room for, each with an inode,
-# beside an area that has room for the pages of all of them.
-NODES: Final = f"""
-{RECLAIMED}
-need /bin/mke2fs -q -F -t ext4 -N 50000 /dev/vda
-need mount -t ext4 /dev/vda /mnt
-mkdir /mnt/files
-for i in $(seq 40000); do printf %8192d $i >/mnt/files/$i; done
-want=$(sum /mnt/files)
-umount /mnt
-need mount -t ext4 /dev/vda /mnt
-echo 16M >/cgroup/job/memory.max
-kernel_kib() {{ awk '/^slab / {{ print int($2 / 1024) }}' /cgroup/job/memory.stat; }}
-for n in 1 2; do
-	check "files of two pages" "$(sum /mnt/files)" "$want"
-done
-printf '{{"type": "nodes", "slab_kib": %d, ' $(kernel_kib)
-# Inodes and nodes yield to a program that wants most of the memory.
-dd if=/dev/zero of=/dev/null bs=12M count=1 2>/dev/null
-printf '"slab_kib_after": %d, "stored": %d, "oom_kill": %d}}\\n' $(kernel_kib) \\
-	$(count store_file) $(sed -n 's/^oom_kill //p' /cgroup/job/memory.events)
-umount /mnt
-"""
 
 
 def _judge_nodes(outcomes: Sequence[Outcome]) -> None:
@@ -541,24 +299,6 @@ def _judge_calls(outcomes: Sequence[Outcome]) -> None:
             raise LabError(f"times what the page cache takes: {times}; see {outcome.console}")
 
 
-# Pages that are evicted and come back by a copy at once, under the multi-generational LRU: it has
-# statistics of refaults, and weighs its tiers by what else it counts.
-LRU_COSTS: Final = f"""
-{MGLRU}
-need zram_swap 64
-need scratch /dev/vda
-event() {{ sed -n "s/^$1 //p" /proc/vmstat; }}
-events() {{ echo $(($(event $1_file) + $(event $1_$2))); }}
-loads=$(events gcma_load swap)
-recent=$(events workingset_activate anon)
-need cost --file /mnt/file --batches 64
-printf '{{"type": "lru", "loads": %d, "recent": %d, "weighed": %d}}\\n' \\
-	$(($(events gcma_load swap) - loads)) $(($(events workingset_activate anon) - recent)) \\
-	$(grep -o ' [0-9]*r' /sys/kernel/debug/lru_gen_full | awk '{{ n += $1 }} END {{ print n + 0 }}')
-umount /mnt
-"""
-
-
 def _judge_lru_costs(outcomes: Sequence[Outcome]) -> None:
     all_well(outcomes)
     for outcome in outcomes:
@@ -567,29 +307,6 @@ def _judge_lru_costs(outcomes: Sequence[Outcome]) -> None:
             raise LabError(f"pages hardly came back: {row}; see {outcome.console}")
         if row["weighed"]:
             raise LabError(f"copies are weighed like I/O: {row}; see {outcome.console}")
-
-
-# Reads of pages in the area, into one piece of memory, into many, and into the memory of a device.
-DESTINATIONS: Final = f"""
-{RECLAIMED}
-need scratch /dev/vda
-need reread --file /mnt/file --mib 8 --prepare
-cat /mnt/file >/dev/null
-evict
-cd /sys/kernel/tracing
-read_to() {{
-	echo >trace
-	echo 1 >events/gcma/gcma_read/enable
-	need reread --file /mnt/file --mib 8 --reads 500 $2
-	echo 0 >events/gcma/gcma_read/enable
-	printf '{{"type": "destination", "to": "%s", "all": %d, "buffered": %d}}\\n' "$1" \\
-		$(grep -c 'gcma_read: ' trace) $(grep -c 'gcma_read: .* buffered' trace)
-}}
-read_to one ""
-read_to many "--pieces 1024"
-read_to two "--pieces 2"
-read_to device "--heap /dev/dma_heap/reserved"
-"""
 
 
 def _judge_destinations(outcomes: Sequence[Outcome]) -> None:
@@ -646,7 +363,7 @@ def _oracle_rpi2() -> Job:
         until=hits(50),
         # The emulated controller of the SD card loses interrupts, and with them parts of sectors,
         # when the host is busy: what the oracle looks at is a disk in memory.
-        mount="echo 128M >/sys/block/zram1/disksize; need scratch /dev/zram1",
+        mount="on_zram zram1 128M",
         disks=(1,),
         files=48,
         anon=128,
@@ -662,22 +379,6 @@ def _oracle_rpi2() -> Job:
     )  # fmt: skip
 
 
-CONSUMERS: Final = """
-need zram_swap 256
-need scratch /dev/vda
-load --dir /mnt --file-mib 300 --anon-mib 300 --readers 2 --seconds 3600 --nice 10 >/tmp/load &
-sleep 5
-need camera --shots 5
-need heap --reps 5
-need sweep --random --count 500 --max-pages 8192
-need sweep --random --count 300 --max-pages 8192 --dma
-statdump --label end
-kill -TERM $!
-wait $! || exit 1
-grep '"type":"load"' /tmp/load
-"""
-
-
 def _judge_consumers(outcomes: Sequence[Outcome]) -> None:
     all_well(outcomes)
     for outcome in outcomes:
@@ -687,37 +388,6 @@ def _judge_consumers(outcomes: Sequence[Outcome]) -> None:
             raise LabError(f"{outcome.job.name}: {bad[:1] or 'no shot'}; see {outcome.console}")
 
 
-# While programs run and allocations are made, an area changes what it is lent for.
-CONTROL: Final = """
-cd /sys/kernel/mm/gcma/reserved
-wrong() { echo '{"type": "wrong", "what": "'"$*"'"}' >>/tmp/wrong; }
-for word in cma tape file,swap '' ' file'; do
-	echo "$word" >clients && wrong "clients took $word"
-done
-for count in 0 -1 x 16385; do
-	echo $count >prepare && wrong "prepare took $count"
-done
-while sleep 2; do
-	echo 8192 >prepare
-	sleep 1
-	for word in none file swap file+swap; do
-		echo $word >clients && [ "$(cat clients)" = $word ] || wrong "clients is not $word"
-		case $word in file | none) [ $(cat swap/cached) = 0 ] || wrong "swap left in $word" ;; esac
-		case $word in swap | none) [ $(cat file/cached) = 0 ] || wrong "file left in $word" ;; esac
-		sleep 0.1
-	done
-	echo . >>/tmp/rounds
-	[ $(wc -l </tmp/rounds) -lt 5 ] || >/tmp/enough
-done &
-control=$!
-cd /
-"""
-CONTROLLED: Final = """
-kill $control
-cat /tmp/wrong
-"""
-
-
 def _judge_control(outcomes: Sequence[Outcome]) -> None:
     _judge_oracle(outcomes)
     for outcome in outcomes:
@@ -725,19 +395,6 @@ def _judge_control(outcomes: Sequence[Outcome]) -> None:
             raise LabError(f"{outcome.job.name}: {wrong[0]}; see {outcome.console}")
 
 
-BOUND: Final = """
-need zram_swap 256
-need scratch /dev/nullb0 -J size=16
-load --dir /mnt --file-mib 160 --anon-mib 160 --seconds 3600 --nice 10 >/tmp/load &
-load=$!
-until [ "$(cat /sys/kernel/mm/gcma/reserved/file/cached)" -gt 5000 ]; do sleep 0.1; done
-need sweep --random --count 600 --max-pages 2048
-need sweep --sizes 1,64,1024,16384,32000 --reps 20 --interval-ms 2
-statdump --label end
-kill -TERM $load
-wait $load || exit 1
-grep '"type":"load"' /tmp/load
-"""
 BOUND_MACHINE: Final = Machine(
     "x86",
     memory_mib=384,
@@ -769,34 +426,6 @@ def _judge_bound(outcomes: Sequence[Outcome]) -> None:
             raise LabError(f"{outcome.job.name}: {area}; see {outcome.console}")
 
 
-# Gigantic pages from the area hugetlb0, while programs use the rest of memory and its copies are in
-# the area; taken apart into pages of 2 MiB; and one page more than there is.
-HUGE: Final = """
-need zram_swap 512
-need scratch /dev/vda
-area=/sys/kernel/mm/gcma/hugetlb0
-large=/sys/kernel/mm/hugepages/hugepages-1048576kB
-small=/sys/kernel/mm/hugepages/hugepages-2048kB
-has() { [ "$(cat $1)" = "$2" ] || { echo "lab: $1 is $(cat $1), not $2" >/dev/console; exit 1; }; }
-full() { [ $(($(cat $area/file/cached) + $(cat $area/swap/cached))) -gt 20000 ]; }
-load --dir /mnt --file-mib 600 --anon-mib 500 --readers 2 --seconds 3600 --nice 10 >/tmp/load &
-load=$!
-for n in 1 2; do
-	until full; do sleep 0.2; done
-	echo 2 >$large/nr_hugepages
-	has $large/nr_hugepages 1
-	need huge --kib 1048576
-	echo 1 >$large/demote
-	has $small/nr_hugepages 512
-	need huge --pages 512
-	echo 0 >$small/nr_hugepages
-	has $area/owned 0
-done
-statdump --label end
-kill -TERM $load
-wait $load || exit 1
-grep '"type":"load"' /tmp/load
-"""
 # The area is the third gigabyte: QEMU puts the initramfs below the end of the second. Some of the
 # others is left out, so that memory is short.
 HUGE_MACHINE: Final = Machine(
@@ -818,18 +447,11 @@ def _judge_huge(outcomes: Sequence[Outcome]) -> None:
             raise LabError(f"{outcome.job.name}: nothing was discarded; see {outcome.console}")
 
 
-# A huge page of the area is pinned for long: a buffer of io_uring, a dma-buf of a file.
-PINNED: Final = """
-echo 1 >/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages
-need pin
-"""
-
-
 def _pinned_jobs(name: str) -> list[Job]:
     words = HUGE_MACHINE.words
     plain = tuple("gcma=cma" if word.startswith("gcma=") else word for word in words)
     return [
-        Job(f"{name}-{config}", PINNED, NO_IMAGE, replace(HUGE_MACHINE, words=given))
+        Job(f"{name}-{config}", jobs.script("pinned"), NO_IMAGE, replace(HUGE_MACHINE, words=given))
         for config, given in (("gcma", words), ("cma", plain))
     ]
 
@@ -866,19 +488,6 @@ DISPLAY: Final = """/ {
 		};
 	};
 };"""
-DUMB: Final = """
-need zram_swap 256
-need scratch /dev/vda
-area=/sys/kernel/mm/gcma/reserved
-load --dir /mnt --file-mib 300 --anon-mib 300 --readers 2 --seconds 3600 --nice 10 >/tmp/load &
-load=$!
-until [ "$(cat $area/file/cached)" -gt 5000 ]; do sleep 0.2; done
-need drm --reps 10
-statdump --label end
-kill -TERM $load
-wait $load || exit 1
-grep '"type":"load"' /tmp/load
-"""
 
 
 def _judge_dumb(outcomes: Sequence[Outcome]) -> None:
@@ -891,19 +500,6 @@ def _judge_dumb(outcomes: Sequence[Outcome]) -> None:
                 f"{outcome.job.name}: dumb buffers did not come from the area; "
                 f"see {outcome.console}"
             )
-
-
-TRACE: Final = """
-need scratch /dev/vda
-cd /sys/kernel/tracing
-echo 1 >events/gcma/enable
-need oracle --dir /mnt --file-mib 32 --anon-workers 0 --races 1 --seconds 3 \\
-	--until gcma_store_file=1,gcma_load_file=1,gcma_read_file=1
-need sweep --reps 1 --sizes 64
-for event in alloc store load read; do
-	echo "{\\"type\\": \\"trace\\", \\"lines\\": $(grep -c "gcma_$event: " trace)}"
-done
-"""
 
 
 def _judge_trace(outcomes: Sequence[Outcome]) -> None:
@@ -974,27 +570,10 @@ def _judge_device_trees(outcomes: Sequence[Outcome]) -> None:
             raise LabError(f"with {said} the kernel does not say: {answer}; see {outcome.console}")
 
 
-# What an allocation returns after the area held pages of files and of programs, and what drivers
-# left there: marks, of which none may be seen.
-OLD_BYTES: Final = """
-need zram_swap 256
-need scratch /dev/vda
-marks() { tr '\\0' Z </dev/zero 2>/dev/null | head -c "$1"; }
-marks 300m >/mnt/marks
-mkdir /shm && need mount -t tmpfs -o size=400M tmpfs /shm
-marks 280m >/shm/marks
-cat /mnt/marks >/dev/null
-statdump --label full
-need sweep --sizes 16384,8000,64,1,1024 --reps 2 --zeroed --fill
-cat /mnt/marks /shm/marks >/dev/null
-need sweep --sizes 1024,16384 --reps 2 --zeroed --fill
-"""
-
-
 def _old_bytes_job(name: str, word: str) -> Job:
     return Job(
         name,
-        OLD_BYTES,
+        jobs.script("old-bytes"),
         NO_IMAGE,
         Machine("x86-fast", memory_mib=512, cma_mib=64, words=(word,)),
         programs=("mke2fs",),
@@ -1015,18 +594,6 @@ def _judge_old_bytes(outcomes: Sequence[Outcome]) -> None:
             raise LabError(f"{outcome.job.name}: no marks in the area; see {outcome.console}")
 
 
-# The default of most distributions: what is allocated is cleared, before or in the allocation.
-CLEARED: Final = """
-area=/sys/kernel/mm/gcma/reserved
-need sweep --sizes 32768 --reps 1 --zeroed --fill
-need sweep --sizes 32768 --reps 1 --zeroed --fill
-echo 32768 >$area/prepare
-need sweep --sizes 32768 --reps 1 --zeroed --fill
-need sweep --sizes 32768 --reps 1 --zeroed --fill
-echo none >$area/clients
-echo 32768 >$area/prepare
-need sweep --sizes 32768 --reps 1 --zeroed --fill
-"""
 # Instructions of an allocation of 128 MiB that was prepared.
 PREPARED_NS: Final = 10_000
 
@@ -1040,88 +607,11 @@ def _judge_cleared(outcomes: Sequence[Outcome]) -> None:
             raise LabError(f"{outcome.job.name}: allocations took {took} ns")
 
 
-# Memory that breaks: in a frame that is allocated, in one that is idle, in some that hold copies.
-# The area has 16384 frames; 11368 are left behind the last broken one.
-POISON: Final = f"""
-{RECLAIMED}
-need scratch /dev/vda
-area=/sys/kernel/mm/gcma/reserved
-base=$(cat /sys/kernel/debug/cma/reserved/base_pfn)
-is() {{ check "$1" "$(cat $area/$1)" "$2"; }}
-break_frame() {{ echo $((base + $1)) >/sys/kernel/debug/hwpoison/corrupt-pfn; }}
-need dd if=/dev/urandom of=/mnt/file bs=1M count=200 2>/dev/null
-sum=$(md5sum </mnt/file)
-
-sweep --sizes 16384 --reps 1 --hold-ms 3600000 &
-holder=$!
-until [ $(cat $area/owned) = 16384 ]; do sleep 0.1; done
-break_frame 7 2>/dev/null
-is poisoned 0
-kill $holder
-wait $holder
-is poisoned 1
-is owned 1
-break_frame 100
-is poisoned 2
-
-for n in 1 2; do evict; check "file, $n" "$(md5sum </mnt/file)" "$sum"; done
-evict
-check "room for copies" "$(cat $area/file/cached)" $((16384 - 2))
-for n in $(seq 5000 5015); do break_frame $n; done
-is poisoned 18
-check "copies left" "$(cat $area/file/cached)" $((16384 - 18))
-for n in 1 2; do check "file with broken copies" "$(md5sum </mnt/file)" "$sum"; evict; done
-check "room left" "$(cat $area/file/cached)" $((16384 - 18))
-
-need sweep --sizes 11368,8000,1,64 --reps 2 --fill
-is alloc_fails 0
-sweep --sizes 11369 --reps 1
-is alloc_fails 1
-is owned 18
-"""
-
-
 def _judge_broken_rows(outcomes: Sequence[Outcome]) -> None:
     for outcome in outcomes:
         if broken := [str(row["why"]) for row in outcome.rows("broken")]:
             raise LabError(f"{'; '.join(broken)}; see {outcome.console}")
         outcome.require()
-
-
-# A block of memory with an area in ZONE_MOVABLE, from which all else could be moved away.
-OFFLINE: Final = """
-base=$(cat /sys/kernel/debug/cma/reserved/base_pfn)
-start=$(awk '/zone +Movable/ { here = 1 } here && /start_pfn:/ { print $2; exit }' /proc/zoneinfo)
-if [ -z "$start" ] || [ $base -lt $start ]; then
-	echo '{"type": "broken", "why": "the area is not in ZONE_MOVABLE"}'
-fi
-block=$((base * 4096 / 0x$(cat /sys/devices/system/memory/block_size_bytes)))
-answer=$(timeout 60 sh -c "echo offline >/sys/devices/system/memory/memory$block/state" 2>&1)
-case $answer in
-*"resource busy"*) ;;
-*) echo "{\\"type\\": \\"broken\\", \\"why\\": \\"offlining said: $answer\\"}" ;;
-esac
-need sweep --sizes 16384 --reps 1 --fill
-"""
-
-# An image is written and read back by the same kernel, with copies of random content in the area.
-HIBERNATE: Final = f"""
-{RECLAIMED}
-need scratch /dev/vda
-need disk_swap /dev/vdb
-area=/sys/kernel/mm/gcma/reserved
-need dd if=/dev/urandom of=/mnt/file bs=1M count=150 2>/dev/null
-sum=$(md5sum </mnt/file)
-full() {{ check "area full" $(($(cat $area/file/cached) > 15000)) 1; }}
-evict; cat /mnt/file >/dev/null; evict
-full
-cat /sys/class/block/vdb/dev >/sys/power/resume
-echo test_resume >/sys/power/disk
-need sh -c 'echo disk >/sys/power/state'
-check "file" "$(md5sum </mnt/file)" "$sum"
-evict; cat /mnt/file >/dev/null; evict
-full
-"""
 
 
 def _judge_hibernate(outcomes: Sequence[Outcome]) -> None:
@@ -1131,13 +621,6 @@ def _judge_hibernate(outcomes: Sequence[Outcome]) -> None:
         if not image or int(image[2]) < 16384:
             said = image[0] if image else "no image"
             raise LabError(f"hibernation saved the area: {said}; see {outcome.console}")
-
-
-# What is tagged is swapped out into the area, and back.
-TAGS: Final = """
-need zram_swap 256
-need mte
-"""
 
 
 def _judge_tags(outcomes: Sequence[Outcome]) -> None:
@@ -1152,27 +635,10 @@ def _judge_tags(outcomes: Sequence[Outcome]) -> None:
         outcome.require()
 
 
-# What `make demo` does, in short: a disk and swap in memory, programs that wait for both, photos.
-REPEATED: Final = """
-need zram_swap 128
-need scratch /dev/nullb0 -J size=16
-need load --dir /mnt --file-mib 128 --prepare --seed 1
-sync; echo 3 >/proc/sys/vm/drop_caches
-load --dir /mnt --file-mib 128 --anon-mib 256 --seconds 3600 --nice 10 --seed 1 &
-load=$!
-sleep 1
-need camera --width 640 --height 480 --buffers 4 --shots 5 --interval-ms 50 --jitter-ms 50 --seed 1
-need sweep --sizes 64,4096,32768 --reps 3 --interval-ms 20 --seed 1
-kill -TERM $load
-wait $load || exit 1
-statdump --label end
-"""
-
-
 def _repeated(number: int) -> Job:
     machine = Machine(memory_mib=576, extra_mib=192, words=("vivid.allocators=1", *demo.DISK_WORDS))
     return Job(
-        f"identical-{number}", REPEATED, NO_IMAGE, machine, programs=("mke2fs",),
+        f"identical-{number}", jobs.script("repeated"), NO_IMAGE, machine, programs=("mke2fs",),
         allow=("allocation",),
     )  # fmt: skip
 
@@ -1184,7 +650,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "brug-refused",
-                brug.GUEST,
+                jobs.script("brug-refused"),
                 NO_IMAGE,
                 Machine("x86-fast", memory_mib=2048, cma_mib=0),
             )
@@ -1240,7 +706,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "trace",
-                TRACE,
+                jobs.script("trace"),
                 NO_IMAGE,
                 Machine("x86-fast"),
                 programs=("mke2fs",),
@@ -1269,7 +735,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "consumers",
-                CONSUMERS,
+                jobs.script("consumers"),
                 NO_IMAGE,
                 Machine("x86-fast", words=("vivid.allocators=1",)),
                 programs=("mke2fs",),
@@ -1291,7 +757,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: a prepared allocation of 128 MiB under init_on_alloc",
         "gcma",
-        [Job("cleared", CLEARED, NO_IMAGE, Machine(words=("init_on_alloc=1",)))],
+        [Job("cleared", jobs.script("cleared"), NO_IMAGE, Machine(words=("init_on_alloc=1",)))],
         _judge_cleared,
     ),
     GuestCheck(
@@ -1306,7 +772,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "poison",
-                POISON,
+                jobs.script("poison"),
                 NO_IMAGE,
                 Machine("x86-fast", memory_mib=704, cma_mib=64),
                 programs=("mke2fs",),
@@ -1321,7 +787,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "offline",
-                OFFLINE,
+                jobs.script("offline"),
                 NO_IMAGE,
                 # In a block of memory without holes.
                 Machine(
@@ -1339,7 +805,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "hibernate",
-                HIBERNATE,
+                jobs.script("hibernate"),
                 NO_IMAGE,
                 Machine("x86-fast", memory_mib=704, cma_mib=64),
                 programs=("mke2fs",),
@@ -1354,7 +820,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "tags",
-                TAGS,
+                jobs.script("tags"),
                 NO_IMAGE,
                 Machine("arm64", memory_mib=512, cma_mib=32),
             )
@@ -1367,7 +833,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "bound",
-                BOUND,
+                jobs.script("bound"),
                 NO_IMAGE,
                 BOUND_MACHINE,
                 programs=("mke2fs",),
@@ -1382,7 +848,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "huge",
-                HUGE,
+                jobs.script("huge"),
                 NO_IMAGE,
                 HUGE_MACHINE,
                 programs=("mke2fs",),
@@ -1413,7 +879,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: oracle while an area's clients change",
         "gcma",
-        [oracle_job("control", 30, enough=True, prepare=CONTROL, after=CONTROLLED)],
+        [oracle_job("control", 30, enough=True, prepare="change_clients", after="keep_clients")],
         _judge_control,
     ),
     GuestCheck(
@@ -1426,9 +892,8 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
                 "--file-max-kib 2048",
                 until=SOME_HITS,
                 enough=True,
-                mount=XFS,
-                prepare=LARGE_FOLIOS
-                + LARGE_FOLIOS_WANTED.format(client="file", more="true", enough=ENOUGH),
+                mount="on_xfs",
+                prepare="trace_large_folios; await_large_folios file",
                 programs=("mkfs.xfs",),
             )
         ],
@@ -1444,7 +909,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
                 # Its checksums do not go with pages that a device changes under writeback.
                 "--drop-caches --skip pinned_write",
                 until=SOME_HITS,
-                mount=BTRFS,
+                mount="on_btrfs",
                 programs=("mkfs.btrfs",),
                 files=240,
             )
@@ -1454,7 +919,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: oracle on overlayfs on a loop device",
         "gcma",
-        [oracle_job("oracle-stacked", 20, until=SOME_HITS, mount=STACKED)],
+        [oracle_job("oracle-stacked", 20, until=SOME_HITS, mount="on_overlay")],
         _judge_oracle,
     ),
     GuestCheck(
@@ -1467,8 +932,9 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
                 until=SOME_HITS,
                 enough=True,
                 swap="true",
-                prepare=f"{SWAP_FILE}\n{LARGE_FOLIOS}{SWAP_CHANGES}",
-                after="kill $changes\nwait $changes\n",
+                prepare="swap_file_and_zram; trace_large_folios; change_swap; "
+                "await_large_folios swap swap_changed",
+                after="keep_swap",
                 anon=192,
             )
         ],
@@ -1480,7 +946,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "remount",
-                REMOUNT,
+                jobs.script("remount"),
                 NO_IMAGE,
                 Machine("x86-fast", memory_mib=704, cma_mib=64),
                 programs=("mke2fs", "mkfs.xfs", "mkfs.btrfs", "btrfs", "mkfs.erofs"),
@@ -1495,7 +961,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "squeezed",
-                SQUEEZED,
+                jobs.script("squeezed"),
                 NO_IMAGE,
                 Machine("x86-fast", memory_mib=704, cma_mib=64),
                 programs=("mke2fs",),
@@ -1510,7 +976,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "nodes",
-                NODES,
+                jobs.script("nodes"),
                 NO_IMAGE,
                 Machine("x86-fast", memory_mib=1024, cma_mib=512),
                 programs=("mke2fs",),
@@ -1526,7 +992,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "destinations",
-                DESTINATIONS,
+                jobs.script("destinations"),
                 NO_IMAGE,
                 Machine("x86-fast", memory_mib=704, cma_mib=64),
                 programs=("mke2fs",),
@@ -1541,7 +1007,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "traced",
-                TRACED,
+                jobs.script("traced", pages=TRACED_PAGES),
                 NO_IMAGE,
                 Machine("x86", cma_mib=64, extra_mib=64, words=traces.DISK_WORDS),
                 programs=("mke2fs",),
@@ -1555,7 +1021,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "calls",
-                bench_gcma.CALLS_JOB.format(also=bench_gcma.ALSO["gcma"]),
+                jobs.script("bench-calls", words=bench_gcma.ALSO["gcma"]),
                 NO_IMAGE,
                 Machine("x86", words=("zram.num_devices=2", "norandmaps")),
                 programs=("mke2fs",),
@@ -1569,7 +1035,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "lru-costs",
-                LRU_COSTS,
+                jobs.script("lru-costs"),
                 NO_IMAGE,
                 Machine("x86-fast", memory_mib=704, cma_mib=64),
                 programs=("mke2fs",),
@@ -1587,8 +1053,8 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
                 30,
                 until={**FEW_HITS, "zswpout": 1},
                 swap="disk_swap /dev/vdb",
-                prepare=f"{MGLRU}\n{ZSWAP}\n",
-                after=MGLRU_SEEN,
+                prepare="mglru; zswap",
+                after="mglru_seen",
             )
         ],
         _judge_mglru,
@@ -1616,7 +1082,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
                 "--file-max-kib 1024",
                 # So slow a kernel rarely fills the area; KUnit has seen revocation by then.
                 until=hits(1000, discard=False),
-                prepare=f"\n{soak.FAILING}\n",
+                prepare="fail_allocations",
                 block=1024,
                 files=160,
                 anon=96,
@@ -1653,7 +1119,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "dumb",
-                DUMB,
+                jobs.script("dumb"),
                 NO_IMAGE,
                 Machine("arm64", memory_mib=704, cma_mib=64, device_tree=DISPLAY),
                 programs=("mke2fs",),
@@ -1682,13 +1148,15 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             replace(job, allow=(*job.allow, "bug", "sanitizer"))
             for job in (
-                replace(_kunit_job("kunit-kcsan", "x86-fast"), script=KCSAN),
+                replace(
+                    _kunit_job("kunit-kcsan", "x86-fast"), script=". /lib/oracle.sh\nkcsan_looked\n"
+                ),
                 oracle_job(
                     "oracle-kcsan",
                     60,
                     "--file-max-kib 1024 --alloc-workers 4 --alloc-pieces 4 --alloc-pins",
                     until=hits(100, discard=False),
-                    after=KCSAN,
+                    after="kcsan_looked",
                     block=1024,
                     files=160,
                     anon=96,

@@ -20,7 +20,7 @@ from nocopy_lab import (
 )
 from nocopy_lab.checks.kinds import SKIPPED_PARTS, Skip, check, command, crates_check
 from nocopy_lab.experiments import bench_brug
-from nocopy_lab.paths import LOGS, REPO, LabError
+from nocopy_lab.paths import GUEST, LOGS, REPO, LabError
 
 # ---------------------------------------------------------------------------- the lab itself
 
@@ -46,6 +46,10 @@ def _shellcheck() -> None:
         raise Skip("no shellcheck; run: apt-get install shellcheck")
     scripts = [REPO / name for name in (".ci/run", "lab/lab", "kernel/apply", "kernel/series")]
     command("shellcheck", ["shellcheck", *scripts])
+    # Of guests: busybox's shell, in which variables come from outside and words are split at will.
+    guest = [GUEST / "init", *sorted(GUEST.glob("*/*.sh"))]
+    words = ["--shell=dash", "--severity=warning", "--exclude=SC2154,SC2034,SC3028"]
+    command("shellcheck-guest", ["shellcheck", *words, *guest])
 
 
 @check("lab: unit tests", quick=True)
@@ -56,7 +60,7 @@ def _pytest() -> None:
 @check("lab: guest programs compile without a warning")
 def _guest_programs() -> None:
     if not initramfs.guest_programs():
-        raise LabError(f"no programs in {initramfs.GUEST}")
+        raise LabError(f"no programs in {GUEST}")
 
 
 @crates_check("lab: the site and the page with every figure, in a browser as on a telephone")

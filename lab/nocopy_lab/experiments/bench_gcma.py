@@ -33,7 +33,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from nocopy_lab import kernel, progress, report
+from nocopy_lab import jobs, kernel, progress, report
 from nocopy_lab.board import CMA_MIB, MEMORY_MIB, Machine
 from nocopy_lab.experiments import keeper, measure, provenance
 from nocopy_lab.paths import OUT, LabError
@@ -90,188 +90,51 @@ LARGE_READS: Final = 400_000  # once round, and a bit
 POPULAR_WARM: Final = 8_000_000
 POPULAR_READS: Final = 1_200_000
 
-PHASE: Final = """phase() { printf '{"type": "phase", "name": "%s"}\\n' "$1"; }
-"""
-FILES: Final = f"""
-say "writing files"
-need load --dir /mnt --file-mib {FILES_MIB} --prepare --seed {SEED}
-read_all() {{ cat /mnt/load.* >/dev/null; }}
-"""
-
-
-def _sweep(sizes: Sequence[int], repetitions: int, interval_ms: int = 0) -> str:
-    return (
-        f"need sweep --sizes {','.join(map(str, sizes))} --reps {repetitions} "
-        f"--interval-ms {interval_ms} --seed {SEED}\n"
-    )
-
-
-# While somebody has some of the area, which can then not be taken to be free.
-HELD: Final = f"""
-phase held
-sweep --sizes 64 --reps 1 --hold-ms 3600000 &
-holder=$!
-sleep 1
-for n in $(seq {HELD_REPETITIONS}); do
-	read_all
-	{_sweep(SIZES, 1)}
-done
-kill $holder
-wait $holder
-"""
-
-
-def _states(config: str) -> str:
-    sizes = ALL_SIZES if config == "gcma" else SIZES
-    dmem = f"need sweep --dmem {DMEM_PAGES} --reps {DMEM_REPETITIONS}" if config == "gcma" else ""
-    held = HELD if config == "gcma" else ""
-    return f"""{PHASE}
-need zram_swap 1024
-need scratch /dev/nullb0 -J size=16
-phase idle
-say "allocating from an idle area"
-statdump --label idle
-{_sweep(sizes, REPETITIONS["idle"], 1)}
-{dmem}
-{FILES}
-phase clean
-read_all
-for n in $(seq {REPETITIONS["clean"]}); do
-	say "reading files, $n"
-	read_all
-	statdump --label clean
-	{_sweep(sizes, 1)}
-done
-{held}
-phase anon
-rm /mnt/load.*
-say "letting programs use memory"
-for n in $(seq {REPETITIONS["anon"]}); do
-	load --anon-mib {ANON_MIB} --anon-workers 2 --seconds 3600 --seed $n &
-	load=$!
-	sleep 5
-	killall -STOP load
-	statdump --label anon
-	{_sweep(sizes, 1)}
-	kill -TERM $load
-	killall -CONT load
-	need wait $load
-done
-phase end
-statdump --label end
-"""
-
-
 CLEARED_REPETITIONS: Final = 3
 
 
+def _words(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def _states(config: str) -> str:
+    ours = config == "gcma"
+    return jobs.script(
+        "bench-states", seed=SEED, sizes=_words(SIZES),
+        all_sizes=_words(ALL_SIZES if ours else SIZES), idle=REPETITIONS["idle"],
+        clean=REPETITIONS["clean"], anon=REPETITIONS["anon"], files=FILES_MIB, anon_mib=ANON_MIB,
+        dmem=DMEM_PAGES if ours else "", dmem_reps=DMEM_REPETITIONS,
+        held=HELD_REPETITIONS if ours else "",
+    )  # fmt: skip
+
+
 def _cleared(config: str) -> str:
-    prepared = f"""
-phase prepared
-for n in $(seq {CLEARED_REPETITIONS}); do
-	echo {LARGEST} >/sys/kernel/mm/gcma/reserved/prepare
-	{_sweep((LARGEST,), 1)}
-done
-"""
-    return f"""{PHASE}
-phase unprepared
-{_sweep((LARGEST,), CLEARED_REPETITIONS)}
-{prepared if config == "gcma" else ""}
-"""
-
-
-# For plain CMA: begin no more when that much time has passed.
-IN_TIME: Final = f"""
-begin=$(cut -d. -f1 /proc/uptime)
-in_time() {{ [ $(cut -d. -f1 /proc/uptime) -lt $((begin + {CMA_END_S})) ]; }}
-"""
+    return jobs.script(
+        "bench-cleared", seed=SEED, largest=LARGEST, reps=CLEARED_REPETITIONS,
+        prepared=CLEARED_REPETITIONS if config == "gcma" else "",
+    )  # fmt: skip
 
 
 def _readers(config: str) -> str:
     choice = random.Random(SEED)
     sizes = [choice.randint(1, LARGEST) for _ in range(READER_ALLOCS[config])]
-    if config == "cma":
-        gave_up = f'{{"type": "alloc", "pages": %d, "ns": {GIVE_UP_S}000000000, "ok": false, '
-        gave_up += '"gave_up": true}'
-        allocate = f"""{IN_TIME}
-for pages in {" ".join(map(str, sizes))}; do
-	in_time || break
-	timeout -s KILL {GIVE_UP_S} sweep --sizes $pages --reps 1 --interval-ms 2 --seed {SEED} ||
-		printf '{gave_up}\\n' $pages
-done
-"""
-    else:
-        parts = [sizes[at : at + SIZES_A_LINE] for at in range(0, len(sizes), SIZES_A_LINE)]
-        allocate = "".join(_sweep(part, 1, 2) for part in parts)
-    return f"""
-need scratch /dev/nullb0 -J size=16
-{FILES}
-read_all
-load --dir /mnt --file-mib {FILES_MIB} --readers 3 --writers 0 --hot 0 --seconds 3600 \\
-	--seed {SEED} &
-load=$!
-sleep 1
-say "allocating"
-{allocate}
-kill -TERM $load
-wait $load
-status=$?
-statdump --label end
-exit $status
-"""
+    step = 1 if config == "cma" else SIZES_A_LINE
+    parts = [_words(sizes[at : at + step]) for at in range(0, len(sizes), step)]
+    return jobs.script(
+        "bench-readers", seed=SEED, files=FILES_MIB, sizes=" ".join(parts), end=CMA_END_S,
+        give_up=GIVE_UP_S if config == "cma" else "",
+    )  # fmt: skip
 
 
 def _random(config: str) -> str:
-    if config == "cma":
-        allocate = f"""{IN_TIME}
-for seed in $(seq {RANDOM_CMA_ROUNDS}); do
-	in_time || break
-	timeout -s KILL {RANDOM_GIVE_UP_S} sweep --random --count {RANDOM_CMA_ALLOCS} --seed $seed ||
-		echo '{{"type": "gave_up"}}'
-done
-"""
-    else:
-        allocate = f"need sweep --random --count {RANDOM_ALLOCS} --seed {SEED}"
-    return f"""
-need zram_swap 512
-need scratch /dev/nullb0 -J size=16
-need load --dir /mnt --file-mib {RANDOM_MIB} --prepare --seed {SEED}
-load --dir /mnt --file-mib {RANDOM_MIB} --anon-mib {RANDOM_MIB} --seconds 3600 --nice 10 \\
-	--seed {SEED} &
-load=$!
-sleep 2
-say "allocating at random"
-{allocate}
-kill -TERM $load
-wait $load
-status=$?
-statdump --label end
-exit $status
-"""
+    cma = config == "cma"
+    return jobs.script(
+        "bench-random", seed=SEED, mib=RANDOM_MIB, rounds=RANDOM_CMA_ROUNDS, end=CMA_END_S,
+        count=RANDOM_CMA_ALLOCS if cma else RANDOM_ALLOCS,
+        give_up=RANDOM_GIVE_UP_S if cma else "",
+    )  # fmt: skip
 
 
-REREAD_JOB: Final = f"""
-need scratch /dev/nullb0 -J size=16
-say "writing the file"
-need reread --file /mnt/file --mib {REREAD_MIB} --prepare
-cat /mnt/file >/dev/null
-say "reading it"
-need reread --file /mnt/file --mib {REREAD_MIB} --warm {WARM_READS} --reads {REREADS} --seed {SEED}
-say "reading it where it is"
-need reread --file /mnt/file --mib {REREAD_MIB} --warm {WARM_READS} --reads {REREADS} \\
-	--seed {SEED + 1} --mmap
-statdump --label end
-"""
-
-ORDER_JOB: Final = """
-need scratch /dev/nullb0 -J size=16
-say "writing the file"
-need reread --file /mnt/file --mib {mib} --prepare
-cat /mnt/file >/dev/null
-say "reading it, {order}"
-need reread --file /mnt/file --mib {mib} --order {order} --warm {warm} --reads {reads} --seed {seed}
-statdump --label end
-"""
 # name: order, size of the file, reads before and of the measurement
 ORDERS: Final = {
     "zipf": ("zipf", LARGE_MIB, POPULAR_WARM, POPULAR_READS),
@@ -279,31 +142,17 @@ ORDERS: Final = {
     "scan": ("cyclic", LARGE_MIB, LARGE_READS, LARGE_READS),
 }
 
+
+def _in_order(name: str) -> str:
+    order, mib, warm, reads = ORDERS[name]
+    return jobs.script("bench-order", seed=SEED, order=order, mib=mib, warm=warm, reads=reads)
+
+
 # One memory cgroup reads a set of pages, most of which its limit and half of the area would hold;
 # another one reads a file from end to end.
 CGROUP_MIB: Final = 160
 CGROUP_SET_MIB: Final = 352
 STREAM_MIB: Final = 1024
-CGROUPS_JOB: Final = f"""
-need scratch /dev/nullb0 -J size=16
-mkdir /cgroup && need mount -t cgroup2 none /cgroup
-echo +memory >/cgroup/cgroup.subtree_control
-for who in reader stream; do
-	mkdir /cgroup/$who && echo {CGROUP_MIB}M >/cgroup/$who/memory.max
-done
-within() {{{{ sh -c 'echo $$ >/cgroup/$0/cgroup.procs; exec "$@"' "$@"; }}}}
-say "writing the files"
-need reread --file /mnt/set --mib {CGROUP_SET_MIB} --prepare
-need reread --file /mnt/stream --mib {STREAM_MIB} --prepare
-echo 3 >/proc/sys/vm/drop_caches
-if {{stream}}; then
-	within stream reread --file /mnt/stream --mib {STREAM_MIB} --order cyclic \\
-		--warm 1000000000 --reads 1 &
-fi
-say "reading the set"
-need within reader reread --file /mnt/set --mib {CGROUP_SET_MIB} --warm {WARM_READS} \\
-	--reads {LARGE_READS} --seed {SEED}
-"""
 
 
 @dataclass(frozen=True)
@@ -325,8 +174,11 @@ class Neighbours:
         return replace(machine, memory_mib=memory, cma_mib=self.cma_mib)
 
     def job(self) -> str:
-        stream = "true" if self.stream else "false"
-        return CGROUPS_JOB.format(stream=stream)
+        return jobs.script(
+            "bench-cgroups", seed=SEED, limit=CGROUP_MIB, mib=CGROUP_SET_MIB,
+            stream_mib=STREAM_MIB, stream="true" if self.stream else "false", warm=WARM_READS,
+            reads=LARGE_READS,
+        )  # fmt: skip
 
 
 NEIGHBOURS: Final = (
@@ -338,38 +190,20 @@ NEIGHBOURS: Final = (
     Neighbours("gcma", CMA_MIB, stream=True),
 )
 
-# The block layer begins its search for a free request of null_blk at a random place, and a miss
-# can be ten instructions dearer in one boot than in another. The driver of zram has no such search.
-COST_JOB: Final = """
-echo 64M >/sys/block/zram1/disksize
-need zram_swap 64
-need scratch /dev/zram1
-{take}
-say "timing all ways"
-need cost --file /mnt/file
-"""
-TAKE_ALL: Final = f"sweep --sizes {2 * LARGEST} --reps 1 --hold-ms 3600000 & sleep 1"
-# What is compared with a kernel without GCMA: configuration, size of the area, who has it.
+# What is compared with a kernel without GCMA: configuration, size of the area, how many of its
+# pages are somebody's.
 COST_AREAS: Final = {
     "none": ("reservation", 0, ""),
     "reservation": ("reservation", CMA_MIB, ""),
     "gcma": ("gcma", CMA_MIB, ""),
-    "full": ("gcma", CMA_MIB, TAKE_ALL),
+    "full": ("gcma", CMA_MIB, str(2 * LARGEST)),
 }
 
 
-CALLS_JOB: Final = """
-echo 64M >/sys/block/zram1/disksize
-need scratch /dev/zram1
-say "reading in calls of several sizes"
-need cost --file /mnt/file --calls {also}
-"""
 # CMA brings evicted pages back into the page cache: there is nothing else to read them from.
 ALSO: Final = {"gcma": "", "cma": "--cached"}
 # Bytes of a call, and how many times what the page cache takes it may take.
 CALLS: Final = {8: 1.5, 512: 1.5, 4096: 1.5, 65536: 1.05, 1 << 20: 1.05}
-MGLRU: Final = "echo y >/sys/kernel/mm/lru_gen/enabled"
-ZSWAP: Final = "echo y >/sys/module/zswap/parameters/enabled"
 
 
 # In real time: the same work in the same order. What counts is timed inside the kernel, or is a
@@ -380,25 +214,12 @@ REAL_CALL: Final = 1 << 20  # bytes: the system call itself is a small part of i
 
 
 def _real(config: str) -> str:
-    dmem = f"need sweep --dmem {DMEM_PAGES} --reps {DMEM_REPETITIONS}" if config == "gcma" else ""
-    return f"""{PHASE}
-echo 64M >/sys/block/zram1/disksize
-need scratch /dev/zram1
-for n in $(seq {REAL_CALLS}); do need cost --file /mnt/file --calls {ALSO[config]}; done
-umount /mnt
-# What its RAM is in gets its own memory when it is written for the first time.
-sweep --sizes {2 * LARGEST} --reps 1 --fill >/dev/null
-need scratch /dev/nullb0 -J size=16
-phase idle
-{_sweep(SIZES, REPETITIONS["idle"])}
-{dmem}
-{FILES}
-phase clean
-for n in $(seq {REPETITIONS["clean"]}); do
-	read_all
-	{_sweep(SIZES, 1)}
-done
-"""
+    return jobs.script(
+        "bench-real", seed=SEED, sizes=_words(SIZES), idle=REPETITIONS["idle"],
+        clean=REPETITIONS["clean"], files=FILES_MIB, calls=REAL_CALLS, words=ALSO[config],
+        whole=2 * LARGEST, dmem=DMEM_PAGES if config == "gcma" else "",
+        dmem_reps=DMEM_REPETITIONS,
+    )  # fmt: skip
 
 
 def real_jobs(kernel_file: Path, only: str = "") -> list[Job]:
@@ -421,60 +242,15 @@ def real_jobs(kernel_file: Path, only: str = "") -> list[Job]:
 SPIN_SIZES: Final = (1, 64, 1024, LARGEST)
 SPIN_ALLOCS: Final = 1000
 SPIN_BINS: Final = (0, 1, 10, 100, 1000)  # each up to the next
-SPINS_LOAD: Final = f"""
-need zram_swap 512
-need scratch /dev/nullb0 -J size=16
-need load --dir /mnt --file-mib {RANDOM_MIB} --prepare --seed {SEED}
-load --dir /mnt --file-mib {RANDOM_MIB} --readers 2 --writers 0 --hot 0 --anon-mib {RANDOM_MIB} \\
-	--anon-workers 2 --seconds 3600 --seed {SEED} &
-load=$!
-sleep 10
-"""
-# Four readers of pages that stay in the area, each a page a call and 4 bytes a piece.
 PIECES_MIB: Final = CMA_MIB // 2
-PIECES_LOAD: Final = f"""
-need scratch /dev/nullb0 -J size=16
-mkdir /cgroup && need mount -t cgroup2 none /cgroup
-echo +memory >/cgroup/cgroup.subtree_control
-mkdir /cgroup/job && echo $$ >/cgroup/job/cgroup.procs
-need reread --file /mnt/file --mib {PIECES_MIB} --prepare
-cat /mnt/file >/dev/null
-for n in 1 2 3; do echo {PIECES_MIB}M >/cgroup/job/memory.reclaim; done 2>/dev/null
-loads=
-for n in 1 2 3 4; do
-	reread --file /mnt/file --mib {PIECES_MIB} --pieces 1024 --warm 1000000000 --reads 1 --seed $n &
-	loads="$loads $!"
-done
-sleep 2
-"""
-SPINS_STOP: Final = """
-kill -TERM $load
-wait $load
-status=$?
-"""
-PIECES_STOP: Final = """
-kill $loads
-status=0
-"""
-SPINS_JOB: Final = f"""
-{{load}}
-echo 8192 >/sys/kernel/tracing/buffer_size_kb
-echo 1 >/sys/kernel/tracing/events/gcma/gcma_alloc/enable
-say "allocating"
-{{sweep}}
-{{stop}}
-statdump --label end
-sed -n 's/.* spins=\\([0-9]*\\) .*/\\1/p' /sys/kernel/tracing/trace | awk '
-	BEGIN {{{{ bins = split("{" ".join(map(str, SPIN_BINS))}", least, " ") }}}}
-	{{{{ for (i = bins; $1 < least[i]; i--); allocs[i]++; if ($1 > most) most = $1; spins += $1 }}}}
-	END {{{{
-		for (i = 1; i <= bins; i++)
-			printf "{{{{\\"type\\": \\"spins\\", \\"least\\": %d, \\"allocs\\": %d}}}}\\n", \\
-				least[i], allocs[i]
-		printf "{{{{\\"type\\": \\"spins_most\\", \\"most\\": %d, \\"all\\": %d}}}}\\n", most, spins
-	}}}}'
-exit $status
-"""
+
+
+def _spins(load: str, mib: int, sizes: Sequence[int]) -> str:
+    return jobs.script(
+        "bench-spins", seed=SEED, load=load, mib=mib, sizes=_words(sizes), reps=SPIN_ALLOCS,
+        bins=" ".join(map(str, SPIN_BINS)),
+    )  # fmt: skip
+
 
 # What the program calls the ways, and what they are.
 COSTS: Final = {
@@ -498,7 +274,7 @@ def _machine(config: str, disk_mib: int, completion_ns: int = 0) -> Machine:
     return Machine("x86", config, extra_mib=disk_mib + 48, words=tuple(words), seed=SEED)
 
 
-def jobs(
+def boots(
     gcma: kernel.Image, stock: kernel.Image, threads: kernel.Image, only: str = ""
 ) -> list[Job]:
     """All boots whose name contains `only`, the longest first; one is on several threads."""
@@ -523,39 +299,36 @@ def jobs(
     add("states-gcma", _states("gcma"), gcma, _machine("gcma", FILES_MIB))
     add("readers-gcma", _readers("gcma"), gcma, _machine("gcma", FILES_MIB))
     add("random-cma", _random("cma"), gcma, _machine("cma", RANDOM_MIB))
+    reread = jobs.script("bench-reread", seed=SEED, mib=REREAD_MIB, warm=WARM_READS, reads=REREADS)
     for ns in DISK_NS:
         for config in ("gcma", "reservation", "cma"):
             machine = _machine(config, REREAD_MIB, ns)
-            add(f"reread-{ns // 1000}us-{config}", REREAD_JOB, gcma, machine)
-    for name, (order, mib, warm, reads) in ORDERS.items():
-        script = ORDER_JOB.format(order=order, mib=mib, warm=warm, reads=reads, seed=SEED)
+            add(f"reread-{ns // 1000}us-{config}", reread, gcma, machine)
+    for name, (_, mib, _, _) in ORDERS.items():
+        script = _in_order(name)
         for config in ("gcma", "reservation", "cma"):
             machine = replace(_machine(config, mib, DISK_NS[0]))
             add(f"reread-{name}-{config}", script, gcma, machine)
     for one in NEIGHBOURS:
         add(one.name, one.job(), gcma, one.machine())
-    for area, (config, mib, take) in {"stock": COST_AREAS["none"], **COST_AREAS}.items():
+    for area, (config, mib, taken) in {"stock": COST_AREAS["none"], **COST_AREAS}.items():
         machine = Machine(
             "x86", config, memory_mib=MEMORY_MIB - CMA_MIB + mib, cma_mib=mib,
             words=("zram.num_devices=2", "norandmaps"), seed=SEED,
         )  # fmt: skip
         image = stock if area == "stock" else gcma
-        add(f"cost-{area}", COST_JOB.format(take=take), image, machine)
+        add(f"cost-{area}", jobs.script("bench-cost", taken=taken), image, machine)
     machine = replace(_machine("gcma", RANDOM_MIB), board="x86-fast")
-    sweep = _sweep(SPIN_SIZES, SPIN_ALLOCS)
-    script = SPINS_JOB.format(load=SPINS_LOAD, sweep=sweep, stop=SPINS_STOP)
-    add("spins", script, threads, machine)
-    sweep = _sweep((LARGEST,), SPIN_ALLOCS)
-    script = SPINS_JOB.format(load=PIECES_LOAD, sweep=sweep, stop=PIECES_STOP)
-    add("pieces", script, threads, machine)
+    add("spins", _spins("pages_in_and_out", RANDOM_MIB, SPIN_SIZES), threads, machine)
+    add("pieces", _spins("pieces", PIECES_MIB, (LARGEST,)), threads, machine)
     for config in ("gcma", "cma"):
         machine = Machine("x86", config, words=("zram.num_devices=2", "norandmaps"), seed=SEED)
-        add(f"calls-{config}", CALLS_JOB.format(also=ALSO[config]), gcma, machine)
-    order, mib, warm, reads = ORDERS["zipf"]
-    script = ORDER_JOB.format(order=order, mib=mib, warm=warm, reads=reads, seed=SEED)
+        add(f"calls-{config}", jobs.script("bench-calls", words=ALSO[config]), gcma, machine)
+    mib = ORDERS["zipf"][1]
+    script = f"mglru\n{_in_order('zipf')}"
     for config in ("gcma", "reservation", "cma"):
-        add(f"mglru-zipf-{config}", f"{MGLRU}\n{script}", gcma, _machine(config, mib, DISK_NS[0]))
-    script = f"{MGLRU}\n{ZSWAP}\n{_random('gcma')}"
+        add(f"mglru-zipf-{config}", script, gcma, _machine(config, mib, DISK_NS[0]))
+    script = f"mglru\nzswap\n{_random('gcma')}"
     add("mglru-random-gcma", script, gcma, _machine("gcma", RANDOM_MIB))
     return made
 
@@ -592,7 +365,7 @@ def run(only: str = "") -> None:
     """Boot what `only` names and store it beside what the same kernels gave before."""
     gcma = kernel.image("measured")
     stock = kernel.image("stock")
-    wanted = jobs(gcma, stock, kernel.image("gcma"), only)
+    wanted = boots(gcma, stock, kernel.image("gcma"), only)
     user_mode = kernel.image("uml")
     alone = real_jobs(user_mode.bootable, only)
     if not wanted and not alone:

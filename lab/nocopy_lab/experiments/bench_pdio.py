@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import child, crates, initramfs, kernel, progress, report
+from nocopy_lab import child, crates, initramfs, jobs, kernel, progress, report
 from nocopy_lab.board import SLOW_GLIBC, Disk, Machine, qemu_version
 from nocopy_lab.experiments import measure, stored
 from nocopy_lab.paths import OUT, LabError, free_mib, require_tool, sha256
@@ -84,39 +84,12 @@ NEIGHBOUR_WAYS: Final[dict[str, str]] = {
     "tar, libpdio.so": "$preload /bin/tar -cf copy tree",
 }
 NEIGHBOUR_ROUNDS: Final = 3
-NEIGHBOUR: Final = """
-limit={limit}
-group={group}/neighbour.$$
-export preload="env LD_PRELOAD={library}" pdio={pdio}
-cd {where} || exit 1
-mkdir $group tree && trap 'rmdir $group' EXIT || exit 1
-for file in memory.max memory.limit_in_bytes; do
-	[ ! -f $group/$file ] || echo $limit >$group/$file || exit 1
-done
-for file in set tree/1 tree/2; do
-	size=$limit
-	[ $file != set ] || size=$((limit / 4 * 3))
-	dd if=/dev/zero of=$file bs=1M count=$((size >> 20)) 2>/dev/null || exit 1
-done
-beside() {
-	rm -rf copy
-	sync
-	for file in set tree/1 tree/2; do
-		$pdio dd if=/dev/null of=$file oflag=nocache conv=notrunc status=none || exit 1
-	done
-	set -- --name "$1" ${2:+--beside "$2 && sync"}
-	sh -c 'echo $$ >"$0/cgroup.procs" && exec {neighbour} --file set "$@"' $group "$@" || exit 1
-}
-"""
 
 
 def neighbour_script(**places: str | int) -> str:
     """Rounds in which the ways to copy take turns, for sh."""
-    script = NEIGHBOUR
-    for name, value in places.items():
-        script = script.replace(f"{{{name}}}", str(value))
     turns = (f"beside '{name}' '{words}'" for name, words in NEIGHBOUR_WAYS.items())
-    return script + "\n".join([*turns] * NEIGHBOUR_ROUNDS) + "\n"
+    return jobs.script("neighbour", **places) + "\n".join([*turns] * NEIGHBOUR_ROUNDS) + "\n"
 
 
 @dataclass(frozen=True)
@@ -329,45 +302,7 @@ HDD_SEEKS_PER_S: Final = 120
 NVME: Final = Disk(driver="nvme", size_mib=768, memory=True, bytes_per_s=NVME_BYTES_PER_S)
 HDD: Final = Disk(driver="ahci", size_mib=768, memory=True)
 
-MAKE: Final = {
-    "ext4": "need scratch {device}",
-    "xfs": "need /bin/mkfs.xfs -q -f -K {device}\nmkdir -p /mnt\nneed mount -t xfs {device} /mnt",
-    "btrfs": "need /bin/mkfs.btrfs -q -f -K {device} >&2\nneed mount -t btrfs {device} /mnt",
-    "f2fs": "need /bin/mkfs.f2fs -q -f -t 0 {device} >&2\nneed mount -t f2fs {device} /mnt",
-    "tmpfs": "need mount -t tmpfs -o size=512m none /mnt",
-}
 TOOLS: Final = ("mke2fs", "mkfs.xfs", "mkfs.btrfs", "mkfs.f2fs")
-
-HEAD: Final = f"""
-export GLIBC_TUNABLES={SLOW_GLIBC}
-{{cgroups}}
-# bench NAME WORDS...: one pdio bench, in one line
-bench() {{
-	name=$1; shift
-	say "$name"
-	data=$(pdio bench "$@" --json - /mnt 2>/tmp/said) || {{ cat /tmp/said >/dev/console; exit 1; }}
-	printf '{{"type": "bench", "name": "%s", "data": %s}}\\n' "$name" "$data"
-}}
-"""
-
-# Memory cgroups for pdio bench. Those of version 1: in a small one of version 2, whose writeback is
-# its own, buffered writes now and then wait two seconds for nothing.
-MEMORY_CGROUPS: Final = """
-need mount -t cgroup -o memory none /sys/fs/cgroup
-"""
-# The only ones that limit a disk for writeback too are of version 2. All processes are in one, so
-# that pdio bench can make none below it.
-DISK_CGROUP: Final = """
-mkdir -p /cg
-need mount -t cgroup2 none /cg
-echo "+memory +io" >/cg/cgroup.subtree_control
-mkdir -p /cg/all
-echo $$ >/cg/all/cgroup.procs
-echo "8:0 {limits}" >/cg/all/io.max
-need grep -q bps=[0-9] /cg/all/io.max
-need mount --bind /cg/all /sys/fs/cgroup
-need umount -l /cg
-"""
 
 COMMON: Final = f"--bytes {BOARD_MIB}M --cache {BOARD_MIB}M --rounds 1 --modes buffered,direct,pdio"
 SWEEP: Final = """
@@ -384,12 +319,12 @@ def _job(
     guest: bytes, **machine: Any,
 ) -> Job:  # fmt: skip
     device = {"nvme": "/dev/nvme0n1", "ahci": "/dev/sda"}[disk.driver] if disk else ""
-    cgroups = MEMORY_CGROUPS
+    cgroups = "old_cgroups"
     if disk is HDD:
         limits = f"rbps={HDD_BYTES_PER_S} wbps={HDD_BYTES_PER_S}"
         if "random" in name:
             limits += f" riops={HDD_SEEKS_PER_S} wiops={HDD_SEEKS_PER_S}"
-        cgroups = DISK_CGROUP.replace("{limits}", limits)
+        cgroups = f"limited_disk {limits}"
     fixed: dict[str, Any] = {
         "board": "x86-slow",
         "config": "reservation",
@@ -398,7 +333,14 @@ def _job(
     }
     return Job(
         f"bench-pdio-{name}",
-        f"{HEAD.replace('{cgroups}', cgroups)}{MAKE[filesystem].format(device=device)}\n{script}",
+        jobs.script(
+            "bench-pdio",
+            tunables=SLOW_GLIBC,
+            cgroups=cgroups,
+            filesystem=filesystem,
+            device=device,
+            benches=f"\n{script}",
+        ),
         image.bootable,
         Machine(disks=(disk,) if disk else (), **{**fixed, **machine}),
         limit_s=RUN_LIMIT_S,
@@ -497,8 +439,8 @@ def run(only: str = "") -> None:
         return any(part in name for part in only.split(","))
 
     hosts = [one for one in host_runs() if wanted(one.name)]
-    jobs = [job for job in board_jobs(image, guest) if wanted(job.name)]
-    if not hosts and not jobs:
+    boots = [job for job in board_jobs(image, guest) if wanted(job.name)]
+    if not hosts and not boots:
         names = [one.name for one in host_runs()]
         names += [job.name for job in board_jobs(image, guest)]
         raise LabError(f"nothing has '{only}' in its name; there are: {', '.join(names)}")
@@ -509,7 +451,7 @@ def run(only: str = "") -> None:
             results = before
         else:
             print("earlier results are of another machine or kernel: left out", flush=True)
-    share = len(jobs) / len(board_jobs(image, guest))
+    share = len(boots) / len(board_jobs(image, guest))
     seconds = sum(one.estimate_s for one in hosts) + share * BOARD_ESTIMATE_S
     print(f"this takes about {max(round(seconds / 60), 1)} minutes", flush=True)
     with progress.meters() as meters:
@@ -524,7 +466,7 @@ def run(only: str = "") -> None:
             done += one.estimate_s
         if meter:
             meters.done(meter)
-    if jobs:
+    if boots:
 
         def keep(outcome: Outcome) -> None:
             """What there is must not be lost when somebody ends this early."""
@@ -533,6 +475,6 @@ def run(only: str = "") -> None:
                 results["board"][name] = build | stored(outcome)
                 report.save_results(HERE, results)
 
-        measure([job for job in jobs if job.machine.counts], _expected, each=keep)
+        measure([job for job in boots if job.machine.counts], _expected, each=keep)
         # These use the host's processors as they are: alone.
-        measure([job for job in jobs if not job.machine.counts], _expected, 1, keep)
+        measure([job for job in boots if not job.machine.counts], _expected, 1, keep)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from rich.table import Table as RichTable
 
-from nocopy_lab import kernel, progress, report
+from nocopy_lab import jobs, kernel, progress, report
 from nocopy_lab.board import CMA_MIB, MEMORY_MIB, Machine
 from nocopy_lab.experiments import measure, provenance, stored
 from nocopy_lab.paths import OUT
@@ -47,34 +47,6 @@ DISK_WORDS: Final = (
 )
 DISK_MIB: Final = FILES_MIB + 48
 
-JOB: Final = f"""
-say "preparing files"
-need zram_swap {SWAP_MIB}
-need scratch /dev/nullb0 -J size=16
-need load --dir /mnt --file-mib {FILES_MIB} --prepare --seed {SEED}
-sync; echo 3 >/proc/sys/vm/drop_caches
-statdump --label start
-say "load alone"
-load --dir /mnt --file-mib {FILES_MIB} --anon-mib {ANON_MIB} --seconds 3600 \\
-	--touches {TOUCHES} --hot {HOT_PERCENT} --nice 10 --seed {SEED} &
-load=$!
-sleep {WARM_S}
-echo '{{"type": "phase", "name": "quiet"}}'
-sleep {QUIET_S}
-echo '{{"type": "phase", "name": "shots"}}'
-say "taking photos"
-need camera {CAMERA} --shots {SHOTS} --interval-ms 100 --jitter-ms 100 --seed {SEED}
-echo '{{"type": "phase", "name": "sweep"}}'
-say "allocating"
-need sweep --sizes {",".join(map(str, SIZES))} --reps {REPETITIONS} --interval-ms 40 --seed {SEED}
-echo '{{"type": "phase", "name": "end"}}'
-kill -TERM $load
-wait $load
-status=$?
-statdump --label end
-exit $status
-"""
-
 HERE: Final = OUT / "demo"
 
 
@@ -82,17 +54,22 @@ def job(config: str, image: kernel.Image) -> Job:
     machine = Machine(
         "x86", config, extra_mib=DISK_MIB, words=("vivid.allocators=1", *DISK_WORDS), seed=SEED
     )
+    script = jobs.script(
+        "demo", seed=SEED, swap=SWAP_MIB, files=FILES_MIB, anon=ANON_MIB, touches=TOUCHES,
+        hot=HOT_PERCENT, warm=WARM_S, quiet=QUIET_S, camera=CAMERA, shots=SHOTS,
+        sizes=",".join(map(str, SIZES)), reps=REPETITIONS,
+    )  # fmt: skip
     return Job(
-        f"demo-{config}", JOB, image.bootable, machine, programs=("mke2fs",),
+        f"demo-{config}", script, image.bootable, machine, programs=("mke2fs",),
         allow=("allocation",),
     )  # fmt: skip
 
 
 def run() -> None:
     image = kernel.image("gcma")
-    jobs = [job(config, image) for config in ("cma", "gcma", "reservation")]
+    boots = [job(config, image) for config in ("cma", "gcma", "reservation")]
     rows = {"load_tick": WARM_S + QUIET_S, "shot": SHOTS, "alloc": len(SIZES) * REPETITIONS}
-    outcomes = {outcome.job.machine.config: outcome for outcome in measure(jobs, rows)}
+    outcomes = {outcome.job.machine.config: outcome for outcome in measure(boots, rows)}
     results = provenance(image, SEED) | {
         "experiment": "demo",
         "memory_mib": MEMORY_MIB,

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# What an allocation returns after the area held pages of files and of programs, and what drivers
+# left there: marks, of which none may be seen.
+
+need zram_swap 256
+need scratch /dev/vda
+marks() { tr '\0' Z </dev/zero 2>/dev/null | head -c "$1"; }
+marks 300m >/mnt/marks
+mkdir /shm && need mount -t tmpfs -o size=400M tmpfs /shm
+marks 280m >/shm/marks
+cat /mnt/marks >/dev/null
+statdump --label full
+need sweep --sizes 16384,8000,64,1,1024 --reps 2 --zeroed --fill
+cat /mnt/marks /shm/marks >/dev/null
+need sweep --sizes 1024,16384 --reps 2 --zeroed --fill

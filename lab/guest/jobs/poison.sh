@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Memory that breaks: in a frame that is allocated, in one that is idle, in some that hold copies.
+# The area has 16384 frames; 11368 are left behind the last broken one.
+. /lib/reclaimed.sh
+
+need scratch /dev/vda
+area=/sys/kernel/mm/gcma/reserved
+base=$(cat /sys/kernel/debug/cma/reserved/base_pfn)
+is() { check "$1" "$(cat $area/$1)" "$2"; }
+break_frame() { echo $((base + $1)) >/sys/kernel/debug/hwpoison/corrupt-pfn; }
+need dd if=/dev/urandom of=/mnt/file bs=1M count=200 2>/dev/null
+sum=$(md5sum </mnt/file)
+
+sweep --sizes 16384 --reps 1 --hold-ms 3600000 &
+holder=$!
+until [ "$(cat $area/owned)" = 16384 ]; do sleep 0.1; done
+break_frame 7 2>/dev/null
+is poisoned 0
+kill $holder
+wait $holder
+is poisoned 1
+is owned 1
+break_frame 100
+is poisoned 2
+
+for n in 1 2; do evict; check "file, $n" "$(md5sum </mnt/file)" "$sum"; done
+evict
+check "room for copies" "$(cat $area/file/cached)" $((16384 - 2))
+for n in $(seq 5000 5015); do break_frame $n; done
+is poisoned 18
+check "copies left" "$(cat $area/file/cached)" $((16384 - 18))
+for n in 1 2; do check "file with broken copies" "$(md5sum </mnt/file)" "$sum"; evict; done
+check "room left" "$(cat $area/file/cached)" $((16384 - 18))
+
+need sweep --sizes 11368,8000,1,64 --reps 2 --fill
+is alloc_fails 0
+sweep --sizes 11369 --reps 1
+is alloc_fails 1
+is owned 18

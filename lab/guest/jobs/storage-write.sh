@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Streams that promise, until the power is cut. `meanwhile` is a command.
+
+copy() {
+	n=0
+	while pdio dd if=/source of=/mnt/dd.$n bs=7777 conv=fsync status=none; do
+		echo "{\"type\": \"promise\", \"kind\": \"dd\", \"file\": \"/mnt/dd.$n\"}"
+		n=$((n + 1))
+	done
+}
+
+need $make $device
+need mount -t $filesystem $options $device /mnt
+need sync
+for kind in $kinds; do
+	promise write $kind $seed /mnt/$kind &
+done
+$meanwhile
+exit 1

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Files on /mnt, in a cgroup from which all that is cached can be reclaimed.
+[ -f /etc/mtab ] || ln -sf /proc/mounts /etc/mtab
+mkdir /cgroup && need mount -t cgroup2 none /cgroup
+echo +memory >/cgroup/cgroup.subtree_control
+mkdir /cgroup/job && echo $$ >/cgroup/job/cgroup.procs
+# Everything that is cached leaves memory, and is kept.
+evict() {
+	sync
+	before=$(count store_file)
+	for _ in 1 2 3; do echo 64M >/cgroup/job/memory.reclaim; done 2>/dev/null
+	stored=$(($(count store_file) - before))
+}
+count() { sed -n "s/^gcma_$1 //p" /proc/vmstat; }
+served() { echo $(($(count load_file) + $(count read_file))); }
+report() {
+	printf '{"type": "kept", "of": "%s", "stored": %d, "read": %d}\n' "$1" $kept $reads
+}
+sum() { (cd $1 && cat * | md5sum); }
+check() {
+	if [ "$2" != "$3" ]; then
+		printf '{"type": "broken", "why": "%s: %s and not %s"}\n' "$1" "$2" "$3"
+		exit 1
+	fi
+}
+# again WHAT DIRECTORY SUM: out of memory with it, and back
+again() {
+	evict
+	kept=$stored
+	reads=$(served)
+	check "$1 read again" "$(sum $2)" "$3"
+	reads=$(($(served) - reads))
+}
