@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import brug, kernel, soak, storage, traces
+from nocopy_lab import brug, kernel, recorder, soak, storage, traces
 from nocopy_lab.board import Machine
 from nocopy_lab.checks.kinds import GuestCheck, all_well, command, our_files
 from nocopy_lab.experiments import bench_gcma, demo
@@ -1278,6 +1278,14 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_consumers,
+    ),
+    GuestCheck(
+        "guest: the recorder, every way from two cameras and every end, byte by byte",
+        "gcma",
+        recorder.jobs(NO_IMAGE),
+        recorder.judge,
+        recorder.files,
+        prepare=recorder.build,
     ),
     GuestCheck(
         "guest: no old byte in what an allocation returns",
