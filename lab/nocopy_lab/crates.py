@@ -295,6 +295,14 @@ def guest_pdio() -> bytes:
 
 
 @once
+def guest_record() -> bytes:
+    """The `nocopy-record` command for a guest of this architecture."""
+    built = target() / TRIPLE / "release/nocopy-record"
+    words = ["build", "--release", "-p", "nocopy-record"]
+    return _guest_program("nocopy-record", words, built)
+
+
+@once
 def guest_example(name: str) -> bytes:
     """An example of crates/pdio for a guest of this architecture."""
     built = target() / TRIPLE / "release/examples" / name

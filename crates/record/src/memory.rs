@@ -204,7 +204,7 @@ impl Shared {
                 };
                 // SAFETY: reads the structure, and returns a new descriptor or an error.
                 match unsafe { libc::ioctl(driver.as_raw_fd(), UDMABUF_CREATE as _, &create) } {
-                    -1 => Err(io::Error::last_os_error()),
+                    -1 => Err(unpinned(io::Error::last_os_error())),
                     // SAFETY: new, and nobody else's.
                     fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
                 }
@@ -215,6 +215,15 @@ impl Shared {
             places,
             dmabufs,
         })
+    }
+}
+
+/// Says why no dma-buf can be made of pages that are there. The kernel calls it a lack of memory
+/// if they are plain CMA's and there is no other place for them.
+fn unpinned(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(libc::ENOMEM) => io::Error::other("they may not be pinned for so long"),
+        _ => error,
     }
 }
 
@@ -246,6 +255,14 @@ mod tests {
             assert!(free <= total);
         }
         assert_eq!(huge.places(2, 1_843_200), (vec![0, 2 << 20], 4 << 20));
+    }
+
+    #[test]
+    fn pages_that_may_not_be_pinned_are_no_lack_of_pages() {
+        let error = unpinned(io::Error::from_raw_os_error(libc::ENOMEM));
+        assert_eq!(error.raw_os_error(), None);
+        let error = unpinned(io::Error::from_raw_os_error(libc::EINVAL));
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
     }
 
     #[test]

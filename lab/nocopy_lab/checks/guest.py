@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import brug, jobs, kernel, soak, storage, traces
+from nocopy_lab import brug, jobs, kernel, recorder, soak, storage, traces
 from nocopy_lab.board import Machine
 from nocopy_lab.checks.kinds import GuestCheck, all_well, command, our_files
 from nocopy_lab.experiments import bench_gcma, demo
@@ -744,6 +744,15 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_consumers,
+    ),
+    GuestCheck(
+        "recorder: every way from two cameras and every end, byte by byte",
+        "gcma",
+        recorder.boots(NO_IMAGE),
+        recorder.judge,
+        recorder.files,
+        prepare=recorder.build,
+        asked=True,
     ),
     GuestCheck(
         "guest: no old byte in what an allocation returns",

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""nocopy-record with cameras: the kernel's virtual ones, whose every byte is known.
+
+One of the two gives scattered memory (vb2-vmalloc, as USB cameras do), the other contiguous memory
+(vb2-dma-contig). Each recording is looked at by lab/guest/pattern.c, byte by byte. How many frames
+a camera drops, and how late they are, depends on the host: nothing here does. What is judged is
+that the index tells what happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from nocopy_lab import crates, jobs
+from nocopy_lab.board import Machine
+from nocopy_lab.paths import LabError
+from nocopy_lab.run import Job, Outcome, Row
+
+SCATTERED, CONTIGUOUS = "/dev/video0", "/dev/video1"
+SMALL, MIDDLE, HD, FULL_HD = "320x180", "640x480", "1280x720", "1920x1080"
+
+# The huge page of the area is the third gigabyte, where nothing of QEMU's is.
+MACHINE: Final = Machine(
+    "x86-fast",
+    memory_mib=3200,
+    cma_mib=0,
+    features="+pdpe1gb",
+    words=(
+        "hugetlb_cma=1G", "gcma=file+swap",
+        "vivid.n_devs=2", "vivid.allocators=0,1", "vivid.node_types=1,1",
+    ),
+)  # fmt: skip
+# The same, and the area is one of plain CMA.
+PLAIN: Final = replace(
+    MACHINE,
+    words=tuple("gcma=cma" if word.startswith("gcma=") else word for word in MACHINE.words),
+)
+
+# More frames than there are buffers, so that each has been used before.
+RECORDED: Final = 12
+VALUES: Final[dict[str, object]] = {
+    "scattered": SCATTERED,
+    "contiguous": CONTIGUOUS,
+    "small": SMALL,
+    "middle": MIDDLE,
+    "hd": HD,
+    "full_hd": FULL_HD,
+    "recorded": RECORDED,
+}
+
+
+def build() -> None:
+    """What the guest needs of ours."""
+    crates.guest_record()
+
+
+def files() -> dict[str, bytes]:
+    """The program, for the guest."""
+    return {"bin/nocopy-record": crates.guest_record()}
+
+
+def boots(image: Path) -> list[Job]:
+    """One boot with all that works, and one with plain CMA."""
+    script, plain = (jobs.script(name, **VALUES) for name in ("recorder", "recorder-cma"))
+    return [
+        Job("recorder", script, image, MACHINE, programs=("mke2fs",), scratch_mib=(400, 12)),
+        Job("recorder-cma", plain, image, PLAIN, programs=("mke2fs",), scratch_mib=(200,)),
+    ]
+
+
+class _Case:
+    """What came of one: what the program said, and what its file has."""
+
+    def __init__(self, outcome: Outcome, name: str) -> None:
+        self.outcome, self.name = outcome, name
+        self.run = self._row("run")
+        self.said: Mapping[str, Any] = self.run["said"] or {}
+
+    def _row(self, kind: str) -> Row:
+        rows = [row for row in self.outcome.rows(kind) if row["case"] == self.name]
+        if len(rows) != 1:
+            raise self.wrong(f"{len(rows)} lines '{kind}'")
+        return rows[0]
+
+    def wrong(self, why: str) -> LabError:
+        return LabError(f"{self.outcome.job.name}: {self.name}: {why}; see {self.outcome.console}")
+
+    def expect(self, what: str, true: bool) -> None:
+        if not true:
+            raise self.wrong(f"not so: {what} ({self.run})")
+
+    def ended(self, status: int, words: str = "") -> None:
+        """With this status, and if that is a failure with one line that has these words."""
+        self.expect(f"status {status}", self.run["status"] == status)
+        self.expect("one line says why", self.run["lines"] == (1 if words else 0))
+        self.expect(f"'{words}' is said", words in self.run["error"])
+
+    def took(self, way: str, why: Mapping[str, str]) -> None:
+        """This way; of each way before it, words of why not; of itself, how."""
+        self.ended(0)
+        self.expect(f"the way {way}", self.said["way"] == way)
+        tried = {one["way"]: one for one in self.said["tried"]}
+        self.expect(f"{', '.join(why)} were tried", list(tried) == list(why))
+        for name, words in why.items():
+            self.expect(f"{name}: {words}", words in tried[name]["why"])
+            self.expect(f"{name} is taken", tried[name]["possible"] == (name == way))
+
+    def recording(self, *, killed: bool = False) -> Row:
+        """The file and its index are as they should be, whatever ended it."""
+        row, failed = self._row("pattern"), self.run["status"] == 1
+        if row["wrong"]:
+            raise self.wrong(row["wrong"])
+        self.expect("frames were recorded", row["frames"] > 0)
+        if not killed:
+            self.expect("nothing but frames is in the file", row["size"] == row["indexed"])
+            self.expect("its frames", self.said["frames"] == row["frames"])
+            # After the last of them there may have been more that did not reach the disk.
+            for key in ("lost", "damaged"):
+                same = self.said[key] == row[key]
+                self.expect(f"those {key}", same or (self.said[key] > row[key] and failed))
+        return row
+
+    def whole(self, way: str, frames: int) -> None:
+        """So many frames, in this way, with as many copies as it takes."""
+        self.ended(0)
+        row = self.recording()
+        self.expect(f"the way {way}", self.said["way"] == way)
+        self.expect(f"{frames} frames", row["frames"] == frames)
+        copies = self.said["copies_per_byte"]
+        # What does not fill a block of the ring has one more, in the page cache.
+        least = 1 if way in ("copy", "buffered") else 0
+        self.expect("as many copies as it takes", least <= copies < 2 * least or copies == least)
+
+
+NO_DISK: Final = "the disk cannot take it from there"
+NO_DRIVER: Final = "the camera does not do it"
+NOT_PINNED: Final = "they may not be pinned for so long"
+
+
+def judge(outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        outcome.require()
+        learnt = [row for row in outcome.rows("pattern") if row["case"] == "learn"]
+        if not learnt or any(row["wrong"] for row in learnt):
+            raise LabError(f"{outcome.job.name}: no pattern: {learnt}; see {outcome.console}")
+    outcome, plain = outcomes
+    _judge_ways(outcome)
+    _judge_endings(outcome)
+    why = {"mmap": NO_DISK, "userptr": NO_DRIVER, "dmabuf": NOT_PINNED, "copy": "8 buffers"}
+    _Case(plain, "plain").took("copy", why)
+    _Case(plain, "plain-dmabuf").ended(1, NOT_PINNED)
+    _Case(plain, "plain-taken").whole("copy", 3)
+
+
+def _judge_ways(outcome: Outcome) -> None:
+    """Each way that a camera has is taken and gives its frames; the others are refused."""
+    _Case(outcome, "scattered").took("mmap", {"mmap": "8 buffers"})
+    refused = {"mmap": NO_DISK, "userptr": NO_DRIVER}
+    small = {**refused, "dmabuf": "none is free", "copy": "8 buffers"}
+    _Case(outcome, "contiguous-no-pages").took("copy", small)
+    for way, words in {**refused, "dmabuf": "none is free"}.items():
+        _Case(outcome, f"refused-{way}").ended(1, words)
+    for way in ("mmap", "userptr", "dmabuf", "copy", "buffered"):
+        _Case(outcome, f"scattered-{way}").whole(way, RECORDED)
+    for way in ("copy", "buffered"):
+        _Case(outcome, f"contiguous-{way}").whole(way, RECORDED)
+    for pages, size in (("1g", "pages of 1 GiB"), ("2m", "pages of 2 MiB")):
+        _Case(outcome, f"contiguous-{pages}").took("dmabuf", {**refused, "dmabuf": size})
+    _Case(outcome, "contiguous-dmabuf-1g").whole("dmabuf", 8)
+    _Case(outcome, "contiguous-dmabuf-2m").whole("dmabuf", RECORDED)
+    _Case(outcome, "scattered-dmabuf-2m").whole("dmabuf", RECORDED)
+    _Case(outcome, "synced").whole("dmabuf", 5)
+
+
+TERMINATED: Final = 128 + 15
+KILLED: Final = 128 + 9
+
+
+def _judge_endings(outcome: Outcome) -> None:
+    """Whatever happens to a recording, its index says what is in the file, and what is not."""
+    losses = _Case(outcome, "losses")
+    losses.ended(TERMINATED)
+    row = losses.recording()
+    losses.expect("frames were lost", row["lost"] >= 3)
+    losses.expect("three were damaged", row["damaged"] == 3)
+
+    photo = _Case(outcome, "photo")
+    photo.ended(TERMINATED)
+    photo.expect("its bytes are a frame's", photo.recording()["photographed"] >= 1)
+    photo.expect("one was taken", photo.said["photos"] == 1)
+
+    bell = _Case(outcome, "bell")
+    bell.ended(0)
+    row = bell.recording()
+    (rang,) = outcome.rows("rang")
+    bell.expect("nothing was written before", rang["before"] == 0)
+    bell.expect("60 frames, and what came just before", row["frames"] > 60)
+    bell.expect("what came long before is not there", row["first"] > 0)
+    bell.expect("it waited in memory", 0 < bell.said["copies_per_byte"] <= 2)
+
+    for way in ("mmap", "copy", "buffered"):
+        killed = _Case(outcome, f"killed-{way}")
+        killed.expect("it was killed", killed.run["status"] == KILLED)
+        row = killed.recording(killed=True)
+        # The ring's thread is ahead of the index by as much as it has written since.
+        if way != "copy":
+            rest = row["size"] - row["indexed"]
+            killed.expect("one frame more at most", rest <= row["frame_bytes"])
+        full = _Case(outcome, f"full-{way}")
+        full.ended(1, "No space left on device")
+        full.recording()
+
+    pulled = _Case(outcome, "pulled")
+    pulled.ended(1, "is gone")
+    pulled.recording()
+    _Case(outcome, "gone").ended(1, "no camera at")
