@@ -900,7 +900,7 @@ echo 1 >events/gcma/enable
 need oracle --dir /mnt --file-mib 32 --anon-workers 0 --races 1 --seconds 3 \\
 	--until gcma_store_file=1,gcma_load_file=1,gcma_read_file=1
 need sweep --reps 1 --sizes 64
-for event in alloc store load read; do
+for event in alloc free store load read; do
 	echo "{\\"type\\": \\"trace\\", \\"lines\\": $(grep -c "gcma_$event: " trace)}"
 done
 """
@@ -910,7 +910,7 @@ def _judge_trace(outcomes: Sequence[Outcome]) -> None:
     all_well(outcomes)
     for outcome in outcomes:
         lines = [row["lines"] for row in outcome.rows("trace")]
-        if len(lines) != 4 or not all(lines):
+        if len(lines) != 5 or not all(lines):
             raise LabError(f"a trace event never fired: {lines}; see {outcome.console}")
 
 
