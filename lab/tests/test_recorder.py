@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nocopy_lab.initramfs import GUEST
+from nocopy_lab.paths import GUEST
 
 WIDTH, HEIGHT = 320, 24
 LINE = 2 * WIDTH

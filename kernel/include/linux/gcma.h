@@ -15,7 +15,6 @@
 #include <linux/pagemap.h>
 
 struct cma;
-struct dmem_frame;
 struct iov_iter;
 struct kiocb;
 struct mem_cgroup;
@@ -78,10 +77,9 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count);
 unsigned long gcma_shadow_pages(struct mem_cgroup *memcg, unsigned long nodes);
 
-struct dmem_frame *gcma_stage(struct address_space *mapping,
-			      struct folio *folio);
-void *gcma_publish(struct dmem_frame *copy, struct address_space *mapping,
-		   struct folio *folio, void *shadow);
+bool gcma_store(struct address_space *mapping, struct folio *folio);
+void *gcma_publish(struct address_space *mapping, struct folio *folio,
+		   void *shadow);
 bool gcma_load(struct address_space *mapping, pgoff_t index,
 	       struct folio *folio);
 ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to);

@@ -73,17 +73,6 @@ static enum gcma_client client_of(struct folio *folio)
 	return folio_test_swapbacked(folio) ? GCMA_CLIENT_SWAP : GCMA_CLIENT_FILE;
 }
 
-static void abort_all(struct dmem_frame *copy)
-{
-	while (copy) {
-		struct dmem_frame *next = copy->next;
-
-		dmem_abort(&gcma_dmem, copy);
-		copy = next;
-	}
-	gcma_wipe();
-}
-
 /* Was a folio that reclaim has isolated in use more than once? */
 static bool folio_workingset(struct folio *folio)
 {
@@ -97,79 +86,62 @@ static bool folio_workingset(struct folio *folio)
 }
 
 /**
- * gcma_stage() - copy a folio that reclaim is about to remove
+ * gcma_store() - copy a folio that reclaim is about to remove
  * @mapping: where the folio is cached
  * @folio: the locked folio, clean and unmapped as far as known
  *
- * Return: what gcma_publish() wants, %NULL if nothing was copied.
+ * While the folio stays there is no shadow that leads to the copies. So nobody
+ * looks for them but a read that has seen the shadow before, and what that finds
+ * is what the file has now.
+ *
+ * Return: true if it was copied; the caller calls gcma_publish() before it
+ * unlocks the folio.
  */
-struct dmem_frame *gcma_stage(struct address_space *mapping,
-			      struct folio *folio)
+bool gcma_store(struct address_space *mapping, struct folio *folio)
 {
-	struct dmem_frame *copy = NULL, *frame;
-	unsigned long i;
+	unsigned long nr;
 
 	if (!dmem_idle(&gcma_dmem))
-		return NULL;
-	i = folio_nr_pages(folio);
+		return false;
+	nr = folio_nr_pages(folio);
 	/* One that somebody else holds will not be removed. */
-	if (i > GCMA_FOLIO_PAGES || folio_ref_count(folio) != 1 + i ||
-	    !folio_test_uptodate(folio) || folio_test_dirty(folio) ||
-	    !admitted(mapping, folio))
-		return NULL;
-	/* From the last to the first, all of them or none. */
-	while (i--) {
-		frame = dmem_stage(&gcma_dmem, folio_page(folio, i), mapping,
-				   index_of(folio) + i, client_of(folio),
-				   folio_workingset(folio));
-		if (!frame) {
-			abort_all(copy);
-			return NULL;
-		}
-		/* A search of the set reads this word as the offset of a key. */
-		WRITE_ONCE(frame->next, copy);
-		copy = frame;
-	}
-	return copy;
+	return nr <= GCMA_FOLIO_PAGES && folio_ref_count(folio) == 1 + nr &&
+	       folio_test_uptodate(folio) && !folio_test_dirty(folio) &&
+	       admitted(mapping, folio) &&
+	       dmem_store(&gcma_dmem, folio, mapping, index_of(folio),
+			  client_of(folio), folio_workingset(folio));
 }
 
 /**
- * gcma_publish() - make the staged copies of a folio reachable, or drop them
- * @copy: what gcma_stage() returned
+ * gcma_publish() - have the copies of a folio found, or drop them
  * @mapping: where the folio is cached; with a @shadow the lock of its entries is
  *	held, that of i_pages or of the swap cache
- * @folio: the folio, frozen and found clean
+ * @folio: the folio that gcma_store() has copied, frozen and found clean
  * @shadow: the entry that will take its place; %NULL to drop the copies
  *
- * Return: the entry to store, flagged if the copies can be found.
+ * Return: the entry to store, flagged if the copies are to be found. Some or all
+ * may be gone already.
  */
-void *gcma_publish(struct dmem_frame *copy, struct address_space *mapping,
-		   struct folio *folio, void *shadow)
+void *gcma_publish(struct address_space *mapping, struct folio *folio,
+		   void *shadow)
 {
-	unsigned long i, stored = 0, nr = folio_nr_pages(folio);
+	unsigned long i, nr = folio_nr_pages(folio);
 	enum gcma_client client = client_of(folio);
 	pgoff_t index = index_of(folio);
 
-	/* The file may have stopped to allow copies since it was staged. */
+	/* The file may have stopped to allow copies since they were made. */
 	if (!shadow || (client == GCMA_CLIENT_FILE &&
 			(atomic_read(guard_of(mapping)) ||
 			 !test_bit(AS_GCMA, &mapping->flags)))) {
-		abort_all(copy);
+		for (i = 0; i < nr; i++)
+			dmem_invalidate(&gcma_dmem, mapping, index + i);
+		gcma_wipe();
 		return shadow;
 	}
 	if (client == GCMA_CLIENT_FILE)
 		lockdep_assert_held(&mapping->i_pages.xa_lock);
-	for (i = 0; i < nr; i++) {
-		struct dmem_frame *next = copy->next;
-
-		stored += dmem_publish(&gcma_dmem, copy, mapping, index + i);
-		copy = next;
-	}
-	/* Pages whose frames were taken back meanwhile are not found later. */
-	if (!stored)
-		return shadow;
-	count_vm_events(GCMA_STORE_FILE + client, stored);
-	trace_gcma_store(mapping, index, nr, stored == nr);
+	count_vm_events(GCMA_STORE_FILE + client, nr);
+	trace_gcma_store(mapping, index, nr, true);
 	return xa_mk_value(xa_to_value(shadow) | GCMA_SHADOW_BITS);
 }
 

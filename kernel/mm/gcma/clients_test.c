@@ -274,6 +274,81 @@ static void clients_test_overwrite_is_not_filled(struct kunit *test)
 	folio_put(folio);
 }
 
+/* A locked page that reclaim has just copied, and has not removed yet. */
+static struct folio *stored(struct kunit *test, pgoff_t index)
+{
+	struct clients_fixture *fx = test->priv;
+	struct folio *folio;
+
+	cached(fx, index);
+	lru_add_drain_all();
+	folio = filemap_lock_folio(fx->mapping, index);
+	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, folio);
+	KUNIT_ASSERT_TRUE(test, gcma_store(fx->mapping, folio));
+	KUNIT_EXPECT_TRUE(test, dmem_has(&gcma_dmem, fx->mapping, index,
+					 GCMA_CLIENT_FILE));
+	return folio;
+}
+
+/* Does the shadow of a page get the flag that leads to its copy? */
+static bool published(struct clients_fixture *fx, struct folio *folio)
+{
+	void *shadow;
+
+	xa_lock_irq(&fx->mapping->i_pages);
+	shadow = gcma_publish(fx->mapping, folio, xa_mk_value(0));
+	xa_unlock_irq(&fx->mapping->i_pages);
+	folio_unlock(folio);
+	folio_put(folio);
+	return gcma_flagged(shadow);
+}
+
+static void expect_no_copy(struct kunit *test, pgoff_t index)
+{
+	struct clients_fixture *fx = test->priv;
+
+	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, index,
+					  GCMA_CLIENT_FILE));
+}
+
+/* A page that stays, as somebody has it after all, leaves no copy. */
+static void clients_test_store_in_vain(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct folio *folio = stored(test, 3);
+
+	KUNIT_EXPECT_NULL(test, gcma_publish(fx->mapping, folio, NULL));
+	expect_no_copy(test, 3);
+	folio_unlock(folio);
+	folio_put(folio);
+}
+
+static void clients_test_invalidation_meets_store(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct folio *folio = stored(test, 3);
+	bool begun = gcma_invalidate_begin(fx->mapping, 0, 0);
+
+	KUNIT_EXPECT_FALSE(test, published(fx, folio));
+	gcma_invalidate_end(fx->mapping, begun);
+	expect_no_copy(test, 3);
+	folio = stored(test, 3);
+	mapping_set_gcma(fx->mapping, false);
+	KUNIT_EXPECT_FALSE(test, published(fx, folio));
+	expect_no_copy(test, 3);
+}
+
+/* A copy that is lost before the shadow has its flag is a miss, like any other. */
+static void clients_test_loss_meets_store(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct folio *folio = stored(test, 3);
+
+	gcma_invalidate_all();
+	KUNIT_EXPECT_TRUE(test, published(fx, folio));
+	expect_no_copy(test, 3);
+}
+
 /* Truncation and punching holes zero what is resident of the pages they cut. */
 static void clients_test_cut_pages(struct kunit *test)
 {
@@ -673,6 +748,9 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_refault_is_filled),
 	KUNIT_CASE(clients_test_lost_copy_is_read),
 	KUNIT_CASE(clients_test_overwrite_is_not_filled),
+	KUNIT_CASE(clients_test_store_in_vain),
+	KUNIT_CASE(clients_test_invalidation_meets_store),
+	KUNIT_CASE(clients_test_loss_meets_store),
 	KUNIT_CASE(clients_test_cut_pages),
 	KUNIT_CASE(clients_test_cut_pages_only),
 	KUNIT_CASE(clients_test_evicted_during_truncation),

@@ -33,11 +33,16 @@
  * live, then owned (dmem_release). The key of a frame stays in the set until
  * somebody finds that the frame is not live any more.
  *
- * dmem_stage() copies a page before any lock of the client is held, and
- * dmem_publish() gives it a key when the client knows that the content was
- * final. In between the way is marked as staged and nobody else fills it, so if
- * the frame is live it holds what was staged. dmem_load() moves content out and
- * dmem_read() copies parts of it, both under the lock of the set.
+ * dmem_store() copies a page and gives it its key in one step, dmem_load() moves
+ * content out and dmem_read() copies parts of it, all under the lock of the set.
+ * A client that does not know yet whether the content was final tells nobody that
+ * there is a page under the key, and calls dmem_invalidate() if it was not.
+ *
+ * Each way has a tag: zero if it has no key, or else seven bits of the key's hash.
+ * A search compares eight tags at a time, and keys only where the tags are the
+ * same. The owner does not touch the sets, but counts how often
+ * it has given frames back. The first store in a set after that frees the ways
+ * whose content is gone (set_renew).
  *
  * Replacement is RRIP (Jaleel et al., ISCA 2010). A re-reference prediction
  * value of two bits says how soon content is of use again: 0 is near, 3 distant.
@@ -58,8 +63,8 @@
  *
  * Locks: one lock of a set at a time, innermost. It is taken under locks that
  * interrupt handlers take, so interrupts are always off. The client serialises
- * stores of the same key from dmem_stage() on. Loads, reads and invalidations
- * may meet a store: they find what was there before, nothing, or the new page.
+ * stores of the same key. Loads, reads and invalidations may meet a store: they
+ * find what was there before, nothing, or the new page.
  */
 
 #include <linux/bitmap.h>
@@ -78,6 +83,10 @@
 #define RRPV_MAX	3
 /* The lower bit of each RRPV of a set. */
 #define RRPV_LOW	0x5555555555555555ULL
+/* A tag has seven bits. The lower bit of each of eight, and the one above them. */
+#define TAG_MAX		0x7f
+#define TAGS_LOW	0x0101010101010101ULL
+#define TAGS_ABOVE	0x8080808080808080ULL
 /* Neighbours in a file that are treated alike: 16 pages. */
 #define PIECE_ORDER	4
 /* One of so many pieces is in each class of leaders, with as many of the sets. */
@@ -94,12 +103,14 @@ enum { GENEROUS, THRIFTY, FOLLOWER };
 
 /* A piece, a set for one of its pages, locked, and a frame with its hazard set. */
 struct dmem_place {
+	u64 hash;		/* of the piece */
 	unsigned int class;
 	u32 first;		/* of the sets of the class */
 	u32 nr_sets;		/* of them */
 	u32 start;		/* the first one that the piece has, of these */
-	struct dmem_set *set;
+	u32 index;		/* of the set */
 	unsigned int way;
+	struct dmem_set *set;
 	unsigned long nr;
 	struct dmem_area *area;
 	unsigned long flags;
@@ -122,13 +133,6 @@ static unsigned int hash_class(const struct dmem *dmem, u64 hash)
 	return dmem->nr_led ? min_t(u32, hash % LEADER_SHARE, FOLLOWER) : FOLLOWER;
 }
 
-/* The number of the frame that is a way of a set. */
-static unsigned long way_frame(const struct dmem *dmem, const struct dmem_set *set,
-			       unsigned int way)
-{
-	return (unsigned long)way * dmem->nr_sets + (set - dmem->set);
-}
-
 /* The area of a frame, or %NULL if that is not lent yet. */
 static struct dmem_area *frame_area(const struct dmem *dmem, unsigned long nr)
 {
@@ -146,20 +150,22 @@ static struct page *frame_page(const struct dmem_area *area, unsigned long nr)
 	return pfn_to_page(area->base_pfn + nr - area->first);
 }
 
-static bool frame_owned(const struct dmem_area *area, unsigned long nr)
+static inline bool frame_owned(const struct dmem_area *area, unsigned long nr)
 {
 	/* Pairs with smp_wmb() in dmem_release(): if not owned, then not live. */
 	return test_bit_acquire((nr - area->first) >> area->owned_order,
 				area->owned);
 }
 
-static void place_lock(struct dmem_place *place, struct dmem_set *set)
+static void place_lock(const struct dmem *dmem, struct dmem_place *place, u32 index)
 	__acquires(&place->set->lock)
 {
+	struct dmem_set *set = dmem->set + index;
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&set->lock, flags);
 	place->set = set;
+	place->index = index;
 	place->flags = flags;
 }
 
@@ -169,11 +175,12 @@ static void place_piece(const struct dmem *dmem, struct dmem_place *place,
 {
 	u64 hash = piece_hash(space, offset);
 
+	place->hash = hash;
 	place->class = hash_class(dmem, hash);
 	place->first = place->class * dmem->nr_led;
 	place->nr_sets = place->class == FOLLOWER ? dmem->nr_sets - place->first :
 						    dmem->nr_led;
-	/* Of the hash the class takes the lowest bits, the set the upper ones. */
+	/* The class takes the lowest bits of the hash, the set the upper ones. */
 	place->start = reciprocal_scale(hash >> 32, place->nr_sets);
 }
 
@@ -182,9 +189,12 @@ static void place_lock_page(const struct dmem *dmem, struct dmem_place *place,
 			    unsigned long offset)
 	__acquires(&place->set->lock)
 {
-	u32 set = (place->start + offset % BIT(PIECE_ORDER)) % place->nr_sets;
+	u32 index = place->start + offset % BIT(PIECE_ORDER);
 
-	place_lock(place, dmem->set + place->first + set);
+	/* Seldom, and a division takes long. */
+	if (index >= place->nr_sets)
+		index %= place->nr_sets;
+	place_lock(dmem, place, place->first + index);
 }
 
 static void place_lock_key(const struct dmem *dmem, struct dmem_place *place,
@@ -195,18 +205,24 @@ static void place_lock_key(const struct dmem *dmem, struct dmem_place *place,
 	place_lock_page(dmem, place, offset);
 }
 
-/*
- * Announce that something is done with a way of the locked set: a copy into or
- * out of its frame, or a change of its live or zero bit. Returns false if there
- * must be none, as the frame is owned.
- */
-static bool place_enter(const struct dmem *dmem, struct dmem_place *place,
-			unsigned int way)
+/* Turn to a way of the locked set. */
+static void place_turn(const struct dmem *dmem, struct dmem_place *place,
+		       unsigned int way)
 {
 	lockdep_assert_held(&place->set->lock);
 	place->way = way;
-	place->nr = way_frame(dmem, place->set, way);
+	place->nr = (unsigned long)way * dmem->nr_sets + place->index;
 	place->area = frame_area(dmem, place->nr);
+}
+
+/*
+ * Announce that something is done with the way: a copy into or out of its frame,
+ * or a change of its live or zero bit. Returns false if there must be none, as
+ * the frame is owned.
+ */
+static bool place_enter(struct dmem_place *place)
+{
+	lockdep_assert_held(&place->set->lock);
 	__this_cpu_write(dmem_hazard,
 			 place->area->base_pfn + place->nr - place->area->first);
 	/* Pairs with smp_mb() in wait_for_copies(): hazard before owned. */
@@ -219,8 +235,9 @@ static bool place_lock_frame(const struct dmem *dmem, struct dmem_place *place,
 			     unsigned long nr)
 	__acquires(&place->set->lock)
 {
-	place_lock(place, dmem->set + nr % dmem->nr_sets);
-	return place_enter(dmem, place, nr / dmem->nr_sets);
+	place_lock(dmem, place, nr % dmem->nr_sets);
+	place_turn(dmem, place, nr / dmem->nr_sets);
+	return place_enter(place);
 }
 
 static void place_unlock(struct dmem_place *place)
@@ -240,7 +257,7 @@ static unsigned int place_client(const struct dmem_place *place)
 static void place_empty(struct dmem *dmem, const struct dmem_place *place)
 {
 	lockdep_assert_held(&place->set->lock);
-	place->set->way[place->way].space = NULL;
+	place->set->tag[place->way] = 0;
 	clear_bit(place->nr, dmem->live);
 }
 
@@ -255,36 +272,50 @@ static void set_rrpv(struct dmem_set *set, unsigned int way, u64 rrpv)
 	set->rrpv = (set->rrpv & ~((u64)RRPV_MAX << 2 * way)) | rrpv << 2 * way;
 }
 
-/* The offset of a staged frame may change meanwhile, but then it has no space. */
-static bool frame_has(const struct dmem_frame *frame, const void *space,
-		      unsigned long offset)
+/* The tags of eight ways, that of the first in the lowest byte. */
+static u64 eight_tags(const struct dmem_set *set, unsigned int first)
 {
-	return READ_ONCE(frame->offset) == offset && frame->space == space;
+	return le64_to_cpup((const __le64 *)(set->tag + first));
 }
 
-/*
- * Enter the live frame of a key in the locked set. Neighbours are often in the
- * same way of their sets: it looks first where it was before.
- */
-static bool place_find(struct dmem *dmem, struct dmem_place *place,
+/* The upper bits of those of eight bytes that are zero. All have it clear. */
+static u64 zero_bytes(u64 bytes)
+{
+	return (TAGS_ABOVE - bytes) & TAGS_ABOVE;
+}
+
+static u8 place_tag(const struct dmem_place *place)
+{
+	/* Of the hash these decide nothing else. */
+	return (place->hash >> 24 & TAG_MAX) ?: 1;
+}
+
+/* Enter the live frame of a key in the locked set. */
+static bool place_find(const struct dmem *dmem, struct dmem_place *place,
 		       const void *space, unsigned long offset)
 {
-	struct dmem_frame *frame = place->set->way;
-	unsigned int way = place->way;
+	const u64 wanted = place_tag(place) * TAGS_LOW;
+	struct dmem_set *set = place->set;
+	unsigned int first, way;
+	u64 same;
 
-	if (!frame_has(frame + way, space, offset)) {
-		/* A page that is stored is looked for in all ways, mostly in vain. */
-#pragma GCC unroll 8
-		for (way = 0; way < DMEM_WAYS; way++)
-			if (frame_has(frame + way, space, offset))
-				break;
+#pragma GCC unroll 4
+	for (first = 0; first < DMEM_WAYS; first += 8) {
+		same = zero_bytes(eight_tags(set, first) ^ wanted);
+		for (; same; same &= same - 1) {
+			way = first + __ffs64(same) / 8;
+			if (set->way[way].offset == offset &&
+			    set->way[way].space == space)
+				goto found;
+		}
 	}
-	if (way == DMEM_WAYS)
-		return false;
-	if (place_enter(dmem, place, way) && test_bit(place->nr, dmem->live))
+	return false;
+found:
+	place_turn(dmem, place, way);
+	if (place_enter(place) && test_bit(place->nr, dmem->live))
 		return true;
 	/* The owner has taken the frame. */
-	frame[way].space = NULL;
+	set->tag[way] = 0;
 	return false;
 }
 
@@ -322,14 +353,11 @@ static bool copy_content(struct page *to, struct page *from)
  * of what is offered and served in place is what a policy saves, however many
  * pages a class has. If both are alike, fewer copies win.
  */
-static void count_offered(struct dmem *dmem, unsigned int class)
+static void choose_policy(struct dmem *dmem)
 {
 	s64 offered[DMEM_LEADERS], found[DMEM_LEADERS], gain;
 	unsigned int i;
 
-	if (class == FOLLOWER ||
-	    atomic_inc_return(&dmem->offered[class]) != ROUND_PAGES)
-		return;
 	for (i = 0; i < DMEM_LEADERS; i++) {
 		offered[i] = atomic_read(&dmem->offered[i]);
 		found[i] = atomic_read(&dmem->found[i]);
@@ -341,178 +369,165 @@ static void count_offered(struct dmem *dmem, unsigned int class)
 		   gain * PAYS_SHARE <= offered[GENEROUS] * offered[THRIFTY]);
 }
 
+static void count_offered(struct dmem *dmem, unsigned int class)
+{
+	if (class != FOLLOWER &&
+	    atomic_inc_return(&dmem->offered[class]) == ROUND_PAGES)
+		choose_policy(dmem);
+}
+
 static void count_found(struct dmem *dmem, unsigned int class)
 {
 	if (class != FOLLOWER)
 		atomic_inc(&dmem->found[class]);
 }
 
-/* May a page of a client take a way of the locked set? */
-static bool way_usable(const struct dmem *dmem, const struct dmem_set *set,
-		       unsigned int way, unsigned int client)
+/* Turn to a way of the locked set. May a page of a client take it? */
+static bool place_usable(const struct dmem *dmem, struct dmem_place *place,
+			 unsigned int way, unsigned int client)
 {
-	unsigned long nr = way_frame(dmem, set, way);
-	const struct dmem_area *area = frame_area(dmem, nr);
+	place_turn(dmem, place, way);
+	return place->area && !frame_owned(place->area, place->nr) &&
+	       READ_ONCE(place->area->clients) & BIT(client);
+}
 
-	return area && !frame_owned(area, nr) && !(set->staged & BIT(way)) &&
-	       READ_ONCE(area->clients) & BIT(client);
+/* Forget what the locked set had in frames that have been given back since. */
+static void set_renew(const struct dmem *dmem, struct dmem_set *set, u32 releases)
+{
+	unsigned long nr = set - dmem->set;
+	unsigned int way;
+
+	lockdep_assert_held(&set->lock);
+	set->releases = releases;
+	for (way = 0; way < DMEM_WAYS; way++, nr += dmem->nr_sets)
+		if (!test_bit(nr, dmem->live))
+			set->tag[way] = 0;
 }
 
 /*
- * The way of the locked set that a page of a client takes, with the RRPV of what
- * would be lost, or with RRPV_MAX + 1 if it is free. DMEM_WAYS if there is none.
+ * Turn to the way of the locked set that a page of a client takes. Returns the
+ * RRPV of what would be lost, RRPV_MAX + 1 if it is free, -1 if there is none.
  */
-static unsigned int find_room(const struct dmem *dmem, const struct dmem_set *set,
-			      unsigned int client, int *rrpv)
+static int place_room(const struct dmem *dmem, struct dmem_place *place,
+		      unsigned int client)
 {
-	unsigned long nr = way_frame(dmem, set, 0);
-	unsigned int way;
+	/* Pairs with smp_wmb() in dmem_release(): not live, then counted. */
+	u32 releases = atomic_read_acquire(&dmem->releases);
+	struct dmem_set *set = place->set;
+	unsigned int first;
+	int rrpv;
 	u64 ways;
 
-	*rrpv = RRPV_MAX + 1;
-	for (way = 0; way < DMEM_WAYS; way++, nr += dmem->nr_sets)
-		if (!test_bit(nr, dmem->live) && way_usable(dmem, set, way, client))
-			return way;
-	while (--*rrpv >= 0) {
+	if (unlikely(set->releases != releases))
+		set_renew(dmem, set, releases);
+	for (first = 0; first < DMEM_WAYS; first += 8)
+		for (ways = zero_bytes(eight_tags(set, first)); ways; ways &= ways - 1)
+			if (place_usable(dmem, place, first + __ffs64(ways) / 8, client))
+				return RRPV_MAX + 1;
+	for (rrpv = RRPV_MAX; rrpv >= 0; rrpv--) {
 		/* The lower bits of those that have it, the one at the hand first. */
-		ways = ~(set->rrpv ^ RRPV_LOW * *rrpv);
+		ways = ~(set->rrpv ^ RRPV_LOW * rrpv);
 		ways = ror64(ways & (ways >> 1) & RRPV_LOW, 2 * set->hand);
-		for (; ways; ways &= ways - 1) {
-			way = (set->hand + __ffs64(ways) / 2) % DMEM_WAYS;
-			if (way_usable(dmem, set, way, client))
-				return way;
-		}
+		for (; ways; ways &= ways - 1)
+			if (place_usable(dmem, place, (set->hand + __ffs64(ways) / 2) %
+					 DMEM_WAYS, client))
+				break;
+		if (ways)
+			break;
 	}
-	return DMEM_WAYS;
+	return rrpv;
 }
 
-/* Fill the frame that was entered and leave it staged, if @page can be read. */
-static bool place_fill(struct dmem *dmem, struct dmem_place *place,
-		       struct page *page, unsigned int client)
-{
-	struct dmem_set *set = place->set;
-
-	if (test_bit(place->nr, dmem->live))
-		this_cpu_inc(place->area->stats->evicted[place_client(place)]);
-	place_empty(dmem, place);
-	if (test_bit(place->nr, dmem->zero))
-		clear_bit(place->nr, dmem->zero);
-	if (!copy_content(frame_page(place->area, place->nr), page))
-		return false;
-	set_bit(place->nr, dmem->live);
-	WRITE_ONCE(set->client, (set->client & ~BIT(place->way)) | client << place->way);
-	set->staged |= BIT(place->way);
-	return true;
-}
-
-/**
- * dmem_stage() - copy a page into a frame, not yet reachable
- * @dmem: the cache
- * @page: must not change before dmem_publish(), or dmem_abort() is called
- * @space: first part of the key that it will get, not %NULL
- * @offset: second part of the key
- * @client: whose page it is
- * @workingset: it was in use more than once
- *
- * Pages of a large folio make sense only together: the first one's key chooses
- * the policy for all.
- *
- * Context: Any but interrupt handlers. Does not sleep.
- * Return: the frame, or %NULL if the page is not stored.
+/*
+ * Store one page of the piece; see dmem_store(). Content at @least or more makes
+ * room for it, and it starts at @rrpv.
  */
-struct dmem_frame *dmem_stage(struct dmem *dmem, struct page *page,
-			      const void *space, unsigned long offset,
-			      unsigned int client, bool workingset)
+static bool store_page(struct dmem *dmem, struct dmem_place *place,
+		       struct page *page, const void *space, unsigned long offset,
+		       unsigned int client, int least, unsigned int rrpv)
 {
-	u64 hash = piece_hash(space, offset - folio_page_idx(page_folio(page), page));
-	unsigned int class = hash_class(dmem, hash), way;
-	bool thrifty = class == FOLLOWER ? READ_ONCE(dmem->thrifty) : class == THRIFTY;
-	int rrpv, least = 0;
-	struct dmem_place place;
-	bool filled = false;
+	struct dmem_set *set;
+	bool stored = false;
+	int lost;
 
-	if (thrifty && (hash >> 8) % CHANCE_SHARE)
-		least = workingset ? RRPV_MAX : RRPV_MAX + 1;
-	place_lock_key(dmem, &place, space, offset);
-	count_offered(dmem, place.class);
-	way = find_room(dmem, place.set, client, &rrpv);
-	if (rrpv < least) {
-		place_unlock(&place);
-		if (way == DMEM_WAYS)
+	place_lock_page(dmem, place, offset);
+	set = place->set;
+	count_offered(dmem, place->class);
+	/* First the older one: never are there two live frames of a key. */
+	if (unlikely(place_find(dmem, place, space, offset)))
+		place_empty(dmem, place);
+	lost = place_room(dmem, place, client);
+	if (lost < least) {
+		if (lost < 0)
 			this_cpu_inc(dmem->area[0]->stats->refused[client]);
-		return NULL;
+		goto out;
 	}
 	/* The clients once more: dmem_set_clients() waits for the hazard. */
-	if (place_enter(dmem, &place, way) &&
-	    READ_ONCE(place.area->clients) & BIT(client))
-		filled = place_fill(dmem, &place, page, client);
-	if (filled) {
-		for (; rrpv < RRPV_MAX; rrpv++)
-			place.set->rrpv += RRPV_LOW &
-					   ~(place.set->rrpv & (place.set->rrpv >> 1));
-		set_rrpv(place.set, way, RRPV_MAX - (workingset || !thrifty));
-		place.set->hand = (way + 1) % DMEM_WAYS;
+	if (!place_enter(place) || !(READ_ONCE(place->area->clients) & BIT(client)))
+		goto out;
+	if (lost <= RRPV_MAX && test_bit(place->nr, dmem->live))
+		this_cpu_inc(place->area->stats->evicted[place_client(place)]);
+	if (test_bit(place->nr, dmem->zero))
+		clear_bit(place->nr, dmem->zero);
+	stored = copy_content(frame_page(place->area, place->nr), page);
+	if (unlikely(!stored)) {
+		place_empty(dmem, place);
+		goto out;
 	}
-	place_unlock(&place);
-	if (!filled)
-		return NULL;
-	return place.set->way + way;
-}
-
-/* End what dmem_stage() began. Returns true if the frame has a key now. */
-static bool unstage(struct dmem *dmem, struct dmem_frame *frame,
-		    const void *space, unsigned long offset)
-{
-	struct dmem_set *set = dmem->set + ((void *)frame - (void *)dmem->set) /
-					   sizeof(*set);
-	struct dmem_place place = { .way = frame - set->way };
-	bool live;
-
-	place_lock(&place, set);
-	/* First the older one: never are there two live frames of a key. */
-	if (space && place_find(dmem, &place, space, offset))
-		place_empty(dmem, &place);
-	/* Not live if the owner has had it in between. */
-	live = place_enter(dmem, &place, frame - set->way) &&
-	       test_bit(place.nr, dmem->live);
-	if (live && space) {
-		frame->offset = offset;
-		frame->space = space;
-		this_cpu_inc(place.area->stats->stored[place_client(&place)]);
-	} else if (live) {
-		place_empty(dmem, &place);
-	}
-	set->staged &= ~BIT(place.way);
-	place_unlock(&place);
-	return live && space;
+	set_bit(place->nr, dmem->live);
+	set->tag[place->way] = place_tag(place);
+	set->way[place->way] = (struct dmem_frame) { space, offset };
+	WRITE_ONCE(set->client, (set->client & ~BIT(place->way)) | client << place->way);
+	for (; lost < RRPV_MAX; lost++)
+		set->rrpv += RRPV_LOW & ~(set->rrpv & (set->rrpv >> 1));
+	set_rrpv(set, place->way, rrpv);
+	set->hand = (place->way + 1) % DMEM_WAYS;
+	this_cpu_inc(place->area->stats->stored[client]);
+out:
+	place_unlock(place);
+	return stored;
 }
 
 /**
- * dmem_publish() - make a staged page reachable in place of an older one
+ * dmem_store() - store the pages of a folio
  * @dmem: the cache
- * @frame: what dmem_stage() returned
- * @space: first part of the key that dmem_stage() was given
- * @offset: second part of it
+ * @folio: the folio
+ * @space: first part of the keys, not %NULL
+ * @offset: second part of the first page's key, the others' follow
+ * @client: whose folio it is
+ * @workingset: it was in use more than once
  *
- * Context: Any but interrupt handlers; interrupts may be off.
- * Return: true if the page can be loaded, false if it was discarded already.
+ * The pages make sense only together: the first one's key chooses the policy for
+ * all. If @folio changes later, the caller calls dmem_invalidate().
+ *
+ * Context: Any but interrupt handlers. Does not sleep.
+ * Return: true if all pages have been stored. If not, none of them is.
  */
-bool dmem_publish(struct dmem *dmem, struct dmem_frame *frame,
-		  const void *space, unsigned long offset)
+bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
+		unsigned long offset, unsigned int client, bool workingset)
 {
-	return unstage(dmem, frame, space, offset);
-}
+	unsigned long i, nr = folio_nr_pages(folio);
+	struct dmem_place place;
+	bool thrifty;
+	int least = 0;
 
-/**
- * dmem_abort() - give up a staged page
- * @dmem: the cache
- * @frame: what dmem_stage() returned
- *
- * Context: Any but interrupt handlers; interrupts may be off.
- */
-void dmem_abort(struct dmem *dmem, struct dmem_frame *frame)
-{
-	unstage(dmem, frame, NULL, 0);
+	place_piece(dmem, &place, space, offset);
+	thrifty = place.class == FOLLOWER ? READ_ONCE(dmem->thrifty) :
+					    place.class == THRIFTY;
+	if (thrifty && (place.hash >> 8) % CHANCE_SHARE)
+		least = workingset ? RRPV_MAX : RRPV_MAX + 1;
+	for (i = 0; i < nr; i++) {
+		if (i && (offset + i) % BIT(PIECE_ORDER) == 0)
+			place_piece(dmem, &place, space, offset + i);
+		if (!store_page(dmem, &place, folio_page(folio, i), space, offset + i,
+				client, least, RRPV_MAX - (workingset || !thrifty)))
+			break;
+	}
+	if (i == nr)
+		return true;
+	while (i--)
+		dmem_invalidate(dmem, space, offset + i);
+	return false;
 }
 
 /**
@@ -529,7 +544,7 @@ void dmem_abort(struct dmem *dmem, struct dmem_frame *frame)
 bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 	       struct page *page, unsigned int client)
 {
-	struct dmem_place place = {};
+	struct dmem_place place;
 	bool found;
 
 	place_lock_key(dmem, &place, space, offset);
@@ -561,7 +576,7 @@ bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset,
 	      unsigned int client)
 {
-	struct dmem_place place = {};
+	struct dmem_place place;
 	bool found;
 
 	place_lock_key(dmem, &place, space, offset);
@@ -588,7 +603,7 @@ bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset,
 ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 		  void *buf, void __user *to, unsigned int client)
 {
-	struct dmem_place place = {};
+	struct dmem_place place;
 	bool found;
 	size_t done = 0;
 	long err = 0;
@@ -639,7 +654,7 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
  */
 void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset)
 {
-	struct dmem_place place = {};
+	struct dmem_place place;
 
 	place_lock_key(dmem, &place, space, offset);
 	if (place_find(dmem, &place, space, offset))
@@ -769,7 +784,6 @@ owned_bits(unsigned long *bitmap, unsigned long first, unsigned long nr, bool cl
 	if (word == last)
 		return edge_bits(word, head & tail, clear);
 	sum = edge_bits(word, head, clear) + edge_bits(last, tail, clear);
-	/* Most of what an allocation of many pages costs. */
 #pragma GCC unroll 8
 	while (++word < last) {
 		sum += hweight_long(READ_ONCE(*word));
@@ -784,28 +798,21 @@ owned_bits(unsigned long *bitmap, unsigned long first, unsigned long nr, bool cl
  * @area: the area
  * @first: first frame, counted from the start of the area
  * @nr: number of frames
- * @spins: how often a copy in flight was found still going on, or %NULL
  *
  * The caller has set the bits of the frames in the bitmap of owned frames. When
  * this returns, nobody else reads or writes the frames, or changes what is known
  * of them, until dmem_release(). That takes a copy of one page on each other CPU
- * at worst, and a few instructions for each word of a bitmap.
+ * at worst, however many frames these are.
  *
  * Context: Any but handlers of non-maskable interrupts, which may have
  * interrupted the copy that they would wait for. The caller holds no lock.
- * Return: number of pages that were discarded.
+ * Return: how often a copy in flight was found still going on.
  */
 unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
-			  unsigned long nr, unsigned long *spins)
+			  unsigned long nr)
 {
-	unsigned long waits = wait_for_copies(area, first, nr), gone;
-
 	atomic_long_sub(nr, &area->idle);
-	gone = owned_bits(area->dmem->live, area->first + first, nr, false);
-	this_cpu_add(area->stats->discarded[0], gone);
-	if (spins)
-		*spins = waits;
-	return gone;
+	return wait_for_copies(area, first, nr);
 }
 
 /**
@@ -818,14 +825,23 @@ unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
  * afterwards. What the frames held is gone, and the owner may have written there.
  *
  * Context: Any.
+ * Return: number of pages that dmem_revoke() has discarded.
  */
-void dmem_release(struct dmem_area *area, unsigned long first, unsigned long nr)
+unsigned long dmem_release(struct dmem_area *area, unsigned long first,
+			   unsigned long nr)
 {
-	owned_bits(area->dmem->live, area->first + first, nr, true);
+	unsigned long gone = owned_bits(area->dmem->live, area->first + first, nr, true);
+
 	owned_bits(area->dmem->zero, area->first + first, nr, true);
+	this_cpu_add(area->stats->discarded[0], gone);
 	atomic_long_add(nr, &area->idle);
-	/* Pairs with test_bit_acquire() in frame_owned(): not live, then not owned. */
+	/*
+	 * Pairs with test_bit_acquire() in frame_owned(): not live, then not owned;
+	 * and with atomic_read_acquire() in place_room().
+	 */
 	smp_wmb();
+	atomic_inc(&area->dmem->releases);
+	return gone;
 }
 
 /**
@@ -874,7 +890,6 @@ void dmem_zero_idle(struct dmem_area *area, unsigned long first,
 		if (test_bit(nr, dmem->zero) || test_bit(nr, dmem->live) ||
 		    frame_owned(area, nr))
 			continue;
-		/* A staged frame that is not live will not be published. */
 		if (place_lock_frame(dmem, &place, nr) && !test_bit(nr, dmem->live)) {
 			clear_highpage(frame_page(area, nr));
 			set_bit(nr, dmem->zero);

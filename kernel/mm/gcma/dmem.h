@@ -9,6 +9,7 @@
 #include <linux/spinlock.h>
 #include <linux/types.h>
 
+struct folio;
 struct page;
 
 #define DMEM_CLIENTS	2	/* clients are told apart by one bit */
@@ -16,22 +17,20 @@ struct page;
 #define DMEM_WAYS	32
 #define DMEM_LEADERS	2	/* classes of pieces that try out a policy */
 
-/* What a frame holds. */
+/* The key of what a frame holds, if the way has a tag. */
 struct dmem_frame {
-	const void *space;		/* %NULL if it cannot be found */
-	union {
-		unsigned long offset;	/* the other part of the key */
-		struct dmem_frame *next; /* of who staged it, until published */
-	};
+	const void *space;
+	unsigned long offset;
 };
 
 /* Frames that compete for the same keys. */
 struct dmem_set {
 	raw_spinlock_t lock;	/* of all below, and the content of the frames */
-	u32 staged;		/* ways that are staged */
+	u32 releases;		/* of frames, that it has seen */
 	u32 client;		/* ways whose content is the second client's */
 	u32 hand;		/* where a way for the next page is looked for */
 	u64 rrpv;		/* two bits a way, see dmem.c */
+	u8 tag[DMEM_WAYS] __aligned(8);	/* zero if the way has no key */
 	struct dmem_frame way[DMEM_WAYS];
 };
 
@@ -69,6 +68,7 @@ struct dmem {
 	struct dmem_set *set;
 	unsigned long *live;		/* bitmaps, see dmem.c */
 	unsigned long *zero;
+	atomic_t releases;		/* how often frames were given back */
 	atomic_t offered[DMEM_LEADERS];	/* pages offered or served in place, */
 	atomic_t found[DMEM_LEADERS];	/* and those of them that were here */
 	bool thrifty;			/* policy of all other pieces */
@@ -93,12 +93,8 @@ static inline unsigned long dmem_idle(const struct dmem *dmem)
 int dmem_init(struct dmem *dmem, unsigned long nr);
 void dmem_exit(struct dmem *dmem);
 int dmem_add_area(struct dmem *dmem, struct dmem_area *area);
-struct dmem_frame *dmem_stage(struct dmem *dmem, struct page *page,
-			      const void *space, unsigned long offset,
-			      unsigned int client, bool workingset);
-bool dmem_publish(struct dmem *dmem, struct dmem_frame *frame,
-		  const void *space, unsigned long offset);
-void dmem_abort(struct dmem *dmem, struct dmem_frame *frame);
+bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
+		unsigned long offset, unsigned int client, bool workingset);
 bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 	       struct page *page, unsigned int client);
 bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset,
@@ -111,8 +107,9 @@ unsigned long dmem_clear(struct dmem_area *area, unsigned long first,
 			 unsigned long nr);
 void dmem_set_clients(struct dmem_area *area, unsigned int clients);
 unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
-			  unsigned long nr, unsigned long *spins);
-void dmem_release(struct dmem_area *area, unsigned long first, unsigned long nr);
+			  unsigned long nr);
+unsigned long dmem_release(struct dmem_area *area, unsigned long first,
+			   unsigned long nr);
 void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 		     unsigned long nr);
 void dmem_zero_idle(struct dmem_area *area, unsigned long first,

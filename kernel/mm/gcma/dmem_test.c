@@ -118,11 +118,9 @@ static struct dmem_fixture *large_fixture(struct kunit *test)
 static bool store_as(struct dmem_fixture *fx, struct page *page,
 		     unsigned long key, u64 value, unsigned int client)
 {
-	struct dmem_frame *frame;
-
 	page_fill(page, value);
-	frame = dmem_stage(&fx->dmem, page, test_space[client], key, client, false);
-	return frame && dmem_publish(&fx->dmem, frame, test_space[client], key);
+	return dmem_store(&fx->dmem, page_folio(page), test_space[client], key,
+			  client, false);
 }
 
 static bool store(struct dmem_fixture *fx, unsigned long key, u64 value)
@@ -152,18 +150,20 @@ static unsigned long live(struct dmem_fixture *fx)
 	return dmem_cached(&fx->area[0], 0) + dmem_cached(&fx->area[0], 1);
 }
 
-static unsigned long own(struct dmem_fixture *fx, unsigned long first,
-			 unsigned long nr)
+static void own(struct dmem_fixture *fx, unsigned long first, unsigned long nr)
 {
 	bitmap_set(fx->owned[0], first, nr);
-	return dmem_revoke(&fx->area[0], first, nr, NULL);
+	dmem_revoke(&fx->area[0], first, nr);
 }
 
-static void disown(struct dmem_fixture *fx, unsigned long first,
-		   unsigned long nr)
+/* Returns how many pages that has cost. */
+static unsigned long disown(struct dmem_fixture *fx, unsigned long first,
+			    unsigned long nr)
 {
-	dmem_release(&fx->area[0], first, nr);
+	unsigned long gone = dmem_release(&fx->area[0], first, nr);
+
 	bitmap_clear(fx->owned[0], first, nr);
+	return gone;
 }
 
 /* Store until no frame is free. Returns how many keys it took, from zero. */
@@ -177,17 +177,20 @@ static unsigned long fill(struct kunit *test, struct dmem_fixture *fx, u64 value
 	return key;
 }
 
-static unsigned long set_of(struct dmem_fixture *fx, struct dmem_frame *frame)
+/* The frame that has a page, counted over all areas, or a number beyond. */
+static unsigned long frame_of(struct dmem_fixture *fx, unsigned long key)
 {
-	return ((void *)frame - (void *)fx->dmem.set) / sizeof(*fx->dmem.set);
-}
+	unsigned long nr;
 
-/* The frame of a staged page, counted over all areas. */
-static unsigned long frame_of(struct dmem_fixture *fx, struct dmem_frame *frame)
-{
-	unsigned long set = set_of(fx, frame);
+	for (nr = 0; nr < DMEM_WAYS * fx->dmem.nr_sets; nr++) {
+		const struct dmem_set *set = &fx->dmem.set[nr % fx->dmem.nr_sets];
+		unsigned int way = nr / fx->dmem.nr_sets;
 
-	return (frame - fx->dmem.set[set].way) * fx->dmem.nr_sets + set;
+		if (set->tag[way] && set->way[way].offset == key &&
+		    set->way[way].space == test_space[0])
+			break;
+	}
+	return nr;
 }
 
 static void dmem_test_load_moves_content_out(struct kunit *test)
@@ -263,16 +266,6 @@ static void dmem_test_newest_store_wins(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, load(fx, 7, 1));
 }
 
-static void dmem_test_abort_leaves_nothing(struct kunit *test)
-{
-	struct dmem_fixture *fx = test->priv;
-	struct dmem_frame *frame = dmem_stage(&fx->dmem, fx->page, test_space[0], 7, 0, false);
-
-	KUNIT_ASSERT_NOT_NULL(test, frame);
-	dmem_abort(&fx->dmem, frame);
-	KUNIT_EXPECT_EQ(test, live(fx), 0);
-}
-
 static void dmem_test_invalidate(struct kunit *test)
 {
 	struct dmem_fixture *fx = test->priv;
@@ -299,7 +292,8 @@ static void dmem_test_clients_are_apart(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, dmem_load(&fx->dmem, test_space[1], 7,
 					  fx->page, 1));
 	KUNIT_EXPECT_TRUE(test, page_is(fx->page, 2));
-	KUNIT_EXPECT_EQ(test, own(fx, 0, TEST_FRAMES), 1);
+	own(fx, 0, TEST_FRAMES);
+	KUNIT_EXPECT_EQ(test, disown(fx, 0, TEST_FRAMES), 1);
 	dmem_sum_stats(&fx->area[0], &sum);
 	KUNIT_EXPECT_EQ(test, sum.stored[0], 1);
 	KUNIT_EXPECT_EQ(test, sum.stored[1], 2);
@@ -390,10 +384,8 @@ static void dmem_test_revoke_discards(struct kunit *test)
 	struct dmem_stats sum;
 
 	keys = fill(test, fx, 0);
-	KUNIT_EXPECT_EQ(test, own(fx, first, nr), nr);
+	own(fx, first, nr);
 	KUNIT_EXPECT_EQ(test, live(fx), TEST_FRAMES - nr);
-	dmem_sum_stats(&fx->area[0], &sum);
-	KUNIT_EXPECT_EQ(test, sum.discarded[0], nr);
 	for (key = 0; key < nr; key++)
 		page_fill(fx->frames[0] + first + key, 0xbad);
 	for (key = 0; key < keys; key++)
@@ -408,8 +400,12 @@ static void dmem_test_revoke_discards(struct kunit *test)
 	for (key = 0; key < nr; key++)
 		KUNIT_ASSERT_TRUE(test, page_is(fx->frames[0] + first + key, 0xbad));
 
-	/* …until they are given back. */
-	disown(fx, first, nr);
+	/* …until they are given back, when what was lost is counted. */
+	KUNIT_EXPECT_EQ(test, disown(fx, first, nr), nr);
+	dmem_sum_stats(&fx->area[0], &sum);
+	KUNIT_EXPECT_EQ(test, sum.discarded[0], nr);
+	own(fx, first, nr);
+	KUNIT_EXPECT_EQ(test, disown(fx, first, nr), 0);
 	fill(test, fx, 0);
 }
 
@@ -419,56 +415,124 @@ static void dmem_test_nothing_to_be_had(struct kunit *test)
 	struct dmem_stats sum;
 
 	own(fx, 0, TEST_FRAMES);
-	KUNIT_EXPECT_NULL(test, dmem_stage(&fx->dmem, fx->page, test_space[0], 7, 0, false));
+	KUNIT_EXPECT_FALSE(test, store(fx, 7, 1));
 	dmem_sum_stats(&fx->area[0], &sum);
 	KUNIT_EXPECT_EQ(test, sum.refused[0], 1);
 	disown(fx, 0, TEST_FRAMES);
 	KUNIT_EXPECT_TRUE(test, store(fx, 1, 1));
 }
 
-static void dmem_test_revoked_before_publish(struct kunit *test)
+/* What the owner gives back is filled before anything else is evicted. */
+static void dmem_test_returned_frames_are_free(struct kunit *test)
 {
 	struct dmem_fixture *fx = test->priv;
-	struct dmem_frame *frame;
+	unsigned long *used, key, sets = fx->dmem.nr_sets, set;
+	struct dmem_stats sum;
 
-	page_fill(fx->page, 1);
-	frame = dmem_stage(&fx->dmem, fx->page, test_space[0], 7, 0, false);
-	KUNIT_ASSERT_NOT_NULL(test, frame);
-	KUNIT_EXPECT_EQ(test, own(fx, 0, TEST_FRAMES), 1);
-	disown(fx, 0, TEST_FRAMES);
-	KUNIT_EXPECT_FALSE(test, dmem_publish(&fx->dmem, frame, test_space[0], 7));
-	KUNIT_EXPECT_FALSE(test, load(fx, 7, 1));
+	used = kunit_kcalloc(test, sets, sizeof(*used), GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, used);
+	key = fill(test, fx, 0);
+	/* A quarter of the ways of each set. */
+	own(fx, 0, TEST_FRAMES / 4);
+	KUNIT_EXPECT_EQ(test, disown(fx, 0, TEST_FRAMES / 4), TEST_FRAMES / 4);
+	for (set = 0; set < sets; set++)
+		used[set] = DMEM_WAYS - DMEM_WAYS / 4;
+	for (; live(fx) < TEST_FRAMES; key++) {
+		unsigned long evicted;
+
+		dmem_sum_stats(&fx->area[0], &sum);
+		evicted = sum.evicted[0];
+		KUNIT_ASSERT_TRUE(test, store(fx, key, key));
+		set = frame_of(fx, key) % sets;
+		dmem_sum_stats(&fx->area[0], &sum);
+		KUNIT_ASSERT_EQ(test, sum.evicted[0] - evicted, used[set] == DMEM_WAYS);
+		used[set] += used[set] < DMEM_WAYS;
+	}
 }
 
-/* As the pages of a large folio are. */
-static void dmem_test_staged_together(struct kunit *test)
+/* Different keys with the same tag in one set are different all the same. */
+static void dmem_test_same_tags(struct kunit *test)
 {
 	struct dmem_fixture *fx = test->priv;
-	struct dmem_frame *staged = NULL, *frame, *next;
-	unsigned long key, lost = 0;
+	unsigned long same = 0, set;
+	unsigned int way, other;
+
+	fill(test, fx, 0);
+	for (set = 0; set < fx->dmem.nr_sets; set++) {
+		const struct dmem_set *ways = &fx->dmem.set[set];
+
+		for (way = 0; way < DMEM_WAYS; way++) {
+			for (other = way + 1; other < DMEM_WAYS; other++)
+				if (ways->tag[way] && ways->tag[way] == ways->tag[other])
+					break;
+			if (other == DMEM_WAYS)
+				continue;
+			same++;
+			/* The later one is not found by being the first with this tag. */
+			KUNIT_EXPECT_TRUE(test, load(fx, ways->way[other].offset,
+						     ways->way[other].offset));
+			KUNIT_EXPECT_FALSE(test, load(fx, ways->way[other].offset,
+						      ways->way[other].offset));
+			KUNIT_EXPECT_TRUE(test, load(fx, ways->way[way].offset,
+						     ways->way[way].offset));
+		}
+	}
+	kunit_info(test, "%lu pairs\n", same);
+	KUNIT_EXPECT_GT(test, same, 0);
+}
+
+static struct folio *test_folio(struct kunit *test)
+{
+	struct page *page = alloc_pages(GFP_KERNEL | __GFP_COMP, 2);
+	unsigned int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, page);
+	for (i = 0; i < 4; i++)
+		page_fill(page + i, 100 + i);
+	return page_folio(page);
+}
+
+/* Each has its frame, and each may be lost. */
+static void dmem_test_pages_of_a_folio(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	struct folio *folio = test_folio(test);
+	unsigned long key, lost;
+
+	/* From one piece into the next. */
+	for (key = 14; key < 18; key++)
+		KUNIT_EXPECT_TRUE(test, store(fx, key, key));
+	KUNIT_EXPECT_TRUE(test, dmem_store(&fx->dmem, folio, test_space[0], 14, 0, false));
+	KUNIT_EXPECT_EQ(test, live(fx), 4);
+	lost = frame_of(fx, 16);
+	own(fx, lost, 1);
+	/* Nothing is found of the lost one, not even what was there before. */
+	for (key = 14; key < 18; key++)
+		KUNIT_EXPECT_EQ(test, key != 16, load(fx, key, 86 + key));
+	KUNIT_EXPECT_EQ(test, disown(fx, lost, 1), 1);
+	KUNIT_EXPECT_FALSE(test, load(fx, 16, 102));
+	KUNIT_EXPECT_EQ(test, live(fx), 0);
+	folio_put(folio);
+}
+
+/* A folio of which a page finds no frame is not stored. */
+static void dmem_test_folio_in_part(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	struct folio *folio = test_folio(test);
+	unsigned long key, set, way;
 
 	for (key = 0; key < 4; key++)
 		KUNIT_EXPECT_TRUE(test, store(fx, key, key));
-	for (key = 4; key-- > 0;) {
-		page_fill(fx->page, 100 + key);
-		frame = dmem_stage(&fx->dmem, fx->page, test_space[0], key, 0, false);
-		KUNIT_ASSERT_NOT_NULL(test, frame);
-		frame->next = staged;
-		staged = frame;
-		if (key == 2)
-			lost = frame_of(fx, frame);
-	}
-	KUNIT_EXPECT_EQ(test, own(fx, lost, 1), 1);
-	for (key = 0, frame = staged; key < 4; key++, frame = next) {
-		next = frame->next;
-		KUNIT_EXPECT_EQ(test, key != 2,
-				dmem_publish(&fx->dmem, frame, test_space[0], key));
-	}
-	/* Nothing is found of the lost one, not even what was there before. */
-	for (key = 0; key < 4; key++)
-		KUNIT_EXPECT_EQ(test, key != 2, load(fx, key, 100 + key));
-	disown(fx, lost, 1);
-	KUNIT_EXPECT_EQ(test, live(fx), 0);
+	set = frame_of(fx, 2) % fx->dmem.nr_sets;
+	for (way = 0; way < DMEM_WAYS; way++)
+		own(fx, way * fx->dmem.nr_sets + set, 1);
+	KUNIT_EXPECT_FALSE(test, dmem_store(&fx->dmem, folio, test_space[0], 0, 0, false));
+	for (way = 0; way < DMEM_WAYS; way++)
+		disown(fx, way * fx->dmem.nr_sets + set, 1);
+	for (key = 0; key < 3; key++)
+		KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, test_space[0], key, 0));
+	folio_put(folio);
 }
 
 static void dmem_test_owned_in_larger_units(struct kunit *test)
@@ -480,25 +544,22 @@ static void dmem_test_owned_in_larger_units(struct kunit *test)
 	fx = fixture_init(test, 1, 1, TEST_ORDER, 2);
 	fill(test, fx, 0);
 	bitmap_set(fx->owned[0], 3, 30);
-	KUNIT_EXPECT_EQ(test, dmem_revoke(&fx->area[0], 12, 120, NULL), 120);
+	dmem_revoke(&fx->area[0], 12, 120);
 	for (key = 0; key < 8 * TEST_FRAMES; key++)
 		store(fx, key, key);
 	KUNIT_EXPECT_EQ(test, live(fx), TEST_FRAMES - 120);
+	KUNIT_EXPECT_EQ(test, dmem_release(&fx->area[0], 12, 120), 120);
 }
 
 /* A key whose set the owner has cannot be stored until some of it comes back. */
 static void dmem_test_set_owned(struct kunit *test)
 {
 	struct dmem_fixture *fx = test->priv;
-	struct dmem_frame *frame;
 	unsigned long set;
 	unsigned int way;
 
-	page_fill(fx->page, 1);
-	frame = dmem_stage(&fx->dmem, fx->page, test_space[0], 7, 0, false);
-	KUNIT_ASSERT_NOT_NULL(test, frame);
-	set = set_of(fx, frame);
-	KUNIT_EXPECT_TRUE(test, dmem_publish(&fx->dmem, frame, test_space[0], 7));
+	KUNIT_ASSERT_TRUE(test, store(fx, 7, 1));
+	set = frame_of(fx, 7) % fx->dmem.nr_sets;
 	KUNIT_EXPECT_TRUE(test, dmem_has(&fx->dmem, test_space[0], 7, 0));
 	for (way = 0; way < DMEM_WAYS; way++)
 		own(fx, way * fx->dmem.nr_sets + set, 1);
@@ -512,48 +573,31 @@ static void dmem_test_set_owned(struct kunit *test)
 	}
 }
 
-/* While a page is staged its frame is nobody else's, whatever the owner does. */
-static void dmem_test_staged_is_kept(struct kunit *test)
+/* Who may not store any more does not leave an older page either. */
+static void dmem_test_refused_store_leaves_nothing(struct kunit *test)
 {
 	struct dmem_fixture *fx = test->priv;
-	struct dmem_frame *frame;
-	unsigned long key;
 
-	page_fill(fx->page, 1);
-	frame = dmem_stage(&fx->dmem, fx->page, test_space[0], 7, 0, false);
-	KUNIT_ASSERT_NOT_NULL(test, frame);
-	for (key = 100; key < 100 + 8 * TEST_FRAMES; key++)
-		store(fx, key, key);
-	KUNIT_EXPECT_TRUE(test, dmem_publish(&fx->dmem, frame, test_space[0], 7));
-	KUNIT_EXPECT_TRUE(test, load(fx, 7, 1));
-
-	page_fill(fx->page, 2);
-	frame = dmem_stage(&fx->dmem, fx->page, test_space[0], 7, 0, false);
-	KUNIT_ASSERT_NOT_NULL(test, frame);
-	own(fx, 0, TEST_FRAMES);
-	disown(fx, 0, TEST_FRAMES);
-	for (key = 100; key < 100 + 8 * TEST_FRAMES; key++)
-		store(fx, key, key);
-	KUNIT_EXPECT_EQ(test, live(fx), TEST_FRAMES - 1);
-	KUNIT_EXPECT_FALSE(test, dmem_publish(&fx->dmem, frame, test_space[0], 7));
-	KUNIT_EXPECT_FALSE(test, load(fx, 7, 2));
-	fill(test, fx, 0);
+	KUNIT_EXPECT_TRUE(test, store(fx, 7, 1));
+	/* As somebody sees it who looks before dmem_set_clients() gets to the page. */
+	WRITE_ONCE(fx->area[0].clients, BIT(1));
+	KUNIT_EXPECT_FALSE(test, store(fx, 7, 2));
+	KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, test_space[0], 7, 0));
+	KUNIT_EXPECT_EQ(test, live(fx), 0);
 }
 
-/* Those that no longer may store keep nothing that they had staged. */
-static void dmem_test_clients_go_while_staged(struct kunit *test)
+/* What was dropped of those that no longer may store is cleared like all else. */
+static void dmem_test_dropped_frames_are_cleared(struct kunit *test)
 {
 	struct dmem_fixture *fx = test->priv;
-	struct dmem_frame *frame;
+	unsigned long nr;
 
-	page_fill(fx->page, ~0ULL);
-	frame = dmem_stage(&fx->dmem, fx->page, test_space[0], 7, 0, false);
-	KUNIT_ASSERT_NOT_NULL(test, frame);
+	KUNIT_ASSERT_TRUE(test, store(fx, 7, ~0ULL));
+	nr = frame_of(fx, 7);
 	dmem_set_clients(&fx->area[0], BIT(1));
 	dmem_zero_idle(&fx->area[0], 0, TEST_FRAMES);
-	KUNIT_EXPECT_FALSE(test, dmem_publish(&fx->dmem, frame, test_space[0], 7));
 	KUNIT_EXPECT_TRUE(test, bitmap_full(fx->dmem.zero, TEST_FRAMES));
-	KUNIT_EXPECT_TRUE(test, page_is(fx->frames[0] + frame_of(fx, frame), 0));
+	KUNIT_EXPECT_TRUE(test, page_is(fx->frames[0] + nr, 0));
 }
 
 /* Of two areas one is lent later; keys stay where they are. */
@@ -602,11 +646,9 @@ static void dmem_test_area_lent_later(struct kunit *test)
 /* Store a page of which nothing but the first word matters. */
 static bool put(struct dmem_fixture *fx, unsigned long key, bool workingset)
 {
-	struct dmem_frame *frame;
-
 	*(u64 *)page_address(fx->page) = key;
-	frame = dmem_stage(&fx->dmem, fx->page, test_space[0], key, 0, workingset);
-	return frame && dmem_publish(&fx->dmem, frame, test_space[0], key);
+	return dmem_store(&fx->dmem, page_folio(fx->page), test_space[0], key, 0,
+			  workingset);
 }
 
 static bool take(struct kunit *test, struct dmem_fixture *fx, unsigned long key)
@@ -950,7 +992,7 @@ struct newest_thread {
 	unsigned long id;
 };
 
-/* Store new versions of every other key. */
+/* Store new versions of every other key, of which some turn out to be in vain. */
 static int newest_store(void *data)
 {
 	struct newest_thread *me = data;
@@ -961,16 +1003,13 @@ static int newest_store(void *data)
 	prandom_seed_state(&rnd, me->id);
 	while (!kthread_should_stop()) {
 		unsigned long key = prandom_u32_state(&rnd) % NEWEST_KEYS;
-		struct dmem_frame *frame;
 		u32 version;
 
 		key = (key & ~1UL) | (me->id & 1);
 		version = newest->version[key] + 1;
 		page_fill(me->page, (u64)key << 32 | version);
-		frame = dmem_stage(dmem, me->page, test_space[0], key, 0, key & 2);
-		if (frame)
-			dmem_publish(dmem, frame, test_space[0], key);
-		else
+		if (dmem_store(dmem, page_folio(me->page), test_space[0], key, 0, key & 2) &&
+		    version % 8 == 0)
 			dmem_invalidate(dmem, test_space[0], key);
 		/* From now on nothing older may be found. */
 		smp_store_release(&newest->version[key], version);
@@ -1066,7 +1105,6 @@ static struct kunit_case dmem_test_cases[] = {
 	KUNIT_CASE(dmem_test_read_leaves_content),
 	KUNIT_CASE(dmem_test_read_several),
 	KUNIT_CASE(dmem_test_newest_store_wins),
-	KUNIT_CASE(dmem_test_abort_leaves_nothing),
 	KUNIT_CASE(dmem_test_invalidate),
 	KUNIT_CASE(dmem_test_clients_are_apart),
 	KUNIT_CASE(dmem_test_clients_come_and_go),
@@ -1074,12 +1112,14 @@ static struct kunit_case dmem_test_cases[] = {
 	KUNIT_CASE(dmem_test_filled_frames_are_not_zero),
 	KUNIT_CASE(dmem_test_revoke_discards),
 	KUNIT_CASE(dmem_test_nothing_to_be_had),
-	KUNIT_CASE(dmem_test_revoked_before_publish),
-	KUNIT_CASE(dmem_test_staged_together),
+	KUNIT_CASE(dmem_test_returned_frames_are_free),
+	KUNIT_CASE(dmem_test_same_tags),
+	KUNIT_CASE(dmem_test_pages_of_a_folio),
+	KUNIT_CASE(dmem_test_folio_in_part),
 	KUNIT_CASE(dmem_test_owned_in_larger_units),
 	KUNIT_CASE(dmem_test_set_owned),
-	KUNIT_CASE(dmem_test_staged_is_kept),
-	KUNIT_CASE(dmem_test_clients_go_while_staged),
+	KUNIT_CASE(dmem_test_refused_store_leaves_nothing),
+	KUNIT_CASE(dmem_test_dropped_frames_are_cleared),
 	KUNIT_CASE(dmem_test_area_lent_later),
 	KUNIT_CASE(dmem_test_what_fits_is_kept),
 	KUNIT_CASE(dmem_test_loop_is_kept_in_part),

@@ -360,7 +360,7 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 			unsigned int align, gfp_t gfp)
 {
 	unsigned long nbits = to_bits(cma, count), nr = nbits << cma->order_per_bit;
-	unsigned long bit, first, i, discarded = 0, spins = 0;
+	unsigned long bit, first, i, spins = 0;
 	struct gcma *gcma = cma->gcma;
 	struct dmem_area *dmem;
 	struct page *page;
@@ -381,7 +381,7 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 	first = bit << cma->order_per_bit;
 	page = bit_page(cma, bit);
 	if (dmem)
-		discarded = dmem_revoke(dmem, first, nr, &spins);
+		spins = dmem_revoke(dmem, first, nr);
 	if (must_zero(gfp) && dmem)
 		dmem_zero_owned(dmem, first, count);
 	for (i = 0; must_zero(gfp) && !dmem && i < count; i++) {
@@ -394,8 +394,7 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 		scoped_guard(spinlock_irqsave, &cma->lock)
 			gcma->copy_waits += spins;
 	}
-	count_vm_events(GCMA_DISCARD, discarded);
-	trace_gcma_alloc(cma->name, page_to_pfn(page), count, spins, discarded);
+	trace_gcma_alloc(cma->name, page_to_pfn(page), count, spins);
 	return page;
 }
 
@@ -409,11 +408,13 @@ static bool held(const struct page *page)
 /* How many pages from this one on nobody holds but the area. */
 static unsigned long idle_pages(const struct page *page, unsigned long nr)
 {
-	const struct page *at, *end = page + nr;
+	const struct page *at = page, *end = page + nr;
+	unsigned long i;
 
 	/* Most of what a release costs. */
-	for (at = page; end - at >= 4; at += 4)
-		if (held(at) || held(at + 1) || held(at + 2) || held(at + 3))
+	for (i = nr / 8; i; i--, at += 8)
+		if (held(at) || held(at + 1) || held(at + 2) || held(at + 3) ||
+		    held(at + 4) || held(at + 5) || held(at + 6) || held(at + 7))
 			break;
 	while (at < end && !held(at))
 		at++;
@@ -443,15 +444,17 @@ static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 {
 	struct cma *cma = gcma->cma;
 	unsigned long first = bit << cma->order_per_bit;
-	unsigned long nr = nbits << cma->order_per_bit;
+	unsigned long nr = nbits << cma->order_per_bit, discarded = 0;
 
 	lockdep_assert_held(&cma->lock);
 	if (gcma->dmem)
-		dmem_release(gcma->dmem, first, nr);
+		discarded = dmem_release(gcma->dmem, first, nr);
 	bitmap_clear(gcma->quarantine, bit, nbits);
 	bitmap_clear(cma_range(cma)->bitmap, bit, nbits);
 	gcma->quarantined -= nr;
 	gcma->owned -= nr;
+	count_vm_events(GCMA_DISCARD, discarded);
+	trace_gcma_free(cma->name, page_to_pfn(bit_page(cma, bit)), nr, discarded);
 }
 
 /*
@@ -584,7 +587,7 @@ bool gcma_memory_failure(unsigned long pfn)
 			gcma->poisoned += nr;
 		}
 		if (lent(gcma))
-			dmem_revoke(gcma->dmem, bit << cma->order_per_bit, nr, NULL);
+			dmem_revoke(gcma->dmem, bit << cma->order_per_bit, nr);
 		pr_warn("area %s: page frame 0x%lx is broken, and out of use\n",
 			cma->name, pfn);
 		return true;

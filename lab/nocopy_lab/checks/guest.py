@@ -506,7 +506,7 @@ def _judge_trace(outcomes: Sequence[Outcome]) -> None:
     all_well(outcomes)
     for outcome in outcomes:
         lines = [row["lines"] for row in outcome.rows("trace")]
-        if len(lines) != 4 or not all(lines):
+        if len(lines) != 5 or not all(lines):
             raise LabError(f"a trace event never fired: {lines}; see {outcome.console}")
 
 

@@ -11,32 +11,52 @@
 
 TRACE_EVENT(gcma_alloc,
 	TP_PROTO(const char *name, unsigned long pfn, unsigned long count,
-		 unsigned long spins, unsigned long discarded),
-	TP_ARGS(name, pfn, count, spins, discarded),
+		 unsigned long spins),
+	TP_ARGS(name, pfn, count, spins),
 	TP_STRUCT__entry(
 		__string(name, name)
 		__field(unsigned long, pfn)
 		__field(unsigned long, count)
 		__field(unsigned long, spins)
-		__field(unsigned long, discarded)
 	),
 	TP_fast_assign(
 		__assign_str(name);
 		__entry->pfn = pfn;
 		__entry->count = count;
 		__entry->spins = spins;
-		__entry->discarded = discarded;
 	),
-	TP_printk("name=%s pfn=0x%lx count=%lu spins=%lu discarded=%lu",
+	TP_printk("name=%s pfn=0x%lx count=%lu spins=%lu",
 		  __get_str(name), __entry->pfn, __entry->count,
-		  __entry->spins, __entry->discarded)
+		  __entry->spins)
 );
 
-#define GCMA_PRINT(yes, no)						\
-	TP_printk("client=%s dev=%d:%d ino=%lu index=%lu pages=%lu %s",	\
+/* What an allocation has discarded is counted when its pages are free again. */
+TRACE_EVENT(gcma_free,
+	TP_PROTO(const char *name, unsigned long pfn, unsigned long count,
+		 unsigned long discarded),
+	TP_ARGS(name, pfn, count, discarded),
+	TP_STRUCT__entry(
+		__string(name, name)
+		__field(unsigned long, pfn)
+		__field(unsigned long, count)
+		__field(unsigned long, discarded)
+	),
+	TP_fast_assign(
+		__assign_str(name);
+		__entry->pfn = pfn;
+		__entry->count = count;
+		__entry->discarded = discarded;
+	),
+	TP_printk("name=%s pfn=0x%lx count=%lu discarded=%lu",
+		  __get_str(name), __entry->pfn, __entry->count,
+		  __entry->discarded)
+);
+
+#define GCMA_PRINT(format, ...)						\
+	TP_printk("client=%s dev=%d:%d ino=%lu index=%lu pages=%lu" format, \
 		  __entry->dev ? "file" : "swap", MAJOR(__entry->dev),	\
 		  MINOR(__entry->dev), __entry->ino, __entry->index,	\
-		  __entry->pages, __entry->flag ? yes : no)
+		  __entry->pages, ##__VA_ARGS__)
 
 DECLARE_EVENT_CLASS(gcma_data,
 	TP_PROTO(struct address_space *mapping, pgoff_t index,
@@ -57,14 +77,15 @@ DECLARE_EVENT_CLASS(gcma_data,
 		__entry->pages = pages;
 		__entry->flag = flag;
 	),
-	GCMA_PRINT("all", "some")
+	GCMA_PRINT("")
 );
 
 #define GCMA_DATA_EVENT(name, yes, no)					\
 DEFINE_EVENT_PRINT(gcma_data, name,					\
 	TP_PROTO(struct address_space *mapping, pgoff_t index,		\
 		 unsigned long pages, bool flag),			\
-	TP_ARGS(mapping, index, pages, flag), GCMA_PRINT(yes, no))
+	TP_ARGS(mapping, index, pages, flag),				\
+	GCMA_PRINT(" %s", __entry->flag ? yes : no))
 
 DEFINE_EVENT(gcma_data, gcma_store,
 	TP_PROTO(struct address_space *mapping, pgoff_t index,

@@ -321,14 +321,11 @@ static int bench_dmem(struct file *file, struct cma_bench_dmem *op)
 	start = local_clock();
 	for (i = 0; i < op->pages; i++) {
 		struct folio *folio = page_folio(from);
-		struct dmem_frame *frame;
 
 		folio->index = i;
-		frame = gcma_stage(mapping, folio);
 		shadow[i] = xa_mk_value(0);
-		if (frame)
-			shadow[i] = gcma_publish(frame, mapping, folio,
-						 shadow[i]);
+		if (gcma_store(mapping, folio))
+			shadow[i] = gcma_publish(mapping, folio, shadow[i]);
 	}
 	op->store_ns = local_clock() - start;
 
