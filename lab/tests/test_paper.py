@@ -200,11 +200,11 @@ def test_the_load_reads_what_it_wrote(tmp_path: Path) -> None:
     """Also where two of its threads write the same file, which many on one blog do."""
     blog = tmp_path / "blog"
     source = GUEST / "blog.c"
-    subprocess.run(["gcc", "-O2", "-pthread", "-o", blog, source], check=True, timeout=60)
+    subprocess.run(["gcc", "-O2", "-pthread", "-o", blog, source], check=True, timeout=600)
     words: list[str | Path] = [blog, "--dir", tmp_path, "--blogs", "1"]
-    subprocess.run([*words, "--prepare"], check=True, timeout=60, capture_output=True)
+    subprocess.run([*words, "--prepare"], check=True, timeout=600, capture_output=True)
     words += ["--commenters", "100", "--readers", "20", "--seconds", "5"]
-    ran = subprocess.run(words, check=False, timeout=60, capture_output=True, text=True)
+    ran = subprocess.run(words, check=False, timeout=600, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout
 
 
@@ -225,7 +225,7 @@ END
 fill_card
 """
     words = ["bash", "-c", script]
-    ran = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(words, check=False, capture_output=True, text=True, timeout=600)
     assert (ran.returncode == 0) == good
     assert f'"kib": 100000, "taken_kib": {taken_kib}, ' in ran.stdout
 
