@@ -165,11 +165,12 @@ def demo(draw_only: bool) -> None:
 def bench_gcma(draw_only: bool, only: str) -> None:
     """Measure all configurations in depth; writes out/bench-gcma/index.html."""
     from nocopy_lab.experiments import bench_gcma as experiment
+    from nocopy_lab.experiments import gcma_report
 
     if not draw_only:
         experiment.run(only)
-    page = experiment.draw()
-    experiment.show()
+    page = gcma_report.draw()
+    gcma_report.show()
     print(f"page with figures: {page}")
 
 

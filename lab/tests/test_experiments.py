@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nocopy_lab import report
-from nocopy_lab.experiments import bench_gcma, keeper
+from nocopy_lab.experiments import gcma_report, keeper
 from nocopy_lab.paths import LabError
 from nocopy_lab.run import Job, Outcome, Row
 
@@ -72,8 +72,8 @@ def test_real_times_stand_beside_the_virtual_ones() -> None:
         for number, ns in enumerate((100, 300, 200))
     ]
     runs.append({"name": "bench-states-gcma", "rows": [idle, alloc(64, 770)]})
-    made = bench_gcma.real({"runs": runs})
+    made = gcma_report.real({"runs": runs})
     assert made is not None
     row = next(row for row in made.rows if row[0] == "allocate 64 pages, area idle")
     assert row[1:] == ["–", "–", "770 ns", "200 ns (100 ns to 300 ns)"]
-    assert bench_gcma.real({"runs": runs[3:]}) is None
+    assert gcma_report.real({"runs": runs[3:]}) is None

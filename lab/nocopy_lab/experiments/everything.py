@@ -19,9 +19,9 @@ from typing import Any, Final
 
 from nocopy_lab import child, progress, report
 from nocopy_lab.experiments import (
-    bench_gcma,
     brug_report,
     demo,
+    gcma_report,
     paper_report,
     pdio_report,
     stores,
@@ -45,7 +45,7 @@ SECTIONS: Final = (
     Section(
         "paper/rpi2", "gcma: the paper's evaluation on a Raspberry Pi 2", paper_report.draw
     ),
-    Section("bench-gcma", "gcma: in depth", bench_gcma.draw),
+    Section("bench-gcma", "gcma: in depth", gcma_report.draw),
     Section("stores", "gcma: what the area should keep", stores.draw),
     Section("bench-brug", "brug", brug_report.draw),
     Section("bench-pdio", "pdio", pdio_report.draw),
