@@ -89,6 +89,20 @@ class Summary:
 
 
 @dataclass(frozen=True)
+class Statement:
+    """What a paper says, what was measured here, and how the two go together."""
+
+    where: str
+    says: str
+    paper: str
+    ours: str
+    verdict: str
+
+    def row(self) -> list[str]:
+        return [self.where, self.says, self.paper, self.ours, self.verdict]
+
+
+@dataclass(frozen=True)
 class Figure:
     name: str
     title: str

@@ -38,7 +38,7 @@ from nocopy_lab.experiments.bench_brug import (
     Runs,
     disagreement,
 )
-from nocopy_lab.report import Figure, Table, duration, percentile
+from nocopy_lab.report import Figure, Statement, Table, duration, percentile
 
 Pick = Callable[[dict[str, Any]], float]
 
@@ -301,17 +301,6 @@ def targets(results: dict[str, Any]) -> list[Target]:
 # ------------------------------------------------------------------- what the paper says
 
 
-@dataclass(frozen=True)
-class Statement:
-    """Something that the paper measured, and what became of it here."""
-
-    where: str
-    text: str
-    paper: str
-    ours: str
-    verdict: str
-
-
 def _ratio_statement(where: str, text: str, paper: float, values: Sequence[float]) -> Statement:
     ours = "–"
     if values:
@@ -539,7 +528,7 @@ def statement_table(results: dict[str, Any]) -> Table:
     return Table(
         "What the paper reports, and here",
         ("", "", "paper", "here", ""),
-        [[s.where, s.text, s.paper, s.ours, s.verdict] for s in statements(results)],
+        [one.row() for one in statements(results)],
     )
 
 

@@ -33,7 +33,7 @@ from nocopy_lab.experiments.paper import (
     WARM_S,
 )
 from nocopy_lab.paths import REPO
-from nocopy_lab.report import COLOURS, NAMES, Figure, Table, duration, percentile
+from nocopy_lab.report import COLOURS, NAMES, Figure, Statement, Table, duration, percentile
 
 Row = dict[str, Any]
 # In the order of the legends: the paper's three, and a fourth.
@@ -176,17 +176,6 @@ def _mean(values: Sequence[float]) -> float:
 
 
 # ---------------------------------------------------------------------- statements
-
-
-@dataclass(frozen=True)
-class Statement:
-    """What the paper says, what we measured, and how the two go together."""
-
-    where: str
-    says: str
-    paper: str
-    ours: str
-    verdict: str
 
 
 HOLDS: Final = "holds"
@@ -717,7 +706,7 @@ def statement_table(data: Measured) -> Table:
     return Table(
         "The paper's statements",
         ("where", "what it says", "paper", "here", ""),
-        [[s.where, s.says, s.paper, s.ours, s.verdict] for s in Statements(data).all()],
+        [one.row() for one in Statements(data).all()],
     )
 
 
