@@ -242,7 +242,7 @@ fn wrong_arguments_are_one_line_and_a_status_of_our_own() {
     let bases = "glibc, jemalloc, mimalloc";
     refuses(&["run", "--base", "tc", "--", "true"], 125, bases);
     refuses(&["run", "--switch-point", "-1", "--", "true"], 125, "-1");
-    refuses(&["run", "--switch-point", "1X", "--", "true"], 125, "128K");
+    refuses(&["run", "--switch-point", "1X", "--", "true"], 125, "64K");
     refuses(&["run", "--faster", "--", "true"], 125, "--faster");
     refuses(&["tune", "--top", "x", "--", "true"], 125, "--top");
     refuses(&["compare", "--runs", "0", "--", "true"], 125, "--runs");
