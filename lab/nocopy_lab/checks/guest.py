@@ -1204,13 +1204,22 @@ ON_7_3: Final = {
     "guest: pages of an area are pinned for long and stay": "core-7.3",
     "guest: oracle, swap on zram": "core-7.3",
 }
+
+
+def _on_7_3(job: Job) -> Job:
+    """The same there. An oracle zeroes no ranges: ext4 of 7.3 does that wrong (docs/gcma.md)."""
+    begin = ". /lib/oracle.sh\n"
+    script = job.script.replace(begin, f'{begin}words="$words --skip zero"\n')
+    return replace(job, name=f"{job.name}-7.3", script=script)
+
+
 GUEST_CHECKS.extend(
     [
         replace(
             made,
             name=f"{made.name}, Linux 7.3",
             image=ON_7_3[made.name],
-            jobs=[replace(job, name=f"{job.name}-7.3") for job in made.jobs],
+            jobs=[_on_7_3(job) for job in made.jobs],
             quick=False,
         )
         for made in GUEST_CHECKS
