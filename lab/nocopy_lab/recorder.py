@@ -152,7 +152,6 @@ def judge(outcomes: Sequence[Outcome]) -> None:
     why = {"mmap": NO_DISK, "userptr": NO_DRIVER, "dmabuf": NOT_PINNED, "copy": "8 buffers"}
     _Case(plain, "plain").took("copy", why)
     _Case(plain, "plain-dmabuf").ended(1, NOT_PINNED)
-    _Case(plain, "plain-taken").whole("copy", 3)
 
 
 def _judge_ways(outcome: Outcome) -> None:

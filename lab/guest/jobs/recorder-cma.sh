@@ -8,4 +8,3 @@ need echo 1 >$hugepages/hugepages-1048576kB/nr_hugepages
 explain plain $contiguous $full_hd
 begin plain-dmabuf $contiguous $full_hd /mnt --way dmabuf --frames 1
 end
-record plain-taken $contiguous $full_hd /mnt --frames 3
