@@ -10,7 +10,6 @@ that the index tells what happened.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,11 +32,6 @@ MACHINE: Final = Machine(
         "vivid.n_devs=2", "vivid.allocators=0,1", "vivid.node_types=1,1",
     ),
 )  # fmt: skip
-# The same, and the area is one of plain CMA.
-PLAIN: Final = replace(
-    MACHINE,
-    words=tuple("gcma=cma" if word.startswith("gcma=") else word for word in MACHINE.words),
-)
 
 # More frames than there are buffers, so that each has been used before.
 RECORDED: Final = 12
@@ -63,12 +57,9 @@ def files() -> dict[str, bytes]:
 
 
 def boots(image: Path) -> list[Job]:
-    """One boot with all that works, and one with plain CMA."""
-    script, plain = (jobs.script(name, **VALUES) for name in ("recorder", "recorder-cma"))
-    return [
-        Job("recorder", script, image, MACHINE, programs=("mke2fs",), scratch_mib=(400, 12)),
-        Job("recorder-cma", plain, image, PLAIN, programs=("mke2fs",), scratch_mib=(200,)),
-    ]
+    """One boot."""
+    script = jobs.script("recorder", **VALUES)
+    return [Job("recorder", script, image, MACHINE, programs=("mke2fs",), scratch_mib=(400, 16))]
 
 
 class _Case:
@@ -137,21 +128,16 @@ class _Case:
 
 NO_DISK: Final = "the disk cannot take it from there"
 NO_DRIVER: Final = "the camera does not do it"
-NOT_PINNED: Final = "they may not be pinned for so long"
 
 
 def judge(outcomes: Sequence[Outcome]) -> None:
-    for outcome in outcomes:
-        outcome.require()
-        learnt = [row for row in outcome.rows("pattern") if row["case"] == "learn"]
-        if not learnt or any(row["wrong"] for row in learnt):
-            raise LabError(f"{outcome.job.name}: no pattern: {learnt}; see {outcome.console}")
-    outcome, plain = outcomes
+    (outcome,) = outcomes
+    outcome.require()
+    learnt = [row for row in outcome.rows("pattern") if row["case"] == "learn"]
+    if not learnt or any(row["wrong"] for row in learnt):
+        raise LabError(f"{outcome.job.name}: no pattern: {learnt}; see {outcome.console}")
     _judge_ways(outcome)
     _judge_endings(outcome)
-    why = {"mmap": NO_DISK, "userptr": NO_DRIVER, "dmabuf": NOT_PINNED, "copy": "8 buffers"}
-    _Case(plain, "plain").took("copy", why)
-    _Case(plain, "plain-dmabuf").ended(1, NOT_PINNED)
 
 
 def _judge_ways(outcome: Outcome) -> None:
