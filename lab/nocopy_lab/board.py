@@ -118,6 +118,20 @@ class Disk:
     volatile: bool = False
 
 
+def null_disk(gib: int, *, completion_ns: int = 0, mbps: int = 0) -> tuple[str, ...]:
+    """Boot words for /dev/nullb0, a disk in the guest's memory, of which it takes what is written.
+
+    It answers at once, or so long after each request; `mbps` limits what it moves in a second.
+    """
+    words = ["nr_devices=1", "memory_backed=1", f"gb={gib}", "bs=4096"]
+    words.append(f"irqmode={2 if completion_ns else 0}")
+    if completion_ns:
+        words.append(f"completion_nsec={completion_ns}")
+    if mbps:
+        words.append(f"mbps={mbps}")
+    return tuple(f"null_blk.{word}" for word in words)
+
+
 @dataclass(frozen=True)
 class Machine:
     """One board with one division of its memory."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nocopy_lab import jobs, kernel, progress
-from nocopy_lab.board import Machine, qemu_version
+from nocopy_lab.board import Machine, null_disk, qemu_version
 from nocopy_lab.paths import GUEST, LabError, cache, sha256
 from nocopy_lab.run import Job, Outcome, Row, boot
 
@@ -31,14 +31,7 @@ GROUP_MIB: Final = 40  # limit of a memory cgroup
 GROUP_SET_MIB: Final = 88
 STREAM_MIB: Final = 512
 
-DISK_WORDS: Final = (
-    "null_blk.nr_devices=1",
-    "null_blk.memory_backed=1",
-    "null_blk.gb=1",
-    "null_blk.bs=4096",
-    "null_blk.irqmode=2",
-    "null_blk.completion_nsec=50000",
-)
+DISK_WORDS: Final = null_disk(1, completion_ns=50_000)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from nocopy_lab import brug, jobs, kernel, recorder, soak, storage, traces
-from nocopy_lab.board import Machine
+from nocopy_lab.board import Machine, null_disk
 from nocopy_lab.checks.kinds import GuestCheck, all_well, command, our_files
 from nocopy_lab.experiments import bench_gcma, demo
 from nocopy_lab.paths import KERNEL, LabError
@@ -400,10 +400,7 @@ BOUND_MACHINE: Final = Machine(
     memory_mib=384,
     cma_mib=128,
     extra_mib=224,
-    words=(
-        *("null_blk.nr_devices=1", "null_blk.memory_backed=1", "null_blk.gb=1"),
-        *("null_blk.bs=4096", "null_blk.irqmode=0"),
-    ),
+    words=null_disk(1),
 )
 # Instructions that an allocation from an area of 128 MiB may take, seen from outside: some for each
 # word of the bitmaps of its range, and one interrupt.

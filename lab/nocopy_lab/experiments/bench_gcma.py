@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from nocopy_lab import jobs, kernel
-from nocopy_lab.board import CMA_MIB, MEMORY_MIB, Machine
+from nocopy_lab.board import CMA_MIB, MEMORY_MIB, Machine, null_disk
 from nocopy_lab.experiments import keeper, measure, provenance
 from nocopy_lab.paths import OUT, LabError
 from nocopy_lab.run import Job
@@ -261,11 +261,8 @@ COSTS: Final = {
 
 def _machine(config: str, disk_mib: int, completion_ns: int = 0) -> Machine:
     """The board with a disk that lives in extra RAM and answers at once, or after that long."""
-    words = ["null_blk.nr_devices=1", "null_blk.memory_backed=1", "null_blk.gb=2"]
-    words += ["null_blk.bs=4096", f"null_blk.irqmode={2 if completion_ns else 0}"]
-    if completion_ns:
-        words.append(f"null_blk.completion_nsec={completion_ns}")
-    return Machine("x86", config, extra_mib=disk_mib + 48, words=tuple(words), seed=SEED)
+    words = null_disk(2, completion_ns=completion_ns)
+    return Machine("x86", config, extra_mib=disk_mib + 48, words=words, seed=SEED)
 
 
 def boots(

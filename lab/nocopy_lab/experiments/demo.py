@@ -13,7 +13,7 @@ from typing import Any, Final
 from rich.table import Table as RichTable
 
 from nocopy_lab import jobs, kernel, progress, report
-from nocopy_lab.board import CMA_MIB, MEMORY_MIB, Machine
+from nocopy_lab.board import CMA_MIB, MEMORY_MIB, Machine, null_disk
 from nocopy_lab.experiments import measure, provenance, stored
 from nocopy_lab.paths import OUT
 from nocopy_lab.report import Figure, Summary, Table, duration
@@ -36,15 +36,7 @@ HOT_PERCENT: Final = 30  # of the files get 90 % of the reads
 CAMERA: Final = "--width 1920 --height 1080 --buffers 6"
 # The disk: 400 µs for each request, 40 MB/s in all, like an SD card or simple eMMC. It lives in
 # extra RAM, all of which is filled before anything is measured.
-DISK_WORDS: Final = (
-    "null_blk.nr_devices=1",
-    "null_blk.memory_backed=1",
-    "null_blk.gb=1",
-    "null_blk.bs=4096",
-    "null_blk.irqmode=2",
-    "null_blk.completion_nsec=400000",
-    "null_blk.mbps=40",
-)
+DISK_WORDS: Final = null_disk(1, completion_ns=400_000, mbps=40)
 DISK_MIB: Final = FILES_MIB + 48
 
 HERE: Final = OUT / "demo"

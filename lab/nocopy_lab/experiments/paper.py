@@ -28,7 +28,7 @@ from typing import Final
 
 from nocopy_lab import initramfs, jobs, kernel
 from nocopy_lab.arch import X86
-from nocopy_lab.board import BOARDS, CMA_MIB, MEMORY_MIB, Disk, Machine
+from nocopy_lab.board import BOARDS, CMA_MIB, MEMORY_MIB, Disk, Machine, null_disk
 from nocopy_lab.board import CONFIGS as MODES
 from nocopy_lab.experiments import keeper, measure, provenance
 from nocopy_lab.paths import OUT, LabError, sha256
@@ -226,16 +226,8 @@ def boots(wanted: Iterable[str], blogbench: bool = False) -> list[Boot]:
 
 def card_words() -> tuple[str, ...]:
     """null_blk as a card; its data is in the guest's memory."""
-    return (
-        "null_blk.nr_devices=1",
-        "null_blk.memory_backed=1",
-        f"null_blk.gb={CARD_MIB >> 10}",
-        "null_blk.bs=4096",
-        "null_blk.irqmode=2",
-        f"null_blk.completion_nsec={CARD_NS}",
-        f"null_blk.mbps={CARD_BYTES_PER_S >> 20}",
-        f"null_blk.hw_queue_depth={CARD_QUEUE}",
-    )
+    disk = null_disk(CARD_MIB >> 10, completion_ns=CARD_NS, mbps=CARD_BYTES_PER_S >> 20)
+    return (*disk, f"null_blk.hw_queue_depth={CARD_QUEUE}")
 
 
 def _with_huge_area(machine: Machine) -> Machine:
