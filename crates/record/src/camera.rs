@@ -15,7 +15,9 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::memory::Mapping;
 
-const CAPTURE: u32 = v4l2_buf_type_V4L2_BUF_TYPE_VIDEO_CAPTURE;
+const SINGLE: u32 = v4l2_buf_type_V4L2_BUF_TYPE_VIDEO_CAPTURE;
+/// Drivers whose frames may be in several pieces of memory; taken where it is one.
+const MULTI: u32 = v4l2_buf_type_V4L2_BUF_TYPE_VIDEO_CAPTURE_MPLANE;
 
 /// Whose memory the frames are put into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,8 @@ pub struct Wanted {
 pub struct Camera {
     file: File,
     path: PathBuf,
+    /// Which of the two interfaces its driver has.
+    queue: u32,
     /// What the driver calls it.
     pub name: String,
     /// Width and height, in pixels.
@@ -63,6 +67,8 @@ pub struct Camera {
 pub struct Arrival {
     /// The buffer it is in.
     pub index: u32,
+    /// Where in the buffer it begins, in bytes.
+    pub begin: usize,
     /// How many bytes it has.
     pub len: usize,
     /// The camera's count of frames.
@@ -103,6 +109,7 @@ impl Camera {
         let mut camera = Camera {
             file,
             path: path.to_path_buf(),
+            queue: SINGLE,
             name: String::new(),
             size: (0, 0),
             format: String::new(),
@@ -148,14 +155,12 @@ impl Camera {
             0 => found.capabilities,
             _ => found.device_caps,
         };
-        if can & V4L2_CAP_VIDEO_CAPTURE == 0 || can & V4L2_CAP_STREAMING == 0 {
-            let several = can & V4L2_CAP_VIDEO_CAPTURE_MPLANE != 0;
-            return Err(Fail::Failed(match several {
-                true => format!(
-                    "{what} has frames in several planes, which nocopy-record does not take"
-                ),
-                false => format!("{what} does not capture video"),
-            }));
+        let captures = can & (V4L2_CAP_VIDEO_CAPTURE | V4L2_CAP_VIDEO_CAPTURE_MPLANE) != 0;
+        if !captures || can & V4L2_CAP_STREAMING == 0 {
+            return Err(Fail::Failed(format!("{what} does not capture video")));
+        }
+        if can & V4L2_CAP_VIDEO_CAPTURE == 0 {
+            self.queue = MULTI;
         }
         Ok(())
     }
@@ -163,10 +168,10 @@ impl Camera {
     fn set_format(&mut self, wanted: &Wanted) -> Outcome {
         // SAFETY: of numbers, and of a union of such.
         let mut format: v4l2_format = unsafe { std::mem::zeroed() };
-        format.type_ = CAPTURE;
+        format.type_ = self.queue;
         self.call(vidioc::VIDIOC_G_FMT, &mut format)
             .context("ask for the format of", &self.path)?;
-        // SAFETY: the member for this type, which the kernel has filled; any bytes are numbers.
+        // SAFETY: both interfaces begin with these members; any bytes are numbers.
         let mut pix = unsafe { format.fmt.pix };
         if let Some(size) = wanted.size {
             (pix.width, pix.height) = size;
@@ -175,10 +180,18 @@ impl Camera {
             pix.pixelformat = u32::from_le_bytes(code);
         }
         let asked = pix;
-        // The camera's own for what is new.
-        (pix.bytesperline, pix.sizeimage) = (0, 0);
         pix.field = v4l2_field_V4L2_FIELD_ANY;
-        format.fmt.pix = pix;
+        // The camera's own for what is new: zeros for the size of lines and frames.
+        if self.queue == MULTI {
+            // SAFETY: of numbers.
+            let mut planes: v4l2_pix_format_mplane = unsafe { std::mem::zeroed() };
+            (planes.width, planes.height) = (pix.width, pix.height);
+            (planes.pixelformat, planes.field) = (pix.pixelformat, pix.field);
+            format.fmt.pix_mp = planes;
+        } else {
+            (pix.bytesperline, pix.sizeimage) = (0, 0);
+            format.fmt.pix = pix;
+        }
         match self.call(vidioc::VIDIOC_S_FMT, &mut format) {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
                 return Err(busy(&self.path))
@@ -190,21 +203,39 @@ impl Camera {
         let said =
             |f: &v4l2_pix_format| format!("{}x{} {}", f.width, f.height, letters(f.pixelformat));
         let same = |f: &v4l2_pix_format| (f.width, f.height, f.pixelformat);
+        let offered = || {
+            let formats = self.formats().map(|(code, _)| letters(code));
+            formats.collect::<Vec<_>>().join(" ")
+        };
         if same(&got) != same(&asked) {
             return Err(Fail::Failed(format!(
                 "{} refuses {}: it offers {} (formats: {})",
                 quoted(&self.path),
                 said(&asked),
                 said(&got),
-                self.formats()
-                    .map(|(code, _)| letters(code))
-                    .collect::<Vec<_>>()
-                    .join(" "),
+                offered(),
             )));
         }
+        let bytes = match self.queue {
+            // SAFETY: the member for this type, as the kernel has filled it.
+            MULTI => match unsafe { format.fmt.pix_mp } {
+                planes if planes.num_planes == 1 => planes.plane_fmt[0].sizeimage,
+                planes => {
+                    return Err(Fail::Failed(format!(
+                        "{} puts a frame of {} into {} pieces of memory; nocopy-record takes \
+                         formats with one (formats: {})",
+                        quoted(&self.path),
+                        letters(got.pixelformat),
+                        planes.num_planes,
+                        offered(),
+                    )))
+                }
+            },
+            _ => got.sizeimage,
+        };
         self.size = (got.width, got.height);
         self.format = letters(got.pixelformat);
-        self.frame_bytes = got.sizeimage as usize;
+        self.frame_bytes = bytes as usize;
         let flags = self.formats().find(|(code, _)| *code == got.pixelformat);
         self.compressed = flags.is_some_and(|(_, flags)| flags & V4L2_FMT_FLAG_COMPRESSED != 0);
         Ok(())
@@ -215,7 +246,7 @@ impl Camera {
         (0..).map_while(|index| {
             // SAFETY: of numbers and arrays of numbers.
             let mut found: v4l2_fmtdesc = unsafe { std::mem::zeroed() };
-            (found.index, found.type_) = (index, CAPTURE);
+            (found.index, found.type_) = (index, self.queue);
             let found = self
                 .call(vidioc::VIDIOC_ENUM_FMT, &mut found)
                 .map(|()| found);
@@ -226,7 +257,7 @@ impl Camera {
     fn set_rate(&mut self, wanted: &Wanted) -> Outcome {
         // SAFETY: of numbers, and of a union of such.
         let mut parameters: v4l2_streamparm = unsafe { std::mem::zeroed() };
-        parameters.type_ = CAPTURE;
+        parameters.type_ = self.queue;
         if let Some((frames, seconds)) = wanted.rate {
             parameters.parm.capture.timeperframe = v4l2_fract {
                 numerator: seconds,
@@ -272,16 +303,45 @@ impl Camera {
     pub fn request(&self, memory: Memory, count: u32) -> io::Result<u32> {
         // SAFETY: of numbers.
         let mut request: v4l2_requestbuffers = unsafe { std::mem::zeroed() };
-        (request.count, request.type_, request.memory) = (count, CAPTURE, memory as u32);
+        (request.count, request.type_, request.memory) = (count, self.queue, memory as u32);
         self.call(vidioc::VIDIOC_REQBUFS, &mut request)?;
         Ok(request.count)
     }
 
-    fn buffer(memory: Memory, index: u32) -> v4l2_buffer {
+    /// Asks about a buffer, whose only piece of memory is described by `plane` in both interfaces.
+    fn about(
+        &self,
+        request: vidioc::_IOC_TYPE,
+        memory: Memory,
+        index: u32,
+        plane: &mut v4l2_plane,
+    ) -> io::Result<v4l2_buffer> {
         // SAFETY: of numbers, a union of numbers and a pointer, which may be null.
         let mut buffer: v4l2_buffer = unsafe { std::mem::zeroed() };
-        (buffer.index, buffer.type_, buffer.memory) = (index, CAPTURE, memory as u32);
-        buffer
+        (buffer.index, buffer.type_, buffer.memory) = (index, self.queue, memory as u32);
+        if self.queue == MULTI {
+            (buffer.m.planes, buffer.length) = (plane, 1);
+            self.call(request, &mut buffer)?;
+            return Ok(buffer);
+        }
+        buffer.length = plane.length;
+        // SAFETY: the members for each kind of memory; any bytes are numbers.
+        unsafe {
+            match memory {
+                Memory::Mmap => {}
+                Memory::UserPtr => buffer.m.userptr = plane.m.userptr,
+                Memory::DmaBuf => buffer.m.fd = plane.m.fd,
+            }
+            self.call(request, &mut buffer)?;
+            plane.m.mem_offset = buffer.m.offset;
+        }
+        (plane.length, plane.bytesused) = (buffer.length, buffer.bytesused);
+        Ok(buffer)
+    }
+
+    fn plane() -> v4l2_plane {
+        // SAFETY: of numbers, and of a union of such.
+        unsafe { std::mem::zeroed() }
     }
 
     /// Maps one of the camera's own buffers.
@@ -289,11 +349,11 @@ impl Camera {
     /// # Errors
     /// Those of `VIDIOC_QUERYBUF` and `mmap(2)`.
     pub fn map(&self, index: u32) -> io::Result<Mapping> {
-        let mut buffer = Camera::buffer(Memory::Mmap, index);
-        self.call(vidioc::VIDIOC_QUERYBUF, &mut buffer)?;
+        let mut plane = Camera::plane();
+        self.about(vidioc::VIDIOC_QUERYBUF, Memory::Mmap, index, &mut plane)?;
         // SAFETY: the member for this kind of memory.
-        let offset = unsafe { buffer.m.offset };
-        let len = buffer.length as usize;
+        let offset = unsafe { plane.m.mem_offset };
+        let len = plane.length as usize;
         // Written by the camera alone; readable is enough for the disk.
         Mapping::new(
             len,
@@ -317,19 +377,17 @@ impl Camera {
         place: (*mut u8, usize),
         dmabuf: Option<RawFd>,
     ) -> io::Result<()> {
-        let mut buffer = Camera::buffer(memory, index);
+        let mut plane = Camera::plane();
         match memory {
             Memory::Mmap => {}
-            Memory::UserPtr => {
-                buffer.m.userptr = place.0 as libc::c_ulong;
-                buffer.length = place.1 as u32;
-            }
-            Memory::DmaBuf => {
-                buffer.m.fd = dmabuf.unwrap_or(-1);
-                buffer.length = place.1 as u32;
-            }
+            Memory::UserPtr => plane.m.userptr = place.0 as libc::c_ulong,
+            Memory::DmaBuf => plane.m.fd = dmabuf.unwrap_or(-1),
         }
-        self.call(vidioc::VIDIOC_QBUF, &mut buffer)
+        if memory != Memory::Mmap {
+            plane.length = place.1 as u32;
+        }
+        self.about(vidioc::VIDIOC_QBUF, memory, index, &mut plane)?;
+        Ok(())
     }
 
     /// Lets frames come.
@@ -337,13 +395,13 @@ impl Camera {
     /// # Errors
     /// Those of `VIDIOC_STREAMON`.
     pub fn start(&self) -> io::Result<()> {
-        self.call(vidioc::VIDIOC_STREAMON, &mut (CAPTURE as libc::c_int))
+        self.call(vidioc::VIDIOC_STREAMON, &mut (self.queue as libc::c_int))
     }
 
     /// Ends it; all buffers are this process's again.
     pub fn stop(&self, memory: Memory) {
         // A camera that is gone has none either.
-        let _ = self.call(vidioc::VIDIOC_STREAMOFF, &mut (CAPTURE as libc::c_int));
+        let _ = self.call(vidioc::VIDIOC_STREAMOFF, &mut (self.queue as libc::c_int));
         let _ = self.request(memory, 0);
     }
 
@@ -352,16 +410,17 @@ impl Camera {
     /// # Errors
     /// Those of `VIDIOC_DQBUF`.
     pub fn take(&self, memory: Memory) -> io::Result<Option<Arrival>> {
-        let mut buffer = Camera::buffer(memory, 0);
-        match self.call(vidioc::VIDIOC_DQBUF, &mut buffer) {
+        let mut plane = Camera::plane();
+        let buffer = match self.about(vidioc::VIDIOC_DQBUF, memory, 0, &mut plane) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             result => result?,
-        }
+        };
         let seconds = u64::try_from(buffer.timestamp.tv_sec).unwrap_or(0);
         let micros = u64::try_from(buffer.timestamp.tv_usec).unwrap_or(0);
         Ok(Some(Arrival {
             index: buffer.index,
-            len: buffer.bytesused as usize,
+            begin: plane.data_offset as usize,
+            len: plane.bytesused.saturating_sub(plane.data_offset) as usize,
             sequence: buffer.sequence,
             time: Duration::from_secs(seconds) + Duration::from_micros(micros),
             monotonic: buffer.flags & V4L2_BUF_FLAG_TIMESTAMP_MASK

@@ -308,7 +308,9 @@ impl<'a> Stream<'a> {
         let (at, len) = self.place(arrival.index);
         // SAFETY: the memory is this stream's, and while there is an `Arrival` for it, it is not
         // the camera's; the slice does not outlive it.
-        unsafe { std::slice::from_raw_parts(at, arrival.len.min(len)) }
+        let all = unsafe { std::slice::from_raw_parts(at, len) };
+        let begin = arrival.begin.min(len);
+        &all[begin..(begin + arrival.len).min(len)]
     }
 
     /// Gives the buffer of a frame back to the camera.
