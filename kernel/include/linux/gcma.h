@@ -10,6 +10,7 @@
 #ifndef _LINUX_GCMA_H
 #define _LINUX_GCMA_H
 
+#include <linux/cleanup.h>
 #include <linux/errno.h>
 #include <linux/jump_label.h>
 #include <linux/pagemap.h>
@@ -34,6 +35,9 @@ struct mem_cgroup;
 
 DECLARE_STATIC_KEY_FALSE(gcma_lending);
 #define gcma_active()		static_branch_unlikely(&gcma_lending)
+#define cma_guaranteed(cma)	((cma)->gcma)
+struct page *gcma_freeze(struct cma *cma, struct page *page, unsigned long count);
+void gcma_unfreeze(struct cma *cma, const struct page *page, unsigned long count);
 bool gcma_activate(struct cma *cma);
 bool gcma_memory_failure(unsigned long pfn);
 int gcma_declare(struct cma *cma, unsigned int clients);
@@ -60,9 +64,21 @@ static inline bool gcma_loaded(struct folio *folio)
 #else /* !CONFIG_GCMA */
 #define GCMA_SHADOW_BITS	0
 #define gcma_active()		false
+#define cma_guaranteed(cma)	((void)(cma), false)
 #define gcma_flagged(entry)	((void)(entry), false)
 #define gcma_unflag(shadow)	(shadow)
 #define gcma_loaded(folio)	((void)(folio), false)
+static inline struct page *gcma_freeze(struct cma *cma, struct page *page,
+				       unsigned long count)
+{
+	return page;
+}
+
+static inline void gcma_unfreeze(struct cma *cma, const struct page *page,
+				 unsigned long count)
+{
+}
+
 static inline bool gcma_activate(struct cma *cma) { return false; }
 static inline bool gcma_memory_failure(unsigned long pfn) { return false; }
 static inline void gcma_declare_fdt(struct cma *cma, unsigned long node) { }
@@ -82,10 +98,12 @@ void *gcma_publish(struct address_space *mapping, struct folio *folio,
 		   void *shadow);
 bool gcma_load(struct address_space *mapping, pgoff_t index,
 	       struct folio *folio);
+bool gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp);
 ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to);
 bool gcma_serves(struct address_space *mapping, pgoff_t index);
 void gcma_invalidate(struct address_space *mapping, pgoff_t index);
 void gcma_invalidate_all(void);
+void gcma_forget_encrypted(void);
 void __gcma_invalidate_begin(struct address_space *mapping, pgoff_t first,
 			     pgoff_t last);
 void __gcma_invalidate_end(struct address_space *mapping);
@@ -102,22 +120,34 @@ static inline void mapping_set_gcma(struct address_space *mapping, bool allow)
  * See __gcma_invalidate_begin(). From the page with the byte @start to that with
  * @end; returns what gcma_invalidate_end() wants.
  */
-static inline bool gcma_invalidate_begin(struct address_space *mapping,
-					 loff_t start, loff_t end)
+static inline struct address_space *
+gcma_invalidate_begin(struct address_space *mapping, loff_t start, loff_t end)
 {
 	/* Nothing is kept or read of a file that is going away. */
 	if (!gcma_active() || !test_bit(AS_GCMA, &mapping->flags) ||
 	    mapping_exiting(mapping))
-		return false;
+		return NULL;
 	__gcma_invalidate_begin(mapping, start >> PAGE_SHIFT, end >> PAGE_SHIFT);
-	return true;
+	return mapping;
 }
 
-static inline void gcma_invalidate_end(struct address_space *mapping,
-				       bool begun)
+static inline void gcma_invalidate_end(struct address_space *begun)
 {
 	if (begun)
-		__gcma_invalidate_end(mapping);
+		__gcma_invalidate_end(begun);
+}
+
+/* CLASS(gcma_invalidation, name)(mapping, start, end): from here to the end of the scope. */
+DEFINE_CLASS(gcma_invalidation, struct address_space *, gcma_invalidate_end(_T),
+	     gcma_invalidate_begin(mapping, start, end),
+	     struct address_space *mapping, loff_t start, loff_t end)
+
+/* Is there anything to invalidate: resident pages, or copies of pages? */
+static inline bool mapping_has_cached_data(struct address_space *mapping)
+{
+	return mapping->nrpages ||
+	       (IS_ENABLED(CONFIG_GCMA) && test_bit(AS_GCMA, &mapping->flags) &&
+		!mapping_empty(mapping));
 }
 
 #endif /* _LINUX_GCMA_H */

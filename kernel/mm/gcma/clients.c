@@ -21,11 +21,11 @@
 
 #include <trace/events/gcma.h>
 
-/* Pages of the largest folio that is kept: all are published in one go. */
+/* The largest folio that is kept, in pages: all are published under one lock. */
 #define GCMA_FOLIO_PAGES	(SZ_2M >> PAGE_SHIFT)
 /* Pages of a read that are looked up together. */
 #define GCMA_READ_PAGES		16UL
-/* Bytes of a read that go over the stack: fewer always do. */
+/* Shorter reads, and those to slow destinations, go through a buffer on the stack. */
 #define GCMA_READ_BUFFER	512
 #define GCMA_GUARD_BITS		6
 
@@ -45,21 +45,17 @@ static atomic_t *guard_of(struct address_space *mapping)
 /* May a copy of this clean folio be kept? */
 static bool admitted(struct address_space *mapping, struct folio *folio)
 {
-	struct inode *inode = mapping->host;
-
-	/* All-zero pages are not read from the device either. */
+	/* Swap does not read all-zero pages from the device either. */
 	if (folio_test_swapcache(folio))
 		return (READ_ONCE(gcma_clients) & GCMA_SWAP) &&
 		       !swap_slot_zero(folio->swap);
 	/*
-	 * Decrypted content must not outlive the key. Swap files do not change
-	 * through the page cache. A page that could not be written is clean all
-	 * the same, and is not what the device has.
+	 * Swap files do not change through the page cache. After a failed write a
+	 * page is clean, but the device does not have its content.
 	 */
 	return (READ_ONCE(gcma_clients) & GCMA_FILE) &&
 	       test_bit(AS_GCMA, &mapping->flags) &&
-	       !READ_ONCE(mapping->wb_err) && !IS_ENCRYPTED(inode) &&
-	       !IS_SWAPFILE(inode);
+	       !READ_ONCE(mapping->wb_err) && !IS_SWAPFILE(mapping->host);
 }
 
 static pgoff_t index_of(struct folio *folio)
@@ -73,7 +69,7 @@ static enum gcma_client client_of(struct folio *folio)
 	return folio_test_swapbacked(folio) ? GCMA_CLIENT_SWAP : GCMA_CLIENT_FILE;
 }
 
-/* Was a folio that reclaim has isolated in use more than once? */
+/* Was this folio, which reclaim has isolated, used more than once? */
 static bool folio_workingset(struct folio *folio)
 {
 #ifdef CONFIG_LRU_GEN
@@ -85,14 +81,25 @@ static bool folio_workingset(struct folio *folio)
 	return folio_test_workingset(folio);
 }
 
+/* What dmem is to know of a folio. */
+static unsigned int flags_of(struct address_space *mapping, struct folio *folio)
+{
+	unsigned int flags = folio_workingset(folio) ? DMEM_WORKINGSET : 0;
+
+	/* Decrypted content must not outlast the key. */
+	if (client_of(folio) == GCMA_CLIENT_FILE && IS_ENCRYPTED(mapping->host))
+		flags |= DMEM_SECRET;
+	return flags;
+}
+
 /**
  * gcma_store() - copy a folio that reclaim is about to remove
  * @mapping: where the folio is cached
  * @folio: the locked folio, clean and unmapped as far as known
  *
- * While the folio stays there is no shadow that leads to the copies. So nobody
- * looks for them but a read that has seen the shadow before, and what that finds
- * is what the file has now.
+ * As long as the folio is in the cache, no shadow leads to the copies. A read that
+ * saw an older shadow of the page may still find them, and rightly so: they are
+ * what the file has now.
  *
  * Return: true if it was copied; the caller calls gcma_publish() before it
  * unlocks the folio.
@@ -104,16 +111,16 @@ bool gcma_store(struct address_space *mapping, struct folio *folio)
 	if (!dmem_idle(&gcma_dmem))
 		return false;
 	nr = folio_nr_pages(folio);
-	/* One that somebody else holds will not be removed. */
+	/* A folio that somebody else holds will not be removed. */
 	return nr <= GCMA_FOLIO_PAGES && folio_ref_count(folio) == 1 + nr &&
 	       folio_test_uptodate(folio) && !folio_test_dirty(folio) &&
 	       admitted(mapping, folio) &&
 	       dmem_store(&gcma_dmem, folio, mapping, index_of(folio),
-			  client_of(folio), folio_workingset(folio));
+			  client_of(folio), flags_of(mapping, folio));
 }
 
 /**
- * gcma_publish() - have the copies of a folio found, or drop them
+ * gcma_publish() - let the copies of a folio be found, or drop them
  * @mapping: where the folio is cached; with a @shadow the lock of its entries is
  *	held, that of i_pages or of the swap cache
  * @folio: the folio that gcma_store() has copied, frozen and found clean
@@ -129,7 +136,7 @@ void *gcma_publish(struct address_space *mapping, struct folio *folio,
 	enum gcma_client client = client_of(folio);
 	pgoff_t index = index_of(folio);
 
-	/* The file may have stopped to allow copies since they were made. */
+	/* Since the copies were made, the file may have ceased to allow any. */
 	if (!shadow || (client == GCMA_CLIENT_FILE &&
 			(atomic_read(guard_of(mapping)) ||
 			 !test_bit(AS_GCMA, &mapping->flags)))) {
@@ -146,8 +153,8 @@ void *gcma_publish(struct address_space *mapping, struct folio *folio,
 }
 
 /*
- * How many pages of a range have a flagged shadow, up to the first without?
- * Only that tells: dmem may have an old copy of a page without.
+ * How many pages from the first on have a flagged shadow? Of a page without one,
+ * dmem may have an old copy.
  */
 static unsigned long flagged_pages(struct address_space *mapping, pgoff_t first,
 				   unsigned long nr)
@@ -157,7 +164,7 @@ static unsigned long flagged_pages(struct address_space *mapping, pgoff_t first,
 	pgoff_t index = first, end = first + nr;
 	void *entry;
 
-	/* As most reads are; a walk costs twice as much to begin. */
+	/* Most reads are of one page; a walk costs twice as much. */
 	if (nr == 1)
 		return gcma_flagged(xa_load(&mapping->i_pages, first));
 	rcu_read_lock();
@@ -188,13 +195,13 @@ bool gcma_load(struct address_space *mapping, pgoff_t index,
 	enum gcma_client client = client_of(folio);
 
 	/*
-	 * In a cache the folio has replaced the shadows, which were all flagged.
-	 * One of several pages that goes around the swap cache has not.
+	 * A folio in a cache has replaced its shadows, which were all flagged. A
+	 * large one that is swapped in around the swap cache has replaced none.
 	 */
 	if (client == GCMA_CLIENT_SWAP && nr > 1 && !folio_test_swapcache(folio) &&
 	    flagged_pages(mapping, index, nr) < nr)
 		return false;
-	/* All or nothing: filled in part it would have to be read all the same. */
+	/* All or nothing: with one page missing all are read from the device. */
 	while (i < nr && dmem_load(&gcma_dmem, mapping, index + i,
 				   folio_page(folio, i), client))
 		i++;
@@ -209,6 +216,22 @@ bool gcma_load(struct address_space *mapping, pgoff_t index,
 	count_vm_events(GCMA_LOAD_FILE + client, nr);
 	gcma_wipe();
 	return true;
+}
+
+/**
+ * gcma_fill() - a folio has taken the place of flagged shadows of a file
+ * @mapping: the page cache
+ * @folio: the folio, locked and not up to date
+ * @gfp: with __GFP_WRITE it is to be written to, and left alone
+ *
+ * Return: true if the folio is up to date now.
+ */
+bool gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp)
+{
+	if (!(gfp & __GFP_WRITE))
+		return gcma_load(mapping, folio->index, folio);
+	gcma_invalidate(mapping, folio->index);
+	return false;
 }
 
 /**
@@ -232,7 +255,7 @@ void gcma_invalidate(struct address_space *mapping, pgoff_t index)
 	gcma_wipe();
 }
 
-/* Have no copies of these pages, nor of folios that the range cuts. */
+/* Drop the copies of these pages, and of folios that are partly in the range. */
 static void unflag_range(struct address_space *mapping, pgoff_t first,
 			 pgoff_t last)
 {
@@ -246,7 +269,7 @@ static void unflag_range(struct address_space *mapping, pgoff_t first,
 			gcma_invalidate(mapping, xas.xa_index);
 			xas_store(&xas, gcma_unflag(entry));
 		}
-		/* Have interrupts from time to time. */
+		/* Let interrupts in from time to time. */
 		if (++seen % 64)
 			continue;
 		xas_pause(&xas);
@@ -258,22 +281,21 @@ static void unflag_range(struct address_space *mapping, pgoff_t first,
 }
 
 /**
- * __gcma_invalidate_begin() - pages of a file change without its page cache
+ * __gcma_invalidate_begin() - pages of a file are about to change on the device
  * @mapping: the page cache
  * @first: the first page, also if it changes only in part
  * @last: the last page, likewise
  *
- * Until gcma_invalidate_end() nothing that is evicted from @mapping leaves a
- * copy. So none of these pages has one from here to there, whatever is read or
- * evicted meanwhile.
+ * Until gcma_invalidate_end(), pages that are evicted from @mapping leave no copy.
+ * So none of these pages has one until then, whatever is read or evicted.
  */
 void __gcma_invalidate_begin(struct address_space *mapping, pgoff_t first,
 			     pgoff_t last)
 {
 	atomic_inc(guard_of(mapping));
 	/*
-	 * Evictions look at the counter under the lock that this takes. Those
-	 * that saw it as zero are finished now, and their copies are found.
+	 * Evictions look at the counter under the lock that this takes. An
+	 * eviction that saw zero has ended by then, and its flag is found.
 	 */
 	unflag_range(mapping, first, last);
 }
@@ -305,13 +327,16 @@ void gcma_invalidate_all(void)
  * @mapping: the page cache of the file
  * @allow: false if it does no longer
  *
- * What it promises: pages enter the cache through filemap_add_folio(), which
- * says -EEXIST if it filled the folio. The content on the device changes only
- * while the page is in the cache, or within truncate_inode_pages_range() and
- * invalidate_inode_pages2_range() or before they are called, with
- * mapping->invalidate_lock held or followed by an invalidation. A file system
- * that keeps readers out by other means, and looks for resident pages then,
- * invalidates and looks between gcma_invalidate_begin() and _end().
+ * With that the file system promises:
+ *
+ * - Pages enter the cache through filemap_add_folio(), which returns -EEXIST if it
+ *   has filled the folio.
+ * - The content on the device changes only while the page is in the cache; or
+ *   within truncate_inode_pages_range() or invalidate_inode_pages2_range(); or
+ *   before these are called, with mapping->invalidate_lock held or followed by an
+ *   invalidation.
+ * - If it keeps readers out by other means, and then looks for resident pages, it
+ *   looks and invalidates between gcma_invalidate_begin() and _end().
  */
 void __mapping_set_gcma(struct address_space *mapping, bool allow)
 {
@@ -324,10 +349,9 @@ void __mapping_set_gcma(struct address_space *mapping, bool allow)
 EXPORT_SYMBOL_GPL(__mapping_set_gcma);
 
 /*
- * The owner of a frame waits for what is copied out of it, so it must be quick
- * to write to the destination of such a copy: one piece of ordinary user
- * memory. Returns that piece, whose mapping stays as it is until
- * vma_end_read(), or %NULL.
+ * The owner of a frame waits while somebody copies out of it. So such a copy goes
+ * only where writing is quick: to one piece of ordinary user memory. Returns that
+ * piece, whose mapping does not change until vma_end_read(), or %NULL.
  */
 static void __user *quick_dest(const struct iov_iter *to, size_t len,
 			       struct vm_area_struct **vma)
@@ -349,7 +373,7 @@ static void __user *quick_dest(const struct iov_iter *to, size_t len,
 	return NULL;
 }
 
-/* Copy to wherever it may be, for which nobody waits. Returns how much. */
+/* Copy to any destination, which nobody waits for. Returns how many bytes. */
 static ssize_t read_buffered(struct address_space *mapping, loff_t pos,
 			     size_t len, struct iov_iter *to)
 {
@@ -412,7 +436,7 @@ ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to)
 		if (copied > 0)
 			iov_iter_advance(to, copied);
 	}
-	/* Not at once if @to is not resident yet. */
+	/* A part of @to may not be resident yet. */
 	if (!quick || copied < 0)
 		copied = read_buffered(mapping, iocb->ki_pos, len, to);
 	if (!copied) {
@@ -441,7 +465,7 @@ bool gcma_serves(struct address_space *mapping, pgoff_t index)
 
 #ifdef CONFIG_MEMCG
 /**
- * gcma_shadow_pages() - of how many pages more to keep the shadow entries
+ * gcma_shadow_pages() - for how many more pages to keep shadow entries
  * @memcg: the cgroup that the nodes of the entries are charged to
  * @nodes: how many it has
  *
@@ -451,7 +475,7 @@ bool gcma_serves(struct address_space *mapping, pgoff_t index)
 unsigned long gcma_shadow_pages(struct mem_cgroup *memcg, unsigned long nodes)
 {
 	unsigned long all = global_node_page_state(WORKINGSET_NODES), room;
-	/* What the processors have not added up yet may be missing. */
+	/* Counts that are still with the CPUs may be missing from @all. */
 	unsigned long pages = div64_ul((u64)dmem_idle(&gcma_dmem) * nodes,
 				       max(all, nodes));
 

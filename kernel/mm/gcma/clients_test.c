@@ -327,10 +327,10 @@ static void clients_test_invalidation_meets_store(struct kunit *test)
 {
 	struct clients_fixture *fx = test->priv;
 	struct folio *folio = stored(test, 3);
-	bool begun = gcma_invalidate_begin(fx->mapping, 0, 0);
+	struct address_space *begun = gcma_invalidate_begin(fx->mapping, 0, 0);
 
 	KUNIT_EXPECT_FALSE(test, published(fx, folio));
-	gcma_invalidate_end(fx->mapping, begun);
+	gcma_invalidate_end(begun);
 	expect_no_copy(test, 3);
 	folio = stored(test, 3);
 	mapping_set_gcma(fx->mapping, false);
@@ -429,12 +429,12 @@ static void clients_test_invalidation(struct kunit *test)
 static void clients_test_no_guard_without_copies(struct kunit *test)
 {
 	struct clients_fixture *fx = test->priv;
-	bool begun = gcma_invalidate_begin(fx->mapping, 0, 0);
+	struct address_space *begun = gcma_invalidate_begin(fx->mapping, 0, 0);
 
-	KUNIT_EXPECT_TRUE(test, begun);
-	gcma_invalidate_end(fx->mapping, begun);
+	KUNIT_EXPECT_NOT_NULL(test, begun);
+	gcma_invalidate_end(begun);
 	mapping_set_gcma(fx->mapping, false);
-	KUNIT_EXPECT_FALSE(test, gcma_invalidate_begin(fx->mapping, 0, 0));
+	KUNIT_EXPECT_NULL(test, gcma_invalidate_begin(fx->mapping, 0, 0));
 }
 
 /* What a reader has left behind that raced with the write. */
@@ -507,18 +507,14 @@ static void clients_test_no_copy_after_a_failed_write(struct kunit *test)
 
 static void clients_test_no_copy_of_such_files(struct kunit *test)
 {
-	static const unsigned int flags[] = { S_SWAPFILE, S_ENCRYPTED };
 	struct clients_fixture *fx = test->priv;
 	struct inode *inode = fx->mapping->host;
-	int i;
 
-	for (i = 0; i < ARRAY_SIZE(flags); i++) {
-		cached(fx, 3);
-		inode->i_flags |= flags[i];
-		KUNIT_EXPECT_FALSE(test, evict(fx, 3));
-		inode->i_flags &= ~flags[i];
-		KUNIT_EXPECT_FALSE(test, resident(fx, 3));
-	}
+	cached(fx, 3);
+	inode->i_flags |= S_SWAPFILE;
+	KUNIT_EXPECT_FALSE(test, evict(fx, 3));
+	inode->i_flags &= ~S_SWAPFILE;
+	KUNIT_EXPECT_FALSE(test, resident(fx, 3));
 	keep(test, 3);
 	if (!IS_ENABLED(CONFIG_FS_DAX))
 		return;
@@ -527,6 +523,26 @@ static void clients_test_no_copy_of_such_files(struct kunit *test)
 	mapping_set_gcma(fx->mapping, true);
 	inode->i_flags &= ~S_DAX;
 	KUNIT_EXPECT_FALSE(test, test_bit(AS_GCMA, &fx->mapping->flags));
+}
+
+/* Copies of encrypted files are kept, and go when a key does. */
+static void clients_test_key_is_removed(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct inode *inode = fx->mapping->host;
+
+	inode->i_flags |= S_ENCRYPTED;
+	keep(test, 3);
+	cached(fx, 3);
+	keep(test, 5);
+	inode->i_flags &= ~S_ENCRYPTED;
+	keep(test, 4);
+	gcma_forget_encrypted();
+	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 5,
+					  GCMA_CLIENT_FILE));
+	KUNIT_EXPECT_TRUE(test, dmem_has(&gcma_dmem, fx->mapping, 4,
+					 GCMA_CLIENT_FILE));
+	KUNIT_EXPECT_EQ(test, bitmap_weight(gcma_dmem.secret, gcma_dmem.nr), 0);
 }
 
 /* A file that stopped to allow copies may be changed in any way. */
@@ -763,6 +779,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_drop_caches),
 	KUNIT_CASE(clients_test_no_copy_after_a_failed_write),
 	KUNIT_CASE(clients_test_no_copy_of_such_files),
+	KUNIT_CASE(clients_test_key_is_removed),
 	KUNIT_CASE(clients_test_no_copy_of_a_file_that_forbids),
 	KUNIT_CASE(clients_test_read_in_place),
 	KUNIT_CASE(clients_test_read_some_in_place),

@@ -26,6 +26,15 @@
 #define cma_range(cma)		(&(cma)->ranges[0])
 #define cma_nranges(cma)	((cma)->nranges)
 #define cma_activated(cma)	test_bit(CMA_ACTIVATED, &(cma)->flags)
+/* There is an interface for pages without a reference. */
+#define CMA_HAS_FROZEN
+
+/* Under the lock of the area: so many pages more, or less, can be had. */
+static inline void cma_add_available(struct cma *cma, long nr)
+{
+	cma->available_count += nr;
+}
+
 /* An allocation of CMA is one piece of the memory map, too. */
 #define nth_page(page, n)	((page) + (n))
 #define set_pageblock_migratetype(page, type) \
@@ -107,6 +116,11 @@ static inline void test_activate(struct cma *cma)
 #define cma_range(cma)		(cma)
 #define cma_nranges(cma)	((void)(cma), 1)
 #define cma_activated(cma)	((cma)->bitmap)
+
+static inline void cma_add_available(struct cma *cma, long nr)
+{
+	/* It is counted in the bitmap. */
+}
 
 static inline bool swap_slot_zero(swp_entry_t entry)
 {

@@ -13,10 +13,11 @@
  * piece of its file, sixteen pages, and its place there: neighbours stay or go
  * together, and what has to be read from the device is not cut into single pages.
  *
- * Three bits of a frame change without the lock of its set: owned, which is the
- * owner's; live, the frame holds content unless it is owned; and zero, it is all
- * zeros unless it is owned or live. So taking back any number of frames is
- * setting bits and waiting for copies in flight, whatever the frames hold:
+ * Each frame has three bits that change without the lock of its set. "Owned" is
+ * set by the owner. "Live" says that the frame holds content, "zero" that it is
+ * all zeros; neither means anything while the frame is owned, and zero nothing
+ * while it is live. So to take back any number of frames, the owner sets bits and
+ * waits for copies in flight, whatever the frames hold:
  *
  *	owner (dmem_revoke)		everybody else (place_enter)
  *
@@ -28,15 +29,19 @@
  *					hazard[cpu] = 0 (release)
  *
  * Either the owner sees the hazard and waits for one page to be copied, or the
- * other side sees that the frame is owned. In between it waits for no lock,
- * takes no fault and is not interrupted. To give frames back the owner clears
- * live, then owned (dmem_release). The key of a frame stays in the set until
- * somebody finds that the frame is not live any more.
+ * other side sees that the frame is owned. While its hazard is set, the other side
+ * waits for no lock, takes no fault and is not interrupted. To give frames back,
+ * the owner clears live, then owned (dmem_release). The key of a frame stays in
+ * the set until somebody finds that the frame is not live any more.
+ *
+ * A fourth bit, secret, says that content which must not outlast dmem_wipe() may be
+ * in the frame, live or not. It changes under the lock only, and stays while the
+ * frame is owned: the owner need not have written there.
  *
  * dmem_store() copies a page and gives it its key in one step, dmem_load() moves
  * content out and dmem_read() copies parts of it, all under the lock of the set.
- * A client that does not know yet whether the content was final tells nobody that
- * there is a page under the key, and calls dmem_invalidate() if it was not.
+ * A client may store a page that can still change. Then it tells nobody that there
+ * is a page under the key, and calls dmem_invalidate() if the page has changed.
  *
  * Each way has a tag: zero if it has no key, or else seven bits of the key's hash.
  * A search compares eight tags at a time, and keys only where the tags are the
@@ -57,9 +62,9 @@
  *
  * The first is right for what comes back soon, the second for streams and for
  * loops that do not fit. Two small classes of pieces, with sets of their own,
- * follow one policy each (set dueling; Qureshi et al., ISCA 2007). All other
- * pieces are treated generously if that class finds so many more pages that
- * copies pay.
+ * lead: each always follows one policy (set dueling; Qureshi et al., ISCA 2007).
+ * All other pieces follow the generous class if it finds so many more pages than
+ * the thrifty one that the additional copies pay.
  *
  * Locks: one lock of a set at a time, innermost. It is taken under locks that
  * interrupt handlers take, so interrupts are always off. The client serialises
@@ -81,33 +86,33 @@
 #include "dmem.h"
 
 #define RRPV_MAX	3
-/* The lower bit of each RRPV of a set. */
+/* The lower of the two bits of each way in dmem_set.rrpv. */
 #define RRPV_LOW	0x5555555555555555ULL
-/* A tag has seven bits. The lower bit of each of eight, and the one above them. */
+/* A tag has seven bits. In eight tags: the lowest bit of each, and the eighth bit. */
 #define TAG_MAX		0x7f
 #define TAGS_LOW	0x0101010101010101ULL
 #define TAGS_ABOVE	0x8080808080808080ULL
-/* Neighbours in a file that are treated alike: 16 pages. */
+/* A piece: 16 neighbours in a file, which are treated alike. */
 #define PIECE_ORDER	4
-/* One of so many pieces is in each class of leaders, with as many of the sets. */
+/* Each class of leaders has one of so many pieces, and one of so many sets. */
 #define LEADER_SHARE	64
-/* One of so many pieces is stored where a thrifty policy would not. */
+/* The thrifty policy stores one of so many pieces in any case. */
 #define CHANCE_SHARE	16
-/* Pages that a class is offered until the policy is chosen again. */
+/* The policy is chosen again each time a class has been offered so many pages. */
 #define ROUND_PAGES	512
-/* To store all pages pays if it saves one read of the device for so many. */
+/* Copies pay if there is one read of the device less for so many pages offered. */
 #define PAYS_SHARE	8
 
 /* Classes of pieces: two of leaders, and the others. */
 enum { GENEROUS, THRIFTY, FOLLOWER };
 
-/* A piece, a set for one of its pages, locked, and a frame with its hazard set. */
+/* A piece; the locked set of one of its pages; a way of that set and its frame. */
 struct dmem_place {
 	u64 hash;		/* of the piece */
 	unsigned int class;
 	u32 first;		/* of the sets of the class */
-	u32 nr_sets;		/* of them */
-	u32 start;		/* the first one that the piece has, of these */
+	u32 nr_sets;		/* of the class */
+	u32 start;		/* where in them the sets of the piece begin */
 	u32 index;		/* of the set */
 	unsigned int way;
 	struct dmem_set *set;
@@ -116,7 +121,7 @@ struct dmem_place {
 	unsigned long flags;
 };
 
-/* The frame into or out of which this CPU copies; no frame has pfn zero. */
+/* The pfn of the frame that this CPU copies into or out of; zero if there is none. */
 static DEFINE_PER_CPU(unsigned long, dmem_hazard);
 
 static u64 piece_hash(const void *space, unsigned long offset)
@@ -169,7 +174,7 @@ static void place_lock(const struct dmem *dmem, struct dmem_place *place, u32 in
 	place->flags = flags;
 }
 
-/* Find out where the pages of a piece may be. */
+/* Find out in which sets the pages of a piece may be. */
 static void place_piece(const struct dmem *dmem, struct dmem_place *place,
 			const void *space, unsigned long offset)
 {
@@ -184,14 +189,14 @@ static void place_piece(const struct dmem *dmem, struct dmem_place *place,
 	place->start = reciprocal_scale(hash >> 32, place->nr_sets);
 }
 
-/* Lock the set where a page of the piece may be. */
+/* Lock the set in which a page of the piece may be. */
 static void place_lock_page(const struct dmem *dmem, struct dmem_place *place,
 			    unsigned long offset)
 	__acquires(&place->set->lock)
 {
 	u32 index = place->start + offset % BIT(PIECE_ORDER);
 
-	/* Seldom, and a division takes long. */
+	/* Rarely so; a division each time would take long. */
 	if (index >= place->nr_sets)
 		index %= place->nr_sets;
 	place_lock(dmem, place, place->first + index);
@@ -216,9 +221,8 @@ static void place_turn(const struct dmem *dmem, struct dmem_place *place,
 }
 
 /*
- * Announce that something is done with the way: a copy into or out of its frame,
- * or a change of its live or zero bit. Returns false if there must be none, as
- * the frame is owned.
+ * Announce a copy into or out of the frame, or a change of its live or zero bit.
+ * Returns false if neither is allowed, because the frame is owned.
  */
 static bool place_enter(struct dmem_place *place)
 {
@@ -248,7 +252,7 @@ static void place_unlock(struct dmem_place *place)
 	raw_spin_unlock_irqrestore(&place->set->lock, place->flags);
 }
 
-/* Whose the content is. */
+/* The client that stored the content. */
 static unsigned int place_client(const struct dmem_place *place)
 {
 	return place->set->client >> place->way & 1;
@@ -278,7 +282,7 @@ static u64 eight_tags(const struct dmem_set *set, unsigned int first)
 	return le64_to_cpup((const __le64 *)(set->tag + first));
 }
 
-/* The upper bits of those of eight bytes that are zero. All have it clear. */
+/* The eighth bit of each byte that is zero. No byte may have that bit set. */
 static u64 zero_bytes(u64 bytes)
 {
 	return (TAGS_ABOVE - bytes) & TAGS_ABOVE;
@@ -286,7 +290,7 @@ static u64 zero_bytes(u64 bytes)
 
 static u8 place_tag(const struct dmem_place *place)
 {
-	/* Of the hash these decide nothing else. */
+	/* Bits of the hash that nothing else depends on. */
 	return (place->hash >> 24 & TAG_MAX) ?: 1;
 }
 
@@ -320,10 +324,9 @@ found:
 }
 
 /*
- * The content alone, not the memory tags that copy_highpage() takes along: those
- * are kept with swap and come back from there, and a frame with tags would show
- * them to its next user. Returns false if @from cannot be read, which then is
- * taken out of use.
+ * Copy the content, and not the memory tags, as copy_highpage() would: swap keeps
+ * those itself, and the next user of a frame would get the tags that it has.
+ * Returns false if the memory of @from is broken; it is taken out of use then.
  */
 static bool copy_content(struct page *to, struct page *from)
 {
@@ -348,10 +351,10 @@ static bool copy_content(struct page *to, struct page *from)
 }
 
 /*
- * Now and then choose the policy of the followers. A page is offered after it
- * was read from the device, or found here and loaded. So the part that is found
- * of what is offered and served in place is what a policy saves, however many
- * pages a class has. If both are alike, fewer copies win.
+ * Choose the policy of the followers. A page is offered after it was read from the
+ * device, or found here and loaded. So a policy is as good as the share of its
+ * pages, offered or served in place, that were found. If the shares are alike, the
+ * policy with fewer copies wins.
  */
 static void choose_policy(struct dmem *dmem)
 {
@@ -439,12 +442,12 @@ static int place_room(const struct dmem *dmem, struct dmem_place *place,
 }
 
 /*
- * Store one page of the piece; see dmem_store(). Content at @least or more makes
- * room for it, and it starts at @rrpv.
+ * Store one page of the piece; see dmem_store(). It replaces only content whose RRPV
+ * is @least or more, and starts at @rrpv.
  */
 static bool store_page(struct dmem *dmem, struct dmem_place *place,
 		       struct page *page, const void *space, unsigned long offset,
-		       unsigned int client, int least, unsigned int rrpv)
+		       unsigned int client, bool secret, int least, unsigned int rrpv)
 {
 	struct dmem_set *set;
 	bool stored = false;
@@ -453,7 +456,7 @@ static bool store_page(struct dmem *dmem, struct dmem_place *place,
 	place_lock_page(dmem, place, offset);
 	set = place->set;
 	count_offered(dmem, place->class);
-	/* First the older one: never are there two live frames of a key. */
+	/* Drop an older copy first: a key never has two live frames. */
 	if (unlikely(place_find(dmem, place, space, offset)))
 		place_empty(dmem, place);
 	lost = place_room(dmem, place, client);
@@ -462,13 +465,15 @@ static bool store_page(struct dmem *dmem, struct dmem_place *place,
 			this_cpu_inc(dmem->area[0]->stats->refused[client]);
 		goto out;
 	}
-	/* The clients once more: dmem_set_clients() waits for the hazard. */
+	/* Look at the clients again: dmem_set_clients() waits for the hazard. */
 	if (!place_enter(place) || !(READ_ONCE(place->area->clients) & BIT(client)))
 		goto out;
 	if (lost <= RRPV_MAX && test_bit(place->nr, dmem->live))
 		this_cpu_inc(place->area->stats->evicted[place_client(place)]);
 	if (test_bit(place->nr, dmem->zero))
 		clear_bit(place->nr, dmem->zero);
+	if (test_bit(place->nr, dmem->secret) != secret)
+		change_bit(place->nr, dmem->secret);
 	stored = copy_content(frame_page(place->area, place->nr), page);
 	if (unlikely(!stored)) {
 		place_empty(dmem, place);
@@ -495,18 +500,19 @@ out:
  * @space: first part of the keys, not %NULL
  * @offset: second part of the first page's key, the others' follow
  * @client: whose folio it is
- * @workingset: it was in use more than once
+ * @flags: DMEM_WORKINGSET, DMEM_SECRET
  *
- * The pages make sense only together: the first one's key chooses the policy for
- * all. If @folio changes later, the caller calls dmem_invalidate().
+ * All pages are stored or none, with the policy that the first one's key chooses.
+ * If @folio changes later, the caller calls dmem_invalidate().
  *
  * Context: Any but interrupt handlers. Does not sleep.
  * Return: true if all pages have been stored. If not, none of them is.
  */
 bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
-		unsigned long offset, unsigned int client, bool workingset)
+		unsigned long offset, unsigned int client, unsigned int flags)
 {
 	unsigned long i, nr = folio_nr_pages(folio);
+	bool workingset = flags & DMEM_WORKINGSET;
 	struct dmem_place place;
 	bool thrifty;
 	int least = 0;
@@ -520,7 +526,8 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 		if (i && (offset + i) % BIT(PIECE_ORDER) == 0)
 			place_piece(dmem, &place, space, offset + i);
 		if (!store_page(dmem, &place, folio_page(folio, i), space, offset + i,
-				client, least, RRPV_MAX - (workingset || !thrifty)))
+				client, flags & DMEM_SECRET, least,
+				RRPV_MAX - (workingset || !thrifty)))
 			break;
 	}
 	if (i == nr)
@@ -633,7 +640,7 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 		if (!found || err)
 			break;
 		this_cpu_inc(place.area->stats->served[client]);
-		/* Of the parts of a page, its first byte's counts. */
+		/* A page that is read in parts counts once, with its first byte. */
 		if (!from) {
 			count_offered(dmem, place.class);
 			count_found(dmem, place.class);
@@ -671,7 +678,7 @@ static unsigned long clear_range(struct dmem_area *area, unsigned long first,
 	struct dmem_place place;
 
 	nr = area->first + first;
-	/* Only where to look; under the lock it is looked at again. */
+	/* A hint of where to look; what counts is seen under the lock. */
 	for (; nr = data_race(find_next_bit(dmem->live, end, nr)), nr < end; nr++) {
 		if (place_lock_frame(dmem, &place, nr) && test_bit(nr, dmem->live) &&
 		    clients & BIT(place_client(&place))) {
@@ -715,9 +722,9 @@ void dmem_invalidate_all(struct dmem *dmem)
 }
 
 /*
- * Wait for the copies into and out of frames that are going on, none of which
- * is waited for twice: those that begin now see what the caller has written.
- * Returns how often one was found still going on.
+ * Wait for copies into and out of the frames that have begun already; those that
+ * begin now see what the caller has written. Returns how often a copy was found
+ * still going on.
  */
 static unsigned long wait_for_copies(const struct dmem_area *area,
 				     unsigned long first, unsigned long nr)
@@ -753,13 +760,13 @@ void dmem_set_clients(struct dmem_area *area, unsigned int clients)
 	unsigned int gone = area->clients & ~clients;
 
 	WRITE_ONCE(area->clients, clients);
-	/* For stores that have seen the old clients. */
+	/* A store that has seen the old clients may still be copying. */
 	wait_for_copies(area, 0, area->nr);
 	if (gone)
 		clear_range(area, 0, area->nr, gone);
 }
 
-/* Bits of a word, the others of which are not the owner's. */
+/* As owned_bits(), for a word in which only the bits of @mask are the owner's. */
 static unsigned long edge_bits(unsigned long *word, unsigned long mask, bool clear)
 {
 	unsigned long sum = hweight_long(READ_ONCE(*word) & mask);
@@ -770,8 +777,8 @@ static unsigned long edge_bits(unsigned long *word, unsigned long mask, bool cle
 }
 
 /*
- * Count the bits of frames that the caller owns, and clear them if wanted.
- * Others change their bits of a word meanwhile, but none of these.
+ * Count the set bits of frames that the caller owns, and clear them if wanted.
+ * Meanwhile others may change other bits of the same words.
  */
 static __always_inline unsigned long
 owned_bits(unsigned long *bitmap, unsigned long first, unsigned long nr, bool clear)
@@ -858,15 +865,23 @@ void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 	unsigned long end = area->first + first + nr;
 	unsigned long *zero = area->dmem->zero;
 
-	/* As it is after prepare, and quicker to find out. */
+	/* So it is after prepare; counting is quicker than looking for each. */
 	if (owned_bits(zero, area->first + first, nr, false) == nr)
 		return;
 	nr = area->first + first;
-	/* Bits of other frames may change, those of the owner's do not. */
+	/* Others may change bits of other frames meanwhile. */
 	for (; nr = data_race(find_next_zero_bit(zero, end, nr)), nr < end; nr++) {
 		clear_highpage(frame_page(area, nr));
 		cond_resched();
 	}
+}
+
+static void zero_frame(struct dmem *dmem, const struct dmem_place *place)
+{
+	lockdep_assert_held(&place->set->lock);
+	clear_highpage(frame_page(place->area, place->nr));
+	set_bit(place->nr, dmem->zero);
+	clear_bit(place->nr, dmem->secret);
 }
 
 /**
@@ -890,9 +905,36 @@ void dmem_zero_idle(struct dmem_area *area, unsigned long first,
 		if (test_bit(nr, dmem->zero) || test_bit(nr, dmem->live) ||
 		    frame_owned(area, nr))
 			continue;
-		if (place_lock_frame(dmem, &place, nr) && !test_bit(nr, dmem->live)) {
-			clear_highpage(frame_page(area, nr));
-			set_bit(nr, dmem->zero);
+		if (place_lock_frame(dmem, &place, nr) && !test_bit(nr, dmem->live))
+			zero_frame(dmem, &place);
+		place_unlock(&place);
+		cond_resched();
+	}
+}
+
+/**
+ * dmem_wipe() - clear frames with secret content
+ * @area: the area
+ * @live: discard what can still be found, too
+ *
+ * Whatever was stored as secret before is in none of the frames afterwards, but in
+ * those that the owner has: it may be using them. With them, to be called again
+ * when they have been given back.
+ *
+ * Context: Process. May sleep.
+ */
+void dmem_wipe(struct dmem_area *area, bool live)
+{
+	unsigned long nr = area->first, end = nr + area->nr;
+	struct dmem *dmem = area->dmem;
+	struct dmem_place place;
+
+	/* Only where to look; under the lock it is looked at again. */
+	for (; nr = data_race(find_next_bit(dmem->secret, end, nr)), nr < end; nr++) {
+		if (place_lock_frame(dmem, &place, nr) && test_bit(nr, dmem->secret) &&
+		    (live || !test_bit(nr, dmem->live))) {
+			place_empty(dmem, &place);
+			zero_frame(dmem, &place);
 		}
 		place_unlock(&place);
 		cond_resched();
@@ -970,6 +1012,7 @@ void dmem_exit(struct dmem *dmem)
 		free_percpu(dmem->area[--dmem->nr_areas]->stats);
 	kvfree(dmem->live);
 	kvfree(dmem->zero);
+	kvfree(dmem->secret);
 	kvfree(dmem->set);
 	dmem->set = NULL;
 }
@@ -997,8 +1040,9 @@ int dmem_add_area(struct dmem *dmem, struct dmem_area *area)
 	if (!dmem->set) {
 		dmem->live = kvcalloc(BITS_TO_LONGS(dmem->nr), sizeof(long), GFP_KERNEL);
 		dmem->zero = kvcalloc(BITS_TO_LONGS(dmem->nr), sizeof(long), GFP_KERNEL);
+		dmem->secret = kvcalloc(BITS_TO_LONGS(dmem->nr), sizeof(long), GFP_KERNEL);
 		dmem->set = kvcalloc(dmem->nr_sets, sizeof(*dmem->set), GFP_KERNEL);
-		if (!dmem->live || !dmem->zero || !dmem->set) {
+		if (!dmem->live || !dmem->zero || !dmem->secret || !dmem->set) {
 			dmem_exit(dmem);
 			free_percpu(area->stats);
 			return -ENOMEM;

@@ -4,6 +4,7 @@
 #define _MM_GCMA_DMEM_H
 
 #include <linux/atomic.h>
+#include <linux/bits.h>
 #include <linux/minmax.h>
 #include <linux/percpu.h>
 #include <linux/spinlock.h>
@@ -16,6 +17,10 @@ struct page;
 #define DMEM_MAX_AREAS	16
 #define DMEM_WAYS	32
 #define DMEM_LEADERS	2	/* classes of pieces that try out a policy */
+
+/* What is stored: */
+#define DMEM_WORKINGSET	BIT(0)	/* was in use more than once */
+#define DMEM_SECRET	BIT(1)	/* is not to outlast dmem_wipe() */
 
 /* The key of what a frame holds, if the way has a tag. */
 struct dmem_frame {
@@ -68,6 +73,7 @@ struct dmem {
 	struct dmem_set *set;
 	unsigned long *live;		/* bitmaps, see dmem.c */
 	unsigned long *zero;
+	unsigned long *secret;
 	atomic_t releases;		/* how often frames were given back */
 	atomic_t offered[DMEM_LEADERS];	/* pages offered or served in place, */
 	atomic_t found[DMEM_LEADERS];	/* and those of them that were here */
@@ -94,7 +100,7 @@ int dmem_init(struct dmem *dmem, unsigned long nr);
 void dmem_exit(struct dmem *dmem);
 int dmem_add_area(struct dmem *dmem, struct dmem_area *area);
 bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
-		unsigned long offset, unsigned int client, bool workingset);
+		unsigned long offset, unsigned int client, unsigned int flags);
 bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 	       struct page *page, unsigned int client);
 bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset,
@@ -114,6 +120,7 @@ void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 		     unsigned long nr);
 void dmem_zero_idle(struct dmem_area *area, unsigned long first,
 		    unsigned long nr);
+void dmem_wipe(struct dmem_area *area, bool live);
 unsigned long dmem_cached(const struct dmem_area *area, unsigned int client);
 void dmem_sum_stats(const struct dmem_area *area, struct dmem_stats *sum);
 

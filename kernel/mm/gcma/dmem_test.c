@@ -120,7 +120,7 @@ static bool store_as(struct dmem_fixture *fx, struct page *page,
 {
 	page_fill(page, value);
 	return dmem_store(&fx->dmem, page_folio(page), test_space[client], key,
-			  client, false);
+			  client, 0);
 }
 
 static bool store(struct dmem_fixture *fx, unsigned long key, u64 value)
@@ -502,7 +502,7 @@ static void dmem_test_pages_of_a_folio(struct kunit *test)
 	/* From one piece into the next. */
 	for (key = 14; key < 18; key++)
 		KUNIT_EXPECT_TRUE(test, store(fx, key, key));
-	KUNIT_EXPECT_TRUE(test, dmem_store(&fx->dmem, folio, test_space[0], 14, 0, false));
+	KUNIT_EXPECT_TRUE(test, dmem_store(&fx->dmem, folio, test_space[0], 14, 0, 0));
 	KUNIT_EXPECT_EQ(test, live(fx), 4);
 	lost = frame_of(fx, 16);
 	own(fx, lost, 1);
@@ -527,7 +527,7 @@ static void dmem_test_folio_in_part(struct kunit *test)
 	set = frame_of(fx, 2) % fx->dmem.nr_sets;
 	for (way = 0; way < DMEM_WAYS; way++)
 		own(fx, way * fx->dmem.nr_sets + set, 1);
-	KUNIT_EXPECT_FALSE(test, dmem_store(&fx->dmem, folio, test_space[0], 0, 0, false));
+	KUNIT_EXPECT_FALSE(test, dmem_store(&fx->dmem, folio, test_space[0], 0, 0, 0));
 	for (way = 0; way < DMEM_WAYS; way++)
 		disown(fx, way * fx->dmem.nr_sets + set, 1);
 	for (key = 0; key < 3; key++)
@@ -600,6 +600,48 @@ static void dmem_test_dropped_frames_are_cleared(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, page_is(fx->frames[0] + nr, 0));
 }
 
+/* Nothing secret outlasts this, wherever it is; what the owner has follows. */
+static void dmem_test_secrets_are_wiped(struct kunit *test)
+{
+	enum { FOUND, DROPPED, LOADED, REPLACED, OWNED, SECRETS };
+	const u64 secret = 0x5ec2e7;
+	struct dmem_fixture *fx = test->priv;
+	unsigned long frame[SECRETS], plain, key;
+
+	for (key = 0; key < SECRETS; key++) {
+		page_fill(fx->page, secret);
+		KUNIT_ASSERT_TRUE(test, dmem_store(&fx->dmem, page_folio(fx->page),
+						   test_space[0], key, 0, DMEM_SECRET));
+		frame[key] = frame_of(fx, key);
+	}
+	KUNIT_ASSERT_TRUE(test, store(fx, SECRETS, 42));
+	plain = frame_of(fx, SECRETS);
+	dmem_invalidate(&fx->dmem, test_space[0], DROPPED);
+	KUNIT_ASSERT_TRUE(test, load(fx, LOADED, secret));
+	KUNIT_ASSERT_TRUE(test, store(fx, REPLACED, 43));
+	own(fx, frame[OWNED], 1);
+
+	dmem_wipe(&fx->area[0], false);
+	KUNIT_EXPECT_TRUE(test, page_is(fx->frames[0] + frame[DROPPED], 0));
+	KUNIT_EXPECT_TRUE(test, page_is(fx->frames[0] + frame[LOADED], 0));
+	KUNIT_EXPECT_TRUE(test, page_is(fx->frames[0] + frame[OWNED], secret));
+	KUNIT_EXPECT_TRUE(test, page_is(fx->frames[0] + frame[FOUND], secret));
+
+	dmem_wipe(&fx->area[0], true);
+	for (key = 0; key < TEST_FRAMES; key++)
+		if (key != frame[OWNED])
+			KUNIT_EXPECT_FALSE(test, page_is(fx->frames[0] + key, secret));
+	KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, test_space[0], FOUND, 0));
+	KUNIT_EXPECT_TRUE(test, page_is(fx->frames[0] + plain, 42));
+	KUNIT_EXPECT_TRUE(test, load(fx, SECRETS, 42));
+	KUNIT_EXPECT_TRUE(test, load(fx, REPLACED, 43));
+
+	disown(fx, frame[OWNED], 1);
+	dmem_wipe(&fx->area[0], false);
+	KUNIT_EXPECT_TRUE(test, page_is(fx->frames[0] + frame[OWNED], 0));
+	KUNIT_EXPECT_TRUE(test, bitmap_empty(fx->dmem.secret, TEST_FRAMES));
+}
+
 /* Of two areas one is lent later; keys stay where they are. */
 static void dmem_test_area_lent_later(struct kunit *test)
 {
@@ -648,7 +690,7 @@ static bool put(struct dmem_fixture *fx, unsigned long key, bool workingset)
 {
 	*(u64 *)page_address(fx->page) = key;
 	return dmem_store(&fx->dmem, page_folio(fx->page), test_space[0], key, 0,
-			  workingset);
+			  workingset ? DMEM_WORKINGSET : 0);
 }
 
 static bool take(struct kunit *test, struct dmem_fixture *fx, unsigned long key)
@@ -1008,7 +1050,8 @@ static int newest_store(void *data)
 		key = (key & ~1UL) | (me->id & 1);
 		version = newest->version[key] + 1;
 		page_fill(me->page, (u64)key << 32 | version);
-		if (dmem_store(dmem, page_folio(me->page), test_space[0], key, 0, key & 2) &&
+		if (dmem_store(dmem, page_folio(me->page), test_space[0], key, 0,
+			       key & 2 ? DMEM_WORKINGSET : 0) &&
 		    version % 8 == 0)
 			dmem_invalidate(dmem, test_space[0], key);
 		/* From now on nothing older may be found. */
@@ -1120,6 +1163,7 @@ static struct kunit_case dmem_test_cases[] = {
 	KUNIT_CASE(dmem_test_set_owned),
 	KUNIT_CASE(dmem_test_refused_store_leaves_nothing),
 	KUNIT_CASE(dmem_test_dropped_frames_are_cleared),
+	KUNIT_CASE(dmem_test_secrets_are_wiped),
 	KUNIT_CASE(dmem_test_area_lent_later),
 	KUNIT_CASE(dmem_test_what_fits_is_kept),
 	KUNIT_CASE(dmem_test_loop_is_kept_in_part),

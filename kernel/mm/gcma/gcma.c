@@ -14,9 +14,9 @@
  * How a copy is found. Reclaim leaves a shadow entry where a page was. One bit of
  * it says that dmem was given a copy. Truncation, invalidation, insertion, and
  * the release of inodes and swap slots remove shadows, as they always did, and
- * with the shadow the copy is out of reach: no inode or slot is tracked, and a
- * page without a copy costs one bit test. A miss is always right, as the device
- * has the content. Two invariants carry this:
+ * without its shadow a copy is out of reach. So no inode or slot is tracked, and a
+ * page without a copy costs one bit test. A miss is always correct, as the device
+ * has the content. Two invariants make this safe:
  *
  *   1. If a shadow is flagged, the newest store under its key is exactly the
  *      folio that it replaced. __remove_mapping() copies the folio before it
@@ -66,6 +66,8 @@
 #include "../internal.h"
 #include "gcma.h"
 
+#include <trace/events/cma.h>
+
 #define CREATE_TRACE_POINTS
 #include <trace/events/gcma.h>
 
@@ -105,11 +107,13 @@ struct gcma {
 DEFINE_STATIC_KEY_FALSE(gcma_lending);
 EXPORT_SYMBOL_GPL(gcma_lending);
 
-/* Where all areas keep what they are lent for, and clients that one serves. */
+/* What is kept in all areas; and the clients that at least one area is lent to. */
 struct dmem gcma_dmem;
 unsigned int gcma_clients __read_mostly;
 
 static LIST_HEAD(gcma_areas);
+/* A key of encrypted files has been removed since boot. */
+static bool key_removed __read_mostly;
 /* Held to change what areas are lent for. */
 static DEFINE_MUTEX(control);
 
@@ -146,10 +150,10 @@ static int __init gcma_setup(char *text)
 }
 __setup("gcma=", gcma_setup);
 
-/* The areas have been declared, and are activated next. */
+/* Runs when all areas have been declared, and before they are activated. */
 static int __init gcma_read_param(void)
 {
-	u8 given[MAX_CMA_AREAS] = {};	/* 1: with all others, 2: by name */
+	u8 given[MAX_CMA_AREAS] = {};	/* a mode for 1: all areas, 2: this one */
 	char *mode;
 	unsigned int i;
 
@@ -240,14 +244,14 @@ static unsigned long to_bits(const struct cma *cma, unsigned long count)
 	return ALIGN(count, 1UL << cma->order_per_bit) >> cma->order_per_bit;
 }
 
-/* bitmap_set(), whose steps of a word would be most of a large allocation. */
+/* As bitmap_set(), which goes word by word: too slow for a large allocation. */
 static void set_bits(unsigned long *bitmap, unsigned long bit, unsigned long nbits)
 {
 	unsigned long head = min(nbits, ALIGN(bit, BITS_PER_LONG) - bit);
 	unsigned long body = round_down(nbits - head, BITS_PER_LONG);
 
 	bitmap_set(bitmap, bit, head);
-	/* dmem looks at bits meanwhile, each of which changes once. */
+	/* dmem may look at the bits meanwhile; each changes once. */
 	data_race(memset(bitmap + BIT_WORD(bit + head), 0xff, body / BITS_PER_BYTE));
 	bitmap_set(bitmap, bit + head + body, nbits - head - body);
 }
@@ -258,8 +262,8 @@ static struct page *bit_page(const struct cma *cma, unsigned long bit)
 }
 
 /*
- * find_next_bit() eight words at a time: to look at a large range is most of what
- * its allocation costs.
+ * As find_next_bit(), eight words at a time: a large allocation spends most of its
+ * time here.
  */
 static unsigned long next_taken(const unsigned long *bitmap, unsigned long end,
 				unsigned long bit)
@@ -279,7 +283,7 @@ static unsigned long next_taken(const unsigned long *bitmap, unsigned long end,
 	return find_next_bit(bitmap, end, next);
 }
 
-/* The lowest place for an allocation, or a bit behind the bitmap. */
+/* The lowest place for an allocation, or the end of the bitmap if there is none. */
 static unsigned long place(struct cma *cma, unsigned long count, unsigned int align)
 {
 	const unsigned int order = cma->order_per_bit;
@@ -288,6 +292,8 @@ static unsigned long place(struct cma *cma, unsigned long count, unsigned int al
 	unsigned long maxno = area_bits(cma), bit, end, taken = 0;
 
 	lockdep_assert_held(&cma->lock);
+	if (count > cma->count)
+		return maxno;
 	/* As bitmap_find_next_zero_area_off() does it. */
 	do {
 		bit = find_next_zero_bit(cma_range(cma)->bitmap, maxno, taken);
@@ -300,7 +306,7 @@ static unsigned long place(struct cma *cma, unsigned long count, unsigned int al
 	return bit;
 }
 
-/* Make one folio of pages that are handed out, see prep_new_page(). */
+/* Make one folio of pages that are being allocated, see prep_new_page(). */
 static void make_folio(struct page *page, unsigned int order)
 {
 	unsigned long i;
@@ -311,7 +317,7 @@ static void make_folio(struct page *page, unsigned int order)
 	prep_compound_page(page, order);
 }
 
-/* Make pages of a folio whose count was frozen, see free_pages_prepare(). */
+/* Make single pages of a folio whose count is frozen, see free_pages_prepare(). */
 static void unmake_folio(struct page *page)
 {
 	struct folio *folio = page_folio(page);
@@ -327,13 +333,13 @@ static void unmake_folio(struct page *page)
 		clear_compound_head(tail);
 		atomic_set(&tail->_mapcount, -1);
 		set_page_private(tail, 0);
-		/* Now it may be free, and somebody else's. */
+		/* From here on it may be freed, and allocated by somebody else. */
 		page_ref_unfreeze(tail, 1);
 	}
 	page_ref_unfreeze(page, 1);
 }
 
-/* Must what an allocation returns hold nothing of what was there? */
+/* Must allocated memory be zeros? */
 static bool must_zero(gfp_t gfp)
 {
 	return want_init_on_alloc(gfp) || gcma_wipes();
@@ -349,7 +355,7 @@ static struct dmem_area *lent(struct gcma *gcma)
 /**
  * gcma_alloc() - allocate from a guaranteed area, see cma_alloc()
  * @cma: the area
- * @count: number of pages, more than zero and not more than the area has
+ * @count: number of pages, more than zero
  * @align: alignment of the first page, as an order of pages
  * @gfp: __GFP_ZERO and __GFP_COMP are honoured
  *
@@ -370,6 +376,7 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 		bit = place(cma, count, align);
 		if (bit < area_bits(cma)) {
 			set_bits(cma_range(cma)->bitmap, bit, nbits);
+			cma_add_available(cma, -(long)count);
 			gcma->owned += nr;
 			gcma->allocs++;
 		} else {
@@ -398,10 +405,10 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 	return page;
 }
 
-/* Does anybody but the area hold a page? Who does is seen; nobody does so anew. */
+/* Does anybody but the area hold a page? After a release nobody begins to. */
 static bool held(const struct page *page)
 {
-	/* Any count but one, old or new, is one to look at again. */
+	/* If the count changes meanwhile, the page is looked at again later. */
 	return data_race(page->_refcount.counter) != 1;
 }
 
@@ -411,20 +418,20 @@ static unsigned long idle_pages(const struct page *page, unsigned long nr)
 	const struct page *at = page, *end = page + nr;
 	unsigned long i;
 
-	/* Most of what a release costs. */
+	/* A release spends most of its time here. */
 	for (i = nr / 8; i; i--, at += 8)
 		if (held(at) || held(at + 1) || held(at + 2) || held(at + 3) ||
 		    held(at + 4) || held(at + 5) || held(at + 6) || held(at + 7))
 			break;
 	while (at < end && !held(at))
 		at++;
-	/* A folio is not taken apart here; its tails have no references. */
+	/* A head without holders: its tails have no references, so it ended there. */
 	if (at > page && PageHead(at - 1))
 		at--;
 	return at - page;
 }
 
-/* Of how many the memory is sound. Hugetlb does not tell us of those it marks. */
+/* How many pages from this one on are not broken. Hugetlb marks some unannounced. */
 static unsigned long sound_pages(const struct gcma *gcma, const struct page *page,
 				 unsigned long nr)
 {
@@ -439,7 +446,7 @@ static unsigned long sound_pages(const struct gcma *gcma, const struct page *pag
 	return nr;
 }
 
-/* Free released bits. */
+/* Give pages that nobody holds any more back to the area. */
 static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 {
 	struct cma *cma = gcma->cma;
@@ -458,9 +465,9 @@ static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 }
 
 /*
- * Free those of the bits in quarantine whose pages nobody holds; if the memory of
- * one is broken they stay allocated for good. All is looked at and changed under
- * the lock, so that any number of callers may look at the same bits.
+ * Free what is in quarantine and nobody holds; what is broken stays allocated for
+ * good. Looking and changing are under one lock, so that several callers may go
+ * over the same range.
  */
 static void settle(struct gcma *gcma, unsigned long bit, unsigned long end)
 {
@@ -485,7 +492,7 @@ static void settle(struct gcma *gcma, unsigned long bit, unsigned long end)
 				free_bits(gcma, bit, sound);
 				next = bit + sound;
 			} else if (PageHead(page) && page_ref_freeze(page, 1)) {
-				/* Nobody else takes hold of it, or gets here. */
+				/* Frozen: neither a new holder nor another settle(). */
 				folio = page;
 				next = bit;
 			} else {
@@ -502,7 +509,7 @@ static void settle(struct gcma *gcma, unsigned long bit, unsigned long end)
 	}
 }
 
-/* Look again at what is in quarantine, and clear what idle frames held. */
+/* Look at the quarantine again; clear idle frames, if that is wanted. */
 static void tidy(struct work_struct *work)
 {
 	struct gcma *gcma;
@@ -511,6 +518,8 @@ static void tidy(struct work_struct *work)
 		settle(gcma, 0, area_bits(gcma->cma));
 		if (gcma_wipes() && lent(gcma))
 			dmem_zero_idle(gcma->dmem, 0, gcma->dmem->nr);
+		else if (READ_ONCE(key_removed) && lent(gcma))
+			dmem_wipe(gcma->dmem, false);
 		if (READ_ONCE(gcma->quarantined))
 			queue_delayed_work(system_unbound_wq, &gcma_tidy_work, HZ / 10);
 	}
@@ -524,7 +533,8 @@ DECLARE_DELAYED_WORK(gcma_tidy_work, tidy);
  * @count: number of pages
  *
  * Context: Any; does not sleep.
- * Return: false if the range was not allocated, and is left alone.
+ * Return: false if the range was not allocated, and is left alone. The pages are
+ * the area's in any case, and nobody else may free them.
  */
 bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 {
@@ -543,6 +553,7 @@ bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 			    (!PageHead(page) || compound_nr(page) == count);
 		if (allocated) {
 			set_bits(gcma->quarantine, bit, end - bit);
+			cma_add_available(cma, count);
 			gcma->quarantined += (end - bit) << cma->order_per_bit;
 		} else {
 			gcma->bad_releases++;
@@ -553,12 +564,78 @@ bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 				   cma->name, pfn, count, current->comm);
 		return false;
 	}
+	cma_sysfs_account_release_pages(cma, count);
+	trace_cma_release(cma->name, pfn, page, count);
 	settle(gcma, bit, end);
-	if (READ_ONCE(gcma->quarantined))
+	/* Pairs with smp_mb() in gcma_forget_encrypted(): free, then look. */
+	smp_mb();
+	if (READ_ONCE(gcma->quarantined) || READ_ONCE(key_removed))
 		queue_delayed_work(system_unbound_wq, &gcma_tidy_work, HZ / 10);
 	gcma_wipe();
 	return true;
 }
+
+/**
+ * gcma_forget_encrypted() - the key of encrypted files is gone
+ *
+ * Discards all copies of encrypted files, and clears their frames: the copies of
+ * files with other keys are no loss, and what held copies of this key's may be
+ * known to nobody any more. Frames that are allocated now and were not written to
+ * are cleared soon after they have been released.
+ *
+ * Context: Process, after the inodes that had the key have been evicted. May sleep.
+ */
+void gcma_forget_encrypted(void)
+{
+	struct gcma *gcma;
+
+	WRITE_ONCE(key_removed, true);
+	/* Pairs with smp_mb() in gcma_release(): from now on it sees to its frames. */
+	smp_mb();
+	list_for_each_entry(gcma, &gcma_areas, list)
+		if (lent(gcma))
+			dmem_wipe(gcma->dmem, true);
+}
+
+#ifdef CMA_HAS_FROZEN
+/**
+ * gcma_freeze() - take away the references of pages that gcma_alloc() returned
+ * @cma: the area, which need not be a guaranteed one
+ * @page: the first page, or %NULL
+ * @count: number of pages; those of a folio have one reference
+ *
+ * Pages of a guaranteed area have a reference at all times, so that allocations
+ * need not write to any; but for those who want them frozen.
+ *
+ * Return: @page.
+ */
+struct page *gcma_freeze(struct cma *cma, struct page *page, unsigned long count)
+{
+	unsigned long i;
+
+	if (page && cma_guaranteed(cma))
+		for (i = 0; i < (PageHead(page) ? 1 : count); i++)
+			/* Who saw it before may hold it for a moment. */
+			while (!page_ref_freeze(page + i, 1))
+				cpu_relax();
+	return page;
+}
+
+/**
+ * gcma_unfreeze() - undo gcma_freeze()
+ * @cma: the area, which need not be a guaranteed one
+ * @page: the first page
+ * @count: number of pages
+ */
+void gcma_unfreeze(struct cma *cma, const struct page *page, unsigned long count)
+{
+	unsigned long i;
+
+	if (cma_guaranteed(cma))
+		for (i = 0; i < (PageHead(page) ? 1 : count); i++)
+			page_ref_unfreeze((struct page *)page + i, 1);
+}
+#endif
 
 /**
  * gcma_memory_failure() - the memory of a page is broken
@@ -579,7 +656,7 @@ bool gcma_memory_failure(unsigned long pfn)
 		if (bit >= area_bits(cma))
 			continue;
 		scoped_guard(spinlock_irqsave, &cma->lock) {
-			/* settle() sees to what is allocated. */
+			/* What is allocated waits for settle(). */
 			gcma->suspect = true;
 			if (__test_and_set_bit(bit, cma_range(cma)->bitmap))
 				return false;
@@ -629,9 +706,9 @@ bool __init gcma_activate(struct cma *cma)
 			continue;
 		}
 		/*
-		 * Who wants to take memory offline must see that this stays. In
-		 * other zones it is seen by the page, which may be pinned for long
-		 * there: pages of such a block may not.
+		 * Memory offlining must see that these pages do not move. In a
+		 * movable zone the type of the page block says so. In others the
+		 * pages say it themselves, and keep a type that allows long pins.
 		 */
 		if (is_zone_movable_page(page) &&
 		    IS_ALIGNED(page_to_pfn(page), pageblock_nr_pages))
@@ -649,7 +726,7 @@ bool __init gcma_activate(struct cma *cma)
 	return true;
 }
 
-/* Let dmem have the frames of an area, no client yet. */
+/* Give dmem the frames of an area, for no client yet. */
 static int lend(struct gcma *gcma)
 {
 	struct cma *cma = gcma->cma;
@@ -667,7 +744,7 @@ static int lend(struct gcma *gcma)
 	err = dmem_add_area(&gcma_dmem, &gcma->area);
 	if (err)
 		return err;
-	/* What an allocation marked before is owned, as stores will see. */
+	/* What is allocated by now is not idle. */
 	scoped_guard(spinlock_irqsave, &cma->lock) {
 		atomic_long_sub(gcma->owned, &gcma->area.idle);
 		/* Pairs with smp_load_acquire() in lent(). */
@@ -677,9 +754,9 @@ static int lend(struct gcma *gcma)
 }
 
 /*
- * Change what an area is lent for. Copies of a client that may not have any are
- * dropped; allocations do not wait for that. Plain CMA is for boot only: its
- * pages are the buddy allocator's.
+ * Change what an area is lent for. Copies of a client that has lost the area are
+ * dropped; allocations do not wait for that. Plain CMA can only be chosen at boot,
+ * as its pages go to the buddy allocator.
  */
 static int set_clients(struct gcma *gcma, int clients)
 {
@@ -707,8 +784,8 @@ static int set_clients(struct gcma *gcma, int clients)
 }
 
 /*
- * An allocation comes soon. Drop what is kept where it would go, aligned as the
- * DMA API does it, and where allocations are cleared, clear it. It is a hint.
+ * A hint that an allocation comes soon. Drop the copies where it would be placed
+ * with the DMA API's alignment, and clear the frames if allocations have to be.
  */
 static int prepare(struct gcma *gcma, unsigned long count)
 {
@@ -722,7 +799,7 @@ static int prepare(struct gcma *gcma, unsigned long count)
 #ifdef CONFIG_CMA_ALIGNMENT
 	align = min_t(unsigned int, align, CONFIG_CMA_ALIGNMENT);
 #endif
-	/* What is cleared ahead is noted in dmem. */
+	/* dmem knows which frames are clear, so it has to have them. */
 	scoped_guard(mutex, &control)
 		if (must_zero(GFP_KERNEL))
 			err = lend(gcma);
@@ -763,7 +840,7 @@ static int gcma_pm(struct notifier_block *nb, unsigned long event, void *data)
 	return NOTIFY_OK;
 }
 
-/* Of the directory of an area, or of a client in it. */
+/* The area whose directory this is, or to which the client's belongs. */
 static struct gcma *kobj_gcma(const struct kobject *kobj)
 {
 	struct gcma *gcma;

@@ -109,6 +109,24 @@ static u64 bench_not_zero(const struct bench_range *range)
 	return bad;
 }
 
+static u64 bench_find_word(const struct cma *cma, u64 wanted)
+{
+	unsigned long pfn = PFN_DOWN(cma_get_base(cma)), end = pfn + cma->count;
+	unsigned int i;
+	u64 found = 0;
+
+	for (; pfn < end; pfn++) {
+		const u64 *word = kmap_local_page(pfn_to_page(pfn));
+
+		for (i = 0; i < PAGE_SIZE / sizeof(*word); i++)
+			/* Others may write: what is there for good is found. */
+			found += data_race(READ_ONCE(word[i])) == wanted;
+		kunmap_local(word);
+		cond_resched();
+	}
+	return found;
+}
+
 static int bench_alloc(struct bench_file *bf, struct cma_bench_op *op,
 		       enum bench_kind kind)
 {
@@ -274,6 +292,9 @@ static int bench_op(struct bench_file *bf, unsigned int cmd,
 		if (!range)
 			return -EINVAL;
 		op->bad = bench_not_zero(range);
+		return 0;
+	case CMA_BENCH_FIND:
+		op->bad = bench_find_word(dev_get_cma_area(NULL), op->seed);
 		return 0;
 	case CMA_BENCH_PIN:
 	case CMA_BENCH_UNPIN:

@@ -14,10 +14,12 @@
  * @pages: number of pages; for %CMA_BENCH_ALLOC_FOLIO a power of two above 1
  * @align: wanted alignment of an allocation, as an order of pages
  * @pfn: first page; filled in by allocations, wanted by all other requests
- * @seed: what %CMA_BENCH_FILL writes and %CMA_BENCH_CHECK expects
+ * @seed: what %CMA_BENCH_FILL writes and %CMA_BENCH_CHECK expects; the word that
+ *	%CMA_BENCH_FIND looks for
  * @ns: out: time spent inside the CMA call alone, in nanoseconds
  * @bad: out: number of 8-byte words that %CMA_BENCH_CHECK found changed, or that
- *	are not zero at %CMA_BENCH_LOOK and after %CMA_BENCH_ALLOC_DMA
+ *	are not zero at %CMA_BENCH_LOOK and after %CMA_BENCH_ALLOC_DMA, or that
+ *	%CMA_BENCH_FIND found
  */
 struct cma_bench_op {
 	__u64 pages;
@@ -76,6 +78,8 @@ struct cma_bench_dmem {
 #define CMA_BENCH_DMEM		_IOWR('g', 11, struct cma_bench_dmem)
 /* count in @bad the 8-byte words of the allocation that are not zero */
 #define CMA_BENCH_LOOK		_IOWR('g', 14, struct cma_bench_op)
+/* count in @bad the 8-byte words of the whole area that are @seed, whoever has it */
+#define CMA_BENCH_FIND		_IOWR('g', 15, struct cma_bench_op)
 /* dma_alloc_coherent(), which must not go elsewhere, and dma_free_coherent() */
 #define CMA_BENCH_ALLOC_DMA	_IOWR('g', 12, struct cma_bench_op)
 #define CMA_BENCH_FREE_DMA	_IOWR('g', 13, struct cma_bench_op)
