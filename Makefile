@@ -11,7 +11,7 @@ LIBRARIES := brug pdio
 CRATES := $(foreach part,$(PARTS),$(if $(filter $(part),$(LIBRARIES)),$(part)-cli $(part)-preload,$(part)))
 PLACED := $(PARTS:%=bin/%) $(patsubst %,lib/lib%.so,$(filter $(LIBRARIES),$(PARTS)))
 
-.PHONY: help demo paper report check test soak bench-gcma bench-brug bench-pdio shell site programs install uninstall debs \
+.PHONY: help demo paper report check test soak bench-gcma bench-brug bench-pdio record shell site programs install uninstall debs \
 	clean distclean
 
 help: ## say what there is (the default)
@@ -20,6 +20,7 @@ help: ## say what there is (the default)
 	@echo "           NOCOPY_CACHE=DIR (sources, builds and images; ~/.cache/nocopy)"
 	@echo "           PREFIX=DIR, DESTDIR=DIR, PARTS=\"$(PARTS)\" (make install and uninstall; /usr/local)"
 	@echo "           MIN=N (minutes of make soak), BLOGBENCH=FILE (the load of make paper)"
+	@echo "           MIMALLOC_BENCH=DIR (a copy of it, for make bench-brug)"
 
 demo: ## compare reservation, CMA and GCMA under load; writes out/demo/index.html
 	@$(LAB) demo
@@ -50,6 +51,9 @@ bench-brug: ## compare brug with other allocators; writes out/bench-brug/
 
 bench-pdio: ## measure pdio here and on a slow board; writes out/bench-pdio/
 	@$(LAB) bench-pdio
+
+record: ## compare nocopy-record with other recorders on a slow board; writes out/record/
+	@$(LAB) record
 
 shell: ## boot a board with GCMA and a shell on this terminal
 	@$(LAB) shell

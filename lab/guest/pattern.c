@@ -20,14 +20,16 @@
  * time before, or that was written over by the next, would need a lead that is
  * off by the number of buffers; and a frame that is torn is no picture at all.
  *
- * --learn FILE: sets the camera, writes the picture at rest to FILE, and looks
- * that pictures which move are as said above.
- * --check FILE: reads FILE and FILE.index, in YUYV; one line {"type":"pattern"}.
+ * --set: sets the camera so; with --still the picture does not move.
+ * --learn FILE: the same, writes the picture at rest to FILE, and looks that
+ * pictures which move are as said above.
+ * --check FILE: reads FILE and FILE.index; one line {"type":"pattern"}.
  * --count: prints the low eight bits of the camera's last number.
  * --drop N: from now on the camera drops so many of a hundred frames.
  * --damage: the next frame is flagged as broken.
  *
  *   --device PATH  (/dev/video0)
+ *   --format CODE  one of two bytes a pixel (YUYV)
  *   --rest FILE    what --learn wrote
  *   --photo FILE   in how many frames of the recording are the bytes of this one?
  *   --width N      (640)
@@ -57,7 +59,7 @@
 #define PIXELS_A_TICK		2
 #define LINES_A_TICK		1
 
-#define BYTES_A_PIXEL	2	/* YUYV */
+#define BYTES_A_PIXEL	2
 #define BUFFERS		4u
 #define FRAMES_LEARNT	8
 /* no two pictures of so many ticks in a row are the same */
@@ -68,11 +70,11 @@
 #define FRAME_TIMEOUT_MS	300000
 
 static struct {
-	const char *device, *learn, *check, *photo, *rest, *name;
+	const char *device, *learn, *check, *photo, *rest, *name, *format;
 	u32 width, height, drop;
-	bool count, damage;
+	bool set, still, count, damage;
 } opt = {
-	.device = "/dev/video0", .name = "", .width = 640, .height = 480,
+	.device = "/dev/video0", .name = "", .format = "YUYV", .width = 640, .height = 480,
 	.drop = UINT32_MAX,
 };
 
@@ -321,7 +323,7 @@ static void take(u32 frames, struct run *r)
 
 	fmt.fmt.pix.width = opt.width;
 	fmt.fmt.pix.height = opt.height;
-	fmt.fmt.pix.pixelformat = V4L2_PIX_FMT_YUYV;
+	memcpy(&fmt.fmt.pix.pixelformat, opt.format, 4);
 	call(VIDIOC_S_FMT, &fmt, "cannot set the format");
 	if (fmt.fmt.pix.sizeimage != frame_bytes)
 		die("%s: frames of %u bytes instead of %zu", opt.device,
@@ -365,13 +367,19 @@ static void take(u32 frames, struct run *r)
 	call(VIDIOC_REQBUFS, &req, "cannot give the buffers back");
 }
 
+static void prepare(void)
+{
+	set(VIVID_TEST_PATTERN, COLOR_SQUARES);
+	set(VIVID_OSD_TEXT_MODE, NO_TEXT);
+	move(opt.still ? AT_REST : MOVE_SLOWLY);
+}
+
 static void learn(const char *path)
 {
 	struct run r = { 0 };
 	FILE *file;
 
-	set(VIVID_TEST_PATTERN, COLOR_SQUARES);
-	set(VIVID_OSD_TEXT_MODE, NO_TEXT);
+	prepare();
 	move(AT_REST);
 	take(1, NULL);
 	if (tick_of(rest, 1, TICKS) >= 0)
@@ -399,11 +407,14 @@ int main(int argc, char **argv)
 		{ "learn", .text = &opt.learn },
 		{ "check", .text = &opt.check },
 		{ "photo", .text = &opt.photo },
+		{ "format", .text = &opt.format },
 		{ "rest", .text = &opt.rest },
 		{ "case", .text = &opt.name },
 		{ "width", .number = &opt.width },
 		{ "height", .number = &opt.height },
 		{ "drop", .number = &opt.drop },
+		{ "set", .flag = &opt.set },
+		{ "still", .flag = &opt.still },
 		{ "count", .flag = &opt.count },
 		{ "damage", .flag = &opt.damage },
 		{ 0 },
@@ -412,6 +423,8 @@ int main(int argc, char **argv)
 	settings_parse(argc, argv, settings);
 	if (!opt.width || !opt.height || opt.width % PIXELS_A_TICK)
 		die("no frames of %u x %u", opt.width, opt.height);
+	if (strlen(opt.format) != 4)
+		die("a format has four letters, not '%s'", opt.format);
 	line_bytes = (size_t)opt.width * BYTES_A_PIXEL;
 	frame_bytes = line_bytes * opt.height;
 	rest = xalloc(frame_bytes);
@@ -425,6 +438,8 @@ int main(int argc, char **argv)
 	camera = open(opt.device, O_RDWR | O_CLOEXEC);
 	if (camera < 0)
 		die("cannot open %s: %s", opt.device, strerror(errno));
+	if (opt.set)
+		prepare();
 	if (opt.learn)
 		learn(opt.learn);
 	if (opt.drop != UINT32_MAX)

@@ -28,6 +28,9 @@
  * --dmem N: store N pages in the area and load them again, through the hooks of
  * reclaim and the page cache; one line {"type":"dmem"}, --reps times.
  *
+ * --find TEXT: how many 8-byte words of the whole area are these seven characters
+ * and a newline, whoever has it; one line {"type":"found"}.
+ *
  *   --device PATH      (/dev/cma_bench)
  *   --seed N           (1)
  */
@@ -43,7 +46,7 @@
 #define RETURN_NS	(300 * NSEC_PER_SEC)
 
 static struct {
-	const char *device;
+	const char *device, *find;
 	u64 sizes[SIZES_MAX];
 	u32 nr_sizes;
 	u32 reps, interval_ms, hold_ms, align;
@@ -148,6 +151,23 @@ static int dmem(void)
 		json_u64(&j, "copy_ns", d.copy_ns / d.pages);
 		json_end(&j);
 	}
+	return 0;
+}
+
+/* ---------------------------------------------------------------- find */
+
+static int find(void)
+{
+	struct cma_bench_op o = { 0 };
+	struct json j = json_line("found");
+	char text[9] = { 0 };
+
+	if (snprintf(text, sizeof(text), "%s\n", opt.find) != sizeof(o.seed))
+		die("--find wants 7 characters");
+	memcpy(&o.seed, text, sizeof(o.seed));
+	must(CMA_BENCH_FIND, "looking", &o);
+	json_u64(&j, "words", o.bad);
+	json_end(&j);
 	return 0;
 }
 
@@ -505,6 +525,7 @@ static const struct setting settings[] = {
 	{ "dma", .flag = &opt.dma },
 	{ "edge", .flag = &opt.edge },
 	{ "dmem", .large = &opt.dmem },
+	{ "find", .text = &opt.find },
 	{ "device", .text = &opt.device },
 	{ "seed", .large = &opt.seed },
 	{ 0 },
@@ -519,8 +540,8 @@ int main(int argc, char **argv)
 	for (size = 64; size <= 32768; size *= 2)
 		opt.sizes[opt.nr_sizes++] = size;
 	settings_parse(argc, argv, settings);
-	if (opt.random + opt.edge + !!opt.dmem > 1)
-		die("--random, --edge and --dmem are separate runs");
+	if (opt.random + opt.edge + !!opt.dmem + !!opt.find > 1)
+		die("--random, --edge, --dmem and --find are separate runs");
 	if (!opt.max_pages || opt.max_pages > 1u << 24)
 		die("--max-pages must be 1 to %u", 1u << 24);
 	if (opt.max_align > 20)
@@ -543,5 +564,7 @@ int main(int argc, char **argv)
 		return edges(&area);
 	if (opt.dmem)
 		return dmem();
+	if (opt.find)
+		return find();
 	return sweep();
 }

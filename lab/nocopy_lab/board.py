@@ -116,6 +116,7 @@ class Disk:
     size_mib: int = 0
     memory: bool = False  # the empty one is in the host's memory
     volatile: bool = False
+    read_only: bool = False  # several boots may have it at a time
 
 
 def null_disk(gib: int, *, completion_ns: int = 0, mbps: int = 0) -> tuple[str, ...]:
@@ -276,6 +277,8 @@ class Machine:
         file = f"file.driver=file,file.filename={disk.image}"
         # Other scratch disks need not survive the host: flushes cost nothing.
         file += ",driver=qcow2" if disk.volatile else ",driver=raw,cache.no-flush=on"
+        if disk.read_only:
+            file += ",read-only=on,file.read-only=on"
         if limits:
             words += ["-object", f"throttle-group,id=limit{number}{limits}"]
             words += ["-blockdev", f"{file},node-name=raw{number}"]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from nocopy_lab import child, crates, initramfs, jobs, programs, progress
-from nocopy_lab.arch import ARM64, X86
+from nocopy_lab.arch import ARM64, X86, Arch
 from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, sha256
 from nocopy_lab.run import Outcome
 
@@ -46,15 +46,32 @@ def skipped(text: str) -> list[tuple[str, str]]:
 
 # ---------------------------------------------------------------------- the machine says no
 
-# Cases that the guest must report.
+# Cases that the guest must report for each word of the script.
 _CASES: Final = {"rust": 1, "c": 4, "real": 2, "limits": 20}
 _CALLS: Final = re.compile(r"^(rust|c|real|limits)\b(?!\(\))", re.MULTILINE)
-GUEST_CASES: Final = sum(_CASES[word] for word in _CALLS.findall(jobs.script("brug-refused")))
+# Real programs with their packages, and tests that cargo runs on this machine itself.
+REAL: Final = {"sort": "coreutils", "sqlite3": "sqlite3"}
+TESTS: Final = ("brug", "races", "smoke")
 
 
-def _compiled(source: Path) -> Path:
-    """A C program of the host, compiled once for each content."""
-    gcc = X86.tool("gcc")
+def guest_script(arch: Arch = X86) -> str:
+    """Refusals. On another architecture all tests as well, and no programs of this machine."""
+    given = {"tests": "", "programs": " ".join(REAL)}
+    if arch != X86:
+        given = {"tests": " ".join(TESTS), "programs": ""}
+    return jobs.script("brug-refused", **given)
+
+
+def guest_cases(arch: Arch) -> int:
+    """How many cases a guest reports."""
+    cases = _CASES if arch == X86 else _CASES | {"real": 0}
+    calls = _CALLS.findall(jobs.script("brug-refused"))
+    return sum(cases[word] for word in calls) + (0 if arch == X86 else len(TESTS))
+
+
+def _compiled(source: Path, arch: Arch) -> Path:
+    """A C program, compiled once for each content."""
+    gcc = arch.tool("gcc")
     flags = ("-O2", "-fno-builtin", "-pthread")
     key = sha256(child.output([gcc, "--version"]), " ".join(flags), source.read_bytes())
     binary = cache() / "guest" / f"dynamic-{source.stem}-{key[:16]}"
@@ -77,21 +94,42 @@ def guest_files() -> dict[str, bytes]:
         ["--release", "--package", "brug", "--test", "process", "--locked"],
     )
     own = {"process": process, "libbrug.so": library}
-    own |= {name: _compiled(PROGRAMS / f"{name}.c") for name in ("faults", "limits")}
+    own |= {name: _compiled(PROGRAMS / f"{name}.c", X86) for name in ("faults", "limits")}
     files = {f"brug/{name}": path.read_bytes() for name, path in own.items()}
     files["brug/lines"] = programs.random_lines(60_000).encode()
     for path in own.values():
         files |= initramfs.libraries(path)
-    for program, package in (("sort", "coreutils"), ("sqlite3", "sqlite3")):
+    for program, package in REAL.items():
         path = Path(programs.need(program, package))
         files[f"brug/{program}"] = path.resolve().read_bytes()
         files |= initramfs.libraries(path)
     return files
 
 
+def arm64_files() -> dict[str, bytes]:
+    """The same for a guest on 64-bit Arm, whose C library is Debian's."""
+    tools, env = crates.aarch64(), _cross()
+    words = ["--target", crates.AARCH64, "--release", "--locked"]
+    library = [*words, "-p", "brug-preload"]
+    tools.run("aarch64-library", ["build", *library], env=env)
+    tests = ["--package", "brug", "--lib"]
+    for name in ("process", *TESTS[1:]):
+        tests += ["--test", name]
+    own = {
+        test.name.rpartition("-")[0]: test
+        for test in crates.test_executables(tools, "aarch64-guest", [*words, *tests], env=env)
+    }
+    own["libbrug.so"] = crates.target() / crates.AARCH64 / "release/libbrug.so"
+    own |= {name: _compiled(PROGRAMS / f"{name}.c", ARM64) for name in ("faults", "limits")}
+    files = {f"brug/{name}": path.read_bytes() for name, path in own.items()}
+    files["lib/libgcc_s.so.1"] = (_cross_root() / "lib/libgcc_s.so.1").read_bytes()
+    return files
+
+
 def judge_guest(outcomes: Sequence[Outcome]) -> None:
     """Every case ran, none was skipped, all ended well."""
     (outcome,) = outcomes
+    expected = guest_cases(outcome.job.machine.arch)
     cases = outcome.rows("case")
     bad = [f"{case['name']} ({case['exit']})" for case in cases if case["exit"]]
     if bad:
@@ -100,8 +138,8 @@ def judge_guest(outcomes: Sequence[Outcome]) -> None:
     idle = [case["name"] for case in cases if case["skipped"]]
     if idle:
         raise LabError(f"skipped although the guest permits it: {'; '.join(idle)}")
-    if len(cases) != GUEST_CASES:
-        raise LabError(f"{len(cases)} of {GUEST_CASES} cases ran; see {outcome.console}")
+    if len(cases) != expected:
+        raise LabError(f"{len(cases)} of {expected} cases ran; see {outcome.console}")
 
 
 # ----------------------------------------------------------------------------- stricter tools
@@ -212,20 +250,29 @@ EMULATED: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def aarch64() -> str:
-    """The tests as 64-bit Arm programs, in QEMU's user mode; what they printed."""
-    tools = crates.aarch64()
-    linker, emulator = ARM64.tool("gcc"), programs.need("qemu-aarch64", "qemu-user")
+def _cross() -> dict[str, str]:
+    """The environment in which cargo links programs for 64-bit Arm."""
     prefix = f"CARGO_TARGET_{crates.AARCH64.upper().replace('-', '_')}"
+    return {f"{prefix}_LINKER": ARM64.tool("gcc")}
+
+
+def _cross_root() -> Path:
+    """Where the libraries for 64-bit Arm are."""
     root = Path("/usr") / ARM64.prefix.rstrip("-")
     if not (root / "lib/ld-linux-aarch64.so.1").exists():
         raise crates.Unavailable("no C library for aarch64; run: apt-get install libc6-arm64-cross")
+    return root
+
+
+def aarch64() -> str:
+    """The tests as 64-bit Arm programs, in QEMU's user mode; what they printed."""
+    tools, root = crates.aarch64(), _cross_root()
+    emulator = programs.need("qemu-aarch64", "qemu-user")
     words = ["--target", crates.AARCH64, "--release", "--package", "brug", "--locked"]
     words += ["--lib", "--test", "races", "--test", "sequences", "--test", "smoke"]
     words += ["--test", "process"]
-    env = {f"{prefix}_LINKER": linker}
     said = ""
-    for test in crates.test_executables(tools, "aarch64-tests", words, env=env):
+    for test in crates.test_executables(tools, "aarch64-tests", words, env=_cross()):
         name = test.name.rpartition("-")[0]
         # QEMU's user mode keeps a record of every page that is reserved.
         env = {"BRUG_TEST_RUNNER": f"{emulator} -L {root}", "BRUG_RESERVE": "16G"}

@@ -28,6 +28,9 @@ PATIENCE = 5
 _running: set[subprocess.Popen[bytes]] = set()
 _lock = threading.Lock()
 _closing = threading.Event()
+# True while the main thread starts a child. A signal that comes then is kept, by its number.
+_starting = False
+_told = 0
 
 
 class TimedOut(LabError):  # noqa: N818
@@ -57,15 +60,40 @@ def end_all() -> None:
         end(process)
 
 
+def _leave() -> None:
+    if _told == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(128 + _told)
+
+
 def _on_signal(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+    global _told
+    _told = number
+    if not _starting:
+        _leave()
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Signals wait in the main thread: a child that is not known yet would be left behind."""
+    global _starting
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _starting = True
+    try:
+        yield
+    finally:
+        _starting = False
+    if _told:
+        _leave()
 
 
 def end_children_with_us() -> None:
-    """Call once in the main thread: SIGTERM and SIGHUP end the lab and all its children."""
+    """Call once in the main thread: SIGINT, SIGTERM and SIGHUP end the lab and all its children."""
     atexit.register(end_all)
-    signal.signal(signal.SIGTERM, _on_signal)
-    signal.signal(signal.SIGHUP, _on_signal)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _on_signal)
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -93,7 +121,7 @@ def started(
     """A child that is ended when the block is left."""
     if _closing.is_set():
         raise LabError("interrupted")
-    with _lock:
+    with _lock, _uninterrupted():
         process = subprocess.Popen(
             [str(word) for word in command],
             stdin=stdin,

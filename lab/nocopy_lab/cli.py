@@ -247,13 +247,20 @@ def site() -> None:
     "--only", default="", help="Only benchmarks named like this; keeps those of the same binaries."
 )
 @click.option("--quick", is_flag=True, help="One round of a 64th of the work: does it all run?")
-def bench_brug(draw_only: bool, only: str, quick: bool) -> None:
+@click.option(
+    "--mimalloc-bench",
+    "suite",
+    envvar="MIMALLOC_BENCH",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A copy of mimalloc-bench, whose programs are run as well; or MIMALLOC_BENCH=DIR.",
+)
+def bench_brug(draw_only: bool, only: str, quick: bool, suite: Path | None) -> None:
     """Compare brug with other allocators; writes out/bench-brug/index.html."""
     from nocopy_lab.experiments import bench_brug as experiment
     from nocopy_lab.experiments import brug_report
 
     if not draw_only:
-        experiment.run(only, quick)
+        experiment.run(only, quick, suite)
     page = brug_report.draw()
     brug_report.show()
     print(f"page with figures: {page}")
@@ -273,6 +280,21 @@ def bench_pdio(draw_only: bool, only: str) -> None:
         experiment.run(only)
     page = pdio_report.draw()
     pdio_report.show()
+    print(f"page with figures: {page}")
+
+
+@lab.command("record")
+@click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
+@click.option("--only", default="", help="Only boots named like this; keeps the others.")
+def compare_recorders(draw_only: bool, only: str) -> None:
+    """Compare nocopy-record with v4l2-ctl and ffmpeg; writes out/record/index.html."""
+    from nocopy_lab.experiments import record as experiment
+    from nocopy_lab.experiments import record_report
+
+    if not draw_only:
+        experiment.run(only)
+    page = record_report.draw()
+    record_report.show()
     print(f"page with figures: {page}")
 
 

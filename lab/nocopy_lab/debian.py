@@ -12,23 +12,32 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 from nocopy_lab import child, progress
-from nocopy_lab.paths import LabError, cache, locked
+from nocopy_lab.paths import LabError, cache, locked, require_space, require_tool, sha256
 
 MIRROR: Final = "http://deb.debian.org/debian"
 KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 LIMIT_S: Final = 900.0
 
 
-def unpacked(root: Path, packages: Sequence[str], *, arch: str = "", suite: str = "") -> None:
-    """Fetch packages into a directory unless it is there: of another architecture, or suite."""
+def unpacked(
+    root: Path,
+    packages: Sequence[str],
+    *,
+    arch: str = "",
+    suite: str = "",
+    dependencies: bool = False,
+) -> None:
+    """Fetch packages into a directory unless it is there: of another architecture, or suite; with
+    all that they depend on, if wanted."""
     with locked(root.with_name(f".{root.name}.lock")):
         if not root.is_dir():
-            _fetch(root, packages, arch, suite)
+            _fetch(root, packages, arch, suite, dependencies)
 
 
-def _fetch(root: Path, packages: Sequence[str], arch: str, suite: str) -> None:
+def _fetch(root: Path, packages: Sequence[str], arch: str, suite: str, dependencies: bool) -> None:
     what = f"fetching Debian packages for {arch}" if arch else f"fetching {' '.join(packages)}"
     log = cache() / f"{root.name}.log"
     with (
@@ -57,8 +66,57 @@ def _fetch(root: Path, packages: Sequence[str], arch: str, suite: str) -> None:
             apt += ["-o", f"{name}={value}"]
         # A part of the archive may be out of step: what counts is whether there are packages.
         child.run([*apt, "update"], log=log, limit_s=LIMIT_S, what=what, cwd=state, ok=(0, 100))
-        child.run([*apt, "download", *packages], log=log, limit_s=LIMIT_S, what=what, cwd=state)
-        for package in sorted(state.glob("*.deb")):
+        get = ["download"]
+        if dependencies:
+            # Nothing is installed as far as this apt knows, so that nothing is left out.
+            get = ["-y", "--no-install-recommends", "--download-only", "-o", "Debug::NoLocking=1"]
+            get.append("install")
+        child.run([*apt, *get, *packages], log=log, limit_s=LIMIT_S, what=what, cwd=state)
+        found = sorted(state.rglob("*.deb"))
+        for package in found:
             unpack = ["dpkg-deb", "-x", str(package), f"{temp}/root"]
             child.run(unpack, log=log, limit_s=LIMIT_S, what=f"unpacking {package.name}")
+        if dependencies:
+            (state / "root/packages").write_text("".join(f"{one.stem}\n" for one in found))
         (state / "root").rename(root)
+
+
+DISK_MIB: Final = 2048
+
+
+def _root(packages: Sequence[str]) -> Path:
+    return cache() / f"debian-root-{sha256(*packages)[:12]}"
+
+
+def versions(packages: Sequence[str]) -> list[str]:
+    """Names and versions of the packages on a disk of them."""
+    lines = (_root(packages) / "packages").read_text().splitlines()
+    split = (line.split("_") for line in lines)
+    return [f"{name} {unquote(version)}" for name, version, _ in split if name in packages]
+
+
+def disk(packages: Sequence[str]) -> Path:
+    """An ext4 image of a root with these packages and all that they depend on.
+
+    No script of a package has run in it: what those would have set up is not there.
+    """
+    root = _root(packages)
+    unpacked(root, packages, dependencies=True)
+    image = root.with_suffix(".ext4")
+    with locked(root.with_name(f".{image.name}.lock")):
+        if not image.is_file():
+            require_space(cache(), DISK_MIB)
+            for place in ("dev", "proc", "sys", "tmp", "mnt"):
+                (root / place).mkdir(exist_ok=True)
+            fresh = image.with_suffix(".new")
+            fresh.unlink(missing_ok=True)
+            mke2fs = require_tool("mke2fs", "e2fsprogs")
+            words = ["-q", "-F", "-t", "ext4", "-O", "^has_journal", "-E", "root_owner=0:0", "-d"]
+            child.run(
+                [mke2fs, *words, root, fresh, f"{DISK_MIB}M"],
+                log=cache() / f"{image.name}.log",
+                limit_s=LIMIT_S,
+                what=f"making a disk of {' '.join(packages)}",
+            )
+            fresh.replace(image)
+    return image

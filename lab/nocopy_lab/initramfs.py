@@ -70,31 +70,36 @@ class Archive:
         out += b"\0" * (-len(out) % 4)
 
 
+def guest_sources() -> dict[str, list[Path]]:
+    """The C files of each of our programs: one beside this name, or all in a directory of it."""
+    alone = {source.stem: [source] for source in sorted(GUEST.glob("*.c"))}
+    for source in sorted(GUEST.glob("*/*.c")):
+        alone.setdefault(source.parent.name, []).append(source)
+    return alone
+
+
 def guest_programs(arch: Arch = X86) -> dict[str, bytes]:
-    """Our C programs, compiled once for each content of source, headers and compiler."""
-    sources = sorted(GUEST.glob("*.c"))
-    if not sources:
-        return {}
+    """Our C programs, compiled once for each content of sources, headers and compiler."""
     gcc = arch.tool("gcc")
-    headers = sorted(GUEST.glob("*.h")) + sorted(BENCH.glob("*.h"))
+    headers = [*sorted(GUEST.glob("**/*.h")), *sorted(BENCH.glob("*.h"))]
     common = sha256(
         child.output([gcc, "--version"]), " ".join(CFLAGS), *(h.read_bytes() for h in headers)
     )
     programs: dict[str, bytes] = {}
-    for source in sources:
-        key = sha256(common, source.read_bytes())
-        binary = cache() / "guest" / f"{source.stem}-{key[:16]}"
+    for name, sources in guest_sources().items():
+        key = sha256(common, *(source.read_bytes() for source in sources))
+        binary = cache() / "guest" / f"{name}-{key[:16]}"
         with locked(cache() / "guest/.lock"):
             if not binary.is_file():
                 fresh = binary.with_suffix(".new")
                 child.run(
-                    [gcc, *CFLAGS, f"-I{BENCH}", "-o", fresh, source, "-lm"],
-                    log=cache() / f"guest/{source.stem}.log",
+                    [gcc, *CFLAGS, f"-I{BENCH}", "-o", fresh, *sources, "-lm"],
+                    log=cache() / f"guest/{name}.log",
                     limit_s=120,
-                    what=f"compiling {source.name}",
+                    what=f"compiling {name}",
                 )
                 fresh.replace(binary)
-        programs[source.stem] = binary.read_bytes()
+        programs[name] = binary.read_bytes()
     return programs
 
 
@@ -217,4 +222,4 @@ def write(
 
 def have(program: str) -> bool:
     """Whether a guest program of this name exists."""
-    return (GUEST / f"{program}.c").is_file() or shutil.which(program) is not None
+    return program in guest_sources() or shutil.which(program) is not None

@@ -94,7 +94,7 @@ CONFIGS: Final[dict[str, Config]] = {
         Config("uml", ("uml", "gcma"), arch=UM),
         # The same of Linux 7.3.
         Config("uml-7.3", ("uml", "gcma", "linux-7.3"), arch=UM, series="7.3"),
-        Config("core-7.3", ("lab", "board-x86", "gcma", *LATER), series="7.3"),
+        Config("core-7.3", ("lab", "board-x86", "filesystems", "gcma", *LATER), series="7.3"),
         Config("gcma-7.3", (*GCMA, *LATER), series="7.3"),
         Config("debug-7.3", (*DEBUG, "linux-7.3"), series="7.3"),
         Config("check", GCMA, within="gcma"),

@@ -188,7 +188,7 @@ GCC_FLAGS: Final = ("-O2", "-g", "-w", f"-I{BENCH}")
 def gcc(place: Place) -> str:
     """Programs of this repository, compiled to the same bytes."""
     programs = REPO / "crates/brug-preload/tests/programs"
-    sources = [*sorted((LAB / "guest").glob("*.c")), *sorted(programs.glob("*.c*"))]
+    sources = [*sorted((LAB / "guest").glob("**/*.c")), *sorted(programs.glob("*.c*"))]
     digests: list[str] = []
     for source in sources:
         compiler = need("g++", "g++") if source.suffix == ".cpp" else need("gcc", "gcc")

@@ -1,24 +1,28 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """nocopy-record with cameras: the kernel's virtual ones, whose every byte is known.
 
-One of the two gives scattered memory (vb2-vmalloc, as USB cameras do), the other contiguous memory
-(vb2-dma-contig). Each recording is looked at by lab/guest/pattern.c, byte by byte. How many frames
-a camera drops, and how late they are, depends on the host: nothing here does. What is judged is
-that the index tells what happened.
+One gives scattered memory (vb2-vmalloc, as USB cameras do), one contiguous memory (vb2-dma-contig),
+and one has the interface for frames in several pieces. Each recording is looked at by
+lab/guest/pattern.c, byte by byte. How many frames a camera drops, and how late they are, depends on
+the host: nothing here does. What is judged is that the index tells what happened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from nocopy_lab import crates, jobs
-from nocopy_lab.board import Machine
+from nocopy_lab.board import Disk, Machine
 from nocopy_lab.paths import LabError
-from nocopy_lab.run import Job, Outcome, Row
+from nocopy_lab.run import Job, Outcome, Row, boot
+from nocopy_lab.storage import create_disk, fresh_seed
 
-SCATTERED, CONTIGUOUS = "/dev/video0", "/dev/video1"
+SCATTERED, CONTIGUOUS, PLANES = "/dev/video0", "/dev/video1", "/dev/video2"
 SMALL, MIDDLE, HD, FULL_HD = "320x180", "640x480", "1280x720", "1920x1080"
 
 # The huge page of the area is the third gigabyte, where nothing of QEMU's is.
@@ -29,7 +33,8 @@ MACHINE: Final = Machine(
     features="+pdpe1gb",
     words=(
         "hugetlb_cma=1G", "gcma=file+swap",
-        "vivid.n_devs=2", "vivid.allocators=0,1", "vivid.node_types=1,1",
+        "vivid.n_devs=3", "vivid.allocators=0,1,0", "vivid.node_types=1,1,1",
+        "vivid.multiplanar=1,1,2",
     ),
 )  # fmt: skip
 
@@ -38,6 +43,7 @@ RECORDED: Final = 12
 VALUES: Final[dict[str, object]] = {
     "scattered": SCATTERED,
     "contiguous": CONTIGUOUS,
+    "planes": PLANES,
     "small": SMALL,
     "middle": MIDDLE,
     "hd": HD,
@@ -57,9 +63,16 @@ def files() -> dict[str, bytes]:
 
 
 def boots(image: Path) -> list[Job]:
-    """One boot."""
+    """All cameras beside each other, and one whose frames have a header."""
     script = jobs.script("recorder", **VALUES)
-    return [Job("recorder", script, image, MACHINE, programs=("mke2fs",), scratch_mib=(400, 16))]
+    header = jobs.script(
+        "recorder-header", camera=SCATTERED, size=MIDDLE, frame_bytes=640 * 480 * 2
+    )
+    alone = replace(MACHINE, words=("vivid.n_devs=1", "vivid.node_types=1", "vivid.multiplanar=2"))
+    return [
+        Job("recorder", script, image, MACHINE, programs=("mke2fs",), scratch_mib=(400, 16)),
+        Job("recorder-header", header, image, alone, programs=("mke2fs",), scratch_mib=(64,)),
+    ]
 
 
 class _Case:
@@ -131,13 +144,16 @@ NO_DRIVER: Final = "the camera does not do it"
 
 
 def judge(outcomes: Sequence[Outcome]) -> None:
-    (outcome,) = outcomes
+    outcome, header = outcomes
     outcome.require()
+    header.require()
     learnt = [row for row in outcome.rows("pattern") if row["case"] == "learn"]
     if not learnt or any(row["wrong"] for row in learnt):
         raise LabError(f"{outcome.job.name}: no pattern: {learnt}; see {outcome.console}")
     _judge_ways(outcome)
     _judge_endings(outcome)
+    _Case(header, "header").ended(0)
+    _Case(header, "header-refused").ended(1, "is no multiple")
 
 
 def _judge_ways(outcome: Outcome) -> None:
@@ -158,6 +174,9 @@ def _judge_ways(outcome: Outcome) -> None:
     _Case(outcome, "contiguous-dmabuf-2m").whole("dmabuf", RECORDED)
     _Case(outcome, "scattered-dmabuf-2m").whole("dmabuf", RECORDED)
     _Case(outcome, "synced").whole("dmabuf", 5)
+    for way in ("mmap", "userptr", "dmabuf", "copy"):
+        _Case(outcome, f"planes-{way}").whole(way, RECORDED)
+    _Case(outcome, "planes-two").ended(1, "into 2 pieces of memory")
 
 
 TERMINATED: Final = 128 + 15
@@ -202,3 +221,73 @@ def _judge_endings(outcome: Outcome) -> None:
     pulled.ended(1, "is gone")
     pulled.recording()
     _Case(outcome, "gone").ended(1, "no camera at")
+
+
+# ------------------------------------------------------------------------------ power cuts
+
+CUT_WAYS: Final = ("dmabuf", "copy")
+# Lines of a guest before the power goes: the picture that was learnt, and promises.
+CUT_ROWS: Final = 4
+
+
+def _cut(
+    kernel: Path, seed: int, way: str, durability: str, options: str = ""
+) -> tuple[int, Outcome]:
+    """Record until the power goes, boot again and look: the frames promised, and that boot."""
+    name = f"recorder-cut-{way}-{durability}"
+    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        image = Path(temp) / "disk.img"
+        create_disk(image, volatile=True)
+        machine = Machine(
+            "x86-fast",
+            words=("vivid.allocators=1", "vivid.node_types=1", "hugepages=8"),
+            disks=(Disk(image=image, volatile=True),),
+        )
+        values = {"camera": SCATTERED, "size": MIDDLE, "way": way, "durability": durability}
+        script = jobs.script("recorder-cut", **values, options=options)
+        writing = Job(
+            name, script, kernel, machine, programs=("mke2fs",), files=files(),
+            cut_s=random.Random(seed).uniform(0.1, 4.0), cut_rows=CUT_ROWS,
+        )  # fmt: skip
+        told = boot(writing).require().rows("promised")
+        looking = Job(
+            f"{name}-after", jobs.script("recorder-cut-after", size=MIDDLE), kernel, machine,
+            programs=("e2fsck",),
+        )  # fmt: skip
+        return int(told[-1]["frames"]), boot(looking)
+
+
+def _kept(promised: int, after: Outcome) -> str:
+    """What is wrong with what is left, or nothing."""
+    rows = after.rows("pattern")
+    if after.failure is not None or not rows:
+        return after.failure or "nothing was looked at"
+    if rows[0]["wrong"]:
+        return str(rows[0]["wrong"])
+    if rows[0]["frames"] < promised:
+        return f"{rows[0]['frames']} frames of {promised}"
+    return ""
+
+
+def power_cuts(kernel: Path) -> None:
+    """What a recording has indexed with --durability sync is there after a power cut, each byte."""
+    seed = fresh_seed()
+    for number, way in enumerate(CUT_WAYS):
+        promised, after = _cut(kernel, seed + number, way, "sync")
+        if wrong := _kept(promised, after):
+            again = f"seed {seed}; to repeat: NOCOPY_SEED={seed}"
+            raise LabError(f"way {way}: {wrong} ({again}); see {after.console}")
+
+
+def power_cut_notices(kernel: Path) -> None:
+    """Without it they are not, where nobody else syncs: the test above can fail."""
+    promised, after = _cut(kernel, fresh_seed(), "copy", "process", "-o commit=3600")
+    if not _kept(promised, after):
+        raise LabError(f"all of {promised} frames were there, unsynced; see {after.console}")
+
+
+# What `lab test` runs beside the boots.
+CHECKS: Final[dict[str, Callable[[Path], None]]] = {
+    "a power cut takes no frame that is synced and indexed": power_cuts,
+    "a power cut takes frames that are not": power_cut_notices,
+}

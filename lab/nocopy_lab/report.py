@@ -9,14 +9,17 @@ import html
 import json
 import math
 import os
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import matplotlib
+from rich.console import Console
 from rich.table import Table as RichTable
 
+from nocopy_lab import progress
 from nocopy_lab.paths import OUT, REPO, LabError, cache
 
 os.environ.setdefault("MPLCONFIGDIR", str(cache() / "matplotlib"))
@@ -102,6 +105,67 @@ class Statement:
         return [self.where, self.says, self.paper, self.ours, self.verdict]
 
 
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """First quartile, median, third quartile."""
+    return percentile(values, 0.25), statistics.median(values), percentile(values, 0.75)
+
+
+def verdict(values: Sequence[float], limit: float, at_least: bool = False) -> str:
+    """Whether the median keeps a limit, and whether the spread leaves doubt."""
+    if not values:
+        return "not run"
+    low, middle, high = quartiles(values)
+    good = middle >= limit if at_least else middle <= limit
+    doubt = low <= limit < high if not at_least else low < limit <= high
+    return ("met" if good else "missed") + (", within the spread" if doubt else "")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One line of the table of targets; values are what counts, one for each round."""
+
+    work: str
+    limit: float
+    values: list[float]
+    unit: str = "×"
+    at_least: bool = False
+    note: str = ""
+
+    def say(self, value: float) -> str:
+        if self.unit == "×":
+            return f"{value:.3g} ×" if value < 0.9 or value >= 1.2 else f"{value:.3f} ×"
+        return f"{value:.1f} {self.unit}"
+
+    def row(self) -> list[str]:
+        target = f"{'≥' if self.at_least else '≤'} {self.say(self.limit)}"
+        if not self.values:
+            return [self.work, target, "–", "not run"]
+        low, middle, high = quartiles(self.values)
+        said = self.say(middle)
+        if len(self.values) > 1:
+            said += f" ({self.say(low)} to {self.say(high)})"
+        if self.note:
+            said += f", {self.note}"
+        return [self.work, target, said, verdict(self.values, self.limit, self.at_least)]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A target that is no limit of one quantity: what was wanted and measured, in words."""
+
+    what: str
+    wanted: str
+    ours: str
+    met: bool | None  # None if it was not measured
+
+    @property
+    def verdict(self) -> str:
+        return {True: "met", False: "missed", None: "not measured"}[self.met]
+
+    def row(self) -> list[str]:
+        return [self.what, self.wanted, self.ours, self.verdict]
+
+
 @dataclass(frozen=True)
 class Figure:
     name: str
@@ -122,30 +186,48 @@ def _style() -> Any:  # keys are a closed set of literals to type checkers
     }
 
 
-def _legend(axes: Any) -> None:
+def _legend(axes: Any, columns: int = 4) -> None:
     """Above the axes, where it hides nothing."""
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, frameon=False)
 
 
-def _save(figure: Any, directory: Path, name: str) -> None:
-    figure.tight_layout()
+def _save(
+    figure: Any, directory: Path, name: str, rect: tuple[float, float, float, float] | None = None
+) -> None:
+    """As two files; `rect` leaves room for what is outside of the axes."""
+    figure.tight_layout(rect=rect)
     figure.savefig(directory / f"{name}.png", dpi=150, metadata={"Software": None})
     figure.savefig(directory / f"{name}.svg", metadata={"Date": None, "Creator": None})
     plt.close(figure)
 
 
-def draw_cdf(directory: Path, figure: Figure, series: Mapping[str, Sequence[float]]) -> None:
-    """Cumulative distributions of latencies, one line for each configuration."""
+@dataclass(frozen=True)
+class Style:
+    """How a line looks."""
+
+    colour: str
+    dashes: str = "-"
+    marker: str = "o"
+
+
+def draw_cdf(
+    directory: Path,
+    figure: Figure,
+    series: Mapping[str, Sequence[float]],
+    styles: Mapping[str, Style] | None = None,
+) -> None:
+    """Cumulative distributions of latencies, one line for each configuration, or each style."""
     with plt.rc_context(_style()):
         canvas, axes = plt.subplots()
-        for config, values in series.items():
+        for name, values in series.items():
             if not values:
                 continue
+            style = styles[name] if styles else Style(COLOURS[name])
             x = sorted(values)
             y = [(i + 1) / len(x) for i in range(len(x))]
             axes.step(
-                [x[0], *x], [0, *y], where="post", lw=2,
-                color=COLOURS[config], label=NAMES[config],
+                [x[0], *x], [0, *y], style.dashes, where="post", lw=2,
+                color=style.colour, label=name if styles else NAMES[name],
             )  # fmt: skip
         axes.set(xscale="log", xlabel=figure.title, ylabel="share of samples")
         axes.xaxis.set_major_formatter(lambda ns, _: duration(ns))
@@ -154,7 +236,7 @@ def draw_cdf(directory: Path, figure: Figure, series: Mapping[str, Sequence[floa
         axes.xaxis.set_minor_locator(LogLocator(subs=(2, 5) if most / least < 100 else ()))
         axes.xaxis.set_minor_formatter(lambda ns, _: duration(ns))
         axes.set_ylim(0, 1.02)
-        _legend(axes)
+        _legend(axes, 2 if styles else 4)
         _save(canvas, directory, figure.name)
 
 
@@ -288,15 +370,6 @@ def draw_groups(
         _save(canvas, directory, figure.name)
 
 
-@dataclass(frozen=True)
-class Style:
-    """How a line looks."""
-
-    colour: str
-    dashes: str = "-"
-    marker: str = "o"
-
-
 def draw_panels(
     directory: Path,
     figure: Figure,
@@ -332,10 +405,33 @@ def draw_panels(
         canvas.legend(
             shown.values(), shown.keys(), loc="upper center", ncols=4, frameon=False, fontsize=9
         )
-        canvas.tight_layout(rect=(0, 0, 1, 0.90))
-        canvas.savefig(directory / f"{figure.name}.png", dpi=150, metadata={"Software": None})
-        canvas.savefig(directory / f"{figure.name}.svg", metadata={"Date": None, "Creator": None})
-        plt.close(canvas)
+        _save(canvas, directory, figure.name, (0, 0, 1, 0.90))
+
+
+def draw_side_by_side(
+    directory: Path,
+    figure: Figure,
+    panels: Mapping[str, Mapping[str, Mapping[int, float]]],
+    styles: Mapping[str, Style],
+    x: str,
+) -> None:
+    """Panels with one legend, each with lines of its own quantity, from zero, over the same x."""
+    with plt.rc_context(_style()):
+        canvas, all_axes = plt.subplots(1, len(panels), figsize=(4.8 * len(panels), 4.2))
+        shown: dict[str, Any] = {}
+        for axes, (quantity, series) in zip(all_axes, panels.items(), strict=True):
+            for name, points in series.items():
+                at, style = sorted(points), styles[name]
+                (shown[name],) = axes.plot(
+                    at, [points[n] for n in at], style.dashes, marker=style.marker, ms=5, lw=2,
+                    color=style.colour, label=name, clip_on=False, zorder=3,
+                )  # fmt: skip
+                axes.set_xticks(at)
+            axes.set(xlabel=x, ylabel=quantity)
+            axes.set_ylim(bottom=0)
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        canvas.legend(shown.values(), shown.keys(), loc="upper center", ncols=3, frameon=False)
+        _save(canvas, directory, figure.name, (0, 0, 1, 0.86))
 
 
 def binary_size(size: float) -> str:
@@ -365,6 +461,13 @@ figure { margin: 1rem 0; } img { width: 100%; height: auto; background: #fff; }
 figcaption, .small { font-size: .9rem; opacity: .85; }
 pre { overflow-x: auto; font-size: .8rem; padding: .6rem; background: #8882; }
 """
+
+
+def console(width: int) -> Console:
+    """Where tables are shown. A log has no width: lines are not broken for it."""
+    if progress.console.is_terminal:
+        return progress.console
+    return Console(width=width, highlight=False, soft_wrap=True)
 
 
 def rich_table(table: Table) -> RichTable:

@@ -103,7 +103,8 @@ def _files() -> dict[str, bytes]:
     }
 
 
-def _create(image: Path, volatile: bool) -> None:
+def create_disk(image: Path, volatile: bool) -> None:
+    """Make an empty disk that loses what was not flushed, or one that does not."""
     if not volatile:
         with image.open("wb") as file:
             file.truncate(IMAGE_MIB << 20)
@@ -181,7 +182,7 @@ def cut(
     """Write, cut the power, boot again and look: that boot."""
     with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
         image = Path(temp) / "disk.img"
-        _create(image, one.volatile)
+        create_disk(image, one.volatile)
         machine = _machine(one.disk(image))
         kept = promises(boot(how(one, seed, machine, kernel)).require().results)
         checking = Job(

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from nocopy_lab import brug, jobs, report
-from nocopy_lab.experiments import bench_brug, brug_report
-from nocopy_lab.experiments.brug_report import Measured, effect, quartiles, verdict
+from nocopy_lab.arch import ARM64, X86
+from nocopy_lab.experiments import bench_brug, brug_report, mimalloc_bench
+from nocopy_lab.experiments.brug_report import Measured, effect
 from nocopy_lab.paths import LabError
+from nocopy_lab.report import quartiles, verdict
 
 
 def test_quartiles_are_about_the_median() -> None:
@@ -119,6 +121,38 @@ def test_the_tuner_is_compared_with_the_best_mode_of_each_benchmark() -> None:
     assert brug_report.against_best(data, "brug-trained") == {}
 
 
+def test_programs_of_mimalloc_bench_are_compared_with_glibc() -> None:
+    def run(seconds: float) -> list[dict[str, Any]]:
+        return [record(1, seconds, peak_rss_bytes=1000)]
+
+    runs = {
+        "suite-cfrac": {"glibc": run(2.0), "libbrug": run(1.0)},
+        "suite-barnes": {"glibc": run(1.0), "libbrug": run(2.0)},
+    }
+    table = brug_report.suite_table(Measured({"benches": runs, "runs": runs}))
+    assert table is not None
+    assert [row[:3] for row in table.rows] == [
+        ["cfrac", "2 s", "0.50 (0.50–0.50)"],
+        ["barnes", "1 s", "2.00 (2.00–2.00)"],
+        ["geometric mean", "", "1.00"],
+    ]
+    assert brug_report.suite_table(Measured(results({}))) is None
+    runs["suite-barnes"]["glibc"] = [{"round": 1, "failed": "no time"}]
+    left = brug_report.suite_table(Measured({"benches": runs, "runs": runs}))
+    assert left is not None
+    assert [row[0] for row in left.rows] == ["cfrac", "geometric mean"]
+
+
+def test_a_program_that_runs_for_a_fixed_time_says_how_fast_it_was(tmp_path: Path) -> None:
+    assert mimalloc_bench.seconds("cfrac", "nothing", 2.5) == 2.5
+    assert mimalloc_bench.seconds("larson", "relative time: 7.25s.", 5.0) == 7.25
+    assert mimalloc_bench.seconds("glibc-thread", "500000\n", 5.0) == 2.0
+    with pytest.raises(LabError, match="did not say"):
+        mimalloc_bench.seconds("larson", "nothing", 5.0)
+    with pytest.raises(LabError, match="git clone"):
+        mimalloc_bench.source(tmp_path)
+
+
 def test_strace_and_callgrind_are_understood() -> None:
     table = (
         "% time     seconds  usecs/call     calls    errors syscall\n"
@@ -214,5 +248,7 @@ def test_the_guest_reports_every_case_of_its_script() -> None:
     script = jobs.script("brug-refused")
     lines = [line.split()[0] for line in script.splitlines() if line[:1].isalpha()]
     cases = {"rust": 1, "c": 4, "real": 2, "limits": 20}
-    assert sum(lines.count(word) * each for word, each in cases.items()) == brug.GUEST_CASES
-    assert brug.GUEST_CASES > 30
+    here = sum(lines.count(word) * each for word, each in cases.items())
+    assert here == brug.guest_cases(X86) > 30
+    arm64 = here - 2 * lines.count("real") + len(brug.TESTS)
+    assert arm64 == brug.guest_cases(ARM64)

@@ -15,7 +15,14 @@ for word; do
 	case $word in Dir::Etc::sourcelist=*) cat "${word#*=}" >>"$HERE/sources" ;; esac
 done
 [ ! -e "$HERE/broken" ] || { echo "E: no such package" >&2; exit 100; }
-case "$*" in *" download "*) echo "${word##* }" >"$word.deb" ;; esac
+case "$*" in
+*" download "*) echo "${word##* }" >"$word.deb" ;;
+*" install "*)
+	mkdir -p archives
+	echo >"archives/${word}_1%3a2_all.deb"
+	echo >archives/libc6_3_all.deb
+	;;
+esac
 """
 DPKG: str = """#!/bin/sh
 mkdir -p "$3/usr" && cp "$2" "$3/usr/"
@@ -49,6 +56,27 @@ def test_a_package_of_another_suite_is_fetched_once(here: Path) -> None:
         f"deb [signed-by={here}/keys] {debian.MIRROR} some-backports main"
     }
     assert sorted(p.name for p in (here / "cache").iterdir()) == [".root.lock", "root", "root.log"]
+
+
+def test_a_disk_has_what_the_packages_depend_on(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mke2fs = here / "mke2fs"
+    mke2fs.write_text(
+        '#!/bin/sh\nfor word; do image=$last; last=$word; done\nls "$HERE"/cache/*root* >"$image"\n'
+    )
+    mke2fs.chmod(0o755)
+    monkeypatch.setattr(debian, "require_space", lambda where, mib: None)
+    image = debian.disk(["ffmpeg"])
+    assert image.is_file()
+    assert debian.disk(["ffmpeg"]) == image
+    calls = (here / "calls").read_text().splitlines()
+    assert [call.split()[-2:] for call in calls][1:] == [["install", "ffmpeg"]]
+    # apt thinks that nothing is installed, and installs nothing.
+    assert "Dir::State::status=/dev/null" in calls[1]
+    assert "--download-only" in calls[1]
+    assert debian.versions(["ffmpeg"]) == ["ffmpeg 1:2"]
+    assert (image.with_suffix("") / "usr/libc6_3_all.deb").is_file()
 
 
 def test_what_could_not_be_fetched_is_not_there(here: Path) -> None:

@@ -87,7 +87,7 @@ def _board(direct_small: float) -> dict[str, Any]:
 
 def _verdicts(direct_small: float) -> dict[str, str]:
     data = report.Measured({"host": {}, "board": _board(direct_small)})
-    return {one.name: one.verdict for one in report.statements(data)}
+    return {one.where: one.verdict for one in report.statements(data)}
 
 
 def test_statements_reproduce_on_a_board_like_the_papers() -> None:

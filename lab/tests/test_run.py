@@ -196,6 +196,28 @@ def test_children_end_with_the_lab(tmp_path: Path) -> None:
         os.kill(int(pid.read_text()), 0)
 
 
+def test_a_child_ends_with_the_lab_that_is_ended_while_it_starts(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    program = (
+        "import os, signal, subprocess\n"
+        "from nocopy_lab import child\n"
+        "from pathlib import Path\n"
+        "child.end_children_with_us()\n"
+        "class Popen(subprocess.Popen):\n"
+        "    def __init__(self, *words, **more):\n"
+        "        super().__init__(*words, **more)\n"
+        f"        Path('{pid}').write_text(str(self.pid))\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "subprocess.Popen = Popen\n"
+        f"child.run(['sleep', '1000'], log=Path('{tmp_path}/log'), limit_s=1000, what='sleep')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(LAB)}
+    words = [sys.executable, "-c", program]
+    assert subprocess.run(words, env=environment, timeout=300).returncode == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
 def test_what_is_waited_for_comes_or_hangs() -> None:
     looks = iter([False, False, True])
     child.until(lambda: next(looks), limit_s=1000, what="the third look")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Refusals, and what runs under each: `rust` is a test of crates/brug/tests/process.rs, `c` a kind of
 # tests/programs/faults.c under libbrug.so, `same` a program that says the same as without it,
-# `limits` how much there is for objects of five sizes, compared with the C library.
+# `limits` how much there is for objects of five sizes, compared with the C library. Before that, all of
+# $tests under no refusal.
 
 export RUST_BACKTRACE=1 TMPDIR=/tmp
 run() {
@@ -31,6 +32,7 @@ same() {
 		"[ $got = $expected ] && [ $expected = 0 ] && cmp /tmp/expected /tmp/got"
 }
 real() {
+	[ -n "$programs" ] || return 0
 	same sort /brug/sort -S 24M --parallel=2 -T /tmp /brug/lines
 	same sqlite3 /brug/sqlite3 -batch :memory: "$SQL"
 }
@@ -55,6 +57,8 @@ SQL="create table t(w); with recursive n(i) as (select 1 union all select i + 1 
 	select length(group_concat(w, ',')) from t;
 	with recursive s(x, n) as (select 'ab', 1 union all select x || x, n + 1 from s where n < 20)
 	select n, length(x) from s; pragma integrity_check;"
+
+for test in $tests; do run "$test" "/brug/$test" --test-threads=2 --show-output; done
 
 condition=swapless
 rust an_idle_process_gives_its_memory_back_and_loses_the_thread

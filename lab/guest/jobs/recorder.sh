@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Every way that two cameras have, and every end of a recording.
+# Every way that three cameras have, and every end of a recording.
 . /lib/recorder.sh
 
 need scratch /dev/vda
@@ -74,6 +74,18 @@ for way in mmap copy buffered; do
 	look killed-$way $middle /mnt
 	record full-$way $scattered $middle /little --way $way
 done
+
+# the other interface of drivers: a frame in two pieces, and in one
+need pattern --device $planes --set
+format=NM12
+begin planes-two $planes $middle /mnt --frames 1
+end
+format=UYVY
+learn $scattered $middle
+for way in mmap userptr dmabuf copy; do
+	record planes-$way $planes $middle /mnt --way $way --frames $recorded
+done
+format=YUYV
 
 # somebody pulls out the plug
 begin pulled $scattered $middle /mnt

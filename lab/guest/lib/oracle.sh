@@ -12,6 +12,17 @@ on_btrfs() {
 	need /bin/mkfs.btrfs -q -f -K /dev/vda >/dev/null
 	need mount -t btrfs /dev/vda /mnt
 }
+# on_f2fs [mkfs.f2fs words]
+on_f2fs() {
+	need /bin/mkfs.f2fs -q -f -t 0 "$@" /dev/vda >/dev/null
+	need mount -t f2fs /dev/vda /mnt
+}
+# What is on /mnt from now on is encrypted.
+encrypted() {
+	mkdir /mnt/files
+	need fscrypt --encrypt
+	need mount --bind /mnt/files /mnt
+}
 # An overlay on a filesystem in a file: the pages of both filesystems are kept.
 on_overlay() {
 	need scratch /dev/vda

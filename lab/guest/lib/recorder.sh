@@ -13,18 +13,19 @@ tell() {
 	printf '"error": "%s", "said": %s}\n' "$(text /tmp/$1.err)" "$(object /tmp/$1.out)"
 }
 # camera DEVICE SIZE: the words that say so; a host that is busy elsewhere is no dead camera
-camera() { echo --device $1 --size $2 --format YUYV --rate 25; }
+format=YUYV
+camera() { echo --device $1 --size $2 --format $format --rate 25; }
 patient="--timeout 1h --json --quiet"
 # learn DEVICE SIZE: set this camera, and learn what its pictures look like
 learn() {
-	need pattern --case learn --device $1 --learn /tmp/rest-$2 \
+	need pattern --case learn --device $1 --learn /tmp/rest-$2-$format --format $format \
 		--width ${2%x*} --height ${2#*x}
 }
 # look CASE SIZE DIRECTORY [words]: at every byte of a recording; then it goes
 look() {
 	file=$3/$1.raw look=$1 size=$2
 	shift 3
-	need pattern --case $look --rest /tmp/rest-$size --width ${size%x*} --height ${size#*x} \
+	need pattern --case $look --rest /tmp/rest-$size-$format --width ${size%x*} --height ${size#*x} \
 		--check $file "$@"
 	rm $file $file.index
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from nocopy_lab import brug, jobs, kernel, recorder, soak, storage, traces
+from nocopy_lab.arch import ARM64
 from nocopy_lab.board import Machine, null_disk
 from nocopy_lab.checks.kinds import GuestCheck, all_well, command, our_files
 from nocopy_lab.experiments import bench_gcma, demo
@@ -342,6 +343,27 @@ def _judge_kept(outcomes: Sequence[Outcome], pages: int, of: int) -> None:
             raise LabError(f"of {pages} pages: {why}; see {outcome.console}")
 
 
+# Eight bytes each: what is left of four files of 3 MiB after one was deleted.
+MARKS: Final = 3 * (3 << 20) // 8
+
+
+def _judge_encrypted(outcomes: Sequence[Outcome]) -> None:
+    """Encrypted files were kept, and none of their content was in the area without the key."""
+    _judge_kept(outcomes, pages=3072, of=2)
+    for outcome in outcomes:
+        states = outcome.rows("when")
+        found = [row["words"] for row in outcome.rows("found")]
+        busy = [row["busy"] for row in outcome.rows("removed")]
+        if len(states) != 12 or len(found) != 12 or busy != [False, False, True, False] * 2:
+            raise LabError(f"{len(found)} looks, busy {busy}; see {outcome.console}")
+        for state, words in zip(states, found, strict=True):
+            what = f"{state['fs']}, {state['what']}: {words} marks in the area"
+            if state["what"] == "kept" and words < 0.9 * MARKS:
+                raise LabError(f"{what}, of {MARKS}; see {outcome.console}")
+            if state["what"] != "kept" and words:
+                raise LabError(f"{what}; see {outcome.console}")
+
+
 def _judge_high(outcomes: Sequence[Outcome]) -> None:
     """As everywhere, and the frames were pages that the kernel has to map."""
     for outcome in outcomes:
@@ -647,7 +669,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [
             Job(
                 "brug-refused",
-                jobs.script("brug-refused"),
+                brug.guest_script(),
                 NO_IMAGE,
                 Machine("x86-fast", memory_mib=2048, cma_mib=0),
             )
@@ -743,13 +765,12 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         _judge_consumers,
     ),
     GuestCheck(
-        "recorder: every way from two cameras and every end, byte by byte",
+        "guest: recorder, every way from three cameras and every end, byte by byte",
         "gcma",
         recorder.boots(NO_IMAGE),
         recorder.judge,
         recorder.files,
         prepare=recorder.build,
-        asked=True,
     ),
     GuestCheck(
         "guest: no old byte in what an allocation returns",
@@ -923,6 +944,70 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         _judge_oracle,
     ),
     GuestCheck(
+        "guest: oracle on f2fs",
+        "gcma",
+        [
+            oracle_job(
+                "oracle-f2fs",
+                20,
+                until=SOME_HITS,
+                mount="on_f2fs",
+                programs=("mkfs.f2fs",),
+            )
+        ],
+        _judge_oracle,
+    ),
+    GuestCheck(
+        "guest: files of f2fs that are given other blocks",
+        "gcma",
+        [
+            Job(
+                "blocks",
+                jobs.script("blocks"),
+                NO_IMAGE,
+                Machine("x86-fast", memory_mib=704, cma_mib=64),
+                programs=("mkfs.f2fs",),
+                scratch_mib=(320,),
+            )
+        ],
+        partial(_judge_kept, pages=512, of=1),
+    ),
+    GuestCheck(
+        "guest: oracle on encrypted files, on ext4 and f2fs",
+        "gcma",
+        [
+            oracle_job(
+                "oracle-encrypted-ext4",
+                20,
+                until=FEW_HITS,
+                mount="need scratch /dev/vda -O encrypt; encrypted",
+            ),
+            oracle_job(
+                "oracle-encrypted-f2fs",
+                20,
+                until=FEW_HITS,
+                mount="on_f2fs -O encrypt; encrypted",
+                programs=("mkfs.f2fs",),
+            ),
+        ],
+        _judge_oracle,
+    ),
+    GuestCheck(
+        "guest: encrypted files are kept, and nothing of them without their key",
+        "gcma",
+        [
+            Job(
+                "encrypted",
+                jobs.script("encrypted"),
+                NO_IMAGE,
+                Machine("x86-fast", memory_mib=704, cma_mib=64),
+                programs=("mke2fs", "mkfs.f2fs"),
+                scratch_mib=(320,),
+            )
+        ],
+        _judge_encrypted,
+    ),
+    GuestCheck(
         "guest: oracle on overlayfs on a loop device",
         "gcma",
         [oracle_job("oracle-stacked", 20, until=SOME_HITS, mount="on_overlay")],
@@ -955,11 +1040,11 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
                 jobs.script("remount"),
                 NO_IMAGE,
                 Machine("x86-fast", memory_mib=704, cma_mib=64),
-                programs=("mke2fs", "mkfs.xfs", "mkfs.btrfs", "btrfs", "mkfs.erofs"),
+                programs=("mke2fs", "mkfs.xfs", "mkfs.btrfs", "btrfs", "mkfs.f2fs", "mkfs.erofs"),
                 scratch_mib=(320, 320, 64),
             )
         ],
-        partial(_judge_kept, pages=3920, of=4),
+        partial(_judge_kept, pages=3920, of=5),
     ),
     GuestCheck(
         "guest: copies outlast the pages of their cgroup",
@@ -1120,6 +1205,21 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         _judge_kunit,
     ),
     GuestCheck(
+        "guest: brug on arm64, and where the machine refuses",
+        "arm64",
+        [
+            Job(
+                "brug-arm64",
+                brug.guest_script(ARM64),
+                NO_IMAGE,
+                Machine("arm64", memory_mib=2048, cma_mib=0),
+                programs=("mke2fs",),
+            )
+        ],
+        brug.judge_guest,
+        brug.arm64_files,
+    ),
+    GuestCheck(
         "guest: DRM dumb buffers under load on arm64",
         "arm64",
         [
@@ -1189,6 +1289,10 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         _judge_high,
     ),
     *(
+        GuestCheck(f"guest: recorder, {name}", "gcma", run=run, prepare=recorder.build)
+        for name, run in recorder.CHECKS.items()
+    ),
+    *(
         GuestCheck(f"pdio: {name}", "storage", run=run, prepare=storage.build)
         for name, run in storage.CHECKS.items()
     ),
@@ -1200,6 +1304,13 @@ ON_7_3: Final = {
     "guest: KUnit": "core-7.3",
     "guest: pages of an area are pinned for long and stay": "core-7.3",
     "guest: oracle, swap on zram": "core-7.3",
+    "guest: oracle, swap on a disk, blocks of 1 KiB": "core-7.3",
+    "guest: oracle on XFS, large folios": "core-7.3",
+    "guest: oracle on btrfs": "core-7.3",
+    "guest: oracle on f2fs": "core-7.3",
+    "guest: files of f2fs that are given other blocks": "core-7.3",
+    "guest: oracle on encrypted files, on ext4 and f2fs": "core-7.3",
+    "guest: encrypted files are kept, and nothing of them without their key": "core-7.3",
 }
 
 

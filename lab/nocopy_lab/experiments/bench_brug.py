@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nocopy_lab import child, crates, progress, report
+from nocopy_lab.experiments import mimalloc_bench
 from nocopy_lab.paths import OUT, REPO, LabError, require_tool, sha256, tail
 
 HERE: Final = OUT / "bench-brug"
@@ -130,6 +131,9 @@ IN_TURN: Final = (
     "glibc", "jemalloc", "mimalloc", "tcmalloc-deb", "brug", "brug-nothp", "glibc-thp",
 )  # fmt: skip
 
+# What unchanged programs are run under; and how benchmarks of mimalloc-bench begin.
+SUITED: Final = ("glibc", *LIBRARIES, "libbrug")
+SUITE: Final = "suite-"
 FORKS: Final = ("glibc", "glibc-thp", "jemalloc", "mimalloc", "brug", "brug-nothp", "brug-thp")
 
 COLLECTIONS: Final = (
@@ -180,12 +184,12 @@ class Bench:
     what: str
     words: tuple[str, ...]
     contenders: tuple[str, ...]
-    kind: str = "time"  # or "redis", "calls" (system calls), "instructions", "start", "choice"
+    kind: str = "time"  # or another of KINDS
     settle: int = 0  # bytes that shall have the host's memory behind them before the time runs
 
 
-def benches(scale: Scale) -> list[Bench]:
-    """All of them, those that say most first."""
+def benches(scale: Scale, suite: Path | None = None) -> list[Bench]:
+    """All of them, those that say most first; with the programs of a copy of mimalloc-bench."""
     made: list[Bench] = []
 
     def add(
@@ -330,6 +334,13 @@ def benches(scale: Scale) -> list[Bench]:
             f"collection --kind {work} --items",
             ("glibc", "jemalloc", "mimalloc", *FIXED[:3], "brug", "libbrug"),
             "instructions")  # fmt: skip
+    if suite is not None:
+        suite = mimalloc_bench.source(suite)
+        for name in mimalloc_bench.PROGRAMS:
+            words = (str(suite), name, *mimalloc_bench.arguments(suite, name))
+            made.append(
+                Bench(f"{SUITE}{name}", f"mimalloc-bench: {name}", words, SUITED, "program")
+            )
     return made
 
 
@@ -383,9 +394,16 @@ def _profile(bench: str) -> Path:
     return HERE / "profiles" / f"{bench}.profile"
 
 
-def _communicate(command: Sequence[str | Path], env: Mapping[str, str]) -> tuple[str, str]:
+def _communicate(
+    command: Sequence[str | Path],
+    env: Mapping[str, str],
+    *,
+    stdin: int = subprocess.DEVNULL,
+    cwd: Path | None = None,
+) -> tuple[str, str]:
     """Output and messages of a child that must end well."""
-    with child.started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as process:
+    pipe = subprocess.PIPE
+    with child.started(command, stdin=stdin, stdout=pipe, stderr=pipe, cwd=cwd, env=env) as process:
         try:
             out, err = process.communicate(timeout=RUN_LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -418,6 +436,27 @@ def _start(bench: Bench, name: str) -> dict[str, Any]:
     return {
         "seconds": spent / STARTS,
         "page_faults": (after.ru_minflt - before.ru_minflt) / STARTS,
+    }
+
+
+def _program(bench: Bench, name: str) -> dict[str, Any]:
+    """A program of mimalloc-bench: its time, and the most memory that it had."""
+    source, program = Path(bench.words[0]), bench.words[1]
+    with _directory() as temp, mimalloc_bench.stdin(source, program).open("rb") as stdin:
+        used = temp / "used"
+        # A child of ours would begin with our own peak of memory; a child of time(1) does not.
+        command: list[str | Path] = [require_tool("time", "time"), "-f", "%U %S %M", "-o", used]
+        # Only the program itself shall have the allocator.
+        command += ["env", *(f"{k}={v}" for k, v in environment(bench.name, name).items())]
+        command += [mimalloc_bench.built(source, program), *bench.words[2:]]
+        begin = time.monotonic()
+        out, said = _communicate(command, {}, stdin=stdin.fileno(), cwd=temp)
+        passed = time.monotonic() - begin
+        user, system, most_kib = used.read_text().split()
+    return {
+        "seconds": mimalloc_bench.seconds(program, out + said, passed),
+        "cpu_seconds": float(user) + float(system),
+        "peak_rss_bytes": int(most_kib) * KIB,
     }
 
 
@@ -568,6 +607,7 @@ KINDS: Final[Mapping[str, Callable[[Bench, str], dict[str, Any]]]] = {
     "time": _timed,
     "start": _start,
     "choice": _choice,
+    "program": _program,
     "redis": _redis,
     "calls": _calls,
     "instructions": _instructions,
@@ -675,13 +715,16 @@ def _huge_pages() -> str:
     return chosen[1] if chosen else "none"
 
 
-def run(only: str = "", quick: bool = False) -> None:
-    """Measure what `only` names; other results of the same binaries on this machine stay."""
+def run(only: str = "", quick: bool = False, suite: Path | None = None) -> None:
+    """Measure what `only` names; other results of the same binaries on this machine stay.
+
+    With `suite`, a copy of mimalloc-bench, its programs as well.
+    """
     _clear_settings()
     scale = QUICK if quick else USUAL
-    wanted = [bench for bench in benches(scale) if only in bench.name]
+    wanted = [bench for bench in benches(scale, suite) if only in bench.name]
     if not wanted:
-        names = ", ".join(bench.name for bench in benches(scale))
+        names = ", ".join(bench.name for bench in benches(scale, suite))
         raise LabError(f"no benchmark has '{only}' in its name; there are: {names}")
     # Wasmtime takes longer to build than everything else together.
     build(wasmtime=any(bench.words[0] == "link" for bench in wanted))

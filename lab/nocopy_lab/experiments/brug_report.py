@@ -10,13 +10,10 @@ import itertools
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console
-
-from nocopy_lab import progress, report
+from nocopy_lab import report
 from nocopy_lab.experiments.bench_brug import (
     ALIGNMENTS,
     ALL,
@@ -34,11 +31,20 @@ from nocopy_lab.experiments.bench_brug import (
     REDIS_VALUES,
     SLOW_ROUNDS,
     SLOW_S,
+    SUITE,
+    SUITED,
     THREADS,
     Runs,
     disagreement,
 )
-from nocopy_lab.report import Figure, Statement, Table, duration, percentile
+from nocopy_lab.report import (
+    Figure,
+    Statement,
+    Table,
+    Target,
+    duration,
+    quartiles,
+)
 
 Pick = Callable[[dict[str, Any]], float]
 
@@ -115,21 +121,6 @@ class Measured:
         ]
 
 
-def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """First quartile, median, third quartile."""
-    return percentile(values, 0.25), statistics.median(values), percentile(values, 0.75)
-
-
-def verdict(values: Sequence[float], limit: float, at_least: bool = False) -> str:
-    """Whether the median keeps a limit, and whether the spread leaves doubt."""
-    if not values:
-        return "not run"
-    low, middle, high = quartiles(values)
-    good = middle >= limit if at_least else middle <= limit
-    doubt = low <= limit < high if not at_least else low < limit <= high
-    return ("met" if good else "missed") + (", within the spread" if doubt else "")
-
-
 def effect(paper: float, values: Sequence[float]) -> str:
     """Whether a ratio of the paper is found again: as large, or at least on that side of 1."""
     if not values:
@@ -140,35 +131,6 @@ def effect(paper: float, values: Sequence[float]) -> str:
     if (paper > 1 and low > 1) or (paper < 1 and high < 1):
         return "same direction, another size"
     return "does not reproduce"
-
-
-@dataclass(frozen=True)
-class Target:
-    """One line of the table of targets; values are what counts, one for each round."""
-
-    work: str
-    limit: float
-    values: list[float]
-    unit: str = "×"
-    at_least: bool = False
-    note: str = ""
-
-    def say(self, value: float) -> str:
-        if self.unit == "×":
-            return f"{value:.3g} ×" if value < 0.9 or value >= 1.2 else f"{value:.3f} ×"
-        return f"{value:.1f} {self.unit}"
-
-    def row(self) -> list[str]:
-        target = f"{'≥' if self.at_least else '≤'} {self.say(self.limit)}"
-        if not self.values:
-            return [self.work, target, "–", "not run"]
-        low, middle, high = quartiles(self.values)
-        said = self.say(middle)
-        if len(self.values) > 1:
-            said += f" ({self.say(low)} to {self.say(high)})"
-        if self.note:
-            said += f", {self.note}"
-        return [self.work, target, said, verdict(self.values, self.limit, self.at_least)]
 
 
 # The paper's experiments in which an allocator can be chosen: what the tuner is compared in.
@@ -590,6 +552,38 @@ def life_table(data: Measured) -> Table:
     return Table("Who is best along the life of an object", ("grown to", "best", "takes"), rows)
 
 
+def suite_table(data: Measured) -> Table | None:
+    """Programs of mimalloc-bench: time and peak memory of glibc's, with geometric means."""
+    suite = [bench for bench in data.benches if bench.startswith(SUITE)]
+    found = [bench for bench in suite if data.records(bench, "glibc")]
+    names = [name for name in SUITED[1:] if any(data.records(bench, name) for bench in found)]
+    rows: list[list[str]] = []
+    means: dict[str, list[float]] = {}
+    for bench in found:
+        row = [bench.removeprefix(SUITE), _seconds(statistics.median(data.values(bench, "glibc")))]
+        for name in names:
+            for pick, key in ((seconds, name), (peak, f"{name} memory")):
+                ratios = data.ratios(bench, name, "glibc", pick)
+                if not ratios:
+                    row.append("failed")
+                    continue
+                low, middle, high = quartiles(ratios)
+                means.setdefault(key, []).append(middle)
+                spread = f" ({low:.2f}–{high:.2f})" if pick is seconds else ""
+                row.append(f"{middle:.2f}{spread}")
+        rows.append(row)
+    if not rows:
+        return None
+    keys = [key for name in names for key in (name, f"{name} memory")]
+    mean = [f"{statistics.geometric_mean(means[k]):.2f}" if k in means else "–" for k in keys]
+    head = [word for name in names for word in (f"{CONTENDERS[name].label}: time", "memory")]
+    return Table(
+        "Programs of mimalloc-bench, of glibc's (median, quartiles)",
+        ("", "glibc", *head),
+        [*rows, ["geometric mean", "", *mean]],
+    )
+
+
 # Growth under two conditions: benchmark, how objects grow, and whose the memory was before.
 GROWTH: Final = (
     ("double", "4 KiB to 1 GiB by doubling", "just used by the same program"),
@@ -722,6 +716,7 @@ def draw(directory: Path = HERE) -> Path:
     results = report.load_results(directory)
     data = Measured(results)
     figures = _draw_figures(directory, results)
+    suite = [table for table in [suite_table(data)] if table]
     commands = "\n".join(f"{name}: {about['command']}" for name, about in data.benches.items())
     report.page(
         directory / "index.html",
@@ -732,6 +727,7 @@ def draw(directory: Path = HERE) -> Path:
             *(report.html_figure(directory, figure) for figure in figures),
             report.html_table(growth_table(data)),
             report.html_table(life_table(data)),
+            *map(report.html_table, suite),
             report.html_table(all_rows(results)),
             "<h2>How it was measured</h2>\n",
             *map(report.paragraph, facts(results)),
@@ -739,7 +735,7 @@ def draw(directory: Path = HERE) -> Path:
             report.paragraph("All samples: results.json next to this page.", small=True),
         ],
     )
-    tables = (target_table(results), statement_table(results), life_table(data))
+    tables = (target_table(results), statement_table(results), life_table(data), *suite)
     (directory / "table.md").write_text(
         "".join(report.markdown_table(table) for table in tables)
         + "".join(f"* {fact}\n" for fact in facts(results))
@@ -752,9 +748,7 @@ def draw(directory: Path = HERE) -> Path:
 def show(directory: Path = HERE) -> None:
     """Both tables on the terminal."""
     results = report.load_results(directory)
-    # A log has no width: do not break lines for it.
-    terminal = progress.console.is_terminal
-    console = progress.console if terminal else Console(width=180, highlight=False, soft_wrap=True)
+    console = report.console(180)
     console.print(report.rich_table(target_table(results)))
     console.print(report.rich_table(statement_table(results)))
     for fact in facts(results):

@@ -24,6 +24,7 @@ from nocopy_lab.experiments import (
     gcma_report,
     paper_report,
     pdio_report,
+    record_report,
     stores,
 )
 from nocopy_lab.paths import LOGS, OUT, LabError
@@ -49,6 +50,7 @@ SECTIONS: Final = (
     Section("stores", "gcma: what the area should keep", stores.draw),
     Section("bench-brug", "brug", brug_report.draw),
     Section("bench-pdio", "pdio", pdio_report.draw),
+    Section("record", "nocopy-record beside other recorders", record_report.draw),
 )  # fmt: skip
 
 

@@ -11,9 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console
-
-from nocopy_lab import progress, report
+from nocopy_lab import report
 from nocopy_lab.board import CMA_MIB
 from nocopy_lab.experiments.bench_gcma import (
     ALL_SIZES,
@@ -685,9 +683,7 @@ def draw(directory: Path = HERE) -> Path:
 def show(directory: Path = HERE) -> None:
     """The table and what to know about it, on the terminal."""
     results = report.load_results(directory)
-    # A log has no width: do not break lines for it.
-    terminal = progress.console.is_terminal
-    console = progress.console if terminal else Console(width=160, highlight=False, soft_wrap=True)
+    console = report.console(160)
     for one in (table(results), *more(results)):
         console.print(report.rich_table(one))
     console.print("Where plain CMA is ahead:", style="bold")

@@ -15,9 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from rich.console import Console
-
-from nocopy_lab import progress, report
+from nocopy_lab import report
 from nocopy_lab.board import BOARDS, CMA_MIB
 from nocopy_lab.experiments.paper import (
     AREAS_MIB,
@@ -33,7 +31,7 @@ from nocopy_lab.experiments.paper import (
     WARM_S,
 )
 from nocopy_lab.paths import REPO
-from nocopy_lab.report import COLOURS, NAMES, Figure, Statement, Table, duration, percentile
+from nocopy_lab.report import COLOURS, NAMES, Figure, Goal, Statement, Table, duration, percentile
 
 Row = dict[str, Any]
 # In the order of the legends: the paper's three, and a fourth.
@@ -628,11 +626,9 @@ def interrupted(data: Measured) -> str:
 
 
 @dataclass(frozen=True)
-class Target:
-    what: str
-    wanted: str
-    ours: str
-    met: bool
+class Target(Goal):
+    """With what the measurement says of why it was missed."""
+
     why: Callable[[Measured], str] | None = None
 
 
@@ -713,7 +709,7 @@ def statement_table(data: Measured) -> Table:
 def target_table(data: Measured) -> Table:
     rows, reasons = [], set[str]()
     for target in targets(data):
-        verdict = "met" if target.met else "missed"
+        verdict = target.verdict
         if target.why and not target.met:
             reason = target.why(data)
             verdict += ", as above" if reason in reasons else f": {reason}"
@@ -1109,8 +1105,6 @@ def write_docs(boards: Sequence[str]) -> Path:
 
 def show(directory: Path) -> None:
     """The tables, on the terminal."""
-    # A log has no width: do not break lines for it.
-    terminal = progress.console.is_terminal
-    console = progress.console if terminal else Console(width=200, highlight=False, soft_wrap=True)
+    console = report.console(200)
     for table in _tables(Measured(report.load_results(directory))):
         console.print(report.rich_table(table))

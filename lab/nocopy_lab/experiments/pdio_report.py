@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console
-
-from nocopy_lab import progress, report
+from nocopy_lab import report
 from nocopy_lab.experiments.bench_pdio import (
     BOARD_MIB,
     CORES,
@@ -32,8 +29,7 @@ from nocopy_lab.experiments.bench_pdio import (
     SHIFT_SIZES,
     SHIFTS,
 )
-from nocopy_lab.experiments.brug_report import Target
-from nocopy_lab.report import Figure, Style, Table, binary_size
+from nocopy_lab.report import Figure, Statement, Style, Table, Target, binary_size
 
 DEVICES: Final = {"nvme-ext4": "NVMe", "ahci-ext4": "hard disk", "tmpfs": "RAM disk"}
 COLOURS: Final = {"NVMe": "#0072B2", "hard disk": "#D55E00", "RAM disk": "#009E73"}
@@ -102,19 +98,6 @@ class Measured:
 # ------------------------------------------------------------------------ against the paper
 
 
-@dataclass(frozen=True)
-class Statement:
-    """Something the paper says, and what was measured."""
-
-    name: str
-    says: str
-    verdict: str
-    measured: str
-
-    def row(self) -> list[str]:
-        return [self.name, self.says, self.verdict, self.measured]
-
-
 def _rate(value: float) -> str:
     return f"{value:.0f} MiB/s" if value >= 10 else f"{value:.2g} MiB/s"
 
@@ -141,13 +124,13 @@ def _f2_1(data: Measured) -> Statement:
         f"{min(slow):.2f} to {max(slow):.2f} of 4 KiB; from there within {max(flat):.2f} ×"
     )
     if near and shape:
-        return Statement("F2.1", says, "reproduces", words)
+        return Statement("F2.1", says, "", words, "reproduces")
     because = "the shape is another"
     if not near:
         limit = HDD_BYTES_PER_S / MIB
         because = f"this disk's {limit:.0f} MiB/s are less than what the processor copies"
     verdict = "the shape does, the distance does not" if shape else "does not"
-    return Statement("F2.1", says, f"{verdict}, because {because}", words)
+    return Statement("F2.1", says, "", words, f"{verdict}, because {because}")
 
 
 def _f2_2(data: Measured) -> Statement:
@@ -159,11 +142,11 @@ def _f2_2(data: Measured) -> Statement:
     low = min(ratios)
     words = f"RAM disk / SSD {low:.2f} to {max(ratios):.2f}"
     if low >= 1.3:
-        return Statement("F2.2", says, "reproduces", words)
+        return Statement("F2.2", says, "", words, "reproduces")
     if statistics.median(ratios) >= 1.3:
-        return Statement("F2.2", says, "reproduces for most block sizes", words)
+        return Statement("F2.2", says, "", words, "reproduces for most block sizes")
     because = "beside the copy, the page cache and the device cost little here"
-    return Statement("F2.2", says, f"does not, because {because}", words)
+    return Statement("F2.2", says, "", words, f"does not, because {because}")
 
 
 def _crossover(direct: Mapping[int, float], buffered: Mapping[int, float]) -> int | None:
@@ -189,7 +172,7 @@ def _f2_3(data: Measured) -> Statement:
     )
     good = below and all(crossed.values())
     verdict = "reproduces" if good else "does not, because of the crossover"
-    return Statement("F2.3", says, verdict, words)
+    return Statement("F2.3", says, "", words, verdict)
 
 
 def _f2_4(data: Measured) -> Statement:
@@ -216,7 +199,7 @@ def _f2_4(data: Measured) -> Statement:
             "stronger; far below the rating does not, because this board keeps caches coherent in "
             "hardware: without maintenance, direct requests cost the processor almost nothing"
         )
-    return Statement("F2.4", says, verdict, words)
+    return Statement("F2.4", says, "", words, verdict)
 
 
 def _f2_5(data: Measured) -> Statement:
@@ -235,13 +218,13 @@ def _f2_5(data: Measured) -> Statement:
     )
     same, place = abs(most / plateau - 1) <= 0.2, MIB <= knee <= 16 * MIB
     if same and place:
-        return Statement("F2.5", says, "reproduces", words)
+        return Statement("F2.5", says, "", words, "reproduces")
     said = []
     if not place:
         said.append("a request costs less here, so that smaller ones reach it")
     if not same:
         said.append("direct writes touch no data here, where the paper's board flushes its caches")
-    return Statement("F2.5", says, f"does not, because {' and '.join(said)}", words)
+    return Statement("F2.5", says, "", words, f"does not, because {' and '.join(said)}")
 
 
 def _f2_6(data: Measured) -> Statement:
@@ -257,7 +240,7 @@ def _f2_6(data: Measured) -> Statement:
     if reads > 1.1:
         said.append("the processor, not the disk, limits buffered reads")
     verdict = f"does not, because {' and '.join(said)}" if said else "reproduces"
-    return Statement("F2.6", says, verdict, words)
+    return Statement("F2.6", says, "", words, verdict)
 
 
 def _f3(data: Measured) -> Iterator[Statement]:
@@ -293,7 +276,7 @@ def _f3(data: Measured) -> Iterator[Statement]:
         )
     else:
         verdict = "does not, because the processor waits for the devices"
-    yield Statement("F3", says, verdict, words)
+    yield Statement("F3", says, "", words, verdict)
     says = "SSD direct writes take the whole core from 16 MiB on"
     line = data.line("nvme-ext4", "write", "direct", "core_kernel_percent")
     full = min((block for block, value in line.items() if value >= 95), default=None)
@@ -305,7 +288,7 @@ def _f3(data: Measured) -> Iterator[Statement]:
         verdict += "reading the source takes it from smaller blocks on"
     elif full > 16 * MIB:
         verdict += "it takes larger ones"
-    yield Statement("F3, knee", says, verdict, words)
+    yield Statement("F3, knee", says, "", words, verdict)
 
 
 def _f4(data: Measured) -> Iterator[Statement]:
@@ -320,7 +303,7 @@ def _f4(data: Measured) -> Iterator[Statement]:
         low, high = min(shares), max(shares)
         words = f"{low:.0f} to {high:.0f} % of the time that is not idle in copies, from 4 KiB on"
         verdict = "reproduces" if low >= 20 else "does not, because other work outweighs the copies"
-        yield Statement(f"F4, {direction}", says, verdict, words)
+        yield Statement(f"F4, {direction}", says, "", words, verdict)
     says = "direct writes spend none there, but much in flushing the data cache"
     shares = copies["write", "direct"]
     flush = max(_from(data.share("nvme-ext4", "write", "direct", "cache_percent"), 512))
@@ -332,7 +315,7 @@ def _f4(data: Measured) -> Iterator[Statement]:
         verdict = (
             "no copies: reproduces; no flushing: does not, because DMA is coherent on this board"
         )
-    yield Statement("F4, direct", says, verdict, words)
+    yield Statement("F4, direct", says, "", words, verdict)
     says = "reads and direct I/O also spend much in _raw_spin_unlock_irq"
     irq = {
         f"{mode} {direction}": max(
@@ -343,7 +326,7 @@ def _f4(data: Measured) -> Iterator[Statement]:
     words = ", ".join(f"{name} at most {value:.0f} %" for name, value in irq.items())
     words += " (where a profiler driven by interrupts books what ran without them)"
     verdict = "reproduces" if min(irq.values()) >= 5 else "does not for all, because of the driver"
-    yield Statement("F4, locks", says, verdict, words)
+    yield Statement("F4, locks", says, "", words, verdict)
 
 
 def statements(data: Measured) -> list[Statement]:
@@ -826,7 +809,7 @@ def _tables(data: Measured) -> list[Table]:
     if beside := _neighbour_table(data):
         made.append(beside)
     if found_statements := statements(data):
-        rows = [one.row() for one in found_statements]
+        rows = [[one.where, one.says, one.verdict, one.ours] for one in found_statements]
         made.append(Table("The paper's statements", ("", "says", "here", "measured"), rows))
     return [*made, *beyond(data)]
 
@@ -861,8 +844,7 @@ def draw(directory: Path = HERE) -> Path:
 def show(directory: Path = HERE) -> None:
     """The tables and what to know about them, on the terminal."""
     data = Measured(report.load_results(directory))
-    terminal = progress.console.is_terminal
-    console = progress.console if terminal else Console(width=200, highlight=False, soft_wrap=True)
+    console = report.console(200)
     for table in _tables(data):
         console.print(report.rich_table(table))
     for fact in facts(data):

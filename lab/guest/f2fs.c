@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * f2fs - requests that give a file other blocks
+ *
+ *   --from FILE      F2FS_IOC_MOVE_RANGE: all of its blocks go to
+ *   --to FILE        this file, which had as many
+ *
+ *   --atomic FILE    write it anew, in one step: from standard input,
+ *   --run COMMAND    after which, and before the commit, the shell runs this
+ */
+#include "options.h"
+
+#include <sys/ioctl.h>
+
+/* As in linux/f2fs.h, which older systems do not have. */
+#define F2FS_IOC_START_ATOMIC_WRITE	_IO(0xf5, 1)
+#define F2FS_IOC_COMMIT_ATOMIC_WRITE	_IO(0xf5, 2)
+#define F2FS_IOC_MOVE_RANGE		_IOWR(0xf5, 9, struct move_range)
+
+struct move_range {
+	u32 dst_fd;
+	u64 pos_in, pos_out, len;
+};
+
+static struct {
+	const char *from, *to, *atomic, *run;
+} opt = { .run = "true" };
+
+static int open_file(const char *name)
+{
+	int fd = open(name, O_RDWR | O_CLOEXEC);
+
+	if (fd < 0)
+		die("cannot open %s: %s", name, strerror(errno));
+	return fd;
+}
+
+static void move(void)
+{
+	struct move_range range = { .dst_fd = (u32)open_file(opt.to) };
+	int from = open_file(opt.from);
+	struct stat st;
+
+	if (fstat(from, &st))
+		die("%s: %s", opt.from, strerror(errno));
+	range.len = (u64)st.st_size;
+	if (ioctl(from, F2FS_IOC_MOVE_RANGE, &range))
+		die("cannot move the blocks of %s: %s", opt.from, strerror(errno));
+}
+
+static void write_atomically(void)
+{
+	static char buf[MIB];
+	int fd = open_file(opt.atomic);
+	ssize_t len;
+	off_t pos = 0;
+
+	if (ioctl(fd, F2FS_IOC_START_ATOMIC_WRITE))
+		die("cannot begin to write %s: %s", opt.atomic, strerror(errno));
+	while ((len = read(STDIN_FILENO, buf, sizeof(buf))) > 0) {
+		if (pwrite(fd, buf, (size_t)len, pos) != len)
+			die("cannot write %s: %s", opt.atomic, strerror(errno));
+		pos += len;
+	}
+	if (system(opt.run))
+		die("'%s' failed", opt.run);
+	if (ioctl(fd, F2FS_IOC_COMMIT_ATOMIC_WRITE))
+		die("cannot commit %s: %s", opt.atomic, strerror(errno));
+}
+
+static const struct setting settings[] = {
+	{ "from", .text = &opt.from },
+	{ "to", .text = &opt.to },
+	{ "atomic", .text = &opt.atomic },
+	{ "run", .text = &opt.run },
+	{ 0 },
+};
+
+int main(int argc, char **argv)
+{
+	settings_parse(argc, argv, settings);
+	if (!opt.from != !opt.to || !opt.from == !opt.atomic)
+		die("either --from and --to, or --atomic");
+	if (opt.atomic)
+		write_atomically();
+	else
+		move();
+	return 0;
+}

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Files of f2fs that are given other blocks while their pages are not resident: what is kept of them
+# must not be found again.
+. /lib/reclaimed.sh
+
+# content STEP: 1 MiB that depend on it
+content() { seq 0 $1 99999999 | head -c 1m; }
+of() { md5sum </mnt/files/$1; }
+reclaim='for i in 1 2 3; do echo 64M >/cgroup/job/memory.reclaim; done 2>/dev/null'
+need /bin/mkfs.f2fs -q -f -t 0 /dev/vda >/dev/null
+need mount -t f2fs /dev/vda /mnt
+mkdir /mnt/files
+
+# move WHEN: all of 1 becomes the content of 2
+move() {
+	from=$(of 1)
+	eval "$reclaim"
+	need f2fs --from /mnt/files/1 --to /mnt/files/2
+	check "blocks of another file, $1" "$(of 2)" "$from"
+	eval "$reclaim"
+	check "and read again, $1" "$(of 2)" "$from"
+	check "blocks that went away, $1" "$(of 1)" "$(head -c 1m /dev/zero | md5sum)"
+}
+content 3 >/mnt/files/1
+content 7 >/mnt/files/2
+again "two files" /mnt/files "$(sum /mnt/files)"
+report "two files"
+move "from a checkpoint"
+rm /mnt/files/*
+# Blocks that no checkpoint has are moved as they are, others are copied.
+content 9 | dd of=/mnt/files/1 bs=64k conv=fsync 2>/dev/null
+content 5 | dd of=/mnt/files/2 bs=64k conv=fsync 2>/dev/null
+move "since then"
+
+# Pages that are evicted and read before the commit have the old content.
+content 9 >/mnt/files/3
+content 5 >/tmp/new
+evict
+need f2fs --atomic /mnt/files/3 --run "sync; $reclaim; cat /mnt/files/3 >/dev/null" </tmp/new
+evict
+check "written atomically" "$(of 3)" "$(md5sum </tmp/new)"
+evict
+check "and read again" "$(of 3)" "$(md5sum </tmp/new)"
+umount /mnt

@@ -1,0 +1,517 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * recording - run a recorder, and tell when each frame was where
+ *
+ * The kernel's tracepoints tell it of every program alike: when the camera had
+ * filled a buffer, when the program took it and gave it back, and when the disk
+ * had written each part of the file. Nothing runs beside the recorder: the events
+ * wait in the kernel's buffer, and are read when the recorder has ended and the
+ * filesystem is synced. Frames lie in the file one after the other.
+ *
+ * One line {"type":"recording"}:
+ *
+ *   status     of the recorder, 128 and the signal if one ended it
+ *   begin, settled, end   when it was started, had run for two seconds, and was
+ *	        told to end
+ *   user_us, system_us   its processor time
+ *   cpu        ticks of /proc/stat between the last two: user, nice, system, idle,
+ *	        iowait, irq, softirq
+ *   ticks_per_s   of these
+ *   bytes      of the file
+ *   cached     bytes that the processor copied into the page cache, of all
+ *	        programs; with --cached only
+ *   frames     a list for each that the program took: the camera's number, when
+ *	        the buffer was full, how many buffers the camera had left then,
+ *	        when the program took it, when it gave the buffer back, when the
+ *	        disk had the last byte; 0 for never
+ *   said       the last line of its output, if that is an object of JSON
+ *
+ * Times are microseconds of the monotonic clock. A recorder that ends by itself
+ * within the first two seconds has failed.
+ *
+ *   --command TEXT   of sh, with exec, so that signals reach the program
+ *   --seconds N      SIGINT after so long, and SIGKILL if that does not help (10)
+ *   --file PATH      what it writes; none if it is not there in the end
+ *   --frame-bytes N  of a frame
+ *   --camera N       number of the camera, as of /dev/video0 (0)
+ *   --disk PATH      which the file is on
+ *   --output PATH    where its words go (/tmp/said)
+ *   --buffer-kib N   for events (8192)
+ *   --cached         count what is copied into the page cache
+ *   --case NAME      repeated in the line
+ */
+#include "options.h"
+
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+
+#define TRACING		"/sys/kernel/tracing/"
+#define SECTOR		512u
+#define BUFFERS_MAX	64u
+#define EXTENTS_A_CALL	128u
+/* how long a recorder may take to end in order, on a host that is busy */
+#define GRACE_S		60u
+/* what it takes to start is not looked at */
+#define SETTLE_S	2u
+
+static struct {
+	const char *command, *file, *disk, *output, *name;
+	u32 seconds, frame_bytes, camera, buffer_kib;
+	bool cached;
+} opt = {
+	.disk = "", .output = "/tmp/said", .name = "", .seconds = 10,
+	.buffer_kib = 8192,
+};
+
+struct frame {
+	u32 sequence, left;
+	u64 full, taken, back, flash;	/* µs */
+	u64 written;			/* bytes of it that the disk has */
+};
+
+static struct frame *frames;
+static size_t nr_frames, room;
+
+/* Buffers that are full and wait for the program, by their index. */
+static struct {
+	u64 full;
+	u32 left;
+} waiting[BUFFERS_MAX];
+/* The frame in each buffer that the program has, counted from 1. */
+static u32 in_buffer[BUFFERS_MAX];
+
+struct extent {
+	u64 physical, logical, bytes;
+};
+
+static struct extent *extents;
+static size_t nr_extents;
+
+/* ---------------------------------------------------------------- tracing */
+
+static void put(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC | O_TRUNC);
+
+	if (fd < 0 || (*text && write(fd, text, strlen(text)) < 0))
+		die("cannot write '%s' to %s: %s", text, path, strerror(errno));
+	close(fd);
+}
+
+static void event(const char *name, const char *filter, bool on)
+{
+	char path[160];
+
+	snprintf(path, sizeof(path), TRACING "events/%s/filter", name);
+	put(path, on && *filter ? filter : "0");
+	snprintf(path, sizeof(path), TRACING "events/%s/enable", name);
+	put(path, on ? "1" : "0");
+}
+
+static void events(bool on)
+{
+	char camera[32], disk[64];
+	struct stat st;
+
+	snprintf(camera, sizeof(camera), "minor == %u", opt.camera);
+	event("vb2/vb2_buf_done", "", on);	/* one camera is in use */
+	event("v4l2/v4l2_dqbuf", camera, on);
+	event("v4l2/v4l2_qbuf", camera, on);
+	if (!*opt.disk)
+		return;
+	if (stat(opt.disk, &st) || !S_ISBLK(st.st_mode))
+		die("%s is no disk", opt.disk);
+	snprintf(disk, sizeof(disk), "dev == %u && rwbs ~ \"*W*\"",
+		 (u32)major(st.st_rdev) << 20 | (u32)minor(st.st_rdev));
+	event("block/block_rq_complete", disk, on);
+	if (opt.cached)
+		event("ext4/ext4_da_write_end", "", on);
+}
+
+static void trace(void)
+{
+	char kib[16];
+
+	snprintf(kib, sizeof(kib), "%u", opt.buffer_kib);
+	put(TRACING "buffer_size_kb", kib);
+	put(TRACING "trace_clock", "mono");
+	put(TRACING "trace", "");
+	events(true);
+	put(TRACING "tracing_on", "1");
+}
+
+/* The number behind a name in a line of the trace. */
+static u64 number(const char *line, const char *name)
+{
+	const char *at = strstr(line, name);
+
+	if (!at)
+		die("no '%s' in: %s", name, line);
+	return strtoull(at + strlen(name), NULL, 10);
+}
+
+/* ------------------------------------------------------------ the recorder */
+
+static u64 now_us(void)
+{
+	return now_ns() / 1000;
+}
+
+static pid_t start(void)
+{
+	pid_t pid = fork();
+	int fd;
+
+	if (pid < 0)
+		die("cannot fork: %s", strerror(errno));
+	if (pid)
+		return pid;
+	fd = open(opt.output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0)
+		die("cannot write %s: %s", opt.output, strerror(errno));
+	execl("/bin/sh", "sh", "-c", opt.command, (char *)NULL);
+	die("no sh: %s", strerror(errno));
+}
+
+/* Waits so long for its end; its status if it came. */
+static bool ended(pid_t pid, u64 until_us, int *status, struct rusage *usage)
+{
+	for (;;) {
+		pid_t got = wait4(pid, status, WNOHANG, usage);
+
+		if (got == pid)
+			return true;
+		if (got < 0 && errno != EINTR)
+			die("cannot wait: %s", strerror(errno));
+		if (now_us() >= until_us)
+			return false;
+		sleep_ms(10);
+	}
+}
+
+struct ticks {
+	u64 user, nice, system, idle, iowait, irq, softirq;
+};
+
+static struct ticks ticks_now(void)
+{
+	FILE *file = fopen("/proc/stat", "re");
+	struct ticks t;
+
+	if (!file || fscanf(file, "cpu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
+			    " %" SCNu64 " %" SCNu64 " %" SCNu64, &t.user, &t.nice,
+			    &t.system, &t.idle, &t.iowait, &t.irq, &t.softirq) != 7)
+		die("no /proc/stat");
+	fclose(file);
+	return t;
+}
+
+/* ---------------------------------------------------------- what happened */
+
+static u32 buffer(const char *line)
+{
+	u64 index = number(line, "index = ");
+
+	if (index >= BUFFERS_MAX)
+		die("more than %u buffers", BUFFERS_MAX);
+	return (u32)index;
+}
+
+static void fill(const char *line, u64 at)
+{
+	u32 index = buffer(line);
+
+	waiting[index].full = at;
+	waiting[index].left = (u32)number(line, "owned_by_drv = ");
+}
+
+static void take(const char *line, u64 at)
+{
+	u32 index = buffer(line);
+
+	if (nr_frames == room) {
+		room = room ? 2 * room : 1024;
+		frames = realloc(frames, room * sizeof(*frames));
+		if (!frames)
+			die("out of memory");
+	}
+	frames[nr_frames++] = (struct frame){
+		.sequence = (u32)number(line, "sequence = "),
+		.full = waiting[index].full, .left = waiting[index].left, .taken = at,
+	};
+	in_buffer[index] = (u32)nr_frames;
+}
+
+static void give_back(const char *line, u64 at)
+{
+	u32 index = buffer(line);
+
+	if (!in_buffer[index])
+		return;		/* before the first frame */
+	frames[in_buffer[index] - 1].back = at;
+	in_buffer[index] = 0;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct extent *x = a, *y = b;
+
+	return x->physical < y->physical ? -1 : x->physical > y->physical;
+}
+
+/* Where the file lies on the disk. */
+static u64 find_extents(void)
+{
+	struct fiemap *map = xalloc(sizeof(*map) + EXTENTS_A_CALL * sizeof(map->fm_extents[0]));
+	int fd = opt.file ? open(opt.file, O_RDONLY | O_CLOEXEC) : -1;
+	struct stat st;
+	bool last = false;
+	u64 from = 0;
+	u32 i;
+
+	if (fd < 0)
+		return 0;
+	if (fstat(fd, &st))
+		die("%s: %s", opt.file, strerror(errno));
+	while (!last) {
+		*map = (struct fiemap){
+			.fm_start = from, .fm_length = FIEMAP_MAX_OFFSET - from,
+			.fm_extent_count = EXTENTS_A_CALL,
+		};
+		if (ioctl(fd, FS_IOC_FIEMAP, map))
+			die("%s: where it lies is not known: %s", opt.file, strerror(errno));
+		last = !map->fm_mapped_extents;
+		extents = realloc(extents, (nr_extents + EXTENTS_A_CALL) * sizeof(*extents));
+		if (!extents)
+			die("out of memory");
+		for (i = 0; i < map->fm_mapped_extents; i++) {
+			const struct fiemap_extent *e = &map->fm_extents[i];
+
+			extents[nr_extents++] = (struct extent){
+				e->fe_physical, e->fe_logical, e->fe_length,
+			};
+			from = e->fe_logical + e->fe_length;
+			last |= !!(e->fe_flags & FIEMAP_EXTENT_LAST);
+		}
+	}
+	qsort(extents, nr_extents, sizeof(*extents), by_place);
+	free(map);
+	close(fd);
+	return (u64)st.st_size;
+}
+
+static u64 min_u64(u64 a, u64 b)
+{
+	return a < b ? a : b;
+}
+
+static u64 max_u64(u64 a, u64 b)
+{
+	return a > b ? a : b;
+}
+
+/* The disk has these bytes of the file. */
+static void on_disk(u64 from, u64 to, u64 at)
+{
+	u64 n;
+
+	for (n = from / opt.frame_bytes; n < nr_frames && n * opt.frame_bytes < to; n++) {
+		u64 first = n * opt.frame_bytes, end = first + opt.frame_bytes;
+
+		frames[n].written += min_u64(to, end) - max_u64(from, first);
+		if (frames[n].written >= opt.frame_bytes)
+			frames[n].flash = at;
+	}
+}
+
+/* The disk has these bytes of its own. */
+static void completed(u64 from, u64 to, u64 at)
+{
+	size_t low = 0, high = nr_extents;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+
+		if (extents[middle].physical + extents[middle].bytes <= from)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (; low < nr_extents && extents[low].physical < to; low++) {
+		const struct extent *e = &extents[low];
+		u64 first = max_u64(from, e->physical), end = min_u64(to, e->physical + e->bytes);
+
+		on_disk(e->logical + first - e->physical, e->logical + end - e->physical, at);
+	}
+}
+
+/* Reads the events: of the camera, or of the disk when all frames are known. */
+static u64 read_events(bool disk)
+{
+	FILE *file = fopen(TRACING "trace", "re");
+	u64 cached = 0, seconds, micros;
+	char *line = NULL;
+	size_t size = 0;
+
+	if (!file)
+		die("no trace: %s", strerror(errno));
+	while (getline(&line, &size, file) > 0) {
+		const char *found = strstr(line, ": ");
+		const char *stamp = found;
+		u64 at;
+
+		if (*line == '#' || !found)
+			continue;
+		while (stamp > line && stamp[-1] != ' ')
+			stamp--;
+		if (sscanf(stamp, "%" SCNu64 ".%" SCNu64, &seconds, &micros) != 2)
+			die("no time in: %s", line);
+		at = seconds * 1000000 + micros;
+		found += 2;
+		if (!disk && !strncmp(found, "vb2_buf_done:", 13)) {
+			fill(found, at);
+		} else if (!disk && !strncmp(found, "v4l2_dqbuf:", 11)) {
+			take(found, at);
+		} else if (!disk && !strncmp(found, "v4l2_qbuf:", 10)) {
+			give_back(found, at);
+		} else if (!disk && !strncmp(found, "ext4_da_write_end:", 18)) {
+			cached += number(found, "copied ");
+		} else if (disk && !strncmp(found, "block_rq_complete:", 18)) {
+			const char *place = strstr(found, ") ");
+			u64 sector, sectors;
+
+			if (!place || sscanf(place, ") %" SCNu64 " + %" SCNu64, &sector, &sectors) != 2)
+				die("no place in: %s", line);
+			completed(sector * SECTOR, (sector + sectors) * SECTOR, at);
+		}
+	}
+	free(line);
+	fclose(file);
+	return cached;
+}
+
+/* Events that the buffer had no room for would be frames that nobody knows of. */
+static void none_missing(void)
+{
+	char stats[4096];
+	const char *at;
+
+	if (!read_text(TRACING "per_cpu/cpu0/stats", stats, sizeof(stats)))
+		die("no statistics of the trace");
+	at = strstr(stats, "overrun: ");
+	if (!at || strtoull(at + 9, NULL, 10))
+		die("the trace is not whole; --buffer-kib");
+}
+
+static void json_said(struct json *j)
+{
+	static char text[65536];
+	char *last;
+
+	if (!read_text(opt.output, text, sizeof(text)))
+		return;
+	last = strrchr(text, '\n');
+	last = last ? last + 1 : text;
+	if (*last == '{' && last[strlen(last) - 1] == '}')
+		json_raw(j, "said", last);
+}
+
+static const struct setting settings[] = {
+	{ "command", .text = &opt.command },
+	{ "seconds", .number = &opt.seconds },
+	{ "file", .text = &opt.file },
+	{ "frame-bytes", .number = &opt.frame_bytes },
+	{ "camera", .number = &opt.camera },
+	{ "disk", .text = &opt.disk },
+	{ "output", .text = &opt.output },
+	{ "buffer-kib", .number = &opt.buffer_kib },
+	{ "cached", .flag = &opt.cached },
+	{ "case", .text = &opt.name },
+	{ 0 },
+};
+
+int main(int argc, char **argv)
+{
+	struct ticks before, after;
+	u64 begin, settled, end, bytes, cached;
+	struct rusage usage;
+	struct json j;
+	bool early;
+	int status;
+	pid_t pid;
+	size_t i;
+
+	settings_parse(argc, argv, settings);
+	if (!opt.command || !opt.frame_bytes)
+		die("nothing to do: --command, --frame-bytes");
+	if (opt.seconds <= SETTLE_S)
+		die("--seconds is more than %u", SETTLE_S);
+	trace();
+	begin = now_us();
+	pid = start();
+	early = ended(pid, begin + SETTLE_S * 1000000ull, &status, &usage);
+	before = ticks_now();
+	settled = now_us();
+	early = early || ended(pid, begin + opt.seconds * 1000000ull, &status, &usage);
+	end = now_us();
+	after = ticks_now();
+	if (!early) {
+		kill(pid, SIGINT);
+		early = ended(pid, end + GRACE_S * 1000000ull, &status, &usage);
+	}
+	if (!early) {
+		kill(pid, SIGKILL);
+		ended(pid, UINT64_MAX, &status, &usage);
+	}
+	sync();
+	put(TRACING "tracing_on", "0");
+	events(false);
+	none_missing();
+	bytes = find_extents();
+	cached = read_events(false);
+	read_events(true);
+
+	j = json_line("recording");
+	json_str(&j, "case", opt.name);
+	json_s64(&j, "status", WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+	json_u64(&j, "begin", begin);
+	json_u64(&j, "settled", settled);
+	json_u64(&j, "end", end);
+	json_u64(&j, "user_us", (u64)usage.ru_utime.tv_sec * 1000000 + (u64)usage.ru_utime.tv_usec);
+	json_u64(&j, "system_us", (u64)usage.ru_stime.tv_sec * 1000000 + (u64)usage.ru_stime.tv_usec);
+	json_open(&j, "cpu", "{");
+	json_u64(&j, "user", after.user - before.user);
+	json_u64(&j, "nice", after.nice - before.nice);
+	json_u64(&j, "system", after.system - before.system);
+	json_u64(&j, "idle", after.idle - before.idle);
+	json_u64(&j, "iowait", after.iowait - before.iowait);
+	json_u64(&j, "irq", after.irq - before.irq);
+	json_u64(&j, "softirq", after.softirq - before.softirq);
+	json_close(&j, "}");
+	json_u64(&j, "ticks_per_s", (u64)sysconf(_SC_CLK_TCK));
+	json_u64(&j, "bytes", bytes);
+	if (opt.cached)
+		json_u64(&j, "cached", cached);
+	json_open(&j, "frames", "[");
+	for (i = 0; i < nr_frames; i++) {
+		const struct frame *f = &frames[i];
+
+		json_open(&j, NULL, "[");
+		json_u64(&j, NULL, f->sequence);
+		json_u64(&j, NULL, f->full);
+		json_u64(&j, NULL, f->left);
+		json_u64(&j, NULL, f->taken);
+		json_u64(&j, NULL, f->back);
+		json_u64(&j, NULL, f->flash);
+		json_close(&j, "]");
+	}
+	json_close(&j, "]");
+	json_said(&j);
+	json_end(&j);
+	return 0;
+}

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""nocopy-record beside the programs that people record with, on a slow board under load.
+
+The board (`x86-slow`) has 500 million instructions a second, 1 GiB of memory of which 256 MiB are
+the contiguous area, an NVMe disk, and two of the kernel's virtual cameras: one with contiguous
+buffers, as the cameras of small boards have, one with scattered ones, as USB cameras have. Every
+program is Debian's own, from a disk with a Debian root. lab/guest/recording.c runs them, and the
+kernel's tracepoints say of each alike when a frame was where.
+
+quiet:  nobody else runs: what the processor does for a frame, by what is left of its idle time
+load:   beside the demonstration's load: at several rates, then for long at one
+hogs:   the same beside two programs more that take all of the processor that they get
+switch: beside the load, while somebody takes contiguous memory of other sizes from the area again
+        and again, as a camera does that changes its mode (boots of their own)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from nocopy_lab import crates, debian, jobs, kernel
+from nocopy_lab.board import SLOW_GLIBC, Disk, Machine
+from nocopy_lab.experiments import keeper, measure, provenance
+from nocopy_lab.experiments.bench_pdio import NVME_BYTES_PER_S
+from nocopy_lab.experiments.demo import (
+    ANON_MIB,
+    FILES_MIB,
+    HOT_PERCENT,
+    SEED,
+    SWAP_MIB,
+    TOUCHES,
+    WARM_S,
+)
+from nocopy_lab.paths import OUT, LabError
+from nocopy_lab.run import Job, Row
+
+HERE: Final = OUT / "record"
+
+PACKAGES: Final = ("v4l-utils", "ffmpeg")
+WIDTH, HEIGHT = 1280, 720
+FRAME_BYTES: Final = 2 * WIDTH * HEIGHT  # YUYV
+BUFFERS: Final = 8
+CONTIGUOUS, SCATTERED = 0, 1  # numbers of the cameras
+FILE: Final = "/mnt/out.raw"
+
+# What is typed. v4l2-ctl has 3 buffers unless told, ffmpeg asks for 256 and gets 64.
+V4L2_DEFAULT: Final = (
+    f"v4l2-ctl -d {{device}} --set-fmt-video=width={WIDTH},height={HEIGHT},pixelformat=YUYV "
+    f"--set-parm={{rate}} --stream-mmap --stream-to={FILE}"
+)
+V4L2_CTL: Final = V4L2_DEFAULT.replace("--stream-mmap", f"--stream-mmap={BUFFERS}")
+FFMPEG: Final = (
+    "ffmpeg -nostdin -hide_banner -loglevel error -f v4l2 -input_format yuyv422 "
+    f"-video_size {WIDTH}x{HEIGHT} -framerate {{rate}} -i {{device}} "
+    f"-c:v copy -f rawvideo -y {FILE}"
+)
+OURS: Final = (
+    f"nocopy-record --device {{device}} --size {WIDTH}x{HEIGHT} --format YUYV --rate {{rate}} "
+    f"--buffers {BUFFERS} --timeout 1h --quiet --json"
+)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A program with a camera."""
+
+    name: str
+    camera: int
+    command: str
+    of_debian: bool = True
+
+    def words(self, rate: int) -> str:
+        command = self.command.format(device=f"/dev/video{self.camera}", rate=rate)
+        return f"chroot /debian {command}" if self.of_debian else f"/mnt/{command}"
+
+
+WAYS: Final[dict[str, Way]] = {
+    way.name: way
+    for way in (
+        # The camera alone: its frames are taken and given back.
+        Way("camera", CONTIGUOUS, V4L2_CTL.replace(f" --stream-to={FILE}", "")),
+        Way("camera-scattered", SCATTERED, V4L2_CTL.replace(f" --stream-to={FILE}", "")),
+        Way("v4l2-ctl", CONTIGUOUS, V4L2_CTL),
+        Way("v4l2-ctl-default", CONTIGUOUS, V4L2_DEFAULT),
+        Way("ffmpeg", CONTIGUOUS, FFMPEG),
+        Way("v4l2-ctl-scattered", SCATTERED, V4L2_CTL),
+        Way("dmabuf", CONTIGUOUS, f"{OURS} {FILE}", of_debian=False),
+        Way("copy", CONTIGUOUS, f"{OURS} --way copy {FILE}", of_debian=False),
+        Way("mmap", SCATTERED, f"{OURS} {FILE}", of_debian=False),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Boot:
+    """What is done with the area, and what runs: all of it, or what takes little time."""
+
+    config: str
+    whole: tuple[str, ...]
+    little: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return *self.whole, *self.little
+
+
+BOOTS: Final[dict[str, Boot]] = {
+    "cma": Boot("cma", ("v4l2-ctl", "ffmpeg"), ("v4l2-ctl-scattered",)),
+    "default": Boot("cma", ("v4l2-ctl-default",)),
+    "reservation": Boot("reservation", ("v4l2-ctl",)),
+    "gcma": Boot("gcma", ("dmabuf", "copy"), ("mmap", "v4l2-ctl")),
+}
+
+QUIET_RATE, QUIET_S = 40, 12
+CACHED_S: Final = 3
+RATES: Final = (30, 40, 50, 60)
+RATE_S: Final = 9
+# As fast as the camera goes: 111 MB/s.
+LONG_RATE, LONG_S, LONG_ROUNDS = 60, 21, 2
+HOG_RATE, HOG_S = 30, 20
+
+SWITCH_RATE, SWITCH_S = 30, 33
+# Pages: from half a frame to eight frames of 1920×1080.
+SWITCH_SIZES: Final = (225, 450, 1013, 4050, 8100)
+SWITCH_HOLD_MS, SWITCH_PAUSE_MS = 100, 150
+LIMIT_S: Final = 7200.0
+
+NVME: Final = Disk(driver="nvme", size_mib=4096, memory=True, bytes_per_s=NVME_BYTES_PER_S)
+
+
+def _take(case: str, name: str, rate: int, seconds: int) -> str:
+    way = WAYS[name]
+    return f"take {case}:{name}:{rate} {way.camera} {seconds} '{way.words(rate)}'\n"
+
+
+def _quiet(one: Boot) -> Iterator[str]:
+    for name in ("camera", "camera-scattered", *one.names):
+        yield _take("quiet", name, QUIET_RATE, QUIET_S)
+    yield "counting=--cached\n"
+    for name in one.names:
+        yield _take("cached", name, QUIET_RATE, CACHED_S)
+    yield "counting=\n"
+
+
+def _loaded(one: Boot) -> Iterator[str]:
+    for rate in RATES:
+        for name in one.names if rate == LONG_RATE else one.whole:
+            yield _take("rate", name, rate, RATE_S)
+    for _ in range(LONG_ROUNDS):
+        for name in one.whole:
+            yield _take("long", name, LONG_RATE, LONG_S)
+
+
+def _beside_hogs(one: Boot) -> Iterator[str]:
+    for name in one.whole:
+        yield _take("hogs", name, HOG_RATE, HOG_S)
+
+
+def _beside_switches(one: Boot) -> Iterator[str]:
+    for name in one.whole:
+        yield _take("switch", name, SWITCH_RATE, SWITCH_S)
+
+
+def _job(
+    script: str, name: str, image: kernel.Image, program: bytes, root: Path, **values: object
+) -> Job:
+    one = BOOTS[name]
+    words = ["vivid.n_devs=2", "vivid.allocators=1,0", "vivid.node_types=1,1"]
+    if "dmabuf" in one.names:
+        words.append(f"hugepages={BUFFERS}")
+    debian_disk = Disk(image=root, driver="virtio-blk", read_only=True)
+    machine = Machine(
+        "x86-slow", one.config, words=tuple(words), disks=(NVME, debian_disk), seed=SEED
+    )
+    text = jobs.script(
+        script, disk="/dev/nvme0n1", frame_bytes=FRAME_BYTES,
+        cameras=f"/dev/video{CONTIGUOUS} /dev/video{SCATTERED}", seed=SEED, swap=SWAP_MIB,
+        files=FILES_MIB, anon=ANON_MIB, touches=TOUCHES, hot=HOT_PERCENT, warm=WARM_S,
+        counting="", hogs="", tunables=SLOW_GLIBC, **values,
+    )  # fmt: skip
+    return Job(
+        f"{script}-{name}", text, image.bootable, machine, programs=("mke2fs",),
+        files={"bin/nocopy-record": program}, allow=("allocation",), limit_s=LIMIT_S,
+    )  # fmt: skip
+
+
+def boots(image: kernel.Image, program: bytes, root: Path) -> list[Job]:
+    """All boots."""
+    made = [
+        _job(
+            "record", name, image, program, root, quiet="".join(_quiet(one)),
+            loaded="".join(_loaded(one)), beside_hogs="".join(_beside_hogs(one)),
+        )
+        for name, one in BOOTS.items()
+    ]  # fmt: skip
+    made += [
+        _job(
+            "record-switches", name, image, program, root, beside="".join(_beside_switches(one)),
+            sizes=",".join(map(str, SWITCH_SIZES)), hold_ms=SWITCH_HOLD_MS,
+            interval_ms=SWITCH_PAUSE_MS,
+        )
+        for name, one in BOOTS.items()
+        if name != "default"
+    ]  # fmt: skip
+    return made
+
+
+def _expected(job: Job) -> dict[str, float]:
+    return {"recording": float(sum("take " in line for line in job.script.splitlines()))}
+
+
+def require_taken(row: Row, console: Path) -> None:
+    """Raise LabError unless there are frames, and they took the way that the case is called by."""
+    case = str(row["case"])
+    way = WAYS[case.split(":")[1]]
+    if not row["frames"]:
+        raise LabError(f"{case}: no frame, status {row['status']}; see {console}")
+    taken = (row.get("said") or {}).get("way")
+    if not way.of_debian and taken != way.name:
+        raise LabError(f"{case}: the way was {taken}; see {console}")
+
+
+def run(only: str = "") -> None:
+    """Boot what `only` names; what is stored of the others stays."""
+    image, program, root = kernel.image("gcma"), crates.guest_record(), debian.disk(PACKAGES)
+    every = boots(image, program, root)
+    chosen = [job for job in every if only in job.name]
+    if not chosen:
+        names = ", ".join(job.name for job in every)
+        raise LabError(f"nothing has '{only}' in its name; there are: {names}")
+    about: dict[str, Any] = provenance(image, SEED) | {
+        "experiment": "record",
+        "packages": debian.versions(PACKAGES),
+    }
+    for outcome in measure(chosen, _expected, each=keeper(HERE, about, anew=not only)):
+        for row in outcome.rows("recording"):
+            require_taken(row, outcome.console)

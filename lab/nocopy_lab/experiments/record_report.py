@@ -1,0 +1,487 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What the comparison of recorders measured, judged and drawn, from its results.json alone."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from nocopy_lab import report
+from nocopy_lab.experiments.record import (
+    BUFFERS,
+    CONTIGUOUS,
+    FRAME_BYTES,
+    HEIGHT,
+    HERE,
+    HOG_RATE,
+    LONG_RATE,
+    QUIET_RATE,
+    SWITCH_RATE,
+    WAYS,
+    WIDTH,
+)
+from nocopy_lab.report import Figure, Goal, Style, Summary, Table, duration, percentile
+
+MICROS: Final = 1e6
+# A frame is late if its buffer comes back after so many frame times.
+LATE_FRAMES: Final = 2
+# Frames of the end may be on their way when the recorder is told to end.
+TAIL_US: Final = 1_000_000
+# Lines of the load, one a second, that may have come before the recording had settled.
+TICKS_BEFORE: Final = 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program in a boot, and what it is called."""
+
+    config: str
+    name: str
+    label: str
+    style: Style
+
+
+ZERO: Final = Case("gcma", "dmabuf", "nocopy-record, no copy", Style("#0072B2"))
+ONE: Final = Case("gcma", "copy", "nocopy-record, one copy", Style("#56B4E9", "--", "s"))
+DEFAULT: Final = Case(
+    "cma", "v4l2-ctl-default", "v4l2-ctl as it comes (3 buffers)", Style("#E69F00", ":", "^")
+)
+STOCK: Final = Case("cma", "v4l2-ctl", f"v4l2-ctl, {BUFFERS} buffers", Style("#D55E00"))
+FFMPEG: Final = Case("cma", "ffmpeg", "ffmpeg", Style("#CC79A7", "--", "s"))
+RESERVED: Final = Case(
+    "reservation",
+    "v4l2-ctl",
+    f"v4l2-ctl, {BUFFERS} buffers, reservation",
+    Style("#999999", "-.", "D"),
+)
+WHOLE: Final = (DEFAULT, STOCK, FFMPEG, RESERVED, ONE, ZERO)
+LITTLE: Final = (
+    Case("gcma", "v4l2-ctl", "v4l2-ctl, area of gcma", Style("#000000")),
+    Case("cma", "v4l2-ctl-scattered", "v4l2-ctl, scattered buffers", Style("#000000")),
+    Case("gcma", "mmap", "nocopy-record, scattered buffers, no copy", Style("#000000")),
+)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Of the camera's number: when its buffer was full, and how many buffers the camera had left;
+    when the program took it and gave it back, and when the disk had it (0: never)."""
+
+    number: int
+    full: int
+    left: int
+    taken: int
+    back: int
+    flash: int
+
+
+class Recording:
+    """One recording, without its first two seconds and its last."""
+
+    def __init__(
+        self,
+        row: Mapping[str, Any],
+        ticks: Sequence[Mapping[str, Any]] = (),
+        allocs: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        self.row = row
+        self.allocs = allocs  # that somebody else did meanwhile
+        # of the load; the first are of what was before
+        self.ticks = ticks[TICKS_BEFORE:-1]
+        kind, name, rate = str(row["case"]).split(":")
+        self.kind, self.name, self.rate = kind, name, int(rate)
+        self.begin, self.end = int(row["settled"]), int(row["end"])
+        every = [Frame(*one) for one in row["frames"]]
+        until = self.end - TAIL_US
+        self.frames = [one for one in every if self.begin <= one.full < until]
+        self.lost, self.dropped = self._missing(every, until)
+
+    def _missing(self, every: Sequence[Frame], until: int) -> tuple[int, int]:
+        """Frames for which the camera had no buffer, and frames that its own thread skipped."""
+        lost = dropped = 0
+        for one, after in itertools.pairwise(every):
+            gap = after.number - one.number - 1
+            if gap <= 0 or not self.begin <= one.full < until:
+                continue
+            if one.left:
+                dropped += gap
+            else:
+                lost += gap
+        # A recorder that takes nothing any more loses what comes.
+        last = every[-1] if every else None
+        if last is None or last.full < until - BUFFERS * self.interval:
+            since = max(last.full if last else self.begin, self.begin)
+            lost += math.floor((until - since) / self.interval)
+        return lost, dropped
+
+    @property
+    def interval(self) -> float:
+        return MICROS / self.rate
+
+    @property
+    def late(self) -> int:
+        limit = LATE_FRAMES * self.interval
+        return sum(one.back == 0 or one.back - one.full > limit for one in self.frames)
+
+    @property
+    def busy_us(self) -> float:
+        """What of the processor was not idle."""
+        cpu = self.row["cpu"]
+        idle = float(cpu["idle"] + cpu["iowait"]) / self.row["ticks_per_s"] * MICROS
+        return float(self.end - self.begin - idle)
+
+
+def _requests(tick: Mapping[str, Any]) -> float:
+    return float(tick["read_ops"] + tick["write_ops"])
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Recordings of one case."""
+
+    rounds: int
+    frames: int
+    lost: int
+    dropped: int
+    late: int
+    seconds: float
+    flash: Sequence[float]  # ns from a full buffer to the disk
+    never: int  # frames that were not on the disk in the end
+    requests: float  # that the load answered in a second
+
+    @classmethod
+    def of(cls, recordings: Sequence[Recording]) -> Sum:
+        frames = [one for recording in recordings for one in recording.frames]
+        ticks = [one.ticks for one in recordings if len(one.ticks) > 1]
+        done = sum(_requests(some[-1]) - _requests(some[0]) for some in ticks)
+        took = sum(some[-1]["seconds"] - some[0]["seconds"] for some in ticks)
+        return cls(
+            len(recordings),
+            len(frames),
+            sum(one.lost for one in recordings),
+            sum(one.dropped for one in recordings),
+            sum(one.late for one in recordings),
+            sum(one.end - one.begin - TAIL_US for one in recordings) / MICROS,
+            [1e3 * (one.flash - one.full) for one in frames if one.flash],
+            sum(not one.flash for one in frames),
+            done / took if took else math.nan,
+        )
+
+    @property
+    def lost_share(self) -> float:
+        return self.lost / max(self.frames + self.lost, 1)
+
+    @property
+    def bad(self) -> int:
+        return self.lost + self.late
+
+    @property
+    def bad_share(self) -> float:
+        return self.bad / max(self.frames + self.lost, 1)
+
+
+class Measured:
+    """Stored recordings, and what can be asked of them; what is missing is an empty list."""
+
+    def __init__(self, results: Mapping[str, Any]) -> None:
+        self.results = results
+        self.all: dict[tuple[str, str, str], list[Recording]] = {}
+        for run in results["runs"]:
+            ticks: list[Mapping[str, Any]] = []
+            allocs: list[Mapping[str, Any]] = []
+            for row in run["rows"]:
+                if row.get("type") == "load_tick":
+                    ticks.append(row)
+                elif row.get("type") == "alloc":
+                    allocs.append(row)
+                elif row.get("type") == "recording":
+                    one = Recording(row, ticks, allocs)
+                    self.all.setdefault((run["config"], one.kind, one.name), []).append(one)
+                    ticks, allocs = [], []
+
+    def of(self, case: Case, kind: str, rate: int = 0) -> list[Recording]:
+        found = self.all.get((case.config, kind, case.name), [])
+        return [one for one in found if rate in (0, one.rate)]
+
+    def sum(self, case: Case, kind: str, rate: int = 0) -> Sum | None:
+        found = self.of(case, kind, rate)
+        return Sum.of(found) if found else None
+
+    def a_frame_ms(self, case: Case) -> float:
+        """Processor time of a frame, without the camera's."""
+        camera = "camera" if WAYS[case.name].camera == CONTIGUOUS else "camera-scattered"
+        alone = self.all.get((case.config, "quiet", camera), [])
+        return _busy_ms(self.of(case, "quiet")) - _busy_ms(alone)
+
+    def camera_ms(self, config: str) -> float:
+        return _busy_ms(self.all.get((config, "quiet", "camera"), []))
+
+    def cached(self, case: Case) -> float:
+        """Bytes copied into the page cache for each byte of the file."""
+        found = self.of(case, "cached")
+        return found[0].row["cached"] / found[0].row["bytes"] if found else math.nan
+
+    def own_copies(self, case: Case) -> float:
+        """What our program says of itself; the others say nothing."""
+        said = [one.row.get("said") for one in self.of(case, "cached")]
+        return float(said[0]["copies_per_byte"]) if said and said[0] else math.nan
+
+
+def _busy_ms(recordings: Sequence[Recording]) -> float:
+    """Processor time in each frame time."""
+    shares = [one.busy_us / (one.end - one.begin) * one.interval for one in recordings]
+    return statistics.fmean(shares) / 1e3 if shares else math.nan
+
+
+# ------------------------------------------------------------------------------ tables
+
+
+def _percent(share: float) -> str:
+    return "0" if share == 0 else f"{100 * share:.2g} %"
+
+
+def _number(value: float, form: str) -> str:
+    return "–" if math.isnan(value) else format(value, form)
+
+
+LOST_HEAD: Final = (
+    "", "frames", "lost", "", "late", "to the disk: median", "worst", "the load answers",
+)  # fmt: skip
+
+
+def _lost_row(label: str, one: Sum) -> list[str]:
+    return [
+        label,
+        f"{one.frames + one.lost:,}",
+        f"{one.lost:,}",
+        _percent(one.lost_share),
+        f"{one.late:,}",
+        duration(percentile(one.flash, 0.5)),
+        duration(max(one.flash, default=math.nan)) + (f", {one.never} never" if one.never else ""),
+        f"{_number(one.requests, ',.0f')}/s",
+    ]
+
+
+def _lost(data: Measured, title: str, kind: str, rate: int, cases: Sequence[Case]) -> Table:
+    rows = [_lost_row(c.label, one) for c in cases if (one := data.sum(c, kind, rate))]
+    return Table(title, LOST_HEAD, rows)
+
+
+def _switches(data: Measured) -> Table:
+    rows = []
+    for case in WHOLE:
+        found = data.of(case, "switch")
+        if not found:
+            continue
+        one, allocs = Sum.of(found), [row for some in found for row in some.allocs]
+        took = Summary.of(
+            [row["ns"] for row in allocs if row["ok"]], sum(not row["ok"] for row in allocs)
+        )
+        lost = [f"{one.frames + one.lost:,}", f"{one.lost:,}", f"{one.late:,}"]
+        rows.append([case.label, *lost, *took.cells()])
+    heads = ("", "frames", "lost", "late", "allocation, median", "p99", "worst", "failed")
+    title = (
+        f"{SWITCH_RATE} frames/s beside the load, while somebody takes 1 to 32 MiB of the area "
+        "again and again"
+    )
+    return Table(title, heads, rows)
+
+
+def _rates(data: Measured) -> Table:
+    rates = sorted(
+        {one.rate for (_, kind, _), all_ in data.all.items() if kind == "rate" for one in all_}
+    )
+    rows = []
+    for case in (*WHOLE, *LITTLE):
+        sums = [data.sum(case, "rate", rate) for rate in rates]
+        if any(sums):
+            rows.append([case.label, *(_percent(one.lost_share) if one else "–" for one in sums)])
+    heads = (f"{rate}/s" for rate in rates)
+    return Table("Frames lost, by frames a second, beside the load", ("", *heads), rows)
+
+
+def _cost(data: Measured) -> Table:
+    rows = []
+    base = data.a_frame_ms(STOCK)
+    for case in (*WHOLE, *LITTLE):
+        spent = data.a_frame_ms(case)
+        if math.isnan(spent):
+            continue
+        rows.append(
+            [
+                case.label,
+                f"{spent:.2f} ms",
+                f"{spent / base:.2f} ×",
+                f"{data.cached(case):.3f}",
+                _number(data.own_copies(case), ".3f"),
+            ]
+        )
+    heads = (
+        "", "processor time a frame", "of v4l2-ctl's", "bytes copied into the page cache, a byte",
+        "copies a byte, by its own count",
+    )  # fmt: skip
+    return Table(f"What a frame costs, nobody else running, {QUIET_RATE} frames/s", heads, rows)
+
+
+def targets(data: Measured) -> Iterator[Goal]:
+    stock, zero = data.sum(STOCK, "long"), data.sum(ZERO, "long")
+    if stock and zero:
+        yield Goal(
+            f"frames lost or late, {LONG_RATE} frames/s, beside the load",
+            "none; of v4l2-ctl more than 1 %",
+            f"{zero.bad} of {zero.frames + zero.lost:,}; {_percent(stock.bad_share)}",
+            zero.bad == 0 and stock.bad_share > 0.01,
+        )
+    if not math.isnan(share := data.own_copies(ZERO)):
+        cached = data.cached(ZERO)
+        yield Goal(
+            "bytes copied by the processor, a byte recorded", "0",
+            f"{share:.3f}; into the page cache {cached:.1g} (the index)", share == 0,
+        )  # fmt: skip
+    ratio = data.a_frame_ms(ZERO) / data.a_frame_ms(STOCK)
+    if not math.isnan(ratio):
+        yield Goal("processor time a frame", "≤ 0.25 × v4l2-ctl's", f"{ratio:.2f} ×", ratio <= 0.25)
+    hogs = data.sum(ZERO, "hogs")
+    if hogs:
+        yield Goal(
+            f"frames lost or late, {HOG_RATE} frames/s, beside the load and two programs that take "
+            "the processor", "none", f"{hogs.bad} of {hogs.frames + hogs.lost:,}", hogs.bad == 0,
+        )  # fmt: skip
+    yield Goal("a photo while it records, worst", "≤ 1.1 × reservation's", "–", None)
+    switched = data.sum(ZERO, "switch")
+    if switched:
+        allocs = [row for one in data.of(ZERO, "switch") for row in one.allocs]
+        failed = sum(not row["ok"] for row in allocs)
+        yield Goal(
+            f"{switched.seconds:.0f} s with an area that others take pieces of (an hour was "
+            "wanted): frames lost or late, allocations that failed", "0, 0",
+            f"{switched.bad}, {failed} of {len(allocs)}", switched.bad == 0 and failed == 0,
+        )  # fmt: skip
+
+
+def tables(data: Measured) -> list[Table]:
+    long = data.sum(ZERO, "long")
+    seconds = f", {long.rounds} × {long.seconds / long.rounds:.0f} s" if long else ""
+    head = ("", "target", "measured", "")
+    hogs = f"The same at {HOG_RATE} frames/s, beside two programs more that take the processor"
+    return [
+        _lost(data, f"{LONG_RATE} frames/s beside the load{seconds}", "long", 0, WHOLE),
+        _lost(data, hogs, "hogs", 0, WHOLE),
+        _switches(data),
+        _rates(data),
+        _cost(data),
+        _lost(
+            data, f"Other cameras and areas: {LONG_RATE} frames/s beside the load", "rate",
+            LONG_RATE, LITTLE,
+        ),
+        Table("nocopy-record against its targets", head, [one.row() for one in targets(data)]),
+    ]  # fmt: skip
+
+
+# ----------------------------------------------------------------------------- figures
+
+RATE: Final = Figure(
+    "rates",
+    "frames lost, and what else gets done",
+    f"A virtual camera with contiguous buffers, {WIDTH}×{HEIGHT} YUYV, on a board of 500 million "
+    "instructions a second beside a load that wants more memory than there is. Left: frames for "
+    "which the camera had no buffer. Right: requests that the load answers meanwhile.",
+)
+FLASH: Final = Figure(
+    "flash",
+    "from the camera to the disk",
+    f"Time from a full buffer to when the disk has the frame, {LONG_RATE} frames/s beside the "
+    "load. Further left is better. What waits in the page cache is lost when the power goes.",
+)
+
+
+def _draw_figures(directory: Path, data: Measured) -> list[Figure]:
+    drawn = []
+    lost: dict[str, dict[int, float]] = {}
+    requests: dict[str, dict[int, float]] = {}
+    for case in WHOLE:
+        for rate in sorted({one.rate for one in data.of(case, "rate")}):
+            one = Sum.of(data.of(case, "rate", rate))
+            lost.setdefault(case.label, {})[rate] = 100 * one.lost_share
+            requests.setdefault(case.label, {})[rate] = one.requests
+    styles = {case.label: case.style for case in WHOLE}
+    if lost:
+        panels = {"frames lost [%]": lost, "requests of the load [1/s]": requests}
+        report.draw_side_by_side(directory, RATE, panels, styles, "frames a second")
+        drawn.append(RATE)
+    flash = {case.label: some.flash for case in WHOLE if (some := data.sum(case, "long"))}
+    if any(flash.values()):
+        report.draw_cdf(directory, FLASH, flash, styles)
+        drawn.append(FLASH)
+    return drawn
+
+
+def how(data: Measured) -> list[str]:
+    """What to know about the figures."""
+    results = data.results
+    camera = data.camera_ms("gcma")
+    dropped = {case.label: one for case in WHOLE if (one := data.sum(case, "long")) is not None}
+    own = ", ".join(f"{one.dropped} beside {label}" for label, one in dropped.items())
+    return [
+        f"Linux {results['kernel']['release']} in QEMU {results['qemu']}, one CPU of 500 million "
+        "instructions a second (x86-slow, -icount shift=1), 1 GiB, an area of 256 MiB, an NVMe "
+        "disk with ext4. What the processor does costs the same in every run; what it waits for "
+        f"is the host's time. From Debian: {', '.join(results['packages'])}.",
+        "Three boots of one kernel: plain CMA, reservation and gcma, which differ in one word. "
+        f"nocopy-record's boot has {BUFFERS} huge pages of 2 MiB, set aside at boot, for 'no "
+        "copy'. An area of 1 GiB, from which it could have them, is as large as this board.",
+        "The load is that of make demo, on the same disk: three workers at nice 10 touch more "
+        "anonymous memory than fits, and read and rewrite files; swap is zram. Recorders run at "
+        "nice 0.",
+        f"nocopy-record has {BUFFERS} buffers of {FRAME_BYTES:,} bytes by default, v4l2-ctl 3, and "
+        f"{BUFFERS} where that is said. ffmpeg asks for 256 and gets 64, which take 118 MB of the "
+        "area and last for a second.",
+        "Times are from the kernel's tracepoints, for all programs alike, without the first two "
+        "seconds and the last of each recording. A frame is lost if the camera had no buffer for "
+        "it, and late if its buffer came back more than two frame times after it was full.",
+        "The virtual camera is a kernel thread that paints with the processor, "
+        f"{camera:.1f} ms a frame. That is subtracted from the processor time a frame, and "
+        "otherwise part of every run; a real camera needs none of it. The thread runs at nice -20. "
+        "When it comes too late, it skips a frame although it has buffers; such frames count for "
+        f"nobody: {own}.",
+        "Copies into the page cache are counted by the kernel (ext4's tracepoint of each piece). "
+        "What v4l2-ctl and ffmpeg copy inside themselves is not counted.",
+        "Not measured: a photo while recording, as the other programs take none.",
+    ]
+
+
+def draw(directory: Path = HERE) -> Path:
+    results = report.load_results(directory)
+    data = Measured(results)
+    figures = _draw_figures(directory, data)
+    made, said = tables(data), how(data)
+    commands = "\n".join(f"{name}: {way.words(LONG_RATE)}" for name, way in WAYS.items())
+    report.page(
+        directory / "index.html",
+        "Recording a camera on a slow board",
+        [
+            *(report.html_figure(directory, figure) for figure in figures),
+            *(report.html_table(table) for table in made),
+            "<h2>How it was measured</h2>\n",
+            *(report.paragraph(text) for text in said),
+            report.preformatted(commands),
+            report.paragraph("All samples and jobs: results.json next to this page.", small=True),
+        ],
+    )
+    (directory / "table.md").write_text(
+        "".join(report.markdown_table(table) for table in made)
+        + "".join(f"* {text}\n" for text in said)
+    )
+    return directory / "index.html"
+
+
+def show(directory: Path = HERE) -> None:
+    """The tables, on the terminal."""
+    console = report.console(200)
+    for table in tables(Measured(report.load_results(directory))):
+        console.print(report.rich_table(table))

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What the comparison of recorders makes of what a guest told."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nocopy_lab import report
+from nocopy_lab.board import Disk, Machine
+from nocopy_lab.experiments import record, record_report
+from nocopy_lab.experiments.record_report import ONE, STOCK, ZERO, Measured, Recording
+from nocopy_lab.paths import LabError
+
+RATE = 50
+INTERVAL = 1_000_000 // RATE
+SETTLED = 2_000_000
+END = SETTLED + 3_000_000  # of which the last second is not looked at
+
+
+def frame(number: int, left: int = 7, back: int = 5_000, flash: int = 8_000) -> list[int]:
+    """A frame that is on time."""
+    full = number * INTERVAL
+    return [number, full, left, full + 100, full + back, full + flash if flash else 0]
+
+
+def row(frames: list[list[int]], case: str = f"long:dmabuf:{RATE}", **more: Any) -> dict[str, Any]:
+    cpu = {"user": 0, "nice": 0, "system": 0, "idle": 300, "iowait": 0, "irq": 0, "softirq": 0}
+    return {
+        "type": "recording", "case": case, "status": 130, "begin": 0, "settled": SETTLED,
+        "end": END, "user_us": 0, "system_us": 0, "cpu": cpu, "ticks_per_s": 100,
+        "bytes": 1_000, "frames": frames,
+    } | more  # fmt: skip
+
+
+# From before the window to behind it.
+EVERY = range(1, END // INTERVAL)
+INSIDE = 2_000_000 // INTERVAL
+
+
+def test_a_recording_that_takes_every_frame_loses_none() -> None:
+    one = Recording(row([frame(n) for n in EVERY]))
+    assert (len(one.frames), one.lost, one.dropped, one.late) == (INSIDE, 0, 0, 0)
+
+
+def test_a_frame_is_lost_if_the_camera_had_no_buffer() -> None:
+    numbers = [n for n in EVERY if n not in (120, 121, 150)]
+    frames = [frame(n, left=0 if n == 119 else 3) for n in numbers]
+    one = Recording(row(frames))
+    assert (one.lost, one.dropped) == (2, 1)
+
+
+def test_what_is_lost_before_and_behind_the_window_is_not_counted() -> None:
+    frames = [frame(n, left=0) for n in EVERY if n not in (50, 230)]
+    assert Recording(row(frames)).lost == 0
+
+
+def test_a_number_that_comes_twice_is_no_loss() -> None:
+    frames = [frame(n, left=0) for n in EVERY]
+    frames.insert(120, frame(120, left=0))
+    assert Recording(row(frames)).lost == 0
+
+
+def test_a_recorder_that_stops_loses_the_rest() -> None:
+    one = Recording(row([frame(n) for n in range(1, 150)]))
+    assert one.lost == pytest.approx(50, abs=2)
+    assert Recording(row([])).lost == INSIDE
+
+
+def test_a_frame_is_late_after_two_frame_times() -> None:
+    frames = [frame(n) for n in EVERY]
+    frames[110] = frame(111, back=2 * INTERVAL + 1)
+    frames[111] = frame(112, back=2 * INTERVAL)
+    assert Recording(row(frames)).late == 1
+
+
+def test_never_on_the_disk_is_told() -> None:
+    frames = [frame(n, flash=0 if n == 120 else 8_000) for n in EVERY]
+    one = record_report.Sum.of([Recording(row(frames))])
+    assert one.never == 1
+    assert max(one.flash) == 8e6
+
+
+def test_who_takes_memory_meanwhile_is_told_beside_the_frames(tmp_path: Path) -> None:
+    kept = results()
+    rows = kept["runs"][1]["rows"]
+    rows += [{"type": "alloc", "pages": 450, "ns": ns, "ok": ns > 0} for ns in (5, 7, 0)]
+    rows.append(row([frame(n) for n in EVERY], f"switch:dmabuf:{RATE}"))
+    table = record_report._switches(Measured(kept))
+    assert table.rows == [
+        [ZERO.label, str(INSIDE), "0", "0", "5 ns", "7 ns", "7 ns", "1/3"],
+    ]
+    missed = [one for one in record_report.targets(Measured(kept)) if one.met is False]
+    assert [one.ours for one in missed] == ["0, 1 of 3"]
+
+
+def results() -> dict[str, Any]:
+    """A stock program that loses frames and takes four times the processor, and ours."""
+
+    def tick(second: int, requests: int) -> dict[str, Any]:
+        return {"type": "load_tick", "seconds": second, "read_ops": requests, "write_ops": 0}
+
+    def run(config: str, names: dict[str, int], lost: int) -> dict[str, Any]:
+        rows: list[dict[str, Any]] = []
+        cameras = {"camera": 250, "camera-scattered": 250}
+        for name, idle in (cameras | names).items():
+            cpu = row([])["cpu"] | {"idle": idle}
+            rows.append(row([frame(n) for n in EVERY], f"quiet:{name}:{RATE}", cpu=cpu))
+        for name in names:
+            ours = name != "v4l2-ctl"
+            said = {"copies_per_byte": float(name == "copy")} if ours else None
+            cached = 0 if ours else 1_000
+            rows.append(row([], f"cached:{name}:{RATE}", cached=cached, said=said))
+            gone = range(120, 120 + (0 if ours else lost))
+            frames = [frame(n, left=0) for n in EVERY if n not in gone]
+            for kind in ("rate", "long", "hogs"):
+                rows += [tick(second, 100 * second) for second in range(9)]
+                rows.append(row(frames, f"{kind}:{name}:{RATE}"))
+        return {"config": config, "rows": rows}
+
+    return {
+        "kernel": {"release": "6.12"},
+        "qemu": "7",
+        "packages": ["ffmpeg 5"],
+        "runs": [
+            run("cma", {"v4l2-ctl": 170}, 5),
+            run("gcma", {"dmabuf": 240, "copy": 210}, 5),
+        ],
+    }
+
+
+def test_each_program_is_compared_without_what_the_camera_takes() -> None:
+    data = Measured(results())
+    # 3 s with 50 frames/s: a tick is 10 ms, of 150 frame times
+    assert data.camera_ms("gcma") == pytest.approx(500 / 150)
+    assert data.a_frame_ms(STOCK) == pytest.approx(800 / 150)
+    assert data.a_frame_ms(ZERO) == pytest.approx(100 / 150)
+    assert data.a_frame_ms(ONE) == pytest.approx(400 / 150)
+    assert math.isnan(data.a_frame_ms(record_report.RESERVED))
+    assert (data.cached(STOCK), data.own_copies(ZERO), data.own_copies(ONE)) == (1.0, 0.0, 1.0)
+    one = data.sum(ZERO, "long")
+    assert one is not None
+    assert one.requests == pytest.approx(100)
+
+
+def test_targets_are_met_and_missed() -> None:
+    met = {one.what.split(",")[0]: one.met for one in record_report.targets(Measured(results()))}
+    assert met["frames lost or late"] is True
+    assert met["processor time a frame"] is True
+    assert met["a photo while it records"] is None
+    worse = results()
+    for run in worse["runs"]:
+        for one in run["rows"]:
+            if one.get("case") == f"long:dmabuf:{RATE}":
+                one["frames"] = [f for f in one["frames"] if f[0] != 130]
+    missed = [one.what for one in record_report.targets(Measured(worse)) if one.met is False]
+    assert len(missed) == 1
+    assert missed[0].startswith("frames lost or late")
+
+
+def test_the_page_is_drawn_from_the_results_alone(tmp_path: Path) -> None:
+    report.save_results(tmp_path, results())
+    page = record_report.draw(tmp_path).read_text()
+    assert page.count("<figure>") == 2
+    assert record_report.RESERVED.label not in page
+    assert "not measured" in (tmp_path / "table.md").read_text()
+    record_report.show(tmp_path)
+
+
+def test_a_recording_without_frames_or_by_another_way_is_no_measurement() -> None:
+    console = Path("console")
+    record.require_taken(row([frame(1)], said={"way": "dmabuf"}), console)
+    record.require_taken(row([frame(1)], f"long:v4l2-ctl:{RATE}"), console)
+    with pytest.raises(LabError, match="no frame"):
+        record.require_taken(row([], f"long:v4l2-ctl:{RATE}"), console)
+    for said in (None, {"way": "copy"}):
+        with pytest.raises(LabError, match="the way was"):
+            record.require_taken(row([frame(1)], said=said), console)
+
+
+def test_recorders_run_in_turn_and_each_has_its_camera() -> None:
+    lines = list(record._loaded(record.BOOTS["gcma"]))
+    first = [line.split()[1] for line in lines[:4]]
+    assert first == ["rate:dmabuf:30", "rate:copy:30", "rate:dmabuf:40", "rate:copy:40"]
+    assert "/dev/video1" in record.WAYS["mmap"].words(30)
+    assert "--stream-to" not in record.WAYS["camera"].words(30)
+
+
+def test_a_disk_that_several_boots_have_is_only_read() -> None:
+    disk = Disk(image=Path("/root.ext4"), read_only=True)
+    words = Machine("x86-slow", disks=(disk,)).command(Path("k"), Path("i"), None, None)
+    (drive,) = [word for word in words if "/root.ext4" in word]
+    assert "read-only=on" in drive
+    assert "file.read-only=on" in drive
