@@ -131,8 +131,14 @@ class Outcome:
     def require(self) -> Outcome:
         """Return this outcome; raise the reason if it is not a good one."""
         if self.failure is not None:
-            raise LabError(f"{self.failure}; see {self.console}\n{tail(self.console)}")
+            said = [f"{self.failure}; see {self.console}", tail(self.console), *self._last_rows()]
+            raise LabError("\n".join(said))
         return self
+
+    def _last_rows(self) -> list[str]:
+        """What the job itself said last: a program in the guest reports what is wrong in a row."""
+        rows = [row for row in self.results if not str(row.get("type")).endswith("tick")]
+        return [json.dumps(row)[:400] for row in rows[-3:]]
 
     def rows(self, kind: str) -> list[Row]:
         return [row for row in self.results if row.get("type") == kind]
