@@ -43,6 +43,8 @@
  *   --alloc-pins       folios as well, and pages pinned when they are released
  *   --drop-caches      write 1, 2 or 3 to /proc/sys/vm/drop_caches now and then
  *   --skip OP,OP...    leave out file operations, to narrow a failure down
+ *   --lax-direct       do not check what was read while a direct write went on:
+ *                      f2fs shows what the disk had in a hole that is written
  *   --seconds N        at least (60)
  *   --until NAME=N,... and until these counters have grown by N: cma_allocs and
  *                      cma_pins of the oracle, all others of /proc/vmstat
@@ -266,6 +268,7 @@ static const struct setting settings[] = {
 	{ "alloc-pins", .flag = &opt.alloc_pins },
 	{ "drop-caches", .flag = &opt.drop_caches },
 	{ "skip", .call = skip_file_ops },
+	{ "lax-direct", .flag = &opt.lax_direct },
 	{ "seconds", .number = &opt.seconds },
 	{ "until", .call = parse_until },
 	{ "until-exists", .text = &opt.until_exists },

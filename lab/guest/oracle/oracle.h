@@ -32,7 +32,7 @@ struct options {
 	u32 seconds;
 	u64 ops, seed;
 	const char *until_exists;
-	bool thp, alloc, alloc_pins, drop_caches, keep_going;
+	bool thp, alloc, alloc_pins, drop_caches, keep_going, lax_direct;
 	u32 skip;
 };
 

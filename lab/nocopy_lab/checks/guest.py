@@ -950,6 +950,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             oracle_job(
                 "oracle-f2fs",
                 20,
+                "--lax-direct",
                 until=SOME_HITS,
                 mount="on_f2fs",
                 programs=("mkfs.f2fs",),
@@ -985,6 +986,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             oracle_job(
                 "oracle-encrypted-f2fs",
                 20,
+                "--lax-direct",
                 until=FEW_HITS,
                 mount="on_f2fs -O encrypt; encrypted",
                 programs=("mkfs.f2fs",),
