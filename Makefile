@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Every target sets up what it needs; run it on a fresh machine.
+# Every target but programs sets up what it needs; run it on a fresh machine.
 
 LAB := lab/lab
 
@@ -59,7 +59,10 @@ shell: ## boot a board with GCMA and a shell on this terminal
 	@$(LAB) shell
 
 programs: ## build the commands and the libraries to preload
-	@command -v cargo >/dev/null || { echo "no cargo here; see https://rustup.rs" >&2; exit 1; }
+	@cargo --version 2>/dev/null | \
+		awk '{ split($$2, v, "."); new = v[1] > 1 || v[2] >= 91 } END { exit !new }' && \
+		command -v cc >/dev/null || \
+		{ echo "needs cc (apt-get install build-essential) and Rust 1.91 or newer (https://rustup.rs)" >&2; exit 1; }
 	cargo build --release --locked $(CRATES:%=-p %)
 
 # Builds nothing: it runs as root, who may have no cargo.
