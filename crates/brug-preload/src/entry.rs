@@ -11,9 +11,12 @@ use core::ffi::c_void;
 use brug::raw::{self, limits};
 
 /// `malloc(3)`.
+///
+/// # Safety
+/// None: it is `unsafe` as the standard library declares it.
 #[unsafe(naked)]
 #[no_mangle]
-pub extern "C" fn malloc(size: usize) -> *mut c_void {
+pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     naked_asm!(
         "cmp rdi, qword ptr [rip + brug_hot_v0 + {limit}]",
         "ja 2f",

@@ -64,9 +64,12 @@ fn whole_pages(size: usize) -> Option<usize> {
 }
 
 /// `malloc(3)`.
+///
+/// # Safety
+/// None: it is `unsafe` as the standard library declares it.
 #[cfg(not(target_arch = "x86_64"))]
 #[no_mangle]
-pub extern "C" fn malloc(size: usize) -> *mut c_void {
+pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     // SAFETY: any size is allowed.
     unsafe { raw::malloc(size).cast() }
 }

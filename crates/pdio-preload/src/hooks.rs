@@ -8,6 +8,11 @@
     clippy::missing_safety_doc,
     reason = "each function takes what the C function of its name takes, and passes it on"
 )]
+#![allow(
+    unknown_lints,
+    invalid_runtime_symbol_definitions,
+    reason = "a blocking call may end the thread that is cancelled in it, by unwinding; the lint is of 1.97"
+)]
 
 use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};

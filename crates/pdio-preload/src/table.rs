@@ -294,13 +294,15 @@ impl Description {
                 deferred: AtomicU64::new(0),
                 next: AtomicPtr::default(),
             }));
-            let link = |head: *mut Description| {
+            let this = core::ptr::from_ref(new).cast_mut();
+            let mut head = ALL.load(Acquire);
+            loop {
                 new.next.store(head, Relaxed);
-                Some(core::ptr::from_ref(new).cast_mut())
-            };
-            // Always succeeds, at last.
-            let _ = ALL.fetch_update(AcqRel, Acquire, link);
-            new
+                match ALL.compare_exchange_weak(head, this, AcqRel, Acquire) {
+                    Ok(_) => break new,
+                    Err(now) => head = now,
+                }
+            }
         });
         // SAFETY: no preconditions.
         description

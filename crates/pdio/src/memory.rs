@@ -74,6 +74,24 @@ unsafe impl Send for Region {}
 // SAFETY: as above; the methods only compute addresses.
 unsafe impl Sync for Region {}
 
+/// Counts `len` bytes as reserved, unless that is more than a quarter of what is left (all of it, for
+/// small ones): the first streams leave some for those to come.
+fn reserve(len: usize) -> bool {
+    let mut used = RESERVED.load(Ordering::Relaxed);
+    loop {
+        let left = global_limit().saturating_sub(used);
+        let share = if len < 2 * MIN_REGION { left } else { left / 4 };
+        if len as u64 > share {
+            return false;
+        }
+        let new = used + len as u64;
+        match RESERVED.compare_exchange_weak(used, new, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(now) => used = now,
+        }
+    }
+}
+
 impl Region {
     /// Takes up to `want` bytes (a power of two) out of the global bound. `None` when not even
     /// [`MIN_REGION`] is left or the system has no memory: the stream then stages nothing.
@@ -84,16 +102,7 @@ impl Region {
             len /= 2;
         }
         while len >= MIN_REGION {
-            let fits = RESERVED
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                    // A quarter of what is left at most, so that the first streams leave some for
-                    // those to come.
-                    let left = global_limit().saturating_sub(used);
-                    let share = if len < 2 * MIN_REGION { left } else { left / 4 };
-                    (len as u64 <= share).then_some(used + len as u64)
-                })
-                .is_ok();
-            if fits {
+            if reserve(len) {
                 let idle = with_idle(|idle| {
                     let at = idle.iter().position(|r| r.len == len)?;
                     Some(idle.swap_remove(at))

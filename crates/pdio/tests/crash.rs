@@ -96,10 +96,8 @@ fn kill_and_check(directory: &Path, mode: &str, seed: u64) -> (u64, u64) {
     process.kill().unwrap();
     process.wait().unwrap();
     let reports = reports.join().unwrap();
-    let promised = reports
-        .chunks_exact(8)
-        .last()
-        .map_or(0, |last| u64::from_le_bytes(last.try_into().unwrap()));
+    let (reports, _) = reports.as_chunks();
+    let promised = reports.last().map_or(0, |last| u64::from_le_bytes(*last));
     if promised == u64::MAX {
         std::fs::remove_file(&path).unwrap();
         return (STREAM, STREAM);

@@ -438,7 +438,7 @@ fn attempt<'a>(
                 Some(libc::EBUSY | libc::ENODEV) => failed(&error),
                 _ => Refusal::Way(reason(&error)),
             })
-            .and_then(&ready);
+            .and_then(ready);
         match stream {
             Ok(stream) => {
                 let how = format!("{} buffers in pages of {size}", stream.count);

@@ -174,9 +174,8 @@ impl Kernel {
         // Zero for those who may not know.
         let begin = begin.map(|(at, _)| *at).filter(|at| *at > 0);
         let begin = begin.ok_or_else(|| io::Error::other("/proc/kallsyms shows no addresses"))?;
-        let mut counters = profile
-            .chunks_exact(4)
-            .map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]]));
+        let (words, _) = profile.as_chunks();
+        let mut counters = words.iter().map(|word| u32::from_le_bytes(*word));
         // The first says how many bytes of code share a counter.
         let step = u64::from(counters.next().unwrap_or(0));
         for (i, count) in counters.enumerate().filter(|(_, count)| *count > 0) {
