@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -254,21 +254,31 @@ LOST_HEAD: Final = (
 )  # fmt: skip
 
 
-def _lost_row(label: str, one: Sum) -> list[str]:
+def _each(recordings: Sequence[Recording], total: int, count: Callable[[Sum], int]) -> str:
+    """A count, and that of each recording, if there are several."""
+    each = " + ".join(f"{count(Sum.of([one])):,}" for one in recordings)
+    return f"{total:,} ({each})" if total and len(recordings) > 1 else f"{total:,}"
+
+
+def _lost_row(label: str, recordings: Sequence[Recording]) -> list[str]:
+    one = Sum.of(recordings)
+    answers = sorted(
+        {_number(Sum.of([some]).requests, ",.0f") for some in recordings}, key=lambda n: (len(n), n)
+    )
     return [
         label,
         f"{one.frames + one.lost:,}",
-        f"{one.lost:,}",
+        _each(recordings, one.lost, lambda some: some.lost),
         _percent(one.lost_share),
-        f"{one.late:,}",
+        _each(recordings, one.late, lambda some: some.late),
         duration(percentile(one.flash, 0.5)),
         duration(max(one.flash, default=math.nan)) + (f", {one.never} never" if one.never else ""),
-        f"{_number(one.requests, ',.0f')}/s",
+        " to ".join(answers) + "/s",
     ]
 
 
 def _lost(data: Measured, title: str, kind: str, rate: int, cases: Sequence[Case]) -> Table:
-    rows = [_lost_row(c.label, one) for c in cases if (one := data.sum(c, kind, rate))]
+    rows = [_lost_row(c.label, some) for c in cases if (some := data.of(c, kind, rate))]
     return Table(title, LOST_HEAD, rows)
 
 
