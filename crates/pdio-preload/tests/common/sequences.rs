@@ -441,7 +441,7 @@ fn difference(bare: &Seen, other: &Seen) -> Option<Difference> {
 // ------------------------------------------------------------------------------------ from a seed
 
 /// Filesystems; most of them can be had only by root.
-const PLACES: [&str; 8] = [
+const PLACES: [&str; 9] = [
     "ext4, 4 KiB blocks",
     "ext4, 4 KiB blocks",
     "ext4, 4 KiB blocks",
@@ -449,6 +449,7 @@ const PLACES: [&str; 8] = [
     "XFS",
     "btrfs",
     "overlayfs",
+    "FUSE",
     "disk",
 ];
 const SLOTS: usize = 10;
