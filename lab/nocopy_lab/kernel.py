@@ -262,17 +262,17 @@ def inputs(series: str) -> list[Path]:
     return [KERNEL / name for name in ("mm", "include", f"patches/{series}", "apply", "lab")]
 
 
-def _files_in(patches: Path) -> list[str]:
+def _files_in(patches: Path, which: str = "*.patch") -> list[str]:
     """Files that the patches of a directory change."""
     names: set[str] = set()
-    for patch in patches.glob("*.patch"):
+    for patch in patches.glob(which):
         names.update(re.findall(r"^\+\+\+ b/([^\t\n]+)", patch.read_text(), re.MULTILINE))
     return sorted(names)
 
 
 def patched_files(series: str) -> list[str]:
-    """Existing files that the patches change."""
-    return _files_in(KERNEL / f"patches/{series}")
+    """Existing files that the patches change, those of other subsystems too."""
+    return _files_in(KERNEL / f"patches/{series}", "**/*.patch")
 
 
 def new_files(kernel: Path = KERNEL) -> list[str]:

@@ -141,6 +141,10 @@ def plan(version: str, new_files: Sequence[str], ours: Path = KERNEL) -> Plan:
         left.take_file(name)
     steps = [_step(entry, left) for entry in text["patch"]]
     left.require_none()
+    # Patches of other subsystems come last, each as it is.
+    apart = [read_hook(path) for path in sorted((ours / "patches" / version).glob("*/*.patch"))]
+    for hook in apart:
+        steps.append(Step(hook.title, hook.text, [], list(hook.parts.values()), list(hook.parts)))
     newest = max(hooks, key=lambda hook: email.utils.parsedate_to_datetime(hook.date))
     cover = (directory / "cover-letter.txt").read_text()
     return Plan(steps, growing, newest.author, newest.date, cover)

@@ -113,6 +113,16 @@ def test_a_hook_is_divided_by_file_and_keeps_its_message(ours: Path) -> None:
     assert steps[2].text.startswith("Why.")
 
 
+def test_patches_of_other_subsystems_come_last_as_they_are(ours: Path) -> None:
+    other = ours / "patches/6.12/other/0001-other.patch"
+    other.parent.mkdir()
+    other.write_text(HOOK.replace(TITLE.partition(",")[0], "other: call it"))
+    *_, last = series.plan("6.12", FILES, ours).steps
+    assert last.title == "other: call it, wherever it is"
+    assert (last.files, last.touched) == ([], ["mm/Makefile", "mm/cma.c"])
+    assert last.text.startswith("Why.")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [

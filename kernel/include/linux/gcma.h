@@ -39,6 +39,7 @@ DECLARE_STATIC_KEY_FALSE(gcma_lending);
 struct page *gcma_freeze(struct cma *cma, struct page *page, unsigned long count);
 void gcma_unfreeze(struct cma *cma, const struct page *page, unsigned long count);
 bool gcma_activate(struct cma *cma);
+bool gcma_pinnable(const struct cma *cma);
 bool gcma_memory_failure(unsigned long pfn);
 int gcma_declare(struct cma *cma, unsigned int clients);
 void gcma_declare_fdt(struct cma *cma, unsigned long node);
@@ -80,6 +81,7 @@ static inline void gcma_unfreeze(struct cma *cma, const struct page *page,
 }
 
 static inline bool gcma_activate(struct cma *cma) { return false; }
+static inline bool gcma_pinnable(const struct cma *cma) { return false; }
 static inline bool gcma_memory_failure(unsigned long pfn) { return false; }
 static inline void gcma_declare_fdt(struct cma *cma, unsigned long node) { }
 static inline int gcma_declare(struct cma *cma, unsigned int clients)

@@ -576,6 +576,24 @@ bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 }
 
 /**
+ * gcma_pinnable() - may pages of an area be pinned for as long as somebody likes?
+ * @cma: the area, which need not be a guaranteed one
+ *
+ * Plain CMA has to be able to migrate its pages, also while they are allocated to
+ * nobody. Those of a guaranteed area stay, except in a movable zone, where others
+ * count on that they can go; and gcma_release() waits for whoever holds one.
+ *
+ * Return: true if pin_user_pages(FOLL_LONGTERM) takes them where they are.
+ */
+bool gcma_pinnable(const struct cma *cma)
+{
+	struct page *page = pfn_to_page(cma_range(cma)->base_pfn);
+
+	return cma_guaranteed(cma) && folio_is_longterm_pinnable(page_folio(page));
+}
+EXPORT_SYMBOL_GPL(gcma_pinnable);
+
+/**
  * gcma_forget_encrypted() - the key of encrypted files is gone
  *
  * Discards all copies of encrypted files, and clears their frames: the copies of

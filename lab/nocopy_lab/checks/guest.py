@@ -487,6 +487,43 @@ def _judge_pinned(outcomes: Sequence[Outcome]) -> None:
                 raise LabError(f"{outcome.job.name}: {row}; see {outcome.console}")
 
 
+# Plain CMA has pages that may not be pinned, and so has an area in ZONE_MOVABLE.
+HOLD_BOOTS: Final = {
+    "gcma": Machine("x86-fast", cma_mib=64),
+    "cma": Machine("x86-fast", "cma", cma_mib=64),
+    "movable": Machine(
+        "x86-fast", cma_mib=0, words=("movablecore=512M", "cma=64M@768M", "gcma=file+swap")
+    ),
+}
+HOLD_WAYS: Final = ("direct", "vmsplice", "io_uring")
+
+
+def _judge_hold(outcomes: Sequence[Outcome]) -> None:
+    all_well(outcomes)
+    guaranteed, *others = outcomes
+    for outcome, error in ((guaranteed, ""), *((other, "Bad address") for other in others)):
+        found = {row["how"]: row["error"] for row in outcome.rows("hold")}
+        if found != dict.fromkeys(HOLD_WAYS, error):
+            raise LabError(f"{outcome.job.name}: {found}; see {outcome.console}")
+    (mapped,) = guaranteed.rows("mapped")
+    wanted = {
+        "dropped": True, "dropped_wrong": 0, "paged_out": True, "paged_out_wrong": 0,
+        "part": True, "private": False, "beyond": False, "grown": False, "moved_wrong": 0,
+        "shared": True,
+    }  # fmt: skip
+    if bad := [name for name, value in wanted.items() if mapped[name] != value]:
+        raise LabError(f"a mapping of the heap: {', '.join(bad)}; see {guaranteed.console}")
+    rows = guaranteed.rows("outlived")
+    if [row["how"] for row in rows] != ["io_uring", "pipe"]:
+        raise LabError(f"not all outlived their buffer; see {guaranteed.console}")
+    for row in rows:
+        # Nobody gets them while they are held, and somebody does afterwards.
+        kept = row["quarantined"] == row["owned"] == row["held"] and not row["wrong"]
+        freed = row["left"] == row["owned_after"] == 0
+        if not (kept and freed and 0 < row["buffers"] < row["buffers_after"]):
+            raise LabError(f"{guaranteed.job.name}: {row}; see {guaranteed.console}")
+
+
 # A display behind GPIO lines of the board, with nobody at their other end. Its driver is one of
 # those whose buffers are contiguous (drm_gem_dma).
 DISPLAY: Final = """/ {
@@ -890,6 +927,22 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "gcma",
         _pinned_jobs("pinned"),
         _judge_pinned,
+    ),
+    GuestCheck(
+        "guest: buffers of the heap are held where an area is guaranteed, beyond their end",
+        "gcma",
+        [
+            Job(
+                f"hold-{name}",
+                jobs.script("hold"),
+                NO_IMAGE,
+                machine,
+                programs=("mke2fs",),
+                scratch_mib=(64,),
+            )
+            for name, machine in HOLD_BOOTS.items()
+        ],
+        _judge_hold,
     ),
     GuestCheck(
         "guest: oracle, swap on zram",
@@ -1305,6 +1358,7 @@ ON_7_3: Final = {
     "guest: KUnit in User Mode Linux": "uml-7.3",
     "guest: KUnit": "core-7.3",
     "guest: pages of an area are pinned for long and stay": "core-7.3",
+    "guest: buffers of the heap are held where an area is guaranteed, beyond their end": "core-7.3",
     "guest: oracle, swap on zram": "core-7.3",
     "guest: oracle, swap on a disk, blocks of 1 KiB": "core-7.3",
     "guest: oracle on XFS, large folios": "core-7.3",
