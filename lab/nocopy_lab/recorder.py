@@ -38,6 +38,13 @@ MACHINE: Final = Machine(
     ),
 )  # fmt: skip
 
+# An area with a heap, and no huge pages.
+HEAP: Final = Machine(
+    "x86-fast",
+    cma_mib=64,
+    words=("vivid.n_devs=2", "vivid.allocators=0,1", "vivid.node_types=1,1"),
+)
+
 # More frames than there are buffers, so that each has been used before.
 RECORDED: Final = 12
 VALUES: Final[dict[str, object]] = {
@@ -69,10 +76,16 @@ def boots(image: Path) -> list[Job]:
         "recorder-header", camera=SCATTERED, size=MIDDLE, frame_bytes=640 * 480 * 2
     )
     alone = replace(MACHINE, words=("vivid.n_devs=1", "vivid.node_types=1", "vivid.multiplanar=2"))
+    heap, plain = (jobs.script(f"recorder-{name}", **VALUES) for name in ("heap", "plain"))
     return [
         Job("recorder", script, image, MACHINE, programs=("mke2fs",), scratch_mib=(400, 16)),
         Job("recorder-header", header, image, alone, programs=("mke2fs",), scratch_mib=(64,)),
-    ]
+        Job("recorder-heap", heap, image, HEAP, programs=("mke2fs",), scratch_mib=(400,)),
+        Job(
+            "recorder-plain", plain, image, replace(HEAP, config="cma"),
+            programs=("mke2fs",), scratch_mib=(100,),
+        ),
+    ]  # fmt: skip
 
 
 class _Case:
@@ -141,12 +154,13 @@ class _Case:
 
 NO_DISK: Final = "the disk cannot take it from there"
 NO_DRIVER: Final = "the camera does not do it"
+NO_HEAP: Final = "there is no heap"
 
 
 def judge(outcomes: Sequence[Outcome]) -> None:
-    outcome, header = outcomes
-    outcome.require()
-    header.require()
+    outcome, header, heap, plain = outcomes
+    for one in outcomes:
+        one.require()
     learnt = [row for row in outcome.rows("pattern") if row["case"] == "learn"]
     if not learnt or any(row["wrong"] for row in learnt):
         raise LabError(f"{outcome.job.name}: no pattern: {learnt}; see {outcome.console}")
@@ -154,15 +168,17 @@ def judge(outcomes: Sequence[Outcome]) -> None:
     _judge_endings(outcome)
     _Case(header, "header").ended(0)
     _Case(header, "header-refused").ended(1, "is no multiple")
+    _judge_heap(heap)
+    _judge_plain(plain)
 
 
 def _judge_ways(outcome: Outcome) -> None:
     """Each way that a camera has is taken and gives its frames; the others are refused."""
     _Case(outcome, "scattered").took("mmap", {"mmap": "8 buffers"})
     refused = {"mmap": NO_DISK, "userptr": NO_DRIVER}
-    small = {**refused, "dmabuf": "none is free", "copy": "8 buffers"}
-    _Case(outcome, "contiguous-no-pages").took("copy", small)
-    for way, words in {**refused, "dmabuf": "none is free"}.items():
+    refused_all = {**refused, "dmabuf": "none is free", "heap": NO_HEAP}
+    _Case(outcome, "contiguous-no-pages").took("copy", {**refused_all, "copy": "8 buffers"})
+    for way, words in refused_all.items():
         _Case(outcome, f"refused-{way}").ended(1, words)
     for way in ("mmap", "userptr", "dmabuf", "copy", "buffered"):
         _Case(outcome, f"scattered-{way}").whole(way, RECORDED)
@@ -177,6 +193,38 @@ def _judge_ways(outcome: Outcome) -> None:
     for way in ("mmap", "userptr", "dmabuf", "copy"):
         _Case(outcome, f"planes-{way}").whole(way, RECORDED)
     _Case(outcome, "planes-two").ended(1, "into 2 pieces of memory")
+
+
+def _judge_heap(outcome: Outcome) -> None:
+    """Frames without a copy from the area's heap; all of it is back afterwards."""
+    found = {"mmap": NO_DISK, "userptr": NO_DRIVER, "dmabuf": "none is free"}
+    _Case(outcome, "heap").took("heap", {**found, "heap": "8 buffers in heap reserved"})
+    _Case(outcome, "heap-taken").whole("heap", RECORDED)
+    _Case(outcome, "heap-scattered").whole("heap", RECORDED)
+    _Case(outcome, "heap-synced").whole("heap", 5)
+    _Case(outcome, "heap-missing").ended(1, "No such file")
+    photo = _Case(outcome, "heap-photo")
+    photo.expect("its bytes are a frame's", photo.recording()["photographed"] >= 1)
+    bell = _Case(outcome, "heap-bell")
+    bell.ended(0)
+    bell.expect("30 frames, and what came just before", bell.recording()["frames"] > 30)
+    killed = _Case(outcome, "heap-killed")
+    killed.expect("it was killed", killed.run["status"] == KILLED)
+    killed.recording(killed=True)
+    for case in (photo, bell):
+        case.expect("the way heap", case.said["way"] == "heap")
+    before, after = outcome.rows("area")
+    if after["owned"] != before["owned"]:
+        raise LabError(f"of the area is left: {before}, {after}; see {outcome.console}")
+
+
+def _judge_plain(outcome: Outcome) -> None:
+    """Pages of plain CMA are refused in one line, which says why."""
+    found = {"mmap": NO_DISK, "userptr": NO_DRIVER, "dmabuf": "none is free"}
+    plain = _Case(outcome, "plain")
+    plain.took("copy", {**found, "heap": "its area is plain CMA", "copy": "8 buffers"})
+    _Case(outcome, "plain-refused").ended(1, "its area is plain CMA")
+    _Case(outcome, "plain-copy").whole("copy", RECORDED)
 
 
 TERMINATED: Final = 128 + 15

@@ -22,7 +22,7 @@ use serde_json::json;
 use camera::{Camera, Wanted};
 use output::Output;
 use record::Recording;
-use ways::{Place, Tried, Way};
+use ways::{Choice, Place, Tried, Way};
 
 #[global_allocator]
 static ALLOCATOR: brug::Brug = brug::Brug::new();
@@ -109,6 +109,9 @@ struct Source {
     /// Take this way and no other
     #[arg(long, value_enum, value_name = "WAY")]
     way: Option<Way>,
+    /// For the way 'heap': this one of /dev/dma_heap, instead of the first that does
+    #[arg(long, value_name = "NAME")]
+    heap: Option<String>,
 }
 
 /// What is promised of frames that are in the index.
@@ -208,6 +211,14 @@ impl Source {
         };
         Camera::open(&self.device, &wanted)
     }
+
+    fn choice(&self) -> Choice<'_> {
+        Choice {
+            way: self.way,
+            count: self.buffers,
+            heap: self.heap.as_deref(),
+        }
+    }
 }
 
 /// What a camera is set to.
@@ -230,7 +241,7 @@ fn explain(args: &Explain) -> Outcome {
         true => Place::pipe(),
         false => Place::of(&args.file),
     };
-    let (way, _, tried) = ways::choose(&camera, &place, args.source.way, args.source.buffers)?;
+    let (way, _, tried) = ways::choose(&camera, &place, args.source.choice())?;
     let verdict = |(way, result): &Tried| {
         let (takes, why) = match result {
             Ok(how) => (true, how),
@@ -280,7 +291,7 @@ fn run(args: &Record) -> Outcome {
     };
     let camera = args.source.open()?;
     let place = if pipe { Place::pipe() } else { Place::of(file) };
-    let (way, stream, _) = ways::choose(&camera, &place, args.source.way, args.source.buffers)?;
+    let (way, stream, _) = ways::choose(&camera, &place, args.source.choice())?;
     let signals = record::signals(&plan)?;
     let mut output = Output::create(
         output::Plan {

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use rustix::fs::{fcntl_add_seals, ftruncate, memfd_create, MemfdFlags, SealFlags};
@@ -145,15 +145,50 @@ impl std::fmt::Display for PageSize {
     }
 }
 
+/// Where the memory of dma-bufs comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A memory file with pages of this size.
+    Pages(PageSize),
+    /// A heap of the kernel, by its name in [`HEAPS`].
+    Heap(String),
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Source::Pages(size) => write!(f, "pages of {size}"),
+            Source::Heap(name) => write!(f, "heap {name}"),
+        }
+    }
+}
+
+/// Where the kernel's heaps are.
+pub const HEAPS: &str = "/dev/dma_heap";
+
+/// The heaps that may give memory in one piece.
+pub fn heaps() -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(HEAPS)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    // Those of scattered pages are no better than a memory file, which comes first.
+    names.retain(|name| !name.starts_with("system"));
+    names.sort_unstable();
+    names
+}
+
 /// Memory that this process has mapped, and each buffer of it as a dma-buf as well.
 #[derive(Debug)]
 pub struct Shared {
-    /// The whole.
-    pub mapping: Mapping,
-    /// Where in it the buffers begin.
-    pub places: Vec<usize>,
-    /// The buffers.
-    pub dmabufs: Vec<OwnedFd>,
+    /// Kept for the places.
+    _mappings: Vec<Mapping>,
+    /// Where the buffers are, and as dma-bufs.
+    places: Vec<(*mut u8, OwnedFd)>,
+    /// How long each is, in whole pages.
+    len: usize,
 }
 
 /// `struct udmabuf_create`.
@@ -168,17 +203,77 @@ struct Create {
 /// `_IOW('u', 0x42, struct udmabuf_create)`
 const UDMABUF_CREATE: u32 = 0x4018_7542;
 const UDMABUF_FLAGS_CLOEXEC: u32 = 1;
+
+/// `struct dma_heap_allocation_data`.
+#[repr(C)]
+struct Allocation {
+    len: u64,
+    fd: u32,
+    fd_flags: u32,
+    heap_flags: u64,
+}
+
+/// `_IOWR('H', 0x0, struct dma_heap_allocation_data)`
+const DMA_HEAP_IOCTL_ALLOC: u32 = 0xc018_4800;
 /// `_IOW('b', 0, struct dma_buf_sync)`
 const DMA_BUF_IOCTL_SYNC: u32 = 0x4008_6200;
 const DMA_BUF_SYNC_READ: u64 = 1;
 const DMA_BUF_SYNC_END: u64 = 4;
 
 impl Shared {
-    /// Memory for `count` buffers of `len` bytes each, of pages of this size.
+    /// Memory for `count` buffers of `len` bytes each.
     ///
     /// # Errors
-    /// If the machine has no such pages left, or cannot make dma-bufs of them.
-    pub fn new(pages: PageSize, count: usize, len: usize) -> io::Result<Shared> {
+    /// If the machine has no such memory left, or cannot make dma-bufs of it.
+    pub fn new(from: &Source, count: usize, len: usize) -> io::Result<Shared> {
+        match from {
+            Source::Pages(size) => Shared::of_pages(*size, count, len),
+            Source::Heap(name) => Shared::of_heap(name, count, len),
+        }
+    }
+
+    /// A buffer and its length; the dma-buf is as long.
+    pub fn place(&self, index: usize) -> (*mut u8, usize) {
+        (self.places[index].0, self.len)
+    }
+
+    /// The buffer as a dma-buf.
+    pub fn dmabuf(&self, index: usize) -> &OwnedFd {
+        &self.places[index].1
+    }
+
+    fn of_heap(name: &str, count: usize, len: usize) -> io::Result<Shared> {
+        let heap = File::open(Path::new(HEAPS).join(name))?;
+        let len = len.next_multiple_of(page());
+        let mut shared = Shared {
+            _mappings: Vec::new(),
+            places: Vec::new(),
+            len,
+        };
+        for _ in 0..count {
+            let mut wanted = Allocation {
+                len: len as u64,
+                fd: 0,
+                fd_flags: (libc::O_RDWR | libc::O_CLOEXEC) as u32,
+                heap_flags: 0,
+            };
+            let at: *mut Allocation = &mut wanted;
+            // SAFETY: reads and writes the structure, and makes a new descriptor or returns an error.
+            if unsafe { libc::ioctl(heap.as_raw_fd(), DMA_HEAP_IOCTL_ALLOC as _, at) } == -1 {
+                return Err(io::Error::last_os_error());
+            }
+            // SAFETY: new, and nobody else's.
+            let dmabuf = unsafe { OwnedFd::from_raw_fd(wanted.fd as RawFd) };
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            let flags = MapFlags::SHARED | MapFlags::POPULATE;
+            let mapping = Mapping::new(len, protection, flags, Some((dmabuf.as_fd(), 0)))?;
+            shared.places.push((mapping.at(), dmabuf));
+            shared._mappings.push(mapping);
+        }
+        Ok(shared)
+    }
+
+    fn of_pages(pages: PageSize, count: usize, len: usize) -> io::Result<Shared> {
         let driver = File::options()
             .read(true)
             .write(true)
@@ -193,27 +288,30 @@ impl Shared {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         let mapping = Mapping::new(total, protection, flags, Some((file.as_fd(), 0)))?;
-        let dmabufs = places
+        let len = len.next_multiple_of(page());
+        let places = places
             .iter()
             .map(|&place| {
                 let create = Create {
                     memfd: file.as_raw_fd() as u32,
                     flags: UDMABUF_FLAGS_CLOEXEC,
                     offset: place as u64,
-                    size: len.next_multiple_of(page()) as u64,
+                    size: len as u64,
                 };
                 // SAFETY: reads the structure, and returns a new descriptor or an error.
                 match unsafe { libc::ioctl(driver.as_raw_fd(), UDMABUF_CREATE as _, &create) } {
                     -1 => Err(unpinned(io::Error::last_os_error())),
                     // SAFETY: new, and nobody else's.
-                    fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+                    fd => Ok((mapping.at().wrapping_add(place), unsafe {
+                        OwnedFd::from_raw_fd(fd)
+                    })),
                 }
             })
             .collect::<io::Result<Vec<_>>>()?;
         Ok(Shared {
-            mapping,
+            _mappings: vec![mapping],
             places,
-            dmabufs,
+            len,
         })
     }
 }
@@ -263,6 +361,13 @@ mod tests {
         assert_eq!(error.raw_os_error(), None);
         let error = unpinned(io::Error::from_raw_os_error(libc::EINVAL));
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn a_heap_that_is_not_there_is_an_error() {
+        let error = Shared::new(&Source::Heap("magic".into()), 1, 1).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(!heaps().iter().any(|name| name.starts_with("system")));
     }
 
     #[test]

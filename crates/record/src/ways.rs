@@ -17,7 +17,7 @@ use pdio::{Alignment, Durability, OpenOptions, Strategy};
 use pdio_cli::report::{quoted, reason, Fail, Outcome};
 
 use crate::camera::{busy, Arrival, Camera, Memory};
-use crate::memory::{pages, sync, Mapping, PageSize, Shared};
+use crate::memory::{heaps, pages, sync, Mapping, PageSize, Shared, Source, HEAPS};
 
 /// The most memory of the writer's ring, in bytes.
 pub const RING: usize = 64 << 20;
@@ -31,6 +31,8 @@ pub enum Way {
     Userptr,
     /// No copy: a memory file, of huge pages if there are, lent to the camera as a dma-buf
     Dmabuf,
+    /// No copy: buffers of a gcma area's heap, each in one piece, lent to the camera
+    Heap,
     /// One copy: into the writer's ring, from there by direct I/O
     Copy,
     /// One copy by the kernel: write() into the page cache or a pipe
@@ -39,17 +41,21 @@ pub enum Way {
 
 impl Way {
     /// All of them, the best first.
-    pub const ALL: [Way; 5] = [
+    ///
+    /// The heap comes behind the memory file: of that, huge pages take the processor less time, and
+    /// ordinary ones leave the area to others.
+    pub const ALL: [Way; 6] = [
         Way::Mmap,
         Way::Userptr,
         Way::Dmabuf,
+        Way::Heap,
         Way::Copy,
         Way::Buffered,
     ];
 
     /// Returns true if the frame's own memory is written from.
     pub fn is_direct(self) -> bool {
-        matches!(self, Way::Mmap | Way::Userptr | Way::Dmabuf)
+        !matches!(self, Way::Copy | Way::Buffered)
     }
 
     /// How pdio is to write.
@@ -57,7 +63,9 @@ impl Way {
         let mut options = OpenOptions::new();
         options.durability(durability);
         match self {
-            Way::Mmap | Way::Userptr | Way::Dmabuf => options.strategy(Strategy::Direct),
+            Way::Mmap | Way::Userptr | Way::Dmabuf | Way::Heap => {
+                options.strategy(Strategy::Direct)
+            }
             // A ring that a slow moment of the disk does not fill at once. What more is promised
             // is kept by flushing it.
             Way::Copy => options
@@ -82,6 +90,7 @@ impl fmt::Display for Way {
             Way::Mmap => "mmap",
             Way::Userptr => "userptr",
             Way::Dmabuf => "dmabuf",
+            Way::Heap => "heap",
             Way::Copy => "copy",
             Way::Buffered => "buffered",
         })
@@ -153,7 +162,7 @@ impl Place {
     }
 
     /// Writes the beginning of a buffer to a file without a name.
-    fn accepts(&self, data: &[u8]) -> Result<(), String> {
+    fn accepts(&self, data: &[u8], way: Way) -> Result<(), String> {
         let (Some(directory), Ok(align)) = (&self.directory, &self.direct) else {
             return Err(self.about());
         };
@@ -166,17 +175,23 @@ impl Place {
             return Ok(());
         };
         let some = &data[..data.len().min(align.offset as usize)];
-        let result = Way::Mmap
+        let result = way
             .options(Durability::Safe)
             .writer_from(file)
             .and_then(|mut writer| writer.write_uncopied(some));
         match result {
             Ok(true) => Ok(()),
             Ok(false) => Err("it does not begin where direct I/O could".into()),
-            Err(error) => Err(format!(
-                "the disk cannot take it from there ({})",
-                reason(&error)
-            )),
+            Err(error) => {
+                let help = match (way, error.raw_os_error()) {
+                    (Way::Heap, Some(libc::EFAULT)) => ": its area is plain CMA, not gcma's",
+                    _ => "",
+                };
+                Err(format!(
+                    "the disk cannot take it from there ({}){help}",
+                    reason(&error)
+                ))
+            }
         }
     }
 }
@@ -227,8 +242,8 @@ impl<'a> Stream<'a> {
     }
 
     /// Memory of this process that is a dma-buf as well.
-    fn dmabuf(camera: &'a Camera, count: u32, size: PageSize) -> io::Result<Stream<'a>> {
-        let shared = Shared::new(size, count as usize, camera.frame_bytes)?;
+    fn dmabuf(camera: &'a Camera, count: u32, from: &Source) -> io::Result<Stream<'a>> {
+        let shared = Shared::new(from, count as usize, camera.frame_bytes)?;
         let granted = camera.request(Memory::DmaBuf, count)?;
         let owner = Owner::Shared(shared);
         Ok(Stream::new(
@@ -245,37 +260,22 @@ impl<'a> Stream<'a> {
         match &self.owner {
             Owner::Camera(mappings) => (mappings[i].at(), mappings[i].len()),
             Owner::Process(all, stride) => (all.at().wrapping_add(i * stride), *stride),
-            Owner::Shared(shared) => {
-                let len =
-                    shared.places.get(i + 1).unwrap_or(&shared.mapping.len()) - shared.places[i];
-                (shared.mapping.at().wrapping_add(shared.places[i]), len)
-            }
+            Owner::Shared(shared) => shared.place(i),
         }
     }
 
     fn dmabuf_of(&self, index: u32) -> Option<&std::os::fd::OwnedFd> {
         match &self.owner {
-            Owner::Shared(shared) => shared.dmabufs.get(index as usize),
+            Owner::Shared(shared) => Some(shared.dmabuf(index as usize)),
             _ => None,
         }
     }
 
     fn lend(&self, index: u32) -> io::Result<()> {
-        let dmabuf = self.dmabuf_of(index);
-        // Length as udmabuf made it; what else there is in the page belongs to the next.
-        let (at, len) = self.place(index);
-        let len = match dmabuf {
-            Some(_) => self
-                .camera
-                .frame_bytes
-                .next_multiple_of(rustix::param::page_size())
-                .min(len),
-            None => len,
-        };
-        let fd = dmabuf.map(AsRawFd::as_raw_fd);
+        let fd = self.dmabuf_of(index).map(AsRawFd::as_raw_fd);
         // SAFETY: the memory is this stream's, which ends the camera's use of it when dropped; it
         // is looked at through an `Arrival` only, and that is given up for this.
-        unsafe { self.camera.lend(self.memory, index, (at, len), fd) }
+        unsafe { self.camera.lend(self.memory, index, self.place(index), fd) }
     }
 
     /// Lends all buffers to the camera.
@@ -347,6 +347,17 @@ enum Refusal {
     Camera(Fail),
 }
 
+/// What there is to choose from.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice<'c> {
+    /// This way and no other.
+    pub way: Option<Way>,
+    /// How many buffers.
+    pub count: u32,
+    /// This heap and no other.
+    pub heap: Option<&'c str>,
+}
+
 /// Tries the ways from the best on, or the one that is wanted; what to take, and what was tried.
 ///
 /// # Errors
@@ -354,15 +365,15 @@ enum Refusal {
 pub fn choose<'a>(
     camera: &'a Camera,
     place: &Place,
-    wanted: Option<Way>,
-    count: u32,
+    choice: Choice<'_>,
 ) -> Outcome<(Way, Stream<'a>, Vec<Tried>)> {
     let mut tried: Vec<Tried> = Vec::new();
+    let wanted = choice.way;
     for way in Way::ALL {
         if wanted.is_some_and(|wanted| wanted != way) {
             continue;
         }
-        match attempt(camera, place, way, count) {
+        match attempt(camera, place, way, choice) {
             Ok((stream, how)) => {
                 tried.push((way, Ok(how)));
                 return Ok((way, stream, tried));
@@ -388,8 +399,9 @@ fn attempt<'a>(
     camera: &'a Camera,
     place: &Place,
     way: Way,
-    count: u32,
+    choice: Choice<'_>,
 ) -> Result<(Stream<'a>, String), Refusal> {
+    let count = choice.count;
     let failed = |error: &io::Error| match error.raw_os_error() {
         Some(libc::EBUSY) => Refusal::Camera(busy(camera.path())),
         Some(libc::ENODEV) => Refusal::Camera(Fail::Failed(format!(
@@ -403,7 +415,9 @@ fn attempt<'a>(
         _ => Refusal::Way(format!("the camera does not do it ({})", reason(error))),
     };
     match way {
-        Way::Mmap | Way::Userptr | Way::Dmabuf => place.takes(camera).map_err(Refusal::Way)?,
+        Way::Mmap | Way::Userptr | Way::Dmabuf | Way::Heap => {
+            place.takes(camera).map_err(Refusal::Way)?
+        }
         Way::Copy => {
             if let Err(why) = &place.direct {
                 return Err(Refusal::Way(why.clone()));
@@ -416,37 +430,53 @@ fn attempt<'a>(
             let (at, len) = stream.place(0);
             // SAFETY: the memory is the stream's, and not lent to the camera yet.
             let data = unsafe { std::slice::from_raw_parts(at, len) };
-            place.accepts(data).map_err(Refusal::Way)?;
+            place.accepts(data, way).map_err(Refusal::Way)?;
         }
         stream.lend_all().map_err(|e| failed(&e))?;
         Ok(stream)
     };
-    if way != Way::Dmabuf {
-        let stream = match way {
-            Way::Userptr => Stream::userptr(camera, count),
-            _ => Stream::mmap(camera, count),
-        };
-        let stream = ready(stream.map_err(|e| failed(&e))?)?;
-        let how = format!("{} buffers", stream.count);
-        return Ok((stream, how));
-    }
+    let sources: Vec<Source> = match way {
+        Way::Dmabuf => {
+            let sizes = PageSize::all(camera.frame_bytes);
+            sizes.into_iter().map(Source::Pages).collect()
+        }
+        Way::Heap => {
+            let names = choice.heap.map_or_else(heaps, |name| vec![name.into()]);
+            names.into_iter().map(Source::Heap).collect()
+        }
+        _ => {
+            let stream = match way {
+                Way::Userptr => Stream::userptr(camera, count),
+                _ => Stream::mmap(camera, count),
+            };
+            let stream = ready(stream.map_err(|e| failed(&e))?)?;
+            let how = format!("{} buffers", stream.count);
+            return Ok((stream, how));
+        }
+    };
     let mut why = Vec::new();
-    for size in PageSize::all(camera.frame_bytes) {
-        let stream = Stream::dmabuf(camera, count, size)
+    for source in &sources {
+        let stream = Stream::dmabuf(camera, count, source)
             .map_err(|error| match error.raw_os_error() {
-                Some(libc::ENOMEM) => Refusal::Way("none is free".into()),
+                Some(libc::ENOMEM) => Refusal::Way(match source {
+                    Source::Pages(_) => "none is free".into(),
+                    Source::Heap(_) => format!("no room for {count} buffers"),
+                }),
                 Some(libc::EBUSY | libc::ENODEV) => failed(&error),
                 _ => Refusal::Way(reason(&error)),
             })
             .and_then(ready);
         match stream {
             Ok(stream) => {
-                let how = format!("{} buffers in pages of {size}", stream.count);
+                let how = format!("{} buffers in {source}", stream.count);
                 return Ok((stream, how));
             }
-            Err(Refusal::Way(text)) => why.push(format!("pages of {size}: {text}")),
+            Err(Refusal::Way(text)) => why.push(format!("{source}: {text}")),
             Err(refusal) => return Err(refusal),
         }
     }
-    Err(Refusal::Way(why.join("; ")))
+    match why.is_empty() {
+        true => Err(Refusal::Way(format!("there is no heap in {HEAPS}"))),
+        false => Err(Refusal::Way(why.join("; "))),
+    }
 }

@@ -71,6 +71,7 @@ fn help_names_the_index_and_every_way() {
         "mmap",
         "userptr",
         "dmabuf",
+        "heap",
         "copy",
         "buffered",
     ] {

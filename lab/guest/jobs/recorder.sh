@@ -15,7 +15,7 @@ explain contiguous-no-pages $contiguous $middle
 for way in mmap userptr dmabuf copy buffered; do
 	record scattered-$way $scattered $middle /mnt --way $way --frames $recorded
 done
-for way in mmap userptr dmabuf; do
+for way in mmap userptr dmabuf heap; do
 	begin refused-$way $contiguous $middle /mnt --way $way --frames 1
 	end
 	[ ! -e /mnt/refused-$way.raw ] || exit 1

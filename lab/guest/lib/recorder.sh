@@ -29,10 +29,10 @@ look() {
 		--check $file "$@"
 	rm $file $file.index
 }
-# explain CASE DEVICE SIZE
+# explain CASE DEVICE SIZE; no way is tried for ever
 explain() {
 	# shellcheck disable=SC2046 # words
-	nocopy-record explain $(camera $2 $3) --json /mnt/out.raw >/tmp/$1.out 2>/tmp/$1.err
+	timeout -s KILL 300 nocopy-record explain $(camera $2 $3) --json /mnt/out.raw >/tmp/$1.out 2>/tmp/$1.err
 	tell $1 $?
 }
 # begin CASE DEVICE SIZE DIRECTORY [words]: a recording
