@@ -42,8 +42,8 @@ pub enum Way {
 impl Way {
     /// All of them, the best first.
     ///
-    /// The heap comes behind the memory file: of that, huge pages take the processor less time, and
-    /// ordinary ones leave the area to others.
+    /// The heap comes behind the memory file: in a huge page of that a frame is one page to pin, and
+    /// ordinary pages leave the area to others.
     pub const ALL: [Way; 6] = [
         Way::Mmap,
         Way::Userptr,

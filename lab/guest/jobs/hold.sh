@@ -3,4 +3,4 @@
 
 need scratch /dev/vda
 # What Linux calls it depends on its version.
-need hold --device /dev/dma_heap/$(ls /dev/dma_heap | head -n 1)
+need hold --device "/dev/dma_heap/$(ls /dev/dma_heap | head -n 1)"
