@@ -131,9 +131,11 @@ def write_series(version: str, directory: Path | None, boot_each: bool) -> None:
         series.boot_each()
         return
     directory = directory or OUT / f"series-{version}"
-    mails = series.write(directory, plan, kernel.source(version).path)
-    print(f"{len(mails) - 1} patches and a cover letter in {directory}")
-    print(f"next: git -C LINUX am --empty=drop {directory.resolve()}/*.patch")
+    series.write(directory, plan, kernel.source(version).path)
+    for part in sorted(plan.covers):
+        count = sum(step.part == part for step in plan.steps)
+        print(f"{count} patches and a cover letter in {directory / part}")
+    print(f"next: git -C LINUX am --empty=drop {directory.resolve()}/*/*.patch")
 
 
 @lab.command()

@@ -56,6 +56,7 @@ STOCK: Final = ("lab", "board-x86", "camera", "filesystems")
 GCMA: Final = (*STOCK, "gcma")
 DEBUG: Final = ("lab", "board-x86", "gcma", "debug")
 LATER: Final = ("linux-7.3", "machine-7.3")
+CORE: Final = ("lab", "board-x86", "filesystems", "gcma", *LATER)
 
 
 @dataclass(frozen=True)
@@ -94,15 +95,18 @@ CONFIGS: Final[dict[str, Config]] = {
         Config("uml", ("uml", "gcma"), arch=UM),
         # The same of Linux 7.3.
         Config("uml-7.3", ("uml", "gcma", "linux-7.3"), arch=UM, series="7.3"),
-        Config("core-7.3", ("lab", "board-x86", "filesystems", "gcma", *LATER), series="7.3"),
+        Config("core-7.3", CORE, series="7.3"),
         Config("gcma-7.3", (*GCMA, *LATER), series="7.3"),
         Config("debug-7.3", (*DEBUG, "linux-7.3"), series="7.3"),
         Config("check", GCMA, within="gcma"),
         # Areas and dmem, but no hooks that keep anything: the rest differs in a dozen objects.
-        Config("half", GCMA, within="gcma", upto="mm/cma: let areas be guaranteed ones"),
-        Config("series", (*GCMA, "faults")),
+        Config(
+            "half", CORE, within="core-7.3", upto="mm/cma: let areas be guaranteed ones",
+            series="7.3",
+        ),
+        Config("series", (*CORE, "faults"), series="7.3"),
     )
-}
+}  # fmt: skip
 
 # Space for a source tree, its copy, and the objects of one build.
 BUILD_MIB: Final = 4096

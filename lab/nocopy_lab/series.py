@@ -5,9 +5,12 @@ kernel/upstream/VERSION/series.toml says which new files and which hooks make up
 is kept twice: files and hooks come from where kernel/apply takes them. A hook may be divided by
 file among several steps; one that is a step of its own keeps its message.
 
-The Kconfig and Makefile of new code grow with the series: an object comes with its source, an
+There are two series, one to be sent first and one that follows it, each with its cover letter.
+
+The Kconfig and Makefile of new code grow with the steps: an object comes with its source, an
 option with the first step whose code, or whose makefiles, ask for it. So each step can be built,
-with the option on.
+with the option on. Other lines of a new file that nobody needs yet, such as an export, come with
+the step that names them.
 """
 
 from __future__ import annotations
@@ -31,8 +34,14 @@ from nocopy_lab.paths import KERNEL, LOGS, LabError, cache, locked, sha256_tree
 from nocopy_lab.run import Job, boot, ktap
 
 UPSTREAM: Final = KERNEL / "upstream"
-# The one version for which there is a series: the newest.
-VERSION: Final = kernel.SERIES[0]
+# The one version for which there is a series: the newest, as patches go to mainline.
+VERSION: Final = kernel.SERIES[-1]
+# The two, in order: the directory of the mails of each. What the manifest calls their patches, and
+# the file of the cover letter.
+PARTS: Final = {
+    "1-series": ("patch", "cover-letter.txt"),
+    "2-follow-up": ("follow-up", "follow-up-letter.txt"),
+}
 
 
 @dataclass
@@ -64,10 +73,12 @@ def read_hook(path: Path) -> Hook:
 
 @dataclass
 class Step:
-    """One patch of the series."""
+    """One patch of a series."""
 
     title: str
     text: str
+    part: str
+    lines: list[str] = field(default_factory=list)  # of new files of earlier steps
     files: list[str] = field(default_factory=list)  # new ones, by in-tree path
     diffs: list[str] = field(default_factory=list)
     touched: list[str] = field(default_factory=list)  # existing files that the diffs change
@@ -79,7 +90,7 @@ class Plan:
     growing: list[str]  # the Kconfig and Makefile that follow the other new files
     author: tuple[str, str]
     date: str
-    cover: str
+    covers: dict[str, str]  # by part
 
     def touched(self) -> list[str]:
         return sorted({name for step in self.steps for name in step.touched})
@@ -133,29 +144,35 @@ def plan(version: str, new_files: Sequence[str], ours: Path = KERNEL) -> Plan:
         there = ", ".join(versions(ours / "upstream")) or "none"
         raise LabError(f"no series for Linux {version}; there are: {there}")
     text = tomllib.loads(manifest.read_text())
-    paths = sorted((ours / "patches" / version).glob("*.patch"))
+    # Those of other subsystems have directories of their own.
+    paths = sorted((ours / "patches" / version).glob("**/*.patch"))
     hooks = [read_hook(path) for path in (*paths, *sorted(directory.glob("*.patch")))]
     left = _Unplaced(hooks, new_files, manifest)
     growing: list[str] = text.get("growing", [])
     for name in growing:
         left.take_file(name)
-    steps = [_step(entry, left) for entry in text["patch"]]
+    steps = [
+        _step(entry, part, left)
+        for part, (name, _) in PARTS.items()
+        for entry in text.get(name, [])
+    ]
     left.require_none()
-    # Patches of other subsystems come last, each as it is.
-    apart = [read_hook(path) for path in sorted((ours / "patches" / version).glob("*/*.patch"))]
-    for hook in apart:
-        steps.append(Step(hook.title, hook.text, [], list(hook.parts.values()), list(hook.parts)))
+    for step in steps:
+        for line in step.lines:
+            if sum(line in (ours / name).read_text().splitlines() for name in new_files) != 1:
+                raise LabError(f"{manifest}: there is not one new file with the line '{line}'")
     newest = max(hooks, key=lambda hook: email.utils.parsedate_to_datetime(hook.date))
-    cover = (directory / "cover-letter.txt").read_text()
-    return Plan(steps, growing, newest.author, newest.date, cover)
+    covers = {part: (directory / PARTS[part][1]).read_text() for part in {s.part for s in steps}}
+    return Plan(steps, growing, newest.author, newest.date, covers)
 
 
-def _step(entry: dict[str, Any], left: _Unplaced) -> Step:
+def _step(entry: dict[str, Any], part: str, left: _Unplaced) -> Step:
     taken = [left.take(title, names) for title, *names in entry.get("hooks", [])]
+    lines = entry.get("lines", [])
     if "title" in entry:
-        step = Step(entry["title"], entry["text"])
+        step = Step(entry["title"], entry["text"], part, lines)
     elif taken:
-        step = Step(taken[0][0].title, taken[0][0].text)
+        step = Step(taken[0][0].title, taken[0][0].text, part, lines)
     else:
         raise LabError(f"{left.manifest}: an entry has neither a title nor hooks")
     for hook, names in taken:
@@ -231,6 +248,14 @@ def _asked(tree: Path, names: Collection[str]) -> set[str]:
     return found
 
 
+def _copy(origin: Path, target: Path, later: Collection[str]) -> None:
+    """Put a new file into a tree, without the lines that come later."""
+    text = origin.read_text().splitlines(keepends=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text("".join(line for line in text if line.rstrip("\n") not in later))
+    target.chmod(origin.stat().st_mode)
+
+
 def _grow(tree: Path, growing: Sequence[str], have: Collection[str], ours: Path) -> None:
     """Bring the growing files to what the sources in the tree need."""
     makefiles = [name for name in growing if name.endswith("Makefile")]
@@ -271,17 +296,19 @@ def start(tree: Path, pristine: Path, names: Collection[str]) -> None:
 
 
 def commit(tree: Path, what: Plan, ours: Path = KERNEL) -> None:
-    """Make a commit of each step in a repository that was just started."""
+    """Make a commit of each step, and a branch of each part, in a repository just started."""
     name, address = what.author
     have: set[str] = set()
-    for step in what.steps:
+    files: list[str] = []
+    for at, step in enumerate(what.steps):
         for number, diff in enumerate(step.diffs):
             patch = tree / f".git/part{number}.diff"
             patch.write_text(diff)
             git(tree, "apply", "--index", patch)
-        for file in step.files:
-            (tree / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ours / file, tree / file)
+        files += step.files
+        later = {line for after in what.steps[at + 1 :] for line in after.lines}
+        for file in files if step.lines else step.files:
+            _copy(ours / file, tree / file, later)
         have |= {*step.files, *step.touched}
         _grow(tree, what.growing, have, ours)
         message = tree / ".git/message"
@@ -292,36 +319,42 @@ def commit(tree: Path, what: Plan, ours: Path = KERNEL) -> None:
         git(tree, "add", "-A", "-f")
         words = [f"--author={name} <{address}>", f"--date={what.date}", "-F", str(message)]
         git(tree, "commit", "-q", *words)
+        git(tree, "branch", "-q", "-f", step.part)
 
 
 def write(directory: Path, what: Plan, pristine: Path, ours: Path = KERNEL) -> list[Path]:
-    """The series as mails in a directory, in place of those of an earlier one."""
+    """The mails of each part in a directory of its own, in place of those of an earlier time."""
     directory.mkdir(parents=True, exist_ok=True)
-    strange = [p.name for p in directory.iterdir() if not re.fullmatch(r"\d{4}-.*\.patch", p.name)]
-    if strange:
-        raise LabError(f"{directory} has other files: {', '.join(sorted(strange)[:3])}")
+    old = [path for path in directory.rglob("*") if path.parent != directory or path.is_file()]
+    ours_too = re.compile(rf"({'|'.join(PARTS)})/\d{{4}}-.*\.patch")
+    names = sorted(str(path.relative_to(directory)) for path in old)
+    if strange := [name for name in names if not ours_too.fullmatch(name)]:
+        raise LabError(f"{directory} has other files: {', '.join(strange[:3])}")
+    for path in old:
+        path.unlink()
+    made: list[Path] = []
     with tempfile.TemporaryDirectory(prefix="nocopy-series-") as temp:
-        tree, mails = Path(temp) / "tree", Path(temp) / "mails"
-        tree.mkdir()
+        tree = Path(temp)
         start(tree, pristine, what.touched())
         commit(tree, what, ours)
-        git(tree, "config", "branch.series.description", what.cover)
-        words = ["--cover-letter", "--cover-from-description=subject", "--no-signature"]
-        words += ["--zero-commit", "--no-base", "-o", str(mails), "start..series"]
-        name, address = what.author
-        git(tree, "format-patch", "-q", *words, name=name, address=address)
-        for old in directory.iterdir():
-            old.unlink()
-        return [
-            Path(shutil.copyfile(mail, directory / mail.name)) for mail in sorted(mails.iterdir())
-        ]
+        before = "start"
+        for part, cover in sorted(what.covers.items()):
+            git(tree, "config", f"branch.{part}.description", cover)
+            words = ["--cover-letter", "--cover-from-description=subject", "--no-signature"]
+            words += ["--zero-commit", "--no-base", "-o", str((directory / part).resolve())]
+            name, address = what.author
+            whole = f"{before}..{part}"
+            git(tree, "format-patch", "-q", *words, whole, name=name, address=address)
+            made += sorted((directory / part).iterdir())
+            before = part
+    return made
 
 
 # ------------------------------------------------------------------------- trees, and their builds
 
 
 def mails(version: str = VERSION) -> list[Path]:
-    """The patches of a series without its cover letter, written once for each content."""
+    """All patches in order without the cover letters, written once for each content."""
     directory = cache() / "series" / f"{version}-{sha256_tree(KERNEL)[:16]}"
     with locked(cache() / "series/.lock"):
         if not directory.is_dir():
@@ -330,7 +363,7 @@ def mails(version: str = VERSION) -> list[Path]:
             fresh = directory.parent / f"new-{version}"
             write(fresh, plan(version, kernel.new_files()), kernel.source(version).path)
             fresh.rename(directory)
-    return sorted(directory.iterdir())[1:]
+    return [path for path in sorted(directory.glob("*/*")) if not path.name.startswith("0000")]
 
 
 def sync(tree: Path, upto: str) -> None:

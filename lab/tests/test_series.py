@@ -72,8 +72,9 @@ hooks = [["mm: call it, wherever it is", "mm/Makefile"]]
 title = "mm/it: add the second"
 text = "Because."
 files = ["mm/it/second.c"]
-[[patch]]
+[[follow-up]]
 hooks = [["mm: call it, wherever it is"]]
+lines = ["EXPORT_SYMBOL(first);"]
 """
 
 
@@ -81,12 +82,13 @@ hooks = [["mm: call it, wherever it is"]]
 def ours(tmp_path: Path) -> Path:
     """What kernel/ has, in small."""
     for name, text in {
-        "patches/6.12/0001-hook.patch": HOOK,
-        "upstream/6.12/series.toml": MANIFEST,
-        "upstream/6.12/cover-letter.txt": "mm: it\n\nWhat it is.\n",
+        "patches/7.3/0001-hook.patch": HOOK,
+        "upstream/7.3/series.toml": MANIFEST,
+        "upstream/7.3/cover-letter.txt": "mm: it\n\nWhat it is.\n",
+        "upstream/7.3/follow-up-letter.txt": "mm: more of it\n\nMore.\n",
         "mm/it/Kconfig": KCONFIG,
         "mm/it/Makefile": MAKEFILE,
-        "mm/it/first.c": "int first;\n",
+        "mm/it/first.c": "int first;\nEXPORT_SYMBOL(first);\n",
         "mm/it/second.c": "#ifdef CONFIG_IT_B\nint second;\n#endif\n",
     }.items():
         path = tmp_path / "kernel" / name
@@ -96,14 +98,14 @@ def ours(tmp_path: Path) -> Path:
 
 
 def changed(ours: Path, old: str, new: str) -> Path:
-    manifest = ours / "upstream/6.12/series.toml"
+    manifest = ours / "upstream/7.3/series.toml"
     assert old in manifest.read_text()
     manifest.write_text(manifest.read_text().replace(old, new))
     return ours
 
 
 def test_a_hook_is_divided_by_file_and_keeps_its_message(ours: Path) -> None:
-    steps = series.plan("6.12", FILES, ours).steps
+    steps = series.plan("7.3", FILES, ours).steps
     assert [step.title for step in steps] == [
         "mm/it: add the first",
         "mm/it: add the second",
@@ -113,21 +115,12 @@ def test_a_hook_is_divided_by_file_and_keeps_its_message(ours: Path) -> None:
     assert steps[2].text.startswith("Why.")
 
 
-def test_patches_of_other_subsystems_come_last_as_they_are(ours: Path) -> None:
-    other = ours / "patches/6.12/other/0001-other.patch"
-    other.parent.mkdir()
-    other.write_text(HOOK.replace(TITLE.partition(",")[0], "other: call it"))
-    *_, last = series.plan("6.12", FILES, ours).steps
-    assert last.title == "other: call it, wherever it is"
-    assert (last.files, last.touched) == ([], ["mm/Makefile", "mm/cma.c"])
-    assert last.text.startswith("Why.")
-
-
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
         ('files = ["mm/it/second.c"]', "", "puts into no patch.*mm/it/second.c"),
-        ('[[patch]]\nhooks = [["mm: call it, wherever it is"]]', "", r"no patch.*\(mm/cma.c\)"),
+        ('hooks = [["mm: call it, wherever it is"]]', 'title = "a"\ntext = "b"', r"\(mm/cma.c\)"),
+        ("(first);", "(last);", r"not one new file with the line 'EXPORT_SYMBOL\(last\);'"),
         ('files = ["mm/it/second.c"]', 'files = ["mm/it/first.c"]', "first.c is missing or taken"),
         ('wherever it is"]]', 'wherever it was"]]', "there is no patch"),
         ('is", "mm/Makefile"]]', 'is", "mm/Kconfig"]]', "mm/Kconfig of .* is missing or taken"),
@@ -136,11 +129,11 @@ def test_patches_of_other_subsystems_come_last_as_they_are(ours: Path) -> None:
 )
 def test_what_is_nowhere_or_twice_is_named(ours: Path, old: str, new: str, says: str) -> None:
     with pytest.raises(LabError, match=says):
-        series.plan("6.12", FILES, changed(ours, old, new))
+        series.plan("7.3", FILES, changed(ours, old, new))
 
 
 def test_another_version_is_refused(ours: Path) -> None:
-    with pytest.raises(LabError, match=r"no series for Linux 6\.1; there are: 6\.12"):
+    with pytest.raises(LabError, match=r"no series for Linux 6\.1; there are: 7\.3"):
         series.plan("6.1", FILES, ours)
 
 
@@ -165,10 +158,16 @@ def test_mails_apply_to_a_clean_tree(ours: Path, tmp_path: Path) -> None:
     }.items():
         (pristine / name).parent.mkdir(parents=True, exist_ok=True)
         (pristine / name).write_text(text)
-    plan = series.plan("6.12", FILES, ours)
+    plan = series.plan("7.3", FILES, ours)
     mails = series.write(tmp_path / "mails", plan, pristine, ours)
-    assert [mail.name[:4] for mail in mails] == ["0000", "0001", "0002", "0003"]
-    assert "Subject: [PATCH 0/3] mm: it\n" in mails[0].read_text()
+    first, second = (tmp_path / "mails" / part for part in series.PARTS)
+    assert mails == [*sorted(first.iterdir()), *sorted(second.iterdir())]
+    assert [mail.name[:4] for mail in mails] == ["0000", "0001", "0002", "0000", "0001"]
+    assert "Subject: [PATCH 0/2] mm: it\n" in mails[0].read_text()
+    assert "Subject: [PATCH 0/1] mm: more of it\n" in mails[3].read_text()
+    # What is exported comes with who needs it.
+    assert not any("EXPORT" in mail.read_text() for mail in mails[:3])
+    assert "\n+EXPORT_SYMBOL(first);\n" in mails[4].read_text()
     tree = tmp_path / "tree"
     tree.mkdir()
     series.start(tree, pristine, plan.touched())
@@ -180,9 +179,12 @@ def test_mails_apply_to_a_clean_tree(ours: Path, tmp_path: Path) -> None:
 
 
 def test_mails_replace_only_mails(ours: Path, tmp_path: Path) -> None:
-    (tmp_path / "precious.txt").write_text("")
-    with pytest.raises(LabError, match="has other files"):
-        series.write(tmp_path, series.plan("6.12", FILES, ours), tmp_path, ours)
+    for name in ("precious.txt", "1-series/precious.txt"):
+        directory = tmp_path / name.replace("/", "-")
+        (directory / name).parent.mkdir(parents=True)
+        (directory / name).write_text("")
+        with pytest.raises(LabError, match=f"has other files: {name}"):
+            series.write(directory, series.plan("7.3", FILES, ours), tmp_path, ours)
 
 
 def test_what_only_later_patches_have_is_missed(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from nocopy_lab.paths import (
 
 @check("kernel: checkpatch --strict")
 def _checkpatch() -> None:
-    tree = kernel.patched_tree(kernel.SERIES[0])
+    tree = kernel.patched_tree(series.VERSION)
     script = tree / "scripts/checkpatch.pl"
     words: list[str | Path] = ["perl", script, f"--root={tree}", "--strict", "--terse"]
     # CamelCase is what page flag functions are called; the rest is how TRACE_EVENT() looks.
@@ -38,7 +38,8 @@ def _checkpatch() -> None:
     # A patch of the documentation, in the series the next to last, has gcma=.
     style = "CAMELCASE,MACRO_ARG_REUSE,UNDOCUMENTED_SETUP"
     jobs: list[tuple[str, list[str | Path]]] = [
-        ("files", [style, "--file", *(p for p in ours if p not in trace)]),
+        # Linux 6.12 has no kzalloc_obj() yet.
+        ("files", [f"{style},ALLOC_WITH_SIZEOF", "--file", *(p for p in ours if p not in trace)]),
         ("trace", [tracing, "--file", *trace]),
         # The last patch has the entry in MAINTAINERS that the others are asked for, and what the
         # options of a choice mean is said by their prompts.
@@ -107,7 +108,7 @@ def _series() -> None:
         command("series", [KERNEL / "series", series.VERSION, directory])
         for tree in (mailed, applied):
             _git_tree(tree)
-        series.git(mailed, "am", "-q", "--empty=drop", *sorted(directory.iterdir()))
+        series.git(mailed, "am", "-q", "--empty=drop", *sorted(directory.glob("*/*")))
         command("series-apply", [KERNEL / "apply", applied])
         for patch in sorted((series.UPSTREAM / series.VERSION).glob("*.patch")):
             series.git(applied, "apply", patch)
@@ -128,10 +129,11 @@ def figures(text: str) -> list[str]:
     return re.findall(r"\d[\d.,]*(?: [nuµm]?s\b|%)|\+\d[\d.]*(?= instr)", text)
 
 
-@check("kernel: the figures of the cover letter are those of the results")
+@check("kernel: the figures of the cover letters are those of the results")
 def _figures() -> None:
     results = (REPO / "docs/results/bench-gcma/table.md").read_text()
-    letter = (series.UPSTREAM / series.VERSION / "cover-letter.txt").read_text()
+    plan = series.plan(series.VERSION, kernel.new_files())
+    letter = "\n".join(plan.covers.values())
     there = {figure.replace("µs", "us") for figure in figures(results)}
     there |= set(re.findall(r"\| (\+[\d.]+) \|", results))  # whose unit is in another column
     if strange := [figure for figure in figures(letter) if figure not in there]:
