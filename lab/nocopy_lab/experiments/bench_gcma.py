@@ -14,6 +14,9 @@ cost:    what GCMA costs whom it does not help, against a kernel without: who ha
 calls:   reading pages in calls of several sizes, from the area where plain CMA has them in the
          page cache
 mglru:   popular pages again, and random allocations, with the multi-generational LRU and zswap
+launch:  applications that are started in turn, with more files and memory than fit without the
+         area, on what a phone has: files on f2fs, encrypted or not, zram, the multi-generational
+         LRU; on Linux 6.12 and 7.3
 spins:   how long allocations wait for copies in flight, with real threads on four CPUs
 pieces:  the same beside four readers whose every read goes into 1,024 pieces of memory
 real:    states and calls once more in real time, caches included: in User Mode Linux, which is a
@@ -38,7 +41,7 @@ SEED: Final = 1
 HERE: Final = OUT / "bench-gcma"
 KINDS: Final = (
     *("states", "cleared", "readers", "random", "reread", "cgroups", "cost", "calls", "mglru"),
-    *("spins", "pieces", "real"),
+    *("launch", "spins", "pieces", "real"),
 )
 
 LARGEST: Final = 32768  # pages: half of the area
@@ -232,6 +235,39 @@ def real_jobs(kernel_file: Path, only: str = "") -> list[Job]:
     return made
 
 
+# Applications, and MiB of each. On half of the board they fit with the area, and not without.
+LAUNCH_APPS: Final = 18
+LAUNCH_FILES: Final = {"code": 8, "data": 12}
+LAUNCH_ANON_MIB: Final = 8
+LAUNCH_ALIVE: Final = 6
+LAUNCH_WARM: Final = 1  # rounds
+LAUNCH_ROUNDS: Final = 2
+
+
+# Whether files are encrypted, and what a request takes. A phone has hardware for encryption, which
+# is as fast as its disk; here the emulated processor does it: such hardware is between the two.
+LAUNCH_DISKS: Final = {
+    "encrypted": ("true", DISK_NS[0]),
+    "plain": ("false", DISK_NS[0]),
+    "slow": ("false", DISK_NS[1]),
+}
+
+
+def _launch(encrypt: str) -> str:
+    sizes = f"--apps {LAUNCH_APPS} --alive {LAUNCH_ALIVE} --anon-mib {LAUNCH_ANON_MIB}"
+    files = [f"--{what}-mib {mib}" for what, mib in LAUNCH_FILES.items()]
+    return jobs.script(
+        "launch", sizes=" ".join([sizes, *files]), warm=LAUNCH_WARM, rounds=LAUNCH_ROUNDS,
+        encrypt=encrypt,
+    )  # fmt: skip
+
+
+def _launch_machine(config: str, disk_ns: int) -> Machine:
+    # f2fs writes more than the files are.
+    machine = _machine(config, LAUNCH_APPS * sum(LAUNCH_FILES.values()) + 32, disk_ns)
+    return replace(machine, memory_mib=MEMORY_MIB // 2, cma_mib=CMA_MIB // 2)
+
+
 # Every CPU copies pages in and out, also that of the program that allocates.
 SPIN_SIZES: Final = (1, 64, 1024, LARGEST)
 SPIN_ALLOCS: Final = 1000
@@ -266,17 +302,23 @@ def _machine(config: str, disk_mib: int, completion_ns: int = 0) -> Machine:
 
 
 def boots(
-    gcma: kernel.Image, stock: kernel.Image, threads: kernel.Image, only: str = ""
+    gcma: kernel.Image,
+    stock: kernel.Image,
+    threads: kernel.Image,
+    later: kernel.Image,
+    only: str = "",
 ) -> list[Job]:
     """All boots whose name contains `only`, the longest first; one is on several threads."""
     made: list[Job] = []
 
-    def add(name: str, script: str, image: kernel.Image, machine: Machine) -> None:
+    def add(
+        name: str, script: str, image: kernel.Image, machine: Machine, mkfs: str = "mke2fs"
+    ) -> None:
         if only not in f"bench-{name}":
             return
         made.append(
             Job(
-                f"bench-{name}", script, image.bootable, machine, programs=("mke2fs",),
+                f"bench-{name}", script, image.bootable, machine, programs=(mkfs,),
                 allow=("allocation",),
             )
         )  # fmt: skip
@@ -321,6 +363,11 @@ def boots(
         add(f"mglru-zipf-{config}", script, gcma, _machine(config, mib, DISK_NS[0]))
     script = f"mglru\nzswap\n{_random('gcma')}"
     add("mglru-random-gcma", script, gcma, _machine("gcma", RANDOM_MIB))
+    for image, series in ((gcma, "6.12"), (later, "7.3")):
+        for disk, (encrypt, ns) in LAUNCH_DISKS.items():
+            for config in ("reservation", "cma", "gcma"):
+                name = f"launch-{series}-{disk}-{config}"
+                add(name, _launch(encrypt), image, _launch_machine(config, ns), "mkfs.f2fs")
     return made
 
 
@@ -341,6 +388,8 @@ def _expected(job: Job) -> dict[str, float]:
         return {"alloc": READER_ALLOCS[config]}
     if "random" in job.name:
         return {"load_tick": 20, "random_summary": RANDOM_CMA_ROUNDS if config == "cma" else 1}
+    if "-launch-" in job.name:
+        return {"launch": LAUNCH_APPS * (LAUNCH_WARM + LAUNCH_ROUNDS)}
     if "-calls-" in job.name:
         return {"calls": len(CALLS)}
     if "pieces" in job.name:
@@ -356,7 +405,8 @@ def run(only: str = "") -> None:
     """Boot what `only` names and store it beside what the same kernels gave before."""
     gcma = kernel.image("measured")
     stock = kernel.image("stock")
-    wanted = boots(gcma, stock, kernel.image("gcma"), only)
+    later = kernel.image("core-7.3")
+    wanted = boots(gcma, stock, kernel.image("gcma"), later, only)
     user_mode = kernel.image("uml")
     alone = real_jobs(user_mode.bootable, only)
     if not wanted and not alone:
@@ -364,6 +414,7 @@ def run(only: str = "") -> None:
     about = provenance(gcma, SEED) | {
         "stock": stock.about(),
         "uml": user_mode.about(),
+        "later": later.about(),
         "experiment": "bench-gcma",
         "memory_mib": MEMORY_MIB,
         "cma_mib": CMA_MIB,

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import report
+from nocopy_lab import kernel, report
 from nocopy_lab.board import CMA_MIB
 from nocopy_lab.experiments.bench_gcma import (
     ALL_SIZES,
@@ -24,6 +24,9 @@ from nocopy_lab.experiments.bench_gcma import (
     HERE,
     LARGE_MIB,
     LARGEST,
+    LAUNCH_APPS,
+    LAUNCH_DISKS,
+    LAUNCH_WARM,
     NEIGHBOURS,
     ORDERS,
     RANDOM_CMA_ALLOCS,
@@ -114,6 +117,10 @@ class Measured:
     def order(self, name: str, config: str, kind: str = "reread") -> list[float]:
         rows = self.rows(f"{kind}-{name}-{config}", "reread")
         return [row["ns_total"] / row["reads"] for row in rows]
+
+    def launches(self, linux: str, disk: str, config: str) -> list[float]:
+        rows = self.rows(f"launch-{linux}-{disk}-{config}", "launch")
+        return [row["ns"] for row in rows[LAUNCH_APPS * LAUNCH_WARM :]]
 
     def cost(self, area: str, way: str) -> list[float]:
         """What a page costs more on that way than without GCMA, by batch: they do the same."""
@@ -220,6 +227,13 @@ class Line:
             return "met" if max(self.gcma) <= self.limit else "missed"
         good = self.measured <= self.limit and not self.failed.get("gcma")
         return "met" if good else "missed"
+
+
+LAUNCH_WORDS: Final = {
+    "encrypted": "files encrypted by software, disk of 50 µs",
+    "plain": "disk of 50 µs",
+    "slow": "disk of 400 µs",
+}
 
 
 def lines(results: dict[str, Any]) -> list[Line]:
@@ -342,6 +356,16 @@ def lines(results: dict[str, Any]) -> list[Line]:
             bounds={"cma": 1 / 0.95, "reservation": 1 / 1.2},
         )
     )
+    made += [
+        Line(
+            f"start an application, {LAUNCH_WORDS[disk]}, Linux {linux}",
+            {c: data.launches(linux, disk, c) for c in both},
+            data.launches(linux, disk, "gcma"),
+            bounds={"reservation": 0.5, "cma": 1.3},
+        )
+        for linux in kernel.SERIES
+        for disk in LAUNCH_DISKS
+    ]
     made += [
         Line(
             f"read {size:,} bytes, from the area instead of the page cache",
