@@ -393,7 +393,9 @@ def lines(results: dict[str, Any]) -> list[Line]:
 
 
 def _times(a: float, b: float) -> str:
-    return f"{a / b:.2g} times" if a / b >= 1.95 else f"{(a / b - 1) * 100:.0f} %"
+    if a / b < 1.95:
+        return f"{(a / b - 1) * 100:.0f} %"
+    return f"{a / b:.{1 if a / b < 9.95 else 0}f} times"
 
 
 def ahead(results: dict[str, Any]) -> list[str]:
@@ -511,13 +513,13 @@ def spins(results: dict[str, Any], kind: str, beside: str) -> Table | None:
     """How often allocations found a copy in flight still going on, each time around the loop."""
     data = Measured(results)
     bins = {row["least"]: row["allocs"] for row in data.rows(kind, "spins")}
-    if not bins:
+    total = sum(bins.values())
+    if not total:
         return None
     bounds = sorted(bins)
     names = ["none", *(f"{a:,} to {b - 1:,}" for a, b in itertools.pairwise(bounds[1:]))]
     names.append(f"{bounds[-1]:,} and more")
     (most,) = data.rows(kind, "spins_most")
-    total = sum(bins.values())
     rows = [
         [name, f"{bins[least]:,}", f"{bins[least] / total:.2%}"]
         for name, least in zip(names, bounds, strict=True)
