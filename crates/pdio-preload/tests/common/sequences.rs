@@ -441,7 +441,7 @@ fn difference(bare: &Seen, other: &Seen) -> Option<Difference> {
 // ------------------------------------------------------------------------------------ from a seed
 
 /// Filesystems; most of them can be had only by root.
-const PLACES: [&str; 9] = [
+const PLACES: [&str; 8] = [
     "ext4, 4 KiB blocks",
     "ext4, 4 KiB blocks",
     "ext4, 4 KiB blocks",
@@ -449,7 +449,6 @@ const PLACES: [&str; 9] = [
     "XFS",
     "btrfs",
     "overlayfs",
-    "FUSE",
     "disk",
 ];
 const SLOTS: usize = 10;
