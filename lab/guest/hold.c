@@ -245,7 +245,7 @@ static bool try_way(const char *how, int (*by)(u8 *at))
 
 /* ------------------------------------------------------------- mapping */
 
-/* Whether a child's word is seen, and the other way round. */
+/* Does a child see what its parent wrote, and the parent what the child wrote? */
 static bool shared_with_child(u8 *at)
 {
 	int status = 1;

@@ -29,7 +29,7 @@
  * reclaim and the page cache; one line {"type":"dmem"}, --reps times.
  *
  * --find TEXT: how many 8-byte words of the whole area are these seven characters
- * and a newline, whoever has it; one line {"type":"found"}.
+ * and a newline, in free, lent and allocated frames; one line {"type":"found"}.
  *
  *   --device PATH      (/dev/cma_bench)
  *   --seed N           (1)

@@ -145,7 +145,7 @@ def plan(version: str, new_files: Sequence[str], ours: Path = KERNEL) -> Plan:
         raise LabError(f"no series for Linux {version}; there are: {there}")
     text = tomllib.loads(manifest.read_text())
     # Those of other subsystems have directories of their own.
-    paths = sorted((ours / "patches" / version).glob("**/*.patch"))
+    paths = sorted((ours / "patches" / version).rglob("*.patch"))
     hooks = [read_hook(path) for path in (*paths, *sorted(directory.glob("*.patch")))]
     left = _Unplaced(hooks, new_files, manifest)
     growing: list[str] = text.get("growing", [])

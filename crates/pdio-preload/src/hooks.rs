@@ -11,7 +11,7 @@
 #![allow(
     unknown_lints,
     invalid_runtime_symbol_definitions,
-    reason = "a blocking call may end the thread that is cancelled in it, by unwinding; the lint is of 1.97"
+    reason = "a blocking call may end the thread that is cancelled in it, by unwinding; older compilers do not know the lint"
 )]
 
 use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};

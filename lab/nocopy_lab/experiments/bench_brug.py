@@ -444,7 +444,7 @@ def _program(bench: Bench, name: str) -> dict[str, Any]:
     source, program = Path(bench.words[0]), bench.words[1]
     with _directory() as temp, mimalloc_bench.stdin(source, program).open("rb") as stdin:
         used = temp / "used"
-        # A child of ours would begin with our own peak of memory; a child of time(1) does not.
+        # The peak of a child begins with its parent's: that of time(1) is small, ours is not.
         command: list[str | Path] = [require_tool("time", "time"), "-f", "%U %S %M", "-o", used]
         # Only the program itself shall have the allocator.
         command += ["env", *(f"{k}={v}" for k, v in environment(bench.name, name).items())]

@@ -244,8 +244,8 @@ LAUNCH_WARM: Final = 1  # rounds
 LAUNCH_ROUNDS: Final = 2
 
 
-# Whether files are encrypted, and what a request takes. A phone has hardware for encryption, which
-# is as fast as its disk; here the emulated processor does it: such hardware is between the two.
+# Whether files are encrypted, and how long the disk takes for a request. Here the emulated
+# processor encrypts. A phone's hardware is as fast as its disk: it is between the first two.
 LAUNCH_DISKS: Final = {
     "encrypted": ("true", DISK_NS[0]),
     "plain": ("false", DISK_NS[0]),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -254,26 +254,29 @@ LOST_HEAD: Final = (
 )  # fmt: skip
 
 
-def _each(recordings: Sequence[Recording], total: int, count: Callable[[Sum], int]) -> str:
-    """A count, and that of each recording, if there are several."""
-    each = " + ".join(f"{count(Sum.of([one])):,}" for one in recordings)
-    return f"{total:,} ({each})" if total and len(recordings) > 1 else f"{total:,}"
+def _summands(counts: Sequence[int]) -> str:
+    """A sum, and what it is of, if that is more than one count."""
+    total = sum(counts)
+    each = " + ".join(f"{count:,}" for count in counts)
+    return f"{total:,} ({each})" if total and len(counts) > 1 else f"{total:,}"
+
+
+def _range(values: Sequence[float]) -> str:
+    """The least and the greatest; once, if they read the same."""
+    return " to ".join(dict.fromkeys(_number(f(values), ",.0f") for f in (min, max)))
 
 
 def _lost_row(label: str, recordings: Sequence[Recording]) -> list[str]:
-    one = Sum.of(recordings)
-    answers = sorted(
-        {_number(Sum.of([some]).requests, ",.0f") for some in recordings}, key=lambda n: (len(n), n)
-    )
+    one, each = Sum.of(recordings), [Sum.of([some]) for some in recordings]
     return [
         label,
         f"{one.frames + one.lost:,}",
-        _each(recordings, one.lost, lambda some: some.lost),
+        _summands([some.lost for some in each]),
         _percent(one.lost_share),
-        _each(recordings, one.late, lambda some: some.late),
+        _summands([some.late for some in each]),
         duration(percentile(one.flash, 0.5)),
         duration(max(one.flash, default=math.nan)) + (f", {one.never} never" if one.never else ""),
-        " to ".join(answers) + "/s",
+        _range([some.requests for some in each]) + "/s",
     ]
 
 

@@ -78,7 +78,7 @@ struct cma_bench_dmem {
 #define CMA_BENCH_DMEM		_IOWR('g', 11, struct cma_bench_dmem)
 /* count in @bad the 8-byte words of the allocation that are not zero */
 #define CMA_BENCH_LOOK		_IOWR('g', 14, struct cma_bench_op)
-/* count in @bad the 8-byte words of the whole area that are @seed, whoever has it */
+/* count in @bad the 8-byte words of the whole area, allocated or not, that are @seed */
 #define CMA_BENCH_FIND		_IOWR('g', 15, struct cma_bench_op)
 /* dma_alloc_coherent(), which must not go elsewhere, and dma_free_coherent() */
 #define CMA_BENCH_ALLOC_DMA	_IOWR('g', 12, struct cma_bench_op)
