@@ -26,6 +26,8 @@ GRACE_S = 3.0
 PATIENCE = 5
 
 _running: set[subprocess.Popen[bytes]] = set()
+# The logs that children of run() write.
+_logs: list[Path] = []
 _lock = threading.Lock()
 _closing = threading.Event()
 # True while the main thread starts a child. A signal that comes then is kept, by its number.
@@ -140,6 +142,28 @@ def started(
             _running.discard(process)
 
 
+@contextlib.contextmanager
+def _written(log: Path) -> Iterator[None]:
+    with _lock:
+        _logs.append(log)
+    try:
+        yield
+    finally:
+        with _lock:
+            _logs.remove(log)
+
+
+def last_words() -> str:
+    """What the child that runs has written last; nothing if several do."""
+    with _lock:
+        if len(_logs) != 1:
+            return ""
+        (log,) = _logs
+    lines = [line.strip() for line in tail(log, 5).splitlines()]
+    said = next((line for line in reversed(lines) if line), "")
+    return "".join(letter for letter in said if letter.isprintable())[:80]
+
+
 def run(
     command: Sequence[str | Path],
     *,
@@ -160,6 +184,7 @@ def run(
     begin = time.monotonic()
     with (
         log.open("wb") as out,
+        _written(log),
         started(command, stdout=out.fileno(), stderr=subprocess.STDOUT, cwd=cwd, env=env) as child,
     ):
         while True:

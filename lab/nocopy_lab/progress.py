@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Patience: show how far long work is, on a terminal and in a log alike."""
+"""Patience: show how far long work is, on a terminal and in a log alike.
+
+A terminal has a live area at its foot. A log gets a line when something has begun, and one every
+LINE_EVERY_S from then on, whether or not whoever works says how far it is.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
@@ -13,14 +18,17 @@ from rich.progress import (
     BarColumn,
     Progress,
     SpinnerColumn,
-    TaskID,
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
 )
 
+from nocopy_lab import child
+
 # Where there is no terminal, say where we are this often.
 LINE_EVERY_S = 15.0
+# What is over sooner is not worth a line of its own.
+WORTH_A_LINE_S = 1.0
 
 console = Console(stderr=False, highlight=False, soft_wrap=not sys.stdout.isatty())
 
@@ -28,48 +36,87 @@ console = Console(stderr=False, highlight=False, soft_wrap=not sys.stdout.isatty
 class Meter:
     """One thing that goes on, with a share done and a few words."""
 
-    def __init__(self, what: str, bar: Progress | None, task: TaskID | None) -> None:
-        self.what, self._bar, self._task = what, bar, task
-        self._begin = self._said = time.monotonic()
+    def __init__(self, what: str, bar: Progress | None) -> None:
+        self.what, self._bar = what, bar
+        # Nobody has said how far it is: a bar that pulses.
+        self._task = None if bar is None else bar.add_task(what, total=None, words="")
+        self._begin = time.monotonic()
+        self._next_line = self._begin + WORTH_A_LINE_S
+        self._share: float | None = None
+        self._words = ""
 
     def at(self, share: float, words: str = "") -> None:
         """Now this share (0 to 1) is done; call as often as you like."""
-        share = min(max(share, 0.0), 1.0)
+        self._share, self._words = min(max(share, 0.0), 1.0), words
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=share, words=words)
+            self._bar.update(self._task, total=1.0, completed=self._share, words=words)
+
+    def tick(self, now: float) -> None:
+        """Give the log its line if it is time for one."""
+        if self._bar is not None or now < self._next_line:
             return
-        now = time.monotonic()
-        if now - self._said >= LINE_EVERY_S:
-            self._said = now
-            print(
-                f"  {self.what}: {share:4.0%} after {now - self._begin:.0f} s {words}", flush=True
-            )
+        first = self._next_line < self._begin + LINE_EVERY_S
+        self._next_line = self._begin + LINE_EVERY_S if first else now + LINE_EVERY_S
+        if first:
+            print(f"  {self.what} ...", flush=True)
+            return
+        share = "" if self._share is None else f"{self._share:.0%} after "
+        words = self._words or child.last_words()
+        print(f"  {self.what}: {share}{now - self._begin:.0f} s {words}".rstrip(), flush=True)
+
+    def remove(self) -> None:
+        """It is over."""
+        if self._bar is not None and self._task is not None:
+            self._bar.remove_task(self._task)
 
 
 class Meters:
     """Several things that go on side by side."""
 
-    def __init__(self, bar: Progress | None) -> None:
+    def __init__(self, bar: Progress | None, outer: Meters | None) -> None:
         self._bar = bar
+        self._meters: list[Meter] = []
+        self.outer = outer
+        # How many others were begun inside this one: only the innermost speak.
+        self.inner = 0
 
     def add(self, what: str) -> Meter:
-        if self._bar is None:
-            print(f"  {what} ...", flush=True)
-            return Meter(what, None, None)
-        return Meter(what, self._bar, self._bar.add_task(what, total=1.0, words=""))
+        one = Meter(what, self._bar)
+        with _lock:
+            self._meters.append(one)
+        return one
 
     def done(self, meter: Meter) -> None:
-        if self._bar is not None and meter._task is not None:
-            self._bar.remove_task(meter._task)
+        with _lock:
+            if meter in self._meters:
+                self._meters.remove(meter)
+                meter.remove()
+
+    def tick(self, now: float) -> None:
+        if self.inner == 0:
+            for meter in self._meters:
+                meter.tick(now)
 
 
-@contextlib.contextmanager
-def meters() -> Iterator[Meters]:
-    """A live area at the foot of the terminal, or lines where there is no terminal."""
-    if not console.is_terminal:
-        yield Meters(None)
-        return
-    with Progress(
+_lock = threading.RLock()
+_shown: list[Meters] = []
+_bar: Progress | None = None
+_mine = threading.local()
+
+
+def _tick() -> None:
+    while True:
+        time.sleep(0.5)
+        with _lock:
+            for meters in _shown:
+                meters.tick(time.monotonic())
+
+
+_ticker = threading.Thread(target=_tick, daemon=True, name="progress")
+
+
+def _live() -> Progress:
+    return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),
@@ -78,8 +125,39 @@ def meters() -> Iterator[Meters]:
         TextColumn("{task.fields[words]}"),
         console=console,
         transient=True,
-    ) as bar:
-        yield Meters(bar)
+    )
+
+
+@contextlib.contextmanager
+def meters() -> Iterator[Meters]:
+    """A live area at the foot of the terminal, or lines where there is no terminal.
+
+    Those that are begun inside others share the area with them.
+    """
+    global _bar
+    outer: Meters | None = getattr(_mine, "meters", None)
+    with _lock:
+        if not _shown and console.is_terminal:
+            _bar = _live()
+            _bar.start()
+        elif not _ticker.is_alive():
+            _ticker.start()
+        many = Meters(_bar, outer)
+        _shown.append(many)
+        if outer is not None:
+            outer.inner += 1
+    _mine.meters = many
+    try:
+        yield many
+    finally:
+        _mine.meters = outer
+        with _lock:
+            _shown.remove(many)
+            if outer is not None:
+                outer.inner -= 1
+            if not _shown and _bar is not None:
+                _bar.stop()
+                _bar = None
 
 
 @contextlib.contextmanager
@@ -87,5 +165,7 @@ def meter(what: str) -> Iterator[Meter]:
     """A single meter."""
     with meters() as many:
         one = many.add(what)
-        yield one
-        many.done(one)
+        try:
+            yield one
+        finally:
+            many.done(one)

@@ -28,21 +28,33 @@ from nocopy_lab.run import Job, Outcome, boot
 
 @dataclass
 class Tally:
+    total: int
     passed: int = 0
     failed: int = 0
     skipped: int = 0
 
+    @property
+    def done(self) -> int:
+        return self.passed + self.failed + self.skipped
+
+    def next(self, name: str) -> str:
+        """The check that comes next, with its number."""
+        return f"check {self.done + 1} of {self.total}, {name}"
+
     def count(self, name: str, seconds: float, verdict: Exception | None) -> None:
+        """One more has ended."""
+        width = len(str(self.total))
+        at = f"{self.done + 1:{width}}/{self.total}"
         took = f"{seconds:.1f} s"
         if verdict is None:
             self.passed += 1
-            progress.console.print(f"[green]PASS[/]  {name}  ({took})")
+            progress.console.print(f"[green]PASS[/]  {at}  {name}  ({took})")
         elif isinstance(verdict, Skip):
             self.skipped += 1
-            progress.console.print(f"[yellow]SKIP[/]  {name}  ({verdict})", markup=True)
+            progress.console.print(f"[yellow]SKIP[/]  {at}  {name}  ({verdict})", markup=True)
         else:
             self.failed += 1
-            progress.console.print(f"[red]FAIL[/]  {name}  ({took})")
+            progress.console.print(f"[red]FAIL[/]  {at}  {name}  ({took})")
             progress.console.print(f"      {verdict}", markup=False)
 
     def last_line(self) -> str:
@@ -136,7 +148,6 @@ def run_all(only: str = "", asked: bool = False, quick: bool = False) -> bool:
     Those that run only if asked for all are, with `asked`; with `quick`, nothing but those of
     `make check` is.
     """
-    tally = Tally()
     LOGS.mkdir(parents=True, exist_ok=True)
     exact = only in [one.name for one in all_checks()]
 
@@ -147,20 +158,28 @@ def run_all(only: str = "", asked: bool = False, quick: bool = False) -> bool:
             return False
         return one.name == only if exact else only in one.name
 
-    for one in HOST_CHECKS:
-        if wanted(one):
-            begin = time.monotonic()
-            verdict = _judged(one.run)
-            tally.count(one.name, time.monotonic() - begin, verdict)
-            for part, reason in SKIPPED_PARTS:
-                tally.count(f"{one.name}: {part}", 0.0, Skip(reason))
-            SKIPPED_PARTS.clear()
+    hosts = [one for one in HOST_CHECKS if wanted(one)]
     guests = [guest for guest in GUEST_CHECKS if wanted(guest)]
-    for name in dict.fromkeys(guest.image for guest in guests):
-        if _judged(lambda name=name: build(name)) is not None:  # type: ignore[misc]
+    tally = Tally(len(hosts) + len(guests))
+    for one in hosts:
+        begin = time.monotonic()
+        with progress.meter(tally.next(one.name)):
+            verdict = _judged(one.run)
+        tally.count(one.name, time.monotonic() - begin, verdict)
+        for part, reason in SKIPPED_PARTS:
+            tally.total += 1
+            tally.count(f"{one.name}: {part}", 0.0, Skip(reason))
+        SKIPPED_PARTS.clear()
+    images = list(dict.fromkeys(guest.image for guest in guests))
+    for number, name in enumerate(images, 1):
+        with progress.meter(f"kernel {number} of {len(images)} for the guests, {name}"):
+            verdict = _judged(lambda name=name: build(name))  # type: ignore[misc]
+        if verdict is not None:
             FAILED_IMAGES.add(name)
     for prepare in dict.fromkeys(guest.prepare for guest in guests if guest.prepare):
-        if (verdict := _judged(prepare)) is not None:
+        with progress.meter("programs and disks for the guests"):
+            verdict = _judged(prepare)
+        if verdict is not None:
             UNREADY[prepare] = verdict
     if guests:
         _boot_checks(guests, tally)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What a log says of long work."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from nocopy_lab import child, progress
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.4)
+    monkeypatch.setattr(progress, "WORTH_A_LINE_S", 0.1)
+
+
+def _says(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a log has as soon as it has all these, in this order."""
+    said = ""
+    while not re.search(".*".join(words), said, re.DOTALL):
+        time.sleep(0.05)
+        said += capsys.readouterr().out
+    return said
+
+
+def test_work_that_says_nothing_shows_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.meter("thinking"):
+        _says(capsys, r"  thinking \.\.\.", r"  thinking: \d+ s\n", r"  thinking: \d+ s\n")
+
+
+def test_the_share_is_said_if_it_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.meter("counting") as meter:
+        meter.at(0.25, "sheep")
+        _says(capsys, r"counting: 25% after \d+ s sheep\n")
+
+
+def test_only_the_innermost_speaks(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.meter("outside"):
+        with progress.meter("inside"):
+            assert "outside" not in _says(capsys, "inside:", "inside:")
+        _says(capsys, "outside")
+
+
+def test_last_words_of_the_one_command_that_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    go = tmp_path / "go"
+    script = f"echo first; printf 'all but \\033done\\n\\n'; until [ -e {go} ]; do sleep 0.05; done"
+
+    def work() -> None:
+        child.run(["sh", "-c", script], log=tmp_path / "log", limit_s=60, what="work")
+
+    worker = threading.Thread(target=work)
+    with progress.meter("work"):
+        worker.start()
+        _says(capsys, r"work: \d+ s all but done\n")
+        go.touch()
+        worker.join()
+    assert child.last_words() == ""
