@@ -94,18 +94,6 @@ fn inject(nth: i64, burst: i64) {
     fault::COUNTDOWN.store(nth, SeqCst);
 }
 
-/// This program again; `BRUG_TEST_RUNNER` is what runs it where the processor does not.
-fn this_program() -> Command {
-    let own = env::current_exe().unwrap();
-    let Ok(runner) = env::var("BRUG_TEST_RUNNER") else {
-        return Command::new(own);
-    };
-    let mut words = runner.split(' ');
-    let mut command = Command::new(words.next().unwrap());
-    command.args(words).arg(own);
-    command
-}
-
 #[test]
 fn no_byte_is_lost_when_a_system_call_fails() {
     if let Ok(plan) = env::var(CHILD) {
@@ -141,7 +129,7 @@ fn no_byte_is_lost_when_a_system_call_fails() {
     // Setting up the arena.
     for nth in 0..6 {
         for burst in ["1", "60", "9223372036854775807"] {
-            let output = this_program()
+            let output = Command::new(env::current_exe().unwrap())
                 .args([
                     "--exact",
                     "faults::no_byte_is_lost_when_a_system_call_fails",

@@ -377,7 +377,6 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::raw;
-    use std::string::String;
     use std::{env, fs, println, process::Command};
 
     /// CPU time in nanoseconds that everything takes which is timed; `u64::MAX`: what it does take.
@@ -440,17 +439,7 @@ mod tests {
             println!("skipped: /proc/self/smaps does not say where huge pages were asked for");
             return;
         }
-        let runner = env::var("BRUG_TEST_RUNNER").unwrap_or_default();
-        let own = env::current_exe().unwrap();
-        let mut words = runner.split_whitespace().map(String::from);
-        let mut command = match words.next() {
-            Some(first) => Command::new(first),
-            None => Command::new(&own),
-        };
-        if !runner.is_empty() {
-            command.args(words).arg(own);
-        }
-        let output = command
+        let output = Command::new(env::current_exe().unwrap())
             .args(["--exact", name, "--nocapture"])
             .env(CHILD, "1")
             .output()

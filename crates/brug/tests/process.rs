@@ -15,25 +15,13 @@ static ALLOCATOR: Brug = Brug::new();
 
 const CHILD: &str = "BRUG_TEST_ISOLATED";
 
-/// This program again; `BRUG_TEST_RUNNER` is what runs it where the processor does not.
-fn this_program() -> Command {
-    let own = std::env::current_exe().unwrap();
-    let Ok(runner) = std::env::var("BRUG_TEST_RUNNER") else {
-        return Command::new(own);
-    };
-    let mut words = runner.split(' ');
-    let mut command = Command::new(words.next().unwrap());
-    command.args(words).arg(own);
-    command
-}
-
 /// Runs `body` in a process that runs nothing else, with these variables set.
 fn isolated(name: &str, variables: &[(&str, &str)], body: impl FnOnce()) -> Option<String> {
     if std::env::var(CHILD).is_ok_and(|v| v == name) {
         body();
         return None;
     }
-    let output = this_program()
+    let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(CHILD, name)
         .envs(variables.iter().copied())
@@ -289,10 +277,6 @@ fn forbid_threads() {
 
 #[test]
 fn without_a_thread_memory_goes_back_at_once() {
-    if std::env::var_os("BRUG_TEST_RUNNER").is_some() {
-        println!("skipped: an emulator has no seccomp");
-        return;
-    }
     isolated("without_a_thread_memory_goes_back_at_once", &[], || {
         let (memory, threads) = (rss_mib(), status("Threads:"));
         forbid_threads();
@@ -316,10 +300,6 @@ fn a_thread_that_was_not_to_be_had_is_tried_again() {
         };
         // SAFETY: the limit is valid for reading.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
-    }
-    if std::env::var_os("BRUG_TEST_RUNNER").is_some() {
-        println!("skipped: an emulator does not limit the address space");
-        return;
     }
     let name = "a_thread_that_was_not_to_be_had_is_tried_again";
     isolated(name, &[("BRUG_PURGE_DELAY", "60s")], || {

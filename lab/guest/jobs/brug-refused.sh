@@ -2,7 +2,7 @@
 # Refusals, and what runs under each: `rust` is a test of crates/brug/tests/process.rs, `c` a kind of
 # tests/programs/faults.c under libbrug.so, `same` a program that says the same as without it,
 # `limits` how much there is for objects of five sizes, compared with the C library. Before that, all of
-# $tests under no refusal.
+# $tests and $sequences of the test of that name, under no refusal.
 
 export RUST_BACKTRACE=1 TMPDIR=/tmp
 run() {
@@ -59,6 +59,7 @@ SQL="create table t(w); with recursive n(i) as (select 1 union all select i + 1 
 	select n, length(x) from s; pragma integrity_check;"
 
 for test in $tests; do run "$test" "/brug/$test" --test-threads=2 --show-output; done
+[ -z "$sequences" ] || run sequences /brug/sequences --exact $sequences --show-output
 
 condition=swapless
 rust an_idle_process_gives_its_memory_back_and_loses_the_thread

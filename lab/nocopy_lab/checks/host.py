@@ -167,11 +167,6 @@ def _crates_aarch64() -> None:
 crates_check("crates: the oldest Rust that is promised")(brug.oldest_rust)
 
 
-@crates_check("brug: tests as 64-bit Arm programs")
-def _brug_aarch64() -> None:
-    SKIPPED_PARTS.extend(brug.skipped(brug.aarch64()))
-
-
 crates_check("brug: Miri")(brug.miri)
 crates_check("brug: ThreadSanitizer")(brug.thread_sanitizer)
 crates_check("brug: fuzzing under AddressSanitizer")(brug.fuzz)
