@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from nocopy_lab import child, progress
-from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, require_space, require_tool
+from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, require_space
 
 # The largest `rust-version` of the crates.
 OLDEST: Final = (1, 91)
@@ -254,6 +254,7 @@ def _built(name: str) -> Path:
     return path
 
 
+@once
 def pdio() -> Path:
     """The `pdio` command, built with optimisation."""
     with progress.meter("building pdio"):
@@ -261,56 +262,28 @@ def pdio() -> Path:
     return _built("pdio")
 
 
-# Where the lab's guests have no shared libraries: linked with a static C library.
-STATIC: Final = {"RUSTFLAGS": "-C target-feature=+crt-static"}
-
-
-TRIPLE: Final = f"{platform.machine()}-unknown-linux-gnu"
-
-
-def _guest_program(name: str, words: Sequence[str], built: Path | None = None) -> bytes:
-    """Build a program for a guest of this architecture; its content, but for what debuggers read.
-
-    Without its place, the messages of cargo tell.
-    """
-    log = f"build-guest-{name}"
-    with progress.meter(f"building {name} for the guest"):
-        words = [*words, "--locked", "--target", TRIPLE]
-        toolchain().run(log, words, env=STATIC)
-    if built is None:
-        found = re.findall(r'"executable":"([^"]+)"', (LOGS / f"cargo-{log}.log").read_text())
-        built = Path(found[-1])
-    stripped = cache() / f"guest/{name}-stripped"
-    with locked(cache() / "guest/.lock"):
-        strip = require_tool("strip", "binutils")
-        child.output([strip, "--strip-debug", "-o", stripped, built])
-        return stripped.read_bytes()
+@once
+def record() -> Path:
+    """The `nocopy-record` command, built with optimisation."""
+    with progress.meter("building nocopy-record"):
+        words = ["build", "--release", "--locked", "-p", "nocopy-record"]
+        toolchain().run("build-record", words)
+    return _built("nocopy-record")
 
 
 @once
-def guest_pdio() -> bytes:
-    """The `pdio` command for a guest of this architecture."""
-    built = target() / TRIPLE / "release/pdio"
-    return _guest_program("pdio", ["build", "--release", "-p", "pdio-cli"], built)
+def pdio_example(name: str) -> Path:
+    """An example of crates/pdio, built with optimisation."""
+    with progress.meter(f"building {name}"):
+        words = ["build", "--release", "--locked", "-p", "pdio", "--example", name]
+        toolchain().run(f"build-{name}", words)
+    return _built(f"examples/{name}")
 
 
 @once
-def guest_record() -> bytes:
-    """The `nocopy-record` command for a guest of this architecture."""
-    built = target() / TRIPLE / "release/nocopy-record"
-    words = ["build", "--release", "-p", "nocopy-record"]
-    return _guest_program("nocopy-record", words, built)
-
-
-@once
-def guest_example(name: str) -> bytes:
-    """An example of crates/pdio for a guest of this architecture."""
-    built = target() / TRIPLE / "release/examples" / name
-    return _guest_program(name, ["build", "--release", "-p", "pdio", "--example", name], built)
-
-
-@once
-def guest_test(name: str) -> bytes:
-    """A test program of crates/pdio for a guest of this architecture, with all assertions."""
-    words = ["test", "--no-run", "-p", "pdio", "--test", name, "--message-format", "json"]
-    return _guest_program(name, words)
+def pdio_test(name: str) -> Path:
+    """A test program of crates/pdio, with all assertions."""
+    with progress.meter(f"building the test {name}"):
+        words = ["--locked", "--workspace", "--exclude", "brug", "--test", name]
+        (built,) = test_executables(toolchain(), f"build-{name}", words)
+    return built

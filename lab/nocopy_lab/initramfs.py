@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 import stat
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -107,6 +108,15 @@ def libraries(path: Path) -> dict[str, bytes]:
     """The shared libraries that a program or library of the host loads, by guest path."""
     found = re.findall(r"(/\S+) \(0x", child.output(["ldd", path]))
     return {name.lstrip("/"): Path(name).resolve().read_bytes() for name in found}
+
+
+def placed(name: str, program: Path) -> dict[str, bytes]:
+    """A program at this path of the guest, without what debuggers read, and its libraries."""
+    strip = require_tool("strip", "binutils")
+    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        stripped = Path(temp) / program.name
+        child.output([strip, "--strip-debug", "-o", stripped, program])
+        return {name: stripped.read_bytes(), **libraries(program)}
 
 
 # Which package has a program of the host that guests may need.

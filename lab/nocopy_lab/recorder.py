@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import crates, jobs
+from nocopy_lab import crates, initramfs, jobs
 from nocopy_lab.board import Disk, Machine
 from nocopy_lab.paths import LabError
 from nocopy_lab.run import Job, Outcome, Row, boot
@@ -61,12 +61,12 @@ VALUES: Final[dict[str, object]] = {
 
 def build() -> None:
     """What the guest needs of ours."""
-    crates.guest_record()
+    crates.record()
 
 
 def files() -> dict[str, bytes]:
     """The program, for the guest."""
-    return {"bin/nocopy-record": crates.guest_record()}
+    return initramfs.placed("bin/nocopy-record", crates.record())
 
 
 def boots(image: Path) -> list[Job]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import child, crates, jobs
+from nocopy_lab import child, crates, initramfs, jobs
 from nocopy_lab.board import Disk, Machine
 from nocopy_lab.paths import LabError, require_tool
 from nocopy_lab.run import Job, Outcome, Row, boot
@@ -86,9 +86,9 @@ ROUNDS: Final = (
 
 def build() -> None:
     """All programs of ours that the guests need."""
-    crates.guest_pdio()
-    crates.guest_example("promise")
-    crates.guest_test("model")
+    crates.pdio()
+    crates.pdio_example("promise")
+    crates.pdio_test("model")
 
 
 def _machine(*disks: Disk) -> Machine:
@@ -96,11 +96,9 @@ def _machine(*disks: Disk) -> Machine:
 
 
 def _files() -> dict[str, bytes]:
-    return {
-        "bin/pdio": crates.guest_pdio(),
-        "bin/promise": crates.guest_example("promise"),
-        "source": SOURCE,
-    }
+    pdio = initramfs.placed("bin/pdio", crates.pdio())
+    promise = initramfs.placed("bin/promise", crates.pdio_example("promise"))
+    return {**pdio, **promise, "source": SOURCE}
 
 
 def create_disk(image: Path, volatile: bool) -> None:
@@ -248,7 +246,7 @@ def model(kernel: Path) -> None:
         kernel,
         _machine(Disk(driver="nvme", size_mib=1024)),
         programs=PROGRAMS,
-        files={"bin/model": crates.guest_test("model")},
+        files=initramfs.placed("bin/model", crates.pdio_test("model")),
     )
     outcome = boot(job)
     if outcome.failure is not None:

@@ -316,7 +316,7 @@ FIRST: Final = f"bench first first --cache {BOARD_MIB}M --rounds 3 --modes buffe
 
 def _job(
     name: str, filesystem: str, script: str, disk: Disk | None, image: kernel.Image,
-    guest: bytes, **machine: Any,
+    guest: dict[str, bytes], **machine: Any,
 ) -> Job:  # fmt: skip
     device = {"nvme": "/dev/nvme0n1", "ahci": "/dev/sda"}[disk.driver] if disk else ""
     cgroups = "old_cgroups"
@@ -345,7 +345,7 @@ def _job(
         Machine(disks=(disk,) if disk else (), **{**fixed, **machine}),
         limit_s=RUN_LIMIT_S,
         programs=TOOLS,
-        files={"bin/pdio": guest},
+        files=guest,
     )
 
 
@@ -360,7 +360,7 @@ FRAMES: Final = (  # label, words: video of 1280 x 720 in two bytes, and a senso
 HOGS: Final = (0, 2)
 
 
-def board_jobs(image: kernel.Image, guest: bytes) -> list[Job]:
+def board_jobs(image: kernel.Image, guest: dict[str, bytes]) -> list[Job]:
     """All boots, the longest first."""
     made: list[Job] = []
 
@@ -427,9 +427,10 @@ def _provenance() -> dict[str, Any]:
 def run(only: str = "") -> None:
     """Measure what `only` names, commas between; others of this machine stay, and say what build
     of pdio they are of."""
-    program, guest = crates.pdio(), crates.guest_pdio()
+    program = crates.pdio()
+    guest = initramfs.placed("bin/pdio", program)
     image = kernel.image("storage")
-    build = {"pdio": sha256(program.read_bytes(), guest)[:16]}
+    build = {"pdio": sha256(program.read_bytes())[:16]}
     about = _provenance() | {
         "storage_kernel": image.about(),
         "qemu": qemu_version(),

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import crates, debian, jobs, kernel
+from nocopy_lab import crates, debian, initramfs, jobs, kernel
 from nocopy_lab.board import SLOW_GLIBC, Disk, Machine
 from nocopy_lab.experiments import keeper, measure, provenance
 from nocopy_lab.experiments.bench_pdio import NVME_BYTES_PER_S
@@ -165,7 +165,12 @@ def _beside_switches(one: Boot) -> Iterator[str]:
 
 
 def _job(
-    script: str, name: str, image: kernel.Image, program: bytes, root: Path, **values: object
+    script: str,
+    name: str,
+    image: kernel.Image,
+    program: dict[str, bytes],
+    root: Path,
+    **values: object,
 ) -> Job:
     one = BOOTS[name]
     words = ["vivid.n_devs=2", "vivid.allocators=1,0", "vivid.node_types=1,1"]
@@ -183,11 +188,11 @@ def _job(
     )  # fmt: skip
     return Job(
         f"{script}-{name}", text, image.bootable, machine, programs=("mke2fs",),
-        files={"bin/nocopy-record": program}, allow=("allocation",), limit_s=LIMIT_S,
+        files=program, allow=("allocation",), limit_s=LIMIT_S,
     )  # fmt: skip
 
 
-def boots(image: kernel.Image, program: bytes, root: Path) -> list[Job]:
+def boots(image: kernel.Image, program: dict[str, bytes], root: Path) -> list[Job]:
     """All boots."""
     made = [
         _job(
@@ -225,7 +230,8 @@ def require_taken(row: Row, console: Path) -> None:
 
 def run(only: str = "") -> None:
     """Boot what `only` names; what is stored of the others stays."""
-    image, program, root = kernel.image("gcma"), crates.guest_record(), debian.disk(PACKAGES)
+    image, root = kernel.image("gcma"), debian.disk(PACKAGES)
+    program = initramfs.placed("bin/nocopy-record", crates.record())
     every = boots(image, program, root)
     chosen = [job for job in every if only in job.name]
     if not chosen:
