@@ -26,8 +26,8 @@ GRACE_S = 3.0
 PATIENCE = 5
 
 _running: set[subprocess.Popen[bytes]] = set()
-# The logs that children of run() write.
-_logs: list[Path] = []
+# The logs that children of run() write, by the thread that waits for them.
+_logs: dict[int, Path] = {}
 _lock = threading.Lock()
 _closing = threading.Event()
 # True while the main thread starts a child. A signal that comes then is kept, by its number.
@@ -144,21 +144,19 @@ def started(
 
 @contextlib.contextmanager
 def _written(log: Path) -> Iterator[None]:
-    with _lock:
-        _logs.append(log)
+    me = threading.get_ident()
+    _logs[me] = log
     try:
         yield
     finally:
-        with _lock:
-            _logs.remove(log)
+        del _logs[me]
 
 
-def last_words() -> str:
-    """What the child that runs has written last; nothing if several do."""
-    with _lock:
-        if len(_logs) != 1:
-            return ""
-        (log,) = _logs
+def last_words(thread: int) -> str:
+    """What the child that this thread waits for has written last."""
+    log = _logs.get(thread)
+    if log is None:
+        return ""
     lines = [line.strip() for line in tail(log, 5).splitlines()]
     said = next((line for line in reversed(lines) if line), "")
     return "".join(letter for letter in said if letter.isprintable())[:80]

@@ -40,6 +40,7 @@ class Meter:
         self.what, self._bar = what, bar
         # Nobody has said how far it is: a bar that pulses.
         self._task = None if bar is None else bar.add_task(what, total=None, words="")
+        self._thread = threading.get_ident()
         self._begin = time.monotonic()
         self._next_line = self._begin + WORTH_A_LINE_S
         self._share: float | None = None
@@ -61,7 +62,7 @@ class Meter:
             print(f"  {self.what} ...", flush=True)
             return
         share = "" if self._share is None else f"{self._share:.0%} after "
-        words = self._words or child.last_words()
+        words = self._words or child.last_words(self._thread)
         print(f"  {self.what}: {share}{now - self._begin:.0f} s {words}".rstrip(), flush=True)
 
     def remove(self) -> None:

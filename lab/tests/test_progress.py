@@ -46,19 +46,27 @@ def test_only_the_innermost_speaks(capsys: pytest.CaptureFixture[str]) -> None:
         _says(capsys, "outside")
 
 
-def test_last_words_of_the_one_command_that_runs(
+def test_last_words_of_the_command_that_the_meter_is_about(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     go = tmp_path / "go"
-    script = f"echo first; printf 'all but \\033done\\n\\n'; until [ -e {go} ]; do sleep 0.05; done"
 
-    def work() -> None:
-        child.run(["sh", "-c", script], log=tmp_path / "log", limit_s=60, what="work")
+    def work(what: str) -> None:
+        script = f"echo {what}; printf 'all but \\033done\\n\\n'; "
+        script += f"until [ -e {go} ]; do sleep 0.05; done"
+        if what == "first":
+            script = script.replace("all but", "hardly")
+        with progress.meter(what):
+            child.run(["sh", "-c", script], log=tmp_path / what, limit_s=60, what=what)
 
-    worker = threading.Thread(target=work)
-    with progress.meter("work"):
+    workers = [threading.Thread(target=work, args=(what,)) for what in ("first", "second")]
+    for worker in workers:
         worker.start()
-        _says(capsys, r"work: \d+ s all but done\n")
-        go.touch()
+    said = _says(capsys, r"(first|second): \d+ s", r"(first|second): \d+ s")
+    go.touch()
+    for worker in workers:
         worker.join()
-    assert child.last_words() == ""
+    said += capsys.readouterr().out
+    assert re.search(r"first: \d+ s hardly done\n", said)
+    assert re.search(r"second: \d+ s all but done\n", said)
+    assert child.last_words(threading.get_ident()) == ""

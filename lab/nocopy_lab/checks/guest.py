@@ -722,6 +722,13 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         quick=True,
     ),
     GuestCheck(
+        "uml-7.3: KUnit in User Mode Linux 7.3",
+        "uml-7.3",
+        [_kunit_job("kunit-uml-7.3", "uml")],
+        _judge_kunit_uml,
+        asked=True,
+    ),
+    GuestCheck(
         "guest: KUnit",
         "gcma",
         [_kunit_job("kunit", "x86-fast")],
@@ -826,13 +833,13 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     ),
     GuestCheck(
         "guest: no old byte under page_poison",
-        "faults",
+        "gcma",
         [_old_bytes_job("old-bytes-poison", "page_poison=1")],
         _judge_old_bytes,
     ),
     GuestCheck(
         "guest: broken memory is not filled, read or handed out",
-        "faults",
+        "gcma",
         [
             Job(
                 "poison",
@@ -847,7 +854,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     ),
     GuestCheck(
         "guest: memory with an area is not taken offline",
-        "faults",
+        "gcma",
         [
             Job(
                 "offline",
@@ -865,7 +872,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     ),
     GuestCheck(
         "guest: hibernation leaves out what the area holds",
-        "faults",
+        "gcma",
         [
             Job(
                 "hibernate",
@@ -1348,7 +1355,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         for name, run in recorder.CHECKS.items()
     ),
     *(
-        GuestCheck(f"pdio: {name}", "storage", run=run, prepare=storage.build)
+        GuestCheck(f"pdio: {name}", "gcma", run=run, prepare=storage.build)
         for name, run in storage.CHECKS.items()
     ),
 ]

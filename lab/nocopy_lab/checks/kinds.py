@@ -28,24 +28,30 @@ class MayBeAsked:
         return not self.asked or (bool(only) and self.name.startswith(only))
 
 
+# Lanes: checks of the host run one at a time in each, in the order of their definition.
+CRATES: Final = "crates"  # the lab's own as well
+KERNELS: Final = "kernels"
+
+
 @dataclass(frozen=True)
 class HostCheck(MayBeAsked):
     name: str
     run: Callable[[], None]
     asked: bool = False
     quick: bool = False
+    lane: str = CRATES
 
 
 HOST_CHECKS: Final[list[HostCheck]] = []
 
 
 def check(
-    name: str, *, asked: bool = False, quick: bool = False
+    name: str, *, asked: bool = False, quick: bool = False, lane: str = CRATES
 ) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Make a function a host check. They run in the order of their definition."""
+    """Make a function a host check."""
 
     def add(function: Callable[[], None]) -> Callable[[], None]:
-        HOST_CHECKS.append(HostCheck(name, function, asked, quick))
+        HOST_CHECKS.append(HostCheck(name, function, asked, quick, lane))
         return function
 
     return add

@@ -6,15 +6,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
 
 from nocopy_lab import child, crates, initramfs, progress
-from nocopy_lab.checks import host  # noqa: F401  # has checks
+from nocopy_lab.checks import host, lanes  # noqa: F401  # host has checks
 from nocopy_lab.checks.guest import GUEST_CHECKS
 from nocopy_lab.checks.kinds import (
+    CRATES,
     FAILED_IMAGES,
     HOST_CHECKS,
+    KERNELS,
     SKIPPED_PARTS,
     UNREADY,
     GuestCheck,
@@ -25,37 +28,44 @@ from nocopy_lab.checks.source import bootable, build
 from nocopy_lab.paths import LOGS, LabError
 from nocopy_lab.run import Job, Outcome, boot
 
+# So many checks run side by side.
+WORKERS: Final = 2
+
 
 @dataclass
 class Tally:
     total: int
+    begun: int = 0
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    @property
-    def done(self) -> int:
-        return self.passed + self.failed + self.skipped
+    def begin(self, name: str) -> str:
+        """A check begins: it, with its number."""
+        with self._lock:
+            self.begun += 1
+            return f"check {self.begun} of {self.total}, {name}"
 
-    def next(self, name: str) -> str:
-        """The check that comes next, with its number."""
-        return f"check {self.done + 1} of {self.total}, {name}"
-
-    def count(self, name: str, seconds: float, verdict: Exception | None) -> None:
-        """One more has ended."""
-        width = len(str(self.total))
-        at = f"{self.done + 1:{width}}/{self.total}"
-        took = f"{seconds:.1f} s"
-        if verdict is None:
-            self.passed += 1
-            progress.console.print(f"[green]PASS[/]  {at}  {name}  ({took})")
-        elif isinstance(verdict, Skip):
-            self.skipped += 1
-            progress.console.print(f"[yellow]SKIP[/]  {at}  {name}  ({verdict})", markup=True)
-        else:
-            self.failed += 1
-            progress.console.print(f"[red]FAIL[/]  {at}  {name}  ({took})")
-            progress.console.print(f"      {verdict}", markup=False)
+    def count(
+        self, name: str, seconds: float, verdict: Exception | None, also: bool = False
+    ) -> None:
+        """One more has ended, or a part of one that counts also."""
+        with self._lock:
+            self.total += also
+            self.begun += also
+            at = f"{self.passed + self.failed + self.skipped + 1:{len(str(self.total))}}"
+            of = f"{at}/{self.total}  {name}"
+            if verdict is None:
+                self.passed += 1
+                progress.console.print(f"[green]PASS[/]  {of}  ({seconds:.1f} s)")
+            elif isinstance(verdict, Skip):
+                self.skipped += 1
+                progress.console.print(f"[yellow]SKIP[/]  {of}  ({verdict})", markup=True)
+            else:
+                self.failed += 1
+                progress.console.print(f"[red]FAIL[/]  {of}  ({seconds:.1f} s)")
+                progress.console.print(f"      {verdict}", markup=False)
 
     def last_line(self) -> str:
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
@@ -71,71 +81,45 @@ def _judged(function: Callable[[], None]) -> Exception | None:
     return None
 
 
-def _boot_checks(checks: Sequence[GuestCheck], tally: Tally) -> None:
-    lock = threading.Lock()
-    with progress.meters() as bars, ThreadPoolExecutor(2) as pool:
+def _boot(job: Job) -> Outcome:
+    with progress.meter(job.name) as meter:
+        begin = time.monotonic()
+        done = threading.Event()
 
-        def one_job(job: Job) -> Outcome:
-            with lock:
-                meter = bars.add(job.name)
-            begin = time.monotonic()
-            done = threading.Event()
+        def tick() -> None:
+            while not done.wait(1.0):
+                meter.at((time.monotonic() - begin) / job.limit_s, "of its time limit")
 
-            def tick() -> None:
-                while not done.wait(1.0):
-                    meter.at((time.monotonic() - begin) / job.limit_s, "of its time limit")
-
-            clock = threading.Thread(target=tick, daemon=True)
-            clock.start()
-            try:
-                return boot(job)
-            finally:
-                done.set()
-                with lock:
-                    bars.done(meter)
-
-        def one_check(guest: GuestCheck) -> None:
-            begin = time.monotonic()
-
-            def judged() -> None:
-                if guest.image in FAILED_IMAGES:
-                    raise Skip(f"the {guest.image} kernel did not build")
-                wanted = {"sweep", "oracle", *(p for job in guest.jobs for p in job.programs)}
-                missing = sorted(p for p in wanted if not initramfs.have(p))
-                if missing:
-                    package = initramfs.PACKAGES.get(missing[0])
-                    how = f"; run: apt-get install {package}" if package else ""
-                    raise Skip(f"no program {missing[0]} for the guest{how}")
-                if guest.prepare in UNREADY:
-                    raise UNREADY[guest.prepare]
-                if guest.run is not None:
-                    guest.run(bootable(guest.image))
-                    return
-                try:
-                    files = guest.files()
-                except crates.Unavailable as reason:
-                    raise Skip(str(reason)) from reason
-                jobs = [
-                    replace(job, kernel=bootable(guest.image), files={**job.files, **files})
-                    for job in guest.jobs
-                ]
-                guest.judge([one_job(job) for job in jobs])
-
-            verdict = _judged(judged)
-            with lock:
-                tally.count(guest.name, time.monotonic() - begin, verdict)
-
-        futures = [pool.submit(one_check, guest) for guest in checks]
+        threading.Thread(target=tick, daemon=True).start()
         try:
-            while not all(future.done() for future in futures):
-                time.sleep(0.3)
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            child.end_all()
-            raise
-        for future in futures:
-            future.result()
+            return boot(job)
+        finally:
+            done.set()
+
+
+def _guest_check(guest: GuestCheck) -> None:
+    if guest.image in FAILED_IMAGES:
+        raise Skip(f"the {guest.image} kernel did not build")
+    wanted = {"sweep", "oracle", *(p for job in guest.jobs for p in job.programs)}
+    missing = sorted(p for p in wanted if not initramfs.have(p))
+    if missing:
+        package = initramfs.PACKAGES.get(missing[0])
+        how = f"; run: apt-get install {package}" if package else ""
+        raise Skip(f"no program {missing[0]} for the guest{how}")
+    if guest.prepare in UNREADY:
+        raise UNREADY[guest.prepare]
+    if guest.run is not None:
+        guest.run(bootable(guest.image))
+        return
+    try:
+        files = guest.files()
+    except crates.Unavailable as reason:
+        raise Skip(str(reason)) from reason
+    jobs = [
+        replace(job, kernel=bootable(guest.image), files={**job.files, **files})
+        for job in guest.jobs
+    ]
+    guest.judge([_boot(job) for job in jobs])
 
 
 def all_checks() -> list[HostCheck | GuestCheck]:
@@ -161,27 +145,55 @@ def run_all(only: str = "", asked: bool = False, quick: bool = False) -> bool:
     hosts = [one for one in HOST_CHECKS if wanted(one)]
     guests = [guest for guest in GUEST_CHECKS if wanted(guest)]
     tally = Tally(len(hosts) + len(guests))
-    for one in hosts:
+    lanes.run(_tasks(hosts, guests, tally), WORKERS, child.end_all)
+    print(tally.last_line(), flush=True)
+    return tally.failed == 0
+
+
+def _tasks(
+    hosts: Sequence[HostCheck], guests: Sequence[GuestCheck], tally: Tally
+) -> list[lanes.Task]:
+    """The checks in their order, what the guests need between those of the host and theirs."""
+
+    def checked(name: str, run: Callable[[], None], parts: bool = False) -> None:
         begin = time.monotonic()
-        with progress.meter(tally.next(one.name)):
-            verdict = _judged(one.run)
-        tally.count(one.name, time.monotonic() - begin, verdict)
-        for part, reason in SKIPPED_PARTS:
-            tally.total += 1
-            tally.count(f"{one.name}: {part}", 0.0, Skip(reason))
-        SKIPPED_PARTS.clear()
-    images = list(dict.fromkeys(guest.image for guest in guests))
-    for number, name in enumerate(images, 1):
+        with progress.meter(tally.begin(name)):
+            verdict = _judged(run)
+        tally.count(name, time.monotonic() - begin, verdict)
+        if parts:
+            for part, reason in SKIPPED_PARTS:
+                tally.count(f"{name}: {part}", 0.0, Skip(reason), also=True)
+            SKIPPED_PARTS.clear()
+
+    def kernel(number: int, name: str) -> None:
         with progress.meter(f"kernel {number} of {len(images)} for the guests, {name}"):
-            verdict = _judged(lambda name=name: build(name))  # type: ignore[misc]
+            verdict = _judged(partial(build, name))
         if verdict is not None:
             FAILED_IMAGES.add(name)
-    for prepare in dict.fromkeys(guest.prepare for guest in guests if guest.prepare):
+
+    def ready(prepare: Callable[[], None]) -> None:
         with progress.meter("programs and disks for the guests"):
             verdict = _judged(prepare)
         if verdict is not None:
             UNREADY[prepare] = verdict
-    if guests:
-        _boot_checks(guests, tally)
-    print(tally.last_line(), flush=True)
-    return tally.failed == 0
+
+    tasks = [
+        lanes.Task(partial(checked, one.name, one.run, one.lane == CRATES), one.lane)
+        for one in hosts
+    ]
+    images: dict[str, lanes.Task] = {}
+    for name in dict.fromkeys(guest.image for guest in guests):
+        images[name] = lanes.Task(partial(kernel, len(images) + 1, name), KERNELS)
+    prepared = {
+        prepare: lanes.Task(partial(ready, prepare), CRATES)
+        for prepare in dict.fromkeys(guest.prepare for guest in guests)
+        if prepare is not None
+    }
+    tasks += [*images.values(), *prepared.values()]
+    for guest in guests:
+        needs = [images[guest.image]]
+        if guest.prepare is not None:
+            needs.append(prepared[guest.prepare])
+        run = partial(checked, guest.name, partial(_guest_check, guest))
+        tasks.append(lanes.Task(run, after=tuple(needs)))
+    return tasks

@@ -8,12 +8,14 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from functools import cache as once
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from nocopy_lab import child, kernel, progress, series, venv
+from nocopy_lab.checks import kinds
 from nocopy_lab.checks.guest import DEVICE_TREES
-from nocopy_lab.checks.kinds import FAILED_IMAGES, Skip, check, command, log_of, our_files
+from nocopy_lab.checks.kinds import FAILED_IMAGES, KERNELS, Skip, command, log_of, our_files
 from nocopy_lab.paths import (
     KERNEL,
     REPO,
@@ -21,6 +23,8 @@ from nocopy_lab.paths import (
     require_tool,
     sha256_tree,
 )
+
+check = partial(kinds.check, lane=KERNELS)
 
 # -------------------------------------------------------------------------- the kernel's text
 
@@ -358,8 +362,6 @@ def _disassembly(binary: Path, section: str) -> str:
     return text.partition("Disassembly of section")[2]
 
 
-# Objects that only the kernels with the options of faults.config have.
-FAULTS_OBJECTS: Final = {"mm/memory-failure.o"}
 # Those in which a patch mends an error that is not GCMA's.
 MENDED_OBJECTS: Final = {"drivers/dma-buf/udmabuf.o"}
 
@@ -368,9 +370,7 @@ MENDED_OBJECTS: Final = {"drivers/dma-buf/udmabuf.o"}
 def _same_text() -> None:
     patched = kernel.patched_files(kernel.SERIES[0])
     objects = {name[:-2] + ".o" for name in patched if name.endswith(".c")} - MENDED_OBJECTS
-    differing = _differing(("pristine", "stock"), sorted(objects - FAULTS_OBJECTS))
-    differing += _differing(("pristine-faults", "stock-faults"), sorted(objects & FAULTS_OBJECTS))
-    if differing:
+    if differing := _differing(("pristine", "without"), sorted(objects)):
         raise LabError("instructions differ with CONFIG_GCMA=n: " + ", ".join(differing))
 
 
@@ -409,11 +409,6 @@ def _differing(names: Sequence[str], objects: Sequence[str]) -> list[str]:
 @check("kernel: debug builds")
 def _build_debug() -> None:
     build("debug")
-
-
-@check("kernel: faults builds")
-def _build_faults() -> None:
-    build("faults")
 
 
 @check("kernel: arm64 builds")
