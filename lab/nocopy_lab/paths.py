@@ -9,8 +9,10 @@ import fcntl
 import hashlib
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 REPO = Path(__file__).resolve().parents[2]
 KERNEL = REPO / "kernel"
@@ -66,11 +68,15 @@ def disk_full_is_one_line(where: Path) -> Iterator[None]:
         raise
 
 
+# Threads of this lab wait for each other here, and only one of them for another lab.
+_mine: Final[dict[Path, threading.Lock]] = {}
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on a file, so that two labs do not share a directory."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
+    with _mine.setdefault(path, threading.Lock()), path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
