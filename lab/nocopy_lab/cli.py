@@ -15,6 +15,14 @@ from nocopy_lab.paths import OUT, LabError, cache
 
 boards = click.Choice(list(board.BOARDS))
 DRAW_ONLY = "Only draw what was measured here last, or else for this version of nocopy."
+linux = click.option(
+    "--linux",
+    "version",
+    type=click.Choice(kernel.SERIES),
+    default=kernel.SERIES[0],
+    show_default=True,
+    help="Version of the kernel.",
+)
 memory_configs = click.Choice(list(board.CONFIGS))
 
 
@@ -148,14 +156,17 @@ def where() -> None:
 
 @lab.command()
 @click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
-def demo(draw_only: bool) -> None:
-    """Compare reservation, CMA and GCMA under load; writes out/demo/index.html."""
+@linux
+def demo(draw_only: bool, version: str) -> None:
+    """Compare reservation, CMA and GCMA under load; writes out/demo/index.html, or
+    out/demo-7.3/index.html."""
     from nocopy_lab.experiments import demo as experiment
 
+    directory = experiment.directory(version)
     if not draw_only:
-        experiment.run()
-    page = experiment.draw()
-    experiment.show()
+        experiment.run(version)
+    page = experiment.draw(directory)
+    experiment.show(directory)
     print(f"page with figures: {page}")
 
 
@@ -208,9 +219,13 @@ def compare_stores(draw_only: bool, made_only: bool) -> None:
 @click.option("--board", "board_name", default="x86", show_default=True)
 @click.option("--at-once", default=2, show_default=True, help="Boots at a time.")
 @click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
-def paper(parts: tuple[str, ...], board_name: str, at_once: int, draw_only: bool) -> None:
+@linux
+def paper(
+    parts: tuple[str, ...], board_name: str, at_once: int, draw_only: bool, version: str
+) -> None:
     """Run the GCMA paper's evaluation, or PARTS of it (fig4 fig5 fig6 fig7 table3), and more
-    (area use hour huge); writes out/paper/BOARD/ and docs/results/paper.md."""
+    (area use hour huge); writes out/paper/BOARD/ and docs/results/paper.md. With Linux 7.3, on
+    x86 alone, it writes out/paper/x86-7.3/ and no document."""
     from nocopy_lab.experiments import paper as experiment
     from nocopy_lab.experiments import paper_report
 
@@ -218,12 +233,14 @@ def paper(parts: tuple[str, ...], board_name: str, at_once: int, draw_only: bool
         for word in given:
             if word not in known:
                 raise LabError(f"what is '{word}'? there are: {', '.join(known)}")
+    directory = experiment.directory(board_name, version)
     if not draw_only:
-        experiment.run(parts, board_name, at_once)
-    page = paper_report.draw(experiment.HERE / board_name)
-    paper_report.show(experiment.HERE / board_name)
-    boards = list(experiment.KERNELS)
-    print(f"statements and figures: {paper_report.write_docs(boards)}")
+        experiment.run(parts, board_name, at_once, version)
+    page = paper_report.draw(directory)
+    paper_report.show(directory)
+    if version == kernel.SERIES[0]:
+        boards = list(experiment.KERNELS)
+        print(f"statements and figures: {paper_report.write_docs(boards)}")
     print(f"page with figures: {page}")
 
 

@@ -58,7 +58,8 @@ GCMA: Final = (*STOCK, "gcma")
 MOST: Final = (*GCMA, "disks", "faults")
 DEBUG: Final = ("lab", "board-x86", "gcma", "debug")
 LATER: Final = ("linux-7.3", "machine-7.3")
-CORE: Final = ("lab", "board-x86", "filesystems", "gcma", *LATER)
+MOST_LATER: Final = (*MOST, *LATER)
+COMPARED: Final = (*STOCK, "faults", *LATER)
 
 
 @dataclass(frozen=True)
@@ -84,27 +85,26 @@ CONFIGS: Final[dict[str, Config]] = {
         # may run into a breakpoint that was there while one was patched: the others are without.
         Config("measured", GCMA, JUMP_LABELS),
         Config("stock", STOCK, ("CONFIG_GCMA=n", *JUMP_LABELS)),
-        # Two that are compared, with all that the patches touch.
-        Config("pristine", (*STOCK, "faults"), JUMP_LABELS, pristine=True),
-        Config("without", (*STOCK, "faults"), ("CONFIG_GCMA=n", *JUMP_LABELS)),
-        Config("debug", DEBUG),
-        Config("kcsan", ("lab", "board-x86", "gcma", "kcsan")),
-        Config("arm64", ("lab", "board-arm64", "gcma"), arch=ARM64),
         Config("rpi2", ("lab", "board-rpi2", "gcma", "camera"), arch=ARM),
         Config("storage", ("storage", "disks", "board-x86"), pristine=True),
         Config("uml", ("uml", "gcma"), arch=UM),
-        # The same of Linux 7.3.
+        Config("check-6.12", MOST, within="gcma"),
+        # Linux 7.3.
+        Config("gcma-7.3", MOST_LATER, series="7.3"),
+        Config("check", MOST_LATER, within="gcma-7.3", series="7.3"),
+        # Two that are compared, with all that the patches touch.
+        Config("pristine", COMPARED, JUMP_LABELS, pristine=True, series="7.3"),
+        Config("without", COMPARED, ("CONFIG_GCMA=n", *JUMP_LABELS), series="7.3"),
+        Config("debug", (*DEBUG, "linux-7.3"), series="7.3"),
+        Config("kcsan", ("lab", "board-x86", "gcma", "kcsan", *LATER), series="7.3"),
+        Config("arm64", ("lab", "board-arm64", "gcma", *LATER), arch=ARM64, series="7.3"),
         Config("uml-7.3", ("uml", "gcma", "linux-7.3"), arch=UM, series="7.3"),
-        Config("core-7.3", CORE, series="7.3"),
-        Config("gcma-7.3", (*GCMA, *LATER), series="7.3"),
-        Config("debug-7.3", (*DEBUG, "linux-7.3"), series="7.3"),
-        Config("check", MOST, within="gcma"),
         # Areas and dmem, but no hooks that keep anything: the rest differs in a dozen objects.
         Config(
-            "half", CORE, within="core-7.3", upto="mm/cma: let areas be guaranteed ones",
+            "half", MOST_LATER, within="gcma-7.3", upto="mm/cma: let areas be guaranteed ones",
             series="7.3",
         ),
-        Config("series", (*CORE, "faults"), series="7.3"),
+        Config("series", MOST_LATER, series="7.3"),
     )
 }  # fmt: skip
 

@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from nocopy_lab import kernel
 from nocopy_lab.checks import runner
-from nocopy_lab.checks.guest import _judge_kunit_uml, kcsan_reports
+from nocopy_lab.checks.guest import (
+    BOTH,
+    GUEST_CHECKS,
+    ONLY_OLDER,
+    _judge_kunit_uml,
+    kcsan_reports,
+)
 from nocopy_lab.checks.kinds import GuestCheck
 from nocopy_lab.paths import LabError
 from nocopy_lab.run import Job, Outcome
@@ -46,6 +53,22 @@ def test_the_quick_ones_are_lint_unit_tests_and_kunit() -> None:
         *("crates: fmt", "crates: clippy", "crates: unit tests"),
         "guest: KUnit in User Mode Linux",
     }
+
+
+def test_what_runs_on_which_kernel() -> None:
+    checks = {check.name: check for check in GUEST_CHECKS}
+    assert len(checks) == len(GUEST_CHECKS)
+    names = [job.name for check in GUEST_CHECKS for job in check.jobs]
+    assert len(names) == len(set(names))  # they name logs
+    for name in BOTH:
+        newer, older = checks[name], checks[f"{name}, Linux 6.12"]
+        assert (newer.image, older.image) == ("gcma-7.3", "gcma")
+    for word in ONLY_OLDER:
+        assert any(name.startswith(word) for name in checks)
+    for check in GUEST_CHECKS:
+        oracles = [job for job in check.jobs if "/lib/oracle.sh" in job.script]
+        later = kernel.CONFIGS[check.image].series == "7.3"
+        assert all(("--skip zero" in job.script) == later for job in oracles)
 
 
 KUNIT = """\

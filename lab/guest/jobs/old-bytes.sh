@@ -2,12 +2,12 @@
 # What an allocation returns after the area held pages of files and of programs, and what drivers
 # left there: marks, of which none may be seen.
 
-need zram_swap 256
+need zram_swap 160
 need scratch /dev/vda
 marks() { tr '\0' Z </dev/zero 2>/dev/null | head -c "$1"; }
-marks 300m >/mnt/marks
-mkdir /shm && need mount -t tmpfs -o size=400M tmpfs /shm
-marks 280m >/shm/marks
+marks 180m >/mnt/marks
+mkdir /shm && need mount -t tmpfs -o size=250M tmpfs /shm
+marks 160m >/shm/marks
 cat /mnt/marks >/dev/null
 statdump --label full
 need sweep --sizes 16384,8000,64,1,1024 --reps 2 --zeroed --fill

@@ -244,9 +244,14 @@ def bootable(name: str) -> Path:
     return kernel.image(name).bootable
 
 
+@check("kernel: gcma for Linux 6.12 builds")
+def _build_older() -> None:
+    build("gcma")
+
+
 @check("kernel: gcma builds")
 def _build_gcma() -> None:
-    build("gcma")
+    build("gcma-7.3")
 
 
 @check("kernel: half of the series builds")
@@ -259,18 +264,22 @@ def _series_builds() -> None:
     series.build_each(log_of("series-builds"))
 
 
-def _object_directory(words: Sequence[str], log: Path) -> str:
-    """Make mm/gcma anew in an object directory of its own; what make said."""
-    with kernel.configured("check") as (tree, directory):
-        for stale in (directory / "mm/gcma").glob("*.o"):
-            stale.unlink()
-        child.run(
-            kernel.make("check", tree, *words, "mm/gcma/"),
-            log=log,
-            limit_s=1800,
-            what=f"make {' '.join(words)} mm/gcma/",
-        )
-    return log.read_text(errors="replace")
+def _object_directory(words: Sequence[str], name: str) -> str:
+    """Make mm/gcma of both kernels anew in object directories of its own; what make said."""
+    said = ""
+    for config in ("check", "check-6.12"):
+        log = log_of(f"{name}-{config}")
+        with kernel.configured(config) as (tree, directory):
+            for stale in (directory / "mm/gcma").glob("*.o"):
+                stale.unlink()
+            child.run(
+                kernel.make(config, tree, *words, "mm/gcma/"),
+                log=log,
+                limit_s=1800,
+                what=f"make {' '.join(words)} mm/gcma/",
+            )
+        said += log.read_text(errors="replace")
+    return said
 
 
 def _complaints(text: str) -> list[str]:
@@ -283,7 +292,7 @@ def _complaints(text: str) -> list[str]:
 
 @check("kernel: no warnings with W=1")
 def _w1() -> None:
-    found = _complaints(_object_directory(["W=1"], log_of("w1")))
+    found = _complaints(_object_directory(["W=1"], "w1"))
     if found:
         raise LabError(f"{len(found)} warnings with W=1; the first:\n" + "\n".join(found[:15]))
 
@@ -291,7 +300,7 @@ def _w1() -> None:
 @check("kernel: sparse has nothing to say")
 def _sparse() -> None:
     require_tool("sparse", "sparse")
-    found = _complaints(_object_directory(["C=2"], log_of("sparse")))
+    found = _complaints(_object_directory(["C=2"], "sparse"))
     found = [line for line in found if "gcma" in line]
     if found:
         raise LabError(f"{len(found)} remarks of sparse; the first:\n" + "\n".join(found[:15]))
@@ -368,7 +377,7 @@ MENDED_OBJECTS: Final = {"drivers/dma-buf/udmabuf.o"}
 
 @check("kernel: without CONFIG_GCMA the patches change no instruction")
 def _same_text() -> None:
-    patched = kernel.patched_files(kernel.SERIES[0])
+    patched = kernel.patched_files(kernel.CONFIGS["without"].series)
     objects = {name[:-2] + ".o" for name in patched if name.endswith(".c")} - MENDED_OBJECTS
     if differing := _differing(("pristine", "without"), sorted(objects)):
         raise LabError("instructions differ with CONFIG_GCMA=n: " + ", ".join(differing))
@@ -376,7 +385,7 @@ def _same_text() -> None:
 
 def _differing(names: Sequence[str], objects: Sequence[str]) -> list[str]:
     """Sections of objects in which two kernels have different instructions."""
-    version = kernel.SERIES[0]
+    version = kernel.CONFIGS[names[0]].series
     directories: dict[str, Path] = {}
     for name in names:
         with kernel.configured(name) as (tree, directory):

@@ -405,7 +405,7 @@ def run(only: str = "") -> None:
     """Boot what `only` names and store it beside what the same kernels gave before."""
     gcma = kernel.image("measured")
     stock = kernel.image("stock")
-    later = kernel.image("core-7.3")
+    later = kernel.image("gcma-7.3")
     wanted = boots(gcma, stock, kernel.image("gcma"), later, only)
     user_mode = kernel.image("uml")
     alone = real_jobs(user_mode.bootable, only)

@@ -40,6 +40,12 @@ DISK_WORDS: Final = null_disk(1, completion_ns=400_000, mbps=40)
 DISK_MIB: Final = FILES_MIB + 48
 
 HERE: Final = OUT / "demo"
+# Versions of Linux, and their kernels.
+KERNELS: Final = {"6.12": "gcma", "7.3": "gcma-7.3"}
+
+
+def directory(version: str) -> Path:
+    return HERE if version == "6.12" else HERE.with_name(f"{HERE.name}-{version}")
 
 
 def job(config: str, image: kernel.Image) -> Job:
@@ -57,8 +63,8 @@ def job(config: str, image: kernel.Image) -> Job:
     )  # fmt: skip
 
 
-def run() -> None:
-    image = kernel.image("gcma")
+def run(version: str) -> None:
+    image = kernel.image(KERNELS[version])
     boots = [job(config, image) for config in ("cma", "gcma", "reservation")]
     rows = {"load_tick": WARM_S + QUIET_S, "shot": SHOTS, "alloc": len(SIZES) * REPETITIONS}
     outcomes = {outcome.job.machine.config: outcome for outcome in measure(boots, rows)}
@@ -68,7 +74,7 @@ def run() -> None:
         "cma_mib": CMA_MIB,
         "runs": [stored(outcomes[config]) for config in CONFIGS],
     }
-    report.save_results(HERE, results)
+    report.save_results(directory(version), results)
 
 
 # ------------------------------------------------------------------ from here on: JSON only

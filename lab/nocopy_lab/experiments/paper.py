@@ -43,6 +43,7 @@ BEYOND: Final = ("area", "use", "hour", "huge")
 PARTS: Final = (*OF_PAPER, *BEYOND)
 # Boards, and the kernels that they boot.
 KERNELS: Final = {"x86": "measured", "rpi2": "rpi2"}
+LATER: Final = {"x86": "gcma-7.3"}  # of Linux 7.3
 
 # An SD card: 20 MiB/s in all, 400 µs for each request, and room for all requests there are.
 CARD_BYTES_PER_S: Final = 20 << 20
@@ -290,9 +291,16 @@ def blogbench() -> Path | None:
     return path
 
 
-def run(parts: Sequence[str] = (), board: str = "x86", at_once: int = 2) -> None:
+def directory(board: str, version: str) -> Path:
+    return HERE / (board if version == kernel.SERIES[0] else f"{board}-{version}")
+
+
+def run(parts: Sequence[str], board: str, at_once: int, version: str) -> None:
     """Boot what the parts need, and store it beside what the same kernel gave before."""
-    image = kernel.image(KERNELS[board])
+    kernels = KERNELS if version == kernel.SERIES[0] else LATER
+    if board not in kernels:
+        raise LabError(f"there is no kernel of Linux {version} for {board}; leave out --linux")
+    image = kernel.image(kernels[board])
     load = blogbench()
     arch = BOARDS[board].arch
     if load and arch is not X86:
@@ -310,4 +318,4 @@ def run(parts: Sequence[str] = (), board: str = "x86", at_once: int = 2) -> None
         "memory_mib": MEMORY_MIB,
         "cma_mib": CMA_MIB,
     }
-    measure(made, lambda one: rows[one.name], at_once, keeper(HERE / board, about))
+    measure(made, lambda one: rows[one.name], at_once, keeper(directory(board, version), about))
