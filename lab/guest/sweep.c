@@ -32,10 +32,12 @@
  * and a newline, in free, lent and allocated frames; one line {"type":"found"}.
  *
  *   --device PATH      (/dev/cma_bench)
+ *   --fifo             no task of ordinary priority takes the processor away
  *   --seed N           (1)
  */
 #include "options.h"
 
+#include <sched.h>
 #include <sys/ioctl.h>
 
 #include "bench_abi.h"
@@ -50,7 +52,7 @@ static struct {
 	u64 sizes[SIZES_MAX];
 	u32 nr_sizes;
 	u32 reps, interval_ms, hold_ms, align;
-	bool fill, zeroed, random, edge, dma;
+	bool fill, zeroed, random, edge, dma, fifo;
 	u64 nr_random, max_pages, live_pages, dmem;
 	u32 max_align;
 	u64 seed;
@@ -527,12 +529,14 @@ static const struct setting settings[] = {
 	{ "dmem", .large = &opt.dmem },
 	{ "find", .text = &opt.find },
 	{ "device", .text = &opt.device },
+	{ "fifo", .flag = &opt.fifo },
 	{ "seed", .large = &opt.seed },
 	{ 0 },
 };
 
 int main(int argc, char **argv)
 {
+	const struct sched_param lowest = { .sched_priority = 1 };
 	struct cma_bench_info area = { 0 };
 	struct json j;
 	u64 size;
@@ -547,6 +551,8 @@ int main(int argc, char **argv)
 	if (opt.max_align > 20)
 		die("--max-align must be 20 at most");
 
+	if (opt.fifo && sched_setscheduler(0, SCHED_FIFO, &lowest))
+		die("cannot set --fifo: %s", strerror(errno));
 	dev = open(opt.device, O_RDWR | O_CLOEXEC);
 	if (dev < 0)
 		die("cannot open %s: %s (boot a kernel with the CMA bench driver)",

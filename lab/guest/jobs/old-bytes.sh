@@ -2,6 +2,8 @@
 # What an allocation returns after the area held pages of files and of programs, and what drivers
 # left there: marks, of which none may be seen.
 
+# The multi-generational LRU would evict pages of the file alone.
+echo n >/sys/kernel/mm/lru_gen/enabled
 need zram_swap 160
 need scratch /dev/vda
 marks() { tr '\0' Z </dev/zero 2>/dev/null | head -c "$1"; }

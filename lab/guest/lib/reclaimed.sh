@@ -4,6 +4,8 @@
 mkdir /cgroup && need mount -t cgroup2 none /cgroup
 echo +memory >/cgroup/cgroup.subtree_control
 mkdir /cgroup/job && echo $$ >/cgroup/job/cgroup.procs
+# The multi-generational LRU would keep some.
+echo n >/sys/kernel/mm/lru_gen/enabled
 # Everything that is cached leaves memory, and is kept.
 evict() {
 	sync

@@ -675,10 +675,11 @@ def _judge_broken_rows(outcomes: Sequence[Outcome]) -> None:
 
 
 def _judge_hibernate(outcomes: Sequence[Outcome]) -> None:
+    """The area alone has more pages than the image."""
     _judge_broken_rows(outcomes)
     for outcome in outcomes:
-        image = re.search(r"Image created \((\d+) pages copied, (\d+) zero", outcome.text())
-        if not image or int(image[2]) < 16384:
+        image = re.search(r"saving image data \((\d+) pages\)", outcome.text())
+        if not image or int(image[1]) > 16384:
             said = image[0] if image else "no image"
             raise LabError(f"hibernation saved the area: {said}; see {outcome.console}")
 
