@@ -324,6 +324,10 @@ static void unmake_folio(struct page *page)
 	unsigned long i, nr = folio_nr_pages(folio);
 
 	folio->_flags_1 &= ~PAGE_FLAGS_SECOND;
+#ifdef NR_PAGES_IN_LARGE_FOLIO
+	/* In a single page, its cgroup is there. */
+	folio->_nr_pages = 0;
+#endif
 	__ClearPageHead(page);
 	page->mapping = NULL;
 	for (i = 1; i < nr; i++) {

@@ -244,6 +244,11 @@ static void release_test_folio(struct kunit *test)
 	for (i = 0; i < 16; i++) {
 		KUNIT_EXPECT_FALSE(test, PageCompound(page + i));
 		KUNIT_EXPECT_EQ(test, page_ref_count(page + i), 1);
+		KUNIT_EXPECT_NULL(test, page[i].mapping);
+		KUNIT_EXPECT_EQ(test, page_private(page + i), 0);
+#ifdef CONFIG_MEMCG
+		KUNIT_EXPECT_EQ(test, page[i].memcg_data, 0);
+#endif
 	}
 }
 

@@ -1404,6 +1404,7 @@ BOTH: Final = (
     "guest: oracle, swap in a file, swap that comes and goes, large folios in it",
     "guest: nodes of shadow entries leave a cgroup its memory",
     "guest: a read costs in the area what it costs in the page cache",
+    "guest: a copy is not weighed by the multi-generational LRU",
 )
 # Its ext4 zeroes ranges wrong (docs/gcma.md): the oracle leaves that out.
 _ORACLE: Final = ". /lib/oracle.sh\n"
