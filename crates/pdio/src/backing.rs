@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::align::FileFacts;
 use crate::engine::{Completion, Direction, Engine};
+use crate::files::Inode;
 use crate::memory::{Region, MIN_REGION};
 use crate::options::{OpenOptions, Strategy};
 use crate::policy::{self, Key, Operation, Pattern, Pilot, Wanted};
@@ -193,16 +194,22 @@ pub(crate) fn pilot(
     Pilot::new(key, wanted, direct, dont_cache)
 }
 
-/// Where a seek leads to; `end` is that of the file.
+/// Where a seek leads to; `size` is the file's as the kernel knows it.
 pub(crate) fn seek(
     to: SeekFrom,
     position: u64,
-    end: impl FnOnce() -> io::Result<u64>,
+    inode: &Inode,
+    size: impl FnOnce() -> io::Result<u64>,
 ) -> io::Result<u64> {
     let target = match to {
         SeekFrom::Start(at) => Some(at),
         SeekFrom::Current(by) => position.checked_add_signed(by),
-        SeekFrom::End(by) => end()?.checked_add_signed(by),
+        SeekFrom::End(by) => {
+            // In this order: what the keeper or another thread hands to the kernel between the two
+            // looks is seen by both, and by neither the other way round.
+            let held = inode.pending_end();
+            size()?.max(held).checked_add_signed(by)
+        }
     };
     target
         .filter(|&at| i64::try_from(at).is_ok())

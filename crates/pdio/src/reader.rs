@@ -197,12 +197,11 @@ impl Seek for Reader {
             return Err(io::Error::from_raw_os_error(libc::ESPIPE));
         }
         self.own()?;
-        self.position = backing::seek(to, self.position, || {
-            let size = match self.core.back.facts.kind {
+        self.position = backing::seek(to, self.position, &self.core.inode, || {
+            Ok(match self.core.back.facts.kind {
                 FileKind::Block => self.core.back.facts.size,
                 _ => self.file.metadata()?.len(),
-            };
-            Ok(size.max(self.core.inode.pending_end()))
+            })
         })?;
         Ok(self.position)
     }

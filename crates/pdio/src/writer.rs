@@ -425,12 +425,11 @@ impl Seek for Writer {
             return Err(io::Error::from_raw_os_error(libc::ESPIPE));
         }
         self.own()?;
-        self.position = backing::seek(to, self.position, || {
-            let size = match self.kind {
+        self.position = backing::seek(to, self.position, &self.shared.inode, || {
+            Ok(match self.kind {
                 FileKind::Block => self.shared.lock().back.facts.size,
                 _ => self.file.metadata()?.len(),
-            };
-            Ok(size.max(self.shared.inode.pending_end()))
+            })
         })?;
         Ok(self.position)
     }
@@ -592,6 +591,24 @@ mod tests {
         let error = sys::pwrite(memory.as_fd(), b"x", 0, 0).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EIO));
         memory
+    }
+
+    #[test]
+    fn the_end_counts_data_that_is_handed_over_while_it_is_looked_for() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        let mut options = OpenOptions::new();
+        options.create(true).linger(None);
+        let mut out = options.open_writer(&path).unwrap();
+        out.write_all(&[1; 5000]).unwrap();
+        let inode = out.shared.inode.clone();
+        let end = backing::seek(SeekFrom::End(0), 0, &inode, || {
+            let size = out.file.metadata()?.len();
+            // As the keeper may do at this moment.
+            out.flush()?;
+            Ok(size)
+        });
+        assert_eq!(end.unwrap(), 5000);
     }
 
     #[test]
