@@ -69,7 +69,10 @@ impl Core {
             self.push()?;
             self.begin(offset);
         }
-        if self.is_scattered() || !self.back.ensure_memory() {
+        // To gather large calls for the page cache would only add a copy.
+        let large = data.len() >= SMALL as usize;
+        let passed_on = large && self.back.pilot.strategy() == Strategy::Buffered;
+        if passed_on || self.is_scattered() || !self.back.ensure_memory() {
             // Also where writes have just become scattered and nothing is staged.
             self.push()?;
             let n = self.write_page_cache(data, offset, 0)?;

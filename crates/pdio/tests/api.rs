@@ -158,6 +158,23 @@ fn threads_write_their_own_parts_of_one_file_while_others_read() {
 }
 
 #[test]
+fn large_buffered_calls_are_passed_on_as_they_are() {
+    let home = scratch();
+    let path = home.path().join("large");
+    let mut out = OpenOptions::new()
+        .create(true)
+        .strategy(Strategy::Buffered)
+        .open_writer(&path)
+        .unwrap();
+    for i in 0..4u64 {
+        out.write_all(&patterned(i << 20, 1 << 20)).unwrap();
+    }
+    let stats = out.finish().unwrap();
+    assert_eq!((stats.requests, stats.memory), (4, 0));
+    assert!(std::fs::read(&path).unwrap() == patterned(0, 4 << 20));
+}
+
+#[test]
 fn a_stream_may_change_threads() {
     let home = scratch();
     let path = home.path().join("moved");
