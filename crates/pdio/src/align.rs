@@ -157,7 +157,11 @@ fn filesystem(fd: BorrowedFd<'_>) -> &'static str {
         return "unknown";
     }
     // SAFETY: filled by the call above.
-    match unsafe { stat.assume_init() }.f_type as u32 {
+    name(unsafe { stat.assume_init() }.f_type as u32)
+}
+
+fn name(magic: u32) -> &'static str {
+    match magic {
         0xef53 => "ext4",
         0x5846_5342 => "xfs",
         0x9123_683e => "btrfs",
@@ -168,7 +172,10 @@ fn filesystem(fd: BorrowedFd<'_>) -> &'static str {
         0x2fc1_2fc1 => "zfs",
         0xca45_1a4e => "bcachefs",
         0x6969 => "nfs",
-        0xff53_4d42 | 0xfe53_4d42 => "smb",
+        0xff53_4d42 | 0xfe53_4d42 | 0x517b => "smb",
+        0x00c3_6400 => "ceph",
+        0x6b41_4653 | 0x5346_414f => "afs",
+        0x0102_1997 => "9p",
         0x6573_5546 => "fuse",
         0x4d44 => "vfat",
         0x2011_bab0 => "exfat",
@@ -178,14 +185,24 @@ fn filesystem(fd: BorrowedFd<'_>) -> &'static str {
     }
 }
 
+/// Filesystems of which a stream knows no better way than the page cache. Those in memory accept
+/// `O_DIRECT` and ignore it, or have no device below. On a network a direct request waits for the
+/// server's disk where a buffered one returns at once, and asking for the alignment is requests as
+/// well; no server was there to measure or test that with.
+pub(crate) fn page_cache_only(filesystem: &str) -> bool {
+    matches!(
+        filesystem,
+        "tmpfs" | "ramfs" | "proc" | "sysfs" | "nfs" | "smb" | "ceph" | "afs" | "9p"
+    )
+}
+
 fn alignment(
     fd: BorrowedFd<'_>,
     stx: &libc::statx,
     kind: FileKind,
     filesystem: &str,
 ) -> Option<Alignment> {
-    // These accept O_DIRECT and ignore it, or have no device below.
-    if matches!(filesystem, "tmpfs" | "ramfs" | "proc" | "sysfs") {
+    if page_cache_only(filesystem) {
         return None;
     }
     if stx.stx_mask & libc::STATX_DIOALIGN != 0 {
@@ -281,4 +298,23 @@ fn probe(fd: BorrowedFd<'_>, size: u64) -> Option<Alignment> {
         }
     }
     Some(assumed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_filesystem_is_asked_for_no_direct_io() {
+        let file = tempfile::tempfile_in("/var/tmp").unwrap();
+        let stx = statx(file.as_fd()).unwrap();
+        for (magic, expected) in [(0x6969, "nfs"), (0xfe53_4d42, "smb"), (0x00c3_6400, "ceph")] {
+            assert_eq!(name(magic), expected);
+            // Whatever the kernel promises.
+            assert_eq!(
+                alignment(file.as_fd(), &stx, FileKind::Regular, expected),
+                None
+            );
+        }
+    }
 }

@@ -6,8 +6,9 @@ use std::io::{self, SeekFrom};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use crate::align::FileFacts;
+use crate::align::{page_cache_only, FileFacts};
 use crate::engine::{Completion, Direction, Engine};
+use crate::files::Inode;
 use crate::memory::{Region, MIN_REGION};
 use crate::options::{OpenOptions, Strategy};
 use crate::policy::{self, Key, Operation, Pattern, Pilot, Wanted};
@@ -183,26 +184,29 @@ pub(crate) fn pilot(
         pattern,
         paced: false,
     };
-    let dont_cache = match operation {
-        Operation::Write => !matches!(facts.filesystem, "tmpfs" | "ramfs" | "proc" | "sysfs"),
-        // Reads that drop what they read were slower than either in every case measured.
-        Operation::Read => {
-            matches!(wanted, Wanted::Strategy(Strategy::DontCache)) && facts.filesystem != "tmpfs"
-        }
-    };
+    // Reads that drop what they read were slower than either in every case measured.
+    let dont_cache = !page_cache_only(facts.filesystem)
+        && (operation == Operation::Write
+            || matches!(wanted, Wanted::Strategy(Strategy::DontCache)));
     Pilot::new(key, wanted, direct, dont_cache)
 }
 
-/// Where a seek leads to; `end` is that of the file.
+/// Where a seek leads to; `size` is the file's as the kernel knows it.
 pub(crate) fn seek(
     to: SeekFrom,
     position: u64,
-    end: impl FnOnce() -> io::Result<u64>,
+    inode: &Inode,
+    size: impl FnOnce() -> io::Result<u64>,
 ) -> io::Result<u64> {
     let target = match to {
         SeekFrom::Start(at) => Some(at),
         SeekFrom::Current(by) => position.checked_add_signed(by),
-        SeekFrom::End(by) => end()?.checked_add_signed(by),
+        SeekFrom::End(by) => {
+            // In this order: what the keeper or another thread hands to the kernel between the two
+            // looks is seen by both, and by neither the other way round.
+            let held = inode.pending_end();
+            size()?.max(held).checked_add_signed(by)
+        }
     };
     target
         .filter(|&at| i64::try_from(at).is_ok())
@@ -210,4 +214,25 @@ pub(crate) fn seek(
             let message = "seek to before the start or beyond the largest offset";
             io::Error::new(io::ErrorKind::InvalidInput, message)
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_on_a_network_have_no_choice_to_learn() {
+        let file = tempfile::tempfile_in("/var/tmp").unwrap();
+        let mut facts = FileFacts::of(&file).unwrap();
+        facts.filesystem = "nfs";
+        for operation in [Operation::Read, Operation::Write] {
+            for wanted in [Strategy::Auto, Strategy::DontCache] {
+                let wanted = Wanted::Strategy(wanted);
+                let pilot = pilot(&facts, operation, Pattern::Sequential, wanted, false);
+                assert_eq!(pilot.strategy(), Strategy::Buffered);
+                // No trials, and no waiting for written data either.
+                assert!(pilot.is_fixed() && !pilot.chose_page_cache());
+            }
+        }
+    }
 }

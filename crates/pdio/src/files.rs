@@ -62,7 +62,8 @@ fn inodes() -> &'static Inodes {
 pub(crate) struct Inode {
     writers: Mutex<Vec<Weak<dyn Waiting>>>,
     writer_count: AtomicUsize,
-    /// Rises with every write: readers that have read ahead compare it.
+    /// Rises after the kernel was given anything: readers that have read ahead compare it. Not when a
+    /// writer takes data: a reader may read ahead between that and the kernel's having it.
     generation: AtomicU64,
     /// Blocks are reserved up to here, in bytes; what lies beyond the end of the file is the last
     /// writer's to release.

@@ -197,12 +197,11 @@ impl Seek for Reader {
             return Err(io::Error::from_raw_os_error(libc::ESPIPE));
         }
         self.own()?;
-        self.position = backing::seek(to, self.position, || {
-            let size = match self.core.back.facts.kind {
+        self.position = backing::seek(to, self.position, &self.core.inode, || {
+            Ok(match self.core.back.facts.kind {
                 FileKind::Block => self.core.back.facts.size,
                 _ => self.file.metadata()?.len(),
-            };
-            Ok(size.max(self.core.inode.pending_end()))
+            })
         })?;
         Ok(self.position)
     }
@@ -327,7 +326,7 @@ impl Core {
                 true => self.take(&mut buffer[done..], at)?,
                 false => self.read_uncovered(&mut buffer[done..], at, fresh)?,
             };
-            if n == 0 {
+            if n == 0 && !self.goes_on(at)? {
                 break;
             }
             done += n;
@@ -393,6 +392,18 @@ impl Core {
         self.collapse();
         self.sequential = 0;
         false
+    }
+
+    /// Where the kernel has found the end: whether the file goes on with a hole, behind which a writer
+    /// of this process holds data, or did until a moment ago.
+    fn goes_on(&mut self, offset: u64) -> io::Result<bool> {
+        let none = self.inode.writers() == 0 && self.inode.generation() == self.seen;
+        if none || self.back.facts.kind != FileKind::Regular {
+            return Ok(false);
+        }
+        self.inode.settle(None, offset, u64::MAX);
+        self.back.facts.size = self.back.file.metadata()?.len();
+        Ok(offset < self.back.facts.size)
     }
 
     fn covered(&self, offset: u64) -> bool {
@@ -891,7 +902,7 @@ impl Core {
             let mut one = [0u8; 1];
             // Decides as any read does; if that leaves no window, gather one.
             let n = self.read_uncovered(&mut one, offset, fresh)?;
-            if n == 0 {
+            if n == 0 && !self.goes_on(offset)? {
                 return Ok(&[]);
             }
         }
@@ -908,7 +919,7 @@ impl Core {
             }
             let chunk = CACHED_CHUNK.min(self.back.block);
             available = match self.gather(offset, chunk)? {
-                0 => return Ok(&[]),
+                0 if self.goes_on(offset)? => Some(self.gather(offset, chunk)?),
                 n => Some(n),
             };
         }

@@ -296,6 +296,7 @@ impl Core {
         let Some(i) = self.sent.iter().position(|s| s.id == completion.id) else {
             return Ok(());
         };
+        self.inode.written();
         let sent = &mut self.sent[i];
         match completion.result {
             Ok(n) => {

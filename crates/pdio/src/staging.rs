@@ -26,7 +26,6 @@ impl Core {
         if let Some(error) = self.deferred.take() {
             return Err(error);
         }
-        self.inode.written();
         if !self.is_scattered() {
             self.back.pilot.enter();
         }
@@ -70,7 +69,10 @@ impl Core {
             self.push()?;
             self.begin(offset);
         }
-        if self.is_scattered() || !self.back.ensure_memory() {
+        // To gather large calls for the page cache would only add a copy.
+        let large = data.len() >= SMALL as usize;
+        let passed_on = large && self.back.pilot.strategy() == Strategy::Buffered;
+        if passed_on || self.is_scattered() || !self.back.ensure_memory() {
             // Also where writes have just become scattered and nothing is staged.
             self.push()?;
             let n = self.write_page_cache(data, offset, 0)?;
@@ -222,7 +224,6 @@ impl Core {
         // lives.
         let room = unsafe { std::slice::from_raw_parts_mut(region.at(at), len) };
         let n = fill(room)?.min(len);
-        self.inode.written();
         self.end += n as u64;
         if n > 0 && self.end.is_multiple_of(self.chunk()) {
             if let Err(error) = self.issue(false) {
@@ -470,7 +471,6 @@ impl Core {
         }
         self.push()?;
         self.begin(offset);
-        self.inode.written();
         if offset + data.len() as u64 > self.size {
             self.reserve(offset + data.len() as u64);
         }
@@ -495,6 +495,7 @@ impl Core {
                         self.begin(to + n as u64);
                     });
         }
+        self.inode.written();
         let done = self.end - offset;
         self.size = self.size.max(self.end);
         self.back.stats.bytes += done;

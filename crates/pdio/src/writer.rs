@@ -425,12 +425,11 @@ impl Seek for Writer {
             return Err(io::Error::from_raw_os_error(libc::ESPIPE));
         }
         self.own()?;
-        self.position = backing::seek(to, self.position, || {
-            let size = match self.kind {
+        self.position = backing::seek(to, self.position, &self.shared.inode, || {
+            Ok(match self.kind {
                 FileKind::Block => self.shared.lock().back.facts.size,
                 _ => self.file.metadata()?.len(),
-            };
-            Ok(size.max(self.shared.inode.pending_end()))
+            })
         })?;
         Ok(self.position)
     }
@@ -584,6 +583,7 @@ impl AsFd for Writer {
 mod tests {
     use super::*;
     use crate::options::Strategy;
+    use std::io::Read;
     use std::os::fd::AsRawFd;
 
     /// A direct descriptor that fails with EIO until it is replaced: memory at address zero.
@@ -592,6 +592,49 @@ mod tests {
         let error = sys::pwrite(memory.as_fd(), b"x", 0, 0).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EIO));
         memory
+    }
+
+    #[test]
+    fn the_end_counts_data_that_is_handed_over_while_it_is_looked_for() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        let mut options = OpenOptions::new();
+        options.create(true).linger(None);
+        let mut out = options.open_writer(&path).unwrap();
+        out.write_all(&[1; 5000]).unwrap();
+        let inode = out.shared.inode.clone();
+        let end = backing::seek(SeekFrom::End(0), 0, &inode, || {
+            let size = out.file.metadata()?.len();
+            // As the keeper may do at this moment.
+            out.flush()?;
+            Ok(size)
+        });
+        assert_eq!(end.unwrap(), 5000);
+    }
+
+    #[test]
+    fn a_reader_sees_a_write_that_was_under_way_while_it_read_ahead() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        let mut options = OpenOptions::new();
+        options.create(true).strategy(Strategy::Direct).linger(None);
+        let mut out = options.open_writer(&path).unwrap();
+        out.write_all(&vec![1; 8 << 20]).unwrap();
+        out.sync_all().unwrap();
+        let mut input = options.open_reader(&path).unwrap();
+        let mut got = vec![0; 64 << 10];
+        // A write at 4 MiB, in another thread, that has not returned yet.
+        const AT: u64 = 4 << 20;
+        let mut core = out.shared.lock();
+        assert_eq!(core.write(&vec![2; 512 << 10], AT).unwrap(), 512 << 10);
+        for _ in 0..AT / got.len() as u64 {
+            input.read_exact(&mut got).unwrap();
+        }
+        // It returns.
+        out.shared.publish(&core);
+        drop(core);
+        input.read_exact(&mut got).unwrap();
+        assert!(got.iter().all(|&byte| byte == 2));
     }
 
     #[test]

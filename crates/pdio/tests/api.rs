@@ -91,6 +91,40 @@ fn a_reader_follows_a_file_that_grows() {
 }
 
 #[test]
+fn a_hole_before_data_that_waits_is_read() {
+    let home = scratch();
+    let path = home.path().join("hole");
+    for buffered_reader in [false, true] {
+        let mut out = OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .linger(None)
+            .open_writer(&path)
+            .unwrap();
+        out.write_all(&[1; 5000]).unwrap();
+        out.flush().unwrap();
+        out.seek(SeekFrom::Start(100 << 20)).unwrap();
+        out.write_all(&[2; 5000]).unwrap();
+        let mut input = Reader::open(&path).unwrap();
+        input.seek(SeekFrom::Start(4000)).unwrap();
+        let mut got = vec![3; 2000];
+        if buffered_reader {
+            while input.position() < 5000 {
+                let n = input.fill_buf().unwrap().len();
+                input.consume(n);
+            }
+            assert!(input.fill_buf().unwrap().starts_with(&[0; 1000]));
+        } else {
+            assert_eq!(input.read(&mut got).unwrap(), 2000);
+            assert_eq!(got, [[1; 1000], [0; 1000]].concat());
+        }
+        assert_eq!(input.read_at(&mut got, 100 << 20).unwrap(), 2000);
+        assert_eq!(got, [2; 2000]);
+        assert_eq!(input.read_at(&mut got, (100 << 20) + 5000).unwrap(), 0);
+    }
+}
+
+#[test]
 fn threads_write_their_own_parts_of_one_file_while_others_read() {
     const PART: usize = 3_000_001;
     let home = scratch();
@@ -121,6 +155,23 @@ fn threads_write_their_own_parts_of_one_file_while_others_read() {
         }
     });
     assert!(std::fs::read(&path).unwrap() == patterned(0, 4 * PART));
+}
+
+#[test]
+fn large_buffered_calls_are_passed_on_as_they_are() {
+    let home = scratch();
+    let path = home.path().join("large");
+    let mut out = OpenOptions::new()
+        .create(true)
+        .strategy(Strategy::Buffered)
+        .open_writer(&path)
+        .unwrap();
+    for i in 0..4u64 {
+        out.write_all(&patterned(i << 20, 1 << 20)).unwrap();
+    }
+    let stats = out.finish().unwrap();
+    assert_eq!((stats.requests, stats.memory), (4, 0));
+    assert!(std::fs::read(&path).unwrap() == patterned(0, 4 << 20));
 }
 
 #[test]
