@@ -9,7 +9,7 @@
 //! has closed it since (as GNU's tools do); a file is appended to, so that the processes of a pipeline
 //! do not overwrite each other. A process that ends by a signal or `_exit` says nothing.
 
-use core::ffi::{c_char, c_int, CStr};
+use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
 use brug::{raw, Base, Config};
@@ -79,17 +79,13 @@ impl Stream {
 }
 
 /// Names each variable that begins with `BRUG_` and means nothing.
-fn name_the_unknown(mut environment: *const *const c_char) {
-    // SAFETY: the environment is an array of C strings that ends with null.
-    unsafe {
-        while !environment.is_null() && !(*environment).is_null() {
-            let entry = CStr::from_ptr(*environment).to_bytes();
-            let name = entry.split(|&byte| byte == b'=').next().unwrap_or(entry);
-            if name.starts_with(b"BRUG_") && !Config::VARIABLES.iter().any(|v| v.as_bytes() == name)
-            {
-                say(&[b"there is no variable ", name, b"; it is ignored"]);
-            }
-            environment = environment.add(1);
+fn name_the_unknown(environment: *const *const c_char) {
+    // SAFETY: the loader passes the program's environment.
+    for entry in unsafe { raw::variables(environment) } {
+        let entry = entry.to_bytes();
+        let name = entry.split(|&byte| byte == b'=').next().unwrap_or(entry);
+        if !Config::VARIABLES.iter().any(|v| v.as_bytes() == name) {
+            say(&[b"there is no variable ", name, b"; it is ignored"]);
         }
     }
 }
