@@ -49,8 +49,8 @@ fn secure() -> bool {
 fn identity(fd: c_int) -> Option<(u64, u64)> {
     // SAFETY: a structure of numbers may be all zero, and is valid for a write.
     unsafe {
-        let mut about: libc::stat = core::mem::zeroed();
-        (libc::fstat(fd, &mut about) == 0).then_some((about.st_dev, about.st_ino))
+        let mut about: libc::stat64 = core::mem::zeroed();
+        (libc::fstat64(fd, &mut about) == 0).then_some((about.st_dev, about.st_ino))
     }
 }
 
@@ -138,3 +138,14 @@ static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) =
 #[used]
 #[link_section = ".fini_array"]
 static FINISH: extern "C" fn() = finish;
+
+// The library is linked without the compiler's startup files (`build.rs`), which have this: an
+// address that says which library handlers and destructors belong to.
+core::arch::global_asm!(
+    ".pushsection .rodata.brug_dso_handle, \"a\"",
+    ".hidden __dso_handle",
+    ".globl __dso_handle",
+    "__dso_handle:",
+    ".byte 0",
+    ".popsection",
+);

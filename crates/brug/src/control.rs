@@ -321,9 +321,9 @@ pub(crate) fn at_fork() {
         extern "C" fn child() {
             after_fork_in_child();
         }
-        // SAFETY: the handlers are async-signal-safe, as they must be. Should the list of
-        // handlers be full, a child keeps what it inherits.
-        unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+        // The handlers are async-signal-safe, as they must be. Should the list of handlers be
+        // full, a child keeps what it inherits.
+        os::at_fork(prepare, parent, child);
     }
 }
 
