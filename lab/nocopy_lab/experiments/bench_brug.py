@@ -48,12 +48,12 @@ TRAININGS: Final = 3
 # Programs that are over at once, by benchmark, and how many runs of each make a round.
 START: Final = "start"
 SHORT: Final[Mapping[str, tuple[str, int, tuple[str, ...]]]] = {
-    START: ("/bin/true", 100, ("/bin/true",)),
-    "start-bash": ("bash -c true", 100, ("/bin/bash", "-c", "true")),
-    "start-perl": ("perl -e 1", 100, ("/usr/bin/perl", "-e", "1")),
-    "start-python": ("python3 -c pass", 20, ("/usr/bin/python3", "-c", "pass")),
+    START: ("/bin/true", 40, ("/bin/true",)),
+    "start-bash": ("bash -c true", 40, ("/bin/bash", "-c", "true")),
+    "start-perl": ("perl -e 1", 40, ("/usr/bin/perl", "-e", "1")),
+    "start-python": ("python3 -c pass", 10, ("/usr/bin/python3", "-c", "pass")),
     "start-make": (
-        "make, four empty C files", 10,
+        "make, four empty C files", 4,
         ("/usr/bin/make", "-s", "--eval=all: a b c d",
          "--eval=a b c d: ; @cc -S -o - -x c /dev/null > /dev/null", "all"),
     ),
@@ -656,6 +656,9 @@ def measure(bench: Bench, rounds: int, tick: Callable[[], None] = lambda: None) 
     """All contenders in turn; a failure is kept in the place of a record."""
     if bench.kind == "choice" and rounds > 1:
         rounds = CHOICES
+    if bench.kind == START and rounds > 1:
+        # Short rounds are disturbed alike.
+        rounds *= QUICK_TIMES
     once = bench.kind in ("calls", "instructions")  # these do not vary from round to round
     runs: Runs = {name: [] for name in bench.contenders}
     wanted = dict.fromkeys(bench.contenders, 1 if once else rounds)
