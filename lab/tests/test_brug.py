@@ -164,6 +164,7 @@ def test_strace_and_callgrind_are_understood() -> None:
     )
     assert bench_brug.strace_counts(table) == {"brk": 100, "mremap": 90}
     assert bench_brug.collected("==7== Collected : 123456\n") == 123456
+    assert bench_brug.collected("==7== Collected : 12\n==8== Collected : 34\n") == 46
     with pytest.raises(LabError):
         bench_brug.collected("")
 

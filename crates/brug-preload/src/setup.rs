@@ -9,7 +9,7 @@
 //! has closed it since (as GNU's tools do); a file is appended to, so that the processes of a pipeline
 //! do not overwrite each other. A process that ends by a signal or `_exit` says nothing.
 
-use core::ffi::{c_char, c_int, CStr};
+use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
 use brug::{raw, Base, Config};
@@ -49,8 +49,8 @@ fn secure() -> bool {
 fn identity(fd: c_int) -> Option<(u64, u64)> {
     // SAFETY: a structure of numbers may be all zero, and is valid for a write.
     unsafe {
-        let mut about: libc::stat = core::mem::zeroed();
-        (libc::fstat(fd, &mut about) == 0).then_some((about.st_dev, about.st_ino))
+        let mut about: libc::stat64 = core::mem::zeroed();
+        (libc::fstat64(fd, &mut about) == 0).then_some((about.st_dev, about.st_ino))
     }
 }
 
@@ -79,17 +79,13 @@ impl Stream {
 }
 
 /// Names each variable that begins with `BRUG_` and means nothing.
-fn name_the_unknown(mut environment: *const *const c_char) {
-    // SAFETY: the environment is an array of C strings that ends with null.
-    unsafe {
-        while !environment.is_null() && !(*environment).is_null() {
-            let entry = CStr::from_ptr(*environment).to_bytes();
-            let name = entry.split(|&byte| byte == b'=').next().unwrap_or(entry);
-            if name.starts_with(b"BRUG_") && !Config::VARIABLES.iter().any(|v| v.as_bytes() == name)
-            {
-                say(&[b"there is no variable ", name, b"; it is ignored"]);
-            }
-            environment = environment.add(1);
+fn name_the_unknown(environment: *const *const c_char) {
+    // SAFETY: the loader passes the program's environment.
+    for entry in unsafe { raw::variables(environment) } {
+        let entry = entry.to_bytes();
+        let name = entry.split(|&byte| byte == b'=').next().unwrap_or(entry);
+        if !Config::VARIABLES.iter().any(|v| v.as_bytes() == name) {
+            say(&[b"there is no variable ", name, b"; it is ignored"]);
         }
     }
 }
@@ -142,3 +138,14 @@ static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) =
 #[used]
 #[link_section = ".fini_array"]
 static FINISH: extern "C" fn() = finish;
+
+// The library is linked without the compiler's startup files (`build.rs`), which have this: an
+// address that says which library handlers and destructors belong to.
+core::arch::global_asm!(
+    ".pushsection .rodata.brug_dso_handle, \"a\"",
+    ".hidden __dso_handle",
+    ".globl __dso_handle",
+    "__dso_handle:",
+    ".byte 0",
+    ".popsection",
+);

@@ -70,6 +70,32 @@ extern "C" {
     static environ: *const *const c_char;
 }
 
+/// How the names of all variables begin.
+const PREFIX: &[u8] = b"BRUG_";
+
+/// The entries of an environment that begin with [`PREFIX`]. Of the others, which are many, no
+/// more is read than it takes to see that: short programs come here as well.
+///
+/// # Safety
+/// Null, or an array of C strings that ends with null and lives as long as the process.
+pub unsafe fn variables(
+    mut environment: *const *const c_char,
+) -> impl Iterator<Item = &'static CStr> {
+    core::iter::from_fn(move || {
+        // SAFETY: by contract. A string is read up to the first byte that differs, at most its end.
+        unsafe {
+            while !environment.is_null() && !(*environment).is_null() {
+                let entry = *environment;
+                environment = environment.add(1);
+                if (0..PREFIX.len()).all(|at| *entry.add(at).cast::<u8>() == PREFIX[at]) {
+                    return Some(CStr::from_ptr(entry));
+                }
+            }
+            None
+        }
+    })
+}
+
 impl Config {
     /// What holds when nothing is said.
     pub const DEFAULT: Config = Config {
@@ -104,15 +130,8 @@ impl Config {
         }
         // SAFETY: `environ` is null or a null-terminated array of C strings that live as
         // long as the process. It is read once, when the first object is allocated.
-        unsafe {
-            let mut entry = ptr::addr_of!(environ).read();
-            while !entry.is_null() && !(*entry).is_null() {
-                let text = CStr::from_ptr(*entry);
-                if let Some(rest) = text.to_bytes_with_nul().strip_prefix(b"BRUG_") {
-                    config.set(rest);
-                }
-                entry = entry.add(1);
-            }
+        for entry in unsafe { variables(ptr::addr_of!(environ).read()) } {
+            config.set(&entry.to_bytes_with_nul()[PREFIX.len()..]);
         }
         config
     }

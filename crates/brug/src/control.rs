@@ -231,11 +231,15 @@ fn work_out_limits() {
     #[cfg(not(feature = "monitor"))]
     let observed = false;
     hot().rest.observed.store(observed, Relaxed);
-    // What the trial compares must come out of line, and nobody is chosen before it ends.
-    let observed = observed || (mode == Mode::Auto && trial::running());
     let scoped = scope::any();
     hot().rest.scoped.store(scoped, Relaxed);
     let base = hot().rest.base.load(Relaxed);
+    // What the trial compares must come out of line, and nobody is chosen before it ends.
+    let tried = mode == Mode::Auto && trial::running();
+    let counted = hot().rest.counted.load(Relaxed);
+    let early = tried && base == Base::Glibc as u8 && !observed && !scoped && !counted;
+    trial::set_early(if early { config.switch_point - 1 } else { 0 });
+    let observed = observed || tried;
     let page = os::page_size() - 1;
     // Who has the small objects, and up to which size when new and when growing.
     let (owner, malloc, realloc) = match mode {
@@ -258,7 +262,6 @@ fn work_out_limits() {
     let sys = owner == Base::Glibc as u8;
     let only = |when: bool, limit: usize| if when { limit } else { 0 };
     let hot = hot();
-    let counted = hot.rest.counted.load(Relaxed);
     // Whoever has read an old limit may use a new function, and the other way round: each
     // allocates whatever it is asked for.
     hot.malloc_limit.store(only(sys && !counted, malloc), Relaxed);
@@ -321,9 +324,9 @@ pub(crate) fn at_fork() {
         extern "C" fn child() {
             after_fork_in_child();
         }
-        // SAFETY: the handlers are async-signal-safe, as they must be. Should the list of
-        // handlers be full, a child keeps what it inherits.
-        unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+        // The handlers are async-signal-safe, as they must be. Should the list of handlers be
+        // full, a child keeps what it inherits.
+        os::at_fork(prepare, parent, child);
     }
 }
 

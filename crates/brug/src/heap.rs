@@ -52,7 +52,7 @@ pub(crate) unsafe fn alloc_zeroed(size: usize, align: usize) -> *mut u8 {
         // SAFETY: no preconditions.
         unsafe { sys::calloc(size, 1) }
     } else {
-        alloc_cold(size, align, true)
+        alloc_zeroed_other(size, align)
     }
 }
 
@@ -128,6 +128,13 @@ unsafe extern "C" fn free_cold(p: *mut u8) {
 /// The second fastest path, for objects with C's alignment.
 #[inline(never)]
 extern "C" fn alloc_other(size: usize, align: usize) -> *mut u8 {
+    if align <= SYS_ALIGN && trial::is_early(size) {
+        // SAFETY: no preconditions.
+        let p = unsafe { sys::malloc(size) };
+        if !p.is_null() {
+            return p;
+        }
+    }
     // In every base an object of at least `align` bytes has that alignment, up to `SYS_ALIGN`.
     let enough = size.max(align);
     if align <= SYS_ALIGN && enough <= load!(limit) {
@@ -138,6 +145,18 @@ extern "C" fn alloc_other(size: usize, align: usize) -> *mut u8 {
         }
     }
     alloc_cold(size, align, false)
+}
+
+#[inline(never)]
+extern "C" fn alloc_zeroed_other(size: usize, align: usize) -> *mut u8 {
+    if align <= SYS_ALIGN && trial::is_early(size) {
+        // SAFETY: no preconditions.
+        let p = unsafe { sys::calloc(size, 1) };
+        if !p.is_null() {
+            return p;
+        }
+    }
+    alloc_cold(size, align, true)
 }
 
 #[inline(never)]

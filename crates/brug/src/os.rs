@@ -2,7 +2,8 @@
 //! The operating system calls of the crate, and nothing else that may fail.
 //!
 //! Every call reports failure as `false` or null and leaves `errno` set. Unit
-//! tests make the n-th call fail through [`fault`].
+//! tests make the n-th call fail through [`fault`]. Of two names of a call (`open` and `open64`) it is
+//! the one that the standard library uses: the loader looks up each name.
 
 use core::ffi::{c_int, c_void, CStr};
 use core::ptr;
@@ -414,13 +415,33 @@ pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
     }
 }
 
+/// `pthread_atfork`, which the C library links into each library, far from all else that runs when
+/// the library is loaded: for a jump the system would map pages. So `libbrug.so` makes that jump.
+pub(crate) fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
+    #[cfg(not(feature = "preload"))]
+    // SAFETY: functions without preconditions.
+    unsafe {
+        libc::pthread_atfork(Some(prepare), Some(parent), Some(child));
+    }
+    #[cfg(feature = "preload")]
+    {
+        type Handler = extern "C" fn();
+        extern "C" {
+            static __dso_handle: c_void;
+            fn __register_atfork(_: Handler, _: Handler, _: Handler, _: *const c_void) -> c_int;
+        }
+        // SAFETY: what `pthread_atfork` does; of the handle only the address is taken.
+        unsafe { __register_atfork(prepare, parent, child, ptr::addr_of!(__dso_handle)) };
+    }
+}
+
 /// Threads of this process, if the system says. Async-signal-safe.
 pub(crate) fn threads() -> Option<u64> {
     // SAFETY: a C string, and `status` is valid for writing.
     unsafe {
-        let mut status = core::mem::zeroed::<libc::stat>();
+        let mut status = core::mem::zeroed::<libc::stat64>();
         // A directory has two links and one more for each directory in it: proc(5).
-        (libc::stat(c"/proc/self/task".as_ptr(), &mut status) == 0)
+        (libc::stat64(c"/proc/self/task".as_ptr(), &mut status) == 0)
             .then(|| (status.st_nlink as u64).saturating_sub(2))
     }
 }
@@ -454,7 +475,7 @@ pub(crate) fn read_file(path: &CStr, buf: &mut [u8]) -> usize {
     }
     // SAFETY: the path is a C string, the buffer is valid for its length.
     unsafe {
-        let fd = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        let fd = libc::open64(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
         if fd < 0 {
             return 0;
         }

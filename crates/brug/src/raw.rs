@@ -4,6 +4,8 @@
 use core::ptr;
 
 use crate::config::Config;
+#[cfg(feature = "preload")]
+pub use crate::config::variables;
 use crate::realloc::{self, UNKNOWN};
 use crate::words::{self, SYS_ALIGN};
 use crate::{arena, base, control, heap, os, stats};

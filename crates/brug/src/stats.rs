@@ -185,7 +185,7 @@ pub(crate) fn show(to: c_int) {
 fn append(path: &CStr, form: fn(&mut dyn Write) -> fmt::Result) {
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
     // SAFETY: a C string.
-    let fd = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
+    let fd = unsafe { libc::open64(path.as_ptr(), flags, 0o644) };
     let written = fd >= 0 && {
         let mut out = Piece::new(fd);
         let _ = form(&mut out);

@@ -24,7 +24,7 @@
 //! winner's own mode: it counts and samples nothing.
 
 use core::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64, AtomicU8,
+    AtomicBool, AtomicU32, AtomicU64, AtomicU8, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 
@@ -100,6 +100,9 @@ pub(crate) fn why() -> &'static str {
 
 static RUNNING: AtomicBool = AtomicBool::new(false);
 static REQUESTS: AtomicU32 = AtomicU32::new(0);
+/// New objects up to this size are the C library's until the turns begin; 0 if it takes a look at
+/// more than the size to say so.
+static EARLY: AtomicUsize = AtomicUsize::new(0);
 /// The number of the request with which the first turn begins.
 static BEGAN: AtomicU32 = AtomicU32::new(NOT_YET);
 /// Turns of each allocator in this trial; grows while the result is in doubt.
@@ -232,6 +235,22 @@ pub(crate) fn start() {
 #[inline]
 pub(crate) fn running() -> bool {
     RUNNING.load(Relaxed)
+}
+
+/// To be called by who works the limits out, with what `EARLY` is to be.
+pub(crate) fn set_early(limit: usize) {
+    EARLY.store(limit, Relaxed);
+}
+
+/// Returns true, and counts the request, if the C library shall serve it because no turn has begun:
+/// all that a short program ever asks for.
+#[inline]
+pub(crate) fn is_early(size: usize) -> bool {
+    let early = size <= EARLY.load(Relaxed) && REQUESTS.load(Relaxed) < START;
+    if early {
+        REQUESTS.fetch_add(1, Relaxed);
+    }
+    early
 }
 
 /// The number of a request, counted from the first turn; `None` before that.

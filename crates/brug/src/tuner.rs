@@ -546,7 +546,7 @@ pub(crate) fn save(path: &CStr) {
     // SAFETY: C strings.
     unsafe {
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
-        let fd = libc::open(name.as_ptr(), flags, 0o644);
+        let fd = libc::open64(name.as_ptr(), flags, 0o644);
         let mut ok = fd >= 0 && os::write_all(fd, MAGIC.as_bytes()) && os::write_all(fd, b"\n");
         for base in Base::ALL {
             let trial::Verdict { mean, samples } = trial::verdict(base);

@@ -9,6 +9,7 @@ first round is thrown away. What is compared are ratios of runs of the same roun
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import platform
@@ -44,8 +45,19 @@ SLOW_ROUNDS: Final = 3
 QUICK_S: Final = 0.25
 QUICK_TIMES: Final = 3
 TRAININGS: Final = 3
-# Runs of /bin/true in a round.
-STARTS: Final = 100
+# Programs that are over at once, by benchmark, and how many runs of each make a round.
+START: Final = "start"
+SHORT: Final[Mapping[str, tuple[str, int, tuple[str, ...]]]] = {
+    START: ("/bin/true", 40, ("/bin/true",)),
+    "start-bash": ("bash -c true", 40, ("/bin/bash", "-c", "true")),
+    "start-perl": ("perl -e 1", 40, ("/usr/bin/perl", "-e", "1")),
+    "start-python": ("python3 -c pass", 10, ("/usr/bin/python3", "-c", "pass")),
+    "start-make": (
+        "make, four empty C files", 4,
+        ("/usr/bin/make", "-s", "--eval=all: a b c d",
+         "--eval=a b c d: ; @cc -S -o - -x c /dev/null > /dev/null", "all"),
+    ),
+}  # fmt: skip
 # Runs in which a program shall get the same base for its small objects, and what keeps the machine
 # busy meanwhile.
 CHOICES: Final = 20
@@ -224,8 +236,10 @@ def benches(scale: Scale, suite: Path | None = None) -> list[Bench]:
         f"fork --bytes {large}", FORKS)  # fmt: skip
     add("snapshot", "2000 pages of a buffer written while a forked child has it, too",
         f"fork --bytes {scale.size(GIB)} --writes 2000", FORKS)  # fmt: skip
-    add("start", "/bin/true, processor time of a run", "/bin/true",
-        ("glibc", "libbrug", *LIBRARIES), "start")  # fmt: skip
+    for bench, (program, runs, command) in SHORT.items():
+        what = f"{program}, processor time of a run"
+        words = (str(runs), *command)
+        made.append(Bench(bench, what, words, ("glibc", "libbrug", *LIBRARIES), START))
     for program, command in CHOOSERS.items():
         what = f"{program}, whose small objects get the same base, the machine kept busy"
         made.append(Bench(f"choice-{program}", what, command, ("libbrug",), "choice"))
@@ -424,19 +438,30 @@ def _timed(bench: Bench, name: str) -> dict[str, Any]:
 
 
 def _start(bench: Bench, name: str) -> dict[str, Any]:
-    """The processor time of a program that does nothing; a round is many runs of it."""
-    env = {**os.environ, **environment(bench.name, name)}
+    """The processor time of a program that does little; a round is many runs of it."""
+    runs, command = int(bench.words[0]), bench.words[1:]
+    added = environment(bench.name, name)
+    env = {**os.environ, **added}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    for _ in range(STARTS):
-        process = os.posix_spawn(bench.words[0], bench.words, env)
+    for _ in range(runs):
+        process = os.posix_spawn(command[0], command, env)
         if state := os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]):
-            raise LabError(f"{bench.words[0]} ended with status {state}")
+            raise LabError(f"{command[0]} ended with status {state}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {
-        "seconds": spent / STARTS,
-        "page_faults": (after.ru_minflt - before.ru_minflt) / STARTS,
+        "seconds": spent / runs,
+        "minor_faults": round((after.ru_minflt - before.ru_minflt) / runs, 1),
+        "instructions": _whole(command, tuple(added.items())),
     }
+
+
+@functools.cache
+def _whole(command: tuple[str, ...], env: tuple[tuple[str, str], ...]) -> int:
+    """Instructions of all processes of a command, from the loader's first to the last."""
+    valgrind = require_tool("valgrind", "valgrind")
+    words = ("--tool=callgrind", "--trace-children=yes", "--callgrind-out-file=/dev/null")
+    return collected(_communicate([valgrind, *words, *command], dict(env))[1])
 
 
 def _program(bench: Bench, name: str) -> dict[str, Any]:
@@ -547,11 +572,11 @@ def _instructions(bench: Bench, name: str) -> dict[str, Any]:
 
 
 def collected(text: str) -> int:
-    """The total that callgrind reports."""
-    found = re.search(r"Collected : (\d+)", text)
-    if found is None:
+    """The total that callgrind reports, of all processes."""
+    found = re.findall(r"Collected : (\d+)", text)
+    if not found:
         raise LabError("valgrind did not say how many instructions there were")
-    return int(found[1])
+    return sum(map(int, found))
 
 
 @contextlib.contextmanager
@@ -605,7 +630,7 @@ def _redis(bench: Bench, name: str) -> dict[str, Any]:
 
 KINDS: Final[Mapping[str, Callable[[Bench, str], dict[str, Any]]]] = {
     "time": _timed,
-    "start": _start,
+    START: _start,
     "choice": _choice,
     "program": _program,
     "redis": _redis,
@@ -631,6 +656,9 @@ def measure(bench: Bench, rounds: int, tick: Callable[[], None] = lambda: None) 
     """All contenders in turn; a failure is kept in the place of a record."""
     if bench.kind == "choice" and rounds > 1:
         rounds = CHOICES
+    if bench.kind == START and rounds > 1:
+        # Short rounds are disturbed alike.
+        rounds *= QUICK_TIMES
     once = bench.kind in ("calls", "instructions")  # these do not vary from round to round
     runs: Runs = {name: [] for name in bench.contenders}
     wanted = dict.fromkeys(bench.contenders, 1 if once else rounds)

@@ -29,8 +29,10 @@ from nocopy_lab.experiments.bench_brug import (
     QUICK_S,
     QUICK_TIMES,
     REDIS_VALUES,
+    SHORT,
     SLOW_ROUNDS,
     SLOW_S,
+    START,
     SUITE,
     SUITED,
     THREADS,
@@ -210,7 +212,7 @@ def targets(results: dict[str, Any]) -> list[Target]:
     ratio(f"{steps}, with huge pages", 0.35, "linear-64k", "brug-thp", "glibc")
     ratio(f"{steps}, without huge pages", 1.0, "linear-64k", "brug-nothp", "glibc")
     ratio(steps, 0.1, "linear-64k", "brug", "jemalloc")
-    ratio("/bin/true, processor time", 1.15, "start", "libbrug", "glibc")
+    ratio("/bin/true, processor time", 1.15, START, "libbrug", "glibc")
     for align in (64, 128):
         for other in ("glibc", "jemalloc", "mimalloc"):
             ratio(f"doubling to 256 MiB, alignment {align}", 0.45, f"align-{align}", "brug", other)
@@ -552,6 +554,30 @@ def life_table(data: Measured) -> Table:
     return Table("Who is best along the life of an object", ("grown to", "best", "takes"), rows)
 
 
+def start_table(data: Measured) -> Table:
+    """What short programs pay for a library that is loaded with them."""
+    rows = []
+    for bench, (program, _, _) in SHORT.items():
+        for number, name in enumerate(data.contenders(bench)):
+            records = data.records(bench, name)
+            low, middle, high = quartiles(data.ratios(bench, name, "glibc", seconds) or [0.0])
+            rows.append(
+                [
+                    program if number == 0 else "",
+                    CONTENDERS[name].label,
+                    f"{instructions(records[-1]) / 1e3:,.0f}",
+                    f"{statistics.median(r['minor_faults'] for r in records):,.0f}",
+                    _seconds(statistics.median(data.values(bench, name))),
+                    f"{middle:.3f} ({low:.3f}–{high:.3f})" if number else "",
+                ]
+            )
+    return Table(
+        "Short programs (median, quartiles)",
+        ("", "", "thousand instructions", "page faults", "CPU time", "of glibc's"),
+        rows,
+    )
+
+
 def suite_table(data: Measured) -> Table | None:
     """Programs of mimalloc-bench: time and peak memory of glibc's, with geometric means."""
     suite = [bench for bench in data.benches if bench.startswith(SUITE)]
@@ -725,6 +751,7 @@ def draw(directory: Path = HERE) -> Path:
             report.html_table(target_table(results)),
             report.html_table(statement_table(results)),
             *(report.html_figure(directory, figure) for figure in figures),
+            report.html_table(start_table(data)),
             report.html_table(growth_table(data)),
             report.html_table(life_table(data)),
             *map(report.html_table, suite),
@@ -735,7 +762,8 @@ def draw(directory: Path = HERE) -> Path:
             report.paragraph("All samples: results.json next to this page.", small=True),
         ],
     )
-    tables = (target_table(results), statement_table(results), life_table(data), *suite)
+    tables = [target_table(results), statement_table(results), start_table(data)]
+    tables += [life_table(data), *suite]
     (directory / "table.md").write_text(
         "".join(report.markdown_table(table) for table in tables)
         + "".join(f"* {fact}\n" for fact in facts(results))
