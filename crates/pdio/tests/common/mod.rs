@@ -176,6 +176,24 @@ fn overlay(below: &Path) -> Option<Filesystem> {
     })
 }
 
+/// A directory of the disk, by way of a program.
+fn fuse() -> Option<Filesystem> {
+    let home = scratch();
+    let (source, directory) = (home.path().join("source"), home.path().join("mnt"));
+    std::fs::create_dir(&source).unwrap();
+    std::fs::create_dir(&directory).unwrap();
+    if let Err(reason) = run("bindfs", &[source.to_str()?, directory.to_str()?]) {
+        eprintln!("skipped FUSE: {reason} (needs bindfs, and the right to mount)");
+        return None;
+    }
+    Some(Filesystem {
+        name: "FUSE",
+        directory,
+        mounted: true,
+        _home: home,
+    })
+}
+
 /// The disk at hand, and images of everything that can be made and mounted here.
 pub fn filesystems() -> Vec<Filesystem> {
     let home = scratch();
@@ -202,6 +220,7 @@ pub fn filesystems() -> Vec<Filesystem> {
     all.extend(image("XFS", 320, "mkfs.xfs", &["-q"], "xfsprogs"));
     all.extend(image("btrfs", 256, "mkfs.btrfs", &["-q"], "btrfs-progs"));
     all.extend(tmpfs("256m"));
+    all.extend(fuse());
     let below = all
         .iter()
         .find(|f| f.name == "ext4, 4 KiB blocks")
