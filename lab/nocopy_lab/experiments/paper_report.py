@@ -626,13 +626,13 @@ def interrupted(data: Measured) -> str:
 
 
 @dataclass(frozen=True)
-class Target(Goal):
+class Explained(Goal):
     """With what the measurement says of why it was missed."""
 
     why: Callable[[Measured], str] | None = None
 
 
-def targets(data: Measured) -> Iterator[Target]:
+def targets(data: Measured) -> Iterator[Explained]:
     """What GCMA must show, as far as it was run."""
     for pattern, field, words in (
         ("pi", "frame_ns", "photo, 25 × 64 pages"),
@@ -641,7 +641,7 @@ def targets(data: Measured) -> Iterator[Target]:
     ):
         gcma, base = (data.shots(c, pattern, field) for c in ("gcma", "reservation"))
         if gcma and base:
-            yield Target(
+            yield Explained(
                 f"{words}, worst", "≤ 1.1 × reservation",
                 f"{duration(max(gcma))}, {duration(max(base))}: {max(gcma) / max(base):.3f} ×",
                 max(gcma) <= 1.1 * max(base), interrupted if field == "reqbufs_ns" else None,
@@ -650,7 +650,7 @@ def targets(data: Measured) -> Iterator[Target]:
         ratios = data.ratios(f"fig4-{which}")
         if ratios:
             least = min(ratios, key=ratios.__getitem__)
-            yield Target(
+            yield Explained(
                 f"mean of each size, {which}", f"≥ {factor} × as fast as CMA",
                 f"{_times(ratios[least])} at least ({least:,} pages)", ratios[least] >= factor,
             )  # fmt: skip
@@ -659,11 +659,11 @@ def targets(data: Measured) -> Iterator[Target]:
     hour = [row for row in data.run("hour") if row.get("type") == "alloc"]
     failed, of = failed + sum(not row["ok"] for row in hour), of + len(hour)
     if of:
-        yield Target("allocations and shots that failed", "0", f"{failed} of {of:,}", not failed)
+        yield Explained("allocations and shots that failed", "0", f"{failed} of {of:,}", not failed)
     for what, (name, _, _) in TABLE3.items():
         change = data.table3("gcma", what) / data.table3("reservation", what) - 1
         if not math.isnan(change):
-            yield Target(
+            yield Explained(
                 f"table 3, {name}", "within 1 % of reservation", f"{change:+.2%}",
                 abs(change) <= 0.01,
             )  # fmt: skip
@@ -673,7 +673,7 @@ def targets(data: Measured) -> Iterator[Target]:
             for other, wanted in (("reservation", 1.0), ("cma", 1.0 if camera else 0.95)):
                 ratio = score["gcma"] / score[other]
                 if not math.isnan(ratio):
-                    yield Target(
+                    yield Explained(
                         f"{field}{', camera on' if camera else ''}",
                         f"≥ {wanted:g} × {NAMES[other]}", f"{ratio:.3f} ×", ratio >= wanted,
                         card_bound,
