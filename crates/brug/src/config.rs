@@ -73,7 +73,7 @@ extern "C" {
 /// How the names of all variables begin.
 const PREFIX: &[u8] = b"BRUG_";
 
-/// The entries of an environment that begin with [`PREFIX`]. Of the others, which are many, no
+/// The entries of an environment that begin with `BRUG_`. Of the others, which are many, no
 /// more is read than it takes to see that: short programs come here as well.
 ///
 /// # Safety

@@ -280,7 +280,9 @@ fn learned_for_the_page_cache(directory: &Path, costs: &Path) -> Option<String> 
         .lines()
         .find(|line| line.contains(" for write sequential direct "));
     if direct.is_none() {
-        eprintln!("skipped: no direct I/O in /var/tmp, nothing to choose");
+        eprintln!(
+            "skipped: no direct I/O in /var/tmp, or no two samples of it alike on a busy machine"
+        );
     }
     direct.map(page_cache_is_best)
 }
