@@ -9,7 +9,12 @@ import pytest
 
 from nocopy_lab import report
 from nocopy_lab.checks.guest import kselftest
-from nocopy_lab.checks.source import added_lines, figures, only_line_numbers
+from nocopy_lab.checks.source import (
+    added_lines,
+    figures,
+    laid_out_anew,
+    only_line_numbers,
+)
 from nocopy_lab.experiments import demo
 from nocopy_lab.run import ktap
 
@@ -86,6 +91,16 @@ def test_grown_line_numbers_are_no_changed_instructions() -> None:
     assert not only_line_numbers(old, old.replace("1e1", "1e0"), most=1)
     assert not only_line_numbers(old, old.replace("edx", "ecx"), most=9)
     assert not only_line_numbers(old, old + "nop\n", most=9)
+
+
+def test_functions_that_are_laid_out_anew_do_the_same() -> None:
+    old = "\n<f>:\n\tpush %rbx\n\tcall g\n\t\t\tR_X86_64_PLT32 g-0x4\n\tjne f\n\tret\n"
+    old += "\tnopl 0x0(%rax)\n"
+    moved = old.replace("<f>", "<f.isra.0>").replace("jne f\n", "je f\n\tjmp f\n\tret\n")
+    assert laid_out_anew(old, moved)
+    assert not laid_out_anew(old, moved.replace("\tret\n", "\tret\n\tret\n", 1))
+    assert not laid_out_anew(old, old.replace("g-0x4", "gcma_load-0x4"))
+    assert not laid_out_anew(old, old.replace("<f>", "<h>"))
 
 
 def test_added_lines_are_counted_by_file(tmp_path: Path) -> None:

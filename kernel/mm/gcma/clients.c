@@ -207,7 +207,10 @@ bool gcma_load(struct address_space *mapping, pgoff_t index,
 		i++;
 	trace_gcma_load(mapping, index, nr, i == nr);
 	if (i < nr) {
-		gcma_invalidate(mapping, index);
+		/* Nothing leads to those behind it any more. */
+		while (++i < nr)
+			dmem_invalidate(&gcma_dmem, mapping, index + i);
+		gcma_wipe();
 		count_vm_events(GCMA_MISS_FILE + client, nr);
 		return false;
 	}

@@ -35,7 +35,14 @@ static inline void cma_add_available(struct cma *cma, long nr)
 	cma->available_count += nr;
 }
 
-/* An allocation of CMA is one piece of the memory map, too. */
+#define page_flags(page)	((page)->flags.f)
+
+/* Is an area one piece of the memory map, too? */
+static inline bool cma_memmap_contiguous(const struct cma *cma)
+{
+	return page_range_contiguous(pfn_to_page(cma->ranges[0].base_pfn), cma->count);
+}
+
 #define nth_page(page, n)	((page) + (n))
 #define set_pageblock_migratetype(page, type) \
 	init_pageblock_migratetype(page, type, false)
@@ -116,6 +123,9 @@ static inline void test_activate(struct cma *cma)
 #define cma_range(cma)		(cma)
 #define cma_nranges(cma)	((void)(cma), 1)
 #define cma_activated(cma)	((cma)->bitmap)
+#define page_flags(page)	((page)->flags)
+/* There is nth_page() where it is not. */
+#define cma_memmap_contiguous(cma)	((void)(cma), true)
 
 static inline void cma_add_available(struct cma *cma, long nr)
 {

@@ -311,14 +311,22 @@ static void make_folio(struct page *page, unsigned int order)
 {
 	unsigned long i;
 
-	/* The reference counts of tail pages are zero. */
-	for (i = 1; i < 1UL << order; i++)
-		set_page_count(nth_page(page, i), 0);
+	for (i = 0; i < 1UL << order; i++) {
+		struct page *at = nth_page(page, i);
+
+		/* Whoever had it before may have left something there. */
+		if (page_flags(at) & PAGE_FLAGS_CHECK_AT_PREP)
+			page_flags(at) &= ~PAGE_FLAGS_CHECK_AT_PREP;
+		set_page_private(at, 0);
+		/* The reference counts of tail pages are zero. */
+		if (i)
+			set_page_count(at, 0);
+	}
 	prep_compound_page(page, order);
 }
 
 /* Make single pages of a folio whose count is frozen, see free_pages_prepare(). */
-static void unmake_folio(struct page *page)
+static void unmake_folio(struct gcma *gcma, struct page *page)
 {
 	struct folio *folio = page_folio(page);
 	unsigned long i, nr = folio_nr_pages(folio);
@@ -330,6 +338,11 @@ static void unmake_folio(struct page *page)
 #endif
 	__ClearPageHead(page);
 	page->mapping = NULL;
+	set_page_private(page, 0);
+	/* Hugetlb marks broken pages before it counts them. */
+	for (i = 0; i < nr; i++)
+		if (PageHWPoison(nth_page(page, i)))
+			WRITE_ONCE(gcma->suspect, true);
 	for (i = 1; i < nr; i++) {
 		struct page *tail = nth_page(page, i);
 
@@ -442,7 +455,9 @@ static unsigned long sound_pages(const struct gcma *gcma, const struct page *pag
 #ifdef CONFIG_MEMORY_FAILURE
 	unsigned long i;
 
-	if (gcma->suspect || atomic_long_read(&num_poisoned_pages))
+	/* Pairs with page_ref_unfreeze() in unmake_folio(): suspect, then idle. */
+	smp_rmb();
+	if (READ_ONCE(gcma->suspect) || atomic_long_read(&num_poisoned_pages))
 		for (i = 0; i < nr; i++)
 			if (PageHWPoison(page + i))
 				return i;
@@ -509,7 +524,7 @@ static void settle(struct gcma *gcma, unsigned long bit, unsigned long end)
 			}
 		}
 		if (folio)
-			unmake_folio(folio);
+			unmake_folio(gcma, folio);
 	}
 }
 
@@ -525,7 +540,7 @@ static void tidy(struct work_struct *work)
 		else if (READ_ONCE(key_removed) && lent(gcma))
 			dmem_wipe(gcma->dmem, false);
 		if (READ_ONCE(gcma->quarantined))
-			queue_delayed_work(system_unbound_wq, &gcma_tidy_work, HZ / 10);
+			queue_delayed_work(system_dfl_wq, &gcma_tidy_work, HZ / 10);
 	}
 }
 DECLARE_DELAYED_WORK(gcma_tidy_work, tidy);
@@ -574,7 +589,7 @@ bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 	/* Pairs with smp_mb() in gcma_forget_encrypted(): free, then look. */
 	smp_mb();
 	if (READ_ONCE(gcma->quarantined) || READ_ONCE(key_removed))
-		queue_delayed_work(system_unbound_wq, &gcma_tidy_work, HZ / 10);
+		queue_delayed_work(system_dfl_wq, &gcma_tidy_work, HZ / 10);
 	gcma_wipe();
 	return true;
 }
@@ -679,7 +694,7 @@ bool gcma_memory_failure(unsigned long pfn)
 			continue;
 		scoped_guard(spinlock_irqsave, &cma->lock) {
 			/* What is allocated waits for settle(). */
-			gcma->suspect = true;
+			WRITE_ONCE(gcma->suspect, true);
 			if (__test_and_set_bit(bit, cma_range(cma)->bitmap))
 				return false;
 			gcma->owned += nr;
@@ -708,7 +723,7 @@ bool __init gcma_activate(struct cma *cma)
 
 	if (clients == GCMA_STOCK)
 		return false;
-	if (cma_nranges(cma) > 1) {
+	if (cma_nranges(cma) > 1 || !cma_memmap_contiguous(cma)) {
 		pr_err("area %s: has holes, using plain CMA\n", cma->name);
 		return false;
 	}

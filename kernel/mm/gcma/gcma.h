@@ -33,7 +33,7 @@ static inline bool gcma_wipes(void)
 static inline void gcma_wipe(void)
 {
 	if (gcma_wipes())
-		queue_delayed_work(system_unbound_wq, &gcma_tidy_work, HZ / 10);
+		queue_delayed_work(system_dfl_wq, &gcma_tidy_work, HZ / 10);
 }
 
 #endif /* _MM_GCMA_GCMA_H */

@@ -183,7 +183,7 @@ static struct gcma *real_area(struct kunit *test)
 /* What is in quarantine after all that can be freed has been. */
 static unsigned long look_again(struct gcma *gcma)
 {
-	mod_delayed_work(system_unbound_wq, &gcma_tidy_work, 0);
+	mod_delayed_work(system_dfl_wq, &gcma_tidy_work, 0);
 	flush_delayed_work(&gcma_tidy_work);
 	return gcma->quarantined;
 }
@@ -252,6 +252,62 @@ static void release_test_folio(struct kunit *test)
 	}
 }
 
+/* What single pages have left is not in the folio that they become. */
+static void release_test_leftovers(struct kunit *test)
+{
+	struct gcma *gcma = real_area(test);
+	struct page *page = cma_alloc(gcma->cma, 16, 4, true);
+	struct folio *folio;
+	unsigned long i;
+
+	KUNIT_ASSERT_NOT_NULL(test, page);
+	for (i = 0; i < 16; i++) {
+		__set_bit(PG_workingset, &page_flags(page + i));
+		set_page_private(page + i, i + 1);
+	}
+	KUNIT_EXPECT_TRUE(test, cma_release(gcma->cma, page, 16));
+	folio = cma_alloc_folio(gcma->cma, 4, GFP_KERNEL | __GFP_COMP);
+	KUNIT_ASSERT_NOT_NULL(test, folio);
+	/* The lowest place again. */
+	KUNIT_EXPECT_PTR_EQ(test, &folio->page, page);
+	for (i = 0; i < 16; i++) {
+		KUNIT_EXPECT_FALSE(test, test_bit(PG_workingset, &page_flags(page + i)));
+		KUNIT_EXPECT_EQ(test, page_private(page + i), 0);
+	}
+	KUNIT_EXPECT_TRUE(test, cma_free_folio(gcma->cma, folio));
+}
+
+#ifdef CONFIG_MEMORY_FAILURE
+/* A page that hugetlb has marked, and not counted yet, is not freed with its folio. */
+static void release_test_broken(struct kunit *test)
+{
+	struct gcma *gcma = real_area(test);
+	unsigned long owned = gcma->owned, poisoned = gcma->poisoned;
+	struct folio *folio = cma_alloc_folio(gcma->cma, 4, GFP_KERNEL | __GFP_COMP);
+	struct page *page;
+	unsigned long bit;
+
+	KUNIT_ASSERT_NOT_NULL(test, folio);
+	page = folio_page(folio, 5);
+	bit = page_to_pfn(page) - cma_range(gcma->cma)->base_pfn;
+	SetPageHWPoison(page);
+	KUNIT_EXPECT_TRUE(test, cma_free_folio(gcma->cma, folio));
+	KUNIT_EXPECT_EQ(test, look_again(gcma), 0);
+	KUNIT_EXPECT_EQ(test, gcma->owned, owned + 1);
+	KUNIT_EXPECT_EQ(test, gcma->poisoned, poisoned + 1);
+	/* It is sound after all: release it once more. */
+	ClearPageHWPoison(page);
+	scoped_guard(spinlock_irqsave, &gcma->cma->lock) {
+		WRITE_ONCE(gcma->suspect, false);
+		gcma->poisoned--;
+		gcma->quarantined++;
+		__set_bit(bit >> gcma->cma->order_per_bit, gcma->quarantine);
+	}
+	KUNIT_EXPECT_EQ(test, look_again(gcma), 0);
+	KUNIT_EXPECT_EQ(test, gcma->owned, owned);
+}
+#endif
+
 static void release_test_bad(struct kunit *test)
 {
 	struct gcma *gcma = real_area(test);
@@ -313,6 +369,10 @@ static struct kunit_case place_test_cases[] = {
 	KUNIT_CASE_SLOW(place_test_churn),
 	KUNIT_CASE(release_test_held),
 	KUNIT_CASE(release_test_folio),
+	KUNIT_CASE(release_test_leftovers),
+#ifdef CONFIG_MEMORY_FAILURE
+	KUNIT_CASE(release_test_broken),
+#endif
 	KUNIT_CASE(release_test_bad),
 	KUNIT_CASE(parse_test_modes),
 	KUNIT_CASE(declare_test),
