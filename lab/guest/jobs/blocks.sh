@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Files of f2fs that are given other blocks while their pages are not resident: what is kept of them
-# must not be found again.
+# Files of f2fs that are given other blocks while their pages are not resident, and of ext4 while they
+# are: what is kept of them must not be found again.
 . /lib/reclaimed.sh
 
 # content STEP: 1 MiB that depend on it
@@ -15,7 +15,7 @@ mkdir /mnt/files
 move() {
 	from=$(of 1)
 	eval "$reclaim"
-	need f2fs --from /mnt/files/1 --to /mnt/files/2
+	need blocks --from /mnt/files/1 --to /mnt/files/2
 	check "blocks of another file, $1" "$(of 2)" "$from"
 	eval "$reclaim"
 	check "and read again, $1" "$(of 2)" "$from"
@@ -36,9 +36,23 @@ move "since then"
 content 9 >/mnt/files/3
 content 5 >/tmp/new
 evict
-need f2fs --atomic /mnt/files/3 --run "sync; $reclaim; cat /mnt/files/3 >/dev/null" </tmp/new
+need blocks --atomic /mnt/files/3 --run "sync; $reclaim; cat /mnt/files/3 >/dev/null" </tmp/new
 evict
 check "written atomically" "$(of 3)" "$(md5sum </tmp/new)"
 evict
 check "and read again" "$(of 3)" "$(md5sum </tmp/new)"
+umount /mnt
+
+# The pages of a donor stay as they are when its blocks are exchanged.
+need scratch /dev/vdb
+mkdir /mnt/files
+content 3 >/mnt/files/original
+content 7 >/mnt/files/donor
+again "two files of ext4" /mnt/files "$(sum /mnt/files)"
+for round in 1 2; do
+	need blocks --from /mnt/files/original --donor /mnt/files/donor
+	evict
+	check "original, $round" "$(of original)" "$(content 3 | md5sum)"
+	check "donor, $round" "$(of donor)" "$(content 3 | md5sum)"
+done
 umount /mnt

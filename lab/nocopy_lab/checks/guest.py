@@ -1037,7 +1037,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         _judge_oracle,
     ),
     GuestCheck(
-        "guest: files of f2fs that are given other blocks",
+        "guest: files of f2fs and ext4 that are given other blocks",
         "gcma",
         [
             Job(
@@ -1046,7 +1046,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
                 NO_IMAGE,
                 Machine("x86-fast", memory_mib=704, cma_mib=64),
                 programs=("mkfs.f2fs",),
-                scratch_mib=(320,),
+                scratch_mib=(320, 64),
             )
         ],
         partial(_judge_kept, pages=512, of=1),

@@ -153,7 +153,7 @@ def run_all(only: str = "", asked: bool = False, quick: bool = False) -> bool:
 def _tasks(
     hosts: Sequence[HostCheck], guests: Sequence[GuestCheck], tally: Tally
 ) -> list[lanes.Task]:
-    """The checks in their order, what the guests need between those of the host and theirs."""
+    """The kernels, the checks of the host in their order, what the guests need, and theirs."""
 
     def checked(name: str, run: Callable[[], None], parts: bool = False) -> None:
         begin = time.monotonic()
@@ -177,19 +177,20 @@ def _tasks(
         if verdict is not None:
             UNREADY[prepare] = verdict
 
-    tasks = [
-        lanes.Task(partial(checked, one.name, one.run, one.lane == CRATES), one.lane)
-        for one in hosts
-    ]
+    # Kernels first: guests begin as soon as one is there and the crates leave them a processor.
     images: dict[str, lanes.Task] = {}
     for name in dict.fromkeys(guest.image for guest in guests):
         images[name] = lanes.Task(partial(kernel, len(images) + 1, name), KERNELS)
+    checks = [
+        lanes.Task(partial(checked, one.name, one.run, one.lane == CRATES), one.lane)
+        for one in hosts
+    ]
     prepared = {
         prepare: lanes.Task(partial(ready, prepare), CRATES)
         for prepare in dict.fromkeys(guest.prepare for guest in guests)
         if prepare is not None
     }
-    tasks += [*images.values(), *prepared.values()]
+    tasks = [*images.values(), *checks, *prepared.values()]
     for guest in guests:
         needs = [images[guest.image]]
         if guest.prepare is not None:

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * f2fs - requests that give a file other blocks
+ * blocks - requests that give a file other blocks
  *
  *   --from FILE      F2FS_IOC_MOVE_RANGE: all of its blocks go to
  *   --to FILE        this file, which had as many
+ *   --donor FILE     or EXT4_IOC_MOVE_EXT: this file and --from exchange all of their
+ *                    blocks, and --from keeps its content
  *
  *   --atomic FILE    write it anew, in one step: from standard input,
  *   --run COMMAND    after which, and before the commit, the shell runs this
@@ -17,13 +19,22 @@
 #define F2FS_IOC_COMMIT_ATOMIC_WRITE	_IO(0xf5, 2)
 #define F2FS_IOC_MOVE_RANGE		_IOWR(0xf5, 9, struct move_range)
 
+/* As in fs/ext4/ext4.h. */
+#define EXT4_IOC_MOVE_EXT		_IOWR('f', 15, struct move_extent)
+#define EXT4_BLOCK			4096
+
+struct move_extent {
+	u32 reserved, donor_fd;
+	u64 orig_start, donor_start, len, moved_len;	/* in blocks */
+};
+
 struct move_range {
 	u32 dst_fd;
 	u64 pos_in, pos_out, len;
 };
 
 static struct {
-	const char *from, *to, *atomic, *run;
+	const char *from, *to, *donor, *atomic, *run;
 } opt = { .run = "true" };
 
 static int open_file(const char *name)
@@ -35,15 +46,35 @@ static int open_file(const char *name)
 	return fd;
 }
 
+static u64 size_of(int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st))
+		die("%s: %s", opt.from, strerror(errno));
+	return (u64)st.st_size;
+}
+
+static void exchange(void)
+{
+	struct move_extent extent = { .donor_fd = (u32)open_file(opt.donor) };
+	int from = open_file(opt.from);
+
+	extent.len = size_of(from) / EXT4_BLOCK;
+	if (ioctl(from, EXT4_IOC_MOVE_EXT, &extent))
+		die("cannot exchange the blocks of %s: %s", opt.from, strerror(errno));
+	if (extent.moved_len != extent.len)
+		die("%llu of %llu blocks of %s were exchanged",
+		    (unsigned long long)extent.moved_len, (unsigned long long)extent.len,
+		    opt.from);
+}
+
 static void move(void)
 {
 	struct move_range range = { .dst_fd = (u32)open_file(opt.to) };
 	int from = open_file(opt.from);
-	struct stat st;
 
-	if (fstat(from, &st))
-		die("%s: %s", opt.from, strerror(errno));
-	range.len = (u64)st.st_size;
+	range.len = size_of(from);
 	if (ioctl(from, F2FS_IOC_MOVE_RANGE, &range))
 		die("cannot move the blocks of %s: %s", opt.from, strerror(errno));
 }
@@ -71,6 +102,7 @@ static void write_atomically(void)
 static const struct setting settings[] = {
 	{ "from", .text = &opt.from },
 	{ "to", .text = &opt.to },
+	{ "donor", .text = &opt.donor },
 	{ "atomic", .text = &opt.atomic },
 	{ "run", .text = &opt.run },
 	{ 0 },
@@ -79,10 +111,12 @@ static const struct setting settings[] = {
 int main(int argc, char **argv)
 {
 	settings_parse(argc, argv, settings);
-	if (!opt.from != !opt.to || !opt.from == !opt.atomic)
-		die("either --from and --to, or --atomic");
+	if (!opt.from != (!opt.to == !opt.donor) || !opt.from == !opt.atomic)
+		die("either --from with --to or --donor, or --atomic");
 	if (opt.atomic)
 		write_atomically();
+	else if (opt.donor)
+		exchange();
 	else
 		move();
 	return 0;
