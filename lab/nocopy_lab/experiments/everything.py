@@ -42,6 +42,7 @@ class Section:
 
 SECTIONS: Final = (
     Section("demo", "gcma: the demonstration", demo.draw),
+    Section("demo-7.3", "gcma: the demonstration on Linux 7.3", demo.draw),
     Section("paper/x86", "gcma: the paper's evaluation", paper_report.draw),
     Section(
         "paper/rpi2", "gcma: the paper's evaluation on a Raspberry Pi 2", paper_report.draw
