@@ -1045,7 +1045,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
                 jobs.script("blocks"),
                 NO_IMAGE,
                 Machine("x86-fast", memory_mib=704, cma_mib=64),
-                programs=("mkfs.f2fs",),
+                programs=("mkfs.f2fs", "mke2fs"),
                 scratch_mib=(320, 64),
             )
         ],
