@@ -28,7 +28,8 @@ use crate::{fork, keeper, sys};
 ///
 /// `write` returns once the bytes are as safe as the [`Durability`] mode promises. An error of a
 /// deferred write is returned once, by a later call on the same stream; the data is kept, and the
-/// calls after that one try again. [`flush`](Write::flush) passes everything to the kernel: then
+/// calls after that one try again. An error of the kernel's writeback that the stream waits for is
+/// returned likewise; that data the kernel may have lost, as when `fsync` fails. [`flush`](Write::flush) passes everything to the kernel: then
 /// other programs see it, and a killed process does not lose it.
 /// [`sync_data`](Writer::sync_data) makes it survive a power cut.
 ///
@@ -447,8 +448,8 @@ impl Drop for Writer {
             let mut core = self.shared.lock();
             // No caller gets an error here (`finish` returns it), but an old error must not prevent
             // the rest from being written.
-            if core.push().is_err() {
-                let _ = core.push();
+            if core.hand_over().is_err() {
+                let _ = core.hand_over();
             }
             drop(core);
             let _ = self.leave();
@@ -549,7 +550,7 @@ impl Waiting for Shared {
 
     fn push_for_others(&self) {
         let mut core = self.lock();
-        if let Err(error) = core.push() {
+        if let Err(error) = core.hand_over() {
             core.deferred.get_or_insert(error);
         }
         self.publish(&core);
@@ -562,7 +563,7 @@ impl Waiting for Shared {
             return None;
         }
         if core.issued < core.seen_end {
-            if let Err(error) = core.push() {
+            if let Err(error) = core.hand_over() {
                 core.deferred.get_or_insert(error);
             }
         } else if let Err(error) = core.reap_ready() {
@@ -585,6 +586,9 @@ mod tests {
     use crate::options::Strategy;
     use std::io::Read;
     use std::os::fd::AsRawFd;
+
+    use crate::common;
+    use crate::policy::CHOICES;
 
     /// A direct descriptor that fails with EIO until it is replaced: memory at address zero.
     fn failing() -> File {
@@ -677,6 +681,65 @@ mod tests {
             out.write_all(&data[taken..]).unwrap();
             assert!(out.finish().unwrap().direct_bytes > 0);
             assert!(std::fs::read(&path).unwrap() == data, "{engine:?}");
+        }
+    }
+
+    /// Takes all the room of a filesystem.
+    fn fill(ballast: &Path) {
+        let mut file = File::create(ballast).unwrap();
+        let full = loop {
+            if let Err(error) = file.write_all(&[1; 4096]) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn a_failed_writeback_is_reported_once() {
+        // A disk that fails where it cannot grow.
+        let Some(below) = common::tmpfs("48m") else {
+            return;
+        };
+        let arguments = ["-q", "-b", "4096", "-O", "^has_journal"];
+        let directory = &below.directory;
+        let Some(disk) =
+            common::image_in(directory, "ext4", 160, "mkfs.ext4", &arguments, "e2fsprogs")
+        else {
+            return;
+        };
+        let ballast = directory.join("ballast");
+        let mut options = OpenOptions::new();
+        // As for a stream that has learned that the page cache is cheapest.
+        options.create(true).only = CHOICES.iter().position(|&c| c == Strategy::Buffered);
+        let window = vec![7u8; crate::requests::WRITE_BEHIND as usize];
+        type Then = fn(&mut Writer) -> io::Result<()>;
+        let cases: [(&str, Then); 3] = [
+            ("sync", |out| out.sync_data()),
+            ("flush", |out| out.flush()),
+            ("write", |out| out.write_all(b"more")),
+        ];
+        for (what, then) in cases {
+            let path = disk.directory.join(what);
+            let mut out = options.open_writer(&path).unwrap();
+            out.sync_all().unwrap();
+            // Another open file description gets the error for itself.
+            let other = File::open(&path).unwrap();
+            fill(&ballast);
+            out.write_all(&window).unwrap();
+            other.sync_all().expect_err("a full disk");
+            std::fs::remove_file(&ballast).unwrap();
+            // With the second window the first is waited for.
+            out.write_all(&window).unwrap();
+            let error = then(&mut out).expect_err(what);
+            assert!(
+                matches!(error.raw_os_error(), Some(libc::EIO | libc::ENOSPC)),
+                "{what}: {error}"
+            );
+            out.write_all(b"more").unwrap();
+            out.sync_all().unwrap();
+            out.finish().unwrap();
+            std::fs::remove_file(&path).unwrap();
         }
     }
 
