@@ -453,8 +453,13 @@ impl Core {
         }
     }
 
-    /// As `Writer::write_uncopied`; afterwards `end` is the position of the stream.
-    pub(crate) fn write_uncopied(&mut self, data: &[u8], offset: u64) -> io::Result<bool> {
+    /// As `Writer::write_uncopied`; `done` is how much was written, also after an error.
+    pub(crate) fn write_uncopied(
+        &mut self,
+        data: &[u8],
+        offset: u64,
+        done: &mut u64,
+    ) -> io::Result<bool> {
         let (Some(align), Some(direct)) = (self.back.facts.alignment, self.back.direct.clone())
         else {
             return Ok(false);
@@ -493,15 +498,15 @@ impl Core {
                     });
         }
         self.inode.written();
-        let done = self.end - offset;
+        *done = self.end - offset;
         self.size = self.size.max(self.end);
-        self.back.stats.bytes += done;
-        self.back.stats.direct_bytes += done;
-        self.back.stats.zero_copy_bytes += done;
+        self.back.stats.bytes += *done;
+        self.back.stats.direct_bytes += *done;
+        self.back.stats.zero_copy_bytes += *done;
         match result {
             Ok(()) if self.durability == Durability::Sync => self.back.file.sync_data()?,
             // The filesystem promised direct I/O and refuses it.
-            Err(error) if done == 0 && unsupported(&error) => return Ok(false),
+            Err(error) if *done == 0 && unsupported(&error) => return Ok(false),
             result => result?,
         }
         Ok(true)

@@ -222,11 +222,10 @@ impl Writer {
         }
         shared.inode.settle(Some(&**shared), offset, end);
         let mut core = shared.lock();
-        let result = core.write_uncopied(data, offset);
+        let mut done = 0;
+        let result = core.write_uncopied(data, offset, &mut done);
         shared.publish(&core);
-        if !matches!(result, Ok(false)) {
-            self.position = core.end;
-        }
+        self.position += done;
         result
     }
 
@@ -598,6 +597,12 @@ mod tests {
         memory
     }
 
+    /// Has a descriptor that fails work from now on.
+    fn replace(failing: &File, working: &File) {
+        // SAFETY: both descriptors are open; the number keeps its owner.
+        assert!(unsafe { libc::dup2(working.as_raw_fd(), failing.as_raw_fd()) } >= 0);
+    }
+
     #[test]
     fn the_end_counts_data_that_is_handed_over_while_it_is_looked_for() {
         let home = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -674,9 +679,7 @@ mod tests {
             assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
             // Still broken: every further try is a failure of its own.
             assert_eq!(out.flush().unwrap_err().raw_os_error(), Some(libc::EIO));
-            let failing = out.shared.lock().back.direct.clone().unwrap();
-            // SAFETY: both descriptors are open; the number keeps its owner.
-            assert!(unsafe { libc::dup2(working.as_raw_fd(), failing.as_raw_fd()) } >= 0);
+            replace(&out.shared.lock().back.direct.clone().unwrap(), &working);
             out.flush().unwrap();
             out.write_all(&data[taken..]).unwrap();
             assert!(out.finish().unwrap().direct_bytes > 0);
@@ -741,6 +744,38 @@ mod tests {
             out.finish().unwrap();
             std::fs::remove_file(&path).unwrap();
         }
+    }
+
+    #[test]
+    fn a_failure_of_earlier_data_leaves_the_position_where_it_is() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        let mut options = OpenOptions::new();
+        options
+            .create(true)
+            .engine(crate::Engine::Threads)
+            .strategy(Strategy::Direct)
+            .linger(None);
+        let mut out = options.open_writer(&path).unwrap();
+        let Some(working) = out.shared.lock().back.direct.replace(Arc::new(failing())) else {
+            eprintln!("skipped: no direct I/O in /var/tmp");
+            return;
+        };
+        let earlier = vec![1; 256 << 10];
+        out.write_all(&earlier).unwrap();
+        const AT: u64 = 1 << 20;
+        out.seek(SeekFrom::Start(AT)).unwrap();
+        let memory = vec![2u8; (64 << 10) + 4096];
+        let data = &memory[memory.as_ptr().align_offset(4096)..][..64 << 10];
+        let error = out.write_uncopied(data).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EIO));
+        assert_eq!(out.position(), AT);
+        replace(&out.shared.lock().back.direct.clone().unwrap(), &working);
+        assert!(out.write_uncopied(data).unwrap());
+        assert_eq!(out.position(), AT + data.len() as u64);
+        out.finish().unwrap();
+        let got = std::fs::read(&path).unwrap();
+        assert!(got[..earlier.len()] == earlier && got[AT as usize..] == *data);
     }
 
     #[test]
