@@ -525,10 +525,11 @@ impl Shared {
         } else {
             (0, 0)
         };
-        let was_empty = self.held_to.load(Ordering::Relaxed) == 0;
         self.held_from.store(from, Ordering::Release);
         self.held_to.store(to, Ordering::Release);
-        if was_empty && to != 0 && core.linger.is_some() {
+        // Not only when the first data comes: the keeper does not stay for a stream that has an error
+        // to report. To find it awake costs a few loads.
+        if to != 0 && core.linger.is_some() {
             keeper::wake();
         }
     }
@@ -776,6 +777,35 @@ mod tests {
         out.finish().unwrap();
         let got = std::fs::read(&path).unwrap();
         assert!(got[..earlier.len()] == earlier && got[AT as usize..] == *data);
+    }
+
+    #[test]
+    fn idle_data_leaves_also_after_an_error() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        let mut options = OpenOptions::new();
+        options.create(true).linger(Some(Duration::from_millis(10)));
+        let mut out = options.open_writer(&path).unwrap();
+        let working = {
+            let mut core = out.shared.lock();
+            std::mem::replace(&mut core.back.file, Arc::new(failing()))
+        };
+        out.write_all(&[1; 5000]).unwrap();
+        // The keeper meets the error. After a while with nothing else to do it ends.
+        while out.shared.lock().deferred.is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(1500));
+        replace(&out.shared.lock().back.file.clone(), &working);
+        let error = out.write(&[2; 5000]).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EIO));
+        let begun = std::time::Instant::now();
+        while std::fs::metadata(&path).unwrap().len() < 5000 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "nobody came");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(out.finish().unwrap().bytes, 5000);
+        assert_eq!(std::fs::read(&path).unwrap(), [1; 5000]);
     }
 
     #[test]
