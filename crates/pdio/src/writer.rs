@@ -8,6 +8,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice, Seek, SeekFrom, Write};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -36,7 +37,7 @@ use crate::{fork, keeper, sys};
 /// Dropping a writer flushes it and cannot report an error; use [`finish`](Writer::finish).
 #[derive(Debug)]
 pub struct Writer {
-    shared: Arc<Shared>,
+    shared: ManuallyDrop<Arc<Shared>>,
     file: Arc<File>,
     options: OpenOptions,
     position: u64,
@@ -109,7 +110,7 @@ impl Writer {
         let file = Arc::new(file);
         let shared = Shared::new(file.clone(), flags, facts, &mut options, position);
         Ok(Writer {
-            shared,
+            shared: ManuallyDrop::new(shared),
             file,
             options,
             position,
@@ -134,7 +135,7 @@ impl Writer {
         if data.is_empty() {
             return Ok(0);
         }
-        let shared = &self.shared;
+        let shared = &*self.shared;
         shared.inode.settle(
             Some(&**shared),
             offset,
@@ -165,7 +166,7 @@ impl Writer {
     ) -> io::Result<usize> {
         if self.kind != FileKind::Stream && self.options.durability == Durability::Process {
             self.own()?;
-            let (shared, offset) = (&self.shared, self.position);
+            let (shared, offset) = (&*self.shared, self.position);
             let end = offset.saturating_add(most as u64);
             if i64::try_from(end).is_err() {
                 return Err(invalid("the offset is beyond what a file can have"));
@@ -215,7 +216,7 @@ impl Writer {
             return Ok(false);
         }
         self.own()?;
-        let (shared, offset) = (&self.shared, self.position);
+        let (shared, offset) = (&*self.shared, self.position);
         let end = offset.saturating_add(data.len() as u64);
         if i64::try_from(end).is_err() {
             return Err(invalid("the offset is beyond what a file can have"));
@@ -266,12 +267,13 @@ impl Writer {
     /// Deferred ones, and those of `ftruncate(2)`.
     pub fn set_len(&mut self, size: u64) -> io::Result<()> {
         self.flush()?;
-        self.shared.inode.settle(Some(&*self.shared), 0, u64::MAX);
-        let mut core = self.shared.lock();
+        let shared = &*self.shared;
+        shared.inode.settle(Some(&**shared), 0, u64::MAX);
+        let mut core = shared.lock();
         self.file.set_len(size)?;
         core.size = size;
-        self.shared.inode.reserved_to.store(0, Ordering::Relaxed);
-        self.shared.inode.written();
+        shared.inode.reserved_to.store(0, Ordering::Relaxed);
+        shared.inode.written();
         Ok(())
     }
 
@@ -340,7 +342,7 @@ impl Writer {
             self.position,
         );
         // Not dropped: the threads, ring and locks are the parent's.
-        std::mem::forget(std::mem::replace(&mut self.shared, new));
+        std::mem::forget(std::mem::replace(&mut *self.shared, new));
         self.generation = fork::generation();
         Ok(())
     }
@@ -348,7 +350,7 @@ impl Writer {
     /// Removes the stream from the table. The last writer of the file also frees reserved blocks.
     fn leave(&self) -> io::Result<()> {
         let inode = &self.shared.inode;
-        inode.remove(&*self.shared, || {
+        inode.remove(&**self.shared, || {
             let reserved_to = inode.reserved_to.swap(0, Ordering::Relaxed);
             let size = match reserved_to {
                 0 => return Ok(()),
@@ -438,9 +440,7 @@ impl Seek for Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if self.generation != fork::generation() {
-            // Only the descriptor belongs to this process; see `own`. The extra reference keeps the
-            // parent's engine from being dropped here.
-            std::mem::forget(self.shared.clone());
+            // Only the descriptor belongs to this process; see `own`.
             return;
         }
         if !self.finished {
@@ -457,8 +457,12 @@ impl Drop for Writer {
         // The keeper or another stream may hold a reference for a moment. The descriptors have to
         // be closed when this returns: a later close would drop the record locks that the process
         // has taken on the file meanwhile, and until then the filesystem cannot be unmounted. The
-        // holder may have a lower priority than this thread, so this thread sleeps.
-        while Arc::strong_count(&self.shared) > 1 {
+        // holder may have a lower priority than this thread, so this thread sleeps. To look at the
+        // count and then let go would leave the keeper time for a reference between the two.
+        // SAFETY: nothing uses the field after this.
+        let mut shared = unsafe { ManuallyDrop::take(&mut self.shared) };
+        while let Err(held) = Arc::try_unwrap(shared) {
+            shared = held;
             std::thread::sleep(Duration::from_micros(50));
         }
     }
@@ -806,6 +810,32 @@ mod tests {
         }
         assert_eq!(out.finish().unwrap().bytes, 5000);
         assert_eq!(std::fs::read(&path).unwrap(), [1; 5000]);
+    }
+
+    #[test]
+    fn who_ends_a_writer_closes_its_descriptors() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        let mut options = OpenOptions::new();
+        options.create(true);
+        for _ in 0..1000 {
+            let out = options.open_writer(&path).unwrap();
+            let weak = Arc::downgrade(&out.shared);
+            let begun = AtomicU64::new(0);
+            std::thread::scope(|scope| {
+                // As the keeper, but far more often.
+                scope.spawn(|| {
+                    while let Some(held) = weak.upgrade() {
+                        begun.store(1, Ordering::Relaxed);
+                        assert!(Arc::into_inner(held).is_none(), "the last");
+                    }
+                });
+                while begun.load(Ordering::Relaxed) == 0 {
+                    std::hint::spin_loop();
+                }
+                drop(out);
+            });
+        }
     }
 
     #[test]
