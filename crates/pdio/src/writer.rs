@@ -270,9 +270,13 @@ impl Writer {
         let shared = &*self.shared;
         shared.inode.settle(Some(&**shared), 0, u64::MAX);
         let mut core = shared.lock();
+        let before = self.file.metadata()?.len();
         self.file.set_len(size)?;
         core.size = size;
-        shared.inode.reserved_to.store(0, Ordering::Relaxed);
+        // Blocks reserved beyond the end go when a file is cut, and stay when it is extended.
+        if size <= before {
+            shared.inode.reserved_to.store(0, Ordering::Relaxed);
+        }
         shared.inode.written();
         Ok(())
     }

@@ -476,6 +476,23 @@ fn reserved_blocks_are_released_at_the_end() {
 }
 
 #[test]
+fn reserved_blocks_are_released_also_after_an_extension() {
+    let home = scratch();
+    let path = home.path().join("extended");
+    let mut out = create()
+        .preallocate(64 << 20)
+        .strategy(Strategy::Direct)
+        .open_writer(&path)
+        .unwrap();
+    out.write_all(&vec![1u8; 8 << 20]).unwrap();
+    out.set_len(9 << 20).unwrap();
+    out.finish().unwrap();
+    let after = std::fs::metadata(&path).unwrap();
+    assert_eq!(after.len(), 9 << 20);
+    assert!(after.blocks() * 512 < 10 << 20, "{} blocks", after.blocks());
+}
+
+#[test]
 fn many_streams_stay_within_the_bound() {
     let home = scratch();
     let mut all: Vec<Writer> = (0..24)
