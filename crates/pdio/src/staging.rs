@@ -563,7 +563,7 @@ impl Core {
     }
 
     /// Waits until the slice is on the device, so that no later slice pays for it.
-    fn settle_slice(&mut self) -> io::Result<()> {
+    pub(crate) fn settle_slice(&mut self) -> io::Result<()> {
         self.hand_over()?;
         if !self.back.is_direct() {
             self.wait_for_device(self.end.saturating_sub(4 * WRITE_BEHIND), self.end);

@@ -725,11 +725,26 @@ mod tests {
         // As for a stream that has learned that the page cache is cheapest.
         options.create(true).only = CHOICES.iter().position(|&c| c == Strategy::Buffered);
         let window = vec![7u8; crate::requests::WRITE_BEHIND as usize];
-        type Then = fn(&mut Writer) -> io::Result<()>;
-        let cases: [(&str, Then); 3] = [
-            ("sync", |out| out.sync_data()),
-            ("flush", |out| out.flush()),
-            ("write", |out| out.write_all(b"more")),
+        // With the second window the first is waited for, and so it is at the end of a slice.
+        let wait = |out: &mut Writer| out.write_all(&window).unwrap();
+        type Then<'a> = &'a dyn Fn(&mut Writer) -> io::Result<()>;
+        let cases: [(&str, Then); 4] = [
+            ("sync", &|out| {
+                wait(out);
+                out.sync_data()
+            }),
+            ("flush", &|out| {
+                wait(out);
+                out.flush()
+            }),
+            ("write", &|out| {
+                wait(out);
+                out.write_all(b"more")
+            }),
+            ("slice", &|out| {
+                out.shared.lock().settle_slice().unwrap();
+                out.sync_data()
+            }),
         ];
         for (what, then) in cases {
             let path = disk.directory.join(what);
@@ -741,8 +756,6 @@ mod tests {
             out.write_all(&window).unwrap();
             other.sync_all().expect_err("a full disk");
             std::fs::remove_file(&ballast).unwrap();
-            // With the second window the first is waited for.
-            out.write_all(&window).unwrap();
             let error = then(&mut out).expect_err(what);
             assert!(
                 matches!(error.raw_os_error(), Some(libc::EIO | libc::ENOSPC)),
