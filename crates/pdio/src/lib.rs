@@ -77,6 +77,10 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("pdio is about the I/O of Linux: io_uring, O_DIRECT and the page cache");
 
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
+
 mod align;
 mod backing;
 mod costs;

@@ -111,7 +111,8 @@ impl Reader {
     }
 
     /// Reads at `offset` without moving the stream's position. Returns fewer bytes than asked only
-    /// at the end of the file.
+    /// at the end of the file, and before bytes that cannot be read: the next call, for these, returns
+    /// the error.
     ///
     /// # Errors
     /// Those of `pread(2)`; `ESPIPE` for pipes and the like.
@@ -322,15 +323,17 @@ impl Core {
         let mut done = 0;
         while done < buffer.len() {
             let at = offset + done as u64;
-            let n = match self.covered(at) {
-                true => self.take(&mut buffer[done..], at)?,
-                false => self.read_uncovered(&mut buffer[done..], at, fresh)?,
-            };
-            if n == 0 && !self.goes_on(at)? {
-                break;
+            match self.read_part(&mut buffer[done..], at, fresh) {
+                Ok(Some(n)) => {
+                    done += n;
+                    self.expected = at + n as u64;
+                }
+                Ok(None) => break,
+                // As with `pread`: first what can be read, then, to who reads on, the error. None is
+                // remembered here, so that call meets it, if it is still there.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
             }
-            done += n;
-            self.expected = at + n as u64;
         }
         self.back.stats.bytes += done as u64;
         if self.back.pilot.count(done as u64) && self.next_slice() {
@@ -340,6 +343,20 @@ impl Core {
             let _ = self.bury();
         }
         Ok(done)
+    }
+
+    /// As many bytes as come at once; `None` at the end of the file.
+    fn read_part(
+        &mut self,
+        buffer: &mut [u8],
+        offset: u64,
+        fresh: bool,
+    ) -> io::Result<Option<usize>> {
+        let n = match self.covered(offset) {
+            true => self.take(buffer, offset)?,
+            false => self.read_uncovered(buffer, offset, fresh)?,
+        };
+        Ok((n > 0 || self.goes_on(offset)?).then_some(n))
     }
 
     fn next_slice(&mut self) -> bool {
@@ -426,7 +443,7 @@ impl Core {
             // SAFETY: the request for this slot has arrived, no other uses it.
             buffer[..n].copy_from_slice(unsafe { region.bytes(at, n) });
         }
-        self.consumed(offset + n as u64)?;
+        self.consumed(offset + n as u64);
         Ok(n)
     }
 
@@ -461,7 +478,7 @@ impl Core {
     }
 
     /// The caller has everything before `offset`.
-    fn consumed(&mut self, offset: u64) -> io::Result<()> {
+    fn consumed(&mut self, offset: u64) {
         let finished = self
             .ahead
             .front()
@@ -471,9 +488,10 @@ impl Core {
             // The window proved right: look further.
             let most = self.back.memory().map_or(0, Region::len);
             self.window = (self.window * 2).min(most);
-            self.read_on()?;
+            // The bytes are the caller's whatever becomes of the next; an error is met again by who
+            // comes for those.
+            let _ = self.read_on();
         }
-        Ok(())
     }
 
     fn retire_front(&mut self) {

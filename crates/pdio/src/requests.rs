@@ -65,6 +65,9 @@ pub(crate) struct Core {
     pub(crate) sent: VecDeque<Sent>,
     next_id: u64,
     pub(crate) deferred: Option<io::Error>,
+    /// An error of writeback that the stream has waited for. Nothing is there to be tried again, and
+    /// the kernel has reported it: unlike `deferred` it keeps no data back.
+    pub(crate) writeback: Option<io::Error>,
     /// The file's size as far as this stream knows.
     pub(crate) size: u64,
     pub(crate) preallocate: u64,
@@ -105,6 +108,7 @@ impl Core {
             sent: VecDeque::new(),
             next_id: 0,
             deferred: None,
+            writeback: None,
             size,
             preallocate: options.preallocate,
             behind: position,
@@ -183,13 +187,38 @@ impl Core {
         if !self.back.pilot.chose_page_cache() || to < self.behind {
             self.behind = to;
         } else if to - self.behind >= WRITE_BEHIND {
-            let fd = self.back.file.as_fd();
-            // The next sync returns an error, once.
-            let _ = sys::sync_file_range(fd, self.behind, to - self.behind, false);
-            if let Some(before) = self.behind.checked_sub(WRITE_BEHIND) {
-                let _ = sys::sync_file_range(fd, before, WRITE_BEHIND, true);
+            let (from, fd) = (self.behind, self.back.file.as_fd());
+            match sys::sync_file_range(fd, from, to - from, false) {
+                Err(error) if is_final(&error) => {
+                    self.writeback.get_or_insert(error);
+                    // If the kernel has noted it as well, it would report it a second time.
+                    self.wait_for_device(from, to);
+                }
+                // What could not begin now stays in the page cache, and begins later.
+                _ => {}
+            }
+            if let Some(before) = from.checked_sub(WRITE_BEHIND) {
+                self.wait_for_device(before, from);
             }
             self.behind = to;
+        }
+    }
+
+    /// Waits until the device has what the page cache holds of `[from, to)`. The kernel reports an
+    /// error of writeback once for each open file description, and this is that once: `fsync` would
+    /// return success. So the stream keeps it for its caller.
+    pub(crate) fn wait_for_device(&mut self, from: u64, to: u64) {
+        let fd = self.back.file.as_fd();
+        if let Err(error) = sys::sync_file_range(fd, from, to - from, true) {
+            self.writeback.get_or_insert(error);
+        }
+    }
+
+    /// The error that the caller has to be told of, once.
+    pub(crate) fn owed(&mut self) -> io::Result<()> {
+        match self.deferred.take().or_else(|| self.writeback.take()) {
+            Some(error) => Err(error),
+            None => Ok(()),
         }
     }
 
@@ -442,6 +471,14 @@ impl Core {
             None => Ok(()),
         }
     }
+}
+
+/// Returns true if writeback that could not begin for this reason has lost the data.
+fn is_final(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EIO | libc::ENOSPC | libc::EDQUOT)
+    )
 }
 
 pub(crate) fn unsupported(error: &io::Error) -> bool {

@@ -23,9 +23,7 @@ const SCATTERED: u32 = 4;
 
 impl Core {
     pub(crate) fn write(&mut self, data: &[u8], offset: u64) -> io::Result<usize> {
-        if let Some(error) = self.deferred.take() {
-            return Err(error);
-        }
+        self.owed()?;
         if !self.is_scattered() {
             self.back.pilot.enter();
         }
@@ -66,7 +64,7 @@ impl Core {
             if data.len() < SMALL as usize {
                 self.scattered = self.scattered.saturating_add(1);
             }
-            self.push()?;
+            self.hand_over()?;
             self.begin(offset);
         }
         // To gather large calls for the page cache would only add a copy.
@@ -74,7 +72,7 @@ impl Core {
         let passed_on = large && self.back.pilot.strategy() == Strategy::Buffered;
         if passed_on || self.is_scattered() || !self.back.ensure_memory() {
             // Also where writes have just become scattered and nothing is staged.
-            self.push()?;
+            self.hand_over()?;
             let n = self.write_page_cache(data, offset, 0)?;
             self.begin(offset + n as u64);
             return Ok(n);
@@ -102,6 +100,7 @@ impl Core {
                 Err(error) if sync && unsupported(&error) => {
                     let n = self.write_page_cache(data, offset, 0)?;
                     self.back.file.sync_data()?;
+                    self.owed()?;
                     Ok(n)
                 }
                 result => result,
@@ -112,7 +111,7 @@ impl Core {
             Some(n) => n,
             None => {
                 let n = self.append(data);
-                if let Err(error) = self.push() {
+                if let Err(error) = self.hand_over() {
                     // The data was not acknowledged, so it is not kept.
                     self.discard();
                     return Err(error);
@@ -120,7 +119,7 @@ impl Core {
                 n
             }
         };
-        if let Some(error) = self.deferred.take() {
+        if let Err(error) = self.owed() {
             self.discard();
             return Err(error);
         }
@@ -179,12 +178,10 @@ impl Core {
     /// Where in the memory data for `offset` can be put, and how many bytes, at most `most`; `None`
     /// if nothing can be staged.
     pub(crate) fn room(&mut self, most: usize, offset: u64) -> io::Result<Option<(usize, usize)>> {
-        if let Some(error) = self.deferred.take() {
-            return Err(error);
-        }
+        self.owed()?;
         self.retry_failed();
         if offset != self.end {
-            self.push()?;
+            self.hand_over()?;
             self.begin(offset);
         }
         if self.is_scattered() || !self.back.ensure_memory() {
@@ -405,7 +402,7 @@ impl Core {
             return Ok(None);
         }
         // Earlier data goes first.
-        self.push()?;
+        self.hand_over()?;
         let len = data.len() - data.len() % granule as usize;
         let growing = offset + len as u64 > self.size;
         let part = if growing {
@@ -456,8 +453,13 @@ impl Core {
         }
     }
 
-    /// As `Writer::write_uncopied`; afterwards `end` is the position of the stream.
-    pub(crate) fn write_uncopied(&mut self, data: &[u8], offset: u64) -> io::Result<bool> {
+    /// As `Writer::write_uncopied`; `done` is how much was written, also after an error.
+    pub(crate) fn write_uncopied(
+        &mut self,
+        data: &[u8],
+        offset: u64,
+        done: &mut u64,
+    ) -> io::Result<bool> {
         let (Some(align), Some(direct)) = (self.back.facts.alignment, self.back.direct.clone())
         else {
             return Ok(false);
@@ -496,15 +498,15 @@ impl Core {
                     });
         }
         self.inode.written();
-        let done = self.end - offset;
+        *done = self.end - offset;
         self.size = self.size.max(self.end);
-        self.back.stats.bytes += done;
-        self.back.stats.direct_bytes += done;
-        self.back.stats.zero_copy_bytes += done;
+        self.back.stats.bytes += *done;
+        self.back.stats.direct_bytes += *done;
+        self.back.stats.zero_copy_bytes += *done;
         match result {
             Ok(()) if self.durability == Durability::Sync => self.back.file.sync_data()?,
             // The filesystem promised direct I/O and refuses it.
-            Err(error) if done == 0 && unsupported(&error) => return Ok(false),
+            Err(error) if *done == 0 && unsupported(&error) => return Ok(false),
             result => result?,
         }
         Ok(true)
@@ -519,9 +521,15 @@ impl Core {
         Ok(())
     }
 
+    /// Passes everything to the kernel, and returns an error that the caller has to be told of.
+    pub(crate) fn push(&mut self) -> io::Result<()> {
+        self.hand_over()?;
+        self.owed()
+    }
+
     /// Passes everything to the kernel. After an error the failed data is kept, and the next call
     /// retries it.
-    pub(crate) fn push(&mut self) -> io::Result<()> {
+    pub(crate) fn hand_over(&mut self) -> io::Result<()> {
         if let Some(error) = self.deferred.take() {
             return Err(error);
         }
@@ -555,11 +563,10 @@ impl Core {
     }
 
     /// Waits until the slice is on the device, so that no later slice pays for it.
-    fn settle_slice(&mut self) -> io::Result<()> {
-        self.push()?;
+    pub(crate) fn settle_slice(&mut self) -> io::Result<()> {
+        self.hand_over()?;
         if !self.back.is_direct() {
-            let from = self.end.saturating_sub(4 * WRITE_BEHIND);
-            let _ = sys::sync_file_range(self.back.file.as_fd(), from, self.end - from, true);
+            self.wait_for_device(self.end.saturating_sub(4 * WRITE_BEHIND), self.end);
         }
         Ok(())
     }

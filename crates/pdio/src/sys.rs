@@ -156,23 +156,29 @@ pub(crate) fn fallocate_keep_size(
 
 /// Starts (and with `wait` completes) writeback of a range of the page cache.
 ///
-/// Not a durability call: device caches and metadata are not flushed.
+/// Not a durability call: device caches and metadata are not flushed. An error is one of writeback.
+/// Waiting takes it away from the open file description, as `fsync` does: the kernel does not report
+/// it there again. A system that refuses the call has nothing to report.
 pub(crate) fn sync_file_range(
     fd: BorrowedFd<'_>,
     offset: u64,
     len: u64,
     wait: bool,
 ) -> io::Result<()> {
+    let call = |flags| {
+        retry(|| {
+            // SAFETY: no memory is involved.
+            (unsafe { libc::sync_file_range(fd.as_raw_fd(), offset as i64, len as i64, flags) })
+                as isize
+        })
+        .map(drop)
+    };
     let mut flags = libc::SYNC_FILE_RANGE_WRITE;
     if wait {
         flags |= libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     }
-    retry(|| {
-        // SAFETY: no memory is involved.
-        (unsafe { libc::sync_file_range(fd.as_raw_fd(), offset as i64, len as i64, flags) })
-            as isize
-    })
-    .map(drop)
+    // Where the call itself is refused, it also is when it is asked to do nothing.
+    call(flags).or_else(|error| call(0).map_or(Ok(()), |()| Err(error)))
 }
 
 /// Bytes of `[offset, offset + len)` that sit in the page cache, if the kernel can tell

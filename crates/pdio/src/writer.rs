@@ -8,6 +8,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice, Seek, SeekFrom, Write};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -28,14 +29,15 @@ use crate::{fork, keeper, sys};
 ///
 /// `write` returns once the bytes are as safe as the [`Durability`] mode promises. An error of a
 /// deferred write is returned once, by a later call on the same stream; the data is kept, and the
-/// calls after that one try again. [`flush`](Write::flush) passes everything to the kernel: then
+/// calls after that one try again. An error of the kernel's writeback that the stream waits for is
+/// returned likewise; that data the kernel may have lost, as when `fsync` fails. [`flush`](Write::flush) passes everything to the kernel: then
 /// other programs see it, and a killed process does not lose it.
 /// [`sync_data`](Writer::sync_data) makes it survive a power cut.
 ///
 /// Dropping a writer flushes it and cannot report an error; use [`finish`](Writer::finish).
 #[derive(Debug)]
 pub struct Writer {
-    shared: Arc<Shared>,
+    shared: ManuallyDrop<Arc<Shared>>,
     file: Arc<File>,
     options: OpenOptions,
     position: u64,
@@ -108,7 +110,7 @@ impl Writer {
         let file = Arc::new(file);
         let shared = Shared::new(file.clone(), flags, facts, &mut options, position);
         Ok(Writer {
-            shared,
+            shared: ManuallyDrop::new(shared),
             file,
             options,
             position,
@@ -133,7 +135,7 @@ impl Writer {
         if data.is_empty() {
             return Ok(0);
         }
-        let shared = &self.shared;
+        let shared = &*self.shared;
         shared.inode.settle(
             Some(&**shared),
             offset,
@@ -164,7 +166,7 @@ impl Writer {
     ) -> io::Result<usize> {
         if self.kind != FileKind::Stream && self.options.durability == Durability::Process {
             self.own()?;
-            let (shared, offset) = (&self.shared, self.position);
+            let (shared, offset) = (&*self.shared, self.position);
             let end = offset.saturating_add(most as u64);
             if i64::try_from(end).is_err() {
                 return Err(invalid("the offset is beyond what a file can have"));
@@ -214,18 +216,17 @@ impl Writer {
             return Ok(false);
         }
         self.own()?;
-        let (shared, offset) = (&self.shared, self.position);
+        let (shared, offset) = (&*self.shared, self.position);
         let end = offset.saturating_add(data.len() as u64);
         if i64::try_from(end).is_err() {
             return Err(invalid("the offset is beyond what a file can have"));
         }
         shared.inode.settle(Some(&**shared), offset, end);
         let mut core = shared.lock();
-        let result = core.write_uncopied(data, offset);
+        let mut done = 0;
+        let result = core.write_uncopied(data, offset, &mut done);
         shared.publish(&core);
-        if !matches!(result, Ok(false)) {
-            self.position = core.end;
-        }
+        self.position += done;
         result
     }
 
@@ -266,12 +267,17 @@ impl Writer {
     /// Deferred ones, and those of `ftruncate(2)`.
     pub fn set_len(&mut self, size: u64) -> io::Result<()> {
         self.flush()?;
-        self.shared.inode.settle(Some(&*self.shared), 0, u64::MAX);
-        let mut core = self.shared.lock();
+        let shared = &*self.shared;
+        shared.inode.settle(Some(&**shared), 0, u64::MAX);
+        let mut core = shared.lock();
+        let before = self.file.metadata()?.len();
         self.file.set_len(size)?;
         core.size = size;
-        self.shared.inode.reserved_to.store(0, Ordering::Relaxed);
-        self.shared.inode.written();
+        // Blocks reserved beyond the end go when a file is cut, and stay when it is extended.
+        if size <= before {
+            shared.inode.reserved_to.store(0, Ordering::Relaxed);
+        }
+        shared.inode.written();
         Ok(())
     }
 
@@ -340,7 +346,7 @@ impl Writer {
             self.position,
         );
         // Not dropped: the threads, ring and locks are the parent's.
-        std::mem::forget(std::mem::replace(&mut self.shared, new));
+        std::mem::forget(std::mem::replace(&mut *self.shared, new));
         self.generation = fork::generation();
         Ok(())
     }
@@ -348,7 +354,7 @@ impl Writer {
     /// Removes the stream from the table. The last writer of the file also frees reserved blocks.
     fn leave(&self) -> io::Result<()> {
         let inode = &self.shared.inode;
-        inode.remove(&*self.shared, || {
+        inode.remove(&**self.shared, || {
             let reserved_to = inode.reserved_to.swap(0, Ordering::Relaxed);
             let size = match reserved_to {
                 0 => return Ok(()),
@@ -438,17 +444,15 @@ impl Seek for Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if self.generation != fork::generation() {
-            // Only the descriptor belongs to this process; see `own`. The extra reference keeps the
-            // parent's engine from being dropped here.
-            std::mem::forget(self.shared.clone());
+            // Only the descriptor belongs to this process; see `own`.
             return;
         }
         if !self.finished {
             let mut core = self.shared.lock();
             // No caller gets an error here (`finish` returns it), but an old error must not prevent
             // the rest from being written.
-            if core.push().is_err() {
-                let _ = core.push();
+            if core.hand_over().is_err() {
+                let _ = core.hand_over();
             }
             drop(core);
             let _ = self.leave();
@@ -457,8 +461,12 @@ impl Drop for Writer {
         // The keeper or another stream may hold a reference for a moment. The descriptors have to
         // be closed when this returns: a later close would drop the record locks that the process
         // has taken on the file meanwhile, and until then the filesystem cannot be unmounted. The
-        // holder may have a lower priority than this thread, so this thread sleeps.
-        while Arc::strong_count(&self.shared) > 1 {
+        // holder may have a lower priority than this thread, so this thread sleeps. To look at the
+        // count and then let go would leave the keeper time for a reference between the two.
+        // SAFETY: nothing uses the field after this.
+        let mut shared = unsafe { ManuallyDrop::take(&mut self.shared) };
+        while let Err(held) = Arc::try_unwrap(shared) {
+            shared = held;
             std::thread::sleep(Duration::from_micros(50));
         }
     }
@@ -525,10 +533,11 @@ impl Shared {
         } else {
             (0, 0)
         };
-        let was_empty = self.held_to.load(Ordering::Relaxed) == 0;
         self.held_from.store(from, Ordering::Release);
         self.held_to.store(to, Ordering::Release);
-        if was_empty && to != 0 && core.linger.is_some() {
+        // Not only when the first data comes: the keeper does not stay for a stream that has an error
+        // to report. To find it awake costs a few loads.
+        if to != 0 && core.linger.is_some() {
             keeper::wake();
         }
     }
@@ -549,7 +558,7 @@ impl Waiting for Shared {
 
     fn push_for_others(&self) {
         let mut core = self.lock();
-        if let Err(error) = core.push() {
+        if let Err(error) = core.hand_over() {
             core.deferred.get_or_insert(error);
         }
         self.publish(&core);
@@ -562,7 +571,7 @@ impl Waiting for Shared {
             return None;
         }
         if core.issued < core.seen_end {
-            if let Err(error) = core.push() {
+            if let Err(error) = core.hand_over() {
                 core.deferred.get_or_insert(error);
             }
         } else if let Err(error) = core.reap_ready() {
@@ -586,12 +595,21 @@ mod tests {
     use std::io::Read;
     use std::os::fd::AsRawFd;
 
+    use crate::common;
+    use crate::policy::CHOICES;
+
     /// A direct descriptor that fails with EIO until it is replaced: memory at address zero.
     fn failing() -> File {
         let memory = File::options().write(true).open("/proc/self/mem").unwrap();
         let error = sys::pwrite(memory.as_fd(), b"x", 0, 0).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EIO));
         memory
+    }
+
+    /// Has a descriptor that fails work from now on.
+    fn replace(failing: &File, working: &File) {
+        // SAFETY: both descriptors are open; the number keeps its owner.
+        assert!(unsafe { libc::dup2(working.as_raw_fd(), failing.as_raw_fd()) } >= 0);
     }
 
     #[test]
@@ -670,13 +688,172 @@ mod tests {
             assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
             // Still broken: every further try is a failure of its own.
             assert_eq!(out.flush().unwrap_err().raw_os_error(), Some(libc::EIO));
-            let failing = out.shared.lock().back.direct.clone().unwrap();
-            // SAFETY: both descriptors are open; the number keeps its owner.
-            assert!(unsafe { libc::dup2(working.as_raw_fd(), failing.as_raw_fd()) } >= 0);
+            replace(&out.shared.lock().back.direct.clone().unwrap(), &working);
             out.flush().unwrap();
             out.write_all(&data[taken..]).unwrap();
             assert!(out.finish().unwrap().direct_bytes > 0);
             assert!(std::fs::read(&path).unwrap() == data, "{engine:?}");
+        }
+    }
+
+    /// Takes all the room of a filesystem.
+    fn fill(ballast: &Path) {
+        let mut file = File::create(ballast).unwrap();
+        let full = loop {
+            if let Err(error) = file.write_all(&[1; 4096]) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn a_failed_writeback_is_reported_once() {
+        // A disk that fails where it cannot grow.
+        let Some(below) = common::tmpfs("48m") else {
+            return;
+        };
+        let arguments = ["-q", "-b", "4096", "-O", "^has_journal"];
+        let directory = &below.directory;
+        let Some(disk) =
+            common::image_in(directory, "ext4", 160, "mkfs.ext4", &arguments, "e2fsprogs")
+        else {
+            return;
+        };
+        let ballast = directory.join("ballast");
+        let mut options = OpenOptions::new();
+        // As for a stream that has learned that the page cache is cheapest.
+        options.create(true).only = CHOICES.iter().position(|&c| c == Strategy::Buffered);
+        let window = vec![7u8; crate::requests::WRITE_BEHIND as usize];
+        // With the second window the first is waited for, and so it is at the end of a slice.
+        let wait = |out: &mut Writer| out.write_all(&window).unwrap();
+        type Then<'a> = &'a dyn Fn(&mut Writer) -> io::Result<()>;
+        let cases: [(&str, Then); 4] = [
+            ("sync", &|out| {
+                wait(out);
+                out.sync_data()
+            }),
+            ("flush", &|out| {
+                wait(out);
+                out.flush()
+            }),
+            ("write", &|out| {
+                wait(out);
+                out.write_all(b"more")
+            }),
+            ("slice", &|out| {
+                out.shared.lock().settle_slice().unwrap();
+                out.sync_data()
+            }),
+        ];
+        for (what, then) in cases {
+            let path = disk.directory.join(what);
+            let mut out = options.open_writer(&path).unwrap();
+            out.sync_all().unwrap();
+            // Another open file description gets the error for itself.
+            let other = File::open(&path).unwrap();
+            fill(&ballast);
+            out.write_all(&window).unwrap();
+            other.sync_all().expect_err("a full disk");
+            std::fs::remove_file(&ballast).unwrap();
+            let error = then(&mut out).expect_err(what);
+            assert!(
+                matches!(error.raw_os_error(), Some(libc::EIO | libc::ENOSPC)),
+                "{what}: {error}"
+            );
+            out.write_all(b"more").unwrap();
+            out.sync_all().unwrap();
+            out.finish().unwrap();
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_failure_of_earlier_data_leaves_the_position_where_it_is() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        let mut options = OpenOptions::new();
+        options
+            .create(true)
+            .engine(crate::Engine::Threads)
+            .strategy(Strategy::Direct)
+            .linger(None);
+        let mut out = options.open_writer(&path).unwrap();
+        let Some(working) = out.shared.lock().back.direct.replace(Arc::new(failing())) else {
+            eprintln!("skipped: no direct I/O in /var/tmp");
+            return;
+        };
+        let earlier = vec![1; 256 << 10];
+        out.write_all(&earlier).unwrap();
+        const AT: u64 = 1 << 20;
+        out.seek(SeekFrom::Start(AT)).unwrap();
+        let memory = vec![2u8; (64 << 10) + 4096];
+        let data = &memory[memory.as_ptr().align_offset(4096)..][..64 << 10];
+        let error = out.write_uncopied(data).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EIO));
+        assert_eq!(out.position(), AT);
+        replace(&out.shared.lock().back.direct.clone().unwrap(), &working);
+        assert!(out.write_uncopied(data).unwrap());
+        assert_eq!(out.position(), AT + data.len() as u64);
+        out.finish().unwrap();
+        let got = std::fs::read(&path).unwrap();
+        assert!(got[..earlier.len()] == earlier && got[AT as usize..] == *data);
+    }
+
+    #[test]
+    fn idle_data_leaves_also_after_an_error() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        let mut options = OpenOptions::new();
+        options.create(true).linger(Some(Duration::from_millis(10)));
+        let mut out = options.open_writer(&path).unwrap();
+        let working = {
+            let mut core = out.shared.lock();
+            std::mem::replace(&mut core.back.file, Arc::new(failing()))
+        };
+        out.write_all(&[1; 5000]).unwrap();
+        // The keeper meets the error. After a while with nothing else to do it ends.
+        while out.shared.lock().deferred.is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(1500));
+        replace(&out.shared.lock().back.file.clone(), &working);
+        let error = out.write(&[2; 5000]).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EIO));
+        let begun = std::time::Instant::now();
+        while std::fs::metadata(&path).unwrap().len() < 5000 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "nobody came");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(out.finish().unwrap().bytes, 5000);
+        assert_eq!(std::fs::read(&path).unwrap(), [1; 5000]);
+    }
+
+    #[test]
+    fn who_ends_a_writer_closes_its_descriptors() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        let mut options = OpenOptions::new();
+        options.create(true);
+        // Hundreds of times, and on a busy machine as often as there is time for.
+        let first = std::time::Instant::now();
+        while first.elapsed() < Duration::from_secs(2) {
+            let out = options.open_writer(&path).unwrap();
+            let weak = Arc::downgrade(&out.shared);
+            let begun = AtomicU64::new(0);
+            std::thread::scope(|scope| {
+                // As the keeper, but far more often.
+                scope.spawn(|| {
+                    while let Some(held) = weak.upgrade() {
+                        begun.store(1, Ordering::Relaxed);
+                        assert!(Arc::into_inner(held).is_none(), "the last");
+                    }
+                });
+                while begun.load(Ordering::Relaxed) == 0 {
+                    std::hint::spin_loop();
+                }
+                drop(out);
+            });
         }
     }
 

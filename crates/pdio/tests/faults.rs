@@ -476,6 +476,23 @@ fn reserved_blocks_are_released_at_the_end() {
 }
 
 #[test]
+fn reserved_blocks_are_released_also_after_an_extension() {
+    let home = scratch();
+    let path = home.path().join("extended");
+    let mut out = create()
+        .preallocate(64 << 20)
+        .strategy(Strategy::Direct)
+        .open_writer(&path)
+        .unwrap();
+    out.write_all(&vec![1u8; 8 << 20]).unwrap();
+    out.set_len(9 << 20).unwrap();
+    out.finish().unwrap();
+    let after = std::fs::metadata(&path).unwrap();
+    assert_eq!(after.len(), 9 << 20);
+    assert!(after.blocks() * 512 < 10 << 20, "{} blocks", after.blocks());
+}
+
+#[test]
 fn many_streams_stay_within_the_bound() {
     let home = scratch();
     let mut all: Vec<Writer> = (0..24)
@@ -602,27 +619,96 @@ fn explain_says_what_was_found() {
     assert_eq!((pipe.filesystem.as_str(), pipe.alignment), ("stream", None));
 }
 
+/// A block device of a file's bytes.
+struct Loop(String);
+
+impl Loop {
+    fn on(image: &Path) -> Option<Loop> {
+        let attached = std::process::Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(image)
+            .output();
+        match attached {
+            Ok(output) if output.status.success() => {
+                let device = String::from_utf8(output.stdout).unwrap();
+                Some(Loop(device.trim().to_string()))
+            }
+            _ => {
+                eprintln!("skipped: losetup needs root and loop devices");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup")
+            .args(["-d", &self.0])
+            .status();
+    }
+}
+
+#[test]
+fn what_can_be_read_comes_before_the_error() {
+    // A disk whose end cannot be read: its file is shorter, by whole folios of the page cache.
+    const GOOD: usize = 5 << 20;
+    let home = scratch();
+    let image = home.path().join("disk");
+    let want = patterned(0, GOOD);
+    std::fs::write(&image, &want).unwrap();
+    let file = File::options().write(true).open(&image).unwrap();
+    file.set_len(8 << 20).unwrap();
+    let Some(device) = Loop::on(&image) else {
+        return;
+    };
+    file.set_len(GOOD as u64).unwrap();
+    for strategy in [Strategy::Auto, Strategy::Direct, Strategy::Buffered] {
+        for len in [5000, 100_000, 3 << 20, 7 << 20] {
+            let mut input = OpenOptions::new()
+                .strategy(strategy)
+                .open_reader(&device.0)
+                .unwrap();
+            let case = format!("{strategy:?}, {len} B at a time");
+            let mut buffer = vec![0; len];
+            let mut at = 0;
+            let error = loop {
+                match input.read(&mut buffer) {
+                    Ok(n) => {
+                        assert!(n > 0, "{case}: the end");
+                        assert!(buffer[..n] == want[at..at + n], "{case}: at {at}");
+                        at += n;
+                    }
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(
+                (at, error.raw_os_error()),
+                (GOOD, Some(libc::EIO)),
+                "{case}"
+            );
+            // For as long as it is there.
+            assert!(input.read(&mut buffer).is_err(), "{case}");
+            assert_eq!(input.position(), GOOD as u64);
+            // Whoever leaves out what cannot be read goes on.
+            assert_eq!(input.read_at(&mut buffer[..1000], 77).unwrap(), 1000);
+            assert!(buffer[..1000] == want[77..1077], "{case}");
+        }
+    }
+}
+
 #[test]
 fn a_block_device_is_written_and_read() {
     let home = scratch();
     let image = home.path().join("disk");
     File::create(&image).unwrap().set_len(16 << 20).unwrap();
-    let attached = std::process::Command::new("losetup")
-        .args(["--find", "--show"])
-        .arg(&image)
-        .output();
-    let device = match attached {
-        Ok(output) if output.status.success() => {
-            String::from_utf8(output.stdout).unwrap().trim().to_string()
-        }
-        _ => {
-            eprintln!("skipped: losetup needs root and loop devices");
-            return;
-        }
+    let Some(device) = Loop::on(&image) else {
+        return;
     };
+    let device = &device.0;
     let want = Fill::new(6).next(4 << 20).repeat(3);
     let written = (|| {
-        let mut out = OpenOptions::new().open_writer(&device)?;
+        let mut out = OpenOptions::new().open_writer(device)?;
         out.seek(SeekFrom::Start(777))?;
         for part in want.chunks(12_345) {
             out.write_all(part)?;
@@ -630,16 +716,12 @@ fn a_block_device_is_written_and_read() {
         let size = out.seek(SeekFrom::End(0))?;
         out.sync_data()?;
         let direct = out.finish()?.direct_bytes;
-        let mut input = Reader::open(&device)?;
+        let mut input = Reader::open(device)?;
         let mut got = vec![0; want.len()];
         input.seek(SeekFrom::Start(777))?;
         input.read_exact(&mut got)?;
         std::io::Result::Ok((size, direct, got == want))
     })();
-    let detached = std::process::Command::new("losetup")
-        .args(["-d", &device])
-        .status();
-    assert!(detached.unwrap().success());
     let (size, direct, same) = written.unwrap();
     assert_eq!(size, 16 << 20);
     assert!(same && direct > 10 << 20, "{direct} B direct");

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -97,7 +98,8 @@ impl Index {
             .take(ready)
             .map(|(_, line)| line.as_str())
             .collect();
-        if let Err(error) = self.file.write_all(text.as_bytes()) {
+        // Not at the file's own offset, which half a line moves.
+        if let Err(error) = self.file.write_all_at(text.as_bytes(), self.len) {
             // No half lines.
             let _ = self.file.set_len(self.len);
             return Err(error);
@@ -557,6 +559,51 @@ mod tests {
         let read = |i: usize| std::fs::read_to_string(index_of(&totals.files[i])).unwrap();
         assert_eq!(read(0), "# test\n0 0.000000 0 10\n");
         assert_eq!(read(1), "# test\n# lost 1\n2 0.066666 0 10\n");
+    }
+
+    #[test]
+    fn lines_follow_each_other_after_half_a_line() {
+        let Some(place) = job() else {
+            let home = tempfile::tempdir_in("/var/tmp").unwrap();
+            // In a process of its own: the limit is the whole process's.
+            let status = std::process::Command::new(std::env::current_exe().unwrap())
+                .args([
+                    "--exact",
+                    "output::tests::lines_follow_each_other_after_half_a_line",
+                ])
+                .env(JOB, home.path().join("out"))
+                .status();
+            assert!(status.unwrap().success());
+            return;
+        };
+        let limit = |bytes| {
+            // SAFETY: plain system calls on valid memory.
+            unsafe {
+                libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+                let limit = libc::rlimit {
+                    rlim_cur: bytes,
+                    rlim_max: libc::RLIM_INFINITY,
+                };
+                assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+            }
+        };
+        let mut index = Index::create(&place, "# test\n", false).unwrap();
+        index.waiting.push_back((10, "0 0.000000 0 10\n".into()));
+        limit(12);
+        index.settle(10).unwrap_err();
+        let read = || std::fs::read_to_string(index_of(&place)).unwrap();
+        assert_eq!(read(), "# test\n");
+        limit(libc::RLIM_INFINITY);
+        index.settle(10).unwrap();
+        assert_eq!(read(), "# test\n0 0.000000 0 10\n");
+        assert_eq!(index.frames, 1);
+    }
+
+    const JOB: &str = "NOCOPY_RECORD_TEST_JOB";
+
+    /// The job of a child process.
+    fn job() -> Option<PathBuf> {
+        std::env::var_os(JOB).map(PathBuf::from)
     }
 
     #[test]

@@ -50,9 +50,13 @@ impl Drop for Filesystem {
 
 /// A directory on the disk under /var/tmp, which unlike /tmp is seldom in memory.
 pub fn scratch() -> TempDir {
+    scratch_in(Path::new("/var/tmp"))
+}
+
+fn scratch_in(below: &Path) -> TempDir {
     tempfile::Builder::new()
         .prefix("pdio-test-")
-        .tempdir_in("/var/tmp")
+        .tempdir_in(below)
         .unwrap()
 }
 
@@ -81,12 +85,31 @@ pub fn image(
     arguments: &[&str],
     package: &str,
 ) -> Option<Filesystem> {
+    image_in(
+        Path::new("/var/tmp"),
+        name,
+        megabytes,
+        mkfs,
+        arguments,
+        package,
+    )
+}
+
+/// As [`image`], with the image in a directory `below`.
+pub fn image_in(
+    below: &Path,
+    name: &'static str,
+    megabytes: u64,
+    mkfs: &str,
+    arguments: &[&str],
+    package: &str,
+) -> Option<Filesystem> {
     // SAFETY: no memory is involved.
     if unsafe { libc::geteuid() } != 0 {
         eprintln!("skipped {name}: mounting images needs root");
         return None;
     }
-    let home = scratch();
+    let home = scratch_in(below);
     let image = home.path().join("image");
     let directory = home.path().join("mnt");
     std::fs::create_dir(&directory).unwrap();
