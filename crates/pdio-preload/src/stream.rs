@@ -154,6 +154,10 @@ impl Stream {
             if LOCKING.load(SeqCst) != 0 || in_the_way(fd, &about, claim) {
                 return None;
             }
+            // What was mapped through a descriptor that is closed since.
+            if look::is_mapped(about.st_ino, &path) {
+                return None;
+            }
             let own = table::internal_copy(fd)?;
             // SAFETY: a fresh descriptor.
             let file = unsafe { File::from_raw_fd(own) };

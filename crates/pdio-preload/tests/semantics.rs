@@ -98,6 +98,7 @@ scenarios! {
     an_executed_program_finds_everything: ["executes"], ["exec"];
     a_passed_descriptor_shares_the_offset: ["passes"], ["passed to another process"];
     mappings_see_every_byte: ["maps"], ["mapped", "opened again"];
+    mappings_of_before_see_every_byte: ["mapped_before"], ["closed"];
     kernel_copies_see_every_byte: ["copies"],
         ["sendfile", "copy_file_range", "splice", "cloned", "an ioctl"];
     asynchronous_io_is_the_programs_own: ["asynchronous"], ["asynchronous I/O", "io_uring"];

@@ -1181,6 +1181,42 @@ static void maps(void)
 	SAY(close(fd));
 }
 
+/* Mappings made before the stream, through descriptors that are closed since. */
+static void mapped_before(void)
+{
+	static unsigned char buffer[9000];
+	int fd = open("file", O_RDWR | O_CREAT, 0600);
+	unsigned char *map;
+
+	ftruncate(fd, LONG);
+	map = mmap(NULL, LONG, PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+	fd = open("file", O_WRONLY | O_CREAT, 0600);
+	stream(fd, LONG / 2, 7000);
+	SAY(sum(map, LONG));
+	stream(fd, 100, 10);
+	SAY(sum(map, LONG));
+	SAY(close(fd));
+	munmap(map, LONG);
+	fd = open("file", O_WRONLY | O_CREAT, 0600);
+	stream(fd, LONG / 2, 6000);
+	SAY(close(fd));
+	close(taken("second"));
+	fd = open("second", O_RDWR);
+	map = mmap(NULL, LONG, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	fd = open("second", O_RDONLY);
+	for (int i = 0; i < 200; i++) {
+		if (i > 50)
+			memset(map + i * sizeof(buffer), i, 7000);
+		if (read(fd, buffer, sizeof(buffer)) != sizeof(buffer))
+			SAY(-1);
+		if (i > 45)
+			SAY(sum(buffer, sizeof(buffer)));
+	}
+	SAY(close(fd));
+}
+
 static void copies(void)
 {
 	int from = reading("from", O_RDONLY), to = taken("to"), pipes[2];
@@ -2308,6 +2344,7 @@ int main(int argc, char **argv)
 		{ "executes", executes },
 		{ "passes", passes },
 		{ "maps", maps },
+		{ "mapped_before", mapped_before },
 		{ "copies", copies },
 		{ "asynchronous", asynchronous },
 		{ "bare_calls", bare_calls },
