@@ -346,6 +346,7 @@ export! {
     }
     fn freopen64(path: Path, mode: Path, file: *mut libc::FILE) -> *mut libc::FILE {
         tell::hand_over();
+        tell::renumbered();
         if !file.is_null() {
             relinquish(libc::fileno(file), "reopened by freopen");
         }
@@ -363,6 +364,7 @@ export! {
     }
     fn fclose(file: *mut libc::FILE) -> c_int {
         tell::hand_over();
+        tell::renumbered();
         // The C library closes the descriptor itself, unseen. What it still has to write comes
         // after what the program wrote.
         let fd = if file.is_null() { -1 } else { libc::fileno(file) };

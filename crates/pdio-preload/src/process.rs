@@ -283,6 +283,15 @@ jump! {
             relinquish(fd, "fcloseall");
         }
     }
+    // A file, which the C library closes itself, unseen.
+    fn endmntent(_a, _b, _c) {
+        tell::hand_over();
+        tell::renumbered();
+    }
+    fn __endmntent(_a, _b, _c) {
+        tell::hand_over();
+        tell::renumbered();
+    }
     fn fdopendir(fd, _b, _c) { relinquish(fd as c_int, "fdopendir") }
     fn dprintf(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
     fn vdprintf(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }

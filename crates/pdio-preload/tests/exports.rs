@@ -30,7 +30,7 @@ const NEEDED: &str = "\
     putchar fwrite fflush fclose perror __overflow __underflow __uflow fgets fgetc getc getchar getline \
     getdelim fread scanf fscanf fseek fseeko fseeko64 ftell ftello ftello64 rewind fgetpos fsetpos \
     setvbuf setbuf ungetc wprintf fwprintf __wprintf_chk fputwc fputws __woverflow _flushlbf getwc \
-    getwchar fgetwc fgetws wscanf __isoc99_wscanf __isoc23_scanf __wuflow getmntent putpwent \
+    getwchar fgetwc fgetws wscanf __isoc99_wscanf __isoc23_scanf __wuflow getmntent endmntent putpwent \
     backtrace_symbols_fd signal sigset sysv_signal siginterrupt";
 
 #[test]

@@ -79,6 +79,11 @@ fn who_is_waited_for_sees_every_byte() {
 }
 
 #[test]
+fn what_a_number_was_before_does_not_matter() {
+    same(&["reused"], 2);
+}
+
+#[test]
 fn modification_times_have_the_order_of_the_calls() {
     same(&["times"], 12);
 }

@@ -307,6 +307,51 @@ static void waits(void)
 	}
 }
 
+/* ----------------------------------------------------------- numbers of other kinds before */
+
+/*
+ * Reads a device that nobody else sees, then tells another process through the same number. The C
+ * library has closed the device, or put a pipe in its place.
+ */
+static void reused(void)
+{
+	mkfifo("pipe", 0600);
+	for (int kind = 0; kind < 2; kind++) {
+		int answer[2], fd, number;
+		FILE *file;
+		char byte;
+
+		check(pipe(answer) == 0, "pipe");
+		unlink("file");
+		if (fork() == 0) {
+			check(read(open("pipe", O_RDONLY), &byte, 1) == 1, "read");
+			byte = size_of("file") < 7000;
+			check(write(answer[1], &byte, 1) == 1, "write");
+			_exit(0);
+		}
+		fd = create("file");
+		put(fd, 5000);
+		put(fd, 1000);
+		file = fopen("/dev/urandom", "r");
+		number = fileno(file);
+		check(fread(&byte, 1, 1, file) == 1, "fread");
+		if (kind == 0) {
+			fclose(file);
+			check(open("pipe", O_RDWR) == number, "the same number");
+		} else {
+			check(freopen("pipe", "r+", file) == file, "freopen");
+			check(fileno(file) == number, "the same number");
+		}
+		put(fd, 1000);
+		check(write(number, "x", 1) == 1, "write");
+		bare(SYS_read, answer[0], (long)&byte, 1, 0);
+		printf("%s: %s\n", kind ? "freopen" : "fclose", byte ? "late" : "good");
+		fflush(stdout);
+		wait(NULL);
+		close(fd);
+	}
+}
+
 /* ------------------------------------------------------------------------- times of writing */
 
 static int ordered(const char *earlier, const char *later)
@@ -597,6 +642,8 @@ int main(int argc, char **argv)
 		tells(atoi(argv[2]), atoi(argv[3]));
 	else if (argc > 1 && !strcmp(argv[1], "waits"))
 		waits();
+	else if (argc > 1 && !strcmp(argv[1], "reused"))
+		reused();
 	else if (argc > 1 && !strcmp(argv[1], "times"))
 		times();
 	else if (argc > 1 && !strcmp(argv[1], "cancels"))
