@@ -550,6 +550,24 @@ fn control(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     }
 }
 
+/// Returns true if an `fcntl` changes nothing that another process could see or waits for, as it does
+/// for a lease that ends or for room in a pipe.
+fn keeps_to_itself(command: c_int) -> bool {
+    use libc::*;
+    matches!(
+        command,
+        F_DUPFD
+            | F_DUPFD_CLOEXEC
+            | F_GETFD
+            | F_SETFD
+            | F_GETFL
+            | F_GETOWN
+            | F_GETLEASE
+            | F_GETPIPE_SZ
+            | F_GET_SEALS
+    )
+}
+
 /// Returns true if an `fcntl` may give the process a record lock.
 fn sets_lock(command: c_int) -> bool {
     use libc::{F_OFD_SETLK, F_OFD_SETLKW, F_SETLK, F_SETLKW};
@@ -573,6 +591,9 @@ export! {
         if sets_lock(command) {
             tell::locking();
             return stream::with_record_lock(fd, || next::fcntl64(fd, command, argument));
+        }
+        if !keeps_to_itself(command) {
+            tell::hand_over();
         }
         let sets_direct = command == libc::F_SETFL && argument & libc::O_DIRECT as c_ulong != 0;
         if word(fd) == 0 && !sets_direct {
@@ -798,6 +819,7 @@ before! {
     }
     fn utimensat(directory: c_int, path: Path, times: *const c_void, flags: c_int) -> c_int {
         if path.is_null() {
+            tell::hand_over();
             drain(directory);
         } else {
             on_path(directory, path, flags, Then::Drain);
@@ -810,6 +832,7 @@ before! {
     fn utime(path: Path, times: *const c_void) -> c_int { on_path(HERE, path, 0, Then::Drain); }
     fn futimesat(directory: c_int, path: Path, times: *const c_void) -> c_int {
         if path.is_null() {
+            tell::hand_over();
             drain(directory);
         } else {
             on_path(directory, path, 0, Then::Drain);
@@ -907,11 +930,13 @@ before! {
         };
     }
     fn io_submit(context: *mut c_void, count: c_long, blocks: *mut *mut c_void) -> c_int {
+        tell::hand_over();
         submitted(count, blocks);
     }
     fn lio_listio64(
         mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void
     ) -> c_int {
+        tell::hand_over();
         for i in 0..count.max(0) as usize {
             let block = *list.add(i);
             if !block.is_null() {

@@ -229,8 +229,9 @@ macro_rules! jump {
     )*};
 }
 
-/// The descriptor at the start of an `aiocb`.
+/// The descriptor at the start of an `aiocb`. A thread of the C library writes there, unseen.
 unsafe fn asynchronous(block: usize) {
+    tell::hand_over();
     if block != 0 {
         relinquish(*(block as *const c_int), "asynchronous I/O");
     }

@@ -550,14 +550,14 @@ told! {
 
     CLEAR, always:
         perror psignal psiginfo syslog vsyslog __syslog_chk __vsyslog_chk
-        send sendto connect shutdown eventfd_write tee vmsplice tcdrain tcsendbreak
-        msgsnd msgrcv semop semtimedop mq_send mq_timedsend mq_receive mq_timedreceive
-        process_vm_writev
+        send sendto connect bind listen shutdown eventfd_write tee vmsplice tcdrain tcsendbreak
+        msgget msgctl msgsnd msgrcv semget semctl semop semtimedop shmget shmctl mq_send mq_timedsend mq_receive mq_timedreceive
+        process_vm_writev aio_suspend io_getevents
         killpg sigqueue tgkill pidfd_send_signal
         wait wait3 pclose sleep usleep nanosleep clock_nanosleep pause sigsuspend sigpause sigwait
         sigwaitinfo sigtimedwait
-        mkdir mkdirat rmdir symlink symlinkat mknod mknodat mkfifo mkfifoat mkdtemp unlink unlinkat
-        remove removexattr fremovexattr mq_open mq_unlink shm_unlink sem_unlink;
+        mkdir mkdirat rmdir symlink symlinkat mknod mknodat __xmknod __xmknodat mkfifo mkfifoat mkdtemp unlink unlinkat
+        remove removexattr lremovexattr fremovexattr mq_open __mq_open_2 mq_unlink shm_unlink sem_unlink;
     CLEAR, receiving: recv recvfrom recvmsg recvmmsg __recv_chk __recvfrom_chk eventfd_read;
     CLEAR, polling: poll __poll_chk;
     CLEAR, polling_precisely: ppoll __ppoll_chk;

@@ -22,11 +22,11 @@ const NEEDED: &str = "\
     signalfd timerfd_create inotify_init1 memfd_create opendir munmap mprotect mremap madvise unshare \
     setns chroot posix_spawnp system popen execve execv execvp execvpe execl execle execlp fexecve execveat _exit \
     _Exit abort pthread_exit raise kill dprintf vdprintf sigaction signal setrlimit prlimit prctl \
-    send sendto recv recvfrom recvmsg recvmmsg connect accept accept4 shutdown poll ppoll select pselect \
+    bind listen send sendto recv recvfrom recvmsg recvmmsg connect accept accept4 shutdown poll ppoll select pselect \
     epoll_wait epoll_pwait wait waitpid waitid wait3 wait4 sleep usleep nanosleep clock_nanosleep pause \
     sigsuspend sigwait sigwaitinfo sigtimedwait killpg sigqueue tgkill eventfd_write tee vmsplice msgsnd \
-    msgrcv semop mq_send mq_receive mkdir mkdirat rmdir symlink symlinkat mknod mkfifo unlink unlinkat \
-    remove shmat sem_open printf fprintf vfprintf __printf_chk __fprintf_chk puts fputs fputc putc \
+    msgrcv semop semget semctl msgget msgctl shmget shmctl mq_send mq_receive mkdir mkdirat rmdir symlink symlinkat mknod mkfifo unlink unlinkat \
+    __xmknod __xmknodat lremovexattr __mq_open_2 aio_suspend remove shmat sem_open printf fprintf vfprintf __printf_chk __fprintf_chk puts fputs fputc putc \
     putchar fwrite fflush fclose perror __overflow __underflow __uflow fgets fgetc getc getchar getline \
     getdelim fread scanf fscanf fseek fseeko fseeko64 ftell ftello ftello64 rewind fgetpos fsetpos \
     setvbuf setbuf ungetc wprintf fwprintf __wprintf_chk fputwc fputws __woverflow _flushlbf getwc \
