@@ -34,7 +34,8 @@ macro_rules! export {
     )*};
 }
 
-/// Other names of a function: the offset is 64 bits wide under all of them.
+/// Other names of a function: the offset is 64 bits wide under all of them. glibc also
+/// exports some with two underscores in front, which programs may call as well.
 macro_rules! alias {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty = $target:ident;)*) => {$(
         #[no_mangle]
@@ -191,6 +192,10 @@ export! {
 }
 
 alias! {
+    fn __read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t = read;
+    fn __write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t = write;
+    fn __pread64(fd: c_int, data: *mut c_void, len: size_t, at: off_t) -> ssize_t = pread64;
+    fn __pwrite64(fd: c_int, data: *const c_void, len: size_t, at: off_t) -> ssize_t = pwrite64;
     fn pread(fd: c_int, data: *mut c_void, len: size_t, at: off_t) -> ssize_t = pread64;
     fn pwrite(fd: c_int, data: *const c_void, len: size_t, at: off_t) -> ssize_t = pwrite64;
     fn __pread_chk(
@@ -206,6 +211,7 @@ alias! {
     ) -> ssize_t = pwritev64v2;
     fn lseek(fd: c_int, by: off_t, whence: c_int) -> off_t = lseek64;
     fn llseek(fd: c_int, by: off_t, whence: c_int) -> off_t = lseek64;
+    fn __lseek(fd: c_int, by: off_t, whence: c_int) -> off_t = lseek64;
 }
 
 // -------------------------------------------------------------------------- open, close and dup
@@ -235,6 +241,15 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     let child = || process::VFORKED.load(Relaxed) && !process::is_owner_quick();
     if !crate::active() || child() {
         return fd;
+    }
+    match table::entry(fd) {
+        table::Entry::Nothing => {}
+        table::Entry::Internal => table::forget(fd),
+        // What had the number before was closed where nobody sees it. The error, if there is one,
+        // would have been that call's.
+        _ => {
+            let _ = stream::leave(fd, "closed unseen");
+        }
     }
     let mode = flags & libc::O_ACCMODE;
     let writable = mode != libc::O_RDONLY;
@@ -423,9 +438,22 @@ export! {
     fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int {
         onto(fd, new, || next::dup3(fd, new, flags))
     }
+    fn pidfd_getfd(process: c_int, fd: c_int, flags: c_uint) -> c_int {
+        // Perhaps from this very process.
+        relinquish(fd, "passed to another process");
+        // C libraries before glibc 2.36 do not have the function.
+        make(|| {
+            let (process, fd, flags) = (process as c_ulong, fd as c_ulong, flags.into());
+            next::syscall(libc::SYS_pidfd_getfd, process, fd, flags, 0, 0, 0) as c_int
+        })
+    }
 }
 
 alias! {
+    fn __open(path: Path, flags: c_int, mode: mode_t) -> c_int = open64;
+    fn __open64(path: Path, flags: c_int, mode: mode_t) -> c_int = open64;
+    fn __close(fd: c_int) -> c_int = close;
+    fn __dup2(fd: c_int, new: c_int) -> c_int = dup2;
     fn open(path: Path, flags: c_int, mode: mode_t) -> c_int = open64;
     fn openat(directory: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int = openat64;
     fn __open_2(path: Path, flags: c_int) -> c_int = __open64_2;
@@ -627,6 +655,7 @@ export! {
 
 alias! {
     fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int = fcntl64;
+    fn __fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int = fcntl64;
 }
 
 // ------------------------------------------------------------------------ sync, size, allocation
@@ -948,6 +977,7 @@ before! {
 }
 
 alias! {
+    fn __sbrk(by: isize) -> *mut c_void = sbrk;
     fn sendfile(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t = sendfile64;
     fn mmap(
         address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, at: off_t
@@ -1019,9 +1049,10 @@ export! {
     ) -> c_long {
         use crate::hooks::{
             close, close_range, dup, fallocate64, fchmod, fchown, fcntl64, fdatasync, flock, fsetxattr,
-            fstat64, fstatat64, madvise, fsync, ftruncate64, ioctl, lseek64, mmap64, open_by_handle_at, pread64,
-            preadv64, preadv64v2, pwrite64, pwritev64, pwritev64v2, read, readv, sendmmsg, sendmsg,
-            statx, sync_file_range, truncate64, write, writev,
+            fstat64, fstatat64, fsync, ftruncate64, ioctl, lseek64, madvise, mmap64,
+            open_by_handle_at, pidfd_getfd, pread64, preadv64, preadv64v2, pwrite64, pwritev64,
+            pwritev64v2, read, readv, sendmmsg, sendmsg, statx, sync_file_range, truncate64, write,
+            writev,
         };
         use libc::*;
         /// Linux 6.5.
@@ -1060,11 +1091,7 @@ export! {
             SYS_open_by_handle_at => open_by_handle_at(fd, b as _, c as _) as c_long,
             SYS_dup => dup(fd) as c_long,
             SYS_dup3 => onto(fd, b as c_int, || real() as c_int) as c_long,
-            SYS_pidfd_getfd => {
-                // Perhaps from this very process.
-                relinquish(b as c_int, "passed to another process");
-                make(|| real() as c_int) as c_long
-            }
+            SYS_pidfd_getfd => pidfd_getfd(fd, b as _, c as _) as c_long,
             SYS_close_range => close_range(a as c_uint, b as c_uint, c as c_int) as c_long,
             SYS_fcntl => fcntl64(fd, b as _, c) as c_long,
             SYS_ioctl => ioctl(fd, b, c) as c_long,
@@ -1212,7 +1239,7 @@ unsafe fn other_call(
             _ => {}
         }
     }
-    let _ = (b, c, a);
+    let _ = (number, a, b, c);
     stream::relinquish_all("a bare system call");
     real()
 }

@@ -229,6 +229,16 @@ macro_rules! jump {
     )*};
 }
 
+/// Before `clone`.
+fn cloning(flags: c_int) {
+    if flags & libc::CLONE_VM == 0 || flags & libc::CLONE_VFORK != 0 {
+        VFORKED.store(true, Relaxed);
+        leaving("clone");
+    } else if flags & libc::CLONE_THREAD == 0 || flags & libc::CLONE_FILES == 0 {
+        withdraw("clone");
+    }
+}
+
 /// The descriptor at the start of an `aiocb`. A thread of the C library writes there, unseen.
 unsafe fn asynchronous(block: usize) {
     tell::hand_over();
@@ -243,15 +253,12 @@ jump! {
         leaving("vfork")
     }
     fn _Fork(_a, _b, _c) { leaving("fork") }
-    fn clone(_a, _b, flags) {
-        let flags = flags as c_int;
-        if flags & libc::CLONE_VM == 0 || flags & libc::CLONE_VFORK != 0 {
-            VFORKED.store(true, Relaxed);
-            leaving("clone");
-        } else if flags & libc::CLONE_THREAD == 0 || flags & libc::CLONE_FILES == 0 {
-            withdraw("clone");
-        }
+    fn __vfork(_a, _b, _c) {
+        VFORKED.store(true, Relaxed);
+        leaving("vfork")
     }
+    fn clone(_a, _b, flags) { cloning(flags as c_int) }
+    fn __clone(_a, _b, flags) { cloning(flags as c_int) }
     fn execl(_a, _b, _c) { leaving("exec") }
     fn execle(_a, _b, _c) { leaving("exec") }
     fn execlp(_a, _b, _c) { leaving("exec") }
@@ -356,6 +363,15 @@ unsafe extern "C-unwind" fn sigaction(
     old: *mut libc::sigaction,
 ) -> c_int {
     signals::action(number, new, old)
+}
+
+#[no_mangle]
+unsafe extern "C-unwind" fn __sigaction(
+    number: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    sigaction(number, new, old)
 }
 
 #[no_mangle]

@@ -30,7 +30,9 @@ const NEEDED: &str = "\
     putchar fwrite fflush fclose perror __overflow __underflow __uflow fgets fgetc getc getchar getline \
     getdelim fread scanf fscanf fseek fseeko fseeko64 ftell ftello ftello64 rewind fgetpos fsetpos \
     setvbuf setbuf ungetc wprintf fwprintf __wprintf_chk fputwc fputws __woverflow _flushlbf getwc \
-    getwchar fgetwc fgetws wscanf __isoc99_wscanf __isoc23_scanf __wuflow getmntent endmntent putpwent \
+    getwchar fgetwc fgetws wscanf __isoc99_wscanf __isoc23_scanf __wuflow getmntent endmntent putpwent pidfd_getfd __read __write __pread64 \
+    __pwrite64 __lseek __open __open64 __close __dup2 __fcntl __sigaction __vfork __clone __send __connect \
+    __poll __select __nanosleep __wait __waitpid __sigsuspend __pipe \
     backtrace_symbols_fd signal sigset sysv_signal siginterrupt";
 
 #[test]
@@ -49,7 +51,7 @@ fn exports_what_is_needed_and_nothing_of_its_own() {
         );
     }
     // Those of libraries, and of later versions, that may not be here.
-    let elsewhere = ["io_", "llseek", "__isoc23_"];
+    let elsewhere = ["io_", "llseek", "__isoc23_", "pidfd_getfd"];
     for name in &names {
         let symbol = std::ffi::CString::new(name.as_str()).expect("a name");
         // SAFETY: a terminated string.

@@ -89,6 +89,9 @@ scenarios! {
     file_pointers_on_taken_files: ["file_pointers"],
         ["fdopen", "opened by fopen", "emptied by fopen"];
     what_fclose_closes_is_closed: ["closed_unseen"], ["closed"];
+    a_number_that_was_freed_unseen_is_another_file: ["closed_past"], ["closed unseen"];
+    other_names_of_a_call_do_the_same: ["other_names"],
+        ["closed", "vfork", "clone", "passed to another process"];
     another_descriptor_sees_every_byte: ["again"], ["opened again", "emptied by another open"];
     renamed_linked_and_deleted_files: ["names"], ["fork", "closed"];
     times_and_modes_are_set_after_the_data: ["attributes"], ["closed"];

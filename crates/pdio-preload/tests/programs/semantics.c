@@ -44,6 +44,8 @@
 #include <unistd.h>
 #include <wchar.h>
 
+#include "bare.h"
+
 extern char **environ;
 
 #define LONG (2 << 20)
@@ -853,6 +855,121 @@ static void closed_unseen(void)
 	stream(fd, 5000, 100);
 	close(fd);
 	dprintf(keep, "%ld %ld\n", size_of("second"), size_of("third"));
+}
+
+/* A stream's descriptor is closed where nobody sees it, and its number becomes another file's. */
+static void closed_past(void)
+{
+	static unsigned char buffer[9000];
+	int fd = taken("first"), next;
+
+	stream(fd, 100, 10);
+	SAY(bare(SYS_close, fd));
+	next = open("second", O_WRONLY | O_CREAT | O_APPEND, 0600);
+	SAY(next == fd);
+	stream(next, 5000, 100);
+	SAY(size_of("first"));
+	SAY(close(next));
+	fd = reading("third", O_RDONLY);
+	SAY(bare(SYS_close, fd));
+	truncate("second", 5500);
+	next = open("second", O_RDONLY);
+	SAY(next == fd);
+	SAY(read(next, buffer, sizeof(buffer)));
+	SAY(sum(buffer, sizeof(buffer)));
+	SAY(close(next));
+	fd = open("fourth", O_RDONLY | O_CREAT, 0600);
+	stream(taken("fifth"), 10, 1);
+}
+
+/* Calls by the other names that the C library has for them. */
+#define ABSENT __attribute__((weak))
+extern ssize_t __write(int, const void *, size_t) ABSENT;
+extern ssize_t __read(int, void *, size_t) ABSENT;
+extern ssize_t __pwrite64(int, const void *, size_t, off_t) ABSENT;
+extern ssize_t __pread64(int, void *, size_t, off_t) ABSENT;
+extern off_t __lseek(int, off_t, int) ABSENT;
+extern int __open(const char *, int, ...) ABSENT;
+extern int __open64(const char *, int, ...) ABSENT;
+extern int __close(int) ABSENT;
+extern int __dup2(int, int) ABSENT;
+extern int __fcntl(int, int, ...) ABSENT;
+extern int __sigaction(int, const struct sigaction *, struct sigaction *) ABSENT;
+extern int __clone(int (*)(void *), void *, int, void *) ABSENT;
+extern pid_t __vfork(void) ABSENT __attribute__((returns_twice));
+extern int pidfd_getfd(int, int, unsigned int) ABSENT;
+
+static int clone_writes(void *fd)
+{
+	return bare(SYS_write, *(int *)fd, "a clone", 7) != 7;
+}
+
+static void other_names(void)
+{
+	static unsigned char buffer[9000], stack[65536] __attribute__((aligned(64)));
+	int fd, other, status;
+	struct sigaction action;
+
+	if (!__write || !__open64 || !__vfork)
+		return;
+	fd = __open("file", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	for (int i = 0; i < 200; i++)
+		if (__write(fd, pool + i * 7000, 7000) != 7000)
+			SAY(-1);
+	SAY(__lseek(fd, 0, SEEK_CUR));
+	SAY(__pwrite64(fd, "patched", 7, 5000));
+	SAY(__dup2(fd, 50));
+	stream(50, 100, 10);
+	other = __fcntl(fd, F_DUPFD, 60);
+	stream(other, 100, 10);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(__sigaction(SIGTERM, NULL, &action));
+	SAY(action.sa_handler == SIG_DFL);
+	SAY(__close(other) | __close(50));
+	stream(fd, 100, 10);
+	SAY(__close(fd));
+	other = open("next", O_WRONLY | O_CREAT | O_APPEND, 0600);
+	SAY(other == fd);
+	stream(other, 1000, 10);
+	SAY(size_of("file"));
+	SAY(close(other));
+	fd = __open64("file", O_RDONLY);
+	for (int i = 0; i < 100; i++)
+		if (__read(fd, buffer, sizeof(buffer)) != sizeof(buffer))
+			SAY(-1);
+	SAY(sum(buffer, sizeof(buffer)));
+	SAY(__pread64(fd, buffer, 8000, 1234));
+	SAY(sum(buffer, sizeof(buffer)));
+	SAY(__lseek(fd, 0, SEEK_CUR));
+	SAY(__close(fd));
+	/* Other processes, which share the offset. */
+	fd = taken("second");
+	stream(fd, 100, 10);
+	if (__vfork() == 0) {
+		bare(SYS_write, fd, "a child", 7);
+		_exit(3);
+	}
+	wait(&status);
+	SAY(status);
+	stream(fd, 100, 10);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(close(fd));
+	fd = taken("third");
+	stream(fd, 100, 10);
+	SAY(__clone(clone_writes, stack + sizeof(stack), SIGCHLD, &fd) > 0);
+	wait(&status);
+	SAY(status);
+	stream(fd, 100, 10);
+	SAY(close(fd));
+	/* Another descriptor of this one's. */
+	fd = taken("fourth");
+	stream(fd, 100, 10);
+	other = syscall(SYS_pidfd_open, getpid(), 0);
+	SAY(pidfd_getfd ? pidfd_getfd(other, fd, 0) : (int)syscall(SYS_pidfd_getfd, other, fd, 0));
+	stream(other + 1, 100, 10);
+	stream(fd, 100, 10);
+	SAY(lseek(other + 1, 0, SEEK_CUR));
+	SAY(close(fd) | close(other + 1) | close(other));
 }
 
 /* ------------------------------------------------------------------- the same file elsewhere */
@@ -2334,6 +2451,8 @@ int main(int argc, char **argv)
 		{ "standard_shared", standard_shared },
 		{ "file_pointers", file_pointers },
 		{ "closed_unseen", closed_unseen },
+		{ "closed_past", closed_past },
+		{ "other_names", other_names },
 		{ "again", again },
 		{ "stale_reads", stale_reads },
 		{ "names", names },

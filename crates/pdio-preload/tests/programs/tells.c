@@ -36,6 +36,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bare.h"
+
 static char pool[1 << 20];
 
 static void check(int ok, const char *what)
@@ -64,25 +66,6 @@ static long size_of(const char *name)
 	struct stat st;
 
 	return stat(name, &st) ? -1 : (long)st.st_size;
-}
-
-/* Past all that the library could see. */
-static long bare(long number, long a, long b, long c, long d)
-{
-#if defined(__x86_64__)
-	register long r10 __asm__("r10") = d;
-	long result;
-
-	__asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10)
-			 : "rcx", "r11", "memory");
-	return result;
-#elif defined(__aarch64__)
-	register long x8 __asm__("x8") = number, x0 __asm__("x0") = a, x1 __asm__("x1") = b;
-	register long x2 __asm__("x2") = c, x3 __asm__("x3") = d;
-
-	__asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3) : "memory");
-	return x0;
-#endif
 }
 
 /* Processor time, which no call spends, so that later writes have later times. */
@@ -388,7 +371,7 @@ static void seen_calls(void)
 		put(fd, 5000);
 		put(fd, 1000);
 		name = call(kind, plain);
-		bare(SYS_newfstatat, AT_FDCWD, (long)"file", (long)&st, 0);
+		bare(SYS_newfstatat, AT_FDCWD, "file", &st, 0);
 		if (name)
 			printf("%s: %s\n", name, st.st_size < 6000 ? "late" : "good");
 		close(fd);
@@ -432,7 +415,7 @@ static void reused(void)
 		}
 		put(fd, 1000);
 		check(write(number, "x", 1) == 1, "write");
-		bare(SYS_read, answer[0], (long)&byte, 1, 0);
+		bare(SYS_read, answer[0], &byte, 1, 0);
 		printf("%s: %s\n", kind ? "freopen" : "fclose", byte ? "late" : "good");
 		fflush(stdout);
 		wait(NULL);
@@ -616,7 +599,7 @@ static void *endless(void *argument)
 		if (write(fd, pool, len) != (ssize_t)len)
 			return NULL;
 		total += len;
-		bare(SYS_pwrite64, counted, (long)&total, 8, own * 8);
+		bare(SYS_pwrite64, counted, &total, 8, own * 8);
 	}
 	return NULL;
 }
