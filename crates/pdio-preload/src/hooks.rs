@@ -606,7 +606,7 @@ fn sets_lock(command: c_int) -> bool {
 /// change; what was read ahead may be old.
 fn locking(fd: c_int) {
     match table::entry(fd) {
-        table::Entry::Watched => table::forget(fd),
+        table::Entry::Watched if table::unwatch(fd) => {}
         _ => stream::settle_for_lock(fd),
     }
 }

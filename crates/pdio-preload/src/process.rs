@@ -274,6 +274,14 @@ jump! {
         }
     }
 
+    fn ulimit(command, _b, _c) {
+        /// From `<ulimit.h>`. The C library sets the limit by a call that is not seen.
+        const UL_SETFSIZE: c_int = 2;
+        if command as c_int == UL_SETFSIZE {
+            relinquish_all("a limit on the size of files");
+        }
+    }
+
     fn raise(_a, _b, _c) { stream::drain_all() }
     fn kill(process, _b, _c) {
         // Also without promptness, and by SIGKILL.

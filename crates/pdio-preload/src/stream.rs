@@ -920,12 +920,19 @@ pub fn settle_for_lock(fd: c_int) {
 
 /// Stops watching the descriptor, or hands its stream back for good.
 pub fn relinquish(fd: c_int, why: &str) {
-    match table::entry(fd) {
-        Entry::Nothing | Entry::Internal => {}
-        Entry::Watched => table::forget(fd),
-        Entry::Tracked(_) => {
-            tell::hand_over();
-            with(fd, |held| hand_back(held, why));
+    loop {
+        match table::entry(fd) {
+            Entry::Nothing | Entry::Internal => return,
+            Entry::Watched if table::unwatch(fd) => return,
+            // Taken since the lookup.
+            Entry::Watched => {}
+            Entry::Tracked(_) => {
+                tell::hand_over();
+                // If it is not tracked any more, it may be watched again.
+                if with(fd, |held| hand_back(held, why)).is_some() || guard::inside() {
+                    return;
+                }
+            }
         }
     }
 }
@@ -953,18 +960,17 @@ fn relinquish_writers(why: &str) {
 pub fn relinquish_all(why: &str) {
     tell::hand_over();
     for (fd, entry) in table::known() {
-        match entry {
-            Entry::Watched => table::forget(fd),
-            Entry::Tracked(description) if description.is_ours() => {
-                with(fd, |held| {
-                    if let Kind::Aligned(aligned) = &mut held.state.kind {
-                        aligned.let_go(fd);
-                    }
-                    hand_back(held, why)
-                });
+        if let Entry::Tracked(description) = entry {
+            if !description.is_ours() {
+                continue;
             }
-            _ => {}
+            with(fd, |held| {
+                if let Kind::Aligned(aligned) = &mut held.state.kind {
+                    aligned.let_go(fd);
+                }
+            });
         }
+        relinquish(fd, why);
     }
 }
 
@@ -1094,16 +1100,16 @@ pub fn on_path(directory: c_int, path: *const libc::c_char, flags: c_int, then: 
 pub fn close(fd: c_int) -> c_int {
     let mut error = None;
     tell::renumbered();
+    if let Entry::Nothing | Entry::Watched = table::entry(fd) {
+        tell::closing(fd);
+    }
     match table::entry(fd) {
-        Entry::Nothing => tell::closing(fd),
-        Entry::Watched => {
-            tell::closing(fd);
-            table::forget(fd);
-        }
+        Entry::Nothing => {}
         // For the program this descriptor is closed.
         Entry::Internal if !guard::inside() => return failed(libc::EBADF),
         Entry::Internal => table::forget(fd),
         Entry::Tracked(description) if !description.is_ours() => {}
+        Entry::Watched => error = leave(fd, "closed"),
         Entry::Tracked(_) => {
             tell::hand_over();
             error = leave(fd, "closed");
@@ -1119,32 +1125,40 @@ pub fn close(fd: c_int) -> c_int {
 
 /// Before a descriptor is closed or replaced. Returns the error to report.
 pub fn leave(fd: c_int, why: &str) -> Option<c_int> {
-    if let Entry::Watched = table::entry(fd) {
-        table::forget(fd);
-        return None;
+    loop {
+        if table::unwatch(fd) {
+            return None;
+        }
+        if let Some(error) = with(fd, |held| leave_held(held, fd, why)) {
+            return error;
+        }
+        // Who was about to take it may have given it back.
+        let Entry::Watched = table::entry(fd) else {
+            return None;
+        };
     }
-    with(fd, |held| {
-        let description = held.description;
-        let last = held.state.descriptors <= 1;
-        if !last {
-            held.state.descriptors -= 1;
-            description.untrack(fd);
-            return held.state.error.take();
-        }
-        hand_back(held, why);
-        let error = held.state.error.take();
-        if let Kind::Stream(stream) = std::mem::take(&mut held.state.kind) {
-            // The data is given up; the program gets the error.
-            report_end(&stream, "closed with an error");
-            drop(stream);
-            gone(description);
-        }
-        if description.untrack(fd) {
-            release(&mut held.state, description);
-        }
-        error
-    })
-    .flatten()
+}
+
+fn leave_held(held: &mut Held, fd: c_int, why: &str) -> Option<c_int> {
+    let description = held.description;
+    let last = held.state.descriptors <= 1;
+    if !last {
+        held.state.descriptors -= 1;
+        description.untrack(fd);
+        return held.state.error.take();
+    }
+    hand_back(held, why);
+    let error = held.state.error.take();
+    if let Kind::Stream(stream) = std::mem::take(&mut held.state.kind) {
+        // The data is given up; the program gets the error.
+        report_end(&stream, "closed with an error");
+        drop(stream);
+        gone(description);
+    }
+    if description.untrack(fd) {
+        release(&mut held.state, description);
+    }
+    error
 }
 
 /// `to` is a new descriptor of what `from` refers to.

@@ -121,6 +121,9 @@ scenarios! {
     killing_itself_loses_nothing: ["ends", "kill"], [];
     the_end_of_the_main_thread_loses_nothing: ["ends", "pthread_exit"], ["the main thread ends"];
     a_limit_on_file_sizes_shows_where_it_is: ["limit", "after"], ["a limit on the size of files"];
+    a_limit_set_by_its_old_call_shows_where_it_is: ["limit", "ulimit"],
+        ["a limit on the size of files"];
+    memory_that_is_gone_is_an_error_of_direct_io: ["direct_gone"], [];
     a_limit_set_before_keeps_streams_alone: ["limit", "before"], [];
 }
 

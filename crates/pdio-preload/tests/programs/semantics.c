@@ -41,6 +41,7 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ulimit.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -2320,17 +2321,19 @@ static void all_descriptors(void)
 	}
 }
 
-static void limit(int set_first)
+static void limit(const char *how)
 {
 	struct rlimit limit = { LONG + 100500, LONG + 100500 };
 	int fd;
 
 	signal(SIGXFSZ, SIG_IGN);
-	if (set_first)
+	if (!strcmp(how, "before"))
 		setrlimit(RLIMIT_FSIZE, &limit);
 	fd = taken("file");
-	if (!set_first)
+	if (!strcmp(how, "after"))
 		setrlimit(RLIMIT_FSIZE, &limit);
+	if (!strcmp(how, "ulimit"))
+		SAY(ulimit(UL_SETFSIZE, LONG / 512 + 197l));
 	for (int i = 0; i < 120; i++) {
 		ssize_t n = write(fd, pool, 1000);
 
@@ -2426,6 +2429,21 @@ static void direct(void)
 	SAY(close(fd));
 }
 
+/* What a misaligned call says of memory that is gone since the last one. */
+static void direct_gone(void)
+{
+	int fd = open("file", O_WRONLY | O_CREAT | O_DIRECT, 0600);
+	unsigned char *map = mmap(NULL, 3 << 20, PROT_READ | PROT_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ssize_t n = write(fd, map + 1, 5001);
+
+	SAY(n == 5001 || n == -1);
+	munmap(map, 3 << 20);
+	SAY(write(fd, map + 1, 5001));
+	SAY(ftruncate(fd, 0));
+	SAY(close(fd));
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -2481,6 +2499,7 @@ int main(int argc, char **argv)
 		{ "all_descriptors", all_descriptors },
 		{ "full", full },
 		{ "direct", direct },
+		{ "direct_gone", direct_gone },
 	};
 
 	if (argc < 2)
@@ -2497,7 +2516,7 @@ int main(int argc, char **argv)
 		return 7;
 	}
 	if (argc > 2 && !strcmp(argv[1], "limit")) {
-		limit(!strcmp(argv[2], "before"));
+		limit(argv[2]);
 		return 0;
 	}
 	return 2;
