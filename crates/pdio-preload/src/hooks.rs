@@ -912,17 +912,6 @@ before! {
         relinquish(from, "copy_file_range");
         relinquish(to, "copy_file_range");
     }
-    fn mmap64(
-        address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, at: off_t
-    ) -> *mut c_void {
-        tell::mapping(protection, flags, fd);
-        if flags & libc::MAP_FIXED != 0 {
-            memory::taken_away();
-        };
-        if fd >= 0 {
-            mapped(fd);
-        };
-    }
     fn munmap(address: *mut c_void, len: size_t) -> c_int { memory::taken_away(); }
     fn mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int {
         memory::taken_away();
@@ -985,6 +974,27 @@ alias! {
     fn lio_listio(
         mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void
     ) -> c_int = lio_listio64;
+}
+
+export! {
+    fn mmap64(
+        address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, at: off_t
+    ) -> *mut c_void {
+        tell::mapping(protection, flags, fd);
+        if flags & libc::MAP_FIXED != 0 {
+            memory::taken_away();
+        }
+        if fd >= 0 {
+            mapped(fd);
+        }
+        let map = next::mmap64(address, len, protection, flags, fd, at);
+        if fd >= 0 && map != libc::MAP_FAILED {
+            // Another thread may have taken a stream on the file before the mapping was there to be
+            // found.
+            stream::relinquish_behind(fd, true, "mapped");
+        }
+        map
+    }
 }
 
 /// Takes memory away; all other advice leaves it where it is.

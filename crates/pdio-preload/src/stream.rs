@@ -152,13 +152,14 @@ impl Stream {
         let started = || {
             // A lock that is just being taken cannot be seen yet.
             if LOCKING.load(SeqCst) != 0 || in_the_way(fd, &about, claim) {
-                return None;
+                return Err(ForNow);
             }
-            // What was mapped through a descriptor that is closed since.
+            // What was mapped through a descriptor that is closed since. A process may have very many
+            // mappings, so this is asked only once.
             if look::is_mapped(about.st_ino, &path) {
-                return None;
+                return Err(ForGood);
             }
-            let own = table::internal_copy(fd)?;
+            let own = table::internal_copy(fd).ok_or(ForNow)?;
             // SAFETY: a fresh descriptor.
             let file = unsafe { File::from_raw_fd(own) };
             let mut options = OpenOptions::new();
@@ -175,24 +176,24 @@ impl Stream {
                 // threads would cost them twice the processor time.
                 options.engine(pdio::Engine::Threads);
             }
-            match writer {
-                true => options.writer_from(file).ok().map(|mut writer| {
+            let pump = match writer {
+                true => options.writer_from(file).map(|mut writer| {
                     // Descriptors that this opens must not be opened between the program's calls.
                     writer.prepare();
                     Pump::Writer(writer)
                 }),
                 false => options
                     .reader_from(file)
-                    .ok()
                     .map(|reader| Pump::Reader(Box::new(reader))),
-            }
+            };
+            pump.map_err(|_| ForNow)
         };
         signals::arm(match writer && !settings.linger.is_zero() {
             true => signals::ENDS,
             false => signals::HANDLED,
         });
         match started() {
-            Some(pump) => {
+            Ok(pump) => {
                 let mut stream = Stream {
                     pump,
                     path,
@@ -208,9 +209,9 @@ impl Stream {
                 }
                 Ok(stream)
             }
-            None => {
+            Err(refused) => {
                 gone(entry);
-                Err(ForNow)
+                Err(refused)
             }
         }
     }
