@@ -34,7 +34,8 @@ macro_rules! export {
     )*};
 }
 
-/// Other names of a function: the offset is 64 bits wide under all of them.
+/// Other names of a function: the offset is 64 bits wide under all of them. glibc also
+/// exports some with two underscores in front, which programs may call as well.
 macro_rules! alias {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty = $target:ident;)*) => {$(
         #[no_mangle]
@@ -191,6 +192,10 @@ export! {
 }
 
 alias! {
+    fn __read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t = read;
+    fn __write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t = write;
+    fn __pread64(fd: c_int, data: *mut c_void, len: size_t, at: off_t) -> ssize_t = pread64;
+    fn __pwrite64(fd: c_int, data: *const c_void, len: size_t, at: off_t) -> ssize_t = pwrite64;
     fn pread(fd: c_int, data: *mut c_void, len: size_t, at: off_t) -> ssize_t = pread64;
     fn pwrite(fd: c_int, data: *const c_void, len: size_t, at: off_t) -> ssize_t = pwrite64;
     fn __pread_chk(
@@ -206,6 +211,7 @@ alias! {
     ) -> ssize_t = pwritev64v2;
     fn lseek(fd: c_int, by: off_t, whence: c_int) -> off_t = lseek64;
     fn llseek(fd: c_int, by: off_t, whence: c_int) -> off_t = lseek64;
+    fn __lseek(fd: c_int, by: off_t, whence: c_int) -> off_t = lseek64;
 }
 
 // -------------------------------------------------------------------------- open, close and dup
@@ -235,6 +241,15 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     let child = || process::VFORKED.load(Relaxed) && !process::is_owner_quick();
     if !crate::active() || child() {
         return fd;
+    }
+    match table::entry(fd) {
+        table::Entry::Nothing => {}
+        table::Entry::Internal => table::forget(fd),
+        // What had the number before was closed where nobody sees it. The error, if there is one,
+        // would have been that call's.
+        _ => {
+            let _ = stream::leave(fd, "closed unseen");
+        }
     }
     let mode = flags & libc::O_ACCMODE;
     let writable = mode != libc::O_RDONLY;
@@ -346,6 +361,7 @@ export! {
     }
     fn freopen64(path: Path, mode: Path, file: *mut libc::FILE) -> *mut libc::FILE {
         tell::hand_over();
+        tell::renumbered();
         if !file.is_null() {
             relinquish(libc::fileno(file), "reopened by freopen");
         }
@@ -363,6 +379,7 @@ export! {
     }
     fn fclose(file: *mut libc::FILE) -> c_int {
         tell::hand_over();
+        tell::renumbered();
         // The C library closes the descriptor itself, unseen. What it still has to write comes
         // after what the program wrote.
         let fd = if file.is_null() { -1 } else { libc::fileno(file) };
@@ -421,9 +438,22 @@ export! {
     fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int {
         onto(fd, new, || next::dup3(fd, new, flags))
     }
+    fn pidfd_getfd(process: c_int, fd: c_int, flags: c_uint) -> c_int {
+        // Perhaps from this very process.
+        relinquish(fd, "passed to another process");
+        // C libraries before glibc 2.36 do not have the function.
+        make(|| {
+            let (process, fd, flags) = (process as c_ulong, fd as c_ulong, flags.into());
+            next::syscall(libc::SYS_pidfd_getfd, process, fd, flags, 0, 0, 0) as c_int
+        })
+    }
 }
 
 alias! {
+    fn __open(path: Path, flags: c_int, mode: mode_t) -> c_int = open64;
+    fn __open64(path: Path, flags: c_int, mode: mode_t) -> c_int = open64;
+    fn __close(fd: c_int) -> c_int = close;
+    fn __dup2(fd: c_int, new: c_int) -> c_int = dup2;
     fn open(path: Path, flags: c_int, mode: mode_t) -> c_int = open64;
     fn openat(directory: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int = openat64;
     fn __open_2(path: Path, flags: c_int) -> c_int = __open64_2;
@@ -548,6 +578,24 @@ fn control(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     }
 }
 
+/// Returns true if an `fcntl` changes nothing that another process could see or waits for, as it does
+/// for a lease that ends or for room in a pipe.
+fn keeps_to_itself(command: c_int) -> bool {
+    use libc::*;
+    matches!(
+        command,
+        F_DUPFD
+            | F_DUPFD_CLOEXEC
+            | F_GETFD
+            | F_SETFD
+            | F_GETFL
+            | F_GETOWN
+            | F_GETLEASE
+            | F_GETPIPE_SZ
+            | F_GET_SEALS
+    )
+}
+
 /// Returns true if an `fcntl` may give the process a record lock.
 fn sets_lock(command: c_int) -> bool {
     use libc::{F_OFD_SETLK, F_OFD_SETLKW, F_SETLK, F_SETLKW};
@@ -558,7 +606,7 @@ fn sets_lock(command: c_int) -> bool {
 /// change; what was read ahead may be old.
 fn locking(fd: c_int) {
     match table::entry(fd) {
-        table::Entry::Watched => table::forget(fd),
+        table::Entry::Watched if table::unwatch(fd) => {}
         _ => stream::settle_for_lock(fd),
     }
 }
@@ -571,6 +619,9 @@ export! {
         if sets_lock(command) {
             tell::locking();
             return stream::with_record_lock(fd, || next::fcntl64(fd, command, argument));
+        }
+        if !keeps_to_itself(command) {
+            tell::hand_over();
         }
         let sets_direct = command == libc::F_SETFL && argument & libc::O_DIRECT as c_ulong != 0;
         if word(fd) == 0 && !sets_direct {
@@ -604,6 +655,7 @@ export! {
 
 alias! {
     fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int = fcntl64;
+    fn __fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int = fcntl64;
 }
 
 // ------------------------------------------------------------------------ sync, size, allocation
@@ -796,6 +848,7 @@ before! {
     }
     fn utimensat(directory: c_int, path: Path, times: *const c_void, flags: c_int) -> c_int {
         if path.is_null() {
+            tell::hand_over();
             drain(directory);
         } else {
             on_path(directory, path, flags, Then::Drain);
@@ -808,6 +861,7 @@ before! {
     fn utime(path: Path, times: *const c_void) -> c_int { on_path(HERE, path, 0, Then::Drain); }
     fn futimesat(directory: c_int, path: Path, times: *const c_void) -> c_int {
         if path.is_null() {
+            tell::hand_over();
             drain(directory);
         } else {
             on_path(directory, path, 0, Then::Drain);
@@ -858,17 +912,6 @@ before! {
         relinquish(from, "copy_file_range");
         relinquish(to, "copy_file_range");
     }
-    fn mmap64(
-        address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, at: off_t
-    ) -> *mut c_void {
-        tell::mapping(protection, flags, fd);
-        if flags & libc::MAP_FIXED != 0 {
-            memory::taken_away();
-        };
-        if fd >= 0 {
-            mapped(fd);
-        };
-    }
     fn munmap(address: *mut c_void, len: size_t) -> c_int { memory::taken_away(); }
     fn mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int {
         memory::taken_away();
@@ -905,11 +948,13 @@ before! {
         };
     }
     fn io_submit(context: *mut c_void, count: c_long, blocks: *mut *mut c_void) -> c_int {
+        tell::hand_over();
         submitted(count, blocks);
     }
     fn lio_listio64(
         mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void
     ) -> c_int {
+        tell::hand_over();
         for i in 0..count.max(0) as usize {
             let block = *list.add(i);
             if !block.is_null() {
@@ -921,6 +966,7 @@ before! {
 }
 
 alias! {
+    fn __sbrk(by: isize) -> *mut c_void = sbrk;
     fn sendfile(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t = sendfile64;
     fn mmap(
         address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, at: off_t
@@ -928,6 +974,27 @@ alias! {
     fn lio_listio(
         mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void
     ) -> c_int = lio_listio64;
+}
+
+export! {
+    fn mmap64(
+        address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, at: off_t
+    ) -> *mut c_void {
+        tell::mapping(protection, flags, fd);
+        if flags & libc::MAP_FIXED != 0 {
+            memory::taken_away();
+        }
+        if fd >= 0 {
+            mapped(fd);
+        }
+        let map = next::mmap64(address, len, protection, flags, fd, at);
+        if fd >= 0 && map != libc::MAP_FAILED {
+            // Another thread may have taken a stream on the file before the mapping was there to be
+            // found.
+            stream::relinquish_behind(fd, true, "mapped");
+        }
+        map
+    }
 }
 
 /// Takes memory away; all other advice leaves it where it is.
@@ -992,9 +1059,10 @@ export! {
     ) -> c_long {
         use crate::hooks::{
             close, close_range, dup, fallocate64, fchmod, fchown, fcntl64, fdatasync, flock, fsetxattr,
-            fstat64, fstatat64, madvise, fsync, ftruncate64, ioctl, lseek64, mmap64, open_by_handle_at, pread64,
-            preadv64, preadv64v2, pwrite64, pwritev64, pwritev64v2, read, readv, sendmmsg, sendmsg,
-            statx, sync_file_range, truncate64, write, writev,
+            fstat64, fstatat64, fsync, ftruncate64, ioctl, lseek64, madvise, mmap64,
+            open_by_handle_at, pidfd_getfd, pread64, preadv64, preadv64v2, pwrite64, pwritev64,
+            pwritev64v2, read, readv, sendmmsg, sendmsg, statx, sync_file_range, truncate64, write,
+            writev,
         };
         use libc::*;
         /// Linux 6.5.
@@ -1033,11 +1101,7 @@ export! {
             SYS_open_by_handle_at => open_by_handle_at(fd, b as _, c as _) as c_long,
             SYS_dup => dup(fd) as c_long,
             SYS_dup3 => onto(fd, b as c_int, || real() as c_int) as c_long,
-            SYS_pidfd_getfd => {
-                // Perhaps from this very process.
-                relinquish(b as c_int, "passed to another process");
-                make(|| real() as c_int) as c_long
-            }
+            SYS_pidfd_getfd => pidfd_getfd(fd, b as _, c as _) as c_long,
             SYS_close_range => close_range(a as c_uint, b as c_uint, c as c_int) as c_long,
             SYS_fcntl => fcntl64(fd, b as _, c) as c_long,
             SYS_ioctl => ioctl(fd, b, c) as c_long,
@@ -1185,7 +1249,7 @@ unsafe fn other_call(
             _ => {}
         }
     }
-    let _ = (b, c, a);
+    let _ = (number, a, b, c);
     stream::relinquish_all("a bare system call");
     real()
 }

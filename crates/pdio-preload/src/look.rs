@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the kernel says of descriptors and paths.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, CStr};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 
 use crate::next;
 
@@ -22,6 +24,39 @@ pub fn is_locked(fd: c_int) -> bool {
     }
 }
 
+/// Returns true if a line of `/proc/self/maps` is of this file.
+fn maps_file(line: &[u8], inode: u64, path: &CStr) -> bool {
+    let mut fields = line.split(|&byte| byte == b' ');
+    // Addresses, access, offset and device come first. Devices are not compared: on btrfs and
+    // overlayfs this one is another than that of `stat`.
+    let number = fields
+        .nth(4)
+        .and_then(|text| core::str::from_utf8(text).ok());
+    let name = line.strip_suffix(b"\n").unwrap_or(line);
+    number.and_then(|text| text.trim_end().parse().ok()) == Some(inode)
+        // On overlayfs the inode may be another, too.
+        || name.strip_suffix(path.to_bytes()).is_some_and(|rest| rest.ends_with(b" "))
+}
+
+/// Returns true if the process has mapped a file, or nothing can be known. True for another file of
+/// the same inode number as well.
+pub fn is_mapped(inode: u64, path: &CStr) -> bool {
+    let Ok(file) = File::open("/proc/self/maps") else {
+        return true;
+    };
+    let mut maps = BufReader::new(file);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match maps.read_until(b'\n', &mut line) {
+            Ok(0) => return false,
+            Ok(_) if maps_file(&line, inode, path) => return true,
+            Ok(_) => {}
+            Err(_) => return true,
+        }
+    }
+}
+
 /// Returns true if a path leads to a pipe.
 pub fn is_pipe(directory: c_int, path: *const libc::c_char) -> bool {
     // SAFETY: the path is the program's, which is about to give it to the kernel.
@@ -29,5 +64,37 @@ pub fn is_pipe(directory: c_int, path: *const libc::c_char) -> bool {
         let mut about: libc::stat64 = core::mem::zeroed();
         next::fstatat64(directory, path, &mut about, 0) == 0
             && about.st_mode & libc::S_IFMT == libc::S_IFIFO
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_a_file_is_recognised() {
+        let line = b"7f1-7f2 r--s 00000000 fe:01 1234                      /a dir/file\n";
+        assert!(maps_file(line, 1234, c"/elsewhere"));
+        assert!(maps_file(line, 1, c"/a dir/file"));
+        assert!(!maps_file(line, 123, c"/file"));
+        assert!(!maps_file(
+            b"7f1-7f2 rw-p 00000000 00:00 0 \n",
+            1234,
+            c"/file"
+        ));
+        assert!(!maps_file(
+            b"7f1-7f2 rw-p 00000000 00:00 0 [heap]\n",
+            1234,
+            c"/file"
+        ));
+    }
+
+    #[test]
+    fn a_mapping_is_found() {
+        let path = std::env::current_exe().expect("a path");
+        let path = std::ffi::CString::new(path.into_os_string().into_encoded_bytes());
+        let path = path.expect("no zero byte");
+        assert!(is_mapped(u64::MAX, &path));
+        assert!(!is_mapped(u64::MAX, c"/nowhere"));
     }
 }

@@ -11,7 +11,6 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use crate::next;
-use crate::state::TAKEN;
 
 /// The smallest page of any system: larger ones are asked for more often than need be.
 const PAGE: usize = 4096;
@@ -21,11 +20,10 @@ const MANY: usize = 4;
 /// Rises when the program may have taken memory away.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// The program is about to take memory away, or to change what may be done with it.
+/// The program is about to take memory away, or to change what may be done with it. Not only while
+/// streams are taken: misaligned direct I/O remembers memory as well.
 pub fn taken_away() {
-    if TAKEN.load(SeqCst) > 0 {
-        GENERATION.fetch_add(1, SeqCst);
-    }
+    GENERATION.fetch_add(1, SeqCst);
 }
 
 fn faults(call: impl FnOnce() -> c_long) -> bool {

@@ -194,6 +194,7 @@ macro_rules! makers {
             [hand_over] fn accept(socket: c_int, address: *mut c_void, len: *mut c_uint) -> c_int;
             [hand_over] fn accept4(socket: c_int, address: *mut c_void, len: *mut c_uint, flags: c_int) -> c_int;
             fn pipe(pair: *mut c_int) -> c_int;
+            fn __pipe(pair: *mut c_int) -> c_int;
             fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
             fn eventfd(value: c_uint, flags: c_int) -> c_int;
             fn epoll_create(size: c_int) -> c_int;

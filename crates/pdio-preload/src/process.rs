@@ -229,8 +229,19 @@ macro_rules! jump {
     )*};
 }
 
-/// The descriptor at the start of an `aiocb`.
+/// Before `clone`.
+fn cloning(flags: c_int) {
+    if flags & libc::CLONE_VM == 0 || flags & libc::CLONE_VFORK != 0 {
+        VFORKED.store(true, Relaxed);
+        leaving("clone");
+    } else if flags & libc::CLONE_THREAD == 0 || flags & libc::CLONE_FILES == 0 {
+        withdraw("clone");
+    }
+}
+
+/// The descriptor at the start of an `aiocb`. A thread of the C library writes there, unseen.
 unsafe fn asynchronous(block: usize) {
+    tell::hand_over();
     if block != 0 {
         relinquish(*(block as *const c_int), "asynchronous I/O");
     }
@@ -242,15 +253,12 @@ jump! {
         leaving("vfork")
     }
     fn _Fork(_a, _b, _c) { leaving("fork") }
-    fn clone(_a, _b, flags) {
-        let flags = flags as c_int;
-        if flags & libc::CLONE_VM == 0 || flags & libc::CLONE_VFORK != 0 {
-            VFORKED.store(true, Relaxed);
-            leaving("clone");
-        } else if flags & libc::CLONE_THREAD == 0 || flags & libc::CLONE_FILES == 0 {
-            withdraw("clone");
-        }
+    fn __vfork(_a, _b, _c) {
+        VFORKED.store(true, Relaxed);
+        leaving("vfork")
     }
+    fn clone(_a, _b, flags) { cloning(flags as c_int) }
+    fn __clone(_a, _b, flags) { cloning(flags as c_int) }
     fn execl(_a, _b, _c) { leaving("exec") }
     fn execle(_a, _b, _c) { leaving("exec") }
     fn execlp(_a, _b, _c) { leaving("exec") }
@@ -263,6 +271,14 @@ jump! {
         // The process ends with its last thread, of which the crate's own must not be one.
         if libc::gettid() == libc::getpid() {
             withdraw("the main thread ends");
+        }
+    }
+
+    fn ulimit(command, _b, _c) {
+        /// From `<ulimit.h>`. The C library sets the limit by a call that is not seen.
+        const UL_SETFSIZE: c_int = 2;
+        if command as c_int == UL_SETFSIZE {
+            relinquish_all("a limit on the size of files");
         }
     }
 
@@ -282,6 +298,15 @@ jump! {
         for fd in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
             relinquish(fd, "fcloseall");
         }
+    }
+    // A file, which the C library closes itself, unseen.
+    fn endmntent(_a, _b, _c) {
+        tell::hand_over();
+        tell::renumbered();
+    }
+    fn __endmntent(_a, _b, _c) {
+        tell::hand_over();
+        tell::renumbered();
     }
     fn fdopendir(fd, _b, _c) { relinquish(fd as c_int, "fdopendir") }
     fn dprintf(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
@@ -346,6 +371,15 @@ unsafe extern "C-unwind" fn sigaction(
     old: *mut libc::sigaction,
 ) -> c_int {
     signals::action(number, new, old)
+}
+
+#[no_mangle]
+unsafe extern "C-unwind" fn __sigaction(
+    number: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    sigaction(number, new, old)
 }
 
 #[no_mangle]

@@ -152,9 +152,14 @@ impl Stream {
         let started = || {
             // A lock that is just being taken cannot be seen yet.
             if LOCKING.load(SeqCst) != 0 || in_the_way(fd, &about, claim) {
-                return None;
+                return Err(ForNow);
             }
-            let own = table::internal_copy(fd)?;
+            // What was mapped through a descriptor that is closed since. A process may have very many
+            // mappings, so this is asked only once.
+            if look::is_mapped(about.st_ino, &path) {
+                return Err(ForGood);
+            }
+            let own = table::internal_copy(fd).ok_or(ForNow)?;
             // SAFETY: a fresh descriptor.
             let file = unsafe { File::from_raw_fd(own) };
             let mut options = OpenOptions::new();
@@ -171,24 +176,24 @@ impl Stream {
                 // threads would cost them twice the processor time.
                 options.engine(pdio::Engine::Threads);
             }
-            match writer {
-                true => options.writer_from(file).ok().map(|mut writer| {
+            let pump = match writer {
+                true => options.writer_from(file).map(|mut writer| {
                     // Descriptors that this opens must not be opened between the program's calls.
                     writer.prepare();
                     Pump::Writer(writer)
                 }),
                 false => options
                     .reader_from(file)
-                    .ok()
                     .map(|reader| Pump::Reader(Box::new(reader))),
-            }
+            };
+            pump.map_err(|_| ForNow)
         };
         signals::arm(match writer && !settings.linger.is_zero() {
             true => signals::ENDS,
             false => signals::HANDLED,
         });
         match started() {
-            Some(pump) => {
+            Ok(pump) => {
                 let mut stream = Stream {
                     pump,
                     path,
@@ -204,9 +209,9 @@ impl Stream {
                 }
                 Ok(stream)
             }
-            None => {
+            Err(refused) => {
                 gone(entry);
-                Err(ForNow)
+                Err(refused)
             }
         }
     }
@@ -916,12 +921,19 @@ pub fn settle_for_lock(fd: c_int) {
 
 /// Stops watching the descriptor, or hands its stream back for good.
 pub fn relinquish(fd: c_int, why: &str) {
-    match table::entry(fd) {
-        Entry::Nothing | Entry::Internal => {}
-        Entry::Watched => table::forget(fd),
-        Entry::Tracked(_) => {
-            tell::hand_over();
-            with(fd, |held| hand_back(held, why));
+    loop {
+        match table::entry(fd) {
+            Entry::Nothing | Entry::Internal => return,
+            Entry::Watched if table::unwatch(fd) => return,
+            // Taken since the lookup.
+            Entry::Watched => {}
+            Entry::Tracked(_) => {
+                tell::hand_over();
+                // If it is not tracked any more, it may be watched again.
+                if with(fd, |held| hand_back(held, why)).is_some() || guard::inside() {
+                    return;
+                }
+            }
         }
     }
 }
@@ -949,18 +961,17 @@ fn relinquish_writers(why: &str) {
 pub fn relinquish_all(why: &str) {
     tell::hand_over();
     for (fd, entry) in table::known() {
-        match entry {
-            Entry::Watched => table::forget(fd),
-            Entry::Tracked(description) if description.is_ours() => {
-                with(fd, |held| {
-                    if let Kind::Aligned(aligned) = &mut held.state.kind {
-                        aligned.let_go(fd);
-                    }
-                    hand_back(held, why)
-                });
+        if let Entry::Tracked(description) = entry {
+            if !description.is_ours() {
+                continue;
             }
-            _ => {}
+            with(fd, |held| {
+                if let Kind::Aligned(aligned) = &mut held.state.kind {
+                    aligned.let_go(fd);
+                }
+            });
         }
+        relinquish(fd, why);
     }
 }
 
@@ -1090,16 +1101,16 @@ pub fn on_path(directory: c_int, path: *const libc::c_char, flags: c_int, then: 
 pub fn close(fd: c_int) -> c_int {
     let mut error = None;
     tell::renumbered();
+    if let Entry::Nothing | Entry::Watched = table::entry(fd) {
+        tell::closing(fd);
+    }
     match table::entry(fd) {
-        Entry::Nothing => tell::closing(fd),
-        Entry::Watched => {
-            tell::closing(fd);
-            table::forget(fd);
-        }
+        Entry::Nothing => {}
         // For the program this descriptor is closed.
         Entry::Internal if !guard::inside() => return failed(libc::EBADF),
         Entry::Internal => table::forget(fd),
         Entry::Tracked(description) if !description.is_ours() => {}
+        Entry::Watched => error = leave(fd, "closed"),
         Entry::Tracked(_) => {
             tell::hand_over();
             error = leave(fd, "closed");
@@ -1115,32 +1126,40 @@ pub fn close(fd: c_int) -> c_int {
 
 /// Before a descriptor is closed or replaced. Returns the error to report.
 pub fn leave(fd: c_int, why: &str) -> Option<c_int> {
-    if let Entry::Watched = table::entry(fd) {
-        table::forget(fd);
-        return None;
+    loop {
+        if table::unwatch(fd) {
+            return None;
+        }
+        if let Some(error) = with(fd, |held| leave_held(held, fd, why)) {
+            return error;
+        }
+        // Who was about to take it may have given it back.
+        let Entry::Watched = table::entry(fd) else {
+            return None;
+        };
     }
-    with(fd, |held| {
-        let description = held.description;
-        let last = held.state.descriptors <= 1;
-        if !last {
-            held.state.descriptors -= 1;
-            description.untrack(fd);
-            return held.state.error.take();
-        }
-        hand_back(held, why);
-        let error = held.state.error.take();
-        if let Kind::Stream(stream) = std::mem::take(&mut held.state.kind) {
-            // The data is given up; the program gets the error.
-            report_end(&stream, "closed with an error");
-            drop(stream);
-            gone(description);
-        }
-        if description.untrack(fd) {
-            release(&mut held.state, description);
-        }
-        error
-    })
-    .flatten()
+}
+
+fn leave_held(held: &mut Held, fd: c_int, why: &str) -> Option<c_int> {
+    let description = held.description;
+    let last = held.state.descriptors <= 1;
+    if !last {
+        held.state.descriptors -= 1;
+        description.untrack(fd);
+        return held.state.error.take();
+    }
+    hand_back(held, why);
+    let error = held.state.error.take();
+    if let Kind::Stream(stream) = std::mem::take(&mut held.state.kind) {
+        // The data is given up; the program gets the error.
+        report_end(&stream, "closed with an error");
+        drop(stream);
+        gone(description);
+    }
+    if description.untrack(fd) {
+        release(&mut held.state, description);
+    }
+    error
 }
 
 /// `to` is a new descriptor of what `from` refers to.

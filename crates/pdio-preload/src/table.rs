@@ -106,10 +106,19 @@ pub fn known() -> impl Iterator<Item = (c_int, Entry)> {
     })
 }
 
+/// Takes a descriptor out of the table, whatever it is.
 pub fn forget(fd: c_int) {
     if let Some(slot) = slot(fd) {
         slot.store(0, SeqCst);
     }
+}
+
+/// Stops watching a descriptor. `false` if it is not watched: another thread, or a handler of a
+/// signal, may have taken it since the caller looked, and a stream must not be lost.
+pub fn unwatch(fd: c_int) -> bool {
+    let Some(slot) = slot(fd) else { return false };
+    let watched = |word| (word & TAG == WATCHED).then_some(0);
+    slot.fetch_update(SeqCst, SeqCst, watched).is_ok()
 }
 
 /// Starts to watch a descriptor that was just opened.
@@ -120,7 +129,7 @@ pub fn watch(fd: c_int, writer: bool) {
     }
     set(fd, WATCHED | if writer { WRITER } else { 0 });
     if HOLD.load(SeqCst) != 0 {
-        forget(fd);
+        unwatch(fd);
     }
 }
 
@@ -511,5 +520,24 @@ pub fn forked() {
         };
         new.lock().descriptors += 1;
         set(fd, new.word());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_tracked_is_not_lost_to_who_saw_it_watched() {
+        let fd = SLOTS as c_int - 1;
+        watch(fd, true);
+        assert!(begin(fd) && unwatch(fd));
+        assert!(matches!(entry(fd), Entry::Nothing) && !unwatch(fd));
+        watch(fd, true);
+        let description = Description::new();
+        assert!(description.claim(fd).is_some());
+        assert!(!unwatch(fd));
+        assert!(matches!(entry(fd), Entry::Tracked(_)));
+        forget(fd);
     }
 }

@@ -550,21 +550,22 @@ told! {
 
     CLEAR, always:
         perror psignal psiginfo syslog vsyslog __syslog_chk __vsyslog_chk
-        send sendto connect shutdown eventfd_write tee vmsplice tcdrain tcsendbreak
-        msgsnd msgrcv semop semtimedop mq_send mq_timedsend mq_receive mq_timedreceive
-        process_vm_writev
+        send __send sendto connect __connect bind listen shutdown eventfd_write tee vmsplice tcdrain tcsendbreak
+        msgget msgctl msgsnd msgrcv semget semctl semop semtimedop shmget shmctl mq_send mq_timedsend mq_receive mq_timedreceive
+        process_vm_writev aio_suspend io_getevents
         killpg sigqueue tgkill pidfd_send_signal
-        wait wait3 pclose sleep usleep nanosleep clock_nanosleep pause sigsuspend sigpause sigwait
+        wait __wait wait3 pclose sleep usleep nanosleep __nanosleep clock_nanosleep pause
+        sigsuspend __sigsuspend sigpause __sigpause __xpg_sigpause sigwait
         sigwaitinfo sigtimedwait
-        mkdir mkdirat rmdir symlink symlinkat mknod mknodat mkfifo mkfifoat mkdtemp unlink unlinkat
-        remove removexattr fremovexattr mq_open mq_unlink shm_unlink sem_unlink;
+        mkdir mkdirat rmdir symlink symlinkat mknod mknodat __xmknod __xmknodat mkfifo mkfifoat mkdtemp unlink unlinkat
+        remove removexattr lremovexattr fremovexattr mq_open __mq_open_2 mq_unlink shm_unlink sem_unlink;
     CLEAR, receiving: recv recvfrom recvmsg recvmmsg __recv_chk __recvfrom_chk eventfd_read;
-    CLEAR, polling: poll __poll_chk;
+    CLEAR, polling: poll __poll __poll_chk;
     CLEAR, polling_precisely: ppoll __ppoll_chk;
-    CLEAR, selecting: select pselect;
+    CLEAR, selecting: select __select pselect;
     CLEAR, awaiting: epoll_wait epoll_pwait;
     CLEAR, awaiting_precisely: epoll_pwait2;
-    CLEAR, watching_children: waitpid wait4;
+    CLEAR, watching_children: waitpid __waitpid wait4;
     CLEAR, watching_ids: waitid;
     CLEAR, sharing_memory: shmat sem_open;
 }

@@ -21,16 +21,18 @@ const NEEDED: &str = "\
     open_by_handle_at fdopendir socket socketpair accept accept4 pipe pipe2 eventfd epoll_create1 \
     signalfd timerfd_create inotify_init1 memfd_create opendir munmap mprotect mremap madvise unshare \
     setns chroot posix_spawnp system popen execve execv execvp execvpe execl execle execlp fexecve execveat _exit \
-    _Exit abort pthread_exit raise kill dprintf vdprintf sigaction signal setrlimit prlimit prctl \
-    send sendto recv recvfrom recvmsg recvmmsg connect accept accept4 shutdown poll ppoll select pselect \
+    _Exit abort pthread_exit raise kill dprintf vdprintf sigaction signal setrlimit prlimit ulimit prctl \
+    bind listen send sendto recv recvfrom recvmsg recvmmsg connect accept accept4 shutdown poll ppoll select pselect \
     epoll_wait epoll_pwait wait waitpid waitid wait3 wait4 sleep usleep nanosleep clock_nanosleep pause \
     sigsuspend sigwait sigwaitinfo sigtimedwait killpg sigqueue tgkill eventfd_write tee vmsplice msgsnd \
-    msgrcv semop mq_send mq_receive mkdir mkdirat rmdir symlink symlinkat mknod mkfifo unlink unlinkat \
-    remove shmat sem_open printf fprintf vfprintf __printf_chk __fprintf_chk puts fputs fputc putc \
+    msgrcv semop semget semctl msgget msgctl shmget shmctl mq_send mq_receive mkdir mkdirat rmdir symlink symlinkat mknod mkfifo unlink unlinkat \
+    __xmknod __xmknodat lremovexattr __mq_open_2 aio_suspend remove shmat sem_open printf fprintf vfprintf __printf_chk __fprintf_chk puts fputs fputc putc \
     putchar fwrite fflush fclose perror __overflow __underflow __uflow fgets fgetc getc getchar getline \
     getdelim fread scanf fscanf fseek fseeko fseeko64 ftell ftello ftello64 rewind fgetpos fsetpos \
     setvbuf setbuf ungetc wprintf fwprintf __wprintf_chk fputwc fputws __woverflow _flushlbf getwc \
-    getwchar fgetwc fgetws wscanf __isoc99_wscanf __isoc23_scanf __wuflow getmntent putpwent \
+    getwchar fgetwc fgetws wscanf __isoc99_wscanf __isoc23_scanf __wuflow getmntent endmntent putpwent pidfd_getfd __read __write __pread64 \
+    __pwrite64 __lseek __open __open64 __close __dup2 __fcntl __sigaction __vfork __clone __send __connect \
+    __poll __select __nanosleep __wait __waitpid __sigsuspend __pipe \
     backtrace_symbols_fd signal sigset sysv_signal siginterrupt";
 
 #[test]
@@ -49,7 +51,7 @@ fn exports_what_is_needed_and_nothing_of_its_own() {
         );
     }
     // Those of libraries, and of later versions, that may not be here.
-    let elsewhere = ["io_", "llseek", "__isoc23_"];
+    let elsewhere = ["io_", "llseek", "__isoc23_", "pidfd_getfd"];
     for name in &names {
         let symbol = std::ffi::CString::new(name.as_str()).expect("a name");
         // SAFETY: a terminated string.

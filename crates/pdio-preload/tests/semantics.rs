@@ -89,6 +89,9 @@ scenarios! {
     file_pointers_on_taken_files: ["file_pointers"],
         ["fdopen", "opened by fopen", "emptied by fopen"];
     what_fclose_closes_is_closed: ["closed_unseen"], ["closed"];
+    a_number_that_was_freed_unseen_is_another_file: ["closed_past"], ["closed unseen"];
+    other_names_of_a_call_do_the_same: ["other_names"],
+        ["closed", "vfork", "clone", "passed to another process"];
     another_descriptor_sees_every_byte: ["again"], ["opened again", "emptied by another open"];
     renamed_linked_and_deleted_files: ["names"], ["fork", "closed"];
     times_and_modes_are_set_after_the_data: ["attributes"], ["closed"];
@@ -98,6 +101,7 @@ scenarios! {
     an_executed_program_finds_everything: ["executes"], ["exec"];
     a_passed_descriptor_shares_the_offset: ["passes"], ["passed to another process"];
     mappings_see_every_byte: ["maps"], ["mapped", "opened again"];
+    mappings_of_before_see_every_byte: ["mapped_before"], ["closed"];
     kernel_copies_see_every_byte: ["copies"],
         ["sendfile", "copy_file_range", "splice", "cloned", "an ioctl"];
     asynchronous_io_is_the_programs_own: ["asynchronous"], ["asynchronous I/O", "io_uring"];
@@ -117,6 +121,9 @@ scenarios! {
     killing_itself_loses_nothing: ["ends", "kill"], [];
     the_end_of_the_main_thread_loses_nothing: ["ends", "pthread_exit"], ["the main thread ends"];
     a_limit_on_file_sizes_shows_where_it_is: ["limit", "after"], ["a limit on the size of files"];
+    a_limit_set_by_its_old_call_shows_where_it_is: ["limit", "ulimit"],
+        ["a limit on the size of files"];
+    memory_that_is_gone_is_an_error_of_direct_io: ["direct_gone"], [];
     a_limit_set_before_keeps_streams_alone: ["limit", "before"], [];
 }
 

@@ -78,6 +78,22 @@ fn who_is_waited_for_sees_every_byte() {
     same(&["waits"], 16);
 }
 
+/// Each call comes after what was written; where there is none, what was written waits, or this
+/// proves nothing.
+#[test]
+fn calls_that_others_can_see_come_after_what_was_written() {
+    let (printed, taken) = run(&["seen_calls"], &HELD);
+    let mut lines = printed.lines();
+    assert_eq!(lines.next(), Some("nothing: late"), "{printed}");
+    assert!(lines.all(|line| line.ends_with(": good")), "{printed}");
+    assert!(taken >= 18, "{taken} streams taken");
+}
+
+#[test]
+fn what_a_number_was_before_does_not_matter() {
+    same(&["reused"], 2);
+}
+
 #[test]
 fn modification_times_have_the_order_of_the_calls() {
     same(&["times"], 12);

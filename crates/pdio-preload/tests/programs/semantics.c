@@ -41,8 +41,11 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ulimit.h>
 #include <unistd.h>
 #include <wchar.h>
+
+#include "bare.h"
 
 extern char **environ;
 
@@ -855,6 +858,121 @@ static void closed_unseen(void)
 	dprintf(keep, "%ld %ld\n", size_of("second"), size_of("third"));
 }
 
+/* A stream's descriptor is closed where nobody sees it, and its number becomes another file's. */
+static void closed_past(void)
+{
+	static unsigned char buffer[9000];
+	int fd = taken("first"), next;
+
+	stream(fd, 100, 10);
+	SAY(bare(SYS_close, fd));
+	next = open("second", O_WRONLY | O_CREAT | O_APPEND, 0600);
+	SAY(next == fd);
+	stream(next, 5000, 100);
+	SAY(size_of("first"));
+	SAY(close(next));
+	fd = reading("third", O_RDONLY);
+	SAY(bare(SYS_close, fd));
+	truncate("second", 5500);
+	next = open("second", O_RDONLY);
+	SAY(next == fd);
+	SAY(read(next, buffer, sizeof(buffer)));
+	SAY(sum(buffer, sizeof(buffer)));
+	SAY(close(next));
+	fd = open("fourth", O_RDONLY | O_CREAT, 0600);
+	stream(taken("fifth"), 10, 1);
+}
+
+/* Calls by the other names that the C library has for them. */
+#define ABSENT __attribute__((weak))
+extern ssize_t __write(int, const void *, size_t) ABSENT;
+extern ssize_t __read(int, void *, size_t) ABSENT;
+extern ssize_t __pwrite64(int, const void *, size_t, off_t) ABSENT;
+extern ssize_t __pread64(int, void *, size_t, off_t) ABSENT;
+extern off_t __lseek(int, off_t, int) ABSENT;
+extern int __open(const char *, int, ...) ABSENT;
+extern int __open64(const char *, int, ...) ABSENT;
+extern int __close(int) ABSENT;
+extern int __dup2(int, int) ABSENT;
+extern int __fcntl(int, int, ...) ABSENT;
+extern int __sigaction(int, const struct sigaction *, struct sigaction *) ABSENT;
+extern int __clone(int (*)(void *), void *, int, void *) ABSENT;
+extern pid_t __vfork(void) ABSENT __attribute__((returns_twice));
+extern int pidfd_getfd(int, int, unsigned int) ABSENT;
+
+static int clone_writes(void *fd)
+{
+	return bare(SYS_write, *(int *)fd, "a clone", 7) != 7;
+}
+
+static void other_names(void)
+{
+	static unsigned char buffer[9000], stack[65536] __attribute__((aligned(64)));
+	int fd, other, status;
+	struct sigaction action;
+
+	if (!__write || !__open64 || !__vfork)
+		return;
+	fd = __open("file", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	for (int i = 0; i < 200; i++)
+		if (__write(fd, pool + i * 7000, 7000) != 7000)
+			SAY(-1);
+	SAY(__lseek(fd, 0, SEEK_CUR));
+	SAY(__pwrite64(fd, "patched", 7, 5000));
+	SAY(__dup2(fd, 50));
+	stream(50, 100, 10);
+	other = __fcntl(fd, F_DUPFD, 60);
+	stream(other, 100, 10);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(__sigaction(SIGTERM, NULL, &action));
+	SAY(action.sa_handler == SIG_DFL);
+	SAY(__close(other) | __close(50));
+	stream(fd, 100, 10);
+	SAY(__close(fd));
+	other = open("next", O_WRONLY | O_CREAT | O_APPEND, 0600);
+	SAY(other == fd);
+	stream(other, 1000, 10);
+	SAY(size_of("file"));
+	SAY(close(other));
+	fd = __open64("file", O_RDONLY);
+	for (int i = 0; i < 100; i++)
+		if (__read(fd, buffer, sizeof(buffer)) != sizeof(buffer))
+			SAY(-1);
+	SAY(sum(buffer, sizeof(buffer)));
+	SAY(__pread64(fd, buffer, 8000, 1234));
+	SAY(sum(buffer, sizeof(buffer)));
+	SAY(__lseek(fd, 0, SEEK_CUR));
+	SAY(__close(fd));
+	/* Other processes, which share the offset. */
+	fd = taken("second");
+	stream(fd, 100, 10);
+	if (__vfork() == 0) {
+		bare(SYS_write, fd, "a child", 7);
+		_exit(3);
+	}
+	wait(&status);
+	SAY(status);
+	stream(fd, 100, 10);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(close(fd));
+	fd = taken("third");
+	stream(fd, 100, 10);
+	SAY(__clone(clone_writes, stack + sizeof(stack), SIGCHLD, &fd) > 0);
+	wait(&status);
+	SAY(status);
+	stream(fd, 100, 10);
+	SAY(close(fd));
+	/* Another descriptor of this one's. */
+	fd = taken("fourth");
+	stream(fd, 100, 10);
+	other = syscall(SYS_pidfd_open, getpid(), 0);
+	SAY(pidfd_getfd ? pidfd_getfd(other, fd, 0) : (int)syscall(SYS_pidfd_getfd, other, fd, 0));
+	stream(other + 1, 100, 10);
+	stream(fd, 100, 10);
+	SAY(lseek(other + 1, 0, SEEK_CUR));
+	SAY(close(fd) | close(other + 1) | close(other));
+}
+
 /* ------------------------------------------------------------------- the same file elsewhere */
 
 static void again(void)
@@ -1178,6 +1296,42 @@ static void maps(void)
 	SAY(sum(map, LONG + 100));
 	stream(fd, 100, 10);
 	SAY(sum(map, LONG + 200));
+	SAY(close(fd));
+}
+
+/* Mappings made before the stream, through descriptors that are closed since. */
+static void mapped_before(void)
+{
+	static unsigned char buffer[9000];
+	int fd = open("file", O_RDWR | O_CREAT, 0600);
+	unsigned char *map;
+
+	ftruncate(fd, LONG);
+	map = mmap(NULL, LONG, PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+	fd = open("file", O_WRONLY | O_CREAT, 0600);
+	stream(fd, LONG / 2, 7000);
+	SAY(sum(map, LONG));
+	stream(fd, 100, 10);
+	SAY(sum(map, LONG));
+	SAY(close(fd));
+	munmap(map, LONG);
+	fd = open("file", O_WRONLY | O_CREAT, 0600);
+	stream(fd, LONG / 2, 6000);
+	SAY(close(fd));
+	close(taken("second"));
+	fd = open("second", O_RDWR);
+	map = mmap(NULL, LONG, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	fd = open("second", O_RDONLY);
+	for (int i = 0; i < 200; i++) {
+		if (i > 50)
+			memset(map + i * sizeof(buffer), i, 7000);
+		if (read(fd, buffer, sizeof(buffer)) != sizeof(buffer))
+			SAY(-1);
+		if (i > 45)
+			SAY(sum(buffer, sizeof(buffer)));
+	}
 	SAY(close(fd));
 }
 
@@ -2167,17 +2321,19 @@ static void all_descriptors(void)
 	}
 }
 
-static void limit(int set_first)
+static void limit(const char *how)
 {
 	struct rlimit limit = { LONG + 100500, LONG + 100500 };
 	int fd;
 
 	signal(SIGXFSZ, SIG_IGN);
-	if (set_first)
+	if (!strcmp(how, "before"))
 		setrlimit(RLIMIT_FSIZE, &limit);
 	fd = taken("file");
-	if (!set_first)
+	if (!strcmp(how, "after"))
 		setrlimit(RLIMIT_FSIZE, &limit);
+	if (!strcmp(how, "ulimit"))
+		SAY(ulimit(UL_SETFSIZE, LONG / 512 + 197l));
 	for (int i = 0; i < 120; i++) {
 		ssize_t n = write(fd, pool, 1000);
 
@@ -2273,6 +2429,21 @@ static void direct(void)
 	SAY(close(fd));
 }
 
+/* What a misaligned call says of memory that is gone since the last one. */
+static void direct_gone(void)
+{
+	int fd = open("file", O_WRONLY | O_CREAT | O_DIRECT, 0600);
+	unsigned char *map = mmap(NULL, 3 << 20, PROT_READ | PROT_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ssize_t n = write(fd, map + 1, 5001);
+
+	SAY(n == 5001 || n == -1);
+	munmap(map, 3 << 20);
+	SAY(write(fd, map + 1, 5001));
+	SAY(ftruncate(fd, 0));
+	SAY(close(fd));
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -2298,6 +2469,8 @@ int main(int argc, char **argv)
 		{ "standard_shared", standard_shared },
 		{ "file_pointers", file_pointers },
 		{ "closed_unseen", closed_unseen },
+		{ "closed_past", closed_past },
+		{ "other_names", other_names },
 		{ "again", again },
 		{ "stale_reads", stale_reads },
 		{ "names", names },
@@ -2308,6 +2481,7 @@ int main(int argc, char **argv)
 		{ "executes", executes },
 		{ "passes", passes },
 		{ "maps", maps },
+		{ "mapped_before", mapped_before },
 		{ "copies", copies },
 		{ "asynchronous", asynchronous },
 		{ "bare_calls", bare_calls },
@@ -2325,6 +2499,7 @@ int main(int argc, char **argv)
 		{ "all_descriptors", all_descriptors },
 		{ "full", full },
 		{ "direct", direct },
+		{ "direct_gone", direct_gone },
 	};
 
 	if (argc < 2)
@@ -2341,7 +2516,7 @@ int main(int argc, char **argv)
 		return 7;
 	}
 	if (argc > 2 && !strcmp(argv[1], "limit")) {
-		limit(!strcmp(argv[2], "before"));
+		limit(argv[2]);
 		return 0;
 	}
 	return 2;

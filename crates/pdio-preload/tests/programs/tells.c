@@ -6,6 +6,7 @@
  * PDIO_SEQUENTIAL=0; with a long PDIO_LINGER nothing reaches the kernel by itself in time.
  */
 #define _GNU_SOURCE
+#include <aio.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -23,14 +24,19 @@
 #include <sys/mman.h>
 #include <sys/msg.h>
 #include <sys/select.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "bare.h"
 
 static char pool[1 << 20];
 
@@ -60,25 +66,6 @@ static long size_of(const char *name)
 	struct stat st;
 
 	return stat(name, &st) ? -1 : (long)st.st_size;
-}
-
-/* Past all that the library could see. */
-static long bare(long number, long a, long b, long c, long d)
-{
-#if defined(__x86_64__)
-	register long r10 __asm__("r10") = d;
-	long result;
-
-	__asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10)
-			 : "rcx", "r11", "memory");
-	return result;
-#elif defined(__aarch64__)
-	register long x8 __asm__("x8") = number, x0 __asm__("x0") = a, x1 __asm__("x1") = b;
-	register long x2 __asm__("x2") = c, x3 __asm__("x3") = d;
-
-	__asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3) : "memory");
-	return x0;
-#endif
 }
 
 /* Processor time, which no call spends, so that later writes have later times. */
@@ -307,6 +294,135 @@ static void waits(void)
 	}
 }
 
+/* -------------------------------------------------------------- calls that others can see */
+
+/* Old names, and names of libraries that need not be there. */
+#define ABSENT __attribute__((weak))
+extern int __xmknod(int, const char *, mode_t, dev_t *) ABSENT;
+extern int __xmknodat(int, int, const char *, mode_t, dev_t *) ABSENT;
+extern int __mq_open_2(const char *, int) ABSENT;
+extern int io_submit(void *, long, void **) ABSENT;
+extern int io_getevents(void *, long, long, void *, struct timespec *) ABSENT;
+
+/* Makes a call, mostly one that fails; its name, or none if there is no such call. */
+static const char *call(int kind, int plain)
+{
+	static const char *volatile none;
+	static struct aiocb block, *list[1] = { &block };
+	static char request[64], *requests[1] = { request };
+	struct timespec now[2] = { { 0, UTIME_NOW }, { 0, UTIME_NOW } }, zero = { 0, 0 };
+	struct flock lock = { .l_type = F_WRLCK };
+	char byte = 0;
+	dev_t device = 0;
+
+	memset(&block, 0, sizeof(block));
+	block.aio_fildes = plain;
+	block.aio_buf = &byte;
+	block.aio_nbytes = 1;
+	block.aio_lio_opcode = LIO_WRITE;
+	memcpy(request + 20, &plain, sizeof(plain));
+	switch (kind) {
+	case 0: return "nothing";
+	case 1: bind(-1, NULL, 0); return "bind";
+	case 2: listen(-1, 0); return "listen";
+	case 3: semget(1, -1, 0); return "semget";
+	case 4: semctl(-1, 0, IPC_RMID); return "semctl";
+	case 5: msgget(1, 0); return "msgget";
+	case 6: msgctl(-1, IPC_RMID, NULL); return "msgctl";
+	case 7: shmget(1, 0, 0); return "shmget";
+	case 8: shmctl(-1, IPC_RMID, NULL); return "shmctl";
+	case 9: lremovexattr("none", "user.none"); return "lremovexattr";
+	case 10: return __xmknod && __xmknod(0, "/", S_IFIFO, &device) ? "__xmknod" : NULL;
+	case 11:
+		return __xmknodat && __xmknodat(0, AT_FDCWD, "/", S_IFIFO, &device) ?
+		       "__xmknodat" : NULL;
+	case 12: return __mq_open_2 && __mq_open_2("/none", O_RDONLY) ? "__mq_open_2" : NULL;
+	case 13:
+		aio_write(&block);
+		while (aio_error(&block) == EINPROGRESS)
+			;
+		return "aio_write";
+	case 14: lio_listio(LIO_WAIT, list, 1, NULL); return "lio_listio";
+	case 15: return io_submit && io_submit(NULL, 1, (void **)requests) ? "io_submit" : NULL;
+	case 16: utimensat(plain, (const char *)none, now, 0); return "utimensat";
+	case 17: futimesat(plain, (const char *)none, NULL); return "futimesat";
+	case 18: fcntl(plain, F_SETLEASE, F_UNLCK); return "F_SETLEASE";
+	case 19: fcntl(plain, F_SETPIPE_SZ, 4096); return "F_SETPIPE_SZ";
+	case 20: fcntl(plain, F_SETLK, &lock); return "F_SETLK";
+	case 21: aio_suspend((const struct aiocb *const *)list, 1, &zero); return "aio_suspend";
+	case 22:
+		return io_getevents && io_getevents(NULL, 0, 0, NULL, &zero) ? "io_getevents" : NULL;
+	default: return NULL;
+	}
+}
+
+/* Writes, calls, and looks past the library whether the kernel has what was written. */
+static void seen_calls(void)
+{
+	int plain = open("plain", O_WRONLY | O_CREAT, 0600);
+
+	for (int kind = 0; kind < 23; kind++) {
+		struct stat st;
+		const char *name;
+		int fd;
+
+		unlink("file");
+		fd = create("file");
+		put(fd, 5000);
+		put(fd, 1000);
+		name = call(kind, plain);
+		bare(SYS_newfstatat, AT_FDCWD, "file", &st, 0);
+		if (name)
+			printf("%s: %s\n", name, st.st_size < 6000 ? "late" : "good");
+		close(fd);
+	}
+}
+
+/* ----------------------------------------------------------- numbers of other kinds before */
+
+/*
+ * Reads a device that nobody else sees, then tells another process through the same number. The C
+ * library has closed the device, or put a pipe in its place.
+ */
+static void reused(void)
+{
+	mkfifo("pipe", 0600);
+	for (int kind = 0; kind < 2; kind++) {
+		int answer[2], fd, number;
+		FILE *file;
+		char byte;
+
+		check(pipe(answer) == 0, "pipe");
+		unlink("file");
+		if (fork() == 0) {
+			check(read(open("pipe", O_RDONLY), &byte, 1) == 1, "read");
+			byte = size_of("file") < 7000;
+			check(write(answer[1], &byte, 1) == 1, "write");
+			_exit(0);
+		}
+		fd = create("file");
+		put(fd, 5000);
+		put(fd, 1000);
+		file = fopen("/dev/urandom", "r");
+		number = fileno(file);
+		check(fread(&byte, 1, 1, file) == 1, "fread");
+		if (kind == 0) {
+			fclose(file);
+			check(open("pipe", O_RDWR) == number, "the same number");
+		} else {
+			check(freopen("pipe", "r+", file) == file, "freopen");
+			check(fileno(file) == number, "the same number");
+		}
+		put(fd, 1000);
+		check(write(number, "x", 1) == 1, "write");
+		bare(SYS_read, answer[0], &byte, 1, 0);
+		printf("%s: %s\n", kind ? "freopen" : "fclose", byte ? "late" : "good");
+		fflush(stdout);
+		wait(NULL);
+		close(fd);
+	}
+}
+
 /* ------------------------------------------------------------------------- times of writing */
 
 static int ordered(const char *earlier, const char *later)
@@ -483,7 +599,7 @@ static void *endless(void *argument)
 		if (write(fd, pool, len) != (ssize_t)len)
 			return NULL;
 		total += len;
-		bare(SYS_pwrite64, counted, (long)&total, 8, own * 8);
+		bare(SYS_pwrite64, counted, &total, 8, own * 8);
 	}
 	return NULL;
 }
@@ -597,6 +713,10 @@ int main(int argc, char **argv)
 		tells(atoi(argv[2]), atoi(argv[3]));
 	else if (argc > 1 && !strcmp(argv[1], "waits"))
 		waits();
+	else if (argc > 1 && !strcmp(argv[1], "seen_calls"))
+		seen_calls();
+	else if (argc > 1 && !strcmp(argv[1], "reused"))
+		reused();
 	else if (argc > 1 && !strcmp(argv[1], "times"))
 		times();
 	else if (argc > 1 && !strcmp(argv[1], "cancels"))
