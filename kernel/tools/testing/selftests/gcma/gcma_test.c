@@ -189,20 +189,27 @@ static bool new_file(unsigned int seed)
 	return write_all(fd, model, FILE_PAGES * page_size, 0);
 }
 
-/* Have reclaim remove pages of a file. Returns how many of them are kept. */
+/*
+ * Have reclaim remove pages of a file. Returns how many of them are kept. They are
+ * mapped at the beginning of a page table: a large folio that lies in two of them
+ * is not paged out.
+ */
 static long evict(int file, off_t at, size_t size)
 {
+	const size_t table = page_size / sizeof(long) * page_size;
 	long stored = counter("file/stored");
-	void *map;
+	char *room, *map;
 	int err;
 
 	if (fsync(file))
 		return -1;
-	map = mmap(NULL, size, PROT_READ, MAP_SHARED | MAP_POPULATE, file, at);
-	if (map == MAP_FAILED)
+	room = mmap(NULL, size + table, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (room == MAP_FAILED)
 		return -1;
-	err = madvise(map, size, MADV_PAGEOUT);
-	munmap(map, size);
+	map = (char *)(((unsigned long)room + table - 1) / table * table);
+	err = mmap(map, size, PROT_READ, MAP_SHARED | MAP_POPULATE | MAP_FIXED, file,
+		   at) == MAP_FAILED || madvise(map, size, MADV_PAGEOUT);
+	munmap(room, size + table);
 	return err ? -1 : counter("file/stored") - stored;
 }
 
