@@ -240,7 +240,7 @@ pub fn filesystems() -> Vec<Filesystem> {
         &["-q", "-b", "1024"],
         "e2fsprogs",
     ));
-    all.extend(image("XFS", 320, "mkfs.xfs", &["-q"], "xfsprogs"));
+    all.extend(image("XFS", 1024, "mkfs.xfs", &["-q"], "xfsprogs"));
     all.extend(image("btrfs", 256, "mkfs.btrfs", &["-q"], "btrfs-progs"));
     all.extend(tmpfs("256m"));
     all.extend(fuse());
