@@ -1410,6 +1410,7 @@ BOTH: Final = (
     "guest: oracle on XFS, large folios",
     "guest: oracle on encrypted files, on ext4 and f2fs",
     "guest: encrypted files are kept, and nothing of them without their key",
+    "guest: files of f2fs and ext4 that are given other blocks",
     "guest: oracle, swap in a file, swap that comes and goes, large folios in it",
     "guest: nodes of shadow entries leave a cgroup its memory",
     "guest: a read costs in the area what it costs in the page cache",
