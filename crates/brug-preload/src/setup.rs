@@ -40,7 +40,7 @@ pub fn say(parts: &[&[u8]]) {
     unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
 }
 
-/// Whether the kernel gave this process rights that its caller lacks.
+/// Returns true if the kernel gave this process rights that its caller lacks.
 fn secure() -> bool {
     // SAFETY: no preconditions.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }

@@ -67,7 +67,7 @@ pub(crate) const TRIMMING: u32 = 6;
 pub(crate) const HELD: u32 = 7;
 pub(crate) const CUTTING: u32 = 8;
 
-/// Nobody has considered whether the object in a slot shall have huge pages; it shall not; it shall.
+/// Huge pages of the object in a slot: not considered yet; not wanted; wanted.
 const UNASKED: u8 = 0;
 const SMALL: u8 = 1;
 const ASKED: u8 = 2;
@@ -307,7 +307,7 @@ fn set_up() -> bool {
         .compare_exchange(UNTRIED, TRYING, Acquire, Relaxed)
         .is_err()
     {
-        // Another thread is at it; this object does without.
+        // Another thread is doing that; this object does without.
         return SETUP.load(Acquire) == READY;
     }
     let done = os::keep_errno(reserve_arena);
@@ -487,7 +487,7 @@ fn take_from(class: usize, size: usize, growing: bool) -> Option<usize> {
                         push(&c.stacks[CLEAN_STACK], index);
                         break;
                     }
-                    // Purge is at it and will push it, unless it finishes right now.
+                    // The purge thread has the slot and will push it, unless it finishes right now.
                     Err(_) => {
                         if slot
                             .state
@@ -886,8 +886,8 @@ pub(crate) fn committed() -> usize {
         .sum()
 }
 
-/// How many slots of a class have ever been used, for whoever holds no object: the thread
-/// that set the arena up may not be done, or its writes not be seen.
+/// How many slots of a class have ever been used, for a caller that holds no object. The thread
+/// that sets the arena up may not be done, or its writes not be visible yet.
 fn used(c: &Class) -> usize {
     if SETUP.load(Acquire) == READY {
         c.used.load(Relaxed).min(c.slots.load(Relaxed))

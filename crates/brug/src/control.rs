@@ -101,7 +101,7 @@ fn initialise() {
         .compare_exchange(NEW, BUSY, Acquire, Relaxed)
         .is_err()
     {
-        // Someone is at it, perhaps this thread: defaults will do.
+        // Some thread is doing that, perhaps this one: defaults will do.
         return;
     }
     let config = os::keep_errno(Config::from_env);
@@ -143,7 +143,7 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
     change(|| hot().rest.mode.store(config.mode as u8, Relaxed));
 }
 
-/// Whether the caller shows statistics itself, as libbrug.so does.
+/// True if the caller shows statistics itself, as libbrug.so does.
 pub(crate) static STATISTICS_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
 /// Has done what the configuration wants done when the program ends.
@@ -262,7 +262,7 @@ fn work_out_limits() {
     let sys = owner == Base::Glibc as u8;
     let only = |when: bool, limit: usize| if when { limit } else { 0 };
     let hot = hot();
-    // Whoever has read an old limit may use a new function, and the other way round: each
+    // A thread may use an old limit with a new function, or the reverse: every function
     // allocates whatever it is asked for.
     hot.malloc_limit.store(only(sys && !counted, malloc), Relaxed);
     hot.realloc_limit.store(only(sys && !counted, realloc), Relaxed);

@@ -11,7 +11,7 @@
 //! * the same each time that an object that grows has more committed, a number of times that is
 //!   logarithmic in its size;
 //! * while more than 16 MiB is being filled, the thread of `purge.rs` looks every two
-//!   milliseconds whether the program gets on; where it does not, it touches the next page
+//!   milliseconds whether the program gets on; if it does not, the thread touches the next page
 //!   but one itself.
 //!
 //! One slow page says little: between free memory that is warm there is some that is not, a few
@@ -109,7 +109,7 @@ pub(crate) enum Advice {
     Try,
 }
 
-/// Says whether an object of `size` bytes shall have huge pages.
+/// Says if an object of `size` bytes is to have huge pages.
 pub(crate) fn advice(size: usize, growing: bool) -> Advice {
     if !WANTED.load(Relaxed) {
         return Advice::Small;
@@ -258,8 +258,8 @@ fn lose() {
 /// [`os::populate`] leaves its content as it is.
 static FROM: AtomicUsize = AtomicUsize::new(0);
 static TO: AtomicUsize = AtomicUsize::new(0);
-/// The thread's own: whether the program has begun, where it tried last, and for how many looks
-/// nothing has happened.
+/// Of the thread alone: true if the program has begun to fill; where the thread tried last; and for
+/// how many looks nothing has happened.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 static TRIED: AtomicUsize = AtomicUsize::new(0);
 static IDLE: AtomicU32 = AtomicU32::new(0);
@@ -298,7 +298,7 @@ pub(crate) fn look() -> bool {
         return true;
     }
     if at > from {
-        // Whoever has asked for something else meanwhile has it not watched from the start.
+        // If another range was asked for meanwhile, this one is not watched from its start.
         FROM.store(at, Relaxed);
         BEGUN.store(true, Relaxed);
         IDLE.store(0, Relaxed);

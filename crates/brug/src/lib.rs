@@ -56,7 +56,7 @@
 //!   more than 16 MiB is filled with huge pages, to see that they are not slow.
 //!   Programs that must stay single-threaded (`unshare`, strict `seccomp` filters)
 //!   set `BRUG_PURGE_DELAY=0` or `BRUG_RETAIN=8M`.
-//! * The child of `vfork` must not allocate, as ever.
+//! * The child of `vfork` must not allocate, as with every allocator.
 //! * A child forked while the process has other threads takes nothing more from mimalloc,
 //!   whose locks one of them may have held: new objects come from the C library, and what
 //!   the child frees of mimalloc's stays until it ends.

@@ -17,7 +17,7 @@ use core::sync::atomic::{
 use crate::retain::{KEEP, NONE, REFUSED_AT, RETAINED, RUNNING, THREAD, UNAVAILABLE, WOKEN};
 use crate::{arena, config, huge, os};
 
-/// Whether that thread is there now, beyond doubt.
+/// True if that thread is there now, beyond doubt.
 static ALIVE: AtomicBool = AtomicBool::new(false);
 
 /// Starts the thread, if there is none.

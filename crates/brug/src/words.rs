@@ -79,11 +79,11 @@ pub(crate) struct Rest {
     pub(crate) realloc_cold: unsafe extern "C" fn(*mut u8, usize, usize, usize) -> *mut u8,
     pub(crate) mode: AtomicU8,
     pub(crate) base: AtomicU8,
-    /// Whether the configuration has been read.
+    /// True if the configuration has been read.
     pub(crate) init: AtomicU8,
-    /// Whether the monitor is on.
+    /// True if the monitor is on.
     pub(crate) observed: AtomicBool,
-    /// Whether threads are in scopes of their own mode, or were a short time ago.
+    /// True if threads are in scopes of their own mode, or were a short time ago.
     pub(crate) scoped: AtomicBool,
     /// True if the system counts memory when it is committed. Then the C library may be refused
     /// memory that was committed ahead elsewhere, and each of its answers is checked for null.
@@ -151,7 +151,7 @@ macro_rules! load {
 }
 pub(crate) use load;
 
-/// Whether an object is the one other allocator's that is called without asking.
+/// Returns true if an object is the one other allocator's that is called without asking.
 #[inline(always)]
 pub(crate) fn in_other(p: *mut u8) -> bool {
     (p as usize).wrapping_add(load!(offset)) < load!(len)
@@ -185,7 +185,7 @@ pub(crate) fn mode() -> Mode {
 pub(crate) enum Ask {
     /// To read the configuration, if nobody has.
     Configuration,
-    /// To work the limits out anew. By who holds the lock of [`change`].
+    /// To work the limits out anew. The caller holds the lock of [`change`].
     Limits,
     /// To see to it that the child of a fork puts in order what its parent left.
     ForkHandlers,

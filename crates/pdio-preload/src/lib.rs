@@ -56,7 +56,7 @@ fn errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
-/// Whether anything is watched at all: the constructor has run, and nothing has happened after
+/// True if anything is watched at all: the constructor has run, and nothing has happened after
 /// which this library keeps out of the process (see [`process::withdraw`]).
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 

@@ -360,7 +360,7 @@ pub fn interrupting(signal: c_int, yes: bool) {
     }
 }
 
-/// The program goes past this library: it shall find its own action, which then stays.
+/// The program goes past this library: put its own action back, for good.
 pub fn stand_aside(signal: c_int) {
     if !(1..=LAST).contains(&signal) || ARMED.load(SeqCst) == NONE {
         return;

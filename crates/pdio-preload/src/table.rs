@@ -152,7 +152,8 @@ pub fn prepare() {
     SINGLE.store(single.cast(), Relaxed);
 }
 
-/// Whether this is the only thread. A signal handler may still come between any two instructions.
+/// Returns true if this is the only thread. A signal handler may still come between any two
+/// instructions.
 fn single_threaded() -> bool {
     // SAFETY: null, or the address of a byte of the C library, written while there is one thread.
     unsafe { SINGLE.load(Relaxed).as_ref() }.is_some_and(|&single| single != 0)
@@ -341,7 +342,8 @@ impl Description {
         }
     }
 
-    /// Whether this process tracks it, not one that shares the memory until it executes a program.
+    /// Returns true if this process tracks it, and not one that shares the memory until it executes a
+    /// program.
     pub fn is_ours(&self) -> bool {
         // SAFETY: no preconditions.
         self.process.load(Relaxed) == unsafe { libc::getpid() }

@@ -4,7 +4,7 @@
 //! Another process may learn that a write has happened from a byte in a pipe, a signal, a lock that
 //! is free, a file that appears, or from seeing this process wait. So before each such call all
 //! streams hand over what waits, in the order of their last writes, which is the order that their
-//! modification times shall have.
+//! modification times must have.
 //!
 //! One word says that something waits: [`CLEAR`], which calls on descriptors compare with anyway.
 //! Calls that cannot be told apart by a descriptor begin with that one comparison (see `told!`).

@@ -25,7 +25,7 @@ static RESERVED: AtomicU64 = AtomicU64::new(0);
 /// With the fork generation they belong to: a child starts afresh.
 static IDLE: Mutex<(u64, Vec<Region>)> = Mutex::new((0, Vec::new()));
 
-/// Runs `action` on this process's idle regions, unless another thread is at it.
+/// Runs `action` on this process's idle regions, unless another thread uses them.
 fn with_idle<T>(action: impl FnOnce(&mut Vec<Region>) -> T) -> Option<T> {
     // Not `lock`: a thread of the parent may have held the lock when this process was forked.
     let mut idle = IDLE.try_lock().ok()?;

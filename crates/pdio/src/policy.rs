@@ -461,7 +461,7 @@ impl Pilot {
         self.remaining = Some(bytes);
     }
 
-    /// Whether an aligned call of `len` should do without a copy.
+    /// Returns true if an aligned call of `len` should do without a copy.
     pub(crate) fn zero_copy(&self, len: usize) -> bool {
         let least = match self.key.pattern {
             Pattern::Large => LARGE_CALL,
@@ -522,7 +522,7 @@ impl Pilot {
         self.slice.idle = Duration::ZERO;
     }
 
-    /// Counts bytes. `true` when the slice is over and [`next`](Pilot::next) wants to be called.
+    /// Counts bytes. Returns true when the slice is over: then call [`next`](Pilot::next).
     pub(crate) fn count(&mut self, bytes: u64) -> bool {
         if self.is_fixed() {
             return false;
@@ -553,8 +553,8 @@ impl Pilot {
         }
     }
 
-    /// Whether the slice now ending is to be compared with others, so that the stream should bring
-    /// its data to the device first.
+    /// Returns true if the slice that is ending will be compared with others: the stream brings its data
+    /// to the device first.
     pub(crate) fn needs_drain(&self) -> bool {
         self.home.is_some() || self.slice.first
     }
@@ -634,7 +634,7 @@ pub struct LearnedCost {
     pub pattern: Pattern,
     /// The strategy.
     pub strategy: Strategy,
-    /// Whether it went without a copy in memory.
+    /// True if it went without a copy in memory.
     pub zero_copy: bool,
     /// Time plus system CPU time per processor, in seconds per GiB; the lower median of the
     /// latest samples.

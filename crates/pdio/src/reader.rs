@@ -329,16 +329,16 @@ impl Core {
                     self.expected = at + n as u64;
                 }
                 Ok(None) => break,
-                // As with `pread`: first what can be read, then, to who reads on, the error. None is
-                // remembered here, so that call meets it, if it is still there.
+                // As with `pread`: first what can be read; the next call returns the error. It is
+                // not remembered here: that call meets it if it is still there.
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }
         self.back.stats.bytes += done as u64;
         if self.back.pilot.count(done as u64) && self.next_slice() {
-            // What was read ahead in vain is not the next strategy's. An error in waiting is met
-            // again by who comes next; these bytes are read.
+            // What was read ahead in vain does not count for the next strategy. The next call meets
+            // an error of that again; these bytes are read.
             self.collapse();
             let _ = self.bury();
         }
@@ -411,8 +411,8 @@ impl Core {
         false
     }
 
-    /// Where the kernel has found the end: whether the file goes on with a hole, behind which a writer
-    /// of this process holds data, or did until a moment ago.
+    /// Asked where the kernel has found the end. Returns true if the file goes on with a hole, behind
+    /// which a writer of this process holds data, or did until a moment ago.
     fn goes_on(&mut self, offset: u64) -> io::Result<bool> {
         let none = self.inode.writers() == 0 && self.inode.generation() == self.seen;
         if none || self.back.facts.kind != FileKind::Regular {
@@ -698,7 +698,7 @@ impl Core {
         self.back.direct = None;
     }
 
-    /// Whether the page cache holds most of what comes next.
+    /// Returns true if the page cache holds most of what comes next.
     fn is_cached(&mut self, offset: u64) -> bool {
         if offset < self.asked_until && self.asked_until - offset <= RESIDENCY_STEP {
             return offset < self.cached_until;

@@ -29,9 +29,11 @@ use crate::{fork, keeper, sys};
 ///
 /// `write` returns once the bytes are as safe as the [`Durability`] mode promises. An error of a
 /// deferred write is returned once, by a later call on the same stream; the data is kept, and the
-/// calls after that one try again. An error of the kernel's writeback that the stream waits for is
-/// returned likewise; that data the kernel may have lost, as when `fsync` fails. [`flush`](Write::flush) passes everything to the kernel: then
-/// other programs see it, and a killed process does not lose it.
+/// calls after that one try again. An error of writeback that the stream has waited for is
+/// returned in the same way, but the kernel may have lost that data, as when `fsync` fails.
+///
+/// [`flush`](Write::flush) passes everything to the kernel: then other programs see it, and a killed
+/// process does not lose it.
 /// [`sync_data`](Writer::sync_data) makes it survive a power cut.
 ///
 /// Dropping a writer flushes it and cannot report an error; use [`finish`](Writer::finish).
@@ -606,7 +608,7 @@ mod tests {
         memory
     }
 
-    /// Has a descriptor that fails work from now on.
+    /// Makes a descriptor that fails work from now on.
     fn replace(failing: &File, working: &File) {
         // SAFETY: both descriptors are open; the number keeps its owner.
         assert!(unsafe { libc::dup2(working.as_raw_fd(), failing.as_raw_fd()) } >= 0);

@@ -138,7 +138,7 @@ struct Record {
     /// End after so many frames
     #[arg(long, value_name = "N")]
     frames: Option<u64>,
-    /// Begin another file before one has more bytes than this (suffixes as in dd): FILE-0000, …
+    /// Begin another file before one has more bytes than this (1G, 700MB): FILE-0000, …
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     segment: Option<u64>,
     /// What is promised of what was recorded

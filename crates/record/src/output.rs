@@ -24,7 +24,7 @@ pub struct Frame {
     pub time: Duration,
     /// How many bytes it has.
     pub len: usize,
-    /// Whether the camera says that its bytes are not what they should be. Then it has none.
+    /// True if the camera says that its bytes are not what they should be. Then it has none.
     pub damaged: bool,
 }
 

@@ -133,7 +133,7 @@ impl<'a> Recording<'a> {
     /// Makes everything ready.
     ///
     /// # Errors
-    /// If the FIFO of the plan cannot be had.
+    /// If the FIFO of the plan cannot be opened.
     pub fn new(
         plan: &'a Plan,
         camera: &'a Camera,

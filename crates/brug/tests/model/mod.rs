@@ -133,7 +133,7 @@ pub struct Limits {
     pub largest: usize,
     /// Most live objects.
     pub objects: usize,
-    /// Whether to change the mode of the process.
+    /// True if to change the mode of the process.
     pub switch_modes: bool,
 }
 

@@ -127,7 +127,7 @@ struct Options {
     /// Fewer bytes and sizes, one round: a first look
     #[arg(long)]
     quick: bool,
-    /// Block sizes (suffixes as in dd)
+    /// Block sizes (512, 4K, 1MiB)
     #[arg(long, value_delimiter = ',', value_parser = size::parse, value_name = "N,...")]
     sizes: Vec<u64>,
     /// Only these modes
