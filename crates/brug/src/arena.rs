@@ -441,7 +441,7 @@ pub(crate) fn alloc(size: usize, zero: bool, growing: bool) -> *mut u8 {
     }
     slot.counter.store(0, Relaxed);
     slot.size.store(size, Relaxed);
-    settle(slot, size);
+    release_hold(slot, size);
     origin
 }
 
@@ -620,7 +620,7 @@ pub(crate) fn huge_pages_lose() {
 /// Gives up a slot that is held, with an object of this size in it. What memory lies beyond
 /// is left to purge if it is much.
 #[inline]
-fn settle(slot: &Slot, size: usize) {
+fn release_hold(slot: &Slot, size: usize) {
     let used = page_round(size);
     let touched = slot.touched.load(Relaxed);
     if touched <= used {
@@ -731,7 +731,7 @@ unsafe fn resize_held(slot: &'static Slot, origin: *mut u8, p: *mut u8, new: usi
         if slack {
             RETAINED.fetch_sub(take_excess(slot), Relaxed);
         }
-        settle(slot, new);
+        release_hold(slot, new);
         return Resized::At(p);
     }
     if slack {
@@ -740,7 +740,7 @@ unsafe fn resize_held(slot: &'static Slot, origin: *mut u8, p: *mut u8, new: usi
     if new < old {
         slot.counter.store(counter.saturating_sub(1), Relaxed);
         slot.size.store(new, Relaxed);
-        settle(slot, new);
+        release_hold(slot, new);
         bump(&COUNTERS.shrinks, 1);
         return Resized::At(p);
     }
@@ -755,11 +755,11 @@ unsafe fn resize_cold(slot: &'static Slot, origin: *mut u8, old: usize, new: usi
     let class = slot.class.load(Relaxed) as usize;
     if new <= 1 << SHIFT[class] {
         if !ensure_committed(slot, origin, class, new, true) {
-            settle(slot, old);
+            release_hold(slot, old);
             return Resized::No;
         }
         slot.size.store(new, Relaxed);
-        settle(slot, new);
+        release_hold(slot, new);
         count_growth(slot, old);
         return Resized::At(origin);
     }
@@ -767,7 +767,7 @@ unsafe fn resize_cold(slot: &'static Slot, origin: *mut u8, old: usize, new: usi
     match unsafe { promote(slot, origin, class, old, new) } {
         Some(p) => Resized::At(p),
         None => {
-            settle(slot, old);
+            release_hold(slot, old);
             Resized::No
         }
     }
@@ -832,7 +832,7 @@ unsafe fn promote(
     target.seam.store((len / MIN_PAGE) as u32, Relaxed);
     target.counter.store(slot.counter.load(Relaxed), Relaxed);
     target.size.store(new, Relaxed);
-    settle(target, new);
+    release_hold(target, new);
     // The slot it left is still committed. Its tail beyond `old` may hold memory.
     release(slot, origin);
     bump(&COUNTERS.page_moves, 1);

@@ -607,7 +607,7 @@ fn sets_lock(command: c_int) -> bool {
 fn locking(fd: c_int) {
     match table::entry(fd) {
         table::Entry::Watched if table::unwatch(fd) => {}
-        _ => stream::settle_for_lock(fd),
+        _ => stream::before_lock(fd),
     }
 }
 

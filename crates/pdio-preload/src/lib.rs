@@ -77,7 +77,7 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
     pdio::set_thread_hook(guard::own_thread);
     // SAFETY: the environment is the loader's.
     unsafe { settings::read(environment) };
-    state::own();
+    state::claim_process();
     acts::register(&stream::ACTS);
     report::prepare();
     process::prepare();

@@ -141,7 +141,7 @@ pub fn finish() {
     HOLD.fetch_add(1, SeqCst);
     ACTIVE.store(false, Relaxed);
     relinquish_all("end of the program");
-    stream::lament();
+    stream::report_lost();
     if let Some(_guard) = Guard::enter() {
         report::print();
     }

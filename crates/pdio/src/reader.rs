@@ -120,7 +120,7 @@ impl Reader {
         if self.core.back.facts.kind == FileKind::Stream {
             return Err(io::Error::from_raw_os_error(libc::ESPIPE));
         }
-        self.own()?;
+        self.renew_after_fork()?;
         self.core.read(buffer, offset)
     }
 
@@ -139,7 +139,7 @@ impl Reader {
         &self.file
     }
 
-    fn own(&mut self) -> io::Result<()> {
+    fn renew_after_fork(&mut self) -> io::Result<()> {
         if self.generation == fork::generation() {
             return Ok(());
         }
@@ -181,7 +181,7 @@ impl BufRead for Reader {
         if self.core.back.facts.kind == FileKind::Stream {
             return Err(io::Error::from_raw_os_error(libc::ESPIPE));
         }
-        self.own()?;
+        self.renew_after_fork()?;
         self.core.fill(self.position)
     }
 
@@ -197,7 +197,7 @@ impl Seek for Reader {
         if self.core.back.facts.kind == FileKind::Stream {
             return Err(io::Error::from_raw_os_error(libc::ESPIPE));
         }
-        self.own()?;
+        self.renew_after_fork()?;
         self.position = backing::seek(to, self.position, &self.core.inode, || {
             Ok(match self.core.back.facts.kind {
                 FileKind::Block => self.core.back.facts.size,
@@ -318,7 +318,7 @@ impl Core {
         if buffer.is_empty() || i64::try_from(offset).is_err() {
             return Ok(0);
         }
-        let fresh = self.settle(offset, buffer.len());
+        let fresh = self.catch_up(offset, buffer.len());
         self.back.pilot.enter();
         let mut done = 0;
         while done < buffer.len() {
@@ -340,7 +340,7 @@ impl Core {
             // What was read ahead in vain does not count for the next strategy. The next call meets
             // an error of that again; these bytes are read.
             self.collapse();
-            let _ = self.bury();
+            let _ = self.reap_unwanted();
         }
         Ok(done)
     }
@@ -390,12 +390,12 @@ impl Core {
     }
 
     /// Makes what others wrote visible. `false` if others in this process made the window stale.
-    fn settle(&mut self, offset: u64, len: usize) -> bool {
+    fn catch_up(&mut self, offset: u64, len: usize) -> bool {
         self.look();
         if self.inode.writers() > 0 {
             // Whole granules are read, and more ahead.
             let from = offset - offset % self.back.facts.granule;
-            self.inode.settle(
+            self.inode.write_overlapping(
                 None,
                 from,
                 offset.saturating_add(len as u64 + RESIDENCY_STEP),
@@ -418,7 +418,7 @@ impl Core {
         if none || self.back.facts.kind != FileKind::Regular {
             return Ok(false);
         }
-        self.inode.settle(None, offset, u64::MAX);
+        self.inode.write_overlapping(None, offset, u64::MAX);
         self.back.facts.size = self.back.file.metadata()?.len();
         Ok(offset < self.back.facts.size)
     }
@@ -518,7 +518,7 @@ impl Core {
     }
 
     /// Waits for requests whose data nobody wants any more.
-    fn bury(&mut self) -> io::Result<()> {
+    fn reap_unwanted(&mut self) -> io::Result<()> {
         while !self.dying.is_empty() {
             self.reap(true)?;
         }
@@ -871,7 +871,7 @@ impl Core {
             return Ok(None);
         }
         self.collapse();
-        self.bury()?;
+        self.reap_unwanted()?;
         let len = buffer.len() - buffer.len() % granule as usize;
         let part = (len / self.back.depth)
             .next_multiple_of(granule as usize)
@@ -913,7 +913,7 @@ impl Core {
 
     /// For `BufRead`: the bytes at `offset`, at least one unless at the end of the file.
     fn fill(&mut self, offset: u64) -> io::Result<&[u8]> {
-        let fresh = self.settle(offset, 1);
+        let fresh = self.catch_up(offset, 1);
         // Who takes what there is reads on: whole blocks from the first request on.
         self.window = self.window.max(2 * self.back.block);
         if !self.covered(offset) {

@@ -83,7 +83,7 @@ impl Index {
     }
 
     /// Writes the lines of what a file of this size has.
-    fn settle(&mut self, size: u64) -> io::Result<()> {
+    fn write_lines(&mut self, size: u64) -> io::Result<()> {
         let ready = self
             .waiting
             .iter()
@@ -325,7 +325,7 @@ impl Output {
             let line = format!("{sequence} {seconds}.{micros:06} {offset} {len}\n");
             index.waiting.push_back((segment.bytes, line));
             let size = writer.file().metadata().context("look at", path)?.len();
-            index.settle(size).context("write", &index.path)?;
+            index.write_lines(size).context("write", &index.path)?;
         }
         Ok(())
     }
@@ -358,7 +358,7 @@ impl Output {
         let outcome = match finished {
             Ok(stats) => {
                 self.count(&stats);
-                index.settle(bytes).context("write", &index.path)
+                index.write_lines(bytes).context("write", &index.path)
             }
             Err(fail) => {
                 self.count(&before);
@@ -412,7 +412,7 @@ fn whole(path: &Path, index: &mut Index) -> io::Result<()> {
         if end < size {
             file.set_len(end)?;
         }
-        match index.settle(end) {
+        match index.write_lines(end) {
             Ok(()) => return Ok(()),
             Err(_) if index.waiting.pop_back().is_some() => {}
             Err(error) => return Err(error),
@@ -590,11 +590,11 @@ mod tests {
         let mut index = Index::create(&place, "# test\n", false).unwrap();
         index.waiting.push_back((10, "0 0.000000 0 10\n".into()));
         limit(12);
-        index.settle(10).unwrap_err();
+        index.write_lines(10).unwrap_err();
         let read = || std::fs::read_to_string(index_of(&place)).unwrap();
         assert_eq!(read(), "# test\n");
         limit(libc::RLIM_INFINITY);
-        index.settle(10).unwrap();
+        index.write_lines(10).unwrap();
         assert_eq!(read(), "# test\n0 0.000000 0 10\n");
         assert_eq!(index.frames, 1);
     }

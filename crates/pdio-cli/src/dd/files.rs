@@ -268,7 +268,7 @@ impl Output {
     }
 
     /// Hands everything to the kernel and makes it durable where asked.
-    pub(super) fn settle(&mut self, plan: &Plan) -> Result<(), String> {
+    pub(super) fn flush_and_sync(&mut self, plan: &Plan) -> Result<(), String> {
         let name = &self.name;
         let error = |what: &str, e: io::Error| format!("{what} {name}: {}", reason(&e));
         if let Sink::Seekable(writer) = &mut self.sink {
