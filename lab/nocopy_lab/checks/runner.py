@@ -153,7 +153,7 @@ def run_all(only: str = "", asked: bool = False, quick: bool = False) -> bool:
 def _tasks(
     hosts: Sequence[HostCheck], guests: Sequence[GuestCheck], tally: Tally
 ) -> list[lanes.Task]:
-    """Builds of kernels, the checks of the host in their order, and the guest checks with what they need."""
+    """Builds of kernels; checks of the host in their order; guest checks and what they need."""
 
     def checked(name: str, run: Callable[[], None], parts: bool = False) -> None:
         begin = time.monotonic()
