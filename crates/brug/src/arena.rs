@@ -80,7 +80,7 @@ const SHIFT: [u32; CLASSES] = if cfg!(miri) {
 } else {
     [26, 32, 38]
 };
-/// Most slots of each size. A slot in use has up to three mappings, and a
+/// Maximum number of slots of each size. A slot in use has up to three mappings, and a
 /// process may have 65530: the slots together take at most half of them. Where it may
 /// have fewer, there are fewer slots.
 const MOST: [usize; CLASSES] = [8192, 1024, 32];
@@ -89,7 +89,7 @@ const MAPPINGS: usize = 65530;
 const SHARE: [usize; CLASSES] = [2, 4, 8];
 /// What each of the other allocators gets of it, in 1/16.
 const FOREIGN_SHARE: usize = 1;
-/// The least reservation that is any use.
+/// Minimum reservation that is of use.
 const LEAST_RESERVE: usize = if cfg!(miri) { 1 << 20 } else { 256 << 20 };
 
 /// Stacks of warm slots are sorted by how much memory they hold, so that an object
@@ -291,7 +291,7 @@ fn warmth(touched: usize) -> usize {
     }
 }
 
-/// Reserves the arena at the first use. False: there is none.
+/// Reserves the arena at the first use. Returns false if there is none.
 #[inline]
 pub(crate) fn ready() -> bool {
     match SETUP.load(Acquire) {
@@ -640,7 +640,7 @@ fn leave_slack(slot: &Slot, excess: usize) {
     retain::wake(retained);
 }
 
-/// What of the slot was counted as retained, which it no longer is.
+/// Returns what was counted as retained of the slot; it no longer is.
 fn take_excess(slot: &Slot) -> usize {
     slot.excess.swap(0, Relaxed) as usize * MIN_PAGE
 }
@@ -724,7 +724,7 @@ unsafe fn resize_held(slot: &'static Slot, origin: *mut u8, p: *mut u8, new: usi
         slot.size.store(new, Relaxed);
         count_growth(slot, old);
         if slack && slot.touched.load(Relaxed) >= page_round(new) + SLACK_MIN {
-            // Still much: purge may have it when it would have had it.
+            // Still much: purge may take it at the time at which it would have before.
             slot.state.store(SLACK, Release);
             return Resized::At(p);
         }

@@ -118,7 +118,7 @@ pub(crate) fn wake_now() {
     }
 }
 
-/// In the child of a fork, which has no thread. Its luck may be another one's.
+/// In the child of a fork, which has no thread, but may be able to start one.
 pub(crate) fn after_fork_in_child() {
     THREAD.store(NONE, Relaxed);
 }

@@ -19,18 +19,18 @@ use crate::{os, tls};
 /// Alignment that the C library gives every object.
 pub(crate) const SYS_ALIGN: usize = 16;
 
-/// How a base is called without asking who it is: its `malloc`,
+/// Three functions of a base, to call it without asking which one it is: its `malloc`,
 pub(crate) type Alloc = unsafe extern "C" fn(usize) -> *mut c_void;
-/// what frees an object of that function, or of the next, given its size and 0,
+/// the one that frees an object of the first or the third, given its size and 0,
 pub(crate) type Free = unsafe extern "C" fn(*mut c_void, usize, c_int);
-/// and what changes the size of such an object, given the old one and the new one.
+/// and the one that changes an object's size, given the old and the new one.
 pub(crate) type Realloc = unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void;
 
 /// What the fast paths need of a base that is not the C library.
 #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
 pub(crate) struct Direct {
     pub(crate) alloc: Alloc,
-    /// The largest size to ask `alloc` and `realloc` for.
+    /// Maximum size for which `alloc` and `realloc` may be called.
     pub(crate) most: usize,
     pub(crate) free: Free,
     pub(crate) realloc: Realloc,

@@ -102,7 +102,7 @@ fn keep(dismissed: &AtomicBool) {
                     return;
                 }
                 if state.parked.load(Ordering::Acquire) {
-                    // Who wakes a keeper that has gone starts another.
+                    // To wake a keeper that has gone starts another.
                     *keeper = None;
                     return;
                 }

@@ -389,7 +389,7 @@ impl Core {
         self.stamp.is_none() && self.linger.is_some_and(at_once)
     }
 
-    /// Makes what others wrote visible. `false` if others in this process made the window stale.
+    /// Makes what others wrote visible. Returns false if others in this process made the window stale.
     fn catch_up(&mut self, offset: u64, len: usize) -> bool {
         self.look();
         if self.inode.writers() > 0 {
@@ -488,8 +488,8 @@ impl Core {
             // The window proved right: look further.
             let most = self.back.memory().map_or(0, Region::len);
             self.window = (self.window * 2).min(most);
-            // The bytes are the caller's whatever becomes of the next; an error is met again by who
-            // comes for those.
+            // The caller has its bytes whatever becomes of the next ones; the read that wants those
+            // meets an error again.
             let _ = self.read_on();
         }
     }
@@ -826,8 +826,8 @@ impl Core {
                 self.back.stats.direct_bytes += n as u64;
             }
             Err(error) => {
-                // Nobody has asked for it yet. Who does reads it plainly and gets the error, if it
-                // is still there, first hand.
+                // Nobody has asked for it yet. The read that does will be a plain one, and returns the
+                // error if it is still there.
                 ahead.got = Some(0);
                 ahead.failed = true;
                 if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) {
@@ -914,7 +914,7 @@ impl Core {
     /// For `BufRead`: the bytes at `offset`, at least one unless at the end of the file.
     fn fill(&mut self, offset: u64) -> io::Result<&[u8]> {
         let fresh = self.catch_up(offset, 1);
-        // Who takes what there is reads on: whole blocks from the first request on.
+        // A caller of `fill_buf` takes what there is and reads on: whole blocks from the start.
         self.window = self.window.max(2 * self.back.block);
         if !self.covered(offset) {
             let mut one = [0u8; 1];

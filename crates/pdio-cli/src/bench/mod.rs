@@ -5,6 +5,7 @@
 pub mod cell;
 mod cgroup;
 mod profile;
+mod shares;
 mod stat;
 
 use std::collections::BTreeMap;
@@ -194,7 +195,7 @@ struct Row {
     block: u64,
     mode: Mode,
     runs: Vec<Measured>,
-    profile: Option<profile::Shares>,
+    profile: Option<shares::Shares>,
 }
 
 impl Row {
