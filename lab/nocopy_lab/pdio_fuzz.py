@@ -20,7 +20,7 @@ BESIDE_S: Final = 1200.0
 
 
 def run(minutes: float, seed: int | None = None) -> str:
-    """Run sequences for so long; what was run. Raises with the shortest sequence that differs."""
+    """Run sequences for so long; returns what was run. Raises with the shortest that differs."""
     seed = fresh_seed() if seed is None else seed
     words = ["test", "--locked", "-p", "pdio-preload", "--test", "fuzz", "random"]
     seconds = max(1, round(60 * minutes))

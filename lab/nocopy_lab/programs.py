@@ -46,7 +46,7 @@ SETTINGS: Final[dict[str, dict[str, str]]] = {
 
 @once
 def _install(package: str) -> bool:
-    """Whether a Debian package could be installed."""
+    """True if a Debian package could be installed."""
     apt = shutil.which("apt-get")
     sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
     if apt is None or (sudo and shutil.which("sudo") is None):

@@ -140,7 +140,8 @@ static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) =
 static FINISH: extern "C" fn() = finish;
 
 // The library is linked without the compiler's startup files (`build.rs`), which have this: an
-// address that says which library handlers and destructors belong to.
+// address that says which library handlers and destructors belong to. A test program has these files.
+#[cfg(not(test))]
 core::arch::global_asm!(
     ".pushsection .rodata.brug_dso_handle, \"a\"",
     ".hidden __dso_handle",

@@ -154,7 +154,7 @@ STREAM_MIB: Final = 1024
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Who is there: configuration, size of the area, whether one streams."""
+    """Configuration, size of the area, and if a second cgroup streams."""
 
     config: str
     cma_mib: int
@@ -188,7 +188,7 @@ NEIGHBOURS: Final = (
 )
 
 # What is compared with a kernel without GCMA: configuration, size of the area, how many of its
-# pages are somebody's.
+# pages are allocated.
 COST_AREAS: Final = {
     "none": ("reservation", 0, ""),
     "reservation": ("reservation", CMA_MIB, ""),
