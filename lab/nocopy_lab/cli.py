@@ -323,7 +323,7 @@ def compare_recorders(draw_only: bool, only: str) -> None:
 @click.option("--seed", type=int, help="Seed of the first round; each later one adds one.")
 def soak(minutes: float, rounds: int, seed: int | None) -> None:
     """Run everything at once, at random, on several kernels and boards."""
-    from nocopy_lab import soak as soaking
+    from nocopy_lab.checks import soak as soaking
 
     soaking.run(minutes, rounds, seed)
 
@@ -333,7 +333,7 @@ def soak(minutes: float, rounds: int, seed: int | None) -> None:
 @click.option("--seed", type=int, help="Seed of the first sequence; each later one adds one.")
 def fuzz_pdio(minutes: float, seed: int | None) -> None:
     """Compare random sequences of file operations with and without libpdio.so."""
-    from nocopy_lab import pdio_fuzz
+    from nocopy_lab.checks import pdio_fuzz
 
     print(pdio_fuzz.run(minutes, seed))
 

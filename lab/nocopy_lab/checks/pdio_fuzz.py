@@ -11,8 +11,8 @@ import re
 from typing import Final
 
 from nocopy_lab import crates, progress
+from nocopy_lab.checks.storage import fresh_seed
 from nocopy_lab.paths import LOGS, LabError
-from nocopy_lab.storage import fresh_seed
 
 CHECK_MINUTES: Final = 1.0
 # For building, and for making a sequence that differs short.
