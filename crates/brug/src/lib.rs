@@ -1,6 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A memory allocator in which growing an object does not copy it.
 //!
+//! ```
+//! #[global_allocator]
+//! static ALLOCATOR: brug::Brug = brug::Brug::new();
+//!
+//! let mut samples = Vec::new();
+//! for sample in 0..1_000_000_u64 {
+//!     samples.push(sample); // from 128 KiB on it grows where it is
+//! }
+//! ```
+//!
+//! It follows W. Weng, A. Uta and J. S. Rellermeyer, *Brug: An Adaptive Memory (Re-)Allocator*,
+//! CCGrid 2024, which times allocators while the program runs and moves each object to the one that
+//! suits it.
+//!
 //! # The problem
 //!
 //! A buffer that grows past its place is copied: new memory, copy, free the old.
