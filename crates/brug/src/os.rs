@@ -499,7 +499,7 @@ pub(crate) fn read_number(path: &CStr) -> Option<usize> {
     number(text[..n].split(|b| !b.is_ascii_digit()).next()?).map(|n| n as usize)
 }
 
-/// The least limit of memory in bytes that a control group sets to this process;
+/// The lowest limit of memory in bytes that a control group sets to this process;
 /// `usize::MAX` if none does.
 pub(crate) fn cgroup_limit() -> usize {
     let mut groups = [0u8; 2048];

@@ -31,7 +31,7 @@ use pdio::Strategy;
 
 use crate::say::say;
 
-/// The most memory of a stream.
+/// Maximum memory of a stream.
 const MOST: usize = 1 << 30;
 
 #[derive(Debug)]

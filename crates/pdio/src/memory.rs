@@ -13,7 +13,7 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::{fork, sys};
 
-/// The least memory with which a stream stages data itself.
+/// Minimum memory with which a stream stages data itself.
 pub(crate) const MIN_REGION: usize = 512 << 10;
 /// Idle regions kept for the next stream: their pages are allocated, zeroing 8 MiB takes
 /// milliseconds.

@@ -56,7 +56,7 @@ pub struct Camera {
     pub format: String,
     /// True if frames differ in length.
     pub compressed: bool,
-    /// The most bytes a frame can have.
+    /// Maximum bytes of a frame.
     pub frame_bytes: usize,
     /// The time from frame to frame, if the camera tells.
     pub interval: Option<Duration>,

@@ -55,7 +55,7 @@ impl Losses {
 struct Index {
     file: File,
     path: PathBuf,
-    /// What each file of its mode promises, the index does.
+    /// True if the index is synced, as its file then is.
     sync: bool,
     /// Lines that wait, each with the size that the file has by then.
     waiting: VecDeque<(u64, String)>,
@@ -151,7 +151,7 @@ struct Segment {
 pub struct Plan {
     /// The file, or none for standard output.
     pub path: Option<PathBuf>,
-    /// The most bytes of a file, if there are to be several.
+    /// Maximum bytes of a file, if there are to be several.
     pub segment: Option<u64>,
     /// What a file promises.
     pub durability: Durability,
@@ -269,7 +269,7 @@ impl Output {
         self.losses.count
     }
 
-    /// Writes a frame, which may be in several parts; of one that is damaged, its name.
+    /// Writes a frame, which may be in several parts. Of a damaged one it writes only the line in the index.
     ///
     /// # Errors
     /// If it cannot be written; [`finish`](Output::finish) then says what is there.
@@ -401,8 +401,8 @@ fn stage(writer: &mut Writer, mut data: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Cuts what is not a whole frame from the end of a file, and has the index name all others. On a
-/// disk that has no room for a line either, frames go until there is.
+/// Cuts what is not a whole frame from the end of a file, and writes all others into the index. If the
+/// disk has no room for these lines either, frames are cut off until it has.
 fn whole(path: &Path, index: &mut Index) -> io::Result<()> {
     let file = File::options().write(true).open(path)?;
     let size = file.metadata()?.len();

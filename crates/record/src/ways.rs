@@ -19,7 +19,7 @@ use pdio_cli::report::{quoted, reason, Fail, Outcome};
 use crate::camera::{busy, Arrival, Camera, Memory};
 use crate::memory::{heaps, pages, sync, Mapping, PageSize, Shared, Source, HEAPS};
 
-/// The most memory of the writer's ring, in bytes.
+/// Maximum memory of the writer's ring, in bytes.
 pub const RING: usize = 64 << 20;
 
 /// From camera to file.
