@@ -30,7 +30,7 @@ use crate::size;
     after_long_help = EXAMPLES
 )]
 pub struct Recv {
-    /// [-] FILE: the file to write; a - before it says standard input, as does no --listen
+    /// [-] FILE: the file to write. Without --listen standard input is read; a - before FILE says so
     #[arg(required = true, num_args = 1..=2, value_name = "FILE")]
     paths: Vec<PathBuf>,
     /// Accept one connection here; port 0 takes a free one, which is printed
@@ -39,7 +39,7 @@ pub struct Recv {
     /// How many bytes are to come (700, 4G, 10MB); reserves them on disk
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     size: Option<u64>,
-    /// Give up when nothing comes for so long (30s)
+    /// Give up when nothing has come for this long (30s)
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     timeout: Option<Duration>,
     /// fsync the file before the command ends

@@ -293,7 +293,8 @@ unsafe fn open_how(
 
 const TEMPORARY: c_int = libc::O_RDWR | libc::O_CREAT;
 
-/// Opens a file with a new name. A call that has failed has changed the template, which is of no use then.
+/// Opens a file with a new name. A call that has failed has changed the template, so it cannot be
+/// repeated.
 unsafe fn temporary(template: *mut c_char, flags: c_int, open: impl Fn() -> c_int) -> c_int {
     tell::hand_over();
     if TAKEN.load(SeqCst) == 0 {
