@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from nocopy_lab import board, child, initramfs, jobs, kernel, packages, run
+from nocopy_lab import board, child, initramfs, jobs, kernel, packages, run, series
 from nocopy_lab.paths import OUT, LabError, cache
 
 boards = click.Choice(list(board.BOARDS))
@@ -132,8 +132,6 @@ def shell(board_name: str, config: str, image: str) -> None:
 @click.option("--boot-each", is_flag=True, help="Build and boot a kernel after every patch.")
 def write_series(version: str, directory: Path | None, boot_each: bool) -> None:
     """Write the patches for upstream, as mails for `git am` (default: into out/series-VERSION)."""
-    from nocopy_lab import series
-
     plan = series.plan(version, kernel.new_files())
     if boot_each:
         series.boot_each()
