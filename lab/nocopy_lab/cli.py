@@ -10,11 +10,11 @@ from pathlib import Path
 
 import click
 
-from nocopy_lab import board, child, initramfs, jobs, kernel, packages, run
+from nocopy_lab import board, child, initramfs, jobs, kernel, packages, run, series
 from nocopy_lab.paths import OUT, LabError, cache
 
 boards = click.Choice(list(board.BOARDS))
-DRAW_ONLY = "Only draw what was measured here last, or else for this version of nocopy."
+DRAW_ONLY = "Measure nothing; draw what was measured here last, or else the stored results."
 linux = click.option(
     "--linux",
     "version",
@@ -81,7 +81,7 @@ def _bootable(name: str) -> Path:
     type=click.Choice(list(kernel.CONFIGS)),
     default="gcma",
     show_default=True,
-    help="Says which Linux, for which architecture.",
+    help="Kernel to package: which Linux, for which architecture.",
 )
 @click.option(
     "--config",
@@ -132,8 +132,6 @@ def shell(board_name: str, config: str, image: str) -> None:
 @click.option("--boot-each", is_flag=True, help="Build and boot a kernel after every patch.")
 def write_series(version: str, directory: Path | None, boot_each: bool) -> None:
     """Write the patches for upstream, as mails for `git am` (default: into out/series-VERSION)."""
-    from nocopy_lab import series
-
     plan = series.plan(version, kernel.new_files())
     if boot_each:
         series.boot_each()
@@ -189,7 +187,7 @@ def bench_gcma(draw_only: bool, only: str) -> None:
 
 @lab.command("traces")
 @click.option("--only", default="", help="Record only traces named like this.")
-@click.option("--again", is_flag=True, help="Record them though the cache has them.")
+@click.option("--again", is_flag=True, help="Record them again, although the cache has them.")
 def record_traces(only: str, again: bool) -> None:
     """Record what is asked of an area under several loads, and print where the traces are."""
     from nocopy_lab import traces
@@ -318,22 +316,22 @@ def compare_recorders(draw_only: bool, only: str) -> None:
 
 
 @lab.command()
-@click.option("--minutes", default=10.0, show_default=True, help="Begin rounds for so long.")
-@click.option("--rounds", default=0, help="So many rounds instead.")
-@click.option("--seed", type=int, help="Of the first round; the next ones count on.")
+@click.option("--minutes", default=10.0, show_default=True, help="Begin rounds for this long.")
+@click.option("--rounds", default=0, help="Run this many rounds instead.")
+@click.option("--seed", type=int, help="Seed of the first round; each later one adds one.")
 def soak(minutes: float, rounds: int, seed: int | None) -> None:
     """Run everything at once, at random, on several kernels and boards."""
-    from nocopy_lab import soak as soaking
+    from nocopy_lab.checks import soak as soaking
 
     soaking.run(minutes, rounds, seed)
 
 
 @lab.command("fuzz-pdio")
-@click.option("--minutes", default=60.0, show_default=True, help="Begin sequences for so long.")
-@click.option("--seed", type=int, help="Of the first sequence; the next ones count on.")
+@click.option("--minutes", default=60.0, show_default=True, help="Begin sequences for this long.")
+@click.option("--seed", type=int, help="Seed of the first sequence; each later one adds one.")
 def fuzz_pdio(minutes: float, seed: int | None) -> None:
     """Compare random sequences of file operations with and without libpdio.so."""
-    from nocopy_lab import pdio_fuzz
+    from nocopy_lab.checks import pdio_fuzz
 
     print(pdio_fuzz.run(minutes, seed))
 
@@ -355,7 +353,7 @@ def test(only: str, asked: bool, list_only: bool) -> None:
 
 @lab.command()
 def check() -> None:
-    """Run what takes seconds and catches most mistakes: lint, unit tests, KUnit."""
+    """Run what takes a few minutes and catches most mistakes: lint, unit tests, KUnit."""
     from nocopy_lab.checks import runner
 
     sys.exit(0 if runner.run_all(quick=True) else 1)

@@ -33,7 +33,7 @@ NIGHTLY: Final = "nightly-2026-10-30"
 
 
 class Unavailable(Exception):  # noqa: N818  # the reason to skip a check
-    """What a check needs is not here and cannot be had; the text says why."""
+    """What a check needs is not here and cannot be installed; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Toolchain:
         )
 
     def has(self, command: str) -> bool:
-        """Whether there is such a subcommand (rustup leaves stubs for what is not installed)."""
+        """True if there is such a subcommand (rustup leaves stubs for what is not installed)."""
         try:
             child.run(
                 [self.cargo, command, "--version"],

@@ -20,7 +20,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache as once
 from pathlib import Path
@@ -497,6 +497,11 @@ def make(name: str, tree: Path, *words: str) -> list[str | Path]:
     return _make(CONFIGS[name].arch, tree, build_dir(name), *words)
 
 
+# Makes a tree the source with the series up to the patch of a title. `series`, which is above this
+# file, says how.
+sync_upto: Callable[[Path, str], None] | None = None
+
+
 @contextlib.contextmanager
 def configured(name: str, upto: str = "", given: Path | None = None) -> Iterator[tuple[Path, Path]]:
     """Hold a configured object directory, its tree up to date; gives (tree, directory).
@@ -515,14 +520,14 @@ def configured(name: str, upto: str = "", given: Path | None = None) -> Iterator
         stack.enter_context(locked(cache() / "build/.lock"))
         stack.enter_context(disk_full_is_one_line(cache()))
         if upto:
-            from nocopy_lab import series  # which is made of what is here
-
             tree = tree_path(config.series)
             if config.within:
                 stack.enter_context(locked(cache() / "tree/.lock"))  # nobody completes it meanwhile
             else:
                 tree = tree.with_name(f"{tree.name}-{name}")
-            series.sync(tree, upto)
+            if sync_upto is None:
+                raise LabError(f"a kernel with the series up to '{upto}' needs nocopy_lab.series")
+            sync_upto(tree, upto)
         elif config.pristine:
             tree = source(config.series).path
         else:

@@ -111,7 +111,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def verdict(values: Sequence[float], limit: float, at_least: bool = False) -> str:
-    """Whether the median keeps a limit, and whether the spread leaves doubt."""
+    """Says if the median keeps a limit, and if the spread leaves doubt."""
     if not values:
         return "not run"
     low, middle, high = quartiles(values)

@@ -380,6 +380,9 @@ def sync(tree: Path, upto: str) -> None:
     kernel.sync_tree(kernel.source(VERSION).path, tree, apply, what.touched())
 
 
+kernel.sync_upto = sync
+
+
 def code(step: Step) -> list[str]:
     """Files of a step that are compiled."""
     names = [*step.files, *step.touched]

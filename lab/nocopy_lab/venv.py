@@ -16,7 +16,7 @@ def of(name: str, requirements: Sequence[str]) -> Path:
     """Where an environment with these packages is; made when it is not there yet.
 
     Raises:
-        LabError: they cannot be had; the text says what pip said.
+        LabError: pip cannot install them; the text says what it said.
     """
     home = cache() / f"{name}-{sha256(*requirements)[:12]}"
     with locked(cache() / f"{name}.lock"):

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from nocopy_lab import brug, jobs, report
+from nocopy_lab import jobs, report
 from nocopy_lab.arch import ARM64, X86
+from nocopy_lab.checks import brug
 from nocopy_lab.experiments import bench_brug, brug_report, mimalloc_bench
 from nocopy_lab.experiments.brug_report import Measured, effect
 from nocopy_lab.paths import LabError

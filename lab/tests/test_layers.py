@@ -18,9 +18,9 @@ def modules() -> dict[str, Path]:
 
 
 def needed(path: Path, known: set[str]) -> set[str]:
-    """The modules that a file imports when it is loaded itself."""
+    """The modules that a file imports, when it is loaded itself or later."""
     found = set()
-    for node in ast.parse(path.read_text()).body:
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         if isinstance(node, ast.ImportFrom) and node.module:

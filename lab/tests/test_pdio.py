@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nocopy_lab import storage
 from nocopy_lab.board import Disk, Machine
+from nocopy_lab.checks import storage
 from nocopy_lab.experiments import pdio_report as report
 from nocopy_lab.experiments.bench_pdio import KIB, MIB, PAPER_SIZES
 from nocopy_lab.paths import LabError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nocopy_lab import soak
+from nocopy_lab.checks import soak
 from nocopy_lab.paths import LabError
 from nocopy_lab.run import Job, Outcome
 

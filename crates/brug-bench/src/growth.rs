@@ -43,7 +43,7 @@ impl Buffer {
         self.layout.size()
     }
 
-    /// Whether it moved.
+    /// Returns true if it moved.
     pub(crate) fn resize(&mut self, size: usize) -> Result<bool, String> {
         let layout =
             Layout::from_size_align(size, self.layout.align()).map_err(|e| e.to_string())?;

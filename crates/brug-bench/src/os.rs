@@ -42,7 +42,7 @@ pub(crate) struct Used {
 
 impl Usage {
     pub(crate) fn begin() -> Self {
-        // The high-water mark shall be of the work, not of the start; without /proc it is of both.
+        // The high-water mark is to be that of the work alone; without /proc the start counts as well.
         let _ = fs::write("/proc/self/clear_refs", "5");
         Self {
             base_rss: rss(),
@@ -64,7 +64,7 @@ impl Usage {
 /// Touch memory and give it back.
 ///
 /// A hypervisor puts memory behind a page when it is first used, which takes longer than all that
-/// is measured here and happens to whoever comes first. After this it is there for everyone.
+/// is measured here and happens to the first user alone. After this it is there for everyone.
 pub(crate) fn settle(bytes: usize) -> Result<(), String> {
     if bytes == 0 {
         return Ok(());

@@ -187,7 +187,7 @@ fn script_interpreter(start: &[u8]) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(word)))
 }
 
-/// Whether the kernel will start this file with AT_SECURE set.
+/// Returns true if the kernel will start this file with AT_SECURE set.
 fn changes_rights(file: &Path, meta: &fs::Metadata) -> bool {
     // SAFETY: these have no preconditions.
     let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };

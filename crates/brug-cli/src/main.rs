@@ -18,9 +18,20 @@ mod verdict;
 
 use launch::{Refusal, CANNOT_RUN, OURS};
 
+const HELP: &str = "Examples:
+  brug run -- python3 job.py
+  brug compare -n 9 -- python3 job.py
+  brug tune -- python3 job.py && brug run --profile brug.profile -- python3 job.py
+
+Exit status:
+  of run, that of the program; of tune and compare, 0 when they are done
+  125  brug cannot do what is asked, or the command line is wrong; standard error says why
+  126  the program was found and cannot be run under brug
+  127  there is no such program";
+
 /// Grow memory in place instead of copying it, in programs as they are.
 #[derive(Parser)]
-#[command(name = "brug", version, disable_help_subcommand = true)]
+#[command(name = "brug", version, disable_help_subcommand = true, after_help = HELP)]
 struct Cli {
     #[command(subcommand)]
     action: Action,
@@ -29,11 +40,14 @@ struct Cli {
 #[derive(Subcommand)]
 enum Action {
     /// Run a program under brug; the exit status is the program's
+    #[command(after_help = HELP)]
     Run(RunArgs),
     /// Run a program under observation; print which sizes and call sites gain, write a profile
+    #[command(after_help = HELP)]
     Tune(TuneArgs),
     /// Run a program under glibc, jemalloc, mimalloc and brug in turn; print time, memory, faults,
     /// and whether brug helps
+    #[command(after_help = HELP)]
     Compare(CompareArgs),
     /// Write the manual pages and completions below a directory like /usr/local/share
     #[command(hide = true)]

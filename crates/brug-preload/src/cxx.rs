@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The replaceable allocation functions of C++ (`[new.delete]`), under their mangled names.
 //!
-//! Memory that cannot be had is the business of the C++ runtime: it knows the `new_handler` and can
+//! A lack of memory is the business of the C++ runtime: it knows the `new_handler` and can
 //! throw `std::bad_alloc`. So a failing `operator new` calls the one that it stands in front of,
 //! which asks `malloc` (again ours), runs the handler, and throws. The runtime is looked up only
 //! then; a C program that never loads one is never asked for it.

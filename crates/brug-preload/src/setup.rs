@@ -40,7 +40,7 @@ pub fn say(parts: &[&[u8]]) {
     unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
 }
 
-/// Whether the kernel gave this process rights that its caller lacks.
+/// Returns true if the kernel gave this process rights that its caller lacks.
 fn secure() -> bool {
     // SAFETY: no preconditions.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
@@ -140,7 +140,8 @@ static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) =
 static FINISH: extern "C" fn() = finish;
 
 // The library is linked without the compiler's startup files (`build.rs`), which have this: an
-// address that says which library handlers and destructors belong to.
+// address that says which library handlers and destructors belong to. A test program has these files.
+#[cfg(not(test))]
 core::arch::global_asm!(
     ".pushsection .rodata.brug_dso_handle, \"a\"",
     ".hidden __dso_handle",

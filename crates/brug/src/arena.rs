@@ -67,7 +67,7 @@ pub(crate) const TRIMMING: u32 = 6;
 pub(crate) const HELD: u32 = 7;
 pub(crate) const CUTTING: u32 = 8;
 
-/// Nobody has considered whether the object in a slot shall have huge pages; it shall not; it shall.
+/// Huge pages of the object in a slot: not considered yet; not wanted; wanted.
 const UNASKED: u8 = 0;
 const SMALL: u8 = 1;
 const ASKED: u8 = 2;
@@ -80,7 +80,7 @@ const SHIFT: [u32; CLASSES] = if cfg!(miri) {
 } else {
     [26, 32, 38]
 };
-/// Most slots of each size. A slot in use has up to three mappings, and a
+/// Maximum number of slots of each size. A slot in use has up to three mappings, and a
 /// process may have 65530: the slots together take at most half of them. Where it may
 /// have fewer, there are fewer slots.
 const MOST: [usize; CLASSES] = [8192, 1024, 32];
@@ -89,7 +89,7 @@ const MAPPINGS: usize = 65530;
 const SHARE: [usize; CLASSES] = [2, 4, 8];
 /// What each of the other allocators gets of it, in 1/16.
 const FOREIGN_SHARE: usize = 1;
-/// The least reservation that is any use.
+/// Minimum reservation that is of use.
 const LEAST_RESERVE: usize = if cfg!(miri) { 1 << 20 } else { 256 << 20 };
 
 /// Stacks of warm slots are sorted by how much memory they hold, so that an object
@@ -291,7 +291,7 @@ fn warmth(touched: usize) -> usize {
     }
 }
 
-/// Reserves the arena at the first use. False: there is none.
+/// Reserves the arena at the first use. Returns false if there is none.
 #[inline]
 pub(crate) fn ready() -> bool {
     match SETUP.load(Acquire) {
@@ -307,7 +307,7 @@ fn set_up() -> bool {
         .compare_exchange(UNTRIED, TRYING, Acquire, Relaxed)
         .is_err()
     {
-        // Another thread is at it; this object does without.
+        // Another thread is doing that; this object does without.
         return SETUP.load(Acquire) == READY;
     }
     let done = os::keep_errno(reserve_arena);
@@ -441,7 +441,7 @@ pub(crate) fn alloc(size: usize, zero: bool, growing: bool) -> *mut u8 {
     }
     slot.counter.store(0, Relaxed);
     slot.size.store(size, Relaxed);
-    settle(slot, size);
+    release_hold(slot, size);
     origin
 }
 
@@ -487,7 +487,7 @@ fn take_from(class: usize, size: usize, growing: bool) -> Option<usize> {
                         push(&c.stacks[CLEAN_STACK], index);
                         break;
                     }
-                    // Purge is at it and will push it, unless it finishes right now.
+                    // The purge thread has the slot and will push it, unless it finishes right now.
                     Err(_) => {
                         if slot
                             .state
@@ -620,7 +620,7 @@ pub(crate) fn huge_pages_lose() {
 /// Gives up a slot that is held, with an object of this size in it. What memory lies beyond
 /// is left to purge if it is much.
 #[inline]
-fn settle(slot: &Slot, size: usize) {
+fn release_hold(slot: &Slot, size: usize) {
     let used = page_round(size);
     let touched = slot.touched.load(Relaxed);
     if touched <= used {
@@ -640,7 +640,7 @@ fn leave_slack(slot: &Slot, excess: usize) {
     retain::wake(retained);
 }
 
-/// What of the slot was counted as retained, which it no longer is.
+/// Returns what was counted as retained of the slot; it no longer is.
 fn take_excess(slot: &Slot) -> usize {
     slot.excess.swap(0, Relaxed) as usize * MIN_PAGE
 }
@@ -724,14 +724,14 @@ unsafe fn resize_held(slot: &'static Slot, origin: *mut u8, p: *mut u8, new: usi
         slot.size.store(new, Relaxed);
         count_growth(slot, old);
         if slack && slot.touched.load(Relaxed) >= page_round(new) + SLACK_MIN {
-            // Still much: purge may have it when it would have had it.
+            // Still much: purge may take it at the time at which it would have before.
             slot.state.store(SLACK, Release);
             return Resized::At(p);
         }
         if slack {
             RETAINED.fetch_sub(take_excess(slot), Relaxed);
         }
-        settle(slot, new);
+        release_hold(slot, new);
         return Resized::At(p);
     }
     if slack {
@@ -740,7 +740,7 @@ unsafe fn resize_held(slot: &'static Slot, origin: *mut u8, p: *mut u8, new: usi
     if new < old {
         slot.counter.store(counter.saturating_sub(1), Relaxed);
         slot.size.store(new, Relaxed);
-        settle(slot, new);
+        release_hold(slot, new);
         bump(&COUNTERS.shrinks, 1);
         return Resized::At(p);
     }
@@ -755,11 +755,11 @@ unsafe fn resize_cold(slot: &'static Slot, origin: *mut u8, old: usize, new: usi
     let class = slot.class.load(Relaxed) as usize;
     if new <= 1 << SHIFT[class] {
         if !ensure_committed(slot, origin, class, new, true) {
-            settle(slot, old);
+            release_hold(slot, old);
             return Resized::No;
         }
         slot.size.store(new, Relaxed);
-        settle(slot, new);
+        release_hold(slot, new);
         count_growth(slot, old);
         return Resized::At(origin);
     }
@@ -767,7 +767,7 @@ unsafe fn resize_cold(slot: &'static Slot, origin: *mut u8, old: usize, new: usi
     match unsafe { promote(slot, origin, class, old, new) } {
         Some(p) => Resized::At(p),
         None => {
-            settle(slot, old);
+            release_hold(slot, old);
             Resized::No
         }
     }
@@ -832,7 +832,7 @@ unsafe fn promote(
     target.seam.store((len / MIN_PAGE) as u32, Relaxed);
     target.counter.store(slot.counter.load(Relaxed), Relaxed);
     target.size.store(new, Relaxed);
-    settle(target, new);
+    release_hold(target, new);
     // The slot it left is still committed. Its tail beyond `old` may hold memory.
     release(slot, origin);
     bump(&COUNTERS.page_moves, 1);
@@ -886,8 +886,8 @@ pub(crate) fn committed() -> usize {
         .sum()
 }
 
-/// How many slots of a class have ever been used, for whoever holds no object: the thread
-/// that set the arena up may not be done, or its writes not be seen.
+/// How many slots of a class have ever been used, for a caller that holds no object. The thread
+/// that sets the arena up may not be done, or its writes not be visible yet.
 fn used(c: &Class) -> usize {
     if SETUP.load(Acquire) == READY {
         c.used.load(Relaxed).min(c.slots.load(Relaxed))

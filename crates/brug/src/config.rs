@@ -58,7 +58,7 @@ pub struct Config {
     pub profile: Option<&'static CStr>,
     /// Where statistics go when the program ends. `BRUG_STATS`
     pub statistics: Statistics<&'static CStr>,
-    /// Whether the object monitor observes from the start. `BRUG_MONITOR`; needs the
+    /// True if the object monitor observes from the start. `BRUG_MONITOR`; needs the
     /// feature `monitor`.
     pub monitor: bool,
     /// Say on standard error when something had to be done another way.
@@ -113,7 +113,7 @@ impl Config {
         verbose: false,
     };
 
-    /// Whether the C library has an environment yet.
+    /// Returns true if the C library has an environment yet.
     pub(crate) fn env_is_there() -> bool {
         // SAFETY: a word of the C library's, written before there are threads.
         unsafe { !ptr::addr_of!(environ).read().is_null() }

@@ -101,7 +101,7 @@ fn initialise() {
         .compare_exchange(NEW, BUSY, Acquire, Relaxed)
         .is_err()
     {
-        // Someone is at it, perhaps this thread: defaults will do.
+        // Some thread is doing that, perhaps this one: defaults will do.
         return;
     }
     let config = os::keep_errno(Config::from_env);
@@ -143,10 +143,10 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
     change(|| hot().rest.mode.store(config.mode as u8, Relaxed));
 }
 
-/// Whether the caller shows statistics itself, as libbrug.so does.
+/// True if the caller shows statistics itself, as libbrug.so does.
 pub(crate) static STATISTICS_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
-/// Has done what the configuration wants done when the program ends.
+/// Registers what the configuration wants done when the program ends.
 fn at_exit(config: &Config) {
     static DONE: AtomicBool = AtomicBool::new(false);
     let show = config.statistics != Statistics::No;
@@ -166,7 +166,7 @@ extern "C" fn finish() {
     }
 }
 
-/// The C library's `malloc` where it may be refused what can be taken back.
+/// The C library's `malloc`, where it may be refused memory that brug can take back.
 unsafe extern "C" fn alloc_counted(size: usize) -> *mut c_void {
     // SAFETY: no preconditions.
     unsafe {
@@ -181,11 +181,11 @@ unsafe extern "C" fn alloc_counted(size: usize) -> *mut c_void {
 /// Length of the range that [`in_other`] looks at, or 0: none is chosen yet.
 static CHOSEN_LEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Up to which size another base than the C library is asked directly for new objects, and
-/// to resize its own.
+/// Returns the maximum sizes at which a base that is not the C library is called directly: for new
+/// objects, and to resize its own.
 ///
-/// The first that can be has its objects freed and resized directly, for good, since a range
-/// and functions must never be seen mixed.
+/// Only the first such base has its objects freed and resized directly, and it does so for good: no
+/// thread may see the range of one base with the functions of another.
 #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
 fn other_limits(owner: u8, malloc: usize, realloc: usize) -> (usize, usize) {
     let Some(direct) = base::direct(owner) else {
@@ -210,8 +210,8 @@ fn other_limits(_: u8, _: usize, _: usize) -> (usize, usize) {
     (0, 0)
 }
 
-/// Has everything come from the C library that came from `base`, and what is freed of it take
-/// the slow path. For the child of a fork: nobody else is to see the range change.
+/// From here on new objects come from the C library instead of `base`, and objects of `base` are freed
+/// by the slow path. Only for the child of a fork: no other thread may see the range change.
 fn leave_base(base: Base) {
     change(|| {
         if words::base() == base {
@@ -262,7 +262,7 @@ fn work_out_limits() {
     let sys = owner == Base::Glibc as u8;
     let only = |when: bool, limit: usize| if when { limit } else { 0 };
     let hot = hot();
-    // Whoever has read an old limit may use a new function, and the other way round: each
+    // A thread may use an old limit with a new function, or the reverse: every function
     // allocates whatever it is asked for.
     hot.malloc_limit.store(only(sys && !counted, malloc), Relaxed);
     hot.realloc_limit.store(only(sys && !counted, realloc), Relaxed);
@@ -303,8 +303,8 @@ pub(crate) fn trim() {
     arena::take_back();
 }
 
-/// Has the child of a fork put in order what its other threads left, and its parent give back first
-/// what the child would be charged for in vain.
+/// Registers handlers of forks. The parent first gives back what the child would be charged for in vain;
+/// the child puts in order what its parent's other threads left.
 pub(crate) fn at_fork() {
     static DONE: AtomicBool = AtomicBool::new(false);
     // Miri knows no fork.

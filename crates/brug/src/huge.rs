@@ -11,15 +11,15 @@
 //! * the same each time that an object that grows has more committed, a number of times that is
 //!   logarithmic in its size;
 //! * while more than 16 MiB is being filled, the thread of `purge.rs` looks every two
-//!   milliseconds whether the program gets on; where it does not, it touches the next page
+//!   milliseconds whether the program gets on; if it does not, the thread touches the next page
 //!   but one itself.
 //!
 //! One slow page says little: between free memory that is warm there is some that is not, a few
 //! pages at a time. So there is an account of what huge pages have saved this process and what
 //! slow ones have cost it. When it is overdrawn, all slots go on with small pages. At the start it
 //! is empty, so where the first page is slow it is the only one. An object that grows tries
-//! again when so much has grown in small pages that another slow one is a few percent of it, and after
-//! twice as much each time that is in vain.
+//! again once it has grown so much in small pages that another slow page would cost a few percent, and
+//! after twice as much each time that is in vain.
 //!
 //! The measure is the thread's CPU time: it has most of the hypervisor's time and all of the
 //! kernel's in it, and nothing of other programs. What waits without working (for another thread
@@ -40,15 +40,15 @@ use crate::retain;
 const FIRST_TRY: usize = 4 << 20;
 /// Small pages that are timed.
 const SMALL_PAGES: usize = 32;
-/// The least cost in nanoseconds at which a huge page is slow, so that a clock that is coarse or
+/// Minimum cost in nanoseconds at which a huge page is slow, so that a clock that is coarse or
 /// pages that are there already decide nothing.
 const LEAST_BOUND: u64 = 100_000;
-/// What shows on the clock only has to be so many times as slow.
+/// A cost that shows on the clock alone has to be this many times as high.
 const CLOCK_FACTOR: u64 = 4;
 /// MiB that grow in small pages until the next try, at first and at most.
 const WAIT: u32 = 256;
 const LONGEST_WAIT: u32 = 16 << 10;
-/// What the account holds at most, as a multiple of what the small pages in the place of a huge one
+/// Maximum of the account, as a multiple of what the small pages in the place of a huge one
 /// cost: half a dozen pages of a host that has to find them.
 const MOST_SAVED: i64 = 48;
 /// Memory about to be filled that is worth a thread that watches.
@@ -69,7 +69,7 @@ static UNASKED: AtomicBool = AtomicBool::new(false);
 static VERDICT: AtomicU8 = AtomicU8::new(UNKNOWN);
 /// Bytes that grew since the start, or since huge pages lost.
 static UNTRIED: AtomicUsize = AtomicUsize::new(0);
-/// So many MiB have to grow after huge pages lost.
+/// MiB that have to grow after huge pages lost, before the next try.
 static WAITING: AtomicU32 = AtomicU32::new(0);
 /// What the small pages in the place of a huge one cost, in nanoseconds.
 static SMALL_COST: AtomicU64 = AtomicU64::new(0);
@@ -109,7 +109,7 @@ pub(crate) enum Advice {
     Try,
 }
 
-/// Says whether an object of `size` bytes shall have huge pages.
+/// Says if an object of `size` bytes is to have huge pages.
 pub(crate) fn advice(size: usize, growing: bool) -> Advice {
     if !WANTED.load(Relaxed) {
         return Advice::Small;
@@ -258,13 +258,13 @@ fn lose() {
 /// [`os::populate`] leaves its content as it is.
 static FROM: AtomicUsize = AtomicUsize::new(0);
 static TO: AtomicUsize = AtomicUsize::new(0);
-/// The thread's own: whether the program has begun, where it tried last, and for how many looks
-/// nothing has happened.
+/// Of the thread alone: true if the program has begun to fill; where the thread tried last; and for
+/// how many looks nothing has happened.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 static TRIED: AtomicUsize = AtomicUsize::new(0);
 static IDLE: AtomicU32 = AtomicU32::new(0);
 
-/// Has the filling of a range with huge pages watched, if it is worth it.
+/// Makes the thread watch how a range with huge pages is filled, if it is worth it.
 pub(crate) fn watch(from: *mut u8, len: usize) {
     if len >= WATCH_MIN && config::current().thp != Thp::Always && retain::may_start_thread() {
         set_watch(from as usize, len);
@@ -298,7 +298,7 @@ pub(crate) fn look() -> bool {
         return true;
     }
     if at > from {
-        // Whoever has asked for something else meanwhile has it not watched from the start.
+        // If another range was asked for meanwhile, this one is not watched from its start.
         FROM.store(at, Relaxed);
         BEGUN.store(true, Relaxed);
         IDLE.store(0, Relaxed);

@@ -117,7 +117,7 @@ fn ready() -> bool {
 #[inline(never)]
 fn begin() -> bool {
     if !arena::ready() || STATE.compare_exchange(NEW, BUSY, Acquire, Relaxed).is_err() {
-        // Somebody else is at it, perhaps this thread; this object does without.
+        // Some thread is doing that, perhaps this one; this object does without.
         return false;
     }
     // Its arenas are made at once, and one that is refused would be made later without our

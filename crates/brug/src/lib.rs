@@ -1,6 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A memory allocator in which growing an object does not copy it.
 //!
+//! ```
+//! #[global_allocator]
+//! static ALLOCATOR: brug::Brug = brug::Brug::new();
+//!
+//! let mut samples = Vec::new();
+//! for sample in 0..1_000_000_u64 {
+//!     samples.push(sample); // from 128 KiB on it grows where it is
+//! }
+//! ```
+//!
+//! It follows W. Weng, A. Uta and J. S. Rellermeyer, *Brug: An Adaptive Memory (Re-)Allocator*,
+//! CCGrid 2024, which times allocators while the program runs and moves each object to the one that
+//! suits it.
+//!
 //! # The problem
 //!
 //! A buffer that grows past its place is copied: new memory, copy, free the old.
@@ -56,7 +70,7 @@
 //!   more than 16 MiB is filled with huge pages, to see that they are not slow.
 //!   Programs that must stay single-threaded (`unshare`, strict `seccomp` filters)
 //!   set `BRUG_PURGE_DELAY=0` or `BRUG_RETAIN=8M`.
-//! * The child of `vfork` must not allocate, as ever.
+//! * The child of `vfork` must not allocate, as with every allocator.
 //! * A child forked while the process has other threads takes nothing more from mimalloc,
 //!   whose locks one of them may have held: new objects come from the C library, and what
 //!   the child frees of mimalloc's stays until it ends.

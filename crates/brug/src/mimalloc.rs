@@ -34,7 +34,7 @@ extern "C" {
 /// main thread can: mimalloc takes the one that does for the thread that lives as long as
 /// the process, and gives it memory that is never given back. Returns true if it has begun.
 pub(crate) fn begin() -> bool {
-    // SAFETY: written once, by the main thread, before any object can be had.
+    // SAFETY: written once, by the main thread, before there is any object.
     unsafe {
         if ptr::addr_of!(_mi_process_is_initialized).read_volatile() {
             return true;

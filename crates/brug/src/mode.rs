@@ -48,7 +48,7 @@ impl Mode {
         ["sys", "jemalloc", "mimalloc", "mmap", "template", "auto"][self as usize]
     }
 
-    /// Whether this build has what the mode needs.
+    /// Returns true if this build has what the mode needs.
     pub fn is_available(self) -> bool {
         match self {
             Mode::Jemalloc => Base::Jemalloc.is_available(),
@@ -159,7 +159,7 @@ impl Base {
         ["glibc", "jemalloc", "mimalloc"][self as usize]
     }
 
-    /// Whether this build has it.
+    /// Returns true if this build has it.
     pub fn is_available(self) -> bool {
         [true, cfg!(feature = "jemalloc"), cfg!(feature = "mimalloc")][self as usize]
     }

@@ -247,7 +247,7 @@ fn finite(get: impl FnOnce(&mut libc::rlimit) -> c_int) -> Option<usize> {
     (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur as usize)
 }
 
-/// Whether this process is denied huge pages.
+/// Returns true if this process is denied huge pages.
 pub(crate) fn huge_pages_denied() -> bool {
     // SAFETY: no pointers are passed.
     !cfg!(miri) && unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) } == 1
@@ -499,7 +499,7 @@ pub(crate) fn read_number(path: &CStr) -> Option<usize> {
     number(text[..n].split(|b| !b.is_ascii_digit()).next()?).map(|n| n as usize)
 }
 
-/// The least limit of memory in bytes that a control group sets to this process;
+/// The lowest limit of memory in bytes that a control group sets to this process;
 /// `usize::MAX` if none does.
 pub(crate) fn cgroup_limit() -> usize {
     let mut groups = [0u8; 2048];

@@ -2,8 +2,8 @@
 //! The thread that gives memory back.
 //!
 //! An idle process makes no calls, so a thread has to do it. It is started when more than 8 MiB is
-//! retained, or when a large object with huge pages is about to be filled, at which it looks
-//! (`huge.rs`); and ends when neither is so: programs that free little never have it, and nobody
+//! retained, or when a large object with huge pages is about to be filled, which it watches
+//! (`huge.rs`). It ends when neither is so: programs that free little never have it, and no program
 //! has it for long. It touches no lock and allocates nothing.
 
 use core::ffi::c_void;
@@ -17,7 +17,7 @@ use core::sync::atomic::{
 use crate::retain::{KEEP, NONE, REFUSED_AT, RETAINED, RUNNING, THREAD, UNAVAILABLE, WOKEN};
 use crate::{arena, config, huge, os};
 
-/// Whether that thread is there now, beyond doubt.
+/// True if that thread is there now, beyond doubt.
 static ALIVE: AtomicBool = AtomicBool::new(false);
 
 /// Starts the thread, if there is none.

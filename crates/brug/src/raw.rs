@@ -111,7 +111,7 @@ pub unsafe fn usable_size(p: *mut u8) -> usize {
     unsafe { realloc::usable_size(p) }
 }
 
-/// Whether `p` is in a growth slot.
+/// Returns true if `p` is in a growth slot.
 #[inline]
 pub fn owns(p: *const u8) -> bool {
     arena::in_slot(p.cast_mut())

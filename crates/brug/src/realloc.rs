@@ -249,7 +249,7 @@ unsafe fn resize_slot(p: *mut u8, align: usize, new: usize) -> *mut u8 {
         let q = base::obtain(base::current(), new, align, false);
         if q.is_null() {
             if new <= old {
-                // Nothing smaller to be had: it stays, and it fits.
+                // There is no smaller one: the object stays, and it fits.
                 if let Resized::At(q) = arena::resize(p, new.max(1)) {
                     return q;
                 }

@@ -2,8 +2,8 @@
 //! How much freed memory stays, and for how long.
 //!
 //! Freed slots keep their pages because faulting them in again is what large
-//! objects spend their time on. They may keep so much together (the budget) and
-//! so long (the delay); a thread gives it back (`purge.rs`). While no thread can be had, memory
+//! objects spend their time on. How much they may keep together is the budget,
+//! and for how long the delay; a thread gives it back (`purge.rs`). While there can be no thread, memory
 //! beyond 8 MiB is given back in the call that frees it; a second later, the
 //! next such call tries again.
 
@@ -118,7 +118,7 @@ pub(crate) fn wake_now() {
     }
 }
 
-/// In the child of a fork, which has no thread. Its luck may be another one's.
+/// In the child of a fork, which has no thread, but may be able to start one.
 pub(crate) fn after_fork_in_child() {
     THREAD.store(NONE, Relaxed);
 }

@@ -20,7 +20,7 @@ pub(crate) struct Local {
     pub(crate) ticks: Cell<u32>,
     /// Counts allocations while scopes are watched.
     pub(crate) calls: Cell<u32>,
-    /// Whether the monitor is looking for its caller.
+    /// True if the monitor is looking for its caller.
     #[cfg_attr(not(feature = "monitor"), allow(dead_code))]
     pub(crate) unwinding: Cell<bool>,
     /// True once the thread is known not to be the main thread.

@@ -237,13 +237,13 @@ pub(crate) fn running() -> bool {
     RUNNING.load(Relaxed)
 }
 
-/// To be called by who works the limits out, with what `EARLY` is to be.
+/// Sets `EARLY`; for the code that works out the limits.
 pub(crate) fn set_early(limit: usize) {
     EARLY.store(limit, Relaxed);
 }
 
-/// Returns true, and counts the request, if the C library shall serve it because no turn has begun:
-/// all that a short program ever asks for.
+/// Returns true, and counts the request, if the C library serves it because no turn has begun.
+/// A short program has no other requests.
 #[inline]
 pub(crate) fn is_early(size: usize) -> bool {
     let early = size <= EARLY.load(Relaxed) && REQUESTS.load(Relaxed) < START;

@@ -38,7 +38,7 @@ pub(crate) const SAMPLE: u32 = 64;
 /// Reallocations per experiment.
 pub(crate) const EXPERIMENT: u32 = 4096;
 
-/// One in so many of the objects that should be in a slot is left where it was.
+/// Of the objects that should move into a slot, one in this many is left where it was.
 const ASIDE: u32 = 16;
 /// Maximum of live slots while objects move early; a slot costs a page table.
 const EARLY_SLOTS: usize = 512;

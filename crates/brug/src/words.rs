@@ -19,18 +19,18 @@ use crate::{os, tls};
 /// Alignment that the C library gives every object.
 pub(crate) const SYS_ALIGN: usize = 16;
 
-/// How a base is called without asking who it is: its `malloc`,
+/// Three functions of a base, to call it without asking which one it is: its `malloc`,
 pub(crate) type Alloc = unsafe extern "C" fn(usize) -> *mut c_void;
-/// what frees an object of that function, or of the next, given its size and 0,
+/// the one that frees an object of the first or the third, given its size and 0,
 pub(crate) type Free = unsafe extern "C" fn(*mut c_void, usize, c_int);
-/// and what changes the size of such an object, given the old one and the new one.
+/// and the one that changes an object's size, given the old and the new one.
 pub(crate) type Realloc = unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void;
 
 /// What the fast paths need of a base that is not the C library.
 #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
 pub(crate) struct Direct {
     pub(crate) alloc: Alloc,
-    /// The largest size to ask `alloc` and `realloc` for.
+    /// Maximum size for which `alloc` and `realloc` may be called.
     pub(crate) most: usize,
     pub(crate) free: Free,
     pub(crate) realloc: Realloc,
@@ -79,11 +79,11 @@ pub(crate) struct Rest {
     pub(crate) realloc_cold: unsafe extern "C" fn(*mut u8, usize, usize, usize) -> *mut u8,
     pub(crate) mode: AtomicU8,
     pub(crate) base: AtomicU8,
-    /// Whether the configuration has been read.
+    /// True if the configuration has been read.
     pub(crate) init: AtomicU8,
-    /// Whether the monitor is on.
+    /// True if the monitor is on.
     pub(crate) observed: AtomicBool,
-    /// Whether threads are in scopes of their own mode, or were a short time ago.
+    /// True if threads are in scopes of their own mode, or were a short time ago.
     pub(crate) scoped: AtomicBool,
     /// True if the system counts memory when it is committed. Then the C library may be refused
     /// memory that was committed ahead elsewhere, and each of its answers is checked for null.
@@ -151,7 +151,7 @@ macro_rules! load {
 }
 pub(crate) use load;
 
-/// Whether an object is the one other allocator's that is called without asking.
+/// Returns true if an object is the one other allocator's that is called without asking.
 #[inline(always)]
 pub(crate) fn in_other(p: *mut u8) -> bool {
     (p as usize).wrapping_add(load!(offset)) < load!(len)
@@ -185,7 +185,7 @@ pub(crate) fn mode() -> Mode {
 pub(crate) enum Ask {
     /// To read the configuration, if nobody has.
     Configuration,
-    /// To work the limits out anew. By who holds the lock of [`change`].
+    /// To work the limits out anew. The caller holds the lock of [`change`].
     Limits,
     /// To see to it that the child of a fork puts in order what its parent left.
     ForkHandlers,

@@ -30,18 +30,18 @@ use crate::size;
     after_long_help = EXAMPLES
 )]
 pub struct Recv {
-    /// [-] FILE: the file to write; a - before it says standard input, as does no --listen
+    /// [-] FILE: the file to write. Without --listen standard input is read; a - before FILE says so
     #[arg(required = true, num_args = 1..=2, value_name = "FILE")]
     paths: Vec<PathBuf>,
     /// Accept one connection here; port 0 takes a free one, which is printed
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// How many bytes are to come (suffixes as in dd); reserves them on disk
+    /// How many bytes are to come (700, 4G, 10MB); reserves them on disk
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     size: Option<u64>,
-    /// Give up when nothing comes for so long
-    #[arg(long, value_name = "SECONDS")]
-    timeout: Option<f64>,
+    /// Give up when nothing has come for this long (30s)
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    timeout: Option<Duration>,
     /// fsync the file before the command ends
     #[arg(long, alias = "durable")]
     sync: bool,
@@ -63,7 +63,13 @@ Exit status:
   2  the command line is wrong; nothing was touched
   130, 143  ended by SIGINT, SIGTERM; what was received is in FILE";
 
-/// The most that is received at a time.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    nocopy_settings::time(text)
+        .filter(|time| !time.is_zero())
+        .ok_or_else(|| format!("not {}", nocopy_settings::TIME))
+}
+
+/// The maximum that is received at a time.
 const CHUNK: usize = 1 << 20;
 
 /// Runs the command.
@@ -79,17 +85,7 @@ pub fn run(args: &Recv) -> Outcome {
         }
         _ => return Err(Fail::Usage("one FILE, with - before it at most".into())),
     };
-    let timeout = match args.timeout {
-        None => None,
-        Some(t) => match Duration::try_from_secs_f64(t) {
-            Ok(t) if !t.is_zero() => Some(t),
-            _ => {
-                return Err(Fail::Usage(
-                    "--timeout: a positive number of seconds".into(),
-                ))
-            }
-        },
-    };
+    let timeout = args.timeout;
     let signals = Signals::listen(&[])?;
     let source = match &args.listen {
         Some(address) => accept(address, &signals, timeout)?,

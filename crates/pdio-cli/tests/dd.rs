@@ -15,7 +15,7 @@ fn dd(operands: &[&str]) -> Output {
     pdio().arg("dd").args(operands).output().unwrap()
 }
 
-/// Whether the machine's dd is GNU's of a version that knows `count=1B`.
+/// Returns true if the machine's dd is GNU's of a version that knows `count=1B`.
 fn gnu() -> bool {
     let Ok(version) = Command::new("dd").arg("--version").output() else {
         return false;

@@ -137,12 +137,12 @@ fn silence_ends_with_a_timeout_and_an_interrupt_with_130() {
     let home = home();
     let path = home.path().join("file");
     // Nobody connects; and a pipe is there before the command, however slow this process is.
-    let (child, _, rest) = listen(&["--timeout", "0.2"], &path);
+    let (child, _, rest) = listen(&["--timeout", "200ms"], &path);
     assert_eq!(wait(child).status.code(), Some(1));
     let rest = rest.join().unwrap();
     assert!(rest.contains("no connection for 0.2 s"), "{rest}");
 
-    let mut child = piped(pdio().args(["recv", "--timeout", "0.2"]).arg(&path));
+    let mut child = piped(pdio().args(["recv", "--timeout", "200ms"]).arg(&path));
     let _sender = child.stdin.take().unwrap();
     let output = wait(child);
     assert_status(&output, 1);
@@ -192,6 +192,7 @@ fn what_cannot_be_asked_for_is_a_usage_error_and_touches_nothing() {
     for arguments in [
         &["--listen", "127.0.0.1:0", "-"][..],
         &["--timeout", "0"],
+        &["--timeout", "5"],
         &["--size", "many"],
         &["other"],
         &["--unknown"],

@@ -80,7 +80,7 @@ impl Aligned {
         }
     }
 
-    /// One call of the program. `there` says whether its memory is.
+    /// One call of the program. `there` returns true if its memory is accessible.
     pub fn transfer(
         &mut self,
         fd: c_int,

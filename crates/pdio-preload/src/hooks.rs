@@ -293,7 +293,8 @@ unsafe fn open_how(
 
 const TEMPORARY: c_int = libc::O_RDWR | libc::O_CREAT;
 
-/// Opens a file of a new name. A call that has failed leaves a template that is none any more.
+/// Opens a file with a new name. A call that has failed has changed the template, so it cannot be
+/// repeated.
 unsafe fn temporary(template: *mut c_char, flags: c_int, open: impl Fn() -> c_int) -> c_int {
     tell::hand_over();
     if TAKEN.load(SeqCst) == 0 {
@@ -607,7 +608,7 @@ fn sets_lock(command: c_int) -> bool {
 fn locking(fd: c_int) {
     match table::entry(fd) {
         table::Entry::Watched if table::unwatch(fd) => {}
-        _ => stream::settle_for_lock(fd),
+        _ => stream::before_lock(fd),
     }
 }
 
@@ -747,7 +748,7 @@ alias! {
 
 // ------------------------------------------------------------------------------- stat and others
 
-/// Has the kernel answer; once more if what it spoke of has data waiting here.
+/// Asks the kernel, and asks again if data of the file in question was waiting here.
 unsafe fn looked_at(result: c_int, about: *const libc::stat64, again: impl Fn() -> c_int) -> c_int {
     if result == 0 && TAKEN.load(SeqCst) > 0 && !guard::inside() && !about.is_null() {
         let about = &*about;

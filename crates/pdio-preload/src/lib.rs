@@ -56,7 +56,7 @@ fn errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
-/// Whether anything is watched at all: the constructor has run, and nothing has happened after
+/// True if anything is watched at all: the constructor has run, and nothing has happened after
 /// which this library keeps out of the process (see [`process::withdraw`]).
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
@@ -77,7 +77,7 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
     pdio::set_thread_hook(guard::own_thread);
     // SAFETY: the environment is the loader's.
     unsafe { settings::read(environment) };
-    state::own();
+    state::claim_process();
     acts::register(&stream::ACTS);
     report::prepare();
     process::prepare();

@@ -67,7 +67,7 @@ extern "C" fn in_child() {
     report::forked();
 }
 
-/// Whether this is the process that the library serves, or nothing is known that could tell.
+/// Returns true if this is the process that the library serves, or if nothing can tell.
 pub fn is_owner_quick() -> bool {
     state::is_owner()
 }
@@ -141,7 +141,7 @@ pub fn finish() {
     HOLD.fetch_add(1, SeqCst);
     ACTIVE.store(false, Relaxed);
     relinquish_all("end of the program");
-    stream::lament();
+    stream::report_lost();
     if let Some(_guard) = Guard::enter() {
         report::print();
     }

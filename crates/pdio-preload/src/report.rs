@@ -117,7 +117,7 @@ pub fn ended(path: &CStr, counts: impl FnOnce() -> Counts, why: &str) {
     }
 }
 
-/// Whether there is anything to print but zeros.
+/// Returns true if there is anything to print but zeros.
 pub fn any() -> bool {
     record().streams > 0
 }
@@ -173,7 +173,7 @@ pub fn print() {
         return;
     }
     let mut record = record();
-    // A file gets the total all the same: who reads it may wait for that line.
+    // A file gets the total all the same: its reader may wait for that line.
     let nothing = record.streams == 0 && REPAIRED.load(Relaxed) == 0;
     if nothing && *wanted == Statistics::StandardError {
         return;

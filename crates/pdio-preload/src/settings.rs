@@ -31,7 +31,7 @@ use pdio::Strategy;
 
 use crate::say::say;
 
-/// The most memory of a stream.
+/// Maximum memory of a stream.
 const MOST: usize = 1 << 30;
 
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl Settings {
         Ok(true)
     }
 
-    /// Whether a stream on this file may be taken.
+    /// Returns true if a stream on this file may be taken.
     pub fn allows(&self, path: &CStr) -> bool {
         let matches = |pattern: &CString| {
             // SAFETY: both strings are terminated.

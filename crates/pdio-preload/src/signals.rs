@@ -13,7 +13,7 @@
 //! * **Elsewhere** the program's handler is called, with what the kernel gave.
 //! * **A default action**: the handler writes what streams hold, and then has the default action end
 //!   the process, with the same status and core. It may come anywhere in the program, so it
-//!   allocates nothing. Other threads' work on a stream it waits for, a while.
+//!   allocates nothing. If another thread works on a stream, it waits for that, for a while.
 //!
 //! Signals for real time keep their order, which sending them again could change; for handlers of
 //! those, and for handlers set past this library, signals are blocked around each call after all
@@ -200,7 +200,7 @@ pub fn arm(level: u8) {
     }
     changing(|| {
         ARMED.fetch_max(level, SeqCst);
-        // Who sets an action and has not seen that is still counted.
+        // A thread that sets an action and has not seen that is still counted.
         HANDLERS.store(UNSEEN.load(SeqCst) != 0, SeqCst);
         (1..=LAST).for_each(replace);
     });
@@ -360,7 +360,7 @@ pub fn interrupting(signal: c_int, yes: bool) {
     }
 }
 
-/// The program goes past this library: it shall find its own action, which then stays.
+/// The program goes past this library: put its own action back, for good.
 pub fn stand_aside(signal: c_int) {
     if !(1..=LAST).contains(&signal) || ARMED.load(SeqCst) == NONE {
         return;
@@ -379,7 +379,7 @@ pub fn stand_aside(signal: c_int) {
     });
 }
 
-/// Has a signal come once more, to this thread.
+/// Sends a signal to this thread once more.
 ///
 /// # Safety
 /// `info` is what the kernel gave.
@@ -397,7 +397,7 @@ unsafe fn send_again(signal: c_int, info: *mut libc::siginfo_t) {
     }
 }
 
-/// Has a signal wait until the thread leaves this library.
+/// Makes a signal wait until the thread leaves this library.
 ///
 /// # Safety
 /// `info` and `context` are what the kernel gave.

@@ -17,7 +17,7 @@ pub static LOCKING: AtomicUsize = AtomicUsize::new(0);
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
 /// This is the process that the library serves.
-pub fn own() {
+pub fn claim_process() {
     // SAFETY: no preconditions.
     OWNER.store(unsafe { libc::getpid() }, Relaxed);
 }
@@ -30,7 +30,7 @@ pub fn is_owner() -> bool {
 
 /// In a forked child: nothing is taken.
 pub fn forked() {
-    own();
+    claim_process();
     for count in [&TAKEN, &LOCKING] {
         count.store(0, SeqCst);
     }

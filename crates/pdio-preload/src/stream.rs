@@ -233,7 +233,7 @@ impl Stream {
         }
     }
 
-    fn own(&self) -> c_int {
+    fn descriptor(&self) -> c_int {
         match &self.pump {
             Pump::Writer(writer) => writer.file().as_raw_fd(),
             Pump::Reader(reader) => reader.file().as_raw_fd(),
@@ -242,14 +242,14 @@ impl Stream {
 
     fn set_kernel(&self, at: u64) -> off_t {
         // SAFETY: no memory is involved.
-        unsafe { next::lseek64(self.own(), at as off_t, libc::SEEK_SET) }
+        unsafe { next::lseek64(self.descriptor(), at as off_t, libc::SEEK_SET) }
     }
 
     /// Before a call: a stream in step takes its position from the kernel's offset.
     fn begin(&mut self) {
         if self.in_step {
             // SAFETY: no memory is involved.
-            let at = unsafe { next::lseek64(self.own(), 0, libc::SEEK_CUR) };
+            let at = unsafe { next::lseek64(self.descriptor(), 0, libc::SEEK_CUR) };
             if at >= 0 {
                 self.set_position(at as u64);
             }
@@ -304,7 +304,7 @@ impl Stream {
         };
         let times = [only(libc::UTIME_OMIT), only(libc::UTIME_NOW)];
         // SAFETY: two times, ours. The call fails if this user does not own the file.
-        unsafe { next::futimens(self.own(), times.as_ptr().cast()) };
+        unsafe { next::futimens(self.descriptor(), times.as_ptr().cast()) };
     }
 
     fn write(&mut self, parts: &[iovec], at: Option<u64>) -> (usize, Option<c_int>) {
@@ -632,7 +632,7 @@ fn serve(
     };
     let mut used = len;
     if !writing && len > LARGE {
-        let size = look::stat(stream.own()).map_or(0, |about| about.st_size);
+        let size = look::stat(stream.descriptor()).map_or(0, |about| about.st_size);
         used = used.min(size.saturating_sub(start).max(0) as usize);
     }
     let proper = readable
@@ -645,7 +645,7 @@ fn serve(
         (_, false) => Some("an unusual call"),
         _ if writing && stream.written >= ROOM_STEP => {
             stream.written = 0;
-            let enough = room(stream.own()).is_some_and(|room| room >= ROOM);
+            let enough = room(stream.descriptor()).is_some_and(|room| room >= ROOM);
             (!enough).then_some("little room is left")
         }
         _ => None,
@@ -908,7 +908,7 @@ pub fn with_record_lock(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
 }
 
 /// Before a lock of another kind changes: writers drain, readers go back for good.
-pub fn settle_for_lock(fd: c_int) {
+pub fn before_lock(fd: c_int) {
     tell::locking();
     with(fd, |held| match &held.state.kind {
         Kind::Stream(s) if matches!(s.pump, Pump::Reader(_)) => {
@@ -988,7 +988,7 @@ pub fn drain_all() {
 
 /// At the end of the process, prints the errors of data that could not be written: no later call
 /// could return them.
-pub fn lament() {
+pub fn report_lost() {
     for (fd, entry) in table::known() {
         let Entry::Tracked(description) = entry else {
             continue;

@@ -6,8 +6,8 @@
 //! is the address of its [`Description`], which descriptors made by `dup` share. Descriptors of this
 //! library have a mark of their own, and high numbers, out of the program's way.
 //!
-//! Descriptions are never freed, only used again: whoever has loaded an address from the table may
-//! lock it and then look whether the table still says the same.
+//! Descriptions are never freed, only used again: a thread that has loaded an address from the table
+//! may lock it, and then has to see that the table still says the same.
 
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{
@@ -113,7 +113,7 @@ pub fn forget(fd: c_int) {
     }
 }
 
-/// Stops watching a descriptor. `false` if it is not watched: another thread, or a handler of a
+/// Stops watching a descriptor. Returns false if it is not watched: another thread, or a handler of a
 /// signal, may have taken it since the caller looked, and a stream must not be lost.
 pub fn unwatch(fd: c_int) -> bool {
     let Some(slot) = slot(fd) else { return false };
@@ -133,7 +133,7 @@ pub fn watch(fd: c_int, writer: bool) {
     }
 }
 
-/// A copy of a watched descriptor. `false` if that is no longer watched.
+/// Enters a copy of a watched descriptor. Returns false if that is no longer watched.
 pub fn watch_copy(from: c_int, to: c_int) -> bool {
     let Some(word) = update(from, |word| Some(word | SHARED)) else {
         return false;
@@ -152,7 +152,8 @@ pub fn prepare() {
     SINGLE.store(single.cast(), Relaxed);
 }
 
-/// Whether this is the only thread. A signal handler may still come between any two instructions.
+/// Returns true if this is the only thread. A signal handler may still come between any two
+/// instructions.
 fn single_threaded() -> bool {
     // SAFETY: null, or the address of a byte of the C library, written while there is one thread.
     unsafe { SINGLE.load(Relaxed).as_ref() }.is_some_and(|&single| single != 0)
@@ -180,7 +181,7 @@ fn update(fd: c_int, change: impl Fn(usize) -> Option<usize>) -> Option<usize> {
     }
 }
 
-/// A call on a watched descriptor begins. `false` if it is no longer watched.
+/// Counts a call that begins on a watched descriptor. Returns false if it is no longer watched.
 pub fn begin(fd: c_int) -> bool {
     update(fd, |word| (word & CALLS != CALLS).then_some(word + CALL)).is_some()
 }
@@ -260,7 +261,7 @@ pub enum Kind {
 /// The list of all descriptions.
 static ALL: AtomicPtr<Description> = AtomicPtr::new(core::ptr::null_mut());
 
-/// All descriptions there ever were, for who must not allocate.
+/// All descriptions there ever were, for code that must not allocate.
 pub fn descriptions() -> impl Iterator<Item = &'static Description> {
     // SAFETY: null or the address of a description, which is never freed.
     let at = |pointer: &AtomicPtr<Description>| unsafe { pointer.load(Acquire).as_ref() };
@@ -341,7 +342,8 @@ impl Description {
         }
     }
 
-    /// Whether this process tracks it, not one that shares the memory until it executes a program.
+    /// Returns true if this process tracks it, and not one that shares the memory until it executes a
+    /// program.
     pub fn is_ours(&self) -> bool {
         // SAFETY: no preconditions.
         self.process.load(Relaxed) == unsafe { libc::getpid() }
@@ -379,7 +381,7 @@ impl Description {
         set(fd, self.word());
     }
 
-    /// Takes one descriptor out of the table; `false` if it was not this one's.
+    /// Takes one descriptor out of the table. Returns false if it was not this one's.
     pub fn untrack(&'static self, fd: c_int) -> bool {
         slot(fd).is_some_and(|slot| {
             slot.compare_exchange(self.word(), 0, SeqCst, SeqCst)

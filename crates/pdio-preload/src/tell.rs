@@ -4,7 +4,7 @@
 //! Another process may learn that a write has happened from a byte in a pipe, a signal, a lock that
 //! is free, a file that appears, or from seeing this process wait. So before each such call all
 //! streams hand over what waits, in the order of their last writes, which is the order that their
-//! modification times shall have.
+//! modification times must have.
 //!
 //! One word says that something waits: [`CLEAR`], which calls on descriptors compare with anyway.
 //! Calls that cannot be told apart by a descriptor begin with that one comparison (see `told!`).
@@ -47,7 +47,7 @@ static STAMP: AtomicI64 = AtomicI64::new(2);
 pub fn deferred(number: &AtomicU64) {
     let last = number.load(SeqCst);
     if last != 0 && CLEAR.load(SeqCst) == -(last as isize) {
-        // The last write of all was this stream's. Who hands over has yet to come for its lock.
+        // The last write of all was this stream's. The thread that hands over needs its lock first.
         return;
     }
     let stamp = STAMP.fetch_add(1, SeqCst);
@@ -169,8 +169,8 @@ pub fn reading(fd: c_int) {
     }
 }
 
-/// Before a descriptor is closed that is no stream's. Pipes and sockets have another end, who
-/// closes a file that was written or locked is noticed.
+/// Before a descriptor is closed that is no stream's. Pipes and sockets have another end, and others
+/// notice that a file which was written or locked is closed.
 pub fn closing(fd: c_int) {
     if !waits() {
         return;

@@ -130,7 +130,7 @@ impl Engine {
         self.kind()
     }
 
-    /// Whether there is [`submit_chained`](Engine::submit_chained).
+    /// Returns true if there is [`submit_chained`](Engine::submit_chained).
     pub(crate) fn can_chain(&mut self) -> bool {
         if self.chain.is_none() && matches!(self.wanted, Kind::Auto | Kind::Threads) {
             self.chain = Pool::new(&self.file, self.direction, 1);

@@ -121,7 +121,7 @@ impl Inode {
 
     /// Makes other writers hand over what they hold of `[from, to)`, so that what the caller does
     /// next happens after it. Their errors stay theirs.
-    pub(crate) fn settle(&self, me: Option<&dyn Waiting>, from: u64, to: u64) {
+    pub(crate) fn write_overlapping(&self, me: Option<&dyn Waiting>, from: u64, to: u64) {
         let alone = usize::from(me.is_some());
         if self.writers() <= alone {
             return;

@@ -24,7 +24,7 @@ static STATE: PerProcess<State> = PerProcess::new();
 
 struct Keeper {
     thread: JoinHandle<()>,
-    /// Set when it shall end.
+    /// Set when the thread is to end.
     dismissed: Arc<AtomicBool>,
 }
 
@@ -85,7 +85,7 @@ fn keep(dismissed: &AtomicBool) {
     let state = STATE.get();
     while !dismissed.load(Ordering::Acquire) {
         let mut next: Option<Duration> = None;
-        // One at a time: who ends a stream waits until nobody holds it.
+        // One at a time: the thread that ends a stream waits until nobody holds it.
         let writers: Vec<_> = files::all_writers().iter().map(Arc::downgrade).collect();
         for writer in writers {
             if let Some(linger) = writer.upgrade().and_then(|writer| writer.push_aged()) {
@@ -102,7 +102,7 @@ fn keep(dismissed: &AtomicBool) {
                     return;
                 }
                 if state.parked.load(Ordering::Acquire) {
-                    // Who wakes a keeper that has gone starts another.
+                    // To wake a keeper that has gone starts another.
                     *keeper = None;
                     return;
                 }

@@ -13,7 +13,7 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::{fork, sys};
 
-/// The least memory with which a stream stages data itself.
+/// Minimum memory with which a stream stages data itself.
 pub(crate) const MIN_REGION: usize = 512 << 10;
 /// Idle regions kept for the next stream: their pages are allocated, zeroing 8 MiB takes
 /// milliseconds.
@@ -25,7 +25,7 @@ static RESERVED: AtomicU64 = AtomicU64::new(0);
 /// With the fork generation they belong to: a child starts afresh.
 static IDLE: Mutex<(u64, Vec<Region>)> = Mutex::new((0, Vec::new()));
 
-/// Runs `action` on this process's idle regions, unless another thread is at it.
+/// Runs `action` on this process's idle regions, unless another thread uses them.
 fn with_idle<T>(action: impl FnOnce(&mut Vec<Region>) -> T) -> Option<T> {
     // Not `lock`: a thread of the parent may have held the lock when this process was forked.
     let mut idle = IDLE.try_lock().ok()?;

@@ -156,7 +156,7 @@ impl OpenOptions {
         self
     }
 
-    /// The most memory the stream may use, in bytes; 8 MiB by default. Rounded down to a power of
+    /// Maximum memory of the stream, in bytes; 8 MiB by default. Rounded down to a power of
     /// two; below 512 KiB the stream stages nothing and every call goes to the kernel. All streams
     /// of the process together use at most 64 MiB or 5 % of the available memory.
     pub fn memory_limit(&mut self, bytes: usize) -> &mut Self {

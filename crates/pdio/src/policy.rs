@@ -19,8 +19,8 @@
 //! taken to last as long again as it has.
 //!
 //! A stream that waits for its source or its clock three quarters of the time is paced. It gains
-//! nothing from the page cache and misses its next frame by a trial of it. Such streams are learned
-//! apart, by the time in their calls, and only try to do without a copy.
+//! nothing from the page cache, and a trial of that would make it miss its next frame. Such streams are
+//! learned apart, by the time in their calls, and only try to do without a copy.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -44,9 +44,10 @@ const SETTLED: u64 = 64 << 20;
 /// That way waits for the device in each call, and costs several times as much where the processor
 /// is fast.
 const FIRST: u64 = 2 << 20;
-/// A copy that costs less than this part of the way without one is cheap: doing without it wins less
-/// than that, and loses the overlap of device and caller. So where it is cheap, a stream without a copy
-/// has its trial with one right after the first slice, and where it is not, the other way round.
+/// A copy is cheap if it costs less than this part of a write without one: to do without it wins less
+/// than that, and loses the overlap of device and caller. Where copies are cheap, a stream that began
+/// without one has its trial with one right after the first slice; where they are not, a stream that
+/// began with one has its trial without.
 const CHEAP_COPY: f64 = 0.125;
 /// How many samples a remembered cost counts for: one sample that differs does not outweigh it, three do.
 const REMEMBERED: usize = 2;
@@ -61,8 +62,8 @@ const RETRY: u64 = 512 << 20;
 const SAMPLES: usize = 5;
 /// A strategy replaces the present one if it costs less than this part of it.
 const HYSTERESIS: f64 = 0.92;
-/// A stream begins with another strategy than it would without knowledge if that costs less than this
-/// part of it, where the costs were measured by another process, on another day.
+/// A remembered cost makes a stream begin with another strategy than the rule's if it is less than this
+/// part of what the rule's costs. The margin is wide, as another process measured them on another day.
 const REMEMBERED_HYSTERESIS: f64 = 0.8;
 
 /// Read or write.
@@ -254,8 +255,8 @@ impl Learned {
             .min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// What a stream begins with that would begin with `prior` if nothing were known. It takes another
-    /// strategy only if that is known to be cheaper by more than chance.
+    /// Returns the strategy to begin with: `prior`, the one if nothing is known, or another that is known
+    /// to be cheaper by more than chance.
     fn first(&self, allowed: Allowed, prior: usize) -> usize {
         let (Some((best, cost)), Some(of_prior)) = (self.best(allowed), self.arms[prior].cost())
         else {
@@ -461,7 +462,7 @@ impl Pilot {
         self.remaining = Some(bytes);
     }
 
-    /// Whether an aligned call of `len` should do without a copy.
+    /// Returns true if an aligned call of `len` should do without a copy.
     pub(crate) fn zero_copy(&self, len: usize) -> bool {
         let least = match self.key.pattern {
             Pattern::Large => LARGE_CALL,
@@ -522,7 +523,7 @@ impl Pilot {
         self.slice.idle = Duration::ZERO;
     }
 
-    /// Counts bytes. `true` when the slice is over and [`next`](Pilot::next) wants to be called.
+    /// Counts bytes. Returns true when the slice is over: then call [`next`](Pilot::next).
     pub(crate) fn count(&mut self, bytes: u64) -> bool {
         if self.is_fixed() {
             return false;
@@ -553,8 +554,8 @@ impl Pilot {
         }
     }
 
-    /// Whether the slice now ending is to be compared with others, so that the stream should bring
-    /// its data to the device first.
+    /// Returns true if the slice that is ending will be compared with others: the stream brings its data
+    /// to the device first.
     pub(crate) fn needs_drain(&self) -> bool {
         self.home.is_some() || self.slice.first
     }
@@ -634,7 +635,7 @@ pub struct LearnedCost {
     pub pattern: Pattern,
     /// The strategy.
     pub strategy: Strategy,
-    /// Whether it went without a copy in memory.
+    /// True if it went without a copy in memory.
     pub zero_copy: bool,
     /// Time plus system CPU time per processor, in seconds per GiB; the lower median of the
     /// latest samples.

@@ -120,7 +120,7 @@ impl Reader {
         if self.core.back.facts.kind == FileKind::Stream {
             return Err(io::Error::from_raw_os_error(libc::ESPIPE));
         }
-        self.own()?;
+        self.renew_after_fork()?;
         self.core.read(buffer, offset)
     }
 
@@ -139,7 +139,7 @@ impl Reader {
         &self.file
     }
 
-    fn own(&mut self) -> io::Result<()> {
+    fn renew_after_fork(&mut self) -> io::Result<()> {
         if self.generation == fork::generation() {
             return Ok(());
         }
@@ -181,7 +181,7 @@ impl BufRead for Reader {
         if self.core.back.facts.kind == FileKind::Stream {
             return Err(io::Error::from_raw_os_error(libc::ESPIPE));
         }
-        self.own()?;
+        self.renew_after_fork()?;
         self.core.fill(self.position)
     }
 
@@ -197,7 +197,7 @@ impl Seek for Reader {
         if self.core.back.facts.kind == FileKind::Stream {
             return Err(io::Error::from_raw_os_error(libc::ESPIPE));
         }
-        self.own()?;
+        self.renew_after_fork()?;
         self.position = backing::seek(to, self.position, &self.core.inode, || {
             Ok(match self.core.back.facts.kind {
                 FileKind::Block => self.core.back.facts.size,
@@ -318,7 +318,7 @@ impl Core {
         if buffer.is_empty() || i64::try_from(offset).is_err() {
             return Ok(0);
         }
-        let fresh = self.settle(offset, buffer.len());
+        let fresh = self.catch_up(offset, buffer.len());
         self.back.pilot.enter();
         let mut done = 0;
         while done < buffer.len() {
@@ -329,18 +329,18 @@ impl Core {
                     self.expected = at + n as u64;
                 }
                 Ok(None) => break,
-                // As with `pread`: first what can be read, then, to who reads on, the error. None is
-                // remembered here, so that call meets it, if it is still there.
+                // As with `pread`: first what can be read; the next call returns the error. It is
+                // not remembered here: that call meets it if it is still there.
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }
         self.back.stats.bytes += done as u64;
         if self.back.pilot.count(done as u64) && self.next_slice() {
-            // What was read ahead in vain is not the next strategy's. An error in waiting is met
-            // again by who comes next; these bytes are read.
+            // What was read ahead in vain does not count for the next strategy. The next call meets
+            // an error of that again; these bytes are read.
             self.collapse();
-            let _ = self.bury();
+            let _ = self.reap_unwanted();
         }
         Ok(done)
     }
@@ -389,13 +389,13 @@ impl Core {
         self.stamp.is_none() && self.linger.is_some_and(at_once)
     }
 
-    /// Makes what others wrote visible. `false` if others in this process made the window stale.
-    fn settle(&mut self, offset: u64, len: usize) -> bool {
+    /// Makes what others wrote visible. Returns false if others in this process made the window stale.
+    fn catch_up(&mut self, offset: u64, len: usize) -> bool {
         self.look();
         if self.inode.writers() > 0 {
             // Whole granules are read, and more ahead.
             let from = offset - offset % self.back.facts.granule;
-            self.inode.settle(
+            self.inode.write_overlapping(
                 None,
                 from,
                 offset.saturating_add(len as u64 + RESIDENCY_STEP),
@@ -411,14 +411,14 @@ impl Core {
         false
     }
 
-    /// Where the kernel has found the end: whether the file goes on with a hole, behind which a writer
-    /// of this process holds data, or did until a moment ago.
+    /// Asked where the kernel has found the end. Returns true if the file goes on with a hole, behind
+    /// which a writer of this process holds data, or did until a moment ago.
     fn goes_on(&mut self, offset: u64) -> io::Result<bool> {
         let none = self.inode.writers() == 0 && self.inode.generation() == self.seen;
         if none || self.back.facts.kind != FileKind::Regular {
             return Ok(false);
         }
-        self.inode.settle(None, offset, u64::MAX);
+        self.inode.write_overlapping(None, offset, u64::MAX);
         self.back.facts.size = self.back.file.metadata()?.len();
         Ok(offset < self.back.facts.size)
     }
@@ -488,8 +488,8 @@ impl Core {
             // The window proved right: look further.
             let most = self.back.memory().map_or(0, Region::len);
             self.window = (self.window * 2).min(most);
-            // The bytes are the caller's whatever becomes of the next; an error is met again by who
-            // comes for those.
+            // The caller has its bytes whatever becomes of the next ones; the read that wants those
+            // meets an error again.
             let _ = self.read_on();
         }
     }
@@ -518,7 +518,7 @@ impl Core {
     }
 
     /// Waits for requests whose data nobody wants any more.
-    fn bury(&mut self) -> io::Result<()> {
+    fn reap_unwanted(&mut self) -> io::Result<()> {
         while !self.dying.is_empty() {
             self.reap(true)?;
         }
@@ -698,7 +698,7 @@ impl Core {
         self.back.direct = None;
     }
 
-    /// Whether the page cache holds most of what comes next.
+    /// Returns true if the page cache holds most of what comes next.
     fn is_cached(&mut self, offset: u64) -> bool {
         if offset < self.asked_until && self.asked_until - offset <= RESIDENCY_STEP {
             return offset < self.cached_until;
@@ -826,8 +826,8 @@ impl Core {
                 self.back.stats.direct_bytes += n as u64;
             }
             Err(error) => {
-                // Nobody has asked for it yet. Who does reads it plainly and gets the error, if it
-                // is still there, first hand.
+                // Nobody has asked for it yet. The read that does will be a plain one, and returns the
+                // error if it is still there.
                 ahead.got = Some(0);
                 ahead.failed = true;
                 if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) {
@@ -871,7 +871,7 @@ impl Core {
             return Ok(None);
         }
         self.collapse();
-        self.bury()?;
+        self.reap_unwanted()?;
         let len = buffer.len() - buffer.len() % granule as usize;
         let part = (len / self.back.depth)
             .next_multiple_of(granule as usize)
@@ -913,8 +913,8 @@ impl Core {
 
     /// For `BufRead`: the bytes at `offset`, at least one unless at the end of the file.
     fn fill(&mut self, offset: u64) -> io::Result<&[u8]> {
-        let fresh = self.settle(offset, 1);
-        // Who takes what there is reads on: whole blocks from the first request on.
+        let fresh = self.catch_up(offset, 1);
+        // A caller of `fill_buf` takes what there is and reads on: whole blocks from the start.
         self.window = self.window.max(2 * self.back.block);
         if !self.covered(offset) {
             let mut one = [0u8; 1];

@@ -547,13 +547,13 @@ impl Core {
 
     fn next_slice(&mut self) {
         let result = if self.back.pilot.needs_drain() {
-            self.settle_slice()
+            self.drain_slice()
         } else {
             Ok(())
         };
         let changed = self.back.pilot.next();
         let result = if changed {
-            result.and_then(|()| self.settle_slice())
+            result.and_then(|()| self.drain_slice())
         } else {
             result
         };
@@ -563,7 +563,7 @@ impl Core {
     }
 
     /// Waits until the slice is on the device, so that no later slice pays for it.
-    pub(crate) fn settle_slice(&mut self) -> io::Result<()> {
+    pub(crate) fn drain_slice(&mut self) -> io::Result<()> {
         self.hand_over()?;
         if !self.back.is_direct() {
             self.wait_for_device(self.end.saturating_sub(4 * WRITE_BEHIND), self.end);

@@ -336,7 +336,7 @@ pub(crate) fn stamp(fd: BorrowedFd<'_>) -> io::Result<Stamp> {
 mod tests {
     use super::*;
 
-    /// Whether the calling thread blocks a signal.
+    /// Returns true if the calling thread blocks a signal.
     fn blocks(signal: libc::c_int) -> bool {
         // SAFETY: the set is initialised by the call before it is used.
         unsafe {

@@ -29,9 +29,11 @@ use crate::{fork, keeper, sys};
 ///
 /// `write` returns once the bytes are as safe as the [`Durability`] mode promises. An error of a
 /// deferred write is returned once, by a later call on the same stream; the data is kept, and the
-/// calls after that one try again. An error of the kernel's writeback that the stream waits for is
-/// returned likewise; that data the kernel may have lost, as when `fsync` fails. [`flush`](Write::flush) passes everything to the kernel: then
-/// other programs see it, and a killed process does not lose it.
+/// calls after that one try again. An error of writeback that the stream has waited for is
+/// returned in the same way, but the kernel may have lost that data, as when `fsync` fails.
+///
+/// [`flush`](Write::flush) passes everything to the kernel: then other programs see it, and a killed
+/// process does not lose it.
 /// [`sync_data`](Writer::sync_data) makes it survive a power cut.
 ///
 /// Dropping a writer flushes it and cannot report an error; use [`finish`](Writer::finish).
@@ -128,7 +130,7 @@ impl Writer {
         if self.kind == FileKind::Stream {
             return Err(io::Error::from_raw_os_error(libc::ESPIPE));
         }
-        self.own()?;
+        self.renew_after_fork()?;
         if i64::try_from(offset).is_err() {
             return Err(invalid("the offset is beyond what a file can have"));
         }
@@ -136,7 +138,7 @@ impl Writer {
             return Ok(0);
         }
         let shared = &*self.shared;
-        shared.inode.settle(
+        shared.inode.write_overlapping(
             Some(&**shared),
             offset,
             offset.saturating_add(data.len() as u64),
@@ -165,13 +167,13 @@ impl Writer {
         fill: impl FnOnce(&mut [u8]) -> io::Result<usize>,
     ) -> io::Result<usize> {
         if self.kind != FileKind::Stream && self.options.durability == Durability::Process {
-            self.own()?;
+            self.renew_after_fork()?;
             let (shared, offset) = (&*self.shared, self.position);
             let end = offset.saturating_add(most as u64);
             if i64::try_from(end).is_err() {
                 return Err(invalid("the offset is beyond what a file can have"));
             }
-            shared.inode.settle(Some(&**shared), offset, end);
+            shared.inode.write_overlapping(Some(&**shared), offset, end);
             let mut core = shared.lock();
             let result = core.room(most, offset).and_then(|room| match room {
                 Some((at, len)) => core.append_with(at, len, fill).map(Ok),
@@ -215,13 +217,13 @@ impl Writer {
         if self.kind == FileKind::Stream {
             return Ok(false);
         }
-        self.own()?;
+        self.renew_after_fork()?;
         let (shared, offset) = (&*self.shared, self.position);
         let end = offset.saturating_add(data.len() as u64);
         if i64::try_from(end).is_err() {
             return Err(invalid("the offset is beyond what a file can have"));
         }
-        shared.inode.settle(Some(&**shared), offset, end);
+        shared.inode.write_overlapping(Some(&**shared), offset, end);
         let mut core = shared.lock();
         let mut done = 0;
         let result = core.write_uncopied(data, offset, &mut done);
@@ -268,7 +270,7 @@ impl Writer {
     pub fn set_len(&mut self, size: u64) -> io::Result<()> {
         self.flush()?;
         let shared = &*self.shared;
-        shared.inode.settle(Some(&**shared), 0, u64::MAX);
+        shared.inode.write_overlapping(Some(&**shared), 0, u64::MAX);
         let mut core = shared.lock();
         let before = self.file.metadata()?.len();
         self.file.set_len(size)?;
@@ -332,7 +334,7 @@ impl Writer {
 
     /// After a fork, gives the child a stream of its own at the same position. The parent has
     /// passed everything to the kernel before the fork.
-    fn own(&mut self) -> io::Result<()> {
+    fn renew_after_fork(&mut self) -> io::Result<()> {
         if self.generation == fork::generation() {
             return Ok(());
         }
@@ -415,7 +417,7 @@ impl Write for Writer {
         if self.kind == FileKind::Stream {
             return Ok(());
         }
-        self.own()?;
+        self.renew_after_fork()?;
         let mut core = self.shared.lock();
         let result = core.push();
         self.shared.publish(&core);
@@ -430,7 +432,7 @@ impl Seek for Writer {
         if self.kind == FileKind::Stream {
             return Err(io::Error::from_raw_os_error(libc::ESPIPE));
         }
-        self.own()?;
+        self.renew_after_fork()?;
         self.position = backing::seek(to, self.position, &self.shared.inode, || {
             Ok(match self.kind {
                 FileKind::Block => self.shared.lock().back.facts.size,
@@ -444,7 +446,7 @@ impl Seek for Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if self.generation != fork::generation() {
-            // Only the descriptor belongs to this process; see `own`.
+            // Only the descriptor belongs to this process; see `renew_after_fork`.
             return;
         }
         if !self.finished {
@@ -606,7 +608,7 @@ mod tests {
         memory
     }
 
-    /// Has a descriptor that fails work from now on.
+    /// Makes a descriptor that fails work from now on.
     fn replace(failing: &File, working: &File) {
         // SAFETY: both descriptors are open; the number keeps its owner.
         assert!(unsafe { libc::dup2(working.as_raw_fd(), failing.as_raw_fd()) } >= 0);
@@ -742,7 +744,7 @@ mod tests {
                 out.write_all(b"more")
             }),
             ("slice", &|out| {
-                out.shared.lock().settle_slice().unwrap();
+                out.shared.lock().drain_slice().unwrap();
                 out.sync_data()
             }),
         ];

@@ -690,7 +690,7 @@ fn what_can_be_read_comes_before_the_error() {
             // For as long as it is there.
             assert!(input.read(&mut buffer).is_err(), "{case}");
             assert_eq!(input.position(), GOOD as u64);
-            // Whoever leaves out what cannot be read goes on.
+            // A caller that leaves out what cannot be read goes on.
             assert_eq!(input.read_at(&mut buffer[..1000], 77).unwrap(), 1000);
             assert!(buffer[..1000] == want[77..1077], "{case}");
         }

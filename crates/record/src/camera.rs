@@ -54,15 +54,15 @@ pub struct Camera {
     pub size: (u32, u32),
     /// The format's four characters.
     pub format: String,
-    /// Whether frames differ in length.
+    /// True if frames differ in length.
     pub compressed: bool,
-    /// The most bytes a frame can have.
+    /// Maximum bytes of a frame.
     pub frame_bytes: usize,
     /// The time from frame to frame, if the camera tells.
     pub interval: Option<Duration>,
 }
 
-/// A frame as it comes; who has it has the buffer.
+/// A frame as it comes; its owner has the buffer.
 #[derive(Debug)]
 pub struct Arrival {
     /// The buffer it is in.
@@ -75,9 +75,9 @@ pub struct Arrival {
     pub sequence: u32,
     /// When it was taken, by the clock of `monotonic`.
     pub time: Duration,
-    /// Whether that clock is the system's.
+    /// True if that clock is the system's.
     pub monotonic: bool,
-    /// Whether the camera says that its bytes are not what they should be.
+    /// True if the camera says that the bytes are not what they should be.
     pub damaged: bool,
 }
 

@@ -109,7 +109,7 @@ struct Source {
     /// Take this way and no other
     #[arg(long, value_enum, value_name = "WAY")]
     way: Option<Way>,
-    /// For the way 'heap': this one of /dev/dma_heap, instead of the first that does
+    /// For the way 'heap': take this heap of /dev/dma_heap, and not the first that works
     #[arg(long, value_name = "NAME")]
     heap: Option<String>,
 }
@@ -132,28 +132,28 @@ struct Record {
     /// Where the frames go, one after the other; - is standard output
     #[arg(value_name = "FILE", required = true)]
     file: Option<PathBuf>,
-    /// End after so many seconds
+    /// End after this many seconds
     #[arg(long, value_name = "N", value_parser = parse_seconds)]
     seconds: Option<Duration>,
-    /// End after so many frames
+    /// End after this many frames
     #[arg(long, value_name = "N")]
     frames: Option<u64>,
-    /// Begin another file before one has more bytes than this (suffixes as in dd): FILE-0000, …
+    /// Begin another file before one has more bytes than this (1G, 700MB): FILE-0000, …
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     segment: Option<u64>,
     /// What is promised of what was recorded
     #[arg(long, value_enum, default_value_t = Promise::Process, value_name = "MODE")]
     durability: Promise,
-    /// Keep what was seen last (10s) in memory, and begin with them when SIGUSR1 comes
+    /// Keep the last frames (10s) in memory, and begin the recording with them when SIGUSR1 comes
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pre_roll: Option<Duration>,
     /// Begin also when something is written to this FIFO, which is made if it is not there
     #[arg(long, value_name = "FIFO", requires = "pre_roll")]
     trigger: Option<PathBuf>,
-    /// Write the next frame to this file as well whenever SIGUSR2 comes
+    /// Whenever SIGUSR2 comes, write the next frame to this file as well
     #[arg(long, value_name = "FILE")]
     photo: Option<PathBuf>,
-    /// Give up when no frame comes for so long
+    /// Give up when no frame has come for this long
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time)]
     timeout: Duration,
     /// No progress line and no summary

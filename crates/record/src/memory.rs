@@ -85,8 +85,9 @@ pub fn pages(count: usize, len: usize) -> io::Result<(Mapping, usize)> {
 pub struct PageSize(pub usize);
 
 impl PageSize {
-    /// What this machine has for buffers of `len` bytes: the smallest huge pages first that hold
-    /// one, as of others it takes neighbours, which nobody promises; ordinary pages are the last.
+    /// Returns the pages that this machine has for buffers of `len` bytes. The smallest huge pages
+    /// that hold a buffer come first, since of smaller ones it would take neighbours, which nothing
+    /// promises. Ordinary pages come last.
     pub fn all(len: usize) -> Vec<PageSize> {
         let mut sizes: Vec<usize> = std::fs::read_dir("/sys/kernel/mm/hugepages")
             .into_iter()
@@ -325,7 +326,7 @@ fn unpinned(error: io::Error) -> io::Error {
     }
 }
 
-/// Has the processor see what a device has written to a dma-buf, or ends that.
+/// Lets the processor read what a device has written to a dma-buf, or ends that.
 pub fn sync(dmabuf: &OwnedFd, end: bool) {
     let flags = DMA_BUF_SYNC_READ | if end { DMA_BUF_SYNC_END } else { 0 };
     // SAFETY: reads one number. Where caches are coherent nothing happens, errors included.

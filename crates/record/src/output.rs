@@ -24,7 +24,7 @@ pub struct Frame {
     pub time: Duration,
     /// How many bytes it has.
     pub len: usize,
-    /// Whether the camera says that its bytes are not what they should be. Then it has none.
+    /// True if the camera says that its bytes are not what they should be. Then it has none.
     pub damaged: bool,
 }
 
@@ -55,7 +55,7 @@ impl Losses {
 struct Index {
     file: File,
     path: PathBuf,
-    /// What each file of its mode promises, the index does.
+    /// True if the index is synced, as its file then is.
     sync: bool,
     /// Lines that wait, each with the size that the file has by then.
     waiting: VecDeque<(u64, String)>,
@@ -83,7 +83,7 @@ impl Index {
     }
 
     /// Writes the lines of what a file of this size has.
-    fn settle(&mut self, size: u64) -> io::Result<()> {
+    fn write_lines(&mut self, size: u64) -> io::Result<()> {
         let ready = self
             .waiting
             .iter()
@@ -151,7 +151,7 @@ struct Segment {
 pub struct Plan {
     /// The file, or none for standard output.
     pub path: Option<PathBuf>,
-    /// The most bytes of a file, if there are to be several.
+    /// Maximum bytes of a file, if there are to be several.
     pub segment: Option<u64>,
     /// What a file promises.
     pub durability: Durability,
@@ -269,7 +269,7 @@ impl Output {
         self.losses.count
     }
 
-    /// Writes a frame, which may be in several parts; of one that is damaged, its name.
+    /// Writes a frame, which may be in several parts. Of a damaged one it writes only the line in the index.
     ///
     /// # Errors
     /// If it cannot be written; [`finish`](Output::finish) then says what is there.
@@ -325,7 +325,7 @@ impl Output {
             let line = format!("{sequence} {seconds}.{micros:06} {offset} {len}\n");
             index.waiting.push_back((segment.bytes, line));
             let size = writer.file().metadata().context("look at", path)?.len();
-            index.settle(size).context("write", &index.path)?;
+            index.write_lines(size).context("write", &index.path)?;
         }
         Ok(())
     }
@@ -358,7 +358,7 @@ impl Output {
         let outcome = match finished {
             Ok(stats) => {
                 self.count(&stats);
-                index.settle(bytes).context("write", &index.path)
+                index.write_lines(bytes).context("write", &index.path)
             }
             Err(fail) => {
                 self.count(&before);
@@ -401,8 +401,8 @@ fn stage(writer: &mut Writer, mut data: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Cuts what is not a whole frame from the end of a file, and has the index name all others. On a
-/// disk that has no room for a line either, frames go until there is.
+/// Cuts what is not a whole frame from the end of a file, and writes all others into the index. If the
+/// disk has no room for these lines either, frames are cut off until it has.
 fn whole(path: &Path, index: &mut Index) -> io::Result<()> {
     let file = File::options().write(true).open(path)?;
     let size = file.metadata()?.len();
@@ -412,7 +412,7 @@ fn whole(path: &Path, index: &mut Index) -> io::Result<()> {
         if end < size {
             file.set_len(end)?;
         }
-        match index.settle(end) {
+        match index.write_lines(end) {
             Ok(()) => return Ok(()),
             Err(_) if index.waiting.pop_back().is_some() => {}
             Err(error) => return Err(error),
@@ -590,11 +590,11 @@ mod tests {
         let mut index = Index::create(&place, "# test\n", false).unwrap();
         index.waiting.push_back((10, "0 0.000000 0 10\n".into()));
         limit(12);
-        index.settle(10).unwrap_err();
+        index.write_lines(10).unwrap_err();
         let read = || std::fs::read_to_string(index_of(&place)).unwrap();
         assert_eq!(read(), "# test\n");
         limit(libc::RLIM_INFINITY);
-        index.settle(10).unwrap();
+        index.write_lines(10).unwrap();
         assert_eq!(read(), "# test\n0 0.000000 0 10\n");
         assert_eq!(index.frames, 1);
     }

@@ -48,7 +48,7 @@ pub struct Tally {
     pub photos: u64,
 }
 
-/// Frames that wait while a trigger's past is written may take so much more than it did.
+/// While frames from before the trigger are written, new ones may take this much memory more.
 const BACKLOG: usize = 64 << 20;
 
 /// What the recording is doing.
@@ -105,7 +105,7 @@ pub struct Recording<'a> {
     trigger: Trigger,
     state: State,
     kept: PreRoll,
-    /// The most bytes that may wait while they are written.
+    /// Maximum bytes that may wait while they are written.
     limit: usize,
     /// How many frames the plan has had, and when the first was taken.
     counted: u64,
@@ -133,7 +133,7 @@ impl<'a> Recording<'a> {
     /// Makes everything ready.
     ///
     /// # Errors
-    /// If the FIFO of the plan cannot be had.
+    /// If the FIFO of the plan cannot be opened.
     pub fn new(
         plan: &'a Plan,
         camera: &'a Camera,
@@ -260,7 +260,7 @@ impl<'a> Recording<'a> {
         self.stream.give_back(arrival).map_err(|e| self.gone(&e))
     }
 
-    /// Counts a frame of the plan; returns true, and ends the recording, if it is none any more.
+    /// Counts a frame. Returns true, and ends the recording, if the plan has no room for it any more.
     fn past_the_end(&mut self, frame: &Frame) -> bool {
         let first = *self.first.get_or_insert(frame.time);
         let time = frame.time.saturating_sub(first);

@@ -19,7 +19,7 @@ use pdio_cli::report::{quoted, reason, Fail, Outcome};
 use crate::camera::{busy, Arrival, Camera, Memory};
 use crate::memory::{heaps, pages, sync, Mapping, PageSize, Shared, Source, HEAPS};
 
-/// The most memory of the writer's ring, in bytes.
+/// Maximum memory of the writer's ring, in bytes.
 pub const RING: usize = 64 << 20;
 
 /// From camera to file.
@@ -146,7 +146,7 @@ impl Place {
         }
     }
 
-    /// Whether frames can be written from where they are.
+    /// Returns true if frames can be written from where they are.
     fn takes(&self, camera: &Camera) -> Result<(), String> {
         let align = self.direct.as_ref().map_err(String::clone)?;
         if camera.compressed {
@@ -358,10 +358,11 @@ pub struct Choice<'c> {
     pub heap: Option<&'c str>,
 }
 
-/// Tries the ways from the best on, or the one that is wanted; what to take, and what was tried.
+/// Tries the ways, the best first, or the one that is wanted. Returns the way to take, and what was
+/// tried.
 ///
 /// # Errors
-/// If there is none, or the camera is not to be had.
+/// If there is none, or another program has the camera.
 pub fn choose<'a>(
     camera: &'a Camera,
     place: &Place,

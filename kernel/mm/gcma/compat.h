@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the files of GCMA need of the kernel and is not the same in all versions
- * that they are for. Nothing else asks for it.
+ * What differs between the versions of Linux that GCMA supports. Only files of
+ * mm/gcma include this.
  */
 #ifndef _MM_GCMA_COMPAT_H
 #define _MM_GCMA_COMPAT_H
@@ -29,7 +29,7 @@
 /* There is an interface for pages without a reference. */
 #define CMA_HAS_FROZEN
 
-/* Under the lock of the area: so many pages more, or less, can be had. */
+/* Under the lock of the area: so many more pages are free, or fewer. */
 static inline void cma_add_available(struct cma *cma, long nr)
 {
 	cma->available_count += nr;
@@ -53,7 +53,7 @@ static inline pgoff_t swap_cache_index(swp_entry_t entry)
 	return entry.val;
 }
 
-/* Is a slot, whose folio is locked, one of zeros, which is not read either? */
+/* Does a slot, whose folio is locked, stand for zeros, which are not read? */
 static inline bool swap_slot_zero(swp_entry_t entry)
 {
 	guard(rcu)();
@@ -77,7 +77,7 @@ static inline bool cma_free_folio(struct cma *cma, struct folio *folio)
 	struct page *page = folio_page(folio, 0);
 	unsigned long nr = folio_nr_pages(folio);
 
-	/* What is held otherwise is for a guaranteed area to look after. */
+	/* If somebody else holds it too, a guaranteed area waits for that itself. */
 	return folio_ref_freeze(folio, 1) ? cma_release_frozen(cma, page, nr) :
 					    cma_release(cma, page, nr);
 }
@@ -105,7 +105,7 @@ static inline void test_set_new(struct inode *inode, bool new)
 	spin_unlock(&inode->i_lock);
 }
 
-/* What reclaim takes for the I/O that the eviction of file pages has led to. */
+/* The I/O that reclaim blames on its evictions of file pages. */
 static inline unsigned long test_file_io(struct lruvec *lruvec)
 {
 	/* One event is too few for mem_cgroup_flush_stats(). */
@@ -119,12 +119,12 @@ static inline void test_activate(struct cma *cma)
 }
 #endif
 #else /* Linux 6.12 */
-/* An area has one range, and is it. */
+/* An area is its one range. */
 #define cma_range(cma)		(cma)
 #define cma_nranges(cma)	((void)(cma), 1)
 #define cma_activated(cma)	((cma)->bitmap)
 #define page_flags(page)	((page)->flags)
-/* There is nth_page() where it is not. */
+/* Where it is not, there is nth_page(). */
 #define cma_memmap_contiguous(cma)	((void)(cma), true)
 
 static inline void cma_add_available(struct cma *cma, long nr)

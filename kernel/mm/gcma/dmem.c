@@ -7,8 +7,8 @@
  * keep only what they can get again elsewhere: a miss is never an error, and
  * every path here may give up rather than wait.
  *
- * The cache is set-associative. The frames of all areas are numbered through,
- * and frame w * nr_sets + s is way w of set s, so that an owner of a contiguous
+ * The cache is set-associative. Frames are numbered across all areas, and frame
+ * w * nr_sets + s is way w of set s, so that an owner of a contiguous
  * range takes ways evenly from all sets. The set of a page is chosen by the
  * piece of its file, sixteen pages, and its place there: neighbours stay or go
  * together, and what has to be read from the device is not cut into single pages.
@@ -943,7 +943,7 @@ void dmem_wipe(struct dmem_area *area, bool live)
 }
 
 /**
- * dmem_cached() - count the pages of a client that can be had
+ * dmem_cached() - count the pages of a client that are kept
  * @area: the area
  * @client: the client
  *

@@ -907,7 +907,7 @@ static ssize_t prepare_store(struct kobject *kobj, struct kobj_attribute *attr,
 	return kstrtoul(buf, 0, &nr) ?: prepare(kobj_gcma(kobj), nr) ?: count;
 }
 
-/* A counter of an area, or of each client in it: where it is. */
+/* The place of a counter: in an area, or in what each client has there. */
 struct counter {
 	struct kobj_attribute attr;
 	size_t offset;

@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import brug, jobs, kernel, recorder, soak, storage, traces
+from nocopy_lab import jobs, kernel, traces
 from nocopy_lab.arch import ARM64
 from nocopy_lab.board import Machine, null_disk
+from nocopy_lab.checks import brug, recorder, soak, storage
 from nocopy_lab.checks.kinds import GuestCheck, all_well, command, our_files
 from nocopy_lab.experiments import bench_gcma, demo
 from nocopy_lab.paths import KERNEL, LabError

@@ -8,16 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from nocopy_lab import (
-    brug,
-    crates,
-    initramfs,
-    packages,
-    pdio_fuzz,
-    pdio_programs,
-    programs,
-    progress,
-)
+from nocopy_lab import crates, initramfs, packages, progress
+from nocopy_lab.checks import brug, pdio_fuzz, pdio_programs, programs
 from nocopy_lab.checks.kinds import SKIPPED_PARTS, Skip, check, command, crates_check
 from nocopy_lab.experiments import bench_brug
 from nocopy_lab.paths import GUEST, LOGS, REPO, LabError

@@ -60,7 +60,7 @@ def check(
 def crates_check(
     name: str, *, asked: bool = False, quick: bool = False
 ) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """A host check that is skipped when what it needs cannot be had."""
+    """A host check that is skipped when what it needs is not there and cannot be installed."""
 
     def add(function: Callable[[], None]) -> Callable[[], None]:
         def checked() -> None:

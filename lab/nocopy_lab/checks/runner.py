@@ -42,7 +42,7 @@ class Tally:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, name: str) -> str:
-        """A check begins: it, with its number."""
+        """A check begins; returns its name with its number."""
         with self._lock:
             self.begun += 1
             return f"check {self.begun} of {self.total}, {name}"
@@ -129,8 +129,8 @@ def all_checks() -> list[HostCheck | GuestCheck]:
 def run_all(only: str = "", asked: bool = False, quick: bool = False) -> bool:
     """Run the check named `only`, or else all whose name contains it; true if none failed.
 
-    Those that run only if asked for all are, with `asked`; with `quick`, nothing but those of
-    `make check` is.
+    With `asked`, those that run only if asked for run as well. With `quick`, only those of
+    `make check` run.
     """
     LOGS.mkdir(parents=True, exist_ok=True)
     exact = only in [one.name for one in all_checks()]
@@ -153,7 +153,7 @@ def run_all(only: str = "", asked: bool = False, quick: bool = False) -> bool:
 def _tasks(
     hosts: Sequence[HostCheck], guests: Sequence[GuestCheck], tally: Tally
 ) -> list[lanes.Task]:
-    """The kernels, the checks of the host in their order, what the guests need, and theirs."""
+    """Builds of kernels; checks of the host in their order; guest checks and what they need."""
 
     def checked(name: str, run: Callable[[], None], parts: bool = False) -> None:
         begin = time.monotonic()

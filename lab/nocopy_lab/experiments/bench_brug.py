@@ -58,7 +58,7 @@ SHORT: Final[Mapping[str, tuple[str, int, tuple[str, ...]]]] = {
          "--eval=a b c d: ; @cc -S -o - -x c /dev/null > /dev/null", "all"),
     ),
 }  # fmt: skip
-# Runs in which a program shall get the same base for its small objects, and what keeps the machine
+# Runs in which a program should get the same base for its small objects, and what keeps the machine
 # busy meanwhile.
 CHOICES: Final = 20
 BUSY: Final = ("stress-ng", "--quiet", "--cpu", "4")
@@ -190,14 +190,14 @@ def memory_available() -> int:
 
 @dataclass(frozen=True)
 class Bench:
-    """One piece of work, and who does it."""
+    """One piece of work, and the allocators that do it."""
 
     name: str
     what: str
     words: tuple[str, ...]
     contenders: tuple[str, ...]
     kind: str = "time"  # or another of KINDS
-    settle: int = 0  # bytes that shall have the host's memory behind them before the time runs
+    settle: int = 0  # bytes that must have the host's memory behind them before the time runs
 
 
 def benches(scale: Scale, suite: Path | None = None) -> list[Bench]:
@@ -471,7 +471,7 @@ def _program(bench: Bench, name: str) -> dict[str, Any]:
         used = temp / "used"
         # The peak of a child begins with its parent's: that of time(1) is small, ours is not.
         command: list[str | Path] = [require_tool("time", "time"), "-f", "%U %S %M", "-o", used]
-        # Only the program itself shall have the allocator.
+        # Only the program itself gets the allocator.
         command += ["env", *(f"{k}={v}" for k, v in environment(bench.name, name).items())]
         command += [mimalloc_bench.built(source, program), *bench.words[2:]]
         begin = time.monotonic()
@@ -527,7 +527,7 @@ def _calls(bench: Bench, name: str) -> dict[str, Any]:
             strace, "-f", "-c", "-o", counts.name,
             "-e", "trace=brk,mmap,mremap,munmap,mprotect,madvise",
         ]  # fmt: skip
-        # Only the program itself shall have the allocator and its settings.
+        # Only the program itself gets the allocator and its settings.
         for key, value in environment(bench.name, name).items():
             command += ["-E", f"{key}={value}"]
         binary = BUILT / CONTENDERS[name].binary
@@ -581,7 +581,7 @@ def collected(text: str) -> int:
 
 @contextlib.contextmanager
 def _directory() -> Iterator[Path]:
-    """A short-lived directory with a short name: a socket shall have its path in 100 bytes."""
+    """A short-lived directory with a short name: the path of a socket has 100 bytes at most."""
     with tempfile.TemporaryDirectory(prefix="nocopy-") as name:
         yield Path(name)
 

@@ -9,8 +9,8 @@ random:  many allocations held at once, checked, while files and programs use th
 reread:  reading a page again that was in memory a while ago, from a fast and a slow disk; all
          pages alike, popular ones more often, and one after the other
 cgroups: what is left of a memory cgroup's pages in the area when another one streams through it
-cost:    what GCMA costs whom it does not help, against a kernel without: who has no area, reads a
-         page that was never there, or evicts one while the area is wholly allocated
+cost:    what GCMA costs those that it does not help, against a kernel without: no area; reads of a
+         page that was never there; evictions while the area is wholly allocated
 calls:   reading pages in calls of several sizes, from the area where plain CMA has them in the
          page cache
 mglru:   popular pages again, and random allocations, with the multi-generational LRU and zswap
@@ -154,7 +154,7 @@ STREAM_MIB: Final = 1024
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Who is there: configuration, size of the area, whether one streams."""
+    """Configuration, size of the area, and if a second cgroup streams."""
 
     config: str
     cma_mib: int
@@ -188,7 +188,7 @@ NEIGHBOURS: Final = (
 )
 
 # What is compared with a kernel without GCMA: configuration, size of the area, how many of its
-# pages are somebody's.
+# pages are allocated.
 COST_AREAS: Final = {
     "none": ("reservation", 0, ""),
     "reservation": ("reservation", CMA_MIB, ""),

@@ -70,8 +70,9 @@ PASS_ROUNDS: Final = 41
 PASS_CALLS: Final = 100_000
 
 
-# What a long copy does to who reads a set of pages beside it. Both live in one memory cgroup, of
-# which the set takes three quarters and the tree is twice as large. All copies end with a sync.
+# What a long copy does to a program that reads a set of pages beside it. Both are in one memory
+# cgroup, of which the set takes three quarters; the copied tree is twice as large. All copies end
+# with a sync.
 NEIGHBOUR_WAYS: Final[dict[str, str]] = {
     "alone": "",
     "cp": "/bin/cp -r tree copy",

@@ -105,7 +105,7 @@ class Measured:
         ]
 
     def best(self, bench: str, names: Sequence[str], pick: Pick = seconds) -> str:
-        """Which of these has the least median; empty when none ran."""
+        """Which of these has the lowest median; empty when none ran."""
         middles = {
             name: statistics.median(values)
             for name in names
@@ -124,7 +124,7 @@ class Measured:
 
 
 def effect(paper: float, values: Sequence[float]) -> str:
-    """Whether a ratio of the paper is found again: as large, or at least on that side of 1."""
+    """Says if a ratio of the paper is found again: as large, or at least on that side of 1."""
     if not values:
         return "not run"
     low, middle, high = quartiles(values)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nocopy_lab import child, progress, report
+from nocopy_lab.apt import need
 from nocopy_lab.experiments import (
     brug_report,
     demo,
@@ -28,7 +29,6 @@ from nocopy_lab.experiments import (
     stores,
 )
 from nocopy_lab.paths import LOGS, OUT, LabError
-from nocopy_lab.programs import need
 
 HERE: Final = OUT / "report"
 

@@ -123,7 +123,7 @@ class Measured:
         return [row["ns"] for row in rows[LAUNCH_APPS * LAUNCH_WARM :]]
 
     def cost(self, area: str, way: str) -> list[float]:
-        """What a page costs more on that way than without GCMA, by batch: they do the same."""
+        """What a page costs beyond a kernel without GCMA, by batch: batches do the same there."""
         ours, stock = (
             [ns / row["pages"] for row in self.rows(f"cost-{which}", "cost") if row["way"] == way
              for ns in row["ns"]]
@@ -399,7 +399,7 @@ def _times(a: float, b: float) -> str:
 
 
 def ahead(results: dict[str, Any]) -> list[str]:
-    """Where plain CMA does better, by how much; every line of the table, and reads in place."""
+    """Where plain CMA is ahead, and by how much: all lines of the table, and reads in place."""
     said: list[str] = []
     data = Measured(results)
     compared = [

@@ -339,7 +339,7 @@ def statements(data: Measured) -> list[Statement]:
 
 # ---------------------------------------------------------------------- against the targets
 
-# Block size, other way, least ratio of speeds, most ratio of system kernel time.
+# Block size, other way, minimum ratio of speeds, maximum ratio of system kernel time.
 WRITES: Final[tuple[tuple[int, str, float, float | None], ...]] = (
     (512, "buffered", 1.8, 1 / 4),
     (512, "direct", 100, None),
@@ -431,7 +431,7 @@ def _announced(data: Measured) -> dict[tuple[int, int], dict[str, list[Record]]]
 
 
 def _told(data: Measured) -> Iterator[Target]:
-    """By default no stream of which others are told is slower than without the library."""
+    """By default, a program that tells others of its stream is no slower than without."""
     for (block, every), by in _announced(data).items():
         ours, plain = ([row["seconds"] for row in by[case]] for case in ("default", "plain"))
         words = f"{binary_size(block)} writes, others told each {binary_size(every)}"
@@ -721,7 +721,7 @@ def _neighbours(data: Measured) -> dict[str, list[Record]]:
 
 
 def _neighbour_targets(data: Measured) -> Iterator[Target]:
-    """A copy by pdio does not lengthen the reads of who reads beside it."""
+    """A copy by pdio does not lengthen the reads of a program beside it."""
     ways = _neighbours(data)
     alone = [row["p99_ns"] for row in ways.pop("alone", [])]
     for name, rows in ways.items():

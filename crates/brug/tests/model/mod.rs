@@ -131,9 +131,9 @@ impl Source for Random {
 pub struct Limits {
     /// Largest object in bytes.
     pub largest: usize,
-    /// Most live objects.
+    /// Maximum number of live objects.
     pub objects: usize,
-    /// Whether to change the mode of the process.
+    /// True if to change the mode of the process.
     pub switch_modes: bool,
 }
 

@@ -16,7 +16,7 @@ use rustix::fs::{Advice, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use serde::{Deserialize, Serialize};
 
-use super::profile::{Kernel, Shares};
+use super::shares::{Kernel, Shares};
 use super::stat::Cores;
 use crate::block::Block;
 use crate::report::{self, Context, Fail, Outcome};

@@ -5,6 +5,7 @@
 pub mod cell;
 mod cgroup;
 mod profile;
+mod shares;
 mod stat;
 
 use std::collections::BTreeMap;
@@ -127,7 +128,7 @@ struct Options {
     /// Fewer bytes and sizes, one round: a first look
     #[arg(long)]
     quick: bool,
-    /// Block sizes (suffixes as in dd)
+    /// Block sizes (512, 4K, 1MiB)
     #[arg(long, value_delimiter = ',', value_parser = size::parse, value_name = "N,...")]
     sizes: Vec<u64>,
     /// Only these modes
@@ -194,7 +195,7 @@ struct Row {
     block: u64,
     mode: Mode,
     runs: Vec<Measured>,
-    profile: Option<profile::Shares>,
+    profile: Option<shares::Shares>,
 }
 
 impl Row {

@@ -33,9 +33,9 @@ pub(super) struct Copy<'a> {
     pub(super) counts: Counts,
     pub(super) since: Instant,
     pub(super) shown: u64,
-    /// Whether the last line on the terminal is a progress line.
+    /// True if the last line on the terminal is a progress line.
     pub(super) line_open: bool,
-    /// Whether nothing more can be written.
+    /// True if nothing more can be written.
     pub(super) write_failed: bool,
 }
 

@@ -17,7 +17,7 @@ use crate::signals::{Ready, Signals};
 /// The major number of /dev/zero, /dev/null, /dev/urandom and so on.
 const MEMORY_DEVICES: u32 = 1;
 
-/// Whether reads and writes have no offset and may wait for somebody else.
+/// Returns true if reads and writes have no offset and may wait for somebody else.
 fn is_stream(file: &File) -> io::Result<bool> {
     let kind = file.metadata()?.file_type();
     Ok(!(kind.is_file() || kind.is_block_device()))
@@ -132,7 +132,7 @@ pub(super) enum Sink {
     Seekable(Box<Writer>),
     Stream {
         file: File,
-        /// Whether it takes `RWF_NOWAIT`, so that a signal can end the wait.
+        /// True if it takes `RWF_NOWAIT`, so that a signal can end the wait.
         nowait: bool,
     },
 }
@@ -268,7 +268,7 @@ impl Output {
     }
 
     /// Hands everything to the kernel and makes it durable where asked.
-    pub(super) fn settle(&mut self, plan: &Plan) -> Result<(), String> {
+    pub(super) fn flush_and_sync(&mut self, plan: &Plan) -> Result<(), String> {
         let name = &self.name;
         let error = |what: &str, e: io::Error| format!("{what} {name}: {}", reason(&e));
         if let Sink::Seekable(writer) = &mut self.sink {

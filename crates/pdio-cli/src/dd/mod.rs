@@ -85,7 +85,7 @@ pub fn run(args: &Dd) -> Outcome {
         write_failed: false,
     };
     let result = copy.run(&mut input, &mut output, &mut blocks);
-    let settled = output.settle(&plan);
+    let settled = output.flush_and_sync(&plan);
     if plan.status == Status::Progress && copy.line_open {
         let time = copy.since.elapsed();
         let seconds = format!("{:.0}", time.as_secs_f64());

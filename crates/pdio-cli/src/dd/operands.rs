@@ -18,7 +18,7 @@ pub(super) struct Side {
     pub(super) nocache: bool,
     /// `O_*` to open with.
     pub(super) flags: u32,
-    /// Whether `skip` or `seek` counts bytes.
+    /// True if `skip` or `seek` counts bytes.
     pub(super) bytes: bool,
     /// Where to begin, in blocks or bytes.
     pub(super) begin: u64,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::common::{bare, compiled, scratch};
 use crate::filesystems::{filesystems, Filesystem};
 
-/// On no machine a sequence takes nearly as long; who does, hangs.
+/// On no machine does a sequence take nearly as long: one that does, hangs.
 const LIMIT: Duration = Duration::from_secs(300);
 /// How long a failing sequence is made shorter.
 const SHRINK: Duration = Duration::from_secs(100);
@@ -334,7 +334,7 @@ fn order<'a>(
 ) -> Option<(&'a str, &'a str)> {
     for (first, time) in got {
         for (second, other) in got {
-            // Clocks tick; who is older without the library was written earlier, and not the reverse.
+            // Clocks tick: a file that is older without the library was written earlier; the reverse need not be.
             let older = expected.get(first).zip(expected.get(second));
             let of_one = LAST_OF_FIRST.cmp(first) == LAST_OF_FIRST.cmp(second);
             if of_one && time > other && older.is_some_and(|(a, b)| a < b) {
@@ -440,7 +440,7 @@ fn difference(bare: &Seen, other: &Seen) -> Option<Difference> {
 
 // ------------------------------------------------------------------------------------ from a seed
 
-/// Filesystems; most of them can be had only by root.
+/// Filesystems; most of them can be mounted only by root.
 const PLACES: [&str; 8] = [
     "ext4, 4 KiB blocks",
     "ext4, 4 KiB blocks",

@@ -11,8 +11,8 @@ import re
 from typing import Final
 
 from nocopy_lab import crates, progress
+from nocopy_lab.checks.storage import fresh_seed
 from nocopy_lab.paths import LOGS, LabError
-from nocopy_lab.storage import fresh_seed
 
 CHECK_MINUTES: Final = 1.0
 # For building, and for making a sequence that differs short.
@@ -20,7 +20,7 @@ BESIDE_S: Final = 1200.0
 
 
 def run(minutes: float, seed: int | None = None) -> str:
-    """Run sequences for so long; what was run. Raises with the shortest sequence that differs."""
+    """Run sequences for so long; returns what was run. Raises with the shortest that differs."""
     seed = fresh_seed() if seed is None else seed
     words = ["test", "--locked", "-p", "pdio-preload", "--test", "fuzz", "random"]
     seconds = max(1, round(60 * minutes))

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from nocopy_lab import crates
+from nocopy_lab.apt import need
+from nocopy_lab.checks.programs import Place
 from nocopy_lab.paths import LOGS, REPO, LabError
-from nocopy_lab.programs import Place, need
 
 # What libpdio.so is told, by the name that a failure is reported under, and how much data there is.
 MIB: Final = 1 << 20

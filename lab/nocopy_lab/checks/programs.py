@@ -12,18 +12,17 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache as once
 from pathlib import Path
 from typing import Final
 
 from nocopy_lab import child, crates
+from nocopy_lab.apt import install, need
 from nocopy_lab.crates import Unavailable
 from nocopy_lab.initramfs import BENCH
-from nocopy_lab.paths import LAB, LOGS, REPO, LabError, cache, locked, tail
+from nocopy_lab.paths import LAB, LOGS, REPO, LabError, tail
 
 # What libbrug.so is told, by the name that a failure is reported under.
 SETTINGS: Final[dict[str, dict[str, str]]] = {
@@ -42,41 +41,6 @@ SETTINGS: Final[dict[str, dict[str, str]]] = {
         "BRUG_THP": "always",
     },
 }
-
-
-@once
-def _install(package: str) -> bool:
-    """Whether a Debian package could be installed."""
-    apt = shutil.which("apt-get")
-    sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    if apt is None or (sudo and shutil.which("sudo") is None):
-        return False
-    quiet = ["-q", "-y", "-o", "Dpkg::Use-Pty=0", "-o", "DPkg::Lock::Timeout=300"]
-    log = LOGS / f"apt-{package}.log"
-    with locked(cache() / "setup.lock"):
-        for words in (["update"], ["install", "--no-install-recommends", package]):
-            try:
-                child.run(
-                    [*sudo, "env", "DEBIAN_FRONTEND=noninteractive", apt, *quiet, *words],
-                    log=log,
-                    limit_s=600,
-                    what=f"apt-get {words[0]}",
-                )
-            except LabError:
-                return False
-    return True
-
-
-def need(program: str, package: str) -> str:
-    """Full path of a program, whose package is installed if it is missing."""
-    search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
-    for last in (False, True):
-        found = shutil.which(program, path=search)
-        if found:
-            return found
-        if last or not _install(package):
-            break
-    raise Unavailable(f"no {program}, and Debian's {package} cannot be installed")
 
 
 @dataclass(frozen=True)
@@ -134,7 +98,7 @@ def python(place: Place) -> str:
     except (LabError, OSError):
         version = child.output([interpreter, "-c", "import sys; print(sys.version_info[1])"])
         package = f"libpython3.{version.strip()}-testsuite"
-        if not _install(package):
+        if not install(package):
             raise Unavailable(
                 f"no tests for {interpreter}, and Debian's {package} cannot be installed"
             ) from None

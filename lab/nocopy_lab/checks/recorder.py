@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from nocopy_lab import crates, initramfs, jobs
 from nocopy_lab.board import Disk, Machine
+from nocopy_lab.checks.storage import create_disk, fresh_seed
 from nocopy_lab.paths import LabError
 from nocopy_lab.run import Job, Outcome, Row, boot
-from nocopy_lab.storage import create_disk, fresh_seed
 
 SCATTERED, CONTIGUOUS, PLANES = "/dev/video0", "/dev/video1", "/dev/video2"
 SMALL, MIDDLE, HD, FULL_HD = "320x180", "640x480", "1280x720", "1920x1080"

@@ -15,8 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import child, crates, initramfs, jobs, programs, progress
+from nocopy_lab import child, crates, initramfs, jobs, progress
+from nocopy_lab.apt import need
 from nocopy_lab.arch import ARM64, X86, Arch
+from nocopy_lab.checks import programs
 from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, sha256
 from nocopy_lab.run import Outcome
 
@@ -107,7 +109,7 @@ def guest_files() -> dict[str, bytes]:
     for path in own.values():
         files |= initramfs.libraries(path)
     for program, package in REAL.items():
-        path = Path(programs.need(program, package))
+        path = Path(need(program, package))
         files[f"brug/{program}"] = path.resolve().read_bytes()
         files |= initramfs.libraries(path)
     return files
