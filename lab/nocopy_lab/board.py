@@ -249,6 +249,8 @@ class Machine:
             words += ["-chardev", "stdio,id=con,mux=on,signal=off", "-mon", "con"]
         else:
             words += ["-chardev", f"file,id=con,path={console}"]
+            # QEMU's own log says then if a processor gave up, of which the console has nothing.
+            words += ["-d", "cpu_reset"]
         words += ["-serial", "chardev:con"]
         sink = f"file,id=results,path={results}" if results else "null,id=results"
         words += ["-chardev", sink]

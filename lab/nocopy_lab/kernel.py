@@ -59,7 +59,7 @@ MOST: Final = (*GCMA, "disks", "faults")
 DEBUG: Final = ("lab", "board-x86", "gcma", "debug")
 LATER: Final = ("linux-7.3", "machine-7.3")
 MOST_LATER: Final = (*MOST, *LATER)
-COMPARED: Final = (*STOCK, "faults", *LATER)
+COMPARED: Final = (*STOCK, "faults")
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,16 @@ CONFIGS: Final[dict[str, Config]] = {
         Config("storage", ("storage", "disks", "board-x86"), pristine=True),
         Config("uml", ("uml", "gcma"), arch=UM),
         Config("check-6.12", MOST, within="gcma"),
+        Config("pristine-6.12", COMPARED, JUMP_LABELS, pristine=True),
+        Config("without-6.12", COMPARED, ("CONFIG_GCMA=n", *JUMP_LABELS)),
         # Linux 7.3.
         Config("gcma-7.3", MOST_LATER, series="7.3"),
         Config("check", MOST_LATER, within="gcma-7.3", series="7.3"),
         # Two that are compared, with all that the patches touch.
-        Config("pristine", COMPARED, JUMP_LABELS, pristine=True, series="7.3"),
-        Config("without", COMPARED, ("CONFIG_GCMA=n", *JUMP_LABELS), series="7.3"),
+        Config("pristine", (*COMPARED, *LATER), JUMP_LABELS, pristine=True, series="7.3"),
+        Config(
+            "without", (*COMPARED, *LATER), ("CONFIG_GCMA=n", *JUMP_LABELS), series="7.3"
+        ),
         Config("debug", (*DEBUG, "linux-7.3"), series="7.3"),
         Config("kcsan", ("lab", "board-x86", "gcma", "kcsan", *LATER), series="7.3"),
         Config("arm64", ("lab", "board-arm64", "gcma", *LATER), arch=ARM64, series="7.3"),

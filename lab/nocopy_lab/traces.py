@@ -17,7 +17,7 @@ from typing import Any, Final
 from nocopy_lab import jobs, kernel, progress
 from nocopy_lab.board import Machine, null_disk, qemu_version
 from nocopy_lab.paths import GUEST, LabError, cache, sha256
-from nocopy_lab.run import Job, Outcome, Row, boot
+from nocopy_lab.run import MEASURING_S, Job, Outcome, Row, boot
 
 SEED: Final = 1
 # A quarter of the other experiments' board, so that a trace is recorded in a minute or two. The
@@ -55,7 +55,7 @@ class Trace:
         )
         return Job(
             f"trace-{self.name}", self.script, kernel.image("gcma").bootable, machine,
-            programs=("mke2fs",), allow=("allocation",),
+            programs=("mke2fs",), allow=("allocation",), limit_s=MEASURING_S,
         )  # fmt: skip
 
     def path(self) -> Path:

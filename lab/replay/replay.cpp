@@ -99,6 +99,7 @@ struct Store {
 	std::vector<Key> key;	   /* by frame */
 	std::vector<u8> live, owned;
 	u64 copies = 0;
+	bool in_sequence = false; /* is what is read now */
 
 	Store(u32 n, u32 pages) : frames(n), frame_of(pages, NONE), key(n), live(n), owned(n) {}
 	virtual ~Store() {}
@@ -307,6 +308,7 @@ struct Shape {
 	u32 pays = 8;	 /* copies that one read of the disk is worth */
 	u32 near = 2;	 /* of a page of the working set when it enters */
 	u32 far = 2, sampled = 3;
+	u32 anyread = 0; /* do reads in sequence make frames near as well */
 	u32 wsage = 0;	 /* may the working set make frames older where few pages are kept */
 };
 
@@ -355,7 +357,8 @@ struct Sets : Store {
 	void used(const Key &k, u32 f, bool stays) override
 	{
 		if (stays) {
-			rrpv[f] = 0;
+			if (s.anyread || !in_sequence)
+				rrpv[f] = 0;
 			count_offered(k);
 		}
 		found[leader(k)]++;
@@ -443,6 +446,7 @@ struct System {
 	Cgroup cgroup[WHO_MAX];
 	Counts counts[WHO_MAX];
 	u32 last_miss[WHO_MAX];
+	std::map<u32, u32> last_page; /* of each file, that was read */
 	bool by_file;
 
 	System(const std::vector<Key> &k, Store &s, const std::vector<u32> &rooms, bool files)
@@ -550,6 +554,9 @@ struct System {
 		if (kind == SWAP_OUT)
 			return offer(p, group, false);
 		c.accesses++;
+		u32 &last = last_page.try_emplace(k.space, ~0u).first->second;
+		store.in_sequence = k.offset - last <= 1;
+		last = k.offset;
 		if (e.where) {
 			c.ram++;
 			if (kind == WRITE)
@@ -686,11 +693,11 @@ static Next files(u32 mib, bool popular, Random &rnd)
 	};
 }
 
-/* Two by turns, the second of other files and perhaps of another cgroup. */
-static Next beside(Next a, Next b, bool cgroup)
+/* Two by turns, the second of other files and perhaps of another cgroup, and faster. */
+static Next beside(Next a, Next b, bool cgroup, u32 faster = 1)
 {
 	return [=](Random &rnd, record &e) {
-		if (rnd.next() >> 40 & 1)
+		if ((rnd.next() >> 40) % (1 + faster) == 0)
 			return a(rnd, e);
 		b(rnd, e);
 		e.file += e.file ? 10000 : 1;
@@ -724,6 +731,8 @@ static const std::vector<Load> &loads()
 		 [](Random &r) { return beside(zipf(1536, r), in_turn(STREAM_MIB), false); }},
 		{"cgroups-uniform-stream", true, false, false,
 		 [](Random &) { return beside(uniform(352), in_turn(1024), true); }},
+		{"cgroups-uniform-fast-stream", true, false, false,
+		 [](Random &) { return beside(uniform(352), in_turn(1024), true, 8); }},
 		{"cgroups-uniform-loop", true, false, false,
 		 [](Random &) { return beside(uniform(352), in_turn(200), true); }},
 		{"cgroups-zipf-stream", true, false, false,
@@ -789,6 +798,7 @@ static Shape shape(const std::string &words)
 		{"few", &Shape::few},	      {"random", &Shape::random}, {"round", &Shape::round},
 		{"pays", &Shape::pays},	      {"near", &Shape::near},	  {"far", &Shape::far},
 		{"sampled", &Shape::sampled}, {"wsage", &Shape::wsage},
+		{"anyread", &Shape::anyread},
 	};
 	Shape s;
 	for (size_t at = 0; at < words.size();) {
@@ -820,6 +830,7 @@ static std::vector<Named> all_stores()
 		sets("2x8-pages", "choices=2,ways=8,piece=0,random=1,near=0,wsage=1"),
 		sets("2x8", "choices=2,ways=8"),
 		sets("1x16", "ways=16"),
+		sets("1x32-any", "anyread=1"),
 		sets("1x32", ""),
 	};
 }

@@ -11,8 +11,8 @@ from nocopy_lab import report
 from nocopy_lab.checks.guest import kselftest
 from nocopy_lab.checks.source import (
     added_lines,
+    changed_functions,
     figures,
-    laid_out_anew,
     only_line_numbers,
 )
 from nocopy_lab.experiments import demo
@@ -95,12 +95,14 @@ def test_grown_line_numbers_are_no_changed_instructions() -> None:
 
 def test_functions_that_are_laid_out_anew_do_the_same() -> None:
     old = "\n<f>:\n\tpush %rbx\n\tcall g\n\t\t\tR_X86_64_PLT32 g-0x4\n\tjne f\n\tret\n"
-    old += "\tnopl 0x0(%rax)\n"
-    moved = old.replace("<f>", "<f.isra.0>").replace("jne f\n", "je f\n\tjmp f\n\tret\n")
-    assert laid_out_anew(old, moved)
-    assert not laid_out_anew(old, moved.replace("\tret\n", "\tret\n\tret\n", 1))
-    assert not laid_out_anew(old, old.replace("g-0x4", "gcma_load-0x4"))
-    assert not laid_out_anew(old, old.replace("<f>", "<h>"))
+    moved = old.replace("<f>", "<f.isra.0>").replace("jne f\n", "je f\n\tjmp f\n")
+    other = "\n<h>:\n\tret\n\tnopl 0x0(%rax)\n"
+    assert changed_functions(old, moved, 0) == ["f"]
+    assert not changed_functions(old, moved, 0, ["f"])
+    assert not changed_functions(old + other, other + moved, 0, ["f"])
+    assert changed_functions(old, moved.replace("\tret\n", "\tnop\n\tret\n"), 0, ["f"])
+    assert changed_functions(old, old.replace("g-0x4", "gcma_load-0x4"), 0, ["f"])
+    assert changed_functions(old, old + other, 0, ["f"]) == ["h"]
 
 
 def test_added_lines_are_counted_by_file(tmp_path: Path) -> None:

@@ -77,8 +77,13 @@ def test_a_guest_that_hangs_is_ended_and_named(
     ("body", "says"),
     [
         ("""echo '{"exit": 3}' >$results""", "failed with exit status 3"),
-        ("true", "without telling how its job went"),
-        ("echo no memory >&2; exit 1", r"QEMU failed \(1\): no memory"),
+        ("true", "without telling how its job went: QEMU ended with status 0$"),
+        (
+            "echo 'reboot: Power down' >$console",
+            "without telling how its job went: it powered off$",
+        ),
+        ("echo no memory >&2; exit 1", "QEMU ended with status 1: no memory$"),
+        ("kill -KILL $$", "QEMU was ended by signal 9, Killed: no message$"),
         ("""echo hello >$results; echo '{"exit": 0}' >>$results""", "no JSON object: 'hello'"),
         (
             "echo '[ 1.0] WARNING: CPU: 0 PID: 1 at mm/cma.c:1' >$console;"
@@ -133,6 +138,14 @@ def test_stopping_the_cpus_at_the_end_is_not_judged() -> None:
     assert run.splats(f"{warning}\n{goodbye}\n")
     assert run.splats(f"note: will reboot: Power down\n{warning}\n")
     assert run.splats(f"{goodbye}\n[  9.3] WARNING: CPU: 2 PID: 0 at mm/page_alloc.c:1\n")
+
+
+def test_what_qemu_said_last_is_told_when_it_ends_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: Path
+) -> None:
+    fake_qemu(tmp_path, monkeypatch, "printf '[ 1.0] half a' >$console; echo one two >&2; exit 0")
+    with pytest.raises(LabError, match=r"status 0; see .*\n.*half a\none two$"):
+        boot().require()
 
 
 def test_what_a_job_tolerates_is_not_a_complaint() -> None:

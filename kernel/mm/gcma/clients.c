@@ -378,7 +378,7 @@ static void __user *quick_dest(const struct iov_iter *to, size_t len,
 
 /* Copy to any destination, which nobody waits for. Returns how many bytes. */
 static ssize_t read_buffered(struct address_space *mapping, loff_t pos,
-			     size_t len, struct iov_iter *to)
+			     size_t len, struct iov_iter *to, bool near)
 {
 	char buffer[GCMA_READ_BUFFER];
 	size_t found, copied, done = 0;
@@ -386,7 +386,7 @@ static ssize_t read_buffered(struct address_space *mapping, loff_t pos,
 	do {
 		found = dmem_read(&gcma_dmem, mapping, pos + done,
 				  min(len - done, sizeof(buffer)), buffer, NULL,
-				  GCMA_CLIENT_FILE);
+				  GCMA_CLIENT_FILE, near);
 		copied = copy_to_iter(buffer, found, to);
 		done += copied;
 	} while (copied == sizeof(buffer) && done < len);
@@ -419,6 +419,7 @@ ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to)
 	struct vm_area_struct *vma;
 	void __user *quick;
 	ssize_t copied = 0;
+	bool near;
 
 	/* The size before the entries. */
 	smp_rmb();
@@ -431,17 +432,23 @@ ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to)
 	len = min(len, (pages << PAGE_SHIFT) - from);
 	/* The entries before what dmem has for them. */
 	smp_rmb();
+	/*
+	 * What is read in sequence costs little to read from the device, with readahead.
+	 * Were it near, a fast stream would keep out what others read here and there.
+	 */
+	near = pages < GCMA_READ_PAGES &&
+	       index - (iocb->ki_filp->f_ra.prev_pos >> PAGE_SHIFT) > 1;
 	quick = quick_dest(to, len, &vma);
 	if (quick) {
 		copied = dmem_read(&gcma_dmem, mapping, iocb->ki_pos, len, NULL,
-				   quick, GCMA_CLIENT_FILE);
+				   quick, GCMA_CLIENT_FILE, near);
 		vma_end_read(vma);
 		if (copied > 0)
 			iov_iter_advance(to, copied);
 	}
 	/* A part of @to may not be resident yet. */
 	if (!quick || copied < 0)
-		copied = read_buffered(mapping, iocb->ki_pos, len, to);
+		copied = read_buffered(mapping, iocb->ki_pos, len, to, near);
 	if (!copied) {
 		unflag_range(mapping, index, index);
 		return 0;

@@ -602,6 +602,42 @@ static void clients_test_read_some_in_place(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, resident(fx, 3));
 }
 
+/* How many copies are of use again soon? */
+static unsigned int near_copies(void)
+{
+	unsigned int set, way, nr = 0;
+
+	for (set = 0; set < gcma_dmem.nr_sets; set++)
+		for (way = 0; way < DMEM_WAYS; way++)
+			nr += gcma_dmem.set[set].tag[way] &&
+			      !(gcma_dmem.set[set].rrpv >> 2 * way & 3);
+	return nr;
+}
+
+/* What is read in sequence is worth less than what is read here and there. */
+static void clients_test_read_in_sequence(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	unsigned int before = near_copies(), i;
+	u8 *buffer = kunit_kzalloc(test, 2 * PAGE_SIZE, GFP_KERNEL);
+	loff_t pos;
+
+	KUNIT_ASSERT_NOT_NULL(test, buffer);
+	for (i = 0; i < CLIENTS_PAGES; i++)
+		keep(test, i);
+	/* From the start to the end, and the last page in two parts. */
+	for (i = 0; i < CLIENTS_PAGES; i++)
+		KUNIT_EXPECT_EQ(test, read_byte(fx, i), i);
+	KUNIT_EXPECT_EQ(test, read_byte(fx, CLIENTS_PAGES - 1), CLIENTS_PAGES - 1);
+	KUNIT_EXPECT_EQ(test, near_copies(), before);
+	KUNIT_EXPECT_EQ(test, read_byte(fx, 2), 2);
+	KUNIT_EXPECT_EQ(test, near_copies(), before + 1);
+	pos = 6 << PAGE_SHIFT;
+	KUNIT_EXPECT_EQ(test, kernel_read(fx->file, buffer, 2 * PAGE_SIZE, &pos),
+			(ssize_t)(2 * PAGE_SIZE));
+	KUNIT_EXPECT_EQ(test, near_copies(), before + 3);
+}
+
 /* What is read in place needs no page; what is gone does. */
 static void clients_test_readahead_passes_over(struct kunit *test)
 {
@@ -783,6 +819,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_no_copy_of_a_file_that_forbids),
 	KUNIT_CASE(clients_test_read_in_place),
 	KUNIT_CASE(clients_test_read_some_in_place),
+	KUNIT_CASE(clients_test_read_in_sequence),
 	KUNIT_CASE(clients_test_readahead_passes_over),
 	KUNIT_CASE(clients_test_refault_costs_no_io),
 	KUNIT_CASE(clients_test_large_there_and_back),

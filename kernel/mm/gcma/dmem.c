@@ -53,7 +53,7 @@
  * value of two bits says how soon content is of use again: 0 is near, 3 distant.
  * A page takes a free way of its set, or replaces the most distant content, and
  * the rest of the set ages as much as that lacked to a 3. A read of content
- * that stays makes it near. There are two policies:
+ * that stays makes it near, if the client says so. There are two policies:
  *
  *	generous	Every page is stored; it starts at 2.
  *	thrifty		Where no way is free, pages of the working set replace
@@ -602,13 +602,14 @@ bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset,
  * @buf: where to copy them; or %NULL
  * @to: for user memory that access_ok() allows, and that is no device's
  * @client: whose pages they are
+ * @near: whether they are to be kept rather than others from now on
  *
  * Context: Process. Does not sleep, serves no page faults.
  * Return: number of bytes copied, up to the first page that is not in the cache
  * or was to go where @to is not resident; -EFAULT if that was the first one.
  */
 ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
-		  void *buf, void __user *to, unsigned int client)
+		  void *buf, void __user *to, unsigned int client, bool near)
 {
 	struct dmem_place place;
 	bool found;
@@ -633,7 +634,7 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 			else if (__copy_to_user_inatomic(to + done, start + from, part))
 				err = -EFAULT;
 			kunmap_local(start);
-			if (get_rrpv(place.set, place.way))
+			if (near && get_rrpv(place.set, place.way))
 				set_rrpv(place.set, place.way, 0);
 		}
 		place_unlock(&place);

@@ -106,7 +106,7 @@ bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset,
 	      unsigned int client);
 ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
-		  void *buf, void __user *to, unsigned int client);
+		  void *buf, void __user *to, unsigned int client, bool near);
 void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset);
 void dmem_invalidate_all(struct dmem *dmem);
 unsigned long dmem_clear(struct dmem_area *area, unsigned long first,

@@ -136,13 +136,13 @@ static bool load(struct dmem_fixture *fx, unsigned long key, u64 value)
 	       page_is(fx->page, value);
 }
 
-/* Read part of a page where it is. */
+/* Read part of a page where it is, so that it becomes near. */
 static ssize_t read_part(struct dmem_fixture *fx, unsigned long key,
 			 struct page *page, size_t from, size_t len)
 {
 	return dmem_read(&fx->dmem, test_space[0],
 			 ((loff_t)key << PAGE_SHIFT) + from, len,
-			 page_address(page), NULL, 0);
+			 page_address(page), NULL, 0, true);
 }
 
 static unsigned long live(struct dmem_fixture *fx)
@@ -246,7 +246,7 @@ static void dmem_test_read_several(struct kunit *test)
 		KUNIT_EXPECT_TRUE(test, store(fx, key, key));
 	KUNIT_EXPECT_EQ(test, dmem_read(&fx->dmem, test_space[0],
 					8 * PAGE_SIZE - 8, 4 * PAGE_SIZE, word,
-					NULL, 0), 2 * PAGE_SIZE + 8);
+					NULL, 0, true), 2 * PAGE_SIZE + 8);
 	KUNIT_EXPECT_EQ(test, word[0], 7);
 	KUNIT_EXPECT_EQ(test, word[1], 8);
 	KUNIT_EXPECT_EQ(test, word[words], 8);
@@ -811,8 +811,12 @@ static void dmem_test_read_keeps_near(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, store(fx, 0, 7));
 	for (key = 1; key < 8 * TEST_FRAMES; key++) {
 		KUNIT_EXPECT_TRUE(test, store(fx, key, key));
-		if (key % 32 == 0)
-			KUNIT_EXPECT_EQ(test, read_part(fx, 0, fx->page, 0, 8), 8);
+		if (key % 32)
+			continue;
+		KUNIT_EXPECT_EQ(test, read_part(fx, 0, fx->page, 0, 8), 8);
+		/* Not so if it is not to be near. */
+		dmem_read(&fx->dmem, test_space[0], PAGE_SIZE, 8,
+			  page_address(fx->page), NULL, 0, false);
 	}
 	KUNIT_EXPECT_TRUE(test, load(fx, 0, 7));
 	KUNIT_EXPECT_FALSE(test, load(fx, 1, 1));
@@ -1081,7 +1085,7 @@ static int newest_look(void *data)
 		version = smp_load_acquire(&newest->version[key]);
 		word[0] = 0;
 		if (prandom_u32_state(&rnd) % 2 ?
-		    dmem_read(dmem, test_space[0], pos, PAGE_SIZE, word, NULL, 0) <= 0 :
+		    dmem_read(dmem, test_space[0], pos, PAGE_SIZE, word, NULL, 0, true) <= 0 :
 		    !dmem_load(dmem, test_space[0], key, me->page, 0))
 			continue;
 		newest->hits++;

@@ -6,12 +6,11 @@
 need scratch /dev/vda
 area=/sys/kernel/mm/gcma/reserved
 base=$(cat /sys/kernel/debug/cma/reserved/base_pfn)
-cached() { cat $area/file/cached; }
-# full LESS: as many copies as fit beside LESS broken frames, or nearly: large folios need room for
-# all of their pages.
+# full LESS: as many copies as fit beside LESS broken frames. Large folios would leave some room, as
+# they are kept whole or not at all.
 full() {
-	number=$(cached)
-	check "room for copies, $number" $((number > 12000 && number <= 16384 - $1)) 1
+	page_by_page
+	is file/cached $((16384 - $1))
 }
 is() { check "$1" "$(cat $area/$1)" "$2"; }
 break_frame() { echo $((base + $1)) >/sys/kernel/debug/hwpoison/corrupt-pfn; }
@@ -32,12 +31,15 @@ is poisoned 2
 
 for n in 1 2; do evict; check "file, $n" "$(md5sum </mnt/file)" "$sum"; done
 evict
-full 2
-for n in $(seq 5000 5015); do break_frame $n; done
+# Copies of large folios, where there are some, and then of pages.
+for n in $(seq 5000 5007); do break_frame $n; done
+is poisoned 10
+for n in 1 2; do check "file with broken copies, $n" "$(md5sum </mnt/file)" "$sum"; evict; done
+full 10
+for n in $(seq 5008 5015); do break_frame $n; done
 is poisoned 18
-left=$(cached)
-check "copies left, $left of $number" $((left < number && left >= number - 16)) 1
-for n in 1 2; do check "file with broken copies" "$(md5sum </mnt/file)" "$sum"; evict; done
+is file/cached $((16384 - 18))
+for n in 1 2; do check "file with more of them, $n" "$(md5sum </mnt/file)" "$sum"; evict; done
 full 18
 
 need sweep --sizes 11368,8000,1,64 --reps 2 --fill

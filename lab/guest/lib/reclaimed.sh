@@ -13,6 +13,15 @@ evict() {
 	for _ in 1 2 3; do echo 64M >/cgroup/job/memory.reclaim; done 2>/dev/null
 	stored=$(($(count store_file) - before))
 }
+# Read /mnt/file, of /dev/vda, in folios of one page, for which there is always room, and evict it.
+page_by_page() {
+	ahead=/sys/class/block/vda/queue/read_ahead_kb
+	usual=$(cat $ahead)
+	echo 0 >$ahead
+	cat /mnt/file >/dev/null
+	echo $usual >$ahead
+	evict
+}
 count() { sed -n "s/^gcma_$1 //p" /proc/vmstat; }
 served() { echo $(($(count load_file) + $(count read_file))); }
 report() {

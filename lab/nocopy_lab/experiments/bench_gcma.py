@@ -35,7 +35,7 @@ from nocopy_lab import jobs, kernel
 from nocopy_lab.board import CMA_MIB, MEMORY_MIB, Machine, null_disk
 from nocopy_lab.experiments import keeper, measure, provenance
 from nocopy_lab.paths import OUT, LabError
-from nocopy_lab.run import Job
+from nocopy_lab.run import MEASURING_S, Job
 
 SEED: Final = 1
 HERE: Final = OUT / "bench-gcma"
@@ -230,7 +230,7 @@ def real_jobs(kernel_file: Path, only: str = "") -> list[Job]:
             if only in name:
                 made.append(
                     Job(name, _real(config), kernel_file, machine, programs=("mke2fs",),
-                        allow=("allocation",))
+                        allow=("allocation",), limit_s=MEASURING_S)
                 )  # fmt: skip
     return made
 
@@ -319,7 +319,7 @@ def boots(
         made.append(
             Job(
                 f"bench-{name}", script, image.bootable, machine, programs=(mkfs,),
-                allow=("allocation",),
+                allow=("allocation",), limit_s=MEASURING_S,
             )
         )  # fmt: skip
 

@@ -17,7 +17,7 @@ from nocopy_lab.board import CMA_MIB, MEMORY_MIB, Machine, null_disk
 from nocopy_lab.experiments import measure, provenance, stored
 from nocopy_lab.paths import OUT
 from nocopy_lab.report import Figure, Summary, Table, duration
-from nocopy_lab.run import Job
+from nocopy_lab.run import MEASURING_S, Job
 
 CONFIGS: Final = ("reservation", "cma", "gcma")
 SIZES: Final = tuple(64 << n for n in range(10))  # 64 … 32,768 pages
@@ -59,7 +59,7 @@ def job(config: str, image: kernel.Image) -> Job:
     )  # fmt: skip
     return Job(
         f"demo-{config}", script, image.bootable, machine, programs=("mke2fs",),
-        allow=("allocation",),
+        allow=("allocation",), limit_s=MEASURING_S,
     )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ STORES: Final = {
     "2x8-pages": ("2 × 8, by page", "#56B4E9"),
     "2x8": ("2 × 8, by piece", "#009E73"),
     "1x16": ("1 × 16, by piece", "#CC79A7"),
+    "1x32-any": ("1 × 32, near by any read", "#F0E442"),
     "1x32": ("1 × 32, by piece: mm/gcma", "#0072B2"),
 }
 COMPARED: Final = ("2x8", "1x32")
@@ -42,7 +43,7 @@ SHOWN: Final = ("adaptive", "workingset", "2x8-pages", "2x8", "1x32")
 # Whose accesses are judged, where somebody streams beside them: only theirs can be helped.
 JUDGED: Final = {
     "zipf-stream": "0", "uniform-stream": "0", "cgroups-uniform-stream": "0",
-    "cgroups-zipf-stream": "0",
+    "cgroups-uniform-fast-stream": "0", "cgroups-zipf-stream": "0",
 }  # fmt: skip
 # Of a trace, by the file: the first that was seen. Of one with cgroups, by name.
 BY_FILE: Final = {"zipf-stream": "2"}
