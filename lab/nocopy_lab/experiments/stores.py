@@ -186,6 +186,8 @@ def kept(row: Mapping[str, Any], store: str) -> float:
 
 
 def _cell(row: Mapping[str, Any], store: str) -> str:
+    if store not in row["stores"]:
+        return "–"  # it is newer than what was measured
     parts = (disk_share(row, store), copies(row, store), requests_share(row, store))
     return "{:.1f} / {:.2f} / {:.0f}".format(*parts)
 
