@@ -860,11 +860,6 @@ pub(crate) fn usable_size(p: *mut u8) -> usize {
     page_round(slot_of(p).0.size.load(Relaxed))
 }
 
-/// Bytes asked for at `p`.
-pub(crate) fn size_of(p: *mut u8) -> usize {
-    slot_of(p).0.size.load(Relaxed)
-}
-
 /// Slots that hold an object.
 pub(crate) fn live() -> usize {
     CLASS.iter().map(|c| c.live.load(Relaxed)).sum()

@@ -528,6 +528,29 @@ fn a_small_reservation_is_used_up_gracefully() {
     );
 }
 
+/// A program that asks for the usable size may use all of it, and finds that again.
+#[test]
+fn what_is_usable_is_kept_when_an_object_leaves_its_slot() {
+    isolated(
+        "what_is_usable_is_kept_when_an_object_leaves_its_slot",
+        &[("BRUG_RESERVE", "1G")],
+        || {
+            // SAFETY: the object is used as it was allocated.
+            unsafe {
+                let p = raw::malloc((60 << 20) + 1);
+                let usable = raw::usable_size(p);
+                assert!(raw::owns(p) && usable > (60 << 20) + 1);
+                p.write_bytes(0x5a, usable);
+                let p = raw::realloc(p, 200 << 20);
+                assert!(!p.is_null() && !raw::owns(p), "it has grown in a slot");
+                let kept = std::slice::from_raw_parts(p, usable);
+                assert_eq!(kept.iter().position(|&b| b != 0x5a), None);
+                raw::free(p);
+            }
+        },
+    );
+}
+
 #[test]
 fn no_reservation_at_all_leaves_the_base_allocator() {
     isolated(
