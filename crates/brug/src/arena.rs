@@ -633,6 +633,13 @@ fn settle(slot: &Slot, size: usize) {
 
 #[cold]
 fn leave_slack(slot: &Slot, excess: usize) {
+    if !retain::may_keep(excess) {
+        let origin = origin_of(slot.class.load(Relaxed) as usize, index_of(slot));
+        if os::keep_errno(|| drop_beyond(slot, origin)) {
+            slot.state.store(LIVE, Release);
+            return;
+        }
+    }
     slot.excess.store((excess / MIN_PAGE) as u32, Relaxed);
     slot.stamp.store(os::now_ms() as u32, Relaxed);
     let retained = RETAINED.fetch_add(excess, Relaxed) + excess;
@@ -1041,14 +1048,21 @@ fn trim_slack(slot: &Slot, origin: *mut u8) {
     {
         return;
     }
-    let keep = page_round(slot.size.load(Relaxed));
-    let touched = slot.touched.load(Relaxed);
-    // SAFETY: beyond the object, and its owner waits for the state to change.
-    if touched > keep && unsafe { os::discard(origin.add(keep), touched - keep) } {
-        slot.touched.store(keep, Relaxed);
-    }
+    drop_beyond(slot, origin);
     RETAINED.fetch_sub(take_excess(slot), Relaxed);
     slot.state.store(LIVE, Release);
+}
+
+/// Drops the memory beyond the object of a slot. The caller holds it, or has it as `TRIMMING`.
+fn drop_beyond(slot: &Slot, origin: *mut u8) -> bool {
+    let keep = page_round(slot.size.load(Relaxed));
+    let touched = slot.touched.load(Relaxed);
+    // SAFETY: beyond the object, whose owner is the caller or waits for the state to change.
+    let done = touched > keep && unsafe { os::discard(origin.add(keep), touched - keep) };
+    if done {
+        slot.touched.store(keep, Relaxed);
+    }
+    done
 }
 
 /// Held while memory is taken back, by a thread that no signal handler interrupts.

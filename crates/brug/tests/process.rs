@@ -348,6 +348,28 @@ fn no_retention_means_none() {
 }
 
 #[test]
+fn an_object_that_shrinks_keeps_no_more_than_a_freed_one_and_starts_no_thread_either() {
+    for setting in [("BRUG_PURGE_DELAY", "0"), ("BRUG_RETAIN", "8M")] {
+        isolated(
+            "an_object_that_shrinks_keeps_no_more_than_a_freed_one_and_starts_no_thread_either",
+            &[setting],
+            || {
+                let (memory, threads) = (rss_mib(), status("Threads:"));
+                let mut v = grow(100 << 20);
+                v.truncate(1 << 20);
+                let sum = checksum(&v);
+                v.shrink_to_fit();
+                assert_eq!(status("Threads:"), threads);
+                assert!(rss_mib() <= memory + 3, "{} MiB", rss_mib());
+                v.resize(90 << 20, 7);
+                assert_eq!(checksum(&v[..1 << 20]), sum);
+                assert!(v[1 << 20..].iter().all(|&b| b == 7));
+            },
+        );
+    }
+}
+
+#[test]
 fn destructors_of_threads_can_allocate() {
     struct Last;
     impl Drop for Last {
