@@ -968,18 +968,23 @@ fn put_back(slot: &'static Slot, class: usize, index: usize) {
 /// Drops all memory of a slot. The caller holds it.
 fn forget(slot: &Slot, origin: *mut u8) -> bool {
     let committed = slot.committed.load(Relaxed);
+    let touched = slot.touched.load(Relaxed);
+    // Before it is so, that the child of a fork never takes for committed what is not. In the child
+    // there may then be memory beyond what it takes for committed, so all of it is reset.
+    slot.committed.store(0, Relaxed);
+    let len = committed.max(touched);
     // SAFETY: the slot is the caller's and its content dead.
     unsafe {
-        if committed > 0 && !os::reset(origin, committed) {
+        if len > 0 && !os::reset(origin, len) {
+            slot.committed.store(committed, Relaxed);
             // No mapping to spare; the memory can go all the same.
-            if !os::discard(origin, slot.touched.load(Relaxed)) {
+            if !os::discard(origin, touched) {
                 return false;
             }
             slot.touched.store(0, Relaxed);
             return true;
         }
     }
-    slot.committed.store(0, Relaxed);
     slot.touched.store(0, Relaxed);
     slot.seam.store(0, Relaxed);
     slot.huge.store(UNASKED, Relaxed);

@@ -4,9 +4,9 @@
 
 extern crate std;
 
-use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::env;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::vec::Vec;
 
 use crate::config::Config;
@@ -129,18 +129,79 @@ fn no_byte_is_lost_when_a_system_call_fails() {
     // Setting up the arena.
     for nth in 0..6 {
         for burst in ["1", "60", "9223372036854775807"] {
-            let output = Command::new(env::current_exe().unwrap())
-                .args([
-                    "--exact",
-                    "faults::no_byte_is_lost_when_a_system_call_fails",
-                ])
-                .env(CHILD, std::format!("{nth},{burst}"))
-                .output()
-                .unwrap();
+            let output = alone(
+                "no_byte_is_lost_when_a_system_call_fails",
+                &std::format!("{nth},{burst}"),
+            );
             assert!(
                 output.status.success(),
                 "call {nth}, burst {burst}: {output:?}"
             );
         }
     }
+}
+
+/// Runs a test of this file in a process of its own, with a plan for it.
+fn alone(test: &str, plan: &str) -> Output {
+    Command::new(env::current_exe().unwrap())
+        .args(["--exact", &std::format!("faults::{test}")])
+        .env(CHILD, plan)
+        .output()
+        .unwrap()
+}
+
+/// A child that is forked while another thread gives a slot's memory back, before or after the one
+/// system call that does, finds a slot that it can use, and zeros where it asks for them.
+#[test]
+fn a_fork_in_the_middle_of_giving_back_leaves_the_child_a_slot() {
+    const SIZE: usize = 1 << 20;
+    fn fork() {
+        // SAFETY: objects are used as they were allocated; the child only leaves by `_exit`.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(20);
+                let p = raw::malloc(SIZE / 4);
+                p.write_bytes(1, SIZE / 4);
+                raw::free(p);
+                raw::trim();
+                let p = raw::calloc(1, SIZE);
+                let clean = (0..SIZE).all(|at| p.add(at).read() == 0);
+                libc::_exit(if clean { 0 } else { 3 });
+            }
+            let mut status = -1;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            // What unwinds through the caller would be caught nowhere.
+            FORKED.store(i64::from(status), SeqCst);
+        }
+    }
+    static FORKED: AtomicI64 = AtomicI64::new(-1);
+    let Ok(plan) = env::var(CHILD) else {
+        for plan in ["before", "after"] {
+            let output = alone(
+                "a_fork_in_the_middle_of_giving_back_leaves_the_child_a_slot",
+                plan,
+            );
+            assert!(output.status.success(), "{plan}: {output:?}");
+        }
+        return;
+    };
+    configure();
+    // The handlers of a fork, before there is anything to give back.
+    raw::trim();
+    // SAFETY: the object is used as it was allocated.
+    unsafe {
+        let p = raw::malloc(SIZE);
+        assert!(raw::owns(p));
+        p.write_bytes(1, SIZE);
+        raw::free(p);
+    }
+    let hook = if plan == "before" {
+        &fault::BEFORE
+    } else {
+        &fault::AFTER
+    };
+    hook.store(fork as fn() as usize, SeqCst);
+    raw::trim();
+    assert_eq!(FORKED.load(SeqCst), 0, "{plan}: how the child ended");
 }

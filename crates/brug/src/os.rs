@@ -168,6 +168,8 @@ pub(crate) unsafe fn reset(p: *mut u8, len: usize) -> bool {
     if struck() {
         return false;
     }
+    #[cfg(test)]
+    fault::reach(&fault::BEFORE);
     // SAFETY: by contract; MAP_FIXED replaces only that range.
     let q = unsafe {
         sys::mmap(
@@ -179,6 +181,8 @@ pub(crate) unsafe fn reset(p: *mut u8, len: usize) -> bool {
             0,
         )
     };
+    #[cfg(test)]
+    fault::reach(&fault::AFTER);
     q != libc::MAP_FAILED
 }
 
@@ -375,6 +379,8 @@ pub(crate) fn address_space_is_dear() -> bool {
 /// between its own.
 #[inline(always)]
 pub(crate) fn light_barrier() {
+    #[cfg(test)]
+    fault::reach(&fault::BARRIER);
     #[cfg(not(miri))]
     core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
     // Miri knows no membarrier.
@@ -570,10 +576,24 @@ pub(crate) fn complain(args: core::fmt::Arguments<'_>) {
     });
 }
 
-/// Test hook: which of the coming calls fail.
+/// Test hooks: which of the coming calls fail, and what other threads do in the middle of things.
 #[cfg(test)]
 pub(crate) mod fault {
-    use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
+    use core::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst};
+    /// Functions of the type `fn()`, each called once: before and after the call of [`super::reset`],
+    /// and at the barrier of an object that grows where it is. 0: none.
+    pub(crate) static BEFORE: AtomicUsize = AtomicUsize::new(0);
+    pub(crate) static AFTER: AtomicUsize = AtomicUsize::new(0);
+    pub(crate) static BARRIER: AtomicUsize = AtomicUsize::new(0);
+
+    pub(super) fn reach(place: &AtomicUsize) {
+        let function = place.swap(0, SeqCst);
+        if function != 0 {
+            // SAFETY: by contract.
+            unsafe { core::mem::transmute::<usize, fn()>(function)() };
+        }
+    }
+
     /// Calls until the first failing one; negative: none fails.
     pub(crate) static COUNTDOWN: AtomicI64 = AtomicI64::new(-1);
     /// How many calls fail from then on.
