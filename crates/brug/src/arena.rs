@@ -694,6 +694,14 @@ pub(crate) enum Resized {
 /// `p` is an object in the arena that the caller owns; `new > 0`.
 pub(crate) unsafe fn resize(p: *mut u8, new: usize) -> Resized {
     let (slot, origin) = slot_of(p);
+    if p != origin {
+        no_object(p);
+    }
+    if new > MAX_OBJECT {
+        // Not even for a moment may it be the size of the object, by which others see what is not
+        // needed of the slot.
+        return Resized::No;
+    }
     let old = slot.size.load(Relaxed);
     if new >= old {
         slot.size.store(new, Relaxed);

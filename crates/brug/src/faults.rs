@@ -205,3 +205,27 @@ fn a_fork_in_the_middle_of_giving_back_leaves_the_child_a_slot() {
     raw::trim();
     assert_eq!(FORKED.load(SeqCst), 0, "{plan}: how the child ended");
 }
+
+/// Memory is taken back just when an object is asked to have a size that there cannot be.
+#[test]
+fn an_absurd_size_is_not_seen_by_who_takes_memory_back() {
+    fn take_back() {
+        std::thread::spawn(raw::trim).join().unwrap();
+    }
+    if env::var(CHILD).is_err() {
+        let output = alone("an_absurd_size_is_not_seen_by_who_takes_memory_back", "");
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    configure();
+    // SAFETY: objects are used as they were allocated.
+    unsafe {
+        let p = raw::realloc(raw::malloc(1 << 20), 2 << 20);
+        assert!(raw::owns(p));
+        mark(p, 0, 2 << 20);
+        fault::BARRIER.store(take_back as fn() as usize, SeqCst);
+        assert!(raw::realloc(p, usize::MAX).is_null());
+        fault::BARRIER.store(0, SeqCst);
+        check(p, 2 << 20);
+    }
+}

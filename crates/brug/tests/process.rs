@@ -369,6 +369,30 @@ fn an_object_that_shrinks_keeps_no_more_than_a_freed_one_and_starts_no_thread_ei
     }
 }
 
+/// As in the C library, which aborts.
+#[test]
+fn an_address_inside_an_object_is_no_object() {
+    isolated("an_address_inside_an_object_is_no_object", &[], || {
+        // SAFETY: what becomes of it in the child ends there.
+        unsafe {
+            let p = raw::realloc(raw::malloc(1 << 20), 2 << 20);
+            assert!(raw::owns(p));
+            for size in [100, 1 << 20, 3 << 20, 64 << 20] {
+                let child = libc::fork();
+                if child == 0 {
+                    raw::realloc(p.add(64), size);
+                    libc::_exit(0);
+                }
+                let mut ended = -1;
+                assert_eq!(libc::waitpid(child, &mut ended, 0), child);
+                assert!(libc::WIFSIGNALED(ended), "{size}: {ended:#x}");
+                assert_eq!(libc::WTERMSIG(ended), libc::SIGABRT);
+            }
+            raw::free(p);
+        }
+    });
+}
+
 #[test]
 fn destructors_of_threads_can_allocate() {
     struct Last;
