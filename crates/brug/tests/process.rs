@@ -369,6 +369,32 @@ fn an_object_that_shrinks_keeps_no_more_than_a_freed_one_and_starts_no_thread_ei
     }
 }
 
+/// What an idle child has inherited of freed memory, nobody would give back.
+#[test]
+fn a_child_does_not_keep_what_its_parent_has_freed() {
+    isolated(
+        "a_child_does_not_keep_what_its_parent_has_freed",
+        &[("BRUG_PURGE_DELAY", "1h")],
+        || {
+            let memory = rss_mib();
+            let v = grow(200 << 20);
+            let threads = status("Threads:");
+            drop(v);
+            assert!(brug::stats().bytes_retained > 100 << 20 && threads >= 1);
+            // SAFETY: the child only looks and leaves.
+            unsafe {
+                let child = libc::fork();
+                if child == 0 {
+                    libc::_exit(i32::from(rss_mib() > memory + 16));
+                }
+                let mut status = -1;
+                assert_eq!(libc::waitpid(child, &mut status, 0), child);
+                assert_eq!(status, 0, "the child has it still");
+            }
+        },
+    );
+}
+
 /// As in the C library, which aborts.
 #[test]
 fn an_address_inside_an_object_is_no_object() {
