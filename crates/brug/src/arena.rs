@@ -107,6 +107,9 @@ const AHEAD_COUNTED: u32 = 3;
 const FIRST_COMMIT: usize = 256 << 10;
 /// Memory beyond an object that is worth trimming.
 const SLACK_MIN: usize = 1 << 20;
+/// The C library gives a mapping of its own to every object from this size on, whatever it has
+/// learned, and ends it when the object is freed.
+const OWN_MAPPING: usize = 32 << 20;
 /// Zeroing by hand is cheaper than new pages up to here; beyond, fresh pages keep
 /// a sparsely used object sparse.
 const MEMSET_MAX: usize = 4 << 20;
@@ -955,7 +958,7 @@ fn release(slot: &'static Slot, origin: *mut u8) {
         push(&c.stacks[CLEAN_STACK], index);
         return;
     }
-    if (touched == 0 || !retain::may_keep(touched)) && os::keep_errno(|| forget(slot, origin)) {
+    if os::keep_errno(|| !may_keep(slot, origin, touched) && forget(slot, origin)) {
         slot.state.store(CLEAN, Relaxed);
         push(&c.stacks[CLEAN_STACK], index);
         return;
@@ -966,6 +969,15 @@ fn release(slot: &'static Slot, origin: *mut u8) {
     slot.state.store(WARM, Release);
     push(&c.stacks[warmth(touched)], index);
     retain::wake(retained);
+}
+
+/// Returns true if a slot whose object is gone may keep its memory for the next.
+fn may_keep(slot: &Slot, origin: *mut u8, touched: usize) -> bool {
+    // With the C library nothing stays of what a program has asked for of the pages of such a large
+    // object. Smaller ones can lie in the heap, so there a program must take it back itself.
+    // SAFETY: the caller holds the slot, and its content is dead.
+    let plain = || unsafe { os::make_plain(origin, slot.committed.load(Relaxed)) };
+    touched > 0 && retain::may_keep(touched) && (touched < OWN_MAPPING || plain())
 }
 
 /// Returns a slot that never came to hold an object.

@@ -195,6 +195,26 @@ pub(crate) unsafe fn discard(p: *mut u8, len: usize) -> bool {
     !struck() && unsafe { sys::madvise(p.cast(), len, libc::MADV_DONTNEED) } == 0
 }
 
+/// Takes back what a program has asked for of the pages of an object that it has freed, so that the
+/// next object does not inherit it: a protection, and that a child has no such pages or empty ones.
+/// Returns false if that cannot be (before Linux 4.14), and if pages are unmapped, locked or a
+/// file's: then they are to be mapped anew. Drops the first page.
+///
+/// # Safety
+/// The range was committed by the caller, and its content is dead.
+pub(crate) unsafe fn make_plain(p: *mut u8, len: usize) -> bool {
+    // SAFETY: by contract.
+    let advise = |advice| unsafe { sys::madvise(p.cast(), len, advice) } == 0;
+    // SAFETY: by contract. Locked pages are not dropped, and a file's never become empty in a child.
+    unsafe {
+        discard(p, page_size())
+            && commit(p, len)
+            && advise(libc::MADV_DOFORK)
+            && advise(libc::MADV_WIPEONFORK)
+            && advise(libc::MADV_KEEPONFORK)
+    }
+}
+
 /// Asks for huge pages in a range, or asks for none. Advice: failure is harmless.
 ///
 /// # Safety

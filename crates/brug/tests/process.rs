@@ -395,6 +395,67 @@ fn a_child_does_not_keep_what_its_parent_has_freed() {
     );
 }
 
+/// What a program asks the system for of the pages of a large object ends with the object, as
+/// with the C library.
+#[test]
+fn a_large_object_does_not_inherit_what_was_asked_for_of_the_pages_of_the_last() {
+    const SIZE: usize = 64 << 20;
+    fn ask(p: *mut u8, what: usize) -> i32 {
+        let p = p.cast();
+        // SAFETY: whole pages of an object of the caller.
+        unsafe {
+            match what {
+                0 => libc::mprotect(p, SIZE, libc::PROT_READ),
+                1 => libc::madvise(p, SIZE, libc::MADV_DONTFORK),
+                2 => libc::madvise(p, SIZE, libc::MADV_WIPEONFORK),
+                3 => libc::mlock(p, 1 << 20),
+                4 => libc::munmap(p.wrapping_byte_add(SIZE / 2), SIZE / 2),
+                _ => {
+                    let file = libc::memfd_create(c"file".as_ptr(), 0);
+                    assert_eq!(libc::ftruncate(file, SIZE as libc::off_t), 0);
+                    let (both, flags) = (
+                        libc::PROT_READ | libc::PROT_WRITE,
+                        libc::MAP_SHARED | libc::MAP_FIXED,
+                    );
+                    i32::from(libc::mmap(p, SIZE, both, flags, file, 0) == libc::MAP_FAILED)
+                }
+            }
+        }
+    }
+    isolated(
+        "a_large_object_does_not_inherit_what_was_asked_for_of_the_pages_of_the_last",
+        &[("BRUG_PURGE_DELAY", "1h")],
+        || {
+            for what in 0..6 {
+                // SAFETY: objects are used as they were allocated; the child only looks.
+                unsafe {
+                    let p = raw::malloc(SIZE);
+                    assert!(raw::owns(p));
+                    p.write_bytes(1, SIZE);
+                    if ask(p, what) != 0 {
+                        println!("skipped: asking for {what} is refused");
+                        raw::free(p);
+                        continue;
+                    }
+                    raw::free(p);
+                    let locked = status("VmLck:");
+                    assert_eq!(locked, 0, "{what}");
+                    let p = raw::malloc(SIZE);
+                    p.write_bytes(7, SIZE);
+                    let child = libc::fork();
+                    if child == 0 {
+                        libc::_exit(i32::from((0..SIZE).any(|at| p.add(at).read() != 7)));
+                    }
+                    let mut ended = -1;
+                    assert_eq!(libc::waitpid(child, &mut ended, 0), child);
+                    assert_eq!(ended, 0, "{what}");
+                    raw::free(p);
+                }
+            }
+        },
+    );
+}
+
 /// As in the C library, which aborts.
 #[test]
 fn an_address_inside_an_object_is_no_object() {
