@@ -415,7 +415,7 @@ fn reserve_arena() -> bool {
 /// A slot with room for `size` bytes, or null. `zero`: the bytes are zero; `growing`:
 /// the object has been growing.
 pub(crate) fn alloc(size: usize, zero: bool, growing: bool) -> *mut u8 {
-    if size > MAX_OBJECT || size == 0 || !ready() {
+    if size > MAX_OBJECT || size == 0 || os::is_too_much_at_once(size) || !ready() {
         return ptr::null_mut();
     }
     let Some((class, index)) = take(size, growing) else {
@@ -771,6 +771,10 @@ unsafe fn resize_held(slot: &'static Slot, origin: *mut u8, p: *mut u8, new: usi
 #[inline(never)]
 unsafe fn resize_cold(slot: &'static Slot, origin: *mut u8, old: usize, new: usize) -> Resized {
     let class = slot.class.load(Relaxed) as usize;
+    if os::is_too_much_at_once(new - old) {
+        settle(slot, old);
+        return Resized::No;
+    }
     if new <= 1 << SHIFT[class] {
         if !ensure_committed(slot, origin, class, new, true) {
             settle(slot, old);

@@ -7,7 +7,7 @@
 
 use core::ffi::{c_int, c_void, CStr};
 use core::ptr;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU8, Ordering::Relaxed};
 
 use nocopy_settings::{number, Line};
 
@@ -358,19 +358,45 @@ pub(crate) fn counts_memory() -> bool {
     commits_strictly() || data_limit().is_some()
 }
 
-/// Returns true if the system refuses to commit more memory than it has. Read once.
-pub(crate) fn commits_strictly() -> bool {
-    const UNKNOWN: usize = 0;
-    const NO: usize = 1;
-    const YES: usize = 2;
-    static KNOWN: AtomicUsize = AtomicUsize::new(UNKNOWN);
-    if KNOWN.load(Relaxed) == UNKNOWN {
-        let mut buf = [0u8; 1];
-        let n = keep_errno(|| read_file(c"/proc/sys/vm/overcommit_memory", &mut buf));
-        let strict = buf[..n] == *b"2";
-        KNOWN.store(if strict { YES } else { NO }, Relaxed);
+/// What vm.overcommit_memory says, a digit. Read once.
+fn overcommit() -> u8 {
+    const HEURISTIC: u8 = b'0';
+    static KNOWN: AtomicU8 = AtomicU8::new(0);
+    if KNOWN.load(Relaxed) == 0 {
+        let mut buf = [HEURISTIC];
+        keep_errno(|| read_file(c"/proc/sys/vm/overcommit_memory", &mut buf));
+        KNOWN.store(buf[0], Relaxed);
     }
-    KNOWN.load(Relaxed) == YES
+    KNOWN.load(Relaxed)
+}
+
+/// Returns true if the system refuses to commit more memory than it has.
+pub(crate) fn commits_strictly() -> bool {
+    overcommit() == b'2'
+}
+
+/// Returns true if the system refuses so many bytes at once to who maps them: by default more than
+/// there is of memory and swap. What is reserved is committed without that question.
+pub(crate) fn is_too_much_at_once(bytes: usize) -> bool {
+    // Every machine has so much, and most objects are smaller.
+    const LEAST: usize = 64 << 20;
+    bytes > LEAST && !cfg!(miri) && overcommit() == b'0' && {
+        let (memory, swap) = keep_errno(memory_and_swap);
+        // 0: a sandbox does not say.
+        memory > 0 && bytes > memory.saturating_add(swap)
+    }
+}
+
+/// Bytes of memory and of swap that the machine has.
+pub(crate) fn memory_and_swap() -> (usize, usize) {
+    let mut info = core::mem::MaybeUninit::<libc::sysinfo>::zeroed();
+    // SAFETY: `info` is valid for writing; all zeros is a valid value.
+    let info = unsafe {
+        libc::sysinfo(info.as_mut_ptr());
+        info.assume_init()
+    };
+    let bytes = |units| (units as usize).saturating_mul(info.mem_unit as usize);
+    (bytes(info.totalram), bytes(info.totalswap))
 }
 
 /// Returns true if much address space costs this process much of what it may commit. With strict

@@ -456,6 +456,56 @@ fn a_large_object_does_not_inherit_what_was_asked_for_of_the_pages_of_the_last()
     );
 }
 
+/// By its heuristic the system refuses who wants more at once than all memory and swap.
+#[test]
+fn more_than_the_machine_has_is_refused_as_by_the_system() {
+    isolated(
+        "more_than_the_machine_has_is_refused_as_by_the_system",
+        &[],
+        || {
+            let all = |name: &str| -> usize {
+                let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+                let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+                let kib: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+                kib << 10
+            };
+            let size = all("MemTotal:") + all("SwapTotal:") + (1 << 30);
+            // SAFETY: what there is of the mapping is unmapped; objects are used as they were
+            // allocated.
+            unsafe {
+                let (private, none) = (
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                    std::ptr::null_mut(),
+                );
+                let p = libc::mmap(
+                    none,
+                    size,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    private,
+                    -1,
+                    0,
+                );
+                let refused = p == libc::MAP_FAILED;
+                if !refused {
+                    libc::munmap(p, size);
+                }
+                let small = raw::malloc(1 << 20);
+                for p in [
+                    raw::malloc(size),
+                    raw::calloc(1, size),
+                    raw::memalign(64, size),
+                    raw::realloc(small, size),
+                ] {
+                    assert_eq!(p.is_null(), refused);
+                    if !p.is_null() && p != small {
+                        raw::free(p);
+                    }
+                }
+            }
+        },
+    );
+}
+
 /// As in the C library, which aborts.
 #[test]
 fn an_address_inside_an_object_is_no_object() {
