@@ -352,6 +352,11 @@ fn reserve_arena() -> bool {
         if !p.is_null() {
             break (p, want);
         }
+        if os::errno() == libc::EAGAIN {
+            // What is reserved would be taken off what the process may lock, and even so not all
+            // of it is to be had.
+            return false;
+        }
         want /= 2;
     };
     // Cut to alignment: page tables of a gigabyte move as one entry.

@@ -116,7 +116,8 @@ mod sys {
     }
 }
 
-/// Reserves address space without memory. Null on failure.
+/// Reserves address space without memory. Null on failure, with `EAGAIN` if the process has
+/// everything locked that it maps (`mlockall`) and may not lock so much.
 pub(crate) fn reserve(len: usize) -> *mut u8 {
     map(len, libc::PROT_NONE)
 }
