@@ -571,10 +571,11 @@ fn limit_of_groups(groups: &[u8], read: &mut dyn FnMut(&CStr) -> Option<usize>) 
         else {
             continue;
         };
-        let (mount, file) = if controllers.is_empty() {
-            ("", "memory.max")
+        // Above memory.high a group may have memory, but the system slows down who takes it.
+        let (mount, files): (_, &[_]) = if controllers.is_empty() {
+            ("", &["memory.max", "memory.high"])
         } else if controllers.split(|&b| b == b',').any(|c| c == b"memory") {
-            ("/memory", "memory.limit_in_bytes")
+            ("/memory", &["memory.limit_in_bytes"])
         } else {
             continue;
         };
@@ -582,10 +583,12 @@ fn limit_of_groups(groups: &[u8], read: &mut dyn FnMut(&CStr) -> Option<usize>) 
             .unwrap_or("")
             .trim_end_matches('/');
         loop {
-            let mut name = Line::new();
-            let _ = write!(name, "/sys/fs/cgroup{mount}{path}/{file}\0");
-            if let Ok(name) = CStr::from_bytes_with_nul(name.as_bytes()) {
-                least = least.min(read(name).unwrap_or(usize::MAX));
+            for file in files {
+                let mut name = Line::new();
+                let _ = write!(name, "/sys/fs/cgroup{mount}{path}/{file}\0");
+                if let Ok(name) = CStr::from_bytes_with_nul(name.as_bytes()) {
+                    least = least.min(read(name).unwrap_or(usize::MAX));
+                }
             }
             match path.rfind('/') {
                 Some(end) => path = &path[..end],
@@ -692,8 +695,17 @@ mod tests {
         ];
         let (least, files) = asked(b"0::/a/b/c\n", &limits);
         assert_eq!(least, 500);
-        assert_eq!(files.len(), 4);
-        assert_eq!(files[3], "/sys/fs/cgroup/memory.max");
+        assert_eq!(files.len(), 8);
+        assert_eq!(files[6], "/sys/fs/cgroup/memory.max");
+    }
+
+    #[test]
+    fn a_group_that_is_slowed_down_above_a_size_is_bound_by_that() {
+        let limits = [
+            ("/sys/fs/cgroup/a/memory.max", 700),
+            ("/sys/fs/cgroup/a/memory.high", 600),
+        ];
+        assert_eq!(asked(b"0::/a\n", &limits).0, 600);
     }
 
     #[test]
@@ -701,7 +713,12 @@ mod tests {
         let limits = [("/sys/fs/cgroup/memory.max", 900)];
         assert_eq!(
             asked(b"0::/\n", &limits),
-            (900, [limits[0].0.to_owned()].into())
+            (
+                900,
+                ["memory.max", "memory.high"]
+                    .map(|file| std::format!("/sys/fs/cgroup/{file}"))
+                    .into()
+            )
         );
     }
 
