@@ -45,6 +45,9 @@ fn errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
+/// The type of [`aligned_alloc`].
+type Aligned = extern "C" fn(usize, usize) -> *mut c_void;
+
 /// Null, with `errno` saying why.
 #[cold]
 fn failed(why: c_int) -> *mut c_void {
@@ -176,11 +179,17 @@ pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     unsafe { raw::memalign(align, size).cast() }
 }
 
-/// `aligned_alloc(3)`: `EINVAL` unless the alignment is a power of two.
+/// `aligned_alloc(3)`. An alignment that is no power of two is the C library's to refuse (`EINVAL`,
+/// since 2.38) or to round up.
+#[inline(never)]
 #[no_mangle]
 pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
     if !align.is_power_of_two() {
-        return failed(libc::EINVAL);
+        // SAFETY: this is its type.
+        return match unsafe { introspect::theirs::<Aligned>(c"aligned_alloc") } {
+            Some(theirs) => theirs(align, size),
+            None => failed(libc::EINVAL),
+        };
     }
     // SAFETY: a power of two, any size.
     unsafe { raw::memalign(align, size).cast() }
