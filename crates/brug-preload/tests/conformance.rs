@@ -141,6 +141,36 @@ fn objects_cross_between_a_program_and_its_plugins() {
     }
 }
 
+#[test]
+fn a_program_with_a_malloc_of_its_own_has_the_rest_from_the_c_library() {
+    for (name, flags) in [("own", &[][..]), ("own-heap", &["-DHEAP"])] {
+        let program = compiled("own.c", name, flags);
+        let said = passes_quietly(&mut Command::new(&program));
+        assert_eq!(said, "own: all checks passed\n");
+        for settings in SETTINGS {
+            let said = passes_quietly(&mut under_brug(&program, settings));
+            assert_eq!(said, "own: all checks passed\n", "{settings:?}");
+        }
+    }
+}
+
+/// In a program at a fixed address that takes the address of `malloc`, everybody's `malloc` is a jump
+/// in the program. It is no malloc of its own.
+#[test]
+fn a_program_that_takes_the_address_of_malloc_has_growth_slots() {
+    let directory = tempfile::tempdir().expect("directory");
+    for flags in [["-no-pie", "-fno-pie"], ["-pie", "-fPIE"]] {
+        let program = compiled("address.c", flags[0], &flags);
+        let file = directory.path().join(flags[0]);
+        let setting = format!("json:{}", file.display());
+        passes_quietly(&mut under_brug(&program, &[("BRUG_STATS", &setting)]));
+        let text = std::fs::read_to_string(&file).expect("statistics");
+        let object: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(object["mode"], "auto", "{flags:?} {text}");
+        assert_eq!(object["slots_live"], 1, "{flags:?} {text}");
+    }
+}
+
 /// The thread-local storage of an allocator has to be there before the first thread.
 #[test]
 fn a_running_program_that_opens_the_library_is_told_and_goes_on() {
@@ -189,6 +219,7 @@ fn every_source_is_compiled_by_a_test() {
         .collect();
     names.sort();
     let expected = [
+        "address.c",
         "alignment.cpp",
         "conformance.c",
         "crossing.c",
@@ -199,6 +230,7 @@ fn every_source_is_compiled_by_a_test() {
         "late.c",
         "limits.c",
         "little.c",
+        "own.c",
         "plugin.c",
         "strict.c",
     ];

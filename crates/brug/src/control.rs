@@ -123,6 +123,15 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
         ));
         config.base = Some(Base::Glibc);
     }
+    if sys::is_bypassed() {
+        if config.verbose {
+            os::complain(format_args!(
+                "the program has a malloc of its own; the C library has the rest"
+            ));
+        }
+        config.mode = Mode::Sys;
+        config.base = Some(Base::Glibc);
+    }
     // SAFETY: passed on.
     unsafe { config::install(&config) };
     retain::reconfigure();

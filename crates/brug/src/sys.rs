@@ -45,6 +45,55 @@ pub(crate) fn stand_in() -> Option<&'static core::ffi::CStr> {
     (other && !library.1.is_null()).then(|| unsafe { core::ffi::CStr::from_ptr(library.1) })
 }
 
+/// Returns true if the function that the loader has found by a name of this library's is this
+/// library's.
+#[cfg(feature = "preload")]
+pub(crate) fn is_here(function: usize) -> bool {
+    let here = ptr::from_ref(crate::words::hot()) as usize;
+    library_of(function) == library_of(here) || is_jump(function)
+}
+
+/// Returns true if a function is a jump to somebody else's. A program at a fixed address that takes
+/// the address of `malloc` has such a one, which then is everybody's `malloc`.
+#[cfg(feature = "preload")]
+fn is_jump(function: usize) -> bool {
+    const RTLD_DL_SYMENT: c_int = 1;
+    const SHN_UNDEF: u16 = 0;
+    extern "C" {
+        fn dladdr1(
+            address: *const c_void,
+            about: *mut libc::Dl_info,
+            symbol: *mut *const libc::Elf64_Sym,
+            flags: c_int,
+        ) -> c_int;
+    }
+    let mut about = core::mem::MaybeUninit::<libc::Dl_info>::uninit();
+    let mut symbol = ptr::null();
+    // SAFETY: both are valid for writing; what the loader says of a symbol stays where it is.
+    unsafe {
+        let found = dladdr1(
+            function as *const c_void,
+            about.as_mut_ptr(),
+            &mut symbol,
+            RTLD_DL_SYMENT,
+        );
+        found != 0 && !symbol.is_null() && (*symbol).st_shndx == SHN_UNDEF
+    }
+}
+
+/// Returns true if programs' `malloc` is not this library's, because the program or a library
+/// before this one has its own. That one may get its memory from the C library under its internal
+/// names, and so give back there what it has not defined itself and has from here.
+#[cfg(feature = "preload")]
+pub(crate) fn is_bypassed() -> bool {
+    !is_here(libc::malloc as *const () as usize)
+}
+
+#[cfg(not(feature = "preload"))]
+pub(crate) fn is_bypassed() -> bool {
+    false
+}
+
 /// Where the library is loaded that an address is in, and its path; zero and null if there
 /// is none. Unlike `dladdr` it does not go through all symbols for the nearest one.
 #[cfg(feature = "preload")]
