@@ -66,11 +66,15 @@ fn whole_pages(size: usize) -> Option<usize> {
     size.checked_next_multiple_of(page())
 }
 
+// What calls one of the next by its name calls the program's own, if it has one: so does the C
+// library. So they are not inlined.
+
 /// `malloc(3)`.
 ///
 /// # Safety
 /// None: it is `unsafe` as the standard library declares it.
 #[cfg(not(target_arch = "x86_64"))]
+#[inline(never)]
 #[no_mangle]
 pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     // SAFETY: any size is allowed.
@@ -89,6 +93,7 @@ pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 /// # Safety
 /// `object` is null or was allocated by this family and not freed.
 #[cfg(not(target_arch = "x86_64"))]
+#[inline(never)]
 #[no_mangle]
 pub unsafe extern "C" fn realloc(object: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
@@ -133,6 +138,7 @@ pub unsafe extern "C" fn reallocf(object: *mut c_void, size: usize) -> *mut c_vo
 /// # Safety
 /// As [`realloc`].
 #[cfg(not(target_arch = "x86_64"))]
+#[inline(never)]
 #[no_mangle]
 pub unsafe extern "C" fn free(object: *mut c_void) {
     // SAFETY: the caller's promise.

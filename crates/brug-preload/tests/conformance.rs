@@ -142,6 +142,24 @@ fn objects_cross_between_a_program_and_its_plugins() {
 }
 
 #[test]
+fn a_program_that_replaces_some_of_operator_new_and_delete_has_all_of_them() {
+    for (name, flags) in [
+        ("replaced", &["-std=c++17"][..]),
+        ("replaced-aligned", &["-std=c++17", "-DALIGNED"]),
+        // Where a program takes a function's address, it may be everybody's.
+        ("replaced-fixed", &["-std=c++17", "-no-pie"]),
+    ] {
+        let program = compiled("replaced.cpp", name, flags);
+        let said = passes_quietly(&mut Command::new(&program));
+        assert_eq!(said, "replaced: all checks passed\n");
+        for settings in SETTINGS {
+            let said = passes_quietly(&mut under_brug(&program, settings));
+            assert_eq!(said, "replaced: all checks passed\n", "{settings:?}");
+        }
+    }
+}
+
+#[test]
 fn a_program_with_a_malloc_of_its_own_has_the_rest_from_the_c_library() {
     for (name, flags) in [("own", &[][..]), ("own-heap", &["-DHEAP"])] {
         let program = compiled("own.c", name, flags);
@@ -232,6 +250,7 @@ fn every_source_is_compiled_by_a_test() {
         "little.c",
         "own.c",
         "plugin.c",
+        "replaced.cpp",
         "strict.c",
     ];
     assert_eq!(names, expected);

@@ -145,6 +145,13 @@ pub fn stand_in() -> Option<&'static core::ffi::CStr> {
     crate::sys::stand_in()
 }
 
+/// Returns true if the function that the loader has found by a name of this library's is this
+/// library's, and not the program's own. Takes the loader's lock.
+#[cfg(feature = "preload")]
+pub fn is_here(function: *const core::ffi::c_void) -> bool {
+    crate::sys::is_here(function as usize)
+}
+
 /// A function of the library that [`Base::Glibc`](crate::Base::Glibc) is, by its name; null if
 /// there is none. To be called once before `main`, because it takes the loader's lock.
 #[cfg(feature = "preload")]
