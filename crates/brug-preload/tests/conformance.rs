@@ -189,6 +189,18 @@ fn a_program_that_takes_the_address_of_malloc_has_growth_slots() {
     }
 }
 
+/// A thread of the library is none of the program's, which ends with its own last one.
+#[test]
+fn a_program_whose_main_thread_leaves_early_ends_as_without_the_library() {
+    let program = compiled("leaves.c", "leaves", &[]);
+    let said = passes_quietly(&mut Command::new(&program));
+    assert_eq!(said, "leaves: all checks passed\n");
+    for delay in ["1h", "1s", "100ms", "0"] {
+        let said = passes_quietly(&mut under_brug(&program, &[("BRUG_PURGE_DELAY", delay)]));
+        assert_eq!(said, "leaves: all checks passed\n", "{delay}");
+    }
+}
+
 /// The thread-local storage of an allocator has to be there before the first thread.
 #[test]
 fn a_running_program_that_opens_the_library_is_told_and_goes_on() {
@@ -246,6 +258,7 @@ fn every_source_is_compiled_by_a_test() {
         "faults.c",
         "heap.c",
         "late.c",
+        "leaves.c",
         "limits.c",
         "little.c",
         "own.c",

@@ -499,6 +499,19 @@ pub(crate) fn threads() -> Option<u64> {
     }
 }
 
+/// Returns true if no other thread runs any more, because the main thread, of which the system keeps
+/// a remnant, has ended as well.
+pub(crate) fn is_last_thread() -> bool {
+    if threads() != Some(2) {
+        return false;
+    }
+    // "12 (name) Z", where the name may have parentheses, but what comes after it has not: proc(5).
+    let mut text = [0u8; 64];
+    let n = read_file(c"/proc/self/stat", &mut text);
+    let end = text[..n].iter().rposition(|&b| b == b')');
+    end.is_some_and(|end| text[end..n].starts_with(b") Z"))
+}
+
 #[inline]
 pub(crate) fn errno() -> c_int {
     // SAFETY: the location is valid for the life of the thread.
