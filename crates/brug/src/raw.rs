@@ -129,10 +129,14 @@ pub fn prepare() {
     let config = config();
     for base in [Base::Jemalloc, Base::Mimalloc] {
         if words::base() == base || config.mode.uses(base, &config.template) {
-            // SAFETY: an object of its own.
-            unsafe {
-                let p = base::obtain(Owner::of(base), 1, 1, false);
-                base::free(base::owner_of(p), p);
+            // The C library takes it for granted that its allocator is used before there are threads,
+            // and these do not begin it at the same time.
+            for owner in [Owner::Sys, Owner::of(base)] {
+                // SAFETY: an object of its own.
+                unsafe {
+                    let p = base::obtain(owner, 1, 1, false);
+                    base::free(base::owner_of(p), p);
+                }
             }
         }
     }
