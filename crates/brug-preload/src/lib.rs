@@ -20,15 +20,15 @@ use core::ptr;
 use brug::raw;
 
 mod cxx;
-#[cfg(target_arch = "x86_64")]
 mod entry;
 mod introspect;
 mod mallctl;
 mod setup;
 mod sized;
 
+pub use entry::malloc;
 #[cfg(target_arch = "x86_64")]
-pub use entry::{free, malloc, realloc};
+pub use entry::{free, realloc};
 
 // The unwinder, for the monitor's call sites and for what the standard library says before it aborts.
 // From its archive: to load libgcc_s.so costs a short program a sixth of its time.
@@ -68,18 +68,6 @@ fn whole_pages(size: usize) -> Option<usize> {
 
 // What calls one of the next by its name calls the program's own, if it has one: so does the C
 // library. So they are not inlined.
-
-/// `malloc(3)`.
-///
-/// # Safety
-/// None: it is `unsafe` as the standard library declares it.
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(never)]
-#[no_mangle]
-pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
-    // SAFETY: any size is allowed.
-    unsafe { raw::malloc(size).cast() }
-}
 
 /// `calloc(3)`.
 #[no_mangle]

@@ -189,6 +189,19 @@ fn a_program_that_takes_the_address_of_malloc_has_growth_slots() {
     }
 }
 
+/// The loader frees it while nobody can start a thread.
+#[test]
+fn threads_may_have_much_storage_of_their_own() {
+    let program = compiled("storage.c", "storage", &[]);
+    let plugin = compiled("storage.c", "storage.so", &["-DPLUGIN", "-shared", "-fPIC"]);
+    let said = passes_quietly(Command::new(&program).arg(&plugin));
+    assert_eq!(said, "storage: all checks passed\n");
+    for settings in SETTINGS {
+        let said = passes_quietly(under_brug(&program, settings).arg(&plugin));
+        assert_eq!(said, "storage: all checks passed\n", "{settings:?}");
+    }
+}
+
 /// A thread of the library is none of the program's, which ends with its own last one.
 #[test]
 fn a_program_whose_main_thread_leaves_early_ends_as_without_the_library() {
@@ -264,6 +277,7 @@ fn every_source_is_compiled_by_a_test() {
         "own.c",
         "plugin.c",
         "replaced.cpp",
+        "storage.c",
         "strict.c",
     ];
     assert_eq!(names, expected);

@@ -38,6 +38,26 @@ pub unsafe fn malloc(size: usize) -> *mut u8 {
     unsafe { heap::alloc_untold(size, ALIGN) }
 }
 
+/// As C's `malloc`, for a function of this address. What the loader asks for is thread-local storage,
+/// which it frees under a lock that the start of a thread takes as well. Giving back the memory of a
+/// growth slot may take a thread, so this stays with the C library.
+///
+/// # Safety
+/// As for [`malloc`].
+#[cfg(feature = "preload")]
+#[inline]
+pub unsafe fn malloc_for(caller: usize, size: usize) -> *mut u8 {
+    /// No smaller object has a slot.
+    const LEAST: usize = 4096;
+    // SAFETY: no preconditions.
+    unsafe {
+        if size >= LEAST && crate::sys::is_loader(caller) {
+            return base::obtain(base::Owner::Sys, size, ALIGN, false);
+        }
+        malloc(size)
+    }
+}
+
 /// As C's `calloc`; `ENOMEM` if the product overflows.
 ///
 /// # Safety

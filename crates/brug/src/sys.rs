@@ -5,6 +5,9 @@ use core::ffi::c_void;
 #[cfg(feature = "preload")]
 use core::{ffi::c_int, ptr};
 
+#[cfg(feature = "preload")]
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use crate::words::Alloc;
 
 pub(crate) const ALLOC: Alloc = alloc;
@@ -176,6 +179,39 @@ mod names {
 #[cfg(feature = "preload")]
 pub(crate) fn prepare() {
     names::usable_size();
+    find_loader();
+}
+
+/// Address and length of the loader; 0: not known yet, or it has been called by its own name.
+#[cfg(feature = "preload")]
+static LOADER: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+#[cfg(feature = "preload")]
+fn find_loader() {
+    // SAFETY: the kernel says where the loader is, which begins with the head of its file. Neither
+    // is ever unmapped.
+    unsafe {
+        let base = libc::getauxval(libc::AT_BASE) as usize;
+        if base == 0 {
+            return;
+        }
+        let head = &*(base as *const libc::Elf64_Ehdr);
+        let parts = (base + head.e_phoff as usize) as *const libc::Elf64_Phdr;
+        let end = (0..head.e_phnum as usize)
+            .map(|part| &*parts.add(part))
+            .filter(|part| part.p_type == libc::PT_LOAD)
+            .map(|part| (part.p_vaddr + part.p_memsz) as usize)
+            .max();
+        LOADER[0].store(base, Relaxed);
+        LOADER[1].store(end.unwrap_or(0), Relaxed);
+    }
+}
+
+/// Returns true if the loader is what is at an address.
+#[cfg(feature = "preload")]
+#[inline]
+pub(crate) fn is_loader(address: usize) -> bool {
+    address.wrapping_sub(LOADER[0].load(Relaxed)) < LOADER[1].load(Relaxed)
 }
 
 #[inline(always)]
