@@ -111,8 +111,15 @@ extern "C" fn outlive(other: *mut c_void) -> *mut c_void {
 }
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    // SAFETY: a C string.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"brug-purge".as_ptr()) };
+    let ordinary = libc::sched_param { sched_priority: 0 };
+    // SAFETY: a C string, and a parameter that is valid for reading.
+    unsafe {
+        libc::prctl(libc::PR_SET_NAME, c"brug-purge".as_ptr());
+        // Threads inherit it, and to give memory back takes milliseconds.
+        if matches!(libc::sched_getscheduler(0), libc::SCHED_FIFO | libc::SCHED_RR) {
+            libc::sched_setscheduler(0, libc::SCHED_OTHER, &ordinary);
+        }
+    }
     ALIVE.store(true, Release);
     let mut idle = 0;
     let mut due = 0;

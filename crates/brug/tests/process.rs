@@ -369,6 +369,35 @@ fn an_object_that_shrinks_keeps_no_more_than_a_freed_one_and_starts_no_thread_ei
     }
 }
 
+#[test]
+fn the_thread_of_a_real_time_program_is_an_ordinary_one() {
+    isolated(
+        "the_thread_of_a_real_time_program_is_an_ordinary_one",
+        &[],
+        || {
+            let highest = libc::sched_param { sched_priority: 1 };
+            // SAFETY: the parameter is valid for reading.
+            if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &highest) } != 0 {
+                println!("skipped: this process may not become a real-time one");
+                return;
+            }
+            drop(grow(100 << 20));
+            eventually("no thread", || {
+                let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+                tasks.flatten().any(|task| {
+                    let text =
+                        std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                    let Some((name, rest)) = text.rsplit_once(") ") else {
+                        return false;
+                    };
+                    // Field 41 of all, and the third is the first of the rest: proc(5).
+                    name.ends_with("(brug-purge") && rest.split(' ').nth(38) == Some("0")
+                })
+            });
+        },
+    );
+}
+
 /// What an idle child has inherited of freed memory, nobody would give back.
 #[test]
 fn a_child_does_not_keep_what_its_parent_has_freed() {
