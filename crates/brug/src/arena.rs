@@ -670,10 +670,7 @@ fn hold(slot: &Slot, p: *mut u8) -> bool {
             Ok(_) => return state == SLACK,
             Err(now @ (LIVE | SLACK)) => state = now,
             // Somebody is in one system call; it ends by itself.
-            // SAFETY: no preconditions.
-            Err(TRIMMING | CUTTING) => unsafe {
-                libc::sched_yield();
-            },
+            Err(TRIMMING | CUTTING) => os::wait_a_moment(),
             Err(_) => no_object(p),
         }
     }
@@ -1112,8 +1109,7 @@ pub(crate) fn take_back() -> bool {
     os::keep_errno(|| {
         os::without_signals(|| {
             while TAKING_BACK.swap(true, Acquire) {
-                // SAFETY: no preconditions.
-                unsafe { libc::sched_yield() };
+                os::wait_a_moment();
             }
             let retained = RETAINED.load(Relaxed) > 0;
             drop_retained(0);

@@ -9,6 +9,7 @@ use std::env;
 use std::process::{Command, Output};
 use std::vec::Vec;
 
+use crate::arena;
 use crate::config::Config;
 use crate::os::fault;
 use crate::raw;
@@ -227,5 +228,39 @@ fn an_absurd_size_is_not_seen_by_who_takes_memory_back() {
         assert!(raw::realloc(p, usize::MAX).is_null());
         fault::BARRIER.store(0, SeqCst);
         check(p, 2 << 20);
+    }
+}
+
+/// While somebody has a slot for the time of a system call, its owner does not keep a processor busy,
+/// for which the other may be waiting.
+#[test]
+fn who_waits_for_a_slot_sleeps() {
+    if env::var(CHILD).is_err() {
+        let output = alone("who_waits_for_a_slot_sleeps", "");
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    configure();
+    // SAFETY: a structure of numbers, valid for a write.
+    let sleeps = || unsafe {
+        let mut usage: libc::rusage = core::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+        usage.ru_nvcsw
+    };
+    // SAFETY: the object is used as it was allocated.
+    unsafe {
+        let p = raw::malloc(1 << 20);
+        assert!(raw::owns(p));
+        let (slot, _) = arena::slot_of(p);
+        slot.state.store(arena::TRIMMING, SeqCst);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_millis(300));
+                slot.state.store(arena::LIVE, SeqCst);
+            });
+            let before = sleeps();
+            raw::free(p);
+            assert!(sleeps() - before >= 10, "{}", sleeps() - before);
+        });
     }
 }

@@ -328,6 +328,24 @@ pub(crate) fn populate(p: *mut u8) -> bool {
     unsafe { libc::madvise(p.cast(), page_size(), libc::MADV_POPULATE_WRITE) == 0 }
 }
 
+/// Waits for a thread that is in the middle of something short. Asleep, because it may share a
+/// processor with the caller: a real-time thread that only yields does not let it run.
+#[cold]
+pub(crate) fn wait_a_moment() {
+    let moment = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 20_000,
+    };
+    // SAFETY: `moment` is valid for reading. Unlike nanosleep it leaves errno alone.
+    unsafe {
+        if cfg!(miri) {
+            libc::sched_yield();
+        } else {
+            libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &moment, ptr::null_mut());
+        }
+    }
+}
+
 /// Sleeps for some milliseconds, or until somebody changes `word` from `value` and calls [`wake`].
 pub(crate) fn sleep(word: &AtomicU32, value: u32, ms: u32) {
     let timeout = libc::timespec {
