@@ -1017,8 +1017,13 @@ fn forget(slot: &Slot, origin: *mut u8) -> bool {
     true
 }
 
-/// Drops memory that has been retained for at least `age` milliseconds. Any
-/// thread may call it at any time.
+/// Drops all memory that is retained. Keeps `errno`.
+pub(crate) fn give_back() {
+    os::keep_errno(|| os::without_signals(|| drop_retained(0)));
+}
+
+/// Drops memory that has been retained for at least `age` milliseconds. To be called where no signal
+/// handler interrupts: one that resizes an object would wait for the code that it has interrupted.
 pub(crate) fn drop_retained(age: u32) {
     let now = os::now_ms() as u32;
     for (class, c) in CLASS.iter().enumerate() {

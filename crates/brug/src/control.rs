@@ -326,7 +326,7 @@ pub(crate) fn at_fork() {
             } else if retain::RETAINED.load(Relaxed) > retain::KEEP {
                 // The child would keep it as long as it lives, since it has no thread that gives
                 // it back. The parent loses little: it would have to copy each page to use it.
-                os::keep_errno(|| arena::drop_retained(0));
+                arena::give_back();
             }
             let own = 1 + purge::threads();
             ALONE.store(os::keep_errno(os::threads) == Some(own), Relaxed);

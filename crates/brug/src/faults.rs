@@ -264,3 +264,36 @@ fn who_waits_for_a_slot_sleeps() {
         });
     }
 }
+
+/// A handler that resizes an object would wait for ever for who it has interrupted.
+#[test]
+fn who_gives_back_what_is_retained_is_not_interrupted() {
+    static BLOCKED: AtomicI64 = AtomicI64::new(-1);
+    fn look() {
+        // SAFETY: the set is valid for a write, and then initialised.
+        unsafe {
+            let mut set = core::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_BLOCK, core::ptr::null(), &mut set);
+            BLOCKED.store(i64::from(libc::sigismember(&set, libc::SIGUSR1)), SeqCst);
+        }
+    }
+    if env::var(CHILD).is_err() {
+        let output = alone("who_gives_back_what_is_retained_is_not_interrupted", "");
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    configure();
+    raw::trim();
+    // SAFETY: the object is used as it was allocated; the child only leaves.
+    unsafe {
+        let p = raw::malloc(20 << 20);
+        assert!(raw::owns(p));
+        mark(p, 0, 20 << 20);
+        raw::free(p);
+        fault::AFTER.store(look as fn() as usize, SeqCst);
+        if libc::fork() == 0 {
+            libc::_exit(0);
+        }
+    }
+    assert_eq!(BLOCKED.load(SeqCst), 1, "whether a fork blocks signals for it");
+}

@@ -47,7 +47,7 @@ pub(crate) fn start() {
                     "no thread for giving memory back; doing so at once for a second"
                 ));
             }
-            arena::drop_retained(0);
+            arena::give_back();
         }
     });
 }
