@@ -107,9 +107,11 @@ const AHEAD_COUNTED: u32 = 3;
 const FIRST_COMMIT: usize = 256 << 10;
 /// Memory beyond an object that is worth trimming.
 const SLACK_MIN: usize = 1 << 20;
-/// The C library gives a mapping of its own to every object from this size on, whatever it has
-/// learned, and ends it when the object is freed.
+/// The C library gives a mapping of its own to every object from this size on, and ends it when the
+/// object is freed. So it does with the first of a smaller size, until one as large has been freed.
 const OWN_MAPPING: usize = 32 << 20;
+/// The most memory below that size that a freed object has had.
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
 /// Zeroing by hand is cheaper than new pages up to here; beyond, fresh pages keep
 /// a sparsely used object sparse.
 const MEMSET_MAX: usize = 4 << 20;
@@ -979,11 +981,13 @@ fn release(slot: &'static Slot, origin: *mut u8) {
 
 /// Returns true if a slot whose object is gone may keep its memory for the next.
 fn may_keep(slot: &Slot, origin: *mut u8, touched: usize) -> bool {
-    // With the C library nothing stays of what a program has asked for of the pages of such a large
-    // object. Smaller ones can lie in the heap, so there a program must take it back itself.
+    // With the C library nothing stays of what a program has asked for of the pages of an object with
+    // a mapping of its own. Others lie in the heap, so there a program must take it back itself.
+    let own = touched >= OWN_MAPPING
+        || (touched > LARGEST.load(Relaxed) && touched > LARGEST.fetch_max(touched, Relaxed));
     // SAFETY: the caller holds the slot, and its content is dead.
     let plain = || unsafe { os::make_plain(origin, slot.committed.load(Relaxed)) };
-    touched > 0 && retain::may_keep(touched) && (touched < OWN_MAPPING || plain())
+    touched > 0 && retain::may_keep(touched) && (!own || plain())
 }
 
 /// Returns a slot that never came to hold an object.

@@ -428,25 +428,24 @@ fn a_child_does_not_keep_what_its_parent_has_freed() {
 /// with the C library.
 #[test]
 fn a_large_object_does_not_inherit_what_was_asked_for_of_the_pages_of_the_last() {
-    const SIZE: usize = 64 << 20;
-    fn ask(p: *mut u8, what: usize) -> i32 {
+    fn ask(p: *mut u8, size: usize, what: usize) -> i32 {
         let p = p.cast();
         // SAFETY: whole pages of an object of the caller.
         unsafe {
             match what {
-                0 => libc::mprotect(p, SIZE, libc::PROT_READ),
-                1 => libc::madvise(p, SIZE, libc::MADV_DONTFORK),
-                2 => libc::madvise(p, SIZE, libc::MADV_WIPEONFORK),
-                3 => libc::mlock(p, 1 << 20),
-                4 => libc::munmap(p.wrapping_byte_add(SIZE / 2), SIZE / 2),
+                0 => libc::mprotect(p, size, libc::PROT_READ),
+                1 => libc::madvise(p, size, libc::MADV_DONTFORK),
+                2 => libc::madvise(p, size, libc::MADV_WIPEONFORK),
+                3 => libc::mlock(p, 1 << 19),
+                4 => libc::munmap(p.wrapping_byte_add(size / 2), size / 2),
                 _ => {
                     let file = libc::memfd_create(c"file".as_ptr(), 0);
-                    assert_eq!(libc::ftruncate(file, SIZE as libc::off_t), 0);
+                    assert_eq!(libc::ftruncate(file, size as libc::off_t), 0);
                     let (both, flags) = (
                         libc::PROT_READ | libc::PROT_WRITE,
                         libc::MAP_SHARED | libc::MAP_FIXED,
                     );
-                    i32::from(libc::mmap(p, SIZE, both, flags, file, 0) == libc::MAP_FAILED)
+                    i32::from(libc::mmap(p, size, both, flags, file, 0) == libc::MAP_FAILED)
                 }
             }
         }
@@ -455,13 +454,16 @@ fn a_large_object_does_not_inherit_what_was_asked_for_of_the_pages_of_the_last()
         "a_large_object_does_not_inherit_what_was_asked_for_of_the_pages_of_the_last",
         &[("BRUG_PURGE_DELAY", "1h")],
         || {
-            for what in 0..6 {
+            // Each the largest so far (the harness has used less than 10 MiB), and then those that
+            // always have a mapping of their own.
+            let growing = (0..6).map(|what| (what, (what + 10) << 20));
+            for (what, size) in growing.chain((0..6).map(|what| (what, 64 << 20))) {
                 // SAFETY: objects are used as they were allocated; the child only looks.
                 unsafe {
-                    let p = raw::malloc(SIZE);
+                    let p = raw::malloc(size);
                     assert!(raw::owns(p));
-                    p.write_bytes(1, SIZE);
-                    if ask(p, what) != 0 {
+                    p.write_bytes(1, size);
+                    if ask(p, size, what) != 0 {
                         println!("skipped: asking for {what} is refused");
                         raw::free(p);
                         continue;
@@ -469,11 +471,11 @@ fn a_large_object_does_not_inherit_what_was_asked_for_of_the_pages_of_the_last()
                     raw::free(p);
                     let locked = status("VmLck:");
                     assert_eq!(locked, 0, "{what}");
-                    let p = raw::malloc(SIZE);
-                    p.write_bytes(7, SIZE);
+                    let p = raw::malloc(size);
+                    p.write_bytes(7, size);
                     let child = libc::fork();
                     if child == 0 {
-                        libc::_exit(i32::from((0..SIZE).any(|at| p.add(at).read() != 7)));
+                        libc::_exit(i32::from((0..size).any(|at| p.add(at).read() != 7)));
                     }
                     let mut ended = -1;
                     assert_eq!(libc::waitpid(child, &mut ended, 0), child);
