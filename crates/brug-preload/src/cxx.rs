@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The replaceable allocation functions of C++ (`[new.delete]`), under their mangled names.
 //!
+//! A program may replace some of them, and the others then have to use the program's, as C++ says
+//! and the C++ runtime does: often these are `operator new(size_t)` and `operator delete(void *)`
+//! alone. So here, too, each calls the next by its name, and in the end `malloc`, `aligned_alloc` and
+//! `free`. They are here at all because a program may be linked with another allocator that has them.
+//!
 //! A lack of memory is the business of the C++ runtime: it knows the `new_handler` and can
 //! throw `std::bad_alloc`. So a failing `operator new` calls the one that it stands in front of,
 //! which asks `malloc` (again ours), runs the handler, and throws. The runtime is looked up only
 //! then; a C program that never loads one is never asked for it.
 
+use core::arch::naked_asm;
 use core::ffi::{c_char, c_void, CStr};
 use core::mem;
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use brug::raw;
+
+use crate::{aligned_alloc, failed, malloc};
 
 /// Libraries that hold the C++ runtime when it is not in the global scope, as in a C program that
 /// loaded a C++ plug-in.
@@ -40,15 +49,56 @@ fn runtime(name: &CStr) -> *mut c_void {
     }
 }
 
+/// `const std::nothrow_t &`.
+type NoThrow = *const c_char;
+
+fn plain(size: usize) -> *mut c_void {
+    // SAFETY: any size is allowed.
+    unsafe { malloc(size) }
+}
+
+/// As the C++ runtime asks for aligned memory.
+fn aligned(size: usize, align: usize) -> *mut c_void {
+    match size.max(1).checked_next_multiple_of(align.max(1)) {
+        Some(size) => aligned_alloc(align, size),
+        None => failed(libc::ENOMEM),
+    }
+}
+
+/// Whether the program has a function of its own in the place of one that is here.
+struct Replaced(AtomicU8);
+
+impl Replaced {
+    const UNKNOWN: u8 = 0;
+    const NO: u8 = 1;
+    const YES: u8 = 2;
+
+    /// `function`: where the loader has found it by its name. Looked at once.
+    fn read(&self, function: *const ()) -> bool {
+        if self.0.load(Relaxed) == Replaced::UNKNOWN {
+            let here = raw::is_here(function.cast());
+            let value = if here { Replaced::NO } else { Replaced::YES };
+            self.0.store(value, Relaxed);
+        }
+        self.0.load(Relaxed) == Replaced::YES
+    }
+}
+
 macro_rules! new {
-    ($($name:ident($($arg:ident: $type:ty),*) = $call:expr;)*) => {$(
+    ($($name:ident($($arg:ident: $type:ty),*) = $call:expr, by $($used:ident)*;)*) => {$(
         #[doc = "`operator new`; throws `std::bad_alloc`, or returns null when it takes `nothrow`."]
         #[no_mangle]
         pub extern "C-unwind" fn $name($($arg: $type),*) -> *mut c_void {
-            // SAFETY: any size; the C++ runtime only passes alignments that are powers of two.
-            let object: *mut u8 = unsafe { $call };
-            if !object.is_null() {
-                return object.cast();
+            // What takes `nothrow` calls the one that throws, which only C++ can catch.
+            let replaced = false $(|| {
+                static REPLACED: Replaced = Replaced(AtomicU8::new(Replaced::UNKNOWN));
+                REPLACED.read($used as *const ())
+            })*;
+            if !replaced {
+                let object: *mut c_void = $call;
+                if !object.is_null() {
+                    return object;
+                }
             }
             const NAME: &CStr = match CStr::from_bytes_with_nul(
                 concat!(stringify!($name), "\0").as_bytes(),
@@ -66,47 +116,84 @@ macro_rules! new {
     )*};
 }
 
-/// `const std::nothrow_t &`.
-type NoThrow = *const c_char;
-
 new! {
-    _Znwm(size: usize) = raw::malloc(size);
-    _Znam(size: usize) = raw::malloc(size);
-    _ZnwmRKSt9nothrow_t(size: usize, tag: NoThrow) = raw::malloc(size);
-    _ZnamRKSt9nothrow_t(size: usize, tag: NoThrow) = raw::malloc(size);
-    _ZnwmSt11align_val_t(size: usize, align: usize) = raw::memalign(align, size);
-    _ZnamSt11align_val_t(size: usize, align: usize) = raw::memalign(align, size);
+    _Znwm(size: usize) = plain(size), by;
+    _ZnwmRKSt9nothrow_t(size: usize, tag: NoThrow) = plain(size), by _Znwm;
+    _ZnamRKSt9nothrow_t(size: usize, tag: NoThrow) = plain(size), by _Znwm _Znam;
+    _ZnwmSt11align_val_t(size: usize, align: usize) = aligned(size, align), by;
     _ZnwmSt11align_val_tRKSt9nothrow_t(size: usize, align: usize, tag: NoThrow) =
-        raw::memalign(align, size);
+        aligned(size, align), by _ZnwmSt11align_val_t;
     _ZnamSt11align_val_tRKSt9nothrow_t(size: usize, align: usize, tag: NoThrow) =
-        raw::memalign(align, size);
+        aligned(size, align), by _ZnwmSt11align_val_t _ZnamSt11align_val_t;
 }
 
-macro_rules! delete {
-    ($($name:ident($($arg:ident: $type:ty),*);)*) => {$(
-        #[doc = "`operator delete`."]
+/// Jumps to the function of this name that the loader has found, which may be the program's.
+#[cfg(target_arch = "x86_64")]
+macro_rules! jump {
+    ($to:ident) => {
+        naked_asm!(concat!(
+            "jmp qword ptr [rip + ",
+            stringify!($to),
+            "@GOTPCREL]"
+        ))
+    };
+    ($to:ident, third to second) => {
+        naked_asm!(
+            "mov rsi, rdx",
+            concat!("jmp qword ptr [rip + ", stringify!($to), "@GOTPCREL]")
+        )
+    };
+}
+#[cfg(target_arch = "aarch64")]
+macro_rules! jump {
+    ($to:ident) => {
+        naked_asm!(
+            concat!("adrp x16, :got:", stringify!($to)),
+            concat!("ldr x16, [x16, :got_lo12:", stringify!($to), "]"),
+            "br x16"
+        )
+    };
+    ($to:ident, third to second) => {
+        naked_asm!(
+            "mov x1, x2",
+            concat!("adrp x16, :got:", stringify!($to)),
+            concat!("ldr x16, [x16, :got_lo12:", stringify!($to), "]"),
+            "br x16"
+        )
+    };
+}
+
+macro_rules! passed_on {
+    ($($name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? = $to:ident $(($($what:tt)*))?;)*) => {$(
+        #[doc = "`operator new[]`, or a form of `operator delete`: what is called instead has the rest."]
         #[doc = ""]
         #[doc = "# Safety"]
-        #[doc = "`object` is null or came from `operator new` and was not deleted."]
+        #[doc = "What is deleted is null or came from the matching `operator new` and was not deleted."]
+        #[unsafe(naked)]
         #[no_mangle]
-        pub unsafe extern "C" fn $name(object: *mut c_void $(, $arg: $type)*) {
-            // SAFETY: the caller's promise.
-            unsafe { raw::free(object.cast()) }
+        pub unsafe extern "C-unwind" fn $name($($arg: $type),*) $(-> $result)? {
+            jump!($to $(, $($what)*)?)
         }
     )*};
 }
 
-delete! {
-    _ZdlPv();
-    _ZdaPv();
-    _ZdlPvRKSt9nothrow_t(_tag: NoThrow);
-    _ZdaPvRKSt9nothrow_t(_tag: NoThrow);
-    _ZdlPvm(_size: usize);
-    _ZdaPvm(_size: usize);
-    _ZdlPvSt11align_val_t(_align: usize);
-    _ZdaPvSt11align_val_t(_align: usize);
-    _ZdlPvmSt11align_val_t(_size: usize, _align: usize);
-    _ZdaPvmSt11align_val_t(_size: usize, _align: usize);
-    _ZdlPvSt11align_val_tRKSt9nothrow_t(_align: usize, _tag: NoThrow);
-    _ZdaPvSt11align_val_tRKSt9nothrow_t(_align: usize, _tag: NoThrow);
+passed_on! {
+    _Znam(_size: usize) -> *mut c_void = _Znwm;
+    _ZnamSt11align_val_t(_size: usize, _align: usize) -> *mut c_void = _ZnwmSt11align_val_t;
+    _ZdlPv(_object: *mut c_void) = free;
+    _ZdaPv(_object: *mut c_void) = _ZdlPv;
+    _ZdlPvRKSt9nothrow_t(_object: *mut c_void, _tag: NoThrow) = _ZdlPv;
+    _ZdaPvRKSt9nothrow_t(_object: *mut c_void, _tag: NoThrow) = _ZdaPv;
+    _ZdlPvm(_object: *mut c_void, _size: usize) = _ZdlPv;
+    _ZdaPvm(_object: *mut c_void, _size: usize) = _ZdaPv;
+    _ZdlPvSt11align_val_t(_object: *mut c_void, _align: usize) = free;
+    _ZdaPvSt11align_val_t(_object: *mut c_void, _align: usize) = _ZdlPvSt11align_val_t;
+    _ZdlPvmSt11align_val_t(_object: *mut c_void, _size: usize, _align: usize) =
+        _ZdlPvSt11align_val_t (third to second);
+    _ZdaPvmSt11align_val_t(_object: *mut c_void, _size: usize, _align: usize) =
+        _ZdaPvSt11align_val_t (third to second);
+    _ZdlPvSt11align_val_tRKSt9nothrow_t(_object: *mut c_void, _align: usize, _tag: NoThrow) =
+        _ZdlPvSt11align_val_t;
+    _ZdaPvSt11align_val_tRKSt9nothrow_t(_object: *mut c_void, _align: usize, _tag: NoThrow) =
+        _ZdaPvSt11align_val_t;
 }

@@ -4,16 +4,21 @@
 //! Most calls are the C library's, and all there is to do is to see that they are: compare,
 //! branch, jump. The compiler takes a fourth instruction to load what it compares with, because
 //! other threads may write it.
+//!
+//! On arm64 there is only `malloc`, which like here tells the rest who calls it.
 
 use core::arch::naked_asm;
 use core::ffi::c_void;
 
-use brug::raw::{self, limits};
+use brug::raw;
+#[cfg(target_arch = "x86_64")]
+use brug::raw::limits;
 
 /// `malloc(3)`.
 ///
 /// # Safety
 /// None: it is `unsafe` as the standard library declares it.
+#[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[no_mangle]
 pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
@@ -22,21 +27,35 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
         "ja 2f",
         "jmp qword ptr [rip + __libc_malloc@GOTPCREL]",
         "2:",
+        "mov rsi, qword ptr [rsp]",
         "jmp {rest}",
         limit = const limits::MALLOC,
         rest = sym malloc_rest,
     )
 }
 
-extern "C" fn malloc_rest(size: usize) -> *mut c_void {
+/// `malloc(3)`.
+///
+/// # Safety
+/// None: it is `unsafe` as the standard library declares it.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[no_mangle]
+pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+    naked_asm!("mov x1, x30", "b {rest}", rest = sym malloc_rest)
+}
+
+/// `caller`: the address to return to.
+extern "C" fn malloc_rest(size: usize, caller: usize) -> *mut c_void {
     // SAFETY: any size is allowed.
-    unsafe { raw::malloc(size).cast() }
+    unsafe { raw::malloc_for(caller, size).cast() }
 }
 
 /// `free(3)`. Keeps `errno`.
 ///
 /// # Safety
 /// As [`realloc`].
+#[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[no_mangle]
 pub unsafe extern "C" fn free(object: *mut c_void) {
@@ -51,6 +70,7 @@ pub unsafe extern "C" fn free(object: *mut c_void) {
     )
 }
 
+#[cfg(target_arch = "x86_64")]
 unsafe extern "C" fn free_rest(object: *mut c_void) {
     // SAFETY: the caller's promise.
     unsafe { raw::free(object.cast()) }
@@ -60,6 +80,7 @@ unsafe extern "C" fn free_rest(object: *mut c_void) {
 ///
 /// # Safety
 /// `object` is null or was allocated by this family and not freed.
+#[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[no_mangle]
 pub unsafe extern "C" fn realloc(object: *mut c_void, size: usize) -> *mut c_void {
@@ -78,6 +99,7 @@ pub unsafe extern "C" fn realloc(object: *mut c_void, size: usize) -> *mut c_voi
     )
 }
 
+#[cfg(target_arch = "x86_64")]
 unsafe extern "C" fn realloc_rest(object: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
     unsafe { raw::realloc(object.cast(), size).cast() }

@@ -14,7 +14,7 @@ use brug::raw;
 ///
 /// # Safety
 /// `F` is its type, a function pointer.
-unsafe fn theirs<F: Copy>(name: &CStr) -> Option<F> {
+pub(crate) unsafe fn theirs<F: Copy>(name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     let found = raw::base_symbol(name);
     // SAFETY: by contract.

@@ -20,15 +20,15 @@ use core::ptr;
 use brug::raw;
 
 mod cxx;
-#[cfg(target_arch = "x86_64")]
 mod entry;
 mod introspect;
 mod mallctl;
 mod setup;
 mod sized;
 
+pub use entry::malloc;
 #[cfg(target_arch = "x86_64")]
-pub use entry::{free, malloc, realloc};
+pub use entry::{free, realloc};
 
 // The unwinder, for the monitor's call sites and for what the standard library says before it aborts.
 // From its archive: to load libgcc_s.so costs a short program a sixth of its time.
@@ -44,6 +44,9 @@ fn errno() -> c_int {
     // SAFETY: as above.
     unsafe { *libc::__errno_location() }
 }
+
+/// The type of [`aligned_alloc`].
+type Aligned = extern "C" fn(usize, usize) -> *mut c_void;
 
 /// Null, with `errno` saying why.
 #[cold]
@@ -63,16 +66,8 @@ fn whole_pages(size: usize) -> Option<usize> {
     size.checked_next_multiple_of(page())
 }
 
-/// `malloc(3)`.
-///
-/// # Safety
-/// None: it is `unsafe` as the standard library declares it.
-#[cfg(not(target_arch = "x86_64"))]
-#[no_mangle]
-pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
-    // SAFETY: any size is allowed.
-    unsafe { raw::malloc(size).cast() }
-}
+// What calls one of the next by its name calls the program's own, if it has one: so does the C
+// library. So they are not inlined.
 
 /// `calloc(3)`.
 #[no_mangle]
@@ -86,6 +81,7 @@ pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 /// # Safety
 /// `object` is null or was allocated by this family and not freed.
 #[cfg(not(target_arch = "x86_64"))]
+#[inline(never)]
 #[no_mangle]
 pub unsafe extern "C" fn realloc(object: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
@@ -130,6 +126,7 @@ pub unsafe extern "C" fn reallocf(object: *mut c_void, size: usize) -> *mut c_vo
 /// # Safety
 /// As [`realloc`].
 #[cfg(not(target_arch = "x86_64"))]
+#[inline(never)]
 #[no_mangle]
 pub unsafe extern "C" fn free(object: *mut c_void) {
     // SAFETY: the caller's promise.
@@ -176,11 +173,17 @@ pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     unsafe { raw::memalign(align, size).cast() }
 }
 
-/// `aligned_alloc(3)`: `EINVAL` unless the alignment is a power of two.
+/// `aligned_alloc(3)`. An alignment that is no power of two is the C library's to refuse (`EINVAL`,
+/// since 2.38) or to round up.
+#[inline(never)]
 #[no_mangle]
 pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
     if !align.is_power_of_two() {
-        return failed(libc::EINVAL);
+        // SAFETY: this is its type.
+        return match unsafe { introspect::theirs::<Aligned>(c"aligned_alloc") } {
+            Some(theirs) => theirs(align, size),
+            None => failed(libc::EINVAL),
+        };
     }
     // SAFETY: a power of two, any size.
     unsafe { raw::memalign(align, size).cast() }

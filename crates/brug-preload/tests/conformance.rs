@@ -141,6 +141,79 @@ fn objects_cross_between_a_program_and_its_plugins() {
     }
 }
 
+#[test]
+fn a_program_that_replaces_some_of_operator_new_and_delete_has_all_of_them() {
+    for (name, flags) in [
+        ("replaced", &["-std=c++17"][..]),
+        ("replaced-aligned", &["-std=c++17", "-DALIGNED"]),
+        // Where a program takes a function's address, it may be everybody's.
+        ("replaced-fixed", &["-std=c++17", "-no-pie"]),
+    ] {
+        let program = compiled("replaced.cpp", name, flags);
+        let said = passes_quietly(&mut Command::new(&program));
+        assert_eq!(said, "replaced: all checks passed\n");
+        for settings in SETTINGS {
+            let said = passes_quietly(&mut under_brug(&program, settings));
+            assert_eq!(said, "replaced: all checks passed\n", "{settings:?}");
+        }
+    }
+}
+
+#[test]
+fn a_program_with_a_malloc_of_its_own_has_the_rest_from_the_c_library() {
+    for (name, flags) in [("own", &[][..]), ("own-heap", &["-DHEAP"])] {
+        let program = compiled("own.c", name, flags);
+        let said = passes_quietly(&mut Command::new(&program));
+        assert_eq!(said, "own: all checks passed\n");
+        for settings in SETTINGS {
+            let said = passes_quietly(&mut under_brug(&program, settings));
+            assert_eq!(said, "own: all checks passed\n", "{settings:?}");
+        }
+    }
+}
+
+/// In a program at a fixed address that takes the address of `malloc`, everybody's `malloc` is a jump
+/// in the program. It is no malloc of its own.
+#[test]
+fn a_program_that_takes_the_address_of_malloc_has_growth_slots() {
+    let directory = tempfile::tempdir().expect("directory");
+    for flags in [["-no-pie", "-fno-pie"], ["-pie", "-fPIE"]] {
+        let program = compiled("address.c", flags[0], &flags);
+        let file = directory.path().join(flags[0]);
+        let setting = format!("json:{}", file.display());
+        passes_quietly(&mut under_brug(&program, &[("BRUG_STATS", &setting)]));
+        let text = std::fs::read_to_string(&file).expect("statistics");
+        let object: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(object["mode"], "auto", "{flags:?} {text}");
+        assert_eq!(object["slots_live"], 1, "{flags:?} {text}");
+    }
+}
+
+/// The loader frees it while nobody can start a thread.
+#[test]
+fn threads_may_have_much_storage_of_their_own() {
+    let program = compiled("storage.c", "storage", &[]);
+    let plugin = compiled("storage.c", "storage.so", &["-DPLUGIN", "-shared", "-fPIC"]);
+    let said = passes_quietly(Command::new(&program).arg(&plugin));
+    assert_eq!(said, "storage: all checks passed\n");
+    for settings in SETTINGS {
+        let said = passes_quietly(under_brug(&program, settings).arg(&plugin));
+        assert_eq!(said, "storage: all checks passed\n", "{settings:?}");
+    }
+}
+
+/// A thread of the library is none of the program's, which ends with its own last one.
+#[test]
+fn a_program_whose_main_thread_leaves_early_ends_as_without_the_library() {
+    let program = compiled("leaves.c", "leaves", &[]);
+    let said = passes_quietly(&mut Command::new(&program));
+    assert_eq!(said, "leaves: all checks passed\n");
+    for delay in ["1h", "1s", "100ms", "0"] {
+        let said = passes_quietly(&mut under_brug(&program, &[("BRUG_PURGE_DELAY", delay)]));
+        assert_eq!(said, "leaves: all checks passed\n", "{delay}");
+    }
+}
+
 /// The thread-local storage of an allocator has to be there before the first thread.
 #[test]
 fn a_running_program_that_opens_the_library_is_told_and_goes_on() {
@@ -189,6 +262,7 @@ fn every_source_is_compiled_by_a_test() {
         .collect();
     names.sort();
     let expected = [
+        "address.c",
         "alignment.cpp",
         "conformance.c",
         "crossing.c",
@@ -197,9 +271,13 @@ fn every_source_is_compiled_by_a_test() {
         "faults.c",
         "heap.c",
         "late.c",
+        "leaves.c",
         "limits.c",
         "little.c",
+        "own.c",
         "plugin.c",
+        "replaced.cpp",
+        "storage.c",
         "strict.c",
     ];
     assert_eq!(names, expected);

@@ -107,6 +107,11 @@ const AHEAD_COUNTED: u32 = 3;
 const FIRST_COMMIT: usize = 256 << 10;
 /// Memory beyond an object that is worth trimming.
 const SLACK_MIN: usize = 1 << 20;
+/// The C library gives a mapping of its own to every object from this size on, and ends it when the
+/// object is freed. So it does with the first of a smaller size, until one as large has been freed.
+const OWN_MAPPING: usize = 32 << 20;
+/// The most memory below that size that a freed object has had.
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
 /// Zeroing by hand is cheaper than new pages up to here; beyond, fresh pages keep
 /// a sparsely used object sparse.
 const MEMSET_MAX: usize = 4 << 20;
@@ -349,6 +354,11 @@ fn reserve_arena() -> bool {
         if !p.is_null() {
             break (p, want);
         }
+        if os::errno() == libc::EAGAIN {
+            // What is reserved would be taken off what the process may lock, and even so not all
+            // of it is to be had.
+            return false;
+        }
         want /= 2;
     };
     // Cut to alignment: page tables of a gigabyte move as one entry.
@@ -412,7 +422,7 @@ fn reserve_arena() -> bool {
 /// A slot with room for `size` bytes, or null. `zero`: the bytes are zero; `growing`:
 /// the object has been growing.
 pub(crate) fn alloc(size: usize, zero: bool, growing: bool) -> *mut u8 {
-    if size > MAX_OBJECT || size == 0 || !ready() {
+    if size > MAX_OBJECT || size == 0 || os::is_too_much_at_once(size) || !ready() {
         return ptr::null_mut();
     }
     let Some((class, index)) = take(size, growing) else {
@@ -633,6 +643,13 @@ fn release_hold(slot: &Slot, size: usize) {
 
 #[cold]
 fn leave_slack(slot: &Slot, excess: usize) {
+    if !retain::may_keep(excess) {
+        let origin = origin_of(slot.class.load(Relaxed) as usize, index_of(slot));
+        if os::keep_errno(|| drop_beyond(slot, origin)) {
+            slot.state.store(LIVE, Release);
+            return;
+        }
+    }
     slot.excess.store((excess / MIN_PAGE) as u32, Relaxed);
     slot.stamp.store(os::now_ms() as u32, Relaxed);
     let retained = RETAINED.fetch_add(excess, Relaxed) + excess;
@@ -655,10 +672,7 @@ fn hold(slot: &Slot, p: *mut u8) -> bool {
             Ok(_) => return state == SLACK,
             Err(now @ (LIVE | SLACK)) => state = now,
             // Somebody is in one system call; it ends by itself.
-            // SAFETY: no preconditions.
-            Err(TRIMMING | CUTTING) => unsafe {
-                libc::sched_yield();
-            },
+            Err(TRIMMING | CUTTING) => os::wait_a_moment(),
             Err(_) => no_object(p),
         }
     }
@@ -687,6 +701,14 @@ pub(crate) enum Resized {
 /// `p` is an object in the arena that the caller owns; `new > 0`.
 pub(crate) unsafe fn resize(p: *mut u8, new: usize) -> Resized {
     let (slot, origin) = slot_of(p);
+    if p != origin {
+        no_object(p);
+    }
+    if new > MAX_OBJECT {
+        // Not even for a moment may it be the size of the object, by which others see what is not
+        // needed of the slot.
+        return Resized::No;
+    }
     let old = slot.size.load(Relaxed);
     if new >= old {
         slot.size.store(new, Relaxed);
@@ -753,6 +775,10 @@ unsafe fn resize_held(slot: &'static Slot, origin: *mut u8, p: *mut u8, new: usi
 #[inline(never)]
 unsafe fn resize_cold(slot: &'static Slot, origin: *mut u8, old: usize, new: usize) -> Resized {
     let class = slot.class.load(Relaxed) as usize;
+    if os::is_too_much_at_once(new - old) {
+        settle(slot, old);
+        return Resized::No;
+    }
     if new <= 1 << SHIFT[class] {
         if !ensure_committed(slot, origin, class, new, true) {
             release_hold(slot, old);
@@ -860,11 +886,6 @@ pub(crate) fn usable_size(p: *mut u8) -> usize {
     page_round(slot_of(p).0.size.load(Relaxed))
 }
 
-/// Bytes asked for at `p`.
-pub(crate) fn size_of(p: *mut u8) -> usize {
-    slot_of(p).0.size.load(Relaxed)
-}
-
 /// Slots that hold an object.
 pub(crate) fn live() -> usize {
     CLASS.iter().map(|c| c.live.load(Relaxed)).sum()
@@ -945,7 +966,7 @@ fn release(slot: &'static Slot, origin: *mut u8) {
         push(&c.stacks[CLEAN_STACK], index);
         return;
     }
-    if (touched == 0 || !retain::may_keep(touched)) && os::keep_errno(|| forget(slot, origin)) {
+    if os::keep_errno(|| !may_keep(slot, origin, touched) && forget(slot, origin)) {
         slot.state.store(CLEAN, Relaxed);
         push(&c.stacks[CLEAN_STACK], index);
         return;
@@ -958,6 +979,17 @@ fn release(slot: &'static Slot, origin: *mut u8) {
     retain::wake(retained);
 }
 
+/// Returns true if a slot whose object is gone may keep its memory for the next.
+fn may_keep(slot: &Slot, origin: *mut u8, touched: usize) -> bool {
+    // With the C library nothing stays of what a program has asked for of the pages of an object with
+    // a mapping of its own. Others lie in the heap, so there a program must take it back itself.
+    let own = touched >= OWN_MAPPING
+        || (touched > LARGEST.load(Relaxed) && touched > LARGEST.fetch_max(touched, Relaxed));
+    // SAFETY: the caller holds the slot, and its content is dead.
+    let plain = || unsafe { os::make_plain(origin, slot.committed.load(Relaxed)) };
+    touched > 0 && retain::may_keep(touched) && (!own || plain())
+}
+
 /// Returns a slot that never came to hold an object.
 fn put_back(slot: &'static Slot, class: usize, index: usize) {
     release(slot, origin_of(class, index));
@@ -966,26 +998,36 @@ fn put_back(slot: &'static Slot, class: usize, index: usize) {
 /// Drops all memory of a slot. The caller holds it.
 fn forget(slot: &Slot, origin: *mut u8) -> bool {
     let committed = slot.committed.load(Relaxed);
+    let touched = slot.touched.load(Relaxed);
+    // Before it is so, that the child of a fork never takes for committed what is not. In the child
+    // there may then be memory beyond what it takes for committed, so all of it is reset.
+    slot.committed.store(0, Relaxed);
+    let len = committed.max(touched);
     // SAFETY: the slot is the caller's and its content dead.
     unsafe {
-        if committed > 0 && !os::reset(origin, committed) {
+        if len > 0 && !os::reset(origin, len) {
+            slot.committed.store(committed, Relaxed);
             // No mapping to spare; the memory can go all the same.
-            if !os::discard(origin, slot.touched.load(Relaxed)) {
+            if !os::discard(origin, touched) {
                 return false;
             }
             slot.touched.store(0, Relaxed);
             return true;
         }
     }
-    slot.committed.store(0, Relaxed);
     slot.touched.store(0, Relaxed);
     slot.seam.store(0, Relaxed);
     slot.huge.store(UNASKED, Relaxed);
     true
 }
 
-/// Drops memory that has been retained for at least `age` milliseconds. Any
-/// thread may call it at any time.
+/// Drops all memory that is retained. Keeps `errno`.
+pub(crate) fn give_back() {
+    os::keep_errno(|| os::without_signals(|| drop_retained(0)));
+}
+
+/// Drops memory that has been retained for at least `age` milliseconds. To be called where no signal
+/// handler interrupts: one that resizes an object would wait for the code that it has interrupted.
 pub(crate) fn drop_retained(age: u32) {
     let now = os::now_ms() as u32;
     for (class, c) in CLASS.iter().enumerate() {
@@ -1046,14 +1088,21 @@ fn trim_slack(slot: &Slot, origin: *mut u8) {
     {
         return;
     }
-    let keep = page_round(slot.size.load(Relaxed));
-    let touched = slot.touched.load(Relaxed);
-    // SAFETY: beyond the object, and its owner waits for the state to change.
-    if touched > keep && unsafe { os::discard(origin.add(keep), touched - keep) } {
-        slot.touched.store(keep, Relaxed);
-    }
+    drop_beyond(slot, origin);
     RETAINED.fetch_sub(take_excess(slot), Relaxed);
     slot.state.store(LIVE, Release);
+}
+
+/// Drops the memory beyond the object of a slot. The caller holds it, or has it as `TRIMMING`.
+fn drop_beyond(slot: &Slot, origin: *mut u8) -> bool {
+    let keep = page_round(slot.size.load(Relaxed));
+    let touched = slot.touched.load(Relaxed);
+    // SAFETY: beyond the object, whose owner is the caller or waits for the state to change.
+    let done = touched > keep && unsafe { os::discard(origin.add(keep), touched - keep) };
+    if done {
+        slot.touched.store(keep, Relaxed);
+    }
+    done
 }
 
 /// Held while memory is taken back, by a thread that no signal handler interrupts.
@@ -1069,8 +1118,7 @@ pub(crate) fn take_back() -> bool {
     os::keep_errno(|| {
         os::without_signals(|| {
             while TAKING_BACK.swap(true, Acquire) {
-                // SAFETY: no preconditions.
-                unsafe { libc::sched_yield() };
+                os::wait_a_moment();
             }
             let retained = RETAINED.load(Relaxed) > 0;
             drop_retained(0);

@@ -123,6 +123,15 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
         ));
         config.base = Some(Base::Glibc);
     }
+    if sys::is_bypassed() {
+        if config.verbose {
+            os::complain(format_args!(
+                "the program has a malloc of its own; the C library has the rest"
+            ));
+        }
+        config.mode = Mode::Sys;
+        config.base = Some(Base::Glibc);
+    }
     // SAFETY: passed on.
     unsafe { config::install(&config) };
     retain::reconfigure();
@@ -314,6 +323,10 @@ pub(crate) fn at_fork() {
                 // The child has everything committed that its parent has; a fork is refused
                 // if that is too much.
                 arena::take_back();
+            } else if retain::RETAINED.load(Relaxed) > retain::KEEP {
+                // The child would keep it as long as it lives, since it has no thread that gives
+                // it back. The parent loses little: it would have to copy each page to use it.
+                arena::give_back();
             }
             let own = 1 + purge::threads();
             ALONE.store(os::keep_errno(os::threads) == Some(own), Relaxed);

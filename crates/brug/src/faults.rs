@@ -4,11 +4,12 @@
 
 extern crate std;
 
-use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::env;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::vec::Vec;
 
+use crate::arena;
 use crate::config::Config;
 use crate::os::fault;
 use crate::raw;
@@ -129,18 +130,170 @@ fn no_byte_is_lost_when_a_system_call_fails() {
     // Setting up the arena.
     for nth in 0..6 {
         for burst in ["1", "60", "9223372036854775807"] {
-            let output = Command::new(env::current_exe().unwrap())
-                .args([
-                    "--exact",
-                    "faults::no_byte_is_lost_when_a_system_call_fails",
-                ])
-                .env(CHILD, std::format!("{nth},{burst}"))
-                .output()
-                .unwrap();
+            let output = alone(
+                "no_byte_is_lost_when_a_system_call_fails",
+                &std::format!("{nth},{burst}"),
+            );
             assert!(
                 output.status.success(),
                 "call {nth}, burst {burst}: {output:?}"
             );
         }
     }
+}
+
+/// Runs a test of this file in a process of its own, with a plan for it.
+fn alone(test: &str, plan: &str) -> Output {
+    Command::new(env::current_exe().unwrap())
+        .args(["--exact", &std::format!("faults::{test}")])
+        .env(CHILD, plan)
+        .output()
+        .unwrap()
+}
+
+/// A child that is forked while another thread gives a slot's memory back, before or after the one
+/// system call that does, finds a slot that it can use, and zeros where it asks for them.
+#[test]
+fn a_fork_in_the_middle_of_giving_back_leaves_the_child_a_slot() {
+    const SIZE: usize = 1 << 20;
+    fn fork() {
+        // SAFETY: objects are used as they were allocated; the child only leaves by `_exit`.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(20);
+                let p = raw::malloc(SIZE / 4);
+                p.write_bytes(1, SIZE / 4);
+                raw::free(p);
+                raw::trim();
+                let p = raw::calloc(1, SIZE);
+                let clean = (0..SIZE).all(|at| p.add(at).read() == 0);
+                libc::_exit(if clean { 0 } else { 3 });
+            }
+            let mut status = -1;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            // What unwinds through the caller would be caught nowhere.
+            FORKED.store(i64::from(status), SeqCst);
+        }
+    }
+    static FORKED: AtomicI64 = AtomicI64::new(-1);
+    let Ok(plan) = env::var(CHILD) else {
+        for plan in ["before", "after"] {
+            let output = alone(
+                "a_fork_in_the_middle_of_giving_back_leaves_the_child_a_slot",
+                plan,
+            );
+            assert!(output.status.success(), "{plan}: {output:?}");
+        }
+        return;
+    };
+    configure();
+    // The handlers of a fork, before there is anything to give back.
+    raw::trim();
+    // SAFETY: the object is used as it was allocated.
+    unsafe {
+        let p = raw::malloc(SIZE);
+        assert!(raw::owns(p));
+        p.write_bytes(1, SIZE);
+        raw::free(p);
+    }
+    let hook = if plan == "before" {
+        &fault::BEFORE
+    } else {
+        &fault::AFTER
+    };
+    hook.store(fork as fn() as usize, SeqCst);
+    raw::trim();
+    assert_eq!(FORKED.load(SeqCst), 0, "{plan}: how the child ended");
+}
+
+/// Memory is taken back just when an object is asked to have a size that there cannot be.
+#[test]
+fn an_absurd_size_is_not_seen_by_who_takes_memory_back() {
+    fn take_back() {
+        std::thread::spawn(raw::trim).join().unwrap();
+    }
+    if env::var(CHILD).is_err() {
+        let output = alone("an_absurd_size_is_not_seen_by_who_takes_memory_back", "");
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    configure();
+    // SAFETY: objects are used as they were allocated.
+    unsafe {
+        let p = raw::realloc(raw::malloc(1 << 20), 2 << 20);
+        assert!(raw::owns(p));
+        mark(p, 0, 2 << 20);
+        fault::BARRIER.store(take_back as fn() as usize, SeqCst);
+        assert!(raw::realloc(p, usize::MAX).is_null());
+        fault::BARRIER.store(0, SeqCst);
+        check(p, 2 << 20);
+    }
+}
+
+/// While somebody has a slot for the time of a system call, its owner does not keep a processor busy,
+/// for which the other may be waiting.
+#[test]
+fn who_waits_for_a_slot_sleeps() {
+    if env::var(CHILD).is_err() {
+        let output = alone("who_waits_for_a_slot_sleeps", "");
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    configure();
+    // SAFETY: a structure of numbers, valid for a write.
+    let sleeps = || unsafe {
+        let mut usage: libc::rusage = core::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+        usage.ru_nvcsw
+    };
+    // SAFETY: the object is used as it was allocated.
+    unsafe {
+        let p = raw::malloc(1 << 20);
+        assert!(raw::owns(p));
+        let (slot, _) = arena::slot_of(p);
+        slot.state.store(arena::TRIMMING, SeqCst);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_millis(300));
+                slot.state.store(arena::LIVE, SeqCst);
+            });
+            let before = sleeps();
+            raw::free(p);
+            assert!(sleeps() - before >= 10, "{}", sleeps() - before);
+        });
+    }
+}
+
+/// A handler that resizes an object would wait for ever for who it has interrupted.
+#[test]
+fn who_gives_back_what_is_retained_is_not_interrupted() {
+    static BLOCKED: AtomicI64 = AtomicI64::new(-1);
+    fn look() {
+        // SAFETY: the set is valid for a write, and then initialised.
+        unsafe {
+            let mut set = core::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_BLOCK, core::ptr::null(), &mut set);
+            BLOCKED.store(i64::from(libc::sigismember(&set, libc::SIGUSR1)), SeqCst);
+        }
+    }
+    if env::var(CHILD).is_err() {
+        let output = alone("who_gives_back_what_is_retained_is_not_interrupted", "");
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    configure();
+    raw::trim();
+    // SAFETY: the object is used as it was allocated; the child only leaves.
+    unsafe {
+        let p = raw::malloc(20 << 20);
+        assert!(raw::owns(p));
+        mark(p, 0, 20 << 20);
+        raw::free(p);
+        fault::AFTER.store(look as fn() as usize, SeqCst);
+        if libc::fork() == 0 {
+            libc::_exit(0);
+        }
+    }
+    assert_eq!(BLOCKED.load(SeqCst), 1, "whether a fork blocks signals for it");
 }

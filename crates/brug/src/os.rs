@@ -7,7 +7,7 @@
 
 use core::ffi::{c_int, c_void, CStr};
 use core::ptr;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU8, Ordering::Relaxed};
 
 use nocopy_settings::{number, Line};
 
@@ -116,7 +116,8 @@ mod sys {
     }
 }
 
-/// Reserves address space without memory. Null on failure.
+/// Reserves address space without memory. Null on failure, with `EAGAIN` if the process has
+/// everything locked that it maps (`mlockall`) and may not lock so much.
 pub(crate) fn reserve(len: usize) -> *mut u8 {
     map(len, libc::PROT_NONE)
 }
@@ -168,6 +169,8 @@ pub(crate) unsafe fn reset(p: *mut u8, len: usize) -> bool {
     if struck() {
         return false;
     }
+    #[cfg(test)]
+    fault::reach(&fault::BEFORE);
     // SAFETY: by contract; MAP_FIXED replaces only that range.
     let q = unsafe {
         sys::mmap(
@@ -179,6 +182,8 @@ pub(crate) unsafe fn reset(p: *mut u8, len: usize) -> bool {
             0,
         )
     };
+    #[cfg(test)]
+    fault::reach(&fault::AFTER);
     q != libc::MAP_FAILED
 }
 
@@ -189,6 +194,26 @@ pub(crate) unsafe fn reset(p: *mut u8, len: usize) -> bool {
 pub(crate) unsafe fn discard(p: *mut u8, len: usize) -> bool {
     // SAFETY: by contract.
     !struck() && unsafe { sys::madvise(p.cast(), len, libc::MADV_DONTNEED) } == 0
+}
+
+/// Takes back what a program has asked for of the pages of an object that it has freed, so that the
+/// next object does not inherit it: a protection, and that a child has no such pages or empty ones.
+/// Returns false if that cannot be (before Linux 4.14), and if pages are unmapped, locked or a
+/// file's: then they are to be mapped anew. Drops the first page.
+///
+/// # Safety
+/// The range was committed by the caller, and its content is dead.
+pub(crate) unsafe fn make_plain(p: *mut u8, len: usize) -> bool {
+    // SAFETY: by contract.
+    let advise = |advice| unsafe { sys::madvise(p.cast(), len, advice) } == 0;
+    // SAFETY: by contract. Locked pages are not dropped, and a file's never become empty in a child.
+    unsafe {
+        discard(p, page_size())
+            && commit(p, len)
+            && advise(libc::MADV_DOFORK)
+            && advise(libc::MADV_WIPEONFORK)
+            && advise(libc::MADV_KEEPONFORK)
+    }
 }
 
 /// Asks for huge pages in a range, or asks for none. Advice: failure is harmless.
@@ -303,6 +328,24 @@ pub(crate) fn populate(p: *mut u8) -> bool {
     unsafe { libc::madvise(p.cast(), page_size(), libc::MADV_POPULATE_WRITE) == 0 }
 }
 
+/// Waits for a thread that is in the middle of something short. Asleep, because it may share a
+/// processor with the caller: a real-time thread that only yields does not let it run.
+#[cold]
+pub(crate) fn wait_a_moment() {
+    let moment = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 20_000,
+    };
+    // SAFETY: `moment` is valid for reading. Unlike nanosleep it leaves errno alone.
+    unsafe {
+        if cfg!(miri) {
+            libc::sched_yield();
+        } else {
+            libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &moment, ptr::null_mut());
+        }
+    }
+}
+
 /// Sleeps for some milliseconds, or until somebody changes `word` from `value` and calls [`wake`].
 pub(crate) fn sleep(word: &AtomicU32, value: u32, ms: u32) {
     let timeout = libc::timespec {
@@ -334,19 +377,45 @@ pub(crate) fn counts_memory() -> bool {
     commits_strictly() || data_limit().is_some()
 }
 
-/// Returns true if the system refuses to commit more memory than it has. Read once.
-pub(crate) fn commits_strictly() -> bool {
-    const UNKNOWN: usize = 0;
-    const NO: usize = 1;
-    const YES: usize = 2;
-    static KNOWN: AtomicUsize = AtomicUsize::new(UNKNOWN);
-    if KNOWN.load(Relaxed) == UNKNOWN {
-        let mut buf = [0u8; 1];
-        let n = keep_errno(|| read_file(c"/proc/sys/vm/overcommit_memory", &mut buf));
-        let strict = buf[..n] == *b"2";
-        KNOWN.store(if strict { YES } else { NO }, Relaxed);
+/// What vm.overcommit_memory says, a digit. Read once.
+fn overcommit() -> u8 {
+    const HEURISTIC: u8 = b'0';
+    static KNOWN: AtomicU8 = AtomicU8::new(0);
+    if KNOWN.load(Relaxed) == 0 {
+        let mut buf = [HEURISTIC];
+        keep_errno(|| read_file(c"/proc/sys/vm/overcommit_memory", &mut buf));
+        KNOWN.store(buf[0], Relaxed);
     }
-    KNOWN.load(Relaxed) == YES
+    KNOWN.load(Relaxed)
+}
+
+/// Returns true if the system refuses to commit more memory than it has.
+pub(crate) fn commits_strictly() -> bool {
+    overcommit() == b'2'
+}
+
+/// Returns true if the system refuses so many bytes at once to who maps them: by default more than
+/// there is of memory and swap. What is reserved is committed without that question.
+pub(crate) fn is_too_much_at_once(bytes: usize) -> bool {
+    // Every machine has so much, and most objects are smaller.
+    const LEAST: usize = 64 << 20;
+    bytes > LEAST && !cfg!(miri) && overcommit() == b'0' && {
+        let (memory, swap) = keep_errno(memory_and_swap);
+        // 0: a sandbox does not say.
+        memory > 0 && bytes > memory.saturating_add(swap)
+    }
+}
+
+/// Bytes of memory and of swap that the machine has.
+pub(crate) fn memory_and_swap() -> (usize, usize) {
+    let mut info = core::mem::MaybeUninit::<libc::sysinfo>::zeroed();
+    // SAFETY: `info` is valid for writing; all zeros is a valid value.
+    let info = unsafe {
+        libc::sysinfo(info.as_mut_ptr());
+        info.assume_init()
+    };
+    let bytes = |units| (units as usize).saturating_mul(info.mem_unit as usize);
+    (bytes(info.totalram), bytes(info.totalswap))
 }
 
 /// Returns true if much address space costs this process much of what it may commit. With strict
@@ -375,6 +444,8 @@ pub(crate) fn address_space_is_dear() -> bool {
 /// between its own.
 #[inline(always)]
 pub(crate) fn light_barrier() {
+    #[cfg(test)]
+    fault::reach(&fault::BARRIER);
     #[cfg(not(miri))]
     core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
     // Miri knows no membarrier.
@@ -444,6 +515,19 @@ pub(crate) fn threads() -> Option<u64> {
         (libc::stat64(c"/proc/self/task".as_ptr(), &mut status) == 0)
             .then(|| (status.st_nlink as u64).saturating_sub(2))
     }
+}
+
+/// Returns true if no other thread runs any more, because the main thread, of which the system keeps
+/// a remnant, has ended as well.
+pub(crate) fn is_last_thread() -> bool {
+    if threads() != Some(2) {
+        return false;
+    }
+    // "12 (name) Z", where the name may have parentheses, but what comes after it has not: proc(5).
+    let mut text = [0u8; 64];
+    let n = read_file(c"/proc/self/stat", &mut text);
+    let end = text[..n].iter().rposition(|&b| b == b')');
+    end.is_some_and(|end| text[end..n].starts_with(b") Z"))
 }
 
 #[inline]
@@ -518,10 +602,11 @@ fn limit_of_groups(groups: &[u8], read: &mut dyn FnMut(&CStr) -> Option<usize>) 
         else {
             continue;
         };
-        let (mount, file) = if controllers.is_empty() {
-            ("", "memory.max")
+        // Above memory.high a group may have memory, but the system slows down who takes it.
+        let (mount, files): (_, &[_]) = if controllers.is_empty() {
+            ("", &["memory.max", "memory.high"])
         } else if controllers.split(|&b| b == b',').any(|c| c == b"memory") {
-            ("/memory", "memory.limit_in_bytes")
+            ("/memory", &["memory.limit_in_bytes"])
         } else {
             continue;
         };
@@ -529,10 +614,12 @@ fn limit_of_groups(groups: &[u8], read: &mut dyn FnMut(&CStr) -> Option<usize>) 
             .unwrap_or("")
             .trim_end_matches('/');
         loop {
-            let mut name = Line::new();
-            let _ = write!(name, "/sys/fs/cgroup{mount}{path}/{file}\0");
-            if let Ok(name) = CStr::from_bytes_with_nul(name.as_bytes()) {
-                least = least.min(read(name).unwrap_or(usize::MAX));
+            for file in files {
+                let mut name = Line::new();
+                let _ = write!(name, "/sys/fs/cgroup{mount}{path}/{file}\0");
+                if let Ok(name) = CStr::from_bytes_with_nul(name.as_bytes()) {
+                    least = least.min(read(name).unwrap_or(usize::MAX));
+                }
             }
             match path.rfind('/') {
                 Some(end) => path = &path[..end],
@@ -570,10 +657,24 @@ pub(crate) fn complain(args: core::fmt::Arguments<'_>) {
     });
 }
 
-/// Test hook: which of the coming calls fail.
+/// Test hooks: which of the coming calls fail, and what other threads do in the middle of things.
 #[cfg(test)]
 pub(crate) mod fault {
-    use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
+    use core::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst};
+    /// Functions of the type `fn()`, each called once: before and after the call of [`super::reset`],
+    /// and at the barrier of an object that grows where it is. 0: none.
+    pub(crate) static BEFORE: AtomicUsize = AtomicUsize::new(0);
+    pub(crate) static AFTER: AtomicUsize = AtomicUsize::new(0);
+    pub(crate) static BARRIER: AtomicUsize = AtomicUsize::new(0);
+
+    pub(super) fn reach(place: &AtomicUsize) {
+        let function = place.swap(0, SeqCst);
+        if function != 0 {
+            // SAFETY: by contract.
+            unsafe { core::mem::transmute::<usize, fn()>(function)() };
+        }
+    }
+
     /// Calls until the first failing one; negative: none fails.
     pub(crate) static COUNTDOWN: AtomicI64 = AtomicI64::new(-1);
     /// How many calls fail from then on.
@@ -625,8 +726,17 @@ mod tests {
         ];
         let (least, files) = asked(b"0::/a/b/c\n", &limits);
         assert_eq!(least, 500);
-        assert_eq!(files.len(), 4);
-        assert_eq!(files[3], "/sys/fs/cgroup/memory.max");
+        assert_eq!(files.len(), 8);
+        assert_eq!(files[6], "/sys/fs/cgroup/memory.max");
+    }
+
+    #[test]
+    fn a_group_that_is_slowed_down_above_a_size_is_bound_by_that() {
+        let limits = [
+            ("/sys/fs/cgroup/a/memory.max", 700),
+            ("/sys/fs/cgroup/a/memory.high", 600),
+        ];
+        assert_eq!(asked(b"0::/a\n", &limits).0, 600);
     }
 
     #[test]
@@ -634,7 +744,12 @@ mod tests {
         let limits = [("/sys/fs/cgroup/memory.max", 900)];
         assert_eq!(
             asked(b"0::/\n", &limits),
-            (900, [limits[0].0.to_owned()].into())
+            (
+                900,
+                ["memory.max", "memory.high"]
+                    .map(|file| std::format!("/sys/fs/cgroup/{file}"))
+                    .into()
+            )
         );
     }
 

@@ -5,7 +5,13 @@
 //! retained, or when a large object with huge pages is about to be filled, which it watches
 //! (`huge.rs`). It ends when neither is so: programs that free little never have it, and no program
 //! has it for long. It touches no lock and allocates nothing.
+//!
+//! A process whose main thread has left by `pthread_exit` ends with its last thread, which runs what
+//! the program has registered with `atexit`. That must not be this one, with its small stack and its
+//! signals blocked, and the program must not wait for it. So it looks whether it is the last, and in
+//! that case leaves that to a thread like the program's own.
 
+use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -16,6 +22,9 @@ use core::sync::atomic::{
 
 use crate::retain::{KEEP, NONE, REFUSED_AT, RETAINED, RUNNING, THREAD, UNAVAILABLE, WOKEN};
 use crate::{arena, config, huge, os};
+
+/// Maximum of milliseconds after which the thread looks whether it is the last.
+const LOOK: u32 = 250;
 
 /// True if that thread is there now, beyond doubt.
 static ALIVE: AtomicBool = AtomicBool::new(false);
@@ -38,7 +47,7 @@ pub(crate) fn start() {
                     "no thread for giving memory back; doing so at once for a second"
                 ));
             }
-            arena::drop_retained(0);
+            arena::give_back();
         }
     });
 }
@@ -53,15 +62,14 @@ fn spawn() -> bool {
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        *PROGRAMS.0.get() = before;
         libc::pthread_attr_init(attr.as_mut_ptr());
-        libc::pthread_attr_setdetachstate(attr.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
         libc::pthread_attr_setstacksize(attr.as_mut_ptr(), 128 << 10);
         let mut error = libc::pthread_create(id.as_mut_ptr(), attr.as_ptr(), run, ptr::null_mut());
         if error == libc::EINVAL {
             // Much thread-local storage; take the default stack.
             libc::pthread_attr_destroy(attr.as_mut_ptr());
             libc::pthread_attr_init(attr.as_mut_ptr());
-            libc::pthread_attr_setdetachstate(attr.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
             error = libc::pthread_create(id.as_mut_ptr(), attr.as_ptr(), run, ptr::null_mut());
         }
         libc::pthread_attr_destroy(attr.as_mut_ptr());
@@ -70,9 +78,48 @@ fn spawn() -> bool {
     }
 }
 
+/// The signals that the program's thread had blocked which started this one. Written while there is
+/// none, and read by it.
+struct Signals(UnsafeCell<MaybeUninit<libc::sigset_t>>);
+// SAFETY: as above.
+unsafe impl Sync for Signals {}
+static PROGRAMS: Signals = Signals(UnsafeCell::new(MaybeUninit::uninit()));
+
+/// What the thread does at its end.
+fn end() -> *mut c_void {
+    // SAFETY: `spawn` has written the signals, and nobody else waits for this thread.
+    unsafe {
+        let own = libc::pthread_self();
+        let mut id = MaybeUninit::<libc::pthread_t>::uninit();
+        let last = os::is_last_thread() && {
+            let programs = (*PROGRAMS.0.get()).as_ptr();
+            libc::pthread_sigmask(libc::SIG_SETMASK, programs, ptr::null_mut());
+            libc::pthread_create(id.as_mut_ptr(), ptr::null(), outlive, own as *mut c_void) == 0
+        };
+        if !last {
+            libc::pthread_detach(own);
+        }
+    }
+    ptr::null_mut()
+}
+
+/// Ends after the thread `other`.
+extern "C" fn outlive(other: *mut c_void) -> *mut c_void {
+    // SAFETY: its one other thread is waited for by nobody else.
+    unsafe { libc::pthread_join(other as libc::pthread_t, ptr::null_mut()) };
+    ptr::null_mut()
+}
+
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    // SAFETY: a C string.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"brug-purge".as_ptr()) };
+    let ordinary = libc::sched_param { sched_priority: 0 };
+    // SAFETY: a C string, and a parameter that is valid for reading.
+    unsafe {
+        libc::prctl(libc::PR_SET_NAME, c"brug-purge".as_ptr());
+        // Threads inherit it, and to give memory back takes milliseconds.
+        if matches!(libc::sched_getscheduler(0), libc::SCHED_FIFO | libc::SCHED_RR) {
+            libc::sched_setscheduler(0, libc::SCHED_OTHER, &ordinary);
+        }
+    }
     ALIVE.store(true, Release);
     let mut idle = 0;
     let mut due = 0;
@@ -91,7 +138,12 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             if watching && !huge::look() {
                 arena::huge_pages_lose();
             }
-            os::sleep(&WOKEN, woken, if watching { huge::TICK } else { left });
+            os::sleep(&WOKEN, woken, if watching { huge::TICK } else { left.min(LOOK) });
+            if !watching && os::is_last_thread() {
+                // The process ends; no other thread is started for what it frees on the way.
+                ALIVE.store(false, Release);
+                return end();
+            }
             continue;
         }
         due = 0;
@@ -115,7 +167,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
                 .compare_exchange(NONE, RUNNING, AcqRel, Relaxed)
                 .is_err()
         {
-            return ptr::null_mut();
+            return end();
         }
         ALIVE.store(true, Release);
     }

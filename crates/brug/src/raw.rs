@@ -38,6 +38,26 @@ pub unsafe fn malloc(size: usize) -> *mut u8 {
     unsafe { heap::alloc_untold(size, ALIGN) }
 }
 
+/// As C's `malloc`, for a function of this address. What the loader asks for is thread-local storage,
+/// which it frees under a lock that the start of a thread takes as well. Giving back the memory of a
+/// growth slot may take a thread, so this stays with the C library.
+///
+/// # Safety
+/// As for [`malloc`].
+#[cfg(feature = "preload")]
+#[inline]
+pub unsafe fn malloc_for(caller: usize, size: usize) -> *mut u8 {
+    /// No smaller object has a slot.
+    const LEAST: usize = 4096;
+    // SAFETY: no preconditions.
+    unsafe {
+        if size >= LEAST && crate::sys::is_loader(caller) {
+            return base::obtain(base::Owner::Sys, size, ALIGN, false);
+        }
+        malloc(size)
+    }
+}
+
 /// As C's `calloc`; `ENOMEM` if the product overflows.
 ///
 /// # Safety
@@ -129,10 +149,14 @@ pub fn prepare() {
     let config = config();
     for base in [Base::Jemalloc, Base::Mimalloc] {
         if words::base() == base || config.mode.uses(base, &config.template) {
-            // SAFETY: an object of its own.
-            unsafe {
-                let p = base::obtain(Owner::of(base), 1, 1, false);
-                base::free(base::owner_of(p), p);
+            // The C library takes it for granted that its allocator is used before there are threads,
+            // and these do not begin it at the same time.
+            for owner in [Owner::Sys, Owner::of(base)] {
+                // SAFETY: an object of its own.
+                unsafe {
+                    let p = base::obtain(owner, 1, 1, false);
+                    base::free(base::owner_of(p), p);
+                }
             }
         }
     }
@@ -143,6 +167,13 @@ pub fn prepare() {
 #[cfg(feature = "preload")]
 pub fn stand_in() -> Option<&'static core::ffi::CStr> {
     crate::sys::stand_in()
+}
+
+/// Returns true if the function that the loader has found by a name of this library's is this
+/// library's, and not the program's own. Takes the loader's lock.
+#[cfg(feature = "preload")]
+pub fn is_here(function: *const core::ffi::c_void) -> bool {
+    crate::sys::is_here(function as usize)
 }
 
 /// A function of the library that [`Base::Glibc`](crate::Base::Glibc) is, by its name; null if

@@ -245,7 +245,8 @@ unsafe fn resize_slot(p: *mut u8, align: usize, new: usize) -> *mut u8 {
                 return q;
             }
         }
-        let old = arena::size_of(p);
+        // Whoever asked for the usable size may have filled all of it.
+        let old = arena::usable_size(p);
         let q = base::obtain(base::current(), new, align, false);
         if q.is_null() {
             if new <= old {

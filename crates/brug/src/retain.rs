@@ -7,7 +7,6 @@
 //! beyond 8 MiB is given back in the call that frees it; a second later, the
 //! next such call tries again.
 
-use core::mem::MaybeUninit;
 use core::sync::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{Relaxed, Release},
@@ -82,16 +81,7 @@ pub(crate) fn reconfigure() {
 
 /// An eighth of the memory this process can have.
 fn default_budget() -> usize {
-    os::keep_errno(|| {
-        let mut info = MaybeUninit::<libc::sysinfo>::zeroed();
-        // SAFETY: `info` is valid for writing; all zeros is a valid value.
-        let info = unsafe {
-            libc::sysinfo(info.as_mut_ptr());
-            info.assume_init()
-        };
-        let memory = (info.totalram as usize).saturating_mul(info.mem_unit as usize);
-        memory.min(os::cgroup_limit()) / 8
-    })
+    os::keep_errno(|| os::memory_and_swap().0.min(os::cgroup_limit()) / 8)
 }
 
 /// Sees to it that retained memory is given back in time.

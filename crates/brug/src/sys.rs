@@ -5,6 +5,9 @@ use core::ffi::c_void;
 #[cfg(feature = "preload")]
 use core::{ffi::c_int, ptr};
 
+#[cfg(feature = "preload")]
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use crate::words::Alloc;
 
 pub(crate) const ALLOC: Alloc = alloc;
@@ -43,6 +46,55 @@ pub(crate) fn stand_in() -> Option<&'static core::ffi::CStr> {
     let other = library != library_of(libc::getauxval as *const () as usize);
     // SAFETY: the loader's string, which lives as long as the library.
     (other && !library.1.is_null()).then(|| unsafe { core::ffi::CStr::from_ptr(library.1) })
+}
+
+/// Returns true if the function that the loader has found by a name of this library's is this
+/// library's.
+#[cfg(feature = "preload")]
+pub(crate) fn is_here(function: usize) -> bool {
+    let here = ptr::from_ref(crate::words::hot()) as usize;
+    library_of(function) == library_of(here) || is_jump(function)
+}
+
+/// Returns true if a function is a jump to somebody else's. A program at a fixed address that takes
+/// the address of `malloc` has such a one, which then is everybody's `malloc`.
+#[cfg(feature = "preload")]
+fn is_jump(function: usize) -> bool {
+    const RTLD_DL_SYMENT: c_int = 1;
+    const SHN_UNDEF: u16 = 0;
+    extern "C" {
+        fn dladdr1(
+            address: *const c_void,
+            about: *mut libc::Dl_info,
+            symbol: *mut *const libc::Elf64_Sym,
+            flags: c_int,
+        ) -> c_int;
+    }
+    let mut about = core::mem::MaybeUninit::<libc::Dl_info>::uninit();
+    let mut symbol = ptr::null();
+    // SAFETY: both are valid for writing; what the loader says of a symbol stays where it is.
+    unsafe {
+        let found = dladdr1(
+            function as *const c_void,
+            about.as_mut_ptr(),
+            &mut symbol,
+            RTLD_DL_SYMENT,
+        );
+        found != 0 && !symbol.is_null() && (*symbol).st_shndx == SHN_UNDEF
+    }
+}
+
+/// Returns true if programs' `malloc` is not this library's, because the program or a library
+/// before this one has its own. That one may get its memory from the C library under its internal
+/// names, and so give back there what it has not defined itself and has from here.
+#[cfg(feature = "preload")]
+pub(crate) fn is_bypassed() -> bool {
+    !is_here(libc::malloc as *const () as usize)
+}
+
+#[cfg(not(feature = "preload"))]
+pub(crate) fn is_bypassed() -> bool {
+    false
 }
 
 /// Where the library is loaded that an address is in, and its path; zero and null if there
@@ -127,6 +179,39 @@ mod names {
 #[cfg(feature = "preload")]
 pub(crate) fn prepare() {
     names::usable_size();
+    find_loader();
+}
+
+/// Address and length of the loader; 0: not known yet, or it has been called by its own name.
+#[cfg(feature = "preload")]
+static LOADER: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+#[cfg(feature = "preload")]
+fn find_loader() {
+    // SAFETY: the kernel says where the loader is, which begins with the head of its file. Neither
+    // is ever unmapped.
+    unsafe {
+        let base = libc::getauxval(libc::AT_BASE) as usize;
+        if base == 0 {
+            return;
+        }
+        let head = &*(base as *const libc::Elf64_Ehdr);
+        let parts = (base + head.e_phoff as usize) as *const libc::Elf64_Phdr;
+        let end = (0..head.e_phnum as usize)
+            .map(|part| &*parts.add(part))
+            .filter(|part| part.p_type == libc::PT_LOAD)
+            .map(|part| (part.p_vaddr + part.p_memsz) as usize)
+            .max();
+        LOADER[0].store(base, Relaxed);
+        LOADER[1].store(end.unwrap_or(0), Relaxed);
+    }
+}
+
+/// Returns true if the loader is what is at an address.
+#[cfg(feature = "preload")]
+#[inline]
+pub(crate) fn is_loader(address: usize) -> bool {
+    address.wrapping_sub(LOADER[0].load(Relaxed)) < LOADER[1].load(Relaxed)
 }
 
 #[inline(always)]

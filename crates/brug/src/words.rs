@@ -212,7 +212,7 @@ static CHANGING: AtomicBool = AtomicBool::new(false);
 /// Changes something that the limits depend on, and the limits.
 pub(crate) fn change(what: impl FnOnce()) {
     while CHANGING.swap(true, SeqCst) {
-        core::hint::spin_loop();
+        wait_for_changes();
     }
     changed_by(what);
 }
@@ -234,8 +234,16 @@ fn changed_by(what: impl FnOnce()) {
 
 /// Returns when a change that others have begun is over.
 pub(crate) fn wait_for_changes() {
+    /// A change takes a fraction of these, unless who makes it is not running.
+    const SPINS: u32 = 1000;
+    let mut spins = 0;
     while CHANGING.load(SeqCst) {
-        core::hint::spin_loop();
+        spins += 1;
+        if spins < SPINS {
+            core::hint::spin_loop();
+        } else {
+            os::wait_a_moment();
+        }
     }
 }
 

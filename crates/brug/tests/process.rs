@@ -348,6 +348,220 @@ fn no_retention_means_none() {
 }
 
 #[test]
+fn an_object_that_shrinks_keeps_no_more_than_a_freed_one_and_starts_no_thread_either() {
+    for setting in [("BRUG_PURGE_DELAY", "0"), ("BRUG_RETAIN", "8M")] {
+        isolated(
+            "an_object_that_shrinks_keeps_no_more_than_a_freed_one_and_starts_no_thread_either",
+            &[setting],
+            || {
+                let (memory, threads) = (rss_mib(), status("Threads:"));
+                let mut v = grow(100 << 20);
+                v.truncate(1 << 20);
+                let sum = checksum(&v);
+                v.shrink_to_fit();
+                assert_eq!(status("Threads:"), threads);
+                assert!(rss_mib() <= memory + 3, "{} MiB", rss_mib());
+                v.resize(90 << 20, 7);
+                assert_eq!(checksum(&v[..1 << 20]), sum);
+                assert!(v[1 << 20..].iter().all(|&b| b == 7));
+            },
+        );
+    }
+}
+
+#[test]
+fn the_thread_of_a_real_time_program_is_an_ordinary_one() {
+    isolated(
+        "the_thread_of_a_real_time_program_is_an_ordinary_one",
+        &[],
+        || {
+            let highest = libc::sched_param { sched_priority: 1 };
+            // SAFETY: the parameter is valid for reading.
+            if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &highest) } != 0 {
+                println!("skipped: this process may not become a real-time one");
+                return;
+            }
+            drop(grow(100 << 20));
+            eventually("no thread", || {
+                let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+                tasks.flatten().any(|task| {
+                    let text =
+                        std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                    let Some((name, rest)) = text.rsplit_once(") ") else {
+                        return false;
+                    };
+                    // Field 41 of all, and the third is the first of the rest: proc(5).
+                    name.ends_with("(brug-purge") && rest.split(' ').nth(38) == Some("0")
+                })
+            });
+        },
+    );
+}
+
+/// What an idle child has inherited of freed memory, nobody would give back.
+#[test]
+fn a_child_does_not_keep_what_its_parent_has_freed() {
+    isolated(
+        "a_child_does_not_keep_what_its_parent_has_freed",
+        &[("BRUG_PURGE_DELAY", "1h")],
+        || {
+            let memory = rss_mib();
+            let v = grow(200 << 20);
+            let threads = status("Threads:");
+            drop(v);
+            assert!(brug::stats().bytes_retained > 100 << 20 && threads >= 1);
+            // SAFETY: the child only looks and leaves.
+            unsafe {
+                let child = libc::fork();
+                if child == 0 {
+                    libc::_exit(i32::from(rss_mib() > memory + 16));
+                }
+                let mut status = -1;
+                assert_eq!(libc::waitpid(child, &mut status, 0), child);
+                assert_eq!(status, 0, "the child has it still");
+            }
+        },
+    );
+}
+
+/// What a program asks the system for of the pages of a large object ends with the object, as
+/// with the C library.
+#[test]
+fn a_large_object_does_not_inherit_what_was_asked_for_of_the_pages_of_the_last() {
+    fn ask(p: *mut u8, size: usize, what: usize) -> i32 {
+        let p = p.cast();
+        // SAFETY: whole pages of an object of the caller.
+        unsafe {
+            match what {
+                0 => libc::mprotect(p, size, libc::PROT_READ),
+                1 => libc::madvise(p, size, libc::MADV_DONTFORK),
+                2 => libc::madvise(p, size, libc::MADV_WIPEONFORK),
+                3 => libc::mlock(p, 1 << 19),
+                4 => libc::munmap(p.wrapping_byte_add(size / 2), size / 2),
+                _ => {
+                    let file = libc::memfd_create(c"file".as_ptr(), 0);
+                    assert_eq!(libc::ftruncate(file, size as libc::off_t), 0);
+                    let (both, flags) = (
+                        libc::PROT_READ | libc::PROT_WRITE,
+                        libc::MAP_SHARED | libc::MAP_FIXED,
+                    );
+                    i32::from(libc::mmap(p, size, both, flags, file, 0) == libc::MAP_FAILED)
+                }
+            }
+        }
+    }
+    isolated(
+        "a_large_object_does_not_inherit_what_was_asked_for_of_the_pages_of_the_last",
+        &[("BRUG_PURGE_DELAY", "1h")],
+        || {
+            // Each the largest so far (the harness has used less than 10 MiB), and then those that
+            // always have a mapping of their own.
+            let growing = (0..6).map(|what| (what, (what + 10) << 20));
+            for (what, size) in growing.chain((0..6).map(|what| (what, 64 << 20))) {
+                // SAFETY: objects are used as they were allocated; the child only looks.
+                unsafe {
+                    let p = raw::malloc(size);
+                    assert!(raw::owns(p));
+                    p.write_bytes(1, size);
+                    if ask(p, size, what) != 0 {
+                        println!("skipped: asking for {what} is refused");
+                        raw::free(p);
+                        continue;
+                    }
+                    raw::free(p);
+                    let locked = status("VmLck:");
+                    assert_eq!(locked, 0, "{what}");
+                    let p = raw::malloc(size);
+                    p.write_bytes(7, size);
+                    let child = libc::fork();
+                    if child == 0 {
+                        libc::_exit(i32::from((0..size).any(|at| p.add(at).read() != 7)));
+                    }
+                    let mut ended = -1;
+                    assert_eq!(libc::waitpid(child, &mut ended, 0), child);
+                    assert_eq!(ended, 0, "{what}");
+                    raw::free(p);
+                }
+            }
+        },
+    );
+}
+
+/// By its heuristic the system refuses who wants more at once than all memory and swap.
+#[test]
+fn more_than_the_machine_has_is_refused_as_by_the_system() {
+    isolated(
+        "more_than_the_machine_has_is_refused_as_by_the_system",
+        &[],
+        || {
+            let all = |name: &str| -> usize {
+                let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+                let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+                let kib: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+                kib << 10
+            };
+            let size = all("MemTotal:") + all("SwapTotal:") + (1 << 30);
+            // SAFETY: what there is of the mapping is unmapped; objects are used as they were
+            // allocated.
+            unsafe {
+                let (private, none) = (
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                    std::ptr::null_mut(),
+                );
+                let p = libc::mmap(
+                    none,
+                    size,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    private,
+                    -1,
+                    0,
+                );
+                let refused = p == libc::MAP_FAILED;
+                if !refused {
+                    libc::munmap(p, size);
+                }
+                let small = raw::malloc(1 << 20);
+                for p in [
+                    raw::malloc(size),
+                    raw::calloc(1, size),
+                    raw::memalign(64, size),
+                    raw::realloc(small, size),
+                ] {
+                    assert_eq!(p.is_null(), refused);
+                    if !p.is_null() && p != small {
+                        raw::free(p);
+                    }
+                }
+            }
+        },
+    );
+}
+
+/// As in the C library, which aborts.
+#[test]
+fn an_address_inside_an_object_is_no_object() {
+    isolated("an_address_inside_an_object_is_no_object", &[], || {
+        // SAFETY: what becomes of it in the child ends there.
+        unsafe {
+            let p = raw::realloc(raw::malloc(1 << 20), 2 << 20);
+            assert!(raw::owns(p));
+            for size in [100, 1 << 20, 3 << 20, 64 << 20] {
+                let child = libc::fork();
+                if child == 0 {
+                    raw::realloc(p.add(64), size);
+                    libc::_exit(0);
+                }
+                let mut ended = -1;
+                assert_eq!(libc::waitpid(child, &mut ended, 0), child);
+                assert!(libc::WIFSIGNALED(ended), "{size}: {ended:#x}");
+                assert_eq!(libc::WTERMSIG(ended), libc::SIGABRT);
+            }
+            raw::free(p);
+        }
+    });
+}
+
+#[test]
 fn destructors_of_threads_can_allocate() {
     struct Last;
     impl Drop for Last {
@@ -524,6 +738,29 @@ fn a_small_reservation_is_used_up_gracefully() {
             let sum = checksum(&v);
             v.resize(200 << 20, 0);
             assert_eq!(checksum(&v), sum);
+        },
+    );
+}
+
+/// A program that asks for the usable size may use all of it, and finds that again.
+#[test]
+fn what_is_usable_is_kept_when_an_object_leaves_its_slot() {
+    isolated(
+        "what_is_usable_is_kept_when_an_object_leaves_its_slot",
+        &[("BRUG_RESERVE", "1G")],
+        || {
+            // SAFETY: the object is used as it was allocated.
+            unsafe {
+                let p = raw::malloc((60 << 20) + 1);
+                let usable = raw::usable_size(p);
+                assert!(raw::owns(p) && usable > (60 << 20) + 1);
+                p.write_bytes(0x5a, usable);
+                let p = raw::realloc(p, 200 << 20);
+                assert!(!p.is_null() && !raw::owns(p), "it has grown in a slot");
+                let kept = std::slice::from_raw_parts(p, usable);
+                assert_eq!(kept.iter().position(|&b| b != 0x5a), None);
+                raw::free(p);
+            }
         },
     );
 }

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The library, as these tests' profile builds it; cargo builds no cdylib for tests by itself.
 pub fn library() -> PathBuf {
@@ -44,10 +44,11 @@ pub fn programs() -> PathBuf {
 
 /// Compile one of `tests/programs` with these flags, once; where the result is.
 pub fn compiled(source: &str, name: &str, flags: &[&str]) -> PathBuf {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _guard = ONE_AT_A_TIME.lock();
+    // By this process: what another with the same number has left may be linked with what is gone.
+    static COMPILED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+    let mut done = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-    if out.exists() {
+    if done.contains(&out) {
         return out;
     }
     let compiler = if source.ends_with(".cpp") {
@@ -71,6 +72,7 @@ pub fn compiled(source: &str, name: &str, flags: &[&str]) -> PathBuf {
         .status()
         .unwrap_or_else(|error| panic!("{compiler}: {error}; apt-get install build-essential"));
     assert!(status.success(), "{compiler} failed on {source}");
+    done.push(out.clone());
     out
 }
 

@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <gnu/libc-version.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -175,6 +176,16 @@ static void aligned_kinds(void)
 		errno = EDOM;
 		CHECK(posix_memalign(&object, OPAQUE(wrong[i]), 8) == EINVAL);
 		CHECK(object == &object && errno == EDOM);
+	}
+	/* refused since 2.38, rounded up before */
+	int refuses = strverscmp(gnu_get_libc_version(), "2.38") >= 0;
+
+	for (size_t i = 4; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		errno = 0;
+		void *object = aligned_alloc(OPAQUE(wrong[i]), 300000);
+
+		CHECK(refuses ? !object && errno == EINVAL : !!object);
+		free(object);
 	}
 	void *rounded = memalign(OPAQUE((size_t)24), 10);
 
