@@ -132,6 +132,7 @@ PACKAGES: Final = {
     "mkfs.f2fs": "f2fs-tools",
     "fsck.f2fs": "f2fs-tools",
     "dmsetup": "dmsetup",
+    "dd": "coreutils",
     "perf": "linux-perf",
 }
 

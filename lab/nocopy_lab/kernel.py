@@ -61,6 +61,14 @@ LATER: Final = ("linux-7.3", "machine-7.3")
 MOST_LATER: Final = (*MOST, *LATER)
 COMPARED: Final = (*STOCK, "faults")
 
+STORAGE: Final = ("storage", "disks", "board-x86")
+# Checksums are computed by an instruction, as on most computers.
+STORAGE_LATER: Final = ("CONFIG_CRC_OPTIMIZATIONS=y",)
+# Of Linux 6.12 the same, and what 7.3 has no option for any more, as it is always so.
+STORAGE_OLDER: Final = (
+    "CONFIG_CRYPTO_CRC32C_INTEL=y", "CONFIG_PROC_SYSCTL=y", "CONFIG_SLUB_CPU_PARTIAL=y",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Config:
@@ -86,7 +94,7 @@ CONFIGS: Final[dict[str, Config]] = {
         Config("measured", GCMA, JUMP_LABELS),
         Config("stock", STOCK, ("CONFIG_GCMA=n", *JUMP_LABELS)),
         Config("rpi2", ("lab", "board-rpi2", "gcma", "camera"), arch=ARM),
-        Config("storage", ("storage", "disks", "board-x86"), pristine=True),
+        Config("storage-6.12", STORAGE, STORAGE_OLDER, pristine=True),
         Config("uml", ("uml", "gcma"), arch=UM),
         Config("check-6.12", MOST, within="gcma"),
         Config("pristine-6.12", COMPARED, JUMP_LABELS, pristine=True),
@@ -94,6 +102,10 @@ CONFIGS: Final[dict[str, Config]] = {
         # Linux 7.3.
         Config("gcma-7.3", MOST_LATER, series="7.3"),
         Config("check", MOST_LATER, within="gcma-7.3", series="7.3"),
+        Config(
+            "storage", (*STORAGE, "network", "machine-7.3"), STORAGE_LATER, pristine=True,
+            series="7.3",
+        ),
         # Two that are compared, with all that the patches touch.
         Config("pristine", (*COMPARED, *LATER), JUMP_LABELS, pristine=True, series="7.3"),
         Config(

@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from nocopy_lab import kernel
 from nocopy_lab.board import Disk, Machine
 from nocopy_lab.checks import storage
+from nocopy_lab.experiments import bench_pdio
 from nocopy_lab.experiments import pdio_report as report
-from nocopy_lab.experiments.bench_pdio import KIB, MIB, PAPER_SIZES
+from nocopy_lab.experiments.bench_pdio import ELSEWHERE, KIB, MIB, PAPER_SIZES
 from nocopy_lab.paths import LabError
+from nocopy_lab.run import Job
 
 
 def _command(machine: Machine) -> str:
@@ -105,6 +108,27 @@ def test_nothing_is_said_about_sweeps_that_did_not_run() -> None:
     assert report.statements(data) == []
     assert report.board_targets(data) == []
     assert all(one.row()[-1] == "not run" for one in report.targets(data))
+
+
+def test_a_copy_that_takes_longer_than_a_plain_one_is_a_target_missed() -> None:
+    ms = {"plain": 100, "preload": 101, "pdio": 104}
+    rows = [
+        {"type": "timed", "name": f"nfs write 4096 {way}", "ns": took * 10**6}
+        for way, took in ms.items()
+    ]
+    data = report.Measured({"host": {}, "board": {ELSEWHERE: {"rows": rows}}})
+    said = {one.work: one.row()[-1] for one in report.board_targets(data)}
+    assert said == {
+        "NFS, write 4 KiB: time of dd, libpdio.so / dd": "met",
+        "NFS, write 4 KiB: time of pdio dd / dd": "missed",
+    }
+
+
+def test_one_boot_is_of_the_older_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_pdio, "_elsewhere", lambda guest: Job("e", "", Path("storage")))
+    series = [kernel.CONFIGS[str(job.kernel)].series for job in bench_pdio.board_jobs({})]
+    assert sorted(set(series)) == ["6.12", "7.3"]
+    assert series.count("6.12") == 1
 
 
 def test_the_power_goes_after_promises_and_not_after_a_time(

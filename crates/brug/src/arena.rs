@@ -776,7 +776,7 @@ unsafe fn resize_held(slot: &'static Slot, origin: *mut u8, p: *mut u8, new: usi
 unsafe fn resize_cold(slot: &'static Slot, origin: *mut u8, old: usize, new: usize) -> Resized {
     let class = slot.class.load(Relaxed) as usize;
     if os::is_too_much_at_once(new - old) {
-        settle(slot, old);
+        release_hold(slot, old);
         return Resized::No;
     }
     if new <= 1 << SHIFT[class] {

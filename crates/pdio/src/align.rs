@@ -188,7 +188,7 @@ fn name(magic: u32) -> &'static str {
 /// Filesystems of which a stream knows no better way than the page cache. Those in memory accept
 /// `O_DIRECT` and ignore it, or have no device below. On a network a direct request waits for the
 /// server's disk where a buffered one returns at once, and asking for the alignment is requests as
-/// well; no server was there to measure or test that with.
+/// well. Of these, tests have a server of NFS only.
 pub(crate) fn page_cache_only(filesystem: &str) -> bool {
     matches!(
         filesystem,

@@ -1379,7 +1379,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         for name, run in recorder.CHECKS.items()
     ),
     *(
-        GuestCheck(f"pdio: {name}", "gcma", run=run, prepare=storage.build)
+        GuestCheck(f"pdio: {name}", "storage", run=run, prepare=storage.build)
         for name, run in storage.CHECKS.items()
     ),
 ]
@@ -1393,7 +1393,6 @@ ONLY_OLDER: Final = (
     "guest: two runs",
     "guest: a trace has",
     "guest: oracle, multi-generational LRU",
-    "pdio: ",
 )
 # The main part, made on both.
 BOTH: Final = (

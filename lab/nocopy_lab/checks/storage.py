@@ -19,7 +19,7 @@ from typing import Final
 
 from nocopy_lab import child, crates, initramfs, jobs
 from nocopy_lab.board import Disk, Machine
-from nocopy_lab.paths import LabError, require_tool
+from nocopy_lab.paths import REPO, LabError, require_tool
 from nocopy_lab.run import Job, Outcome, Row, boot
 
 IMAGE_MIB: Final = 512
@@ -89,6 +89,8 @@ def build() -> None:
     crates.pdio()
     crates.pdio_example("promise")
     crates.pdio_test("model")
+    crates.pdio_test("fuzz")
+    crates.libpdio()
 
 
 def _machine(*disks: Disk) -> Machine:
@@ -234,7 +236,7 @@ def failing_device(kernel: Path) -> None:
         raise LabError(f"the device did not fail as it should; see {outcome.console}")
 
 
-MODEL_FILESYSTEMS: Final = 7
+MODEL_FILESYSTEMS: Final = 9
 
 
 def model(kernel: Path) -> None:
@@ -244,8 +246,8 @@ def model(kernel: Path) -> None:
         "model",
         jobs.script("storage-model", seed=seed),
         kernel,
-        _machine(Disk(driver="nvme", size_mib=1024)),
-        programs=PROGRAMS,
+        _machine(Disk(driver="nvme", size_mib=1024), Disk(size_mib=512)),
+        programs=(*PROGRAMS, "bindfs"),
         files=initramfs.placed("bin/model", crates.pdio_test("model")),
     )
     outcome = boot(job)
@@ -256,10 +258,43 @@ def model(kernel: Path) -> None:
         raise LabError(f"ran on {', '.join(names) or 'nothing'} only; see {outcome.console}")
 
 
+UNTAKEN_SECONDS: Final = 20
+
+
+def untaken(kernel: Path) -> None:
+    """Where libpdio.so takes no files, every call does what it does without the library."""
+    seed = fresh_seed()
+    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        sequences = Path(temp) / "sequences"
+        source = REPO / "crates/pdio-preload/tests/programs/sequences.c"
+        gcc = require_tool("gcc", "build-essential")
+        child.output([gcc, "-O2", "-fno-builtin", "-pthread", "-o", sequences, source])
+        files = {
+            **initramfs.placed("bin/fuzz", crates.pdio_test("fuzz")),
+            **initramfs.placed("built/libpdio.so", crates.libpdio()),
+            **initramfs.placed("built/sequences", sequences),
+        }
+    job = Job(
+        "untaken",
+        jobs.script("storage-untaken", seed=seed, seconds=UNTAKEN_SECONDS),
+        kernel,
+        _machine(Disk(size_mib=512)),
+        programs=("mke2fs", "bindfs"),
+        files=files,
+    )
+    outcome = boot(job)
+    if outcome.failure is not None:
+        raise LabError(f"{outcome.failure} (seed {seed}); see {outcome.console}")
+    ran = {str(row["filesystem"]): row["sequences"] for row in outcome.rows("untaken")}
+    if sorted(ran) != ["FUSE", "NFS"] or not all(ran.values()):
+        raise LabError(f"sequences that ran: {ran}; see {outcome.console}")
+
+
 # What `lab test` runs.
 CHECKS: Final[dict[str, Callable[[Path], None]]] = {
     "a power cut takes nothing promised": power_cuts,
     "a power cut takes what was promised too soon": power_cut_notices,
     "a device's error is reported once": failing_device,
-    "random operations in the guest, on f2fs and all others": model,
+    "random operations in the guest, on f2fs, NFS and all others": model,
+    "random sequences for libpdio.so in the guest, on NFS and FUSE": untaken,
 }

@@ -19,12 +19,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from nocopy_lab import child, crates, initramfs, jobs, kernel, progress, report
-from nocopy_lab.board import SLOW_GLIBC, Disk, Machine, qemu_version
+from nocopy_lab.board import SLOW_GLIBC, Disk, Machine, null_disk, qemu_version
 from nocopy_lab.experiments import measure, stored
 from nocopy_lab.paths import OUT, LabError, free_mib, require_tool, sha256
 from nocopy_lab.run import SHM, Job, Outcome
@@ -305,7 +305,9 @@ HDD: Final = Disk(driver="ahci", size_mib=768, memory=True)
 
 TOOLS: Final = ("mke2fs", "mkfs.xfs", "mkfs.btrfs", "mkfs.f2fs")
 
-COMMON: Final = f"--bytes {BOARD_MIB}M --cache {BOARD_MIB}M --rounds 1 --modes buffered,direct,pdio"
+COMMON: Final = (
+    f"--bytes {BOARD_MIB}M --cache {BOARD_MIB}M --rounds 1 --modes buffered,direct,dontcache,pdio"
+)
 SWEEP: Final = """
 bench write paper {common} --source --profile --direction write --sizes {sizes}
 bench read paper {common} --profile --direction read --sizes {sizes}
@@ -315,11 +317,16 @@ PLAIN: Final = "bench plain paper {common} --direction write --sizes {sizes}\n"
 FIRST: Final = f"bench first first --cache {BOARD_MIB}M --rounds 3 --modes buffered,direct,pdio\n"
 
 
+STORAGE: Final = "storage"
+OLDER: Final = "storage-6.12"
+
+
 def _job(
-    name: str, filesystem: str, script: str, disk: Disk | None, image: kernel.Image,
-    guest: dict[str, bytes], **machine: Any,
+    name: str, filesystem: str, script: str, disk: Disk | None, guest: dict[str, bytes],
+    **machine: Any,
 ) -> Job:  # fmt: skip
-    device = {"nvme": "/dev/nvme0n1", "ahci": "/dev/sda"}[disk.driver] if disk else ""
+    """A boot of which the kernel is still a configuration's name."""
+    device = {"nvme": "/dev/nvme0n1", "ahci": "/dev/sda"}[disk.driver] if disk else "/dev/nullb0"
     cgroups = "old_cgroups"
     if disk is HDD:
         limits = f"rbps={HDD_BYTES_PER_S} wbps={HDD_BYTES_PER_S}"
@@ -342,13 +349,25 @@ def _job(
             device=device,
             benches=f"\n{script}",
         ),
-        image.bootable,
+        Path(STORAGE),
         Machine(disks=(disk,) if disk else (), **{**fixed, **machine}),
         limit_s=RUN_LIMIT_S,
         programs=TOOLS,
         files=guest,
     )
 
+
+# Each way on each filesystem, in figures that no host changes: the disk is in the guest's memory.
+FILESYSTEMS: Final = ("ext4", "xfs", "btrfs", "f2fs")
+WAYS_MIB: Final = 128
+WAYS_SIZES: Final = (4 * KIB, 64 * KIB, MIB)
+WAYS: Final = (
+    f"bench ways paper --bytes {WAYS_MIB}M --cache {BOARD_MIB}M --rounds 1 "
+    f"--modes {','.join(MODES)} --sizes {{sizes}}\n"
+)
+EXACT_DISK: Final = null_disk(1, completion_ns=50_000, mbps=NVME_BYTES_PER_S // 1_000_000)
+# What is looked at on Linux 6.12 as well.
+OLDER_SIZES: Final = (64 * KIB,)
 
 # Beyond the paper: clocks in nanoseconds an instruction, cores, frames.
 SHIFTS: Final = (0, 1, 2, 3)
@@ -361,13 +380,40 @@ FRAMES: Final = (  # label, words: video of 1280 x 720 in two bytes, and a senso
 HOGS: Final = (0, 2)
 
 
-def board_jobs(image: kernel.Image, guest: dict[str, bytes]) -> list[Job]:
+# Where libpdio.so takes no files, on the exact board: the disk is in the guest's memory.
+ELSEWHERE: Final = "elsewhere"
+ELSEWHERE_MIB: Final = 192
+ELSEWHERE_SIZES: Final = (4 * KIB, 64 * KIB, MIB)
+ELSEWHERE_ROUNDS: Final = 2
+ELSEWHERE_WAYS: Final = ("plain", "direct", "preload", "pdio")
+
+
+def _elsewhere(guest: dict[str, bytes]) -> Job:
+    script = jobs.script(
+        "bench-elsewhere",
+        mib=ELSEWHERE_MIB,
+        sizes=" ".join(map(str, ELSEWHERE_SIZES)),
+        rounds=ELSEWHERE_ROUNDS,
+        ways=" ".join(ELSEWHERE_WAYS),
+    )
+    return Job(
+        f"bench-pdio-{ELSEWHERE}",
+        script,
+        Path(STORAGE),
+        Machine(config="reservation", cma_mib=0, extra_mib=1280, words=null_disk(1)),
+        limit_s=3 * RUN_LIMIT_S,
+        programs=("mke2fs", "bindfs", "dd"),
+        files=guest | initramfs.placed("bin/libpdio.so", crates.libpdio()),
+    )
+
+
+def board_jobs(guest: dict[str, bytes]) -> list[Job]:
     """All boots, the longest first."""
     made: list[Job] = []
 
     def add(name: str, filesystem: str, script: str, disk: Disk | None, **machine: Any) -> None:
         script = script.replace("{common}", COMMON)
-        made.append(_job(name, filesystem, script, disk, image, guest, **machine))
+        made.append(_job(name, filesystem, script, disk, guest, **machine))
 
     paper, few = words_of(PAPER_SIZES), words_of(FEW_SIZES)
     add("ahci-ext4", "ext4", SWEEP.replace("{sizes}", paper), HDD)
@@ -386,6 +432,13 @@ def board_jobs(image: kernel.Image, guest: dict[str, bytes]) -> list[Job]:
     add("stream", "ext4", stream, NVME)
     for filesystem in ("btrfs", "f2fs"):
         add(filesystem, filesystem, SWEEP.replace("{sizes}", few), NVME)
+    exact = {"board": "x86", "shift": 1, "extra_mib": 1280, "words": EXACT_DISK}
+    for filesystem in FILESYSTEMS:
+        script = WAYS.replace("{sizes}", words_of(WAYS_SIZES))
+        add(f"ways-{filesystem}", filesystem, script, None, **exact)
+    add("ways-6.12", "ext4", WAYS.replace("{sizes}", words_of(OLDER_SIZES)), None, **exact)
+    made[-1] = replace(made[-1], kernel=Path(OLDER))
+    made.append(_elsewhere(guest))
     for filesystem in FIRST_MAKE:
         add(f"first-{filesystem}", filesystem, FIRST, NVME)
     add("random", "ext4", "bench random random {common} --seconds 2\n", NVME)
@@ -405,6 +458,9 @@ def board_jobs(image: kernel.Image, guest: dict[str, bytes]) -> list[Job]:
 
 
 def _expected(job: Job) -> dict[str, float]:
+    if job.name.endswith(ELSEWHERE):
+        copies = 2 * 2 * len(ELSEWHERE_SIZES) * len(ELSEWHERE_WAYS) * ELSEWHERE_ROUNDS
+        return {"timed": float(copies)}
     return {"bench": float(job.script.count("\nbench "))}
 
 
@@ -430,7 +486,7 @@ def run(only: str = "") -> None:
     of pdio they are of."""
     program = crates.pdio()
     guest = initramfs.placed("bin/pdio", program)
-    image = kernel.image("storage")
+    image = kernel.image(STORAGE)
     build = {"pdio": sha256(program.read_bytes())[:16]}
     about = _provenance() | {
         "storage_kernel": image.about(),
@@ -441,10 +497,10 @@ def run(only: str = "") -> None:
         return any(part in name for part in only.split(","))
 
     hosts = [one for one in host_runs() if wanted(one.name)]
-    boots = [job for job in board_jobs(image, guest) if wanted(job.name)]
+    boots = [job for job in board_jobs(guest) if wanted(job.name)]
     if not hosts and not boots:
         names = [one.name for one in host_runs()]
-        names += [job.name for job in board_jobs(image, guest)]
+        names += [job.name for job in board_jobs(guest)]
         raise LabError(f"nothing has '{only}' in its name; there are: {', '.join(names)}")
     results: dict[str, Any] = {**about, "host": {}, "board": {}}
     if only and (HERE / "results.json").is_file():
@@ -453,7 +509,7 @@ def run(only: str = "") -> None:
             results = before
         else:
             print("earlier results are of another machine or kernel: left out", flush=True)
-    share = len(boots) / len(board_jobs(image, guest))
+    share = len(boots) / len(board_jobs(guest))
     seconds = sum(one.estimate_s for one in hosts) + share * BOARD_ESTIMATE_S
     print(f"this takes about {max(round(seconds / 60), 1)} minutes", flush=True)
     with progress.meters() as meters:
@@ -469,12 +525,16 @@ def run(only: str = "") -> None:
         if meter:
             meters.done(meter)
     if boots:
+        images = {name: kernel.image(name) for name in {str(job.kernel) for job in boots}}
+        releases = {f"{one.bootable}": one.about()["release"] for one in images.values()}
+        boots = [replace(job, kernel=images[str(job.kernel)].bootable) for job in boots]
 
         def keep(outcome: Outcome) -> None:
             """What there is must not be lost when somebody ends this early."""
             if outcome.failure is None:
                 name = outcome.job.name.removeprefix("bench-pdio-")
-                results["board"][name] = build | stored(outcome)
+                linux = {"linux": releases[str(outcome.job.kernel)]}
+                results["board"][name] = build | linux | stored(outcome)
                 report.save_results(HERE, results)
 
         measure([job for job in boots if job.machine.counts], _expected, each=keep)

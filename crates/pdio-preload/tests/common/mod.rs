@@ -13,8 +13,17 @@ use tempfile::TempDir;
 /// Streams of the test programs are long by these.
 pub const SHORT: [(&str, &str); 2] = [("PDIO_SEQUENTIAL", "256K"), ("PDIO_MIN_SIZE", "1M")];
 
+/// What the tests would build, if it lies in the directory `PDIO_TEST_BUILT`: where they run may be
+/// no compiler.
+fn built(name: &str) -> Option<PathBuf> {
+    Some(Path::new(&std::env::var_os("PDIO_TEST_BUILT")?).join(name))
+}
+
 /// The library, as these tests' profile builds it; cargo builds no cdylib for tests by itself.
 pub fn library() -> PathBuf {
+    if let Some(library) = built("libpdio.so") {
+        return library;
+    }
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT
         .get_or_init(|| {
@@ -46,6 +55,9 @@ pub fn library() -> PathBuf {
 
 /// Compiles one of `tests/programs`, once; where the result is.
 pub fn compiled(source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    if let Some(program) = built(name) {
+        return program;
+    }
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock();
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));

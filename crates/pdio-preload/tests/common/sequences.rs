@@ -117,9 +117,12 @@ impl Bench {
         Bench { limit, ..self }
     }
 
-    /// The filesystem that a sequence asks for; the disk where there is none like that.
+    /// The filesystem that all sequences are to run on or that this one asks for; the disk where there
+    /// is none like that.
     fn place(&self, sequence: &Sequence) -> &Path {
-        let wanted = sequence.setting("on").next().unwrap_or("disk");
+        let all = std::env::var("PDIO_FUZZ_ON").ok();
+        let own = || sequence.setting("on").next();
+        let wanted = all.as_deref().or_else(own).unwrap_or("disk");
         let place = self.places.iter().find(|place| place.name == wanted);
         &place.unwrap_or(&self.places[0]).directory
     }

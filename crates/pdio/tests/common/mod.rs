@@ -217,6 +217,20 @@ fn fuse() -> Option<Filesystem> {
     })
 }
 
+/// A filesystem that whoever runs the tests has mounted: its name and directory in `PDIO_TEST_MOUNTED`,
+/// with `=` between.
+fn mounted() -> Option<Filesystem> {
+    let given = std::env::var("PDIO_TEST_MOUNTED").ok()?;
+    let (name, directory) = given.split_once('=').expect("NAME=DIRECTORY");
+    let home = scratch_in(Path::new(directory));
+    Some(Filesystem {
+        name: name.to_owned().leak(),
+        directory: home.path().to_path_buf(),
+        mounted: false,
+        _home: home,
+    })
+}
+
 /// The disk at hand, and images of everything that can be made and mounted here.
 pub fn filesystems() -> Vec<Filesystem> {
     let home = scratch();
@@ -244,6 +258,7 @@ pub fn filesystems() -> Vec<Filesystem> {
     all.extend(image("btrfs", 256, "mkfs.btrfs", &["-q"], "btrfs-progs"));
     all.extend(tmpfs("256m"));
     all.extend(fuse());
+    all.extend(mounted());
     let below = all
         .iter()
         .find(|f| f.name == "ext4, 4 KiB blocks")
