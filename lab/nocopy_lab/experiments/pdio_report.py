@@ -559,9 +559,11 @@ def _elsewhere_targets(data: Measured) -> Iterator[Target]:
 def _elsewhere_table(data: Measured) -> Table | None:
     rows = []
     for what, by in _copies(data).items():
-        middles = [statistics.median(by[way]) for way in ELSEWHERE_WAYS]
-        said = [f"{ms:.1f} ms" for ms in middles]
-        rows.append([what, *said, *(f"{ms / middles[0]:.3f} ×" for ms in middles[1:])])
+        middles = {way: statistics.median(values) for way, values in by.items()}
+        said = [f"{middles[way]:.1f} ms" if way in middles else "–" for way in ELSEWHERE_WAYS]
+        for way in ELSEWHERE_WAYS[1:]:
+            said.append(f"{middles[way] / middles['plain']:.3f} ×" if way in middles else "–")
+        rows.append([what, *said])
     title = f"Copies of {ELSEWHERE_MIB} MiB where libpdio.so takes no files, on the exact board"
     ratios = [f"{WAYS[way]} / dd" for way in ELSEWHERE_WAYS[1:]]
     return Table(title, ("", *WAYS.values(), *ratios), rows) if rows else None
