@@ -893,22 +893,30 @@ static long operation(void)
  * What the file holds after some failures is decided here, as no two runs have it alike. A write past
  * the page cache may fail with a part of it done: how much depends on where the file's extents end. One
  * from memory that ends is short: behind it, XFS of Linux 6.18 leaves in the block what was in the page.
+ * Which error misaligned calls with bad memory have past the page cache depends on the extents, too:
+ * whether the first one ends before the misaligned end. Returns the error to be told.
  */
-static void settle(long result, int error)
+static int settle(long result, int error)
 {
 	int moves = is(0, "sendfile") || is(0, "copy_file_range") || is(0, "splice");
 	int fd = fd_of(moves ? 2 : 1);
 	struct statfs about;
 	long flags;
 
-	if (!moves && strncmp(word(0), "write", 5) && strncmp(word(0), "pwrite", 6))
-		return;
+	if (!moves && strncmp(word(0), "write", 5) && strncmp(word(0), "pwrite", 6) &&
+	    !is(0, "readbad"))
+		return error;
 	flags = bare(SYS_fcntl, fd, F_GETFL);
-	if ((error == EINVAL || error == EFAULT) && flags >= 0 && flags & O_DIRECT)
-		(void)!ftruncate(fd, 0);
+	if ((error == EINVAL || error == EFAULT) && flags >= 0 && flags & O_DIRECT) {
+		if (!is(0, "readbad"))
+			(void)!ftruncate(fd, 0);
+		if (is(0, "readbad") || is(0, "writebad"))
+			error = EFAULT;
+	}
 	if (is(0, "writebad") && result >= 0 && !bare(SYS_fstatfs, fd, &about) &&
 	    about.f_type == XFS_SUPER_MAGIC)
 		(void)!ftruncate(fd, 0);
+	return error;
 }
 
 /* Carries out the step, and says how it went. */
@@ -920,8 +928,7 @@ static long act(void)
 	extra[0] = 0;
 	errno = 0;
 	result = operation();
-	error = errno;
-	settle(result, error);
+	error = settle(result, errno);
 	say("%d %s = %ld%s%s%s%s\n", now, word(0), result, result == -1 ? " " : "",
 	    result == -1 ? strerrorname_np(error) : "", *extra ? " " : "", extra);
 	return result;
