@@ -1386,7 +1386,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
 
 # The kernel of Linux 6.12 that runs the main part of what 7.3 runs.
 OLDER: Final = "gcma"
-# What is tested there alone: what the demonstration boots and traces record, and what 7.3 always has.
+# Tested there alone: what the demonstration boots and traces record, and what 7.3 always has.
 ONLY_OLDER: Final = (
     "guest: two runs",
     "guest: a trace has",
