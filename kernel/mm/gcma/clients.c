@@ -437,7 +437,7 @@ ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to)
 	 * Were it near, a fast stream would keep out what others read here and there.
 	 */
 	near = pages < GCMA_READ_PAGES &&
-	       index - (iocb->ki_filp->f_ra.prev_pos >> PAGE_SHIFT) > 1;
+	       index - (pgoff_t)(iocb->ki_filp->f_ra.prev_pos >> PAGE_SHIFT) > 1;
 	quick = quick_dest(to, len, &vma);
 	if (quick) {
 		copied = dmem_read(&gcma_dmem, mapping, iocb->ki_pos, len, NULL,
