@@ -17,7 +17,7 @@ for n in 1 2; do
 done
 printf '{"type": "nodes", "slab_kib": %d, ' "$(kernel_kib)"
 # Inodes and nodes yield to a program that wants most of the memory.
-dd if=/dev/zero of=/dev/null bs=10M count=1 2>/dev/null
+dd if=/dev/zero of=/dev/null bs=12M count=1 2>/dev/null
 printf '"slab_kib_after": %d, "stored": %d, "oom_kill": %d}\n' "$(kernel_kib)" \
 	"$(count store_file)" "$(sed -n 's/^oom_kill //p' /cgroup/job/memory.events)"
 umount /mnt
