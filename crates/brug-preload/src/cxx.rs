@@ -65,7 +65,7 @@ fn aligned(size: usize, align: usize) -> *mut c_void {
     }
 }
 
-/// Whether the program has a function of its own in the place of one that is here.
+/// Remembers if the program has defined a function that is defined here, too.
 struct Replaced(AtomicU8);
 
 impl Replaced {

@@ -38,7 +38,7 @@ int main(void)
 	pthread_t thread;
 	sigset_t signals;
 
-	alarm(60); /* if it is left to somebody who takes an hour */
+	alarm(60); /* where it fails, it would wait for an hour */
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGUSR1);
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
