@@ -9,6 +9,8 @@
 #define RACE_UNITS	1024u
 #define RACE_BYTES	(RACE_UNITS * UNIT)
 #define RACE_READERS	2
+/* Versions of a unit that a report of a wrong word looks through. */
+#define VERSIONS_KNOWN	2048u
 
 enum race_kind {
 	RACE_NONE, RACE_DIRECT, RACE_BUFFERED, RACE_PUNCH, RACE_ZERO,
@@ -47,21 +49,56 @@ static u32 race_tag(u32 u, u32 stamp)
 	return (u32)(mix64((u64)u << 32 | stamp) | 1);
 }
 
+static u64 race_key(u32 id)
+{
+	return mix64(opt.seed ^ ((u64)id << 40) ^ 0x72616365);
+}
+
+/* Of which file, unit and version is a word from this place of a unit? */
+static void race_origin(struct json *j, const char *name, u32 off, u64 got)
+{
+	u64 left = got ? (u64)opt.races * RACE_UNITS * VERSIONS_KNOWN : 0;
+	char text[64];
+
+	snprintf(text, sizeof(text), got ? "unknown" : "zeros");
+	while (left--) {
+		u32 version = left % VERSIONS_KNOWN;
+		u32 u = left / VERSIONS_KNOWN % RACE_UNITS;
+		u32 id = (u32)(left / VERSIONS_KNOWN / RACE_UNITS), kind;
+
+		for (kind = RACE_DIRECT; kind <= RACE_BUFFERED; kind++)
+			if (stream_word(race_key(id),
+					race_tag(u, version << 3 | kind),
+					off % UNIT) == got)
+				snprintf(text, sizeof(text),
+					 "file %u, unit %u, version %u (%s)",
+					 id, u, version, race_kinds[kind]);
+	}
+	json_str(j, name, text);
+}
+
+/* The word that is there now; 0 if there is none. */
+static u64 race_word(int fd, u32 off)
+{
+	u8 *buf = locked_alloc(PAGE);
+	u32 from = round_down(off, PAGE);
+	u64 word = 0;
+
+	if (pread(fd, buf, PAGE, from) == PAGE)
+		memcpy(&word, buf + (off - from), sizeof(word));
+	munmap(buf, PAGE);
+	return word;
+}
+
 static void race_wrong(struct race *r, const char *how, u32 off, u32 lo, u32 hi,
 		       u64 got)
 {
-	u32 u = off / UNIT, v, kind;
+	u32 u = off / UNIT;
+	/* the writer goes on: these may be newer than @hi */
+	u64 again = race_word(r->fd, off);
+	u64 disk = r->direct ? race_word(r->direct_fd, off) : again;
 	struct json j = json_line("wrong");
-	char text[64] = "unknown";
 
-	if (!got)
-		snprintf(text, sizeof(text), "zeros");
-	for (v = lo >> 3; got && v && v + 4096 > lo >> 3; v--)
-		for (kind = RACE_DIRECT; kind <= RACE_BUFFERED; kind++)
-			if (stream_word(r->key, race_tag(u, v << 3 | kind),
-					off % UNIT) == got)
-				snprintf(text, sizeof(text), "version %u (%s)",
-					 v, race_kinds[kind]);
 	json_str(&j, "where", "race");
 	json_str(&j, "file", r->path);
 	json_str(&j, "how", how);
@@ -73,7 +110,9 @@ static void race_wrong(struct race *r, const char *how, u32 off, u32 lo, u32 hi,
 	json_hex(&j, "expected", stream_word(r->key, race_tag(u, lo),
 					     off % UNIT));
 	json_hex(&j, "got", got);
-	json_str(&j, "got_is", text);
+	race_origin(&j, "got_is", off, got);
+	race_origin(&j, "read_again", off, again);
+	race_origin(&j, "direct_read", off, disk);
 	json_end(&j);
 	fail(&shared->direct_stale);
 }
@@ -357,7 +396,7 @@ void race_worker(u32 id)
 
 	r->id = id;
 	r->truncates = id & 1;
-	r->key = mix64(opt.seed ^ ((u64)id << 40) ^ 0x72616365);
+	r->key = race_key(id);
 	snprintf(r->path, sizeof(r->path), "%s/oracle.race.%u", opt.dir, id);
 	r->direct = probe_direct(r->path, buf);
 	r->fd = open(r->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
