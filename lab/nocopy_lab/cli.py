@@ -159,12 +159,13 @@ def demo(draw_only: bool, version: str) -> None:
     """Compare reservation, CMA and GCMA under load; writes out/demo/index.html, or
     out/demo-7.3/index.html."""
     from nocopy_lab.experiments import demo as experiment
+    from nocopy_lab.experiments import demo_report
 
     directory = experiment.directory(version)
     if not draw_only:
         experiment.run(version)
-    page = experiment.draw(directory)
-    experiment.show(directory)
+    page = demo_report.draw(directory)
+    demo_report.show(directory)
     print(f"page with figures: {page}")
 
 
@@ -204,11 +205,12 @@ def record_traces(only: str, again: bool) -> None:
 def compare_stores(draw_only: bool, made_only: bool) -> None:
     """Compare what an area could keep, on recorded traces; writes out/stores/index.html."""
     from nocopy_lab.experiments import stores as experiment
+    from nocopy_lab.experiments import stores_report
 
     if not draw_only:
         experiment.replay(not made_only)
-    page = experiment.draw()
-    experiment.show()
+    page = stores_report.draw()
+    stores_report.show()
     print(f"page with figures: {page}")
 
 

@@ -15,7 +15,7 @@ from nocopy_lab.checks.source import (
     figures,
     only_line_numbers,
 )
-from nocopy_lab.experiments import demo
+from nocopy_lab.experiments import demo, demo_report
 from nocopy_lab.run import ktap
 
 
@@ -64,12 +64,12 @@ def test_the_demo_is_drawn_from_its_json_alone(tmp_path: Path) -> None:
         "runs": [stored(config, scale) for scale, config in enumerate(demo.CONFIGS, 1)],
     }
     report.save_results(tmp_path, results)
-    page = demo.draw(tmp_path).read_text()
+    page = demo_report.draw(tmp_path).read_text()
     assert page.count("data:image/png;base64,") == 4
     assert "10.0 MiB/s" in page
     assert "205/s" in page
     assert "1/2" in page
-    demo.show(tmp_path)
+    demo_report.show(tmp_path)
 
 
 def test_ktap_counts_tests_and_sees_failures() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nocopy_lab import report, traces
-from nocopy_lab.experiments import stores
+from nocopy_lab.experiments import stores, stores_report
 from nocopy_lab.paths import LabError
 from nocopy_lab.run import Job, Outcome
 
@@ -92,12 +92,12 @@ def test_the_page_is_drawn_from_what_is_stored(tmp_path: Path) -> None:
     better = {**who, "disk": 250}
     row = {
         "name": "one", "kind": "made", "judged": "0",
-        "stores": {s: {"0": better if s in stores.COMPARED else who} for s in
+        "stores": {s: {"0": better if s in stores_report.COMPARED else who} for s in
                    (stores.NONE, *stores.STORES)},
     }  # fmt: skip
     row["stores"][stores.BEFORE]["0"] = {**who, "disk": 375}  # type: ignore[index]
     about = {"kernel": {"release": "6.12"}, "qemu": "7.2", "seed": 1}
     report.save_results(tmp_path, {**about, "rows": [row]})
-    assert stores.kept(row, stores.COMPARED[0]) == 200
-    assert stores.draw(tmp_path).is_file()
+    assert stores_report.kept(row, stores_report.COMPARED[0]) == 200
+    assert stores_report.draw(tmp_path).is_file()
     assert "25.0 / 0.01 / 50 | 200 % | 200 % |" in (tmp_path / "table.md").read_text()

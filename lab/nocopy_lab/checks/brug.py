@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from nocopy_lab import child, crates, initramfs, jobs, progress
-from nocopy_lab.apt import need
 from nocopy_lab.arch import ARM64, X86, Arch
 from nocopy_lab.checks import programs
-from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, sha256
+from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, require_tool, sha256
 from nocopy_lab.run import Outcome
 
 BRUG: Final = REPO / "crates/brug"
@@ -109,7 +108,7 @@ def guest_files() -> dict[str, bytes]:
     for path in own.values():
         files |= initramfs.libraries(path)
     for program, package in REAL.items():
-        path = Path(need(program, package))
+        path = Path(require_tool(program, package))
         files[f"brug/{program}"] = path.resolve().read_bytes()
         files |= initramfs.libraries(path)
     return files

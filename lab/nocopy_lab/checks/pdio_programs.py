@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from nocopy_lab import crates
-from nocopy_lab.apt import need
 from nocopy_lab.checks.programs import Place
-from nocopy_lab.paths import LOGS, REPO, LabError
+from nocopy_lab.paths import LOGS, REPO, LabError, require_tool
 
 # What libpdio.so is told, by the name that a failure is reported under, and how much data there is.
 MIB: Final = 1 << 20
@@ -80,7 +79,7 @@ def dd(place: Place, size: int) -> str:
         out = place.directory / "out"
         if "conv=notrunc" in words:
             out.write_bytes(b"x" * (size + 5000))
-        run = place.run([need("dd", "coreutils"), f"if={source}", f"of={out}", *words])
+        run = place.run([require_tool("dd", "coreutils"), f"if={source}", f"of={out}", *words])
         said += f"{number} {_without_times(run)}{_digest(out)}"
         out.unlink()
     return said
@@ -90,7 +89,7 @@ def cp(place: Place, size: int) -> str:
     """By read and write: what copy_file_range and clones do is the kernel's."""
     source = _data(place.directory / "source", size + 1)
     out = place.directory / "out"
-    said = place.run([need("cp", "coreutils"), "--reflink=never", "-p", source, out])
+    said = place.run([require_tool("cp", "coreutils"), "--reflink=never", "-p", source, out])
     said += _digest(out) + str(out.stat().st_mtime_ns == source.stat().st_mtime_ns)
     said += place.run(["cp", "--sparse=always", "--reflink=never", source, out]) + _digest(out)
     said += place.run(["cp", source, out]) + _digest(out)
@@ -103,7 +102,7 @@ def tar(place: Place, size: int) -> str:
     files.mkdir()
     large = _data(files / "large", size)
     small = [_data(files / f"small{number}", number * 997) for number in range(40)]
-    program = need("tar", "tar")
+    program = require_tool("tar", "tar")
     place.run([program, "-cf", "plain.tar", "--sort=name", "files"])
     place.run([program, "-czf", "packed.tar.gz", "--sort=name", "files"])
     said = _digest(place.directory / "plain.tar")
@@ -119,7 +118,7 @@ def tar(place: Place, size: int) -> str:
 def gzip(place: Place, size: int) -> str:
     """There and back."""
     source = _data(place.directory / "source", size)
-    program = need("gzip", "gzip")
+    program = require_tool("gzip", "gzip")
     said = place.run([program, "-1", "-n", "-k", source]) + _digest(Path(f"{source}.gz"))
     source.unlink()
     said += place.run([program, "-d", f"{source}.gz"]) + _digest(source)
@@ -145,7 +144,7 @@ select count(*), sum(length(body)) from t;
 
 def sqlite(place: Place, size: int) -> str:
     """A database with rollbacks, a write-ahead log, and a vacuum."""
-    program = need("sqlite3", "sqlite3")
+    program = require_tool("sqlite3", "sqlite3")
     sql = SQL.format(rows=size // 2000)
     said = place.run([program, "-batch", "base.db", sql])
     return said + place.run([program, "-batch", "copy.db", "pragma integrity_check;"])
@@ -153,7 +152,7 @@ def sqlite(place: Place, size: int) -> str:
 
 def git(place: Place, size: int) -> str:
     """A repository with large files: added, committed, packed, checked, cloned."""
-    program = need("git", "git")
+    program = require_tool("git", "git")
     who = {
         "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.org", "GIT_COMMITTER_NAME": "a",
         "GIT_COMMITTER_EMAIL": "a@example.org", "GIT_CONFIG_GLOBAL": os.devnull,
@@ -222,14 +221,15 @@ for name in 'raw', 'copied', 'copied2':
 
 def python(place: Place, size: int) -> str:
     """Reads, writes, seeks, maps, children."""
-    return place.run([need("python3", "python3"), "-c", PYTHON, str(size)])
+    return place.run([require_tool("python3", "python3"), "-c", PYTHON, str(size)])
 
 
 def transcode(place: Place, size: int) -> str:
     """A converter of media: threads, probes, a header filled in later."""
     source = REPO / "crates/pdio-preload/tests/programs/transcode.c"
     bare = {name: value for name, value in place.env.items() if name != "LD_PRELOAD"}
-    words: list[str | Path] = [need("gcc", "gcc"), "-O2", "-pthread", "-o", "transcode", source]
+    gcc = require_tool("gcc", "gcc")
+    words: list[str | Path] = [gcc, "-O2", "-pthread", "-o", "transcode", source]
     Place(place.directory, bare, place.log).run(words)
     _data(place.directory / "in", size + 4321)
     program = place.directory / "transcode"
@@ -238,7 +238,7 @@ def transcode(place: Place, size: int) -> str:
 
 def fio(place: Place, size: int) -> str:
     """Patterns that are written and verified, by every engine that is not the kernel's own."""
-    program = need("fio", "fio")
+    program = require_tool("fio", "fio")
     said = ""
     for engine, pattern, direct in (
         ("sync", "write", 0), ("psync", "write", 0), ("vsync", "write", 0),

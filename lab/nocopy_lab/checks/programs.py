@@ -19,10 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from nocopy_lab import child, crates
-from nocopy_lab.apt import install, need
-from nocopy_lab.crates import Unavailable
 from nocopy_lab.initramfs import BENCH
-from nocopy_lab.paths import LAB, LOGS, REPO, LabError, tail
+from nocopy_lab.paths import LAB, LOGS, REPO, LabError, require_tool, tail
 
 # What libbrug.so is told, by the name that a failure is reported under.
 SETTINGS: Final[dict[str, dict[str, str]]] = {
@@ -92,16 +90,6 @@ PYTHON_TESTS: Final = (
 def python(place: Place) -> str:
     """Part of CPython's own tests, every object from malloc."""
     interpreter = "/usr/bin/python3"
-    probe = [interpreter, "-c", "import sys, test.test_list; print(*sys.version_info[:2], sep='.')"]
-    try:
-        child.output(probe)
-    except (LabError, OSError):
-        version = child.output([interpreter, "-c", "import sys; print(sys.version_info[1])"])
-        package = f"libpython3.{version.strip()}-testsuite"
-        if not install(package):
-            raise Unavailable(
-                f"no tests for {interpreter}, and Debian's {package} cannot be installed"
-            ) from None
     words = [interpreter, "-m", "unittest", *(f"test.{name}" for name in PYTHON_TESTS)]
     place = Place(place.directory, {**place.env, "PYTHONMALLOC": "malloc"}, place.log)
     said = place.run(words, limit_s=240)
@@ -113,7 +101,7 @@ def python(place: Place) -> str:
 
 def git(place: Place) -> str:
     """A history of generated files, cloned, packed and checked."""
-    program = need("git", "git")
+    program = require_tool("git", "git")
     origin = place.directory / "origin"
     who = {
         "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.org", "GIT_COMMITTER_NAME": "a",
@@ -155,7 +143,8 @@ def gcc(place: Place) -> str:
     sources = [*sorted((LAB / "guest").glob("**/*.c")), *sorted(programs.glob("*.c*"))]
     digests: list[str] = []
     for source in sources:
-        compiler = need("g++", "g++") if source.suffix == ".cpp" else need("gcc", "gcc")
+        name = "g++" if source.suffix == ".cpp" else "gcc"
+        compiler = require_tool(name, name)
         out = place.directory / f"{source.stem}.o"
         said = place.run(
             [
@@ -194,14 +183,14 @@ pragma integrity_check;
 
 def sqlite(place: Place) -> str:
     """Tables, indices, long strings, a vacuum."""
-    program = need("sqlite3", "sqlite3")
+    program = require_tool("sqlite3", "sqlite3")
     return place.run([program, "-batch", place.directory / "base.db", SQL])
 
 
 def sort(place: Place) -> str:
     """More lines than fit its buffer."""
     (place.directory / "lines").write_text(random_lines(400_000))
-    program = need("sort", "coreutils")
+    program = require_tool("sort", "coreutils")
     place.run([program, "-S", "8M", "--parallel=2", "-T", ".", "-o", "some", "lines"])
     place.run([program, "-S", "256M", "-r", "-o", "all", "lines"])
     return _digest(place.directory / "some", place.directory / "all")
@@ -239,7 +228,7 @@ for (const seed of [2, 3, 4]) {
 
 def node(place: Place) -> str:
     """Strings, buffers, compression, and worker threads."""
-    program = need("node", "nodejs")
+    program = require_tool("node", "nodejs")
     script = place.directory / "script.js"
     script.write_text(NODE_WORKER)
     return place.run([program, "-e", NODE_MAIN])
@@ -272,7 +261,7 @@ def _redis_commands() -> str:
 
 def redis(place: Place) -> str:
     """A server that is filled, measured, saved from a forked child, and read again."""
-    tools = Path(need("redis-benchmark", "redis-tools")).parent
+    tools = Path(require_tool("redis-benchmark", "redis-tools")).parent
     # redis-server is another name of redis-check-rdb; its own package would start a daemon.
     server = place.directory / "redis-server"
     server.symlink_to((tools / "redis-check-rdb").resolve())

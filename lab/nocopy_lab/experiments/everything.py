@@ -18,17 +18,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from nocopy_lab import child, progress, report
-from nocopy_lab.apt import need
 from nocopy_lab.experiments import (
     brug_report,
-    demo,
+    demo_report,
     gcma_report,
     paper_report,
     pdio_report,
     record_report,
-    stores,
+    stores_report,
 )
-from nocopy_lab.paths import LOGS, OUT, LabError
+from nocopy_lab.paths import LOGS, OUT, LabError, require_tool
 
 HERE: Final = OUT / "report"
 
@@ -41,14 +40,14 @@ class Section:
 
 
 SECTIONS: Final = (
-    Section("demo", "gcma: the demonstration", demo.draw),
-    Section("demo-7.3", "gcma: the demonstration on Linux 7.3", demo.draw),
+    Section("demo", "gcma: the demonstration", demo_report.draw),
+    Section("demo-7.3", "gcma: the demonstration on Linux 7.3", demo_report.draw),
     Section("paper/x86", "gcma: the paper's evaluation", paper_report.draw),
     Section(
         "paper/rpi2", "gcma: the paper's evaluation on a Raspberry Pi 2", paper_report.draw
     ),
     Section("bench-gcma", "gcma: in depth", gcma_report.draw),
-    Section("stores", "gcma: what the area should keep", stores.draw),
+    Section("stores", "gcma: what the area should keep", stores_report.draw),
     Section("bench-brug", "brug", brug_report.draw),
     Section("bench-pdio", "pdio", pdio_report.draw),
     Section("record", "nocopy-record beside other recorders", record_report.draw),
@@ -142,7 +141,7 @@ SMALLEST_TEXT: Final = 16.0
 
 def browse(page: Path) -> dict[str, Any]:
     """What a browser found when it showed the page as on a telephone, and what it complained of."""
-    browser = need("chromium", "chromium")
+    browser = require_tool("chromium", "chromium")
     log = LOGS / "browser.log"
     with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
         probe = Path(temp) / "probe.html"
