@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Recordings of virtual cameras, each a case; lab/nocopy_lab/recorder.py judges them.
+# Recordings of virtual cameras, each a case; lab/nocopy_lab/checks/recorder.py judges them.
 
 hugepages=/sys/kernel/mm/hugepages
 # text FILE: what is in it, for a string of JSON
