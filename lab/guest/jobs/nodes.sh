@@ -23,7 +23,7 @@ printf '{"type": "nodes", "slab_kib": %d, ' "$(kernel_kib)"
 for n in $(seq 50); do
 	echo 16M >/cgroup/job/memory.reclaim
 	sleep 0.1
-	[ $(cat /cgroup/job/memory.current) -gt $((3 << 20)) ] || break
+	[ "$(cat /cgroup/job/memory.current)" -gt $((3 << 20)) ] || break
 done 2>/dev/null
 echo max >/cgroup/job/memory.high
 dd if=/dev/zero of=/dev/null bs=12M count=1 2>/dev/null
