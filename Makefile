@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Every target but programs sets up what it needs; run it on a fresh machine.
+# Every target but programs and install sets up what it needs; run it on a fresh machine.
 
 LAB := lab/lab
 
@@ -34,7 +34,7 @@ report: ## draw every figure of every experiment into one page, out/report/index
 check: ## lint, unit tests, and KUnit in User Mode Linux: before every commit
 	@$(LAB) check
 
-test: ## run every check that this machine can run
+test: ## run the checks (lab/lab test --list); some only run if asked for
 	@$(LAB) test
 
 site: ## make a web site of README, docs, results and figures; writes out/site/

@@ -343,7 +343,7 @@ def fuzz_pdio(minutes: float, seed: int | None) -> None:
 @click.option("--all", "asked", is_flag=True, help="Also those that run only if asked for.")
 @click.option("--list", "list_only", is_flag=True, help="Name the checks and end.")
 def test(only: str, asked: bool, list_only: bool) -> None:
-    """Run every check that this machine can run."""
+    """Run the checks that this machine can run, but for those to be asked for."""
     from nocopy_lab.checks import runner
 
     if list_only:

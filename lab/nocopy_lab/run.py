@@ -96,7 +96,7 @@ def ktap(console: str) -> tuple[list[str], list[str]]:
 
 
 # Seconds after which a guest is ended. This limit is only for guests that hang: a slow host must
-# not reach it, and all tests have to be over, hung guest and all, when a host of tests gives up.
+# not reach it. With one such guest all tests must still end before a hosted machine gives up.
 LIMIT_S: Final = 1200.0
 # Those that measure take longer, and nobody but who began them waits.
 MEASURING_S: Final = 3600.0
@@ -170,7 +170,7 @@ class _Reader:
         self.rows: list[Row] = []
         self.exit: int | None = None
         self.garbage: str | None = None
-        self.begun = False  # the first line is not the job's, see initramfs.INIT
+        self.begun = False  # the first line is not the job's, see lab/guest/init
 
     def poll(self) -> None:
         with self.path.open("rb") as file:
@@ -237,7 +237,7 @@ def boot(job: Job, watch: Watch | None = None) -> Outcome:
 
 
 class _Processors:
-    """Host processors for boots that have to stay on one; each goes to the one with the fewest.
+    """Host processors for boots that have to stay on one; each boot goes to the one with the fewest.
 
     When QEMU runs all virtual CPUs on one thread it leaves out their memory barriers, although its
     device models run on other threads. On two processors the NVMe model then misses the guest's

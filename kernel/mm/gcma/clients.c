@@ -334,10 +334,10 @@ void gcma_invalidate_all(void)
  *
  * - Pages enter the cache through filemap_add_folio(), which returns -EEXIST if it
  *   has filled the folio.
- * - The content on the device changes only while the page is in the cache; or
- *   within truncate_inode_pages_range() or invalidate_inode_pages2_range(); or
- *   before these are called, with mapping->invalidate_lock held or followed by an
- *   invalidation.
+ * - The content on the device changes only in one of these ways: while the page is
+ *   in the cache; within truncate_inode_pages_range() or
+ *   invalidate_inode_pages2_range(); before these, with mapping->invalidate_lock
+ *   held; or before an invalidation that follows.
  * - If it keeps readers out by other means, and then looks for resident pages, it
  *   looks and invalidates between gcma_invalidate_begin() and _end().
  */
@@ -479,8 +479,8 @@ bool gcma_serves(struct address_space *mapping, pgoff_t index)
  * @memcg: the cgroup that the nodes of the entries are charged to
  * @nodes: how many it has
  *
- * Return: the part of the idle frames that the cgroup has of all nodes, as far
- * as the cgroup and all above it have room, free or in file pages.
+ * Return: the number of idle frames times the cgroup's share of all nodes, but no
+ * more than the room, free or in file pages, of the cgroup and all above it.
  */
 unsigned long gcma_shadow_pages(struct mem_cgroup *memcg, unsigned long nodes)
 {

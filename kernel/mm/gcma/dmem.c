@@ -13,7 +13,7 @@
  * piece of its file, sixteen pages, and its place there: neighbours stay or go
  * together, and what has to be read from the device is not cut into single pages.
  *
- * Each frame has three bits that change without the lock of its set. "Owned" is
+ * Each frame has three bits that the owner changes without any lock. "Owned" is
  * set by the owner. "Live" says that the frame holds content, "zero" that it is
  * all zeros; neither means anything while the frame is owned, and zero nothing
  * while it is live. So to take back any number of frames, the owner sets bits and
@@ -25,11 +25,12 @@
  *	smp_mb()			hazard[cpu] = pfn
  *	while (hazard[cpu] in range)	smp_mb()
  *		cpu_relax()		if (owned) give up
- *					copy a page at most, change live or zero
+ *					copy or clear a page at most,
+					change live or zero
  *					hazard[cpu] = 0 (release)
  *
- * Either the owner sees the hazard and waits for one page to be copied, or the
- * other side sees that the frame is owned. While its hazard is set, the other side
+ * Either the owner sees the hazard and waits for that one page, or the other
+ * side sees that the frame is owned. While its hazard is set, the other side
  * waits for no lock, takes no fault and is not interrupted. To give frames back,
  * the owner clears live, then owned (dmem_release). The key of a frame stays in
  * the set until somebody finds that the frame is not live any more.
@@ -51,14 +52,15 @@
  *
  * Replacement is RRIP (Jaleel et al., ISCA 2010). A re-reference prediction
  * value of two bits says how soon content is of use again: 0 is near, 3 distant.
- * A page takes a free way of its set, or replaces the most distant content, and
- * the rest of the set ages as much as that lacked to a 3. A read of content
+ * A page takes a free way of its set, or replaces the most distant content. If
+ * that was at less than 3, the whole set ages by the difference. A read of content
  * that stays makes it near, if the client says so. There are two policies:
  *
  *	generous	Every page is stored; it starts at 2.
  *	thrifty		Where no way is free, pages of the working set replace
  *			content at 3 only, and others nothing. But one of
- *			sixteen pieces is stored in any case; it starts at 3.
+ *			sixteen pieces is stored in any case. Pages start at 3,
+ *			those of the working set at 2.
  *
  * The first is right for what comes back soon, the second for streams and for
  * loops that do not fit. Two small classes of pieces, with sets of their own,
@@ -324,8 +326,8 @@ found:
 }
 
 /*
- * Copy the content, and not the memory tags, as copy_highpage() would: swap keeps
- * those itself, and the next user of a frame would get the tags that it has.
+ * Copy the content alone. copy_highpage() would copy memory tags, too: swap keeps
+ * those itself, and in a frame they would stay for its next user.
  * Returns false if the memory of @from is broken; it is taken out of use then.
  */
 static bool copy_content(struct page *to, struct page *from)
@@ -602,11 +604,12 @@ bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset,
  * @buf: where to copy them; or %NULL
  * @to: for user memory that access_ok() allows, and that is no device's
  * @client: whose pages they are
- * @near: whether they are to be kept rather than others from now on
+ * @near: whether to make their content near, to be replaced last
  *
  * Context: Process. Does not sleep, serves no page faults.
  * Return: number of bytes copied, up to the first page that is not in the cache
- * or was to go where @to is not resident; -EFAULT if that was the first one.
+ * or that was to go where @to is not resident. If that is the very first page: 0 in
+ * the first case, -EFAULT in the second.
  */
 ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 		  void *buf, void __user *to, unsigned int client, bool near)
@@ -809,8 +812,8 @@ owned_bits(unsigned long *bitmap, unsigned long first, unsigned long nr, bool cl
  *
  * The caller has set the bits of the frames in the bitmap of owned frames. When
  * this returns, nobody else reads or writes the frames, or changes what is known
- * of them, until dmem_release(). That takes a copy of one page on each other CPU
- * at worst, however many frames these are.
+ * of them, until dmem_release(). That takes as long as one page is copied or cleared
+ * on each other CPU, at worst, however many frames these are.
  *
  * Context: Any but handlers of non-maskable interrupts, which may have
  * interrupted the copy that they would wait for. The caller holds no lock.
@@ -833,7 +836,7 @@ unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
  * afterwards. What the frames held is gone, and the owner may have written there.
  *
  * Context: Any.
- * Return: number of pages that dmem_revoke() has discarded.
+ * Return: number of pages whose content is lost to the owner.
  */
 unsigned long dmem_release(struct dmem_area *area, unsigned long first,
 			   unsigned long nr)
@@ -918,8 +921,8 @@ void dmem_zero_idle(struct dmem_area *area, unsigned long first,
  * @area: the area
  * @live: discard what can still be found, too
  *
- * Whatever was stored as secret before is in none of the frames afterwards, but in
- * those that the owner has: it may be using them. With them, to be called again
+ * Afterwards no frame has anything that was stored as secret before, except those
+ * that the owner has now, as it may be using them. To clear these, call it again
  * when they have been given back.
  *
  * Context: Process. May sleep.

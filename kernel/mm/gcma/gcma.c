@@ -33,8 +33,9 @@
  * The guarantee. The pages of an area never enter the buddy allocator. Each has
  * one reference, held by the area, and is handed out as it is. Allocation marks
  * its range in the bitmap of the CMA area and calls dmem_revoke(), which waits
- * at worst for one page to be copied on each other CPU. What is in the area makes
- * no difference, and an allocation fails only if no free range is long enough.
+ * at worst for one page to be copied or cleared on each other CPU. What is in the area makes
+ * no difference, and an allocation fails only if no free range, aligned as asked,
+ * is long enough.
  *
  * Placement is first fit from below, which keeps what is free in long ranges. At
  * worst n allocations leave n + 1 ranges of it, the longest of which is not below
@@ -80,7 +81,7 @@
  * @cma: the CMA area, whose lock protects the rest
  * @area: its frames as dmem sees them
  * @dmem: @area once dmem has it, for good
- * @suspect: memory broke while it was allocated
+ * @suspect: some page of the area has broken memory, or had when it was in use
  * @dir: in sysfs, which shows what follows
  * @frames: pages of the area
  * @owned: pages that are allocated, in quarantine or poisoned
@@ -145,7 +146,7 @@ static int __init gcma_setup(char *text)
 	if (*text)
 		gcma_param = text;
 	else
-		pr_err("gcma= wants [AREA:]MODE[,...], MODE one of cma none file swap file+swap; ignored\n");
+		pr_err("gcma= wants [AREA:]WORD[,...], WORD one of cma none file swap file+swap; ignored\n");
 	return 1;
 }
 __setup("gcma=", gcma_setup);
@@ -167,7 +168,7 @@ static int __init gcma_read_param(void)
 		int found = 0, rank = name ? 2 : 1, clients = parse_mode(mode);
 
 		if (clients < 0) {
-			pr_err("gcma=: no mode '%s' (cma none file swap file+swap); ignored\n",
+			pr_err("gcma=: '%s' is none of cma none file swap file+swap; ignored\n",
 			       mode);
 			continue;
 		}
@@ -225,7 +226,7 @@ void __init gcma_declare_fdt(struct cma *cma, unsigned long node)
 	int clients = mode ? parse_mode(mode) : 0;
 
 	if (clients < 0)
-		pr_err("area %s: no mode '%s' in linux,gcma-clients; ignored\n",
+		pr_err("area %s: linux,gcma-clients has '%s', none of cma none file swap file+swap; ignored\n",
 		       cma->name, mode);
 	else if (mode)
 		cma->gcma_clients = clients;
@@ -377,7 +378,8 @@ static struct dmem_area *lent(struct gcma *gcma)
  * @gfp: __GFP_ZERO and __GFP_COMP are honoured
  *
  * Context: Process. Sleeps only where pages have to be cleared.
- * Return: the first page, or %NULL if no free range is long enough.
+ * Return: the first page, or %NULL if no free range with that alignment is long
+ * enough.
  */
 struct page *gcma_alloc(struct cma *cma, unsigned long count,
 			unsigned int align, gfp_t gfp)
@@ -442,7 +444,10 @@ static unsigned long idle_pages(const struct page *page, unsigned long nr)
 			break;
 	while (at < end && !held(at))
 		at++;
-	/* A head without holders: its tails have no references, so it ended there. */
+	/*
+	 * The head of a folio, whose tails have no references of their own: the
+	 * loop stopped behind it. Whether the folio is idle settle() finds out.
+	 */
 	if (at > page && PageHead(at - 1))
 		at--;
 	return at - page;
@@ -615,10 +620,10 @@ EXPORT_SYMBOL_GPL(gcma_pinnable);
 /**
  * gcma_forget_encrypted() - the key of encrypted files is gone
  *
- * Discards all copies of encrypted files, and clears their frames: the copies of
- * files with other keys are no loss, and what held copies of this key's may be
- * known to nobody any more. Frames that are allocated now and were not written to
- * are cleared soon after they have been released.
+ * Discards all copies of encrypted files, and clears their frames. Copies of files
+ * with other keys go as well, which is no loss. A frame that held a copy of this
+ * key's files may have none any more, so frames are cleared by their mark. Those
+ * that are allocated now are cleared soon after they have been released.
  *
  * Context: Process, after the inodes that had the key have been evicted. May sleep.
  */
@@ -642,7 +647,7 @@ void gcma_forget_encrypted(void)
  * @count: number of pages; those of a folio have one reference
  *
  * Pages of a guaranteed area have a reference at all times, so that allocations
- * need not write to any; but for those who want them frozen.
+ * need not write to them. Only for callers who want frozen pages it is taken away.
  *
  * Return: @page.
  */

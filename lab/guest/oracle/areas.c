@@ -97,7 +97,7 @@ void alloc_worker(u32 id)
 						CMA_BENCH_ALLOC, o)) {
 				/*
 				 * The held pieces can be scattered so that no
-				 * range is long enough. Without any there is.
+				 * range is long enough. With none held it is.
 				 */
 				again = n > 0;
 				crowded = again;

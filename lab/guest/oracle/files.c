@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Files that have one owner, and every operation of a file system on them. */
+/* Files that have one owner, and the operations that read or change their content. */
 #include "oracle.h"
 
 #include <linux/aio_abi.h>

@@ -2,15 +2,15 @@
 /*
  * oracle - does memory still hold what was written to it?
  *
- * Runs file, anonymous and contiguous memory under pressure and compares every
- * byte that is read with the expected one. Expected bytes are computed, not
+ * Runs file, anonymous and contiguous memory under pressure and compares what is
+ * read with what is expected: every byte, but in races only what can be told. Expected bytes are computed, not
  * stored, see model.h. A kernel that gives back an old copy of a page fails
  * here.
  *
  * Four kinds of processes work at the same time:
  *
- *  file   Each owns files that nobody else touches, and uses all operations of
- *	   a file system on them. Many operations first push the pages of a
+ *  file   Each owns files that nobody else touches, and uses the operations that
+ *	   read or change content on them, see ops[]. Many operations first push the pages of a
  *	   range out of memory (MADV_PAGEOUT), so that copies of them exist
  *	   outside the page cache. Then they truncate, punch, write directly or
  *	   overwrite exactly there, where an old copy could come back.

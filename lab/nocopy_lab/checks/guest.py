@@ -577,8 +577,8 @@ BOOT_WORDS: Final[tuple[tuple[str, str], ...]] = (
     ("cma=64M gcma=swap,reserved:file", "area reserved: 64 MiB, clients: file"),
     ("cma=64M gcma=file,none", "given both 'file' and 'none', using the latter"),
     ("cma=64M gcma=file gcma=swap", "given more than once, using 'swap'"),
-    ("cma=64M gcma=bogus", "no mode 'bogus'"),
-    ("cma=64M gcma=file+none", "no mode 'file+none'"),
+    ("cma=64M gcma=bogus", "'bogus' is none of"),
+    ("cma=64M gcma=file+none", "'file+none' is none of"),
     ("cma=64M gcma=camera:file", "no area 'camera'"),
     ("cma=64M gcma=", "gcma= wants"),
     ("gcma=file", "there is no CMA area"),
@@ -613,7 +613,7 @@ DEVICE_TREES: Final[tuple[tuple[str, str, str], ...]] = (
     ('linux,gcma-clients = "file+swap";', "", "area camera: 64 MiB, clients: file+swap"),
     ('linux,gcma-clients = "none";', "", "area camera: 64 MiB, clients: none"),
     ('linux,gcma-clients = "swap";', "gcma=camera:file", "area camera: 64 MiB, clients: file"),
-    ('linux,gcma-clients = "tape";', "gcma=swap", "no mode 'tape' in linux,gcma-clients"),
+    ('linux,gcma-clients = "tape";', "gcma=swap", "linux,gcma-clients has 'tape', none of"),
 )
 
 

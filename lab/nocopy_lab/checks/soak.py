@@ -6,7 +6,7 @@ board, how memory is divided, the swap device, the sizes of everything that runs
 
 * the oracle checks files, programs' memory and contiguous memory; it allocates the latter on every
   CPU, and some of it is pinned when it is released;
-* programs take photos and buffers from the same area;
+* programs take buffers, and on x86-64 photos, from the same area;
 * CPUs are unplugged and plugged again;
 * a hog wants about as much memory as is free, swap included, or more, and is killed for that;
 * on the debug kernel, allocations fail.

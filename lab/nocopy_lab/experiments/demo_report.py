@@ -119,7 +119,7 @@ def tables(results: dict[str, Any]) -> list[Table]:
                 "file reads",
                 "refaults, files",
                 "refaults, memory",
-                "of these by a copy",
+                "pages from the area",
             ),
             load,
         ),
