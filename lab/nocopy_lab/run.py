@@ -237,7 +237,7 @@ def boot(job: Job, watch: Watch | None = None) -> Outcome:
 
 
 class _Processors:
-    """Host processors for boots that have to stay on one; each boot goes to the one with the fewest.
+    """Host processors for boots that have to stay on one; the next goes to the one with the fewest.
 
     When QEMU runs all virtual CPUs on one thread it leaves out their memory barriers, although its
     device models run on other threads. On two processors the NVMe model then misses the guest's
