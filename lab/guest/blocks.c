@@ -6,12 +6,14 @@
  *   --to FILE        this file, which had as many
  *   --donor FILE     or EXT4_IOC_MOVE_EXT: this file and --from exchange all of their
  *                    blocks, and --from keeps its content
+ *   --clone FILE     or FICLONE: this file gets the blocks of --from
  *
  *   --atomic FILE    write it anew, in one step: from standard input,
  *   --run COMMAND    after which, and before the commit, the shell runs this
  */
 #include "options.h"
 
+#include <linux/fs.h>
 #include <sys/ioctl.h>
 
 /* As in linux/f2fs.h, which older systems do not have. */
@@ -34,7 +36,7 @@ struct move_range {
 };
 
 static struct {
-	const char *from, *to, *donor, *atomic, *run;
+	const char *from, *to, *donor, *clone, *atomic, *run;
 } opt = { .run = "true" };
 
 static int open_file(const char *name)
@@ -79,6 +81,12 @@ static void move(void)
 		die("cannot move the blocks of %s: %s", opt.from, strerror(errno));
 }
 
+static void clone_file(void)
+{
+	if (ioctl(open_file(opt.clone), FICLONE, open_file(opt.from)))
+		die("cannot clone %s: %s", opt.from, strerror(errno));
+}
+
 static void write_atomically(void)
 {
 	static char buf[MIB];
@@ -103,6 +111,7 @@ static const struct setting settings[] = {
 	{ "from", .text = &opt.from },
 	{ "to", .text = &opt.to },
 	{ "donor", .text = &opt.donor },
+	{ "clone", .text = &opt.clone },
 	{ "atomic", .text = &opt.atomic },
 	{ "run", .text = &opt.run },
 	{ 0 },
@@ -111,12 +120,14 @@ static const struct setting settings[] = {
 int main(int argc, char **argv)
 {
 	settings_parse(argc, argv, settings);
-	if (!opt.from != (!opt.to == !opt.donor) || !opt.from == !opt.atomic)
-		die("either --from with --to or --donor, or --atomic");
+	if (!opt.from != (!opt.to + !opt.donor + !opt.clone == 3) || !opt.from == !opt.atomic)
+		die("either --from with --to, --donor or --clone, or --atomic");
 	if (opt.atomic)
 		write_atomically();
 	else if (opt.donor)
 		exchange();
+	else if (opt.clone)
+		clone_file();
 	else
 		move();
 	return 0;

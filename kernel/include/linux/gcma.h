@@ -103,7 +103,7 @@ bool gcma_load(struct address_space *mapping, pgoff_t index,
 bool gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp);
 ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to);
 bool gcma_serves(struct address_space *mapping, pgoff_t index);
-void gcma_invalidate(struct address_space *mapping, pgoff_t index);
+unsigned long gcma_invalidate(struct address_space *mapping, pgoff_t index);
 void gcma_invalidate_all(void);
 void gcma_forget_encrypted(void);
 void __gcma_invalidate_begin(struct address_space *mapping, pgoff_t first,

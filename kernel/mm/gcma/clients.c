@@ -242,20 +242,23 @@ bool gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp)
  * @mapping: the cache
  * @index: a page of the shadow that is being removed, the i_pages lock held, or
  *	of the locked folio that has replaced it
+ *
+ * Return: how many pages the shadow or folio stands for.
  */
-void gcma_invalidate(struct address_space *mapping, pgoff_t index)
+unsigned long gcma_invalidate(struct address_space *mapping, pgoff_t index)
 {
 	XA_STATE(xas, &mapping->i_pages, index);
-	unsigned long nr = 1;
+	unsigned long i, nr = 1;
 
 	rcu_read_lock();
 	if (xas_load(&xas))
 		nr <<= xas_get_order(&xas);
 	rcu_read_unlock();
 	index = round_down(index, nr);
-	while (nr--)
-		dmem_invalidate(&gcma_dmem, mapping, index++);
+	for (i = 0; i < nr; i++)
+		dmem_invalidate(&gcma_dmem, mapping, index + i);
 	gcma_wipe();
+	return nr;
 }
 
 /* Drop the copies of these pages, and of folios that are partly in the range. */
@@ -263,18 +266,19 @@ static void unflag_range(struct address_space *mapping, pgoff_t first,
 			 pgoff_t last)
 {
 	XA_STATE(xas, &mapping->i_pages, first);
-	unsigned int seen = 0;
+	unsigned long seen = 0;
 	void *entry;
 
 	xas_lock_irq(&xas);
 	xas_for_each(&xas, entry, last) {
 		if (gcma_flagged(entry)) {
-			gcma_invalidate(mapping, xas.xa_index);
+			seen += gcma_invalidate(mapping, xas.xa_index);
 			xas_store(&xas, gcma_unflag(entry));
 		}
-		/* Let interrupts in from time to time. */
-		if (++seen % 64)
+		/* Let interrupts in after so many entries, or pages of large ones. */
+		if (++seen < 64)
 			continue;
+		seen = 0;
 		xas_pause(&xas);
 		xas_unlock_irq(&xas);
 		cond_resched();

@@ -108,8 +108,10 @@ static inline void test_set_new(struct inode *inode, bool new)
 /* The I/O that reclaim blames on its evictions of file pages. */
 static inline unsigned long test_file_io(struct lruvec *lruvec)
 {
+#ifdef CONFIG_MEMCG
 	/* One event is too few for mem_cgroup_flush_stats(). */
 	css_rstat_flush(&root_mem_cgroup->css);
+#endif
 	return lruvec_page_state(lruvec, WORKINGSET_RESTORE_FILE);
 }
 

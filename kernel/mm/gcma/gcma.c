@@ -319,9 +319,9 @@ static void make_folio(struct page *page, unsigned int order)
 		if (page_flags(at) & PAGE_FLAGS_CHECK_AT_PREP)
 			page_flags(at) &= ~PAGE_FLAGS_CHECK_AT_PREP;
 		set_page_private(at, 0);
-		/* The reference counts of tail pages are zero. */
-		if (i)
-			set_page_count(at, 0);
+		/* Tails have no references. Who saw a page before may hold it for a moment. */
+		while (i && !page_ref_freeze(at, 1))
+			cpu_relax();
 	}
 	prep_compound_page(page, order);
 }
@@ -395,7 +395,7 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 		bit = place(cma, count, align);
 		if (bit < area_bits(cma)) {
 			set_bits(cma_range(cma)->bitmap, bit, nbits);
-			cma_add_available(cma, -(long)count);
+			cma_add_available(cma, -(long)nr);
 			gcma->owned += nr;
 			gcma->allocs++;
 		} else {
@@ -482,6 +482,7 @@ static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 		discarded = dmem_release(gcma->dmem, first, nr);
 	bitmap_clear(gcma->quarantine, bit, nbits);
 	bitmap_clear(cma_range(cma)->bitmap, bit, nbits);
+	cma_add_available(cma, nr);
 	gcma->quarantined -= nr;
 	gcma->owned -= nr;
 	count_vm_events(GCMA_DISCARD, discarded);
@@ -577,7 +578,6 @@ bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 			    (!PageHead(page) || compound_nr(page) == count);
 		if (allocated) {
 			set_bits(gcma->quarantine, bit, end - bit);
-			cma_add_available(cma, count);
 			gcma->quarantined += (end - bit) << cma->order_per_bit;
 		} else {
 			gcma->bad_releases++;
@@ -688,6 +688,7 @@ void gcma_unfreeze(struct cma *cma, const struct page *page, unsigned long count
  */
 bool gcma_memory_failure(unsigned long pfn)
 {
+	struct dmem_area *dmem;
 	struct gcma *gcma;
 
 	list_for_each_entry(gcma, &gcma_areas, list) {
@@ -702,11 +703,15 @@ bool gcma_memory_failure(unsigned long pfn)
 			WRITE_ONCE(gcma->suspect, true);
 			if (__test_and_set_bit(bit, cma_range(cma)->bitmap))
 				return false;
+			dmem = lent(gcma);
+			cma_add_available(cma, -(long)nr);
 			gcma->owned += nr;
 			gcma->poisoned += nr;
 		}
-		if (lent(gcma))
-			dmem_revoke(gcma->dmem, bit << cma->order_per_bit, nr);
+		/* As of all broken pages; unpoison_memory() would free one without. */
+		page_ref_inc(pfn_to_page(pfn));
+		if (dmem)
+			dmem_revoke(dmem, bit << cma->order_per_bit, nr);
 		pr_warn("area %s: page frame 0x%lx is broken, and out of use\n",
 			cma->name, pfn);
 		return true;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Files of f2fs that are given other blocks while their pages are not resident, and of ext4 while they
-# are: what is kept of them must not be found again.
+# Files of f2fs and btrfs that are given other blocks while their pages are not resident, and of ext4
+# while they are: what is kept of them must not be found again.
 . /lib/reclaimed.sh
 
 # content STEP: 1 MiB that depend on it
@@ -58,4 +58,30 @@ kept=$(of donor)
 check "original" "$(of original)" "$(content 3 | md5sum)"
 echo 3 >/proc/sys/vm/drop_caches
 check "donor" "$kept" "$(of donor)"
+umount /mnt
+
+# A clone that is killed has replaced a part. Each of so many extents takes it a while.
+need /bin/mkfs.btrfs -q -f -K /dev/vda >/dev/null
+need mount -t btrfs /dev/vda /mnt
+mkdir /mnt/files
+fill() { seq 0 $1 99999999 | head -c 16m | dd of=/mnt/files/$2 bs=$3 iflag=fullblock oflag=direct 2>/dev/null; }
+fill 3 original 4k
+direct() { dd if=/mnt/files/clone iflag=direct bs=64k 2>/dev/null | md5sum; }
+whole=$(of original)
+for wait in 0.05 0.1 0.2 0.4 0.8 1.6; do
+	fill 7 clone 64k
+	old=$(of clone)
+	evict
+	blocks --from /mnt/files/original --clone /mnt/files/clone &
+	sleep $wait
+	kill -9 $!
+	wait $!
+	read=$(of clone)
+	now=$(direct)
+	check "a part of a clone" "$read" "$now"
+	[ "$now" = "$old" ] || [ "$now" = "$whole" ] || break
+	rm /mnt/files/clone
+done 2>/dev/null
+[ "$now" != "$old" ] && [ "$now" != "$whole" ]
+check "the clone was killed in the middle" $? 0
 umount /mnt

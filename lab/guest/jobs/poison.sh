@@ -47,3 +47,8 @@ is alloc_fails 0
 sweep --sizes 11369 --reps 1
 is alloc_fails 1
 is owned 18
+# A frame that is out of use has one reference more, as other broken pages have.
+if echo $((base + 100)) 2>/dev/null >/sys/kernel/debug/hwpoison/unpoison-pfn; then
+	check "frame 100" "taken for a good one" "broken"
+fi
+check "available pages" "$(cat /sys/kernel/mm/cma/reserved/available_pages)" $((16384 - 18))

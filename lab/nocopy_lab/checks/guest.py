@@ -1046,7 +1046,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         _judge_oracle,
     ),
     GuestCheck(
-        "guest: files of f2fs and ext4 that are given other blocks",
+        "guest: files of f2fs, ext4 and btrfs that are given other blocks",
         "gcma",
         [
             Job(
@@ -1054,7 +1054,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
                 jobs.script("blocks"),
                 NO_IMAGE,
                 Machine("x86-fast", memory_mib=704, cma_mib=64),
-                programs=("mkfs.f2fs", "mke2fs"),
+                programs=("mkfs.f2fs", "mke2fs", "mkfs.btrfs"),
                 scratch_mib=(320, 64),
             )
         ],
@@ -1409,7 +1409,7 @@ BOTH: Final = (
     "guest: oracle on XFS, large folios",
     "guest: oracle on encrypted files, on ext4 and f2fs",
     "guest: encrypted files are kept, and nothing of them without their key",
-    "guest: files of f2fs and ext4 that are given other blocks",
+    "guest: files of f2fs, ext4 and btrfs that are given other blocks",
     "guest: oracle, swap in a file, swap that comes and goes, large folios in it",
     "guest: nodes of shadow entries leave a cgroup its memory",
     "guest: a read costs in the area what it costs in the page cache",
