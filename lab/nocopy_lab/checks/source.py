@@ -162,7 +162,7 @@ def _dtschema() -> tuple[Path, Path]:
     try:
         home = venv.of("dtschema", [DTSCHEMA])
     except LabError as error:
-        raise Skip(f"{DTSCHEMA} cannot be had (it may want python3-dev): {error}") from error
+        raise Skip(f"{DTSCHEMA} cannot be had: {error}") from error
     (package,) = home.glob("lib/python*/site-packages/dtschema")
     return home / "bin/python", package
 
