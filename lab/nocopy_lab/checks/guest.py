@@ -294,6 +294,14 @@ def _judge_nodes(outcomes: Sequence[Outcome]) -> None:
             raise LabError(f"not squeezed, or nothing yielded: {rows[0]}; see {outcome.console}")
 
 
+def _judge_beyond(outcomes: Sequence[Outcome]) -> None:
+    all_well(outcomes)
+    for outcome in outcomes:
+        (row,) = outcome.rows("beyond")
+        if row["wrong"]:
+            raise LabError(f"content beyond the end: {row}; see {outcome.console}")
+
+
 def _judge_calls(outcomes: Sequence[Outcome]) -> None:
     """Reads in calls of several sizes, in instructions, from the area and from the page cache."""
     all_well(outcomes)
@@ -1196,6 +1204,21 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         _judge_traced,
     ),
     GuestCheck(
+        "guest: ext4 shows nothing where a file ended and has grown again",
+        "gcma",
+        [
+            Job(
+                "beyond",
+                jobs.script("beyond"),
+                NO_IMAGE,
+                Machine("x86-fast", memory_mib=704, cma_mib=64),
+                programs=("mke2fs",),
+                scratch_mib=(64,),
+            )
+        ],
+        _judge_beyond,
+    ),
+    GuestCheck(
         "guest: a read costs in the area what it costs in the page cache",
         "gcma",
         [
@@ -1412,6 +1435,7 @@ BOTH: Final = (
     "guest: files of f2fs, ext4 and btrfs that are given other blocks",
     "guest: oracle, swap in a file, swap that comes and goes, large folios in it",
     "guest: nodes of shadow entries leave a cgroup its memory",
+    "guest: ext4 shows nothing where a file ended and has grown again",
     "guest: a read costs in the area what it costs in the page cache",
     "guest: a copy is not weighed by the multi-generational LRU",
 )
