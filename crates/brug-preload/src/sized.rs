@@ -10,7 +10,7 @@ use core::ptr;
 
 use brug::raw;
 
-use crate::{free, malloc_usable_size, realloc};
+use crate::{failed, free, malloc_usable_size, realloc, whole_pages};
 
 /// `MALLOCX_ZERO`.
 const ZERO: c_int = 0x40;
@@ -18,16 +18,36 @@ const ZERO: c_int = 0x40;
 const LG_ALIGN: c_int = 0x3f;
 /// What every object is aligned to.
 const MIN_ALIGN: usize = 16;
+/// From this size on objects are in growth slots, unless configured otherwise, and these have whole
+/// pages.
+const LARGE: usize = 128 << 10;
 
 fn align_of(flags: c_int) -> usize {
     (1usize << (flags & LG_ALIGN)).max(MIN_ALIGN)
+}
+
+/// What [`nallocx`] says of an object of `size` bytes, all of which a program may use. So the others
+/// ask for as much: which allocator will have the object is not known before, and no other size is
+/// certain. The C library gives a small object just as many bytes, and a growth slot a large one.
+/// `None` when there can be no such object.
+fn real_size(size: usize, align: usize) -> Option<usize> {
+    let real = if size < LARGE {
+        (size.max(MIN_ALIGN) + 8).next_multiple_of(16) - 8
+    } else {
+        whole_pages(size)?
+    };
+    let most = real.checked_add(align)?;
+    (most <= isize::MAX as usize).then_some(real)
 }
 
 /// `mallocx(3)`.
 #[no_mangle]
 pub extern "C" fn mallocx(size: usize, flags: c_int) -> *mut c_void {
     let align = align_of(flags);
-    // SAFETY: a power of two, any size; the new object has at least `size` bytes.
+    let Some(size) = real_size(size, align) else {
+        return failed(libc::ENOMEM);
+    };
+    // SAFETY: a power of two, any size; all that is usable of the new object may be written.
     unsafe {
         if align == MIN_ALIGN {
             return if flags & ZERO != 0 {
@@ -39,7 +59,7 @@ pub extern "C" fn mallocx(size: usize, flags: c_int) -> *mut c_void {
         }
         let object = raw::memalign(align, size);
         if flags & ZERO != 0 && !object.is_null() {
-            ptr::write_bytes(object, 0, size);
+            ptr::write_bytes(object, 0, raw::usable_size(object));
         }
         object.cast()
     }
@@ -52,6 +72,9 @@ pub extern "C" fn mallocx(size: usize, flags: c_int) -> *mut c_void {
 #[no_mangle]
 pub unsafe extern "C" fn rallocx(object: *mut c_void, size: usize, flags: c_int) -> *mut c_void {
     let align = align_of(flags);
+    let Some(size) = real_size(size, align) else {
+        return failed(libc::ENOMEM);
+    };
     // SAFETY: the caller's promise; both objects have the bytes that are copied or zeroed.
     unsafe {
         let old = malloc_usable_size(object);
@@ -67,8 +90,11 @@ pub unsafe extern "C" fn rallocx(object: *mut c_void, size: usize, flags: c_int)
             }
             moved
         };
-        if flags & ZERO != 0 && !moved.is_null() && size > old {
-            ptr::write_bytes(moved.cast::<u8>().add(old), 0, size - old);
+        if flags & ZERO != 0 && !moved.is_null() {
+            let now = malloc_usable_size(moved);
+            if now > old {
+                ptr::write_bytes(moved.cast::<u8>().add(old), 0, now - old);
+            }
         }
         moved
     }
@@ -120,15 +146,9 @@ pub unsafe extern "C" fn sdallocx(object: *mut c_void, _size: usize, _flags: c_i
     unsafe { free(object) }
 }
 
-/// `nallocx(3)`: what [`sallocx`] would say of an object of this size; 0 when there can be none.
+/// `nallocx(3)`: the size in bytes that an object of [`mallocx`] will have, all of which may be used; 0
+/// when there can be none. [`sallocx`] may say more.
 #[no_mangle]
 pub extern "C" fn nallocx(size: usize, flags: c_int) -> usize {
-    if size > isize::MAX as usize {
-        return 0;
-    }
-    let align = align_of(flags);
-    if align > MIN_ALIGN {
-        return size.checked_next_multiple_of(align).unwrap_or(0);
-    }
-    (size.max(MIN_ALIGN) + 8).next_multiple_of(16) - 8
+    real_size(size, align_of(flags)).unwrap_or(0)
 }

@@ -555,9 +555,27 @@ static void beyond_the_c_library(void)
 		CHECK(size + 300000 <= before || zero(object + before, size + 300000 - before));
 		CHECK(xallocx(object, size + 400000, 0, ALIGN_4K) == malloc_usable_size(object));
 		sdallocx(object, size + 300000, ALIGN_4K);
-		CHECK(nallocx(size, 0) >= size && nallocx(size, ALIGN_4K) >= size);
 		dallocx(mallocx(size, 0), 0);
+		/* All that it says may be used, of a new object and of one that has grown. */
+		for (int flags = 0; flags <= ALIGN_4K; flags += 6) {
+			size_t real = nallocx(size, flags);
+
+			object = mallocx(size, flags);
+			CHECK(real >= size && object && sallocx(object, flags) >= real);
+			fill(object, real, 3);
+			real = nallocx(size + 70000, flags);
+			object = rallocx(object, size + 70000, flags);
+			CHECK(real >= size + 70000 && object && sallocx(object, flags) >= real);
+			fill(object, real, 4);
+			real = nallocx(size, flags);
+			object = rallocx(object, size, flags);
+			CHECK(object && sallocx(object, flags) >= real && intact(object, size, 4));
+			fill(object, real, 5);
+			dallocx(object, flags);
+		}
 	}
+	CHECK(nallocx(100, 6) == 104 && nallocx(204800, 0) == 204800);
+	CHECK(nallocx(1, 63) == 0 && !mallocx(1, 63));
 	CHECK(nallocx(OPAQUE(SIZE_MAX), 0) == 0);
 	CHECK(!mallocx(OPAQUE(SIZE_MAX), 0));
 }
