@@ -47,18 +47,46 @@ const CONTROLS: [(&[u8], Control); 11] = [
     (b"thread.tcache.flush", Control::Trim),
 ];
 
-/// The control of this name.
-fn control(name: &[u8]) -> Option<Control> {
-    let of_arena = || {
-        let words: Vec<&[u8]> = name.split(|&c| c == b'.').collect();
-        matches!(words[..], [b"arena", number, b"purge" | b"decay"]
-            if number.iter().all(u8::is_ascii_digit))
-    };
-    CONTROLS
-        .iter()
-        .find(|known| known.0 == name)
-        .map(|known| known.1)
-        .or_else(|| of_arena().then_some(Control::Trim))
+/// What the names `arena.N.…` of [`Control::Trim`] end with.
+const OF_ARENA: [&[u8]; 2] = [b"purge", b"decay"];
+
+/// The numbers by which `mallctlbymib` knows a name. As in jemalloc, `arena.N.…` has three, of which a
+/// program may replace the second with the number of another arena.
+enum Mib {
+    One([usize; 1]),
+    OfArena([usize; 3]),
+}
+
+impl Mib {
+    /// The first number of `arena.N.…`.
+    const ARENA: usize = CONTROLS.len();
+
+    fn of(name: &[u8]) -> Option<Mib> {
+        if let Some(at) = CONTROLS.iter().position(|known| known.0 == name) {
+            return Some(Mib::One([at]));
+        }
+        let name = name.strip_prefix(b"arena.")?;
+        let (arena, what) = name.split_at(name.iter().position(|&byte| byte == b'.')?);
+        let arena = usize::try_from(nocopy_settings::number(arena)?).ok()?;
+        let what = OF_ARENA.iter().position(|&known| known == &what[1..])?;
+        Some(Mib::OfArena([Mib::ARENA, arena, what]))
+    }
+
+    fn numbers(&self) -> &[usize] {
+        match self {
+            Mib::One(numbers) => numbers,
+            Mib::OfArena(numbers) => numbers,
+        }
+    }
+}
+
+/// The control with these numbers.
+fn control(mib: &[usize]) -> Option<Control> {
+    match *mib {
+        [number] => CONTROLS.get(number).map(|known| known.1),
+        [Mib::ARENA, _, what] if what < OF_ARENA.len() => Some(Control::Trim),
+        _ => None,
+    }
 }
 
 /// Says once that a control is unknown, where there is a jemalloc that would know it: others ask
@@ -142,14 +170,14 @@ pub unsafe extern "C" fn mallctl(
     // SAFETY: the caller's promise.
     unsafe {
         let name = CStr::from_ptr(name).to_bytes();
-        match control(name) {
+        match Mib::of(name).and_then(|mib| control(mib.numbers())) {
             Some(control) => act(control, old, len, new),
             None => unknown(name),
         }
     }
 }
 
-/// jemalloc's `mallctlnametomib(3)`. The number is for [`mallctlbymib`] only.
+/// jemalloc's `mallctlnametomib(3)`. The numbers are for [`mallctlbymib`] only.
 ///
 /// # Safety
 /// `name` is a C string, and `mib` has room for `*len` numbers.
@@ -162,19 +190,20 @@ pub unsafe extern "C" fn mallctlnametomib(
     // SAFETY: the caller's promise.
     unsafe {
         let name = CStr::from_ptr(name).to_bytes();
-        let Some(number) = CONTROLS.iter().position(|known| known.0 == name) else {
+        let Some(found) = Mib::of(name) else {
             return unknown(name);
         };
-        if *len == 0 {
+        let numbers = found.numbers();
+        if *len < numbers.len() {
             return libc::EINVAL;
         }
-        *mib = number;
-        *len = 1;
+        ptr::copy_nonoverlapping(numbers.as_ptr(), mib, numbers.len());
+        *len = numbers.len();
     }
     0
 }
 
-/// jemalloc's `mallctlbymib(3)`, with a number of [`mallctlnametomib`].
+/// jemalloc's `mallctlbymib(3)`, with the numbers of [`mallctlnametomib`].
 ///
 /// # Safety
 /// As for [`mallctl`]; `mib` has `mib_len` numbers.
@@ -189,11 +218,11 @@ pub unsafe extern "C" fn mallctlbymib(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        if mib_len != 1 {
+        if mib_len == 0 {
             return libc::ENOENT;
         }
-        match CONTROLS.get(*mib) {
-            Some(&(_, control)) => act(control, old, len, new),
+        match control(core::slice::from_raw_parts(mib, mib_len)) {
+            Some(control) => act(control, old, len, new),
             None => libc::ENOENT,
         }
     }

@@ -63,6 +63,24 @@ static size_t by_number(const char *name)
 	return value;
 }
 
+/* As jemalloc's manual says: one look-up, and then each arena by its number. */
+static void purge_by_number(const char *name)
+{
+	size_t mib[3], depth = 2;
+
+	if (mallctlnametomib(name, mib, &depth) != EINVAL)
+		fail("three numbers in two places", depth);
+	depth = 3;
+	if (mallctlnametomib(name, mib, &depth) || depth != 3 || mib[1] != 0)
+		fail(name, depth);
+	for (mib[1] = 0; mib[1] < 3; mib[1]++)
+		if (mallctlbymib(mib, depth, NULL, NULL, NULL, 0))
+			fail("cannot purge by number", mib[1]);
+	mib[2] += 10;
+	if (mallctlbymib(mib, depth, NULL, NULL, NULL, 0) != ENOENT)
+		fail("an unknown number is known", mib[2]);
+}
+
 static size_t in_use(void)
 {
 	struct mallinfo2 info = mallinfo2();
@@ -124,6 +142,8 @@ int main(void)
 	if (mallctl("arena.0.purge", NULL, NULL, NULL, 0) ||
 	    mallctl("thread.tcache.flush", NULL, NULL, NULL, 0))
 		fail("cannot purge", 0);
+	purge_by_number("arena.0.purge");
+	purge_by_number("arena.0.decay");
 	now = in_use();
 	if (now > before + least / 8)
 		fail("mallinfo2 without objects", now - before);
