@@ -21,6 +21,9 @@ pub(crate) static RETAINED: AtomicUsize = AtomicUsize::new(0);
 
 /// Retained memory that needs no thread.
 pub(crate) const KEEP: usize = 8 << 20;
+/// The least budget, unless the configuration names one. So much may be kept before the system is
+/// asked how much memory there is: a program that frees little makes no system call for that.
+const LEAST_BUDGET: usize = 1 << 20;
 
 pub(crate) const NONE: u32 = 0;
 pub(crate) const RUNNING: u32 = 1;
@@ -39,13 +42,12 @@ static BUDGET: AtomicUsize = AtomicUsize::new(0);
 /// Returns true if a freed slot may keep `bytes` bytes of memory.
 pub(crate) fn may_keep(bytes: usize) -> bool {
     let retained = RETAINED.load(Relaxed).saturating_add(bytes);
-    if config::current().purge_delay_ms == 0 {
+    let config = config::current();
+    if config.purge_delay_ms == 0 {
         return false;
     }
-    if retained <= KEEP {
-        return config::current().retain != Some(0);
-    }
-    may_have_thread() && retained <= budget()
+    let in_budget = (config.retain.is_none() && retained <= LEAST_BUDGET) || retained <= budget();
+    in_budget && (retained <= KEEP || may_have_thread())
 }
 
 /// Returns true if there is a thread, or one can be tried.
@@ -81,7 +83,14 @@ pub(crate) fn reconfigure() {
 
 /// An eighth of the memory this process can have.
 fn default_budget() -> usize {
-    os::keep_errno(|| os::memory_and_swap().0.min(os::cgroup_limit()) / 8)
+    share(os::keep_errno(|| {
+        os::memory_and_swap().0.min(os::cgroup_limit())
+    }))
+}
+
+/// What of so much memory may be kept.
+fn share(memory: usize) -> usize {
+    (memory / 8).max(LEAST_BUDGET)
 }
 
 /// Sees to it that retained memory is given back in time.
@@ -111,4 +120,41 @@ pub(crate) fn wake_now() {
 /// In the child of a fork, which has no thread, but may be able to start one.
 pub(crate) fn after_fork_in_child() {
     THREAD.store(NONE, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::raw;
+    use std::{env, println, process::Command};
+
+    /// A control group of 32 MiB has a budget of 4 MiB, although as much as 8 MiB needs no thread.
+    #[test]
+    fn a_small_budget_is_kept_to_without_a_thread() {
+        const NAME: &str = "retain::tests::a_small_budget_is_kept_to_without_a_thread";
+        const CHILD: &str = "BRUG_TEST_BUDGET";
+        if cfg!(miri) {
+            println!("skipped: Miri starts no other process");
+            return;
+        }
+        if env::var_os(CHILD).is_none() {
+            // A process of its own, as what others retain counts as well.
+            let output = Command::new(env::current_exe().unwrap())
+                .args(["--exact", NAME, "--nocapture"])
+                .env(CHILD, "1")
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{output:?}");
+            return;
+        }
+        assert_eq!(share(32 << 20), 4 << 20);
+        assert_eq!(share(1 << 20), LEAST_BUDGET);
+        raw::config();
+        BUDGET.store(share(32 << 20), Relaxed);
+        assert!(may_keep(LEAST_BUDGET) && may_keep(4 << 20));
+        assert!(!may_keep((4 << 20) + 1) && !may_keep(KEEP));
+        BUDGET.store(share(1 << 30), Relaxed);
+        assert!(may_keep(KEEP) && may_keep(KEEP + 1));
+    }
 }

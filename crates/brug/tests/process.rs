@@ -348,6 +348,22 @@ fn no_retention_means_none() {
 }
 
 #[test]
+fn no_more_is_retained_than_the_configuration_says() {
+    isolated(
+        "no_more_is_retained_than_the_configuration_says",
+        &[("BRUG_RETAIN", "3M"), ("BRUG_PURGE_DELAY", "1h")],
+        || {
+            let threads = status("Threads:");
+            let objects: Vec<_> = (0..3).map(|_| vec![1u8; 2 << 20]).collect();
+            drop(objects);
+            let retained = brug::stats().bytes_retained;
+            assert!((1..=3 << 20).contains(&retained), "{retained}");
+            assert_eq!(status("Threads:"), threads);
+        },
+    );
+}
+
+#[test]
 fn an_object_that_shrinks_keeps_no_more_than_a_freed_one_and_starts_no_thread_either() {
     for setting in [("BRUG_PURGE_DELAY", "0"), ("BRUG_RETAIN", "8M")] {
         isolated(
