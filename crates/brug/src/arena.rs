@@ -89,8 +89,10 @@ const MAPPINGS: usize = 65530;
 const SHARE: [usize; CLASSES] = [2, 4, 8];
 /// What each of the other allocators gets of it, in 1/16.
 const FOREIGN_SHARE: usize = 1;
-/// Minimum reservation that is of use.
-const LEAST_RESERVE: usize = if cfg!(miri) { 1 << 20 } else { 256 << 20 };
+/// Minimum reservation that is of use: 1 GiB. Of half of it the smallest slots would get one at most,
+/// and none unless the system puts the reservation at a multiple of their size.
+const LEAST_RESERVE: usize = 16 << SHIFT[0];
+const _: () = assert!(((LEAST_RESERVE - (1 << SHIFT[0])) / 16 * SHARE[0]) >> SHIFT[0] >= 1);
 
 /// Stacks of warm slots are sorted by how much memory they hold, so that an object
 /// of fixed size does not take the slot a large one left: up to 256 KiB, 2 MiB,
@@ -322,8 +324,10 @@ fn set_up() -> bool {
         if config::current().verbose {
             let why = if os::address_space_is_dear() {
                 " (vm.user_reserve_kbytes would be taken off what may be committed)"
+            } else if config::current().reserve < LEAST_RESERVE {
+                " (BRUG_RESERVE: they need 1 GiB)"
             } else if os::address_space_limit().is_some() {
-                " (RLIMIT_AS: they take an eighth of it, and need 256 MiB)"
+                " (RLIMIT_AS: they take an eighth of it, and need 1 GiB)"
             } else {
                 ""
             };

@@ -52,7 +52,8 @@ pub struct Config {
     /// can have, at least 1 MiB. `BRUG_RETAIN`
     pub retain: Option<usize>,
     /// Bytes of address space to reserve for growth slots; rounded down to a power
-    /// of two, and halved until the system agrees. `BRUG_RESERVE`, 16 TiB
+    /// of two, and halved until the system agrees. Less than 1 GiB: there are none.
+    /// `BRUG_RESERVE`, 16 TiB
     pub reserve: usize,
     /// File in which the tuner keeps what it has learned. `BRUG_PROFILE`
     pub profile: Option<&'static CStr>,

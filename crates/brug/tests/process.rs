@@ -794,6 +794,34 @@ fn no_reservation_at_all_leaves_the_base_allocator() {
     );
 }
 
+/// Whatever is reserved has slots in it, wherever the system puts it.
+#[test]
+fn a_reservation_has_slots_or_is_not_made() {
+    let name = "a_reservation_has_slots_or_is_not_made";
+    for (size, slots) in [
+        ("256M", false),
+        ("512M", false),
+        ("1023M", false),
+        ("1G", true),
+    ] {
+        let text = isolated(
+            name,
+            &[("BRUG_RESERVE", size), ("BRUG_VERBOSE", "1")],
+            || {
+                let object = grow(1 << 20);
+                println!("in a slot: {}", raw::owns(object.as_ptr()));
+            },
+        );
+        let Some(text) = text else { return };
+        let said = "no address space for growth slots (BRUG_RESERVE: they need 1 GiB)";
+        assert!(
+            text.contains(&format!("in a slot: {slots}")),
+            "{size}: {text}"
+        );
+        assert_eq!(text.contains(said), !slots, "{size}: {text}");
+    }
+}
+
 #[test]
 fn used_up_mappings_are_lived_with() {
     isolated("used_up_mappings_are_lived_with", &[], || {
