@@ -48,7 +48,7 @@ impl fmt::Display for Refusal {
 
 /// Where libbrug.so is: what `BRUG_LIBRARY` names, beside this command, or in `../lib`.
 pub fn library() -> Result<PathBuf, Refusal> {
-    if let Some(named) = env::var_os("BRUG_LIBRARY") {
+    if let Some(named) = env::var_os("BRUG_LIBRARY").filter(|named| !named.is_empty()) {
         let path = PathBuf::from(named);
         return fs::canonicalize(&path).map_err(|error| {
             Refusal::new(

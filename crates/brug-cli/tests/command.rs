@@ -201,6 +201,9 @@ fn a_library_that_cannot_be_used_is_named() {
         (output.status.code(), said)
     };
     let own = Path::new(env!("CARGO_BIN_EXE_brug"));
+    library();
+    // An empty variable is one that is not set.
+    assert_eq!(run(own, Some(Path::new(""))), (Some(0), String::new()));
     let (status, said) = run(own, Some(Path::new("/nowhere/libbrug.so")));
     assert_eq!((status, said.lines().count()), (Some(125), 1), "{said}");
     assert!(
