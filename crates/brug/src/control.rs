@@ -139,10 +139,10 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
         tuner::load(path);
     }
     // A profile with what a trial found saves the trial.
-    set_base(config.base.unwrap_or_else(trial::best));
     if config.base.is_none() {
         trial::start_unless_known();
     }
+    set_base(base_in(config.mode));
     hot().rest.init.store(DONE, Release);
     at_exit(&config);
     #[cfg(feature = "monitor")]
@@ -150,6 +150,12 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
         monitor::start();
     }
     change(|| hot().rest.mode.store(config.mode as u8, Relaxed));
+}
+
+/// The base of what is in no slot while `mode` is that of the process.
+fn base_in(mode: Mode) -> Base {
+    let named = config::current().base;
+    named.unwrap_or_else(|| os::keep_errno(|| trial::base_in(mode)))
 }
 
 /// True if the caller shows statistics itself, as libbrug.so does.
@@ -223,6 +229,7 @@ fn other_limits(_: u8, _: usize, _: usize) -> (usize, usize) {
 /// by the slow path. Only for the child of a fork: no other thread may see the range change.
 fn leave_base(base: Base) {
     change(|| {
+        trial::forget(base);
         if words::base() == base {
             set_base(Base::Glibc);
         }
@@ -234,7 +241,7 @@ fn leave_base(base: Base) {
 /// Works the limits out anew. The caller holds the lock of [`change`].
 fn work_out_limits() {
     let config = config::current();
-    let mode = Mode::from_u8(hot().rest.mode.load(Relaxed));
+    let mode = words::process_mode();
     #[cfg(feature = "monitor")]
     let observed = monitor::on();
     #[cfg(not(feature = "monitor"))]
@@ -298,7 +305,11 @@ pub(crate) fn set_mode(mode: Mode) -> Result<(), ModeUnavailable> {
         return Err(ModeUnavailable(mode));
     }
     words::ready();
-    change(|| hot().rest.mode.store(mode as u8, Relaxed));
+    let base = base_in(mode);
+    change(|| {
+        hot().rest.mode.store(mode as u8, Relaxed);
+        set_base(base);
+    });
     Ok(())
 }
 

@@ -29,8 +29,8 @@ use core::sync::atomic::{
 };
 
 use crate::base::{self, Owner};
-use crate::mode::Base;
-use crate::{os, tls, words};
+use crate::mode::{Base, Mode};
+use crate::{config, os, tls, words};
 
 /// Requests of a program before it is worth a trial.
 const START: u32 = 4096;
@@ -64,9 +64,11 @@ enum Why {
     Stays,
     Wins,
     Profile,
+    OtherMode,
 }
 
-static WHY: AtomicU8 = AtomicU8::new(Why::Named as u8);
+/// The reason in mode `auto` with no base named.
+static WHY: AtomicU8 = AtomicU8::new(Why::Few as u8);
 
 fn because(why: Why) {
     WHY.store(why as u8, Relaxed);
@@ -74,7 +76,7 @@ fn because(why: Why) {
 
 /// The reason for the base of small objects, in words.
 pub(crate) fn why() -> &'static str {
-    const TEXTS: [(Why, &str); 9] = [
+    const TEXTS: [(Why, &str); 10] = [
         (Why::Named, "as configured"),
         (Why::Few, "too few of them so far for a trial"),
         (Why::Running, "a trial is under way"),
@@ -90,8 +92,13 @@ pub(crate) fn why() -> &'static str {
         (Why::Stays, "no other took a quarter less time in the trial"),
         (Why::Wins, "took at least a quarter less time in the trial"),
         (Why::Profile, "by the profile"),
+        (Why::OtherMode, "no trial in this mode"),
     ];
-    let why = WHY.load(Relaxed);
+    let why = match config::current().base {
+        Some(_) => Why::Named as u8,
+        None if words::mode() != Mode::Auto => Why::OtherMode as u8,
+        None => WHY.load(Relaxed),
+    };
     TEXTS
         .iter()
         .find(|text| text.0 as u8 == why)
@@ -208,9 +215,35 @@ pub(crate) fn gain() -> i32 {
     }
 }
 
+/// The base that the last trial or the profile has found.
+static FOUND: AtomicU8 = AtomicU8::new(Base::Glibc as u8);
+
+/// The base in `mode` of what is in no slot, if the configuration names none. To be asked before
+/// the change of the limits that it is for.
+pub(crate) fn base_in(mode: Mode) -> Base {
+    let found = Base::from_u8(FOUND.load(Relaxed));
+    if mode != Mode::Auto || found == Base::Glibc {
+        Base::Glibc
+    } else if words::memory_is_counted() {
+        because(Why::Counted);
+        Base::Glibc
+    } else {
+        found
+    }
+}
+
+/// In the child of a fork that cannot use `base` any more.
+pub(crate) fn forget(base: Base) {
+    let forgotten = FOUND.compare_exchange(base as u8, Base::Glibc as u8, Relaxed, Relaxed);
+    if forgotten.is_ok() {
+        because(Why::Alone);
+    }
+}
+
 /// Begins the first trial of a process, unless a profile already has the result.
 pub(crate) fn start_unless_known() {
     if Base::ALL.iter().any(|&base| verdict(base).samples > 0) {
+        FOUND.store(best() as u8, Relaxed);
         because(Why::Profile);
     } else {
         start();
@@ -356,14 +389,18 @@ fn finish(challenger: Base) {
     words::try_change(|| {
         if RUNNING.load(Relaxed) {
             judge(challenger);
-            let before = words::base();
+            let before = Base::from_u8(FOUND.load(Relaxed));
             let length = LENGTH.load(Relaxed);
             if in_doubt(before) && length < MOST_ROUNDS * TURNS {
                 LENGTH.store(length + TURNS, Relaxed);
                 return;
             }
             let best = best_instead_of(before);
-            words::set_base(best);
+            FOUND.store(best as u8, Relaxed);
+            // A thread may be in mode `auto` by a scope alone.
+            if words::process_mode() == Mode::Auto {
+                words::set_base(best);
+            }
             because(match verdict(challenger).samples {
                 0 => Why::Alone,
                 _ if best == before => Why::Stays,
@@ -393,7 +430,7 @@ fn judge(challenger: Base) {
 }
 
 /// The base that a profile leads to.
-pub(crate) fn best() -> Base {
+fn best() -> Base {
     best_instead_of(Base::Glibc)
 }
 

@@ -177,6 +177,11 @@ pub(crate) fn mode() -> Mode {
             return Mode::from_u8(scope - 1);
         }
     }
+    process_mode()
+}
+
+/// The mode of threads that are in no scope.
+pub(crate) fn process_mode() -> Mode {
     Mode::from_u8(hot().rest.mode.load(Relaxed))
 }
 

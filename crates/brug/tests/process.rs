@@ -1189,6 +1189,72 @@ fn a_trial_finds_the_base_of_small_objects_and_a_profile_keeps_it() {
     std::fs::remove_file(file).unwrap();
 }
 
+/// What a profile has found is for mode `auto`, where memory does not count when it is committed.
+#[cfg(feature = "mimalloc")]
+#[test]
+fn a_profile_chooses_the_base_where_a_trial_would() {
+    if cfg!(feature = "preload") {
+        println!("skipped: for a library, mimalloc begins in the main thread, where no test runs");
+        return;
+    }
+    let name = "a_profile_chooses_the_base_where_a_trial_would";
+    let file = std::env::temp_dir().join(format!("brug-base-{}", std::process::id()));
+    let path = file.to_str().unwrap().to_owned();
+    for (mode, limited) in [("auto", ""), ("auto", "limited"), ("mmap", ""), ("sys", "")] {
+        if std::env::var_os(CHILD).is_none() {
+            let profile = "brug-profile 1\n0 glibc 1600 1000\n0 mimalloc 160 1000\n";
+            std::fs::write(&file, profile).unwrap();
+        }
+        let variables = [
+            ("BRUG_PROFILE", path.as_str()),
+            ("BRUG_ALLOC", mode),
+            ("BRUG_TEST_LIMITED", limited),
+        ];
+        let text = isolated(name, &variables, || {
+            let limited = std::env::var("BRUG_TEST_LIMITED").unwrap() == "limited";
+            let auto = Brug::mode() == brug::Mode::Auto;
+            if limited {
+                limit(libc::RLIMIT_DATA, 1 << 30);
+                // SAFETY: no other thread allocates.
+                unsafe { raw::configure(&brug::Config::from_env()) };
+            }
+            let found = |why: &str| {
+                let report = brug::tuner_report();
+                assert_eq!((report.base(), report.why()), (Brug::base(), why));
+                Brug::base()
+            };
+            if limited {
+                let why = "no trial, as memory counts when it is committed";
+                assert_eq!(found(why), brug::Base::Glibc);
+                return;
+            }
+            if !auto {
+                assert_eq!(found("no trial in this mode"), brug::Base::Glibc);
+                Brug::set_mode(brug::Mode::Auto).unwrap();
+            }
+            assert_eq!(found("by the profile"), brug::Base::Mimalloc);
+            Brug::set_mode(brug::Mode::Mmap).unwrap();
+            assert_eq!(found("no trial in this mode"), brug::Base::Glibc);
+        });
+        if text.is_none() {
+            return;
+        }
+    }
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn a_mode_without_a_trial_says_so() {
+    isolated(
+        "a_mode_without_a_trial_says_so",
+        &[("BRUG_ALLOC", "mmap")],
+        || {
+            drop(grow(1 << 20));
+            assert_eq!(brug::tuner_report().why(), "no trial in this mode");
+        },
+    );
+}
+
 #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
 #[test]
 fn a_base_that_is_asked_for_has_no_rivals() {
