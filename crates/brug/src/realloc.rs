@@ -178,6 +178,7 @@ unsafe fn realloc_now(
         };
         let mode = mode.unwrap_or_else(words::mode);
         let mut target = base::place(mode, new);
+        let mut early_move = false;
         let mut count = 0;
         if mode == Mode::Auto && target != Owner::Slot && new >= LEAVE_MAX {
             count = growths::take(p);
@@ -199,7 +200,7 @@ unsafe fn realloc_now(
                 if decided != experiment && early && new >= EARLY_MIN && tuner::may_move_early()
                 {
                     target = Owner::Slot;
-                    bump(&COUNTERS.moves_early, 1);
+                    early_move = true;
                 }
             } else {
                 count = count.saturating_sub(1);
@@ -211,6 +212,7 @@ unsafe fn realloc_now(
                 ptr::copy_nonoverlapping(p, q, old);
                 base::free(owner, p);
                 bump(&COUNTERS.moves_in, 1);
+                bump(&COUNTERS.moves_early, early_move.into());
                 bump(&COUNTERS.bytes_copied, old);
                 return q;
             }
