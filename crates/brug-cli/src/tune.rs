@@ -35,6 +35,8 @@ struct SizeClass {
     move_in: Arm,
     slot: Arm,
     decision: Option<String>,
+    /// True if new objects of this size are put into slots.
+    birth: bool,
 }
 
 /// What an allocation and a free of a small object took in an allocator.
@@ -320,10 +322,12 @@ fn print_process(process: &Process) {
             arm(&class.base),
             arm(&class.move_in),
             arm(&class.slot),
-            match class.decision.as_deref() {
-                Some("slot") => "gain in a slot",
-                Some(_) => "stay",
-                None => "not enough seen",
+            // As in the library's statistics.
+            match (class.birth, class.decision.as_deref()) {
+                (true, _) => "move, new ones begin there",
+                (_, Some("slot")) => "move",
+                (_, Some(_)) => "stay",
+                (_, None) => "move (untried)",
             }
         );
     }
