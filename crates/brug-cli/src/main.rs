@@ -45,8 +45,8 @@ enum Action {
     /// Run a program under observation; print which sizes and call sites gain, write a profile
     #[command(after_help = HELP)]
     Tune(TuneArgs),
-    /// Run a program under glibc, jemalloc, mimalloc and brug in turn; print time, memory, faults,
-    /// and whether brug helps
+    /// Run a program under glibc, brug and, where they are installed, jemalloc and mimalloc in turn;
+    /// print time, memory, faults, and whether brug helps
     #[command(after_help = HELP)]
     Compare(CompareArgs),
     /// Write the manual pages and completions below a directory like /usr/local/share
@@ -60,13 +60,13 @@ enum Action {
 /// BRUG_ALLOC
 #[derive(Clone, Copy, ValueEnum)]
 enum Mode {
-    /// The base allocator alone
+    /// The C library alone
     Sys,
     /// jemalloc alone
     Jemalloc,
     /// mimalloc alone
     Mimalloc,
-    /// A mapping for every object
+    /// Growth slots for objects of a page and more
     Mmap,
     /// Allocators by size, from BRUG_TEMPLATE
     Template,
@@ -104,7 +104,7 @@ struct RunArgs {
     /// The allocator of small objects
     #[arg(long, value_enum, ignore_case = true)]
     base: Option<Base>,
-    /// Size (64K, 1MiB) from which objects that are reallocated grow in place
+    /// Size (64K, 1MiB) from which objects are in growth slots at once
     #[arg(long, value_name = "SIZE", value_parser = size)]
     switch_point: Option<String>,
     /// Decide by what `brug tune` has written, and add to it

@@ -44,7 +44,7 @@ pub(crate) fn start() {
             THREAD.store(UNAVAILABLE, Release);
             if config::current().verbose {
                 os::complain(format_args!(
-                    "no thread for giving memory back; doing so at once for a second"
+                    "no purge thread to be had; for a second, memory goes back when it is freed"
                 ));
             }
             arena::give_back();
