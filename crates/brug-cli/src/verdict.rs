@@ -11,7 +11,7 @@ use serde::Serialize;
 
 /// A smaller difference is none, whatever the rounds say.
 const WORTH: f64 = 0.03;
-/// The rounds agree if a coin would agree with itself as often in at most this part of all cases.
+/// The rounds agree if coin tosses would be as one-sided in at most this share of cases.
 const CHANCE: f64 = 0.1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -479,9 +479,9 @@ fn take(size: usize, growing: bool) -> Option<(usize, usize)> {
     None
 }
 
-/// An object that grows gets the warmest slot: how large it is now says nothing. Were it
-/// given the smallest that fits, a large object that starts over would never meet the slot
-/// it left. What it does not come to need is given back as slack.
+/// An object that grows gets the warmest slot, as its size now says nothing. If it got the smallest
+/// that fits, an object that is freed and grown anew would never get its old warm slot. Memory that
+/// it does not use is trimmed as slack.
 fn take_from(class: usize, size: usize, growing: bool) -> Option<usize> {
     let c = &CLASS[class];
     let ideal = if growing { WARMTHS } else { warmth(size) };

@@ -33,7 +33,7 @@ macro_rules! counters {
             $($(#[$doc])+ pub $name: u64,)+
         }
 
-        /// How many they are, with what is not counted but asked for.
+        /// Number of fields: the counters and three that are read.
         const ROWS: usize = 3 + [$(stringify!($name)),+].len();
 
         /// The counters; what is not counted is 0.
@@ -63,7 +63,7 @@ counters! {
     grows_in_place,
     /// Reallocations that made an object smaller where it was.
     shrinks,
-    /// Bytes those objects had, which a malloc-copy-free would have copied.
+    /// Bytes that growing in place and moving page tables did not copy.
     bytes_not_copied,
     /// Objects that got a slot with memory in it.
     warm_reuses,
@@ -75,7 +75,7 @@ counters! {
     moves_early,
     /// Objects that moved from a slot to the base allocator (one copy each).
     moves_out,
-    /// Bytes copied by those moves.
+    /// Bytes copied when objects moved between allocators.
     bytes_copied,
     /// Fallback: no address space could be reserved.
     no_arena,

@@ -68,7 +68,7 @@ pub(crate) unsafe fn free(p: *mut u8) {
     }
 }
 
-/// Frees an object of [`alloc`], [`alloc_zeroed`] or [`realloc`] with a size.
+/// Frees an object whose size is known; not one of [`alloc_untold`].
 #[inline]
 pub(crate) unsafe fn free_told(p: *mut u8, size: usize, align: usize) {
     // SAFETY: an object that the caller owns, with this size and alignment. The word `free` is a

@@ -2,7 +2,7 @@
 //! Where huge pages pay.
 //!
 //! The first touch of a huge page costs a third of what the small pages in its place cost,
-//! or twenty times as much: where a hypervisor puts memory behind a page when it is first
+//! or seven times what they do: where a hypervisor puts memory behind a page when it is first
 //! touched, and where free memory is so fragmented that the kernel has to move pages to make
 //! room for one. Which it is changes from one page to the next, so it is measured, in three places:
 //!
@@ -10,8 +10,8 @@
 //!   touched ahead of it, and the time compared with that of small pages;
 //! * the same each time that an object that grows has more committed, a number of times that is
 //!   logarithmic in its size;
-//! * while more than 16 MiB is being filled, the thread of `purge.rs` looks every two
-//!   milliseconds whether the program gets on; if it does not, the thread touches the next page
+//! * while more than 16 MiB is being filled, the purge thread looks every two
+//!   milliseconds whether the program gets on; if it does not, it touches the next page
 //!   but one itself.
 //!
 //! One slow page says little: between free memory that is warm there is some that is not, a few
@@ -49,7 +49,7 @@ const CLOCK_FACTOR: u64 = 4;
 const WAIT: u32 = 256;
 const LONGEST_WAIT: u32 = 16 << 10;
 /// Maximum of the account, as a multiple of what the small pages in the place of a huge one
-/// cost: half a dozen pages of a host that has to find them.
+/// cost: eight pages that cost seven times as much.
 const MOST_SAVED: i64 = 48;
 /// Memory about to be filled that is worth a thread that watches.
 const WATCH_MIN: usize = 16 << 20;

@@ -2,9 +2,9 @@
 //! jemalloc, kept within its part of the arena.
 //!
 //! All its arenas get hooks that take memory from there, so that nothing it returns has to
-//! be looked at. Arenas are made with the system's memory behind them where nobody says
-//! otherwise, and the first one is before anybody can. What that one has by then is
-//! taken from it, and never used. An arena takes 90 KiB, and there are four to a processor
+//! be looked at. By default an arena uses the system's memory, and the first exists before
+//! that can be changed. What it holds by then is allocated and never used. An arena takes
+//! 90 KiB, and there are four to a processor
 //! (`_RJEM_MALLOC_CONF=narenas:N`).
 
 use core::ffi::{c_int, c_uint, c_void, CStr};

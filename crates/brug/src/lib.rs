@@ -20,7 +20,7 @@
 //! A buffer that grows past its place is copied: new memory, copy, free the old.
 //! Size-class allocators (jemalloc, mimalloc) do this at every step beyond a page,
 //! and a program that doubles a buffer to a gigabyte copies another gigabyte, holds
-//! up to three halves of it at once, and takes a page fault for each page of each
+//! up to 1.5 GiB at once, and takes a page fault for each page of each
 //! new place. The C library moves page tables instead of bytes (`mremap`) once an
 //! object has a mapping of its own, but not before, not when others lie between,
 //! and from Rust not when the object is aligned to more than 16 bytes.

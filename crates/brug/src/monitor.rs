@@ -293,7 +293,7 @@ fn caller() -> [usize; FRAMES] {
             0
         }
     }
-    // This function and the two that call it in any build.
+    // At least two are the allocator's in any build: `observe` and `realloc_cold` are not inlined.
     let mut walk = Walk {
         skip: 2,
         len: 0,

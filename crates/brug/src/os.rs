@@ -196,10 +196,9 @@ pub(crate) unsafe fn discard(p: *mut u8, len: usize) -> bool {
     !struck() && unsafe { sys::madvise(p.cast(), len, libc::MADV_DONTNEED) } == 0
 }
 
-/// Takes back what a program has asked for of the pages of an object that it has freed, so that the
-/// next object does not inherit it: a protection, and that a child has no such pages or empty ones.
-/// Returns false if that cannot be (before Linux 4.14), and if pages are unmapped, locked or a
-/// file's: then they are to be mapped anew. Drops the first page.
+/// Resets what a program has asked for of the pages of an object that it has freed: protection,
+/// `MADV_DONTFORK` and `MADV_WIPEONFORK`. Returns false before Linux 4.14, and if pages are unmapped,
+/// locked or a file's; then map them anew. Drops the first page.
 ///
 /// # Safety
 /// The range was committed by the caller, and its content is dead.
@@ -486,8 +485,8 @@ pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
     }
 }
 
-/// `pthread_atfork`, which the C library links into each library, far from all else that runs when
-/// the library is loaded: for a jump the system would map pages. So `libbrug.so` makes that jump.
+/// `pthread_atfork` is linked into each library, on a page that nothing else at load needs. So
+/// `libbrug.so` calls what it calls.
 pub(crate) fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
     #[cfg(not(feature = "preload"))]
     // SAFETY: functions without preconditions.

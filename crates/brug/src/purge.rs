@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that gives memory back.
+//! The purge thread, which gives memory back.
 //!
 //! An idle process makes no calls, so a thread has to do it. It is started when more than 8 MiB is
 //! retained, or when a large object with huge pages is about to be filled, which it watches
@@ -78,8 +78,7 @@ fn spawn() -> bool {
     }
 }
 
-/// The signals that the program's thread had blocked which started this one. Written while there is
-/// none, and read by it.
+/// Signal mask of the thread that started this one. Written before this one is there, and read by it.
 struct Signals(UnsafeCell<MaybeUninit<libc::sigset_t>>);
 // SAFETY: as above.
 unsafe impl Sync for Signals {}

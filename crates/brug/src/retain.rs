@@ -3,8 +3,8 @@
 //!
 //! Freed slots keep their pages because faulting them in again is what large
 //! objects spend their time on. How much they may keep together is the budget,
-//! and for how long the delay; a thread gives it back (`purge.rs`). While there can be no thread, memory
-//! beyond 8 MiB is given back in the call that frees it; a second later, the
+//! and for how long the delay; the purge thread gives it back (`purge.rs`). While there can be no such
+//! thread, memory beyond 8 MiB is given back in the call that frees it; a second later, the
 //! next such call tries again.
 
 use core::sync::atomic::{

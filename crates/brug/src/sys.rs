@@ -85,8 +85,8 @@ fn is_jump(function: usize) -> bool {
 }
 
 /// Returns true if programs' `malloc` is not this library's, because the program or a library
-/// before this one has its own. That one may get its memory from the C library under its internal
-/// names, and so give back there what it has not defined itself and has from here.
+/// before this one has its own. Its `free` may pass to the C library's `__libc_free` objects that
+/// came from functions which only this library defines.
 #[cfg(feature = "preload")]
 pub(crate) fn is_bypassed() -> bool {
     !is_here(libc::malloc as *const () as usize)

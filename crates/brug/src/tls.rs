@@ -16,9 +16,10 @@ use core::cell::Cell;
 pub(crate) struct Local {
     /// 0, or 1 + the mode of the innermost scope.
     pub(crate) scope: Cell<u8>,
-    /// Counts decisions, for sampling.
+    /// Counts reallocations on the slow path, of which some are timed.
     pub(crate) ticks: Cell<u32>,
-    /// Counts allocations while scopes are watched.
+    /// Counts allocations while there are scopes, and objects that could be left aside
+    /// (`tuner.rs`).
     pub(crate) calls: Cell<u32>,
     /// True if the monitor is looking for its caller.
     #[cfg_attr(not(feature = "monitor"), allow(dead_code))]

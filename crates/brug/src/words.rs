@@ -19,11 +19,11 @@ use crate::{os, tls};
 /// Alignment that the C library gives every object.
 pub(crate) const SYS_ALIGN: usize = 16;
 
-/// Three functions of a base, to call it without asking which one it is: its `malloc`,
+/// A base's `malloc`. With the next two a base is called without asking which one it is.
 pub(crate) type Alloc = unsafe extern "C" fn(usize) -> *mut c_void;
-/// the one that frees an object of the first or the third, given its size and 0,
+/// Frees an object of `Alloc` or `Realloc`, given its size and 0.
 pub(crate) type Free = unsafe extern "C" fn(*mut c_void, usize, c_int);
-/// and the one that changes an object's size, given the old and the new one.
+/// Resizes an object, given its old and its new size.
 pub(crate) type Realloc = unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void;
 
 /// What the fast paths need of a base that is not the C library.
@@ -194,7 +194,7 @@ pub(crate) enum Ask {
     Limits,
     /// To see to it that the child of a fork puts in order what its parent left.
     ForkHandlers,
-    /// To start the thread that gives memory back.
+    /// To start the purge thread, which gives memory back.
     Thread,
 }
 

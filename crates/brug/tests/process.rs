@@ -153,7 +153,7 @@ fn mimalloc_is_not_entered_in_the_child_of_a_process_with_threads() {
                     && of_mimalloc(new())
                     // The child has no other thread, so its own children keep mimalloc.
                     && in_child(|| of_mimalloc(new())) == 0
-                    // Nor is the thread counted that gives memory back.
+                    // Nor is the purge thread counted.
                     && {
                         Brug::set_mode(brug::Mode::Mmap).unwrap();
                         drop(grow(64 << 20));
