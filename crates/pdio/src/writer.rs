@@ -286,6 +286,10 @@ impl Writer {
     /// Takes memory and sets up the engine now, in this thread. Otherwise that happens when the
     /// first request is sent, perhaps in the keeper thread.
     pub fn prepare(&mut self) {
+        if self.renew_after_fork().is_err() {
+            // The next call meets that too, and returns it.
+            return;
+        }
         let mut core = self.shared.lock();
         if self.options.durability == Durability::Process
             && core.back.is_direct()
@@ -333,7 +337,8 @@ impl Writer {
     }
 
     /// After a fork, gives the child a stream of its own at the same position. The parent has
-    /// passed everything to the kernel before the fork.
+    /// passed everything to the kernel before the fork. Each call begins with this, those on pipes as
+    /// well: the parent's locks may be held by its keeper thread, which the child does not have.
     fn renew_after_fork(&mut self) -> io::Result<()> {
         if self.generation == fork::generation() {
             return Ok(());
@@ -380,6 +385,7 @@ impl Writer {
 impl Write for Writer {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         if self.kind == FileKind::Stream {
+            self.renew_after_fork()?;
             let n = sys::write(self.file.as_fd(), data)?;
             let mut core = self.shared.lock();
             core.back.stats.bytes += n as u64;
@@ -414,10 +420,11 @@ impl Write for Writer {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        // Also for a pipe, which has nothing to flush: `finish` is next.
+        self.renew_after_fork()?;
         if self.kind == FileKind::Stream {
             return Ok(());
         }
-        self.renew_after_fork()?;
         let mut core = self.shared.lock();
         let result = core.push();
         self.shared.publish(&core);
@@ -707,6 +714,43 @@ mod tests {
             }
         };
         assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn a_child_waits_for_no_lock_of_its_parent() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let mut options = OpenOptions::new();
+        options.create(true).linger(None);
+        type Call = fn(&mut Writer);
+        let calls: [(&str, Call); 3] = [
+            ("write", |out| out.write_all(b"x").unwrap()),
+            ("flush", |out| out.flush().unwrap()),
+            ("prepare", Writer::prepare),
+        ];
+        for pipe in [true, false] {
+            for (what, call) in calls {
+                let (input, output) = io::pipe().unwrap();
+                let mut out = match pipe {
+                    true => options.writer_from(File::from(std::os::fd::OwnedFd::from(output))),
+                    false => options.open_writer(home.path().join(what)),
+                }
+                .unwrap();
+                // As in a child whose parent's keeper was looking at the stream. A real one could not
+                // be told from a test that is only slow.
+                let parents = out.shared.clone();
+                let _held = parents.lock();
+                out.generation -= 1;
+                let (done, wait) = std::sync::mpsc::channel();
+                std::thread::spawn(move || {
+                    call(&mut out);
+                    out.finish().unwrap();
+                    let _ = done.send(());
+                });
+                let result = wait.recv_timeout(Duration::from_secs(60));
+                assert!(result.is_ok(), "{what}, pipe: {pipe}");
+                drop(input);
+            }
+        }
     }
 
     #[test]
