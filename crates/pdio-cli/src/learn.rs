@@ -30,7 +30,7 @@ const EXIT: &str = "Environment:
 Exit status:
   0  measured and remembered
   1  something failed; standard error says what
-  2  the command line is wrong; nothing was touched";
+  2  the command line or PDIO_COSTS is wrong; nothing was touched";
 
 /// Runs the command.
 ///
@@ -39,7 +39,7 @@ Exit status:
 pub fn run(args: &Learn) -> Outcome {
     let Some(file) = crate::costs_files().into_iter().next() else {
         return Err(Fail::Failed(
-            "nothing would be remembered: PDIO_COSTS is no absolute path; unset it".into(),
+            "nothing would be remembered: PDIO_COSTS switches that off; unset it".into(),
         ));
     };
     let size = usize::try_from(args.size)

@@ -60,20 +60,13 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    let measures = matches!(
-        command,
-        Command::Bench(_) | Command::BenchCell(_) | Command::BenchHog
-    );
-    // Measurements compare ways, each from the same beginning.
-    if !measures {
-        pdio::remember_costs(costs_files());
-    }
+    // Measurements compare ways, each from the same beginning; `run` leaves this to the library.
     let (name, outcome) = match command {
-        Command::Cp(args) => ("cp", cp::run(&args)),
-        Command::Dd(args) => ("dd", dd::run(&args)),
-        Command::Recv(args) => ("recv", recv::run(&args)),
-        Command::Explain(args) => ("explain", explain::run(&args)),
-        Command::Learn(args) => ("learn", learn::run(&args)),
+        Command::Cp(args) => ("cp", remember().and_then(|()| cp::run(&args))),
+        Command::Dd(args) => ("dd", remember().and_then(|()| dd::run(&args))),
+        Command::Recv(args) => ("recv", remember().and_then(|()| recv::run(&args))),
+        Command::Explain(args) => ("explain", remember().and_then(|()| explain::run(&args))),
+        Command::Learn(args) => ("learn", remember().and_then(|()| learn::run(&args))),
         Command::Run(args) => ("run", run::run(&args)),
         Command::Bench(args) => ("bench", bench::run(&args)),
         Command::BenchCell(args) => ("bench", bench::cell::run(&args)),
@@ -93,6 +86,21 @@ fn main() -> ExitCode {
         Fail::Reported | Fail::Signal(_) => {}
     }
     ExitCode::from(fail.status())
+}
+
+/// Has streams begin with what was measured.
+fn remember() -> Outcome {
+    let place = std::env::var_os("PDIO_COSTS").unwrap_or_default();
+    let off = place.to_str().and_then(nocopy_settings::switch) == Some(false);
+    if !place.is_empty() && !off && !Path::new(&place).is_absolute() {
+        // Not `Usage`: --help would not help.
+        return Err(Fail::Refused(
+            2,
+            format!("PDIO_COSTS={} is not 0 or an absolute path", quoted(&place)),
+        ));
+    }
+    pdio::remember_costs(costs_files());
+    Ok(())
 }
 
 /// Where it is remembered what strategies cost; the first is the one to write.

@@ -286,6 +286,44 @@ fn what_is_learned_is_remembered_and_explained() {
 }
 
 #[test]
+fn a_nonsensical_place_of_costs_is_named_in_one_line() {
+    let home = home();
+    fs::write(home.path().join("in"), "data").unwrap();
+    let run = |words: &[&str], costs: &str| {
+        let mut command = pdio();
+        command.args(words).env("PDIO_COSTS", costs);
+        command.current_dir(home.path()).output().unwrap()
+    };
+    let commands: [&[&str]; 5] = [
+        &["dd", "if=in", "of=out", "status=none"],
+        &["cp", "in", "out"],
+        &["recv", "-q", "out"],
+        &["explain", "in"],
+        &["learn", "."],
+    ];
+    for words in commands {
+        for costs in ["relative/costs", "1"] {
+            let output = run(words, costs);
+            assert_status(&output, 2);
+            let wanted = format!(
+                "pdio {}: PDIO_COSTS='{costs}' is not 0 or an absolute path\n",
+                words[0]
+            );
+            assert_eq!(stderr(&output), wanted);
+            assert!(output.stdout.is_empty());
+        }
+        assert!(!home.path().join("out").exists(), "{words:?}");
+    }
+    // These make sense. Empty is the same as unset.
+    for costs in ["0", "off", "/nonexistent/costs", ""] {
+        let output = run(commands[0], costs);
+        assert_status(&output, 0);
+        assert_eq!(stderr(&output), "");
+    }
+    assert_eq!(fs::read(home.path().join("out")).unwrap(), b"data");
+}
+
+#[test]
 fn every_command_has_help_with_its_exit_status() {
     for command in ["cp", "dd", "recv", "explain", "learn", "run"] {
         let output = pdio().args([command, "--help"]).output().unwrap();

@@ -86,6 +86,12 @@ fn patterns(value: &[u8]) -> Option<Vec<CString>> {
     Some(found)
 }
 
+/// Returns true if the value of `PDIO_COSTS` makes sense.
+fn names_costs(value: &[u8]) -> bool {
+    let off = || core::str::from_utf8(value).ok().and_then(words::switch) == Some(false);
+    value.first() == Some(&b'/') || off()
+}
+
 impl Settings {
     /// Sets one variable. An error says what it takes; `false`: there is no such variable.
     fn set(&mut self, name: &str, value: &[u8]) -> Result<bool, &'static str> {
@@ -116,7 +122,7 @@ impl Settings {
             "PDIO_STRICT" => self.strict = switch()?,
             "PDIO_REPAIR" => self.repair = switch()?,
             // `pdio::costs_files` looks at it.
-            "PDIO_COSTS" if value[0] == b'/' || words::switch(text) == Some(false) => {}
+            "PDIO_COSTS" if names_costs(value) => {}
             "PDIO_COSTS" => return Err("0 or an absolute path"),
             "PDIO_STATS" => {
                 let to = words::statistics(value).ok_or(words::STATISTICS)?;
@@ -164,8 +170,14 @@ unsafe fn variable<'a>(mut environment: *const *const c_char, name: &str) -> Opt
 pub unsafe fn read(mut environment: *const *const c_char) {
     let mut settings = Settings::default();
     // Copied now: the program may write over its environment. Nothing is read before a stream is taken.
-    // SAFETY: the caller's promise.
-    let value = |name: &str| unsafe { variable(environment, name) }.map(OsStr::to_os_string);
+    let value = |name: &str| {
+        // SAFETY: the caller's promise.
+        let value = unsafe { variable(environment, name) };
+        // One that makes no sense is as good as unset, as the line about it says.
+        value
+            .filter(|value| name != "PDIO_COSTS" || names_costs(value.as_bytes()))
+            .map(OsStr::to_os_string)
+    };
     pdio::remember_costs(pdio::costs_files(value));
     // SAFETY: the caller's promise.
     while !environment.is_null() && unsafe { !(*environment).is_null() } {

@@ -5,6 +5,7 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::{chown, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -343,6 +344,43 @@ fn a_stream_begins_with_what_was_measured() {
         .map(|e| e.file_name())
         .collect();
     assert_eq!(names.len(), 2, "{names:?}");
+}
+
+/// The line about such a value says that the default is used.
+#[test]
+fn with_a_nonsensical_place_of_costs_the_usual_one_counts() {
+    let home = scratch();
+    let costs = home.path().join("pdio/costs");
+    let Some(told) = learned_for_the_page_cache(home.path(), &costs) else {
+        return;
+    };
+    std::fs::write(&costs, told).expect("written");
+    // Root's usual place is the machine's, so another user has to do.
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).expect("permissions");
+    let copy = home.path().join("libpdio.so");
+    fs::copy(library(), &copy).expect("copy");
+    let variables = [
+        &SHORT[..],
+        &[("PDIO_STATS", "1"), ("PDIO_COSTS", "relative/costs")],
+    ];
+    let mut command = preloaded(Path::new(DD), &variables.concat());
+    command
+        .env("LD_PRELOAD", copy)
+        .env("XDG_CACHE_HOME", home.path())
+        .args(["if=/dev/zero", "bs=3000", "count=4000", "status=none"])
+        .arg(format!("of={}", home.path().join("file").display()));
+    // SAFETY: no preconditions.
+    if unsafe { libc::geteuid() } == 0 {
+        command.uid(65534);
+    }
+    let output = command.output().expect("starts");
+    assert!(output.status.success(), "{output:?}");
+    let said = stderr(&output);
+    assert!(
+        said.contains("PDIO_COSTS=relative/costs is not 0 or an absolute path; using the default"),
+        "{said}"
+    );
+    assert!(taken(&said) && said.contains("(0 direct"), "{said}");
 }
 
 /// Costs by which the page cache is ten times as fast as direct I/O, for the filesystem of a line.

@@ -56,10 +56,10 @@ pub fn leave_costs_alone() {
     LEFT_ALONE.store(true, Ordering::Relaxed);
 }
 
-/// The usual places of what was measured: the one that the environment variable `PDIO_COSTS` names, and
-/// none if that is `0`; else `pdio/costs` in `XDG_CACHE_HOME` or `~/.cache`, then
-/// `/var/cache/pdio/costs`, which root fills and everybody may read. For root it is the latter only.
-/// The first is the one to write. `variable` looks a variable up.
+/// The usual places of what was measured. If the environment variable `PDIO_COSTS` is set and not empty:
+/// what it names, or none if that is no absolute path, as `0`. Else `pdio/costs` in `XDG_CACHE_HOME` or
+/// `~/.cache`, then `/var/cache/pdio/costs`, which root fills and everybody may read; for root only the
+/// latter. The first is the one to write. `variable` looks a variable up.
 pub fn costs_files(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let path = |name| {
         let value = variable(name).filter(|value| !value.is_empty())?;
