@@ -14,7 +14,8 @@
 //! | `PDIO_STRICT` | `1`: no stream is taken, only direct I/O repaired | `0` |
 //! | `PDIO_REPAIR` | `0`: misaligned direct I/O fails as usual | `1` |
 //! | `PDIO_COSTS` | where `pdio learn` has left what strategies cost: an absolute path; `0`: each process learns for itself | `~/.cache/pdio/costs`, `/var/cache/pdio/costs` |
-//! | `PDIO_STATS` | `1`: at the end, a line for each taken stream and a total on standard error, nothing where there is neither; an absolute path: appended to that file; `json:FILE`: one line of JSON appended | `0` |
+//! | `PDIO_STATS` | `1`: at the end, a line for each taken stream and a total on standard error, nothing if no stream was taken and no call repaired; an absolute path: appended to that file; `json:FILE`: one line of JSON appended | `0` |
+//! | `PDIO_LIBRARY` | of `pdio run`: the library to preload | |
 //!
 //! Sizes, times and switches are those of [`nocopy_settings`]. A value that makes no sense is named in
 //! one line and the default is used. Empty is the same as unset.
@@ -124,6 +125,8 @@ impl Settings {
             // `pdio::costs_files` looks at it.
             "PDIO_COSTS" if names_costs(value) => {}
             "PDIO_COSTS" => return Err("0 or an absolute path"),
+            // `pdio run` has looked at it, and leaves it to the program: that may run others.
+            "PDIO_LIBRARY" => {}
             "PDIO_STATS" => {
                 let to = words::statistics(value).ok_or(words::STATISTICS)?;
                 // A value of the environment has no zero byte.

@@ -89,6 +89,8 @@ fn good_and_empty_values_are_silent() {
             ("PDIO_STRICT", ""),
             ("PDIO_REPAIR", "yes"),
             ("PDIO_STATS", "0"),
+            // What `pdio run` was told, and passes on.
+            ("PDIO_LIBRARY", "/x/libpdio.so"),
         ],
     ));
     assert_eq!(said, "");
