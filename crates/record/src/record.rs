@@ -62,6 +62,42 @@ enum State {
     Recording,
 }
 
+/// How much of a plan is left.
+struct Quota<'a> {
+    plan: &'a Plan,
+    /// How many frames the plan has had, and when the first was taken.
+    counted: u64,
+    first: Option<Duration>,
+    /// The plan has no room for another frame.
+    done: bool,
+}
+
+impl<'a> Quota<'a> {
+    fn of(plan: &'a Plan) -> Quota<'a> {
+        Quota {
+            plan,
+            counted: 0,
+            first: None,
+            done: false,
+        }
+    }
+
+    /// Counts a frame; false if the plan has no room for it.
+    fn takes(&mut self, frame: &Frame) -> bool {
+        let first = *self.first.get_or_insert(frame.time);
+        let time = frame.time.saturating_sub(first);
+        let full = |counted| self.plan.frames.is_some_and(|most| counted >= most);
+        if full(self.counted) || self.plan.time.is_some_and(|most| time >= most) {
+            self.done = true;
+            return false;
+        }
+        self.counted += u64::from(!frame.damaged);
+        // Not with the next frame, which may be long in coming.
+        self.done = full(self.counted);
+        true
+    }
+}
+
 /// A trigger from outside.
 struct Trigger(Option<File>);
 
@@ -107,10 +143,7 @@ pub struct Recording<'a> {
     kept: PreRoll,
     /// Maximum bytes that may wait while they are written.
     limit: usize,
-    /// How many frames the plan has had, and when the first was taken.
-    counted: u64,
-    first: Option<Duration>,
-    done: bool,
+    quota: Quota<'a>,
     /// The output has failed: nothing more can follow what is there.
     broken: bool,
     photo_wanted: bool,
@@ -156,9 +189,7 @@ impl<'a> Recording<'a> {
             progress,
             kept: PreRoll::default(),
             limit: 0,
-            counted: 0,
-            first: None,
-            done: false,
+            quota: Quota::of(plan),
             broken: false,
             photo_wanted: false,
             tally: Tally::default(),
@@ -180,7 +211,7 @@ impl<'a> Recording<'a> {
     fn until_the_end(&mut self) -> Outcome {
         self.stream.start().context("start", self.camera.path())?;
         let mut since = Instant::now();
-        while !self.done {
+        while !self.quota.done {
             self.signals.check()?;
             self.listen();
             let behind = self.state == State::CatchingUp;
@@ -203,7 +234,7 @@ impl<'a> Recording<'a> {
             }
             // With too much in memory the disk comes first; the camera counts what it drops.
             let room = !behind || self.kept.bytes() < self.limit;
-            while room && !self.done && self.signals.ended().is_none() {
+            while room && !self.quota.done && self.signals.ended().is_none() {
                 let Some(arrival) = self.stream.take().map_err(|e| self.gone(&e))? else {
                     break;
                 };
@@ -254,23 +285,10 @@ impl<'a> Recording<'a> {
             damaged: arrival.damaged,
         };
         self.listen();
-        if self.state == State::Waiting || !self.past_the_end(&frame) {
+        if self.state == State::Waiting || self.quota.takes(&frame) {
             self.keep_or_write(&frame, &arrival, data)?;
         }
         self.stream.give_back(arrival).map_err(|e| self.gone(&e))
-    }
-
-    /// Counts a frame. Returns true, and ends the recording, if the plan has no room for it any more.
-    fn past_the_end(&mut self, frame: &Frame) -> bool {
-        let first = *self.first.get_or_insert(frame.time);
-        let time = frame.time.saturating_sub(first);
-        if self.plan.time.is_some_and(|most| time >= most) {
-            self.done = true;
-            return true;
-        }
-        self.counted += u64::from(!frame.damaged);
-        self.done = self.plan.frames.is_some_and(|most| self.counted >= most);
-        false
     }
 
     fn keep_or_write(&mut self, frame: &Frame, arrival: &Arrival, data: &[u8]) -> Outcome {
@@ -321,7 +339,7 @@ impl<'a> Recording<'a> {
         self.progress.add(len as u64);
         self.progress.name(&format!(
             "{} frames, {} lost",
-            self.counted,
+            self.quota.counted,
             self.output.lost()
         ));
         let Some(arrival) = arrival.filter(|a| a.monotonic) else {
@@ -359,5 +377,45 @@ impl<'a> Recording<'a> {
                 self.progress.aside(|| say(text));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_takes_no_frame_more_than_it_says() {
+        let plan = |frames, time| Plan {
+            frames,
+            time,
+            pre_roll: None,
+            trigger: None,
+            photo: None,
+            timeout: Duration::from_secs(30),
+        };
+        let frame = |n: u32, damaged| Frame {
+            sequence: n,
+            time: Duration::from_millis(u64::from(n) * 40),
+            len: 0,
+            damaged,
+        };
+        // How many it takes of a hundred, of which every tenth is damaged, and with which it ends.
+        let taken = |plan: &Plan| {
+            let mut quota = Quota::of(plan);
+            let takes = |n: &u32| quota.takes(&frame(*n, n % 10 == 9));
+            let taken = (0..100).take_while(takes).count();
+            (taken, quota.done)
+        };
+        assert_eq!(taken(&plan(None, None)), (100, false));
+        assert_eq!(taken(&plan(Some(0), None)), (0, true));
+        assert_eq!(taken(&plan(Some(1), None)), (1, true));
+        assert_eq!(taken(&plan(Some(20), None)), (22, true));
+        assert_eq!(taken(&plan(None, Some(Duration::ZERO))), (0, true));
+        assert_eq!(taken(&plan(None, Some(Duration::from_secs(1)))), (25, true));
+        let both = plan(Some(2), Some(Duration::from_secs(1)));
+        let mut quota = Quota::of(&both);
+        assert!(quota.takes(&frame(0, false)) && !quota.done);
+        assert!(quota.takes(&frame(1, false)) && quota.done, "with the last");
     }
 }
