@@ -117,7 +117,7 @@ struct Source {
 /// What is promised of frames that are in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Promise {
-    /// Frames reach the disk as it has time; kill -9 loses what is on its way (copy: up to 64 MiB)
+    /// Frames reach the disk as it has time; kill -9 loses what is on its way (copy: up to 16 MiB)
     Process,
     /// kill -9 loses nothing but the frame that is being written
     Safe,
@@ -386,6 +386,14 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_says_how_large_the_ring_is() {
+        let help = Promise::Process.to_possible_value();
+        let help = help.and_then(|value| value.get_help().map(ToString::to_string));
+        let wanted = format!("copy: up to {} MiB", ways::RING >> 20);
+        assert!(help.is_some_and(|help| help.contains(&wanted)));
     }
 
     #[test]

@@ -423,6 +423,7 @@ fn whole(path: &Path, index: &mut Index) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ways::RING;
 
     #[test]
     fn missing_numbers_are_named_also_where_they_wrap() {
@@ -565,16 +566,11 @@ mod tests {
     fn lines_follow_each_other_after_half_a_line() {
         let Some(place) = job() else {
             let home = tempfile::tempdir_in("/var/tmp").unwrap();
-            // In a process of its own: the limit is the whole process's.
-            let status = std::process::Command::new(std::env::current_exe().unwrap())
-                .args([
-                    "--exact",
-                    "output::tests::lines_follow_each_other_after_half_a_line",
-                ])
-                .env(JOB, home.path().join("out"))
-                .status();
-            assert!(status.unwrap().success());
-            return;
+            // The limit is the whole process's.
+            return alone(
+                "lines_follow_each_other_after_half_a_line",
+                &home.path().join("out"),
+            );
         };
         let limit = |bytes| {
             // SAFETY: plain system calls on valid memory.
@@ -597,6 +593,40 @@ mod tests {
         index.write_lines(10).unwrap();
         assert_eq!(read(), "# test\n0 0.000000 0 10\n");
         assert_eq!(index.frames, 1);
+    }
+
+    /// Runs a test again, in a process of its own.
+    fn alone(test: &str, job: &Path) {
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &format!("output::tests::{test}")])
+            .env(JOB, job)
+            .status();
+        assert!(status.unwrap().success());
+    }
+
+    #[test]
+    fn the_ring_is_what_is_asked_for() {
+        let Some(path) = job() else {
+            let home = tempfile::tempdir_in("/var/tmp").unwrap();
+            // What other streams of the process have would count.
+            return alone("the_ring_is_what_is_asked_for", &home.path().join("out"));
+        };
+        let about = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let available = about
+            .lines()
+            .find_map(|line| line.strip_prefix("MemAvailable:")?.trim().split(' ').next())
+            .map_or(0, |kib| kib.parse::<usize>().unwrap() << 10);
+        let mut options = Way::Copy.options(Durability::Process);
+        let mut writer = options.create(true).open_writer(path).unwrap();
+        writer.prepare();
+        let ring = writer.stats().memory as usize;
+        if ring == 0 {
+            eprintln!("skipped: no direct I/O in /var/tmp");
+        } else if available > 2 << 30 {
+            assert_eq!(ring, RING);
+        } else {
+            assert!(ring <= RING, "{ring}");
+        }
     }
 
     const JOB: &str = "NOCOPY_RECORD_TEST_JOB";

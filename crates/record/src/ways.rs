@@ -19,8 +19,10 @@ use pdio_cli::report::{quoted, reason, Fail, Outcome};
 use crate::camera::{busy, Arrival, Camera, Memory};
 use crate::memory::{heaps, pages, sync, Mapping, PageSize, Shared, Source, HEAPS};
 
-/// Maximum memory of the writer's ring, in bytes.
-pub const RING: usize = 64 << 20;
+/// Maximum memory of the writer's ring, in bytes: what pdio grants a process's only stream at most.
+/// With less than 80 times as much memory available it grants less. A growing file is written in
+/// requests of half the ring, so a larger one would also wait longer for each.
+pub const RING: usize = 16 << 20;
 
 /// From camera to file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -66,14 +68,14 @@ impl Way {
             Way::Mmap | Way::Userptr | Way::Dmabuf | Way::Heap => {
                 options.strategy(Strategy::Direct)
             }
-            // A ring that a slow moment of the disk does not fill at once. What more is promised
-            // is kept by flushing it.
+            // A ring that a slow moment of the disk does not fill at once. Each call goes into it:
+            // `Output::write` flushes for the stronger modes.
             Way::Copy => options
                 .strategy(Strategy::Direct)
                 .durability(Durability::Process)
                 .memory_limit(RING),
             Way::Buffered => {
-                // The kernel has what was written without another copy before.
+                // Each call goes straight to `write()`, so that pdio makes no copy first.
                 if durability == Durability::Process {
                     options.durability(Durability::Safe);
                 }
