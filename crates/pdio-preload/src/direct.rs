@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 
 use libc::{iovec, off_t};
 
-use crate::taken::{Aligned, Way};
+use crate::taken::{Aligned, Direction};
 use crate::{look, next, report, table};
 
 /// How much goes through the buffer at a time.
@@ -84,7 +84,7 @@ impl Aligned {
     pub fn transfer(
         &mut self,
         fd: c_int,
-        way: Way,
+        direction: Direction,
         parts: Option<&[iovec]>,
         at: Option<off_t>,
         plain: &mut dyn FnMut() -> isize,
@@ -104,9 +104,9 @@ impl Aligned {
             .iter()
             .map(|p| p.iov_len)
             .fold(0, usize::saturating_add);
-        let wanted = match way {
-            Way::Read => libc::O_WRONLY,
-            Way::Write => libc::O_RDONLY,
+        let wanted = match direction {
+            Direction::Read => libc::O_WRONLY,
+            Direction::Write => libc::O_RDONLY,
         };
         let bad = flags < 0
             || flags & libc::O_DIRECT == 0
@@ -123,11 +123,11 @@ impl Aligned {
             return Err(libc::EINVAL);
         }
         let cursor = Cursor { parts, at: 0 };
-        let append = way == Way::Write && flags & libc::O_APPEND != 0;
-        let done = match way {
-            Way::Read => self.read(fd, flags, cursor, len, start as u64),
-            Way::Write if append => self.append(fd, flags, cursor, len),
-            Way::Write => self.write(fd, flags, cursor, len, start as u64),
+        let append = direction == Direction::Write && flags & libc::O_APPEND != 0;
+        let done = match direction {
+            Direction::Read => self.read(fd, flags, cursor, len, start as u64),
+            Direction::Write if append => self.append(fd, flags, cursor, len),
+            Direction::Write => self.write(fd, flags, cursor, len, start as u64),
         }?;
         report::repaired();
         if at.is_none() {

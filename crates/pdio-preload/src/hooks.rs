@@ -23,7 +23,7 @@ use crate::makers::make;
 use crate::state::TAKEN;
 use crate::stream::{self, on_path, relinquish, transfer, Parts, Then};
 use crate::table::{self, word};
-use crate::taken::Way;
+use crate::taken::Direction;
 use crate::{guard, memory, next, process, settings, tell};
 
 macro_rules! export {
@@ -68,7 +68,7 @@ const NOFOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
 #[inline(never)]
 unsafe fn single(
     fd: c_int,
-    way: Way,
+    direction: Direction,
     data: *mut c_void,
     len: size_t,
     at: Option<off_t>,
@@ -77,24 +77,30 @@ unsafe fn single(
         iov_base: data,
         iov_len: len,
     };
-    transfer(fd, way, Parts::One(part), at, &mut || match (way, at) {
-        (Way::Read, None) => next::read(fd, data, len),
-        (Way::Read, Some(at)) => next::pread64(fd, data, len, at),
-        (Way::Write, None) => next::write(fd, data, len),
-        (Way::Write, Some(at)) => next::pwrite64(fd, data, len, at),
-    })
+    transfer(
+        fd,
+        direction,
+        Parts::One(part),
+        at,
+        &mut || match (direction, at) {
+            (Direction::Read, None) => next::read(fd, data, len),
+            (Direction::Read, Some(at)) => next::pread64(fd, data, len, at),
+            (Direction::Write, None) => next::write(fd, data, len),
+            (Direction::Write, Some(at)) => next::pwrite64(fd, data, len, at),
+        },
+    )
 }
 
 /// A vectored call on a descriptor that has a word.
 unsafe fn vectored(
     fd: c_int,
-    way: Way,
+    direction: Direction,
     parts: *const iovec,
     count: c_int,
     at: Option<off_t>,
     mut plain: impl FnMut() -> ssize_t,
 ) -> ssize_t {
-    transfer(fd, way, Parts::Many(parts, count), at, &mut plain)
+    transfer(fd, direction, Parts::Many(parts, count), at, &mut plain)
 }
 
 export! {
@@ -102,25 +108,25 @@ export! {
         if table::clear(fd) {
             return next::read(fd, data, len);
         }
-        single(fd, Way::Read, data, len, None)
+        single(fd, Direction::Read, data, len, None)
     }
     fn write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t {
         if table::clear(fd) {
             return next::write(fd, data, len);
         }
-        single(fd, Way::Write, data.cast_mut(), len, None)
+        single(fd, Direction::Write, data.cast_mut(), len, None)
     }
     fn pread64(fd: c_int, data: *mut c_void, len: size_t, at: off_t) -> ssize_t {
         if word(fd) == 0 {
             return next::pread64(fd, data, len, at);
         }
-        single(fd, Way::Read, data, len, Some(at))
+        single(fd, Direction::Read, data, len, Some(at))
     }
     fn pwrite64(fd: c_int, data: *const c_void, len: size_t, at: off_t) -> ssize_t {
         if table::clear(fd) {
             return next::pwrite64(fd, data, len, at);
         }
-        single(fd, Way::Write, data.cast_mut(), len, Some(at))
+        single(fd, Direction::Write, data.cast_mut(), len, Some(at))
     }
     fn __read_chk(fd: c_int, data: *mut c_void, len: size_t, size: size_t) -> ssize_t {
         // The overflow that the check is for is the C library's to report.
@@ -141,25 +147,29 @@ export! {
         if table::clear(fd) {
             return next::readv(fd, parts, count);
         }
-        vectored(fd, Way::Read, parts, count, None, || next::readv(fd, parts, count))
+        vectored(fd, Direction::Read, parts, count, None, || next::readv(fd, parts, count))
     }
     fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
         if table::clear(fd) {
             return next::writev(fd, parts, count);
         }
-        vectored(fd, Way::Write, parts, count, None, || next::writev(fd, parts, count))
+        vectored(fd, Direction::Write, parts, count, None, || next::writev(fd, parts, count))
     }
     fn preadv64(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t {
         if word(fd) == 0 {
             return next::preadv64(fd, parts, count, at);
         }
-        vectored(fd, Way::Read, parts, count, Some(at), || next::preadv64(fd, parts, count, at))
+        vectored(fd, Direction::Read, parts, count, Some(at), || {
+            next::preadv64(fd, parts, count, at)
+        })
     }
     fn pwritev64(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t {
         if table::clear(fd) {
             return next::pwritev64(fd, parts, count, at);
         }
-        vectored(fd, Way::Write, parts, count, Some(at), || next::pwritev64(fd, parts, count, at))
+        vectored(fd, Direction::Write, parts, count, Some(at), || {
+            next::pwritev64(fd, parts, count, at)
+        })
     }
     fn preadv64v2(
         fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int
@@ -168,7 +178,7 @@ export! {
             relinquish(fd, "preadv2 with flags");
         }
         let place = (at != -1).then_some(at);
-        vectored(fd, Way::Read, parts, count, place, || {
+        vectored(fd, Direction::Read, parts, count, place, || {
             next::preadv64v2(fd, parts, count, at, flags)
         })
     }
@@ -179,7 +189,7 @@ export! {
             relinquish(fd, "pwritev2 with flags");
         }
         let place = (at != -1).then_some(at);
-        vectored(fd, Way::Write, parts, count, place, || {
+        vectored(fd, Direction::Write, parts, count, place, || {
             next::pwritev64v2(fd, parts, count, at, flags)
         })
     }

@@ -21,7 +21,7 @@ use crate::memory::{self, Known};
 use crate::settings;
 use crate::state::{self, HOLD, LOCKING, TAKEN};
 use crate::table::{self, hold, Claim, Description, Entry, Held, Kind, Locked, Passed, State};
-use crate::taken::{Aligned, Pump, Stream, Way};
+use crate::taken::{Aligned, Direction, Pump, Stream};
 use crate::{look, next, report, say, signals, tell};
 
 /// Minimum free bytes of the filesystem for writes to be deferred: with less, the call that fills
@@ -583,7 +583,7 @@ enum Outcome {
 fn serve(
     held: &mut Held,
     fd: c_int,
-    way: Way,
+    direction: Direction,
     parts: Parts,
     at: Option<off_t>,
     plain: &mut dyn FnMut() -> isize,
@@ -606,15 +606,15 @@ fn serve(
         }
         Kind::Aligned(aligned) => {
             let known = &mut state.memory;
-            let there = |parts: &[iovec]| present(known, parts, MOST, way == Way::Read);
-            return match aligned.transfer(fd, way, parts, at, plain, there) {
+            let there = |parts: &[iovec]| present(known, parts, MOST, direction == Direction::Read);
+            return match aligned.transfer(fd, direction, parts, at, plain, there) {
                 Ok(n) => Outcome::Done(n),
                 Err(error) => Outcome::Failed(error),
             };
         }
         Kind::Stream(stream) => stream,
     };
-    let writing = way == Way::Write;
+    let writing = direction == Direction::Write;
     let suits = writing == matches!(stream.pump, Pump::Writer(_));
     let readable = parts.is_some();
     let parts = parts.unwrap_or_default();
@@ -661,8 +661,8 @@ fn serve(
         };
     }
     let place = at.map(|at| at as u64);
-    let (n, error) = match way {
-        Way::Write => {
+    let (n, error) = match direction {
+        Direction::Write => {
             let result = stream.write(parts, place);
             if stream.defers {
                 stream.gathered += result.0 as u64;
@@ -674,7 +674,7 @@ fn serve(
             }
             result
         }
-        Way::Read => stream.read(parts, place),
+        Direction::Read => stream.read(parts, place),
     };
     if at.is_none() {
         stream.finish();
@@ -733,7 +733,7 @@ extern "C-unwind" {
 /// A read or write on a descriptor that is watched or tracked; `plain` is the call itself.
 pub fn transfer(
     fd: c_int,
-    way: Way,
+    direction: Direction,
     parts: Parts,
     at: Option<off_t>,
     plain: &mut dyn FnMut() -> isize,
@@ -742,16 +742,16 @@ pub fn transfer(
         match table::entry(fd) {
             Entry::Internal => return plain(),
             Entry::Nothing => {
-                match way {
-                    Way::Read => tell::reading(fd),
-                    Way::Write => tell::writing(fd),
+                match direction {
+                    Direction::Read => tell::reading(fd),
+                    Direction::Write => tell::writing(fd),
                 }
                 return plain();
             }
             Entry::Watched => {
-                match way {
-                    Way::Read => tell::reading(fd),
-                    Way::Write => tell::writing(fd),
+                match direction {
+                    Direction::Read => tell::reading(fd),
+                    Direction::Write => tell::writing(fd),
                 }
                 if !table::begin(fd) {
                     // Closed or taken since the lookup: look it up again.
@@ -762,7 +762,7 @@ pub fn transfer(
                 let how = match at {
                     None if n > 0 => Passed::InSequence {
                         bytes: n as u64,
-                        writing: way == Way::Write,
+                        writing: direction == Direction::Write,
                     },
                     None => Passed::Nothing,
                     Some(_) => Passed::Elsewhere,
@@ -774,14 +774,14 @@ pub fn transfer(
                 return n;
             }
             Entry::Tracked(description) => {
-                if way == Way::Write && description.device.load(Relaxed) == 0 {
+                if direction == Direction::Write && description.device.load(Relaxed) == 0 {
                     // Not a stream, but direct I/O of the program's own.
                     tell::writing(fd);
                 }
                 // SAFETY: no preconditions; nothing here needs to be dropped if the thread ends.
                 unsafe { pthread_testcancel() };
                 let outcome = match hold(fd, description) {
-                    Locked::Held(mut held) => serve(&mut held, fd, way, parts, at, plain),
+                    Locked::Held(mut held) => serve(&mut held, fd, direction, parts, at, plain),
                     Locked::Again => Outcome::Again,
                     Locked::Inside => Outcome::Failed(libc::EINTR),
                 };

@@ -30,7 +30,7 @@ pub enum Pump {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     Read,
     Write,
 }
