@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 use brug::{raw, Base, Config};
 use nocopy_settings::{Line, Statistics};
 
-/// What an unrelated file descriptor is never taken for.
+/// A descriptor and its file, so that a reused number is noticed.
 struct Stream {
     fd: AtomicI32,
     device: AtomicU64,

@@ -36,7 +36,7 @@ pub struct Recv {
     /// Accept one connection here; port 0 takes a free one, which is printed
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// How many bytes are to come (700, 4G, 10MB); reserves them on disk
+    /// How many bytes are to come (700, 4G, 10MB); reserves up to 1 GiB ahead on disk
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     size: Option<u64>,
     /// Give up when nothing has come for this long (30s)

@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::Release};
 
 /// What is done with all streams.
 pub struct Acts {
-    /// Makes the kernel have what waits, in the order of the last writes up to the one that is given,
-    /// and what was written meanwhile.
+    /// Writes all waiting data: first that of streams whose last write has at most this number, in the
+    /// order of these writes, then what came later.
     pub hand_over: fn(u64),
     /// Makes the kernel's offset of standard input and output right from here on.
     pub keep_step: fn(),

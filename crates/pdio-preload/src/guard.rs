@@ -48,7 +48,8 @@ pub fn forked() {
 /// are blocked while a lock is held.
 pub static HANDLERS: AtomicBool = AtomicBool::new(false);
 
-/// All signals are blocked until this thread leaves, when it blocks no more than `before`.
+/// Keeps all signals blocked until this thread leaves the library, which then restores the mask
+/// `before`.
 pub fn unblock_later(before: u64) {
     // Of several handlers, one above the other, the lowest has interrupted this library's work
     // itself: the others came with more signals blocked.
@@ -76,7 +77,7 @@ fn unblock() {
     }
 }
 
-/// The part of a set that has all signals, the first signal first.
+/// The 64 bits of a set; bit 0 is signal 1.
 pub fn mask(set: &libc::sigset_t) -> u64 {
     // SAFETY: a set of signals is at least 64 bits.
     unsafe { (&raw const *set).cast::<u64>().read() }

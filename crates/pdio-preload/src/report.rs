@@ -166,7 +166,7 @@ fn json(out: &mut String, program: &Path, record: &Record) -> fmt::Result {
     out.write_str("]}\n")
 }
 
-/// Prints everything so far, once; on standard error nothing if nothing was taken. Called inside a [`table::Guard`].
+/// Prints everything so far, once; on standard error nothing if nothing was taken. Called inside a [`crate::guard::Guard`].
 pub fn print() {
     let wanted = &settings::get().stats;
     if *wanted == Statistics::No || !state::is_owner() {

@@ -29,7 +29,7 @@ use core::sync::atomic::{
 use crate::guard::{self, mask, set_mask, FAULTS, HANDLERS};
 use crate::{acts, next, state};
 
-/// Signals above are the C library's own, and those for real time, which end a process as well.
+/// The highest signal.
 const LAST: c_int = 64;
 /// The C library's own.
 const INTERNAL: [c_int; 2] = [32, 33];

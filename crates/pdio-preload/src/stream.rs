@@ -1073,7 +1073,7 @@ pub enum Then {
     HandBack(&'static str),
 }
 
-/// Settles the streams on a file that is named by its path.
+/// Drains or hands back, as `then` says, the streams on a file that is named by its path.
 pub fn on_path(directory: c_int, path: *const libc::c_char, flags: c_int, then: Then) {
     // Others can see the changes of names and attributes.
     tell::hand_over();

@@ -52,8 +52,7 @@ pub fn deferred(number: &AtomicU64) {
     }
     let stamp = STAMP.fetch_add(1, SeqCst);
     number.store(stamp as u64, SeqCst);
-    // Each value is stored once, so a later hand-over that exchanges it knows that nothing came
-    // between.
+    // Values are unique: if the exchange of a hand-over succeeds, nothing was written meanwhile.
     CLEAR.store(-stamp as isize, SeqCst);
 }
 

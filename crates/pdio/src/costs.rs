@@ -31,7 +31,7 @@ const MAX_BYTES: u64 = 256 << 10;
 const MAX_LINES: usize = 1024;
 /// Seconds after which a line is ignored.
 const MAX_AGE: u64 = 90 * 24 * 3600;
-/// How often, every 10 ms, another process that saves is waited for.
+/// Waits of 10 ms for another process that is saving.
 const MAX_WAITS: u32 = 500;
 
 static FILES: OnceLock<Vec<PathBuf>> = OnceLock::new();

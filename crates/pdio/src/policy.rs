@@ -4,9 +4,9 @@
 //! The cost of a byte is the time it took plus the CPU time the *whole system* spent, divided by
 //! the number of processors: the page cache's work is largely done by kernel threads, on other
 //! processors, which the caller's own times do not show. Streams are cut into slices; each slice
-//! is one sample of its strategy. A strategy is tried once for a short slice when the device is
-//! no longer new, then every [`RETRY`] bytes or rarer, the rarer the worse it was, so that after
-//! those first trials what others cost stays below 2 %.
+//! is one sample of its strategy. Each other strategy gets one short trial once the device is known,
+//! and later ones every [`RETRY`] bytes or more rarely, the more rarely the more it costs. After the
+//! first trials they cost less than 2 %.
 //!
 //! Where `pdio learn` has measured the filesystem (see [`crate::costs`]), a stream begins with what was
 //! cheapest then; its own samples decide from there on. Where nothing is known it begins with the

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 static THREAD_HOOK: OnceLock<fn(bool)> = OnceLock::new();
 
-/// Has every thread of this crate call `hook` with `true` when it begins and with `false` when it
-/// ends, and a thread that forks around what this crate does before. For libraries that put themselves
+/// Every thread of this crate calls `hook(true)` at its beginning and `hook(false)` at its end. A thread
+/// that forks does so around this crate's fork handler. For libraries that put themselves
 /// between a program and the system, and must tell this crate's calls from the program's. Only the
 /// first hook counts.
 pub fn set_thread_hook(hook: fn(bool)) {

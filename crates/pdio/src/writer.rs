@@ -254,8 +254,8 @@ impl Writer {
     /// The data is durable only after a sync.
     ///
     /// # Errors
-    /// Deferred ones. The data of the failed write is lost then: to retry, call
-    /// [`flush`](Write::flush) before, until it succeeds.
+    /// Deferred ones. The data of the failed write is then tried again without a report, and may be
+    /// lost: to be sure, call [`flush`](Write::flush) before, until it succeeds.
     pub fn finish(mut self) -> io::Result<Stats> {
         self.flush()?;
         self.finished = true;

@@ -86,8 +86,8 @@ pub struct PageSize(pub usize);
 
 impl PageSize {
     /// Returns the pages that this machine has for buffers of `len` bytes. The smallest huge pages
-    /// that hold a buffer come first, since of smaller ones it would take neighbours, which nothing
-    /// promises. Ordinary pages come last.
+    /// that hold a buffer come first, since several smaller ones need not be contiguous. Ordinary pages
+    /// come last.
     pub fn all(len: usize) -> Vec<PageSize> {
         let mut sizes: Vec<usize> = std::fs::read_dir("/sys/kernel/mm/hugepages")
             .into_iter()

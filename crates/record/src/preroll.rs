@@ -24,7 +24,7 @@ impl PreRoll {
         frame: Frame,
         data: &[u8],
     ) -> Result<(), std::collections::TryReserveError> {
-        // Exactly: more would be touched in turn, as the oldest make room at the other end.
+        // Reserve exactly: the ring would cycle through spare room and touch all of it.
         self.bytes.try_reserve_exact(data.len())?;
         self.bytes.extend(data);
         self.frames.push_back(frame);
