@@ -91,6 +91,15 @@ unsafe fn single(
     )
 }
 
+/// How many parts of a call may be served or done over: with flags, which only the kernel can heed,
+/// none.
+fn unflagged(count: c_int, flags: c_int) -> c_int {
+    match flags {
+        0 => count,
+        _ => 0,
+    }
+}
+
 /// A vectored call on a descriptor that has a word.
 unsafe fn vectored(
     fd: c_int,
@@ -178,7 +187,7 @@ export! {
             relinquish(fd, "preadv2 with flags");
         }
         let place = (at != -1).then_some(at);
-        vectored(fd, Direction::Read, parts, count, place, || {
+        vectored(fd, Direction::Read, parts, unflagged(count, flags), place, || {
             next::preadv64v2(fd, parts, count, at, flags)
         })
     }
@@ -189,7 +198,7 @@ export! {
             relinquish(fd, "pwritev2 with flags");
         }
         let place = (at != -1).then_some(at);
-        vectored(fd, Direction::Write, parts, count, place, || {
+        vectored(fd, Direction::Write, parts, unflagged(count, flags), place, || {
             next::pwritev64v2(fd, parts, count, at, flags)
         })
     }

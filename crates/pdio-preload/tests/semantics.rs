@@ -124,6 +124,7 @@ scenarios! {
     a_limit_set_by_its_old_call_shows_where_it_is: ["limit", "ulimit"],
         ["a limit on the size of files"];
     memory_that_is_gone_is_an_error_of_direct_io: ["direct_gone"], [];
+    flags_of_misaligned_direct_io_are_the_kernels: ["direct_flags"], [];
     a_limit_set_before_keeps_streams_alone: ["limit", "before"], [];
 }
 

@@ -2444,6 +2444,25 @@ static void direct_gone(void)
 	SAY(close(fd));
 }
 
+/* What flags ask of a misaligned call only the kernel can do. */
+static void direct_flags(void)
+{
+	int fd = open("file", O_RDWR | O_CREAT | O_TRUNC | O_DIRECT, 0600);
+	static unsigned char buffer[8192] __attribute__((aligned(4096)));
+	struct iovec part = { buffer + 1, 777 };
+
+	memset(buffer, 7, sizeof(buffer));
+	SAY(write(fd, buffer, sizeof(buffer)));
+	SAY(pwritev2(fd, &part, 1, 0, RWF_APPEND));
+	SAY(pwritev2(fd, &part, 1, -1, RWF_DSYNC));
+	SAY(pwritev2(fd, &part, 1, 0, RWF_NOWAIT));
+	SAY(preadv2(fd, &part, 1, 0, RWF_NOWAIT));
+	SAY(preadv2(fd, &part, 1, 0, RWF_HIPRI));
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(lseek(fd, 0, SEEK_END));
+	SAY(close(fd));
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -2500,6 +2519,7 @@ int main(int argc, char **argv)
 		{ "full", full },
 		{ "direct", direct },
 		{ "direct_gone", direct_gone },
+		{ "direct_flags", direct_flags },
 	};
 
 	if (argc < 2)
