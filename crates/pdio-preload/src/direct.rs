@@ -75,7 +75,7 @@ fn result(n: isize) -> Result<usize, c_int> {
 impl Aligned {
     /// Closes the second description, unless that would drop locks of the process.
     pub fn let_go(&mut self, fd: c_int) {
-        if self.buffered.is_some() && !look::is_locked(fd) {
+        if self.buffered.is_some() && !look::file_is_locked(fd) {
             self.buffered = None;
         }
     }
@@ -153,7 +153,7 @@ impl Aligned {
         let new = unsafe { next::open64(path.as_ptr().cast(), flags & keep | libc::O_CLOEXEC, 0) };
         let new = result(new as isize)? as c_int;
         // Moving it closes a descriptor of the file, which would drop the process's locks on it.
-        let new = match look::is_locked(fd) {
+        let new = match look::file_is_locked(fd) {
             true => table::adopt(new),
             false => table::internalise(new),
         };

@@ -2,10 +2,13 @@
 //! What the kernel says of descriptors and paths.
 
 use core::ffi::{c_int, CStr};
+use core::sync::atomic::Ordering::SeqCst;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 
 use crate::next;
+use crate::state::LOCKING;
+use crate::table::{self, Entry};
 
 /// What the kernel says of a descriptor.
 pub fn stat(fd: c_int) -> Option<libc::stat64> {
@@ -22,6 +25,34 @@ pub fn is_locked(fd: c_int) -> bool {
         Ok(text) => text.lines().any(|line| line.starts_with("lock:")),
         Err(_) => true,
     }
+}
+
+/// Returns true if `ask` says so of one of the program's descriptors of a file, or nothing can be
+/// known. The library's own lead to the same files.
+pub fn any_descriptor(about: &libc::stat64, mut ask: impl FnMut(c_int) -> bool) -> bool {
+    let Ok(list) = std::fs::read_dir("/proc/self/fd") else {
+        return true;
+    };
+    list.flatten().any(|entry| {
+        let fd = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        let own = |fd| matches!(table::entry(fd), Entry::Internal);
+        let Some(fd) = fd.filter(|&fd: &c_int| !own(fd)) else {
+            return false;
+        };
+        let same = |s: libc::stat64| (s.st_dev, s.st_ino) == (about.st_dev, about.st_ino);
+        stat(fd).is_some_and(same) && ask(fd)
+    })
+}
+
+/// Returns true if the process has a lock on the file behind a descriptor, through whichever it was
+/// taken, is about to take one, or nothing can be known. Any close of the file drops all record locks
+/// of the process on it, and this library closes descriptors of its own.
+pub fn file_is_locked(fd: c_int) -> bool {
+    // A lock that is just being taken cannot be seen yet.
+    LOCKING.load(SeqCst) != 0 || stat(fd).is_none_or(|about| any_descriptor(&about, is_locked))
 }
 
 /// Returns true if a line of `/proc/self/maps` is of this file.

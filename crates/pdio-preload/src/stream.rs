@@ -86,23 +86,7 @@ fn room(fd: c_int) -> Option<u64> {
 ///
 /// A reader accepts other descriptors that only read, unless they may share its offset.
 fn in_the_way(fd: c_int, about: &libc::stat64, claim: Claim) -> bool {
-    let Ok(list) = std::fs::read_dir("/proc/self/fd") else {
-        return true;
-    };
-    list.flatten().any(|entry| {
-        let other = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok());
-        // The library's own descriptors lead to the same files as the program's.
-        let own = |other| matches!(table::entry(other), Entry::Internal);
-        let Some(other) = other.filter(|&other: &c_int| !own(other)) else {
-            return false;
-        };
-        let same = |s: libc::stat64| (s.st_dev, s.st_ino) == (about.st_dev, about.st_ino);
-        if !look::stat(other).is_some_and(same) {
-            return false;
-        }
+    look::any_descriptor(about, |other| {
         // SAFETY: no memory is involved.
         let mode = || unsafe { next::fcntl64(other, libc::F_GETFL, 0) } & libc::O_ACCMODE;
         let alone = claim.writer || claim.shared;

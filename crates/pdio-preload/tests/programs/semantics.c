@@ -572,6 +572,25 @@ static void record_locks(void)
 	SAY(ask('n'));
 	SAY(close(fd));
 	unlink("n");
+	/* The lock was taken through another descriptor, before and after a call that is done over. */
+	for (int first = 0; first < 2; first++) {
+		fd = open("o", O_RDWR | O_CREAT | O_TRUNC | O_DIRECT, 0600);
+		SAY(write(fd, buffer, 8192));
+		other = open("o", O_RDWR);
+		if (first)
+			SAY(lock_all(other, F_SETLK, F_WRLCK));
+		done = write(fd, buffer + 1, 5000);
+		SAY(done == 5000 || done == -1);
+		if (!first)
+			SAY(lock_all(other, F_SETLK, F_WRLCK));
+		SAY(ask('o'));
+		SAY(system("true"));
+		SAY(ask('o'));
+		SAY(close(other));
+		SAY(ask('o'));
+		SAY(close(fd));
+		unlink("o");
+	}
 	helper_gone();
 }
 
