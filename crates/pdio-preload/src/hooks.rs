@@ -1197,7 +1197,7 @@ export! {
                 real()
             }
             SYS_exit_group => {
-                process::finish();
+                process::finish_at_once();
                 real()
             }
             SYS_io_uring_setup => {

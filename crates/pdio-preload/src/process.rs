@@ -133,15 +133,33 @@ pub unsafe extern "C-unwind" fn setns(fd: c_int, kind: c_int) -> c_int {
     alone(|| next::setns(fd, kind))
 }
 
-/// The process ends, in whatever way: everything goes to the kernel.
+const END: &str = "end of the program";
+
+/// The process ends, and runs what was registered for that: everything goes to the kernel.
 pub fn finish() {
     if !state::is_owner() {
         return;
     }
     HOLD.fetch_add(1, SeqCst);
     ACTIVE.store(false, Relaxed);
-    relinquish_all("end of the program");
+    relinquish_all(END);
     stream::report_lost();
+    if let Some(_guard) = Guard::enter() {
+        report::print();
+    }
+}
+
+/// The process ends by a call that a handler of a signal may make, whatever it has interrupted:
+/// everything goes to the kernel, and nothing is allocated or freed, but for statistics.
+pub fn finish_at_once() {
+    if !state::is_owner() {
+        return;
+    }
+    HOLD.fetch_add(1, SeqCst);
+    ACTIVE.store(false, Relaxed);
+    // Of what other threads write until then, too.
+    signals::begin_end();
+    stream::end_all(END);
     if let Some(_guard) = Guard::enter() {
         report::print();
     }
@@ -263,10 +281,10 @@ jump! {
     fn execle(_a, _b, _c) { leaving("exec") }
     fn execlp(_a, _b, _c) { leaving("exec") }
 
-    fn _exit(_a, _b, _c) { finish() }
-    fn _Exit(_a, _b, _c) { finish() }
-    fn abort(_a, _b, _c) { finish() }
-    fn __assert_fail(_a, _b, _c) { finish() }
+    fn _exit(_a, _b, _c) { finish_at_once() }
+    fn _Exit(_a, _b, _c) { finish_at_once() }
+    fn abort(_a, _b, _c) { finish_at_once() }
+    fn __assert_fail(_a, _b, _c) { finish_at_once() }
     fn pthread_exit(_a, _b, _c) {
         // The process ends with its last thread, of which the crate's own must not be one.
         if libc::gettid() == libc::getpid() {

@@ -81,12 +81,17 @@ static GIVEN: [Given; LAST as usize + 1] = [const {
 /// Signals that interrupt calls, by `siginterrupt`, a bit each.
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
 
-/// True while the process ends by a signal. Nothing is held back then.
+/// True while the process ends by a signal or at once. Nothing is held back then.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Returns true if what is written must reach the kernel in the same call.
 pub fn ending() -> bool {
     ENDING.load(SeqCst)
+}
+
+/// The process is about to end.
+pub fn begin_end() {
+    ENDING.store(true, SeqCst);
 }
 
 type Action = libc::sigaction;
@@ -468,7 +473,7 @@ fn reset(signal: c_int) {
 unsafe fn end(signal: c_int, info: *mut libc::siginfo_t, raised: bool) {
     // A child that shares the memory until it executes a program has nothing of its own here.
     if state::is_owner() {
-        ENDING.store(true, SeqCst);
+        begin_end();
         if let Some(acts) = acts::all() {
             (acts.rescue)();
         }

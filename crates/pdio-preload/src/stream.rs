@@ -431,21 +431,25 @@ const WORTH: u64 = 256 << 10;
 /// Hand-overs in a row with less than [`WORTH`] after which a stream goes back for good.
 const HASTY: u32 = 8;
 
-/// Passes the waiting data of all streams to the kernel: in the order of their last writes up to
-/// stamp `last`, then of streams that were written to meanwhile.
-fn hand_over(last: u64) {
+/// Streams of which data may wait, in the order of their last writes up to stamp `last`.
+fn waiting(last: u64) -> impl Iterator<Item = &'static Description> {
     let mut after = 0;
-    let mut first = true;
-    loop {
-        let next = table::descriptions()
+    core::iter::from_fn(move || {
+        let (stamp, description) = table::descriptions()
             .filter(|description| description.is_ours())
             .map(|description| (description.deferred.load(SeqCst), description))
             .filter(|&(stamp, _)| stamp > after && stamp <= last)
-            .min_by_key(|&(stamp, _)| stamp);
-        let Some((stamp, description)) = next else {
-            break;
-        };
+            .min_by_key(|&(stamp, _)| stamp)?;
         after = stamp;
+        Some(description)
+    })
+}
+
+/// Passes the waiting data of all streams to the kernel: in the order of their last writes up to
+/// stamp `last`, then of streams that were written to meanwhile.
+fn hand_over(last: u64) {
+    let mut first = true;
+    for description in waiting(last) {
         hand_over_one(description, first);
         first = false;
     }
@@ -473,10 +477,6 @@ fn hand_over_one(description: &'static Description, first: bool) {
         true => stream.hasty + 1,
         false => 0,
     };
-    if stream.hasty >= HASTY {
-        hand_back(&mut held, "others were told too often");
-        return;
-    }
     let (error, _) = stream.drain();
     if !first {
         stream.touch();
@@ -506,24 +506,42 @@ fn keep_step() {
 fn rescue() {
     /// How often, once in a millisecond, to try a stream that another thread is working on.
     const TRIES: u32 = 5000;
-    let Some(_guard) = Guard::enter() else {
-        // A fault in the library's own work: its stream is lost, if it holds the lock.
-        return rescue_all(20);
-    };
-    rescue_all(TRIES);
+    rescue_within(TRIES, None);
 }
 
-fn rescue_all(tries: u32) {
+/// Before a call that ends the process and that a handler of a signal may make: as [`rescue`], and
+/// the streams are reported as ended for this reason. They stay, because to free them may lock what
+/// the handler has interrupted.
+pub fn end_all(why: &str) {
+    /// A minute: unlike a signal that ends the process, the call has waited for slow devices always.
+    const TRIES: u32 = 60_000;
+    rescue_within(TRIES, Some(why));
+}
+
+fn rescue_within(tries: u32, why: Option<&str>) {
+    let Some(_guard) = Guard::enter() else {
+        // A fault in the library's own work: its stream is lost, if it holds the lock.
+        return rescue_all(20, None);
+    };
+    rescue_all(tries, why);
+}
+
+fn rescue_all(tries: u32, why: Option<&str>) {
     let pause = libc::timespec {
         tv_sec: 0,
         tv_nsec: 1_000_000,
     };
-    for description in table::descriptions() {
-        if !description.is_ours() || description.device.load(SeqCst) == 0 {
+    let stamp = |description: &Description| description.deferred.load(SeqCst);
+    let last = table::descriptions().map(stamp).max().unwrap_or(0);
+    let others = table::descriptions()
+        .filter(|&description| description.is_ours() && !(1..=last).contains(&stamp(description)));
+    let mut first = true;
+    for description in waiting(last).chain(others) {
+        if description.device.load(SeqCst) == 0 {
             continue;
         }
         for left in (0..tries).rev() {
-            if rescue_one(description) {
+            if rescue_one(description, first, why) {
                 break;
             }
             if left == 0 {
@@ -532,28 +550,35 @@ fn rescue_all(tries: u32) {
             // SAFETY: the time is ours.
             unsafe { libc::syscall(libc::SYS_nanosleep, &pause, 0usize) };
         }
+        first = false;
     }
 }
 
 /// Returns false if another thread is working on the stream.
-fn rescue_one(description: &Description) -> bool {
-    let Some(state) = description.try_lock() else {
+fn rescue_one(description: &Description, first: bool, why: Option<&str>) -> bool {
+    let Some(mut state) = description.try_lock() else {
         return false;
     };
-    let Kind::Stream(stream) = &state.kind else {
+    let Kind::Stream(stream) = &mut state.kind else {
         return true;
     };
-    let Pump::Writer(writer) = &stream.pump else {
-        return true;
-    };
-    let result = writer.rescue();
-    if let Some(Err(_)) = result {
-        say::say(&[
-            stream.path.as_bytes(),
-            b": the last data could not be written",
-        ]);
+    stream.begin();
+    if let Pump::Writer(writer) = &stream.pump {
+        match writer.rescue() {
+            None => return false,
+            Some(Ok(())) if !first && description.deferred.load(SeqCst) != 0 => stream.touch(),
+            Some(Ok(())) => {}
+            Some(Err(_)) => say::say(&[
+                stream.path.as_bytes(),
+                b": the last data could not be written",
+            ]),
+        }
     }
-    result.is_some()
+    stream.set_kernel(stream.position());
+    if let Some(why) = why {
+        report_end(stream, why);
+    }
+    true
 }
 
 /// The result of a call on a tracked descriptor.
@@ -627,6 +652,9 @@ fn serve(
         (false, _) if writing => Some("written"),
         (false, _) => Some("read while written"),
         (_, false) => Some("an unusual call"),
+        // Not in the hand-over itself, which a handler of a signal may have caused while this thread
+        // was allocating.
+        _ if stream.hasty >= HASTY => Some("others were told too often"),
         _ if writing && stream.written >= ROOM_STEP => {
             stream.written = 0;
             let enough = room(stream.descriptor()).is_some_and(|room| room >= ROOM);

@@ -128,6 +128,33 @@ scenarios! {
     a_limit_set_before_keeps_streams_alone: ["limit", "before"], [];
 }
 
+/// A handler of a signal may have interrupted the program's allocator.
+#[test]
+fn what_handlers_may_call_allocates_nothing() {
+    let program = compiled("allocating.c", "allocating", &[]);
+    for how in ["_exit", "_Exit", "exit_group", "abort", "tell"] {
+        let home = scratch();
+        let part = |name: &str| {
+            let path = home.path().join(name);
+            std::fs::create_dir(&path).expect("a directory");
+            path
+        };
+        let expected = seen(bare(&program).arg(how), &part("bare"));
+        assert_eq!(
+            expected.output.status.success(),
+            how == "tell",
+            "{:?}",
+            expected.output
+        );
+        for prompt in ["0", "1"] {
+            let mut command = preloaded(&program, &SHORT);
+            let given = [("PDIO_LINGER", "60s"), ("PDIO_PROMPT", prompt)];
+            let got = seen(command.arg(how).envs(given), &part(prompt));
+            same(&format!("{how}, prompt {prompt}"), &expected, &got);
+        }
+    }
+}
+
 #[test]
 fn misaligned_direct_io_does_what_buffered_io_does() {
     let program = compiled("semantics.c", "semantics", &[]);
