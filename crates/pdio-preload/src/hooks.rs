@@ -741,7 +741,11 @@ export! {
         if word(fd) != 0 {
             locking(fd);
         }
-        next::flock(fd, operation)
+        let result = next::flock(fd, operation);
+        if result == 0 && operation & libc::LOCK_UN == 0 {
+            stream::after_lock(fd);
+        }
+        result
     }
 }
 

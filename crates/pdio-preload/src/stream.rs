@@ -931,6 +931,23 @@ pub fn before_lock(fd: c_int) {
     let _ = drain(fd, false);
 }
 
+/// After a lock of another kind was got, through whichever descriptor: what readers of the file hold
+/// may be older than what its last owner wrote.
+pub fn after_lock(fd: c_int) {
+    if TAKEN.load(SeqCst) == 0 || guard::inside() {
+        return;
+    }
+    let Some(about) = look::stat(fd) else { return };
+    for fd in taken(about.st_dev, about.st_ino) {
+        with(fd, |held| match &held.state.kind {
+            Kind::Stream(s) if matches!(s.pump, Pump::Reader(_)) => {
+                hand_back(held, "locked");
+            }
+            _ => {}
+        });
+    }
+}
+
 /// Stops watching the descriptor, or hands its stream back for good.
 pub fn relinquish(fd: c_int, why: &str) {
     loop {

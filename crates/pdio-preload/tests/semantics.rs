@@ -11,9 +11,15 @@ use common::{bare, compiled, preloaded, same, scratch, seen, SHORT};
 /// Runs a scenario of `semantics.c` both ways; the library must have ended streams for each of
 /// these reasons.
 fn compare(words: &[&str], reasons: &[&str]) {
-    let program = compiled("semantics.c", "semantics", &[]);
     // What the scenarios print tells others all the time, so that by default no stream stays long.
-    for (linger, prompt) in [("50ms", "0"), ("1ms", "0"), ("0", "1"), ("50ms", "1")] {
+    let settings = [("50ms", "0"), ("1ms", "0"), ("0", "1"), ("50ms", "1")];
+    compare_with(&settings, words, reasons);
+}
+
+/// As [`compare`], with each of these for `PDIO_LINGER` and `PDIO_PROMPT`.
+fn compare_with(settings: &[(&str, &str)], words: &[&str], reasons: &[&str]) {
+    let program = compiled("semantics.c", "semantics", &[]);
+    for &(linger, prompt) in settings {
         let home = scratch();
         let part = |name: &str| {
             let path = home.path().join(name);
@@ -126,6 +132,12 @@ scenarios! {
     memory_that_is_gone_is_an_error_of_direct_io: ["direct_gone"], [];
     flags_of_misaligned_direct_io_are_the_kernels: ["direct_flags"], [];
     a_limit_set_before_keeps_streams_alone: ["limit", "before"], [];
+}
+
+/// What was read ahead would be good for a minute.
+#[test]
+fn a_lock_through_another_descriptor_shows_what_its_last_owner_wrote() {
+    compare_with(&[("60s", "0")], &["locked_elsewhere"], &["locked"]);
 }
 
 /// A handler of a signal may have interrupted the program's allocator.

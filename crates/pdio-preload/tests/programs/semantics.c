@@ -342,7 +342,6 @@ static void locks(void)
 	SAY(lseek(fd, 0, SEEK_CUR));
 	SAY(close(fd));
 }
-
 /* ------------------------------------------------------- another process that does as it is told */
 
 static int helper[2];
@@ -1078,6 +1077,37 @@ static void stale_reads(void)
 		}
 		SAY(close(fd));
 	}
+	helper_gone();
+}
+
+/* As `change`, with the file locked; then reads that begin with a lock through another descriptor. */
+static int change_locked(char what)
+{
+	static unsigned char other[LONG];
+	int fd = open("file", O_WRONLY);
+
+	memset(other, what, sizeof(other));
+	if (flock(fd, LOCK_EX) || pwrite(fd, other, LONG, 0) != LONG || flock(fd, LOCK_UN))
+		return -1;
+	return close(fd);
+}
+
+static void locked_elsewhere(void)
+{
+	static unsigned char buffer[9000];
+	int fd, other;
+
+	with_helper(change_locked);
+	fd = reading("file", O_RDONLY);
+	other = open("file", O_RDONLY);
+	SAY(ask('a'));
+	SAY(flock(other, LOCK_SH));
+	SAY(lseek(fd, 0, SEEK_CUR));
+	for (int i = 0; i < 20; i++) {
+		SAY(read(fd, buffer, sizeof(buffer)));
+		SAY(sum(buffer, sizeof(buffer)));
+	}
+	SAY(close(other) | close(fd));
 	helper_gone();
 }
 
@@ -2511,6 +2541,7 @@ int main(int argc, char **argv)
 		{ "other_names", other_names },
 		{ "again", again },
 		{ "stale_reads", stale_reads },
+		{ "locked_elsewhere", locked_elsewhere },
 		{ "names", names },
 		{ "attributes", attributes },
 		{ "flags", flags },
