@@ -266,9 +266,7 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
         table::Entry::Internal => table::forget(fd),
         // What had the number before was closed where nobody sees it. The error, if there is one,
         // would have been that call's.
-        _ => {
-            let _ = stream::leave(fd, "closed unseen");
-        }
+        _ => stream::leave_untold(fd, "closed unseen"),
     }
     let mode = flags & libc::O_ACCMODE;
     let writable = mode != libc::O_RDONLY;
@@ -382,8 +380,11 @@ export! {
     fn freopen64(path: Path, mode: Path, file: *mut libc::FILE) -> *mut libc::FILE {
         tell::hand_over();
         tell::renumbered();
-        if !file.is_null() {
-            relinquish(libc::fileno(file), "reopened by freopen");
+        if !file.is_null() && process::is_owner_quick() {
+            let fd = libc::fileno(file);
+            relinquish(fd, "reopened by freopen");
+            // Also if its data could not be written: the number becomes another file's.
+            stream::leave_untold(fd, "reopened by freopen");
         }
         if TAKEN.load(SeqCst) > 0 && !path.is_null() {
             on_path(HERE, path, 0, Then::HandBack("opened by freopen"));
@@ -493,7 +494,7 @@ fn leave_range(first: c_uint, last: c_uint) {
         for (fd, _) in table::known() {
             if (first..=last).contains(&(fd as c_uint)) {
                 // As the kernel, which reports no errors here.
-                let _ = stream::leave(fd, "closed");
+                stream::leave_untold(fd, "closed");
             }
         }
     }

@@ -1028,16 +1028,21 @@ pub fn report_lost() {
         with(fd, |held| {
             let error = held.state.error.take();
             if let (Kind::Stream(stream), Some(error)) = (&held.state.kind, error) {
-                let text = io::Error::from_raw_os_error(error).to_string();
-                let path = stream.path.as_bytes();
-                say::say(&[
-                    path,
-                    b": the last data could not be written: ",
-                    text.as_bytes(),
-                ]);
+                say_lost(stream, error);
             }
         });
     }
+}
+
+/// Prints an error that no call of the program can return.
+fn say_lost(stream: &Stream, error: c_int) {
+    let text = io::Error::from_raw_os_error(error).to_string();
+    let path = stream.path.as_bytes();
+    say::say(&[
+        path,
+        b": the last data could not be written: ",
+        text.as_bytes(),
+    ]);
 }
 
 /// The descriptors through which a file is taken.
@@ -1155,11 +1160,20 @@ pub fn close(fd: c_int) -> c_int {
 
 /// Before a descriptor is closed or replaced. Returns the error to report.
 pub fn leave(fd: c_int, why: &str) -> Option<c_int> {
+    leave_by(fd, why, true)
+}
+
+/// As [`leave`], where no call can report an error: if data is lost, that is printed.
+pub fn leave_untold(fd: c_int, why: &str) {
+    leave_by(fd, why, false);
+}
+
+fn leave_by(fd: c_int, why: &str, tells: bool) -> Option<c_int> {
     loop {
         if table::unwatch(fd) {
             return None;
         }
-        if let Some(error) = with(fd, |held| leave_held(held, fd, why)) {
+        if let Some(error) = with(fd, |held| leave_held(held, fd, why, tells)) {
             return error;
         }
         // Who was about to take it may have given it back.
@@ -1169,18 +1183,22 @@ pub fn leave(fd: c_int, why: &str) -> Option<c_int> {
     }
 }
 
-fn leave_held(held: &mut Held, fd: c_int, why: &str) -> Option<c_int> {
+fn leave_held(held: &mut Held, fd: c_int, why: &str, tells: bool) -> Option<c_int> {
     let description = held.description;
     let last = held.state.descriptors <= 1;
     if !last {
         held.state.descriptors -= 1;
         description.untrack(fd);
-        return held.state.error.take();
+        // Otherwise it stays for the other descriptors.
+        return held.state.error.take_if(|_| tells);
     }
     hand_back(held, why);
     let error = held.state.error.take();
     if let Kind::Stream(stream) = std::mem::take(&mut held.state.kind) {
-        // The data is given up; the program gets the error.
+        // The data is given up; the program gets the error, if it can.
+        if let (Some(error), false) = (error, tells) {
+            say_lost(&stream, error);
+        }
         report_end(&stream, "closed with an error");
         drop(stream);
         gone(description);

@@ -12,7 +12,7 @@ fn a_deferred_error_is_told_once_and_nothing_accepted_is_lost() {
     let program = compiled("failures.c", "failures", &[&link]);
     // Who meets an error must not depend on the time that a call takes: nothing is written but by
     // calls, or the program waits until the keeper has failed.
-    for (met_by, linger, checks) in [("calls", "60s", 18), ("keeper", "1ms", 5)] {
+    for (met_by, linger, checks) in [("calls", "60s", 25), ("keeper", "1ms", 5)] {
         let home = scratch();
         // Through the page cache, where the failing function is on the way.
         let variables = [
@@ -37,10 +37,18 @@ fn a_deferred_error_is_told_once_and_nothing_accepted_is_lost() {
         );
         // What nobody can be told any more is said.
         let said = stderr(&output);
-        let untold = said.contains("/end: the last data could not be written");
-        assert!(
-            said.lines().count() == usize::from(met_by == "calls") && untold == (met_by == "calls"),
-            "{said}"
-        );
+        let names: Vec<_> = said
+            .lines()
+            .map(|line| {
+                let untold = line.split_once(": the last data could not be written");
+                let path = untold.expect(line).0;
+                path.rsplit('/').next().unwrap_or_default()
+            })
+            .collect();
+        let untold: &[&str] = match met_by {
+            "calls" => &["range", "reopened", "unseen", "end"],
+            _ => &[],
+        };
+        assert_eq!(names, untold, "{said}");
     }
 }

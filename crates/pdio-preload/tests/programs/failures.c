@@ -5,8 +5,11 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "bare.h"
 
 extern int failing, failed;
 
@@ -107,6 +110,29 @@ static void met_by_calls(void)
 	check("more", put(fd, 100) == 100);
 	check("nor does close", close(fd) == 0);
 	check("nothing is missing", whole("fork"));
+
+	/* Where no call can say so. */
+	fd = taken("range");
+	failing = 1;
+	put(fd, 100);
+	check("close_range closes", close_range(fd, fd, 0) == 0 && fcntl(fd, F_GETFD) < 0);
+	failing = 0;
+
+	fd = taken("reopened");
+	check("as standard input", dup2(fd, 0) == 0 && close(fd) == 0);
+	failing = 1;
+	put(0, 100);
+	check("freopen opens", freopen("write", "r", stdin) == stdin && fileno(stdin) == 0);
+	failing = 0;
+	check("the other file", lseek(0, 0, SEEK_CUR) == 0 && read(0, pool, 10) == 10);
+
+	fd = taken("unseen");
+	failing = 1;
+	put(fd, 100);
+	check("past the library", bare(SYS_close, fd) == 0);
+	check("the number is another's", open("write", O_RDONLY) == fd);
+	failing = 0;
+	check("of which it reads", read(fd, pool, 10) == 10 && close(fd) == 0);
 
 	fd = taken("end");
 	failing = 1;
