@@ -31,6 +31,8 @@ const ROOM: u64 = 64 << 20;
 const ROOM_STEP: u64 = 8 << 20;
 /// Maximum offset of a taken stream, below every filesystem's largest file.
 const FARTHEST: u64 = 1 << 40;
+/// The same for files without extents, as those of ext2 and ext3, with the smallest blocks.
+const FARTHEST_MAPPED: u64 = 16 << 30;
 /// Maximum bytes that the kernel moves in one call.
 const MOST: usize = 0x7fff_f000;
 
@@ -57,11 +59,13 @@ fn failed<T: From<i8>>(why: c_int) -> T {
     T::from(-1)
 }
 
-/// Free bytes of the filesystem, if streams are taken on it: a local one, on a device, of known
+const EXT4: u32 = 0xef53;
+
+/// What is known of the filesystem, if streams are taken on it: a local one, on a device, of known
 /// behaviour.
-fn room(fd: c_int) -> Option<u64> {
+fn filesystem(fd: c_int) -> Option<libc::statfs64> {
     const KNOWN: [u32; 8] = [
-        0xef53,      // ext2, ext3, ext4
+        EXT4,        // and ext2, ext3
         0x5846_5342, // XFS
         0x9123_683e, // btrfs
         0xf2f5_2010, // f2fs
@@ -75,9 +79,28 @@ fn room(fd: c_int) -> Option<u64> {
         let mut about: libc::statfs64 = core::mem::zeroed();
         (libc::fstatfs64(fd, &mut about) == 0).then_some(about)?
     };
-    KNOWN
-        .contains(&(about.f_type as u32))
-        .then(|| (about.f_bavail as u64).saturating_mul(about.f_bsize as u64))
+    KNOWN.contains(&(about.f_type as u32)).then_some(about)
+}
+
+/// Free bytes.
+fn room(about: &libc::statfs64) -> u64 {
+    about.f_bavail.saturating_mul(about.f_bsize as u64)
+}
+
+/// The offset from which on the kernel must say itself what becomes of a call.
+fn farthest(fd: c_int, about: &libc::statfs64) -> u64 {
+    /// From `<linux/fs.h>`.
+    const FS_EXTENT_FL: c_int = 0x0008_0000;
+    let mut flags: c_int = 0;
+    let mut extents = || {
+        // SAFETY: the kernel writes 32 bits, whatever the size in the call's number.
+        let result = unsafe { next::ioctl(fd, libc::FS_IOC_GETFLAGS, &raw mut flags as _) };
+        result == 0 && flags & FS_EXTENT_FL != 0
+    };
+    match about.f_type as u32 == EXT4 && !extents() {
+        true => FARTHEST_MAPPED,
+        false => FARTHEST,
+    }
 }
 
 /// Returns true if another descriptor of this process leads to the file, so that a stream on `fd`
@@ -118,7 +141,7 @@ impl Stream {
         if !writer && (about.st_size as u64) < settings.min_size {
             return Err(ForGood);
         }
-        let room = room(fd).ok_or(ForGood)?;
+        let filesystem = filesystem(fd).ok_or(ForGood)?;
         let path = path_of(fd).ok_or(ForGood)?;
         if !settings.allows(&path) {
             return Err(ForGood);
@@ -126,7 +149,7 @@ impl Stream {
         if writer && !tell::may_defer() {
             return Err(ForGood);
         }
-        if writer && (room < ROOM || limited()) {
+        if writer && (room(&filesystem) < ROOM || limited()) {
             return Err(ForNow);
         }
         // From here on, opening the file again finds this entry.
@@ -183,6 +206,10 @@ impl Stream {
                     path,
                     standard: false,
                     in_step: false,
+                    farthest: match writer {
+                        true => farthest(fd, &filesystem),
+                        false => FARTHEST,
+                    },
                     written: 0,
                     defers: writer && settings.prompt && !settings.linger.is_zero(),
                     gathered: 0,
@@ -646,7 +673,7 @@ fn serve(
     }
     let proper = readable
         && len <= MOST
-        && start as u64 + (len as u64) < FARTHEST
+        && start as u64 + (len as u64) < stream.farthest
         && present(&mut state.memory, parts, used, !writing);
     let why = match (suits, proper) {
         (false, _) if writing => Some("written"),
@@ -657,7 +684,8 @@ fn serve(
         _ if stream.hasty >= HASTY => Some("others were told too often"),
         _ if writing && stream.written >= ROOM_STEP => {
             stream.written = 0;
-            let enough = room(stream.descriptor()).is_some_and(|room| room >= ROOM);
+            let about = filesystem(stream.descriptor());
+            let enough = about.is_some_and(|about| room(&about) >= ROOM);
             (!enough).then_some("little room is left")
         }
         _ => None,

@@ -16,6 +16,8 @@ pub struct Stream {
     pub standard: bool,
     /// It has begun to, so the kernel's offset moves with every call, and is believed.
     pub in_step: bool,
+    /// The offset up to which the filesystem takes every call.
+    pub farthest: u64,
     pub written: u64,
     /// True if writes are held back.
     pub defers: bool,

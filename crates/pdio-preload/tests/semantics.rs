@@ -190,8 +190,9 @@ fn misaligned_direct_io_does_what_buffered_io_does() {
     assert!(buffered.files != failing.files);
 }
 
-/// Mounts an image of `megabytes` and runs `action` on it; `false` if that needs more rights.
-fn on_image(megabytes: u64, action: impl FnOnce(&Path)) -> bool {
+/// Mounts an image of `megabytes`, made with these options, and runs `action` on it; `false` if that
+/// needs more rights.
+fn on_image(megabytes: u64, options: &[&str], action: impl FnOnce(&Path)) -> bool {
     let home = scratch();
     let (image, directory) = (home.path().join("image"), home.path().join("mnt"));
     std::fs::create_dir(&directory).expect("a directory");
@@ -205,9 +206,8 @@ fn on_image(megabytes: u64, action: impl FnOnce(&Path)) -> bool {
             .is_ok_and(|status| status.success())
     };
     let text = image.to_str().expect("a path");
-    if !run("mkfs.ext4", &["-q", "-m", "0"], &image)
-        || !run("mount", &["-o", "loop", text], &directory)
-    {
+    let options = [&["-q", "-m", "0"], options].concat();
+    if !run("mkfs.ext4", &options, &image) || !run("mount", &["-o", "loop", text], &directory) {
         eprintln!("skipped: mounting an image needs root and e2fsprogs");
         return false;
     }
@@ -219,23 +219,34 @@ fn on_image(megabytes: u64, action: impl FnOnce(&Path)) -> bool {
     true
 }
 
-#[test]
-fn a_full_disk_shows_in_the_call_that_meets_it() {
+/// Runs a scenario both ways on an image; the library must have ended streams for this reason.
+fn compare_on_image(megabytes: u64, options: &[&str], scenario: &str, reason: &str) {
     let program = compiled("semantics.c", "semantics", &[]);
-    on_image(200, |directory| {
+    on_image(megabytes, options, |directory| {
         let part = |name: &str| {
             let path = directory.join(name);
             std::fs::create_dir(&path).expect("a directory");
             path
         };
-        let expected = seen(bare(&program).arg("full"), &part("bare"));
+        let expected = seen(bare(&program).arg(scenario), &part("bare"));
         let statistics = scratch();
         let statistics = statistics.path().join("statistics");
         let mut command = preloaded(&program, &SHORT);
-        command.arg("full").env("PDIO_STATS", &statistics);
+        command.arg(scenario).env("PDIO_STATS", &statistics);
         let got = seen(&mut command, &part("preloaded"));
-        same("full", &expected, &got);
+        same(scenario, &expected, &got);
         let said = std::fs::read_to_string(&statistics).expect("statistics");
-        assert!(said.contains("little room is left"), "{said}");
+        assert!(said.contains(reason), "{said}");
     });
+}
+
+#[test]
+fn a_full_disk_shows_in_the_call_that_meets_it() {
+    compare_on_image(200, &[], "full", "little room is left");
+}
+
+#[test]
+fn the_largest_file_shows_in_the_call_that_meets_it() {
+    let options = ["-O", "^extent,^64bit", "-b", "1024"];
+    compare_on_image(200, &options, "farthest", "an unusual call");
 }

@@ -1111,6 +1111,27 @@ static void locked_elsewhere(void)
 	helper_gone();
 }
 
+/* Up to the largest file that ext2 has with blocks of 1 KiB. Other filesystems take more. */
+static void farthest(void)
+{
+	int fd = create("file");
+	long size;
+
+	SAY(lseek(fd, 17247252480 - (4 << 20), SEEK_SET));
+	for (int i = 0; i < 1000; i++) {
+		ssize_t n = write(fd, pool, 7000);
+
+		if (n != 7000)
+			SAY(n);
+	}
+	SAY(lseek(fd, 0, SEEK_CUR));
+	size = lseek(fd, 0, SEEK_END);
+	SAY(size);
+	SAY(close(fd));
+	/* Too large to be compared. */
+	unlink("file");
+}
+
 static void names(void)
 {
 	int fd = taken("old"), status;
@@ -2542,6 +2563,7 @@ int main(int argc, char **argv)
 		{ "again", again },
 		{ "stale_reads", stale_reads },
 		{ "locked_elsewhere", locked_elsewhere },
+		{ "farthest", farthest },
 		{ "names", names },
 		{ "attributes", attributes },
 		{ "flags", flags },
