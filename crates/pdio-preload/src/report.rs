@@ -31,13 +31,20 @@ struct Record {
     streams: u64,
     /// In all, direct, buffered.
     bytes: [u64; 3],
+    repaired: u64,
+    /// True if something was printed before.
+    printed: bool,
 }
 
-static RECORD: Mutex<Record> = Mutex::new(Record {
+const EMPTY: Record = Record {
     kept: Vec::new(),
     streams: 0,
     bytes: [0; 3],
-});
+    repaired: 0,
+    printed: false,
+};
+
+static RECORD: Mutex<Record> = Mutex::new(EMPTY);
 
 fn record() -> MutexGuard<'static, Record> {
     RECORD.lock().unwrap_or_else(PoisonError::into_inner)
@@ -86,9 +93,7 @@ pub fn forked() {
     REPAIRED.store(0, Relaxed);
     // Another thread of the parent may have held the lock; then the child reports what it has.
     if let Ok(mut record) = RECORD.try_lock() {
-        record.kept.clear();
-        record.streams = 0;
-        record.bytes = [0; 3];
+        *record = EMPTY;
     }
 }
 
@@ -138,7 +143,7 @@ fn text(out: &mut String, program: &Path, record: &Record) -> fmt::Result {
         "pdio: {name} [{}]: {} streams taken, {bytes} bytes ({direct} direct, {buffered} buffered), {} misaligned calls repaired",
         std::process::id(),
         record.streams,
-        REPAIRED.load(Relaxed),
+        record.repaired,
     )
 }
 
@@ -151,7 +156,7 @@ fn json(out: &mut String, program: &Path, record: &Record) -> fmt::Result {
         out,
         ",\"streams_taken\":{},\"bytes\":{bytes},\"bytes_direct\":{direct},\"bytes_buffered\":{buffered},\"calls_repaired\":{},\"streams\":[",
         record.streams,
-        REPAIRED.load(Relaxed),
+        record.repaired,
     )?;
     let mut comma = "";
     for Ended { path, counts, why } in &record.kept {
@@ -166,7 +171,8 @@ fn json(out: &mut String, program: &Path, record: &Record) -> fmt::Result {
     out.write_str("]}\n")
 }
 
-/// Prints everything so far, once; on standard error nothing if nothing was taken. Called inside a [`crate::guard::Guard`].
+/// Prints what there is since it was printed last; on standard error nothing if nothing was taken.
+/// Called inside a [`crate::guard::Guard`].
 pub fn print() {
     let wanted = &settings::get().stats;
     if *wanted == Statistics::No || !state::is_owner() {
@@ -175,9 +181,10 @@ pub fn print() {
     let mut record = record();
     // A file gets the total all the same: its reader may wait for that line.
     let nothing = record.streams == 0 && REPAIRED.load(Relaxed) == 0;
-    if nothing && *wanted == Statistics::StandardError {
+    if nothing && (record.printed || *wanted == Statistics::StandardError) {
         return;
     }
+    record.repaired = REPAIRED.swap(0, Relaxed);
     let program = std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| "?".into());
     let mut said = String::new();
     // Writing to a string does not fail.
@@ -185,7 +192,10 @@ pub fn print() {
         Statistics::Json(_) => json(&mut said, &program, &record),
         _ => text(&mut said, &program, &record),
     };
-    record.kept.clear();
+    *record = Record {
+        printed: true,
+        ..EMPTY
+    };
     let out = match (OUT.load(Relaxed), wanted) {
         (-1, Statistics::StandardError) => libc::STDERR_FILENO,
         (-1, Statistics::Text(path) | Statistics::Json(path)) => open(path).unwrap_or(-1),

@@ -177,6 +177,32 @@ fn statistics_append_to_a_file() {
     assert_eq!(said.matches("/file: ").count(), 2, "{said}");
 }
 
+/// Before a program is executed everything is said, and after a failure only what came since.
+#[test]
+fn statistics_say_nothing_twice() {
+    let program = compiled("semantics.c", "semantics", &[]);
+    let home = scratch();
+    let statistics = home.path().join("statistics");
+    let setting = format!("json:{}", statistics.display());
+    let output = preloaded(&program, &SHORT)
+        .arg("executes_nothing")
+        .env("PDIO_STATS", &setting)
+        .current_dir(home.path())
+        .output()
+        .expect("starts");
+    assert!(output.status.success(), "{output:?}");
+    let said = fs::read_to_string(statistics).expect("statistics");
+    let counts: Vec<_> = said
+        .lines()
+        .map(|line| {
+            let object: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            let streams = object["streams"].as_array().map(Vec::len);
+            (object["streams_taken"].as_u64(), streams)
+        })
+        .collect();
+    assert_eq!(counts, [(Some(1), Some(1)); 2], "{said}");
+}
+
 #[test]
 fn statistics_append_one_line_of_json_for_each_process() {
     let home = scratch();

@@ -1305,6 +1305,17 @@ static void executes(void)
 	      "c", "d", "e", "f", "g", (char *)NULL);
 }
 
+/* What a shell does that looks for a program. */
+static void executes_nothing(void)
+{
+	char *words[] = { "nothing", NULL };
+
+	close(taken("first"));
+	for (int i = 0; i < 3; i++)
+		SAY(execve("/nonexistent/nothing", words, environ));
+	close(taken("second"));
+}
+
 static void passes(void)
 {
 	char control[CMSG_SPACE(sizeof(int))] = { 0 };
@@ -2570,6 +2581,7 @@ int main(int argc, char **argv)
 		{ "forks", forks },
 		{ "spawns", spawns },
 		{ "executes", executes },
+		{ "executes_nothing", executes_nothing },
 		{ "passes", passes },
 		{ "maps", maps },
 		{ "mapped_before", mapped_before },
