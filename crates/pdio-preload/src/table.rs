@@ -41,6 +41,8 @@ const BYTES_SHIFT: u32 = 12;
 static TABLE: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
 /// One more than the highest descriptor that ever had a word.
 static TOP: AtomicUsize = AtomicUsize::new(0);
+/// The same without those of this library, which are high.
+static KNOWN: AtomicUsize = AtomicUsize::new(0);
 /// Calls on lower descriptors that have no word go straight to the C library. Negative while
 /// something that was written waits in memory: then none do (see [`crate::tell`]).
 pub static CLEAR: AtomicIsize = AtomicIsize::new(-1);
@@ -72,6 +74,9 @@ fn set(fd: c_int, word: usize) {
         if fd as usize >= TOP.load(Relaxed) {
             TOP.fetch_max(fd as usize + 1, SeqCst);
         }
+        if word != INTERNAL && fd as usize >= KNOWN.load(Relaxed) {
+            KNOWN.fetch_max(fd as usize + 1, SeqCst);
+        }
     }
 }
 
@@ -100,7 +105,7 @@ pub fn entry(fd: c_int) -> Entry {
 
 /// Descriptors that have a word.
 pub fn known() -> impl Iterator<Item = (c_int, Entry)> {
-    (0..TOP.load(SeqCst) as c_int).filter_map(|fd| match entry(fd) {
+    (0..KNOWN.load(SeqCst) as c_int).filter_map(|fd| match entry(fd) {
         Entry::Nothing | Entry::Internal => None,
         entry => Some((fd, entry)),
     })
@@ -391,7 +396,7 @@ impl Description {
 
     /// Takes all descriptors out of the table.
     pub fn untrack_all(&'static self) {
-        for fd in 0..TOP.load(SeqCst) as c_int {
+        for fd in 0..KNOWN.load(SeqCst) as c_int {
             self.untrack(fd);
         }
     }

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use common::{preloaded, scratch, SHORT};
+use common::{compiled, preloaded, scratch, SHORT};
 
 /// How often the program's first thread makes each system call, until it exits.
 #[allow(clippy::zombie_processes, reason = "waited for by its number")]
@@ -98,4 +98,15 @@ fn dd_makes_no_call_for_a_block() {
         "{}",
         read(libc::SYS_read)
     );
+}
+
+/// Which descriptors go with a message matters only where one of them may be a stream.
+#[test]
+fn a_message_takes_no_other_call() {
+    let program = compiled("messages.c", "messages", &[]);
+    let counts = counted(&mut preloaded(&program, &[]));
+    let count = |number| counts.get(&number).copied().unwrap_or(0);
+    assert_eq!(count(libc::SYS_sendmsg), 1000);
+    let asked = count(libc::SYS_rt_sigprocmask);
+    assert!(asked < 100, "{asked}");
 }
