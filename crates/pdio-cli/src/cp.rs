@@ -87,7 +87,8 @@ struct Copier<'a> {
     totals: Totals,
     /// Directories with new entries, to be synced.
     touched: BTreeSet<PathBuf>,
-    /// Files made by this run: a second source must not overwrite the first.
+    /// Files and links made by this run: a second source must not overwrite the first, nor be written
+    /// through a link of it.
     made: BTreeSet<(u64, u64)>,
     /// With -a, where sources of several names were copied to first.
     copied: BTreeMap<(u64, u64), PathBuf>,
@@ -248,6 +249,7 @@ impl Copier<'_> {
             .context("read directory", from)?;
         names.sort();
         let mut last_mode = None;
+        let named = self.args.paths.last().is_some_and(|last| last == to);
         match fs::create_dir(to) {
             Ok(()) => {
                 let allowed = fs::metadata(to).context("read", to)?.mode() & 0o777;
@@ -261,7 +263,15 @@ impl Copier<'_> {
                 self.totals.directories += 1;
                 self.tell(from, to)?;
             }
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && to.is_dir() => {}
+            // As with cp: only the directory that was named may be a link to one.
+            Err(_) if to.is_dir() && (named || !to.is_symlink()) => {}
+            Err(_) if to.is_dir() => {
+                return Err(Fail::Failed(format!(
+                    "{} is a symbolic link: the directory {} is not copied through it",
+                    quoted(to),
+                    quoted(from)
+                )));
+            }
             Err(error) => return Err(error).context("create directory", to),
         }
         if self.args.sync {
@@ -282,10 +292,15 @@ impl Copier<'_> {
 
     fn link(&mut self, from: &Path, to: &Path, about: &Metadata) -> Outcome {
         let target = fs::read_link(from).context("read", from)?;
-        if fs::read_link(to).is_ok_and(|present| present == target) {
+        let present = fs::read_link(to).is_ok_and(|present| present == target);
+        if !present {
+            std::os::unix::fs::symlink(&target, to).context("create symbolic link", to)?;
+        }
+        let made = fs::symlink_metadata(to).context("read", to)?;
+        self.made.insert((made.dev(), made.ino()));
+        if present {
             return Ok(());
         }
-        std::os::unix::fs::symlink(&target, to).context("create symbolic link", to)?;
         self.touch(to);
         self.totals.links += 1;
         self.tell(from, to)?;
@@ -412,13 +427,18 @@ impl Copier<'_> {
                     quoted(to)
                 )));
             }
-            if self.made.contains(&(existing.dev(), existing.ino())) {
-                return Err(Fail::Failed(format!(
-                    "{} was just made from another source: {} is not copied over it",
-                    quoted(to),
-                    quoted(from)
-                )));
-            }
+        }
+        let itself = fs::symlink_metadata(to).ok();
+        if [&existing, &itself]
+            .into_iter()
+            .flatten()
+            .any(|about| self.made.contains(&(about.dev(), about.ino())))
+        {
+            return Err(Fail::Failed(format!(
+                "{} was just made from another source: {} is not copied over it",
+                quoted(to),
+                quoted(from)
+            )));
         }
         if existing.is_none() && to.is_symlink() {
             return Err(Fail::Failed(format!(

@@ -471,3 +471,146 @@ fn short_ranges_of_sparse_files_are_copied_as_cp_does() {
         blocks(&theirs)
     );
 }
+
+/// Copies what `paths` are with our cp and with GNU's, each into a tree of its own that `make` makes.
+/// Returns the two trees, whether GNU's said that all is well, and our output.
+fn beside_gnu(
+    home: &Path,
+    arguments: &[&str],
+    make: impl Fn(&Path),
+    paths: &[&str],
+) -> ([Vec<String>; 2], bool, Output) {
+    let mut trees = [home.join("ours"), home.join("theirs")].map(|root| {
+        fs::create_dir(&root).unwrap();
+        make(&root);
+        root
+    });
+    let mut ours = pdio();
+    ours.arg("cp");
+    let [ours, theirs] = [ours, std::process::Command::new("cp")].map(|mut command| {
+        let root = if command.get_program() == "cp" {
+            &trees[1]
+        } else {
+            &trees[0]
+        };
+        let command = command.args(arguments).args(paths).current_dir(root);
+        command.env("LC_ALL", "C").output().unwrap()
+    });
+    let kinds = trees.each_mut().map(|root| {
+        let output = std::process::Command::new("find")
+            .args([".", "-printf", "%P %y %m %G %l\n"])
+            .current_dir(&root)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut lines: Vec<_> = text
+            .lines()
+            .map(|line| {
+                let data = fs::read_to_string(root.join(line.split(' ').next().unwrap_or("")));
+                format!("{line} {}", data.unwrap_or_default())
+            })
+            .collect();
+        lines.sort();
+        // So that everybody can remove it.
+        let chmod = std::process::Command::new("chmod")
+            .args(["-R", "u+rwx"])
+            .arg(&root)
+            .status();
+        assert!(chmod.unwrap().success());
+        fs::remove_dir_all(&root).unwrap();
+        lines
+    });
+    (kinds, theirs.status.success(), ours)
+}
+
+#[test]
+fn nothing_is_copied_through_a_link_of_another_source() {
+    let home = home();
+    // Two trees, in one of which a link is where the other has a file and a directory.
+    let make = |root: &Path| {
+        for directory in ["run", "h1/etc", "h2/etc", "h1/var", "h2/var/run", "dst"] {
+            fs::create_dir_all(root.join(directory)).unwrap();
+        }
+        fs::set_permissions(root.join("run"), fs::Permissions::from_mode(0o1777)).unwrap();
+        fs::write(root.join("run/x"), "kept").unwrap();
+        fs::write(root.join("h2/etc/conf"), "second").unwrap();
+        fs::write(root.join("h2/var/run/file"), "second").unwrap();
+        symlink(root.join("run/x"), root.join("h1/etc/conf")).unwrap();
+        symlink(root.join("run"), root.join("h1/var/run")).unwrap();
+    };
+    let kept = |tree: &[String]| {
+        let outside = tree.iter().filter(|line| line.starts_with("run"));
+        let names: Vec<_> = outside.map(|l| l.split(' ').next().unwrap()).collect();
+        assert_eq!(names, ["run", "run/x"], "{tree:#?}");
+        assert!(tree
+            .iter()
+            .any(|l| l.starts_with("run/x f") && l.ends_with(" kept")));
+        assert!(
+            tree.iter().any(|l| l.starts_with("run d 1777")),
+            "{tree:#?}"
+        );
+    };
+    let without_root = |trees: [Vec<String>; 2]| {
+        trees.map(|tree| {
+            let lines = tree.iter().map(|l| l.replace("/theirs/", "/ours/"));
+            lines.collect::<Vec<_>>()
+        })
+    };
+    for option in ["-a", "-r"] {
+        // A file inside: GNU cp looks only at links that were named, and overwrites what run/x has.
+        let (trees, _, output) =
+            beside_gnu(home.path(), &[option], make, &["h1/etc", "h2/etc", "dst"]);
+        assert_status(&output, 1);
+        assert!(stderr(&output).contains("just made"), "{}", stderr(&output));
+        kept(&trees[0]);
+        // Again, where the link is there from before.
+        let again = |root: &Path| {
+            make(root);
+            fs::create_dir(root.join("dst/etc")).unwrap();
+            symlink(root.join("run/x"), root.join("dst/etc/conf")).unwrap();
+        };
+        let (trees, _, output) =
+            beside_gnu(home.path(), &[option], again, &["h1/etc", "h2/etc", "dst"]);
+        assert_status(&output, 1);
+        kept(&trees[0]);
+        // The rest as with GNU cp: a file that was named, a directory, the other order, and links that
+        // are there.
+        let there = |root: &Path| {
+            make(root);
+            fs::create_dir(root.join("dst/var")).unwrap();
+            symlink(root.join("run"), root.join("dst/var/run")).unwrap();
+        };
+        let named = |root: &Path| {
+            make(root);
+            symlink(root.join("run"), root.join("dst/var")).unwrap();
+        };
+        type Made<'a> = (&'a dyn Fn(&Path), &'a [&'a str]);
+        let all: [Made; 4] = [
+            (&make, &["h1/etc/conf", "h2/etc/conf", "dst"]),
+            (&make, &["h1/var", "h2/var", "dst"]),
+            (&there, &["h2/var", "dst"]),
+            (&named, &["h2/var", "dst"]),
+        ];
+        for (make, paths) in all {
+            let (trees, well, output) = beside_gnu(home.path(), &[option], make, paths);
+            assert_status(&output, 1);
+            assert!(!well);
+            kept(&trees[0]);
+            let [ours, theirs] = without_root(trees);
+            assert_eq!(ours, theirs, "{paths:?}");
+        }
+        // The destination itself may be a link.
+        let target = |root: &Path| {
+            make(root);
+            fs::create_dir(root.join("there")).unwrap();
+            symlink("there", root.join("link")).unwrap();
+        };
+        for paths in [["h2/var/.", "link"], ["h2/var", "link"]] {
+            let (trees, well, output) = beside_gnu(home.path(), &[option], target, &paths);
+            assert_status(&output, 0);
+            assert!(well);
+            let [ours, theirs] = without_root(trees);
+            assert_eq!(ours, theirs, "{paths:?}");
+        }
+    }
+}
