@@ -7,7 +7,7 @@ use std::fs::{self, File, Metadata};
 use std::io::{BufRead, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use pdio::{OpenOptions, Writer};
@@ -250,15 +250,20 @@ impl Copier<'_> {
         names.sort();
         let mut last_mode = None;
         let named = self.args.paths.last().is_some_and(|last| last == to);
-        match fs::create_dir(to) {
+        // Until it is full its owner must be able to fill it, and with -p nobody else.
+        let others = if self.args.preserve { 0 } else { 0o077 };
+        let first_mode = about.mode() & others | 0o700;
+        match fs::DirBuilder::new().mode(first_mode).create(to) {
             Ok(()) => {
-                let allowed = fs::metadata(to).context("read", to)?.mode() & 0o777;
-                last_mode = Some(about.mode() & allowed);
-                // Until it is full its owner must be able to fill it, and with -p nobody else.
-                let others = if self.args.preserve { 0 } else { 0o077 };
-                let mode = about.mode() & allowed & others | 0o700;
-                let mode = fs::Permissions::from_mode(mode);
-                fs::set_permissions(to, mode).context("set the mode of", to)?;
+                let given = fs::metadata(to).context("read", to)?.mode();
+                // A set-group-ID bit is its parent's, and lost where somebody who is not of that group
+                // sets a mode: that is done only where it changes something.
+                let last = given & 0o2000 | about.mode() & given & 0o777;
+                last_mode = Some(last).filter(|&last| last != given & 0o7777 | 0o700);
+                if given & 0o700 != 0o700 {
+                    let mode = fs::Permissions::from_mode(given & 0o7777 | 0o700);
+                    fs::set_permissions(to, mode).context("set the mode of", to)?;
+                }
                 self.touch(to);
                 self.totals.directories += 1;
                 self.tell(from, to)?;

@@ -614,3 +614,63 @@ fn nothing_is_copied_through_a_link_of_another_source() {
         }
     }
 }
+
+/// The command as somebody without rights, in a directory that is theirs; as whoever runs the tests if
+/// that is not root.
+fn unprivileged(home: &Path) -> std::process::Command {
+    if !rustix::process::geteuid().is_root() {
+        return pdio();
+    }
+    std::os::unix::fs::chown(home, Some(65534), Some(65534)).unwrap();
+    // Where it was built others may not come.
+    let program = home.join("pdio");
+    fs::copy(pdio().get_program(), &program).unwrap();
+    let mut command = std::process::Command::new(program);
+    std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    std::os::unix::process::CommandExt::gid(&mut command, 65534);
+    command.env("PDIO_COSTS", "0");
+    command
+}
+
+#[test]
+fn new_directories_keep_the_set_group_id_bit_of_their_parent() {
+    let home = home();
+    let root = rustix::process::geteuid().is_root();
+    let make = |at: &Path| {
+        fs::create_dir_all(at.join("tree/sub")).unwrap();
+        fs::write(at.join("tree/sub/file"), "x").unwrap();
+        fs::create_dir(at.join("dst")).unwrap();
+        for (name, mode) in [("tree/sub", 0o755), ("tree", 0o500), ("dst", 0o2777)] {
+            let path = at.join(name);
+            if root && name == "dst" {
+                std::os::unix::fs::chown(&path, None, Some(4242)).unwrap();
+            }
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+    };
+    let (trees, well, output) = beside_gnu(home.path(), &["-r"], make, &["tree", "dst"]);
+    assert_status(&output, 0);
+    assert!(well);
+    assert_eq!(trees[0], trees[1]);
+    let mut lines = trees[0].iter();
+    assert!(lines.any(|l| l.starts_with("dst/tree/sub d 2755")));
+    // Also of a group that the user does not belong to.
+    make(home.path());
+    let tree = home.path().join("tree");
+    fs::set_permissions(&tree, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = unprivileged(home.path())
+        .args(["cp", "-r", "tree", "dst"])
+        .current_dir(home.path())
+        .output()
+        .unwrap();
+    assert_status(&output, 0);
+    let about = |name: &str| fs::metadata(home.path().join(name)).unwrap();
+    let group = about("dst").gid();
+    for name in ["dst/tree", "dst/tree/sub"] {
+        assert_eq!(
+            (about(name).mode() & 0o7777, about(name).gid()),
+            (0o2755, group)
+        );
+    }
+    assert_eq!(about("dst/tree/sub/file").gid(), group);
+}
