@@ -451,13 +451,14 @@ impl Copier<'_> {
                 quoted(to)
             )));
         }
-        // Until it has its owner nobody else reads it.
-        let mode = if self.args.preserve { 0o700 } else { 0o777 };
+        // Until it has its owner nobody else reads it; attributes are given only to what can be written.
+        let mode = about.mode() & if self.args.preserve { 0o700 } else { 0o777 };
+        let mode = mode | if self.args.archive { 0o200 } else { 0 };
         let file = File::options()
             .write(true)
             .create_new(existing.is_none())
             .truncate(existing.is_some())
-            .mode(about.mode() & mode)
+            .mode(mode)
             .custom_flags(OFlags::NOCTTY.bits() as i32)
             .open(to);
         let file = file.context(

@@ -674,3 +674,25 @@ fn new_directories_keep_the_set_group_id_bit_of_their_parent() {
     }
     assert_eq!(about("dst/tree/sub/file").gid(), group);
 }
+
+#[test]
+fn attributes_of_read_only_files_are_kept_for_users_without_rights() {
+    let home = home();
+    let from = home.path().join("from");
+    fs::write(&from, "x").unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::lsetxattr(&from, "user.colour", b"blue", flags).unwrap();
+    fs::set_permissions(&from, fs::Permissions::from_mode(0o444)).unwrap();
+    let output = unprivileged(home.path())
+        .args(["cp", "-a", "from", "to"])
+        .current_dir(home.path())
+        .output()
+        .unwrap();
+    assert_status(&output, 0);
+    let to = home.path().join("to");
+    let mut value = [0u8; 100];
+    let len = rustix::fs::lgetxattr(&to, "user.colour", &mut value[..]).unwrap();
+    assert_eq!(&value[..len], b"blue");
+    assert_eq!(fs::metadata(&to).unwrap().mode() & 0o7777, 0o444);
+    assert_eq!(stderr(&output), "");
+}
