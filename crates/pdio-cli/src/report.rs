@@ -75,6 +75,11 @@ pub fn say(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
+/// Writes to standard error without a newline; as with [`say`], whether or not that succeeds.
+pub fn show(text: impl fmt::Display) {
+    let _ = write!(io::stderr(), "{text}");
+}
+
 /// Writes a value as one line of JSON to standard output.
 pub fn json(value: &impl serde::Serialize) -> Outcome {
     let text = serde_json::to_string(value).map_err(|e| Fail::Failed(e.to_string()))?;

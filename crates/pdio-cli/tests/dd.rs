@@ -479,3 +479,30 @@ fn json_statistics_go_to_standard_error() {
     assert_eq!(value["records_out"]["full"], 3);
     assert_eq!(value["error"], serde_json::Value::Null);
 }
+
+#[test]
+fn a_progress_line_that_cannot_be_written_ends_nothing() {
+    let home = home();
+    let path = home.path().join("out");
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut child = pdio()
+        .args(["dd", &format!("of={}", path.display())])
+        .args(["bs=1k", "status=progress"])
+        .stdin(Stdio::piped())
+        .stderr(full)
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let blocks = 3;
+    for n in 0..blocks {
+        if n > 0 {
+            // A line is due each second.
+            std::thread::sleep(std::time::Duration::from_millis(1100));
+        }
+        // The failure shows in the status.
+        let _ = input.write_all(&[7; 1024]);
+    }
+    drop(input);
+    assert_status(&wait(child), 0);
+    assert_eq!(fs::read(&path).unwrap(), vec![7; blocks * 1024]);
+}

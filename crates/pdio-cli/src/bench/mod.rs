@@ -556,7 +556,9 @@ impl Line {
     fn show(&self, directory: &Path, what: &str, block: u64, round: u32, rounds: u32) {
         if self.0 {
             let (block, directory) = (amount(block, 1024), directory.display());
-            eprint!("\r\x1b[K{directory}: {what} of {block}, round {round} of {rounds}\r");
+            report::show(format_args!(
+                "\r\x1b[K{directory}: {what} of {block}, round {round} of {rounds}\r"
+            ));
         }
     }
 }
@@ -564,7 +566,7 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         if self.0 {
-            eprint!("\r\x1b[K");
+            report::show("\r\x1b[K");
         }
     }
 }

@@ -10,7 +10,7 @@ use signal_hook::consts::SIGUSR1;
 use super::files::{Input, Output, Sink, Source, Trouble};
 use super::operands::{Plan, Status};
 use crate::block::Block;
-use crate::report::{copied, reason, say, six_digits, Fail, Outcome};
+use crate::report::{copied, reason, say, show, six_digits, Fail, Outcome};
 use crate::signals::Signals;
 
 /// Blocks of this size and more go from memory to device and back without a copy.
@@ -108,7 +108,8 @@ impl Copy<'_> {
             if time.as_secs() > self.shown {
                 self.shown = time.as_secs();
                 let seconds = format!("{:.0}", time.as_secs_f64());
-                eprint!("\r{}", copied(self.counts.bytes, time, &seconds));
+                let line = copied(self.counts.bytes, time, &seconds);
+                show(format_args!("\r{line}"));
                 self.line_open = true;
             }
         }

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use signal_hook::consts::SIGUSR1;
 
-use crate::report::{copied, Fail, Outcome};
+use crate::report::{copied, show, Fail, Outcome};
 use crate::signals::Signals;
 use copy::{Blocks, Copy, Counts};
 use files::{Input, Output};
@@ -89,7 +89,8 @@ pub fn run(args: &Dd) -> Outcome {
     if plan.status == Status::Progress && copy.line_open {
         let time = copy.since.elapsed();
         let seconds = format!("{:.0}", time.as_secs_f64());
-        eprint!("\r{}", copied(copy.counts.bytes, time, &seconds));
+        let line = copied(copy.counts.bytes, time, &seconds);
+        show(format_args!("\r{line}"));
     }
     let mut failed = None;
     if let Err(Fail::Failed(text)) = &result {
