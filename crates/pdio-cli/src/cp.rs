@@ -92,6 +92,8 @@ struct Copier<'a> {
     made: BTreeSet<(u64, u64)>,
     /// With -a, where sources of several names were copied to first.
     copied: BTreeMap<(u64, u64), PathBuf>,
+    /// Standard output takes no more lines; that was said.
+    mute: bool,
     /// It was said that attributes are not kept.
     attributes_lost: bool,
 }
@@ -130,6 +132,7 @@ pub fn run(args: &Cp) -> Outcome {
         touched: BTreeSet::new(),
         made: BTreeSet::new(),
         copied: BTreeMap::new(),
+        mute: false,
         attributes_lost: false,
     };
     let mut ended = None;
@@ -400,15 +403,16 @@ impl Copier<'_> {
         }
     }
 
-    /// Says what is copied.
-    fn tell(&self, from: &Path, to: &Path) -> Outcome {
-        if !self.args.verbose {
+    /// Says what is copied. It is copied even if nobody hears that.
+    fn tell(&mut self, from: &Path, to: &Path) -> Outcome {
+        if !self.args.verbose || self.mute {
             return Ok(());
         }
         let line = format!("{} -> {}", quoted(from), quoted(to));
         let mut outcome = Ok(());
         self.progress.aside(|| outcome = report::print(&line));
-        outcome
+        self.mute = outcome.is_err();
+        self.note(outcome)
     }
 
     /// Remembers that the directory of `path` has a new entry.

@@ -696,3 +696,25 @@ fn attributes_of_read_only_files_are_kept_for_users_without_rights() {
     assert_eq!(fs::metadata(&to).unwrap().mode() & 0o7777, 0o444);
     assert_eq!(stderr(&output), "");
 }
+
+#[test]
+fn everything_is_copied_where_standard_output_takes_no_names() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::create_dir(&from).unwrap();
+    fs::write(from.join("one"), "1").unwrap();
+    fs::write(from.join("two"), "2").unwrap();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = pdio()
+        .args(["cp", "-rv"])
+        .args([&from, &to])
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_status(&output, 1);
+    let text = stderr(&output);
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.contains("standard output"), "{text}");
+    assert_eq!(fs::read(to.join("one")).unwrap(), b"1");
+    assert_eq!(fs::read(to.join("two")).unwrap(), b"2");
+}
