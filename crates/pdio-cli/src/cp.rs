@@ -426,7 +426,8 @@ impl Copier<'_> {
 
     fn file(&mut self, from: &Path, to: &Path, about: &Metadata) -> Outcome {
         self.progress.name(&from.to_string_lossy());
-        let source = File::open(from).context("open", from)?;
+        let source = self.signals.open(File::options().read(true), from)?;
+        let source = source.context("open", from)?;
         let existing = fs::metadata(to).ok();
         if let Some(existing) = &existing {
             if (existing.dev(), existing.ino()) == (about.dev(), about.ino()) {
@@ -458,13 +459,14 @@ impl Copier<'_> {
         // Until it has its owner nobody else reads it; attributes are given only to what can be written.
         let mode = about.mode() & if self.args.preserve { 0o700 } else { 0o777 };
         let mode = mode | if self.args.archive { 0o200 } else { 0 };
-        let file = File::options()
+        let mut options = File::options();
+        options
             .write(true)
             .create_new(existing.is_none())
             .truncate(existing.is_some())
             .mode(mode)
-            .custom_flags(OFlags::NOCTTY.bits() as i32)
-            .open(to);
+            .custom_flags(OFlags::NOCTTY.bits() as i32);
+        let file = self.signals.open(&options, to)?;
         let file = file.context(
             if existing.is_some() {
                 "overwrite"

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Signals, and waiting that they can end.
 
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -90,6 +94,41 @@ impl Signals {
                 && asked.load(Ordering::Relaxed)
                 && asked.swap(false, Ordering::Relaxed)
         })
+    }
+
+    /// Opens a file, and waits for the other end of a FIFO until a signal asks to end.
+    ///
+    /// # Errors
+    /// [`Fail::Signal`]; within, those of `open(2)`.
+    pub fn open(&self, options: &OpenOptions, path: &Path) -> Result<io::Result<File>, Fail> {
+        if !std::fs::metadata(path).is_ok_and(|about| about.file_type().is_fifo()) {
+            return Ok(options.open(path));
+        }
+        // After a handler of ours the kernel begins the call anew, so a thread waits in it that is not
+        // waited for.
+        let begun = UnixStream::pair().and_then(|(ours, theirs)| {
+            let (options, path) = (options.clone(), path.to_path_buf());
+            let open = move || {
+                let opened = options.open(path);
+                drop(theirs);
+                opened
+            };
+            Ok((ours, thread::Builder::new().spawn(open)?))
+        });
+        let (done, opener) = match begun {
+            Ok(begun) => begun,
+            Err(error) => return Ok(Err(error)),
+        };
+        loop {
+            self.check()?;
+            match self.wait(done.as_fd(), false, None) {
+                Ok(Ready::Yes) => break,
+                Ok(_) => {}
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        let opened = opener.join();
+        Ok(opened.unwrap_or_else(|_| Err(io::ErrorKind::Other.into())))
     }
 
     /// Waits until `fd` has something to read (or, `write`, takes something).

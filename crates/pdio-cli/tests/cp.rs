@@ -698,6 +698,21 @@ fn attributes_of_read_only_files_are_kept_for_users_without_rights() {
 }
 
 #[test]
+fn an_interrupt_ends_the_wait_for_the_other_end_of_a_fifo() {
+    let home = home();
+    let (fifo, file) = (home.path().join("fifo"), home.path().join("file"));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+    fs::write(&file, "kept").unwrap();
+    for paths in [[&fifo, &file], [&file, &fifo]] {
+        let child = piped(pdio().arg("cp").args(paths));
+        until_it_catches(&child, Signal::TERM);
+        signal(&child, Signal::INT);
+        assert_status(&wait(child), 130);
+        assert_eq!(fs::read(&file).unwrap(), b"kept");
+    }
+}
+
+#[test]
 fn everything_is_copied_where_standard_output_takes_no_names() {
     let home = home();
     let (from, to) = (home.path().join("from"), home.path().join("to"));

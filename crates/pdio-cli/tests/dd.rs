@@ -506,3 +506,33 @@ fn a_progress_line_that_cannot_be_written_ends_nothing() {
     assert_status(&wait(child), 0);
     assert_eq!(fs::read(&path).unwrap(), vec![7; blocks * 1024]);
 }
+
+#[test]
+fn an_interrupt_ends_the_wait_for_the_other_end_of_a_fifo() {
+    let home = home();
+    let (fifo, file) = (home.path().join("fifo"), home.path().join("file"));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+    fs::write(&file, "kept").unwrap();
+    for (from, to) in [(&fifo, &file), (&file, &fifo)] {
+        let operands = [
+            format!("if={}", from.display()),
+            format!("of={}", to.display()),
+        ];
+        let child = piped(pdio().arg("dd").args(&operands));
+        until_it_catches(&child, Signal::USR1);
+        // Statistics end no wait.
+        signal(&child, Signal::USR1);
+        signal(&child, Signal::INT);
+        assert_status(&wait(child), 130);
+        assert_eq!(fs::read(&file).unwrap(), b"kept");
+    }
+    // With another end it is what it was.
+    let operands = [
+        format!("if={}", fifo.display()),
+        format!("of={}", file.display()),
+    ];
+    let child = piped(pdio().arg("dd").args(&operands));
+    fs::write(&fifo, "through").unwrap();
+    assert_status(&wait(child), 0);
+    assert_eq!(fs::read(&file).unwrap(), b"through");
+}

@@ -41,14 +41,13 @@ pub(super) enum Trouble {
 }
 
 impl Input {
-    pub(super) fn open(plan: &Plan) -> Outcome<Input> {
+    pub(super) fn open(plan: &Plan, signals: &Signals) -> Outcome<Input> {
         let side = &plan.input;
         let (file, name) = match &side.path {
             Some(path) => {
-                let opened = File::options()
-                    .read(true)
-                    .custom_flags(side.flags as i32)
-                    .open(path);
+                let mut options = File::options();
+                options.read(true).custom_flags(side.flags as i32);
+                let opened = signals.open(&options, path)?;
                 let failed =
                     |e| Fail::Failed(format!("failed to open {}: {}", quoted(path), reason(&e)));
                 (opened.map_err(failed)?, quoted(path))
@@ -148,7 +147,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn open(plan: &Plan) -> Outcome<Output> {
+    pub(super) fn open(plan: &Plan, signals: &Signals) -> Outcome<Output> {
         let side = &plan.output;
         let begin = side.begin_bytes();
         let (file, name) = match &side.path {
@@ -161,7 +160,7 @@ impl Output {
                     .custom_flags(side.flags as i32);
                 let failed =
                     |e| Fail::Failed(format!("failed to open {}: {}", quoted(path), reason(&e)));
-                let file = options.open(path).map_err(failed)?;
+                let file = signals.open(&options, path)?.map_err(failed)?;
                 let about = file.metadata().map_err(failed)?;
                 if !plan.notrunc && about.is_file() {
                     refuse_same_file(plan, &about, begin)?;

@@ -70,10 +70,10 @@ pub struct Dd {
 pub fn run(args: &Dd) -> Outcome {
     let plan = Plan::parse(&args.operands)?;
     let signals = Signals::listen(&[SIGUSR1])?;
-    let mut input = Input::open(&plan)?;
+    let mut input = Input::open(&plan, &signals)?;
     // Before the output is emptied.
     let mut blocks = Blocks::new(&plan)?;
-    let mut output = Output::open(&plan)?;
+    let mut output = Output::open(&plan, &signals)?;
     let mut copy = Copy {
         plan: &plan,
         json: args.json,
