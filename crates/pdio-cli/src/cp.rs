@@ -73,7 +73,8 @@ Exit status:
 struct Totals {
     files: u64,
     directories: u64,
-    links: u64,
+    symbolic_links: u64,
+    hard_links: u64,
     bytes: u64,
     shared: u64,
     direct: u64,
@@ -160,7 +161,8 @@ pub fn run(args: &Cp) -> Outcome {
     if args.json {
         let (_, time) = copier.progress.totals();
         report::json(&json!({
-            "files": t.files, "directories": t.directories, "symbolic_links": t.links,
+            "files": t.files, "directories": t.directories, "symbolic_links": t.symbolic_links,
+            "hard_links": t.hard_links,
             "bytes": t.bytes, "shared_bytes": t.shared, "direct_bytes": t.direct,
             "failed": t.failed, "seconds": time.as_secs_f64(),
             "interrupted": ended.is_some(), "durable": args.sync && ended.is_none() && t.failed == 0,
@@ -310,7 +312,7 @@ impl Copier<'_> {
             return Ok(());
         }
         self.touch(to);
-        self.totals.links += 1;
+        self.totals.symbolic_links += 1;
         self.tell(from, to)?;
         if self.args.preserve {
             let (cwd, no_follow) = (rustix::fs::CWD, AtFlags::SYMLINK_NOFOLLOW);
@@ -355,7 +357,7 @@ impl Copier<'_> {
             _ => fs::hard_link(first, to).context("create hard link", to)?,
         }
         self.touch(to);
-        self.totals.links += 1;
+        self.totals.hard_links += 1;
         self.tell(from, to)
     }
 

@@ -713,6 +713,28 @@ fn an_interrupt_ends_the_wait_for_the_other_end_of_a_fifo() {
 }
 
 #[test]
+fn hard_links_are_counted_apart_from_symbolic_links() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::create_dir(&from).unwrap();
+    fs::write(from.join("one"), "x").unwrap();
+    fs::hard_link(from.join("one"), from.join("two")).unwrap();
+    fs::hard_link(from.join("one"), from.join("three")).unwrap();
+    symlink("one", from.join("link")).unwrap();
+    let output = cp(&["-a", "--json"], &[&from, &to]);
+    assert_status(&output, 0);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        [
+            &value["files"],
+            &value["symbolic_links"],
+            &value["hard_links"]
+        ],
+        [&1.into(), &1.into(), &serde_json::Value::from(2)]
+    );
+}
+
+#[test]
 fn everything_is_copied_where_standard_output_takes_no_names() {
     let home = home();
     let (from, to) = (home.path().join("from"), home.path().join("to"));
