@@ -536,3 +536,28 @@ fn an_interrupt_ends_the_wait_for_the_other_end_of_a_fifo() {
     assert_status(&wait(child), 0);
     assert_eq!(fs::read(&file).unwrap(), b"through");
 }
+
+#[test]
+fn devices_that_can_seek_are_not_read_where_they_are_passed_over() {
+    // To read that would take days.
+    let mut child = piped(pdio().args(["dd", "if=/dev/zero", "bs=1M", "skip=1G", "count=1"]));
+    drop(child.stdin.take());
+    let mut data = Vec::new();
+    child.stdout.take().unwrap().read_to_end(&mut data).unwrap();
+    assert!(data == vec![0; 1 << 20]);
+    assert_status(&wait(child), 0);
+    // One register is 16 bytes, and anything else an error.
+    let device = "/dev/cpu/0/cpuid";
+    if !gnu() || fs::File::open(device).is_err() {
+        eprintln!("skipped: no {device} to compare with");
+        return;
+    }
+    for line in [
+        "bs=16 skip=1 count=1",
+        "bs=8 count=3 conv=noerror,sync",
+        "bs=8 skip=2 count=3",
+    ] {
+        let line = format!("if={device} of=out {line}");
+        compare(&line.split_whitespace().collect::<Vec<_>>(), None, &[]);
+    }
+}

@@ -150,6 +150,8 @@ impl Copy<'_> {
         }
         let name = input.name.clone();
         let failed = |e: &io::Error| Fail::Failed(format!("{name}: cannot skip: {}", reason(e)));
+        let device = matches!(input.source, Source::Stream { .. });
+        let passed = device && input.pass(begin as i64).map_err(|e| failed(&e))?;
         let missing = match &mut input.source {
             Source::Seekable(reader) => {
                 let to = reader
@@ -160,6 +162,7 @@ impl Copy<'_> {
                 // Files of /proc have no size but an end.
                 size > 0 && to > size
             }
+            Source::Stream { .. } if passed => false,
             Source::Stream { .. } => {
                 let (mut records, mut rest) = match side.bytes {
                     true => (begin / side.block as u64, begin % side.block as u64),
@@ -290,8 +293,9 @@ impl Copy<'_> {
                         self.summary(None);
                         let cut = if n > 0 { n } else { before_error };
                         let bad = (block - cut) as i64;
-                        if let Source::Seekable(reader) = &mut input.source {
-                            if let Err(e) = reader.seek(SeekFrom::Current(bad)) {
+                        let place = input.place();
+                        match input.pass(bad) {
+                            Err(e) => {
                                 result = Err(Fail::Failed(format!(
                                     "cannot pass the error in {}: {}",
                                     input.name,
@@ -299,9 +303,12 @@ impl Copy<'_> {
                                 )));
                                 break;
                             }
-                        } else if n == 0 {
-                            result = Err(Fail::Reported);
-                            break;
+                            // Where nothing moves the same error would come for ever.
+                            Ok(moved) if n == 0 && !(moved && input.place() > place) => {
+                                result = Err(Fail::Reported);
+                                break;
+                            }
+                            Ok(_) => {}
                         }
                         passed = true;
                         if n == 0 && !(plan.pad && cut == 0) {

@@ -17,6 +17,9 @@ use crate::signals::{Ready, Signals};
 /// The major number of /dev/zero, /dev/null, /dev/urandom and so on.
 const MEMORY_DEVICES: u32 = 1;
 
+/// That of SCSI tapes, which say that they were moved, and were not.
+const TAPES: u32 = 9;
+
 /// Returns true if reads and writes have no offset and may wait for somebody else.
 fn is_stream(file: &File) -> io::Result<bool> {
     let kind = file.metadata()?.file_type();
@@ -25,7 +28,12 @@ fn is_stream(file: &File) -> io::Result<bool> {
 
 pub(super) enum Source {
     Seekable(Box<Reader>),
-    Stream { file: File, waits: bool },
+    Stream {
+        file: File,
+        waits: bool,
+        /// Moving it says nothing.
+        tape: bool,
+    },
 }
 
 pub(super) struct Input {
@@ -69,7 +77,8 @@ impl Input {
         let endless = kind.is_char_device() && rustix::fs::major(device) == MEMORY_DEVICES;
         let source = if is_stream(&file).map_err(failed)? {
             let waits = !kind.is_char_device() || rustix::termios::isatty(&file);
-            Source::Stream { file, waits }
+            let tape = kind.is_char_device() && rustix::fs::major(device) == TAPES;
+            Source::Stream { file, waits, tape }
         } else {
             let mut options = OpenOptions::new();
             options.strategy(side.strategy(false));
@@ -89,7 +98,7 @@ impl Input {
     ) -> Result<usize, Trouble> {
         match &mut self.source {
             Source::Seekable(reader) => reader.read(buffer).map_err(Trouble::Io),
-            Source::Stream { file, waits } => loop {
+            Source::Stream { file, waits, .. } => loop {
                 if *waits {
                     match signals.wait(file.as_fd(), false, None) {
                         Ok(Ready::Yes) => {}
@@ -102,6 +111,29 @@ impl Input {
                     result => return result.map_err(Trouble::Io),
                 }
             },
+        }
+    }
+
+    /// Passes over bytes without reading them; `false` where they have to be read.
+    pub(super) fn pass(&mut self, bytes: i64) -> io::Result<bool> {
+        let to = SeekFrom::Current(bytes);
+        match &mut self.source {
+            Source::Seekable(reader) => reader.seek(to).map(|_| true),
+            Source::Stream { tape: true, .. } => Ok(false),
+            Source::Stream { file, .. } => match file.seek(to) {
+                Ok(_) => Ok(true),
+                // As with GNU dd: a device with an end has no such place.
+                Err(error) if file.seek(SeekFrom::End(0)).is_ok() => Err(error),
+                Err(_) => Ok(false),
+            },
+        }
+    }
+
+    /// Where a device with an offset is.
+    pub(super) fn place(&mut self) -> Option<u64> {
+        match &mut self.source {
+            Source::Seekable(reader) => Some(reader.position()),
+            Source::Stream { file, .. } => file.stream_position().ok(),
         }
     }
 
