@@ -84,6 +84,8 @@ static u64 race_word(int fd, u32 off)
 	u32 from = round_down(off, PAGE);
 	u64 word = 0;
 
+	/* where a read ended early need not be a word's place */
+	off = round_down(off, sizeof(word));
 	if (pread(fd, buf, PAGE, from) == PAGE)
 		memcpy(&word, buf + (off - from), sizeof(word));
 	munmap(buf, PAGE);
