@@ -33,9 +33,9 @@
  * The guarantee. The pages of an area never enter the buddy allocator. Each has
  * one reference, held by the area, and is handed out as it is. Allocation marks
  * its range in the bitmap of the CMA area and calls dmem_revoke(), which waits
- * at worst for one page to be copied or cleared on each other CPU. What is in the area makes
- * no difference, and an allocation fails only if no free range, aligned as asked,
- * is long enough.
+ * at worst for one page to be copied or cleared on each other CPU. What is in the
+ * area makes no difference, and an allocation fails only if no free range, aligned
+ * as asked, is long enough.
  *
  * Placement is first fit from below, which keeps what is free in long ranges. At
  * worst n allocations leave n + 1 ranges of it, the longest of which is not below
@@ -90,7 +90,7 @@
  * @allocs: allocations that succeeded
  * @alloc_fails: allocations that failed
  * @bad_releases: releases refused
- * @copy_waits: turns of waiting for copies in flight
+ * @copy_waits: how often an allocation found a page being copied, and looked again
  * @quarantine: bitmap like that of @cma: released, but not free yet
  */
 struct gcma {
@@ -196,7 +196,7 @@ pure_initcall(gcma_read_param);
 /**
  * gcma_declare() - choose what a CMA area is lent for
  * @cma: an area just declared, before initcalls
- * @clients: zero to keep it reserved, or %GCMA_FILE, %GCMA_SWAP or both; or
+ * @clients: zero to lend it to nobody, or %GCMA_FILE, %GCMA_SWAP or both; or
  *	%GCMA_STOCK alone for plain CMA
  *
  * The gcma= kernel parameter overrides the choice.
@@ -385,7 +385,7 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 			unsigned int align, gfp_t gfp)
 {
 	unsigned long nbits = to_bits(cma, count), nr = nbits << cma->order_per_bit;
-	unsigned long bit, first, i, spins = 0;
+	unsigned long bit, first, i, copy_waits = 0;
 	struct gcma *gcma = cma->gcma;
 	struct dmem_area *dmem;
 	struct page *page;
@@ -407,7 +407,7 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 	first = bit << cma->order_per_bit;
 	page = bit_page(cma, bit);
 	if (dmem)
-		spins = dmem_revoke(dmem, first, nr);
+		copy_waits = dmem_revoke(dmem, first, nr);
 	if (must_zero(gfp) && dmem)
 		dmem_zero_owned(dmem, first, count);
 	for (i = 0; must_zero(gfp) && !dmem && i < count; i++) {
@@ -416,11 +416,11 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 	}
 	if (gfp & __GFP_COMP)
 		make_folio(page, ilog2(count));
-	if (spins) {
+	if (copy_waits) {
 		scoped_guard(spinlock_irqsave, &cma->lock)
-			gcma->copy_waits += spins;
+			gcma->copy_waits += copy_waits;
 	}
-	trace_gcma_alloc(cma->name, page_to_pfn(page), count, spins);
+	trace_gcma_alloc(cma->name, page_to_pfn(page), count, copy_waits);
 	return page;
 }
 
@@ -446,7 +446,7 @@ static unsigned long idle_pages(const struct page *page, unsigned long nr)
 		at++;
 	/*
 	 * The head of a folio, whose tails have no references of their own: the
-	 * loop stopped behind it. Whether the folio is idle settle() finds out.
+	 * loop stopped behind it. settle() finds out whether the folio is idle.
 	 */
 	if (at > page && PageHead(at - 1))
 		at--;
@@ -998,16 +998,14 @@ static int __init gcma_init(void)
 		return 0;
 	err = dmem_init(&gcma_dmem, frames);
 	if (err) {
-		pr_err("areas of %lu pages in all are too small to be lent, they stay reserved\n",
-		       frames);
+		pr_err("areas of %lu pages in all are too small to be lent\n", frames);
 		return err;
 	}
 	root = kobject_create_and_add("gcma", mm_kobj);
 	list_for_each_entry(gcma, &gcma_areas, list) {
 		err = set_clients(gcma, gcma->cma->gcma_clients);
 		if (err) {
-			pr_err("area %s: cannot be lent (%d), stays reserved\n",
-			       gcma->cma->name, err);
+			pr_err("area %s: cannot be lent (%d)\n", gcma->cma->name, err);
 			gcma->cma->gcma_clients = GCMA_CHOSEN;
 		}
 		if (show_area(gcma, root))

@@ -579,8 +579,8 @@ def _judge_trace(outcomes: Sequence[Outcome]) -> None:
             raise LabError(f"a trace event never fired: {lines}; see {outcome.console}")
 
 
-# Boot words, and what the kernel must say about them.
-BOOT_WORDS: Final[tuple[tuple[str, str], ...]] = (
+# Kernel parameters, and what the kernel must say about them.
+PARAMETERS: Final[tuple[tuple[str, str], ...]] = (
     ("cma=64M gcma=file+swap", "area reserved: 64 MiB, clients: file+swap"),
     ("cma=64M gcma=swap,reserved:file", "area reserved: 64 MiB, clients: file"),
     ("cma=64M gcma=file,none", "given both 'file' and 'none', using the latter"),
@@ -595,14 +595,14 @@ BOOT_WORDS: Final[tuple[tuple[str, str], ...]] = (
 )
 
 
-def _judge_boot_words(outcomes: Sequence[Outcome]) -> None:
+def _judge_parameters(outcomes: Sequence[Outcome]) -> None:
     all_well(outcomes)
-    for outcome, (words, answer) in zip(outcomes, BOOT_WORDS, strict=True):
+    for outcome, (words, answer) in zip(outcomes, PARAMETERS, strict=True):
         if answer not in outcome.text():
             raise LabError(f"booted with {words}, the kernel does not say: {answer}")
 
 
-# A reserved-memory node for cameras, what it says beyond that, boot words, and the answer.
+# A reserved-memory node for cameras, what it says beyond that, kernel parameters, and the answer.
 RESERVED_MEMORY: Final = """/ {{
 	reserved-memory {{
 		#address-cells = <2>;
@@ -814,7 +814,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         _judge_trace,
     ),
     GuestCheck(
-        "guest: boot words, right and wrong",
+        "guest: kernel parameters, right and wrong",
         "gcma",
         [
             Job(
@@ -823,9 +823,9 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
                 NO_IMAGE,
                 Machine("x86-fast", cma_mib=0, words=tuple(words.split())),
             )
-            for number, (words, _) in enumerate(BOOT_WORDS)
+            for number, (words, _) in enumerate(PARAMETERS)
         ],
-        _judge_boot_words,
+        _judge_parameters,
     ),
     GuestCheck(
         "guest: camera, dma-buf heap and random allocations under load",
@@ -1419,7 +1419,7 @@ ONLY_OLDER: Final = (
 BOTH: Final = (
     "guest: KUnit",
     "guest: kselftest",
-    "guest: boot words, right and wrong",
+    "guest: kernel parameters, right and wrong",
     "guest: camera, dma-buf heap and random allocations under load",
     "guest: no old byte in what an allocation returns",
     "guest: broken memory is not filled, read or handed out",

@@ -167,7 +167,7 @@ def summary(outcome: Outcome) -> str:
     return (
         f"{' on '.join(kind(outcome.job.machine.seed))}, {outcome.host_s:.0f} s: "
         f"{oracle['ops']:,} operations, {oracle['bytes_verified'] >> 20:,} MiB looked at, "
-        f"{area['allocs']:,} allocations, {area['copy_waits']:,} looks at a copy in flight, "
+        f"{area['allocs']:,} allocations, {area['copy_waits']:,} copy waits, "
         f"{oracle['cma_pins']:,} pins, {_last(outcome, 'plug')['unplugged']} CPUs unplugged, "
         f"{killed} times out of memory"
     )

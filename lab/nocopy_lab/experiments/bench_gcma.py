@@ -17,7 +17,7 @@ mglru:   popular pages again, and random allocations, with the multi-generationa
 launch:  applications that are started in turn, with more files and memory than fit without the
          area, on what a phone has: files on f2fs, encrypted or not, zram, the multi-generational
          LRU; on Linux 6.12 and 7.3
-spins:   how long allocations wait for copies in flight, with real threads on four CPUs
+copy-waits: how often allocations wait for copies in flight, with real threads on four CPUs
 pieces:  the same beside four readers whose every read goes into 1,024 pieces of memory
 real:    states and calls once more in real time, caches included: in User Mode Linux, which is a
          program of this machine, again and again with GCMA and plain CMA in turn
@@ -41,7 +41,7 @@ SEED: Final = 1
 HERE: Final = OUT / "bench-gcma"
 KINDS: Final = (
     *("states", "cleared", "readers", "random", "reread", "cgroups", "cost", "calls", "mglru"),
-    *("launch", "spins", "pieces", "real"),
+    *("launch", "copy-waits", "pieces", "real"),
 )
 
 LARGEST: Final = 32768  # pages: half of the area
@@ -269,16 +269,16 @@ def _launch_machine(config: str, disk_ns: int) -> Machine:
 
 
 # Every CPU copies pages in and out, also that of the program that allocates.
-SPIN_SIZES: Final = (1, 64, 1024, LARGEST)
-SPIN_ALLOCS: Final = 1000
-SPIN_BINS: Final = (0, 1, 10, 100, 1000)  # each up to the next
+COPY_WAIT_SIZES: Final = (1, 64, 1024, LARGEST)
+COPY_WAIT_ALLOCS: Final = 1000
+COPY_WAIT_BINS: Final = (0, 1, 10, 100, 1000)  # each up to the next
 PIECES_MIB: Final = CMA_MIB // 2
 
 
-def _spins(load: str, mib: int, sizes: Sequence[int]) -> str:
+def _copy_waits(load: str, mib: int, sizes: Sequence[int]) -> str:
     return jobs.script(
-        "bench-spins", seed=SEED, load=load, mib=mib, sizes=_words(sizes), reps=SPIN_ALLOCS,
-        bins=" ".join(map(str, SPIN_BINS)),
+        "bench-copy-waits", seed=SEED, load=load, mib=mib, sizes=_words(sizes), reps=COPY_WAIT_ALLOCS,
+        bins=" ".join(map(str, COPY_WAIT_BINS)),
     )  # fmt: skip
 
 
@@ -352,8 +352,8 @@ def boots(
         image = stock if area == "stock" else gcma
         add(f"cost-{area}", jobs.script("bench-cost", taken=taken), image, machine)
     machine = replace(_machine("gcma", RANDOM_MIB), board="x86-fast")
-    add("spins", _spins("pages_in_and_out", RANDOM_MIB, SPIN_SIZES), threads, machine)
-    add("pieces", _spins("pieces", PIECES_MIB, (LARGEST,)), threads, machine)
+    add("copy-waits", _copy_waits("pages_in_and_out", RANDOM_MIB, COPY_WAIT_SIZES), threads, machine)
+    add("pieces", _copy_waits("pieces", PIECES_MIB, (LARGEST,)), threads, machine)
     for config in ("gcma", "cma"):
         machine = Machine("x86", config, words=("zram.num_devices=2", "norandmaps"), seed=SEED)
         add(f"calls-{config}", jobs.script("bench-calls", words=ALSO[config]), gcma, machine)
@@ -393,11 +393,11 @@ def _expected(job: Job) -> dict[str, float]:
     if "-calls-" in job.name:
         return {"calls": len(CALLS)}
     if "pieces" in job.name:
-        return {"alloc": SPIN_ALLOCS}
+        return {"alloc": COPY_WAIT_ALLOCS}
     if "-cost-" in job.name:
         return {"cost": len(COSTS)}
-    if "spins" in job.name:
-        return {"alloc": len(SPIN_SIZES) * SPIN_ALLOCS}
+    if "copy-waits" in job.name:
+        return {"alloc": len(COPY_WAIT_SIZES) * COPY_WAIT_ALLOCS}
     return {"reread": 2 if "us-" in job.name else 1}
 
 

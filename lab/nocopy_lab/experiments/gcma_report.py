@@ -509,25 +509,25 @@ def neighbours(results: dict[str, Any]) -> Table | None:
     return Table(what, head, rows) if rows else None
 
 
-def spins(results: dict[str, Any], kind: str, beside: str) -> Table | None:
-    """How often allocations found a copy in flight still going on, each time around the loop."""
+def copy_waits(results: dict[str, Any], kind: str, beside: str) -> Table | None:
+    """How often an allocation found a page still being copied, and looked again."""
     data = Measured(results)
-    bins = {row["least"]: row["allocs"] for row in data.rows(kind, "spins")}
+    bins = {row["least"]: row["allocs"] for row in data.rows(kind, "copy_waits")}
     total = sum(bins.values())
     if not total:
         return None
     bounds = sorted(bins)
     names = ["none", *(f"{a:,} to {b - 1:,}" for a, b in itertools.pairwise(bounds[1:]))]
     names.append(f"{bounds[-1]:,} and more")
-    (most,) = data.rows(kind, "spins_most")
+    (most,) = data.rows(kind, "copy_waits_most")
     rows = [
         [name, f"{bins[least]:,}", f"{bins[least] / total:.2%}"]
         for name, least in zip(names, bounds, strict=True)
     ]
     return Table(
-        f"Turns that an allocation waited for copies in flight, {beside} (most: {most['most']:,}; "
+        f"Copy waits of an allocation (copy_waits), {beside} (most: {most['most']:,}; "
         f"longest allocation {duration(max(row['ns'] for row in data.rows(kind, 'alloc')))})",
-        ("turns", "allocations", ""),
+        ("copy waits", "allocations", ""),
         rows,
     )
 
@@ -593,8 +593,8 @@ def more(results: dict[str, Any]) -> list[Table]:
         real(results),
         kept(results),
         neighbours(results),
-        spins(results, "spins", "four programs that evict and read"),
-        spins(results, "pieces", "four readers into 1,024 pieces"),
+        copy_waits(results, "copy-waits", "four programs that evict and read"),
+        copy_waits(results, "pieces", "four readers into 1,024 pieces"),
     )
     return [one for one in made if one]
 

@@ -11,23 +11,23 @@
 
 TRACE_EVENT(gcma_alloc,
 	TP_PROTO(const char *name, unsigned long pfn, unsigned long count,
-		 unsigned long spins),
-	TP_ARGS(name, pfn, count, spins),
+		 unsigned long copy_waits),
+	TP_ARGS(name, pfn, count, copy_waits),
 	TP_STRUCT__entry(
 		__string(name, name)
 		__field(unsigned long, pfn)
 		__field(unsigned long, count)
-		__field(unsigned long, spins)
+		__field(unsigned long, copy_waits)
 	),
 	TP_fast_assign(
 		__assign_str(name);
 		__entry->pfn = pfn;
 		__entry->count = count;
-		__entry->spins = spins;
+		__entry->copy_waits = copy_waits;
 	),
-	TP_printk("name=%s pfn=0x%lx count=%lu spins=%lu",
+	TP_printk("name=%s pfn=0x%lx count=%lu copy_waits=%lu",
 		  __get_str(name), __entry->pfn, __entry->count,
-		  __entry->spins)
+		  __entry->copy_waits)
 );
 
 /* What an allocation has discarded is counted when its pages are free again. */

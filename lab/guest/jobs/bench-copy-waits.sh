@@ -38,13 +38,13 @@ if [ $load = pages_in_and_out ]; then
 	status=$?
 fi
 statdump --label end
-sed -n 's/.* spins=\([0-9]*\).*/\1/p' /sys/kernel/tracing/trace | awk -v bins="$bins" '
+sed -n 's/.* copy_waits=\([0-9]*\).*/\1/p' /sys/kernel/tracing/trace | awk -v bins="$bins" '
 	BEGIN { count = split(bins, least, " ") }
-	{ for (i = count; $1 < least[i]; i--); allocs[i]++; if ($1 > most) most = $1; spins += $1 }
+	{ for (i = count; $1 < least[i]; i--); allocs[i]++; if ($1 > most) most = $1; all += $1 }
 	END {
 		for (i = 1; i <= count; i++)
-			printf "{\"type\": \"spins\", \"least\": %d, \"allocs\": %d}\n", least[i], allocs[i]
-		printf "{\"type\": \"spins_most\", \"most\": %d, \"all\": %d}\n", most, spins
+			printf "{\"type\": \"copy_waits\", \"least\": %d, \"allocs\": %d}\n", least[i], allocs[i]
+		printf "{\"type\": \"copy_waits_most\", \"most\": %d, \"all\": %d}\n", most, all
 		exit !NR
 	}' || exit 1
 exit $status
