@@ -352,7 +352,9 @@ def boots(
         image = stock if area == "stock" else gcma
         add(f"cost-{area}", jobs.script("bench-cost", taken=taken), image, machine)
     machine = replace(_machine("gcma", RANDOM_MIB), board="x86-fast")
-    add("copy-waits", _copy_waits("pages_in_and_out", RANDOM_MIB, COPY_WAIT_SIZES), threads, machine)
+    add(
+        "copy-waits", _copy_waits("pages_in_and_out", RANDOM_MIB, COPY_WAIT_SIZES), threads, machine
+    )
     add("pieces", _copy_waits("pieces", PIECES_MIB, (LARGEST,)), threads, machine)
     for config in ("gcma", "cma"):
         machine = Machine("x86", config, words=("zram.num_devices=2", "norandmaps"), seed=SEED)
