@@ -120,7 +120,7 @@ class Disk:
 
 
 def null_disk(gib: int, *, completion_ns: int = 0, mbps: int = 0) -> tuple[str, ...]:
-    """Kernel parameters for /dev/nullb0, a disk in the guest's memory, of which it takes what is written.
+    """Kernel parameters for /dev/nullb0, a disk that takes what is written of the guest's memory.
 
     It answers at once, or so long after each request; `mbps` limits what it moves in a second.
     """

@@ -277,8 +277,8 @@ PIECES_MIB: Final = CMA_MIB // 2
 
 def _copy_waits(load: str, mib: int, sizes: Sequence[int]) -> str:
     return jobs.script(
-        "bench-copy-waits", seed=SEED, load=load, mib=mib, sizes=_words(sizes), reps=COPY_WAIT_ALLOCS,
-        bins=" ".join(map(str, COPY_WAIT_BINS)),
+        "bench-copy-waits", seed=SEED, load=load, mib=mib, sizes=_words(sizes),
+        reps=COPY_WAIT_ALLOCS, bins=" ".join(map(str, COPY_WAIT_BINS)),
     )  # fmt: skip
 
 
