@@ -131,7 +131,8 @@ pub(crate) struct Slot {
     pub(crate) size: AtomicUsize,
     /// Bytes from the start that are readable and writable.
     pub(crate) committed: AtomicUsize,
-    /// Bytes from the start that may hold memory; the rest reads as zeros.
+    /// Bytes from the start that may hold memory; the rest reads as zeros. While an object grows
+    /// without anybody holding its slot, its size may be more.
     pub(crate) touched: AtomicUsize,
     /// Bytes of this slot counted as retained, in pages of 4 KiB.
     excess: AtomicU32,
@@ -143,9 +144,6 @@ pub(crate) struct Slot {
     grows: AtomicU32,
     /// When it became `WARM` or `SLACK`, in milliseconds, cut to 32 bits.
     pub(crate) stamp: AtomicU32,
-    /// Reallocations that enlarged the object, less those that shrank it: the
-    /// paper's allocation counter.
-    pub(crate) counter: AtomicU32,
     /// What the kernel was last asked for here: `UNASKED`, `SMALL` or `ASKED` (huge pages).
     huge: AtomicU8,
     class: AtomicU8,
@@ -219,10 +217,16 @@ pub(crate) fn in_part(which: usize, p: *mut u8) -> bool {
     (p as usize).wrapping_sub(start.load(Relaxed)) < len.load(Relaxed)
 }
 
+/// How far into the arena an address is; beyond its length if it is elsewhere.
+#[inline]
+pub(crate) fn offset_of(p: *mut u8) -> usize {
+    (p as usize).wrapping_sub(GEOMETRY.base.load(Relaxed))
+}
+
 /// Returns true if an address is in a growth slot.
 #[inline]
 pub(crate) fn in_slot(p: *mut u8) -> bool {
-    (p as usize).wrapping_sub(GEOMETRY.base.load(Relaxed)) < GEOMETRY.slots_len.load(Relaxed)
+    offset_of(p) < GEOMETRY.slots_len.load(Relaxed)
 }
 
 const UNTRIED: u32 = 0;
@@ -231,29 +235,46 @@ const READY: u32 = 2;
 const REFUSED: u32 = 3;
 static SETUP: AtomicU32 = AtomicU32::new(UNTRIED);
 
-/// The slot an address belongs to. The caller has checked that the address is in
-/// the arena.
+/// The slot that an offset in the arena belongs to, and how far into the slot it is. The caller has
+/// checked that the slots go so far.
 #[inline]
-pub(crate) fn slot_of(p: *mut u8) -> (&'static Slot, *mut u8) {
-    let base = GEOMETRY.base.load(Relaxed);
-    let offset = p as usize - base;
-    let class = if offset < start_of(1) {
-        0
-    } else if offset < start_of(2) {
-        1
+fn slot_at(offset: usize) -> (&'static Slot, usize) {
+    // Each class on its own, because a shift by a constant is shorter.
+    let (second, third) = (start_of(1), start_of(2));
+    if offset < second {
+        slot_in(0, offset)
+    } else if offset < third {
+        slot_in(1, offset - second)
     } else {
-        2
-    };
-    let start = start_of(class);
-    let index = (offset - start) >> SHIFT[class];
-    let first = first_of(class);
-    let origin = start + (index << SHIFT[class]);
-    (descriptor(first + index), (base + origin) as *mut u8)
+        slot_in(2, offset - third)
+    }
+}
+
+/// The same for an offset from the first slot of a class.
+#[inline(always)]
+fn slot_in(class: usize, offset: usize) -> (&'static Slot, usize) {
+    let index = first_of(class) + (offset >> SHIFT[class]);
+    (descriptor(index), offset & ((1 << SHIFT[class]) - 1))
+}
+
+/// The slot of an address that is in one, and how far into it that is.
+#[inline]
+pub(crate) fn slot_of(p: *mut u8) -> (&'static Slot, usize) {
+    slot_at(offset_of(p))
+}
+
+/// The slot of the object at `p`, which begins there.
+fn slot_with(p: *mut u8) -> &'static Slot {
+    let (slot, inside) = slot_of(p);
+    if inside != 0 {
+        no_object(p);
+    }
+    slot
 }
 
 #[inline]
 fn descriptor(index: usize) -> &'static Slot {
-    // SAFETY: indices come from `slot_of` and the stacks and are below the number
+    // SAFETY: indices come from `slot_at` and the stacks and are below the number
     // of descriptors; the array is never unmapped.
     unsafe { &*GEOMETRY.descriptors.load(Relaxed).add(index) }
 }
@@ -453,7 +474,6 @@ pub(crate) fn alloc(size: usize, zero: bool, growing: bool) -> *mut u8 {
             }
         }
     }
-    slot.counter.store(0, Relaxed);
     slot.size.store(size, Relaxed);
     release_hold(slot, size);
     origin
@@ -673,7 +693,13 @@ fn hold(slot: &Slot, p: *mut u8) -> bool {
     let mut state = LIVE;
     loop {
         match slot.state.compare_exchange(state, HELD, Acquire, Acquire) {
-            Ok(_) => return state == SLACK,
+            Ok(_) => {
+                let used = page_round(slot.size.load(Relaxed));
+                if slot.touched.load(Relaxed) < used {
+                    slot.touched.store(used, Relaxed);
+                }
+                return state == SLACK;
+            }
             Err(now @ (LIVE | SLACK)) => state = now,
             // Somebody is in one system call; it ends by itself.
             Err(TRIMMING | CUTTING) => os::wait_a_moment(),
@@ -699,39 +725,47 @@ pub(crate) enum Resized {
     No,
 }
 
+/// Enlarges the object at an offset in the arena if nobody else looks at its slot and `new` bytes
+/// need no system call. Returns false if not, and nothing has changed.
+///
+/// # Safety
+/// The caller owns the object, which is in a slot.
+#[inline]
+pub(crate) unsafe fn grow(offset: usize, new: usize) -> bool {
+    let (slot, inside) = slot_at(offset);
+    let old = slot.size.load(Relaxed);
+    // Not even for a moment may more than `MAX_OBJECT` be its size, by which others see what is not
+    // needed of the slot.
+    if inside != 0 || new < old || new > MAX_OBJECT {
+        return false;
+    }
+    slot.size.store(new, Relaxed);
+    os::light_barrier();
+    // Acquire: it may be LIVE again because somebody is done with it, and less committed.
+    if slot.state.load(Acquire) == LIVE && fits(slot, new) {
+        count_growth(slot, old);
+        return true;
+    }
+    slot.size.store(old, Relaxed);
+    false
+}
+
 /// Changes the size of the object at `p` without copying it.
 ///
 /// # Safety
 /// `p` is an object in the arena that the caller owns; `new > 0`.
 pub(crate) unsafe fn resize(p: *mut u8, new: usize) -> Resized {
-    let (slot, origin) = slot_of(p);
-    if p != origin {
-        no_object(p);
-    }
-    if new > MAX_OBJECT {
-        // Not even for a moment may it be the size of the object, by which others see what is not
-        // needed of the slot.
-        return Resized::No;
-    }
-    let old = slot.size.load(Relaxed);
-    if new >= old {
-        slot.size.store(new, Relaxed);
-        os::light_barrier();
-        // Acquire: it may be LIVE again because somebody is done with it, and less committed.
-        if slot.state.load(Acquire) == LIVE && fits(slot, new) {
-            let counter = slot.counter.load(Relaxed);
-            slot.counter.store(counter.saturating_add(1), Relaxed);
-            count_growth(slot, old);
-            let used = page_round(new);
-            if slot.touched.load(Relaxed) < used {
-                slot.touched.store(used, Relaxed);
-            }
+    let slot = slot_with(p);
+    // SAFETY: passed on.
+    unsafe {
+        if grow(offset_of(p), new) {
             return Resized::At(p);
         }
-        slot.size.store(old, Relaxed);
+        if new > MAX_OBJECT {
+            return Resized::No;
+        }
+        resize_held(slot, p, new)
     }
-    // SAFETY: passed on.
-    unsafe { resize_held(slot, origin, p, new) }
 }
 
 /// Returns true if an object may have `new` bytes without a system call.
@@ -740,13 +774,10 @@ fn fits(slot: &Slot, new: usize) -> bool {
     new <= slot.committed.load(Relaxed) && (new <= HUGE || slot.huge.load(Relaxed) != UNASKED)
 }
 
-#[inline(never)]
-unsafe fn resize_held(slot: &'static Slot, origin: *mut u8, p: *mut u8, new: usize) -> Resized {
+unsafe fn resize_held(slot: &'static Slot, p: *mut u8, new: usize) -> Resized {
     let slack = hold(slot, p);
     let old = slot.size.load(Relaxed);
-    let counter = slot.counter.load(Relaxed);
     if new >= old && fits(slot, new) {
-        slot.counter.store(counter.saturating_add(1), Relaxed);
         slot.size.store(new, Relaxed);
         count_growth(slot, old);
         if slack && slot.touched.load(Relaxed) >= page_round(new) + SLACK_MIN {
@@ -764,15 +795,13 @@ unsafe fn resize_held(slot: &'static Slot, origin: *mut u8, p: *mut u8, new: usi
         RETAINED.fetch_sub(take_excess(slot), Relaxed);
     }
     if new < old {
-        slot.counter.store(counter.saturating_sub(1), Relaxed);
         slot.size.store(new, Relaxed);
         release_hold(slot, new);
         bump(&COUNTERS.shrinks, 1);
         return Resized::At(p);
     }
-    slot.counter.store(counter.saturating_add(1), Relaxed);
     // SAFETY: passed on.
-    unsafe { resize_cold(slot, origin, old, new) }
+    unsafe { resize_cold(slot, p, old, new) }
 }
 
 #[cold]
@@ -860,7 +889,6 @@ unsafe fn promote(
     }
     target.touched.store(len, Relaxed);
     target.seam.store((len / MIN_PAGE) as u32, Relaxed);
-    target.counter.store(slot.counter.load(Relaxed), Relaxed);
     target.size.store(new, Relaxed);
     release_hold(target, new);
     // The slot it left is still committed. Its tail beyond `old` may hold memory.
@@ -875,14 +903,11 @@ unsafe fn promote(
 /// # Safety
 /// `p` is an object in the arena that the caller owns.
 pub(crate) unsafe fn free(p: *mut u8) {
-    let (slot, origin) = slot_of(p);
-    if p != origin {
-        no_object(p);
-    }
+    let slot = slot_with(p);
     if hold(slot, p) {
         RETAINED.fetch_sub(take_excess(slot), Relaxed);
     }
-    release(slot, origin);
+    release(slot, p);
 }
 
 /// Bytes that may be used at `p`: the size asked for, in whole pages.

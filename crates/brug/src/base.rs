@@ -297,13 +297,7 @@ pub(crate) unsafe fn usable_size(owner: Owner, p: *mut u8) -> usize {
 }
 
 /// Changes the size of an object of `owner`. Returns null if the object is unchanged.
-pub(crate) unsafe fn realloc(
-    owner: Owner,
-    p: *mut u8,
-    old: usize,
-    align: usize,
-    new: usize,
-) -> *mut u8 {
+pub(crate) unsafe fn realloc(owner: Owner, p: *mut u8, align: usize, new: usize) -> *mut u8 {
     // SAFETY: by the contract of the caller.
     unsafe {
         let q = match owner {
@@ -313,15 +307,18 @@ pub(crate) unsafe fn realloc(
             Owner::Mimalloc => mimalloc::realloc(p, align, as_aligned(new, align)),
             Owner::Sys | Owner::Slot if align <= SYS_ALIGN => return sys::realloc(p, new),
             // The C library forgets the alignment when it moves an object.
-            Owner::Sys | Owner::Slot if new <= old && new >= old / 2 => p,
             Owner::Sys | Owner::Slot => ptr::null_mut(),
         };
         if !q.is_null() {
             return q;
         }
+        let usable = usable_size(owner, p);
+        if owner == Owner::Sys && new <= usable && new >= usable / 2 {
+            return p;
+        }
         let q = alloc(Owner::Sys, new, align, false);
         if !q.is_null() {
-            ptr::copy_nonoverlapping(p, q, old.min(new));
+            ptr::copy_nonoverlapping(p, q, usable.min(new));
             free(owner, p);
         }
         q

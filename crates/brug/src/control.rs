@@ -32,10 +32,10 @@ core::arch::global_asm!(
     "brug_hot_v0:",
     ".quad {nowhere}, 0, 0, 0",
     ".quad {alloc}, {nowhere}, 0, 0",
-    ".quad 0, 0",
+    ".quad 0, 0, 0",
     ".quad {answer}, {alloc_cold}, {realloc_cold}",
     ".byte {auto}, 0, 0, 0, 0, 0",
-    ".zero 18",
+    ".zero 10",
     ".popsection",
     nowhere = const NOWHERE,
     alloc = sym sys::alloc,
@@ -62,6 +62,7 @@ fn brug_hot_v0() -> &'static words::Hot {
         rest: Rest {
             realloc: AtomicUsize::new(0),
             other_realloc_limit: AtomicUsize::new(0),
+            slots: AtomicUsize::new(0),
             answer,
             alloc_cold: heap::alloc_cold,
             realloc_cold: realloc::realloc_cold,
@@ -255,6 +256,8 @@ fn work_out_limits() {
     let counted = hot().rest.counted.load(Relaxed);
     let early = tried && base == Base::Glibc as u8 && !observed && !scoped && !counted;
     trial::set_early(if early { config.switch_point - 1 } else { 0 });
+    let slots = if observed { 0 } else { arena::GEOMETRY.slots_len.load(Relaxed) };
+    hot().rest.slots.store(slots, Relaxed);
     let observed = observed || tried;
     let page = os::page_size() - 1;
     // Who has the small objects, and up to which size when new and when growing.

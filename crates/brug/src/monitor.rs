@@ -293,7 +293,7 @@ fn caller() -> [usize; FRAMES] {
             0
         }
     }
-    // At least two are the allocator's in any build: `observe` and `realloc_cold` are not inlined.
+    // At least two are the allocator's in any build: `observe` and `realloc_slow` are not inlined.
     let mut walk = Walk {
         skip: 2,
         len: 0,

@@ -13,7 +13,7 @@ use crate::counters::{bump, COUNTERS};
 use crate::mode::Mode;
 #[cfg(feature = "monitor")]
 use crate::monitor;
-use crate::words::{self, try_change};
+use crate::words::{self, load, try_change, word, Hot, SYS_ALIGN};
 use crate::{config, os, tls, trial, tuner};
 
 /// The old size of an object whose owner did not tell it.
@@ -41,6 +41,7 @@ pub(crate) unsafe extern "C" fn realloc_cold(
 }
 
 /// `mode`: the allocator of a data structure, if it has its own.
+#[inline]
 pub(crate) unsafe fn realloc_in(
     mode: Option<Mode>,
     p: *mut u8,
@@ -48,7 +49,33 @@ pub(crate) unsafe fn realloc_in(
     align: usize,
     new: usize,
 ) -> *mut u8 {
+    let tick = tls::tick();
+    // SAFETY: an object that the caller owns.
+    unsafe {
+        // Most steps of an object that grows: nobody watches, and there is room.
+        let offset = arena::offset_of(p);
+        if offset < load!(rest.slots)
+            && !tick.is_multiple_of(tuner::SAMPLE)
+            && arena::grow(offset, new)
+        {
+            return p;
+        }
+        realloc_slow(mode, p, old, align, new)
+    }
+}
+
+/// Everything else. The ABI says that it does not unwind, so the fast path ends in a jump.
+#[allow(improper_ctypes_definitions)]
+#[inline(never)]
+unsafe extern "C" fn realloc_slow(
+    mode: Option<Mode>,
+    p: *mut u8,
+    old: usize,
+    align: usize,
+    new: usize,
+) -> *mut u8 {
     words::ready();
+    let mode = mode.unwrap_or_else(words::mode);
     #[cfg(feature = "monitor")]
     if words::hot().rest.observed.load(Relaxed) {
         // SAFETY: an object that the caller owns.
@@ -60,42 +87,39 @@ pub(crate) unsafe fn realloc_in(
 
 #[cfg(feature = "monitor")]
 #[inline(never)]
-unsafe fn observe(mode: Option<Mode>, p: *mut u8, old: usize, align: usize, new: usize) -> *mut u8 {
+unsafe fn observe(mode: Mode, p: *mut u8, old: usize, align: usize, new: usize) -> *mut u8 {
     // SAFETY: an object that the caller owns.
     unsafe {
-        let old = if old == UNKNOWN { usable_size(p) } else { old };
+        let known = if old == UNKNOWN { usable_size(p) } else { old };
         let begin = os::now_ns();
         let q = realloc_sometimes_timed(mode, p, old, align, new);
         if !q.is_null() {
-            monitor::note_realloc(p, q, old, new, os::now_ns() - begin);
+            monitor::note_realloc(p, q, known, new, os::now_ns() - begin);
         }
         q
     }
 }
 
-#[inline]
+#[inline(always)]
 unsafe fn realloc_sometimes_timed(
-    mode: Option<Mode>,
+    mode: Mode,
     p: *mut u8,
     old: usize,
     align: usize,
     new: usize,
 ) -> *mut u8 {
-    let tick = tls::tick();
+    let tick = tls::ticks();
     if tick.is_multiple_of(trial::OLD) {
         look_again();
     }
     // SAFETY: an object that the caller owns.
     unsafe {
-        if tick.is_multiple_of(tuner::SAMPLE) && (EARLY_MIN..=SAMPLE_MAX).contains(&new) {
-            return realloc_timed(
-                mode,
-                p,
-                old,
-                align,
-                new,
-                tick.is_multiple_of(tuner::EXPERIMENT),
-            );
+        if mode == Mode::Auto
+            && tick.is_multiple_of(tuner::SAMPLE)
+            && (EARLY_MIN..=SAMPLE_MAX).contains(&new)
+        {
+            let experiment = tick.is_multiple_of(tuner::EXPERIMENT);
+            return realloc_timed(p, old, align, new, experiment);
         }
         realloc_now(mode, p, old, align, new, false)
     }
@@ -110,28 +134,24 @@ fn look_again() {
     }
 }
 
-/// One reallocation for the tuner's table, with the touch of the pages it adds.
+/// One reallocation in mode `auto` for the tuner's table, with the touch of the pages it adds.
 #[cold]
 #[inline(never)]
 unsafe fn realloc_timed(
-    mode: Option<Mode>,
     p: *mut u8,
     old: usize,
     align: usize,
     new: usize,
     experiment: bool,
 ) -> *mut u8 {
-    let auto = mode.unwrap_or_else(words::mode) == Mode::Auto;
     // SAFETY: an object that the caller owns; it has `new` bytes afterwards, and those
     // beyond `old` have no content yet.
     unsafe {
-        if !auto {
-            return realloc_now(mode, p, old, align, new, false);
-        }
-        let old = if old == UNKNOWN { usable_size(p) } else { old };
+        let known = if old == UNKNOWN { usable_size(p) } else { old };
         let before = owner_of(p);
         let begin = os::now_ns();
-        let q = realloc_now(mode, p, old, align, new, experiment);
+        let q = realloc_now(Mode::Auto, p, old, align, new, experiment);
+        let old = known;
         if q.is_null() || new <= old {
             return q;
         }
@@ -156,9 +176,9 @@ unsafe fn realloc_timed(
 }
 
 /// `experiment`: decide the other way.
-#[inline]
+#[inline(always)]
 unsafe fn realloc_now(
-    mode: Option<Mode>,
+    mode: Mode,
     p: *mut u8,
     old: usize,
     align: usize,
@@ -171,16 +191,23 @@ unsafe fn realloc_now(
         if owner == Owner::Slot {
             return resize_slot(p, align, new);
         }
-        let old = if old == UNKNOWN {
-            base::usable_size(owner, p)
-        } else {
-            old
-        };
-        let mode = mode.unwrap_or_else(words::mode);
         let mut target = base::place(mode, new);
+        let within_base = || base::last_resort(|| base::realloc(owner, p, align, new));
+        if target == owner && (mode != Mode::Auto || new < LEAVE_MAX) {
+            return within_base();
+        }
+        let usable = base::usable_size(owner, p);
+        if target == owner && new <= usable && usable - new < SYS_ALIGN {
+            // No base has a place that would fit it better.
+            return p;
+        }
+        // Where nobody told the old size, it may have been less than what is usable. Then a new size
+        // a little below that says neither that the object grows nor that it shrinks.
+        let unclear = old == UNKNOWN && (usable / 2..=usable).contains(&new);
+        let old = if old == UNKNOWN { usable } else { old };
         let mut early_move = false;
         let mut count = 0;
-        if mode == Mode::Auto && target != Owner::Slot && new >= LEAVE_MAX {
+        if mode == Mode::Auto && target != Owner::Slot && new >= LEAVE_MAX && !unclear {
             count = growths::take(p);
             if new > old {
                 count += 1;
@@ -229,7 +256,7 @@ unsafe fn realloc_now(
                 return q;
             }
         }
-        let q = base::last_resort(|| base::realloc(owner, p, old, align, new));
+        let q = within_base();
         if count > 0 && !q.is_null() {
             growths::put(q, count);
         }

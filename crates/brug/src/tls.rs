@@ -87,7 +87,14 @@ pub(crate) fn local() -> *const Local {
     LOCAL.with(core::ptr::from_ref)
 }
 
-/// Numbers what the calling thread does.
+/// The number of what the calling thread does.
+#[inline]
+pub(crate) fn ticks() -> u32 {
+    // SAFETY: the calling thread's words.
+    unsafe { (*local()).ticks.get() }
+}
+
+/// Numbers what the calling thread does next.
 #[inline]
 pub(crate) fn tick() -> u32 {
     // SAFETY: the calling thread's words.

@@ -72,6 +72,9 @@ pub(crate) struct Rest {
     /// to which size they stay with it.
     pub(crate) realloc: AtomicUsize,
     pub(crate) other_realloc_limit: AtomicUsize,
+    /// Objects in so much of the arena, from its beginning on, may grow without being observed: the
+    /// length of the slots, or 0 while the monitor is on.
+    pub(crate) slots: AtomicUsize,
     /// Does what was asked for.
     pub(crate) answer: extern "C" fn(Ask),
     /// The slow paths, for a base that has nothing for a request of a fast path.

@@ -1123,6 +1123,28 @@ fn objects_that_always_grow_begin_in_slots_until_they_no_longer_do() {
     });
 }
 
+/// In C nobody tells the old size. Most steps of a byte stay within what is usable, and so look as if
+/// the object had shrunk.
+#[test]
+fn an_object_that_grows_by_bytes_moves_into_a_slot_where_the_old_size_is_not_told() {
+    let name = "an_object_that_grows_by_bytes_moves_into_a_slot_where_the_old_size_is_not_told";
+    isolated(name, &[("BRUG_BASE", "glibc")], || {
+        // SAFETY: the object is used as it was allocated.
+        unsafe {
+            let mut p = raw::malloc(4096);
+            p.write_bytes(0x5a, 4096);
+            for size in 4097..=16 << 10 {
+                p = raw::realloc(p, size);
+                p.add(size - 1).write(0x5a);
+            }
+            assert!(raw::owns(p), "{}{}", brug::stats(), brug::tuner_report());
+            let kept = std::slice::from_raw_parts(p, 16 << 10);
+            assert_eq!(kept.iter().position(|&b| b != 0x5a), None);
+            raw::free(p);
+        }
+    });
+}
+
 /// Small objects through a trial and beyond; what they hold must not change.
 #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
 fn many_small_objects() {
