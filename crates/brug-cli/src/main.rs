@@ -3,7 +3,6 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -154,23 +153,25 @@ struct CompareArgs {
 }
 
 fn run(args: &RunArgs) -> Result<(), Refusal> {
-    let mut command = launch::command(&launch::library()?, &args.words)?;
+    let preload = launch::preload(&launch::library()?)?;
+    let program = launch::preloadable(&args.words[0])?;
+    let mut variables = vec![("LD_PRELOAD", preload)];
     if let Some(mode) = &args.mode {
-        command.env("BRUG_ALLOC", name_of(mode));
+        variables.push(("BRUG_ALLOC", name_of(mode).into()));
     }
     if let Some(base) = &args.base {
-        command.env("BRUG_BASE", name_of(base));
+        variables.push(("BRUG_BASE", name_of(base).into()));
     }
     if let Some(size) = &args.switch_point {
-        command.env("BRUG_SWITCH_POINT", size);
+        variables.push(("BRUG_SWITCH_POINT", size.into()));
     }
     if let Some(profile) = &args.profile {
-        command.env("BRUG_PROFILE", tune::existing(profile)?);
+        variables.push(("BRUG_PROFILE", tune::existing(profile)?.into()));
     }
     if args.stats {
-        command.env("BRUG_STATS", "1");
+        variables.push(("BRUG_STATS", "1".into()));
     }
-    let error = command.exec();
+    let error = nocopy_launch::exec(program.as_os_str(), &args.words, &variables);
     Err(Refusal::new(
         CANNOT_RUN,
         format!("{}: {error}", args.words[0].to_string_lossy()),
