@@ -97,13 +97,13 @@ fn size(text: &str) -> Result<String, String> {
 
 #[derive(Args)]
 struct RunArgs {
-    /// How objects find their allocator
+    /// Which allocator gets which objects
     #[arg(long, value_enum, ignore_case = true)]
     mode: Option<Mode>,
     /// The allocator of small objects
     #[arg(long, value_enum, ignore_case = true)]
     base: Option<Base>,
-    /// Size (64K, 1MiB) from which objects are in growth slots at once
+    /// Size (64K, 1MiB) from which every new object begins in a growth slot
     #[arg(long, value_name = "SIZE", value_parser = size)]
     switch_point: Option<String>,
     /// Decide by what `brug tune` has written, and add to it

@@ -15,9 +15,10 @@ const OURS: u8 = 125;
 
 /// Run a program under libpdio.so.
 ///
-/// The program's long streams then go at direct-I/O speed, and it does not notice. The library
-/// is the one that PDIO_LIBRARY names, else that beside this command, or in ../lib. In programs that
-/// are linked statically, and in set-user-ID programs, it does nothing.
+/// The program's long streams then go at direct-I/O speed. What it can notice is in docs/pdio.md,
+/// under "What does not hold"; above all, kill -9 loses what was written in the last 50 ms
+/// (PDIO_LINGER). The library is the one that PDIO_LIBRARY names, else that beside this command, or
+/// in ../lib. In programs that are linked statically, and in set-user-ID programs, it does nothing.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXIT)]
 pub struct Run {
