@@ -738,17 +738,18 @@ def facts(data: Measured) -> list[str]:
         f"Linux {about['storage_kernel']['release']} in QEMU {about['qemu']}{older}."
     )
     if versions := _versions(data):
-        command = fio_command("write", 64 * KIB, 4, FRESH)
+        command = fio_command("write", MIB, 4, FRESH)
         batches = " ".join(FIO_DEPTHS[max(FIO_DEPTHS)])
+        depths = ", ".join(map(str, FIO_DEPTHS))
         said.append(
-            f"fio is Debian's {', '.join(versions)}: as many passes of {WAYS_MIB} MiB as take half "
-            f"a second, each by a process of its own, the fastest of the depths "
-            f"{', '.join(map(str, FIO_DEPTHS))} (of those that take at most "
-            f"{FIO_MEMORY // MIB} MiB; at {max(FIO_DEPTHS)} with {batches}). The others have one "
-            f"call at a time; pdio has several requests in flight where a file does not grow. A "
-            f"write of 64 KiB at depth 4: {command}. With --fallocate={ALLOCATED} the file is "
-            "allocated before fio starts its clock; the ratio is to fio without that. fio's times "
-            "are whole milliseconds, rounded up, of about 100 a pass at 1,280 MiB/s."
+            f"fio is Debian's {', '.join(versions)}, with the fastest of {depths} requests in "
+            f"flight, as far as they take at most {FIO_MEMORY // MIB} MiB; {max(FIO_DEPTHS)} go in "
+            f"batches ({batches}). Of the others pdio alone has several requests in flight: up to "
+            "four where it reads, one where a file grows. fio makes as many passes of "
+            f"{WAYS_MIB} MiB as take half a second, each a process of its own. Such a pass, writes "
+            f"of 1 MiB at depth 4: {command}. With --fallocate={ALLOCATED} fio allocates the file "
+            "before it starts its clock; pdio / fio is to fio without that. fio tells whole "
+            "milliseconds, rounded up: at most 1.5 % of its fastest passes."
         )
     builds: dict[str, list[str]] = {}
     for name, one in [*data.host.items(), *data.board.items()]:
