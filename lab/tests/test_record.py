@@ -128,6 +128,7 @@ def results() -> dict[str, Any]:
         "runs": [
             run("cma", {"v4l2-ctl": 170}, 5),
             run("gcma", {"dmabuf": 240, "copy": 210}, 5),
+            run("gcma", {"heap": 240}, 5),
         ],
     }
 
@@ -146,19 +147,70 @@ def test_each_program_is_compared_without_what_the_camera_takes() -> None:
     assert one.requests == pytest.approx(100)
 
 
-def test_targets_are_met_and_missed() -> None:
-    met = {one.what.split(",")[0]: one.met for one in record_report.targets(Measured(results()))}
-    assert met["frames lost or late"] is True
-    assert met["processor time a frame"] is True
-    assert met["a photo while it records"] is None
+def judged(kept: dict[str, Any]) -> dict[str, bool | None]:
+    """Each target by its way and its first words."""
+    return {one.what.split(",")[0]: one.met for one in record_report.targets(Measured(kept))}
+
+
+@pytest.mark.parametrize(("way", "name"), [("huge pages", "dmabuf"), ("heap", "heap")])
+def test_targets_are_met_and_missed(way: str, name: str) -> None:
+    met = judged(results())
+    assert met[f"{way}: frames lost or late"] is True
+    assert met[f"{way}: processor time a frame"] is True
+    assert met[f"{way}: memory for a photo (1"] is None
     worse = results()
     for run in worse["runs"]:
         for one in run["rows"]:
-            if one.get("case") == f"long:dmabuf:{RATE}":
+            if one.get("case") == f"long:{name}:{RATE}":
                 one["frames"] = [f for f in one["frames"] if f[0] != 130]
     missed = [one.what for one in record_report.targets(Measured(worse)) if one.met is False]
     assert len(missed) == 1
-    assert missed[0].startswith("frames lost or late")
+    assert missed[0].startswith(f"{way}: frames lost or late")
+
+
+def test_a_way_that_was_not_measured_has_no_targets() -> None:
+    kept = results()
+    del kept["runs"][2]
+    assert {name.split(":")[0] for name in judged(kept)} == {"huge pages"}
+
+
+@pytest.mark.parametrize(("ours", "met"), [(110, True), (111, False)])
+def test_memory_for_a_photo_is_compared_with_reservation(ours: int, met: bool) -> None:
+    kept = results()
+    for config, name, ns in (("gcma", "heap", ours), ("reservation", "v4l2-ctl", 100)):
+        rows = [
+            {"type": "alloc", "pages": record.PHOTO_PAGES, "ns": ns, "ok": True},
+            {"type": "alloc", "pages": 2 * record.PHOTO_PAGES, "ns": 10 * ns, "ok": True},
+            row([frame(n) for n in EVERY], f"switch:{name}:{RATE}"),
+        ]
+        kept["runs"].append({"config": config, "rows": rows})
+    assert judged(kept)["heap: memory for a photo (1"] is met
+    table = record_report._photos(Measured(kept))
+    assert [line[1:] for line in table.rows] == [
+        ["100 ns", "1 µs"],
+        [f"{ours} ns", report.duration(10 * ours)],
+    ]
+
+
+# No sample, one that counts as nothing, and as many as there are bytes to copy.
+@pytest.mark.parametrize(("copying", "met"), [(0, True), (1, True), (INSIDE * 37, False)])
+def test_what_copies_is_seen_by_samples(copying: int, met: bool) -> None:
+    kept = results()
+    profile = {"period_us": 100, "all": 9_000, "own": 8_000, "user": 37, "copying": copying}
+    taken = [frame(n) for n in EVERY if SETTLED <= n * INTERVAL < SETTLED + 2_000_000]
+    case = row(taken, f"profile:heap:{RATE}", profile=profile)
+    kept["runs"].append({"config": "gcma", "rows": [case]})
+    one = Measured(kept).profile(record_report.HEAP)
+    assert one is not None
+    assert one.frames == INSIDE
+    if copying > 1:
+        # 100 µs are 50,000 instructions, and a frame has 1,843,200 bytes.
+        assert one.copies == pytest.approx(1, abs=0.01)
+    assert one.copies_and_own > one.copies
+    assert judged(kept)["heap: the same"] is met
+    assert record_report._profiles(Measured(kept)).rows[0][:3] == [
+        record_report.HEAP.label, str(INSIDE), "9,000",
+    ]  # fmt: skip
 
 
 def test_the_page_is_drawn_from_the_results_alone(tmp_path: Path) -> None:

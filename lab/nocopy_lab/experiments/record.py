@@ -7,11 +7,13 @@ buffers, as the cameras of small boards have, one with scattered ones, as USB ca
 program is Debian's own, from a disk with a Debian root. lab/guest/recording.c runs them, and the
 kernel's tracepoints say of each alike when a frame was where.
 
-quiet:  nobody else runs: what the processor does for a frame, by what is left of its idle time
-load:   beside the demonstration's load: at several rates, then for long at one
-hogs:   the same beside two programs more that take all of the processor that they get
-switch: beside the load, while somebody takes contiguous memory of other sizes from the area again
-        and again, as a camera does that changes its mode (boots of their own)
+quiet:   nobody else runs: what the processor does for a frame, by what is left of its idle time
+load:    beside the demonstration's load: at several rates, then for long at one
+hogs:    the same beside two programs more that take all of the processor that they get
+switch:  beside the load, while somebody takes contiguous memory of other sizes from the area again
+         and again, as a camera does that changes its mode (boots of their own)
+profile: nobody else runs: samples of where the processor is, to see what copies (boots of their
+         own, as the samples cost time)
 """
 
 from __future__ import annotations
@@ -88,6 +90,7 @@ WAYS: Final[dict[str, Way]] = {
         Way("ffmpeg", CONTIGUOUS, FFMPEG),
         Way("v4l2-ctl-scattered", SCATTERED, V4L2_CTL),
         Way("dmabuf", CONTIGUOUS, f"{OURS} {FILE}", of_debian=False),
+        Way("heap", CONTIGUOUS, f"{OURS} {FILE}", of_debian=False),
         Way("copy", CONTIGUOUS, f"{OURS} --way copy {FILE}", of_debian=False),
         Way("mmap", SCATTERED, f"{OURS} {FILE}", of_debian=False),
     )
@@ -112,6 +115,8 @@ BOOTS: Final[dict[str, Boot]] = {
     "default": Boot("cma", ("v4l2-ctl-default",)),
     "reservation": Boot("reservation", ("v4l2-ctl",)),
     "gcma": Boot("gcma", ("dmabuf", "copy"), ("mmap", "v4l2-ctl")),
+    # Without huge pages: where they are free, they are taken before the heap is.
+    "heap": Boot("gcma", ("heap",)),
 }
 
 QUIET_RATE, QUIET_S = 40, 12
@@ -125,7 +130,10 @@ HOG_RATE, HOG_S = 30, 20
 SWITCH_RATE, SWITCH_S = 30, 33
 # Pages: from half a frame to eight frames of 1920×1080.
 SWITCH_SIZES: Final = (225, 450, 1013, 4050, 8100)
+PHOTO_PAGES: Final = 1013  # a frame of 1920×1080
 SWITCH_HOLD_MS, SWITCH_PAUSE_MS = 100, 150
+
+PROFILE_RATE, PROFILE_S, PROFILE_US = 40, 6, 100
 LIMIT_S: Final = 7200.0
 
 NVME: Final = Disk(driver="nvme", size_mib=4096, memory=True, bytes_per_s=NVME_BYTES_PER_S)
@@ -164,6 +172,11 @@ def _beside_switches(one: Boot) -> Iterator[str]:
         yield _take("switch", name, SWITCH_RATE, SWITCH_S)
 
 
+def _profiled(one: Boot) -> Iterator[str]:
+    for name in one.names:
+        yield _take("profile", name, PROFILE_RATE, PROFILE_S)
+
+
 def _job(
     script: str,
     name: str,
@@ -184,7 +197,7 @@ def _job(
         script, disk="/dev/nvme0n1", frame_bytes=FRAME_BYTES,
         cameras=f"/dev/video{CONTIGUOUS} /dev/video{SCATTERED}", seed=SEED, swap=SWAP_MIB,
         files=FILES_MIB, anon=ANON_MIB, touches=TOUCHES, hot=HOT_PERCENT, warm=WARM_S,
-        counting="", hogs="", tunables=SLOW_GLIBC, **values,
+        hogs="", tunables=SLOW_GLIBC, **{"counting": "", **values},
     )  # fmt: skip
     return Job(
         f"{script}-{name}", text, image.bootable, machine, programs=("mke2fs",),
@@ -209,6 +222,14 @@ def boots(image: kernel.Image, program: dict[str, bytes], root: Path) -> list[Jo
         )
         for name, one in BOOTS.items()
         if name != "default"
+    ]  # fmt: skip
+    made += [
+        _job(
+            "record-profile", name, image, program, root, profiled="".join(_profiled(one)),
+            counting=f"--profile {PROFILE_US}",
+        )
+        for name, one in BOOTS.items()
+        if name in ("cma", "gcma", "heap")
     ]  # fmt: skip
     return made
 
