@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nocopy_lab import report
+from nocopy_lab import kernel, report
 from nocopy_lab.board import Disk, Machine
 from nocopy_lab.experiments import record, record_report
 from nocopy_lab.experiments.record_report import ONE, STOCK, ZERO, Measured, Recording
@@ -171,7 +171,18 @@ def test_targets_are_met_and_missed(way: str, name: str) -> None:
 def test_a_way_that_was_not_measured_has_no_targets() -> None:
     kept = results()
     del kept["runs"][2]
-    assert {name.split(":")[0] for name in judged(kept)} == {"huge pages"}
+    ways = {name.split(":")[0] for name in judged(kept) if ":" in name}
+    assert ways == {"huge pages"}
+
+
+def test_the_load_has_to_be_one_that_others_suffer_from() -> None:
+    kept = results()
+    assert judged(kept)["frames that v4l2-ctl loses or is late with"] is True
+    kept["runs"][0] = {
+        "config": "cma",
+        "rows": [row([frame(n) for n in EVERY], "long:v4l2-ctl:50")],
+    }
+    assert judged(kept)["frames that v4l2-ctl loses or is late with"] is False
 
 
 @pytest.mark.parametrize(("ours", "met"), [(110, True), (111, False)])
@@ -231,6 +242,17 @@ def test_a_recording_without_frames_or_by_another_way_is_no_measurement() -> Non
     for said in (None, {"way": "copy"}):
         with pytest.raises(LabError, match="the way was"):
             record.require_taken(row([frame(1)], said=said), console)
+
+
+def test_the_heap_has_boots_without_huge_pages() -> None:
+    image, root = kernel.Image("gcma", Path("/image")), Path("/root.ext4")
+    every = {job.name: job for job in record.boots(image, {}, root)}
+    assert {f"record-{kind}-heap" for kind in ("quiet", "load", "switches")} <= set(every)
+    for name, job in every.items():
+        huge = any(word.startswith("hugepages") for word in job.machine.words)
+        assert huge == ("dmabuf" in job.script) == name.endswith("-gcma")
+        assert ("take rate:heap" in job.script) == (name == "record-load-heap")
+        assert job.machine.config in name or name.endswith(("-heap", "-default"))
 
 
 def test_recorders_run_in_turn_and_each_has_its_camera() -> None:

@@ -7,13 +7,12 @@ buffers, as the cameras of small boards have, one with scattered ones, as USB ca
 program is Debian's own, from a disk with a Debian root. lab/guest/recording.c runs them, and the
 kernel's tracepoints say of each alike when a frame was where.
 
-quiet:   nobody else runs: what the processor does for a frame, by what is left of its idle time
+quiet:   nobody else runs: what the processor does for a frame, by what is left of its idle time;
+         then samples of where it is, to see what copies (boots of their own, as they take little)
 load:    beside the demonstration's load: at several rates, then for long at one
 hogs:    the same beside two programs more that take all of the processor that they get
 switch:  beside the load, while somebody takes contiguous memory of other sizes from the area again
          and again, as a camera does that changes its mode (boots of their own)
-profile: nobody else runs: samples of where the processor is, to see what copies (boots of their
-         own, as the samples cost time)
 """
 
 from __future__ import annotations
@@ -121,6 +120,7 @@ BOOTS: Final[dict[str, Boot]] = {
 
 QUIET_RATE, QUIET_S = 40, 12
 CACHED_S: Final = 3
+PROFILE_S, PROFILE_US = 6, 100
 RATES: Final = (30, 40, 50, 60)
 RATE_S: Final = 9
 # As fast as the camera goes: 111 MB/s.
@@ -133,7 +133,6 @@ SWITCH_SIZES: Final = (225, 450, 1013, 4050, 8100)
 PHOTO_PAGES: Final = 1013  # a frame of 1920×1080
 SWITCH_HOLD_MS, SWITCH_PAUSE_MS = 100, 150
 
-PROFILE_RATE, PROFILE_S, PROFILE_US = 40, 6, 100
 LIMIT_S: Final = 7200.0
 
 NVME: Final = Disk(driver="nvme", size_mib=4096, memory=True, bytes_per_s=NVME_BYTES_PER_S)
@@ -150,7 +149,9 @@ def _quiet(one: Boot) -> Iterator[str]:
     yield "counting=--cached\n"
     for name in one.names:
         yield _take("cached", name, QUIET_RATE, CACHED_S)
-    yield "counting=\n"
+    yield f"counting='--profile {PROFILE_US}'\n"
+    for name in one.names:
+        yield _take("profile", name, QUIET_RATE, PROFILE_S)
 
 
 def _loaded(one: Boot) -> Iterator[str]:
@@ -170,11 +171,6 @@ def _beside_hogs(one: Boot) -> Iterator[str]:
 def _beside_switches(one: Boot) -> Iterator[str]:
     for name in one.whole:
         yield _take("switch", name, SWITCH_RATE, SWITCH_S)
-
-
-def _profiled(one: Boot) -> Iterator[str]:
-    for name in one.names:
-        yield _take("profile", name, PROFILE_RATE, PROFILE_S)
 
 
 def _job(
@@ -197,7 +193,7 @@ def _job(
         script, disk="/dev/nvme0n1", frame_bytes=FRAME_BYTES,
         cameras=f"/dev/video{CONTIGUOUS} /dev/video{SCATTERED}", seed=SEED, swap=SWAP_MIB,
         files=FILES_MIB, anon=ANON_MIB, touches=TOUCHES, hot=HOT_PERCENT, warm=WARM_S,
-        hogs="", tunables=SLOW_GLIBC, **{"counting": "", **values},
+        counting="", hogs="", tunables=SLOW_GLIBC, **values,
     )  # fmt: skip
     return Job(
         f"{script}-{name}", text, image.bootable, machine, programs=("mke2fs",),
@@ -208,9 +204,13 @@ def _job(
 def boots(image: kernel.Image, program: dict[str, bytes], root: Path) -> list[Job]:
     """All boots."""
     made = [
+        _job("record-quiet", name, image, program, root, quiet="".join(_quiet(one)))
+        for name, one in BOOTS.items()
+    ]
+    made += [
         _job(
-            "record", name, image, program, root, quiet="".join(_quiet(one)),
-            loaded="".join(_loaded(one)), beside_hogs="".join(_beside_hogs(one)),
+            "record-load", name, image, program, root, loaded="".join(_loaded(one)),
+            beside_hogs="".join(_beside_hogs(one)),
         )
         for name, one in BOOTS.items()
     ]  # fmt: skip
@@ -222,14 +222,6 @@ def boots(image: kernel.Image, program: dict[str, bytes], root: Path) -> list[Jo
         )
         for name, one in BOOTS.items()
         if name != "default"
-    ]  # fmt: skip
-    made += [
-        _job(
-            "record-profile", name, image, program, root, profiled="".join(_profiled(one)),
-            counting=f"--profile {PROFILE_US}",
-        )
-        for name, one in BOOTS.items()
-        if name in ("cma", "gcma", "heap")
     ]  # fmt: skip
     return made
 
