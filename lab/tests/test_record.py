@@ -147,6 +147,14 @@ def test_each_program_is_compared_without_what_the_camera_takes() -> None:
     assert one.requests == pytest.approx(100)
 
 
+def test_frames_that_the_camera_skips_make_the_others_no_cheaper() -> None:
+    cpu = row([])["cpu"] | {"idle": 240}
+    every = row([frame(n) for n in EVERY], f"quiet:heap:{RATE}", cpu=cpu)
+    half = row([frame(n) for n in EVERY if n % 2], f"quiet:heap:{RATE}", cpu=cpu | {"idle": 270})
+    whole, skipped = (record_report._busy_ms([Recording(one)]) for one in (every, half))
+    assert whole == pytest.approx(skipped) == pytest.approx(600 / 150)
+
+
 def judged(kept: dict[str, Any]) -> dict[str, bool | None]:
     """Each target by its way and its first words."""
     return {one.what.split(",")[0]: one.met for one in record_report.targets(Measured(kept))}

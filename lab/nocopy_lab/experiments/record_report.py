@@ -105,6 +105,8 @@ class Recording:
         every = [Frame(*one) for one in row["frames"]]
         until = self.end - TAIL_US
         self.frames = [one for one in every if self.begin <= one.full < until]
+        # those that what `cpu` and `profile` say is of
+        self.filled = sum(self.begin <= one.full < self.end for one in every)
         self.lost, self.dropped = self._missing(every, until)
 
     def _missing(self, every: Sequence[Frame], until: int) -> tuple[int, int]:
@@ -155,9 +157,7 @@ class Profile:
 
     @classmethod
     def of(cls, recording: Recording) -> Profile:
-        row = recording.row
-        taken = sum(recording.begin <= frame[1] < recording.end for frame in row["frames"])
-        return cls(taken, **row["profile"])
+        return cls(recording.filled, **recording.row["profile"])
 
     @property
     def copies(self) -> float:
@@ -276,9 +276,9 @@ class Measured:
 
 
 def _busy_ms(recordings: Sequence[Recording]) -> float:
-    """Processor time in each frame time."""
-    shares = [one.busy_us / (one.end - one.begin) * one.interval for one in recordings]
-    return statistics.fmean(shares) / 1e3 if shares else math.nan
+    """Processor time of each frame. What the camera skips, when the host is busy, costs nothing."""
+    spent = [one.busy_us / one.filled for one in recordings if one.filled]
+    return statistics.fmean(spent) / 1e3 if spent else math.nan
 
 
 # ------------------------------------------------------------------------------ tables
