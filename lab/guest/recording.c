@@ -20,6 +20,10 @@
  *   bytes      of the file
  *   cached     bytes that the processor copied into the page cache, of all
  *	        programs; with --cached only
+ *   profile    samples of the processor at work (all), those of them in threads of
+ *	        the recorder (own), and where these were: in its own instructions
+ *	        (user), in a routine of the kernel that copies (copying); with
+ *	        --profile only
  *   frames     a list for each that the program took: the camera's number, when
  *	        the buffer was full, how many buffers the camera had left then,
  *	        when the program took it, when it gave the buffer back, when the
@@ -38,15 +42,19 @@
  *   --output PATH    where its words go (/tmp/said)
  *   --buffer-kib N   for events (8192)
  *   --cached         count what is copied into the page cache
+ *   --profile N      sample what the processor does, every N microseconds (0: not)
  *   --case NAME      repeated in the line
  */
 #include "options.h"
 
 #include <linux/fiemap.h>
 #include <linux/fs.h>
+#include <linux/perf_event.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 
@@ -61,7 +69,7 @@
 
 static struct {
 	const char *command, *file, *disk, *output, *name;
-	u32 seconds, frame_bytes, camera, buffer_kib;
+	u32 seconds, frame_bytes, camera, buffer_kib, profile_us;
 	bool cached;
 } opt = {
 	.disk = "", .output = "/tmp/said", .name = "", .seconds = 10,
@@ -153,6 +161,128 @@ static u64 number(const char *line, const char *name)
 	if (!at)
 		die("no '%s' in: %s", name, line);
 	return strtoull(at + strlen(name), NULL, 10);
+}
+
+/* --------------------------------------------------------------- profiling */
+
+/* a page of the kernel's words, and samples; a power of two */
+#define SAMPLES_BYTES	(4u * MIB)
+#define ROUTINES_MAX	64u
+
+/* Routines of the kernel whose work is to copy; longer names that begin so as well. */
+static const char *const copying[] = {
+	"rep_movs", "memcpy", "__memcpy", "memmove", "__memmove", "copy_page",
+	"copy_user", "copy_mc_", "copy_from_user", "copy_to_user", "_copy_",
+	"csum_partial_copy", "bio_copy_",
+};
+/* These set up page tables. */
+static const char *const no_copying[] = { "copy_page_range", "copy_page_regs" };
+
+static struct {
+	u64 from, to;
+} routines[ROUTINES_MAX];
+static u32 nr_routines;
+
+static struct perf_event_mmap_page *samples;
+static int sampler = -1;
+
+static bool begins(const char *name, const char *const *with, size_t count)
+{
+	size_t i;
+
+	for (i = 0; i < count; i++)
+		if (!strncmp(name, with[i], strlen(with[i])))
+			return true;
+	return false;
+}
+
+/* Where the routines are; the kernel lists its symbols by address. */
+static void find_routines(void)
+{
+	FILE *file = fopen("/proc/kallsyms", "re");
+	bool open_end = false;
+	char name[512];
+	u64 address;
+
+	if (!file)
+		die("no /proc/kallsyms");
+	while (fscanf(file, "%" SCNx64 " %*c %511[^\n]", &address, name) == 2) {
+		if (open_end && address != routines[nr_routines].from) {
+			routines[nr_routines++].to = address;
+			open_end = false;
+		}
+		if (open_end || !begins(name, copying, ARRAY_SIZE(copying)) ||
+		    begins(name, no_copying, ARRAY_SIZE(no_copying)))
+			continue;
+		if (nr_routines == ROUTINES_MAX)
+			die("more than %u routines that copy", ROUTINES_MAX);
+		routines[nr_routines].from = address;
+		open_end = true;
+	}
+	fclose(file);
+	if (!nr_routines || !routines[0].from)
+		die("/proc/kallsyms has no addresses");
+}
+
+static void sample(void)
+{
+	struct perf_event_attr attr = {
+		.type = PERF_TYPE_SOFTWARE, .size = sizeof(attr),
+		.config = PERF_COUNT_SW_CPU_CLOCK,
+		.sample_period = 1000ull * opt.profile_us,
+		.sample_type = PERF_SAMPLE_IP | PERF_SAMPLE_TID,
+		.exclude_idle = 1, .disabled = 1,
+	};
+	size_t bytes = SAMPLES_BYTES + (size_t)sysconf(_SC_PAGESIZE);
+
+	find_routines();
+	sampler = (int)syscall(SYS_perf_event_open, &attr, -1, 0, -1, PERF_FLAG_FD_CLOEXEC);
+	if (sampler < 0)
+		die("no samples: %s", strerror(errno));
+	samples = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, sampler, 0);
+	if (samples == MAP_FAILED)
+		die("no room for samples: %s", strerror(errno));
+	if (ioctl(sampler, PERF_EVENT_IOC_ENABLE, 0))
+		die("no samples: %s", strerror(errno));
+}
+
+struct one_sample {
+	struct perf_event_header header;
+	u64 ip;
+	u32 pid, tid;
+};
+
+static void json_profile(struct json *j, pid_t recorder)
+{
+	const char *data = (const char *)samples + samples->data_offset;
+	u64 head = __atomic_load_n(&samples->data_head, __ATOMIC_ACQUIRE);
+	u64 all = 0, own = 0, user = 0, copies = 0, at;
+	u32 i;
+
+	if (head + sizeof(struct one_sample) > samples->data_size)
+		die("more samples than there is room for; --profile");
+	for (at = 0; at < head; at += sizeof(struct one_sample)) {
+		const struct one_sample *s = (const void *)(data + at);
+
+		if (s->header.type != PERF_RECORD_SAMPLE || s->header.size != sizeof(*s))
+			die("samples are lost; --profile");
+		all++;
+		if (s->pid != (u32)recorder)
+			continue;
+		own++;
+		if ((s->header.misc & PERF_RECORD_MISC_CPUMODE_MASK) == PERF_RECORD_MISC_USER)
+			user++;
+		for (i = 0; i < nr_routines; i++)
+			if (s->ip >= routines[i].from && s->ip < routines[i].to)
+				copies++;
+	}
+	json_open(j, "profile", "{");
+	json_u64(j, "period_us", opt.profile_us);
+	json_u64(j, "all", all);
+	json_u64(j, "own", own);
+	json_u64(j, "user", user);
+	json_u64(j, "copying", copies);
+	json_close(j, "}");
 }
 
 /* ------------------------------------------------------------ the recorder */
@@ -431,6 +561,7 @@ static const struct setting settings[] = {
 	{ "output", .text = &opt.output },
 	{ "buffer-kib", .number = &opt.buffer_kib },
 	{ "cached", .flag = &opt.cached },
+	{ "profile", .number = &opt.profile_us },
 	{ "case", .text = &opt.name },
 	{ 0 },
 };
@@ -457,8 +588,12 @@ int main(int argc, char **argv)
 	early = ended(pid, begin + SETTLE_S * 1000000ull, &status, &usage);
 	before = ticks_now();
 	settled = now_us();
+	if (opt.profile_us)
+		sample();
 	early = early || ended(pid, begin + opt.seconds * 1000000ull, &status, &usage);
 	end = now_us();
+	if (sampler >= 0 && ioctl(sampler, PERF_EVENT_IOC_DISABLE, 0))
+		die("the samples do not end: %s", strerror(errno));
 	after = ticks_now();
 	if (!early) {
 		kill(pid, SIGINT);
@@ -497,6 +632,8 @@ int main(int argc, char **argv)
 	json_u64(&j, "bytes", bytes);
 	if (opt.cached)
 		json_u64(&j, "cached", cached);
+	if (samples)
+		json_profile(&j, pid);
 	json_open(&j, "frames", "[");
 	for (i = 0; i < nr_frames; i++) {
 		const struct frame *f = &frames[i];

@@ -46,7 +46,7 @@ def build(names: tuple[str, ...]) -> None:
 @click.option("--limit", default=300.0, show_default=True, help="Seconds of host time.")
 @click.option("--extra", default=0, help="More RAM, MiB.")
 @click.option("--scratch", default=0, help="Size of an empty disk /dev/vda, MiB.")
-@click.option("--word", "words", multiple=True, help="Kernel command line word.")
+@click.option("--word", "words", multiple=True, help="A kernel parameter.")
 @click.argument("script")
 def run_script(
     board_name: str, config: str, image: str, limit: float, extra: int, scratch: int,
@@ -172,7 +172,9 @@ def demo(draw_only: bool, version: str) -> None:
 @lab.command("bench-gcma")
 @click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
 @click.option(
-    "--only", default="", help="Only runs named like this; keeps those of the same kernels."
+    "--only",
+    default="",
+    help="Only runs whose name contains this; stored ones of the same kernels stay.",
 )
 def bench_gcma(draw_only: bool, only: str) -> None:
     """Measure all configurations in depth; writes out/bench-gcma/index.html."""
@@ -187,7 +189,7 @@ def bench_gcma(draw_only: bool, only: str) -> None:
 
 
 @lab.command("traces")
-@click.option("--only", default="", help="Record only traces named like this.")
+@click.option("--only", default="", help="Record only traces whose name contains this.")
 @click.option("--again", is_flag=True, help="Record them again, although the cache has them.")
 def record_traces(only: str, again: bool) -> None:
     """Record what is asked of an area under several loads, and print where the traces are."""
@@ -263,7 +265,9 @@ def site() -> None:
 @lab.command("bench-brug")
 @click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
 @click.option(
-    "--only", default="", help="Only benchmarks named like this; keeps those of the same binaries."
+    "--only",
+    default="",
+    help="Only benchmarks whose name contains this; stored ones of the same binaries stay.",
 )
 @click.option("--quick", is_flag=True, help="One round of a 64th of the work: does it all run?")
 @click.option(
@@ -288,7 +292,10 @@ def bench_brug(draw_only: bool, only: str, quick: bool, suite: Path | None) -> N
 @lab.command("bench-pdio")
 @click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
 @click.option(
-    "--only", default="", help="Only runs named like this, or this,or this; keeps the others."
+    "--only",
+    default="",
+    help="Only runs whose name contains this, or one of several, with commas between; other "
+    "stored ones stay.",
 )
 def bench_pdio(draw_only: bool, only: str) -> None:
     """Measure pdio here and on a slow board, as its paper did; writes out/bench-pdio/index.html."""
@@ -304,7 +311,9 @@ def bench_pdio(draw_only: bool, only: str) -> None:
 
 @lab.command("record")
 @click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
-@click.option("--only", default="", help="Only boots named like this; keeps the others.")
+@click.option(
+    "--only", default="", help="Only boots whose name contains this; other stored ones stay."
+)
 def compare_recorders(draw_only: bool, only: str) -> None:
     """Compare nocopy-record with v4l2-ctl and ffmpeg; writes out/record/index.html."""
     from nocopy_lab.experiments import record as experiment
@@ -343,7 +352,7 @@ def fuzz_pdio(minutes: float, seed: int | None) -> None:
 @click.option("--all", "asked", is_flag=True, help="Also those that run only if asked for.")
 @click.option("--list", "list_only", is_flag=True, help="Name the checks and end.")
 def test(only: str, asked: bool, list_only: bool) -> None:
-    """Run the checks that this machine can run, but for those to be asked for."""
+    """Run the checks that this machine can run, without those that run only if asked for."""
     from nocopy_lab.checks import runner
 
     if list_only:

@@ -20,7 +20,11 @@ from nocopy_lab.arch import X86, Arch
 from nocopy_lab.paths import GUEST, KERNEL, cache, locked, require_tool, sha256
 
 BENCH = KERNEL / "lab/mm/cma_bench"  # the driver, whose requests the programs know
-CFLAGS = ("-O2", "-static", "-pthread", "-Wall", "-Wextra", "-Werror")
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
+CFLAGS = ("-O2", "-static", "-pthread", *WARNINGS)
+LIBRARY_CFLAGS = ("-O2", "-shared", "-fPIC", *WARNINGS)
+# The directory of sources that are libraries, each by itself, for other people's programs.
+PRELOAD = GUEST / "preload"
 
 
 @dataclass
@@ -75,8 +79,25 @@ def guest_sources() -> dict[str, list[Path]]:
     """The C files of each of our programs: one beside this name, or all in a directory of it."""
     alone = {source.stem: [source] for source in sorted(GUEST.glob("*.c"))}
     for source in sorted(GUEST.glob("*/*.c")):
-        alone.setdefault(source.parent.name, []).append(source)
+        if source.parent != PRELOAD:
+            alone.setdefault(source.parent.name, []).append(source)
     return alone
+
+
+def _compiled(name: str, key: str, command: list[str | Path]) -> bytes:
+    """What a compiler makes, once for each key."""
+    binary = cache() / "guest" / f"{name}-{key[:16]}"
+    with locked(cache() / "guest/.lock"):
+        if not binary.is_file():
+            fresh = binary.with_suffix(".new")
+            child.run(
+                [*command, "-o", fresh],
+                log=cache() / f"guest/{name}.log",
+                limit_s=120,
+                what=f"compiling {name}",
+            )
+            fresh.replace(binary)
+    return binary.read_bytes()
 
 
 def guest_programs(arch: Arch = X86) -> dict[str, bytes]:
@@ -89,19 +110,17 @@ def guest_programs(arch: Arch = X86) -> dict[str, bytes]:
     programs: dict[str, bytes] = {}
     for name, sources in guest_sources().items():
         key = sha256(common, *(source.read_bytes() for source in sources))
-        binary = cache() / "guest" / f"{name}-{key[:16]}"
-        with locked(cache() / "guest/.lock"):
-            if not binary.is_file():
-                fresh = binary.with_suffix(".new")
-                child.run(
-                    [gcc, *CFLAGS, f"-I{BENCH}", "-o", fresh, *sources, "-lm"],
-                    log=cache() / f"guest/{name}.log",
-                    limit_s=120,
-                    what=f"compiling {name}",
-                )
-                fresh.replace(binary)
-        programs[name] = binary.read_bytes()
+        command: list[str | Path] = [gcc, *CFLAGS, f"-I{BENCH}", *sources, "-lm"]
+        programs[name] = _compiled(name, key, command)
     return programs
+
+
+def preload_library(name: str) -> bytes:
+    """A library of ours, to be preloaded by programs of the host in a guest."""
+    gcc, source = X86.tool("gcc"), PRELOAD / f"{name}.c"
+    version, words = child.output([gcc, "--version"]), " ".join(LIBRARY_CFLAGS)
+    key = sha256(version, words, source.read_bytes())
+    return _compiled(f"{name}.so", key, [gcc, *LIBRARY_CFLAGS, source])
 
 
 def libraries(path: Path) -> dict[str, bytes]:

@@ -377,14 +377,20 @@ def draw_panels(
     styles: Mapping[str, Style],
     y: str,
     log: bool = False,
+    columns: int = 0,
 ) -> None:
-    """Panels side by side with one legend; in each, lines of a quantity over block sizes."""
+    """Panels with one legend, side by side or so many a row; in each, lines of a quantity over
+    block sizes."""
+    columns = columns or len(panels)
+    rows = -(-len(panels) // columns)
     with plt.rc_context(_style()):
         canvas, all_axes = plt.subplots(
-            1, len(panels), figsize=(5.2 * len(panels), 4.6), sharey=True, squeeze=False
+            rows, columns, figsize=(5.2 * columns, 4.6 * rows), sharey=True, squeeze=False
         )
+        for axes in all_axes.flat[len(panels) :]:
+            axes.set_visible(False)
         shown: dict[str, Any] = {}
-        for axes, (name, series) in zip(all_axes[0], panels.items(), strict=True):
+        for axes, (name, series) in zip(all_axes.flat, panels.items(), strict=False):
             for label, points in series.items():
                 at, style = sorted(points), styles[label]
                 (shown[label],) = axes.plot(
@@ -401,11 +407,12 @@ def draw_panels(
                 axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             else:
                 axes.set_ylim(bottom=0)
-        all_axes[0][0].set(ylabel=y)
+        for row in all_axes:
+            row[0].set(ylabel=y)
         canvas.legend(
             shown.values(), shown.keys(), loc="upper center", ncols=4, frameon=False, fontsize=9
         )
-        _save(canvas, directory, figure.name, (0, 0, 1, 0.90))
+        _save(canvas, directory, figure.name, (0, 0, 1, 1 - 0.1 / rows))
 
 
 def draw_side_by_side(

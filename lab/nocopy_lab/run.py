@@ -98,7 +98,7 @@ def ktap(console: str) -> tuple[list[str], list[str]]:
 # Seconds after which a guest is ended. This limit is only for guests that hang: a slow host must
 # not reach it. With one such guest all tests must still end before a hosted machine gives up.
 LIMIT_S: Final = 1200.0
-# Those that measure take longer, and nobody but who began them waits.
+# Guests that measure take longer, and only whoever started them waits.
 MEASURING_S: Final = 3600.0
 
 
@@ -114,7 +114,7 @@ class Job:
     programs: tuple[str, ...] = ()  # of the host, with their libraries
     files: dict[str, bytes] = field(default_factory=dict)
     allow: tuple[str, ...] = ()  # names in SPLATS
-    # For a power cut: kill QEMU this many seconds after this many rows of the guest. 0: no cut.
+    # For a power cut: QEMU is killed `cut_s` seconds after row `cut_rows` of the guest. 0: no cut.
     cut_s: float = 0.0
     cut_rows: int = 1
     scratch_mib: tuple[int, ...] = ()  # sizes of empty disks /dev/vda, …; not on exact boards
@@ -131,7 +131,7 @@ class Outcome:
     failure: str | None = None
 
     def require(self) -> Outcome:
-        """Return this outcome; raise the reason if it is not a good one."""
+        """Return this outcome if the boot was good; else raise the reason."""
         if self.failure is not None:
             said = [f"{self.failure}; see {self.console}", tail(self.console), *self._last_rows()]
             if self.exit is None:
@@ -140,7 +140,7 @@ class Outcome:
         return self
 
     def _last_rows(self) -> list[str]:
-        """What the job itself said last: a program in the guest reports what is wrong in a row."""
+        """The last rows of the job, in which a program of the guest says what is wrong."""
         rows = [row for row in self.results if not str(row.get("type")).endswith("tick")]
         return [json.dumps(row)[:400] for row in rows[-3:]]
 
@@ -237,7 +237,7 @@ def boot(job: Job, watch: Watch | None = None) -> Outcome:
 
 
 class _Processors:
-    """Host processors for boots that have to stay on one; the next goes to the one with the fewest.
+    """Host processors for boots that have to stay on one: each gets the one with the fewest boots.
 
     When QEMU runs all virtual CPUs on one thread it leaves out their memory barriers, although its
     device models run on other threads. On two processors the NVMe model then misses the guest's
@@ -358,7 +358,7 @@ def _verdict(outcome: Outcome, reader: _Reader, status: int | None, log: Path) -
     if reader.garbage is not None:
         return f"{name}: the guest sent a line that is no JSON object: {reader.garbage!r}"
     if reader.exit is None:
-        # A guest that resets itself, as by a fault while it handles one, is no failure of QEMU's.
+        # QEMU also ends well if the guest resets itself, as after a triple fault.
         end = "it powered off" if _GOODBYE.search(outcome.text()) else f"QEMU {_ended(status)}"
         return f"{name}: the guest ended without telling how its job went: {end}"
     if reader.exit != 0:
@@ -382,7 +382,7 @@ def with_scratch(machine: Machine, directory: Path, sizes_mib: Sequence[int]) ->
     return replace(machine, disks=tuple(disks))
 
 
-# Where files of the host are in memory.
+# A directory of the host whose files are in memory.
 SHM: Final = Path("/dev/shm")
 
 
@@ -400,9 +400,9 @@ def boot_all(
     at_once: int = 2,
     each: Callable[[Outcome], None] | None = None,
 ) -> list[Outcome]:
-    """Boot independent jobs, `at_once` at a time; returns outcomes in the order of the jobs.
+    """Boot independent jobs, `at_once` at a time; return outcomes in the order of the jobs.
 
-    `each` is called with every outcome as soon as it is there, one at a time.
+    `each` is called with every outcome as soon as its boot has ended, one call at a time.
     """
     lock = threading.Lock()
 

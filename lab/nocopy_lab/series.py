@@ -10,7 +10,7 @@ There are two series, one to be sent first and one that follows it, each with it
 The Kconfig and Makefile of new code grow with the steps: an object comes with its source, an
 option with the first step whose code, or whose makefiles, ask for it. So each step can be built,
 with the option on. Other lines of a new file that nobody needs yet, such as an export, come with
-the step that names them.
+the step that names them. What is there for other versions of Linux stays here.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from typing import Any, Final
 
 from nocopy_lab import child, kernel, progress
 from nocopy_lab.board import Machine
-from nocopy_lab.paths import KERNEL, LOGS, LabError, cache, locked, sha256_tree
+from nocopy_lab.paths import KERNEL, LOGS, LabError, cache, locked, require_tool, sha256_tree
 from nocopy_lab.run import Job, boot, ktap
 
 UPSTREAM: Final = KERNEL / "upstream"
 # The one version for which there is a series: the newest, as patches go to mainline.
 VERSION: Final = kernel.SERIES[-1]
+# What new files ask for to know it.
+MAINLINE: Final = "SWAP_TABLE_HAS_ZEROFLAG"
 # The two, in order: the directory of the mails of each. What the manifest calls their patches, and
 # the file of the cover letter.
 PARTS: Final = {
@@ -248,9 +250,18 @@ def _asked(tree: Path, names: Collection[str]) -> set[str]:
     return found
 
 
+def for_mainline(source: Path) -> str:
+    """A new file without what is for other versions."""
+    if source.suffix not in (".c", ".h"):
+        return source.read_text()
+    unifdef = require_tool("unifdef", "unifdef")
+    # Status 0 whether something was left out or not.
+    return child.output([unifdef, "-x2", f"-D{MAINLINE}", source])
+
+
 def _copy(origin: Path, target: Path, later: Collection[str]) -> None:
     """Put a new file into a tree, without the lines that come later."""
-    text = origin.read_text().splitlines(keepends=True)
+    text = for_mainline(origin).splitlines(keepends=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text("".join(line for line in text if line.rstrip("\n") not in later))
     target.chmod(origin.stat().st_mode)

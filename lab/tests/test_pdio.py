@@ -124,6 +124,75 @@ def test_a_copy_that_takes_longer_than_a_plain_one_is_a_target_missed() -> None:
     }
 
 
+def _ways_job(monkeypatch: pytest.MonkeyPatch, name: str) -> Job:
+    monkeypatch.setattr(bench_pdio, "_elsewhere", lambda guest: Job("e", "", Path("storage")))
+    (job,) = (job for job in bench_pdio.board_jobs({}) if job.name == f"bench-pdio-ways-{name}")
+    return job
+
+
+def test_fio_streams_are_like_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = _ways_job(monkeypatch, "xfs")
+    streams = [line.split() for line in job.script.splitlines() if line.startswith("stream_fio ")]
+    assert bench_pdio._expected(job) == {"bench": 1.0, "fio": float(len(streams))}
+    measured = set()
+    for _, direction, block, depth, fallocate, *command in streams:
+        measured.add((direction, int(block), fallocate))
+        assert int(block) * int(depth) <= bench_pdio.FIO_MEMORY
+        for word in (f"--rw={direction}", f"--bs={block}", f"--iodepth={depth}"):
+            assert word in command
+        for word in (f"--size={bench_pdio.WAYS_MIB}M", "--end_fsync=1", "--direct=1"):
+            assert word in command
+    kinds = (("write", "none"), ("write", "native"), ("read", "none"))
+    sizes = bench_pdio.WAYS_SIZES
+    assert measured == {(way, size, how) for way, how in kinds for size in sizes}
+    subprocess.run(["sh", "-n"], input=job.script, text=True, check=True, timeout=60)
+
+
+def _ways(pdio: float, **others: float) -> dict[str, Any]:
+    cells = [
+        _row("write", mode, MIB, speed, 0, 0) for mode, speed in {**others, "pdio": pdio}.items()
+    ]
+    fio = [
+        {"type": "fio", "direction": "write", "block": MIB, "depth": depth, "fallocate": how,
+         "bytes": speed * MIB, "ms": 1000}
+        for depth, how, speed in ((1, "none", 800), (4, "none", 1500), (16, "native", 1600))
+    ]  # fmt: skip
+    bench = {"type": "bench", "name": "ways", "data": {"targets": [{"results": cells}]}}
+    return {"ways-ext4": {"rows": [bench, *fio]}}
+
+
+def test_pdio_has_the_best_plain_calls_as_its_target_and_fio_beside() -> None:
+    for pdio, verdict in ((1000.0, "met"), (900.0, "missed")):
+        board = _ways(pdio, buffered=500.0, direct=1000.0, dontcache=400.0)
+        data = report.Measured({"host": {}, "board": board})
+        (target,) = report.board_targets(data)
+        assert target.work == "ext4: write 1 MiB / best plain calls, direct"
+        assert target.note == "1000 MiB/s; fio: 1500 MiB/s (depth 4)"
+        assert target.row()[-1] == verdict
+
+
+def test_fio_is_in_the_table_and_the_figure(tmp_path: Path) -> None:
+    board = _ways(900.0, buffered=500.0, direct=1000.0)
+    data = report.Measured({"host": {}, "board": board})
+    (table,) = report.beyond(data)
+    (row,) = (dict(zip(table.head, row, strict=True)) for row in table.rows)
+    assert row["pdio / best plain calls"] == "0.90 ×"
+    assert row["fio"] == "1500 MiB/s (depth 4)"
+    assert row["fio, file allocated before"] == "1600 MiB/s (depth 16)"
+    assert row["pdio / fio"] == "0.60 ×"
+    assert report._exact_panels(data)["ext4, write"]["fio"] == {MIB: 1500.0}
+    assert [one.name for one in report._draw_figures(tmp_path, data)] == ["exact"]
+
+
+def test_results_without_fio_are_still_drawn() -> None:
+    board = _ways(900.0, buffered=500.0)
+    board["ways-ext4"]["rows"] = board["ways-ext4"]["rows"][:1]
+    data = report.Measured({"host": {}, "board": board})
+    (table,) = report.beyond(data)
+    assert table.rows[0][-3:] == ["–", "–", "–"]
+    assert report.board_targets(data)[0].note == "500 MiB/s; fio: –"
+
+
 def test_one_boot_is_of_the_older_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_pdio, "_elsewhere", lambda guest: Job("e", "", Path("storage")))
     series = [kernel.CONFIGS[str(job.kernel)].series for job in bench_pdio.board_jobs({})]

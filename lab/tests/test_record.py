@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nocopy_lab import report
+from nocopy_lab import kernel, report
 from nocopy_lab.board import Disk, Machine
 from nocopy_lab.experiments import record, record_report
 from nocopy_lab.experiments.record_report import ONE, STOCK, ZERO, Measured, Recording
@@ -128,6 +128,7 @@ def results() -> dict[str, Any]:
         "runs": [
             run("cma", {"v4l2-ctl": 170}, 5),
             run("gcma", {"dmabuf": 240, "copy": 210}, 5),
+            run("gcma", {"heap": 240}, 5),
         ],
     }
 
@@ -146,19 +147,89 @@ def test_each_program_is_compared_without_what_the_camera_takes() -> None:
     assert one.requests == pytest.approx(100)
 
 
-def test_targets_are_met_and_missed() -> None:
-    met = {one.what.split(",")[0]: one.met for one in record_report.targets(Measured(results()))}
-    assert met["frames lost or late"] is True
-    assert met["processor time a frame"] is True
-    assert met["a photo while it records"] is None
+def test_frames_that_the_camera_skips_make_the_others_no_cheaper() -> None:
+    cpu = row([])["cpu"] | {"idle": 240}
+    every = row([frame(n) for n in EVERY], f"quiet:heap:{RATE}", cpu=cpu)
+    half = row([frame(n) for n in EVERY if n % 2], f"quiet:heap:{RATE}", cpu=cpu | {"idle": 270})
+    whole, skipped = (record_report._busy_ms([Recording(one)]) for one in (every, half))
+    assert whole == pytest.approx(skipped) == pytest.approx(600 / 150)
+
+
+def judged(kept: dict[str, Any]) -> dict[str, bool | None]:
+    """Each target by its way and its first words."""
+    return {one.what.split(",")[0]: one.met for one in record_report.targets(Measured(kept))}
+
+
+@pytest.mark.parametrize(("way", "name"), [("huge pages", "dmabuf"), ("heap", "heap")])
+def test_targets_are_met_and_missed(way: str, name: str) -> None:
+    met = judged(results())
+    assert met[f"{way}: frames lost or late"] is True
+    assert met[f"{way}: processor time a frame"] is True
+    assert met[f"{way}: memory for a photo (1"] is None
     worse = results()
     for run in worse["runs"]:
         for one in run["rows"]:
-            if one.get("case") == f"long:dmabuf:{RATE}":
+            if one.get("case") == f"long:{name}:{RATE}":
                 one["frames"] = [f for f in one["frames"] if f[0] != 130]
     missed = [one.what for one in record_report.targets(Measured(worse)) if one.met is False]
     assert len(missed) == 1
-    assert missed[0].startswith("frames lost or late")
+    assert missed[0].startswith(f"{way}: frames lost or late")
+
+
+def test_a_way_that_was_not_measured_has_no_targets() -> None:
+    kept = results()
+    del kept["runs"][2]
+    ways = {name.split(":")[0] for name in judged(kept) if ":" in name}
+    assert ways == {"huge pages"}
+
+
+def test_the_load_has_to_be_one_that_others_suffer_from() -> None:
+    kept = results()
+    assert judged(kept)["frames that v4l2-ctl loses or is late with"] is True
+    kept["runs"][0] = {
+        "config": "cma",
+        "rows": [row([frame(n) for n in EVERY], "long:v4l2-ctl:50")],
+    }
+    assert judged(kept)["frames that v4l2-ctl loses or is late with"] is False
+
+
+@pytest.mark.parametrize(("ours", "met"), [(110, True), (111, False)])
+def test_memory_for_a_photo_is_compared_with_reservation(ours: int, met: bool) -> None:
+    kept = results()
+    for config, name, ns in (("gcma", "heap", ours), ("reservation", "v4l2-ctl", 100)):
+        rows = [
+            {"type": "alloc", "pages": record.PHOTO_PAGES, "ns": ns, "ok": True},
+            {"type": "alloc", "pages": 2 * record.PHOTO_PAGES, "ns": 10 * ns, "ok": True},
+            row([frame(n) for n in EVERY], f"switch:{name}:{RATE}"),
+        ]
+        kept["runs"].append({"config": config, "rows": rows})
+    assert judged(kept)["heap: memory for a photo (1"] is met
+    table = record_report._photos(Measured(kept))
+    assert [line[1:] for line in table.rows] == [
+        ["100 ns", "1 µs"],
+        [f"{ours} ns", report.duration(10 * ours)],
+    ]
+
+
+# No sample, one that counts as nothing, and as many as there are bytes to copy.
+@pytest.mark.parametrize(("copying", "met"), [(0, True), (1, True), (INSIDE * 37, False)])
+def test_what_copies_is_seen_by_samples(copying: int, met: bool) -> None:
+    kept = results()
+    profile = {"period_us": 100, "all": 9_000, "own": 8_000, "user": 37, "copying": copying}
+    taken = [frame(n) for n in EVERY if SETTLED <= n * INTERVAL < SETTLED + 2_000_000]
+    case = row(taken, f"profile:heap:{RATE}", profile=profile)
+    kept["runs"].append({"config": "gcma", "rows": [case]})
+    one = Measured(kept).profile(record_report.HEAP)
+    assert one is not None
+    assert one.frames == INSIDE
+    if copying > 1:
+        # 100 µs are 50,000 instructions, and a frame has 1,843,200 bytes.
+        assert one.copies == pytest.approx(1, abs=0.01)
+    assert one.copies_and_own > one.copies
+    assert judged(kept)["heap: the same"] is met
+    assert record_report._profiles(Measured(kept)).rows[0][:3] == [
+        record_report.HEAP.label, str(INSIDE), "9,000",
+    ]  # fmt: skip
 
 
 def test_the_page_is_drawn_from_the_results_alone(tmp_path: Path) -> None:
@@ -179,6 +250,17 @@ def test_a_recording_without_frames_or_by_another_way_is_no_measurement() -> Non
     for said in (None, {"way": "copy"}):
         with pytest.raises(LabError, match="the way was"):
             record.require_taken(row([frame(1)], said=said), console)
+
+
+def test_the_heap_has_boots_without_huge_pages() -> None:
+    image, root = kernel.Image("gcma", Path("/image")), Path("/root.ext4")
+    every = {job.name: job for job in record.boots(image, {}, root)}
+    assert {f"record-{kind}-heap" for kind in ("quiet", "load", "switches")} <= set(every)
+    for name, job in every.items():
+        huge = any(word.startswith("hugepages") for word in job.machine.words)
+        assert huge == ("dmabuf" in job.script) == name.endswith("-gcma")
+        assert ("take rate:heap" in job.script) == (name == "record-load-heap")
+        assert job.machine.config in name or name.endswith(("-heap", "-default"))
 
 
 def test_recorders_run_in_turn_and_each_has_its_camera() -> None:

@@ -61,6 +61,7 @@ config IT_LATE
 endif # IT
 """
 MAKEFILE = "obj-y\t\t\t+= second.o first.o\nobj-$(CONFIG_IT_LATE)\t+= late.o\n"
+OF_VERSIONS = f"#ifdef {series.MAINLINE}\nint now;\n#else\nint before;\n#endif\n"
 MANIFEST = """
 growing = ["mm/it/Kconfig", "mm/it/Makefile"]
 [[patch]]
@@ -89,7 +90,7 @@ def ours(tmp_path: Path) -> Path:
         "mm/it/Kconfig": KCONFIG,
         "mm/it/Makefile": MAKEFILE,
         "mm/it/first.c": "int first;\nEXPORT_SYMBOL(first);\n",
-        "mm/it/second.c": "#ifdef CONFIG_IT_B\nint second;\n#endif\n",
+        "mm/it/second.c": f"#ifdef CONFIG_IT_B\nint second;\n#endif\n{OF_VERSIONS}",
     }.items():
         path = tmp_path / "kernel" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -165,6 +166,8 @@ def test_mails_apply_to_a_clean_tree(ours: Path, tmp_path: Path) -> None:
     assert [mail.name[:4] for mail in mails] == ["0000", "0001", "0002", "0000", "0001"]
     assert "Subject: [PATCH 0/2] mm: it\n" in mails[0].read_text()
     assert "Subject: [PATCH 0/1] mm: more of it\n" in mails[3].read_text()
+    # What other versions need does not come.
+    assert "int now" in mails[2].read_text() and "int before" not in mails[2].read_text()
     # What is exported comes with who needs it.
     assert not any("EXPORT" in mail.read_text() for mail in mails[:3])
     assert "\n+EXPORT_SYMBOL(first);\n" in mails[4].read_text()

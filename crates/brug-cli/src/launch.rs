@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,51 +46,17 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// Names another library than that beside the command.
+const VARIABLE: &str = "BRUG_LIBRARY";
+
 /// Where libbrug.so is: what `BRUG_LIBRARY` names, beside this command, or in `../lib`.
 pub fn library() -> Result<PathBuf, Refusal> {
-    if let Some(named) = env::var_os("BRUG_LIBRARY").filter(|named| !named.is_empty()) {
-        let path = PathBuf::from(named);
-        return fs::canonicalize(&path).map_err(|error| {
-            Refusal::new(
-                OURS,
-                format!("BRUG_LIBRARY names {}: {error}", path.display()),
-            )
-        });
-    }
-    let own = env::current_exe()
-        .and_then(fs::canonicalize)
-        .unwrap_or_default();
-    let here = own.parent().unwrap_or(Path::new("/"));
-    [here.join("libbrug.so"), here.join("../lib/libbrug.so")]
-        .iter()
-        .find_map(|path| fs::canonicalize(path).ok())
-        .ok_or_else(|| {
-            let line = format!(
-                "libbrug.so is neither in {0} nor in {0}/../lib; \
-                 build it (cargo build --release -p brug-preload) or set BRUG_LIBRARY to its path",
-                here.display()
-            );
-            Refusal::new(OURS, line)
-        })
+    nocopy_launch::library("libbrug.so", VARIABLE).map_err(|line| Refusal::new(OURS, line))
 }
 
 /// `LD_PRELOAD` with this library before what is there already.
 pub fn preload(library: &Path) -> Result<OsString, Refusal> {
-    let bytes = library.as_os_str().as_bytes();
-    if bytes.iter().any(|byte| b": \t\n".contains(byte)) {
-        let line = format!(
-            "the loader splits LD_PRELOAD at spaces and colons, so it cannot name {}; \
-             move the library or make a link to it and set BRUG_LIBRARY",
-            library.display()
-        );
-        return Err(Refusal::new(OURS, line));
-    }
-    let mut list = bytes.to_vec();
-    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        list.push(b':');
-        list.extend_from_slice(others.as_bytes());
-    }
-    Ok(OsString::from_vec(list))
+    nocopy_launch::preload(library, VARIABLE).map_err(|line| Refusal::new(OURS, line))
 }
 
 /// The file that a shell would run for this word.

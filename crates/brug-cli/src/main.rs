@@ -3,7 +3,6 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -98,13 +97,13 @@ fn size(text: &str) -> Result<String, String> {
 
 #[derive(Args)]
 struct RunArgs {
-    /// How objects find their allocator
+    /// Which allocator gets which objects
     #[arg(long, value_enum, ignore_case = true)]
     mode: Option<Mode>,
     /// The allocator of small objects
     #[arg(long, value_enum, ignore_case = true)]
     base: Option<Base>,
-    /// Size (64K, 1MiB) from which objects are in growth slots at once
+    /// Size (64K, 1MiB) from which every new object begins in a growth slot
     #[arg(long, value_name = "SIZE", value_parser = size)]
     switch_point: Option<String>,
     /// Decide by what `brug tune` has written, and add to it
@@ -154,23 +153,25 @@ struct CompareArgs {
 }
 
 fn run(args: &RunArgs) -> Result<(), Refusal> {
-    let mut command = launch::command(&launch::library()?, &args.words)?;
+    let preload = launch::preload(&launch::library()?)?;
+    let program = launch::preloadable(&args.words[0])?;
+    let mut variables = vec![("LD_PRELOAD", preload)];
     if let Some(mode) = &args.mode {
-        command.env("BRUG_ALLOC", name_of(mode));
+        variables.push(("BRUG_ALLOC", name_of(mode).into()));
     }
     if let Some(base) = &args.base {
-        command.env("BRUG_BASE", name_of(base));
+        variables.push(("BRUG_BASE", name_of(base).into()));
     }
     if let Some(size) = &args.switch_point {
-        command.env("BRUG_SWITCH_POINT", size);
+        variables.push(("BRUG_SWITCH_POINT", size.into()));
     }
     if let Some(profile) = &args.profile {
-        command.env("BRUG_PROFILE", tune::existing(profile)?);
+        variables.push(("BRUG_PROFILE", tune::existing(profile)?.into()));
     }
     if args.stats {
-        command.env("BRUG_STATS", "1");
+        variables.push(("BRUG_STATS", "1".into()));
     }
-    let error = command.exec();
+    let error = nocopy_launch::exec(program.as_os_str(), &args.words, &variables);
     Err(Refusal::new(
         CANNOT_RUN,
         format!("{}: {error}", args.words[0].to_string_lossy()),

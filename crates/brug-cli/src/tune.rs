@@ -245,8 +245,8 @@ fn verdict(processes: &[Process]) -> String {
         ));
     }
     if reasons.is_empty() {
-        "brug has little to gain here: hardly anything grows, and no other allocator has the small \
-         objects for much less"
+        "brug has little to gain here: hardly anything grows, and no other allocator is much faster \
+         with the small objects"
             .to_owned()
     } else {
         format!(

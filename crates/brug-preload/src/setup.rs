@@ -112,8 +112,8 @@ fn name_the_base() {
     if let Some(library) = raw::stand_in() {
         say(&[
             library.to_bytes(),
-            b" stands in for the C library's allocator and is the base; load it no more, or name \
-              another with BRUG_BASE",
+            b" stands in for the C library's allocator and is the base; do not load it, or name \
+              another base with BRUG_BASE",
         ]);
     }
 }

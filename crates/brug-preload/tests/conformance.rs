@@ -264,6 +264,7 @@ fn every_source_is_compiled_by_a_test() {
     let expected = [
         "address.c",
         "alignment.cpp",
+        "check.h",
         "conformance.c",
         "crossing.c",
         "cxx.cpp",

@@ -27,7 +27,7 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
-    /// The owner of objects of `base`; the C library if this build lacks it.
+    /// The owner of objects of `base`; the C library if `base` is not part of this build.
     #[inline]
     pub(crate) fn of(base: Base) -> Owner {
         match base {
@@ -137,9 +137,9 @@ pub(crate) fn current() -> Owner {
     Owner::of(words::base())
 }
 
-/// To be called in a forked child whose parent had other threads: these may have been in the middle
-/// of an allocation. The C library and jemalloc have handlers of their own. Returns the base that
-/// can no longer serve, if there is one.
+/// To be called in a forked child whose parent had other threads, as these may have been in the
+/// middle of an allocation. The C library and jemalloc have fork handlers of their own. Returns the
+/// base that can no longer serve, if there is one.
 pub(crate) fn after_fork_among_threads() -> Option<Base> {
     #[cfg(feature = "mimalloc")]
     {
@@ -151,7 +151,7 @@ pub(crate) fn after_fork_among_threads() -> Option<Base> {
     None
 }
 
-/// The base that a trial compares with the C library, if there is one in this process.
+/// The challenger: the base that a trial compares with the C library, if this process can use one.
 pub(crate) fn challenger() -> Option<Base> {
     #[cfg(feature = "mimalloc")]
     if !mimalloc::is_retired() {
@@ -168,7 +168,7 @@ pub(crate) fn begin_challenger() -> bool {
     false
 }
 
-/// Bytes in objects of jemalloc and mimalloc, and bytes that both hold in all.
+/// Bytes in objects of jemalloc and mimalloc, and all bytes that the two hold.
 pub(crate) fn in_use_and_held() -> (usize, usize) {
     #[allow(unused_mut)]
     let mut sum = (0, 0);
@@ -185,8 +185,8 @@ pub(crate) fn in_use_and_held() -> (usize, usize) {
     sum
 }
 
-/// The size to request for alignment `align`, up to the C library's own: jemalloc and mimalloc
-/// give that alignment to objects of at least `align` bytes.
+/// The size to request so that an object is aligned to `align`, if that is no more than the C
+/// library's alignment: jemalloc and mimalloc align objects of at least `align` bytes so.
 #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
 #[inline]
 fn as_aligned(size: usize, align: usize) -> usize {
@@ -255,7 +255,7 @@ pub(crate) fn last_resort(attempt: impl Fn() -> *mut u8) -> *mut u8 {
 #[cold]
 #[inline(never)]
 fn give_up(attempt: &dyn Fn() -> *mut u8) -> *mut u8 {
-    // A first refusal may come from a limit that was set a moment ago.
+    // The refusal may come from a limit that the program has just set: look at the limits again.
     words::memory_is_counted();
     if arena::take_back() {
         let p = attempt();

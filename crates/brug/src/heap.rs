@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a request is served: the paper's request handler.
 //!
-//! The fast path is inlined into the program. It is one or two compares on each side: `malloc` of
-//! up to a limit goes straight to the allocator of small objects, and `free` of an address in that
-//! allocator's range does too. The slow path is out of line. The limits are in `words.rs`.
+//! The fast paths are inlined into the program and have one or two compares each: `malloc` of up to
+//! a limit goes straight to the base, the allocator of small objects, and so does `free` of an
+//! address in the base's range. The slow paths are out of line. The limits are in `words.rs`.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -15,7 +15,7 @@ use crate::realloc::{realloc_cold, LEAVE_MAX, UNKNOWN};
 use crate::words::{self, hot, in_other, load, word, Hot, SYS_ALIGN};
 use crate::{arena, config, scope, sys, trial, tuner};
 
-/// True if the C library is the only base: then it is called by its name.
+/// True if the C library is the only base in this build; its functions are then called by name.
 const ONE_BASE: bool = !cfg!(any(feature = "jemalloc", feature = "mimalloc"));
 /// Alignment that every base gives every object.
 const MIN_ALIGN: usize = 8;
@@ -35,7 +35,7 @@ pub(crate) unsafe fn alloc(size: usize, align: usize) -> *mut u8 {
     }
 }
 
-/// Allocates for a caller who gives no size or alignment when freeing, as in C.
+/// Allocates for a caller who gives neither size nor alignment when freeing, as in C.
 #[inline]
 pub(crate) unsafe fn alloc_untold(size: usize, align: usize) -> *mut u8 {
     if align <= SYS_ALIGN && size <= load!(malloc_limit) {
@@ -68,7 +68,8 @@ pub(crate) unsafe fn free(p: *mut u8) {
     }
 }
 
-/// Frees an object whose size is known; not one of [`alloc_untold`].
+/// Frees an object of [`alloc`], whose size and alignment the caller gives; not one of
+/// [`alloc_untold`].
 #[inline]
 pub(crate) unsafe fn free_told(p: *mut u8, size: usize, align: usize) {
     // SAFETY: an object that the caller owns, with this size and alignment. The word `free` is a
@@ -107,7 +108,7 @@ pub(crate) unsafe fn realloc(p: *mut u8, old: usize, align: usize, new: usize) -
     }
 }
 
-// The ABI of the slow paths says that they do not unwind, so the fast paths end in a jump.
+// The slow paths have the C ABI and so cannot unwind: the fast paths can end in a jump to them.
 
 #[inline(never)]
 unsafe extern "C" fn free_cold(p: *mut u8) {
@@ -125,7 +126,8 @@ unsafe extern "C" fn free_cold(p: *mut u8) {
     }
 }
 
-/// The second fastest path, for objects with C's alignment.
+/// Before the slow path, for alignments up to C's: the C library before a trial's first turn, and
+/// otherwise the base's function if the size is within its limit.
 #[inline(never)]
 extern "C" fn alloc_other(size: usize, align: usize) -> *mut u8 {
     if align <= SYS_ALIGN && trial::is_early(size) {

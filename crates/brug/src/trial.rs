@@ -4,18 +4,18 @@
 //! The paper's tuner compares allocators where objects are reallocated. But lists, trees and
 //! linkers hardly ever reallocate, and for them the allocators differ by a factor of two.
 //! So once a program has shown that it has small objects, the C library and its challenger,
-//! mimalloc, take turns at its requests, 128 each. Each request is timed with the first touch of
-//! its pages: that costs an allocator that packs badly, and favours one that keeps its pages or
-//! has huge ones. Frees are timed as well; the address names the owner. Then the winner gets all
-//! requests until the next trial, after [`OLD`] reallocations of a thread. A profile that is
-//! read at the start replaces the first trial. jemalloc is not tried: where it beats the C
-//! library, mimalloc does so by more.
+//! mimalloc, serve its requests in turns of 128. A request is timed with the first touch of
+//! its pages: that counts against an allocator that packs badly, and for one that keeps its pages
+//! or has huge ones. Frees are timed as well; the address tells the owner. Then the winner gets all
+//! requests until the next trial, after [`OLD`] reallocations of a thread on the slow path. A
+//! profile that is read at the start replaces the first trial. jemalloc is not tried: where it
+//! beats the C library, mimalloc does so by more.
 //!
 //! # The same program, the same base
 //!
 //! All requests of a trial together take less than a millisecond, and one interrupt, or one
-//! page that the host of a virtual machine has to find, can take as long as a thousand of them.
-//! So the compared mean counts no request for more than 32 times the C library's median, which is
+//! page for which the host of a virtual machine has to find memory, can take as long as a thousand
+//! of them. So in the compared mean requests count for at most 32 times the C library's median,
 //! about a page fault. Longer times are the machine's, not the allocator's. Where the gain is close
 //! to the required one, the trial goes on for up to four times as many turns. The current base is
 //! replaced only by one that takes a quarter less time: the next run may not find a smaller gain.
@@ -37,17 +37,18 @@ const START: u32 = 4096;
 /// Requests after which a trial that could not begin is given up: only the main thread can
 /// initialise the challenger, and that thread may allocate nothing.
 const PATIENCE: u32 = 64 * START;
-/// Requests in a turn of an allocator, and how many of these at its beginning are not timed,
-/// because the caches are full of the other allocator's data.
+/// Requests in a turn of an allocator, and how many of them, the first, are not timed, because the
+/// caches are full of the other allocator's data.
 const TURN: u32 = 128;
 const COLD: u32 = 16;
-/// Turns of each allocator. It sets itself up in the first, which is not timed.
+/// Turns of each allocator in a round. The first turn of a trial is not timed, as the allocator sets
+/// itself up in it.
 const TURNS: u32 = 25;
-/// Maximum number of times [`TURNS`] are held, while the gain is close to the required one.
+/// Maximum number of rounds, which go on while the gain is close to the required one.
 const MOST_ROUNDS: u32 = 4;
-/// Reallocations of a thread after which the result is out of date.
+/// Reallocations of a thread, on the slow path, after which the result is out of date.
 pub(crate) const OLD: u32 = 1 << 22;
-/// Maximum time at which a request counts, in medians of the C library.
+/// Maximum that a request counts for, in medians of the C library's requests.
 const CAP: u64 = 32;
 /// Minimum of timed frees; with fewer, only allocations are compared.
 const ENOUGH: u64 = 64;
@@ -107,8 +108,8 @@ pub(crate) fn why() -> &'static str {
 
 static RUNNING: AtomicBool = AtomicBool::new(false);
 static REQUESTS: AtomicU32 = AtomicU32::new(0);
-/// New objects up to this size are the C library's until the turns begin; 0 if it takes a look at
-/// more than the size to say so.
+/// New objects up to this size go to the C library until the turns begin; 0 where more than the
+/// size decides that.
 static EARLY: AtomicUsize = AtomicUsize::new(0);
 /// The number of the request with which the first turn begins.
 static BEGAN: AtomicU32 = AtomicU32::new(NOT_YET);
@@ -155,7 +156,7 @@ impl Times {
         0
     }
 
-    /// The mean in sixteenths of a nanosecond, where octaves count for at most `most` ns a sample.
+    /// The mean in sixteenths of a nanosecond; of each octave at most `most` ns a sample count.
     fn mean(&self, most: u64) -> u64 {
         let total: u64 = self
             .octaves()
@@ -218,8 +219,8 @@ pub(crate) fn gain() -> i32 {
 /// The base that the last trial or the profile has found.
 static FOUND: AtomicU8 = AtomicU8::new(Base::Glibc as u8);
 
-/// The base in `mode` of what is in no slot, if the configuration names none. To be asked before
-/// the change of the limits that it is for.
+/// In `mode`, the base of what is in no slot, if the configuration names none. To be called before
+/// the limits are changed for it.
 pub(crate) fn base_in(mode: Mode) -> Base {
     let found = Base::from_u8(FOUND.load(Relaxed));
     if mode != Mode::Auto || found == Base::Glibc {
@@ -232,7 +233,7 @@ pub(crate) fn base_in(mode: Mode) -> Base {
     }
 }
 
-/// In the child of a fork that cannot use `base` any more.
+/// For the child of a fork, which cannot use `base` any more.
 pub(crate) fn forget(base: Base) {
     let forgotten = FOUND.compare_exchange(base as u8, Base::Glibc as u8, Relaxed, Relaxed);
     if forgotten.is_ok() {
@@ -270,13 +271,13 @@ pub(crate) fn running() -> bool {
     RUNNING.load(Relaxed)
 }
 
-/// Sets `EARLY`; for the code that works out the limits.
+/// Sets [`EARLY`]; called where the limits are worked out.
 pub(crate) fn set_early(limit: usize) {
     EARLY.store(limit, Relaxed);
 }
 
-/// Returns true, and counts the request, if the C library serves it because no turn has begun.
-/// A short program has no other requests.
+/// Returns true, and counts the request, if the C library is to serve it because the turns have not
+/// begun. A short program makes no other requests.
 #[inline]
 pub(crate) fn is_early(size: usize) -> bool {
     let early = size <= EARLY.load(Relaxed) && REQUESTS.load(Relaxed) < START;
@@ -292,7 +293,7 @@ fn number(request: u32) -> Option<u32> {
 }
 
 /// Returns true if the turns begin with this request, because the challenger is ready. Ends the
-/// trial if the challenger never can be.
+/// trial if the challenger cannot become ready.
 #[cold]
 fn begins(request: u32) -> bool {
     // SAFETY: the calling thread's own.
@@ -383,7 +384,8 @@ fn give_up(why: Why) {
     });
 }
 
-/// Ends the trial, unless another thread already does.
+/// Ends the trial, or has it go on for a round if the result is in doubt; unless another thread
+/// already does.
 #[cold]
 fn finish(challenger: Base) {
     words::try_change(|| {
@@ -429,7 +431,7 @@ fn judge(challenger: Base) {
     }
 }
 
-/// The base that a profile leads to.
+/// The base that the verdicts of a profile lead to.
 fn best() -> Base {
     best_instead_of(Base::Glibc)
 }
@@ -448,7 +450,7 @@ fn best_instead_of(now: Base) -> Base {
 }
 
 /// Returns true if another base takes about a quarter less time than `now`: between 0.68 and 0.82
-/// of it. The result of one round of a trial differs by up to 7 percent from that of many rounds.
+/// of its time. The result of one round of a trial differs by up to 7 percent from that of many.
 fn in_doubt(now: Base) -> bool {
     let mean = verdict(now).mean;
     let others = Base::ALL.into_iter().filter(|&base| base != now);

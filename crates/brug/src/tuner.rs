@@ -4,9 +4,10 @@
 //! The paper (section III-A) times every reallocation, averages old and new, and
 //! takes the fastest allocator of a size class. Three things are different here.
 //!
-//! * *What is timed.* A call that leaves page faults behind looks cheap. So one
-//!   reallocation in 64 is timed together with the first touch of the pages it
-//!   added, because that touch takes the faults.
+//! * *What is timed.* A call that leaves page faults behind looks cheap. So a
+//!   reallocation is timed together with the first touch of the pages it added,
+//!   because that touch takes the faults. About one in 64 is timed, of those to
+//!   between 8 KiB and 1 MiB.
 //! * *What is compared.* Moving an object costs once and pays later. So the cost of
 //!   moving now and growing in place next time is compared with the cost of copying
 //!   now and copying next time.
@@ -21,9 +22,9 @@
 //! in sixteen is left where it was, so that a change is noticed. Births are counted
 //! only where objects are seen to grow, because counted births take the slow path.
 //!
-//! Old evidence fades (each sample counts a sixteenth), a decision changes only for
-//! a gain of an eighth, and one reallocation in 4096 does the opposite of what was
-//! decided, so that a wrong decision is noticed.
+//! Old evidence fades (a new sample has a weight of a sixteenth), a decision changes
+//! only for a gain of an eighth, and about one in 4096 of these reallocations does the
+//! opposite of what was decided, so that a wrong decision is noticed.
 
 use core::ffi::CStr;
 use core::fmt;
@@ -33,14 +34,14 @@ use crate::mode::Base;
 use nocopy_settings::{number, Line, Size};
 use crate::{arena, os, tls, trial, words};
 
-/// Reallocations per sample.
+/// Reallocations of a thread, on the slow path, per sample.
 pub(crate) const SAMPLE: u32 = 64;
-/// Reallocations per experiment.
+/// The same per experiment, in which a decision is reversed; a multiple of [`SAMPLE`].
 pub(crate) const EXPERIMENT: u32 = 4096;
 
 /// Of the objects that should move into a slot, one in this many is left where it was.
 const ASIDE: u32 = 16;
-/// Maximum of live slots while objects move early; a slot costs a page table.
+/// With this many live slots objects no longer move early: a slot costs a page table.
 const EARLY_SLOTS: usize = 512;
 
 /// What a reallocation did.
@@ -94,14 +95,14 @@ pub(crate) fn decision(size: usize) -> Decision {
     }
 }
 
-/// A number of objects in the upper half, and in the lower half how many of these grew (again).
-/// Concurrent counts may be lost.
+/// A number of objects in the upper half, and in the lower half how many of them grew, or grew
+/// again. Of two concurrent counts one may be lost.
 struct Share(AtomicU64);
 
 impl Share {
     /// Minimum number of objects for a prediction.
     const FEW: u64 = 32;
-    /// When there are so many objects, those before count half.
+    /// At this many objects both numbers are halved, so that older objects count less.
     const MANY: u64 = 512;
 
     const fn new() -> Share {
@@ -124,7 +125,7 @@ impl Share {
         self.0.store(self.0.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Returns true if at least seven of eight did.
+    /// Returns true if there are enough objects, and at least seven of eight grew.
     fn nearly_all(&self) -> bool {
         let (all, some) = self.read();
         all >= Share::FEW && some * 8 >= all * 7
@@ -140,8 +141,8 @@ const fn no_shares() -> [Share; OCTAVES] {
 static GROWN: [Share; OCTAVES] = no_shares();
 /// Objects born with a size in an octave, and how many of these grew.
 static BORN: [Share; OCTAVES] = no_shares();
-/// Objects of an octave that grew while births were not watched, and how many of these are
-/// enough to watch births.
+/// Objects of an octave that grew while its births were not watched, and from how many on its
+/// births are watched.
 static CAUSE: [AtomicU32; OCTAVES] = [const { AtomicU32::new(0) }; OCTAVES];
 static BAR: [AtomicU32; OCTAVES] = [const { AtomicU32::new(64) }; OCTAVES];
 
@@ -153,7 +154,8 @@ fn watched(octave: usize) -> bool {
     CAUSE[octave].load(Relaxed) >= BAR[octave].load(Relaxed)
 }
 
-/// Objects from this size on have to be reported to [`born`].
+/// The smallest size of which births are watched: new objects from this size on take the slow path,
+/// which reports them to [`born`].
 pub(crate) fn watched_from() -> usize {
     (0..OCTAVES)
         .find(|&octave| watched(octave))
@@ -222,7 +224,7 @@ pub(crate) fn aside() -> bool {
     // SAFETY: the calling thread's own.
     let calls = unsafe { &(*tls::local()).calls };
     calls.set(calls.get().wrapping_add(1));
-    // Spread, so that in a program whose calls repeat it is not always the same one.
+    // Spread by a hash: a program whose calls repeat must not always set the same one aside.
     calls.get().wrapping_mul(0x9e37_79b9) < u32::MAX / ASIDE
 }
 
@@ -241,7 +243,7 @@ fn pack(mean: u64, samples: u64) -> u64 {
     mean.min((1 << 40) - 1) << 24 | samples.min(0xff_ffff)
 }
 
-/// Records one measurement. A concurrent one may be lost.
+/// Records a sample. Of two concurrent ones one may be lost.
 pub(crate) fn record(arm: Arm, size: usize, ns: u64) {
     let class = class(size);
     let cell = &TABLE[class][arm as usize];
@@ -273,8 +275,8 @@ fn decide(class: usize) {
     let (Some(copy), Some(enter)) = (mean(class, Arm::Base), mean(class, Arm::Move)) else {
         return;
     };
-    // Where the next octave has no samples: copying twice as much costs twice as much, and
-    // growth in place costs the same as here.
+    // Where the next octave has no samples, copying twice as much is taken to cost twice as much,
+    // and growth in place as much as here.
     let copy_next = mean(next, Arm::Base).unwrap_or(2 * copy);
     let grow_next = mean(next, Arm::Slot)
         .or(mean(class, Arm::Slot))
@@ -302,7 +304,7 @@ pub struct TunerRow {
     pub birth: bool,
 }
 
-/// A snapshot of the tuner's table, with only those classes of which something is known.
+/// A snapshot of the tuner's table; size classes of which nothing is known are left out.
 #[derive(Clone, Copy, Debug)]
 pub struct TunerReport {
     rows: [TunerRow; CLASSES],
@@ -329,7 +331,7 @@ impl TunerReport {
         self.why
     }
 
-    /// How much less time the compared allocator takes than the C library, in percent of the C
+    /// How much less time the base compared with the C library takes, in percent of the C
     /// library's; negative if it takes more. `None` if nothing was compared.
     pub fn gain(&self) -> Option<i32> {
         (self.compared(Base::Glibc).1 > 0).then_some(self.gain)
@@ -455,7 +457,7 @@ impl fmt::Display for TunerReport {
 const MAGIC: &str = "brug-profile 1";
 const PROFILE_MAX: usize = 32 << 10;
 
-/// True if the file is something else than a profile: then it is not replaced.
+/// True if the file at the profile's path is no profile: then it is not replaced.
 static NO_PROFILE: AtomicBool = AtomicBool::new(false);
 
 /// Reads a profile. A missing one counts as empty; a malformed one is reported, not used and not
@@ -527,7 +529,7 @@ fn parse_row(line: &str) -> Option<Row> {
     (lower_bound(class) == size).then_some(Row::Size(class, arm, mean, samples))
 }
 
-/// Writes the profile as a whole, or leaves it as it was.
+/// Writes the profile, by a rename: whole, or not at all.
 pub(crate) fn save(path: &CStr) {
     use fmt::Write;
     if NO_PROFILE.load(Relaxed) {

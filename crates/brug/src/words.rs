@@ -46,7 +46,7 @@ pub(crate) struct Direct {
 pub(crate) struct Hot {
     /// An address below this is null or the C library's: where the arena begins. Most of
     /// the C library's memory lies below, as the kernel fills the address space downwards;
-    /// what does not takes the slow path. 0 while the monitor is on.
+    /// what does not takes the slow path. 0 while the monitor is on or a trial is under way.
     pub(crate) low: AtomicUsize,
     /// New objects up to this size are the C library's.
     pub(crate) malloc_limit: AtomicUsize,

@@ -20,9 +20,9 @@ use crate::signals::Signals;
 
 /// Copy files and trees.
 ///
-/// Data goes from device to device in large direct requests with one copy in memory at most, or as
-/// shared blocks at once where the filesystem can do that. Holes stay holes. An existing file is
-/// overwritten in place.
+/// Where the filesystem can share blocks between files, nothing is copied. Otherwise data goes in large
+/// direct requests with one copy in memory at most, or through the page cache where that is cheaper.
+/// Holes stay holes. An existing file is overwritten in place.
 ///
 /// Nothing is ever removed. If a copy does not complete, the line that says why also names the file
 /// that is incomplete and how far it got; the other sources are still copied, unless a signal ends
@@ -61,7 +61,7 @@ const EXAMPLES: &str = "Examples:
   pdio cp disk.img /mnt/backup/          one file into a directory
   pdio cp -a --sync photos /mnt/backup   a tree, as it is, on stable storage
 
---durable is --sync.
+--durable is another name of --sync.
 
 Exit status:
   0  everything was copied

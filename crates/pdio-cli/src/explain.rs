@@ -9,9 +9,9 @@ use crate::report::{self, quoted, reason, say, Fail, Outcome};
 ///
 /// Prints for each FILE its filesystem and device, the alignment direct I/O asks for and where that
 /// was learned, the engine that carries requests, how much of the file is in the page cache, and
-/// which way a sequential writer and reader begin with, and why; also what 'pdio learn' has measured
-/// there, and how long ago. Files are read at most, never written; of a directory it says how a new
-/// file in it would do.
+/// which strategy a sequential writer and reader begin with, and why; also what 'pdio learn' has
+/// measured there, and how long ago. Files are read at most, never written; for a directory it says
+/// how streams on a new file in it would work.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = crate::EXIT_STATUS)]
 pub struct Explain {

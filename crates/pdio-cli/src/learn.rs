@@ -18,7 +18,7 @@ pub struct Learn {
     /// A directory of the filesystem
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// How much to move for each sample, of which there are fewer than 100
+    /// How much to move for each sample; there are at most 110
     #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "32M")]
     size: u64,
 }

@@ -23,13 +23,13 @@ const EXIT_STATUS: &str = "Exit status:
   0  done, completely
   1  something failed; standard error says what, and names output that is incomplete
   2  the command line is wrong; nothing was touched
-  130, 143  ended by SIGINT, SIGTERM, in order; a second one ends at once";
+  130, 143  ended cleanly by SIGINT, SIGTERM; a second one ends at once";
 
 /// Storage streams at direct-I/O speed for every block size.
 ///
-/// Data goes straight between memory and device in large requests where that is cheapest, and
-/// through the page cache where that is; which it is, is measured as the stream runs and told by
-/// `pdio explain`.
+/// Data goes directly between memory and device, in large requests, or through the page cache,
+/// whichever is cheaper: streams measure that as they run. 'pdio explain' says what they begin with,
+/// and why.
 #[derive(Parser, Debug)]
 #[command(name = "pdio", version, propagate_version = true, after_long_help = EXIT_STATUS)]
 struct Cli {

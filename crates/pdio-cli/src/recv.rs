@@ -22,8 +22,8 @@ use crate::size;
 /// closes. FILE is created, or emptied once the connection is there.
 ///
 /// TCP cannot tell a sender that is done from one that was killed: say with --size how much is to
-/// come, and fewer or more bytes are an error. Whatever ends the stream, all that was received is
-/// in FILE, and the message says how much.
+/// come, and fewer or more bytes are an error. However the stream ends, all that was received is in
+/// FILE if it can be written, and the message says how much; after kill -9 up to 8 MiB are missing.
 #[derive(clap::Args, Debug)]
 #[command(
     override_usage = "pdio recv [OPTIONS] [--listen HOST:PORT | -] FILE",
@@ -83,7 +83,7 @@ pub fn run(args: &Recv) -> Outcome {
         [dash, _] if dash.as_os_str() == "-" => {
             return Err(Fail::Usage("either - or --listen, not both".into()))
         }
-        _ => return Err(Fail::Usage("one FILE, with - before it at most".into())),
+        _ => return Err(Fail::Usage("give one FILE; only - may be before it".into())),
     };
     let timeout = args.timeout;
     let signals = Signals::listen(&[])?;

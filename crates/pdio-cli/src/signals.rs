@@ -18,7 +18,7 @@ use signal_hook::{flag, low_level};
 
 use crate::report::Fail;
 
-/// What arrived. The first SIGINT or SIGTERM asks the command to end in order, the second ends it.
+/// What arrived. The first SIGINT or SIGTERM asks the command to end cleanly, the second ends it.
 pub struct Signals {
     ended: Arc<AtomicUsize>,
     asked: Vec<(i32, Arc<AtomicBool>)>,

@@ -700,9 +700,7 @@ fn attributes_of_read_only_files_are_kept_for_users_without_rights() {
 #[test]
 fn an_interrupt_ends_the_wait_for_the_other_end_of_a_fifo() {
     let home = home();
-    let (fifo, file) = (home.path().join("fifo"), home.path().join("file"));
-    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
-    fs::write(&file, "kept").unwrap();
+    let (fifo, file) = fifo_and_file(home.path());
     for paths in [[&fifo, &file], [&file, &fifo]] {
         let child = piped(pdio().arg("cp").args(paths));
         until_it_catches(&child, Signal::TERM);

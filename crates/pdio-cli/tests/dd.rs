@@ -510,9 +510,7 @@ fn a_progress_line_that_cannot_be_written_ends_nothing() {
 #[test]
 fn an_interrupt_ends_the_wait_for_the_other_end_of_a_fifo() {
     let home = home();
-    let (fifo, file) = (home.path().join("fifo"), home.path().join("file"));
-    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
-    fs::write(&file, "kept").unwrap();
+    let (fifo, file) = fifo_and_file(home.path());
     for (from, to) in [(&fifo, &file), (&file, &fifo)] {
         let operands = [
             format!("if={}", from.display()),

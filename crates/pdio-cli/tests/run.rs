@@ -4,14 +4,17 @@
 mod common;
 
 use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
 
 use common::*;
 
 /// A library that does nothing, so that these tests need not build the real one.
-fn library(home: &std::path::Path) -> std::path::PathBuf {
+fn library(home: &Path) -> std::path::PathBuf {
     let (source, library) = (home.join("nothing.c"), home.join("libpdio.so"));
     fs::write(&source, "int nothing;\n").unwrap();
-    let status = std::process::Command::new("gcc")
+    let status = Command::new("gcc")
         .args(["-shared", "-o"])
         .args([&library, &source])
         .status()
@@ -74,7 +77,7 @@ fn what_is_not_there_is_said_in_one_line() {
             126,
             "cannot run '/etc/passwd': Permission denied",
         ),
-        (&missing, "true", 125, "missing.so': No such file"),
+        (&missing, "true", 125, "missing.so: No such file"),
         (&spaced, "true", 125, "has a space"),
     ] {
         let output = pdio()
@@ -92,7 +95,7 @@ fn what_is_not_there_is_said_in_one_line() {
     let command = alone.join("pdio");
     fs::copy(assert_cmd::cargo::cargo_bin!("pdio"), &command).unwrap();
     let run = || {
-        let mut run = std::process::Command::new(&command);
+        let mut run = Command::new(&command);
         run.args(["run", "true"]).env_remove("PDIO_LIBRARY");
         run.output().unwrap()
     };
@@ -106,6 +109,65 @@ fn what_is_not_there_is_said_in_one_line() {
     fs::copy(&library, alone.join("libpdio.so")).unwrap();
     assert_status(&run(), 0);
     assert_status(&pdio().arg("run").output().unwrap(), 2);
+}
+
+/// What a program says that is started so, by itself and by the command: with SIGPIPE ignored or
+/// not, with a signal blocked, and without these descriptors.
+fn with_and_without(program: &[&str], library: &Path, ignore: bool, closed: &[i32]) -> [String; 2] {
+    [
+        &[pdio().get_program().to_str().unwrap(), "run", "--"][..],
+        &[],
+    ]
+    .map(|before| {
+        let words = [before, program].concat();
+        let mut command = Command::new(words[0]);
+        command
+            .args(&words[1..])
+            .env("PDIO_LIBRARY", library)
+            .env("A_LAST", "1");
+        let closed = closed.to_owned();
+        let prepare = move || {
+            let action = if ignore { libc::SIG_IGN } else { libc::SIG_DFL };
+            // SAFETY: plain data, for which zeros are valid; the calls are given what they want.
+            unsafe {
+                let mut set: libc::sigset_t = std::mem::zeroed();
+                libc::sigaddset(&mut set, libc::SIGUSR1);
+                libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+                libc::signal(libc::SIGPIPE, action);
+                for &fd in &closed {
+                    libc::close(fd);
+                }
+            }
+            Ok(())
+        };
+        // SAFETY: calls that a child of fork may make.
+        unsafe { command.pre_exec(prepare) };
+        let output = command.output().unwrap();
+        assert_status(&output, 0);
+        let said = String::from_utf8(output.stdout).unwrap();
+        let ours = |line: &&str| !line.starts_with("LD_PRELOAD=");
+        said.lines().filter(ours).collect::<Vec<_>>().join("\n")
+    })
+}
+
+#[test]
+fn a_program_finds_everything_else_as_it_would_have() {
+    let home = home();
+    let library = library(home.path());
+    let signals = ["grep", "^Sig", "/proc/self/status"];
+    for (program, ignore, closed) in [
+        (&signals[..], false, &[][..]),
+        (&signals, true, &[]),
+        (&["find", "/proc/self/fd", "-type", "l"], false, &[0, 2]),
+        // In the order that it has.
+        (&["env"], false, &[]),
+    ] {
+        let [without, with] = with_and_without(program, &library, ignore, closed);
+        assert_eq!(without, with, "{program:?}");
+    }
+    // A command that fails says so, and leaves closed what was closed.
+    let [said, _] = with_and_without(&["true"], &library, true, &[0, 1, 2]);
+    assert_eq!(said, "");
 }
 
 #[test]

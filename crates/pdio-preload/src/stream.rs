@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Taking a stream over, serving it, and handing it back.
 //!
-//! The position of a taken stream is here, and the kernel's offset lags behind. Before anybody can
-//! see that offset, or the file by another way, the stream drains or is handed back.
+//! The position of a taken stream is kept here, and the kernel's offset lags behind. Before anybody
+//! can see that offset, or reach the file in another way, the stream drains or is handed back.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -61,8 +61,8 @@ fn failed<T: From<i8>>(why: c_int) -> T {
 
 const EXT4: u32 = 0xef53;
 
-/// What is known of the filesystem, if streams are taken on it: a local one, on a device, of known
-/// behaviour.
+/// What is known of the filesystem; `None` if streams on it are not taken, as it is not a local one, on
+/// a device, of known behaviour.
 fn filesystem(fd: c_int) -> Option<libc::statfs64> {
     const KNOWN: [u32; 8] = [
         EXT4,        // and ext2, ext3
@@ -87,7 +87,7 @@ fn room(about: &libc::statfs64) -> u64 {
     about.f_bavail.saturating_mul(about.f_bsize as u64)
 }
 
-/// The offset from which on the kernel must say itself what becomes of a call.
+/// The offset from which on calls are left to the kernel, which knows the filesystem's limit.
 fn farthest(fd: c_int, about: &libc::statfs64) -> u64 {
     /// From `<linux/fs.h>`.
     const FS_EXTENT_FL: c_int = 0x0008_0000;
@@ -529,18 +529,18 @@ fn keep_step() {
     }
 }
 
-/// In a handler of a signal that ends the process: writes what streams hold, without allocating.
+/// For a handler of a signal that ends the process: writes what streams hold, without allocating.
 fn rescue() {
     /// How often, once in a millisecond, to try a stream that another thread is working on.
     const TRIES: u32 = 5000;
     rescue_within(TRIES, None);
 }
 
-/// Before a call that ends the process and that a handler of a signal may make: as [`rescue`], and
-/// the streams are reported as ended for this reason. They stay, because to free them may lock what
-/// the handler has interrupted.
+/// Before a call that ends the process, which a handler of a signal may make: as [`rescue`], and
+/// reports the streams as ended for the reason `why`. The streams are not freed, as that may need a
+/// lock that the handler has interrupted.
 pub fn end_all(why: &str) {
-    /// A minute: unlike a signal that ends the process, the call has waited for slow devices always.
+    /// A minute: such a call waits for slow devices without this library, too; a signal does not.
     const TRIES: u32 = 60_000;
     rescue_within(TRIES, Some(why));
 }

@@ -42,8 +42,8 @@ pub struct Explanation {
     pub read: (Strategy, String),
 }
 
-/// Finds out how streams on the file at `path` work, and why. Reads the file at most. Of a directory
-/// it says how a new file in it would do, for which it makes one without a name.
+/// Finds out how streams on the file at `path` work, and why. Reads the file at most. For a directory
+/// it says how streams on a new file in it would work, for which it makes one without a name.
 ///
 /// # Errors
 /// Those of `open(2)` for reading, or for making a file.

@@ -29,8 +29,8 @@ use crate::{fork, keeper, sys};
 ///
 /// `write` returns once the bytes are as safe as the [`Durability`] mode promises. An error of a
 /// deferred write is returned once, by a later call on the same stream; the data is kept, and the
-/// calls after that one try again. An error of writeback that the stream has waited for is
-/// returned in the same way, but the kernel may have lost that data, as when `fsync` fails.
+/// calls after that one try again. If the stream has waited for writeback and that failed, the error
+/// is returned in the same way, but the kernel may have lost that data, as when `fsync` fails.
 ///
 /// [`flush`](Write::flush) passes everything to the kernel: then other programs see it, and a killed
 /// process does not lose it.
@@ -65,7 +65,7 @@ impl OpenOptions {
         Writer::new(file, self)
     }
 
-    /// Takes over an open file, at the descriptor's offset; the offset follows at every flush, at
+    /// Takes over an open file, at the descriptor's offset, which follows the stream at every flush, at
     /// [`finish`](Writer::finish) and at drop. Pipes, sockets and character devices are passed
     /// through.
     ///
@@ -254,8 +254,8 @@ impl Writer {
     /// The data is durable only after a sync.
     ///
     /// # Errors
-    /// Deferred ones. The data of the failed write is then tried again without a report, and may be
-    /// lost: to be sure, call [`flush`](Write::flush) before, until it succeeds.
+    /// Deferred ones. The data of the failed write is then tried again as the writer is dropped, without
+    /// a report, and may be lost: to be sure, call [`flush`](Write::flush) before, until it succeeds.
     pub fn finish(mut self) -> io::Result<Stats> {
         self.flush()?;
         self.finished = true;
@@ -283,8 +283,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes memory and sets up the engine now, in this thread. Otherwise that happens when the
-    /// first request is sent, perhaps in the keeper thread.
+    /// Takes memory and sets up the engine now, in this thread. Without this call it happens when
+    /// the first request is sent, perhaps in the keeper thread.
     pub fn prepare(&mut self) {
         if self.renew_after_fork().is_err() {
             // The next call meets that too, and returns it.
@@ -317,8 +317,8 @@ impl Writer {
         &self.file
     }
 
-    /// For a handler of a signal that ends the process: writes everything that the kernel does not
-    /// have yet through the page cache, requests in flight included. Allocates nothing. Returns
+    /// For a handler of a signal that ends the process: writes, through the page cache, everything that
+    /// the kernel does not have yet, requests in flight included. Allocates nothing. Returns
     /// `None` if another thread is working on the stream.
     ///
     /// # Errors
@@ -410,7 +410,7 @@ impl Write for Writer {
                 }
                 Err(error) if total == 0 => return Err(error),
                 Err(error) => {
-                    // Some data was taken, so the next call returns the error.
+                    // A part was taken, so this call succeeds and the next one returns the error.
                     self.shared.lock().deferred.get_or_insert(error);
                     break;
                 }
@@ -470,8 +470,8 @@ impl Drop for Writer {
         // The keeper or another stream may hold a reference for a moment. The descriptors have to
         // be closed when this returns: a later close would drop the record locks that the process
         // has taken on the file meanwhile, and until then the filesystem cannot be unmounted. The
-        // holder may have a lower priority than this thread, so this thread sleeps. To look at the
-        // count and then let go would leave the keeper time for a reference between the two.
+        // holder may have a lower priority than this thread, so this thread sleeps. One step takes
+        // the last reference: after a look at the count the keeper could still take another.
         // SAFETY: nothing uses the field after this.
         let mut shared = unsafe { ManuallyDrop::take(&mut self.shared) };
         while let Err(held) = Arc::try_unwrap(shared) {
@@ -544,8 +544,8 @@ impl Shared {
         };
         self.held_from.store(from, Ordering::Release);
         self.held_to.store(to, Ordering::Release);
-        // Not only when the first data comes: the keeper does not stay for a stream that has an error
-        // to report. To find it awake costs a few loads.
+        // At every call, not only when the first data comes: the keeper may have ended, as it does not
+        // stay for a stream that has an error to report. If it runs, this costs a few loads.
         if to != 0 && core.linger.is_some() {
             keeper::wake();
         }

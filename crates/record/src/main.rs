@@ -43,7 +43,7 @@ Exit status:
   0  recorded, as much as was asked for
   1  something failed; the message says what, all frames before are in FILE and in its index
   2  the command line is wrong; nothing was touched
-  130, 143  ended by SIGINT, SIGTERM, in order; a second one ends at once";
+  130, 143  ended cleanly by SIGINT, SIGTERM; a second one ends at once";
 
 /// Record a camera, raw, without a copy where the machine can.
 ///
@@ -121,7 +121,7 @@ enum Promise {
     Process,
     /// kill -9 loses nothing but the frame that is being written
     Safe,
-    /// Neither does a power cut: each frame, and its line in the index, is synced
+    /// The same holds for a power cut: each frame is synced, and its line in the index
     Sync,
 }
 

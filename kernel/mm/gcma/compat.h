@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What differs between the versions of Linux that GCMA supports. Only files of
- * mm/gcma include this.
+ * What GCMA needs of the rest of mm that is not the same in every version of
+ * Linux. Only files of mm/gcma include this.
  */
 #ifndef _MM_GCMA_COMPAT_H
 #define _MM_GCMA_COMPAT_H

@@ -96,8 +96,10 @@ void alloc_worker(u32 id)
 			if (ioctl(fd, p.folio ? CMA_BENCH_ALLOC_FOLIO :
 						CMA_BENCH_ALLOC, o)) {
 				/*
-				 * The held pieces can be scattered so that no
-				 * range is long enough. With none held it is.
+				 * This worker's pieces may lie so that no range
+				 * is long enough: release some and try again. It
+				 * is a failure only when this worker holds none;
+				 * other workers have to leave it room.
 				 */
 				again = n > 0;
 				crowded = again;

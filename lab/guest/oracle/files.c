@@ -132,7 +132,6 @@ static void file_recreate(struct file_worker *w, struct file *f)
 	file_open(w, f);
 }
 
-/* Read all of a range; returns the bytes read, or -1. */
 s64 pread_all(int fd, u8 *buf, u32 len, u32 off)
 {
 	u32 done = 0;
@@ -186,7 +185,7 @@ static void explain(const struct model *m, u32 off, u64 got, u32 newest,
 	snprintf(text, size, "unknown");
 }
 
-/* The file system refused an operation. The content may have changed. */
+/* An operation failed. It may have changed a part of the content. */
 static void file_error(struct file_worker *w, struct file *f, enum op op,
 		       u32 off, u32 len, int err)
 {
@@ -419,7 +418,7 @@ static bool mmap_read_and_verify(struct file_worker *w, struct file *f, u32 off,
 	return ok;
 }
 
-/* Read a range in one of several ways. */
+/* Read a range by read(), by mmap() or directly, and compare. */
 static bool check(struct file_worker *w, struct file *f, u32 off, u32 len)
 {
 	len = min_u32(len, BUF_BYTES - PAGE);
@@ -1047,7 +1046,7 @@ void file_worker(u32 id)
 		enum op op = random_op(w, evicted);
 		struct file *f;
 
-		/* a few files are busy, the others wait until evicted */
+		/* an eighth is used more often; the others age and are evicted */
 		f = evicted ? w->focus :
 		    &w->files[below(w, below(w, 3) ? w->nr_files :
 				    (w->nr_files + 7) / 8)];

@@ -2,21 +2,22 @@
 /*
  * oracle - does memory still hold what was written to it?
  *
- * Runs file, anonymous and contiguous memory under pressure and compares what is
- * read with what is expected: every byte, but in races only what can be told. Expected bytes are computed, not
- * stored, see model.h. A kernel that gives back an old copy of a page fails
- * here.
+ * Puts file, anonymous and contiguous memory under pressure and compares every
+ * byte that is read with the one expected; in races, where versions bound what
+ * may be read. Expected bytes are computed, not stored, see model.h. A kernel
+ * that gives back an old copy of a page fails here.
  *
  * Four kinds of processes work at the same time:
  *
- *  file   Each owns files that nobody else touches, and uses the operations that
- *	   read or change content on them, see ops[]. Many operations first push the pages of a
- *	   range out of memory (MADV_PAGEOUT), so that copies of them exist
- *	   outside the page cache. Then they truncate, punch, write directly or
+ *  file   Each owns files that nobody else touches, and reads and changes them
+ *	   by the operations in ops[]. One of these pushes the pages of a range
+ *	   out of memory (MADV_PAGEOUT), so that copies of them exist outside
+ *	   the page cache. The next ones truncate, punch, write directly or
  *	   overwrite exactly there, where an old copy could come back.
  *  race   Threads share a small file: one changes it, others read it and push
- *	   it out. Two versions per unit of 256 bytes, "begun" and "done", bound
- *	   what a reader may see: at least what was done before it started.
+ *	   it out. Two versions per unit of 256 bytes bound what a reader may
+ *	   see: at least what was "done" before it started, at most what had
+ *	   "begun" when it ended.
  *  anon   Versioned pages of private and shared anonymous memory, which is
  *	   pushed out, touched, dropped, and inherited by children.
  *  alloc  Contiguous memory through /dev/cma_bench: allocate, fill, hold,
@@ -37,9 +38,10 @@
  *   --hog-mib N        height of the waves (0)
  *   --alloc            allocate contiguous memory as well
  *   --alloc-max-pages N  largest allocation (4096)
- *   --alloc-live N     pages held at a time (twice the largest allocation)
- *   --alloc-workers N  workers that each hold so much (1)
+ *   --alloc-live N     pages that a worker holds at a time (twice the largest
+ *                      allocation)
  *   --alloc-pieces N   in at most so many pieces (16)
+ *   --alloc-workers N  (1); with more, the area must have room for all of them
  *   --alloc-pins       folios as well, and pages pinned when they are released
  *   --drop-caches      write 1, 2 or 3 to /proc/sys/vm/drop_caches now and then
  *   --skip OP,OP...    leave out file operations, to narrow a failure down
@@ -50,7 +52,8 @@
  *                      cma_pins of the oracle, all others of /proc/vmstat
  *   --until-exists F   and until there is this file: no verdict depends on how
  *                      much the computer does in a second
- *   --ops N            each file, race and anon worker ends after N operations
+ *   --ops N            each file and anon worker, and each thread of a race
+ *                      worker, ends after N operations
  *   --keep-going       do not end at the first wrong byte
  *   --seed N           (1)
  *

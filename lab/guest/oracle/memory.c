@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Anonymous memory, private and shared, and the hog that presses on all. */
+/* Anonymous memory, private and shared, and the hog, which makes memory short. */
 #include "oracle.h"
 
 #include <sys/wait.h>

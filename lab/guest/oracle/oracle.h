@@ -81,17 +81,21 @@ static inline u32 min_u32(u32 a, u32 b)
 	return a < b ? a : b;
 }
 
-/* Something was wrong, and has been reported. */
+/* Count something wrong that has been reported; without --keep-going, end. */
 void fail(_Atomic u64 *counter);
 /* Memory that is never swapped: what is expected must not depend on what is tested. */
 void *locked_alloc(size_t size);
 
-/* All of a range of a file, or less at its end; the error if negative. */
+/*
+ * All of a range of a file; less where the file ends, or where a write fails
+ * after a part. Return the bytes done, or -1 with errno for a read that failed and
+ * for a write of which nothing was done.
+ */
 s64 pread_all(int fd, u8 *buf, u32 len, u32 off);
 s64 pwrite_all(int fd, const u8 *buf, u32 len, u32 off);
 /* How many pages of a mapping are not in memory. */
 u32 pages_absent(u8 *map, u32 len);
-/* The smallest unit of direct I/O where @path is; 0 if there is none. */
+/* The smallest unit of direct writes in a file at @path; 0 if there is none. */
 u32 probe_direct(const char *path, u8 *buf);
 /* Leave out these operations on files. */
 void skip_file_ops(const char *list);

@@ -9,7 +9,7 @@
 #define RACE_UNITS	1024u
 #define RACE_BYTES	(RACE_UNITS * UNIT)
 #define RACE_READERS	2
-/* Versions of a unit that a report of a wrong word looks through. */
+/* Versions of each unit among which a report looks for a wrong word. */
 #define VERSIONS_KNOWN	2048u
 
 enum race_kind {
@@ -119,7 +119,7 @@ static void race_wrong(struct race *r, const char *how, u32 off, u32 lo, u32 hi,
 	fail(&shared->direct_stale);
 }
 
-/* Is each byte from one version or from the next? */
+/* Is each byte from one version or from the next? Words may be mixed of both. */
 static s64 race_check_either(const struct race *r, const u8 *p, u32 len, u32 u,
 			     u32 lo, u32 hi)
 {
@@ -205,7 +205,6 @@ static void race_read(struct race *r, u8 *buf, u32 first, u32 units, bool map)
 	race_compare(r, "read", buf, first, (u32)n, lo, directs);
 }
 
-/* Two versions may be mixed by bytes, not only by words. */
 static void *race_reader(void *arg)
 {
 	static _Atomic u32 next;
@@ -325,7 +324,7 @@ static void *race_writer(void *arg)
 			if (errno != EOPNOTSUPP)
 				die("cannot punch %s: %s", r->path,
 				    strerror(errno));
-			/* the same, by an operation of every file system */
+			/* the same result on every file system: write zeros */
 			memset(buf, 0, units * UNIT);
 			if (pwrite_all(r->fd, buf, units * UNIT,
 				       first * UNIT) != units * UNIT)

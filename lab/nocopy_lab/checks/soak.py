@@ -4,15 +4,16 @@
 A soak is rounds of one boot each. What a round does follows from its seed alone: the kernel and the
 board, how memory is divided, the swap device, the sizes of everything that runs. At the same time
 
-* the oracle checks files, programs' memory and contiguous memory; it allocates the latter on every
-  CPU, and some of it is pinned when it is released;
+* the oracle checks files, programs' memory and contiguous memory; as many processes as there are
+  CPUs allocate the latter, and some of it is pinned when it is released;
 * programs take buffers, and on x86-64 photos, from the same area;
 * CPUs are unplugged and plugged again;
-* a hog wants about as much memory as is free, swap included, or more, and is killed for that;
+* a hog wants about as much memory as is free, swap included, or more, for which it is killed;
 * on the debug kernel, allocations fail.
 
 No contiguous allocation may fail: the sizes leave room for each, see _fits(). Afterwards the area
-has to be as it was before. A round that fails prints how to repeat it; races still follow the host.
+has to be as it was before. A round that fails prints how to repeat it, all but its races, which
+follow the host.
 """
 
 from __future__ import annotations
@@ -34,24 +35,24 @@ KINDS: Final = (("gcma-7.3", "x86-fast"), ("arm64", "arm64"), ("debug", "x86-fas
 ROUND_S: Final = 60  # of guest time, at least
 PAGES_PER_MIB: Final = 256
 
-# Pieces of contiguous memory: of one worker, and of the other programs.
+# Pieces of contiguous memory that are held at a time: by one worker, and by the other programs.
 LARGEST: Final = 256  # pages; no buffer of the heap or the camera is larger
 PIECES: Final = 4
 # A pinned page is a piece too, and so is one that was unpinned a moment ago.
 PIECES_PINNED: Final = 2
 HEAP_BUFFERS: Final = 2
 CAMERA_BUFFERS: Final = 2
-# Counters that have to grow before a round ends, however long that takes on this computer.
+# Counters that have to grow before a round ends, however long that takes on this machine.
 GOALS: Final = (
     "cma_allocs", "cma_pins", "gcma_store_file", "gcma_store_swap", "gcma_load_file",
     "gcma_load_swap", "gcma_discard",
 )  # fmt: skip
-# One more where the hog wants more than is free.
+# One more counter, where the hog wants more than is free.
 GREEDY_GOAL: Final = "oom_kill"
 ALIGNED: Final = 256  # maximum pages that alignment costs
 # A greedy hog wants at most this many per cent of what is free, and at least half as many.
 TOO_MUCH: Final = 240
-# Filling more takes long on an emulated computer.
+# The swap of a greedy hog. Filling more takes long on an emulated machine.
 LITTLE_SWAP: Final = "zram_swap 64"
 
 
@@ -64,7 +65,8 @@ def _fits(area_pages: int, workers: int) -> bool:
     return (area_pages - pieces * LARGEST) // (pieces + 1) >= LARGEST + ALIGNED
 
 
-# Options of reclaim that some machines have on and others off: the multi-generational LRU is on.
+# What may differ in reclaim, each in half of the rounds: the kernels of KINDS begin with the
+# multi-generational LRU on, and without zswap.
 RECLAIM: Final = ("echo n >/sys/kernel/mm/lru_gen/enabled", "zswap")
 
 
@@ -140,7 +142,7 @@ def _last(outcome: Outcome, kind: str, label: str = "") -> Row:
 def judge(outcome: Outcome) -> None:
     """Raise if something went wrong.
 
-    The counters in GOALS are not checked here: without them the round would not have ended.
+    The counters in GOALS are not checked here: the round ends only when they have grown.
     """
     outcome.require()
     name, oracle = outcome.job.name, _last(outcome, "oracle")
@@ -192,7 +194,7 @@ def one(seed: int, bootable: Path, seconds: int = ROUND_S) -> Outcome:
 
 
 def check(bootable: Path) -> None:
-    """A short round on the first kind, out of memory, with a new seed."""
+    """Run a short round with a new seed: on the first kind, with a greedy hog."""
     seed = fresh_seed()
     while seed % len(KINDS) or not greedy(seed):
         seed += 1

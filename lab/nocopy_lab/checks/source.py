@@ -117,6 +117,8 @@ def _series() -> None:
         command("series-apply", [KERNEL / "apply", applied])
         for patch in sorted((series.UPSTREAM / series.VERSION).glob("*.patch")):
             series.git(applied, "apply", patch)
+        for name in kernel.new_files():
+            (applied / name).write_text(series.for_mainline(applied / name))
         for tree in (mailed, applied):
             shutil.rmtree(tree / ".git")
         log = log_of("series-differs")

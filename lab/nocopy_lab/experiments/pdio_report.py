@@ -13,14 +13,18 @@ from typing import Any, Final
 
 from nocopy_lab import report
 from nocopy_lab.experiments.bench_pdio import (
+    ALLOCATED,
     BOARD_MIB,
     CORES,
     ELSEWHERE,
     ELSEWHERE_MIB,
     ELSEWHERE_WAYS,
     FILESYSTEMS,
+    FIO_DEPTHS,
+    FIO_MEMORY,
     FIRST_MAKE,
     FRAMES,
+    FRESH,
     HDD_BYTES_PER_S,
     HDD_SEEKS_PER_S,
     HERE,
@@ -33,6 +37,8 @@ from nocopy_lab.experiments.bench_pdio import (
     NVME_BYTES_PER_S,
     SHIFT_SIZES,
     SHIFTS,
+    WAYS_MIB,
+    fio_command,
 )
 from nocopy_lab.report import Figure, Statement, Style, Table, Target, binary_size
 
@@ -54,6 +60,10 @@ def _speeds(record: Record) -> list[float]:
 
 def _system_ms(record: Record) -> list[float]:
     return [run["system_kernel_ms"] / run["bytes"] * (1 << 30) for run in _runs(record)]
+
+
+def _fio_speed(row: Record) -> float:
+    return float(row["bytes"] / row["ms"] * 1e3 / MIB)
 
 
 class Measured:
@@ -82,6 +92,16 @@ class Measured:
             if row.get("type") == "bench" and bench in ("", row["name"]):
                 found |= self.cells(row["data"])
         return found
+
+    def fio(self, run: str, direction: str, block: int, fallocate: str) -> Record | None:
+        """fio's fastest stream, of all depths."""
+        made = [
+            row
+            for row in self.board.get(run, {"rows": []})["rows"]
+            if row.get("type") == "fio"
+            and (row["direction"], row["block"], row["fallocate"]) == (direction, block, fallocate)
+        ]
+        return max(made, key=_fio_speed, default=None)
 
     def line(self, run: str, direction: str, mode: str, key: str = "mib_per_s") -> dict[int, float]:
         """A quantity of the paper's sweep over block sizes."""
@@ -493,7 +513,8 @@ def board_targets(data: Measured) -> list[Target]:
         for direction, mode, block in cells:
             if mode == "pdio":
                 made += _versus(cells, f"{words}: write", direction, block, "buffered", 2.0, None)
-    return [*made, *_first_targets(data, board=True), *_elsewhere_targets(data)]
+    made += [*_first_targets(data, board=True), *_elsewhere_targets(data)]
+    return [*made, *_exact_targets(data)]
 
 
 HEAD: Final = ("pdio against", "target", "measured (quartiles)", "")
@@ -516,6 +537,72 @@ def _speed_row(
         theirs = found[other]
         said.append(f"{ours['mib_per_s'] / theirs['mib_per_s']:.2f} ×" if ours and theirs else "–")
     return said
+
+
+EXACT: Final = {
+    **{f"ways-{name}": name for name in FILESYSTEMS},
+    "ways-6.12": "ext4, Linux 6.12",
+}
+CALLS: Final = tuple(mode for mode in MODES if mode != "pdio")
+
+
+def _exact_rows(data: Measured) -> Iterator[tuple[str, str, str, int]]:
+    """What was measured on the exact board: the run, its name here, direction and block size."""
+    for run, label in EXACT.items():
+        cells = data.on_board(run)
+        for direction in ("write", "read"):
+            for block in sorted({b for d, _, b in cells if d == direction}):
+                yield run, label, direction, block
+
+
+def _best_calls(cells: Mapping[tuple[str, str, int], Record], direction: str, block: int) -> Record:
+    """Those of a program that makes its calls itself: the fastest."""
+    there = [cells[direction, mode, block] for mode in CALLS if (direction, mode, block) in cells]
+    return max(there, key=lambda one: float(one["mib_per_s"]))
+
+
+def _said_of_fio(row: Record | None) -> str:
+    return f"{_rate(_fio_speed(row))} (depth {row['depth']})" if row else "–"
+
+
+def _exact_targets(data: Measured) -> Iterator[Target]:
+    """pdio loses little to the best that a program gets by plain calls. fio, which has many
+    requests in flight and copies nothing, is named beside it."""
+    for run, label, direction, block in _exact_rows(data):
+        cells = data.on_board(run)
+        best = _best_calls(cells, direction, block)
+        values = _ratios(_speeds(cells[direction, "pdio", block]), _speeds(best))
+        what = f"{label}: {direction} {binary_size(block)} / best plain calls, {best['mode']}"
+        fio = _said_of_fio(data.fio(run, direction, block, FRESH))
+        note = f"{_rate(best['mib_per_s'])}; fio: {fio}"
+        yield Target(what, 0.95, values, at_least=True, note=note)
+
+
+def _exact_table(data: Measured) -> Table | None:
+    """All ways on each filesystem, and fio at its best."""
+    rows = []
+    for run, label, direction, block in _exact_rows(data):
+        cells = data.on_board(run)
+        ours = cells[direction, "pdio", block]["mib_per_s"]
+        best = _best_calls(cells, direction, block)["mib_per_s"]
+        fresh, allocated = (
+            data.fio(run, direction, block, fallocate) for fallocate in (FRESH, ALLOCATED)
+        )
+        fio = f"{ours / _fio_speed(fresh):.2f} ×" if fresh else "–"
+        rows.append(
+            [
+                f"{label}, {direction} {binary_size(block)}",
+                *_speed_row(cells, direction, block),
+                f"{ours / best:.2f} ×",
+                _said_of_fio(fresh),
+                _said_of_fio(allocated),
+                fio,
+            ]
+        )
+    title = f"Filesystems on the exact board, disk of {NVME_BYTES_PER_S / 1e6:,.0f} MB/s"
+    ratios = ("pdio / buffered", "pdio / dontcache", "pdio / best plain calls")
+    head = ("", *MODES, *ratios, "fio", "fio, file allocated before", "pdio / fio")
+    return Table(title, head, rows) if rows else None
 
 
 def _speed_table(
@@ -608,15 +695,7 @@ def beyond(data: Measured) -> list[Table]:
             {"random": "NVMe", "random-ahci": "hard disk"},
             both,
         ),
-        _speed_table(
-            data,
-            f"Filesystems on the exact board, disk of {NVME_BYTES_PER_S / 1e6:,.0f} MB/s",
-            {
-                **{f"ways-{name}": name for name in FILESYSTEMS},
-                "ways-6.12": "ext4, Linux 6.12",
-            },
-            both,
-        ),
+        _exact_table(data),
         _speed_table(
             data,
             "Other filesystems on the slow board, from /dev/zero",
@@ -632,6 +711,11 @@ def beyond(data: Measured) -> list[Table]:
         _speed_table(data, "Cores, as fast as they are emulated", cores, ("write",)),
     ]
     return [table for table in found if table]
+
+
+def _versions(data: Measured) -> list[str]:
+    rows = [row for one in data.board.values() for row in one["rows"]]
+    return sorted({row["version"] for row in rows if row.get("type") == "fio_version"})
 
 
 def facts(data: Measured) -> list[str]:
@@ -653,6 +737,20 @@ def facts(data: Measured) -> list[str]:
         f"This machine: {machine['cpu']}, Linux {machine['kernel'].partition('-')[0]}. The board: "
         f"Linux {about['storage_kernel']['release']} in QEMU {about['qemu']}{older}."
     )
+    if versions := _versions(data):
+        command = fio_command("write", MIB, 4, FRESH)
+        batches = " ".join(FIO_DEPTHS[max(FIO_DEPTHS)])
+        depths = ", ".join(map(str, FIO_DEPTHS))
+        said.append(
+            f"fio is Debian's {', '.join(versions)}, with the fastest of {depths} requests in "
+            f"flight, as far as they take at most {FIO_MEMORY // MIB} MiB; {max(FIO_DEPTHS)} go in "
+            f"batches ({batches}). Of the others pdio alone has several requests in flight: up to "
+            "four where it reads, one where a file grows. fio makes as many passes of "
+            f"{WAYS_MIB} MiB as take half a second, each a process of its own. Such a pass, writes "
+            f"of 1 MiB at depth 4: {command}. With --fallocate={ALLOCATED} fio allocates the file "
+            "before it starts its clock; pdio / fio is to fio without that. fio tells whole "
+            "milliseconds, rounded up: at most 1.5 % of its fastest passes."
+        )
     builds: dict[str, list[str]] = {}
     for name, one in [*data.host.items(), *data.board.items()]:
         builds.setdefault(str(one["pdio"]), []).append(name)
@@ -697,6 +795,12 @@ FIGURES: Final = {
 }
 
 
+EXACT_FIGURE: Final = Figure(
+    "exact",
+    "MiB/s",
+    "Streams on the exact board by the size of the calls. fio has the same size for its requests, "
+    "and the number of them in flight with which it is fastest.",
+)
 HOST: Final = Figure("host", "MiB/s", "Streams by the size of the calls, on this machine.")
 HOST_STYLES: Final = {
     "buffered": Style("#999999", "--", "o"),
@@ -704,6 +808,7 @@ HOST_STYLES: Final = {
     "dontcache": Style("#E69F00", "-.", "^"),
     "pdio": Style("#000000", "-", "D"),
 }
+EXACT_STYLES: Final = {**HOST_STYLES, "fio": Style("#CC79A7", "-", "v")}
 HOST_RUNS: Final = {"write": "host-write", "read": "host-read"}
 
 
@@ -823,6 +928,21 @@ def _host_panels(data: Measured) -> dict[str, dict[str, dict[int, float]]]:
     return panels
 
 
+def _exact_panels(data: Measured) -> dict[str, dict[str, dict[int, float]]]:
+    """One for each filesystem and direction; the older kernel has but one size."""
+    panels: dict[str, dict[str, dict[int, float]]] = {}
+    for run, label, direction, block in _exact_rows(data):
+        if not run.endswith(FILESYSTEMS):
+            continue
+        lines = panels.setdefault(f"{label}, {direction}", {})
+        for mode in MODES:
+            if cell := data.on_board(run).get((direction, mode, block)):
+                lines.setdefault(mode, {})[block] = cell["mib_per_s"]
+        if row := data.fio(run, direction, block, FRESH):
+            lines.setdefault("fio", {})[block] = _fio_speed(row)
+    return panels
+
+
 def _panels(data: Measured, key: str) -> dict[str, dict[str, dict[int, float]]]:
     panels: dict[str, dict[str, dict[int, float]]] = {}
     for direction in ("write", "read"):
@@ -845,6 +965,12 @@ def _draw_figures(directory: Path, data: Measured) -> list[Figure]:
     if panels := _host_panels(data):
         report.draw_panels(directory, HOST, panels, HOST_STYLES, HOST.title, log=True)
         drawn.append(HOST)
+    if panels := _exact_panels(data):
+        title = EXACT_FIGURE.title
+        report.draw_panels(
+            directory, EXACT_FIGURE, panels, EXACT_STYLES, title, log=True, columns=2
+        )
+        drawn.append(EXACT_FIGURE)
     for key, figure in FIGURES.items():
         panels = _panels(data, key)
         if any(panels.values()):

@@ -7,11 +7,12 @@ buffers, as the cameras of small boards have, one with scattered ones, as USB ca
 program is Debian's own, from a disk with a Debian root. lab/guest/recording.c runs them, and the
 kernel's tracepoints say of each alike when a frame was where.
 
-quiet:  nobody else runs: what the processor does for a frame, by what is left of its idle time
-load:   beside the demonstration's load: at several rates, then for long at one
-hogs:   the same beside two programs more that take all of the processor that they get
-switch: beside the load, while somebody takes contiguous memory of other sizes from the area again
-        and again, as a camera does that changes its mode (boots of their own)
+quiet:   nobody else runs: what the processor does for a frame, by what is left of its idle time;
+         then samples of where it is, to see what copies (boots of their own, as they take little)
+load:    beside the demonstration's load: at several rates, then for long at one
+hogs:    the same beside two programs more that take all of the processor that they get
+switch:  beside the load, while somebody takes contiguous memory of other sizes from the area again
+         and again, as a camera does that changes its mode (boots of their own)
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ WAYS: Final[dict[str, Way]] = {
         Way("ffmpeg", CONTIGUOUS, FFMPEG),
         Way("v4l2-ctl-scattered", SCATTERED, V4L2_CTL),
         Way("dmabuf", CONTIGUOUS, f"{OURS} {FILE}", of_debian=False),
+        Way("heap", CONTIGUOUS, f"{OURS} {FILE}", of_debian=False),
         Way("copy", CONTIGUOUS, f"{OURS} --way copy {FILE}", of_debian=False),
         Way("mmap", SCATTERED, f"{OURS} {FILE}", of_debian=False),
     )
@@ -112,10 +114,13 @@ BOOTS: Final[dict[str, Boot]] = {
     "default": Boot("cma", ("v4l2-ctl-default",)),
     "reservation": Boot("reservation", ("v4l2-ctl",)),
     "gcma": Boot("gcma", ("dmabuf", "copy"), ("mmap", "v4l2-ctl")),
+    # Without huge pages: where they are free, they are taken before the heap is.
+    "heap": Boot("gcma", ("heap",)),
 }
 
 QUIET_RATE, QUIET_S = 40, 12
 CACHED_S: Final = 3
+PROFILE_S, PROFILE_US = 6, 100
 RATES: Final = (30, 40, 50, 60)
 RATE_S: Final = 9
 # As fast as the camera goes: 111 MB/s.
@@ -125,7 +130,9 @@ HOG_RATE, HOG_S = 30, 20
 SWITCH_RATE, SWITCH_S = 30, 33
 # Pages: from half a frame to eight frames of 1920×1080.
 SWITCH_SIZES: Final = (225, 450, 1013, 4050, 8100)
+PHOTO_PAGES: Final = 1013  # a frame of 1920×1080
 SWITCH_HOLD_MS, SWITCH_PAUSE_MS = 100, 150
+
 LIMIT_S: Final = 7200.0
 
 NVME: Final = Disk(driver="nvme", size_mib=4096, memory=True, bytes_per_s=NVME_BYTES_PER_S)
@@ -142,7 +149,9 @@ def _quiet(one: Boot) -> Iterator[str]:
     yield "counting=--cached\n"
     for name in one.names:
         yield _take("cached", name, QUIET_RATE, CACHED_S)
-    yield "counting=\n"
+    yield f"counting='--profile {PROFILE_US}'\n"
+    for name in one.names:
+        yield _take("profile", name, QUIET_RATE, PROFILE_S)
 
 
 def _loaded(one: Boot) -> Iterator[str]:
@@ -195,9 +204,13 @@ def _job(
 def boots(image: kernel.Image, program: dict[str, bytes], root: Path) -> list[Job]:
     """All boots."""
     made = [
+        _job("record-quiet", name, image, program, root, quiet="".join(_quiet(one)))
+        for name, one in BOOTS.items()
+    ]
+    made += [
         _job(
-            "record", name, image, program, root, quiet="".join(_quiet(one)),
-            loaded="".join(_loaded(one)), beside_hogs="".join(_beside_hogs(one)),
+            "record-load", name, image, program, root, loaded="".join(_loaded(one)),
+            beside_hogs="".join(_beside_hogs(one)),
         )
         for name, one in BOOTS.items()
     ]  # fmt: skip

@@ -10,15 +10,7 @@
 #include <thread>
 #include <vector>
 
-static int failures;
-
-#define CHECK(what)                                                             \
-	do {                                                                    \
-		if (!(what)) {                                                  \
-			failures++;                                             \
-			std::fprintf(stderr, "%d: %s\n", __LINE__, #what);      \
-		}                                                               \
-	} while (0)
+#include "check.h"
 
 static const std::size_t absurd = PTRDIFF_MAX;
 static volatile std::size_t hidden = absurd;

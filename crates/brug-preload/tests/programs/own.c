@@ -12,15 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int failures;
-
-#define CHECK(what)                                                          \
-	do {                                                                 \
-		if (!(what)) {                                               \
-			failures++;                                          \
-			fprintf(stderr, "%d: %s\n", __LINE__, #what);        \
-		}                                                            \
-	} while (0)
+#include "check.h"
 
 static long calls;
 

@@ -10,19 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "check.h"
+
 /* which C++ has the runtime do */
 #pragma GCC diagnostic ignored "-Wsized-deallocation"
 
-static long objects, failures;
+static long objects;
 static const std::size_t HEADER = 4096;
-
-#define CHECK(what)                                                          \
-	do {                                                                 \
-		if (!(what)) {                                               \
-			failures++;                                          \
-			std::fprintf(stderr, "%d: %s\n", __LINE__, #what);   \
-		}                                                            \
-	} while (0)
 
 /* Something that free() does not know what to do with. */
 static void *obtain(std::size_t size)

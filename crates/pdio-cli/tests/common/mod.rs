@@ -2,6 +2,7 @@
 //! What the tests of the commands share.
 #![allow(dead_code)]
 
+use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -13,6 +14,14 @@ pub fn pdio() -> Command {
     // What was measured on this machine must not matter.
     command.env("PDIO_COSTS", "0");
     command
+}
+
+/// A FIFO, and a file that has `kept`.
+pub fn fifo_and_file(home: &Path) -> (PathBuf, PathBuf) {
+    let (fifo, file) = (home.join("fifo"), home.join("file"));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+    fs::write(&file, "kept").unwrap();
+    (fifo, file)
 }
 
 /// A directory on a filesystem with a device behind it, where there is one.

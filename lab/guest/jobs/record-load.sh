@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Recordings, each by a program that people use or by ours: some alone, the others under a load.
+# Recordings under a load, each by a program that people use or by ours.
 . /lib/record.sh
 
 prepare_recorders
-phase quiet
-eval "$quiet"
 phase load
 begin_load
 eval "$loaded"

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a command finds its library and becomes a program that has it preloaded.
+//!
+//! The program gets everything else as the command did: order of the environment, signal mask,
+//! whether SIGPIPE is ignored, and which of descriptors 0 to 2 are closed. Rust's runtime changes the
+//! last two before `main`, so they are looked at before that.
+
+use std::env;
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A name, on one line whatever is in it.
+fn shown(name: &OsStr) -> String {
+    let text = name.to_string_lossy();
+    if text.contains(char::is_control) {
+        return format!("{text:?}");
+    }
+    text.into_owned()
+}
+
+/// What the system says, without its number.
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    let end = text.rfind(" (os error ").unwrap_or(text.len());
+    text[..end].to_owned()
+}
+
+/// The file of a library: the one that `variable` names, else `name` beside this command or in
+/// `../lib`.
+///
+/// # Errors
+/// A line that says where it was looked for, or what is wrong with what the variable names.
+pub fn library(name: &str, variable: &str) -> Result<PathBuf, String> {
+    if let Some(named) = env::var_os(variable).filter(|named| !named.is_empty()) {
+        return Path::new(&named)
+            .canonicalize()
+            .map_err(|error| format!("{variable} names {}: {}", shown(&named), reason(&error)));
+    }
+    let own = env::current_exe()
+        .and_then(|own| own.canonicalize())
+        .map_err(|error| {
+            let why = reason(&error);
+            format!("cannot find this command's own place ({why}): name {name} with {variable}")
+        })?;
+    let here = own.parent().unwrap_or(Path::new("/"));
+    [here.join(name), here.join("../lib").join(name)]
+        .iter()
+        .filter(|path| path.is_file())
+        .find_map(|path| path.canonicalize().ok())
+        .ok_or_else(|| {
+            format!(
+                "{name} is neither in {0} nor in {0}/../lib: install it there, or name it with {variable}",
+                shown(here.as_os_str())
+            )
+        })
+}
+
+/// `LD_PRELOAD` with this library before what is there already.
+///
+/// # Errors
+/// A line about a path that the loader would take apart.
+pub fn preload(library: &Path, variable: &str) -> Result<OsString, String> {
+    let bytes = library.as_os_str().as_bytes();
+    // The loader has no way to quote them.
+    if bytes.iter().any(|byte| b": \t\n".contains(byte)) {
+        return Err(format!(
+            "{} has a space or colon in its name, where the loader divides LD_PRELOAD: move it, or \
+             name a link to it with {variable}",
+            shown(library.as_os_str())
+        ));
+    }
+    let mut list = bytes.to_vec();
+    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        list.push(b':');
+        list.extend_from_slice(others.as_bytes());
+    }
+    Ok(OsString::from_vec(list))
+}
+
+static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+static CLOSED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+
+/// Looks at what Rust's runtime is about to change.
+extern "C" fn look() {
+    for (fd, closed) in (0..).zip(&CLOSED) {
+        // SAFETY: only asks.
+        closed.store(
+            unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0,
+            Ordering::Relaxed,
+        );
+    }
+    // SAFETY: sigaction is plain data, for which zeros are valid.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: only asks; `action` is writable.
+    unsafe { libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut action) };
+    PIPE_IGNORED.store(action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+}
+
+// SAFETY: the C library calls what is here before main, with signals and descriptors as they came.
+#[used]
+#[link_section = ".init_array"]
+static LOOK: extern "C" fn() = look;
+
+/// Becomes `program`, found in PATH if its name has no slash. `words` are its arguments, the first
+/// of them the name it is called by; `variables` are set in its environment.
+///
+/// Returns only if that fails, and why. The variables stay set then.
+pub fn exec(program: &OsStr, words: &[OsString], variables: &[(&str, OsString)]) -> io::Error {
+    let Ok(program) = CString::new(program.as_bytes()) else {
+        return io::ErrorKind::InvalidInput.into();
+    };
+    let words: Result<Vec<_>, _> = words.iter().map(|w| CString::new(w.as_bytes())).collect();
+    let Ok(words) = words else {
+        return io::ErrorKind::InvalidInput.into();
+    };
+    let mut pointers: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
+    pointers.push(std::ptr::null());
+    for (name, value) in variables {
+        env::set_var(name, value);
+    }
+    for (fd, closed) in (0..).zip(&CLOSED) {
+        if closed.load(Ordering::Relaxed) {
+            // SAFETY: the runtime's own descriptor of /dev/null; it stays open if this fails.
+            unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+    }
+    if !PIPE_IGNORED.load(Ordering::Relaxed) {
+        // SAFETY: the default action; this command writes nothing any more but why it failed.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    }
+    // SAFETY: C strings that live, and a null pointer behind them.
+    unsafe { libc::execvp(program.as_ptr(), pointers.as_ptr()) };
+    io::Error::last_os_error()
+}
