@@ -300,7 +300,7 @@ pub(crate) unsafe fn usable_size(owner: Owner, p: *mut u8) -> usize {
 pub(crate) unsafe fn realloc(owner: Owner, p: *mut u8, align: usize, new: usize) -> *mut u8 {
     // SAFETY: by the contract of the caller.
     unsafe {
-        let q = match owner {
+        let q: *mut u8 = match owner {
             #[cfg(feature = "jemalloc")]
             Owner::Jemalloc => jemalloc::realloc(p, align, as_aligned(new, align)),
             #[cfg(feature = "mimalloc")]
