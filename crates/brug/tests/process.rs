@@ -1123,6 +1123,34 @@ fn objects_that_always_grow_begin_in_slots_until_they_no_longer_do() {
     });
 }
 
+/// What a slot has touched is not noted at each step of an object that grows there.
+#[test]
+fn zeroed_memory_is_zero_in_a_slot_whose_object_had_grown() {
+    let name = "zeroed_memory_is_zero_in_a_slot_whose_object_had_grown";
+    isolated(name, &[("BRUG_ALLOC", "mmap")], || {
+        for end in (1..40).map(|round| 220_000 + round * 37_777) {
+            // SAFETY: the objects are used as they were allocated.
+            unsafe {
+                let mut size = 200_000;
+                let mut p = raw::malloc(size);
+                p.write_bytes(0x5a, size);
+                while size < end {
+                    p = raw::realloc(p, size + 500);
+                    p.add(size).write_bytes(0x5a, 500);
+                    size += 500;
+                }
+                assert!(raw::owns(p));
+                raw::free(p);
+                let q = raw::calloc(1, size);
+                assert_eq!(q, p, "not the same slot");
+                let kept = std::slice::from_raw_parts(q, size);
+                assert_eq!(kept.iter().position(|&b| b != 0), None, "of {size}");
+                raw::free(q);
+            }
+        }
+    });
+}
+
 /// In C nobody tells the old size. Most steps of a byte stay within what is usable, and so look as if
 /// the object had shrunk.
 #[test]

@@ -51,15 +51,3 @@ fn zeroed_memory_is_zero_in_a_reused_slot() {
         assert!(v.iter().all(|&b| b == 0));
     }
 }
-
-#[test]
-fn zeroed_memory_is_zero_in_a_slot_whose_object_has_grown() {
-    let mut v = vec![0xffu8; 200_000];
-    while v.len() < 3 << 20 {
-        v.reserve_exact(5000);
-        v.resize(v.len() + 5000, 0xff);
-    }
-    let size = v.len();
-    drop(v);
-    assert!(vec![0u8; size].iter().all(|&b| b == 0));
-}
