@@ -53,6 +53,8 @@ def _pytest() -> None:
 def _guest_programs() -> None:
     if not initramfs.guest_programs():
         raise LabError(f"no programs in {GUEST}")
+    for source in sorted(initramfs.PRELOAD.glob("*.c")):
+        initramfs.preload_library(source.stem)
 
 
 @crates_check("lab: the site and the page with every figure, in a browser as on a telephone")
