@@ -8,7 +8,7 @@ use std::os::unix::fs::{chown, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::{compiled, library, passes_quietly, stderr, stdout, under_brug};
+use common::{compiled, copy_program, library, passes_quietly, stderr, stdout, under_brug};
 
 const TRUE: &str = "/bin/true";
 
@@ -183,7 +183,7 @@ fn the_environment_means_nothing_in_a_set_user_id_program() {
     let flags = ["-Wl,--no-as-needed", "-L", path, &rpath, "-lbrug"];
     let linked = compiled("faults.c", "setuid", &flags);
     let program = directory.path().join("program");
-    fs::copy(linked, &program).expect("copy");
+    copy_program(&linked, &program);
     chown(&program, Some(65534), None).expect("chown");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).expect("permissions");
 

@@ -624,7 +624,7 @@ fn unprivileged(home: &Path) -> std::process::Command {
     std::os::unix::fs::chown(home, Some(65534), Some(65534)).unwrap();
     // Where it was built others may not come.
     let program = home.join("pdio");
-    fs::copy(pdio().get_program(), &program).unwrap();
+    copy_program(pdio().get_program(), &program);
     let mut command = std::process::Command::new(program);
     std::os::unix::process::CommandExt::uid(&mut command, 65534);
     std::os::unix::process::CommandExt::gid(&mut command, 65534);

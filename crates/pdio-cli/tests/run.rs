@@ -93,7 +93,7 @@ fn what_is_not_there_is_said_in_one_line() {
     let alone = home.path().join("alone");
     fs::create_dir(&alone).unwrap();
     let command = alone.join("pdio");
-    fs::copy(assert_cmd::cargo::cargo_bin!("pdio"), &command).unwrap();
+    copy_program(pdio().get_program(), &command);
     let run = || {
         let mut run = Command::new(&command);
         run.args(["run", "true"]).env_remove("PDIO_LIBRARY");

@@ -37,6 +37,13 @@ pub fn library() -> PathBuf {
         .clone()
 }
 
+/// Copies a program that is to be run. Another process does it: a child that another test starts
+/// in that moment would inherit this one's descriptor and make the program busy.
+pub fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg(from).arg(to).status().expect("cp");
+    assert!(status.success(), "cp");
+}
+
 /// Directory of the test programs' sources.
 pub fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs")

@@ -53,6 +53,13 @@ pub fn library() -> PathBuf {
         .clone()
 }
 
+/// Copies a program that is to be run. Another process does it: a child that another test starts
+/// in that moment would inherit this one's descriptor and make the program busy.
+pub fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg(from).arg(to).status().expect("cp");
+    assert!(status.success(), "cp");
+}
+
 /// Compiles one of `tests/programs`, once; where the result is.
 pub fn compiled(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     if let Some(program) = built(name) {
