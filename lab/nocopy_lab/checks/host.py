@@ -101,34 +101,40 @@ def _crates_clippy() -> None:
     tools.run("clippy", [*words, "--", "-D", "warnings"])
 
 
+# brug by itself: in one build with brug-preload it would have the features of a malloc library.
+_BUILDS = {
+    "test": ["--workspace", "--exclude", "brug"],
+    "test-brug": ["-p", "brug", "-F", "jemalloc,mimalloc,monitor,allocator-api2"],
+}
+
+
+def _cargo_test(*which: str) -> str:
+    """What cargo's tests print, each build of them once."""
+    said = ""
+    for name, build in _BUILDS.items():
+        words = ["test", *build, "--locked", "--no-fail-fast", *which, "--", "--show-output"]
+        log = LOGS / f"cargo-{name}.log"
+        try:
+            crates.toolchain().run(name, words)
+        except LabError as error:
+            # The last lines of cargo name the program that failed, not the test.
+            panics = crates.panics(log.read_text(errors="replace"))
+            raise LabError(f"{error}\n{panics}") from error
+        said += log.read_text(errors="replace")
+    return said
+
+
 # The next has these as well.
 @crates_check("crates: unit tests", asked=True, quick=True)
 def _crates_unit_tests() -> None:
     with progress.meter("building and running the unit tests of the crates"):
-        words = ["test", "--workspace", "--locked", "--no-fail-fast", "--lib", "--bins"]
-        crates.toolchain().run("unit-tests", words)
+        _cargo_test("--lib", "--bins")
 
 
 @crates_check("crates: test")
 def _crates_test() -> None:
-    said = ""
-    # brug by itself: in one build with brug-preload it would have the features of a malloc library.
-    features = "jemalloc,mimalloc,monitor,allocator-api2"
-    parts = {
-        "test": ["--workspace", "--exclude", "brug"],
-        "test-brug": ["-p", "brug", "-F", features],
-    }
     with progress.meter("building and testing the crates"):
-        for name, which in parts.items():
-            words = ["test", *which, "--locked", "--no-fail-fast", "--", "--show-output"]
-            log = LOGS / f"cargo-{name}.log"
-            try:
-                crates.toolchain().run(name, words)
-            except LabError as error:
-                # The last lines of cargo name the program that failed, not the test.
-                panics = crates.panics(log.read_text(errors="replace"))
-                raise LabError(f"{error}\n{panics}") from error
-            said += log.read_text(errors="replace")
+        said = _cargo_test()
     # A Rust test that returns early has passed for cargo.
     SKIPPED_PARTS.extend(brug.skipped(said))
 
