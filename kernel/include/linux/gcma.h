@@ -80,8 +80,13 @@ static inline bool gcma_loaded(struct folio *folio)
 #define cma_guaranteed(cma)	((void)(cma), false)
 #define gcma_flagged(entry)	((void)(entry), false)
 #define gcma_unflag(shadow)	(shadow)
-#define gcma_shadow(mapping, folio, old) (old)
 #define gcma_loaded(folio)	((void)(folio), false)
+static inline void *gcma_shadow(struct address_space *mapping,
+				struct folio *folio, void *old)
+{
+	return old;
+}
+
 static inline struct page *gcma_freeze(struct cma *cma, struct page *page,
 				       unsigned long count)
 {
