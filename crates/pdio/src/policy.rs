@@ -676,12 +676,8 @@ pub(crate) fn costs(dev: u64) -> Vec<LearnedCost> {
 /// What costs are made of.
 #[cfg(not(test))]
 mod clock {
-    use super::*;
-    use std::fs::File;
-    use std::os::fd::AsFd;
-    use std::sync::OnceLock;
-
-    pub(super) use sys::{coarse_now, now};
+    pub(super) use crate::cpu::of_system as system_cpu;
+    pub(super) use crate::sys::{coarse_now, now};
 
     /// What a copy costs of data that the processor has just had, in ns per byte.
     pub(super) fn copy_cost() -> f64 {
@@ -703,60 +699,6 @@ mod clock {
             COST.store(least.max(1), Relaxed);
         }
         COST.load(Relaxed) as f64 / LEN as f64
-    }
-
-    /// CPU time all tasks of the system have used, from the finest source that can be read:
-    /// the scheduler's statistics, the root of the cpuacct hierarchy, else the clock ticks in
-    /// `/proc/stat`.
-    pub(super) fn system_cpu() -> Duration {
-        type Parse = fn(&str) -> Option<u64>;
-        /// Opened for each reading: a descriptor that stayed open would be one that the program could
-        /// not have.
-        struct Source {
-            path: &'static str,
-            parse: Parse,
-        }
-        fn schedstat(text: &str) -> Option<u64> {
-            let cpus = text.lines().filter(|l| l.starts_with("cpu"));
-            let sum: u64 = cpus
-                .filter_map(|l| l.split_whitespace().nth(7)?.parse::<u64>().ok())
-                .sum();
-            (sum > 0).then_some(sum)
-        }
-        fn nanoseconds(text: &str) -> Option<u64> {
-            text.trim().parse().ok()
-        }
-        fn ticks(text: &str) -> Option<u64> {
-            let fields = text.lines().next()?.strip_prefix("cpu ")?;
-            let values: Vec<u64> = fields
-                .split_whitespace()
-                .filter_map(|v| v.parse().ok())
-                .collect();
-            // user nice system idle iowait irq softirq steal: all but idle, iowait and steal.
-            let busy: u64 = [0, 1, 2, 5, 6].iter().filter_map(|&i| values.get(i)).sum();
-            // SAFETY: no memory is involved.
-            let hz = (unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).max(1) as u64;
-            Some(busy * (1_000_000_000 / hz))
-        }
-        fn read(source: &Source) -> Option<u64> {
-            let mut text = [0u8; 16 << 10];
-            let file = File::open(source.path).ok()?;
-            let n = sys::pread(file.as_fd(), &mut text, 0, 0).ok()?;
-            (source.parse)(&String::from_utf8_lossy(&text[..n]))
-        }
-        static SOURCE: OnceLock<Option<Source>> = OnceLock::new();
-        let source = SOURCE.get_or_init(|| {
-            let all: [(&'static str, Parse); 3] = [
-                ("/proc/schedstat", schedstat),
-                ("/sys/fs/cgroup/cpuacct/cpuacct.usage", nanoseconds),
-                ("/proc/stat", ticks),
-            ];
-            all.into_iter().find_map(|(path, parse)| {
-                let source = Source { path, parse };
-                read(&source).is_some().then_some(source)
-            })
-        });
-        Duration::from_nanos(source.as_ref().and_then(read).unwrap_or(0))
     }
 }
 

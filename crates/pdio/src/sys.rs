@@ -289,6 +289,21 @@ pub(crate) fn coarse_now() -> Duration {
     clock(libc::CLOCK_MONOTONIC_COARSE)
 }
 
+/// The processor time that the calling thread has used.
+pub(crate) fn thread_cpu() -> Duration {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// How often the calling thread has left a processor, if the kernel tells.
+pub(crate) fn thread_switches() -> Option<u64> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the result is ours.
+    let rc = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    // SAFETY: zeros are valid, and the call has filled it.
+    let usage = unsafe { usage.assume_init() };
+    (rc == 0).then(|| (usage.ru_nvcsw + usage.ru_nivcsw) as u64)
+}
+
 fn clock(which: libc::clockid_t) -> Duration {
     let mut now = libc::timespec {
         tv_sec: 0,
