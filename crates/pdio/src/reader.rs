@@ -259,6 +259,8 @@ struct Core {
     next_id: u64,
     /// How far ahead of the caller to read, in bytes.
     window: usize,
+    /// The next strategy begins when the window is used up: nothing more is read ahead.
+    closing: bool,
     /// Where the caller's next read begins if it is sequential.
     expected: u64,
     sequential: u32,
@@ -292,6 +294,7 @@ impl Core {
             slots: Vec::new(),
             next_id: 0,
             window: FIRST_WINDOW,
+            closing: false,
             expected: position,
             sequential: 0,
             cached_until: 0,
@@ -319,7 +322,16 @@ impl Core {
             return Ok(0);
         }
         let fresh = self.catch_up(offset, buffer.len());
-        self.back.pilot.enter();
+        if self.closing && !self.holds(offset, buffer.len()) {
+            self.collapse();
+            // The next call meets an error of that again.
+            let _ = self.reap_unwanted();
+        }
+        // What was read ahead is no sample of the next strategy.
+        let counts = !self.closing;
+        if counts {
+            self.back.pilot.enter();
+        }
         let mut done = 0;
         while done < buffer.len() {
             let at = offset + done as u64;
@@ -336,11 +348,8 @@ impl Core {
             }
         }
         self.back.stats.bytes += done as u64;
-        if self.back.pilot.count(done as u64) && self.next_slice() {
-            // What was read ahead in vain does not count for the next strategy. The next call meets
-            // an error of that again; these bytes are read.
-            self.collapse();
-            let _ = self.reap_unwanted();
+        if counts && self.back.pilot.count(done as u64) && self.next_slice() {
+            self.closing = true;
         }
         Ok(done)
     }
@@ -431,6 +440,12 @@ impl Core {
         })
     }
 
+    /// Returns true if the window has all of a call.
+    fn holds(&self, offset: u64, len: usize) -> bool {
+        let ends = |last: &Ahead| offset + len as u64 <= last.end();
+        self.covered(offset) && self.ahead.back().is_some_and(ends)
+    }
+
     /// Copies from the window. Falls back to a plain read where the window came up short.
     fn take(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let Some(available) = self.arrive(offset)? else {
@@ -505,6 +520,7 @@ impl Core {
 
     /// Gives up the window.
     fn collapse(&mut self) {
+        self.closing = false;
         if self.ahead.is_empty() {
             return;
         }
@@ -727,7 +743,7 @@ impl Core {
 
     /// Sends requests until the window is full.
     fn read_on(&mut self) -> io::Result<()> {
-        if !self.back.is_direct() || self.ahead.is_empty() {
+        if self.closing || !self.back.is_direct() || self.ahead.is_empty() {
             return Ok(());
         }
         self.reap(false)?;
@@ -952,6 +968,79 @@ impl Core {
                 )
             }),
             _ => Ok(&[]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{Key, Wanted};
+    use std::io::Write;
+
+    /// A file of so many bytes that the page cache does not hold, if that can be had here.
+    fn file(home: &Path, len: usize) -> Option<std::path::PathBuf> {
+        let path = home.join("data");
+        let mut options = OpenOptions::new();
+        options.create(true).strategy(Strategy::Direct);
+        let mut out = options.open_writer(&path).unwrap();
+        let data: Vec<u8> = (0..len).map(|i| (i >> 12) as u8).collect();
+        out.write_all(&data).unwrap();
+        if out.finish().unwrap().direct_bytes == 0 {
+            eprintln!("skipped: no direct I/O in /var/tmp");
+            return None;
+        }
+        Some(path)
+    }
+
+    /// Reads all of a file in aligned calls, and checks it.
+    fn read_all(input: &mut Reader, call: usize) {
+        let mut memory = vec![0u8; call + 4096];
+        let skew = memory.as_ptr().align_offset(4096);
+        let block = &mut memory[skew..skew + call];
+        let mut at = 0;
+        loop {
+            let n = input.read(block).unwrap();
+            if n == 0 {
+                break;
+            }
+            for (i, byte) in block[..n].iter().enumerate() {
+                assert_eq!(*byte, ((at + i) >> 12) as u8, "at {}", at + i);
+            }
+            at += n;
+        }
+        assert_eq!(at, input.core.back.facts.size as usize);
+    }
+
+    #[test]
+    fn what_was_read_ahead_is_used_up_before_the_next_strategy_begins() {
+        const LEN: usize = 40 << 20;
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let Some(path) = file(home.path(), LEN + 5000) else {
+            return;
+        };
+        // No time passes here, so that a copy is dear, and after 8 MiB reads without one are tried.
+        // Calls of 68 KiB do not end where the window does: what is left there, at most twice, is less than
+        // one, and too little to read it without a copy.
+        for (dev, call, unused) in [(1 << 40, 64 << 10, 0), (2 << 40, 68 << 10, 136 << 10)] {
+            let mut input = OpenOptions::new().linger(None).open_reader(&path).unwrap();
+            // One that nothing is known of.
+            let key = Key {
+                dev,
+                operation: Operation::Read,
+                pattern: Pattern::Sequential,
+                paced: false,
+            };
+            let wanted = Wanted::Strategy(Strategy::Auto);
+            input.core.back.pilot = Pilot::new(key, wanted, true, false);
+            read_all(&mut input, call);
+            let stats = input.stats();
+            assert!(stats.zero_copy_bytes > 0, "nothing was tried: {stats:?}");
+            assert!(
+                stats.zero_copy_bytes < LEN as u64,
+                "nothing was read ahead: {stats:?}"
+            );
+            assert!(stats.unused_read_ahead <= unused, "{stats:?}");
         }
     }
 }
