@@ -10,9 +10,9 @@
 //!
 //! Where `pdio learn` has measured the filesystem (see [`crate::costs`]), a stream begins with what was
 //! cheapest then; its own samples decide from there on. Where nothing is known it begins with the
-//! paper's rule: small calls are gathered, and writes of 64 KiB and more from aligned memory go
-//! without a copy. Reads begin with read-ahead, which needs a copy: without either, the device
-//! stands still between two calls.
+//! paper's rule: small calls are gathered; writes of 64 KiB and more and reads of 1 MiB and more, with
+//! aligned memory, go without a copy. Smaller reads begin with read-ahead, which needs a copy: without
+//! either, the device stands still between two calls.
 //!
 //! A trial ends when it has cost about as much again as the same bytes do by the present strategy. So a
 //! stream has none if less is left of it than the trial could win back; where nobody knows how much is
@@ -51,8 +51,8 @@ const FIRST: u64 = 2 << 20;
 const CHEAP_COPY: f64 = 0.125;
 /// How many samples a remembered cost counts for: one sample that differs does not outweigh it, three do.
 const REMEMBERED: usize = 2;
-/// Length of a trial slice, in bytes, and how often the clock is looked at, to end one early that
-/// already took [`HOPELESS`] times as long as the best strategy.
+/// Length of a trial slice, in bytes, and how often it is looked at, to end one early that already cost
+/// [`HOPELESS`] times as much as the present strategy.
 const TRIAL: u64 = 8 << 20;
 const TRIAL_STEP: u64 = 1 << 20;
 const HOPELESS: f64 = 2.0;
@@ -410,12 +410,14 @@ impl Pilot {
         pilot
     }
 
-    /// What a stream begins with if nothing is known: direct, without a copy if it writes; scattered
-    /// reads in the page cache, which can repay them. A paced stream must not wait for the device.
+    /// What a stream begins with if nothing is known: direct, without a copy if it writes or its calls are
+    /// so large that the device idles little between them; scattered reads in the page cache, which can
+    /// repay them. A paced stream must not wait for the device.
     fn prior(&self) -> usize {
+        let waits = self.key.operation == Operation::Write || self.key.pattern == Pattern::Large;
         let first = if self.key.pattern == Pattern::Random && self.allowed[BUFFERED] {
             BUFFERED
-        } else if self.key.operation == Operation::Write && !self.key.paced {
+        } else if waits && !self.key.paced {
             ZERO_COPY
         } else {
             STAGED
@@ -956,10 +958,23 @@ mod tests {
         for (dev, cost, tried) in [(18 << 40, DEAR, true), (19 << 40, CHEAP, false)] {
             clock::COPY.set(cost);
             let mut pilot = Pilot::new(stream(dev, Operation::Read), AUTO, true, false);
-            let copied = copied(&mut pilot, 1 << 20, 4, 1);
-            assert!(copied[..8].iter().all(|&copied| copied));
-            let early = copied[..32].iter().any(|&copied| !copied);
+            let copied = copied(&mut pilot, 512 << 10, 4, 1);
+            // 8 MiB, and one call more, as the first one's begin is not known.
+            assert!(copied[..17].iter().all(|&copied| copied));
+            let early = copied.iter().any(|&copied| !copied);
             assert_eq!(early, tried, "a copy costs {cost} ns per byte");
+        }
+    }
+
+    #[test]
+    fn reads_of_1_mib_and_more_begin_without_a_copy_and_read_ahead_where_that_is_cheap() {
+        for (dev, cost) in [(27 << 40, DEAR), (28 << 40, CHEAP)] {
+            clock::COPY.set(cost);
+            let mut pilot = Pilot::new(stream(dev, Operation::Read), AUTO, true, false);
+            let copied = copied(&mut pilot, 1 << 20, 1, 4);
+            let first = copied.iter().position(|&copied| copied);
+            let after = (cost == CHEAP).then_some((FIRST >> 20) as usize + 1);
+            assert_eq!(first, after, "a copy costs {cost} ns per byte");
         }
     }
 

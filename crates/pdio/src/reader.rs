@@ -226,6 +226,11 @@ impl AsFd for Reader {
     }
 }
 
+/// Returns true if direct I/O is not possible after all.
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
+}
+
 /// One slot's worth of the file.
 #[derive(Debug)]
 struct Ahead {
@@ -500,13 +505,17 @@ impl Core {
             .is_some_and(|first| first.got == Some(first.asked) && offset >= first.end());
         if finished {
             self.retire_front();
-            // The window proved right: look further.
-            let most = self.back.memory().map_or(0, Region::len);
-            self.window = (self.window * 2).min(most);
+            self.widen();
             // The caller has its bytes whatever becomes of the next ones; the read that wants those
             // meets an error again.
             let _ = self.read_on();
         }
+    }
+
+    /// The caller does go on: look further.
+    fn widen(&mut self) {
+        let most = self.back.memory().map_or(0, Region::len);
+        self.window = (self.window * 2).min(most);
     }
 
     fn retire_front(&mut self) {
@@ -561,6 +570,7 @@ impl Core {
         }
         if self.back.is_direct() && self.back.facts.size >= SMALL_FILE && !self.is_cached(offset) {
             if let Some(n) = self.read_zero_copy(buffer, offset)? {
+                self.widen();
                 return Ok(n);
             }
             self.refresh_size(offset)?;
@@ -846,7 +856,7 @@ impl Core {
                 // error if it is still there.
                 ahead.got = Some(0);
                 ahead.failed = true;
-                if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) {
+                if is_refusal(&error) {
                     self.back.pilot.forbid(Strategy::Direct);
                     self.scattered.forbid(Strategy::Direct);
                 }
@@ -890,8 +900,12 @@ impl Core {
         self.reap_unwanted()?;
         let len = buffer.len() - buffer.len() % granule as usize;
         let part = (len / self.back.depth)
-            .next_multiple_of(granule as usize)
-            .clamp(256 << 10, 4 * self.back.block);
+            .next_multiple_of(self.back.block)
+            .min(4 * self.back.block);
+        if len <= part {
+            // A single request that is waited for: the engine would only add to it.
+            return Ok(self.read_direct(&mut buffer[..len], offset));
+        }
         let mut at = 0;
         let memory = buffer.as_mut_ptr();
         while at < len || self.ahead.iter().any(|a| a.got.is_none()) {
@@ -925,6 +939,21 @@ impl Core {
         self.back.stats.zero_copy_bytes += done as u64;
         // At the end of the file, or after an error: the page cache has the exact answer.
         Ok((done > 0).then_some(done))
+    }
+
+    /// One direct read into aligned memory of the caller. `None` at the end of the file, or after an error:
+    /// the page cache has the exact answer.
+    fn read_direct(&mut self, buffer: &mut [u8], offset: u64) -> Option<usize> {
+        let direct = self.back.direct.as_ref()?;
+        let result = sys::pread(direct.as_fd(), buffer, offset, 0);
+        self.back.stats.requests += 1;
+        if result.as_ref().is_err_and(is_refusal) {
+            self.forbid_direct();
+        }
+        let done = result.ok().filter(|&n| n > 0)?;
+        self.back.stats.direct_bytes += done as u64;
+        self.back.stats.zero_copy_bytes += done as u64;
+        Some(done)
     }
 
     /// For `BufRead`: the bytes at `offset`, at least one unless at the end of the file.
