@@ -41,8 +41,8 @@ const SLICE: u64 = 16 << 20;
 /// many bytes by one that is a third cheaper. Most processes write less in their life, and have none.
 const SETTLED: u64 = 64 << 20;
 /// Length of the first slice of a stream that begins without a copy and without knowledge, and of a trial
-/// through the page cache up to its first look, in bytes. To go without a copy waits for the device in each call, and costs several times as much where the processor
-/// is fast.
+/// through the page cache up to its first look, in bytes. A call without a copy waits for the device, and
+/// costs several times as much where the processor is fast.
 const FIRST: u64 = 2 << 20;
 /// A copy is cheap if it costs less than this part of a write without one: to do without it wins less
 /// than that, and loses the overlap of device and caller. Where copies are cheap, a stream that began
