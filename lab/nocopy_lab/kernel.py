@@ -114,7 +114,9 @@ CONFIGS: Final[dict[str, Config]] = {
         Config("debug", (*DEBUG, "linux-7.3"), series="7.3"),
         Config("kcsan", ("lab", "board-x86", "gcma", "kcsan", *LATER), series="7.3"),
         Config("arm64", ("lab", "board-arm64", "gcma", *LATER), arch=ARM64, series="7.3"),
-        Config("uml-7.3", ("uml", "gcma", "linux-7.3"), arch=UM, series="7.3"),
+        Config(
+            "uml-7.3", ("uml", "gcma", "linux-7.3"), ("CONFIG_LRU_GEN=y",), arch=UM, series="7.3"
+        ),
         # Areas and dmem, but no hooks that keep anything: the rest differs in a dozen objects.
         Config(
             "half", MOST_LATER, within="gcma-7.3", upto="mm/cma: let areas be guaranteed ones",

@@ -85,6 +85,7 @@ mod common;
 mod align;
 mod backing;
 mod costs;
+mod cpu;
 mod engine;
 mod explain;
 mod files;

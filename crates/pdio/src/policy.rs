@@ -10,13 +10,13 @@
 //!
 //! Where `pdio learn` has measured the filesystem (see [`crate::costs`]), a stream begins with what was
 //! cheapest then; its own samples decide from there on. Where nothing is known it begins with the
-//! paper's rule: small calls are gathered, and writes of 64 KiB and more from aligned memory go
-//! without a copy. Reads begin with read-ahead, which needs a copy: without either, the device
-//! stands still between two calls.
+//! paper's rule: small calls are gathered; writes of 64 KiB and more and reads of 1 MiB and more, with
+//! aligned memory, go without a copy. Smaller reads begin with read-ahead, which needs a copy: without
+//! either, the device stands still between two calls.
 //!
-//! A trial costs at most as much time as it would have taken without it. So a stream has none if less
-//! is left of it than the trial could win back; where nobody knows how much is left, a stream is
-//! taken to last as long again as it has.
+//! A trial ends when it has cost about as much again as the same bytes do by the present strategy. So a
+//! stream has none if less is left of it than the trial could win back; where nobody knows how much is
+//! left, a stream is taken to last as long again as it has.
 //!
 //! A stream that waits for its source or its clock three quarters of the time is paced. It gains
 //! nothing from the page cache, and a trial of that would make it miss its next frame. Such streams are
@@ -40,9 +40,9 @@ const SLICE: u64 = 16 << 20;
 /// a trial of [`TRIAL`] costs at most that much again, so those of three strategies are won back in so
 /// many bytes by one that is a third cheaper. Most processes write less in their life, and have none.
 const SETTLED: u64 = 64 << 20;
-/// Length of the first slice of a writer that begins without a copy and without knowledge, in bytes.
-/// That way waits for the device in each call, and costs several times as much where the processor
-/// is fast.
+/// Length of the first slice of a stream that begins without a copy and without knowledge, and of a trial
+/// through the page cache up to its first look, in bytes. A call without a copy waits for the device, and
+/// costs several times as much where the processor is fast.
 const FIRST: u64 = 2 << 20;
 /// A copy is cheap if it costs less than this part of a write without one: to do without it wins less
 /// than that, and loses the overlap of device and caller. Where copies are cheap, a stream that began
@@ -51,8 +51,8 @@ const FIRST: u64 = 2 << 20;
 const CHEAP_COPY: f64 = 0.125;
 /// How many samples a remembered cost counts for: one sample that differs does not outweigh it, three do.
 const REMEMBERED: usize = 2;
-/// Length of a trial slice, in bytes, and how often the clock is looked at, to end one early that
-/// already took [`HOPELESS`] times as long as the best strategy.
+/// Length of a trial slice, in bytes, and how often it is looked at, to end one early that already cost
+/// [`HOPELESS`] times as much as the present strategy.
 const TRIAL: u64 = 8 << 20;
 const TRIAL_STEP: u64 = 1 << 20;
 const HOPELESS: f64 = 2.0;
@@ -110,7 +110,7 @@ pub(crate) const CHOICES: [Strategy; 4] = [
 ];
 pub(crate) const STAGED: usize = 0;
 pub(crate) const ZERO_COPY: usize = 1;
-const BUFFERED: usize = 3;
+pub(crate) const BUFFERED: usize = 3;
 
 type Allowed = [bool; CHOICES.len()];
 
@@ -371,8 +371,8 @@ struct Slice {
     bytes: u64,
     /// Time and system CPU time at its first bytes.
     begun: Option<Moment>,
-    /// A trial ends early after this long.
-    limit: Option<Duration>,
+    /// What a byte costs the strategy that this one is compared with. It ends early if it is hopeless.
+    rival: Option<f64>,
     /// Short, as nothing is known of such streams.
     first: bool,
     /// Time between calls.
@@ -410,12 +410,14 @@ impl Pilot {
         pilot
     }
 
-    /// What a stream begins with if nothing is known: direct, without a copy if it writes; scattered
-    /// reads in the page cache, which can repay them. A paced stream must not wait for the device.
+    /// What a stream begins with if nothing is known: direct, without a copy if it writes or its calls are
+    /// so large that the device idles little between them; scattered reads in the page cache, which can
+    /// repay them. A paced stream must not wait for the device.
     fn prior(&self) -> usize {
+        let waits = self.key.operation == Operation::Write || self.key.pattern == Pattern::Large;
         let first = if self.key.pattern == Pattern::Random && self.allowed[BUFFERED] {
             BUFFERED
-        } else if self.key.operation == Operation::Write && !self.key.paced {
+        } else if waits && !self.key.paced {
             ZERO_COPY
         } else {
             STAGED
@@ -494,10 +496,10 @@ impl Pilot {
             *allowed &= choice != strategy;
         }
         if !self.allowed[self.current] {
-            let next = self.allowed.iter().position(|&a| a).unwrap_or(BUFFERED);
-            self.allowed[next] = true;
-            self.current = next;
-            self.home = None;
+            let home = self.home.take().filter(|&home| self.allowed[home]);
+            let next = home.or_else(|| self.allowed.iter().position(|&a| a));
+            self.current = next.unwrap_or(BUFFERED);
+            self.allowed[self.current] = true;
             self.slice = Slice::default();
         }
     }
@@ -539,10 +541,12 @@ impl Pilot {
         }
         let step = slice.bytes / TRIAL_STEP;
         slice.bytes += bytes;
-        match (slice.limit, slice.begun) {
-            (Some(limit), Some((begun, _))) => {
+        let slice = &self.slice;
+        match (slice.rival, slice.begun) {
+            (Some(_), Some(begun)) => {
                 slice.bytes >= TRIAL
-                    || (slice.bytes / TRIAL_STEP > step && clock::now() - begun > limit)
+                    || (slice.bytes / TRIAL_STEP > step
+                        && self.is_hopeless(slice, cost(begun, slice.bytes).1))
             }
             // Pauses of which it is not clear yet what they are make it longer.
             _ if slice.first && self.current == ZERO_COPY => {
@@ -552,6 +556,32 @@ impl Pilot {
             _ if slice.first => slice.bytes >= TRIAL,
             _ => slice.bytes >= SLICE,
         }
+    }
+
+    /// Returns true if a slice that has cost `cost` per byte so far has cost too much to go on.
+    fn is_hopeless(&self, slice: &Slice, cost: f64) -> bool {
+        let bar = match self.takes_page_cache() {
+            true => slice.bytes.max(FIRST),
+            // To begin with, this one takes memory and starts threads.
+            false => TRIAL,
+        };
+        let too_much = |rival: f64| cost * slice.bytes as f64 > rival * HOPELESS * bar as f64;
+        slice.rival.is_some_and(too_much)
+    }
+
+    fn takes_page_cache(&self) -> bool {
+        self.strategy() != Strategy::Direct
+    }
+
+    /// Returns true if these bytes bring a trial of a way through the page cache to its first look: a
+    /// writer brings its data to the device first. Until then it costs nearly nothing. What is copied and
+    /// written in turns costs at most twice as much as it does while both go on at once, so one that is
+    /// hopeless here is not the best later.
+    pub(crate) fn needs_proof(&self, bytes: u64) -> bool {
+        let before = self.slice.bytes;
+        self.home.is_some()
+            && self.takes_page_cache()
+            && (before..before + bytes).contains(&(FIRST - 1))
     }
 
     /// Returns true if the slice that is ending will be compared with others: the stream brings its data
@@ -579,7 +609,7 @@ impl Pilot {
             let cost = time.as_nanos() as f64 / slice.bytes.max(1) as f64;
             return self.conclude(cost, slice.bytes, !slice.warm_up);
         }
-        let hopeless = slice.limit.is_some_and(|limit| time > limit);
+        let hopeless = self.is_hopeless(&slice, cost);
         self.conclude(cost, slice.bytes, !slice.warm_up || hopeless)
     }
 
@@ -617,8 +647,8 @@ impl Pilot {
         self.current = trial.unwrap_or(next);
         self.home = trial.map(|_| next);
         // One lucky sample must not commit the stream for long, either.
-        self.slice.limit = (!paced && (trial.is_some() || next != home.unwrap_or(before)))
-            .then(|| Duration::from_nanos((known * HOPELESS * TRIAL as f64) as u64));
+        let compared = !paced && (trial.is_some() || next != home.unwrap_or(before));
+        self.slice.rival = compared.then_some(known);
         // The data was drained around a trial, so that begins clean.
         self.slice.warm_up = self.current != before && trial.is_none();
         self.current != before
@@ -676,12 +706,8 @@ pub(crate) fn costs(dev: u64) -> Vec<LearnedCost> {
 /// What costs are made of.
 #[cfg(not(test))]
 mod clock {
-    use super::*;
-    use std::fs::File;
-    use std::os::fd::AsFd;
-    use std::sync::OnceLock;
-
-    pub(super) use sys::{coarse_now, now};
+    pub(super) use crate::cpu::of_system as system_cpu;
+    pub(super) use crate::sys::{coarse_now, now};
 
     /// What a copy costs of data that the processor has just had, in ns per byte.
     pub(super) fn copy_cost() -> f64 {
@@ -703,60 +729,6 @@ mod clock {
             COST.store(least.max(1), Relaxed);
         }
         COST.load(Relaxed) as f64 / LEN as f64
-    }
-
-    /// CPU time all tasks of the system have used, from the finest source that can be read:
-    /// the scheduler's statistics, the root of the cpuacct hierarchy, else the clock ticks in
-    /// `/proc/stat`.
-    pub(super) fn system_cpu() -> Duration {
-        type Parse = fn(&str) -> Option<u64>;
-        /// Opened for each reading: a descriptor that stayed open would be one that the program could
-        /// not have.
-        struct Source {
-            path: &'static str,
-            parse: Parse,
-        }
-        fn schedstat(text: &str) -> Option<u64> {
-            let cpus = text.lines().filter(|l| l.starts_with("cpu"));
-            let sum: u64 = cpus
-                .filter_map(|l| l.split_whitespace().nth(7)?.parse::<u64>().ok())
-                .sum();
-            (sum > 0).then_some(sum)
-        }
-        fn nanoseconds(text: &str) -> Option<u64> {
-            text.trim().parse().ok()
-        }
-        fn ticks(text: &str) -> Option<u64> {
-            let fields = text.lines().next()?.strip_prefix("cpu ")?;
-            let values: Vec<u64> = fields
-                .split_whitespace()
-                .filter_map(|v| v.parse().ok())
-                .collect();
-            // user nice system idle iowait irq softirq steal: all but idle, iowait and steal.
-            let busy: u64 = [0, 1, 2, 5, 6].iter().filter_map(|&i| values.get(i)).sum();
-            // SAFETY: no memory is involved.
-            let hz = (unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).max(1) as u64;
-            Some(busy * (1_000_000_000 / hz))
-        }
-        fn read(source: &Source) -> Option<u64> {
-            let mut text = [0u8; 16 << 10];
-            let file = File::open(source.path).ok()?;
-            let n = sys::pread(file.as_fd(), &mut text, 0, 0).ok()?;
-            (source.parse)(&String::from_utf8_lossy(&text[..n]))
-        }
-        static SOURCE: OnceLock<Option<Source>> = OnceLock::new();
-        let source = SOURCE.get_or_init(|| {
-            let all: [(&'static str, Parse); 3] = [
-                ("/proc/schedstat", schedstat),
-                ("/sys/fs/cgroup/cpuacct/cpuacct.usage", nanoseconds),
-                ("/proc/stat", ticks),
-            ];
-            all.into_iter().find_map(|(path, parse)| {
-                let source = Source { path, parse };
-                read(&source).is_some().then_some(source)
-            })
-        });
-        Duration::from_nanos(source.as_ref().and_then(read).unwrap_or(0))
     }
 }
 
@@ -796,6 +768,24 @@ mod clock {
 }
 
 #[cfg(test)]
+impl Pilot {
+    /// A writing stream that goes without a copy at 1 ns per byte, in a trial of another strategy.
+    pub(crate) fn in_trial(dev: u64, arm: usize) -> Pilot {
+        let key = Key {
+            dev,
+            operation: Operation::Write,
+            pattern: Pattern::Sequential,
+            paced: false,
+        };
+        let mut pilot = Pilot::new(key, Wanted::Strategy(Strategy::Auto), true, true);
+        pilot.allowed[ZERO_COPY] = true;
+        (pilot.current, pilot.home) = (arm, Some(ZERO_COPY));
+        pilot.slice.rival = Some(1.0);
+        pilot
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -807,6 +797,14 @@ mod tests {
             operation,
             pattern: Pattern::Sequential,
             paced: false,
+        }
+    }
+
+    fn compared(rival: f64, bytes: u64) -> Slice {
+        Slice {
+            bytes,
+            rival: Some(rival),
+            ..Slice::default()
         }
     }
 
@@ -824,11 +822,11 @@ mod tests {
         let (mut moved, mut paid, mut counted) = (0u64, 0.0, 0u64);
         while moved < total {
             let cost = costs[pilot.current] * (1.0 + noise * rng.f64());
-            let mut bytes = match pilot.slice.limit {
-                Some(limit) => {
-                    let limit = (limit.as_nanos() as f64 / cost) as u64;
-                    TRIAL.min(limit.next_multiple_of(TRIAL_STEP).max(TRIAL_STEP))
-                }
+            let mut bytes = match pilot.slice.rival {
+                Some(rival) => (1..TRIAL / TRIAL_STEP)
+                    .map(|steps| steps * TRIAL_STEP)
+                    .find(|&bytes| pilot.is_hopeless(&compared(rival, bytes), cost))
+                    .unwrap_or(TRIAL),
                 None => SLICE,
             };
             bytes = bytes.min(total - moved);
@@ -837,7 +835,7 @@ mod tests {
                 paid += cost * bytes as f64;
                 counted += bytes;
             }
-            let counts = !pilot.slice.warm_up || pilot.slice.limit.is_some();
+            let counts = !pilot.slice.warm_up || pilot.slice.rival.is_some();
             pilot.slice = Slice::default();
             pilot.moved += bytes;
             pilot.conclude(cost, bytes, counts);
@@ -960,10 +958,67 @@ mod tests {
         for (dev, cost, tried) in [(18 << 40, DEAR, true), (19 << 40, CHEAP, false)] {
             clock::COPY.set(cost);
             let mut pilot = Pilot::new(stream(dev, Operation::Read), AUTO, true, false);
-            let copied = copied(&mut pilot, 1 << 20, 4, 1);
-            assert!(copied[..8].iter().all(|&copied| copied));
-            let early = copied[..32].iter().any(|&copied| !copied);
+            let copied = copied(&mut pilot, 512 << 10, 4, 1);
+            // 8 MiB, and one call more, as the first one's begin is not known.
+            assert!(copied[..17].iter().all(|&copied| copied));
+            let early = copied.iter().any(|&copied| !copied);
             assert_eq!(early, tried, "a copy costs {cost} ns per byte");
+        }
+    }
+
+    #[test]
+    fn reads_of_1_mib_and_more_begin_without_a_copy_and_read_ahead_where_that_is_cheap() {
+        for (dev, cost) in [(27 << 40, DEAR), (28 << 40, CHEAP)] {
+            clock::COPY.set(cost);
+            let mut pilot = Pilot::new(stream(dev, Operation::Read), AUTO, true, false);
+            let copied = copied(&mut pilot, 1 << 20, 1, 4);
+            let first = copied.iter().position(|&copied| copied);
+            let after = (cost == CHEAP).then_some((FIRST >> 20) as usize + 1);
+            assert_eq!(first, after, "a copy costs {cost} ns per byte");
+        }
+    }
+
+    #[test]
+    fn a_trial_that_proves_impossible_goes_back_to_where_it_came_from() {
+        let mut pilot = Pilot::in_trial(29 << 40, 2);
+        pilot.forbid(Strategy::DontCache);
+        assert_eq!((pilot.current, pilot.home), (ZERO_COPY, None));
+        // Not where that has gone with it.
+        let mut pilot = Pilot::in_trial(30 << 40, BUFFERED);
+        pilot.forbid(Strategy::Direct);
+        assert_eq!(pilot.current, BUFFERED);
+        let mut pilot = Pilot::in_trial(31 << 40, STAGED);
+        pilot.forbid(Strategy::Direct);
+        assert_eq!(pilot.strategy(), Strategy::DontCache);
+    }
+
+    #[test]
+    fn a_hopeless_trial_through_the_page_cache_ends_at_its_first_look() {
+        const CALL: u64 = 1 << 20;
+        // What a byte costs, and how much is tried of it.
+        for (arm, cost, ends) in [
+            (BUFFERED, 2.1, FIRST),
+            (BUFFERED, 1.9, TRIAL),
+            // It takes memory and threads first, and is ended when that much time is gone.
+            (STAGED, 2.1, TRIAL),
+            (STAGED, 4.1, TRIAL / 2),
+        ] {
+            let mut pilot = Pilot::in_trial(32 << 40, arm);
+            let (mut moved, mut proofs) = (0, 0);
+            loop {
+                pilot.enter();
+                moved += CALL;
+                clock::pass(Duration::from_nanos((CALL as f64 * cost) as u64));
+                if pilot.needs_proof(CALL) {
+                    proofs += 1;
+                    assert_eq!(moved, FIRST);
+                }
+                if pilot.count(CALL) {
+                    break;
+                }
+            }
+            assert_eq!(moved, ends, "{cost} by {}", NAMES[arm]);
+            assert_eq!(proofs, u32::from(arm == BUFFERED));
         }
     }
 

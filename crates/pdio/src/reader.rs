@@ -226,6 +226,11 @@ impl AsFd for Reader {
     }
 }
 
+/// Returns true if direct I/O is not possible after all.
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
+}
+
 /// One slot's worth of the file.
 #[derive(Debug)]
 struct Ahead {
@@ -259,6 +264,8 @@ struct Core {
     next_id: u64,
     /// How far ahead of the caller to read, in bytes.
     window: usize,
+    /// The next strategy begins when the window is used up: nothing more is read ahead.
+    closing: bool,
     /// Where the caller's next read begins if it is sequential.
     expected: u64,
     sequential: u32,
@@ -292,6 +299,7 @@ impl Core {
             slots: Vec::new(),
             next_id: 0,
             window: FIRST_WINDOW,
+            closing: false,
             expected: position,
             sequential: 0,
             cached_until: 0,
@@ -319,7 +327,16 @@ impl Core {
             return Ok(0);
         }
         let fresh = self.catch_up(offset, buffer.len());
-        self.back.pilot.enter();
+        if self.closing && !self.holds(offset, buffer.len()) {
+            self.collapse();
+            // The next call meets an error of that again.
+            let _ = self.reap_unwanted();
+        }
+        // What was read ahead is no sample of the next strategy.
+        let counts = !self.closing;
+        if counts {
+            self.back.pilot.enter();
+        }
         let mut done = 0;
         while done < buffer.len() {
             let at = offset + done as u64;
@@ -336,11 +353,8 @@ impl Core {
             }
         }
         self.back.stats.bytes += done as u64;
-        if self.back.pilot.count(done as u64) && self.next_slice() {
-            // What was read ahead in vain does not count for the next strategy. The next call meets
-            // an error of that again; these bytes are read.
-            self.collapse();
-            let _ = self.reap_unwanted();
+        if counts && self.back.pilot.count(done as u64) && self.next_slice() {
+            self.closing = true;
         }
         Ok(done)
     }
@@ -431,6 +445,12 @@ impl Core {
         })
     }
 
+    /// Returns true if the window has all of a call.
+    fn holds(&self, offset: u64, len: usize) -> bool {
+        let ends = |last: &Ahead| offset + len as u64 <= last.end();
+        self.covered(offset) && self.ahead.back().is_some_and(ends)
+    }
+
     /// Copies from the window. Falls back to a plain read where the window came up short.
     fn take(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let Some(available) = self.arrive(offset)? else {
@@ -485,13 +505,17 @@ impl Core {
             .is_some_and(|first| first.got == Some(first.asked) && offset >= first.end());
         if finished {
             self.retire_front();
-            // The window proved right: look further.
-            let most = self.back.memory().map_or(0, Region::len);
-            self.window = (self.window * 2).min(most);
+            self.widen();
             // The caller has its bytes whatever becomes of the next ones; the read that wants those
             // meets an error again.
             let _ = self.read_on();
         }
+    }
+
+    /// The caller does go on: look further.
+    fn widen(&mut self) {
+        let most = self.back.memory().map_or(0, Region::len);
+        self.window = (self.window * 2).min(most);
     }
 
     fn retire_front(&mut self) {
@@ -505,6 +529,7 @@ impl Core {
 
     /// Gives up the window.
     fn collapse(&mut self) {
+        self.closing = false;
         if self.ahead.is_empty() {
             return;
         }
@@ -545,6 +570,7 @@ impl Core {
         }
         if self.back.is_direct() && self.back.facts.size >= SMALL_FILE && !self.is_cached(offset) {
             if let Some(n) = self.read_zero_copy(buffer, offset)? {
+                self.widen();
                 return Ok(n);
             }
             self.refresh_size(offset)?;
@@ -727,7 +753,7 @@ impl Core {
 
     /// Sends requests until the window is full.
     fn read_on(&mut self) -> io::Result<()> {
-        if !self.back.is_direct() || self.ahead.is_empty() {
+        if self.closing || !self.back.is_direct() || self.ahead.is_empty() {
             return Ok(());
         }
         self.reap(false)?;
@@ -830,7 +856,7 @@ impl Core {
                 // error if it is still there.
                 ahead.got = Some(0);
                 ahead.failed = true;
-                if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) {
+                if is_refusal(&error) {
                     self.back.pilot.forbid(Strategy::Direct);
                     self.scattered.forbid(Strategy::Direct);
                 }
@@ -874,8 +900,12 @@ impl Core {
         self.reap_unwanted()?;
         let len = buffer.len() - buffer.len() % granule as usize;
         let part = (len / self.back.depth)
-            .next_multiple_of(granule as usize)
-            .clamp(256 << 10, 4 * self.back.block);
+            .next_multiple_of(self.back.block)
+            .min(4 * self.back.block);
+        if len <= part {
+            // A single request that is waited for: the engine would only add to it.
+            return Ok(self.read_direct(&mut buffer[..len], offset));
+        }
         let mut at = 0;
         let memory = buffer.as_mut_ptr();
         while at < len || self.ahead.iter().any(|a| a.got.is_none()) {
@@ -909,6 +939,21 @@ impl Core {
         self.back.stats.zero_copy_bytes += done as u64;
         // At the end of the file, or after an error: the page cache has the exact answer.
         Ok((done > 0).then_some(done))
+    }
+
+    /// One direct read into aligned memory of the caller. `None` at the end of the file, or after an error:
+    /// the page cache has the exact answer.
+    fn read_direct(&mut self, buffer: &mut [u8], offset: u64) -> Option<usize> {
+        let direct = self.back.direct.as_ref()?;
+        let result = sys::pread(direct.as_fd(), buffer, offset, 0);
+        self.back.stats.requests += 1;
+        if result.as_ref().is_err_and(is_refusal) {
+            self.forbid_direct();
+        }
+        let done = result.ok().filter(|&n| n > 0)?;
+        self.back.stats.direct_bytes += done as u64;
+        self.back.stats.zero_copy_bytes += done as u64;
+        Some(done)
     }
 
     /// For `BufRead`: the bytes at `offset`, at least one unless at the end of the file.
@@ -952,6 +997,79 @@ impl Core {
                 )
             }),
             _ => Ok(&[]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{Key, Wanted};
+    use std::io::Write;
+
+    /// A file of so many bytes that the page cache does not hold, if that can be had here.
+    fn file(home: &Path, len: usize) -> Option<std::path::PathBuf> {
+        let path = home.join("data");
+        let mut options = OpenOptions::new();
+        options.create(true).strategy(Strategy::Direct);
+        let mut out = options.open_writer(&path).unwrap();
+        let data: Vec<u8> = (0..len).map(|i| (i >> 12) as u8).collect();
+        out.write_all(&data).unwrap();
+        if out.finish().unwrap().direct_bytes == 0 {
+            eprintln!("skipped: no direct I/O in /var/tmp");
+            return None;
+        }
+        Some(path)
+    }
+
+    /// Reads all of a file in aligned calls, and checks it.
+    fn read_all(input: &mut Reader, call: usize) {
+        let mut memory = vec![0u8; call + 4096];
+        let skew = memory.as_ptr().align_offset(4096);
+        let block = &mut memory[skew..skew + call];
+        let mut at = 0;
+        loop {
+            let n = input.read(block).unwrap();
+            if n == 0 {
+                break;
+            }
+            for (i, byte) in block[..n].iter().enumerate() {
+                assert_eq!(*byte, ((at + i) >> 12) as u8, "at {}", at + i);
+            }
+            at += n;
+        }
+        assert_eq!(at, input.core.back.facts.size as usize);
+    }
+
+    #[test]
+    fn what_was_read_ahead_is_used_up_before_the_next_strategy_begins() {
+        const LEN: usize = 40 << 20;
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let Some(path) = file(home.path(), LEN + 5000) else {
+            return;
+        };
+        // No time passes here, so that a copy is dear, and after 8 MiB reads without one are tried.
+        // Calls of 68 KiB do not end where the window does: what is left there, at most twice, is less than
+        // one, and too little to read it without a copy.
+        for (dev, call, unused) in [(1 << 40, 64 << 10, 0), (2 << 40, 68 << 10, 136 << 10)] {
+            let mut input = OpenOptions::new().linger(None).open_reader(&path).unwrap();
+            // One that nothing is known of.
+            let key = Key {
+                dev,
+                operation: Operation::Read,
+                pattern: Pattern::Sequential,
+                paced: false,
+            };
+            let wanted = Wanted::Strategy(Strategy::Auto);
+            input.core.back.pilot = Pilot::new(key, wanted, true, false);
+            read_all(&mut input, call);
+            let stats = input.stats();
+            assert!(stats.zero_copy_bytes > 0, "nothing was tried: {stats:?}");
+            assert!(
+                stats.zero_copy_bytes < LEN as u64,
+                "nothing was read ahead: {stats:?}"
+            );
+            assert!(stats.unused_read_ahead <= unused, "{stats:?}");
         }
     }
 }

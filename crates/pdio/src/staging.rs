@@ -34,8 +34,8 @@ impl Core {
         self.back.stats.bytes += written as u64;
         if self.is_scattered() {
             self.back.pilot.interrupt();
-        } else if self.back.pilot.count(written as u64) {
-            self.next_slice();
+        } else {
+            self.count(written as u64);
         }
         Ok(written)
     }
@@ -228,9 +228,7 @@ impl Core {
             }
         }
         self.back.stats.bytes += n as u64;
-        if self.back.pilot.count(n as u64) {
-            self.next_slice();
-        }
+        self.count(n as u64);
         Ok(n)
     }
 
@@ -543,6 +541,17 @@ impl Core {
         }
         self.begin(self.end);
         Ok(())
+    }
+
+    fn count(&mut self, bytes: u64) {
+        if self.back.pilot.needs_proof(bytes) {
+            if let Err(error) = self.drain_slice() {
+                self.deferred.get_or_insert(error);
+            }
+        }
+        if self.back.pilot.count(bytes) {
+            self.next_slice();
+        }
     }
 
     fn next_slice(&mut self) {

@@ -186,6 +186,12 @@ pub(crate) fn sync_file_range(
 /// Bytes of `[offset, offset + len)` that sit in the page cache, if the kernel can tell
 /// (`cachestat`, Linux 6.5).
 pub(crate) fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
+    cachestat(fd, offset, len).map(|[cached, ..]| cached)
+}
+
+/// Bytes of a range that sit in the page cache, that are dirty, and that are being written back; two
+/// more numbers are of what was evicted.
+pub(crate) fn cachestat(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<[u64; 5]> {
     const SYS_CACHESTAT: libc::c_long = 451;
     #[repr(C)]
     struct Range {
@@ -195,7 +201,7 @@ pub(crate) fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64>
     let range = Range { off: offset, len };
     let mut stat = [0u64; 5];
     // SAFETY: both structures live through the call and have the kernel's layout: the range is
-    // two u64, the result five, the first of them the number of cached pages.
+    // two u64, the result five, which are numbers of pages.
     let rc = unsafe {
         libc::syscall(
             SYS_CACHESTAT,
@@ -205,7 +211,7 @@ pub(crate) fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64>
             0u32,
         )
     };
-    (rc == 0).then(|| stat[0] * page_size())
+    (rc == 0).then(|| stat.map(|pages| pages * page_size()))
 }
 
 /// Private memory that is empty in a forked child, so that the parent's pages are never made
@@ -338,6 +344,21 @@ pub(crate) fn now() -> Duration {
 /// As [`now`], in steps of some milliseconds, for a few nanoseconds.
 pub(crate) fn coarse_now() -> Duration {
     clock(libc::CLOCK_MONOTONIC_COARSE)
+}
+
+/// The processor time that the calling thread has used.
+pub(crate) fn thread_cpu() -> Duration {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// How often the calling thread has left a processor, if the kernel tells.
+pub(crate) fn thread_switches() -> Option<u64> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the result is ours.
+    let rc = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    // SAFETY: zeros are valid, and the call has filled it.
+    let usage = unsafe { usage.assume_init() };
+    (rc == 0).then(|| (usage.ru_nvcsw + usage.ru_nivcsw) as u64)
 }
 
 fn clock(which: libc::clockid_t) -> Duration {

@@ -605,7 +605,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use crate::common;
-    use crate::policy::CHOICES;
+    use crate::policy::{Pilot, BUFFERED, CHOICES};
 
     /// A direct descriptor that fails with EIO until it is replaced: memory at address zero.
     fn failing() -> File {
@@ -812,6 +812,24 @@ mod tests {
             out.finish().unwrap();
             std::fs::remove_file(&path).unwrap();
         }
+    }
+
+    #[test]
+    fn a_trial_through_the_page_cache_is_on_the_device_at_its_first_look() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        let mut options = OpenOptions::new();
+        options.create(true).linger(None);
+        let mut out = options.open_writer(&path).unwrap();
+        out.shared.lock().back.pilot = Pilot::in_trial(3 << 40, BUFFERED);
+        let data = vec![7u8; 1 << 20];
+        out.write_all(&data).unwrap();
+        out.write_all(&data).unwrap();
+        let Some([cached, dirty, under_way, ..]) = sys::cachestat(out.as_fd(), 0, 2 << 20) else {
+            eprintln!("skipped: the kernel does not tell what its page cache holds");
+            return;
+        };
+        assert_eq!([cached, dirty, under_way], [2 << 20, 0, 0]);
     }
 
     #[test]

@@ -3,8 +3,9 @@
  * GCMA: what reclaim, the page cache, the swap cache and CMA call.
  *
  * They ask gcma_active(), a branch that is patched out until an area is lent,
- * or gcma_flagged(), one bit of a shadow entry. With CONFIG_GCMA=n both are
- * false for the compiler, and nothing is left of what depends on them.
+ * or gcma_flagged(), which is that and one bit of a shadow entry. With
+ * CONFIG_GCMA=n both are false for the compiler, and nothing is left of what
+ * depends on them.
  * mm/gcma/gcma.c says what it is all about.
  */
 #ifndef _LINUX_GCMA_H
@@ -43,17 +44,28 @@ bool gcma_pinnable(const struct cma *cma);
 bool gcma_memory_failure(unsigned long pfn);
 int gcma_declare(struct cma *cma, unsigned int clients);
 void gcma_declare_fdt(struct cma *cma, unsigned long node);
+void *__gcma_shadow(struct address_space *mapping, struct folio *folio,
+		    void *old);
 
 /* Is this entry of a cache a shadow that stands for copies in dmem? */
 static inline bool gcma_flagged(const void *entry)
 {
-	return unlikely(((unsigned long)entry & 3) == 3);
+	return gcma_active() && unlikely(((unsigned long)entry & 3) == 3);
 }
 
 /* The same shadow without copies. */
 static inline void *gcma_unflag(void *shadow)
 {
 	return (void *)((unsigned long)shadow & ~2UL);
+}
+
+/* See __gcma_shadow(); @old is the last shadow, or the only one. */
+static inline void *gcma_shadow(struct address_space *mapping,
+				struct folio *folio, void *old)
+{
+	if (gcma_flagged(old) && folio_test_large(folio))
+		return __gcma_shadow(mapping, folio, old);
+	return old;
 }
 
 /* Did gcma_load() fill this folio? Nobody else has had it. */
@@ -69,6 +81,12 @@ static inline bool gcma_loaded(struct folio *folio)
 #define gcma_flagged(entry)	((void)(entry), false)
 #define gcma_unflag(shadow)	(shadow)
 #define gcma_loaded(folio)	((void)(folio), false)
+static inline void *gcma_shadow(struct address_space *mapping,
+				struct folio *folio, void *old)
+{
+	return old;
+}
+
 static inline struct page *gcma_freeze(struct cma *cma, struct page *page,
 				       unsigned long count)
 {

@@ -181,6 +181,23 @@ static unsigned long flagged_pages(struct address_space *mapping, pgoff_t first,
 }
 
 /**
+ * __gcma_shadow() - several shadows as one
+ * @mapping: the page cache, its i_pages lock held
+ * @folio: a large folio that is about to take the place of shadows
+ * @old: one of them, flagged
+ *
+ * Return: @old, without its flag if there are not copies of all pages.
+ */
+void *__gcma_shadow(struct address_space *mapping, struct folio *folio,
+		    void *old)
+{
+	unsigned long nr = folio_nr_pages(folio);
+
+	return flagged_pages(mapping, folio->index, nr) < nr ?
+	       gcma_unflag(old) : old;
+}
+
+/**
  * gcma_load() - fill a folio from dmem
  * @mapping: the cache that the folio was just added to
  * @index: where in the cache

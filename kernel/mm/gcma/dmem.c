@@ -425,6 +425,7 @@ static int place_room(const struct dmem *dmem, struct dmem_place *place,
 
 	if (unlikely(set->releases != releases))
 		set_renew(dmem, set, releases);
+#pragma GCC unroll 4
 	for (first = 0; first < DMEM_WAYS; first += 8)
 		for (ways = zero_bytes(eight_tags(set, first)); ways; ways &= ways - 1)
 			if (place_usable(dmem, place, first + __ffs64(ways) / 8, client))
