@@ -11,7 +11,7 @@
 //!   otherwise get memory from there and free it here;
 //! * in [`mallctl`]: jemalloc's questions about the heap, for the same programs.
 //!
-//! Nothing else is exported. Nothing here allocates, locks, or calls `dlsym` on the way to memory;
+//! Nothing else is exported; [`kernel`] has the system calls. Nothing here allocates, locks, or calls `dlsym` on the way to memory;
 //! no function unwinds but `operator new`, as C++ says it must.
 
 use core::ffi::{c_int, c_void};
@@ -22,6 +22,7 @@ use brug::raw;
 mod cxx;
 mod entry;
 mod introspect;
+mod kernel;
 mod mallctl;
 mod setup;
 mod sized;

@@ -172,6 +172,28 @@ fn a_program_with_a_malloc_of_its_own_has_the_rest_from_the_c_library() {
     }
 }
 
+/// The C library's internal names are the program's, too. That is no library that could be left out.
+#[test]
+fn a_program_with_all_of_an_allocator_of_its_own_is_left_alone() {
+    let program = compiled("whole.c", "whole", &[]);
+    for settings in SETTINGS {
+        let said = passes_quietly(&mut under_brug(&program, settings));
+        assert_eq!(said, "whole: all checks passed\n", "{settings:?}");
+    }
+}
+
+/// As lzop has a `sysinfo`, and perf a `sched_getcpu`.
+#[test]
+fn names_that_a_program_may_use_are_the_programs() {
+    let program = compiled("names.c", "names", &["-fno-builtin"]);
+    passes_quietly(&mut Command::new(&program));
+    let statistics = [("BRUG_VERBOSE", "1"), ("BRUG_PURGE_DELAY", "10ms")];
+    for settings in SETTINGS.iter().copied().chain([&statistics[..]]) {
+        let said = passes_quietly(&mut under_brug(&program, settings));
+        assert_eq!(said, "names: not called\n", "{settings:?}");
+    }
+}
+
 /// In a program at a fixed address that takes the address of `malloc`, everybody's `malloc` is a jump
 /// in the program. It is no malloc of its own.
 #[test]
@@ -275,11 +297,13 @@ fn every_source_is_compiled_by_a_test() {
         "leaves.c",
         "limits.c",
         "little.c",
+        "names.c",
         "own.c",
         "plugin.c",
         "replaced.cpp",
         "storage.c",
         "strict.c",
+        "whole.c",
     ];
     assert_eq!(names, expected);
 }

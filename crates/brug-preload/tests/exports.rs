@@ -71,3 +71,52 @@ fn exports_the_malloc_family_and_nothing_else() {
     names.sort();
     assert_eq!(names, EXPORTS);
 }
+
+/// What the library may call by a name that a program may have a function of: the loader, threads and clocks, whose
+/// names a program gives only to what does the same, as it does that of `open`; and what is called only before a panic ends the process.
+const NOT_RESERVED: [&str; 18] = [
+    "bcmp",
+    "clock_gettime",
+    "clock_nanosleep",
+    "creat",
+    "dl_iterate_phdr",
+    "dladdr",
+    "dladdr1",
+    "dlopen",
+    "dlsym",
+    "environ",
+    "getauxval",
+    "getcwd",
+    "open",
+    "open64",
+    "realpath",
+    "secure_getenv",
+    "sigfillset",
+    "strerror_r",
+];
+/// The C standard's.
+const STANDARD: [&str; 21] = [
+    "abort", "atol", "fputs", "getenv", "memchr", "memcmp", "memcpy", "memmove", "memset",
+    "rename", "stderr", "stdout", "strchr", "strcmp", "strcpy", "strlen", "strncmp", "strncpy",
+    "strtok", "strtol", "snprintf",
+];
+
+#[test]
+fn calls_nothing_by_a_name_that_a_program_may_use() {
+    let bytes = std::fs::read(common::library()).expect("library");
+    let file = object::File::parse(&*bytes).expect("ELF");
+    for symbol in file
+        .dynamic_symbols()
+        .filter(|symbol| symbol.is_undefined())
+    {
+        let name = symbol.name().expect("name");
+        assert!(
+            name.is_empty()
+                || name.starts_with('_')
+                || name.starts_with("pthread_")
+                || NOT_RESERVED.contains(&name)
+                || STANDARD.contains(&name),
+            "{name}: kernel.rs needs one of its own"
+        );
+    }
+}

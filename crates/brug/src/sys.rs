@@ -39,13 +39,15 @@ pub(crate) fn symbol(name: &core::ffi::CStr) -> *mut c_void {
     }
 }
 
-/// The path of the library whose `malloc` we use, if that is not the C library.
+/// The path of the library whose `malloc` we use, if that is not the C library. The program itself,
+/// which the loader names by nothing, is no library.
 #[cfg(feature = "preload")]
 pub(crate) fn stand_in() -> Option<&'static core::ffi::CStr> {
     let library = library_of(names::malloc as *const () as usize);
     let other = library != library_of(libc::getauxval as *const () as usize);
     // SAFETY: the loader's string, which lives as long as the library.
-    (other && !library.1.is_null()).then(|| unsafe { core::ffi::CStr::from_ptr(library.1) })
+    let name = (!library.1.is_null()).then(|| unsafe { core::ffi::CStr::from_ptr(library.1) });
+    name.filter(|name| other && !name.is_empty())
 }
 
 /// Returns true if the function that the loader has found by a name of this library's is this

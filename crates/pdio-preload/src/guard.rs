@@ -20,6 +20,8 @@ pub const FAULTS: [c_int; 7] = [
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// This thread works for the pdio crate alone.
+    static OWN: Cell<bool> = const { Cell::new(false) };
     /// What this thread blocked before a signal came that has to wait.
     static BLOCKED: Cell<Option<u64>> = const { Cell::new(None) };
 }
@@ -33,8 +35,17 @@ pub fn inside() -> bool {
 /// library's own.
 pub fn own_thread(begins: bool) {
     INSIDE.set(begins);
+    OWN.set(begins);
     if !begins {
         leaving();
+    }
+}
+
+/// The process ends. If it does so because its last thread has ended, and that is the pdio crate's, this
+/// thread has become the program's.
+pub fn last_thread() {
+    if OWN.replace(false) {
+        INSIDE.set(false);
     }
 }
 

@@ -1106,6 +1106,8 @@ export! {
         const SYS_CACHESTAT: c_long = 451;
         /// Linux 6.6; `libc` does not have it for every architecture.
         const SYS_FCHMODAT2: c_long = 452;
+        /// Linux 5.8; likewise.
+        const SYS_FACCESSAT2: c_long = 439;
         let real = || next::syscall(number, a, b, c, d, e, f);
         let fd = a as c_int;
         if guard::inside() {
@@ -1250,6 +1252,8 @@ export! {
             | SYS_recvfrom | SYS_recvmsg | SYS_recvmmsg | SYS_bind | SYS_connect | SYS_listen
             | SYS_shutdown | SYS_getsockopt | SYS_setsockopt | SYS_getsockname
             | SYS_getpeername | SYS_pidfd_send_signal => real(),
+            // Of names, and what they lead to: nothing of what is in files.
+            SYS_faccessat | SYS_FACCESSAT2 | SYS_readlinkat | SYS_getcwd => real(),
             number => other_call(number, a, b, c, &real),
         }
     }
@@ -1282,7 +1286,9 @@ unsafe fn other_call(
             SYS_pipe | SYS_eventfd | SYS_epoll_create | SYS_signalfd | SYS_inotify_init => {
                 return make(|| real() as c_int) as c_long
             }
-            SYS_poll | SYS_epoll_wait | SYS_arch_prctl | SYS_time => return real(),
+            SYS_poll | SYS_epoll_wait | SYS_arch_prctl | SYS_time | SYS_access | SYS_readlink => {
+                return real()
+            }
             _ => {}
         }
     }

@@ -64,6 +64,35 @@ fn active() -> bool {
     ACTIVE.load(Relaxed)
 }
 
+/// Returns true if the program was built with ThreadSanitizer. That sees the library's calls, but not what
+/// orders them, and reports races for so long that the program seems to stand.
+fn watched_for_races() -> bool {
+    let init: usize;
+    // SAFETY: the loader has put the address of a function there, or zero if there is none.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        core::arch::asm!(
+            ".weak __tsan_init",
+            "mov {init}, qword ptr [rip + __tsan_init@GOTPCREL]",
+            init = out(reg) init,
+            options(nostack, preserves_flags, readonly),
+        );
+        #[cfg(target_arch = "aarch64")]
+        core::arch::asm!(
+            ".weak __tsan_init",
+            "adrp {init}, :got:__tsan_init",
+            "ldr {init}, [{init}, :got_lo12:__tsan_init]",
+            init = out(reg) init,
+            options(nostack, preserves_flags, readonly),
+        );
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        {
+            init = 0;
+        }
+    }
+    init != 0
+}
+
 extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
     table::CLEAR.store(table::SLOTS as isize, Relaxed);
     // With rights that the caller lacks, the program is left alone.
@@ -81,7 +110,7 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
     acts::register(&stream::ACTS);
     report::prepare();
     process::prepare();
-    ACTIVE.store(true, Relaxed);
+    ACTIVE.store(!watched_for_races(), Relaxed);
     set_errno(before);
 }
 

@@ -37,6 +37,7 @@ extern "C" {
 }
 
 unsafe extern "C" fn at_exit(_: *mut c_void) {
+    guard::last_thread();
     finish();
 }
 

@@ -167,6 +167,54 @@ fn what_handlers_may_call_allocates_nothing() {
     }
 }
 
+/// The library's threads are new to the program's allocator, and what that does for them is nothing
+/// that a program does.
+#[test]
+fn an_allocator_may_make_system_calls_for_a_thread_of_the_library() {
+    let program = compiled("inquisitive.c", "inquisitive", &[]);
+    let home = scratch();
+    let statistics = home.path().join("statistics");
+    let output = preloaded(Path::new("timeout"), &SHORT)
+        .args(["-s", "KILL", "60"])
+        .arg(&program)
+        .env("PDIO_STATS", &statistics)
+        .current_dir(home.path())
+        .output()
+        .expect("timeout starts");
+    assert_eq!(
+        (
+            output.status.code(),
+            &*String::from_utf8_lossy(&output.stderr)
+        ),
+        (Some(0), "asked\n")
+    );
+    let said = std::fs::read_to_string(&statistics).expect("statistics");
+    assert!(said.contains(": 20 streams taken"), "{said}");
+    assert!(!said.contains("bare system call"), "{said}");
+}
+
+/// Whose runtime would see races in the library.
+#[test]
+fn a_program_that_is_watched_for_races_is_left_alone() {
+    let program = compiled("observed.c", "observed", &["-fsanitize=thread"]);
+    let run = |command: &mut std::process::Command| {
+        let home = scratch();
+        let words = ["-s", "KILL", "60"];
+        let command = command.args(words).arg(&program).current_dir(home.path());
+        let output = command.output().expect("timeout starts");
+        let said =
+            [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+        (output.status.code(), said)
+    };
+    let expected = run(&mut bare(Path::new("timeout")));
+    if expected.0 != Some(0) {
+        eprintln!("skipped: this kernel has no room for ThreadSanitizer: {expected:?}");
+        return;
+    }
+    let got = run(&mut preloaded(Path::new("timeout"), &SHORT));
+    assert_eq!(got, expected);
+}
+
 #[test]
 fn misaligned_direct_io_does_what_buffered_io_does() {
     let program = compiled("semantics.c", "semantics", &[]);

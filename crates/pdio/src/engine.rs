@@ -11,7 +11,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use io_uring::{opcode, types, IoUring};
 
@@ -379,7 +378,7 @@ unsafe fn run(fd: RawFd, direction: Direction, request: Request) -> Completion {
 #[derive(Debug)]
 struct Pool {
     shared: Arc<PoolShared>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<crate::sys::Thread>,
 }
 
 #[derive(Debug)]
@@ -414,7 +413,7 @@ impl Pool {
             let file = file.clone();
             let serve = move || shared.serve(&file, direction, threads == 1);
             pool.threads
-                .extend(crate::sys::spawn("pdio-io", 64 << 10, serve));
+                .extend(crate::sys::spawn(c"pdio-io", 64 << 10, serve));
         }
         (!pool.threads.is_empty()).then_some(pool)
     }
@@ -447,7 +446,6 @@ impl PoolShared {
     }
 
     fn serve(&self, file: &File, direction: Direction, chain: bool) {
-        let _thread = crate::thread::OwnThread::begin();
         let mut state = self.lock();
         loop {
             if let Some(request) = state.queue.pop_front() {
@@ -483,8 +481,7 @@ impl Drop for Pool {
         self.shared.lock().stop = true;
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
-            // A panic there has already been printed and has nothing to add here.
-            let _ = thread.join();
+            thread.join();
         }
     }
 }

@@ -2,13 +2,12 @@
 //! The thread that hands to the kernel what idles.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::files;
 use crate::fork::PerProcess;
-use crate::thread::OwnThread;
+use crate::sys::Thread;
 
 /// How long the keeper stays when nothing is pending: a process whose main thread has ended should
 /// not be kept alive by it.
@@ -23,9 +22,31 @@ struct State {
 static STATE: PerProcess<State> = PerProcess::new();
 
 struct Keeper {
-    thread: JoinHandle<()>,
+    thread: Thread,
+    bell: Arc<Bell>,
+}
+
+/// What the others tell the thread.
+#[derive(Default)]
+struct Bell {
     /// Set when the thread is to end.
-    dismissed: Arc<AtomicBool>,
+    dismissed: AtomicBool,
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *lock(&self.rung) = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits until it rings, or has rung since the last time; at most so long.
+    fn wait(&self, limit: Duration) {
+        let rung = lock(&self.rung);
+        let waited = self.changed.wait_timeout_while(rung, limit, |rung| !*rung);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -36,11 +57,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn start() -> bool {
     let mut keeper = lock(&STATE.get().keeper);
     if keeper.is_none() {
-        let dismissed = Arc::<AtomicBool>::default();
-        let seen = dismissed.clone();
-        *keeper = crate::sys::spawn("pdio-keeper", 128 << 10, move || keep(&seen))
+        let bell = Arc::<Bell>::default();
+        let heard = bell.clone();
+        *keeper = crate::sys::spawn(c"pdio-keeper", 128 << 10, move || keep(&heard))
             .ok()
-            .map(|thread| Keeper { thread, dismissed });
+            .map(|thread| Keeper { thread, bell });
     }
     keeper.is_some()
 }
@@ -59,13 +80,12 @@ pub fn end_threads(workers: bool) {
     let mut entry = lock(&STATE.get().keeper);
     let keeper = entry.take();
     if let Some(keeper) = &keeper {
-        keeper.dismissed.store(true, Ordering::Release);
+        keeper.bell.dismissed.store(true, Ordering::Release);
     }
     drop(entry);
     if let Some(keeper) = keeper {
-        keeper.thread.thread().unpark();
-        // A panic there has already been printed.
-        let _ = keeper.thread.join();
+        keeper.bell.ring();
+        keeper.thread.join();
     }
 }
 
@@ -74,16 +94,15 @@ pub(crate) fn wake() {
     let state = STATE.get();
     if state.parked.load(Ordering::Relaxed) && state.parked.swap(false, Ordering::AcqRel) {
         if let Some(keeper) = &*lock(&state.keeper) {
-            return keeper.thread.thread().unpark();
+            return keeper.bell.ring();
         }
         start();
     }
 }
 
-fn keep(dismissed: &AtomicBool) {
-    let _thread = OwnThread::begin();
+fn keep(bell: &Bell) {
     let state = STATE.get();
-    while !dismissed.load(Ordering::Acquire) {
+    while !bell.dismissed.load(Ordering::Acquire) {
         let mut next: Option<Duration> = None;
         // One at a time: the thread that ends a stream waits until nobody holds it.
         let writers: Vec<_> = files::all_writers().iter().map(Arc::downgrade).collect();
@@ -96,9 +115,9 @@ fn keep(dismissed: &AtomicBool) {
             // Data seen twice in a row has aged at least half the linger time and at most all.
             Some(linger) => std::thread::sleep((linger / 2).max(Duration::from_millis(1))),
             None if state.parked.swap(true, Ordering::AcqRel) => {
-                std::thread::park_timeout(KEEPER_IDLE);
+                bell.wait(KEEPER_IDLE);
                 let mut keeper = lock(&state.keeper);
-                if dismissed.load(Ordering::Acquire) {
+                if bell.dismissed.load(Ordering::Acquire) {
                     return;
                 }
                 if state.parked.load(Ordering::Acquire) {

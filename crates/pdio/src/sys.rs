@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Thin, safe wrappers of the system calls that `std` does not offer.
 
+use std::ffi::{c_void, CStr};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, RawFd};
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -249,26 +251,75 @@ pub(crate) fn wiped_in_children() -> &'static AtomicU64 {
     unsafe { &*(page as *const AtomicU64) }
 }
 
-/// Starts a thread that no signal reaches from its first instruction on: they are for the
-/// program's own threads. A handler of the program's that runs in this one could wait for what
-/// this one is there to do.
-pub(crate) fn spawn(
-    name: &str,
+/// A thread of this crate.
+#[derive(Debug)]
+pub(crate) struct Thread(libc::pthread_t);
+
+impl Thread {
+    /// Waits until the thread has ended. If it has panicked, that has been printed.
+    pub(crate) fn join(self) {
+        let id = std::mem::ManuallyDrop::new(self).0;
+        // SAFETY: nobody else joins or detaches it.
+        unsafe { libc::pthread_join(id, std::ptr::null_mut()) };
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        // SAFETY: as in `join`.
+        unsafe { libc::pthread_detach(self.0) };
+    }
+}
+
+/// What a thread begins with.
+struct Start<F> {
+    name: &'static CStr,
+    work: F,
+}
+
+extern "C" fn begin<F: FnOnce()>(start: *mut c_void) -> *mut c_void {
+    // Before the first allocation: an allocator may make system calls for a thread that is new to it.
+    let _thread = std::mem::ManuallyDrop::new(crate::thread::OwnThread::begin());
+    // SAFETY: `spawn` has given the box away to this thread.
+    let start = unsafe { Box::from_raw(start.cast::<Start<F>>()) };
+    // SAFETY: the name is a string.
+    unsafe { libc::pthread_setname_np(libc::pthread_self(), start.name.as_ptr()) };
+    // A panic is printed, and is no reason to end the process.
+    let _ = catch_unwind(AssertUnwindSafe(start.work));
+    std::ptr::null_mut()
+}
+
+/// Starts a thread that works for this crate alone, and that no signal reaches, from its first
+/// instruction to its last: signals are for the program's own threads. A handler of the program's that runs
+/// in this one could wait for what this one is there to do. (A thread of the standard library
+/// allocates before it is anybody's, and after.)
+pub(crate) fn spawn<F: FnOnce() + Send + 'static>(
+    name: &'static CStr,
     stack: usize,
-    work: impl FnOnce() + Send + 'static,
-) -> io::Result<std::thread::JoinHandle<()>> {
+    work: F,
+) -> io::Result<Thread> {
+    let start = Box::into_raw(Box::new(Start { name, work }));
     // A thread inherits what its maker blocks.
-    // SAFETY: the sets are initialised by the calls before they are used.
+    // SAFETY: sets and attributes are initialised by the calls before they are used; the thread
+    // takes the box over, if there is one.
     unsafe {
+        let mut attributes = std::mem::zeroed();
+        libc::pthread_attr_init(&mut attributes);
+        let least = usize::try_from(libc::sysconf(libc::_SC_THREAD_STACK_MIN)).unwrap_or(0);
+        let whole = stack.max(least).next_multiple_of(page_size() as usize);
+        libc::pthread_attr_setstacksize(&mut attributes, whole);
         let (mut all, mut old) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
-        let thread = std::thread::Builder::new()
-            .name(name.into())
-            .stack_size(stack)
-            .spawn(work);
+        let mut thread = 0;
+        let failed = libc::pthread_create(&mut thread, &attributes, begin::<F>, start.cast());
         libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
-        thread
+        libc::pthread_attr_destroy(&mut attributes);
+        if failed != 0 {
+            drop(Box::from_raw(start));
+            return Err(io::Error::from_raw_os_error(failed));
+        }
+        Ok(Thread(thread))
     }
 }
 
@@ -371,7 +422,7 @@ mod tests {
     fn threads_of_ours_begin_with_signals_blocked_and_leave_the_maker_as_it_was() {
         let (tell, told) = std::sync::mpsc::channel();
         let work = move || tell.send(blocks(libc::SIGALRM)).unwrap();
-        spawn("pdio-test", 64 << 10, work).unwrap().join().unwrap();
+        spawn(c"pdio-test", 64 << 10, work).unwrap().join();
         assert!(told.recv().unwrap());
         assert!(!blocks(libc::SIGALRM));
     }
