@@ -11,8 +11,8 @@
 //!   otherwise get memory from there and free it here;
 //! * in [`mallctl`]: jemalloc's questions about the heap, for the same programs.
 //!
-//! Nothing else is exported; [`kernel`] has the system calls. Nothing here allocates, locks, or calls `dlsym` on the way to memory;
-//! no function unwinds but `operator new`, as C++ says it must.
+//! Nothing else is exported; [`kernel`] has the system calls. Nothing here allocates, locks, or calls
+//! `dlsym` on the way to memory; no function unwinds but `operator new`, as C++ says it must.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
