@@ -614,6 +614,8 @@ enum Outcome {
     Failed(c_int),
     /// The library no longer has the descriptor: look it up again.
     Again,
+    /// The stream must go back for this reason, and the call is the kernel's.
+    HandBack(&'static str),
 }
 
 fn serve(
@@ -691,14 +693,7 @@ fn serve(
         _ => None,
     };
     if let Some(why) = why {
-        return match hand_back(held, why) {
-            true => match held.state.error.take() {
-                // Handed back, but there is an earlier error to report.
-                Some(error) => Outcome::Failed(error),
-                None => Outcome::Again,
-            },
-            false => Outcome::Failed(held.state.error.take().unwrap_or(libc::EIO)),
-        };
+        return Outcome::HandBack(why);
     }
     let place = at.map(|at| at as u64);
     let (n, error) = match direction {
@@ -829,6 +824,9 @@ pub fn transfer(
                     Outcome::Done(n) => return n,
                     Outcome::Failed(error) => return failed(error),
                     Outcome::Again => {}
+                    // Without the lock: what other streams hold was written first and goes first.
+                    // If something cannot be written, the stream stays and the next round fails.
+                    Outcome::HandBack(why) => relinquish(fd, why),
                 }
             }
         }

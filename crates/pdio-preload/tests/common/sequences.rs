@@ -912,8 +912,10 @@ impl Maker {
 
     fn sync(&mut self, actor: usize) {
         let slot = self.any(actor);
-        match self.rng.u8(..7) {
+        match self.rng.u8(..9) {
             0 => self.step(actor, format!("fsync {slot}")),
+            // Longer than the tick of a file's times.
+            7 | 8 => self.step(actor, "busy 11"),
             1 => self.step(actor, format!("fdatasync {slot}")),
             2 => self.step(actor, format!("fdatasync {slot} syscall")),
             3 => self.step(actor, format!("sync_file_range {slot} 0 0")),

@@ -426,6 +426,18 @@ static long times(void)
 	return 0;
 }
 
+/* Lets time pass, in milliseconds, without a call that others could notice. */
+static long busy(long time)
+{
+	struct timespec start, now;
+
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	do
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	while ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < time);
+	return 0;
+}
+
 static long lock(void)
 {
 	const char *how = word(2);
@@ -873,6 +885,8 @@ static long operation(void)
 	}
 	if (is(0, "pause"))
 		return usleep(number(1) * 1000);
+	if (is(0, "busy"))
+		return busy(number(1));
 	if (is(0, "child"))
 		return start_child();
 	if (is(0, "kill"))
