@@ -195,6 +195,23 @@ fn an_allocator_may_make_system_calls_for_a_thread_of_the_library() {
 
 /// Whose runtime would see races in the library.
 #[test]
+fn a_program_may_have_functions_of_its_own_by_such_names() {
+    let program = compiled("names.c", "names", &[]);
+    let home = scratch();
+    let statistics = home.path().join("statistics");
+    let mut command = preloaded(&program, &SHORT);
+    let command = command
+        .env("PDIO_STATS", &statistics)
+        .current_dir(home.path());
+    let output = command.output().expect("starts");
+    assert!(output.status.success(), "{output:?}");
+    let said = std::fs::read_to_string(statistics).expect("statistics");
+    assert!(said.contains(" 1 streams taken"), "{said}");
+    let data = std::fs::read(home.path().join("file")).expect("the file");
+    assert!(data.len() == 8 << 20 && data.iter().all(|&byte| byte == 7));
+}
+
+#[test]
 fn a_program_that_is_watched_for_races_is_left_alone() {
     let program = compiled("observed.c", "observed", &["-fsanitize=thread"]);
     let run = |command: &mut std::process::Command| {
