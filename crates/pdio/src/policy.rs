@@ -10,7 +10,7 @@
 //!
 //! Where `pdio learn` has measured the filesystem (see [`crate::costs`]), a stream begins with what was
 //! cheapest then; its own samples decide from there on. Where nothing is known it begins with the
-//! paper's rule: small calls are gathered; writes of 64 KiB and more and reads of 1 MiB and more, with
+//! paper's rule: small calls are gathered; writes of 64 KiB and more and reads of 256 KiB and more, with
 //! aligned memory, go without a copy. Smaller reads begin with read-ahead, which needs a copy: without
 //! either, the device stands still between two calls.
 //!
@@ -46,8 +46,8 @@ const SETTLED: u64 = 64 << 20;
 const FIRST: u64 = 2 << 20;
 /// A copy is cheap if it costs less than this part of a write without one: to do without it wins less
 /// than that, and loses the overlap of device and caller. Where copies are cheap, a stream that began
-/// without one has its trial with one right after the first slice; where they are not, a stream that
-/// began with one has its trial without.
+/// without one has its trial with one right after the first slice, but for large writes, between which
+/// the device idles little; where copies are not cheap, a stream that began with one has its trial without.
 const CHEAP_COPY: f64 = 0.125;
 /// How many samples a remembered cost counts for: one sample that differs does not outweigh it, three do.
 const REMEMBERED: usize = 2;
@@ -84,7 +84,7 @@ pub enum Pattern {
     Sequential,
     /// As sequential, with calls of 64 KiB and more on aligned memory.
     Medium,
-    /// As sequential, with calls of 1 MiB and more on aligned memory.
+    /// As sequential, with calls of 256 KiB and more on aligned memory.
     Large,
     /// Small calls at unrelated offsets.
     Random,
@@ -117,7 +117,7 @@ type Allowed = [bool; CHOICES.len()];
 /// Calls from this size on may try to do without a copy. Whether that pays differs much between
 /// calls of this size and those of [`LARGE_CALL`], so it is learned apart.
 pub(crate) const MEDIUM_CALL: usize = 64 << 10;
-const LARGE_CALL: usize = 1 << 20;
+const LARGE_CALL: usize = 256 << 10;
 
 /// Pauses are measured between calls of at least this size: two looks at a clock would slow
 /// smaller ones down.
@@ -274,9 +274,11 @@ impl Learned {
     }
 
     /// A strategy whose time for a trial has come, in a stream that has `left` bytes left.
-    fn trial(&self, allowed: Allowed, current: usize, paced: bool, left: u64) -> Option<usize> {
+    fn trial(&self, allowed: Allowed, current: usize, key: Key, left: u64) -> Option<usize> {
         // Without a sample of the present one there is nothing to compare with.
         let cost = self.arms[current].cost()?;
+        let paced = key.paced;
+        let large_writes = (key.operation, key.pattern) == (Operation::Write, Pattern::Large);
         (0..CHOICES.len()).find(|&i| {
             let arm = &self.arms[i];
             let due = arm.samples.is_empty() || self.bytes >= arm.retry_at;
@@ -285,7 +287,8 @@ impl Learned {
             }
             let cheap = || clock::copy_cost() < cost * CHEAP_COPY;
             let promising = match (current, i) {
-                (ZERO_COPY, STAGED) => paced || cheap(),
+                (ZERO_COPY, STAGED) if paced => true,
+                (ZERO_COPY, STAGED) => !large_writes && cheap(),
                 (STAGED, ZERO_COPY) => !paced && !cheap(),
                 _ => false,
             };
@@ -617,7 +620,7 @@ impl Pilot {
     /// about its strategy if it `counts`.
     fn conclude(&mut self, cost: f64, bytes: u64, counts: bool) -> bool {
         let (before, home, allowed) = (self.current, self.home.take(), self.allowed);
-        let paced = self.key.paced;
+        let key = self.key;
         let left = self.remaining.unwrap_or(self.moved);
         let (next, trial, known) = with(self.key, |learned| {
             learned.bytes += bytes;
@@ -638,7 +641,7 @@ impl Pilot {
             if next != stay {
                 learned.postpone(stay, stay_cost / best_cost);
             }
-            let trial = learned.trial(allowed, next, paced, left);
+            let trial = learned.trial(allowed, next, key, left);
             // What the coming slice must not be much worse than: what a trial goes back to.
             let rival = if trial.is_some() { next } else { stay };
             let known = learned.arms[rival].cost().unwrap_or(cost);
@@ -647,7 +650,7 @@ impl Pilot {
         self.current = trial.unwrap_or(next);
         self.home = trial.map(|_| next);
         // One lucky sample must not commit the stream for long, either.
-        let compared = !paced && (trial.is_some() || next != home.unwrap_or(before));
+        let compared = !key.paced && (trial.is_some() || next != home.unwrap_or(before));
         self.slice.rival = compared.then_some(known);
         // The data was drained around a trial, so that begins clean.
         self.slice.warm_up = self.current != before && trial.is_none();
@@ -942,32 +945,43 @@ mod tests {
     }
 
     #[test]
-    fn where_copies_are_cheap_writes_wait_for_2_mib_at_most() {
+    fn where_copies_are_cheap_smaller_writes_wait_for_2_mib_at_most() {
+        const CALL: usize = LARGE_CALL / 2;
         clock::COPY.set(CHEAP);
         let mut pilot = Pilot::new(stream(12 << 40, Operation::Write), AUTO, true, false);
-        let copied = copied(&mut pilot, 1 << 20, 1, 4);
+        let copied = copied(&mut pilot, CALL, 1, 4);
         // One call more, as the first one's begin is not known.
         let first = copied.iter().position(|&copied| copied);
-        assert_eq!(first, Some((FIRST >> 20) as usize + 1));
-        assert!(copied[4..].iter().all(|&copied| copied));
-        assert!(!pilot.zero_copy(1 << 20));
+        let after = FIRST as usize / CALL + 1;
+        assert_eq!(first, Some(after));
+        assert!(copied[after..].iter().all(|&copied| copied));
+        assert!(!pilot.zero_copy(CALL));
+    }
+
+    #[test]
+    fn large_writes_have_no_trial_before_the_device_is_known() {
+        clock::COPY.set(CHEAP);
+        let mut pilot = Pilot::new(stream(33 << 40, Operation::Write), AUTO, true, false);
+        let copied = copied(&mut pilot, 1 << 20, 1, 4);
+        assert!(!copied.contains(&true));
     }
 
     #[test]
     fn reads_begin_with_read_ahead_and_go_without_a_copy_where_that_is_dear() {
+        const CALL: usize = LARGE_CALL / 2;
         for (dev, cost, tried) in [(18 << 40, DEAR, true), (19 << 40, CHEAP, false)] {
             clock::COPY.set(cost);
             let mut pilot = Pilot::new(stream(dev, Operation::Read), AUTO, true, false);
-            let copied = copied(&mut pilot, 512 << 10, 4, 1);
-            // 8 MiB, and one call more, as the first one's begin is not known.
-            assert!(copied[..17].iter().all(|&copied| copied));
-            let early = copied.iter().any(|&copied| !copied);
-            assert_eq!(early, tried, "a copy costs {cost} ns per byte");
+            let copied = [(); 3].map(|()| copied(&mut pilot, CALL, 4, 1)).concat();
+            // One call more, as the first one's begin is not known.
+            let first = copied.iter().position(|&copied| !copied);
+            let after = tried.then_some(TRIAL as usize / CALL + 1);
+            assert_eq!(first, after, "a copy costs {cost} ns per byte");
         }
     }
 
     #[test]
-    fn reads_of_1_mib_and_more_begin_without_a_copy_and_read_ahead_where_that_is_cheap() {
+    fn reads_of_256_kib_and_more_begin_without_a_copy_and_read_ahead_where_that_is_cheap() {
         for (dev, cost) in [(27 << 40, DEAR), (28 << 40, CHEAP)] {
             clock::COPY.set(cost);
             let mut pilot = Pilot::new(stream(dev, Operation::Read), AUTO, true, false);
