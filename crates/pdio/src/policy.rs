@@ -44,10 +44,10 @@ const SETTLED: u64 = 64 << 20;
 /// through the page cache up to its first look, in bytes. A call without a copy waits for the device, and
 /// costs several times as much where the processor is fast.
 const FIRST: u64 = 2 << 20;
-/// A copy is cheap if it costs less than this part of a write without one: to do without it wins less
-/// than that, and loses the overlap of device and caller. Where copies are cheap, a stream that began
-/// without one has its trial with one right after the first slice, but for large writes, between which
-/// the device idles little; where copies are not cheap, a stream that began with one has its trial without.
+/// A copy is cheap if it costs less than this part of a call without one (of large calls: of what they
+/// wait): to do without it wins less than that, and loses the overlap of device and caller. Where copies are
+/// cheap, a stream that began without one has its trial with one right after the first slice; where they
+/// are not, a stream that began with one has its trial without.
 const CHEAP_COPY: f64 = 0.125;
 /// How many samples a remembered cost counts for: one sample that differs does not outweigh it, three do.
 const REMEMBERED: usize = 2;
@@ -132,6 +132,8 @@ struct Arm {
     samples: Vec<f64>,
     taken: usize,
     bytes: u64,
+    /// How long the thread waited in the latest one, in ns per byte.
+    waited: Option<f64>,
     /// The device's byte count at which to try again.
     retry_at: u64,
     /// When the cost was measured that was remembered, in seconds since 1970.
@@ -278,17 +280,20 @@ impl Learned {
         // Without a sample of the present one there is nothing to compare with.
         let cost = self.arms[current].cost()?;
         let paced = key.paced;
-        let large_writes = (key.operation, key.pattern) == (Operation::Write, Pattern::Large);
         (0..CHOICES.len()).find(|&i| {
             let arm = &self.arms[i];
             let due = arm.samples.is_empty() || self.bytes >= arm.retry_at;
             if !allowed[i] || i == current || !due {
                 return false;
             }
-            let cheap = || clock::copy_cost() < cost * CHEAP_COPY;
+            // Copies of large calls save none of the processor's time; they overlap what is waited.
+            let part = match self.arms[current].waited {
+                Some(waited) if (current, key.pattern) == (ZERO_COPY, Pattern::Large) => waited,
+                _ => cost,
+            };
+            let cheap = || clock::copy_cost() < part * CHEAP_COPY;
             let promising = match (current, i) {
-                (ZERO_COPY, STAGED) if paced => true,
-                (ZERO_COPY, STAGED) => !large_writes && cheap(),
+                (ZERO_COPY, STAGED) => paced || cheap(),
                 (STAGED, ZERO_COPY) => !paced && !cheap(),
                 _ => false,
             };
@@ -334,20 +339,43 @@ pub(crate) enum Wanted {
     Only(usize),
 }
 
-/// Time and the system's CPU time.
-pub(crate) type Moment = (Duration, Duration);
-
-pub(crate) fn moment() -> Moment {
-    (clock::now(), clock::system_cpu())
+/// What clocks say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    time: Duration,
+    /// CPU time of the system, and of this thread.
+    cpu: Duration,
+    own: Duration,
 }
 
-/// The time since `begun`, and what each of `bytes` has cost since, in nanoseconds.
-pub(crate) fn cost(begun: Moment, bytes: u64) -> (Duration, f64) {
-    let (now, cpu) = moment();
-    let time = now - begun.0;
-    let cpu = cpu.saturating_sub(begun.1).as_nanos() as f64 / f64::from(sys::cpus());
-    let cost = (time.as_nanos() as f64 + cpu) / bytes.max(1) as f64;
-    (time, cost)
+pub(crate) fn moment() -> Moment {
+    Moment {
+        time: clock::now(),
+        cpu: clock::system_cpu(),
+        own: clock::thread_cpu(),
+    }
+}
+
+/// What some bytes took.
+pub(crate) struct Spent {
+    pub time: Duration,
+    /// What a byte cost, and how long the thread waited for it, in nanoseconds.
+    pub cost: f64,
+    waited: f64,
+}
+
+/// What `bytes` took since `begun`.
+pub(crate) fn spent(begun: Moment, bytes: u64) -> Spent {
+    let now = moment();
+    let time = now.time - begun.time;
+    let cpu = now.cpu.saturating_sub(begun.cpu).as_nanos() as f64 / f64::from(sys::cpus());
+    let waited = time.saturating_sub(now.own.saturating_sub(begun.own));
+    let bytes = bytes.max(1) as f64;
+    Spent {
+        time,
+        cost: (time.as_nanos() as f64 + cpu) / bytes,
+        waited: waited.as_nanos() as f64 / bytes,
+    }
 }
 
 /// Steers one stream.
@@ -549,7 +577,7 @@ impl Pilot {
             (Some(_), Some(begun)) => {
                 slice.bytes >= TRIAL
                     || (slice.bytes / TRIAL_STEP > step
-                        && self.is_hopeless(slice, cost(begun, slice.bytes).1))
+                        && self.is_hopeless(slice, spent(begun, slice.bytes).cost))
             }
             // Pauses of which it is not clear yet what they are make it longer.
             _ if slice.first && self.current == ZERO_COPY => {
@@ -599,7 +627,7 @@ impl Pilot {
         let Some(begun) = slice.begun else {
             return false;
         };
-        let (time, cost) = cost(begun, slice.bytes);
+        let Spent { time, cost, waited } = spent(begun, slice.bytes);
         let paced = time >= PACED_SLICE && slice.idle > time * 3 / 4;
         if paced != self.key.paced {
             let before = self.current;
@@ -612,6 +640,9 @@ impl Pilot {
             let cost = time.as_nanos() as f64 / slice.bytes.max(1) as f64;
             return self.conclude(cost, slice.bytes, !slice.warm_up);
         }
+        with(self.key, |learned| {
+            learned.arms[self.current].waited = Some(waited);
+        });
         let hopeless = self.is_hopeless(&slice, cost);
         self.conclude(cost, slice.bytes, !slice.warm_up || hopeless)
     }
@@ -710,7 +741,7 @@ pub(crate) fn costs(dev: u64) -> Vec<LearnedCost> {
 #[cfg(not(test))]
 mod clock {
     pub(super) use crate::cpu::of_system as system_cpu;
-    pub(super) use crate::sys::{coarse_now, now};
+    pub(super) use crate::sys::{coarse_now, now, thread_cpu};
 
     /// What a copy costs of data that the processor has just had, in ns per byte.
     pub(super) fn copy_cost() -> f64 {
@@ -745,6 +776,10 @@ mod clock {
         static NOW: Cell<Duration> = const { Cell::new(Duration::from_secs(1)) };
     }
 
+    pub(super) fn thread_cpu() -> Duration {
+        WORKED.get()
+    }
+
     pub(super) fn now() -> Duration {
         NOW.get()
     }
@@ -758,6 +793,7 @@ mod clock {
     }
 
     thread_local! {
+        pub(super) static WORKED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
         pub(super) static COPY: Cell<f64> = const { Cell::new(0.0) };
     }
 
@@ -945,30 +981,45 @@ mod tests {
     }
 
     #[test]
-    fn where_copies_are_cheap_smaller_writes_wait_for_2_mib_at_most() {
-        const CALL: usize = LARGE_CALL / 2;
+    fn where_copies_are_cheap_writes_wait_for_2_mib_at_most() {
         clock::COPY.set(CHEAP);
         let mut pilot = Pilot::new(stream(12 << 40, Operation::Write), AUTO, true, false);
-        let copied = copied(&mut pilot, CALL, 1, 4);
+        let copied = copied(&mut pilot, 1 << 20, 1, 4);
         // One call more, as the first one's begin is not known.
         let first = copied.iter().position(|&copied| copied);
-        let after = FIRST as usize / CALL + 1;
-        assert_eq!(first, Some(after));
-        assert!(copied[after..].iter().all(|&copied| copied));
-        assert!(!pilot.zero_copy(CALL));
+        assert_eq!(first, Some((FIRST >> 20) as usize + 1));
+        assert!(copied[4..].iter().all(|&copied| copied));
+        assert!(!pilot.zero_copy(1 << 20));
     }
 
     #[test]
-    fn large_writes_have_no_trial_before_the_device_is_known() {
-        clock::COPY.set(CHEAP);
-        let mut pilot = Pilot::new(stream(33 << 40, Operation::Write), AUTO, true, false);
-        let copied = copied(&mut pilot, 1 << 20, 1, 4);
-        assert!(!copied.contains(&true));
+    fn copies_of_large_calls_overlap_only_what_is_waited() {
+        let call = Duration::from_millis(4);
+        for (dev, len, worked, tried) in [
+            (33 << 40, 1 << 20, call / 4, true),
+            (34 << 40, 1 << 20, call * 3 / 4, false),
+            // Of smaller ones they also save calls.
+            (35 << 40, 64 << 10, call * 3 / 4, true),
+        ] {
+            clock::COPY.set(call.as_nanos() as f64 / len as f64 * CHEAP_COPY / 2.0);
+            let mut pilot = Pilot::new(stream(dev, Operation::Write), AUTO, true, false);
+            for _ in 0..64 {
+                pilot.enter();
+                pilot.large_calls(len);
+                clock::pass(call);
+                clock::WORKED.set(clock::WORKED.get() + worked);
+                if pilot.count(len as u64) {
+                    pilot.next();
+                    break;
+                }
+            }
+            assert_eq!(pilot.home.is_some(), tried, "{worked:?} of {call:?}");
+        }
     }
 
     #[test]
     fn reads_begin_with_read_ahead_and_go_without_a_copy_where_that_is_dear() {
-        const CALL: usize = LARGE_CALL / 2;
+        const CALL: usize = 64 << 10;
         for (dev, cost, tried) in [(18 << 40, DEAR, true), (19 << 40, CHEAP, false)] {
             clock::COPY.set(cost);
             let mut pilot = Pilot::new(stream(dev, Operation::Read), AUTO, true, false);
