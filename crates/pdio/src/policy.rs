@@ -746,7 +746,7 @@ mod clock {
     /// What a copy costs of data that the processor has just had, in ns per byte.
     pub(super) fn copy_cost() -> f64 {
         use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-        const LEN: usize = 256 << 10;
+        const LEN: usize = 64 << 10;
         // Measured once, or twice by two threads at a time; a lock could be held for ever in a
         // forked child.
         static COST: AtomicU64 = AtomicU64::new(0);
