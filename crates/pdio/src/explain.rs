@@ -143,7 +143,7 @@ impl fmt::Display for Explanation {
             let pattern = match cost.pattern {
                 Pattern::Sequential => "in sequence",
                 Pattern::Medium => "in sequence, aligned calls of 64 KiB and more",
-                Pattern::Large => "in sequence, aligned calls of 1 MiB and more",
+                Pattern::Large => "in sequence, aligned calls of 256 KiB and more",
                 Pattern::Random => "small calls all over the file",
             };
             let copy = if cost.zero_copy {

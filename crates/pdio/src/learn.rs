@@ -182,7 +182,7 @@ fn sample(data: &File, arm: &Arm, size: usize) -> io::Result<Option<f64>> {
             let begun = policy::moment();
             write(&mut out, block, size)?;
             out.sync_data()?;
-            let (_, cost) = policy::cost(begun, size as u64);
+            let cost = policy::spent(begun, size as u64).cost;
             (cost, out.finish()?)
         }
         Operation::Read => {
@@ -195,7 +195,7 @@ fn sample(data: &File, arm: &Arm, size: usize) -> io::Result<Option<f64>> {
             read(&mut input, block, WARM_UP)?;
             let begun = policy::moment();
             read(&mut input, block, size)?;
-            let (_, cost) = policy::cost(begun, size as u64);
+            let cost = policy::spent(begun, size as u64).cost;
             (cost, input.stats())
         }
     };

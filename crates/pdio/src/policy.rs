@@ -10,7 +10,7 @@
 //!
 //! Where `pdio learn` has measured the filesystem (see [`crate::costs`]), a stream begins with what was
 //! cheapest then; its own samples decide from there on. Where nothing is known it begins with the
-//! paper's rule: small calls are gathered; writes of 64 KiB and more and reads of 1 MiB and more, with
+//! paper's rule: small calls are gathered; writes of 64 KiB and more and reads of 256 KiB and more, with
 //! aligned memory, go without a copy. Smaller reads begin with read-ahead, which needs a copy: without
 //! either, the device stands still between two calls.
 //!
@@ -44,10 +44,10 @@ const SETTLED: u64 = 64 << 20;
 /// through the page cache up to its first look, in bytes. A call without a copy waits for the device, and
 /// costs several times as much where the processor is fast.
 const FIRST: u64 = 2 << 20;
-/// A copy is cheap if it costs less than this part of a write without one: to do without it wins less
-/// than that, and loses the overlap of device and caller. Where copies are cheap, a stream that began
-/// without one has its trial with one right after the first slice; where they are not, a stream that
-/// began with one has its trial without.
+/// A copy is cheap if it costs less than this part of a call without one (of large calls: of what they
+/// wait): to do without it wins less than that, and loses the overlap of device and caller. Where copies are
+/// cheap, a stream that began without one has its trial with one right after the first slice; where they
+/// are not, a stream that began with one has its trial without.
 const CHEAP_COPY: f64 = 0.125;
 /// How many samples a remembered cost counts for: one sample that differs does not outweigh it, three do.
 const REMEMBERED: usize = 2;
@@ -84,7 +84,7 @@ pub enum Pattern {
     Sequential,
     /// As sequential, with calls of 64 KiB and more on aligned memory.
     Medium,
-    /// As sequential, with calls of 1 MiB and more on aligned memory.
+    /// As sequential, with calls of 256 KiB and more on aligned memory.
     Large,
     /// Small calls at unrelated offsets.
     Random,
@@ -117,7 +117,7 @@ type Allowed = [bool; CHOICES.len()];
 /// Calls from this size on may try to do without a copy. Whether that pays differs much between
 /// calls of this size and those of [`LARGE_CALL`], so it is learned apart.
 pub(crate) const MEDIUM_CALL: usize = 64 << 10;
-const LARGE_CALL: usize = 1 << 20;
+const LARGE_CALL: usize = 256 << 10;
 
 /// Pauses are measured between calls of at least this size: two looks at a clock would slow
 /// smaller ones down.
@@ -132,6 +132,8 @@ struct Arm {
     samples: Vec<f64>,
     taken: usize,
     bytes: u64,
+    /// How long the thread waited in the latest one, in ns per byte.
+    waited: Option<f64>,
     /// The device's byte count at which to try again.
     retry_at: u64,
     /// When the cost was measured that was remembered, in seconds since 1970.
@@ -274,16 +276,22 @@ impl Learned {
     }
 
     /// A strategy whose time for a trial has come, in a stream that has `left` bytes left.
-    fn trial(&self, allowed: Allowed, current: usize, paced: bool, left: u64) -> Option<usize> {
+    fn trial(&self, allowed: Allowed, current: usize, key: Key, left: u64) -> Option<usize> {
         // Without a sample of the present one there is nothing to compare with.
         let cost = self.arms[current].cost()?;
+        let paced = key.paced;
         (0..CHOICES.len()).find(|&i| {
             let arm = &self.arms[i];
             let due = arm.samples.is_empty() || self.bytes >= arm.retry_at;
             if !allowed[i] || i == current || !due {
                 return false;
             }
-            let cheap = || clock::copy_cost() < cost * CHEAP_COPY;
+            // Copies of large calls save none of the processor's time; they overlap what is waited.
+            let part = match self.arms[current].waited {
+                Some(waited) if (current, key.pattern) == (ZERO_COPY, Pattern::Large) => waited,
+                _ => cost,
+            };
+            let cheap = || clock::copy_cost() < part * CHEAP_COPY;
             let promising = match (current, i) {
                 (ZERO_COPY, STAGED) => paced || cheap(),
                 (STAGED, ZERO_COPY) => !paced && !cheap(),
@@ -331,20 +339,43 @@ pub(crate) enum Wanted {
     Only(usize),
 }
 
-/// Time and the system's CPU time.
-pub(crate) type Moment = (Duration, Duration);
-
-pub(crate) fn moment() -> Moment {
-    (clock::now(), clock::system_cpu())
+/// What clocks say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    time: Duration,
+    /// CPU time of the system, and of this thread.
+    cpu: Duration,
+    own: Duration,
 }
 
-/// The time since `begun`, and what each of `bytes` has cost since, in nanoseconds.
-pub(crate) fn cost(begun: Moment, bytes: u64) -> (Duration, f64) {
-    let (now, cpu) = moment();
-    let time = now - begun.0;
-    let cpu = cpu.saturating_sub(begun.1).as_nanos() as f64 / f64::from(sys::cpus());
-    let cost = (time.as_nanos() as f64 + cpu) / bytes.max(1) as f64;
-    (time, cost)
+pub(crate) fn moment() -> Moment {
+    Moment {
+        time: clock::now(),
+        cpu: clock::system_cpu(),
+        own: clock::thread_cpu(),
+    }
+}
+
+/// What some bytes took.
+pub(crate) struct Spent {
+    pub time: Duration,
+    /// What a byte cost, and how long the thread waited for it, in nanoseconds.
+    pub cost: f64,
+    waited: f64,
+}
+
+/// What `bytes` took since `begun`.
+pub(crate) fn spent(begun: Moment, bytes: u64) -> Spent {
+    let now = moment();
+    let time = now.time - begun.time;
+    let cpu = now.cpu.saturating_sub(begun.cpu).as_nanos() as f64 / f64::from(sys::cpus());
+    let waited = time.saturating_sub(now.own.saturating_sub(begun.own));
+    let bytes = bytes.max(1) as f64;
+    Spent {
+        time,
+        cost: (time.as_nanos() as f64 + cpu) / bytes,
+        waited: waited.as_nanos() as f64 / bytes,
+    }
 }
 
 /// Steers one stream.
@@ -546,7 +577,7 @@ impl Pilot {
             (Some(_), Some(begun)) => {
                 slice.bytes >= TRIAL
                     || (slice.bytes / TRIAL_STEP > step
-                        && self.is_hopeless(slice, cost(begun, slice.bytes).1))
+                        && self.is_hopeless(slice, spent(begun, slice.bytes).cost))
             }
             // Pauses of which it is not clear yet what they are make it longer.
             _ if slice.first && self.current == ZERO_COPY => {
@@ -596,7 +627,7 @@ impl Pilot {
         let Some(begun) = slice.begun else {
             return false;
         };
-        let (time, cost) = cost(begun, slice.bytes);
+        let Spent { time, cost, waited } = spent(begun, slice.bytes);
         let paced = time >= PACED_SLICE && slice.idle > time * 3 / 4;
         if paced != self.key.paced {
             let before = self.current;
@@ -609,6 +640,9 @@ impl Pilot {
             let cost = time.as_nanos() as f64 / slice.bytes.max(1) as f64;
             return self.conclude(cost, slice.bytes, !slice.warm_up);
         }
+        with(self.key, |learned| {
+            learned.arms[self.current].waited = Some(waited);
+        });
         let hopeless = self.is_hopeless(&slice, cost);
         self.conclude(cost, slice.bytes, !slice.warm_up || hopeless)
     }
@@ -617,7 +651,7 @@ impl Pilot {
     /// about its strategy if it `counts`.
     fn conclude(&mut self, cost: f64, bytes: u64, counts: bool) -> bool {
         let (before, home, allowed) = (self.current, self.home.take(), self.allowed);
-        let paced = self.key.paced;
+        let key = self.key;
         let left = self.remaining.unwrap_or(self.moved);
         let (next, trial, known) = with(self.key, |learned| {
             learned.bytes += bytes;
@@ -638,7 +672,7 @@ impl Pilot {
             if next != stay {
                 learned.postpone(stay, stay_cost / best_cost);
             }
-            let trial = learned.trial(allowed, next, paced, left);
+            let trial = learned.trial(allowed, next, key, left);
             // What the coming slice must not be much worse than: what a trial goes back to.
             let rival = if trial.is_some() { next } else { stay };
             let known = learned.arms[rival].cost().unwrap_or(cost);
@@ -647,7 +681,7 @@ impl Pilot {
         self.current = trial.unwrap_or(next);
         self.home = trial.map(|_| next);
         // One lucky sample must not commit the stream for long, either.
-        let compared = !paced && (trial.is_some() || next != home.unwrap_or(before));
+        let compared = !key.paced && (trial.is_some() || next != home.unwrap_or(before));
         self.slice.rival = compared.then_some(known);
         // The data was drained around a trial, so that begins clean.
         self.slice.warm_up = self.current != before && trial.is_none();
@@ -707,12 +741,12 @@ pub(crate) fn costs(dev: u64) -> Vec<LearnedCost> {
 #[cfg(not(test))]
 mod clock {
     pub(super) use crate::cpu::of_system as system_cpu;
-    pub(super) use crate::sys::{coarse_now, now};
+    pub(super) use crate::sys::{coarse_now, now, thread_cpu};
 
     /// What a copy costs of data that the processor has just had, in ns per byte.
     pub(super) fn copy_cost() -> f64 {
         use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-        const LEN: usize = 256 << 10;
+        const LEN: usize = 64 << 10;
         // Measured once, or twice by two threads at a time; a lock could be held for ever in a
         // forked child.
         static COST: AtomicU64 = AtomicU64::new(0);
@@ -742,6 +776,10 @@ mod clock {
         static NOW: Cell<Duration> = const { Cell::new(Duration::from_secs(1)) };
     }
 
+    pub(super) fn thread_cpu() -> Duration {
+        WORKED.get()
+    }
+
     pub(super) fn now() -> Duration {
         NOW.get()
     }
@@ -755,6 +793,7 @@ mod clock {
     }
 
     thread_local! {
+        pub(super) static WORKED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
         pub(super) static COPY: Cell<f64> = const { Cell::new(0.0) };
     }
 
@@ -954,20 +993,46 @@ mod tests {
     }
 
     #[test]
-    fn reads_begin_with_read_ahead_and_go_without_a_copy_where_that_is_dear() {
-        for (dev, cost, tried) in [(18 << 40, DEAR, true), (19 << 40, CHEAP, false)] {
-            clock::COPY.set(cost);
-            let mut pilot = Pilot::new(stream(dev, Operation::Read), AUTO, true, false);
-            let copied = copied(&mut pilot, 512 << 10, 4, 1);
-            // 8 MiB, and one call more, as the first one's begin is not known.
-            assert!(copied[..17].iter().all(|&copied| copied));
-            let early = copied.iter().any(|&copied| !copied);
-            assert_eq!(early, tried, "a copy costs {cost} ns per byte");
+    fn copies_of_large_calls_overlap_only_what_is_waited() {
+        let call = Duration::from_millis(4);
+        for (dev, len, worked, tried) in [
+            (33 << 40, 1 << 20, call / 4, true),
+            (34 << 40, 1 << 20, call * 3 / 4, false),
+            // Of smaller ones they also save calls.
+            (35 << 40, 64 << 10, call * 3 / 4, true),
+        ] {
+            clock::COPY.set(call.as_nanos() as f64 / len as f64 * CHEAP_COPY / 2.0);
+            let mut pilot = Pilot::new(stream(dev, Operation::Write), AUTO, true, false);
+            for _ in 0..64 {
+                pilot.enter();
+                pilot.large_calls(len);
+                clock::pass(call);
+                clock::WORKED.set(clock::WORKED.get() + worked);
+                if pilot.count(len as u64) {
+                    pilot.next();
+                    break;
+                }
+            }
+            assert_eq!(pilot.home.is_some(), tried, "{worked:?} of {call:?}");
         }
     }
 
     #[test]
-    fn reads_of_1_mib_and_more_begin_without_a_copy_and_read_ahead_where_that_is_cheap() {
+    fn reads_begin_with_read_ahead_and_go_without_a_copy_where_that_is_dear() {
+        const CALL: usize = 64 << 10;
+        for (dev, cost, tried) in [(18 << 40, DEAR, true), (19 << 40, CHEAP, false)] {
+            clock::COPY.set(cost);
+            let mut pilot = Pilot::new(stream(dev, Operation::Read), AUTO, true, false);
+            let copied = [(); 3].map(|()| copied(&mut pilot, CALL, 4, 1)).concat();
+            // One call more, as the first one's begin is not known.
+            let first = copied.iter().position(|&copied| !copied);
+            let after = tried.then_some(TRIAL as usize / CALL + 1);
+            assert_eq!(first, after, "a copy costs {cost} ns per byte");
+        }
+    }
+
+    #[test]
+    fn reads_of_256_kib_and_more_begin_without_a_copy_and_read_ahead_where_that_is_cheap() {
         for (dev, cost) in [(27 << 40, DEAR), (28 << 40, CHEAP)] {
             clock::COPY.set(cost);
             let mut pilot = Pilot::new(stream(dev, Operation::Read), AUTO, true, false);

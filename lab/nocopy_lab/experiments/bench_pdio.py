@@ -318,7 +318,7 @@ bench read paper {common} --profile --direction read --sizes {sizes}
 """
 PLAIN: Final = "bench plain paper {common} --direction write --sizes {sizes}\n"
 # What a process gets that knows nothing of the disk.
-FIRST: Final = f"bench first first --cache {BOARD_MIB}M --rounds 3 --modes buffered,direct,pdio\n"
+FIRST: Final = f"bench first first --cache {BOARD_MIB}M --rounds 1 --modes buffered,direct,pdio\n"
 
 
 STORAGE: Final = "storage"
@@ -497,7 +497,7 @@ def board_jobs(guest: dict[str, bytes]) -> list[Job]:
     add_ways("6.12", "ext4", OLDER_SIZES, OLDER)
     made.append(_elsewhere(guest))
     for filesystem in FIRST_MAKE:
-        add(f"first-{filesystem}", filesystem, FIRST, NVME)
+        add(f"first-{filesystem}", filesystem, FIRST, None, **exact)
     add("random", "ext4", "bench random random {common} --seconds 2\n", NVME)
     add("random-ahci", "ext4", "bench random random {common} --seconds 2\n", HDD)
     repeat = PLAIN.replace("--rounds 1", "").replace("{common}", COMMON.replace("1 --m", "3 --m"))
