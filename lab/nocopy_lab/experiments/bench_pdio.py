@@ -367,6 +367,8 @@ def _job(
 FILESYSTEMS: Final = ("ext4", "xfs", "btrfs", "f2fs")
 WAYS_MIB: Final = 128
 WAYS_SIZES: Final = (4 * KIB, 64 * KIB, MIB)
+# And without fio.
+OTHER_SIZES: Final = (512, 16 * KIB, 256 * KIB, 4 * MIB, 16 * MIB)
 WAYS: Final = (
     f"bench ways paper --bytes {WAYS_MIB}M --cache {BOARD_MIB}M --rounds 1 "
     f"--modes {','.join(MODES)} --sizes {{sizes}}\n"
@@ -495,6 +497,9 @@ def board_jobs(guest: dict[str, bytes]) -> list[Job]:
     for filesystem in FILESYSTEMS:
         add_ways(filesystem, filesystem, WAYS_SIZES, STORAGE)
     add_ways("6.12", "ext4", OLDER_SIZES, OLDER)
+    for filesystem in FILESYSTEMS:
+        others = WAYS.replace("{sizes}", words_of(OTHER_SIZES))
+        add(f"sizes-{filesystem}", filesystem, others, None, **exact)
     made.append(_elsewhere(guest))
     for filesystem in FIRST_MAKE:
         add(f"first-{filesystem}", filesystem, FIRST, None, **exact)

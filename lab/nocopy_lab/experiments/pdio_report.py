@@ -541,6 +541,7 @@ def _speed_row(
 
 EXACT: Final = {
     **{f"ways-{name}": name for name in FILESYSTEMS},
+    **{f"sizes-{name}": name for name in FILESYSTEMS},
     "ways-6.12": "ext4, Linux 6.12",
 }
 CALLS: Final = tuple(mode for mode in MODES if mode != "pdio")
@@ -869,7 +870,7 @@ def _first_table(data: Measured, board: bool) -> Table:
                     f"({min(ratios):.2f}–{max(ratios):.2f})"
                 )
             rows.append(row)
-    where = " on the slow board, NVMe" if board else ""
+    where = " on the exact board" if board else ""
     title = (
         f"The first 64 MiB of a process{where}: MiB/s, and of the better of buffered and direct "
         "(the least and the most of all rounds)"
