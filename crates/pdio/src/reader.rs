@@ -885,7 +885,7 @@ impl Core {
     fn read_zero_copy(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
         let granule = self.back.facts.granule;
         let memory_align = self.back.facts.alignment.map_or(1, |a| a.memory as usize);
-        let qualifies = buffer.len() >= MEDIUM_CALL
+        let qualifies = buffer.len() >= MEDIUM_CALL.max(granule as usize)
             && self.back.is_direct()
             && offset.is_multiple_of(granule)
             && (buffer.as_ptr() as usize).is_multiple_of(memory_align)

@@ -894,6 +894,29 @@ mod tests {
     }
 
     #[test]
+    fn calls_shorter_than_a_granule_are_gathered() {
+        // As on XFS with `largeio`, where the granule is the stripe.
+        const GRANULE: usize = 1 << 20;
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let memory = vec![7u8; GRANULE + 4096];
+        let aligned = &memory[memory.as_ptr().align_offset(4096)..][..GRANULE];
+        for durability in [Durability::Process, Durability::Safe] {
+            for len in [64 << 10, 256 << 10, GRANULE] {
+                let path = home.path().join(format!("{durability:?} {len}"));
+                let mut options = OpenOptions::new();
+                options.create(true).durability(durability);
+                let mut out = options.open_writer(&path).unwrap();
+                out.shared.lock().back.facts.granule = GRANULE as u64;
+                for _ in 0..3 {
+                    assert_eq!(out.write(&aligned[..len]).unwrap(), len);
+                }
+                out.finish().unwrap();
+                assert!(std::fs::read(&path).unwrap() == vec![7; 3 * len]);
+            }
+        }
+    }
+
+    #[test]
     fn who_ends_a_writer_closes_its_descriptors() {
         let home = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = home.path().join("data");
