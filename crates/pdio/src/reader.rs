@@ -409,11 +409,9 @@ impl Core {
         if self.inode.writers() > 0 {
             // Whole granules are read, and more ahead.
             let from = offset - offset % self.back.facts.granule;
-            self.inode.write_overlapping(
-                None,
-                from,
-                offset.saturating_add(len as u64 + RESIDENCY_STEP),
-            );
+            let to = offset.saturating_add(len as u64 + RESIDENCY_STEP);
+            // The writer's error is its own: this is what the file has.
+            let _ = self.inode.write_overlapping(None, from, to);
         }
         let generation = self.inode.generation();
         if generation == self.seen {
@@ -432,7 +430,7 @@ impl Core {
         if none || self.back.facts.kind != FileKind::Regular {
             return Ok(false);
         }
-        self.inode.write_overlapping(None, offset, u64::MAX);
+        let _ = self.inode.write_overlapping(None, offset, u64::MAX);
         self.back.facts.size = self.back.file.metadata()?.len();
         Ok(offset < self.back.facts.size)
     }

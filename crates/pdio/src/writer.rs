@@ -32,6 +32,9 @@ use crate::{fork, keeper, sys};
 /// calls after that one try again. If the stream has waited for writeback and that failed, the error
 /// is returned in the same way, but the kernel may have lost that data, as when `fsync` fails.
 ///
+/// Where another stream of this process has older data for the same bytes, that is written first; if it
+/// cannot be, the call fails with that error, and writes nothing.
+///
 /// [`flush`](Write::flush) passes everything to the kernel: then other programs see it, and a killed
 /// process does not lose it.
 /// [`sync_data`](Writer::sync_data) makes it survive a power cut.
@@ -142,7 +145,7 @@ impl Writer {
             Some(&**shared),
             offset,
             offset.saturating_add(data.len() as u64),
-        );
+        )?;
         let mut core = shared.lock();
         let result = core.write(data, offset);
         shared.publish(&core);
@@ -173,7 +176,9 @@ impl Writer {
             if i64::try_from(end).is_err() {
                 return Err(invalid("the offset is beyond what a file can have"));
             }
-            shared.inode.write_overlapping(Some(&**shared), offset, end);
+            shared
+                .inode
+                .write_overlapping(Some(&**shared), offset, end)?;
             let mut core = shared.lock();
             let result = core.room(most, offset).and_then(|room| match room {
                 Some((at, len)) => core.append_with(at, len, fill).map(Ok),
@@ -223,7 +228,9 @@ impl Writer {
         if i64::try_from(end).is_err() {
             return Err(invalid("the offset is beyond what a file can have"));
         }
-        shared.inode.write_overlapping(Some(&**shared), offset, end);
+        shared
+            .inode
+            .write_overlapping(Some(&**shared), offset, end)?;
         let mut core = shared.lock();
         let mut done = 0;
         let result = core.write_uncopied(data, offset, &mut done);
@@ -270,7 +277,9 @@ impl Writer {
     pub fn set_len(&mut self, size: u64) -> io::Result<()> {
         self.flush()?;
         let shared = &*self.shared;
-        shared.inode.write_overlapping(Some(&**shared), 0, u64::MAX);
+        shared
+            .inode
+            .write_overlapping(Some(&**shared), 0, u64::MAX)?;
         let mut core = shared.lock();
         let before = self.file.metadata()?.len();
         self.file.set_len(size)?;
@@ -565,12 +574,18 @@ impl Waiting for Shared {
         self.held_to.load(Ordering::Acquire)
     }
 
-    fn push_for_others(&self) {
+    fn push_for_others(&self) -> io::Result<()> {
         let mut core = self.lock();
-        if let Err(error) = core.hand_over() {
+        let result = core.hand_over().map_err(|error| {
+            let copy = match error.raw_os_error() {
+                Some(code) => io::Error::from_raw_os_error(code),
+                None => error.kind().into(),
+            };
             core.deferred.get_or_insert(error);
-        }
+            copy
+        });
         self.publish(&core);
+        result
     }
 
     fn push_aged(&self) -> Option<Duration> {
@@ -613,6 +628,15 @@ mod tests {
         let error = sys::pwrite(memory.as_fd(), b"x", 0, 0).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EIO));
         memory
+    }
+
+    /// One that refuses what is no number, with EINVAL.
+    fn refusing() -> File {
+        let score = File::options().write(true).open("/proc/self/oom_score_adj");
+        let score = score.unwrap();
+        let error = sys::pwrite(score.as_fd(), b"x", 0, 0).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+        score
     }
 
     /// Makes a descriptor that fails work from now on.
@@ -917,6 +941,45 @@ mod tests {
     }
 
     #[test]
+    fn older_data_that_could_not_be_written_does_not_replace_newer() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        let mut options = OpenOptions::new();
+        options.create(true).strategy(Strategy::Direct).linger(None);
+        let mut older = options.open_writer(&path).unwrap();
+        let mut newer = options.open_writer(&path).unwrap();
+        let Some(working) = older.shared.lock().back.direct.replace(Arc::new(failing())) else {
+            eprintln!("skipped: no direct I/O in /var/tmp");
+            return;
+        };
+        const LEN: usize = 256 << 10;
+        older.write_all(&[1; LEN]).unwrap();
+        // Behind it nothing is in the way.
+        newer.seek(SeekFrom::Start(LEN as u64)).unwrap();
+        newer.write_all(&[2; LEN]).unwrap();
+        newer.rewind().unwrap();
+        type Call = fn(&mut Writer) -> io::Result<()>;
+        let calls: [Call; 5] = [
+            |out| out.write(&[2; LEN]).map(drop),
+            |out| out.write_at(&[2; LEN], 5).map(drop),
+            |out| out.write_with(LEN, |_| panic!("has no room")).map(drop),
+            |out| out.write_uncopied(&[2; LEN]).map(drop),
+            |out| out.set_len(5),
+        ];
+        for call in calls {
+            let error = call(&mut newer).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EIO));
+            assert_eq!(newer.position(), 0);
+        }
+        replace(&older.shared.lock().back.direct.clone().unwrap(), &working);
+        assert!(older.flush().is_err());
+        newer.write_all(&[2; LEN]).unwrap();
+        older.finish().unwrap();
+        newer.finish().unwrap();
+        assert!(std::fs::read(&path).unwrap() == [2; 2 * LEN]);
+    }
+
+    #[test]
     fn who_ends_a_writer_closes_its_descriptors() {
         let home = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = home.path().join("data");
@@ -951,19 +1014,8 @@ mod tests {
         let mut options = OpenOptions::new();
         options.create(true).strategy(Strategy::Direct);
         let mut out = options.open_writer(&path).unwrap();
-        // Accepts only a number; everything else is EINVAL.
-        let refusing = File::options().write(true).open("/proc/self/oom_score_adj");
-        let refusing = refusing.unwrap();
-        let error = sys::pwrite(refusing.as_fd(), b"x", 0, 0).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
-        if out
-            .shared
-            .lock()
-            .back
-            .direct
-            .replace(Arc::new(refusing))
-            .is_none()
-        {
+        let direct = out.shared.lock().back.direct.replace(Arc::new(refusing()));
+        if direct.is_none() {
             eprintln!("skipped: no direct I/O in /var/tmp");
             return;
         }
