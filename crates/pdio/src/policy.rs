@@ -395,6 +395,9 @@ pub(crate) struct Pilot {
     remaining: Option<u64>,
     /// When the latest call ended, on the coarse clock.
     left: Option<Duration>,
+    /// Slices end, begin and are tried by chance.
+    #[cfg(test)]
+    whims: Option<fastrand::Rng>,
 }
 
 #[derive(Debug, Default)]
@@ -436,6 +439,12 @@ impl Pilot {
             moved: 0,
             remaining: None,
             left: None,
+            #[cfg(test)]
+            whims: tests::WHIMS.take().map(|mut rng| {
+                let own = rng.fork();
+                tests::WHIMS.set(Some(rng));
+                own
+            }),
         };
         pilot.begin();
         pilot
@@ -469,6 +478,8 @@ impl Pilot {
         self.current = first;
         self.home = None;
         self.slice = Slice::default();
+        #[cfg(test)]
+        self.changes_by_chance();
         known
     }
 
@@ -561,6 +572,10 @@ impl Pilot {
         if self.is_fixed() {
             return false;
         }
+        #[cfg(test)]
+        if let Some(over) = self.ends_by_chance() {
+            return over;
+        }
         self.moved += bytes;
         let slice = &mut self.slice;
         if slice.begun.is_none() {
@@ -623,6 +638,10 @@ impl Pilot {
 
     /// Ends the slice and chooses the strategy of the next. Returns `true` if it changed.
     pub(crate) fn next(&mut self) -> bool {
+        #[cfg(test)]
+        if let Some(changed) = self.changes_by_chance() {
+            return changed;
+        }
         let slice = std::mem::take(&mut self.slice);
         let Some(begun) = slice.begun else {
             return false;
@@ -822,11 +841,43 @@ impl Pilot {
         pilot.slice.rival = Some(1.0);
         pilot
     }
+
+    /// Until the thread ends, or is told otherwise, its new streams change their strategy every few calls.
+    pub(crate) fn by_chance(seed: Option<u64>) {
+        tests::WHIMS.set(seed.map(fastrand::Rng::with_seed));
+    }
+
+    fn ends_by_chance(&mut self) -> Option<bool> {
+        let rng = self.whims.as_mut()?;
+        let over = rng.u8(..4) == 0;
+        // What a writer asks before.
+        self.slice.first = rng.bool();
+        self.slice.bytes = *rng.choice(&[0, FIRST - 1]).unwrap();
+        self.home = rng.bool().then_some(self.current);
+        Some(over)
+    }
+
+    fn changes_by_chance(&mut self) -> Option<bool> {
+        let rng = self.whims.as_mut()?;
+        let next = *rng
+            .choice(&[STAGED, ZERO_COPY, ZERO_COPY, 2, BUFFERED])
+            .unwrap();
+        let changed = self.allowed[next] && next != self.current;
+        if changed {
+            self.current = next;
+        }
+        Some(changed)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        pub(super) static WHIMS: Cell<Option<fastrand::Rng>> = const { Cell::new(None) };
+    }
 
     const AUTO: Wanted = Wanted::Strategy(Strategy::Auto);
 

@@ -1000,6 +1000,13 @@ impl Core {
 }
 
 #[cfg(test)]
+impl Reader {
+    pub(crate) fn direct(&self) -> Option<&File> {
+        self.core.back.direct.as_deref()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::policy::{Key, Wanted};
