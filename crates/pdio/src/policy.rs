@@ -346,6 +346,7 @@ pub(crate) struct Moment {
     /// CPU time of the system, and of this thread.
     cpu: Duration,
     own: Duration,
+    thread: i32,
 }
 
 pub(crate) fn moment() -> Moment {
@@ -353,28 +354,34 @@ pub(crate) fn moment() -> Moment {
         time: clock::now(),
         cpu: clock::system_cpu(),
         own: clock::thread_cpu(),
+        thread: sys::thread_id(),
     }
 }
 
 /// What some bytes took.
 pub(crate) struct Spent {
     pub time: Duration,
-    /// What a byte cost, and how long the thread waited for it, in nanoseconds.
+    /// What a byte cost, in nanoseconds.
     pub cost: f64,
-    waited: f64,
+    /// How long the thread waited for a byte, in nanoseconds; `None` if it is another thread by now.
+    waited: Option<f64>,
 }
 
 /// What `bytes` took since `begun`.
 pub(crate) fn spent(begun: Moment, bytes: u64) -> Spent {
     let now = moment();
-    let time = now.time - begun.time;
+    // The clock of another time namespace may be behind.
+    let time = now.time.saturating_sub(begun.time);
     let cpu = now.cpu.saturating_sub(begun.cpu).as_nanos() as f64 / f64::from(sys::cpus());
-    let waited = time.saturating_sub(now.own.saturating_sub(begun.own));
     let bytes = bytes.max(1) as f64;
+    let waited = (now.thread == begun.thread).then(|| {
+        let waited = time.saturating_sub(now.own.saturating_sub(begun.own));
+        waited.as_nanos() as f64 / bytes
+    });
     Spent {
         time,
         cost: (time.as_nanos() as f64 + cpu) / bytes,
-        waited: waited.as_nanos() as f64 / bytes,
+        waited,
     }
 }
 
@@ -537,8 +544,9 @@ impl Pilot {
         for (allowed, choice) in self.allowed.iter_mut().zip(CHOICES) {
             *allowed &= choice != strategy;
         }
+        self.home = self.home.filter(|&home| self.allowed[home]);
         if !self.allowed[self.current] {
-            let home = self.home.take().filter(|&home| self.allowed[home]);
+            let home = self.home.take();
             let next = home.or_else(|| self.allowed.iter().position(|&a| a));
             self.current = next.unwrap_or(BUFFERED);
             self.allowed[self.current] = true;
@@ -659,9 +667,11 @@ impl Pilot {
             let cost = time.as_nanos() as f64 / slice.bytes.max(1) as f64;
             return self.conclude(cost, slice.bytes, !slice.warm_up);
         }
-        with(self.key, |learned| {
-            learned.arms[self.current].waited = Some(waited);
-        });
+        if waited.is_some() {
+            with(self.key, |learned| {
+                learned.arms[self.current].waited = waited
+            });
+        }
         let hopeless = self.is_hopeless(&slice, cost);
         self.conclude(cost, slice.bytes, !slice.warm_up || hopeless)
     }
@@ -822,6 +832,10 @@ mod clock {
 
     pub(super) fn pass(time: Duration) {
         NOW.set(now() + time);
+    }
+
+    pub(super) fn set(time: Duration) {
+        NOW.set(time);
     }
 }
 
@@ -1092,6 +1106,43 @@ mod tests {
             let after = (cost == CHEAP).then_some((FIRST >> 20) as usize + 1);
             assert_eq!(first, after, "a copy costs {cost} ns per byte");
         }
+    }
+
+    #[test]
+    fn a_stream_that_moves_to_another_thread_does_not_compare_their_clocks() {
+        // What this thread has used, and another one.
+        for (here, there) in [(0, 1000), (1000, 0)] {
+            clock::WORKED.set(Duration::from_millis(here));
+            let begun = moment();
+            let elsewhere = move || {
+                clock::WORKED.set(Duration::from_millis(there));
+                clock::pass(Duration::from_millis(8));
+                spent(begun, 1).waited
+            };
+            let waited = std::thread::spawn(elsewhere).join().unwrap();
+            assert_eq!(waited, None, "{here} and {there} ms");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_ends_no_stream() {
+        let mut pilot = Pilot::new(stream(36 << 40, Operation::Read), AUTO, true, true);
+        clock::pass(Duration::from_secs(1000));
+        pilot.enter();
+        // As in a new time namespace.
+        clock::set(Duration::from_secs(1));
+        assert!(pilot.count(SLICE));
+        pilot.next();
+    }
+
+    #[test]
+    fn a_trial_does_not_go_back_to_what_proves_impossible_meanwhile() {
+        let mut pilot = Pilot::in_trial(37 << 40, BUFFERED);
+        with(pilot.key, |learned| learned.arms[ZERO_COPY].add(1.0, SLICE));
+        pilot.forbid(Strategy::Direct);
+        assert!(!pilot.needs_proof(FIRST), "the trial is over");
+        pilot.conclude(1.0, TRIAL, true);
+        assert_eq!(pilot.strategy(), Strategy::Buffered);
     }
 
     #[test]
