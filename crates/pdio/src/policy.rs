@@ -343,8 +343,8 @@ pub(crate) enum Wanted {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     time: Duration,
-    /// CPU time of the system, and of this thread.
-    cpu: Duration,
+    /// CPU time of the system, if it could be read, and of this thread.
+    cpu: Option<Duration>,
     own: Duration,
     thread: i32,
 }
@@ -372,12 +372,15 @@ pub(crate) fn spent(begun: Moment, bytes: u64) -> Spent {
     let now = moment();
     // The clock of another time namespace may be behind.
     let time = now.time.saturating_sub(begun.time);
-    let cpu = now.cpu.saturating_sub(begun.cpu).as_nanos() as f64 / f64::from(sys::cpus());
+    let own = (now.thread == begun.thread).then(|| now.own.saturating_sub(begun.own));
+    let cpu = match (begun.cpu, now.cpu) {
+        (Some(begun), Some(now)) => now.saturating_sub(begun),
+        // It is the part that is known.
+        _ => own.unwrap_or(Duration::ZERO),
+    };
+    let cpu = cpu.as_nanos() as f64 / f64::from(sys::cpus());
     let bytes = bytes.max(1) as f64;
-    let waited = (now.thread == begun.thread).then(|| {
-        let waited = time.saturating_sub(now.own.saturating_sub(begun.own));
-        waited.as_nanos() as f64 / bytes
-    });
+    let waited = own.map(|own| time.saturating_sub(own).as_nanos() as f64 / bytes);
     Spent {
         time,
         cost: (time.as_nanos() as f64 + cpu) / bytes,
@@ -817,11 +820,12 @@ mod clock {
         now()
     }
 
-    pub(super) fn system_cpu() -> Duration {
-        Duration::ZERO
+    pub(super) fn system_cpu() -> Option<Duration> {
+        SYSTEM.get()
     }
 
     thread_local! {
+        pub(super) static SYSTEM: Cell<Option<Duration>> = const { Cell::new(Some(Duration::ZERO)) };
         pub(super) static WORKED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
         pub(super) static COPY: Cell<f64> = const { Cell::new(0.0) };
     }
@@ -1121,6 +1125,21 @@ mod tests {
             };
             let waited = std::thread::spawn(elsewhere).join().unwrap();
             assert_eq!(waited, None, "{here} and {there} ms");
+        }
+    }
+
+    #[test]
+    fn where_the_systems_time_cannot_be_read_the_threads_own_counts() {
+        const MS: Duration = Duration::from_millis(1);
+        let known = Some(100_000 * MS);
+        for (first, last) in [(None, known), (known, None), (None, None)] {
+            clock::SYSTEM.set(first);
+            let begun = moment();
+            clock::SYSTEM.set(last);
+            clock::pass(3 * MS);
+            clock::WORKED.set(clock::WORKED.get() + 2 * MS);
+            let expected = 3e6 + 2e6 / f64::from(sys::cpus());
+            assert_eq!(spent(begun, 1).cost, expected, "{first:?} to {last:?}");
         }
     }
 
