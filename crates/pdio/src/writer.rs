@@ -967,6 +967,8 @@ mod tests {
             let mut rng = fastrand::Rng::with_seed(seed);
             let mut memory = vec![0; 8 << 20];
             rng.fill(&mut memory);
+            // Nowhere a number, which `refusing` would take.
+            memory.iter_mut().for_each(|byte| *byte |= 0x80);
             Modelled {
                 writers: (0..2).map(open).collect(),
                 readers: (0..2).map(|_| reading.open_reader(path).unwrap()).collect(),
