@@ -1290,6 +1290,48 @@ mod tests {
     }
 
     #[test]
+    fn memory_that_no_device_may_have_is_copied() {
+        const LEN: usize = 1 << 20;
+        // As what drivers map, it can be read but not pinned.
+        // SAFETY: no memory is involved.
+        let fd = unsafe { libc::syscall(libc::SYS_memfd_secret, 0) } as i32;
+        if fd < 0 {
+            eprintln!("skipped: no secret memory");
+            return;
+        }
+        // SAFETY: the descriptor was just opened and belongs to nobody else.
+        let secret = unsafe { <File as std::os::fd::FromRawFd>::from_raw_fd(fd) };
+        secret.set_len(LEN as u64).unwrap();
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping; the result is checked.
+        let base =
+            unsafe { libc::mmap(std::ptr::null_mut(), LEN, access, libc::MAP_SHARED, fd, 0) };
+        if base == libc::MAP_FAILED {
+            eprintln!("skipped: no memory that may be locked");
+            return;
+        }
+        // SAFETY: mapped above, for as long as the process lives, and nobody else's.
+        let data = unsafe { std::slice::from_raw_parts_mut(base.cast::<u8>(), LEN) };
+        data.fill(7);
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        for durability in [Durability::Process, Durability::Safe] {
+            let mut options = OpenOptions::new();
+            options.create(true).truncate(true).durability(durability);
+            let mut out = options.open_writer(&path).unwrap();
+            // The second time it is there already.
+            for _ in 0..2 {
+                out.rewind().unwrap();
+                for _ in 0..4 {
+                    out.write_all(data).unwrap();
+                }
+            }
+            out.finish().unwrap();
+            assert!(std::fs::read(&path).unwrap() == vec![7; 4 * LEN]);
+        }
+    }
+
+    #[test]
     fn who_ends_a_writer_closes_its_descriptors() {
         let home = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = home.path().join("data");
