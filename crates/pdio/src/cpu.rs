@@ -67,26 +67,31 @@ fn ticks(text: &str) -> Option<u64> {
     Some(busy * (1_000_000_000 / hz))
 }
 
+/// Of what is longer the rest is not read.
+const LONGEST: usize = 16 << 10;
+
 fn read(source: &Source) -> Option<Duration> {
-    let mut text = [0u8; 16 << 10];
+    // Not on the stack, which may be one of 16 KiB, of a thread of the program's.
+    let mut text = vec![0u8; LONGEST];
     let file = File::open(source.path).ok()?;
     let n = sys::pread(file.as_fd(), &mut text, 0, 0).ok()?;
-    (source.parse)(&String::from_utf8_lossy(&text[..n])).map(Duration::from_nanos)
+    // A number that is cut would be a smaller one.
+    let end = text[..n].iter().rposition(|&byte| byte == b'\n')?;
+    (source.parse)(&String::from_utf8_lossy(&text[..=end])).map(Duration::from_nanos)
 }
 
 /// The processor time that all tasks have used since some moment, as this thread sees it: what threads
-/// on other processors have used since they last came there may be missing.
-pub(crate) fn of_system() -> Duration {
+/// on other processors have used since they last came there may be missing. `None` if it cannot be read, as where
+/// the program has all the descriptors that it may have.
+pub(crate) fn of_system() -> Option<Duration> {
     static SOURCE: OnceLock<Option<&Source>> = OnceLock::new();
     let source = SOURCE.get_or_init(|| SOURCES.iter().find(|source| read(source).is_some()));
-    let Some(source) = source else {
-        return Duration::ZERO;
-    };
-    let counted = read(source).unwrap_or(Duration::ZERO);
-    match source.lags {
+    let source = (*source)?;
+    let counted = read(source)?;
+    Some(match source.lags {
         true => counted + uncounted(),
         false => counted,
-    }
+    })
 }
 
 /// What the calling thread has used since it last came onto its processor.
@@ -116,8 +121,10 @@ impl Stint {
     /// since, the kernel does not tell when, and all stints are taken to have been of the same length. Of
     /// the first nothing is known; it counts from here on, as what is too little would make a sample cheap.
     fn of(before: Option<Stint>, switches: u64, used: Duration) -> Stint {
+        // In a forked child it is the parent's.
+        let before = before.filter(|before| before.used <= used);
         let length = before.map_or(Duration::ZERO, |before| {
-            let since = used.saturating_sub(before.used);
+            let since = used - before.used;
             match switches.saturating_sub(before.switches) {
                 0 => before.length + since,
                 left => since / u32::try_from(left + 1).unwrap_or(u32::MAX),
@@ -134,6 +141,7 @@ impl Stint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::common;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -156,14 +164,75 @@ mod tests {
         // On a busy machine it may be made to leave.
         loop {
             let switches = sys::thread_switches();
-            let (begun, used) = (of_system(), sys::thread_cpu());
+            let (begun, used) = (of_system().unwrap(), sys::thread_cpu());
             while sys::thread_cpu() - used < 2 * MS {}
-            let (used, charged) = (sys::thread_cpu() - used, of_system() - begun);
+            let (used, charged) = (sys::thread_cpu() - used, of_system().unwrap() - begun);
             if sys::thread_switches() == switches {
                 assert!(charged >= used, "{charged:?} of {used:?}");
                 break;
             }
         }
+    }
+
+    #[test]
+    fn a_forked_child_is_not_charged_what_its_parent_used() {
+        let of_parent = Stint {
+            switches: 4,
+            used: 100 * MS,
+            length: 50 * MS,
+        };
+        let stint = Stint::of(Some(of_parent), 2, MS);
+        assert_eq!(stint.length, Duration::ZERO);
+        assert_eq!(Stint::of(Some(stint), 2, 3 * MS).length, 2 * MS);
+    }
+
+    /// Returns true in a process of its own, in which the test `name` is run, unless there is no source.
+    fn is_alone(name: &str) -> bool {
+        if common::job().is_some() {
+            return true;
+        }
+        match of_system() {
+            Some(_) => assert!(common::child(name, "alone").status().unwrap().success()),
+            None => eprintln!("skipped: nothing tells the system's processor time"),
+        }
+        false
+    }
+
+    #[test]
+    fn the_smallest_stack_that_a_thread_can_have_suffices() {
+        if is_alone("cpu::tests::the_smallest_stack_that_a_thread_can_have_suffices") {
+            let thread = sys::spawn(c"pdio-test", 0, || assert!(of_system().is_some()));
+            thread.unwrap().join();
+        }
+    }
+
+    #[test]
+    fn a_source_that_cannot_be_read_is_not_zero() {
+        // It takes all descriptors.
+        if !is_alone("cpu::tests::a_source_that_cannot_be_read_is_not_zero") {
+            return;
+        }
+        let before = of_system().unwrap();
+        let all: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        assert_eq!(of_system(), None);
+        drop(all);
+        assert!(of_system().unwrap() >= before);
+    }
+
+    #[test]
+    fn a_number_that_is_cut_is_not_counted() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut text = "cpu0 0 0 0 0 0 0 1000 0 0\n".to_owned();
+        let cut = "cpu1 0 0 0 0 0 0 99";
+        text += &"d".repeat(LONGEST - text.len() - cut.len() - 1);
+        text += &format!("\n{cut}99 0 0\n");
+        std::fs::write(file.path(), text).unwrap();
+        let source = Source {
+            path: file.path().to_str().unwrap().to_owned().leak(),
+            parse: schedstat,
+            lags: false,
+        };
+        assert_eq!(read(&source), Some(Duration::from_nanos(1000)));
     }
 
     #[test]

@@ -20,8 +20,8 @@ pub(crate) trait Waiting: Debug + Send + Sync {
     /// The end of the data held, or zero.
     fn pending_end(&self) -> u64;
     /// Hands everything to the kernel on behalf of another stream or a fork. An error stays for the
-    /// stream's own next call.
-    fn push_for_others(&self);
+    /// stream's own next call; what is returned is a copy.
+    fn push_for_others(&self) -> io::Result<()>;
     /// Hands over what has been here since the last call. Returns the stream's linger time while it
     /// holds anything.
     fn push_aged(&self) -> Option<Duration>;
@@ -37,7 +37,8 @@ extern "C" fn before_fork() {
     // is the program's, but its calls in here are this crate's.
     let _own = OwnThread::begin();
     for writer in all_writers() {
-        writer.push_for_others();
+        // Its own next call, in the parent, returns an error.
+        let _ = writer.push_for_others();
     }
 }
 
@@ -120,17 +121,28 @@ impl Inode {
     }
 
     /// Makes other writers hand over what they hold of `[from, to)`, so that what the caller does
-    /// next happens after it. Their errors stay theirs.
-    pub(crate) fn write_overlapping(&self, me: Option<&dyn Waiting>, from: u64, to: u64) {
+    /// next happens after it. Fails if one cannot. It tries again later: what the caller wrote now would be
+    /// replaced by older data then.
+    pub(crate) fn write_overlapping(
+        &self,
+        me: Option<&dyn Waiting>,
+        from: u64,
+        to: u64,
+    ) -> io::Result<()> {
         let alone = usize::from(me.is_some());
         if self.writers() <= alone {
-            return;
+            return Ok(());
         }
-        for other in self.others(me) {
-            if other.holds(from, to) {
-                other.push_for_others();
+        let mut result = Ok(());
+        for other in self.others(me).iter().filter(|w| w.holds(from, to)) {
+            if let Err(error) = other.push_for_others() {
+                // What it holds still may be other data.
+                if other.holds(from, to) {
+                    result = Err(error);
+                }
             }
         }
+        result
     }
 
     /// The end of the data that writers hold.

@@ -343,9 +343,10 @@ pub(crate) enum Wanted {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     time: Duration,
-    /// CPU time of the system, and of this thread.
-    cpu: Duration,
+    /// CPU time of the system, if it could be read, and of this thread.
+    cpu: Option<Duration>,
     own: Duration,
+    thread: i32,
 }
 
 pub(crate) fn moment() -> Moment {
@@ -353,28 +354,37 @@ pub(crate) fn moment() -> Moment {
         time: clock::now(),
         cpu: clock::system_cpu(),
         own: clock::thread_cpu(),
+        thread: sys::thread_id(),
     }
 }
 
 /// What some bytes took.
 pub(crate) struct Spent {
     pub time: Duration,
-    /// What a byte cost, and how long the thread waited for it, in nanoseconds.
+    /// What a byte cost, in nanoseconds.
     pub cost: f64,
-    waited: f64,
+    /// How long the thread waited for a byte, in nanoseconds; `None` if it is another thread by now.
+    waited: Option<f64>,
 }
 
 /// What `bytes` took since `begun`.
 pub(crate) fn spent(begun: Moment, bytes: u64) -> Spent {
     let now = moment();
-    let time = now.time - begun.time;
-    let cpu = now.cpu.saturating_sub(begun.cpu).as_nanos() as f64 / f64::from(sys::cpus());
-    let waited = time.saturating_sub(now.own.saturating_sub(begun.own));
+    // The clock of another time namespace may be behind.
+    let time = now.time.saturating_sub(begun.time);
+    let own = (now.thread == begun.thread).then(|| now.own.saturating_sub(begun.own));
+    let cpu = match (begun.cpu, now.cpu) {
+        (Some(begun), Some(now)) => now.saturating_sub(begun),
+        // It is the part that is known.
+        _ => own.unwrap_or(Duration::ZERO),
+    };
+    let cpu = cpu.as_nanos() as f64 / f64::from(sys::cpus());
     let bytes = bytes.max(1) as f64;
+    let waited = own.map(|own| time.saturating_sub(own).as_nanos() as f64 / bytes);
     Spent {
         time,
         cost: (time.as_nanos() as f64 + cpu) / bytes,
-        waited: waited.as_nanos() as f64 / bytes,
+        waited,
     }
 }
 
@@ -395,6 +405,9 @@ pub(crate) struct Pilot {
     remaining: Option<u64>,
     /// When the latest call ended, on the coarse clock.
     left: Option<Duration>,
+    /// Slices end, begin and are tried by chance.
+    #[cfg(test)]
+    whims: Option<fastrand::Rng>,
 }
 
 #[derive(Debug, Default)]
@@ -436,6 +449,12 @@ impl Pilot {
             moved: 0,
             remaining: None,
             left: None,
+            #[cfg(test)]
+            whims: tests::WHIMS.take().map(|mut rng| {
+                let own = rng.fork();
+                tests::WHIMS.set(Some(rng));
+                own
+            }),
         };
         pilot.begin();
         pilot
@@ -469,6 +488,8 @@ impl Pilot {
         self.current = first;
         self.home = None;
         self.slice = Slice::default();
+        #[cfg(test)]
+        self.changes_by_chance();
         known
     }
 
@@ -526,8 +547,9 @@ impl Pilot {
         for (allowed, choice) in self.allowed.iter_mut().zip(CHOICES) {
             *allowed &= choice != strategy;
         }
+        self.home = self.home.filter(|&home| self.allowed[home]);
         if !self.allowed[self.current] {
-            let home = self.home.take().filter(|&home| self.allowed[home]);
+            let home = self.home.take();
             let next = home.or_else(|| self.allowed.iter().position(|&a| a));
             self.current = next.unwrap_or(BUFFERED);
             self.allowed[self.current] = true;
@@ -560,6 +582,10 @@ impl Pilot {
     pub(crate) fn count(&mut self, bytes: u64) -> bool {
         if self.is_fixed() {
             return false;
+        }
+        #[cfg(test)]
+        if let Some(over) = self.ends_by_chance() {
+            return over;
         }
         self.moved += bytes;
         let slice = &mut self.slice;
@@ -623,6 +649,10 @@ impl Pilot {
 
     /// Ends the slice and chooses the strategy of the next. Returns `true` if it changed.
     pub(crate) fn next(&mut self) -> bool {
+        #[cfg(test)]
+        if let Some(changed) = self.changes_by_chance() {
+            return changed;
+        }
         let slice = std::mem::take(&mut self.slice);
         let Some(begun) = slice.begun else {
             return false;
@@ -640,9 +670,11 @@ impl Pilot {
             let cost = time.as_nanos() as f64 / slice.bytes.max(1) as f64;
             return self.conclude(cost, slice.bytes, !slice.warm_up);
         }
-        with(self.key, |learned| {
-            learned.arms[self.current].waited = Some(waited);
-        });
+        if waited.is_some() {
+            with(self.key, |learned| {
+                learned.arms[self.current].waited = waited
+            });
+        }
         let hopeless = self.is_hopeless(&slice, cost);
         self.conclude(cost, slice.bytes, !slice.warm_up || hopeless)
     }
@@ -788,11 +820,12 @@ mod clock {
         now()
     }
 
-    pub(super) fn system_cpu() -> Duration {
-        Duration::ZERO
+    pub(super) fn system_cpu() -> Option<Duration> {
+        SYSTEM.get()
     }
 
     thread_local! {
+        pub(super) static SYSTEM: Cell<Option<Duration>> = const { Cell::new(Some(Duration::ZERO)) };
         pub(super) static WORKED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
         pub(super) static COPY: Cell<f64> = const { Cell::new(0.0) };
     }
@@ -803,6 +836,10 @@ mod clock {
 
     pub(super) fn pass(time: Duration) {
         NOW.set(now() + time);
+    }
+
+    pub(super) fn set(time: Duration) {
+        NOW.set(time);
     }
 }
 
@@ -822,11 +859,43 @@ impl Pilot {
         pilot.slice.rival = Some(1.0);
         pilot
     }
+
+    /// Until the thread ends, or is told otherwise, its new streams change their strategy every few calls.
+    pub(crate) fn by_chance(seed: Option<u64>) {
+        tests::WHIMS.set(seed.map(fastrand::Rng::with_seed));
+    }
+
+    fn ends_by_chance(&mut self) -> Option<bool> {
+        let rng = self.whims.as_mut()?;
+        let over = rng.u8(..4) == 0;
+        // What a writer asks before.
+        self.slice.first = rng.bool();
+        self.slice.bytes = *rng.choice(&[0, FIRST - 1]).unwrap();
+        self.home = rng.bool().then_some(self.current);
+        Some(over)
+    }
+
+    fn changes_by_chance(&mut self) -> Option<bool> {
+        let rng = self.whims.as_mut()?;
+        let next = *rng
+            .choice(&[STAGED, ZERO_COPY, ZERO_COPY, 2, BUFFERED])
+            .unwrap();
+        let changed = self.allowed[next] && next != self.current;
+        if changed {
+            self.current = next;
+        }
+        Some(changed)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        pub(super) static WHIMS: Cell<Option<fastrand::Rng>> = const { Cell::new(None) };
+    }
 
     const AUTO: Wanted = Wanted::Strategy(Strategy::Auto);
 
@@ -1041,6 +1110,58 @@ mod tests {
             let after = (cost == CHEAP).then_some((FIRST >> 20) as usize + 1);
             assert_eq!(first, after, "a copy costs {cost} ns per byte");
         }
+    }
+
+    #[test]
+    fn a_stream_that_moves_to_another_thread_does_not_compare_their_clocks() {
+        // What this thread has used, and another one.
+        for (here, there) in [(0, 1000), (1000, 0)] {
+            clock::WORKED.set(Duration::from_millis(here));
+            let begun = moment();
+            let elsewhere = move || {
+                clock::WORKED.set(Duration::from_millis(there));
+                clock::pass(Duration::from_millis(8));
+                spent(begun, 1).waited
+            };
+            let waited = std::thread::spawn(elsewhere).join().unwrap();
+            assert_eq!(waited, None, "{here} and {there} ms");
+        }
+    }
+
+    #[test]
+    fn where_the_systems_time_cannot_be_read_the_threads_own_counts() {
+        const MS: Duration = Duration::from_millis(1);
+        let known = Some(100_000 * MS);
+        for (first, last) in [(None, known), (known, None), (None, None)] {
+            clock::SYSTEM.set(first);
+            let begun = moment();
+            clock::SYSTEM.set(last);
+            clock::pass(3 * MS);
+            clock::WORKED.set(clock::WORKED.get() + 2 * MS);
+            let expected = 3e6 + 2e6 / f64::from(sys::cpus());
+            assert_eq!(spent(begun, 1).cost, expected, "{first:?} to {last:?}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_ends_no_stream() {
+        let mut pilot = Pilot::new(stream(36 << 40, Operation::Read), AUTO, true, true);
+        clock::pass(Duration::from_secs(1000));
+        pilot.enter();
+        // As in a new time namespace.
+        clock::set(Duration::from_secs(1));
+        assert!(pilot.count(SLICE));
+        pilot.next();
+    }
+
+    #[test]
+    fn a_trial_does_not_go_back_to_what_proves_impossible_meanwhile() {
+        let mut pilot = Pilot::in_trial(37 << 40, BUFFERED);
+        with(pilot.key, |learned| learned.arms[ZERO_COPY].add(1.0, SLICE));
+        pilot.forbid(Strategy::Direct);
+        assert!(!pilot.needs_proof(FIRST), "the trial is over");
+        pilot.conclude(1.0, TRIAL, true);
+        assert_eq!(pilot.strategy(), Strategy::Buffered);
     }
 
     #[test]

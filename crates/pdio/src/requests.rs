@@ -357,6 +357,8 @@ impl Core {
                     self.back.pilot.forbid(Strategy::Direct);
                     self.complete_through_page_cache(i)?;
                 }
+                // Of a caller's memory, as what drivers map: the kernel can read it, and no device.
+                Some(libc::EFAULT) => self.complete_through_page_cache(i)?,
                 _ => self.fail(i, error),
             },
         }

@@ -389,7 +389,8 @@ impl Core {
     fn write_zero_copy(&mut self, data: &[u8], offset: u64) -> io::Result<Option<usize>> {
         let granule = self.back.facts.granule;
         let memory_align = self.back.facts.alignment.map_or(1, |a| a.memory as usize);
-        let qualifies = data.len() >= MEDIUM_CALL
+        // A granule may be larger than such a call: on XFS with `largeio` it is the stripe.
+        let qualifies = data.len() >= MEDIUM_CALL.max(granule as usize)
             && self.back.is_direct()
             && offset.is_multiple_of(granule)
             && (data.as_ptr() as usize).is_multiple_of(memory_align);

@@ -351,6 +351,12 @@ pub(crate) fn thread_cpu() -> Duration {
     clock(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
+/// The number of the calling thread, which no other gets soon after it.
+pub(crate) fn thread_id() -> i32 {
+    // SAFETY: no memory is involved.
+    (unsafe { libc::syscall(libc::SYS_gettid) }) as i32
+}
+
 /// How often the calling thread has left a processor, if the kernel tells.
 pub(crate) fn thread_switches() -> Option<u64> {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
