@@ -6,7 +6,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{bare, compiled, preloaded, same, scratch, seen, SHORT};
+use common::{bare, compiled, preloaded, same, scratch, seen, stdout, SHORT};
 
 /// Runs a scenario of `semantics.c` both ways; the library must have ended streams for each of
 /// these reasons.
@@ -191,6 +191,27 @@ fn an_allocator_may_make_system_calls_for_a_thread_of_the_library() {
     let said = std::fs::read_to_string(&statistics).expect("statistics");
     assert!(said.contains(": 20 streams taken"), "{said}");
     assert!(!said.contains("bare system call"), "{said}");
+}
+
+/// The C library puts them on the stack of each thread: of one of 64 or 128 KiB these leave too little, or nothing.
+#[test]
+fn a_program_may_have_large_variables_of_each_thread() {
+    let sizes = [58_000, 59_000, 60_000, 122_000, 123_000, 124_000, 4 << 20];
+    for size in sizes {
+        let flag = format!("-DLARGE={size}");
+        let program = compiled("large.c", &format!("large-{size}"), &[&flag]);
+        let home = scratch();
+        let statistics = home.path().join("statistics");
+        let output = preloaded(&program, &[SHORT[0], ("PDIO_STRATEGY", "direct")])
+            .env("PDIO_STATS", &statistics)
+            .current_dir(home.path())
+            .output()
+            .expect("starts");
+        assert_eq!(stdout(&output), "written\n", "{size}: {}", output.status);
+        let said = std::fs::read_to_string(&statistics).expect("statistics");
+        assert!(said.contains("1 streams taken"), "{size}: {said}");
+        assert!(!said.contains("(0 direct"), "{size}: {said}");
+    }
 }
 
 /// Whose runtime would see races in the library.
