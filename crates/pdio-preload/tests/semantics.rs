@@ -193,6 +193,33 @@ fn an_allocator_may_make_system_calls_for_a_thread_of_the_library() {
     assert!(!said.contains("bare system call"), "{said}");
 }
 
+/// What programs that end in unusual ways print is the same with the library, and they do end.
+fn compare_ends(program: &Path, ways: &[&str]) {
+    for way in ways {
+        let run = |mut command: std::process::Command| {
+            let home = scratch();
+            let command = command.args(["-s", "KILL", "120"]).arg(program).arg(way);
+            seen(command.current_dir(home.path()), home.path())
+        };
+        let expected = run(bare(Path::new("timeout")));
+        assert_eq!(expected.output.status.code(), Some(0), "{way}");
+        let settings = [
+            SHORT[0],
+            ("PDIO_STRATEGY", "direct"),
+            ("PDIO_LINGER", "60s"),
+        ];
+        let got = run(preloaded(Path::new("timeout"), &settings));
+        same(way, &expected, &got);
+    }
+}
+
+#[test]
+fn the_librarys_threads_end_with_the_main_thread() {
+    let program = compiled("leaves.c", "leaves", &[]);
+    let ways = ["pthread_exit", "thrd_exit", "cancelled", "fork", "unshare"];
+    compare_ends(&program, &ways);
+}
+
 /// The C library puts them on the stack of each thread: of one of 64 or 128 KiB these leave too little, or nothing.
 #[test]
 fn a_program_may_have_large_variables_of_each_thread() {

@@ -47,6 +47,13 @@ impl Bell {
         let waited = self.changed.wait_timeout_while(rung, limit, |rung| !*rung);
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
     }
+
+    /// Waits so long, or until the thread is to end.
+    fn sleep(&self, time: Duration) {
+        let rung = lock(&self.rung);
+        let stays = |_: &mut bool| !self.dismissed.load(Ordering::Acquire);
+        drop(self.changed.wait_timeout_while(rung, time, stays));
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -113,7 +120,7 @@ fn keep(bell: &Bell) {
         }
         match next {
             // Data seen twice in a row has aged at least half the linger time and at most all.
-            Some(linger) => std::thread::sleep((linger / 2).max(Duration::from_millis(1))),
+            Some(linger) => bell.sleep((linger / 2).max(Duration::from_millis(1))),
             None if state.parked.swap(true, Ordering::AcqRel) => {
                 bell.wait(KEEPER_IDLE);
                 let mut keeper = lock(&state.keeper);
