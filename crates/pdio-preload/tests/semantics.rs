@@ -6,7 +6,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{bare, compiled, preloaded, same, scratch, seen, stdout, SHORT};
+use common::{bare, compiled, preloaded, same, scratch, seen, stderr, stdout, SHORT};
 
 /// Runs a scenario of `semantics.c` both ways; the library must have ended streams for each of
 /// these reasons.
@@ -239,6 +239,19 @@ fn a_program_may_have_large_variables_of_each_thread() {
         assert!(said.contains("1 streams taken"), "{size}: {said}");
         assert!(!said.contains("(0 direct"), "{size}: {said}");
     }
+}
+
+#[test]
+fn nothing_idles_where_no_thread_can_be_had() {
+    let program = compiled("threadless.c", "threadless", &["-ldl"]);
+    let home = scratch();
+    // Whose requests need no thread.
+    let output = preloaded(&program, &[SHORT[0], ("PDIO_STRATEGY", "buffered")])
+        .current_dir(home.path())
+        .output()
+        .expect("starts");
+    assert_eq!(stderr(&output), "refused\n");
+    assert_eq!(stdout(&output), "2000100\n");
 }
 
 /// Whose runtime would see races in the library.
