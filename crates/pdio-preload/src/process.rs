@@ -21,7 +21,7 @@ use libc::pid_t;
 use crate::guard::{self, Guard};
 use crate::jump::{self, arrive_with, Slot, ALWAYS};
 use crate::next::{self, lookup};
-use crate::state::{self, HOLD};
+use crate::state::{self, HOLD, THREADED};
 use crate::stream::{self, relinquish, relinquish_all};
 use crate::{memory, report, signals, table, tell, ACTIVE};
 
@@ -43,6 +43,8 @@ unsafe extern "C" fn at_exit(_: *mut c_void) {
 }
 
 pub fn prepare() {
+    // Another library may have started threads already.
+    THREADED.store(!table::single_threaded(), SeqCst);
     // Registered before anything of the program, so the last to run: after its own handlers and the
     // destructors of its libraries, which may still write.
     // SAFETY: the functions are there for as long as the process is.
@@ -281,6 +283,9 @@ macro_rules! jump {
 
 /// Before `clone`.
 fn cloning(flags: c_int) {
+    if flags & libc::CLONE_THREAD != 0 {
+        THREADED.store(true, SeqCst);
+    }
     if flags & libc::CLONE_VM == 0 || flags & libc::CLONE_VFORK != 0 {
         VFORKED.store(true, Relaxed);
         leaving("clone");
@@ -307,6 +312,8 @@ jump! {
         VFORKED.store(true, Relaxed);
         leaving("vfork")
     }
+    fn pthread_create(_a, _b, _c) { THREADED.store(true, SeqCst) }
+    fn thrd_create(_a, _b, _c) { THREADED.store(true, SeqCst) }
     fn clone(_a, _b, flags) { cloning(flags as c_int) }
     fn __clone(_a, _b, flags) { cloning(flags as c_int) }
     fn execl(_a, _b, _c) { leaving("exec") }

@@ -242,6 +242,21 @@ fn a_program_may_have_large_variables_of_each_thread() {
 }
 
 #[test]
+fn another_thread_may_replace_what_is_duplicated() {
+    let program = compiled("copies.c", "copies", &[]);
+    // Nothing tells others, so that the streams stay.
+    let settings = [SHORT[0], ("PDIO_PROMPT", "0"), ("PDIO_LINGER", "60s")];
+    for _ in 0..3 {
+        let home = scratch();
+        let output = preloaded(&program, &settings)
+            .current_dir(home.path())
+            .output()
+            .expect("starts");
+        assert_eq!(stdout(&output), "4000000 bytes, 0 and 0 wrong\n");
+    }
+}
+
+#[test]
 fn nothing_idles_where_no_thread_can_be_had() {
     let program = compiled("threadless.c", "threadless", &["-ldl"]);
     let home = scratch();
