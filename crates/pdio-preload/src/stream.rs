@@ -1263,11 +1263,15 @@ pub fn copied(from: c_int, to: c_int) {
         Entry::Watched if table::watch_copy(from, to) => {}
         Entry::Watched => copied(from, to),
         Entry::Tracked(_) => {
-            with(from, |held| {
+            let apart = with(from, |held| {
                 let aligned = matches!(held.state.kind, Kind::Aligned(_));
+                if aligned && THREADED.load(SeqCst) && !same_file(from, to) {
+                    // Another thread had it lead elsewhere since.
+                    return true;
+                }
                 if !aligned && (to == libc::STDERR_FILENO || to as usize >= table::SLOTS) {
                     hand_back(held, "duplicated out of sight");
-                    return;
+                    return false;
                 }
                 if let Kind::Stream(stream) = &mut held.state.kind {
                     if to <= libc::STDOUT_FILENO {
@@ -1276,9 +1280,18 @@ pub fn copied(from: c_int, to: c_int) {
                 }
                 held.state.descriptors += 1;
                 held.description.track(to);
+                false
             });
+            if apart == Some(true) {
+                align(to);
+            }
         }
     }
+}
+
+fn same_file(one: c_int, other: c_int) -> bool {
+    let file = |fd| look::stat(fd).map(|about| (about.st_dev, about.st_ino));
+    file(one) == file(other)
 }
 
 /// Starts to repair direct I/O on a descriptor.

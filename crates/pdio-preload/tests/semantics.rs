@@ -246,13 +246,18 @@ fn another_thread_may_replace_what_is_duplicated() {
     let program = compiled("copies.c", "copies", &[]);
     // Nothing tells others, so that the streams stay.
     let settings = [SHORT[0], ("PDIO_PROMPT", "0"), ("PDIO_LINGER", "60s")];
-    for _ in 0..3 {
+    let ways = [
+        ("streams", "4000000 bytes, 0 and 0 wrong\n"),
+        ("direct", "0 and 0 wrong\n"),
+    ];
+    for (way, expected) in ways.into_iter().cycle().take(6) {
         let home = scratch();
         let output = preloaded(&program, &settings)
+            .arg(way)
             .current_dir(home.path())
             .output()
             .expect("starts");
-        assert_eq!(stdout(&output), "4000000 bytes, 0 and 0 wrong\n");
+        assert_eq!(stdout(&output), expected);
     }
 }
 
