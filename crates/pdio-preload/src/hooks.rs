@@ -450,6 +450,7 @@ export! {
         });
     }
     fn dup(fd: c_int) -> c_int {
+        stream::duplicating(fd);
         let new = make(|| next::dup(fd));
         duplicated(fd, new)
     }
@@ -552,6 +553,8 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
     }
     // SAFETY: no memory is involved.
     if unsafe { next::fcntl64(fd, libc::F_GETFD, 0) } >= 0 {
+        stream::duplicating(fd);
+        stream::duplicating(new);
         if let Some(error) = stream::leave(new, "closed") {
             crate::set_errno(error);
             return -1;
@@ -571,7 +574,10 @@ fn control(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     }
     match command {
         F_GETFD | F_SETFD | F_GETFL | F_GETOWN | F_GETPIPE_SZ => real(),
-        F_DUPFD | F_DUPFD_CLOEXEC => duplicated(fd, make(real)),
+        F_DUPFD | F_DUPFD_CLOEXEC => {
+            stream::duplicating(fd);
+            duplicated(fd, make(real))
+        }
         F_SETFL => {
             if matches!(table::entry(fd), table::Entry::Tracked(_)) {
                 relinquish(fd, "its flags were changed");

@@ -14,13 +14,14 @@ use core::sync::atomic::{
     AtomicBool, AtomicPtr,
     Ordering::{Relaxed, SeqCst},
 };
+use std::sync::OnceLock;
 
 use libc::pid_t;
 
 use crate::guard::{self, Guard};
 use crate::jump::{self, arrive_with, Slot, ALWAYS};
 use crate::next::{self, lookup};
-use crate::state::{self, HOLD};
+use crate::state::{self, HOLD, THREADED};
 use crate::stream::{self, relinquish, relinquish_all};
 use crate::{memory, report, signals, table, tell, ACTIVE};
 
@@ -42,6 +43,8 @@ unsafe extern "C" fn at_exit(_: *mut c_void) {
 }
 
 pub fn prepare() {
+    // Another library may have started threads already.
+    THREADED.store(!table::single_threaded(), SeqCst);
     // Registered before anything of the program, so the last to run: after its own handlers and the
     // destructors of its libraries, which may still write.
     // SAFETY: the functions are there for as long as the process is.
@@ -49,6 +52,35 @@ pub fn prepare() {
         __cxa_atexit(at_exit, core::ptr::null_mut(), core::ptr::null_mut());
         __cxa_at_quick_exit(at_exit, core::ptr::null_mut());
         libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child));
+        let mut key = 0;
+        if libc::pthread_key_create(&mut key, Some(main_ends)) == 0 {
+            let _ = MAIN.set(key);
+            is_main();
+        }
+    }
+}
+
+/// A value of the main thread alone: its destructor runs when that thread ends, by whatever call, and the
+/// process goes on.
+static MAIN: OnceLock<libc::pthread_key_t> = OnceLock::new();
+
+/// This is the main thread.
+fn is_main() {
+    if let Some(&key) = MAIN.get() {
+        // SAFETY: our key; the value is never used.
+        unsafe { libc::pthread_setspecific(key, (&raw const MAIN).cast()) };
+    }
+}
+
+/// The process now ends with its last thread, which runs what the program registered for that: it must not
+/// be one of the library's, and those would never end.
+extern "C" fn main_ends(_: *mut c_void) {
+    if state::is_owner() {
+        HOLD.fetch_add(1, SeqCst);
+        withdraw("the main thread ends");
+        if let Some(_guard) = Guard::enter() {
+            pdio::end_threads(false);
+        }
     }
 }
 
@@ -66,6 +98,7 @@ extern "C" fn in_child() {
     table::forked();
     signals::forked();
     report::forked();
+    is_main();
 }
 
 /// Returns true if this is the process that the library serves, or if nothing can tell.
@@ -250,6 +283,9 @@ macro_rules! jump {
 
 /// Before `clone`.
 fn cloning(flags: c_int) {
+    if flags & libc::CLONE_THREAD != 0 {
+        THREADED.store(true, SeqCst);
+    }
     if flags & libc::CLONE_VM == 0 || flags & libc::CLONE_VFORK != 0 {
         VFORKED.store(true, Relaxed);
         leaving("clone");
@@ -276,6 +312,8 @@ jump! {
         VFORKED.store(true, Relaxed);
         leaving("vfork")
     }
+    fn pthread_create(_a, _b, _c) { THREADED.store(true, SeqCst) }
+    fn thrd_create(_a, _b, _c) { THREADED.store(true, SeqCst) }
     fn clone(_a, _b, flags) { cloning(flags as c_int) }
     fn __clone(_a, _b, flags) { cloning(flags as c_int) }
     fn execl(_a, _b, _c) { leaving("exec") }
@@ -286,12 +324,6 @@ jump! {
     fn _Exit(_a, _b, _c) { finish_at_once() }
     fn abort(_a, _b, _c) { finish_at_once() }
     fn __assert_fail(_a, _b, _c) { finish_at_once() }
-    fn pthread_exit(_a, _b, _c) {
-        // The process ends with its last thread, of which the crate's own must not be one.
-        if libc::gettid() == libc::getpid() {
-            withdraw("the main thread ends");
-        }
-    }
 
     fn ulimit(command, _b, _c) {
         /// From `<ulimit.h>`. The C library sets the limit by a call that is not seen.

@@ -185,7 +185,8 @@ pub fn print() {
         return;
     }
     record.repaired = REPAIRED.swap(0, Relaxed);
-    let program = std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| "?".into());
+    // Of this thread: the main thread may have ended.
+    let program = std::fs::read_link("/proc/thread-self/exe").unwrap_or_else(|_| "?".into());
     let mut said = String::new();
     // Writing to a string does not fail.
     let _ = match wanted {

@@ -2,7 +2,7 @@
 //! What holds for the whole process, in words that every layer reads.
 
 use core::sync::atomic::{
-    AtomicI32, AtomicU32, AtomicUsize,
+    AtomicBool, AtomicI32, AtomicU32, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 
@@ -12,6 +12,9 @@ pub static HOLD: AtomicU32 = AtomicU32::new(0);
 pub static TAKEN: AtomicUsize = AtomicUsize::new(0);
 /// Calls under way that may give the process a record lock. Meanwhile nothing is taken.
 pub static LOCKING: AtomicUsize = AtomicUsize::new(0);
+
+/// True if the program has ever started a thread.
+pub static THREADED: AtomicBool = AtomicBool::new(false);
 
 /// The process that this library serves; others share the memory after `vfork`.
 static OWNER: AtomicI32 = AtomicI32::new(0);
@@ -35,4 +38,5 @@ pub fn forked() {
         count.store(0, SeqCst);
     }
     HOLD.store(0, SeqCst);
+    THREADED.store(false, SeqCst);
 }

@@ -19,7 +19,7 @@ use crate::acts::Acts;
 use crate::guard::{self, Guard};
 use crate::memory::{self, Known};
 use crate::settings;
-use crate::state::{self, HOLD, LOCKING, TAKEN};
+use crate::state::{self, HOLD, LOCKING, TAKEN, THREADED};
 use crate::table::{self, hold, Claim, Description, Entry, Held, Kind, Locked, Passed, State};
 use crate::taken::{Aligned, Direction, Pump, Stream};
 use crate::{look, next, report, say, signals, tell};
@@ -1235,19 +1235,43 @@ fn leave_held(held: &mut Held, fd: c_int, why: &str, tells: bool) -> Option<c_in
     error
 }
 
+/// Before a descriptor is duplicated or replaced. If the program has several threads, another one may do the same,
+/// or use the number, at any moment in between: then no table could say what each descriptor leads to. So
+/// the stream goes back, and all of them have the kernel's offset.
+pub fn duplicating(fd: c_int) {
+    if THREADED.load(SeqCst) && is_stream(fd) {
+        relinquish(fd, BESIDE);
+    }
+}
+
+const BESIDE: &str = "duplicated beside other threads";
+
+fn is_stream(fd: c_int) -> bool {
+    matches!(table::entry(fd), Entry::Tracked(description) if description.device.load(Relaxed) != 0)
+}
+
 /// `to` is a new descriptor of what `from` refers to.
 pub fn copied(from: c_int, to: c_int) {
+    if THREADED.load(SeqCst) && is_stream(from) {
+        // Taken since `duplicating`, or another file since the call.
+        relinquish(from, BESIDE);
+        return relinquish_behind(to, true, BESIDE);
+    }
     match table::entry(from) {
         Entry::Nothing | Entry::Internal => {}
         // If that fails, it may have been taken since the lookup.
         Entry::Watched if table::watch_copy(from, to) => {}
         Entry::Watched => copied(from, to),
         Entry::Tracked(_) => {
-            with(from, |held| {
+            let apart = with(from, |held| {
                 let aligned = matches!(held.state.kind, Kind::Aligned(_));
+                if aligned && THREADED.load(SeqCst) && !same_file(from, to) {
+                    // Another thread had it lead elsewhere since.
+                    return true;
+                }
                 if !aligned && (to == libc::STDERR_FILENO || to as usize >= table::SLOTS) {
                     hand_back(held, "duplicated out of sight");
-                    return;
+                    return false;
                 }
                 if let Kind::Stream(stream) = &mut held.state.kind {
                     if to <= libc::STDOUT_FILENO {
@@ -1256,9 +1280,18 @@ pub fn copied(from: c_int, to: c_int) {
                 }
                 held.state.descriptors += 1;
                 held.description.track(to);
+                false
             });
+            if apart == Some(true) {
+                align(to);
+            }
         }
     }
+}
+
+fn same_file(one: c_int, other: c_int) -> bool {
+    let file = |fd| look::stat(fd).map(|about| (about.st_dev, about.st_ino));
+    file(one) == file(other)
 }
 
 /// Starts to repair direct I/O on a descriptor.

@@ -159,7 +159,7 @@ pub fn prepare() {
 
 /// Returns true if this is the only thread. A signal handler may still come between any two
 /// instructions.
-fn single_threaded() -> bool {
+pub fn single_threaded() -> bool {
     // SAFETY: null, or the address of a byte of the C library, written while there is one thread.
     unsafe { SINGLE.load(Relaxed).as_ref() }.is_some_and(|&single| single != 0)
 }

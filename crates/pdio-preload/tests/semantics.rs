@@ -6,7 +6,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{bare, compiled, preloaded, same, scratch, seen, SHORT};
+use common::{bare, compiled, preloaded, same, scratch, seen, stderr, stdout, SHORT};
 
 /// Runs a scenario of `semantics.c` both ways; the library must have ended streams for each of
 /// these reasons.
@@ -191,6 +191,87 @@ fn an_allocator_may_make_system_calls_for_a_thread_of_the_library() {
     let said = std::fs::read_to_string(&statistics).expect("statistics");
     assert!(said.contains(": 20 streams taken"), "{said}");
     assert!(!said.contains("bare system call"), "{said}");
+}
+
+/// What programs that end in unusual ways print is the same with the library, and they do end.
+fn compare_ends(program: &Path, ways: &[&str]) {
+    for way in ways {
+        let run = |mut command: std::process::Command| {
+            let home = scratch();
+            let command = command.args(["-s", "KILL", "120"]).arg(program).arg(way);
+            seen(command.current_dir(home.path()), home.path())
+        };
+        let expected = run(bare(Path::new("timeout")));
+        assert_eq!(expected.output.status.code(), Some(0), "{way}");
+        let settings = [
+            SHORT[0],
+            ("PDIO_STRATEGY", "direct"),
+            ("PDIO_LINGER", "60s"),
+        ];
+        let got = run(preloaded(Path::new("timeout"), &settings));
+        same(way, &expected, &got);
+    }
+}
+
+#[test]
+fn the_librarys_threads_end_with_the_main_thread() {
+    let program = compiled("leaves.c", "leaves", &[]);
+    let ways = ["pthread_exit", "thrd_exit", "cancelled", "fork", "unshare"];
+    compare_ends(&program, &ways);
+}
+
+/// The C library puts them on the stack of each thread: of one of 64 or 128 KiB these leave too little, or nothing.
+#[test]
+fn a_program_may_have_large_variables_of_each_thread() {
+    let sizes = [58_000, 59_000, 60_000, 122_000, 123_000, 124_000, 4 << 20];
+    for size in sizes {
+        let flag = format!("-DLARGE={size}");
+        let program = compiled("large.c", &format!("large-{size}"), &[&flag]);
+        let home = scratch();
+        let statistics = home.path().join("statistics");
+        let output = preloaded(&program, &[SHORT[0], ("PDIO_STRATEGY", "direct")])
+            .env("PDIO_STATS", &statistics)
+            .current_dir(home.path())
+            .output()
+            .expect("starts");
+        assert_eq!(stdout(&output), "written\n", "{size}: {}", output.status);
+        let said = std::fs::read_to_string(&statistics).expect("statistics");
+        assert!(said.contains("1 streams taken"), "{size}: {said}");
+        assert!(!said.contains("(0 direct"), "{size}: {said}");
+    }
+}
+
+#[test]
+fn another_thread_may_replace_what_is_duplicated() {
+    let program = compiled("copies.c", "copies", &[]);
+    // Nothing tells others, so that the streams stay.
+    let settings = [SHORT[0], ("PDIO_PROMPT", "0"), ("PDIO_LINGER", "60s")];
+    let ways = [
+        ("streams", "4000000 bytes, 0 and 0 wrong\n"),
+        ("direct", "0 and 0 wrong\n"),
+    ];
+    for (way, expected) in ways.into_iter().cycle().take(6) {
+        let home = scratch();
+        let output = preloaded(&program, &settings)
+            .arg(way)
+            .current_dir(home.path())
+            .output()
+            .expect("starts");
+        assert_eq!(stdout(&output), expected);
+    }
+}
+
+#[test]
+fn nothing_idles_where_no_thread_can_be_had() {
+    let program = compiled("threadless.c", "threadless", &["-ldl"]);
+    let home = scratch();
+    // Whose requests need no thread.
+    let output = preloaded(&program, &[SHORT[0], ("PDIO_STRATEGY", "buffered")])
+        .current_dir(home.path())
+        .output()
+        .expect("starts");
+    assert_eq!(stderr(&output), "refused\n");
+    assert_eq!(stdout(&output), "2000100\n");
 }
 
 /// Whose runtime would see races in the library.

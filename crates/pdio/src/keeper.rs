@@ -47,6 +47,13 @@ impl Bell {
         let waited = self.changed.wait_timeout_while(rung, limit, |rung| !*rung);
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
     }
+
+    /// Waits so long, or until the thread is to end.
+    fn sleep(&self, time: Duration) {
+        let rung = lock(&self.rung);
+        let stays = |_: &mut bool| !self.dismissed.load(Ordering::Acquire);
+        drop(self.changed.wait_timeout_while(rung, time, stays));
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -55,7 +62,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Starts the keeper thread if need be. Returns false if there can be none: then nothing may linger.
 pub(crate) fn start() -> bool {
-    let mut keeper = lock(&STATE.get().keeper);
+    is_there(&mut lock(&STATE.get().keeper))
+}
+
+fn is_there(keeper: &mut Option<Keeper>) -> bool {
     if keeper.is_none() {
         let bell = Arc::<Bell>::default();
         let heard = bell.clone();
@@ -89,15 +99,21 @@ pub fn end_threads(workers: bool) {
     }
 }
 
-/// Tells the keeper that a stream holds data again.
-pub(crate) fn wake() {
+/// Tells the keeper that a stream holds data again. Returns false if there is none, and can be none.
+pub(crate) fn wake() -> bool {
     let state = STATE.get();
-    if state.parked.load(Ordering::Relaxed) && state.parked.swap(false, Ordering::AcqRel) {
-        if let Some(keeper) = &*lock(&state.keeper) {
-            return keeper.bell.ring();
+    if state.parked.load(Ordering::Relaxed) {
+        let mut keeper = lock(&state.keeper);
+        if !is_there(&mut keeper) {
+            return false;
         }
-        start();
+        if state.parked.swap(false, Ordering::AcqRel) {
+            if let Some(keeper) = &*keeper {
+                keeper.bell.ring();
+            }
+        }
     }
+    true
 }
 
 fn keep(bell: &Bell) {
@@ -113,7 +129,7 @@ fn keep(bell: &Bell) {
         }
         match next {
             // Data seen twice in a row has aged at least half the linger time and at most all.
-            Some(linger) => std::thread::sleep((linger / 2).max(Duration::from_millis(1))),
+            Some(linger) => bell.sleep((linger / 2).max(Duration::from_millis(1))),
             None if state.parked.swap(true, Ordering::AcqRel) => {
                 bell.wait(KEEPER_IDLE);
                 let mut keeper = lock(&state.keeper);

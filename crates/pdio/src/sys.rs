@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, RawFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Repeats a call that returns -1 with EINTR.
@@ -289,6 +289,29 @@ extern "C" fn begin<F: FnOnce()>(start: *mut c_void) -> *mut c_void {
     std::ptr::null_mut()
 }
 
+/// What the C library needs of a stack for itself, in bytes: it puts the thread's variables there, of which a
+/// program may have any number.
+fn taken_from_stacks(attributes: &libc::pthread_attr_t) -> usize {
+    // Not something with a lock, which a forked child could find held.
+    static KNOWN: AtomicUsize = AtomicUsize::new(0);
+    type Least = unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize;
+    let known = KNOWN.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    // As the standard library finds it: glibc has no public name for that, and musl adds it by itself.
+    // SAFETY: a terminated string, and the function's type.
+    let least = unsafe {
+        let least = libc::dlsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr());
+        match std::mem::transmute::<*mut c_void, Option<Least>>(least) {
+            Some(least) => least(attributes),
+            None => usize::try_from(libc::sysconf(libc::_SC_THREAD_STACK_MIN)).unwrap_or(0),
+        }
+    };
+    KNOWN.store(least, Ordering::Relaxed);
+    least
+}
+
 /// Starts a thread that works for this crate alone, and that no signal reaches, from its first
 /// instruction to its last: signals are for the program's own threads. A handler of the program's that runs
 /// in this one could wait for what this one is there to do. (A thread of the standard library
@@ -305,8 +328,7 @@ pub(crate) fn spawn<F: FnOnce() + Send + 'static>(
     unsafe {
         let mut attributes = std::mem::zeroed();
         libc::pthread_attr_init(&mut attributes);
-        let least = usize::try_from(libc::sysconf(libc::_SC_THREAD_STACK_MIN)).unwrap_or(0);
-        let whole = stack.max(least).next_multiple_of(page_size() as usize);
+        let whole = (stack + taken_from_stacks(&attributes)).next_multiple_of(page_size() as usize);
         libc::pthread_attr_setstacksize(&mut attributes, whole);
         let (mut all, mut old) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&mut all);

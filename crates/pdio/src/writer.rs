@@ -148,7 +148,7 @@ impl Writer {
         )?;
         let mut core = shared.lock();
         let result = core.write(data, offset);
-        shared.publish(&core);
+        shared.publish(&mut core);
         result
     }
 
@@ -184,7 +184,7 @@ impl Writer {
                 Some((at, len)) => core.append_with(at, len, fill).map(Ok),
                 None => Ok(Err(fill)),
             });
-            shared.publish(&core);
+            shared.publish(&mut core);
             drop(core);
             match result? {
                 Ok(n) => {
@@ -234,7 +234,7 @@ impl Writer {
         let mut core = shared.lock();
         let mut done = 0;
         let result = core.write_uncopied(data, offset, &mut done);
-        shared.publish(&core);
+        shared.publish(&mut core);
         self.position += done;
         result
     }
@@ -436,7 +436,7 @@ impl Write for Writer {
         }
         let mut core = self.shared.lock();
         let result = core.push();
-        self.shared.publish(&core);
+        self.shared.publish(&mut core);
         drop(core);
         result?;
         self.keep_offset()
@@ -545,7 +545,22 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn publish(&self, core: &Core) {
+    /// Tells others what the stream holds now.
+    fn publish(&self, core: &mut Core) {
+        self.note(core);
+        // At every call, not only when the first data comes: the keeper may have ended, as it does not
+        // stay for a stream that has an error to report. If it runs, this costs a few loads.
+        let watched = core.freed >= core.end || core.linger.is_none() || keeper::wake();
+        if !watched && core.deferred.is_none() {
+            // Without a keeper nothing may linger.
+            if let Err(error) = core.hand_over() {
+                core.deferred.get_or_insert(error);
+            }
+            self.note(core);
+        }
+    }
+
+    fn note(&self, core: &Core) {
         let (from, to) = if core.freed < core.end {
             (core.freed, core.end)
         } else {
@@ -553,11 +568,6 @@ impl Shared {
         };
         self.held_from.store(from, Ordering::Release);
         self.held_to.store(to, Ordering::Release);
-        // At every call, not only when the first data comes: the keeper may have ended, as it does not
-        // stay for a stream that has an error to report. If it runs, this costs a few loads.
-        if to != 0 && core.linger.is_some() {
-            keeper::wake();
-        }
     }
 }
 
@@ -584,7 +594,7 @@ impl Waiting for Shared {
             core.deferred.get_or_insert(error);
             copy
         });
-        self.publish(&core);
+        self.publish(&mut core);
         result
     }
 
@@ -602,7 +612,7 @@ impl Waiting for Shared {
             core.deferred.get_or_insert(error);
         }
         core.seen_end = core.end;
-        self.publish(&core);
+        self.publish(&mut core);
         Some(linger)
     }
 }
@@ -682,7 +692,7 @@ mod tests {
             input.read_exact(&mut got).unwrap();
         }
         // It returns.
-        out.shared.publish(&core);
+        out.shared.publish(&mut core);
         drop(core);
         input.read_exact(&mut got).unwrap();
         assert!(got.iter().all(|&byte| byte == 2));
