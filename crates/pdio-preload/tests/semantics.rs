@@ -6,7 +6,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{bare, compiled, preloaded, same, scratch, seen, stderr, stdout, SHORT};
+use common::{bare, compiled, library, preloaded, same, scratch, seen, stderr, stdout, SHORT};
 
 /// Runs a scenario of `semantics.c` both ways; the library must have ended streams for each of
 /// these reasons.
@@ -264,9 +264,13 @@ fn another_thread_may_replace_what_is_duplicated() {
 #[test]
 fn nothing_idles_where_no_thread_can_be_had() {
     let program = compiled("threadless.c", "threadless", &["-ldl"]);
+    let behind = ["-DLIBRARY", "-shared", "-fPIC", "-ldl"];
+    let behind = compiled("threadless.c", "threadless.so", &behind);
+    let both = format!("{}:{}", library().display(), behind.display());
     let home = scratch();
     // Whose requests need no thread.
     let output = preloaded(&program, &[SHORT[0], ("PDIO_STRATEGY", "buffered")])
+        .env("LD_PRELOAD", both)
         .current_dir(home.path())
         .output()
         .expect("starts");
@@ -274,7 +278,6 @@ fn nothing_idles_where_no_thread_can_be_had() {
     assert_eq!(stdout(&output), "2000100\n");
 }
 
-/// Whose runtime would see races in the library.
 #[test]
 fn a_program_may_have_functions_of_its_own_by_such_names() {
     let program = compiled("names.c", "names", &[]);
@@ -292,6 +295,7 @@ fn a_program_may_have_functions_of_its_own_by_such_names() {
     assert!(data.len() == 8 << 20 && data.iter().all(|&byte| byte == 7));
 }
 
+/// Whose runtime would see races in the library.
 #[test]
 fn a_program_that_is_watched_for_races_is_left_alone() {
     let program = compiled("observed.c", "observed", &["-fsanitize=thread"]);

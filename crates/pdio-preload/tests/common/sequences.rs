@@ -305,6 +305,10 @@ fn left(directory: &Path) -> (BTreeMap<String, Left>, BTreeMap<String, (i64, i64
     let (mut files, mut times) = (BTreeMap::new(), BTreeMap::new());
     for entry in std::fs::read_dir(directory).expect("a directory").flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
+        // What was removed while it was open is there until the server hears of the last close.
+        if name.starts_with(".nfs") || name.starts_with(".fuse_hidden") {
+            continue;
+        }
         let about = entry.metadata().expect("there");
         let what = match about.is_symlink() {
             true => Left::Link(std::fs::read_link(entry.path()).expect("a link")),
