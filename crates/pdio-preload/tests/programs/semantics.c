@@ -2070,8 +2070,8 @@ static void signals(void)
 	tick_fd = taken("second");
 	ticks = 0;
 	signal(SIGALRM, leap);
-	setitimer(ITIMER_REAL, &timer, NULL);
-	sigsetjmp(out, 1);
+	if (!sigsetjmp(out, 1))
+		setitimer(ITIMER_REAL, &timer, NULL);
 	while (ticks < 300)
 		pwrite(tick_fd, pool, 1000, 0);
 	setitimer(ITIMER_REAL, &off, NULL);
