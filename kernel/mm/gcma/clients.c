@@ -394,15 +394,16 @@ static void __user *quick_dest(const struct iov_iter *to, size_t len,
 
 	if (len <= GCMA_READ_BUFFER || !iter_is_ubuf(to))
 		return NULL;
-	addr = (unsigned long)to->ubuf + to->iov_offset;
-	if (!access_ok((void __user *)addr, len))
+	/* The copy keeps the tag of the address, the lookup wants none. */
+	addr = untagged_addr((unsigned long)to->ubuf + to->iov_offset);
+	if (!access_ok(to->ubuf + to->iov_offset, len))
 		return NULL;
 	*vma = lock_vma_under_rcu(current->mm, addr);
 	if (!*vma)
 		return NULL;
 	if (!((*vma)->vm_flags & (VM_IO | VM_PFNMAP | VM_MIXEDMAP)) &&
 	    len <= (*vma)->vm_end - addr)
-		return (void __user *)addr;
+		return to->ubuf + to->iov_offset;
 	vma_end_read(*vma);
 	return NULL;
 }
