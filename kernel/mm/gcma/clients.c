@@ -161,7 +161,7 @@ static unsigned long flagged_pages(struct address_space *mapping, pgoff_t first,
 {
 	const bool large = mapping_large_folio_support(mapping);
 	XA_STATE(xas, &mapping->i_pages, first);
-	pgoff_t index = first, end = first + nr;
+	pgoff_t index = first, end = first + nr, last;
 	void *entry;
 
 	/* Most reads are of one page; a walk costs twice as much. */
@@ -171,9 +171,19 @@ static unsigned long flagged_pages(struct address_space *mapping, pgoff_t first,
 	xas_for_each(&xas, entry, end - 1) {
 		if (xas.xa_index != index || !gcma_flagged(entry))
 			break;
-		/* The first one may begin before the range. */
-		if (large)
-			index |= (1UL << xas_get_order(&xas)) - 1;
+		if (large) {
+			/* The first one may begin before the range. */
+			last = index | ((1UL << xas_get_order(&xas)) - 1);
+			/*
+			 * Unless the lock is held, the order may be that of a larger
+			 * folio that took its place. The entry changes before the
+			 * siblings that the order is read from.
+			 */
+			smp_rmb();
+			if (xas_reload(&xas) != entry)
+				break;
+			index = last;
+		}
 		index++;
 	}
 	rcu_read_unlock();
@@ -384,15 +394,16 @@ static void __user *quick_dest(const struct iov_iter *to, size_t len,
 
 	if (len <= GCMA_READ_BUFFER || !iter_is_ubuf(to))
 		return NULL;
-	addr = (unsigned long)to->ubuf + to->iov_offset;
-	if (!access_ok((void __user *)addr, len))
+	/* The copy keeps the tag of the address, the lookup wants none. */
+	addr = untagged_addr((unsigned long)to->ubuf + to->iov_offset);
+	if (!access_ok(to->ubuf + to->iov_offset, len))
 		return NULL;
 	*vma = lock_vma_under_rcu(current->mm, addr);
 	if (!*vma)
 		return NULL;
 	if (!((*vma)->vm_flags & (VM_IO | VM_PFNMAP | VM_MIXEDMAP)) &&
 	    len <= (*vma)->vm_end - addr)
-		return (void __user *)addr;
+		return to->ubuf + to->iov_offset;
 	vma_end_read(*vma);
 	return NULL;
 }
