@@ -236,6 +236,28 @@ fn a_program_whose_main_thread_leaves_early_ends_as_without_the_library() {
     }
 }
 
+/// None of these functions is where the C library lets a thread be cancelled.
+#[test]
+fn a_thread_that_is_cancelled_while_it_allocates_goes_on_until_it_asks() {
+    let program = compiled("cancelled.c", "cancelled", &[]);
+    let said = passes_quietly(&mut Command::new(&program));
+    assert_eq!(said, "cancelled: all checks passed\n");
+    for settings in SETTINGS {
+        let said = passes_quietly(&mut under_brug(&program, settings));
+        assert_eq!(said, "cancelled: all checks passed\n", "{settings:?}");
+    }
+}
+
+/// What the system is set to is read by its name.
+#[test]
+fn a_program_may_allocate_in_its_own_open() {
+    let program = compiled("opens.c", "opens", &[]);
+    for settings in SETTINGS {
+        let said = passes_quietly(&mut under_brug(&program, settings));
+        assert_eq!(said, "opens: all checks passed\n", "{settings:?}");
+    }
+}
+
 /// The thread-local storage of an allocator has to be there before the first thread.
 #[test]
 fn a_running_program_that_opens_the_library_is_told_and_goes_on() {
@@ -286,6 +308,7 @@ fn every_source_is_compiled_by_a_test() {
     let expected = [
         "address.c",
         "alignment.cpp",
+        "cancelled.c",
         "check.h",
         "conformance.c",
         "crossing.c",
@@ -298,6 +321,7 @@ fn every_source_is_compiled_by_a_test() {
         "limits.c",
         "little.c",
         "names.c",
+        "opens.c",
         "own.c",
         "plugin.c",
         "replaced.cpp",

@@ -367,8 +367,31 @@ pub(crate) fn wait_a_moment() {
         if cfg!(miri) {
             libc::sched_yield();
         } else {
-            libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &moment, ptr::null_mut());
+            uncancelled(|| {
+                libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &moment, ptr::null_mut());
+            });
         }
+    }
+}
+
+/// Runs `f`, which is in the C library a point at which threads are cancelled (`pthread_cancel`).
+/// No function of an allocator is one: what the thread holds would stay so, and the unwinder that ends it
+/// may not pass these functions.
+fn uncancelled<T>(f: impl FnOnce() -> T) -> T {
+    if cfg!(miri) {
+        return f();
+    }
+    extern "C" {
+        fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+    }
+    const DISABLE: c_int = 1;
+    let mut before = 0;
+    // SAFETY: `before` is valid for writing. What sets a state that there is does not fail.
+    unsafe {
+        pthread_setcancelstate(DISABLE, &mut before);
+        let value = f();
+        pthread_setcancelstate(before, ptr::null_mut());
+        value
     }
 }
 
@@ -584,7 +607,7 @@ pub(crate) fn read_file(path: &CStr, buf: &mut [u8]) -> usize {
         return 0;
     }
     // SAFETY: the path is a C string, the buffer is valid for its length.
-    unsafe {
+    uncancelled(|| unsafe {
         let fd = libc::open64(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
         if fd < 0 {
             return 0;
@@ -599,7 +622,7 @@ pub(crate) fn read_file(path: &CStr, buf: &mut [u8]) -> usize {
         }
         libc::close(fd);
         have
-    }
+    })
 }
 
 /// The number that a small file begins with.
@@ -679,7 +702,7 @@ pub(crate) fn complain(args: core::fmt::Arguments<'_>) {
         let mut line = Line::new();
         let _ = line.write_str("brug: ");
         let _ = line.write_fmt(args);
-        write_all(2, line.end().as_bytes());
+        uncancelled(|| write_all(2, line.end().as_bytes()));
     });
 }
 
