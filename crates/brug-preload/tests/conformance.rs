@@ -224,6 +224,21 @@ fn threads_may_have_much_storage_of_their_own() {
     }
 }
 
+/// Thread-local storage of any size leaves the library's own thread a stack.
+#[test]
+fn the_librarys_thread_has_a_stack_beside_much_storage() {
+    let program = compiled("thread.c", "thread", &[]);
+    for bytes in (110_000..=130_000).step_by(500) {
+        let much = format!("glibc.rtld.optional_static_tls={bytes}");
+        let settings = [("GLIBC_TUNABLES", &*much), ("BRUG_PURGE_DELAY", "20ms")];
+        let said = passes_quietly(&mut under_brug(&program, &settings));
+        assert!(
+            said == "thread: 2\n" || said == "thread: 1\n",
+            "{bytes}: {said}"
+        );
+    }
+}
+
 /// A thread of the library is none of the program's, which ends with its own last one.
 #[test]
 fn a_program_whose_main_thread_leaves_early_ends_as_without_the_library() {
@@ -327,6 +342,7 @@ fn every_source_is_compiled_by_a_test() {
         "replaced.cpp",
         "storage.c",
         "strict.c",
+        "thread.c",
         "whole.c",
     ];
     assert_eq!(names, expected);
