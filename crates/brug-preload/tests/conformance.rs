@@ -263,6 +263,25 @@ fn a_thread_that_is_cancelled_while_it_allocates_goes_on_until_it_asks() {
     }
 }
 
+/// The child cannot use what is compared, as another thread may have been in it.
+#[test]
+fn a_trial_does_not_outlive_a_fork_among_threads() {
+    let directory = tempfile::tempdir().expect("directory");
+    let program = compiled("child.c", "child", &[]);
+    // Before the trial, and while it is under way.
+    for requests in ["100", "4500", "6000"] {
+        let file = directory.path().join(requests);
+        let setting = format!("json:{}", file.display());
+        passes_quietly(under_brug(&program, &[("BRUG_STATS", &setting)]).arg(requests));
+        let text = std::fs::read_to_string(&file).expect("statistics");
+        let object: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_ne!(
+            object["base_why"], "a trial is under way",
+            "{requests} {text}"
+        );
+    }
+}
+
 /// What the system is set to is read by its name.
 #[test]
 fn a_program_may_allocate_in_its_own_open() {
@@ -325,6 +344,7 @@ fn every_source_is_compiled_by_a_test() {
         "alignment.cpp",
         "cancelled.c",
         "check.h",
+        "child.c",
         "conformance.c",
         "crossing.c",
         "cxx.cpp",
