@@ -224,6 +224,21 @@ fn threads_may_have_much_storage_of_their_own() {
     }
 }
 
+/// Thread-local storage of any size leaves the library's own thread a stack.
+#[test]
+fn the_librarys_thread_has_a_stack_beside_much_storage() {
+    let program = compiled("thread.c", "thread", &[]);
+    for bytes in (110_000..=130_000).step_by(500) {
+        let much = format!("glibc.rtld.optional_static_tls={bytes}");
+        let settings = [("GLIBC_TUNABLES", &*much), ("BRUG_PURGE_DELAY", "20ms")];
+        let said = passes_quietly(&mut under_brug(&program, &settings));
+        assert!(
+            said == "thread: 2\n" || said == "thread: 1\n",
+            "{bytes}: {said}"
+        );
+    }
+}
+
 /// A thread of the library is none of the program's, which ends with its own last one.
 #[test]
 fn a_program_whose_main_thread_leaves_early_ends_as_without_the_library() {
@@ -233,6 +248,47 @@ fn a_program_whose_main_thread_leaves_early_ends_as_without_the_library() {
     for delay in ["1h", "1s", "100ms", "0"] {
         let said = passes_quietly(&mut under_brug(&program, &[("BRUG_PURGE_DELAY", delay)]));
         assert_eq!(said, "leaves: all checks passed\n", "{delay}");
+    }
+}
+
+/// None of these functions is where the C library lets a thread be cancelled.
+#[test]
+fn a_thread_that_is_cancelled_while_it_allocates_goes_on_until_it_asks() {
+    let program = compiled("cancelled.c", "cancelled", &[]);
+    let said = passes_quietly(&mut Command::new(&program));
+    assert_eq!(said, "cancelled: all checks passed\n");
+    for settings in SETTINGS {
+        let said = passes_quietly(&mut under_brug(&program, settings));
+        assert_eq!(said, "cancelled: all checks passed\n", "{settings:?}");
+    }
+}
+
+/// The child cannot use what is compared, as another thread may have been in it.
+#[test]
+fn a_trial_does_not_outlive_a_fork_among_threads() {
+    let directory = tempfile::tempdir().expect("directory");
+    let program = compiled("child.c", "child", &[]);
+    // Before the trial, and while it is under way.
+    for requests in ["100", "4500", "6000"] {
+        let file = directory.path().join(requests);
+        let setting = format!("json:{}", file.display());
+        passes_quietly(under_brug(&program, &[("BRUG_STATS", &setting)]).arg(requests));
+        let text = std::fs::read_to_string(&file).expect("statistics");
+        let object: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_ne!(
+            object["base_why"], "a trial is under way",
+            "{requests} {text}"
+        );
+    }
+}
+
+/// What the system is set to is read by its name.
+#[test]
+fn a_program_may_allocate_in_its_own_open() {
+    let program = compiled("opens.c", "opens", &[]);
+    for settings in SETTINGS {
+        let said = passes_quietly(&mut under_brug(&program, settings));
+        assert_eq!(said, "opens: all checks passed\n", "{settings:?}");
     }
 }
 
@@ -286,7 +342,9 @@ fn every_source_is_compiled_by_a_test() {
     let expected = [
         "address.c",
         "alignment.cpp",
+        "cancelled.c",
         "check.h",
+        "child.c",
         "conformance.c",
         "crossing.c",
         "cxx.cpp",
@@ -298,11 +356,13 @@ fn every_source_is_compiled_by_a_test() {
         "limits.c",
         "little.c",
         "names.c",
+        "opens.c",
         "own.c",
         "plugin.c",
         "replaced.cpp",
         "storage.c",
         "strict.c",
+        "thread.c",
         "whole.c",
     ];
     assert_eq!(names, expected);

@@ -54,6 +54,11 @@ fn the_address_space_runs_out() {
 }
 
 #[test]
+fn an_object_that_cannot_move_leaves_no_hole() {
+    holds("no-move");
+}
+
+#[test]
 fn the_address_space_is_small_from_the_start() {
     for mib in [40, 64, 200, 1000, 3000] {
         holds_with("small-from-the-start", |command| {

@@ -28,6 +28,7 @@
 //! | `WARM` | free, with memory | whoever popped it: `HELD`; purge: `PURGING` |
 //! | `PURGING` | free, purge drops its memory | purge: `CLEAN`; whoever popped it: `ORPHAN` |
 //! | `ORPHAN` | as `PURGING`, but on no stack | purge: pushes it as `CLEAN` |
+//! | `LOST` | free, not all of it is ours, and on no stack | nobody |
 //! | `HELD` | its owner changes more than its size | owner |
 //! | `LIVE` | holds an object | owner: `HELD`; `take_back`: `CUTTING` |
 //! | `SLACK` | holds an object, has much memory beyond it | owner: `HELD`; purge: `TRIMMING` |
@@ -61,11 +62,12 @@ pub(crate) const CLEAN: u32 = 0;
 pub(crate) const WARM: u32 = 1;
 pub(crate) const PURGING: u32 = 2;
 pub(crate) const ORPHAN: u32 = 3;
-pub(crate) const LIVE: u32 = 4;
-pub(crate) const SLACK: u32 = 5;
-pub(crate) const TRIMMING: u32 = 6;
-pub(crate) const HELD: u32 = 7;
-pub(crate) const CUTTING: u32 = 8;
+pub(crate) const LOST: u32 = 4;
+pub(crate) const LIVE: u32 = 5;
+pub(crate) const SLACK: u32 = 6;
+pub(crate) const TRIMMING: u32 = 7;
+pub(crate) const HELD: u32 = 8;
+pub(crate) const CUTTING: u32 = 9;
 
 /// Huge pages of the object in a slot: not considered yet; not wanted; wanted.
 const UNASKED: u8 = 0;
@@ -117,6 +119,11 @@ static LARGEST: AtomicUsize = AtomicUsize::new(0);
 /// Zeroing by hand is cheaper than new pages up to here; beyond, fresh pages keep
 /// a sparsely used object sparse.
 const MEMSET_MAX: usize = 4 << 20;
+
+/// Slots that were lost to moves that failed, and at how many no other is tried: they will fail as well,
+/// as under a limit of address space that was set late.
+static LOSSES: AtomicUsize = AtomicUsize::new(0);
+const MOST_LOSSES: usize = 8;
 
 const _: () = assert!(MAX_OBJECT == 1 << SHIFT[CLASSES - 1]);
 /// Alignment every slot has.
@@ -840,6 +847,10 @@ unsafe fn promote(
     old: usize,
     new: usize,
 ) -> Option<*mut u8> {
+    if LOSSES.load(Relaxed) >= MOST_LOSSES {
+        bump(&COUNTERS.no_move, 1);
+        return None;
+    }
     let larger = (class + 1..CLASSES).filter(|&c| new <= 1 << SHIFT[c]);
     let Some((target_class, index)) = larger
         .clone()
@@ -871,18 +882,20 @@ unsafe fn promote(
         if !moved {
             for undo in 0..piece {
                 let (from, until) = (cuts[undo], cuts[undo + 1]);
-                // SAFETY: the move left `origin` mapped and empty, so that moving back
-                // or copying restores it.
-                unsafe {
-                    let (back, home) = (to.add(from), origin.add(from));
-                    if from < until && !os::move_pages(back, home, until - from) {
-                        ptr::copy_nonoverlapping(back, home, until - from);
-                    }
+                if from < until {
+                    // SAFETY: the move left `origin` mapped and empty.
+                    unsafe { move_back(to.add(from), origin.add(from), until - from) };
                 }
             }
             // What is left there, if anything, is dead but not zero.
             target.touched.store(len, Relaxed);
-            put_back(target, target_class, index);
+            // SAFETY: committed above, and dead.
+            if unsafe { os::make_whole(to.add(from), until - from) } {
+                put_back(target, target_class, index);
+            } else {
+                // SAFETY: what lies around the hole is committed, and dead.
+                unsafe { lose(target, to, target_class, from, until) };
+            }
             bump(&COUNTERS.no_move, 1);
             return None;
         }
@@ -896,6 +909,45 @@ unsafe fn promote(
     bump(&COUNTERS.page_moves, 1);
     bump(&COUNTERS.bytes_not_copied, old);
     Some(to)
+}
+
+/// Brings back pages that have moved, or their content.
+///
+/// # Safety
+/// Both ranges are committed; `home` is empty.
+unsafe fn move_back(away: *mut u8, home: *mut u8, len: usize) {
+    // SAFETY: by contract.
+    unsafe {
+        if os::move_pages(away, home, len) {
+            return;
+        }
+        if !os::make_whole(home, len) {
+            os::complain(format_args!("no memory to undo the move of an object"));
+            libc::abort();
+        }
+        ptr::copy_nonoverlapping(away, home, len);
+    }
+}
+
+/// Gives up a slot for good: between `from` and `until` there is a hole in it, into which the system may
+/// map what others ask for.
+///
+/// # Safety
+/// The caller holds the slot, whose content is dead.
+unsafe fn lose(slot: &Slot, origin: *mut u8, class: usize, from: usize, until: usize) {
+    let committed = slot.committed.swap(0, Relaxed);
+    for (from, until) in [(0, from), (until, committed)] {
+        // SAFETY: by contract; not the hole.
+        unsafe {
+            let (p, len) = (origin.add(from), until - from);
+            if len > 0 && !os::reset(p, len) {
+                os::discard(p, len);
+            }
+        }
+    }
+    slot.state.store(LOST, Relaxed);
+    CLASS[class].live.fetch_sub(1, Relaxed);
+    LOSSES.fetch_add(1, Relaxed);
 }
 
 /// Frees the object at `p`.

@@ -145,6 +145,9 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
     }
     set_base(base_in(config.mode));
     hot().rest.init.store(DONE, Release);
+    // In the preload library the first request comes before the loader is done: see `raw::prepare`.
+    #[cfg(not(feature = "preload"))]
+    os::keep_errno(purge::prepare);
     at_exit(&config);
     #[cfg(feature = "monitor")]
     if config.monitor {

@@ -230,8 +230,9 @@ pub(crate) unsafe fn advise_huge(p: *mut u8, len: usize, huge: bool) -> bool {
 }
 
 /// Moves the pages of `[from, from + len)` to `to` without copying. `from` stays
-/// mapped and reads as zeros. False, with nothing changed, where the kernel
-/// cannot (before Linux 5.7), or for want of memory for page tables.
+/// mapped and reads as zeros. False where the kernel cannot (before Linux 5.7), under a limit of address
+/// space, or for want of memory for page tables. Then `from` is as before, but what was at `to` may be
+/// unmapped, which the kernel does first: see [`make_whole`].
 ///
 /// # Safety
 /// `from` is one committed mapping of the caller; `to` lies in a reservation of
@@ -244,6 +245,32 @@ pub(crate) unsafe fn move_pages(from: *mut u8, to: *mut u8, len: usize) -> bool 
     // SAFETY: by contract.
     let p = unsafe { sys::mremap(from.cast(), len, len, flags, to.cast::<c_void>()) };
     p != libc::MAP_FAILED
+}
+
+/// Maps zeroed memory where a move to `p` that failed has left nothing, unless all is there. Returns
+/// false if part of the range is not mapped, or may by now be somebody else's.
+///
+/// # Safety
+/// The range was committed by the caller, and its content is dead.
+pub(crate) unsafe fn make_whole(p: *mut u8, len: usize) -> bool {
+    if cfg!(miri) {
+        return true;
+    }
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = RESERVE_FLAGS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: replaces nothing. Before Linux 4.17 the address is a hint.
+    unsafe {
+        let q: *mut u8 = sys::mmap(p.cast(), len, prot, flags, -1, 0).cast();
+        if q == p {
+            return true;
+        }
+        if q.cast() != libc::MAP_FAILED {
+            unmap(q, len);
+        }
+        // Writes nothing: the kernel only looks whether all is mapped. By number, as the C library's
+        // function is a point at which threads are cancelled.
+        libc::syscall(libc::SYS_msync, p, len, libc::MS_ASYNC) == 0
+    }
 }
 
 /// The limit of this process's address space in bytes; `None`: there is none.
@@ -340,8 +367,31 @@ pub(crate) fn wait_a_moment() {
         if cfg!(miri) {
             libc::sched_yield();
         } else {
-            libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &moment, ptr::null_mut());
+            uncancelled(|| {
+                libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &moment, ptr::null_mut());
+            });
         }
+    }
+}
+
+/// Runs `f`, which is in the C library a point at which threads are cancelled (`pthread_cancel`).
+/// No function of an allocator is one: what the thread holds would stay so, and the unwinder that ends it
+/// may not pass these functions.
+fn uncancelled<T>(f: impl FnOnce() -> T) -> T {
+    if cfg!(miri) {
+        return f();
+    }
+    extern "C" {
+        fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+    }
+    const DISABLE: c_int = 1;
+    let mut before = 0;
+    // SAFETY: `before` is valid for writing. What sets a state that there is does not fail.
+    unsafe {
+        pthread_setcancelstate(DISABLE, &mut before);
+        let value = f();
+        pthread_setcancelstate(before, ptr::null_mut());
+        value
     }
 }
 
@@ -557,7 +607,7 @@ pub(crate) fn read_file(path: &CStr, buf: &mut [u8]) -> usize {
         return 0;
     }
     // SAFETY: the path is a C string, the buffer is valid for its length.
-    unsafe {
+    uncancelled(|| unsafe {
         let fd = libc::open64(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
         if fd < 0 {
             return 0;
@@ -572,7 +622,7 @@ pub(crate) fn read_file(path: &CStr, buf: &mut [u8]) -> usize {
         }
         libc::close(fd);
         have
-    }
+    })
 }
 
 /// The number that a small file begins with.
@@ -652,7 +702,7 @@ pub(crate) fn complain(args: core::fmt::Arguments<'_>) {
         let mut line = Line::new();
         let _ = line.write_str("brug: ");
         let _ = line.write_fmt(args);
-        write_all(2, line.end().as_bytes());
+        uncancelled(|| write_all(2, line.end().as_bytes()));
     });
 }
 

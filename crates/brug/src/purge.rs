@@ -16,7 +16,7 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{
-    AtomicBool,
+    AtomicBool, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
@@ -25,6 +25,9 @@ use crate::{arena, config, huge, os};
 
 /// Maximum of milliseconds after which the thread looks whether it is the last.
 const LOOK: u32 = 250;
+
+/// Size of the thread's stack in bytes, without what is taken of it.
+const STACK: usize = 128 << 10;
 
 /// True if that thread is there now, beyond doubt.
 static ALIVE: AtomicBool = AtomicBool::new(false);
@@ -64,10 +67,11 @@ fn spawn() -> bool {
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
         *PROGRAMS.0.get() = before;
         libc::pthread_attr_init(attr.as_mut_ptr());
-        libc::pthread_attr_setstacksize(attr.as_mut_ptr(), 128 << 10);
+        let stack = STACK + stack_taken(attr.as_ptr());
+        libc::pthread_attr_setstacksize(attr.as_mut_ptr(), os::page_round(stack));
         let mut error = libc::pthread_create(id.as_mut_ptr(), attr.as_ptr(), run, ptr::null_mut());
         if error == libc::EINVAL {
-            // Much thread-local storage; take the default stack.
+            // Much thread-local storage, and a C library that does not say how much; take the default stack.
             libc::pthread_attr_destroy(attr.as_mut_ptr());
             libc::pthread_attr_init(attr.as_mut_ptr());
             error = libc::pthread_create(id.as_mut_ptr(), attr.as_ptr(), run, ptr::null_mut());
@@ -75,6 +79,33 @@ fn spawn() -> bool {
         libc::pthread_attr_destroy(attr.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
         error == 0
+    }
+}
+
+/// Address of the C library's function that says how much of a stack is taken before the thread's first
+/// instruction; 0: not looked up, or there is none.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Looks that function up, as the standard library does for its threads. To be called early, as it takes the
+/// loader's lock.
+pub(crate) fn prepare() {
+    if !cfg!(miri) {
+        // SAFETY: a C string.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr()) };
+        TAKEN.store(found as usize, Relaxed);
+    }
+}
+
+/// Bytes of a thread's stack that are taken by the thread-local storage of the program and its libraries.
+///
+/// # Safety
+/// `attr` is initialised.
+unsafe fn stack_taken(attr: *const libc::pthread_attr_t) -> usize {
+    type Ask = unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize;
+    match TAKEN.load(Relaxed) {
+        0 => 0,
+        // SAFETY: the function of that name has this type.
+        ask => unsafe { core::mem::transmute::<usize, Ask>(ask)(attr) },
     }
 }
 

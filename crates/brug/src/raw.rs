@@ -145,6 +145,7 @@ pub fn prepare() {
     use crate::base::Owner;
     use crate::mode::Base;
     crate::sys::prepare();
+    crate::purge::prepare();
     control::at_fork();
     let config = config();
     for base in [Base::Jemalloc, Base::Mimalloc] {

@@ -26,7 +26,12 @@ pub(crate) struct Local {
     pub(crate) unwinding: Cell<bool>,
     /// True once the thread is known not to be the main thread.
     pub(crate) worker: Cell<bool>,
+    /// True while the thread asks the system whether memory counts when it is committed.
+    pub(crate) asking: Cell<bool>,
 }
+
+#[cfg(not(miri))]
+const _: () = assert!(core::mem::size_of::<Local>() == 16);
 
 #[cfg(not(miri))]
 core::arch::global_asm!(
@@ -82,7 +87,7 @@ pub(crate) fn local() -> *const Local {
 pub(crate) fn local() -> *const Local {
     extern crate std;
     std::thread_local! {
-        static LOCAL: Local = const { Local { scope: Cell::new(0), ticks: Cell::new(0), calls: Cell::new(0), unwinding: Cell::new(false), worker: Cell::new(false) } };
+        static LOCAL: Local = const { Local { scope: Cell::new(0), ticks: Cell::new(0), calls: Cell::new(0), unwinding: Cell::new(false), worker: Cell::new(false), asking: Cell::new(false) } };
     }
     LOCAL.with(core::ptr::from_ref)
 }

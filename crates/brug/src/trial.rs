@@ -233,10 +233,11 @@ pub(crate) fn base_in(mode: Mode) -> Base {
     }
 }
 
-/// For the child of a fork, which cannot use `base` any more.
+/// For the child of a fork, which cannot use `base` any more. Ends a trial that is under way, as it has nothing
+/// to compare: it would go on, with all requests on the slow path, as long as the child lives.
 pub(crate) fn forget(base: Base) {
     let forgotten = FOUND.compare_exchange(base as u8, Base::Glibc as u8, Relaxed, Relaxed);
-    if forgotten.is_ok() {
+    if RUNNING.swap(false, SeqCst) || forgotten.is_ok() {
         because(Why::Alone);
     }
 }

@@ -274,8 +274,15 @@ pub(crate) fn reconsider() {
 /// call for it; a limit that is set while the program runs is found then, too.
 pub(crate) fn memory_is_counted() -> bool {
     let counted = &hot().rest.counted;
-    if !counted.load(Relaxed) && os::counts_memory() {
-        try_change(|| counted.store(true, Relaxed));
+    // SAFETY: the calling thread's own.
+    let asking = unsafe { &(*tls::local()).asking };
+    // The system says it in a file, and a program whose own `open` allocates would come here again.
+    if !counted.load(Relaxed) && !asking.replace(true) {
+        let counts = os::counts_memory();
+        asking.set(false);
+        if counts {
+            try_change(|| counted.store(true, Relaxed));
+        }
     }
     counted.load(Relaxed)
 }

@@ -151,6 +151,55 @@ static void address_space(void)
 	some_memory();
 }
 
+/*
+ * A limit below what the library has reserved. The kernel refuses to move an object's pages, but
+ * only after it has unmapped the place where they were to go.
+ */
+static void no_move(void)
+{
+	enum { MANY = 400, TRIES = 12 };
+	unsigned char *object, *others[TRIES];
+
+	/* what the C library has of a heap stays */
+	free(malloc(100));
+	/* so many large objects that the next begin in the smallest places */
+	for (int i = 0; i < MANY; i++) {
+		object = malloc(200000);
+		if (!object)
+			fail("refused without a limit");
+		*object = 1;
+	}
+	/* once one as large has been freed, memory is kept without a closer look */
+	object = realloc(malloc(200000), 30 * MIB);
+	if (!object)
+		fail("refused without a limit");
+	fill(object, 0, 30 * MIB, 0);
+	free(object);
+	for (size_t i = 0; i < TRIES; i++) {
+		others[i] = realloc(malloc(200000), 5 * MIB);
+		if (!others[i])
+			fail("refused without a limit");
+		fill(others[i], 0, 5 * MIB, i);
+	}
+	limit(RLIMIT_AS, (size_t)4 << 30);
+	for (size_t i = 0; i < TRIES; i++) {
+		errno = 0;
+		object = realloc(others[i], 70 * MIB);
+		if (!object && errno != ENOMEM)
+			fail("refusal without ENOMEM");
+		if (object)
+			others[i] = object;
+		verify(others[i], 5 * MIB, i);
+		/* as large as what was asked for in vain */
+		object = malloc(70 * MIB);
+		if (object)
+			fill(object, 0, 6 * MIB, i);
+	}
+	for (size_t i = 0; i < TRIES; i++)
+		verify(others[i], 5 * MIB, i);
+	some_memory_up_to(MIB / 16);
+}
+
 /* The same, from before the library's first instruction: see the test. */
 static void small_from_the_start(void)
 {
@@ -354,6 +403,7 @@ static const struct {
 	void (*run)(void);
 } kinds[] = {
 	{ "address-space", address_space },
+	{ "no-move", no_move },
 	{ "small-from-the-start", small_from_the_start },
 	{ "data-limit", data_limit },
 	{ "mappings", mappings },
