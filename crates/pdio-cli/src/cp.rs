@@ -158,19 +158,20 @@ pub fn run(args: &Cp) -> Outcome {
         }
     }
     let t = &copier.totals;
+    let mut told = Ok(());
     if args.json {
         let (_, time) = copier.progress.totals();
-        report::json(&json!({
+        told = report::json(&json!({
             "files": t.files, "directories": t.directories, "symbolic_links": t.symbolic_links,
             "hard_links": t.hard_links,
             "bytes": t.bytes, "shared_bytes": t.shared, "direct_bytes": t.direct,
             "failed": t.failed, "seconds": time.as_secs_f64(),
             "interrupted": ended.is_some(), "durable": args.sync && ended.is_none() && t.failed == 0,
-        }))?;
+        }));
     }
     match (ended, copier.totals.failed) {
         (Some(fail), _) => Err(fail),
-        (None, 0) => Ok(()),
+        (None, 0) => told,
         _ => Err(Fail::Reported),
     }
 }

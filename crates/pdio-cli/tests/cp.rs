@@ -753,3 +753,17 @@ fn everything_is_copied_where_standard_output_takes_no_names() {
     assert_eq!(fs::read(to.join("one")).unwrap(), b"1");
     assert_eq!(fs::read(to.join("two")).unwrap(), b"2");
 }
+
+#[test]
+fn what_was_done_is_not_said_to_nobody() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::write(&from, "1").unwrap();
+    let mut command = pdio();
+    let command = command.args(["cp", "--json"]).args([&from, &to]);
+    let output = without(command, 1).output().unwrap();
+    assert_status(&output, 1);
+    let text = stderr(&output);
+    assert!(text.contains("standard output"), "{text}");
+    assert_eq!(fs::read(&to).unwrap(), b"1");
+}
