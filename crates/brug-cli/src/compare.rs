@@ -2,6 +2,7 @@
 //! `brug compare`: one program under several allocators, turn by turn.
 
 use std::ffi::OsString;
+use std::fmt::Write;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -100,7 +101,7 @@ fn summary(runs: &[Run], of: impl Fn(&Run) -> f64) -> Summary {
 #[derive(Serialize)]
 struct Row {
     allocator: &'static str,
-    library: Option<PathBuf>,
+    library: Option<String>,
     seconds: Summary,
     cpu_seconds: Summary,
     peak_rss_bytes: Summary,
@@ -113,7 +114,7 @@ struct Report {
     command: Vec<String>,
     rounds: usize,
     exit_status: i32,
-    profile: Option<PathBuf>,
+    profile: Option<String>,
     allocators: Vec<Row>,
     verdict: Verdict,
 }
@@ -226,11 +227,15 @@ pub fn compare(
         }
     }
     for (name, package) in absent {
-        eprintln!("brug: no {name} here, left out; on Debian: apt-get install {package}");
+        crate::say(format_args!(
+            "no {name} here, left out; on Debian: apt-get install {package}"
+        ));
     }
     let status = expected.unwrap_or_default();
     if !status.success() {
-        eprintln!("brug: the program ends with {status} under every allocator");
+        crate::say(format_args!(
+            "the program ends with {status} under every allocator"
+        ));
     }
     let brug = &runs[runs.len() - 1];
     let of_glibc = |of: fn(&Run) -> f64| {
@@ -252,14 +257,14 @@ pub fn compare(
             .collect(),
         rounds,
         exit_status: status.into_raw(),
-        profile,
+        profile: profile.map(lossy),
         verdict,
         allocators: allocators
             .into_iter()
             .zip(runs)
             .map(|(allocator, runs)| Row {
                 allocator: allocator.name,
-                library: allocator.library,
+                library: allocator.library.map(lossy),
                 seconds: summary(&runs, |run| run.seconds),
                 cpu_seconds: summary(&runs, |run| run.cpu_seconds),
                 peak_rss_bytes: summary(&runs, |run| run.peak_rss_bytes as f64),
@@ -271,14 +276,19 @@ pub fn compare(
     if json {
         crate::print_json(&report)
     } else {
-        print_table(&report);
-        Ok(())
+        crate::print(&table(&report))
     }
+}
+
+/// As JSON can have it.
+fn lossy(path: PathBuf) -> String {
+    path.to_string_lossy().into_owned()
 }
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-fn print_table(report: &Report) {
+fn table(report: &Report) -> String {
+    let mut out = String::new();
     let cell = |s: &Summary, unit: f64, digits: usize| {
         format!(
             "{:.digits$} [{:.digits$}–{:.digits$}]",
@@ -287,17 +297,20 @@ fn print_table(report: &Report) {
             s.max / unit
         )
     };
-    println!(
+    let _ = writeln!(
+        out,
         "median [least–most] of {} runs each, in turn",
         report.rounds
     );
-    println!(
+    let _ = writeln!(
+        out,
         "{:10} {:>26} {:>7} {:>26} {:>26} {:>28}",
         "allocator", "time s", "×glibc", "CPU s", "peak RSS MiB", "page faults"
     );
     let base = report.allocators[0].seconds.median;
     for row in &report.allocators {
-        println!(
+        let _ = writeln!(
+            out,
             "{:10} {:>26} {:>7.3} {:>26} {:>26} {:>28}",
             row.allocator,
             cell(&row.seconds, 1.0, 3),
@@ -307,15 +320,17 @@ fn print_table(report: &Report) {
             cell(&row.page_faults, 1.0, 0),
         );
     }
-    println!("verdict: {}", report.verdict);
+    let _ = writeln!(out, "verdict: {}", report.verdict);
     if report.verdict.finding == Finding::Helps {
         let option = report
             .profile
             .as_ref()
-            .map_or_else(String::new, |file| format!(" --profile {}", file.display()));
-        println!(
+            .map_or_else(String::new, |file| format!(" --profile {file}"));
+        let _ = writeln!(
+            out,
             "to use it: brug run{option} -- {}",
             report.command.join(" ")
         );
     }
+    out
 }

@@ -178,13 +178,29 @@ fn run(args: &RunArgs) -> Result<(), Refusal> {
     ))
 }
 
+/// Writes lines to standard output.
+fn print(text: &str) -> Result<(), Refusal> {
+    let written = if nocopy_launch::closed(libc::STDOUT_FILENO) {
+        Err(std::io::Error::from_raw_os_error(libc::EBADF))
+    } else {
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush())
+    };
+    written.map_err(|error| Refusal::new(OURS, format!("standard output: {error}")))
+}
+
 /// Pretty JSON on standard output.
 fn print_json(value: &impl Serialize) -> Result<(), Refusal> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)
-        .map_err(std::io::Error::from)
-        .and_then(|()| out.write_all(b"\n"))
-        .map_err(|error| Refusal::new(OURS, format!("standard output: {error}")))
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|error| Refusal::new(OURS, format!("JSON: {error}")))?;
+    print(&(text + "\n"))
+}
+
+/// Writes one line to standard error, whatever is in the names of it; there is nobody to tell if that
+/// fails.
+fn say(line: impl std::fmt::Display) {
+    let line = line.to_string().replace(char::is_control, "?");
+    let _ = writeln!(std::io::stderr(), "brug: {line}");
 }
 
 /// What is wrong, without the usage and hints that follow after an empty line.
@@ -205,7 +221,7 @@ fn main() -> ExitCode {
                 // Nothing is left to be done when not even this can be printed.
                 let _ = error.print();
             } else {
-                eprintln!("brug: {}; try --help", in_one_line(&error));
+                say(format_args!("{}; try --help", in_one_line(&error)));
             }
             return ExitCode::from(status);
         }
@@ -226,7 +242,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(refusal) => {
-            eprintln!("brug: {refusal}");
+            say(&refusal);
             ExitCode::from(refusal.status)
         }
     }

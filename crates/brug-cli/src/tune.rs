@@ -4,7 +4,10 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs;
+use std::fmt::Write;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
@@ -90,13 +93,39 @@ struct Process {
     sites: Vec<Site>,
 }
 
-/// A file that is removed when the run is over.
+/// A directory that is removed when the run is over, with the file in it that the library writes.
 struct Scratch(PathBuf);
+
+impl Scratch {
+    /// One of our own: in a directory that all can write to, somebody may have put a link where we would
+    /// write.
+    fn new() -> Result<Scratch, Refusal> {
+        let parent = std::env::temp_dir();
+        for number in 0..1000 {
+            let path = parent.join(format!("brug-tune-{}-{number}", std::process::id()));
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Scratch(path)),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    let line = format!("cannot make {}: {error}; set TMPDIR", path.display());
+                    return Err(Refusal::new(OURS, line));
+                }
+            }
+        }
+        let line = format!("{} is full of brug-tune-*: remove them", parent.display());
+        Err(Refusal::new(OURS, line))
+    }
+
+    fn counters(&self) -> PathBuf {
+        self.0.join("counters")
+    }
+}
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It may never have been made.
-        let _ = fs::remove_file(&self.0);
+        // The file may never have been made.
+        let _ = fs::remove_file(self.counters());
+        let _ = fs::remove_dir(&self.0);
     }
 }
 
@@ -124,12 +153,26 @@ fn absolute(profile: &Path) -> Result<PathBuf, Refusal> {
         .map_err(|error| Refusal::new(OURS, format!("{}: {error}", profile.display())))
 }
 
+/// How the file at this path begins, as far as a profile tells by that.
+fn beginning(profile: &Path) -> std::io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    // A profile is replaced by a rename, which a device would not survive; a FIFO would be waited for.
+    if !fs::metadata(profile)?.is_file() {
+        return Err(std::io::Error::other(
+            "neither a directory nor a device can be one",
+        ));
+    }
+    let file = File::open(profile)?;
+    file.take(MAGIC.len() as u64).read_to_end(&mut start)?;
+    Ok(start)
+}
+
 /// The full path of a profile that is there.
 pub fn existing(profile: &Path) -> Result<PathBuf, Refusal> {
     let profile = absolute(profile)?;
     let refusal = |why: &str| Refusal::new(OURS, format!("{} {why}", profile.display()));
-    match fs::read(&profile) {
-        Ok(content) if content.starts_with(MAGIC) => Ok(profile),
+    match beginning(&profile) {
+        Ok(start) if start == MAGIC => Ok(profile),
         Ok(_) => Err(refusal("is not a profile; brug tune writes one")),
         Err(error) => Err(refusal(&format!(
             "cannot be read ({error}); brug tune writes one"
@@ -141,8 +184,8 @@ pub fn existing(profile: &Path) -> Result<PathBuf, Refusal> {
 fn replaceable(profile: &Path) -> Result<PathBuf, Refusal> {
     let profile = absolute(profile)?;
     let refusal = |why: &str| Refusal::new(OURS, format!("{} {why}", profile.display()));
-    match fs::read(&profile) {
-        Ok(content) if content.is_empty() || content.starts_with(MAGIC) => {}
+    match beginning(&profile) {
+        Ok(start) if start.is_empty() || start == MAGIC => {}
         Ok(_) => return Err(refusal("is there and not a profile; it is left alone")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(refusal(&format!("cannot be read ({error})"))),
@@ -159,10 +202,9 @@ fn replaceable(profile: &Path) -> Result<PathBuf, Refusal> {
 /// Run `words`, write a profile, and print what there is to gain.
 pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Result<(), Refusal> {
     let profile = replaceable(profile)?;
-    let name = format!("brug-tune-{}", std::process::id());
-    let scratch = Scratch(std::env::temp_dir().join(name));
-    let status = run(words, &profile, &scratch.0)?;
-    let text = fs::read_to_string(&scratch.0).map_err(|_| {
+    let scratch = Scratch::new()?;
+    let status = run(words, &profile, &scratch.counters())?;
+    let text = fs::read_to_string(scratch.counters()).map_err(|_| {
         let line = format!("the program ended with {status} and left nothing: no process exited");
         Refusal::new(OURS, line)
     })?;
@@ -190,27 +232,34 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
         let (gain, rest): (Vec<_>, Vec<_>) = processes.iter().partition(|process| {
             !process.sites.is_empty() || !process.sizes.is_empty() || !process.bases.is_empty()
         });
-        gain.into_iter().for_each(print_process);
+        let mut out = String::new();
+        for process in gain {
+            describe(&mut out, process);
+        }
         if !rest.is_empty() {
-            println!(
+            let _ = writeln!(
+                out,
                 "{} of {} processes reallocate nothing that could gain",
                 rest.len(),
                 processes.len()
             );
         }
         if profile.is_file() {
-            println!(
+            let _ = writeln!(
+                out,
                 "profile: {0}; use it with brug run --profile {0}, or BRUG_PROFILE={0}",
                 profile.display()
             );
-            println!("verdict: {}", verdict(&processes));
+            let _ = writeln!(out, "verdict: {}", verdict(&processes));
             let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-            println!(
+            let _ = writeln!(
+                out,
                 "to measure it: brug compare --profile {} -- {}",
                 profile.display(),
                 words.join(" ")
             );
         }
+        crate::print(&out)?;
     }
     if !profile.is_file() {
         let line = format!("no process wrote {}", profile.display());
@@ -283,9 +332,10 @@ impl Sources {
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-fn print_process(process: &Process) {
-    println!("{} [{}]", process.program, process.pid);
-    println!(
+fn describe(out: &mut String, process: &Process) {
+    let _ = writeln!(out, "{} [{}]", process.program, process.pid);
+    let _ = writeln!(
+        out,
         "  {} growths in place, {} moves; {:.1} MiB not copied, {:.1} MiB copied",
         process.grows_in_place,
         process.moves_in,
@@ -298,7 +348,8 @@ fn print_process(process: &Process) {
             .iter()
             .map(|b| format!("{} {} ns (of {})", b.name, b.cost.ns, b.cost.samples))
             .collect();
-        println!(
+        let _ = writeln!(
+            out,
             "  small objects: {}, {}: {}",
             process.base,
             process.base_why,
@@ -306,7 +357,8 @@ fn print_process(process: &Process) {
         );
     }
     if !process.sizes.is_empty() {
-        println!(
+        let _ = writeln!(
+            out,
             "  {:>10} {:>20} {:>20} {:>20}  growing objects",
             "size", "ns in base", "ns to move", "ns in slot"
         );
@@ -316,7 +368,8 @@ fn print_process(process: &Process) {
             0 => "-".to_owned(),
             samples => format!("{} (of {samples})", arm.ns),
         };
-        println!(
+        let _ = writeln!(
+            out,
             "  {:>10} {:>20} {:>20} {:>20}  {}",
             class.size,
             arm(&class.base),
@@ -332,7 +385,8 @@ fn print_process(process: &Process) {
         );
     }
     for site in &process.sites {
-        println!(
+        let _ = writeln!(
+            out,
             "  {} objects up to {} KiB: {} reallocations, {} moves, {:.1} MiB not copied, \
              {:.1} MiB copied, {:.2} ms",
             site.objects,
@@ -349,7 +403,7 @@ fn print_process(process: &Process) {
                 .as_ref()
                 .map_or("?".into(), |path| path.to_string_lossy());
             let source = frame.source.as_deref().unwrap_or_default();
-            println!("      {module}+{:#x} {source}", frame.offset);
+            let _ = writeln!(out, "      {module}+{:#x} {source}", frame.offset);
         }
     }
 }

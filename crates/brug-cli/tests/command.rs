@@ -525,3 +525,68 @@ fn run_decides_by_the_profile_that_tune_wrote() {
     let go = early(path);
     assert!(go >= 500 && stay * 10 < go, "stay {stay}, go {go}");
 }
+
+#[test]
+fn output_that_goes_nowhere_is_one_line() {
+    library();
+    let full = || {
+        fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .expect("device")
+    };
+    let profile = tempfile::tempdir().expect("directory");
+    let profile = profile.path().join("profile");
+    let profile = profile.to_str().expect("path");
+    for words in [
+        &["compare", "-n", "1", "--", "true"][..],
+        &["compare", "-n", "1", "--json", "--", "true"],
+        &["tune", "--profile", profile, "--", "true"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_brug"));
+        let output = command.args(words).stdout(full()).output().expect("starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{words:?}: {said}");
+        let last = said.lines().last().expect("line");
+        assert!(last.starts_with("brug: standard output"), "{said}");
+    }
+    // Not even that can be said, and the status is what it is.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_brug"));
+    let command = command
+        .args(["run", "--", "no-such-program"])
+        .stderr(full());
+    assert_eq!(command.output().expect("starts").status.code(), Some(127));
+}
+
+#[test]
+fn tune_replaces_no_device_and_follows_no_link_that_waits_for_it() {
+    let directory = tempfile::tempdir().expect("directory");
+    let at = |name: &str| directory.path().join(name);
+    symlink("/dev/null", at("null")).expect("link");
+    let null = at("null");
+    let null = null.to_str().expect("path");
+    refuses(&["tune", "--profile", null, "--", "true"], 125, "device");
+    assert!(fs::symlink_metadata(null).expect("link").is_symlink());
+    // Whoever may write to the directory for temporary files knows what number comes next.
+    library();
+    let temporary = at("tmp");
+    fs::create_dir(&temporary).expect("directory");
+    let script = "ln -s ../victim \"$TMPDIR/brug-tune-$$\"; exec \"$@\"";
+    let output = Command::new("sh")
+        .args([
+            "-c",
+            script,
+            "sh",
+            env!("CARGO_BIN_EXE_brug"),
+            "tune",
+            "--profile",
+        ])
+        .arg(at("profile"))
+        .args(["--", "true"])
+        .env("TMPDIR", &temporary)
+        .output()
+        .expect("starts");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(!at("victim").exists());
+    assert_eq!(fs::read_dir(&temporary).expect("directory").count(), 1);
+}

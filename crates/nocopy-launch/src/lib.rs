@@ -8,13 +8,14 @@
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
+use std::os::fd::RawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A name, on one line whatever is in it.
-fn shown(name: &OsStr) -> String {
-    let text = name.to_string_lossy();
+/// A name as it is, unless that would be more than one line or do something to a terminal.
+pub fn shown(name: impl AsRef<OsStr>) -> String {
+    let text = name.as_ref().to_string_lossy();
     if text.contains(char::is_control) {
         return format!("{text:?}");
     }
@@ -103,6 +104,14 @@ extern "C" fn look() {
 #[used]
 #[link_section = ".init_array"]
 static LOOK: extern "C" fn() = look;
+
+/// Returns true if standard input, output or error (0 to 2) was closed when the command was begun. The
+/// runtime has put /dev/null there: nothing would be read, and what is written would be lost, both
+/// without an error.
+pub fn closed(fd: RawFd) -> bool {
+    let closed = usize::try_from(fd).ok().and_then(|fd| CLOSED.get(fd));
+    closed.is_some_and(|closed| closed.load(Ordering::Relaxed))
+}
 
 /// Becomes `program`, found in PATH if its name has no slash. `words` are its arguments, the first
 /// of them the name it is called by; `variables` are set in its environment.

@@ -158,19 +158,20 @@ pub fn run(args: &Cp) -> Outcome {
         }
     }
     let t = &copier.totals;
+    let mut told = Ok(());
     if args.json {
         let (_, time) = copier.progress.totals();
-        report::json(&json!({
+        told = report::json(&json!({
             "files": t.files, "directories": t.directories, "symbolic_links": t.symbolic_links,
             "hard_links": t.hard_links,
             "bytes": t.bytes, "shared_bytes": t.shared, "direct_bytes": t.direct,
             "failed": t.failed, "seconds": time.as_secs_f64(),
             "interrupted": ended.is_some(), "durable": args.sync && ended.is_none() && t.failed == 0,
-        }))?;
+        }));
     }
     match (ended, copier.totals.failed) {
         (Some(fail), _) => Err(fail),
-        (None, 0) => Ok(()),
+        (None, 0) => told,
         _ => Err(Fail::Reported),
     }
 }
@@ -257,13 +258,14 @@ impl Copier<'_> {
         let named = self.args.paths.last().is_some_and(|last| last == to);
         // Until it is full its owner must be able to fill it, and with -p nobody else.
         let others = if self.args.preserve { 0 } else { 0o077 };
-        let first_mode = about.mode() & others | 0o700;
+        // The sticky bit as with cp: in a directory for all, nobody removes what is another's.
+        let first_mode = about.mode() & (others | 0o1000) | 0o700;
         match fs::DirBuilder::new().mode(first_mode).create(to) {
             Ok(()) => {
                 let given = fs::metadata(to).context("read", to)?.mode();
                 // A set-group-ID bit is its parent's, and lost where somebody who is not of that group
                 // sets a mode: that is done only where it changes something.
-                let last = given & 0o2000 | about.mode() & given & 0o777;
+                let last = given & 0o3000 | about.mode() & given & 0o777;
                 last_mode = Some(last).filter(|&last| last != given & 0o7777 | 0o700);
                 if given & 0o700 != 0o700 {
                     let mode = fs::Permissions::from_mode(given & 0o7777 | 0o700);

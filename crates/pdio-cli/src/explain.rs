@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::report::{self, quoted, reason, say, Fail, Outcome};
+use crate::report::{self, quoted, reason, say, shown, Fail, Outcome};
 
 /// Say how streams on files work, and why.
 ///
@@ -47,7 +47,7 @@ pub fn run(args: &Explain) -> Outcome {
             report::json(&serde_json::json!({ "file": file.to_string_lossy(), "found": found }))?;
         } else {
             let gap = if i == 0 { "" } else { "\n" };
-            report::print(&format!("{gap}{}:\n{found}", file.display()))?;
+            report::print(&format!("{gap}{}:\n{found}", shown(file)))?;
         }
     }
     match failed {

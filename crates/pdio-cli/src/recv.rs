@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pdio recv`: a TCP connection or a pipe into a file.
 
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -89,15 +91,14 @@ pub fn run(args: &Recv) -> Outcome {
     let signals = Signals::listen(&[])?;
     let source = match &args.listen {
         Some(address) => accept(address, &signals, timeout)?,
-        None => io::stdin()
-            .as_fd()
-            .try_clone_to_owned()
-            .context("read", Path::new("standard input"))?,
+        None => standard_input(path)?,
     };
+    let mut file = File::options();
+    file.write(true).create(true).truncate(true);
+    let file = signals.open(&file, path)?.context("create", path)?;
     let mut options = OpenOptions::new();
-    options.create(true).truncate(true);
     options.preallocate(args.size.unwrap_or(0).min(1 << 30));
-    let mut writer = options.open_writer(path).context("create", path)?;
+    let mut writer = options.writer_from(file).context("create", path)?;
     let since = Instant::now();
     let mut progress = Progress::new(&path.to_string_lossy(), args.size.unwrap_or(0), !args.quiet);
     let mut received = 0;
@@ -128,12 +129,13 @@ pub fn run(args: &Recv) -> Outcome {
     };
     let time = since.elapsed();
     let written = std::fs::metadata(path).map(|m| m.len()).unwrap_or(0);
+    let mut told = Ok(());
     if args.json {
-        report::json(&json!({
+        told = report::json(&json!({
             "file": path.to_string_lossy(), "received": received, "written": written,
             "seconds": time.as_secs_f64(), "complete": outcome.is_ok(),
             "durable": args.sync && outcome.is_ok(), "stats": stats,
-        }))?;
+        }));
     } else if !args.quiet && outcome.is_ok() {
         say(copied(received, time, &six_digits(time.as_secs_f64())));
     }
@@ -149,7 +151,27 @@ pub fn run(args: &Recv) -> Outcome {
             ));
             Err(Fail::Signal(signal))
         }
+        Ok(()) => told,
         other => other,
+    }
+}
+
+/// Standard input, if it can be read and is not FILE: what cannot be received must not empty it.
+fn standard_input(file: &Path) -> Outcome<OwnedFd> {
+    let name = Path::new("standard input");
+    let mut source = report::standard(io::stdin().as_fd())
+        .map(File::from)
+        .context("read", name)?;
+    // Of no bytes: that is refused where others are, and waits for nothing.
+    source.read(&mut []).context("read", name)?;
+    let from = source.metadata().context("read", name)?;
+    let same = |to: Metadata| to.is_file() && (to.dev(), to.ino()) == (from.dev(), from.ino());
+    match std::fs::metadata(file).is_ok_and(same) {
+        true => Err(Fail::Usage(format!(
+            "standard input and {} are the same file, which would be emptied first",
+            quoted(file)
+        ))),
+        false => Ok(source.into()),
     }
 }
 
@@ -198,7 +220,7 @@ fn receive(
     timeout: Option<Duration>,
     count: &mut dyn FnMut(u64),
 ) -> Outcome {
-    let mut source = std::fs::File::from(source);
+    let mut source = File::from(source);
     let mut received = 0u64;
     loop {
         wait(signals, source.as_fd(), timeout, "nothing came")?;

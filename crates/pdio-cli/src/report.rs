@@ -4,10 +4,12 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+pub use nocopy_launch::shown;
 
 /// How a command ended other than well.
 #[derive(Debug)]
@@ -70,6 +72,17 @@ pub fn quoted(name: impl AsRef<OsStr>) -> String {
     }
 }
 
+/// A descriptor of our own for standard input or output.
+///
+/// # Errors
+/// `EBADF` if it was closed when the command was begun: that is not /dev/null.
+pub fn standard(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    match nocopy_launch::closed(fd.as_raw_fd()) {
+        true => Err(rustix::io::Errno::BADF.into()),
+        false => fd.try_clone_to_owned(),
+    }
+}
+
 /// Writes a line to standard error; there is nobody to tell if that fails.
 pub fn say(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
@@ -89,7 +102,8 @@ pub fn json(value: &impl serde::Serialize) -> Outcome {
 /// Writes text and a newline to standard output.
 pub fn print(text: &str) -> Outcome {
     let mut out = io::stdout().lock();
-    writeln!(out, "{text}")
+    standard(out.as_fd())
+        .and_then(|_| writeln!(out, "{text}"))
         .and_then(|()| out.flush())
         .context("write to", Path::new("standard output"))
 }
@@ -200,7 +214,7 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        bar.set_message(what.to_string());
+        bar.set_message(shown(what));
         Progress {
             bar,
             since: Instant::now(),
@@ -211,7 +225,7 @@ impl Progress {
     /// Names what is being worked on.
     pub fn name(&self, what: &str) {
         if !self.bar.is_hidden() {
-            self.bar.set_message(what.to_string());
+            self.bar.set_message(shown(what));
         }
     }
 

@@ -16,7 +16,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
-use crate::report::Fail;
+use crate::report::{reason, Fail};
 
 /// What arrived. The first SIGINT or SIGTERM asks the command to end cleanly, the second ends it.
 pub struct Signals {
@@ -43,7 +43,7 @@ impl Signals {
     /// If the system has no descriptors left.
     pub fn listen(others: &[i32]) -> Result<Signals, Fail> {
         Signals::try_listen(others)
-            .map_err(|e| Fail::Failed(format!("cannot listen to signals: {e}")))
+            .map_err(|e| Fail::Failed(format!("cannot listen to signals: {}", reason(&e))))
     }
 
     fn try_listen(others: &[i32]) -> io::Result<Signals> {

@@ -337,3 +337,16 @@ fn every_command_has_help_with_its_exit_status() {
     assert_status(&pdio().arg("nonsense").output().unwrap(), 2);
     assert_status(&pdio().output().unwrap(), 2);
 }
+
+#[test]
+fn explain_waits_for_nobody_and_sends_nothing_to_a_terminal() {
+    let home = home();
+    let (fifo, _) = fifo_and_file(home.path());
+    let name = home.path().join("a\x1b[31m\nb");
+    fs::write(&name, "").unwrap();
+    let output = pdio().arg("explain").args([&fifo, &name]).output().unwrap();
+    assert_status(&output, 0);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("fifo:\n"), "{text}");
+    assert!(text.contains("a\\u{1b}[31m\\nb\":\n"), "{text}");
+}

@@ -753,3 +753,35 @@ fn everything_is_copied_where_standard_output_takes_no_names() {
     assert_eq!(fs::read(to.join("one")).unwrap(), b"1");
     assert_eq!(fs::read(to.join("two")).unwrap(), b"2");
 }
+
+#[test]
+fn what_was_done_is_not_said_to_nobody() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::write(&from, "1").unwrap();
+    let mut command = pdio();
+    let command = command.args(["cp", "--json"]).args([&from, &to]);
+    let output = without(command, 1).output().unwrap();
+    assert_status(&output, 1);
+    let text = stderr(&output);
+    assert!(text.contains("standard output"), "{text}");
+    assert_eq!(fs::read(&to).unwrap(), b"1");
+}
+
+#[test]
+fn directories_for_all_keep_their_sticky_bit() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::create_dir_all(from.join("in")).unwrap();
+    for name in ["", "in"] {
+        fs::set_permissions(from.join(name), fs::Permissions::from_mode(0o1777)).unwrap();
+    }
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "umask 0; exec \"$@\"", "sh"]);
+    command.arg(pdio().get_program()).args(["cp", "-r"]);
+    assert_status(&command.args([&from, &to]).output().unwrap(), 0);
+    for name in ["", "in"] {
+        let mode = fs::metadata(to.join(name)).unwrap().mode();
+        assert_eq!(mode & 0o7777, 0o1777, "{mode:o}");
+    }
+}

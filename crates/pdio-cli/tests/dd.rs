@@ -559,3 +559,57 @@ fn devices_that_can_seek_are_not_read_where_they_are_passed_over() {
         compare(&line.split_whitespace().collect::<Vec<_>>(), None, &[]);
     }
 }
+
+#[test]
+fn what_is_closed_is_neither_empty_nor_does_it_take_anything() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::write(&from, "data").unwrap();
+    fs::write(&to, "kept").unwrap();
+    for (operand, path, fd, name) in [
+        ("if", &from, 1, "standard output"),
+        ("of", &to, 0, "standard input"),
+    ] {
+        let mut command = pdio();
+        let command = command
+            .arg("dd")
+            .arg(format!("{operand}={}", path.display()));
+        let output = without(command, fd).output().unwrap();
+        assert_status(&output, 1);
+        let text = stderr(&output);
+        assert!(
+            text.contains(name) && text.contains("Bad file descriptor"),
+            "{text}"
+        );
+    }
+    assert_eq!(fs::read(&to).unwrap(), b"kept");
+}
+
+#[test]
+fn names_may_be_any_bytes() {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+    let home = home();
+    let name = |letter: u8| OsString::from_vec(vec![letter, 0xff, b'=']);
+    let (from, to) = (home.path().join(name(b'a')), home.path().join(name(b'b')));
+    fs::write(&from, "data").unwrap();
+    let operand = |name: &str, path: &std::path::Path| {
+        let mut text = OsString::from(name);
+        text.push(path);
+        text
+    };
+    let output = pdio()
+        .arg("dd")
+        .args([operand("if=", &from), operand("of=", &to)])
+        .output()
+        .unwrap();
+    assert_status(&output, 0);
+    assert_eq!(fs::read(&to).unwrap(), b"data");
+    // Where no name is meant they are refused, in one line.
+    let output = pdio()
+        .arg("dd")
+        .arg(operand("bs=", &from))
+        .output()
+        .unwrap();
+    assert_status(&output, 2);
+}

@@ -214,3 +214,47 @@ fn what_cannot_be_asked_for_is_a_usage_error_and_touches_nothing() {
     assert!(stderr(&output).contains("HOST:PORT"), "{}", stderr(&output));
     assert_eq!(fs::read(&path).unwrap(), b"kept");
 }
+
+#[test]
+fn what_cannot_be_received_empties_nothing() {
+    let home = home();
+    let path = home.path().join("file");
+    fs::write(&path, "kept").unwrap();
+    let recv = || {
+        let mut command = pdio();
+        command.arg("recv").arg(&path);
+        command
+    };
+    let closed = without(&mut recv(), 0).output().unwrap();
+    assert_status(&closed, 1);
+    assert!(
+        stderr(&closed).contains("standard input"),
+        "{}",
+        stderr(&closed)
+    );
+    let open = |path: &Path| fs::File::open(path).unwrap();
+    let directory = recv().stdin(open(home.path())).output().unwrap();
+    assert_status(&directory, 1);
+    let other = fs::File::create(home.path().join("other")).unwrap();
+    assert_status(&recv().stdin(other).output().unwrap(), 1);
+    let same = recv().stdin(open(&path)).output().unwrap();
+    assert_status(&same, 2);
+    assert!(stderr(&same).contains("same file"), "{}", stderr(&same));
+    assert_eq!(fs::read(&path).unwrap(), b"kept");
+}
+
+#[test]
+fn an_interrupt_ends_the_wait_for_a_fifo_that_nobody_reads() {
+    let home = home();
+    let (fifo, file) = fifo_and_file(home.path());
+    let mut command = pdio();
+    let command = command.arg("recv").arg(&fifo);
+    let child = command
+        .stdin(fs::File::open(&file).unwrap())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until_it_catches(&child, Signal::TERM);
+    signal(&child, Signal::INT);
+    assert_status(&wait(child), 130);
+}

@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -80,7 +80,12 @@ pub fn explain(path: impl AsRef<Path>) -> io::Result<Explanation> {
 
 /// Opens a file; in a directory, a new one without a name.
 fn open(path: &Path) -> io::Result<File> {
-    let file = File::open(path)?;
+    // Without waiting for somebody at the other end.
+    let flags = match path.metadata()?.file_type().is_fifo() {
+        true => libc::O_NONBLOCK,
+        false => 0,
+    };
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_dir() {
         return Ok(file);
     }

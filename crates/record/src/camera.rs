@@ -150,7 +150,8 @@ impl Camera {
         self.call(vidioc::VIDIOC_QUERYCAP, &mut found)
             .map_err(|_| Fail::Failed(format!("{what} is no camera")))?;
         let card = found.card.split(|&byte| byte == 0).next().unwrap_or(&[]);
-        self.name = String::from_utf8_lossy(card).into_owned();
+        // It may be the device's own text, and goes into the index, to terminals and into logs.
+        self.name = String::from_utf8_lossy(card).replace(char::is_control, "?");
         let can = match found.capabilities & V4L2_CAP_DEVICE_CAPS {
             0 => found.capabilities,
             _ => found.device_caps,

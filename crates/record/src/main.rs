@@ -8,20 +8,21 @@ mod preroll;
 mod record;
 mod ways;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use pdio::Durability;
-use pdio_cli::report::{self, quoted, reason, say, Fail, Outcome, Progress};
+use pdio_cli::report::{self, quoted, reason, say, shown, Fail, Outcome, Progress};
 use pdio_cli::size;
 use rustix::time::{clock_gettime, ClockId};
 use serde_json::json;
 
 use camera::{Camera, Wanted};
 use output::Output;
-use record::Recording;
+use record::{Recording, Trigger};
 use ways::{Choice, Place, Tried, Way};
 
 #[global_allocator]
@@ -257,8 +258,8 @@ fn explain(args: &Explain) -> Outcome {
             "way": way.to_string(), "tried": tried.iter().map(verdict).collect::<Vec<_>>(),
         }));
     }
-    let mut text = format!("{}: {}\n", args.source.device.display(), about(&camera));
-    text += &format!("{}: {}\n", args.file.display(), place.about());
+    let mut text = format!("{}: {}\n", shown(&args.source.device), about(&camera));
+    text += &format!("{}: {}\n", shown(&args.file), place.about());
     for (way, result) in &tried {
         let line = match result {
             Ok(how) => format!("  {:<9} taken: {how}\n", way.to_string()),
@@ -271,6 +272,11 @@ fn explain(args: &Explain) -> Outcome {
         .and_then(|v| v.get_help().map(ToString::to_string));
     text += &help.unwrap_or_default();
     report::print(&text)
+}
+
+/// Names as JSON can have them: what is not UTF-8 is no string there.
+fn names(files: &[PathBuf]) -> Vec<Cow<'_, str>> {
+    files.iter().map(|file| file.to_string_lossy()).collect()
 }
 
 fn run(args: &Record) -> Outcome {
@@ -289,26 +295,47 @@ fn run(args: &Record) -> Outcome {
         photo: args.photo.clone(),
         timeout: args.timeout,
     };
+    let output = output::Plan {
+        path: (!pipe).then(|| file.to_path_buf()),
+        segment: args.segment,
+        durability: match args.durability {
+            Promise::Process => Durability::Process,
+            Promise::Safe => Durability::Safe,
+            Promise::Sync => Durability::Sync,
+        },
+        header: String::new(),
+    };
+    let part = args.photo.as_deref().map(record::part_of);
+    let others = [&args.photo, &part, &args.trigger];
+    if let Some(name) = others
+        .into_iter()
+        .flatten()
+        .find(|name| output.writes(name))
+    {
+        return Err(Fail::Usage(format!(
+            "{} is a file of the recording: give photo and trigger other names",
+            quoted(name)
+        )));
+    }
     let camera = args.source.open()?;
     let place = if pipe { Place::pipe() } else { Place::of(file) };
     let (way, stream, _) = ways::choose(&camera, &place, args.source.choice())?;
     let signals = record::signals(&plan)?;
-    let mut output = Output::create(
-        output::Plan {
-            path: (!pipe).then(|| file.to_path_buf()),
-            segment: args.segment,
-            durability: match args.durability {
-                Promise::Process => Durability::Process,
-                Promise::Safe => Durability::Safe,
-                Promise::Sync => Durability::Sync,
-            },
-            header: format!("# nocopy-record 1: {}\n", about(&camera)),
-        },
-        way,
-    )?;
+    // Before FILE is emptied.
+    let trigger = Trigger::open(plan.trigger.as_deref())?;
+    let header = format!("# nocopy-record 1: {}\n", about(&camera));
+    let mut output = Output::create(output::Plan { header, ..output }, way)?;
     let since = Instant::now();
     let progress = Progress::new(&file.to_string_lossy(), 0, !args.quiet);
-    let recording = Recording::new(&plan, &camera, &stream, &signals, &mut output, progress)?;
+    let recording = Recording::new(
+        &plan,
+        &camera,
+        &stream,
+        &signals,
+        &mut output,
+        trigger,
+        progress,
+    );
     let (tally, outcome) = recording.run();
     let (totals, outcome) = output.finish(outcome);
     drop(stream);
@@ -321,14 +348,15 @@ fn run(args: &Record) -> Outcome {
         _ => totals.bytes - totals.zero_copy + totals.buffered,
     } + tally.kept;
     let copies = copied as f64 / totals.bytes.max(1) as f64;
+    let mut told = Ok(());
     if args.json {
-        report::json(&json!({
-            "file": file.to_string_lossy(), "files": totals.files, "way": way.to_string(),
+        told = report::json(&json!({
+            "file": file.to_string_lossy(), "files": names(&totals.files), "way": way.to_string(),
             "frames": totals.frames, "lost": totals.lost, "damaged": totals.damaged,
             "late": tally.late, "worst_s": tally.worst.as_secs_f64(), "bytes": totals.bytes,
             "copies_per_byte": copies, "seconds": time.as_secs_f64(), "cpu_s": cpu,
             "photos": tally.photos, "complete": outcome.is_ok(),
-        }))?;
+        }));
     } else if !args.quiet && !matches!(outcome, Err(Fail::Failed(_))) {
         say(format_args!(
             "{} frames, {} lost, {} damaged, {} late; {}, {}; way '{way}', {copies:.2} copies a \
@@ -354,7 +382,8 @@ fn run(args: &Record) -> Outcome {
             ))
         }
         fail => fail,
-    })
+    })?;
+    told
 }
 
 fn main() -> ExitCode {
@@ -386,6 +415,13 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn names_that_are_not_utf8_have_a_place_in_json() {
+        use std::os::unix::ffi::OsStrExt;
+        let files = [std::ffi::OsStr::from_bytes(b"a\xff").into()];
+        assert_eq!(json!({ "files": names(&files) })["files"][0], "a\u{fffd}");
     }
 
     #[test]

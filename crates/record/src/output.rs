@@ -6,12 +6,13 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pdio::{Durability, OpenOptions, Stats, Writer};
-use pdio_cli::report::{Context, Fail, Outcome};
+use pdio_cli::report::{quoted, standard, Context, Fail, Outcome};
 
 use crate::ways::Way;
 
@@ -135,6 +136,24 @@ fn segment(path: &Path, number: u32) -> PathBuf {
     path.with_file_name(name)
 }
 
+/// A name with its directory as the kernel finds it, to be compared with others.
+fn resolved(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+    let directory = parent.unwrap_or(Path::new(".")).canonicalize();
+    let in_directory = || Some(directory.ok()?.join(path.file_name()?));
+    let found = path.canonicalize().ok().or_else(in_directory);
+    found.unwrap_or_else(|| path.to_path_buf())
+}
+
+/// The number of a segment of `path`, if `name` is one.
+fn number(path: &Path, name: &Path) -> Option<u32> {
+    let begin = path.file_stem()?.len() + 1;
+    let rest = name.file_name()?.as_bytes().get(begin..)?;
+    let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
+    let number = nocopy_settings::number(&rest[..digits])?.try_into().ok()?;
+    (segment(path, number) == name).then_some(number)
+}
+
 #[derive(Debug)]
 struct Segment {
     path: PathBuf,
@@ -157,6 +176,25 @@ pub struct Plan {
     pub durability: Durability,
     /// The first line of each index.
     pub header: String,
+}
+
+impl Plan {
+    /// Returns true if a file of this name would be one of frames, or an index.
+    pub fn writes(&self, name: &Path) -> bool {
+        let Some(path) = &self.path else {
+            return false;
+        };
+        let (path, name) = (resolved(path), resolved(name));
+        let of = match name.extension() {
+            Some(extension) if extension == "index" => Some(name.with_extension("")),
+            _ => None,
+        };
+        let taken = |name: &PathBuf| match self.segment {
+            Some(_) => number(&path, name).is_some(),
+            None => *name == path,
+        };
+        taken(&name) || of.is_some_and(|of| taken(&of))
+    }
 }
 
 /// What was written.
@@ -210,10 +248,7 @@ impl Output {
     fn begin(&mut self) -> Outcome {
         let Some(path) = &self.plan.path else {
             let path = PathBuf::from("standard output");
-            let file = io::stdout()
-                .as_fd()
-                .try_clone_to_owned()
-                .context("write to", &path)?;
+            let file = standard(io::stdout().as_fd()).context("write to", &path)?;
             let writer = self
                 .options
                 .writer_from(file.into())
@@ -231,6 +266,13 @@ impl Output {
             Some(_) => segment(path, self.totals.files.len() as u32),
             None => path.clone(),
         };
+        // A FIFO would have to be waited for, and a device has no length that says what is there.
+        if std::fs::metadata(&path).is_ok_and(|about| !about.is_file()) {
+            return Err(Fail::Failed(format!(
+                "{} is there and no file: name one, or - for standard output",
+                quoted(&path)
+            )));
+        }
         let mut options = self.options.clone();
         options.create(true).truncate(true);
         let mut writer = options.open_writer(&path).context("create", &path)?;
@@ -445,6 +487,46 @@ mod tests {
             Path::new("/a/out-0003.raw")
         );
         assert_eq!(segment(Path::new("out"), 12345), Path::new("out-12345"));
+    }
+
+    #[test]
+    fn names_of_frames_and_indices_are_known() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let at = |name: &str| home.path().join(name);
+        std::fs::write(at("day.raw"), "").unwrap();
+        std::os::unix::fs::symlink("day.raw", at("link")).unwrap();
+        let dotted = |name: &str| home.path().join(".").join(name);
+        let one = plan(&dotted("day.raw"), None, Durability::Process);
+        let several = plan(&dotted("day.raw"), Some(1), Durability::Process);
+        for (name, by_one, by_several) in [
+            ("day.raw", true, false),
+            ("day.raw.index", true, false),
+            ("link", true, false),
+            ("day-0000.raw", false, true),
+            ("day-0012.raw.index", false, true),
+            ("day-12345.raw", false, true),
+            ("day-12.raw", false, false),
+            ("day-0000.png", false, false),
+            ("now.raw", false, false),
+            ("day.raw.part", false, false),
+        ] {
+            assert_eq!(one.writes(&at(name)), by_one, "{name}");
+            assert_eq!(several.writes(&at(name)), by_several, "{name}");
+        }
+        assert!(!Plan { path: None, ..one }.writes(&at("day.raw")));
+    }
+
+    #[test]
+    fn frames_go_to_nothing_but_files() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let fifo = home.path().join("fifo");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+        for path in [Path::new("/dev/null"), home.path(), &fifo] {
+            let outcome = Output::create(plan(path, None, Durability::Process), Way::Buffered);
+            let said = format!("{:?}", outcome.err());
+            assert!(said.contains("no file"), "{said}");
+            assert!(!index_of(path).exists());
+        }
     }
 
     fn frame(sequence: u32, len: usize) -> Frame {

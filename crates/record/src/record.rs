@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -99,10 +99,14 @@ impl<'a> Quota<'a> {
 }
 
 /// A trigger from outside.
-struct Trigger(Option<File>);
+pub struct Trigger(Option<File>);
 
 impl Trigger {
-    fn open(path: Option<&Path>) -> Outcome<Trigger> {
+    /// Makes the FIFO if it is not there, and opens it.
+    ///
+    /// # Errors
+    /// If something else is there, or it cannot be.
+    pub fn open(path: Option<&Path>) -> Outcome<Trigger> {
         let Some(path) = path else {
             return Ok(Trigger(None));
         };
@@ -111,6 +115,17 @@ impl Trigger {
             if error != rustix::io::Errno::EXIST {
                 return Err(io::Error::from(error)).context("make the FIFO", path);
             }
+        }
+        // Anything else would trigger by what is in it, or never.
+        if !std::fs::metadata(path)
+            .context("open", path)?
+            .file_type()
+            .is_fifo()
+        {
+            return Err(Fail::Failed(format!(
+                "{} is there and no FIFO: name another for --trigger",
+                quoted(path)
+            )));
         }
         // For writing as well: then it does not end when somebody who wrote to it closes it.
         let file = File::options()
@@ -128,6 +143,13 @@ impl Trigger {
             None => false,
         }
     }
+}
+
+/// Where a photo is until it is whole.
+pub fn part_of(photo: &Path) -> PathBuf {
+    let mut name = photo.as_os_str().to_os_string();
+    name.push(".part");
+    name.into()
 }
 
 /// The recording of a camera.
@@ -164,19 +186,17 @@ pub fn signals(plan: &Plan) -> Outcome<Signals> {
 
 impl<'a> Recording<'a> {
     /// Makes everything ready.
-    ///
-    /// # Errors
-    /// If the FIFO of the plan cannot be opened.
     pub fn new(
         plan: &'a Plan,
         camera: &'a Camera,
         stream: &'a Stream<'a>,
         signals: &'a Signals,
         output: &'a mut Output,
+        trigger: Trigger,
         progress: Progress,
-    ) -> Outcome<Recording<'a>> {
-        Ok(Recording {
-            trigger: Trigger::open(plan.trigger.as_deref())?,
+    ) -> Recording<'a> {
+        Recording {
+            trigger,
             state: match plan.pre_roll {
                 Some(_) => State::Waiting,
                 None => State::Recording,
@@ -193,7 +213,7 @@ impl<'a> Recording<'a> {
             broken: false,
             photo_wanted: false,
             tally: Tally::default(),
-        })
+        }
     }
 
     /// Records until the plan, a signal or a failure ends it.
@@ -361,8 +381,7 @@ impl<'a> Recording<'a> {
         let Some(path) = &self.plan.photo else {
             return;
         };
-        let mut part = path.as_os_str().to_os_string();
-        part.push(".part");
+        let part = part_of(path);
         let result = std::fs::write(&part, data).and_then(|()| std::fs::rename(&part, path));
         match result {
             Ok(()) => self.tally.photos += 1,
@@ -383,6 +402,22 @@ impl<'a> Recording<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_but_a_fifo_triggers() {
+        let home = tempfile::tempdir().unwrap();
+        let (fifo, file) = (home.path().join("fifo"), home.path().join("file"));
+        std::fs::write(&file, "kept").unwrap();
+        let said = format!("{:?}", Trigger::open(Some(&file)).err());
+        assert!(said.contains("no FIFO"), "{said}");
+        assert_eq!(std::fs::read(&file).unwrap(), b"kept");
+        for _ in 0..2 {
+            let mut trigger = Trigger::open(Some(&fifo)).ok().unwrap();
+            assert!(!trigger.came());
+            std::fs::write(&fifo, "now").unwrap();
+            assert!(trigger.came() && !trigger.came());
+        }
+    }
 
     #[test]
     fn a_plan_takes_no_frame_more_than_it_says() {

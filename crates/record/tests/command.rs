@@ -59,6 +59,17 @@ fn a_wrong_command_line_is_said_to_be_wrong() {
     fails(&["--trigger", "fifo", "out"], 2, "--pre-roll");
     fails(&["--json", "-"], 2, "standard output");
     fails(&["--way", "magic", "out"], 2, "dmabuf");
+    // A photo that takes the place of the recording, or of its index.
+    for (photo, of) in [
+        ("out", "out"),
+        ("./out.index", "out"),
+        ("out", "out.part"),
+        ("out-0003.raw", "out.raw"),
+    ] {
+        let arguments = ["--segment", "1G", "--photo", photo, of];
+        let with = if photo.contains('-') { 0 } else { 2 };
+        fails(&arguments[with..], 2, "is a file of the recording");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::operands::{usage, Plan};
-use crate::report::{quoted, reason, Fail, Outcome};
+use crate::report::{quoted, reason, standard, Fail, Outcome};
 use crate::signals::{Ready, Signals};
 
 /// The major number of /dev/zero, /dev/null, /dev/urandom and so on.
@@ -149,7 +149,7 @@ impl Input {
 /// is how GNU dd does it too.
 fn duplicate(fd: BorrowedFd<'_>, flags: u32, name: &str) -> Outcome<File> {
     let copy = || -> io::Result<File> {
-        let copy = fd.try_clone_to_owned()?;
+        let copy = standard(fd)?;
         if flags != 0 {
             let now = rustix::fs::fcntl_getfl(&copy)?;
             rustix::fs::fcntl_setfl(&copy, now | OFlags::from_bits_retain(flags))?;

@@ -8,6 +8,7 @@ mod copy;
 mod files;
 mod operands;
 
+use std::ffi::OsString;
 use std::time::Instant;
 
 use signal_hook::consts::SIGUSR1;
@@ -57,7 +58,7 @@ standard error, as standard output may be the output.";
 pub struct Dd {
     /// Operands, see below
     #[arg(value_name = "OPERAND")]
-    operands: Vec<String>,
+    operands: Vec<OsString>,
     /// Print the statistics as JSON instead, to standard error
     #[arg(long)]
     json: bool,

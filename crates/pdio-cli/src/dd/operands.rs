@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the operands ask for.
 
+use std::ffi::{OsStr, OsString};
 use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use pdio::Strategy;
@@ -58,28 +60,40 @@ pub(super) fn usage<T>(text: impl Into<String>) -> Outcome<T> {
 }
 
 impl Plan {
-    pub(super) fn parse(operands: &[String]) -> Outcome<Plan> {
+    pub(super) fn parse(operands: &[OsString]) -> Outcome<Plan> {
         let mut plan = Plan::default();
         let (mut ibs, mut obs, mut bs) = (512, 512, None);
         // Whether count, skip and seek were given in bytes; flags can say so too.
         let mut counts = (false, false, false);
         for operand in operands {
-            let Some((name, value)) = operand.split_once('=') else {
+            // The names of files may be any bytes.
+            let bytes = operand.as_bytes();
+            match bytes.split_at_checked(3) {
+                Some((b"if=", path)) => {
+                    plan.input.path = Some(OsStr::from_bytes(path).into());
+                    continue;
+                }
+                Some((b"of=", path)) => {
+                    plan.output.path = Some(OsStr::from_bytes(path).into());
+                    continue;
+                }
+                _ => {}
+            }
+            let Some((name, value)) = operand.to_str().and_then(|text| text.split_once('=')) else {
                 return usage(format!(
                     "unrecognized operand {}: operands are name=value",
                     quoted(operand)
                 ));
             };
-            let number =
-                || size::parse(value).map_err(|text| Fail::Usage(format!("{operand}: {text}")));
+            let number = || {
+                size::parse(value).map_err(|text| Fail::Usage(format!("{name}={value}: {text}")))
+            };
             let block = || match number()? {
-                0 => usage(format!("{operand}: a block has at least one byte")),
+                0 => usage(format!("{name}={value}: a block has at least one byte")),
                 n => Ok(usize::try_from(n).unwrap_or(usize::MAX)),
             };
             let in_bytes = value.contains('B');
             match name {
-                "if" => plan.input.path = Some(value.into()),
-                "of" => plan.output.path = Some(value.into()),
                 "bs" => bs = Some(block()?),
                 "ibs" => ibs = block()?,
                 "obs" => obs = block()?,
@@ -223,7 +237,7 @@ mod tests {
     use super::*;
 
     fn plan(operands: &[&str]) -> Outcome<Plan> {
-        Plan::parse(&operands.iter().map(|s| s.to_string()).collect::<Vec<_>>())
+        Plan::parse(&operands.iter().map(OsString::from).collect::<Vec<_>>())
     }
 
     #[test]

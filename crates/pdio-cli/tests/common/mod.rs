@@ -109,6 +109,18 @@ pub fn catches(child: &Child, signal: rustix::process::Signal) -> bool {
     caught.is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
 }
 
+/// Has the command begin without this descriptor.
+pub fn without(command: &mut Command, fd: i32) -> &mut Command {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: a call that a child of fork may make.
+    unsafe {
+        command.pre_exec(move || {
+            libc::close(fd);
+            Ok(())
+        })
+    }
+}
+
 /// Runs with pipes on all three ends.
 pub fn piped(command: &mut Command) -> Child {
     command
