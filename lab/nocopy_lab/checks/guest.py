@@ -28,12 +28,17 @@ def _kunit_job(name: str, board: str, *words: str) -> Job:
     return Job(name, "true\n", NO_IMAGE, machine)
 
 
+# What did not hold, and the values there were.
+_EXPECTED: Final = re.compile(r"# (\S+: (?:EXPECTATION|ASSERTION) FAILED at .*(?:\n.*){1,3})")
+
+
 def _judge_kunit(outcomes: Sequence[Outcome]) -> None:
     (outcome,) = outcomes
     outcome.require()
     passed, failed = ktap(outcome.text())
     if failed:
-        raise LabError(f"KUnit: {', '.join(failed)} failed; see {outcome.console}")
+        why = "\n".join(_EXPECTED.findall(outcome.text()))
+        raise LabError(f"KUnit: {', '.join(failed)} failed; see {outcome.console}\n{why}".rstrip())
     if not any("gcma" in name or "dmem" in name for name in outcome.text().split()) or not passed:
         raise LabError(f"KUnit ran no test of ours; see {outcome.console}")
 
