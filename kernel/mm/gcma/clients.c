@@ -161,7 +161,8 @@ static unsigned long flagged_pages(struct address_space *mapping, pgoff_t first,
 {
 	const bool large = mapping_large_folio_support(mapping);
 	XA_STATE(xas, &mapping->i_pages, first);
-	pgoff_t index = first, end = first + nr, last;
+	pgoff_t index = first, end = first + nr;
+	unsigned int order;
 	void *entry;
 
 	/* Most reads are of one page; a walk costs twice as much. */
@@ -171,9 +172,8 @@ static unsigned long flagged_pages(struct address_space *mapping, pgoff_t first,
 	xas_for_each(&xas, entry, end - 1) {
 		if (xas.xa_index != index || !gcma_flagged(entry))
 			break;
-		if (large) {
-			/* The first one may begin before the range. */
-			last = index | ((1UL << xas_get_order(&xas)) - 1);
+		order = large ? xas_get_order(&xas) : 0;
+		if (order) {
 			/*
 			 * Unless the lock is held, the order may be that of a larger
 			 * folio that took its place. The entry changes before the
@@ -182,7 +182,8 @@ static unsigned long flagged_pages(struct address_space *mapping, pgoff_t first,
 			smp_rmb();
 			if (xas_reload(&xas) != entry)
 				break;
-			index = last;
+			/* The first one may begin before the range. */
+			index |= (1UL << order) - 1;
 		}
 		index++;
 	}
