@@ -209,6 +209,52 @@ static void reads(void)
 	SAY(close(fd));
 }
 
+/* Memory of a call of which the first `n` bytes were read: the rest must be as it was before. */
+static void say_rest(const char *what, const unsigned char *memory, size_t len, ssize_t n)
+{
+	size_t changed = 0;
+
+	for (size_t i = n < 0 ? 0 : n; i < len; i++)
+		changed += memory[i] != 0xee;
+	say(what, n);
+	SAY(sum(memory, n < 0 ? 0 : n));
+	SAY(changed);
+}
+
+#define REST(call, memory, len)                                                \
+	do {                                                                   \
+		memset(memory, 0xee, len);                                     \
+		say_rest(#call, memory, len, call);                            \
+	} while (0)
+
+/* Of files that end within a block, with room behind the end, read in whole aligned blocks. */
+static void behind_the_end(void)
+{
+	static unsigned char buffer[1 << 20] __attribute__((aligned(1 << 16)));
+	struct iovec part = { buffer, sizeof(buffer) };
+	struct iovec parts[2] = { { buffer, 1 << 19 }, { buffer + (1 << 19), 1 << 19 } };
+	const size_t ends[] = { 3 * LONG, 3 * LONG + 1, 3 * LONG + 5000 };
+
+	for (int i = 0; i < 3; i++) {
+		int fd = create("file");
+
+		stream(fd, ends[i], 65536);
+		SAY(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 5 * LONG));
+		/* So that it comes from the disk. */
+		SAY(fsync(fd));
+		SAY(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED));
+		SAY(close(fd));
+		fd = open("file", O_RDONLY);
+		for (int j = 0; j < 20; j++)
+			REST(read(fd, buffer, 3 << 17), buffer, 3 << 17);
+		REST(pread(fd, buffer, sizeof(buffer), 3 * LONG - 4096), buffer, sizeof(buffer));
+		SAY(lseek(fd, 3 * LONG - (1 << 18), SEEK_SET));
+		REST(readv(fd, &part, 1), buffer, sizeof(buffer));
+		REST(preadv(fd, parts, 2, 3 * LONG - (1 << 19)), buffer, sizeof(buffer));
+		SAY(close(fd));
+	}
+}
+
 static void both_ways(void)
 {
 	static unsigned char buffer[10000];
@@ -2552,6 +2598,7 @@ int main(int argc, char **argv)
 	} all[] = {
 		{ "writes", writes },
 		{ "reads", reads },
+		{ "behind_the_end", behind_the_end },
 		{ "both_ways", both_ways },
 		{ "offsets", offsets },
 		{ "sizes", sizes },
