@@ -248,6 +248,11 @@ fn opening(directory: c_int, path: Path, flags: c_int) {
     }
 }
 
+/// Returns true after `vfork` in the child: the table is the parent's, the numbers are not.
+fn in_child() -> bool {
+    process::VFORKED.load(Relaxed) && !process::is_owner_quick()
+}
+
 /// After a file was opened.
 fn opened(fd: c_int, flags: c_int) -> c_int {
     if fd < 0 {
@@ -256,18 +261,10 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     if guard::inside() {
         return table::internalise(fd);
     }
-    // After vfork the table is the parent's, the number is not.
-    let child = || process::VFORKED.load(Relaxed) && !process::is_owner_quick();
-    if !crate::active() || child() {
+    if !crate::active() || in_child() {
         return fd;
     }
-    match table::entry(fd) {
-        table::Entry::Nothing => {}
-        table::Entry::Internal => table::forget(fd),
-        // What had the number before was closed where nobody sees it. The error, if there is one,
-        // would have been that call's.
-        _ => stream::leave_untold(fd, "closed unseen"),
-    }
+    was_another(fd);
     let mode = flags & libc::O_ACCMODE;
     let writable = mode != libc::O_RDONLY;
     stream::relinquish_behind(fd, writable, "opened again");
@@ -522,18 +519,34 @@ fn around_internal(
 }
 
 fn duplicated(fd: c_int, new: c_int) -> c_int {
-    if new >= 0 && word(fd) != 0 && new != fd {
-        stream::copied(fd, new);
+    if new >= 0 && new != fd && !in_child() {
+        was_another(new);
+        if word(fd) != 0 {
+            stream::copied(fd, new);
+        }
     }
     new
+}
+
+/// A number leads to something new. If it has a word, that is of what was closed where nobody sees it, or
+/// what another thread had it lead to. The error, if there is one, would have been that call's.
+fn was_another(fd: c_int) {
+    match table::entry(fd) {
+        table::Entry::Nothing => {}
+        table::Entry::Internal => table::forget(fd),
+        _ => stream::leave_untold(fd, "closed unseen"),
+    }
 }
 
 /// `dup2`: what `new` was is closed.
 fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
     tell::renumbered();
     tell::hand_over();
-    if fd == new || word(fd) == 0 && word(new) == 0 || !process::is_owner_quick() {
+    if fd == new || !process::is_owner_quick() {
         return dup();
+    }
+    if word(fd) == 0 && word(new) == 0 {
+        return duplicated(fd, dup());
     }
     if let table::Entry::Internal = table::entry(new) {
         // The program wants this very number: what this library has there must go, which may take

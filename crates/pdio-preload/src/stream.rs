@@ -1260,15 +1260,15 @@ pub fn copied(from: c_int, to: c_int) {
     match table::entry(from) {
         Entry::Nothing | Entry::Internal => {}
         // If that fails, it may have been taken since the lookup.
-        Entry::Watched if table::watch_copy(from, to) => {}
+        Entry::Watched if table::watch_copy(from, to) => {
+            if leads_elsewhere(from, to) {
+                table::unwatch(to);
+            }
+        }
         Entry::Watched => copied(from, to),
         Entry::Tracked(_) => {
             let apart = with(from, |held| {
                 let aligned = matches!(held.state.kind, Kind::Aligned(_));
-                if aligned && THREADED.load(SeqCst) && !same_file(from, to) {
-                    // Another thread had it lead elsewhere since.
-                    return true;
-                }
                 if !aligned && (to == libc::STDERR_FILENO || to as usize >= table::SLOTS) {
                     hand_back(held, "duplicated out of sight");
                     return false;
@@ -1278,9 +1278,17 @@ pub fn copied(from: c_int, to: c_int) {
                         stream.becomes_standard();
                     }
                 }
+                if !held.description.track(to) {
+                    // The number is another thread's by now.
+                    hand_back(held, BESIDE);
+                    return false;
+                }
                 held.state.descriptors += 1;
-                held.description.track(to);
-                false
+                let apart = aligned && leads_elsewhere(from, to);
+                if apart && held.description.untrack(to) {
+                    held.state.descriptors -= 1;
+                }
+                apart
             });
             if apart == Some(true) {
                 align(to);
@@ -1289,9 +1297,17 @@ pub fn copied(from: c_int, to: c_int) {
     }
 }
 
-fn same_file(one: c_int, other: c_int) -> bool {
+/// Returns true if another thread has had one of two descriptors lead to another file since they were made the same.
+/// Asked after `to` was entered in the table: who replaces that later finds the entry and takes it out.
+fn leads_elsewhere(from: c_int, to: c_int) -> bool {
+    if !THREADED.load(SeqCst) {
+        return false;
+    }
+    let errno = crate::errno();
     let file = |fd| look::stat(fd).map(|about| (about.st_dev, about.st_ino));
-    file(one) == file(other)
+    let elsewhere = file(from) != file(to);
+    crate::set_errno(errno);
+    elsewhere
 }
 
 /// Starts to repair direct I/O on a descriptor.
@@ -1305,7 +1321,9 @@ pub fn align(fd: c_int) {
     let mut state = description.lock();
     state.kind = Kind::Aligned(Aligned::default());
     state.descriptors = 1;
-    description.track(fd);
+    if !description.track(fd) {
+        release(&mut state, description);
+    }
 }
 
 /// Reports a stream that is no longer taken.

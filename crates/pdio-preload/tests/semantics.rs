@@ -262,6 +262,31 @@ fn another_thread_may_replace_what_is_duplicated() {
     }
 }
 
+/// What is written goes to the file that the number leads to, whose offset is where others expect it.
+#[test]
+fn two_threads_may_have_a_number_lead_elsewhere_at_once() {
+    let program = compiled("onto.c", "onto", &["-ldl"]);
+    let behind = ["-DLIBRARY", "-shared", "-fPIC", "-ldl"];
+    let behind = compiled("onto.c", "onto.so", &behind);
+    let both = format!("{}:{}", library().display(), behind.display());
+    let settings = [SHORT[0], ("PDIO_PROMPT", "0"), ("PDIO_LINGER", "60s")];
+    for (way, expected) in [
+        ("direct-look", "to the second: 100 and 700\n"),
+        ("direct-after", "to the second: 100 and 700\n"),
+        ("stream", "to the first: 700 and 2097152\n"),
+        ("shared", "to the first: 2097152\n"),
+    ] {
+        let home = scratch();
+        let output = preloaded(&program, &settings)
+            .env("LD_PRELOAD", &both)
+            .arg(way)
+            .current_dir(home.path())
+            .output()
+            .expect("starts");
+        assert_eq!(stdout(&output), expected, "{way}: {}", stderr(&output));
+    }
+}
+
 #[test]
 fn nothing_idles_where_no_thread_can_be_had() {
     let program = compiled("threadless.c", "threadless", &["-ldl"]);
