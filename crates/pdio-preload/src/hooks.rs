@@ -15,7 +15,7 @@
 )]
 
 use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::Ordering::SeqCst;
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
@@ -24,7 +24,7 @@ use crate::state::TAKEN;
 use crate::stream::{self, on_path, relinquish, transfer, Parts, Then};
 use crate::table::{self, word};
 use crate::taken::Direction;
-use crate::{guard, memory, next, process, settings, tell};
+use crate::{guard, memory, next, process, settings, state, tell};
 
 macro_rules! export {
     ($($(#[$about:meta])* fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty $body:block)*) => {$(
@@ -248,11 +248,6 @@ fn opening(directory: c_int, path: Path, flags: c_int) {
     }
 }
 
-/// Returns true after `vfork` in the child: the table is the parent's, the numbers are not.
-fn in_child() -> bool {
-    process::VFORKED.load(Relaxed) && !process::is_owner_quick()
-}
-
 /// After a file was opened.
 fn opened(fd: c_int, flags: c_int) -> c_int {
     if fd < 0 {
@@ -261,7 +256,7 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     if guard::inside() {
         return table::internalise(fd);
     }
-    if !crate::active() || in_child() {
+    if !crate::active() || state::borrowed() {
         return fd;
     }
     was_another(fd);
@@ -519,7 +514,7 @@ fn around_internal(
 }
 
 fn duplicated(fd: c_int, new: c_int) -> c_int {
-    if new >= 0 && new != fd && !in_child() {
+    if new >= 0 && new != fd && !state::borrowed() {
         was_another(new);
         if word(fd) != 0 {
             stream::copied(fd, new);
@@ -582,7 +577,7 @@ fn control(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     use libc::*;
     // SAFETY: the program's request.
     let real = || unsafe { next::fcntl64(fd, command, argument) };
-    if guard::inside() {
+    if guard::inside() || state::borrowed() {
         return real();
     }
     match command {

@@ -106,9 +106,6 @@ pub fn is_owner_quick() -> bool {
     state::is_owner()
 }
 
-/// Another process may use this one's memory but not its descriptors, until it executes a program.
-pub static VFORKED: AtomicBool = AtomicBool::new(false);
-
 /// Nothing is taken in this process any more.
 pub fn withdraw(why: &str) {
     if state::is_owner() {
@@ -287,8 +284,8 @@ fn cloning(flags: c_int) {
         THREADED.store(true, SeqCst);
     }
     if flags & libc::CLONE_VM == 0 || flags & libc::CLONE_VFORK != 0 {
-        VFORKED.store(true, Relaxed);
         leaving("clone");
+        state::lend();
     } else if flags & libc::CLONE_THREAD == 0 || flags & libc::CLONE_FILES == 0 {
         withdraw("clone");
     }
@@ -304,13 +301,13 @@ unsafe fn asynchronous(block: usize) {
 
 jump! {
     fn vfork(_a, _b, _c) {
-        VFORKED.store(true, Relaxed);
-        leaving("vfork")
+        leaving("vfork");
+        state::lend();
     }
     fn _Fork(_a, _b, _c) { leaving("fork") }
     fn __vfork(_a, _b, _c) {
-        VFORKED.store(true, Relaxed);
-        leaving("vfork")
+        leaving("vfork");
+        state::lend();
     }
     fn pthread_create(_a, _b, _c) { THREADED.store(true, SeqCst) }
     fn thrd_create(_a, _b, _c) { THREADED.store(true, SeqCst) }

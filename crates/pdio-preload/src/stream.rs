@@ -776,6 +776,7 @@ pub fn transfer(
     loop {
         match table::entry(fd) {
             Entry::Internal => return plain(),
+            Entry::Watched | Entry::Tracked(_) if state::borrowed() => return plain(),
             Entry::Nothing => {
                 match direction {
                     Direction::Read => tell::reading(fd),
@@ -839,6 +840,9 @@ fn with<T>(fd: c_int, action: impl FnOnce(&mut Held) -> T) -> Option<T> {
         let Entry::Tracked(description) = table::entry(fd) else {
             return None;
         };
+        if state::borrowed() {
+            return None;
+        }
         match hold(fd, description) {
             Locked::Held(mut held) => return Some(action(&mut held)),
             Locked::Again => {}
@@ -933,7 +937,7 @@ pub fn drain(fd: c_int, report: bool) -> Result<(), c_int> {
 /// Runs a call that may give the process a record lock. The lock belongs to the process and the
 /// file: streams on that file go back before, and nothing is taken until the call is over.
 pub fn with_record_lock(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    if guard::inside() {
+    if guard::inside() || state::borrowed() {
         return call();
     }
     // If a handler jumps out of the call, this stays counted, and nothing is taken any more.
@@ -979,6 +983,7 @@ pub fn relinquish(fd: c_int, why: &str) {
     loop {
         match table::entry(fd) {
             Entry::Nothing | Entry::Internal => return,
+            Entry::Watched | Entry::Tracked(_) if state::borrowed() => return,
             Entry::Watched if table::unwatch(fd) => return,
             // Taken since the lookup.
             Entry::Watched => {}
@@ -1196,7 +1201,7 @@ pub fn leave_untold(fd: c_int, why: &str) {
 
 fn leave_by(fd: c_int, why: &str, tells: bool) -> Option<c_int> {
     loop {
-        if table::unwatch(fd) {
+        if state::borrowed() || table::unwatch(fd) {
             return None;
         }
         if let Some(error) = with(fd, |held| leave_held(held, fd, why, tells)) {

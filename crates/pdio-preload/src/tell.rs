@@ -59,7 +59,7 @@ pub fn deferred(number: &AtomicU64) {
 /// Returns true if something that was written may wait in memory, and the call is the program's.
 #[inline]
 pub fn waits() -> bool {
-    CLEAR.load(Acquire) < 0 && !guard::inside()
+    CLEAR.load(Acquire) < 0 && !guard::inside() && !state::borrowed()
 }
 
 /// Makes the kernel have everything that was written.

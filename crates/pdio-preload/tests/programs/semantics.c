@@ -1337,6 +1337,69 @@ static void spawns(void)
 	SAY(close(fd));
 }
 
+/* What another thread does while a child has this process's memory, but numbers of its own. */
+static volatile int stage;
+static volatile long failures;
+
+static void *beside(void *unused)
+{
+	int fd;
+
+	while (stage == 0)
+		bare(SYS_sched_yield);
+	fd = create("beside");
+	stream(fd, LONG, 7000);
+	stage = 2;
+	while (stage == 2)
+		failures += write(fd, pool, 100) != 100;
+	failures += ftruncate(fd, LONG) + close(fd);
+	return unused;
+}
+
+static void beside_a_child(void)
+{
+	int aligned = open("aligned", O_RDWR | O_CREAT | O_DIRECT, 0600), fd;
+	static unsigned char buffer[8192] __attribute__((aligned(4096)));
+	pthread_t thread;
+	struct stat st;
+	pid_t child;
+
+	SAY(write(aligned, buffer, sizeof(buffer)));
+	pthread_create(&thread, NULL, beside, NULL);
+	child = vfork();
+	if (child == 0) {
+		stage = 1;
+		while (stage == 1)
+			bare(SYS_sched_yield);
+		for (int i = 0; i < 100; i++) {
+			if (stat("beside", &st) || lstat("beside", &st) || kill(getpid(), 0) ||
+			    chmod("beside", 0600))
+				failures++;
+			sync_file_range(aligned, 0, 0, 0);
+		}
+		syncfs(aligned);
+		/* The number that the other thread has for its file. */
+		fd = open("child", O_WRONLY | O_CREAT, 0600);
+		failures += write(fd, "child", 5) != 5;
+		failures += lseek(fd, 0, SEEK_CUR) != 5;
+		failures += fcntl(fd, F_SETFL, O_APPEND) != 0;
+		failures += write(fd, "child", 5) != 5;
+		failures += ftruncate(fd, 7) + fsync(fd) + close(fd);
+		/* Copies of the child's own. */
+		for (int i = 0; i < 10; i++)
+			dup(aligned);
+		fcntl(aligned, F_DUPFD, 70);
+		_exit(fd);
+	}
+	stage = 3;
+	pthread_join(thread, NULL);
+	SAY(failures);
+	SAY(size_of("child"));
+	SAY(lseek(aligned, 0, SEEK_CUR));
+	SAY(close(aligned));
+	SAY(waitpid(child, NULL, 0) == child);
+}
+
 static void executes(void)
 {
 	int fd = taken("file");
@@ -2627,6 +2690,7 @@ int main(int argc, char **argv)
 		{ "flags", flags },
 		{ "forks", forks },
 		{ "spawns", spawns },
+		{ "beside_a_child", beside_a_child },
 		{ "executes", executes },
 		{ "executes_nothing", executes_nothing },
 		{ "passes", passes },
