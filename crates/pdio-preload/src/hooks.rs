@@ -414,6 +414,10 @@ export! {
         const CLOSE_RANGE_CLOEXEC: c_int = 4;
         /// This thread gets a table of descriptors of its own.
         const CLOSE_RANGE_UNSHARE: c_int = 2;
+        if flags & !(CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE) != 0 {
+            // Refused: everything stays open.
+            return next::close_range(first, last, flags);
+        }
         if flags & CLOSE_RANGE_UNSHARE != 0 {
             process::withdraw("descriptors of a thread's own");
         }
@@ -560,7 +564,8 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
         }
     }
     // SAFETY: no memory is involved.
-    if unsafe { next::fcntl64(fd, libc::F_GETFD, 0) } >= 0 {
+    let leaves = unsafe { next::fcntl64(fd, libc::F_GETFD, 0) } >= 0;
+    if leaves {
         stream::duplicating(fd);
         stream::duplicating(new);
         if let Some(error) = stream::leave(new, "closed") {
@@ -568,7 +573,14 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
             return -1;
         }
     }
-    duplicated(fd, dup())
+    let result = duplicated(fd, dup());
+    if result < 0 && leaves {
+        // It is still open, and may be one of several descriptors of a stream.
+        let errno = crate::errno();
+        stream::relinquish_all("not replaced after all");
+        crate::set_errno(errno);
+    }
+    result
 }
 
 // ------------------------------------------------------------------------------ fcntl and ioctl

@@ -674,6 +674,27 @@ static void duplicates(void)
 	SAY(size_of("file"));
 }
 
+/* Calls that close nothing leave descriptors what they were: of one stream. */
+static void not_closed(void)
+{
+	int fd = taken("file"), other;
+
+	SAY(other = dup(fd));
+	SAY(dup3(0, other, 0x1234));
+	stream(other, 100, 10);
+	stream(fd, 100, 10);
+	SAY(lseek(other, 0, SEEK_CUR));
+	SAY(close(fd) | close(other));
+	fd = taken("second");
+	SAY(other = dup(fd));
+	SAY(close_range(other, other, 0x1230));
+	stream(other, 100, 10);
+	stream(fd, 100, 10);
+	SAY(lseek(other, 0, SEEK_CUR));
+	SAY(close(fd) | close(other));
+	SAY(size_of("file") + size_of("second"));
+}
+
 static void numbers(void)
 {
 	int fd = taken("file"), other;
@@ -2670,6 +2691,7 @@ int main(int argc, char **argv)
 		{ "shared_before", shared_before },
 		{ "record_locks", record_locks },
 		{ "duplicates", duplicates },
+		{ "not_closed", not_closed },
 		{ "numbers", numbers },
 		{ "few_descriptors", few_descriptors },
 		{ "standard_output", standard_output },
