@@ -255,6 +255,7 @@ held! {
     ) -> c_int;
     "system": fn system(command: Path) -> c_int;
     "popen": fn popen(command: Path, mode: Path) -> *mut libc::FILE;
+    "wordexp": fn wordexp(words: Path, result: *mut c_void, flags: c_int) -> c_int;
 }
 
 /// Exports functions that do something before every call (see [`crate::jump`]).
@@ -338,6 +339,20 @@ jump! {
             false => tell::hand_over(),
         }
     }
+
+    // The C library looks at files by itself, unseen.
+    fn ftw(_a, _b, _c) { stream::drain_all() }
+    fn ftw64(_a, _b, _c) { stream::drain_all() }
+    fn nftw(_a, _b, _c) { stream::drain_all() }
+    fn nftw64(_a, _b, _c) { stream::drain_all() }
+    fn fts_open(_a, _b, _c) { stream::drain_all() }
+    fn fts64_open(_a, _b, _c) { stream::drain_all() }
+    fn fts_read(_a, _b, _c) { stream::drain_all() }
+    fn fts64_read(_a, _b, _c) { stream::drain_all() }
+    fn fts_children(_a, _b, _c) { stream::drain_all() }
+    fn fts64_children(_a, _b, _c) { stream::drain_all() }
+    fn dlopen(_a, _b, _c) { stream::drain_all() }
+    fn dlmopen(_a, _b, _c) { stream::drain_all() }
 
     // The C library writes there itself, unseen.
     fn fdopen(fd, _b, _c) { relinquish(fd as c_int, "fdopen") }

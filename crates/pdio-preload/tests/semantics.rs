@@ -87,6 +87,7 @@ scenarios! {
     every_kind_of_descriptor_may_run_out: ["all_descriptors"], ["descriptors have run out"];
     duplicates_share_one_stream: ["duplicates"], ["closed"];
     calls_that_close_nothing_leave_streams_whole: ["not_closed"], ["not replaced after all", "closed"];
+    what_the_c_library_looks_at_is_there: ["looks_by_itself"], ["wordexp"];
     descriptor_numbers_are_the_lowest_free: ["numbers"], ["closed"];
     descriptors_that_run_out_are_given_back: ["few_descriptors"], ["descriptors have run out"];
     standard_output_keeps_order_with_printf: ["standard_output"], ["dprintf"];

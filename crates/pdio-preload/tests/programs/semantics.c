@@ -11,6 +11,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fts.h>
+#include <ftw.h>
 #include <linux/aio_abi.h>
 #include <linux/fs.h>
 #include <linux/openat2.h>
@@ -44,6 +46,7 @@
 #include <ulimit.h>
 #include <unistd.h>
 #include <wchar.h>
+#include <wordexp.h>
 
 #include "bare.h"
 
@@ -693,6 +696,51 @@ static void not_closed(void)
 	SAY(lseek(other, 0, SEEK_CUR));
 	SAY(close(fd) | close(other));
 	SAY(size_of("file") + size_of("second"));
+}
+
+static long size_walked;
+
+static int walked(const char *path, const struct stat *st, int kind, struct FTW *where)
+{
+	(void)kind, (void)where;
+	if (strstr(path, "file"))
+		size_walked = st->st_size;
+	return 0;
+}
+
+static int walked_simply(const char *path, const struct stat *st, int kind)
+{
+	return walked(path, st, kind, NULL);
+}
+
+/* What the C library looks at by itself, and whom it starts. */
+static void looks_by_itself(void)
+{
+	char *here[] = { ".", NULL };
+	int fd = taken("file");
+	FTSENT *entry;
+	wordexp_t words;
+	FTS *walk;
+
+	SAY(nftw(".", walked, 9, FTW_PHYS));
+	SAY(size_walked);
+	stream(fd, 5000, 700);
+	SAY(ftw(".", walked_simply, 9));
+	SAY(size_walked);
+	stream(fd, 5000, 700);
+	walk = fts_open(here, FTS_PHYSICAL, NULL);
+	while ((entry = fts_read(walk)))
+		if (!strcmp(entry->fts_name, "file"))
+			SAY(entry->fts_statp->st_size);
+	fts_close(walk);
+	stream(fd, 5000, 700);
+	/* The child writes to the same file. */
+	SAY(dup2(fd, 9));
+	SAY(wordexp("$(echo child >&9; wc -c <file)", &words, 0));
+	say(words.we_wordv[0], words.we_wordc);
+	stream(fd, 5000, 700);
+	SAY(close(fd) | close(9));
+	SAY(size_of("file"));
 }
 
 static void numbers(void)
@@ -2692,6 +2740,7 @@ int main(int argc, char **argv)
 		{ "record_locks", record_locks },
 		{ "duplicates", duplicates },
 		{ "not_closed", not_closed },
+		{ "looks_by_itself", looks_by_itself },
 		{ "numbers", numbers },
 		{ "few_descriptors", few_descriptors },
 		{ "standard_output", standard_output },
