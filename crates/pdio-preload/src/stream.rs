@@ -668,15 +668,20 @@ fn serve(
             stream.position() as off_t
         }
     };
+    let known = parts.iter().all(|part| {
+        let at = part.iov_base as usize;
+        state.memory.knows(at, part.iov_len, !writing)
+    });
     let mut used = len;
-    if !writing && len > LARGE {
+    if !writing && !known {
+        // To look at memory brings it there, which a read does only as far as the file reaches.
         let size = look::stat(stream.descriptor()).map_or(0, |about| about.st_size);
         used = used.min(size.saturating_sub(start).max(0) as usize);
     }
     let proper = readable
         && len <= MOST
         && start as u64 + (len as u64) < stream.farthest
-        && present(&mut state.memory, parts, used, !writing);
+        && (known || present(&mut state.memory, parts, used, !writing));
     let why = match (suits, proper) {
         (false, _) if writing => Some("written"),
         (false, _) => Some("read while written"),
@@ -757,9 +762,6 @@ fn present(known: &mut Known, parts: &[iovec], mut len: usize, write: bool) -> b
         known.holds(part.iov_base as usize, n, write)
     })
 }
-
-/// Of larger reads, memory is checked only as far as the file reaches.
-const LARGE: usize = 1 << 20;
 
 extern "C-unwind" {
     fn pthread_testcancel();

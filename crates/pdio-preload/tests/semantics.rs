@@ -69,6 +69,7 @@ scenarios! {
     writes_of_every_kind: ["writes"], ["pwritev2 with flags"];
     reads_of_every_kind: ["reads"], ["written"];
     memory_behind_what_a_read_returns_stays_as_it_was: ["behind_the_end"], ["closed"];
+    memory_behind_what_a_read_returns_stays_away: ["holes_in_memory"], ["closed"];
     a_file_that_is_written_and_read: ["both_ways"], ["read while written"];
     offsets_and_sizes_include_what_waits: ["offsets"], ["closed"];
     truncation_and_allocation_come_after_what_was_written: ["sizes"], ["truncated by its path"];

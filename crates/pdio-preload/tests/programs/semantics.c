@@ -258,6 +258,27 @@ static void behind_the_end(void)
 	}
 }
 
+/* What a short read does not reach of its memory is not brought there: holes of a file stay holes. */
+static void holes_in_memory(void)
+{
+	int fd = create("file"), holes = open("holes", O_RDWR | O_CREAT | O_TRUNC, 0600);
+	static unsigned char buffer[1 << 16];
+	unsigned char *map;
+
+	stream(fd, LONG + 100, 65536);
+	SAY(close(fd));
+	fd = open("file", O_RDONLY);
+	for (int i = 0; i < LONG / (1 << 16); i++)
+		if (read(fd, buffer, sizeof(buffer)) != sizeof(buffer))
+			SAY(-1);
+	SAY(ftruncate(holes, 1 << 20));
+	map = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, holes, 0);
+	SAY(read(fd, map, 1 << 20));
+	SAY(lseek(holes, 4096, SEEK_DATA));
+	SAY(munmap(map, 1 << 20));
+	SAY(close(fd) | close(holes));
+}
+
 static void both_ways(void)
 {
 	static unsigned char buffer[10000];
@@ -2731,6 +2752,7 @@ int main(int argc, char **argv)
 		{ "writes", writes },
 		{ "reads", reads },
 		{ "behind_the_end", behind_the_end },
+		{ "holes_in_memory", holes_in_memory },
 		{ "both_ways", both_ways },
 		{ "offsets", offsets },
 		{ "sizes", sizes },
