@@ -446,6 +446,9 @@ export! {
         });
     }
     fn dup(fd: c_int) -> c_int {
+        if hidden(fd) {
+            return -1;
+        }
         stream::duplicating(fd);
         let new = make(|| next::dup(fd));
         duplicated(fd, new)
@@ -517,6 +520,17 @@ fn around_internal(
     result
 }
 
+/// Returns true for descriptors of this library's, which to the program are closed, and sets `errno` to say so.
+fn hidden(fd: c_int) -> bool {
+    let hidden = matches!(table::entry(fd), table::Entry::Internal)
+        && !guard::inside()
+        && !state::borrowed();
+    if hidden {
+        crate::set_errno(libc::EBADF);
+    }
+    hidden
+}
+
 fn duplicated(fd: c_int, new: c_int) -> c_int {
     if new >= 0 && new != fd && !state::borrowed() {
         was_another(new);
@@ -543,6 +557,9 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
     tell::hand_over();
     if fd == new || !process::is_owner_quick() {
         return dup();
+    }
+    if hidden(fd) {
+        return -1;
     }
     if word(fd) == 0 && word(new) == 0 {
         return duplicated(fd, dup());
@@ -591,6 +608,9 @@ fn control(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     let real = || unsafe { next::fcntl64(fd, command, argument) };
     if guard::inside() || state::borrowed() {
         return real();
+    }
+    if hidden(fd) {
+        return -1;
     }
     match command {
         F_GETFD | F_SETFD | F_GETFL | F_GETOWN | F_GETPIPE_SZ => real(),
@@ -811,6 +831,9 @@ unsafe fn looked_at(result: c_int, about: *const libc::stat64, again: impl Fn() 
 
 export! {
     fn fstat64(fd: c_int, out: *mut libc::stat64) -> c_int {
+        if hidden(fd) {
+            return -1;
+        }
         drain(fd);
         let real = || next::fstat64(fd, out);
         looked_at(real(), out, real)
@@ -840,6 +863,9 @@ export! {
         result
     }
     fn __fxstat64(version: c_int, fd: c_int, out: *mut libc::stat64) -> c_int {
+        if hidden(fd) {
+            return -1;
+        }
         let real = || next::__fxstat64(version, fd, out);
         looked_at(real(), out, real)
     }

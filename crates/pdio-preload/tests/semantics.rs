@@ -89,6 +89,7 @@ scenarios! {
     duplicates_share_one_stream: ["duplicates"], ["closed"];
     calls_that_close_nothing_leave_streams_whole: ["not_closed"], ["not replaced after all", "closed"];
     what_the_c_library_looks_at_is_there: ["looks_by_itself"], ["wordexp"];
+    descriptors_of_the_library_are_closed: ["open_numbers"], ["closed"];
     descriptor_numbers_are_the_lowest_free: ["numbers"], ["closed"];
     descriptors_that_run_out_are_given_back: ["few_descriptors"], ["descriptors have run out"];
     standard_output_keeps_order_with_printf: ["standard_output"], ["dprintf"];

@@ -764,6 +764,37 @@ static void looks_by_itself(void)
 	SAY(size_of("file"));
 }
 
+/* Which numbers are open, of those that the program does not use. */
+static void open_numbers(void)
+{
+	int fd = taken("file"), flags = 0, stats = 0, copies = 0, onto = 0;
+	struct stat st;
+
+	for (int i = fd + 1; i < 70000; i++) {
+		int copy;
+
+		flags += fcntl(i, F_GETFD) >= 0;
+		stats += fstat(i, &st) == 0;
+		copy = dup(i);
+		copies += copy >= 0;
+		if (i != 60)
+			onto += dup2(i, 60) >= 0;
+		if (copy >= 0)
+			close(copy);
+		copy = fcntl(i, F_DUPFD_CLOEXEC, 0);
+		copies += copy >= 0;
+		if (copy >= 0)
+			close(copy);
+	}
+	SAY(flags);
+	SAY(stats);
+	SAY(copies);
+	SAY(onto);
+	stream(fd, 5000, 700);
+	SAY(close(fd));
+	close(60);
+}
+
 static void numbers(void)
 {
 	int fd = taken("file"), other;
@@ -2763,6 +2794,7 @@ int main(int argc, char **argv)
 		{ "duplicates", duplicates },
 		{ "not_closed", not_closed },
 		{ "looks_by_itself", looks_by_itself },
+		{ "open_numbers", open_numbers },
 		{ "numbers", numbers },
 		{ "few_descriptors", few_descriptors },
 		{ "standard_output", standard_output },
