@@ -41,7 +41,11 @@ static void meet(int now)
 		return;
 	turn = NEVER;
 	pthread_create(&one, NULL, thread, NULL);
-	/* If it has to wait for this thread, it goes on after it. */
+	if (now != LOOK) {
+		pthread_join(one, NULL);
+		return;
+	}
+	/* It may have to wait for what this thread holds, and then goes on after it. */
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec++;
 	if (pthread_timedjoin_np(one, NULL, &until))
