@@ -1261,6 +1261,11 @@ export! {
             SYS_setns => process::setns(fd, b as _) as c_long,
             SYS_clone | SYS_clone3 => {
                 process::leaving("clone");
+                process::cloning(match number {
+                    SYS_clone => a as c_int,
+                    // They come first.
+                    _ => memory::peek(a as *const u64).unwrap_or_default() as c_int,
+                });
                 real()
             }
             SYS_execve | SYS_execveat => {

@@ -280,15 +280,20 @@ macro_rules! jump {
 }
 
 /// Before `clone`.
-fn cloning(flags: c_int) {
-    if flags & libc::CLONE_THREAD != 0 {
+pub fn cloning(flags: c_int) {
+    let has = |flag| flags & flag != 0;
+    let thread = has(libc::CLONE_THREAD);
+    if thread {
         THREADED.store(true, SeqCst);
     }
-    if flags & libc::CLONE_VM == 0 || flags & libc::CLONE_VFORK != 0 {
-        leaving("clone");
-        state::lend();
-    } else if flags & libc::CLONE_THREAD == 0 || flags & libc::CLONE_FILES == 0 {
+    let parted = !has(libc::CLONE_VM) || has(libc::CLONE_VFORK);
+    if thread != has(libc::CLONE_FILES) || !thread && !parted {
         withdraw("clone");
+    } else if !thread {
+        leaving("clone");
+    }
+    if has(libc::CLONE_VM) && has(libc::CLONE_VFORK) {
+        state::lend();
     }
 }
 

@@ -111,6 +111,7 @@ scenarios! {
     spawned_children_share_the_offset: ["spawns"], ["posix_spawn", "system", "popen", "vfork"];
     a_child_that_has_the_memory_leaves_streams_of_other_threads_alone: ["beside_a_child"],
         ["closed"];
+    another_process_may_have_the_same_descriptors: ["descriptors_of_two"], [];
     an_executed_program_finds_everything: ["executes"], ["exec"];
     a_passed_descriptor_shares_the_offset: ["passes"], ["passed to another process"];
     mappings_see_every_byte: ["maps"], ["mapped", "opened again"];

@@ -1521,6 +1521,45 @@ static void beside_a_child(void)
 	SAY(waitpid(child, NULL, 0) == child);
 }
 
+/* A process with memory of its own, but the same descriptors. */
+static int ask_it[2], told_by[2];
+
+static int replaces(void *numbers)
+{
+	const int *fd = numbers;
+	char byte;
+
+	if (bare(SYS_read, ask_it[0], &byte, 1) == 1)
+		bare(SYS_dup3, fd[1], fd[0], 0);
+	bare(SYS_write, told_by[1], &byte, 1);
+	return 0;
+}
+
+static void descriptors_of_two(void)
+{
+	static char stack[1 << 16] __attribute__((aligned(16)));
+	static int numbers[2] = { 70, 71 };
+	char byte = 0;
+	int fd;
+
+	SAY(pipe(ask_it) | pipe(told_by));
+	fd = create("second");
+	SAY(dup2(fd, 71));
+	close(fd);
+	SAY(clone(replaces, stack + sizeof(stack), CLONE_FILES | SIGCHLD, numbers) > 0);
+	fd = create("file");
+	SAY(dup2(fd, 70));
+	close(fd);
+	stream(70, LONG, 7000);
+	SAY(write(ask_it[1], &byte, 1));
+	SAY(read(told_by[0], &byte, 1));
+	SAY(write(70, pool, 5000));
+	SAY(close(70) | close(71));
+	SAY(wait(NULL) > 0);
+	SAY(size_of("file"));
+	SAY(size_of("second"));
+}
+
 static void executes(void)
 {
 	int fd = taken("file");
@@ -2816,6 +2855,7 @@ int main(int argc, char **argv)
 		{ "forks", forks },
 		{ "spawns", spawns },
 		{ "beside_a_child", beside_a_child },
+		{ "descriptors_of_two", descriptors_of_two },
 		{ "executes", executes },
 		{ "executes_nothing", executes_nothing },
 		{ "passes", passes },
