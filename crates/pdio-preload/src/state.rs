@@ -37,9 +37,13 @@ thread_local! {
     static LENT: Cell<bool> = const { Cell::new(false) };
 }
 
+/// True if any thread ever has: until then, no call looks further.
+static EVER_LENT: AtomicBool = AtomicBool::new(false);
+
 /// A child is about to run on this thread's memory, until it executes a program or ends: by `vfork`. Called last
 /// before that.
 pub fn lend() {
+    EVER_LENT.store(true, Relaxed);
     LENT.set(true);
 }
 
@@ -48,7 +52,7 @@ pub fn lend() {
 /// So for the child nothing is watched, served or written.
 #[inline]
 pub fn borrowed() -> bool {
-    LENT.get() && still_borrowed()
+    EVER_LENT.load(Relaxed) && LENT.get() && still_borrowed()
 }
 
 #[cold]
