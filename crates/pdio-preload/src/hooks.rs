@@ -15,7 +15,7 @@
 )]
 
 use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::Ordering::SeqCst;
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
@@ -24,7 +24,7 @@ use crate::state::TAKEN;
 use crate::stream::{self, on_path, relinquish, transfer, Parts, Then};
 use crate::table::{self, word};
 use crate::taken::Direction;
-use crate::{guard, memory, next, process, settings, tell};
+use crate::{guard, memory, next, process, settings, state, tell};
 
 macro_rules! export {
     ($($(#[$about:meta])* fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty $body:block)*) => {$(
@@ -256,18 +256,10 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     if guard::inside() {
         return table::internalise(fd);
     }
-    // After vfork the table is the parent's, the number is not.
-    let child = || process::VFORKED.load(Relaxed) && !process::is_owner_quick();
-    if !crate::active() || child() {
+    if !crate::active() || state::borrowed() {
         return fd;
     }
-    match table::entry(fd) {
-        table::Entry::Nothing => {}
-        table::Entry::Internal => table::forget(fd),
-        // What had the number before was closed where nobody sees it. The error, if there is one,
-        // would have been that call's.
-        _ => stream::leave_untold(fd, "closed unseen"),
-    }
+    was_another(fd);
     let mode = flags & libc::O_ACCMODE;
     let writable = mode != libc::O_RDONLY;
     stream::relinquish_behind(fd, writable, "opened again");
@@ -422,6 +414,10 @@ export! {
         const CLOSE_RANGE_CLOEXEC: c_int = 4;
         /// This thread gets a table of descriptors of its own.
         const CLOSE_RANGE_UNSHARE: c_int = 2;
+        if flags & !(CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE) != 0 {
+            // Refused: everything stays open.
+            return next::close_range(first, last, flags);
+        }
         if flags & CLOSE_RANGE_UNSHARE != 0 {
             process::withdraw("descriptors of a thread's own");
         }
@@ -450,6 +446,9 @@ export! {
         });
     }
     fn dup(fd: c_int) -> c_int {
+        if hidden(fd) {
+            return -1;
+        }
         stream::duplicating(fd);
         let new = make(|| next::dup(fd));
         duplicated(fd, new)
@@ -521,19 +520,49 @@ fn around_internal(
     result
 }
 
+/// Returns true for descriptors of this library's, which to the program are closed, and sets `errno` to say so.
+fn hidden(fd: c_int) -> bool {
+    let hidden = matches!(table::entry(fd), table::Entry::Internal)
+        && !guard::inside()
+        && !state::borrowed();
+    if hidden {
+        crate::set_errno(libc::EBADF);
+    }
+    hidden
+}
+
 fn duplicated(fd: c_int, new: c_int) -> c_int {
-    if new >= 0 && word(fd) != 0 && new != fd {
-        stream::copied(fd, new);
+    if new >= 0 && new != fd && !state::borrowed() {
+        was_another(new);
+        if word(fd) != 0 {
+            stream::copied(fd, new);
+        }
     }
     new
+}
+
+/// A number leads to something new. If it has a word, that is of what was closed where nobody sees it, or
+/// what another thread had it lead to. The error, if there is one, would have been that call's.
+fn was_another(fd: c_int) {
+    match table::entry(fd) {
+        table::Entry::Nothing => {}
+        table::Entry::Internal => table::forget(fd),
+        _ => stream::leave_untold(fd, "closed unseen"),
+    }
 }
 
 /// `dup2`: what `new` was is closed.
 fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
     tell::renumbered();
     tell::hand_over();
-    if fd == new || word(fd) == 0 && word(new) == 0 || !process::is_owner_quick() {
+    if fd == new || !process::is_owner_quick() {
         return dup();
+    }
+    if hidden(fd) {
+        return -1;
+    }
+    if word(fd) == 0 && word(new) == 0 {
+        return duplicated(fd, dup());
     }
     if let table::Entry::Internal = table::entry(new) {
         // The program wants this very number: what this library has there must go, which may take
@@ -552,7 +581,8 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
         }
     }
     // SAFETY: no memory is involved.
-    if unsafe { next::fcntl64(fd, libc::F_GETFD, 0) } >= 0 {
+    let leaves = unsafe { next::fcntl64(fd, libc::F_GETFD, 0) } >= 0;
+    if leaves {
         stream::duplicating(fd);
         stream::duplicating(new);
         if let Some(error) = stream::leave(new, "closed") {
@@ -560,7 +590,14 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
             return -1;
         }
     }
-    duplicated(fd, dup())
+    let result = duplicated(fd, dup());
+    if result < 0 && leaves {
+        // It is still open, and may be one of several descriptors of a stream.
+        let errno = crate::errno();
+        stream::relinquish_all("not replaced after all");
+        crate::set_errno(errno);
+    }
+    result
 }
 
 // ------------------------------------------------------------------------------ fcntl and ioctl
@@ -569,8 +606,11 @@ fn control(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     use libc::*;
     // SAFETY: the program's request.
     let real = || unsafe { next::fcntl64(fd, command, argument) };
-    if guard::inside() {
+    if guard::inside() || state::borrowed() {
         return real();
+    }
+    if hidden(fd) {
+        return -1;
     }
     match command {
         F_GETFD | F_SETFD | F_GETFL | F_GETOWN | F_GETPIPE_SZ => real(),
@@ -791,6 +831,9 @@ unsafe fn looked_at(result: c_int, about: *const libc::stat64, again: impl Fn() 
 
 export! {
     fn fstat64(fd: c_int, out: *mut libc::stat64) -> c_int {
+        if hidden(fd) {
+            return -1;
+        }
         drain(fd);
         let real = || next::fstat64(fd, out);
         looked_at(real(), out, real)
@@ -820,6 +863,9 @@ export! {
         result
     }
     fn __fxstat64(version: c_int, fd: c_int, out: *mut libc::stat64) -> c_int {
+        if hidden(fd) {
+            return -1;
+        }
         let real = || next::__fxstat64(version, fd, out);
         looked_at(real(), out, real)
     }
@@ -1215,6 +1261,11 @@ export! {
             SYS_setns => process::setns(fd, b as _) as c_long,
             SYS_clone | SYS_clone3 => {
                 process::leaving("clone");
+                process::cloning(match number {
+                    SYS_clone => a as c_int,
+                    // They come first.
+                    _ => memory::peek(a as *const u64).unwrap_or_default() as c_int,
+                });
                 real()
             }
             SYS_execve | SYS_execveat => {

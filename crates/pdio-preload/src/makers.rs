@@ -13,7 +13,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::sync::atomic::Ordering::SeqCst;
 
 use crate::state::TAKEN;
-use crate::{guard, next, report, stream, tell};
+use crate::{guard, next, report, state, stream, tell};
 
 /// What a call returns that has failed.
 pub trait Failing {
@@ -39,7 +39,7 @@ pub fn make<T: Failing>(call: impl Fn() -> T) -> T {
     if !made.failed() || crate::errno() != libc::EMFILE {
         return made;
     }
-    if guard::inside() {
+    if guard::inside() || state::borrowed() {
         return made;
     }
     let taken = TAKEN.load(SeqCst) > 0;

@@ -91,14 +91,26 @@ pub struct Known {
 }
 
 impl Known {
-    /// Returns true if `len` bytes from an address are there, to be read or to be written.
-    pub fn holds(&mut self, address: usize, len: usize, write: bool) -> bool {
+    /// Returns true if `len` bytes from an address are known to be there, to be read or to be written.
+    pub fn knows(&self, address: usize, len: usize, write: bool) -> bool {
         let Some(last) = address.checked_add(len.saturating_sub(1)) else {
             return false;
         };
-        if len == 0 {
+        let (from, to) = (address / PAGE, last / PAGE + 1);
+        let whole = |range: &Range| range.has(from, write) && to <= range.to;
+        let current = || self.generation == GENERATION.load(SeqCst);
+        len == 0 || self.ranges.iter().any(whole) && current()
+    }
+
+    /// Returns true if `len` bytes from an address are there, to be read or to be written. Those that are not
+    /// known are brought into memory.
+    pub fn holds(&mut self, address: usize, len: usize, write: bool) -> bool {
+        if self.knows(address, len, write) {
             return true;
         }
+        let Some(last) = address.checked_add(len.saturating_sub(1)) else {
+            return false;
+        };
         let generation = GENERATION.load(SeqCst);
         if self.generation != generation {
             *self = Known {
@@ -106,9 +118,7 @@ impl Known {
                 ..Known::default()
             };
         }
-        let (from, to) = (address / PAGE, last / PAGE + 1);
-        let whole = |range: &Range| range.has(from, write) && to <= range.to;
-        self.ranges.iter().any(whole) || self.find(address, from, to, write)
+        self.find(address, address / PAGE, last / PAGE + 1, write)
     }
 
     #[cold]
@@ -205,7 +215,9 @@ mod tests {
             map(at + PAGE, 1, libc::PROT_READ, libc::MAP_FIXED);
             map(at + 2 * PAGE, 1, libc::PROT_NONE, libc::MAP_FIXED);
             let mut known = Known::default();
+            assert!(!known.knows(at, 2 * PAGE, false) && known.knows(at, 0, false));
             assert!(known.holds(at, 2 * PAGE, false));
+            assert!(known.knows(at, 2 * PAGE, false) && !known.knows(at, 2 * PAGE + 1, false));
             assert!(!known.holds(at, 2 * PAGE, true));
             assert!(known.holds(at + 5, PAGE - 5, true));
             assert!(!known.holds(at + PAGE - 1, 2, true));
@@ -215,6 +227,8 @@ mod tests {
             assert!(!known.holds(0, 1, false));
             assert_eq!(peek(at as *const u64), Some(0));
             assert_eq!(peek((at + 2 * PAGE) as *const u64), None);
+            taken_away();
+            assert!(!known.knows(at, 2 * PAGE, false));
             libc::munmap(at as *mut _, 3 * PAGE);
         }
     }

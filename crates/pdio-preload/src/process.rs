@@ -106,9 +106,6 @@ pub fn is_owner_quick() -> bool {
     state::is_owner()
 }
 
-/// Another process may use this one's memory but not its descriptors, until it executes a program.
-pub static VFORKED: AtomicBool = AtomicBool::new(false);
-
 /// Nothing is taken in this process any more.
 pub fn withdraw(why: &str) {
     if state::is_owner() {
@@ -258,6 +255,7 @@ held! {
     ) -> c_int;
     "system": fn system(command: Path) -> c_int;
     "popen": fn popen(command: Path, mode: Path) -> *mut libc::FILE;
+    "wordexp": fn wordexp(words: Path, result: *mut c_void, flags: c_int) -> c_int;
 }
 
 /// Exports functions that do something before every call (see [`crate::jump`]).
@@ -282,15 +280,20 @@ macro_rules! jump {
 }
 
 /// Before `clone`.
-fn cloning(flags: c_int) {
-    if flags & libc::CLONE_THREAD != 0 {
+pub fn cloning(flags: c_int) {
+    let has = |flag| flags & flag != 0;
+    let thread = has(libc::CLONE_THREAD);
+    if thread {
         THREADED.store(true, SeqCst);
     }
-    if flags & libc::CLONE_VM == 0 || flags & libc::CLONE_VFORK != 0 {
-        VFORKED.store(true, Relaxed);
-        leaving("clone");
-    } else if flags & libc::CLONE_THREAD == 0 || flags & libc::CLONE_FILES == 0 {
+    let parted = !has(libc::CLONE_VM) || has(libc::CLONE_VFORK);
+    if thread != has(libc::CLONE_FILES) || !thread && !parted {
         withdraw("clone");
+    } else if !thread {
+        leaving("clone");
+    }
+    if has(libc::CLONE_VM) && has(libc::CLONE_VFORK) {
+        state::lend();
     }
 }
 
@@ -304,13 +307,13 @@ unsafe fn asynchronous(block: usize) {
 
 jump! {
     fn vfork(_a, _b, _c) {
-        VFORKED.store(true, Relaxed);
-        leaving("vfork")
+        leaving("vfork");
+        state::lend();
     }
     fn _Fork(_a, _b, _c) { leaving("fork") }
     fn __vfork(_a, _b, _c) {
-        VFORKED.store(true, Relaxed);
-        leaving("vfork")
+        leaving("vfork");
+        state::lend();
     }
     fn pthread_create(_a, _b, _c) { THREADED.store(true, SeqCst) }
     fn thrd_create(_a, _b, _c) { THREADED.store(true, SeqCst) }
@@ -341,6 +344,20 @@ jump! {
             false => tell::hand_over(),
         }
     }
+
+    // The C library looks at files by itself, unseen.
+    fn ftw(_a, _b, _c) { stream::drain_all() }
+    fn ftw64(_a, _b, _c) { stream::drain_all() }
+    fn nftw(_a, _b, _c) { stream::drain_all() }
+    fn nftw64(_a, _b, _c) { stream::drain_all() }
+    fn fts_open(_a, _b, _c) { stream::drain_all() }
+    fn fts64_open(_a, _b, _c) { stream::drain_all() }
+    fn fts_read(_a, _b, _c) { stream::drain_all() }
+    fn fts64_read(_a, _b, _c) { stream::drain_all() }
+    fn fts_children(_a, _b, _c) { stream::drain_all() }
+    fn fts64_children(_a, _b, _c) { stream::drain_all() }
+    fn dlopen(_a, _b, _c) { stream::drain_all() }
+    fn dlmopen(_a, _b, _c) { stream::drain_all() }
 
     // The C library writes there itself, unseen.
     fn fdopen(fd, _b, _c) { relinquish(fd as c_int, "fdopen") }

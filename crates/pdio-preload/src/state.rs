@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What holds for the whole process, in words that every layer reads.
 
+use core::cell::Cell;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU32, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
@@ -29,6 +30,36 @@ pub fn claim_process() {
 pub fn is_owner() -> bool {
     // SAFETY: no preconditions.
     OWNER.load(Relaxed) == unsafe { libc::getpid() }
+}
+
+thread_local! {
+    /// This thread has lent its memory to a child, and may be that child.
+    static LENT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// True if any thread ever has: until then, no call looks further.
+static EVER_LENT: AtomicBool = AtomicBool::new(false);
+
+/// A child is about to run on this thread's memory, until it executes a program or ends: by `vfork`. Called last
+/// before that.
+pub fn lend() {
+    EVER_LENT.store(true, Relaxed);
+    LENT.set(true);
+}
+
+/// Returns true in such a child. Its descriptors, actions and locks are its own, while all that this library knows
+/// is of the parent, whose other threads go on meanwhile: what it opened since has other numbers here, or none.
+/// So for the child nothing is watched, served or written.
+#[inline]
+pub fn borrowed() -> bool {
+    EVER_LENT.load(Relaxed) && LENT.get() && still_borrowed()
+}
+
+#[cold]
+fn still_borrowed() -> bool {
+    let child = !is_owner();
+    LENT.set(child);
+    child
 }
 
 /// In a forked child: nothing is taken.

@@ -668,15 +668,20 @@ fn serve(
             stream.position() as off_t
         }
     };
+    let known = parts.iter().all(|part| {
+        let at = part.iov_base as usize;
+        state.memory.knows(at, part.iov_len, !writing)
+    });
     let mut used = len;
-    if !writing && len > LARGE {
+    if !writing && !known {
+        // To look at memory brings it there, which a read does only as far as the file reaches.
         let size = look::stat(stream.descriptor()).map_or(0, |about| about.st_size);
         used = used.min(size.saturating_sub(start).max(0) as usize);
     }
     let proper = readable
         && len <= MOST
         && start as u64 + (len as u64) < stream.farthest
-        && present(&mut state.memory, parts, used, !writing);
+        && (known || present(&mut state.memory, parts, used, !writing));
     let why = match (suits, proper) {
         (false, _) if writing => Some("written"),
         (false, _) => Some("read while written"),
@@ -758,9 +763,6 @@ fn present(known: &mut Known, parts: &[iovec], mut len: usize, write: bool) -> b
     })
 }
 
-/// Of larger reads, memory is checked only as far as the file reaches.
-const LARGE: usize = 1 << 20;
-
 extern "C-unwind" {
     fn pthread_testcancel();
 }
@@ -776,6 +778,7 @@ pub fn transfer(
     loop {
         match table::entry(fd) {
             Entry::Internal => return plain(),
+            Entry::Watched | Entry::Tracked(_) if state::borrowed() => return plain(),
             Entry::Nothing => {
                 match direction {
                     Direction::Read => tell::reading(fd),
@@ -839,6 +842,9 @@ fn with<T>(fd: c_int, action: impl FnOnce(&mut Held) -> T) -> Option<T> {
         let Entry::Tracked(description) = table::entry(fd) else {
             return None;
         };
+        if state::borrowed() {
+            return None;
+        }
         match hold(fd, description) {
             Locked::Held(mut held) => return Some(action(&mut held)),
             Locked::Again => {}
@@ -933,7 +939,7 @@ pub fn drain(fd: c_int, report: bool) -> Result<(), c_int> {
 /// Runs a call that may give the process a record lock. The lock belongs to the process and the
 /// file: streams on that file go back before, and nothing is taken until the call is over.
 pub fn with_record_lock(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    if guard::inside() {
+    if guard::inside() || state::borrowed() {
         return call();
     }
     // If a handler jumps out of the call, this stays counted, and nothing is taken any more.
@@ -979,6 +985,7 @@ pub fn relinquish(fd: c_int, why: &str) {
     loop {
         match table::entry(fd) {
             Entry::Nothing | Entry::Internal => return,
+            Entry::Watched | Entry::Tracked(_) if state::borrowed() => return,
             Entry::Watched if table::unwatch(fd) => return,
             // Taken since the lookup.
             Entry::Watched => {}
@@ -1196,7 +1203,7 @@ pub fn leave_untold(fd: c_int, why: &str) {
 
 fn leave_by(fd: c_int, why: &str, tells: bool) -> Option<c_int> {
     loop {
-        if table::unwatch(fd) {
+        if state::borrowed() || table::unwatch(fd) {
             return None;
         }
         if let Some(error) = with(fd, |held| leave_held(held, fd, why, tells)) {
@@ -1260,15 +1267,15 @@ pub fn copied(from: c_int, to: c_int) {
     match table::entry(from) {
         Entry::Nothing | Entry::Internal => {}
         // If that fails, it may have been taken since the lookup.
-        Entry::Watched if table::watch_copy(from, to) => {}
+        Entry::Watched if table::watch_copy(from, to) => {
+            if leads_elsewhere(from, to) {
+                table::unwatch(to);
+            }
+        }
         Entry::Watched => copied(from, to),
         Entry::Tracked(_) => {
             let apart = with(from, |held| {
                 let aligned = matches!(held.state.kind, Kind::Aligned(_));
-                if aligned && THREADED.load(SeqCst) && !same_file(from, to) {
-                    // Another thread had it lead elsewhere since.
-                    return true;
-                }
                 if !aligned && (to == libc::STDERR_FILENO || to as usize >= table::SLOTS) {
                     hand_back(held, "duplicated out of sight");
                     return false;
@@ -1278,9 +1285,17 @@ pub fn copied(from: c_int, to: c_int) {
                         stream.becomes_standard();
                     }
                 }
+                if !held.description.track(to) {
+                    // The number is another thread's by now.
+                    hand_back(held, BESIDE);
+                    return false;
+                }
                 held.state.descriptors += 1;
-                held.description.track(to);
-                false
+                let apart = aligned && leads_elsewhere(from, to);
+                if apart && held.description.untrack(to) {
+                    held.state.descriptors -= 1;
+                }
+                apart
             });
             if apart == Some(true) {
                 align(to);
@@ -1289,9 +1304,17 @@ pub fn copied(from: c_int, to: c_int) {
     }
 }
 
-fn same_file(one: c_int, other: c_int) -> bool {
+/// Returns true if another thread has had one of two descriptors lead to another file since they were made the same.
+/// Asked after `to` was entered in the table: who replaces that later finds the entry and takes it out.
+fn leads_elsewhere(from: c_int, to: c_int) -> bool {
+    if !THREADED.load(SeqCst) {
+        return false;
+    }
+    let errno = crate::errno();
     let file = |fd| look::stat(fd).map(|about| (about.st_dev, about.st_ino));
-    file(one) == file(other)
+    let elsewhere = file(from) != file(to);
+    crate::set_errno(errno);
+    elsewhere
 }
 
 /// Starts to repair direct I/O on a descriptor.
@@ -1305,7 +1328,9 @@ pub fn align(fd: c_int) {
     let mut state = description.lock();
     state.kind = Kind::Aligned(Aligned::default());
     state.descriptors = 1;
-    description.track(fd);
+    if !description.track(fd) {
+        release(&mut state, description);
+    }
 }
 
 /// Reports a stream that is no longer taken.

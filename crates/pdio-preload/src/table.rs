@@ -71,12 +71,26 @@ fn slot(fd: c_int) -> Option<&'static AtomicUsize> {
 fn set(fd: c_int, word: usize) {
     if let Some(slot) = slot(fd) {
         slot.store(word, SeqCst);
-        if fd as usize >= TOP.load(Relaxed) {
-            TOP.fetch_max(fd as usize + 1, SeqCst);
-        }
-        if word != INTERNAL && fd as usize >= KNOWN.load(Relaxed) {
-            KNOWN.fetch_max(fd as usize + 1, SeqCst);
-        }
+        has_word(fd, word);
+    }
+}
+
+/// As [`set`], for a descriptor that has no word. Returns false if another thread has given it one.
+fn enter(fd: c_int, word: usize) -> bool {
+    let entered =
+        slot(fd).is_some_and(|slot| slot.compare_exchange(0, word, SeqCst, SeqCst).is_ok());
+    if entered {
+        has_word(fd, word);
+    }
+    entered
+}
+
+fn has_word(fd: c_int, word: usize) {
+    if fd as usize >= TOP.load(Relaxed) {
+        TOP.fetch_max(fd as usize + 1, SeqCst);
+    }
+    if word != INTERNAL && fd as usize >= KNOWN.load(Relaxed) {
+        KNOWN.fetch_max(fd as usize + 1, SeqCst);
     }
 }
 
@@ -128,12 +142,15 @@ pub fn unwatch(fd: c_int) -> bool {
 
 /// Starts to watch a descriptor that was just opened.
 pub fn watch(fd: c_int, writer: bool) {
+    watch_as(fd, WATCHED | if writer { WRITER } else { 0 });
+}
+
+fn watch_as(fd: c_int, word: usize) {
     // Standard error is written by the C library itself, whenever it likes.
     if fd == libc::STDERR_FILENO {
         return;
     }
-    set(fd, WATCHED | if writer { WRITER } else { 0 });
-    if HOLD.load(SeqCst) != 0 {
+    if enter(fd, word) && HOLD.load(SeqCst) != 0 {
         unwatch(fd);
     }
 }
@@ -143,8 +160,7 @@ pub fn watch_copy(from: c_int, to: c_int) -> bool {
     let Some(word) = update(from, |word| Some(word | SHARED)) else {
         return false;
     };
-    watch(to, word & WRITER != 0);
-    let _ = update(to, |word| Some(word | SHARED));
+    watch_as(to, WATCHED | SHARED | word & WRITER);
     true
 }
 
@@ -381,9 +397,9 @@ impl Description {
         }
     }
 
-    /// Makes a descriptor that has no word tracked.
-    pub fn track(&'static self, fd: c_int) {
-        set(fd, self.word());
+    /// Makes a descriptor that has no word tracked. Returns false if another thread has given it one.
+    pub fn track(&'static self, fd: c_int) -> bool {
+        enter(fd, self.word())
     }
 
     /// Takes one descriptor out of the table. Returns false if it was not this one's.

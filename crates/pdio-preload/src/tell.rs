@@ -59,7 +59,7 @@ pub fn deferred(number: &AtomicU64) {
 /// Returns true if something that was written may wait in memory, and the call is the program's.
 #[inline]
 pub fn waits() -> bool {
-    CLEAR.load(Acquire) < 0 && !guard::inside()
+    CLEAR.load(Acquire) < 0 && !guard::inside() && !state::borrowed()
 }
 
 /// Makes the kernel have everything that was written.
@@ -552,7 +552,7 @@ told! {
         send __send sendto connect __connect bind listen shutdown eventfd_write tee vmsplice tcdrain tcsendbreak
         msgget msgctl msgsnd msgrcv semget semctl semop semtimedop shmget shmctl mq_send mq_timedsend mq_receive mq_timedreceive
         process_vm_writev aio_suspend io_getevents
-        killpg sigqueue tgkill pidfd_send_signal
+        killpg sigqueue tgkill pidfd_send_signal ptrace tcsetpgrp mount swapon
         wait __wait wait3 pclose sleep usleep nanosleep __nanosleep clock_nanosleep pause
         sigsuspend __sigsuspend sigpause __sigpause __xpg_sigpause sigwait
         sigwaitinfo sigtimedwait

@@ -68,6 +68,8 @@ macro_rules! scenarios {
 scenarios! {
     writes_of_every_kind: ["writes"], ["pwritev2 with flags"];
     reads_of_every_kind: ["reads"], ["written"];
+    memory_behind_what_a_read_returns_stays_as_it_was: ["behind_the_end"], ["closed"];
+    memory_behind_what_a_read_returns_stays_away: ["holes_in_memory"], ["closed"];
     a_file_that_is_written_and_read: ["both_ways"], ["read while written"];
     offsets_and_sizes_include_what_waits: ["offsets"], ["closed"];
     truncation_and_allocation_come_after_what_was_written: ["sizes"], ["truncated by its path"];
@@ -85,6 +87,9 @@ scenarios! {
     memory_that_is_not_there_is_an_error: ["bad_memory"], ["an unusual call"];
     every_kind_of_descriptor_may_run_out: ["all_descriptors"], ["descriptors have run out"];
     duplicates_share_one_stream: ["duplicates"], ["closed"];
+    calls_that_close_nothing_leave_streams_whole: ["not_closed"], ["not replaced after all", "closed"];
+    what_the_c_library_looks_at_is_there: ["looks_by_itself"], ["wordexp"];
+    descriptors_of_the_library_are_closed: ["open_numbers"], ["closed"];
     descriptor_numbers_are_the_lowest_free: ["numbers"], ["closed"];
     descriptors_that_run_out_are_given_back: ["few_descriptors"], ["descriptors have run out"];
     standard_output_keeps_order_with_printf: ["standard_output"], ["dprintf"];
@@ -104,6 +109,9 @@ scenarios! {
     append_and_sync_are_not_taken: ["flags"], ["its flags were changed"];
     a_forked_child_shares_the_offset: ["forks"], ["fork"];
     spawned_children_share_the_offset: ["spawns"], ["posix_spawn", "system", "popen", "vfork"];
+    a_child_that_has_the_memory_leaves_streams_of_other_threads_alone: ["beside_a_child"],
+        ["closed"];
+    another_process_may_have_the_same_descriptors: ["descriptors_of_two"], [];
     an_executed_program_finds_everything: ["executes"], ["exec"];
     a_passed_descriptor_shares_the_offset: ["passes"], ["passed to another process"];
     mappings_see_every_byte: ["maps"], ["mapped", "opened again"];
@@ -258,6 +266,31 @@ fn another_thread_may_replace_what_is_duplicated() {
             .output()
             .expect("starts");
         assert_eq!(stdout(&output), expected);
+    }
+}
+
+/// What is written goes to the file that the number leads to, whose offset is where others expect it.
+#[test]
+fn two_threads_may_have_a_number_lead_elsewhere_at_once() {
+    let program = compiled("onto.c", "onto", &["-ldl"]);
+    let behind = ["-DLIBRARY", "-shared", "-fPIC", "-ldl"];
+    let behind = compiled("onto.c", "onto.so", &behind);
+    let both = format!("{}:{}", library().display(), behind.display());
+    let settings = [SHORT[0], ("PDIO_PROMPT", "0"), ("PDIO_LINGER", "60s")];
+    for (way, expected) in [
+        ("direct-look", "to the second: 100 and 700\n"),
+        ("direct-after", "to the second: 100 and 700\n"),
+        ("stream", "to the first: 700 and 2097152\n"),
+        ("shared", "to the first: 2097152\n"),
+    ] {
+        let home = scratch();
+        let output = preloaded(&program, &settings)
+            .env("LD_PRELOAD", &both)
+            .arg(way)
+            .current_dir(home.path())
+            .output()
+            .expect("starts");
+        assert_eq!(stdout(&output), expected, "{way}: {}", stderr(&output));
     }
 }
 

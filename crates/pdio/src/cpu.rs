@@ -2,7 +2,9 @@
 //! The processor time that all tasks of the system have used.
 //!
 //! It comes from the finest source that can be read: the scheduler's statistics, the root of the cpuacct
-//! hierarchy, else the clock ticks in `/proc/stat`.
+//! hierarchy, else the clock ticks in `/proc/stat`. Of many processors the scheduler's statistics are a long
+//! text, which the kernel writes anew for each reading: some hundred bytes for each. There the steps of the
+//! clock, of 10 ms of all processors together, are small, and the other two take their place.
 //!
 //! The scheduler's statistics count a task's time when the task leaves the processor. A thread that copies
 //! and never waits would be charged nothing for a long time, and then all of it at once, for whatever
@@ -19,65 +21,101 @@ use crate::sys;
 /// Opened for each reading: a descriptor that stayed open would be one that the program could not have.
 struct Source {
     path: &'static str,
+    /// What a line adds to the sum.
     parse: fn(&str) -> Option<u64>,
+    /// Lines after the first one count as well.
+    all_lines: bool,
     /// It lacks what a thread has used since it last came onto its processor.
     lags: bool,
+    /// It is not read where there are more processors.
+    most_cpus: u32,
 }
 
 const SOURCES: [Source; 3] = [
     Source {
         path: "/proc/schedstat",
         parse: schedstat,
+        all_lines: true,
         lags: true,
+        most_cpus: 16,
     },
     Source {
         path: "/sys/fs/cgroup/cpuacct/cpuacct.usage",
         parse: nanoseconds,
+        all_lines: false,
         lags: false,
+        most_cpus: u32::MAX,
     },
     Source {
         path: "/proc/stat",
         parse: ticks,
+        all_lines: false,
         lags: false,
+        most_cpus: u32::MAX,
     },
 ];
 
-fn schedstat(text: &str) -> Option<u64> {
-    let cpus = text.lines().filter(|l| l.starts_with("cpu"));
-    let sum: u64 = cpus
-        .filter_map(|l| l.split_whitespace().nth(7)?.parse::<u64>().ok())
-        .sum();
-    (sum > 0).then_some(sum)
+fn schedstat(line: &str) -> Option<u64> {
+    let cpu = line.strip_prefix("cpu")?;
+    cpu.split_whitespace().nth(7)?.parse().ok()
 }
 
-fn nanoseconds(text: &str) -> Option<u64> {
-    text.trim().parse().ok()
+fn nanoseconds(line: &str) -> Option<u64> {
+    line.trim().parse().ok()
 }
 
-fn ticks(text: &str) -> Option<u64> {
-    let fields = text.lines().next()?.strip_prefix("cpu ")?;
-    let values: Vec<u64> = fields
-        .split_whitespace()
-        .filter_map(|v| v.parse().ok())
-        .collect();
+fn ticks(line: &str) -> Option<u64> {
     // user nice system idle iowait irq softirq steal: all but idle, iowait and steal.
-    let busy: u64 = [0, 1, 2, 5, 6].iter().filter_map(|&i| values.get(i)).sum();
+    let fields = line.strip_prefix("cpu ")?.split_whitespace().take(7);
+    let busy: u64 = fields
+        .enumerate()
+        .filter(|(i, _)| ![3, 4].contains(i))
+        .filter_map(|(_, value)| value.parse::<u64>().ok())
+        .sum();
     // SAFETY: no memory is involved.
     let hz = (unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).max(1) as u64;
     Some(busy * (1_000_000_000 / hz))
 }
 
-/// Of what is longer the rest is not read.
-const LONGEST: usize = 16 << 10;
+/// Longer than any line of these texts, and than what the kernel gives at a time, which is a page.
+const BUFFER: usize = 16 << 10;
+
+/// The sum of what the lines of a text say; `None` if that is nothing. `next` reads at an offset.
+fn sum(source: &Source, mut next: impl FnMut(&mut [u8], u64) -> Option<usize>) -> Option<u64> {
+    // Not on the stack, which may be one of 16 KiB, of a thread of the program's.
+    let mut text = vec![0u8; BUFFER];
+    let (mut offset, mut held, mut sum) = (0, 0, 0);
+    loop {
+        let n = next(&mut text[held..], offset)?;
+        offset += n as u64;
+        held += n;
+        // A number that is cut would be a smaller one.
+        let whole = text[..held].iter().rposition(|&byte| byte == b'\n');
+        let whole = whole.map_or(0, |end| end + 1);
+        let lines = text[..whole].split(|&byte| byte == b'\n');
+        let added = |line| (source.parse)(std::str::from_utf8(line).ok()?);
+        sum += match source.all_lines {
+            true => lines.filter_map(added).sum::<u64>(),
+            false => lines.take(1).filter_map(added).sum(),
+        };
+        if n == 0 || whole > 0 && !source.all_lines {
+            return (sum > 0).then_some(sum);
+        }
+        text.copy_within(whole..held, 0);
+        held -= whole;
+    }
+}
 
 fn read(source: &Source) -> Option<Duration> {
-    // Not on the stack, which may be one of 16 KiB, of a thread of the program's.
-    let mut text = vec![0u8; LONGEST];
     let file = File::open(source.path).ok()?;
-    let n = sys::pread(file.as_fd(), &mut text, 0, 0).ok()?;
-    // A number that is cut would be a smaller one.
-    let end = text[..n].iter().rposition(|&byte| byte == b'\n')?;
-    (source.parse)(&String::from_utf8_lossy(&text[..=end])).map(Duration::from_nanos)
+    let next = |text: &mut [u8], offset| sys::pread(file.as_fd(), text, offset, 0).ok();
+    sum(source, next).map(Duration::from_nanos)
+}
+
+/// The finest source of those that can be read and suit so many processors.
+fn finest(cpus: u32) -> Option<&'static Source> {
+    let suit = |source: &&Source| cpus <= source.most_cpus && read(source).is_some();
+    SOURCES.iter().find(suit)
 }
 
 /// The processor time that all tasks have used since some moment, as this thread sees it: what threads
@@ -85,7 +123,7 @@ fn read(source: &Source) -> Option<Duration> {
 /// the program has all the descriptors that it may have.
 pub(crate) fn of_system() -> Option<Duration> {
     static SOURCE: OnceLock<Option<&Source>> = OnceLock::new();
-    let source = SOURCE.get_or_init(|| SOURCES.iter().find(|source| read(source).is_some()));
+    let source = SOURCE.get_or_init(|| finest(sys::cpus()));
     let source = (*source)?;
     let counted = read(source)?;
     Some(match source.lags {
@@ -219,33 +257,100 @@ mod tests {
         assert!(of_system().unwrap() >= before);
     }
 
+    /// The scheduler's statistics of so many processors, and the time in them.
+    fn statistics(cpus: u64) -> (String, u64) {
+        let domain = " 123456789".repeat(45);
+        let mut text = "version 17\ntimestamp 4294992296\n".to_owned();
+        for cpu in 0..cpus {
+            let time = 1_000_000_000_000 + cpu;
+            text += &format!("cpu{cpu} 0 0 12 34 56 78 {time} 9 10\n");
+            text += &format!("domain0 3{domain}\ndomain1 f{domain}\n");
+        }
+        (text, (0..cpus).map(|cpu| 1_000_000_000_000 + cpu).sum())
+    }
+
+    #[test]
+    fn every_processor_counts_however_long_the_text_is() {
+        for cpus in [1, 3, 4, 8, 9, 16, 200] {
+            let (text, time) = statistics(cpus);
+            // A page at a time, as from the kernel, or less.
+            for most in [4096, 4095, 1000, 7] {
+                let next = |to: &mut [u8], offset| {
+                    let left = &text.as_bytes()[offset as usize..];
+                    let n = left.len().min(to.len()).min(most);
+                    to[..n].copy_from_slice(&left[..n]);
+                    Some(n)
+                };
+                assert_eq!(
+                    sum(&SOURCES[0], next),
+                    Some(time),
+                    "{cpus}, {most} at a time"
+                );
+            }
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), text).unwrap();
+            let source = Source {
+                path: file.path().to_str().unwrap().to_owned().leak(),
+                ..SOURCES[0]
+            };
+            assert_eq!(read(&source), Some(Duration::from_nanos(time)));
+        }
+    }
+
+    #[test]
+    fn a_text_that_cannot_be_read_to_its_end_says_nothing() {
+        let (text, _) = statistics(20);
+        let mut calls = 0;
+        let next = |to: &mut [u8], offset| {
+            calls += 1;
+            to[..4096].copy_from_slice(&text.as_bytes()[offset as usize..][..4096]);
+            (calls < 3).then_some(4096)
+        };
+        assert_eq!(sum(&SOURCES[0], next), None);
+    }
+
+    #[test]
+    fn a_text_that_grows_with_the_processors_is_not_read_for_many() {
+        let source = finest(1000).expect("Linux has /proc/stat");
+        assert!(!source.all_lines, "{}", source.path);
+    }
+
     #[test]
     fn a_number_that_is_cut_is_not_counted() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let mut text = "cpu0 0 0 0 0 0 0 1000 0 0\n".to_owned();
-        let cut = "cpu1 0 0 0 0 0 0 99";
-        text += &"d".repeat(LONGEST - text.len() - cut.len() - 1);
-        text += &format!("\n{cut}99 0 0\n");
-        std::fs::write(file.path(), text).unwrap();
-        let source = Source {
-            path: file.path().to_str().unwrap().to_owned().leak(),
-            parse: schedstat,
-            lags: false,
+        let text = b"cpu0 0 0 0 0 0 0 1000 0 0\ncpu1 0 0 0 0 0 0 99";
+        let next = |to: &mut [u8], offset| {
+            let left = &text[offset as usize..];
+            to[..left.len()].copy_from_slice(left);
+            Some(left.len())
         };
-        assert_eq!(read(&source), Some(Duration::from_nanos(1000)));
+        assert_eq!(sum(&SOURCES[0], next), Some(1000));
+        // Nor a line that has no end.
+        let next = |to: &mut [u8], _| {
+            to.fill(b'1');
+            Some(to.len())
+        };
+        assert_eq!(sum(&SOURCES[0], next), None);
     }
 
     #[test]
     fn each_source_is_read() {
+        let sum = |source: usize, text: &str| {
+            let next = |to: &mut [u8], offset| {
+                let left = &text.as_bytes()[offset as usize..];
+                to[..left.len()].copy_from_slice(left);
+                Some(left.len())
+            };
+            super::sum(&SOURCES[source], next)
+        };
         let schedstats = "version 17\ntimestamp 1\ncpu0 0 0 0 0 0 0 5000 7 9\ndomain0 1\n\
                           cpu1 0 0 0 0 0 0 300 7 9\n";
-        assert_eq!(schedstat(schedstats), Some(5300));
-        assert_eq!(schedstat("version 17\ncpu0 0 0 0 0 0 0 0 0 0\n"), None);
-        assert_eq!(nanoseconds("123\n"), Some(123));
-        assert_eq!(nanoseconds("usage_usec 123\n"), None);
+        assert_eq!(sum(0, schedstats), Some(5300));
+        assert_eq!(sum(0, "version 17\ncpu0 0 0 0 0 0 0 0 0 0\n"), None);
+        assert_eq!(sum(1, "123\n"), Some(123));
+        assert_eq!(sum(1, "usage_usec 123\n"), None);
         // SAFETY: no memory is involved.
         let hz = (unsafe { libc::sysconf(libc::_SC_CLK_TCK) }) as u64;
         let said = format!("cpu  {hz} 0 {hz} 9999 9999 0 0 9999 0 0\ncpu0 1 1 1\n");
-        assert_eq!(ticks(&said), Some(2_000_000_000));
+        assert_eq!(sum(2, &said), Some(2_000_000_000));
     }
 }

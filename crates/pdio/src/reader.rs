@@ -392,8 +392,11 @@ impl Core {
         let stamp = sys::stamp(self.back.file.as_fd()).ok();
         if stamp.is_none() || stamp != self.stamp {
             self.collapse();
-            // What the page cache holds, and how long the file is, may be others as well.
+            // What the page cache holds may be another as well.
             self.asked_until = 0;
+        }
+        if let Some(stamp) = stamp {
+            self.back.facts.size = stamp.size();
         }
         self.stamp = stamp.filter(|stamp| stamp.is_older_than(SETTLED));
     }
@@ -421,6 +424,8 @@ impl Core {
         self.seen = generation;
         self.collapse();
         self.sequential = 0;
+        // It may also have been cut. If the kernel does not tell, the next read meets that error.
+        let _ = self.ask_size();
         false
     }
 
@@ -432,7 +437,7 @@ impl Core {
             return Ok(false);
         }
         let _ = self.inode.write_overlapping(None, offset, u64::MAX);
-        self.back.facts.size = self.back.file.metadata()?.len();
+        self.ask_size()?;
         Ok(offset < self.back.facts.size)
     }
 
@@ -736,11 +741,18 @@ impl Core {
         cached
     }
 
-    fn refresh_size(&mut self, offset: u64) -> io::Result<()> {
-        if self.back.facts.kind == FileKind::Regular && offset >= self.back.facts.size {
+    fn ask_size(&mut self) -> io::Result<()> {
+        if self.back.facts.kind == FileKind::Regular {
             self.back.facts.size = self.back.file.metadata()?.len();
         }
         Ok(())
+    }
+
+    fn refresh_size(&mut self, offset: u64) -> io::Result<()> {
+        match offset >= self.back.facts.size {
+            true => self.ask_size(),
+            false => Ok(()),
+        }
     }
 
     /// Opens the window at `offset`, a multiple of the granule.
@@ -895,9 +907,16 @@ impl Core {
         if !qualifies || !self.back.pilot.zero_copy(buffer.len()) {
             return Ok(None);
         }
+        // Direct I/O fills the whole block that the file ends in, and what was allocated behind it. Behind
+        // the count that a read returns the caller's memory stays as it was, so that block is copied.
+        let left = self.back.facts.size - offset;
+        let len = left.min(buffer.len() as u64);
+        let len = (len - len % granule) as usize;
+        if len == 0 {
+            return Ok(None);
+        }
         self.collapse();
         self.reap_unwanted()?;
-        let len = buffer.len() - buffer.len() % granule as usize;
         let part = (len / self.back.depth)
             .next_multiple_of(self.back.block)
             .min(4 * self.back.block);
@@ -1010,7 +1029,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Key, Wanted};
+    use crate::policy::{Key, Wanted, ZERO_COPY};
     use std::io::Write;
 
     /// A file of so many bytes that the page cache does not hold, if that can be had here.
@@ -1045,6 +1064,125 @@ mod tests {
             at += n;
         }
         assert_eq!(at, input.core.back.facts.size as usize);
+    }
+
+    /// A reader that never copies what it need not.
+    fn uncopied(path: &Path) -> Reader {
+        let mut input = OpenOptions::new().linger(None).open_reader(path).unwrap();
+        let key = Key {
+            dev: 1 << 41,
+            operation: Operation::Read,
+            pattern: Pattern::Sequential,
+            paced: false,
+        };
+        input.core.back.pilot = Pilot::new(key, Wanted::Only(ZERO_COPY), true, false);
+        input
+    }
+
+    /// Aligned memory in which every byte is one that no file here has.
+    fn marked(memory: &mut Vec<u8>, len: usize) -> &mut [u8] {
+        *memory = vec![MARK; len + 4096];
+        let skew = memory.as_ptr().align_offset(4096);
+        &mut memory[skew..skew + len]
+    }
+    const MARK: u8 = 0xee;
+
+    #[test]
+    fn memory_behind_what_a_read_returns_stays_as_it_was() {
+        const WHOLE: usize = 5 << 20;
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let mut memory = Vec::new();
+        // In one direct call, and in several at a time.
+        for call in [256 << 10, 3 << 20] {
+            for rest in [0, 1, 511, 4095, 4096, 5000, 70_000] {
+                let len = WHOLE + rest;
+                let Some(path) = file(home.path(), len) else {
+                    return;
+                };
+                // As a writer may leave it, so that direct I/O finds zeros far behind the end.
+                let write = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+                let behind = sys::fallocate_keep_size(write.as_fd(), 0, len as u64, 8 << 20);
+                if behind.is_err() {
+                    eprintln!("nothing can be allocated behind the end in /var/tmp");
+                }
+                let mut input = uncopied(&path);
+                let mut at = 0;
+                while at < len {
+                    let block = marked(&mut memory, call);
+                    let n = input.read(block).unwrap();
+                    assert_eq!(n, call.min(len - at), "{len} in {call}, at {at}");
+                    assert!(
+                        block[n..].iter().all(|&byte| byte == MARK),
+                        "{len} in {call}"
+                    );
+                    assert!((0..n).all(|i| block[i] == ((at + i) >> 12) as u8));
+                    at += n;
+                }
+                let stats = input.stats();
+                assert!(stats.zero_copy_bytes >= (WHOLE - call) as u64, "{stats:?}");
+                // At its place, by a stream that knows nothing of what comes before.
+                let mut input = uncopied(&path);
+                for back in [4096, 64 << 10, 1 << 20] {
+                    let from = (WHOLE - back) as u64;
+                    let block = marked(&mut memory, call);
+                    let n = input.read_at(block, from).unwrap();
+                    assert_eq!(
+                        n,
+                        call.min(len - from as usize),
+                        "{len} in {call}, {back} before"
+                    );
+                    assert!(
+                        block[n..].iter().all(|&byte| byte == MARK),
+                        "{len} in {call}"
+                    );
+                }
+                let block = marked(&mut memory, call);
+                assert_eq!(input.read_at(block, len as u64).unwrap(), 0);
+                assert!(block.iter().all(|&byte| byte == MARK));
+                std::fs::remove_file(&path).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn memory_behind_what_a_read_returns_stays_when_the_file_was_cut_or_has_grown() {
+        const LEN: usize = 5 << 20;
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let Some(path) = file(home.path(), LEN) else {
+            return;
+        };
+        let mut memory = Vec::new();
+        let from = LEN - (1 << 20);
+        let mut check = |input: &mut Reader, len: usize| {
+            let block = marked(&mut memory, 2 << 20);
+            let n = input.read_at(block, from as u64).unwrap();
+            assert_eq!(n, len - from);
+            assert!(block[n..].iter().all(|&byte| byte == MARK), "cut at {len}");
+        };
+        let mut input = uncopied(&path);
+        input.read_exact(marked(&mut Vec::new(), 1 << 20)).unwrap();
+        assert_eq!(input.stats().zero_copy_bytes, 1 << 20);
+        // By somebody else, and by a stream of this process.
+        let other = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        for len in [LEN - 300, LEN - 500_000, LEN - 700_000 + 5] {
+            other.set_len(len as u64).unwrap();
+            // It is time to look at the file.
+            input.core.linger = Some(Duration::from_millis(50));
+            input.core.looked = Duration::ZERO;
+            check(&mut input, len);
+        }
+        let mut options = OpenOptions::new();
+        let mut out = options
+            .create(true)
+            .truncate(false)
+            .open_writer(&path)
+            .unwrap();
+        // A reader that does not look by itself is told.
+        input.core.linger = None;
+        for len in [LEN - 800_000, LEN - 900_000, LEN + 77, LEN + 300_000] {
+            out.set_len(len as u64).unwrap();
+            check(&mut input, len);
+        }
     }
 
     #[test]

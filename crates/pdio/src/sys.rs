@@ -415,6 +415,11 @@ impl Stamp {
         let now = clock(libc::CLOCK_REALTIME_COARSE);
         self.changed.max(self.modified) + age < now
     }
+
+    /// The file's size in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.size as u64
+    }
 }
 
 /// The present [`Stamp`] of a file.

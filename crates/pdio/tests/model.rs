@@ -80,6 +80,8 @@ fn run(directory: &Path, case: &Case, seed: u64) {
         .collect();
     let mut last = 0;
     let mut buffer = vec![0u8; 4 << 20];
+    // What a read does not return stays as it was.
+    let marked = vec![0xeeu8; buffer.len()];
     // Every write waits for the device there.
     let slow = case.durability == Durability::Sync;
     for step in 0..if slow { OPERATIONS / 6 } else { OPERATIONS } {
@@ -125,6 +127,7 @@ fn run(directory: &Path, case: &Case, seed: u64) {
                 for _ in 0..repeat {
                     let want = model.get(at as usize..).unwrap_or(&[]);
                     let want = &want[..want.len().min(n)];
+                    buffer[..n].copy_from_slice(&marked[..n]);
                     let got = readers[r].read(&mut buffer[..n]).unwrap();
                     assert!(
                         got == want.len(),
@@ -134,6 +137,10 @@ fn run(directory: &Path, case: &Case, seed: u64) {
                     assert!(
                         buffer[..got] == *want,
                         "step {step}: wrong data in {n} at {at}, seed {seed}"
+                    );
+                    assert!(
+                        buffer[got..n] == marked[got..n],
+                        "step {step}: memory behind {got} of {n} at {at} changed, seed {seed}"
                     );
                     at += got as u64;
                 }

@@ -11,6 +11,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fts.h>
+#include <ftw.h>
 #include <linux/aio_abi.h>
 #include <linux/fs.h>
 #include <linux/openat2.h>
@@ -44,6 +46,7 @@
 #include <ulimit.h>
 #include <unistd.h>
 #include <wchar.h>
+#include <wordexp.h>
 
 #include "bare.h"
 
@@ -207,6 +210,73 @@ static void reads(void)
 	SAY(preadv2(fd, parts, 1, -1, RWF_HIPRI * 0));
 	SAY(lseek(fd, 0, SEEK_CUR));
 	SAY(close(fd));
+}
+
+/* Memory of a call of which the first `n` bytes were read: the rest must be as it was before. */
+static void say_rest(const char *what, const unsigned char *memory, size_t len, ssize_t n)
+{
+	size_t changed = 0;
+
+	for (size_t i = n < 0 ? 0 : n; i < len; i++)
+		changed += memory[i] != 0xee;
+	say(what, n);
+	SAY(sum(memory, n < 0 ? 0 : n));
+	SAY(changed);
+}
+
+#define REST(call, memory, len)                                                \
+	do {                                                                   \
+		memset(memory, 0xee, len);                                     \
+		say_rest(#call, memory, len, call);                            \
+	} while (0)
+
+/* Of files that end within a block, with room behind the end, read in whole aligned blocks. */
+static void behind_the_end(void)
+{
+	static unsigned char buffer[1 << 20] __attribute__((aligned(1 << 16)));
+	struct iovec part = { buffer, sizeof(buffer) };
+	struct iovec parts[2] = { { buffer, 1 << 19 }, { buffer + (1 << 19), 1 << 19 } };
+	const size_t ends[] = { 3 * LONG, 3 * LONG + 1, 3 * LONG + 5000 };
+
+	for (int i = 0; i < 3; i++) {
+		int fd = create("file");
+
+		stream(fd, ends[i], 65536);
+		SAY(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 5 * LONG));
+		/* So that it comes from the disk. */
+		SAY(fsync(fd));
+		SAY(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED));
+		SAY(close(fd));
+		fd = open("file", O_RDONLY);
+		for (int j = 0; j < 20; j++)
+			REST(read(fd, buffer, 3 << 17), buffer, 3 << 17);
+		REST(pread(fd, buffer, sizeof(buffer), 3 * LONG - 4096), buffer, sizeof(buffer));
+		SAY(lseek(fd, 3 * LONG - (1 << 18), SEEK_SET));
+		REST(readv(fd, &part, 1), buffer, sizeof(buffer));
+		REST(preadv(fd, parts, 2, 3 * LONG - (1 << 19)), buffer, sizeof(buffer));
+		SAY(close(fd));
+	}
+}
+
+/* What a short read does not reach of its memory is not brought there: holes of a file stay holes. */
+static void holes_in_memory(void)
+{
+	int fd = create("file"), holes = open("holes", O_RDWR | O_CREAT | O_TRUNC, 0600);
+	static unsigned char buffer[1 << 16];
+	unsigned char *map;
+
+	stream(fd, LONG + 100, 65536);
+	SAY(close(fd));
+	fd = open("file", O_RDONLY);
+	for (int i = 0; i < LONG / (1 << 16); i++)
+		if (read(fd, buffer, sizeof(buffer)) != sizeof(buffer))
+			SAY(-1);
+	SAY(ftruncate(holes, 1 << 20));
+	map = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, holes, 0);
+	SAY(read(fd, map, 1 << 20));
+	SAY(lseek(holes, 4096, SEEK_DATA));
+	SAY(munmap(map, 1 << 20));
+	SAY(close(fd) | close(holes));
 }
 
 static void both_ways(void)
@@ -626,6 +696,103 @@ static void duplicates(void)
 	stream(fd, 100, 10);
 	SAY(close(other) | close(third) | close(61) | close(fd));
 	SAY(size_of("file"));
+}
+
+/* Calls that close nothing leave descriptors what they were: of one stream. */
+static void not_closed(void)
+{
+	int fd = taken("file"), other;
+
+	SAY(other = dup(fd));
+	SAY(dup3(0, other, 0x1234));
+	stream(other, 100, 10);
+	stream(fd, 100, 10);
+	SAY(lseek(other, 0, SEEK_CUR));
+	SAY(close(fd) | close(other));
+	fd = taken("second");
+	SAY(other = dup(fd));
+	SAY(close_range(other, other, 0x1230));
+	stream(other, 100, 10);
+	stream(fd, 100, 10);
+	SAY(lseek(other, 0, SEEK_CUR));
+	SAY(close(fd) | close(other));
+	SAY(size_of("file") + size_of("second"));
+}
+
+static long size_walked;
+
+static int walked(const char *path, const struct stat *st, int kind, struct FTW *where)
+{
+	(void)kind, (void)where;
+	if (strstr(path, "file"))
+		size_walked = st->st_size;
+	return 0;
+}
+
+static int walked_simply(const char *path, const struct stat *st, int kind)
+{
+	return walked(path, st, kind, NULL);
+}
+
+/* What the C library looks at by itself, and whom it starts. */
+static void looks_by_itself(void)
+{
+	char *here[] = { ".", NULL };
+	int fd = taken("file");
+	FTSENT *entry;
+	wordexp_t words;
+	FTS *walk;
+
+	SAY(nftw(".", walked, 9, FTW_PHYS));
+	SAY(size_walked);
+	stream(fd, 5000, 700);
+	SAY(ftw(".", walked_simply, 9));
+	SAY(size_walked);
+	stream(fd, 5000, 700);
+	walk = fts_open(here, FTS_PHYSICAL, NULL);
+	while ((entry = fts_read(walk)))
+		if (!strcmp(entry->fts_name, "file"))
+			SAY(entry->fts_statp->st_size);
+	fts_close(walk);
+	stream(fd, 5000, 700);
+	/* The child writes to the same file. */
+	SAY(dup2(fd, 9));
+	SAY(wordexp("$(echo child >&9; wc -c <file)", &words, 0));
+	say(words.we_wordv[0], words.we_wordc);
+	stream(fd, 5000, 700);
+	SAY(close(fd) | close(9));
+	SAY(size_of("file"));
+}
+
+/* Which numbers are open, of those that the program does not use. */
+static void open_numbers(void)
+{
+	int fd = taken("file"), flags = 0, stats = 0, copies = 0, onto = 0;
+	struct stat st;
+
+	for (int i = fd + 1; i < 70000; i++) {
+		int copy;
+
+		flags += fcntl(i, F_GETFD) >= 0;
+		stats += fstat(i, &st) == 0;
+		copy = dup(i);
+		copies += copy >= 0;
+		if (i != 60)
+			onto += dup2(i, 60) >= 0;
+		if (copy >= 0)
+			close(copy);
+		copy = fcntl(i, F_DUPFD_CLOEXEC, 0);
+		copies += copy >= 0;
+		if (copy >= 0)
+			close(copy);
+	}
+	SAY(flags);
+	SAY(stats);
+	SAY(copies);
+	SAY(onto);
+	stream(fd, 5000, 700);
+	SAY(close(fd));
+	close(60);
 }
 
 static void numbers(void)
@@ -1289,6 +1456,108 @@ static void spawns(void)
 	SAY(status);
 	stream(fd, 10, 1);
 	SAY(close(fd));
+}
+
+/* What another thread does while a child has this process's memory, but numbers of its own. */
+static volatile int stage;
+static volatile long failures;
+
+static void *beside(void *unused)
+{
+	int fd;
+
+	while (stage == 0)
+		bare(SYS_sched_yield);
+	fd = create("beside");
+	stream(fd, LONG, 7000);
+	stage = 2;
+	while (stage == 2)
+		failures += write(fd, pool, 100) != 100;
+	failures += ftruncate(fd, LONG) + close(fd);
+	return unused;
+}
+
+static void beside_a_child(void)
+{
+	int aligned = open("aligned", O_RDWR | O_CREAT | O_DIRECT, 0600), fd;
+	static unsigned char buffer[8192] __attribute__((aligned(4096)));
+	pthread_t thread;
+	struct stat st;
+	pid_t child;
+
+	SAY(write(aligned, buffer, sizeof(buffer)));
+	pthread_create(&thread, NULL, beside, NULL);
+	child = vfork();
+	if (child == 0) {
+		stage = 1;
+		while (stage == 1)
+			bare(SYS_sched_yield);
+		for (int i = 0; i < 100; i++) {
+			if (stat("beside", &st) || lstat("beside", &st) || kill(getpid(), 0) ||
+			    chmod("beside", 0600))
+				failures++;
+			sync_file_range(aligned, 0, 0, 0);
+		}
+		syncfs(aligned);
+		/* The number that the other thread has for its file. */
+		fd = open("child", O_WRONLY | O_CREAT, 0600);
+		failures += write(fd, "child", 5) != 5;
+		failures += lseek(fd, 0, SEEK_CUR) != 5;
+		failures += fcntl(fd, F_SETFL, O_APPEND) != 0;
+		failures += write(fd, "child", 5) != 5;
+		failures += ftruncate(fd, 7) + fsync(fd) + close(fd);
+		/* Copies of the child's own. */
+		for (int i = 0; i < 10; i++)
+			dup(aligned);
+		fcntl(aligned, F_DUPFD, 70);
+		_exit(fd);
+	}
+	stage = 3;
+	pthread_join(thread, NULL);
+	SAY(failures);
+	SAY(size_of("child"));
+	SAY(lseek(aligned, 0, SEEK_CUR));
+	SAY(close(aligned));
+	SAY(waitpid(child, NULL, 0) == child);
+}
+
+/* A process with memory of its own, but the same descriptors. */
+static int ask_it[2], told_by[2];
+
+static int replaces(void *numbers)
+{
+	const int *fd = numbers;
+	char byte;
+
+	if (bare(SYS_read, ask_it[0], &byte, 1) == 1)
+		bare(SYS_dup3, fd[1], fd[0], 0);
+	bare(SYS_write, told_by[1], &byte, 1);
+	return 0;
+}
+
+static void descriptors_of_two(void)
+{
+	static char stack[1 << 16] __attribute__((aligned(16)));
+	static int numbers[2] = { 70, 71 };
+	char byte = 0;
+	int fd;
+
+	SAY(pipe(ask_it) | pipe(told_by));
+	fd = create("second");
+	SAY(dup2(fd, 71));
+	close(fd);
+	SAY(clone(replaces, stack + sizeof(stack), CLONE_FILES | SIGCHLD, numbers) > 0);
+	fd = create("file");
+	SAY(dup2(fd, 70));
+	close(fd);
+	stream(70, LONG, 7000);
+	SAY(write(ask_it[1], &byte, 1));
+	SAY(read(told_by[0], &byte, 1));
+	SAY(write(70, pool, 5000));
+	SAY(close(70) | close(71));
+	SAY(wait(NULL) > 0);
+	SAY(size_of("file"));
+	SAY(size_of("second"));
 }
 
 static void executes(void)
@@ -2552,6 +2821,8 @@ int main(int argc, char **argv)
 	} all[] = {
 		{ "writes", writes },
 		{ "reads", reads },
+		{ "behind_the_end", behind_the_end },
+		{ "holes_in_memory", holes_in_memory },
 		{ "both_ways", both_ways },
 		{ "offsets", offsets },
 		{ "sizes", sizes },
@@ -2560,6 +2831,9 @@ int main(int argc, char **argv)
 		{ "shared_before", shared_before },
 		{ "record_locks", record_locks },
 		{ "duplicates", duplicates },
+		{ "not_closed", not_closed },
+		{ "looks_by_itself", looks_by_itself },
+		{ "open_numbers", open_numbers },
 		{ "numbers", numbers },
 		{ "few_descriptors", few_descriptors },
 		{ "standard_output", standard_output },
@@ -2580,6 +2854,8 @@ int main(int argc, char **argv)
 		{ "flags", flags },
 		{ "forks", forks },
 		{ "spawns", spawns },
+		{ "beside_a_child", beside_a_child },
+		{ "descriptors_of_two", descriptors_of_two },
 		{ "executes", executes },
 		{ "executes_nothing", executes_nothing },
 		{ "passes", passes },

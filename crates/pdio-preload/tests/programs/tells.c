@@ -22,12 +22,15 @@
 #include <sys/file.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/msg.h>
+#include <sys/ptrace.h>
 #include <sys/select.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/swap.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
@@ -352,6 +355,10 @@ static const char *call(int kind, int plain)
 	case 21: aio_suspend((const struct aiocb *const *)list, 1, &zero); return "aio_suspend";
 	case 22:
 		return io_getevents && io_getevents(NULL, 0, 0, NULL, &zero) ? "io_getevents" : NULL;
+	case 23: ptrace(PTRACE_CONT, 0x7fffffff, NULL, NULL); return "ptrace";
+	case 24: mount("none", "/none", "none", 0, NULL); return "mount";
+	case 25: swapon("/none", 0); return "swapon";
+	case 26: tcsetpgrp(-1, 1); return "tcsetpgrp";
 	default: return NULL;
 	}
 }
@@ -361,7 +368,7 @@ static void seen_calls(void)
 {
 	int plain = open("plain", O_WRONLY | O_CREAT, 0600);
 
-	for (int kind = 0; kind < 23; kind++) {
+	for (int kind = 0; kind < 27; kind++) {
 		struct stat st;
 		const char *name;
 		int fd;
