@@ -571,6 +571,25 @@ impl Pilot {
         }
     }
 
+    /// Returns how much of a call of `len` bytes to carry out now: long calls make no trial longer. What
+    /// is left of one is never so little that it would have to be copied.
+    pub(crate) fn share(&self, len: usize) -> usize {
+        if self.home.is_none() {
+            return len;
+        }
+        let before = self.slice.bytes;
+        let end = match self.takes_page_cache() && before < FIRST {
+            true => FIRST,
+            false => TRIAL,
+        };
+        // In whole steps, so that what follows is aligned as the call was.
+        let part = end.saturating_sub(before).next_multiple_of(TRIAL_STEP);
+        match part.max(TRIAL_STEP) {
+            part if len as u64 >= part + TRIAL_STEP => part as usize,
+            _ => len,
+        }
+    }
+
     /// What comes now is no sample of any strategy; the slice begins again after it.
     pub(crate) fn interrupt(&mut self) {
         self.slice.begun = None;
@@ -1205,6 +1224,33 @@ mod tests {
             }
             assert_eq!(moved, ends, "{cost} by {}", NAMES[arm]);
             assert_eq!(proofs, u32::from(arm == BUFFERED));
+        }
+    }
+
+    #[test]
+    fn a_trial_is_no_longer_where_calls_are_long() {
+        // What a byte costs, and the parts of calls of 16 MiB, or little more than a trial has left.
+        for (arm, cost, call, parts) in [
+            (BUFFERED, 2.1, 16 << 20, &[FIRST][..]),
+            (BUFFERED, 1.9, 16 << 20, &[FIRST, TRIAL - FIRST]),
+            (STAGED, 1.9, 16 << 20, &[TRIAL]),
+            (BUFFERED, 2.1, FIRST + 4096, &[FIRST + 4096]),
+        ] {
+            let mut pilot = Pilot::in_trial(38 << 40, arm);
+            let mut got = Vec::new();
+            loop {
+                pilot.enter();
+                let left = call - got.iter().sum::<u64>();
+                let part = pilot.share(left as usize) as u64;
+                got.push(part);
+                clock::pass(Duration::from_nanos((part as f64 * cost) as u64));
+                if pilot.count(part) {
+                    pilot.next();
+                    break;
+                }
+            }
+            assert_eq!(got, parts, "{cost} by {}", NAMES[arm]);
+            assert_eq!(pilot.share(16 << 20), 16 << 20, "the trial is over");
         }
     }
 
