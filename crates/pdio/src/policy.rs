@@ -287,11 +287,18 @@ impl Learned {
                 return false;
             }
             // Copies of large calls save none of the processor's time; they overlap what is waited.
-            let part = match self.arms[current].waited {
-                Some(waited) if (current, key.pattern) == (ZERO_COPY, Pattern::Large) => waited,
-                _ => cost,
+            let overlap = match (current, key.pattern) {
+                (ZERO_COPY, Pattern::Large) => self.arms[current].waited,
+                _ => None,
             };
-            let cheap = || clock::copy_cost() < part * CHEAP_COPY;
+            let copy = clock::copy_cost;
+            // So one that costs more, its time and that of a processor, has no trial.
+            let in_vain =
+                |waited| waited - copy() * (1.0 + cpu_weight()) < cost * (1.0 - HYSTERESIS);
+            if i == STAGED && !paced && overlap.is_some_and(in_vain) {
+                return false;
+            }
+            let cheap = || copy() < overlap.unwrap_or(cost) * CHEAP_COPY;
             let promising = match (current, i) {
                 (ZERO_COPY, STAGED) => paced || cheap(),
                 (STAGED, ZERO_COPY) => !paced && !cheap(),
@@ -358,6 +365,11 @@ pub(crate) fn moment() -> Moment {
     }
 }
 
+/// What a second of one processor's time counts, of a second that passes.
+fn cpu_weight() -> f64 {
+    1.0 / f64::from(sys::cpus())
+}
+
 /// What some bytes took.
 pub(crate) struct Spent {
     pub time: Duration,
@@ -378,7 +390,7 @@ pub(crate) fn spent(begun: Moment, bytes: u64) -> Spent {
         // It is the part that is known.
         _ => own.unwrap_or(Duration::ZERO),
     };
-    let cpu = cpu.as_nanos() as f64 / f64::from(sys::cpus());
+    let cpu = cpu.as_nanos() as f64 * cpu_weight();
     let bytes = bytes.max(1) as f64;
     let waited = own.map(|own| time.saturating_sub(own).as_nanos() as f64 / bytes);
     Spent {
@@ -1102,6 +1114,33 @@ mod tests {
                 }
             }
             assert_eq!(pilot.home.is_some(), tried, "{worked:?} of {call:?}");
+        }
+    }
+
+    #[test]
+    fn a_copy_that_costs_more_than_it_can_save_has_no_trial() {
+        const LEN: usize = 1 << 20;
+        let call = Duration::from_millis(4);
+        let waited = call / 4;
+        for (dev, part, tried) in [
+            (39 << 40, 0.25, true),
+            (40 << 40, 0.9, false),
+            (41 << 40, 1.5, false),
+        ] {
+            clock::COPY.set(waited.as_nanos() as f64 / LEN as f64 * part);
+            let mut pilot = Pilot::new(stream(dev, Operation::Write), AUTO, true, false);
+            let mut staged = false;
+            for _ in 0..4 * SETTLED as usize / LEN {
+                pilot.enter();
+                pilot.large_calls(LEN);
+                clock::pass(call);
+                clock::WORKED.set(clock::WORKED.get() + call - waited);
+                if pilot.count(LEN as u64) {
+                    pilot.next();
+                }
+                staged |= pilot.current == STAGED;
+            }
+            assert_eq!(staged, tried, "a copy of {part} of what is waited");
         }
     }
 
