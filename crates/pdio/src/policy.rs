@@ -287,11 +287,18 @@ impl Learned {
                 return false;
             }
             // Copies of large calls save none of the processor's time; they overlap what is waited.
-            let part = match self.arms[current].waited {
-                Some(waited) if (current, key.pattern) == (ZERO_COPY, Pattern::Large) => waited,
-                _ => cost,
+            let overlap = match (current, key.pattern) {
+                (ZERO_COPY, Pattern::Large) => self.arms[current].waited,
+                _ => None,
             };
-            let cheap = || clock::copy_cost() < part * CHEAP_COPY;
+            let copy = clock::copy_cost;
+            // So one that costs more, its time and that of a processor, has no trial.
+            let in_vain =
+                |waited| waited - copy() * (1.0 + cpu_weight()) < cost * (1.0 - HYSTERESIS);
+            if i == STAGED && !paced && overlap.is_some_and(in_vain) {
+                return false;
+            }
+            let cheap = || copy() < overlap.unwrap_or(cost) * CHEAP_COPY;
             let promising = match (current, i) {
                 (ZERO_COPY, STAGED) => paced || cheap(),
                 (STAGED, ZERO_COPY) => !paced && !cheap(),
@@ -358,6 +365,11 @@ pub(crate) fn moment() -> Moment {
     }
 }
 
+/// What a second of one processor's time counts, of a second that passes.
+fn cpu_weight() -> f64 {
+    1.0 / f64::from(sys::cpus())
+}
+
 /// What some bytes took.
 pub(crate) struct Spent {
     pub time: Duration,
@@ -378,7 +390,7 @@ pub(crate) fn spent(begun: Moment, bytes: u64) -> Spent {
         // It is the part that is known.
         _ => own.unwrap_or(Duration::ZERO),
     };
-    let cpu = cpu.as_nanos() as f64 / f64::from(sys::cpus());
+    let cpu = cpu.as_nanos() as f64 * cpu_weight();
     let bytes = bytes.max(1) as f64;
     let waited = own.map(|own| time.saturating_sub(own).as_nanos() as f64 / bytes);
     Spent {
@@ -568,6 +580,25 @@ impl Pilot {
             // The clock's steps are longer than most pauses, but a pause meets a step the
             // likelier the longer it is: the sum comes out right.
             self.slice.idle += clock::coarse_now().saturating_sub(left);
+        }
+    }
+
+    /// Returns how much of a call of `len` bytes to carry out now: long calls make no trial longer. What
+    /// is left of one is never so little that it would have to be copied.
+    pub(crate) fn share(&self, len: usize) -> usize {
+        if self.home.is_none() {
+            return len;
+        }
+        let before = self.slice.bytes;
+        let end = match self.takes_page_cache() && before < FIRST {
+            true => FIRST,
+            false => TRIAL,
+        };
+        // In whole steps, so that what follows is aligned as the call was.
+        let part = end.saturating_sub(before).next_multiple_of(TRIAL_STEP);
+        match part.max(TRIAL_STEP) {
+            part if len as u64 >= part + TRIAL_STEP => part as usize,
+            _ => len,
         }
     }
 
@@ -1087,6 +1118,33 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_that_costs_more_than_it_can_save_has_no_trial() {
+        const LEN: usize = 1 << 20;
+        let call = Duration::from_millis(4);
+        let waited = call / 4;
+        for (dev, part, tried) in [
+            (39 << 40, 0.25, true),
+            (40 << 40, 0.9, false),
+            (41 << 40, 1.5, false),
+        ] {
+            clock::COPY.set(waited.as_nanos() as f64 / LEN as f64 * part);
+            let mut pilot = Pilot::new(stream(dev, Operation::Write), AUTO, true, false);
+            let mut staged = false;
+            for _ in 0..4 * SETTLED as usize / LEN {
+                pilot.enter();
+                pilot.large_calls(LEN);
+                clock::pass(call);
+                clock::WORKED.set(clock::WORKED.get() + call - waited);
+                if pilot.count(LEN as u64) {
+                    pilot.next();
+                }
+                staged |= pilot.current == STAGED;
+            }
+            assert_eq!(staged, tried, "a copy of {part} of what is waited");
+        }
+    }
+
+    #[test]
     fn reads_begin_with_read_ahead_and_go_without_a_copy_where_that_is_dear() {
         const CALL: usize = 64 << 10;
         for (dev, cost, tried) in [(18 << 40, DEAR, true), (19 << 40, CHEAP, false)] {
@@ -1205,6 +1263,33 @@ mod tests {
             }
             assert_eq!(moved, ends, "{cost} by {}", NAMES[arm]);
             assert_eq!(proofs, u32::from(arm == BUFFERED));
+        }
+    }
+
+    #[test]
+    fn a_trial_is_no_longer_where_calls_are_long() {
+        // What a byte costs, and the parts of calls of 16 MiB, or little more than a trial has left.
+        for (arm, cost, call, parts) in [
+            (BUFFERED, 2.1, 16 << 20, &[FIRST][..]),
+            (BUFFERED, 1.9, 16 << 20, &[FIRST, TRIAL - FIRST]),
+            (STAGED, 1.9, 16 << 20, &[TRIAL]),
+            (BUFFERED, 2.1, FIRST + 4096, &[FIRST + 4096]),
+        ] {
+            let mut pilot = Pilot::in_trial(38 << 40, arm);
+            let mut got = Vec::new();
+            loop {
+                pilot.enter();
+                let left = call - got.iter().sum::<u64>();
+                let part = pilot.share(left as usize) as u64;
+                got.push(part);
+                clock::pass(Duration::from_nanos((part as f64 * cost) as u64));
+                if pilot.count(part) {
+                    pilot.next();
+                    break;
+                }
+            }
+            assert_eq!(got, parts, "{cost} by {}", NAMES[arm]);
+            assert_eq!(pilot.share(16 << 20), 16 << 20, "the trial is over");
         }
     }
 

@@ -326,6 +326,27 @@ impl Core {
         if buffer.is_empty() || i64::try_from(offset).is_err() {
             return Ok(0);
         }
+        let mut done = 0;
+        loop {
+            let rest = &mut buffer[done..];
+            let part = self.back.pilot.share(rest.len());
+            let more = part < rest.len();
+            match self.read_in_slice(&mut rest[..part], offset + done as u64) {
+                Ok(n) => {
+                    done += n;
+                    if n < part || !more {
+                        return Ok(done);
+                    }
+                }
+                // As below.
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A call, or as much of it as belongs to one slice.
+    fn read_in_slice(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let fresh = self.catch_up(offset, buffer.len());
         if self.closing && !self.holds(offset, buffer.len()) {
             self.collapse();
@@ -1029,7 +1050,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Key, Wanted, ZERO_COPY};
+    use crate::policy::{self, Key, Wanted, BUFFERED, ZERO_COPY};
     use std::io::Write;
 
     /// A file of so many bytes that the page cache does not hold, if that can be had here.
@@ -1229,5 +1250,21 @@ mod tests {
             );
             assert!(stats.unused_read_ahead <= unused, "{stats:?}");
         }
+    }
+
+    #[test]
+    fn a_trial_ends_within_a_long_call() {
+        const CALL: usize = 12 << 20;
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        std::fs::write(&path, vec![7; CALL]).unwrap();
+        let mut input = Reader::open(&path).unwrap();
+        let dev = 5 << 40;
+        input.core.back.pilot = Pilot::in_trial(dev, BUFFERED);
+        let mut got = vec![0; CALL];
+        assert_eq!(input.read(&mut got).unwrap(), CALL);
+        assert!(got == vec![7; CALL]);
+        let tried: Vec<u64> = policy::costs(dev).iter().map(|cost| cost.bytes).collect();
+        assert_eq!(tried, [8 << 20]);
     }
 }

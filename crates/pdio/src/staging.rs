@@ -27,6 +27,7 @@ impl Core {
         if !self.is_scattered() {
             self.back.pilot.enter();
         }
+        let data = &data[..self.back.pilot.share(data.len())];
         let written = match self.durability {
             Durability::Process => self.write_staged(data, offset)?,
             Durability::Safe | Durability::Sync => self.write_now(data, offset)?,
@@ -404,10 +405,9 @@ impl Core {
         self.hand_over()?;
         let len = data.len() - data.len() % granule as usize;
         let growing = offset + len as u64 > self.size;
-        let part = if growing {
-            8 * self.back.block
-        } else {
-            (len / self.back.depth).next_multiple_of(self.back.block)
+        let part = match growing {
+            true => len,
+            false => (len / self.back.depth).next_multiple_of(self.back.block),
         };
         if growing {
             self.reserve(offset + len as u64);

@@ -549,10 +549,13 @@ CALLS: Final = tuple(mode for mode in MODES if mode != "pdio")
 
 def _exact_rows(data: Measured) -> Iterator[tuple[str, str, str, int]]:
     """What was measured on the exact board: the run, its name here, direction and block size."""
-    for run, label in EXACT.items():
-        cells = data.on_board(run)
+    for label in dict.fromkeys(EXACT.values()):
+        runs = [run for run, name in EXACT.items() if name == label]
         for direction in ("write", "read"):
-            for block in sorted({b for d, _, b in cells if d == direction}):
+            blocks = {
+                (block, run) for run in runs for d, _, block in data.on_board(run) if d == direction
+            }
+            for block, run in sorted(blocks):
                 yield run, label, direction, block
 
 
