@@ -14,6 +14,7 @@ mod compare;
 mod launch;
 mod tune;
 mod verdict;
+mod wait;
 
 use launch::{Refusal, CANNOT_RUN, OURS};
 
@@ -26,7 +27,8 @@ Exit status:
   of run, that of the program; of tune and compare, 0 when they are done
   125  brug cannot do what is asked, or the command line is wrong; standard error says why
   126  the program was found and cannot be run under brug
-  127  there is no such program";
+  127  there is no such program
+  129, 130, 131, 143  of tune: the program was ended by SIGHUP, SIGINT, SIGQUIT or SIGTERM, which tune got as well";
 
 /// Grow memory in place instead of copying it, in programs as they are.
 #[derive(Parser)]
@@ -242,7 +244,9 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(refusal) => {
-            say(&refusal);
+            if !refusal.line.is_empty() {
+                say(&refusal);
+            }
             ExitCode::from(refusal.status)
         }
     }
