@@ -188,7 +188,10 @@ fn print(text: &str) -> Result<(), Refusal> {
         let mut out = std::io::stdout().lock();
         out.write_all(text.as_bytes()).and_then(|()| out.flush())
     };
-    written.map_err(|error| Refusal::new(OURS, format!("standard output: {error}")))
+    written.map_err(|error| {
+        let why = nocopy_launch::reason(&error);
+        Refusal::new(OURS, format!("standard output: {why}"))
+    })
 }
 
 /// Pretty JSON on standard output.
@@ -218,14 +221,19 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let status = if error.use_stderr() { OURS } else { 0 };
-            if status == 0 || error.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
+            if !error.use_stderr() {
+                let Err(error) = nocopy_pages::show(&error) else {
+                    return ExitCode::SUCCESS;
+                };
+                let why = nocopy_launch::reason(&error);
+                say(format_args!("standard output: {why}"));
+            } else if error.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
                 // Nothing is left to be done when not even this can be printed.
                 let _ = error.print();
             } else {
                 say(format_args!("{}; try --help", in_one_line(&error)));
             }
-            return ExitCode::from(status);
+            return ExitCode::from(OURS);
         }
     };
     let done = match &cli.action {

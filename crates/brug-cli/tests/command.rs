@@ -542,6 +542,9 @@ fn output_that_goes_nowhere_is_one_line() {
         &["compare", "-n", "1", "--", "true"][..],
         &["compare", "-n", "1", "--json", "--", "true"],
         &["tune", "--profile", profile, "--", "true"],
+        &["--help"],
+        &["--version"],
+        &["tune", "--help"],
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_brug"));
         let output = command.args(words).stdout(full()).output().expect("starts");
