@@ -24,7 +24,7 @@ pub const OURS: u8 = 125;
 /// One line for the user, and the exit status that goes with it.
 #[derive(Debug)]
 pub struct Refusal {
-    /// What happened and what to do about it.
+    /// What happened and what to do about it; empty if the user knows.
     pub line: String,
     /// Exit status of the command.
     pub status: u8,
@@ -37,6 +37,11 @@ impl Refusal {
             line: line.into(),
             status,
         }
+    }
+
+    /// This signal asked the command to end.
+    pub fn signal(signal: i32) -> Self {
+        Self::new(128 + signal as u8, "")
     }
 }
 

@@ -14,6 +14,7 @@ mod compare;
 mod launch;
 mod tune;
 mod verdict;
+mod wait;
 
 use launch::{Refusal, CANNOT_RUN, OURS};
 
@@ -26,7 +27,8 @@ Exit status:
   of run, that of the program; of tune and compare, 0 when they are done
   125  brug cannot do what is asked, or the command line is wrong; standard error says why
   126  the program was found and cannot be run under brug
-  127  there is no such program";
+  127  there is no such program
+  129, 130, 131, 143  of tune: the program was ended by SIGHUP, SIGINT, SIGQUIT or SIGTERM, which tune got as well";
 
 /// Grow memory in place instead of copying it, in programs as they are.
 #[derive(Parser)]
@@ -186,7 +188,10 @@ fn print(text: &str) -> Result<(), Refusal> {
         let mut out = std::io::stdout().lock();
         out.write_all(text.as_bytes()).and_then(|()| out.flush())
     };
-    written.map_err(|error| Refusal::new(OURS, format!("standard output: {error}")))
+    written.map_err(|error| {
+        let why = nocopy_launch::reason(&error);
+        Refusal::new(OURS, format!("standard output: {why}"))
+    })
 }
 
 /// Pretty JSON on standard output.
@@ -216,14 +221,19 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let status = if error.use_stderr() { OURS } else { 0 };
-            if status == 0 || error.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
+            if !error.use_stderr() {
+                let Err(error) = nocopy_pages::show(&error) else {
+                    return ExitCode::SUCCESS;
+                };
+                let why = nocopy_launch::reason(&error);
+                say(format_args!("standard output: {why}"));
+            } else if error.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
                 // Nothing is left to be done when not even this can be printed.
                 let _ = error.print();
             } else {
                 say(format_args!("{}; try --help", in_one_line(&error)));
             }
-            return ExitCode::from(status);
+            return ExitCode::from(OURS);
         }
     };
     let done = match &cli.action {
@@ -242,7 +252,9 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(refusal) => {
-            say(&refusal);
+            if !refusal.line.is_empty() {
+                say(&refusal);
+            }
             ExitCode::from(refusal.status)
         }
     }

@@ -15,6 +15,7 @@ use addr2line::Loader;
 use serde::{Deserialize, Serialize};
 
 use crate::launch::{self, Refusal, CANNOT_RUN, OURS};
+use crate::wait::{Ended, Held};
 
 /// A call site whose objects were copied less than this has nothing to gain.
 const WORTH_BYTES: u64 = 64 << 10;
@@ -129,19 +130,28 @@ impl Drop for Scratch {
     }
 }
 
-fn run(words: &[OsString], profile: &Path, counters: &Path) -> Result<ExitStatus, Refusal> {
+fn run(
+    held: &Held,
+    words: &[OsString],
+    profile: &Path,
+    counters: &Path,
+) -> Result<ExitStatus, Refusal> {
     let mut setting = OsString::from("json:");
     setting.push(counters);
-    launch::command(&launch::library()?, words)?
+    let mut command = launch::command(&launch::library()?, words)?;
+    command
         .env("BRUG_ALLOC", "auto")
         .env("BRUG_MONITOR", "1")
         .env("BRUG_PROFILE", profile)
-        .env("BRUG_STATS", setting)
-        .status()
-        .map_err(|error| {
+        .env("BRUG_STATS", setting);
+    match held.run(&mut command) {
+        Ok(Ended::Program(status)) => Ok(status),
+        Ok(Ended::Signal(signal)) => Err(Refusal::signal(signal)),
+        Err(error) => {
             let name = words[0].to_string_lossy();
-            Refusal::new(CANNOT_RUN, format!("{name}: {error}"))
-        })
+            Err(Refusal::new(CANNOT_RUN, format!("{name}: {error}")))
+        }
+    }
 }
 
 /// How a profile begins.
@@ -202,12 +212,15 @@ fn replaceable(profile: &Path) -> Result<PathBuf, Refusal> {
 /// Run `words`, write a profile, and print what there is to gain.
 pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Result<(), Refusal> {
     let profile = replaceable(profile)?;
+    let held = Held::new();
     let scratch = Scratch::new()?;
-    let status = run(words, &profile, &scratch.counters())?;
+    let status = run(&held, words, &profile, &scratch.counters())?;
     let text = fs::read_to_string(scratch.counters()).map_err(|_| {
         let line = format!("the program ended with {status} and left nothing: no process exited");
         Refusal::new(OURS, line)
     })?;
+    drop(scratch);
+    drop(held);
     let mut processes = text
         .lines()
         .map(serde_json::from_str::<Process>)

@@ -542,6 +542,9 @@ fn output_that_goes_nowhere_is_one_line() {
         &["compare", "-n", "1", "--", "true"][..],
         &["compare", "-n", "1", "--json", "--", "true"],
         &["tune", "--profile", profile, "--", "true"],
+        &["--help"],
+        &["--version"],
+        &["tune", "--help"],
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_brug"));
         let output = command.args(words).stdout(full()).output().expect("starts");
@@ -589,4 +592,56 @@ fn tune_replaces_no_device_and_follows_no_link_that_waits_for_it() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(!at("victim").exists());
     assert_eq!(fs::read_dir(&temporary).expect("directory").count(), 1);
+}
+
+/// What `brug tune` of a script of bash, which ends by `exit(3)`, says and leaves in a directory for temporary files of its own.
+fn tune_of(script: &str) -> (Output, usize) {
+    library();
+    let directory = tempfile::tempdir().expect("directory");
+    let scratch = directory.path().join("scratch");
+    fs::create_dir(&scratch).expect("directory");
+    let output = Command::new(env!("CARGO_BIN_EXE_brug"))
+        .args(["tune", "--profile"])
+        .arg(directory.path().join("profile"))
+        .args(["--", "bash", "-c", script])
+        .env("TMPDIR", &scratch)
+        .env_remove("BRUG_LIBRARY")
+        .output()
+        .expect("starts");
+    let left = fs::read_dir(&scratch).expect("directory").count();
+    (output, left)
+}
+
+#[test]
+fn tune_that_is_asked_to_end_leaves_nothing_behind() {
+    for (signal, status) in [("HUP", 129), ("INT", 130), ("TERM", 143)] {
+        let (output, left) = tune_of(&format!("kill -{signal} $PPID; exec sleep 20"));
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        assert!(
+            output.stdout.is_empty() && output.stderr.is_empty(),
+            "{output:?}"
+        );
+        assert_eq!(left, 0, "{signal}");
+    }
+}
+
+/// So a server is tuned that is ended by Ctrl-C.
+#[test]
+fn tune_reports_on_a_program_that_ends_by_itself_when_it_is_asked_to() {
+    let script = "trap 'exit 0' INT; kill -INT $PPID; for i in {1..100}; do sleep 0.1; done";
+    let (output, left) = tune_of(script);
+    assert!(output.status.success(), "{output:?}");
+    assert!(out(&output).contains("verdict: "), "{output:?}");
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn the_program_that_is_tuned_has_the_signals_of_the_command() {
+    // What is blocked and ignored, without SIGPIPE, which the runtime sets, and real-time ones.
+    let script = "grep -E 'Sig(Blk|Ign)' /proc/self/status";
+    let plain = Command::new("sh").args(["-c", script]).output();
+    let (output, _) = tune_of(script);
+    for line in out(&plain.expect("starts")).lines() {
+        assert!(out(&output).contains(line), "{line}: {output:?}");
+    }
 }

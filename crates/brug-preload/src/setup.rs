@@ -90,6 +90,7 @@ fn name_the_unknown(environment: *const *const c_char) {
     }
 }
 
+#[link_section = ".text.startup.brug"]
 extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
     let before = crate::errno();
     raw::take_over_statistics();
@@ -118,6 +119,7 @@ fn name_the_base() {
     }
 }
 
+#[link_section = ".text.startup.brug"]
 extern "C" fn finish() {
     match raw::config().statistics {
         Statistics::StandardError => {

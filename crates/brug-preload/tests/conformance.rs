@@ -243,6 +243,17 @@ fn the_librarys_thread_has_a_stack_beside_much_storage() {
     }
 }
 
+#[test]
+fn threads_may_have_the_smallest_stack() {
+    let program = compiled("stack.c", "stack", &[]);
+    let said = passes_quietly(&mut Command::new(&program));
+    assert_eq!(said, "stack: all checks passed\n");
+    for settings in SETTINGS {
+        let said = passes_quietly(&mut under_brug(&program, settings));
+        assert_eq!(said, "stack: all checks passed\n", "{settings:?}");
+    }
+}
+
 /// A thread of the library is none of the program's, which ends with its own last one.
 #[test]
 fn a_program_whose_main_thread_leaves_early_ends_as_without_the_library() {
@@ -364,6 +375,7 @@ fn every_source_is_compiled_by_a_test() {
         "own.c",
         "plugin.c",
         "replaced.cpp",
+        "stack.c",
         "storage.c",
         "strict.c",
         "thread.c",

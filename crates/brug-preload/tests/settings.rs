@@ -213,3 +213,23 @@ fn the_environment_means_nothing_in_a_set_user_id_program() {
     assert!(output.status.success() && statistics.exists(), "{output:?}");
     assert!(stderr(&output).contains("BRUG_ALLOC"), "{output:?}");
 }
+
+#[test]
+fn statistics_that_cannot_be_written_do_not_end_the_program() {
+    let directory = tempfile::tempdir().expect("directory");
+    let file = directory.path().join("file");
+    let file = file.to_str().expect("path");
+    for (name, value, rest) in [
+        ("BRUG_STATS", file, "ulimit -f 0; exec"),
+        ("BRUG_STATS", "1", "exec 2>&3; sleep 0.2; exec"),
+    ] {
+        // Who reads the pipe, as descriptor 3, is gone by then.
+        let library = library();
+        let run = format!("env {name}={value} LD_PRELOAD={} {TRUE}", library.display());
+        let script = format!("{{ ({rest} {run}) 3>&1 >/dev/null; echo $? >&2; }} | true");
+        let output = Command::new("sh").args(["-c", &script]).output();
+        let output = output.expect("starts");
+        let said = stderr(&output);
+        assert_eq!(said.lines().last(), Some("0"), "{script}: {said}");
+    }
+}

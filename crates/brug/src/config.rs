@@ -123,6 +123,7 @@ impl Config {
     /// Reads the environment. A malformed value leaves the default and prints one
     /// line on standard error. In a program with raised privileges (`AT_SECURE`) the
     /// environment is not looked at. Allocates nothing.
+    #[link_section = startup!()]
     pub fn from_env() -> Config {
         let mut config = Config::DEFAULT;
         // SAFETY: no preconditions.

@@ -78,6 +78,7 @@ fn brug_hot_v0() -> &'static words::Hot {
 }
 
 /// Does what a layer below asks for.
+#[link_section = startup!()]
 extern "C" fn answer(to: Ask) {
     match to {
         Ask::Configuration => initialise(),
@@ -91,6 +92,7 @@ extern "C" fn answer(to: Ask) {
 }
 
 #[cold]
+#[link_section = startup!()]
 fn initialise() {
     if !Config::env_is_there() {
         // Before the C library's first instruction; defaults will do until then.

@@ -115,6 +115,14 @@ macro_rules! tables {
     };
 }
 
+/// The section of functions that run when a program starts and ends. Linkers put them side by side, so
+/// that few pages of the library are mapped for them.
+macro_rules! startup {
+    () => {
+        ".text.startup.brug"
+    };
+}
+
 mod mode;
 
 slots! {

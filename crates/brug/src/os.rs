@@ -679,8 +679,37 @@ fn limit_of_groups(groups: &[u8], read: &mut dyn FnMut(&CStr) -> Option<usize>) 
     least
 }
 
-/// Writes all of `bytes` to a descriptor; false on failure.
-pub(crate) fn write_all(fd: c_int, mut bytes: &[u8]) -> bool {
+/// What ends a program that writes to a pipe nobody reads, or beyond `RLIMIT_FSIZE`: the kernel's form of a
+/// set of signals.
+const OF_WRITING: u64 = 1 << (libc::SIGPIPE - 1) | 1 << (libc::SIGXFSZ - 1);
+
+/// Writes all of `bytes` to a descriptor; false on failure. It is not the program that writes, so a failure
+/// does not end it by a signal.
+pub(crate) fn write_all(fd: c_int, bytes: &[u8]) -> bool {
+    if cfg!(miri) {
+        return write_loudly(fd, bytes);
+    }
+    let length = size_of::<u64>();
+    let (mut before, mut pending) = (0u64, 0u64);
+    let none = ptr::null_mut::<u64>();
+    // SAFETY: sets of the kernel's length that live as long as the calls. A signal that a write of ours has left
+    // is this thread's, and is taken before it can be delivered.
+    unsafe {
+        let (set, old) = (&OF_WRITING, &mut before);
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, set, old, length);
+        libc::syscall(libc::SYS_rt_sigpending, &mut pending, length);
+        let written = write_loudly(fd, bytes);
+        let ours = OF_WRITING & !pending;
+        if !written && ours != 0 {
+            let at_once = [0i64; 2];
+            libc::syscall(libc::SYS_rt_sigtimedwait, &ours, none, &at_once, length);
+        }
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &before, none, length);
+        written
+    }
+}
+
+fn write_loudly(fd: c_int, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         // SAFETY: the slice is valid for its length.
         let n = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };

@@ -141,6 +141,7 @@ pub fn owns(p: *const u8) -> bool {
 /// other threads may hold later. Makes no system call unless the configuration names an allocator
 /// that has to be begun.
 #[cfg(feature = "preload")]
+#[link_section = startup!()]
 pub fn prepare() {
     use crate::base::Owner;
     use crate::mode::Base;

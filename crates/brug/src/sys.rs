@@ -22,6 +22,7 @@ pub(crate) use names::malloc as alloc;
 /// A function of the library whose `malloc` we use; null if it has none of that
 /// name. Takes the loader's lock, which a first call before `main` makes harmless.
 #[cfg(feature = "preload")]
+#[link_section = startup!()]
 pub(crate) fn symbol(name: &core::ffi::CStr) -> *mut c_void {
     let library = library_of(names::malloc as *const () as usize);
     // SAFETY: C strings. What is loaded stays so, and its handle need not be given back.
@@ -108,6 +109,7 @@ fn library_of(address: usize) -> (usize, *const core::ffi::c_char) {
         address: usize,
         found: (usize, *const core::ffi::c_char),
     }
+    #[link_section = startup!()]
     unsafe extern "C" fn look(
         library: *mut libc::dl_phdr_info,
         _: usize,

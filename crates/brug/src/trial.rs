@@ -253,6 +253,7 @@ pub(crate) fn start_unless_known() {
 }
 
 /// Begins a trial, if there is a choice.
+#[link_section = startup!()]
 pub(crate) fn start() {
     if base::challenger().is_none() {
         because(Why::Alone);

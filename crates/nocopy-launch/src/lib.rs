@@ -22,8 +22,8 @@ pub fn shown(name: impl AsRef<OsStr>) -> String {
     text.into_owned()
 }
 
-/// What the system says, without its number.
-fn reason(error: &io::Error) -> String {
+/// The system's own text for an error, without its number.
+pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     let end = text.rfind(" (os error ").unwrap_or(text.len());
     text[..end].to_owned()

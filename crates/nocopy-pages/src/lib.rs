@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Manual pages and completions of commands that are made with clap, where a system keeps them.
+//! What commands that are made with clap say about themselves: on standard output, and in manual pages and
+//! completions where a system keeps them.
 #![forbid(unsafe_code)]
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
+use std::process::ExitCode;
 
-use clap::Command;
+use clap::{Command, Parser};
 use clap_complete::Shell;
 
 /// Where each shell looks, below `share`.
@@ -15,6 +17,48 @@ const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Zsh, "zsh/site-functions"),
     (Shell::Fish, "fish/vendor_completions.d"),
 ];
+
+/// Prints the help or version that was asked for.
+///
+/// # Errors
+/// If standard output takes less than that. A pipe that nobody reads any more is none: whoever closed it has
+/// read what he wanted.
+pub fn show(text: &clap::Error) -> io::Result<()> {
+    let printed = if nocopy_launch::closed(1) {
+        Err(io::Error::from_raw_os_error(libc::EBADF))
+    } else {
+        text.print().and_then(|()| io::stdout().flush())
+    };
+    printed.or_else(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error),
+    })
+}
+
+/// The command line, unless it is wrong or asks for help.
+///
+/// # Errors
+/// The exit status: 0 when help has been printed, 1 if it could not be, 2 if the command line is wrong. What is
+/// wrong has been said.
+pub fn parse<C: Parser>() -> Result<C, ExitCode> {
+    C::try_parse().map_err(|text| {
+        if text.use_stderr() {
+            // Nobody is left to tell if that fails.
+            let _ = text.print();
+            return ExitCode::from(2);
+        }
+        let Err(error) = show(&text) else {
+            return ExitCode::SUCCESS;
+        };
+        let name = C::command().get_name().to_owned();
+        let why = nocopy_launch::reason(&error);
+        let _ = writeln!(
+            io::stderr(),
+            "{name}: cannot write to 'standard output': {why}"
+        );
+        ExitCode::FAILURE
+    })
+}
 
 /// Writes a manual page for the command and one for each subcommand that is not hidden, and
 /// completions for bash, zsh and fish, below `share` (as `/usr/local/share`).

@@ -59,7 +59,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let command = Cli::parse().command;
+    let command = match nocopy_pages::parse::<Cli>() {
+        Ok(cli) => cli.command,
+        Err(status) => return status,
+    };
     // Measurements compare ways, each from the same beginning; `run` leaves this to the library.
     let (name, outcome) = match command {
         Command::Cp(args) => ("cp", remember().and_then(|()| cp::run(&args))),

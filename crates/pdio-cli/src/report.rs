@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-pub use nocopy_launch::shown;
+pub use nocopy_launch::{reason, shown};
 
 /// How a command ended other than well.
 #[derive(Debug)]
@@ -50,15 +50,6 @@ pub trait Context<T> {
 impl<T> Context<T> for io::Result<T> {
     fn context(self, verb: &str, path: &Path) -> Outcome<T> {
         self.map_err(|e| Fail::Failed(format!("cannot {verb} {}: {}", quoted(path), reason(&e))))
-    }
-}
-
-/// The system's own text for an error.
-pub fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    match text.rfind(" (os error ") {
-        Some(end) => text[..end].to_string(),
-        None => text,
     }
 }
 

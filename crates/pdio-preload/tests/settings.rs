@@ -272,7 +272,7 @@ fn the_library_does_nothing_in_a_set_user_id_program() {
     let rpath = format!("-Wl,-rpath,{path}");
     let flags = ["-Wl,--no-as-needed", "-L", path, &rpath, "-lpdio"];
     let program = home.path().join("program");
-    copy_program(&compiled("semantics.c", "setuid", &flags), &program);
+    copy_program(compiled("semantics.c", "setuid", &flags), &program);
     chown(&program, Some(65534), None).expect("chown");
     let work = home.path().join("work");
     fs::create_dir(&work).expect("a directory");

@@ -387,7 +387,10 @@ fn run(args: &Record) -> Outcome {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match nocopy_pages::parse::<Cli>() {
+        Ok(cli) => cli,
+        Err(status) => return status,
+    };
     let outcome = match &cli.command {
         Some(Command::Explain(args)) => explain(args),
         Some(Command::Pages { share }) => nocopy_pages::write(Cli::command(), share)

@@ -6,6 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+#[path = "../../../nocopy-launch/tests/copying/mod.rs"]
+mod copying;
+#[allow(unused_imports)]
+pub use copying::copy_program;
+
 /// The library, as these tests' profile builds it; cargo builds no cdylib for tests by itself.
 pub fn library() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
@@ -35,13 +40,6 @@ pub fn library() -> PathBuf {
             directory.join("libbrug.so")
         })
         .clone()
-}
-
-/// Copies a program that is to be run. Another process does it: a child that another test starts
-/// in that moment would inherit this one's descriptor and make the program busy.
-pub fn copy_program(from: &Path, to: &Path) {
-    let status = Command::new("cp").arg(from).arg(to).status().expect("cp");
-    assert!(status.success(), "cp");
 }
 
 /// Directory of the test programs' sources.

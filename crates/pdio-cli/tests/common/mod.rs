@@ -2,12 +2,16 @@
 //! What the tests of the commands share.
 #![allow(dead_code)]
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+#[path = "../../../nocopy-launch/tests/copying/mod.rs"]
+mod copying;
+#[allow(unused_imports)]
+pub use copying::copy_program;
 
 /// The command under test.
 pub fn pdio() -> Command {
@@ -15,13 +19,6 @@ pub fn pdio() -> Command {
     // What was measured on this machine must not matter.
     command.env("PDIO_COSTS", "0");
     command
-}
-
-/// Copies a program that is to be run. Another process does it: a child that another test starts
-/// in that moment would inherit this one's descriptor and make the program busy.
-pub fn copy_program(from: impl AsRef<OsStr>, to: &Path) {
-    let status = Command::new("cp").arg(from).arg(to).status().unwrap();
-    assert!(status.success());
 }
 
 /// A FIFO, and a file that has `kept`.

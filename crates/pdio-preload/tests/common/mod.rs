@@ -10,6 +10,11 @@ use std::sync::{Mutex, OnceLock};
 
 use tempfile::TempDir;
 
+#[path = "../../../nocopy-launch/tests/copying/mod.rs"]
+mod copying;
+#[allow(unused_imports)]
+pub use copying::copy_program;
+
 /// Streams of the test programs are long by these.
 pub const SHORT: [(&str, &str); 2] = [("PDIO_SEQUENTIAL", "256K"), ("PDIO_MIN_SIZE", "1M")];
 
@@ -51,13 +56,6 @@ pub fn library() -> PathBuf {
             directory.join("libpdio.so")
         })
         .clone()
-}
-
-/// Copies a program that is to be run. Another process does it: a child that another test starts
-/// in that moment would inherit this one's descriptor and make the program busy.
-pub fn copy_program(from: &Path, to: &Path) {
-    let status = Command::new("cp").arg(from).arg(to).status().expect("cp");
-    assert!(status.success(), "cp");
 }
 
 /// Compiles one of `tests/programs`, once; where the result is.

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waiting for a program with something to put away afterwards, whatever signals come.
+
+use std::ffi::c_int;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+use std::{mem, ptr};
+
+/// By these somebody asks a command to end.
+const ENDING: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+
+/// How a program ended.
+pub enum Ended {
+    /// By itself, or by a signal that this command has not got.
+    Program(ExitStatus),
+    /// By a signal, after this command was asked by this one to end.
+    Signal(c_int),
+}
+
+/// While this lives, a signal that asks to end does not end this command. Those that were ignored
+/// before still are.
+pub struct Held {
+    before: libc::sigset_t,
+    awaited: libc::sigset_t,
+    child: libc::sigaction,
+}
+
+impl Held {
+    /// Holds the signals back.
+    pub fn new() -> Held {
+        // SAFETY: sets and actions are plain data, for which zeros are valid; all calls get valid ones.
+        unsafe {
+            let mut held: Held = mem::zeroed();
+            libc::sigemptyset(&mut held.awaited);
+            libc::sigaddset(&mut held.awaited, libc::SIGCHLD);
+            for signal in ENDING {
+                let mut action: libc::sigaction = mem::zeroed();
+                libc::sigaction(signal, ptr::null(), &mut action);
+                if action.sa_sigaction != libc::SIG_IGN {
+                    libc::sigaddset(&mut held.awaited, signal);
+                }
+            }
+            // If it is ignored, nobody is told of a child's end.
+            let default: libc::sigaction = mem::zeroed();
+            libc::sigaction(libc::SIGCHLD, &default, &mut held.child);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &held.awaited, &mut held.before);
+            held
+        }
+    }
+
+    /// Runs a program, which gets the signals as this command got them. The terminal sends its own
+    /// to both; those of other processes are passed on. When to end is the program's to say.
+    ///
+    /// # Errors
+    /// Those of starting it.
+    pub fn run(&self, command: &mut Command) -> io::Result<Ended> {
+        let (before, action) = (self.before, self.child);
+        // SAFETY: both calls may be made between fork and exec, and get valid data.
+        unsafe {
+            command.pre_exec(move || {
+                libc::sigaction(libc::SIGCHLD, &action, ptr::null_mut());
+                libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
+                Ok(())
+            })
+        };
+        let mut child = command.spawn()?;
+        let mut asked = None;
+        loop {
+            // SAFETY: zeros are a valid description of a signal.
+            let mut about: libc::siginfo_t = unsafe { mem::zeroed() };
+            // SAFETY: a set, and a place to write to.
+            let signal = unsafe { libc::sigwaitinfo(&self.awaited, &mut about) };
+            if signal < 0 {
+                continue;
+            }
+            if signal != libc::SIGCHLD {
+                asked = Some(signal);
+                if about.si_code <= 0 {
+                    // SAFETY: a process that has not been waited for, so the number is still its own.
+                    unsafe { libc::kill(child.id() as libc::pid_t, signal) };
+                }
+            } else if let Some(status) = child.try_wait()? {
+                return Ok(match asked.filter(|_| status.signal().is_some()) {
+                    Some(signal) => Ended::Signal(signal),
+                    None => Ended::Program(status),
+                });
+            }
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SAFETY: what was in force before. A signal that has come since ends this command now.
+        unsafe {
+            libc::sigaction(libc::SIGCHLD, &self.child, ptr::null_mut());
+            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut());
+        }
+    }
+}
