@@ -24,6 +24,7 @@
  */
 #include "options.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 
 #ifndef MADV_PAGEOUT
@@ -238,6 +239,7 @@ int main(int argc, char **argv)
 		{ 0 },
 	};
 	size_t bytes = (size_t)FILE_BATCHES * BATCH * PAGE;
+	cpu_set_t first;
 	u8 *file, *anon;
 	static const u32 sizes[] = { 8, 512, PAGE, 16 * PAGE, CALL_MAX };
 	u32 way, n;
@@ -246,6 +248,11 @@ int main(int argc, char **argv)
 	settings_parse(argc, argv, settings);
 	if (!path || batches < 4)
 		die("--file and at least 4 --batches are needed");
+	/* What another CPU has yet to put on a list is not evicted. */
+	CPU_ZERO(&first);
+	CPU_SET(0, &first);
+	if (sched_setaffinity(0, sizeof(first), &first))
+		die("cannot stay on one CPU: %s", strerror(errno));
 	fd = prepare();
 	/* one page at a time, and nothing ahead */
 	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
