@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import child, initramfs, progress
+from nocopy_lab import child, initramfs
 from nocopy_lab.arch import UM
 from nocopy_lab.board import BOARDS, Disk, Machine, qemu_version, with_device_tree
 from nocopy_lab.paths import (
@@ -100,9 +100,6 @@ def ktap(console: str) -> tuple[list[str], list[str]]:
 LIMIT_S: Final = 1200.0
 # Guests that measure take longer, and only whoever started them waits.
 MEASURING_S: Final = 3600.0
-# Seconds without a word on the console, before the first program runs, after which a guest of
-# several CPUs is booted again, once: see docs/lab.md.
-STILL_S: Final = 240.0
 
 
 @dataclass(frozen=True)
@@ -274,25 +271,7 @@ def _boot(job: Job, watch: Watch | None) -> Outcome:
         return _boot_with(job, watch, (taskset, "--cpu-list", str(number)))
 
 
-class _StillError(Exception):
-    """The guest says nothing any more, and has not begun."""
-
-
 def _boot_with(job: Job, watch: Watch | None, prefix: Sequence[str]) -> Outcome:
-    if not job.machine.counts:
-        try:
-            return _boot_once(job, watch, prefix, STILL_S)
-        except _StillError:
-            console = LOGS / f"{job.name}.console"
-            kept = console.replace(console.with_suffix(".still"))
-            words = f"{job.name}: says nothing since {STILL_S:.0f} s, booted again; see {kept}"
-            progress.console.print(f"  {words}", markup=False)
-    return _boot_once(job, watch, prefix)
-
-
-def _boot_once(
-    job: Job, watch: Watch | None, prefix: Sequence[str], still_s: float = float("inf")
-) -> Outcome:
     LOGS.mkdir(parents=True, exist_ok=True)
     require_space(LOGS, 64)
     console = LOGS / f"{job.name}.console"
@@ -313,8 +292,8 @@ def _boot_once(
         reader = _Reader(results, watch)
         user_mode = machine.arch is UM
         qemu_log = console if user_mode else LOGS / f"{job.name}.qemu"
-        begin = spoke = time.monotonic()
-        timed_out, cut_at, said = False, float("inf"), 0
+        begin = time.monotonic()
+        timed_out, cut_at = False, float("inf")
         with (
             qemu_log.open("wb") as log,
             results.open("r+b") as sink,
@@ -332,10 +311,6 @@ def _boot_once(
                     break
                 except subprocess.TimeoutExpired:
                     reader.poll()
-                if said != (said := console.stat().st_size):
-                    spoke = time.monotonic()
-                if not reader.begun and time.monotonic() - spoke > still_s:
-                    raise _StillError
                 if job.cut_s and len(reader.rows) >= job.cut_rows:
                     cut_at = min(cut_at, time.monotonic() + job.cut_s)
                 if time.monotonic() > cut_at:

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,33 +71,6 @@ def test_a_guest_that_hangs_is_ended_and_named(
         outcome.require()
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
-
-
-def test_a_guest_that_stands_still_before_it_begins_is_booted_once_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(run, "STILL_S", 1.0)
-    monkeypatch.setattr(run, "kvm_works", lambda _: False)
-    job = Job("fake", "true\n", Path("bzImage"), board.Machine("x86-fast"), limit_s=300.0)
-    boots = tmp_path / "boots"
-    fake_qemu(
-        tmp_path,
-        monkeypatch,
-        f"echo x >>{boots}; echo booting >$console; case $(wc -l <{boots}) in 1) ;; "
-        """2) echo '{"exit": 0}' >>$results; exit;; esac; sleep 1000 & wait""",
-    )
-    qemu = tmp_path / "bin" / "qemu-system-x86_64"
-    first_line = "echo X >$results;"
-    assert first_line in qemu.read_text()
-    later = f"[ ! -e {boots} ] || {first_line}"
-    qemu.write_text(qemu.read_text().replace(first_line, later))
-    run.boot(job).require()
-    assert "fake: says nothing since 1 s, booted again" in capfd.readouterr().out
-    assert (logs / "fake.still").read_text() == "booting\n"
-    # One that has begun may be silent until its limit.
-    outcome = run.boot(replace(job, limit_s=3.0))
-    assert outcome.failure == "fake: the guest was not done after 3 s"
-    assert boots.read_text() == "x\n" * 3
 
 
 @pytest.mark.parametrize(
