@@ -196,6 +196,10 @@ class Machine:
         if self.arch is X86 and not self.counts:
             # A host that is busy elsewhere for a tenth of a second is no broken timer.
             words.append("no_timer_check")
+            # Nor a wrong one. Linux 7.3 compares the clocks of two CPUs with interrupts off, and
+            # gives up after a time by the clock in use. If that is still the ticks, it stands still
+            # meanwhile; and if the other CPU waits for this one to change it, both do for ever.
+            words.append("tsc=nowatchdog")
         if not self.exact:
             # Nor is it a stalled CPU, unless it goes on; no more can be said than five minutes.
             words.append("rcupdate.rcu_cpu_stall_timeout=300")
