@@ -1260,7 +1260,6 @@ export! {
             }
             SYS_setns => process::setns(fd, b as _) as c_long,
             SYS_clone | SYS_clone3 => {
-                process::leaving("clone");
                 process::cloning(match number {
                     SYS_clone => a as c_int,
                     // They come first.

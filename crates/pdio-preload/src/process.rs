@@ -279,6 +279,11 @@ macro_rules! jump {
     )*};
 }
 
+fn vforking() {
+    leaving("vfork");
+    state::lend();
+}
+
 /// Before `clone`.
 pub fn cloning(flags: c_int) {
     let has = |flag| flags & flag != 0;
@@ -306,15 +311,9 @@ unsafe fn asynchronous(block: usize) {
 }
 
 jump! {
-    fn vfork(_a, _b, _c) {
-        leaving("vfork");
-        state::lend();
-    }
+    fn vfork(_a, _b, _c) { vforking() }
     fn _Fork(_a, _b, _c) { leaving("fork") }
-    fn __vfork(_a, _b, _c) {
-        leaving("vfork");
-        state::lend();
-    }
+    fn __vfork(_a, _b, _c) { vforking() }
     fn pthread_create(_a, _b, _c) { THREADED.store(true, SeqCst) }
     fn thrd_create(_a, _b, _c) { THREADED.store(true, SeqCst) }
     fn clone(_a, _b, flags) { cloning(flags as c_int) }

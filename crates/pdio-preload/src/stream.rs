@@ -778,7 +778,6 @@ pub fn transfer(
     loop {
         match table::entry(fd) {
             Entry::Internal => return plain(),
-            Entry::Watched | Entry::Tracked(_) if state::borrowed() => return plain(),
             Entry::Nothing => {
                 match direction {
                     Direction::Read => tell::reading(fd),
@@ -842,9 +841,6 @@ fn with<T>(fd: c_int, action: impl FnOnce(&mut Held) -> T) -> Option<T> {
         let Entry::Tracked(description) = table::entry(fd) else {
             return None;
         };
-        if state::borrowed() {
-            return None;
-        }
         match hold(fd, description) {
             Locked::Held(mut held) => return Some(action(&mut held)),
             Locked::Again => {}
@@ -985,7 +981,6 @@ pub fn relinquish(fd: c_int, why: &str) {
     loop {
         match table::entry(fd) {
             Entry::Nothing | Entry::Internal => return,
-            Entry::Watched | Entry::Tracked(_) if state::borrowed() => return,
             Entry::Watched if table::unwatch(fd) => return,
             // Taken since the lookup.
             Entry::Watched => {}
@@ -1203,16 +1198,18 @@ pub fn leave_untold(fd: c_int, why: &str) {
 
 fn leave_by(fd: c_int, why: &str, tells: bool) -> Option<c_int> {
     loop {
-        if state::borrowed() || table::unwatch(fd) {
-            return None;
+        match table::entry(fd) {
+            Entry::Nothing | Entry::Internal => return None,
+            Entry::Watched if table::unwatch(fd) => return None,
+            // Taken since the lookup.
+            Entry::Watched => {}
+            Entry::Tracked(_) => {
+                // If it is not tracked any more, it may be watched again.
+                if let Some(error) = with(fd, |held| leave_held(held, fd, why, tells)) {
+                    return error;
+                }
+            }
         }
-        if let Some(error) = with(fd, |held| leave_held(held, fd, why, tells)) {
-            return error;
-        }
-        // Who was about to take it may have given it back.
-        let Entry::Watched = table::entry(fd) else {
-            return None;
-        };
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use crate::guard::{self, Guard};
 use crate::memory::Known;
 use crate::next;
-use crate::state::HOLD;
+use crate::state::{self, HOLD};
 use crate::taken::{Aligned, Stream};
 
 /// Descriptors with higher numbers are left alone.
@@ -113,8 +113,13 @@ fn decode(word: usize) -> Entry {
     }
 }
 
+/// What a descriptor is. In a child that has borrowed this memory, numbers lead elsewhere: what they are of
+/// the parent's is nothing to it.
 pub fn entry(fd: c_int) -> Entry {
-    decode(word(fd))
+    match decode(word(fd)) {
+        Entry::Watched | Entry::Tracked(_) if state::borrowed() => Entry::Nothing,
+        entry => entry,
+    }
 }
 
 /// Descriptors that have a word.
