@@ -4,6 +4,7 @@
 mod common;
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::Command;
 
 use common::{compiled, library, passes_quietly, programs, stderr, stdout, under_brug};
@@ -44,6 +45,20 @@ const SETTINGS: [&[(&str, &str)]; 14] = [
     &[("BRUG_THP", "never"), ("BRUG_RESERVE", "1G")],
 ];
 
+/// A program says so under every setting.
+fn passes_under_all(program: &Path, words: &str) {
+    for settings in SETTINGS {
+        let said = passes_quietly(&mut under_brug(program, settings));
+        assert_eq!(said, words, "{settings:?}");
+    }
+}
+
+/// And without the library.
+fn passes_everywhere(program: &Path, words: &str) {
+    assert_eq!(passes_quietly(&mut Command::new(program)), words);
+    passes_under_all(program, words);
+}
+
 fn conformance(settings: &[(&str, &str)]) {
     let program = compiled("conformance.c", "conformance", &[]);
     let said = passes_quietly(&mut under_brug(&program, settings));
@@ -74,12 +89,7 @@ fn malloc_family_behaves_as_in_the_c_library_on_every_base() {
 #[test]
 fn every_object_of_every_size_is_aligned_as_in_the_c_library() {
     let program = compiled("alignment.cpp", "alignment", &["-std=c++17"]);
-    let said = passes_quietly(&mut Command::new(&program));
-    assert_eq!(said, "alignment: all checks passed\n");
-    for settings in SETTINGS {
-        let said = passes_quietly(&mut under_brug(&program, settings));
-        assert_eq!(said, "alignment: all checks passed\n", "{settings:?}");
-    }
+    passes_everywhere(&program, "alignment: all checks passed\n");
 }
 
 /// What becomes of it is undefined, but a look at the heap that it has damaged must not be the
@@ -109,10 +119,7 @@ fn a_program_that_has_damaged_its_heap_ends() {
 #[test]
 fn operator_new_runs_the_handler_and_throws() {
     let program = compiled("cxx.cpp", "cxx", &["-std=c++17"]);
-    for settings in SETTINGS {
-        let said = passes_quietly(&mut under_brug(&program, settings));
-        assert_eq!(said, "cxx: all checks passed\n", "{settings:?}");
-    }
+    passes_under_all(&program, "cxx: all checks passed\n");
 }
 
 #[test]
@@ -150,12 +157,7 @@ fn a_program_that_replaces_some_of_operator_new_and_delete_has_all_of_them() {
         ("replaced-fixed", &["-std=c++17", "-no-pie"]),
     ] {
         let program = compiled("replaced.cpp", name, flags);
-        let said = passes_quietly(&mut Command::new(&program));
-        assert_eq!(said, "replaced: all checks passed\n");
-        for settings in SETTINGS {
-            let said = passes_quietly(&mut under_brug(&program, settings));
-            assert_eq!(said, "replaced: all checks passed\n", "{settings:?}");
-        }
+        passes_everywhere(&program, "replaced: all checks passed\n");
     }
 }
 
@@ -163,12 +165,7 @@ fn a_program_that_replaces_some_of_operator_new_and_delete_has_all_of_them() {
 fn a_program_with_a_malloc_of_its_own_has_the_rest_from_the_c_library() {
     for (name, flags) in [("own", &[][..]), ("own-heap", &["-DHEAP"])] {
         let program = compiled("own.c", name, flags);
-        let said = passes_quietly(&mut Command::new(&program));
-        assert_eq!(said, "own: all checks passed\n");
-        for settings in SETTINGS {
-            let said = passes_quietly(&mut under_brug(&program, settings));
-            assert_eq!(said, "own: all checks passed\n", "{settings:?}");
-        }
+        passes_everywhere(&program, "own: all checks passed\n");
     }
 }
 
@@ -176,10 +173,7 @@ fn a_program_with_a_malloc_of_its_own_has_the_rest_from_the_c_library() {
 #[test]
 fn a_program_with_all_of_an_allocator_of_its_own_is_left_alone() {
     let program = compiled("whole.c", "whole", &[]);
-    for settings in SETTINGS {
-        let said = passes_quietly(&mut under_brug(&program, settings));
-        assert_eq!(said, "whole: all checks passed\n", "{settings:?}");
-    }
+    passes_under_all(&program, "whole: all checks passed\n");
 }
 
 /// As lzop has a `sysinfo`, and perf a `sched_getcpu`.
@@ -187,10 +181,7 @@ fn a_program_with_all_of_an_allocator_of_its_own_is_left_alone() {
 fn names_that_a_program_may_use_are_the_programs() {
     let program = compiled("names.c", "names", &["-fno-builtin"]);
     passes_quietly(&mut Command::new(&program));
-    for settings in SETTINGS {
-        let said = passes_quietly(&mut under_brug(&program, settings));
-        assert_eq!(said, "names: not called\n", "{settings:?}");
-    }
+    passes_under_all(&program, "names: not called\n");
     // What it has to say depends on what huge pages cost here.
     let talkative = [("BRUG_VERBOSE", "1"), ("BRUG_PURGE_DELAY", "10ms")];
     let output = under_brug(&program, &talkative).output().expect("starts");
@@ -246,12 +237,7 @@ fn the_librarys_thread_has_a_stack_beside_much_storage() {
 #[test]
 fn threads_may_have_the_smallest_stack() {
     let program = compiled("stack.c", "stack", &[]);
-    let said = passes_quietly(&mut Command::new(&program));
-    assert_eq!(said, "stack: all checks passed\n");
-    for settings in SETTINGS {
-        let said = passes_quietly(&mut under_brug(&program, settings));
-        assert_eq!(said, "stack: all checks passed\n", "{settings:?}");
-    }
+    passes_everywhere(&program, "stack: all checks passed\n");
 }
 
 /// A thread of the library is none of the program's, which ends with its own last one.
@@ -270,12 +256,7 @@ fn a_program_whose_main_thread_leaves_early_ends_as_without_the_library() {
 #[test]
 fn a_thread_that_is_cancelled_while_it_allocates_goes_on_until_it_asks() {
     let program = compiled("cancelled.c", "cancelled", &[]);
-    let said = passes_quietly(&mut Command::new(&program));
-    assert_eq!(said, "cancelled: all checks passed\n");
-    for settings in SETTINGS {
-        let said = passes_quietly(&mut under_brug(&program, settings));
-        assert_eq!(said, "cancelled: all checks passed\n", "{settings:?}");
-    }
+    passes_everywhere(&program, "cancelled: all checks passed\n");
 }
 
 /// The child cannot use what is compared, as another thread may have been in it.
@@ -301,10 +282,7 @@ fn a_trial_does_not_outlive_a_fork_among_threads() {
 #[test]
 fn a_program_may_allocate_in_its_own_open() {
     let program = compiled("opens.c", "opens", &[]);
-    for settings in SETTINGS {
-        let said = passes_quietly(&mut under_brug(&program, settings));
-        assert_eq!(said, "opens: all checks passed\n", "{settings:?}");
-    }
+    passes_under_all(&program, "opens: all checks passed\n");
 }
 
 /// The thread-local storage of an allocator has to be there before the first thread.

@@ -2,6 +2,8 @@
 //! `pdio run`: the program, its arguments and status, and one line where it cannot be.
 
 mod common;
+#[path = "../../nocopy-pages/tests/help/mod.rs"]
+mod help;
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -186,27 +188,5 @@ fn every_command_says_its_version() {
 
 #[test]
 fn help_that_goes_nowhere_is_one_line_and_a_failure() {
-    for (words, out, why) in [
-        ("--help", ">/dev/full", "No space left on device"),
-        ("explain --help", ">/dev/full", "No space left on device"),
-        ("--version", ">/dev/full", "No space left on device"),
-        ("--help", ">&-", "Bad file descriptor"),
-    ] {
-        let output = Command::new("sh")
-            .args(["-c", &format!("\"$0\" {words} {out}")])
-            .arg(pdio().get_program())
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{words} {out}: {said}");
-        let line = format!("pdio: cannot write to 'standard output': {why}\n");
-        assert_eq!(said, line, "{words} {out}");
-    }
-    // Whoever stops reading has what he wanted.
-    let output = Command::new("sh")
-        .args(["-c", "{ sleep 0.2; \"$0\" --help; echo $? >&2; } | true"])
-        .arg(pdio().get_program())
-        .output()
-        .unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "0\n");
+    help::help_goes_nowhere(pdio().get_program(), "pdio");
 }

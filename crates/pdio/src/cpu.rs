@@ -257,6 +257,16 @@ mod tests {
         assert!(of_system().unwrap() >= before);
     }
 
+    /// Reads a text, so many bytes at a time.
+    fn reads(text: &[u8], most: usize) -> impl FnMut(&mut [u8], u64) -> Option<usize> + '_ {
+        move |to, offset| {
+            let left = &text[offset as usize..];
+            let n = left.len().min(to.len()).min(most);
+            to[..n].copy_from_slice(&left[..n]);
+            Some(n)
+        }
+    }
+
     /// The scheduler's statistics of so many processors, and the time in them.
     fn statistics(cpus: u64) -> (String, u64) {
         let domain = " 123456789".repeat(45);
@@ -275,17 +285,8 @@ mod tests {
             let (text, time) = statistics(cpus);
             // A page at a time, as from the kernel, or less.
             for most in [4096, 4095, 1000, 7] {
-                let next = |to: &mut [u8], offset| {
-                    let left = &text.as_bytes()[offset as usize..];
-                    let n = left.len().min(to.len()).min(most);
-                    to[..n].copy_from_slice(&left[..n]);
-                    Some(n)
-                };
-                assert_eq!(
-                    sum(&SOURCES[0], next),
-                    Some(time),
-                    "{cpus}, {most} at a time"
-                );
+                let found = sum(&SOURCES[0], reads(text.as_bytes(), most));
+                assert_eq!(found, Some(time), "{cpus}, {most} at a time");
             }
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), text).unwrap();
@@ -318,12 +319,7 @@ mod tests {
     #[test]
     fn a_number_that_is_cut_is_not_counted() {
         let text = b"cpu0 0 0 0 0 0 0 1000 0 0\ncpu1 0 0 0 0 0 0 99";
-        let next = |to: &mut [u8], offset| {
-            let left = &text[offset as usize..];
-            to[..left.len()].copy_from_slice(left);
-            Some(left.len())
-        };
-        assert_eq!(sum(&SOURCES[0], next), Some(1000));
+        assert_eq!(sum(&SOURCES[0], reads(text, text.len())), Some(1000));
         // Nor a line that has no end.
         let next = |to: &mut [u8], _| {
             to.fill(b'1');
@@ -335,12 +331,7 @@ mod tests {
     #[test]
     fn each_source_is_read() {
         let sum = |source: usize, text: &str| {
-            let next = |to: &mut [u8], offset| {
-                let left = &text.as_bytes()[offset as usize..];
-                to[..left.len()].copy_from_slice(left);
-                Some(left.len())
-            };
-            super::sum(&SOURCES[source], next)
+            super::sum(&SOURCES[source], reads(text.as_bytes(), text.len()))
         };
         let schedstats = "version 17\ntimestamp 1\ncpu0 0 0 0 0 0 0 5000 7 9\ndomain0 1\n\
                           cpu1 0 0 0 0 0 0 300 7 9\n";

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command without a camera: what is wrong is one line, and nothing is touched.
 
+#[path = "../../nocopy-pages/tests/help/mod.rs"]
+mod help;
+
 use std::process::{Command, Output};
 
 fn record(arguments: &[&str]) -> Output {
@@ -92,27 +95,8 @@ fn help_names_the_index_and_every_way() {
 
 #[test]
 fn help_that_goes_nowhere_is_one_line_and_a_failure() {
-    for (words, out, why) in [
-        ("--help", ">/dev/full", "No space left on device"),
-        ("explain --help", ">/dev/full", "No space left on device"),
-        ("--version", ">/dev/full", "No space left on device"),
-        ("--help", ">&-", "Bad file descriptor"),
-    ] {
-        let output = Command::new("sh")
-            .args(["-c", &format!("\"$0\" {words} {out}")])
-            .arg(assert_cmd::cargo::cargo_bin!("nocopy-record"))
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{words} {out}: {said}");
-        let line = format!("nocopy-record: cannot write to 'standard output': {why}\n");
-        assert_eq!(said, line, "{words} {out}");
-    }
-    // Whoever stops reading has what he wanted.
-    let output = Command::new("sh")
-        .args(["-c", "{ sleep 0.2; \"$0\" --help; echo $? >&2; } | true"])
-        .arg(assert_cmd::cargo::cargo_bin!("nocopy-record"))
-        .output()
-        .unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "0\n");
+    help::help_goes_nowhere(
+        assert_cmd::cargo::cargo_bin!("nocopy-record").as_ref(),
+        "nocopy-record",
+    );
 }

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! For the tests of commands that parse by `nocopy_pages::parse`.
+
+use std::ffi::OsStr;
+use std::process::{Command, Output};
+
+/// Asserts that help which standard output does not take is a failure of one line.
+pub fn help_goes_nowhere(program: &OsStr, name: &str) {
+    let shell = |script: &str| -> Output {
+        Command::new("sh")
+            .args(["-c", script])
+            .arg(program)
+            .output()
+            .expect("sh")
+    };
+    for (words, out, why) in [
+        ("--help", ">/dev/full", "No space left on device"),
+        ("explain --help", ">/dev/full", "No space left on device"),
+        ("--version", ">/dev/full", "No space left on device"),
+        ("--help", ">&-", "Bad file descriptor"),
+    ] {
+        let output = shell(&format!("\"$0\" {words} {out}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words} {out}: {said}");
+        let line = format!("{name}: cannot write to 'standard output': {why}\n");
+        assert_eq!(said, line, "{words} {out}");
+    }
+    // Whoever stops reading has what he wanted.
+    let output = shell("{ sleep 0.2; \"$0\" --help; echo $? >&2; } | true");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "0\n");
+}
