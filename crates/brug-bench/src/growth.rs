@@ -3,13 +3,14 @@
 
 use std::alloc::{alloc, dealloc, realloc, Layout};
 use std::hint::black_box;
+use std::iter;
 use std::ptr::NonNull;
 use std::str::FromStr;
 use std::sync::{mpsc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{os, Checksum, Random, Record, Step};
+use crate::{os, Checksum, Percentiles, Random, Record, Step, Waits};
 
 const PAGE: usize = 4096;
 /// More steps than this are not told one by one.
@@ -291,6 +292,72 @@ impl Grow {
         record.moves = Some(moves);
         record.checksum = checksum.text();
         Ok(record)
+    }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Wait {
+    /// Bytes at first.
+    #[arg(long, default_value_t = 65536)]
+    from: usize,
+    /// Bytes at last.
+    #[arg(long)]
+    to: usize,
+    /// How: x2, x1.5, +4096.
+    #[arg(long, default_value = "+65536")]
+    step: Increase,
+}
+
+impl Wait {
+    pub(crate) fn run(&self) -> Result<Record, String> {
+        if self.from == 0 || self.to <= self.from {
+            return Err("nothing to grow".into());
+        }
+        // What is noted has its pages before the time runs.
+        let noted = |count: usize| {
+            let mut samples = vec![u64::MAX; count];
+            samples.clear();
+            samples
+        };
+        let sizes = iter::successors(Some(self.from), |&size| {
+            (size < self.to).then(|| self.step.after(size, self.to))
+        });
+        let steps = sizes.clone().count() - 1;
+        let (mut calls, mut whole) = (noted(steps), noted(steps));
+        let mut touches = noted(self.to / PAGE + 1);
+        let mut moves = 0;
+        let ns = |since: Instant| u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let mut buffer = Buffer::new(self.from, 16)?;
+        buffer.write(0, Touch::Page, 0);
+        let begin = Instant::now();
+        for next in sizes.skip(1) {
+            let old = buffer.size();
+            let step = Instant::now();
+            moves += u64::from(buffer.resize(next)?);
+            calls.push(ns(step));
+            for offset in (old.next_multiple_of(PAGE)..next).step_by(PAGE) {
+                let touch = Instant::now();
+                buffer.set(offset, content(offset, 0));
+                touches.push(ns(touch));
+            }
+            whole.push(ns(step));
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        let mut checksum = Checksum::new();
+        buffer.verify(Touch::Page, 0, &mut checksum)?;
+        Ok(Record {
+            seconds,
+            operations: steps as u64,
+            moves: Some(moves),
+            live_bytes: Some(self.to),
+            waits: Some(Waits {
+                realloc: Percentiles::of(calls),
+                touch: Percentiles::of(touches),
+                step: Percentiles::of(whole),
+            }),
+            checksum: checksum.text(),
+            ..Record::default()
+        })
     }
 }
 

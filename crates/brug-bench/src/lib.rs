@@ -30,6 +30,8 @@ struct Cli {
 enum Work {
     /// Grow one or several buffers in turn, step by step, and write to what is new.
     Grow(growth::Grow),
+    /// Grow a buffer, and note how long each call and each first touch of a page takes.
+    Wait(growth::Wait),
     /// Let a buffer grow to its largest size and shrink again, over and over.
     Oscillate(growth::Oscillate),
     /// Grow buffers that change hands between two threads before each step.
@@ -81,6 +83,9 @@ struct Record {
     lives: Vec<f64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     steps: Vec<Step>,
+    /// How long single calls of realloc, first touches of a page, and steps of both took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits: Option<Waits>,
     /// Operations that `seconds` is for.
     operations: u64,
     /// Times that realloc returned another address.
@@ -101,6 +106,42 @@ struct Record {
     checksum: String,
 }
 
+#[derive(Serialize)]
+struct Waits {
+    realloc: Percentiles,
+    touch: Percentiles,
+    step: Percentiles,
+}
+
+/// Of nanoseconds.
+#[derive(Serialize)]
+struct Percentiles {
+    count: usize,
+    p50: u64,
+    p99: u64,
+    p999: u64,
+    worst: u64,
+    sum: u64,
+}
+
+impl Percentiles {
+    fn of(mut samples: Vec<u64>) -> Self {
+        samples.sort_unstable();
+        let at = |share: f64| {
+            let place = (samples.len() as f64 * share).ceil() as usize;
+            samples[place.clamp(1, samples.len()) - 1]
+        };
+        Self {
+            count: samples.len(),
+            p50: at(0.5),
+            p99: at(0.99),
+            p999: at(0.999),
+            worst: at(1.0),
+            sum: samples.iter().sum(),
+        }
+    }
+}
+
 /// Does what the command line asks for. `allocator` is only a label for the record.
 pub fn main(allocator: &'static str) -> ExitCode {
     let cli = Cli::parse();
@@ -110,6 +151,7 @@ pub fn main(allocator: &'static str) -> ExitCode {
     let before = os::Usage::begin();
     let done = match cli.work {
         Work::Grow(work) => work.run(),
+        Work::Wait(work) => work.run(),
         Work::Oscillate(work) => work.run(),
         Work::CrossThread(work) => work.run(),
         Work::Threads(work) => work.run(),

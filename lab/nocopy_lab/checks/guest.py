@@ -299,12 +299,12 @@ def _judge_nodes(outcomes: Sequence[Outcome]) -> None:
             raise LabError(f"not squeezed, or nothing yielded: {rows[0]}; see {outcome.console}")
 
 
-def _judge_beyond(outcomes: Sequence[Outcome]) -> None:
+def _judge_gone(outcomes: Sequence[Outcome]) -> None:
     all_well(outcomes)
     for outcome in outcomes:
-        (row,) = outcome.rows("beyond")
-        if row["wrong"]:
-            raise LabError(f"content beyond the end: {row}; see {outcome.console}")
+        rows = outcome.rows("gone")
+        if len(rows) != 2 or any(row["wrong"] for row in rows):
+            raise LabError(f"what was taken out is seen again: {rows}; see {outcome.console}")
 
 
 def _judge_calls(outcomes: Sequence[Outcome]) -> None:
@@ -1209,19 +1209,19 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         _judge_traced,
     ),
     GuestCheck(
-        "guest: ext4 shows nothing where a file ended and has grown again",
+        "guest: what was cut off or punched out of a file is not seen again",
         "gcma",
         [
             Job(
-                "beyond",
-                jobs.script("beyond"),
+                "gone",
+                jobs.script("gone"),
                 NO_IMAGE,
                 Machine("x86-fast", memory_mib=704, cma_mib=64),
-                programs=("mke2fs",),
-                scratch_mib=(64,),
+                programs=("mke2fs", "mkfs.btrfs"),
+                scratch_mib=(128,),
             )
         ],
-        _judge_beyond,
+        _judge_gone,
     ),
     GuestCheck(
         "guest: a read costs in the area what it costs in the page cache",
@@ -1440,7 +1440,7 @@ BOTH: Final = (
     "guest: files of f2fs, ext4 and btrfs that are given other blocks",
     "guest: oracle, swap in a file, swap that comes and goes, large folios in it",
     "guest: nodes of shadow entries leave a cgroup its memory",
-    "guest: ext4 shows nothing where a file ended and has grown again",
+    "guest: what was cut off or punched out of a file is not seen again",
     "guest: a read costs in the area what it costs in the page cache",
     "guest: a copy is not weighed by the multi-generational LRU",
 )
