@@ -199,6 +199,8 @@ def test_brug_is_drawn_from_its_json_alone(tmp_path: Path) -> None:
             operations=10, live_bytes=1 << 20, idle_rss_bytes=1 << 20, peak_rss_bytes=3 << 20,
             base_rss_bytes=1 << 20, moves=7, minor_faults=9, instructions=100.0,
             steps=[{"size": 1 << n, "seconds": n * 1e-6} for n in (12, 13)],
+            waits={key: {"p999": 3e5, "worst": 4e6} for key in brug_report.WAITS},
+            events={"thp_fault_alloc": 124, "compact_stall": 5},
         )  # fmt: skip
 
     everything = results(

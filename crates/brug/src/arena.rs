@@ -634,7 +634,7 @@ fn choose_pages(slot: &Slot, origin: *mut u8, class: usize, need: usize, growing
     let filled = slot.touched.load(Relaxed).max(HUGE).next_multiple_of(HUGE);
     if advice == Advice::Try && filled + 2 * HUGE <= committed {
         // SAFETY: committed, and beyond everything in the slot, where it reads as zeros.
-        if !unsafe { huge::try_one(origin.add(filled)) } {
+        if !unsafe { huge::try_one(origin.add(filled), committed - filled) } {
             huge_pages_lose();
             return;
         }

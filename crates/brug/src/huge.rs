@@ -14,6 +14,12 @@
 //!   milliseconds whether the program gets on; if it does not, it touches the next page
 //!   but one itself.
 //!
+//! And it is seen whether there are huge pages at all. Where there are too few free ones, the kernel
+//! would move pages or reclaim some for each, which can take a hundred times as long as small pages,
+//! before it gives a small one. So the free ones are counted before any are asked for
+//! (`/proc/buddyinfo`). A small page in the place of a huge one ends it as a slow one does,
+//! whatever was saved before.
+//!
 //! One slow page says little: between free memory that is warm there is some that is not, a few
 //! pages at a time. So there is an account of what huge pages have saved this process and what
 //! slow ones have cost it. When it is overdrawn, all slots go on with small pages. At the start it
@@ -137,44 +143,105 @@ pub(crate) fn advice(size: usize, growing: bool) -> Advice {
 }
 
 /// Touches the huge page at `p`, and another one behind it if need be, and decides. Returns true if
-/// huge pages pay.
+/// huge pages pay for the `len` bytes from `p` on.
 ///
 /// # Safety
-/// The caller may write zeros to two huge pages from `p` on, and has asked for them to be huge.
-pub(crate) unsafe fn try_one(p: *mut u8) -> bool {
+/// The caller may write zeros to two huge pages from `p` on, and has asked for them to be huge. None
+/// of their pages is resident.
+pub(crate) unsafe fn try_one(p: *mut u8, len: usize) -> bool {
+    if free_pages().is_some_and(|free| free < len / HUGE) {
+        lose(NONE_FREE);
+        return false;
+    }
     if VERDICT.load(Relaxed) != PAY {
         SMALL_COST.store(small_pages(), Relaxed);
     }
-    // SAFETY: passed on.
-    let touch = |n: usize| unsafe { timed(|| p.add(n * HUGE).write_volatile(0)) };
-    let pays = worth_it(|n| Some(touch(n)));
-    if pays {
-        VERDICT.store(PAY, Relaxed);
-    } else {
-        lose();
+    let touch = |n: usize| {
+        // SAFETY: passed on.
+        let at = unsafe { p.add(n * HUGE) };
+        // SAFETY: passed on.
+        let cost = timed(|| unsafe { at.write_volatile(0) });
+        Some((cost, is_huge(at)))
+    };
+    let why = worth_it(touch);
+    match why {
+        None => VERDICT.store(PAY, Relaxed),
+        Some(why) => lose(why),
     }
-    pays
+    why.is_none()
 }
 
-/// Enters the touch of one huge page or two into the account. Returns false if it is overdrawn.
-fn worth_it(mut touch: impl FnMut(usize) -> Option<Cost>) -> bool {
+/// Returns true if the page at `p`, in which nothing was resident before its first byte was touched, is
+/// a huge one.
+fn is_huge(p: *mut u8) -> bool {
+    #[cfg(test)]
+    if let Some(huge) = tests::huge_in_place_of() {
+        return huge;
+    }
+    os::resident(p.wrapping_add(HUGE - os::page_size()))
+}
+
+/// How many huge pages are free; nothing if the machine does not say.
+fn free_pages() -> Option<usize> {
+    #[cfg(test)]
+    if tests::huge_in_place_of().is_some() {
+        return None;
+    }
+    let mut buf = [0u8; 2048];
+    let n = os::read_file(c"/proc/buddyinfo", &mut buf);
+    // A machine of many nodes says more than there is room for.
+    (0 < n && n < buf.len()).then(|| free_in(&buf[..n]))
+}
+
+/// Huge pages in the free blocks that `/proc/buddyinfo` lists: for each zone a number of blocks of one
+/// page, of two, of four and so on.
+fn free_in(lists: &[u8]) -> usize {
+    let order = (HUGE / os::page_size()).trailing_zeros() as usize;
+    let number = |word: &[u8]| {
+        word.iter()
+            .fold(0usize, |n, digit| n * 10 + usize::from(digit - b'0'))
+    };
+    let blocks_of = |line: &[u8]| -> usize {
+        line.split(|&b| b == b' ')
+            .filter(|word| !word.is_empty() && word.iter().all(u8::is_ascii_digit))
+            .skip(order)
+            .enumerate()
+            .map(|(larger, word)| number(word) << larger)
+            .sum()
+    };
+    lists.split(|&b| b == b'\n').map(blocks_of).sum()
+}
+
+/// Why huge pages lose.
+type Why = &'static str;
+const SLOWER: Why = "huge pages are slower than small ones here";
+const NONE_FREE: Why = "too few huge pages are free here";
+
+/// Enters the touch of one huge page or two, each with whether it was one, into the account. Returns why
+/// huge pages lose, if they do.
+fn worth_it(mut touch: impl FnMut(usize) -> Option<(Cost, bool)>) -> Option<Why> {
     let small = SMALL_COST.load(Relaxed);
     let mut lost = 0;
     let mut last = small;
+    let mut huge = true;
     let fast = fast(|n| {
-        let cost = touch(n)?;
+        let (cost, was_huge) = touch(n)?;
+        huge = was_huge;
         last = cost.cpu;
         lost += cost.cpu.max(cost.clock / CLOCK_FACTOR).saturating_sub(small);
-        Some(cost)
+        huge.then_some(cost)
     });
+    if !huge {
+        return Some(NONE_FREE);
+    }
     if fast {
         let gain = small.saturating_sub(last);
         GAIN.store(gain, Relaxed);
         enter(gain as i64);
-        return true;
+        return None;
     }
     enter(-(lost as i64));
-    SAVED.load(Relaxed) >= 0
+    (SAVED.load(Relaxed) < 0).then_some(SLOWER)
 }
 
 /// Enters nanoseconds that huge pages have saved.
@@ -238,7 +305,7 @@ fn fast(mut touch: impl FnMut(usize) -> Option<Cost>) -> bool {
 }
 
 /// Decides for small pages. The caller has all slots go on with them.
-fn lose() {
+fn lose(why: Why) {
     let before = WAITING.load(Relaxed);
     let wait = (before * 2).clamp(WAIT, LONGEST_WAIT);
     WAITING.store(wait, Relaxed);
@@ -248,7 +315,7 @@ fn lose() {
     TO.store(0, Relaxed);
     if config::current().verbose {
         os::complain(format_args!(
-            "huge pages are slower than small ones here; small ones for the next {wait} MiB that grow"
+            "{why}; small ones for the next {wait} MiB that grow"
         ));
     }
 }
@@ -284,14 +351,20 @@ pub(crate) fn watching() -> bool {
     TO.load(Relaxed) != 0
 }
 
-/// Sees how far the program has come. Returns false if huge pages have turned out slow. For the
-/// thread of `purge.rs`.
+/// Sees how far the program has come. Returns false if huge pages have turned out slow, or small. For
+/// the thread of `purge.rs`.
 pub(crate) fn look() -> bool {
     let to = TO.load(Acquire);
     let from = FROM.load(Relaxed);
     let mut at = from;
     while at < to && os::resident(at as *mut u8) {
         at += HUGE;
+    }
+    // Of those that are filled by now this cannot be told, but in the last one the program still is.
+    // Where the range ends within a page it is not huge.
+    if from < at && at <= to && !is_huge((at - HUGE) as *mut u8) {
+        lose(NONE_FREE);
+        return false;
     }
     if at >= to {
         stop(to, true);
@@ -313,15 +386,15 @@ pub(crate) fn look() -> bool {
     if BEGUN.load(Relaxed) && TRIED.swap(at, Relaxed) != at {
         let next = |n: usize| at + (n + 1) * HUGE;
         let touch = |n| {
-            if next(n) >= to {
+            if next(n) + HUGE > to {
                 return None;
             }
             let mut done = false;
             let cost = timed(|| done = os::populate(next(n) as *mut u8));
-            done.then_some(cost)
+            done.then(|| (cost, is_huge(next(n) as *mut u8)))
         };
-        if !worth_it(touch) {
-            lose();
+        if let Some(why) = worth_it(touch) {
+            lose(why);
             return false;
         }
     }
@@ -349,7 +422,30 @@ mod account_tests {
     const SMALL: u64 = 1_000_000;
 
     fn touched(cpu: u64) -> bool {
-        worth_it(|_| Some(Cost { cpu, clock: cpu }))
+        worth_it(|_| Some((Cost { cpu, clock: cpu }, true))).is_none()
+    }
+
+    #[test]
+    fn a_small_page_in_the_place_of_a_huge_one_ends_it() {
+        let quick = Cost { cpu: 1, clock: 1 };
+        SMALL_COST.store(SMALL, Relaxed);
+        SAVED.store(0, Relaxed);
+        assert_eq!(worth_it(|_| Some((quick, true))), None);
+        let saved = SAVED.load(Relaxed);
+        assert_eq!(worth_it(|_| Some((quick, false))), Some(NONE_FREE));
+        assert_eq!(SAVED.load(Relaxed), saved, "it has saved nothing");
+    }
+
+    #[test]
+    fn free_huge_pages_are_counted() {
+        let zone = b"Node 0, zone      DMA      1      1      0      0      2      1      1      0      1      1      3
+Node 0, zone    DMA32      7      5      1      3      3      2      3      3      4      0    628
+Node 1, zone   Normal    216     55    189    101     84     38     37     27      5      2      1
+";
+        // Of order 9: 1 and 2; of order 10, which are two: 3, 628 and 1.
+        assert_eq!(free_in(zone), 1 + 2 + 2 * (3 + 628 + 1));
+        assert_eq!(free_in(b""), 0);
+        assert_eq!(free_in(b"Node 0, zone Normal 1 2 3"), 0);
     }
 
     #[test]
@@ -381,6 +477,13 @@ mod tests {
 
     /// CPU time in nanoseconds that everything takes which is timed; `u64::MAX`: what it does take.
     static PRETENDED: AtomicU64 = AtomicU64::new(u64::MAX);
+
+    /// While times are pretended, pages are huge unless this says otherwise, and there are enough.
+    static SMALL_ONES: AtomicBool = AtomicBool::new(false);
+
+    pub(super) fn huge_in_place_of() -> Option<bool> {
+        (PRETENDED.load(Relaxed) != u64::MAX).then(|| !SMALL_ONES.load(Relaxed))
+    }
 
     pub(super) fn in_place_of(cost: Cost) -> Cost {
         match PRETENDED.load(Relaxed) {
@@ -522,12 +625,12 @@ mod tests {
                     let larger = raw::malloc(65 << 20);
                     assert!(asked_for(larger.add(7 << 20)));
                     // All that had them lose them.
-                    lose();
+                    lose(SLOWER);
                     crate::arena::huge_pages_lose();
                     assert!(!asked_for(again.add(7 << 20)));
                     assert!(!asked_for(larger.add(7 << 20)));
                     assert_eq!(WAITING.load(Relaxed), WAIT);
-                    lose();
+                    lose(SLOWER);
                     assert_eq!(WAITING.load(Relaxed), 2 * WAIT);
                     for p in [slow, early, large, again, larger] {
                         raw::free(p);
@@ -542,6 +645,43 @@ mod tests {
         if !look() {
             crate::arena::huge_pages_lose();
         }
+    }
+
+    #[test]
+    fn small_pages_where_huge_ones_were_asked_for_are_noticed() {
+        isolated(
+            "huge::tests::small_pages_where_huge_ones_were_asked_for_are_noticed",
+            || {
+                PRETENDED.store(FAST, Relaxed);
+                VERDICT.store(PAY, Relaxed);
+                let p = grown(4 << 20);
+                let at = |mib: usize| p.wrapping_add(mib << 20);
+                assert!(asked_for(at(15)));
+                set_watch(at(6) as usize, 10 << 20);
+                looked();
+                assert!(watching(), "the program has not begun");
+                SMALL_ONES.store(true, Relaxed);
+                assert!(os::populate(at(6)));
+                looked();
+                assert!(!watching());
+                assert_eq!(VERDICT.load(Relaxed), LOSE);
+                assert!(!asked_for(at(15)));
+                // Not where the range ends within a page, which cannot be a huge one.
+                VERDICT.store(PAY, Relaxed);
+                set_watch(at(8) as usize, HUGE / 2);
+                assert!(os::populate(at(8)));
+                looked();
+                assert!(!watching());
+                assert_eq!(VERDICT.load(Relaxed), PAY);
+                // And an object that tries one.
+                VERDICT.store(PAY, Relaxed);
+                let another = grown(8 << 20);
+                assert_eq!(VERDICT.load(Relaxed), LOSE);
+                assert!(!asked_for(another.wrapping_add(7 << 20)));
+                // SAFETY: freed as allocated.
+                [p, another].into_iter().for_each(|p| unsafe { raw::free(p) });
+            },
+        );
     }
 
     #[test]

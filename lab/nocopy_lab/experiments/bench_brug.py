@@ -24,9 +24,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import child, crates, progress, report
+from nocopy_lab import child, crates, initramfs, jobs, kernel, progress, report
+from nocopy_lab.board import Machine
 from nocopy_lab.experiments import mimalloc_bench
 from nocopy_lab.paths import OUT, REPO, LabError, require_tool, sha256, tail
+from nocopy_lab.run import Job, boot
 
 HERE: Final = OUT / "bench-brug"
 CRATE: Final = REPO / "crates" / "brug-bench"
@@ -105,6 +107,7 @@ CONTENDERS: Final[Mapping[str, Contender]] = {
     ),
     "mimalloc": Contender("mimalloc", "mimalloc", colour="#009E73"),
     "snmalloc": Contender("snmalloc", "snmalloc", colour="#CC79A7"),
+    "rpmalloc": Contender("rpmalloc", "rpmalloc", colour="#882255"),
     "jemalloc-deb": Contender(
         "jemalloc (Debian)", "sys", preload="libjemalloc.so.2", colour="#F0C060"
     ),
@@ -135,7 +138,19 @@ CONTENDERS: Final[Mapping[str, Contender]] = {
 FIXED: Final = ("brug-sys", "brug-jemalloc", "brug-mimalloc", "brug-mmap", "brug-template")
 AUTO: Final = ("brug", "brug-trained")
 LIBRARIES: Final = ("jemalloc-deb", "mimalloc-deb", "tcmalloc-deb")
-PEERS: Final = ("glibc", "jemalloc", "mimalloc", "snmalloc", *LIBRARIES)
+PEERS: Final = ("glibc", "jemalloc", "mimalloc", "snmalloc", "rpmalloc", *LIBRARIES)
+# A guest whose memory is as one of these says, by name: fresh, or without a free huge page, and who
+# gets huge pages (see lab/guest/jobs/fragmented.sh).
+GUEST_KERNEL: Final = "gcma-7.3"
+GUEST_MIB: Final = 1536
+FRAGMENTED: Final[Mapping[str, tuple[str, str, str]]] = {
+    "fresh": ("memory never used", "fresh", "madvise"),
+    "pinned": ("no huge page, and none can be made", "pinned", "madvise"),
+    "pinned-always": ("the same, huge pages for all", "pinned", "always"),
+    "movable": ("half of each huge page in use", "movable", "madvise"),
+    "movable-always": ("the same, huge pages for all", "movable", "always"),
+    "merged": ("the same, and khugepaged at work", "merged", "always"),
+}
 # The nine groups of the paper's figures 7 to 12, and one more.
 PAPER: Final = ("glibc", "jemalloc", "mimalloc", *FIXED, *AUTO)
 ALL: Final = (*PEERS, "brug", "libbrug")
@@ -231,6 +246,10 @@ def benches(scale: Scale, suite: Path | None = None) -> list[Bench]:
         f"grow --to {large} --lives 2", IN_TURN)  # fmt: skip
     add("in-turn-linear-64k", f"64 KiB to {size(top)} by 64 KiB, twice in a process, in turn",
         f"grow --from 65536 --to {top} --step +65536 --lives 2", IN_TURN)  # fmt: skip
+    for name, (what, memory, ask) in FRAGMENTED.items():
+        most = str(max(scale.many(256), 16) * MIB)
+        made.append(Bench(f"fragmented-{name}", f"64 KiB steps in a guest, {what}",
+                          (memory, ask, "wait", "--to", most), IN_TURN, "guest"))  # fmt: skip
     large = min(int(10 * GIB * scale.share), memory_available() // 2) // MIB * MIB
     add("fork", f"fork beside a buffer of {size(large)} that has grown",
         f"fork --bytes {large}", FORKS)  # fmt: skip
@@ -485,6 +504,41 @@ def _program(bench: Bench, name: str) -> dict[str, Any]:
     }
 
 
+@functools.cache
+def _guest_kernel() -> Path:
+    return kernel.image(GUEST_KERNEL).bootable
+
+
+def _guest(bench: Bench, name: str) -> dict[str, Any]:
+    """One boot of the exact board, in which time is instructions, for one allocator."""
+    memory, ask, *words = bench.words
+    contender = CONTENDERS[name]
+    binary = BUILT / contender.binary
+    env = dict(contender.env)
+    files = initramfs.placed("bench/work", binary)
+    if contender.preload:
+        env["LD_PRELOAD"] = f"/bench/{contender.preload}"
+        files |= initramfs.placed(f"bench/{contender.preload}", library(contender.preload))
+    job = Job(
+        f"bench-brug-{bench.name}-{name}",
+        jobs.script(
+            "fragmented",
+            memory=memory,
+            ask=ask,
+            environment=" ".join(["env", *(f"{key}={value}" for key, value in env.items())]),
+            command=" ".join(["/bench/work", *words]),
+        ),
+        _guest_kernel(),
+        Machine(config="reservation", memory_mib=GUEST_MIB, cma_mib=0),
+        files=files,
+    )
+    outcome = boot(job).require()
+    (record,) = (row["data"] for row in outcome.rows("work"))
+    events = {row["name"]: row["count"] for row in outcome.rows("event")}
+    free = [row["free_huge"] for row in outcome.rows("fragmented")]
+    return {**record, "events": events, **({"free_huge": free[0]} if free else {})}
+
+
 def _choice(bench: Bench, name: str) -> dict[str, Any]:
     """The base that a program gets while others keep the processors busy, and why.
 
@@ -632,6 +686,7 @@ KINDS: Final[Mapping[str, Callable[[Bench, str], dict[str, Any]]]] = {
     "time": _timed,
     START: _start,
     "choice": _choice,
+    "guest": _guest,
     "program": _program,
     "redis": _redis,
     "calls": _calls,
@@ -659,7 +714,7 @@ def measure(bench: Bench, rounds: int, tick: Callable[[], None] = lambda: None) 
     if bench.kind == START and rounds > 1:
         # Short rounds are disturbed alike.
         rounds *= QUICK_TIMES
-    once = bench.kind in ("calls", "instructions")  # these do not vary from round to round
+    once = bench.kind in ("calls", "instructions", "guest")  # these do not vary from round to round
     runs: Runs = {name: [] for name in bench.contenders}
     wanted = dict.fromkeys(bench.contenders, 1 if once else rounds)
     if "brug-trained" in wanted:
@@ -707,7 +762,9 @@ def smoke() -> None:
     """Two short benchmarks, once: everyone must do them and leave the same data."""
     _clear_settings()
     build(wasmtime=False)
-    everyone = ("glibc", "jemalloc", "mimalloc", "snmalloc", "brug", *FIXED, "libbrug")
+    everyone = (
+        "glibc", "jemalloc", "mimalloc", "snmalloc", "rpmalloc", "brug", *FIXED, "libbrug",
+    )  # fmt: skip
     for bench in benches(QUICK):
         if bench.name not in ("interleaved-4", "small-realloc"):
             continue

@@ -20,6 +20,7 @@ from nocopy_lab.experiments.bench_brug import (
     COLLECTIONS,
     CONTENDERS,
     FIXED,
+    FRAGMENTED,
     HERE,
     IN_TURN,
     KIB,
@@ -75,6 +76,14 @@ def throughput(record: dict[str, Any]) -> float:
 def peak(record: dict[str, Any]) -> float:
     """Bytes above what was resident before the work."""
     return float(record["peak_rss_bytes"] - record.get("base_rss_bytes", 0))
+
+
+WAITS: Final = {"realloc": "realloc", "touch": "first touch", "step": "both, 64 KiB"}
+
+
+def wait_of(what: str, which: str) -> Pick:
+    """Nanoseconds: a percentile, or the worst, of single calls or touches."""
+    return lambda record: float(record["waits"][what][which])
 
 
 class Measured:
@@ -212,6 +221,12 @@ def targets(results: dict[str, Any]) -> list[Target]:
     ratio(f"{steps}, with huge pages", 0.35, "linear-64k", "brug-thp", "glibc")
     ratio(f"{steps}, without huge pages", 1.0, "linear-64k", "brug-nothp", "glibc")
     ratio(steps, 0.1, "linear-64k", "brug", "jemalloc")
+    for bench, words in (("in-turn-double", "doubling to 1 GiB"), ("in-turn-linear-64k", steps)):
+        ratio(f"{words}, as memory comes", 1.1, bench, "brug", "glibc", life(0))
+    for name, (memory, _, _) in FRAGMENTED.items():
+        if name != "fresh":
+            ratio(f"{steps}, {memory}: p99.9 of a step", 1.5, f"fragmented-{name}", "brug", "glibc",
+                  wait_of("step", "p999"))  # fmt: skip
     ratio("/bin/true, processor time", 1.15, START, "libbrug", "glibc")
     for align in (64, 128):
         for other in ("glibc", "jemalloc", "mimalloc"):
@@ -643,6 +658,39 @@ def growth_table(data: Measured) -> Table:
     )
 
 
+def wait_table(data: Measured) -> Table | None:
+    """Growth in a guest whose memory is fragmented: the whole, and how long single events took."""
+    rows = []
+    for name, (memory, _, _) in FRAGMENTED.items():
+        bench = f"fragmented-{name}"
+        for number, contender in enumerate(data.contenders(bench)):
+            record = data.records(bench, contender)[-1]
+            waits = (
+                f"{duration(wait_of(what, which)(record))}"
+                for what in WAITS
+                for which in ("p999", "worst")
+            )
+            events = record["events"]
+            ratio = data.ratios(bench, contender, "glibc")
+            rows.append(
+                [
+                    memory if number == 0 else "",
+                    CONTENDERS[contender].label,
+                    _seconds(seconds(record)),
+                    f"{ratio[0]:.2f}" if ratio else "–",
+                    *waits,
+                    f"{events['thp_fault_alloc']:,}",
+                    f"{events['compact_stall']:,}",
+                ]
+            )
+    heads = (f"{label}, {which}" for label in WAITS.values() for which in ("p99.9", "worst"))
+    return Table(
+        "64 KiB to 256 MiB by 64 KiB where memory is fragmented; one nanosecond an instruction",
+        ("", "", "time", "× glibc", *heads, "huge pages", "waits for compaction"),
+        rows,
+    ) if rows else None  # fmt: skip
+
+
 def facts(results: dict[str, Any]) -> list[str]:
     """What a reader needs to trust the tables."""
     data = Measured(results)
@@ -742,7 +790,7 @@ def draw(directory: Path = HERE) -> Path:
     results = report.load_results(directory)
     data = Measured(results)
     figures = _draw_figures(directory, results)
-    suite = [table for table in [suite_table(data)] if table]
+    suite = [table for table in (wait_table(data), suite_table(data)) if table]
     commands = "\n".join(f"{name}: {about['command']}" for name, about in data.benches.items())
     report.page(
         directory / "index.html",
