@@ -100,6 +100,10 @@ BOARDS: Final[dict[str, Board]] = {
 }  # fmt: skip
 
 
+# What a filesystem is made with.
+WRITES_AT_ONCE: Final = 2000
+
+
 @dataclass(frozen=True)
 class Disk:
     """A disk of the guest, optionally throttled; an empty one for one boot unless image is given.
@@ -113,6 +117,7 @@ class Disk:
     driver: str = "virtio-blk"  # or "nvme", "ahci", "sd"
     bytes_per_s: int = 0
     io_per_s: int = 0
+    writes_per_s: int = 0  # after the first WRITES_AT_ONCE
     size_mib: int = 0
     memory: bool = False  # the empty one is in the host's memory
     volatile: bool = False
@@ -280,6 +285,8 @@ class Machine:
             limits += f",x-bps-total={disk.bytes_per_s}"
         if disk.io_per_s:
             limits += f",x-iops-total={disk.io_per_s}"
+        if disk.writes_per_s:
+            limits += f",x-iops-write={disk.writes_per_s},x-iops-write-max={WRITES_AT_ONCE}"
         file = f"file.driver=file,file.filename={disk.image}"
         # Other scratch disks need not survive the host: flushes cost nothing.
         file += ",driver=qcow2" if disk.volatile else ",driver=raw,cache.no-flush=on"

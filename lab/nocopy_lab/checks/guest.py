@@ -13,7 +13,7 @@ from typing import Final
 
 from nocopy_lab import jobs, kernel, traces
 from nocopy_lab.arch import ARM64
-from nocopy_lab.board import Machine, null_disk
+from nocopy_lab.board import Disk, Machine, null_disk
 from nocopy_lab.checks import brug, recorder, soak, storage
 from nocopy_lab.checks.kinds import GuestCheck, all_well, command, our_files
 from nocopy_lab.experiments import bench_gcma, demo
@@ -305,6 +305,15 @@ def _judge_gone(outcomes: Sequence[Outcome]) -> None:
         rows = outcome.rows("gone")
         if len(rows) != 2 or any(row["wrong"] for row in rows):
             raise LabError(f"what was taken out is seen again: {rows}; see {outcome.console}")
+
+
+def _judge_late(outcomes: Sequence[Outcome]) -> None:
+    """Pages were kept while a write went on, and nobody read them when it had ended."""
+    all_well(outcomes)
+    for outcome in outcomes:
+        rows = outcome.rows("late")
+        if len(rows) != 2 or any(row["old"] or not row["good"] or not row["kept"] for row in rows):
+            raise LabError(f"direct writes that end late: {rows}; see {outcome.console}")
 
 
 def _judge_calls(outcomes: Sequence[Outcome]) -> None:
@@ -1110,10 +1119,21 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         _judge_encrypted,
     ),
     GuestCheck(
-        "guest: oracle on overlayfs on a loop device",
+        # With large folios of ext4, which 6.12 does not have.
+        "guest: oracle on overlayfs on a loop device, large folios of ext4",
         "gcma",
-        [oracle_job("oracle-stacked", 20, until=SOME_HITS, mount="on_overlay")],
-        _judge_oracle,
+        [
+            oracle_job(
+                "oracle-stacked",
+                20,
+                "--file-max-kib 2048",
+                until=SOME_HITS,
+                enough=True,
+                mount="on_overlay",
+                prepare="trace_large_folios; await_large_folios file",
+            )
+        ],
+        _judge_large("file"),
     ),
     GuestCheck(
         "guest: oracle, swap in a file, swap that comes and goes, large folios in it",
@@ -1222,6 +1242,25 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_gone,
+    ),
+    GuestCheck(
+        "guest: what a direct write ends over is not seen again",
+        "gcma",
+        [
+            Job(
+                "late",
+                jobs.script("late"),
+                NO_IMAGE,
+                Machine(
+                    "x86-fast",
+                    memory_mib=704,
+                    cma_mib=64,
+                    disks=(Disk(size_mib=64, writes_per_s=1), Disk(size_mib=320, writes_per_s=1)),
+                ),
+                programs=("mke2fs", "mkfs.xfs"),
+            )
+        ],
+        _judge_late,
     ),
     GuestCheck(
         "guest: a read costs in the area what it costs in the page cache",
@@ -1441,6 +1480,7 @@ BOTH: Final = (
     "guest: oracle, swap in a file, swap that comes and goes, large folios in it",
     "guest: nodes of shadow entries leave a cgroup its memory",
     "guest: what was cut off or punched out of a file is not seen again",
+    "guest: what a direct write ends over is not seen again",
     "guest: a read costs in the area what it costs in the page cache",
     "guest: a copy is not weighed by the multi-generational LRU",
 )

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * late - direct writes that end late, over pages that were read and evicted meanwhile
+ *
+ * Each turn begins an asynchronous direct write of a page, reads the page through the page cache,
+ * has it evicted before the write has ended, and reads it again when it has. For a disk that
+ * is made to write slowly. One line {"type":"late"}: the turns in which all happened in that order,
+ * how many did not, pages that were kept, and turns that read what was there before the write.
+ *
+ *   --file F      a file of --turns pages, which are overwritten
+ *   --reclaim F   what takes an amount of memory to reclaim from this program's cgroup
+ *   --turns N     turns to try at most (60)
+ *   --wanted N    turns that are enough (3)
+ */
+#include "options.h"
+
+#include <linux/aio_abi.h>
+#include <sys/syscall.h>
+
+#define PAGE		4096u
+#define SLOW_NS		(100 * NSEC_PER_MSEC)
+
+static struct {
+	const char *file, *reclaim;
+	u32 turns, wanted;
+} opt = { .turns = 60, .wanted = 3 };
+
+static u8 page[PAGE] __attribute__((aligned(PAGE)));
+static aio_context_t aio;
+static int cached, direct;
+
+static u64 pages_kept(void)
+{
+	FILE *f = fopen("/proc/vmstat", "re");
+	char line[128];
+	u64 kept = 0;
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "gcma_store_file %" SCNu64, &kept) == 1)
+			break;
+	if (!f)
+		die("no /proc/vmstat");
+	fclose(f);
+	return kept;
+}
+
+static void reclaim(void)
+{
+	int fd = open(opt.reclaim, O_WRONLY | O_CLOEXEC), i;
+
+	if (fd < 0)
+		die("cannot open %s: %s", opt.reclaim, strerror(errno));
+	/* It is refused when there is not that much. */
+	for (i = 0; i < 3; i++)
+		(void)!write(fd, "64M", 3);
+	close(fd);
+}
+
+/* The disk lets so many writes pass at once. */
+static void until_slow(void)
+{
+	u64 begin;
+
+	do {
+		begin = now_ns();
+		if (pwrite(direct, page, PAGE, 0) != PAGE)
+			die("cannot write %s: %s", opt.file, strerror(errno));
+	} while (now_ns() - begin < SLOW_NS);
+}
+
+static bool ended(long least)
+{
+	struct io_event event;
+	long n = syscall(SYS_io_getevents, aio, least, 1L, &event,
+			 least ? NULL : &(struct timespec){ 0 });
+
+	if (n < 0 || (n && event.res != PAGE))
+		die("a write of %s fails", opt.file);
+	return n;
+}
+
+static u8 first_byte(u32 turn)
+{
+	u8 byte;
+
+	if (pread(cached, &byte, 1, (off_t)turn * PAGE) != 1)
+		die("cannot read %s: %s", opt.file, strerror(errno));
+	return byte;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct setting settings[] = {
+		{ "file", .text = &opt.file },
+		{ "reclaim", .text = &opt.reclaim },
+		{ "turns", .number = &opt.turns },
+		{ "wanted", .number = &opt.wanted },
+		{ 0 },
+	};
+	u32 turn, good = 0, missed = 0, kept = 0, old = 0;
+	struct json j;
+
+	settings_parse(argc, argv, settings);
+	if (!opt.file || !opt.reclaim)
+		die("--file and --reclaim want names");
+	cached = open(opt.file, O_RDWR | O_CLOEXEC);
+	direct = open(opt.file, O_RDWR | O_DIRECT | O_CLOEXEC);
+	if (cached < 0 || direct < 0 || posix_fadvise(cached, 0, 0, POSIX_FADV_RANDOM))
+		die("cannot open %s: %s", opt.file, strerror(errno));
+	if (syscall(SYS_io_setup, 1, &aio))
+		die("no asynchronous I/O: %s", strerror(errno));
+	memset(page, 'N', PAGE);
+	until_slow();
+	for (turn = 1; turn < opt.turns && good < opt.wanted; turn++) {
+		struct iocb io = {
+			.aio_lio_opcode = IOCB_CMD_PWRITE,
+			.aio_fildes = (u32)direct,
+			.aio_buf = (u64)(uintptr_t)page,
+			.aio_nbytes = PAGE,
+			.aio_offset = (s64)turn * PAGE,
+		};
+		struct iocb *ios[1] = { &io };
+		u64 before;
+
+		if (syscall(SYS_io_submit, aio, 1L, ios) != 1)
+			die("cannot begin a write: %s", strerror(errno));
+		first_byte(turn);
+		before = pages_kept();
+		reclaim();
+		if (ended(0)) {
+			missed++;
+			continue;
+		}
+		kept += pages_kept() != before;
+		ended(1);
+		good++;
+		old += first_byte(turn) != 'N';
+	}
+	j = json_line("late");
+	json_u64(&j, "good", good);
+	json_u64(&j, "missed", missed);
+	json_u64(&j, "kept", kept);
+	json_u64(&j, "old", old);
+	json_end(&j);
+	return 0;
+}
