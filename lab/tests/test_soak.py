@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,17 @@ def test_a_round_goes_on_until_it_has_done_what_it_is_for() -> None:
         assert {f"{goal}=1" for goal in soak.GOALS} <= set(named)
         assert ("oom_kill=1" in named) == soak.greedy(seed)
     assert soak.greedy(994560)
+
+
+def test_what_rounds_have_in_all() -> None:
+    one = _outcome()
+    for row in one.results:
+        if "areas" in row:
+            row["areas"]["reserved"]["allocs"] = 9
+    seeds = range(20)
+    all_of_them = [replace(one, job=soak.job(seed, KERNEL)) for seed in seeds]
+    said = soak.totals(all_of_them)
+    assert said.startswith("180 allocations, none failed; ")
+    assert said.endswith(", 60 CPUs unplugged")
+    counts = re.search(r"; (\d+) rounds with .*, (\d+) with zswap", said)
+    assert counts and all(0 < int(count) < len(seeds) for count in counts.groups())

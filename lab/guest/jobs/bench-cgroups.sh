@@ -12,4 +12,4 @@ if $stream; then
 		--warm 1000000000 --reads 1 &
 fi
 say "reading the set"
-need within reader reread --file /mnt/set --mib $mib --warm $warm --reads $reads --seed $seed
+need within reader reread --file /mnt/set --mib $mib --order $order --warm $warm --reads $reads --seed $seed

@@ -10,14 +10,15 @@ pages_in_and_out() {
 	loads=$!
 	sleep 10
 }
-# Four readers of pages that stay in the area, each a page a call and 4 bytes a piece.
+# Four readers of pages that stay in the area, each a page a call and 4 bytes a piece. An allocation
+# discards what they read; their cgroup has no room for it, so it is back in the area soon.
 pieces() {
 	need scratch /dev/nullb0 -J size=16
 	memory_cgroups job
 	echo $$ >/cgroup/job/cgroup.procs
 	need reread --file /mnt/file --mib $mib --prepare
 	cat /mnt/file >/dev/null
-	for n in 1 2 3; do echo ${mib}M >/cgroup/job/memory.reclaim; done 2>/dev/null
+	echo 32M >/cgroup/job/memory.max
 	loads=
 	for n in 1 2 3 4; do
 		reread --file /mnt/file --mib $mib --pieces 1024 --warm 1000000000 --reads 1 --seed $n &
@@ -30,7 +31,10 @@ $load
 echo 8192 >/sys/kernel/tracing/buffer_size_kb
 echo 1 >/sys/kernel/tracing/events/gcma/gcma_alloc/enable
 say "allocating"
-need sweep --sizes $sizes --reps $reps --interval-ms 0 --seed $seed
+served() { cat /sys/kernel/mm/gcma/reserved/file/served; }
+before=$(served)
+need sweep --sizes $sizes --reps $reps --interval-ms $pause_ms --seed $seed
+printf '{"type": "served", "reads": %d}\n' $(($(served) - before))
 kill -TERM $loads
 status=0
 if [ $load = pages_in_and_out ]; then

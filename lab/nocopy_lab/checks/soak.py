@@ -206,12 +206,32 @@ def run(minutes: float, rounds: int, first: int | None) -> None:
     seed = fresh_seed() if first is None else first
     end = time.monotonic() + 60 * minutes
     images = {name: kernel.image(name).bootable for name in _images(rounds, seed)}
-    done = 0
-    while done < rounds if rounds else time.monotonic() < end:
-        print(f"round {done + 1}, seed {seed}", flush=True)
-        print(f"  {summary(one(seed, images[kind(seed)[0]]))}", flush=True)
-        done, seed = done + 1, seed + 1
-    print(f"{done} rounds, no failure")
+    outcomes: list[Outcome] = []
+    while len(outcomes) < rounds if rounds else time.monotonic() < end:
+        print(f"round {len(outcomes) + 1}, seed {seed}", flush=True)
+        outcomes.append(one(seed, images[kind(seed)[0]]))
+        print(f"  {summary(outcomes[-1])}", flush=True)
+        seed += 1
+    print(f"{len(outcomes)} rounds, no failure: {totals(outcomes)}")
+
+
+def totals(outcomes: Sequence[Outcome]) -> str:
+    """What good rounds have in all: no allocation of theirs failed."""
+    allocs = sum(
+        int(_last(one, "gcma_stats", "end")["areas"]["reserved"]["allocs"]) for one in outcomes
+    )
+    unplugged = sum(int(_last(one, "plug")["unplugged"]) for one in outcomes)
+    settings = [
+        line
+        for one in outcomes
+        for line in one.job.script.splitlines()
+        if line.startswith("reclaim=")
+    ]
+    old_lists, zswap = (sum(wanted in line for line in settings) for wanted in RECLAIM)
+    return (
+        f"{allocs:,} allocations, none failed; {len(outcomes) - old_lists} rounds with the "
+        f"multi-generational LRU, {zswap} with zswap, {unplugged} CPUs unplugged"
+    )
 
 
 def _images(rounds: int, seed: int) -> Sequence[str]:

@@ -136,6 +136,8 @@ def _random(config: str) -> str:
 ORDERS: Final = {
     "zipf": ("zipf", LARGE_MIB, POPULAR_WARM, POPULAR_READS),
     "round": ("cyclic", REREAD_MIB, 2 * (REREAD_MIB << 8), REREAD_MIB << 8),
+    # Through a mapping pages move between the area and the page cache, so more stay in all.
+    "mapped": ("cyclic --mmap", REREAD_MIB, 2 * (REREAD_MIB << 8), REREAD_MIB << 8),
     "scan": ("cyclic", LARGE_MIB, LARGE_READS, LARGE_READS),
 }
 
@@ -154,16 +156,18 @@ STREAM_MIB: Final = 1024
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Configuration, size of the area, and if a second cgroup streams."""
+    """Configuration, size of the area, if a second cgroup streams, and how the first one reads."""
 
     config: str
     cma_mib: int
     stream: bool
+    order: str = "random"
 
     @property
     def name(self) -> str:
         stream = "stream" if self.stream else "alone"
-        return f"cgroups-{self.config}-{self.cma_mib}-{stream}"
+        order = "" if self.order == "random" else f"-{self.order}"
+        return f"cgroups-{self.config}-{self.cma_mib}-{stream}{order}"
 
     def machine(self) -> Machine:
         machine = _machine(self.config, CGROUP_SET_MIB + STREAM_MIB, DISK_NS[0])
@@ -173,8 +177,8 @@ class Neighbours:
     def job(self) -> str:
         return jobs.script(
             "bench-cgroups", seed=SEED, limit=CGROUP_MIB, mib=CGROUP_SET_MIB,
-            stream_mib=STREAM_MIB, stream="true" if self.stream else "false", warm=WARM_READS,
-            reads=LARGE_READS,
+            stream_mib=STREAM_MIB, stream="true" if self.stream else "false", order=self.order,
+            warm=WARM_READS, reads=LARGE_READS,
         )  # fmt: skip
 
 
@@ -185,6 +189,7 @@ NEIGHBOURS: Final = (
     # What a limit of half of the area for each would leave.
     Neighbours("gcma", CMA_MIB // 2, stream=False),
     Neighbours("gcma", CMA_MIB, stream=True),
+    Neighbours("gcma", CMA_MIB, stream=True, order="zipf"),
 )
 
 # What is compared with a kernel without GCMA: configuration, size of the area, how many of its
@@ -275,10 +280,14 @@ COPY_WAIT_BINS: Final = (0, 1, 10, 100, 1000)  # each up to the next
 PIECES_MIB: Final = CMA_MIB // 2
 
 
-def _copy_waits(load: str, mib: int, sizes: Sequence[int]) -> str:
+# So that the readers have pages in the area again before the next allocation.
+PIECES_PAUSE_MS: Final = 10
+
+
+def _copy_waits(load: str, mib: int, sizes: Sequence[int], pause_ms: int = 0) -> str:
     return jobs.script(
         "bench-copy-waits", seed=SEED, load=load, mib=mib, sizes=_words(sizes),
-        reps=COPY_WAIT_ALLOCS, bins=" ".join(map(str, COPY_WAIT_BINS)),
+        reps=COPY_WAIT_ALLOCS, pause_ms=pause_ms, bins=" ".join(map(str, COPY_WAIT_BINS)),
     )  # fmt: skip
 
 
@@ -355,7 +364,7 @@ def boots(
     add(
         "copy-waits", _copy_waits("pages_in_and_out", RANDOM_MIB, COPY_WAIT_SIZES), threads, machine
     )
-    add("pieces", _copy_waits("pieces", PIECES_MIB, (LARGEST,)), threads, machine)
+    add("pieces", _copy_waits("pieces", PIECES_MIB, (LARGEST,), PIECES_PAUSE_MS), threads, machine)
     for config in ("gcma", "cma"):
         machine = Machine("x86", config, words=("zram.num_devices=2", "norandmaps"), seed=SEED)
         add(f"calls-{config}", jobs.script("bench-calls", words=ALSO[config]), gcma, machine)
