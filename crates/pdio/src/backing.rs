@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::align::{page_cache_only, FileFacts};
 use crate::engine::{Completion, Direction, Engine};
 use crate::files::Inode;
+use crate::fork::{self, RingNumber};
 use crate::memory::{Region, MIN_REGION};
 use crate::options::{OpenOptions, Strategy};
 use crate::policy::{self, Key, Operation, Pattern, Pilot, Wanted};
@@ -34,12 +35,15 @@ pub(crate) struct Backing {
     /// The memory: here until the first direct request, in the engine from then on.
     region: Option<Region>,
     engine: Option<Engine>,
+    pub ring: RingNumber,
 }
 
 impl Backing {
-    /// `flags` are those of the open file.
+    /// `flags` are those of the open file. In a child, `inherited` is what its parent's stream had for direct
+    /// I/O. It stays open: to close it would drop the record locks that the child has taken on the file.
     pub(crate) fn new(
         file: Arc<File>,
+        inherited: Option<Arc<File>>,
         flags: i32,
         facts: FileFacts,
         options: &OpenOptions,
@@ -50,10 +54,13 @@ impl Backing {
             Operation::Read => (libc::O_RDONLY, libc::O_NOATIME),
             Operation::Write => (libc::O_WRONLY, libc::O_NOATIME | libc::O_SYNC),
         };
+        let open = || {
+            let direct = sys::reopen(file.as_fd(), mode | libc::O_DIRECT | flags & kept);
+            direct.ok().map(Arc::new)
+        };
         let direct = (wants_direct && facts.alignment.is_some())
-            .then(|| sys::reopen(file.as_fd(), mode | libc::O_DIRECT | flags & kept).ok())
-            .flatten()
-            .map(Arc::new);
+            .then(|| inherited.or_else(open))
+            .flatten();
         let can_direct = direct.is_some();
         let wanted = match options.only {
             Some(choice) => Wanted::Only(choice),
@@ -79,6 +86,7 @@ impl Backing {
             engine_wanted: options.engine,
             region: None,
             engine: None,
+            ring: RingNumber::default(),
         }
     }
 
@@ -138,7 +146,8 @@ impl Backing {
                 Operation::Read => Direction::Read,
                 Operation::Write => Direction::Write,
             };
-            self.engine = Some(Engine::new(self.engine_wanted, direction, direct, region));
+            let (wanted, ring) = (self.engine_wanted, self.ring.clone());
+            self.engine = Some(Engine::new(wanted, direction, direct, ring, region));
         }
         self.engine.as_mut()
     }
@@ -155,12 +164,13 @@ impl Backing {
         self.direct.is_some() && self.pilot.strategy() == Strategy::Direct
     }
 
-    /// For the child after a fork: leaves the parent's ring and threads alone.
-    pub(crate) fn abandon(&mut self) {
-        if let Some(engine) = self.engine.take() {
-            engine.abandon();
-        }
+    /// For the child after a fork: leaves the parent's memory and threads alone. Returns what there was for
+    /// direct I/O.
+    pub(crate) fn abandon(&mut self) -> Option<Arc<File>> {
+        let used = self.engine.take().map(Engine::abandon);
         std::mem::forget(self.region.take());
+        self.ring.close_in_child();
+        self.direct.take().or(used).map(|file| fork::adopt(&file))
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use io_uring::{opcode, types, IoUring};
 
+use crate::fork::RingNumber;
 use crate::memory::Region;
 use crate::options::{Engine as Kind, MAX_DEPTH};
 
@@ -56,6 +57,7 @@ pub(crate) struct Engine {
     wanted: Kind,
     direction: Direction,
     file: Arc<File>,
+    ring: RingNumber,
     region: Option<Region>,
 }
 
@@ -82,6 +84,7 @@ impl Engine {
         wanted: Kind,
         direction: Direction,
         file: Arc<File>,
+        ring: RingNumber,
         region: Region,
     ) -> Engine {
         Engine {
@@ -92,6 +95,7 @@ impl Engine {
             wanted,
             direction,
             file,
+            ring,
             region: Some(region),
         }
     }
@@ -99,13 +103,16 @@ impl Engine {
     /// Sets up the first back end of the ladder, from the one wanted down, that works here.
     fn back(&mut self) -> &mut Back {
         let (wanted, direction) = (self.wanted, self.direction);
-        let (file, region) = (&self.file, self.region.as_ref());
+        let (file, region, number) = (&self.file, self.region.as_ref(), &self.ring);
         self.back.get_or_insert_with(|| {
             let back = match wanted {
                 Kind::Auto | Kind::UringFixed => uring(file, region),
                 Kind::Uring => uring(file, None),
                 Kind::Threads | Kind::Inline => None,
             };
+            if let Some(Back::Uring { ring, .. }) = &back {
+                number.set(Some(ring.as_raw_fd()));
+            }
             let pool = || Pool::new(file, direction, THREADS).map(Back::Threads);
             back.or_else(|| (wanted != Kind::Inline).then(pool)?)
                 .unwrap_or_else(|| Back::Inline(VecDeque::new()))
@@ -247,16 +254,18 @@ impl Engine {
         }
     }
 
-    /// Forgets everything without a system call on shared state: for the child after a fork, whose
-    /// ring and threads are the parent's.
-    pub(crate) fn abandon(self) {
+    /// For the child after a fork, whose ring and threads are the parent's: forgets all but the file.
+    pub(crate) fn abandon(self) -> Arc<File> {
+        let file = self.file.clone();
         std::mem::forget(self);
+        file
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
         self.drain_quietly();
+        self.ring.set(None);
         if let Some(Back::Uring { ring, fixed: true }) = &self.back {
             // The kernel takes a ring apart some time after it was closed. A file that is deleted
             // in between would keep its space, so it is let go now; failing, it is later.
@@ -272,6 +281,8 @@ impl Drop for Engine {
 fn uring(file: &File, fixed: Option<&Region>) -> Option<Back> {
     let ring = IoUring::builder()
         .setup_clamp()
+        // What a child has mapped keeps the ring, and with it the file, in use.
+        .dontfork()
         .build(MAX_DEPTH as u32)
         .ok()?;
     let mut probe = io_uring::Probe::new();
@@ -495,7 +506,13 @@ mod tests {
         let file = Arc::new(tempfile::tempfile().unwrap());
         let region = Region::take(crate::memory::MIN_REGION).unwrap();
         let good = region.at(0);
-        let mut engine = Engine::new(Kind::Auto, Direction::Write, file.clone(), region);
+        let mut engine = Engine::new(
+            Kind::Auto,
+            Direction::Write,
+            file.clone(),
+            RingNumber::default(),
+            region,
+        );
         assert!(engine.can_chain());
         let submit = |engine: &mut Engine, id: u64, memory| {
             let (len, offset) = (4096, id * 4096);

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crate::align::{Alignment, FileFacts, FileKind};
 use crate::backing;
 use crate::engine::{Direction, Engine as Running};
+use crate::fork::RingNumber;
 use crate::memory::{Region, MIN_REGION};
 use crate::options::{Engine, Strategy};
 use crate::policy::{self, LearnedCost, Operation, Pattern, Wanted};
@@ -55,7 +56,8 @@ pub fn explain(path: impl AsRef<Path>) -> io::Result<Explanation> {
         None => Engine::Inline,
         Some(_) => match Region::take(MIN_REGION) {
             Some(region) => {
-                Running::new(Engine::Auto, Direction::Read, file.clone(), region).probe()
+                let (file, ring) = (file.clone(), RingNumber::default());
+                Running::new(Engine::Auto, Direction::Read, file, ring, region).probe()
             }
             None => Engine::Inline,
         },

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a process notices that it is a forked child, and what it then begins anew.
 
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The last fork generation, which a child inherits.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
@@ -39,6 +41,41 @@ pub(crate) fn generation() -> u64 {
             }
         }
         generation => generation,
+    }
+}
+
+/// In a child: makes a file that the parent's streams share this process's own. What is never dropped here,
+/// because it is locked, or held by a thread that the child does not have, keeps it open no longer.
+pub(crate) fn adopt(file: &Arc<File>) -> Arc<File> {
+    // Counted for ever, so that nobody else closes the descriptor.
+    std::mem::forget(file.clone());
+    // SAFETY: it is open, and from now on the new owner alone closes it.
+    Arc::new(unsafe { File::from_raw_fd(file.as_raw_fd()) })
+}
+
+/// The descriptor of a stream's ring, where a child finds it without the stream's lock.
+#[derive(Clone, Debug)]
+pub(crate) struct RingNumber(Arc<AtomicI32>);
+
+impl Default for RingNumber {
+    fn default() -> RingNumber {
+        RingNumber(Arc::new(AtomicI32::new(-1)))
+    }
+}
+
+impl RingNumber {
+    /// `None` before the ring is closed.
+    pub(crate) fn set(&self, ring: Option<RawFd>) {
+        self.0.store(ring.unwrap_or(-1), Ordering::Release);
+    }
+
+    /// In a child: the ring is the parent's, and would keep its file in use.
+    pub(crate) fn close_in_child(&self) {
+        let ring = self.0.swap(-1, Ordering::AcqRel);
+        if ring >= 0 {
+            // SAFETY: the parent's ring is never used or dropped in this process.
+            unsafe { libc::close(ring) };
+        }
     }
 }
 

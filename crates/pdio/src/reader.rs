@@ -100,7 +100,7 @@ impl Reader {
             _ => sys::offset(file.as_fd())?,
         };
         let file = Arc::new(file);
-        let core = Core::new(file.clone(), flags, facts, options, position);
+        let core = Core::new(file.clone(), None, flags, facts, options, position);
         Ok(Reader {
             core,
             file,
@@ -145,15 +145,15 @@ impl Reader {
         }
         let flags = sys::flags(self.file.as_fd())?;
         let facts = FileFacts::of(&self.file)?;
-        let new = Core::new(
+        let inherited = self.core.back.abandon();
+        self.core = Core::new(
             self.file.clone(),
+            inherited,
             flags,
             facts,
             &self.options,
             self.position,
         );
-        // The parent's ring and threads are not here to be dropped.
-        std::mem::forget(std::mem::replace(&mut self.core, new));
         self.generation = fork::generation();
         Ok(())
     }
@@ -284,6 +284,7 @@ struct Core {
 impl Core {
     fn new(
         file: Arc<File>,
+        inherited: Option<Arc<File>>,
         flags: i32,
         facts: FileFacts,
         options: &OpenOptions,
@@ -291,7 +292,7 @@ impl Core {
     ) -> Core {
         let inode = Inode::of(facts.dev, facts.ino);
         let linger = options.linger.filter(|_| facts.kind == FileKind::Regular);
-        let back = Backing::new(file, flags, facts, options, Operation::Read);
+        let back = Backing::new(file, inherited, flags, facts, options, Operation::Read);
         Core {
             scattered: back.pilot_of(Pattern::Random),
             ahead: VecDeque::new(),

@@ -87,6 +87,7 @@ unsafe impl Send for Core {}
 impl Core {
     pub(crate) fn new(
         file: Arc<File>,
+        inherited: Option<Arc<File>>,
         flags: i32,
         facts: FileFacts,
         options: &OpenOptions,
@@ -95,7 +96,7 @@ impl Core {
     ) -> Core {
         let size = facts.size;
         let mut core = Core {
-            back: Backing::new(file, flags, facts, options, Operation::Write),
+            back: Backing::new(file, inherited, flags, facts, options, Operation::Write),
             inode,
             durability: options.durability,
             linger: options

@@ -19,11 +19,12 @@ use std::time::Duration;
 use crate::align::{FileFacts, FileKind};
 use crate::backing;
 use crate::files::{Inode, Waiting};
+use crate::fork::{self, RingNumber};
 use crate::options::{Durability, OpenOptions};
 use crate::requests::Core;
 use crate::staging::BUFFERED_CHUNK;
 use crate::stats::Stats;
-use crate::{fork, keeper, sys};
+use crate::{keeper, sys};
 
 /// A stream into a file.
 ///
@@ -113,7 +114,7 @@ impl Writer {
             _ => sys::offset(file.as_fd())?,
         };
         let file = Arc::new(file);
-        let shared = Shared::new(file.clone(), flags, facts, &mut options, position);
+        let shared = Shared::new(file.clone(), None, flags, facts, &mut options, position);
         Ok(Writer {
             shared: ManuallyDrop::new(shared),
             file,
@@ -354,17 +355,26 @@ impl Writer {
         }
         let flags = sys::flags(self.file.as_fd())?;
         let facts = FileFacts::of(&self.file)?;
+        let inherited = self.leave_to_parent();
         let new = Shared::new(
             self.file.clone(),
+            inherited,
             flags,
             facts,
             &mut self.options,
             self.position,
         );
-        // Not dropped: the threads, ring and locks are the parent's.
         std::mem::forget(std::mem::replace(&mut *self.shared, new));
         self.generation = fork::generation();
         Ok(())
+    }
+
+    /// In a child: makes the descriptors this process's own, and returns that for direct I/O. Nothing else of
+    /// `shared` may be touched or dropped: the threads, memory and locks are the parent's.
+    fn leave_to_parent(&mut self) -> Option<Arc<File>> {
+        self.file = fork::adopt(&self.file);
+        self.shared.ring.close_in_child();
+        self.shared.direct.as_ref().map(fork::adopt)
     }
 
     /// Removes the stream from the table. The last writer of the file also frees reserved blocks.
@@ -462,7 +472,7 @@ impl Seek for Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if self.generation != fork::generation() {
-            // Only the descriptor belongs to this process; see `renew_after_fork`.
+            drop(self.leave_to_parent());
             return;
         }
         if !self.finished {
@@ -507,6 +517,9 @@ fn ignore_stream(kind: FileKind, result: io::Result<()>) -> io::Result<()> {
 struct Shared {
     core: Mutex<Core>,
     inode: Arc<Inode>,
+    /// What a child has to close, which cannot take the lock.
+    direct: Option<Arc<File>>,
+    ring: RingNumber,
     /// The range of bytes that the kernel does not have yet, readable without the lock.
     held_from: AtomicU64,
     held_to: AtomicU64,
@@ -515,6 +528,7 @@ struct Shared {
 impl Shared {
     fn new(
         file: Arc<File>,
+        inherited: Option<Arc<File>>,
         flags: i32,
         facts: FileFacts,
         options: &mut OpenOptions,
@@ -528,8 +542,18 @@ impl Shared {
             options.durability = Durability::Safe;
         }
         let inode = Inode::of(facts.dev, facts.ino);
-        let core = Core::new(file, flags, facts, options, position, inode.clone());
+        let core = Core::new(
+            file,
+            inherited,
+            flags,
+            facts,
+            options,
+            position,
+            inode.clone(),
+        );
         let shared = Arc::new(Shared {
+            direct: core.back.direct.clone(),
+            ring: core.back.ring.clone(),
             core: Mutex::new(core),
             inode,
             held_from: AtomicU64::new(0),

@@ -5,7 +5,7 @@ mod common;
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -304,6 +304,126 @@ fn after_a_fork_parent_and_child_each_write_their_own() {
         assert!(std::fs::read(&path).unwrap() == want);
         input.read_exact(&mut begun).unwrap();
         assert!(begun.iter().all(|&b| b == 1));
+    }
+}
+
+/// What this process has open or mapped of `path` or of a ring.
+fn held(path: &Path) -> Vec<String> {
+    let numbers = std::fs::read_dir("/proc/self/fd").unwrap();
+    let links = numbers.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    links
+        .map(|link| link.to_string_lossy().into_owned())
+        .chain(maps.lines().map(String::from))
+        .filter(|name| name.contains(path.to_str().unwrap()) || name.contains("io_uring"))
+        .collect()
+}
+
+#[test]
+fn a_child_closes_what_it_has_of_its_parents_streams() {
+    let Some(path) = job() else {
+        let home = scratch();
+        let path = home.path().join("closed");
+        let status = child(
+            "a_child_closes_what_it_has_of_its_parents_streams",
+            path.to_str().unwrap(),
+        )
+        .status();
+        assert!(status.unwrap().success());
+        return;
+    };
+    type End = fn(Writer, Reader) -> bool;
+    let ends: [(&str, End); 3] = [
+        ("dropped", |_, _| true),
+        ("used and dropped", |mut out, mut input| {
+            out.write_all(b"x").is_ok() && input.read_exact(&mut [0; 3000]).is_ok()
+        }),
+        ("finished", |out, input| {
+            drop(input);
+            out.finish().is_ok()
+        }),
+    ];
+    for engine in [Engine::UringFixed, Engine::Threads] {
+        for (how, end) in ends {
+            let mut options = create();
+            options.engine(engine).strategy(Strategy::Direct);
+            let mut out = options.open_writer(&path).unwrap();
+            out.write_all(&vec![1; 5 << 20]).unwrap();
+            // Not growing: by the engine, and not by a chain of requests.
+            out.flush().unwrap();
+            out.seek(SeekFrom::Start(0)).unwrap();
+            out.write_all(&vec![1; 4 << 20]).unwrap();
+            out.flush().unwrap();
+            let mut input = options.truncate(false).open_reader(&path).unwrap();
+            input.read_exact(&mut [0; 3000]).unwrap();
+            // SAFETY: the child only uses what the crate promises to work after a fork, and leaves.
+            let pid = unsafe { libc::fork() };
+            if pid == 0 {
+                let ok = end(out, input);
+                let left = held(Path::new(&path));
+                if !left.is_empty() {
+                    eprintln!("{engine:?}, {how}: {left:#?}");
+                }
+                // SAFETY: ends the child without running what belongs to the parent.
+                unsafe { libc::_exit(i32::from(!ok || !left.is_empty())) };
+            }
+            let mut status = 0;
+            // SAFETY: waits for our own child.
+            assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+            assert_eq!(status, 0, "{engine:?}, {how}");
+            // The parent's are as they were.
+            out.write_all(&[1; 5000]).unwrap();
+            out.finish().unwrap();
+            input.read_exact(&mut [0; 3000]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_pipe_comes_once_parent_and_child_have_dropped_their_writers() {
+    let test = "the_end_of_a_pipe_comes_once_parent_and_child_have_dropped_their_writers";
+    if job().is_none() {
+        assert!(child(test, "/").status().unwrap().success());
+        return;
+    }
+    for writes in [false, true] {
+        let (mut input, output) = std::io::pipe().unwrap();
+        let file = File::from(std::os::fd::OwnedFd::from(output));
+        let mut out = OpenOptions::new().writer_from(file).unwrap();
+        out.write_all(b"parent").unwrap();
+        // SAFETY: the child only uses what the crate promises to work after a fork, and leaves.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            let ok = !writes || out.write_all(b"child").is_ok();
+            drop(out);
+            drop(input);
+            if !ok {
+                // SAFETY: ends the child without running what belongs to the parent.
+                unsafe { libc::_exit(1) };
+            }
+            // Until it is killed.
+            loop {
+                std::thread::sleep(std::time::Duration::from_secs(1));
+            }
+        }
+        out.finish().unwrap();
+        let mut polled = libc::pollfd {
+            fd: input.as_fd().as_raw_fd(),
+            events: 0,
+            revents: 0,
+        };
+        // SAFETY: one structure, valid for a write.
+        let ended = unsafe { libc::poll(&mut polled, 1, 10_000) };
+        let mut status = 0;
+        // SAFETY: ends our own child and waits for it.
+        unsafe {
+            libc::kill(pid, libc::SIGKILL);
+            assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
+        }
+        assert_eq!(ended, 1, "no end while the child lives");
+        let mut got = String::new();
+        input.read_to_string(&mut got).unwrap();
+        assert_eq!(got, ["parent", "parentchild"][usize::from(writes)]);
     }
 }
 
