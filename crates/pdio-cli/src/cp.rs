@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::fs::{self, File, Metadata};
-use std::io::{BufRead, Seek, SeekFrom, Write};
-use std::os::fd::AsFd;
+use std::io::{self, BufRead, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use pdio::{OpenOptions, Writer};
-use rustix::fs::{AtFlags, Gid, OFlags, Uid, XattrFlags};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid, XattrFlags};
 use rustix::io::Errno;
 use serde_json::json;
 
@@ -26,8 +26,8 @@ use crate::signals::Signals;
 ///
 /// Nothing is ever removed. If a copy does not complete, the line that says why also names the file
 /// that is incomplete and how far it got; the other sources are still copied, unless a signal ends
-/// the command. Only -a keeps hard links, extended attributes and access control lists. FIFOs, sockets
-/// and devices inside a tree are refused.
+/// the command. Only -a keeps hard links, extended attributes and access control lists. With -r, FIFOs,
+/// sockets and devices are made anew, not read; to make devices takes root.
 #[derive(clap::Args, Clone, Debug)]
 #[command(override_usage = "pdio cp [OPTIONS] SRC... DST", after_long_help = EXAMPLES)]
 pub struct Cp {
@@ -75,6 +75,7 @@ struct Totals {
     directories: u64,
     symbolic_links: u64,
     hard_links: u64,
+    special_files: u64,
     bytes: u64,
     shared: u64,
     direct: u64,
@@ -146,7 +147,7 @@ pub fn run(args: &Cp) -> Outcome {
             // ".", ".." and "DIR/.": their contents.
             (true, _) => target.clone(),
         };
-        if let Err(fail) = copier.item(source, &destination, true) {
+        if let Err(fail) = copier.item(source, &destination) {
             ended = Some(fail);
             break;
         }
@@ -163,7 +164,7 @@ pub fn run(args: &Cp) -> Outcome {
         let (_, time) = copier.progress.totals();
         told = report::json(&json!({
             "files": t.files, "directories": t.directories, "symbolic_links": t.symbolic_links,
-            "hard_links": t.hard_links,
+            "hard_links": t.hard_links, "special_files": t.special_files,
             "bytes": t.bytes, "shared_bytes": t.shared, "direct_bytes": t.direct,
             "failed": t.failed, "seconds": time.as_secs_f64(),
             "interrupted": ended.is_some(), "durable": args.sync && ended.is_none() && t.failed == 0,
@@ -190,7 +191,7 @@ impl Copier<'_> {
     }
 
     /// Copies whatever `from` is.
-    fn item(&mut self, from: &Path, to: &Path, top: bool) -> Outcome {
+    fn item(&mut self, from: &Path, to: &Path) -> Outcome {
         self.signals.check()?;
         // As with cp: links are followed unless a tree is copied.
         let about = match self.args.recursive {
@@ -214,14 +215,18 @@ impl Copier<'_> {
                 }
                 return Ok(());
             }
-            // A device or FIFO that is named is read, one found in a tree is not meant.
-            if !kind.is_file() && (self.args.recursive || !top || kind.is_socket()) {
-                return Err(Fail::Failed(format!(
-                    "{} is neither file, directory nor symbolic link: not copied",
-                    quoted(from)
-                )));
+            match kind.is_file() {
+                true => self.file(from, to, &about)?,
+                false if self.args.recursive => self.special(from, to, &about)?,
+                false if kind.is_socket() => {
+                    return Err(Fail::Failed(format!(
+                        "{} is a socket: not copied without -r",
+                        quoted(from)
+                    )));
+                }
+                // What a device or FIFO has to say.
+                false => self.file(from, to, &about)?,
             }
-            self.file(from, to, &about)?;
             if names {
                 self.copied.insert(source, to.to_path_buf());
             }
@@ -290,11 +295,11 @@ impl Copier<'_> {
             self.touched.insert(to.to_path_buf());
         }
         for name in names {
-            self.item(&from.join(&name), &to.join(&name), false)?;
+            self.item(&from.join(&name), &to.join(&name))?;
         }
         if self.args.preserve {
             let directory = File::open(to).context("open", to)?;
-            self.preserve(&directory, from, to, about)?;
+            self.preserve(&Made::Open(&directory), from, to, about)?;
         } else if let Some(mode) = last_mode {
             let mode = fs::Permissions::from_mode(mode);
             fs::set_permissions(to, mode).context("set the mode of", to)?;
@@ -329,6 +334,59 @@ impl Copier<'_> {
         Ok(())
     }
 
+    /// Makes a FIFO, socket or device. One that is there already stays; nothing else is replaced.
+    fn special(&mut self, from: &Path, to: &Path, about: &Metadata) -> Outcome {
+        let kind = FileType::from_raw_mode(about.mode());
+        let what = match kind {
+            FileType::Fifo => "FIFO",
+            FileType::Socket => "socket",
+            _ => "device",
+        };
+        let like = |there: &Metadata| {
+            FileType::from_raw_mode(there.mode()) == kind && there.rdev() == about.rdev()
+        };
+        let there = fs::symlink_metadata(to).ok();
+        if let Some(there) = &there {
+            let inode = (there.dev(), there.ino());
+            if inode == (about.dev(), about.ino()) {
+                return Err(same_file(from, to));
+            }
+            if self.made.contains(&inode) {
+                return Err(just_made(from, to));
+            }
+        }
+        let present = there.as_ref().is_some_and(like);
+        if !present {
+            // Until it has its owner nobody else opens it.
+            let mode = about.mode() & if self.args.preserve { 0o700 } else { 0o777 };
+            let mode = Mode::from_raw_mode(mode);
+            rustix::fs::mknodat(rustix::fs::CWD, to, kind, mode, about.rdev())
+                .map_err(Into::into)
+                .context(&format!("create {what}"), to)?;
+        }
+        // Opened as itself it would wait for others, or do what the device does.
+        let flags = (OFlags::PATH | OFlags::NOFOLLOW).bits() as i32;
+        let node = File::options().read(true).custom_flags(flags).open(to);
+        let node = node.context("read", to)?;
+        let made = node.metadata().context("read", to)?;
+        if !like(&made) {
+            return Err(Fail::Failed(format!(
+                "{} was replaced by another program",
+                quoted(to)
+            )));
+        }
+        self.made.insert((made.dev(), made.ino()));
+        if !present {
+            self.touch(to);
+            self.totals.special_files += 1;
+            self.tell(from, to)?;
+        }
+        match self.args.preserve {
+            true => self.preserve(&Made::Node(&node), from, to, about),
+            false => Ok(()),
+        }
+    }
+
     /// Gives what was copied to `first` the name `to` as well.
     fn another_name(&mut self, first: &Path, from: &Path, to: &Path) -> Outcome {
         let inode = |path| {
@@ -337,13 +395,7 @@ impl Copier<'_> {
         };
         match (inode(first), inode(to)) {
             (Some(one), Some(other)) if one == other => return Ok(()),
-            (_, Some((_, other))) if self.made.contains(&other) => {
-                return Err(Fail::Failed(format!(
-                    "{} was just made from another source: {} is not copied over it",
-                    quoted(to),
-                    quoted(from)
-                )));
-            }
+            (_, Some((_, other))) if self.made.contains(&other) => return Err(just_made(from, to)),
             (_, Some((false, _))) => {
                 // In one step: there is always one of the two.
                 let mut name = to.as_os_str().to_owned();
@@ -435,11 +487,7 @@ impl Copier<'_> {
         let existing = fs::metadata(to).ok();
         if let Some(existing) = &existing {
             if (existing.dev(), existing.ino()) == (about.dev(), about.ino()) {
-                return Err(Fail::Failed(format!(
-                    "{} and {} are the same file",
-                    quoted(from),
-                    quoted(to)
-                )));
+                return Err(same_file(from, to));
             }
         }
         let itself = fs::symlink_metadata(to).ok();
@@ -448,11 +496,7 @@ impl Copier<'_> {
             .flatten()
             .any(|about| self.made.contains(&(about.dev(), about.ino())))
         {
-            return Err(Fail::Failed(format!(
-                "{} was just made from another source: {} is not copied over it",
-                quoted(to),
-                quoted(from)
-            )));
+            return Err(just_made(from, to));
         }
         if existing.is_none() && to.is_symlink() {
             return Err(Fail::Failed(format!(
@@ -493,7 +537,7 @@ impl Copier<'_> {
         let outcome = self
             .contents(source, file, about, from, to, &mut position)
             .and_then(|()| match self.args.preserve {
-                true => self.preserve(&keep, from, to, about),
+                true => self.preserve(&Made::Open(&keep), from, to, about),
                 false => Ok(()),
             })
             .and_then(|()| match self.args.sync && about.is_file() {
@@ -561,7 +605,7 @@ impl Copier<'_> {
                 if ready.context("read", from)? == crate::signals::Ready::Signal {
                     continue;
                 }
-                let n = std::io::Read::read(&mut source, &mut buffer).context("read", from)?;
+                let n = io::Read::read(&mut source, &mut buffer).context("read", from)?;
                 if n == 0 {
                     return self.finish(writer, to);
                 }
@@ -627,27 +671,75 @@ impl Copier<'_> {
         Ok(())
     }
 
-    fn preserve(&mut self, file: &File, from: &Path, path: &Path, about: &Metadata) -> Outcome {
+    fn preserve(&mut self, made: &Made, from: &Path, path: &Path, about: &Metadata) -> Outcome {
         // Changing the owner clears set-user-id bits and capabilities, so the rest comes after; the
         // mode is a part of the access control list.
-        let owner = std::os::unix::fs::fchown(file, Some(about.uid()), Some(about.gid()));
         let mut mode = about.mode() & 0o7777;
-        match owner {
+        match made.set_owner(Some(about.uid()), about.gid()) {
             Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 // Another's rights are not given to a file of ours.
                 mode &= 0o1777;
-                let _ = std::os::unix::fs::fchown(file, None, Some(about.gid()));
+                let _ = made.set_owner(None, about.gid());
             }
             Err(error) => return Err(error).context("set the owner of", path),
         }
         self.attributes(from, path)?;
-        file.set_permissions(fs::Permissions::from_mode(mode))
-            .context("set the mode of", path)?;
-        rustix::fs::futimens(file, &times(about))
-            .map_err(Into::into)
+        made.set_mode(mode).context("set the mode of", path)?;
+        made.set_times(&times(about))
             .context("set the times of", path)
     }
+}
+
+/// What was made, to be given an owner, a mode and times.
+enum Made<'a> {
+    Open(&'a File),
+    /// Opened with `O_PATH`.
+    Node(&'a File),
+}
+
+impl Made<'_> {
+    fn set_owner(&self, user: Option<u32>, group: u32) -> io::Result<()> {
+        let (user, group) = (user.map(Uid::from_raw), Some(Gid::from_raw(group)));
+        Ok(match self {
+            Made::Open(file) => rustix::fs::fchown(file, user, group),
+            Made::Node(node) => rustix::fs::chownat(node, "", user, group, AtFlags::EMPTY_PATH),
+        }?)
+    }
+
+    fn set_mode(&self, mode: u32) -> io::Result<()> {
+        let mode = fs::Permissions::from_mode(mode);
+        match self {
+            Made::Open(file) => file.set_permissions(mode),
+            // The only way that meets this node whatever its name has become.
+            Made::Node(node) => {
+                fs::set_permissions(format!("/proc/self/fd/{}", node.as_raw_fd()), mode)
+            }
+        }
+    }
+
+    fn set_times(&self, times: &rustix::fs::Timestamps) -> io::Result<()> {
+        Ok(match self {
+            Made::Open(file) => rustix::fs::futimens(file, times),
+            Made::Node(node) => rustix::fs::utimensat(node, "", times, AtFlags::EMPTY_PATH),
+        }?)
+    }
+}
+
+fn same_file(from: &Path, to: &Path) -> Fail {
+    Fail::Failed(format!(
+        "{} and {} are the same file",
+        quoted(from),
+        quoted(to)
+    ))
+}
+
+fn just_made(from: &Path, to: &Path) -> Fail {
+    Fail::Failed(format!(
+        "{} was just made from another source: {} is not copied over it",
+        quoted(to),
+        quoted(from)
+    ))
 }
 
 fn times(about: &Metadata) -> rustix::fs::Timestamps {
@@ -663,7 +755,7 @@ fn times(about: &Metadata) -> rustix::fs::Timestamps {
 
 /// The next range of data at or after `position`; `None` if there is only a hole. Everything, if
 /// the file is not sparse.
-fn next_data(file: Option<&File>, position: u64) -> std::io::Result<Option<(u64, u64)>> {
+fn next_data(file: Option<&File>, position: u64) -> io::Result<Option<(u64, u64)>> {
     let Some(file) = file else {
         return Ok(Some((position, u64::MAX)));
     };
@@ -697,7 +789,7 @@ fn copy_range(from: &File, to: &File, start: u64, end: u64) -> u64 {
 }
 
 /// The extended attributes of a file, directory or symbolic link; none where there can be none.
-fn attributes_of(path: &Path) -> std::io::Result<Vec<(CString, Vec<u8>)>> {
+fn attributes_of(path: &Path) -> io::Result<Vec<(CString, Vec<u8>)>> {
     let mut found = Vec::new();
     let mut names = vec![0u8; 64 << 10];
     let len = match rustix::fs::llistxattr(path, &mut names[..]) {

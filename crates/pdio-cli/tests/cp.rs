@@ -285,27 +285,148 @@ fn an_interrupt_names_the_incomplete_file_and_removes_nothing() {
 }
 
 #[test]
-fn special_files_in_a_tree_and_missing_sources_are_errors() {
+fn missing_sources_and_sockets_to_be_read_are_errors() {
     let home = home();
-    let (from, to) = (home.path().join("from"), home.path().join("to"));
-    fs::create_dir(&from).unwrap();
-    let fifo = from.join("fifo");
-    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
-    fs::write(from.join("file"), b"x").unwrap();
-    let output = cp(&["-r"], &[&from, &to]);
+    let (file, to) = (home.path().join("file"), home.path().join("to"));
+    fs::write(&file, b"x").unwrap();
+    let socket = home.path().join("socket");
+    std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let output = cp(&[], &[&socket, &to]);
     assert_status(&output, 1);
-    assert!(
-        stderr(&output).contains("fifo' is neither"),
-        "{}",
-        stderr(&output)
-    );
-    assert!(to.join("file").exists() && !to.join("fifo").exists());
+    assert_eq!(stderr(&output).lines().count(), 1);
+    assert!(stderr(&output).contains("is a socket: not copied without -r"));
     assert_status(&cp(&[], &[&home.path().join("missing"), &to]), 1);
-    assert_status(
-        &cp(&[], &[&from.join("file"), &from.join("file"), &fifo]),
-        2,
+    assert_status(&cp(&[], &[&file, &file, &socket]), 2);
+    assert_status(&cp(&[], &[&file]), 2);
+}
+
+/// Makes a node, if whoever runs the tests may.
+fn node(path: &Path, kind: rustix::fs::FileType, device: u64) -> bool {
+    let mode = rustix::fs::Mode::from_raw_mode(0o640);
+    rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, device).is_ok()
+}
+
+#[test]
+fn fifos_sockets_and_devices_become_what_cp_makes_of_them() {
+    use rustix::fs::FileType;
+    let home = home();
+    let tree = home.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    let mut names = vec!["fifo", "socket"];
+    assert!(node(&tree.join("fifo"), FileType::Fifo, 0));
+    assert!(node(&tree.join("socket"), FileType::Socket, 0));
+    for (name, kind, device) in [
+        ("null", FileType::CharacterDevice, rustix::fs::makedev(1, 3)),
+        ("loop", FileType::BlockDevice, rustix::fs::makedev(7, 200)),
+    ] {
+        match node(&tree.join(name), kind, device) {
+            true => names.push(name),
+            false => eprintln!("skipped {name}: devices are root's to make"),
+        }
+    }
+    fs::hard_link(tree.join("fifo"), tree.join("sub-fifo")).unwrap();
+    let root = rustix::process::geteuid().is_root();
+    for (i, name) in names.iter().enumerate() {
+        let path = tree.join(name);
+        if root {
+            std::os::unix::fs::chown(&path, Some(1), Some(2)).unwrap();
+        }
+        let mode = fs::Permissions::from_mode(0o606 + (i as u32) * 0o10);
+        fs::set_permissions(&path, mode).unwrap();
+        let time = rustix::fs::Timespec {
+            tv_sec: 1_000_000_000 + i as i64,
+            tv_nsec: 5,
+        };
+        let times = rustix::fs::Timestamps {
+            last_access: time,
+            last_modification: time,
+        };
+        let no_flags = rustix::fs::AtFlags::empty();
+        rustix::fs::utimensat(rustix::fs::CWD, &path, &times, no_flags).unwrap();
+        let flags = rustix::fs::XattrFlags::empty();
+        let kept = rustix::fs::lsetxattr(&path, "trusted.colour", b"blue", flags);
+        assert!(kept.is_ok() || !root, "{name}");
+    }
+    let (ours, theirs) = (home.path().join("ours"), home.path().join("theirs"));
+    let devices = |root: &Path| -> Vec<u64> {
+        let device = |name| fs::symlink_metadata(root.join(name)).unwrap().rdev();
+        names.iter().map(device).collect()
+    };
+    let output = cp(&["-a", "-v", "--json"], &[&tree, &ours]);
+    assert_status(&output, 0);
+    assert_eq!(stderr(&output), "");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let summary: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert_eq!(summary["special_files"], names.len());
+    assert!(said.contains("tree/fifo' -> "), "{said}");
+    coreutils_cp("-a", &tree, &theirs);
+    assert_eq!(described(&ours), described(&theirs));
+    assert_eq!(devices(&ours), devices(&theirs));
+    // Again, over what has another mode.
+    fs::set_permissions(ours.join("fifo"), fs::Permissions::from_mode(0o600)).unwrap();
+    assert_status(&cp(&["-a"], &[&tree.join("."), &ours]), 0);
+    assert_eq!(described(&ours), described(&theirs));
+    // Without -p by the umask, as with cp.
+    let (plain, theirs) = (home.path().join("plain"), home.path().join("cp-r"));
+    assert_status(&cp(&["-r"], &[&tree, &plain]), 0);
+    coreutils_cp("-r", &tree, &theirs);
+    let mode = |root: &Path, name| fs::symlink_metadata(root.join(name)).unwrap().mode();
+    for name in &names {
+        assert_eq!(mode(&plain, name), mode(&theirs, name), "{name}");
+    }
+}
+
+#[test]
+fn a_fifo_takes_the_place_of_nothing_else() {
+    let home = home();
+    let fifo = home.path().join("fifo");
+    assert!(node(&fifo, rustix::fs::FileType::Fifo, 0));
+    let file = home.path().join("file");
+    fs::write(&file, "data").unwrap();
+    let link = home.path().join("link");
+    symlink("file", &link).unwrap();
+    for (to, reason) in [
+        (&file, "cannot create FIFO"),
+        (&link, "cannot create FIFO"),
+        (&fifo, "are the same file"),
+    ] {
+        let output = cp(&["-a"], &[&fifo, to]);
+        assert_status(&output, 1);
+        assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+        assert!(stderr(&output).contains(reason), "{}", stderr(&output));
+    }
+    assert_eq!(fs::read(&file).unwrap(), b"data");
+    // Nor is a second source written into what was made of the first.
+    let (one, two, to) = (
+        home.path().join("1"),
+        home.path().join("2"),
+        home.path().join("to"),
     );
-    assert_status(&cp(&[], &[&from]), 2);
+    for directory in [&one, &two, &to] {
+        fs::create_dir(directory).unwrap();
+    }
+    assert!(node(&one.join("x"), rustix::fs::FileType::Fifo, 0));
+    fs::write(two.join("x"), "data").unwrap();
+    for (first, second) in [(&one, &two), (&two, &one)] {
+        let output = cp(&["-a"], &[&first.join("x"), &second.join("x"), &to]);
+        assert_status(&output, 1);
+        assert!(stderr(&output).contains("was just made from another source"));
+        fs::remove_file(to.join("x")).unwrap();
+    }
+}
+
+#[test]
+fn without_the_right_to_make_a_device_one_line_says_so() {
+    let home = home();
+    let output = unprivileged(home.path())
+        .args(["cp", "-a", "/dev/null", "to"])
+        .current_dir(home.path())
+        .output()
+        .unwrap();
+    assert_status(&output, 1);
+    let said = stderr(&output);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("cannot create device 'to': "), "{said}");
 }
 
 /// The names are those of cp; only their order is ours.
