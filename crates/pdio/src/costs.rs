@@ -6,8 +6,8 @@
 //! replaced as a whole by `rename`, so a reader sees the old file or the new one. Whatever is wrong
 //! with the file, streams work as if it were not there.
 //!
-//! A line holds for one filesystem (its kind, device number, identifier and size) under one kernel on
-//! as many processors, and for 90 days.
+//! A line holds for one filesystem (its kind, UUID and size) under one kernel on as many processors, and
+//! for 90 days. A device number stands for what has no UUID.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::align::FileFacts;
+use crate::align::{FileFacts, FileKind};
 use crate::sys;
 
 /// The first line. A file with another one is ignored.
@@ -134,8 +134,30 @@ impl std::fmt::Display for Line {
     }
 }
 
+/// The UUID of the filesystem behind a descriptor, in hexadecimal digits; Linux 6.9 and later tell it.
+fn uuid_of(fd: BorrowedFd<'_>) -> Option<String> {
+    /// `struct fsuuid2`.
+    #[repr(C)]
+    struct Uuid {
+        len: u8,
+        bytes: [u8; 16],
+    }
+    // _IOR(0x15, 0, struct fsuuid2)
+    const FS_IOC_GETFSUUID: libc::c_ulong =
+        0x8000_1500 | (size_of::<Uuid>() as libc::c_ulong) << 16;
+    let mut uuid = Uuid {
+        len: 0,
+        bytes: [0; 16],
+    };
+    // SAFETY: the ioctl fills the structure.
+    let rc = unsafe { libc::ioctl(fd.as_raw_fd(), FS_IOC_GETFSUUID as _, &mut uuid) };
+    let bytes = uuid.bytes.get(..usize::from(uuid.len))?;
+    let told = rc == 0 && bytes.iter().any(|&byte| byte != 0);
+    told.then(|| bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 /// Names the filesystem behind a descriptor so that another one, or the same under another kernel,
-/// has another name.
+/// has another name, and that it has the same name after the next boot.
 pub(crate) fn identity(fd: BorrowedFd<'_>, facts: &FileFacts) -> Option<String> {
     // SAFETY: structures of numbers may be all zero, and are valid for a write.
     let (about, system) = unsafe {
@@ -154,13 +176,19 @@ pub(crate) fn identity(fd: BorrowedFd<'_>, facts: &FileFacts) -> Option<String> 
         .take_while(|&letter| letter != '\0')
         .filter(char::is_ascii_graphic)
         .collect();
+    let (major, minor) = (libc::major(facts.dev), libc::minor(facts.dev));
+    let id_text = format!("{:08x}{:08x}", id[0], id[1]);
+    // Behind a block device's descriptor is the filesystem in which its name is.
+    let regular = Some(fd).filter(|_| facts.kind == FileKind::Regular);
+    let place = match regular.and_then(uuid_of) {
+        Some(uuid) => uuid,
+        // Numbers that belong to no device, as of btrfs and overlayfs, are another at each mount.
+        None if major == 0 && id != [0; 2] => id_text,
+        None => format!("{major}:{minor} {id_text}"),
+    };
     Some(format!(
-        "{} {}:{} {:08x}{:08x} {} {release} {}",
+        "{} {place} {} {release} {}",
         facts.filesystem.replace(' ', "-"),
-        libc::major(facts.dev),
-        libc::minor(facts.dev),
-        id[0],
-        id[1],
         about.f_blocks,
         sys::cpus(),
     ))
@@ -379,6 +407,35 @@ mod tests {
             std::os::unix::fs::chown(&path, Some(1), None).unwrap();
             assert_eq!(read(&path), None, "another user's");
         }
+    }
+
+    #[test]
+    fn a_filesystem_has_the_same_name_whatever_its_device_number_is() {
+        let on = |mkfs, arguments: &[&str], package| {
+            let disk = crate::common::image("image", 160, mkfs, arguments, package)?;
+            let file = File::create(disk.directory.join("file")).unwrap();
+            let facts = FileFacts::of(&file).unwrap();
+            // As after another boot.
+            let later = FileFacts {
+                dev: libc::makedev(libc::major(facts.dev), libc::minor(facts.dev) + 1),
+                ..FileFacts::of(&file).unwrap()
+            };
+            let names = [&facts, &later].map(|facts| identity(file.as_fd(), facts).unwrap());
+            match uuid_of(file.as_fd()).is_some() || libc::major(facts.dev) == 0 {
+                true => assert_eq!(names[0], names[1]),
+                // Linux before 6.9.
+                false => assert_ne!(names[0], names[1]),
+            }
+            Some(names[0].clone())
+        };
+        let names = [
+            on("mkfs.ext4", &["-q"], "e2fsprogs"),
+            on("mkfs.ext4", &["-q"], "e2fsprogs"),
+            on("mkfs.btrfs", &["-q"], "btrfs-progs"),
+        ];
+        let names: Vec<_> = names.into_iter().flatten().collect();
+        let apart: std::collections::BTreeSet<_> = names.iter().collect();
+        assert_eq!(apart.len(), names.len(), "{names:?}");
     }
 
     #[test]
