@@ -37,6 +37,22 @@ pub(super) struct Copy<'a> {
     pub(super) line_open: bool,
     /// True if nothing more can be written.
     pub(super) write_failed: bool,
+    /// Bytes of the latest block, if that was cut short: an error may follow that did it.
+    pub(super) before_error: usize,
+}
+
+/// What a read came to.
+enum Got {
+    /// The end of the input.
+    End,
+    /// No data, but the input goes on.
+    Nothing,
+    /// `len` bytes, after which the rest of the block may have been `passed` over, or the copy ends.
+    Data {
+        len: usize,
+        passed: bool,
+        then: Outcome,
+    },
 }
 
 /// The memory for a block of each side.
@@ -44,6 +60,8 @@ pub(super) struct Blocks {
     pub(super) input: Block,
     /// Gathers input blocks to output blocks, if those differ.
     pub(super) output: Block,
+    /// Bytes gathered.
+    have: usize,
 }
 
 impl Blocks {
@@ -56,6 +74,7 @@ impl Blocks {
         Ok(Blocks {
             input: Block::new(plan.input.block, "the input block")?,
             output: Block::new(output, "the output block")?,
+            have: 0,
         })
     }
 }
@@ -223,133 +242,158 @@ impl Copy<'_> {
         output: &mut Output,
         blocks: &mut Blocks,
     ) -> Outcome {
-        let plan = self.plan;
-        let block = plan.input.block;
-        let (buffer, gathered) = (&mut blocks.input, &mut blocks.output);
-        let mut have = 0;
-        self.skip(input, buffer.all())?;
-        output.begin(plan.output.begin_bytes())?;
-        let (most, last_bytes) = match (plan.count, plan.count_bytes) {
+        self.skip(input, blocks.input.all())?;
+        output.begin(self.plan.output.begin_bytes())?;
+        let mut result = self.all(input, output, blocks);
+        // What was gathered is good data, whatever ended the copy.
+        if blocks.have > 0 && !self.write_failed {
+            let put = self.put(output, &blocks.output.all()[..blocks.have]);
+            result = result.and(put);
+        }
+        result
+    }
+
+    /// Copies block by block, until the input ends or as much as was asked for is copied.
+    fn all(&mut self, input: &mut Input, output: &mut Output, blocks: &mut Blocks) -> Outcome {
+        loop {
+            self.tick()?;
+            let Some(want) = self.wanted() else {
+                return Ok(());
+            };
+            if self.put_from_memory(input, output, want)? {
+                continue;
+            }
+            match self.get(input, blocks.input.all(), want)? {
+                Got::End => return Ok(()),
+                Got::Nothing => {}
+                Got::Data { len, passed, then } => {
+                    self.count_in(len, passed);
+                    self.pass_on(output, blocks, len)?;
+                    then?;
+                }
+            }
+        }
+    }
+
+    /// How many bytes to read next; `None` if there were as many as was asked for.
+    fn wanted(&self) -> Option<usize> {
+        let block = self.plan.input.block;
+        let (most, last_bytes) = match (self.plan.count, self.plan.count_bytes) {
             (None, _) => (u64::MAX, 0),
             (Some(n), false) => (n, 0),
             (Some(n), true) => (n / block as u64, (n % block as u64) as usize),
         };
-        let mut result = Ok(());
-        // Bytes of a block before the error that cut it short.
-        let mut before_error = 0;
-        loop {
-            if let Err(fail) = self.tick() {
-                result = Err(fail);
-                break;
-            }
-            let records = self.counts.in_full + self.counts.in_partial;
-            let want = match records {
-                n if n < most => block,
-                n if n == most && last_bytes > 0 => last_bytes,
-                _ => break,
-            };
-            if plan.same_block && !plan.pad && want == block {
-                // A block that is in memory already needs no copy of ours.
-                if let Source::Seekable(reader) = &mut input.source {
-                    if block < ZERO_COPY && reader.fill_buf().is_ok_and(|b| b.len() >= block) {
-                        if let Ok(data) = reader.fill_buf() {
-                            self.counts.in_full += 1;
-                            before_error = 0;
-                            let put = self.put(output, &data[..block]);
-                            reader.consume(block);
-                            if put.is_err() {
-                                result = put;
-                                break;
-                            }
-                            continue;
-                        }
-                    }
+        match self.counts.in_full + self.counts.in_partial {
+            n if n < most => Some(block),
+            n if n == most && last_bytes > 0 => Some(last_bytes),
+            _ => None,
+        }
+    }
+
+    /// Sends a block that the stream has in memory already, without a copy of ours. Returns false if there
+    /// is none.
+    fn put_from_memory(
+        &mut self,
+        input: &mut Input,
+        output: &mut Output,
+        want: usize,
+    ) -> Outcome<bool> {
+        let plan = self.plan;
+        let block = plan.input.block;
+        if !plan.same_block || plan.pad || want < block || block >= ZERO_COPY {
+            return Ok(false);
+        }
+        let Source::Seekable(reader) = &mut input.source else {
+            return Ok(false);
+        };
+        // An error is met again by the read that follows.
+        let Some(data) = reader.fill_buf().ok().and_then(|data| data.get(..block)) else {
+            return Ok(false);
+        };
+        self.count_in(block, false);
+        let put = self.put(output, data);
+        reader.consume(block);
+        put.map(|()| true)
+    }
+
+    /// Reads a block into `buffer`, and does after an error what was asked for.
+    fn get(&mut self, input: &mut Input, buffer: &mut [u8], want: usize) -> Outcome<Got> {
+        if self.plan.pad && self.plan.noerror {
+            buffer.fill(0);
+        }
+        let data = |len, then| Got::Data {
+            len,
+            passed: false,
+            then,
+        };
+        match self.read(input, &mut buffer[..want]) {
+            Ok(0) => Ok(Got::End),
+            Ok(len) => Ok(data(len, Ok(()))),
+            Err((0, _, Some(fail))) => Err(fail),
+            // What was read before a signal is not lost; the next turn ends it.
+            Err((len, _, Some(_))) => Ok(data(len, Ok(()))),
+            Err((len, error, None)) if self.plan.noerror => self.pass_error(input, len, &error),
+            Err((len, error, None)) => {
+                let text = format!("error reading {}: {}", input.name, reason(&error));
+                // What was read before the error is good data.
+                match len {
+                    0 => Err(Fail::Failed(text)),
+                    _ => Ok(data(len, Err(Fail::Failed(text)))),
                 }
-            }
-            if plan.pad && plan.noerror {
-                buffer.all().fill(0);
-            }
-            let mut passed = false;
-            let got = match self.read(input, &mut buffer.all()[..want]) {
-                Ok(0) => break,
-                Ok(n) => n,
-                Err((0, _, Some(fail))) => {
-                    result = Err(fail);
-                    break;
-                }
-                // What was read before a signal is not lost; the next turn ends it.
-                Err((n, _, Some(_))) => n,
-                Err((n, error, None)) => {
-                    let text = format!("error reading {}: {}", input.name, reason(&error));
-                    if !plan.noerror {
-                        // What was read before the error is good data.
-                        result = Err(Fail::Failed(text));
-                        if n == 0 {
-                            break;
-                        }
-                        n
-                    } else {
-                        self.complain(&text);
-                        self.summary(None);
-                        let cut = if n > 0 { n } else { before_error };
-                        let bad = (block - cut) as i64;
-                        let place = input.place();
-                        match input.pass(bad) {
-                            Err(e) => {
-                                result = Err(Fail::Failed(format!(
-                                    "cannot pass the error in {}: {}",
-                                    input.name,
-                                    reason(&e)
-                                )));
-                                break;
-                            }
-                            // Where nothing moves the same error would come for ever.
-                            Ok(moved) if n == 0 && !(moved && input.place() > place) => {
-                                result = Err(Fail::Reported);
-                                break;
-                            }
-                            Ok(_) => {}
-                        }
-                        passed = true;
-                        if n == 0 && !(plan.pad && cut == 0) {
-                            before_error = 0;
-                            continue;
-                        }
-                        n
-                    }
-                }
-            };
-            let stop = result.is_err();
-            let mut len = got;
-            if got < block {
-                self.counts.in_partial += 1;
-                before_error = if passed { 0 } else { got };
-                if plan.pad {
-                    buffer.all()[got..].fill(0);
-                    len = block;
-                }
-            } else {
-                self.counts.in_full += 1;
-                before_error = 0;
-            }
-            let put = if plan.same_block {
-                self.put(output, &buffer.all()[..len])
-            } else {
-                self.gather(output, &buffer.all()[..len], gathered, &mut have)
-            };
-            if put.is_err() {
-                result = put;
-                break;
-            }
-            if stop {
-                break;
             }
         }
-        if have > 0 && !self.write_failed {
-            let put = self.put(output, &gathered.all()[..have]);
-            result = result.and(put);
+    }
+
+    /// With `conv=noerror`: passes over the rest of a block that an error cut short after `len` bytes.
+    fn pass_error(&mut self, input: &mut Input, len: usize, error: &io::Error) -> Outcome<Got> {
+        self.complain(&format!("error reading {}: {}", input.name, reason(error)));
+        self.summary(None);
+        let cut = if len > 0 { len } else { self.before_error };
+        let place = input.place();
+        let moved = input.pass((self.plan.input.block - cut) as i64);
+        let moved = moved.map_err(|e| {
+            Fail::Failed(format!(
+                "cannot pass the error in {}: {}",
+                input.name,
+                reason(&e)
+            ))
+        })?;
+        // Where nothing moves the same error would come for ever.
+        if len == 0 && !(moved && input.place() > place) {
+            return Err(Fail::Reported);
         }
-        result
+        if len == 0 && !(self.plan.pad && cut == 0) {
+            self.before_error = 0;
+            return Ok(Got::Nothing);
+        }
+        Ok(Got::Data {
+            len,
+            passed: true,
+            then: Ok(()),
+        })
+    }
+
+    /// Counts what was read; `passed` says whether the rest of that block was passed over.
+    fn count_in(&mut self, len: usize, passed: bool) {
+        let full = len == self.plan.input.block;
+        match full {
+            true => self.counts.in_full += 1,
+            false => self.counts.in_partial += 1,
+        }
+        self.before_error = if full || passed { 0 } else { len };
+    }
+
+    /// Sends `len` bytes of the input block, filled up if that was asked for.
+    fn pass_on(&mut self, output: &mut Output, blocks: &mut Blocks, mut len: usize) -> Outcome {
+        let data = blocks.input.all();
+        if self.plan.pad {
+            data[len..].fill(0);
+            len = data.len();
+        }
+        match self.plan.same_block {
+            true => self.put(output, &data[..len]),
+            false => self.gather(output, &data[..len], &mut blocks.output, &mut blocks.have),
+        }
     }
 
     fn gather(

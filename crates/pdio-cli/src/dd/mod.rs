@@ -84,6 +84,7 @@ pub fn run(args: &Dd) -> Outcome {
         shown: 0,
         line_open: false,
         write_failed: false,
+        before_error: 0,
     };
     let result = copy.run(&mut input, &mut output, &mut blocks);
     let settled = output.flush_and_sync(&plan);
