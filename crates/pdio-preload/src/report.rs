@@ -171,7 +171,7 @@ fn json(out: &mut String, program: &Path, record: &Record) -> fmt::Result {
     out.write_str("]}\n")
 }
 
-/// Prints what there is since it was printed last; on standard error nothing if nothing was taken.
+/// Prints what there is since it was printed last; for people nothing if nothing was taken.
 /// Called inside a [`crate::guard::Guard`].
 pub fn print() {
     let wanted = &settings::get().stats;
@@ -179,9 +179,9 @@ pub fn print() {
         return;
     }
     let mut record = record();
-    // A file gets the total all the same: its reader may wait for that line.
+    // JSON has a line for each process: a program may wait for it.
     let nothing = record.streams == 0 && REPAIRED.load(Relaxed) == 0;
-    if nothing && (record.printed || *wanted == Statistics::StandardError) {
+    if nothing && (record.printed || !matches!(wanted, Statistics::Json(_))) {
         return;
     }
     record.repaired = REPAIRED.swap(0, Relaxed);

@@ -177,6 +177,21 @@ fn statistics_append_to_a_file() {
     assert_eq!(said.matches("/file: ").count(), 2, "{said}");
 }
 
+#[test]
+fn a_program_of_which_nothing_was_taken_adds_no_line_to_a_file() {
+    let home = scratch();
+    let statistics = home.path().join("statistics");
+    for (form, lines) in [("", 0), ("json:", 1)] {
+        let setting = format!("{form}{}", statistics.display());
+        let output = preloaded(Path::new("/bin/true"), &[("PDIO_STATS", &setting)])
+            .output()
+            .expect("starts");
+        assert!(output.status.success(), "{output:?}");
+        let said = fs::read_to_string(&statistics).expect("statistics");
+        assert_eq!(said.lines().count(), lines, "{setting}: {said}");
+    }
+}
+
 /// Before a program is executed everything is said, and after a failure only what came since.
 #[test]
 fn statistics_say_nothing_twice() {

@@ -59,6 +59,11 @@ pub(super) fn usage<T>(text: impl Into<String>) -> Outcome<T> {
     Err(Fail::Usage(text.into()))
 }
 
+/// What --help would not help with.
+fn refused<T>(text: impl Into<String>) -> Outcome<T> {
+    Err(Fail::Refused(2, text.into()))
+}
+
 impl Plan {
     pub(super) fn parse(operands: &[OsString]) -> Outcome<Plan> {
         let mut plan = Plan::default();
@@ -115,9 +120,10 @@ impl Plan {
                         }
                     }
                 }
-                "cbs" => {
-                    return usage("cbs=: records of characters are not converted; use dd for that")
-                }
+                "cbs" => return refused(
+                    "cbs=: blocks go from file to file as they are, so no record is converted; \
+                         use dd for that",
+                ),
                 _ => return usage(format!("unrecognized operand {}", quoted(operand))),
             }
         }
@@ -162,8 +168,9 @@ impl Plan {
                 "fdatasync" => self.fdatasync = true,
                 "fsync" => self.fsync = true,
                 "ascii" | "ebcdic" | "ibm" | "block" | "unblock" | "lcase" | "ucase" | "swab" => {
-                    return usage(format!(
-                        "conv={word}: characters are not converted; pipe through dd or tr for that"
+                    return refused(format!(
+                        "conv={word}: blocks go from file to file as they are, so no character is \
+                         converted; pipe through dd or tr for that"
                     ))
                 }
                 _ => return usage(format!("invalid conversion: {}", quoted(word))),
@@ -254,12 +261,10 @@ mod tests {
             &["iflag=direct,nocache"],
             &["bs=0"],
             &["bs="],
-            &["conv=ebcdic"],
             &["conv=nothing"],
             &["iflag=append"],
             &["oflag=fullblock"],
             &["status=loud"],
-            &["cbs=80"],
             &["skip=16E", "bs=1M"],
             &["file"],
             &["of"],
@@ -269,6 +274,16 @@ mod tests {
                 matches!(plan(operands), Err(Fail::Usage(_))),
                 "{operands:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_conversion_of_characters_is_refused_in_one_line_that_says_why() {
+        for operands in ["conv=ebcdic", "conv=fsync,swab", "cbs=80"] {
+            let Err(Fail::Refused(2, text)) = plan(&[operands]) else {
+                panic!("{operands}");
+            };
+            assert!(text.contains("as they are, so no ") && !text.contains('\n'));
         }
     }
 }
