@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from nocopy_lab import child, crates, initramfs, jobs, kernel, progress, report
 from nocopy_lab.board import BOARDS, SLOW_GLIBC, Disk, Machine, null_disk, qemu_version
-from nocopy_lab.experiments import measure, stored
+from nocopy_lab.experiments import measure, pdio_tools, stored
 from nocopy_lab.paths import OUT, LabError, free_mib, require_tool, sha256
 from nocopy_lab.run import SHM, Job, Outcome
 
@@ -125,6 +125,7 @@ def host_runs() -> list[Host]:
         Host("host-first", "the first 64 MiB of a process", (), 90),
         Host("host-neighbour", "a reader of a set of pages beside a long copy", (), 120),
         Host("host-announce", "streams under libpdio.so of which others are told", (), 40),
+        Host("host-tools", "dd and cp, plain, under libpdio.so, and pdio in their place", (), 240),
     ]
 
 
@@ -292,6 +293,10 @@ def _host(run: Host, program: Path) -> dict[str, Any]:
             data = _neighbour_rounds(program, where)
         elif run.name == "host-announce":
             data = _announce_rounds(where)
+        elif run.name == "host-tools":
+            data = pdio_tools.measure(
+                program, crates.libpdio(), where, lambda words, env: _output(words, where, env)
+            )
         else:
             data = _pdio_bench(program, run.words, where)
     return {"what": run.what, "command": " ".join(["pdio", "bench", *run.words]), "data": data}

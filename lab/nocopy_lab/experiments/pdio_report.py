@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nocopy_lab import report
+from nocopy_lab.experiments import pdio_tools
 from nocopy_lab.experiments.bench_pdio import (
     ALLOCATED,
     BOARD_MIB,
@@ -478,6 +479,45 @@ def _announce_table(data: Measured) -> Table:
     return Table(title, ("", *cases), rows)
 
 
+def _tools(data: Measured) -> dict[str, dict[str, list[Record]]]:
+    """The runs of programs that people use, by work and way."""
+    found: dict[str, dict[str, list[Record]]] = {}
+    for row in data.host.get("host-tools", {"data": {"rows": []}})["data"]["rows"]:
+        found.setdefault(row["work"], {}).setdefault(row["way"], []).append(row)
+    return found
+
+
+def _seconds_of(rows: Sequence[Record]) -> list[float]:
+    return [float(row["seconds"]) for row in rows]
+
+
+def _tool_targets(data: Measured) -> Iterator[Target]:
+    tools = _tools(data)
+    for work, way, most in pdio_tools.TARGETS if tools else ():
+        by = tools[work]
+        words = f"{way}: time of {work} / plain"
+        yield Target(words, most, _ratios(_seconds_of(by[way]), _seconds_of(by[pdio_tools.PLAIN])))
+
+
+def _tool_table(data: Measured) -> Table | None:
+    rows = []
+    for work, by in _tools(data).items():
+        plain = _seconds_of(by[pdio_tools.PLAIN])
+        row = [work, f"{statistics.median(plain):.3f} s"]
+        for way in (pdio_tools.LIBRARY, pdio_tools.COMMAND):
+            for key in ("seconds", "processor"):
+                ours, other = (
+                    [float(one[key]) for one in by.get(name, [])]
+                    for name in (way, pdio_tools.PLAIN)
+                )
+                low, middle, high = report.quartiles(_ratios(ours, other) or [float("nan")])
+                row.append(f"{middle:.2f} ({low:.2f}–{high:.2f})" if ours else "–")
+        rows.append(row)
+    head = ("", "plain", "libpdio.so", "processor time", "pdio", "processor time")
+    title = "Programs people use: time and processor time of plain ones, medians and quartiles"
+    return Table(title, head, rows) if rows else None
+
+
 def _memory(data: Measured) -> Target:
     """What a process uses more when it streams with pdio instead of plain calls."""
     more = []
@@ -500,7 +540,7 @@ def targets(data: Measured) -> list[Target]:
         cpu = 1 / 2 if block >= 4 * KIB else None
         made += _versus(reads, "read", "read", block, "buffered", 1.0, cpu)
     made += [*_first_targets(data, board=False), *_random(data), *_fio(data)]
-    made += _neighbour_targets(data)
+    made += [*_neighbour_targets(data), *_tool_targets(data)]
     return [*made, _preload(data), *_told(data), _memory(data)]
 
 
@@ -991,6 +1031,8 @@ def _tables(data: Measured) -> list[Table]:
         made.append(_on_this_machine(data))
         if _announced(data):
             made.append(_announce_table(data))
+        if tools := _tool_table(data):
+            made.append(tools)
         if _firsts(data, board=False):
             made.append(_first_table(data, board=False))
     if found := board_targets(data):
