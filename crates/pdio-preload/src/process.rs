@@ -196,11 +196,19 @@ pub fn finish_at_once() {
     }
 }
 
+/// Why a process may end that runs nothing registered for its end: another program takes its place, or
+/// the C library ends it after a fork.
+const REPLACED: [&str; 2] = ["exec", "daemon"];
+
 /// Another program may take this one's place, or another process share its descriptors.
 pub fn leaving(why: &str) {
     if state::is_owner() {
         relinquish_all(why);
-        if why == "exec" && report::any() {
+        if !REPLACED.contains(&why) {
+            return;
+        }
+        stream::report_lost();
+        if report::any() {
             if let Some(_guard) = Guard::enter() {
                 report::print();
             }
@@ -318,6 +326,7 @@ jump! {
     fn thrd_create(_a, _b, _c) { THREADED.store(true, SeqCst) }
     fn clone(_a, _b, flags) { cloning(flags as c_int) }
     fn __clone(_a, _b, flags) { cloning(flags as c_int) }
+    fn daemon(_a, _b, _c) { leaving("daemon") }
     fn execl(_a, _b, _c) { leaving("exec") }
     fn execle(_a, _b, _c) { leaving("exec") }
     fn execlp(_a, _b, _c) { leaving("exec") }

@@ -1043,8 +1043,8 @@ pub fn drain_all() {
     }
 }
 
-/// At the end of the process, prints the errors of data that could not be written: no later call
-/// could return them.
+/// Prints the errors of data that could not be written, where no later call can return them. Where the
+/// process may yet go on, as `exec` may fail, they are kept for its next calls as well.
 pub fn report_lost() {
     for (fd, entry) in table::known() {
         let Entry::Tracked(description) = entry else {
@@ -1054,8 +1054,7 @@ pub fn report_lost() {
             continue;
         }
         with(fd, |held| {
-            let error = held.state.error.take();
-            if let (Kind::Stream(stream), Some(error)) = (&held.state.kind, error) {
+            if let (Kind::Stream(stream), Some(error)) = (&held.state.kind, held.state.error) {
                 say_lost(stream, error);
             }
         });

@@ -20,7 +20,7 @@ const NEEDED: &str = "\
     lio_listio io_uring_queue_init io_uring_queue_init_params syscall vfork _Fork clone posix_spawn \
     open_by_handle_at fdopendir socket socketpair accept accept4 pipe pipe2 eventfd epoll_create1 \
     signalfd timerfd_create inotify_init1 memfd_create opendir munmap mprotect mremap madvise unshare \
-    setns chroot posix_spawnp system popen execve execv execvp execvpe execl execle execlp fexecve execveat _exit \
+    setns chroot posix_spawnp system popen execve execv execvp execvpe execl execle execlp fexecve execveat daemon _exit \
     _Exit abort pthread_create thrd_create raise kill dprintf vdprintf sigaction signal setrlimit prlimit ulimit prctl \
     bind listen send sendto recv recvfrom recvmsg recvmmsg connect accept accept4 shutdown poll ppoll select pselect \
     epoll_wait epoll_pwait wait waitpid waitid wait3 wait4 sleep usleep nanosleep clock_nanosleep pause \

@@ -134,6 +134,48 @@ static void met_by_calls(void)
 	failing = 0;
 	check("of which it reads", read(fd, pool, 10) == 10 && close(fd) == 0);
 
+	for (int kind = 0; kind < 3; kind++) {
+		static const char *const names[] = { "exec", "daemon", "_exit" };
+
+		if (fork() == 0) {
+			fd = taken(names[kind]);
+			failing = 1;
+			put(fd, 100);
+			if (kind == 0)
+				execl("/bin/true", "true", NULL);
+			if (kind == 1)
+				status = daemon(1, 1);
+			_exit(0);
+		}
+		wait(&status);
+	}
+
+	/* Where one still can, whatever was said. */
+	fd = taken("refused");
+	failing = 1;
+	put(fd, 100);
+	check("nothing to execute", execl("/none", "none", NULL) < 0 && errno == ENOENT);
+	check("fsync says so", fsync(fd) < 0 && errno == EIO);
+	failing = 0;
+	check("the next does not", fsync(fd) == 0 && close(fd) == 0);
+	check("nothing is missing", whole("refused"));
+
+	fd = taken("vfork");
+	failing = 1;
+	put(fd, 100);
+	if (vfork() == 0)
+		_exit(0);
+	wait(&status);
+	if (vfork() == 0) {
+		execl("/bin/true", "true", NULL);
+		_exit(1);
+	}
+	wait(&status);
+	check("fsync says so", fsync(fd) < 0 && errno == EIO);
+	failing = 0;
+	check("the next does not", fsync(fd) == 0 && close(fd) == 0);
+	check("nothing is missing", whole("vfork"));
+
 	fd = taken("end");
 	failing = 1;
 	put(fd, 100);
