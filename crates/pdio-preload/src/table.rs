@@ -194,10 +194,8 @@ fn update(fd: c_int, change: impl Fn(usize) -> Option<usize>) -> Option<usize> {
             return None;
         }
         let new = change(old)?;
-        if single_threaded() {
-            slot.store(new, Relaxed);
-            return Some(new);
-        }
+        // Also where there is one thread: a handler of a signal may have taken the descriptor since, and
+        // its stream must not be lost.
         if slot
             .compare_exchange_weak(old, new, SeqCst, Relaxed)
             .is_ok()
@@ -554,6 +552,20 @@ pub fn forked() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_signal_handler_takes_between_two_instructions_is_not_lost() {
+        let fd = SLOTS as c_int - 2;
+        watch(fd, true);
+        let description = Description::new();
+        let counted = update(fd, |word| {
+            // The handler, after the word was loaded.
+            description.claim(fd).map(|_| word + CALL)
+        });
+        assert!(counted.is_none());
+        assert!(matches!(entry(fd), Entry::Tracked(_)));
+        forget(fd);
+    }
 
     #[test]
     fn what_is_tracked_is_not_lost_to_who_saw_it_watched() {
