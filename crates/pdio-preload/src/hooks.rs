@@ -114,7 +114,7 @@ unsafe fn vectored(
 
 export! {
     fn read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t {
-        if table::clear(fd) {
+        if table::quiet(fd) {
             return next::read(fd, data, len);
         }
         single(fd, Direction::Read, data, len, None)
@@ -126,7 +126,7 @@ export! {
         single(fd, Direction::Write, data.cast_mut(), len, None)
     }
     fn pread64(fd: c_int, data: *mut c_void, len: size_t, at: off_t) -> ssize_t {
-        if word(fd) == 0 {
+        if table::quiet(fd) {
             return next::pread64(fd, data, len, at);
         }
         single(fd, Direction::Read, data, len, Some(at))
@@ -139,7 +139,7 @@ export! {
     }
     fn __read_chk(fd: c_int, data: *mut c_void, len: size_t, size: size_t) -> ssize_t {
         // The overflow that the check is for is the C library's to report.
-        if table::clear(fd) || len > size {
+        if table::quiet(fd) || len > size {
             return next::__read_chk(fd, data, len, size);
         }
         read(fd, data, len)
@@ -147,13 +147,13 @@ export! {
     fn __pread64_chk(
         fd: c_int, data: *mut c_void, len: size_t, at: off_t, size: size_t
     ) -> ssize_t {
-        if word(fd) == 0 || len > size {
+        if table::quiet(fd) || len > size {
             return next::__pread64_chk(fd, data, len, at, size);
         }
         pread64(fd, data, len, at)
     }
     fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-        if table::clear(fd) {
+        if table::quiet(fd) {
             return next::readv(fd, parts, count);
         }
         vectored(fd, Direction::Read, parts, count, None, || next::readv(fd, parts, count))
@@ -165,7 +165,7 @@ export! {
         vectored(fd, Direction::Write, parts, count, None, || next::writev(fd, parts, count))
     }
     fn preadv64(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t {
-        if word(fd) == 0 {
+        if table::quiet(fd) {
             return next::preadv64(fd, parts, count, at);
         }
         vectored(fd, Direction::Read, parts, count, Some(at), || {
@@ -203,10 +203,18 @@ export! {
         })
     }
     fn lseek64(fd: c_int, by: off_t, whence: c_int) -> off_t {
-        if word(fd) == 0 {
+        if table::quiet(fd) {
             return next::lseek64(fd, by, whence);
         }
-        stream::seek(fd, by, whence)
+        let at = match word(fd) {
+            0 => next::lseek64(fd, by, whence),
+            _ => stream::seek(fd, by, whence),
+        };
+        // Where a file ends is news.
+        if whence != libc::SEEK_SET && whence != libc::SEEK_CUR {
+            tell::heard();
+        }
+        at
     }
 }
 
@@ -279,7 +287,9 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
 }
 
 fn open_with(flags: c_int, open: impl Fn() -> c_int) -> c_int {
-    opened(make(open), flags)
+    let fd = make(open);
+    tell::heard();
+    opened(fd, flags)
 }
 
 /// `openat2`.
@@ -364,6 +374,7 @@ export! {
             on_path(HERE, path, 0, Then::HandBack("emptied by fopen"));
         }
         let file = make(|| next::fopen64(path, mode));
+        tell::heard();
         if TAKEN.load(SeqCst) > 0 && !file.is_null() {
             stream::relinquish_behind(libc::fileno(file), true, "opened by fopen");
         }
@@ -685,16 +696,23 @@ export! {
     fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
         if sets_lock(command) {
             tell::locking();
-            return stream::with_record_lock(fd, || next::fcntl64(fd, command, argument));
+            let result = stream::with_record_lock(fd, || next::fcntl64(fd, command, argument));
+            tell::heard();
+            return result;
         }
-        if !keeps_to_itself(command) {
+        let keeps = keeps_to_itself(command);
+        if !keeps {
             tell::hand_over();
         }
         let sets_direct = command == libc::F_SETFL && argument & libc::O_DIRECT as c_ulong != 0;
-        if word(fd) == 0 && !sets_direct {
-            return make(|| next::fcntl64(fd, command, argument));
+        let result = match word(fd) == 0 && !sets_direct {
+            true => make(|| next::fcntl64(fd, command, argument)),
+            false => control(fd, command, argument),
+        };
+        if !keeps {
+            tell::heard();
         }
-        control(fd, command, argument)
+        result
     }
     fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
         match request {
@@ -716,7 +734,9 @@ export! {
                 _ => relinquish(fd, "an ioctl"),
             }
         }
-        next::ioctl(fd, request, argument)
+        let result = next::ioctl(fd, request, argument);
+        tell::heard();
+        result
     }
 }
 
@@ -781,7 +801,9 @@ export! {
     fn lockf64(fd: c_int, command: c_int, len: off_t) -> c_int {
         tell::locking();
         // Its range begins at the kernel's offset, which is right once the stream is back.
-        stream::with_record_lock(fd, || next::lockf64(fd, command, len))
+        let result = stream::with_record_lock(fd, || next::lockf64(fd, command, len));
+        tell::heard();
+        result
     }
     fn flock(fd: c_int, operation: c_int) -> c_int {
         tell::locking();
@@ -789,6 +811,7 @@ export! {
             locking(fd);
         }
         let result = next::flock(fd, operation);
+        tell::heard();
         if result == 0 && operation & libc::LOCK_UN == 0 {
             stream::after_lock(fd);
         }
@@ -820,6 +843,7 @@ alias! {
 
 /// Asks the kernel, and asks again if data of the file in question was waiting here.
 unsafe fn looked_at(result: c_int, about: *const libc::stat64, again: impl Fn() -> c_int) -> c_int {
+    tell::heard();
     if result == 0 && TAKEN.load(SeqCst) > 0 && !guard::inside() && !about.is_null() {
         let about = &*about;
         if stream::drain_file(about.st_dev, about.st_ino) {
@@ -854,6 +878,7 @@ export! {
         -> c_int
     {
         let result = next::statx(directory, path, flags, mask, out);
+        tell::heard();
         if result == 0 && TAKEN.load(SeqCst) > 0 && !guard::inside() && !out.is_null() {
             let device = libc::makedev((*out).stx_dev_major, (*out).stx_dev_minor);
             if stream::drain_file(device, (*out).stx_ino) {
@@ -1171,7 +1196,7 @@ export! {
             };
         }
         tell::calling(number, b as usize);
-        match number {
+        let result = match number {
             SYS_read => read(fd, b as _, c as _) as c_long,
             SYS_write => write(fd, b as _, c as _) as c_long,
             SYS_pread64 => pread64(fd, b as _, c as _, d as _) as c_long,
@@ -1311,7 +1336,12 @@ export! {
             // Of names, and what they lead to: nothing of what is in files.
             SYS_faccessat | SYS_FACCESSAT2 | SYS_readlinkat | SYS_getcwd => real(),
             number => other_call(number, a, b, c, &real),
+        };
+        // A write does not wait for others, or only for room.
+        if ![SYS_write, SYS_writev, SYS_pwrite64, SYS_pwritev].contains(&number) {
+            tell::heard();
         }
+        result
     }
 }
 

@@ -16,12 +16,25 @@ pub type Words = [usize; 6];
 /// One such function.
 #[repr(C)]
 pub struct Slot {
-    /// The C library's, or at first what looks it up.
+    /// Where to jump: to the C library's, or at first to what looks that up.
     pub function: AtomicPtr<()>,
+    /// The C library's, once it was looked up.
+    pub next: AtomicPtr<()>,
     pub name: &'static str,
     /// `before` runs while one of these is negative.
     pub while_negative: [&'static AtomicIsize; 2],
     pub before: unsafe fn(&Words),
+}
+
+impl Slot {
+    pub fn next(&self) -> *mut () {
+        let mut next = self.next.load(Relaxed);
+        if next.is_null() {
+            next = lookup(self.name);
+            self.next.store(next, Relaxed);
+        }
+        next
+    }
 }
 
 /// For what is to be done before every call.
@@ -37,7 +50,7 @@ unsafe extern "C" fn arrived(slot: &Slot, words: &Words) -> *mut () {
         // SAFETY: the words are the program's arguments.
         unsafe { (slot.before)(words) };
     }
-    let function = lookup(slot.name);
+    let function = slot.next();
     slot.function.store(function, Relaxed);
     crate::set_errno(errno);
     function

@@ -94,7 +94,7 @@ fn watched_for_races() -> bool {
 }
 
 extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
-    table::CLEAR.store(table::SLOTS as isize, Relaxed);
+    table::open_up();
     // With rights that the caller lacks, the program is left alone.
     // SAFETY: no preconditions.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {

@@ -57,7 +57,9 @@ macro_rules! makers {
         #[no_mangle]
         pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
             $(tell::$before();)?
-            make(|| next::$name($($arg),*))
+            let made = make(|| next::$name($($arg),*));
+            tell::heard();
+            made
         }
     )*};
 }

@@ -278,6 +278,7 @@ macro_rules! jump {
             }
             static SLOT: Slot = Slot {
                 function: AtomicPtr::new(core::ptr::null_mut()),
+                next: AtomicPtr::new(core::ptr::null_mut()),
                 name: concat!(stringify!($name), "\0"),
                 while_negative: [&ALWAYS, &ALWAYS],
                 before,

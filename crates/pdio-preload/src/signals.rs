@@ -449,6 +449,8 @@ unsafe extern "C-unwind" fn arrived(
             if given.flags.load(Relaxed) as c_int & libc::SA_RESETHAND != 0 {
                 reset(signal);
             }
+            // A signal tells.
+            pdio::heard();
             type Handler = unsafe extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void);
             // SAFETY: the program's handler; one that wants the number alone ignores the rest.
             unsafe { transmute::<usize, Handler>(handler)(signal, info, context) }

@@ -155,7 +155,7 @@ impl Stream {
         // From here on, opening the file again finds this entry.
         entry.device.store(about.st_dev, SeqCst);
         entry.inode.store(about.st_ino, SeqCst);
-        TAKEN.fetch_add(1, SeqCst);
+        table::one_more();
         let started = || {
             // A lock that is just being taken cannot be seen yet.
             if LOCKING.load(SeqCst) != 0 || in_the_way(fd, &about, claim) {
@@ -214,6 +214,7 @@ impl Stream {
                     defers: writer && settings.prompt && !settings.linger.is_zero(),
                     gathered: 0,
                     hasty: 0,
+                    heard: pdio::times_heard(),
                 };
                 if fd <= libc::STDOUT_FILENO {
                     stream.becomes_standard();
@@ -346,6 +347,23 @@ impl Stream {
         (total, None)
     }
 
+    /// Before a read: counts how often in a row little was read since the program may have been told something.
+    fn listens(&mut self) {
+        let heard = pdio::times_heard();
+        if heard != self.heard {
+            self.heard = heard;
+            self.hurries(WORTH_ASKING);
+        }
+    }
+
+    /// Notes what was gathered until now.
+    fn hurries(&mut self, worth: u64) {
+        self.hasty = match std::mem::take(&mut self.gathered) < worth {
+            true => self.hasty + 1,
+            false => 0,
+        };
+    }
+
     fn read(&mut self, parts: &[iovec], at: Option<u64>) -> (usize, Option<c_int>) {
         let Pump::Reader(reader) = &mut self.pump else {
             return (0, Some(libc::EBADF));
@@ -388,7 +406,7 @@ fn limited() -> bool {
 fn gone(entry: &Description) {
     entry.device.store(0, SeqCst);
     entry.inode.store(0, SeqCst);
-    TAKEN.fetch_sub(1, SeqCst);
+    table::one_less();
 }
 
 /// Takes over a watched descriptor if that is allowed.
@@ -455,7 +473,10 @@ fn release(state: &mut State, description: &'static Description) {
 
 /// Minimum bytes between two hand-overs for which gathering is worth it.
 const WORTH: u64 = 256 << 10;
-/// Hand-overs in a row with less than [`WORTH`] after which a stream goes back for good.
+/// Minimum bytes read between two times that the program may have been told something: for less, the
+/// question for the file's times costs more than is gained.
+const WORTH_ASKING: u64 = 16 << 10;
+/// Hand-overs, or questions, in a row with less than that after which a stream goes back for good.
 const HASTY: u32 = 8;
 
 /// Streams of which data may wait, in the order of their last writes up to stamp `last`.
@@ -499,11 +520,7 @@ fn hand_over_one(description: &'static Description, first: bool) {
     let Kind::Stream(stream) = &mut state.kind else {
         return;
     };
-    let gathered = std::mem::take(&mut stream.gathered);
-    stream.hasty = match gathered < WORTH {
-        true => stream.hasty + 1,
-        false => 0,
-    };
+    stream.hurries(WORTH);
     let (error, _) = stream.drain();
     if !first {
         stream.touch();
@@ -688,7 +705,8 @@ fn serve(
         (_, false) => Some("an unusual call"),
         // Not in the hand-over itself, which a handler of a signal may have caused while this thread
         // was allocating.
-        _ if stream.hasty >= HASTY => Some("others were told too often"),
+        _ if stream.hasty >= HASTY && writing => Some("others were told too often"),
+        _ if stream.hasty >= HASTY => Some("others told too often"),
         _ if writing && stream.written >= ROOM_STEP => {
             stream.written = 0;
             let about = filesystem(stream.descriptor());
@@ -714,7 +732,12 @@ fn serve(
             }
             result
         }
-        Direction::Read => stream.read(parts, place),
+        Direction::Read => {
+            stream.listens();
+            let result = stream.read(parts, place);
+            stream.gathered += result.0 as u64;
+            result
+        }
     };
     if at.is_none() {
         stream.finish();
@@ -783,7 +806,11 @@ pub fn transfer(
                     Direction::Read => tell::reading(fd),
                     Direction::Write => tell::writing(fd),
                 }
-                return plain();
+                let n = plain();
+                if direction == Direction::Read {
+                    tell::heard();
+                }
+                return n;
             }
             Entry::Watched => {
                 match direction {
@@ -796,6 +823,9 @@ pub fn transfer(
                     continue;
                 }
                 let n = plain();
+                if direction == Direction::Read {
+                    tell::heard();
+                }
                 let how = match at {
                     None if n > 0 => Passed::InSequence {
                         bytes: n as u64,
@@ -823,7 +853,12 @@ pub fn transfer(
                     Locked::Inside => Outcome::Failed(libc::EINTR),
                 };
                 match outcome {
-                    Outcome::Done(n) => return n,
+                    Outcome::Done(n) => {
+                        if direction == Direction::Read && description.device.load(Relaxed) == 0 {
+                            tell::heard();
+                        }
+                        return n;
+                    }
                     Outcome::Failed(error) => return failed(error),
                     Outcome::Again => {}
                     // Without the lock: what other streams hold was written first and goes first.
@@ -1035,6 +1070,7 @@ pub fn relinquish_all(why: &str) {
 /// Passes everything of all streams to the kernel.
 pub fn drain_all() {
     tell::hand_over();
+    tell::heard();
     if TAKEN.load(SeqCst) > 0 {
         for (fd, _) in table::known() {
             // Errors are kept for their streams.

@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use crate::guard::{self, Guard};
 use crate::memory::Known;
 use crate::next;
-use crate::state::{self, HOLD};
+use crate::state::{self, HOLD, TAKEN};
 use crate::taken::{Aligned, Stream};
 
 /// Descriptors with higher numbers are left alone.
@@ -47,12 +47,50 @@ static KNOWN: AtomicUsize = AtomicUsize::new(0);
 /// something that was written waits in memory: then none do (see [`crate::tell`]).
 pub static CLEAR: AtomicIsize = AtomicIsize::new(-1);
 
+/// The same for calls by which the program hears of something: negative while a stream is taken, which
+/// may have read ahead.
+pub static QUIET: AtomicIsize = AtomicIsize::new(-1);
+
+/// No word on a descriptor stops a call any more: the library has looked around and begins.
+pub fn open_up() {
+    CLEAR.store(SLOTS as isize, Relaxed);
+    QUIET.store(SLOTS as isize, Relaxed);
+}
+
+/// A stream is taken.
+pub fn one_more() {
+    TAKEN.fetch_add(1, SeqCst);
+    QUIET.store(-1, SeqCst);
+}
+
+/// A stream is no longer taken.
+pub fn one_less() {
+    if TAKEN.fetch_sub(1, SeqCst) == 1 {
+        QUIET.store(SLOTS as isize, SeqCst);
+        // Another thread may have taken one just before the store.
+        if TAKEN.load(SeqCst) > 0 {
+            QUIET.store(-1, SeqCst);
+        }
+    }
+}
+
+#[inline(always)]
+fn passes(fd: c_int, bound: &AtomicIsize) -> bool {
+    (fd as c_uint as isize) < bound.load(Acquire)
+        // SAFETY: bounds are at most the number of slots.
+        && unsafe { TABLE.get_unchecked(fd as usize) }.load(Acquire) == 0
+}
+
 /// Returns true if a call on this descriptor is nothing that this library need know of.
 #[inline(always)]
 pub fn clear(fd: c_int) -> bool {
-    (fd as c_uint as isize) < CLEAR.load(Acquire)
-        // SAFETY: the other values are at most the number of slots.
-        && unsafe { TABLE.get_unchecked(fd as usize) }.load(Acquire) == 0
+    passes(fd, &CLEAR)
+}
+
+/// As [`clear`], for a call that takes data.
+#[inline(always)]
+pub fn quiet(fd: c_int) -> bool {
+    passes(fd, &QUIET)
 }
 
 /// The word of a descriptor; zero if it is none of this library's business.
@@ -525,6 +563,7 @@ pub fn internal(first: u32, last: u32) -> impl Iterator<Item = u32> {
 /// In a forked child: nothing is taken (see `process::before_fork`), but locks of other threads
 /// may be held for ever.
 pub fn forked() {
+    QUIET.store(SLOTS as isize, SeqCst);
     SPARE.store(core::ptr::null_mut(), SeqCst);
     guard::forked();
     let mut renewed: Vec<(usize, &'static Description)> = Vec::new();

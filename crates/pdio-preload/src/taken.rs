@@ -21,9 +21,12 @@ pub struct Stream {
     pub written: u64,
     /// True if writes are held back.
     pub defers: bool,
-    /// Bytes written since the last hand-over, and how many of those in a row came too early.
+    /// Bytes written since the last hand-over, or read since something was heard, and how many of those in
+    /// a row came too early.
     pub gathered: u64,
     pub hasty: u32,
+    /// How often something had been heard before the last read.
+    pub heard: u64,
 }
 
 pub enum Pump {

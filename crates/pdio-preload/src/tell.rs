@@ -13,10 +13,16 @@
 //! [`OFFSETS`], which says that a stream is taken that is standard input or output, so that the
 //! kernel's offset must be made right.
 //!
+//! The other way round, after a call by which the program may have heard of what another process has
+//! written, no stream returns what it read ahead before without asking for the file's times (see
+//! [`pdio::heard`]). Such calls compare with [`QUIET`], which says that a stream is taken. They are called
+//! and not jumped to where one is, as they may wait for long, and another thread may look meanwhile.
+//!
 //! A store into shared memory is no call. In a process that has mapped memory writable and shared
 //! no writing stream is taken.
 
 use core::ffi::{c_char, c_int, c_long};
+use core::mem::transmute;
 use core::sync::atomic::{
     AtomicBool, AtomicI64, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, SeqCst},
@@ -24,7 +30,7 @@ use core::sync::atomic::{
 
 use crate::jump::{arrive_with, Slot, Words};
 use crate::next;
-use crate::table::{CLEAR, SLOTS};
+use crate::table::{CLEAR, QUIET, SLOTS};
 use crate::{acts, guard, look, settings, state};
 
 /// Negative while the kernel's offset of standard input or output may be another than its stream's.
@@ -78,6 +84,14 @@ pub fn hand_over() {
     // meanwhile has left another value.
     let _ = CLEAR.compare_exchange(seen, SLOTS as isize, SeqCst, Relaxed);
     crate::set_errno(errno);
+}
+
+/// After a call by which the program may have heard of something.
+#[inline]
+pub fn heard() {
+    if QUIET.load(Relaxed) < 0 && !guard::inside() {
+        pdio::heard();
+    }
 }
 
 // ----------------------------------------------------------------- what a descriptor leads to
@@ -294,6 +308,7 @@ macro_rules! told {
         pub unsafe extern "C" fn $name() {
             static SLOT: Slot = Slot {
                 function: AtomicPtr::new(first as *mut ()),
+                next: AtomicPtr::new(core::ptr::null_mut()),
                 name: concat!(stringify!($name), "\0"),
                 while_negative: [&CLEAR, &$also],
                 before: $before,
@@ -336,6 +351,58 @@ macro_rules! told {
         }
     )*)*};
 }
+
+/// Exports functions of up to six words by which the program hears of something: after each, streams
+/// look at their files. While no stream is taken, each costs two comparisons and a jump.
+macro_rules! hears {
+    ($($before:ident: $($name:ident)*;)*) => {$($(
+        #[no_mangle]
+        pub unsafe extern "C-unwind" fn $name(
+            a: usize, b: usize, c: usize, d: usize, e: usize, f: usize
+        ) -> usize {
+            static SLOT: Slot = Slot {
+                function: AtomicPtr::new(core::ptr::null_mut()),
+                next: AtomicPtr::new(core::ptr::null_mut()),
+                name: concat!(stringify!($name), "\0"),
+                while_negative: [&QUIET, &QUIET],
+                before: $before,
+            };
+            let next = SLOT.next.load(Relaxed);
+            if QUIET.load(Acquire) >= 0 && !next.is_null() {
+                // SAFETY: the C library's function, and the words it was called with.
+                return unsafe { transmute::<*mut (), Function>(next)(a, b, c, d, e, f) };
+            }
+            // SAFETY: as above.
+            unsafe { call(&SLOT, [a, b, c, d, e, f]) }
+        }
+    )*)*};
+}
+
+type Function = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> usize;
+
+/// Calls a function by which the program hears of something.
+///
+/// # Safety
+/// The words are the program's arguments.
+#[cold]
+#[inline(never)]
+unsafe fn call(slot: &Slot, words: Words) -> usize {
+    let errno = crate::errno();
+    if QUIET.load(Acquire) < 0 && !guard::inside() {
+        // SAFETY: the caller's promise.
+        unsafe { (slot.before)(&words) };
+    }
+    let next = slot.next();
+    crate::set_errno(errno);
+    let [a, b, c, d, e, f] = words;
+    // SAFETY: as above.
+    let result = unsafe { transmute::<*mut (), Function>(next)(a, b, c, d, e, f) };
+    heard();
+    result
+}
+
+/// Others cannot see the call.
+unsafe fn nothing_seen(_: &Words) {}
 
 unsafe fn always(_: &Words) {
     hand_over();
@@ -456,6 +523,15 @@ unsafe fn watching_ids(words: &Words) {
     }
 }
 
+/// A directory may be locked.
+unsafe fn closing_directory(words: &Words) {
+    if words[0] != 0 {
+        // SAFETY: the program's open directory.
+        closing(unsafe { libc::dirfd(words[0] as *mut libc::DIR) });
+        renumbered();
+    }
+}
+
 unsafe fn sharing_memory(_: &Words) {
     sharing();
 }
@@ -478,6 +554,7 @@ unsafe fn input(file: usize, one: bool) {
         if !one || buffer.next >= buffer.end {
             reading(libc::fileno(file as *mut libc::FILE));
             offsets();
+            heard();
         }
     }
 }
@@ -528,43 +605,63 @@ told! {
     OFFSETS, output_of_2:
         fputs fputs_unlocked fputc fputc_unlocked putc putc_unlocked putw _IO_putc;
     OFFSETS, output_of_4: fwrite fwrite_unlocked;
-    OFFSETS, character_of_input: getchar getchar_unlocked getwchar getwchar_unlocked;
-    OFFSETS, character_of:
+    // These hear before they return, as one may wait in between: some take any number of arguments,
+    // and the others are called for each character.
+    QUIET, character_of_input: getchar getchar_unlocked getwchar getwchar_unlocked;
+    QUIET, character_of:
         getc getc_unlocked fgetc fgetc_unlocked getwc getwc_unlocked fgetwc fgetwc_unlocked
         __uflow __underflow __wuflow __wunderflow _IO_getc;
-    OFFSETS, input_of_standard:
-        gets _IO_gets scanf vscanf wscanf vwscanf __isoc99_scanf __isoc99_vscanf __isoc99_wscanf
-        __isoc99_vwscanf __isoc23_scanf __isoc23_vscanf __isoc23_wscanf __isoc23_vwscanf getpass;
-    OFFSETS, input_of_1:
-        fscanf vfscanf fwscanf vfwscanf __vfscanf __isoc99_fscanf __isoc99_vfscanf
-        __isoc99_fwscanf __isoc99_vfwscanf __isoc23_fscanf __isoc23_vfscanf __isoc23_fwscanf
-        __isoc23_vfwscanf getw fgetpwent fgetpwent_r fgetspent fgetspent_r fgetgrent fgetgrent_r
-        fgetsgent getmntent getmntent_r _IO_getline _IO_sgetn;
-    OFFSETS, input_of_3:
-        fgets fgets_unlocked _IO_fgets fgetws fgetws_unlocked getline;
-    OFFSETS, input_of_4:
-        getdelim __getdelim fread fread_unlocked _IO_fread __fgets_chk __fgets_unlocked_chk
-        __fgetws_chk __fgetws_unlocked_chk;
-    OFFSETS, input_of_5: __fread_chk __fread_unlocked_chk;
+    QUIET, input_of_standard:
+        scanf wscanf __isoc99_scanf __isoc99_wscanf __isoc23_scanf __isoc23_wscanf;
+    QUIET, input_of_1:
+        fscanf fwscanf __isoc99_fscanf __isoc99_fwscanf __isoc23_fscanf __isoc23_fwscanf;
 
     CLEAR, always:
         perror psignal psiginfo syslog vsyslog __syslog_chk __vsyslog_chk
-        send __send sendto connect __connect bind listen shutdown eventfd_write tee vmsplice tcdrain tcsendbreak
+        getnameinfo gethostbyname2_r gethostbyaddr_r;
+}
+
+hears! {
+    input_of_standard:
+        gets _IO_gets vscanf vwscanf __isoc99_vscanf __isoc99_vwscanf __isoc23_vscanf
+        __isoc23_vwscanf getpass;
+    input_of_1:
+        vfscanf vfwscanf __vfscanf __isoc99_vfscanf __isoc99_vfwscanf __isoc23_vfscanf
+        __isoc23_vfwscanf getw fgetpwent fgetpwent_r fgetspent fgetspent_r fgetgrent fgetgrent_r
+        fgetsgent getmntent getmntent_r _IO_getline _IO_sgetn;
+    input_of_3:
+        fgets fgets_unlocked _IO_fgets fgetws fgetws_unlocked getline;
+    input_of_4:
+        getdelim __getdelim fread fread_unlocked _IO_fread __fgets_chk __fgets_unlocked_chk
+        __fgetws_chk __fgetws_unlocked_chk;
+    input_of_5: __fread_chk __fread_unlocked_chk;
+
+    always:
+        send __send sendto connect __connect bind listen shutdown setsockopt eventfd_write tee vmsplice
+        tcdrain tcsendbreak tcflow tcflush tcsetattr
+        getaddrinfo gethostbyname gethostbyname2 gethostbyname_r gethostbyaddr
+        res_query res_search res_querydomain res_send
         msgget msgctl msgsnd msgrcv semget semctl semop semtimedop shmget shmctl mq_send mq_timedsend mq_receive mq_timedreceive
         process_vm_writev aio_suspend io_getevents
-        killpg sigqueue tgkill pidfd_send_signal ptrace tcsetpgrp mount swapon
-        wait __wait wait3 pclose sleep usleep nanosleep __nanosleep clock_nanosleep pause
+        killpg sigqueue tgkill pidfd_send_signal ptrace tcsetpgrp
+        mount umount umount2 swapon swapoff sethostname setdomainname
+        wait __wait wait3 pclose sleep usleep nanosleep __nanosleep clock_nanosleep thrd_sleep pause
         sigsuspend __sigsuspend sigpause __sigpause __xpg_sigpause sigwait
         sigwaitinfo sigtimedwait
+        pututline pututxline updwtmp updwtmpx logwtmp login logout lckpwdf ulckpwdf
         mkdir mkdirat rmdir symlink symlinkat mknod mknodat __xmknod __xmknodat mkfifo mkfifoat mkdtemp unlink unlinkat
         remove removexattr lremovexattr fremovexattr mq_open __mq_open_2 mq_unlink shm_unlink sem_unlink;
-    CLEAR, receiving: recv recvfrom recvmsg recvmmsg __recv_chk __recvfrom_chk eventfd_read;
-    CLEAR, polling: poll __poll __poll_chk;
-    CLEAR, polling_precisely: ppoll __ppoll_chk;
-    CLEAR, selecting: select __select pselect;
-    CLEAR, awaiting: epoll_wait epoll_pwait;
-    CLEAR, awaiting_precisely: epoll_pwait2;
-    CLEAR, watching_children: waitpid __waitpid wait4;
-    CLEAR, watching_ids: waitid;
-    CLEAR, sharing_memory: shmat sem_open;
+    closing_directory: closedir;
+    receiving: recv recvfrom recvmsg recvmmsg __recv_chk __recvfrom_chk eventfd_read;
+    polling: poll __poll __poll_chk;
+    polling_precisely: ppoll __ppoll_chk;
+    selecting: select __select pselect;
+    awaiting: epoll_wait epoll_pwait;
+    awaiting_precisely: epoll_pwait2;
+    watching_children: waitpid __waitpid wait4;
+    watching_ids: waitid;
+    sharing_memory: shmat sem_open;
+    nothing_seen:
+        access faccessat euidaccess eaccess readlink readlinkat readdir readdir64 getxattr lgetxattr
+        fgetxattr process_vm_readv;
 }

@@ -33,7 +33,8 @@ const NEEDED: &str = "\
     getwchar fgetwc fgetws wscanf __isoc99_wscanf __isoc23_scanf __wuflow getmntent endmntent putpwent pidfd_getfd __read __write __pread64 \
     __pwrite64 __lseek __open __open64 __close __dup2 __fcntl __sigaction __vfork __clone __send __connect \
     __poll __select __nanosleep __wait __waitpid __sigsuspend __pipe \
-    ftw nftw fts_read wordexp dlopen ptrace mount swapon tcsetpgrp \
+    ftw nftw fts_read wordexp dlopen ptrace mount umount umount2 swapon swapoff tcsetpgrp tcsetattr setsockopt \
+    getaddrinfo getnameinfo gethostbyname pututxline updwtmp lckpwdf closedir thrd_sleep access readlink readdir \
     backtrace_symbols_fd signal sigset sysv_signal siginterrupt";
 
 #[test]

@@ -6,7 +6,7 @@ mod common;
 
 use std::os::unix::process::ExitStatusExt;
 
-use common::{bare, compiled, preloaded, scratch, seen, stdout};
+use common::{bare, compiled, library, preloaded, scratch, seen, stdout};
 
 /// Streams from the second write on; and nothing reaches the kernel by itself in time, so what is
 /// there was handed over.
@@ -14,6 +14,17 @@ const HELD: [(&str, &str); 2] = [("PDIO_SEQUENTIAL", "0"), ("PDIO_LINGER", "60s"
 
 /// What `tells.c` prints for a scenario, and how many streams were taken.
 fn run(words: &[&str], variables: &[(&str, &str)]) -> (String, u64) {
+    let (printed, said) = run_and_say(words, variables);
+    let taken = said
+        .lines()
+        .filter_map(|line| line.split_once("]: ")?.1.split_once(" streams taken"))
+        .map(|(count, _)| count.parse::<u64>().expect("a count"))
+        .sum();
+    (printed, taken)
+}
+
+/// What `tells.c` prints for a scenario, and the statistics.
+fn run_and_say(words: &[&str], variables: &[(&str, &str)]) -> (String, String) {
     let program = compiled("tells.c", "tells", &[]);
     let home = scratch();
     let statistics = home.path().join("statistics");
@@ -27,12 +38,7 @@ fn run(words: &[&str], variables: &[(&str, &str)]) -> (String, u64) {
         .expect("starts");
     assert!(output.status.success(), "{words:?}: {output:?}");
     let said = std::fs::read_to_string(&statistics).expect("statistics");
-    let taken = said
-        .lines()
-        .filter_map(|line| line.split_once("]: ")?.1.split_once(" streams taken"))
-        .map(|(count, _)| count.parse::<u64>().expect("a count"))
-        .sum();
-    (stdout(&output), taken)
+    (stdout(&output), said)
 }
 
 /// As [`run`], and the same as without the library.
@@ -78,6 +84,21 @@ fn who_is_waited_for_sees_every_byte() {
     same(&["waits"], 16);
 }
 
+/// After each call by which a process can hear of a change, it reads what is there now; and where it calls
+/// nothing, what was there before, or this proves nothing.
+#[test]
+fn who_was_told_reads_what_is_there() {
+    let ahead = [HELD[0], HELD[1], ("PDIO_MIN_SIZE", "1M")];
+    let (printed, taken) = run(&["hears"], &ahead);
+    let (late, good): (Vec<&str>, Vec<&str>) = printed
+        .lines()
+        .partition(|line| line.starts_with("nothing"));
+    assert_eq!(late, ["nothing: old"; 2], "{printed}");
+    assert!(good.iter().all(|line| line.ends_with(": new")), "{printed}");
+    assert_eq!(good.len(), 2 * 37, "{printed}");
+    assert!(taken >= 2 * 38, "{taken} streams taken");
+}
+
 /// Each call comes after what was written; where there is none, what was written waits, or this
 /// proves nothing.
 #[test]
@@ -87,6 +108,99 @@ fn calls_that_others_can_see_come_after_what_was_written() {
     assert_eq!(lines.next(), Some("nothing: late"), "{printed}");
     assert!(lines.all(|line| line.ends_with(": good")), "{printed}");
     assert!(taken >= 18, "{taken} streams taken");
+}
+
+/// Who may be told something after each small read is not asked about for long.
+#[test]
+fn a_stream_that_has_to_ask_too_often_goes_back() {
+    for (piece, often) in [("4096", true), ("65536", false)] {
+        let variables = [HELD[0], HELD[1], ("PDIO_MIN_SIZE", "1M")];
+        let (_, said) = run_and_say(&["asks", piece], &variables);
+        let found = said.contains("others told too often");
+        assert_eq!(found, often, "{piece}: {said}");
+    }
+}
+
+/// The functions that `told!` and `hears!` list in `src/tell.rs`, each with what runs before it.
+fn listed() -> Vec<(String, String)> {
+    let source = include_str!("../src/tell.rs");
+    let mut all = Vec::new();
+    for list in ["\ntold! {\n", "\nhears! {\n"] {
+        let (_, rest) = source.split_once(list).expect(list);
+        let (inside, _) = rest.split_once("\n}\n").expect(list);
+        let lines = inside.lines().filter(|line| !line.trim().starts_with("//"));
+        let text: String = lines.flat_map(|line| [line, "\n"]).collect();
+        for group in text.split(';').filter(|group| !group.trim().is_empty()) {
+            let (before, names) = group.split_once(':').expect(group);
+            let before = before.rsplit(',').next().expect(group).trim();
+            let names = names.split_whitespace();
+            all.extend(names.map(|name| (name.to_owned(), before.to_owned())));
+        }
+    }
+    all
+}
+
+/// Functions that hand nothing over: others cannot see them.
+const UNSEEN: &str = "nothing_seen";
+
+/// Every function of these lists hands over before the C library's is entered. A library behind
+/// stands for that, and looks.
+#[test]
+fn every_listed_call_comes_after_what_was_written() {
+    let mut list = listed();
+    assert!(list.len() > 300, "{list:?}");
+    // After one of these no more writing streams are taken.
+    let last = |before: &str| before == "sharing_memory";
+    list.sort_by_key(|(_, before)| last(before));
+    let (shares, one) = (list.iter().filter(|(_, b)| last(b)).count(), 1);
+    list.truncate(list.len() - shares + one);
+    let home = scratch();
+    let (source, shim) = (home.path().join("shim.c"), home.path().join("shim.so"));
+    let programs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    let mut text = String::from("#include \"shim.h\"\n");
+    for (name, _) in &list {
+        text += &format!("SHIM({name})\n");
+    }
+    std::fs::write(&source, text).expect("a file");
+    let built = std::process::Command::new("gcc")
+        .args(["-O2", "-w", "-fno-builtin", "-shared", "-fPIC", "-o"])
+        .arg(&shim)
+        .arg("-I")
+        .arg(&programs)
+        .arg(&source)
+        .status();
+    assert!(built.is_ok_and(|status| status.success()), "gcc");
+    let link = format!("-Wl,--no-as-needed,{}", shim.display());
+    let program = compiled("listed.c", "listed", &[&link]);
+    let work = home.path().join("work");
+    std::fs::create_dir(&work).expect("a directory");
+    let lines: String = list
+        .iter()
+        .map(|(n, before)| format!("{n} {before}\n"))
+        .collect();
+    let input = home.path().join("list");
+    std::fs::write(&input, lines).expect("a file");
+    let libraries = format!("{} {}", library().display(), shim.display());
+    let output = preloaded(&program, &HELD)
+        .env("LD_PRELOAD", libraries)
+        .stdin(std::fs::File::open(&input).expect("a file"))
+        .current_dir(&work)
+        .output()
+        .expect("starts");
+    assert!(output.status.success(), "{output:?}");
+    let printed = stdout(&output);
+    let wrong: Vec<_> = list
+        .iter()
+        .filter(|(name, before)| {
+            let met = match before == UNSEEN {
+                true => "late",
+                false => "good",
+            };
+            // Shown under the name of the shim itself, so there are no absent ones.
+            !printed.lines().any(|line| line == format!("{name}: {met}"))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}\n{printed}");
 }
 
 #[test]

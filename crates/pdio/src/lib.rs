@@ -63,8 +63,8 @@
 //!
 //! All streams on one file in one process see each other's writes in order. Others see them after a
 //! flush, or when the stream has idled for [`linger`](OpenOptions::linger). A [`Reader`] may have read
-//! ahead of another process's writes, by at most as long, except for mappings and single writes that
-//! take longer than a second. A file that somebody maps for writing should not be streamed.
+//! ahead of another process's writes, by at most as long and never past [`heard`], except for mappings and
+//! single writes that take longer than a second. A file that somebody maps for writing should not be streamed.
 //! `fork` hands everything over first, and each side then has streams of its own; what
 //! [`fill_buf`](std::io::BufRead::fill_buf) had returned before is not for the child. After a bare
 //! `clone` the parent keeps what it held, and writes it.
@@ -110,7 +110,7 @@ pub use keeper::end_threads;
 pub use learn::learn;
 pub use options::{Durability, Engine, OpenOptions, Strategy};
 pub use policy::{LearnedCost, Operation, Pattern};
-pub use reader::Reader;
+pub use reader::{heard, times_heard, Reader};
 pub use stats::Stats;
 pub use thread::set_thread_hook;
 pub use writer::Writer;

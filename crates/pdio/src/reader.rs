@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,12 +44,28 @@ const SETTLED: Duration = Duration::from_secs(1);
 /// Steps of the cheap clock are at most this long.
 const CLOCK_STEP: Duration = Duration::from_millis(10);
 
+/// Counts what this process was told by others.
+static HEARD: AtomicU64 = AtomicU64::new(0);
+
+/// This process has been told something by another one: a message, a signal, a lock that is free, a
+/// file that is there. From here on no [`Reader`] with a [`linger`](OpenOptions::linger) time returns what
+/// it has read ahead before, unless the file's times and size say that nobody has changed the file. This
+/// costs a reader that has read ahead a question to the kernel with its next read.
+pub fn heard() {
+    HEARD.fetch_add(1, SeqCst);
+}
+
+/// How often [`heard`] was called.
+pub fn times_heard() -> u64 {
+    HEARD.load(SeqCst)
+}
+
 /// A stream out of a file.
 ///
 /// A read sees everything that was written before it by [`Writer`](crate::Writer)s of this process,
 /// flushed or not. Of what other processes write it may miss what is younger than
-/// [`linger`](OpenOptions::linger); with `None`, whatever they write after it was read ahead, as
-/// with a `BufReader`.
+/// [`linger`](OpenOptions::linger), unless [`heard`] says that they may have told of it; with `None`,
+/// whatever they write after it was read ahead, as with a `BufReader`.
 #[derive(Debug)]
 pub struct Reader {
     core: Core,
@@ -279,6 +296,9 @@ struct Core {
     /// When the file was last looked at, and what it was then.
     looked: Duration,
     stamp: Option<sys::Stamp>,
+    /// What had been heard then, and whether that was more than before.
+    heard: u64,
+    told: bool,
 }
 
 impl Core {
@@ -309,6 +329,8 @@ impl Core {
             linger,
             looked: Duration::ZERO,
             stamp: None,
+            heard: HEARD.load(SeqCst),
+            told: false,
             inode,
             back,
         }
@@ -401,15 +423,21 @@ impl Core {
         self.back.pilot.next()
     }
 
-    /// Drops a window that may be older than the linger time: once in that time the file is looked
-    /// at, and only what was read from a file that nobody has changed since may stay.
+    /// Drops a window that may be older than the linger time, or than what others have told since: once in
+    /// that time, and when there was something to hear, the file is looked at, and only what was read from
+    /// a file that nobody has changed since may stay.
     fn look(&mut self) {
         let Some(linger) = self.linger else { return };
+        // Before the look: what is heard meanwhile needs another one.
+        let heard = HEARD.load(SeqCst);
+        let told = heard != self.heard;
         let now = sys::coarse_now();
         // The clock of another time namespace may be behind.
-        if now.abs_diff(self.looked) + CLOCK_STEP < linger {
+        if !told && now.abs_diff(self.looked) + CLOCK_STEP < linger {
             return;
         }
+        self.heard = heard;
+        self.told = told;
         self.looked = now;
         let stamp = sys::stamp(self.back.file.as_fd()).ok();
         if stamp.is_none() || stamp != self.stamp {
@@ -423,10 +451,11 @@ impl Core {
         self.stamp = stamp.filter(|stamp| stamp.is_older_than(SETTLED));
     }
 
-    /// Returns true if a window would be dropped by the very next call.
+    /// Returns true if a window would be dropped by the very next call, or may be, as there was something to
+    /// hear before this one.
     fn would_drop(&self) -> bool {
         let at_once = |linger: Duration| linger <= CLOCK_STEP;
-        self.stamp.is_none() && self.linger.is_some_and(at_once)
+        self.stamp.is_none() && (self.told || self.linger.is_some_and(at_once))
     }
 
     /// Makes what others wrote visible. Returns false if others in this process made the window stale.

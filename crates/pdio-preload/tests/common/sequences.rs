@@ -723,6 +723,33 @@ impl Maker {
         }
     }
 
+    /// Reads some of a file, and the rest once another process has changed that.
+    fn read_told(&mut self, actor: usize) {
+        let others: Vec<_> = (0..4).filter(|&a| self.alive[a] && a != actor).collect();
+        if !self.together || others.is_empty() {
+            return self.read(actor);
+        }
+        let other = others[self.rng.usize(..others.len())];
+        // A file that nothing else in the sequence has open, so that the reader is taken.
+        let (slot, name) = (self.rng.usize(..SLOTS), "d");
+        let (first, size) = (self.rng.usize(5..60), self.size());
+        // Where what was read ahead may be.
+        let at = 4096 * first + self.rng.usize(..100_000);
+        self.step(other, format!("open {slot} {name} rw,creat,trunc open"));
+        self.step(other, format!("write {slot} 4096 150 write"));
+        self.step(actor, format!("open {slot} {name} r open"));
+        self.step(actor, format!("read {slot} 4096 {first} read"));
+        self.step(other, format!("pwrite {slot} {size} {at}"));
+        self.step(actor, format!("read {slot} 4096 200 read"));
+        for (actor, writable) in [(actor, false), (other, true)] {
+            self.open[actor][slot] = Some(Open {
+                readable: true,
+                writable,
+                direct: false,
+            });
+        }
+    }
+
     fn seek(&mut self, actor: usize) {
         let slot = self.any(actor);
         let how = self.pick(&["lseek", "lseek", "syscall"]);
@@ -1032,10 +1059,9 @@ pub fn generate(seed: u64) -> Sequence {
         settings.push(format!("set {name} {value}"));
         value
     };
-    // A minute is longer than any sequence: what has to be written is not written by itself. But what
-    // was read ahead may be that old when others write to the file; then nothing is read ahead.
-    let linger = set("PDIO_LINGER", &["0", "1ms", "10ms", "60s", "60s"]);
-    let ahead = !together || linger != "60s";
+    // A minute is longer than any sequence: what has to be written is not written by itself, and what was
+    // read ahead is that old when others write to the file and tell.
+    set("PDIO_LINGER", &["0", "1ms", "10ms", "50ms", "60s", "60s"]);
     set(
         "PDIO_STRATEGY",
         &["auto", "direct", "direct", "dontcache", "buffered"],
@@ -1044,7 +1070,7 @@ pub fn generate(seed: u64) -> Sequence {
     set("PDIO_REPAIR", &["0"]);
     if !long {
         set("PDIO_SEQUENTIAL", &["16K", "16K", "128K"]);
-        set("PDIO_MIN_SIZE", if ahead { &["32K"] } else { &["1G"] });
+        set("PDIO_MIN_SIZE", &["32K"]);
     }
     let holes = place.starts_with("ext4") && rng.bool();
     let mut maker = Maker {
@@ -1092,7 +1118,8 @@ pub fn generate(seed: u64) -> Sequence {
         match maker.rng.u8(..64) {
             0..=7 => maker.open(actor),
             8..=19 => maker.write(actor),
-            20..=29 => maker.read(actor),
+            20..=27 => maker.read(actor),
+            28..=29 => maker.read_told(actor),
             30..=34 => maker.seek(actor),
             35..=38 => maker.duplicate(actor),
             39..=41 => maker.size_of_files(actor),

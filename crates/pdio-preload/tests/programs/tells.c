@@ -7,8 +7,10 @@
  */
 #define _GNU_SOURCE
 #include <aio.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -20,6 +22,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -34,6 +37,7 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <time.h>
@@ -184,7 +188,8 @@ static void tells(int rounds, size_t first)
 		}
 		put(fd, n);
 		tell(round % KINDS, round, child);
-		check(read(seen[0], &byte, 1) == 1, "read");
+		/* Past the library, which would hand over before it waits, and hide a call that did not. */
+		check(bare(SYS_read, seen[0], (long)&byte, 1) == 1, "read");
 		shorter += byte;
 	}
 	if (child == 0)
@@ -294,6 +299,341 @@ static void waits(void)
 		close(fd);
 		close(pair[0]);
 		close(pair[1]);
+	}
+}
+
+/* Reads pieces of a file, and may be told something after each. */
+static void asks(size_t piece)
+{
+	int fd = create("file");
+
+	for (int i = 0; i < 4; i++)
+		put(fd, sizeof(pool));
+	close(fd);
+	fd = open("file", O_RDONLY);
+	for (size_t done = 0; done < 4 * sizeof(pool); done += piece) {
+		check(read(fd, pool, piece) == (ssize_t)piece, "read");
+		check(access("file", F_OK) == 0, "access");
+	}
+	close(fd);
+}
+
+/* ------------------------------------------------------------------------------------ hearing */
+
+#define BLOCK 4096
+#define BLOCKS 512
+
+static const char *const heard_by[] = {
+	"nothing", "read", "readv", "recv", "recvmsg", "poll", "ppoll", "select", "epoll_wait", "fgets",
+	"getchar", "fscanf", "eventfd_read", "waitpid", "wait", "waitid", "sigwaitinfo", "a handler",
+	"nanosleep", "usleep", "msgrcv", "semop", "mq_receive", "flock", "fcntl", "open", "access", "stat",
+	"fstat", "mkdir", "readdir", "accept", "a file", "pread", "FIONREAD", "lseek", "syscall",
+	"another thread",
+};
+
+#define HEARD_BY (sizeof(heard_by) / sizeof(*heard_by))
+
+static volatile int handled;
+
+static void handle(int signal)
+{
+	handled = signal;
+}
+
+/* The file by which a process is told, and what it is told by. */
+static struct {
+	int go[2], pair[2], event, queue, set, lock, note;
+	mqd_t messages;
+	struct sockaddr_un address;
+} way;
+
+static void *hearing_thread(void *unused)
+{
+	char byte;
+
+	check(read(way.pair[0], &byte, 1) == 1, "read");
+	*(volatile int *)unused = 1;
+	return NULL;
+}
+
+/* In a child, past the library: changes a file once it is asked to, and tells. */
+static void teller(const char *kind, const char *name, pid_t parent)
+{
+	static char new[BLOCK * BLOCKS];
+	struct { long type; char text[1]; } message = { 1, "" };
+	struct sembuf up = { 0, 1, 0 };
+	int fd = bare(SYS_openat, AT_FDCWD, (long)name, O_RDWR, 0);
+	char byte = '\n';
+
+	if (!strcmp(kind, "flock"))
+		check(flock(create("lock"), LOCK_EX) == 0, "flock");
+	memset(new, 'n', sizeof(new));
+	bare(SYS_write, way.go[1], (long)&byte, 1);
+	bare(SYS_read, way.go[1], (long)&byte, 1);
+	check(bare(SYS_pwrite64, fd, (long)new, sizeof(new), 0) == sizeof(new), "pwrite");
+	byte = '\n';
+	if (!strcmp(kind, "eventfd_read")) {
+		uint64_t one = 1;
+
+		bare(SYS_write, way.event, (long)&one, 8);
+	} else if (!strcmp(kind, "sigwaitinfo")) {
+		bare(SYS_kill, parent, SIGUSR1);
+	} else if (!strcmp(kind, "a handler")) {
+		bare(SYS_kill, parent, SIGUSR2);
+	} else if (!strcmp(kind, "msgrcv")) {
+		msgsnd(way.queue, &message, 1, 0);
+	} else if (!strcmp(kind, "semop")) {
+		semop(way.set, &up, 1);
+	} else if (!strcmp(kind, "mq_receive")) {
+		mq_send(way.messages, &byte, 1, 0);
+	} else if (!strcmp(kind, "accept")) {
+		connect(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)&way.address,
+			sizeof(way.address));
+	} else if (!strcmp(kind, "a file") || !strcmp(kind, "pread") || !strcmp(kind, "lseek")) {
+		bare(SYS_pwrite64, way.note, (long)&byte, 1, 0);
+	} else if (!strcmp(kind, "open") || !strcmp(kind, "access") || !strcmp(kind, "stat") ||
+		   !strcmp(kind, "mkdir") || !strcmp(kind, "readdir")) {
+		while (bare(SYS_mkdirat, AT_FDCWD, (long)"there", 0700))
+			;
+	} else if (!strcmp(kind, "fstat")) {
+		bare(SYS_ftruncate, way.note, 1);
+	} else if (!strcmp(kind, "fcntl")) {
+		bare(SYS_ftruncate, way.note, 2);
+	} else if (strcmp(kind, "waitpid") && strcmp(kind, "wait") && strcmp(kind, "waitid")) {
+		bare(SYS_write, way.pair[1], (long)"5\n", 2);
+	}
+	bare(SYS_exit_group, 0);
+}
+
+/* Waits until a child has told. */
+static void hear_of(const char *kind, pid_t child)
+{
+	struct { long type; char text[1]; } message;
+	struct pollfd one = { way.pair[0], POLLIN, 0 };
+	struct epoll_event event = { .events = EPOLLIN };
+	struct sembuf down = { 0, -1, 0 };
+	struct timespec little = { 0, 1000000 };
+	char text[100];
+	struct iovec part = { text, 1 };
+	struct msghdr header = { .msg_iov = &part, .msg_iovlen = 1 };
+	struct flock lock = { 0 };
+	sigset_t signals;
+	uint64_t events;
+	struct stat st;
+	siginfo_t info;
+	fd_set set;
+	int number, epoll;
+
+#define BY(name) (!strcmp(kind, name))
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGUSR1);
+	FD_ZERO(&set);
+	FD_SET(way.pair[0], &set);
+	if (BY("nothing"))
+		check(bare(SYS_read, way.pair[0], (long)text, 1) == 1, "read");
+	else if (BY("read"))
+		check(read(way.pair[0], text, 1) == 1, kind);
+	else if (BY("readv"))
+		check(readv(way.pair[0], &part, 1) == 1, kind);
+	else if (BY("recv"))
+		check(recv(way.pair[0], text, 1, 0) == 1, kind);
+	else if (BY("recvmsg"))
+		check(recvmsg(way.pair[0], &header, 0) == 1, kind);
+	else if (BY("poll"))
+		check(poll(&one, 1, -1) == 1, kind);
+	else if (BY("ppoll"))
+		check(ppoll(&one, 1, NULL, NULL) == 1, kind);
+	else if (BY("select"))
+		check(select(way.pair[0] + 1, &set, NULL, NULL, NULL) == 1, kind);
+	else if (BY("epoll_wait")) {
+		epoll = epoll_create1(0);
+		epoll_ctl(epoll, EPOLL_CTL_ADD, way.pair[0], &event);
+		check(epoll_wait(epoll, &event, 1, -1) == 1, kind);
+		close(epoll);
+	} else if (BY("fgets"))
+		check(fgets(text, sizeof(text), stdin) == text, kind);
+	else if (BY("getchar"))
+		check(getchar() == '5' && getchar() == '\n', kind);
+	else if (BY("fscanf"))
+		check(fscanf(stdin, "%d", &number) == 1 && getchar() == '\n', kind);
+	else if (BY("eventfd_read"))
+		check(eventfd_read(way.event, &events) == 0, kind);
+	else if (BY("waitpid"))
+		check(waitpid(child, NULL, 0) == child, kind);
+	else if (BY("wait"))
+		check(wait(NULL) == child, kind);
+	else if (BY("waitid"))
+		check(waitid(P_PID, child, &info, WEXITED | WNOWAIT) == 0, kind);
+	else if (BY("sigwaitinfo"))
+		check(sigwaitinfo(&signals, NULL) == SIGUSR1, kind);
+	else if (BY("a handler"))
+		while (!handled)
+			;
+	else if (BY("nanosleep") || BY("usleep"))
+		/* Once more after it is there, so that a sleep is the last call before the reads. */
+		for (int more = 1; more;) {
+			more = bare(SYS_recvfrom, way.pair[0], (long)text, 1, MSG_DONTWAIT, 0, 0) != 1;
+			check(BY("usleep") ? usleep(1000) == 0 : nanosleep(&little, NULL) == 0, kind);
+		}
+	else if (BY("msgrcv"))
+		check(msgrcv(way.queue, &message, 1, 0, 0) >= 0, kind);
+	else if (BY("semop"))
+		check(semop(way.set, &down, 1) == 0, kind);
+	else if (BY("mq_receive"))
+		check(mq_receive(way.messages, text, sizeof(text), NULL) == 1, kind);
+	else if (BY("flock")) {
+		number = open("lock", O_RDWR);
+		check(flock(number, LOCK_EX) == 0, kind);
+		close(number);
+	} else if (BY("fcntl"))
+		for (int more = 1; more;) {
+			more = bare(SYS_lseek, way.note, 0, SEEK_END) != 2;
+			lock.l_type = F_WRLCK;
+			check(fcntl(way.note, F_GETLK, &lock) == 0, kind);
+		}
+	else if (BY("open"))
+		while ((number = open("there", O_RDONLY)) < 0)
+			;
+	else if (BY("access"))
+		while (access("there", F_OK))
+			;
+	else if (BY("stat"))
+		while (stat("there", &st))
+			;
+	else if (BY("fstat"))
+		while (fstat(way.note, &st) || !st.st_size)
+			;
+	else if (BY("mkdir"))
+		while (!mkdir("there", 0700))
+			bare(SYS_unlinkat, AT_FDCWD, (long)"there", AT_REMOVEDIR);
+	else if (BY("readdir"))
+		for (struct dirent *entry = NULL; !entry;) {
+			DIR *list = opendir(".");
+
+			while ((entry = readdir(list)) && strcmp(entry->d_name, "there"))
+				;
+			number = entry != NULL;
+			closedir(list);
+			if (number)
+				break;
+		}
+	else if (BY("accept"))
+		close(accept(way.set, NULL, NULL));
+	else if (BY("a file"))
+		while (read(way.note, text, 1) != 1)
+			;
+	else if (BY("pread"))
+		while (pread(way.note, text, 1, 0) != 1)
+			;
+	else if (BY("lseek"))
+		while (!lseek(way.note, 0, SEEK_END))
+			;
+	else if (BY("FIONREAD"))
+		do
+			check(ioctl(way.pair[0], FIONREAD, &number) == 0, kind);
+		while (!number);
+	else if (BY("syscall"))
+		check(syscall(SYS_recvfrom, way.pair[0], text, 1, 0, NULL, NULL) == 1, kind);
+}
+
+/* Reads ahead, is told that the file has changed, and reads on; how much of that is as it was. */
+static void hears(void)
+{
+	static char block[BLOCK], old[BLOCK * BLOCKS];
+	char name[32], byte = 0;
+	sigset_t signals;
+
+	alarm(60);
+	memset(old, 'o', sizeof(old));
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &signals, NULL);
+	signal(SIGUSR2, handle);
+	for (size_t i = 0; i < 2 * HEARD_BY; i++) {
+		snprintf(name, sizeof(name), "data-%zu", i);
+		int fd = bare(SYS_openat, AT_FDCWD, (long)name, O_WRONLY | O_CREAT, 0600);
+
+		check(bare(SYS_write, fd, (long)old, sizeof(old)) == sizeof(old), name);
+		bare(SYS_close, fd);
+		if (i == HEARD_BY - 1) {
+			/* Nobody has changed these for so long that what was read ahead may stay. */
+			struct timespec second = { 1, 200000000 };
+
+			bare(SYS_nanosleep, (long)&second, 0);
+		}
+	}
+	for (size_t i = 0; i < 2 * HEARD_BY; i++) {
+		const char *kind = heard_by[i % HEARD_BY];
+		int fd, same = 0, threaded = !strcmp(kind, "another thread"), stopped = 0;
+		pid_t parent = getpid(), child;
+		pthread_t thread;
+
+		snprintf(name, sizeof(name), "data-%zu", i);
+		bare(SYS_unlinkat, AT_FDCWD, (long)"there", AT_REMOVEDIR);
+		bare(SYS_unlinkat, AT_FDCWD, (long)"note", 0);
+		check(socketpair(AF_UNIX, SOCK_STREAM, 0, way.go) == 0, "socketpair");
+		check(socketpair(AF_UNIX, SOCK_STREAM, 0, way.pair) == 0, "socketpair");
+		way.event = eventfd(0, 0);
+		way.queue = msgget(IPC_PRIVATE, 0600 | IPC_CREAT);
+		way.set = semget(IPC_PRIVATE, 1, 0600 | IPC_CREAT);
+		way.lock = create("lock");
+		way.note = open("note", O_RDWR | O_CREAT | O_TRUNC, 0600);
+		handled = 0;
+		if (!strcmp(kind, "mq_receive")) {
+			struct mq_attr attributes = { .mq_maxmsg = 1, .mq_msgsize = 1 };
+
+			snprintf(block, sizeof(block), "/pdio-tells-%d", parent);
+			way.messages = mq_open(block, O_RDWR | O_CREAT | O_EXCL, 0600, &attributes);
+			check(way.messages != (mqd_t)-1, "mq_open");
+			mq_unlink(block);
+		}
+		if (!strcmp(kind, "accept")) {
+			way.address.sun_family = AF_UNIX;
+			snprintf(way.address.sun_path, sizeof(way.address.sun_path), "socket-%zu", i);
+			semctl(way.set, 0, IPC_RMID);
+			way.set = socket(AF_UNIX, SOCK_STREAM, 0);
+			check(!bind(way.set, (struct sockaddr *)&way.address, sizeof(way.address)) &&
+			      !listen(way.set, 1), "listen");
+		}
+		child = fork();
+		if (child == 0)
+			teller(kind, name, parent);
+		check(dup2(way.pair[0], 0) == 0, "dup2");
+		bare(SYS_read, way.go[0], (long)&byte, 1);
+		fd = open(name, O_RDONLY);
+		check(fd >= 0, name);
+		for (int n = 0; n < 4; n++) {
+			if (n == 2 && threaded) {
+				pthread_create(&thread, NULL, hearing_thread, &stopped);
+				/* It waits by then, and hears after the reads below. */
+				usleep(20000);
+			}
+			check(read(fd, block, BLOCK) == BLOCK && *block == 'o', "as it was");
+		}
+		bare(SYS_write, way.go[0], (long)&byte, 1);
+		hear_of(kind, child);
+		while (threaded && !*(volatile int *)&stopped)
+			;
+		while (read(fd, block, BLOCK) == BLOCK)
+			for (int at = 0; at < BLOCK; at++)
+				same += block[at] == 'o';
+		close(fd);
+		printf("%s: %s\n", kind, same ? "old" : "new");
+		fflush(stdout);
+		if (threaded)
+			pthread_join(thread, NULL);
+		if (strcmp(kind, "waitpid") && strcmp(kind, "wait"))
+			waitpid(child, NULL, 0);
+		msgctl(way.queue, IPC_RMID, NULL);
+		if (strcmp(kind, "accept"))
+			semctl(way.set, 0, IPC_RMID);
+		close(way.lock);
+		close(way.note);
+		for (int end = 0; end < 2; end++) {
+			close(way.go[end]);
+			close(way.pair[end]);
+		}
+		close(way.event);
 	}
 }
 
@@ -720,6 +1060,10 @@ int main(int argc, char **argv)
 		tells(atoi(argv[2]), atoi(argv[3]));
 	else if (argc > 1 && !strcmp(argv[1], "waits"))
 		waits();
+	else if (argc > 1 && !strcmp(argv[1], "hears"))
+		hears();
+	else if (argc > 2 && !strcmp(argv[1], "asks"))
+		asks(atoi(argv[2]));
 	else if (argc > 1 && !strcmp(argv[1], "seen_calls"))
 		seen_calls();
 	else if (argc > 1 && !strcmp(argv[1], "reused"))
