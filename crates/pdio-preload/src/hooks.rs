@@ -289,6 +289,9 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
 fn open_with(flags: c_int, open: impl Fn() -> c_int) -> c_int {
     let fd = make(open);
     tell::heard();
+    if fd >= 0 {
+        tell::asking(fd);
+    }
     opened(fd, flags)
 }
 
@@ -375,6 +378,9 @@ export! {
         }
         let file = make(|| next::fopen64(path, mode));
         tell::heard();
+        if !file.is_null() {
+            tell::asking(libc::fileno(file));
+        }
         if TAKEN.load(SeqCst) > 0 && !file.is_null() {
             stream::relinquish_behind(libc::fileno(file), true, "opened by fopen");
         }
@@ -858,6 +864,7 @@ export! {
         if hidden(fd) {
             return -1;
         }
+        tell::asking(fd);
         drain(fd);
         let real = || next::fstat64(fd, out);
         looked_at(real(), out, real)

@@ -19,6 +19,24 @@ pub fn stat(fd: c_int) -> Option<libc::stat64> {
     }
 }
 
+/// Returns true if a file is kept by another process (FUSE) or machine.
+pub fn is_kept(fd: c_int) -> bool {
+    const KEEPERS: [u32; 7] = [
+        0x6573_5546, // FUSE, virtiofs
+        0x6969,      // NFS
+        0xff53_4d42, // CIFS
+        0xfe53_4d42, // SMB 2
+        0x00c3_6400, // Ceph
+        0x5346_414f, // AFS
+        0x0102_1997, // 9p
+    ];
+    // SAFETY: as in `stat`.
+    unsafe {
+        let mut about: libc::statfs64 = core::mem::zeroed();
+        libc::fstatfs64(fd, &mut about) == 0 && KEEPERS.contains(&(about.f_type as u32))
+    }
+}
+
 /// Returns true if the process has taken a lock through this descriptor, or nothing can be known.
 pub fn is_locked(fd: c_int) -> bool {
     match std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")) {

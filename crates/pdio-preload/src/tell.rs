@@ -105,7 +105,11 @@ static GENERATION: AtomicU32 = AtomicU32::new(1);
 const STORED: u32 = 1;
 /// Nobody sees what is written.
 const UNSEEN: u32 = 2;
-const BITS: u32 = 2;
+/// A file that another process or machine keeps, and perhaps elsewhere: what is read there may be what waits
+/// here under another name.
+const KEPT: u32 = 4;
+const ALL: u32 = STORED | UNSEEN | KEPT;
+const BITS: u32 = 3;
 
 /// Some descriptor is closed or replaced.
 pub fn renumbered() {
@@ -117,14 +121,16 @@ fn kind(fd: c_int) -> u32 {
     let generation = GENERATION.load(Relaxed) << BITS;
     let known = KINDS.get(fd as usize);
     if let Some(word) = known.map(|known| known.load(Relaxed)) {
-        if word & !(STORED | UNSEEN) == generation {
-            return word & (STORED | UNSEEN);
+        if word & !ALL == generation {
+            return word & ALL;
         }
     }
     /// `/dev/null`, `/dev/zero` and their like.
     const MEMORY: u32 = 1;
     let bits = match look::stat(fd) {
         Some(about) => match about.st_mode & libc::S_IFMT {
+            // Only such filesystems have no device of their own, so the others need not be asked.
+            libc::S_IFREG if libc::major(about.st_dev) == 0 && look::is_kept(fd) => STORED | KEPT,
             libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK => STORED,
             libc::S_IFCHR if libc::major(about.st_rdev) == MEMORY => STORED | UNSEEN,
             _ => 0,
@@ -177,7 +183,17 @@ pub fn writing(fd: c_int) {
 /// Before a read that goes straight to the kernel.
 #[inline]
 pub fn reading(fd: c_int) {
-    if waits() && kind(fd) & STORED == 0 && idle(fd) {
+    if waits() {
+        let bits = kind(fd);
+        if bits & KEPT != 0 || bits & STORED == 0 && idle(fd) {
+            hand_over();
+        }
+    }
+}
+
+/// Before what is known of a descriptor is asked for, and after it was opened.
+pub fn asking(fd: c_int) {
+    if waits() && kind(fd) & KEPT != 0 {
         hand_over();
     }
 }

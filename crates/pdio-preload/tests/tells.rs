@@ -203,6 +203,36 @@ fn every_listed_call_comes_after_what_was_written() {
     assert!(wrong.is_empty(), "{wrong:?}\n{printed}");
 }
 
+/// What a program has written is in what another one makes of it, as FUSE does.
+#[test]
+fn a_file_that_is_shown_elsewhere_is_whole_there() {
+    let home = scratch();
+    let part = |name: &str| {
+        let path = home.path().join(name);
+        std::fs::create_dir(&path).expect("a directory");
+        path
+    };
+    let (source, shown) = (part("source"), part("shown"));
+    let mounted = std::process::Command::new("bindfs")
+        .args(["-o", "attr_timeout=0"])
+        .args([&source, &shown])
+        .output();
+    if !mounted.as_ref().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: {mounted:?} (needs bindfs, and the right to mount)");
+        return;
+    }
+    let program = compiled("tells.c", "tells", &[]);
+    let output = preloaded(&program, &HELD)
+        .arg("mirror")
+        .arg(&shown)
+        .current_dir(&source)
+        .output();
+    let unmounted = std::process::Command::new("umount").arg(&shown).status();
+    assert!(unmounted.is_ok_and(|status| status.success()));
+    let expected = "open: 6000\nfopen: 6000\nread: 6000\npread: 6000\nfstat: 6000\n";
+    assert_eq!(stdout(&output.expect("starts")), expected);
+}
+
 #[test]
 fn what_a_number_was_before_does_not_matter() {
     same(&["reused"], 2);

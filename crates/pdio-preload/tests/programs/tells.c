@@ -302,6 +302,41 @@ static void waits(void)
 	}
 }
 
+/* Files that another program shows elsewhere as well. */
+static void mirror(const char *where)
+{
+	static const char *const names[] = { "open", "fopen", "read", "pread", "fstat" };
+	char path[200];
+
+	snprintf(path, sizeof(path), "%s/file", where);
+	for (int kind = 0; kind < 5; kind++) {
+		int fd = create("file"), other = -1;
+		FILE *file = NULL;
+		struct stat st;
+		long size = 0;
+
+		put(fd, 5000);
+		if (kind >= 2)
+			check((other = open(path, O_RDONLY)) >= 0, path);
+		put(fd, 1000);
+		switch (kind) {
+		case 0: other = open(path, O_RDONLY); break;
+		case 1: file = fopen(path, "r"); break;
+		case 2: size = read(other, pool, 10000); break;
+		case 3: size = pread(other, pool, 10000, 0); break;
+		case 4: size = fstat(other, &st) ? -1 : st.st_size; break;
+		}
+		if (file)
+			other = fileno(file);
+		if (kind < 2)
+			size = bare(SYS_read, other, (long)pool, 10000);
+		printf("%s: %ld\n", names[kind], size);
+		close(other);
+		close(fd);
+		unlink("file");
+	}
+}
+
 /* Reads pieces of a file, and may be told something after each. */
 static void asks(size_t piece)
 {
@@ -1064,6 +1099,8 @@ int main(int argc, char **argv)
 		hears();
 	else if (argc > 2 && !strcmp(argv[1], "asks"))
 		asks(atoi(argv[2]));
+	else if (argc > 2 && !strcmp(argv[1], "mirror"))
+		mirror(argv[2]);
 	else if (argc > 1 && !strcmp(argv[1], "seen_calls"))
 		seen_calls();
 	else if (argc > 1 && !strcmp(argv[1], "reused"))
