@@ -1066,7 +1066,7 @@ before! {
     fn lio_listio64(
         mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void
     ) -> c_int {
-        tell::hand_over();
+        process::listing();
         for i in 0..count.max(0) as usize {
             let block = *list.add(i);
             if !block.is_null() {

@@ -293,6 +293,12 @@ fn vforking() {
     state::lend();
 }
 
+/// A list of asynchronous requests, which may tell of their end in a thread.
+pub fn listing() {
+    notifying();
+    tell::hand_over();
+}
+
 /// Before `clone`.
 pub fn cloning(flags: c_int) {
     let has = |flag| flags & flag != 0;
@@ -311,8 +317,14 @@ pub fn cloning(flags: c_int) {
     }
 }
 
+/// The C library may start a thread by itself, unseen, in which a function of the program is called.
+fn notifying() {
+    THREADED.store(true, SeqCst);
+}
+
 /// The descriptor at the start of an `aiocb`. A thread of the C library writes there, unseen.
 unsafe fn asynchronous(block: usize) {
+    notifying();
     tell::hand_over();
     if block != 0 {
         relinquish(*(block as *const c_int), "asynchronous I/O");
@@ -325,6 +337,12 @@ jump! {
     fn __vfork(_a, _b, _c) { vforking() }
     fn pthread_create(_a, _b, _c) { THREADED.store(true, SeqCst) }
     fn thrd_create(_a, _b, _c) { THREADED.store(true, SeqCst) }
+    fn timer_create(_a, _b, _c) { notifying() }
+    fn mq_notify(_a, _b, _c) { notifying() }
+    fn getaddrinfo_a(_a, _b, _c) {
+        notifying();
+        tell::hand_over();
+    }
     fn clone(_a, _b, flags) { cloning(flags as c_int) }
     fn __clone(_a, _b, flags) { cloning(flags as c_int) }
     fn daemon(_a, _b, _c) { leaving("daemon") }

@@ -35,6 +35,7 @@ const NEEDED: &str = "\
     __poll __select __nanosleep __wait __waitpid __sigsuspend __pipe \
     ftw nftw fts_read wordexp dlopen ptrace mount umount umount2 swapon swapoff tcsetpgrp tcsetattr setsockopt \
     getaddrinfo getnameinfo gethostbyname pututxline updwtmp lckpwdf closedir thrd_sleep access readlink readdir \
+    timer_create mq_notify \
     backtrace_symbols_fd signal sigset sysv_signal siginterrupt";
 
 #[test]

@@ -121,6 +121,21 @@ fn a_stream_that_has_to_ask_too_often_goes_back() {
     }
 }
 
+/// Threads that the C library starts count: beside them no stream has several descriptors.
+#[test]
+fn threads_of_the_c_library_count() {
+    for (how, beside) in [
+        ("none", false),
+        ("timer", true),
+        ("queue", true),
+        ("list", true),
+    ] {
+        let (_, said) = run_and_say(&["notifies", how], &HELD);
+        let found = said.contains("duplicated beside other threads");
+        assert_eq!(found, beside, "{how}: {said}");
+    }
+}
+
 /// The functions that `told!` and `hears!` list in `src/tell.rs`, each with what runs before it.
 fn listed() -> Vec<(String, String)> {
     let source = include_str!("../src/tell.rs");

@@ -353,6 +353,38 @@ static void asks(size_t piece)
 	close(fd);
 }
 
+static void notified(union sigval value)
+{
+	(void)value;
+}
+
+/* Has the C library start threads, and duplicates a descriptor. */
+static void notifies(const char *how)
+{
+	struct sigevent event = { .sigev_notify = SIGEV_THREAD };
+	struct aiocb block = { .aio_nbytes = 1, .aio_buf = pool, .aio_lio_opcode = LIO_WRITE };
+	struct aiocb *list[1] = { &block };
+	int fd, queue;
+	timer_t timer;
+
+	event.sigev_notify_function = notified;
+	if (!strcmp(how, "timer")) {
+		check(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0, "timer_create");
+	} else if (!strcmp(how, "queue")) {
+		queue = mq_open("/pdio-tells-notifies", O_RDWR | O_CREAT, 0600, NULL);
+		mq_unlink("/pdio-tells-notifies");
+		check(queue >= 0 && mq_notify(queue, &event) == 0, "mq_notify");
+	} else if (!strcmp(how, "list")) {
+		block.aio_fildes = create("plain");
+		check(lio_listio(LIO_NOWAIT, list, 1, &event) == 0, "lio_listio");
+	}
+	fd = create("file");
+	put(fd, 5000);
+	put(fd, 1000);
+	close(dup(fd));
+	close(fd);
+}
+
 /* ------------------------------------------------------------------------------------ hearing */
 
 #define BLOCK 4096
@@ -1099,6 +1131,8 @@ int main(int argc, char **argv)
 		hears();
 	else if (argc > 2 && !strcmp(argv[1], "asks"))
 		asks(atoi(argv[2]));
+	else if (argc > 2 && !strcmp(argv[1], "notifies"))
+		notifies(argv[2]);
 	else if (argc > 2 && !strcmp(argv[1], "mirror"))
 		mirror(argv[2]);
 	else if (argc > 1 && !strcmp(argv[1], "seen_calls"))
