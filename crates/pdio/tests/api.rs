@@ -235,3 +235,29 @@ fn who_takes_the_memory_itself_gets_whole_blocks_from_the_first_on() {
     }
     assert!(first >= 1 << 20, "{first} bytes, of a file of 8 MiB");
 }
+
+/// No other test here says that something was heard.
+#[test]
+fn what_was_heard_is_not_read_from_before() {
+    let home = scratch();
+    let path = home.path().join("told");
+    let mut options = OpenOptions::new();
+    options.linger(Some(std::time::Duration::from_secs(60)));
+    for hears in [true, false] {
+        std::fs::write(&path, vec![b'o'; 1 << 20]).unwrap();
+        let mut input = options.open_reader(&path).unwrap();
+        let mut block = [0; 4096];
+        for _ in 0..4 {
+            input.read_exact(&mut block).unwrap();
+        }
+        std::fs::write(&path, vec![b'n'; 1 << 20]).unwrap();
+        if hears {
+            let before = pdio::times_heard();
+            pdio::heard();
+            assert_ne!(pdio::times_heard(), before);
+        }
+        input.read_exact(&mut block).unwrap();
+        let expected = if hears { b'n' } else { b'o' };
+        assert_eq!(block, [expected; 4096], "hears: {hears}");
+    }
+}
