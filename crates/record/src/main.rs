@@ -4,6 +4,7 @@
 mod camera;
 mod memory;
 mod output;
+mod photo;
 mod preroll;
 mod record;
 mod ways;
@@ -22,6 +23,7 @@ use serde_json::json;
 
 use camera::{Camera, Wanted};
 use output::Output;
+use photo::{part_of, Photos};
 use record::{Recording, Trigger};
 use ways::{Choice, Place, Tried, Way};
 
@@ -305,7 +307,7 @@ fn run(args: &Record) -> Outcome {
         },
         header: String::new(),
     };
-    let part = args.photo.as_deref().map(record::part_of);
+    let part = args.photo.as_deref().map(part_of);
     let others = [&args.photo, &part, &args.trigger];
     if let Some(name) = others
         .into_iter()
@@ -324,20 +326,27 @@ fn run(args: &Record) -> Outcome {
     // Before FILE is emptied.
     let trigger = Trigger::open(plan.trigger.as_deref())?;
     let header = format!("# nocopy-record 1: {}\n", about(&camera));
+    let photos = plan.photo.as_deref();
+    let photos = photos.map(|path| Photos::to(path, camera.frame_bytes));
+    let mut photos = photos.transpose()?;
     let mut output = Output::create(output::Plan { header, ..output }, way)?;
     let since = Instant::now();
     let progress = Progress::new(&file.to_string_lossy(), 0, !args.quiet);
     let recording = Recording::new(
         &plan,
-        &camera,
         &stream,
         &signals,
         &mut output,
+        photos.as_mut(),
         trigger,
         progress,
     );
     let (tally, outcome) = recording.run();
     let (totals, outcome) = output.finish(outcome);
+    let (photos, lines) = photos.map_or_else(Default::default, Photos::finish);
+    for line in lines {
+        say(format_args!("nocopy-record: {line}"));
+    }
     drop(stream);
     let time = since.elapsed();
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
@@ -355,7 +364,7 @@ fn run(args: &Record) -> Outcome {
             "frames": totals.frames, "lost": totals.lost, "damaged": totals.damaged,
             "late": tally.late, "worst_s": tally.worst.as_secs_f64(), "bytes": totals.bytes,
             "copies_per_byte": copies, "seconds": time.as_secs_f64(), "cpu_s": cpu,
-            "photos": tally.photos, "complete": outcome.is_ok(),
+            "photos": photos, "complete": outcome.is_ok(),
         }));
     } else if !args.quiet && !matches!(outcome, Err(Fail::Failed(_))) {
         say(format_args!(

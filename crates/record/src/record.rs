@@ -15,6 +15,7 @@ use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
 use crate::camera::{Arrival, Camera};
 use crate::output::{Frame, Output};
+use crate::photo::Photos;
 use crate::preroll::PreRoll;
 use crate::ways::Stream;
 
@@ -44,8 +45,6 @@ pub struct Tally {
     pub worst: Duration,
     /// Bytes copied into the memory before the trigger.
     pub kept: u64,
-    /// Photos taken.
-    pub photos: u64,
 }
 
 /// While frames from before the trigger are written, new ones may take this much memory more.
@@ -145,13 +144,6 @@ impl Trigger {
     }
 }
 
-/// Where a photo is until it is whole.
-pub fn part_of(photo: &Path) -> PathBuf {
-    let mut name = photo.as_os_str().to_os_string();
-    name.push(".part");
-    name.into()
-}
-
 /// The recording of a camera.
 pub struct Recording<'a> {
     plan: &'a Plan,
@@ -159,6 +151,7 @@ pub struct Recording<'a> {
     stream: &'a Stream<'a>,
     signals: &'a Signals,
     output: &'a mut Output,
+    photos: Option<&'a mut Photos>,
     progress: Progress,
     trigger: Trigger,
     state: State,
@@ -168,7 +161,6 @@ pub struct Recording<'a> {
     quota: Quota<'a>,
     /// The output has failed: nothing more can follow what is there.
     broken: bool,
-    photo_wanted: bool,
     tally: Tally,
 }
 
@@ -188,10 +180,10 @@ impl<'a> Recording<'a> {
     /// Makes everything ready.
     pub fn new(
         plan: &'a Plan,
-        camera: &'a Camera,
         stream: &'a Stream<'a>,
         signals: &'a Signals,
         output: &'a mut Output,
+        photos: Option<&'a mut Photos>,
         trigger: Trigger,
         progress: Progress,
     ) -> Recording<'a> {
@@ -202,16 +194,16 @@ impl<'a> Recording<'a> {
                 None => State::Recording,
             },
             plan,
-            camera,
+            camera: stream.camera,
             stream,
             signals,
             output,
+            photos,
             progress,
             kept: PreRoll::default(),
             limit: 0,
             quota: Quota::of(plan),
             broken: false,
-            photo_wanted: false,
             tally: Tally::default(),
         }
     }
@@ -285,7 +277,11 @@ impl<'a> Recording<'a> {
 
     /// Asks for signals and the FIFO.
     fn listen(&mut self) {
-        self.photo_wanted |= self.signals.asked(SIGUSR2);
+        if self.signals.asked(SIGUSR2) {
+            if let Some(photos) = &mut self.photos {
+                photos.ask();
+            }
+        }
         let came = self.signals.asked(SIGUSR1) | self.trigger.came();
         if came && self.state == State::Waiting {
             self.tally.kept = self.kept.bytes() as u64;
@@ -312,9 +308,11 @@ impl<'a> Recording<'a> {
     }
 
     fn keep_or_write(&mut self, frame: &Frame, arrival: &Arrival, data: &[u8]) -> Outcome {
-        if self.photo_wanted && !frame.damaged {
-            self.photo_wanted = false;
-            self.photo(data);
+        if let (Some(photos), false) = (&mut self.photos, frame.damaged) {
+            // The recording is worth more.
+            if let Some(line) = photos.offer(data) {
+                self.say(&line);
+            }
         }
         if self.state != State::Recording {
             let kept = self.kept.push(frame.clone(), data);
@@ -376,26 +374,9 @@ impl<'a> Recording<'a> {
         self.tally.late += u64::from(late);
     }
 
-    /// Writes a frame to a file of its own, which is there whole or not at all.
-    fn photo(&mut self, data: &[u8]) {
-        let Some(path) = &self.plan.photo else {
-            return;
-        };
-        let part = part_of(path);
-        let result = std::fs::write(&part, data).and_then(|()| std::fs::rename(&part, path));
-        match result {
-            Ok(()) => self.tally.photos += 1,
-            // The recording is worth more.
-            Err(error) => {
-                let _ = std::fs::remove_file(&part);
-                let text = format!(
-                    "nocopy-record: cannot write the photo {}: {}",
-                    quoted(path),
-                    reason(&error)
-                );
-                self.progress.aside(|| say(text));
-            }
-        }
+    fn say(&self, line: &str) {
+        self.progress
+            .aside(|| say(format_args!("nocopy-record: {line}")));
     }
 }
 

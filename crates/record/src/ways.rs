@@ -207,7 +207,8 @@ enum Owner {
 
 /// A camera with its buffers.
 pub struct Stream<'a> {
-    camera: &'a Camera,
+    /// The camera.
+    pub camera: &'a Camera,
     memory: Memory,
     owner: Owner,
     /// How many there are.

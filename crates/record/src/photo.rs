@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Photos: frames that go to a file of their own as well.
+//!
+//! A write through the page cache may take longer than the camera's buffers last, when other programs
+//! write much. So the thread that takes frames only copies one into memory that is there already, and
+//! another thread writes it.
+
+use std::fs::{remove_file, rename, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{channel, Receiver, Sender};
+use std::thread;
+
+use pdio_cli::report::{quoted, reason, Fail, Outcome};
+
+/// Where a photo is until it is whole.
+pub fn part_of(photo: &Path) -> PathBuf {
+    let mut name = photo.as_os_str().to_os_string();
+    name.push(".part");
+    name.into()
+}
+
+/// A thread that writes photos, one at a time.
+pub struct Photos {
+    path: PathBuf,
+    wanted: bool,
+    taken: u64,
+    /// Memory for one frame; none while a photo is being written from it.
+    memory: Option<Vec<u8>>,
+    begun: Sender<Vec<u8>>,
+    ended: Receiver<(Vec<u8>, io::Result<()>)>,
+}
+
+impl Photos {
+    /// Makes a thread and memory ready for photos of up to `frame_bytes`.
+    ///
+    /// # Errors
+    /// If there is no memory, or no thread.
+    pub fn to(path: &Path, frame_bytes: usize) -> Outcome<Photos> {
+        let to = path.to_path_buf();
+        Photos::by(path, frame_bytes, move |data| write(&to, data))
+    }
+
+    fn by(
+        path: &Path,
+        frame_bytes: usize,
+        write: impl Fn(&[u8]) -> io::Result<()> + Send + 'static,
+    ) -> Outcome<Photos> {
+        let failed = |why: String| Fail::Failed(format!("cannot take photos: {why}"));
+        let mut memory = Vec::new();
+        memory
+            .try_reserve_exact(frame_bytes)
+            .map_err(|_| failed(format!("no memory for {frame_bytes} bytes")))?;
+        memory.resize(frame_bytes, 0);
+        // The copy must not wait for memory that was swapped out since. Where the limit allows no
+        // lock, it may.
+        // SAFETY: memory of this vector, whose contents this does not change.
+        let _ = unsafe { rustix::mm::mlock(memory.as_mut_ptr().cast(), memory.len()) };
+        let (begun, orders) = channel::<Vec<u8>>();
+        let (done, ended) = channel();
+        let work = move || {
+            for data in orders {
+                let result = write(&data);
+                if done.send((data, result)).is_err() {
+                    break;
+                }
+            }
+        };
+        thread::Builder::new()
+            .name("photo".into())
+            .spawn(work)
+            .map_err(|error| failed(reason(&error)))?;
+        Ok(Photos {
+            path: path.to_path_buf(),
+            wanted: false,
+            taken: 0,
+            memory: Some(memory),
+            begun,
+            ended,
+        })
+    }
+
+    /// Asks for a photo of the next frame, or of the first after the photo that is being written.
+    pub fn ask(&mut self) {
+        self.wanted = true;
+    }
+
+    /// Takes a photo of a frame, if one is wanted and none is being written. Returns a line to be said of
+    /// an earlier photo that could not be written. Never waits.
+    pub fn offer(&mut self, frame: &[u8]) -> Option<String> {
+        let mut line = None;
+        if self.memory.is_none() {
+            if let Ok((memory, result)) = self.ended.try_recv() {
+                line = self.end(result);
+                self.memory = Some(memory);
+            }
+        }
+        if self.wanted {
+            if let Some(mut memory) = self.memory.take() {
+                memory.clear();
+                memory.extend_from_slice(frame);
+                self.wanted = false;
+                let _ = self.begun.send(memory);
+            }
+        }
+        line
+    }
+
+    /// Waits for the photo that is being written. Returns how many were taken, and lines to be said.
+    pub fn finish(mut self) -> (u64, Vec<String>) {
+        let mut lines = Vec::new();
+        if self.memory.is_none() {
+            let result = match self.ended.recv() {
+                Ok((_, result)) => result,
+                Err(_) => Err(io::Error::other("its thread has ended")),
+            };
+            lines.extend(self.end(result));
+        }
+        if self.wanted {
+            let path = quoted(&self.path);
+            lines.push(format!(
+                "no frame came for the photo {path} that was asked for last"
+            ));
+        }
+        (self.taken, lines)
+    }
+
+    fn end(&mut self, result: io::Result<()>) -> Option<String> {
+        match result {
+            Ok(()) => {
+                self.taken += 1;
+                None
+            }
+            Err(error) => Some(format!(
+                "cannot write the photo {}: {}",
+                quoted(&self.path),
+                reason(&error)
+            )),
+        }
+    }
+}
+
+/// Writes a frame to a file, which is there whole or not at all.
+fn write(path: &Path, data: &[u8]) -> io::Result<()> {
+    let part = part_of(path);
+    // What a run before has left. Whatever else has this name, a link or a FIFO, is neither followed
+    // nor waited for.
+    match remove_file(&part) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = File::options().write(true).create_new(true).open(&part)?;
+    let result = file.write_all(data).and_then(|()| rename(&part, path));
+    if result.is_err() {
+        let _ = remove_file(&part);
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    /// Offers a frame until nothing is being written.
+    fn settle(photos: &mut Photos, frame: &[u8]) -> Option<String> {
+        let since = Instant::now();
+        loop {
+            let line = photos.offer(frame);
+            if line.is_some() || photos.memory.is_some() {
+                return line;
+            }
+            assert!(since.elapsed() < SOON);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_disk_that_takes_no_photo_holds_up_no_frame() {
+        let (go, may) = channel::<()>();
+        let (tell, written) = channel();
+        let mut photos = Photos::by(Path::new("photo"), 4, move |data| {
+            tell.send(data.to_vec()).unwrap();
+            may.recv().map_err(io::Error::other)
+        })
+        .unwrap();
+        assert_eq!(photos.offer(b"zero"), None);
+        photos.ask();
+        assert_eq!(photos.offer(b"one"), None);
+        assert_eq!(written.recv_timeout(SOON).unwrap(), b"one");
+        // Asked for twice meanwhile: one more, of the first frame after the photo.
+        for frame in ["two", "three"] {
+            photos.ask();
+            assert_eq!(photos.offer(frame.as_bytes()), None);
+        }
+        assert!(written.try_recv().is_err());
+        go.send(()).unwrap();
+        let since = Instant::now();
+        let next = loop {
+            assert_eq!(photos.offer(b"a long frame"), None);
+            if let Ok(next) = written.try_recv() {
+                break next;
+            }
+            assert!(since.elapsed() < SOON);
+            thread::sleep(Duration::from_millis(1));
+        };
+        assert_eq!(next, b"a long frame");
+        // The end of the recording waits for it.
+        let later = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            go.send(()).unwrap();
+        });
+        assert_eq!(photos.finish(), (2, Vec::new()));
+        later.join().unwrap();
+    }
+
+    #[test]
+    fn a_photo_is_whole_and_a_failure_is_one_line() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("photo");
+        let mut photos = Photos::to(&path, 4).unwrap();
+        photos.ask();
+        photos.offer(b"frame");
+        assert_eq!(settle(&mut photos, b"next"), None);
+        assert_eq!(std::fs::read(&path).unwrap(), b"frame");
+        // A directory in its way, and nothing but that is there afterwards.
+        std::fs::create_dir(part_of(&path)).unwrap();
+        photos.ask();
+        photos.offer(b"second");
+        let line = settle(&mut photos, b"next").unwrap();
+        assert!(line.contains("cannot write the photo") && !line.contains('\n'));
+        assert_eq!(std::fs::read(&path).unwrap(), b"frame");
+        photos.ask();
+        let (taken, lines) = photos.finish();
+        assert_eq!((taken, lines.len()), (1, 1));
+        assert!(lines[0].starts_with("no frame came"), "{lines:?}");
+    }
+
+    #[test]
+    fn what_was_planted_where_a_photo_begins_is_not_written_to() {
+        let home = tempfile::tempdir().unwrap();
+        let (path, victim) = (home.path().join("photo"), home.path().join("victim"));
+        let part = part_of(&path);
+        std::fs::write(&victim, "kept").unwrap();
+        std::os::unix::fs::symlink(&victim, &part).unwrap();
+        write(&path, b"one").unwrap();
+        std::fs::hard_link(&victim, &part).unwrap();
+        write(&path, b"two").unwrap();
+        assert_eq!(std::fs::read(&victim).unwrap(), b"kept");
+        // Nobody reads from it: to open it would wait for ever.
+        rustix::fs::mkfifoat(rustix::fs::CWD, &part, rustix::fs::Mode::RWXU).unwrap();
+        write(&path, b"three").unwrap();
+        std::fs::write(&part, "left by a run before, which was killed").unwrap();
+        write(&path, b"four").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"four");
+        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 2);
+    }
+}
