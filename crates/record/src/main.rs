@@ -294,7 +294,6 @@ fn run(args: &Record) -> Outcome {
         time: args.seconds,
         pre_roll: args.pre_roll,
         trigger: args.trigger.clone(),
-        photo: args.photo.clone(),
         timeout: args.timeout,
     };
     let output = output::Plan {
@@ -322,11 +321,11 @@ fn run(args: &Record) -> Outcome {
     let camera = args.source.open()?;
     let place = if pipe { Place::pipe() } else { Place::of(file) };
     let (way, stream, _) = ways::choose(&camera, &place, args.source.choice())?;
-    let signals = record::signals(&plan)?;
+    let signals = record::signals()?;
     // Before FILE is emptied.
     let trigger = Trigger::open(plan.trigger.as_deref())?;
     let header = format!("# nocopy-record 1: {}\n", about(&camera));
-    let photos = plan.photo.as_deref();
+    let photos = args.photo.as_deref();
     let photos = photos.map(|path| Photos::to(path, camera.frame_bytes));
     let mut photos = photos.transpose()?;
     let mut output = Output::create(output::Plan { header, ..output }, way)?;

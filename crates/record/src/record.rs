@@ -30,8 +30,6 @@ pub struct Plan {
     pub pre_roll: Option<Duration>,
     /// A FIFO that triggers, beside the signal.
     pub trigger: Option<PathBuf>,
-    /// Where a frame goes that a signal asks for.
-    pub photo: Option<PathBuf>,
     /// Give up when no frame comes for so long.
     pub timeout: Duration,
 }
@@ -161,19 +159,15 @@ pub struct Recording<'a> {
     quota: Quota<'a>,
     /// The output has failed: nothing more can follow what is there.
     broken: bool,
+    /// Signals that came and asked for nothing.
+    idle: Vec<&'static str>,
     tally: Tally,
 }
 
-/// The signals that a plan needs.
-pub fn signals(plan: &Plan) -> Outcome<Signals> {
-    let mut wanted = Vec::new();
-    if plan.pre_roll.is_some() {
-        wanted.push(SIGUSR1);
-    }
-    if plan.photo.is_some() {
-        wanted.push(SIGUSR2);
-    }
-    Signals::listen(&wanted)
+/// Listens to all signals that a plan may need. One that this plan has no use for would otherwise end the
+/// program.
+pub fn signals() -> Outcome<Signals> {
+    Signals::listen(&[SIGUSR1, SIGUSR2])
 }
 
 impl<'a> Recording<'a> {
@@ -204,6 +198,7 @@ impl<'a> Recording<'a> {
             limit: 0,
             quota: Quota::of(plan),
             broken: false,
+            idle: Vec::new(),
             tally: Tally::default(),
         }
     }
@@ -278,15 +273,27 @@ impl<'a> Recording<'a> {
     /// Asks for signals and the FIFO.
     fn listen(&mut self) {
         if self.signals.asked(SIGUSR2) {
-            if let Some(photos) = &mut self.photos {
-                photos.ask();
+            match &mut self.photos {
+                Some(photos) => photos.ask(),
+                None => self.without_use("SIGUSR2", "--photo"),
             }
         }
-        let came = self.signals.asked(SIGUSR1) | self.trigger.came();
-        if came && self.state == State::Waiting {
+        let rang = self.signals.asked(SIGUSR1);
+        if rang && self.plan.pre_roll.is_none() {
+            self.without_use("SIGUSR1", "--pre-roll");
+        }
+        if (rang | self.trigger.came()) && self.state == State::Waiting {
             self.tally.kept = self.kept.bytes() as u64;
             self.limit = self.kept.bytes() + BACKLOG;
             self.state = State::CatchingUp;
+        }
+    }
+
+    /// Says once that a signal does nothing without an option.
+    fn without_use(&mut self, signal: &'static str, option: &str) {
+        if !self.idle.contains(&signal) {
+            self.idle.push(signal);
+            self.say(&format!("{signal} is ignored: there is no {option}"));
         }
     }
 
@@ -401,13 +408,22 @@ mod tests {
     }
 
     #[test]
+    fn a_signal_without_use_ends_nothing() {
+        let signals = signals().ok().unwrap();
+        for signal in [SIGUSR1, SIGUSR2] {
+            signal_hook::low_level::raise(signal).unwrap();
+            assert!(signals.asked(signal) && !signals.asked(signal));
+        }
+        assert_eq!(signals.ended(), None);
+    }
+
+    #[test]
     fn a_plan_takes_no_frame_more_than_it_says() {
         let plan = |frames, time| Plan {
             frames,
             time,
             pre_roll: None,
             trigger: None,
-            photo: None,
             timeout: Duration::from_secs(30),
         };
         let frame = |n: u32, damaged| Frame {
