@@ -21,8 +21,11 @@ use crate::ways::Way;
 pub struct Frame {
     /// The camera's count.
     pub sequence: u32,
-    /// When it was taken.
+    /// When it was taken, as the camera says.
     pub time: Duration,
+    /// When it was taken, by the system's monotonic clock: `time` where that can be true, or else when it
+    /// came. It goes on whatever the camera says.
+    pub taken: Duration,
     /// How many bytes it has.
     pub len: usize,
     /// True if the camera says that its bytes are not what they should be. Then it has none.
@@ -533,6 +536,7 @@ mod tests {
         Frame {
             sequence,
             time: Duration::from_micros(u64::from(sequence) * 33_333),
+            taken: Duration::from_micros(u64::from(sequence) * 33_333),
             len,
             damaged: false,
         }

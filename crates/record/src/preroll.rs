@@ -33,10 +33,10 @@ impl PreRoll {
 
     /// Forgets what is older than `span` before the newest.
     pub fn trim(&mut self, span: Duration) {
-        let Some(newest) = self.frames.back().map(|f| f.time) else {
+        let Some(newest) = self.frames.back().map(|f| f.taken) else {
             return;
         };
-        while self.frames.front().is_some_and(|f| f.time + span < newest) {
+        while self.frames.front().is_some_and(|f| f.taken + span < newest) {
             self.pop();
         }
     }
@@ -80,8 +80,28 @@ mod tests {
         Frame {
             sequence,
             time: Duration::from_millis(milliseconds),
+            taken: Duration::from_millis(milliseconds),
             len,
             damaged: false,
+        }
+    }
+
+    #[test]
+    fn what_the_camera_says_of_time_bounds_no_memory() {
+        let constant: fn(u64) -> u64 = |_| 7;
+        let backwards = |n| 1_000_000 - n;
+        let slow = |n| n / 1000;
+        for says in [constant, backwards, slow] {
+            let mut roll = PreRoll::default();
+            for n in 0..1000 {
+                let frame = Frame {
+                    time: Duration::from_millis(says(n)),
+                    ..frame(n as u32, n * 40, 100)
+                };
+                roll.push(frame, &[0; 100]).unwrap();
+                roll.trim(Duration::from_secs(2));
+                assert!(roll.bytes() <= 51 * 100, "{}", roll.bytes());
+            }
         }
     }
 

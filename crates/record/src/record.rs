@@ -59,6 +59,36 @@ enum State {
     Recording,
 }
 
+/// How long a frame may be on its way, beside a disk that is busy. It bounds what a camera whose clock is slow can
+/// add to the time before the trigger.
+const ON_ITS_WAY: Duration = Duration::from_secs(60);
+
+/// When frames were taken, as far as cameras can be believed.
+#[derive(Default)]
+struct Clock {
+    /// What the camera said of the last frame.
+    said: Duration,
+}
+
+impl Clock {
+    /// When a frame was taken that came at `now`, both by the system's monotonic clock. A time that did not go
+    /// on, or is in the future or long ago, is not true: then it is when the frame came.
+    fn taken(&mut self, said: Duration, monotonic: bool, now: Duration) -> Duration {
+        let before = std::mem::replace(&mut self.said, said);
+        let possible = before < said && said <= now && now - said <= ON_ITS_WAY;
+        match monotonic && possible {
+            true => said,
+            false => now,
+        }
+    }
+}
+
+/// The system's monotonic clock.
+fn monotonic() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
 /// How much of a plan is left.
 struct Quota<'a> {
     plan: &'a Plan,
@@ -81,8 +111,8 @@ impl<'a> Quota<'a> {
 
     /// Counts a frame; false if the plan has no room for it.
     fn takes(&mut self, frame: &Frame) -> bool {
-        let first = *self.first.get_or_insert(frame.time);
-        let time = frame.time.saturating_sub(first);
+        let first = *self.first.get_or_insert(frame.taken);
+        let time = frame.taken.saturating_sub(first);
         let full = |counted| self.plan.frames.is_some_and(|most| counted >= most);
         if full(self.counted) || self.plan.time.is_some_and(|most| time >= most) {
             self.done = true;
@@ -157,6 +187,7 @@ pub struct Recording<'a> {
     /// Maximum bytes that may wait while they are written.
     limit: usize,
     quota: Quota<'a>,
+    clock: Clock,
     /// The output has failed: nothing more can follow what is there.
     broken: bool,
     /// Signals that came and asked for nothing.
@@ -197,6 +228,7 @@ impl<'a> Recording<'a> {
             kept: PreRoll::default(),
             limit: 0,
             quota: Quota::of(plan),
+            clock: Clock::default(),
             broken: false,
             idle: Vec::new(),
             tally: Tally::default(),
@@ -299,11 +331,15 @@ impl<'a> Recording<'a> {
 
     /// Takes a frame and gives its buffer back.
     fn frame(&mut self, arrival: Arrival) -> Outcome {
+        let taken = self
+            .clock
+            .taken(arrival.time, arrival.monotonic, monotonic());
         let data = self.stream.bytes(&arrival);
         let data = if arrival.damaged { &[] } else { data };
         let frame = Frame {
             sequence: arrival.sequence,
             time: arrival.time,
+            taken,
             len: data.len(),
             damaged: arrival.damaged,
         };
@@ -370,9 +406,7 @@ impl<'a> Recording<'a> {
         let Some(arrival) = arrival.filter(|a| a.monotonic) else {
             return;
         };
-        let now = clock_gettime(ClockId::Monotonic);
-        let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
-        let took = now.saturating_sub(arrival.time);
+        let took = monotonic().saturating_sub(arrival.time);
         self.tally.worst = self.tally.worst.max(took);
         let late = self
             .camera
@@ -418,6 +452,35 @@ mod tests {
     }
 
     #[test]
+    fn time_goes_on_whatever_the_camera_says() {
+        let ms = Duration::from_millis;
+        // A frame every 40 ms comes 5 ms after it was taken; the machine has run for 100 s.
+        let came = |n: u64| ms(100_005 + n * 40);
+        let taken = |says: &dyn Fn(u64) -> u64, monotonic| -> Vec<Duration> {
+            let mut clock = Clock::default();
+            let frames = 0..10;
+            frames
+                .map(|n| clock.taken(ms(says(n)), monotonic, came(n)))
+                .collect()
+        };
+        let right = |n| 100_000 + n * 40;
+        let as_said: Vec<_> = (0..10).map(|n| ms(right(n))).collect();
+        let as_came: Vec<_> = (0..10).map(came).collect();
+        assert_eq!(taken(&right, true), as_said);
+        assert_eq!(taken(&right, false), as_came, "by another clock");
+        assert_eq!(taken(&|_| 0, true), as_came);
+        assert_eq!(taken(&|n| n, true), as_came, "long ago");
+        assert_eq!(taken(&|n| 1_000_000 + n, true), as_came, "in the future");
+        assert_eq!(taken(&|_| 99_990, true)[1..], as_came[1..]);
+        assert_eq!(taken(&|n| 99_990 - n, true)[1..], as_came[1..]);
+        // One that waited for a slow disk was still taken when it was.
+        assert_eq!(
+            Clock::default().taken(ms(70_000), true, ms(100_000)),
+            ms(70_000)
+        );
+    }
+
+    #[test]
     fn a_plan_takes_no_frame_more_than_it_says() {
         let plan = |frames, time| Plan {
             frames,
@@ -426,9 +489,11 @@ mod tests {
             trigger: None,
             timeout: Duration::from_secs(30),
         };
+        // What the camera says of time stands still.
         let frame = |n: u32, damaged| Frame {
             sequence: n,
-            time: Duration::from_millis(u64::from(n) * 40),
+            time: Duration::from_secs(7),
+            taken: Duration::from_millis(u64::from(n) * 40),
             len: 0,
             damaged,
         };
