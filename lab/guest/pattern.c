@@ -253,6 +253,9 @@ static void check(const char *path)
 			number(&r, a);
 			r.damaged++;
 			r.unseen++;
+		} else if (!strncmp(line, "# suspected ", 12)) {
+			/* the host was busy: the camera's thread was late */
+			continue;
 		} else if (sscanf(line, "%" SCNu64 " %" SCNu64 ".%" SCNu64
 				  " %" SCNu64 " %" SCNu64, &a, &seconds,
 				  &micros, &at, &bytes) == 5) {

@@ -33,7 +33,8 @@ static ALLOCATOR: brug::Brug = brug::Brug::new();
 const AFTER: &str = "\
 Index: beside FILE is FILE.index, a line for each frame, written once the kernel has the frame:
   SEQUENCE SECONDS OFFSET LENGTH
-and, in their places, lines '# lost N-M' and '# damaged N' for frames that are not there.
+and, in their places, lines '# lost N-M' and '# damaged N' for frames that are not there, and
+'# suspected K before N' where time stamps leave room for K frames that the camera did not count.
 
 Examples:
   nocopy-record --size 1920x1080 --seconds 60 out.raw
@@ -305,6 +306,7 @@ fn run(args: &Record) -> Outcome {
             Promise::Sync => Durability::Sync,
         },
         header: String::new(),
+        interval: None,
     };
     let part = args.photo.as_deref().map(part_of);
     let others = [&args.photo, &part, &args.trigger];
@@ -328,7 +330,15 @@ fn run(args: &Record) -> Outcome {
     let photos = args.photo.as_deref();
     let photos = photos.map(|path| Photos::to(path, camera.frame_bytes));
     let mut photos = photos.transpose()?;
-    let mut output = Output::create(output::Plan { header, ..output }, way)?;
+    let interval = camera.interval;
+    let mut output = Output::create(
+        output::Plan {
+            header,
+            interval,
+            ..output
+        },
+        way,
+    )?;
     let since = Instant::now();
     let progress = Progress::new(&file.to_string_lossy(), 0, !args.quiet);
     let recording = Recording::new(
@@ -360,14 +370,18 @@ fn run(args: &Record) -> Outcome {
     if args.json {
         told = report::json(&json!({
             "file": file.to_string_lossy(), "files": names(&totals.files), "way": way.to_string(),
-            "frames": totals.frames, "lost": totals.lost, "damaged": totals.damaged,
+            "frames": totals.frames, "lost": totals.lost, "suspected": totals.suspected, "damaged": totals.damaged,
             "late": tally.late, "worst_s": tally.worst.as_secs_f64(), "bytes": totals.bytes,
             "copies_per_byte": copies, "seconds": time.as_secs_f64(), "cpu_s": cpu,
             "photos": photos, "complete": outcome.is_ok(),
         }));
     } else if !args.quiet && !matches!(outcome, Err(Fail::Failed(_))) {
+        let suspected = match totals.suspected {
+            0 => String::new(),
+            more => format!(" (perhaps {more} more, by their times)"),
+        };
         say(format_args!(
-            "{} frames, {} lost, {} damaged, {} late; {}, {}; way '{way}', {copies:.2} copies a \
+            "{} frames, {} lost{suspected}, {} damaged, {} late; {}, {}; way '{way}', {copies:.2} copies a \
              byte, {:.2} ms of processor time a frame",
             totals.frames,
             totals.lost,

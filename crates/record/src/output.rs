@@ -38,6 +38,12 @@ struct Losses {
     next: Option<u32>,
     /// How many there were.
     count: u64,
+    /// The time from frame to frame, if the camera tells.
+    interval: Option<Duration>,
+    /// When the last was taken, if that is known.
+    last: Option<Duration>,
+    /// How many more there may have been, by the time between those that came.
+    suspected: u64,
 }
 
 impl Losses {
@@ -51,6 +57,27 @@ impl Losses {
         }
         self.count += u64::from(missing);
         Some(next..=sequence.wrapping_sub(1))
+    }
+
+    /// Takes the next frame's time, when `counted` frames are known to be missing before it; returns how many
+    /// more there was time for. A driver whose count leaves nothing out shows only so what it dropped. A
+    /// camera that slows down in the dark looks the same.
+    fn suspect(&mut self, frame: &Frame, counted: u64) -> u64 {
+        // A time that is not the camera's own says nothing.
+        let time = (frame.time == frame.taken).then_some(frame.time);
+        let last = std::mem::replace(&mut self.last, time);
+        let (Some(interval), Some(time), Some(last)) = (self.interval, time, last) else {
+            return 0;
+        };
+        let (twice, interval) = (
+            2 * time.saturating_sub(last).as_nanos(),
+            interval.as_nanos(),
+        );
+        // To the nearest number of frame times: up only if it is more than half a frame time.
+        let steps = (twice + interval).saturating_sub(1) / (2 * interval).max(1);
+        let more = (steps as u64).saturating_sub(1 + counted);
+        self.suspected += more;
+        more
     }
 }
 
@@ -179,6 +206,8 @@ pub struct Plan {
     pub durability: Durability,
     /// The first line of each index.
     pub header: String,
+    /// The time from frame to frame, if the camera tells.
+    pub interval: Option<Duration>,
 }
 
 impl Plan {
@@ -215,6 +244,8 @@ pub struct Totals {
     pub buffered: u64,
     /// Frames that the camera counted and never gave, between those that it gave.
     pub lost: u64,
+    /// Frames that may be missing beside those, by the time between others.
+    pub suspected: u64,
     /// Frames that the camera said are damaged.
     pub damaged: u64,
 }
@@ -238,10 +269,13 @@ impl Output {
     pub fn create(plan: Plan, way: Way) -> Outcome<Output> {
         let mut output = Output {
             options: way.options(plan.durability),
+            losses: Losses {
+                interval: plan.interval,
+                ..Losses::default()
+            },
             plan,
             way,
             current: None,
-            losses: Losses::default(),
             totals: Totals::default(),
         };
         output.begin()?;
@@ -298,10 +332,14 @@ impl Output {
     /// Names frames in the index that are not there, at their place.
     fn missing(&mut self, what: &str, numbers: RangeInclusive<u32>) {
         let (first, last) = (numbers.start(), numbers.end());
-        let text = match first == last {
+        self.remark(match first == last {
             true => format!("# {what} {first}\n"),
             false => format!("# {what} {first}-{last}\n"),
-        };
+        });
+    }
+
+    /// Puts a line into the index, behind that of the last frame.
+    fn remark(&mut self, text: String) {
         if let Some(segment) = &mut self.current {
             if let Some(index) = &mut segment.index {
                 index.waiting.push_back((segment.bytes, text));
@@ -328,8 +366,13 @@ impl Output {
             self.end_segment(Ok(()))?;
             self.begin()?;
         }
+        let before = self.losses.count;
         if let Some(lost) = self.losses.see(frame.sequence) {
             self.missing("lost", lost);
+        }
+        let more = self.losses.suspect(frame, self.losses.count - before);
+        if more > 0 {
+            self.remark(format!("# suspected {more} before {}\n", frame.sequence));
         }
         if frame.damaged {
             self.totals.damaged += 1;
@@ -427,7 +470,7 @@ impl Output {
     /// Ends the output; what was written, and how that went.
     pub fn finish(mut self, outcome: Outcome) -> (Totals, Outcome) {
         let outcome = self.end_segment(outcome);
-        self.totals.lost = self.losses.count;
+        (self.totals.lost, self.totals.suspected) = (self.losses.count, self.losses.suspected);
         (self.totals, outcome)
     }
 }
@@ -481,6 +524,39 @@ mod tests {
         assert_eq!(see(1), Some((u32::MAX, 0)));
         assert_eq!(see(0), None, "counts anew");
         assert_eq!(losses.count, 3 + 2);
+    }
+
+    #[test]
+    fn a_count_that_leaves_nothing_out_hides_no_gap_in_time() {
+        let mut losses = Losses {
+            interval: Some(Duration::from_millis(40)),
+            ..Losses::default()
+        };
+        let mut see = |sequence, milliseconds: u64, late: u64| {
+            let time = Duration::from_millis(milliseconds);
+            let taken = Duration::from_millis(milliseconds + late);
+            let frame = Frame {
+                time,
+                taken,
+                ..frame(sequence, 0)
+            };
+            let before = losses.count;
+            losses.see(sequence);
+            let counted = losses.count - before;
+            losses.suspect(&frame, counted)
+        };
+        assert_eq!(see(0, 1000, 0), 0, "the first");
+        assert_eq!(see(1, 1040, 0), 0);
+        assert_eq!(see(2, 1100, 0), 0, "one and a half frame times");
+        assert_eq!(see(3, 1161, 0), 1, "more than that");
+        assert_eq!(see(4, 1361, 0), 4);
+        assert_eq!(see(7, 1481, 0), 0, "two are known to be lost");
+        assert_eq!(see(9, 1641, 0), 2, "one of three is");
+        assert_eq!(see(10, 1600, 0), 0, "backwards");
+        assert_eq!(see(10, 1800, 0), 4, "a count that stands still");
+        assert_eq!(see(11, 0, 2000), 0, "no time of the camera's");
+        assert_eq!(see(12, 3000, 0), 0, "nor was the last");
+        assert_eq!((losses.count, losses.suspected), (3, 11));
     }
 
     #[test]
@@ -570,6 +646,7 @@ mod tests {
             segment,
             durability,
             header: "# test\n".into(),
+            interval: None,
         }
     }
 
@@ -614,8 +691,11 @@ mod tests {
     fn what_was_lost_is_in_its_place() {
         let home = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = home.path().join("out");
-        let mut output =
-            Output::create(plan(&path, None, Durability::Process), Way::Buffered).unwrap();
+        let plan = Plan {
+            interval: Some(Duration::from_micros(33_333)),
+            ..plan(&path, None, Durability::Process)
+        };
+        let mut output = Output::create(plan, Way::Buffered).unwrap();
         output.write(&frame(0, 10), &[&data(0, 10)]).unwrap();
         output.write(&frame(3, 10), &[&data(3, 10)]).unwrap();
         let damaged = Frame {
@@ -624,12 +704,18 @@ mod tests {
         };
         output.write(&damaged, &[]).unwrap();
         output.write(&frame(6, 10), &[&data(6, 10)]).unwrap();
+        let later = Frame {
+            sequence: 7,
+            ..frame(8, 10)
+        };
+        output.write(&later, &[&data(7, 10)]).unwrap();
         let (totals, outcome) = output.finish(Ok(()));
         outcome.unwrap();
-        assert_eq!((totals.frames, totals.lost, totals.damaged), (3, 3, 1));
+        assert_eq!((totals.frames, totals.lost, totals.damaged), (4, 3, 1));
+        assert_eq!(totals.suspected, 1);
         let text = std::fs::read_to_string(index_of(&path)).unwrap();
         let wanted = "# test\n0 0.000000 0 10\n# lost 1-2\n3 0.099999 10 10\n# damaged 4\n\
-                      # lost 5\n6 0.199998 20 10\n";
+                      # lost 5\n6 0.199998 20 10\n# suspected 1 before 7\n7 0.266664 30 10\n";
         assert_eq!(text, wanted);
     }
 
