@@ -307,6 +307,7 @@ fn run(args: &Record) -> Outcome {
         },
         header: String::new(),
         interval: None,
+        block: None,
     };
     let part = args.photo.as_deref().map(part_of);
     let others = [&args.photo, &part, &args.trigger];
@@ -335,6 +336,7 @@ fn run(args: &Record) -> Outcome {
         output::Plan {
             header,
             interval,
+            block: place.block(),
             ..output
         },
         way,
@@ -370,7 +372,7 @@ fn run(args: &Record) -> Outcome {
     if args.json {
         told = report::json(&json!({
             "file": file.to_string_lossy(), "files": names(&totals.files), "way": way.to_string(),
-            "frames": totals.frames, "lost": totals.lost, "suspected": totals.suspected, "damaged": totals.damaged,
+            "frames": totals.frames, "lost": totals.lost, "suspected": totals.suspected, "uneven": totals.uneven, "damaged": totals.damaged,
             "late": tally.late, "worst_s": tally.worst.as_secs_f64(), "bytes": totals.bytes,
             "copies_per_byte": copies, "seconds": time.as_secs_f64(), "cpu_s": cpu,
             "photos": photos, "complete": outcome.is_ok(),

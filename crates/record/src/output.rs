@@ -32,6 +32,10 @@ pub struct Frame {
     pub damaged: bool,
 }
 
+/// A file whose end direct I/O cannot go on from is ended early, but not before it has this part of its
+/// bytes: a camera with many such frames must not fill a directory.
+const EARLY: u64 = 16;
+
 /// Frames that are missing between those that come.
 #[derive(Debug, Default)]
 struct Losses {
@@ -208,6 +212,8 @@ pub struct Plan {
     pub header: String,
     /// The time from frame to frame, if the camera tells.
     pub interval: Option<Duration>,
+    /// What direct I/O asks lengths to be multiples of, where there is any.
+    pub block: Option<u64>,
 }
 
 impl Plan {
@@ -246,6 +252,8 @@ pub struct Totals {
     pub lost: u64,
     /// Frames that may be missing beside those, by the time between others.
     pub suspected: u64,
+    /// Frames that were copied although the way has no copy, as one of them is no multiple of a block.
+    pub uneven: u64,
     /// Frames that the camera said are damaged.
     pub damaged: u64,
 }
@@ -259,6 +267,7 @@ pub struct Output {
     current: Option<Segment>,
     losses: Losses,
     totals: Totals,
+    notice: Option<String>,
 }
 
 impl Output {
@@ -276,6 +285,7 @@ impl Output {
             plan,
             way,
             current: None,
+            notice: None,
             totals: Totals::default(),
         };
         output.begin()?;
@@ -359,7 +369,9 @@ impl Output {
     pub fn write(&mut self, frame: &Frame, parts: &[&[u8]]) -> Outcome {
         let full = self.current.as_ref().is_some_and(|s| {
             self.plan.segment.is_some_and(|most| {
-                !frame.damaged && s.frames > 0 && s.bytes + frame.len as u64 > most
+                let early = self.is_uneven(s.bytes) && s.bytes >= most / EARLY;
+                let full = s.bytes + frame.len as u64 > most;
+                !frame.damaged && s.frames > 0 && (full || early)
             })
         });
         if full {
@@ -383,10 +395,8 @@ impl Output {
             return Err(Fail::Failed("nothing is open to be written to".into()));
         };
         let (writer, path) = (&mut segment.writer, &segment.path);
-        let uncopied = match parts {
-            [data] if self.way.is_direct() => writer.write_uncopied(data).context("write", path)?,
-            _ => false,
-        };
+        let direct = parts.len() == 1 && self.way.is_direct();
+        let uncopied = direct && writer.write_uncopied(parts[0]).context("write", path)?;
         if !uncopied {
             for part in parts {
                 let staged = match self.way {
@@ -415,7 +425,41 @@ impl Output {
             let size = writer.file().metadata().context("look at", path)?.len();
             index.write_lines(size).context("write", &index.path)?;
         }
+        if direct && !uncopied {
+            self.copied(frame, offset);
+        }
         Ok(())
+    }
+
+    /// Returns true if no direct I/O begins or ends there in a file.
+    fn is_uneven(&self, offset: u64) -> bool {
+        let block = self.plan.block.filter(|_| self.way.is_direct());
+        block.is_some_and(|block| !offset.is_multiple_of(block))
+    }
+
+    /// Counts a frame that was copied on a way without a copy, and says why the first was.
+    fn copied(&mut self, frame: &Frame, offset: u64) {
+        self.totals.uneven += 1;
+        if self.totals.uneven > 1 {
+            return;
+        }
+        let block = self.plan.block.unwrap_or(1);
+        let why = match (self.is_uneven(offset), self.is_uneven(frame.len as u64)) {
+            (true, _) => format!("those before it are no multiple of {block} bytes"),
+            (_, true) => format!("its {} bytes are no multiple of {block}", frame.len),
+            _ => "the file takes it no other way".into(),
+        };
+        let then = match self.plan.segment {
+            Some(_) => "so are those behind it, until the next file begins",
+            None => "so are those behind it",
+        };
+        let n = frame.sequence;
+        self.notice = Some(format!("frame {n} is copied, because {why}; {then}"));
+    }
+
+    /// What is to be said, once.
+    pub fn notice(&mut self) -> Option<String> {
+        self.notice.take()
     }
 
     /// Ends the file. If it went wrong, whole frames are left in it, each of them in the index.
@@ -647,6 +691,7 @@ mod tests {
             durability,
             header: "# test\n".into(),
             interval: None,
+            block: None,
         }
     }
 
@@ -684,6 +729,54 @@ mod tests {
                 assert_eq!(next, 20);
                 assert!(totals.files.len() > 2);
             }
+        }
+    }
+
+    #[test]
+    fn a_frame_of_odd_length_is_told_and_ends_its_segment() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let found = pdio::explain(home.path()).unwrap().alignment;
+        let Some(block) = found.map(|align| align.offset) else {
+            eprintln!("skipped: no direct I/O in /var/tmp");
+            return;
+        };
+        const LEN: usize = 64 << 10;
+        // The third is short and ends its file. So is the fifth, whose file has too little in it to be
+        // ended yet: one frame more is copied.
+        let len = |n: u32| if n == 2 || n == 4 { LEN - 3 } else { LEN };
+        let memory = vec![7; LEN + 4096];
+        let whole = &memory[memory.as_ptr().align_offset(4096)..][..LEN];
+        for (segment, files, uneven) in [(None, 1, 8), (Some(2 << 20), 3, 3)] {
+            let path = home.path().join(format!("out{files}"));
+            let plan = Plan {
+                block: Some(block.into()),
+                ..plan(&path, segment, Durability::Process)
+            };
+            let mut output = Output::create(plan, Way::Userptr).unwrap();
+            let mut said = Vec::new();
+            for n in 0..10 {
+                output
+                    .write(&frame(n, len(n)), &[&whole[..len(n)]])
+                    .unwrap();
+                said.extend(output.notice());
+            }
+            let (totals, outcome) = output.finish(Ok(()));
+            outcome.unwrap();
+            assert_eq!((totals.frames, totals.files.len()), (10, files));
+            assert_eq!(totals.uneven, uneven);
+            assert_eq!(said.len(), 1, "{said:?}");
+            assert!(said[0].contains("frame 2 is copied"), "{said:?}");
+            // Nothing but frames is in the files.
+            let mut n = 0;
+            for file in &totals.files {
+                let mut end = 0;
+                for (sequence, offset, length) in lines(&index_of(file)) {
+                    assert_eq!((sequence, offset, length), (n, end, len(n)));
+                    (end, n) = (end + length as u64, n + 1);
+                }
+                assert_eq!(std::fs::metadata(file).unwrap().len(), end);
+            }
+            assert_eq!(n, 10);
         }
     }
 

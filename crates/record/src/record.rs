@@ -375,6 +375,9 @@ impl<'a> Recording<'a> {
         let result = self.output.write(frame, &[data]);
         self.broken = result.is_err();
         result?;
+        if let Some(line) = self.output.notice() {
+            self.say(&line);
+        }
         self.written(frame.len, Some(arrival));
         Ok(())
     }

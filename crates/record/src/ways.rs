@@ -148,6 +148,11 @@ impl Place {
         }
     }
 
+    /// What direct I/O asks lengths and offsets to be multiples of, where there is any.
+    pub fn block(&self) -> Option<u64> {
+        self.direct.as_ref().ok().map(|align| align.offset.into())
+    }
+
     /// Returns true if frames can be written from where they are.
     fn takes(&self, camera: &Camera) -> Result<(), String> {
         let align = self.direct.as_ref().map_err(String::clone)?;
