@@ -34,6 +34,21 @@ record contiguous-dmabuf-2m $contiguous $hd /mnt --frames $recorded
 record scattered-dmabuf-2m $scattered $middle /mnt --way dmabuf --frames $recorded
 record synced $contiguous $small /mnt --way dmabuf --durability sync --frames 5
 
+# files that end where the next frame has no room
+for way in dmabuf copy; do
+	begin segments-$way $contiguous $small /mnt --way $way --segment 300K --frames 5
+	end
+	for n in 0 1 2; do look segments-$way-000$n $small /mnt; done
+	[ ! -e /mnt/segments-$way-0003.raw ] || exit 1
+done
+
+# a format that the camera has not
+format=ABCD
+begin refused-format $scattered $small /mnt --frames 1
+end
+format=YUYV
+[ ! -e /mnt/refused-format.raw ] || exit 1
+
 # the camera drops frames, and flags some as broken
 begin losses $scattered $small /mnt
 reached 5 "$FRAME"
@@ -47,14 +62,23 @@ done
 end TERM
 look losses $small /mnt
 
-# somebody wants a photo
-begin photo $contiguous $middle /mnt --photo /mnt/now.raw
+# somebody wants a photo on a disk that takes none for a while, of more frames than there are buffers;
+# somebody rings, though no bell is there; somebody else wants the camera
+begin photo $contiguous $middle /mnt --photo /little/now.raw
 reached 5 "$FRAME"
-kill -USR2 $recorder
-until [ -e /mnt/now.raw ] || ! kill -0 $recorder; do sleep 0.1; done
-reached 10 "$FRAME"
+need fsfreeze --freeze /little
+for n in 1 2; do
+	kill -USR1 $recorder
+	kill -USR2 $recorder
+	reached $(($(grep -c "$FRAME" /mnt/photo.raw.index) + 20)) "$FRAME"
+done
+meanwhile busy $contiguous $middle /mnt
+need fsfreeze --unfreeze /little
+until [ -e /little/now.raw ] || ! kill -0 $recorder; do sleep 0.1; done
+reached $(($(grep -c "$FRAME" /mnt/photo.raw.index) + 5)) "$FRAME"
 end TERM
-look photo $middle /mnt --photo /mnt/now.raw
+look photo $middle /mnt --photo /little/now.raw
+need rm /little/now.raw
 
 # a bell rings: by then there are more frames than buffers, which are so much later than the first
 begin bell $contiguous $small /mnt --pre-roll 1s --trigger /tmp/bell --frames 60
@@ -74,6 +98,7 @@ for way in mmap copy buffered; do
 	look killed-$way $middle /mnt
 	record full-$way $scattered $middle /little --way $way
 done
+record full-dmabuf $scattered $middle /little --way dmabuf
 
 # the other interface of drivers: a frame in two pieces, and in one
 need pattern --device $planes --set

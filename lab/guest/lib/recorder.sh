@@ -50,6 +50,13 @@ end() {
 	wait $recorder
 	tell $case $?
 }
+# meanwhile CASE DEVICE SIZE DIRECTORY: another recording, which has to fail
+meanwhile() {
+	# shellcheck disable=SC2046 # words
+	nocopy-record $(camera $2 $3) $patient $4/$1.raw >/tmp/$1.out 2>/tmp/$1.err
+	tell $1 $?
+	[ ! -e $4/$1.raw ] || exit 1
+}
 # record CASE DEVICE SIZE DIRECTORY [words]: from its beginning to its end
 record() {
 	begin "$@"

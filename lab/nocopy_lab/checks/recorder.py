@@ -193,6 +193,24 @@ def _judge_ways(outcome: Outcome) -> None:
     for way in ("mmap", "userptr", "dmabuf", "copy"):
         _Case(outcome, f"planes-{way}").whole(way, RECORDED)
     _Case(outcome, "planes-two").ended(1, "into 2 pieces of memory")
+    for way in ("dmabuf", "copy"):
+        _judge_segments(outcome, way)
+
+
+def _judge_segments(outcome: Outcome, way: str) -> None:
+    """Five frames in three files, as many in each as it has room for, and none between them is missing."""
+    case = _Case(outcome, f"segments-{way}")
+    case.ended(0)
+    case.expect(f"the way {way}", case.said["way"] == way)
+    rows = [row for row in outcome.rows("pattern") if row["case"].startswith(f"{case.name}-")]
+    for row in rows:
+        if row["wrong"]:
+            raise case.wrong(f"{row['case']}: {row['wrong']}")
+        case.expect("nothing but frames is in a file", row["size"] == row["indexed"])
+    case.expect("2, 2 and 1 frames", [row["frames"] for row in rows] == [2, 2, 1])
+    known = sum(row["frames"] + row["lost"] + row["damaged"] for row in rows)
+    case.expect("each number", known == rows[-1]["last"] - rows[0]["first"] + 1)
+    case.expect("as many copies as it takes", (case.said["copies_per_byte"] == 0) == (way == "dmabuf"))
 
 
 def _judge_heap(outcome: Outcome) -> None:
@@ -240,9 +258,12 @@ def _judge_endings(outcome: Outcome) -> None:
     losses.expect("three were damaged", row["damaged"] == 3)
 
     photo = _Case(outcome, "photo")
-    photo.ended(TERMINATED)
+    photo.ended(TERMINATED, "SIGUSR1 is ignored")
     photo.expect("its bytes are a frame's", photo.recording()["photographed"] >= 1)
-    photo.expect("one was taken", photo.said["photos"] == 1)
+    # Asked for again while the first was being written.
+    photo.expect("two were taken", photo.said["photos"] == 2)
+    _Case(outcome, "busy").ended(1, "is busy")
+    _Case(outcome, "refused-format").ended(1, "refuses 320x180 ABCD: it offers")
 
     bell = _Case(outcome, "bell")
     bell.ended(0)
@@ -261,6 +282,7 @@ def _judge_endings(outcome: Outcome) -> None:
         if way != "copy":
             rest = row["size"] - row["indexed"]
             killed.expect("one frame more at most", rest <= row["frame_bytes"])
+    for way in ("mmap", "dmabuf", "copy", "buffered"):
         full = _Case(outcome, f"full-{way}")
         full.ended(1, "No space left on device")
         full.recording()
@@ -273,7 +295,7 @@ def _judge_endings(outcome: Outcome) -> None:
 
 # ------------------------------------------------------------------------------ power cuts
 
-CUT_WAYS: Final = ("dmabuf", "copy")
+CUT_WAYS: Final = ("dmabuf", "heap", "copy")
 # Lines of a guest before the power goes: the picture that was learnt, and promises.
 CUT_ROWS: Final = 4
 
