@@ -376,7 +376,8 @@ fn run(args: &Record) -> Outcome {
     if args.json {
         told = report::json(&json!({
             "file": file.to_string_lossy(), "files": names(&totals.files), "way": way.to_string(),
-            "frames": totals.frames, "lost": totals.lost, "suspected": totals.suspected, "uneven": totals.uneven, "damaged": totals.damaged,
+            "frames": totals.frames, "lost": totals.lost, "suspected": totals.suspected,
+            "damaged": totals.damaged, "uneven": totals.uneven,
             "late": tally.late, "worst_s": tally.worst.as_secs_f64(), "bytes": totals.bytes,
             "copies_per_byte": copies, "seconds": time.as_secs_f64(), "cpu_s": cpu,
             "photos": photos, "complete": outcome.is_ok(),
@@ -387,8 +388,8 @@ fn run(args: &Record) -> Outcome {
             more => format!(" (perhaps {more} more, by their times)"),
         };
         say(format_args!(
-            "{} frames, {} lost{suspected}, {} damaged, {} late; {}, {}; way '{way}', {copies:.2} copies a \
-             byte, {:.2} ms of processor time a frame",
+            "{} frames, {} lost{suspected}, {} damaged, {} late; {}, {}; way '{way}', {copies:.2} \
+             copies a byte, {:.2} ms of processor time a frame",
             totals.frames,
             totals.lost,
             totals.damaged,
