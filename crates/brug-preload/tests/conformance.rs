@@ -335,6 +335,7 @@ fn every_source_is_compiled_by_a_test() {
     let expected = [
         "address.c",
         "alignment.cpp",
+        "borrows.c",
         "cancelled.c",
         "check.h",
         "child.c",
@@ -342,6 +343,7 @@ fn every_source_is_compiled_by_a_test() {
         "crossing.c",
         "cxx.cpp",
         "damaged.c",
+        "elsewhere.c",
         "faults.c",
         "heap.c",
         "late.c",

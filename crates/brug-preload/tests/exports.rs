@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library defines the malloc family and operator new and delete, and nothing else.
+//! The library defines the malloc family, operator new and delete and what sets limits, and nothing else.
 
 mod common;
 
 use object::{Object, ObjectSymbol};
 
-const EXPORTS: [&str; 51] = [
+const EXPORTS: [&str; 55] = [
     "_ZdaPv",
     "_ZdaPvRKSt9nothrow_t",
     "_ZdaPvSt11align_val_t",
@@ -48,6 +48,8 @@ const EXPORTS: [&str; 51] = [
     "memalign",
     "nallocx",
     "posix_memalign",
+    "prlimit",
+    "prlimit64",
     "pvalloc",
     "rallocx",
     "realloc",
@@ -55,12 +57,14 @@ const EXPORTS: [&str; 51] = [
     "reallocf",
     "sallocx",
     "sdallocx",
+    "setrlimit",
+    "setrlimit64",
     "valloc",
     "xallocx",
 ];
 
 #[test]
-fn exports_the_malloc_family_and_nothing_else() {
+fn exports_the_malloc_family_what_sets_limits_and_nothing_else() {
     let bytes = std::fs::read(common::library()).expect("library");
     let file = object::File::parse(&*bytes).expect("ELF");
     let mut names: Vec<_> = file

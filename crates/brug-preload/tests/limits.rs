@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where memory counts when it is committed, a program gets as much as from the C library.
+//! Where memory counts when it is committed, a program gets as much as with the C library, from the
+//! allocator and beside it.
 
 mod common;
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use common::{compiled, stderr, stdout, under_brug};
+use common::{compiled, passes_quietly, stderr, stdout, under_brug};
 
 const MIB: u64 = 400;
 const SIZES: [u64; 5] = [200, 20 << 10, 150 << 10, 1 << 20, 5 << 20];
@@ -73,17 +74,67 @@ fn under_a_limit_there_is_as_much_as_in_the_c_library() {
 /// The limit comes when much is committed ahead already, by threads that make no call any more.
 #[test]
 fn what_all_threads_have_ahead_is_taken_back() {
-    for size in &SIZES[2..] {
-        compare(*size, true, "glibc", SHARE);
+    for size in SIZES {
+        compare(size, true, "glibc", SHARE);
     }
 }
 
-/// A system that does not overcommit charges a child for all that its parent has committed.
+/// How much the program maps by itself, or has for the stack of a thread, after it has used memory and
+/// given it back, or has objects that have grown.
+fn beside(kind: &str, ask: &str, when: Option<&str>) {
+    let program = compiled("elsewhere.c", "elsewhere", &[]);
+    let mib = MIB.to_string();
+    let bytes = |mut command: Command| -> f64 {
+        command.args([kind, ask, &mib]).args(when);
+        passes_quietly(&mut command).trim().parse().expect("bytes")
+    };
+    let theirs = bytes(Command::new(&program));
+    let ours = bytes(under_brug(&program, &[]));
+    println!(
+        "{kind}, {ask}, {when:?}: {:.3} of {}",
+        ours / theirs,
+        theirs as u64 >> 20
+    );
+    assert!(
+        theirs > 0.0 && ours >= theirs * SHARE,
+        "{kind}, {ask}, {when:?}: {ours} of {theirs}"
+    );
+}
+
 #[test]
-fn a_child_is_not_charged_for_what_no_object_needs() {
-    let program = compiled("strict.c", "strict", &["-rdynamic"]);
-    let output = under_brug(&program, &[]).output().expect("starts");
-    assert!(output.status.success(), "{output:?}");
-    let beyond: u64 = stdout(&output).trim().parse().expect("bytes");
-    assert!(beyond < 64 << 10, "{beyond} bytes more than the object");
+fn what_no_object_needs_is_left_to_what_the_program_maps_itself() {
+    for kind in [
+        "freed",
+        "large-freed",
+        "many-freed",
+        "shrunk",
+        "many-shrunk",
+        "grown",
+    ] {
+        for ask in ["map", "stack"] {
+            beside(kind, ask, None);
+            beside(kind, ask, Some("setrlimit"));
+        }
+    }
+}
+
+#[test]
+fn a_limit_that_the_program_sets_is_noticed_whatever_function_sets_it() {
+    for function in ["setrlimit", "setrlimit64", "prlimit", "prlimit64"] {
+        beside("many-freed", "map", Some(function));
+    }
+}
+
+/// It would have its parent keep next to nothing from then on.
+#[test]
+fn a_limit_that_the_child_of_a_vfork_sets_is_not_its_parents() {
+    let program = compiled("borrows.c", "borrows", &[]);
+    let said = passes_quietly(&mut under_brug(&program, &[]));
+    let beyond: Vec<u64> = said
+        .split_whitespace()
+        .map(|n| n.parse().expect("bytes"))
+        .collect();
+    assert_eq!(beyond.len(), 3);
+    assert!(beyond[0] >= 8 << 20, "{beyond:?}");
+    assert!(beyond[1..].iter().all(|&n| n <= 128 << 10), "{beyond:?}");
 }

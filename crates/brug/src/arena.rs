@@ -104,18 +104,14 @@ const CLEAN_STACK: usize = WARMTHS;
 /// Committed beyond an object that grows: three times its size, so that its commit
 /// calls are half of the logarithm of its growth to base two.
 const AHEAD: u32 = 2;
-/// The same where the system counts memory when it is committed: an eighth of its size,
-/// because other processes are refused it and cannot take it back.
+/// The same where the system counts memory when it is committed: an eighth of its size, and at most what the
+/// C library keeps at the end of its heap. The program's own mappings and other processes are refused it
+/// and cannot take it back.
 const AHEAD_COUNTED: u32 = 3;
 /// The minimum that is committed for an object that grows.
 const FIRST_COMMIT: usize = 256 << 10;
 /// Memory beyond an object that is worth trimming.
 const SLACK_MIN: usize = 1 << 20;
-/// The C library gives a mapping of its own to every object from this size on, and ends it when the
-/// object is freed. So it does with the first of a smaller size, until one as large has been freed.
-const OWN_MAPPING: usize = 32 << 20;
-/// The most memory below that size that a freed object has had.
-static LARGEST: AtomicUsize = AtomicUsize::new(0);
 /// Zeroing by hand is cheaper than new pages up to here; beyond, fresh pages keep
 /// a sparsely used object sparse.
 const MEMSET_MAX: usize = 4 << 20;
@@ -154,6 +150,9 @@ pub(crate) struct Slot {
     /// What the kernel was last asked for here: `UNASKED`, `SMALL` or `ASKED` (huge pages).
     huge: AtomicU8,
     class: AtomicU8,
+    /// True if the C library would have given the object a mapping of its own. Only known where memory is
+    /// counted.
+    own_mapping: AtomicBool,
 }
 
 struct Class {
@@ -578,6 +577,9 @@ fn ensure_committed(
 ) -> bool {
     let have = slot.committed.load(Relaxed);
     let need = page_round(size);
+    if words::counted() {
+        slot.own_mapping.store(retain::has_own_mapping(size), Relaxed);
+    }
     if need > have {
         let cap = 1usize << SHIFT[class];
         if have == 0 && huge::must_be_avoided() {
@@ -588,7 +590,7 @@ fn ensure_committed(
             need
         } else if words::memory_is_counted() {
             words::ask(Ask::ForkHandlers);
-            page_round(need + (need >> AHEAD_COUNTED))
+            need + ahead_counted(need)
         } else {
             (need << AHEAD).max(FIRST_COMMIT)
         };
@@ -609,6 +611,11 @@ fn ensure_committed(
         choose_pages(slot, origin, class, need, growing);
     }
     true
+}
+
+/// What is committed beyond an object of so many bytes, in whole pages, where memory is counted.
+fn ahead_counted(need: usize) -> usize {
+    page_round((need >> AHEAD_COUNTED).min(retain::LEAST_COUNTED))
 }
 
 /// Asks for huge pages beyond the first 2 MiB of a slot, if they pay. The caller holds it, and
@@ -666,15 +673,32 @@ fn release_hold(slot: &Slot, size: usize) {
     let touched = slot.touched.load(Relaxed);
     if touched <= used {
         slot.touched.store(used, Relaxed);
-    } else if touched - used >= SLACK_MIN {
-        return leave_slack(slot, touched - used);
     }
-    slot.state.store(LIVE, Release);
+    match slack(slot, used) {
+        0 => slot.state.store(LIVE, Release),
+        bytes => leave_slack(slot, bytes),
+    }
+}
+
+/// Bytes of memory beyond the `used` ones of an object, or of what is committed where that counts; 0 if they
+/// are not worth trimming.
+#[inline]
+fn slack(slot: &Slot, used: usize) -> usize {
+    let (end, least) = if words::counted() {
+        (slot.committed.load(Relaxed), ahead_counted(used) + 1)
+    } else {
+        (slot.touched.load(Relaxed), SLACK_MIN)
+    };
+    if end >= used + least {
+        end - used
+    } else {
+        0
+    }
 }
 
 #[cold]
 fn leave_slack(slot: &Slot, excess: usize) {
-    if !retain::may_keep(excess) {
+    if !retain::may_keep(excess, slot.own_mapping.load(Relaxed)) {
         let origin = origin_of(slot.class.load(Relaxed) as usize, index_of(slot));
         if os::keep_errno(|| drop_beyond(slot, origin)) {
             slot.state.store(LIVE, Release);
@@ -782,23 +806,23 @@ fn fits(slot: &Slot, new: usize) -> bool {
 }
 
 unsafe fn resize_held(slot: &'static Slot, p: *mut u8, new: usize) -> Resized {
-    let slack = hold(slot, p);
+    let was_slack = hold(slot, p);
     let old = slot.size.load(Relaxed);
     if new >= old && fits(slot, new) {
         slot.size.store(new, Relaxed);
         count_growth(slot, old);
-        if slack && slot.touched.load(Relaxed) >= page_round(new) + SLACK_MIN {
+        if was_slack && slack(slot, page_round(new)) > 0 {
             // Still much: purge may take it at the time at which it would have before.
             slot.state.store(SLACK, Release);
             return Resized::At(p);
         }
-        if slack {
+        if was_slack {
             RETAINED.fetch_sub(take_excess(slot), Relaxed);
         }
         release_hold(slot, new);
         return Resized::At(p);
     }
-    if slack {
+    if was_slack {
         RETAINED.fetch_sub(take_excess(slot), Relaxed);
     }
     if new < old {
@@ -1064,11 +1088,12 @@ fn release(slot: &'static Slot, origin: *mut u8) {
 fn may_keep(slot: &Slot, origin: *mut u8, touched: usize) -> bool {
     // With the C library nothing stays of what a program has asked for of the pages of an object with
     // a mapping of its own. Others lie in the heap, so there a program must take it back itself.
-    let own = touched >= OWN_MAPPING
-        || (touched > LARGEST.load(Relaxed) && touched > LARGEST.fetch_max(touched, Relaxed));
+    let own = retain::is_first_of_its_size(touched);
     // SAFETY: the caller holds the slot, and its content is dead.
     let plain = || unsafe { os::make_plain(origin, slot.committed.load(Relaxed)) };
-    touched > 0 && retain::may_keep(touched) && (!own || plain())
+    let counts = if words::counted() { slot.committed.load(Relaxed) } else { touched };
+    let own_mapping = own || slot.own_mapping.load(Relaxed);
+    touched > 0 && retain::may_keep(counts, own_mapping) && (!own || plain())
 }
 
 /// Returns a slot that never came to hold an object.
@@ -1176,6 +1201,9 @@ fn trim_slack(slot: &Slot, origin: *mut u8) {
 
 /// Drops the memory beyond the object of a slot. The caller holds it, or has it as `TRIMMING`.
 fn drop_beyond(slot: &Slot, origin: *mut u8) -> bool {
+    if words::counted() {
+        return cut(slot, origin);
+    }
     let keep = page_round(slot.size.load(Relaxed));
     let touched = slot.touched.load(Relaxed);
     // SAFETY: beyond the object, whose owner is the caller or waits for the state to change.
@@ -1233,8 +1261,8 @@ fn cut_all() -> bool {
     any
 }
 
-/// Uncommits what is beyond the object of a slot. The caller has it as `CUTTING`, and its owner
-/// knows.
+/// Uncommits what is beyond the object of a slot. The caller holds it, or has it as `CUTTING`, and its
+/// owner knows.
 fn cut(slot: &Slot, origin: *mut u8) -> bool {
     let keep = page_round(slot.size.load(Relaxed));
     let committed = slot.committed.load(Relaxed);
@@ -1251,8 +1279,11 @@ fn cut(slot: &Slot, origin: *mut u8) -> bool {
     if slot.touched.load(Relaxed) > keep {
         slot.touched.store(keep, Relaxed);
     }
-    // The advice has gone as well.
+    // The advice has gone as well, and what is committed next begins a mapping of its own if what is
+    // kept has moved.
     slot.huge.store(UNASKED, Relaxed);
+    let seam = (slot.seam.load(Relaxed) as usize).min(keep / MIN_PAGE);
+    slot.seam.store(seam as u32, Relaxed);
     true
 }
 

@@ -49,7 +49,8 @@ pub struct Config {
     /// system; 0: at once. `BRUG_PURGE_DELAY`, 1s
     pub purge_delay_ms: u32,
     /// Bytes of freed memory kept until then. `None`: an eighth of what this process
-    /// can have, at least 1 MiB. `BRUG_RETAIN`
+    /// can have, at least 1 MiB, or what the C library would keep where memory counts when it is
+    /// committed (`RLIMIT_DATA`, `vm.overcommit_memory=2`). `BRUG_RETAIN`
     pub retain: Option<usize>,
     /// Bytes of address space to reserve for growth slots; rounded down to a power
     /// of two, and halved until the system agrees. Less than 1 GiB: there are none.

@@ -258,7 +258,7 @@ fn work_out_limits() {
     let base = hot().rest.base.load(Relaxed);
     // What the trial compares must come out of line, and nobody is chosen before it ends.
     let tried = mode == Mode::Auto && trial::running();
-    let counted = hot().rest.counted.load(Relaxed);
+    let counted = words::counted();
     let early = tried && base == Base::Glibc as u8 && !observed && !scoped && !counted;
     trial::set_early(if early { config.switch_point - 1 } else { 0 });
     let slots = if observed { 0 } else { arena::GEOMETRY.slots_len.load(Relaxed) };
@@ -329,6 +329,14 @@ static ALONE: AtomicBool = AtomicBool::new(false);
 pub(crate) fn trim() {
     at_fork();
     arena::take_back();
+}
+
+/// Sees to it that a limit which the program has just set finds nothing that no object needs, and that
+/// what the C library is refused from here on is seen.
+pub(crate) fn limits_changed() {
+    if os::keep_errno(words::look_again) {
+        arena::take_back();
+    }
 }
 
 /// Registers handlers of forks. The parent first gives back what the child would be charged for in vain;

@@ -69,6 +69,8 @@
 //! * Large objects begin at multiples of a huge page. A loop that goes through dozens of them side by
 //!   side has their addresses meet in the same places of caches and TLB, more than with the C library.
 //! * Up to 8 MiB of freed memory stay, if the [budget](Config::retain) is not less.
+//! * A program that limits its own data (`setrlimit` with `RLIMIT_DATA`) tells by `raw::limits_changed`;
+//!   what is committed ahead and retained would else be missing.
 //! * While more than 8 MiB is retained there is one thread more, which gives it back; and while
 //!   more than 16 MiB is filled with huge pages, to see that they are not slow.
 //!   Programs that must stay single-threaded (`unshare`, strict `seccomp` filters)

@@ -213,6 +213,13 @@ pub fn trim() {
     control::trim();
 }
 
+/// To be called after the program has set itself a limit of data (`setrlimit` with `RLIMIT_DATA`), by the
+/// thread that did: gives the system everything that no object needs, and keeps next to nothing from then
+/// on. `libbrug.so` does it by itself. Not for signal handlers. Keeps `errno`.
+pub fn limits_changed() {
+    control::limits_changed();
+}
+
 /// Replaces the configuration, which otherwise is read from the environment at the
 /// first allocation. Reservations made already stay as they are.
 ///

@@ -6,6 +6,10 @@
 //! and for how long the delay; the purge thread gives it back (`purge.rs`). While there can be no such
 //! thread, memory beyond 8 MiB is given back in the call that frees it; a second later, the
 //! next such call tries again.
+//!
+//! Where the system counts memory when it is committed, what is retained is refused to what the program maps
+//! by itself, and to its threads' stacks; brug does not see that refusal. So there it retains what the C
+//! library would, at most.
 
 use core::sync::atomic::{
     AtomicU32, AtomicUsize,
@@ -24,6 +28,13 @@ pub(crate) const KEEP: usize = 8 << 20;
 /// The least budget, unless the configuration names one. So much may be kept before the system is
 /// asked how much memory there is: a program that frees little makes no system call for that.
 const LEAST_BUDGET: usize = 1 << 20;
+/// What the C library keeps at the end of its heap at least.
+pub(crate) const LEAST_COUNTED: usize = 128 << 10;
+/// The C library gives a mapping of its own to every object from this size on, and ends it when the
+/// object is freed. So it does with the first of a smaller size, until one as large has been freed.
+const OWN_MAPPING: usize = 32 << 20;
+/// The most memory below that size that a freed object has had.
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
 
 pub(crate) const NONE: u32 = 0;
 pub(crate) const RUNNING: u32 = 1;
@@ -39,14 +50,37 @@ pub(crate) static WOKEN: AtomicU32 = AtomicU32::new(0);
 /// The budget in bytes; 0 until it is known.
 static BUDGET: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns true if a freed slot may keep `bytes` bytes of memory.
-pub(crate) fn may_keep(bytes: usize) -> bool {
+/// Returns true if an object of so many bytes would get a mapping of its own from the C library now.
+pub(crate) fn has_own_mapping(bytes: usize) -> bool {
+    bytes >= OWN_MAPPING || bytes > LARGEST.load(Relaxed).max(LEAST_COUNTED)
+}
+
+/// Returns true if an object that is freed with so many bytes of memory is the first with as many, or very large.
+pub(crate) fn is_first_of_its_size(bytes: usize) -> bool {
+    let largest = || LARGEST.fetch_max(bytes, Relaxed);
+    bytes >= OWN_MAPPING || (bytes > LARGEST.load(Relaxed) && bytes > largest())
+}
+
+/// The budget where the system counts memory when it is committed: what the C library keeps at the end of
+/// its heap. It keeps nothing of an object with a mapping of its own.
+fn counted_budget(own_mapping: bool) -> usize {
+    let threshold = if own_mapping { 0 } else { LARGEST.load(Relaxed) };
+    LEAST_COUNTED.max(2 * threshold)
+}
+
+/// Returns true if a freed slot may keep `bytes` bytes of memory; `own_mapping`: if the C library would
+/// have given the object a mapping of its own.
+pub(crate) fn may_keep(bytes: usize, own_mapping: bool) -> bool {
     let retained = RETAINED.load(Relaxed).saturating_add(bytes);
     let config = config::current();
     if config.purge_delay_ms == 0 {
         return false;
     }
-    let in_budget = (config.retain.is_none() && retained <= LEAST_BUDGET) || retained <= budget();
+    let in_budget = match config.retain {
+        None if words::counted() => retained <= counted_budget(own_mapping),
+        None => retained <= LEAST_BUDGET || retained <= budget(),
+        Some(_) => retained <= budget(),
+    };
     in_budget && (retained <= KEEP || may_have_thread())
 }
 
@@ -152,9 +186,9 @@ mod tests {
         assert_eq!(share(1 << 20), LEAST_BUDGET);
         raw::config();
         BUDGET.store(share(32 << 20), Relaxed);
-        assert!(may_keep(LEAST_BUDGET) && may_keep(4 << 20));
-        assert!(!may_keep((4 << 20) + 1) && !may_keep(KEEP));
+        assert!(may_keep(LEAST_BUDGET, true) && may_keep(4 << 20, true));
+        assert!(!may_keep((4 << 20) + 1, true) && !may_keep(KEEP, true));
         BUDGET.store(share(1 << 30), Relaxed);
-        assert!(may_keep(KEEP) && may_keep(KEEP + 1));
+        assert!(may_keep(KEEP, true) && may_keep(KEEP + 1, true));
     }
 }

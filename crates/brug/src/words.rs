@@ -269,20 +269,34 @@ pub(crate) fn reconsider() {
     change(|| ());
 }
 
+/// Returns true if the system is known to count memory when it is committed.
+#[inline]
+pub(crate) fn counted() -> bool {
+    hot().rest.counted.load(Relaxed)
+}
+
+/// Like [`memory_is_counted`], after the program has changed a limit: what it says is so from here on.
+/// Not for signal handlers, which may have interrupted a change.
+pub(crate) fn look_again() -> bool {
+    if !counted() && os::counts_memory() {
+        change(|| hot().rest.counted.store(true, Relaxed));
+    }
+    counted()
+}
+
 /// Returns true if the system counts memory when it is committed. Asked before anything is
 /// committed that no object needs yet, so that a program that never comes to that makes no system
 /// call for it; a limit that is set while the program runs is found then, too.
 pub(crate) fn memory_is_counted() -> bool {
-    let counted = &hot().rest.counted;
     // SAFETY: the calling thread's own.
     let asking = unsafe { &(*tls::local()).asking };
     // The system says it in a file, and a program whose own `open` allocates would come here again.
-    if !counted.load(Relaxed) && !asking.replace(true) {
+    if !counted() && !asking.replace(true) {
         let counts = os::counts_memory();
         asking.set(false);
         if counts {
-            try_change(|| counted.store(true, Relaxed));
+            try_change(|| hot().rest.counted.store(true, Relaxed));
         }
     }
-    counted.load(Relaxed)
+    counted()
 }

@@ -744,6 +744,33 @@ fn a_limit_of_data_is_lived_with() {
     });
 }
 
+/// A program that uses the crate says so when it has set itself a limit.
+#[test]
+fn a_limit_that_the_program_tells_of_finds_nothing_that_no_object_needs() {
+    isolated(
+        "a_limit_that_the_program_tells_of_finds_nothing_that_no_object_needs",
+        &[],
+        || {
+            let retained = || brug::stats().bytes_retained;
+            drop(Vec::<u8>::from_iter((0..20 << 20).map(|i| i as u8)));
+            assert!(retained() >= 20 << 20);
+            limit(libc::RLIMIT_DATA, 1 << 30);
+            raw::limits_changed();
+            assert_eq!(retained(), 0);
+            // As the C library: nothing of the first object of a size, and then up to twice as much.
+            let of = |mib: usize| drop(vec![1u8; mib << 20]);
+            of(24);
+            assert_eq!(retained(), 0);
+            let three = [(); 3].map(|()| vec![1u8; 24 << 20]);
+            drop(three);
+            assert_eq!(retained(), 48 << 20);
+            // This takes the slot of one of them.
+            of(100);
+            assert_eq!(retained(), 24 << 20);
+        },
+    );
+}
+
 #[test]
 fn a_small_reservation_is_used_up_gracefully() {
     isolated(
