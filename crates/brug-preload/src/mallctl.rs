@@ -23,6 +23,7 @@ enum Control {
     /// Bytes held for objects.
     Held,
     Retained,
+    /// Bytes that describe objects, where an allocator says so.
     Metadata,
     /// As many as a program needs to ask each to give memory back.
     Arenas,
@@ -144,7 +145,7 @@ unsafe fn act(control: Control, old: *mut c_void, len: *mut usize, new: *mut c_v
             Control::Allocated => give(info().uordblks + info().hblkhd, old, len),
             Control::Held => give(info().arena + info().hblkhd, old, len),
             Control::Retained => give(brug::stats().bytes_retained as usize, old, len),
-            Control::Metadata => give(0usize, old, len),
+            Control::Metadata => give(brug::raw::bookkeeping(), old, len),
             Control::Arenas => give(1u32, old, len),
             Control::BackgroundThread => give(true, old, len),
             Control::Trim => {

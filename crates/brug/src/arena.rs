@@ -1004,6 +1004,12 @@ pub(crate) fn in_use() -> usize {
         .sum()
 }
 
+/// Bytes that describe the slots that have ever been used, in whole pages.
+pub(crate) fn bookkeeping() -> usize {
+    let descriptors = |c| used(c) * core::mem::size_of::<Slot>();
+    CLASS.iter().map(|c| page_round(descriptors(c))).sum()
+}
+
 /// Bytes committed in slots that hold an object.
 pub(crate) fn committed() -> usize {
     slots()

@@ -185,6 +185,14 @@ pub(crate) fn in_use_and_held() -> (usize, usize) {
     sum
 }
 
+/// Bytes that jemalloc has for itself. The C library and mimalloc do not say that.
+pub(crate) fn bookkeeping() -> usize {
+    #[cfg(feature = "jemalloc")]
+    return jemalloc::bookkeeping();
+    #[cfg(not(feature = "jemalloc"))]
+    0
+}
+
 /// The size to request so that an object is aligned to `align`, if that is no more than the C
 /// library's alignment: jemalloc and mimalloc align objects of at least `align` bytes so.
 #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]

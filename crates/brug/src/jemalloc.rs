@@ -297,6 +297,18 @@ pub(crate) fn in_use_and_held() -> (usize, usize) {
     }
 }
 
+/// Bytes that describe objects and pages.
+pub(crate) fn bookkeeping() -> usize {
+    if !matches!(STATE.load(Acquire), READY | LOW) {
+        return 0;
+    }
+    // SAFETY: the types are those of the controls.
+    unsafe {
+        set(c"epoch", 1u64);
+        get(c"stats.metadata").unwrap_or(0)
+    }
+}
+
 struct Hooks(je::extent_hooks_t);
 // SAFETY: never written.
 unsafe impl Sync for Hooks {}

@@ -208,6 +208,12 @@ pub fn usage() -> Usage {
     }
 }
 
+/// Bytes that describe growth slots, and jemalloc's of that kind; the C library and mimalloc do not say
+/// theirs. Takes locks of jemalloc's; not for signal handlers.
+pub fn bookkeeping() -> usize {
+    arena::bookkeeping() + base::bookkeeping()
+}
+
 /// Gives the system everything now that no object needs.
 pub fn trim() {
     control::trim();

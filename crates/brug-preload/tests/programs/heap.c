@@ -135,6 +135,10 @@ int main(void)
 	if (control("stats.active") < control("stats.allocated") ||
 	    by_number("stats.active") < control("stats.allocated"))
 		fail("stats.active is less than what is allocated", control("stats.active"));
+	/* A descriptor of 64 bytes for each large object at least, and never a tenth of them all. */
+	now = control("stats.metadata");
+	if (now < 64 * LARGE || now > least / 10 || by_number("stats.metadata") != now)
+		fail("stats.metadata with objects", now);
 	for (int i = 0; i < 2 * COUNT; i++)
 		free(small[i / COUNT][i % COUNT]);
 	for (int i = 0; i < LARGE; i++)
