@@ -36,6 +36,8 @@ real() {
 	same sort /brug/sort -S 24M --parallel=2 -T /tmp /brug/lines
 	same sqlite3 /brug/sqlite3 -batch :memory: "$SQL"
 }
+# The C library gets some, and brug the share of it.
+enough() { [ "${theirs:-0}" -gt 0 ] && [ $((${ours:-0} * 100)) -ge $((theirs * least)) ]; }
 limits() {
 	for size in 200 20480 153600 1048576 5242880; do
 		theirs=$(/brug/limits $size)
@@ -46,8 +48,7 @@ limits() {
 			[ $base$size != mimalloc200 ] || least=88
 			echo "lab: $size bytes, base $base: $((${ours:-0} / (${theirs:-0} / 1000 + 1)))" \
 				"thousandths of the C library's $theirs" >/dev/console
-			run "$condition: enough of $size bytes, base $base" \
-				[ $((${ours:-0} * 100)) -ge $((${theirs:-1} * least)) ]
+			run "$condition: enough of $size bytes, base $base" enough
 		done
 	done
 }
