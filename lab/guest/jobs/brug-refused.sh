@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Refusals, and what runs under each: `rust` is a test of crates/brug/tests/process.rs, `c` a kind of
 # tests/programs/faults.c under libbrug.so, `same` a program that says the same as without it,
-# `limits` how much there is for objects of five sizes, compared with the C library. Before that, all of
+# `limits` how much there is for objects of five sizes, and for others after six uses of memory, compared
+# with the C library. Before that, all of
 # $tests and $sequences of the test of that name, under no refusal.
 
 export RUST_BACKTRACE=1 TMPDIR=/tmp
@@ -50,6 +51,14 @@ limits() {
 				"thousandths of the C library's $theirs" >/dev/console
 			run "$condition: enough of $size bytes, base $base" enough
 		done
+	done
+	least=95
+	for kind in freed large-freed many-freed shrunk many-shrunk grown; do
+		theirs=$(/brug/elsewhere $kind map 400 never)
+		ours=$(LD_PRELOAD=/brug/libbrug.so /brug/elsewhere $kind map 400 never)
+		echo "lab: beside $kind memory: $((${ours:-0} / (${theirs:-0} / 1000 + 1)))" \
+			"thousandths of the C library's $theirs" >/dev/console
+		run "$condition: enough is left beside $kind memory" enough
 	done
 }
 SQL="create table t(w); with recursive n(i) as (select 1 union all select i + 1 from n

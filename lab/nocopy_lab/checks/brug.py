@@ -48,8 +48,10 @@ def skipped(text: str) -> list[tuple[str, str]]:
 # ---------------------------------------------------------------------- the machine says no
 
 # Cases that the guest must report for each word of the script.
-_CASES: Final = {"rust": 1, "c": 4, "real": 2, "limits": 20}
+_CASES: Final = {"rust": 1, "c": 4, "real": 2, "limits": 26}
 _CALLS: Final = re.compile(r"^(rust|c|real|limits)\b(?!\(\))", re.MULTILINE)
+# Programs in C that run there.
+_PROGRAMS: Final = ("faults", "limits", "elsewhere")
 # Real programs with their packages, and tests that cargo runs on this machine itself.
 REAL: Final = {"sort": "coreutils", "sqlite3": "sqlite3"}
 TESTS: Final = ("brug", "races", "smoke")
@@ -102,7 +104,7 @@ def guest_files() -> dict[str, bytes]:
         ["--release", "--package", "brug", "--test", "process", "--locked"],
     )
     own = {"process": process, "libbrug.so": library}
-    own |= {name: _compiled(PROGRAMS / f"{name}.c", X86) for name in ("faults", "limits")}
+    own |= {name: _compiled(PROGRAMS / f"{name}.c", X86) for name in _PROGRAMS}
     files = {f"brug/{name}": path.read_bytes() for name, path in own.items()}
     files["brug/lines"] = programs.random_lines(60_000).encode()
     for path in own.values():
@@ -128,7 +130,7 @@ def arm64_files() -> dict[str, bytes]:
         for test in crates.test_executables(tools, "aarch64-guest", [*words, *tests], env=env)
     }
     own["libbrug.so"] = crates.target() / crates.AARCH64 / "release/libbrug.so"
-    own |= {name: _compiled(PROGRAMS / f"{name}.c", ARM64) for name in ("faults", "limits")}
+    own |= {name: _compiled(PROGRAMS / f"{name}.c", ARM64) for name in _PROGRAMS}
     files = {f"brug/{name}": path.read_bytes() for name, path in own.items()}
     files["lib/libgcc_s.so.1"] = (_cross_root() / "lib/libgcc_s.so.1").read_bytes()
     return files
