@@ -20,6 +20,7 @@
 #include <linux/swap.h>
 
 #include "../internal.h"
+#include "compat_test.h"
 #include "gcma.h"
 
 #define CLIENTS_PAGES	64

@@ -8,6 +8,8 @@
 #include <linux/dma-map-ops.h>
 #include <linux/prandom.h>
 
+#include "compat_test.h"
+
 #define TEST_PAGES	4096UL
 #define TEST_BASE	0x10000UL
 

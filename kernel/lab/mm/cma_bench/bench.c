@@ -25,7 +25,7 @@
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
 
-#include "../gcma/compat.h"
+#include "../gcma/compat_test.h"
 #include "bench_abi.h"
 
 enum bench_kind {
