@@ -332,24 +332,19 @@ found:
  */
 static bool copy_content(struct page *to, struct page *from)
 {
+#if defined(CONFIG_MEMORY_FAILURE) && defined(copy_mc_to_kernel)
+	/* Where there are such copies, there are no tags. */
+	return !copy_mc_highpage(to, from);
+#else
 	void *vfrom = kmap_local_page(from);
 	void *vto = kmap_local_page(to);
-	unsigned long left = 0;
 
-#if defined(CONFIG_MEMORY_FAILURE) && defined(copy_mc_to_kernel)
-	left = copy_mc_to_kernel(vto, vfrom, PAGE_SIZE);
-#else
 	copy_page(vto, vfrom);
-#endif
-	if (!left)
-		kmsan_copy_page_meta(to, from);
+	kmsan_copy_page_meta(to, from);
 	kunmap_local(vto);
 	kunmap_local(vfrom);
-#ifdef CONFIG_MEMORY_FAILURE
-	if (unlikely(left))
-		memory_failure_queue(page_to_pfn(from), 0);
+	return true;
 #endif
-	return !left;
 }
 
 /*
