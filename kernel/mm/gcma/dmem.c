@@ -1011,8 +1011,6 @@ void dmem_exit(struct dmem *dmem)
 	while (dmem->nr_areas)
 		free_percpu(dmem->area[--dmem->nr_areas]->stats);
 	kvfree(dmem->live);
-	kvfree(dmem->zero);
-	kvfree(dmem->secret);
 	kvfree(dmem->set);
 	dmem->set = NULL;
 }
@@ -1038,15 +1036,16 @@ int dmem_add_area(struct dmem *dmem, struct dmem_area *area)
 	if (!area->stats)
 		return -ENOMEM;
 	if (!dmem->set) {
-		dmem->live = kvcalloc(BITS_TO_LONGS(dmem->nr), sizeof(long), GFP_KERNEL);
-		dmem->zero = kvcalloc(BITS_TO_LONGS(dmem->nr), sizeof(long), GFP_KERNEL);
-		dmem->secret = kvcalloc(BITS_TO_LONGS(dmem->nr), sizeof(long), GFP_KERNEL);
+		i = BITS_TO_LONGS(dmem->nr);
+		dmem->live = kvcalloc(i, 3 * sizeof(long), GFP_KERNEL);
 		dmem->set = kvcalloc(dmem->nr_sets, sizeof(*dmem->set), GFP_KERNEL);
-		if (!dmem->live || !dmem->zero || !dmem->secret || !dmem->set) {
+		if (!dmem->live || !dmem->set) {
 			dmem_exit(dmem);
 			free_percpu(area->stats);
 			return -ENOMEM;
 		}
+		dmem->zero = dmem->live + i;
+		dmem->secret = dmem->zero + i;
 		for (i = 0; i < dmem->nr_sets; i++)
 			raw_spin_lock_init(&dmem->set[i].lock);
 	}
