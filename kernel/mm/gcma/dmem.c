@@ -135,11 +135,6 @@ static u64 piece_hash(const void *space, unsigned long offset)
 	return hash ^ hash >> 32;
 }
 
-static unsigned int hash_class(const struct dmem *dmem, u64 hash)
-{
-	return dmem->nr_led ? min_t(u32, hash % LEADER_SHARE, FOLLOWER) : FOLLOWER;
-}
-
 /* The area of a frame, or %NULL if that is not lent yet. */
 static struct dmem_area *frame_area(const struct dmem *dmem, unsigned long nr)
 {
@@ -183,7 +178,7 @@ static void place_piece(const struct dmem *dmem, struct dmem_place *place,
 	u64 hash = piece_hash(space, offset);
 
 	place->hash = hash;
-	place->class = hash_class(dmem, hash);
+	place->class = dmem->nr_led ? min_t(u32, hash % LEADER_SHARE, FOLLOWER) : FOLLOWER;
 	place->first = place->class * dmem->nr_led;
 	place->nr_sets = place->class == FOLLOWER ? dmem->nr_sets - place->first :
 						    dmem->nr_led;
@@ -265,11 +260,6 @@ static void place_empty(struct dmem *dmem, const struct dmem_place *place)
 	lockdep_assert_held(&place->set->lock);
 	place->set->tag[place->way] = 0;
 	clear_bit(place->nr, dmem->live);
-}
-
-static unsigned int get_rrpv(const struct dmem_set *set, unsigned int way)
-{
-	return set->rrpv >> 2 * way & RRPV_MAX;
 }
 
 static void set_rrpv(struct dmem_set *set, unsigned int way, u64 rrpv)
@@ -633,7 +623,7 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 			else if (__copy_to_user_inatomic(to + done, start + from, part))
 				err = -EFAULT;
 			kunmap_local(start);
-			if (near && get_rrpv(place.set, place.way))
+			if (near && place.set->rrpv >> 2 * place.way & RRPV_MAX)
 				set_rrpv(place.set, place.way, 0);
 		}
 		place_unlock(&place);

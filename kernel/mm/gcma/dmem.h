@@ -72,8 +72,7 @@ struct dmem {
 	u32 nr_led;			/* sets of each class of leaders */
 	struct dmem_set *set;
 	unsigned long *live;		/* bitmaps, see dmem.c */
-	unsigned long *zero;
-	unsigned long *secret;
+	unsigned long *zero, *secret;
 	atomic_t releases;		/* how often frames were given back */
 	atomic_t offered[DMEM_LEADERS];	/* pages offered or served in place, */
 	atomic_t found[DMEM_LEADERS];	/* and those of them that were here */
