@@ -35,7 +35,7 @@
  * the owner clears live, then owned (dmem_release). The key of a frame stays in
  * the set until somebody finds that the frame is not live any more.
  *
- * A fourth bit, secret, says that content which must not outlast dmem_wipe() may be
+ * A fourth bit, secret, says that content which is to be wiped on demand may be
  * in the frame, live or not. It changes under the lock only, and stays while the
  * frame is owned: the owner need not have written there.
  *
@@ -659,41 +659,59 @@ void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset)
 	place_unlock(&place);
 }
 
-/* Discard what some clients have in a range of frames. Returns how much. */
-static unsigned long clear_range(struct dmem_area *area, unsigned long first,
-				 unsigned long nr, unsigned int clients)
+/* The next frame that dmem_sweep() may have to do something about. */
+static unsigned long sweep_next(const struct dmem *dmem, unsigned long nr,
+				unsigned long end, unsigned int what)
+{
+	/* Only where to look; what counts is seen under the lock. */
+	return data_race(what & DMEM_ONLY_SECRET ? find_next_bit(dmem->secret, end, nr) :
+			 what & DMEM_CLEAR ? find_next_zero_bit(dmem->zero, end, nr) :
+					     find_next_bit(dmem->live, end, nr));
+}
+
+/**
+ * dmem_sweep() - discard content, clear frames without content, or both
+ * @area: the area
+ * @first: first frame, counted from the start of the area
+ * @nr: number of frames
+ * @what: bit mask of the clients whose content is discarded; with DMEM_CLEAR frames
+ *	without content are cleared; with DMEM_ONLY_SECRET no others are looked at
+ *	than those that something was stored in as secret
+ *
+ * Frames that the owner has are left alone, as it may be using them. To clear those
+ * of them that may hold secrets, call it again when they have been given back. The
+ * owner waits for at most one page to be cleared, as it does for copies.
+ *
+ * Context: Process. May sleep. Pages stored meanwhile may remain.
+ * Return: number of pages that were discarded.
+ */
+unsigned long dmem_sweep(struct dmem_area *area, unsigned long first,
+			 unsigned long nr, unsigned int what)
 {
 	unsigned long end = area->first + first + nr, gone = 0;
 	struct dmem *dmem = area->dmem;
 	struct dmem_place place;
 
 	nr = area->first + first;
-	/* A hint of where to look; what counts is seen under the lock. */
-	for (; nr = data_race(find_next_bit(dmem->live, end, nr)), nr < end; nr++) {
-		if (place_lock_frame(dmem, &place, nr) && test_bit(nr, dmem->live) &&
-		    clients & BIT(place_client(&place))) {
-			place_empty(dmem, &place);
-			gone++;
+	for (; nr = sweep_next(dmem, nr, end, what), nr < end; nr++) {
+		if (frame_owned(area, nr) ||
+		    (!(what & DMEM_ALL) && test_bit(nr, dmem->live)))
+			continue;
+		if (place_lock_frame(dmem, &place, nr)) {
+			if (test_bit(nr, dmem->live) && what & BIT(place_client(&place))) {
+				place_empty(dmem, &place);
+				gone++;
+			}
+			if (what & DMEM_CLEAR && !test_bit(nr, dmem->live)) {
+				clear_highpage(frame_page(area, nr));
+				set_bit(nr, dmem->zero);
+				clear_bit(nr, dmem->secret);
+			}
 		}
 		place_unlock(&place);
 		cond_resched();
 	}
 	return gone;
-}
-
-/**
- * dmem_clear() - discard what is in frames that will soon be taken back
- * @area: the area
- * @first: first frame, counted from the start of the area
- * @nr: number of frames
- *
- * Context: Process. Pages stored meanwhile may remain.
- * Return: number of pages that were discarded.
- */
-unsigned long dmem_clear(struct dmem_area *area, unsigned long first,
-			 unsigned long nr)
-{
-	return clear_range(area, first, nr, GENMASK(DMEM_CLIENTS - 1, 0));
 }
 
 /**
@@ -708,7 +726,7 @@ void dmem_invalidate_all(struct dmem *dmem)
 
 	/* Pairs with smp_store_release() in dmem_add_area(). */
 	for (i = 0; i < smp_load_acquire(&dmem->nr_areas); i++)
-		dmem_clear(dmem->area[i], 0, dmem->area[i]->nr);
+		dmem_sweep(dmem->area[i], 0, dmem->area[i]->nr, DMEM_ALL);
 }
 
 /*
@@ -753,7 +771,7 @@ void dmem_set_clients(struct dmem_area *area, unsigned int clients)
 	/* A store that has seen the old clients may still be copying. */
 	wait_for_copies(area, 0, area->nr);
 	if (gone)
-		clear_range(area, 0, area->nr, gone);
+		dmem_sweep(area, 0, area->nr, gone);
 }
 
 /* As owned_bits(), for a word in which only the bits of @mask are the owner's. */
@@ -862,71 +880,6 @@ void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 	/* Others may change bits of other frames meanwhile. */
 	for (; nr = data_race(find_next_zero_bit(zero, end, nr)), nr < end; nr++) {
 		clear_highpage(frame_page(area, nr));
-		cond_resched();
-	}
-}
-
-static void zero_frame(struct dmem *dmem, const struct dmem_place *place)
-{
-	lockdep_assert_held(&place->set->lock);
-	clear_highpage(frame_page(place->area, place->nr));
-	set_bit(place->nr, dmem->zero);
-	clear_bit(place->nr, dmem->secret);
-}
-
-/**
- * dmem_zero_idle() - clear frames without content before the owner wants them
- * @area: the area
- * @first: first frame, counted from the start of the area
- * @nr: number of frames
- *
- * The owner waits for at most one page to be cleared, as it does for copies.
- *
- * Context: Process. May sleep.
- */
-void dmem_zero_idle(struct dmem_area *area, unsigned long first,
-		    unsigned long nr)
-{
-	unsigned long end = area->first + first + nr;
-	struct dmem *dmem = area->dmem;
-	struct dmem_place place;
-
-	for (nr = area->first + first; nr < end; nr++) {
-		if (test_bit(nr, dmem->zero) || test_bit(nr, dmem->live) ||
-		    frame_owned(area, nr))
-			continue;
-		if (place_lock_frame(dmem, &place, nr) && !test_bit(nr, dmem->live))
-			zero_frame(dmem, &place);
-		place_unlock(&place);
-		cond_resched();
-	}
-}
-
-/**
- * dmem_wipe() - clear frames with secret content
- * @area: the area
- * @live: discard what can still be found, too
- *
- * Afterwards no frame has anything that was stored as secret before, except those
- * that the owner has now, as it may be using them. To clear these, call it again
- * when they have been given back.
- *
- * Context: Process. May sleep.
- */
-void dmem_wipe(struct dmem_area *area, bool live)
-{
-	unsigned long nr = area->first, end = nr + area->nr;
-	struct dmem *dmem = area->dmem;
-	struct dmem_place place;
-
-	/* Only where to look; under the lock it is looked at again. */
-	for (; nr = data_race(find_next_bit(dmem->secret, end, nr)), nr < end; nr++) {
-		if (place_lock_frame(dmem, &place, nr) && test_bit(nr, dmem->secret) &&
-		    (live || !test_bit(nr, dmem->live))) {
-			place_empty(dmem, &place);
-			zero_frame(dmem, &place);
-		}
-		place_unlock(&place);
 		cond_resched();
 	}
 }

@@ -20,7 +20,12 @@ struct page;
 
 /* What is stored: */
 #define DMEM_WORKINGSET	BIT(0)	/* was in use more than once */
-#define DMEM_SECRET	BIT(1)	/* is not to outlast dmem_wipe() */
+#define DMEM_SECRET	BIT(1)	/* its frame is cleared on demand */
+
+/* What dmem_sweep() does; it takes single clients as well: */
+#define DMEM_ALL		GENMASK(DMEM_CLIENTS - 1, 0)
+#define DMEM_CLEAR		BIT(DMEM_CLIENTS)
+#define DMEM_ONLY_SECRET	BIT(DMEM_CLIENTS + 1)
 
 /* The key of what a frame holds, if the way has a tag. */
 struct dmem_frame {
@@ -108,8 +113,8 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 		  void *buf, void __user *to, unsigned int client, bool near);
 void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset);
 void dmem_invalidate_all(struct dmem *dmem);
-unsigned long dmem_clear(struct dmem_area *area, unsigned long first,
-			 unsigned long nr);
+unsigned long dmem_sweep(struct dmem_area *area, unsigned long first,
+			 unsigned long nr, unsigned int what);
 void dmem_set_clients(struct dmem_area *area, unsigned int clients);
 unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
 			  unsigned long nr);
@@ -117,9 +122,6 @@ unsigned long dmem_release(struct dmem_area *area, unsigned long first,
 			   unsigned long nr);
 void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 		     unsigned long nr);
-void dmem_zero_idle(struct dmem_area *area, unsigned long first,
-		    unsigned long nr);
-void dmem_wipe(struct dmem_area *area, bool live);
 unsigned long dmem_cached(const struct dmem_area *area, unsigned int client);
 void dmem_sum_stats(const struct dmem_area *area, struct dmem_stats *sum);
 

@@ -332,12 +332,12 @@ static void dmem_test_owner_gets_zeros(struct kunit *test)
 
 	fill(test, fx, ~0ULL);
 	/* Content, content that was dropped, zeros, and content again. */
-	dmem_clear(&fx->area[0], first, nr / 2);
-	dmem_zero_idle(&fx->area[0], first, nr);
+	dmem_sweep(&fx->area[0], first, nr / 2, DMEM_ALL);
+	dmem_sweep(&fx->area[0], first, nr, DMEM_CLEAR);
 	KUNIT_EXPECT_EQ(test, bitmap_weight(fx->dmem.zero, TEST_FRAMES), nr / 2);
 	for (key = 0; key < 7; key++)
 		KUNIT_ASSERT_TRUE(test, store(fx, TEST_KEYS + key, ~0ULL));
-	dmem_clear(&fx->area[0], first, 3);
+	dmem_sweep(&fx->area[0], first, 3, DMEM_ALL);
 	own(fx, first, nr);
 	dmem_zero_owned(&fx->area[0], first, nr);
 	for (i = first; i < first + nr; i++)
@@ -360,7 +360,7 @@ static void dmem_test_filled_frames_are_not_zero(struct kunit *test)
 	struct dmem_fixture *fx = test->priv;
 	unsigned long key, i;
 
-	dmem_zero_idle(&fx->area[0], 0, TEST_FRAMES);
+	dmem_sweep(&fx->area[0], 0, TEST_FRAMES, DMEM_CLEAR);
 	KUNIT_EXPECT_TRUE(test, bitmap_full(fx->dmem.zero, TEST_FRAMES));
 	for (key = 0; key < TEST_FRAMES / 3; key++)
 		KUNIT_ASSERT_TRUE(test, store(fx, key, ~0ULL));
@@ -595,7 +595,7 @@ static void dmem_test_dropped_frames_are_cleared(struct kunit *test)
 	KUNIT_ASSERT_TRUE(test, store(fx, 7, ~0ULL));
 	nr = frame_of(fx, 7);
 	dmem_set_clients(&fx->area[0], BIT(1));
-	dmem_zero_idle(&fx->area[0], 0, TEST_FRAMES);
+	dmem_sweep(&fx->area[0], 0, TEST_FRAMES, DMEM_CLEAR);
 	KUNIT_EXPECT_TRUE(test, bitmap_full(fx->dmem.zero, TEST_FRAMES));
 	KUNIT_EXPECT_TRUE(test, page_is(fx->frames[0] + nr, 0));
 }
@@ -621,13 +621,14 @@ static void dmem_test_secrets_are_wiped(struct kunit *test)
 	KUNIT_ASSERT_TRUE(test, store(fx, REPLACED, 43));
 	own(fx, frame[OWNED], 1);
 
-	dmem_wipe(&fx->area[0], false);
+	dmem_sweep(&fx->area[0], 0, TEST_FRAMES, DMEM_CLEAR | DMEM_ONLY_SECRET);
 	KUNIT_EXPECT_TRUE(test, page_is(fx->frames[0] + frame[DROPPED], 0));
 	KUNIT_EXPECT_TRUE(test, page_is(fx->frames[0] + frame[LOADED], 0));
 	KUNIT_EXPECT_TRUE(test, page_is(fx->frames[0] + frame[OWNED], secret));
 	KUNIT_EXPECT_TRUE(test, page_is(fx->frames[0] + frame[FOUND], secret));
 
-	dmem_wipe(&fx->area[0], true);
+	dmem_sweep(&fx->area[0], 0, TEST_FRAMES,
+		   DMEM_ALL | DMEM_CLEAR | DMEM_ONLY_SECRET);
 	for (key = 0; key < TEST_FRAMES; key++)
 		if (key != frame[OWNED])
 			KUNIT_EXPECT_FALSE(test, page_is(fx->frames[0] + key, secret));
@@ -637,7 +638,7 @@ static void dmem_test_secrets_are_wiped(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, load(fx, REPLACED, 43));
 
 	disown(fx, frame[OWNED], 1);
-	dmem_wipe(&fx->area[0], false);
+	dmem_sweep(&fx->area[0], 0, TEST_FRAMES, DMEM_CLEAR | DMEM_ONLY_SECRET);
 	KUNIT_EXPECT_TRUE(test, page_is(fx->frames[0] + frame[OWNED], 0));
 	KUNIT_EXPECT_TRUE(test, bitmap_empty(fx->dmem.secret, TEST_FRAMES));
 }
@@ -1142,7 +1143,7 @@ static void dmem_test_newest_is_found(struct kunit *test)
 		if (round % 8 == 0)
 			dmem_set_clients(&fx->area[0], BIT(1));
 		if (round % 4 == 0)
-			dmem_zero_idle(&fx->area[0], first, nr);
+			dmem_sweep(&fx->area[0], first, nr, DMEM_CLEAR);
 		dmem_set_clients(&fx->area[0], BIT(0));
 		if (round % 32 == 0)
 			dmem_invalidate_all(&fx->dmem);

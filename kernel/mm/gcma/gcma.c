@@ -541,10 +541,11 @@ static void tidy(struct work_struct *work)
 
 	list_for_each_entry(gcma, &gcma_areas, list) {
 		settle(gcma, 0, area_bits(gcma->cma));
-		if (gcma_wipes() && lent(gcma))
-			dmem_zero_idle(gcma->dmem, 0, gcma->dmem->nr);
-		else if (READ_ONCE(key_removed) && lent(gcma))
-			dmem_wipe(gcma->dmem, false);
+		if (lent(gcma) && gcma_wipes())
+			dmem_sweep(gcma->dmem, 0, gcma->frames, DMEM_CLEAR);
+		else if (lent(gcma) && READ_ONCE(key_removed))
+			dmem_sweep(gcma->dmem, 0, gcma->frames,
+				   DMEM_CLEAR | DMEM_ONLY_SECRET);
 		if (READ_ONCE(gcma->quarantined))
 			queue_delayed_work(system_dfl_wq, &gcma_tidy_work, HZ / 10);
 	}
@@ -636,7 +637,8 @@ void gcma_forget_encrypted(void)
 	smp_mb();
 	list_for_each_entry(gcma, &gcma_areas, list)
 		if (lent(gcma))
-			dmem_wipe(gcma->dmem, true);
+			dmem_sweep(gcma->dmem, 0, gcma->frames,
+				   DMEM_ALL | DMEM_CLEAR | DMEM_ONLY_SECRET);
 }
 
 #ifdef CMA_HAS_FROZEN
@@ -838,6 +840,7 @@ static int prepare(struct gcma *gcma, unsigned long count)
 {
 	unsigned int align = get_order(count << PAGE_SHIFT);
 	struct cma *cma = gcma->cma;
+	unsigned int what = DMEM_ALL;
 	unsigned long bit, first, nr;
 	int err = 0;
 
@@ -847,9 +850,11 @@ static int prepare(struct gcma *gcma, unsigned long count)
 	align = min_t(unsigned int, align, CONFIG_CMA_ALIGNMENT);
 #endif
 	/* dmem knows which frames are clear, so it has to have them. */
-	scoped_guard(mutex, &control)
-		if (must_zero(GFP_KERNEL))
+	if (must_zero(GFP_KERNEL)) {
+		what |= DMEM_CLEAR;
+		scoped_guard(mutex, &control)
 			err = lend(gcma);
+	}
 	scoped_guard(spinlock_irqsave, &cma->lock)
 		bit = place(cma, count, align);
 	if (!err && bit >= area_bits(cma))
@@ -858,9 +863,7 @@ static int prepare(struct gcma *gcma, unsigned long count)
 		return err;
 	first = bit << cma->order_per_bit;
 	nr = to_bits(cma, count) << cma->order_per_bit;
-	count_vm_events(GCMA_DISCARD, dmem_clear(gcma->dmem, first, nr));
-	if (must_zero(GFP_KERNEL))
-		dmem_zero_idle(gcma->dmem, first, nr);
+	count_vm_events(GCMA_DISCARD, dmem_sweep(gcma->dmem, first, nr, what));
 	return 0;
 }
 
@@ -882,7 +885,7 @@ static int gcma_pm(struct notifier_block *nb, unsigned long event, void *data)
 		dmem_set_clients(gcma->dmem, away ? 0 :
 				 gcma->cma->gcma_clients / GCMA_FILE);
 		if (away)
-			dmem_zero_idle(gcma->dmem, 0, gcma->dmem->nr);
+			dmem_sweep(gcma->dmem, 0, gcma->frames, DMEM_CLEAR);
 	}
 	return NOTIFY_OK;
 }
