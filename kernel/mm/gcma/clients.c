@@ -108,7 +108,8 @@ bool gcma_store(struct address_space *mapping, struct folio *folio)
 {
 	unsigned long nr;
 
-	if (!dmem_idle(&gcma_dmem))
+	/* Pairs with atomic_long_fetch_add_release() in dmem_add_area(). */
+	if (!atomic_long_read_acquire(&gcma_dmem.idle))
 		return false;
 	nr = folio_nr_pages(folio);
 	/* A folio that somebody else holds will not be removed. */
@@ -519,7 +520,7 @@ unsigned long gcma_shadow_pages(struct mem_cgroup *memcg, unsigned long nodes)
 {
 	unsigned long all = global_node_page_state(WORKINGSET_NODES), room;
 	/* Counts that are still with the CPUs may be missing from @all. */
-	unsigned long pages = div64_ul((u64)dmem_idle(&gcma_dmem) * nodes,
+	unsigned long pages = div64_ul((u64)atomic_long_read(&gcma_dmem.idle) * nodes,
 				       max(all, nodes));
 
 	for (; !mem_cgroup_is_root(memcg); memcg = parent_mem_cgroup(memcg)) {

@@ -826,7 +826,7 @@ owned_bits(unsigned long *bitmap, unsigned long first, unsigned long nr, bool cl
 unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
 			  unsigned long nr)
 {
-	atomic_long_sub(nr, &area->idle);
+	atomic_long_sub(nr, &area->dmem->idle);
 	return wait_for_copies(area, first, nr);
 }
 
@@ -849,7 +849,7 @@ unsigned long dmem_release(struct dmem_area *area, unsigned long first,
 
 	owned_bits(area->dmem->zero, area->first + first, nr, true);
 	this_cpu_add(area->stats->discarded[0], gone);
-	atomic_long_add(nr, &area->idle);
+	atomic_long_add(nr, &area->dmem->idle);
 	/*
 	 * Pairs with test_bit_acquire() in frame_owned(): not live, then not owned;
 	 * and with atomic_read_acquire() in place_room().
@@ -992,9 +992,10 @@ int dmem_add_area(struct dmem *dmem, struct dmem_area *area)
 		for (i = 0; i < dmem->nr_sets; i++)
 			raw_spin_lock_init(&dmem->set[i].lock);
 	}
-	atomic_long_set(&area->idle, area->nr);
 	dmem->area[nr] = area;
 	/* Pairs with smp_load_acquire() wherever areas are looked at. */
 	smp_store_release(&dmem->nr_areas, nr + 1);
+	/* Pairs with atomic_long_read_acquire() in gcma_store(). */
+	atomic_long_fetch_add_release(area->nr, &dmem->idle);
 	return 0;
 }

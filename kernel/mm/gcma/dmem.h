@@ -5,7 +5,6 @@
 
 #include <linux/atomic.h>
 #include <linux/bits.h>
-#include <linux/minmax.h>
 #include <linux/percpu.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
@@ -65,7 +64,6 @@ struct dmem_area {
 
 	struct dmem *dmem;
 	unsigned long first;		/* number of frames in areas before it */
-	atomic_long_t idle;		/* frames that the owner does not have */
 	struct dmem_stats __percpu *stats;
 };
 
@@ -73,6 +71,7 @@ struct dmem {
 	struct dmem_area *area[DMEM_MAX_AREAS];	/* never removed */
 	unsigned int nr_areas;
 	unsigned long nr;		/* frames of all areas there will be */
+	atomic_long_t idle;		/* frames that their owners do not have */
 	u32 nr_sets;
 	u32 nr_led;			/* sets of each class of leaders */
 	struct dmem_set *set;
@@ -83,22 +82,6 @@ struct dmem {
 	atomic_t found[DMEM_LEADERS];	/* and those of them that were here */
 	bool thrifty;			/* policy of all other pieces */
 };
-
-/**
- * dmem_idle() - how many pages could be stored
- * @dmem: the cache
- *
- * Return: number of frames that their owners do not have, a hint.
- */
-static inline unsigned long dmem_idle(const struct dmem *dmem)
-{
-	unsigned long i, idle = 0;
-
-	/* Pairs with smp_store_release() in dmem_add_area(). */
-	for (i = 0; i < smp_load_acquire(&dmem->nr_areas); i++)
-		idle += max(atomic_long_read(&dmem->area[i]->idle), 0L);
-	return idle;
-}
 
 int dmem_init(struct dmem *dmem, unsigned long nr);
 void dmem_exit(struct dmem *dmem);

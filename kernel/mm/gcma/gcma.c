@@ -795,7 +795,7 @@ static int lend(struct gcma *gcma)
 		return err;
 	/* What is allocated by now is not idle. */
 	scoped_guard(spinlock_irqsave, &cma->lock) {
-		atomic_long_sub(gcma->owned, &gcma->area.idle);
+		atomic_long_sub(gcma->owned, &gcma_dmem.idle);
 		/* Pairs with smp_load_acquire() in lent(). */
 		smp_store_release(&gcma->dmem, &gcma->area);
 	}
