@@ -133,16 +133,15 @@ bool gcma_store(struct address_space *mapping, struct folio *folio)
 void *gcma_publish(struct address_space *mapping, struct folio *folio,
 		   void *shadow)
 {
-	unsigned long i, nr = folio_nr_pages(folio);
 	enum gcma_client client = client_of(folio);
+	unsigned long nr = folio_nr_pages(folio);
 	pgoff_t index = index_of(folio);
 
 	/* Since the copies were made, the file may have ceased to allow any. */
 	if (!shadow || (client == GCMA_CLIENT_FILE &&
 			(atomic_read(guard_of(mapping)) ||
 			 !test_bit(AS_GCMA, &mapping->flags)))) {
-		for (i = 0; i < nr; i++)
-			dmem_invalidate(&gcma_dmem, mapping, index + i);
+		dmem_invalidate(&gcma_dmem, mapping, index, nr);
 		gcma_wipe();
 		return shadow;
 	}
@@ -237,8 +236,7 @@ bool gcma_load(struct address_space *mapping, pgoff_t index,
 	trace_gcma_load(mapping, index, nr, i == nr);
 	if (i < nr) {
 		/* Nothing leads to those behind it any more. */
-		while (++i < nr)
-			dmem_invalidate(&gcma_dmem, mapping, index + i);
+		dmem_invalidate(&gcma_dmem, mapping, index + i + 1, nr - i - 1);
 		gcma_wipe();
 		count_vm_events(GCMA_MISS_FILE + client, nr);
 		return false;
@@ -276,16 +274,9 @@ bool gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp)
  */
 unsigned long gcma_invalidate(struct address_space *mapping, pgoff_t index)
 {
-	XA_STATE(xas, &mapping->i_pages, index);
-	unsigned long i, nr = 1;
+	unsigned long nr = 1UL << xa_get_order(&mapping->i_pages, index);
 
-	rcu_read_lock();
-	if (xas_load(&xas))
-		nr <<= xas_get_order(&xas);
-	rcu_read_unlock();
-	index = round_down(index, nr);
-	for (i = 0; i < nr; i++)
-		dmem_invalidate(&gcma_dmem, mapping, index + i);
+	dmem_invalidate(&gcma_dmem, mapping, round_down(index, nr), nr);
 	gcma_wipe();
 	return nr;
 }

@@ -518,11 +518,9 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 				RRPV_MAX - (workingset || !thrifty)))
 			break;
 	}
-	if (i == nr)
-		return true;
-	while (i--)
-		dmem_invalidate(dmem, space, offset + i);
-	return false;
+	if (i < nr)
+		dmem_invalidate(dmem, space, offset, i);
+	return i == nr;
 }
 
 /**
@@ -642,21 +640,25 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 }
 
 /**
- * dmem_invalidate() - discard a page
+ * dmem_invalidate() - discard pages
  * @dmem: the cache
- * @space: first part of the key
- * @offset: second part of the key
+ * @space: first part of the keys
+ * @offset: second part of the first page's key, the others' follow
+ * @nr: number of pages
  *
  * Context: Any but interrupt handlers; interrupts may be off.
  */
-void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset)
+void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset,
+		     unsigned long nr)
 {
 	struct dmem_place place;
 
-	place_lock_key(dmem, &place, space, offset);
-	if (place_find(dmem, &place, space, offset))
-		place_empty(dmem, &place);
-	place_unlock(&place);
+	for (; nr; nr--, offset++) {
+		place_lock_key(dmem, &place, space, offset);
+		if (place_find(dmem, &place, space, offset))
+			place_empty(dmem, &place);
+		place_unlock(&place);
+	}
 }
 
 /* The next frame that dmem_sweep() may have to do something about. */

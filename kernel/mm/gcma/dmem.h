@@ -94,7 +94,8 @@ bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset,
 	      unsigned int client);
 ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 		  void *buf, void __user *to, unsigned int client, bool near);
-void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset);
+void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset,
+		     unsigned long nr);
 void dmem_invalidate_all(struct dmem *dmem);
 unsigned long dmem_sweep(struct dmem_area *area, unsigned long first,
 			 unsigned long nr, unsigned int what);

@@ -272,7 +272,7 @@ static void dmem_test_invalidate(struct kunit *test)
 
 	KUNIT_EXPECT_TRUE(test, store(fx, 7, 1));
 	KUNIT_EXPECT_TRUE(test, store(fx, 8, 1));
-	dmem_invalidate(&fx->dmem, test_space[0], 7);
+	dmem_invalidate(&fx->dmem, test_space[0], 7, 1);
 	KUNIT_EXPECT_EQ(test, live(fx), 1);
 	KUNIT_EXPECT_FALSE(test, load(fx, 7, 1));
 	dmem_invalidate_all(&fx->dmem);
@@ -616,7 +616,7 @@ static void dmem_test_secrets_are_wiped(struct kunit *test)
 	}
 	KUNIT_ASSERT_TRUE(test, store(fx, SECRETS, 42));
 	plain = frame_of(fx, SECRETS);
-	dmem_invalidate(&fx->dmem, test_space[0], DROPPED);
+	dmem_invalidate(&fx->dmem, test_space[0], DROPPED, 1);
 	KUNIT_ASSERT_TRUE(test, load(fx, LOADED, secret));
 	KUNIT_ASSERT_TRUE(test, store(fx, REPLACED, 43));
 	own(fx, frame[OWNED], 1);
@@ -877,7 +877,7 @@ static void dmem_test_random_operations(struct kunit *test)
 			model[key] = 0;
 			break;
 		case 60 ... 62:
-			dmem_invalidate(&fx->dmem, test_space[0], key);
+			dmem_invalidate(&fx->dmem, test_space[0], key, 1);
 			model[key] = 0;
 			break;
 		case 63:
@@ -992,7 +992,7 @@ static int drop_thread(void *data)
 			race->hits += store_as(race->fx, race->page, i, i, 0);
 		cond_resched();
 		for (i = first; i < first + TEST_FRAMES / 4; i++)
-			dmem_invalidate(&race->fx->dmem, test_space[0], i);
+			dmem_invalidate(&race->fx->dmem, test_space[0], i, 1);
 		cond_resched();
 	}
 	return 0;
@@ -1066,7 +1066,7 @@ static int newest_store(void *data)
 		if (dmem_store(dmem, page_folio(me->page), test_space[0], key, 0,
 			       key & 2 ? DMEM_WORKINGSET : 0) &&
 		    version % 8 == 0)
-			dmem_invalidate(dmem, test_space[0], key);
+			dmem_invalidate(dmem, test_space[0], key, 1);
 		/* From now on nothing older may be found. */
 		smp_store_release(&newest->version[key], version);
 		cond_resched();
