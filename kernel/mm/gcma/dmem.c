@@ -909,24 +909,24 @@ unsigned long dmem_cached(const struct dmem_area *area, unsigned int client)
 }
 
 /**
- * dmem_sum_stats() - add up the counters of all CPUs
+ * dmem_sum() - add up a counter of all CPUs
  * @area: the area
- * @sum: where to put them
+ * @counter: its place in struct dmem_stats
+ *
+ * Return: the sum, out of date at once.
  */
-void dmem_sum_stats(const struct dmem_area *area, struct dmem_stats *sum)
+unsigned long dmem_sum(const struct dmem_area *area, size_t counter)
 {
-	unsigned long *to = (unsigned long *)sum;
-	unsigned int cpu, i;
+	unsigned long sum = 0;
+	unsigned int cpu;
 
-	memset(sum, 0, sizeof(*sum));
 	for_each_possible_cpu(cpu) {
-		const unsigned long *from;
+		const void *stats = per_cpu_ptr(area->stats, cpu);
 
-		from = (const unsigned long *)per_cpu_ptr(area->stats, cpu);
-		for (i = 0; i < sizeof(*sum) / sizeof(*to); i++)
-			/* Other CPUs go on counting. */
-			to[i] += data_race(from[i]);
+		/* Other CPUs go on counting. */
+		sum += data_race(*(const unsigned long *)(stats + counter));
 	}
+	return sum;
 }
 
 /**

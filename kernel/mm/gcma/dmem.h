@@ -107,6 +107,6 @@ unsigned long dmem_release(struct dmem_area *area, unsigned long first,
 void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 		     unsigned long nr);
 unsigned long dmem_cached(const struct dmem_area *area, unsigned int client);
-void dmem_sum_stats(const struct dmem_area *area, struct dmem_stats *sum);
+unsigned long dmem_sum(const struct dmem_area *area, size_t counter);
 
 #endif /* _MM_GCMA_DMEM_H */

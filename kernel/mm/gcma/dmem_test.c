@@ -24,6 +24,10 @@
 #define LARGE_AREAS	4
 #define LARGE_FRAMES	(LARGE_AREAS * BIT(LARGE_ORDER))
 
+/* A counter of the first area. */
+#define counted(fx, counter) \
+	dmem_sum(&(fx)->area[0], offsetof(struct dmem_stats, counter))
+
 struct dmem_fixture {
 	struct dmem dmem;
 	struct dmem_area area[LARGE_AREAS];
@@ -209,7 +213,6 @@ static void dmem_test_read_leaves_content(struct kunit *test)
 {
 	struct dmem_fixture *fx = test->priv;
 	u64 *word = page_address(fx->page);
-	struct dmem_stats sum;
 
 	KUNIT_EXPECT_TRUE(test, store(fx, 7, 42));
 	page_fill(fx->page, 1);
@@ -222,8 +225,7 @@ static void dmem_test_read_leaves_content(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, dmem_has(&fx->dmem, test_space[0], 7, 0));
 	KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, test_space[0], 8, 0));
 	KUNIT_EXPECT_EQ(test, live(fx), 1);
-	dmem_sum_stats(&fx->area[0], &sum);
-	KUNIT_EXPECT_EQ(test, sum.served[0], 2);
+	KUNIT_EXPECT_EQ(test, counted(fx, served[0]), 2);
 	KUNIT_EXPECT_TRUE(test, load(fx, 7, 42));
 	KUNIT_EXPECT_EQ(test, read_part(fx, 7, fx->page, 0, PAGE_SIZE), 0);
 
@@ -283,7 +285,6 @@ static void dmem_test_invalidate(struct kunit *test)
 static void dmem_test_clients_are_apart(struct kunit *test)
 {
 	struct dmem_fixture *fx = test->priv;
-	struct dmem_stats sum;
 
 	KUNIT_EXPECT_TRUE(test, store_as(fx, fx->page, 7, 1, 0));
 	KUNIT_EXPECT_TRUE(test, store_as(fx, fx->page, 7, 2, 1));
@@ -294,12 +295,11 @@ static void dmem_test_clients_are_apart(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, page_is(fx->page, 2));
 	own(fx, 0, TEST_FRAMES);
 	KUNIT_EXPECT_EQ(test, disown(fx, 0, TEST_FRAMES), 1);
-	dmem_sum_stats(&fx->area[0], &sum);
-	KUNIT_EXPECT_EQ(test, sum.stored[0], 1);
-	KUNIT_EXPECT_EQ(test, sum.stored[1], 2);
-	KUNIT_EXPECT_EQ(test, sum.loaded[0], 1);
-	KUNIT_EXPECT_EQ(test, sum.loaded[1], 1);
-	KUNIT_EXPECT_EQ(test, sum.discarded[0], 1);
+	KUNIT_EXPECT_EQ(test, counted(fx, stored[0]), 1);
+	KUNIT_EXPECT_EQ(test, counted(fx, stored[1]), 2);
+	KUNIT_EXPECT_EQ(test, counted(fx, loaded[0]), 1);
+	KUNIT_EXPECT_EQ(test, counted(fx, loaded[1]), 1);
+	KUNIT_EXPECT_EQ(test, counted(fx, discarded[0]), 1);
 }
 
 static void dmem_test_clients_come_and_go(struct kunit *test)
@@ -381,7 +381,6 @@ static void dmem_test_revoke_discards(struct kunit *test)
 	struct dmem_fixture *fx = test->priv;
 	const unsigned long first = 40, nr = TEST_FRAMES / 2 + 5;
 	unsigned long key, keys, found = 0;
-	struct dmem_stats sum;
 
 	keys = fill(test, fx, 0);
 	own(fx, first, nr);
@@ -402,8 +401,7 @@ static void dmem_test_revoke_discards(struct kunit *test)
 
 	/* …until they are given back, when what was lost is counted. */
 	KUNIT_EXPECT_EQ(test, disown(fx, first, nr), nr);
-	dmem_sum_stats(&fx->area[0], &sum);
-	KUNIT_EXPECT_EQ(test, sum.discarded[0], nr);
+	KUNIT_EXPECT_EQ(test, counted(fx, discarded[0]), nr);
 	own(fx, first, nr);
 	KUNIT_EXPECT_EQ(test, disown(fx, first, nr), 0);
 	fill(test, fx, 0);
@@ -412,12 +410,10 @@ static void dmem_test_revoke_discards(struct kunit *test)
 static void dmem_test_nothing_to_be_had(struct kunit *test)
 {
 	struct dmem_fixture *fx = test->priv;
-	struct dmem_stats sum;
 
 	own(fx, 0, TEST_FRAMES);
 	KUNIT_EXPECT_FALSE(test, store(fx, 7, 1));
-	dmem_sum_stats(&fx->area[0], &sum);
-	KUNIT_EXPECT_EQ(test, sum.refused[0], 1);
+	KUNIT_EXPECT_EQ(test, counted(fx, refused[0]), 1);
 	disown(fx, 0, TEST_FRAMES);
 	KUNIT_EXPECT_TRUE(test, store(fx, 1, 1));
 }
@@ -427,7 +423,6 @@ static void dmem_test_returned_frames_are_free(struct kunit *test)
 {
 	struct dmem_fixture *fx = test->priv;
 	unsigned long *used, key, sets = fx->dmem.nr_sets, set;
-	struct dmem_stats sum;
 
 	used = kunit_kcalloc(test, sets, sizeof(*used), GFP_KERNEL);
 	KUNIT_ASSERT_NOT_NULL(test, used);
@@ -440,12 +435,10 @@ static void dmem_test_returned_frames_are_free(struct kunit *test)
 	for (; live(fx) < TEST_FRAMES; key++) {
 		unsigned long evicted;
 
-		dmem_sum_stats(&fx->area[0], &sum);
-		evicted = sum.evicted[0];
+		evicted = counted(fx, evicted[0]);
 		KUNIT_ASSERT_TRUE(test, store(fx, key, key));
 		set = frame_of(fx, key) % sets;
-		dmem_sum_stats(&fx->area[0], &sum);
-		KUNIT_ASSERT_EQ(test, sum.evicted[0] - evicted, used[set] == DMEM_WAYS);
+		KUNIT_ASSERT_EQ(test, counted(fx, evicted[0]) - evicted, used[set] == DMEM_WAYS);
 		used[set] += used[set] < DMEM_WAYS;
 	}
 }
@@ -828,16 +821,13 @@ static void dmem_test_free_frames_come_first(struct kunit *test)
 {
 	struct dmem_fixture *fx = test->priv;
 	unsigned long key, keys = fill(test, fx, 0), evicted;
-	struct dmem_stats sum;
 
-	dmem_sum_stats(&fx->area[0], &sum);
-	evicted = sum.evicted[0];
+	evicted = counted(fx, evicted[0]);
 	for (key = 0; key < keys; key++)
 		if (load(fx, key, key))
 			KUNIT_ASSERT_TRUE(test, store(fx, key, ~key));
 	KUNIT_EXPECT_EQ(test, live(fx), TEST_FRAMES);
-	dmem_sum_stats(&fx->area[0], &sum);
-	KUNIT_EXPECT_EQ(test, sum.evicted[0], evicted);
+	KUNIT_EXPECT_EQ(test, counted(fx, evicted[0]), evicted);
 }
 
 /* A model that knows the newest value of each key; dmem may forget, not err. */

@@ -99,7 +99,7 @@ struct gcma {
 	struct dmem_area	area;
 	struct dmem_area	*dmem;
 	bool			suspect;
-	struct kobject		*dir;
+	struct kobject		dir;
 	unsigned long		frames, owned, quarantined, poisoned;
 	unsigned long		allocs, alloc_fails, bad_releases, copy_waits;
 	unsigned long		quarantine[];
@@ -890,15 +890,9 @@ static int gcma_pm(struct notifier_block *nb, unsigned long event, void *data)
 	return NOTIFY_OK;
 }
 
-/* The area whose directory this is, or to which the client's belongs. */
-static struct gcma *kobj_gcma(const struct kobject *kobj)
+static struct gcma *kobj_gcma(struct kobject *kobj)
 {
-	struct gcma *gcma;
-
-	list_for_each_entry(gcma, &gcma_areas, list)
-		if (gcma->dir == kobj || gcma->dir == kobj->parent)
-			break;
-	return gcma;
+	return container_of(kobj, struct gcma, dir);
 }
 
 static ssize_t clients_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
@@ -920,73 +914,74 @@ static ssize_t prepare_store(struct kobject *kobj, struct kobj_attribute *attr,
 	return kstrtoul(buf, 0, &nr) ?: prepare(kobj_gcma(kobj), nr) ?: count;
 }
 
-/* The place of a counter: in an area, or in what each client has there. */
+/* A file with a number; @arg says where that is, or of which client. */
 struct counter {
 	struct kobj_attribute attr;
-	size_t offset;
+	size_t arg;
 };
+
+static size_t counter_arg(const struct kobj_attribute *attr)
+{
+	return container_of(attr, struct counter, attr)->arg;
+}
 
 static ssize_t area_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
 {
-	const void *from = kobj_gcma(kobj);
-	const unsigned long *value;
+	const unsigned long *value = (void *)kobj_gcma(kobj) + counter_arg(attr);
 
-	value = from + container_of(attr, struct counter, attr)->offset;
 	return sysfs_emit(buf, "%lu\n", READ_ONCE(*value));
 }
 
-static ssize_t client_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+static ssize_t stats_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
 {
-	unsigned int client = strcmp(kobj->name, "file") ? GCMA_CLIENT_SWAP :
-							   GCMA_CLIENT_FILE;
-	size_t offset = container_of(attr, struct counter, attr)->offset;
-	struct dmem_area *dmem = lent(kobj_gcma(kobj));
-	struct dmem_stats sum = {};
-	unsigned long *value = (void *)&sum + offset, cached = 0;
+	const struct dmem_area *dmem = lent(kobj_gcma(kobj));
 
-	if (dmem && offset == sizeof(sum))
-		cached = dmem_cached(dmem, client);
-	else if (dmem)
-		dmem_sum_stats(dmem, &sum);
-	return sysfs_emit(buf, "%lu\n", offset == sizeof(sum) ? cached : value[client]);
+	return sysfs_emit(buf, "%lu\n", dmem ? dmem_sum(dmem, counter_arg(attr)) : 0);
+}
+
+static ssize_t cached_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+{
+	const struct dmem_area *dmem = lent(kobj_gcma(kobj));
+
+	return sysfs_emit(buf, "%lu\n", dmem ? dmem_cached(dmem, counter_arg(attr)) : 0);
+}
+
+#define COUNTER(_name, _show, _arg)						\
+	(&((struct counter) { __ATTR(_name, 0444, _show, NULL), _arg }).attr.attr)
+#define AREA(_name)	COUNTER(_name, area_show, offsetof(struct gcma, _name))
+#define STATS(_name, _client)							\
+	COUNTER(_name, stats_show, offsetof(struct dmem_stats, _name[_client]))
+#define CLIENT(_client) {							\
+	STATS(stored, _client), STATS(loaded, _client), STATS(served, _client),	\
+	STATS(missed, _client), STATS(discarded, _client),			\
+	STATS(evicted, _client), STATS(refused, _client),			\
+	COUNTER(cached, cached_show, _client), NULL,				\
 }
 
 static struct kobj_attribute clients_attr = __ATTR_RW(clients);
 static struct kobj_attribute prepare_attr = __ATTR_WO(prepare);
 
-#define COUNTER(_name, _show, _offset)						\
-	(&((const struct counter) { __ATTR(_name, 0444, _show, NULL), _offset }).attr.attr)
-#define AREA(_name)	COUNTER(_name, area_show, offsetof(struct gcma, _name))
-#define CLIENT(_name)	COUNTER(_name, client_show, offsetof(struct dmem_stats, _name))
-
-static const struct attribute *area_attrs[] = {
+static struct attribute *area_attrs[] = {
 	&clients_attr.attr, &prepare_attr.attr, AREA(frames), AREA(owned),
 	AREA(quarantined), AREA(poisoned), AREA(allocs), AREA(alloc_fails),
 	AREA(bad_releases), AREA(copy_waits), NULL,
 };
 
-static const struct attribute *client_attrs[] = {
-	CLIENT(stored), CLIENT(loaded), CLIENT(served), CLIENT(missed),
-	CLIENT(discarded), CLIENT(evicted), CLIENT(refused),
-	COUNTER(cached, client_show, sizeof(struct dmem_stats)), NULL,
+static struct attribute *file_attrs[] = CLIENT(GCMA_CLIENT_FILE);
+static struct attribute *swap_attrs[] = CLIENT(GCMA_CLIENT_SWAP);
+
+/* /sys/kernel/mm/gcma/<area>/, with a directory for each client */
+static const struct attribute_group *area_groups[] = {
+	&(const struct attribute_group) { .attrs = area_attrs },
+	&(const struct attribute_group) { .name = "file", .attrs = file_attrs },
+	&(const struct attribute_group) { .name = "swap", .attrs = swap_attrs },
+	NULL
 };
 
-/* /sys/kernel/mm/gcma/<area>/, with one directory for each client. */
-static int __init show_area(struct gcma *gcma, struct kobject *root)
-{
-	struct kobject *file, *swap;
-
-	gcma->dir = root ? kobject_create_and_add(gcma->cma->name, root) : NULL;
-	if (!gcma->dir)
-		return -ENOMEM;
-	file = kobject_create_and_add("file", gcma->dir);
-	swap = kobject_create_and_add("swap", gcma->dir);
-	if (!file || !swap)
-		return -ENOMEM;
-	return sysfs_create_files(gcma->dir, area_attrs) ?:
-	       sysfs_create_files(file, client_attrs) ?:
-	       sysfs_create_files(swap, client_attrs);
-}
+static const struct kobj_type area_type = {
+	.sysfs_ops = &kobj_sysfs_ops,
+	.default_groups = area_groups,
+};
 
 static int __init gcma_init(void)
 {
@@ -1011,7 +1006,9 @@ static int __init gcma_init(void)
 			pr_err("area %s: cannot be lent (%d)\n", gcma->cma->name, err);
 			gcma->cma->gcma_clients = GCMA_CHOSEN;
 		}
-		if (show_area(gcma, root))
+		/* It is never released: areas stay for good. */
+		if (!root ||
+		    kobject_init_and_add(&gcma->dir, &area_type, root, "%s", gcma->cma->name))
 			pr_err("area %s: no memory for sysfs, counters are not shown\n",
 			       gcma->cma->name);
 	}
