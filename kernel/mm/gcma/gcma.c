@@ -408,11 +408,13 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 	page = bit_page(cma, bit);
 	if (dmem)
 		copy_waits = dmem_revoke(dmem, first, nr);
-	if (must_zero(gfp) && dmem)
+	if (must_zero(gfp) && dmem) {
 		dmem_zero_owned(dmem, first, count);
-	for (i = 0; must_zero(gfp) && !dmem && i < count; i++) {
-		clear_highpage(nth_page(page, i));
-		cond_resched();
+	} else if (must_zero(gfp)) {
+		for (i = 0; i < count; i++) {
+			clear_highpage(nth_page(page, i));
+			cond_resched();
+		}
 	}
 	if (gfp & __GFP_COMP)
 		make_folio(page, ilog2(count));
