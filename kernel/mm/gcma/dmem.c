@@ -828,8 +828,12 @@ owned_bits(unsigned long *bitmap, unsigned long first, unsigned long nr, bool cl
 unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
 			  unsigned long nr)
 {
+	unsigned long waits;
+
 	atomic_long_sub(nr, &area->dmem->idle);
-	return wait_for_copies(area, first, nr);
+	waits = wait_for_copies(area, first, nr);
+	this_cpu_add(area->stats->copy_waits, waits);
+	return waits;
 }
 
 /**

@@ -52,6 +52,7 @@ struct dmem_stats {
 	unsigned long discarded[DMEM_CLIENTS];	/* for the owner; only [0] counts */
 	unsigned long evicted[DMEM_CLIENTS];	/* to make room for others */
 	unsigned long refused[DMEM_CLIENTS];	/* found no usable frame */
+	unsigned long copy_waits;	/* how often the owner found one going on */
 };
 
 /* Page frames lent by their owner. */

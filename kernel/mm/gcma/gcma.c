@@ -90,7 +90,6 @@
  * @allocs: allocations that succeeded
  * @alloc_fails: allocations that failed
  * @bad_releases: releases refused
- * @copy_waits: how often an allocation found a page being copied, and looked again
  * @quarantine: bitmap like that of @cma: released, but not free yet
  */
 struct gcma {
@@ -101,7 +100,7 @@ struct gcma {
 	bool			suspect;
 	struct kobject		dir;
 	unsigned long		frames, owned, quarantined, poisoned;
-	unsigned long		allocs, alloc_fails, bad_releases, copy_waits;
+	unsigned long		allocs, alloc_fails, bad_releases;
 	unsigned long		quarantine[];
 };
 
@@ -418,10 +417,6 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 	}
 	if (gfp & __GFP_COMP)
 		make_folio(page, ilog2(count));
-	if (copy_waits) {
-		scoped_guard(spinlock_irqsave, &cma->lock)
-			gcma->copy_waits += copy_waits;
-	}
 	trace_gcma_alloc(cma->name, page_to_pfn(page), count, copy_waits);
 	return page;
 }
@@ -966,7 +961,8 @@ static struct kobj_attribute prepare_attr = __ATTR_WO(prepare);
 static struct attribute *area_attrs[] = {
 	&clients_attr.attr, &prepare_attr.attr, AREA(frames), AREA(owned),
 	AREA(quarantined), AREA(poisoned), AREA(allocs), AREA(alloc_fails),
-	AREA(bad_releases), AREA(copy_waits), NULL,
+	AREA(bad_releases),
+	COUNTER(copy_waits, stats_show, offsetof(struct dmem_stats, copy_waits)), NULL,
 };
 
 static struct attribute *file_attrs[] = CLIENT(GCMA_CLIENT_FILE);
