@@ -44,14 +44,36 @@ bool gcma_pinnable(const struct cma *cma);
 bool gcma_memory_failure(unsigned long pfn);
 int gcma_declare(struct cma *cma, unsigned int clients);
 void gcma_declare_fdt(struct cma *cma, unsigned long node);
-void *__gcma_shadow(struct address_space *mapping, struct folio *folio,
-		    void *old);
 
 /* Is this entry of a cache a shadow that stands for copies in dmem? */
 static inline bool gcma_flagged(const void *entry)
 {
 	return gcma_active() && unlikely(((unsigned long)entry & 3) == 3);
 }
+
+#else /* !CONFIG_GCMA */
+#define GCMA_SHADOW_BITS	0
+#define gcma_active()		false
+#define cma_guaranteed(cma)	((void)(cma), false)
+#define gcma_flagged(entry)	((void)(entry), false)
+static inline struct page *gcma_freeze(struct cma *cma, struct page *page, unsigned long count)
+{
+	return page;
+}
+
+static inline void gcma_unfreeze(struct cma *cma, const struct page *page, unsigned long count) { }
+static inline bool gcma_activate(struct cma *cma) { return false; }
+static inline bool gcma_pinnable(const struct cma *cma) { return false; }
+static inline bool gcma_memory_failure(unsigned long pfn) { return false; }
+static inline int gcma_declare(struct cma *cma, unsigned int clients) { return -EOPNOTSUPP; }
+static inline void gcma_declare_fdt(struct cma *cma, unsigned long node) { }
+#endif
+
+void *__gcma_shadow(struct address_space *mapping, struct folio *folio,
+		    void *old);
+
+/* Did gcma_load() fill this folio? Nobody else has had it. */
+#define gcma_loaded(folio)	(gcma_active() && folio_test_uptodate(folio))
 
 /* The same shadow without copies. */
 static inline void *gcma_unflag(void *shadow)
@@ -67,46 +89,6 @@ static inline void *gcma_shadow(struct address_space *mapping,
 		return __gcma_shadow(mapping, folio, old);
 	return old;
 }
-
-/* Did gcma_load() fill this folio? Nobody else has had it. */
-static inline bool gcma_loaded(struct folio *folio)
-{
-	return gcma_active() && folio_test_uptodate(folio);
-}
-
-#else /* !CONFIG_GCMA */
-#define GCMA_SHADOW_BITS	0
-#define gcma_active()		false
-#define cma_guaranteed(cma)	((void)(cma), false)
-#define gcma_flagged(entry)	((void)(entry), false)
-#define gcma_unflag(shadow)	(shadow)
-#define gcma_loaded(folio)	((void)(folio), false)
-static inline void *gcma_shadow(struct address_space *mapping,
-				struct folio *folio, void *old)
-{
-	return old;
-}
-
-static inline struct page *gcma_freeze(struct cma *cma, struct page *page,
-				       unsigned long count)
-{
-	return page;
-}
-
-static inline void gcma_unfreeze(struct cma *cma, const struct page *page,
-				 unsigned long count)
-{
-}
-
-static inline bool gcma_activate(struct cma *cma) { return false; }
-static inline bool gcma_pinnable(const struct cma *cma) { return false; }
-static inline bool gcma_memory_failure(unsigned long pfn) { return false; }
-static inline void gcma_declare_fdt(struct cma *cma, unsigned long node) { }
-static inline int gcma_declare(struct cma *cma, unsigned int clients)
-{
-	return -EOPNOTSUPP;
-}
-#endif
 
 struct page *gcma_alloc(struct cma *cma, unsigned long count,
 			unsigned int align, gfp_t gfp);
