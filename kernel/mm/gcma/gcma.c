@@ -392,17 +392,15 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 	scoped_guard(spinlock_irqsave, &cma->lock) {
 		dmem = lent(gcma);
 		bit = place(cma, count, align);
-		if (bit < area_bits(cma)) {
-			set_bits(cma_range(cma)->bitmap, bit, nbits);
-			cma_add_available(cma, -(long)nr);
-			gcma->owned += nr;
-			gcma->allocs++;
-		} else {
+		if (bit >= area_bits(cma)) {
 			gcma->alloc_fails++;
+			return NULL;
 		}
+		set_bits(cma_range(cma)->bitmap, bit, nbits);
+		cma_add_available(cma, -(long)nr);
+		gcma->owned += nr;
+		gcma->allocs++;
 	}
-	if (bit >= area_bits(cma))
-		return NULL;
 	first = bit << cma->order_per_bit;
 	page = bit_page(cma, bit);
 	if (dmem)
@@ -591,9 +589,8 @@ bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 	settle(gcma, bit, end);
 	/* Pairs with smp_mb() in gcma_forget_encrypted(): free, then look. */
 	smp_mb();
-	if (READ_ONCE(gcma->quarantined) || READ_ONCE(key_removed))
+	if (READ_ONCE(gcma->quarantined) || READ_ONCE(key_removed) || gcma_wipes())
 		queue_delayed_work(system_dfl_wq, &gcma_tidy_work, HZ / 10);
-	gcma_wipe();
 	return true;
 }
 
