@@ -237,15 +237,14 @@ bool gcma_load(struct address_space *mapping, pgoff_t index,
 	if (i < nr) {
 		/* Nothing leads to those behind it any more. */
 		dmem_invalidate(&gcma_dmem, mapping, index + i + 1, nr - i - 1);
-		gcma_wipe();
 		count_vm_events(GCMA_MISS_FILE + client, nr);
-		return false;
+	} else {
+		flush_dcache_folio(folio);
+		folio_mark_uptodate(folio);
+		count_vm_events(GCMA_LOAD_FILE + client, nr);
 	}
-	flush_dcache_folio(folio);
-	folio_mark_uptodate(folio);
-	count_vm_events(GCMA_LOAD_FILE + client, nr);
 	gcma_wipe();
-	return true;
+	return i == nr;
 }
 
 /**
