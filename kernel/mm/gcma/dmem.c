@@ -26,7 +26,7 @@
  *	while (hazard[cpu] in range)	smp_mb()
  *		cpu_relax()		if (owned) give up
  *					copy or clear a page at most,
-					change live or zero
+ *					change live or zero
  *					hazard[cpu] = 0 (release)
  *
  * Either the owner sees the hazard and waits for that one page, or the other
