@@ -7,6 +7,7 @@ mod output;
 mod photo;
 mod preroll;
 mod record;
+mod screen;
 mod ways;
 
 use std::borrow::Cow;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use pdio::Durability;
-use pdio_cli::report::{self, quoted, reason, say, shown, Fail, Outcome, Progress};
+use pdio_cli::report::{self, quoted, reason, say, shown, Fail, Outcome};
 use pdio_cli::size;
 use rustix::time::{clock_gettime, ClockId};
 use serde_json::json;
@@ -25,6 +26,7 @@ use camera::{Camera, Wanted};
 use output::Output;
 use photo::{part_of, Photos};
 use record::{Recording, Trigger};
+use screen::Screen;
 use ways::{Choice, Place, Tried, Way};
 
 #[global_allocator]
@@ -335,6 +337,7 @@ fn run(args: &Record) -> Outcome {
     let photos = args.photo.as_deref();
     let photos = photos.map(|path| Photos::to(path, camera.frame_bytes));
     let mut photos = photos.transpose()?;
+    let screen = Screen::new(&file.to_string_lossy(), !args.quiet)?;
     let interval = camera.interval;
     let mut output = Output::create(
         output::Plan {
@@ -346,7 +349,6 @@ fn run(args: &Record) -> Outcome {
         way,
     )?;
     let since = Instant::now();
-    let progress = Progress::new(&file.to_string_lossy(), 0, !args.quiet);
     let recording = Recording::new(
         &plan,
         &stream,
@@ -354,10 +356,11 @@ fn run(args: &Record) -> Outcome {
         &mut output,
         photos.as_mut(),
         trigger,
-        progress,
+        &screen,
     );
     let (tally, outcome) = recording.run();
     let (totals, outcome) = output.finish(outcome);
+    screen.close();
     let (photos, lines) = photos.map_or_else(Default::default, Photos::finish);
     for line in lines {
         say(format_args!("nocopy-record: {line}"));

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pdio_cli::report::{quoted, reason, say, Context, Fail, Outcome, Progress};
+use pdio_cli::report::{quoted, reason, Context, Fail, Outcome};
 use pdio_cli::signals::{Ready, Signals};
 use rustix::time::{clock_gettime, ClockId};
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
@@ -17,6 +17,7 @@ use crate::camera::{Arrival, Camera};
 use crate::output::{Frame, Output};
 use crate::photo::Photos;
 use crate::preroll::PreRoll;
+use crate::screen::Screen;
 use crate::ways::Stream;
 
 /// When to begin and to end.
@@ -180,7 +181,7 @@ pub struct Recording<'a> {
     signals: &'a Signals,
     output: &'a mut Output,
     photos: Option<&'a mut Photos>,
-    progress: Progress,
+    screen: &'a Screen,
     trigger: Trigger,
     state: State,
     kept: PreRoll,
@@ -210,7 +211,7 @@ impl<'a> Recording<'a> {
         output: &'a mut Output,
         photos: Option<&'a mut Photos>,
         trigger: Trigger,
-        progress: Progress,
+        screen: &'a Screen,
     ) -> Recording<'a> {
         Recording {
             trigger,
@@ -224,7 +225,7 @@ impl<'a> Recording<'a> {
             signals,
             output,
             photos,
-            progress,
+            screen,
             kept: PreRoll::default(),
             limit: 0,
             quota: Quota::of(plan),
@@ -400,12 +401,8 @@ impl<'a> Recording<'a> {
     }
 
     fn written(&mut self, len: usize, arrival: Option<&Arrival>) {
-        self.progress.add(len as u64);
-        self.progress.name(&format!(
-            "{} frames, {} lost",
-            self.quota.counted,
-            self.output.lost()
-        ));
+        self.screen
+            .count(len, self.quota.counted, self.output.lost());
         let Some(arrival) = arrival.filter(|a| a.monotonic) else {
             return;
         };
@@ -419,8 +416,7 @@ impl<'a> Recording<'a> {
     }
 
     fn say(&self, line: &str) {
-        self.progress
-            .aside(|| say(format_args!("nocopy-record: {line}")));
+        self.screen.say(line);
     }
 }
 
