@@ -98,6 +98,10 @@ struct Copier<'a> {
     mute: bool,
     /// It was said that attributes are not kept.
     attributes_lost: bool,
+    /// The last two filesystems (device numbers) between which no blocks can be shared.
+    unshared: Option<(u64, u64)>,
+    /// Memory for small files, once there was one.
+    small: Vec<u8>,
 }
 
 /// Runs the command.
@@ -136,6 +140,8 @@ pub fn run(args: &Cp) -> Outcome {
         copied: BTreeMap::new(),
         mute: false,
         attributes_lost: false,
+        unshared: None,
+        small: Vec::new(),
     };
     let mut ended = None;
     for source in sources {
@@ -482,15 +488,25 @@ impl Copier<'_> {
 
     fn file(&mut self, from: &Path, to: &Path, about: &Metadata) -> Outcome {
         self.progress.name(&from.to_string_lossy());
-        let source = self.signals.open(File::options().read(true), from)?;
+        let mut options = File::options();
+        options.read(true);
+        // Only a FIFO has to be waited for.
+        let source = match about.is_file() {
+            true => options.open(from),
+            false => self.signals.open(&options, from)?,
+        };
         let source = source.context("open", from)?;
-        let existing = fs::metadata(to).ok();
+        let itself = fs::symlink_metadata(to).ok();
+        let is_link = itself.as_ref().is_some_and(Metadata::is_symlink);
+        let existing = match is_link {
+            true => fs::metadata(to).ok(),
+            false => itself.clone(),
+        };
         if let Some(existing) = &existing {
             if (existing.dev(), existing.ino()) == (about.dev(), about.ino()) {
                 return Err(same_file(from, to));
             }
         }
-        let itself = fs::symlink_metadata(to).ok();
         if [&existing, &itself]
             .into_iter()
             .flatten()
@@ -498,7 +514,7 @@ impl Copier<'_> {
         {
             return Err(just_made(from, to));
         }
-        if existing.is_none() && to.is_symlink() {
+        if existing.is_none() && is_link {
             return Err(Fail::Failed(format!(
                 "{} is a symbolic link to nothing: not written through",
                 quoted(to)
@@ -514,7 +530,11 @@ impl Copier<'_> {
             .truncate(existing.is_some())
             .mode(mode)
             .custom_flags(OFlags::NOCTTY.bits() as i32);
-        let file = self.signals.open(&options, to)?;
+        let waits = existing.as_ref().is_some_and(|e| e.file_type().is_fifo());
+        let file = match waits {
+            true => self.signals.open(&options, to)?,
+            false => options.open(to),
+        };
         let file = file.context(
             if existing.is_some() {
                 "overwrite"
@@ -527,21 +547,25 @@ impl Copier<'_> {
             self.touch(to);
         }
         self.tell(from, to)?;
-        if let Ok(made) = file.metadata() {
-            if made.is_file() {
-                self.made.insert((made.dev(), made.ino()));
-            }
+        let made = file.metadata().context("write", to)?;
+        if made.is_file() {
+            self.made.insert((made.dev(), made.ino()));
         }
-        let keep = file.try_clone().context("write", to)?;
+        let pair = Pair {
+            from,
+            to,
+            about,
+            made: &made,
+        };
         let mut position = 0;
         let outcome = self
-            .contents(source, file, about, from, to, &mut position)
+            .contents(source, &file, &pair, &mut position)
             .and_then(|()| match self.args.preserve {
-                true => self.preserve(&Made::Open(&keep), from, to, about),
+                true => self.preserve(&Made::Open(&file), from, to, about),
                 false => Ok(()),
             })
             .and_then(|()| match self.args.sync && about.is_file() {
-                true => keep.sync_all().context("make durable", to),
+                true => file.sync_all().context("make durable", to),
                 false => Ok(()),
             });
         match outcome {
@@ -550,7 +574,7 @@ impl Copier<'_> {
                 Ok(())
             }
             Err(fail) => {
-                let has = keep.metadata().map(|m| m.len()).unwrap_or(0).min(position);
+                let has = file.metadata().map(|m| m.len()).unwrap_or(0).min(position);
                 let incomplete = format!(
                     "{} is incomplete: {has} of {} bytes",
                     quoted(to),
@@ -572,24 +596,23 @@ impl Copier<'_> {
     }
 
     /// Copies the bytes; `position` says how far it came.
-    fn contents(
-        &mut self,
-        source: File,
-        file: File,
-        about: &Metadata,
-        from: &Path,
-        to: &Path,
-        position: &mut u64,
-    ) -> Outcome {
-        if about.is_file() && about.len() > 0 && rustix::fs::ioctl_ficlone(&file, &source).is_ok() {
+    fn contents(&mut self, source: File, file: &File, pair: &Pair, position: &mut u64) -> Outcome {
+        let &Pair {
+            from,
+            to,
+            about,
+            made,
+        } = pair;
+        if self.share(&source, file, pair) {
             *position = about.len();
-            self.totals.bytes += about.len();
-            self.totals.shared += about.len();
-            self.progress.add(about.len());
             return Ok(());
         }
-        let regular = file.metadata().context("write", to)?.is_file();
-        let sparse = regular && about.is_file() && about.blocks() * 512 < about.len();
+        let sparse = made.is_file() && about.is_file() && about.blocks() * 512 < about.len();
+        let small = about.is_file() && about.len() <= SMALL as u64 && !sparse;
+        if small && self.whole(&source, file, pair, position)? {
+            return Ok(());
+        }
+        let file = file.try_clone().context("write", to)?;
         let holes = sparse
             .then(|| Ok((source.try_clone()?, file.try_clone()?)))
             .transpose()
@@ -665,6 +688,60 @@ impl Copier<'_> {
         }
     }
 
+    /// Has the filesystem share the blocks, if it can.
+    fn share(&mut self, source: &File, file: &File, pair: &Pair) -> bool {
+        let &Pair { about, made, .. } = pair;
+        let between = (about.dev(), made.dev());
+        if !about.is_file() || about.len() == 0 || self.unshared == Some(between) {
+            return false;
+        }
+        match rustix::fs::ioctl_ficlone(file, source) {
+            Ok(()) => {
+                self.totals.bytes += about.len();
+                self.totals.shared += about.len();
+                self.progress.add(about.len());
+                true
+            }
+            Err(error) => {
+                // So for every file between these two; other refusals are of this file.
+                if matches!(error, Errno::OPNOTSUPP | Errno::NOTTY | Errno::XDEV) {
+                    self.unshared = Some(between);
+                }
+                false
+            }
+        }
+    }
+
+    /// Copies a small file at once: a stream costs more than it gains. Returns false if it has grown too
+    /// large meanwhile; both files are then where `position` says.
+    fn whole(
+        &mut self,
+        mut source: &File,
+        mut file: &File,
+        pair: &Pair,
+        position: &mut u64,
+    ) -> Result<bool, Fail> {
+        self.small.resize(SMALL + 1, 0);
+        let mut filled = 0;
+        let ended = loop {
+            if filled == self.small.len() {
+                break false;
+            }
+            match io::Read::read(&mut source, &mut self.small[filled..]) {
+                Ok(0) => break true,
+                Ok(n) => filled += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => self.signals.check()?,
+                Err(error) => return Err(error).context("read", pair.from),
+            }
+        };
+        file.write_all(&self.small[..filled])
+            .context("write", pair.to)?;
+        *position += filled as u64;
+        self.totals.bytes += filled as u64;
+        self.progress.add(filled as u64);
+        Ok(ended)
+    }
+
     fn finish(&mut self, writer: Writer, to: &Path) -> Outcome {
         let stats = writer.finish().context("write", to)?;
         self.totals.direct += stats.direct_bytes;
@@ -689,6 +766,14 @@ impl Copier<'_> {
         made.set_times(&times(about))
             .context("set the times of", path)
     }
+}
+
+/// A file, what it is copied to, and what the two are.
+struct Pair<'a> {
+    from: &'a Path,
+    to: &'a Path,
+    about: &'a Metadata,
+    made: &'a Metadata,
 }
 
 /// What was made, to be given an owner, a mode and times.
@@ -770,6 +855,8 @@ fn next_data(file: Option<&File>, position: u64) -> io::Result<Option<(u64, u64)
     Ok(Some((start, end)))
 }
 
+/// Maximum length of a file that is copied at once.
+const SMALL: usize = 256 << 10;
 /// Data between holes is copied by a stream from this length on.
 const LONG_RANGE: u64 = 8 << 20;
 

@@ -35,6 +35,9 @@ fn files_of_every_awkward_size_are_copied_exactly() {
         4096,
         4097,
         65_535,
+        // Up to here at once.
+        256 << 10,
+        (256 << 10) + 1,
         1 << 20,
         (1 << 20) + 1,
         5_000_011,
@@ -45,6 +48,24 @@ fn files_of_every_awkward_size_are_copied_exactly() {
         assert_status(&cp(&[], &[&from, &to]), 0);
         assert!(fs::read(&to).unwrap() == data, "{size}");
     }
+}
+
+#[test]
+fn a_file_that_is_longer_than_it_was_said_to_be_is_copied_whole() {
+    // The kernel says zero bytes of such files.
+    let long = Path::new("/proc/kallsyms");
+    let Ok(data) = fs::read(long) else {
+        println!("skipped: there is no /proc/kallsyms here");
+        return;
+    };
+    if data.len() < 1 << 20 {
+        println!("skipped: /proc/kallsyms is short here");
+        return;
+    }
+    let home = home();
+    let to = home.path().join("to");
+    assert_status(&cp(&[], &[long, &to]), 0);
+    assert!(fs::read(&to).unwrap() == data);
 }
 
 #[test]
