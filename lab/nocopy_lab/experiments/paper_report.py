@@ -740,18 +740,27 @@ def configurations(data: Measured) -> Table | None:
                 continue
             one = found[0]
             swap = "zram" if "zram" in one["swap"] else "a file on the card"
+            # Of plain CMA's area what is free counts as free memory.
+            area_kib = data.results["cma_mib"] << 10 if config == "cma" else 0
+            free = [
+                row["free_kib"] - area_kib for row in run["rows"] if row.get("type") == "filled"
+            ]
             rows.append(
                 [
                     NAMES[config],
                     f"Linux {one['linux']}",
                     f"{one['cpus']} × {one['cpu'] or 'ARMv7'}",
                     f"{data.results['memory_mib']:,} MiB",
+                    f"{free[0] / 1024:,.0f} MiB" if free else "–",
                     f"{one['swap_kib'] / 1024:.0f} MiB, {swap}",
                     one["area"].strip(),
                 ]
             )
             break
-    head = ("", "kernel", "processors", "memory", "swap", "contiguous area")
+    head = (
+        "", "kernel", "processors", "memory", "free beside the area before the load", "swap",
+        "contiguous area",
+    )  # fmt: skip
     return Table("Tables 1 and 2: what was booted", head, rows) if rows else None
 
 
