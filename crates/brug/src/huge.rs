@@ -647,17 +647,24 @@ mod tests {
         }
     }
 
+    /// A slot whose huge pages pay, of which 10 MiB from the sixth on are watched. Nothing here is large
+    /// enough for the thread: the looks are the test's.
+    fn watched() -> *mut u8 {
+        PRETENDED.store(FAST, Relaxed);
+        VERDICT.store(PAY, Relaxed);
+        let p = grown(4 << 20);
+        assert!(asked_for(p.wrapping_add(15 << 20)));
+        set_watch(p as usize + (6 << 20), 10 << 20);
+        p
+    }
+
     #[test]
     fn small_pages_where_huge_ones_were_asked_for_are_noticed() {
         isolated(
             "huge::tests::small_pages_where_huge_ones_were_asked_for_are_noticed",
             || {
-                PRETENDED.store(FAST, Relaxed);
-                VERDICT.store(PAY, Relaxed);
-                let p = grown(4 << 20);
+                let p = watched();
                 let at = |mib: usize| p.wrapping_add(mib << 20);
-                assert!(asked_for(at(15)));
-                set_watch(at(6) as usize, 10 << 20);
                 looked();
                 assert!(watching(), "the program has not begun");
                 SMALL_ONES.store(true, Relaxed);
@@ -699,13 +706,8 @@ mod tests {
         isolated(
             "huge::tests::slowness_in_the_middle_of_an_object_is_noticed",
             || {
-                // Nothing here is large enough for the thread: the looks are the test's.
-                PRETENDED.store(FAST, Relaxed);
-                VERDICT.store(PAY, Relaxed);
-                let p = grown(4 << 20);
+                let p = watched();
                 let at = |mib: usize| p.wrapping_add(mib << 20);
-                assert!(asked_for(at(15)));
-                set_watch(at(6) as usize, 10 << 20);
                 PRETENDED.store(SLOW, Relaxed);
                 looked();
                 assert!(watching(), "the program has not begun");

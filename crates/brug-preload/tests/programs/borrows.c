@@ -12,23 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "maps.h"
+
 #define SIZE (8ul << 20)
-
-/* Bytes of private writable memory from p on, in mappings side by side. */
-static unsigned long writable(char *p)
-{
-	FILE *maps = fopen("/proc/self/maps", "r");
-	unsigned long from, to, end = (unsigned long)p;
-	char rights[8], line[512];
-
-	while (maps && fgets(line, sizeof(line), maps))
-		if (sscanf(line, "%lx-%lx %7s", &from, &to, rights) == 3 &&
-		    from <= end && to > end && !strcmp(rights, "rw-p"))
-			end = to;
-	if (maps)
-		fclose(maps);
-	return end - (unsigned long)p;
-}
 
 static char *grown(void)
 {

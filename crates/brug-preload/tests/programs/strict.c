@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "maps.h"
+
 #define SIZE (64ul << 20)
 
 static int open_strict(const char *path, int flags, int mode)
@@ -39,20 +41,6 @@ int open(const char *path, int flags, ...)
 }
 
 int open64(const char *path, int flags, ...) __attribute__((alias("open")));
-
-/* Bytes of private writable memory in the mapping of p. */
-static unsigned long writable(char *p)
-{
-	FILE *maps = fopen("/proc/self/maps", "r");
-	unsigned long from, to, end = (unsigned long)p;
-	char rights[8], line[512];
-
-	while (maps && fgets(line, sizeof(line), maps))
-		if (sscanf(line, "%lx-%lx %7s", &from, &to, rights) == 3 &&
-		    from <= end && to > end && !strcmp(rights, "rw-p"))
-			end = to;
-	return end - (unsigned long)p;
-}
 
 int main(void)
 {
