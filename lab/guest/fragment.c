@@ -110,7 +110,7 @@ static u64 fragment(void)
 		entry = frame(pagemap, at + i * PAGE) / HUGE_PAGES;
 		if (entry >= blocks)
 			die("a page far beyond the memory");
-		if (seen[entry]++ % (HUGE_PAGES / opt.keep)) {
+		if (seen[entry]++ * opt.keep % HUGE_PAGES >= opt.keep) {
 			madvise(at + i * PAGE, PAGE, MADV_DONTNEED);
 			continue;
 		}

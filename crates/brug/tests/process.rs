@@ -749,7 +749,7 @@ fn a_limit_of_data_is_lived_with() {
 fn a_limit_that_the_program_tells_of_finds_nothing_that_no_object_needs() {
     isolated(
         "a_limit_that_the_program_tells_of_finds_nothing_that_no_object_needs",
-        &[],
+        &[("BRUG_PURGE_DELAY", "1h")],
         || {
             let retained = || brug::stats().bytes_retained;
             drop(Vec::<u8>::from_iter((0..20 << 20).map(|i| i as u8)));

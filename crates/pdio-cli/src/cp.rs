@@ -734,9 +734,18 @@ impl Copier<'_> {
                 Err(error) => return Err(error).context("read", pair.from),
             }
         };
-        file.write_all(&self.small[..filled])
-            .context("write", pair.to)?;
-        *position += filled as u64;
+        let mut rest = &self.small[..filled];
+        while !rest.is_empty() {
+            match file.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()).context("write", pair.to),
+                Ok(n) => {
+                    rest = &rest[n..];
+                    *position += n as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => self.signals.check()?,
+                Err(error) => return Err(error).context("write", pair.to),
+            }
+        }
         self.totals.bytes += filled as u64;
         self.progress.add(filled as u64);
         Ok(ended)

@@ -10,6 +10,7 @@ use std::process::{Output, Stdio};
 use std::time::{Duration, SystemTime};
 
 use common::*;
+use rustix::io::Errno;
 use rustix::process::Signal;
 
 fn cp(arguments: &[&str], paths: &[&Path]) -> Output {
@@ -64,8 +65,14 @@ fn a_file_that_is_longer_than_it_was_said_to_be_is_copied_whole() {
     }
     let home = home();
     let to = home.path().join("to");
-    assert_status(&cp(&[], &[long, &to]), 0);
-    assert!(fs::read(&to).unwrap() == data);
+    // It changes when somebody loads a module meanwhile.
+    let same = (0..10).any(|_| {
+        let before = fs::read(long).unwrap();
+        assert_status(&cp(&[], &[long, &to]), 0);
+        let copied = fs::read(&to).unwrap();
+        copied == before || copied == fs::read(long).unwrap()
+    });
+    assert!(same);
 }
 
 #[test]
@@ -366,7 +373,9 @@ fn fifos_sockets_and_devices_become_what_cp_makes_of_them() {
         rustix::fs::utimensat(rustix::fs::CWD, &path, &times, no_flags).unwrap();
         let flags = rustix::fs::XattrFlags::empty();
         let kept = rustix::fs::lsetxattr(&path, "trusted.colour", b"blue", flags);
-        assert!(kept.is_ok() || !root, "{name}");
+        // The root of a container may not set such ones.
+        let refused = matches!(kept, Err(Errno::PERM | Errno::OPNOTSUPP));
+        assert!(kept.is_ok() || refused, "{name}");
     }
     let (ours, theirs) = (home.path().join("ours"), home.path().join("theirs"));
     let devices = |root: &Path| -> Vec<u64> {

@@ -343,6 +343,16 @@ jump! {
         notifying();
         tell::hand_over();
     }
+    // Also before there is a stream: what they map is shared as long as the process is.
+    fn shmat(_a, _b, _c) {
+        tell::hand_over();
+        tell::sharing();
+    }
+    fn sem_open(_a, _b, _c) {
+        tell::hand_over();
+        tell::sharing();
+    }
+    fn closedir(directory, _b, _c) { tell::closing_directory(directory as *mut libc::DIR) }
     fn clone(_a, _b, flags) { cloning(flags as c_int) }
     fn __clone(_a, _b, flags) { cloning(flags as c_int) }
     fn daemon(_a, _b, _c) { leaving("daemon") }

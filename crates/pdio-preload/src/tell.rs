@@ -369,7 +369,7 @@ macro_rules! told {
 }
 
 /// Exports functions of up to six words by which the program hears of something: after each, streams
-/// look at their files. While no stream is taken, each costs two comparisons and a jump.
+/// look at their files. While no stream is taken, each costs three comparisons and a jump.
 macro_rules! hears {
     ($($before:ident: $($name:ident)*;)*) => {$($(
         #[no_mangle]
@@ -380,11 +380,12 @@ macro_rules! hears {
                 function: AtomicPtr::new(core::ptr::null_mut()),
                 next: AtomicPtr::new(core::ptr::null_mut()),
                 name: concat!(stringify!($name), "\0"),
-                while_negative: [&QUIET, &QUIET],
+                while_negative: [&QUIET, &CLEAR],
                 before: $before,
             };
             let next = SLOT.next.load(Relaxed);
-            if QUIET.load(Acquire) >= 0 && !next.is_null() {
+            // Whichever of the two another thread has changed by now.
+            if QUIET.load(Acquire) >= 0 && CLEAR.load(Acquire) >= 0 && !next.is_null() {
                 // SAFETY: the C library's function, and the words it was called with.
                 return unsafe { transmute::<*mut (), Function>(next)(a, b, c, d, e, f) };
             }
@@ -403,16 +404,59 @@ type Function = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, u
 #[cold]
 #[inline(never)]
 unsafe fn call(slot: &Slot, words: Words) -> usize {
-    let errno = crate::errno();
-    if QUIET.load(Acquire) < 0 && !guard::inside() {
-        // SAFETY: the caller's promise.
-        unsafe { (slot.before)(&words) };
-    }
-    let next = slot.next();
-    crate::set_errno(errno);
+    // SAFETY: the caller's promise.
+    let next = unsafe { begin(slot, &words) };
     let [a, b, c, d, e, f] = words;
     // SAFETY: as above.
     let result = unsafe { transmute::<*mut (), Function>(next)(a, b, c, d, e, f) };
+    heard();
+    result
+}
+
+/// What comes before such a call. Returns the C library's function.
+///
+/// # Safety
+/// The words are the program's arguments.
+unsafe fn begin(slot: &Slot, words: &Words) -> *mut () {
+    let errno = crate::errno();
+    let due = slot
+        .while_negative
+        .iter()
+        .any(|word| word.load(Acquire) < 0);
+    if due && !guard::inside() {
+        // SAFETY: the caller's promise.
+        unsafe { (slot.before)(words) };
+    }
+    let next = slot.next();
+    crate::set_errno(errno);
+    next
+}
+
+/// `recvfrom` of programs that are compiled with checks: the only one of these of seven words.
+#[no_mangle]
+pub unsafe extern "C-unwind" fn __recvfrom_chk(
+    fd: usize,
+    data: usize,
+    len: usize,
+    size: usize,
+    flags: usize,
+    from: usize,
+    from_len: usize,
+) -> usize {
+    type Function =
+        unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize, usize) -> usize;
+    static SLOT: Slot = Slot {
+        function: AtomicPtr::new(core::ptr::null_mut()),
+        next: AtomicPtr::new(core::ptr::null_mut()),
+        name: "__recvfrom_chk\0",
+        while_negative: [&QUIET, &CLEAR],
+        before: receiving,
+    };
+    // SAFETY: the program's arguments.
+    let next = unsafe { begin(&SLOT, &[fd, data, len, size, flags, from]) };
+    // SAFETY: the C library's function, and the words it was called with.
+    let result =
+        unsafe { transmute::<*mut (), Function>(next)(fd, data, len, size, flags, from, from_len) };
     heard();
     result
 }
@@ -539,17 +583,16 @@ unsafe fn watching_ids(words: &Words) {
     }
 }
 
-/// A directory may be locked.
-unsafe fn closing_directory(words: &Words) {
-    if words[0] != 0 {
-        // SAFETY: the program's open directory.
-        closing(unsafe { libc::dirfd(words[0] as *mut libc::DIR) });
+/// Before a directory is closed, which may be locked.
+///
+/// # Safety
+/// `directory` is null or open.
+pub unsafe fn closing_directory(directory: *mut libc::DIR) {
+    if !directory.is_null() {
+        // SAFETY: the caller's promise.
+        closing(unsafe { libc::dirfd(directory) });
         renumbered();
     }
-}
-
-unsafe fn sharing_memory(_: &Words) {
-    sharing();
 }
 
 /// Input through the C library's buffer, of one character if `one`.
@@ -667,8 +710,7 @@ hears! {
         pututline pututxline updwtmp updwtmpx logwtmp login logout lckpwdf ulckpwdf
         mkdir mkdirat rmdir symlink symlinkat mknod mknodat __xmknod __xmknodat mkfifo mkfifoat mkdtemp unlink unlinkat
         remove removexattr lremovexattr fremovexattr mq_open __mq_open_2 mq_unlink shm_unlink sem_unlink;
-    closing_directory: closedir;
-    receiving: recv recvfrom recvmsg recvmmsg __recv_chk __recvfrom_chk eventfd_read;
+    receiving: recv recvfrom recvmsg recvmmsg __recv_chk eventfd_read;
     polling: poll __poll __poll_chk;
     polling_precisely: ppoll __ppoll_chk;
     selecting: select __select pselect;
@@ -676,7 +718,6 @@ hears! {
     awaiting_precisely: epoll_pwait2;
     watching_children: waitpid __waitpid wait4;
     watching_ids: waitid;
-    sharing_memory: shmat sem_open;
     nothing_seen:
         access faccessat euidaccess eaccess readlink readlinkat readdir readdir64 getxattr lgetxattr
         fgetxattr process_vm_readv;

@@ -170,7 +170,8 @@ impl Backing {
         let used = self.engine.take().map(Engine::abandon);
         std::mem::forget(self.region.take());
         self.ring.close_in_child();
-        self.direct.take().or(used).map(|file| fork::adopt(&file))
+        let direct = self.direct.take().or(used);
+        direct.and_then(|direct| fork::adopt_unknown(&direct, &self.file))
     }
 }
 

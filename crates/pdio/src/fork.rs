@@ -3,6 +3,8 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -53,6 +55,13 @@ pub(crate) fn adopt(file: &Arc<File>) -> Arc<File> {
     Arc::new(unsafe { File::from_raw_fd(file.as_raw_fd()) })
 }
 
+/// As [`adopt`], of a descriptor that the program does not know of. It may have closed all that it does not
+/// know, and have another file there, which is none of ours: that is left alone.
+pub(crate) fn adopt_unknown(file: &Arc<File>, of: &File) -> Option<Arc<File>> {
+    let which = |file: &File| file.metadata().ok().map(|m| (m.dev(), m.ino()));
+    (which(file).is_some() && which(file) == which(of)).then(|| adopt(file))
+}
+
 /// The descriptor of a stream's ring, where a child finds it without the stream's lock.
 #[derive(Clone, Debug)]
 pub(crate) struct RingNumber(Arc<AtomicI32>);
@@ -72,7 +81,9 @@ impl RingNumber {
     /// In a child: the ring is the parent's, and would keep its file in use.
     pub(crate) fn close_in_child(&self) {
         let ring = self.0.swap(-1, Ordering::AcqRel);
-        if ring >= 0 {
+        let is_ring = |link: PathBuf| link.as_os_str() == "anon_inode:[io_uring]";
+        // As with `adopt_unknown`.
+        if ring >= 0 && std::fs::read_link(format!("/proc/self/fd/{ring}")).is_ok_and(is_ring) {
             // SAFETY: the parent's ring is never used or dropped in this process.
             unsafe { libc::close(ring) };
         }

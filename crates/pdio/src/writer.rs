@@ -374,7 +374,8 @@ impl Writer {
     fn leave_to_parent(&mut self) -> Option<Arc<File>> {
         self.file = fork::adopt(&self.file);
         self.shared.ring.close_in_child();
-        self.shared.direct.as_ref().map(fork::adopt)
+        let direct = self.shared.direct.as_ref();
+        direct.and_then(|direct| fork::adopt_unknown(direct, &self.file))
     }
 
     /// Removes the stream from the table. The last writer of the file also frees reserved blocks.

@@ -68,10 +68,10 @@ def _copies(program: Path, where: Path) -> list[Work]:
     copy = require_tool("cp", "coreutils")
     sparse = (f"{where}/sparse", f"{where}/copy")
     tree = (f"{where}/tree", f"{where}/copy")
-    # As both would otherwise share blocks where the filesystem can.
+    # All share blocks where the filesystem can: then this says what that takes.
     ways = {
-        PLAIN: (copy, "-r", "--reflink=never", *tree),
-        LIBRARY: (copy, "-r", "--reflink=never", *tree),
+        PLAIN: (copy, "-r", *tree),
+        LIBRARY: (copy, "-r", *tree),
         COMMAND: (str(program), "cp", "-r", *tree),
     }
     return [

@@ -7,10 +7,12 @@
  */
 #define _GNU_SOURCE
 #include <aio.h>
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <mqueue.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -996,6 +998,57 @@ static void shares(void)
 	printf("%d short\n", shorter);
 }
 
+/* The same with a semaphore that was there before the file. */
+static void posts(void)
+{
+	char name[32];
+	sem_t *written;
+	int fd, shorter;
+
+	snprintf(name, sizeof(name), "/pdio-tells-%d", getpid());
+	written = sem_open(name, O_CREAT | O_EXCL, 0600, 0);
+	check(written != SEM_FAILED, "sem_open");
+	sem_unlink(name);
+	if (fork() == 0) {
+		sem_wait(written);
+		_exit(size_of("file") < 6010);
+	}
+	fd = create("file");
+	put(fd, 5000);
+	put(fd, 1000);
+	put(fd, 10);
+	sem_post(written);
+	/* The library would write what waits before a wait() that it sees. */
+	bare(SYS_wait4, -1, (long)&shorter, 0, 0);
+	close(fd);
+	printf("%d short\n", WEXITSTATUS(shorter));
+}
+
+extern ssize_t __recvfrom_chk(int, void *, size_t, size_t, int, struct sockaddr *, socklen_t *);
+
+/* What programs that are compiled with checks call for recvfrom(). */
+static void receives(void)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int s = socket(AF_INET, SOCK_DGRAM, 0), fd;
+	socklen_t len = sizeof(to);
+
+	check(bind(s, (void *)&to, len) == 0 && getsockname(s, (void *)&to, &len) == 0, "bind");
+	for (int round = 0; round < 3; round++) {
+		struct sockaddr_in from = { 0 };
+		char data[8];
+
+		len = sizeof(from);
+		check(sendto(s, "seven", 5, 0, (void *)&to, sizeof(to)) == 5, "sendto");
+		check(__recvfrom_chk(s, data, 5, sizeof(data), 0, (void *)&from, &len) == 5, "receive");
+		printf("%d %d\n", (int)len, from.sin_port == to.sin_port);
+		fd = create("file");
+		put(fd, 5000);
+		put(fd, 1000);
+	}
+	close(fd);
+}
+
 /* ------------------------------------------------------------------------------------ dying */
 
 static int counted;
@@ -1145,6 +1198,10 @@ int main(int argc, char **argv)
 		cancels();
 	else if (argc > 1 && !strcmp(argv[1], "shares"))
 		shares();
+	else if (argc > 1 && !strcmp(argv[1], "posts"))
+		posts();
+	else if (argc > 1 && !strcmp(argv[1], "receives"))
+		receives();
 	else if (argc > 3 && !strcmp(argv[1], "dies"))
 		dies(atoi(argv[2]), argv[3]);
 	else if (argc > 1 && !strcmp(argv[1], "actions"))
