@@ -596,11 +596,23 @@ fn tune_replaces_no_device_and_follows_no_link_that_waits_for_it() {
 
 /// What `brug tune` of a script of bash, which ends by `exit(3)`, says and leaves in a directory for temporary files of its own.
 fn tune_of(script: &str) -> (Output, usize) {
+    tune_by(&mut Command::new(env!("CARGO_BIN_EXE_brug")), script)
+}
+
+/// The same with signals that end programs. Whoever runs this test may ignore them, as under nohup or in the
+/// background of a shell.
+fn mortal_tune_of(script: &str) -> (Output, usize) {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP,INT,TERM");
+    tune_by(command.arg(env!("CARGO_BIN_EXE_brug")), script)
+}
+
+fn tune_by(command: &mut Command, script: &str) -> (Output, usize) {
     library();
     let directory = tempfile::tempdir().expect("directory");
     let scratch = directory.path().join("scratch");
     fs::create_dir(&scratch).expect("directory");
-    let output = Command::new(env!("CARGO_BIN_EXE_brug"))
+    let output = command
         .args(["tune", "--profile"])
         .arg(directory.path().join("profile"))
         .args(["--", "bash", "-c", script])
@@ -615,7 +627,7 @@ fn tune_of(script: &str) -> (Output, usize) {
 #[test]
 fn tune_that_is_asked_to_end_leaves_nothing_behind() {
     for (signal, status) in [("HUP", 129), ("INT", 130), ("TERM", 143)] {
-        let (output, left) = tune_of(&format!("kill -{signal} $PPID; exec sleep 20"));
+        let (output, left) = mortal_tune_of(&format!("kill -{signal} $PPID; exec sleep 20"));
         assert_eq!(output.status.code(), Some(status), "{output:?}");
         assert!(
             output.stdout.is_empty() && output.stderr.is_empty(),
@@ -629,7 +641,7 @@ fn tune_that_is_asked_to_end_leaves_nothing_behind() {
 #[test]
 fn tune_reports_on_a_program_that_ends_by_itself_when_it_is_asked_to() {
     let script = "trap 'exit 0' INT; kill -INT $PPID; for i in {1..100}; do sleep 0.1; done";
-    let (output, left) = tune_of(script);
+    let (output, left) = mortal_tune_of(script);
     assert!(output.status.success(), "{output:?}");
     assert!(out(&output).contains("verdict: "), "{output:?}");
     assert_eq!(left, 0);
