@@ -35,24 +35,34 @@ impl Slot {
         }
         next
     }
+
+    /// Does what comes before a call, and returns the C library's function. `errno` stays.
+    ///
+    /// # Safety
+    /// The words are the program's arguments.
+    pub unsafe fn begin(&self, words: &Words) -> *mut () {
+        let errno = crate::errno();
+        let due = self
+            .while_negative
+            .iter()
+            .any(|word| word.load(Acquire) < 0);
+        if due && !guard::inside() {
+            // SAFETY: the caller's promise.
+            unsafe { (self.before)(words) };
+        }
+        let next = self.next();
+        crate::set_errno(errno);
+        next
+    }
 }
 
 /// For what is to be done before every call.
 pub static ALWAYS: AtomicIsize = AtomicIsize::new(-1);
 
 unsafe extern "C" fn arrived(slot: &Slot, words: &Words) -> *mut () {
-    let errno = crate::errno();
-    let due = slot
-        .while_negative
-        .iter()
-        .any(|word| word.load(Acquire) < 0);
-    if due && !guard::inside() {
-        // SAFETY: the words are the program's arguments.
-        unsafe { (slot.before)(words) };
-    }
-    let function = slot.next();
+    // SAFETY: the words are the program's arguments.
+    let function = unsafe { slot.begin(words) };
     slot.function.store(function, Relaxed);
-    crate::set_errno(errno);
     function
 }
 

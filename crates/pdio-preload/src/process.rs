@@ -317,6 +317,13 @@ pub fn cloning(flags: c_int) {
     }
 }
 
+/// The C library maps shared memory by itself, unseen. That counts before there is a stream as well, as what is
+/// mapped stays.
+fn mapping_unseen() {
+    tell::hand_over();
+    tell::sharing();
+}
+
 /// The C library may start a thread by itself, unseen, in which a function of the program is called.
 fn notifying() {
     THREADED.store(true, SeqCst);
@@ -343,15 +350,8 @@ jump! {
         notifying();
         tell::hand_over();
     }
-    // Also before there is a stream: what they map is shared as long as the process is.
-    fn shmat(_a, _b, _c) {
-        tell::hand_over();
-        tell::sharing();
-    }
-    fn sem_open(_a, _b, _c) {
-        tell::hand_over();
-        tell::sharing();
-    }
+    fn shmat(_a, _b, _c) { mapping_unseen() }
+    fn sem_open(_a, _b, _c) { mapping_unseen() }
     fn closedir(directory, _b, _c) { tell::closing_directory(directory as *mut libc::DIR) }
     fn clone(_a, _b, flags) { cloning(flags as c_int) }
     fn __clone(_a, _b, flags) { cloning(flags as c_int) }

@@ -405,31 +405,12 @@ type Function = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, u
 #[inline(never)]
 unsafe fn call(slot: &Slot, words: Words) -> usize {
     // SAFETY: the caller's promise.
-    let next = unsafe { begin(slot, &words) };
+    let next = unsafe { slot.begin(&words) };
     let [a, b, c, d, e, f] = words;
     // SAFETY: as above.
     let result = unsafe { transmute::<*mut (), Function>(next)(a, b, c, d, e, f) };
     heard();
     result
-}
-
-/// What comes before such a call. Returns the C library's function.
-///
-/// # Safety
-/// The words are the program's arguments.
-unsafe fn begin(slot: &Slot, words: &Words) -> *mut () {
-    let errno = crate::errno();
-    let due = slot
-        .while_negative
-        .iter()
-        .any(|word| word.load(Acquire) < 0);
-    if due && !guard::inside() {
-        // SAFETY: the caller's promise.
-        unsafe { (slot.before)(words) };
-    }
-    let next = slot.next();
-    crate::set_errno(errno);
-    next
 }
 
 /// `recvfrom` of programs that are compiled with checks: the only one of these of seven words.
@@ -453,7 +434,7 @@ pub unsafe extern "C-unwind" fn __recvfrom_chk(
         before: receiving,
     };
     // SAFETY: the program's arguments.
-    let next = unsafe { begin(&SLOT, &[fd, data, len, size, flags, from]) };
+    let next = unsafe { SLOT.begin(&[fd, data, len, size, flags, from]) };
     // SAFETY: the C library's function, and the words it was called with.
     let result =
         unsafe { transmute::<*mut (), Function>(next)(fd, data, len, size, flags, from, from_len) };

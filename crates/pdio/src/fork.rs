@@ -55,8 +55,8 @@ pub(crate) fn adopt(file: &Arc<File>) -> Arc<File> {
     Arc::new(unsafe { File::from_raw_fd(file.as_raw_fd()) })
 }
 
-/// As [`adopt`], of a descriptor that the program does not know of. It may have closed all that it does not
-/// know, and have another file there, which is none of ours: that is left alone.
+/// As [`adopt`], of a descriptor that the program does not know of: it may have closed that by its number, and
+/// opened another file under the number. Returns nothing then, and leaves that file alone.
 pub(crate) fn adopt_unknown(file: &Arc<File>, of: &File) -> Option<Arc<File>> {
     let which = |file: &File| file.metadata().ok().map(|m| (m.dev(), m.ino()));
     (which(file).is_some() && which(file) == which(of)).then(|| adopt(file))

@@ -290,8 +290,8 @@ impl Copy<'_> {
         }
     }
 
-    /// Sends a block that the stream has in memory already, without a copy of ours. Returns false if there
-    /// is none.
+    /// Sends a block from where the input stream has it in memory, if it has a whole one there. Returns
+    /// whether it had.
     fn put_from_memory(
         &mut self,
         input: &mut Input,
