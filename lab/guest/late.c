@@ -31,16 +31,12 @@ static int cached, direct;
 
 static u64 pages_kept(void)
 {
-	FILE *f = fopen("/proc/vmstat", "re");
-	char line[128];
-	u64 kept = 0;
+	struct fields vm;
+	u64 kept;
 
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "gcma_store_file %" SCNu64, &kept) == 1)
-			break;
-	if (!f)
-		die("no /proc/vmstat");
-	fclose(f);
+	fields_read_vmstat(&vm);
+	if (!fields_get(&vm, "gcma_store_file", &kept))
+		die("no gcma_store_file in /proc/vmstat");
 	return kept;
 }
 
