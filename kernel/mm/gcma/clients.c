@@ -42,31 +42,33 @@ static atomic_t *guard_of(struct address_space *mapping)
 	return &gcma_guard[hash_ptr(mapping, GCMA_GUARD_BITS)].count;
 }
 
-/* May a copy of this clean folio be kept? */
-static bool admitted(struct address_space *mapping, struct folio *folio)
+/* The client whose cache the folio is in. */
+static enum gcma_client client_of(struct folio *folio)
 {
+	return folio_test_swapcache(folio) ? GCMA_CLIENT_SWAP : GCMA_CLIENT_FILE;
+}
+
+static pgoff_t index_of(struct folio *folio, enum gcma_client client)
+{
+	return client == GCMA_CLIENT_SWAP ? swap_cache_index(folio->swap) :
+					    folio->index;
+}
+
+/* May a copy of this clean folio of a client be kept? */
+static bool admitted(struct address_space *mapping, struct folio *folio,
+		     enum gcma_client client)
+{
+	if (!(READ_ONCE(gcma_clients) & GCMA_FILE << client))
+		return false;
 	/* Swap does not read all-zero pages from the device either. */
-	if (folio_test_swapcache(folio))
-		return (READ_ONCE(gcma_clients) & GCMA_SWAP) &&
-		       !swap_slot_zero(folio->swap);
+	if (client == GCMA_CLIENT_SWAP)
+		return !swap_slot_zero(folio->swap);
 	/*
 	 * Swap files do not change through the page cache. After a failed write a
 	 * page is clean, but the device does not have its content.
 	 */
-	return (READ_ONCE(gcma_clients) & GCMA_FILE) &&
-	       test_bit(AS_GCMA, &mapping->flags) &&
+	return test_bit(AS_GCMA, &mapping->flags) &&
 	       !READ_ONCE(mapping->wb_err) && !IS_SWAPFILE(mapping->host);
-}
-
-static pgoff_t index_of(struct folio *folio)
-{
-	return folio_test_swapcache(folio) ? swap_cache_index(folio->swap) :
-					     folio->index;
-}
-
-static enum gcma_client client_of(struct folio *folio)
-{
-	return folio_test_swapbacked(folio) ? GCMA_CLIENT_SWAP : GCMA_CLIENT_FILE;
 }
 
 /* Was this folio, which reclaim has isolated, used more than once? */
@@ -81,13 +83,14 @@ static bool folio_workingset(struct folio *folio)
 	return folio_test_workingset(folio);
 }
 
-/* What dmem is to know of a folio. */
-static unsigned int flags_of(struct address_space *mapping, struct folio *folio)
+/* What dmem is to know of a client's folio. */
+static unsigned int flags_of(struct address_space *mapping, struct folio *folio,
+			     enum gcma_client client)
 {
 	unsigned int flags = folio_workingset(folio) ? DMEM_WORKINGSET : 0;
 
 	/* Decrypted content must not outlast the key. */
-	if (client_of(folio) == GCMA_CLIENT_FILE && IS_ENCRYPTED(mapping->host))
+	if (client == GCMA_CLIENT_FILE && IS_ENCRYPTED(mapping->host))
 		flags |= DMEM_SECRET;
 	return flags;
 }
@@ -106,18 +109,20 @@ static unsigned int flags_of(struct address_space *mapping, struct folio *folio)
  */
 bool gcma_store(struct address_space *mapping, struct folio *folio)
 {
+	enum gcma_client client;
 	unsigned long nr;
 
 	/* Pairs with atomic_long_fetch_add_release() in dmem_add_area(). */
 	if (!atomic_long_read_acquire(&gcma_dmem.idle))
 		return false;
+	client = client_of(folio);
 	nr = folio_nr_pages(folio);
 	/* A folio that somebody else holds will not be removed. */
 	return nr <= GCMA_FOLIO_PAGES && folio_ref_count(folio) == 1 + nr &&
 	       folio_test_uptodate(folio) && !folio_test_dirty(folio) &&
-	       admitted(mapping, folio) &&
-	       dmem_store(&gcma_dmem, folio, mapping, index_of(folio),
-			  client_of(folio), flags_of(mapping, folio));
+	       admitted(mapping, folio, client) &&
+	       dmem_store(&gcma_dmem, folio, mapping, index_of(folio, client), client,
+			  flags_of(mapping, folio, client));
 }
 
 /**
@@ -135,7 +140,7 @@ void *gcma_publish(struct address_space *mapping, struct folio *folio,
 {
 	enum gcma_client client = client_of(folio);
 	unsigned long nr = folio_nr_pages(folio);
-	pgoff_t index = index_of(folio);
+	pgoff_t index = index_of(folio, client);
 
 	/* Since the copies were made, the file may have ceased to allow any. */
 	if (!shadow || (client == GCMA_CLIENT_FILE &&
@@ -220,7 +225,9 @@ bool gcma_load(struct address_space *mapping, pgoff_t index,
 	       struct folio *folio)
 {
 	unsigned long i = 0, nr = folio_nr_pages(folio);
-	enum gcma_client client = client_of(folio);
+	/* It may be swapped in around the swap cache. */
+	enum gcma_client client = folio_test_swapbacked(folio) ? GCMA_CLIENT_SWAP :
+								 GCMA_CLIENT_FILE;
 
 	/*
 	 * A folio in a cache has replaced its shadows, which were all flagged. A

@@ -372,12 +372,13 @@ static void count_found(struct dmem *dmem, unsigned int class)
 		atomic_inc(&dmem->found[class]);
 }
 
-/* Turn to a way of the locked set. May a page of a client take it? */
-static bool place_usable(const struct dmem *dmem, struct dmem_place *place,
-			 unsigned int way, unsigned int client)
+/* Enter the frame of a way of the locked set if a page of a client may take it. */
+static bool place_enter_way(const struct dmem *dmem, struct dmem_place *place,
+			    unsigned int way, unsigned int client)
 {
 	place_turn(dmem, place, way);
-	return place->area && !frame_owned(place->area, place->nr) &&
+	/* The clients come last: dmem_set_clients() waits for the hazard. */
+	return place->area && place_enter(place) &&
 	       READ_ONCE(place->area->clients) & BIT(client);
 }
 
@@ -395,7 +396,7 @@ static void set_renew(const struct dmem *dmem, struct dmem_set *set, u32 release
 }
 
 /*
- * Turn to the way of the locked set that a page of a client takes. Returns the
+ * Enter the frame of the locked set that a page of a client takes. Returns the
  * RRPV of what would be lost, RRPV_MAX + 1 if it is free, -1 if there is none.
  */
 static int place_room(const struct dmem *dmem, struct dmem_place *place,
@@ -413,15 +414,17 @@ static int place_room(const struct dmem *dmem, struct dmem_place *place,
 #pragma GCC unroll 4
 	for (first = 0; first < DMEM_WAYS; first += 8)
 		for (ways = zero_bytes(eight_tags(set, first)); ways; ways &= ways - 1)
-			if (place_usable(dmem, place, first + __ffs64(ways) / 8, client))
+			if (place_enter_way(dmem, place, first + __ffs64(ways) / 8,
+					    client))
 				return RRPV_MAX + 1;
 	for (rrpv = RRPV_MAX; rrpv >= 0; rrpv--) {
 		/* The lower bits of those that have it, the one at the hand first. */
 		ways = ~(set->rrpv ^ RRPV_LOW * rrpv);
 		ways = ror64(ways & (ways >> 1) & RRPV_LOW, 2 * set->hand);
 		for (; ways; ways &= ways - 1)
-			if (place_usable(dmem, place, (set->hand + __ffs64(ways) / 2) %
-					 DMEM_WAYS, client))
+			if (place_enter_way(dmem, place,
+					    (set->hand + __ffs64(ways) / 2) % DMEM_WAYS,
+					    client))
 				break;
 		if (ways)
 			break;
@@ -453,9 +456,6 @@ static bool store_page(struct dmem *dmem, struct dmem_place *place,
 			this_cpu_inc(dmem->area[0]->stats->refused[client]);
 		goto out;
 	}
-	/* Look at the clients again: dmem_set_clients() waits for the hazard. */
-	if (!place_enter(place) || !(READ_ONCE(place->area->clients) & BIT(client)))
-		goto out;
 	if (lost <= RRPV_MAX && test_bit(place->nr, dmem->live))
 		this_cpu_inc(place->area->stats->evicted[place_client(place)]);
 	if (test_bit(place->nr, dmem->zero))
