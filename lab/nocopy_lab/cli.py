@@ -176,15 +176,18 @@ def demo(draw_only: bool, version: str) -> None:
     default="",
     help="Only runs whose name contains this; stored ones of the same kernels stay.",
 )
-def bench_gcma(draw_only: bool, only: str) -> None:
-    """Measure all configurations in depth; writes out/bench-gcma/index.html."""
+@linux
+def bench_gcma(draw_only: bool, only: str, version: str) -> None:
+    """Measure all configurations in depth; writes out/bench-gcma/index.html, or
+    out/bench-gcma-7.3/index.html."""
     from nocopy_lab.experiments import bench_gcma as experiment
     from nocopy_lab.experiments import gcma_report
 
+    directory = experiment.directory(version)
     if not draw_only:
-        experiment.run(only)
-    page = gcma_report.draw()
-    gcma_report.show()
+        experiment.run(version, only)
+    page = gcma_report.draw(directory)
+    gcma_report.show(directory)
     print(f"page with figures: {page}")
 
 

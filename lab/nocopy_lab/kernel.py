@@ -101,6 +101,8 @@ CONFIGS: Final[dict[str, Config]] = {
         Config("without-6.12", COMPARED, ("CONFIG_GCMA=n", *JUMP_LABELS)),
         # Linux 7.3.
         Config("gcma-7.3", MOST_LATER, series="7.3"),
+        Config("measured-7.3", (*GCMA, *LATER), JUMP_LABELS, series="7.3"),
+        Config("stock-7.3", (*STOCK, *LATER), ("CONFIG_GCMA=n", *JUMP_LABELS), series="7.3"),
         Config("check", MOST_LATER, within="gcma-7.3", series="7.3"),
         Config(
             "storage", (*STORAGE, "network", "machine-7.3"), STORAGE_LATER, pristine=True,

@@ -737,8 +737,8 @@ def _zswap_jobs(reclaim: str) -> list[Job]:
             swap="disk_swap /dev/vdb",
             prepare=f"{reclaim}; zswap",
             after="mglru_seen",
-            # Linux 6.12 may give up beside pages that it could reclaim (docs/gcma.md). The hog, which
-            # is killed then, begins anew.
+            # Linux 6.12 may give up beside pages that it could reclaim (docs/gcma.md). The hog,
+            # which is killed then, begins anew.
             allow=("oom",),
         )
     ]

@@ -16,11 +16,13 @@ calls:   reading pages in calls of several sizes, from the area where plain CMA 
 mglru:   popular pages again, and random allocations, with the multi-generational LRU and zswap
 launch:  applications that are started in turn, with more files and memory than fit without the
          area, on what a phone has: files on f2fs, encrypted or not, zram, the multi-generational
-         LRU; on Linux 6.12 and 7.3
+         LRU
 copy-waits: how often allocations wait for copies in flight, with real threads on four CPUs
 pieces:  the same beside four readers whose every read goes into 1,024 pieces of memory
 real:    states and calls once more in real time, caches included: in User Mode Linux, which is a
          program of this machine, again and again with GCMA and plain CMA in turn
+
+Linux 6.12 and 7.3 have results of their own.
 """
 
 from __future__ import annotations
@@ -39,6 +41,12 @@ from nocopy_lab.run import MEASURING_S, Job
 
 SEED: Final = 1
 HERE: Final = OUT / "bench-gcma"
+
+
+def directory(version: str) -> Path:
+    return HERE if version == "6.12" else HERE.with_name(f"{HERE.name}-{version}")
+
+
 KINDS: Final = (
     *("states", "cleared", "readers", "random", "reread", "cgroups", "cost", "calls", "mglru"),
     *("launch", "copy-waits", "pieces", "real"),
@@ -311,11 +319,7 @@ def _machine(config: str, disk_mib: int, completion_ns: int = 0) -> Machine:
 
 
 def boots(
-    gcma: kernel.Image,
-    stock: kernel.Image,
-    threads: kernel.Image,
-    later: kernel.Image,
-    only: str = "",
+    gcma: kernel.Image, stock: kernel.Image, threads: kernel.Image, only: str = ""
 ) -> list[Job]:
     """All boots whose name contains `only`, the longest first; one is on several threads."""
     made: list[Job] = []
@@ -374,11 +378,10 @@ def boots(
         add(f"mglru-zipf-{config}", script, gcma, _machine(config, mib, DISK_NS[0]))
     script = f"mglru\nzswap\n{_random('gcma')}"
     add("mglru-random-gcma", script, gcma, _machine("gcma", RANDOM_MIB))
-    for image, series in ((gcma, "6.12"), (later, "7.3")):
-        for disk, (encrypt, ns) in LAUNCH_DISKS.items():
-            for config in ("reservation", "cma", "gcma"):
-                name = f"launch-{series}-{disk}-{config}"
-                add(name, _launch(encrypt), image, _launch_machine(config, ns), "mkfs.f2fs")
+    for disk, (encrypt, ns) in LAUNCH_DISKS.items():
+        for config in ("reservation", "cma", "gcma"):
+            machine = _launch_machine(config, ns)
+            add(f"launch-{disk}-{config}", _launch(encrypt), gcma, machine, "mkfs.f2fs")
     return made
 
 
@@ -412,24 +415,27 @@ def _expected(job: Job) -> dict[str, float]:
     return {"reread": 2 if "us-" in job.name else 1}
 
 
-def run(only: str = "") -> None:
+# The kernels of a version: with GCMA, without, for QEMU's threads, and User Mode Linux.
+KERNELS: Final = {
+    "6.12": ("measured", "stock", "gcma", "uml"),
+    "7.3": ("measured-7.3", "stock-7.3", "gcma-7.3", "uml-7.3"),
+}
+
+
+def run(version: str, only: str = "") -> None:
     """Boot what `only` names and store it beside what the same kernels gave before."""
-    gcma = kernel.image("measured")
-    stock = kernel.image("stock")
-    later = kernel.image("gcma-7.3")
-    wanted = boots(gcma, stock, kernel.image("gcma"), later, only)
-    user_mode = kernel.image("uml")
+    gcma, stock, threads, user_mode = map(kernel.image, KERNELS[version])
+    wanted = boots(gcma, stock, threads, only)
     alone = real_jobs(user_mode.bootable, only)
     if not wanted and not alone:
         raise LabError(f"no run has '{only}' in its name; there are: {', '.join(KINDS)}")
     about = provenance(gcma, SEED) | {
         "stock": stock.about(),
         "uml": user_mode.about(),
-        "later": later.about(),
         "experiment": "bench-gcma",
         "memory_mib": MEMORY_MIB,
         "cma_mib": CMA_MIB,
     }
-    keep = keeper(HERE, about, anew=not only)
+    keep = keeper(directory(version), about, anew=not only)
     measure(wanted, _expected, each=keep)
     measure(alone, _expected, at_once=1, each=keep)

@@ -47,6 +47,7 @@ SECTIONS: Final = (
         "paper/rpi2", "gcma: the paper's evaluation on a Raspberry Pi 2", paper_report.draw
     ),
     Section("bench-gcma", "gcma: in depth", gcma_report.draw),
+    Section("bench-gcma-7.3", "gcma: in depth, on Linux 7.3", gcma_report.draw),
     Section("stores", "gcma: what the area should keep", stores_report.draw),
     Section("bench-brug", "brug", brug_report.draw),
     Section("bench-pdio", "pdio", pdio_report.draw),

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import kernel, report
+from nocopy_lab import report
 from nocopy_lab.board import CMA_MIB
 from nocopy_lab.experiments.bench_gcma import (
     ALL_SIZES,
@@ -118,8 +118,8 @@ class Measured:
         rows = self.rows(f"{kind}-{name}-{config}", "reread")
         return [row["ns_total"] / row["reads"] for row in rows]
 
-    def launches(self, linux: str, disk: str, config: str) -> list[float]:
-        rows = self.rows(f"launch-{linux}-{disk}-{config}", "launch")
+    def launches(self, disk: str, config: str) -> list[float]:
+        rows = self.rows(f"launch-{disk}-{config}", "launch")
         return [row["ns"] for row in rows[LAUNCH_APPS * LAUNCH_WARM :]]
 
     def cost(self, area: str, way: str) -> list[float]:
@@ -358,12 +358,11 @@ def lines(results: dict[str, Any]) -> list[Line]:
     )
     made += [
         Line(
-            f"start an application, {LAUNCH_WORDS[disk]}, Linux {linux}",
-            {c: data.launches(linux, disk, c) for c in both},
-            data.launches(linux, disk, "gcma"),
+            f"start an application, {LAUNCH_WORDS[disk]}",
+            {c: data.launches(disk, c) for c in both},
+            data.launches(disk, "gcma"),
             bounds={"reservation": 0.5, "cma": 1.3},
         )
-        for linux in kernel.SERIES
         for disk in LAUNCH_DISKS
     ]
     made += [
@@ -633,9 +632,36 @@ def real(results: dict[str, Any]) -> Table | None:
     return Table(REAL_TITLE, head, rows)
 
 
+# What two kernels may differ by before it is worth a row.
+ALIKE: Final = 0.05
+
+
+def _apart(line: Line, other: Line) -> bool:
+    pairs = [(line.gcma, other.gcma), *((line.others[c], other.others[c]) for c in line.others)]
+    middles = [[percentile(values, 0.5) for values in pair] for pair in pairs if all(pair)]
+    return any(abs(a - b) > ALIKE * max(abs(a), abs(b)) for a, b in middles)
+
+
+def beside(results: dict[str, Any]) -> Table | None:
+    """The lines in which this kernel differs from Linux 6.12."""
+    before = report.load_results(HERE)
+    if results["kernel"]["release"] == before["kernel"]["release"]:
+        return None
+    releases = [before["kernel"]["release"], results["kernel"]["release"]]
+    rows = [
+        [line.work, *(one.cell(c) for c in ("cma", "gcma") for one in (other, line))]
+        for other, line in zip(lines(before), lines(results), strict=True)
+        if _apart(line, other)
+    ]
+    head = ("", *(f"{name}, {release}" for name in ("CMA", "GCMA") for release in releases))
+    what = f"Where the medians of two kernels differ by more than {ALIKE:.0%} (median / worst)"
+    return Table(what, head, rows) if rows else None
+
+
 def more(results: dict[str, Any]) -> list[Table]:
     """What was measured beside the targets."""
     made = (
+        beside(results),
         real(results),
         kept(results),
         shares(results),
@@ -650,6 +676,7 @@ HEAD: Final = ("", "Reservation", "CMA", "GCMA", "target", "")
 
 
 def table(results: dict[str, Any]) -> Table:
+    """The lines that anything was measured for."""
     return Table(
         "GCMA against its targets (median / worst)",
         HEAD,
@@ -661,6 +688,7 @@ def table(results: dict[str, Any]) -> Table:
                 line.verdict(),
             ]
             for line in lines(results)
+            if line.gcma or any(line.others.values())
         ],
     )
 
