@@ -31,6 +31,8 @@ struct Keeper {
 struct Bell {
     /// Set when the thread is to end.
     dismissed: AtomicBool,
+    /// Set, with the lock of [`State::keeper`] held, when the thread ends because nothing is pending.
+    gone: AtomicBool,
     rung: Mutex<bool>,
     changed: Condvar,
 }
@@ -66,6 +68,9 @@ pub(crate) fn start() -> bool {
 }
 
 fn is_there(keeper: &mut Option<Keeper>) -> bool {
+    if let Some(gone) = keeper.take_if(|keeper| keeper.bell.gone.load(Ordering::Relaxed)) {
+        gone.thread.join();
+    }
     if keeper.is_none() {
         let bell = Arc::<Bell>::default();
         let heard = bell.clone();
@@ -132,13 +137,14 @@ fn keep(bell: &Bell) {
             Some(linger) => bell.sleep((linger / 2).max(Duration::from_millis(1))),
             None if state.parked.swap(true, Ordering::AcqRel) => {
                 bell.wait(KEEPER_IDLE);
-                let mut keeper = lock(&state.keeper);
+                let _keeper = lock(&state.keeper);
                 if bell.dismissed.load(Ordering::Acquire) {
                     return;
                 }
                 if state.parked.load(Ordering::Acquire) {
-                    // To wake a keeper that has gone starts another.
-                    *keeper = None;
+                    // To wake a keeper that has gone starts another. It stays to be joined: until its last
+                    // instruction it could be the last thread of a process whose main thread ends.
+                    bell.gone.store(true, Ordering::Relaxed);
                     return;
                 }
             }
