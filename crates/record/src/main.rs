@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The `nocopy-record` command: from a camera to a file, without a copy where the machine can.
 
+#[cfg(test)]
+mod alone;
 mod camera;
+#[cfg_attr(test, path = "made_up.rs")]
+mod device;
 mod memory;
 mod output;
 mod photo;
 mod preroll;
 mod record;
+#[cfg(test)]
+mod recorder_tests;
 mod screen;
 mod ways;
 

@@ -555,6 +555,7 @@ fn whole(path: &Path, index: &mut Index) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alone::{alone, job};
     use crate::ways::RING;
 
     #[test]
@@ -833,7 +834,7 @@ mod tests {
             let home = tempfile::tempdir_in("/var/tmp").unwrap();
             // The limit is the whole process's.
             return alone(
-                "lines_follow_each_other_after_half_a_line",
+                "output::tests::lines_follow_each_other_after_half_a_line",
                 &home.path().join("out"),
             );
         };
@@ -860,21 +861,15 @@ mod tests {
         assert_eq!(index.frames, 1);
     }
 
-    /// Runs a test again, in a process of its own.
-    fn alone(test: &str, job: &Path) {
-        let status = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", &format!("output::tests::{test}")])
-            .env(JOB, job)
-            .status();
-        assert!(status.unwrap().success());
-    }
-
     #[test]
     fn the_ring_is_what_is_asked_for() {
         let Some(path) = job() else {
             let home = tempfile::tempdir_in("/var/tmp").unwrap();
             // What other streams of the process have would count.
-            return alone("the_ring_is_what_is_asked_for", &home.path().join("out"));
+            return alone(
+                "output::tests::the_ring_is_what_is_asked_for",
+                &home.path().join("out"),
+            );
         };
         let about = std::fs::read_to_string("/proc/meminfo").unwrap();
         let available = about
@@ -892,13 +887,6 @@ mod tests {
         } else {
             assert!(ring <= RING, "{ring}");
         }
-    }
-
-    const JOB: &str = "NOCOPY_RECORD_TEST_JOB";
-
-    /// The job of a child process.
-    fn job() -> Option<PathBuf> {
-        std::env::var_os(JOB).map(PathBuf::from)
     }
 
     #[test]
