@@ -333,11 +333,13 @@ fn run(args: &Record) -> Outcome {
             quoted(name)
         )));
     }
+    // Before the camera is set up, which may take a while: what comes meanwhile is held.
+    let signals = record::signals()?;
     let camera = args.source.open()?;
     let place = if pipe { Place::pipe() } else { Place::of(file) };
     let (way, stream, _) = ways::choose(&camera, &place, args.source.choice())?;
-    let signals = record::signals()?;
     // Before FILE is emptied.
+    signals.check()?;
     let trigger = Trigger::open(plan.trigger.as_deref())?;
     let header = format!("# nocopy-record 1: {}\n", about(&camera));
     let photos = args.photo.as_deref();

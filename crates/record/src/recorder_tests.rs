@@ -226,3 +226,40 @@ fn what_came_before_the_camera_failed_is_kept() {
         holds(&file, 0..5);
     }
 }
+
+#[test]
+fn signals_wait_until_the_camera_is_set_up() {
+    let Some(home) = place("signals_wait_until_the_camera_is_set_up") else {
+        return;
+    };
+    let (file, photo) = (home.join("out"), home.join("photo"));
+    let film = Film {
+        opened: || {
+            raise(SIGUSR1).unwrap();
+            raise(SIGUSR2).unwrap();
+        },
+        ..frames(|_| {})
+    };
+    let options = ["--frames", "5", "--pre-roll", "10s", "--photo"];
+    let options = [&options[..], &[photo.to_str().unwrap()]].concat();
+    record(film, &options, &file).unwrap();
+    holds(&file, 0..5);
+    assert!(fs::read(&photo).unwrap() == picture(0));
+}
+
+#[test]
+fn a_signal_that_ends_the_set_up_leaves_the_file_as_it_was() {
+    let Some(home) = place("a_signal_that_ends_the_set_up_leaves_the_file_as_it_was") else {
+        return;
+    };
+    let file = home.join("out");
+    fs::write(&file, "what was there").unwrap();
+    let film = Film {
+        opened: || raise(SIGTERM).unwrap(),
+        ..frames(|_| {})
+    };
+    let outcome = record(film, &[], &file);
+    assert!(matches!(outcome, Err(Fail::Signal(SIGTERM))), "{outcome:?}");
+    assert_eq!(fs::read(&file).unwrap(), b"what was there");
+    assert_eq!(fs::read_dir(&home).unwrap().count(), 1);
+}
