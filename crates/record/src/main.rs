@@ -357,23 +357,25 @@ fn run(args: &Record) -> Outcome {
         way,
     )?;
     let since = Instant::now();
-    let recording = Recording::new(
+    let mut recording = Recording::new(
         &plan,
-        &stream,
         &signals,
         &mut output,
         photos.as_mut(),
         trigger,
         &screen,
     );
-    let (tally, outcome) = recording.run();
+    let outcome = recording.run(&stream);
+    // Others may have the camera now, whatever a disk or a terminal keeps waiting.
+    drop(stream);
+    drop(camera);
+    let (tally, outcome) = recording.finish(outcome);
     let (totals, outcome) = output.finish(outcome);
     screen.close();
     let (photos, lines) = photos.map_or_else(Default::default, Photos::finish);
     for line in lines {
         say(format_args!("nocopy-record: {line}"));
     }
-    drop(stream);
     let time = since.elapsed();
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     let cpu = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;

@@ -4,17 +4,25 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use pdio_cli::report::{Fail, Outcome};
 use signal_hook::consts::{SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::low_level::raise;
 
-use crate::alone::{alone, job};
+use crate::alone::{alone, command, job};
 use crate::device::{picture, show, Film, Next, FRAME};
 use crate::output::index_of;
 use crate::{run, Cli};
+
+/// What is waited for comes within this time, or never.
+const SOON: Duration = Duration::from_secs(60);
 
 /// The directory for a test that is in a process of its own; otherwise runs it in one.
 fn place(test: &str) -> Option<PathBuf> {
@@ -262,4 +270,59 @@ fn a_signal_that_ends_the_set_up_leaves_the_file_as_it_was() {
     assert!(matches!(outcome, Err(Fail::Signal(SIGTERM))), "{outcome:?}");
     assert_eq!(fs::read(&file).unwrap(), b"what was there");
     assert_eq!(fs::read_dir(&home).unwrap().count(), 1);
+}
+
+/// Takes a file away as soon as the camera that has this is closed.
+struct Held(PathBuf);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        fs::remove_file(&self.0).unwrap();
+    }
+}
+
+#[test]
+fn a_terminal_that_is_stopped_does_not_keep_the_camera() {
+    let test = "a_terminal_that_is_stopped_does_not_keep_the_camera";
+    if let Some(home) = job() {
+        let held = Held(home.join("held"));
+        let film = frames(move |number| {
+            let _ = &held;
+            if number == 3 {
+                // Has no use, which is said.
+                raise(SIGUSR1).unwrap();
+            }
+        });
+        record(film, &["--frames", "5"], &home.join("out")).unwrap();
+        return;
+    }
+    let home = tempfile::tempdir_in("/var/tmp").unwrap();
+    let held = home.path().join("held");
+    fs::write(&held, "").unwrap();
+    // Standard error is a pipe that is full.
+    let (mut terminal, full) = io::pipe().unwrap();
+    // SAFETY: returns a number.
+    let room = unsafe { libc::fcntl(full.as_raw_fd(), libc::F_GETPIPE_SZ) };
+    (&full).write_all(&vec![b'\n'; room as usize]).unwrap();
+    let mut recorder = command(&format!("recorder_tests::{test}"), home.path())
+        .stdout(Stdio::null())
+        .stderr(full)
+        .spawn()
+        .unwrap();
+    let since = Instant::now();
+    while held.exists() && since.elapsed() < SOON {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let released = !held.exists();
+    let waits = recorder.try_wait().unwrap().is_none();
+    let mut said = String::new();
+    terminal.read_to_string(&mut said).unwrap();
+    assert!(recorder.wait().unwrap().success(), "{said}");
+    assert!(said.contains("SIGUSR1 is ignored"), "{said}");
+    assert!(waits, "nothing was said to a terminal that takes nothing");
+    assert!(
+        released,
+        "the camera was closed only when the line was taken"
+    );
+    holds(&home.path().join("out"), 0..5);
 }
