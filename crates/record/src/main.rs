@@ -335,6 +335,8 @@ fn run(args: &Record) -> Outcome {
     }
     // Before the camera is set up, which may take a while: what comes meanwhile is held.
     let signals = record::signals()?;
+    // Before the camera as well: whatever fails closes the camera first, and only then waits for a terminal.
+    let screen = Screen::new(&file.to_string_lossy(), !args.quiet)?;
     let camera = args.source.open()?;
     let place = if pipe { Place::pipe() } else { Place::of(file) };
     let (way, stream, _) = ways::choose(&camera, &place, args.source.choice())?;
@@ -345,7 +347,6 @@ fn run(args: &Record) -> Outcome {
     let photos = args.photo.as_deref();
     let photos = photos.map(|path| Photos::to(path, camera.frame_bytes));
     let mut photos = photos.transpose()?;
-    let screen = Screen::new(&file.to_string_lossy(), !args.quiet)?;
     let interval = camera.interval;
     let mut output = Output::create(
         output::Plan {
@@ -371,7 +372,7 @@ fn run(args: &Record) -> Outcome {
     drop(camera);
     let (tally, outcome) = recording.finish(outcome);
     let (totals, outcome) = output.finish(outcome);
-    screen.close();
+    drop(screen);
     let (photos, lines) = photos.map_or_else(Default::default, Photos::finish);
     for line in lines {
         say(format_args!("nocopy-record: {line}"));

@@ -2,17 +2,18 @@
 //! The whole recorder, from a made-up camera to files. Each test has a process of its own, since signals are
 //! the whole process's.
 
-use std::ffi::OsString;
-use std::fs;
+use std::ffi::{c_int, OsString};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use pdio_cli::report::{Fail, Outcome};
+use pdio_cli::report::{say, Fail, Outcome};
 use signal_hook::consts::{SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::low_level::raise;
 
@@ -325,4 +326,86 @@ fn a_terminal_that_is_stopped_does_not_keep_the_camera() {
         "the camera was closed only when the line was taken"
     );
     holds(&home.path().join("out"), 0..5);
+}
+
+/// A terminal: what it shows can be read from the first, and written to the second.
+fn terminal() -> io::Result<(File, File)> {
+    let mut options = File::options();
+    options.read(true).write(true).custom_flags(libc::O_NOCTTY);
+    let screen = options.open("/dev/ptmx")?;
+    let (unlocked, flags): (c_int, _) = (0, libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
+    // SAFETY: reads a number; then makes a descriptor, which is nobody else's.
+    let line = unsafe {
+        libc::ioctl(screen.as_raw_fd(), libc::TIOCSPTLCK, &unlocked);
+        match libc::ioctl(screen.as_raw_fd(), libc::TIOCGPTPEER, flags) {
+            -1 => return Err(io::Error::last_os_error()),
+            line => File::from_raw_fd(line),
+        }
+    };
+    Ok((screen, line))
+}
+
+#[test]
+fn a_message_has_a_line_of_its_own() {
+    let test = "recorder_tests::a_message_has_a_line_of_its_own";
+    if let Some(file) = job() {
+        let mut numbers = 0..9;
+        show(film(move || {
+            let number = numbers.next();
+            match number {
+                Some(3) => raise(SIGUSR1).unwrap(),
+                Some(6) => raise(SIGUSR2).unwrap(),
+                _ => {}
+            }
+            // Long enough for the progress line to change.
+            thread::sleep(Duration::from_millis(60));
+            number.map_or(Next::Gone, Next::Frame)
+        }));
+        let command = ["nocopy-record".into(), file];
+        let outcome = run(&Cli::try_parse_from(command).unwrap().record);
+        let Err(Fail::Failed(text)) = outcome else {
+            panic!("{outcome:?}");
+        };
+        say(format_args!("nocopy-record: {text}"));
+        // Whoever draws the progress line has time to do that even now.
+        thread::sleep(Duration::from_millis(300));
+        return;
+    }
+    let home = tempfile::tempdir_in("/var/tmp").unwrap();
+    let file = home.path().join("out");
+    let recorded: &[&str] = &["SIGUSR1 is ignored", "SIGUSR2 is ignored", "holds 9 frames"];
+    for (file, messages) in [(&*file, recorded), (home.path(), &["is there and no file"])] {
+        let (mut screen, line) = match terminal() {
+            Ok(terminal) => terminal,
+            Err(error) => return eprintln!("skipped: no terminals: {error}"),
+        };
+        let mut recorder = command(test, file)
+            .env("TERM", "xterm")
+            .stdout(Stdio::null())
+            .stderr(line)
+            .spawn()
+            .unwrap();
+        let mut shown = Vec::new();
+        // It ends with an error as soon as nobody has the terminal.
+        let _ = screen.read_to_end(&mut shown);
+        let shown = String::from_utf8(shown).unwrap();
+        assert!(recorder.wait().unwrap().success(), "{shown}");
+        assert!(
+            shown.contains(" 0 B "),
+            "there is a progress line: {shown:?}"
+        );
+        let mut rest = &*shown;
+        for message in messages {
+            let (before, after) = rest.split_once("nocopy-record: ").unwrap();
+            // Nothing is in the line, or all of it has been removed.
+            assert!(
+                before.is_empty() || before.ends_with('\n') || before.ends_with("\r\x1b[2K"),
+                "{shown:?}"
+            );
+            let (line, after) = after.split_once("\r\n").unwrap();
+            assert!(line.contains(message), "{shown:?}");
+            rest = after;
+        }
+        assert_eq!(rest, "", "nothing follows the last message: {shown:?}");
+    }
 }
