@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A V4L2 camera: what it is set to, its buffers, and the frames that come.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use moq_v4l::sys::*;
-use moq_v4l::v4l2::{self, vidioc};
+use moq_v4l::v4l2::vidioc;
 use pdio_cli::report::{quoted, reason, Context, Fail, Outcome};
-use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::device::Device;
 use crate::memory::Mapping;
 
 const SINGLE: u32 = v4l2_buf_type_V4L2_BUF_TYPE_VIDEO_CAPTURE;
@@ -44,7 +42,7 @@ pub struct Wanted {
 
 /// A camera that is set up.
 pub struct Camera {
-    file: File,
+    device: Device,
     path: PathBuf,
     /// Which of the two interfaces its driver has.
     queue: u32,
@@ -94,20 +92,15 @@ impl Camera {
     /// # Errors
     /// If there is none, it is busy, or it refuses what is wanted.
     pub fn open(path: &Path, wanted: &Wanted) -> Outcome<Camera> {
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(path)
-            .map_err(|error| match error.raw_os_error() {
-                Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
-                    Fail::Failed(format!("no camera at {}", quoted(path)))
-                }
-                Some(libc::EBUSY) => busy(path),
-                _ => Fail::Failed(format!("cannot open {}: {}", quoted(path), reason(&error))),
-            })?;
+        let device = Device::open(path).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
+                Fail::Failed(format!("no camera at {}", quoted(path)))
+            }
+            Some(libc::EBUSY) => busy(path),
+            _ => Fail::Failed(format!("cannot open {}: {}", quoted(path), reason(&error))),
+        })?;
         let mut camera = Camera {
-            file,
+            device,
             path: path.to_path_buf(),
             queue: SINGLE,
             name: String::new(),
@@ -134,7 +127,7 @@ impl Camera {
             // and the kernel keeps none of it.
             let result = unsafe {
                 let argument: *mut T = argument;
-                v4l2::ioctl(self.file.as_raw_fd(), request, argument.cast())
+                self.device.call(request, argument.cast())
             };
             match result {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -354,14 +347,7 @@ impl Camera {
         self.about(vidioc::VIDIOC_QUERYBUF, Memory::Mmap, index, &mut plane)?;
         // SAFETY: the member for this kind of memory.
         let offset = unsafe { plane.m.mem_offset };
-        let len = plane.length as usize;
-        // Written by the camera alone; readable is enough for the disk.
-        Mapping::new(
-            len,
-            ProtFlags::READ,
-            MapFlags::SHARED,
-            Some((self.file.as_fd(), offset.into())),
-        )
+        self.device.map(plane.length as usize, offset.into())
     }
 
     /// Lends a buffer to the camera: memory of this process, or a dma-buf, if it is not its own.
@@ -438,6 +424,6 @@ pub fn busy(path: &Path) -> Fail {
 
 impl AsFd for Camera {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.device.as_fd()
     }
 }

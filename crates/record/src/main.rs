@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The `nocopy-record` command: from a camera to a file, without a copy where the machine can.
 
+#[cfg(test)]
+mod alone;
 mod camera;
+#[cfg_attr(test, path = "made_up.rs")]
+mod device;
 mod memory;
 mod output;
 mod photo;
 mod preroll;
 mod record;
+#[cfg(test)]
+mod recorder_tests;
 mod screen;
 mod ways;
 
@@ -327,17 +333,20 @@ fn run(args: &Record) -> Outcome {
             quoted(name)
         )));
     }
+    // Before the camera is set up, which may take a while: what comes meanwhile is held.
+    let signals = record::signals()?;
+    // Before the camera as well: whatever fails closes the camera first, and only then waits for a terminal.
+    let screen = Screen::new(&file.to_string_lossy(), !args.quiet)?;
     let camera = args.source.open()?;
     let place = if pipe { Place::pipe() } else { Place::of(file) };
     let (way, stream, _) = ways::choose(&camera, &place, args.source.choice())?;
-    let signals = record::signals()?;
     // Before FILE is emptied.
+    signals.check()?;
     let trigger = Trigger::open(plan.trigger.as_deref())?;
     let header = format!("# nocopy-record 1: {}\n", about(&camera));
     let photos = args.photo.as_deref();
     let photos = photos.map(|path| Photos::to(path, camera.frame_bytes));
     let mut photos = photos.transpose()?;
-    let screen = Screen::new(&file.to_string_lossy(), !args.quiet)?;
     let interval = camera.interval;
     let mut output = Output::create(
         output::Plan {
@@ -349,23 +358,25 @@ fn run(args: &Record) -> Outcome {
         way,
     )?;
     let since = Instant::now();
-    let recording = Recording::new(
+    let mut recording = Recording::new(
         &plan,
-        &stream,
         &signals,
         &mut output,
         photos.as_mut(),
         trigger,
         &screen,
     );
-    let (tally, outcome) = recording.run();
+    let outcome = recording.run(&stream);
+    // Others may have the camera now, whatever a disk or a terminal keeps waiting.
+    drop(stream);
+    drop(camera);
+    let (tally, outcome) = recording.finish(outcome);
     let (totals, outcome) = output.finish(outcome);
-    screen.close();
+    drop(screen);
     let (photos, lines) = photos.map_or_else(Default::default, Photos::finish);
     for line in lines {
         say(format_args!("nocopy-record: {line}"));
     }
-    drop(stream);
     let time = since.elapsed();
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     let cpu = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;

@@ -117,7 +117,8 @@ impl Index {
         })
     }
 
-    /// Writes the lines of what a file of this size has.
+    /// Writes the lines of what a file of this size has. After a failure there may be half a line, or one that a
+    /// power cut takes: [`whole`] removes it.
     fn write_lines(&mut self, size: u64) -> io::Result<()> {
         let ready = self
             .waiting
@@ -134,11 +135,7 @@ impl Index {
             .map(|(_, line)| line.as_str())
             .collect();
         // Not at the file's own offset, which half a line moves.
-        if let Err(error) = self.file.write_all_at(text.as_bytes(), self.len) {
-            // No half lines.
-            let _ = self.file.set_len(self.len);
-            return Err(error);
-        }
+        self.file.write_all_at(text.as_bytes(), self.len)?;
         if self.sync {
             self.file.sync_data()?;
         }
@@ -540,6 +537,8 @@ fn whole(path: &Path, index: &mut Index) -> io::Result<()> {
     let size = file.metadata()?.len();
     index.waiting.retain(|(end, _)| *end <= size);
     loop {
+        // Lines that were not written or synced, before their frames: the index is never ahead.
+        index.file.set_len(index.len)?;
         let end = index.waiting.back().map_or(index.end, |(end, _)| *end);
         if end < size {
             file.set_len(end)?;
@@ -555,6 +554,9 @@ fn whole(path: &Path, index: &mut Index) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::{AsRawFd, RawFd};
+
+    use crate::alone::{alone, job};
     use crate::ways::RING;
 
     #[test]
@@ -833,7 +835,7 @@ mod tests {
             let home = tempfile::tempdir_in("/var/tmp").unwrap();
             // The limit is the whole process's.
             return alone(
-                "lines_follow_each_other_after_half_a_line",
+                "output::tests::lines_follow_each_other_after_half_a_line",
                 &home.path().join("out"),
             );
         };
@@ -848,25 +850,24 @@ mod tests {
                 assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
             }
         };
+        std::fs::write(&place, [0; 20]).unwrap();
         let mut index = Index::create(&place, "# test\n", false).unwrap();
+        let read = || std::fs::read_to_string(index_of(&place)).unwrap();
+        let size = || std::fs::metadata(&place).unwrap().len();
         index.waiting.push_back((10, "0 0.000000 0 10\n".into()));
         limit(12);
-        index.write_lines(10).unwrap_err();
-        let read = || std::fs::read_to_string(index_of(&place)).unwrap();
-        assert_eq!(read(), "# test\n");
+        index.write_lines(20).unwrap_err();
         limit(libc::RLIM_INFINITY);
-        index.write_lines(10).unwrap();
-        assert_eq!(read(), "# test\n0 0.000000 0 10\n");
+        whole(&place, &mut index).unwrap();
+        assert_eq!((read(), size()), ("# test\n0 0.000000 0 10\n".into(), 10));
+        // A disk that stays full.
+        std::fs::write(&place, [0; 20]).unwrap();
+        index.waiting.push_back((20, "1 0.000000 10 10\n".into()));
+        limit(28);
+        index.write_lines(20).unwrap_err();
+        whole(&place, &mut index).unwrap();
+        assert_eq!((read(), size()), ("# test\n0 0.000000 0 10\n".into(), 10));
         assert_eq!(index.frames, 1);
-    }
-
-    /// Runs a test again, in a process of its own.
-    fn alone(test: &str, job: &Path) {
-        let status = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", &format!("output::tests::{test}")])
-            .env(JOB, job)
-            .status();
-        assert!(status.unwrap().success());
     }
 
     #[test]
@@ -874,7 +875,10 @@ mod tests {
         let Some(path) = job() else {
             let home = tempfile::tempdir_in("/var/tmp").unwrap();
             // What other streams of the process have would count.
-            return alone("the_ring_is_what_is_asked_for", &home.path().join("out"));
+            return alone(
+                "output::tests::the_ring_is_what_is_asked_for",
+                &home.path().join("out"),
+            );
         };
         let about = std::fs::read_to_string("/proc/meminfo").unwrap();
         let available = about
@@ -894,11 +898,81 @@ mod tests {
         }
     }
 
-    const JOB: &str = "NOCOPY_RECORD_TEST_JOB";
+    /// From now on `fdatasync()` of this descriptor fails in this thread; false if the kernel has no filters.
+    fn refuse_to_sync(fd: RawFd) -> bool {
+        let step = |code: u32, k: u32, otherwise: u8| libc::sock_filter {
+            code: code as u16,
+            jt: 0,
+            jf: otherwise,
+            k,
+        };
+        let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+        let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        let end = libc::BPF_RET | libc::BPF_K;
+        let argument = std::mem::offset_of!(libc::seccomp_data, args) as u32;
+        let low_half = if cfg!(target_endian = "big") { 4 } else { 0 };
+        let mut filter = [
+            step(load, std::mem::offset_of!(libc::seccomp_data, nr) as u32, 0),
+            step(equal, libc::SYS_fdatasync as u32, 3),
+            step(load, argument + low_half, 0),
+            step(equal, fd as u32, 1),
+            step(end, libc::SECCOMP_RET_ERRNO | libc::EIO as u32, 0),
+            step(end, libc::SECCOMP_RET_ALLOW, 0),
+        ];
+        let program = libc::sock_fprog {
+            len: filter.len() as u16,
+            filter: filter.as_mut_ptr(),
+        };
+        // SAFETY: the filter is there until it has been copied.
+        unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(
+                    libc::PR_SET_SECCOMP,
+                    libc::SECCOMP_MODE_FILTER,
+                    &raw const program,
+                ) == 0
+        }
+    }
 
-    /// The job of a child process.
-    fn job() -> Option<PathBuf> {
-        std::env::var_os(JOB).map(PathBuf::from)
+    #[test]
+    fn an_index_that_cannot_be_synced_names_no_frame_that_is_cut_off() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        // A disk that never syncs again, and one that does at the next attempt.
+        for (lasting, frames) in [(true, 3), (false, 4)] {
+            let path = home.path().join(format!("out{frames}"));
+            let plan = plan(&path, None, Durability::Sync);
+            let mut output = Output::create(plan, Way::Buffered).unwrap();
+            for n in 0..3 {
+                output.write(&frame(n, 1000), &[&data(n, 1000)]).unwrap();
+            }
+            // The filter ends with its thread.
+            let work = move || {
+                let index = output.current.as_ref().unwrap().index.as_ref();
+                if !refuse_to_sync(index.unwrap().file.as_raw_fd()) {
+                    return None;
+                }
+                let failed = output.write(&frame(3, 1000), &[&data(3, 1000)]);
+                let failed = Err(failed.unwrap_err());
+                Some(match lasting {
+                    true => Ok(output.finish(failed)),
+                    false => Err((output, failed)),
+                })
+            };
+            let Some(ended) = std::thread::spawn(work).join().unwrap() else {
+                eprintln!("skipped: no filters of system calls");
+                return;
+            };
+            let (totals, outcome) = ended.unwrap_or_else(|(output, failed)| output.finish(failed));
+            let said = format!("{outcome:?}");
+            assert!(
+                said.contains("cannot write") && said.contains(".index"),
+                "{said}"
+            );
+            assert_eq!(totals.frames, frames);
+            let sequences: Vec<_> = lines(&index_of(&path)).iter().map(|line| line.0).collect();
+            assert_eq!(sequences, (0..frames as u32).collect::<Vec<_>>());
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), 1000 * frames);
+        }
     }
 
     #[test]

@@ -173,11 +173,18 @@ impl Trigger {
     }
 }
 
+/// What a failure of the camera is.
+fn gone(camera: &Camera, error: &io::Error) -> Fail {
+    let name = quoted(camera.path());
+    Fail::Failed(match error.raw_os_error() {
+        Some(libc::ENODEV) => format!("the camera at {name} is gone"),
+        _ => format!("cannot take a frame from {name}: {}", reason(error)),
+    })
+}
+
 /// The recording of a camera.
 pub struct Recording<'a> {
     plan: &'a Plan,
-    camera: &'a Camera,
-    stream: &'a Stream<'a>,
     signals: &'a Signals,
     output: &'a mut Output,
     photos: Option<&'a mut Photos>,
@@ -206,7 +213,6 @@ impl<'a> Recording<'a> {
     /// Makes everything ready.
     pub fn new(
         plan: &'a Plan,
-        stream: &'a Stream<'a>,
         signals: &'a Signals,
         output: &'a mut Output,
         photos: Option<&'a mut Photos>,
@@ -220,8 +226,6 @@ impl<'a> Recording<'a> {
                 None => State::Recording,
             },
             plan,
-            camera: stream.camera,
-            stream,
             signals,
             output,
             photos,
@@ -236,9 +240,8 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Records until the plan, a signal or a failure ends it.
-    pub fn run(mut self) -> (Tally, Outcome) {
-        let mut outcome = self.until_the_end();
+    /// Writes what is still in memory when the recording has ended so. The camera is not needed for it.
+    pub fn finish(mut self, mut outcome: Outcome) -> (Tally, Outcome) {
         // What came before the end is part of it, whatever the end was.
         while self.state == State::CatchingUp && !self.broken {
             if let Err(fail) = self.write_kept() {
@@ -248,8 +251,13 @@ impl<'a> Recording<'a> {
         (self.tally, outcome)
     }
 
-    fn until_the_end(&mut self) -> Outcome {
-        self.stream.start().context("start", self.camera.path())?;
+    /// Records until the plan, a signal or a failure ends it.
+    ///
+    /// # Errors
+    /// The signal or the failure.
+    pub fn run(&mut self, stream: &Stream<'_>) -> Outcome {
+        let camera = stream.camera;
+        stream.start().context("start", camera.path())?;
         let mut since = Instant::now();
         while !self.quota.done {
             self.signals.check()?;
@@ -257,14 +265,14 @@ impl<'a> Recording<'a> {
             let behind = self.state == State::CatchingUp;
             if !behind {
                 let rest = self.plan.timeout.saturating_sub(since.elapsed());
-                match self.signals.wait(self.camera.as_fd(), false, Some(rest)) {
+                match self.signals.wait(camera.as_fd(), false, Some(rest)) {
                     Ok(Ready::Yes) => {}
                     Ok(Ready::Signal) => continue,
                     Ok(Ready::TimeOut) => {
                         let seconds = self.plan.timeout.as_secs_f64();
                         return Err(Fail::Failed(format!(
                             "no frame came from {} for {seconds} s",
-                            quoted(self.camera.path())
+                            quoted(camera.path())
                         )));
                     }
                     Err(error) => {
@@ -275,11 +283,11 @@ impl<'a> Recording<'a> {
             // With too much in memory the disk comes first; the camera counts what it drops.
             let room = !behind || self.kept.bytes() < self.limit;
             while room && !self.quota.done && self.signals.ended().is_none() {
-                let Some(arrival) = self.stream.take().map_err(|e| self.gone(&e))? else {
+                let Some(arrival) = stream.take().map_err(|e| gone(camera, &e))? else {
                     break;
                 };
                 since = Instant::now();
-                self.frame(arrival)?;
+                self.frame(stream, arrival)?;
                 if self.state == State::CatchingUp {
                     break;
                 }
@@ -289,18 +297,6 @@ impl<'a> Recording<'a> {
             }
         }
         Ok(())
-    }
-
-    /// What a failure of the camera is.
-    fn gone(&self, error: &io::Error) -> Fail {
-        let camera = quoted(self.camera.path());
-        match error.raw_os_error() {
-            Some(libc::ENODEV) => Fail::Failed(format!("the camera at {camera} is gone")),
-            _ => Fail::Failed(format!(
-                "cannot take a frame from {camera}: {}",
-                reason(error)
-            )),
-        }
     }
 
     /// Asks for signals and the FIFO.
@@ -331,11 +327,12 @@ impl<'a> Recording<'a> {
     }
 
     /// Takes a frame and gives its buffer back.
-    fn frame(&mut self, arrival: Arrival) -> Outcome {
+    fn frame(&mut self, stream: &Stream<'_>, arrival: Arrival) -> Outcome {
+        let camera = stream.camera;
         let taken = self
             .clock
             .taken(arrival.time, arrival.monotonic, monotonic());
-        let data = self.stream.bytes(&arrival);
+        let data = stream.bytes(&arrival);
         let data = if arrival.damaged { &[] } else { data };
         let frame = Frame {
             sequence: arrival.sequence,
@@ -346,12 +343,18 @@ impl<'a> Recording<'a> {
         };
         self.listen();
         if self.state == State::Waiting || self.quota.takes(&frame) {
-            self.keep_or_write(&frame, &arrival, data)?;
+            self.keep_or_write(&frame, &arrival, data, camera.interval)?;
         }
-        self.stream.give_back(arrival).map_err(|e| self.gone(&e))
+        stream.give_back(arrival).map_err(|e| gone(camera, &e))
     }
 
-    fn keep_or_write(&mut self, frame: &Frame, arrival: &Arrival, data: &[u8]) -> Outcome {
+    fn keep_or_write(
+        &mut self,
+        frame: &Frame,
+        arrival: &Arrival,
+        data: &[u8],
+        interval: Option<Duration>,
+    ) -> Outcome {
         if let (Some(photos), false) = (&mut self.photos, frame.damaged) {
             // The recording is worth more.
             if let Some(line) = photos.offer(data) {
@@ -379,7 +382,13 @@ impl<'a> Recording<'a> {
         if let Some(line) = self.output.notice() {
             self.say(&line);
         }
-        self.written(frame.len, Some(arrival));
+        self.written(frame.len);
+        if arrival.monotonic {
+            let took = monotonic().saturating_sub(arrival.time);
+            self.tally.worst = self.tally.worst.max(took);
+            let late = interval.is_some_and(|interval| took > 2 * interval);
+            self.tally.late += u64::from(late);
+        }
         Ok(())
     }
 
@@ -391,7 +400,7 @@ impl<'a> Recording<'a> {
             self.broken = result.is_err();
             result?;
             self.kept.pop();
-            self.written(frame.len, None);
+            self.written(frame.len);
         }
         if self.kept.is_empty() {
             self.kept.release();
@@ -400,19 +409,9 @@ impl<'a> Recording<'a> {
         Ok(())
     }
 
-    fn written(&mut self, len: usize, arrival: Option<&Arrival>) {
+    fn written(&mut self, len: usize) {
         self.screen
             .count(len, self.quota.counted, self.output.lost());
-        let Some(arrival) = arrival.filter(|a| a.monotonic) else {
-            return;
-        };
-        let took = monotonic().saturating_sub(arrival.time);
-        self.tally.worst = self.tally.worst.max(took);
-        let late = self
-            .camera
-            .interval
-            .is_some_and(|interval| took > 2 * interval);
-        self.tally.late += u64::from(late);
     }
 
     fn say(&self, line: &str) {

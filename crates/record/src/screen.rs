@@ -21,11 +21,13 @@ struct Counts {
     lost: AtomicU64,
 }
 
-/// Shows progress, and says lines, until it is closed.
+/// Shows progress, and says lines. When dropped it waits until all lines have been said and the progress line is
+/// gone: what is said after that has a line of its own.
 pub struct Screen {
     counts: Arc<Counts>,
-    lines: Sender<String>,
-    thread: JoinHandle<()>,
+    /// These are there until it is dropped.
+    lines: Option<Sender<String>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Screen {
@@ -50,8 +52,8 @@ impl Screen {
             .spawn(move || work(&theirs, &said))?;
         Ok(Screen {
             counts,
-            lines,
-            thread,
+            lines: Some(lines),
+            thread: Some(thread),
         })
     }
 
@@ -64,13 +66,18 @@ impl Screen {
 
     /// Says a line, soon. Never waits.
     pub fn say(&self, line: &str) {
-        let _ = self.lines.send(line.to_owned());
+        if let Some(lines) = &self.lines {
+            let _ = lines.send(line.to_owned());
+        }
     }
+}
 
-    /// Takes the progress line away, when all lines have been said.
-    pub fn close(self) {
-        drop(self.lines);
-        let _ = self.thread.join();
+impl Drop for Screen {
+    fn drop(&mut self) {
+        drop(self.lines.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -147,7 +154,7 @@ mod tests {
         for _ in 0..3 {
             go.send(()).unwrap();
         }
-        screen.close();
+        drop(screen);
         let said: Vec<_> = taken.iter().collect();
         assert_eq!(said[0], "one");
         assert!(said.contains(&"two".to_owned()));

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The whole recorder, from a made-up camera to files. Each test has a process of its own, since signals are
+//! the whole process's.
+
+use std::ffi::{c_int, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use pdio_cli::report::{say, Fail, Outcome};
+use signal_hook::consts::{SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::low_level::raise;
+
+use crate::alone::{alone, command, job};
+use crate::device::{picture, show, Film, Next, FRAME};
+use crate::output::index_of;
+use crate::{run, Cli};
+
+/// What is waited for comes within this time, or never.
+const SOON: Duration = Duration::from_secs(60);
+
+/// The directory for a test that is in a process of its own; otherwise runs it in one.
+fn place(test: &str) -> Option<PathBuf> {
+    let home = job();
+    if home.is_none() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        alone(&format!("recorder_tests::{test}"), home.path());
+    }
+    home
+}
+
+/// Records a film to a file, with these options.
+fn record(film: Film, options: &[&str], file: &Path) -> Outcome {
+    show(film);
+    let command = ["nocopy-record", "--quiet"].iter().chain(options);
+    let command = command.map(OsString::from).chain([file.into()]);
+    run(&Cli::try_parse_from(command).unwrap().record)
+}
+
+/// A camera that gives one frame after the other, and does something before it gives each.
+fn frames(mut before: impl FnMut(u32) + 'static) -> Film {
+    let mut numbers = 0..;
+    film(move || {
+        let number = numbers.next().unwrap();
+        before(number);
+        Next::Frame(number)
+    })
+}
+
+fn film(next: impl FnMut() -> Next + 'static) -> Film {
+    Film {
+        opened: || {},
+        next: Box::new(next),
+    }
+}
+
+/// Wants the file to have the frames of its index and nothing else, byte by byte. Returns their numbers, and
+/// what else the index says.
+#[track_caller]
+fn read(file: &Path) -> (Vec<u32>, Vec<String>) {
+    let bytes = fs::read(file).unwrap();
+    let index = fs::read_to_string(index_of(file)).unwrap();
+    assert!(
+        index.starts_with("# nocopy-record 1: made up, 64x64 YUYV, 1000.00 frames/s, 8192 bytes")
+    );
+    assert!(index.ends_with('\n'), "{index}");
+    let (mut numbers, mut remarks) = (Vec::new(), Vec::new());
+    for line in index.lines().skip(1) {
+        if let Some(remark) = line.strip_prefix("# ") {
+            remarks.push(remark.to_owned());
+            continue;
+        }
+        let fields: Vec<_> = line.split(' ').collect();
+        let (number, offset) = (fields[0].parse().unwrap(), numbers.len() * FRAME);
+        assert_eq!(
+            fields[2..],
+            [offset.to_string(), FRAME.to_string()],
+            "{line}"
+        );
+        assert!(bytes[offset..][..FRAME] == picture(number), "{line}");
+        numbers.push(number);
+    }
+    assert_eq!(bytes.len(), numbers.len() * FRAME);
+    (numbers, remarks)
+}
+
+#[track_caller]
+fn holds(file: &Path, numbers: impl IntoIterator<Item = u32>) {
+    assert_eq!(read(file), (numbers.into_iter().collect(), Vec::new()));
+}
+
+#[test]
+fn every_way_takes_each_frame_as_it_is() {
+    let Some(home) = place("every_way_takes_each_frame_as_it_is") else {
+        return;
+    };
+    let align = pdio::explain(&home).unwrap().alignment;
+    let direct = align.is_some_and(|align| FRAME.is_multiple_of(align.offset as usize));
+    for way in ["mmap", "userptr", "copy", "buffered"] {
+        if !direct && way != "buffered" {
+            eprintln!("skipped: no direct I/O in /var/tmp for {way}");
+            continue;
+        }
+        for durability in ["process", "safe", "sync"] {
+            let file = home.join(format!("{way}-{durability}"));
+            // Each buffer is given back and filled again several times.
+            let options = ["--frames", "12", "--buffers", "3"];
+            let how = ["--way", way, "--durability", durability];
+            record(frames(|_| {}), &[options, how].concat(), &file).unwrap();
+            holds(&file, 0..12);
+        }
+    }
+}
+
+#[test]
+fn frames_that_are_lost_or_damaged_are_named() {
+    let Some(home) = place("frames_that_are_lost_or_damaged_are_named") else {
+        return;
+    };
+    let file = home.join("out");
+    let mut gives = [
+        Next::Frame(0),
+        Next::Later,
+        Next::Frame(1),
+        Next::Frame(4),
+        Next::Damaged(5),
+        Next::Frame(6),
+        Next::Frame(8),
+    ]
+    .into_iter();
+    let film = film(move || gives.next().unwrap());
+    record(film, &["--frames", "5"], &file).unwrap();
+    let remarks = ["lost 2-3", "damaged 5", "lost 7"].map(String::from);
+    assert_eq!(read(&file), (vec![0, 1, 4, 6, 8], remarks.to_vec()));
+}
+
+#[test]
+fn a_recording_begins_before_its_trigger() {
+    let Some(home) = place("a_recording_begins_before_its_trigger") else {
+        return;
+    };
+    let file = home.join("out");
+    let (mut number, mut later) = (0, false);
+    let film = film(move || {
+        later = !later;
+        if later {
+            return Next::Later;
+        }
+        if number == 50 {
+            raise(SIGUSR1).unwrap();
+        }
+        number += 1;
+        Next::Frame(number - 1)
+    });
+    // The frames of 20 ms before the last that came before the trigger, and 60 after it.
+    record(film, &["--pre-roll", "20ms", "--frames", "60"], &file).unwrap();
+    holds(&file, 29..110);
+}
+
+#[test]
+fn no_frame_is_missing_between_two_segments() {
+    let Some(home) = place("no_frame_is_missing_between_two_segments") else {
+        return;
+    };
+    let segment = (5 * FRAME + 1).to_string();
+    let options = ["--segment", &segment, "--frames", "23"];
+    record(frames(|_| {}), &options, &home.join("out.raw")).unwrap();
+    for (n, numbers) in [0..5, 5..10, 10..15, 15..20, 20..23]
+        .into_iter()
+        .enumerate()
+    {
+        holds(&home.join(format!("out-000{n}.raw")), numbers);
+    }
+    assert_eq!(fs::read_dir(&home).unwrap().count(), 2 * 5);
+}
+
+#[test]
+fn a_photo_is_of_the_frame_after_the_signal() {
+    let Some(home) = place("a_photo_is_of_the_frame_after_the_signal") else {
+        return;
+    };
+    let (file, photo) = (home.join("out"), home.join("photo"));
+    let film = frames(|number| {
+        if number == 7 {
+            raise(SIGUSR2).unwrap();
+        }
+    });
+    let options = ["--frames", "20", "--photo", photo.to_str().unwrap()];
+    record(film, &options, &file).unwrap();
+    holds(&file, 0..20);
+    assert!(fs::read(&photo).unwrap() == picture(7));
+}
+
+#[test]
+fn a_signal_ends_a_recording_with_a_whole_frame() {
+    let Some(home) = place("a_signal_ends_a_recording_with_a_whole_frame") else {
+        return;
+    };
+    let file = home.join("out");
+    let film = frames(|number| {
+        if number == 9 {
+            raise(SIGTERM).unwrap();
+        }
+    });
+    let outcome = record(film, &[], &file);
+    assert!(matches!(outcome, Err(Fail::Signal(SIGTERM))), "{outcome:?}");
+    holds(&file, 0..10);
+}
+
+#[test]
+fn what_came_before_the_camera_failed_is_kept() {
+    let Some(home) = place("what_came_before_the_camera_failed_is_kept") else {
+        return;
+    };
+    let file = home.join("out");
+    for (unplugged, text) in [(true, "is gone"), (false, "no frame came")] {
+        let end = move || match unplugged {
+            true => Next::Gone,
+            false => Next::Silence,
+        };
+        let mut numbers = 0..5;
+        let film = film(move || numbers.next().map_or_else(end, Next::Frame));
+        let outcome = record(film, &["--timeout", "10ms"], &file);
+        let Err(Fail::Failed(said)) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert!(said.contains(text), "{said}");
+        assert!(said.ends_with("holds 5 frames, all indexed"), "{said}");
+        holds(&file, 0..5);
+    }
+}
+
+#[test]
+fn signals_wait_until_the_camera_is_set_up() {
+    let Some(home) = place("signals_wait_until_the_camera_is_set_up") else {
+        return;
+    };
+    let (file, photo) = (home.join("out"), home.join("photo"));
+    let film = Film {
+        opened: || {
+            raise(SIGUSR1).unwrap();
+            raise(SIGUSR2).unwrap();
+        },
+        ..frames(|_| {})
+    };
+    let options = ["--frames", "5", "--pre-roll", "10s", "--photo"];
+    let options = [&options[..], &[photo.to_str().unwrap()]].concat();
+    record(film, &options, &file).unwrap();
+    holds(&file, 0..5);
+    assert!(fs::read(&photo).unwrap() == picture(0));
+}
+
+#[test]
+fn a_signal_that_ends_the_set_up_leaves_the_file_as_it_was() {
+    let Some(home) = place("a_signal_that_ends_the_set_up_leaves_the_file_as_it_was") else {
+        return;
+    };
+    let file = home.join("out");
+    fs::write(&file, "what was there").unwrap();
+    let film = Film {
+        opened: || raise(SIGTERM).unwrap(),
+        ..frames(|_| {})
+    };
+    let outcome = record(film, &[], &file);
+    assert!(matches!(outcome, Err(Fail::Signal(SIGTERM))), "{outcome:?}");
+    assert_eq!(fs::read(&file).unwrap(), b"what was there");
+    assert_eq!(fs::read_dir(&home).unwrap().count(), 1);
+}
+
+/// Takes a file away as soon as the camera that has this is closed.
+struct Held(PathBuf);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        fs::remove_file(&self.0).unwrap();
+    }
+}
+
+#[test]
+fn a_terminal_that_is_stopped_does_not_keep_the_camera() {
+    let test = "a_terminal_that_is_stopped_does_not_keep_the_camera";
+    if let Some(home) = job() {
+        let held = Held(home.join("held"));
+        let film = frames(move |number| {
+            let _ = &held;
+            if number == 3 {
+                // Has no use, which is said.
+                raise(SIGUSR1).unwrap();
+            }
+        });
+        record(film, &["--frames", "5"], &home.join("out")).unwrap();
+        return;
+    }
+    let home = tempfile::tempdir_in("/var/tmp").unwrap();
+    let held = home.path().join("held");
+    fs::write(&held, "").unwrap();
+    // Standard error is a pipe that is full.
+    let (mut terminal, full) = io::pipe().unwrap();
+    // SAFETY: returns a number.
+    let room = unsafe { libc::fcntl(full.as_raw_fd(), libc::F_GETPIPE_SZ) };
+    (&full).write_all(&vec![b'\n'; room as usize]).unwrap();
+    let mut recorder = command(&format!("recorder_tests::{test}"), home.path())
+        .stdout(Stdio::null())
+        .stderr(full)
+        .spawn()
+        .unwrap();
+    let since = Instant::now();
+    while held.exists() && since.elapsed() < SOON {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let released = !held.exists();
+    let waits = recorder.try_wait().unwrap().is_none();
+    let mut said = String::new();
+    terminal.read_to_string(&mut said).unwrap();
+    assert!(recorder.wait().unwrap().success(), "{said}");
+    assert!(said.contains("SIGUSR1 is ignored"), "{said}");
+    assert!(waits, "nothing was said to a terminal that takes nothing");
+    assert!(
+        released,
+        "the camera was closed only when the line was taken"
+    );
+    holds(&home.path().join("out"), 0..5);
+}
+
+/// A terminal: what it shows can be read from the first, and written to the second.
+fn terminal() -> io::Result<(File, File)> {
+    let mut options = File::options();
+    options.read(true).write(true).custom_flags(libc::O_NOCTTY);
+    let screen = options.open("/dev/ptmx")?;
+    let (unlocked, flags): (c_int, _) = (0, libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
+    // SAFETY: reads a number; then makes a descriptor, which is nobody else's.
+    let line = unsafe {
+        libc::ioctl(screen.as_raw_fd(), libc::TIOCSPTLCK, &unlocked);
+        match libc::ioctl(screen.as_raw_fd(), libc::TIOCGPTPEER, flags) {
+            -1 => return Err(io::Error::last_os_error()),
+            line => File::from_raw_fd(line),
+        }
+    };
+    Ok((screen, line))
+}
+
+#[test]
+fn a_message_has_a_line_of_its_own() {
+    let test = "recorder_tests::a_message_has_a_line_of_its_own";
+    if let Some(file) = job() {
+        let mut numbers = 0..9;
+        show(film(move || {
+            let number = numbers.next();
+            match number {
+                Some(3) => raise(SIGUSR1).unwrap(),
+                Some(6) => raise(SIGUSR2).unwrap(),
+                _ => {}
+            }
+            // Long enough for the progress line to change.
+            thread::sleep(Duration::from_millis(60));
+            number.map_or(Next::Gone, Next::Frame)
+        }));
+        let command = ["nocopy-record".into(), file];
+        let outcome = run(&Cli::try_parse_from(command).unwrap().record);
+        let Err(Fail::Failed(text)) = outcome else {
+            panic!("{outcome:?}");
+        };
+        say(format_args!("nocopy-record: {text}"));
+        // Whoever draws the progress line has time to do that even now.
+        thread::sleep(Duration::from_millis(300));
+        return;
+    }
+    let home = tempfile::tempdir_in("/var/tmp").unwrap();
+    let file = home.path().join("out");
+    let recorded: &[&str] = &["SIGUSR1 is ignored", "SIGUSR2 is ignored", "holds 9 frames"];
+    for (file, messages) in [(&*file, recorded), (home.path(), &["is there and no file"])] {
+        let (mut screen, line) = match terminal() {
+            Ok(terminal) => terminal,
+            Err(error) => return eprintln!("skipped: no terminals: {error}"),
+        };
+        let mut recorder = command(test, file)
+            .env("TERM", "xterm")
+            .stdout(Stdio::null())
+            .stderr(line)
+            .spawn()
+            .unwrap();
+        let mut shown = Vec::new();
+        // It ends with an error as soon as nobody has the terminal.
+        let _ = screen.read_to_end(&mut shown);
+        let shown = String::from_utf8(shown).unwrap();
+        assert!(recorder.wait().unwrap().success(), "{shown}");
+        assert!(
+            shown.contains(" 0 B "),
+            "there is a progress line: {shown:?}"
+        );
+        let mut rest = &*shown;
+        for message in messages {
+            let (before, after) = rest.split_once("nocopy-record: ").unwrap();
+            // Nothing is in the line, or all of it has been removed.
+            assert!(
+                before.is_empty() || before.ends_with('\n') || before.ends_with("\r\x1b[2K"),
+                "{shown:?}"
+            );
+            let (line, after) = after.split_once("\r\n").unwrap();
+            assert!(line.contains(message), "{shown:?}");
+            rest = after;
+        }
+        assert_eq!(rest, "", "nothing follows the last message: {shown:?}");
+    }
+}
