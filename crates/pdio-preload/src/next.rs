@@ -127,6 +127,7 @@ next! {
     fn __xstat64(version: c_int, path: Path, out: *mut libc::stat64) -> c_int;
     fn __lxstat64(version: c_int, path: Path, out: *mut libc::stat64) -> c_int;
     fn __fxstatat64(version: c_int, directory: c_int, path: Path, out: *mut libc::stat64, flags: c_int) -> c_int;
+    fn fstatfs64(fd: c_int, out: *mut libc::statfs64) -> c_int;
 
     fn fchmod(fd: c_int, mode: mode_t) -> c_int;
     fn fchown(fd: c_int, user: c_uint, group: c_uint) -> c_int;
@@ -175,6 +176,7 @@ next! {
     fn unshare(flags: c_int) -> c_int;
     fn setns(fd: c_int, kind: c_int) -> c_int;
     fn chroot(path: Path) -> c_int;
+    fn kill(process: pid_t, signal: c_int) -> c_int;
     fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
     fn signal(signal: c_int, handler: usize) -> usize;
     fn __sysv_signal(signal: c_int, handler: usize) -> usize;

@@ -77,7 +77,7 @@ fn filesystem(fd: c_int) -> Option<libc::statfs64> {
     // SAFETY: as in `stat`.
     let about = unsafe {
         let mut about: libc::statfs64 = core::mem::zeroed();
-        (libc::fstatfs64(fd, &mut about) == 0).then_some(about)?
+        (next::fstatfs64(fd, &mut about) == 0).then_some(about)?
     };
     KNOWN.contains(&(about.f_type as u32)).then_some(about)
 }

@@ -682,7 +682,7 @@ hears! {
         getaddrinfo gethostbyname gethostbyname2 gethostbyname_r gethostbyaddr
         res_query res_search res_querydomain res_send
         msgget msgctl msgsnd msgrcv semget semctl semop semtimedop shmget shmctl mq_send mq_timedsend mq_receive mq_timedreceive
-        process_vm_writev aio_suspend io_getevents
+        process_vm_writev aio_suspend aio_suspend64 io_getevents
         killpg sigqueue tgkill pidfd_send_signal ptrace tcsetpgrp
         mount umount umount2 swapon swapoff sethostname setdomainname
         wait __wait wait3 pclose sleep usleep nanosleep __nanosleep clock_nanosleep thrd_sleep pause
@@ -700,6 +700,12 @@ hears! {
     watching_children: waitpid __waitpid wait4;
     watching_ids: waitid;
     nothing_seen:
-        access faccessat euidaccess eaccess readlink readlinkat readdir readdir64 getxattr lgetxattr
-        fgetxattr process_vm_readv;
+        access faccessat euidaccess eaccess readlink readlinkat __readlink_chk __readlinkat_chk
+        realpath __realpath_chk canonicalize_file_name
+        readdir readdir64 readdir_r readdir64_r getdents64 getdirentries getdirentries64
+        scandir scandir64 scandirat scandirat64 glob glob64
+        getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr
+        statfs statfs64 fstatfs fstatfs64 statvfs statvfs64 fstatvfs fstatvfs64
+        getsockopt aio_error aio_error64 aio_return aio_return64 mq_getattr sigpending
+        process_vm_readv;
 }

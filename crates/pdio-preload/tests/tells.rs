@@ -95,8 +95,8 @@ fn who_was_told_reads_what_is_there() {
         .partition(|line| line.starts_with("nothing"));
     assert_eq!(late, ["nothing: old"; 2], "{printed}");
     assert!(good.iter().all(|line| line.ends_with(": new")), "{printed}");
-    assert_eq!(good.len(), 2 * 37, "{printed}");
-    assert!(taken >= 2 * 38, "{taken} streams taken");
+    assert_eq!(good.len(), 2 * 74, "{printed}");
+    assert!(taken >= 2 * 75, "{taken} streams taken");
 }
 
 /// Each call comes after what was written; where there is none, what was written waits, or this

@@ -11,6 +11,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
+#include <limits.h>
 #include <mqueue.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -32,9 +34,12 @@
 #include <sys/ptrace.h>
 #include <sys/select.h>
 #include <sys/sem.h>
+#include <sys/sendfile.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/swap.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -392,12 +397,35 @@ static void notifies(const char *how)
 #define BLOCK 4096
 #define BLOCKS 512
 
-static const char *const heard_by[] = {
-	"nothing", "read", "readv", "recv", "recvmsg", "poll", "ppoll", "select", "epoll_wait", "fgets",
-	"getchar", "fscanf", "eventfd_read", "waitpid", "wait", "waitid", "sigwaitinfo", "a handler",
-	"nanosleep", "usleep", "msgrcv", "semop", "mq_receive", "flock", "fcntl", "open", "access", "stat",
-	"fstat", "mkdir", "readdir", "accept", "a file", "pread", "FIONREAD", "lseek", "syscall",
-	"another thread",
+/* What a process is told by: a message, something of the system's, a name, or its own end. */
+enum told { MESSAGE, EVENT, SIGNAL, HANDLER, QUEUE, SEMAPHORE, POST, CONNECTION, LOCK, NAME, BYTE,
+	    SIZE, LENGTH, OPTION, SHUT, CHILD };
+
+static const struct {
+	const char *name;
+	enum told by;
+} heard_by[] = {
+	{ "nothing", MESSAGE }, { "read", MESSAGE }, { "readv", MESSAGE }, { "recv", MESSAGE },
+	{ "recvmsg", MESSAGE }, { "poll", MESSAGE }, { "ppoll", MESSAGE }, { "select", MESSAGE },
+	{ "epoll_wait", MESSAGE }, { "fgets", MESSAGE }, { "getchar", MESSAGE }, { "fscanf", MESSAGE },
+	{ "FIONREAD", MESSAGE }, { "nanosleep", MESSAGE }, { "usleep", MESSAGE }, { "splice", MESSAGE },
+	{ "aio_error", MESSAGE }, { "aio_return", MESSAGE }, { "aio_suspend", MESSAGE },
+	{ "lio_listio", MESSAGE }, { "syscall", MESSAGE }, { "another thread", MESSAGE },
+	{ "eventfd_read", EVENT }, { "sigwaitinfo", SIGNAL }, { "sigpending", SIGNAL },
+	{ "a handler", HANDLER }, { "msgrcv", QUEUE }, { "semop", SEMAPHORE }, { "mq_receive", POST },
+	{ "mq_getattr", POST }, { "accept", CONNECTION }, { "flock", LOCK }, { "fcntl", LENGTH },
+	{ "waitpid", CHILD }, { "wait", CHILD }, { "waitid", CHILD }, { "kill", CHILD },
+	{ "syscall kill", CHILD },
+	{ "open", NAME }, { "access", NAME }, { "stat", NAME }, { "mkdir", NAME }, { "readdir", NAME },
+	{ "readdir_r", NAME }, { "scandir", NAME }, { "scandirat", NAME }, { "glob", NAME },
+	{ "getdents64", NAME }, { "link", NAME }, { "linkat", NAME }, { "rename", NAME },
+	{ "renameat", NAME }, { "renameat2", NAME }, { "syscall linkat", NAME }, { "freopen", NAME },
+	{ "chmod", NAME }, { "chown", NAME }, { "utimensat", NAME }, { "truncate", NAME },
+	{ "setxattr", NAME }, { "getxattr", NAME }, { "listxattr", NAME }, { "statfs", NAME },
+	{ "statvfs", NAME }, { "realpath", NAME },
+	{ "a file", BYTE }, { "pread", BYTE }, { "lseek", BYTE }, { "sendfile", BYTE },
+	{ "copy_file_range", BYTE }, { "mmap", BYTE }, { "fstat", SIZE },
+	{ "getsockopt", OPTION }, { "sendmsg", SHUT }, { "sendmmsg", SHUT },
 };
 
 #define HEARD_BY (sizeof(heard_by) / sizeof(*heard_by))
@@ -408,6 +436,9 @@ static void handle(int signal)
 {
 	handled = signal;
 }
+
+/* An option of sockets that has another value by itself. */
+#define MARK 3
 
 /* The file by which a process is told, and what it is told by. */
 static struct {
@@ -426,52 +457,94 @@ static void *hearing_thread(void *unused)
 }
 
 /* In a child, past the library: changes a file once it is asked to, and tells. */
-static void teller(const char *kind, const char *name, pid_t parent)
+static void teller(enum told by, const char *name, pid_t parent)
 {
 	static char new[BLOCK * BLOCKS];
 	struct { long type; char text[1]; } message = { 1, "" };
 	struct sembuf up = { 0, 1, 0 };
-	int fd = bare(SYS_openat, AT_FDCWD, (long)name, O_RDWR, 0);
+	int fd = bare(SYS_openat, AT_FDCWD, (long)name, O_RDWR, 0), mark = MARK;
+	uint64_t one = 1;
 	char byte = '\n';
 
-	if (!strcmp(kind, "flock"))
+	if (by == LOCK)
 		check(flock(create("lock"), LOCK_EX) == 0, "flock");
 	memset(new, 'n', sizeof(new));
 	bare(SYS_write, way.go[1], (long)&byte, 1);
 	bare(SYS_read, way.go[1], (long)&byte, 1);
 	check(bare(SYS_pwrite64, fd, (long)new, sizeof(new), 0) == sizeof(new), "pwrite");
 	byte = '\n';
-	if (!strcmp(kind, "eventfd_read")) {
-		uint64_t one = 1;
-
-		bare(SYS_write, way.event, (long)&one, 8);
-	} else if (!strcmp(kind, "sigwaitinfo")) {
-		bare(SYS_kill, parent, SIGUSR1);
-	} else if (!strcmp(kind, "a handler")) {
-		bare(SYS_kill, parent, SIGUSR2);
-	} else if (!strcmp(kind, "msgrcv")) {
-		msgsnd(way.queue, &message, 1, 0);
-	} else if (!strcmp(kind, "semop")) {
-		semop(way.set, &up, 1);
-	} else if (!strcmp(kind, "mq_receive")) {
-		mq_send(way.messages, &byte, 1, 0);
-	} else if (!strcmp(kind, "accept")) {
+	switch (by) {
+	case MESSAGE: bare(SYS_write, way.pair[1], (long)"5\n", 2); break;
+	case EVENT: bare(SYS_write, way.event, (long)&one, 8); break;
+	case SIGNAL: bare(SYS_kill, parent, SIGUSR1); break;
+	case HANDLER: bare(SYS_kill, parent, SIGUSR2); break;
+	case QUEUE: msgsnd(way.queue, &message, 1, 0); break;
+	case SEMAPHORE: semop(way.set, &up, 1); break;
+	case POST: mq_send(way.messages, &byte, 1, 0); break;
+	case CONNECTION:
 		connect(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)&way.address,
 			sizeof(way.address));
-	} else if (!strcmp(kind, "a file") || !strcmp(kind, "pread") || !strcmp(kind, "lseek")) {
-		bare(SYS_pwrite64, way.note, (long)&byte, 1, 0);
-	} else if (!strcmp(kind, "open") || !strcmp(kind, "access") || !strcmp(kind, "stat") ||
-		   !strcmp(kind, "mkdir") || !strcmp(kind, "readdir")) {
+		break;
+	case NAME:
 		while (bare(SYS_mkdirat, AT_FDCWD, (long)"there", 0700))
 			;
-	} else if (!strcmp(kind, "fstat")) {
-		bare(SYS_ftruncate, way.note, 1);
-	} else if (!strcmp(kind, "fcntl")) {
-		bare(SYS_ftruncate, way.note, 2);
-	} else if (strcmp(kind, "waitpid") && strcmp(kind, "wait") && strcmp(kind, "waitid")) {
-		bare(SYS_write, way.pair[1], (long)"5\n", 2);
+		break;
+	case BYTE: bare(SYS_pwrite64, way.note, (long)&byte, 1, 0); break;
+	case SIZE: bare(SYS_ftruncate, way.note, 1); break;
+	case LENGTH: bare(SYS_ftruncate, way.note, 2); break;
+	case OPTION:
+		bare(SYS_setsockopt, way.pair[0], SOL_SOCKET, SO_PRIORITY, (long)&mark, sizeof(mark));
+		break;
+	case SHUT: bare(SYS_shutdown, way.pair[0], SHUT_RDWR); break;
+	case LOCK: case CHILD: break;
 	}
 	bare(SYS_exit_group, 0);
+}
+
+static int is_there(const struct dirent *entry)
+{
+	return !strcmp(entry->d_name, "there");
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+/* Looks for a name in a directory. */
+static int lists(const char *kind, int directory)
+{
+	static char data[1 << 16];
+	struct dirent room, *entry;
+	struct dirent64 *found;
+	DIR *list;
+	long len;
+
+	if (!strcmp(kind, "getdents64")) {
+		while ((len = getdents64(directory, data, sizeof(data))) > 0)
+			for (long at = 0; at < len; at += found->d_reclen) {
+				found = (struct dirent64 *)(data + at);
+				if (!strcmp(found->d_name, "there"))
+					return 1;
+			}
+		return 0;
+	}
+	list = fdopendir(dup(directory));
+	check(list != NULL, kind);
+	do {
+		if (!strcmp(kind, "readdir"))
+			entry = readdir(list);
+		else if (readdir_r(list, &room, &entry))
+			entry = NULL;
+	} while (entry && strcmp(entry->d_name, "there"));
+	closedir(list);
+	return entry != NULL;
+}
+
+#pragma GCC diagnostic pop
+
+/* Gives a file its name again. */
+static void back(void)
+{
+	bare(SYS_renameat2, AT_FDCWD, (long)"there", AT_FDCWD, (long)"note", 0);
 }
 
 /* Waits until a child has told. */
@@ -486,13 +559,35 @@ static void hear_of(const char *kind, pid_t child)
 	struct iovec part = { text, 1 };
 	struct msghdr header = { .msg_iov = &part, .msg_iovlen = 1 };
 	struct flock lock = { 0 };
-	sigset_t signals;
+	struct timespec none = { 0, 0 };
+	sigset_t signals, pending;
 	uint64_t events;
 	struct stat st;
 	siginfo_t info;
 	fd_set set;
-	int number, epoll;
+	int number, epoll, pipes[2];
+	const volatile char *map;
+	char path[PATH_MAX];
+	FILE *stands_for;
+	/* Never freed: a thread of the C library may look at it for a little longer. */
+	struct aiocb *block = calloc(1, sizeof(*block)), *list[1] = { block };
+	struct mmsghdr messages = { .msg_hdr = header };
+	const int careful = MSG_DONTWAIT | MSG_NOSIGNAL;
+	struct mq_attr attributes;
+	struct statvfs about;
+	struct statfs system;
+	struct dirent **names;
+	socklen_t length;
+	glob_t found;
+	ssize_t moved;
+	off_t from;
 
+	check(block != NULL, "calloc");
+	block->aio_fildes = way.pair[0];
+	block->aio_nbytes = 1;
+	block->aio_buf = text;
+	block->aio_lio_opcode = LIO_READ;
+	block->aio_sigevent.sigev_notify = SIGEV_NONE;
 #define BY(name) (!strcmp(kind, name))
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGUSR1);
@@ -575,17 +670,137 @@ static void hear_of(const char *kind, pid_t child)
 	else if (BY("mkdir"))
 		while (!mkdir("there", 0700))
 			bare(SYS_unlinkat, AT_FDCWD, (long)"there", AT_REMOVEDIR);
-	else if (BY("readdir"))
-		for (struct dirent *entry = NULL; !entry;) {
-			DIR *list = opendir(".");
+	else if (BY("readdir") || BY("readdir_r") || BY("getdents64"))
+		for (number = 0; !number;) {
+			/* Past the library, as to open a directory is heard of as well. */
+			int directory = bare(SYS_openat, AT_FDCWD, (long)".", O_RDONLY | O_DIRECTORY, 0);
 
-			while ((entry = readdir(list)) && strcmp(entry->d_name, "there"))
-				;
-			number = entry != NULL;
-			closedir(list);
-			if (number)
-				break;
+			number = lists(kind, directory);
+			bare(SYS_close, directory);
 		}
+	else if (BY("scandir"))
+		while (scandir(".", &names, is_there, NULL) != 1)
+			;
+	else if (BY("scandirat"))
+		while (scandirat(AT_FDCWD, ".", &names, is_there, NULL) != 1)
+			;
+	else if (BY("glob"))
+		while (glob("ther?", 0, NULL, &found))
+			;
+	else if (BY("link"))
+		while (!link("note", "there"))
+			bare(SYS_unlinkat, AT_FDCWD, (long)"there", 0);
+	else if (BY("linkat"))
+		while (!linkat(AT_FDCWD, "note", AT_FDCWD, "there", 0))
+			bare(SYS_unlinkat, AT_FDCWD, (long)"there", 0);
+	else if (BY("syscall linkat"))
+		while (!syscall(SYS_linkat, AT_FDCWD, "note", AT_FDCWD, "there", 0))
+			bare(SYS_unlinkat, AT_FDCWD, (long)"there", 0);
+	else if (BY("rename"))
+		while (!rename("note", "there"))
+			back();
+	else if (BY("renameat"))
+		while (!renameat(AT_FDCWD, "note", AT_FDCWD, "there"))
+			back();
+	else if (BY("renameat2"))
+		while (!renameat2(AT_FDCWD, "note", AT_FDCWD, "there", RENAME_NOREPLACE))
+			back();
+	else if (BY("freopen"))
+		do {
+			number = bare(SYS_openat, AT_FDCWD, (long)"note", O_RDONLY, 0);
+			stands_for = fdopen(number, "r");
+		} while (!freopen("there", "r", stands_for));
+	else if (BY("chmod"))
+		while (chmod("there", 0755))
+			;
+	else if (BY("chown"))
+		while (chown("there", -1, -1))
+			;
+	else if (BY("utimensat"))
+		while (utimensat(AT_FDCWD, "there", NULL, 0))
+			;
+	else if (BY("truncate"))
+		while (truncate("there", 0) && errno != EISDIR)
+			;
+	else if (BY("setxattr"))
+		while (setxattr("there", "user.there", "", 0, 0) && errno == ENOENT)
+			;
+	else if (BY("getxattr"))
+		while (getxattr("there", "user.there", text, sizeof(text)) < 0 && errno == ENOENT)
+			;
+	else if (BY("listxattr"))
+		while (listxattr("there", text, sizeof(text)) < 0 && errno == ENOENT)
+			;
+	else if (BY("statfs"))
+		while (statfs("there", &system))
+			;
+	else if (BY("statvfs"))
+		while (statvfs("there", &about))
+			;
+	else if (BY("realpath"))
+		while (!realpath("there", path))
+			;
+	else if (BY("kill") || BY("syscall kill"))
+		while (!(BY("kill") ? kill(child, 0) : syscall(SYS_kill, child, 0)))
+			bare(SYS_wait4, child, 0, WNOHANG, 0);
+	else if (BY("sigpending")) {
+		do
+			sigpending(&pending);
+		while (!sigismember(&pending, SIGUSR1));
+		bare(SYS_rt_sigtimedwait, (long)&signals, 0, (long)&none, 8);
+	}
+	else if (BY("mq_getattr"))
+		do
+			mq_getattr(way.messages, &attributes);
+		while (!attributes.mq_curmsgs);
+	else if (BY("getsockopt"))
+		do {
+			length = sizeof(number);
+			number = 0;
+			getsockopt(way.pair[0], SOL_SOCKET, SO_PRIORITY, &number, &length);
+		} while (number != MARK);
+	else if (BY("sendmsg"))
+		while (sendmsg(way.pair[0], &header, careful) != -1 || errno != EPIPE)
+			;
+	else if (BY("sendmmsg"))
+		while (sendmmsg(way.pair[0], &messages, 1, careful) != -1 || errno != EPIPE)
+			;
+	else if (BY("splice")) {
+		check(bare(SYS_pipe2, (long)pipes, 0) == 0, "pipe");
+		check(splice(way.pair[0], NULL, pipes[1], NULL, 1, 0) == 1, kind);
+		bare(SYS_close, pipes[0]);
+		bare(SYS_close, pipes[1]);
+	} else if (BY("aio_error")) {
+		check(aio_read(block) == 0, kind);
+		while (aio_error(block) == EINPROGRESS)
+			;
+	} else if (BY("aio_return")) {
+		check(aio_read(block) == 0, kind);
+		while (aio_return(block) != 1)
+			;
+	} else if (BY("aio_suspend"))
+		check(aio_read(block) == 0 &&
+		      aio_suspend((const struct aiocb *const *)list, 1, NULL) == 0, kind);
+	else if (BY("lio_listio"))
+		check(lio_listio(LIO_WAIT, list, 1, NULL) == 0, kind);
+	else if (BY("sendfile"))
+		do {
+			number = bare(SYS_openat, AT_FDCWD, (long)"/dev/null", O_WRONLY, 0);
+			from = 0;
+			moved = sendfile(number, way.note, &from, 1);
+			bare(SYS_close, number);
+		} while (moved != 1);
+	else if (BY("copy_file_range"))
+		do
+			from = 0;
+		while (copy_file_range(way.note, &from, way.lock, NULL, 1, 0) != 1);
+	else if (BY("mmap"))
+		do {
+			/* Its end is seen in the mapping only if it is there. */
+			map = mmap(NULL, BLOCK, PROT_READ, MAP_PRIVATE, way.note, 0);
+			number = bare(SYS_lseek, way.note, 0, SEEK_END) && *map == '\n';
+			munmap((void *)map, BLOCK);
+		} while (!number);
 	else if (BY("accept"))
 		close(accept(way.set, NULL, NULL));
 	else if (BY("a file"))
@@ -612,7 +827,7 @@ static void hears(void)
 	char name[32], byte = 0;
 	sigset_t signals;
 
-	alarm(60);
+	alarm(300);
 	memset(old, 'o', sizeof(old));
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGUSR1);
@@ -632,7 +847,7 @@ static void hears(void)
 		}
 	}
 	for (size_t i = 0; i < 2 * HEARD_BY; i++) {
-		const char *kind = heard_by[i % HEARD_BY];
+		const char *kind = heard_by[i % HEARD_BY].name;
 		int fd, same = 0, threaded = !strcmp(kind, "another thread"), stopped = 0;
 		pid_t parent = getpid(), child;
 		pthread_t thread;
@@ -648,7 +863,7 @@ static void hears(void)
 		way.lock = create("lock");
 		way.note = open("note", O_RDWR | O_CREAT | O_TRUNC, 0600);
 		handled = 0;
-		if (!strcmp(kind, "mq_receive")) {
+		if (heard_by[i % HEARD_BY].by == POST) {
 			struct mq_attr attributes = { .mq_maxmsg = 1, .mq_msgsize = 1 };
 
 			snprintf(block, sizeof(block), "/pdio-tells-%d", parent);
@@ -666,7 +881,7 @@ static void hears(void)
 		}
 		child = fork();
 		if (child == 0)
-			teller(kind, name, parent);
+			teller(heard_by[i % HEARD_BY].by, name, parent);
 		check(dup2(way.pair[0], 0) == 0, "dup2");
 		bare(SYS_read, way.go[0], (long)&byte, 1);
 		fd = open(name, O_RDONLY);
