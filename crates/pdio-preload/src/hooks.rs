@@ -736,9 +736,10 @@ export! {
         result
     }
     fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
-        match request {
-            libc::TCGETS | libc::TIOCGWINSZ | libc::FIONREAD | libc::FIOCLEX | libc::FIONCLEX => {}
-            _ => tell::hand_over(),
+        let alone =
+            matches!(request, libc::TCGETS | libc::TIOCGWINSZ | libc::FIOCLEX | libc::FIONCLEX);
+        if !alone && request != libc::FIONREAD {
+            tell::hand_over();
         }
         match request {
             FICLONE => relinquish(argument as c_int, "cloned"),
@@ -756,7 +757,9 @@ export! {
             }
         }
         let result = next::ioctl(fd, request, argument);
-        tell::heard();
+        if !alone {
+            tell::heard();
+        }
         result
     }
 }
@@ -1234,7 +1237,7 @@ export! {
                 _ => result,
             };
         }
-        tell::calling(number, b as usize);
+        let news = tell::calling(number, b as usize);
         let result = match number {
             SYS_read => read(fd, b as _, c as _) as c_long,
             SYS_write => write(fd, b as _, c as _) as c_long,
@@ -1373,11 +1376,10 @@ export! {
             | SYS_shutdown | SYS_getsockopt | SYS_setsockopt | SYS_getsockname
             | SYS_getpeername | SYS_pidfd_send_signal => real(),
             // Of names, and what they lead to: nothing of what is in files.
-            SYS_faccessat | SYS_FACCESSAT2 | SYS_readlinkat | SYS_getcwd => real(),
+            SYS_faccessat | SYS_FACCESSAT2 | SYS_readlinkat | SYS_getdents64 | SYS_getcwd => real(),
             number => other_call(number, a, b, c, &real),
         };
-        // A write does not wait for others, or only for room.
-        if ![SYS_write, SYS_writev, SYS_pwrite64, SYS_pwritev].contains(&number) {
+        if news {
             tell::heard();
         }
         result

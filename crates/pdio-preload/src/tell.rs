@@ -233,47 +233,92 @@ pub fn opening(directory: c_int, path: *const c_char, flags: c_int) {
     }
 }
 
-/// Before a bare system call that this library does not otherwise know.
-pub fn calling(number: c_long, operation: usize) {
+/// Before a bare system call. Returns true if the program may hear of something by it.
+pub fn calling(number: c_long, operation: usize) -> bool {
     use libc::*;
-    let harmless = match number {
-        libc::SYS_futex => operation & FUTEX_PRIVATE_FLAG as usize != 0,
-        _ => [
-            SYS_gettid,
-            SYS_getpid,
-            SYS_getppid,
-            SYS_getuid,
-            SYS_geteuid,
-            SYS_getcpu,
-            SYS_getrandom,
-            SYS_clock_gettime,
-            SYS_gettimeofday,
-            SYS_sched_yield,
-            SYS_sched_getaffinity,
-            SYS_membarrier,
-            SYS_madvise,
-            SYS_mprotect,
-            SYS_munmap,
-            SYS_brk,
-            SYS_newfstatat,
-            SYS_statx,
-            SYS_getdents64,
-            SYS_readlinkat,
-            SYS_read,
-            SYS_pread64,
-            SYS_write,
-            SYS_writev,
-            SYS_readv,
-            SYS_pwrite64,
-            SYS_lseek,
-            SYS_close,
-            SYS_fcntl,
-        ]
-        .contains(&number),
-    };
-    if !harmless && waits() {
+    /// Calls by which nobody is told anything; and those that stand for a function that this library
+    /// exports, which does what is needed.
+    const ALONE: &[c_long] = &[
+        SYS_gettid,
+        SYS_getpid,
+        SYS_getppid,
+        SYS_getuid,
+        SYS_geteuid,
+        SYS_getgid,
+        SYS_getegid,
+        SYS_getcpu,
+        SYS_getrandom,
+        SYS_clock_gettime,
+        SYS_clock_getres,
+        SYS_gettimeofday,
+        SYS_times,
+        SYS_getrusage,
+        SYS_getrlimit,
+        SYS_prlimit64,
+        SYS_uname,
+        SYS_sched_yield,
+        SYS_sched_getaffinity,
+        SYS_sched_setaffinity,
+        SYS_membarrier,
+        SYS_rseq,
+        SYS_set_robust_list,
+        SYS_rt_sigprocmask,
+        SYS_rt_sigaction,
+        SYS_sigaltstack,
+        SYS_mmap,
+        SYS_madvise,
+        SYS_mprotect,
+        SYS_munmap,
+        SYS_mremap,
+        SYS_mincore,
+        SYS_mlock,
+        SYS_mlock2,
+        SYS_munlock,
+        SYS_mbind,
+        SYS_brk,
+        SYS_socket,
+        SYS_socketpair,
+        SYS_pipe2,
+        SYS_eventfd2,
+        SYS_epoll_create1,
+        SYS_timerfd_create,
+        SYS_memfd_create,
+        SYS_openat,
+        SYS_openat2,
+        SYS_newfstatat,
+        SYS_fstat,
+        SYS_statx,
+        SYS_read,
+        SYS_pread64,
+        SYS_readv,
+        SYS_preadv,
+        SYS_preadv2,
+        SYS_write,
+        SYS_pwrite64,
+        SYS_writev,
+        SYS_pwritev,
+        SYS_pwritev2,
+        SYS_lseek,
+        SYS_fsync,
+        SYS_fdatasync,
+        SYS_fadvise64,
+        SYS_readahead,
+        SYS_close,
+        SYS_fcntl,
+        SYS_ioctl,
+    ];
+    /// Calls that others cannot see, but that show what others have done.
+    const LOOKS: &[c_long] = &[SYS_getdents64, SYS_readlinkat, SYS_faccessat, SYS_getcwd];
+    let heeds = QUIET.load(Relaxed) < 0 || waits();
+    let private = operation & FUTEX_PRIVATE_FLAG as usize != 0;
+    let alone = || ALONE.contains(&number) || number == SYS_futex && private;
+    if !heeds || alone() {
+        return false;
+    }
+    if !LOOKS.contains(&number) && waits() {
         hand_over();
     }
+    true
 }
 
 /// True if memory is mapped through which other processes can be told without a call.

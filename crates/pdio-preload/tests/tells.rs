@@ -113,12 +113,36 @@ fn calls_that_others_can_see_come_after_what_was_written() {
 /// Who may be told something after each small read is not asked about for long.
 #[test]
 fn a_stream_that_has_to_ask_too_often_goes_back() {
-    for (piece, often) in [("4096", true), ("65536", false)] {
-        let variables = [HELD[0], HELD[1], ("PDIO_MIN_SIZE", "1M")];
-        let (_, said) = run_and_say(&["asks", piece], &variables);
-        let found = said.contains("others told too often");
-        assert_eq!(found, often, "{piece}: {said}");
+    for (piece, how, often) in [
+        ("4096", "access", true),
+        ("4096", "shared futex", true),
+        ("65536", "access", false),
+        ("4096", "seldom", false),
+        ("4096", "nothing", false),
+    ] {
+        asks(piece, how, often);
     }
+}
+
+/// By these calls nobody is told anything.
+#[test]
+fn calls_that_concern_nobody_else_leave_a_stream_alone() {
+    for how in
+        "futex gettid getgid clock_gettime clock_getres sched_yield sched_getaffinity getrandom \
+                getrlimit rt_sigprocmask madvise lseek pwritev FIOCLEX TIOCGWINSZ eventfd pipe"
+            .split_whitespace()
+    {
+        asks("4096", how, false);
+    }
+}
+
+/// Reads pieces of a stream and makes a call after each: whether that is given up for it.
+fn asks(piece: &str, how: &str, often: bool) {
+    let variables = [HELD[0], HELD[1], ("PDIO_MIN_SIZE", "1M")];
+    let (_, said) = run_and_say(&["asks", piece, how], &variables);
+    let found = said.contains("others told too often");
+    assert_eq!(found, often, "{piece}, {how}: {said}");
+    assert!(said.contains(" 2 streams taken"), "{how}: {said}");
 }
 
 /// Threads that the C library starts count: beside them no stream has several descriptors.

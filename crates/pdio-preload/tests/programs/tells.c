@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
+#include <linux/futex.h>
 #include <mqueue.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -32,6 +33,7 @@
 #include <sys/mount.h>
 #include <sys/msg.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/sem.h>
 #include <sys/sendfile.h>
@@ -344,10 +346,68 @@ static void mirror(const char *where)
 	}
 }
 
-/* Reads pieces of a file, and may be told something after each. */
-static void asks(size_t piece)
+/* After a read: calls by which the program may be told something, or may not. */
+static void ask(const char *how, int count)
 {
-	int fd = create("file");
+	static int word;
+	struct timespec now;
+	struct iovec none = { NULL, 0 };
+	unsigned long set[128];
+	struct rlimit limit;
+	sigset_t signals;
+	int pair[2];
+
+	if (!strcmp(how, "access"))
+		check(access("file", F_OK) == 0, how);
+	else if (!strcmp(how, "seldom"))
+		/* Seven times, and then not until 16 KiB were read. */
+		check(count % 12 > 6 || access("file", F_OK) == 0, how);
+	else if (!strcmp(how, "shared futex"))
+		check(syscall(SYS_futex, &word, FUTEX_WAKE, 1) == 0, how);
+	else if (!strcmp(how, "futex"))
+		check(syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1) == 0, how);
+	else if (!strcmp(how, "gettid"))
+		check(syscall(SYS_gettid) > 0, how);
+	else if (!strcmp(how, "getgid"))
+		check(syscall(SYS_getgid) == getgid(), how);
+	else if (!strcmp(how, "clock_gettime"))
+		check(syscall(SYS_clock_gettime, CLOCK_REALTIME, &now) == 0, how);
+	else if (!strcmp(how, "clock_getres"))
+		check(syscall(SYS_clock_getres, CLOCK_REALTIME, &now) == 0, how);
+	else if (!strcmp(how, "sched_yield"))
+		check(syscall(SYS_sched_yield) == 0, how);
+	else if (!strcmp(how, "sched_getaffinity"))
+		check(syscall(SYS_sched_getaffinity, 0, sizeof(set), set) > 0, how);
+	else if (!strcmp(how, "getrandom"))
+		check(syscall(SYS_getrandom, set, 8, 0) == 8, how);
+	else if (!strcmp(how, "getrlimit"))
+		check(syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &limit) == 0, how);
+	else if (!strcmp(how, "rt_sigprocmask"))
+		check(syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &signals, 8) == 0, how);
+	else if (!strcmp(how, "madvise"))
+		check(syscall(SYS_madvise, NULL, 0, MADV_NORMAL) == 0, how);
+	else if (!strcmp(how, "lseek"))
+		syscall(SYS_lseek, 1, 0, SEEK_CUR);
+	else if (!strcmp(how, "pwritev"))
+		check(syscall(SYS_pwritev, -1, &none, 1, 0, 0) == -1, how);
+	else if (!strcmp(how, "FIOCLEX"))
+		check(ioctl(1, FIOCLEX) == 0, how);
+	else if (!strcmp(how, "TIOCGWINSZ"))
+		check(ioctl(1, TIOCGWINSZ, set) == -1, how);
+	else if (!strcmp(how, "eventfd"))
+		bare(SYS_close, eventfd(0, 0));
+	else if (!strcmp(how, "pipe")) {
+		check(pipe(pair) == 0, how);
+		bare(SYS_close, pair[0]);
+		bare(SYS_close, pair[1]);
+	} else
+		check(!strcmp(how, "nothing"), how);
+}
+
+/* Reads pieces of a file, and makes such calls after each. */
+static void asks(size_t piece, const char *how)
+{
+	int fd = create("file"), count = 0;
 
 	for (int i = 0; i < 4; i++)
 		put(fd, sizeof(pool));
@@ -355,7 +415,7 @@ static void asks(size_t piece)
 	fd = open("file", O_RDONLY);
 	for (size_t done = 0; done < 4 * sizeof(pool); done += piece) {
 		check(read(fd, pool, piece) == (ssize_t)piece, "read");
-		check(access("file", F_OK) == 0, "access");
+		ask(how, count++);
 	}
 	close(fd);
 }
@@ -1397,8 +1457,8 @@ int main(int argc, char **argv)
 		waits();
 	else if (argc > 1 && !strcmp(argv[1], "hears"))
 		hears();
-	else if (argc > 2 && !strcmp(argv[1], "asks"))
-		asks(atoi(argv[2]));
+	else if (argc > 3 && !strcmp(argv[1], "asks"))
+		asks(atoi(argv[2]), argv[3]);
 	else if (argc > 2 && !strcmp(argv[1], "notifies"))
 		notifies(argv[2]);
 	else if (argc > 2 && !strcmp(argv[1], "mirror"))
