@@ -423,11 +423,11 @@ export! {
         stream::close(fd)
     }
     fn fclose(file: *mut libc::FILE) -> c_int {
-        tell::hand_over();
-        tell::renumbered();
         // The C library closes the descriptor itself, unseen. What it still has to write comes
         // after what the program wrote.
         let fd = if file.is_null() { -1 } else { libc::fileno(file) };
+        tell::closing(fd);
+        tell::renumbered();
         if word(fd) == 0 || !process::is_owner_quick() {
             return next::fclose(file);
         }

@@ -198,8 +198,8 @@ pub fn asking(fd: c_int) {
     }
 }
 
-/// Before a descriptor is closed that is no stream's. Pipes and sockets have another end, and others
-/// notice that a file which was written or locked is closed.
+/// Before a descriptor is closed. Pipes and sockets have another end, and others notice that a file which
+/// was written or locked is closed.
 pub fn closing(fd: c_int) {
     if !waits() {
         return;

@@ -110,6 +110,28 @@ fn calls_that_others_can_see_come_after_what_was_written() {
     assert!(taken >= 18, "{taken} streams taken");
 }
 
+/// What was written waits until a call can show it, or tell of it.
+#[test]
+fn calls_on_files_that_are_read_leave_what_was_written() {
+    let ahead = [HELD[0], HELD[1], ("PDIO_MIN_SIZE", "1M")];
+    let (printed, taken) = run(&["leaves"], &ahead);
+    let wrong = |line: &&str| match line.starts_with("written") {
+        true => !line.ends_with(": is there"),
+        false => !line.ends_with(": waits"),
+    };
+    let wrong: Vec<_> = printed.lines().filter(wrong).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert_eq!(printed.lines().count(), 29, "{printed}");
+    assert!(taken > 30, "{taken} streams taken");
+}
+
+#[test]
+fn an_archive_of_small_files_is_written_together() {
+    let (printed, said) = run_and_say(&["archives", "200"], &HELD);
+    assert_eq!(printed, "2048000 bytes, together\n", "{said}");
+    assert!(!said.contains("told too often"), "{said}");
+}
+
 /// Who may be told something after each small read is not asked about for long.
 #[test]
 fn a_stream_that_has_to_ask_too_often_goes_back() {
@@ -274,7 +296,7 @@ fn a_file_that_is_shown_elsewhere_is_whole_there() {
 
 #[test]
 fn what_a_number_was_before_does_not_matter() {
-    same(&["reused"], 2);
+    same(&["reused"], 3);
 }
 
 #[test]

@@ -54,6 +54,8 @@
 
 #include "bare.h"
 
+#define BLOCK 4096
+
 static char pool[1 << 20];
 
 static void check(int ok, const char *what)
@@ -454,7 +456,6 @@ static void notifies(const char *how)
 
 /* ------------------------------------------------------------------------------------ hearing */
 
-#define BLOCK 4096
 #define BLOCKS 512
 
 /* What a process is told by: a message, something of the system's, a name, or its own end. */
@@ -1069,16 +1070,135 @@ static void seen_calls(void)
 	}
 }
 
+/* ---------------------------------------------------- calls that show nothing of what waits */
+
+static long size_there(const char *name)
+{
+	struct stat st;
+
+	return bare(SYS_newfstatat, AT_FDCWD, (long)name, (long)&st, 0) ? -1 : (long)st.st_size;
+}
+
+/* Makes a call on a file that is only read, or on the one that is written; its name. */
+static const char *look(int kind, int small, int stream, int written)
+{
+	struct stat st;
+	struct statx more;
+	FILE *file;
+	DIR *list;
+
+	switch (kind) {
+	case 0: fstat(small, &st); return "fstat";
+	case 1: syscall(SYS_newfstatat, small, "", &st, AT_EMPTY_PATH); return "newfstatat";
+	case 2: statx(small, "", AT_EMPTY_PATH, STATX_ALL, &more); return "statx";
+	case 3: stat("small", &st); return "stat";
+	case 4: fsync(small); return "fsync";
+	case 5: fdatasync(small); return "fdatasync";
+	case 6: syscall(SYS_fsync, small); return "fsync by syscall";
+	case 7: posix_fadvise(small, 0, 0, POSIX_FADV_DONTNEED); return "posix_fadvise";
+	case 8: sync_file_range(small, 0, 0, SYNC_FILE_RANGE_WRITE); return "sync_file_range";
+	case 9: check(read(small, pool, 100) == 100, "read"); return "read";
+	case 10: lseek(small, 0, SEEK_END); return "lseek";
+	case 11: close(open("small", O_RDONLY)); return "open, close";
+	case 12: close(syscall(SYS_openat, AT_FDCWD, "small", O_RDONLY)); return "openat by syscall";
+	case 13:
+		file = fopen("small", "r");
+		check(file && fread(pool, 1, 10, file) == 10 && fclose(file) == 0, "fclose");
+		return "fopen, fclose";
+	case 14:
+		list = opendir(".");
+		check(list && readdir(list) && closedir(list) == 0, "closedir");
+		return "closedir";
+	case 15: fstat(stream, &st); return "fstat of a stream";
+	case 16: fsync(stream); return "fsync of a stream";
+	case 17: lseek(stream, 0, SEEK_END); return "lseek of a stream";
+	case 18: stat("large", &st); return "stat of a stream";
+	case 19: close(stream); return "close of a stream";
+	/* Those that do. */
+	case 20: fstat(written, &st); return "written: fstat";
+	case 21: stat("file", &st); return "written: stat";
+	case 22: fsync(written); return "written: fsync";
+	case 23: close(open("new", O_WRONLY | O_CREAT, 0600)); return "written: a new file";
+	case 24:
+		file = fopen("small", "r+");
+		check(file && fclose(file) == 0, "fclose");
+		return "written: fclose";
+	case 25: fclose(fdopen(dup(small), "r")); return "fclose of a copy";
+	case 26: flock(small, LOCK_SH); return "written: flock";
+	case 27: close(dup(small)); return "written: close of what may be locked";
+	case 28:
+		file = fopen("small", "r");
+		check(file && fclose(file) == 0, "fclose");
+		return "written: fclose of what may be locked";
+	default: return NULL;
+	}
+}
+
+/* Writes, calls, and looks past the library whether what was written still waits. */
+static void leaves(void)
+{
+	int large = create("large"), small = create("small"), stream, fd;
+
+	put(large, sizeof(pool));
+	put(large, sizeof(pool));
+	put(small, 1000);
+	close(large);
+	close(small);
+	small = open("small", O_RDONLY);
+	stream = open("large", O_RDONLY);
+	check(read(stream, pool, BLOCK) == BLOCK && read(stream, pool, BLOCK) == BLOCK, "read");
+	for (int kind = 0;; kind++) {
+		const char *name;
+
+		unlink("file");
+		fd = create("file");
+		put(fd, 5000);
+		put(fd, 1000);
+		name = look(kind, small, stream, fd);
+		if (name)
+			printf("%s: %s\n", name, size_there("file") < 6000 ? "waits" : "is there");
+		close(fd);
+		if (!name)
+			return;
+	}
+}
+
+/* Puts small files into one; how often the kernel had that grow. */
+static void archives(int files)
+{
+	int archive = create("archive"), small = create("small"), grown = 0;
+	long before = 0;
+	struct stat st;
+
+	put(small, 9000);
+	close(small);
+	for (int i = 0; i < files; i++) {
+		int fd = open("small", O_RDONLY);
+		long now;
+
+		check(fd >= 0 && !fstat(fd, &st) && read(fd, pool, 10000) == 9000, "read");
+		put(archive, 10240);
+		check(fsync(fd) == 0 && close(fd) == 0, "close");
+		now = size_there("archive");
+		grown += now != before;
+		before = now;
+	}
+	close(archive);
+	printf("%ld bytes, %s\n", size_there("archive"), grown < files / 10 ? "together" : "one by one");
+}
+
 /* ----------------------------------------------------------- numbers of other kinds before */
 
 /*
- * Reads a device that nobody else sees, then tells another process through the same number. The C
- * library has closed the device, or put a pipe in its place.
+ * Reads a device that nobody else sees, then tells another process through the same number. The device
+ * was closed, by the C library or not, or that has put a pipe in its place.
  */
 static void reused(void)
 {
+	static const char *const names[] = { "fclose", "freopen", "close" };
+
 	mkfifo("pipe", 0600);
-	for (int kind = 0; kind < 2; kind++) {
+	for (int kind = 0; kind < 3; kind++) {
 		int answer[2], fd, number;
 		FILE *file;
 		char byte;
@@ -1097,8 +1217,8 @@ static void reused(void)
 		file = fopen("/dev/urandom", "r");
 		number = fileno(file);
 		check(fread(&byte, 1, 1, file) == 1, "fread");
-		if (kind == 0) {
-			fclose(file);
+		if (kind != 1) {
+			check(kind ? !close(number) : !fclose(file), names[kind]);
 			check(open("pipe", O_RDWR) == number, "the same number");
 		} else {
 			check(freopen("pipe", "r+", file) == file, "freopen");
@@ -1107,7 +1227,7 @@ static void reused(void)
 		put(fd, 1000);
 		check(write(number, "x", 1) == 1, "write");
 		bare(SYS_read, answer[0], &byte, 1, 0);
-		printf("%s: %s\n", kind ? "freopen" : "fclose", byte ? "late" : "good");
+		printf("%s: %s\n", names[kind], byte ? "late" : "good");
 		fflush(stdout);
 		wait(NULL);
 		close(fd);
@@ -1465,6 +1585,10 @@ int main(int argc, char **argv)
 		mirror(argv[2]);
 	else if (argc > 1 && !strcmp(argv[1], "seen_calls"))
 		seen_calls();
+	else if (argc > 1 && !strcmp(argv[1], "leaves"))
+		leaves();
+	else if (argc > 2 && !strcmp(argv[1], "archives"))
+		archives(atoi(argv[2]));
 	else if (argc > 1 && !strcmp(argv[1], "reused"))
 		reused();
 	else if (argc > 1 && !strcmp(argv[1], "times"))
