@@ -201,6 +201,10 @@ impl Stream {
         });
         match started() {
             Ok(pump) => {
+                let defers = writer && settings.prompt && !settings.linger.is_zero();
+                if defers {
+                    tell::holding(&about);
+                }
                 let mut stream = Stream {
                     pump,
                     path,
@@ -211,7 +215,7 @@ impl Stream {
                         false => FARTHEST,
                     },
                     written: 0,
-                    defers: writer && settings.prompt && !settings.linger.is_zero(),
+                    defers,
                     gathered: 0,
                     hasty: 0,
                     heard: pdio::times_heard(),
