@@ -332,7 +332,8 @@ pub fn calling(number: c_long, operation: usize) -> bool {
     const LOOKS: &[c_long] = &[SYS_getdents64, SYS_readlinkat, SYS_faccessat, SYS_getcwd];
     let heeds = QUIET.load(Relaxed) < 0 || waits();
     let private = operation & FUTEX_PRIVATE_FLAG as usize != 0;
-    let alone = || ALONE.contains(&number) || number == SYS_futex && private;
+    // Locks of threads come first, as they are the most frequent.
+    let alone = || number == SYS_futex && private || ALONE.contains(&number);
     if !heeds || alone() {
         return false;
     }

@@ -888,7 +888,7 @@ static void hears(void)
 	char name[32], byte = 0;
 	sigset_t signals;
 
-	alarm(300);
+	alarm(1000);
 	memset(old, 'o', sizeof(old));
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGUSR1);
