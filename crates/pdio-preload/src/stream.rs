@@ -201,10 +201,6 @@ impl Stream {
         });
         match started() {
             Ok(pump) => {
-                let defers = writer && settings.prompt && !settings.linger.is_zero();
-                if defers {
-                    tell::holding(&about);
-                }
                 let mut stream = Stream {
                     pump,
                     path,
@@ -215,7 +211,7 @@ impl Stream {
                         false => FARTHEST,
                     },
                     written: 0,
-                    defers,
+                    defers: writer && settings.prompt && !settings.linger.is_zero(),
                     gathered: 0,
                     hasty: 0,
                     heard: pdio::times_heard(),

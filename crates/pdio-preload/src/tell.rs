@@ -144,30 +144,6 @@ fn kind(fd: c_int) -> u32 {
     bits
 }
 
-/// Seconds by which the times that another process or machine tells of a file may be too early: it may
-/// have them from before, and without fractions.
-const LATE: i64 = 5;
-
-/// When a file was last changed of which something was to wait for the first time, in seconds; the
-/// earliest of these times.
-static SINCE: AtomicI64 = AtomicI64::new(i64::MAX);
-
-/// From here on something of this file may wait.
-pub fn holding(about: &libc::stat64) {
-    SINCE.fetch_min(about.st_ctime, SeqCst);
-}
-
-/// Returns true if a file may be one of those of which something waits, under another name. All these
-/// have been changed since the first of them began.
-fn may_wait(fd: c_int) -> bool {
-    kind(fd) & KEPT != 0
-        && look::stat(fd).is_none_or(|about| {
-            let changed = about.st_ctime.max(about.st_mtime);
-            // Zero stands for a time that is not known.
-            changed == 0 || changed >= SINCE.load(SeqCst).saturating_sub(LATE)
-        })
-}
-
 /// Returns true if `poll` would wait. As a bare call, in which no thread is cancelled.
 ///
 /// # Safety
@@ -207,14 +183,17 @@ pub fn writing(fd: c_int) {
 /// Before a read that goes straight to the kernel.
 #[inline]
 pub fn reading(fd: c_int) {
-    if waits() && (may_wait(fd) || kind(fd) & STORED == 0 && idle(fd)) {
-        hand_over();
+    if waits() {
+        let bits = kind(fd);
+        if bits & KEPT != 0 || bits & STORED == 0 && idle(fd) {
+            hand_over();
+        }
     }
 }
 
 /// Before what is known of a descriptor is asked for, and after it was opened.
 pub fn asking(fd: c_int) {
-    if waits() && may_wait(fd) {
+    if waits() && kind(fd) & KEPT != 0 {
         hand_over();
     }
 }

@@ -125,33 +125,11 @@ fn calls_on_files_that_are_read_leave_what_was_written() {
     assert!(taken > 30, "{taken} streams taken");
 }
 
-/// Puts a file of 9000 bytes into an archive, many times.
-fn archives(small: &std::path::Path) {
-    let small = small.to_str().expect("a name");
-    let (printed, said) = run_and_say(&["archives", small, "200"], &HELD);
-    assert_eq!(printed, "2048000 bytes, together\n", "{said}");
-    assert!(!said.contains("told too often"), "{said}");
-}
-
 #[test]
 fn an_archive_of_small_files_is_written_together() {
-    let home = scratch();
-    let small = home.path().join("small");
-    std::fs::write(&small, [7; 9000]).expect("a file");
-    archives(&small);
-}
-
-/// What another program shows there may be what waits, but not where it has not changed for long.
-#[test]
-fn an_archive_of_small_files_on_fuse_is_written_together() {
-    mirrored(scratch().path(), |source, shown| {
-        std::fs::write(source.join("small"), [7; 9000]).expect("a file");
-        std::fs::write(source.join("file"), "old").expect("a file");
-        std::thread::sleep(std::time::Duration::from_secs(7));
-        archives(&shown.join("small"));
-        // It has by now.
-        whole_in(source, shown);
-    });
+    let (printed, said) = run_and_say(&["archives", "200"], &HELD);
+    assert_eq!(printed, "2048000 bytes, together\n", "{said}");
+    assert!(!said.contains("told too often"), "{said}");
 }
 
 /// Who may be told something after each small read is not asked about for long.
@@ -286,10 +264,12 @@ fn every_listed_call_comes_after_what_was_written() {
     assert!(wrong.is_empty(), "{wrong:?}\n{printed}");
 }
 
-/// Has another program show one directory as another.
-fn mirrored(home: &std::path::Path, action: impl FnOnce(&std::path::Path, &std::path::Path)) {
+/// What a program has written is in what another one makes of it, as FUSE does.
+#[test]
+fn a_file_that_is_shown_elsewhere_is_whole_there() {
+    let home = scratch();
     let part = |name: &str| {
-        let path = home.join(name);
+        let path = home.path().join(name);
         std::fs::create_dir(&path).expect("a directory");
         path
     };
@@ -302,34 +282,16 @@ fn mirrored(home: &std::path::Path, action: impl FnOnce(&std::path::Path, &std::
         eprintln!("skipped: {mounted:?} (needs bindfs, and the right to mount)");
         return;
     }
-    let both = std::panic::AssertUnwindSafe(|| action(&source, &shown));
-    let result = std::panic::catch_unwind(both);
-    let unmounted = std::process::Command::new("umount")
-        .arg("-l")
-        .arg(&shown)
-        .status();
-    if let Err(panic) = result {
-        std::panic::resume_unwind(panic);
-    }
-    assert!(unmounted.is_ok_and(|status| status.success()));
-}
-
-/// What a program writes in one directory is in what the other shows of it.
-fn whole_in(source: &std::path::Path, shown: &std::path::Path) {
-    let output = preloaded(&compiled("tells.c", "tells", &[]), &HELD)
+    let program = compiled("tells.c", "tells", &[]);
+    let output = preloaded(&program, &HELD)
         .arg("mirror")
-        .arg(shown)
-        .current_dir(source)
-        .output()
-        .expect("starts");
+        .arg(&shown)
+        .current_dir(&source)
+        .output();
+    let unmounted = std::process::Command::new("umount").arg(&shown).status();
+    assert!(unmounted.is_ok_and(|status| status.success()));
     let expected = "open: 6000\nfopen: 6000\nread: 6000\npread: 6000\nfstat: 6000\n";
-    assert_eq!(stdout(&output), expected);
-}
-
-/// What a program has written is in what another one makes of it, as FUSE does.
-#[test]
-fn a_file_that_is_shown_elsewhere_is_whole_there() {
-    mirrored(scratch().path(), whole_in);
+    assert_eq!(stdout(&output.expect("starts")), expected);
 }
 
 #[test]

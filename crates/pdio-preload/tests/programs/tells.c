@@ -1163,15 +1163,17 @@ static void leaves(void)
 	}
 }
 
-/* Puts a small file into one again and again; how often the kernel had that grow. */
-static void archives(const char *small, int files)
+/* Puts small files into one; how often the kernel had that grow. */
+static void archives(int files)
 {
-	int archive = create("archive"), grown = 0;
+	int archive = create("archive"), small = create("small"), grown = 0;
 	long before = 0;
 	struct stat st;
 
+	put(small, 9000);
+	close(small);
 	for (int i = 0; i < files; i++) {
-		int fd = open(small, O_RDONLY);
+		int fd = open("small", O_RDONLY);
 		long now;
 
 		check(fd >= 0 && !fstat(fd, &st) && read(fd, pool, 10000) == 9000, "read");
@@ -1585,8 +1587,8 @@ int main(int argc, char **argv)
 		seen_calls();
 	else if (argc > 1 && !strcmp(argv[1], "leaves"))
 		leaves();
-	else if (argc > 3 && !strcmp(argv[1], "archives"))
-		archives(argv[2], atoi(argv[3]));
+	else if (argc > 2 && !strcmp(argv[1], "archives"))
+		archives(atoi(argv[2]));
 	else if (argc > 1 && !strcmp(argv[1], "reused"))
 		reused();
 	else if (argc > 1 && !strcmp(argv[1], "times"))
