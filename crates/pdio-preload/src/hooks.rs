@@ -56,6 +56,19 @@ macro_rules! before {
     )*};
 }
 
+/// The same for calls by which the program hears of something.
+macro_rules! news {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty { $($first:stmt;)* })*) => {$(
+        #[no_mangle]
+        pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
+            $($first)*
+            let result = next::$name($($arg),*);
+            tell::heard();
+            result
+        }
+    )*};
+}
+
 type Path = *const c_char;
 const HERE: c_int = libc::AT_FDCWD;
 const NOFOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
@@ -398,7 +411,9 @@ export! {
         if TAKEN.load(SeqCst) > 0 && !path.is_null() {
             on_path(HERE, path, 0, Then::HandBack("opened by freopen"));
         }
-        next::freopen64(path, mode, file)
+        let reopened = next::freopen64(path, mode, file);
+        tell::heard();
+        reopened
     }
     fn close(fd: c_int) -> c_int {
         if table::clear(fd) {
@@ -408,11 +423,11 @@ export! {
         stream::close(fd)
     }
     fn fclose(file: *mut libc::FILE) -> c_int {
-        tell::hand_over();
-        tell::renumbered();
         // The C library closes the descriptor itself, unseen. What it still has to write comes
         // after what the program wrote.
         let fd = if file.is_null() { -1 } else { libc::fileno(file) };
+        tell::closing(fd);
+        tell::renumbered();
         if word(fd) == 0 || !process::is_owner_quick() {
             return next::fclose(file);
         }
@@ -721,9 +736,10 @@ export! {
         result
     }
     fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
-        match request {
-            libc::TCGETS | libc::TIOCGWINSZ | libc::FIONREAD | libc::FIOCLEX | libc::FIONCLEX => {}
-            _ => tell::hand_over(),
+        let alone =
+            matches!(request, libc::TCGETS | libc::TIOCGWINSZ | libc::FIOCLEX | libc::FIONCLEX);
+        if !alone && request != libc::FIONREAD {
+            tell::hand_over();
         }
         match request {
             FICLONE => relinquish(argument as c_int, "cloned"),
@@ -741,7 +757,9 @@ export! {
             }
         }
         let result = next::ioctl(fd, request, argument);
-        tell::heard();
+        if !alone {
+            tell::heard();
+        }
         result
     }
 }
@@ -828,12 +846,15 @@ export! {
 before! {
     fn sync() -> () { stream::drain_all(); }
     fn syncfs(fd: c_int) -> c_int { stream::drain_all(); }
-    fn truncate64(path: Path, len: off_t) -> c_int {
-        on_path(HERE, path, 0, Then::HandBack("truncated by its path"));
-    }
     // Advice changes nothing that a program could see.
     fn posix_fadvise64(fd: c_int, at: off_t, len: off_t, advice: c_int) -> c_int { drain(fd); }
     fn readahead(fd: c_int, at: off_t, len: size_t) -> ssize_t {}
+}
+
+news! {
+    fn truncate64(path: Path, len: off_t) -> c_int {
+        on_path(HERE, path, 0, Then::HandBack("truncated by its path"));
+    }
 }
 
 alias! {
@@ -938,6 +959,10 @@ before! {
     fn fchown(fd: c_int, user: c_uint, group: c_uint) -> c_int { tell::hand_over(); drain(fd); }
     fn futimens(fd: c_int, times: *const c_void) -> c_int { tell::hand_over(); drain(fd); }
     fn futimes(fd: c_int, times: *const c_void) -> c_int { tell::hand_over(); drain(fd); }
+}
+
+// The same, by names: where there is none, or one already, that is news.
+news! {
     fn fsetxattr(fd: c_int, name: Path, value: *const c_void, len: size_t, flags: c_int) -> c_int {
         tell::hand_over();
         drain(fd);
@@ -1001,7 +1026,7 @@ before! {
 
 // ------------------------------------------------- ways to move data that are not reads or writes
 
-before! {
+news! {
     fn sendfile64(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
         tell::hand_over();
         relinquish(from, "sendfile");
@@ -1021,6 +1046,9 @@ before! {
         relinquish(from, "copy_file_range");
         relinquish(to, "copy_file_range");
     }
+}
+
+before! {
     fn munmap(address: *mut c_void, len: size_t) -> c_int { memory::taken_away(); }
     fn mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int {
         memory::taken_away();
@@ -1043,6 +1071,9 @@ before! {
     fn shmdt(address: *const c_void) -> c_int { memory::taken_away(); }
     fn brk(end: *mut c_void) -> c_int { memory::taken_away(); }
     fn sbrk(by: isize) -> *mut c_void { memory::taken_away(); }
+}
+
+news! {
     fn sendmsg(socket: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t {
         tell::hand_over();
         passed_on(message);
@@ -1100,6 +1131,10 @@ export! {
             mapped(fd);
         }
         let map = next::mmap64(address, len, protection, flags, fd, at);
+        if fd >= 0 {
+            // To look at the mapping is no call.
+            tell::heard();
+        }
         if fd >= 0 && map != libc::MAP_FAILED {
             // Another thread may have taken a stream on the file before the mapping was there to be
             // found.
@@ -1202,7 +1237,7 @@ export! {
                 _ => result,
             };
         }
-        tell::calling(number, b as usize);
+        let news = tell::calling(number, b as usize);
         let result = match number {
             SYS_read => read(fd, b as _, c as _) as c_long,
             SYS_write => write(fd, b as _, c as _) as c_long,
@@ -1341,11 +1376,10 @@ export! {
             | SYS_shutdown | SYS_getsockopt | SYS_setsockopt | SYS_getsockname
             | SYS_getpeername | SYS_pidfd_send_signal => real(),
             // Of names, and what they lead to: nothing of what is in files.
-            SYS_faccessat | SYS_FACCESSAT2 | SYS_readlinkat | SYS_getcwd => real(),
+            SYS_faccessat | SYS_FACCESSAT2 | SYS_readlinkat | SYS_getdents64 | SYS_getcwd => real(),
             number => other_call(number, a, b, c, &real),
         };
-        // A write does not wait for others, or only for room.
-        if ![SYS_write, SYS_writev, SYS_pwrite64, SYS_pwritev].contains(&number) {
+        if news {
             tell::heard();
         }
         result

@@ -33,7 +33,7 @@ pub fn is_kept(fd: c_int) -> bool {
     // SAFETY: as in `stat`.
     unsafe {
         let mut about: libc::statfs64 = core::mem::zeroed();
-        libc::fstatfs64(fd, &mut about) == 0 && KEEPERS.contains(&(about.f_type as u32))
+        next::fstatfs64(fd, &mut about) == 0 && KEEPERS.contains(&(about.f_type as u32))
     }
 }
 

@@ -53,12 +53,12 @@ pub fn make<T: Failing>(call: impl Fn() -> T) -> T {
 }
 
 macro_rules! makers {
-    ($($([$before:ident])? fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {$(
+    ($($([$($before:ident)?; $after:ident])? fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {$(
         #[no_mangle]
         pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
-            $(tell::$before();)?
+            $($(tell::$before();)?)?
             let made = make(|| next::$name($($arg),*));
-            tell::heard();
+            $(tell::$after();)?
             made
         }
     )*};

@@ -127,6 +127,7 @@ next! {
     fn __xstat64(version: c_int, path: Path, out: *mut libc::stat64) -> c_int;
     fn __lxstat64(version: c_int, path: Path, out: *mut libc::stat64) -> c_int;
     fn __fxstatat64(version: c_int, directory: c_int, path: Path, out: *mut libc::stat64, flags: c_int) -> c_int;
+    fn fstatfs64(fd: c_int, out: *mut libc::statfs64) -> c_int;
 
     fn fchmod(fd: c_int, mode: mode_t) -> c_int;
     fn fchown(fd: c_int, user: c_uint, group: c_uint) -> c_int;
@@ -175,6 +176,7 @@ next! {
     fn unshare(flags: c_int) -> c_int;
     fn setns(fd: c_int, kind: c_int) -> c_int;
     fn chroot(path: Path) -> c_int;
+    fn kill(process: pid_t, signal: c_int) -> c_int;
     fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
     fn signal(signal: c_int, handler: usize) -> usize;
     fn __sysv_signal(signal: c_int, handler: usize) -> usize;
@@ -185,14 +187,14 @@ next! {
     fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
 }
 
-/// Calls that make descriptors, as an argument of `$then`; in brackets what comes before.
+/// Calls that make descriptors, as an argument of `$then`; in brackets what comes before and after.
 macro_rules! makers {
     ($then:ident) => {
         $then! {
             fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
             fn socketpair(family: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
-            [hand_over] fn accept(socket: c_int, address: *mut c_void, len: *mut c_uint) -> c_int;
-            [hand_over] fn accept4(socket: c_int, address: *mut c_void, len: *mut c_uint, flags: c_int) -> c_int;
+            [hand_over; heard] fn accept(socket: c_int, address: *mut c_void, len: *mut c_uint) -> c_int;
+            [hand_over; heard] fn accept4(socket: c_int, address: *mut c_void, len: *mut c_uint, flags: c_int) -> c_int;
             fn pipe(pair: *mut c_int) -> c_int;
             fn __pipe(pair: *mut c_int) -> c_int;
             fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
@@ -205,10 +207,10 @@ macro_rules! makers {
             fn inotify_init1(flags: c_int) -> c_int;
             fn fanotify_init(flags: c_uint, events: c_uint) -> c_int;
             fn memfd_create(name: *const c_char, flags: c_uint) -> c_int;
-            fn opendir(path: *const c_char) -> *mut c_void;
+            [; heard] fn opendir(path: *const c_char) -> *mut c_void;
             fn tmpfile() -> *mut c_void;
             fn tmpfile64() -> *mut c_void;
-            [hand_over] fn shm_open(name: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int;
+            [hand_over; heard] fn shm_open(name: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int;
             fn posix_openpt(flags: c_int) -> c_int;
         }
     };
@@ -216,7 +218,7 @@ macro_rules! makers {
 pub(crate) use makers;
 
 macro_rules! next_makers {
-    ($($([$before:ident])? fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
+    ($($([$($before:ident)?; $after:ident])? fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
         next! {
             maker_slot, first_maker, resolve_makers:
             $(fn $name($($arg: $type),*) -> $ret;)*

@@ -374,13 +374,6 @@ jump! {
     }
 
     fn raise(_a, _b, _c) { stream::drain_all() }
-    fn kill(process, _b, _c) {
-        // Also without promptness, and by SIGKILL.
-        match process as pid_t <= 0 || process as pid_t == libc::getpid() {
-            true => stream::drain_all(),
-            false => tell::hand_over(),
-        }
-    }
 
     // The C library looks at files by itself, unseen.
     fn ftw(_a, _b, _c) { stream::drain_all() }
@@ -432,6 +425,19 @@ jump! {
 }
 
 // ------------------------------------------------------------------------------ signals and limits
+
+/// Whether the process is still there is news.
+#[no_mangle]
+unsafe extern "C-unwind" fn kill(process: pid_t, number: c_int) -> c_int {
+    // Also without promptness, and by SIGKILL.
+    match process <= 0 || process == libc::getpid() {
+        true => stream::drain_all(),
+        false => tell::hand_over(),
+    }
+    let result = next::kill(process, number);
+    tell::heard();
+    result
+}
 
 /// What a limit on the size of files does to a call is left to the kernel.
 unsafe fn limits(resource: c_uint, limit: *const libc::rlimit64) {

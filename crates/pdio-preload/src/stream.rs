@@ -77,7 +77,7 @@ fn filesystem(fd: c_int) -> Option<libc::statfs64> {
     // SAFETY: as in `stat`.
     let about = unsafe {
         let mut about: libc::statfs64 = core::mem::zeroed();
-        (libc::fstatfs64(fd, &mut about) == 0).then_some(about)?
+        (next::fstatfs64(fd, &mut about) == 0).then_some(about)?
     };
     KNOWN.contains(&(about.f_type as u32)).then_some(about)
 }
@@ -949,10 +949,20 @@ pub fn seek(fd: c_int, by: off_t, whence: c_int) -> off_t {
     }
 }
 
+/// Before a call that can show what this stream's file is. If something of it waits, what waits of other
+/// streams goes with it, as their times must keep the order of the writes. Files that are only read show
+/// nothing of what waits.
+fn showing(fd: c_int) {
+    match table::entry(fd) {
+        Entry::Tracked(description) if description.deferred.load(SeqCst) != 0 => tell::hand_over(),
+        _ => {}
+    }
+}
+
 /// Passes everything that was written to a descriptor to the kernel. Returns an error only with
 /// `report`; otherwise the error is kept.
 pub fn drain(fd: c_int, report: bool) -> Result<(), c_int> {
-    tell::hand_over();
+    showing(fd);
     with(fd, |held| {
         let state = &mut *held.state;
         if let Kind::Stream(stream) = &mut state.kind {
@@ -1124,7 +1134,7 @@ fn taken(device: u64, inode: u64) -> impl Iterator<Item = c_int> {
 pub fn drain_file(device: u64, inode: u64) -> bool {
     let mut any = false;
     for fd in taken(device, inode) {
-        tell::hand_over();
+        showing(fd);
         any |= with(fd, |held| match &mut held.state.kind {
             Kind::Stream(stream) if matches!(stream.pump, Pump::Writer(_)) => {
                 let (error, _) = stream.drain();
@@ -1197,21 +1207,15 @@ pub fn on_path(directory: c_int, path: *const libc::c_char, flags: c_int, then: 
 /// `close` on a descriptor that has a word.
 pub fn close(fd: c_int) -> c_int {
     let mut error = None;
+    tell::closing(fd);
     tell::renumbered();
-    if let Entry::Nothing | Entry::Watched = table::entry(fd) {
-        tell::closing(fd);
-    }
     match table::entry(fd) {
         Entry::Nothing => {}
         // For the program this descriptor is closed.
         Entry::Internal if !guard::inside() => return failed(libc::EBADF),
         Entry::Internal => table::forget(fd),
         Entry::Tracked(description) if !description.is_ours() => {}
-        Entry::Watched => error = leave(fd, "closed"),
-        Entry::Tracked(_) => {
-            tell::hand_over();
-            error = leave(fd, "closed");
-        }
+        Entry::Watched | Entry::Tracked(_) => error = leave(fd, "closed"),
     }
     // SAFETY: the program's request.
     let result = unsafe { next::close(fd) };

@@ -57,21 +57,19 @@ pub fn open_up() {
     QUIET.store(SLOTS as isize, Relaxed);
 }
 
+/// What [`QUIET`] is less by for each stream that is taken, so that it is negative until the last is gone.
+const EACH: isize = 1 << 32;
+
 /// A stream is taken.
 pub fn one_more() {
     TAKEN.fetch_add(1, SeqCst);
-    QUIET.store(-1, SeqCst);
+    QUIET.fetch_sub(EACH, SeqCst);
 }
 
 /// A stream is no longer taken.
 pub fn one_less() {
-    if TAKEN.fetch_sub(1, SeqCst) == 1 {
-        QUIET.store(SLOTS as isize, SeqCst);
-        // Another thread may have taken one just before the store.
-        if TAKEN.load(SeqCst) > 0 {
-            QUIET.store(-1, SeqCst);
-        }
-    }
+    TAKEN.fetch_sub(1, SeqCst);
+    QUIET.fetch_add(EACH, SeqCst);
 }
 
 #[inline(always)]
@@ -591,6 +589,32 @@ pub fn forked() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn while_a_stream_is_taken_there_is_something_to_hear() {
+        let before = QUIET.load(SeqCst);
+        let done = core::sync::atomic::AtomicBool::new(false);
+        let both = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                both.wait();
+                while !done.load(SeqCst) {
+                    one_more();
+                    one_less();
+                }
+            });
+            both.wait();
+            let missed = (0..1_000_000).any(|_| {
+                one_more();
+                let quiet = QUIET.load(SeqCst) >= 0;
+                one_less();
+                quiet
+            });
+            done.store(true, SeqCst);
+            assert!(!missed);
+        });
+        assert_eq!(QUIET.load(SeqCst), before);
+    }
 
     #[test]
     fn what_a_signal_handler_takes_between_two_instructions_is_not_lost() {

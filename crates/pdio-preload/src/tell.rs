@@ -198,8 +198,8 @@ pub fn asking(fd: c_int) {
     }
 }
 
-/// Before a descriptor is closed that is no stream's. Pipes and sockets have another end, and others
-/// notice that a file which was written or locked is closed.
+/// Before a descriptor is closed. Pipes and sockets have another end, and others notice that a file which
+/// was written or locked is closed.
 pub fn closing(fd: c_int) {
     if !waits() {
         return;
@@ -233,47 +233,93 @@ pub fn opening(directory: c_int, path: *const c_char, flags: c_int) {
     }
 }
 
-/// Before a bare system call that this library does not otherwise know.
-pub fn calling(number: c_long, operation: usize) {
+/// Before a bare system call. Returns true if the program may hear of something by it.
+pub fn calling(number: c_long, operation: usize) -> bool {
     use libc::*;
-    let harmless = match number {
-        libc::SYS_futex => operation & FUTEX_PRIVATE_FLAG as usize != 0,
-        _ => [
-            SYS_gettid,
-            SYS_getpid,
-            SYS_getppid,
-            SYS_getuid,
-            SYS_geteuid,
-            SYS_getcpu,
-            SYS_getrandom,
-            SYS_clock_gettime,
-            SYS_gettimeofday,
-            SYS_sched_yield,
-            SYS_sched_getaffinity,
-            SYS_membarrier,
-            SYS_madvise,
-            SYS_mprotect,
-            SYS_munmap,
-            SYS_brk,
-            SYS_newfstatat,
-            SYS_statx,
-            SYS_getdents64,
-            SYS_readlinkat,
-            SYS_read,
-            SYS_pread64,
-            SYS_write,
-            SYS_writev,
-            SYS_readv,
-            SYS_pwrite64,
-            SYS_lseek,
-            SYS_close,
-            SYS_fcntl,
-        ]
-        .contains(&number),
-    };
-    if !harmless && waits() {
+    /// Calls by which nobody is told anything; and those that stand for a function that this library
+    /// exports, which does what is needed.
+    const ALONE: &[c_long] = &[
+        SYS_gettid,
+        SYS_getpid,
+        SYS_getppid,
+        SYS_getuid,
+        SYS_geteuid,
+        SYS_getgid,
+        SYS_getegid,
+        SYS_getcpu,
+        SYS_getrandom,
+        SYS_clock_gettime,
+        SYS_clock_getres,
+        SYS_gettimeofday,
+        SYS_times,
+        SYS_getrusage,
+        SYS_getrlimit,
+        SYS_prlimit64,
+        SYS_uname,
+        SYS_sched_yield,
+        SYS_sched_getaffinity,
+        SYS_sched_setaffinity,
+        SYS_membarrier,
+        SYS_rseq,
+        SYS_set_robust_list,
+        SYS_rt_sigprocmask,
+        SYS_rt_sigaction,
+        SYS_sigaltstack,
+        SYS_mmap,
+        SYS_madvise,
+        SYS_mprotect,
+        SYS_munmap,
+        SYS_mremap,
+        SYS_mincore,
+        SYS_mlock,
+        SYS_mlock2,
+        SYS_munlock,
+        SYS_mbind,
+        SYS_brk,
+        SYS_socket,
+        SYS_socketpair,
+        SYS_pipe2,
+        SYS_eventfd2,
+        SYS_epoll_create1,
+        SYS_timerfd_create,
+        SYS_memfd_create,
+        SYS_openat,
+        SYS_openat2,
+        SYS_newfstatat,
+        SYS_fstat,
+        SYS_statx,
+        SYS_read,
+        SYS_pread64,
+        SYS_readv,
+        SYS_preadv,
+        SYS_preadv2,
+        SYS_write,
+        SYS_pwrite64,
+        SYS_writev,
+        SYS_pwritev,
+        SYS_pwritev2,
+        SYS_lseek,
+        SYS_fsync,
+        SYS_fdatasync,
+        SYS_fadvise64,
+        SYS_readahead,
+        SYS_close,
+        SYS_fcntl,
+        SYS_ioctl,
+    ];
+    /// Calls that others cannot see, but that show what others have done.
+    const LOOKS: &[c_long] = &[SYS_getdents64, SYS_readlinkat, SYS_faccessat, SYS_getcwd];
+    let heeds = QUIET.load(Relaxed) < 0 || waits();
+    let private = operation & FUTEX_PRIVATE_FLAG as usize != 0;
+    // Locks of threads come first, as they are the most frequent.
+    let alone = || number == SYS_futex && private || ALONE.contains(&number);
+    if !heeds || alone() {
+        return false;
+    }
+    if !LOOKS.contains(&number) && waits() {
         hand_over();
     }
+    true
 }
 
 /// True if memory is mapped through which other processes can be told without a call.
@@ -682,7 +728,7 @@ hears! {
         getaddrinfo gethostbyname gethostbyname2 gethostbyname_r gethostbyaddr
         res_query res_search res_querydomain res_send
         msgget msgctl msgsnd msgrcv semget semctl semop semtimedop shmget shmctl mq_send mq_timedsend mq_receive mq_timedreceive
-        process_vm_writev aio_suspend io_getevents
+        process_vm_writev aio_suspend aio_suspend64 io_getevents
         killpg sigqueue tgkill pidfd_send_signal ptrace tcsetpgrp
         mount umount umount2 swapon swapoff sethostname setdomainname
         wait __wait wait3 pclose sleep usleep nanosleep __nanosleep clock_nanosleep thrd_sleep pause
@@ -700,6 +746,12 @@ hears! {
     watching_children: waitpid __waitpid wait4;
     watching_ids: waitid;
     nothing_seen:
-        access faccessat euidaccess eaccess readlink readlinkat readdir readdir64 getxattr lgetxattr
-        fgetxattr process_vm_readv;
+        access faccessat euidaccess eaccess readlink readlinkat __readlink_chk __readlinkat_chk
+        realpath __realpath_chk canonicalize_file_name
+        readdir readdir64 readdir_r readdir64_r getdents64 getdirentries getdirentries64
+        scandir scandir64 scandirat scandirat64 glob glob64
+        getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr
+        statfs statfs64 fstatfs fstatfs64 statvfs statvfs64 fstatvfs fstatvfs64
+        getsockopt aio_error aio_error64 aio_return aio_return64 mq_getattr sigpending
+        process_vm_readv;
 }

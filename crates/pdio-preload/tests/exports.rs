@@ -35,7 +35,9 @@ const NEEDED: &str = "\
     __poll __select __nanosleep __wait __waitpid __sigsuspend __pipe \
     ftw nftw fts_read wordexp dlopen ptrace mount umount umount2 swapon swapoff tcsetpgrp tcsetattr setsockopt \
     getaddrinfo getnameinfo gethostbyname pututxline updwtmp lckpwdf closedir thrd_sleep access readlink readdir \
-    timer_create mq_notify \
+    timer_create mq_notify scandir scandir64 glob glob64 readdir_r getdents64 listxattr statfs fstatfs64 statvfs \
+    getsockopt aio_error aio_error64 aio_return aio_return64 aio_suspend64 mq_getattr sigpending realpath __realpath_chk \
+    __readlink_chk \
     backtrace_symbols_fd signal sigset sysv_signal siginterrupt";
 
 #[test]

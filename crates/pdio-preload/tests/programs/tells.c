@@ -11,6 +11,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <mqueue.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -30,11 +33,15 @@
 #include <sys/mount.h>
 #include <sys/msg.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/sem.h>
+#include <sys/sendfile.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/swap.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -46,6 +53,8 @@
 #include <unistd.h>
 
 #include "bare.h"
+
+#define BLOCK 4096
 
 static char pool[1 << 20];
 
@@ -339,10 +348,68 @@ static void mirror(const char *where)
 	}
 }
 
-/* Reads pieces of a file, and may be told something after each. */
-static void asks(size_t piece)
+/* After a read: calls by which the program may be told something, or may not. */
+static void ask(const char *how, int count)
 {
-	int fd = create("file");
+	static int word;
+	struct timespec now;
+	struct iovec none = { NULL, 0 };
+	unsigned long set[128];
+	struct rlimit limit;
+	sigset_t signals;
+	int pair[2];
+
+	if (!strcmp(how, "access"))
+		check(access("file", F_OK) == 0, how);
+	else if (!strcmp(how, "seldom"))
+		/* Seven times, and then not until 16 KiB were read. */
+		check(count % 12 > 6 || access("file", F_OK) == 0, how);
+	else if (!strcmp(how, "shared futex"))
+		check(syscall(SYS_futex, &word, FUTEX_WAKE, 1) == 0, how);
+	else if (!strcmp(how, "futex"))
+		check(syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1) == 0, how);
+	else if (!strcmp(how, "gettid"))
+		check(syscall(SYS_gettid) > 0, how);
+	else if (!strcmp(how, "getgid"))
+		check(syscall(SYS_getgid) == getgid(), how);
+	else if (!strcmp(how, "clock_gettime"))
+		check(syscall(SYS_clock_gettime, CLOCK_REALTIME, &now) == 0, how);
+	else if (!strcmp(how, "clock_getres"))
+		check(syscall(SYS_clock_getres, CLOCK_REALTIME, &now) == 0, how);
+	else if (!strcmp(how, "sched_yield"))
+		check(syscall(SYS_sched_yield) == 0, how);
+	else if (!strcmp(how, "sched_getaffinity"))
+		check(syscall(SYS_sched_getaffinity, 0, sizeof(set), set) > 0, how);
+	else if (!strcmp(how, "getrandom"))
+		check(syscall(SYS_getrandom, set, 8, 0) == 8, how);
+	else if (!strcmp(how, "getrlimit"))
+		check(syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &limit) == 0, how);
+	else if (!strcmp(how, "rt_sigprocmask"))
+		check(syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &signals, 8) == 0, how);
+	else if (!strcmp(how, "madvise"))
+		check(syscall(SYS_madvise, NULL, 0, MADV_NORMAL) == 0, how);
+	else if (!strcmp(how, "lseek"))
+		syscall(SYS_lseek, 1, 0, SEEK_CUR);
+	else if (!strcmp(how, "pwritev"))
+		check(syscall(SYS_pwritev, -1, &none, 1, 0, 0) == -1, how);
+	else if (!strcmp(how, "FIOCLEX"))
+		check(ioctl(1, FIOCLEX) == 0, how);
+	else if (!strcmp(how, "TIOCGWINSZ"))
+		check(ioctl(1, TIOCGWINSZ, set) == -1, how);
+	else if (!strcmp(how, "eventfd"))
+		bare(SYS_close, eventfd(0, 0));
+	else if (!strcmp(how, "pipe")) {
+		check(pipe(pair) == 0, how);
+		bare(SYS_close, pair[0]);
+		bare(SYS_close, pair[1]);
+	} else
+		check(!strcmp(how, "nothing"), how);
+}
+
+/* Reads pieces of a file, and makes such calls after each. */
+static void asks(size_t piece, const char *how)
+{
+	int fd = create("file"), count = 0;
 
 	for (int i = 0; i < 4; i++)
 		put(fd, sizeof(pool));
@@ -350,7 +417,7 @@ static void asks(size_t piece)
 	fd = open("file", O_RDONLY);
 	for (size_t done = 0; done < 4 * sizeof(pool); done += piece) {
 		check(read(fd, pool, piece) == (ssize_t)piece, "read");
-		check(access("file", F_OK) == 0, "access");
+		ask(how, count++);
 	}
 	close(fd);
 }
@@ -389,15 +456,37 @@ static void notifies(const char *how)
 
 /* ------------------------------------------------------------------------------------ hearing */
 
-#define BLOCK 4096
 #define BLOCKS 512
 
-static const char *const heard_by[] = {
-	"nothing", "read", "readv", "recv", "recvmsg", "poll", "ppoll", "select", "epoll_wait", "fgets",
-	"getchar", "fscanf", "eventfd_read", "waitpid", "wait", "waitid", "sigwaitinfo", "a handler",
-	"nanosleep", "usleep", "msgrcv", "semop", "mq_receive", "flock", "fcntl", "open", "access", "stat",
-	"fstat", "mkdir", "readdir", "accept", "a file", "pread", "FIONREAD", "lseek", "syscall",
-	"another thread",
+/* What a process is told by: a message, something of the system's, a name, or its own end. */
+enum told { MESSAGE, EVENT, SIGNAL, HANDLER, QUEUE, SEMAPHORE, POST, CONNECTION, LOCK, NAME, BYTE,
+	    SIZE, LENGTH, OPTION, SHUT, CHILD };
+
+static const struct {
+	const char *name;
+	enum told by;
+} heard_by[] = {
+	{ "nothing", MESSAGE }, { "read", MESSAGE }, { "readv", MESSAGE }, { "recv", MESSAGE },
+	{ "recvmsg", MESSAGE }, { "poll", MESSAGE }, { "ppoll", MESSAGE }, { "select", MESSAGE },
+	{ "epoll_wait", MESSAGE }, { "fgets", MESSAGE }, { "getchar", MESSAGE }, { "fscanf", MESSAGE },
+	{ "FIONREAD", MESSAGE }, { "nanosleep", MESSAGE }, { "usleep", MESSAGE }, { "splice", MESSAGE },
+	{ "aio_error", MESSAGE }, { "aio_return", MESSAGE }, { "aio_suspend", MESSAGE },
+	{ "lio_listio", MESSAGE }, { "syscall", MESSAGE }, { "another thread", MESSAGE },
+	{ "eventfd_read", EVENT }, { "sigwaitinfo", SIGNAL }, { "sigpending", SIGNAL },
+	{ "a handler", HANDLER }, { "msgrcv", QUEUE }, { "semop", SEMAPHORE }, { "mq_receive", POST },
+	{ "mq_getattr", POST }, { "accept", CONNECTION }, { "flock", LOCK }, { "fcntl", LENGTH },
+	{ "waitpid", CHILD }, { "wait", CHILD }, { "waitid", CHILD }, { "kill", CHILD },
+	{ "syscall kill", CHILD },
+	{ "open", NAME }, { "access", NAME }, { "stat", NAME }, { "mkdir", NAME }, { "readdir", NAME },
+	{ "readdir_r", NAME }, { "scandir", NAME }, { "scandirat", NAME }, { "glob", NAME },
+	{ "getdents64", NAME }, { "link", NAME }, { "linkat", NAME }, { "rename", NAME },
+	{ "renameat", NAME }, { "renameat2", NAME }, { "syscall linkat", NAME }, { "freopen", NAME },
+	{ "chmod", NAME }, { "chown", NAME }, { "utimensat", NAME }, { "truncate", NAME },
+	{ "setxattr", NAME }, { "getxattr", NAME }, { "listxattr", NAME }, { "statfs", NAME },
+	{ "statvfs", NAME }, { "realpath", NAME },
+	{ "a file", BYTE }, { "pread", BYTE }, { "lseek", BYTE }, { "sendfile", BYTE },
+	{ "copy_file_range", BYTE }, { "mmap", BYTE }, { "fstat", SIZE },
+	{ "getsockopt", OPTION }, { "sendmsg", SHUT }, { "sendmmsg", SHUT },
 };
 
 #define HEARD_BY (sizeof(heard_by) / sizeof(*heard_by))
@@ -408,6 +497,9 @@ static void handle(int signal)
 {
 	handled = signal;
 }
+
+/* An option of sockets that has another value by itself. */
+#define MARK 3
 
 /* The file by which a process is told, and what it is told by. */
 static struct {
@@ -426,52 +518,94 @@ static void *hearing_thread(void *unused)
 }
 
 /* In a child, past the library: changes a file once it is asked to, and tells. */
-static void teller(const char *kind, const char *name, pid_t parent)
+static void teller(enum told by, const char *name, pid_t parent)
 {
 	static char new[BLOCK * BLOCKS];
 	struct { long type; char text[1]; } message = { 1, "" };
 	struct sembuf up = { 0, 1, 0 };
-	int fd = bare(SYS_openat, AT_FDCWD, (long)name, O_RDWR, 0);
+	int fd = bare(SYS_openat, AT_FDCWD, (long)name, O_RDWR, 0), mark = MARK;
+	uint64_t one = 1;
 	char byte = '\n';
 
-	if (!strcmp(kind, "flock"))
+	if (by == LOCK)
 		check(flock(create("lock"), LOCK_EX) == 0, "flock");
 	memset(new, 'n', sizeof(new));
 	bare(SYS_write, way.go[1], (long)&byte, 1);
 	bare(SYS_read, way.go[1], (long)&byte, 1);
 	check(bare(SYS_pwrite64, fd, (long)new, sizeof(new), 0) == sizeof(new), "pwrite");
 	byte = '\n';
-	if (!strcmp(kind, "eventfd_read")) {
-		uint64_t one = 1;
-
-		bare(SYS_write, way.event, (long)&one, 8);
-	} else if (!strcmp(kind, "sigwaitinfo")) {
-		bare(SYS_kill, parent, SIGUSR1);
-	} else if (!strcmp(kind, "a handler")) {
-		bare(SYS_kill, parent, SIGUSR2);
-	} else if (!strcmp(kind, "msgrcv")) {
-		msgsnd(way.queue, &message, 1, 0);
-	} else if (!strcmp(kind, "semop")) {
-		semop(way.set, &up, 1);
-	} else if (!strcmp(kind, "mq_receive")) {
-		mq_send(way.messages, &byte, 1, 0);
-	} else if (!strcmp(kind, "accept")) {
+	switch (by) {
+	case MESSAGE: bare(SYS_write, way.pair[1], (long)"5\n", 2); break;
+	case EVENT: bare(SYS_write, way.event, (long)&one, 8); break;
+	case SIGNAL: bare(SYS_kill, parent, SIGUSR1); break;
+	case HANDLER: bare(SYS_kill, parent, SIGUSR2); break;
+	case QUEUE: msgsnd(way.queue, &message, 1, 0); break;
+	case SEMAPHORE: semop(way.set, &up, 1); break;
+	case POST: mq_send(way.messages, &byte, 1, 0); break;
+	case CONNECTION:
 		connect(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)&way.address,
 			sizeof(way.address));
-	} else if (!strcmp(kind, "a file") || !strcmp(kind, "pread") || !strcmp(kind, "lseek")) {
-		bare(SYS_pwrite64, way.note, (long)&byte, 1, 0);
-	} else if (!strcmp(kind, "open") || !strcmp(kind, "access") || !strcmp(kind, "stat") ||
-		   !strcmp(kind, "mkdir") || !strcmp(kind, "readdir")) {
+		break;
+	case NAME:
 		while (bare(SYS_mkdirat, AT_FDCWD, (long)"there", 0700))
 			;
-	} else if (!strcmp(kind, "fstat")) {
-		bare(SYS_ftruncate, way.note, 1);
-	} else if (!strcmp(kind, "fcntl")) {
-		bare(SYS_ftruncate, way.note, 2);
-	} else if (strcmp(kind, "waitpid") && strcmp(kind, "wait") && strcmp(kind, "waitid")) {
-		bare(SYS_write, way.pair[1], (long)"5\n", 2);
+		break;
+	case BYTE: bare(SYS_pwrite64, way.note, (long)&byte, 1, 0); break;
+	case SIZE: bare(SYS_ftruncate, way.note, 1); break;
+	case LENGTH: bare(SYS_ftruncate, way.note, 2); break;
+	case OPTION:
+		bare(SYS_setsockopt, way.pair[0], SOL_SOCKET, SO_PRIORITY, (long)&mark, sizeof(mark));
+		break;
+	case SHUT: bare(SYS_shutdown, way.pair[0], SHUT_RDWR); break;
+	case LOCK: case CHILD: break;
 	}
 	bare(SYS_exit_group, 0);
+}
+
+static int is_there(const struct dirent *entry)
+{
+	return !strcmp(entry->d_name, "there");
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+/* Looks for a name in a directory. */
+static int lists(const char *kind, int directory)
+{
+	static char data[1 << 16];
+	struct dirent room, *entry;
+	struct dirent64 *found;
+	DIR *list;
+	long len;
+
+	if (!strcmp(kind, "getdents64")) {
+		while ((len = getdents64(directory, data, sizeof(data))) > 0)
+			for (long at = 0; at < len; at += found->d_reclen) {
+				found = (struct dirent64 *)(data + at);
+				if (!strcmp(found->d_name, "there"))
+					return 1;
+			}
+		return 0;
+	}
+	list = fdopendir(dup(directory));
+	check(list != NULL, kind);
+	do {
+		if (!strcmp(kind, "readdir"))
+			entry = readdir(list);
+		else if (readdir_r(list, &room, &entry))
+			entry = NULL;
+	} while (entry && strcmp(entry->d_name, "there"));
+	closedir(list);
+	return entry != NULL;
+}
+
+#pragma GCC diagnostic pop
+
+/* Gives a file its name again. */
+static void back(void)
+{
+	bare(SYS_renameat2, AT_FDCWD, (long)"there", AT_FDCWD, (long)"note", 0);
 }
 
 /* Waits until a child has told. */
@@ -486,13 +620,35 @@ static void hear_of(const char *kind, pid_t child)
 	struct iovec part = { text, 1 };
 	struct msghdr header = { .msg_iov = &part, .msg_iovlen = 1 };
 	struct flock lock = { 0 };
-	sigset_t signals;
+	struct timespec none = { 0, 0 };
+	sigset_t signals, pending;
 	uint64_t events;
 	struct stat st;
 	siginfo_t info;
 	fd_set set;
-	int number, epoll;
+	int number, epoll, pipes[2];
+	const volatile char *map;
+	char path[PATH_MAX];
+	FILE *stands_for;
+	/* Never freed: a thread of the C library may look at it for a little longer. */
+	struct aiocb *block = calloc(1, sizeof(*block)), *list[1] = { block };
+	struct mmsghdr messages = { .msg_hdr = header };
+	const int careful = MSG_DONTWAIT | MSG_NOSIGNAL;
+	struct mq_attr attributes;
+	struct statvfs about;
+	struct statfs system;
+	struct dirent **names;
+	socklen_t length;
+	glob_t found;
+	ssize_t moved;
+	off_t from;
 
+	check(block != NULL, "calloc");
+	block->aio_fildes = way.pair[0];
+	block->aio_nbytes = 1;
+	block->aio_buf = text;
+	block->aio_lio_opcode = LIO_READ;
+	block->aio_sigevent.sigev_notify = SIGEV_NONE;
 #define BY(name) (!strcmp(kind, name))
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGUSR1);
@@ -575,17 +731,137 @@ static void hear_of(const char *kind, pid_t child)
 	else if (BY("mkdir"))
 		while (!mkdir("there", 0700))
 			bare(SYS_unlinkat, AT_FDCWD, (long)"there", AT_REMOVEDIR);
-	else if (BY("readdir"))
-		for (struct dirent *entry = NULL; !entry;) {
-			DIR *list = opendir(".");
+	else if (BY("readdir") || BY("readdir_r") || BY("getdents64"))
+		for (number = 0; !number;) {
+			/* Past the library, as to open a directory is heard of as well. */
+			int directory = bare(SYS_openat, AT_FDCWD, (long)".", O_RDONLY | O_DIRECTORY, 0);
 
-			while ((entry = readdir(list)) && strcmp(entry->d_name, "there"))
-				;
-			number = entry != NULL;
-			closedir(list);
-			if (number)
-				break;
+			number = lists(kind, directory);
+			bare(SYS_close, directory);
 		}
+	else if (BY("scandir"))
+		while (scandir(".", &names, is_there, NULL) != 1)
+			;
+	else if (BY("scandirat"))
+		while (scandirat(AT_FDCWD, ".", &names, is_there, NULL) != 1)
+			;
+	else if (BY("glob"))
+		while (glob("ther?", 0, NULL, &found))
+			;
+	else if (BY("link"))
+		while (!link("note", "there"))
+			bare(SYS_unlinkat, AT_FDCWD, (long)"there", 0);
+	else if (BY("linkat"))
+		while (!linkat(AT_FDCWD, "note", AT_FDCWD, "there", 0))
+			bare(SYS_unlinkat, AT_FDCWD, (long)"there", 0);
+	else if (BY("syscall linkat"))
+		while (!syscall(SYS_linkat, AT_FDCWD, "note", AT_FDCWD, "there", 0))
+			bare(SYS_unlinkat, AT_FDCWD, (long)"there", 0);
+	else if (BY("rename"))
+		while (!rename("note", "there"))
+			back();
+	else if (BY("renameat"))
+		while (!renameat(AT_FDCWD, "note", AT_FDCWD, "there"))
+			back();
+	else if (BY("renameat2"))
+		while (!renameat2(AT_FDCWD, "note", AT_FDCWD, "there", RENAME_NOREPLACE))
+			back();
+	else if (BY("freopen"))
+		do {
+			number = bare(SYS_openat, AT_FDCWD, (long)"note", O_RDONLY, 0);
+			stands_for = fdopen(number, "r");
+		} while (!freopen("there", "r", stands_for));
+	else if (BY("chmod"))
+		while (chmod("there", 0755))
+			;
+	else if (BY("chown"))
+		while (chown("there", -1, -1))
+			;
+	else if (BY("utimensat"))
+		while (utimensat(AT_FDCWD, "there", NULL, 0))
+			;
+	else if (BY("truncate"))
+		while (truncate("there", 0) && errno != EISDIR)
+			;
+	else if (BY("setxattr"))
+		while (setxattr("there", "user.there", "", 0, 0) && errno == ENOENT)
+			;
+	else if (BY("getxattr"))
+		while (getxattr("there", "user.there", text, sizeof(text)) < 0 && errno == ENOENT)
+			;
+	else if (BY("listxattr"))
+		while (listxattr("there", text, sizeof(text)) < 0 && errno == ENOENT)
+			;
+	else if (BY("statfs"))
+		while (statfs("there", &system))
+			;
+	else if (BY("statvfs"))
+		while (statvfs("there", &about))
+			;
+	else if (BY("realpath"))
+		while (!realpath("there", path))
+			;
+	else if (BY("kill") || BY("syscall kill"))
+		while (!(BY("kill") ? kill(child, 0) : syscall(SYS_kill, child, 0)))
+			bare(SYS_wait4, child, 0, WNOHANG, 0);
+	else if (BY("sigpending")) {
+		do
+			sigpending(&pending);
+		while (!sigismember(&pending, SIGUSR1));
+		bare(SYS_rt_sigtimedwait, (long)&signals, 0, (long)&none, 8);
+	}
+	else if (BY("mq_getattr"))
+		do
+			mq_getattr(way.messages, &attributes);
+		while (!attributes.mq_curmsgs);
+	else if (BY("getsockopt"))
+		do {
+			length = sizeof(number);
+			number = 0;
+			getsockopt(way.pair[0], SOL_SOCKET, SO_PRIORITY, &number, &length);
+		} while (number != MARK);
+	else if (BY("sendmsg"))
+		while (sendmsg(way.pair[0], &header, careful) != -1 || errno != EPIPE)
+			;
+	else if (BY("sendmmsg"))
+		while (sendmmsg(way.pair[0], &messages, 1, careful) != -1 || errno != EPIPE)
+			;
+	else if (BY("splice")) {
+		check(bare(SYS_pipe2, (long)pipes, 0) == 0, "pipe");
+		check(splice(way.pair[0], NULL, pipes[1], NULL, 1, 0) == 1, kind);
+		bare(SYS_close, pipes[0]);
+		bare(SYS_close, pipes[1]);
+	} else if (BY("aio_error")) {
+		check(aio_read(block) == 0, kind);
+		while (aio_error(block) == EINPROGRESS)
+			;
+	} else if (BY("aio_return")) {
+		check(aio_read(block) == 0, kind);
+		while (aio_return(block) != 1)
+			;
+	} else if (BY("aio_suspend"))
+		check(aio_read(block) == 0 &&
+		      aio_suspend((const struct aiocb *const *)list, 1, NULL) == 0, kind);
+	else if (BY("lio_listio"))
+		check(lio_listio(LIO_WAIT, list, 1, NULL) == 0, kind);
+	else if (BY("sendfile"))
+		do {
+			number = bare(SYS_openat, AT_FDCWD, (long)"/dev/null", O_WRONLY, 0);
+			from = 0;
+			moved = sendfile(number, way.note, &from, 1);
+			bare(SYS_close, number);
+		} while (moved != 1);
+	else if (BY("copy_file_range"))
+		do
+			from = 0;
+		while (copy_file_range(way.note, &from, way.lock, NULL, 1, 0) != 1);
+	else if (BY("mmap"))
+		do {
+			/* Its end is seen in the mapping only if it is there. */
+			map = mmap(NULL, BLOCK, PROT_READ, MAP_PRIVATE, way.note, 0);
+			number = bare(SYS_lseek, way.note, 0, SEEK_END) && *map == '\n';
+			munmap((void *)map, BLOCK);
+		} while (!number);
 	else if (BY("accept"))
 		close(accept(way.set, NULL, NULL));
 	else if (BY("a file"))
@@ -612,7 +888,7 @@ static void hears(void)
 	char name[32], byte = 0;
 	sigset_t signals;
 
-	alarm(60);
+	alarm(1000);
 	memset(old, 'o', sizeof(old));
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGUSR1);
@@ -632,7 +908,7 @@ static void hears(void)
 		}
 	}
 	for (size_t i = 0; i < 2 * HEARD_BY; i++) {
-		const char *kind = heard_by[i % HEARD_BY];
+		const char *kind = heard_by[i % HEARD_BY].name;
 		int fd, same = 0, threaded = !strcmp(kind, "another thread"), stopped = 0;
 		pid_t parent = getpid(), child;
 		pthread_t thread;
@@ -648,7 +924,7 @@ static void hears(void)
 		way.lock = create("lock");
 		way.note = open("note", O_RDWR | O_CREAT | O_TRUNC, 0600);
 		handled = 0;
-		if (!strcmp(kind, "mq_receive")) {
+		if (heard_by[i % HEARD_BY].by == POST) {
 			struct mq_attr attributes = { .mq_maxmsg = 1, .mq_msgsize = 1 };
 
 			snprintf(block, sizeof(block), "/pdio-tells-%d", parent);
@@ -666,7 +942,7 @@ static void hears(void)
 		}
 		child = fork();
 		if (child == 0)
-			teller(kind, name, parent);
+			teller(heard_by[i % HEARD_BY].by, name, parent);
 		check(dup2(way.pair[0], 0) == 0, "dup2");
 		bare(SYS_read, way.go[0], (long)&byte, 1);
 		fd = open(name, O_RDONLY);
@@ -794,16 +1070,135 @@ static void seen_calls(void)
 	}
 }
 
+/* ---------------------------------------------------- calls that show nothing of what waits */
+
+static long size_there(const char *name)
+{
+	struct stat st;
+
+	return bare(SYS_newfstatat, AT_FDCWD, (long)name, (long)&st, 0) ? -1 : (long)st.st_size;
+}
+
+/* Makes a call on a file that is only read, or on the one that is written; its name. */
+static const char *look(int kind, int small, int stream, int written)
+{
+	struct stat st;
+	struct statx more;
+	FILE *file;
+	DIR *list;
+
+	switch (kind) {
+	case 0: fstat(small, &st); return "fstat";
+	case 1: syscall(SYS_newfstatat, small, "", &st, AT_EMPTY_PATH); return "newfstatat";
+	case 2: statx(small, "", AT_EMPTY_PATH, STATX_ALL, &more); return "statx";
+	case 3: stat("small", &st); return "stat";
+	case 4: fsync(small); return "fsync";
+	case 5: fdatasync(small); return "fdatasync";
+	case 6: syscall(SYS_fsync, small); return "fsync by syscall";
+	case 7: posix_fadvise(small, 0, 0, POSIX_FADV_DONTNEED); return "posix_fadvise";
+	case 8: sync_file_range(small, 0, 0, SYNC_FILE_RANGE_WRITE); return "sync_file_range";
+	case 9: check(read(small, pool, 100) == 100, "read"); return "read";
+	case 10: lseek(small, 0, SEEK_END); return "lseek";
+	case 11: close(open("small", O_RDONLY)); return "open, close";
+	case 12: close(syscall(SYS_openat, AT_FDCWD, "small", O_RDONLY)); return "openat by syscall";
+	case 13:
+		file = fopen("small", "r");
+		check(file && fread(pool, 1, 10, file) == 10 && fclose(file) == 0, "fclose");
+		return "fopen, fclose";
+	case 14:
+		list = opendir(".");
+		check(list && readdir(list) && closedir(list) == 0, "closedir");
+		return "closedir";
+	case 15: fstat(stream, &st); return "fstat of a stream";
+	case 16: fsync(stream); return "fsync of a stream";
+	case 17: lseek(stream, 0, SEEK_END); return "lseek of a stream";
+	case 18: stat("large", &st); return "stat of a stream";
+	case 19: close(stream); return "close of a stream";
+	/* Those that do. */
+	case 20: fstat(written, &st); return "written: fstat";
+	case 21: stat("file", &st); return "written: stat";
+	case 22: fsync(written); return "written: fsync";
+	case 23: close(open("new", O_WRONLY | O_CREAT, 0600)); return "written: a new file";
+	case 24:
+		file = fopen("small", "r+");
+		check(file && fclose(file) == 0, "fclose");
+		return "written: fclose";
+	case 25: fclose(fdopen(dup(small), "r")); return "fclose of a copy";
+	case 26: flock(small, LOCK_SH); return "written: flock";
+	case 27: close(dup(small)); return "written: close of what may be locked";
+	case 28:
+		file = fopen("small", "r");
+		check(file && fclose(file) == 0, "fclose");
+		return "written: fclose of what may be locked";
+	default: return NULL;
+	}
+}
+
+/* Writes, calls, and looks past the library whether what was written still waits. */
+static void leaves(void)
+{
+	int large = create("large"), small = create("small"), stream, fd;
+
+	put(large, sizeof(pool));
+	put(large, sizeof(pool));
+	put(small, 1000);
+	close(large);
+	close(small);
+	small = open("small", O_RDONLY);
+	stream = open("large", O_RDONLY);
+	check(read(stream, pool, BLOCK) == BLOCK && read(stream, pool, BLOCK) == BLOCK, "read");
+	for (int kind = 0;; kind++) {
+		const char *name;
+
+		unlink("file");
+		fd = create("file");
+		put(fd, 5000);
+		put(fd, 1000);
+		name = look(kind, small, stream, fd);
+		if (name)
+			printf("%s: %s\n", name, size_there("file") < 6000 ? "waits" : "is there");
+		close(fd);
+		if (!name)
+			return;
+	}
+}
+
+/* Puts small files into one; how often the kernel had that grow. */
+static void archives(int files)
+{
+	int archive = create("archive"), small = create("small"), grown = 0;
+	long before = 0;
+	struct stat st;
+
+	put(small, 9000);
+	close(small);
+	for (int i = 0; i < files; i++) {
+		int fd = open("small", O_RDONLY);
+		long now;
+
+		check(fd >= 0 && !fstat(fd, &st) && read(fd, pool, 10000) == 9000, "read");
+		put(archive, 10240);
+		check(fsync(fd) == 0 && close(fd) == 0, "close");
+		now = size_there("archive");
+		grown += now != before;
+		before = now;
+	}
+	close(archive);
+	printf("%ld bytes, %s\n", size_there("archive"), grown < files / 10 ? "together" : "one by one");
+}
+
 /* ----------------------------------------------------------- numbers of other kinds before */
 
 /*
- * Reads a device that nobody else sees, then tells another process through the same number. The C
- * library has closed the device, or put a pipe in its place.
+ * Reads a device that nobody else sees, then tells another process through the same number. The device
+ * was closed, by the C library or not, or that has put a pipe in its place.
  */
 static void reused(void)
 {
+	static const char *const names[] = { "fclose", "freopen", "close" };
+
 	mkfifo("pipe", 0600);
-	for (int kind = 0; kind < 2; kind++) {
+	for (int kind = 0; kind < 3; kind++) {
 		int answer[2], fd, number;
 		FILE *file;
 		char byte;
@@ -822,8 +1217,8 @@ static void reused(void)
 		file = fopen("/dev/urandom", "r");
 		number = fileno(file);
 		check(fread(&byte, 1, 1, file) == 1, "fread");
-		if (kind == 0) {
-			fclose(file);
+		if (kind != 1) {
+			check(kind ? !close(number) : !fclose(file), names[kind]);
 			check(open("pipe", O_RDWR) == number, "the same number");
 		} else {
 			check(freopen("pipe", "r+", file) == file, "freopen");
@@ -832,7 +1227,7 @@ static void reused(void)
 		put(fd, 1000);
 		check(write(number, "x", 1) == 1, "write");
 		bare(SYS_read, answer[0], &byte, 1, 0);
-		printf("%s: %s\n", kind ? "freopen" : "fclose", byte ? "late" : "good");
+		printf("%s: %s\n", names[kind], byte ? "late" : "good");
 		fflush(stdout);
 		wait(NULL);
 		close(fd);
@@ -1182,14 +1577,18 @@ int main(int argc, char **argv)
 		waits();
 	else if (argc > 1 && !strcmp(argv[1], "hears"))
 		hears();
-	else if (argc > 2 && !strcmp(argv[1], "asks"))
-		asks(atoi(argv[2]));
+	else if (argc > 3 && !strcmp(argv[1], "asks"))
+		asks(atoi(argv[2]), argv[3]);
 	else if (argc > 2 && !strcmp(argv[1], "notifies"))
 		notifies(argv[2]);
 	else if (argc > 2 && !strcmp(argv[1], "mirror"))
 		mirror(argv[2]);
 	else if (argc > 1 && !strcmp(argv[1], "seen_calls"))
 		seen_calls();
+	else if (argc > 1 && !strcmp(argv[1], "leaves"))
+		leaves();
+	else if (argc > 2 && !strcmp(argv[1], "archives"))
+		archives(atoi(argv[2]));
 	else if (argc > 1 && !strcmp(argv[1], "reused"))
 		reused();
 	else if (argc > 1 && !strcmp(argv[1], "times"))
