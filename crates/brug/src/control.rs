@@ -190,13 +190,15 @@ extern "C" fn finish() {
 /// The C library's `malloc`, where it may be refused memory that brug can take back.
 unsafe extern "C" fn alloc_counted(size: usize) -> *mut c_void {
     // SAFETY: no preconditions.
-    unsafe {
-        let p = sys::malloc(size);
+    let attempt = || unsafe { sys::malloc(size) };
+    let p = os::keep_errno_if_granted(|| {
+        let p = attempt();
         if p.is_null() && arena::take_back() {
-            return sys::malloc(size).cast();
+            return attempt();
         }
-        p.cast()
-    }
+        p
+    });
+    p.cast()
 }
 
 /// Length of the range that [`in_other`] looks at, or 0: none is chosen yet.

@@ -11,7 +11,7 @@ use std::vec::Vec;
 
 use crate::arena;
 use crate::config::Config;
-use crate::os::fault;
+use crate::os::{self, fault};
 use crate::raw;
 
 const CHILD: &str = "BRUG_TEST_FAULT";
@@ -31,27 +31,34 @@ fn check(p: *mut u8, size: usize) {
     }
 }
 
+/// Runs a request, which may change `errno` only if it is refused.
+fn granted(request: impl FnOnce() -> *mut u8) -> *mut u8 {
+    const BEFORE: i32 = 77;
+    os::set_errno(BEFORE);
+    let p = request();
+    assert!(!p.is_null());
+    assert_eq!(os::errno(), BEFORE, "errno after a request that was granted");
+    p
+}
+
 /// All a slot can do: birth, growth, promotion to a larger slot, shrinking, reuse,
 /// zeroing, purge.
 fn live_through_it() {
     // SAFETY: objects are used as they were allocated.
     unsafe {
         // Takes the one large slot that is given away freely.
-        let first = raw::malloc(200 << 10);
-        let mut p = raw::malloc(1 << 20);
-        assert!(!first.is_null() && !p.is_null());
+        let first = granted(|| raw::malloc(200 << 10));
+        let mut p = granted(|| raw::malloc(1 << 20));
         let mut size = 1 << 20;
         mark(p, 0, size);
         while size < 128 << 20 {
-            p = raw::realloc(p, size * 2);
-            assert!(!p.is_null());
+            p = granted(|| raw::realloc(p, size * 2));
             check(p, size);
             mark(p, size, size * 2);
             size *= 2;
         }
         for new in [50 << 20, 2 << 20, 70 << 20, 300 << 10, 100, 600 << 10] {
-            p = raw::realloc(p, new);
-            assert!(!p.is_null());
+            p = granted(|| raw::realloc(p, new));
             check(p, size.min(new));
             if new > size {
                 mark(p, size - size % 4096, new);
@@ -63,11 +70,10 @@ fn live_through_it() {
         raw::free(p);
         raw::free(first);
         for size in [1 << 20, 9 << 20] {
-            let dirty = raw::malloc(size);
+            let dirty = granted(|| raw::malloc(size));
             mark(dirty, 0, size);
             raw::free(dirty);
-            let zeroed = raw::calloc(1, size);
-            assert!(!zeroed.is_null());
+            let zeroed = granted(|| raw::calloc(1, size));
             let bytes = std::slice::from_raw_parts(zeroed, size);
             assert!(bytes
                 .chunks(4096)

@@ -600,6 +600,17 @@ pub(crate) fn keep_errno<T>(f: impl FnOnce() -> T) -> T {
     value
 }
 
+/// Runs `f`, which allocates, and leaves `errno` as it was unless `f` returns null.
+#[inline]
+pub(crate) fn keep_errno_if_granted(f: impl FnOnce() -> *mut u8) -> *mut u8 {
+    let saved = errno();
+    let p = f();
+    if !p.is_null() {
+        set_errno(saved);
+    }
+    p
+}
+
 /// Reads the beginning of a small file; returns the bytes read, 0 on failure.
 pub(crate) fn read_file(path: &CStr, buf: &mut [u8]) -> usize {
     if cfg!(miri) {
