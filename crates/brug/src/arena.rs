@@ -1115,6 +1115,7 @@ fn forget(slot: &Slot, origin: *mut u8) -> bool {
     // there may then be memory beyond what it takes for committed, so all of it is reset.
     slot.committed.store(0, Relaxed);
     let len = committed.max(touched);
+    huge::unwatch(origin, len);
     // SAFETY: the slot is the caller's and its content dead.
     unsafe {
         if len > 0 && !os::reset(origin, len) {
@@ -1275,10 +1276,13 @@ fn cut(slot: &Slot, origin: *mut u8) -> bool {
     if committed <= keep {
         return false;
     }
+    // SAFETY: within the slot.
+    let (beyond, len) = (unsafe { origin.add(keep) }, committed - keep);
+    huge::unwatch(beyond, len);
     // In this order, so that the child of a fork never takes for committed what is not.
     slot.committed.store(keep, Relaxed);
     // SAFETY: beyond the object, and its owner waits for the state to change.
-    if !unsafe { os::reset(origin.add(keep), committed - keep) } {
+    if !unsafe { os::reset(beyond, len) } {
         slot.committed.store(committed, Relaxed);
         return false;
     }
