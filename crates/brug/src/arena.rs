@@ -582,9 +582,9 @@ fn ensure_committed(
     }
     if need > have {
         let cap = 1usize << SHIFT[class];
-        if have == 0 && huge::must_be_avoided() {
+        if have == 0 {
             // SAFETY: the slot is ours.
-            unsafe { os::advise_huge(origin, cap, false) };
+            unsafe { ask_for_small_pages(origin, cap) };
         }
         let ahead = if !growing {
             need
@@ -611,6 +611,17 @@ fn ensure_committed(
         choose_pages(slot, origin, class, need, growing);
     }
     true
+}
+
+/// Says so, where pages are huge unless the kernel is told otherwise.
+///
+/// # Safety
+/// The range is in a slot of the caller's.
+unsafe fn ask_for_small_pages(p: *mut u8, len: usize) {
+    if huge::must_be_avoided() {
+        // SAFETY: by contract.
+        unsafe { os::advise_huge(p, len, false) };
+    }
 }
 
 /// What is committed beyond an object of so many bytes, in whole pages, where memory is counted.
@@ -1286,6 +1297,8 @@ fn cut(slot: &Slot, origin: *mut u8) -> bool {
         slot.committed.store(committed, Relaxed);
         return false;
     }
+    // SAFETY: as above.
+    unsafe { ask_for_small_pages(beyond, len) };
     if slot.touched.load(Relaxed) > keep {
         slot.touched.store(keep, Relaxed);
     }

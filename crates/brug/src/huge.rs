@@ -592,6 +592,11 @@ mod tests {
 
     /// Returns true if huge pages are asked for where `p` is.
     fn asked_for(p: *mut u8) -> bool {
+        has_flag(p, " hg")
+    }
+
+    /// Returns true if the mapping at `p` has a flag, written as in `/proc/self/smaps` with a space before it.
+    fn has_flag(p: *mut u8, flag: &str) -> bool {
         let maps = fs::read_to_string("/proc/self/smaps").unwrap();
         let mut inside = false;
         for line in maps.lines() {
@@ -600,10 +605,36 @@ mod tests {
             if let (Some(from), Some(to)) = (number(ends.next()), number(ends.next())) {
                 inside = (from..to).contains(&(p as usize));
             } else if inside && line.starts_with("VmFlags:") {
-                return line.contains(" hg");
+                return line.contains(flag);
             }
         }
         false
+    }
+
+    /// Where pages are huge unless the kernel is told otherwise, an object that was cut is small pages again when
+    /// it grows.
+    #[test]
+    fn an_object_that_was_cut_goes_on_without_huge_pages() {
+        isolated(
+            "huge::tests::an_object_that_was_cut_goes_on_without_huge_pages",
+            || {
+                const SIZE: usize = 512 << 10;
+                // SAFETY: within the object, which is used as it was allocated.
+                unsafe {
+                    raw::free(raw::malloc(SIZE));
+                    raw::trim();
+                    UNASKED.store(true, Relaxed);
+                    let mut p = raw::realloc(raw::malloc(SIZE / 2), SIZE);
+                    let small = |p: *mut u8, at: usize| has_flag(p.wrapping_add(at), " nh");
+                    assert!(small(p, 0) && small(p, 2 * SIZE));
+                    raw::trim();
+                    assert!(small(p, 0) && small(p, 2 * SIZE), "what was cut");
+                    p = raw::realloc(p, 3 * SIZE);
+                    assert!(small(p, 0) && small(p, 2 * SIZE), "what has grown again");
+                    raw::free(p);
+                }
+            },
+        );
     }
 
     /// What is left of a huge page is not a small one that the kernel gave in its place, and where huge pages
