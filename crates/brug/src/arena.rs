@@ -56,7 +56,7 @@ use crate::counters::{bump, COUNTERS};
 use crate::huge::{self, Advice};
 use crate::os::{self, page_round, HUGE, MIN_PAGE};
 use crate::retain::{self, RETAINED};
-use crate::words::{self, Ask};
+use crate::words;
 
 pub(crate) const CLEAN: u32 = 0;
 pub(crate) const WARM: u32 = 1;
@@ -335,6 +335,11 @@ pub(crate) fn ready() -> bool {
     }
 }
 
+/// Returns true if the arena has been reserved.
+pub(crate) fn is_there() -> bool {
+    SETUP.load(Acquire) == READY
+}
+
 #[cold]
 fn set_up() -> bool {
     if SETUP
@@ -342,7 +347,7 @@ fn set_up() -> bool {
         .is_err()
     {
         // Another thread is doing that; this object does without.
-        return SETUP.load(Acquire) == READY;
+        return is_there();
     }
     let done = os::keep_errno(reserve_arena);
     SETUP.store(if done { READY } else { REFUSED }, Release);
@@ -589,7 +594,6 @@ fn ensure_committed(
         let ahead = if !growing {
             need
         } else if words::memory_is_counted() {
-            words::ask(Ask::ForkHandlers);
             need + ahead_counted(need)
         } else {
             (need << AHEAD).max(FIRST_COMMIT)
@@ -1032,7 +1036,7 @@ pub(crate) fn committed() -> usize {
 /// How many slots of a class have ever been used, for a caller that holds no object. The thread
 /// that sets the arena up may not be done, or its writes not be visible yet.
 fn used(c: &Class) -> usize {
-    if SETUP.load(Acquire) == READY {
+    if is_there() {
         c.used.load(Relaxed).min(c.slots.load(Relaxed))
     } else {
         0
@@ -1239,7 +1243,7 @@ static TAKING_BACK: AtomicBool = AtomicBool::new(false);
 /// ahead of the objects of all threads. To be called before anybody is refused memory.
 /// Returns true if there was any. Keeps `errno`.
 pub(crate) fn take_back() -> bool {
-    if SETUP.load(Acquire) != READY {
+    if !is_there() {
         return false;
     }
     os::keep_errno(|| {
@@ -1316,10 +1320,10 @@ pub(crate) fn after_fork_in_child() {
     if SETUP.load(Acquire) == TRYING {
         SETUP.store(UNTRIED, Release);
     }
-    if SETUP.load(Acquire) != READY {
+    if !is_there() {
         return;
     }
-    TAKING_BACK.store(false, Relaxed);
+    let taking_back = TAKING_BACK.swap(false, Relaxed);
     for (class, c) in CLASS.iter().enumerate() {
         let first = first_of(class);
         for index in first..first + used(c) {
@@ -1328,10 +1332,14 @@ pub(crate) fn after_fork_in_child() {
                 // Still on its stack. How far the other thread came is not known;
                 // the memory may be anything.
                 PURGING => slot.state.store(WARM, Relaxed),
-                TRIMMING | CUTTING => slot.state.store(LIVE, Relaxed),
+                TRIMMING => slot.state.store(SLACK, Relaxed),
+                CUTTING => slot.state.store(LIVE, Relaxed),
                 _ => {}
             }
         }
+    }
+    if taking_back {
+        take_back();
     }
 }
 

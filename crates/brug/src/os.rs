@@ -750,13 +750,14 @@ pub(crate) fn complain(args: core::fmt::Arguments<'_>) {
 #[cfg(test)]
 pub(crate) mod fault {
     use core::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst};
-    /// Functions of the type `fn()`, each called once: before and after the call of [`super::reset`],
-    /// and at the barrier of an object that grows where it is. 0: none.
+    /// Functions of the type `fn()`, each called once: before and after the call of [`super::reset`], at the
+    /// barrier of an object that grows where it is, and before limits are worked out. 0: none.
     pub(crate) static BEFORE: AtomicUsize = AtomicUsize::new(0);
     pub(crate) static AFTER: AtomicUsize = AtomicUsize::new(0);
     pub(crate) static BARRIER: AtomicUsize = AtomicUsize::new(0);
+    pub(crate) static CHANGE: AtomicUsize = AtomicUsize::new(0);
 
-    pub(super) fn reach(place: &AtomicUsize) {
+    pub(crate) fn reach(place: &AtomicUsize) {
         let function = place.swap(0, SeqCst);
         if function != 0 {
             // SAFETY: by contract.
