@@ -317,6 +317,94 @@ fn a_change_of_limits_in_the_middle_of_another_waits_for_nobody() {
     assert_eq!(ended, 0, "how who was interrupted ended");
 }
 
+/// Without a mapping to spare the system does not make what is taken back a mere reservation again, but drops
+/// its memory all the same. What it still charges goes once there are mappings again.
+#[test]
+fn memory_goes_back_without_a_mapping_to_spare() {
+    if env::var(CHILD).is_err() {
+        let output = alone("memory_goes_back_without_a_mapping_to_spare", "");
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    const SIZE: usize = 40 << 20;
+    configure();
+    // SAFETY: used as it was allocated.
+    unsafe { raw::free(object_in_slot(SIZE)) };
+    limit_data();
+    // SAFETY: objects are used as they were allocated.
+    unsafe {
+        let p = object_in_slot(SIZE);
+        let slot = arena::slot_of(p).0;
+        let committed = || slot.committed.load(SeqCst);
+        inject(0, 1);
+        assert_eq!(raw::realloc(p, 1 << 20), p);
+        assert!(!os::resident(p.add(SIZE / 2)), "of an object that has shrunk");
+        assert!(committed() >= SIZE);
+        assert!(arena::take_back() && committed() == 1 << 20);
+        check(p, 1 << 20);
+        assert_eq!(raw::realloc(p, SIZE), p);
+        check(p, 1 << 20);
+        mark(p, 0, SIZE);
+        inject(0, 1);
+        raw::free(p);
+        assert!(!os::resident(p.add(SIZE / 2)), "of an object that was freed");
+        assert_eq!(crate::stats().bytes_retained, 0);
+        assert!(committed() >= SIZE);
+        assert!(arena::take_back() && committed() == 0);
+    }
+}
+
+/// Pages that a program has changed and that nothing can make plain again are nobody's any more.
+#[test]
+fn pages_that_stay_as_the_program_has_changed_them_are_not_handed_out() {
+    if env::var(CHILD).is_err() {
+        let output = alone(
+            "pages_that_stay_as_the_program_has_changed_them_are_not_handed_out",
+            "",
+        );
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    const SIZE: usize = 40 << 20;
+    configure();
+    let p = object_in_slot(SIZE);
+    // SAFETY: the file takes the place of the object's pages.
+    unsafe {
+        let file = libc::memfd_create(c"file".as_ptr(), 0);
+        assert_eq!(libc::ftruncate(file, SIZE as libc::off_t), 0);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        let there = libc::mmap(p.cast(), SIZE, access, flags, file, 0);
+        assert_eq!(there.cast(), p);
+        // The third call is to map the pages anew.
+        inject(2, 1);
+        raw::free(p);
+        assert_eq!(fault::COUNTDOWN.load(SeqCst), -1, "it was not made");
+    }
+    // A child writes to pages of its own, so not to that file.
+    let q = object_in_slot(SIZE);
+    // SAFETY: within the object.
+    let ended = child_of(|| unsafe {
+        q.write(1);
+        true
+    });
+    assert_eq!(ended, 0);
+    check(q, SIZE);
+    let state = || arena::slot_of(p).0.state.load(SeqCst);
+    assert_eq!(state(), arena::CHANGED);
+    raw::trim();
+    assert_eq!(state(), arena::CLEAN);
+}
+
+/// A new object in a slot.
+fn object_in_slot(size: usize) -> *mut u8 {
+    // SAFETY: no preconditions.
+    let p = unsafe { raw::malloc(size) };
+    assert!(raw::owns(p));
+    mark(p, 0, size);
+    p
+}
+
 /// Memory is taken back just when an object is asked to have a size that there cannot be.
 #[test]
 fn an_absurd_size_is_not_seen_by_who_takes_memory_back() {
