@@ -5,29 +5,30 @@
 //! brug hears of it at once: it takes back what no object needs, and from then on `malloc` no longer passes on
 //! the C library's refusals unseen. `malloc` itself pays nothing for that.
 //!
+//! Who sets a limit may hold the loader's lock, or be a signal handler, so the function behind is looked up when the
+//! library is loaded: `prlimit64` for all four, as it can do what the others do.
+//!
 //! A limit that another process sets, or the program by the system call itself, is found later, as
 //! `docs/brug.md` says.
 
-use core::ffi::{c_int, CStr};
+use core::ffi::c_int;
 use core::mem;
 use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use libc::{pid_t, rlimit};
 
 type Prlimit = unsafe extern "C" fn(pid_t, c_int, *const rlimit, *mut rlimit) -> c_int;
-type Setrlimit = unsafe extern "C" fn(c_int, *const rlimit) -> c_int;
 
-/// The function of this name that this library's stands in front of, which need not be the C library's.
-///
-/// # Safety
-/// `F` is its type, a function pointer.
-unsafe fn next<F: Copy>(name: &CStr) -> Option<F> {
-    const { assert!(size_of::<F>() == size_of::<*mut libc::c_void>()) };
-    // SAFETY: a C string, and by contract.
-    unsafe {
-        let found = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
-        (!found.is_null()).then(|| mem::transmute_copy(&found))
-    }
+/// The `prlimit64` that this library's stands in front of, which need not be the C library's; 0 until it is known.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// Looks it up.
+#[link_section = ".text.startup.brug"]
+pub(crate) fn prepare() {
+    // SAFETY: a C string.
+    let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"prlimit64".as_ptr()) };
+    NEXT.store(next as usize, Relaxed);
 }
 
 /// Returns true if the caller is the child of a `vfork`: it has its parent's memory, but limits of its own.
@@ -52,34 +53,12 @@ fn was_set(process: pid_t, which: c_int) {
     }
 }
 
-unsafe fn set(name: &CStr, which: c_int, limit: *const rlimit) -> c_int {
+unsafe fn set(process: pid_t, which: c_int, limit: *const rlimit, old: *mut rlimit) -> c_int {
     // SAFETY: this is its type, and the caller's promise.
     let done = unsafe {
-        match next::<Setrlimit>(name) {
-            Some(theirs) => theirs(which, limit),
-            None => {
-                libc::syscall(libc::SYS_prlimit64, 0, which, limit, ptr::null::<rlimit>()) as c_int
-            }
-        }
-    };
-    if done == 0 {
-        was_set(0, which);
-    }
-    done
-}
-
-unsafe fn set_for(
-    name: &CStr,
-    process: pid_t,
-    which: c_int,
-    limit: *const rlimit,
-    old: *mut rlimit,
-) -> c_int {
-    // SAFETY: this is its type, and the caller's promise.
-    let done = unsafe {
-        match next::<Prlimit>(name) {
-            Some(theirs) => theirs(process, which, limit, old),
-            None => libc::syscall(libc::SYS_prlimit64, process, which, limit, old) as c_int,
+        match NEXT.load(Relaxed) {
+            0 => libc::syscall(libc::SYS_prlimit64, process, which, limit, old) as c_int,
+            next => mem::transmute::<usize, Prlimit>(next)(process, which, limit, old),
         }
     };
     if done == 0 && !limit.is_null() {
@@ -95,7 +74,7 @@ unsafe fn set_for(
 #[no_mangle]
 pub unsafe extern "C" fn setrlimit(which: c_int, limit: *const rlimit) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { set(c"setrlimit", which, limit) }
+    unsafe { set(0, which, limit, ptr::null_mut()) }
 }
 
 /// `setrlimit64`, which is the same on machines of 64 bits.
@@ -105,7 +84,7 @@ pub unsafe extern "C" fn setrlimit(which: c_int, limit: *const rlimit) -> c_int 
 #[no_mangle]
 pub unsafe extern "C" fn setrlimit64(which: c_int, limit: *const rlimit) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { set(c"setrlimit64", which, limit) }
+    unsafe { set(0, which, limit, ptr::null_mut()) }
 }
 
 /// `prlimit(2)`.
@@ -120,7 +99,7 @@ pub unsafe extern "C" fn prlimit(
     old: *mut rlimit,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { set_for(c"prlimit", process, which, limit, old) }
+    unsafe { set(process, which, limit, old) }
 }
 
 /// `prlimit64`, which is the same on machines of 64 bits.
@@ -135,5 +114,5 @@ pub unsafe extern "C" fn prlimit64(
     old: *mut rlimit,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { set_for(c"prlimit64", process, which, limit, old) }
+    unsafe { set(process, which, limit, old) }
 }

@@ -98,6 +98,7 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
         name_the_unknown(environment);
     }
     raw::prepare();
+    crate::rlimit::prepare();
     if matches!(raw::config().base, None | Some(Base::Glibc)) && !secure() {
         name_the_base();
     }

@@ -350,6 +350,7 @@ fn every_source_is_compiled_by_a_test() {
         "leaves.c",
         "limits.c",
         "little.c",
+        "loading.c",
         "maps.h",
         "names.c",
         "opens.c",

@@ -125,6 +125,19 @@ fn a_limit_that_the_program_sets_is_noticed_whatever_function_sets_it() {
     }
 }
 
+/// What the loader is asked for then is not answered before that thread is done.
+#[test]
+fn a_limit_is_set_while_another_thread_loads_a_library() {
+    let library = compiled(
+        "loading.c",
+        "libloading.so",
+        &["-DLIBRARY", "-shared", "-fPIC"],
+    );
+    let program = compiled("loading.c", "loading", &["-rdynamic"]);
+    passes_quietly(Command::new(&program).arg(&library));
+    passes_quietly(under_brug(&program, &[]).arg(&library));
+}
+
 /// It would have its parent keep next to nothing from then on.
 #[test]
 fn a_limit_that_the_child_of_a_vfork_sets_is_not_its_parents() {

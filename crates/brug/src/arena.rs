@@ -27,8 +27,9 @@
 //! | `CLEAN` | free, no memory | whoever popped it: `HELD` |
 //! | `WARM` | free, with memory | whoever popped it: `HELD`; purge: `PURGING` |
 //! | `PURGING` | free, purge drops its memory | purge: `CLEAN`; whoever popped it: `ORPHAN` |
-//! | `ORPHAN` | as `PURGING`, but on no stack | purge: pushes it as `CLEAN` |
+//! | `ORPHAN` | as `PURGING`, but on no stack | purge: pushes it as `CLEAN`, or `CHANGED` |
 //! | `LOST` | free, not all of it is ours, and on no stack | nobody |
+//! | `CHANGED` | free, its pages are as a program has changed them, and on no stack | purge: `ORPHAN` |
 //! | `HELD` | its owner changes more than its size | owner |
 //! | `LIVE` | holds an object | owner: `HELD`; `take_back`: `CUTTING` |
 //! | `SLACK` | holds an object, has much memory beyond it | owner: `HELD`; purge: `TRIMMING` |
@@ -56,18 +57,19 @@ use crate::counters::{bump, COUNTERS};
 use crate::huge::{self, Advice};
 use crate::os::{self, page_round, HUGE, MIN_PAGE};
 use crate::retain::{self, RETAINED};
-use crate::words::{self, Ask};
+use crate::words;
 
 pub(crate) const CLEAN: u32 = 0;
 pub(crate) const WARM: u32 = 1;
 pub(crate) const PURGING: u32 = 2;
 pub(crate) const ORPHAN: u32 = 3;
 pub(crate) const LOST: u32 = 4;
-pub(crate) const LIVE: u32 = 5;
-pub(crate) const SLACK: u32 = 6;
-pub(crate) const TRIMMING: u32 = 7;
-pub(crate) const HELD: u32 = 8;
-pub(crate) const CUTTING: u32 = 9;
+pub(crate) const CHANGED: u32 = 5;
+pub(crate) const LIVE: u32 = 6;
+pub(crate) const SLACK: u32 = 7;
+pub(crate) const TRIMMING: u32 = 8;
+pub(crate) const HELD: u32 = 9;
+pub(crate) const CUTTING: u32 = 10;
 
 /// Huge pages of the object in a slot: not considered yet; not wanted; wanted.
 const UNASKED: u8 = 0;
@@ -335,6 +337,11 @@ pub(crate) fn ready() -> bool {
     }
 }
 
+/// Returns true if the arena has been reserved.
+pub(crate) fn is_there() -> bool {
+    SETUP.load(Acquire) == READY
+}
+
 #[cold]
 fn set_up() -> bool {
     if SETUP
@@ -342,7 +349,7 @@ fn set_up() -> bool {
         .is_err()
     {
         // Another thread is doing that; this object does without.
-        return SETUP.load(Acquire) == READY;
+        return is_there();
     }
     let done = os::keep_errno(reserve_arena);
     SETUP.store(if done { READY } else { REFUSED }, Release);
@@ -582,14 +589,13 @@ fn ensure_committed(
     }
     if need > have {
         let cap = 1usize << SHIFT[class];
-        if have == 0 && huge::must_be_avoided() {
+        if have == 0 {
             // SAFETY: the slot is ours.
-            unsafe { os::advise_huge(origin, cap, false) };
+            unsafe { ask_for_small_pages(origin, cap) };
         }
         let ahead = if !growing {
             need
         } else if words::memory_is_counted() {
-            words::ask(Ask::ForkHandlers);
             need + ahead_counted(need)
         } else {
             (need << AHEAD).max(FIRST_COMMIT)
@@ -611,6 +617,17 @@ fn ensure_committed(
         choose_pages(slot, origin, class, need, growing);
     }
     true
+}
+
+/// Says so, where pages are huge unless the kernel is told otherwise.
+///
+/// # Safety
+/// The range is in a slot of the caller's.
+unsafe fn ask_for_small_pages(p: *mut u8, len: usize) {
+    if huge::must_be_avoided() {
+        // SAFETY: by contract.
+        unsafe { os::advise_huge(p, len, false) };
+    }
 }
 
 /// What is committed beyond an object of so many bytes, in whole pages, where memory is counted.
@@ -885,7 +902,10 @@ unsafe fn promote(
     };
     let target = descriptor(index);
     let to = origin_of(target_class, index);
-    if target.committed.load(Relaxed) > 0 && !forget(target, to) {
+    if target.committed.load(Relaxed) > 0
+        && !forget(target, to)
+        && target.touched.load(Relaxed) > 0
+    {
         put_back(target, target_class, index);
         return None;
     }
@@ -1021,7 +1041,7 @@ pub(crate) fn committed() -> usize {
 /// How many slots of a class have ever been used, for a caller that holds no object. The thread
 /// that sets the arena up may not be done, or its writes not be visible yet.
 fn used(c: &Class) -> usize {
-    if SETUP.load(Acquire) == READY {
+    if is_there() {
         c.used.load(Relaxed).min(c.slots.load(Relaxed))
     } else {
         0
@@ -1060,8 +1080,16 @@ pub(crate) fn growths() -> (u64, u64) {
     })
 }
 
-/// Makes a slot free, with its memory if that may be kept.
+/// Makes the slot of an object free, with its memory if that may be kept.
 fn release(slot: &'static Slot, origin: *mut u8) {
+    // With the C library nothing stays of what a program has asked for of the pages of an object with
+    // a mapping of its own. Others lie in the heap, so there a program must take it back itself.
+    let own = retain::is_first_of_its_size(slot.touched.load(Relaxed));
+    make_free(slot, origin, own);
+}
+
+/// Makes a slot free; `own`: if a program had an object in it to which the C library gives a mapping of its own.
+fn make_free(slot: &'static Slot, origin: *mut u8, own: bool) {
     bump(&COUNTERS.grows_in_place, slot.grows.swap(0, Relaxed) as usize);
     bump(
         &COUNTERS.bytes_not_copied,
@@ -1077,37 +1105,50 @@ fn release(slot: &'static Slot, origin: *mut u8) {
         push(&c.stacks[CLEAN_STACK], index);
         return;
     }
-    if os::keep_errno(|| !may_keep(slot, origin, touched) && forget(slot, origin)) {
+    // SAFETY: the caller holds the slot, and its content is dead.
+    let plain = || !own || unsafe { os::make_plain(origin, slot.committed.load(Relaxed)) };
+    let free_as = os::keep_errno(|| {
+        if may_keep(slot, touched, own) && plain() {
+            WARM
+        } else if forget(slot, origin) {
+            CLEAN
+        } else if plain() {
+            WARM
+        } else {
+            // The next object would have what the program has asked for here.
+            CHANGED
+        }
+    });
+    if free_as == CLEAN {
         slot.state.store(CLEAN, Relaxed);
         push(&c.stacks[CLEAN_STACK], index);
         return;
     }
+    let touched = slot.touched.load(Relaxed);
     slot.excess.store((touched / MIN_PAGE) as u32, Relaxed);
     slot.stamp.store(os::now_ms() as u32, Relaxed);
     let retained = RETAINED.fetch_add(touched, Relaxed) + touched;
-    slot.state.store(WARM, Release);
-    push(&c.stacks[warmth(touched)], index);
+    slot.state.store(free_as, Release);
+    if free_as == WARM {
+        push(&c.stacks[warmth(touched)], index);
+    }
     retain::wake(retained);
 }
 
-/// Returns true if a slot whose object is gone may keep its memory for the next.
-fn may_keep(slot: &Slot, origin: *mut u8, touched: usize) -> bool {
-    // With the C library nothing stays of what a program has asked for of the pages of an object with
-    // a mapping of its own. Others lie in the heap, so there a program must take it back itself.
-    let own = retain::is_first_of_its_size(touched);
-    // SAFETY: the caller holds the slot, and its content is dead.
-    let plain = || unsafe { os::make_plain(origin, slot.committed.load(Relaxed)) };
+/// Returns true if a slot whose object is gone may keep its memory for the next; `own` as for [`make_free`].
+fn may_keep(slot: &Slot, touched: usize, own: bool) -> bool {
     let counts = if words::counted() { slot.committed.load(Relaxed) } else { touched };
     let own_mapping = own || slot.own_mapping.load(Relaxed);
-    touched > 0 && retain::may_keep(counts, own_mapping) && (!own || plain())
+    touched > 0 && retain::may_keep(counts, own_mapping)
 }
 
 /// Returns a slot that never came to hold an object.
 fn put_back(slot: &'static Slot, class: usize, index: usize) {
-    release(slot, origin_of(class, index));
+    make_free(slot, origin_of(class, index), false);
 }
 
-/// Drops all memory of a slot. The caller holds it.
+/// Drops all memory of a slot. The caller holds it. Returns false if the slot is still committed, with nothing
+/// in it or with what cannot be dropped.
 fn forget(slot: &Slot, origin: *mut u8) -> bool {
     let committed = slot.committed.load(Relaxed);
     let touched = slot.touched.load(Relaxed);
@@ -1115,16 +1156,16 @@ fn forget(slot: &Slot, origin: *mut u8) -> bool {
     // there may then be memory beyond what it takes for committed, so all of it is reset.
     slot.committed.store(0, Relaxed);
     let len = committed.max(touched);
+    huge::unwatch(origin, len);
     // SAFETY: the slot is the caller's and its content dead.
     unsafe {
         if len > 0 && !os::reset(origin, len) {
             slot.committed.store(committed, Relaxed);
             // No mapping to spare; the memory can go all the same.
-            if !os::discard(origin, touched) {
-                return false;
+            if os::discard(origin, touched) {
+                slot.touched.store(0, Relaxed);
             }
-            slot.touched.store(0, Relaxed);
-            return true;
+            return false;
         }
     }
     slot.touched.store(0, Relaxed);
@@ -1139,43 +1180,42 @@ pub(crate) fn give_back() {
 }
 
 /// Drops memory that has been retained for at least `age` milliseconds. To be called where no signal
-/// handler interrupts: one that resizes an object would wait for the code that it has interrupted.
-pub(crate) fn drop_retained(age: u32) {
+/// handler interrupts: one that resizes an object would wait for the code that it has interrupted. Returns true
+/// if there was any.
+pub(crate) fn drop_retained(age: u32) -> bool {
+    let mut any = false;
     let now = os::now_ms() as u32;
     for (class, c) in CLASS.iter().enumerate() {
         let first = first_of(class);
         for index in first..first + used(c) {
             let slot = descriptor(index);
             let state = slot.state.load(Relaxed);
-            if (state != WARM && state != SLACK) || now.wrapping_sub(slot.stamp.load(Relaxed)) < age
+            if !matches!(state, WARM | SLACK | CHANGED)
+                || now.wrapping_sub(slot.stamp.load(Relaxed)) < age
             {
                 continue;
             }
             let origin = origin_of(class, index);
-            if state == WARM {
-                drop_warm(slot, origin, c, index);
-            } else {
-                trim_slack(slot, origin);
-            }
+            any |= match state {
+                WARM => drop_warm(slot, origin, c, index),
+                SLACK => trim_slack(slot, origin),
+                _ => drop_changed(slot, origin, c, index),
+            };
         }
     }
+    any
 }
 
-fn drop_warm(slot: &'static Slot, origin: *mut u8, c: &Class, index: usize) {
+fn drop_warm(slot: &'static Slot, origin: *mut u8, c: &Class, index: usize) -> bool {
     if slot
         .state
         .compare_exchange(WARM, PURGING, AcqRel, Relaxed)
         .is_err()
     {
-        return;
+        return false;
     }
-    let done = forget(slot, origin);
-    let after = if done {
-        RETAINED.fetch_sub(take_excess(slot), Relaxed);
-        CLEAN
-    } else {
-        WARM
-    };
+    let (done, any) = forget_retained(slot, origin);
+    let after = if done { CLEAN } else { WARM };
     if slot
         .state
         .compare_exchange(PURGING, after, AcqRel, Acquire)
@@ -1190,19 +1230,47 @@ fn drop_warm(slot: &'static Slot, origin: *mut u8, c: &Class, index: usize) {
         };
         push(&c.stacks[stack], index);
     }
+    any
 }
 
-fn trim_slack(slot: &Slot, origin: *mut u8) {
+/// Drops all memory of a slot that the caller has as `PURGING` or `ORPHAN`. Returns true if it is a mere
+/// reservation now, and if there was any memory or commitment that the system has got.
+fn forget_retained(slot: &Slot, origin: *mut u8) -> (bool, bool) {
+    let done = forget(slot, origin);
+    let empty = slot.touched.load(Relaxed) == 0;
+    let dropped = if empty { take_excess(slot) } else { 0 };
+    RETAINED.fetch_sub(dropped, Relaxed);
+    (done, done || dropped > 0)
+}
+
+fn drop_changed(slot: &'static Slot, origin: *mut u8, c: &Class, index: usize) -> bool {
+    if slot
+        .state
+        .compare_exchange(CHANGED, ORPHAN, AcqRel, Relaxed)
+        .is_err()
+    {
+        return false;
+    }
+    let (done, any) = forget_retained(slot, origin);
+    slot.state.store(if done { CLEAN } else { CHANGED }, Release);
+    if done {
+        push(&c.stacks[CLEAN_STACK], index);
+    }
+    any
+}
+
+fn trim_slack(slot: &Slot, origin: *mut u8) -> bool {
     if slot
         .state
         .compare_exchange(SLACK, TRIMMING, AcqRel, Relaxed)
         .is_err()
     {
-        return;
+        return false;
     }
-    drop_beyond(slot, origin);
+    let done = drop_beyond(slot, origin);
     RETAINED.fetch_sub(take_excess(slot), Relaxed);
     slot.state.store(LIVE, Release);
+    done
 }
 
 /// Drops the memory beyond the object of a slot. The caller holds it, or has it as `TRIMMING`.
@@ -1210,7 +1278,11 @@ fn drop_beyond(slot: &Slot, origin: *mut u8) -> bool {
     if words::counted() {
         return cut(slot, origin);
     }
-    let keep = page_round(slot.size.load(Relaxed));
+    discard_beyond(slot, origin, page_round(slot.size.load(Relaxed)))
+}
+
+/// Drops the memory beyond `keep` bytes of a slot, as [`drop_beyond`].
+fn discard_beyond(slot: &Slot, origin: *mut u8, keep: usize) -> bool {
     let touched = slot.touched.load(Relaxed);
     // SAFETY: beyond the object, whose owner is the caller or waits for the state to change.
     let done = touched > keep && unsafe { os::discard(origin.add(keep), touched - keep) };
@@ -1227,7 +1299,7 @@ static TAKING_BACK: AtomicBool = AtomicBool::new(false);
 /// ahead of the objects of all threads. To be called before anybody is refused memory.
 /// Returns true if there was any. Keeps `errno`.
 pub(crate) fn take_back() -> bool {
-    if SETUP.load(Acquire) != READY {
+    if !is_there() {
         return false;
     }
     os::keep_errno(|| {
@@ -1236,10 +1308,10 @@ pub(crate) fn take_back() -> bool {
                 os::wait_a_moment();
             }
             let retained = RETAINED.load(Relaxed) > 0;
-            drop_retained(0);
+            let dropped = drop_retained(0);
             let cut = cut_all();
             TAKING_BACK.store(false, Release);
-            retained || cut
+            retained || dropped || cut
         })
     })
 }
@@ -1275,13 +1347,19 @@ fn cut(slot: &Slot, origin: *mut u8) -> bool {
     if committed <= keep {
         return false;
     }
+    // SAFETY: within the slot.
+    let (beyond, len) = (unsafe { origin.add(keep) }, committed - keep);
+    huge::unwatch(beyond, len);
     // In this order, so that the child of a fork never takes for committed what is not.
     slot.committed.store(keep, Relaxed);
     // SAFETY: beyond the object, and its owner waits for the state to change.
-    if !unsafe { os::reset(origin.add(keep), committed - keep) } {
+    if !unsafe { os::reset(beyond, len) } {
         slot.committed.store(committed, Relaxed);
-        return false;
+        // No mapping to spare; the memory can go all the same.
+        return discard_beyond(slot, origin, keep);
     }
+    // SAFETY: as above.
+    unsafe { ask_for_small_pages(beyond, len) };
     if slot.touched.load(Relaxed) > keep {
         slot.touched.store(keep, Relaxed);
     }
@@ -1299,10 +1377,10 @@ pub(crate) fn after_fork_in_child() {
     if SETUP.load(Acquire) == TRYING {
         SETUP.store(UNTRIED, Release);
     }
-    if SETUP.load(Acquire) != READY {
+    if !is_there() {
         return;
     }
-    TAKING_BACK.store(false, Relaxed);
+    let taking_back = TAKING_BACK.swap(false, Relaxed);
     for (class, c) in CLASS.iter().enumerate() {
         let first = first_of(class);
         for index in first..first + used(c) {
@@ -1311,10 +1389,14 @@ pub(crate) fn after_fork_in_child() {
                 // Still on its stack. How far the other thread came is not known;
                 // the memory may be anything.
                 PURGING => slot.state.store(WARM, Relaxed),
-                TRIMMING | CUTTING => slot.state.store(LIVE, Relaxed),
+                TRIMMING => slot.state.store(SLACK, Relaxed),
+                CUTTING => slot.state.store(LIVE, Relaxed),
                 _ => {}
             }
         }
+    }
+    if taking_back {
+        take_back();
     }
 }
 

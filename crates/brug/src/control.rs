@@ -83,11 +83,7 @@ extern "C" fn answer(to: Ask) {
     match to {
         Ask::Configuration => initialise(),
         Ask::Limits => work_out_limits(),
-        Ask::ForkHandlers => at_fork(),
-        Ask::Thread => {
-            os::keep_errno(at_fork);
-            purge::start();
-        }
+        Ask::Thread => purge::start(),
     }
 }
 
@@ -149,7 +145,10 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
     hot().rest.init.store(DONE, Release);
     // In the preload library the first request comes before the loader is done: see `raw::prepare`.
     #[cfg(not(feature = "preload"))]
-    os::keep_errno(purge::prepare);
+    os::keep_errno(|| {
+        purge::prepare();
+        at_fork();
+    });
     at_exit(&config);
     #[cfg(feature = "monitor")]
     if config.monitor {
@@ -190,13 +189,15 @@ extern "C" fn finish() {
 /// The C library's `malloc`, where it may be refused memory that brug can take back.
 unsafe extern "C" fn alloc_counted(size: usize) -> *mut c_void {
     // SAFETY: no preconditions.
-    unsafe {
-        let p = sys::malloc(size);
+    let attempt = || unsafe { sys::malloc(size) };
+    let p = os::keep_errno_if_granted(|| {
+        let p = attempt();
         if p.is_null() && arena::take_back() {
-            return sys::malloc(size).cast();
+            return attempt();
         }
-        p.cast()
-    }
+        p
+    });
+    p.cast()
 }
 
 /// Length of the range that [`in_other`] looks at, or 0: none is chosen yet.
@@ -327,7 +328,6 @@ static ALONE: AtomicBool = AtomicBool::new(false);
 
 /// Gives back now all memory that no object needs.
 pub(crate) fn trim() {
-    at_fork();
     arena::take_back();
 }
 
@@ -339,13 +339,17 @@ pub(crate) fn limits_changed() {
     }
 }
 
-/// Registers handlers of forks. The parent first gives back what the child would be charged for in vain;
+/// Registers handlers of forks, before there is a thread whose child could need them. The parent first gives back what the child would be charged for in vain;
 /// the child puts in order what its parent's other threads left.
 pub(crate) fn at_fork() {
     static DONE: AtomicBool = AtomicBool::new(false);
     // Miri knows no fork.
     if !cfg!(miri) && !DONE.swap(true, SeqCst) {
         extern "C" fn prepare() {
+            if !arena::is_there() {
+                // A program without large objects pays nothing for this.
+                return;
+            }
             if os::commits_strictly() {
                 // The child has everything committed that its parent has; a fork is refused
                 // if that is too much.

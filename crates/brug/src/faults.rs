@@ -4,15 +4,17 @@
 
 extern crate std;
 
-use core::sync::atomic::{AtomicI64, Ordering::SeqCst};
+use core::sync::atomic::{AtomicI64, AtomicPtr, Ordering::SeqCst};
 use std::env;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 use std::vec::Vec;
 
 use crate::arena;
 use crate::config::Config;
-use crate::os::fault;
-use crate::raw;
+use crate::mode::Mode;
+use crate::os::{self, fault};
+use crate::{control, raw, words};
 
 const CHILD: &str = "BRUG_TEST_FAULT";
 
@@ -31,27 +33,34 @@ fn check(p: *mut u8, size: usize) {
     }
 }
 
+/// Runs a request, which may change `errno` only if it is refused.
+fn granted(request: impl FnOnce() -> *mut u8) -> *mut u8 {
+    const BEFORE: i32 = 77;
+    os::set_errno(BEFORE);
+    let p = request();
+    assert!(!p.is_null());
+    assert_eq!(os::errno(), BEFORE, "errno after a request that was granted");
+    p
+}
+
 /// All a slot can do: birth, growth, promotion to a larger slot, shrinking, reuse,
 /// zeroing, purge.
 fn live_through_it() {
     // SAFETY: objects are used as they were allocated.
     unsafe {
         // Takes the one large slot that is given away freely.
-        let first = raw::malloc(200 << 10);
-        let mut p = raw::malloc(1 << 20);
-        assert!(!first.is_null() && !p.is_null());
+        let first = granted(|| raw::malloc(200 << 10));
+        let mut p = granted(|| raw::malloc(1 << 20));
         let mut size = 1 << 20;
         mark(p, 0, size);
         while size < 128 << 20 {
-            p = raw::realloc(p, size * 2);
-            assert!(!p.is_null());
+            p = granted(|| raw::realloc(p, size * 2));
             check(p, size);
             mark(p, size, size * 2);
             size *= 2;
         }
         for new in [50 << 20, 2 << 20, 70 << 20, 300 << 10, 100, 600 << 10] {
-            p = raw::realloc(p, new);
-            assert!(!p.is_null());
+            p = granted(|| raw::realloc(p, new));
             check(p, size.min(new));
             if new > size {
                 mark(p, size - size % 4096, new);
@@ -63,11 +72,10 @@ fn live_through_it() {
         raw::free(p);
         raw::free(first);
         for size in [1 << 20, 9 << 20] {
-            let dirty = raw::malloc(size);
+            let dirty = granted(|| raw::malloc(size));
             mark(dirty, 0, size);
             raw::free(dirty);
-            let zeroed = raw::calloc(1, size);
-            assert!(!zeroed.is_null());
+            let zeroed = granted(|| raw::calloc(1, size));
             let bytes = std::slice::from_raw_parts(zeroed, size);
             assert!(bytes
                 .chunks(4096)
@@ -151,30 +159,44 @@ fn alone(test: &str, plan: &str) -> Output {
         .unwrap()
 }
 
+/// Runs `f` in the child of a fork, and returns how that ended: 0 if `f` returned true. A child that hangs is
+/// killed: it may have blocked all other signals.
+fn child_of(f: impl FnOnce() -> bool) -> i64 {
+    let patience = Instant::now() + Duration::from_secs(60);
+    // SAFETY: the child only runs `f` and leaves by `_exit`.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::_exit(if f() { 0 } else { 3 });
+        }
+        let mut status = -1;
+        while libc::waitpid(child, &mut status, libc::WNOHANG) == 0 {
+            if Instant::now() > patience {
+                libc::kill(child, libc::SIGKILL);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        i64::from(status)
+    }
+}
+
 /// A child that is forked while another thread gives a slot's memory back, before or after the one
 /// system call that does, finds a slot that it can use, and zeros where it asks for them.
 #[test]
 fn a_fork_in_the_middle_of_giving_back_leaves_the_child_a_slot() {
     const SIZE: usize = 1 << 20;
     fn fork() {
-        // SAFETY: objects are used as they were allocated; the child only leaves by `_exit`.
-        unsafe {
-            let child = libc::fork();
-            if child == 0 {
-                libc::alarm(20);
-                let p = raw::malloc(SIZE / 4);
-                p.write_bytes(1, SIZE / 4);
-                raw::free(p);
-                raw::trim();
-                let p = raw::calloc(1, SIZE);
-                let clean = (0..SIZE).all(|at| p.add(at).read() == 0);
-                libc::_exit(if clean { 0 } else { 3 });
-            }
-            let mut status = -1;
-            assert_eq!(libc::waitpid(child, &mut status, 0), child);
-            // What unwinds through the caller would be caught nowhere.
-            FORKED.store(i64::from(status), SeqCst);
-        }
+        // SAFETY: objects are used as they were allocated.
+        let ended = child_of(|| unsafe {
+            let p = raw::malloc(SIZE / 4);
+            p.write_bytes(1, SIZE / 4);
+            raw::free(p);
+            raw::trim();
+            let p = raw::calloc(1, SIZE);
+            (0..SIZE).all(|at| p.add(at).read() == 0)
+        });
+        // What unwinds through the caller would be caught nowhere.
+        FORKED.store(ended, SeqCst);
     }
     static FORKED: AtomicI64 = AtomicI64::new(-1);
     let Ok(plan) = env::var(CHILD) else {
@@ -188,8 +210,6 @@ fn a_fork_in_the_middle_of_giving_back_leaves_the_child_a_slot() {
         return;
     };
     configure();
-    // The handlers of a fork, before there is anything to give back.
-    raw::trim();
     // SAFETY: the object is used as it was allocated.
     unsafe {
         let p = raw::malloc(SIZE);
@@ -205,6 +225,184 @@ fn a_fork_in_the_middle_of_giving_back_leaves_the_child_a_slot() {
     hook.store(fork as fn() as usize, SeqCst);
     raw::trim();
     assert_eq!(FORKED.load(SeqCst), 0, "{plan}: how the child ended");
+}
+
+/// Sets a limit of data that is met nowhere, and says so.
+fn limit_data() {
+    let limit = libc::rlimit {
+        rlim_cur: 1 << 40,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: the limit is valid for a read.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_DATA, &limit) }, 0);
+    raw::limits_changed();
+}
+
+/// Returns true if what the C library is refused from here on is seen.
+fn refusals_are_seen() -> bool {
+    words::counted() && words::hot().malloc_limit.load(SeqCst) == 0
+}
+
+/// A child that is forked while another thread says that the limits have changed is as if that thread had
+/// said so before, whether the limits are just worked out or memory is taken back, of a freed object or of
+/// one that has shrunk.
+#[test]
+fn a_fork_in_the_middle_of_a_change_of_limits_leaves_nothing_half_done() {
+    static LEFT: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+    static FORKED: AtomicI64 = AtomicI64::new(-1);
+    fn fork() {
+        let retained = || crate::stats().bytes_retained;
+        let ended = child_of(|| {
+            if !refusals_are_seen() {
+                return false;
+            }
+            raw::limits_changed();
+            let first = retained();
+            // SAFETY: the object is freed once here.
+            unsafe { raw::free(LEFT.load(SeqCst)) };
+            raw::trim();
+            control::set_mode(Mode::Mmap).is_ok() && first == 0 && retained() == 0
+        });
+        // What unwinds through the caller would be caught nowhere.
+        FORKED.store(ended, SeqCst);
+    }
+    let Ok(plan) = env::var(CHILD) else {
+        for plan in ["change", "freed", "shrunk"] {
+            let output = alone(
+                "a_fork_in_the_middle_of_a_change_of_limits_leaves_nothing_half_done",
+                plan,
+            );
+            assert!(output.status.success(), "{plan}: {output:?}");
+        }
+        return;
+    };
+    configure();
+    // SAFETY: objects are used as they were allocated.
+    unsafe {
+        let mut p = raw::malloc(4 << 20);
+        assert!(raw::owns(p));
+        mark(p, 0, 4 << 20);
+        if plan == "shrunk" {
+            p = raw::realloc(p, 1 << 20);
+        } else {
+            let freed = raw::malloc(1 << 20);
+            mark(freed, 0, 1 << 20);
+            raw::free(freed);
+        }
+        LEFT.store(p, SeqCst);
+    }
+    assert!(crate::stats().bytes_retained >= 1 << 20);
+    let hook = if plan == "change" { &fault::CHANGE } else { &fault::AFTER };
+    hook.store(fork as fn() as usize, SeqCst);
+    limit_data();
+    assert_eq!(FORKED.load(SeqCst), 0, "{plan}: how the child ended");
+    assert!(refusals_are_seen());
+    assert_eq!(crate::stats().bytes_retained, 0);
+}
+
+/// A signal handler that says so may have interrupted a change.
+#[test]
+fn a_change_of_limits_in_the_middle_of_another_waits_for_nobody() {
+    if env::var(CHILD).is_err() {
+        let output = alone("a_change_of_limits_in_the_middle_of_another_waits_for_nobody", "");
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    configure();
+    let ended = child_of(|| {
+        fault::CHANGE.store(limit_data as fn() as usize, SeqCst);
+        words::change(|| ());
+        refusals_are_seen()
+    });
+    assert_eq!(ended, 0, "how who was interrupted ended");
+}
+
+/// Without a mapping to spare the system does not make what is taken back a mere reservation again, but drops
+/// its memory all the same. What it still charges goes once there are mappings again.
+#[test]
+fn memory_goes_back_without_a_mapping_to_spare() {
+    if env::var(CHILD).is_err() {
+        let output = alone("memory_goes_back_without_a_mapping_to_spare", "");
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    const SIZE: usize = 40 << 20;
+    configure();
+    // SAFETY: used as it was allocated.
+    unsafe { raw::free(object_in_slot(SIZE)) };
+    limit_data();
+    // SAFETY: objects are used as they were allocated.
+    unsafe {
+        let p = object_in_slot(SIZE);
+        let slot = arena::slot_of(p).0;
+        let committed = || slot.committed.load(SeqCst);
+        inject(0, 1);
+        assert_eq!(raw::realloc(p, 1 << 20), p);
+        assert!(!os::resident(p.add(SIZE / 2)), "of an object that has shrunk");
+        assert!(committed() >= SIZE);
+        assert!(arena::take_back() && committed() == 1 << 20);
+        check(p, 1 << 20);
+        assert_eq!(raw::realloc(p, SIZE), p);
+        check(p, 1 << 20);
+        mark(p, 0, SIZE);
+        inject(0, 1);
+        raw::free(p);
+        assert!(!os::resident(p.add(SIZE / 2)), "of an object that was freed");
+        assert_eq!(crate::stats().bytes_retained, 0);
+        assert!(committed() >= SIZE);
+        assert!(arena::take_back() && committed() == 0);
+    }
+}
+
+/// Pages that a program has changed and that nothing can make plain again are nobody's any more.
+#[test]
+fn pages_that_stay_as_the_program_has_changed_them_are_not_handed_out() {
+    if env::var(CHILD).is_err() {
+        let output = alone(
+            "pages_that_stay_as_the_program_has_changed_them_are_not_handed_out",
+            "",
+        );
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    const SIZE: usize = 40 << 20;
+    configure();
+    let p = object_in_slot(SIZE);
+    // SAFETY: the file takes the place of the object's pages.
+    unsafe {
+        let file = libc::memfd_create(c"file".as_ptr(), 0);
+        assert_eq!(libc::ftruncate(file, SIZE as libc::off_t), 0);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        let there = libc::mmap(p.cast(), SIZE, access, flags, file, 0);
+        assert_eq!(there.cast(), p);
+        // The third call is to map the pages anew.
+        inject(2, 1);
+        raw::free(p);
+        assert_eq!(fault::COUNTDOWN.load(SeqCst), -1, "it was not made");
+    }
+    // A child writes to pages of its own, so not to that file.
+    let q = object_in_slot(SIZE);
+    // SAFETY: within the object.
+    let ended = child_of(|| unsafe {
+        q.write(1);
+        true
+    });
+    assert_eq!(ended, 0);
+    check(q, SIZE);
+    let state = || arena::slot_of(p).0.state.load(SeqCst);
+    assert_eq!(state(), arena::CHANGED);
+    raw::trim();
+    assert_eq!(state(), arena::CLEAN);
+}
+
+/// A new object in a slot.
+fn object_in_slot(size: usize) -> *mut u8 {
+    // SAFETY: no preconditions.
+    let p = unsafe { raw::malloc(size) };
+    assert!(raw::owns(p));
+    mark(p, 0, size);
+    p
 }
 
 /// Memory is taken back just when an object is asked to have a size that there cannot be.

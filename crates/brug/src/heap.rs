@@ -13,7 +13,7 @@ use crate::mode::Mode;
 use crate::monitor;
 use crate::realloc::{realloc_cold, LEAVE_MAX, UNKNOWN};
 use crate::words::{self, hot, in_other, load, word, Hot, SYS_ALIGN};
-use crate::{arena, config, scope, sys, trial, tuner};
+use crate::{arena, config, os, scope, sys, trial, tuner};
 
 /// True if the C library is the only base in this build; its functions are then called by name.
 const ONE_BASE: bool = !cfg!(any(feature = "jemalloc", feature = "mimalloc"));
@@ -163,6 +163,12 @@ extern "C" fn alloc_zeroed_other(size: usize, align: usize) -> *mut u8 {
 
 #[inline(never)]
 pub(crate) extern "C" fn alloc_cold(size: usize, align: usize, zero: bool) -> *mut u8 {
+    // What the system refuses on the way, the program hears of only if the request is refused.
+    os::keep_errno_if_granted(|| alloc_slow(size, align, zero))
+}
+
+#[inline(always)]
+fn alloc_slow(size: usize, align: usize, zero: bool) -> *mut u8 {
     words::ready();
     if hot().rest.scoped.load(Relaxed) {
         scope::end_some_time();

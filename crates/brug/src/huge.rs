@@ -17,8 +17,9 @@
 //! And it is seen whether there are huge pages at all. Where there are too few free ones, the kernel
 //! would move pages or reclaim some for each, which can take a hundred times as long as small pages,
 //! before it gives a small one. So the free ones are counted before any are asked for
-//! (`/proc/buddyinfo`). A small page in the place of a huge one ends it as a slow one does,
-//! whatever was saved before.
+//! (`/proc/buddyinfo`). A small page in the place of a huge one that was touched for this ends it as a slow
+//! one does, whatever was saved before. A page of the program that seems small is a reason to touch one, no
+//! more: it may have been huge until a part of it was given back.
 //!
 //! One slow page says little: between free memory that is warm there is some that is not, a few
 //! pages at a time. So there is an account of what huge pages have saved this process and what
@@ -223,15 +224,16 @@ fn worth_it(mut touch: impl FnMut(usize) -> Option<(Cost, bool)>) -> Option<Why>
     let small = SMALL_COST.load(Relaxed);
     let mut lost = 0;
     let mut last = small;
-    let mut huge = true;
+    let mut huge = None;
     let fast = fast(|n| {
         let (cost, was_huge) = touch(n)?;
-        huge = was_huge;
+        huge = Some(was_huge);
         last = cost.cpu;
         lost += cost.cpu.max(cost.clock / CLOCK_FACTOR).saturating_sub(small);
-        huge.then_some(cost)
+        was_huge.then_some(cost)
     });
-    if !huge {
+    // Where no page could be touched there is nothing to enter.
+    if !huge? {
         return Some(NONE_FREE);
     }
     if fast {
@@ -351,6 +353,14 @@ pub(crate) fn watching() -> bool {
     TO.load(Relaxed) != 0
 }
 
+/// Ends the watch if part of what is watched loses what was asked for there. To be called before it does.
+pub(crate) fn unwatch(p: *mut u8, len: usize) {
+    let to = TO.load(Relaxed);
+    if (p as usize) < to && FROM.load(Relaxed) < p as usize + len {
+        stop(to, false);
+    }
+}
+
 /// Sees how far the program has come. Returns false if huge pages have turned out slow, or small. For
 /// the thread of `purge.rs`.
 pub(crate) fn look() -> bool {
@@ -362,12 +372,9 @@ pub(crate) fn look() -> bool {
     }
     // Of those that are filled by now this cannot be told, but in the last one the program still is.
     // Where the range ends within a page it is not huge.
-    if from < at && at <= to && !is_huge((at - HUGE) as *mut u8) {
-        lose(NONE_FREE);
-        return false;
-    }
+    let small = from < at && at <= to && !is_huge((at - HUGE) as *mut u8);
     if at >= to {
-        stop(to, true);
+        stop(to, !small);
         return true;
     }
     if at > from {
@@ -375,25 +382,29 @@ pub(crate) fn look() -> bool {
         FROM.store(at, Relaxed);
         BEGUN.store(true, Relaxed);
         IDLE.store(0, Relaxed);
-        enter(((at - from) / HUGE) as i64 * GAIN.load(Relaxed) as i64);
-        return true;
-    }
-    if IDLE.fetch_add(1, Relaxed) >= PATIENCE {
+        if !small {
+            enter(((at - from) / HUGE) as i64 * GAIN.load(Relaxed) as i64);
+            return true;
+        }
+    } else if IDLE.fetch_add(1, Relaxed) >= PATIENCE {
         stop(to, false);
         return true;
     }
-    // The program is at this page. Is it slow because of it?
-    if BEGUN.load(Relaxed) && TRIED.swap(at, Relaxed) != at {
-        let next = |n: usize| at + (n + 1) * HUGE;
+    // The program is at this page. Is it slow because of it? And where it seems to have a small page, has
+    // the kernel no huge one? It may have been huge until the object shrank, or the program gave part of it back.
+    if small || (BEGUN.load(Relaxed) && TRIED.swap(at, Relaxed) != at) {
+        let next = |n: usize| (at + (n + 1) * HUGE) as *mut u8;
         let touch = |n| {
-            if next(n) + HUGE > to {
+            if next(n) as usize + HUGE > to || os::resident(next(n)) {
                 return None;
             }
             let mut done = false;
-            let cost = timed(|| done = os::populate(next(n) as *mut u8));
-            done.then(|| (cost, is_huge(next(n) as *mut u8)))
+            let cost = timed(|| done = os::populate(next(n)));
+            done.then(|| (cost, is_huge(next(n))))
         };
-        if let Some(why) = worth_it(touch) {
+        let why = worth_it(touch);
+        // What was seen of a range that is not watched any more may not be there any more.
+        if let Some(why) = why.filter(|_| TO.load(Acquire) == to) {
             lose(why);
             return false;
         }
@@ -416,7 +427,15 @@ pub(crate) fn after_fork_in_child() {
 
 #[cfg(test)]
 mod account_tests {
+    extern crate std;
     use super::*;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    /// There is one account, and tests run side by side.
+    fn account() -> MutexGuard<'static, ()> {
+        static ACCOUNT: Mutex<()> = Mutex::new(());
+        ACCOUNT.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     /// What small pages cost; `tests::decided` says the same.
     const SMALL: u64 = 1_000_000;
@@ -427,6 +446,7 @@ mod account_tests {
 
     #[test]
     fn a_small_page_in_the_place_of_a_huge_one_ends_it() {
+        let _account = account();
         let quick = Cost { cpu: 1, clock: 1 };
         SMALL_COST.store(SMALL, Relaxed);
         SAVED.store(0, Relaxed);
@@ -434,6 +454,9 @@ mod account_tests {
         let saved = SAVED.load(Relaxed);
         assert_eq!(worth_it(|_| Some((quick, false))), Some(NONE_FREE));
         assert_eq!(SAVED.load(Relaxed), saved, "it has saved nothing");
+        let gain = GAIN.load(Relaxed);
+        assert_eq!(worth_it(|_| None), None);
+        assert_eq!(GAIN.load(Relaxed), gain, "nothing was touched");
     }
 
     #[test]
@@ -450,6 +473,7 @@ Node 1, zone   Normal    216     55    189    101     84     38     37     27   
 
     #[test]
     fn a_slow_page_is_forgiven_for_what_others_have_saved() {
+        let _account = account();
         SMALL_COST.store(SMALL, Relaxed);
         SAVED.store(0, Relaxed);
         assert!(!touched(7 * SMALL), "nothing is saved yet");
@@ -568,6 +592,11 @@ mod tests {
 
     /// Returns true if huge pages are asked for where `p` is.
     fn asked_for(p: *mut u8) -> bool {
+        has_flag(p, " hg")
+    }
+
+    /// Returns true if the mapping at `p` has a flag, written as in `/proc/self/smaps` with a space before it.
+    fn has_flag(p: *mut u8, flag: &str) -> bool {
         let maps = fs::read_to_string("/proc/self/smaps").unwrap();
         let mut inside = false;
         for line in maps.lines() {
@@ -576,10 +605,71 @@ mod tests {
             if let (Some(from), Some(to)) = (number(ends.next()), number(ends.next())) {
                 inside = (from..to).contains(&(p as usize));
             } else if inside && line.starts_with("VmFlags:") {
-                return line.contains(" hg");
+                return line.contains(flag);
             }
         }
         false
+    }
+
+    /// Where pages are huge unless the kernel is told otherwise, an object that was cut is small pages again when
+    /// it grows.
+    #[test]
+    fn an_object_that_was_cut_goes_on_without_huge_pages() {
+        isolated(
+            "huge::tests::an_object_that_was_cut_goes_on_without_huge_pages",
+            || {
+                const SIZE: usize = 512 << 10;
+                // SAFETY: within the object, which is used as it was allocated.
+                unsafe {
+                    raw::free(raw::malloc(SIZE));
+                    raw::trim();
+                    UNASKED.store(true, Relaxed);
+                    let mut p = raw::realloc(raw::malloc(SIZE / 2), SIZE);
+                    let small = |p: *mut u8, at: usize| has_flag(p.wrapping_add(at), " nh");
+                    assert!(small(p, 0) && small(p, 2 * SIZE));
+                    raw::trim();
+                    assert!(small(p, 0) && small(p, 2 * SIZE), "what was cut");
+                    p = raw::realloc(p, 3 * SIZE);
+                    assert!(small(p, 0) && small(p, 2 * SIZE), "what has grown again");
+                    raw::free(p);
+                }
+            },
+        );
+    }
+
+    /// What is left of a huge page is not a small one that the kernel gave in its place, and where huge pages
+    /// are no longer asked for, small ones say nothing.
+    #[test]
+    fn memory_that_is_given_back_decides_nothing_about_huge_pages() {
+        isolated(
+            "huge::tests::memory_that_is_given_back_decides_nothing_about_huge_pages",
+            || {
+                // SAFETY: within objects; freed as allocated.
+                unsafe {
+                    let p = raw::realloc(watched(), 8 << 20);
+                    let from = p as usize + (6 << 20);
+                    p.add(6 << 20).write_bytes(1, 2 << 20);
+                    // Without room for another page that could be tried.
+                    set_watch(from, 2 * HUGE);
+                    // From here on it is looked whether the last part of a huge page is there.
+                    PRETENDED.store(u64::MAX, Relaxed);
+                    assert_eq!(raw::realloc(p, 7 << 20), p);
+                    crate::arena::give_back();
+                    assert!(os::resident(p.add(6 << 20)) && !is_huge(p.add(6 << 20)));
+                    looked();
+                    assert_eq!(VERDICT.load(Relaxed), PAY);
+                    // The memory beyond the object goes with what was asked for there.
+                    assert!(watching());
+                    raw::trim();
+                    assert!(!asked_for(p.add(15 << 20)) && !watching());
+                    raw::free(p);
+                    let p = watched();
+                    raw::free(p);
+                    raw::trim();
+                    assert!(!watching());
+                }
+            },
+        );
     }
 
     /// An object that has grown to `size` by doubling; pages of it are touched.

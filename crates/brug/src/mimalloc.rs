@@ -12,7 +12,7 @@ use core::sync::atomic::{
 use libmimalloc_sys as mi;
 
 use crate::arena::{self, in_part};
-use crate::words::{self, Ask, Direct};
+use crate::words::{self, Direct};
 use crate::{huge, os};
 
 /// Given to it at a time, an arena: as much as it has already, from the least to the
@@ -228,9 +228,6 @@ fn give(least: usize) -> bool {
     let given = GIVEN.load(Relaxed);
     let share = given.max(least).next_power_of_two().clamp(LEAST, MOST);
     let share = share.min(len - given);
-    if given == 0 {
-        words::ask(Ask::ForkHandlers);
-    }
     let done = share > 0 && {
         let at = (start + given) as *mut u8;
         // SAFETY: reserved address space of ours that it does not have yet.

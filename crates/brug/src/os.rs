@@ -600,6 +600,17 @@ pub(crate) fn keep_errno<T>(f: impl FnOnce() -> T) -> T {
     value
 }
 
+/// Runs `f`, which allocates, and leaves `errno` as it was unless `f` returns null.
+#[inline]
+pub(crate) fn keep_errno_if_granted(f: impl FnOnce() -> *mut u8) -> *mut u8 {
+    let saved = errno();
+    let p = f();
+    if !p.is_null() {
+        set_errno(saved);
+    }
+    p
+}
+
 /// Reads the beginning of a small file; returns the bytes read, 0 on failure.
 pub(crate) fn read_file(path: &CStr, buf: &mut [u8]) -> usize {
     if cfg!(miri) {
@@ -739,13 +750,14 @@ pub(crate) fn complain(args: core::fmt::Arguments<'_>) {
 #[cfg(test)]
 pub(crate) mod fault {
     use core::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst};
-    /// Functions of the type `fn()`, each called once: before and after the call of [`super::reset`],
-    /// and at the barrier of an object that grows where it is. 0: none.
+    /// Functions of the type `fn()`, each called once: before and after the call of [`super::reset`], at the
+    /// barrier of an object that grows where it is, and before limits are worked out. 0: none.
     pub(crate) static BEFORE: AtomicUsize = AtomicUsize::new(0);
     pub(crate) static AFTER: AtomicUsize = AtomicUsize::new(0);
     pub(crate) static BARRIER: AtomicUsize = AtomicUsize::new(0);
+    pub(crate) static CHANGE: AtomicUsize = AtomicUsize::new(0);
 
-    pub(super) fn reach(place: &AtomicUsize) {
+    pub(crate) fn reach(place: &AtomicUsize) {
         let function = place.swap(0, SeqCst);
         if function != 0 {
             // SAFETY: by contract.

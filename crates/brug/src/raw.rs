@@ -221,7 +221,7 @@ pub fn trim() {
 
 /// To be called after the program has set itself a limit of data (`setrlimit` with `RLIMIT_DATA`), by the
 /// thread that did: gives the system everything that no object needs, and keeps next to nothing from then
-/// on. `libbrug.so` does it by itself. Not for signal handlers. Keeps `errno`.
+/// on. `libbrug.so` does it by itself. A signal handler may call it. Keeps `errno`.
 pub fn limits_changed() {
     control::limits_changed();
 }

@@ -81,8 +81,9 @@ unsafe extern "C" fn realloc_slow(
         // SAFETY: an object that the caller owns.
         return unsafe { observe(mode, p, old, align, new) };
     }
+    // What the system refuses on the way, the program hears of only if the request is refused.
     // SAFETY: an object that the caller owns.
-    unsafe { realloc_sometimes_timed(mode, p, old, align, new) }
+    os::keep_errno_if_granted(|| unsafe { realloc_sometimes_timed(mode, p, old, align, new) })
 }
 
 #[cfg(feature = "monitor")]
@@ -92,7 +93,8 @@ unsafe fn observe(mode: Mode, p: *mut u8, old: usize, align: usize, new: usize) 
     unsafe {
         let known = if old == UNKNOWN { usable_size(p) } else { old };
         let begin = os::now_ns();
-        let q = realloc_sometimes_timed(mode, p, old, align, new);
+        let resize = || realloc_sometimes_timed(mode, p, old, align, new);
+        let q = os::keep_errno_if_granted(resize);
         if !q.is_null() {
             monitor::note_realloc(p, q, known, new, os::now_ns() - begin);
         }

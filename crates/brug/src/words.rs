@@ -10,7 +10,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{
     AtomicBool, AtomicU8, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    Ordering::{Acquire, Relaxed, SeqCst},
 };
 
 use crate::mode::{Base, Mode};
@@ -195,8 +195,6 @@ pub(crate) enum Ask {
     Configuration,
     /// To work the limits out anew. The caller holds the lock of [`change`].
     Limits,
-    /// To see to it that the child of a fork puts in order what its parent left.
-    ForkHandlers,
     /// To start the purge thread, which gives memory back.
     Thread,
 }
@@ -217,6 +215,10 @@ pub(crate) fn ready() {
 /// Held while limits are worked out from what they contain.
 static CHANGING: AtomicBool = AtomicBool::new(false);
 
+/// Set by who has changed something that the limits depend on and may not wait for `CHANGING`: whoever has that
+/// works the limits out once more.
+static STALE: AtomicBool = AtomicBool::new(false);
+
 /// Changes something that the limits depend on, and the limits.
 pub(crate) fn change(what: impl FnOnce()) {
     while CHANGING.swap(true, SeqCst) {
@@ -236,8 +238,23 @@ pub(crate) fn try_change(what: impl FnOnce()) {
 /// The caller holds `CHANGING`; gives it back.
 fn changed_by(what: impl FnOnce()) {
     what();
-    ask(Ask::Limits);
-    CHANGING.store(false, Release);
+    #[cfg(test)]
+    os::fault::reach(&os::fault::CHANGE);
+    loop {
+        STALE.swap(false, SeqCst);
+        ask(Ask::Limits);
+        CHANGING.store(false, SeqCst);
+        if !STALE.load(SeqCst) || CHANGING.swap(true, SeqCst) {
+            return;
+        }
+    }
+}
+
+/// From here on memory counts when it is committed. Waits for nobody.
+fn count_memory() {
+    hot().rest.counted.store(true, SeqCst);
+    STALE.store(true, SeqCst);
+    try_change(|| ());
 }
 
 /// Returns when a change that others have begun is over.
@@ -258,8 +275,11 @@ pub(crate) fn wait_for_changes() {
 /// In the child of a fork, whose parent may have been changing something.
 pub(crate) fn after_fork_in_child() {
     CHANGING.store(false, Relaxed);
-    if hot().rest.init.load(Relaxed) == BUSY {
-        hot().rest.init.store(NEW, Relaxed);
+    match hot().rest.init.load(Relaxed) {
+        BUSY => hot().rest.init.store(NEW, Relaxed),
+        // The parent may have come half way.
+        DONE => change(|| ()),
+        _ => {}
     }
 }
 
@@ -275,11 +295,10 @@ pub(crate) fn counted() -> bool {
     hot().rest.counted.load(Relaxed)
 }
 
-/// Like [`memory_is_counted`], after the program has changed a limit: what it says is so from here on.
-/// Not for signal handlers, which may have interrupted a change.
+/// Like [`memory_is_counted`], after the program has changed a limit.
 pub(crate) fn look_again() -> bool {
     if !counted() && os::counts_memory() {
-        change(|| hot().rest.counted.store(true, Relaxed));
+        count_memory();
     }
     counted()
 }
@@ -295,7 +314,7 @@ pub(crate) fn memory_is_counted() -> bool {
         let counts = os::counts_memory();
         asking.set(false);
         if counts {
-            try_change(|| hot().rest.counted.store(true, Relaxed));
+            count_memory();
         }
     }
     counted()

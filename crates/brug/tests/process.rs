@@ -663,6 +663,38 @@ fn free_leaves_errno_alone() {
     });
 }
 
+/// As in a container or a `chroot` without `/proc`, which says how memory counts and how many huge pages are free.
+#[test]
+fn a_request_that_is_granted_leaves_errno_alone_where_the_system_says_nothing() {
+    isolated(
+        "a_request_that_is_granted_leaves_errno_alone_where_the_system_says_nothing",
+        &[],
+        || {
+            // SAFETY: objects are used as they were allocated.
+            unsafe {
+                // What the machine says of huge pages is read when the first slot is used.
+                raw::free(raw::malloc(700_000));
+                // A directory in which none of those files is.
+                if libc::chroot(c"/proc/self/fdinfo".as_ptr()) != 0 {
+                    println!("skipped: chroot is not allowed here");
+                    return;
+                }
+                let mut p = raw::malloc(100);
+                let mut size = 100;
+                while size < 64 << 20 {
+                    *libc::__errno_location() = 77;
+                    size *= 2;
+                    p = raw::realloc(p, size);
+                    assert!(!p.is_null());
+                    assert_eq!(*libc::__errno_location(), 77, "{size}");
+                    p.add(size - 1).write(1);
+                }
+                raw::free(p);
+            }
+        },
+    );
+}
+
 #[test]
 fn absurd_sizes_are_refused_and_nothing_changes() {
     isolated("absurd_sizes_are_refused_and_nothing_changes", &[], || {
