@@ -56,8 +56,10 @@ pub(crate) fn adopt(file: &Arc<File>) -> Arc<File> {
 }
 
 /// As [`adopt`], of a descriptor that the program does not know of: it may have closed that by its number, and
-/// opened another file under the number. Returns nothing then, and leaves that file alone.
+/// opened another file under the number. Returns nothing then, and that file stays open, also when the caller
+/// drops the last reference that it has.
 pub(crate) fn adopt_unknown(file: &Arc<File>, of: &File) -> Option<Arc<File>> {
+    std::mem::forget(file.clone());
     let which = |file: &File| file.metadata().ok().map(|m| (m.dev(), m.ino()));
     (which(file).is_some() && which(file) == which(of)).then(|| adopt(file))
 }

@@ -380,6 +380,67 @@ fn a_child_closes_what_it_has_of_its_parents_streams() {
 }
 
 #[test]
+fn a_child_leaves_alone_what_it_has_opened_under_a_number_of_its_parents_streams() {
+    let Some(path) = job() else {
+        let home = scratch();
+        let path = home.path().join("reused");
+        let test = "a_child_leaves_alone_what_it_has_opened_under_a_number_of_its_parents_streams";
+        let status = child(test, path.to_str().unwrap()).status();
+        assert!(status.unwrap().success());
+        return;
+    };
+    std::fs::write(&path, vec![1; 5 << 20]).unwrap();
+    type End = fn(Reader) -> bool;
+    let ends: [(&str, End); 2] = [
+        ("dropped", |_| true),
+        ("used and dropped", |mut input| {
+            input.read_exact(&mut [0; 3000]).is_ok()
+        }),
+    ];
+    for begun in [false, true] {
+        for (how, end) in ends {
+            let mut options = OpenOptions::new();
+            let mut input = options
+                .strategy(Strategy::Direct)
+                .open_reader(&path)
+                .unwrap();
+            if begun {
+                // So there is an engine.
+                input.read_exact(&mut [0; 3000]).unwrap();
+            }
+            // The stream's own descriptors of the file, but for the one that the program knows.
+            let known = input.as_fd().as_raw_fd();
+            let numbers: Vec<i32> = std::fs::read_dir("/proc/self/fd")
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+                .filter(|link| std::fs::read_link(link).is_ok_and(|to| to == Path::new(&path)))
+                .map(|link| link.file_name().unwrap().to_str().unwrap().parse().unwrap())
+                .filter(|&number| number != known)
+                .collect();
+            // SAFETY: the child only uses what the crate promises to work after a fork, and leaves.
+            let pid = unsafe { libc::fork() };
+            if pid == 0 {
+                let other = File::open("/dev/null").unwrap();
+                let about = other.metadata().unwrap();
+                // SAFETY: the numbers are this test's to reuse.
+                let reuse = |&to: &i32| unsafe { libc::dup2(other.as_raw_fd(), to) } == to;
+                let ok = numbers.iter().all(reuse) && end(input);
+                let stays = numbers.iter().all(|number| {
+                    let now = std::fs::metadata(format!("/proc/self/fd/{number}"));
+                    now.is_ok_and(|now| now.rdev() == about.rdev())
+                });
+                // SAFETY: ends the child without running what belongs to the parent.
+                unsafe { libc::_exit(i32::from(!ok || !stays)) };
+            }
+            let mut status = 0;
+            // SAFETY: waits for our own child.
+            assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+            assert_eq!(status, 0, "begun: {begun}, {how}");
+        }
+    }
+}
+
+#[test]
 fn the_end_of_a_pipe_comes_once_parent_and_child_have_dropped_their_writers() {
     let test = "the_end_of_a_pipe_comes_once_parent_and_child_have_dropped_their_writers";
     if job().is_none() {
