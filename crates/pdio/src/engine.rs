@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use io_uring::{opcode, types, IoUring};
 
-use crate::fork::RingNumber;
+use crate::fork::{self, RingNumber};
 use crate::memory::Region;
 use crate::options::{Engine as Kind, MAX_DEPTH};
 
@@ -67,6 +67,12 @@ enum Back {
     Inline(VecDeque<Completion>),
 }
 
+impl Back {
+    fn is_ring(&self) -> bool {
+        matches!(self, Back::Uring { .. })
+    }
+}
+
 impl std::fmt::Debug for Back {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -105,6 +111,7 @@ impl Engine {
         let (wanted, direction) = (self.wanted, self.direction);
         let (file, region, number) = (&self.file, self.region.as_ref(), &self.ring);
         self.back.get_or_insert_with(|| {
+            let noting = fork::not_now();
             let back = match wanted {
                 Kind::Auto | Kind::UringFixed => uring(file, region),
                 Kind::Uring => uring(file, None),
@@ -113,6 +120,7 @@ impl Engine {
             if let Some(Back::Uring { ring, .. }) = &back {
                 number.set(Some(ring.as_raw_fd()));
             }
+            drop(noting);
             let pool = || Pool::new(file, direction, THREADS).map(Back::Threads);
             back.or_else(|| (wanted != Kind::Inline).then(pool)?)
                 .unwrap_or_else(|| Back::Inline(VecDeque::new()))
@@ -265,12 +273,16 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.drain_quietly();
-        self.ring.set(None);
-        if let Some(Back::Uring { ring, fixed: true }) = &self.back {
-            // The kernel takes a ring apart some time after it was closed. A file that is deleted
-            // in between would keep its space, so it is let go now; failing, it is later.
-            let _ = ring.submitter().unregister_files();
-            let _ = ring.submitter().unregister_buffers();
+        if let Some(Back::Uring { ring, fixed }) = self.back.take_if(|back| back.is_ring()) {
+            if fixed {
+                // The kernel takes a ring apart some time after it was closed. A file that is deleted
+                // in between would keep its space, so it is let go now; failing, it is later.
+                let _ = ring.submitter().unregister_files();
+                let _ = ring.submitter().unregister_buffers();
+            }
+            let _noting = fork::not_now();
+            self.ring.set(None);
+            drop(ring);
         }
         if let Some(region) = self.region.take() {
             region.give_back();
@@ -500,6 +512,55 @@ impl Drop for Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::common::{child, job};
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    /// Returns true if this process has a ring open.
+    fn has_ring() -> bool {
+        let numbers = std::fs::read_dir("/proc/self/fd").unwrap();
+        numbers
+            .filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok())
+            .any(|link| link.to_str() == Some("anon_inode:[io_uring]"))
+    }
+
+    #[test]
+    fn a_child_finds_every_ring_by_its_number() {
+        if job().is_none() {
+            let test = "engine::tests::a_child_finds_every_ring_by_its_number";
+            assert!(child(test, "fork").status().unwrap().success());
+            return;
+        }
+        // It has the handlers of a fork registered.
+        let _inode = crate::files::Inode::of(0, 0);
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        let number = RingNumber::default();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    let region = Region::take(8 << 20).unwrap();
+                    let (wanted, direction) = (Kind::UringFixed, Direction::Read);
+                    Engine::new(wanted, direction, file.clone(), number.clone(), region).probe();
+                }
+            });
+            // A fork may come at any moment of a ring's life.
+            let (mut found, mut forks) = (0, 0);
+            while found == 0 && forks < 300 {
+                forks += 1;
+                // SAFETY: the child only looks, and leaves.
+                let pid = unsafe { libc::fork() };
+                if pid == 0 {
+                    number.close_in_child();
+                    // SAFETY: ends the child without running what belongs to the parent.
+                    unsafe { libc::_exit(i32::from(has_ring())) };
+                }
+                // SAFETY: waits for our own child.
+                assert_eq!(unsafe { libc::waitpid(pid, &mut found, 0) }, pid);
+            }
+            over.store(true, Relaxed);
+            assert_eq!(found, 0);
+        });
+    }
 
     #[test]
     fn in_a_chain_nothing_is_written_after_a_failure() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a process notices that it is a forked child, and what it then begins anew.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// The last fork generation, which a child inherits.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
@@ -90,6 +92,56 @@ impl RingNumber {
             unsafe { libc::close(ring) };
         }
     }
+}
+
+/// The generation of whoever makes or closes a ring and notes its number, or forks; zero for nobody. A child
+/// closes what the number says, and nothing else. Kept for some microseconds, by nobody who waits for a lock.
+static BUSY: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// That is this thread. Without a destructor, as streams may end after those have run.
+    static MINE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Nobody forks as long as this lives.
+pub(crate) struct NotNow {
+    first: bool,
+}
+
+/// Waits until nobody forks. A thread that forks itself does not wait, as handlers of the program may end streams
+/// then; nor does one whose handler of a signal forks.
+pub(crate) fn not_now() -> NotNow {
+    let first = !MINE.replace(true);
+    let wait = || {
+        let (other, own) = (BUSY.load(Ordering::Relaxed), generation());
+        // What a child of a bare `clone` has inherited is nobody's.
+        let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
+        other == own || BUSY.compare_exchange(other, own, acquire, relaxed).is_err()
+    };
+    while first && wait() {
+        // The other may have a lower priority than this thread.
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    NotNow { first }
+}
+
+impl Drop for NotNow {
+    fn drop(&mut self) {
+        if self.first {
+            is_over();
+        }
+    }
+}
+
+/// This thread is about to fork.
+pub(crate) fn begins() {
+    std::mem::forget(not_now());
+}
+
+/// In the parent and in the child, once this thread has forked.
+pub(crate) extern "C" fn is_over() {
+    MINE.set(false);
+    BUSY.store(0, Ordering::Release);
 }
 
 /// A value of each process's own. A forked child begins with a new one: the parent's may be locked by
