@@ -570,6 +570,8 @@ impl Copier<'_> {
             });
         match outcome {
             Ok(()) => {
+                // Some filesystems tell only now what they have lost.
+                pdio::close(file).context("write", to)?;
                 self.totals.files += 1;
                 Ok(())
             }
@@ -612,12 +614,12 @@ impl Copier<'_> {
         if small && self.whole(&source, file, pair, position)? {
             return Ok(());
         }
-        let file = file.try_clone().context("write", to)?;
         let holes = sparse
-            .then(|| Ok((source.try_clone()?, file.try_clone()?)))
+            .then(|| Ok((source.try_clone()?, file)))
             .transpose()
             .context("read", from)?;
-        let mut writer = OpenOptions::new().writer_from(file).context("write", to)?;
+        let own = file.try_clone().context("write", to)?;
+        let mut writer = OpenOptions::new().writer_from(own).context("write", to)?;
         if !about.is_file() {
             // A named pipe or device: bytes as they come.
             let mut source = source;

@@ -936,3 +936,25 @@ fn directories_for_all_keep_their_sticky_bit() {
         assert_eq!(mode & 0o7777, 0o1777, "{mode:o}");
     }
 }
+
+#[test]
+fn what_only_close_tells_is_a_failure_in_one_line() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    for (length, hole) in [(0, 0), (100, 0), (5 << 20, 0), (100, 1 << 20)] {
+        let file = File::create(&from).unwrap();
+        file.write_all_at(&pattern(length), hole).unwrap();
+        for arguments in [&[][..], &["-a"]] {
+            let mut command = pdio();
+            command.arg("cp").args(arguments).args([&from, &to]);
+            let output = closing_fails(&mut command, libc::EDQUOT).output().unwrap();
+            assert_status(&output, 1);
+            let expected = format!(
+                "pdio cp: cannot write '{}': Disk quota exceeded\n",
+                to.display()
+            );
+            assert_eq!(stderr(&output), expected, "{length} {arguments:?}");
+            assert!(fs::read(&to).unwrap() == fs::read(&from).unwrap());
+        }
+    }
+}
