@@ -727,13 +727,14 @@ impl Copier<'_> {
         let mut filled = 0;
         let ended = loop {
             if filled == self.small.len() {
-                break false;
+                break Ok(false);
             }
             match io::Read::read(&mut source, &mut self.small[filled..]) {
-                Ok(0) => break true,
+                Ok(0) => break Ok(true),
                 Ok(n) => filled += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => self.signals.check()?,
-                Err(error) => return Err(error).context("read", pair.from),
+                // What comes before a damaged place is good.
+                Err(error) => break Err(error).context("read", pair.from),
             }
         };
         let mut rest = &self.small[..filled];
@@ -750,7 +751,7 @@ impl Copier<'_> {
         }
         self.totals.bytes += filled as u64;
         self.progress.add(filled as u64);
-        Ok(ended)
+        ended
     }
 
     fn finish(&mut self, writer: Writer, to: &Path) -> Outcome {
