@@ -1197,10 +1197,11 @@ pub fn on_path(directory: c_int, path: *const libc::c_char, flags: c_int, then: 
 /// `close` on a descriptor that has a word.
 pub fn close(fd: c_int) -> c_int {
     let mut error = None;
-    tell::renumbered();
     if let Entry::Nothing | Entry::Watched = table::entry(fd) {
         tell::closing(fd);
     }
+    // Only now: what was just found out is not of what has the number next.
+    tell::renumbered();
     match table::entry(fd) {
         Entry::Nothing => {}
         // For the program this descriptor is closed.

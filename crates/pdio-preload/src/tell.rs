@@ -113,8 +113,8 @@ const BITS: u32 = 3;
 
 /// Some descriptor is closed or replaced.
 pub fn renumbered() {
-    // One of two changes at a time may be lost; the value is another all the same.
-    GENERATION.store(GENERATION.load(Relaxed).wrapping_add(1), Relaxed);
+    // In one step: a thread that is interrupted must not bring an old value back, and what was known then.
+    GENERATION.fetch_add(1, Relaxed);
 }
 
 fn kind(fd: c_int) -> u32 {
@@ -702,4 +702,23 @@ hears! {
     nothing_seen:
         access faccessat euidaccess eaccess readlink readlinkat readdir readdir64 getxattr lgetxattr
         fgetxattr process_vm_readv;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_known_of_descriptors_does_not_come_back() {
+        const TIMES: u32 = 2_000_000;
+        let before = GENERATION.load(SeqCst);
+        let change = || (0..TIMES).for_each(|_| renumbered());
+        std::thread::scope(|scope| {
+            scope.spawn(change);
+            scope.spawn(change);
+        });
+        // Other tests close descriptors meanwhile.
+        let changes = GENERATION.load(SeqCst).wrapping_sub(before);
+        assert!(changes >= 2 * TIMES, "{changes}");
+    }
 }

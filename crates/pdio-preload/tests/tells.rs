@@ -250,7 +250,7 @@ fn a_file_that_is_shown_elsewhere_is_whole_there() {
 
 #[test]
 fn what_a_number_was_before_does_not_matter() {
-    same(&["reused"], 2);
+    same(&["reused"], 3);
 }
 
 #[test]

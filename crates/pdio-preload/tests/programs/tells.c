@@ -802,8 +802,10 @@ static void seen_calls(void)
  */
 static void reused(void)
 {
+	static const char *const names[] = { "fclose", "freopen", "close" };
+
 	mkfifo("pipe", 0600);
-	for (int kind = 0; kind < 2; kind++) {
+	for (int kind = 0; kind < 3; kind++) {
 		int answer[2], fd, number;
 		FILE *file;
 		char byte;
@@ -819,11 +821,19 @@ static void reused(void)
 		fd = create("file");
 		put(fd, 5000);
 		put(fd, 1000);
-		file = fopen("/dev/urandom", "r");
-		number = fileno(file);
-		check(fread(&byte, 1, 1, file) == 1, "fread");
+		if (kind == 2) {
+			number = open("/dev/urandom", O_RDONLY);
+			check(number >= 0, "open");
+		} else {
+			file = fopen("/dev/urandom", "r");
+			number = fileno(file);
+			check(fread(&byte, 1, 1, file) == 1, "fread");
+		}
 		if (kind == 0) {
 			fclose(file);
+			check(open("pipe", O_RDWR) == number, "the same number");
+		} else if (kind == 2) {
+			check(close(number) == 0, "close");
 			check(open("pipe", O_RDWR) == number, "the same number");
 		} else {
 			check(freopen("pipe", "r+", file) == file, "freopen");
@@ -832,7 +842,7 @@ static void reused(void)
 		put(fd, 1000);
 		check(write(number, "x", 1) == 1, "write");
 		bare(SYS_read, answer[0], &byte, 1, 0);
-		printf("%s: %s\n", kind ? "freopen" : "fclose", byte ? "late" : "good");
+		printf("%s: %s\n", names[kind], byte ? "late" : "good");
 		fflush(stdout);
 		wait(NULL);
 		close(fd);
