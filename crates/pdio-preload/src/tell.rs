@@ -191,7 +191,7 @@ pub fn reading(fd: c_int) {
     }
 }
 
-/// Before what is known of a descriptor is asked for, and after it was opened.
+/// Before what is known of a descriptor is asked for, or its file mapped, and after it was opened.
 pub fn asking(fd: c_int) {
     if waits() && kind(fd) & KEPT != 0 {
         hand_over();
