@@ -603,6 +603,7 @@ fn rescue_one(description: &Description, first: bool, why: Option<&str>) -> bool
     let Some(mut state) = description.try_lock() else {
         return false;
     };
+    let printed = state.printed;
     let Kind::Stream(stream) = &mut state.kind else {
         return true;
     };
@@ -612,6 +613,7 @@ fn rescue_one(description: &Description, first: bool, why: Option<&str>) -> bool
             None => return false,
             Some(Ok(())) if !first && description.deferred.load(SeqCst) != 0 => stream.touch(),
             Some(Ok(())) => {}
+            Some(Err(_)) if printed => {}
             Some(Err(_)) => say::say(&[
                 stream.path.as_bytes(),
                 b": the last data could not be written",
@@ -645,7 +647,7 @@ fn serve(
 ) -> Outcome {
     let description = held.description;
     let state = &mut *held.state;
-    if let Some(error) = state.error.take() {
+    if let Some(error) = state.told() {
         if let Kind::Stream(stream) = &mut state.kind {
             // Tries the failed data once more. If that fails too, it is not a second error now; the
             // next call reports it.
@@ -959,7 +961,7 @@ pub fn drain(fd: c_int, report: bool) -> Result<(), c_int> {
             let (error, _) = stream.drain();
             state.error = state.error.or(error);
         }
-        match state.error.take_if(|_| report) {
+        match report.then(|| state.told()).flatten() {
             Some(error) => Err(error),
             None => Ok(()),
         }
@@ -1080,7 +1082,7 @@ pub fn drain_all() {
 }
 
 /// Prints the errors of data that could not be written, where no later call can return them. Where the
-/// process may yet go on, as `exec` may fail, they are kept for its next calls as well.
+/// process may yet go on, as `exec` may fail, they are kept for its next calls as well. Each is printed once.
 pub fn report_lost() {
     for (fd, entry) in table::known() {
         let Entry::Tracked(description) = entry else {
@@ -1090,7 +1092,8 @@ pub fn report_lost() {
             continue;
         }
         with(fd, |held| {
-            if let (Kind::Stream(stream), Some(error)) = (&held.state.kind, held.state.error) {
+            let error = held.state.unprinted();
+            if let (Kind::Stream(stream), Some(error)) = (&held.state.kind, error) {
                 say_lost(stream, error);
             }
         });
@@ -1256,13 +1259,14 @@ fn leave_held(held: &mut Held, fd: c_int, why: &str, tells: bool) -> Option<c_in
         held.state.descriptors -= 1;
         description.untrack(fd);
         // Otherwise it stays for the other descriptors.
-        return held.state.error.take_if(|_| tells);
+        return tells.then(|| held.state.told()).flatten();
     }
     hand_back(held, why);
-    let error = held.state.error.take();
+    let unprinted = held.state.unprinted();
+    let error = held.state.told();
     if let Kind::Stream(stream) = std::mem::take(&mut held.state.kind) {
         // The data is given up; the program gets the error, if it can.
-        if let (Some(error), false) = (error, tells) {
+        if let (Some(error), false) = (unprinted, tells) {
             say_lost(&stream, error);
         }
         report_end(&stream, "closed with an error");

@@ -307,8 +307,25 @@ pub struct State {
     pub descriptors: u32,
     /// An error that the program has not been told yet.
     pub error: Option<c_int>,
+    /// That error was printed.
+    pub printed: bool,
     /// The program's memory that was used before.
     pub memory: Known,
+}
+
+impl State {
+    /// The error for a call of the program's that returns it.
+    pub fn told(&mut self) -> Option<c_int> {
+        self.printed = false;
+        self.error.take()
+    }
+
+    /// The error to print, if it was not printed before.
+    pub fn unprinted(&mut self) -> Option<c_int> {
+        let error = self.error.filter(|_| !self.printed);
+        self.printed |= error.is_some();
+        error
+    }
 }
 
 #[derive(Default)]
