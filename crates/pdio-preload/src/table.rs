@@ -47,9 +47,10 @@ static KNOWN: AtomicUsize = AtomicUsize::new(0);
 /// something that was written waits in memory: then none do (see [`crate::tell`]).
 pub static CLEAR: AtomicIsize = AtomicIsize::new(-1);
 
-/// The same for calls by which the program hears of something: negative while a stream is taken, which
-/// may have read ahead.
+/// The same for calls by which the program hears of something: negative while streams are taken, which
+/// may have read ahead, as each takes [`ONE`] off.
 pub static QUIET: AtomicIsize = AtomicIsize::new(-1);
+const ONE: isize = 1 << 32;
 
 /// No word on a descriptor stops a call any more: the library has looked around and begins.
 pub fn open_up() {
@@ -60,18 +61,14 @@ pub fn open_up() {
 /// A stream is taken.
 pub fn one_more() {
     TAKEN.fetch_add(1, SeqCst);
-    QUIET.store(-1, SeqCst);
+    // In one step, as below: no other thread finds it quiet while there is a stream.
+    QUIET.fetch_sub(ONE, SeqCst);
 }
 
 /// A stream is no longer taken.
 pub fn one_less() {
-    if TAKEN.fetch_sub(1, SeqCst) == 1 {
-        QUIET.store(SLOTS as isize, SeqCst);
-        // Another thread may have taken one just before the store.
-        if TAKEN.load(SeqCst) > 0 {
-            QUIET.store(-1, SeqCst);
-        }
-    }
+    QUIET.fetch_add(ONE, SeqCst);
+    TAKEN.fetch_sub(1, SeqCst);
 }
 
 #[inline(always)]
@@ -608,6 +605,27 @@ pub fn forked() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_is_never_quiet_while_a_stream_is_taken() {
+        open_up();
+        // How often a call of this thread would not have heeded the stream that it has.
+        let missed = || {
+            let miss = |_| {
+                one_more();
+                let heeded = QUIET.load(SeqCst) < 0 && QUIET.load(SeqCst) < 0;
+                one_less();
+                usize::from(!heeded)
+            };
+            (0..3_000_000).map(miss).sum::<usize>()
+        };
+        let both = std::thread::scope(|scope| {
+            let other = scope.spawn(missed);
+            missed() + other.join().expect("no panic")
+        });
+        assert_eq!(both, 0);
+        assert_eq!(QUIET.load(SeqCst), SLOTS as isize);
+    }
 
     #[test]
     fn what_a_signal_handler_takes_between_two_instructions_is_not_lost() {
