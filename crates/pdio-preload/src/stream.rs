@@ -285,7 +285,7 @@ impl Stream {
     /// From here on the C library may read or write this file.
     fn becomes_standard(&mut self) {
         self.standard = true;
-        tell::OFFSETS.store(-1, SeqCst);
+        tell::offsets_differ();
     }
 
     /// Passes everything to the kernel and sets the kernel's offset. Returns the first error, and
@@ -535,8 +535,7 @@ fn keep_step() {
     if guard::inside() || !state::is_owner() {
         return;
     }
-    // Before looking at the streams: one that is taken meanwhile sets it again.
-    tell::OFFSETS.store(0, SeqCst);
+    let seen = tell::OFFSETS.load(SeqCst);
     for fd in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
         with(fd, |held| {
             if let Kind::Stream(stream) = &mut held.state.kind {
@@ -544,6 +543,7 @@ fn keep_step() {
             }
         });
     }
+    tell::offsets_agree(seen);
 }
 
 /// For a handler of a signal that ends the process: writes what streams hold, without allocating.
@@ -1383,4 +1383,35 @@ fn report_end(stream: &Stream, why: &str) {
         )
     };
     report::ended(&stream.path, counts, why);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_passes_by_before_the_kernels_offset_is_right() {
+        use std::time::{Duration, Instant};
+        state::claim_process();
+        let description = Description::new();
+        // A call of another thread on the same stream.
+        let held = description.lock();
+        assert!(description.track(libc::STDIN_FILENO));
+        tell::offsets_differ();
+        let passes = std::thread::scope(|scope| {
+            scope.spawn(keep_step);
+            let begun = Instant::now();
+            let passes = || tell::OFFSETS.load(SeqCst) >= 0;
+            while !passes() && begun.elapsed() < Duration::from_millis(500) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let early = passes();
+            drop(held);
+            early
+        });
+        assert!(!passes);
+        assert_eq!(tell::OFFSETS.load(SeqCst), 0);
+        assert!(description.untrack(libc::STDIN_FILENO));
+        description.recycle();
+    }
 }

@@ -36,6 +36,19 @@ use crate::{acts, guard, look, settings, state};
 /// Negative while the kernel's offset of standard input or output may be another than its stream's.
 pub static OFFSETS: AtomicIsize = AtomicIsize::new(0);
 
+/// A stream becomes standard input or output.
+pub fn offsets_differ() {
+    /// No value comes twice.
+    static NUMBER: AtomicIsize = AtomicIsize::new(1);
+    OFFSETS.store(-NUMBER.fetch_add(1, SeqCst), SeqCst);
+}
+
+/// The offsets of all such streams are right, unless there is another since `seen`. Only once they are: a thread that
+/// finds nothing to do would write at the old one.
+pub fn offsets_agree(seen: isize) {
+    let _ = OFFSETS.compare_exchange(seen, 0, SeqCst, Relaxed);
+}
+
 /// Before the C library reads or writes by itself.
 fn offsets() {
     if OFFSETS.load(Acquire) < 0 {
