@@ -67,12 +67,6 @@ enum Back {
     Inline(VecDeque<Completion>),
 }
 
-impl Back {
-    fn is_ring(&self) -> bool {
-        matches!(self, Back::Uring { .. })
-    }
-}
-
 impl std::fmt::Debug for Back {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -111,16 +105,16 @@ impl Engine {
         let (wanted, direction) = (self.wanted, self.direction);
         let (file, region, number) = (&self.file, self.region.as_ref(), &self.ring);
         self.back.get_or_insert_with(|| {
-            let noting = fork::not_now();
-            let back = match wanted {
-                Kind::Auto | Kind::UringFixed => uring(file, region),
-                Kind::Uring => uring(file, None),
+            let no_fork = match wanted {
                 Kind::Threads | Kind::Inline => None,
+                _ => fork::no_fork(),
             };
+            let fixed = region.filter(|_| wanted != Kind::Uring);
+            let back = no_fork.as_ref().and_then(|_| uring(file, fixed));
             if let Some(Back::Uring { ring, .. }) = &back {
                 number.set(Some(ring.as_raw_fd()));
             }
-            drop(noting);
+            drop(no_fork);
             let pool = || Pool::new(file, direction, THREADS).map(Back::Threads);
             back.or_else(|| (wanted != Kind::Inline).then(pool)?)
                 .unwrap_or_else(|| Back::Inline(VecDeque::new()))
@@ -273,16 +267,12 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.drain_quietly();
-        if let Some(Back::Uring { ring, fixed }) = self.back.take_if(|back| back.is_ring()) {
-            if fixed {
-                // The kernel takes a ring apart some time after it was closed. A file that is deleted
-                // in between would keep its space, so it is let go now; failing, it is later.
-                let _ = ring.submitter().unregister_files();
-                let _ = ring.submitter().unregister_buffers();
-            }
-            let _noting = fork::not_now();
-            self.ring.set(None);
-            drop(ring);
+        self.ring.set(None);
+        if let Some(Back::Uring { ring, fixed: true }) = &self.back {
+            // The kernel takes a ring apart some time after it was closed. A file that is deleted
+            // in between would keep its space, so it is let go now; failing, it is later.
+            let _ = ring.submitter().unregister_files();
+            let _ = ring.submitter().unregister_buffers();
         }
         if let Some(region) = self.region.take() {
             region.give_back();
@@ -513,7 +503,6 @@ impl Drop for Pool {
 mod tests {
     use super::*;
     use crate::common::{child, job};
-    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     /// Returns true if this process has a ring open.
     fn has_ring() -> bool {
@@ -534,19 +523,23 @@ mod tests {
         let _inode = crate::files::Inode::of(0, 0);
         let file = Arc::new(tempfile::tempfile().unwrap());
         let number = RingNumber::default();
-        let over = AtomicBool::new(false);
+        const ROUNDS: u32 = 200;
+        let step = std::sync::Barrier::new(2);
+        let mut lost = 0;
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !over.load(Relaxed) {
+                for _ in 0..ROUNDS {
                     let region = Region::take(8 << 20).unwrap();
                     let (wanted, direction) = (Kind::UringFixed, Direction::Read);
-                    Engine::new(wanted, direction, file.clone(), number.clone(), region).probe();
+                    let (file, number) = (file.clone(), number.clone());
+                    let mut engine = Engine::new(wanted, direction, file, number, region);
+                    step.wait();
+                    engine.probe();
+                    step.wait();
                 }
             });
-            // A fork may come at any moment of a ring's life.
-            let (mut found, mut forks) = (0, 0);
-            while found == 0 && forks < 300 {
-                forks += 1;
+            for _ in 0..ROUNDS {
+                step.wait();
                 // SAFETY: the child only looks, and leaves.
                 let pid = unsafe { libc::fork() };
                 if pid == 0 {
@@ -554,12 +547,14 @@ mod tests {
                     // SAFETY: ends the child without running what belongs to the parent.
                     unsafe { libc::_exit(i32::from(has_ring())) };
                 }
+                let mut status = 0;
                 // SAFETY: waits for our own child.
-                assert_eq!(unsafe { libc::waitpid(pid, &mut found, 0) }, pid);
+                unsafe { libc::waitpid(pid, &mut status, 0) };
+                lost += i32::from(status != 0);
+                step.wait();
             }
-            over.store(true, Relaxed);
-            assert_eq!(found, 0);
         });
+        assert_eq!(lost, 0);
     }
 
     #[test]

@@ -53,9 +53,8 @@ fn inodes() -> &'static Inodes {
     static INODES: PerProcess<Inodes> = PerProcess::new();
     static AT_FORK: Once = Once::new();
     AT_FORK.call_once(|| {
-        let over: unsafe extern "C" fn() = fork::is_over;
         // SAFETY: the handlers are functions of this program and never unloaded before it.
-        unsafe { libc::pthread_atfork(Some(before_fork), Some(over), Some(over)) };
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(fork::is_over), Some(fork::begun)) };
     });
     INODES.get()
 }

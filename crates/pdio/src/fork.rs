@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a process notices that it is a forked child, and what it then begins anew.
 
-use std::cell::Cell;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
@@ -94,54 +93,52 @@ impl RingNumber {
     }
 }
 
-/// The generation of whoever makes or closes a ring and notes its number, or forks; zero for nobody. A child
-/// closes what the number says, and nothing else. Kept for some microseconds, by nobody who waits for a lock.
-static BUSY: AtomicU64 = AtomicU64::new(0);
+/// Rings that are being made and are not noted yet, and, in the upper half, forks under way: a child closes what
+/// the numbers say, and nothing else.
+static MAKING: AtomicU64 = AtomicU64::new(0);
+const FORK: u64 = 1 << 32;
 
-thread_local! {
-    /// That is this thread. Without a destructor, as streams may end after those have run.
-    static MINE: Cell<bool> = const { Cell::new(false) };
-}
+/// No child begins as long as this lives.
+pub(crate) struct NoFork(());
 
-/// Nobody forks as long as this lives.
-pub(crate) struct NotNow {
-    first: bool,
-}
-
-/// Waits until nobody forks. A thread that forks itself does not wait, as handlers of the program may end streams
-/// then; nor does one whose handler of a signal forks.
-pub(crate) fn not_now() -> NotNow {
-    let first = !MINE.replace(true);
-    let wait = || {
-        let (other, own) = (BUSY.load(Ordering::Relaxed), generation());
-        // What a child of a bare `clone` has inherited is nobody's.
-        let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
-        other == own || BUSY.compare_exchange(other, own, acquire, relaxed).is_err()
-    };
-    while first && wait() {
-        // The other may have a lower priority than this thread.
+/// Waits until nobody forks. Returns nothing if that takes long: the fork may be waiting for a lock that this
+/// thread has.
+pub(crate) fn no_fork() -> Option<NoFork> {
+    /// A tenth of a second.
+    const TRIES: u32 = 2000;
+    for _ in 0..TRIES {
+        if MAKING.fetch_add(1, Ordering::SeqCst) < FORK {
+            return Some(NoFork(()));
+        }
+        MAKING.fetch_sub(1, Ordering::SeqCst);
         std::thread::sleep(Duration::from_micros(50));
     }
-    NotNow { first }
+    None
 }
 
-impl Drop for NotNow {
+impl Drop for NoFork {
     fn drop(&mut self) {
-        if self.first {
-            is_over();
-        }
+        MAKING.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// This thread is about to fork.
 pub(crate) fn begins() {
-    std::mem::forget(not_now());
+    MAKING.fetch_add(FORK, Ordering::SeqCst);
+    // Whoever makes a ring waits for nobody.
+    while MAKING.load(Ordering::SeqCst) as u32 > 0 {
+        std::thread::sleep(Duration::from_micros(50));
+    }
 }
 
-/// In the parent and in the child, once this thread has forked.
+/// In the parent, once this thread has forked.
 pub(crate) extern "C" fn is_over() {
-    MINE.set(false);
-    BUSY.store(0, Ordering::Release);
+    MAKING.fetch_sub(FORK, Ordering::SeqCst);
+}
+
+/// In the child of a fork.
+pub(crate) extern "C" fn begun() {
+    MAKING.store(0, Ordering::SeqCst);
 }
 
 /// A value of each process's own. A forked child begins with a new one: the parent's may be locked by
