@@ -570,6 +570,8 @@ impl Copier<'_> {
             });
         match outcome {
             Ok(()) => {
+                // Some filesystems tell only now what they have lost.
+                pdio::close(file).context("write", to)?;
                 self.totals.files += 1;
                 Ok(())
             }
@@ -612,12 +614,12 @@ impl Copier<'_> {
         if small && self.whole(&source, file, pair, position)? {
             return Ok(());
         }
-        let file = file.try_clone().context("write", to)?;
         let holes = sparse
-            .then(|| Ok((source.try_clone()?, file.try_clone()?)))
+            .then(|| Ok((source.try_clone()?, file)))
             .transpose()
             .context("read", from)?;
-        let mut writer = OpenOptions::new().writer_from(file).context("write", to)?;
+        let own = file.try_clone().context("write", to)?;
+        let mut writer = OpenOptions::new().writer_from(own).context("write", to)?;
         if !about.is_file() {
             // A named pipe or device: bytes as they come.
             let mut source = source;
@@ -725,13 +727,14 @@ impl Copier<'_> {
         let mut filled = 0;
         let ended = loop {
             if filled == self.small.len() {
-                break false;
+                break Ok(false);
             }
             match io::Read::read(&mut source, &mut self.small[filled..]) {
-                Ok(0) => break true,
+                Ok(0) => break Ok(true),
                 Ok(n) => filled += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => self.signals.check()?,
-                Err(error) => return Err(error).context("read", pair.from),
+                // What comes before a damaged place is good.
+                Err(error) => break Err(error).context("read", pair.from),
             }
         };
         let mut rest = &self.small[..filled];
@@ -748,7 +751,7 @@ impl Copier<'_> {
         }
         self.totals.bytes += filled as u64;
         self.progress.add(filled as u64);
-        Ok(ended)
+        ended
     }
 
     fn finish(&mut self, writer: Writer, to: &Path) -> Outcome {

@@ -5,7 +5,7 @@ mod common;
 
 use std::fs::{self, File};
 use std::os::unix::fs::{symlink, FileExt, MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::{Duration, SystemTime};
 
@@ -934,5 +934,111 @@ fn directories_for_all_keep_their_sticky_bit() {
     for name in ["", "in"] {
         let mode = fs::metadata(to.join(name)).unwrap().mode();
         assert_eq!(mode & 0o7777, 0o1777, "{mode:o}");
+    }
+}
+
+#[test]
+fn what_only_close_tells_is_a_failure_in_one_line() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    for (length, hole) in [(0, 0), (100, 0), (5 << 20, 0), (100, 1 << 20)] {
+        let file = File::create(&from).unwrap();
+        file.write_all_at(&pattern(length), hole).unwrap();
+        for arguments in [&[][..], &["-a"]] {
+            let mut command = pdio();
+            command.arg("cp").args(arguments).args([&from, &to]);
+            let output = closing_fails(&mut command, libc::EDQUOT).output().unwrap();
+            assert_status(&output, 1);
+            let expected = format!(
+                "pdio cp: cannot write '{}': Disk quota exceeded\n",
+                to.display()
+            );
+            assert_eq!(stderr(&output), expected, "{length} {arguments:?}");
+            assert!(fs::read(&to).unwrap() == fs::read(&from).unwrap());
+        }
+    }
+}
+
+/// A file that can be read up to a block in its middle, as one on a disk with a bad sector.
+struct Damaged {
+    path: PathBuf,
+    readable: Vec<u8>,
+    mounted: PathBuf,
+}
+
+impl Damaged {
+    /// The image of the disk is cut at the file's block number `good`. `None` where nothing can be mounted.
+    fn new(home: &Path, blocks: u32, good: u32) -> Option<Damaged> {
+        const BLOCK: usize = 4096;
+        let (image, mounted) = (home.join("image"), home.join("mounted"));
+        fs::create_dir(&mounted).unwrap();
+        File::create(&image).unwrap().set_len(16 << 20).unwrap();
+        let run = |program: &str, arguments: &[&str], paths: &[&Path]| {
+            let mut command = std::process::Command::new(program);
+            let status = command.args(arguments).args(paths).status();
+            status.is_ok_and(|status| status.success())
+        };
+        let journal = ["-q", "-b", "4096", "-O", "^has_journal"];
+        if !run("mkfs.ext4", &journal, &[&image])
+            || !run("mount", &["-o", "loop"], &[&image, &mounted])
+        {
+            eprintln!("skipped: no image of ext4 can be made and mounted");
+            return None;
+        }
+        // From here on it is unmounted, whatever fails.
+        let mut damaged = Damaged {
+            path: mounted.join("file"),
+            readable: Vec::new(),
+            mounted,
+        };
+        // Each block is found in the image by what is in it.
+        let block = |number: u32| number.to_ne_bytes().repeat(BLOCK / 4);
+        let data: Vec<u8> = (1..=blocks).flat_map(block).collect();
+        fs::write(&damaged.path, &data).unwrap();
+        assert!(run("umount", &[], &[&damaged.mounted]));
+        let (disk, bad) = (fs::read(&image).unwrap(), block(good + 1));
+        let at = disk.chunks(BLOCK).position(|part| part == bad).unwrap();
+        let again = [image.as_path(), &damaged.mounted];
+        assert!(run("mount", &["-o", "loop,ro"], &again));
+        let image = File::options().write(true).open(&image).unwrap();
+        image.set_len((at * BLOCK) as u64).unwrap();
+        damaged.readable = data[..good as usize * BLOCK].to_vec();
+        Some(damaged)
+    }
+}
+
+impl Drop for Damaged {
+    fn drop(&mut self) {
+        let flags = rustix::mount::UnmountFlags::DETACH;
+        let _ = rustix::mount::unmount(&self.mounted, flags);
+    }
+}
+
+#[test]
+fn what_can_be_read_of_a_damaged_file_is_copied_and_the_rest_said() {
+    // At once, and as a stream.
+    for blocks in [60, 500] {
+        for good in [0, 50] {
+            let home = home();
+            let Some(damaged) = Damaged::new(home.path(), blocks, good) else {
+                return;
+            };
+            let to = home.path().join("to");
+            fs::write(&to, pattern(3 << 20)).unwrap();
+            let output = cp(&[], &[&damaged.path, &to]);
+            assert_status(&output, 1);
+            let copied = fs::read(&to).unwrap();
+            let expected = format!(
+                "pdio cp: cannot read '{}': Input/output error; '{}' is incomplete: {} of {} bytes\n",
+                damaged.path.display(),
+                to.display(),
+                copied.len(),
+                blocks * 4096
+            );
+            assert_eq!(stderr(&output), expected);
+            // The kernel may read several blocks as one, of which it then has none.
+            assert_eq!(copied.is_empty(), good == 0, "{blocks}");
+            assert!(damaged.readable.starts_with(&copied), "{blocks}");
+        }
     }
 }

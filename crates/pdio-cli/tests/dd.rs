@@ -617,3 +617,29 @@ fn names_may_be_any_bytes() {
         .unwrap();
     assert_status(&output, 2);
 }
+
+#[test]
+fn what_only_close_tells_is_a_failure_in_one_line() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    let data = pattern(300_000);
+    fs::write(&from, &data).unwrap();
+    for more in [
+        &[][..],
+        &["bs=1M", "conv=fsync"],
+        &["oflag=append", "bs=64k"],
+    ] {
+        let mut command = pdio();
+        command.args(["dd", "status=none"]).args(more);
+        command.arg(format!("if={}", from.display()));
+        command.arg(format!("of={}", to.display()));
+        let output = closing_fails(&mut command, libc::EIO).output().unwrap();
+        assert_status(&output, 1);
+        let expected = format!(
+            "pdio dd: closing output file '{}': Input/output error\n",
+            to.display()
+        );
+        assert_eq!(stderr(&output), expected, "{more:?}");
+        assert!(fs::read(&to).unwrap() == data);
+    }
+}

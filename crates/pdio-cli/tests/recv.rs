@@ -258,3 +258,22 @@ fn an_interrupt_ends_the_wait_for_a_fifo_that_nobody_reads() {
     signal(&child, Signal::INT);
     assert_status(&wait(child), 130);
 }
+
+#[test]
+fn what_only_close_tells_is_a_failure_in_one_line() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    let data = pattern(300_000);
+    fs::write(&from, &data).unwrap();
+    let mut command = pdio();
+    command.args(["recv", "-q", "-"]).arg(&to);
+    command.stdin(fs::File::open(&from).unwrap());
+    let output = closing_fails(&mut command, libc::ENOSPC).output().unwrap();
+    assert_status(&output, 1);
+    let expected = format!(
+        "pdio recv: cannot write '{0}': No space left on device; '{0}' holds 300000 bytes\n",
+        to.display()
+    );
+    assert_eq!(stderr(&output), expected);
+    assert!(fs::read(&to).unwrap() == data);
+}

@@ -219,12 +219,16 @@ export! {
         if table::quiet(fd) {
             return next::lseek64(fd, by, whence);
         }
+        let asks = whence != libc::SEEK_SET && whence != libc::SEEK_CUR;
+        if asks {
+            tell::asking(fd);
+        }
         let at = match word(fd) {
             0 => next::lseek64(fd, by, whence),
             _ => stream::seek(fd, by, whence),
         };
         // Where a file ends is news.
-        if whence != libc::SEEK_SET && whence != libc::SEEK_CUR {
+        if asks {
             tell::heard();
         }
         at
@@ -880,6 +884,13 @@ unsafe fn looked_at(result: c_int, about: *const libc::stat64, again: impl Fn() 
     result
 }
 
+/// Before a file is asked for: by its path, or with `AT_EMPTY_PATH` perhaps by a descriptor.
+fn asking(directory: c_int, flags: c_int) {
+    if flags & libc::AT_EMPTY_PATH != 0 {
+        tell::asking(directory);
+    }
+}
+
 export! {
     fn fstat64(fd: c_int, out: *mut libc::stat64) -> c_int {
         if hidden(fd) {
@@ -899,12 +910,14 @@ export! {
         looked_at(real(), out, real)
     }
     fn fstatat64(directory: c_int, path: Path, out: *mut libc::stat64, flags: c_int) -> c_int {
+        asking(directory, flags);
         let real = || next::fstatat64(directory, path, out, flags);
         looked_at(real(), out, real)
     }
     fn statx(directory: c_int, path: Path, flags: c_int, mask: c_uint, out: *mut libc::statx)
         -> c_int
     {
+        asking(directory, flags);
         let result = next::statx(directory, path, flags, mask, out);
         tell::heard();
         if result == 0 && TAKEN.load(SeqCst) > 0 && !guard::inside() && !out.is_null() {
@@ -919,6 +932,7 @@ export! {
         if hidden(fd) {
             return -1;
         }
+        tell::asking(fd);
         let real = || next::__fxstat64(version, fd, out);
         looked_at(real(), out, real)
     }
@@ -933,6 +947,7 @@ export! {
     fn __fxstatat64(
         version: c_int, directory: c_int, path: Path, out: *mut libc::stat64, flags: c_int
     ) -> c_int {
+        asking(directory, flags);
         let real = || next::__fxstatat64(version, directory, path, out, flags);
         looked_at(real(), out, real)
     }
@@ -1128,6 +1143,7 @@ export! {
             memory::taken_away();
         }
         if fd >= 0 {
+            tell::asking(fd);
             mapped(fd);
         }
         let map = next::mmap64(address, len, protection, flags, fd, at);

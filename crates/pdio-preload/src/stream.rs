@@ -285,7 +285,7 @@ impl Stream {
     /// From here on the C library may read or write this file.
     fn becomes_standard(&mut self) {
         self.standard = true;
-        tell::OFFSETS.store(-1, SeqCst);
+        tell::offsets_differ();
     }
 
     /// Passes everything to the kernel and sets the kernel's offset. Returns the first error, and
@@ -535,8 +535,7 @@ fn keep_step() {
     if guard::inside() || !state::is_owner() {
         return;
     }
-    // Before looking at the streams: one that is taken meanwhile sets it again.
-    tell::OFFSETS.store(0, SeqCst);
+    let seen = tell::OFFSETS.load(SeqCst);
     for fd in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
         with(fd, |held| {
             if let Kind::Stream(stream) = &mut held.state.kind {
@@ -544,6 +543,7 @@ fn keep_step() {
             }
         });
     }
+    tell::offsets_agree(seen);
 }
 
 /// For a handler of a signal that ends the process: writes what streams hold, without allocating.
@@ -603,6 +603,7 @@ fn rescue_one(description: &Description, first: bool, why: Option<&str>) -> bool
     let Some(mut state) = description.try_lock() else {
         return false;
     };
+    let printed = state.printed;
     let Kind::Stream(stream) = &mut state.kind else {
         return true;
     };
@@ -612,6 +613,7 @@ fn rescue_one(description: &Description, first: bool, why: Option<&str>) -> bool
             None => return false,
             Some(Ok(())) if !first && description.deferred.load(SeqCst) != 0 => stream.touch(),
             Some(Ok(())) => {}
+            Some(Err(_)) if printed => {}
             Some(Err(_)) => say::say(&[
                 stream.path.as_bytes(),
                 b": the last data could not be written",
@@ -645,7 +647,7 @@ fn serve(
 ) -> Outcome {
     let description = held.description;
     let state = &mut *held.state;
-    if let Some(error) = state.error.take() {
+    if let Some(error) = state.told() {
         if let Kind::Stream(stream) = &mut state.kind {
             // Tries the failed data once more. If that fails too, it is not a second error now; the
             // next call reports it.
@@ -969,7 +971,7 @@ pub fn drain(fd: c_int, report: bool) -> Result<(), c_int> {
             let (error, _) = stream.drain();
             state.error = state.error.or(error);
         }
-        match state.error.take_if(|_| report) {
+        match report.then(|| state.told()).flatten() {
             Some(error) => Err(error),
             None => Ok(()),
         }
@@ -1090,7 +1092,7 @@ pub fn drain_all() {
 }
 
 /// Prints the errors of data that could not be written, where no later call can return them. Where the
-/// process may yet go on, as `exec` may fail, they are kept for its next calls as well.
+/// process may yet go on, as `exec` may fail, they are kept for its next calls as well. Each is printed once.
 pub fn report_lost() {
     for (fd, entry) in table::known() {
         let Entry::Tracked(description) = entry else {
@@ -1100,7 +1102,8 @@ pub fn report_lost() {
             continue;
         }
         with(fd, |held| {
-            if let (Kind::Stream(stream), Some(error)) = (&held.state.kind, held.state.error) {
+            let error = held.state.unprinted();
+            if let (Kind::Stream(stream), Some(error)) = (&held.state.kind, error) {
                 say_lost(stream, error);
             }
         });
@@ -1208,6 +1211,7 @@ pub fn on_path(directory: c_int, path: *const libc::c_char, flags: c_int, then: 
 pub fn close(fd: c_int) -> c_int {
     let mut error = None;
     tell::closing(fd);
+    // Only now: what was just found out is not of what has the number next.
     tell::renumbered();
     match table::entry(fd) {
         Entry::Nothing => {}
@@ -1259,13 +1263,14 @@ fn leave_held(held: &mut Held, fd: c_int, why: &str, tells: bool) -> Option<c_in
         held.state.descriptors -= 1;
         description.untrack(fd);
         // Otherwise it stays for the other descriptors.
-        return held.state.error.take_if(|_| tells);
+        return tells.then(|| held.state.told()).flatten();
     }
     hand_back(held, why);
-    let error = held.state.error.take();
+    let unprinted = held.state.unprinted();
+    let error = held.state.told();
     if let Kind::Stream(stream) = std::mem::take(&mut held.state.kind) {
         // The data is given up; the program gets the error, if it can.
-        if let (Some(error), false) = (error, tells) {
+        if let (Some(error), false) = (unprinted, tells) {
             say_lost(&stream, error);
         }
         report_end(&stream, "closed with an error");
@@ -1382,4 +1387,35 @@ fn report_end(stream: &Stream, why: &str) {
         )
     };
     report::ended(&stream.path, counts, why);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_passes_by_before_the_kernels_offset_is_right() {
+        use std::time::{Duration, Instant};
+        state::claim_process();
+        let description = Description::new();
+        // A call of another thread on the same stream.
+        let held = description.lock();
+        assert!(description.track(libc::STDIN_FILENO));
+        tell::offsets_differ();
+        let passes = std::thread::scope(|scope| {
+            scope.spawn(keep_step);
+            let begun = Instant::now();
+            let passes = || tell::OFFSETS.load(SeqCst) >= 0;
+            while !passes() && begun.elapsed() < Duration::from_millis(500) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let early = passes();
+            drop(held);
+            early
+        });
+        assert!(!passes);
+        assert_eq!(tell::OFFSETS.load(SeqCst), 0);
+        assert!(description.untrack(libc::STDIN_FILENO));
+        description.recycle();
+    }
 }

@@ -47,9 +47,10 @@ static KNOWN: AtomicUsize = AtomicUsize::new(0);
 /// something that was written waits in memory: then none do (see [`crate::tell`]).
 pub static CLEAR: AtomicIsize = AtomicIsize::new(-1);
 
-/// The same for calls by which the program hears of something: negative while a stream is taken, which
-/// may have read ahead.
+/// The same for calls by which the program hears of something: negative while streams are taken, which
+/// may have read ahead, as each takes [`ONE`] off.
 pub static QUIET: AtomicIsize = AtomicIsize::new(-1);
+const ONE: isize = 1 << 32;
 
 /// No word on a descriptor stops a call any more: the library has looked around and begins.
 pub fn open_up() {
@@ -57,19 +58,16 @@ pub fn open_up() {
     QUIET.store(SLOTS as isize, Relaxed);
 }
 
-/// What [`QUIET`] is less by for each stream that is taken, so that it is negative until the last is gone.
-const EACH: isize = 1 << 32;
-
 /// A stream is taken.
 pub fn one_more() {
     TAKEN.fetch_add(1, SeqCst);
-    QUIET.fetch_sub(EACH, SeqCst);
+    QUIET.fetch_sub(ONE, SeqCst);
 }
 
 /// A stream is no longer taken.
 pub fn one_less() {
     TAKEN.fetch_sub(1, SeqCst);
-    QUIET.fetch_add(EACH, SeqCst);
+    QUIET.fetch_add(ONE, SeqCst);
 }
 
 #[inline(always)]
@@ -305,8 +303,25 @@ pub struct State {
     pub descriptors: u32,
     /// An error that the program has not been told yet.
     pub error: Option<c_int>,
+    /// That error was printed.
+    pub printed: bool,
     /// The program's memory that was used before.
     pub memory: Known,
+}
+
+impl State {
+    /// The error for a call of the program's that returns it.
+    pub fn told(&mut self) -> Option<c_int> {
+        self.printed = false;
+        self.error.take()
+    }
+
+    /// The error to print, if it was not printed before.
+    pub fn unprinted(&mut self) -> Option<c_int> {
+        let error = self.error.filter(|_| !self.printed);
+        self.printed |= error.is_some();
+        error
+    }
 }
 
 #[derive(Default)]

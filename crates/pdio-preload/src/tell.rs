@@ -36,6 +36,19 @@ use crate::{acts, guard, look, settings, state};
 /// Negative while the kernel's offset of standard input or output may be another than its stream's.
 pub static OFFSETS: AtomicIsize = AtomicIsize::new(0);
 
+/// A stream becomes standard input or output.
+pub fn offsets_differ() {
+    /// No value comes twice.
+    static NUMBER: AtomicIsize = AtomicIsize::new(1);
+    OFFSETS.store(-NUMBER.fetch_add(1, SeqCst), SeqCst);
+}
+
+/// The offsets of all such streams are right, unless there is another since `seen`. Only once they are: a thread that
+/// finds nothing to do would write at the old one.
+pub fn offsets_agree(seen: isize) {
+    let _ = OFFSETS.compare_exchange(seen, 0, SeqCst, Relaxed);
+}
+
 /// Before the C library reads or writes by itself.
 fn offsets() {
     if OFFSETS.load(Acquire) < 0 {
@@ -113,8 +126,8 @@ const BITS: u32 = 3;
 
 /// Some descriptor is closed or replaced.
 pub fn renumbered() {
-    // One of two changes at a time may be lost; the value is another all the same.
-    GENERATION.store(GENERATION.load(Relaxed).wrapping_add(1), Relaxed);
+    // In one step: a thread that is interrupted must not bring an old value back, and what was known then.
+    GENERATION.fetch_add(1, Relaxed);
 }
 
 fn kind(fd: c_int) -> u32 {
@@ -191,7 +204,7 @@ pub fn reading(fd: c_int) {
     }
 }
 
-/// Before what is known of a descriptor is asked for, and after it was opened.
+/// Before what is known of a descriptor is asked for, or its file mapped, and after it was opened.
 pub fn asking(fd: c_int) {
     if waits() && kind(fd) & KEPT != 0 {
         hand_over();
@@ -754,4 +767,23 @@ hears! {
         statfs statfs64 fstatfs fstatfs64 statvfs statvfs64 fstatvfs fstatvfs64
         getsockopt aio_error aio_error64 aio_return aio_return64 mq_getattr sigpending
         process_vm_readv;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_known_of_descriptors_does_not_come_back() {
+        const TIMES: u32 = 2_000_000;
+        let before = GENERATION.load(SeqCst);
+        let change = || (0..TIMES).for_each(|_| renumbered());
+        std::thread::scope(|scope| {
+            scope.spawn(change);
+            scope.spawn(change);
+        });
+        // Other tests close descriptors meanwhile.
+        let changes = GENERATION.load(SeqCst).wrapping_sub(before);
+        assert!(changes >= 2 * TIMES, "{changes}");
+    }
 }

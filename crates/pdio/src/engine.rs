@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use io_uring::{opcode, types, IoUring};
 
-use crate::fork::RingNumber;
+use crate::fork::{self, RingNumber};
 use crate::memory::Region;
 use crate::options::{Engine as Kind, MAX_DEPTH};
 
@@ -105,14 +105,16 @@ impl Engine {
         let (wanted, direction) = (self.wanted, self.direction);
         let (file, region, number) = (&self.file, self.region.as_ref(), &self.ring);
         self.back.get_or_insert_with(|| {
-            let back = match wanted {
-                Kind::Auto | Kind::UringFixed => uring(file, region),
-                Kind::Uring => uring(file, None),
+            let no_fork = match wanted {
                 Kind::Threads | Kind::Inline => None,
+                _ => fork::no_fork(),
             };
+            let fixed = region.filter(|_| wanted != Kind::Uring);
+            let back = no_fork.as_ref().and_then(|_| uring(file, fixed));
             if let Some(Back::Uring { ring, .. }) = &back {
                 number.set(Some(ring.as_raw_fd()));
             }
+            drop(no_fork);
             let pool = || Pool::new(file, direction, THREADS).map(Back::Threads);
             back.or_else(|| (wanted != Kind::Inline).then(pool)?)
                 .unwrap_or_else(|| Back::Inline(VecDeque::new()))
@@ -500,6 +502,60 @@ impl Drop for Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::common::{child, job};
+
+    /// Returns true if this process has a ring open.
+    fn has_ring() -> bool {
+        let numbers = std::fs::read_dir("/proc/self/fd").unwrap();
+        numbers
+            .filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok())
+            .any(|link| link.to_str() == Some("anon_inode:[io_uring]"))
+    }
+
+    #[test]
+    fn a_child_finds_every_ring_by_its_number() {
+        if job().is_none() {
+            let test = "engine::tests::a_child_finds_every_ring_by_its_number";
+            assert!(child(test, "fork").status().unwrap().success());
+            return;
+        }
+        // It has the handlers of a fork registered.
+        let _inode = crate::files::Inode::of(0, 0);
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        let number = RingNumber::default();
+        const ROUNDS: u32 = 200;
+        let step = std::sync::Barrier::new(2);
+        let mut lost = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    let region = Region::take(8 << 20).unwrap();
+                    let (wanted, direction) = (Kind::UringFixed, Direction::Read);
+                    let (file, number) = (file.clone(), number.clone());
+                    let mut engine = Engine::new(wanted, direction, file, number, region);
+                    step.wait();
+                    engine.probe();
+                    step.wait();
+                }
+            });
+            for _ in 0..ROUNDS {
+                step.wait();
+                // SAFETY: the child only looks, and leaves.
+                let pid = unsafe { libc::fork() };
+                if pid == 0 {
+                    number.close_in_child();
+                    // SAFETY: ends the child without running what belongs to the parent.
+                    unsafe { libc::_exit(i32::from(has_ring())) };
+                }
+                let mut status = 0;
+                // SAFETY: waits for our own child.
+                unsafe { libc::waitpid(pid, &mut status, 0) };
+                lost += i32::from(status != 0);
+                step.wait();
+            }
+        });
+        assert_eq!(lost, 0);
+    }
 
     #[test]
     fn in_a_chain_nothing_is_written_after_a_failure() {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::fork::PerProcess;
+use crate::fork::{self, PerProcess};
 use crate::thread::OwnThread;
 
 /// A stream of whose data some may wait in memory.
@@ -40,6 +40,7 @@ extern "C" fn before_fork() {
         // Its own next call, in the parent, returns an error.
         let _ = writer.push_for_others();
     }
+    fork::begins();
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -52,8 +53,8 @@ fn inodes() -> &'static Inodes {
     static INODES: PerProcess<Inodes> = PerProcess::new();
     static AT_FORK: Once = Once::new();
     AT_FORK.call_once(|| {
-        // SAFETY: the handler is a function of this program and never unloaded before it.
-        unsafe { libc::pthread_atfork(Some(before_fork), None, None) };
+        // SAFETY: the handlers are functions of this program and never unloaded before it.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(fork::is_over), Some(fork::begun)) };
     });
     INODES.get()
 }

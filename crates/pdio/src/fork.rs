@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// The last fork generation, which a child inherits.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
@@ -56,8 +57,10 @@ pub(crate) fn adopt(file: &Arc<File>) -> Arc<File> {
 }
 
 /// As [`adopt`], of a descriptor that the program does not know of: it may have closed that by its number, and
-/// opened another file under the number. Returns nothing then, and leaves that file alone.
+/// opened another file under the number. Returns nothing then, and that file stays open, also when the caller
+/// drops the last reference that it has.
 pub(crate) fn adopt_unknown(file: &Arc<File>, of: &File) -> Option<Arc<File>> {
+    std::mem::forget(file.clone());
     let which = |file: &File| file.metadata().ok().map(|m| (m.dev(), m.ino()));
     (which(file).is_some() && which(file) == which(of)).then(|| adopt(file))
 }
@@ -88,6 +91,54 @@ impl RingNumber {
             unsafe { libc::close(ring) };
         }
     }
+}
+
+/// Rings that are being made and are not noted yet, and, in the upper half, forks under way: a child closes what
+/// the numbers say, and nothing else.
+static MAKING: AtomicU64 = AtomicU64::new(0);
+const FORK: u64 = 1 << 32;
+
+/// No child begins as long as this lives.
+pub(crate) struct NoFork(());
+
+/// Waits until nobody forks. Returns nothing if that takes long: the fork may be waiting for a lock that this
+/// thread has.
+pub(crate) fn no_fork() -> Option<NoFork> {
+    /// A tenth of a second.
+    const TRIES: u32 = 2000;
+    for _ in 0..TRIES {
+        if MAKING.fetch_add(1, Ordering::SeqCst) < FORK {
+            return Some(NoFork(()));
+        }
+        MAKING.fetch_sub(1, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    None
+}
+
+impl Drop for NoFork {
+    fn drop(&mut self) {
+        MAKING.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// This thread is about to fork.
+pub(crate) fn begins() {
+    MAKING.fetch_add(FORK, Ordering::SeqCst);
+    // Whoever makes a ring waits for nobody.
+    while MAKING.load(Ordering::SeqCst) as u32 > 0 {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+/// In the parent, once this thread has forked.
+pub(crate) extern "C" fn is_over() {
+    MAKING.fetch_sub(FORK, Ordering::SeqCst);
+}
+
+/// In the child of a fork.
+pub(crate) extern "C" fn begun() {
+    MAKING.store(0, Ordering::SeqCst);
 }
 
 /// A value of each process's own. A forked child begins with a new one: the parent's may be locked by

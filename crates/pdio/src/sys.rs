@@ -4,7 +4,7 @@
 use std::ffi::{c_void, CStr};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, RawFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -101,6 +101,21 @@ pub(crate) fn write(fd: BorrowedFd<'_>, data: &[u8]) -> io::Result<usize> {
 pub(crate) fn read(fd: BorrowedFd<'_>, data: &mut [u8]) -> io::Result<usize> {
     // SAFETY: `data` is writable for its length.
     retry(|| unsafe { libc::read(fd.as_raw_fd(), data.as_mut_ptr().cast(), data.len()) })
+}
+
+/// Closes a file, and returns what a drop passes over: some filesystems (NFS, FUSE) tell by `close` alone that
+/// data which `write` has returned for was lost. For commands; of a stream [`finish`](crate::Writer::finish)
+/// does it.
+///
+/// # Errors
+/// Those of `close(2)`. The file is closed all the same.
+#[doc(hidden)]
+pub fn close(file: File) -> io::Result<()> {
+    // SAFETY: the descriptor is nobody else's. Not repeated: Linux closes it in any case.
+    match unsafe { libc::close(file.into_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// The descriptor's own offset.

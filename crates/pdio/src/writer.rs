@@ -264,11 +264,20 @@ impl Writer {
     /// # Errors
     /// Deferred ones. The data of the failed write is then tried again as the writer is dropped, without
     /// a report, and may be lost: to be sure, call [`flush`](Write::flush) before, until it succeeds.
+    /// And those of `close(2)`, by which some filesystems (NFS, FUSE) tell of data that they have lost.
     pub fn finish(mut self) -> io::Result<Stats> {
         self.flush()?;
         self.finished = true;
         self.leave()?;
-        Ok(self.stats())
+        let stats = self.stats();
+        let direct = self.shared.lock().back.direct.clone();
+        let file = self.file.clone();
+        drop(self);
+        // Nobody else has them any more.
+        let files = [direct.and_then(Arc::into_inner), Arc::into_inner(file)];
+        let closed = files.map(|file| file.map_or(Ok(()), sys::close));
+        closed.into_iter().collect::<io::Result<()>>()?;
+        Ok(stats)
     }
 
     /// Cuts or extends the file to `size` bytes; an extension reads as zeros. The position stays.

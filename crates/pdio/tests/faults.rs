@@ -211,27 +211,8 @@ fn without_io_uring_threads_take_over() {
         assert!(status.unwrap().success());
         return;
     };
-    // A filter that refuses io_uring_setup, as container runtimes install it.
-    const LOAD_CALL: u16 = 0x20;
-    const JUMP_EQUAL: u16 = 0x15;
-    const RETURN: u16 = 0x06;
-    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-    let mut filter = [
-        step(LOAD_CALL, 0, 0, 0),
-        step(JUMP_EQUAL, 0, 1, libc::SYS_io_uring_setup as u32),
-        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-        step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog {
-        len: filter.len() as u16,
-        filter: filter.as_mut_ptr(),
-    };
-    // SAFETY: the program lives through the calls.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let rc = libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program);
-        assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
-    }
+    // As container runtimes have it.
+    common::filter::refuse(libc::SYS_io_uring_setup, libc::EPERM).unwrap();
     let want = Fill::new(4).next(4 << 20).repeat(4);
     let mut out = create()
         .strategy(Strategy::Direct)
@@ -246,6 +227,45 @@ fn without_io_uring_threads_take_over() {
         assert_eq!(stats.engine, Engine::Threads);
     }
     assert!(std::fs::read(&path).unwrap() == want);
+}
+
+/// NFS and FUSE tell some errors of writes by `close` alone.
+#[test]
+fn what_only_close_tells_is_returned_by_finish() {
+    let test = "what_only_close_tells_is_returned_by_finish";
+    let Some(path) = job() else {
+        let home = scratch();
+        let path = home.path().join("closed");
+        assert!(child(test, path.to_str().unwrap())
+            .status()
+            .unwrap()
+            .success());
+        return;
+    };
+    for strategy in [Strategy::Direct, Strategy::Buffered] {
+        for (length, which) in [(100, 0), (5 << 20, 0), (5 << 20, 1)] {
+            // What was not closed before stays.
+            let old = numbers_of(Path::new(&path));
+            let mut out = create().strategy(strategy).open_writer(&path).unwrap();
+            let data = patterned(0, length);
+            out.write_all(&data).unwrap();
+            let known = out.as_fd().as_raw_fd();
+            let own = numbers_of(Path::new(&path)).into_iter();
+            let own = own.filter(|&number| number != known && !old.contains(&number));
+            // Where there is no direct I/O there is one descriptor.
+            let Some(fd) = std::iter::once(known).chain(own).nth(which) else {
+                continue;
+            };
+            common::filter::refuse_close(fd, libc::EDQUOT).unwrap();
+            let error = out.finish().unwrap_err();
+            assert_eq!(
+                error.raw_os_error(),
+                Some(libc::EDQUOT),
+                "{strategy:?} {length}"
+            );
+            assert!(std::fs::read(&path).unwrap() == data);
+        }
+    }
 }
 
 #[test]
@@ -305,6 +325,16 @@ fn after_a_fork_parent_and_child_each_write_their_own() {
         input.read_exact(&mut begun).unwrap();
         assert!(begun.iter().all(|&b| b == 1));
     }
+}
+
+/// The descriptors by which this process has `path` open.
+fn numbers_of(path: &Path) -> Vec<i32> {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap();
+    links
+        .map(|entry| entry.unwrap().path())
+        .filter(|link| std::fs::read_link(link).is_ok_and(|to| to == path))
+        .map(|link| link.file_name().unwrap().to_str().unwrap().parse().unwrap())
+        .collect()
 }
 
 /// What this process has open or mapped of `path` or of a ring.
@@ -375,6 +405,62 @@ fn a_child_closes_what_it_has_of_its_parents_streams() {
             out.write_all(&[1; 5000]).unwrap();
             out.finish().unwrap();
             input.read_exact(&mut [0; 3000]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_child_leaves_alone_what_it_has_opened_under_a_number_of_its_parents_streams() {
+    let Some(path) = job() else {
+        let home = scratch();
+        let path = home.path().join("reused");
+        let test = "a_child_leaves_alone_what_it_has_opened_under_a_number_of_its_parents_streams";
+        let status = child(test, path.to_str().unwrap()).status();
+        assert!(status.unwrap().success());
+        return;
+    };
+    std::fs::write(&path, vec![1; 5 << 20]).unwrap();
+    type End = fn(Reader) -> bool;
+    let ends: [(&str, End); 2] = [
+        ("dropped", |_| true),
+        ("used and dropped", |mut input| {
+            input.read_exact(&mut [0; 3000]).is_ok()
+        }),
+    ];
+    for begun in [false, true] {
+        for (how, end) in ends {
+            let mut options = OpenOptions::new();
+            let mut input = options
+                .strategy(Strategy::Direct)
+                .open_reader(&path)
+                .unwrap();
+            if begun {
+                // So there is an engine.
+                input.read_exact(&mut [0; 3000]).unwrap();
+            }
+            // The stream's own descriptors of the file, but for the one that the program knows.
+            let known = input.as_fd().as_raw_fd();
+            let mut numbers = numbers_of(Path::new(&path));
+            numbers.retain(|&number| number != known);
+            // SAFETY: the child only uses what the crate promises to work after a fork, and leaves.
+            let pid = unsafe { libc::fork() };
+            if pid == 0 {
+                let other = File::open("/dev/null").unwrap();
+                let about = other.metadata().unwrap();
+                // SAFETY: the numbers are this test's to reuse.
+                let reuse = |&to: &i32| unsafe { libc::dup2(other.as_raw_fd(), to) } == to;
+                let ok = numbers.iter().all(reuse) && end(input);
+                let stays = numbers.iter().all(|number| {
+                    let now = std::fs::metadata(format!("/proc/self/fd/{number}"));
+                    now.is_ok_and(|now| now.rdev() == about.rdev())
+                });
+                // SAFETY: ends the child without running what belongs to the parent.
+                unsafe { libc::_exit(i32::from(!ok || !stays)) };
+            }
+            let mut status = 0;
+            // SAFETY: waits for our own child.
+            assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+            assert_eq!(status, 0, "begun: {begun}, {how}");
         }
     }
 }

@@ -325,6 +325,15 @@ impl Output {
     }
 }
 
+/// Closes the output. Some filesystems tell only then what they have lost.
+pub(super) fn close(output: Output) -> Result<(), String> {
+    let closed = match output.sink {
+        Sink::Seekable(writer) => writer.finish().map(drop),
+        Sink::Stream { file, .. } => pdio::close(file),
+    };
+    closed.map_err(|e| format!("closing output file {}: {}", output.name, reason(&e)))
+}
+
 /// Emptying the output would destroy the input.
 fn refuse_same_file(plan: &Plan, output: &std::fs::Metadata, begin: u64) -> Outcome {
     let input = match &plan.input.path {

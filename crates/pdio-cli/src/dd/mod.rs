@@ -117,6 +117,10 @@ pub fn run(args: &Dd) -> Outcome {
     );
     let skipped = plan.input.begin_bytes();
     plan.input.drop_cache(input.fd(), skipped, None);
+    if let (Err(text), None) = (files::close(output), &failed) {
+        copy.complain(&text);
+        failed = Some(text);
+    }
     copy.summary(failed.as_deref());
     match (result, failed) {
         (Err(Fail::Signal(signal)), _) => Err(Fail::Signal(signal)),

@@ -13,6 +13,27 @@ mod copying;
 #[allow(unused_imports)]
 pub use copying::copy_program;
 
+#[path = "../../../pdio/tests/common/filter.rs"]
+mod filter;
+
+/// Has the command begin without the right to close what it opens: `close` fails with this error, as where a
+/// filesystem has lost something that was written.
+pub fn closing_fails(command: &mut Command, error: i32) -> &mut Command {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: calls that a child of fork may make.
+    unsafe {
+        command.pre_exec(move || {
+            // The loader has one file open at a time, under the lowest number that is free then.
+            let stays = |&fd: &i32| {
+                let flags = libc::fcntl(fd, libc::F_GETFD);
+                flags >= 0 && flags & libc::FD_CLOEXEC == 0
+            };
+            let loader = (3..).find(|fd| !stays(fd)).unwrap_or_default();
+            filter::refuse_close_above(loader, error)
+        })
+    }
+}
+
 /// The command under test.
 pub fn pdio() -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pdio"));

@@ -155,6 +155,12 @@ static void met_by_calls(void)
 	failing = 1;
 	put(fd, 100);
 	check("nothing to execute", execl("/none", "none", NULL) < 0 && errno == ENOENT);
+	/* Once: whoever looks for a program in several places executes several. */
+	check("nothing to execute", execl("/none", "none", NULL) < 0 && errno == ENOENT);
+	check("fsync says so", fsync(fd) < 0 && errno == EIO);
+	/* The next loss is another. */
+	put(fd, 100);
+	check("nothing to execute", execl("/none", "none", NULL) < 0 && errno == ENOENT);
 	check("fsync says so", fsync(fd) < 0 && errno == EIO);
 	failing = 0;
 	check("the next does not", fsync(fd) == 0 && close(fd) == 0);

@@ -316,14 +316,18 @@ static void waits(void)
 /* Files that another program shows elsewhere as well. */
 static void mirror(const char *where)
 {
-	static const char *const names[] = { "open", "fopen", "read", "pread", "fstat" };
+	static const char *const names[] = {
+		"open", "fopen", "read", "pread", "fstat", "fstatat", "statx", "lseek", "mmap",
+	};
 	char path[200];
 
 	snprintf(path, sizeof(path), "%s/file", where);
-	for (int kind = 0; kind < 5; kind++) {
+	for (int kind = 0; kind < 9; kind++) {
 		int fd = create("file"), other = -1;
 		FILE *file = NULL;
 		struct stat st;
+		struct statx stx;
+		char *map;
 		long size = 0;
 
 		put(fd, 5000);
@@ -336,6 +340,17 @@ static void mirror(const char *where)
 		case 2: size = read(other, pool, 10000); break;
 		case 3: size = pread(other, pool, 10000, 0); break;
 		case 4: size = fstat(other, &st) ? -1 : st.st_size; break;
+		case 5: size = fstatat(other, "", &st, AT_EMPTY_PATH) ? -1 : st.st_size; break;
+		case 6:
+			size = statx(other, "", AT_EMPTY_PATH, STATX_SIZE, &stx) ? -1 : (long)stx.stx_size;
+			break;
+		case 7: size = lseek(other, 0, SEEK_END); break;
+		case 8:
+			map = mmap(NULL, 6000, PROT_READ, MAP_PRIVATE, other, 0);
+			check(map != MAP_FAILED, "mmap");
+			size = memcmp(map, pool, 5000) ? -1 : memcmp(map + 5000, pool, 1000) ? 5000 : 6000;
+			munmap(map, 6000);
+			break;
 		}
 		if (file)
 			other = fileno(file);

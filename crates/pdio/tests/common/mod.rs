@@ -7,6 +7,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+pub mod filter;
+
 /// Pieces of random data. Cheap also without optimisation.
 pub struct Fill {
     rng: fastrand::Rng,
