@@ -339,8 +339,8 @@ pub(crate) fn limits_changed() {
     }
 }
 
-/// Registers handlers of forks, before there is a thread whose child could need them. The parent first gives back what the child would be charged for in vain;
-/// the child puts in order what its parent's other threads left.
+/// Registers handlers of forks, before there is a thread whose child could need them. The parent first gives
+/// back what the child would be charged for in vain; the child puts in order what its parent's other threads left.
 pub(crate) fn at_fork() {
     static DONE: AtomicBool = AtomicBool::new(false);
     // Miri knows no fork.
