@@ -215,8 +215,8 @@ pub(crate) fn ready() {
 /// Held while limits are worked out from what they contain.
 static CHANGING: AtomicBool = AtomicBool::new(false);
 
-/// Set by who has changed something that the limits depend on and may not wait for `CHANGING`: whoever has that
-/// works the limits out once more.
+/// Something that the limits depend on has changed while another thread held `CHANGING`. That thread works the
+/// limits out once more.
 static STALE: AtomicBool = AtomicBool::new(false);
 
 /// Changes something that the limits depend on, and the limits.

@@ -426,7 +426,7 @@ jump! {
 
 // ------------------------------------------------------------------------------ signals and limits
 
-/// Whether the process is still there is news.
+/// The program may hear that the other process has ended.
 #[no_mangle]
 unsafe extern "C-unwind" fn kill(process: pid_t, number: c_int) -> c_int {
     // Also without promptness, and by SIGKILL.

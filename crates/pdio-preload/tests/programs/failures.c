@@ -155,7 +155,7 @@ static void met_by_calls(void)
 	failing = 1;
 	put(fd, 100);
 	check("nothing to execute", execl("/none", "none", NULL) < 0 && errno == ENOENT);
-	/* Once: whoever looks for a program in several places executes several. */
+	/* Printed once, although a search for a program in several places executes it in each. */
 	check("nothing to execute", execl("/none", "none", NULL) < 0 && errno == ENOENT);
 	check("fsync says so", fsync(fd) < 0 && errno == EIO);
 	/* The next loss is another. */
