@@ -96,6 +96,9 @@ fn configure() {
     };
     // SAFETY: the only thread that allocates by `raw`.
     unsafe { raw::configure(&config) };
+    // What the library that is preloaded calls before `main`; a program has it with the configuration.
+    #[cfg(feature = "preload")]
+    raw::prepare();
 }
 
 fn inject(nth: i64, burst: i64) {
@@ -157,6 +160,16 @@ fn alone(test: &str, plan: &str) -> Output {
         .env(CHILD, plan)
         .output()
         .unwrap()
+}
+
+/// Runs a test of this file in a process of its own, and wants it to succeed. Returns false in that process.
+fn ends_well_elsewhere(test: &str) -> bool {
+    if env::var(CHILD).is_ok() {
+        return false;
+    }
+    let output = alone(test, "");
+    assert!(output.status.success(), "{output:?}");
+    true
 }
 
 /// Runs `f` in the child of a fork, and returns how that ended: 0 if `f` returned true. A child that hangs is
@@ -303,9 +316,7 @@ fn a_fork_in_the_middle_of_a_change_of_limits_leaves_nothing_half_done() {
 /// A signal handler that says so may have interrupted a change.
 #[test]
 fn a_change_of_limits_in_the_middle_of_another_waits_for_nobody() {
-    if env::var(CHILD).is_err() {
-        let output = alone("a_change_of_limits_in_the_middle_of_another_waits_for_nobody", "");
-        assert!(output.status.success(), "{output:?}");
+    if ends_well_elsewhere("a_change_of_limits_in_the_middle_of_another_waits_for_nobody") {
         return;
     }
     configure();
@@ -321,9 +332,7 @@ fn a_change_of_limits_in_the_middle_of_another_waits_for_nobody() {
 /// its memory all the same. What it still charges goes once there are mappings again.
 #[test]
 fn memory_goes_back_without_a_mapping_to_spare() {
-    if env::var(CHILD).is_err() {
-        let output = alone("memory_goes_back_without_a_mapping_to_spare", "");
-        assert!(output.status.success(), "{output:?}");
+    if ends_well_elsewhere("memory_goes_back_without_a_mapping_to_spare") {
         return;
     }
     const SIZE: usize = 40 << 20;
@@ -357,12 +366,7 @@ fn memory_goes_back_without_a_mapping_to_spare() {
 /// Pages that a program has changed and that nothing can make plain again are nobody's any more.
 #[test]
 fn pages_that_stay_as_the_program_has_changed_them_are_not_handed_out() {
-    if env::var(CHILD).is_err() {
-        let output = alone(
-            "pages_that_stay_as_the_program_has_changed_them_are_not_handed_out",
-            "",
-        );
-        assert!(output.status.success(), "{output:?}");
+    if ends_well_elsewhere("pages_that_stay_as_the_program_has_changed_them_are_not_handed_out") {
         return;
     }
     const SIZE: usize = 40 << 20;
@@ -411,9 +415,7 @@ fn an_absurd_size_is_not_seen_by_who_takes_memory_back() {
     fn take_back() {
         std::thread::spawn(raw::trim).join().unwrap();
     }
-    if env::var(CHILD).is_err() {
-        let output = alone("an_absurd_size_is_not_seen_by_who_takes_memory_back", "");
-        assert!(output.status.success(), "{output:?}");
+    if ends_well_elsewhere("an_absurd_size_is_not_seen_by_who_takes_memory_back") {
         return;
     }
     configure();
@@ -433,9 +435,7 @@ fn an_absurd_size_is_not_seen_by_who_takes_memory_back() {
 /// for which the other may be waiting.
 #[test]
 fn who_waits_for_a_slot_sleeps() {
-    if env::var(CHILD).is_err() {
-        let output = alone("who_waits_for_a_slot_sleeps", "");
-        assert!(output.status.success(), "{output:?}");
+    if ends_well_elsewhere("who_waits_for_a_slot_sleeps") {
         return;
     }
     configure();
@@ -475,9 +475,7 @@ fn who_gives_back_what_is_retained_is_not_interrupted() {
             BLOCKED.store(i64::from(libc::sigismember(&set, libc::SIGUSR1)), SeqCst);
         }
     }
-    if env::var(CHILD).is_err() {
-        let output = alone("who_gives_back_what_is_retained_is_not_interrupted", "");
-        assert!(output.status.success(), "{output:?}");
+    if ends_well_elsewhere("who_gives_back_what_is_retained_is_not_interrupted") {
         return;
     }
     configure();
