@@ -755,12 +755,12 @@ def draw(directory: Path = HERE) -> Path:
     if real_time(results).runs:
         how += f" {REAL_HOW}"
     better = ahead(results)
+    tables = (table(results), *more(results))
     report.page(
         directory / "index.html",
         "GCMA in depth",
         [
-            report.html_table(table(results)),
-            *(report.html_table(one) for one in more(results)),
+            *map(report.html_table, tables),
             "<h2>Where plain CMA is ahead</h2>\n",
             *map(report.paragraph, better or ["Nowhere in what was measured."]),
             *(report.html_figure(directory, figure) for figure in figures),
@@ -771,8 +771,7 @@ def draw(directory: Path = HERE) -> Path:
         ],
     )
     (directory / "table.md").write_text(
-        report.markdown_table(table(results))
-        + "".join(report.markdown_table(one) for one in more(results))
+        "".join(map(report.markdown_table, tables))
         + "Where plain CMA is ahead:\n\n"
         + "".join(f"* {line}\n" for line in better)
         + f"\n{how}\n\n"
