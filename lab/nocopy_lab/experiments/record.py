@@ -44,6 +44,7 @@ from nocopy_lab.run import Job, Outcome, Row
 
 HERE: Final = OUT / "record"
 
+SLOW_BOARD: Final = "x86-slow"
 PACKAGES: Final = ("v4l-utils", "ffmpeg")
 WIDTH, HEIGHT = 1280, 720
 FRAME_BYTES: Final = 2 * WIDTH * HEIGHT  # YUYV
@@ -192,7 +193,7 @@ def _job(
         words.append(f"hugepages={BUFFERS}")
     debian_disk = Disk(image=root, driver="virtio-blk", read_only=True)
     machine = Machine(
-        "x86-slow", one.config, words=tuple(words), disks=(NVME, debian_disk), seed=SEED
+        SLOW_BOARD, one.config, words=tuple(words), disks=(NVME, debian_disk), seed=SEED
     )
     text = jobs.script(
         script, disk="/dev/nvme0n1", frame_bytes=FRAME_BYTES,
