@@ -17,6 +17,8 @@
  *   cpu        ticks of /proc/stat between the last two: user, nice, system, idle,
  *	        iowait, irq, softirq
  *   ticks_per_s   of these
+ *   idle_ns    how long the processor was idle between them, to the nanosecond; if
+ *	        the kernel tells (Linux 6.12 does, 7.3 does not)
  *   bytes      of the file
  *   cached     bytes that the processor copied into the page cache, of all
  *	        programs; with --cached only
@@ -534,6 +536,30 @@ static struct ticks ticks_now(void)
 	return t;
 }
 
+/* How long the processor has been idle, if /proc/timer_list says so. */
+static bool idle_now(u64 *ns)
+{
+	static const char *const names[] = { ".idle_sleeptime", ".iowait_sleeptime" };
+	FILE *file = fopen("/proc/timer_list", "re");
+	char line[256];
+	u32 seen = 0;
+	size_t i;
+
+	*ns = 0;
+	while (file && fgets(line, sizeof(line), file)) {
+		const char *at = line + strspn(line, " ");
+
+		for (i = 0; i < ARRAY_SIZE(names); i++)
+			if (!strncmp(at, names[i], strlen(names[i]))) {
+				*ns += number(at, ": ");
+				seen++;
+			}
+	}
+	if (file)
+		fclose(file);
+	return seen == ARRAY_SIZE(names);
+}
+
 /* ------------------------------------------------------- where the file is */
 
 static int by_place(const void *a, const void *b)
@@ -742,10 +768,10 @@ static const struct setting settings[] = {
 int main(int argc, char **argv)
 {
 	struct ticks before, after;
-	u64 begin, settled, end, bytes;
+	u64 begin, settled, end, bytes, idle_before, idle_after;
 	struct rusage usage;
 	struct json j;
-	bool early;
+	bool early, idle_known;
 	int status;
 	pid_t pid;
 	size_t i;
@@ -762,6 +788,7 @@ int main(int argc, char **argv)
 	pid = start();
 	early = ended(pid, begin + SETTLE_S * 1000000ull, &status, &usage);
 	before = ticks_now();
+	idle_now(&idle_before);
 	settled = now_us();
 	if (opt.profile_us)
 		sample();
@@ -770,6 +797,7 @@ int main(int argc, char **argv)
 	if (sampler >= 0 && ioctl(sampler, PERF_EVENT_IOC_DISABLE, 0))
 		die("the samples do not end: %s", strerror(errno));
 	after = ticks_now();
+	idle_known = idle_now(&idle_after);
 	if (!early) {
 		kill(pid, SIGINT);
 		early = ended(pid, end + GRACE_S * 1000000ull, &status, &usage);
@@ -807,6 +835,8 @@ int main(int argc, char **argv)
 	json_u64(&j, "softirq", after.softirq - before.softirq);
 	json_close(&j, "}");
 	json_u64(&j, "ticks_per_s", (u64)sysconf(_SC_CLK_TCK));
+	if (idle_known)
+		json_u64(&j, "idle_ns", idle_after - idle_before);
 	json_u64(&j, "bytes", bytes);
 	if (opt.cached)
 		json_u64(&j, "cached", cached);

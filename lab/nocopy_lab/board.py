@@ -12,6 +12,7 @@ people have: 32 bits, and memory that the kernel cannot see all of at a time.
 `x86-slow` is a small computer with fast disks. Its time counts instructions as well, at half the
 pace, but while it waits for a disk its time is the host's: what it computes costs the same in
 every run, what it waits for does not. `x86-slow-smp` has two such CPUs, and the host's time only.
+`arm64-slow` is the same of the other architecture.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ SLOW_CPU: Final = f"{X86_CPU},+erms"
 SLOW_GLIBC: Final = "glibc.cpu.x86_rep_movsb_threshold=128:glibc.cpu.x86_rep_stosb_threshold=128"
 # With memory tags; what else it has costs the emulator more than it shows.
 ARM64_CPU: Final = "max,pauth=off,sve=off,lpa2=off"
+# That of many small boards; a fixed model as well.
+SLOW_ARM64_CPU: Final = "cortex-a53"
 # While the guest's CPU is idle, QEMU's main loop moves the guest's clock to the next timer. It may
 # look a moment after the CPU has halted and before the CPU's last instructions are counted: then
 # the clock moves too far, by so many of them. A recording, of which nothing is kept, has the two
@@ -95,6 +98,11 @@ BOARDS: Final[dict[str, Board]] = {
         Board(
             "x86-slow-smp", "2 CPUs as fast as the host emulates them, 1 GiB; fast disks", False, 2,
             cpu=SLOW_CPU,
+        ),
+        Board(
+            "arm64-slow",
+            "1 Arm CPU, 500 million instructions a second, 1 GiB, a device tree; fast disks", False,
+            1, ARM64, shift=1, cpu=SLOW_ARM64_CPU, machine="virt",
         ),
     )
 }  # fmt: skip
@@ -208,7 +216,7 @@ class Machine:
         if not self.exact:
             # Nor is it a stalled CPU, unless it goes on; no more can be said than five minutes.
             words.append("rcupdate.rcu_cpu_stall_timeout=300")
-        if self.counts:
+        if self.counts and self.arch is X86:
             # The HPET is this board's timer. Calibrating the local APIC's is a busy loop of
             # PAUSE, each of which leaves QEMU's translated code: half a minute of host time.
             words.append("noapictimer")

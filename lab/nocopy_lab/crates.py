@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from nocopy_lab import child, progress
+from nocopy_lab.arch import ARM64
 from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, require_space
 
 # The largest `rust-version` of the crates.
@@ -207,6 +208,20 @@ def aarch64() -> Toolchain:
     return tools
 
 
+def aarch64_linker() -> dict[str, str]:
+    """The environment in which cargo links programs for 64-bit Arm."""
+    prefix = f"CARGO_TARGET_{AARCH64.upper().replace('-', '_')}"
+    return {f"{prefix}_LINKER": ARM64.tool("gcc")}
+
+
+def aarch64_root() -> Path:
+    """Where the libraries for 64-bit Arm are."""
+    root = Path("/usr") / ARM64.prefix.rstrip("-")
+    if not (root / "lib/ld-linux-aarch64.so.1").exists():
+        raise Unavailable("no C library for aarch64; run: apt-get install libc6-arm64-cross")
+    return root
+
+
 @dataclass(frozen=True)
 class Brug:
     """The built command and library."""
@@ -247,8 +262,8 @@ def target() -> Path:
     return REPO / (os.environ.get("CARGO_TARGET_DIR") or "target")
 
 
-def _built(name: str) -> Path:
-    path = target() / "release" / name
+def _built(name: str, triple: str = "") -> Path:
+    path = target() / triple / "release" / name
     if not path.is_file():
         raise LabError(f"cargo built no {path}")
     return path
@@ -269,6 +284,15 @@ def record() -> Path:
         words = ["build", "--release", "--locked", "-p", "nocopy-record"]
         toolchain().run("build-record", words)
     return _built("nocopy-record")
+
+
+@once
+def record_aarch64() -> Path:
+    """The same for 64-bit Arm."""
+    with progress.meter("building nocopy-record for aarch64"):
+        words = ["build", "--release", "--locked", "-p", "nocopy-record", "--target", AARCH64]
+        aarch64().run("build-record-aarch64", words, env=aarch64_linker())
+    return _built("nocopy-record", AARCH64)
 
 
 @once

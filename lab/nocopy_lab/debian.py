@@ -8,6 +8,7 @@ package with the lists.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,24 +85,24 @@ def _fetch(root: Path, packages: Sequence[str], arch: str, suite: str, dependenc
 DISK_MIB: Final = 2048
 
 
-def _root(packages: Sequence[str]) -> Path:
-    return cache() / f"debian-root-{sha256(*packages)[:12]}"
+def _root(packages: Sequence[str], arch: str = "") -> Path:
+    return cache() / f"debian-root-{arch}{'-' * bool(arch)}{sha256(*packages)[:12]}"
 
 
-def versions(packages: Sequence[str]) -> list[str]:
+def versions(packages: Sequence[str], arch: str = "") -> list[str]:
     """Names and versions of the packages on a disk of them."""
-    lines = (_root(packages) / "packages").read_text().splitlines()
+    lines = (_root(packages, arch) / "packages").read_text().splitlines()
     split = (line.split("_") for line in lines)
     return [f"{name} {unquote(version)}" for name, version, _ in split if name in packages]
 
 
-def disk(packages: Sequence[str]) -> Path:
+def disk(packages: Sequence[str], arch: str = "") -> Path:
     """An ext4 image of a root with these packages and all that they depend on.
 
     No script of a package has run in it: what those would have set up is not there.
     """
-    root = _root(packages)
-    unpacked(root, packages, dependencies=True)
+    root = _root(packages, arch)
+    unpacked(root, packages, arch=arch, dependencies=True)
     image = root.with_suffix(".ext4")
     with locked(root.with_name(f".{image.name}.lock")):
         if not image.is_file():
@@ -120,3 +121,36 @@ def disk(packages: Sequence[str]) -> Path:
             )
             fresh.replace(image)
     return image
+
+
+def _inside(root: Path, path: Path) -> Path:
+    """Where a path of an unpacked root leads to, without what lies outside."""
+    while path.is_symlink():
+        target = path.readlink()
+        path = root / target.relative_to("/") if target.is_absolute() else path.parent / target
+    return path
+
+
+def program(packages: Sequence[str], name: str) -> dict[str, bytes]:
+    """A program of a root with these packages, and the libraries that it loads, by their paths."""
+    root = _root(packages)
+    unpacked(root, packages, dependencies=True)
+    readelf = require_tool("readelf", "binutils")
+    known = {path.name: path for path in root.glob("lib/*-linux-gnu/*.so*")}
+    known |= {path.name: path for path in root.glob("usr/lib/*-linux-gnu/*.so*")}
+    found: dict[str, bytes] = {}
+    left = [root / name]
+    while left:
+        path = left.pop()
+        where = str(path.relative_to(root))
+        if where in found:
+            continue
+        file = _inside(root, path)
+        if not file.is_file():
+            raise LabError(f"no {where} in {root}; remove that and run this again")
+        found[where] = file.read_bytes()
+        said = child.output([readelf, "--dynamic", "--program-headers", "--wide", file])
+        left += [root / one for one in re.findall(r"interpreter: /(\S+?)\]", said)]
+        for one in re.findall(r"\(NEEDED\).*\[(.+)\]", said):
+            left.append(known.get(one, root / f"usr/lib/{one}"))
+    return found

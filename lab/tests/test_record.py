@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nocopy_lab import kernel, report
+from nocopy_lab import child, debian, kernel, report
 from nocopy_lab.board import Disk, Machine
 from nocopy_lab.experiments import record, record_report
 from nocopy_lab.experiments.record_report import ONE, STOCK, ZERO, Measured, Recording
@@ -303,6 +303,151 @@ def test_the_heap_has_boots_without_huge_pages() -> None:
         assert huge == (name.endswith("-gcma") or name == "record-photos-reservation")
         assert ("take rate:heap" in job.script) == (name == "record-load-heap")
         assert job.machine.config in name or name.endswith(("-heap", "-default"))
+
+
+def others() -> dict[str, Any]:
+    """What the other boards add: the same programs, and a disk that copies 100 µs a frame."""
+    kept = results()
+    arm64 = [dict(run, board=record.ARM64_BOARD) for run in results()["runs"]]
+    about = {"type": "about", "kernel": {"release": "7.3"}, "packages": ["v4l-utils 1"]}
+    for run in arm64:
+        run["rows"] = [about, *run["rows"]]
+    exact = []
+    for run in results()["runs"]:
+        rows = [row for row in run["rows"] if str(row.get("case")).startswith("quiet:")]
+        for row in rows:
+            # A tick and a half less than the ticks say; the disk has all frames but the camera's.
+            row["idle_ns"] = 10_000_000 * row["cpu"]["idle"] + 15_000_000
+            if "camera" in row["case"]:
+                row["frames"] = [[*one[:-1], 0] for one in row["frames"]]
+        took = {"disk:1": 1, "nothing:1": 1, "disk:2": 15_000_000, "nothing:2": 5_000_000}
+        timed = [{"type": "timed", "name": name, "ns": ns} for name, ns in took.items()]
+        exact.append(dict(run, board=record.EXACT_BOARD, rows=timed + rows))
+    kept["runs"] += arm64 + exact
+    return kept
+
+
+def test_boards_are_not_mixed() -> None:
+    for board in (record.SLOW_BOARD, record.ARM64_BOARD):
+        data = Measured(others(), board)
+        assert len(data.of(ZERO, "long")) == 1
+        assert data.a_frame_ms(ZERO) == pytest.approx(100 / 150)
+    assert not Measured(results(), record.ARM64_BOARD).all
+
+
+def test_what_a_disk_in_memory_copies_is_left_out_for_each_frame_that_it_got() -> None:
+    data = Measured(others(), record.EXACT_BOARD)
+    assert data.disk_us == 100
+    # Frames of the window are full in it, and on the disk in it but for the last.
+    assert (data.of(ZERO, "quiet")[0].written, data.of(ZERO, "quiet")[0].filled) == (150, 150)
+    assert data.a_frame_ms(ZERO) == pytest.approx(100 / 150 - 0.1)
+    kept = others()
+    rows = [
+        row for run in kept["runs"] for row in run["rows"] if row.get("case", "")[-9:-3] == "dmabuf"
+    ]
+    for row in rows:
+        row["frames"] = [[*one[:-1], 0] for one in row["frames"]]
+    assert Measured(kept, record.EXACT_BOARD).a_frame_ms(ZERO) == pytest.approx(100 / 150)
+
+
+def test_idle_time_in_nanoseconds_counts_before_ticks() -> None:
+    cpu = row([])["cpu"]
+    told = row([frame(n) for n in EVERY], cpu=cpu, idle_ns=1_234_567_000)
+    assert Recording(told).busy_us == 3_000_000 - 1_234_567
+    del told["idle_ns"]
+    assert Recording(told).busy_us == 0
+
+
+def test_the_other_boards_have_tables_and_targets_of_their_own(tmp_path: Path) -> None:
+    titles = [table.title for table in record_report.tables(Measured(results()))]
+    assert not any("arm64" in title or "Exactly" in title for title in titles)
+    made = record_report.tables(Measured(others()))
+    (arm64,) = [table for table in made if "arm64" in table.title]
+    assert [line[0] for line in arm64.rows] == [
+        STOCK.label,
+        ONE.label,
+        ZERO.label,
+        record_report.HEAP.label,
+    ]
+    assert arm64.rows[2][1:5] == ["0.67 ms", "0.12 ×", str(INSIDE), "0"]
+    (exact,) = [table for table in made if "Exactly" in table.title]
+    assert exact.rows[2] == [ZERO.label, "566.7 µs", "0.108 ×", "666.7 µs"]
+    goals = {line[0]: line[3] for line in made[-1].rows}
+    assert goals["arm64, heap: processor time a frame"] == "met"
+    assert (
+        goals["exactly, huge pages: frames lost or late, 40 frames/s, nobody else running"] == "met"
+    )
+    report.save_results(tmp_path, others())
+    page = record_report.draw(tmp_path).read_text()
+    assert "Linux 7.3 on arm64-slow" in page
+    assert "100.0 µs a frame" in page
+
+
+def test_a_ratio_on_another_board_can_miss_its_target() -> None:
+    kept = others()
+    for run in kept["runs"]:
+        for one in run["rows"]:
+            if run.get("board") == record.ARM64_BOARD and one.get("case") == f"quiet:heap:{RATE}":
+                one["cpu"] = one["cpu"] | {"idle": 190}
+    lines = [line for table in record_report.tables(Measured(kept)) for line in table.rows]
+    missed = [line[0] for line in lines if line[-1] == "missed"]
+    assert missed == ["arm64, heap: processor time a frame"]
+
+
+def test_the_other_boards_boot_what_is_compared_there() -> None:
+    arm64 = record.arm64_boots(kernel.Image("arm64", Path("/image")), {}, Path("/root.ext4"))
+    assert [job.name for job in arm64] == [f"record-arm64-{one}" for one in ("cma", "gcma", "heap")]
+    exact = record.exact_boots(kernel.Image("gcma", Path("/image")), {}, {"usr/bin/v4l2-ctl": b"x"})
+    assert [job.name for job in exact] == [f"record-exact-{one}" for one in ("cma", "gcma", "heap")]
+    for job in (*arm64, *exact):
+        huge = any(word.startswith("hugepages") for word in job.machine.words)
+        assert huge == ("dmabuf" in job.script) == job.name.endswith("-gcma")
+        assert job.machine.exact == (job in exact)
+        assert job.files == ({"debian/usr/bin/v4l2-ctl": b"x"} if job in exact else {})
+        assert record._expected(job)["recording"] >= 2
+    assert all("take long:" in job.script for job in arm64)
+
+
+def test_the_slow_arm_board_has_one_cpu_whose_time_is_its_instructions() -> None:
+    command = Machine(record.ARM64_BOARD).command(Path("k"), Path("i"), None, None)
+    assert command[command.index("-icount") + 1] == "shift=1,sleep=on"
+    assert command[command.index("-smp") + 1] == "1"
+    (words,) = [word for word in command if "lab_results" in word]
+    assert "noapictimer" not in words
+    assert "noapictimer" in Machine(record.SLOW_BOARD).kernel_words()
+
+
+def test_a_program_of_debian_comes_with_what_it_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOCOPY_CACHE", str(tmp_path))
+    root = debian._root(("some",))
+    for name in ("usr/bin/one", "lib/x86_64-linux-gnu/libc.so.6", "lib/x86_64-linux-gnu/ld.so.2"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    two = root / "usr/lib/x86_64-linux-gnu/libtwo.so.0"
+    two.parent.mkdir(parents=True)
+    two.with_name("libtwo.so.0.1").write_text("two")
+    two.symlink_to("libtwo.so.0.1")
+    (root / "lib64").mkdir()
+    (root / "lib64/ld.so.2").symlink_to("/lib/x86_64-linux-gnu/ld.so.2")
+    said = {
+        "one": "[Requesting program interpreter: /lib64/ld.so.2]\n"
+        " 0x1 (NEEDED)  Shared library: [libtwo.so.0]\n"
+        " 0x1 (NEEDED)  Shared library: [libc.so.6]\n",
+        "libtwo.so.0.1": " 0x1 (NEEDED)  Shared library: [libc.so.6]\n",
+    }
+    monkeypatch.setattr(child, "output", lambda words: said.get(words[-1].name, ""))
+    found = debian.program(("some",), "usr/bin/one")
+    assert found == {
+        "usr/bin/one": b"usr/bin/one",
+        "usr/lib/x86_64-linux-gnu/libtwo.so.0": b"two",
+        "lib/x86_64-linux-gnu/libc.so.6": b"lib/x86_64-linux-gnu/libc.so.6",
+        "lib64/ld.so.2": b"lib/x86_64-linux-gnu/ld.so.2",
+    }
+    said["one"] = " 0x1 (NEEDED)  Shared library: [libgone.so.1]\n"
+    with pytest.raises(LabError, match="no usr/lib/libgone"):
+        debian.program(("some",), "usr/bin/one")
 
 
 def test_recorders_run_in_turn_and_each_has_its_camera() -> None:

@@ -21,9 +21,16 @@ blog_files() { need blog --dir /mnt --blogs $blogs --prepare --seed $seed; }
 # debian_root DEVICE: programs of Debian, which see the same disk, cameras and processes
 debian_root() {
 	mkdir /debian && need mount -t ext4 -o ro "$1" /debian
-	for place in dev proc sys tmp mnt; do need mount --bind /$place /debian/$place; done
+	debian_places
 	# where a package's script would put a link to them
-	export LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/blas:/usr/lib/x86_64-linux-gnu/lapack
+	where=/usr/lib/$(uname -m)-linux-gnu
+	export LD_LIBRARY_PATH=$where/blas:$where/lapack
+}
+debian_places() {
+	for place in dev proc sys tmp mnt; do
+		[ -d /debian/$place ] || mkdir /debian/$place
+		need mount --bind /$place /debian/$place
+	done
 }
 # debian COMMAND...: one of them
 debian() { chroot /debian "$@"; }

@@ -118,7 +118,7 @@ def guest_files() -> dict[str, bytes]:
 
 def arm64_files() -> dict[str, bytes]:
     """The same for a guest on 64-bit Arm, whose C library is Debian's."""
-    tools, env = crates.aarch64(), _cross()
+    tools, env = crates.aarch64(), crates.aarch64_linker()
     words = ["--target", crates.AARCH64, "--release", "--locked"]
     library = [*words, "-p", "brug-preload"]
     tools.run("aarch64-library", ["build", *library], env=env)
@@ -132,7 +132,7 @@ def arm64_files() -> dict[str, bytes]:
     own["libbrug.so"] = crates.target() / crates.AARCH64 / "release/libbrug.so"
     own |= {name: _compiled(PROGRAMS / f"{name}.c", ARM64) for name in _PROGRAMS}
     files = {f"brug/{name}": path.read_bytes() for name, path in own.items()}
-    files["lib/libgcc_s.so.1"] = (_cross_root() / "lib/libgcc_s.so.1").read_bytes()
+    files["lib/libgcc_s.so.1"] = (crates.aarch64_root() / "lib/libgcc_s.so.1").read_bytes()
     return files
 
 
@@ -242,17 +242,3 @@ def fuzz() -> None:
     ran = re.search(r"number_of_executed_units: (\d+)", log.read_text(errors="replace"))
     if ran is None or int(ran[1]) < FUZZ_RUNS:
         raise LabError(f"the fuzzer tried {ran[1] if ran else 'no'} inputs; see {log}")
-
-
-def _cross() -> dict[str, str]:
-    """The environment in which cargo links programs for 64-bit Arm."""
-    prefix = f"CARGO_TARGET_{crates.AARCH64.upper().replace('-', '_')}"
-    return {f"{prefix}_LINKER": ARM64.tool("gcc")}
-
-
-def _cross_root() -> Path:
-    """Where the libraries for 64-bit Arm are."""
-    root = Path("/usr") / ARM64.prefix.rstrip("-")
-    if not (root / "lib/ld-linux-aarch64.so.1").exists():
-        raise crates.Unavailable("no C library for aarch64; run: apt-get install libc6-arm64-cross")
-    return root

@@ -19,6 +19,9 @@ minutes: ten minutes beside the load
 hour:    an hour, while others take contiguous memory of changing sizes
 
 Of the last two only the end of the file is kept, as no disk here has room for all of it.
+
+The same on arm64 (`arm64-slow`), what nobody else disturbs and what is long; and what nobody
+disturbs on the exact board (`x86`), whose disk is in its memory, to the last instruction.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from nocopy_lab import crates, debian, initramfs, jobs, kernel
-from nocopy_lab.board import SLOW_GLIBC, Disk, Machine
+from nocopy_lab.arch import ARM64
+from nocopy_lab.board import SLOW_GLIBC, Disk, Machine, null_disk
 from nocopy_lab.experiments import keeper, measure, provenance
 from nocopy_lab.experiments.bench_pdio import NVME_BYTES_PER_S
 from nocopy_lab.experiments.demo import (
@@ -43,10 +47,11 @@ from nocopy_lab.experiments.demo import (
 )
 from nocopy_lab.experiments.paper import BLOGS, HEAP_MIB, NICE
 from nocopy_lab.paths import OUT, LabError
-from nocopy_lab.run import Job, Row
+from nocopy_lab.run import Job, Outcome, Row
 
 HERE: Final = OUT / "record"
 
+SLOW_BOARD: Final = "x86-slow"
 PACKAGES: Final = ("v4l-utils", "ffmpeg")
 WIDTH, HEIGHT = 1280, 720
 FRAME_BYTES: Final = 2 * WIDTH * HEIGHT  # YUYV
@@ -102,6 +107,7 @@ WAYS: Final[dict[str, Way]] = {
         Way("heap", CONTIGUOUS, f"{OURS} {FILE}", of_debian=False),
         Way("copy", CONTIGUOUS, f"{OURS} --way copy {FILE}", of_debian=False),
         Way("mmap", SCATTERED, f"{OURS} {FILE}", of_debian=False),
+        Way("buffered", CONTIGUOUS, f"{OURS} --way buffered {FILE}", of_debian=False),
     )
 }
 
@@ -229,12 +235,9 @@ class Boots:
     root: Path
 
     def job(self, name: str, one: Boot, script: str, **values: object) -> Job:
-        words = ["vivid.n_devs=2", "vivid.allocators=1,0", "vivid.node_types=1,1"]
-        if "dmabuf" in one.names:
-            words.append(f"hugepages={BUFFERS}")
         debian_disk = Disk(image=self.root, driver="virtio-blk", read_only=True)
         machine = Machine(
-            "x86-slow", one.config, words=tuple(words), disks=(NVME, debian_disk), seed=SEED
+            SLOW_BOARD, one.config, words=_words(one), disks=(NVME, debian_disk), seed=SEED
         )
         text = jobs.script(
             script, disk="/dev/nvme0n1", frame_bytes=FRAME_BYTES,
@@ -299,6 +302,99 @@ def _list(numbers: Sequence[int]) -> str:
     return ",".join(map(str, numbers))
 
 
+# On 64-bit Arm. Linux 7.3 tells idle time in ticks of 10 ms: recordings last longer.
+ARM64_BOARD: Final = "arm64-slow"
+ARM64_BOOTS: Final[dict[str, Boot]] = {
+    "arm64-cma": Boot("cma", ("v4l2-ctl", "ffmpeg")),
+    "arm64-gcma": Boot("gcma", ("dmabuf", "copy")),
+    "arm64-heap": Boot("gcma", ("heap",)),
+}
+ARM64_QUIET_S: Final = 24
+
+# On the exact board: what anybody's frame takes there, and the disk's part of it.
+EXACT_BOARD: Final = "x86"
+EXACT_BOOTS: Final[dict[str, Boot]] = {
+    "exact-cma": Boot("cma", ("v4l2-ctl", "v4l2-ctl-default")),
+    "exact-gcma": Boot("gcma", ("dmabuf", "copy", "buffered")),
+    "exact-heap": Boot("gcma", ("heap",)),
+}
+EXACT_S: Final = 10
+EXACT_DISK_MIB: Final = 1024
+EXACT_DISK_NS: Final = 50_000  # that a request takes
+EXACT_REQUESTS: Final = 100  # of a frame each, to time the disk itself
+
+
+def _words(one: Boot) -> tuple[str, ...]:
+    """Of the kernel: the cameras, and huge pages if they are wanted."""
+    words = ("vivid.n_devs=2", "vivid.allocators=1,0", "vivid.node_types=1,1")
+    return (*words, f"hugepages={BUFFERS}") if "dmabuf" in one.names else words
+
+
+def arm64_boots(image: kernel.Image, program: dict[str, bytes], root: Path) -> list[Job]:
+    """Boots on 64-bit Arm."""
+    made = []
+    for name, one in ARM64_BOOTS.items():
+        quiet = "".join(
+            _take("quiet", way, QUIET_RATE, ARM64_QUIET_S) for way in ("camera", *one.whole)
+        )
+        quiet += "counting=--cached\n"
+        quiet += "".join(_take("cached", way, QUIET_RATE, CACHED_S) for way in one.whole)
+        loaded = [_take("long", way, LONG_RATE, LONG_S) for way in one.whole] * LONG_ROUNDS
+        debian_disk = Disk(image=root, driver="virtio-blk", read_only=True)
+        machine = Machine(
+            ARM64_BOARD, one.config, words=_words(one), disks=(NVME, debian_disk), seed=SEED
+        )
+        text = jobs.script(
+            "record-arm64", disk="/dev/nvme0n1", frame_bytes=FRAME_BYTES,
+            cameras=f"/dev/video{CONTIGUOUS}", seed=SEED, swap=SWAP_MIB, files=FILES_MIB,
+            anon=ANON_MIB, touches=TOUCHES, hot=HOT_PERCENT, warm=WARM_S, counting="", hogs="",
+            tunables="", quiet=quiet, loaded="counting=\n" + "".join(loaded),
+        )  # fmt: skip
+        made.append(
+            Job(
+                f"record-{name}", text, image.bootable, machine, programs=("mke2fs",),
+                files=program, allow=("allocation",), limit_s=LIMIT_S,
+            )
+        )  # fmt: skip
+    return made
+
+
+def exact_boots(
+    image: kernel.Image, program: dict[str, bytes], others: dict[str, bytes]
+) -> list[Job]:
+    """Boots on the exact board; `others` are programs of Debian, by their paths there."""
+    made = []
+    files = program | {f"debian/{name}": data for name, data in others.items()}
+    for name, one in EXACT_BOOTS.items():
+        machine = Machine(
+            EXACT_BOARD, one.config, extra_mib=EXACT_DISK_MIB + 64, seed=SEED,
+            words=(
+                *_words(one),
+                *null_disk(EXACT_DISK_MIB // 1024, completion_ns=EXACT_DISK_NS),
+            ),
+        )  # fmt: skip
+        text = jobs.script(
+            "record-exact", disk="/dev/nullb0", frame_bytes=FRAME_BYTES, requests=EXACT_REQUESTS,
+            disk_words=f"irqmode=2 completion_nsec={EXACT_DISK_NS}",
+            cameras=f"/dev/video{CONTIGUOUS}", counting="",
+            quiet="".join(
+                _take("quiet", way, QUIET_RATE, EXACT_S) for way in ("camera", *one.whole)
+            ),
+        )  # fmt: skip
+        made.append(
+            Job(
+                f"record-{name}", text, image.bootable, machine, programs=("mke2fs", "dd"),
+                files=files, limit_s=LIMIT_S,
+            )
+        )  # fmt: skip
+    return made
+
+
+def _known_of(image: kernel.Image, packages: list[str]) -> Row:
+    """What a boot has to tell that is not of the kernel and the packages of the others."""
+    return {"type": "about", "kernel": image.about(), "packages": packages}
+
+
 def _expected(job: Job) -> dict[str, float]:
     return {"recording": float(sum("take " in line for line in job.script.splitlines()))}
 
@@ -314,19 +410,41 @@ def require_taken(row: Row, console: Path) -> None:
         raise LabError(f"{case}: the way was {taken}; see {console}")
 
 
+def _arm64(only: str) -> tuple[list[Job], Row]:
+    """Boots on 64-bit Arm that `only` names, and what is known of them."""
+    if not any(only in f"record-{name}" for name in ARM64_BOOTS):
+        return [], {}
+    image, root = kernel.image("arm64"), debian.disk(PACKAGES, ARM64.debian)
+    program = {
+        "bin/nocopy-record": crates.record_aarch64().read_bytes(),
+        "lib/libgcc_s.so.1": (crates.aarch64_root() / "lib/libgcc_s.so.1").read_bytes(),
+    }
+    made = [job for job in arm64_boots(image, program, root) if only in job.name]
+    return made, _known_of(image, debian.versions(PACKAGES, ARM64.debian))
+
+
 def run(only: str = "") -> None:
     """Boot what `only` names; what is stored of the others stays."""
     image, root = kernel.image("gcma"), debian.disk(PACKAGES)
     program = initramfs.placed("bin/nocopy-record", crates.record())
     every = list(Boots(image, program, root).every())
-    chosen = [job for job in every if only in job.name]
+    every += exact_boots(image, program, debian.program(PACKAGES, "usr/bin/v4l2-ctl"))
+    arm64, of_arm64 = _arm64(only)
+    chosen = [job for job in every if only in job.name] + arm64
     if not chosen:
-        names = ", ".join(job.name for job in every)
+        names = ", ".join((*(job.name for job in every), *(f"record-{one}" for one in ARM64_BOOTS)))
         raise LabError(f"nothing has '{only}' in its name; there are: {names}")
     about: dict[str, Any] = provenance(image, SEED) | {
         "experiment": "record",
         "packages": debian.versions(PACKAGES),
     }
-    for outcome in measure(chosen, _expected, each=keeper(HERE, about, anew=not only)):
+    keep = keeper(HERE, about, anew=not only)
+
+    def keep_known(outcome: Outcome) -> None:
+        if outcome.job in arm64:
+            outcome.results.insert(0, of_arm64)
+        keep(outcome)
+
+    for outcome in measure(chosen, _expected, each=keep_known):
         for row in outcome.rows("recording"):
             require_taken(row, outcome.console)

@@ -13,9 +13,13 @@ from typing import Any, Final
 
 from nocopy_lab import report
 from nocopy_lab.experiments.record import (
+    ARM64_BOARD,
     BLOG_RATE,
     BUFFERS,
     CONTIGUOUS,
+    EXACT_BOARD,
+    EXACT_DISK_NS,
+    EXACT_REQUESTS,
     FRAME_BYTES,
     HEIGHT,
     HERE,
@@ -28,6 +32,7 @@ from nocopy_lab.experiments.record import (
     PHOTO_RATE,
     PROFILE_US,
     QUIET_RATE,
+    SLOW_BOARD,
     SWITCH_RATE,
     WAYS,
     WIDTH,
@@ -79,6 +84,12 @@ LITTLE: Final = (
     Case("cma", "v4l2-ctl-scattered", "v4l2-ctl, scattered buffers", Style("#000000")),
     Case("gcma", "mmap", "nocopy-record, scattered buffers, no copy", Style("#000000")),
 )
+# What is compared on the other boards.
+ON_ARM64: Final = (STOCK, FFMPEG, ONE, ZERO, HEAP)
+BUFFERED: Final = Case(
+    "gcma", "buffered", "nocopy-record, through the page cache", Style("#000000")
+)
+ON_EXACT: Final = (DEFAULT, STOCK, BUFFERED, ONE, ZERO, HEAP)
 
 
 @dataclass(frozen=True)
@@ -102,8 +113,10 @@ class Recording:
         row: Mapping[str, Any],
         ticks: Sequence[Mapping[str, Any]] = (),
         allocs: Sequence[Mapping[str, Any]] = (),
+        disk_us: float = 0.0,
     ) -> None:
         self.row = row
+        self.disk_us = disk_us  # that the processor does of the disk's work for a frame
         self.allocs = allocs  # that somebody else did meanwhile
         # of the load; the first are of what was before
         self.ticks = ticks[TICKS_BEFORE:-1]
@@ -118,6 +131,7 @@ class Recording:
         self.frames = [one for one in listed if self.begin <= one.full < until]
         # those that what `cpu` and `profile` say is of
         self.filled = self.in_time + sum(self.begin <= one.full < self.end for one in listed)
+        self.written = sum(self.begin <= one.flash < self.end for one in listed)
         self.lost, self.dropped = self._missing(every, until)
         self.photos = [1e3 * took for took in row.get("photos", ())]  # ns
 
@@ -153,10 +167,12 @@ class Recording:
 
     @property
     def busy_us(self) -> float:
-        """What of the processor was not idle."""
+        """What of the processor was not idle, and not the disk's."""
         cpu = self.row["cpu"]
         idle = float(cpu["idle"] + cpu["iowait"]) / self.row["ticks_per_s"] * MICROS
-        return float(self.end - self.begin - idle)
+        if "idle_ns" in self.row:
+            idle = self.row["idle_ns"] / 1e3
+        return float(self.end - self.begin - idle) - self.disk_us * self.written
 
 
 @dataclass(frozen=True)
@@ -236,12 +252,19 @@ class Sum:
 
 
 class Measured:
-    """Stored recordings, and what can be asked of them; what is missing is an empty list."""
+    """Stored recordings of a board, and what can be asked of them; what is missing is an empty
+    list."""
 
-    def __init__(self, results: Mapping[str, Any]) -> None:
+    def __init__(self, results: Mapping[str, Any], board: str = SLOW_BOARD) -> None:
         self.results = results
         self.all: dict[tuple[str, str, str], list[Recording]] = {}
+        self.about: Mapping[str, Any] = {}  # if it is another kernel than the results'
+        self.disk_us = 0.0
         for run in results["runs"]:
+            if run.get("board", SLOW_BOARD) != board:
+                continue
+            self.about = next((row for row in run["rows"] if row.get("type") == "about"), {})
+            self.disk_us = _disk_us(run["rows"])
             ticks: list[Mapping[str, Any]] = []
             allocs: list[Mapping[str, Any]] = []
             for row in run["rows"]:
@@ -250,7 +273,7 @@ class Measured:
                 elif row.get("type") == "alloc":
                     allocs.append(row)
                 elif row.get("type") == "recording":
-                    one = Recording(row, ticks, allocs)
+                    one = Recording(row, ticks, allocs, self.disk_us)
                     self.all.setdefault((run["config"], one.kind, one.name), []).append(one)
                     ticks, allocs = [], []
 
@@ -300,6 +323,15 @@ def _busy_ms(recordings: Sequence[Recording]) -> float:
     """Processor time of each frame. What the camera skips, when the host is busy, costs nothing."""
     spent = [one.busy_us / one.filled for one in recordings if one.filled]
     return statistics.fmean(spent) / 1e3 if spent else math.nan
+
+
+def _disk_us(rows: Sequence[Mapping[str, Any]]) -> float:
+    """What a disk that is memory copies of a frame: how much longer requests to it take, when all
+    of its memory is there, than those to a disk that throws all away."""
+    took = {row["name"]: row["ns"] for row in rows if row.get("type") == "timed"}
+    if not took:
+        return 0.0
+    return float(took["disk:2"] - took["nothing:2"]) / EXACT_REQUESTS / 1e3
 
 
 # ------------------------------------------------------------------------------ tables
@@ -471,6 +503,26 @@ def targets(data: Measured) -> Iterator[Goal]:
             yield replace(goal, what=f"{name}: {goal.what}")
 
 
+def _targets_elsewhere(data: Mapping[str, Measured]) -> Iterator[Goal]:
+    """The same of processor time and frames, on the other boards."""
+    for label, board, kind in (("arm64", ARM64_BOARD, "long"), ("exactly", EXACT_BOARD, "quiet")):
+        for name, case in NO_COPY.items():
+            here = data[board]
+            ratio = here.a_frame_ms(case) / here.a_frame_ms(STOCK)
+            if not math.isnan(ratio):
+                yield Goal(
+                    f"{label}, {name}: processor time a frame", "≤ 0.25 × v4l2-ctl's",
+                    f"{ratio:.3f} ×", ratio <= 0.25,
+                )  # fmt: skip
+            if ours := here.sum(case, kind):
+                beside = f"{LONG_RATE} frames/s, beside the load"
+                alone = f"{QUIET_RATE} frames/s, nobody else running"
+                yield Goal(
+                    f"{label}, {name}: frames lost or late, {beside if kind == 'long' else alone}",
+                    "none", f"{ours.bad} of {ours.frames + ours.lost:,}", ours.bad == 0,
+                )  # fmt: skip
+
+
 def _is_known(data: Measured, case: Case) -> bool:
     return any(data.of(case, kind) for kind in ("quiet", "long", "switch"))
 
@@ -564,7 +616,44 @@ HOUR: Final = (
 )
 
 
+def _on_arm64(data: Measured) -> Table:
+    rows = []
+    for case in ON_ARM64:
+        spent, found = data.a_frame_ms(case), data.of(case, "long")
+        if not math.isnan(spent) and found:
+            ratio = spent / data.a_frame_ms(STOCK)
+            lost = _lost_row(case.label, found)
+            rows.append([case.label, f"{spent:.2f} ms", f"{ratio:.2f} ×", *lost[1:]])
+    heads = ("", "processor time a frame", "of v4l2-ctl's", *LOST_HEAD[1:])
+    title = (
+        f"The same on arm64: processor time at {QUIET_RATE} frames/s, nobody else running; the "
+        f"rest at {LONG_RATE} frames/s beside the load"
+    )
+    return Table(title, heads, rows)
+
+
+def _exactly(data: Measured) -> Table:
+    rows = []
+    for case in ON_EXACT:
+        spent, found = data.a_frame_ms(case), data.of(case, "quiet")
+        if not math.isnan(spent):
+            disk = sum(one.written for one in found) / sum(one.filled for one in found)
+            rows.append(
+                [
+                    case.label,
+                    f"{1e3 * spent:,.1f} µs",
+                    f"{spent / data.a_frame_ms(STOCK):.3f} ×",
+                    f"{1e3 * spent + disk * data.disk_us:,.1f} µs",
+                ]
+            )
+    heads = ("", "processor time a frame", "of v4l2-ctl's", "with what the disk copies")
+    title = f"Exactly, on the board x86, nobody else running, {QUIET_RATE} frames/s"
+    return Table(title, heads, rows)
+
+
 def tables(data: Measured) -> list[Table]:
+    elsewhere = {board: Measured(data.results, board) for board in (ARM64_BOARD, EXACT_BOARD)}
+    goals = [*targets(data), *_targets_elsewhere(elsewhere)]
     long = data.sum(ZERO, "long")
     seconds = f", {long.rounds} × {long.seconds / long.rounds:.0f} s" if long else ""
     head = ("", "target", "measured", "")
@@ -585,7 +674,9 @@ def tables(data: Measured) -> list[Table]:
             data, f"Other cameras and areas: {LONG_RATE} frames/s beside the load", "rate",
             LONG_RATE, LITTLE,
         ),
-        Table("nocopy-record against its targets", head, [one.row() for one in targets(data)]),
+        _on_arm64(elsewhere[ARM64_BOARD]),
+        _exactly(elsewhere[EXACT_BOARD]),
+        Table("nocopy-record against its targets", head, [one.row() for one in goals]),
     ]  # fmt: skip
     return [table for table in made if table.rows]
 
@@ -664,6 +755,7 @@ def how(data: Measured) -> list[str]:
         "each program alike. That nocopy-record writes photos of its frames is not, as the other "
         "programs take none.",
     ]
+    said += _how_elsewhere(results)
     if any(map(data.profile, (*WHOLE, *LITTLE))):
         said.append(
             f"Samples are taken every {PROFILE_US} µs while the processor is not idle, in "
@@ -673,6 +765,30 @@ def how(data: Measured) -> list[str]:
             "instructions as if it did, too."
         )
     return said
+
+
+def _how_elsewhere(results: Mapping[str, Any]) -> Iterator[str]:
+    """The same of the other boards."""
+    arm64, exact = (Measured(results, board) for board in (ARM64_BOARD, EXACT_BOARD))
+    if arm64.all:
+        yield (
+            f"arm64: Linux {arm64.about['kernel']['release']} on {ARM64_BOARD}, one Cortex-A53 of "
+            "500 million instructions a second (-icount shift=1), with the same memory, area and "
+            f"disk; from Debian: {', '.join(arm64.about['packages'])}. A copied byte is an eighth "
+            "of an instruction or less there, and a whole one on x86-slow: who copies pays less. "
+            "Its camera's memory is not coherent. Idle time is told in ticks of 10 ms, so that a "
+            "processor time may be wrong by 0.02 ms."
+        )
+    if exact.all:
+        yield (
+            f"Exactly: the board {EXACT_BOARD}, where an instruction takes a nanosecond and two "
+            "boots tell the same. `rep movsq` copies eight bytes in one. Its disk is null_blk in "
+            f"the guest's memory, which answers {duration(EXACT_DISK_NS)} after a request, and "
+            f"copies with the processor, {exact.disk_us:,.1f} µs a frame: by so much longer takes "
+            "a request of that length than one to a null_blk that throws all away. It is left out "
+            "for each frame that the disk got, as a disk with DMA has none of it. Idle time is "
+            "the kernel's, in nanoseconds."
+        )
 
 
 def draw(directory: Path = HERE) -> Path:
