@@ -159,7 +159,7 @@ PHOTOS: Final[dict[str, Boot]] = {
 BLOG_RATE, BLOG_S = 60, 12
 # The lowest of RATES at which v4l2-ctl as it comes loses frames, or is late with them.
 MINUTES_RATE, MINUTES_S = 50, 603
-MINUTES: Final = ("default", "cma", "gcma", "heap")
+MINUTES: Final = ("default", "gcma", "heap")
 HOUR_RATE, HOUR_S = 30, 3603
 HOUR: Final = ("cma", "heap")
 HOUR_HOLD_MS, HOUR_INTERVAL_MS = 1000, 2000
