@@ -115,7 +115,11 @@ def test_an_hour_is_judged_by_frames_and_allocations() -> None:
         {"config": "gcma", "rows": [*rows, row([frame(n) for n in EVERY], f"hour:heap:{RATE}")]}
     )
     (goal,) = (one for one in record_report.targets(Measured(kept)) if "an hour" in one.what)
-    assert (goal.ours, goal.met) == (f"0 of {INSIDE}, 0 of 3", True)
+    assert (goal.ours, goal.met) == (f"0 of 3, 0 of {INSIDE} (0 late)", True)
+    rows[2:] = [rows[0] | {"ok": False}]
+    kept["runs"][-1]["rows"][2] = rows[2]
+    (goal,) = (one for one in record_report.targets(Measured(kept)) if "an hour" in one.what)
+    assert (goal.ours, goal.met) == (f"1 of 3, 0 of {INSIDE} (0 late)", False)
 
 
 def test_never_on_the_disk_is_told() -> None:
