@@ -156,7 +156,7 @@ PHOTOS: Final[dict[str, Boot]] = {
     "gcma": Boot("gcma", ("dmabuf", "copy")),
     "heap": Boot("gcma", ("heap",)),
 }
-BLOG_RATE, BLOG_S = 60, 12
+BLOG_RATE, BLOG_S = 30, 24
 # The lowest of RATES at which v4l2-ctl as it comes loses frames, or is late with them.
 MINUTES_RATE, MINUTES_S = 50, 603
 MINUTES: Final = ("default", "gcma", "heap")
