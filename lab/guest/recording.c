@@ -29,7 +29,11 @@
  *   frames     a list for each that the program took: the camera's number, when
  *	        the buffer was full, how many buffers the camera had left then,
  *	        when the program took it, when it gave the buffer back, when the
- *	        disk had the last byte; 0 for never
+ *	        disk had the last byte; 0 for never. With --late-us a number stands
+ *	        for so many that came one after the other, and in time
+ *   photos     how long each took, from the signal until the file was there; with
+ *	        --photo only
+ *   photo_missing   whether the last one never came
  *   said       the last line of its output, if that is an object of JSON
  *
  * Times are microseconds of the monotonic clock. A recorder that ends by itself
@@ -46,6 +50,13 @@
  *   --cached         count what is copied into the page cache
  *   --fill           what is left of the processor goes to a program that waits for
  *	        nothing, and its time is the idle time
+ *   --late-us N      for hours: frames that are given back in N microseconds are
+ *	        counted; the camera's events are read while the recorder runs, and
+ *	        none of the disk; of the file only the last GiB stays, so that there
+ *	        is room for it. That is as much as memory has: nothing that is
+ *	        cached is dropped
+ *   --photo PATH     ask for a photo every --photo-ms (5000), which appears there;
+ *	        looks every millisecond whether it has
  *   --profile N      sample what the processor does, every N microseconds (0: not)
  *   --case NAME      repeated in the line
  */
@@ -71,14 +82,19 @@
 #define GRACE_S		60u
 /* what it takes to start is not looked at */
 #define SETTLE_S	2u
+/* frames of the end may be on their way */
+#define TAIL_US		1000000u
+/* how much of a file stays on the disk with --late-us, and how often the rest goes */
+#define KEPT_BYTES	(1024ull * MIB)
+#define TIDY_US		1000000u
 
 static struct {
-	const char *command, *file, *disk, *output, *name;
-	u32 seconds, frame_bytes, camera, buffer_kib, profile_us;
+	const char *command, *file, *disk, *output, *name, *photo;
+	u32 seconds, frame_bytes, camera, buffer_kib, profile_us, late_us, photo_ms;
 	bool cached, fill;
 } opt = {
 	.disk = "", .output = "/tmp/said", .name = "", .seconds = 10,
-	.buffer_kib = 8192,
+	.buffer_kib = 8192, .photo_ms = 5000,
 };
 
 struct frame {
@@ -135,7 +151,7 @@ static void events(bool on)
 	event("vb2/vb2_buf_done", "", on);	/* one camera is in use */
 	event("v4l2/v4l2_dqbuf", camera, on);
 	event("v4l2/v4l2_qbuf", camera, on);
-	if (!*opt.disk)
+	if (!*opt.disk || opt.late_us)
 		return;
 	if (stat(opt.disk, &st) || !S_ISBLK(st.st_mode))
 		die("%s is no disk", opt.disk);
@@ -290,12 +306,189 @@ static void json_profile(struct json *j, pid_t recorder)
 	json_close(j, "}");
 }
 
-/* ------------------------------------------------------------ the recorder */
+/* ---------------------------------------------------------- what happened */
+
+static u64 cached;	/* bytes copied into the page cache */
 
 static u64 now_us(void)
 {
 	return now_ns() / 1000;
 }
+
+static u32 buffer(const char *line)
+{
+	u64 index = number(line, "index = ");
+
+	if (index >= BUFFERS_MAX)
+		die("more than %u buffers", BUFFERS_MAX);
+	return (u32)index;
+}
+
+static void fill(const char *line, u64 at)
+{
+	u32 index = buffer(line);
+
+	waiting[index].full = at;
+	waiting[index].left = (u32)number(line, "owned_by_drv = ");
+}
+
+static void take(const char *line, u64 at)
+{
+	u32 index = buffer(line);
+
+	if (nr_frames == room) {
+		room = room ? 2 * room : 1024;
+		frames = realloc(frames, room * sizeof(*frames));
+		if (!frames)
+			die("out of memory");
+	}
+	frames[nr_frames++] = (struct frame){
+		.sequence = (u32)number(line, "sequence = "),
+		.full = waiting[index].full, .left = waiting[index].left, .taken = at,
+	};
+	in_buffer[index] = (u32)nr_frames;
+}
+
+static void give_back(const char *line, u64 at)
+{
+	u32 index = buffer(line);
+
+	if (!in_buffer[index])
+		return;		/* before the first frame */
+	frames[in_buffer[index] - 1].back = at;
+	in_buffer[index] = 0;
+}
+
+/* What a line of the trace tells, and when; null if it is no event. */
+static const char *event_of(const char *line, u64 *at)
+{
+	const char *found = strstr(line, ": "), *stamp = found;
+	u64 seconds, micros;
+
+	if (*line == '#' || !found)
+		return NULL;
+	while (stamp > line && stamp[-1] != ' ')
+		stamp--;
+	if (sscanf(stamp, "%" SCNu64 ".%" SCNu64, &seconds, &micros) != 2)
+		die("no time in: %s", line);
+	*at = seconds * 1000000 + micros;
+	return found + 2;
+}
+
+static void of_camera(const char *found, u64 at)
+{
+	if (!strncmp(found, "vb2_buf_done:", 13))
+		fill(found, at);
+	else if (!strncmp(found, "v4l2_dqbuf:", 11))
+		take(found, at);
+	else if (!strncmp(found, "v4l2_qbuf:", 10))
+		give_back(found, at);
+	else if (!strncmp(found, "ext4_da_write_end:", 18))
+		cached += number(found, "copied ");
+}
+
+/* Reads the camera's events that have come since; lines may come in parts. */
+static void follow_events(void)
+{
+	static char text[65536];
+	static size_t have;
+	static int pipe = -1;
+	ssize_t got;
+
+	if (pipe < 0)
+		pipe = open(TRACING "trace_pipe", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	if (pipe < 0)
+		die("no trace_pipe: %s", strerror(errno));
+	while ((got = read(pipe, text + have, sizeof(text) - 1 - have)) > 0) {
+		char *line = text, *end;
+
+		have += (size_t)got;
+		text[have] = 0;
+		while ((end = strchr(line, '\n'))) {
+			const char *found;
+			u64 at;
+
+			*end = 0;
+			found = event_of(line, &at);
+			if (found)
+				of_camera(found, at);
+			line = end + 1;
+		}
+		have -= (size_t)(line - text);
+		memmove(text, line, have);
+	}
+	if (got < 0 && errno != EAGAIN)
+		die("trace_pipe: %s", strerror(errno));
+}
+
+/* ------------------------------------------------- while the recorder runs */
+
+/* All of the file but what was written last goes. */
+static void shorten(void)
+{
+	static int fd = -1;
+	static u64 gone;
+	struct stat st;
+	u64 until;
+
+	if (fd < 0)
+		fd = open(opt.file, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;		/* not yet */
+	if (fstat(fd, &st))
+		die("%s: %s", opt.file, strerror(errno));
+	if ((u64)st.st_size < gone + KEPT_BYTES + MIB)
+		return;
+	until = ((u64)st.st_size - KEPT_BYTES) / MIB * MIB;
+	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)gone,
+		      (off_t)(until - gone)))
+		die("%s: cannot give back its beginning: %s", opt.file, strerror(errno));
+	gone = until;
+}
+
+static u64 *photos;		/* µs */
+static size_t nr_photos;
+static u64 asked;		/* when, for a photo that has not come; 0: none is wanted */
+
+/* From time to time asks for a photo, and looks whether it is there. */
+static void photograph(pid_t pid)
+{
+	static u64 next;
+
+	if (!next)
+		next = now_us() + SETTLE_S * 1000000ull;
+	if (!asked && now_us() >= next) {
+		if (unlink(opt.photo) && errno != ENOENT)
+			die("%s is in the way: %s", opt.photo, strerror(errno));
+		asked = now_us();
+		next = asked + 1000ull * opt.photo_ms;
+		if (kill(pid, SIGUSR2))
+			asked = 0;	/* it has ended */
+	} else if (asked && !access(opt.photo, F_OK)) {
+		photos = realloc(photos, (nr_photos + 1) * sizeof(*photos));
+		if (!photos)
+			die("out of memory");
+		photos[nr_photos++] = now_us() - asked;
+		asked = 0;
+	}
+}
+
+/* A moment of waiting, and what is to be done meanwhile. */
+static void meanwhile(pid_t pid)
+{
+	static u64 tidied;
+
+	sleep_ms(asked ? 1 : 10);
+	if (opt.photo)
+		photograph(pid);
+	if (opt.late_us && now_us() >= tidied + TIDY_US) {
+		follow_events();
+		shorten();
+		tidied = now_us();
+	}
+}
+
+/* ------------------------------------------------------------ the recorder */
 
 static pid_t start(void)
 {
@@ -325,7 +518,7 @@ static bool ended(pid_t pid, u64 until_us, int *status, struct rusage *usage)
 			die("cannot wait: %s", strerror(errno));
 		if (now_us() >= until_us)
 			return false;
-		sleep_ms(10);
+		meanwhile(pid);
 	}
 }
 
@@ -402,51 +595,7 @@ static bool idle_now(u64 *ns)
 	return true;
 }
 
-/* ---------------------------------------------------------- what happened */
-
-static u32 buffer(const char *line)
-{
-	u64 index = number(line, "index = ");
-
-	if (index >= BUFFERS_MAX)
-		die("more than %u buffers", BUFFERS_MAX);
-	return (u32)index;
-}
-
-static void fill(const char *line, u64 at)
-{
-	u32 index = buffer(line);
-
-	waiting[index].full = at;
-	waiting[index].left = (u32)number(line, "owned_by_drv = ");
-}
-
-static void take(const char *line, u64 at)
-{
-	u32 index = buffer(line);
-
-	if (nr_frames == room) {
-		room = room ? 2 * room : 1024;
-		frames = realloc(frames, room * sizeof(*frames));
-		if (!frames)
-			die("out of memory");
-	}
-	frames[nr_frames++] = (struct frame){
-		.sequence = (u32)number(line, "sequence = "),
-		.full = waiting[index].full, .left = waiting[index].left, .taken = at,
-	};
-	in_buffer[index] = (u32)nr_frames;
-}
-
-static void give_back(const char *line, u64 at)
-{
-	u32 index = buffer(line);
-
-	if (!in_buffer[index])
-		return;		/* before the first frame */
-	frames[in_buffer[index] - 1].back = at;
-	in_buffer[index] = 0;
-}
+/* ------------------------------------------------------- where the file is */
 
 static int by_place(const void *a, const void *b)
 {
@@ -542,40 +691,24 @@ static void completed(u64 from, u64 to, u64 at)
 }
 
 /* Reads the events: of the camera, or of the disk when all frames are known. */
-static u64 read_events(bool disk)
+static void read_events(bool disk)
 {
 	FILE *file = fopen(TRACING "trace", "re");
-	u64 cached = 0, seconds, micros;
 	char *line = NULL;
 	size_t size = 0;
 
 	if (!file)
 		die("no trace: %s", strerror(errno));
 	while (getline(&line, &size, file) > 0) {
-		const char *found = strstr(line, ": ");
-		const char *stamp = found;
-		u64 at;
+		u64 at, sector, sectors;
+		const char *found = event_of(line, &at), *place;
 
-		if (*line == '#' || !found)
+		if (!found)
 			continue;
-		while (stamp > line && stamp[-1] != ' ')
-			stamp--;
-		if (sscanf(stamp, "%" SCNu64 ".%" SCNu64, &seconds, &micros) != 2)
-			die("no time in: %s", line);
-		at = seconds * 1000000 + micros;
-		found += 2;
-		if (!disk && !strncmp(found, "vb2_buf_done:", 13)) {
-			fill(found, at);
-		} else if (!disk && !strncmp(found, "v4l2_dqbuf:", 11)) {
-			take(found, at);
-		} else if (!disk && !strncmp(found, "v4l2_qbuf:", 10)) {
-			give_back(found, at);
-		} else if (!disk && !strncmp(found, "ext4_da_write_end:", 18)) {
-			cached += number(found, "copied ");
-		} else if (disk && !strncmp(found, "block_rq_complete:", 18)) {
-			const char *place = strstr(found, ") ");
-			u64 sector, sectors;
-
+		if (!disk) {
+			of_camera(found, at);
+		} else if (!strncmp(found, "block_rq_complete:", 18)) {
+			place = strstr(found, ") ");
 			if (!place || sscanf(place, ") %" SCNu64 " + %" SCNu64, &sector, &sectors) != 2)
 				die("no place in: %s", line);
 			completed(sector * SECTOR, (sector + sectors) * SECTOR, at);
@@ -583,7 +716,6 @@ static u64 read_events(bool disk)
 	}
 	free(line);
 	fclose(file);
-	return cached;
 }
 
 /* Events that the buffer had no room for would be frames that nobody knows of. */
@@ -597,6 +729,44 @@ static void none_missing(void)
 	at = strstr(stats, "overrun: ");
 	if (!at || strtoull(at + 9, NULL, 10))
 		die("the trace is not whole; --buffer-kib");
+}
+
+/* Whether a frame is one of many that came one after the other, and in time. */
+static bool counted_only(size_t i, u64 from, u64 until)
+{
+	const struct frame *f = &frames[i];
+
+	return opt.late_us && i && i + 1 < nr_frames && f->full >= from && f->full < until &&
+	       f->back && f->back - f->full <= opt.late_us &&
+	       f[-1].sequence + 1 == f->sequence && f->sequence + 1 == f[1].sequence;
+}
+
+static void json_frames(struct json *j, u64 from, u64 until)
+{
+	u64 count = 0;
+	size_t i;
+
+	json_open(j, "frames", "[");
+	for (i = 0; i < nr_frames; i++) {
+		const struct frame *f = &frames[i];
+
+		if (counted_only(i, from, until)) {
+			count++;
+			continue;
+		}
+		if (count)
+			json_u64(j, NULL, count);
+		count = 0;
+		json_open(j, NULL, "[");
+		json_u64(j, NULL, f->sequence);
+		json_u64(j, NULL, f->full);
+		json_u64(j, NULL, f->left);
+		json_u64(j, NULL, f->taken);
+		json_u64(j, NULL, f->back);
+		json_u64(j, NULL, f->flash);
+		json_close(j, "]");
+	}
+	json_close(j, "]");
 }
 
 static void json_said(struct json *j)
@@ -624,6 +794,9 @@ static const struct setting settings[] = {
 	{ "cached", .flag = &opt.cached },
 	{ "fill", .flag = &opt.fill },
 	{ "profile", .number = &opt.profile_us },
+	{ "late-us", .number = &opt.late_us },
+	{ "photo", .text = &opt.photo },
+	{ "photo-ms", .number = &opt.photo_ms },
 	{ "case", .text = &opt.name },
 	{ 0 },
 };
@@ -631,7 +804,7 @@ static const struct setting settings[] = {
 int main(int argc, char **argv)
 {
 	struct ticks before, after;
-	u64 begin, settled, end, bytes, cached, idle_before, idle_after;
+	u64 begin, settled, end, bytes, idle_before, idle_after;
 	struct rusage usage;
 	struct json j;
 	bool early, idle_known;
@@ -644,6 +817,8 @@ int main(int argc, char **argv)
 		die("nothing to do: --command, --frame-bytes");
 	if (opt.seconds <= SETTLE_S)
 		die("--seconds is more than %u", SETTLE_S);
+	if (opt.late_us && !opt.file)
+		die("--late-us wants --file");
 	trace();
 	if (opt.fill)
 		fill_up();
@@ -676,7 +851,10 @@ int main(int argc, char **argv)
 	events(false);
 	none_missing();
 	bytes = find_extents();
-	cached = read_events(false);
+	if (opt.late_us)
+		follow_events();
+	else
+		read_events(false);
 	read_events(true);
 
 	j = json_line("recording");
@@ -704,20 +882,14 @@ int main(int argc, char **argv)
 		json_u64(&j, "cached", cached);
 	if (samples)
 		json_profile(&j, pid);
-	json_open(&j, "frames", "[");
-	for (i = 0; i < nr_frames; i++) {
-		const struct frame *f = &frames[i];
-
-		json_open(&j, NULL, "[");
-		json_u64(&j, NULL, f->sequence);
-		json_u64(&j, NULL, f->full);
-		json_u64(&j, NULL, f->left);
-		json_u64(&j, NULL, f->taken);
-		json_u64(&j, NULL, f->back);
-		json_u64(&j, NULL, f->flash);
+	json_frames(&j, settled, end - TAIL_US);
+	if (opt.photo) {
+		json_open(&j, "photos", "[");
+		for (i = 0; i < nr_photos; i++)
+			json_u64(&j, NULL, photos[i]);
 		json_close(&j, "]");
+		json_bool(&j, "photo_missing", asked);
 	}
-	json_close(&j, "]");
 	json_said(&j);
 	json_end(&j);
 	return 0;

@@ -77,6 +77,51 @@ def test_a_frame_is_late_after_two_frame_times() -> None:
     assert Recording(row(frames)).late == 1
 
 
+def test_frames_that_are_only_counted_count_as_any() -> None:
+    """A long recording lists what is early, what is not in time, and what has a gap beside it."""
+    frames: list[Any] = [frame(n) for n in EVERY if n not in (130, 170)]
+    at = {f[0]: i for i, f in enumerate(frames)}
+    frames[at[129]] = frame(129, left=0)
+    frames[at[150]] = frame(150, back=3 * INTERVAL)
+    whole = Recording(row(frames))
+    short: list[Any] = [
+        *frames[: at[101]], 28, *frames[at[129] : at[131] + 1], 18, frames[at[150]], 18,
+        *frames[at[169] : at[171] + 1], 26, *frames[at[198] :],
+    ]  # fmt: skip
+    brief = Recording(row(short))
+    for one in (whole, brief):
+        total = record_report.Sum.of([one])
+        assert (total.frames, total.lost, total.dropped, total.late) == (INSIDE - 2, 1, 1, 1)
+        assert one.filled == whole.filled
+
+
+def test_photos_are_compared_with_those_of_a_board_whose_area_is_idle() -> None:
+    kept = results()
+    for config, took in (("gcma", 30_000), ("reservation", 20_000)):
+        one = row([frame(n) for n in EVERY], f"photo:dmabuf:{RATE}", photos=[10_000, took])
+        kept["runs"].append({"config": config, "rows": [one]})
+    (goal,) = (one for one in record_report.targets(Measured(kept)) if "its own frames" in one.what)
+    assert (goal.ours, goal.met) == ("1.50 × (30 ms and 20 ms)", False)
+    assert [line[1:5] for line in record_report._own_photos(Measured(kept)).rows] == [
+        ["2", "10 ms", "20 ms", "20 ms"],
+        ["2", "10 ms", "30 ms", "30 ms"],
+    ]
+
+
+def test_an_hour_is_judged_by_frames_and_allocations() -> None:
+    kept = results()
+    rows: list[dict[str, Any]] = [{"type": "alloc", "pages": 450, "ns": 9, "ok": True}] * 3
+    kept["runs"].append(
+        {"config": "gcma", "rows": [*rows, row([frame(n) for n in EVERY], f"hour:heap:{RATE}")]}
+    )
+    (goal,) = (one for one in record_report.targets(Measured(kept)) if "an hour" in one.what)
+    assert (goal.ours, goal.met) == (f"0 of 3, 0 of {INSIDE} (0 late)", True)
+    rows[2:] = [rows[0] | {"ok": False}]
+    kept["runs"][-1]["rows"][2] = rows[2]
+    (goal,) = (one for one in record_report.targets(Measured(kept)) if "an hour" in one.what)
+    assert (goal.ours, goal.met) == (f"1 of 3, 0 of {INSIDE} (0 late)", False)
+
+
 def test_never_on_the_disk_is_told() -> None:
     frames = [frame(n, flash=0 if n == 120 else 8_000) for n in EVERY]
     one = record_report.Sum.of([Recording(row(frames))])
@@ -89,7 +134,7 @@ def test_who_takes_memory_meanwhile_is_told_beside_the_frames(tmp_path: Path) ->
     rows = kept["runs"][1]["rows"]
     rows += [{"type": "alloc", "pages": 450, "ns": ns, "ok": ns > 0} for ns in (5, 7, 0)]
     rows.append(row([frame(n) for n in EVERY], f"switch:dmabuf:{RATE}"))
-    table = record_report._switches(Measured(kept))
+    table = record_report._switches(Measured(kept), *record_report.SWITCHES)
     assert table.rows == [
         [ZERO.label, str(INSIDE), "0", "0", "5 ns", "7 ns", "7 ns", "1/3"],
     ]
@@ -254,11 +299,12 @@ def test_a_recording_without_frames_or_by_another_way_is_no_measurement() -> Non
 
 def test_the_heap_has_boots_without_huge_pages() -> None:
     image, root = kernel.Image("gcma", Path("/image")), Path("/root.ext4")
-    every = {job.name: job for job in record.boots(image, {}, root)}
+    every = {job.name: job for job in record.Boots(image, {}, root).every()}
     assert {f"record-{kind}-heap" for kind in ("quiet", "load", "switches")} <= set(every)
     for name, job in every.items():
         huge = any(word.startswith("hugepages") for word in job.machine.words)
-        assert huge == ("dmabuf" in job.script) == name.endswith("-gcma")
+        assert huge == ("dmabuf" in job.script)
+        assert huge == (name.endswith("-gcma") or name == "record-photos-reservation")
         assert ("take rate:heap" in job.script) == (name == "record-load-heap")
         assert job.machine.config in name or name.endswith(("-heap", "-default"))
 

@@ -2,7 +2,7 @@
 # Recordings while nobody else runs, each by a program that people use or by ours.
 . /lib/record.sh
 
-prepare_recorders
+prepare_recorders load_files
 phase quiet
 eval "$quiet"
 phase end

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # What a comparison of recorders needs; lab/nocopy_lab/experiments/record.py says which.
 
+# prepare_recorders FILES: a disk with what this function of the following writes for the load
 prepare_recorders() {
 	export GLIBC_TUNABLES=$tunables
 	need zram_swap $swap
@@ -9,10 +10,13 @@ prepare_recorders() {
 	debian_root /dev/vda
 	camera_thread_first
 	for camera in $cameras; do need debian v4l2-ctl -d "$camera" -c osd_text_mode=2; done
-	need load --dir /mnt --file-mib $files --prepare --seed $seed
+	"$1"
 	sync
 	echo 3 >/proc/sys/vm/drop_caches
 }
+
+load_files() { need load --dir /mnt --file-mib $files --prepare --seed $seed; }
+blog_files() { need blog --dir /mnt --blogs $blogs --prepare --seed $seed; }
 
 # debian_root DEVICE: programs of Debian, which see the same disk, cameras and processes
 debian_root() {
@@ -48,6 +52,13 @@ begin_load() {
 		--hot $hot --nice 10 --seed $seed &
 	load=$!
 	sleep $warm
+}
+# begin_blog [words]: instead of that, the server of blogs
+begin_blog() {
+	blog --dir /mnt --blogs $blogs --heap-mib $heap --seconds 36000 --nice $blog_nice \
+		--seed $seed "$@" &
+	load=$!
+	sleep $blog_warm
 }
 end_load() {
 	[ -z "$hogs" ] || kill $hogs

@@ -13,6 +13,12 @@ load:    beside the demonstration's load: at several rates, then for long at one
 hogs:    the same beside two programs more that take all of the processor that they get
 switch:  beside the load, while somebody takes contiguous memory of other sizes from the area again
          and again, as a camera does that changes its mode (boots of their own)
+photo:   beside the load, while photos of the recorder's own frames are asked for
+blog:    beside a server of blogs
+minutes: ten minutes beside the load
+hour:    an hour, while others take contiguous memory of changing sizes
+
+Of the last two only the end of the file is kept, as no disk here has room for all of it.
 
 The same on arm64 (`arm64-slow`), what nobody else disturbs and what is long; and what nobody
 disturbs on the exact board (`x86`), whose disk is in its memory, to the last instruction.
@@ -20,7 +26,7 @@ disturbs on the exact board (`x86`), whose disk is in its memory, to the last in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +45,7 @@ from nocopy_lab.experiments.demo import (
     TOUCHES,
     WARM_S,
 )
+from nocopy_lab.experiments.paper import BLOGS, HEAP_MIB, NICE
 from nocopy_lab.paths import OUT, LabError
 from nocopy_lab.run import Job, Outcome, Row
 
@@ -51,6 +58,9 @@ FRAME_BYTES: Final = 2 * WIDTH * HEIGHT  # YUYV
 BUFFERS: Final = 8
 CONTIGUOUS, SCATTERED = 0, 1  # numbers of the cameras
 FILE: Final = "/mnt/out.raw"
+PHOTO: Final = "/mnt/photo.raw"
+# A frame is late if its buffer comes back after so many frame times.
+LATE_FRAMES: Final = 2
 
 # What is typed. v4l2-ctl has 3 buffers unless told, ffmpeg asks for 256 and gets 64.
 V4L2_DEFAULT: Final = (
@@ -139,14 +149,41 @@ SWITCH_SIZES: Final = (225, 450, 1013, 4050, 8100)
 PHOTO_PAGES: Final = 1013  # a frame of 1920×1080
 SWITCH_HOLD_MS, SWITCH_PAUSE_MS = 100, 150
 
+# Recordings that take long, or have a load of their own, and the boots that they are of.
+PHOTO_RATE, PHOTO_S, PHOTO_MS = 30, 63, 1000
+PHOTOS: Final[dict[str, Boot]] = {
+    "reservation": Boot("reservation", ("dmabuf", "copy")),
+    "gcma": Boot("gcma", ("dmabuf", "copy")),
+    "heap": Boot("gcma", ("heap",)),
+}
+BLOG_RATE, BLOG_S = 60, 12
+# The lowest of RATES at which v4l2-ctl as it comes loses frames, or is late with them.
+MINUTES_RATE, MINUTES_S = 50, 603
+MINUTES: Final = ("default", "gcma", "heap")
+HOUR_RATE, HOUR_S = 30, 3603
+HOUR: Final = ("cma", "heap")
+HOUR_HOLD_MS, HOUR_INTERVAL_MS = 1000, 2000
+HOUR_READERS, HOUR_READER_PAUSE_MS = 16, 50
+HOUR_PHOTO_MS: Final = 5000
+
 LIMIT_S: Final = 7200.0
 
 NVME: Final = Disk(driver="nvme", size_mib=4096, memory=True, bytes_per_s=NVME_BYTES_PER_S)
 
 
-def _take(case: str, name: str, rate: int, seconds: int) -> str:
+def _take(case: str, name: str, rate: int, seconds: int, more: str = "") -> str:
     way = WAYS[name]
-    return f"take {case}:{name}:{rate} {way.camera} {seconds} '{way.words(rate)}'\n"
+    return f"take {case}:{name}:{rate} {way.camera} {seconds} '{way.words(rate)}{more}'\n"
+
+
+def _take_long(case: str, name: str, rate: int, seconds: int, photo_ms: int = 0) -> str:
+    """One of which only the end is kept; nocopy-record takes photos meanwhile if wanted."""
+    photos = bool(photo_ms) and not WAYS[name].of_debian
+    counting = f"--late-us {LATE_FRAMES * 1_000_000 // rate}"
+    if photos:
+        counting += f" --photo {PHOTO} --photo-ms {photo_ms}"
+    more = f" --photo {PHOTO}" if photos else ""
+    return f"counting='{counting}'\n" + _take(case, name, rate, seconds, more)
 
 
 def _quiet(one: Boot) -> Iterator[str]:
@@ -179,57 +216,90 @@ def _beside_switches(one: Boot) -> Iterator[str]:
         yield _take("switch", name, SWITCH_RATE, SWITCH_S)
 
 
-def _job(
-    script: str,
-    name: str,
-    image: kernel.Image,
-    program: dict[str, bytes],
-    root: Path,
-    **values: object,
-) -> Job:
-    one = BOOTS[name]
-    words = ["vivid.n_devs=2", "vivid.allocators=1,0", "vivid.node_types=1,1"]
-    if "dmabuf" in one.names:
-        words.append(f"hugepages={BUFFERS}")
-    debian_disk = Disk(image=root, driver="virtio-blk", read_only=True)
-    machine = Machine(
-        SLOW_BOARD, one.config, words=tuple(words), disks=(NVME, debian_disk), seed=SEED
-    )
-    text = jobs.script(
-        script, disk="/dev/nvme0n1", frame_bytes=FRAME_BYTES,
-        cameras=f"/dev/video{CONTIGUOUS} /dev/video{SCATTERED}", seed=SEED, swap=SWAP_MIB,
-        files=FILES_MIB, anon=ANON_MIB, touches=TOUCHES, hot=HOT_PERCENT, warm=WARM_S,
-        counting="", hogs="", tunables=SLOW_GLIBC, **values,
-    )  # fmt: skip
-    return Job(
-        f"{script}-{name}", text, image.bootable, machine, programs=("mke2fs",),
-        files=program, allow=("allocation",), limit_s=LIMIT_S,
-    )  # fmt: skip
+def _beside_blogs(one: Boot) -> Iterator[str]:
+    for name in one.whole:
+        yield _take("blog", name, BLOG_RATE, BLOG_S)
 
 
-def boots(image: kernel.Image, program: dict[str, bytes], root: Path) -> list[Job]:
-    """All boots."""
-    made = [
-        _job("record-quiet", name, image, program, root, quiet="".join(_quiet(one)))
-        for name, one in BOOTS.items()
-    ]
-    made += [
-        _job(
-            "record-load", name, image, program, root, loaded="".join(_loaded(one)),
-            beside_hogs="".join(_beside_hogs(one)),
+def _with_photos(one: Boot) -> Iterator[str]:
+    for name in one.names:
+        yield _take_long("photo", name, PHOTO_RATE, PHOTO_S, PHOTO_MS)
+
+
+@dataclass(frozen=True)
+class Boots:
+    """What all boots have in common."""
+
+    image: kernel.Image
+    program: dict[str, bytes]
+    root: Path
+
+    def job(self, name: str, one: Boot, script: str, **values: object) -> Job:
+        debian_disk = Disk(image=self.root, driver="virtio-blk", read_only=True)
+        machine = Machine(
+            SLOW_BOARD, one.config, words=_words(one), disks=(NVME, debian_disk), seed=SEED
         )
-        for name, one in BOOTS.items()
-    ]  # fmt: skip
-    made += [
-        _job(
-            "record-switches", name, image, program, root, beside="".join(_beside_switches(one)),
-            sizes=",".join(map(str, SWITCH_SIZES)), hold_ms=SWITCH_HOLD_MS,
-            interval_ms=SWITCH_PAUSE_MS,
-        )
-        for name, one in BOOTS.items()
-        if name != "default"
-    ]  # fmt: skip
-    return made
+        text = jobs.script(
+            script, disk="/dev/nvme0n1", frame_bytes=FRAME_BYTES,
+            cameras=f"/dev/video{CONTIGUOUS} /dev/video{SCATTERED}", seed=SEED, swap=SWAP_MIB,
+            files=FILES_MIB, anon=ANON_MIB, touches=TOUCHES, hot=HOT_PERCENT, warm=WARM_S,
+            counting="", hogs="", tunables=SLOW_GLIBC, **values,
+        )  # fmt: skip
+        return Job(
+            f"record-{name}", text, self.image.bootable, machine, programs=("mke2fs",),
+            files=self.program, allow=("allocation",), limit_s=LIMIT_S,
+        )  # fmt: skip
+
+    def every(self) -> Iterator[Job]:
+        for name, one in BOOTS.items():
+            yield self.job(f"quiet-{name}", one, "record-quiet", quiet="".join(_quiet(one)))
+        for name, one in BOOTS.items():
+            yield self.job(
+                f"load-{name}", one, "record-load", loaded="".join(_loaded(one)),
+                beside_hogs="".join(_beside_hogs(one)),
+            )  # fmt: skip
+        for name, one in BOOTS.items():
+            if name != "default":
+                yield self.job(
+                    f"switches-{name}", one, "record-switches",
+                    beside="".join(_beside_switches(one)), sizes=_list(SWITCH_SIZES),
+                    hold_ms=SWITCH_HOLD_MS, interval_ms=SWITCH_PAUSE_MS,
+                )  # fmt: skip
+        for name, one in PHOTOS.items():
+            yield self.job(
+                f"photos-{name}", one, "record-load", loaded="".join(_with_photos(one)),
+                beside_hogs="",
+            )  # fmt: skip
+        for name, one in BOOTS.items():
+            yield self.job(
+                f"blog-{name}", one, "record-blog", beside="".join(_beside_blogs(one)), **_BLOG
+            )
+        for name in MINUTES:
+            take = _take_long("minutes", BOOTS[name].whole[0], MINUTES_RATE, MINUTES_S)
+            yield self.job(
+                f"minutes-{name}", BOOTS[name], "record-load", loaded=take, beside_hogs=""
+            )
+        for name in HOUR:
+            take = _take_long("hour", BOOTS[name].whole[0], HOUR_RATE, HOUR_S, HOUR_PHOTO_MS)
+            yield self.job(
+                f"hour-{name}", BOOTS[name], "record-hour", beside=take, readers=HOUR_READERS,
+                pause_ms=HOUR_READER_PAUSE_MS,
+                sizes=_list(SWITCH_SIZES), hold_ms=HOUR_HOLD_MS,
+                interval_ms=HOUR_INTERVAL_MS, other_sizes=PHOTO_PAGES,
+                other_hold_ms=SWITCH_HOLD_MS, other_interval_ms=HOUR_PHOTO_MS, **_BLOG,
+            )  # fmt: skip
+
+
+_BLOG: Final[dict[str, object]] = {
+    "blogs": BLOGS,
+    "heap": HEAP_MIB,
+    "blog_nice": NICE,
+    "blog_warm": 20,
+}
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
 
 
 # On 64-bit Arm. Linux 7.3 tells more idle time than there was: a tick too much for each wake-up
@@ -355,7 +425,7 @@ def run(only: str = "") -> None:
     """Boot what `only` names; what is stored of the others stays."""
     image, root = kernel.image("gcma"), debian.disk(PACKAGES)
     program = initramfs.placed("bin/nocopy-record", crates.record())
-    every = boots(image, program, root)
+    every = list(Boots(image, program, root).every())
     every += exact_boots(image, program, debian.program(PACKAGES, "usr/bin/v4l2-ctl"))
     arm64, of_arm64 = _arm64(only)
     chosen = [job for job in every if only in job.name] + arm64
