@@ -18,7 +18,7 @@
  *	        iowait, irq, softirq
  *   ticks_per_s   of these
  *   idle_ns    how long the processor was idle between them, to the nanosecond; if
- *	        the kernel tells (Linux 6.12 does, 7.3 does not)
+ *	        the kernel tells (Linux 6.12 does, 7.3 does not), or with --fill
  *   bytes      of the file
  *   cached     bytes that the processor copied into the page cache, of all
  *	        programs; with --cached only
@@ -48,6 +48,8 @@
  *   --output PATH    where its words go (/tmp/said)
  *   --buffer-kib N   for events (8192)
  *   --cached         count what is copied into the page cache
+ *   --fill           what is left of the processor goes to a program that waits for
+ *	        nothing, and its time is the idle time
  *   --late-us N      for hours: frames that are given back in N microseconds are
  *	        counted; the camera's events are read while the recorder runs, and
  *	        none of the disk; of the file only the last GiB stays, so that there
@@ -63,6 +65,7 @@
 #include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <linux/perf_event.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -88,7 +91,7 @@
 static struct {
 	const char *command, *file, *disk, *output, *name, *photo;
 	u32 seconds, frame_bytes, camera, buffer_kib, profile_us, late_us, photo_ms;
-	bool cached;
+	bool cached, fill;
 } opt = {
 	.disk = "", .output = "/tmp/said", .name = "", .seconds = 10,
 	.buffer_kib = 8192, .photo_ms = 5000,
@@ -536,8 +539,26 @@ static struct ticks ticks_now(void)
 	return t;
 }
 
-/* How long the processor has been idle, if /proc/timer_list says so. */
-static bool idle_now(u64 *ns)
+/* Has what nobody else wants of the only processor; 0: there is none. */
+static pid_t filler;
+
+static void fill_up(void)
+{
+	struct sched_param lowest = { 0 };
+
+	filler = fork();
+	if (filler < 0)
+		die("cannot fork: %s", strerror(errno));
+	if (filler)
+		return;
+	if (sched_setscheduler(0, SCHED_IDLE, &lowest))
+		die("no lowest priority: %s", strerror(errno));
+	for (;;)
+		__asm__ volatile("" ::: "memory");
+}
+
+/* How long the processor has been idle, by /proc/timer_list; false if it does not say. */
+static bool idle_told(u64 *ns)
 {
 	static const char *const names[] = { ".idle_sleeptime", ".iowait_sleeptime" };
 	FILE *file = fopen("/proc/timer_list", "re");
@@ -558,6 +579,20 @@ static bool idle_now(u64 *ns)
 	if (file)
 		fclose(file);
 	return seen == ARRAY_SIZE(names);
+}
+
+/* The same, or what the filler had. */
+static bool idle_now(u64 *ns)
+{
+	struct timespec taken;
+	clockid_t clock;
+
+	if (!filler)
+		return idle_told(ns);
+	if (clock_getcpuclockid(filler, &clock) || clock_gettime(clock, &taken))
+		die("the filler is gone");
+	*ns = (u64)taken.tv_sec * 1000000000 + (u64)taken.tv_nsec;
+	return true;
 }
 
 /* ------------------------------------------------------- where the file is */
@@ -757,6 +792,7 @@ static const struct setting settings[] = {
 	{ "output", .text = &opt.output },
 	{ "buffer-kib", .number = &opt.buffer_kib },
 	{ "cached", .flag = &opt.cached },
+	{ "fill", .flag = &opt.fill },
 	{ "profile", .number = &opt.profile_us },
 	{ "late-us", .number = &opt.late_us },
 	{ "photo", .text = &opt.photo },
@@ -784,6 +820,8 @@ int main(int argc, char **argv)
 	if (opt.late_us && !opt.file)
 		die("--late-us wants --file");
 	trace();
+	if (opt.fill)
+		fill_up();
 	begin = now_us();
 	pid = start();
 	early = ended(pid, begin + SETTLE_S * 1000000ull, &status, &usage);
@@ -798,6 +836,8 @@ int main(int argc, char **argv)
 		die("the samples do not end: %s", strerror(errno));
 	after = ticks_now();
 	idle_known = idle_now(&idle_after);
+	if (filler)
+		kill(filler, SIGKILL);
 	if (!early) {
 		kill(pid, SIGINT);
 		early = ended(pid, end + GRACE_S * 1000000ull, &status, &usage);

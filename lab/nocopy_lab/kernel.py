@@ -115,7 +115,7 @@ CONFIGS: Final[dict[str, Config]] = {
         ),
         Config("debug", (*DEBUG, "linux-7.3"), series="7.3"),
         Config("kcsan", ("lab", "board-x86", "gcma", "kcsan", *LATER), series="7.3"),
-        # What interrupts take is no idle time; 6.12 counts so by itself.
+        # What interrupts take is told apart from what they interrupt.
         Config(
             "arm64", ("lab", "board-arm64", "camera", "gcma", *LATER),
             ("CONFIG_IRQ_TIME_ACCOUNTING=y",), arch=ARM64, series="7.3",

@@ -784,8 +784,9 @@ def _how_elsewhere(results: Mapping[str, Any]) -> Iterator[str]:
             "500 million instructions a second (-icount shift=1), with the same memory, area and "
             f"disk; from Debian: {', '.join(arm64.about['packages'])}. A copied byte is an eighth "
             "of an instruction or less there, and a whole one on x86-slow: who copies pays less. "
-            "Its camera's memory is not coherent. Idle time is told in ticks of 10 ms, so that a "
-            "processor time may be wrong by 0.02 ms."
+            "Its camera's memory is not coherent. Idle time is what a program of the lowest "
+            "priority has of the processor, to the nanosecond: the kernel counts more of it than "
+            "there was."
         )
     if exact.all:
         yield (
