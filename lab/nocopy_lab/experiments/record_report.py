@@ -698,6 +698,14 @@ FLASH: Final = Figure(
 )
 
 
+TAKEN: Final = Figure(
+    "hour",
+    "contiguous memory beside a recording of an hour",
+    f"What an allocation of 1 to 32 MiB takes while a camera is recorded, {HOUR_RATE} frames/s for "
+    "an hour. Further left is better. Those that failed are left out.",
+)
+
+
 def _draw_figures(directory: Path, data: Measured) -> list[Figure]:
     drawn = []
     lost: dict[str, dict[int, float]] = {}
@@ -716,6 +724,13 @@ def _draw_figures(directory: Path, data: Measured) -> list[Figure]:
     if any(flash.values()):
         report.draw_cdf(directory, FLASH, flash, styles)
         drawn.append(FLASH)
+    taken = {
+        case.label: [row["ns"] for row in data.allocations(case, kind="hour") if row["ok"]]
+        for case in WHOLE
+    }
+    if any(taken.values()):
+        report.draw_cdf(directory, TAKEN, taken, styles)
+        drawn.append(TAKEN)
     return drawn
 
 
