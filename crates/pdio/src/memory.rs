@@ -36,24 +36,24 @@ fn with_idle<T>(action: impl FnOnce(&mut Vec<Region>) -> T) -> Option<T> {
     Some(action(&mut idle.1))
 }
 
-/// The bound on the memory of all streams of this process, in bytes: 64 MiB or 5 % of the memory
-/// available when the first stream was opened, whichever is less.
+/// The bound on the memory of all streams of this process, in bytes: 64 MiB, or 5 % of the memory that
+/// was available when the first stream was opened, but not less than a 256th of the machine's.
 pub(crate) fn global_limit() -> u64 {
     static LIMIT: OnceLock<u64> = OnceLock::new();
-    *LIMIT.get_or_init(|| {
-        let available = std::fs::read_to_string("/proc/meminfo")
-            .ok()
-            .and_then(|text| {
-                let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-                line.trim()
-                    .trim_end_matches("kB")
-                    .trim()
-                    .parse::<u64>()
-                    .ok()
-            })
-            .map_or(1 << 30, |kib| kib << 10);
-        (64 << 20).min(available / 20)
-    })
+    *LIMIT.get_or_init(|| limit(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default()))
+}
+
+/// The same by what `/proc/meminfo` says. Where programs want more memory than there is, almost none is
+/// available at times. A stream without memory would then take much more of it, for the page cache.
+fn limit(meminfo: &str) -> u64 {
+    let bytes = |name| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+        let kib = line.trim().trim_end_matches("kB").trim();
+        Some(kib.parse::<u64>().ok()? << 10)
+    };
+    let available = bytes("MemAvailable:").unwrap_or(1 << 30);
+    let least = bytes("MemTotal:").unwrap_or(0) / 256;
+    (available / 20).max(least).min(64 << 20)
 }
 
 /// In the child after a fork: the streams of the parent are not this process's.
@@ -195,6 +195,22 @@ impl Drop for Region {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_whose_memory_is_taken_leaves_streams_a_little() {
+        let of = |total: u64, available: u64| {
+            limit(&format!(
+                "MemTotal: {total} kB\nMemFree: 1 kB\nMemAvailable: {available} kB\n"
+            ))
+        };
+        let gib = 1 << 20;
+        assert_eq!(of(gib, gib / 2), (gib << 10) / 40);
+        assert_eq!(of(gib, 8 << 10), 4 << 20);
+        assert!(of(gib, 0) >= 8 * MIN_REGION as u64);
+        assert_eq!(of(16 * gib, 15 * gib), 64 << 20);
+        assert_eq!(of(64 * gib, 0), 64 << 20);
+        assert_eq!(limit(""), (1 << 30) / 20);
+    }
 
     #[test]
     fn a_forked_child_has_its_own_empty_memory() {

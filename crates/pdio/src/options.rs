@@ -158,7 +158,8 @@ impl OpenOptions {
 
     /// Maximum memory of the stream, in bytes; 8 MiB by default. Rounded down to a power of
     /// two; below 512 KiB the stream stages nothing and every call goes to the kernel. All streams
-    /// of the process together use at most 64 MiB or 5 % of the available memory, whichever is less;
+    /// of the process together use at most 64 MiB or 5 % of the available memory, whichever is less
+    /// (a 256th of the machine's in any case);
     /// one stream gets at most a quarter of what is left of that.
     pub fn memory_limit(&mut self, bytes: usize) -> &mut Self {
         self.memory_limit = bytes.min(1 << 30);
