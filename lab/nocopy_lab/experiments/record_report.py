@@ -778,11 +778,15 @@ def how(data: Measured) -> list[str]:
         "which is 4 GiB of the host's memory: a GiB is as much as the board has, so nothing that "
         "is cached is dropped. Their times on the disk are not measured.",
         "The server of blogs is that of make paper: 100 readers on 1.2 GiB of small files, nice "
-        "19, and 160 MiB of its own. Beside it the camera's thread comes too late for more than half "
-        f"of its frames: {beside}. ffmpeg has not begun to record when {BLOG_S} s are over, and is "
-        "left out. During the hour 16 readers pause for 50 ms after each answer. An allocation "
-        "that failed is not in the times of the tables.",
+        "19, and 160 MiB of its own. During the hour 16 readers pause for 50 ms after each answer. "
+        "An allocation that failed is not in the times of the tables.",
     ]
+    if blog:
+        said.append(
+            "Beside the server of blogs the camera's thread comes too late for more than half of "
+            f"its frames: {beside}. ffmpeg has not begun to record there when {BLOG_S} s are over, "
+            "and is left out."
+        )
     said += _how_elsewhere(results)
     if any(map(data.profile, (*WHOLE, *LITTLE))):
         said.append(
