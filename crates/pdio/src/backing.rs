@@ -31,6 +31,7 @@ pub(crate) struct Backing {
     operation: Operation,
     wanted: Wanted,
     memory_limit: usize,
+    in_turn: bool,
     engine_wanted: crate::Engine,
     /// The memory: here until the first direct request, in the engine from then on.
     region: Option<Region>,
@@ -83,6 +84,7 @@ impl Backing {
             operation,
             wanted,
             memory_limit: options.memory_limit,
+            in_turn: options.in_turn,
             engine_wanted: options.engine,
             region: None,
             engine: None,
@@ -118,7 +120,7 @@ impl Backing {
     /// Makes sure that there is memory to stage in; returns false if there is none.
     pub(crate) fn ensure_memory(&mut self) -> bool {
         if self.memory().is_none() && self.memory_limit >= MIN_REGION {
-            self.region = Region::take(self.memory_limit);
+            self.region = Region::take_share(self.memory_limit, self.in_turn);
             if let Some(region) = &self.region {
                 // Requests must fit the memory that there was.
                 self.block = self.block.min(region.len() / 4);

@@ -74,14 +74,24 @@ unsafe impl Send for Region {}
 // SAFETY: as above; the methods only compute addresses.
 unsafe impl Sync for Region {}
 
-/// Counts `len` bytes as reserved, unless that is more than a quarter of what is left (all of it, for
-/// small ones): the first streams leave some for those to come.
-fn reserve(len: usize) -> bool {
+/// What a stream may have of what is left: a quarter (all of it, if it wants little), as the first streams
+/// leave some for those to come. One that takes the place of another may have as much as the first, while
+/// both are there.
+fn share(len: usize, left: u64, limit: u64, in_turn: bool) -> u64 {
+    match in_turn {
+        _ if len < 2 * MIN_REGION => left,
+        true => left.min(limit / 4),
+        false => left / 4,
+    }
+}
+
+/// Counts `len` bytes as reserved, unless that is more than the stream's share.
+fn reserve(len: usize, in_turn: bool) -> bool {
     let mut used = RESERVED.load(Ordering::Relaxed);
     loop {
-        let left = global_limit().saturating_sub(used);
-        let share = if len < 2 * MIN_REGION { left } else { left / 4 };
-        if len as u64 > share {
+        let limit = global_limit();
+        let left = limit.saturating_sub(used);
+        if len as u64 > share(len, left, limit, in_turn) {
             return false;
         }
         let new = used + len as u64;
@@ -96,13 +106,18 @@ impl Region {
     /// Takes up to `want` bytes (a power of two) out of the global bound. `None` when not even
     /// [`MIN_REGION`] is left or the system has no memory: the stream then stages nothing.
     pub(crate) fn take(want: usize) -> Option<Region> {
+        Region::take_share(want, false)
+    }
+
+    /// As [`Region::take`]; with `in_turn` as a stream that takes the place of another.
+    pub(crate) fn take_share(want: usize, in_turn: bool) -> Option<Region> {
         fork::in_child(forked);
         let mut len = want.next_power_of_two();
         if len > want {
             len /= 2;
         }
         while len >= MIN_REGION {
-            if reserve(len) {
+            if reserve(len, in_turn) {
                 let idle = with_idle(|idle| {
                     let at = idle.iter().position(|r| r.len == len)?;
                     Some(idle.swap_remove(at))
@@ -210,6 +225,21 @@ mod tests {
         assert_eq!(of(16 * gib, 15 * gib), 64 << 20);
         assert_eq!(of(64 * gib, 0), 64 << 20);
         assert_eq!(limit(""), (1 << 30) / 20);
+    }
+
+    #[test]
+    fn a_stream_that_follows_another_gets_as_much() {
+        const MIB: usize = 1 << 20;
+        let of = |len: usize, left: usize, limit: usize, in_turn| {
+            len as u64 <= share(len, left as u64, limit as u64, in_turn)
+        };
+        for in_turn in [false, true] {
+            assert!(of(16 * MIB, 64 * MIB, 64 * MIB, in_turn));
+            assert!(!of(16 * MIB, 60 * MIB, 60 * MIB, in_turn));
+            assert!(of(MIN_REGION, MIN_REGION, 64 * MIB, in_turn));
+            assert_eq!(of(16 * MIB, 48 * MIB, 64 * MIB, in_turn), in_turn);
+            assert!(!of(16 * MIB, 15 * MIB, 64 * MIB, in_turn));
+        }
     }
 
     #[test]

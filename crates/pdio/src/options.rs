@@ -78,6 +78,7 @@ pub struct OpenOptions {
     pub(crate) strategy: Strategy,
     pub(crate) engine: Engine,
     pub(crate) memory_limit: usize,
+    pub(crate) in_turn: bool,
     pub(crate) block_size: usize,
     pub(crate) queue_depth: usize,
     pub(crate) preallocate: u64,
@@ -104,6 +105,7 @@ impl OpenOptions {
             strategy: Strategy::Auto,
             engine: Engine::Auto,
             memory_limit: 8 << 20,
+            in_turn: false,
             block_size: 1 << 20,
             queue_depth: 4,
             preallocate: 0,
@@ -163,6 +165,14 @@ impl OpenOptions {
     /// one stream gets at most a quarter of what is left of that.
     pub fn memory_limit(&mut self, bytes: usize) -> &mut Self {
         self.memory_limit = bytes.min(1 << 30);
+        self
+    }
+
+    /// For streams that follow each other, each opened before the last has ended: as much memory as the
+    /// first gets, up to a quarter of all, not of what is left.
+    #[doc(hidden)]
+    pub fn in_turn(&mut self, yes: bool) -> &mut Self {
+        self.in_turn = yes;
         self
     }
 

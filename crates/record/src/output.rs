@@ -9,10 +9,12 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{channel, Receiver, Sender, TryRecvError};
+use std::thread;
 use std::time::Duration;
 
 use pdio::{Durability, OpenOptions, Stats, Writer};
-use pdio_cli::report::{quoted, standard, Context, Fail, Outcome};
+use pdio_cli::report::{quoted, reason, standard, Context, Fail, Outcome};
 
 use crate::ways::Way;
 
@@ -196,6 +198,120 @@ struct Segment {
     frames: u64,
 }
 
+/// How a file ended, and what of it counts.
+#[derive(Debug)]
+struct Ended {
+    frames: u64,
+    stats: Stats,
+    outcome: Outcome,
+}
+
+impl Segment {
+    /// Ends the file. If it went wrong, whole frames are left in it, each of them in the index.
+    fn end(self, outcome: Outcome) -> Ended {
+        let Segment {
+            path,
+            writer,
+            index,
+            bytes,
+            frames,
+        } = self;
+        let before = writer.stats();
+        let (stats, outcome) = match outcome.and_then(|()| writer.finish().context("write", &path))
+        {
+            Ok(stats) => (stats, Ok(())),
+            Err(fail) => (before, Err(fail)),
+        };
+        let Some(mut index) = index else {
+            return Ended {
+                frames,
+                stats,
+                outcome,
+            };
+        };
+        let outcome = outcome
+            .and_then(|()| index.write_lines(bytes).context("write", &index.path))
+            .or_else(|fail| {
+                whole(&path, &mut index).context("mend", &path)?;
+                Err(fail)
+            });
+        Ended {
+            frames: index.frames,
+            stats,
+            outcome,
+        }
+    }
+}
+
+/// How the thread ends a file.
+#[cfg(not(test))]
+fn ending() -> impl Fn(Segment) -> Ended + Send + 'static {
+    |segment| segment.end(Ok(()))
+}
+#[cfg(test)]
+pub use tests::busy;
+#[cfg(test)]
+use tests::ending;
+
+/// A thread that ends files, one at a time.
+#[derive(Debug)]
+struct Ender {
+    begun: Sender<Segment>,
+    ended: Receiver<Ended>,
+    /// True if it has a file.
+    busy: bool,
+}
+
+impl Ender {
+    fn by(end: impl Fn(Segment) -> Ended + Send + 'static) -> Outcome<Ender> {
+        let (begun, orders) = channel();
+        let (done, ended) = channel();
+        let work = move || {
+            for segment in orders {
+                if done.send(end(segment)).is_err() {
+                    break;
+                }
+            }
+        };
+        thread::Builder::new()
+            .name("segments".into())
+            .spawn(work)
+            .map_err(|error| Fail::Failed(format!("cannot end segments: {}", reason(&error))))?;
+        Ok(Ender {
+            begun,
+            ended,
+            busy: false,
+        })
+    }
+
+    /// Gives it a file; it has none now.
+    fn begin(&mut self, segment: Segment) {
+        // That its thread is gone, `ended` says.
+        let _ = self.begun.send(segment);
+        self.busy = true;
+    }
+
+    /// How its file ended, if it had one and that is known, or is waited for.
+    fn ended(&mut self, wait: bool) -> Option<Ended> {
+        if !self.busy {
+            return None;
+        }
+        let ended = match wait {
+            true => self.ended.recv().ok(),
+            false => match self.ended.try_recv() {
+                Err(TryRecvError::Empty) => return None,
+                ended => ended.ok(),
+            },
+        };
+        self.busy = false;
+        Some(ended.unwrap_or_else(|| Ended {
+            frames: 0,
+            stats: Stats::default(),
+            outcome: Err(Fail::Failed("the thread that ends segments is gone".into())),
+        }))
+    }
+}
+
 /// How to write.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -262,6 +378,8 @@ pub struct Output {
     way: Way,
     options: OpenOptions,
     current: Option<Segment>,
+    /// Where there may be several files.
+    ender: Option<Ender>,
     losses: Losses,
     totals: Totals,
     notice: Option<String>,
@@ -273,7 +391,12 @@ impl Output {
     /// # Errors
     /// If that cannot be.
     pub fn create(plan: Plan, way: Way) -> Outcome<Output> {
+        let ender = match plan.segment {
+            Some(_) => Some(Ender::by(ending())?),
+            None => None,
+        };
         let mut output = Output {
+            ender,
             options: way.options(plan.durability),
             losses: Losses {
                 interval: plan.interval,
@@ -371,9 +494,9 @@ impl Output {
                 !frame.damaged && s.frames > 0 && (full || early)
             })
         });
+        self.settle(false)?;
         if full {
-            self.end_segment(Ok(()))?;
-            self.begin()?;
+            self.next_segment()?;
         }
         let before = self.losses.count;
         if let Some(lost) = self.losses.see(frame.sequence) {
@@ -459,47 +582,28 @@ impl Output {
         self.notice.take()
     }
 
-    /// Ends the file. If it went wrong, whole frames are left in it, each of them in the index.
-    fn end_segment(&mut self, outcome: Outcome) -> Outcome {
-        let Some(Segment {
-            path,
-            writer,
-            index,
-            bytes,
-            frames,
-        }) = self.current.take()
-        else {
-            return outcome;
-        };
-        let before = writer.stats();
-        let finished = match outcome {
-            Ok(()) => writer.finish().context("write", &path),
-            Err(fail) => {
-                drop(writer);
-                Err(fail)
-            }
-        };
-        let Some(mut index) = index else {
-            self.count(finished.as_ref().unwrap_or(&before));
-            self.totals.frames += frames;
-            return finished.map(drop);
-        };
-        let outcome = match finished {
-            Ok(stats) => {
-                self.count(&stats);
-                index.write_lines(bytes).context("write", &index.path)
-            }
-            Err(fail) => {
-                self.count(&before);
-                Err(fail)
-            }
-        };
-        let outcome = outcome.or_else(|fail| {
-            whole(&path, &mut index).context("mend", &path)?;
-            Err(fail)
-        });
-        self.totals.frames += index.frames;
-        outcome
+    /// Ends this file and begins the next. A thread ends it: what is in flight, a sync or a `close()` may take
+    /// longer than the camera's buffers last. One file ends at a time: if the one before has not, this waits.
+    fn next_segment(&mut self) -> Outcome {
+        self.settle(true)?;
+        if let (Some(ender), Some(segment)) = (&mut self.ender, self.current.take()) {
+            ender.begin(segment);
+        }
+        self.begin()
+    }
+
+    /// Takes account of a file that has ended meanwhile, or waits for it.
+    fn settle(&mut self, wait: bool) -> Outcome {
+        match self.ender.as_mut().and_then(|ender| ender.ended(wait)) {
+            Some(ended) => self.tally(ended),
+            None => Ok(()),
+        }
+    }
+
+    fn tally(&mut self, ended: Ended) -> Outcome {
+        self.totals.frames += ended.frames;
+        self.count(&ended.stats);
+        ended.outcome
     }
 
     fn count(&mut self, stats: &Stats) {
@@ -510,7 +614,12 @@ impl Output {
 
     /// Ends the output; what was written, and how that went.
     pub fn finish(mut self, outcome: Outcome) -> (Totals, Outcome) {
-        let outcome = self.end_segment(outcome);
+        let outcome = match self.current.take() {
+            Some(segment) => self.tally(segment.end(outcome)),
+            None => outcome,
+        };
+        // One line says why, and of the file before, whatever has ended the recording since.
+        let outcome = self.settle(true).and(outcome);
         (self.totals.lost, self.totals.suspected) = (self.losses.count, self.losses.suspected);
         (self.totals, outcome)
     }
@@ -554,6 +663,7 @@ fn whole(path: &Path, index: &mut Index) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
     use std::os::fd::{AsRawFd, RawFd};
 
     use crate::alone::{alone, job};
@@ -812,6 +922,225 @@ mod tests {
         let wanted = "# test\n0 0.000000 0 10\n# lost 1-2\n3 0.099999 10 10\n# damaged 4\n\
                       # lost 5\n6 0.199998 20 10\n# suspected 1 before 7\n7 0.266664 30 10\n";
         assert_eq!(text, wanted);
+    }
+
+    /// What a disk does before it takes the end of a file.
+    type Disk = Box<dyn Fn() -> Outcome + Send>;
+
+    thread_local! {
+        static DISK: RefCell<Option<Disk>> = const { RefCell::new(None) };
+    }
+
+    /// Has this thread's next output end the files before the last on such a disk.
+    pub fn busy(disk: impl Fn() -> Outcome + Send + 'static) {
+        DISK.set(Some(Box::new(disk)));
+    }
+
+    pub(super) fn ending() -> impl Fn(Segment) -> Ended + Send + 'static {
+        let disk = DISK.take();
+        move |segment| segment.end(disk.as_ref().map_or(Ok(()), |disk| disk()))
+    }
+
+    /// A disk that takes the end of a file for each time that it is told so, or else after this long.
+    fn slow() -> Sender<()> {
+        let (go, may) = channel();
+        busy(move || {
+            let _ = may.recv_timeout(Duration::from_secs(20));
+            Ok(())
+        });
+        go
+    }
+
+    #[test]
+    fn a_file_that_takes_long_to_end_holds_up_no_frame() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        for durability in [Durability::Process, Durability::Safe, Durability::Sync] {
+            for way in [Way::Copy, Way::Buffered] {
+                let path = home.path().join(format!("{way}{durability:?}"));
+                let plan = plan(&path, Some(45_000), durability);
+                let go = slow();
+                let mut output = Output::create(plan, way).unwrap();
+                let write = |output: &mut Output, n| {
+                    output
+                        .write(&frame(n, 10_000), &[&data(n, 10_000)])
+                        .unwrap();
+                };
+                // The first file has not ended, and all of the second is there.
+                (0..8).for_each(|n| write(&mut output, n));
+                assert_eq!((output.totals.frames, output.totals.files.len()), (0, 2));
+                // Nor is the third begun before it has.
+                let later = thread::spawn(move || {
+                    thread::sleep(Duration::from_millis(50));
+                    (0..2).for_each(|_| go.send(()).unwrap());
+                });
+                write(&mut output, 8);
+                assert!(output.totals.frames >= 4);
+                write(&mut output, 9);
+                let (totals, outcome) = output.finish(Ok(()));
+                outcome.unwrap();
+                later.join().unwrap();
+                assert_eq!((totals.frames, totals.bytes), (10, 100_000));
+                let wanted = (0..3).map(|n| segment(&path, n)).collect::<Vec<_>>();
+                assert_eq!(totals.files, wanted);
+                let mut next = 0;
+                for file in &totals.files {
+                    let bytes = std::fs::read(file).unwrap();
+                    for (sequence, offset, length) in lines(&index_of(file)) {
+                        assert_eq!((sequence, length), (next, 10_000));
+                        let at = offset as usize;
+                        assert!(bytes[at..at + length] == data(sequence, length));
+                        next += 1;
+                    }
+                }
+                assert_eq!(next, 10);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_disk_keeps_for_long_is_promised_all_the_same() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        for durability in [Durability::Safe, Durability::Sync] {
+            let path = home.path().join(format!("{durability:?}"));
+            let go = slow();
+            let plan = plan(&path, Some(45_000), durability);
+            let mut output = Output::create(plan, Way::Copy).unwrap();
+            for n in 0..6 {
+                let bytes = data(n, 10_000);
+                output.write(&frame(n, 10_000), &[&bytes]).unwrap();
+            }
+            // As after kill -9 now: each frame is there, and so is its line.
+            for (n, frames) in [(0, 4), (1, 2)] {
+                let file = segment(&path, n);
+                assert_eq!(lines(&index_of(&file)).len(), frames);
+                let size = std::fs::metadata(&file).unwrap().len();
+                assert_eq!(size, 10_000 * frames as u64);
+            }
+            go.send(()).unwrap();
+            output.finish(Ok(())).1.unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_ended_ends_the_recording() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let fail = |text: &str| Err(Fail::Failed(text.into()));
+        // With a frame that comes later, at the end, and where something else is the end.
+        for (name, at_once, end) in [
+            ("at-once", true, Ok(())),
+            ("at-end", false, Ok(())),
+            ("signal", false, Err(Fail::Signal(2))),
+            ("unplugged", false, fail("unplugged")),
+        ] {
+            for way in [Way::Copy, Way::Buffered] {
+                let path = home.path().join(format!("{name}-{way}"));
+                let plan = plan(&path, Some(45_000), Durability::Process);
+                let (go, may) = channel::<()>();
+                busy(move || {
+                    let _ = may.recv_timeout(Duration::from_secs(20));
+                    fail("no room")
+                });
+                let mut output = Output::create(plan, way).unwrap();
+                let write =
+                    |output: &mut Output, n| output.write(&frame(n, 10_000), &[&data(n, 10_000)]);
+                let mut frames = 6;
+                (0..frames).for_each(|n| write(&mut output, n).unwrap());
+                go.send(()).unwrap();
+                let mut end = match &end {
+                    Ok(()) => Ok(()),
+                    Err(Fail::Signal(number)) => Err(Fail::Signal(*number)),
+                    Err(_) => fail("unplugged"),
+                };
+                while at_once && end.is_ok() {
+                    thread::sleep(Duration::from_millis(20));
+                    end = write(&mut output, frames);
+                    frames += u32::from(end.is_ok());
+                    assert!(frames < 9, "the third file was begun");
+                }
+                let (totals, outcome) = output.finish(end);
+                assert!(
+                    matches!(&outcome, Err(Fail::Failed(text)) if text == "no room"),
+                    "{name}: {outcome:?}"
+                );
+                // What came before, and what came after it, is whole and indexed.
+                assert_eq!((totals.frames, totals.files.len()), (frames.into(), 2));
+                let counts: Vec<_> = totals
+                    .files
+                    .iter()
+                    .map(|file| {
+                        let frames = lines(&index_of(file)).len();
+                        let size = std::fs::metadata(file).unwrap().len();
+                        assert_eq!(size, 10_000 * frames as u64);
+                        frames
+                    })
+                    .collect();
+                assert_eq!(counts, [4, frames as usize - 4]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_ails_the_next_file_hides_nothing_of_the_one_before() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        for (broken, wanted) in [(true, "no room"), (false, "no file")] {
+            let path = home.path().join(format!("{broken}"));
+            // The next file cannot be begun.
+            std::fs::create_dir(segment(&path, 1)).unwrap();
+            let plan = plan(&path, Some(45_000), Durability::Process);
+            busy(move || match broken {
+                true => Err(Fail::Failed("no room".into())),
+                false => Ok(()),
+            });
+            let mut output = Output::create(plan, Way::Buffered).unwrap();
+            let mut end = Ok(());
+            let mut frames = 0;
+            while end.is_ok() {
+                end = output.write(&frame(frames, 10_000), &[&data(frames, 10_000)]);
+                frames += 1;
+            }
+            let (totals, outcome) = output.finish(end);
+            let said = format!("{outcome:?}");
+            assert!(said.contains(wanted), "{said}");
+            assert_eq!((totals.frames, totals.files), (4, vec![segment(&path, 0)]));
+        }
+    }
+
+    #[test]
+    fn each_file_has_a_ring_of_the_same_size() {
+        let Some(path) = job() else {
+            let home = tempfile::tempdir_in("/var/tmp").unwrap();
+            // What other streams of the process have would count.
+            return alone(
+                "output::tests::each_file_has_a_ring_of_the_same_size",
+                &home.path().join("out"),
+            );
+        };
+        let go = slow();
+        let plan = plan(&path, Some(45_000), Durability::Process);
+        let mut output = Output::create(plan, Way::Copy).unwrap();
+        let mut rings = Vec::new();
+        for n in 0..12 {
+            // The first file ends only when the third is to begin.
+            if n == 8 {
+                (0..2).for_each(|_| go.send(()).unwrap());
+            }
+            let bytes = data(n, 10_000);
+            output.write(&frame(n, 10_000), &[&bytes]).unwrap();
+            rings.push(output.current.as_ref().unwrap().writer.stats().memory);
+        }
+        output.finish(Ok(())).1.unwrap();
+        assert!(rings.iter().all(|ring| *ring == rings[0]), "{rings:?}");
+    }
+
+    #[test]
+    fn no_thread_is_made_for_one_file() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("out");
+        let output = |segment| {
+            Output::create(plan(&path, segment, Durability::Process), Way::Buffered).unwrap()
+        };
+        assert!(output(None).ender.is_none());
+        assert!(output(Some(1)).ender.is_some());
     }
 
     #[test]

@@ -9,6 +9,9 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::channel;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,7 +22,7 @@ use signal_hook::low_level::raise;
 
 use crate::alone::{alone, command, job};
 use crate::device::{picture, show, Film, Next, FRAME};
-use crate::output::index_of;
+use crate::output::{busy, index_of};
 use crate::{run, Cli};
 
 /// What is waited for comes within this time, or never.
@@ -178,6 +181,112 @@ fn no_frame_is_missing_between_two_segments() {
         holds(&home.join(format!("out-000{n}.raw")), numbers);
     }
     assert_eq!(fs::read_dir(&home).unwrap().count(), 2 * 5);
+}
+
+/// The option for files of so many frames.
+fn segment(frames: usize) -> [String; 2] {
+    ["--segment".into(), (frames * FRAME + 1).to_string()]
+}
+
+#[test]
+fn a_disk_that_takes_no_end_of_a_file_holds_up_no_frame() {
+    let Some(home) = place("a_disk_that_takes_no_end_of_a_file_holds_up_no_frame") else {
+        return;
+    };
+    let align = pdio::explain(&home).unwrap().alignment;
+    let direct = align.is_some_and(|align| FRAME.is_multiple_of(align.offset as usize));
+    for way in ["mmap", "userptr", "copy", "buffered"] {
+        if !direct && way != "buffered" {
+            eprintln!("skipped: no direct I/O in /var/tmp for {way}");
+            continue;
+        }
+        // It takes the end of the first file only when 40 frames more have come.
+        let (go, may) = channel();
+        busy(move || {
+            let taken = may.recv_timeout(Duration::from_secs(20));
+            taken.map_err(|_| Fail::Failed("frames wait for the disk".into()))
+        });
+        let film = frames(move |number| {
+            if number == 50 + 40 {
+                (0..2).for_each(|_| go.send(()).unwrap());
+            }
+        });
+        let [segment, bytes] = &segment(50);
+        let options = [segment, bytes, "--frames", "120", "--way", way];
+        record(film, &options, &home.join(way)).unwrap();
+        for (n, numbers) in [0..50, 50..100, 100..120].into_iter().enumerate() {
+            holds(&home.join(format!("{way}-000{n}")), numbers);
+        }
+        assert!(!home.join(format!("{way}-0003")).exists());
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_ended_ends_the_recording_with_one_line() {
+    let Some(home) = place("a_file_that_cannot_be_ended_ends_the_recording_with_one_line") else {
+        return;
+    };
+    busy(|| Err(Fail::Failed("no room".into())));
+    let [segment, bytes] = &segment(5);
+    // With the next frame, or at the latest where the third file would begin.
+    let outcome = record(frames(|_| {}), &[segment, bytes], &home.join("out"));
+    let Err(Fail::Failed(said)) = outcome else {
+        panic!("{outcome:?}");
+    };
+    let end =
+        (5..=10).find(|end| said == format!("no room; 2 files hold {end} frames, all indexed"));
+    holds(&home.join("out-0000"), 0..5);
+    holds(&home.join("out-0001"), 5..end.expect(&said));
+    assert_eq!(fs::read_dir(&home).unwrap().count(), 2 * 2);
+}
+
+#[test]
+fn the_end_waits_until_all_files_have_ended() {
+    let Some(home) = place("the_end_waits_until_all_files_have_ended") else {
+        return;
+    };
+    let ended = Arc::new(AtomicBool::new(false));
+    let done = ended.clone();
+    busy(move || {
+        thread::sleep(Duration::from_millis(300));
+        done.store(true, Relaxed);
+        Ok(())
+    });
+    let film = frames(|number| {
+        if number == 7 {
+            raise(SIGTERM).unwrap();
+        }
+    });
+    let [segment, bytes] = &segment(5);
+    let outcome = record(film, &[segment, bytes], &home.join("out"));
+    assert!(matches!(outcome, Err(Fail::Signal(SIGTERM))), "{outcome:?}");
+    assert!(ended.load(Relaxed));
+    holds(&home.join("out-0000"), 0..5);
+    holds(&home.join("out-0001"), 5..8);
+    assert_eq!(fs::read_dir(&home).unwrap().count(), 2 * 2);
+}
+
+#[test]
+fn frames_from_before_the_trigger_go_to_several_files_as_well() {
+    let Some(home) = place("frames_from_before_the_trigger_go_to_several_files_as_well") else {
+        return;
+    };
+    busy(|| {
+        thread::sleep(Duration::from_millis(20));
+        Ok(())
+    });
+    let film = frames(|number| {
+        if number == 50 {
+            raise(SIGUSR1).unwrap();
+        }
+    });
+    let [segment, bytes] = &segment(9);
+    let options = [segment, bytes, "--pre-roll", "20ms", "--frames", "10"];
+    record(film, &options, &home.join("out")).unwrap();
+    for (n, numbers) in [29..38, 38..47, 47..56, 56..60].into_iter().enumerate() {
+        holds(&home.join(format!("out-000{n}")), numbers);
+    }
+    assert_eq!(fs::read_dir(&home).unwrap().count(), 2 * 4);
 }
 
 #[test]

@@ -73,7 +73,9 @@ impl Way {
             Way::Copy => options
                 .strategy(Strategy::Direct)
                 .durability(Durability::Process)
-                .memory_limit(RING),
+                .memory_limit(RING)
+                // One file begins while the one before ends.
+                .in_turn(true),
             Way::Buffered => {
                 // Each call goes straight to `write()`, so that pdio makes no copy first.
                 if durability == Durability::Process {
