@@ -82,7 +82,7 @@
 #define GRACE_S		60u
 /* what it takes to start is not looked at */
 #define SETTLE_S	2u
-/* frames of the end may be on their way */
+/* frames of the end may be on their way; record_report.py leaves out as many */
 #define TAIL_US		1000000u
 /* how much of a file stays on the disk with --late-us, and how often the rest goes */
 #define KEPT_BYTES	(1024ull * MIB)
@@ -731,7 +731,7 @@ static void none_missing(void)
 		die("the trace is not whole; --buffer-kib");
 }
 
-/* Whether a frame is one of many that came one after the other, and in time. */
+/* Whether a frame was in time, and none is missing before or after it. */
 static bool counted_only(size_t i, u64 from, u64 until)
 {
 	const struct frame *f = &frames[i];

@@ -214,12 +214,13 @@ def aarch64_linker() -> dict[str, str]:
     return {f"{prefix}_LINKER": ARM64.tool("gcc")}
 
 
-def aarch64_root() -> Path:
-    """Where the libraries for 64-bit Arm are."""
+def aarch64_runtime() -> dict[str, bytes]:
+    """What programs for 64-bit Arm load that its Debian root has not, by guest path."""
     root = Path("/usr") / ARM64.prefix.rstrip("-")
     if not (root / "lib/ld-linux-aarch64.so.1").exists():
         raise Unavailable("no C library for aarch64; run: apt-get install libc6-arm64-cross")
-    return root
+    name = "lib/libgcc_s.so.1"
+    return {name: (root / name).read_bytes()}
 
 
 @dataclass(frozen=True)

@@ -132,8 +132,7 @@ def arm64_files() -> dict[str, bytes]:
     own["libbrug.so"] = crates.target() / crates.AARCH64 / "release/libbrug.so"
     own |= {name: _compiled(PROGRAMS / f"{name}.c", ARM64) for name in _PROGRAMS}
     files = {f"brug/{name}": path.read_bytes() for name, path in own.items()}
-    files["lib/libgcc_s.so.1"] = (crates.aarch64_root() / "lib/libgcc_s.so.1").read_bytes()
-    return files
+    return files | crates.aarch64_runtime()
 
 
 def judge_guest(outcomes: Sequence[Outcome]) -> None:

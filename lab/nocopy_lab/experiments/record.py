@@ -235,17 +235,20 @@ class Boots:
     image: kernel.Image
     program: dict[str, bytes]
     root: Path
+    board: str = SLOW_BOARD
+    cameras: str = f"/dev/video{CONTIGUOUS} /dev/video{SCATTERED}"
+    tunables: str = SLOW_GLIBC
 
     def job(self, name: str, one: Boot, script: str, **values: object) -> Job:
         debian_disk = Disk(image=self.root, driver="virtio-blk", read_only=True)
         machine = Machine(
-            SLOW_BOARD, one.config, words=_words(one), disks=(NVME, debian_disk), seed=SEED
+            self.board, one.config, words=_words(one), disks=(NVME, debian_disk), seed=SEED
         )
         text = jobs.script(
             script, disk="/dev/nvme0n1", frame_bytes=FRAME_BYTES,
-            cameras=f"/dev/video{CONTIGUOUS} /dev/video{SCATTERED}", seed=SEED, swap=SWAP_MIB,
-            files=FILES_MIB, anon=ANON_MIB, touches=TOUCHES, hot=HOT_PERCENT, warm=WARM_S,
-            counting="", hogs="", tunables=SLOW_GLIBC, **values,
+            cameras=self.cameras, seed=SEED, swap=SWAP_MIB, files=FILES_MIB, anon=ANON_MIB,
+            touches=TOUCHES, hot=HOT_PERCENT, warm=WARM_S, counting="", hogs="",
+            tunables=self.tunables, **values,
         )  # fmt: skip
         return Job(
             f"record-{name}", text, self.image.bootable, machine, programs=("mke2fs",),
@@ -334,26 +337,17 @@ def _words(one: Boot) -> tuple[str, ...]:
 
 def arm64_boots(image: kernel.Image, program: dict[str, bytes], root: Path) -> list[Job]:
     """Boots on 64-bit Arm."""
+    boots = Boots(image, program, root, ARM64_BOARD, cameras=f"/dev/video{CONTIGUOUS}", tunables="")
     made = []
     for name, one in ARM64_BOOTS.items():
         quiet = "".join(_take("quiet", way, QUIET_RATE, QUIET_S) for way in ("camera", *one.whole))
         quiet += "counting=--cached\n"
         quiet += "".join(_take("cached", way, QUIET_RATE, CACHED_S) for way in one.whole)
         loaded = [_take("long", way, LONG_RATE, LONG_S) for way in one.whole] * LONG_ROUNDS
-        debian_disk = Disk(image=root, driver="virtio-blk", read_only=True)
-        machine = Machine(
-            ARM64_BOARD, one.config, words=_words(one), disks=(NVME, debian_disk), seed=SEED
-        )
-        text = jobs.script(
-            "record-arm64", disk="/dev/nvme0n1", frame_bytes=FRAME_BYTES,
-            cameras=f"/dev/video{CONTIGUOUS}", seed=SEED, swap=SWAP_MIB, files=FILES_MIB,
-            anon=ANON_MIB, touches=TOUCHES, hot=HOT_PERCENT, warm=WARM_S, counting="", hogs="",
-            tunables="", quiet="counting=--fill\n" + quiet, loaded="counting=\n" + "".join(loaded),
-        )  # fmt: skip
         made.append(
-            Job(
-                f"record-{name}", text, image.bootable, machine, programs=("mke2fs",),
-                files=program, allow=("allocation",), limit_s=LIMIT_S,
+            boots.job(
+                name, one, "record-arm64", quiet="counting=--fill\n" + quiet,
+                loaded="counting=\n" + "".join(loaded),
             )
         )  # fmt: skip
     return made
@@ -415,10 +409,8 @@ def _arm64(only: str) -> tuple[list[Job], Row]:
     if not any(only in f"record-{name}" for name in ARM64_BOOTS):
         return [], {}
     image, root = kernel.image("arm64"), debian.disk(PACKAGES, ARM64.debian)
-    program = {
-        "bin/nocopy-record": crates.record_aarch64().read_bytes(),
-        "lib/libgcc_s.so.1": (crates.aarch64_root() / "lib/libgcc_s.so.1").read_bytes(),
-    }
+    program = {"bin/nocopy-record": crates.record_aarch64().read_bytes()}
+    program |= crates.aarch64_runtime()
     made = [job for job in arm64_boots(image, program, root) if only in job.name]
     return made, _known_of(image, debian.versions(PACKAGES, ARM64.debian))
 
