@@ -98,18 +98,24 @@ fn holds(file: &Path, numbers: impl IntoIterator<Item = u32>) {
     assert_eq!(read(file), (numbers.into_iter().collect(), Vec::new()));
 }
 
+/// The ways of the made-up camera that this directory has.
+fn ways(home: &Path) -> Vec<&'static str> {
+    let align = pdio::explain(home).unwrap().alignment;
+    let direct = align.is_some_and(|align| FRAME.is_multiple_of(align.offset as usize));
+    let mut ways = vec!["mmap", "userptr", "copy", "buffered"];
+    if !direct {
+        eprintln!("skipped: no direct I/O in /var/tmp for mmap, userptr and copy");
+        ways.retain(|way| *way == "buffered");
+    }
+    ways
+}
+
 #[test]
 fn every_way_takes_each_frame_as_it_is() {
     let Some(home) = place("every_way_takes_each_frame_as_it_is") else {
         return;
     };
-    let align = pdio::explain(&home).unwrap().alignment;
-    let direct = align.is_some_and(|align| FRAME.is_multiple_of(align.offset as usize));
-    for way in ["mmap", "userptr", "copy", "buffered"] {
-        if !direct && way != "buffered" {
-            eprintln!("skipped: no direct I/O in /var/tmp for {way}");
-            continue;
-        }
+    for way in ways(&home) {
         for durability in ["process", "safe", "sync"] {
             let file = home.join(format!("{way}-{durability}"));
             // Each buffer is given back and filled again several times.
@@ -193,13 +199,7 @@ fn a_disk_that_takes_no_end_of_a_file_holds_up_no_frame() {
     let Some(home) = place("a_disk_that_takes_no_end_of_a_file_holds_up_no_frame") else {
         return;
     };
-    let align = pdio::explain(&home).unwrap().alignment;
-    let direct = align.is_some_and(|align| FRAME.is_multiple_of(align.offset as usize));
-    for way in ["mmap", "userptr", "copy", "buffered"] {
-        if !direct && way != "buffered" {
-            eprintln!("skipped: no direct I/O in /var/tmp for {way}");
-            continue;
-        }
+    for way in ways(&home) {
         // It takes the end of the first file only when 40 frames more have come.
         let (go, may) = channel();
         busy(move || {
