@@ -55,6 +55,17 @@ fn writable(address: usize) -> bool {
     !faults(|| unsafe { next::syscall(libc::SYS_futex, first, operation, 0, 0, second, OR_ZERO) })
 }
 
+/// Returns true if the kernel takes a range for the program's, which it asks of memory that it does
+/// not use as well: of no bytes, and of those behind the end of a file.
+pub fn is_the_programs(address: usize, len: usize) -> bool {
+    let mine = 0u8;
+    let Some(last) = address.checked_add(len.saturating_sub(1)) else {
+        return false;
+    };
+    // What lies below something of the program's is its own, whether it is there or not.
+    last <= &raw const mine as usize || readable(last)
+}
+
 /// Returns true if all pages are there, which one call can say for many (Linux 5.14); if false,
 /// nothing is known.
 fn populated(from: usize, to: usize, write: bool) -> bool {
@@ -99,13 +110,13 @@ impl Known {
         let (from, to) = (address / PAGE, last / PAGE + 1);
         let whole = |range: &Range| range.has(from, write) && to <= range.to;
         let current = || self.generation == GENERATION.load(SeqCst);
-        len == 0 || self.ranges.iter().any(whole) && current()
+        self.ranges.iter().any(whole) && current()
     }
 
     /// Returns true if `len` bytes from an address are there, to be read or to be written. Those that are not
     /// known are brought into memory.
     pub fn holds(&mut self, address: usize, len: usize, write: bool) -> bool {
-        if self.knows(address, len, write) {
+        if len == 0 || self.knows(address, len, write) {
             return true;
         }
         let Some(last) = address.checked_add(len.saturating_sub(1)) else {
@@ -215,7 +226,7 @@ mod tests {
             map(at + PAGE, 1, libc::PROT_READ, libc::MAP_FIXED);
             map(at + 2 * PAGE, 1, libc::PROT_NONE, libc::MAP_FIXED);
             let mut known = Known::default();
-            assert!(!known.knows(at, 2 * PAGE, false) && known.knows(at, 0, false));
+            assert!(!known.knows(at, 2 * PAGE, false) && known.holds(at, 0, false));
             assert!(known.holds(at, 2 * PAGE, false));
             assert!(known.knows(at, 2 * PAGE, false) && !known.knows(at, 2 * PAGE + 1, false));
             assert!(!known.holds(at, 2 * PAGE, true));
@@ -225,6 +236,10 @@ mod tests {
             assert!(known.holds(at + 2 * PAGE - 1, 1, false));
             assert!(!known.holds(usize::MAX - 5, 10, false));
             assert!(!known.holds(0, 1, false));
+            assert!(is_the_programs(0, 0) && is_the_programs(at + 2 * PAGE, PAGE));
+            let outside = usize::MAX << (usize::BITS - 2);
+            assert!(!is_the_programs(outside, 0) && !is_the_programs(at, outside - at + 1));
+            assert!(!is_the_programs(outside + 1, outside));
             assert_eq!(peek(at as *const u64), Some(0));
             assert_eq!(peek((at + 2 * PAGE) as *const u64), None);
             taken_away();

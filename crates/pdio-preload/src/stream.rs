@@ -779,12 +779,14 @@ impl Parts {
     }
 }
 
-/// Returns true if the first `len` bytes of the parts are accessible.
+/// Returns true if the first `len` bytes of the parts are accessible, and the kernel would not refuse the
+/// rest.
 fn present(known: &mut Known, parts: &[iovec], mut len: usize, write: bool) -> bool {
     parts.iter().all(|part| {
         let n = part.iov_len.min(len);
         len -= n;
-        known.holds(part.iov_base as usize, n, write)
+        let (at, whole) = (part.iov_base as usize, n > 0 && n == part.iov_len);
+        known.holds(at, n, write) && (whole || memory::is_the_programs(at, part.iov_len))
     })
 }
 
