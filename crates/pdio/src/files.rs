@@ -22,8 +22,9 @@ pub(crate) trait Waiting: Debug + Send + Sync {
     /// Hands everything to the kernel on behalf of another stream or a fork. An error stays for the
     /// stream's own next call; what is returned is a copy.
     fn push_for_others(&self) -> io::Result<()>;
-    /// Hands over what has been here since the last call. Returns the stream's linger time while it
-    /// holds anything.
+    /// Sends what has been here for half the stream's linger time and does not wait for the device, so that
+    /// neither the stream's caller nor other streams do. Returns in what time to look again while it holds
+    /// anything.
     fn push_aged(&self) -> Option<Duration>;
 }
 

@@ -128,13 +128,12 @@ fn keep(bell: &Bell) {
         // One at a time: the thread that ends a stream waits until nobody holds it.
         let writers: Vec<_> = files::all_writers().iter().map(Arc::downgrade).collect();
         for writer in writers {
-            if let Some(linger) = writer.upgrade().and_then(|writer| writer.push_aged()) {
-                next = Some(next.map_or(linger, |n| n.min(linger)));
+            if let Some(time) = writer.upgrade().and_then(|writer| writer.push_aged()) {
+                next = Some(next.map_or(time, |n| n.min(time)));
             }
         }
         match next {
-            // Data seen twice in a row has aged at least half the linger time and at most all.
-            Some(linger) => bell.sleep((linger / 2).max(Duration::from_millis(1))),
+            Some(time) => bell.sleep(time.max(Duration::from_millis(1))),
             None if state.parked.swap(true, Ordering::AcqRel) => {
                 bell.wait(KEEPER_IDLE);
                 let _keeper = lock(&state.keeper);

@@ -74,8 +74,9 @@ pub(crate) struct Core {
     /// The offset up to which a learned buffered stream has started writeback.
     pub(crate) behind: u64,
     pub(crate) scattered: u32,
-    /// `end` at the keeper's last look.
+    /// `end` at the keeper's last look, and when that was.
     pub(crate) seen_end: u64,
+    pub(crate) seen: Instant,
     /// True once direct requests were checked to stay out of the page cache.
     verified: bool,
 }
@@ -115,6 +116,7 @@ impl Core {
             behind: position,
             scattered: 0,
             seen_end: 0,
+            seen: Instant::now(),
             verified: false,
         };
         core.begin(position);

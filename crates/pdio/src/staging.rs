@@ -21,6 +21,17 @@ pub(crate) const BUFFERED_CHUNK: usize = 256 << 10;
 /// Small writes in a row at unrelated offsets; after one more nothing is staged any more.
 const SCATTERED: u32 = 4;
 
+/// What of the data that waits is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// Requests of full size.
+    Full,
+    /// All whole granules, and what is less than that if nothing is in flight that goes before.
+    Ready,
+    /// As `Ready`, and waits for what is in flight if there is no place for more.
+    All,
+}
+
 impl Core {
     pub(crate) fn write(&mut self, data: &[u8], offset: u64) -> io::Result<usize> {
         self.owed()?;
@@ -168,7 +179,7 @@ impl Core {
             self.end += n as u64;
             rest = &rest[n..];
             if self.end.is_multiple_of(chunk) {
-                if let Err(error) = self.issue(false) {
+                if let Err(error) = self.issue(Extent::Full) {
                     self.deferred = Some(error);
                 }
             }
@@ -224,7 +235,7 @@ impl Core {
         let n = fill(room)?.min(len);
         self.end += n as u64;
         if n > 0 && self.end.is_multiple_of(self.chunk()) {
-            if let Err(error) = self.issue(false) {
+            if let Err(error) = self.issue(Extent::Full) {
                 self.deferred = Some(error);
             }
         }
@@ -243,21 +254,22 @@ impl Core {
     }
 
     fn make_room(&mut self) {
-        let result = self.issue(false).and_then(|()| {
+        let result = self.issue(Extent::Full).and_then(|()| {
             if self.freed + self.back.memory().map_or(0, Region::len) as u64 > self.end {
                 return Ok(());
             }
             self.stall()?;
             // Before copying goes on, as the device is idle.
-            self.issue(false)
+            self.issue(Extent::Full)
         });
         if let Err(error) = result {
             self.deferred = Some(error);
         }
     }
 
-    /// Sends requests of full size; with `all`, all whole granules.
-    fn issue(&mut self, all: bool) -> io::Result<()> {
+    /// Sends what waits, so far.
+    fn issue(&mut self, extent: Extent) -> io::Result<()> {
+        let all = extent != Extent::Full;
         if !self.back.is_direct() {
             return self.issue_buffered();
         }
@@ -272,6 +284,9 @@ impl Core {
             if !self.issued.is_multiple_of(granule) {
                 let head_end = (self.issued + granule - self.issued % granule).min(self.end);
                 if !head_end.is_multiple_of(granule) && !all {
+                    return Ok(());
+                }
+                if extent == Extent::Ready && self.in_flight() {
                     return Ok(());
                 }
                 self.drain()?;
@@ -309,7 +324,7 @@ impl Core {
                 return Ok(());
             }
             if self.sent.len() >= depth && !self.reap(false)? {
-                if !all {
+                if extent != Extent::All {
                     return Ok(());
                 }
                 self.stall()?;
@@ -511,11 +526,21 @@ impl Core {
         Ok(true)
     }
 
-    /// Takes completions and sends full requests, without blocking.
-    pub(crate) fn reap_ready(&mut self) -> io::Result<()> {
+    /// Takes completions, and sends full requests; if data has `aged`, all of it. Does not wait for direct
+    /// requests: the caller of the stream would have to wait as well.
+    pub(crate) fn send_ready(&mut self, aged: bool) -> io::Result<()> {
         if self.back.is_direct() {
+            self.retry_failed();
             self.reap(false)?;
-            self.issue(false)?;
+        }
+        match aged {
+            true => self.issue(Extent::Ready)?,
+            false if self.back.is_direct() => self.issue(Extent::Full)?,
+            false => {}
+        }
+        if self.sent.is_empty() && self.issued == self.end {
+            // Use the same memory again.
+            self.begin(self.end);
         }
         Ok(())
     }
@@ -534,7 +559,7 @@ impl Core {
         }
         self.retry_failed();
         if self.issued < self.end {
-            self.issue(true)?;
+            self.issue(Extent::All)?;
         }
         self.drain()?;
         if self.issued < self.end {

@@ -14,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::align::{FileFacts, FileKind};
 use crate::backing;
@@ -25,6 +25,9 @@ use crate::requests::Core;
 use crate::staging::BUFFERED_CHUNK;
 use crate::stats::Stats;
 use crate::{keeper, sys};
+
+/// In what time to look again at aged data that can only be sent when the device has what goes before.
+const DEVICE_WORKS: Duration = Duration::from_millis(1);
 
 /// A stream into a file.
 ///
@@ -634,22 +637,29 @@ impl Waiting for Shared {
 
     fn push_aged(&self) -> Option<Duration> {
         let mut core = self.lock();
-        let linger = core.linger?;
+        let half = core.linger? / 2;
         if core.freed >= core.end || core.deferred.is_some() {
             return None;
         }
-        if core.issued < core.seen_end {
-            if let Err(error) = core.hand_over() {
-                core.deferred.get_or_insert(error);
-            }
-        } else if let Err(error) = core.reap_ready() {
+        let left = half.saturating_sub(core.seen.elapsed());
+        if !left.is_zero() {
+            return Some(left);
+        }
+        let aged = core.issued < core.seen_end;
+        if let Err(error) = core.send_ready(aged) {
             core.deferred.get_or_insert(error);
         }
-        core.seen_end = core.end;
         self.publish(&mut core);
-        Some(linger)
+        if core.issued < core.seen_end {
+            return Some(DEVICE_WORKS);
+        }
+        // What is here now and at the next look has aged at least half the linger time, and at most all.
+        core.seen_end = core.end;
+        core.seen = Instant::now();
+        Some(half)
     }
 }
+
 impl AsFd for Writer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -705,6 +715,50 @@ mod tests {
             Ok(size)
         });
         assert_eq!(end.unwrap(), 5000);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_slow_device_when_data_has_aged() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let open = |name: &str, strategy| {
+            let mut options = OpenOptions::new();
+            let linger = Some(Duration::from_millis(20));
+            options.create(true).strategy(strategy).linger(linger);
+            options.open_writer(home.path().join(name)).unwrap()
+        };
+        // Not a whole granule at the end, which has to wait for what goes before.
+        let data: Vec<u8> = (0..300_100u32).map(|i| (i / 7) as u8).collect();
+        let mut out = open("data", Strategy::Direct);
+        if !out.shared.lock().back.is_direct() {
+            eprintln!("skipped: no direct I/O in /var/tmp");
+            return;
+        }
+        let soon = |what: &str, is_so: &dyn Fn() -> bool| {
+            let end = Instant::now() + Duration::from_secs(20);
+            while !is_so() {
+                assert!(Instant::now() < end, "{what}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let device = crate::engine::tests::device();
+        out.write_all(&data[..100_100]).unwrap();
+        let sent = || match out.shared.core.try_lock() {
+            Ok(core) => core.freed < core.issued,
+            Err(_) => false,
+        };
+        soon("nothing is sent, or the caller has to wait", &sent);
+        out.write_all(&data[100_100..]).unwrap();
+        let mut other = open("other", Strategy::Buffered);
+        other.write_all(b"aged").unwrap();
+        let size = |name: &str| home.path().join(name).metadata().unwrap().len();
+        soon("another stream has to wait", &|| size("other") == 4);
+        assert_eq!(size("data"), 0);
+        drop(device);
+        soon("the rest is not sent", &|| {
+            size("data") == data.len() as u64
+        });
+        out.finish().unwrap();
+        assert!(std::fs::read(home.path().join("data")).unwrap() == data);
     }
 
     #[test]
