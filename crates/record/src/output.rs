@@ -217,9 +217,9 @@ impl Segment {
             frames,
         } = self;
         let before = writer.stats();
-        let (stats, outcome) = match outcome.and_then(|()| writer.finish().context("write", &path))
-        {
-            Ok(stats) => (stats, Ok(())),
+        // Whatever has ended the recording, the writer may still hold frames, and a failure of these is told.
+        let (stats, outcome) = match writer.finish().context("write", &path) {
+            Ok(stats) => (stats, outcome),
             Err(fail) => (before, Err(fail)),
         };
         let Some(mut index) = index else {
@@ -229,12 +229,17 @@ impl Segment {
                 outcome,
             };
         };
-        let outcome = outcome
-            .and_then(|()| index.write_lines(bytes).context("write", &index.path))
-            .or_else(|fail| {
-                whole(&path, &mut index).context("mend", &path)?;
-                Err(fail)
-            });
+        let outcome = match outcome {
+            Ok(()) | Err(Fail::Signal(_)) => {
+                let written = index.write_lines(bytes).context("write", &index.path);
+                written.and(outcome)
+            }
+            failed => failed,
+        }
+        .or_else(|fail| {
+            whole(&path, &mut index).context("mend", &path)?;
+            Err(fail)
+        });
         Ended {
             frames: index.frames,
             stats,
@@ -1158,6 +1163,19 @@ mod tests {
         assert_eq!(read(1), "# test\n# lost 1\n2 0.066666 0 10\n");
     }
 
+    /// From now on this process's files take no more than this.
+    fn limit_files(bytes: u64) {
+        // SAFETY: plain system calls on valid memory.
+        unsafe {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            let limit = libc::rlimit {
+                rlim_cur: bytes,
+                rlim_max: libc::RLIM_INFINITY,
+            };
+            assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+        }
+    }
+
     #[test]
     fn lines_follow_each_other_after_half_a_line() {
         let Some(place) = job() else {
@@ -1168,35 +1186,53 @@ mod tests {
                 &home.path().join("out"),
             );
         };
-        let limit = |bytes| {
-            // SAFETY: plain system calls on valid memory.
-            unsafe {
-                libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-                let limit = libc::rlimit {
-                    rlim_cur: bytes,
-                    rlim_max: libc::RLIM_INFINITY,
-                };
-                assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
-            }
-        };
         std::fs::write(&place, [0; 20]).unwrap();
         let mut index = Index::create(&place, "# test\n", false).unwrap();
         let read = || std::fs::read_to_string(index_of(&place)).unwrap();
         let size = || std::fs::metadata(&place).unwrap().len();
         index.waiting.push_back((10, "0 0.000000 0 10\n".into()));
-        limit(12);
+        limit_files(12);
         index.write_lines(20).unwrap_err();
-        limit(libc::RLIM_INFINITY);
+        limit_files(libc::RLIM_INFINITY);
         whole(&place, &mut index).unwrap();
         assert_eq!((read(), size()), ("# test\n0 0.000000 0 10\n".into(), 10));
         // A disk that stays full.
         std::fs::write(&place, [0; 20]).unwrap();
         index.waiting.push_back((20, "1 0.000000 10 10\n".into()));
-        limit(28);
+        limit_files(28);
         index.write_lines(20).unwrap_err();
         whole(&place, &mut index).unwrap();
         assert_eq!((read(), size()), ("# test\n0 0.000000 0 10\n".into(), 10));
         assert_eq!(index.frames, 1);
+    }
+
+    #[test]
+    fn a_signal_hides_no_frame_that_cannot_be_written() {
+        let Some(home) = job() else {
+            let home = tempfile::tempdir_in("/var/tmp").unwrap();
+            // The limit is the whole process's.
+            return alone(
+                "output::tests::a_signal_hides_no_frame_that_cannot_be_written",
+                home.path(),
+            );
+        };
+        // The second frame, which is still in the ring, has no room in the file; its line has none in the index.
+        for (len, most, what) in [(10_000, 15_000, "frame"), (10, 30, "frame.index")] {
+            let path = home.join("frame");
+            let plan = plan(&path, None, Durability::Process);
+            let mut output = Output::create(plan, Way::Copy).unwrap();
+            output.write(&frame(0, len), &[&data(0, len)]).unwrap();
+            output.current.as_mut().unwrap().writer.flush().unwrap();
+            limit_files(most);
+            let written = output.write(&frame(1, len), &[&data(1, len)]);
+            let (totals, outcome) = output.finish(written.and(Err(Fail::Signal(15))));
+            limit_files(libc::RLIM_INFINITY);
+            let said = format!("{outcome:?}");
+            assert!(said.contains(&format!("{what}': File too large")), "{said}");
+            assert_eq!(totals.frames, 1);
+            assert_eq!(lines(&index_of(&path)), [(0, 0, len)]);
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), len as u64);
+        }
     }
 
     #[test]
