@@ -217,6 +217,8 @@ impl Segment {
             frames,
         } = self;
         let before = writer.stats();
+        // By now the name may be another file's.
+        let file = writer.file().try_clone();
         // Whatever has ended the recording, the writer may still hold frames, and a failure of these is told.
         let (stats, outcome) = match writer.finish().context("write", &path) {
             Ok(stats) => (stats, outcome),
@@ -237,7 +239,8 @@ impl Segment {
             failed => failed,
         }
         .or_else(|fail| {
-            whole(&path, &mut index).context("mend", &path)?;
+            file.and_then(|file| whole(&file, &mut index))
+                .context("mend", &path)?;
             Err(fail)
         });
         Ended {
@@ -646,8 +649,7 @@ fn stage(writer: &mut Writer, mut data: &[u8]) -> io::Result<()> {
 
 /// Cuts what is not a whole frame from the end of a file, and writes all others into the index. If the
 /// disk has no room for these lines either, frames are cut off until it has.
-fn whole(path: &Path, index: &mut Index) -> io::Result<()> {
-    let file = File::options().write(true).open(path)?;
+fn whole(file: &File, index: &mut Index) -> io::Result<()> {
     let size = file.metadata()?.len();
     index.waiting.retain(|(end, _)| *end <= size);
     loop {
@@ -1194,14 +1196,15 @@ mod tests {
         limit_files(12);
         index.write_lines(20).unwrap_err();
         limit_files(libc::RLIM_INFINITY);
-        whole(&place, &mut index).unwrap();
+        let file = File::options().write(true).open(&place).unwrap();
+        whole(&file, &mut index).unwrap();
         assert_eq!((read(), size()), ("# test\n0 0.000000 0 10\n".into(), 10));
         // A disk that stays full.
         std::fs::write(&place, [0; 20]).unwrap();
         index.waiting.push_back((20, "1 0.000000 10 10\n".into()));
         limit_files(28);
         index.write_lines(20).unwrap_err();
-        whole(&place, &mut index).unwrap();
+        whole(&file, &mut index).unwrap();
         assert_eq!((read(), size()), ("# test\n0 0.000000 0 10\n".into(), 10));
         assert_eq!(index.frames, 1);
     }
@@ -1338,6 +1341,26 @@ mod tests {
             assert_eq!(sequences, (0..frames as u32).collect::<Vec<_>>());
             assert_eq!(std::fs::metadata(&path).unwrap().len(), 1000 * frames);
         }
+    }
+
+    #[test]
+    fn a_file_that_was_renamed_is_ended_and_no_other() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let [path, moved] = ["out", "moved"].map(|name| home.path().join(name));
+        let plan = plan(&path, None, Durability::Process);
+        let mut output = Output::create(plan, Way::Buffered).unwrap();
+        for n in 0..3 {
+            output.write(&frame(n, 1000), &[&data(n, 1000)]).unwrap();
+        }
+        let segment = output.current.as_mut().unwrap();
+        segment.writer.write_all(&[9; 500]).unwrap();
+        std::fs::rename(&path, &moved).unwrap();
+        std::fs::write(&path, [7; 5000]).unwrap();
+        let (totals, outcome) = output.finish(Err(Fail::Failed("full".into())));
+        assert!(matches!(outcome, Err(Fail::Failed(text)) if text == "full"));
+        assert_eq!(totals.frames, 3);
+        assert_eq!(std::fs::metadata(&moved).unwrap().len(), 3000);
+        assert_eq!(std::fs::read(&path).unwrap(), [7; 5000]);
     }
 
     #[test]
