@@ -442,20 +442,27 @@ impl Output {
             None => path.clone(),
         };
         // A FIFO would have to be waited for, and a device has no length that says what is there.
-        if std::fs::metadata(&path).is_ok_and(|about| !about.is_file()) {
-            return Err(Fail::Failed(format!(
-                "{} is there and no file: name one, or - for standard output",
-                quoted(&path)
-            )));
+        for name in [&path, &index_of(&path)] {
+            if std::fs::metadata(name).is_ok_and(|about| !about.is_file()) {
+                return Err(Fail::Failed(format!(
+                    "{} is there and no file: name one, or - for standard output",
+                    quoted(name)
+                )));
+            }
         }
         let mut options = self.options.clone();
-        options.create(true).truncate(true);
+        options.create(true);
         let mut writer = options.open_writer(&path).context("create", &path)?;
+        let sync = self.plan.durability == Durability::Sync;
+        // Emptied before the file that was there: its lines would name frames that are not.
+        let index = Some(Index::create(&path, &self.plan.header, sync)?);
+        let about = writer.file().metadata().context("look at", &path)?;
+        if about.len() > 0 {
+            writer.set_len(0).context("empty", &path)?;
+        }
         if self.way == Way::Copy {
             writer.prepare();
         }
-        let sync = self.plan.durability == Durability::Sync;
-        let index = Some(Index::create(&path, &self.plan.header, sync)?);
         self.totals.files.push(path.clone());
         self.current = Some(Segment {
             path,
@@ -768,6 +775,55 @@ mod tests {
             let said = format!("{:?}", outcome.err());
             assert!(said.contains("no file"), "{said}");
             assert!(!index_of(path).exists());
+        }
+    }
+
+    #[test]
+    fn a_file_without_an_index_is_left_as_it_was() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("out");
+        std::fs::write(&path, "what was there").unwrap();
+        let index = index_of(&path);
+        let tries = |wanted: &str| {
+            let outcome = Output::create(plan(&path, None, Durability::Process), Way::Buffered);
+            let said = format!("{:?}", outcome.err());
+            assert!(
+                said.contains("out.index") && said.contains(wanted),
+                "{said}"
+            );
+            assert_eq!(std::fs::read(&path).unwrap(), b"what was there");
+        };
+        // In a directory that is not there.
+        std::os::unix::fs::symlink("nowhere/index", &index).unwrap();
+        tries("cannot create");
+        std::fs::remove_file(&index).unwrap();
+        std::fs::create_dir(&index).unwrap();
+        tries("no file");
+        std::fs::remove_dir(&index).unwrap();
+        // Nobody reads from it: to open it would wait for ever.
+        rustix::fs::mkfifoat(rustix::fs::CWD, &index, rustix::fs::Mode::RWXU).unwrap();
+        tries("no file");
+    }
+
+    #[test]
+    fn what_a_file_had_before_is_gone() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        for way in [Way::Copy, Way::Buffered] {
+            let path = home.path().join(way.to_string());
+            for frames in [9, 3] {
+                let plan = plan(&path, None, Durability::Process);
+                let mut output = Output::create(plan, way).unwrap();
+                for n in 0..frames {
+                    let bytes = data(n + frames, 100_000);
+                    output.write(&frame(n, 100_000), &[&bytes]).unwrap();
+                }
+                output.finish(Ok(())).1.unwrap();
+                let wanted: Vec<_> = (0..frames)
+                    .flat_map(|n| data(n + frames, 100_000))
+                    .collect();
+                assert!(std::fs::read(&path).unwrap() == wanted);
+                assert_eq!(lines(&index_of(&path)).len(), frames as usize);
+            }
         }
     }
 
