@@ -35,8 +35,15 @@ impl Photos {
     /// Makes a thread and memory ready for photos of up to `frame_bytes`.
     ///
     /// # Errors
-    /// If there is no memory, or no thread.
+    /// If there is no memory, or no thread, or something that is no file has the name.
     pub fn to(path: &Path, frame_bytes: usize) -> Outcome<Photos> {
+        // A rename would take the place of a device, or of the trigger.
+        if std::fs::metadata(path).is_ok_and(|about| !about.is_file()) {
+            return Err(Fail::Failed(format!(
+                "{} is there and no file: name another for --photo",
+                quoted(path)
+            )));
+        }
         let to = path.to_path_buf();
         Photos::by(path, frame_bytes, move |data| write(&to, data))
     }
@@ -236,6 +243,20 @@ mod tests {
         let (taken, lines) = photos.finish();
         assert_eq!((taken, lines.len()), (1, 1));
         assert!(lines[0].starts_with("no frame came"), "{lines:?}");
+    }
+
+    #[test]
+    fn a_photo_takes_the_place_of_nothing_but_files() {
+        let home = tempfile::tempdir().unwrap();
+        let [fifo, link, file] = ["fifo", "link", "file"].map(|name| home.path().join(name));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        for path in [Path::new("/dev/null"), home.path(), &fifo, &link] {
+            let said = format!("{:?}", Photos::to(path, 4).err());
+            assert!(said.contains("no file"), "{said}");
+        }
+        std::fs::write(&file, "the photo before").unwrap();
+        assert!(Photos::to(&file, 4).is_ok());
     }
 
     #[test]
