@@ -178,6 +178,17 @@ fn resolved(path: &Path) -> PathBuf {
     found.unwrap_or_else(|| path.to_path_buf())
 }
 
+/// Syncs the directory of a file. What is synced of a new file is of no use after a power cut without its name.
+fn sync_directory(of: &Path) -> Outcome {
+    let file = of.canonicalize().context("look at", of)?;
+    let directory = file.parent().unwrap_or(Path::new("/"));
+    match File::open(directory).and_then(|directory| directory.sync_all()) {
+        // Some filesystems, as those of a server, have nothing to sync there.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        result => result.context("sync directory", directory),
+    }
+}
+
 /// The number of a segment of `path`, if `name` is one.
 fn number(path: &Path, name: &Path) -> Option<u32> {
     let begin = path.file_stem()?.len() + 1;
@@ -463,6 +474,11 @@ impl Output {
         if self.way == Way::Copy {
             writer.prepare();
         }
+        if sync {
+            // Of a link they differ.
+            sync_directory(&path)?;
+            sync_directory(&index_of(&path))?;
+        }
         self.totals.files.push(path.clone());
         self.current = Some(Segment {
             path,
@@ -678,9 +694,9 @@ fn whole(file: &File, index: &mut Index) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::cell::RefCell;
-    use std::os::fd::{AsRawFd, RawFd};
+    use std::os::fd::AsRawFd;
 
-    use crate::alone::{alone, job};
+    use crate::alone::{alone, job, refuse};
     use crate::ways::RING;
 
     #[test]
@@ -1322,39 +1338,21 @@ mod tests {
         }
     }
 
-    /// From now on `fdatasync()` of this descriptor fails in this thread; false if the kernel has no filters.
-    fn refuse_to_sync(fd: RawFd) -> bool {
-        let step = |code: u32, k: u32, otherwise: u8| libc::sock_filter {
-            code: code as u16,
-            jt: 0,
-            jf: otherwise,
-            k,
-        };
-        let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
-        let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-        let end = libc::BPF_RET | libc::BPF_K;
-        let argument = std::mem::offset_of!(libc::seccomp_data, args) as u32;
-        let low_half = if cfg!(target_endian = "big") { 4 } else { 0 };
-        let mut filter = [
-            step(load, std::mem::offset_of!(libc::seccomp_data, nr) as u32, 0),
-            step(equal, libc::SYS_fdatasync as u32, 3),
-            step(load, argument + low_half, 0),
-            step(equal, fd as u32, 1),
-            step(end, libc::SECCOMP_RET_ERRNO | libc::EIO as u32, 0),
-            step(end, libc::SECCOMP_RET_ALLOW, 0),
-        ];
-        let program = libc::sock_fprog {
-            len: filter.len() as u16,
-            filter: filter.as_mut_ptr(),
-        };
-        // SAFETY: the filter is there until it has been copied.
-        unsafe {
-            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-                && libc::prctl(
-                    libc::PR_SET_SECCOMP,
-                    libc::SECCOMP_MODE_FILTER,
-                    &raw const program,
-                ) == 0
+    #[test]
+    fn each_frame_is_synced_with_the_name_of_its_file() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        for (durability, synced) in [(Durability::Safe, false), (Durability::Sync, true)] {
+            let plan = plan(&home.path().join("out"), None, durability);
+            // The filter ends with its thread.
+            let work = move || {
+                refuse(libc::SYS_fsync, None).then(|| Output::create(plan, Way::Buffered).map(drop))
+            };
+            let Some(outcome) = std::thread::spawn(work).join().unwrap() else {
+                eprintln!("skipped: no filters of system calls");
+                return;
+            };
+            let said = format!("{outcome:?}");
+            assert_eq!(said.contains("cannot sync directory"), synced, "{said}");
         }
     }
 
@@ -1372,7 +1370,7 @@ mod tests {
             // The filter ends with its thread.
             let work = move || {
                 let index = output.current.as_ref().unwrap().index.as_ref();
-                if !refuse_to_sync(index.unwrap().file.as_raw_fd()) {
+                if !refuse(libc::SYS_fdatasync, Some(index.unwrap().file.as_raw_fd())) {
                     return None;
                 }
                 let failed = output.write(&frame(3, 1000), &[&data(3, 1000)]);
