@@ -254,6 +254,10 @@ impl Segment {
                 .context("mend", &path)?;
             Err(fail)
         });
+        let outcome = match (outcome, pdio::close(index.file)) {
+            (Ok(()) | Err(Fail::Signal(_)), Err(error)) => Err(error).context("write", &index.path),
+            (outcome, _) => outcome,
+        };
         Ended {
             frames: index.frames,
             stats,
@@ -1279,6 +1283,26 @@ mod tests {
         whole(&file, &mut index).unwrap();
         assert_eq!((read(), size()), ("# test\n0 0.000000 0 10\n".into(), 10));
         assert_eq!(index.frames, 1);
+    }
+
+    #[test]
+    fn an_index_that_is_lost_when_it_is_closed_is_a_failure() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        for end in [Ok(()), Err(Fail::Signal(15))] {
+            let plan = plan(&home.path().join("out"), None, Durability::Process);
+            let mut output = Output::create(plan, Way::Buffered).unwrap();
+            output.write(&frame(0, 1000), &[&data(0, 1000)]).unwrap();
+            let index = output.current.as_ref().unwrap().index.as_ref().unwrap();
+            let index = index.file.as_raw_fd();
+            // The filter ends with its thread.
+            let work = move || refuse(libc::SYS_close, Some(index)).then(|| output.finish(end).1);
+            let Some(outcome) = std::thread::spawn(work).join().unwrap() else {
+                eprintln!("skipped: no filters of system calls");
+                return;
+            };
+            let said = format!("{outcome:?}");
+            assert!(said.contains("out.index': Input/output error"), "{said}");
+        }
     }
 
     #[test]

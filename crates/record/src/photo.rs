@@ -157,7 +157,10 @@ fn write(path: &Path, data: &[u8]) -> io::Result<()> {
         _ => {}
     }
     let mut file = File::options().write(true).create_new(true).open(&part)?;
-    let result = file.write_all(data).and_then(|()| rename(&part, path));
+    let written = file.write_all(data);
+    // Some filesystems tell only now of what they have lost.
+    let closed = pdio::close(file);
+    let result = written.and(closed).and_then(|()| rename(&part, path));
     if result.is_err() {
         let _ = remove_file(&part);
     }
@@ -168,6 +171,8 @@ fn write(path: &Path, data: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::time::{Duration, Instant};
+
+    use crate::alone::refuse;
 
     const SOON: Duration = Duration::from_secs(60);
 
@@ -257,6 +262,20 @@ mod tests {
         }
         std::fs::write(&file, "the photo before").unwrap();
         assert!(Photos::to(&file, 4).is_ok());
+    }
+
+    #[test]
+    fn a_photo_that_is_lost_when_it_is_closed_does_not_appear() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("photo");
+        let photo = path.clone();
+        // The filter ends with its thread.
+        let work = move || refuse(libc::SYS_close, None).then(|| write(&photo, b"frame"));
+        let Some(result) = thread::spawn(work).join().unwrap() else {
+            return eprintln!("skipped: no filters of system calls");
+        };
+        assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EIO));
+        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
     }
 
     #[test]
