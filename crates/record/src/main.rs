@@ -25,7 +25,6 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use pdio::Durability;
 use pdio_cli::report::{self, quoted, reason, say, shown, Fail, Outcome};
 use pdio_cli::size;
-use rustix::time::{clock_gettime, ClockId};
 use serde_json::json;
 
 use camera::{Camera, Wanted};
@@ -377,9 +376,10 @@ fn run(args: &Record) -> Outcome {
     for line in lines {
         say(format_args!("nocopy-record: {line}"));
     }
+    // What it waited for the trigger is no part of the recording, however long that was.
+    let (since, waited) = tally.triggered.unwrap_or((since, Duration::ZERO));
     let time = since.elapsed();
-    let cpu = clock_gettime(ClockId::ProcessCPUTime);
-    let cpu = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
+    let cpu = (record::processor_time() - waited).as_secs_f64();
     // Through the ring it is one, and one more where the ring goes through the page cache.
     let copied = match way {
         Way::Buffered => totals.bytes,

@@ -44,6 +44,8 @@ pub struct Tally {
     pub worst: Duration,
     /// Bytes copied into the memory before the trigger.
     pub kept: u64,
+    /// When the trigger came, and the processor time that the program had taken by then.
+    pub triggered: Option<(Instant, Duration)>,
 }
 
 /// While frames from before the trigger are written, new ones may take this much memory more.
@@ -88,6 +90,12 @@ impl Clock {
 fn monotonic() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// The processor time that the program has taken.
+pub fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// How much of a plan is left.
@@ -312,6 +320,7 @@ impl<'a> Recording<'a> {
             self.without_use("SIGUSR1", "--pre-roll");
         }
         if (rang | self.trigger.came()) && self.state == State::Waiting {
+            self.tally.triggered = Some((Instant::now(), processor_time()));
             self.tally.kept = self.kept.bytes() as u64;
             self.limit = self.kept.bytes() + BACKLOG;
             self.state = State::CatchingUp;

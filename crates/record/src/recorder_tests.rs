@@ -23,6 +23,7 @@ use signal_hook::low_level::raise;
 use crate::alone::{alone, command, job};
 use crate::device::{picture, show, Film, Next, FRAME};
 use crate::output::{busy, index_of};
+use crate::record::processor_time;
 use crate::{run, Cli};
 
 /// What is waited for comes within this time, or never.
@@ -187,6 +188,45 @@ fn no_frame_is_missing_between_two_segments() {
         holds(&home.join(format!("out-000{n}.raw")), numbers);
     }
     assert_eq!(fs::read_dir(&home).unwrap().count(), 2 * 5);
+}
+
+/// Runs the test of this name in a process of its own; what its recorder says as JSON.
+fn said(test: &str, home: &Path) -> serde_json::Value {
+    let mut recorder = command(&format!("recorder_tests::{test}"), home);
+    let output = recorder.stderr(Stdio::inherit()).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
+    let begin = said.find("{\"").expect(&said);
+    serde_json::from_str(said[begin..].lines().next().unwrap()).unwrap()
+}
+
+#[test]
+fn what_it_waits_for_the_trigger_is_no_part_of_the_recording() {
+    let test = "what_it_waits_for_the_trigger_is_no_part_of_the_recording";
+    if let Some(home) = job() {
+        let begin = Instant::now();
+        let (tell, triggered) = channel();
+        let film = frames(move |number| match number {
+            50 => {
+                tell.send((begin.elapsed(), processor_time())).unwrap();
+                raise(SIGUSR1).unwrap();
+            }
+            _ => thread::sleep(Duration::from_millis(2)),
+        });
+        let options = ["--json", "--pre-roll", "20ms", "--frames", "10"];
+        record(film, &options, &home.join("out")).unwrap();
+        let (time, cpu) = triggered.recv().unwrap();
+        let most = [begin.elapsed() - time, processor_time() - cpu];
+        let most = most.map(|time| time.as_secs_f64().to_string());
+        return fs::write(home.join("most"), most.join(" ")).unwrap();
+    }
+    let home = tempfile::tempdir_in("/var/tmp").unwrap();
+    let said = said(test, home.path());
+    let most = fs::read_to_string(home.path().join("most")).unwrap();
+    for (what, most) in ["seconds", "cpu_s"].into_iter().zip(most.split(' ')) {
+        let (took, most) = (said[what].as_f64().unwrap(), most.parse().unwrap());
+        assert!(0.0 < took && took <= most, "{what}, {most} at most: {said}");
+    }
 }
 
 /// The option for files of so many frames.
