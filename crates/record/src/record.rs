@@ -392,7 +392,8 @@ impl<'a> Recording<'a> {
             self.say(&line);
         }
         self.written(frame.len);
-        if arrival.monotonic {
+        // Of a damaged frame the kernel gets nothing.
+        if arrival.monotonic && !frame.damaged {
             let took = monotonic().saturating_sub(arrival.time);
             self.tally.worst = self.tally.worst.max(took);
             let late = interval.is_some_and(|interval| took > 2 * interval);
