@@ -38,7 +38,7 @@ pub struct Plan {
 /// What came of it.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Frames that were with the kernel later than two frame times after they were taken.
+    /// Frames that were with the kernel, or in the writer's ring, later than two frame times after they were taken.
     pub late: u64,
     /// The longest that it took.
     pub worst: Duration,
