@@ -78,13 +78,7 @@ static VERDICT: AtomicU8 = AtomicU8::new(UNKNOWN);
 static UNTRIED: AtomicUsize = AtomicUsize::new(0);
 /// MiB that have to grow after huge pages lost, before the next try.
 static WAITING: AtomicU32 = AtomicU32::new(0);
-/// What the small pages in the place of a huge one cost, in nanoseconds.
-static SMALL_COST: AtomicU64 = AtomicU64::new(0);
-/// What the last huge page saved, of those that were not slow.
-static GAIN: AtomicU64 = AtomicU64::new(0);
-/// Nanoseconds that huge pages have saved, less what slow ones have cost. Hints: threads that write
-/// at the same time may lose a little.
-static SAVED: AtomicI64 = AtomicI64::new(0);
+static ACCOUNT: Account = Account::new();
 
 /// Reads what the machine and the configuration say.
 pub(crate) fn read(thp: Thp) {
@@ -155,7 +149,7 @@ pub(crate) unsafe fn try_one(p: *mut u8, len: usize) -> bool {
         return false;
     }
     if VERDICT.load(Relaxed) != PAY {
-        SMALL_COST.store(small_pages(), Relaxed);
+        ACCOUNT.small_cost.store(small_pages(), Relaxed);
     }
     let touch = |n: usize| {
         // SAFETY: passed on.
@@ -164,7 +158,7 @@ pub(crate) unsafe fn try_one(p: *mut u8, len: usize) -> bool {
         let cost = timed(|| unsafe { at.write_volatile(0) });
         Some((cost, is_huge(at)))
     };
-    let why = worth_it(touch);
+    let why = ACCOUNT.worth_it(touch);
     match why {
         None => VERDICT.store(PAY, Relaxed),
         Some(why) => lose(why),
@@ -218,38 +212,74 @@ type Why = &'static str;
 const SLOWER: Why = "huge pages are slower than small ones here";
 const NONE_FREE: Why = "too few huge pages are free here";
 
-/// Enters the touch of one huge page or two, each with whether it was one, into the account. Returns why
-/// huge pages lose, if they do.
-fn worth_it(mut touch: impl FnMut(usize) -> Option<(Cost, bool)>) -> Option<Why> {
-    let small = SMALL_COST.load(Relaxed);
-    let mut lost = 0;
-    let mut last = small;
-    let mut huge = None;
-    let fast = fast(|n| {
-        let (cost, was_huge) = touch(n)?;
-        huge = Some(was_huge);
-        last = cost.cpu;
-        lost += cost.cpu.max(cost.clock / CLOCK_FACTOR).saturating_sub(small);
-        was_huge.then_some(cost)
-    });
-    // Where no page could be touched there is nothing to enter.
-    if !huge? {
-        return Some(NONE_FREE);
-    }
-    if fast {
-        let gain = small.saturating_sub(last);
-        GAIN.store(gain, Relaxed);
-        enter(gain as i64);
-        return None;
-    }
-    enter(-(lost as i64));
-    (SAVED.load(Relaxed) < 0).then_some(SLOWER)
+/// What huge pages have saved this process, and what slow ones have cost it. Hints: threads that write at
+/// the same time may lose a little.
+struct Account {
+    /// What the small pages in the place of a huge one cost, in nanoseconds.
+    small_cost: AtomicU64,
+    /// What the last huge page saved, of those that were not slow.
+    gain: AtomicU64,
+    /// Nanoseconds that were saved, less what was lost.
+    saved: AtomicI64,
 }
 
-/// Enters nanoseconds that huge pages have saved.
-fn enter(ns: i64) {
-    let most = SMALL_COST.load(Relaxed) as i64 * MOST_SAVED;
-    SAVED.store(SAVED.load(Relaxed).saturating_add(ns).min(most), Relaxed);
+impl Account {
+    const fn new() -> Account {
+        Account {
+            small_cost: AtomicU64::new(0),
+            gain: AtomicU64::new(0),
+            saved: AtomicI64::new(0),
+        }
+    }
+
+    /// Enters the touch of one huge page or two, each with whether it was one, into the account. Returns why
+    /// huge pages lose, if they do.
+    fn worth_it(&self, mut touch: impl FnMut(usize) -> Option<(Cost, bool)>) -> Option<Why> {
+        let small = self.small_cost.load(Relaxed);
+        let mut lost = 0;
+        let mut last = small;
+        let mut huge = None;
+        let fast = self.fast(|n| {
+            let (cost, was_huge) = touch(n)?;
+            huge = Some(was_huge);
+            last = cost.cpu;
+            lost += cost.cpu.max(cost.clock / CLOCK_FACTOR).saturating_sub(small);
+            was_huge.then_some(cost)
+        });
+        // Where no page could be touched there is nothing to enter.
+        if !huge? {
+            return Some(NONE_FREE);
+        }
+        if fast {
+            let gain = small.saturating_sub(last);
+            self.gain.store(gain, Relaxed);
+            self.enter(gain as i64);
+            return None;
+        }
+        self.enter(-(lost as i64));
+        (self.saved.load(Relaxed) < 0).then_some(SLOWER)
+    }
+
+    /// Enters nanoseconds that huge pages have saved.
+    fn enter(&self, ns: i64) {
+        let most = self.small_cost.load(Relaxed) as i64 * MOST_SAVED;
+        let saved = self.saved.load(Relaxed).saturating_add(ns);
+        self.saved.store(saved.min(most), Relaxed);
+    }
+
+    /// Decides by the touch of a huge page, and of another one where the first is in doubt.
+    fn fast(&self, mut touch: impl FnMut(usize) -> Option<Cost>) -> bool {
+        let small = self.small_cost.load(Relaxed);
+        let bound = (small + small / 4).max(LEAST_BOUND);
+        for n in 0..2 {
+            match touch(n) {
+                Some(cost) if cost.cpu > bound => return false,
+                Some(cost) if cost.clock > bound * CLOCK_FACTOR => {}
+                _ => return true,
+            }
+        }
+        false
+    }
 }
 
 /// What an action took.
@@ -292,27 +322,13 @@ fn small_pages() -> u64 {
     cost.cpu / SMALL_PAGES as u64 * (HUGE / page) as u64
 }
 
-/// Decides by the touch of a huge page, and of another one where the first is in doubt.
-fn fast(mut touch: impl FnMut(usize) -> Option<Cost>) -> bool {
-    let small = SMALL_COST.load(Relaxed);
-    let bound = (small + small / 4).max(LEAST_BOUND);
-    for n in 0..2 {
-        match touch(n) {
-            Some(cost) if cost.cpu > bound => return false,
-            Some(cost) if cost.clock > bound * CLOCK_FACTOR => {}
-            _ => return true,
-        }
-    }
-    false
-}
-
 /// Decides for small pages. The caller has all slots go on with them.
 fn lose(why: Why) {
     let before = WAITING.load(Relaxed);
     let wait = (before * 2).clamp(WAIT, LONGEST_WAIT);
     WAITING.store(wait, Relaxed);
     UNTRIED.store(0, Relaxed);
-    SAVED.store(0, Relaxed);
+    ACCOUNT.saved.store(0, Relaxed);
     VERDICT.store(LOSE, Relaxed);
     TO.store(0, Relaxed);
     if config::current().verbose {
@@ -383,7 +399,8 @@ pub(crate) fn look() -> bool {
         BEGUN.store(true, Relaxed);
         IDLE.store(0, Relaxed);
         if !small {
-            enter(((at - from) / HUGE) as i64 * GAIN.load(Relaxed) as i64);
+            let gain = ACCOUNT.gain.load(Relaxed) as i64;
+            ACCOUNT.enter(((at - from) / HUGE) as i64 * gain);
             return true;
         }
     } else if IDLE.fetch_add(1, Relaxed) >= PATIENCE {
@@ -402,7 +419,7 @@ pub(crate) fn look() -> bool {
             let cost = timed(|| done = os::populate(next(n)));
             done.then(|| (cost, is_huge(next(n))))
         };
-        let why = worth_it(touch);
+        let why = ACCOUNT.worth_it(touch);
         // What was seen of a range that is not watched any more may not be there any more.
         if let Some(why) = why.filter(|_| TO.load(Acquire) == to) {
             lose(why);
@@ -427,36 +444,35 @@ pub(crate) fn after_fork_in_child() {
 
 #[cfg(test)]
 mod account_tests {
-    extern crate std;
     use super::*;
-    use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    /// There is one account, and tests run side by side.
-    fn account() -> MutexGuard<'static, ()> {
-        static ACCOUNT: Mutex<()> = Mutex::new(());
-        ACCOUNT.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What small pages cost; `tests::decided` says the same.
     const SMALL: u64 = 1_000_000;
 
-    fn touched(cpu: u64) -> bool {
-        worth_it(|_| Some((Cost { cpu, clock: cpu }, true))).is_none()
+    /// Of its own: other tests use that of the process.
+    fn account() -> Account {
+        let account = Account::new();
+        account.small_cost.store(SMALL, Relaxed);
+        account
+    }
+
+    impl Account {
+        fn touched(&self, cpu: u64) -> bool {
+            let touch = |_| Some((Cost { cpu, clock: cpu }, true));
+            self.worth_it(touch).is_none()
+        }
     }
 
     #[test]
     fn a_small_page_in_the_place_of_a_huge_one_ends_it() {
-        let _account = account();
+        let account = account();
         let quick = Cost { cpu: 1, clock: 1 };
-        SMALL_COST.store(SMALL, Relaxed);
-        SAVED.store(0, Relaxed);
-        assert_eq!(worth_it(|_| Some((quick, true))), None);
-        let saved = SAVED.load(Relaxed);
-        assert_eq!(worth_it(|_| Some((quick, false))), Some(NONE_FREE));
-        assert_eq!(SAVED.load(Relaxed), saved, "it has saved nothing");
-        let gain = GAIN.load(Relaxed);
-        assert_eq!(worth_it(|_| None), None);
-        assert_eq!(GAIN.load(Relaxed), gain, "nothing was touched");
+        assert_eq!(account.worth_it(|_| Some((quick, true))), None);
+        let saved = account.saved.load(Relaxed);
+        assert_eq!(account.worth_it(|_| Some((quick, false))), Some(NONE_FREE));
+        assert_eq!(account.saved.load(Relaxed), saved, "it has saved nothing");
+        let gain = account.gain.load(Relaxed);
+        assert_eq!(account.worth_it(|_| None), None);
+        assert_eq!(account.gain.load(Relaxed), gain, "nothing was touched");
     }
 
     #[test]
@@ -473,20 +489,18 @@ Node 1, zone   Normal    216     55    189    101     84     38     37     27   
 
     #[test]
     fn a_slow_page_is_forgiven_for_what_others_have_saved() {
-        let _account = account();
-        SMALL_COST.store(SMALL, Relaxed);
-        SAVED.store(0, Relaxed);
-        assert!(!touched(7 * SMALL), "nothing is saved yet");
-        SAVED.store(0, Relaxed);
+        let slow = account();
+        assert!(!slow.touched(7 * SMALL), "nothing is saved yet");
         // Each saves two thirds of a small one's cost; the next costs six.
-        assert!((0..9).all(|_| touched(SMALL / 3)));
-        assert!(touched(7 * SMALL));
-        assert!(!touched(7 * SMALL));
+        let mixed = account();
+        assert!((0..9).all(|_| mixed.touched(SMALL / 3)));
+        assert!(mixed.touched(7 * SMALL));
+        assert!(!mixed.touched(7 * SMALL));
         // What the program fills unseen counts as well, up to a maximum.
-        SAVED.store(0, Relaxed);
-        assert!(touched(SMALL / 3));
-        enter(1_000_000 * GAIN.load(Relaxed) as i64);
-        let slow = (0..100).take_while(|_| touched(7 * SMALL)).count();
+        let full = account();
+        assert!(full.touched(SMALL / 3));
+        full.enter(1_000_000 * full.gain.load(Relaxed) as i64);
+        let slow = (0..100).take_while(|_| full.touched(7 * SMALL)).count();
         assert_eq!(slow, (MOST_SAVED / 6) as usize);
     }
 }
@@ -521,9 +535,10 @@ mod tests {
 
     /// Decides by these costs, in units of what small pages cost.
     fn decided(costs: &[(u64, u64)]) -> (bool, usize) {
-        SMALL_COST.store(1_000_000, Relaxed);
+        let account = Account::new();
+        account.small_cost.store(1_000_000, Relaxed);
         let mut asked = 0;
-        let pays = fast(|n| {
+        let pays = account.fast(|n| {
             asked = n + 1;
             costs.get(n).map(|&(cpu, clock)| Cost {
                 cpu: cpu * 1_000_000,
@@ -696,7 +711,7 @@ mod tests {
                 // SAFETY: within objects; freed as allocated.
                 unsafe {
                     PRETENDED.store(SLOW, Relaxed);
-                    SMALL_COST.store(FAST, Relaxed);
+                    ACCOUNT.small_cost.store(FAST, Relaxed);
                     VERDICT.store(PAY, Relaxed);
                     let slow = grown(8 << 20);
                     assert_eq!(VERDICT.load(Relaxed), LOSE);
