@@ -67,7 +67,7 @@ Exit status:
   0  everything was copied
   1  something was not; standard error says what
   2  the command line is wrong; nothing was touched
-  130, 143  ended by SIGINT, SIGTERM";
+  129, 130, 143  ended by SIGHUP, SIGINT, SIGTERM";
 
 #[derive(Default)]
 struct Totals {

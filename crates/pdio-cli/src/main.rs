@@ -23,7 +23,7 @@ const EXIT_STATUS: &str = "Exit status:
   0  done, completely
   1  something failed; standard error says what, and names output that is incomplete
   2  the command line is wrong; nothing was touched
-  130, 143  ended cleanly by SIGINT, SIGTERM; a second one ends at once";
+  129, 130, 143  ended cleanly by SIGHUP, SIGINT, SIGTERM; a second one ends at once";
 
 /// Storage streams at direct-I/O speed for every block size.
 ///

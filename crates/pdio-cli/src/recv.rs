@@ -63,7 +63,7 @@ Exit status:
   0  the sender closed, and --size bytes came if it was given
   1  something failed; what was received is in FILE
   2  the command line is wrong; nothing was touched
-  130, 143  ended by SIGINT, SIGTERM; what was received is in FILE";
+  129, 130, 143  ended by SIGHUP, SIGINT, SIGTERM; what was received is in FILE";
 
 fn parse_time(text: &str) -> Result<Duration, String> {
     nocopy_settings::time(text)

@@ -13,12 +13,12 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
 use crate::report::{reason, Fail};
 
-/// What arrived. The first SIGINT or SIGTERM asks the command to end cleanly, the second ends it.
+/// What arrived. The first SIGHUP, SIGINT or SIGTERM asks the command to end cleanly, the second ends it.
 pub struct Signals {
     ended: Arc<AtomicUsize>,
     asked: Vec<(i32, Arc<AtomicBool>)>,
@@ -34,6 +34,14 @@ pub enum Ready {
     TimeOut,
     /// A signal has come; ask [`Signals`].
     Signal,
+}
+
+/// Returns true if the process ignores a signal, or that cannot be told.
+fn is_ignored(signal: i32) -> bool {
+    let about = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = about.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    ignored.is_none_or(|set| set >> (signal - 1) & 1 == 1)
 }
 
 impl Signals {
@@ -56,7 +64,9 @@ impl Signals {
             wake,
         };
         let once = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
+        // Under nohup a terminal that hangs up is to end nothing.
+        let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+        for signal in [SIGINT, SIGTERM].into_iter().chain(hang_up) {
             flag::register_conditional_shutdown(signal, 128 + signal, once.clone())?;
             flag::register(signal, once.clone())?;
             flag::register_usize(signal, signals.ended.clone(), signal as usize)?;

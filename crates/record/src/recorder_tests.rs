@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use pdio_cli::report::{say, Fail, Outcome};
-use signal_hook::consts::{SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGHUP, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::low_level::raise;
 
 use crate::alone::{alone, command, job};
@@ -322,6 +322,37 @@ fn the_end_waits_until_all_files_have_ended() {
     holds(&home.join("out-0000"), 0..5);
     holds(&home.join("out-0001"), 5..8);
     assert_eq!(fs::read_dir(&home).unwrap().count(), 2 * 2);
+}
+
+#[test]
+fn a_terminal_that_hangs_up_ends_it_cleanly() {
+    let Some(home) = place("a_terminal_that_hangs_up_ends_it_cleanly") else {
+        return;
+    };
+    let film = frames(|number| {
+        if number == 7 {
+            raise(SIGHUP).unwrap();
+        }
+    });
+    let outcome = record(film, &[], &home.join("out"));
+    assert!(matches!(outcome, Err(Fail::Signal(SIGHUP))), "{outcome:?}");
+    holds(&home.join("out"), 0..8);
+}
+
+#[test]
+fn under_nohup_a_terminal_that_hangs_up_ends_nothing() {
+    let Some(home) = place("under_nohup_a_terminal_that_hangs_up_ends_nothing") else {
+        return;
+    };
+    // SAFETY: no code is called.
+    unsafe { libc::signal(SIGHUP, libc::SIG_IGN) };
+    let film = frames(|number| {
+        if number == 7 {
+            raise(SIGHUP).unwrap();
+        }
+    });
+    record(film, &["--frames", "12"], &home.join("out")).unwrap();
+    holds(&home.join("out"), 0..12);
 }
 
 #[test]
