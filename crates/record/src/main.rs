@@ -383,7 +383,7 @@ fn run(args: &Record) -> Outcome {
     // Through the ring it is one, and one more where the ring goes through the page cache.
     let copied = match way {
         Way::Buffered => totals.bytes,
-        _ => totals.bytes - totals.zero_copy + totals.buffered,
+        _ => totals.bytes.saturating_sub(totals.zero_copy) + totals.buffered,
     } + tally.kept;
     let copies = copied as f64 / totals.bytes.max(1) as f64;
     let mut told = Ok(());
