@@ -91,11 +91,7 @@ fn open(path: &Path) -> io::Result<File> {
     if !file.metadata()?.is_dir() {
         return Ok(file);
     }
-    File::options()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_TMPFILE)
-        .open(path)
+    sys::nameless(path)
 }
 
 fn decide(facts: &FileFacts, operation: Operation, costs: &[LearnedCost]) -> (Strategy, String) {

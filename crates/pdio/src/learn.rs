@@ -11,7 +11,6 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::align::FileFacts;
@@ -20,6 +19,7 @@ use crate::memory::MIN_REGION;
 use crate::options::OpenOptions;
 use crate::policy::{self, Operation, Pattern, CHOICES, STAGED, ZERO_COPY};
 use crate::stats::Stats;
+use crate::sys;
 
 /// What each stream moves before it is measured, in bytes: by then it has memory and requests in flight.
 const WARM_UP: usize = 8 << 20;
@@ -112,7 +112,7 @@ fn measure(
     size: usize,
     progress: &mut impl FnMut(usize, usize),
 ) -> io::Result<(FileFacts, Vec<Line>, usize)> {
-    let data = nameless(directory)?;
+    let data = sys::nameless(directory)?;
     let facts = FileFacts::of(&data)?;
     let filesystem = costs::identity(data.as_fd(), &facts).ok_or_else(io::Error::last_os_error)?;
     let size = size.max(MIN_REGION).next_multiple_of(1 << 20);
@@ -143,23 +143,6 @@ fn measure(
     let is_vague = |arm: &&Arm| !arm.impossible && arm.cost().is_none();
     let vague = arms.iter().filter(is_vague).count();
     Ok((facts, lines, vague))
-}
-
-/// A file in `directory` that has no name, and so is gone when it is closed, whatever happens.
-fn nameless(directory: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    options.read(true).write(true).mode(0o600);
-    let file = options
-        .clone()
-        .custom_flags(libc::O_TMPFILE)
-        .open(directory);
-    if !matches!(&file, Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP)) {
-        return file;
-    }
-    let path = directory.join(format!(".pdio-learn.{}", std::process::id()));
-    let file = options.create_new(true).open(&path)?;
-    std::fs::remove_file(&path)?;
-    Ok(file)
 }
 
 /// What a byte costs a stream that may do nothing but this; `None` if it cannot do that here.
@@ -250,7 +233,7 @@ mod tests {
         })
         .unwrap();
         assert!(0 < seen.0 && seen.0 <= seen.1, "{seen:?}");
-        let data = nameless(home.path()).unwrap();
+        let data = sys::nameless(home.path()).unwrap();
         let facts = FileFacts::of(&data).unwrap();
         if facts.alignment.is_some() {
             let known = policy::costs(facts.dev);

@@ -5,8 +5,10 @@ use std::ffi::{c_void, CStr};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Repeats a call that returns -1 with EINTR.
@@ -116,6 +118,31 @@ pub fn close(file: File) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// A file in a directory that has no name, and so is gone when it is closed, whatever happens. For commands.
+///
+/// # Errors
+/// Those of `open(2)` and `unlink(2)`.
+#[doc(hidden)]
+pub fn nameless(directory: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true).mode(0o600);
+    let file = options
+        .clone()
+        .custom_flags(libc::O_TMPFILE)
+        .open(directory);
+    let cannot = [libc::EOPNOTSUPP, libc::EISDIR].map(Some);
+    if !matches!(&file, Err(error) if cannot.contains(&error.raw_os_error())) {
+        return file;
+    }
+    // As FAT, which memory cards have: there it has a name for a moment.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = directory.join(format!(".pdio.{}.{number}", std::process::id()));
+    let file = options.create_new(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
 }
 
 /// The descriptor's own offset.

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use common::{child, image, job, patterned, scratch, tmpfs, Filesystem, Fill};
+use common::{child, filesystems, image, job, patterned, scratch, tmpfs, Filesystem, Fill};
 use pdio::{Durability, Engine, OpenOptions, Reader, Strategy, Writer};
 
 fn create() -> OpenOptions {
@@ -823,6 +823,18 @@ fn explain_says_what_was_found() {
     }
     let pipe = pdio::explain("/dev/null").unwrap();
     assert_eq!((pipe.filesystem.as_str(), pipe.alignment), ("stream", None));
+}
+
+/// FUSE and FAT have no files without a name.
+#[test]
+fn a_directory_is_explained_on_every_filesystem_and_nothing_left_in_it() {
+    for filesystem in filesystems() {
+        let entries = || std::fs::read_dir(&filesystem.directory).unwrap().count();
+        let before = entries();
+        let found = pdio::explain(&filesystem.directory);
+        assert!(found.is_ok(), "{}: {found:?}", filesystem.name);
+        assert_eq!(entries(), before, "{}", filesystem.name);
+    }
 }
 
 /// A block device of a file's bytes.

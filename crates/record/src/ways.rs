@@ -6,10 +6,8 @@
 //! beforehand, so each way is tried.
 
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -175,12 +173,8 @@ impl Place {
         let (Some(directory), Ok(align)) = (&self.directory, &self.direct) else {
             return Err(self.about());
         };
-        let temporary = File::options()
-            .write(true)
-            .custom_flags(libc::O_TMPFILE)
-            .open(directory);
-        let Ok(file) = temporary else {
-            // A filesystem without such files: the first frame will tell.
+        let Ok(file) = pdio::nameless(directory) else {
+            // A directory in which nothing new can be made, and FILE is there: the first frame will tell.
             return Ok(());
         };
         let some = &data[..data.len().min(align.offset as usize)];
