@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::align::FileFacts;
 use crate::backing::Backing;
@@ -56,7 +56,6 @@ pub(crate) struct Core {
     pub(crate) back: Backing,
     pub(crate) inode: Arc<Inode>,
     pub(crate) durability: Durability,
-    pub(crate) linger: Option<Duration>,
 
     pub(crate) base: u64,
     pub(crate) freed: u64,
@@ -100,9 +99,6 @@ impl Core {
             back: Backing::new(file, inherited, flags, facts, options, Operation::Write),
             inode,
             durability: options.durability,
-            linger: options
-                .linger
-                .filter(|_| options.durability == Durability::Process),
             base: 0,
             freed: 0,
             issued: 0,

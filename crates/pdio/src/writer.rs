@@ -28,6 +28,9 @@ use crate::{keeper, sys};
 
 /// In what time to look again at aged data that can only be sent when the device has what goes before.
 const DEVICE_WORKS: Duration = Duration::from_millis(1);
+/// The part of the time between two looks after which to look again at a stream that is in use: seldom enough
+/// to cost nothing, and soon enough for what it leaves when it idles.
+const IN_USE: u32 = 8;
 
 /// A stream into a file.
 ///
@@ -163,7 +166,7 @@ impl Writer {
     /// The slice may be shorter than `most`; it contains old data. Where nothing can be staged
     /// (pipes, [`Durability::Safe`] and [`Durability::Sync`], scattered positions, no memory), it
     /// is separate memory. `fill` must not wait for long, nor use other streams on the same file:
-    /// until it returns, these cannot access this stream, and no idle stream is written out.
+    /// until it returns, these cannot access this stream.
     ///
     /// # Errors
     /// Before `fill` is called, deferred ones; those of `fill`; and where nothing can be staged
@@ -530,6 +533,8 @@ fn ignore_stream(kind: FileKind, result: io::Result<()>) -> io::Result<()> {
 struct Shared {
     core: Mutex<Core>,
     inode: Arc<Inode>,
+    /// `None` if nothing has to be sent before the caller says so.
+    linger: Option<Duration>,
     /// What a child has to close, which cannot take the lock.
     direct: Option<Arc<File>>,
     ring: RingNumber,
@@ -569,6 +574,9 @@ impl Shared {
             ring: core.back.ring.clone(),
             core: Mutex::new(core),
             inode,
+            linger: options
+                .linger
+                .filter(|_| options.durability == Durability::Process),
             held_from: AtomicU64::new(0),
             held_to: AtomicU64::new(0),
         });
@@ -587,7 +595,7 @@ impl Shared {
         self.note(core);
         // At every call, not only when the first data comes: the keeper may have ended, as it does not
         // stay for a stream that has an error to report. If it runs, this costs a few loads.
-        let watched = core.freed >= core.end || core.linger.is_none() || keeper::wake();
+        let watched = core.freed >= core.end || self.linger.is_none() || keeper::wake();
         if !watched && core.deferred.is_none() {
             // Without a keeper nothing may linger.
             if let Err(error) = core.hand_over() {
@@ -636,8 +644,13 @@ impl Waiting for Shared {
     }
 
     fn push_aged(&self) -> Option<Duration> {
-        let mut core = self.lock();
-        let half = core.linger? / 2;
+        let half = self.linger? / 2;
+        // A caller who waits for the device has the stream locked meanwhile.
+        let mut core = match self.core.try_lock() {
+            Ok(core) => core,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Some(half / IN_USE),
+        };
         if core.freed >= core.end || core.deferred.is_some() {
             return None;
         }
@@ -717,6 +730,15 @@ mod tests {
         assert_eq!(end.unwrap(), 5000);
     }
 
+    /// Waits until something is so, which nobody has to ask for.
+    fn soon(what: &str, is_so: &dyn Fn() -> bool) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !is_so() {
+            assert!(Instant::now() < end, "{what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     #[test]
     fn nobody_waits_for_a_slow_device_when_data_has_aged() {
         let home = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -733,13 +755,6 @@ mod tests {
             eprintln!("skipped: no direct I/O in /var/tmp");
             return;
         }
-        let soon = |what: &str, is_so: &dyn Fn() -> bool| {
-            let end = Instant::now() + Duration::from_secs(20);
-            while !is_so() {
-                assert!(Instant::now() < end, "{what}");
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        };
         let device = crate::engine::tests::device();
         // In calls that are too short to go without a copy, which is waited for.
         for part in data[..100_100].chunks(4096) {
@@ -762,6 +777,37 @@ mod tests {
         });
         out.finish().unwrap();
         assert!(std::fs::read(home.path().join("data")).unwrap() == data);
+    }
+
+    #[test]
+    fn no_stream_waits_for_the_caller_of_another() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let size = |name: &str| home.path().join(name).metadata().unwrap().len();
+        let mut options = OpenOptions::new();
+        options.create(true).linger(Some(Duration::from_millis(20)));
+        let mut other = options.open_writer(home.path().join("other")).unwrap();
+        options.strategy(Strategy::Direct);
+        let mut out = options.open_writer(home.path().join("data")).unwrap();
+        if !out.shared.lock().back.is_direct() {
+            eprintln!("skipped: no direct I/O in /var/tmp");
+            return;
+        }
+        let (length, part) = (12 << 20, [7; 4096]);
+        std::thread::scope(|scope| {
+            let device = crate::engine::tests::device();
+            let shared = (*out.shared).clone();
+            scope.spawn(|| (0..length / part.len()).for_each(|_| out.write_all(&part).unwrap()));
+            // The caller waits when the memory is full, with the stream locked.
+            let full = Instant::now() + Duration::from_millis(500);
+            let waits = || Instant::now() > full && shared.core.try_lock().is_err();
+            soon("the caller does not wait", &waits);
+            drop(shared);
+            other.write_all(b"aged").unwrap();
+            soon("another stream has to wait", &|| size("other") == 4);
+            drop(device);
+        });
+        out.finish().unwrap();
+        assert_eq!(size("data"), length as u64);
     }
 
     #[test]
