@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The thread that hands to the kernel what idles.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,11 +12,15 @@ use crate::sys::Thread;
 /// How long the keeper stays when nothing is pending: a process whose main thread has ended should
 /// not be kept alive by it.
 const KEEPER_IDLE: Duration = Duration::from_secs(1);
+/// The shortest time between two looks.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
 struct State {
     keeper: Mutex<Option<Keeper>>,
     parked: AtomicBool,
+    /// For how long the thread sleeps between two looks, in nanoseconds.
+    sleeps: AtomicU64,
 }
 
 static STATE: PerProcess<State> = PerProcess::new();
@@ -48,13 +52,6 @@ impl Bell {
         let rung = lock(&self.rung);
         let waited = self.changed.wait_timeout_while(rung, limit, |rung| !*rung);
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
-    }
-
-    /// Waits so long, or until the thread is to end.
-    fn sleep(&self, time: Duration) {
-        let rung = lock(&self.rung);
-        let stays = |_: &mut bool| !self.dismissed.load(Ordering::Acquire);
-        drop(self.changed.wait_timeout_while(rung, time, stays));
     }
 }
 
@@ -104,9 +101,20 @@ pub fn end_threads(workers: bool) {
     }
 }
 
-/// Tells the keeper that a stream holds data again. Returns false if there is none, and can be none.
-pub(crate) fn wake() -> bool {
+/// Tells the keeper that a stream with this linger time holds data. Returns false if there is none, and can
+/// be none.
+pub(crate) fn wake(linger: Duration) -> bool {
     let state = STATE.get();
+    let half = nanoseconds((linger / 2).max(SHORTEST));
+    if state.sleeps.load(Ordering::Relaxed) > half {
+        // It sleeps for a stream that can wait longer. One ring is enough.
+        let keeper = lock(&state.keeper);
+        if state.sleeps.fetch_min(half, Ordering::AcqRel) > half {
+            if let Some(keeper) = &*keeper {
+                keeper.bell.ring();
+            }
+        }
+    }
     if state.parked.load(Ordering::Relaxed) {
         let mut keeper = lock(&state.keeper);
         if !is_there(&mut keeper) {
@@ -121,6 +129,10 @@ pub(crate) fn wake() -> bool {
     true
 }
 
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn keep(bell: &Bell) {
     let state = STATE.get();
     while !bell.dismissed.load(Ordering::Acquire) {
@@ -133,7 +145,14 @@ fn keep(bell: &Bell) {
             }
         }
         match next {
-            Some(time) => bell.sleep(time.max(Duration::from_millis(1))),
+            Some(time) => {
+                let time = time.max(SHORTEST);
+                let sleeps = nanoseconds(time);
+                if sleeps <= state.sleeps.swap(sleeps, Ordering::AcqRel) {
+                    bell.wait(time);
+                }
+                // Else look once more, as below: a stream that cannot wait so long may have filled up.
+            }
             None if state.parked.swap(true, Ordering::AcqRel) => {
                 bell.wait(KEEPER_IDLE);
                 let _keeper = lock(&state.keeper);
@@ -149,6 +168,60 @@ fn keep(bell: &Bell) {
             }
             // Look once more: a stream may have filled up before it could see the flag.
             None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::common::{child, job};
+    use crate::OpenOptions;
+    use std::io::Write;
+    use std::time::Instant;
+
+    /// Other tests' streams would keep the thread busy.
+    fn is_alone(test: &str) -> bool {
+        if job().is_none() {
+            let test = format!("keeper::tests::{test}");
+            assert!(child(&test, "alone").status().unwrap().success());
+        }
+        job().is_some()
+    }
+
+    fn options(linger: Duration) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.create(true).linger(Some(linger));
+        options
+    }
+
+    fn comes(path: &std::path::Path, size: u64) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while path.metadata().unwrap().len() < size {
+            assert!(Instant::now() < end, "nobody came for {size} bytes");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_long_linger_time_of_one_stream_is_not_that_of_another() {
+        if !is_alone("a_long_linger_time_of_one_stream_is_not_that_of_another") {
+            return;
+        }
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("quick");
+        let slow = options(Duration::from_secs(120)).open_writer(home.path().join("slow"));
+        let mut slow = slow.unwrap();
+        slow.write_all(b"slow").unwrap();
+        // The thread has seen that and sleeps, both before the other stream is opened and after.
+        std::thread::sleep(Duration::from_millis(200));
+        let mut quick = options(Duration::from_millis(20))
+            .open_writer(&path)
+            .unwrap();
+        for size in 1..4 {
+            quick.write_all(b"x").unwrap();
+            comes(&path, size);
+            std::thread::sleep(Duration::from_millis(100));
         }
     }
 }

@@ -595,7 +595,7 @@ impl Shared {
         self.note(core);
         // At every call, not only when the first data comes: the keeper may have ended, as it does not
         // stay for a stream that has an error to report. If it runs, this costs a few loads.
-        let watched = core.freed >= core.end || self.linger.is_none() || keeper::wake();
+        let watched = core.freed >= core.end || self.linger.is_none_or(keeper::wake);
         if !watched && core.deferred.is_none() {
             // Without a keeper nothing may linger.
             if let Err(error) = core.hand_over() {
