@@ -529,9 +529,11 @@ impl Core {
     /// Takes completions, and sends full requests; if data has `aged`, all of it. Does not wait for direct
     /// requests: the caller of the stream would have to wait as well.
     pub(crate) fn send_ready(&mut self, aged: bool) -> io::Result<()> {
-        if self.back.is_direct() {
-            self.retry_failed();
-            self.reap(false)?;
+        self.retry_failed();
+        self.reap(false)?;
+        if !self.back.is_direct() && self.in_flight() {
+            // Direct requests were given up with these under way, and what goes on must not overtake them.
+            return Ok(());
         }
         match aged {
             true => self.issue(Extent::Ready)?,

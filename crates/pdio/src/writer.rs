@@ -811,6 +811,48 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_flight_when_direct_requests_are_given_up_is_looked_after() {
+        const LEN: u64 = 1 << 20;
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        // With all of it in flight, and with a rest that goes through the page cache.
+        for rest in [0, 100] {
+            let mut options = OpenOptions::new();
+            options.create(true).linger(Some(Duration::from_millis(20)));
+            let path = |name: &str| home.path().join(format!("{name}-{rest}"));
+            let mut other = options.open_writer(path("other")).unwrap();
+            options
+                .strategy(Strategy::Direct)
+                .engine(crate::Engine::Threads);
+            let mut out = options.open_writer(path("data")).unwrap();
+            let direct = out.shared.lock().back.direct.replace(Arc::new(refusing()));
+            if direct.is_none() {
+                eprintln!("skipped: no direct I/O in /var/tmp");
+                return;
+            }
+            let size = |name: &str| path(name).metadata().unwrap().len();
+            let device = crate::engine::tests::device();
+            // In calls that are too short to go without a copy.
+            let data = vec![7; (LEN + rest) as usize];
+            for part in data.chunks(4096) {
+                out.write_all(part).unwrap();
+            }
+            {
+                let mut core = out.shared.lock();
+                assert!(core.freed == 0 && core.in_flight());
+                // As when the request before was found to be refused, or in the page cache.
+                core.back.pilot.forbid(Strategy::Direct);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            other.write_all(b"aged").unwrap();
+            soon("another stream has to wait", &|| size("other") == 4);
+            drop(device);
+            soon("it is not sent again", &|| size("data") == LEN + rest);
+            out.finish().unwrap();
+            assert!(std::fs::read(path("data")).unwrap() == data);
+        }
+    }
+
+    #[test]
     fn a_reader_sees_a_write_that_was_under_way_while_it_read_ahead() {
         let home = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = home.path().join("data");
