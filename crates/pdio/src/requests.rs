@@ -72,6 +72,8 @@ pub(crate) struct Core {
     pub(crate) preallocate: u64,
     /// The offset up to which a learned buffered stream has started writeback.
     pub(crate) behind: u64,
+    /// True while the keeper sends, which must not wait for writeback.
+    pub(crate) no_wait: bool,
     pub(crate) scattered: u32,
     /// `end` at the keeper's last look, and when that was.
     pub(crate) seen_end: u64,
@@ -110,6 +112,7 @@ impl Core {
             size,
             preallocate: options.preallocate,
             behind: position,
+            no_wait: false,
             scattered: 0,
             seen_end: 0,
             seen: Instant::now(),
@@ -196,7 +199,7 @@ impl Core {
                 // What could not begin now stays in the page cache, and begins later.
                 _ => {}
             }
-            if let Some(before) = from.checked_sub(WRITE_BEHIND) {
+            if let Some(before) = from.checked_sub(WRITE_BEHIND).filter(|_| !self.no_wait) {
                 self.wait_for_device(before, from);
             }
             self.behind = to;
@@ -207,6 +210,8 @@ impl Core {
     /// error of writeback once for each open file description, and this is that once: `fsync` would
     /// return success. So the stream keeps it for its caller.
     pub(crate) fn wait_for_device(&mut self, from: u64, to: u64) {
+        #[cfg(test)]
+        drop(crate::engine::tests::device());
         let fd = self.back.file.as_fd();
         if let Err(error) = sys::sync_file_range(fd, from, to - from, true) {
             self.writeback.get_or_insert(error);

@@ -536,7 +536,12 @@ impl Core {
             return Ok(());
         }
         match aged {
-            true => self.issue(Extent::Ready)?,
+            true => {
+                self.no_wait = true;
+                let result = self.issue(Extent::Ready);
+                self.no_wait = false;
+                result?;
+            }
             false if self.back.is_direct() => self.issue(Extent::Full)?,
             false => {}
         }

@@ -853,6 +853,34 @@ mod tests {
     }
 
     #[test]
+    fn aged_data_does_not_wait_for_the_writeback_of_what_goes_before() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let size = |name: &str| home.path().join(name).metadata().unwrap().len();
+        let mut options = OpenOptions::new();
+        options.create(true).linger(Some(Duration::from_millis(20)));
+        let mut other = options.open_writer(home.path().join("other")).unwrap();
+        // As for a stream that has learned that the page cache is cheapest.
+        options.only = CHOICES.iter().position(|&c| c == Strategy::Buffered);
+        let mut out = options.open_writer(home.path().join("data")).unwrap();
+        let window = vec![7u8; crate::requests::WRITE_BEHIND as usize];
+        out.write_all(&[7; 100]).unwrap();
+        out.flush().unwrap();
+        out.write_all(&window).unwrap();
+        out.write_all(&window[50..]).unwrap();
+        out.flush().unwrap();
+        let device = crate::engine::tests::device();
+        // The second window is full, but no chunk, which the caller would send.
+        out.write_all(&[7; 100]).unwrap();
+        soon("it is not sent", &|| {
+            size("data") == 2 * window.len() as u64 + 150
+        });
+        other.write_all(b"aged").unwrap();
+        soon("another stream has to wait", &|| size("other") == 4);
+        drop(device);
+        out.finish().unwrap();
+    }
+
+    #[test]
     fn a_reader_sees_a_write_that_was_under_way_while_it_read_ahead() {
         let home = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = home.path().join("data");
