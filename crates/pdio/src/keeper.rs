@@ -79,8 +79,8 @@ fn is_there(keeper: &mut Option<Keeper>) -> bool {
 }
 
 /// Ends the thread that hands over what idles, and waits until it has ended; the next writer starts
-/// another. For a process that must have no thread but one, as `unshare(CLONE_NEWUSER)` asks for.
-/// Nobody may use a stream meanwhile.
+/// another, and so does the next write. For a process that must have no thread but one, as
+/// `unshare(CLONE_NEWUSER)` asks for. Nobody may use a stream meanwhile.
 ///
 /// The kernel may have made threads of its own for io_uring (`iou-wrk-*` in `/proc/self/task`). With
 /// `workers`, those of the calling thread's rings end, also of rings that are not this crate's, when
@@ -89,7 +89,8 @@ pub fn end_threads(workers: bool) {
     if workers {
         crate::engine::end_workers();
     }
-    let mut entry = lock(&STATE.get().keeper);
+    let state = STATE.get();
+    let mut entry = lock(&state.keeper);
     let keeper = entry.take();
     if let Some(keeper) = &keeper {
         keeper.bell.dismissed.store(true, Ordering::Release);
@@ -98,6 +99,13 @@ pub fn end_threads(workers: bool) {
     if let Some(keeper) = keeper {
         keeper.bell.ring();
         keeper.thread.join();
+        // Nobody else looks after what is held now.
+        for writer in files::all_writers() {
+            // The stream's own next call returns an error.
+            let _ = writer.push_for_others();
+        }
+        // Last, as it is what has the next write start another.
+        state.parked.store(true, Ordering::Release);
     }
 }
 
@@ -223,5 +231,22 @@ mod tests {
             comes(&path, size);
             std::thread::sleep(Duration::from_millis(100));
         }
+    }
+
+    #[test]
+    fn idle_data_leaves_also_after_the_thread_was_ended() {
+        if !is_alone("idle_data_leaves_also_after_the_thread_was_ended") {
+            return;
+        }
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        let mut out = options(Duration::from_millis(200))
+            .open_writer(&path)
+            .unwrap();
+        out.write_all(b"held").unwrap();
+        end_threads(false);
+        comes(&path, 4);
+        out.write_all(b"more").unwrap();
+        comes(&path, 8);
     }
 }
