@@ -109,11 +109,15 @@ pub fn end_threads(workers: bool) {
     }
 }
 
-/// Tells the keeper that a stream with this linger time holds data. Returns false if there is none, and can
-/// be none.
-pub(crate) fn wake(linger: Duration) -> bool {
+/// For how many nanoseconds the keeper may sleep while a stream with this linger time holds data.
+pub(crate) fn sleep_of(linger: Duration) -> u64 {
+    nanoseconds((linger / 2).max(SHORTEST))
+}
+
+/// Tells the keeper that a stream holds data for which it may sleep so long, see [`sleep_of`]. Returns false
+/// if there is none, and can be none.
+pub(crate) fn wake(half: u64) -> bool {
     let state = STATE.get();
-    let half = nanoseconds((linger / 2).max(SHORTEST));
     if state.sleeps.load(Ordering::Relaxed) > half {
         // It sleeps for a stream that can wait longer. One ring is enough.
         let keeper = lock(&state.keeper);

@@ -535,6 +535,8 @@ struct Shared {
     inode: Arc<Inode>,
     /// `None` if nothing has to be sent before the caller says so.
     linger: Option<Duration>,
+    /// How long the keeper may sleep while this stream holds data.
+    keeper_sleeps: u64,
     /// What a child has to close, which cannot take the lock.
     direct: Option<Arc<File>>,
     ring: RingNumber,
@@ -569,14 +571,16 @@ impl Shared {
             position,
             inode.clone(),
         );
+        let linger = options
+            .linger
+            .filter(|_| options.durability == Durability::Process);
         let shared = Arc::new(Shared {
             direct: core.back.direct.clone(),
             ring: core.back.ring.clone(),
             core: Mutex::new(core),
             inode,
-            linger: options
-                .linger
-                .filter(|_| options.durability == Durability::Process),
+            linger,
+            keeper_sleeps: keeper::sleep_of(linger.unwrap_or(Duration::MAX)),
             held_from: AtomicU64::new(0),
             held_to: AtomicU64::new(0),
         });
@@ -595,7 +599,8 @@ impl Shared {
         self.note(core);
         // At every call, not only when the first data comes: the keeper may have ended, as it does not
         // stay for a stream that has an error to report. If it runs, this costs a few loads.
-        let watched = core.freed >= core.end || self.linger.is_none_or(keeper::wake);
+        let watched =
+            core.freed >= core.end || self.linger.is_none() || keeper::wake(self.keeper_sleeps);
         if !watched && core.deferred.is_none() {
             // Without a keeper nothing may linger.
             if let Err(error) = core.hand_over() {
