@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::launch::{self, Refusal, CANNOT_RUN, OURS};
 use crate::tune;
 use crate::verdict::{Finding, Verdict};
+use crate::wait::Ends;
 
 /// An allocator that can be preloaded: its name, and where it is (`None`: the C library's own).
 struct Allocator {
@@ -121,6 +122,8 @@ struct Report {
 
 /// Run once and wait; the exit status, and what it took.
 fn measure(command: &mut Command) -> io::Result<(ExitStatus, Run)> {
+    let ends = Ends::new();
+    ends.hand_on(command);
     let begin = Instant::now();
     let child = command.spawn()?;
     let mut status = 0;

@@ -23,7 +23,45 @@ pub enum Ended {
 pub struct Held {
     before: libc::sigset_t,
     awaited: libc::sigset_t,
-    child: libc::sigaction,
+    ends: Ends,
+}
+
+/// While this lives, the system tells of the ends of children. Where SIGCHLD is ignored, as somebody may
+/// have done before this command, it tells of none.
+pub struct Ends(libc::sigaction);
+
+impl Ends {
+    /// Has them told.
+    pub fn new() -> Ends {
+        // SAFETY: an action is plain data, for which zeros are valid and the default; both are valid places.
+        unsafe {
+            let (default, mut before): (libc::sigaction, libc::sigaction) = mem::zeroed();
+            libc::sigaction(libc::SIGCHLD, &default, &mut before);
+            Ends(before)
+        }
+    }
+
+    /// Lets the program ignore its children's ends if this command was to. Else it is begun without a fork,
+    /// whose memory would count as the program's.
+    pub fn hand_on(&self, command: &mut Command) {
+        let before = self.0;
+        if before.sa_sigaction == libc::SIG_IGN {
+            // SAFETY: may be called between fork and exec, and gets valid data.
+            unsafe {
+                command.pre_exec(move || {
+                    libc::sigaction(libc::SIGCHLD, &before, ptr::null_mut());
+                    Ok(())
+                })
+            };
+        }
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        // SAFETY: what was in force before.
+        unsafe { libc::sigaction(libc::SIGCHLD, &self.0, ptr::null_mut()) };
+    }
 }
 
 impl Held {
@@ -31,7 +69,12 @@ impl Held {
     pub fn new() -> Held {
         // SAFETY: sets and actions are plain data, for which zeros are valid; all calls get valid ones.
         unsafe {
-            let mut held: Held = mem::zeroed();
+            let (before, awaited) = mem::zeroed();
+            let mut held = Held {
+                before,
+                awaited,
+                ends: Ends::new(),
+            };
             libc::sigemptyset(&mut held.awaited);
             libc::sigaddset(&mut held.awaited, libc::SIGCHLD);
             for signal in ENDING {
@@ -41,9 +84,6 @@ impl Held {
                     libc::sigaddset(&mut held.awaited, signal);
                 }
             }
-            // If it is ignored, nobody is told of a child's end.
-            let default: libc::sigaction = mem::zeroed();
-            libc::sigaction(libc::SIGCHLD, &default, &mut held.child);
             libc::pthread_sigmask(libc::SIG_BLOCK, &held.awaited, &mut held.before);
             held
         }
@@ -55,11 +95,11 @@ impl Held {
     /// # Errors
     /// Those of starting it.
     pub fn run(&self, command: &mut Command) -> io::Result<Ended> {
-        let (before, action) = (self.before, self.child);
-        // SAFETY: both calls may be made between fork and exec, and get valid data.
+        let before = self.before;
+        self.ends.hand_on(command);
+        // SAFETY: may be called between fork and exec, and gets valid data.
         unsafe {
             command.pre_exec(move || {
-                libc::sigaction(libc::SIGCHLD, &action, ptr::null_mut());
                 libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
                 Ok(())
             })
@@ -93,9 +133,6 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         // SAFETY: what was in force before. A signal that has come since ends this command now.
-        unsafe {
-            libc::sigaction(libc::SIGCHLD, &self.child, ptr::null_mut());
-            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut());
-        }
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
     }
 }

@@ -325,6 +325,32 @@ fn compare_reports_every_run_of_every_allocator() {
 }
 
 #[test]
+fn compare_counts_also_where_the_ends_of_children_are_ignored() {
+    library();
+    let ignored = "SigIgn:.*[13579bdf]....$";
+    let output = Command::new("env")
+        .args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_brug")])
+        .args([
+            "compare",
+            "-n",
+            "1",
+            "--json",
+            "--",
+            "grep",
+            "-q",
+            ignored,
+            "/proc/self/status",
+        ])
+        .env_remove("BRUG_LIBRARY")
+        .output()
+        .expect("starts");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    // The program still ignores them.
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["exit_status"], 0, "{output:?}");
+}
+
+#[test]
 fn compare_tells_when_allocators_change_the_outcome() {
     let script = "case $LD_PRELOAD in *brug*) exit 3;; esac";
     refuses(
