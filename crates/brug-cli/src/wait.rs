@@ -90,7 +90,8 @@ impl Held {
     }
 
     /// Runs a program, which gets the signals as this command got them. The terminal sends its own
-    /// to both; those of other processes are passed on. When to end is the program's to say.
+    /// to both; those of other processes are passed on, and that of a terminal that hangs up, which only
+    /// the leader of its session gets. When to end is the program's to say.
     ///
     /// # Errors
     /// Those of starting it.
@@ -105,6 +106,8 @@ impl Held {
             })
         };
         let mut child = command.spawn()?;
+        // SAFETY: no preconditions.
+        let leader = unsafe { libc::getsid(0) == libc::getpid() };
         let mut asked = None;
         loop {
             // SAFETY: zeros are a valid description of a signal.
@@ -116,7 +119,7 @@ impl Held {
             }
             if signal != libc::SIGCHLD {
                 asked = Some(signal);
-                if about.si_code <= 0 {
+                if about.si_code <= 0 || (leader && signal == libc::SIGHUP) {
                     // SAFETY: a process that has not been waited for, so the number is still its own.
                     unsafe { libc::kill(child.id() as libc::pid_t, signal) };
                 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command as a user meets it: what it says, what it ends with, and that programs run.
 
+use std::ffi::CStr;
 use std::fs;
-use std::os::unix::fs::{symlink, PermissionsExt};
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{symlink, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -661,6 +664,54 @@ fn tune_that_is_asked_to_end_leaves_nothing_behind() {
         );
         assert_eq!(left, 0, "{signal}");
     }
+}
+
+/// As with `ssh -t HOST brug tune …`, and in a window of its own.
+#[test]
+fn tune_ends_a_program_when_the_terminal_of_its_session_hangs_up() {
+    library();
+    let directory = tempfile::tempdir().expect("directory");
+    // SAFETY: all calls get valid data.
+    let terminal = unsafe {
+        let terminal = OwnedFd::from_raw_fd(libc::posix_openpt(libc::O_RDWR | libc::O_CLOEXEC));
+        assert_eq!(libc::grantpt(terminal.as_raw_fd()), 0);
+        assert_eq!(libc::unlockpt(terminal.as_raw_fd()), 0);
+        terminal
+    };
+    let mut name = [0; 64];
+    // SAFETY: a descriptor, and a place of that length.
+    let named = unsafe { libc::ptsname_r(terminal.as_raw_fd(), name.as_mut_ptr(), name.len()) };
+    assert_eq!(named, 0);
+    // SAFETY: written by `ptsname_r`, with its end.
+    let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+    let open = |write: bool| {
+        let mut options = fs::File::options();
+        options
+            .read(!write)
+            .write(write)
+            .custom_flags(libc::O_NOCTTY);
+        options
+            .open(name.to_str().expect("name"))
+            .expect("terminal")
+    };
+    let mut tune = Command::new("setsid")
+        .args(["--ctty", "env", "--default-signal=HUP"])
+        .arg(env!("CARGO_BIN_EXE_brug"))
+        .args(["tune", "--profile"])
+        .arg(directory.path().join("profile"))
+        .args(["--", "bash", "-c", "echo begun; exec sleep 20"])
+        .env_remove("BRUG_LIBRARY")
+        .stdin(open(false))
+        .stdout(open(true))
+        .stderr(open(true))
+        .spawn()
+        .expect("starts");
+    let mut terminal = fs::File::from(terminal);
+    let mut said = [0; 5];
+    terminal.read_exact(&mut said).expect("read");
+    assert_eq!(&said, b"begun");
+    drop(terminal);
+    assert_eq!(tune.wait().expect("ends").code(), Some(129));
 }
 
 /// So a server is tuned that is ended by Ctrl-C.
