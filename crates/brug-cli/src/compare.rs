@@ -259,7 +259,10 @@ pub fn compare(
             .map(|word| word.to_string_lossy().into_owned())
             .collect(),
         rounds,
-        exit_status: status.into_raw(),
+        // As in a shell.
+        exit_status: status
+            .code()
+            .unwrap_or_else(|| 128 + status.signal().unwrap_or_default()),
         profile: profile.map(lossy),
         verdict,
         allocators: allocators

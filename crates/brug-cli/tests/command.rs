@@ -354,6 +354,16 @@ fn compare_counts_also_where_the_ends_of_children_are_ignored() {
 }
 
 #[test]
+fn compare_has_the_exit_status_of_a_shell_in_json() {
+    for (script, status) in [("exit 3", 3), ("kill -KILL $$", 137)] {
+        let output = brug(&["compare", "-n", "1", "--json", "--", "sh", "-c", script]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(report["exit_status"], status);
+    }
+}
+
+#[test]
 fn compare_tells_when_allocators_change_the_outcome() {
     let script = "case $LD_PRELOAD in *brug*) exit 3;; esac";
     refuses(
