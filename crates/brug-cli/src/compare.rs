@@ -154,6 +154,7 @@ fn one_run(
     allocator: &Allocator,
     words: &[OsString],
     profile: Option<&Path>,
+    json: bool,
     show: bool,
 ) -> Result<(ExitStatus, Run), Refusal> {
     let mut command = match &allocator.library {
@@ -170,6 +171,8 @@ fn one_run(
     command.stdin(Stdio::null());
     if !show {
         command.stdout(Stdio::null()).stderr(Stdio::null());
+    } else if json {
+        command.stdout(io::stderr());
     }
     measure(&mut command).map_err(|error| {
         Refusal::new(
@@ -214,7 +217,7 @@ pub fn compare(
     for round in 0..=rounds {
         for turn in 0..allocators.len() {
             let index = (turn + round) % allocators.len();
-            let (status, run) = one_run(&allocators[index], words, profile.as_deref(), show)?;
+            let (status, run) = one_run(&allocators[index], words, profile.as_deref(), json, show)?;
             if *expected.get_or_insert(status) != status {
                 let line = format!(
                     "under {} the program ended with {status}, under {} with {}",

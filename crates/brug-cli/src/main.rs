@@ -127,7 +127,7 @@ struct TuneArgs {
     /// How many call sites to print for each process
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
-    /// Print JSON instead of tables
+    /// Print JSON instead of tables; what the program prints goes to standard error
     #[arg(long)]
     json: bool,
     /// The program and its arguments
@@ -146,7 +146,7 @@ struct CompareArgs {
     /// Print JSON, with every run, instead of a table
     #[arg(long)]
     json: bool,
-    /// Let the program's own output through
+    /// Let the program's own output through; with --json, all of it to standard error
     #[arg(long)]
     show_output: bool,
     /// The program and its arguments; it reads from /dev/null

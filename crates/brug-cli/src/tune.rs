@@ -135,6 +135,7 @@ fn run(
     words: &[OsString],
     profile: &Path,
     counters: &Path,
+    json: bool,
 ) -> Result<ExitStatus, Refusal> {
     let mut setting = OsString::from("json:");
     setting.push(counters);
@@ -144,6 +145,9 @@ fn run(
         .env("BRUG_MONITOR", "1")
         .env("BRUG_PROFILE", profile)
         .env("BRUG_STATS", setting);
+    if json {
+        command.stdout(std::io::stderr());
+    }
     match held.run(&mut command) {
         Ok(Ended::Program(status)) => Ok(status),
         Ok(Ended::Signal(signal)) => Err(Refusal::signal(signal)),
@@ -214,7 +218,7 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
     let profile = replaceable(profile)?;
     let held = Held::new();
     let scratch = Scratch::new()?;
-    let status = run(&held, words, &profile, &scratch.counters())?;
+    let status = run(&held, words, &profile, &scratch.counters(), json)?;
     let text = fs::read_to_string(scratch.counters()).map_err(|_| {
         let line = format!("the program ended with {status} and left nothing: no process exited");
         Refusal::new(OURS, line)

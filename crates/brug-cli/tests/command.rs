@@ -364,6 +364,27 @@ fn compare_has_the_exit_status_of_a_shell_in_json() {
 }
 
 #[test]
+fn json_is_alone_on_standard_output() {
+    let directory = tempfile::tempdir().expect("directory");
+    let profile = directory.path().join("profile");
+    for words in [
+        &[
+            "tune",
+            "--json",
+            "--profile",
+            profile.to_str().expect("path"),
+        ][..],
+        &["compare", "-n", "1", "--json", "--show-output"],
+    ] {
+        let output = brug(&[words, &["--", "echo", "of the program"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("JSON");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("of the program"), "{said}");
+    }
+}
+
+#[test]
 fn compare_tells_when_allocators_change_the_outcome() {
     let script = "case $LD_PRELOAD in *brug*) exit 3;; esac";
     refuses(
