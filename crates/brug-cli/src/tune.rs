@@ -101,7 +101,8 @@ impl Scratch {
     /// One of our own: in a directory that all can write to, somebody may have put a link where we would
     /// write.
     fn new() -> Result<Scratch, Refusal> {
-        let parent = std::env::temp_dir();
+        let named = std::env::var_os("TMPDIR").filter(|named| !named.is_empty());
+        let parent = absolute(&named.map_or_else(|| "/tmp".into(), PathBuf::from))?;
         for number in 0..1000 {
             let path = parent.join(format!("brug-tune-{}-{number}", std::process::id()));
             match fs::DirBuilder::new().mode(0o700).create(&path) {
@@ -162,9 +163,9 @@ fn run(
 const MAGIC: &[u8] = b"brug-profile ";
 
 /// Full path, since the program may change its directory.
-fn absolute(profile: &Path) -> Result<PathBuf, Refusal> {
-    std::path::absolute(profile)
-        .map_err(|error| Refusal::new(OURS, format!("{}: {error}", profile.display())))
+fn absolute(path: &Path) -> Result<PathBuf, Refusal> {
+    std::path::absolute(path)
+        .map_err(|error| Refusal::new(OURS, format!("{}: {error}", path.display())))
 }
 
 /// How the file at this path begins, as far as a profile tells by that.

@@ -654,6 +654,24 @@ fn tune_replaces_no_device_and_follows_no_link_that_waits_for_it() {
     assert_eq!(fs::read_dir(&temporary).expect("directory").count(), 1);
 }
 
+#[test]
+fn tune_hears_of_programs_elsewhere_with_whatever_directory_for_temporary_files() {
+    library();
+    let directory = tempfile::tempdir().expect("directory");
+    // An empty variable is one that is not set.
+    for named in [".", ""] {
+        let output = Command::new(env!("CARGO_BIN_EXE_brug"))
+            .args(["tune", "--profile", "profile"])
+            .args(["--", "bash", "-c", "cd /; exit 0"])
+            .current_dir(&directory)
+            .env("TMPDIR", named)
+            .env_remove("BRUG_LIBRARY")
+            .output()
+            .expect("starts");
+        assert_eq!(output.status.code(), Some(0), "{named}: {output:?}");
+    }
+}
+
 /// What `brug tune` of a script of bash, which ends by `exit(3)`, says and leaves in a directory for temporary files of its own.
 fn tune_of(script: &str) -> (Output, usize) {
     tune_by(&mut Command::new(env!("CARGO_BIN_EXE_brug")), script)
