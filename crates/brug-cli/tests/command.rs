@@ -214,6 +214,12 @@ fn a_library_that_cannot_be_used_is_named() {
         "{said}"
     );
 
+    for other in ["/etc/passwd", "/etc"] {
+        let (status, said) = run(own, Some(Path::new(other)));
+        assert_eq!((status, said.lines().count()), (Some(125), 1), "{said}");
+        assert!(said.contains("not a library"), "{said}");
+    }
+
     let directory = tempfile::tempdir().expect("directory");
     let spaced = directory.path().join("a b.so");
     symlink(library(), &spaced).expect("link");

@@ -7,7 +7,8 @@
 
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -36,9 +37,16 @@ pub fn reason(error: &io::Error) -> String {
 /// A line that says where it was looked for, or what is wrong with what the variable names.
 pub fn library(name: &str, variable: &str) -> Result<PathBuf, String> {
     if let Some(named) = env::var_os(variable).filter(|named| !named.is_empty()) {
-        return Path::new(&named)
+        let wrong = |why: &str| format!("{variable} names {}: {why}", shown(&named));
+        let path = Path::new(&named)
             .canonicalize()
-            .map_err(|error| format!("{variable} names {}: {}", shown(&named), reason(&error)));
+            .map_err(|error| wrong(&reason(&error)))?;
+        // The loader passes over it with a line of its own, and the program runs without it.
+        return match is_elf(&path) {
+            Ok(true) => Ok(path),
+            Ok(false) => Err(wrong("not a library")),
+            Err(error) => Err(wrong(&reason(&error))),
+        };
     }
     let own = env::current_exe()
         .and_then(|own| own.canonicalize())
@@ -57,6 +65,17 @@ pub fn library(name: &str, variable: &str) -> Result<PathBuf, String> {
                 shown(here.as_os_str())
             )
         })
+}
+
+/// Returns true if this file begins as programs and libraries do.
+fn is_elf(path: &Path) -> io::Result<bool> {
+    // A FIFO would be waited for.
+    if !path.is_file() {
+        return Ok(false);
+    }
+    let mut start = Vec::new();
+    File::open(path)?.take(4).read_to_end(&mut start)?;
+    Ok(start == b"\x7fELF")
 }
 
 /// `LD_PRELOAD` with this library before what is there already.
