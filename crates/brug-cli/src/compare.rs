@@ -266,7 +266,7 @@ pub fn compare(
         exit_status: status
             .code()
             .unwrap_or_else(|| 128 + status.signal().unwrap_or_default()),
-        profile: profile.map(lossy),
+        profile: profile.clone().map(lossy),
         verdict,
         allocators: allocators
             .into_iter()
@@ -285,7 +285,7 @@ pub fn compare(
     if json {
         crate::print_json(&report)
     } else {
-        crate::print(&table(&report))
+        crate::print(&table(&report, words, profile.as_deref()))
     }
 }
 
@@ -296,7 +296,7 @@ fn lossy(path: PathBuf) -> String {
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-fn table(report: &Report) -> String {
+fn table(report: &Report, words: &[OsString], profile: Option<&Path>) -> String {
     let mut out = String::new();
     let cell = |s: &Summary, unit: f64, digits: usize| {
         format!(
@@ -331,14 +331,13 @@ fn table(report: &Report) -> String {
     }
     let _ = writeln!(out, "verdict: {}", report.verdict);
     if report.verdict.finding == Finding::Helps {
-        let option = report
-            .profile
-            .as_ref()
-            .map_or_else(String::new, |file| format!(" --profile {file}"));
+        let option = profile.map_or_else(String::new, |file| {
+            format!(" --profile {}", launch::for_shell(&[file]))
+        });
         let _ = writeln!(
             out,
             "to use it: brug run{option} -- {}",
-            report.command.join(" ")
+            launch::for_shell(words)
         );
     }
     out

@@ -226,3 +226,56 @@ pub fn command(library: &Path, words: &[OsString]) -> Result<Command, Refusal> {
         .env("LD_PRELOAD", preload(library)?);
     Ok(command)
 }
+
+/// Words as a shell reads them from a command line. What is not text, or would do something to a terminal,
+/// is written as in bash and the like, `$'…'`.
+pub fn for_shell<T: AsRef<OsStr>>(words: &[T]) -> String {
+    let bare = |byte: &u8| byte.is_ascii_alphanumeric() || b"%+,-./:=@_".contains(byte);
+    let word = |word: &T| {
+        let bytes = word.as_ref().as_bytes();
+        match std::str::from_utf8(bytes) {
+            Ok(text) if !text.is_empty() && bytes.iter().all(bare) => text.to_owned(),
+            Ok(text) if !text.contains(char::is_control) => {
+                format!("'{}'", text.replace('\'', r"'\''"))
+            }
+            _ => {
+                let part = |&byte: &u8| match byte {
+                    b'\'' | b'\\' => format!("\\{}", char::from(byte)),
+                    b'\n' => "\\n".to_owned(),
+                    b' '..=b'~' => char::from(byte).to_string(),
+                    _ => format!("\\x{byte:02x}"),
+                };
+                format!("$'{}'", bytes.iter().map(part).collect::<String>())
+            }
+        }
+    };
+    words.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_the_words_that_were_meant() {
+        let words: [&[u8]; 7] = [
+            b"python3",
+            b"-c",
+            b"print('a  b')",
+            b"",
+            b"$HOME; `id` ~ * \"",
+            b"it's\\\n\x1b[m",
+            b"\xff9",
+        ];
+        let words = words.map(OsStr::from_bytes);
+        let script = format!("printf '%s\\0' {}", for_shell(&words));
+        let read = Command::new("bash").args(["-c", &script]).output();
+        let read = read.expect("starts").stdout;
+        let expected: Vec<u8> = words
+            .iter()
+            .flat_map(|w| [w.as_bytes(), b"\0"].concat())
+            .collect();
+        assert_eq!(read, expected, "{script}");
+        assert!(!script.contains(char::is_control));
+    }
+}

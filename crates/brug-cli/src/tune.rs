@@ -263,18 +263,16 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
             );
         }
         if profile.is_file() {
+            let file = launch::for_shell(&[&profile]);
             let _ = writeln!(
                 out,
-                "profile: {0}; use it with brug run --profile {0}, or BRUG_PROFILE={0}",
-                profile.display()
+                "profile: {file}; use it with brug run --profile {file}, or BRUG_PROFILE={file}"
             );
             let _ = writeln!(out, "verdict: {}", verdict(&processes));
-            let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
             let _ = writeln!(
                 out,
-                "to measure it: brug compare --profile {} -- {}",
-                profile.display(),
-                words.join(" ")
+                "to measure it: brug compare --profile {file} -- {}",
+                launch::for_shell(words)
             );
         }
         crate::print(&out)?;
