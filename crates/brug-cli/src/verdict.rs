@@ -50,15 +50,24 @@ fn median(values: &mut [f64]) -> f64 {
 
 /// The probability that at least `most` of `n` tosses of a coin fall on the same side.
 fn coin(most: usize, n: usize) -> f64 {
+    const STEP: i32 = 500;
     let mut ways = 1.0;
     let mut sum = 0.0;
+    // There are 2^n outcomes in all. What of that can be divided out on the way is, as from a thousand tosses
+    // on it is more than the numbers can be.
+    let mut left = n as i32;
     for heads in 0..=n {
         if heads >= most {
             sum += ways;
         }
         ways = ways * (n - heads) as f64 / (heads + 1) as f64;
+        if ways > 2f64.powi(STEP) {
+            ways *= 2f64.powi(-STEP);
+            sum *= 2f64.powi(-STEP);
+            left -= STEP;
+        }
     }
-    (2.0 * sum / 2f64.powi(n as i32)).min(1.0)
+    (2.0 * sum * 2f64.powi(-left)).min(1.0)
 }
 
 impl Verdict {
@@ -143,6 +152,11 @@ mod tests {
         assert_eq!(coin(3, 5), 1.0);
         assert_eq!(coin(9, 10), 22.0 / 1024.0);
         assert_eq!(coin(0, 0), 1.0);
+        // More ways than a number can tell.
+        assert_eq!(coin(2000, 2000), 0.0);
+        assert_eq!(coin(1000, 2000), 1.0);
+        let near = coin(1045, 2000);
+        assert!((0.046..0.047).contains(&near), "{near}");
     }
 
     #[test]
