@@ -92,6 +92,9 @@ struct Process {
     bases: Vec<Compared>,
     sizes: Vec<SizeClass>,
     sites: Vec<Site>,
+    /// True if anything of it is worth a look, whether its call sites are asked for or not.
+    #[serde(skip)]
+    may_gain: bool,
 }
 
 /// A directory that is removed when the run is over, with the file in it that the library writes.
@@ -236,10 +239,12 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
         process
             .sites
             .sort_by_key(|site| Reverse(site.bytes_not_copied + site.bytes_copied));
-        process.sites.truncate(top);
         process
             .sites
             .retain(|site| site.bytes_not_copied + site.bytes_copied >= WORTH_BYTES);
+        process.may_gain =
+            !process.sites.is_empty() || !process.sizes.is_empty() || !process.bases.is_empty();
+        process.sites.truncate(top);
         for frame in process.sites.iter_mut().flat_map(|site| &mut site.frames) {
             frame.source = sources.of(frame);
         }
@@ -247,9 +252,7 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
     if json {
         crate::print_json(&processes)?;
     } else {
-        let (gain, rest): (Vec<_>, Vec<_>) = processes.iter().partition(|process| {
-            !process.sites.is_empty() || !process.sizes.is_empty() || !process.bases.is_empty()
-        });
+        let (gain, rest): (Vec<_>, Vec<_>) = processes.iter().partition(|process| process.may_gain);
         let mut out = String::new();
         for process in gain {
             describe(&mut out, process);

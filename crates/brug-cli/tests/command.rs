@@ -451,9 +451,10 @@ fn tune_names_the_call_site_and_writes_a_profile() {
         "#include <stdlib.h>\n#include <string.h>\n\
          __attribute__((noinline)) static char *enlarge(char *p, size_t n)\n\
          { p = realloc(p, n); memset(p, 1, n); return p; }\n\
-         int main(void) { for (int k = 0; k < 30000; k++) { void *volatile q = malloc(k % 100 + 1); free(q); }\n\
-         for (int k = 0; k < 50; k++) { char *p = 0;\n\
-         for (size_t n = 100; n < 20000000; n *= 2) p = enlarge(p, n); free(p); } return 0; }\n",
+         int main(int argc, char **argv) { (void)argv;\n\
+         for (int k = 0; k < 30000 && argc == 1; k++) { void *volatile q = malloc(k % 100 + 1); free(q); }\n\
+         for (int k = 0; k < (argc == 1 ? 50 : 1); k++) { char *p = 0;\n\
+         for (size_t n = argc == 1 ? 100 : 2000000; n < 20000000; n *= 2) p = enlarge(p, n); free(p); } return 0; }\n",
     )
     .expect("source");
     let program = directory.path().join("grow");
@@ -508,6 +509,16 @@ fn tune_names_the_call_site_and_writes_a_profile() {
         "{output:?}"
     );
     assert!(out(&output).contains("small objects: "));
+    // It gains as much if its call sites are not asked for.
+    let new = directory.path().join("new");
+    let new = new.to_str().expect("path");
+    let words = ["tune", "--top", "0", "--profile", new, "--"];
+    let once = [program.to_str().expect("path"), "once"];
+    let said = out(&brug(&[&words[..], &once].concat()));
+    assert!(
+        said.contains("MiB not copied") && !said.contains("reallocate nothing"),
+        "{said}"
+    );
     let run = Command::new(env!("CARGO_BIN_EXE_brug"))
         .args(["run", "--", program.to_str().expect("path")])
         .env("BRUG_PROFILE", &profile)
