@@ -200,10 +200,13 @@ fn loader(start: &[u8]) -> Loader {
     if header.e_machine(endian) != machine {
         return Loader::OtherMachine;
     }
-    let segments = header.program_headers(endian, start).unwrap_or_default();
+    // What lies past what was read cannot be told; let it run. Tools that add segments to a program, as BOLT, put
+    // the list of them at its end.
+    let Ok(segments) = header.program_headers(endian, start) else {
+        return Loader::Ours;
+    };
     for segment in segments {
         if segment.p_type(endian) == PT_INTERP {
-            // A path that lies past what was read is a strange file; let it run.
             let path = segment.data(endian, start).unwrap_or_default();
             let musl = path.windows(8).any(|part| part == b"/ld-musl");
             return if musl {
@@ -255,6 +258,16 @@ pub fn for_shell<T: AsRef<OsStr>>(words: &[T]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_whose_list_of_segments_is_far_behind_is_not_static() {
+        let mut program = fs::read("/bin/true").expect("program");
+        assert!(matches!(loader(&program), Loader::Ours));
+        // `e_phoff`: where the list is.
+        let end = program.len() as u64;
+        program[32..40].copy_from_slice(&end.to_ne_bytes());
+        assert!(matches!(loader(&program), Loader::Ours));
+    }
 
     #[test]
     fn a_shell_reads_the_words_that_were_meant() {
