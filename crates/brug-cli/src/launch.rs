@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Finding libbrug.so, telling whether a program can be preloaded, and setting its environment.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -64,6 +64,15 @@ pub fn preload(library: &Path) -> Result<OsString, Refusal> {
     nocopy_launch::preload(library, VARIABLE).map_err(|line| Refusal::new(OURS, line))
 }
 
+/// Returns true if this user may execute this file.
+fn executable(file: &Path) -> bool {
+    let Ok(name) = CString::new(file.as_os_str().as_bytes()) else {
+        return false;
+    };
+    // SAFETY: a C string.
+    unsafe { libc::access(name.as_ptr(), libc::X_OK) == 0 }
+}
+
 /// The file that a shell would run for this word.
 fn find(program: &OsStr) -> Result<PathBuf, Refusal> {
     let name = program.to_string_lossy();
@@ -73,7 +82,7 @@ fn find(program: &OsStr) -> Result<PathBuf, Refusal> {
             Ok(meta) if meta.is_dir() => {
                 Err(Refusal::new(CANNOT_RUN, format!("{name} is a directory")))
             }
-            Ok(meta) if meta.mode() & 0o111 == 0 => Err(Refusal::new(
+            Ok(_) if !executable(&path) => Err(Refusal::new(
                 CANNOT_RUN,
                 format!("{name} is not executable"),
             )),
@@ -87,7 +96,7 @@ fn find(program: &OsStr) -> Result<PathBuf, Refusal> {
     let path = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     env::split_paths(&path)
         .map(|directory| directory.join(program))
-        .find(|file| fs::metadata(file).is_ok_and(|m| m.is_file() && m.mode() & 0o111 != 0))
+        .find(|file| file.is_file() && executable(file))
         .ok_or_else(|| Refusal::new(NOT_FOUND, format!("{name}: no such program in PATH")))
 }
 
@@ -162,7 +171,7 @@ fn script_interpreter(start: &[u8]) -> Option<PathBuf> {
 fn changes_rights(file: &Path, meta: &fs::Metadata) -> bool {
     // SAFETY: these have no preconditions.
     let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
-    let name = std::ffi::CString::new(file.as_os_str().as_bytes()).unwrap_or_default();
+    let name = CString::new(file.as_os_str().as_bytes()).unwrap_or_default();
     // SAFETY: C strings; a null buffer of size 0 asks only whether there is such an attribute.
     let capabilities = unsafe {
         libc::getxattr(

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{symlink, OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -128,6 +129,39 @@ fn programs_that_cannot_run_are_refused_as_a_shell_does() {
         refuses(&[command, "--", "/"], 126, "directory");
     }
     assert!(!Path::new("brug.profile").exists(), "a profile of nothing");
+}
+
+#[test]
+fn programs_that_only_others_may_execute_are_passed_over_in_path() {
+    library();
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("permissions");
+    // Who owns a file has no other rights than the owner's; root may execute what anybody may.
+    let script = path.join("sort");
+    fs::write(&script, "#!/bin/sh\n").expect("script");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o611)).expect("permissions");
+    // SAFETY: no preconditions.
+    let nobody = unsafe { libc::geteuid() } == 0;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_brug"));
+    if nobody {
+        std::os::unix::fs::chown(&script, Some(65534), Some(65534)).expect("chown");
+        command.uid(65534).gid(65534);
+    }
+    let output = command
+        .args(["run", "--", "sort", "--version"])
+        .env("PATH", format!("{}:/usr/bin:/bin", path.display()))
+        .env_remove("BRUG_LIBRARY")
+        .output();
+    let output = match output {
+        Err(error) if nobody && error.kind() == std::io::ErrorKind::PermissionDenied => {
+            println!("skipped: nobody may not execute what is built here");
+            return;
+        }
+        output => output.expect("starts"),
+    };
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(out(&output).contains("sort"), "{output:?}");
 }
 
 #[test]
