@@ -65,7 +65,8 @@ programs: ## build the commands and the libraries to preload
 		{ echo "needs cc (apt-get install build-essential) and Rust 1.91 or newer (https://rustup.rs)" >&2; exit 1; }
 	cargo build --release --locked $(CRATES:%=-p %)
 
-# Builds nothing: it runs as root, who may have no cargo.
+# Builds nothing: it runs as root, who may have no cargo. Everybody may read what it makes, also if root's other
+# files are nobody's business (umask 077).
 install: ## put what make programs has built below PREFIX
 	@for file in $(notdir $(PLACED)); do \
 		[ -f "$(BUILT)/$$file" ] || { echo "no $(BUILT)/$$file; first run: make programs" >&2; exit 1; }; \
@@ -73,8 +74,8 @@ install: ## put what make programs has built below PREFIX
 	@set -e; for file in $(PLACED); do \
 		install -D -m 755 "$(BUILT)/$${file##*/}" "$(DESTDIR)$(PREFIX)/$$file"; \
 	done
-	@set -e; for part in $(PARTS); do "$(BUILT)/$$part" pages "$(DESTDIR)$(PREFIX)/share"; done
-	@set -e; for part in $(filter $(LIBRARIES),$(PARTS)); do \
+	@set -e; umask 022; for part in $(PARTS); do "$(BUILT)/$$part" pages "$(DESTDIR)$(PREFIX)/share"; done
+	@set -e; umask 022; for part in $(filter $(LIBRARIES),$(PARTS)); do \
 		install -d "$(DESTDIR)$(PREFIX)/lib/pkgconfig"; \
 		printf '%s\n' "libdir=$(PREFIX)/lib" "Name: $$part" "Description: lib$$part.so of nocopy" \
 			"Version: $$("$(BUILT)/$$part" --version | sed 's/.* //')" "Libs: -L\$${libdir} -l$$part" \

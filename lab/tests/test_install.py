@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What `make install` puts where, and `make uninstall` takes away."""
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nocopy_lab.paths import REPO
+
+# Writes what the command of a part would, as far as the Makefile cares.
+COMMAND = """#!/bin/sh
+[ "$1" = --version ] && exec echo "${0##*/} 1.2.3"
+mkdir -p "$2/man/man1" && echo page >"$2/man/man1/${0##*/}.1"
+"""
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    release = tmp_path / "target/release"
+    release.mkdir(parents=True)
+    for name in ("brug", "pdio", "nocopy-record"):
+        (release / name).write_text(COMMAND)
+        (release / name).chmod(0o755)
+    for name in ("libbrug.so", "libpdio.so"):
+        (release / name).write_text("")
+    return release.parent
+
+
+def make(target: str, built: Path, *variables: str, umask: int = 0o022) -> None:
+    subprocess.run(
+        ["make", "--silent", target, *variables],
+        cwd=REPO,
+        env={**os.environ, "CARGO_TARGET_DIR": str(built)},
+        umask=umask,
+        check=True,
+        capture_output=True,
+    )
+
+
+def files(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
+def test_everybody_may_read_what_root_installs(built: Path, tmp_path: Path) -> None:
+    root = tmp_path / "a root"
+    make("install", built, f"DESTDIR={root}", "PREFIX=/opt/no copy", umask=0o077)
+    assert {"lib/pkgconfig/pdio.pc", "share/man/man1/brug.1"} < files(root / "opt/no copy")
+    for path in root.rglob("*"):
+        wanted = 0o055 if path.is_dir() else 0o044
+        assert stat.S_IMODE(path.stat().st_mode) & wanted == wanted, path
+
+
+def test_a_part_comes_and_goes_alone(built: Path, tmp_path: Path) -> None:
+    prefix = tmp_path / "prefix"
+    make("install", built, f"PREFIX={prefix}")
+    make("install", built, f"PREFIX={prefix}")
+    make("uninstall", built, f"PREFIX={prefix}", "PARTS=pdio")
+    assert files(prefix) == {
+        "bin/brug",
+        "bin/nocopy-record",
+        "lib/libbrug.so",
+        "lib/pkgconfig/brug.pc",
+        "share/man/man1/brug.1",
+        "share/man/man1/nocopy-record.1",
+    }
+    make("uninstall", built, f"PREFIX={prefix}")
+    assert not files(prefix)
