@@ -78,7 +78,7 @@ install: ## put what make programs has built below PREFIX
 	@set -e; umask 022; for part in $(filter $(LIBRARIES),$(PARTS)); do \
 		install -d "$(DESTDIR)$(PREFIX)/lib/pkgconfig"; \
 		printf '%s\n' "libdir=$(PREFIX)/lib" "Name: $$part" "Description: lib$$part.so of nocopy" \
-			"Version: $$("$(BUILT)/$$part" --version | sed 's/.* //')" "Libs: -L\$${libdir} -l$$part" \
+			"Version: $$("$(BUILT)/$$part" --version | sed 's/.* //')" "Libs: -L\"\$${libdir}\" -l$$part" \
 			>"$(DESTDIR)$(PREFIX)/lib/pkgconfig/$$part.pc"; \
 	done
 	@echo "in $(DESTDIR)$(PREFIX): $(PLACED), manual pages, completions"

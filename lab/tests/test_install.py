@@ -2,6 +2,8 @@
 """What `make install` puts where, and `make uninstall` takes away."""
 
 import os
+import shlex
+import shutil
 import stat
 import subprocess
 from pathlib import Path
@@ -51,6 +53,22 @@ def test_everybody_may_read_what_root_installs(built: Path, tmp_path: Path) -> N
     for path in root.rglob("*"):
         wanted = 0o055 if path.is_dir() else 0o044
         assert stat.S_IMODE(path.stat().st_mode) & wanted == wanted, path
+
+
+def test_pkg_config_names_one_directory(built: Path, tmp_path: Path) -> None:
+    pkg_config = shutil.which("pkg-config")
+    if pkg_config is None:
+        pytest.skip("no pkg-config")
+    prefix = tmp_path / "no copy"
+    make("install", built, f"PREFIX={prefix}")
+    said = subprocess.run(
+        [pkg_config, "--libs", "pdio"],
+        env={"PKG_CONFIG_PATH": str(prefix / "lib/pkgconfig")},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert shlex.split(said.stdout) == [f"-L{prefix}/lib", "-lpdio"]
 
 
 def test_a_part_comes_and_goes_alone(built: Path, tmp_path: Path) -> None:
