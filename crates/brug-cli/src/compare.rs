@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `brug compare`: one program under several allocators, turn by turn.
 
-use std::ffi::OsString;
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -58,6 +60,42 @@ fn find_peer(prefix: &str) -> Option<PathBuf> {
         found.sort();
         found.pop()
     })
+}
+
+/// How the names of libraries begin that are allocators.
+const ALLOCATORS: [&str; 6] = [
+    "libbrug.",
+    "libjemalloc",
+    "libmimalloc",
+    "librpmalloc",
+    "libsnmalloc",
+    "libtcmalloc",
+];
+
+/// Takes allocators out of `LD_PRELOAD`, where they would be what is measured as glibc, and says so.
+fn leave_allocators_out() {
+    let Some(list) = env::var_os("LD_PRELOAD") else {
+        return;
+    };
+    let (out, kept): (Vec<_>, Vec<_>) = list
+        .as_bytes()
+        .split(|byte| b": ".contains(byte))
+        .partition(|path| {
+            let name = Path::new(OsStr::from_bytes(path)).file_name();
+            let name = name.unwrap_or_default().as_bytes();
+            ALLOCATORS
+                .iter()
+                .any(|begin| name.starts_with(begin.as_bytes()))
+        });
+    if !out.is_empty() {
+        env::set_var("LD_PRELOAD", OsString::from_vec(kept.join(&b':')));
+    }
+    for path in out {
+        crate::say(format_args!(
+            "leaves {} out, which is in LD_PRELOAD and would be measured as glibc",
+            String::from_utf8_lossy(path)
+        ));
+    }
 }
 
 const BRUG: &str = "brug";
@@ -191,6 +229,7 @@ pub fn compare(
     show: bool,
 ) -> Result<(), Refusal> {
     let profile = profile.map(tune::existing).transpose()?;
+    leave_allocators_out();
     let mut allocators = vec![Allocator {
         name: "glibc",
         library: None,

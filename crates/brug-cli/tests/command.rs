@@ -435,6 +435,25 @@ fn compare_tells_when_allocators_change_the_outcome() {
 }
 
 #[test]
+fn compare_runs_glibc_without_an_allocator_that_is_preloaded() {
+    let directory = tempfile::tempdir().expect("directory");
+    let seen = directory.path().join("seen");
+    let script = format!("echo $LD_PRELOAD >> {}", seen.display());
+    let output = Command::new(env!("CARGO_BIN_EXE_brug"))
+        .args(["compare", "-n", "1", "--", "sh", "-c", &script])
+        .env("BRUG_LIBRARY", library())
+        .env("LD_PRELOAD", format!("{}:libm.so.6", library().display()))
+        .output()
+        .expect("starts");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("libbrug.so out"), "{said}");
+    let seen = fs::read_to_string(&seen).expect("seen");
+    assert_eq!(seen.lines().next(), Some("libm.so.6"), "{seen}");
+    assert_eq!(seen.matches("libbrug.so:libm.so.6").count(), 2, "{seen}");
+}
+
+#[test]
 fn compare_gives_the_profile_to_brug_alone() {
     let directory = tempfile::tempdir().expect("directory");
     let file = directory.path().join("profile");
