@@ -100,6 +100,11 @@ fn find(program: &OsStr) -> Result<PathBuf, Refusal> {
         .ok_or_else(|| Refusal::new(NOT_FOUND, format!("{name}: no such program in PATH")))
 }
 
+/// Why a program with such rights is refused.
+const OWN_RIGHTS: &str =
+    "runs with rights of its own (set-user-ID, set-group-ID or capabilities), \
+                          where the loader ignores LD_PRELOAD";
+
 /// How many `#!` lines deep a script may be; what Linux allows.
 const SCRIPT_DEPTH: usize = 4;
 
@@ -114,8 +119,13 @@ pub fn preloadable(program: &OsStr) -> Result<PathBuf, Refusal> {
         let mut start = Vec::new();
         let opened = match File::open(&file) {
             Ok(opened) => opened,
-            // Executable but not readable: run it, the kernel knows.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(found),
+            // Executable but not readable: run it, the kernel knows. Programs with rights of their own often are.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return match fs::metadata(&file) {
+                    Ok(meta) if changes_rights(&file, &meta) => Err(cannot(OWN_RIGHTS)),
+                    _ => Ok(found),
+                }
+            }
             Err(error) => return Err(cannot(&format!("cannot be opened: {error}"))),
         };
         let meta = opened
@@ -133,10 +143,7 @@ pub fn preloadable(program: &OsStr) -> Result<PathBuf, Refusal> {
             return Err(cannot("is neither a program nor a script with a #! line"));
         }
         if changes_rights(&file, &meta) {
-            return Err(cannot(
-                "runs with rights of its own (set-user-ID, set-group-ID or capabilities), \
-                 where the loader ignores LD_PRELOAD",
-            ));
+            return Err(cannot(OWN_RIGHTS));
         }
         match loader(&start) {
             Loader::Ours => return Ok(found),

@@ -220,6 +220,20 @@ fn programs_that_the_loader_does_not_preload_into_are_refused() {
                 "rights of its own",
             );
         }
+        // As sudo is on some systems: nobody may read it.
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o4711)).expect("permissions");
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))
+            .expect("permissions");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_brug"));
+        let command = command.args(["run", "--"]).arg(&copy).uid(65533).gid(65533);
+        match command.output() {
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert_eq!(output.status.code(), Some(126), "{said}");
+                assert!(said.contains("rights of its own"), "{said}");
+            }
+            Err(error) => println!("skipped: others may not execute what is built here: {error}"),
+        }
     }
 }
 
