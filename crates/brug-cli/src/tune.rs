@@ -223,10 +223,14 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
     let held = Held::new();
     let scratch = Scratch::new()?;
     let status = run(&held, words, &profile, &scratch.counters(), json)?;
-    let text = fs::read_to_string(scratch.counters()).map_err(|_| {
-        let line = format!("the program ended with {status} and left nothing: no process exited");
-        Refusal::new(OURS, line)
-    })?;
+    let text = fs::read_to_string(scratch.counters()).unwrap_or_default();
+    if text.is_empty() {
+        // Whoever could not write has said so.
+        let line = format!(
+            "the program ended with {status} and left nothing: no process exited, or none could write"
+        );
+        return Err(Refusal::new(OURS, line));
+    }
     drop(scratch);
     drop(held);
     let mut processes = text

@@ -756,6 +756,25 @@ fn tune_hears_of_programs_elsewhere_with_whatever_directory_for_temporary_files(
     }
 }
 
+#[test]
+fn tune_says_nothing_of_a_program_whose_counters_found_no_room() {
+    let directory = tempfile::tempdir().expect("directory");
+    let profile = directory.path().join("profile");
+    let words = ["tune", "--profile", profile.to_str().expect("path"), "--"];
+    let first = brug(&[&words[..], &["true"]].concat());
+    assert_eq!(first.status.code(), Some(0), "{first:?}");
+    // A disk that is full is like a limit that is reached.
+    let script = "trap '' XFSZ; ulimit -f 0; exit 0";
+    let output = brug(&[&words[..], &["bash", "-c", script]].concat());
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("cannot write") && said.contains("left nothing"),
+        "{said}"
+    );
+}
+
 /// What `brug tune` of a script of bash, which ends by `exit(3)`, says and leaves in a directory for temporary files of its own.
 fn tune_of(script: &str) -> (Output, usize) {
     tune_by(&mut Command::new(env!("CARGO_BIN_EXE_brug")), script)
