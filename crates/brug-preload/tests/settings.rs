@@ -120,6 +120,17 @@ fn statistics_come_out_although_the_program_closed_stderr() {
 }
 
 #[test]
+fn statistics_that_cannot_be_written_are_told_with_the_reason() {
+    for (file, reason) in [("/dev/full", libc::ENOSPC), ("/no/such", libc::ENOENT)] {
+        let said = stderr(&run(&[("BRUG_STATS", file)]));
+        assert!(
+            said.ends_with(&format!("{file} (errno {reason})\n")),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn statistics_append_one_line_of_json_for_each_process() {
     let directory = tempfile::tempdir().expect("directory");
     let file = directory.path().join("stats");

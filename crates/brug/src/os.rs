@@ -694,7 +694,7 @@ fn limit_of_groups(groups: &[u8], read: &mut dyn FnMut(&CStr) -> Option<usize>) 
 /// set of signals.
 const OF_WRITING: u64 = 1 << (libc::SIGPIPE - 1) | 1 << (libc::SIGXFSZ - 1);
 
-/// Writes all of `bytes` to a descriptor; false on failure. It is not the program that writes, so a failure
+/// Writes all of `bytes` to a descriptor; false on failure, with `errno`. It is not the program that writes, so a failure
 /// does not end it by a signal.
 pub(crate) fn write_all(fd: c_int, bytes: &[u8]) -> bool {
     if cfg!(miri) {
@@ -712,8 +712,9 @@ pub(crate) fn write_all(fd: c_int, bytes: &[u8]) -> bool {
         let written = write_loudly(fd, bytes);
         let ours = OF_WRITING & !pending;
         if !written && ours != 0 {
-            let at_once = [0i64; 2];
+            let (error, at_once) = (errno(), [0i64; 2]);
             libc::syscall(libc::SYS_rt_sigtimedwait, &ours, none, &at_once, length);
+            set_errno(error);
         }
         libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &before, none, length);
         written
