@@ -29,6 +29,8 @@ MAINTAINER: Final = "nocopy developers <developers@nocopy.example>"
 
 def deb(part: str, into: Path) -> Path:
     """Make the package of a part, in the directory `into`."""
+    # A package is for everybody, and dpkg-deb refuses one that is not.
+    os.umask(0o022)
     dpkg_deb = require_tool("dpkg-deb", "dpkg")
     shlibdeps = require_tool("dpkg-shlibdeps", "dpkg-dev")
     with (

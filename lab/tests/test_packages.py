@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Packages, of a program that does nothing."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nocopy_lab import child, crates, packages
+
+PROGRAM = '#include <stdio.h>\nint main(void) { return puts("brug 1.2.3") < 0; }\n'
+
+
+@pytest.fixture
+def hidden() -> Iterator[None]:
+    """What is made is for its owner alone."""
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("hidden")
+def test_everybody_may_read_what_is_in_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tool in ("cc", "dpkg-deb", "dpkg-shlibdeps"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"no {tool}")
+
+    def make(words: list[str], **_: Any) -> None:
+        if words[1] != "install":
+            return
+        root = Path(words[3].removeprefix("DESTDIR=")) / "usr"
+        for directory in ("bin", "share/man/man1"):
+            (root / directory).mkdir(parents=True, mode=0o755)
+        program = ["cc", "-x", "c", "-", "-o", str(root / "bin/brug")]
+        subprocess.run(program, input=PROGRAM, text=True, check=True)
+        (root / "share/man/man1/brug.1").write_text("page")
+
+    monkeypatch.setattr(crates, "toolchain", lambda: type("Tools", (), {"env": {}}))
+    monkeypatch.setattr(child, "run", make)
+    made = packages.deb("brug", tmp_path / "debs")
+    listed = subprocess.run(["dpkg-deb", "-c", made], check=True, capture_output=True, text=True)
+    for line in listed.stdout.splitlines():
+        assert line[1:10] in ("rwxr-xr-x", "rw-r--r--"), line
