@@ -84,10 +84,10 @@ install: ## put what make programs has built below PREFIX
 	@echo "in $(DESTDIR)$(PREFIX): $(PLACED), manual pages, completions"
 
 uninstall: ## remove what make install has put there
-	@for part in $(PARTS); do (cd "$(DESTDIR)$(PREFIX)" && rm -f bin/$$part lib/lib$$part.so \
+	@failed=0; for part in $(PARTS); do (cd "$(DESTDIR)$(PREFIX)" && rm -f bin/$$part lib/lib$$part.so \
 		lib/pkgconfig/$$part.pc share/man/man1/$$part.1 share/man/man1/$$part-*.1 \
 		share/bash-completion/completions/$$part.bash share/zsh/site-functions/_$$part \
-		share/fish/vendor_completions.d/$$part.fish); done
+		share/fish/vendor_completions.d/$$part.fish) || failed=1; done; exit $$failed
 
 debs: ## make Debian packages of WHAT of brug, pdio, nocopy-record and kernel (all); writes out/debs/
 	@$(LAB) debs $(if $(CONFIG),--config $(CONFIG)) $(WHAT)

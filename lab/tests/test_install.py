@@ -86,3 +86,13 @@ def test_a_part_comes_and_goes_alone(built: Path, tmp_path: Path) -> None:
     }
     make("uninstall", built, f"PREFIX={prefix}")
     assert not files(prefix)
+
+
+def test_what_cannot_be_removed_is_an_error_and_the_rest_goes(built: Path, tmp_path: Path) -> None:
+    prefix = tmp_path / "prefix"
+    make("install", built, f"PREFIX={prefix}")
+    (prefix / "lib/libbrug.so").unlink()
+    (prefix / "lib/libbrug.so").mkdir()
+    with pytest.raises(subprocess.CalledProcessError):
+        make("uninstall", built, f"PREFIX={prefix}")
+    assert not files(prefix)
