@@ -44,9 +44,13 @@ limits() {
 		theirs=$(/brug/limits $size)
 		for base in auto glibc jemalloc mimalloc; do
 			ours=$(env BRUG_BASE=$base LD_PRELOAD=/brug/libbrug.so /brug/limits $size)
-			# mimalloc rounds 200 bytes up to 224, the C library to 208.
-			least=95
-			[ $base$size != mimalloc200 ] || least=88
+			# mimalloc rounds 200 bytes up to 224, the C library to 208. Of 20480 it has 63 times
+			# 25 objects in 32 MiB, which is 0.96 of that.
+			case $base$size in
+			mimalloc200) least=88 ;;
+			mimalloc20480) least=93 ;;
+			*) least=95 ;;
+			esac
 			echo "lab: $size bytes, base $base: $((${ours:-0} / (${theirs:-0} / 1000 + 1)))" \
 				"thousandths of the C library's $theirs" >/dev/console
 			run "$condition: enough of $size bytes, base $base" enough
