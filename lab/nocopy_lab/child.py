@@ -104,7 +104,9 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "ARCH", "CROSS_COMPILE",
         "KCFLAGS", "KCPPFLAGS", "KAFLAGS", "O", "V", "W", "C", "CFLAGS", "LDFLAGS",
     }  # fmt: skip
-    kept = {k: v for k, v in os.environ.items() if k not in drop and not k.startswith("KBUILD_")}
+    # Git tells its hooks of the repository that calls them: ours would be that one.
+    prefixes = ("KBUILD_", "GIT_")
+    kept = {k: v for k, v in os.environ.items() if k not in drop and not k.startswith(prefixes)}
     kept["LC_ALL"] = "C.UTF-8"
     kept.update(extra or {})
     return kept

@@ -201,3 +201,20 @@ def test_what_only_later_patches_have_is_missed(tmp_path: Path) -> None:
     assert series.unresolved(tmp_path, ["mm/vmscan.o"]) == set()
     callee.with_suffix(".o").unlink()
     assert series.unresolved(tmp_path, ["mm/vmscan.o"]) == {"__gcma_stage"}
+
+
+def test_the_repository_of_whoever_calls_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, pristine, tree = (tmp_path / name for name in ("theirs", "linux", "tree"))
+    subprocess.run(["git", "init", "-q", theirs], check=True)
+    for directory in (pristine / "mm", tree):
+        directory.mkdir(parents=True)
+    for name in ("Makefile", "mm/cma.c"):
+        (pristine / name).write_text("")
+    # What git tells a hook of theirs, which may run the checks.
+    monkeypatch.setenv("GIT_DIR", str(theirs / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(theirs / ".git/index"))
+    series.start(tree, pristine, [])
+    assert not (theirs / ".git/refs/tags/start").exists()
+    assert (tree / ".git/refs/tags/start").is_file()
