@@ -103,9 +103,11 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     drop = {
         "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "ARCH", "CROSS_COMPILE",
         "KCFLAGS", "KCPPFLAGS", "KAFLAGS", "O", "V", "W", "C", "CFLAGS", "LDFLAGS",
+        "MAKEFILES", "GNUMAKEFLAGS", "LLVM", "LLVM_IAS", "LOCALVERSION", "CPATH", "C_INCLUDE_PATH",
     }  # fmt: skip
+    # KCONFIG_CONFIG is a file that configuring would write.
     # Git tells its hooks of the repository that calls them: ours would be that one.
-    prefixes = ("KBUILD_", "GIT_")
+    prefixes = ("KBUILD_", "KCONFIG_", "GIT_")
     kept = {k: v for k, v in os.environ.items() if k not in drop and not k.startswith(prefixes)}
     kept["LC_ALL"] = "C.UTF-8"
     kept.update(extra or {})

@@ -243,6 +243,18 @@ def test_a_command_that_takes_too_long_is_ended(tmp_path: Path) -> None:
         child.run(["sleep", "1000"], log=tmp_path / "log", limit_s=0.5, what="sleeping")
 
 
+def test_what_changes_a_kernel_or_its_configuration_unseen_is_not_passed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = ("LLVM", "LOCALVERSION", "KCONFIG_CONFIG", "KBUILD_OUTPUT", "MAKEFILES", "CPATH")
+    for name in names:
+        monkeypatch.setenv(name, "mine")
+    monkeypatch.setenv("http_proxy", "http://proxy")
+    env = child.clean_environment()
+    assert not env.keys() & set(names)
+    assert env["http_proxy"] == "http://proxy"
+
+
 def test_a_failing_command_shows_its_last_lines(tmp_path: Path) -> None:
     words = ["sh", "-c", "for i in $(seq 40); do echo line $i; done; exit 7"]
     with pytest.raises(LabError, match=r"exit status 7") as caught:
