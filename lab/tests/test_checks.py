@@ -14,7 +14,7 @@ from nocopy_lab.checks.guest import (
     _judge_kunit_uml,
     kcsan_reports,
 )
-from nocopy_lab.checks.kinds import GuestCheck
+from nocopy_lab.checks.kinds import GuestCheck, HostCheck
 from nocopy_lab.paths import LabError
 from nocopy_lab.run import Job, Outcome
 
@@ -98,3 +98,16 @@ def test_kunit_in_user_mode_linux_leaves_no_test_out(
         return
     with pytest.raises(LabError, match=verdict):
         _judge_kunit_uml([outcome])
+
+
+def test_a_word_that_no_check_has_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "LOGS", tmp_path)
+    with pytest.raises(LabError, match="no check has 'no such thing' in its name"):
+        runner.run_all("no such thing")
+    long = HostCheck("all: long", lambda: None, asked=True)
+    monkeypatch.setattr(runner, "HOST_CHECKS", [long])
+    monkeypatch.setattr(runner, "GUEST_CHECKS", [])
+    with pytest.raises(LabError, match="run only if asked for by the first word"):
+        runner.run_all("long")

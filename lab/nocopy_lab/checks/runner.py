@@ -144,6 +144,10 @@ def run_all(only: str = "", asked: bool = False, quick: bool = False) -> bool:
 
     hosts = [one for one in HOST_CHECKS if wanted(one)]
     guests = [guest for guest in GUEST_CHECKS if wanted(guest)]
+    if not (hosts or guests):
+        if any(only in one.name for one in all_checks()):
+            raise LabError(f"those with '{only}' run only if asked for by the first word, or --all")
+        raise LabError(f"no check has '{only}' in its name; lab/lab test --list names them")
     tally = Tally(len(hosts) + len(guests))
     lanes.run(_tasks(hosts, guests, tally), WORKERS, child.end_all)
     print(tally.last_line(), flush=True)
