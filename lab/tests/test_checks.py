@@ -111,3 +111,20 @@ def test_a_word_that_no_check_has_is_an_error(
     monkeypatch.setattr(runner, "GUEST_CHECKS", [])
     with pytest.raises(LabError, match="run only if asked for by the first word"):
         runner.run_all("long")
+
+
+def test_a_kernel_that_does_not_build_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build(name: str) -> None:
+        raise LabError(f"{name}: error: expected ';'")
+
+    monkeypatch.setattr(runner, "LOGS", tmp_path)
+    monkeypatch.setattr(runner, "FAILED_IMAGES", set())
+    monkeypatch.setattr(runner, "HOST_CHECKS", [])
+    monkeypatch.setattr(runner, "GUEST_CHECKS", [GuestCheck("guest: one", "uml")])
+    monkeypatch.setattr(runner, "build", build)
+    assert not runner.run_all()
+    said = capsys.readouterr().out
+    assert "uml: error: expected ';'" in said
+    assert "0 passed, 1 failed, 1 skipped" in said

@@ -170,10 +170,15 @@ def _tasks(
             SKIPPED_PARTS.clear()
 
     def kernel(number: int, name: str) -> None:
+        begin = time.monotonic()
         with progress.meter(f"kernel {number} of {len(images)} for the guests, {name}"):
             verdict = _judged(partial(build, name))
         if verdict is not None:
             FAILED_IMAGES.add(name)
+            # The checks that boot it are skipped, and few kernels have a check of their own.
+            tally.count(
+                f"kernel {name} for the guests", time.monotonic() - begin, verdict, also=True
+            )
 
     def ready(prepare: Callable[[], None]) -> None:
         with progress.meter("programs and disks for the guests"):
