@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,14 @@ import click
 
 from nocopy_lab import board, child, initramfs, jobs, kernel, packages, run, series
 from nocopy_lab.paths import OUT, LabError, cache
+
+
+def _number(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    """Refuse NaN, which lies in every range."""
+    if math.isnan(value):
+        raise click.BadParameter("nan is no number")
+    return value
+
 
 boards = click.Choice(list(board.BOARDS))
 DRAW_ONLY = "Measure nothing; draw what was measured here last, or else the stored results."
@@ -330,8 +339,17 @@ def compare_recorders(draw_only: bool, only: str) -> None:
 
 
 @lab.command()
-@click.option("--minutes", default=10.0, show_default=True, help="Begin rounds for this long.")
-@click.option("--rounds", default=0, help="Run this many rounds instead.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    callback=_number,
+    help="Begin rounds for this long.",
+)
+@click.option(
+    "--rounds", type=click.IntRange(min=0), default=0, help="Run this many rounds instead."
+)
 @click.option("--seed", type=int, help="Seed of the first round; each later one adds one.")
 def soak(minutes: float, rounds: int, seed: int | None) -> None:
     """Run everything at once, at random, on several kernels and boards."""
