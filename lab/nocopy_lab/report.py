@@ -553,12 +553,17 @@ def load_results(directory: Path) -> dict[str, Any]:
     """What was measured here, or else for this version of nocopy.
 
     Raises:
-        LabError: neither is there.
+        LabError: neither is there, or the file is damaged.
     """
     own = directory / "results.json"
     text = own.read_bytes() if own.is_file() else stored_results(directory)
     if text is None:
         raise LabError(f"no {own} to draw from: measure first, without --draw-only")
     directory.mkdir(parents=True, exist_ok=True)
-    results: dict[str, Any] = json.loads(text)
+    try:
+        results = json.loads(text)
+    except ValueError:
+        results = None
+    if not isinstance(results, dict):
+        raise LabError(f"{own} is damaged; remove it, and measure again")
     return results

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,3 +32,17 @@ def test_no_rounds_of_a_soak_are_no_success(
     monkeypatch.setattr(soak, "run", lambda *_: None)
     assert lab(monkeypatch, "soak", *words) == 2
     assert "Error: Invalid value" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", '{"runs": [', "[]"])
+def test_results_that_cannot_be_read_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+) -> None:
+    from nocopy_lab.experiments import demo
+
+    (tmp_path / "results.json").write_text(text)
+    monkeypatch.setattr(demo, "directory", lambda _: tmp_path)
+    assert lab(monkeypatch, "demo", "--draw-only") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"lab: {tmp_path}/results.json ")
+    assert (tmp_path / "results.json").read_text() == text
