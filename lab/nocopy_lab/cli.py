@@ -407,3 +407,6 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(141)
+    except OSError as error:  # a full disk, or a directory that is not ours to write
+        print(f"lab: {error}", file=sys.stderr, flush=True)
+        sys.exit(1)

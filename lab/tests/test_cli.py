@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nocopy_lab import child, cli
+from nocopy_lab import child, cli, report
 
 
 def lab(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
@@ -46,3 +46,16 @@ def test_results_that_cannot_be_read_are_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"lab: {tmp_path}/results.json ")
     assert (tmp_path / "results.json").read_text() == text
+
+
+def test_what_the_system_refuses_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "out").write_text("")  # a file, where a directory has to be
+    monkeypatch.setattr(report, "stored_results", lambda _: b"{}")
+    from nocopy_lab.experiments import demo
+
+    monkeypatch.setattr(demo, "directory", lambda _: tmp_path / "out/demo")
+    assert lab(monkeypatch, "demo", "--draw-only") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("lab: ") and f"{tmp_path}/out" in line
