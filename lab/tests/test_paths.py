@@ -2,12 +2,16 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from nocopy_lab.paths import locked
+from nocopy_lab.paths import LAB, locked
 
 
 def test_threads_of_this_lab_are_not_called_another(
@@ -39,3 +43,35 @@ def test_another_lab_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         with locked(path):
             pass
     assert f"another lab (it holds {path})" in capsys.readouterr().out
+
+
+def started(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What `lab where` says in a directory with the caches of these tests."""
+    for name in ("cache", "with space"):
+        (tmp_path / name).mkdir()
+        venv = f"venv-{hashlib.sha256((LAB / 'requirements.txt').read_bytes()).hexdigest()[:12]}"
+        (tmp_path / name / venv).symlink_to(sys.prefix)
+    return subprocess.run(
+        [LAB / "lab", "where"], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={"PATH": os.environ["PATH"], **environment},
+    )  # fmt: skip
+
+
+def test_a_relative_cache_is_the_same_for_children_elsewhere(tmp_path: Path) -> None:
+    assert started(tmp_path, NOCOPY_CACHE="cache").stdout == f"{tmp_path}/cache\n"
+
+
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ({"NOCOPY_CACHE": "with space"}, "has a space or a colon"),
+        ({}, "neither HOME nor NOCOPY_CACHE is set"),
+    ],
+)
+def test_where_no_cache_can_be_is_said_in_one_line(
+    tmp_path: Path, environment: dict[str, str], says: str
+) -> None:
+    ended = started(tmp_path, **environment)
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("lab: ") and says in line
