@@ -398,7 +398,7 @@ def sync_tree(
             _add(directory, scratch)
         wanted = _snapshot(scratch)
         before = set(json.loads(manifest.read_text())) if manifest.is_file() else set()
-        manifest.write_text(json.dumps(sorted(before | set(wanted))))
+        write_if_changed(manifest, json.dumps(sorted(before | set(wanted))))
         written = [name for name, origin in wanted.items() if _put(tree / name, origin)]
         for name in sorted(before - set(wanted)):
             if (pristine / name).is_file():
@@ -407,7 +407,7 @@ def sync_tree(
             elif (tree / name).is_file():
                 (tree / name).unlink()
                 written.append(name)
-        manifest.write_text(json.dumps(sorted(wanted)))
+        write_if_changed(manifest, json.dumps(sorted(wanted)))
     return written
 
 
@@ -644,7 +644,7 @@ class _Steps:
 
     def remember(self) -> None:
         self.poll()
-        self.memory.write_text(str(max(self.count, 1)))
+        write_if_changed(self.memory, str(max(self.count, 1)))
 
 
 def image(name: str) -> Image:

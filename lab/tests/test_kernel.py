@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from nocopy_lab import kernel
+from nocopy_lab import kernel, progress
 from nocopy_lab.paths import LabError
 
 
@@ -158,3 +159,31 @@ def test_an_addition_that_does_not_fit_is_named(
         kernel.sync_tree(
             pristine, cache / "tree/t", apply_script(tmp_path, "true"), [], tmp_path / "lab"
         )
+
+
+@pytest.mark.parametrize("name", ["t.manifest", "steps"])
+def test_a_note_is_not_left_half_written_by_a_full_disk(
+    cache: Path, pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def full(path: Path, *_: object, **__: object) -> int:
+        path.open("w").close()
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    tree, steps = cache / "tree/t", cache / "tree/steps"
+    apply = apply_script(tmp_path, "mkdir mm/g; echo x >mm/g/g.c")
+    kernel.sync_tree(pristine, tree, apply, [])
+    log = write(tmp_path / "log", "  CC mm/cma.o\n")
+    with progress.meter("building") as meter:
+        counted = kernel._Steps(log, steps, meter)
+        counted.remember()
+        before = (cache / "tree" / name).read_text()
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "write_text", full)
+            patched.setattr(Path, "write_bytes", full)
+            with pytest.raises(OSError, match="no space left"):
+                if name == "steps":
+                    counted.count = 7
+                    counted.remember()
+                else:
+                    kernel.sync_tree(pristine, tree, tmp_path / "none", [])
+    assert (cache / "tree" / name).read_text() == before
