@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from nocopy_lab import kernel, progress
-from nocopy_lab.paths import LabError
+from nocopy_lab.paths import KERNEL, LabError
 
 
 @pytest.fixture
@@ -187,3 +189,44 @@ def test_a_note_is_not_left_half_written_by_a_full_disk(
                 else:
                     kernel.sync_tree(pristine, tree, tmp_path / "none", [])
     assert (cache / "tree" / name).read_text() == before
+
+
+@pytest.fixture
+def applied(tmp_path: Path) -> tuple[Path, Path]:
+    """A kernel/ with a patch of one line and one new file, and a tree for it."""
+    ours, tree = tmp_path / "kernel", tmp_path / "linux"
+    (ours / "apply").parent.mkdir()
+    shutil.copy2(KERNEL / "apply", ours / "apply")
+    for name in ("include", "Documentation", "tools"):
+        (ours / name).mkdir()
+    write(ours / "mm/new.c", "int added;\n")
+    write(
+        ours / "patches/6.12/0001-hook.patch",
+        "--- a/mm/cma.c\n+++ b/mm/cma.c\n@@ -1 +1 @@\n-int old;\n+int hook;\n",
+    )
+    write(
+        ours / "patches/6.12/other/0001.patch",
+        "--- a/mm/util.c\n+++ b/mm/util.c\n@@ -1 +1 @@\n-int util;\n+int used;\n",
+    )
+    write(tree / "Makefile", "VERSION = 6\nPATCHLEVEL = 12\n")
+    write(tree / "mm/cma.c", "int old;\n")
+    write(tree / "mm/util.c", "int util;\n")
+    return ours, tree
+
+
+def test_apply_finds_its_files_whatever_cdpath_is(applied: tuple[Path, Path]) -> None:
+    ours, tree = applied
+    words = ["kernel/apply", str(tree)]
+    environment = {**os.environ, "CDPATH": "."}
+    subprocess.run(words, cwd=ours.parent, env=environment, check=True)
+    assert (tree / "mm/cma.c").read_text() == "int hook;\n"
+    assert (tree / "mm/new.c").is_file()
+
+
+def test_apply_does_not_write_through_hard_links(applied: tuple[Path, Path]) -> None:
+    ours, tree = applied
+    pristine = tree.with_name("pristine")
+    subprocess.run(["cp", "-al", tree, pristine], check=True)
+    subprocess.run([ours / "apply", tree], check=True)
+    assert (tree / "mm/cma.c").read_text() == "int hook;\n"
+    assert (pristine / "mm/cma.c").read_text() == "int old;\n"
