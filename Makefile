@@ -96,5 +96,9 @@ clean: ## remove out/ and other products in this directory; the cache stays
 	rm -rf out target crates/brug-bench/target lab/.mypy_cache lab/.ruff_cache lab/.pytest_cache
 	find lab -name __pycache__ -type d -prune -exec rm -rf {} +
 
-distclean: clean ## remove the cache as well
-	rm -rf "$${NOCOPY_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/nocopy}"
+# A directory that somebody else's files were in before is not removed.
+distclean: ## remove the cache as well
+	@cache="$${NOCOPY_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/nocopy}"; \
+	[ -z "$$NOCOPY_CACHE" ] || [ ! -d "$$cache" ] || [ -f "$$cache/CACHEDIR.TAG" ] || \
+		{ echo "$$cache has no CACHEDIR.TAG of the lab and may have files of others; remove it yourself" >&2; exit 1; }; \
+	$(MAKE) --no-print-directory clean && rm -rf "$$cache"

@@ -75,3 +75,27 @@ def test_where_no_cache_can_be_is_said_in_one_line(
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
     assert line.startswith("lab: ") and says in line
+
+
+def test_only_what_the_lab_has_made_is_removed(tmp_path: Path) -> None:
+    # The lab ends once it has its cache, before it installs anything.
+    ends = tmp_path / "bin/sha256sum"
+    ends.parent.mkdir()
+    ends.write_text("#!/bin/sh\nexit 1\n")
+    ends.chmod(0o755)
+    path = f"{ends.parent}:{os.environ['PATH']}"
+    others = tmp_path / "others"
+    others.mkdir()
+    (others / "photo").touch()
+    for cache in (tmp_path / "new", others):
+        environment = {"PATH": path, "NOCOPY_CACHE": str(cache)}
+        ended = subprocess.run([LAB / "lab", "where"], env=environment, check=False)
+        assert ended.returncode == 1
+    tag = (tmp_path / "new/CACHEDIR.TAG").read_text()
+    assert tag.startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
+    ended = subprocess.run(
+        ["make", "--silent", "distclean"], cwd=LAB.parent, check=False,
+        env={"PATH": path, "NOCOPY_CACHE": str(others)},
+    )  # fmt: skip
+    assert ended.returncode != 0
+    assert [file.name for file in others.iterdir()] == ["photo"]
