@@ -580,7 +580,7 @@ impl Shared {
             core: Mutex::new(core),
             inode,
             linger,
-            keeper_sleeps: keeper::sleep_of(linger.unwrap_or(Duration::MAX)),
+            keeper_sleeps: linger.map_or(u64::MAX, keeper::sleep_of),
             held_from: AtomicU64::new(0),
             held_to: AtomicU64::new(0),
         });

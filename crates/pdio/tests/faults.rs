@@ -256,7 +256,7 @@ fn what_only_close_tells_is_returned_by_finish() {
             let Some(fd) = std::iter::once(known).chain(own).nth(which) else {
                 continue;
             };
-            common::filter::refuse_close(fd, libc::EDQUOT).unwrap();
+            common::filter::refuse_of(libc::SYS_close, fd, libc::EDQUOT).unwrap();
             let error = out.finish().unwrap_err();
             assert_eq!(
                 error.raw_os_error(),

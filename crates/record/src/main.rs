@@ -6,6 +6,9 @@ mod alone;
 mod camera;
 #[cfg_attr(test, path = "made_up.rs")]
 mod device;
+#[cfg(test)]
+#[path = "../../pdio/tests/common/filter.rs"]
+mod filter;
 mod memory;
 mod output;
 mod photo;

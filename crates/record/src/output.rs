@@ -700,7 +700,8 @@ mod tests {
     use std::cell::RefCell;
     use std::os::fd::AsRawFd;
 
-    use crate::alone::{alone, job, refuse};
+    use crate::alone::{alone, job};
+    use crate::filter::{refuse, refuse_of};
     use crate::ways::RING;
 
     #[test]
@@ -1295,7 +1296,10 @@ mod tests {
             let index = output.current.as_ref().unwrap().index.as_ref().unwrap();
             let index = index.file.as_raw_fd();
             // The filter ends with its thread.
-            let work = move || refuse(libc::SYS_close, Some(index)).then(|| output.finish(end).1);
+            let work = move || {
+                let refused = refuse_of(libc::SYS_close, index, libc::EIO);
+                refused.ok().map(|()| output.finish(end).1)
+            };
             let Some(outcome) = std::thread::spawn(work).join().unwrap() else {
                 eprintln!("skipped: no filters of system calls");
                 return;
@@ -1369,7 +1373,10 @@ mod tests {
             let plan = plan(&home.path().join("out"), None, durability);
             // The filter ends with its thread.
             let work = move || {
-                refuse(libc::SYS_fsync, None).then(|| Output::create(plan, Way::Buffered).map(drop))
+                let refused = refuse(libc::SYS_fsync, libc::EIO);
+                refused
+                    .ok()
+                    .map(|()| Output::create(plan, Way::Buffered).map(drop))
             };
             let Some(outcome) = std::thread::spawn(work).join().unwrap() else {
                 eprintln!("skipped: no filters of system calls");
@@ -1394,7 +1401,8 @@ mod tests {
             // The filter ends with its thread.
             let work = move || {
                 let index = output.current.as_ref().unwrap().index.as_ref();
-                if !refuse(libc::SYS_fdatasync, Some(index.unwrap().file.as_raw_fd())) {
+                let fd = index.unwrap().file.as_raw_fd();
+                if refuse_of(libc::SYS_fdatasync, fd, libc::EIO).is_err() {
                     return None;
                 }
                 let failed = output.write(&frame(3, 1000), &[&data(3, 1000)]);

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
     use std::time::{Duration, Instant};
 
-    use crate::alone::refuse;
+    use crate::filter::refuse;
 
     const SOON: Duration = Duration::from_secs(60);
 
@@ -270,7 +270,10 @@ mod tests {
         let path = home.path().join("photo");
         let photo = path.clone();
         // The filter ends with its thread.
-        let work = move || refuse(libc::SYS_close, None).then(|| write(&photo, b"frame"));
+        let work = move || {
+            let refused = refuse(libc::SYS_close, libc::EIO);
+            refused.ok().map(|()| write(&photo, b"frame"))
+        };
         let Some(result) = thread::spawn(work).join().unwrap() else {
             return eprintln!("skipped: no filters of system calls");
         };

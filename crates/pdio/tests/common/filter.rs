@@ -52,20 +52,20 @@ pub fn refuse(call: libc::c_long, error: i32) -> io::Result<()> {
     ])
 }
 
-/// From now on, in this thread and what it starts, `close` of this descriptor fails.
-pub fn refuse_close(fd: i32, error: i32) -> io::Result<()> {
-    refuse_closes(JUMP_EQUAL, fd, error)
+/// From now on, in this thread and what it starts, this system call of this descriptor fails.
+pub fn refuse_of(call: libc::c_long, fd: i32, error: i32) -> io::Result<()> {
+    refuse_where(call, JUMP_EQUAL, fd, error)
 }
 
 /// From now on, in this thread and what it starts, `close` of every descriptor above this one fails.
 pub fn refuse_close_above(fd: i32, error: i32) -> io::Result<()> {
-    refuse_closes(JUMP_ABOVE, fd, error)
+    refuse_where(libc::SYS_close, JUMP_ABOVE, fd, error)
 }
 
-fn refuse_closes(which: u16, fd: i32, error: i32) -> io::Result<()> {
+fn refuse_where(call: libc::c_long, which: u16, fd: i32, error: i32) -> io::Result<()> {
     install(&mut [
         step(LOAD, NUMBER, 0, 0),
-        step(JUMP_EQUAL, libc::SYS_close as u32, 0, 3),
+        step(JUMP_EQUAL, call as u32, 0, 3),
         step(LOAD, FIRST, 0, 0),
         step(which, fd as u32, 0, 1),
         step(RETURN, libc::SECCOMP_RET_ERRNO | error as u32, 0, 0),
