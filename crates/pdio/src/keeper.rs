@@ -187,10 +187,9 @@ fn keep(bell: &Bell) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::common::{child, job};
+    use crate::common::{child, job, soon};
     use crate::OpenOptions;
     use std::io::Write;
-    use std::time::Instant;
 
     /// Other tests' streams would keep the thread busy.
     fn is_alone(test: &str) -> bool {
@@ -208,11 +207,8 @@ mod tests {
     }
 
     fn comes(path: &std::path::Path, size: u64) {
-        let end = Instant::now() + Duration::from_secs(20);
-        while path.metadata().unwrap().len() < size {
-            assert!(Instant::now() < end, "nobody came for {size} bytes");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let is_there = || path.metadata().unwrap().len() >= size;
+        soon(&format!("nobody came for {size} bytes"), &is_there);
     }
 
     #[test]

@@ -691,7 +691,7 @@ mod tests {
     use std::io::Read;
     use std::os::fd::AsRawFd;
 
-    use crate::common;
+    use crate::common::{self, soon};
     use crate::policy::{Pilot, BUFFERED, CHOICES};
 
     /// A direct descriptor that fails with EIO until it is replaced: memory at address zero.
@@ -733,15 +733,6 @@ mod tests {
             Ok(size)
         });
         assert_eq!(end.unwrap(), 5000);
-    }
-
-    /// Waits until something is so, which nobody has to ask for.
-    fn soon(what: &str, is_so: &dyn Fn() -> bool) {
-        let end = Instant::now() + Duration::from_secs(20);
-        while !is_so() {
-            assert!(Instant::now() < end, "{what}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -295,4 +296,13 @@ pub fn child(name: &str, job: &str) -> Command {
 /// The job of a child process.
 pub fn job() -> Option<String> {
     std::env::var("PDIO_TEST_JOB").ok()
+}
+
+/// Waits until something is so, which nobody has to ask for.
+pub fn soon(what: &str, is_so: &dyn Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
