@@ -793,6 +793,11 @@ static int lend(struct gcma *gcma)
 		/* Pairs with smp_load_acquire() in lent(). */
 		smp_store_release(&gcma->dmem, &gcma->area);
 	}
+	/*
+	 * Allocations before that did not wait for who had found their frames idle.
+	 * Nobody may store yet; when somebody may, those have left.
+	 */
+	dmem_set_clients(&gcma->area, 0);
 	return 0;
 }
 
