@@ -118,11 +118,16 @@ bool gcma_store(struct address_space *mapping, struct folio *folio)
 	client = client_of(folio);
 	nr = folio_nr_pages(folio);
 	/* A folio that somebody else holds will not be removed. */
-	return nr <= GCMA_FOLIO_PAGES && folio_ref_count(folio) == 1 + nr &&
-	       folio_test_uptodate(folio) && !folio_test_dirty(folio) &&
-	       admitted(mapping, folio, client) &&
-	       dmem_store(&gcma_dmem, folio, mapping, index_of(folio, client), client,
-			  flags_of(mapping, folio, client));
+	if (nr > GCMA_FOLIO_PAGES || folio_ref_count(folio) != 1 + nr ||
+	    !folio_test_uptodate(folio) || folio_test_dirty(folio) ||
+	    !admitted(mapping, folio, client))
+		return false;
+	if (dmem_store(&gcma_dmem, folio, mapping, index_of(folio, client), client,
+		       flags_of(mapping, folio, client)))
+		return true;
+	/* Some pages of the folio may have been copied, or older copies dropped. */
+	gcma_wipe();
+	return false;
 }
 
 /**

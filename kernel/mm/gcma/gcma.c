@@ -824,6 +824,7 @@ static int set_clients(struct gcma *gcma, int clients)
 	if (!gcma->dmem)
 		return 0;
 	dmem_set_clients(gcma->dmem, clients / GCMA_FILE);
+	gcma_wipe();
 	static_branch_enable(&gcma_lending);
 	list_for_each_entry(gcma, &gcma_areas, list)
 		all |= gcma->cma->gcma_clients;

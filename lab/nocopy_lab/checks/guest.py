@@ -691,6 +691,15 @@ def _judge_cleared(outcomes: Sequence[Outcome]) -> None:
             raise LabError(f"{outcome.job.name}: allocations took {took} ns")
 
 
+def _judge_wiped(outcomes: Sequence[Outcome]) -> None:
+    """The first allocation has copies to clear, the second finds that done."""
+    all_well(outcomes)
+    for outcome in outcomes:
+        took = [row["ns"] for row in outcome.rows("alloc")]
+        if [ns > 100 * PREPARED_NS for ns in took] != [True, False]:
+            raise LabError(f"{outcome.job.name}: allocations took {took} ns")
+
+
 def _judge_broken_rows(outcomes: Sequence[Outcome]) -> None:
     for outcome in outcomes:
         if broken := [str(row["why"]) for row in outcome.rows("broken")]:
@@ -883,6 +892,20 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "gcma",
         [Job("cleared", jobs.script("cleared"), NO_IMAGE, Machine(words=("init_on_alloc=1",)))],
         _judge_cleared,
+    ),
+    GuestCheck(
+        "guest: what a client leaves behind is cleared under init_on_free",
+        "gcma",
+        [
+            Job(
+                "wiped",
+                jobs.script("wiped"),
+                NO_IMAGE,
+                Machine(extra_mib=64, words=("init_on_free=1", *null_disk(1))),
+                programs=("mke2fs",),
+            )
+        ],
+        _judge_wiped,
     ),
     GuestCheck(
         "guest: no old byte under page_poison",
