@@ -536,6 +536,8 @@ static void tidy(struct work_struct *work)
 
 	list_for_each_entry(gcma, &gcma_areas, list) {
 		settle(gcma, 0, area_bits(gcma->cma));
+		/* Pairs with smp_mb() in gcma_forget_encrypted(): free, then look. */
+		smp_mb();
 		if (lent(gcma) && gcma_wipes())
 			dmem_sweep(gcma->dmem, 0, gcma->frames, DMEM_CLEAR);
 		else if (lent(gcma) && READ_ONCE(key_removed))
@@ -627,7 +629,7 @@ void gcma_forget_encrypted(void)
 	struct gcma *gcma;
 
 	WRITE_ONCE(key_removed, true);
-	/* Pairs with smp_mb() in gcma_release(): from now on it sees to its frames. */
+	/* Pairs with smp_mb() in gcma_release() and tidy(), which see to their frames then. */
 	smp_mb();
 	list_for_each_entry(gcma, &gcma_areas, list)
 		if (lent(gcma))
