@@ -895,6 +895,7 @@ void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
  * @area: the area
  * @client: the client
  *
+ * Context: Process. May sleep.
  * Return: their number, out of date at once.
  */
 unsigned long dmem_cached(const struct dmem_area *area, unsigned int client)
@@ -908,6 +909,7 @@ unsigned long dmem_cached(const struct dmem_area *area, unsigned int client)
 
 		sum += (clients >> nr / dmem->nr_sets & 1) == client &&
 		       !frame_owned(area, nr);
+		cond_resched();
 	}
 	return sum;
 }
