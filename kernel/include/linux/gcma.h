@@ -92,7 +92,7 @@ static inline void *gcma_shadow(struct address_space *mapping,
 
 struct page *gcma_alloc(struct cma *cma, unsigned long count,
 			unsigned int align, gfp_t gfp);
-bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count);
+void gcma_release(struct cma *cma, unsigned long pfn, unsigned long count);
 unsigned long gcma_shadow_pages(struct mem_cgroup *memcg, unsigned long nodes);
 
 bool gcma_store(struct address_space *mapping, struct folio *folio);

@@ -506,7 +506,7 @@ ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to)
 bool gcma_serves(struct address_space *mapping, pgoff_t index)
 {
 	return !mapping_mapped(mapping) && !mapping_min_folio_order(mapping) &&
-	       dmem_has(&gcma_dmem, mapping, index, GCMA_CLIENT_FILE);
+	       dmem_has(&gcma_dmem, mapping, index);
 }
 
 #ifdef CONFIG_MEMCG

@@ -247,8 +247,7 @@ static void clients_test_refault_is_filled(struct kunit *test)
 	expect_copy(test, 3);
 	KUNIT_EXPECT_EQ(test, fx->reads, 1);
 	/* It has moved: nothing is left to be found under the key. */
-	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 3,
-					  GCMA_CLIENT_FILE));
+	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 3));
 }
 
 static void clients_test_lost_copy_is_read(struct kunit *test)
@@ -269,8 +268,7 @@ static void clients_test_overwrite_is_not_filled(struct kunit *test)
 	KUNIT_ASSERT_EQ(test, filemap_add_folio(fx->mapping, folio, 3,
 						GFP_KERNEL | __GFP_WRITE), 0);
 	KUNIT_EXPECT_FALSE(test, folio_test_uptodate(folio));
-	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 3,
-					  GCMA_CLIENT_FILE));
+	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 3));
 	folio_unlock(folio);
 	folio_put(folio);
 }
@@ -286,8 +284,7 @@ static struct folio *stored(struct kunit *test, pgoff_t index)
 	folio = filemap_lock_folio(fx->mapping, index);
 	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, folio);
 	KUNIT_ASSERT_TRUE(test, gcma_store(fx->mapping, folio));
-	KUNIT_EXPECT_TRUE(test, dmem_has(&gcma_dmem, fx->mapping, index,
-					 GCMA_CLIENT_FILE));
+	KUNIT_EXPECT_TRUE(test, dmem_has(&gcma_dmem, fx->mapping, index));
 	return folio;
 }
 
@@ -308,8 +305,7 @@ static void expect_no_copy(struct kunit *test, pgoff_t index)
 {
 	struct clients_fixture *fx = test->priv;
 
-	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, index,
-					  GCMA_CLIENT_FILE));
+	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, index));
 }
 
 /* A page that stays, as somebody has it after all, leaves no copy. */
@@ -466,8 +462,7 @@ static void clients_test_removed_shadow_frees_the_frame(struct kunit *test)
 
 	keep(test, 3);
 	invalidate_mapping_pages(fx->mapping, 3, 3);
-	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 3,
-					  GCMA_CLIENT_FILE));
+	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 3));
 }
 
 static void clients_test_drop_caches(struct kunit *test)
@@ -491,8 +486,7 @@ static void clients_test_drop_caches(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kernel_write(file, "1", 1, &pos), 1);
 	test_set_new(fx->mapping->host, false);
 	fput(file);
-	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 3,
-					  GCMA_CLIENT_FILE));
+	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 3));
 }
 
 /* What could not be written is not what the device has. */
@@ -539,10 +533,8 @@ static void clients_test_key_is_removed(struct kunit *test)
 	inode->i_flags &= ~S_ENCRYPTED;
 	keep(test, 4);
 	gcma_forget_encrypted();
-	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 5,
-					  GCMA_CLIENT_FILE));
-	KUNIT_EXPECT_TRUE(test, dmem_has(&gcma_dmem, fx->mapping, 4,
-					 GCMA_CLIENT_FILE));
+	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 5));
+	KUNIT_EXPECT_TRUE(test, dmem_has(&gcma_dmem, fx->mapping, 4));
 	KUNIT_EXPECT_EQ(test, bitmap_weight(gcma_dmem.secret, gcma_dmem.nr), 0);
 }
 

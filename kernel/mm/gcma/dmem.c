@@ -561,20 +561,17 @@ bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
  * @dmem: the cache
  * @space: first part of the key
  * @offset: second part of the key
- * @client: whose page it is
  *
  * Context: Any but interrupt handlers. Does not sleep.
  * Return: true if there is, out of date at once.
  */
-bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset,
-	      unsigned int client)
+bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset)
 {
 	struct dmem_place place;
 	bool found;
 
 	place_lock_key(dmem, &place, space, offset);
-	found = place_find(dmem, &place, space, offset) &&
-		place_client(&place) == client;
+	found = place_find(dmem, &place, space, offset);
 	place_unlock(&place);
 	return found;
 }
@@ -652,9 +649,12 @@ void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset,
 		     unsigned long nr)
 {
 	struct dmem_place place;
+	unsigned long i;
 
-	for (; nr; nr--, offset++) {
-		place_lock_key(dmem, &place, space, offset);
+	for (i = 0; i < nr; i++, offset++) {
+		if (!i || offset % BIT(PIECE_ORDER) == 0)
+			place_piece(dmem, &place, space, offset);
+		place_lock_page(dmem, &place, offset);
 		if (place_find(dmem, &place, space, offset))
 			place_empty(dmem, &place);
 		place_unlock(&place);

@@ -91,8 +91,7 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 		unsigned long offset, unsigned int client, unsigned int flags);
 bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 	       struct page *page, unsigned int client);
-bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset,
-	      unsigned int client);
+bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset);
 ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 		  void *buf, void __user *to, unsigned int client, bool near);
 void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset,

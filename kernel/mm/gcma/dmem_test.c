@@ -222,8 +222,8 @@ static void dmem_test_read_leaves_content(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, word[2], 1);
 	KUNIT_EXPECT_EQ(test, read_part(fx, 7, fx->page, PAGE_SIZE - 1, 1), 1);
 	KUNIT_EXPECT_EQ(test, read_part(fx, 8, fx->page, 0, PAGE_SIZE), 0);
-	KUNIT_EXPECT_TRUE(test, dmem_has(&fx->dmem, test_space[0], 7, 0));
-	KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, test_space[0], 8, 0));
+	KUNIT_EXPECT_TRUE(test, dmem_has(&fx->dmem, test_space[0], 7));
+	KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, test_space[0], 8));
 	KUNIT_EXPECT_EQ(test, live(fx), 1);
 	KUNIT_EXPECT_EQ(test, counted(fx, served[0]), 2);
 	KUNIT_EXPECT_TRUE(test, load(fx, 7, 42));
@@ -524,7 +524,7 @@ static void dmem_test_folio_in_part(struct kunit *test)
 	for (way = 0; way < DMEM_WAYS; way++)
 		disown(fx, way * fx->dmem.nr_sets + set, 1);
 	for (key = 0; key < 3; key++)
-		KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, test_space[0], key, 0));
+		KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, test_space[0], key));
 	folio_put(folio);
 }
 
@@ -553,10 +553,10 @@ static void dmem_test_set_owned(struct kunit *test)
 
 	KUNIT_ASSERT_TRUE(test, store(fx, 7, 1));
 	set = frame_of(fx, 7) % fx->dmem.nr_sets;
-	KUNIT_EXPECT_TRUE(test, dmem_has(&fx->dmem, test_space[0], 7, 0));
+	KUNIT_EXPECT_TRUE(test, dmem_has(&fx->dmem, test_space[0], 7));
 	for (way = 0; way < DMEM_WAYS; way++)
 		own(fx, way * fx->dmem.nr_sets + set, 1);
-	KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, test_space[0], 7, 0));
+	KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, test_space[0], 7));
 	KUNIT_EXPECT_FALSE(test, store(fx, 7, 2));
 	KUNIT_EXPECT_FALSE(test, load(fx, 7, 2));
 	while (way-- > 0) {
@@ -575,7 +575,7 @@ static void dmem_test_refused_store_leaves_nothing(struct kunit *test)
 	/* As somebody sees it who looks before dmem_set_clients() gets to the page. */
 	WRITE_ONCE(fx->area[0].clients, BIT(1));
 	KUNIT_EXPECT_FALSE(test, store(fx, 7, 2));
-	KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, test_space[0], 7, 0));
+	KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, test_space[0], 7));
 	KUNIT_EXPECT_EQ(test, live(fx), 0);
 }
 
@@ -625,7 +625,7 @@ static void dmem_test_secrets_are_wiped(struct kunit *test)
 	for (key = 0; key < TEST_FRAMES; key++)
 		if (key != frame[OWNED])
 			KUNIT_EXPECT_FALSE(test, page_is(fx->frames[0] + key, secret));
-	KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, test_space[0], FOUND, 0));
+	KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, test_space[0], FOUND));
 	KUNIT_EXPECT_TRUE(test, page_is(fx->frames[0] + plain, 42));
 	KUNIT_EXPECT_TRUE(test, load(fx, SECRETS, 42));
 	KUNIT_EXPECT_TRUE(test, load(fx, REPLACED, 43));

@@ -555,11 +555,12 @@ DECLARE_DELAYED_WORK(gcma_tidy_work, tidy);
  * @pfn: the first page, in the area
  * @count: number of pages
  *
+ * A range that was not allocated is left alone. The pages are the area's in any
+ * case, and nobody else may free them.
+ *
  * Context: Any; does not sleep.
- * Return: false if the range was not allocated, and is left alone. The pages are
- * the area's in any case, and nobody else may free them.
  */
-bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
+void gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 {
 	unsigned long first = pfn - cma_range(cma)->base_pfn, bit = first >> cma->order_per_bit;
 	unsigned long end = bit + to_bits(cma, count);
@@ -584,7 +585,7 @@ bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 	if (!allocated) {
 		pr_err_ratelimited("area %s: pages 0x%lx+%lu released by %s are not allocated; ignored\n",
 				   cma->name, pfn, count, current->comm);
-		return false;
+		return;
 	}
 	cma_sysfs_account_release_pages(cma, count);
 	trace_cma_release(cma->name, pfn, page, count);
@@ -593,7 +594,6 @@ bool gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 	smp_mb();
 	if (READ_ONCE(gcma->quarantined) || READ_ONCE(key_removed) || gcma_wipes())
 		queue_delayed_work(system_dfl_wq, &gcma_tidy_work, HZ / 10);
-	return true;
 }
 
 /**
