@@ -2,8 +2,8 @@
 //! Direct I/O of programs that set `O_DIRECT` themselves, where its alignment is not what the file
 //! asks for.
 //!
-//! Each call goes to the kernel as it is. Only if that says `EINVAL` it is done over: whole granules
-//! through an aligned buffer, still direct; the ends of a write through a second, buffered
+//! Each call goes to the kernel as it is, with no lock held: several threads may wait for the disk at a time. Only if
+//! the kernel says `EINVAL` it is done over: whole granules through an aligned buffer, still direct; the ends of a write through a second, buffered
 //! description, at their exact length.
 
 use core::ffi::c_int;
@@ -80,20 +80,15 @@ impl Aligned {
         }
     }
 
-    /// One call of the program. `there` returns true if its memory is accessible.
+    /// One call of the program that was refused with `EINVAL`. `there` returns true if its memory is accessible.
     pub fn transfer(
         &mut self,
         fd: c_int,
         direction: Direction,
         parts: Option<&[iovec]>,
         at: Option<off_t>,
-        plain: &mut dyn FnMut() -> isize,
         there: impl FnOnce(&[iovec]) -> bool,
     ) -> Result<isize, c_int> {
-        match result(plain()) {
-            Err(libc::EINVAL) => {}
-            other => return other.map(|n| n as isize),
-        }
         let Some(parts) = parts else {
             return Err(libc::EINVAL);
         };

@@ -21,7 +21,7 @@ use crate::memory::{self, Known};
 use crate::settings;
 use crate::state::{self, HOLD, LOCKING, TAKEN, THREADED};
 use crate::table::{self, hold, Claim, Description, Entry, Held, Kind, Locked, Passed, State};
-use crate::taken::{Aligned, Direction, Pump, Stream};
+use crate::taken::{Direction, Pump, Stream};
 use crate::{look, next, report, say, signals, tell};
 
 /// Minimum free bytes of the filesystem for writes to be deferred: with less, the call that fills
@@ -643,7 +643,6 @@ fn serve(
     direction: Direction,
     parts: Parts,
     at: Option<off_t>,
-    plain: &mut dyn FnMut() -> isize,
 ) -> Outcome {
     let description = held.description;
     let state = &mut *held.state;
@@ -664,7 +663,7 @@ fn serve(
         Kind::Aligned(aligned) => {
             let known = &mut state.memory;
             let there = |parts: &[iovec]| present(known, parts, MOST, direction == Direction::Read);
-            return match aligned.transfer(fd, direction, parts, at, plain, there) {
+            return match aligned.transfer(fd, direction, parts, at, there) {
                 Ok(n) => Outcome::Done(n),
                 Err(error) => Outcome::Failed(error),
             };
@@ -851,8 +850,17 @@ pub fn transfer(
                 }
                 // SAFETY: no preconditions; nothing here needs to be dropped if the thread ends.
                 unsafe { pthread_testcancel() };
+                if description.direct.load(Relaxed) {
+                    let n = plain();
+                    if n >= 0 || crate::errno() != libc::EINVAL {
+                        if direction == Direction::Read {
+                            tell::heard();
+                        }
+                        return n;
+                    }
+                }
                 let outcome = match hold(fd, description) {
-                    Locked::Held(mut held) => serve(&mut held, fd, direction, parts, at, plain),
+                    Locked::Held(mut held) => serve(&mut held, fd, direction, parts, at),
                     Locked::Again => Outcome::Again,
                     Locked::Inside => Outcome::Failed(libc::EINTR),
                 };
@@ -1367,9 +1375,8 @@ pub fn align(fd: c_int) {
         return;
     }
     let Some(_guard) = Guard::enter() else { return };
-    let description = Description::new();
+    let description = Description::new_direct();
     let mut state = description.lock();
-    state.kind = Kind::Aligned(Aligned::default());
     state.descriptors = 1;
     if !description.track(fd) {
         release(&mut state, description);

@@ -11,7 +11,7 @@
 
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{
-    AtomicI32, AtomicIsize, AtomicPtr, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicI32, AtomicIsize, AtomicPtr, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
 };
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -289,6 +289,8 @@ pub struct Description {
     pub inode: AtomicU64,
     /// The process that tracks it: after `vfork` two share this memory.
     pub process: AtomicI32,
+    /// True if it is direct I/O of the program's own.
+    pub direct: AtomicBool,
     /// The number of the last write that was held back; zero if there was none since everything
     /// was handed over.
     pub deferred: AtomicU64,
@@ -376,6 +378,7 @@ impl Description {
                 device: AtomicU64::new(0),
                 inode: AtomicU64::new(0),
                 process: AtomicI32::new(0),
+                direct: AtomicBool::new(false),
                 deferred: AtomicU64::new(0),
                 next: AtomicPtr::default(),
             }));
@@ -393,6 +396,15 @@ impl Description {
         description
             .process
             .store(unsafe { libc::getpid() }, Relaxed);
+        description.direct.store(false, Relaxed);
+        description
+    }
+
+    /// For direct I/O of the program's own.
+    pub fn new_direct() -> &'static Description {
+        let description = Description::new();
+        description.lock().kind = Kind::Aligned(Aligned::default());
+        description.direct.store(true, Relaxed);
         description
     }
 
@@ -590,8 +602,7 @@ pub fn forked() {
         let new = match renewed.iter().find(|(word, _)| *word == old.word()) {
             Some((_, new)) => *new,
             None => {
-                let new = Description::new();
-                new.lock().kind = Kind::Aligned(Aligned::default());
+                let new = Description::new_direct();
                 renewed.push((old.word(), new));
                 new
             }

@@ -373,6 +373,22 @@ fn misaligned_direct_io_does_what_buffered_io_does() {
     assert!(buffered.files != failing.files);
 }
 
+#[test]
+fn several_threads_wait_for_direct_io_at_once() {
+    let program = compiled("abreast.c", "abreast", &[]);
+    let run = |mut command: std::process::Command| {
+        let home = scratch();
+        seen(command.current_dir(home.path()), home.path())
+    };
+    let expected = run(bare(&program));
+    if expected.output.status.code() == Some(77) {
+        eprintln!("skipped: this kernel has no userfaultfd, or not for this user");
+        return;
+    }
+    assert_eq!(stdout(&expected.output), "meanwhile: 65536\nlate: 65536\n");
+    same("abreast", &expected, &run(preloaded(&program, &[])));
+}
+
 /// Mounts an image of `megabytes`, made with these options, and runs `action` on it; `false` if that
 /// needs more rights.
 fn on_image(megabytes: u64, options: &[&str], action: impl FnOnce(&Path)) -> bool {
