@@ -87,17 +87,29 @@ fn room(about: &libc::statfs64) -> u64 {
     about.f_bavail.saturating_mul(about.f_bsize as u64)
 }
 
+/// What is set of a file by `chattr`; nothing if the filesystem cannot say.
+fn attributes(fd: c_int) -> c_int {
+    let mut attributes: c_int = 0;
+    // SAFETY: the kernel writes 32 bits, whatever the size in the call's number.
+    match unsafe { next::ioctl(fd, libc::FS_IOC_GETFLAGS, &raw mut attributes as _) } {
+        0 => attributes,
+        _ => 0,
+    }
+}
+
+/// Returns true if each write waits for the disk without `O_SYNC`, as the whole filesystem is mounted so, or the
+/// file or its directory was marked so.
+fn is_synchronous(about: &libc::statfs64, attributes: c_int) -> bool {
+    /// From `<linux/fs.h>`.
+    const FS_SYNC_FL: c_int = 0x8;
+    about.f_flags as libc::c_ulong & libc::ST_SYNCHRONOUS != 0 || attributes & FS_SYNC_FL != 0
+}
+
 /// The offset from which on calls are left to the kernel, which knows the filesystem's limit.
-fn farthest(fd: c_int, about: &libc::statfs64) -> u64 {
+fn farthest(about: &libc::statfs64, attributes: c_int) -> u64 {
     /// From `<linux/fs.h>`.
     const FS_EXTENT_FL: c_int = 0x0008_0000;
-    let mut flags: c_int = 0;
-    let mut extents = || {
-        // SAFETY: the kernel writes 32 bits, whatever the size in the call's number.
-        let result = unsafe { next::ioctl(fd, libc::FS_IOC_GETFLAGS, &raw mut flags as _) };
-        result == 0 && flags & FS_EXTENT_FL != 0
-    };
-    match about.f_type as u32 == EXT4 && !extents() {
+    match about.f_type as u32 == EXT4 && attributes & FS_EXTENT_FL == 0 {
         true => FARTHEST_MAPPED,
         false => FARTHEST,
     }
@@ -146,7 +158,8 @@ impl Stream {
         if !settings.allows(&path) {
             return Err(ForGood);
         }
-        if writer && !tell::may_defer() {
+        let attributes = if writer { attributes(fd) } else { 0 };
+        if writer && (!tell::may_defer() || is_synchronous(&filesystem, attributes)) {
             return Err(ForGood);
         }
         if writer && (room(&filesystem) < ROOM || limited()) {
@@ -207,7 +220,7 @@ impl Stream {
                     standard: false,
                     in_step: false,
                     farthest: match writer {
-                        true => farthest(fd, &filesystem),
+                        true => farthest(&filesystem, attributes),
                         false => FARTHEST,
                     },
                     written: 0,

@@ -439,6 +439,39 @@ fn compare_on_image(megabytes: u64, options: &[&str], scenario: &str, reason: &s
     });
 }
 
+/// As with `O_SYNC`, which nobody has to ask for there.
+#[test]
+fn files_whose_writes_wait_for_the_disk_are_left_alone() {
+    let program = compiled("semantics.c", "semantics", &[]);
+    on_image(200, &[], |directory| {
+        let is_taken = |name: &str| {
+            let part = directory.join(name);
+            std::fs::create_dir_all(&part).expect("a directory");
+            let statistics = scratch();
+            let statistics = statistics.path().join("statistics");
+            let mut command = preloaded(&program, &SHORT);
+            command
+                .args(["ends", "exit"])
+                .env("PDIO_STATS", &statistics);
+            seen(&mut command, &part);
+            std::fs::read_to_string(&statistics).is_ok_and(|said| said.contains("1 streams taken"))
+        };
+        let run = |program: &str, words: &[&str], path: &Path| {
+            let status = std::process::Command::new(program)
+                .args(words)
+                .arg(path)
+                .status();
+            assert!(status.expect("starts").success(), "{program}");
+        };
+        assert!(is_taken("plain"));
+        std::fs::create_dir(directory.join("marked")).expect("a directory");
+        run("chattr", &["+S"], &directory.join("marked"));
+        assert!(!is_taken("marked"));
+        run("mount", &["-o", "remount,sync"], directory);
+        assert!(!is_taken("plain"));
+    });
+}
+
 #[test]
 fn a_full_disk_shows_in_the_call_that_meets_it() {
     compare_on_image(200, &[], "full", "little room is left");
