@@ -1363,7 +1363,7 @@ export! {
                 real()
             }
             SYS_seccomp => {
-                process::withdraw("seccomp");
+                process::filtering();
                 real()
             }
             SYS_socket | SYS_socketpair | SYS_accept | SYS_accept4 | SYS_pipe2 | SYS_eventfd2
@@ -1432,6 +1432,7 @@ unsafe fn other_call(
             SYS_poll | SYS_epoll_wait | SYS_arch_prctl | SYS_time | SYS_access | SYS_readlink => {
                 return real()
             }
+            SYS_fork | SYS_vfork => state::copies(),
             _ => {}
         }
     }

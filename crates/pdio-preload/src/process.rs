@@ -75,13 +75,7 @@ fn is_main() {
 /// The process now ends with its last thread, which runs what the program registered for that: it must not
 /// be one of the library's, and those would never end.
 extern "C" fn main_ends(_: *mut c_void) {
-    if state::is_owner() {
-        HOLD.fetch_add(1, SeqCst);
-        withdraw("the main thread ends");
-        if let Some(_guard) = Guard::enter() {
-            pdio::end_threads(false);
-        }
-    }
+    withdraw_threads("the main thread ends");
 }
 
 extern "C" fn before_fork() {
@@ -111,6 +105,26 @@ pub fn withdraw(why: &str) {
     if state::is_owner() {
         ACTIVE.store(false, Relaxed);
         relinquish_all(why);
+    }
+}
+
+/// As [`withdraw`]; the library's threads end as well.
+fn withdraw_threads(why: &str) {
+    if state::is_owner() {
+        HOLD.fetch_add(1, SeqCst);
+        withdraw(why);
+        if let Some(_guard) = Guard::enter() {
+            pdio::end_threads(false);
+        }
+    }
+}
+
+/// System calls are about to be filtered, perhaps those of all threads. One that the program does not make may then
+/// end the process.
+pub fn filtering() {
+    withdraw_threads("seccomp");
+    if report::any() {
+        report::print();
     }
 }
 
@@ -175,9 +189,7 @@ pub fn finish() {
     ACTIVE.store(false, Relaxed);
     relinquish_all(END);
     stream::report_lost();
-    if let Some(_guard) = Guard::enter() {
-        report::print();
-    }
+    report::print();
 }
 
 /// The process ends by a call that a handler of a signal may make, whatever it has interrupted:
@@ -191,9 +203,7 @@ pub fn finish_at_once() {
     // Of what other threads write until then, too.
     signals::begin_end();
     stream::end_all(END);
-    if let Some(_guard) = Guard::enter() {
-        report::print();
-    }
+    report::print();
 }
 
 /// Why a process may end that runs nothing registered for its end: another program takes its place, or
@@ -209,9 +219,7 @@ pub fn leaving(why: &str) {
         }
         stream::report_lost();
         if report::any() {
-            if let Some(_guard) = Guard::enter() {
-                report::print();
-            }
+            report::print();
         }
     }
 }
@@ -314,6 +322,8 @@ pub fn cloning(flags: c_int) {
     }
     if has(libc::CLONE_VM) && has(libc::CLONE_VFORK) {
         state::lend();
+    } else if !thread {
+        state::copies();
     }
 }
 
@@ -340,7 +350,10 @@ unsafe fn asynchronous(block: usize) {
 
 jump! {
     fn vfork(_a, _b, _c) { vforking() }
-    fn _Fork(_a, _b, _c) { leaving("fork") }
+    fn _Fork(_a, _b, _c) {
+        leaving("fork");
+        state::copies();
+    }
     fn __vfork(_a, _b, _c) { vforking() }
     fn pthread_create(_a, _b, _c) { THREADED.store(true, SeqCst) }
     fn thrd_create(_a, _b, _c) { THREADED.store(true, SeqCst) }
@@ -430,7 +443,7 @@ jump! {
 #[no_mangle]
 unsafe extern "C-unwind" fn kill(process: pid_t, number: c_int) -> c_int {
     // Also without promptness, and by SIGKILL.
-    match process <= 0 || process == libc::getpid() {
+    match process <= 0 || process == state::process() {
         true => stream::drain_all(),
         false => tell::hand_over(),
     }
@@ -470,7 +483,7 @@ before! {
     }
     fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
         if option == libc::PR_SET_SECCOMP {
-            withdraw("seccomp");
+            filtering();
         }
     }
 }

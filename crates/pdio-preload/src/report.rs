@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nocopy_settings::{head, Quoted, Statistics};
 
+use crate::guard::Guard;
 use crate::{next, say, settings, state, table};
 
 /// Streams kept for the end; further ones only count.
@@ -172,12 +173,12 @@ fn json(out: &mut String, program: &Path, record: &Record) -> fmt::Result {
 }
 
 /// Prints what there is since it was printed last; for people nothing if nothing was taken.
-/// Called inside a [`crate::guard::Guard`].
 pub fn print() {
     let wanted = &settings::get().stats;
     if *wanted == Statistics::No || !state::is_owner() {
         return;
     }
+    let Some(_guard) = Guard::enter() else { return };
     let mut record = record();
     // JSON has a line for each process: a program may wait for it.
     let nothing = record.streams == 0 && REPAIRED.load(Relaxed) == 0;

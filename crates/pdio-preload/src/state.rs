@@ -17,19 +17,46 @@ pub static LOCKING: AtomicUsize = AtomicUsize::new(0);
 /// True if the program has ever started a thread.
 pub static THREADED: AtomicBool = AtomicBool::new(false);
 
-/// The process that this library serves; others share the memory after `vfork`.
+/// The process that this library serves, zero if there is none; others share the memory after `vfork`.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
 /// This is the process that the library serves.
 pub fn claim_process() {
-    // SAFETY: no preconditions.
-    OWNER.store(unsafe { libc::getpid() }, Relaxed);
+    OWNER.store(asked(), Relaxed);
 }
 
-/// Returns true if this is the process that the library serves.
+/// True once another process may have been made that has this memory, or a copy of it, without the handlers of
+/// `fork` or as [`lend`] says.
+static COPIED: AtomicBool = AtomicBool::new(false);
+
+/// Another process is about to be made in such a way.
+pub fn copies() {
+    COPIED.store(true, Relaxed);
+}
+
+/// Returns true if this is the process that the library serves. In most processes without a system call, which a
+/// filter may forbid.
 pub fn is_owner() -> bool {
+    let owner = OWNER.load(Relaxed);
+    // Zero before the library begins, and where it does nothing.
+    owner != 0
+        && match COPIED.load(Relaxed) {
+            true => owner == asked(),
+            false => !borrowed(),
+        }
+}
+
+/// This process.
+pub fn process() -> libc::pid_t {
+    match is_owner() {
+        true => OWNER.load(Relaxed),
+        false => asked(),
+    }
+}
+
+fn asked() -> libc::pid_t {
     // SAFETY: no preconditions.
-    OWNER.load(Relaxed) == unsafe { libc::getpid() }
+    unsafe { libc::getpid() }
 }
 
 thread_local! {
@@ -57,7 +84,7 @@ pub fn borrowed() -> bool {
 
 #[cold]
 fn still_borrowed() -> bool {
-    let child = !is_owner();
+    let child = OWNER.load(Relaxed) != asked();
     LENT.set(child);
     child
 }

@@ -576,6 +576,9 @@ pub fn end_all(why: &str) {
 }
 
 fn rescue_within(tries: u32, why: Option<&str>) {
+    if TAKEN.load(SeqCst) == 0 {
+        return;
+    }
     let Some(_guard) = Guard::enter() else {
         // A fault in the library's own work: its stream is lost, if it holds the lock.
         return rescue_all(20, None);

@@ -392,10 +392,7 @@ impl Description {
                 }
             }
         });
-        // SAFETY: no preconditions.
-        description
-            .process
-            .store(unsafe { libc::getpid() }, Relaxed);
+        description.process.store(state::process(), Relaxed);
         description.direct.store(false, Relaxed);
         description
     }
@@ -432,8 +429,7 @@ impl Description {
     /// Returns true if this process tracks it, and not one that shares the memory until it executes a
     /// program.
     pub fn is_ours(&self) -> bool {
-        // SAFETY: no preconditions.
-        self.process.load(Relaxed) == unsafe { libc::getpid() }
+        self.process.load(Relaxed) == state::process()
     }
 
     /// Makes a watched descriptor tracked, if no call is under way on it.

@@ -294,6 +294,21 @@ fn two_threads_may_have_a_number_lead_elsewhere_at_once() {
     }
 }
 
+/// A filter ends the process at the first call that the program itself does not make.
+#[test]
+fn a_program_in_a_sandbox_makes_no_other_calls() {
+    let program = compiled("sandboxed.c", "sandboxed", &[]);
+    for way in ["idle", "streams", "all threads"] {
+        let run = |mut command: std::process::Command| {
+            let home = scratch();
+            seen(command.arg(way).current_dir(home.path()), home.path())
+        };
+        let expected = run(bare(&program));
+        assert_eq!(stdout(&expected.output), "filtered\nended\n", "{way}");
+        same(way, &expected, &run(preloaded(&program, &SHORT)));
+    }
+}
+
 #[test]
 fn nothing_idles_where_no_thread_can_be_had() {
     let program = compiled("threadless.c", "threadless", &["-ldl"]);

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * A program that allows itself few system calls, in all threads if it is told so, and is ended by any other. It has
+ * written a stream before, unless it is told to be idle.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define ALLOW(number)                                                                              \
+	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), BPF_STMT(BPF_RET | BPF_K,               \
+								    SECCOMP_RET_ALLOW)
+
+static char block[7000];
+
+static void handler(int number)
+{
+	(void)number;
+}
+
+int main(int argc, char **argv)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		ALLOW(SYS_write),
+		ALLOW(SYS_dup3),
+#ifdef SYS_dup2
+		ALLOW(SYS_dup2),
+#endif
+		ALLOW(SYS_close),
+		ALLOW(SYS_clock_nanosleep),
+		ALLOW(SYS_exit_group),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+	};
+	struct sock_fprog program = { sizeof(filter) / sizeof(*filter), filter };
+	const char *way = argc > 1 ? argv[1] : "";
+	int all = !strcmp(way, "all threads");
+	int fd = open("file", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+	signal(SIGUSR1, handler);
+	for (int i = 0; i < 1000 && strcmp(way, "idle"); i++)
+		if (write(fd, block, sizeof(block)) != sizeof(block))
+			return 1;
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		return 2;
+	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, all ? SECCOMP_FILTER_FLAG_TSYNC : 0,
+		    &program))
+		return 3;
+	if (write(fd, block, sizeof(block)) != sizeof(block) || write(1, "filtered\n", 9) != 9)
+		return 4;
+	/* Longer than any thread of the library stays. */
+	if (all)
+		sleep(2);
+	if (dup2(1, fd) != fd || close(fd) || write(1, "ended\n", 6) != 6)
+		return 5;
+	exit(0);
+}
