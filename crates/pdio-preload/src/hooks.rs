@@ -502,7 +502,11 @@ export! {
         make(|| {
             let (process, fd, flags) = (process as c_ulong, fd as c_ulong, flags.into());
             next::syscall(libc::SYS_pidfd_getfd, process, fd, flags, 0, 0, 0) as c_int
-        })
+        });
+        if got >= 0 {
+            appeared(got);
+        }
+        got
     }
 }
 
@@ -1193,6 +1197,42 @@ fn nothing_known() -> bool {
     table::known().next().is_none()
 }
 
+export! {
+    fn recvmsg(socket: c_int, message: *mut libc::msghdr, flags: c_int) -> ssize_t {
+        tell::reading(socket);
+        let result = next::recvmsg(socket, message, flags);
+        tell::heard();
+        if result >= 0 {
+            received(&*message);
+        }
+        result
+    }
+    fn recvmmsg(
+        socket: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int,
+        limit: *mut c_void
+    ) -> c_int {
+        tell::reading(socket);
+        let result = next::recvmmsg(socket, messages, count, flags, limit);
+        tell::heard();
+        for i in 0..result.max(0) as usize {
+            received(&(*messages.add(i)).msg_hdr);
+        }
+        result
+    }
+}
+
+/// Descriptors that came with a message may lead to files of streams.
+unsafe fn received(message: &libc::msghdr) {
+    if TAKEN.load(SeqCst) > 0 {
+        rights(message, appeared);
+    }
+}
+
+/// A descriptor that this process has not opened itself.
+fn appeared(fd: c_int) {
+    stream::relinquish_behind(fd, true, "received from another process");
+}
+
 /// Descriptors in a message go to another process.
 unsafe fn passed_on(message: *const libc::msghdr) {
     if nothing_known() {
@@ -1205,7 +1245,13 @@ unsafe fn passed_on(message: *const libc::msghdr) {
     if len == 0 || len > MOST_CONTROL || !memory::Known::default().holds(control, len, false) {
         return;
     }
-    let message = &raw const message;
+    rights(&message, |fd| relinquish(fd, "passed to another process"));
+}
+
+/// Hands the descriptors that are in a message to `each`. What it says of its control data must be there.
+unsafe fn rights(message: &libc::msghdr, each: impl Fn(c_int)) {
+    let (control, len) = (message.msg_control as usize, message.msg_controllen);
+    let message = &raw const *message;
     let mut header = libc::CMSG_FIRSTHDR(message);
     while !header.is_null() {
         if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
@@ -1214,8 +1260,7 @@ unsafe fn passed_on(message: *const libc::msghdr) {
             let len = ((*header).cmsg_len as usize).min(control + len - header as usize);
             let len = len.saturating_sub(data as usize - header as usize);
             for i in 0..len / size_of::<c_int>() {
-                let fd = data.cast::<c_int>().add(i).read_unaligned();
-                relinquish(fd, "passed to another process");
+                each(data.cast::<c_int>().add(i).read_unaligned());
             }
         }
         header = libc::CMSG_NXTHDR(message, header);
@@ -1233,7 +1278,7 @@ export! {
             close, close_range, dup, fallocate64, fchmod, fchown, fcntl64, fdatasync, flock, fsetxattr,
             fstat64, fstatat64, fsync, ftruncate64, ioctl, lseek64, madvise, mmap64,
             open_by_handle_at, pidfd_getfd, pread64, preadv64, preadv64v2, pwrite64, pwritev64,
-            pwritev64v2, read, readv, sendmmsg, sendmsg, statx, sync_file_range, truncate64, write,
+            pwritev64v2, read, readv, recvmmsg, recvmsg, sendmmsg, sendmsg, statx, sync_file_range, truncate64, write,
             writev,
         };
         use libc::*;
@@ -1323,6 +1368,8 @@ export! {
             }
             SYS_sendmsg => sendmsg(fd, b as _, c as _) as c_long,
             SYS_sendmmsg => sendmmsg(fd, b as _, c as _, d as _) as c_long,
+            SYS_recvmsg => recvmsg(fd, b as _, c as _) as c_long,
+            SYS_recvmmsg => recvmmsg(fd, b as _, c as _, d as _, e as _) as c_long,
             SYS_io_submit => {
                 submitted(b as _, c as _);
                 real()
@@ -1388,7 +1435,7 @@ export! {
             | SYS_wait4 | SYS_waitid | SYS_tgkill | SYS_tkill | SYS_kill
             | SYS_restart_syscall | SYS_ppoll | SYS_pselect6 | SYS_epoll_ctl | SYS_epoll_pwait
             | SYS_epoll_pwait2 | SYS_timerfd_settime | SYS_timerfd_gettime | SYS_sendto
-            | SYS_recvfrom | SYS_recvmsg | SYS_recvmmsg | SYS_bind | SYS_connect | SYS_listen
+            | SYS_recvfrom | SYS_bind | SYS_connect | SYS_listen
             | SYS_shutdown | SYS_getsockopt | SYS_setsockopt | SYS_getsockname
             | SYS_getpeername | SYS_pidfd_send_signal => real(),
             // Of names, and what they lead to: nothing of what is in files.

@@ -750,7 +750,7 @@ hears! {
         pututline pututxline updwtmp updwtmpx logwtmp login logout lckpwdf ulckpwdf
         mkdir mkdirat rmdir symlink symlinkat mknod mknodat __xmknod __xmknodat mkfifo mkfifoat mkdtemp unlink unlinkat
         remove removexattr lremovexattr fremovexattr mq_open __mq_open_2 mq_unlink shm_unlink sem_unlink;
-    receiving: recv recvfrom recvmsg recvmmsg __recv_chk eventfd_read;
+    receiving: recv recvfrom __recv_chk eventfd_read;
     polling: poll __poll __poll_chk;
     polling_precisely: ppoll __ppoll_chk;
     selecting: select __select pselect;

@@ -114,6 +114,8 @@ scenarios! {
     another_process_may_have_the_same_descriptors: ["descriptors_of_two"], [];
     an_executed_program_finds_everything: ["executes"], ["exec"];
     a_passed_descriptor_shares_the_offset: ["passes"], ["passed to another process"];
+    a_received_descriptor_is_another_way_to_the_file: ["receives"],
+        ["received from another process"];
     mappings_see_every_byte: ["maps"], ["mapped", "opened again"];
     mappings_of_before_see_every_byte: ["mapped_before"], ["closed"];
     kernel_copies_see_every_byte: ["copies"],

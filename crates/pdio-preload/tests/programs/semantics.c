@@ -451,23 +451,34 @@ static void helper_gone(void)
 
 /* -------------------------------------------------------------- descriptions shared before a take */
 
-static int pass_to_self(int fd)
+/* Sends a descriptor with a byte if there is one, else receives one. */
+static int pass(int socket, int fd)
 {
 	char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte = 'x';
 	struct iovec part = { &byte, 1 };
 	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
 				  .msg_controllen = sizeof(control) };
 	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+
+	if (fd >= 0) {
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(sizeof(fd));
+		memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+		return sendmsg(socket, &message, 0);
+	}
+	recvmsg(socket, &message, 0);
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
+	return fd;
+}
+
+static int pass_to_self(int fd)
+{
 	int pair[2];
 
 	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
-	header->cmsg_level = SOL_SOCKET;
-	header->cmsg_type = SCM_RIGHTS;
-	header->cmsg_len = CMSG_LEN(sizeof(fd));
-	memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-	sendmsg(pair[0], &message, 0);
-	recvmsg(pair[1], &message, 0);
-	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
+	pass(pair[0], fd);
+	fd = pass(pair[1], -1);
 	close(pair[0]);
 	close(pair[1]);
 	return fd;
@@ -1624,6 +1635,54 @@ static void passes(void)
 }
 
 /* --------------------------------------------------------------------- other ways to the data */
+
+static int send_it(char unused)
+{
+	int fd = open("file", O_RDWR);
+
+	(void)unused;
+	pass(helper[1], fd);
+	close(fd);
+	return 0;
+}
+
+static int asked_for(void)
+{
+	char byte = 'x';
+	int fd;
+
+	if (write(helper[0], &byte, 1) != 1)
+		return -1;
+	fd = pass(helper[0], -1);
+	SAY(read(helper[0], &byte, 1));
+	return fd;
+}
+
+/* A descriptor of a stream's file that another process has opened. */
+static void receives(void)
+{
+	static unsigned char buffer[9000];
+	int fd, other;
+
+	with_helper(send_it);
+	fd = taken("file");
+	other = asked_for();
+	stream(fd, 100, 10);
+	SAY(pread(other, buffer, 200, LONG));
+	SAY(sum(buffer, 200));
+	SAY(lseek(other, 0, SEEK_END));
+	SAY(close(other));
+	SAY(close(fd));
+	fd = reading("file", O_RDONLY);
+	other = asked_for();
+	SAY(read(fd, buffer, sizeof(buffer)));
+	SAY(pwrite(other, "new", 3, 121 * sizeof(buffer)));
+	SAY(read(fd, buffer, sizeof(buffer)));
+	SAY(sum(buffer, sizeof(buffer)));
+	SAY(close(other));
+	SAY(close(fd));
+	helper_gone();
+}
 
 static void maps(void)
 {
@@ -2859,6 +2918,7 @@ int main(int argc, char **argv)
 		{ "executes", executes },
 		{ "executes_nothing", executes_nothing },
 		{ "passes", passes },
+		{ "receives", receives },
 		{ "maps", maps },
 		{ "mapped_before", mapped_before },
 		{ "copies", copies },
