@@ -327,6 +327,14 @@ pub fn cloning(flags: c_int) {
     }
 }
 
+/// A signal to a thread of this process: of most, nobody else hears. Those that end it run a handler.
+fn to_thread(signal: c_int) {
+    use libc::{SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU};
+    if [SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU].contains(&signal) {
+        stream::drain_all();
+    }
+}
+
 /// The C library maps shared memory by itself, unseen. That counts before there is a stream as well, as what is
 /// mapped stays.
 fn mapping_unseen() {
@@ -387,6 +395,8 @@ jump! {
     }
 
     fn raise(_a, _b, _c) { stream::drain_all() }
+    fn pthread_kill(_a, signal, _c) { to_thread(signal as c_int) }
+    fn pthread_sigqueue(_a, signal, _c) { to_thread(signal as c_int) }
 
     // The C library looks at files by itself, unseen.
     fn ftw(_a, _b, _c) { stream::drain_all() }

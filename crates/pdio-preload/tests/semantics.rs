@@ -135,6 +135,7 @@ scenarios! {
     abort_loses_nothing: ["ends", "abort"], ["end of the program"];
     raise_loses_nothing: ["ends", "raise"], [];
     killing_itself_loses_nothing: ["ends", "kill"], [];
+    killing_its_own_thread_loses_nothing: ["ends", "pthread_kill"], [];
     the_end_of_the_main_thread_loses_nothing: ["ends", "pthread_exit"], ["the main thread ends"];
     a_limit_on_file_sizes_shows_where_it_is: ["limit", "after"], ["a limit on the size of files"];
     a_limit_set_by_its_old_call_shows_where_it_is: ["limit", "ulimit"],

@@ -2268,6 +2268,8 @@ static void ends(const char *how)
 		raise(SIGTERM);
 	if (!strcmp(how, "kill"))
 		kill(getpid(), SIGKILL);
+	if (!strcmp(how, "pthread_kill"))
+		pthread_kill(pthread_self(), SIGKILL);
 	if (!strcmp(how, "pthread_exit"))
 		pthread_exit(NULL);
 }
