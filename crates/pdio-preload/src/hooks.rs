@@ -746,7 +746,10 @@ export! {
     fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
         let alone =
             matches!(request, libc::TCGETS | libc::TIOCGWINSZ | libc::FIOCLEX | libc::FIONCLEX);
-        if !alone && request != libc::FIONREAD {
+        if request == libc::FIONREAD {
+            // As a read, which would be told that there is nothing yet.
+            tell::reading(fd);
+        } else if !alone {
             tell::hand_over();
         }
         match request {

@@ -743,7 +743,7 @@ hears! {
         msgget msgctl msgsnd msgrcv semget semctl semop semtimedop shmget shmctl mq_send mq_timedsend mq_receive mq_timedreceive
         process_vm_writev aio_suspend aio_suspend64 io_getevents
         killpg sigqueue tgkill pidfd_send_signal ptrace tcsetpgrp
-        mount umount umount2 swapon swapoff sethostname setdomainname
+        inotify_add_watch fanotify_mark mount umount umount2 swapon swapoff sethostname setdomainname
         wait __wait wait3 pclose sleep usleep nanosleep __nanosleep clock_nanosleep thrd_sleep pause
         sigsuspend __sigsuspend sigpause __sigpause __xpg_sigpause sigwait
         sigwaitinfo sigtimedwait

@@ -145,6 +145,11 @@ scenarios! {
     a_limit_set_before_keeps_streams_alone: ["limit", "before"], [];
 }
 
+#[test]
+fn a_program_that_watches_its_own_file_is_told_of_each_write() {
+    compare_with(&[("50ms", "1"), ("60s", "1")], &["watches"], &["closed"]);
+}
+
 /// What was read ahead would be good for a minute.
 #[test]
 fn a_lock_through_another_descriptor_shows_what_its_last_owner_wrote() {

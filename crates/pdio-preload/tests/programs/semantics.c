@@ -1788,6 +1788,24 @@ static void copies(void)
 	SAY(left);
 }
 
+static void watches(void)
+{
+	char events[4096];
+	int fd = taken("file"), watch, count = 0;
+
+	stream(fd, 100, 10);
+	/* What was written before is no news. */
+	watch = inotify_init1(IN_NONBLOCK);
+	inotify_add_watch(watch, "file", IN_MODIFY);
+	SAY(read(watch, events, sizeof(events)) > 0);
+	stream(fd, 100, 10);
+	SAY(ioctl(watch, FIONREAD, &count));
+	SAY(count > 0);
+	SAY(read(watch, events, sizeof(events)) > 0);
+	SAY(close(fd));
+	close(watch);
+}
+
 static void asynchronous(void)
 {
 	int fd = taken("file");
@@ -2924,6 +2942,7 @@ int main(int argc, char **argv)
 		{ "maps", maps },
 		{ "mapped_before", mapped_before },
 		{ "copies", copies },
+		{ "watches", watches },
 		{ "asynchronous", asynchronous },
 		{ "bare_calls", bare_calls },
 		{ "bare_files", bare_files },
