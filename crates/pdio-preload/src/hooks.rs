@@ -407,7 +407,7 @@ export! {
         tell::hand_over();
         tell::renumbered();
         if !file.is_null() && process::is_owner_quick() {
-            let fd = libc::fileno(file);
+            let fd = below(file);
             relinquish(fd, "reopened by freopen");
             // Also if its data could not be written: the number becomes another file's.
             stream::leave_untold(fd, "reopened by freopen");
@@ -429,7 +429,7 @@ export! {
     fn fclose(file: *mut libc::FILE) -> c_int {
         // The C library closes the descriptor itself, unseen. What it still has to write comes
         // after what the program wrote.
-        let fd = if file.is_null() { -1 } else { libc::fileno(file) };
+        let fd = if file.is_null() { -1 } else { below(file) };
         tell::closing(fd);
         tell::renumbered();
         if word(fd) == 0 || !process::is_owner_quick() {
@@ -499,7 +499,7 @@ export! {
         // Perhaps from this very process.
         relinquish(fd, "passed to another process");
         // C libraries before glibc 2.36 do not have the function.
-        make(|| {
+        let got = make(|| {
             let (process, fd, flags) = (process as c_ulong, fd as c_ulong, flags.into());
             next::syscall(libc::SYS_pidfd_getfd, process, fd, flags, 0, 0, 0) as c_int
         });
@@ -526,6 +526,14 @@ alias! {
     fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int = mkostemps64;
     fn fopen(path: Path, mode: Path) -> *mut libc::FILE = fopen64;
     fn freopen(path: Path, mode: Path, file: *mut libc::FILE) -> *mut libc::FILE = freopen64;
+}
+
+/// The descriptor below a file; -1 if there is none, as in memory.
+unsafe fn below(file: *mut libc::FILE) -> c_int {
+    let errno = crate::errno();
+    let fd = libc::fileno(file);
+    crate::set_errno(errno);
+    fd
 }
 
 /// The program's descriptors in a range are about to be closed.

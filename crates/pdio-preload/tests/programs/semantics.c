@@ -1001,6 +1001,14 @@ static void standard_shared(void)
 
 static void file_pointers(void)
 {
+	char *text;
+	size_t size;
+	FILE *in_memory = open_memstream(&text, &size);
+
+	errno = 0;
+	fclose(in_memory);
+	say("errno", errno);
+
 	int fd = taken("file");
 	FILE *file = fdopen(fd, "w");
 
@@ -1331,6 +1339,17 @@ static void names(void)
 	SAY(unlink("deleted"));
 	stream(fd, 100, 10);
 	SAY(lseek(fd, 0, SEEK_END));
+	SAY(close(fd));
+
+	/* What succeeds leaves errno alone, whatever was looked up for it. */
+	fd = taken("file");
+	symlink("nowhere", "dangling");
+	stream(fd, 100, 10);
+	errno = 0;
+	status = open("dangling", O_PATH | O_NOFOLLOW);
+	say("errno", errno);
+	SAY(close(status));
+	SAY(unlink("dangling"));
 	SAY(close(fd));
 }
 
