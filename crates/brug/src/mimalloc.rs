@@ -20,6 +20,10 @@ use crate::{huge, os};
 /// not fit into an object.
 const LEAST: usize = 64 << 20;
 const MOST: usize = 8 << 30;
+/// Maximum size and alignment of an object for which it is given more. Beyond 2 GiB, with what describes the
+/// object, and 64 KiB it would ask the system, however much it has.
+const MOST_SIZE: usize = 1 << 30;
+const MOST_ALIGN: usize = 64 << 10;
 /// From this size on, see [`keep_errno_if_large`].
 const LARGE: usize = 32 << 10;
 static GIVEN: AtomicUsize = AtomicUsize::new(0);
@@ -197,7 +201,7 @@ fn discard(p: *mut u8) {
 #[inline(never)]
 unsafe fn give_and_alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
     let p = os::keep_errno(|| {
-        if size <= MOST / 2 && arena::ready() && give(size * 2) {
+        if size <= MOST_SIZE && align <= MOST_ALIGN && arena::ready() && give(size * 2) {
             // SAFETY: no preconditions.
             let p = unsafe { attempt(size, align, zero) };
             if in_part(1, p) {

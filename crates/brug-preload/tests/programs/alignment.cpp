@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <malloc.h>
 #include <new>
 
@@ -102,8 +103,42 @@ static void with_alignment(std::size_t align, int log)
 	others(align, log);
 }
 
+// Bytes that the process may write to.
+static std::size_t writable()
+{
+	std::FILE *file = std::fopen("/proc/self/status", "r");
+	std::size_t kib = 0;
+	char line[256];
+
+	while (file && std::fgets(line, sizeof(line), file))
+		if (!std::strncmp(line, "VmData:", 7))
+			kib = std::strtoul(line + 7, nullptr, 10);
+	if (file)
+		std::fclose(file);
+	return kib << 10;
+}
+
+// An allocator that has nothing so large or so aligned needs no more memory for it, however often it is asked.
+static void one_after_another()
+{
+	std::size_t most = writable() + (std::size_t(16) << 30);
+
+	for (int i = 0; i < 20; i++) {
+		size = std::size_t(3) << 30;
+		std::free(std::malloc(size));
+		size = 64;
+		for (int log = 16; log <= 22; log++)
+			std::free(aligned_to(std::size_t(1) << log, "memalign",
+					     memalign(std::size_t(1) << log, size)));
+	}
+	size = writable();
+	if (size > most)
+		aligned("writable after all was freed", nullptr);
+}
+
 int main()
 {
+	one_after_another();
 	for (int round = 0; round < 2; round++) {
 		for (size = 0; size <= 4096; size++) {
 			void *many[] = {
