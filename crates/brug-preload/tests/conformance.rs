@@ -278,6 +278,15 @@ fn a_trial_does_not_outlive_a_fork_among_threads() {
     }
 }
 
+/// A trial touches the pages of what it times, but not those of large objects, which may be used sparsely.
+#[test]
+fn a_program_that_uses_large_objects_sparsely_has_no_more_memory() {
+    let program = compiled("sparse.c", "sparse", &[]);
+    let settings = [("BRUG_SWITCH_POINT", "1G")];
+    let said = passes_quietly(&mut under_brug(&program, &settings));
+    assert_eq!(said, "sparse: all checks passed\n");
+}
+
 /// What the system is set to is read by its name.
 #[test]
 fn a_program_may_allocate_in_its_own_open() {
@@ -357,6 +366,7 @@ fn every_source_is_compiled_by_a_test() {
         "own.c",
         "plugin.c",
         "replaced.cpp",
+        "sparse.c",
         "stack.c",
         "storage.c",
         "strict.c",

@@ -23,9 +23,6 @@ const EARLY_MIN: usize = 8 << 10;
 /// Growths in the base allocator after which an object moves early. One or none is enough
 /// where the tuner knows that it goes on.
 const EARLY_COUNT: u64 = 2;
-/// Larger reallocations are not timed: there is nothing to decide about them, and the
-/// touch would make pages of objects that their program uses sparsely.
-const SAMPLE_MAX: usize = 1 << 20;
 /// Objects that shrink below this leave their slot.
 pub(crate) const LEAVE_MAX: usize = 4096;
 
@@ -118,7 +115,7 @@ unsafe fn realloc_sometimes_timed(
     unsafe {
         if mode == Mode::Auto
             && tick.is_multiple_of(tuner::SAMPLE)
-            && (EARLY_MIN..=SAMPLE_MAX).contains(&new)
+            && (EARLY_MIN..=trial::TOUCHED_MOST).contains(&new)
         {
             let experiment = tick.is_multiple_of(tuner::EXPERIMENT);
             return realloc_timed(p, old, align, new, experiment);

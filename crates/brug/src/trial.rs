@@ -48,6 +48,8 @@ const TURNS: u32 = 25;
 const MOST_ROUNDS: u32 = 4;
 /// Reallocations of a thread, on the slow path, after which the result is out of date.
 pub(crate) const OLD: u32 = 1 << 22;
+/// Larger requests are not timed, as the touch would make pages of objects that their program uses sparsely.
+pub(crate) const TOUCHED_MOST: usize = 1 << 20;
 /// Maximum that a request counts for, in medians of the C library's requests.
 const CAP: u64 = 32;
 /// Minimum of timed frees; with fewer, only allocations are compared.
@@ -333,7 +335,7 @@ pub(crate) fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
                 words::base()
             } else {
                 let base = [Base::Glibc, challenger][turn as usize % 2];
-                if turn >= 2 && number % TURN >= COLD {
+                if turn >= 2 && number % TURN >= COLD && size <= TOUCHED_MOST {
                     return alloc_timed(base, size, align, zero);
                 }
                 base
