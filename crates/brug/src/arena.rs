@@ -948,7 +948,10 @@ unsafe fn promote(
     target.seam.store((len / MIN_PAGE) as u32, Relaxed);
     target.size.store(new, Relaxed);
     release_hold(target, new);
-    // The slot it left is still committed. Its tail beyond `old` may hold memory.
+    // The slot it left is still committed, and empty unless there is memory beyond `old`.
+    if slot.touched.load(Relaxed) <= len {
+        slot.touched.store(0, Relaxed);
+    }
     release(slot, origin);
     bump(&COUNTERS.page_moves, 1);
     bump(&COUNTERS.bytes_not_copied, old);

@@ -366,6 +366,25 @@ fn no_more_is_retained_than_the_configuration_says() {
     );
 }
 
+/// An object that outgrows its slot takes its pages along.
+#[test]
+fn a_slot_that_an_object_has_left_retains_nothing() {
+    isolated(
+        "a_slot_that_an_object_has_left_retains_nothing",
+        &[("BRUG_RESERVE", "64G")],
+        || {
+            // Takes the one large slot that is given away freely.
+            let first = grow(1 << 20);
+            let mut moved = grow(60 << 20);
+            raw::trim();
+            moved.resize(70 << 20, 1);
+            assert_eq!(brug::stats().page_moves, 1);
+            assert_eq!(brug::stats().bytes_retained, 0);
+            drop((first, moved));
+        },
+    );
+}
+
 #[test]
 fn an_object_that_shrinks_keeps_no_more_than_a_freed_one_and_starts_no_thread_either() {
     for setting in [("BRUG_PURGE_DELAY", "0"), ("BRUG_RETAIN", "8M")] {
