@@ -376,6 +376,7 @@ pub(crate) fn at_fork() {
 
 /// In the child of a fork, which has one thread.
 fn after_fork_in_child() {
+    scope::after_fork_in_child();
     words::after_fork_in_child();
     #[cfg(feature = "monitor")]
     monitor::after_fork_in_child();

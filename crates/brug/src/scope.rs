@@ -30,13 +30,24 @@ pub(crate) fn enter(mode: Mode) -> u8 {
         words::change(|| ());
     }
     // SAFETY: the calling thread's own.
-    unsafe { (*tls::local()).scope.replace(mode as u8 + 1) }
+    let local = unsafe { &*tls::local() };
+    local.scopes.set(local.scopes.get().wrapping_add(1));
+    local.scope.replace(mode as u8 + 1)
 }
 
 pub(crate) fn leave(before: u8) {
     // SAFETY: the calling thread's own.
-    unsafe { (*tls::local()).scope.set(before) };
+    let local = unsafe { &*tls::local() };
+    local.scope.set(before);
+    local.scopes.set(local.scopes.get().wrapping_sub(1));
     SCOPES.fetch_sub(1, SeqCst);
+}
+
+/// In the child of a fork, which is in the scopes of its one thread.
+pub(crate) fn after_fork_in_child() {
+    // SAFETY: the calling thread's own.
+    let own = unsafe { (*tls::local()).scopes.get() };
+    SCOPES.store(own.into(), SeqCst);
 }
 
 /// Lets the fast paths be taken again some time after the last scope has ended. Not at
@@ -48,5 +59,49 @@ pub(crate) fn end_some_time() {
     calls.set(calls.get().wrapping_add(1));
     if calls.get() % 1024 == 0 && SCOPES.load(Relaxed) == 0 {
         words::change(|| ());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::{println, sync::Barrier, thread};
+
+    /// What other threads were in would never end there.
+    #[test]
+    fn a_child_is_in_the_scopes_of_its_thread_alone() {
+        if cfg!(miri) {
+            println!("skipped: Miri knows no fork");
+            return;
+        }
+        #[cfg(feature = "preload")]
+        crate::raw::prepare();
+        let barrier = Barrier::new(2);
+        thread::scope(|threads| {
+            threads.spawn(|| {
+                let before = enter(Mode::Mmap);
+                barrier.wait();
+                barrier.wait();
+                leave(before);
+            });
+            barrier.wait();
+            let before = enter(Mode::Sys);
+            // SAFETY: the child uses what must work in it, and leaves by _exit.
+            let status = unsafe {
+                let child = libc::fork();
+                if child == 0 {
+                    let inside = any();
+                    leave(before);
+                    libc::_exit((!inside || any()).into());
+                }
+                let mut status = -1;
+                libc::waitpid(child, &mut status, 0);
+                status
+            };
+            leave(before);
+            barrier.wait();
+            assert_eq!(status, 0);
+        });
     }
 }

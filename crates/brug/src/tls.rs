@@ -16,6 +16,8 @@ use core::cell::Cell;
 pub(crate) struct Local {
     /// 0, or 1 + the mode of the innermost scope.
     pub(crate) scope: Cell<u8>,
+    /// Scopes that the thread is in.
+    pub(crate) scopes: Cell<u16>,
     /// Counts reallocations on the slow path, of which some are timed.
     pub(crate) ticks: Cell<u32>,
     /// Counts allocations while there are scopes, and objects that could be left aside
@@ -87,7 +89,7 @@ pub(crate) fn local() -> *const Local {
 pub(crate) fn local() -> *const Local {
     extern crate std;
     std::thread_local! {
-        static LOCAL: Local = const { Local { scope: Cell::new(0), ticks: Cell::new(0), calls: Cell::new(0), unwinding: Cell::new(false), worker: Cell::new(false), asking: Cell::new(false) } };
+        static LOCAL: Local = const { Local { scope: Cell::new(0), scopes: Cell::new(0), ticks: Cell::new(0), calls: Cell::new(0), unwinding: Cell::new(false), worker: Cell::new(false), asking: Cell::new(false) } };
     }
     LOCAL.with(core::ptr::from_ref)
 }
