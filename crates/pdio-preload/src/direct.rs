@@ -3,8 +3,8 @@
 //! asks for.
 //!
 //! Each call goes to the kernel as it is, with no lock held: several threads may wait for the disk at a time. Only if
-//! the kernel says `EINVAL` it is done over: whole granules through an aligned buffer, still direct; the ends of a write through a second, buffered
-//! description, at their exact length.
+//! the kernel says `EINVAL` it is done over: whole granules through an aligned buffer, still direct; the ends of a
+//! write through a second, buffered description, at their exact length.
 
 use core::ffi::c_int;
 use core::ptr::NonNull;
@@ -121,7 +121,7 @@ impl Aligned {
         let append = direction == Direction::Write && flags & libc::O_APPEND != 0;
         let done = match direction {
             Direction::Read => self.read(fd, flags, cursor, len, start as u64),
-            Direction::Write if append => self.append(fd, flags, cursor, len),
+            Direction::Write if append => self.append(fd, flags, cursor),
             Direction::Write => self.write(fd, flags, cursor, len, start as u64),
         }?;
         report::repaired();
@@ -251,13 +251,7 @@ impl Aligned {
         Ok(done)
     }
 
-    fn append(
-        &mut self,
-        fd: c_int,
-        flags: c_int,
-        cursor: Cursor<'_>,
-        _len: usize,
-    ) -> Result<usize, c_int> {
+    fn append(&mut self, fd: c_int, flags: c_int, cursor: Cursor<'_>) -> Result<usize, c_int> {
         let buffered = self.buffered(fd, flags)?;
         let count = cursor.parts.len() as c_int;
         // SAFETY: the program's own memory, in at most as many parts as it gave.

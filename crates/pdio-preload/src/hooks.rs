@@ -406,7 +406,7 @@ export! {
     fn freopen64(path: Path, mode: Path, file: *mut libc::FILE) -> *mut libc::FILE {
         tell::hand_over();
         tell::renumbered();
-        if !file.is_null() && process::is_owner_quick() {
+        if !file.is_null() && state::is_owner() {
             let fd = below(file);
             relinquish(fd, "reopened by freopen");
             // Also if its data could not be written: the number becomes another file's.
@@ -432,7 +432,7 @@ export! {
         let fd = if file.is_null() { -1 } else { below(file) };
         tell::closing(fd);
         tell::renumbered();
-        if word(fd) == 0 || !process::is_owner_quick() {
+        if word(fd) == 0 || !state::is_owner() {
             return next::fclose(file);
         }
         let error = stream::leave(fd, "closed");
@@ -538,7 +538,7 @@ unsafe fn below(file: *mut libc::FILE) -> c_int {
 
 /// The program's descriptors in a range are about to be closed.
 fn leave_range(first: c_uint, last: c_uint) {
-    if process::is_owner_quick() {
+    if state::is_owner() {
         for (fd, _) in table::known() {
             if (first..=last).contains(&(fd as c_uint)) {
                 // As the kernel, which reports no errors here.
@@ -603,7 +603,7 @@ fn was_another(fd: c_int) {
 fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
     tell::renumbered();
     tell::hand_over();
-    if fd == new || !process::is_owner_quick() {
+    if fd == new || !state::is_owner() {
         return dup();
     }
     if hidden(fd) {

@@ -95,11 +95,6 @@ extern "C" fn in_child() {
     is_main();
 }
 
-/// Returns true if this is the process that the library serves, or if nothing can tell.
-pub fn is_owner_quick() -> bool {
-    state::is_owner()
-}
-
 /// Nothing is taken in this process any more.
 pub fn withdraw(why: &str) {
     if state::is_owner() {
