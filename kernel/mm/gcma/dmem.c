@@ -382,6 +382,22 @@ static bool place_enter_way(const struct dmem *dmem, struct dmem_place *place,
 	       READ_ONCE(place->area->clients) & BIT(client);
 }
 
+/*
+ * A page cannot take a way. If the owner has its frame, perhaps for long, it is made
+ * a way that is not free, of no key, and tried last, until frames are given back.
+ * Otherwise every store would try it first.
+ */
+static noinline void place_pass_over(const struct dmem_place *place)
+{
+	struct dmem_set *set = place->set;
+
+	if (!place->area || !frame_owned(place->area, place->nr))
+		return;
+	set->tag[place->way] = TAG_MAX;
+	set->way[place->way].space = NULL;
+	set_rrpv(set, place->way, 0);
+}
+
 /* Forget what the locked set had in frames that have been given back since. */
 static void set_renew(const struct dmem *dmem, struct dmem_set *set, u32 releases)
 {
@@ -413,19 +429,23 @@ static int place_room(const struct dmem *dmem, struct dmem_place *place,
 		set_renew(dmem, set, releases);
 #pragma GCC unroll 4
 	for (first = 0; first < DMEM_WAYS; first += 8)
-		for (ways = zero_bytes(eight_tags(set, first)); ways; ways &= ways - 1)
+		for (ways = zero_bytes(eight_tags(set, first)); ways; ways &= ways - 1) {
 			if (place_enter_way(dmem, place, first + __ffs64(ways) / 8,
 					    client))
 				return RRPV_MAX + 1;
+			place_pass_over(place);
+		}
 	for (rrpv = RRPV_MAX; rrpv >= 0; rrpv--) {
 		/* The lower bits of those that have it, the one at the hand first. */
 		ways = ~(set->rrpv ^ RRPV_LOW * rrpv);
 		ways = ror64(ways & (ways >> 1) & RRPV_LOW, 2 * set->hand);
-		for (; ways; ways &= ways - 1)
+		for (; ways; ways &= ways - 1) {
 			if (place_enter_way(dmem, place,
 					    (set->hand + __ffs64(ways) / 2) % DMEM_WAYS,
 					    client))
 				break;
+			place_pass_over(place);
+		}
 		if (ways)
 			break;
 	}

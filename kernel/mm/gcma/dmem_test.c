@@ -422,13 +422,18 @@ static void dmem_test_nothing_to_be_had(struct kunit *test)
 static void dmem_test_returned_frames_are_free(struct kunit *test)
 {
 	struct dmem_fixture *fx = test->priv;
-	unsigned long *used, key, sets = fx->dmem.nr_sets, set;
+	unsigned long *used, key, sets = fx->dmem.nr_sets, set, nr;
 
 	used = kunit_kcalloc(test, sets, sizeof(*used), GFP_KERNEL);
 	KUNIT_ASSERT_NOT_NULL(test, used);
 	key = fill(test, fx, 0);
 	/* A quarter of the ways of each set. */
 	own(fx, 0, TEST_FRAMES / 4);
+	for (nr = 0; nr < TEST_KEYS; nr++, key++)
+		KUNIT_ASSERT_TRUE(test, store(fx, key, key));
+	/* Stores have passed over them, so that others need not try them first. */
+	for (nr = 0; nr < TEST_FRAMES / 4; nr++)
+		KUNIT_ASSERT_NULL(test, fx->dmem.set[nr % sets].way[nr / sets].space);
 	KUNIT_EXPECT_EQ(test, disown(fx, 0, TEST_FRAMES / 4), TEST_FRAMES / 4);
 	for (set = 0; set < sets; set++)
 		used[set] = DMEM_WAYS - DMEM_WAYS / 4;
