@@ -5,6 +5,8 @@ use std::time::Duration;
 
 /// Requests in flight at a time, at most.
 pub(crate) const MAX_DEPTH: usize = 16;
+/// Memory of a stream, at most, in bytes.
+pub(crate) const MOST_MEMORY: usize = 1 << 30;
 
 /// What a returned `write` promises. In every mode an error of a deferred write is reported by a
 /// later call, exactly once.
@@ -164,7 +166,8 @@ impl OpenOptions {
     /// (a 256th of the machine's in any case);
     /// one stream gets at most a quarter of what is left of that.
     pub fn memory_limit(&mut self, bytes: usize) -> &mut Self {
-        self.memory_limit = bytes.min(1 << 30);
+        let log = bytes.min(MOST_MEMORY).checked_ilog2();
+        self.memory_limit = log.map_or(0, |log| 1 << log);
         self
     }
 
@@ -179,7 +182,7 @@ impl OpenOptions {
     /// The size at which requests are sent, in bytes; 1 MiB by default. Rounded to a power of two
     /// from 64 KiB to a quarter of the memory limit.
     pub fn block_size(&mut self, bytes: usize) -> &mut Self {
-        self.block_size = bytes;
+        self.block_size = bytes.min(MOST_MEMORY);
         self
     }
 

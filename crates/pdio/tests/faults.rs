@@ -728,6 +728,39 @@ fn many_streams_stay_within_the_bound() {
 }
 
 #[test]
+fn memory_of_any_size_serves_a_stream_that_begins_anywhere() {
+    let home = scratch();
+    let want = Fill::new(8).next(4 << 20).repeat(2);
+    for limit in [1_000_000, 3 << 20, usize::MAX] {
+        for at in [0, 4096, 800_000, 5 << 20] {
+            let path = home.path().join(format!("{limit}-{at}"));
+            let (done, wait) = std::sync::mpsc::channel();
+            let data = want.clone();
+            let file = File::create(&path).unwrap();
+            std::thread::spawn(move || {
+                (&file).seek(SeekFrom::Start(at)).unwrap();
+                let mut out = OpenOptions::new()
+                    .strategy(Strategy::Direct)
+                    .memory_limit(limit)
+                    .block_size(limit)
+                    .writer_from(file)
+                    .unwrap();
+                for part in data.chunks(5000) {
+                    out.write_all(part).unwrap();
+                }
+                let _ = done.send(out.finish().unwrap());
+            });
+            let stats = wait.recv_timeout(std::time::Duration::from_secs(120));
+            let stats = stats.unwrap_or_else(|_| panic!("{limit} bytes, from {at}"));
+            if pdio::explain(&path).unwrap().alignment.is_some() {
+                assert!(stats.direct_bytes > 7 << 20, "{limit}, {at}: {stats:?}");
+            }
+            assert!(std::fs::read(&path).unwrap()[at as usize..] == want);
+        }
+    }
+}
+
+#[test]
 fn idle_data_reaches_other_programs_without_a_flush() {
     let home = scratch();
     let path = home.path().join("idle");
