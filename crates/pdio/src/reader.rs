@@ -661,24 +661,13 @@ impl Core {
         };
         let memory = region.at(slot * self.back.block);
         // SAFETY: the slot is free, so the bytes are in the region and nobody else's.
-        let result = unsafe {
-            sys::pread_raw(
-                self.back.file.as_raw_fd(),
-                memory,
-                len,
-                offset,
-                self.read_flags(),
-            )
-        };
-        let n = match result {
+        let n = match unsafe { self.read_page_cache(memory, len, offset) } {
             Ok(n) if n > 0 => n,
             other => {
                 self.slots.push(slot);
                 return other;
             }
         };
-        self.back.stats.requests += 1;
-        self.back.stats.buffered_bytes += n as u64;
         let id = self.next_id();
         self.ahead.push_back(Ahead {
             id,
@@ -691,19 +680,32 @@ impl Core {
         Ok(n)
     }
 
-    fn read_flags(&self) -> i32 {
-        match self.back.pilot.strategy() {
-            Strategy::DontCache => libc::RWF_DONTCACHE,
-            _ => 0,
-        }
+    fn read_plain(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        // SAFETY: the memory is the caller's for this call.
+        unsafe { self.read_page_cache(buffer.as_mut_ptr(), buffer.len(), offset) }
     }
 
-    fn read_plain(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let flags = self.read_flags();
-        let n = match sys::pread(self.back.file.as_fd(), buffer, offset, flags) {
+    /// One read through the page cache.
+    ///
+    /// # Safety
+    /// `memory` must be writable for `len` bytes during the call.
+    unsafe fn read_page_cache(
+        &mut self,
+        memory: *mut u8,
+        len: usize,
+        offset: u64,
+    ) -> io::Result<usize> {
+        let fd = self.back.file.as_raw_fd();
+        // SAFETY: passed on from the caller.
+        let read = |flags| unsafe { sys::pread_raw(fd, memory, len, offset, flags) };
+        let flags = match self.back.pilot.strategy() {
+            Strategy::DontCache => libc::RWF_DONTCACHE,
+            _ => 0,
+        };
+        let n = match read(flags) {
             Err(error) if flags != 0 && error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
                 self.back.pilot.forbid(Strategy::DontCache);
-                sys::pread(self.back.file.as_fd(), buffer, offset, 0)?
+                read(0)?
             }
             result => result?,
         };

@@ -229,6 +229,35 @@ fn without_io_uring_threads_take_over() {
     assert!(std::fs::read(&path).unwrap() == want);
 }
 
+#[test]
+fn reads_that_should_be_dropped_are_kept_where_the_kernel_cannot() {
+    let test = "reads_that_should_be_dropped_are_kept_where_the_kernel_cannot";
+    let Some(path) = job() else {
+        let home = scratch();
+        let path = home.path().join("kept");
+        std::fs::write(&path, patterned(0, 5 << 20)).unwrap();
+        let status = child(test, path.to_str().unwrap()).status();
+        assert!(status.unwrap().success());
+        return;
+    };
+    // As Linux before 6.14, and filesystems without `RWF_DONTCACHE`.
+    common::filter::refuse(libc::SYS_preadv2, libc::EOPNOTSUPP).unwrap();
+    let want = patterned(0, 5 << 20);
+    for len in [1000, 100_000] {
+        let mut options = OpenOptions::new();
+        options.strategy(Strategy::DontCache);
+        let mut input = options.open_reader(&path).unwrap();
+        let mut got = vec![0; len];
+        for at in (0..want.len()).step_by(len) {
+            let n = input.read(&mut got).unwrap();
+            assert!(got[..n] == want[at..][..n] && n == len.min(want.len() - at));
+        }
+        assert_eq!(input.stats().strategy, Strategy::Buffered);
+        let mut input = options.open_reader(&path).unwrap();
+        assert!(want.starts_with(std::io::BufRead::fill_buf(&mut input).unwrap()));
+    }
+}
+
 /// NFS and FUSE tell some errors of writes by `close` alone.
 #[test]
 fn what_only_close_tells_is_returned_by_finish() {
