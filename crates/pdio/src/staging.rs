@@ -621,12 +621,16 @@ impl Core {
         }
         let from = self.size.max(reserved_to);
         let end = to.saturating_add(self.preallocate);
-        match sys::fallocate_keep_size(self.back.file.as_fd(), 0, from, end.saturating_sub(from)) {
-            Ok(()) => {
-                self.inode.reserved_to.fetch_max(end, Ordering::Relaxed);
-            }
-            // No room, or not supported: the writes will report it.
-            Err(_) => self.preallocate = 0,
+        let fd = self.back.file.as_fd();
+        let result = sys::fallocate_keep_size(fd, 0, from, end.saturating_sub(from));
+        // No room, or not supported: the writes will report it.
+        let refused = result.as_ref().is_err_and(unsupported);
+        if result.is_err() {
+            self.preallocate = 0;
+        }
+        if !refused {
+            // Also where there is no room for all: a part may be reserved.
+            self.inode.reserved_to.fetch_max(end, Ordering::Relaxed);
         }
     }
 }

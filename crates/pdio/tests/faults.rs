@@ -728,6 +728,25 @@ fn reserved_blocks_are_released_also_after_an_extension() {
 }
 
 #[test]
+fn blocks_that_were_reserved_in_part_are_released_at_the_end() {
+    let Some(disk) = image("ext4", 40, "mkfs.ext4", &["-q", "-m", "0"], "e2fsprogs") else {
+        return;
+    };
+    let path = disk.directory.join("reserved");
+    let mut out = create()
+        // More than there is.
+        .preallocate(1 << 30)
+        .strategy(Strategy::Direct)
+        .open_writer(&path)
+        .unwrap();
+    out.write_all(&vec![1u8; 1 << 20]).unwrap();
+    out.finish().unwrap();
+    let after = std::fs::metadata(&path).unwrap();
+    assert_eq!(after.len(), 1 << 20);
+    assert!(after.blocks() * 512 < 2 << 20, "{} blocks", after.blocks());
+}
+
+#[test]
 fn many_streams_stay_within_the_bound() {
     let home = scratch();
     let mut all: Vec<Writer> = (0..24)
