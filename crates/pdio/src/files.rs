@@ -37,10 +37,10 @@ extern "C" fn before_fork() {
     // The child must not write what the parent still holds, so nobody holds anything. The thread
     // is the program's, but its calls in here are this crate's.
     let _own = OwnThread::begin();
-    for writer in all_writers() {
+    for_each_writer(|writer| {
         // Its own next call, in the parent, returns an error.
         let _ = writer.push_for_others();
-    }
+    });
     fork::begins();
 }
 
@@ -169,8 +169,14 @@ impl Inode {
     }
 }
 
-/// All writers of this process.
-pub(crate) fn all_writers() -> Vec<Arc<dyn Waiting>> {
+/// Does something with each writer of this process. Holds one at a time: the thread that ends a stream waits until
+/// nobody holds it, and may have another locked meanwhile.
+pub(crate) fn for_each_writer(mut action: impl FnMut(&dyn Waiting)) {
     let inodes: Vec<_> = lock(inodes()).values().filter_map(Weak::upgrade).collect();
-    inodes.iter().flat_map(|inode| inode.others(None)).collect()
+    let writers = inodes.iter().map(|inode| lock(&inode.writers).clone());
+    for writer in writers.collect::<Vec<_>>().concat() {
+        if let Some(writer) = writer.upgrade() {
+            action(&*writer);
+        }
+    }
 }

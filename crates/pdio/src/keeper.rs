@@ -100,10 +100,10 @@ pub fn end_threads(workers: bool) {
         keeper.bell.ring();
         keeper.thread.join();
         // Nobody else looks after what is held now.
-        for writer in files::all_writers() {
+        files::for_each_writer(|writer| {
             // The stream's own next call returns an error.
             let _ = writer.push_for_others();
-        }
+        });
         // Last, as it is what has the next write start another.
         state.parked.store(true, Ordering::Release);
     }
@@ -149,13 +149,11 @@ fn keep(bell: &Bell) {
     let state = STATE.get();
     while !bell.dismissed.load(Ordering::Acquire) {
         let mut next: Option<Duration> = None;
-        // One at a time: the thread that ends a stream waits until nobody holds it.
-        let writers: Vec<_> = files::all_writers().iter().map(Arc::downgrade).collect();
-        for writer in writers {
-            if let Some(time) = writer.upgrade().and_then(|writer| writer.push_aged()) {
+        files::for_each_writer(|writer| {
+            if let Some(time) = writer.push_aged() {
                 next = Some(next.map_or(time, |n| n.min(time)));
             }
-        }
+        });
         match next {
             Some(time) => {
                 let time = time.max(SHORTEST);

@@ -165,8 +165,8 @@ impl Writer {
     ///
     /// The slice may be shorter than `most`; it contains old data. Where nothing can be staged
     /// (pipes, [`Durability::Safe`] and [`Durability::Sync`], scattered positions, no memory), it
-    /// is separate memory. `fill` must not wait for long, nor use other streams on the same file:
-    /// until it returns, these cannot access this stream.
+    /// is separate memory. `fill` must not wait for long, nor use other streams on the same file, nor
+    /// `fork`: until it returns, these cannot access this stream.
     ///
     /// # Errors
     /// Before `fill` is called, deferred ones; those of `fill`; and where nothing can be staged

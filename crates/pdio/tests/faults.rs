@@ -579,6 +579,56 @@ fn a_child_of_a_bare_clone_leaves_the_parents_data_alone() {
 }
 
 #[test]
+fn a_fork_waits_for_no_stream_that_ends_while_another_is_filled() {
+    let test = "a_fork_waits_for_no_stream_that_ends_while_another_is_filled";
+    let Some(directory) = job() else {
+        let home = scratch();
+        let status = child(test, home.path().to_str().unwrap()).status();
+        assert!(status.unwrap().success());
+        return;
+    };
+    let open = |name| {
+        create()
+            .open_writer(Path::new(&directory).join(name))
+            .unwrap()
+    };
+    let (mut filled, ends) = (open("filled"), open("ends"));
+    let (tell, told) = std::sync::mpsc::channel();
+    let (done, wait) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let fill = |room: &mut [u8]| {
+            tell.send(()).unwrap();
+            // Until the other thread forks and waits for this stream.
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            drop(ends);
+            room[0] = 7;
+            Ok(1)
+        };
+        filled.write_with(100, fill).unwrap();
+        filled.finish().unwrap();
+    });
+    told.recv().unwrap();
+    std::thread::spawn(move || {
+        // SAFETY: the child leaves at once.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: ends the child without running what belongs to the parent.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for our own child.
+        unsafe { libc::waitpid(pid, &mut status, 0) };
+        let _ = done.send(status);
+    });
+    let ended = wait.recv_timeout(std::time::Duration::from_secs(60));
+    if ended != Ok(0) {
+        // Not by returning: what ends the process would wait for the threads' locks.
+        eprintln!("{ended:?}");
+        std::process::abort();
+    }
+}
+
+#[test]
 fn a_deleted_file_can_be_written_and_read() {
     let home = scratch();
     let path = home.path().join("deleted");
