@@ -410,11 +410,15 @@ impl Core {
         offset: u64,
         fresh: bool,
     ) -> io::Result<Option<usize>> {
-        let n = match self.covered(offset) {
+        let mut n = match self.covered(offset) {
             true => self.take(buffer, offset)?,
             false => self.read_uncovered(buffer, offset, fresh)?,
         };
-        Ok((n > 0 || self.goes_on(offset)?).then_some(n))
+        if n == 0 && self.goes_on(offset)? {
+            // Once: some files (sysfs, FUSE) say a size that they do not have.
+            n = self.read_plain(buffer, offset)?;
+        }
+        Ok((n > 0).then_some(n))
     }
 
     fn next_slice(&mut self) -> bool {

@@ -742,6 +742,31 @@ fn skipped_ranges_stay_holes() {
 }
 
 #[test]
+fn a_file_that_is_shorter_than_its_size_says_has_an_end() {
+    // A page, by its size.
+    let path = Path::new("/sys/kernel/mm/transparent_hugepage/defrag");
+    let Ok(_out) = OpenOptions::new().open_writer(path) else {
+        eprintln!("skipped: {} cannot be written", path.display());
+        return;
+    };
+    let want = std::fs::read_to_string(path).unwrap();
+    let (done, wait) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut got = String::new();
+        Reader::open(path)
+            .unwrap()
+            .read_to_string(&mut got)
+            .unwrap();
+        let lines = std::io::BufRead::lines(Reader::open(path).unwrap());
+        let _ = done.send((got, lines.map(Result::unwrap).collect::<Vec<_>>()));
+    });
+    let got = wait.recv_timeout(std::time::Duration::from_secs(60));
+    let (got, lines) = got.expect("no end");
+    assert_eq!(got, want);
+    assert!(want.lines().eq(lines));
+}
+
+#[test]
 fn reserved_blocks_are_released_at_the_end() {
     let home = scratch();
     let path = home.path().join("reserved");
