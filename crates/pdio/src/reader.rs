@@ -29,6 +29,8 @@ const FIRST_WINDOW: usize = 128 << 10;
 /// Reads from the page cache are gathered to this size: it makes the system call cheap and stays
 /// in the processor's cache.
 const CACHED_CHUNK: usize = 128 << 10;
+/// What `fill_buf` returns where there is no memory to read ahead in, as of a `BufReader`.
+const LITTLE: usize = 8 << 10;
 /// Files below this are left to the page cache: the kernel reads them at once, and they are the
 /// ones most likely to be read again.
 const SMALL_FILE: u64 = 1 << 20;
@@ -278,6 +280,8 @@ struct Core {
     /// Given up while in flight.
     dying: Vec<Ahead>,
     slots: Vec<usize>,
+    /// For `fill_buf`, where there is no memory to read ahead in.
+    little: Vec<u8>,
     next_id: u64,
     /// How far ahead of the caller to read, in bytes.
     window: usize,
@@ -318,6 +322,7 @@ impl Core {
             ahead: VecDeque::new(),
             dying: Vec::new(),
             slots: Vec::new(),
+            little: Vec::new(),
             next_id: 0,
             window: FIRST_WINDOW,
             closing: false,
@@ -1034,6 +1039,9 @@ impl Core {
     /// For `BufRead`: the bytes at `offset`, at least one unless at the end of the file.
     fn fill(&mut self, offset: u64) -> io::Result<&[u8]> {
         let fresh = self.catch_up(offset, 1);
+        if !self.ensure_memory() {
+            return self.fill_little(offset, fresh);
+        }
         // A caller of `fill_buf` takes what there is and reads on: whole blocks from the start.
         self.window = self.window.max(2 * self.back.block);
         if !self.covered(offset) {
@@ -1049,12 +1057,6 @@ impl Core {
             false => None,
         };
         if available.is_none() {
-            if !self.ensure_memory() {
-                return Err(io::Error::new(
-                    io::ErrorKind::OutOfMemory,
-                    "no memory to read ahead in: raise memory_limit or use read",
-                ));
-            }
             let chunk = CACHED_CHUNK.min(self.back.block);
             available = match self.gather(offset, chunk)? {
                 0 if self.goes_on(offset)? => Some(self.gather(offset, chunk)?),
@@ -1073,6 +1075,15 @@ impl Core {
             }),
             _ => Ok(&[]),
         }
+    }
+
+    /// As `fill`, of a stream that has no memory to read ahead in: every call goes to the kernel.
+    fn fill_little(&mut self, offset: u64, fresh: bool) -> io::Result<&[u8]> {
+        let mut little = std::mem::take(&mut self.little);
+        little.resize(LITTLE, 0);
+        let result = self.read_part(&mut little, offset, fresh);
+        self.little = little;
+        Ok(&self.little[..result?.unwrap_or(0)])
     }
 }
 

@@ -35,6 +35,17 @@ fn lines_are_those_that_a_buf_reader_finds() {
 }
 
 #[test]
+fn a_stream_without_memory_finds_lines_as_well() {
+    let home = scratch();
+    let path = home.path().join("lines");
+    let lines: Vec<String> = (0..3000).map(|i| format!("{i}").repeat(i % 40)).collect();
+    std::fs::write(&path, lines.join("\n")).unwrap();
+    let mut options = OpenOptions::new();
+    let input = options.memory_limit(0).open_reader(&path).unwrap();
+    assert!(input.lines().map(Result::unwrap).eq(lines));
+}
+
+#[test]
 fn parts_of_a_vectored_write_arrive_in_order() {
     let home = scratch();
     let path = home.path().join("vectored");
