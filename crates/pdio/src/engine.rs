@@ -20,6 +20,8 @@ use crate::options::{Engine as Kind, MAX_DEPTH};
 
 /// Threads of the thread engine: two keep a device busy while a third request is prepared.
 const THREADS: usize = 2;
+/// The longest request to a ring, in bytes: the kernel cuts those of 2 GiB and more, and its count ends at 4 GiB.
+const LONGEST: usize = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
@@ -343,7 +345,8 @@ fn entry(
     fixed_file: bool,
     fixed_buffer: bool,
 ) -> io_uring::squeue::Entry {
-    let len = request.len as u32;
+    // What is longer comes up short, and goes on in whole blocks.
+    let len = request.len.min(LONGEST) as u32;
     macro_rules! build {
         ($op:ident $(, $buffer:expr)?) => {
             if fixed_file {
@@ -606,5 +609,35 @@ pub(crate) mod tests {
         submit(&mut engine, 2, good);
         assert_eq!(results(&mut engine), [Ok(4096), Ok(4096)]);
         assert_eq!(file.metadata().unwrap().len(), 3 * 4096);
+    }
+
+    #[test]
+    fn a_request_longer_than_the_kernel_counts_is_carried_out_in_part() {
+        const LEN: usize = 1 << 32;
+        // SAFETY: a fresh mapping, which is never touched; the result is checked.
+        let memory = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            libc::mmap(std::ptr::null_mut(), LEN, libc::PROT_READ, flags, -1, 0)
+        };
+        assert_ne!(memory, libc::MAP_FAILED);
+        let file = Arc::new(File::options().write(true).open("/dev/null").unwrap());
+        for wanted in [Kind::UringFixed, Kind::Uring, Kind::Threads, Kind::Inline] {
+            let region = Region::take(crate::memory::MIN_REGION).unwrap();
+            let (number, direction) = (RingNumber::default(), Direction::Write);
+            let mut engine = Engine::new(wanted, direction, file.clone(), number, region);
+            let request = Request {
+                id: 1,
+                memory: memory.cast(),
+                len: LEN,
+                offset: 0,
+            };
+            // SAFETY: the memory stays as it is for ever.
+            unsafe { engine.submit(request) }.unwrap();
+            let done = engine.reap(true).unwrap().unwrap().result.unwrap();
+            assert!(done >= 1 << 30, "{wanted:?}: {done}");
+            assert!(done.is_multiple_of(4096), "{wanted:?}: {done}");
+        }
+        // SAFETY: mapped above, and nobody uses it any more.
+        unsafe { libc::munmap(memory, LEN) };
     }
 }
