@@ -118,6 +118,18 @@ impl FileFacts {
             granule: page.max(block).max(offset),
         })
     }
+
+    /// Fails if the file is open with `O_DIRECT` itself. Whatever is not aligned goes through the caller's
+    /// descriptor, which would refuse it. (Of a pipe the flag says something else.)
+    pub(crate) fn refuse_direct(&self, flags: i32) -> io::Result<()> {
+        if self.kind == FileKind::Stream || flags & libc::O_DIRECT == 0 {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the file is open with O_DIRECT, under which not every call is possible: open it without",
+        ))
+    }
 }
 
 fn statx(fd: BorrowedFd<'_>) -> io::Result<libc::statx> {

@@ -90,7 +90,8 @@ impl OpenOptions {
     /// are passed through.
     ///
     /// # Errors
-    /// `InvalidInput` for a descriptor that is not open for reading.
+    /// `InvalidInput` for a descriptor that is not open for reading, or with `O_DIRECT`: streams have
+    /// direct I/O of their own.
     pub fn reader_from(&self, file: File) -> io::Result<Reader> {
         Reader::new(file, self)
     }
@@ -114,6 +115,7 @@ impl Reader {
             ));
         }
         let facts = FileFacts::of(&file)?;
+        facts.refuse_direct(flags)?;
         let position = match facts.kind {
             FileKind::Stream => 0,
             _ => sys::offset(file.as_fd())?,

@@ -81,7 +81,7 @@ impl OpenOptions {
     ///
     /// # Errors
     /// `InvalidInput` for a descriptor that is not open for writing, or with `O_APPEND`, under
-    /// which offsets have no meaning.
+    /// which offsets have no meaning, or with `O_DIRECT`: streams have direct I/O of their own.
     pub fn writer_from(&self, file: File) -> io::Result<Writer> {
         Writer::new(file, self)
     }
@@ -114,6 +114,7 @@ impl Writer {
             options.durability = Durability::Sync;
         }
         let facts = FileFacts::of(&file)?;
+        facts.refuse_direct(flags)?;
         let kind = facts.kind;
         let position = match kind {
             FileKind::Stream => 0,

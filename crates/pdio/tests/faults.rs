@@ -694,6 +694,31 @@ fn what_cannot_work_is_refused_with_a_reason() {
             .kind(),
         ErrorKind::NotFound
     );
+    // Neither with `O_DIRECT`: where a stream begins and ends is seldom aligned.
+    let direct = || {
+        let mut options = File::options();
+        options.read(true).write(true);
+        options.custom_flags(libc::O_DIRECT).open(&path).unwrap()
+    };
+    let refused = [
+        OpenOptions::new().writer_from(direct()).unwrap_err(),
+        OpenOptions::new().reader_from(direct()).unwrap_err(),
+    ];
+    for error in refused {
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("O_DIRECT"), "{error}");
+    }
+    // Of a pipe it says something else.
+    let mut ends = [0; 2];
+    // SAFETY: the array takes two descriptors, which become ours.
+    let (input, output) = unsafe {
+        use std::os::fd::FromRawFd;
+        let flags = libc::O_CLOEXEC | libc::O_DIRECT;
+        assert_eq!(libc::pipe2(ends.as_mut_ptr(), flags), 0);
+        (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1]))
+    };
+    OpenOptions::new().writer_from(output).unwrap();
+    OpenOptions::new().reader_from(input).unwrap();
 }
 
 #[test]
