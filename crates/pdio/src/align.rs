@@ -100,17 +100,22 @@ impl FileFacts {
         let offset = alignment
             .map_or(1, |a| u64::from(a.offset))
             .next_power_of_two();
-        let (major, minor) = match kind {
-            FileKind::Block => (stx.stx_rdev_major, stx.stx_rdev_minor),
-            _ => (stx.stx_dev_major, stx.stx_dev_minor),
-        };
-        let size = match kind {
-            FileKind::Block => block_device_size(fd)?,
-            _ => stx.stx_size,
+        // A block device may have several names, each of which is a file. No file has the number zero.
+        let (major, minor, ino, size) = match kind {
+            FileKind::Block => {
+                let size = block_device_size(fd)?;
+                (stx.stx_rdev_major, stx.stx_rdev_minor, 0, size)
+            }
+            _ => (
+                stx.stx_dev_major,
+                stx.stx_dev_minor,
+                stx.stx_ino,
+                stx.stx_size,
+            ),
         };
         Ok(FileFacts {
             dev: libc::makedev(major, minor),
-            ino: stx.stx_ino,
+            ino,
             size,
             kind,
             filesystem,

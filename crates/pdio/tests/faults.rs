@@ -1125,3 +1125,32 @@ fn a_block_device_is_written_and_read() {
     assert_eq!(size, 16 << 20);
     assert!(same && direct > 10 << 20, "{direct} B direct");
 }
+
+#[test]
+fn a_block_device_is_one_file_by_whichever_name_it_is_opened() {
+    let home = scratch();
+    let image = home.path().join("disk");
+    File::create(&image).unwrap().set_len(1 << 20).unwrap();
+    let Some(device) = Loop::on(&image) else {
+        return;
+    };
+    let first = Path::new(&device.0);
+    let second = home.path().join("node");
+    let name = std::ffi::CString::new(second.to_str().unwrap()).unwrap();
+    let number = std::fs::metadata(first).unwrap().rdev();
+    // SAFETY: a terminated string.
+    let made = unsafe { libc::mknod(name.as_ptr(), libc::S_IFBLK | 0o600, number) };
+    let (0, Ok(mut input)) = (made, Reader::open(&second)) else {
+        eprintln!(
+            "skipped: no device can be made in {}",
+            home.path().display()
+        );
+        return;
+    };
+    let mut options = OpenOptions::new();
+    let mut out = options.linger(None).open_writer(first).unwrap();
+    out.write_all(&[7; 5000]).unwrap();
+    let mut got = [0; 5000];
+    input.read_exact(&mut got).unwrap();
+    assert_eq!(got, [7; 5000]);
+}
