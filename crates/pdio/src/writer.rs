@@ -20,7 +20,7 @@ use crate::align::{FileFacts, FileKind};
 use crate::backing;
 use crate::files::{Inode, Waiting};
 use crate::fork::{self, RingNumber};
-use crate::options::{Durability, OpenOptions};
+use crate::options::{Durability, OpenOptions, MOST_MEMORY};
 use crate::requests::Core;
 use crate::staging::BUFFERED_CHUNK;
 use crate::stats::Stats;
@@ -142,18 +142,14 @@ impl Writer {
             return Err(io::Error::from_raw_os_error(libc::ESPIPE));
         }
         self.renew_after_fork()?;
-        if i64::try_from(offset).is_err() {
-            return Err(invalid("the offset is beyond what a file can have"));
-        }
+        let end = end_of(offset, data.len())?;
         if data.is_empty() {
             return Ok(0);
         }
         let shared = &*self.shared;
-        shared.inode.write_overlapping(
-            Some(&**shared),
-            offset,
-            offset.saturating_add(data.len() as u64),
-        )?;
+        shared
+            .inode
+            .write_overlapping(Some(&**shared), offset, end)?;
         let mut core = shared.lock();
         let result = core.write(data, offset);
         shared.publish(&mut core);
@@ -180,10 +176,9 @@ impl Writer {
         if self.kind != FileKind::Stream && self.options.durability == Durability::Process {
             self.renew_after_fork()?;
             let (shared, offset) = (&*self.shared, self.position);
-            let end = offset.saturating_add(most as u64);
-            if i64::try_from(end).is_err() {
-                return Err(invalid("the offset is beyond what a file can have"));
-            }
+            // No stream has room for more.
+            let most = most.min(MOST_MEMORY);
+            let end = end_of(offset, most)?;
             shared
                 .inode
                 .write_overlapping(Some(&**shared), offset, end)?;
@@ -232,10 +227,7 @@ impl Writer {
         }
         self.renew_after_fork()?;
         let (shared, offset) = (&*self.shared, self.position);
-        let end = offset.saturating_add(data.len() as u64);
-        if i64::try_from(end).is_err() {
-            return Err(invalid("the offset is beyond what a file can have"));
-        }
+        let end = end_of(offset, data.len())?;
         shared
             .inode
             .write_overlapping(Some(&**shared), offset, end)?;
@@ -514,6 +506,15 @@ impl Drop for Writer {
             shared = held;
             std::thread::sleep(Duration::from_micros(50));
         }
+    }
+}
+
+/// Where a write of so many bytes ends.
+fn end_of(offset: u64, len: usize) -> io::Result<u64> {
+    let end = offset.saturating_add(len as u64);
+    match i64::try_from(end) {
+        Ok(_) => Ok(end),
+        Err(_) => Err(invalid("the offset is beyond what a file can have")),
     }
 }
 

@@ -69,6 +69,7 @@ fn positioned_calls_leave_the_position() {
     assert_eq!(out.write_at(&[2; 10], 100).unwrap(), 10);
     assert_eq!(out.write_at(&[], u64::MAX >> 1).unwrap(), 0);
     assert!(out.write_at(&[1], u64::MAX).is_err());
+    assert!(out.write_at(&[1], u64::MAX >> 1).is_err());
     out.write_all(&[3; 5]).unwrap();
     assert_eq!(out.position(), 5005);
     let mut input = Reader::open(&path).unwrap();

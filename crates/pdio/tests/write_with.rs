@@ -90,6 +90,20 @@ fn data_put_in_place_is_sent_without_staging_it_again() {
     assert!(seen.len() <= 8, "{}", seen.len());
 }
 
+#[test]
+fn who_has_no_limit_gets_what_room_there_is() {
+    let home = tempfile::tempdir_in("/var/tmp").unwrap();
+    for durability in [pdio::Durability::Process, pdio::Durability::Safe] {
+        let mut options = OpenOptions::new();
+        options.create(true).durability(durability);
+        let mut out = options.open_writer(home.path().join("data")).unwrap();
+        out.write_all(b"begun").unwrap();
+        let n = out.write_with(usize::MAX, |room| Ok(room.len())).unwrap();
+        assert!(n > 0);
+        assert_eq!(out.position(), 5 + n as u64);
+    }
+}
+
 /// Memory as a device would have it.
 #[repr(C, align(4096))]
 struct Pages([u8; 256 << 10]);
