@@ -786,10 +786,10 @@ impl Core {
         }
     }
 
+    /// The descriptor stays open: to close it would drop the record locks that the process has on the file.
     fn forbid_direct(&mut self) {
         self.back.pilot.forbid(Strategy::Direct);
         self.scattered.forbid(Strategy::Direct);
-        self.back.direct = None;
     }
 
     /// Returns true if the page cache holds most of what comes next.
@@ -932,8 +932,7 @@ impl Core {
                 ahead.got = Some(0);
                 ahead.failed = true;
                 if is_refusal(&error) {
-                    self.back.pilot.forbid(Strategy::Direct);
-                    self.scattered.forbid(Strategy::Direct);
+                    self.forbid_direct();
                 }
             }
         }
@@ -1267,6 +1266,29 @@ mod tests {
         input.core.looked = ahead;
         input.read_exact(&mut [0; 4096]).unwrap();
         assert!(input.core.looked < ahead);
+    }
+
+    #[test]
+    fn locks_stay_when_direct_io_is_given_up() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let Some(path) = file(home.path(), 1 << 20) else {
+            return;
+        };
+        let mut input = Reader::open(&path).unwrap();
+        let other = File::open(&path).unwrap();
+        // SAFETY: a structure of numbers may be all zero.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = libc::F_RDLCK as _;
+        // SAFETY: the structure lives through the call.
+        let locked = unsafe { libc::fcntl(input.as_fd().as_raw_fd(), libc::F_SETLK, &lock) };
+        assert_eq!(locked, 0);
+        input.core.forbid_direct();
+        // Asked as by another process, which a lock of the open file is.
+        lock.l_type = libc::F_WRLCK as _;
+        // SAFETY: as above.
+        let asked = unsafe { libc::fcntl(other.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
+        assert_eq!(asked, 0);
+        assert_eq!(i32::from(lock.l_type), libc::F_RDLCK);
     }
 
     #[test]
