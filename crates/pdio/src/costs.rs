@@ -263,7 +263,10 @@ fn read(path: &Path) -> Option<Vec<Line>> {
 
 /// Replaces what `path` knows of a filesystem by `new`. What it knows of others stays.
 pub(crate) fn save(path: &Path, filesystem: &str, new: &[Line]) -> io::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("/"));
+    let directory = match path.parent() {
+        Some(directory) if directory.as_os_str().is_empty() => Path::new("."),
+        directory => directory.unwrap_or(Path::new("/")),
+    };
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o755)
@@ -364,6 +367,20 @@ mod tests {
             });
         });
         assert_eq!(read(&path).unwrap().len(), names.len());
+    }
+
+    #[test]
+    fn a_file_in_the_working_directory_has_no_directory_in_its_name() {
+        let test = "costs::tests::a_file_in_the_working_directory_has_no_directory_in_its_name";
+        if crate::common::job().is_none() {
+            let home = tempfile::tempdir().unwrap();
+            let mut child = crate::common::child(test, "save");
+            assert!(child.current_dir(&home).status().unwrap().success());
+            return;
+        }
+        let new = line("ext4 8:1", 0.5, 0);
+        save(Path::new("costs"), "ext4 8:1", std::slice::from_ref(&new)).unwrap();
+        assert_eq!(read(Path::new("costs")).unwrap(), [new]);
     }
 
     #[test]
