@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 
 use crate::sys;
 
@@ -79,7 +80,7 @@ pub(crate) enum FileKind {
 impl FileFacts {
     pub(crate) fn of(file: &File) -> io::Result<FileFacts> {
         let fd = file.as_fd();
-        let stx = statx(fd)?;
+        let stx = statx(file)?;
         let kind = match u32::from(stx.stx_mode) & libc::S_IFMT {
             libc::S_IFREG => FileKind::Regular,
             libc::S_IFBLK => FileKind::Block,
@@ -137,23 +138,36 @@ impl FileFacts {
     }
 }
 
-fn statx(fd: BorrowedFd<'_>) -> io::Result<libc::statx> {
+fn statx(file: &File) -> io::Result<libc::statx> {
     let mut stx = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: an empty path with AT_EMPTY_PATH names the descriptor; the result buffer is ours.
     let rc = unsafe {
         libc::statx(
-            fd.as_raw_fd(),
+            file.as_raw_fd(),
             c"".as_ptr(),
             libc::AT_EMPTY_PATH,
             libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN,
             stx.as_mut_ptr(),
         )
     };
+    // SAFETY: zeroed is a valid value, and the kernel may have filled it.
+    let mut stx = unsafe { stx.assume_init() };
     if rc < 0 {
-        return Err(io::Error::last_os_error());
+        // Linux before 4.11 does not have the call, and some sandboxes refuse it.
+        let about = file.metadata()?;
+        stx.stx_mode = about.mode() as u16;
+        stx.stx_ino = about.ino();
+        stx.stx_size = about.size();
+        stx.stx_blksize = about.blksize() as u32;
+        (stx.stx_dev_major, stx.stx_dev_minor) = split(about.dev());
+        (stx.stx_rdev_major, stx.stx_rdev_minor) = split(about.rdev());
     }
-    // SAFETY: zeroed is a valid value, and the kernel has filled it.
-    Ok(unsafe { stx.assume_init() })
+    Ok(stx)
+}
+
+/// The major and minor number of a device.
+fn split(device: u64) -> (u32, u32) {
+    (libc::major(device), libc::minor(device))
 }
 
 fn block_device_size(fd: BorrowedFd<'_>) -> io::Result<u64> {
@@ -324,7 +338,7 @@ mod tests {
     #[test]
     fn a_network_filesystem_is_asked_for_no_direct_io() {
         let file = tempfile::tempfile_in("/var/tmp").unwrap();
-        let stx = statx(file.as_fd()).unwrap();
+        let stx = statx(&file).unwrap();
         for (magic, expected) in [(0x6969, "nfs"), (0xfe53_4d42, "smb"), (0x00c3_6400, "ceph")] {
             assert_eq!(name(magic), expected);
             // Whatever the kernel promises.

@@ -230,6 +230,31 @@ fn without_io_uring_threads_take_over() {
 }
 
 #[test]
+fn without_statx_streams_work() {
+    let Some(path) = job() else {
+        let home = scratch();
+        let path = home.path().join("statx");
+        // As older container runtimes have it, and Linux before 4.11: from the start.
+        for error in [libc::EPERM, libc::ENOSYS] {
+            let mut command = child("without_statx_streams_work", path.to_str().unwrap());
+            let run = move || {
+                common::filter::refuse(libc::SYS_statx, error).unwrap();
+                command.status().unwrap().success()
+            };
+            assert!(std::thread::spawn(run).join().unwrap());
+        }
+        return;
+    };
+    let want = patterned(0, 5 << 20);
+    let mut out = create().open_writer(&path).unwrap();
+    out.write_all(&want).unwrap();
+    out.finish().unwrap();
+    let mut got = Vec::new();
+    Reader::open(&path).unwrap().read_to_end(&mut got).unwrap();
+    assert!(got == want);
+}
+
+#[test]
 fn reads_that_should_be_dropped_are_kept_where_the_kernel_cannot() {
     let test = "reads_that_should_be_dropped_are_kept_where_the_kernel_cannot";
     let Some(path) = job() else {
