@@ -301,19 +301,15 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes memory and sets up the engine now, in this thread. Without this call it happens when
-    /// the first request is sent, perhaps in the keeper thread.
+    /// Takes the memory that data waits in now. Without this call the first write does it.
     pub fn prepare(&mut self) {
         if self.renew_after_fork().is_err() {
             // The next call meets that too, and returns it.
             return;
         }
         let mut core = self.shared.lock();
-        if self.options.durability == Durability::Process
-            && core.back.is_direct()
-            && core.back.ensure_memory()
-        {
-            core.back.engine();
+        if self.options.durability == Durability::Process && core.back.is_direct() {
+            core.back.ensure_memory();
         }
     }
 
