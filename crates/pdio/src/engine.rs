@@ -51,7 +51,6 @@ pub(crate) struct Completion {
 /// Requests in flight on one descriptor in one direction.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    // Field order matters: the back ends must be gone before the memory they use.
     back: Option<Back>,
     in_flight: usize,
     chain: Option<Pool>,
@@ -301,7 +300,8 @@ fn uring(file: &File, fixed: Option<&Region>) -> Option<Back> {
             iov_base: region.at(0).cast(),
             iov_len: region.len(),
         };
-        // SAFETY: the region is unmapped only after the ring is gone (field order of `Engine`).
+        // SAFETY: the kernel keeps the pages until they are unregistered or the ring is gone. The region is
+        // given back after all requests have ended (`Engine::drop`), and nothing is sent after that.
         let buffers = unsafe { ring.submitter().register_buffers(&[buffer]) };
         buffers.is_ok() && ring.submitter().register_files(&[file.as_raw_fd()]).is_ok()
     });

@@ -206,7 +206,8 @@ impl OpenOptions {
     /// ([`Durability::Process`] only); 50 ms by default, `None` for as long as it takes. Data
     /// that keeps streaming is handed over as blocks fill.
     ///
-    /// Of a reader: how old what it has read ahead may be when another process changes the file.
+    /// Of a reader: how old what it has read ahead may be when another process changes the file. Block devices
+    /// have no times, so of these it has no bound.
     pub fn linger(&mut self, time: Option<Duration>) -> &mut Self {
         self.linger = time;
         self

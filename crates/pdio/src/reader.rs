@@ -52,7 +52,8 @@ static HEARD: AtomicU64 = AtomicU64::new(0);
 /// This process has been told something by another one: a message, a signal, a lock that is free, a
 /// file that is there. From here on no [`Reader`] with a [`linger`](OpenOptions::linger) time returns what
 /// it has read ahead before, unless the file's times and size say that nobody has changed the file. This
-/// costs a reader that has read ahead a question to the kernel with its next read.
+/// costs a reader that has read ahead a question to the kernel with its next read. Of block devices, which
+/// have no times, a reader goes on to return what it has read ahead.
 pub fn heard() {
     HEARD.fetch_add(1, SeqCst);
 }
@@ -66,8 +67,8 @@ pub fn times_heard() -> u64 {
 ///
 /// A read sees everything that was written before it by [`Writer`](crate::Writer)s of this process,
 /// flushed or not. Of what other processes write it may miss what is younger than
-/// [`linger`](OpenOptions::linger), unless [`heard`] says that they may have told of it; with `None`,
-/// whatever they write after it was read ahead, as with a `BufReader`.
+/// [`linger`](OpenOptions::linger), unless [`heard`] says that they may have told of it; with `None`, and
+/// of block devices, whatever they write after it was read ahead, as with a `BufReader`.
 #[derive(Debug)]
 pub struct Reader {
     core: Core,
