@@ -88,7 +88,7 @@ impl OpenOptions {
     }
 
     /// Takes over an open file, at the descriptor's offset. Pipes, sockets and character devices
-    /// are passed through.
+    /// are passed through. Record locks are as with [`writer_from`](OpenOptions::writer_from).
     ///
     /// # Errors
     /// `InvalidInput` for a descriptor that is not open for reading, or with `O_DIRECT`: streams have

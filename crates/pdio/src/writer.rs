@@ -79,6 +79,9 @@ impl OpenOptions {
     /// [`finish`](Writer::finish) and at drop. Pipes, sockets and character devices are passed
     /// through.
     ///
+    /// Record locks (`fcntl`) that the process has on the file do not outlast this call on every filesystem:
+    /// any close of a file drops them, and to find out its alignment it may be opened a second time.
+    ///
     /// # Errors
     /// `InvalidInput` for a descriptor that is not open for writing, or with `O_APPEND`, under
     /// which offsets have no meaning, or with `O_DIRECT`: streams have direct I/O of their own.
