@@ -302,6 +302,23 @@ fn a_block_beyond_memory_is_an_error_before_the_output_is_emptied() {
 }
 
 #[test]
+fn a_large_block_takes_only_the_memory_that_it_needs() {
+    let mut child = piped(pdio().args(["dd", "bs=256M"]));
+    let (mut stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.as_mut().unwrap());
+    stdin.write_all(b"x").unwrap();
+    stdout.read_exact(&mut [0]).unwrap();
+    let about = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    drop(stdin);
+    assert_status(&wait(child), 0);
+    let peak = about.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak = peak.and_then(|peak| peak.trim().strip_suffix(" kB"));
+    assert!(
+        peak.unwrap().parse::<u64>().unwrap() < 128 << 10,
+        "{peak:?}"
+    );
+}
+
+#[test]
 fn a_full_device_is_an_error() {
     let output = dd(&["if=/dev/zero", "of=/dev/full", "bs=1k", "count=3"]);
     assert_status(&output, 1);
