@@ -197,6 +197,28 @@ fn pipes_are_gathered_and_counted_as_gnu_dd_does() {
 }
 
 #[test]
+fn what_would_wait_is_an_error_with_nonblock() {
+    let mut child = piped(pdio().args(["dd", "iflag=nonblock"]));
+    let stdin = child.stdin.take();
+    let output = wait(child);
+    drop(stdin);
+    assert_status(&output, 1);
+    assert!(stderr(&output).contains("temporarily unavailable"));
+
+    let (unread, full) = std::os::unix::net::UnixStream::pair().unwrap();
+    let mut command = pdio();
+    let command = command.args(["dd", "if=/dev/zero", "oflag=nonblock", "bs=8M", "count=1"]);
+    let child = command
+        .stdout(std::os::fd::OwnedFd::from(full))
+        .stderr(Stdio::piped())
+        .spawn();
+    let output = wait(child.unwrap());
+    drop(unread);
+    assert_status(&output, 1);
+    assert!(stderr(&output).contains("temporarily unavailable"));
+}
+
+#[test]
 fn direct_flags_work_at_any_block_size_and_keep_the_exact_tail() {
     let home = home();
     let (from, to) = (home.path().join("in"), home.path().join("out"));

@@ -76,7 +76,8 @@ impl Input {
         let device = file.metadata().map_err(failed)?.rdev();
         let endless = kind.is_char_device() && rustix::fs::major(device) == MEMORY_DEVICES;
         let source = if is_stream(&file).map_err(failed)? {
-            let waits = !kind.is_char_device() || rustix::termios::isatty(&file);
+            let may_wait = !kind.is_char_device() || rustix::termios::isatty(&file);
+            let waits = may_wait && side.may_wait();
             let tape = kind.is_char_device() && rustix::fs::major(device) == TAPES;
             Source::Stream { file, waits, tape }
         } else {
@@ -218,7 +219,7 @@ impl Output {
         let sink = if stream || now.contains(OFlags::APPEND) {
             Sink::Stream {
                 file,
-                nowait: stream,
+                nowait: stream && side.may_wait(),
             }
         } else {
             let mut options = OpenOptions::new();

@@ -222,6 +222,11 @@ impl Side {
         }
     }
 
+    /// True unless `nonblock` was asked for: then what would wait is an error.
+    pub(super) fn may_wait(&self) -> bool {
+        self.flags & OFlags::NONBLOCK.bits() == 0
+    }
+
     pub(super) fn begin_bytes(&self) -> u64 {
         match self.bytes {
             true => self.begin,
