@@ -197,6 +197,50 @@ fn pipes_are_gathered_and_counted_as_gnu_dd_does() {
 }
 
 #[test]
+fn short_blocks_that_are_counted_as_whole_ones_are_named() {
+    if !gnu() {
+        return;
+    }
+    for line in [
+        "bs=4096 skip=1",
+        "bs=4096 skip=4097B",
+        "ibs=100 skip=2",
+        "bs=99 skip=1 count=0",
+    ] {
+        compare(
+            &line.split_whitespace().collect::<Vec<_>>(),
+            Some(b"short"),
+            &[],
+        );
+    }
+    for line in [
+        "bs=4096 count=9",
+        "bs=4096 conv=sync count=3",
+        "bs=4096",
+        "bs=4096 count=2 iflag=fullblock",
+        "bs=4096 count=9 status=none",
+        "ibs=4096 obs=4096 count=9",
+    ] {
+        let run = |mut command: Command| {
+            let mut child = piped(command.args(line.split(' ')).env("LC_ALL", "C"));
+            let mut stdin = child.stdin.take().unwrap();
+            // Each is read before the next comes.
+            for part in ["one", "two", "three"] {
+                stdin.write_all(part.as_bytes()).unwrap();
+                until(|| rustix::io::ioctl_fionread(&stdin).is_ok_and(|left| left == 0));
+            }
+            drop(stdin);
+            wait(child)
+        };
+        let mut ours = pdio();
+        ours.arg("dd");
+        let (theirs, ours) = (run(Command::new("dd")), run(ours));
+        assert_eq!(counts(&ours, "pdio dd"), counts(&theirs, "dd"), "{line}");
+        assert_eq!(ours.stdout, theirs.stdout, "{line}");
+    }
+}
+
+#[test]
 fn what_would_wait_is_an_error_with_nonblock() {
     let mut child = piped(pdio().args(["dd", "iflag=nonblock"]));
     let stdin = child.stdin.take();

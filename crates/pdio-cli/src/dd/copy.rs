@@ -39,6 +39,8 @@ pub(super) struct Copy<'a> {
     pub(super) write_failed: bool,
     /// Bytes of the latest block, if that was cut short: an error may follow that did it.
     pub(super) before_error: usize,
+    /// To be said once: short blocks are counted, or passed over, as if they were whole.
+    pub(super) warns_of_short: bool,
 }
 
 /// What a read came to.
@@ -187,15 +189,19 @@ impl Copy<'_> {
                     true => (begin / side.block as u64, begin % side.block as u64),
                     false => (side.begin, 0),
                 };
+                let mut short = false;
                 loop {
                     let want = match records {
-                        0 if rest == 0 => break false,
+                        0 if rest == 0 => break short,
                         0 => rest as usize,
                         _ => side.block,
                     };
                     match self.read(input, &mut buffer[..want]) {
                         Ok(0) => break true,
-                        Ok(_) if records > 0 => records -= 1,
+                        Ok(n) if records > 0 => {
+                            records -= 1;
+                            short |= n < want;
+                        }
                         Ok(n) => rest -= n as u64,
                         Err((_, _, Some(fail))) => return Err(fail),
                         Err((_, error, None)) => {
@@ -375,6 +381,12 @@ impl Copy<'_> {
 
     /// Counts what was read; `passed` says whether the rest of that block was passed over.
     fn count_in(&mut self, len: usize, passed: bool) {
+        let short = self.before_error;
+        if short > 0 && std::mem::take(&mut self.warns_of_short) {
+            self.complain(&format!(
+                "warning: partial read ({short} bytes); suggest iflag=fullblock"
+            ));
+        }
         let full = len == self.plan.input.block;
         match full {
             true => self.counts.in_full += 1,

@@ -85,6 +85,7 @@ pub fn run(args: &Dd) -> Outcome {
         line_open: false,
         write_failed: false,
         before_error: 0,
+        warns_of_short: plan.counts_short_blocks(),
     };
     let result = copy.run(&mut input, &mut output, &mut blocks);
     let settled = output.flush_and_sync(&plan);

@@ -156,6 +156,12 @@ impl Plan {
         Ok(plan)
     }
 
+    /// True if fewer bytes are copied than were probably meant where the input gives short blocks.
+    pub(super) fn counts_short_blocks(&self) -> bool {
+        let counts = self.count.is_some() || self.input.begin > 0;
+        counts && self.same_block && !self.fullblock && self.status != Status::None
+    }
+
     fn conversions(&mut self, list: &str) -> Outcome {
         for word in list.split(',') {
             match word {
