@@ -118,7 +118,10 @@ pub fn run(args: &Cp) -> Outcome {
         return Err(Fail::Usage("nothing to copy".into()));
     };
     let into = target.is_dir();
-    if !into && (sources.len() > 1 || target.as_os_str().as_encoded_bytes().ends_with(b"/")) {
+    let has_tree = args.recursive && sources.iter().any(|s| s.is_dir());
+    // As with cp: a tree may be named DST/ before that is there.
+    let must_be = !has_tree && target.as_os_str().as_encoded_bytes().ends_with(b"/");
+    if !into && (sources.len() > 1 || must_be) {
         return Err(Fail::Usage(format!(
             "{} is not a directory",
             quoted(target)
@@ -129,7 +132,6 @@ pub fn run(args: &Cp) -> Outcome {
         .filter_map(|s| fs::metadata(s).ok())
         .map(|m| if m.is_file() { m.len() } else { 0 })
         .sum();
-    let has_tree = args.recursive && sources.iter().any(|s| s.is_dir());
     let mut copier = Copier {
         args,
         signals: Signals::listen(&[])?,

@@ -163,6 +163,11 @@ fn trees_are_copied_with_links_and_modes_and_not_into_themselves() {
     );
     assert_eq!(fs::metadata(to.join("a")).unwrap().mode() & 0o777, 0o555);
 
+    let new = home.path().join("new/");
+    assert_status(&cp(&["-r"], &[&from.join("empty"), &new]), 2);
+    assert_status(&cp(&["-r"], &[&from, &new]), 0);
+    assert!(new.join("empty").exists());
+
     // Into an existing directory: under its own name.
     let output = cp(&["-r", "--json"], &[&from, &to]);
     assert_status(&output, 0);
