@@ -89,7 +89,7 @@ struct Copier<'a> {
     totals: Totals,
     /// Directories with new entries, to be synced.
     touched: BTreeSet<PathBuf>,
-    /// Files and links made by this run: a second source must not overwrite the first, nor be written
+    /// What was made by this run: a second source must not overwrite the first, nor be written
     /// through a link of it.
     made: BTreeSet<(u64, u64)>,
     /// With -a, where sources of several names were copied to first.
@@ -155,7 +155,7 @@ pub fn run(args: &Cp) -> Outcome {
             // ".", ".." and "DIR/.": their contents.
             (true, _) => target.clone(),
         };
-        if let Err(fail) = copier.item(source, &destination) {
+        if let Err(fail) = copier.named(source, &destination) {
             ended = Some(fail);
             break;
         }
@@ -195,6 +195,15 @@ impl Copier<'_> {
                 Ok(())
             }
             other => other,
+        }
+    }
+
+    /// Copies what was named on the command line.
+    fn named(&mut self, from: &Path, to: &Path) -> Outcome {
+        let tree = fs::symlink_metadata(from).is_ok_and(|about| about.is_dir());
+        match self.args.recursive && tree && is_in(to, from) {
+            true => self.note(Err(into_itself(from, to))),
+            false => self.item(from, to),
         }
     }
 
@@ -250,17 +259,9 @@ impl Copier<'_> {
                 quoted(from)
             )));
         }
-        let parent = to.parent().filter(|p| !p.as_os_str().is_empty());
-        let inside = parent.unwrap_or(Path::new(".")).canonicalize();
-        let whole = from.canonicalize().context("read", from)?;
-        if inside.is_ok_and(|inside| inside.starts_with(&whole))
-            || to.canonicalize().is_ok_and(|to| to.starts_with(&whole))
-        {
-            return Err(Fail::Failed(format!(
-                "cannot copy {} into itself, {}",
-                quoted(from),
-                quoted(to)
-            )));
+        // The copy may be seen in the source by another path, as that of a bind mount.
+        if self.made.contains(&(about.dev(), about.ino())) {
+            return Err(into_itself(from, to));
         }
         // Listed before anything is made, so that nothing made is listed.
         let mut names = fs::read_dir(from)
@@ -275,7 +276,9 @@ impl Copier<'_> {
         let first_mode = about.mode() & (others | 0o1000) | 0o700;
         match fs::DirBuilder::new().mode(first_mode).create(to) {
             Ok(()) => {
-                let given = fs::metadata(to).context("read", to)?.mode();
+                let made = fs::metadata(to).context("read", to)?;
+                self.made.insert((made.dev(), made.ino()));
+                let given = made.mode();
                 // A set-group-ID bit is its parent's, and lost where somebody who is not of that group
                 // sets a mode: that is done only where it changes something.
                 let last = given & 0o3000 | about.mode() & given & 0o777;
@@ -823,6 +826,25 @@ impl Made<'_> {
             Made::Node(node) => rustix::fs::utimensat(node, "", times, AtFlags::EMPTY_PATH),
         }?)
     }
+}
+
+/// Returns true if `path`, or what it is to be made in, is in this directory, or is it.
+fn is_in(path: &Path, directory: &Path) -> bool {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+    let within =
+        |path: &Path| io::Result::Ok(path.canonicalize()?.starts_with(directory.canonicalize()?));
+    let paths = [path, parent.unwrap_or(Path::new("."))];
+    paths
+        .into_iter()
+        .any(|path| within(path).is_ok_and(|within| within))
+}
+
+fn into_itself(from: &Path, to: &Path) -> Fail {
+    Fail::Failed(format!(
+        "cannot copy {} into itself, {}",
+        quoted(from),
+        quoted(to)
+    ))
 }
 
 fn same_file(from: &Path, to: &Path) -> Fail {

@@ -195,6 +195,31 @@ fn trees_are_copied_with_links_and_modes_and_not_into_themselves() {
 }
 
 #[test]
+fn a_tree_is_not_copied_into_itself_by_another_path() {
+    let home = home();
+    let (from, bound) = (home.path().join("from"), home.path().join("bound"));
+    // Of a length at which an endless copy ends soon.
+    let sub = "s".repeat(200);
+    fs::create_dir_all(from.join(&sub)).unwrap();
+    fs::create_dir(&bound).unwrap();
+    if let Err(error) = rustix::mount::mount_bind(&from, &bound) {
+        eprintln!("skipped: cannot bind a directory elsewhere: {error}");
+        return;
+    }
+    let output = cp(&["-r"], &[&from, &bound.join(&sub).join("copy")]);
+    rustix::mount::unmount(&bound, rustix::mount::UnmountFlags::DETACH).unwrap();
+    assert_status(&output, 1);
+    let said = stderr(&output);
+    assert!(said.contains("into itself"), "{said}");
+    assert!(!from
+        .join(&sub)
+        .join("copy")
+        .join(&sub)
+        .join("copy")
+        .exists());
+}
+
+#[test]
 fn a_file_is_not_copied_onto_itself_nor_one_source_onto_another() {
     let home = home();
     let from = home.path().join("from");
