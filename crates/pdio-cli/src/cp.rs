@@ -409,9 +409,7 @@ impl Copier<'_> {
             (_, Some((_, other))) if self.made.contains(&other) => return Err(just_made(from, to)),
             (_, Some((false, _))) => {
                 // In one step: there is always one of the two.
-                let mut name = to.as_os_str().to_owned();
-                name.push(format!(".pdio-{}", std::process::id()));
-                let temporary = PathBuf::from(name);
+                let temporary = to.with_file_name(format!(".pdio-{}", std::process::id()));
                 fs::hard_link(first, &temporary).context("create hard link", &temporary)?;
                 let renamed = fs::rename(&temporary, to);
                 if renamed.is_err() {

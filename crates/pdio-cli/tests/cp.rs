@@ -608,6 +608,14 @@ fn an_archive_is_what_cp_makes_of_it() {
     fs::remove_file(ours.join("link")).unwrap();
     assert_status(&cp(&["-a"], &[&tree.join("."), &ours]), 0);
     assert_eq!(described(&ours), described(&theirs));
+    // Also if the name is as long as names can be.
+    let long = "z".repeat(255);
+    fs::hard_link(tree.join("one"), tree.join(&long)).unwrap();
+    fs::write(ours.join(&long), "in the way").unwrap();
+    assert_status(&cp(&["-a"], &[&tree.join("."), &ours]), 0);
+    assert_eq!(fs::metadata(ours.join(&long)).unwrap().nlink(), 4);
+    fs::remove_file(ours.join(&long)).unwrap();
+    fs::remove_file(tree.join(&long)).unwrap();
     // A list that the directory gives is not the file's.
     let inside = ours.join("sub/plain");
     fs::write(tree.join("plain"), "x").unwrap();
