@@ -933,5 +933,7 @@ fn attributes_of(path: &Path) -> io::Result<Vec<(CString, Vec<u8>)>> {
             Err(error) => return Err(error.into()),
         }
     }
+    // Access control lists last: they may take the right to set others.
+    found.sort_by_key(|(name, _)| name.to_bytes().starts_with(b"system."));
     Ok(found)
 }

@@ -546,6 +546,18 @@ fn described(root: &Path) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
+/// An access control list as it is stored: version 2, and rights of the owner (1), of user 1 (2), of the
+/// group (4), the mask (0x10) and others (0x20).
+fn access_list(rights: &[(u16, u16)]) -> Vec<u8> {
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for &(tag, rights) in rights {
+        list.extend(tag.to_le_bytes());
+        list.extend(rights.to_le_bytes());
+        list.extend(if tag == 2 { 1 } else { u32::MAX }.to_le_bytes());
+    }
+    list
+}
+
 #[test]
 fn an_archive_is_what_cp_makes_of_it() {
     let home = home();
@@ -558,19 +570,8 @@ fn an_archive_is_what_cp_makes_of_it() {
     fs::hard_link(tree.join("link"), tree.join("link2")).unwrap();
     fs::write(tree.join("alone"), "x").unwrap();
     let flags = rustix::fs::XattrFlags::empty();
-    // Everybody may read, and user 1 write: version 2, owner, user 1, group, mask, others.
-    let mut list = 2u32.to_le_bytes().to_vec();
-    for (tag, rights, id) in [
-        (1u16, 6u16, u32::MAX),
-        (2, 6, 1),
-        (4, 4, u32::MAX),
-        (0x10, 6, u32::MAX),
-        (0x20, 4, u32::MAX),
-    ] {
-        list.extend(tag.to_le_bytes());
-        list.extend(rights.to_le_bytes());
-        list.extend(id.to_le_bytes());
-    }
+    // Everybody may read, and user 1 write.
+    let list = access_list(&[(1, 6), (2, 6), (4, 4), (0x10, 6), (0x20, 4)]);
     for (name, attribute, value) in [
         ("one", "user.colour", &b"blue"[..]),
         ("sub", "user.colour", b""),
@@ -884,6 +885,42 @@ fn attributes_of_read_only_files_are_kept_for_users_without_rights() {
     assert_eq!(&value[..len], b"blue");
     assert_eq!(fs::metadata(&to).unwrap().mode() & 0o7777, 0o444);
     assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn attributes_are_kept_of_what_an_access_list_lets_nobody_write() {
+    let home = home();
+    // A tmpfs names lists before other attributes.
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let from = memory.path().join("from");
+    fs::write(&from, "x").unwrap();
+    let list = access_list(&[(1, 4), (2, 4), (4, 4), (0x10, 4), (0x20, 4)]);
+    let attributes = [
+        ("user.colour", &b"blue"[..]),
+        ("system.posix_acl_access", &list),
+    ];
+    for (name, value) in attributes {
+        let flags = rustix::fs::XattrFlags::empty();
+        if let Err(error) = rustix::fs::lsetxattr(&from, name, value, flags) {
+            eprintln!("skipped: a tmpfs takes no {name}: {error}");
+            return;
+        }
+    }
+    let everybody = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(memory.path(), everybody).unwrap();
+    let output = unprivileged(home.path())
+        .args(["cp", "-a", "from", "to"])
+        .current_dir(memory.path())
+        .output()
+        .unwrap();
+    assert_status(&output, 0);
+    assert_eq!(stderr(&output), "");
+    for (name, wanted) in attributes {
+        let mut value = [0u8; 100];
+        let to = memory.path().join("to");
+        let len = rustix::fs::lgetxattr(to, name, &mut value[..]).unwrap();
+        assert_eq!(&value[..len], wanted, "{name}");
+    }
 }
 
 #[test]
