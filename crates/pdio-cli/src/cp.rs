@@ -769,7 +769,13 @@ impl Copier<'_> {
         let mut mode = about.mode() & 0o7777;
         match made.set_owner(Some(about.uid()), about.gid()) {
             Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            // The latter if this is a container that does not know the owner.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput
+                ) =>
+            {
                 // Another's rights are not given to a file of ours.
                 mode &= 0o1777;
                 let _ = made.set_owner(None, about.gid());

@@ -924,6 +924,30 @@ fn attributes_are_kept_of_what_an_access_list_lets_nobody_write() {
 }
 
 #[test]
+fn an_owner_whom_a_container_does_not_know_is_not_kept() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::write(&from, "x").unwrap();
+    fs::set_permissions(&from, fs::Permissions::from_mode(0o604)).unwrap();
+    // In one that knows nobody.
+    let within = |program: &std::ffi::OsStr, arguments: &[&Path]| {
+        let mut command = std::process::Command::new("unshare");
+        let command = command.arg("--user").arg(program).args(arguments);
+        command.env("PDIO_COSTS", "0").output()
+    };
+    if !within("true".as_ref(), &[]).is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: cannot make a user namespace");
+        return;
+    }
+    let arguments = [Path::new("cp"), Path::new("-p"), &from, &to];
+    let output = within(pdio().get_program(), &arguments);
+    let output = output.unwrap();
+    assert_status(&output, 0);
+    assert_eq!(stderr(&output), "");
+    assert_eq!(fs::metadata(&to).unwrap().mode() & 0o7777, 0o604);
+}
+
+#[test]
 fn an_interrupt_ends_the_wait_for_the_other_end_of_a_fifo() {
     let home = home();
     let (fifo, file) = fifo_and_file(home.path());
