@@ -22,7 +22,8 @@ use crate::signals::Signals;
 ///
 /// Where the filesystem can share blocks between files, nothing is copied. Otherwise data goes in large
 /// direct requests with one copy in memory at most, or through the page cache where that is cheaper.
-/// Holes stay holes. An existing file is overwritten in place.
+/// Holes stay holes. An existing file is overwritten in place, also if it has other names: with hard-linked
+/// snapshots, copy into a new directory.
 ///
 /// Nothing is ever removed. If a copy does not complete, the line that says why also names the file
 /// that is incomplete and how far it got; the other sources are still copied, unless a signal ends
