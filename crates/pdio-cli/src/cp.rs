@@ -23,7 +23,7 @@ use crate::signals::Signals;
 /// Where the filesystem can share blocks between files, nothing is copied. Otherwise data goes in large
 /// direct requests with one copy in memory at most, or through the page cache where that is cheaper.
 /// Holes stay holes. An existing file is overwritten in place, also if it has other names: with hard-linked
-/// snapshots, copy into a new directory.
+/// snapshots, copy into a new directory. A symbolic link takes the place of another one, and of nothing else.
 ///
 /// Nothing is ever removed. If a copy does not complete, the line that says why also names the file
 /// that is incomplete and how far it got; the other sources are still copied, unless a signal ends
@@ -321,9 +321,17 @@ impl Copier<'_> {
 
     fn link(&mut self, from: &Path, to: &Path, about: &Metadata) -> Outcome {
         let target = fs::read_link(from).context("read", from)?;
-        let present = fs::read_link(to).is_ok_and(|present| present == target);
-        if !present {
-            std::os::unix::fs::symlink(&target, to).context("create symbolic link", to)?;
+        let there = fs::read_link(to).ok();
+        let present = there.as_ref() == Some(&target);
+        let make = |to: &Path| std::os::unix::fs::symlink(&target, to);
+        if there.is_some() && !present {
+            let about = fs::symlink_metadata(to).context("read", to)?;
+            if self.made.contains(&(about.dev(), about.ino())) {
+                return Err(just_made(from, to));
+            }
+            replace(to, "create symbolic link", make)?;
+        } else if !present {
+            make(to).context("create symbolic link", to)?;
         }
         let made = fs::symlink_metadata(to).context("read", to)?;
         self.made.insert((made.dev(), made.ino()));
@@ -409,14 +417,7 @@ impl Copier<'_> {
             (Some(one), Some(other)) if one == other => return Ok(()),
             (_, Some((_, other))) if self.made.contains(&other) => return Err(just_made(from, to)),
             (_, Some((false, _))) => {
-                // In one step: there is always one of the two.
-                let temporary = to.with_file_name(format!(".pdio-{}", std::process::id()));
-                fs::hard_link(first, &temporary).context("create hard link", &temporary)?;
-                let renamed = fs::rename(&temporary, to);
-                if renamed.is_err() {
-                    let _ = fs::remove_file(&temporary);
-                }
-                renamed.context("replace", to)?;
+                replace(to, "create hard link", |to| fs::hard_link(first, to))?;
             }
             _ => fs::hard_link(first, to).context("create hard link", to)?,
         }
@@ -914,6 +915,17 @@ fn copy_range(from: &File, to: &File, start: u64, end: u64) -> u64 {
         }
     }
     at - start
+}
+
+/// Makes something in the place of what `to` is, in one step: there is always one of the two.
+fn replace(to: &Path, what: &str, make: impl Fn(&Path) -> io::Result<()>) -> Outcome {
+    let temporary = to.with_file_name(format!(".pdio-{}", std::process::id()));
+    make(&temporary).context(what, &temporary)?;
+    let renamed = fs::rename(&temporary, to);
+    if renamed.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    renamed.context("replace", to)
 }
 
 /// The extended attributes of a file, directory or symbolic link; none where there can be none.

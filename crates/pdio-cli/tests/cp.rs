@@ -714,6 +714,35 @@ fn beside_gnu(
 }
 
 #[test]
+fn a_link_that_has_changed_is_copied_again() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::create_dir_all(&from).unwrap();
+    for target in ["one", "two"] {
+        let _ = fs::remove_file(from.join("link"));
+        symlink(target, from.join("link")).unwrap();
+        let output = cp(&["-a"], &[&from.join("."), &to]);
+        assert_status(&output, 0);
+        assert_eq!(fs::read_link(to.join("link")).unwrap(), Path::new(target));
+    }
+    assert_eq!(fs::read_dir(&to).unwrap().count(), 1);
+    // It takes the place of nothing else, nor of what another source has just made.
+    fs::write(to.join("file"), "data").unwrap();
+    symlink("three", home.path().join("file")).unwrap();
+    let output = cp(&["-a"], &[&home.path().join("file"), &to]);
+    assert_status(&output, 1);
+    assert_eq!(fs::read(to.join("file")).unwrap(), b"data");
+    symlink("four", home.path().join("link")).unwrap();
+    let output = cp(
+        &["-a"],
+        &[&from.join("link"), &home.path().join("link"), &to],
+    );
+    assert_status(&output, 1);
+    assert!(stderr(&output).contains("just made"), "{}", stderr(&output));
+    assert_eq!(fs::read_link(to.join("link")).unwrap(), Path::new("two"));
+}
+
+#[test]
 fn nothing_is_copied_through_a_link_of_another_source() {
     let home = home();
     // Two trees, in one of which a link is where the other has a file and a directory.
