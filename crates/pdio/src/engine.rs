@@ -189,7 +189,16 @@ impl Engine {
                     enter(ring, 0)?;
                 }
                 self.in_flight += 1;
-                enter(ring, 0)
+                if enter(ring, 0).is_ok() || self.in_flight > 1 || ring.submission().is_empty() {
+                    // In the ring it is under way: what the kernel has not taken yet it gets from the next call.
+                    return Ok(());
+                }
+                // The kernel refuses this thread, and has nothing: with the ring, what is in it is forgotten.
+                self.in_flight = 0;
+                self.ring.set(None);
+                self.back = Some(Back::Inline(VecDeque::new()));
+                // SAFETY: passed on from the caller.
+                unsafe { self.submit(request) }
             }
             Some(Back::Threads(pool)) => {
                 self.in_flight += 1;

@@ -230,6 +230,59 @@ fn without_io_uring_threads_take_over() {
 }
 
 #[test]
+fn what_the_ring_does_not_take_is_not_written_later() {
+    const PART: usize = 8 << 20;
+    let home = scratch();
+    let path = home.path().join("ring");
+    let want = patterned(0, 3 * PART);
+    for flushed in [true, false] {
+        // There already, so that requests go to the ring and not to a chain.
+        std::fs::write(&path, vec![0; want.len()]).unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        let mut options = OpenOptions::new();
+        options
+            .strategy(Strategy::Direct)
+            .engine(Engine::UringFixed)
+            .memory_limit(2 << 20);
+        let mut out = options.writer_from(file).unwrap();
+        let (first, rest) = want.split_at(PART);
+        let (second, third) = rest.split_at(PART);
+        let write = |out: &mut Writer, data: &[u8]| {
+            for part in data.chunks(9999) {
+                out.write_all(part).unwrap();
+            }
+        };
+        write(&mut out, first);
+        if flushed {
+            out.flush().unwrap();
+        }
+        // A thread to which the kernel gives no memory for a ring, or that may not use one.
+        let mut out = std::thread::spawn({
+            let second = second.to_vec();
+            move || {
+                common::filter::refuse(libc::SYS_io_uring_enter, libc::ENOMEM).unwrap();
+                // Where the ring has requests already, nobody can wait for them here.
+                let _ = second.chunks(9999).try_for_each(|part| out.write_all(part));
+                out
+            }
+        })
+        .join()
+        .unwrap();
+        let behind = out.stream_position().unwrap() as usize;
+        if flushed {
+            assert_eq!(behind, 2 * PART);
+        }
+        out.seek(SeekFrom::Start(2 * PART as u64)).unwrap();
+        write(&mut out, third);
+        let _ = out.flush();
+        drop(out);
+        let got = std::fs::read(&path).unwrap();
+        assert!(got[2 * PART..] == *third);
+        assert!(got[..behind.min(2 * PART)] == want[..behind.min(2 * PART)]);
+    }
+}
+
+#[test]
 fn without_statx_streams_work() {
     let Some(path) = job() else {
         let home = scratch();
