@@ -530,10 +530,7 @@ alias! {
 
 /// The descriptor below a file; -1 if there is none, as in memory.
 unsafe fn below(file: *mut libc::FILE) -> c_int {
-    let errno = crate::errno();
-    let fd = libc::fileno(file);
-    crate::set_errno(errno);
-    fd
+    crate::keep_errno(|| libc::fileno(file))
 }
 
 /// The program's descriptors in a range are about to be closed.

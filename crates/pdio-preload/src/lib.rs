@@ -56,6 +56,14 @@ fn errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
+/// Runs something that the program has not asked for, and must not notice.
+fn keep_errno<T>(action: impl FnOnce() -> T) -> T {
+    let errno = errno();
+    let result = action();
+    set_errno(errno);
+    result
+}
+
 /// True if anything is watched at all: the constructor has run, and nothing has happened after
 /// which this library keeps out of the process (see [`process::withdraw`]).
 static ACTIVE: AtomicBool = AtomicBool::new(false);

@@ -1195,11 +1195,11 @@ pub fn relinquish_file(device: u64, inode: u64, writable: bool, why: &str) {
 /// As [`relinquish_file`], for the file behind a descriptor.
 pub fn relinquish_behind(fd: c_int, writable: bool, why: &str) {
     if TAKEN.load(SeqCst) > 0 && !guard::inside() {
-        let errno = crate::errno();
-        if let Some(about) = look::stat(fd) {
-            relinquish_file(about.st_dev, about.st_ino, writable, why);
-        }
-        crate::set_errno(errno);
+        crate::keep_errno(|| {
+            if let Some(about) = look::stat(fd) {
+                relinquish_file(about.st_dev, about.st_ino, writable, why);
+            }
+        });
     }
 }
 
@@ -1377,11 +1377,8 @@ fn leads_elsewhere(from: c_int, to: c_int) -> bool {
     if !THREADED.load(SeqCst) {
         return false;
     }
-    let errno = crate::errno();
     let file = |fd| look::stat(fd).map(|about| (about.st_dev, about.st_ino));
-    let elsewhere = file(from) != file(to);
-    crate::set_errno(errno);
-    elsewhere
+    crate::keep_errno(|| file(from) != file(to))
 }
 
 /// Starts to repair direct I/O on a descriptor.
