@@ -836,13 +836,12 @@ impl Made<'_> {
 
 /// Returns true if `path`, or what it is to be made in, is in this directory, or is it.
 fn is_in(path: &Path, directory: &Path) -> bool {
+    let Ok(whole) = directory.canonicalize() else {
+        return false;
+    };
+    let within = |path: &Path| path.canonicalize().is_ok_and(|p| p.starts_with(&whole));
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-    let within =
-        |path: &Path| io::Result::Ok(path.canonicalize()?.starts_with(directory.canonicalize()?));
-    let paths = [path, parent.unwrap_or(Path::new("."))];
-    paths
-        .into_iter()
-        .any(|path| within(path).is_ok_and(|within| within))
+    within(path) || within(parent.unwrap_or(Path::new(".")))
 }
 
 fn into_itself(from: &Path, to: &Path) -> Fail {
