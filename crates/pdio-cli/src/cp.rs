@@ -264,11 +264,11 @@ impl Copier<'_> {
         if self.made.contains(&(about.dev(), about.ino())) {
             return Err(into_itself(from, to));
         }
-        // Listed before anything is made, so that nothing made is listed.
-        let mut names = fs::read_dir(from)
+        // Listed before anything is made, so that nothing made is listed. One that cannot be read is
+        // made nevertheless, as with cp.
+        let listed = fs::read_dir(from)
             .and_then(|d| d.map(|e| Ok(e?.file_name())).collect::<Result<Vec<_>, _>>())
-            .context("read directory", from)?;
-        names.sort();
+            .context("read directory", from);
         let mut last_mode = None;
         let named = self.args.paths.last().is_some_and(|last| last == to);
         // Until it is full its owner must be able to fill it, and with -p nobody else.
@@ -306,8 +306,14 @@ impl Copier<'_> {
         if self.args.sync {
             self.touched.insert(to.to_path_buf());
         }
-        for name in names {
-            self.item(&from.join(&name), &to.join(&name))?;
+        match listed {
+            Ok(mut names) => {
+                names.sort();
+                for name in names {
+                    self.item(&from.join(&name), &to.join(&name))?;
+                }
+            }
+            Err(fail) => self.note(Err(fail))?,
         }
         if self.args.preserve {
             let directory = File::open(to).context("open", to)?;

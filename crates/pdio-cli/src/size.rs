@@ -2,7 +2,7 @@
 //! Sizes, with what GNU dd has more.
 
 /// Parses a number of bytes or blocks: a [size](nocopy_settings::size), or digits with one of dd's own
-/// suffixes (c 1, w 2, b 512); factors may be joined by `x`.
+/// suffixes (c 1, w 2, b 512), or a suffix alone, which is one of it; factors may be joined by `x`.
 ///
 /// # Errors
 /// A text that says what is wrong.
@@ -21,6 +21,9 @@ pub fn parse(text: &str) -> Result<u64, String> {
 }
 
 fn one(text: &str) -> Option<u64> {
+    if text.starts_with(|first: char| first.is_ascii_alphabetic()) {
+        return one(&format!("1{text}"));
+    }
     for (unit, bytes) in [("c", 1), ("w", 2), ("b", 512)] {
         if let Some(number) = text.strip_suffix(unit) {
             return nocopy_settings::number(number.as_bytes())?.checked_mul(bytes);
@@ -53,6 +56,8 @@ mod tests {
             ("1E", 1 << 60),
             ("2x3x4b", 12288),
             ("00x10", 0),
+            ("M", 1 << 20),
+            ("2xkB", 2000),
             ("18446744073709551615", u64::MAX),
         ] {
             assert_eq!(parse(text), Ok(value), "{text}");
@@ -72,7 +77,7 @@ mod tests {
             "1 ",
             "1Kb",
             "1KB2",
-            "k",
+            "z",
             "0x10",
             "18446744073709551616",
             "16E",

@@ -489,6 +489,35 @@ fn without_the_right_to_make_a_device_one_line_says_so() {
     assert!(said.contains("cannot create device 'to': "), "{said}");
 }
 
+#[test]
+fn a_directory_that_cannot_be_read_is_made_and_the_rest_is_copied() {
+    let home = home();
+    let tree = home.path().join("tree");
+    fs::create_dir_all(tree.join("closed")).unwrap();
+    fs::write(tree.join("closed/file"), "x").unwrap();
+    fs::write(tree.join("open"), "x").unwrap();
+    let mode = fs::Permissions::from_mode;
+    fs::set_permissions(tree.join("closed"), mode(0)).unwrap();
+    let output = unprivileged(home.path())
+        .args(["cp", "-a", "tree", "to"])
+        .current_dir(home.path())
+        .output()
+        .unwrap();
+    assert_status(&output, 1);
+    let said = stderr(&output);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("read directory"), "{said}");
+    let to = home.path().join("to");
+    assert_eq!(fs::read(to.join("open")).unwrap(), b"x");
+    let closed = to.join("closed");
+    assert_eq!(fs::metadata(&closed).unwrap().mode() & 0o7777, 0);
+    // Whoever is not root could not remove them.
+    for directory in [&closed, &tree.join("closed")] {
+        fs::set_permissions(directory, mode(0o700)).unwrap();
+    }
+    assert_eq!(fs::read_dir(&closed).unwrap().count(), 0);
+}
+
 /// The names are those of cp; only their order is ours.
 #[test]
 fn verbose_copies_say_what_cp_says() {
