@@ -125,9 +125,10 @@ def started(
     env: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A child that is ended when the block is left."""
-    if _closing.is_set():
-        raise LabError("interrupted")
     with _lock, _uninterrupted():
+        # Asked under the lock: end_all() ends what is known by then, and nothing may come later.
+        if _closing.is_set():
+            raise LabError("interrupted")
         process = subprocess.Popen(
             [str(word) for word in command],
             stdin=stdin,

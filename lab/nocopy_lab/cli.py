@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from nocopy_lab import board, child, initramfs, jobs, kernel, packages, run, series
+from nocopy_lab.arch import UM
 from nocopy_lab.paths import OUT, LabError, cache
 
 
@@ -109,7 +110,13 @@ def debs(what: tuple[str, ...], name: str, given: Path | None) -> None:
 
 
 @lab.command()
-@click.option("--board", "board_name", type=boards, default="x86-fast", show_default=True)
+@click.option(
+    "--board",
+    "board_name",
+    type=click.Choice([name for name, one in board.BOARDS.items() if one.arch is not UM]),
+    default="x86-fast",
+    show_default=True,
+)
 @click.option("--config", type=memory_configs, default="gcma", show_default=True)
 @click.option("--kernel", "image", default="gcma", show_default=True)
 def shell(board_name: str, config: str, image: str) -> None:
@@ -130,9 +137,10 @@ def shell(board_name: str, config: str, image: str) -> None:
         machine = board.with_device_tree(machine, kernel_file, temp)
         command = machine.command(kernel_file, ramfs, None, None)
         print("booting; leave with Ctrl-A X", flush=True)
-        subprocess.run(command, check=False)
+        status = subprocess.run(command, check=False).returncode
     finally:
         shutil.rmtree(temp, ignore_errors=True)
+    sys.exit(status if status >= 0 else 128 - status)
 
 
 @lab.command("series")

@@ -8,7 +8,6 @@ boot of the lab, and the job. Both are written here and depend on nothing but th
 from __future__ import annotations
 
 import re
-import shutil
 import stat
 import tempfile
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from typing import Final
 
 from nocopy_lab import child, debian, jobs
 from nocopy_lab.arch import X86, Arch
-from nocopy_lab.paths import GUEST, KERNEL, cache, locked, require_tool, sha256
+from nocopy_lab.paths import GUEST, KERNEL, cache, locked, require_tool, sha256, tool
 
 BENCH = KERNEL / "lab/mm/cma_bench"  # the driver, whose requests the programs know
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
@@ -252,4 +251,4 @@ def write(
 
 def have(program: str) -> bool:
     """Whether a guest program of this name exists."""
-    return program in guest_sources() or shutil.which(program) is not None
+    return program in guest_sources() or tool(program) is not None

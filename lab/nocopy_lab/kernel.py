@@ -120,8 +120,10 @@ CONFIGS: Final[dict[str, Config]] = {
             "arm64", ("lab", "board-arm64", "camera", "gcma", *LATER),
             ("CONFIG_IRQ_TIME_ACCOUNTING=y",), arch=ARM64, series="7.3",
         ),
+        # The old lists, which have a hook of their own and which nothing else of 7.3 has.
         Config(
-            "uml-7.3", ("uml", "gcma", "linux-7.3"), ("CONFIG_LRU_GEN=y",), arch=UM, series="7.3"
+            "uml-7.3", ("uml", "gcma", "linux-7.3"),
+            ("CONFIG_LRU_GEN=y", "# CONFIG_LRU_GEN_ENABLED is not set"), arch=UM, series="7.3",
         ),
         # Areas and dmem, but no hooks that keep anything: the rest differs in a dozen objects.
         Config(
@@ -415,13 +417,22 @@ def tree_path(series: str) -> Path:
     return cache() / "tree" / source(series).ident
 
 
+def _trees() -> contextlib.AbstractContextManager[None]:
+    """Hold the trees, which all labs of this cache share: nobody else changes one meanwhile."""
+    return locked(cache() / "tree/.lock")
+
+
 def patched_tree(series: str) -> Path:
     """The source with GCMA and the lab's additions on it, up to date."""
+    with _trees(), disk_full_is_one_line(cache()):
+        return _complete(series)
+
+
+def _complete(series: str) -> Path:
     tree = tree_path(series)
-    with locked(cache() / "tree/.lock"), disk_full_is_one_line(cache()):
-        files = patched_files(series)
-        apply, added = KERNEL / "apply", (ADDITIONS, ADDITIONS / series)
-        sync_tree(source(series).path, tree, apply, files, *added)
+    files = patched_files(series)
+    apply, added = KERNEL / "apply", (ADDITIONS, ADDITIONS / series)
+    sync_tree(source(series).path, tree, apply, files, *added)
     return tree
 
 
@@ -539,11 +550,11 @@ def configured(name: str, upto: str = "", given: Path | None = None) -> Iterator
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked(cache() / "build/.lock"))
         stack.enter_context(disk_full_is_one_line(cache()))
+        if not config.pristine and (config.within or not upto):
+            stack.enter_context(_trees())
         if upto:
             tree = tree_path(config.series)
-            if config.within:
-                stack.enter_context(locked(cache() / "tree/.lock"))  # nobody completes it meanwhile
-            else:
+            if not config.within:
                 tree = tree.with_name(f"{tree.name}-{name}")
             if sync_upto is None:
                 raise LabError(f"a kernel with the series up to '{upto}' needs nocopy_lab.series")
@@ -551,7 +562,7 @@ def configured(name: str, upto: str = "", given: Path | None = None) -> Iterator
         elif config.pristine:
             tree = source(config.series).path
         else:
-            tree = patched_tree(config.series)
+            tree = _complete(config.series)
         directory.mkdir(parents=True, exist_ok=True)
         if given:
             _configure_given(config, given, tree, directory)

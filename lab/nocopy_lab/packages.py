@@ -93,15 +93,18 @@ there >/now
 mv /now /var/before
 dpkg -i /brug.deb /pdio.deb /nocopy-record.deb
 brug --version
-brug run -- sh -c 'echo allocated | tee /allocated'
+brug run --stats -- tee /allocated </brug.deb >/same 2>/said
+cmp /brug.deb /allocated
+grep -q '^brug: /usr/bin/tee ' /said
 head -c 30000000 /dev/urandom >/stream
 pdio cp /stream /copy
 cmp /stream /copy
-pdio run --stats -- dd if=/stream of=/copied bs=512
+pdio run --stats -- dd if=/stream of=/copied bs=512 2>/said
 cmp /stream /copied
+grep -q ': 1 streams taken' /said
 test -e /usr/share/man/man1/pdio-cp.1.gz
-rm /allocated /stream /copy /copied
-! nocopy-record /record 2>/said
+rm /allocated /same /stream /copy /copied
+if nocopy-record /record 2>/said; then exit 1; fi
 grep -q /dev/video0 /said
 rm /said
 dpkg --purge brug pdio nocopy-record

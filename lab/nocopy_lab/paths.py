@@ -32,10 +32,15 @@ def cache() -> Path:
     return Path(os.environ.get("NOCOPY_CACHE") or default)
 
 
+def tool(name: str) -> str | None:
+    """Full path of a program, also where only root looks for programs."""
+    search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+    return shutil.which(name, path=search)
+
+
 def require_tool(name: str, package: str) -> str:
     """Full path of a program, or one line that says which package has it."""
-    search = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
-    found = shutil.which(name, path=search)
+    found = tool(name)
     if found is None:
         raise LabError(f"{name} is not installed; run: apt-get install {package}")
     return found

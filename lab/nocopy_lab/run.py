@@ -33,6 +33,7 @@ from nocopy_lab.paths import (
     cache,
     disk_full_is_one_line,
     free_mib,
+    locked,
     require_space,
     require_tool,
     sha256,
@@ -114,9 +115,9 @@ class Job:
     programs: tuple[str, ...] = ()  # of the host, with their libraries
     files: dict[str, bytes] = field(default_factory=dict)
     allow: tuple[str, ...] = ()  # names in SPLATS
-    # For a power cut: QEMU is killed `cut_s` seconds after row `cut_rows` of the guest. 0: no cut.
+    # For a power cut: QEMU is killed so many seconds after the guest's rows are enough. 0: no cut.
     cut_s: float = 0.0
-    cut_rows: int = 1
+    cut_when: Callable[[Sequence[Row]], bool] = bool
     scratch_mib: tuple[int, ...] = ()  # sizes of empty disks /dev/vda, …; not on exact boards
 
 
@@ -129,6 +130,8 @@ class Outcome:
     exit: int | None = None
     host_s: float = 0.0
     failure: str | None = None
+    # What the console has had at the end: the next boot of this name begins a new one.
+    said: str = ""
 
     def require(self) -> Outcome:
         """Return this outcome if the boot was good; else raise the reason."""
@@ -148,7 +151,7 @@ class Outcome:
         return [row for row in self.results if row.get("type") == kind]
 
     def text(self) -> str:
-        return self.console.read_bytes().decode(errors="replace").replace("\r", "")
+        return self.said
 
 
 def temporary() -> str:
@@ -275,11 +278,12 @@ def _boot_with(job: Job, watch: Watch | None, prefix: Sequence[str]) -> Outcome:
     LOGS.mkdir(parents=True, exist_ok=True)
     require_space(LOGS, 64)
     console = LOGS / f"{job.name}.console"
-    console.write_bytes(b"")
     with (
+        locked(LOGS / f".{job.name}.lock"),  # one boot at a time writes there
         disk_full_is_one_line(LOGS),
         tempfile.TemporaryDirectory(prefix="nocopy-", dir=_directory(job)) as temp,
     ):
+        console.write_bytes(b"")
         ramfs, results = Path(temp) / "initramfs.cpio", Path(temp) / "results"
         initramfs.write(ramfs, job.machine.arch, job.script, job.programs, job.files)
         results.write_bytes(b"")
@@ -311,7 +315,7 @@ def _boot_with(job: Job, watch: Watch | None, prefix: Sequence[str]) -> Outcome:
                     break
                 except subprocess.TimeoutExpired:
                     reader.poll()
-                if job.cut_s and len(reader.rows) >= job.cut_rows:
+                if job.cut_s and job.cut_when(reader.rows):
                     cut_at = min(cut_at, time.monotonic() + job.cut_s)
                 if time.monotonic() > cut_at:
                     process.kill()
@@ -323,6 +327,7 @@ def _boot_with(job: Job, watch: Watch | None, prefix: Sequence[str]) -> Outcome:
             reader.poll()
         outcome.host_s = time.monotonic() - begin
         (LOGS / f"{job.name}.results").write_bytes(results.read_bytes())
+        outcome.said = console.read_bytes().decode(errors="replace").replace("\r", "")
     outcome.results, outcome.exit = reader.rows, reader.exit
     status = None if timed_out else process.returncode
     outcome.failure = _verdict(outcome, reader, status, qemu_log)

@@ -369,8 +369,10 @@ def mails(version: str = VERSION) -> list[Path]:
     directory = cache() / "series" / f"{version}-{sha256_tree(KERNEL)[:16]}"
     with locked(cache() / "series/.lock"):
         if not directory.is_dir():
-            for old in directory.parent.glob(f"{version}-*"):
-                shutil.rmtree(old)
+            # Somebody else, whose patches are others, may be reading the latest ones.
+            old = sorted(directory.parent.glob(f"{version}-*"), key=lambda p: p.stat().st_mtime)
+            for path in old[: -kernel.KEEP_IMAGES]:
+                shutil.rmtree(path)
             fresh = directory.parent / f"new-{version}"
             write(fresh, plan(version, kernel.new_files()), kernel.source(version).path)
             fresh.rename(directory)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nocopy_lab import kernel
-from nocopy_lab.checks import runner
+from nocopy_lab.checks import host, runner
 from nocopy_lab.checks.guest import (
     BOTH,
     GUEST_CHECKS,
@@ -14,7 +14,7 @@ from nocopy_lab.checks.guest import (
     _judge_kunit_uml,
     kcsan_reports,
 )
-from nocopy_lab.checks.kinds import GuestCheck, HostCheck
+from nocopy_lab.checks.kinds import GuestCheck, HostCheck, Skip
 from nocopy_lab.paths import LabError
 from nocopy_lab.run import Job, Outcome
 
@@ -86,13 +86,13 @@ KUNIT = """\
         (KUNIT.replace("ok 2", "not ok 2"), "KUnit: dmem_test_two failed"),
         (KUNIT.replace("two", "two # SKIP no area"), "KUnit: dmem_test_two did not run"),
         ("[1.2] KTAP version 1\n", "KUnit ran no test of ours"),
+        ("[1.2] gcma=file+swap\n" + KUNIT.replace("dmem", "list"), "KUnit ran no test of ours"),
     ],
 )
 def test_kunit_in_user_mode_linux_leaves_no_test_out(
     tmp_path: Path, says: str, verdict: str
 ) -> None:
-    (tmp_path / "console").write_text(says)
-    outcome = Outcome(Job("kunit", "true\n", tmp_path), [], tmp_path / "console")
+    outcome = Outcome(Job("kunit", "true\n", tmp_path), [], tmp_path / "console", said=says)
     if not verdict:
         _judge_kunit_uml([outcome])
         return
@@ -111,6 +111,25 @@ def test_a_word_that_no_check_has_is_an_error(
     monkeypatch.setattr(runner, "GUEST_CHECKS", [])
     with pytest.raises(LabError, match="run only if asked for by the first word"):
         runner.run_all("long")
+
+
+def test_nothing_but_skipped_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def skip() -> None:
+        raise Skip("not here")
+
+    monkeypatch.setattr(runner, "LOGS", tmp_path)
+    monkeypatch.setattr(runner, "GUEST_CHECKS", [])
+    monkeypatch.setattr(runner, "HOST_CHECKS", [HostCheck("one", skip)])
+    assert not runner.run_all()
+    monkeypatch.setattr(
+        runner, "HOST_CHECKS", [HostCheck("one", skip), HostCheck("two", lambda: None)]
+    )
+    assert runner.run_all()
+
+
+def test_what_pytest_leaves_out_is_told() -> None:
+    said = "...s\nSKIPPED [2] tests/test_stores.py:14: no g++\n3 passed, 1 skipped\n"
+    assert host.without(said) == [("tests/test_stores.py:14", "no g++")]
 
 
 def test_a_kernel_that_does_not_build_is_a_failure(

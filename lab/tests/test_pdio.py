@@ -205,10 +205,14 @@ def test_the_power_goes_after_promises_and_not_after_a_time(
 ) -> None:
     monkeypatch.setattr(storage, "_files", dict)
     machine = Machine("x86-fast")
-    for how, rows in ((storage.power_cut, len(storage.KINDS)), (storage.hasty_cut, 2)):
+    for how, kinds in ((storage.power_cut, storage.KINDS), (storage.hasty_cut, ("hasty",))):
         job = how(storage.ROUNDS[0], 7, machine, Path("bzImage"))
         assert job.cut_s > 0
-        assert job.cut_rows == rows
+        empty = [{"type": "promise", "kind": kind, "units": 0} for kind in kinds]
+        full = [row | {"units": 7} for row in empty]
+        copied = [{"type": "promise", "kind": "dd", "file": "/mnt/dd.0"}] * 9
+        assert not job.cut_when([*empty, *copied, *full[1:]])
+        assert job.cut_when([*empty, *full])
         subprocess.run(["sh", "-n"], input=job.script, text=True, check=True, timeout=60)
         assert "{{" not in job.script
 

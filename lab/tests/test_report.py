@@ -13,6 +13,7 @@ from nocopy_lab.checks.source import (
     added_lines,
     changed_functions,
     figures,
+    letter_rows,
     only_line_numbers,
 )
 from nocopy_lab.experiments import demo, demo_report
@@ -122,6 +123,21 @@ def test_kselftest_wants_every_planned_test_to_pass() -> None:
     assert kselftest([*well[:4], "not ok 2 two"]) == (2, ["not ok 2 two"])
     assert kselftest([*well[:4], "ok 2 # SKIP two"]) == (2, ["ok 2 # SKIP two"])
     assert kselftest(["1..0 # SKIP no area"]) == (0, [])
+
+
+def test_the_rows_of_a_letter_have_the_names_of_the_results() -> None:
+    letter = """Median / worst:
+
+  allocate                        CMA                GCMA
+  64 pages, area idle       5.99 ms / 6 ms     561 ns / 561 ns
+    full of clean cache    216 us / 669 us     561 ns / 562 ns
+  release 32,768 pages   10.4 ms / 16.3 ms     125 us / 131 us
+"""
+    assert letter_rows(letter) == {
+        "allocate 64 pages, area idle": ("5.99 ms / 6 ms", "561 ns / 561 ns"),
+        "allocate 64 pages, area full of clean cache": ("216 us / 669 us", "561 ns / 562 ns"),
+        "release 32,768 pages": ("10.4 ms / 16.3 ms", "125 us / 131 us"),
+    }
 
 
 def test_figures_are_found_in_text() -> None:

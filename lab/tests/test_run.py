@@ -263,6 +263,15 @@ def test_a_failing_command_shows_its_last_lines(tmp_path: Path) -> None:
     assert "line 20" not in str(caught.value)
 
 
+def test_the_next_boot_of_a_name_does_not_take_what_the_first_one_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: Path
+) -> None:
+    fake_qemu(tmp_path, monkeypatch, """echo "boot $$" >$console; echo '{"exit": 0}' >>$results""")
+    first, second = boot(), boot()
+    assert first.text().startswith("boot ")
+    assert first.text() != second.text()
+
+
 def test_the_power_goes_after_so_many_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: Path
 ) -> None:
@@ -272,7 +281,9 @@ def test_the_power_goes_after_so_many_rows(
         monkeypatch,
         """for n in 1 2 3; do sleep 0.6; echo '{"type": "promise"}' >$results; done; sleep 1000""",
     )
-    job = Job("fake", "true\n", Path("bzImage"), limit_s=300.0, cut_s=0.1, cut_rows=3)
+    job = Job(
+        "fake", "true\n", Path("bzImage"), limit_s=300.0, cut_s=0.1, cut_when=lambda r: len(r) > 2
+    )
     assert len(run.boot(job).require().results) == 3
 
 

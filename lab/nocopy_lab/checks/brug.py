@@ -8,7 +8,6 @@ AddressSanitizer and libFuzzer.
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Sequence
@@ -23,11 +22,6 @@ from nocopy_lab.run import Outcome
 
 BRUG: Final = REPO / "crates/brug"
 PROGRAMS: Final = REPO / "crates/brug-preload/tests/programs"
-
-
-def target_directory() -> Path:
-    """Where cargo builds."""
-    return REPO / (os.environ.get("CARGO_TARGET_DIR") or "target")
 
 
 # ------------------------------------------------------------------------- tests that skip
@@ -166,14 +160,14 @@ def oldest_rust() -> None:
         raise LabError(f"Cargo.toml and lab/nocopy_lab/crates.py disagree: {version} is checked")
     # Without the allocators that are written in C.
     words = ["check", "--workspace", "--no-default-features", "--locked"]
-    crates.release(version).run("oldest", [*words, "--target-dir", target_directory() / "oldest"])
+    crates.release(version).run("oldest", [*words, "--target-dir", crates.target() / "oldest"])
 
 
 def miri() -> None:
     """Undefined behaviour, data races and stale reads of the arena's own code."""
     tools = crates.release(crates.NIGHTLY, "miri", "rust-src")
     words = ["miri", "test", "--package", "brug", "--locked"]
-    words += ["--target-dir", str(target_directory() / "miri")]
+    words += ["--target-dir", str(crates.target() / "miri")]
     flags = "-Zmiri-ignore-leaks -Zmiri-permissive-provenance -Zmiri-disable-isolation"
     # faults.rs starts processes; the rest of the unit tests are quick.
     tools.run(
@@ -191,11 +185,14 @@ def thread_sanitizer() -> None:
     """Data races, with a standard library that is instrumented as well."""
     tools = crates.release(crates.NIGHTLY, "miri", "rust-src")
     env = {"RUSTFLAGS": "-Zsanitizer=thread", "TSAN_OPTIONS": "halt_on_error=1"}
-    words = ["-Zbuild-std", "--target", HOST, "--target-dir", str(target_directory() / "tsan")]
+    words = ["-Zbuild-std", "--target", HOST, "--target-dir", str(crates.target() / "tsan")]
     # With assertions the tests take fewer steps.
     words += ["--release", "--config", "profile.release.debug-assertions=true"]
     words += ["--package", "brug", "--locked", "--test", "races", "--test", "sequences"]
-    for test in crates.test_executables(tools, "tsan", words, limit_s=900, env=env):
+    tests = crates.test_executables(tools, "tsan", words, limit_s=900, env=env)
+    if sorted(test.name.partition("-")[0] for test in tests) != ["races", "sequences"]:
+        raise LabError(f"cargo built {len(tests)} tests for ThreadSanitizer, not both")
+    for test in tests:
         only = [] if test.name.startswith("races") else ["across_threads"]
         log = LOGS / f"tsan-{test.name.partition('-')[0]}.log"
         child.run([test, *only], log=log, limit_s=300, what="tests under TSan", cwd=BRUG, env=env)
@@ -216,7 +213,7 @@ FUZZ_FLAGS: Final = (
 def fuzz() -> None:
     """Sequences of calls that libFuzzer makes up, in all modes, under AddressSanitizer."""
     tools = crates.release(crates.NIGHTLY, "miri", "rust-src")
-    directory = target_directory() / "fuzz"
+    directory = crates.target() / "fuzz"
     words = ["build", "--release", "--manifest-path", str(BRUG / "fuzz/Cargo.toml"), "--locked"]
     words += ["--target", HOST, "--target-dir", str(directory)]
     tools.run("fuzz-build", words, env={"RUSTFLAGS": FUZZ_FLAGS})

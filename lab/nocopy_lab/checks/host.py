@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from nocopy_lab import crates, initramfs, packages, progress
 from nocopy_lab.checks import brug, pdio_fuzz, pdio_programs, programs
-from nocopy_lab.checks.kinds import SKIPPED_PARTS, Skip, check, command, crates_check
+from nocopy_lab.checks.kinds import SKIPPED_PARTS, Skip, check, command, crates_check, log_of
 from nocopy_lab.experiments import bench_brug
 from nocopy_lab.paths import GUEST, LOGS, REPO, LabError
 
@@ -46,7 +47,13 @@ def _shellcheck() -> None:
 
 @check("lab: unit tests", quick=True)
 def _pytest() -> None:
-    _module("pytest", limit_s=600)
+    _module("pytest", "-rs", limit_s=600)
+    SKIPPED_PARTS.extend(without(log_of("pytest").read_text(errors="replace")))
+
+
+def without(said: str) -> list[tuple[str, str]]:
+    """Tests that pytest left out, by their place, and why."""
+    return re.findall(r"^SKIPPED \[\d+\] (\S+): (.+)$", said, re.MULTILINE)
 
 
 @check("lab: guest programs compile without a warning")
@@ -128,7 +135,8 @@ def _cargo_test(*which: str) -> str:
 @crates_check("crates: unit tests", asked=True, quick=True)
 def _crates_unit_tests() -> None:
     with progress.meter("building and running the unit tests of the crates"):
-        _cargo_test("--lib", "--bins")
+        said = _cargo_test("--lib", "--bins")
+    SKIPPED_PARTS.extend(brug.skipped(said))
 
 
 @crates_check("crates: test")

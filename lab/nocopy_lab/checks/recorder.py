@@ -317,7 +317,8 @@ def _cut(
         script = jobs.script("recorder-cut", **values, options=options)
         writing = Job(
             name, script, kernel, machine, programs=("mke2fs",), files=files(),
-            cut_s=random.Random(seed).uniform(0.1, 4.0), cut_rows=CUT_ROWS,
+            cut_s=random.Random(seed).uniform(0.1, 4.0),
+            cut_when=lambda rows: len(rows) >= CUT_ROWS,
         )  # fmt: skip
         told = boot(writing).require().rows("promised")
         looking = Job(

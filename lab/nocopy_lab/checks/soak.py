@@ -19,7 +19,6 @@ follow the host.
 from __future__ import annotations
 
 import random
-import secrets
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from typing import Final
 
 from nocopy_lab import jobs, kernel
 from nocopy_lab.board import Machine
+from nocopy_lab.checks.storage import fresh_seed
 from nocopy_lab.paths import LabError
 from nocopy_lab.run import Job, Outcome, Row, boot_all
 
@@ -173,10 +173,6 @@ def summary(outcome: Outcome) -> str:
         f"{oracle['cma_pins']:,} pins, {_last(outcome, 'plug')['unplugged']} CPUs unplugged, "
         f"{killed} times out of memory"
     )
-
-
-def fresh_seed() -> int:
-    return secrets.randbelow(1_000_000)
 
 
 def repeat(seed: int) -> str:

@@ -65,30 +65,36 @@ def _checkpatch() -> None:
         raise LabError(f"checkpatch: {len(found)} remarks; the first:\n" + "\n".join(found[:15]))
 
 
+def _little_tree(version: str, tree: Path) -> Path:
+    """Those files of the source that kernel/apply looks at."""
+    pristine = kernel.source(version).path
+    for name in {*kernel.patched_files(version), "Makefile", "mm/cma.c"}:
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(pristine / name, tree / name)
+    return tree
+
+
 @check("kernel: apply is idempotent and refuses what is no kernel tree")
 def _apply() -> None:
     apply = KERNEL / "apply"
     with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
         for version in kernel.SERIES:
-            tree = Path(temp) / version
-            pristine = kernel.source(version).path
-            for name in {*kernel.patched_files(version), "Makefile", "mm/cma.c"}:
-                (tree / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(pristine / name, tree / name)
+            tree = _little_tree(version, Path(temp) / version)
             command(f"apply-first-{version}", [apply, tree])
             once_applied = sha256_tree(tree)
             command(f"apply-again-{version}", [apply, tree])
             if sha256_tree(tree) != once_applied:
                 raise LabError(f"kernel/apply changed a {version} tree on which it had run already")
             # Not where the outermost line around a change is another: it may not be the place.
-            header = tree / "include/linux/pagemap.h"
-            shutil.copy2(pristine / "include/linux/pagemap.h", header)
-            for name in kernel.patched_files(version):
-                shutil.copy2(pristine / name, tree / name)
-            text = header.read_text()
-            header.write_text(text.replace("FOLIO_ORDER_MIN = ", "FOLIO_ORDER_MIN =  "))
+            other = _little_tree(version, Path(temp) / f"other-{version}")
+            header = other / "include/linux/pagemap.h"
+            text = header.read_text().replace("FOLIO_ORDER_MIN = ", "FOLIO_ORDER_MIN =  ")
+            header.write_text(text)
+            before = sha256_tree(other)
             log = log_of(f"apply-fuzz-{version}")
-            child.run([apply, tree], log=log, limit_s=60, what="apply", ok=(1,))
+            child.run([apply, other], log=log, limit_s=60, what="apply", ok=(1,))
+            if sha256_tree(other) != before:
+                raise LabError(f"kernel/apply changed a {version} tree that it refused; see {log}")
         empty = Path(temp) / "empty"
         empty.mkdir()
         log = log_of("apply-refuses")
@@ -136,6 +142,25 @@ def figures(text: str) -> list[str]:
     return re.findall(r"\d[\d.,]*(?: [nuµm]?s\b|%)|\+\d[\d.]*(?= instr)", text)
 
 
+# Of the table in the letter: "64 pages, area idle     5.99 ms / 6 ms     561 ns / 561 ns".
+_SPAN: Final = r"(\S+ \S+ / \S+ \S+)"
+_LETTER_ROW: Final = re.compile(rf"^ {{2,4}}(\S.*?) {{2,}}{_SPAN} {{2,}}{_SPAN}$", re.MULTILINE)
+
+
+def letter_rows(letter: str) -> dict[str, tuple[str, str]]:
+    """What CMA and GCMA took, by the names that the rows have in the results."""
+    rows: dict[str, tuple[str, str]] = {}
+    allocate = ""
+    for name, cma, gcma in _LETTER_ROW.findall(letter):
+        if name.startswith("full"):
+            name = f"{allocate}, area {name}"
+        elif ", area " in name:
+            name = f"allocate {name}"
+            allocate = name.partition(", area ")[0]
+        rows[name] = cma, gcma
+    return rows
+
+
 @check("kernel: the figures of the cover letters are those of the results")
 def _figures() -> None:
     tables = (REPO / "docs/results").glob("bench-gcma*/table.md")
@@ -146,6 +171,18 @@ def _figures() -> None:
     there |= set(re.findall(r"\| (\+[\d.]+) \|", results))  # whose unit is in another column
     if strange := [figure for figure in figures(letter) if figure not in there]:
         raise LabError(f"the tables in docs/results do not have: {', '.join(strange)}")
+    # And each in its place, where they stand in a table.
+    table = (REPO / "docs/results/bench-gcma/table.md").read_text().replace("µs", "us")
+    cells = [line.split(" | ") for line in reversed(table.splitlines())]  # the first table wins
+    measured = {row[0].removeprefix("| "): row[2:4] for row in cells if len(row) > 3}
+    rows = letter_rows(letter)
+    wrong = [
+        name
+        for name, took in rows.items()
+        if [cell.partition(",")[0] for cell in measured.get(name, [])] != list(took)
+    ]
+    if wrong or len(rows) < 10:
+        raise LabError(f"of {len(rows)} rows, docs/results have others of: {', '.join(wrong)}")
 
 
 # Nodes that the schema must refuse, beside those in DEVICE_TREES that the kernel does.

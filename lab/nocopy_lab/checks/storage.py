@@ -14,6 +14,7 @@ import random
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -135,45 +136,47 @@ def _checking(one: Round, kept: Sequence[Row]) -> str:
     return "\n".join([*lines, "exit $bad", ""])
 
 
+def all_promise(kinds: Sequence[str], rows: Sequence[Row]) -> bool:
+    """Whether each kind has promised something: its first promise is about an empty file."""
+    return {row["kind"] for row in rows if row.get("units")} >= set(kinds)
+
+
 def _writing(
     one: Round,
     seed: int,
     machine: Machine,
     kernel: Path,
     cut_s: float,
-    cut_rows: int,
-    kinds: str,
+    kinds: Sequence[str],
     meanwhile: str,
     options: str = "",
 ) -> Job:
-    """Write; the power goes so long after so many promises."""
+    """Write; the power goes so long after all kinds have promised something."""
     script = jobs.script(
         "storage-write",
         make=MAKE[one.filesystem],
         device=DEVICES[one.driver],
         filesystem=one.filesystem,
         options=options,
-        kinds=kinds,
+        kinds=" ".join(kinds),
         seed=seed % 1000,
         meanwhile=meanwhile,
     )
     return Job(
         one.name, script, kernel, machine, programs=PROGRAMS, files=_files(), cut_s=cut_s,
-        cut_rows=cut_rows,
+        cut_when=partial(all_promise, kinds),
     )  # fmt: skip
 
 
 def power_cut(one: Round, seed: int, machine: Machine, kernel: Path) -> Job:
-    """Write. The power goes at a random time after there are as many promises as kinds."""
+    """Write. The power goes at a random time after all kinds have promised something."""
     after = random.Random(seed).uniform(0.3, 4.0)
-    kinds = " ".join(KINDS)
-    return _writing(one, seed, machine, kernel, after, len(KINDS), kinds, "copy")
+    return _writing(one, seed, machine, kernel, after, KINDS, "copy")
 
 
 def hasty_cut(one: Round, seed: int, machine: Machine, kernel: Path) -> Job:
     """Promise, and never sync. Nobody else does, and the filesystem does not for an hour."""
-    # The first promise is about an empty file.
-    return _writing(one, seed, machine, kernel, 0.3, 2, "hasty", "wait", "-o commit=3600")
+    return _writing(one, seed, machine, kernel, 0.3, ["hasty"], "wait", "-o commit=3600")
 
 
 def cut(
@@ -184,7 +187,10 @@ def cut(
         image = Path(temp) / "disk.img"
         create_disk(image, one.volatile)
         machine = _machine(one.disk(image))
-        kept = promises(boot(how(one, seed, machine, kernel)).require().results)
+        written = boot(how(one, seed, machine, kernel)).require()
+        if broken := [str(row["why"]) for row in written.rows("broken")]:
+            raise LabError(f"{'; '.join(broken)} (seed {seed}); see {written.console}")
+        kept = promises(written.results)
         checking = Job(
             f"{one.name}-after", _checking(one, kept), kernel, machine, programs=PROGRAMS,
             files=_files(),

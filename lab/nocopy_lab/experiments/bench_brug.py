@@ -15,6 +15,8 @@ import os
 import platform
 import re
 import resource
+import select
+import signal
 import statistics
 import subprocess
 import tempfile
@@ -463,8 +465,20 @@ def _start(bench: Bench, name: str) -> dict[str, Any]:
     env = {**os.environ, **added}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     for _ in range(runs):
+        # Cheaper than child.started(), whose own work in the new process would be most of it.
         process = os.posix_spawn(command[0], command, env)
-        if state := os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]):
+        pidfd = os.pidfd_open(process)
+        ended: list[int] = []
+        try:
+            ended, _, _ = select.select([pidfd], [], [], RUN_LIMIT_S)
+        finally:
+            if not ended:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
+            state = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        if not ended:
+            raise LabError(f"{command[0]} was not done after {RUN_LIMIT_S:.0f} s")
+        if state:
             raise LabError(f"{command[0]} ended with status {state}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
