@@ -160,6 +160,8 @@ class Machine:
     disks: tuple[Disk, ...] = ()
     seed: int = 1
     kvm: bool = False
+    # Ticks of the host's time-stamp counter in a millisecond, which are the guest's; 0: not known.
+    tsc_khz: int = 0
     # Other than the board's.
     shift: int | None = None
     cores: int = 0
@@ -213,6 +215,10 @@ class Machine:
             # gives up after a time by the clock in use. If that is still the ticks, it stands still
             # meanwhile; and if the other CPU waits for this one to change it, both do for ever.
             words.append("tsc=nowatchdog")
+            # What the guest would find out about its clock, where the host takes the processor
+            # away meanwhile: once it was a 70th, and all went 70 times as fast.
+            if self.tsc_khz:
+                words.append(f"tsc_early_khz={self.tsc_khz}")
         if not self.exact:
             # Nor is it a stalled CPU, unless it goes on; no more can be said than five minutes.
             words.append("rcupdate.rcu_cpu_stall_timeout=300")

@@ -122,11 +122,8 @@ def debs(what: tuple[str, ...], name: str, given: Path | None) -> None:
 def shell(board_name: str, config: str, image: str) -> None:
     """Boot a board with a shell on this terminal."""
     kernel_file = _bootable(image)
-    machine = board.Machine(
-        board_name,
-        config,
-        words=("lab_shell", "quiet"),
-        kvm=board_name == "x86-fast" and run.kvm_works(kernel_file),
+    machine = run.on_this_host(
+        board.Machine(board_name, config, words=("lab_shell", "quiet")), kernel_file
     )
     temp = Path(run.temporary())
     try:

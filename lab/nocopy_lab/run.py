@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import re
 import shlex
 import signal
@@ -21,13 +22,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from functools import cache as once
 from pathlib import Path
 from typing import Any, Final
 
 from nocopy_lab import child, initramfs
-from nocopy_lab.arch import UM
+from nocopy_lab.arch import UM, X86
 from nocopy_lab.board import BOARDS, Disk, Machine, qemu_version, with_device_tree
 from nocopy_lab.paths import (
+    LAB,
     LOGS,
     LabError,
     cache,
@@ -232,11 +235,30 @@ def kvm_works(kernel: Path) -> bool:
     return note.read_text().strip() == "yes"
 
 
+@once
+def tsc_khz() -> int:
+    """How fast the time-stamp counter of this machine ticks; 0 where it has none."""
+    if platform.machine() != X86.name:
+        return 0
+    gcc, source = require_tool("gcc", "build-essential"), LAB / "host/ticks.c"
+    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        binary = Path(temp) / "ticks"
+        child.output([gcc, "-O2", "-o", binary, source])
+        return int(child.output([binary]))
+
+
+def on_this_host(machine: Machine, kernel: Path) -> Machine:
+    """The machine with what depends on where it runs."""
+    if BOARDS[machine.board].kvm and kvm_works(kernel):
+        return replace(machine, kvm=True)
+    if machine.arch is X86 and not machine.counts:
+        return replace(machine, tsc_khz=tsc_khz())
+    return machine
+
+
 def boot(job: Job, watch: Watch | None = None) -> Outcome:
     """Boot a job and wait for its end. Failures inside the guest do not raise."""
-    if BOARDS[job.machine.board].kvm:
-        job = replace(job, machine=replace(job.machine, kvm=kvm_works(job.kernel)))
-    return _boot(job, watch)
+    return _boot(replace(job, machine=on_this_host(job.machine, job.kernel)), watch)
 
 
 class _Processors:

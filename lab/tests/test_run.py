@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -285,6 +286,16 @@ def test_the_power_goes_after_so_many_rows(
         "fake", "true\n", Path("bzImage"), limit_s=300.0, cut_s=0.1, cut_when=lambda r: len(r) > 2
     )
     assert len(run.boot(job).require().results) == 3
+
+
+def test_a_guest_need_not_find_out_how_fast_its_clock_is() -> None:
+    """It would measure that beside all that the host does."""
+    khz = run.tsc_khz()
+    assert khz == 0 or 100_000 < khz < 10_000_000
+    for name, told in (("x86-fast", True), ("x86", False), ("arm64", False)):
+        machine = replace(board.Machine(name), tsc_khz=khz)
+        words = " ".join(machine.command(Path("k"), Path("i"), None, None))
+        assert ("tsc_early_khz=" in words) == (told and khz > 0)
 
 
 def test_the_exact_board_has_the_main_loop_take_turns_with_the_cpu() -> None:
