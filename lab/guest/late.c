@@ -11,11 +11,13 @@
  *   --reclaim F   what takes an amount of memory to reclaim from this program's cgroup
  *   --turns N     turns to try at most (60)
  *   --wanted N    turns that are enough (3)
+ *   --fails       each write fails behind its page, where there is no memory to write
  */
 #include "options.h"
 
 #include <linux/aio_abi.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 
 #define PAGE		4096u
 #define SLOW_NS		(100 * NSEC_PER_MSEC)
@@ -23,6 +25,7 @@
 static struct {
 	const char *file, *reclaim;
 	u32 turns, wanted;
+	bool fails;
 } opt = { .turns = 60, .wanted = 3 };
 
 static u8 page[PAGE] __attribute__((aligned(PAGE)));
@@ -72,8 +75,8 @@ static bool ended(long least)
 	long n = syscall(SYS_io_getevents, aio, least, 1L, &event,
 			 least ? NULL : &(struct timespec){ 0 });
 
-	if (n < 0 || (n && event.res != PAGE))
-		die("a write of %s fails", opt.file);
+	if (n < 0 || (n && event.res != (opt.fails ? -EFAULT : (s64)PAGE)))
+		die("a write of %s ends with %lld", opt.file, (long long)event.res);
 	return n;
 }
 
@@ -93,6 +96,7 @@ int main(int argc, char **argv)
 		{ "reclaim", .text = &opt.reclaim },
 		{ "turns", .number = &opt.turns },
 		{ "wanted", .number = &opt.wanted },
+		{ "fails", .flag = &opt.fails },
 		{ 0 },
 	};
 	u32 turn, good = 0, missed = 0, kept = 0, old = 0;
@@ -109,12 +113,13 @@ int main(int argc, char **argv)
 		die("no asynchronous I/O: %s", strerror(errno));
 	memset(page, 'N', PAGE);
 	until_slow();
-	for (turn = 1; turn < opt.turns && good < opt.wanted; turn++) {
+	for (turn = 1; turn + 1 < opt.turns && good < opt.wanted; turn++) {
+		struct iovec parts[2] = { { page, PAGE }, { NULL, PAGE } };
 		struct iocb io = {
-			.aio_lio_opcode = IOCB_CMD_PWRITE,
+			.aio_lio_opcode = IOCB_CMD_PWRITEV,
 			.aio_fildes = (u32)direct,
-			.aio_buf = (u64)(uintptr_t)page,
-			.aio_nbytes = PAGE,
+			.aio_buf = (u64)(uintptr_t)parts,
+			.aio_nbytes = opt.fails ? 2 : 1,
 			.aio_offset = (s64)turn * PAGE,
 		};
 		struct iocb *ios[1] = { &io };

@@ -38,7 +38,6 @@ DECLARE_STATIC_KEY_FALSE(gcma_lending);
 #define gcma_active()		static_branch_unlikely(&gcma_lending)
 #define cma_guaranteed(cma)	((cma)->gcma)
 struct page *gcma_freeze(struct cma *cma, struct page *page, unsigned long count);
-void gcma_unfreeze(struct cma *cma, const struct page *page, unsigned long count);
 bool gcma_activate(struct cma *cma);
 bool gcma_pinnable(const struct cma *cma);
 bool gcma_memory_failure(unsigned long pfn);
@@ -61,7 +60,6 @@ static inline struct page *gcma_freeze(struct cma *cma, struct page *page, unsig
 	return page;
 }
 
-static inline void gcma_unfreeze(struct cma *cma, const struct page *page, unsigned long count) { }
 static inline bool gcma_activate(struct cma *cma) { return false; }
 static inline bool gcma_pinnable(const struct cma *cma) { return false; }
 static inline bool gcma_memory_failure(unsigned long pfn) { return false; }
@@ -144,11 +142,33 @@ DEFINE_CLASS(gcma_invalidation, struct address_space *, gcma_invalidate_end(_T),
 	     gcma_invalidate_begin(mapping, start, end),
 	     struct address_space *mapping, loff_t start, loff_t end)
 
+/* gcma_invalidate_begin(), and nobody reads pages of the file into the cache meanwhile. */
+static inline struct address_space *
+gcma_exclude_begin(struct address_space *mapping, loff_t start, loff_t end)
+{
+	struct address_space *begun = gcma_invalidate_begin(mapping, start, end);
+
+	if (begun)
+		filemap_invalidate_lock(begun);
+	return begun;
+}
+
+static inline void gcma_exclude_end(struct address_space *begun)
+{
+	if (begun)
+		filemap_invalidate_unlock(begun);
+	gcma_invalidate_end(begun);
+}
+
+DEFINE_CLASS(gcma_exclusion, struct address_space *, gcma_exclude_end(_T),
+	     gcma_exclude_begin(mapping, start, end),
+	     struct address_space *mapping, loff_t start, loff_t end)
+
 /* Is there anything to invalidate: resident pages, or copies of pages? */
 static inline bool mapping_has_cached_data(struct address_space *mapping)
 {
 	return mapping->nrpages ||
-	       (IS_ENABLED(CONFIG_GCMA) && test_bit(AS_GCMA, &mapping->flags) &&
+	       (gcma_active() && test_bit(AS_GCMA, &mapping->flags) &&
 		!mapping_empty(mapping));
 }
 

@@ -54,6 +54,16 @@ static pgoff_t index_of(struct folio *folio, enum gcma_client client)
 					    folio->index;
 }
 
+/*
+ * After a failed write a page is clean, but the device does not have its content. Some
+ * file systems let it go before they say that the write failed: so this is asked when a
+ * copy is made and when it is used. It stays so for as long as the inode is in memory.
+ */
+static bool failed(struct address_space *mapping)
+{
+	return READ_ONCE(mapping->wb_err);
+}
+
 /* May a copy of this clean folio of a client be kept? */
 static bool admitted(struct address_space *mapping, struct folio *folio,
 		     enum gcma_client client)
@@ -63,12 +73,9 @@ static bool admitted(struct address_space *mapping, struct folio *folio,
 	/* Swap does not read all-zero pages from the device either. */
 	if (client == GCMA_CLIENT_SWAP)
 		return !swap_slot_zero(folio->swap);
-	/*
-	 * Swap files do not change through the page cache. After a failed write a
-	 * page is clean, but the device does not have its content.
-	 */
-	return test_bit(AS_GCMA, &mapping->flags) &&
-	       !READ_ONCE(mapping->wb_err) && !IS_SWAPFILE(mapping->host);
+	/* Swap files do not change through the page cache. */
+	return test_bit(AS_GCMA, &mapping->flags) && !failed(mapping) &&
+	       !IS_SWAPFILE(mapping->host);
 }
 
 /* Was this folio, which reclaim has isolated, used more than once? */
@@ -214,8 +221,12 @@ void *__gcma_shadow(struct address_space *mapping, struct folio *folio,
 {
 	unsigned long nr = folio_nr_pages(folio);
 
-	return flagged_pages(mapping, folio->index, nr) < nr ?
-	       gcma_unflag(old) : old;
+	if (flagged_pages(mapping, folio->index, nr) == nr)
+		return old;
+	/* Nothing leads to the others any more. */
+	dmem_invalidate(&gcma_dmem, mapping, folio->index, nr);
+	gcma_wipe();
+	return gcma_unflag(old);
 }
 
 /**
@@ -269,7 +280,7 @@ bool gcma_load(struct address_space *mapping, pgoff_t index,
  */
 bool gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp)
 {
-	if (!(gfp & __GFP_WRITE))
+	if (!(gfp & __GFP_WRITE) && !failed(mapping))
 		return gcma_load(mapping, folio->index, folio);
 	gcma_invalidate(mapping, folio->index);
 	return false;
@@ -465,6 +476,10 @@ ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to)
 		pages = flagged_pages(mapping, index, pages);
 	if (!len || !pages)
 		return 0;
+	if (failed(mapping)) {
+		unflag_range(mapping, index, index);
+		return 0;
+	}
 	len = min(len, (pages << PAGE_SHIFT) - from);
 	/* The entries before what dmem has for them. */
 	smp_rmb();

@@ -575,6 +575,19 @@ static void clients_test_read_in_place(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, resident(fx, 3));
 }
 
+/* Some writes fail only after their pages have gone, and copies have been kept. */
+static void clients_test_no_use_after_a_failed_write(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+
+	keep(test, 3);
+	keep(test, 4);
+	errseq_set(&fx->mapping->wb_err, -EIO);
+	expect_disk(test, 3);
+	change(fx, 4);
+	KUNIT_EXPECT_EQ(test, read_byte(fx, 4), fx->disk[4]);
+}
+
 static void clients_test_read_some_in_place(struct kunit *test)
 {
 	struct clients_fixture *fx = test->priv;
@@ -752,6 +765,8 @@ static void clients_test_large_is_not_filled_in_part(struct kunit *test)
 	change(fx, 5);
 	KUNIT_EXPECT_FALSE(test, add_large(test, 4));
 	KUNIT_EXPECT_EQ(test, cached(fx, 5), fx->disk[5]);
+	for (i = 4; i < 8; i++)
+		expect_no_copy(test, i);
 }
 
 /* An invalidation finds all of it, and small folios then come for the rest. */
@@ -811,6 +826,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_key_is_removed),
 	KUNIT_CASE(clients_test_no_copy_of_a_file_that_forbids),
 	KUNIT_CASE(clients_test_read_in_place),
+	KUNIT_CASE(clients_test_no_use_after_a_failed_write),
 	KUNIT_CASE(clients_test_read_some_in_place),
 	KUNIT_CASE(clients_test_read_in_sequence),
 	KUNIT_CASE(clients_test_readahead_passes_over),

@@ -518,6 +518,8 @@ static void settle(struct gcma *gcma, unsigned long bit, unsigned long end)
 			} else {
 				next = bit + 1;
 				if (idle >> order) {
+					/* See gcma_memory_failure(). */
+					page_ref_inc(page + sound_pages(gcma, page, idle));
 					__clear_bit(bit, gcma->quarantine);
 					gcma->quarantined -= 1UL << order;
 					gcma->poisoned += 1UL << order;
@@ -548,6 +550,15 @@ static void tidy(struct work_struct *work)
 	}
 }
 DECLARE_DELAYED_WORK(gcma_tidy_work, tidy);
+
+/* Undo gcma_freeze(). */
+static void unfreeze(struct page *page, unsigned long count)
+{
+	unsigned long i;
+
+	for (i = 0; i < (PageHead(page) ? 1 : count); i++)
+		page_ref_unfreeze(page + i, 1);
+}
 
 /**
  * gcma_release() - give back what gcma_alloc() returned, see cma_release()
@@ -589,6 +600,9 @@ void gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 	}
 	cma_sysfs_account_release_pages(cma, count);
 	trace_cma_release(cma->name, pfn, page, count);
+	/* Frozen ones are in quarantine until they have their references again. */
+	if (!page_ref_count(page))
+		unfreeze(page, count);
 	settle(gcma, bit, end);
 	/* Pairs with smp_mb() in gcma_forget_encrypted(): free, then look. */
 	smp_mb();
@@ -661,20 +675,6 @@ struct page *gcma_freeze(struct cma *cma, struct page *page, unsigned long count
 	return page;
 }
 
-/**
- * gcma_unfreeze() - undo gcma_freeze()
- * @cma: the area, which need not be a guaranteed one
- * @page: the first page
- * @count: number of pages
- */
-void gcma_unfreeze(struct cma *cma, const struct page *page, unsigned long count)
-{
-	unsigned long i;
-
-	if (cma_guaranteed(cma))
-		for (i = 0; i < (PageHead(page) ? 1 : count); i++)
-			page_ref_unfreeze((struct page *)page + i, 1);
-}
 #endif
 
 /**

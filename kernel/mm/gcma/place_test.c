@@ -297,7 +297,10 @@ static void release_test_broken(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, look_again(gcma), 0);
 	KUNIT_EXPECT_EQ(test, gcma->owned, owned + 1);
 	KUNIT_EXPECT_EQ(test, gcma->poisoned, poisoned + 1);
+	/* If somebody calls it sound, it is not freed with the last reference. */
+	KUNIT_EXPECT_EQ(test, page_ref_count(page), 2);
 	/* It is sound after all: release it once more. */
+	page_ref_dec(page);
 	ClearPageHWPoison(page);
 	scoped_guard(spinlock_irqsave, &gcma->cma->lock) {
 		WRITE_ONCE(gcma->suspect, false);
@@ -326,6 +329,11 @@ static void release_test_bad(struct kunit *test)
 	cma_release(gcma->cma, page, 1);
 	cma_release(gcma->cma, page + 1, 1);
 	KUNIT_EXPECT_EQ(test, gcma->bad_releases, bad + 3);
+#ifdef CMA_HAS_FROZEN
+	/* Nothing is written to what is not allocated. */
+	cma_release_frozen(gcma->cma, page, 1);
+	KUNIT_EXPECT_EQ(test, page_ref_count(page), 2);
+#endif
 	put_page(page);
 	KUNIT_EXPECT_EQ(test, look_again(gcma), 0);
 	KUNIT_EXPECT_EQ(test, gcma->owned, owned);

@@ -315,8 +315,17 @@ def _judge_late(outcomes: Sequence[Outcome]) -> None:
     all_well(outcomes)
     for outcome in outcomes:
         rows = outcome.rows("late")
-        if len(rows) != 2 or any(row["old"] or not row["good"] or not row["kept"] for row in rows):
+        if len(rows) != 4 or any(row["old"] or not row["good"] or not row["kept"] for row in rows):
             raise LabError(f"direct writes that end late: {rows}; see {outcome.console}")
+
+
+def _judge_zeroed(outcomes: Sequence[Outcome]) -> None:
+    """Much came from the area, and zswap wrote back what was still to be."""
+    all_well(outcomes)
+    for outcome in outcomes:
+        (row,) = outcome.rows("zeroed")
+        if row["wrong"] or min(row["loads"], row["written_back"]) < row["pages"] // 16:
+            raise LabError(f"memory that became zeros: {row}; see {outcome.console}")
 
 
 def _judge_calls(outcomes: Sequence[Outcome]) -> None:
@@ -1289,6 +1298,20 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_late,
+    ),
+    GuestCheck(
+        "guest: zswap writes back nothing that has been overwritten",
+        "gcma",
+        [
+            Job(
+                "zeroed",
+                jobs.script("zeroed"),
+                NO_IMAGE,
+                Machine("x86-fast", memory_mib=704, cma_mib=64),
+                scratch_mib=(512,),
+            )
+        ],
+        _judge_zeroed,
     ),
     GuestCheck(
         "guest: a read costs in the area what it costs in the page cache",

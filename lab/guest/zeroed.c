@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * zeroed - memory that becomes zeros while zswap may have what was there before
+ *
+ * Fills memory and has it evicted; reads it, and makes every other page zeros; has it evicted again;
+ * has zswap write back what it has; and looks at all of it at once. One line {"type":"zeroed"}: the
+ * pages, those that came from the area, those that zswap wrote back, and those with wrong content.
+ *
+ *   --mib N       of memory (32)
+ *   --reclaim F   what takes an amount of memory to reclaim from this program's cgroup
+ */
+#include "options.h"
+
+#include <sys/mman.h>
+
+#define PAGE	4096u
+#define WORDS	(PAGE / sizeof(u64))
+
+static const char *reclaim_file;
+static u32 mib = 32;
+
+static u64 counted(const char *name)
+{
+	struct fields vm;
+	u64 value;
+
+	fields_read_vmstat(&vm);
+	if (!fields_get(&vm, name, &value))
+		die("no %s in /proc/vmstat", name);
+	return value;
+}
+
+/* Some of it may be refused, as when there is not that much. */
+static void tell(const char *file, const char *text, int times)
+{
+	int fd = open(file, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		die("cannot open %s: %s", file, strerror(errno));
+	while (times--)
+		(void)!write(fd, text, strlen(text));
+	close(fd);
+}
+
+/* Some of it can be compressed: zswap takes it, and its shrinker finds it worth writing. */
+static u64 word_of(u64 page, u32 nr)
+{
+	return nr % 2 ? page + 1 : mix64(page * WORDS + nr) & 0xffff;
+}
+
+/* Have zswap write back what it has. It begins when it is offered more: this memory. */
+static u64 written_back(char *more)
+{
+	u64 before = counted("zswpwb"), last, now = before;
+
+	tell("/sys/module/zswap/parameters/max_pool_percent", "0", 1);
+	memset(more, 1, MIB);
+	/* Not so much that what it has written is reclaimed as well. */
+	tell(reclaim_file, "1M", 1);
+	do {
+		last = now;
+		usleep(500 * 1000);
+		now = counted("zswpwb");
+	} while (now != last);
+	return now - before;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct setting settings[] = {
+		{ "mib", .number = &mib },
+		{ "reclaim", .text = &reclaim_file },
+		{ 0 },
+	};
+	u64 pages, page, loads, written, wrong = 0;
+	volatile word *at;
+	struct json j;
+	u32 nr;
+
+	settings_parse(argc, argv, settings);
+	if (!reclaim_file)
+		die("--reclaim wants a name");
+	pages = (u64)mib * MIB / PAGE;
+	at = mmap(NULL, pages * PAGE + MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (at == MAP_FAILED || madvise((void *)at, pages * PAGE, MADV_NOHUGEPAGE))
+		die("no memory: %s", strerror(errno));
+	for (page = 0; page < pages; page++)
+		for (nr = 0; nr < WORDS; nr++)
+			at[page * WORDS + nr] = word_of(page, nr);
+	tell(reclaim_file, "64M", 3);
+	loads = counted("gcma_load_swap");
+	for (page = 0; page < pages; page++)
+		(void)at[page * WORDS];
+	loads = counted("gcma_load_swap") - loads;
+	for (page = 0; page < pages; page += 2)
+		for (nr = 0; nr < WORDS; nr++)
+			at[page * WORDS + nr] = 0;
+	tell(reclaim_file, "64M", 3);
+	written = written_back((char *)at + pages * PAGE);
+	for (page = 0; page < pages; page++)
+		for (nr = 0; nr < WORDS; nr++)
+			if (at[page * WORDS + nr] != (page % 2 ? word_of(page, nr) : 0)) {
+				wrong++;
+				break;
+			}
+	j = json_line("zeroed");
+	json_u64(&j, "pages", pages);
+	json_u64(&j, "taken", counted("zswpout"));
+	json_u64(&j, "loads", loads);
+	json_u64(&j, "written_back", written);
+	json_u64(&j, "wrong", wrong);
+	json_end(&j);
+	return 0;
+}
