@@ -31,24 +31,11 @@ pub(crate) fn prepare() {
     NEXT.store(next as usize, Relaxed);
 }
 
-/// Returns true if the caller is the child of a `vfork`: it has its parent's memory, but limits of its own.
-/// The C library tells a thread's number without asking the kernel, and so tells the parent's there: in bits of
-/// the clock that measures the thread.
-fn borrows_memory() -> bool {
-    const NUMBER: u32 = 3;
-    let mut clock = 0;
-    // SAFETY: `clock` is valid for a write.
-    unsafe {
-        libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) == 0
-            && !(clock >> NUMBER) != libc::gettid()
-    }
-}
-
 /// What is done after a limit was set.
 fn was_set(process: pid_t, which: c_int) {
     // SAFETY: no preconditions.
     let own = || process == 0 || process == unsafe { libc::getpid() };
-    if which == libc::RLIMIT_DATA as c_int && own() && !borrows_memory() {
+    if which == libc::RLIMIT_DATA as c_int && own() && !brug::raw::borrows_memory() {
         brug::raw::limits_changed();
     }
 }

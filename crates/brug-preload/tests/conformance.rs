@@ -278,6 +278,14 @@ fn a_trial_does_not_outlive_a_fork_among_threads() {
     }
 }
 
+/// Whether or not handlers of forks run there.
+#[test]
+fn memory_goes_back_in_every_kind_of_child_and_after_it() {
+    let program = compiled("orphans.c", "orphans", &[]);
+    let said = passes_quietly(&mut under_brug(&program, &[("BRUG_PURGE_DELAY", "100ms")]));
+    assert_eq!(said, "orphans: all checks passed\n");
+}
+
 /// A trial touches the pages of what it times, but not those of large objects, which may be used sparsely.
 #[test]
 fn a_program_that_uses_large_objects_sparsely_has_no_more_memory() {
@@ -363,6 +371,7 @@ fn every_source_is_compiled_by_a_test() {
         "maps.h",
         "names.c",
         "opens.c",
+        "orphans.c",
         "own.c",
         "plugin.c",
         "replaced.cpp",

@@ -432,10 +432,11 @@ fn reserve_arena() -> bool {
             offset += len;
         }
     }
+    let table = page_round(total * core::mem::size_of::<Slot>());
     let slots = if total == 0 {
         ptr::null_mut()
     } else {
-        os::map_memory(page_round(total * core::mem::size_of::<Slot>()))
+        os::map_memory(table + os::page_size())
     };
     if slots.is_null() {
         FOREIGN.iter().for_each(|range| range[1].store(0, Relaxed));
@@ -448,6 +449,8 @@ fn reserve_arena() -> bool {
         os::unmap(memory, skip);
         os::unmap(memory.add(skip + offset), usable - offset);
     }
+    // SAFETY: the page behind the descriptors.
+    unsafe { words::own(slots.add(table)) };
     huge::read(config.thp);
     GEOMETRY.descriptors.store(slots.cast(), Relaxed);
     GEOMETRY.slots_len.store(slots_len, Relaxed);
@@ -750,7 +753,11 @@ fn hold(slot: &Slot, p: *mut u8) -> bool {
             }
             Err(now @ (LIVE | SLACK)) => state = now,
             // Somebody is in one system call; it ends by itself.
-            Err(TRIMMING | CUTTING) => os::wait_a_moment(),
+            Err(TRIMMING | CUTTING) => {
+                if !words::adopt() {
+                    os::wait_a_moment();
+                }
+            }
             Err(_) => no_object(p),
         }
     }
@@ -1308,7 +1315,9 @@ pub(crate) fn take_back() -> bool {
     os::keep_errno(|| {
         os::without_signals(|| {
             while TAKING_BACK.swap(true, Acquire) {
-                os::wait_a_moment();
+                if !words::adopt() {
+                    os::wait_a_moment();
+                }
             }
             let retained = RETAINED.load(Relaxed) > 0;
             let dropped = drop_retained(0);

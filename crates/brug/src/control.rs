@@ -84,6 +84,7 @@ extern "C" fn answer(to: Ask) {
         Ask::Configuration => initialise(),
         Ask::Limits => work_out_limits(),
         Ask::Thread => purge::start(),
+        Ask::Fork => after_fork_in_child(),
     }
 }
 
@@ -374,8 +375,11 @@ pub(crate) fn at_fork() {
     }
 }
 
-/// In the child of a fork, which has one thread.
+/// In the child of a fork, which has one thread: puts things in order, unless that is done.
 fn after_fork_in_child() {
+    if !words::is_owned_anew() {
+        return;
+    }
     scope::after_fork_in_child();
     words::after_fork_in_child();
     #[cfg(feature = "monitor")]

@@ -14,7 +14,7 @@ use crate::arena;
 use crate::config::Config;
 use crate::mode::Mode;
 use crate::os::{self, fault};
-use crate::{control, raw, words};
+use crate::{control, raw, retain, words};
 
 const CHILD: &str = "BRUG_TEST_FAULT";
 
@@ -182,10 +182,16 @@ fn ends_well_elsewhere(test: &str) -> bool {
 /// Runs `f` in the child of a fork, and returns how that ended: 0 if `f` returned true. A child that hangs is
 /// killed: it may have blocked all other signals.
 fn child_of(f: impl FnOnce() -> bool) -> i64 {
+    // SAFETY: the child only runs `f` and leaves by `_exit`.
+    child_by(|| unsafe { libc::fork() }, f)
+}
+
+/// The same with another way to fork.
+fn child_by(fork: impl FnOnce() -> libc::pid_t, f: impl FnOnce() -> bool) -> i64 {
     let patience = Instant::now() + Duration::from_secs(60);
     // SAFETY: the child only runs `f` and leaves by `_exit`.
     unsafe {
-        let child = libc::fork();
+        let child = fork();
         if child == 0 {
             libc::_exit(if f() { 0 } else { 3 });
         }
@@ -245,6 +251,48 @@ fn a_fork_in_the_middle_of_giving_back_leaves_the_child_a_slot() {
     hook.store(fork as fn() as usize, SeqCst);
     raw::trim();
     assert_eq!(FORKED.load(SeqCst), 0, "{plan}: how the child ended");
+}
+
+/// No handler runs in a child that the program makes by the system call itself. What its parent's other threads
+/// were at is not waited for, and it gets a thread of its own.
+#[test]
+fn a_child_without_handlers_waits_for_no_thread_of_its_parent() {
+    const NAME: &str = "a_child_without_handlers_waits_for_no_thread_of_its_parent";
+    const SIZE: usize = 1 << 20;
+    if ends_well_elsewhere(NAME) {
+        return;
+    }
+    configure();
+    // SAFETY: no memory is shared.
+    let clone = || unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as i32 };
+    // SAFETY: objects are used as they were allocated.
+    unsafe {
+        let (p, large) = (raw::malloc(SIZE), raw::malloc(20 * SIZE));
+        assert!(raw::owns(p) && raw::owns(large));
+        mark(p, 0, SIZE);
+        mark(large, 0, 20 * SIZE);
+        let state = &arena::slot_of(p).0.state;
+        for waited in [arena::TRIMMING, arena::CUTTING] {
+            state.store(waited, SeqCst);
+            let resized = || {
+                let grown = raw::realloc(p, 2 * SIZE);
+                check(grown, SIZE);
+                true
+            };
+            assert_eq!(child_by(clone, resized), 0, "{waited}");
+        }
+        state.store(arena::LIVE, SeqCst);
+        retain::THREAD.store(retain::RUNNING, SeqCst);
+        let freed = || {
+            raw::free(large);
+            while os::threads() == Some(1) {
+                os::wait_a_moment();
+            }
+            true
+        };
+        assert_eq!(child_by(clone, freed), 0, "its own thread");
+        retain::THREAD.store(retain::NONE, SeqCst);
+    }
 }
 
 /// Sets a limit of data that is met nowhere, and says so.

@@ -215,6 +215,44 @@ pub(crate) unsafe fn make_plain(p: *mut u8, len: usize) -> bool {
     }
 }
 
+/// Has the kernel clear a page in the child of a fork. False before Linux 4.14.
+///
+/// # Safety
+/// The page is a mapping of the caller's, and so is what shares it.
+pub(crate) unsafe fn wipe_on_fork(page: *mut u8) -> bool {
+    // SAFETY: by contract.
+    !cfg!(miri) && unsafe { sys::madvise(page.cast(), page_size(), libc::MADV_WIPEONFORK) } == 0
+}
+
+/// Number of this process.
+pub(crate) fn process() -> c_int {
+    // SAFETY: no preconditions.
+    unsafe { libc::getpid() }
+}
+
+/// Returns true if the caller is the child of a `vfork`, which has its parent's memory.
+/// The C library tells a thread's number without asking the kernel, and so tells the parent's there: in bits of
+/// the clock that measures the thread. So it does in a child that was made by the system call itself, which has
+/// memory of its own.
+pub(crate) fn borrows_memory() -> bool {
+    const NUMBER: u32 = 3;
+    // linux/kcmp.h; the other answers are that they differ, and that the kernel does not say.
+    const KCMP_VM: c_int = 1;
+    let differ = 1..=3;
+    let mut clock = 0;
+    // SAFETY: `clock` is valid for a write, and no other pointer is passed.
+    !cfg!(miri)
+        && unsafe {
+            libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) == 0
+                && !(clock >> NUMBER) != libc::gettid()
+                && keep_errno(|| {
+                    let parent = libc::syscall(libc::SYS_getppid);
+                    let answer = libc::syscall(libc::SYS_kcmp, process(), parent, KCMP_VM, 0, 0);
+                    !differ.contains(&answer)
+                })
+        }
+}
+
 /// Asks for huge pages in a range, or asks for none. Advice: failure is harmless.
 ///
 /// # Safety

@@ -21,7 +21,7 @@ use core::sync::atomic::{
 };
 
 use crate::retain::{KEEP, NONE, REFUSED_AT, RETAINED, RUNNING, THREAD, UNAVAILABLE, WOKEN};
-use crate::{arena, config, huge, os};
+use crate::{arena, config, huge, os, words};
 
 /// Maximum of milliseconds after which the thread looks whether it is the last.
 const LOOK: u32 = 250;
@@ -32,12 +32,14 @@ const STACK: usize = 128 << 10;
 /// True if that thread is there now, beyond doubt.
 static ALIVE: AtomicBool = AtomicBool::new(false);
 
-/// Starts the thread, if there is none.
+/// Starts the thread, if there is none. That of the child of a `vfork` would end with it, and its parent wait for it.
 #[cold]
 pub(crate) fn start() {
-    if THREAD
-        .compare_exchange(NONE, RUNNING, AcqRel, Relaxed)
-        .is_err()
+    words::adopt();
+    if os::borrows_memory()
+        || THREAD
+            .compare_exchange(NONE, RUNNING, AcqRel, Relaxed)
+            .is_err()
     {
         return;
     }

@@ -226,6 +226,12 @@ pub fn limits_changed() {
     control::limits_changed();
 }
 
+/// Returns true in the child of a `vfork`, which has its parent's memory, but limits of its own.
+#[cfg(feature = "preload")]
+pub fn borrows_memory() -> bool {
+    os::borrows_memory()
+}
+
 /// Replaces the configuration, which otherwise is read from the environment at the
 /// first allocation. Reservations made already stay as they are.
 ///

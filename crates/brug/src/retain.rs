@@ -130,9 +130,13 @@ fn share(memory: usize) -> usize {
 /// Sees to it that retained memory is given back in time.
 #[inline]
 pub(crate) fn wake(retained: usize) {
-    if retained > KEEP && THREAD.load(Relaxed) == NONE {
+    if retained > KEEP && has_no_thread() {
         words::ask(Ask::Thread);
     }
+}
+
+fn has_no_thread() -> bool {
+    THREAD.load(Relaxed) == NONE || words::is_orphaned()
 }
 
 /// Returns true unless the configuration is one for programs that must have no second thread.
@@ -144,7 +148,7 @@ pub(crate) fn may_start_thread() -> bool {
 /// Has the thread look at what `huge.rs` watches.
 pub(crate) fn wake_now() {
     WOKEN.fetch_add(1, Release);
-    if THREAD.load(Relaxed) == NONE {
+    if has_no_thread() {
         words::ask(Ask::Thread);
     } else {
         os::wake(&WOKEN);

@@ -39,11 +39,6 @@ fn with_program<T>(f: impl FnOnce(&[u8]) -> T) -> T {
     f(usize::try_from(len).map_or(b"?", |len| &path[..len]))
 }
 
-fn pid() -> c_int {
-    // SAFETY: no preconditions.
-    unsafe { libc::getpid() }
-}
-
 /// Writes the statistics for people. Allocates nothing.
 ///
 /// # Errors
@@ -55,7 +50,7 @@ pub(crate) fn text(out: &mut dyn Write) -> fmt::Result {
         parts.try_for_each(|part| out.write_str(part.valid()))
     })?;
     let (mode, base) = (words::mode(), words::base());
-    writeln!(out, " [{}], mode {mode}, base {base}", pid())?;
+    writeln!(out, " [{}], mode {mode}, base {base}", os::process())?;
     write!(out, "{}{}", stats(), tuner_report())?;
     #[cfg(feature = "monitor")]
     if crate::monitor::on() {
@@ -66,7 +61,7 @@ pub(crate) fn text(out: &mut dyn Write) -> fmt::Result {
 
 /// Writes the statistics as a line of JSON. Allocates nothing.
 fn json(out: &mut dyn Write) -> fmt::Result {
-    with_program(|path| head(out, "brug", path, pid()))?;
+    with_program(|path| head(out, "brug", path, os::process()))?;
     let report = tuner_report();
     write!(
         out,

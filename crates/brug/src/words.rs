@@ -8,9 +8,10 @@
 //! that answer.
 
 use core::ffi::{c_int, c_void};
+use core::ptr;
 use core::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicUsize,
-    Ordering::{Acquire, Relaxed, SeqCst},
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 
 use crate::mode::{Base, Mode};
@@ -197,6 +198,8 @@ pub(crate) enum Ask {
     Limits,
     /// To start the purge thread, which gives memory back.
     Thread,
+    /// To put in order what the other threads of the parent left, in the child of a fork.
+    Fork,
 }
 
 /// Has `control.rs` do something now.
@@ -210,6 +213,49 @@ pub(crate) fn ready() {
     if hot().rest.init.load(Acquire) != DONE {
         ask(Ask::Configuration);
     }
+}
+
+/// The process that the memory belongs to, in a page that the kernel clears in the child of a fork: handlers do not
+/// run in each (`_Fork`), and those of others may run before ours. Null before there is an arena, and where the
+/// kernel cannot.
+static OWNER: AtomicPtr<AtomicI32> = AtomicPtr::new(ptr::null_mut());
+
+/// Has a page say whose the memory is.
+///
+/// # Safety
+/// The page is the caller's, zeroed, and stays.
+pub(crate) unsafe fn own(page: *mut u8) {
+    // SAFETY: by contract.
+    if unsafe { os::wipe_on_fork(page) } {
+        OWNER.store(page.cast(), Release);
+        is_owned_anew();
+    }
+}
+
+fn owner() -> Option<&'static AtomicI32> {
+    // SAFETY: null, or a page that stays.
+    unsafe { OWNER.load(Acquire).as_ref() }
+}
+
+/// Returns true in the child of a fork that has not been put in order.
+pub(crate) fn is_orphaned() -> bool {
+    owner().is_some_and(|owner| owner.load(Relaxed) == 0)
+}
+
+/// Returns true, once, in the child of a fork, which the caller puts in order; always where the kernel cannot tell.
+pub(crate) fn is_owned_anew() -> bool {
+    let claim = |owner: &AtomicI32| owner.compare_exchange(0, os::process(), AcqRel, Relaxed);
+    owner().is_none_or(|owner| claim(owner).is_ok())
+}
+
+/// For who waits for another thread: puts in order the child of a fork, which has none. Returns false if it was not
+/// that.
+pub(crate) fn adopt() -> bool {
+    let orphaned = is_orphaned();
+    if orphaned {
+        ask(Ask::Fork);
+    }
+    orphaned
 }
 
 /// Held while limits are worked out from what they contain.
@@ -266,7 +312,7 @@ pub(crate) fn wait_for_changes() {
         spins += 1;
         if spins < SPINS {
             core::hint::spin_loop();
-        } else {
+        } else if !adopt() {
             os::wait_a_moment();
         }
     }
