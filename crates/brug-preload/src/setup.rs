@@ -34,24 +34,13 @@ const FD_FLOOR: c_int = 400;
 
 /// Writes one line on standard error, without allocating.
 pub fn say(parts: &[&[u8]]) {
-    let line = Line::message("brug", parts);
-    let bytes = line.as_bytes();
-    // SAFETY: the bytes are readable. A line that cannot be written is lost.
-    unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
+    raw::say(&Line::message("brug", parts));
 }
 
 /// Returns true if the kernel gave this process rights that its caller lacks.
 fn secure() -> bool {
     // SAFETY: no preconditions.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
-}
-
-fn identity(fd: c_int) -> Option<(u64, u64)> {
-    // SAFETY: a structure of numbers may be all zero, and is valid for a write.
-    unsafe {
-        let mut about: libc::stat64 = core::mem::zeroed();
-        (libc::fstat64(fd, &mut about) == 0).then_some((about.st_dev, about.st_ino))
-    }
 }
 
 impl Stream {
@@ -63,7 +52,7 @@ impl Stream {
                 fd => fd,
             }
         };
-        if let Some((device, inode)) = identity(fd) {
+        if let Some((device, inode)) = raw::identity(fd) {
             self.device.store(device, Relaxed);
             self.inode.store(inode, Relaxed);
             self.fd.store(fd, Relaxed);
@@ -74,7 +63,7 @@ impl Stream {
     fn still_there(&self) -> Option<c_int> {
         let fd = self.fd.load(Relaxed);
         let expected = (self.device.load(Relaxed), self.inode.load(Relaxed));
-        (fd >= 0 && identity(fd) == Some(expected)).then_some(fd)
+        (fd >= 0 && raw::identity(fd) == Some(expected)).then_some(fd)
     }
 }
 

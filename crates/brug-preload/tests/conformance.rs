@@ -359,6 +359,7 @@ fn every_source_is_compiled_by_a_test() {
         "conformance.c",
         "crossing.c",
         "cxx.cpp",
+        "daemon.c",
         "damaged.c",
         "elsewhere.c",
         "faults.c",

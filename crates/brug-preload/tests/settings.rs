@@ -226,13 +226,14 @@ fn the_environment_means_nothing_in_a_set_user_id_program() {
 }
 
 #[test]
-fn statistics_that_cannot_be_written_do_not_end_the_program() {
+fn what_cannot_be_written_does_not_end_the_program() {
     let directory = tempfile::tempdir().expect("directory");
     let file = directory.path().join("file");
     let file = file.to_str().expect("path");
     for (name, value, rest) in [
         ("BRUG_STATS", file, "ulimit -f 0; exec"),
         ("BRUG_STATS", "1", "exec 2>&3; sleep 0.2; exec"),
+        ("BRUG_NOTHING", "1", "exec 2>&3; sleep 0.2; exec"),
     ] {
         // Who reads the pipe, as descriptor 3, is gone by then.
         let library = library();
@@ -242,5 +243,25 @@ fn statistics_that_cannot_be_written_do_not_end_the_program() {
         let output = output.expect("starts");
         let said = stderr(&output);
         assert_eq!(said.lines().last(), Some("0"), "{script}: {said}");
+    }
+}
+
+/// A daemon has files of its own under the numbers that it was begun with.
+#[test]
+fn nothing_is_written_to_what_has_become_of_standard_error() {
+    let program = compiled("daemon.c", "daemon", &[]);
+    let directory = tempfile::tempdir().expect("directory");
+    let file = directory.path().join("data");
+    for settings in [
+        &[("BRUG_STATS", "/nonexistent/file")][..],
+        &[("BRUG_STATS", "1")],
+        &[("BRUG_PROFILE", "/nonexistent/file")],
+        &[("BRUG_VERBOSE", "1"), ("BRUG_RESERVE", "1M")],
+    ] {
+        let mut command = under_brug(&program, settings);
+        let output = command.arg(&file).output().expect("starts");
+        assert_eq!(output.status.code(), Some(0), "{settings:?} {output:?}");
+        let text = fs::read_to_string(&file).expect("file");
+        assert_eq!(text, "data\n", "{settings:?}");
     }
 }

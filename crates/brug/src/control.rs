@@ -132,6 +132,12 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
         config.mode = Mode::Sys;
         config.base = Some(Base::Glibc);
     }
+    let jemalloc = config.base == Some(Base::Jemalloc)
+        || config.mode.uses(Base::Jemalloc, &config.template);
+    let show = config.statistics != Statistics::No;
+    if config.verbose || config.profile.is_some() || show || jemalloc {
+        os::remember_stderr();
+    }
     // SAFETY: passed on.
     unsafe { config::install(&config) };
     retain::reconfigure();
@@ -182,7 +188,7 @@ extern "C" fn finish() {
     if let Some(path) = config.profile {
         tuner::save(path);
     }
-    if !STATISTICS_ELSEWHERE.load(Relaxed) {
+    if !STATISTICS_ELSEWHERE.load(Relaxed) && os::stderr_is_there() {
         stats::show(libc::STDERR_FILENO);
     }
 }

@@ -102,7 +102,6 @@ impl FromStr for Mode {
     }
 }
 
-#[cfg(feature = "preload")]
 impl Mode {
     /// Returns true if some objects are `base`'s in this mode, whatever else is configured.
     pub(crate) fn uses(self, base: Base, template: &Template) -> bool {

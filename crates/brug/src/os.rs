@@ -7,7 +7,7 @@
 
 use core::ffi::{c_int, c_void, CStr};
 use core::ptr;
-use core::sync::atomic::{AtomicU32, AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering::Relaxed};
 
 use nocopy_settings::{number, Line};
 
@@ -774,14 +774,49 @@ fn write_loudly(fd: c_int, mut bytes: &[u8]) -> bool {
     true
 }
 
+/// Device and inode of the file behind a descriptor.
+pub(crate) fn identity(fd: c_int) -> Option<(u64, u64)> {
+    // SAFETY: a structure of numbers may be all zero, and is valid for a write.
+    unsafe {
+        let mut about: libc::stat64 = core::mem::zeroed();
+        (libc::fstat64(fd, &mut about) == 0).then_some((about.st_dev, about.st_ino))
+    }
+}
+
+/// The file that standard error is, once it is remembered; zeros: it was closed.
+static STDERR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static REMEMBERED: AtomicBool = AtomicBool::new(false);
+
+/// Remembers what standard error is. To be called early if anything may have to be said later: a daemon closes
+/// it, and opens files of its own under its number.
+pub(crate) fn remember_stderr() {
+    let (device, inode) = keep_errno(|| identity(libc::STDERR_FILENO)).unwrap_or_default();
+    STDERR[0].store(device, Relaxed);
+    STDERR[1].store(inode, Relaxed);
+    REMEMBERED.store(true, Relaxed);
+}
+
+/// Returns true unless standard error is known to be another file now.
+pub(crate) fn stderr_is_there() -> bool {
+    let remembered = (STDERR[0].load(Relaxed), STDERR[1].load(Relaxed));
+    !REMEMBERED.load(Relaxed) || identity(libc::STDERR_FILENO) == Some(remembered)
+}
+
 /// Prints one line on standard error without allocating.
 pub(crate) fn complain(args: core::fmt::Arguments<'_>) {
     use core::fmt::Write;
+    let mut line = Line::new();
+    let _ = line.write_str("brug: ");
+    let _ = line.write_fmt(args);
+    say(&line.end());
+}
+
+/// Prints a line on standard error.
+pub(crate) fn say(line: &Line) {
     keep_errno(|| {
-        let mut line = Line::new();
-        let _ = line.write_str("brug: ");
-        let _ = line.write_fmt(args);
-        uncancelled(|| write_all(2, line.end().as_bytes()));
+        if stderr_is_there() {
+            uncancelled(|| write_all(libc::STDERR_FILENO, line.as_bytes()));
+        }
     });
 }
 

@@ -226,6 +226,18 @@ pub fn limits_changed() {
     control::limits_changed();
 }
 
+/// Prints a line on standard error if that is what it was. A failure does not end the program by a signal.
+#[cfg(feature = "preload")]
+pub fn say(line: &nocopy_settings::Line) {
+    os::say(line);
+}
+
+/// Device and inode of the file behind a descriptor.
+#[cfg(feature = "preload")]
+pub fn identity(fd: core::ffi::c_int) -> Option<(u64, u64)> {
+    os::identity(fd)
+}
+
 /// Returns true in the child of a `vfork`, which has its parent's memory, but limits of its own.
 #[cfg(feature = "preload")]
 pub fn borrows_memory() -> bool {
