@@ -3,7 +3,7 @@
 //!
 //! The allocator reads its variables at its first need, which may be long before anything here
 //! runs: see [`brug::Config`] for their list. What is left for the library's constructor is to name
-//! variables that do not exist, and to see to it that statistics come out at the end.
+//! variables that do not exist, and to have statistics come out at the end, where the profile is written as well.
 //!
 //! `BRUG_STATS=1` prints on the standard error that the program was started with, even when it
 //! has closed it since (as GNU's tools do); a file is appended to, so that the processes of a pipeline
@@ -82,7 +82,6 @@ fn name_the_unknown(environment: *const *const c_char) {
 #[link_section = ".text.startup.brug"]
 extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
     let before = crate::errno();
-    raw::take_over_statistics();
     if !secure() {
         name_the_unknown(environment);
     }
@@ -119,6 +118,7 @@ extern "C" fn finish() {
         }
         _ => raw::show_statistics(libc::STDERR_FILENO),
     }
+    raw::save_profile();
 }
 
 /// Called by the loader with the program's arguments and environment, before `main`.

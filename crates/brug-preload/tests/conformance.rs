@@ -362,6 +362,7 @@ fn every_source_is_compiled_by_a_test() {
         "daemon.c",
         "damaged.c",
         "elsewhere.c",
+        "exits.c",
         "faults.c",
         "heap.c",
         "late.c",

@@ -161,6 +161,19 @@ fn statistics_append_one_line_of_json_for_each_process() {
     assert_eq!(expected, ["sort", "sort", "wc"], "{text}");
 }
 
+/// The C library allocates for them, under a lock.
+#[test]
+fn a_program_whose_first_object_is_for_what_runs_at_its_end_has_statistics() {
+    let library = compiled("exits.c", "exits.so", &["-DLIBRARY", "-shared", "-fPIC"]);
+    let program = compiled("exits.c", "exits", &[library.to_str().expect("path")]);
+    let directory = tempfile::tempdir().expect("directory");
+    let file = |name| directory.path().join(name).display().to_string();
+    let (statistics, profile) = (file("statistics"), file("profile"));
+    let variables = [("BRUG_STATS", &*statistics), ("BRUG_PROFILE", &profile)];
+    passes_quietly(&mut under_brug(&program, &variables));
+    assert!(Path::new(&statistics).exists() && Path::new(&profile).exists());
+}
+
 #[test]
 fn statistics_that_cannot_be_written_are_one_line() {
     // A shell would leave by _exit, true(1) with its stderr closed.

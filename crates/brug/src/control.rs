@@ -18,8 +18,10 @@ use crate::mode::{Base, Mode, ModeUnavailable};
 #[cfg(feature = "monitor")]
 use crate::monitor;
 use crate::realloc::{self, LEAVE_MAX};
+#[cfg(not(feature = "preload"))]
+use crate::stats;
 use crate::words::{self, change, hot, set_base, Ask, BUSY, DONE, NEW, NOWHERE};
-use crate::{arena, heap, huge, os, purge, retain, scope, stats, sys, trial, tuner};
+use crate::{arena, heap, huge, os, purge, retain, scope, sys, trial, tuner};
 
 #[cfg(not(miri))]
 core::arch::global_asm!(
@@ -156,6 +158,7 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
         purge::prepare();
         at_fork();
     });
+    #[cfg(not(feature = "preload"))]
     at_exit(&config);
     #[cfg(feature = "monitor")]
     if config.monitor {
@@ -170,10 +173,9 @@ fn base_in(mode: Mode) -> Base {
     named.unwrap_or_else(|| os::keep_errno(|| trial::base_in(mode)))
 }
 
-/// True if the caller shows statistics itself, as libbrug.so does.
-pub(crate) static STATISTICS_ELSEWHERE: AtomicBool = AtomicBool::new(false);
-
-/// Registers what the configuration wants done when the program ends.
+/// Registers what the configuration wants done when the program ends. `libbrug.so` has the loader call it: the C
+/// library allocates under the lock that this takes.
+#[cfg(not(feature = "preload"))]
 fn at_exit(config: &Config) {
     static DONE: AtomicBool = AtomicBool::new(false);
     let show = config.statistics != Statistics::No;
@@ -183,13 +185,20 @@ fn at_exit(config: &Config) {
     }
 }
 
+#[cfg(not(feature = "preload"))]
 extern "C" fn finish() {
-    let config = config::current();
-    if let Some(path) = config.profile {
-        tuner::save(path);
-    }
-    if !STATISTICS_ELSEWHERE.load(Relaxed) && os::stderr_is_there() {
+    let to_stderr = config::current().statistics == Statistics::StandardError;
+    if !to_stderr || os::stderr_is_there() {
         stats::show(libc::STDERR_FILENO);
+    }
+    save_profile();
+}
+
+/// Writes what the tuner has learned where the configuration wants it. After the statistics, which are of this
+/// process alone.
+pub(crate) fn save_profile() {
+    if let Some(path) = config::current().profile {
+        tuner::save(path);
     }
 }
 

@@ -260,15 +260,16 @@ pub fn config() -> &'static Config {
     crate::config::current()
 }
 
-/// From now on the caller sees to it that statistics come out when the program ends.
-pub fn take_over_statistics() {
-    control::STATISTICS_ELSEWHERE.store(true, core::sync::atomic::Ordering::Relaxed);
-}
-
 /// Shows the statistics where the configuration wants them: those for people on the descriptor
 /// `to`. Allocates nothing.
 pub fn show_statistics(to: core::ffi::c_int) {
     stats::show(to);
+}
+
+/// Writes the profile where the configuration wants it. To be called when the program ends.
+#[cfg(feature = "preload")]
+pub fn save_profile() {
+    control::save_profile();
 }
 
 /// Writes the statistics for people to a descriptor. Allocates nothing.
