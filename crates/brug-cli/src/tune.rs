@@ -209,8 +209,7 @@ fn replaceable(profile: &Path) -> Result<PathBuf, Refusal> {
         Err(error) => return Err(refusal(&format!("cannot be read ({error})"))),
     }
     // The library writes beside it and renames.
-    let mut beside = profile.clone().into_os_string();
-    beside.push(format!(".{}", std::process::id()));
+    let beside = profile.with_file_name(format!(".brug-profile-{}", std::process::id()));
     fs::File::create_new(&beside)
         .and_then(|_| fs::remove_file(&beside))
         .map_err(|error| refusal(&format!("cannot be written ({error})")))?;

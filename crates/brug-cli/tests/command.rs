@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::fs;
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{symlink, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -773,6 +774,57 @@ fn tune_says_nothing_of_a_program_whose_counters_found_no_room() {
         said.contains("cannot write") && said.contains("left nothing"),
         "{said}"
     );
+}
+
+/// A program that has objects grow, many times.
+fn growing(directory: &Path) -> PathBuf {
+    let (source, program) = (directory.join("grow.c"), directory.join("grow"));
+    let text = "#include <stdlib.h>\nint main(void) { for (int i = 0; i < 2000; i++) { char *p = malloc(4096);\n\
+                for (size_t n = 8192; n <= 1 << 20; n *= 2) if (!(p = realloc(p, n))) return 1;\n\
+                free(p); } return 0; }\n";
+    fs::write(&source, text).expect("source");
+    let status = Command::new("gcc")
+        .args(["-fno-builtin", "-o"])
+        .args([&program, &source])
+        .status()
+        .expect("gcc; apt-get install build-essential");
+    assert!(status.success());
+    program
+}
+
+/// A shell that runs a program ends after it, and has measured nothing.
+#[test]
+fn a_profile_has_what_all_processes_of_a_program_have_measured() {
+    let directory = tempfile::tempdir().expect("directory");
+    let program = growing(directory.path());
+    // The name of a file is no text, and as long as it can be.
+    let name = [&[0xff; 2][..], &[b'x'; 250]].concat();
+    let profile = directory.path().join(std::ffi::OsStr::from_bytes(&name));
+    let tune = |script: &str| {
+        library();
+        let output = Command::new(env!("CARGO_BIN_EXE_brug"))
+            .args(["tune", "--profile"])
+            .arg(&profile)
+            .args(["--", "bash", "-c", script])
+            .env_remove("BRUG_LIBRARY")
+            .output()
+            .expect("starts");
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(output.stderr.is_empty(), "{output:?}");
+        fs::read_to_string(&profile).expect("profile")
+    };
+    assert_eq!(tune("exit 0").lines().count(), 1);
+    let first = tune(&format!("{}; exit 0", program.display()));
+    assert!(first.lines().count() > 1, "{first}");
+    assert_eq!(tune("exit 0"), first);
+    // What is in the file and not in a process stays.
+    let row = format!("{} base 16000 100", 1u64 << 33);
+    fs::write(&profile, format!("{first}{row}\n")).expect("profile");
+    let script = format!("{0} & {0}; wait; exit 0", program.display());
+    let last = tune(&script);
+    assert!(last.lines().any(|line| line == row), "{last}");
+    let left = fs::read_dir(directory.path()).expect("directory").count();
+    assert_eq!(left, 3, "program, source, profile");
 }
 
 /// What `brug tune` of a script of bash, which ends by `exit(3)`, says and leaves in a directory for temporary files of its own.

@@ -191,6 +191,9 @@ pub(crate) struct Verdict {
 static MEAN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 static SAMPLES: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
+/// True if the verdicts are of this process's own trial.
+pub(crate) static JUDGED: AtomicBool = AtomicBool::new(false);
+
 pub(crate) fn verdict(base: Base) -> Verdict {
     Verdict {
         mean: MEAN[base as usize].load(Relaxed),
@@ -433,6 +436,7 @@ fn judge(challenger: Base) {
         }
         set_verdict(base, Verdict { mean, samples });
     }
+    JUDGED.store(true, Relaxed);
 }
 
 /// The base that the verdicts of a profile lead to.

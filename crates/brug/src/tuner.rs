@@ -240,8 +240,11 @@ fn unpack(cell: &AtomicU64) -> (u64, u64) {
 }
 
 fn pack(mean: u64, samples: u64) -> u64 {
-    mean.min((1 << 40) - 1) << 24 | samples.min(0xff_ffff)
+    mean.min(MOST_MEAN - 1) << 24 | samples.min(0xff_ffff)
 }
+
+/// True if this process has recorded one.
+static SAMPLED: AtomicBool = AtomicBool::new(false);
 
 /// Records a sample. Of two concurrent ones one may be lost.
 pub(crate) fn record(arm: Arm, size: usize, ns: u64) {
@@ -259,6 +262,7 @@ pub(crate) fn record(arm: Arm, size: usize, ns: u64) {
     };
     let mean = mean as i64 + (new as i64 - mean as i64) / weight;
     cell.store(pack(mean.max(0) as u64, samples + 1), Relaxed);
+    SAMPLED.store(true, Relaxed);
     // Decisions in the next smaller octave depend on this class.
     decide(class);
     if class >= 4 {
@@ -456,22 +460,25 @@ impl fmt::Display for TunerReport {
 
 const MAGIC: &str = "brug-profile 1";
 const PROFILE_MAX: usize = 32 << 10;
+/// In sixteenths of a nanosecond, a minute.
+const MOST_MEAN: u64 = 1 << 40;
 
 /// True if the file at the profile's path is no profile: then it is not replaced.
 static NO_PROFILE: AtomicBool = AtomicBool::new(false);
 
-/// Reads a profile. A missing one counts as empty; a malformed one is reported, not used and not
-/// replaced.
-pub(crate) fn load(path: &CStr) {
+/// Reads a profile; of what is known of a size already, what has more samples counts, and of bases what this process
+/// has found. Returns true if there is one. A missing one counts as empty; a malformed one is reported, not used and not replaced.
+pub(crate) fn load(path: &CStr) -> bool {
     let buf = os::map_memory(PROFILE_MAX);
     if buf.is_null() {
-        return;
+        return false;
     }
     // SAFETY: mapped above with this length.
     let bytes = unsafe { core::slice::from_raw_parts_mut(buf, PROFILE_MAX) };
     let n = os::read_file(path, bytes);
     let text = core::str::from_utf8(&bytes[..n]).unwrap_or("");
-    if n > 0 && !parse(text) {
+    let parsed = n > 0 && parse(text);
+    if n > 0 && !parsed {
         os::complain(format_args!(
             "{}: not a profile of brug; left alone",
             shown(path)
@@ -480,6 +487,7 @@ pub(crate) fn load(path: &CStr) {
     }
     // SAFETY: mapped above, no longer referred to.
     unsafe { os::unmap(buf, PROFILE_MAX) };
+    parsed
 }
 
 /// A path for a message.
@@ -495,8 +503,12 @@ fn parse(text: &str) -> bool {
     for row in rows().filter_map(parse_row) {
         match row {
             Row::Size(class, arm, mean, samples) => {
-                TABLE[class][arm].store(pack(mean, samples), Relaxed);
+                let cell = &TABLE[class][arm];
+                if samples > unpack(cell).1 {
+                    cell.store(pack(mean, samples), Relaxed);
+                }
             }
+            Row::Base(..) if trial::JUDGED.load(Relaxed) => {}
             Row::Base(base, verdict) => trial::set_verdict(base, verdict),
         }
     }
@@ -517,7 +529,7 @@ fn parse_row(line: &str) -> Option<Row> {
     let name = words.next()?;
     let mean = number(words.next()?.as_bytes())?;
     let samples = number(words.next()?.as_bytes())?;
-    if words.next().is_some() {
+    if words.next().is_some() || mean >= MOST_MEAN {
         return None;
     }
     if size == 0 {
@@ -529,22 +541,37 @@ fn parse_row(line: &str) -> Option<Row> {
     (lower_bound(class) == size).then_some(Row::Size(class, arm, mean, samples))
 }
 
-/// Writes the profile, by a rename: whole, or not at all.
-pub(crate) fn save(path: &CStr) {
+/// Calls `f` with a name in the directory of `path`. What is longer than a path can be, the system refuses.
+fn beside<T>(path: &CStr, f: impl FnOnce(&CStr) -> T) -> T {
     use fmt::Write;
+    let mut name = [0; libc::PATH_MAX as usize + 64];
+    let bytes = path.to_bytes();
+    let directory = bytes.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+    let directory = directory.min(libc::PATH_MAX as usize);
+    name[..directory].copy_from_slice(&bytes[..directory]);
+    let mut last = Line::new();
+    let _ = write!(last, ".brug-profile-{}", os::process());
+    let last = last.as_bytes();
+    name[directory..directory + last.len()].copy_from_slice(last);
+    f(CStr::from_bytes_until_nul(&name).unwrap_or_default())
+}
+
+/// Writes the profile, by a rename: whole, or not at all. Others may have written it since it was read; a process
+/// that has measured nothing has nothing to add.
+#[inline(never)]
+pub(crate) fn save(path: &CStr) {
     if NO_PROFILE.load(Relaxed) {
         return;
     }
-    let mut temporary = Line::new();
-    // SAFETY: no preconditions.
-    let pid = unsafe { libc::getpid() };
-    let _ = write!(temporary, "{}.{pid}\0", shown(path));
-    let Ok(name) = CStr::from_bytes_with_nul(temporary.as_bytes()) else {
-        os::complain(format_args!(
-            "BRUG_PROFILE: the name is too long; nothing written"
-        ));
-        return;
-    };
+    let measured = SAMPLED.load(Relaxed) || trial::JUDGED.load(Relaxed);
+    if (!load(path) || measured) && !NO_PROFILE.load(Relaxed) {
+        beside(path, |name| write(name, path));
+    }
+}
+
+/// Writes the profile to `path`, by way of `name`.
+fn write(name: &CStr, path: &CStr) {
+    use fmt::Write;
     // SAFETY: C strings.
     unsafe {
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
@@ -671,6 +698,7 @@ mod tests {
             "brug-profile 1\n4096 none 3 3\n",
             "brug-profile 1\n4096 base -3 3\n",
             "brug-profile 1\n4096 base 3 3 3\n",
+            "brug-profile 1\n0 mimalloc 18446744073709551615 3\n",
         ] {
             assert!(!parse(text), "{text}");
         }
