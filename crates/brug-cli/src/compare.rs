@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `brug compare`: one program under several allocators, turn by turn.
 
-use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
-use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
+use std::{env, fs, io};
 
 use serde::Serialize;
 
 use crate::launch::{self, Refusal, CANNOT_RUN, OURS};
-use crate::tune;
+use crate::tune::{self, Scratch};
 use crate::verdict::{Finding, Verdict};
-use crate::wait::Ends;
+use crate::wait::{Ended, Held};
 
 /// An allocator that can be preloaded: its name, and where it is (`None`: the C library's own).
 struct Allocator {
@@ -107,8 +106,8 @@ struct Run {
     seconds: f64,
     /// Processor seconds, in user mode and in the kernel.
     cpu_seconds: f64,
-    /// Peak resident set of the largest process, bytes. Never less than this command's own, which
-    /// the kernel counts until the program has replaced it.
+    /// Peak resident set of the largest process, bytes. Never less than a MiB or so, which a copy of this command has
+    /// until the program has replaced it.
     peak_rss_bytes: u64,
     /// Page faults, minor and major.
     page_faults: u64,
@@ -159,25 +158,9 @@ struct Report {
 }
 
 /// Run once and wait; the exit status, and what it took.
-fn measure(command: &mut Command) -> io::Result<(ExitStatus, Run)> {
-    let ends = Ends::new();
-    ends.hand_on(command);
+fn measure(held: &Held, command: &mut Command) -> io::Result<(Ended, Run)> {
     let begin = Instant::now();
-    let child = command.spawn()?;
-    let mut status = 0;
-    // SAFETY: a structure of numbers may be all zero.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    loop {
-        // SAFETY: our own child, not waited for yet; both places are valid for writes.
-        let got = unsafe { libc::wait4(child.id() as libc::pid_t, &mut status, 0, &mut usage) };
-        if got >= 0 {
-            break;
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
+    let (ended, usage) = held.run(command)?;
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     let run = Run {
         seconds: begin.elapsed().as_secs_f64(),
@@ -185,13 +168,14 @@ fn measure(command: &mut Command) -> io::Result<(ExitStatus, Run)> {
         peak_rss_bytes: usage.ru_maxrss as u64 * 1024,
         page_faults: (usage.ru_minflt + usage.ru_majflt) as u64,
     };
-    Ok((ExitStatus::from_raw(status), run))
+    Ok((ended, run))
 }
 
 fn one_run(
+    held: &Held,
     allocator: &Allocator,
     words: &[OsString],
-    profile: Option<&Path>,
+    profile: Option<(&Path, &Scratch)>,
     json: bool,
     show: bool,
 ) -> Result<(ExitStatus, Run), Refusal> {
@@ -203,8 +187,11 @@ fn one_run(
             command
         }
     };
-    if let Some(profile) = profile.filter(|_| allocator.name == BRUG) {
-        command.env("BRUG_PROFILE", profile);
+    if let Some((profile, scratch)) = profile.filter(|_| allocator.name == BRUG) {
+        // A copy, as each process leaves there what it has measured: every run is to have the same.
+        let copied = fs::read(profile).and_then(|text| fs::write(scratch.profile(), text));
+        copied.map_err(|error| Refusal::new(OURS, format!("{}: {error}", profile.display())))?;
+        command.env("BRUG_PROFILE", scratch.profile());
     }
     command.stdin(Stdio::null());
     if !show {
@@ -212,12 +199,21 @@ fn one_run(
     } else if json {
         command.stdout(io::stderr());
     }
-    measure(&mut command).map_err(|error| {
+    let measured = measure(held, &mut command).map_err(|error| {
         Refusal::new(
             CANNOT_RUN,
             format!("{}: {error}", words[0].to_string_lossy()),
         )
-    })
+    })?;
+    match measured {
+        (Ended::Signal(signal) | Ended::Program(_, Some(signal)), _) => {
+            Err(Refusal::signal(signal))
+        }
+        (Ended::Program(status, None), run) => match held.left() {
+            Some(line) => Err(Refusal::new(OURS, line)),
+            None => Ok((status, run)),
+        },
+    }
 }
 
 /// Run `words` `rounds` times under each allocator and print what it took.
@@ -249,6 +245,9 @@ pub fn compare(
         library: Some(launch::library()?),
     });
 
+    let held = Held::new();
+    let scratch = profile.as_ref().map(|_| Scratch::new()).transpose()?;
+    let copied = profile.as_deref().zip(scratch.as_ref());
     let mut runs: Vec<Vec<Run>> = allocators.iter().map(|_| Vec::new()).collect();
     let mut expected: Option<ExitStatus> = None;
     // Round 0 warms the page cache and is not counted. Each round starts one allocator later, so
@@ -256,7 +255,7 @@ pub fn compare(
     for round in 0..=rounds {
         for turn in 0..allocators.len() {
             let index = (turn + round) % allocators.len();
-            let (status, run) = one_run(&allocators[index], words, profile.as_deref(), json, show)?;
+            let (status, run) = one_run(&held, &allocators[index], words, copied, json, show)?;
             if *expected.get_or_insert(status) != status {
                 let line = format!(
                     "under {} the program ended with {status}, under {} with {}",
@@ -271,6 +270,8 @@ pub fn compare(
             }
         }
     }
+    drop(scratch);
+    drop(held);
     for (name, package) in absent {
         crate::say(format_args!(
             "no {name} here, left out; on Debian: apt-get install {package}"

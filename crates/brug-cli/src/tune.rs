@@ -97,13 +97,13 @@ struct Process {
     may_gain: bool,
 }
 
-/// A directory that is removed when the run is over, with the file in it that the library writes.
-struct Scratch(PathBuf);
+/// A directory that is removed when the run is over, with the files in it that the library writes.
+pub struct Scratch(PathBuf);
 
 impl Scratch {
     /// One of our own: in a directory that all can write to, somebody may have put a link where we would
     /// write.
-    fn new() -> Result<Scratch, Refusal> {
+    pub fn new() -> Result<Scratch, Refusal> {
         let named = std::env::var_os("TMPDIR").filter(|named| !named.is_empty());
         let parent = absolute(&named.map_or_else(|| "/tmp".into(), PathBuf::from))?;
         for number in 0..1000 {
@@ -124,12 +124,18 @@ impl Scratch {
     fn counters(&self) -> PathBuf {
         self.0.join("counters")
     }
+
+    /// Where a copy of a profile may be.
+    pub fn profile(&self) -> PathBuf {
+        self.0.join("profile")
+    }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The file may never have been made.
+        // The files may never have been made.
         let _ = fs::remove_file(self.counters());
+        let _ = fs::remove_file(self.profile());
         let _ = fs::remove_dir(&self.0);
     }
 }
@@ -153,8 +159,8 @@ fn run(
         command.stdout(std::io::stderr());
     }
     match held.run(&mut command) {
-        Ok(Ended::Program(status)) => Ok(status),
-        Ok(Ended::Signal(signal)) => Err(Refusal::signal(signal)),
+        Ok((Ended::Program(status, _), _)) => Ok(status),
+        Ok((Ended::Signal(signal), _)) => Err(Refusal::signal(signal)),
         Err(error) => {
             let name = words[0].to_string_lossy();
             Err(Refusal::new(CANNOT_RUN, format!("{name}: {error}")))
@@ -222,6 +228,10 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
     let held = Held::new();
     let scratch = Scratch::new()?;
     let status = run(&held, words, &profile, &scratch.counters(), json)?;
+    let left = held.left();
+    if let Some(line) = &left {
+        crate::say(format_args!("{line}"));
+    }
     let text = fs::read_to_string(scratch.counters()).unwrap_or_default();
     if text.is_empty() {
         // Whoever could not write has said so.
@@ -274,12 +284,14 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
                 out,
                 "profile: {file}; use it with brug run --profile {file}, or BRUG_PROFILE={file}"
             );
-            let _ = writeln!(out, "verdict: {}", verdict(&processes));
-            let _ = writeln!(
-                out,
-                "to measure it: brug compare --profile {file} -- {}",
-                launch::for_shell(words)
-            );
+            if left.is_none() {
+                let _ = writeln!(out, "verdict: {}", verdict(&processes));
+                let _ = writeln!(
+                    out,
+                    "to measure it: brug compare --profile {file} -- {}",
+                    launch::for_shell(words)
+                );
+            }
         }
         crate::print(&out)?;
     }

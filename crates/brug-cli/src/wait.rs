@@ -2,66 +2,57 @@
 //! Waiting for a program with something to put away afterwards, whatever signals come.
 
 use std::ffi::c_int;
-use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
-use std::{mem, ptr};
+use std::time::Duration;
+use std::{fs, io, mem, ptr, thread};
 
 /// By these somebody asks a command to end.
 const ENDING: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
+/// What ends with a program may take so long, in steps.
+const STEP: Duration = Duration::from_millis(10);
+const STEPS: usize = 20;
+
 /// How a program ended.
 pub enum Ended {
-    /// By itself, or by a signal that this command has not got.
-    Program(ExitStatus),
+    /// By itself, or by a signal that this command has not got. It may have been asked to end by this one.
+    Program(ExitStatus, Option<c_int>),
     /// By a signal, after this command was asked by this one to end.
     Signal(c_int),
 }
 
 /// While this lives, a signal that asks to end does not end this command. Those that were ignored
-/// before still are.
+/// before still are. And the system tells of the ends of children, of which it tells none where SIGCHLD is ignored, as
+/// somebody may have done before this command; what a program starts and does not wait for is this command's child.
 pub struct Held {
     before: libc::sigset_t,
     awaited: libc::sigset_t,
-    ends: Ends,
+    child: libc::sigaction,
+    /// Children that this command began with.
+    others: usize,
 }
 
-/// While this lives, the system tells of the ends of children. Where SIGCHLD is ignored, as somebody may
-/// have done before this command, it tells of none.
-pub struct Ends(libc::sigaction);
-
-impl Ends {
-    /// Has them told.
-    pub fn new() -> Ends {
-        // SAFETY: an action is plain data, for which zeros are valid and the default; both are valid places.
-        unsafe {
-            let (default, mut before): (libc::sigaction, libc::sigaction) = mem::zeroed();
-            libc::sigaction(libc::SIGCHLD, &default, &mut before);
-            Ends(before)
+/// Children that run. Waits for those that have ended.
+fn children() -> usize {
+    loop {
+        // SAFETY: asks for no status.
+        match unsafe { libc::waitpid(-1, ptr::null_mut(), libc::WNOHANG) } {
+            1.. => {}
+            0 => break,
+            _ => return 0,
         }
     }
-
-    /// Lets the program ignore its children's ends if this command was to. Else it is begun without a fork,
-    /// whose memory would count as the program's.
-    pub fn hand_on(&self, command: &mut Command) {
-        let before = self.0;
-        if before.sa_sigaction == libc::SIG_IGN {
-            // SAFETY: may be called between fork and exec, and gets valid data.
-            unsafe {
-                command.pre_exec(move || {
-                    libc::sigaction(libc::SIGCHLD, &before, ptr::null_mut());
-                    Ok(())
-                })
-            };
-        }
-    }
-}
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        // SAFETY: what was in force before.
-        unsafe { libc::sigaction(libc::SIGCHLD, &self.0, ptr::null_mut()) };
-    }
+    let own = std::process::id().to_string();
+    // "12 (name) S 34", where the name may have parentheses, but what comes after it has not: proc(5).
+    let runs = |stat: &String| {
+        let words = stat.rsplit(')').next().unwrap_or_default();
+        let mut words = words.split_whitespace();
+        words.next() != Some("Z") && words.next() == Some(&own)
+    };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let stats = processes.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    stats.filter(runs).count()
 }
 
 impl Held {
@@ -69,12 +60,17 @@ impl Held {
     pub fn new() -> Held {
         // SAFETY: sets and actions are plain data, for which zeros are valid; all calls get valid ones.
         unsafe {
-            let (before, awaited) = mem::zeroed();
+            let (before, awaited, child) = mem::zeroed();
             let mut held = Held {
                 before,
                 awaited,
-                ends: Ends::new(),
+                child,
+                others: 0,
             };
+            let default: libc::sigaction = mem::zeroed();
+            libc::sigaction(libc::SIGCHLD, &default, &mut held.child);
+            libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+            held.others = children();
             libc::sigemptyset(&mut held.awaited);
             libc::sigaddset(&mut held.awaited, libc::SIGCHLD);
             for signal in ENDING {
@@ -91,21 +87,27 @@ impl Held {
 
     /// Runs a program, which gets the signals as this command got them. The terminal sends its own
     /// to both; those of other processes are passed on, and that of a terminal that hangs up, which only
-    /// the leader of its session gets. When to end is the program's to say.
+    /// the leader of its session gets. When to end is the program's to say. Returns what it and the children that it
+    /// waited for have used as well.
     ///
     /// # Errors
     /// Those of starting it.
-    pub fn run(&self, command: &mut Command) -> io::Result<Ended> {
-        let before = self.before;
-        self.ends.hand_on(command);
+    pub fn run(&self, command: &mut Command) -> io::Result<(Ended, libc::rusage)> {
+        let (before, child) = (self.before, self.child);
         // SAFETY: may be called between fork and exec, and gets valid data.
         unsafe {
             command.pre_exec(move || {
+                if child.sa_sigaction == libc::SIG_IGN {
+                    libc::sigaction(libc::SIGCHLD, &child, ptr::null_mut());
+                }
+                if nocopy_launch::pipe_ignored() {
+                    libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+                }
                 libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
                 Ok(())
             })
         };
-        let mut child = command.spawn()?;
+        let child = command.spawn()?.id() as libc::pid_t;
         // SAFETY: no preconditions.
         let leader = unsafe { libc::getsid(0) == libc::getpid() };
         let mut asked = None;
@@ -121,21 +123,56 @@ impl Held {
                 asked = Some(signal);
                 if about.si_code <= 0 || (leader && signal == libc::SIGHUP) {
                     // SAFETY: a process that has not been waited for, so the number is still its own.
-                    unsafe { libc::kill(child.id() as libc::pid_t, signal) };
+                    unsafe { libc::kill(child, signal) };
                 }
-            } else if let Some(status) = child.try_wait()? {
-                return Ok(match asked.filter(|_| status.signal().is_some()) {
+                continue;
+            }
+            let mut status = 0;
+            // SAFETY: numbers, for which zeros are valid.
+            let mut usage: libc::rusage = unsafe { mem::zeroed() };
+            // SAFETY: both places are valid for writes.
+            let ended = unsafe { libc::wait4(child, &mut status, libc::WNOHANG, &mut usage) };
+            if ended < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            if ended > 0 {
+                let status = ExitStatus::from_raw(status);
+                let ended = match asked.filter(|_| status.signal().is_some()) {
                     Some(signal) => Ended::Signal(signal),
-                    None => Ended::Program(status),
-                });
+                    None => Ended::Program(status, asked),
+                };
+                return Ok((ended, usage));
             }
         }
+    }
+
+    /// Says how many processes that a program started run on after its end, if there are any. What they use is not
+    /// known.
+    pub fn left(&self) -> Option<String> {
+        let left = (0..STEPS).try_fold(0, |_, _| {
+            let left = children().saturating_sub(self.others);
+            if left > 0 {
+                thread::sleep(STEP);
+            }
+            (left > 0).then_some(left)
+        })?;
+        let (processes, run) = if left == 1 {
+            ("process", "runs")
+        } else {
+            ("processes", "run")
+        };
+        Some(format!(
+            "{left} {processes} that the program started still {run} and cannot be counted, so there is no verdict"
+        ))
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         // SAFETY: what was in force before. A signal that has come since ends this command now.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
+        unsafe {
+            libc::sigaction(libc::SIGCHLD, &self.child, ptr::null_mut());
+            libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut());
+        }
     }
 }

@@ -409,6 +409,102 @@ fn compare_counts_also_where_the_ends_of_children_are_ignored() {
 }
 
 #[test]
+fn the_program_that_is_measured_ignores_what_the_command_was_to_ignore() {
+    library();
+    let directory = tempfile::tempdir().expect("directory");
+    let ignored = ["grep", "-q", "SigIgn:.*[13579bdf]...$", "/proc/self/status"];
+    let (tune, compare) = (
+        ["tune", "--profile", "p", "--"],
+        ["compare", "-n", "1", "--json", "--"],
+    );
+    for words in [&tune[..], &compare] {
+        let output = Command::new("env")
+            .args(["--ignore-signal=PIPE", env!("CARGO_BIN_EXE_brug")])
+            .args([words, &ignored].concat())
+            .current_dir(&directory)
+            .env_remove("BRUG_LIBRARY")
+            .output()
+            .expect("starts");
+        // `tune` has a status for a program that fails, `compare` says which it had.
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let text = out(&output);
+        assert!(
+            words[0] == "tune" || text.contains("\"exit_status\": 0"),
+            "{text}"
+        );
+    }
+}
+
+/// The numbers that a script has written, one a line, of processes that run; they are ended.
+fn still_running(file: &Path) -> usize {
+    let text = fs::read_to_string(file).expect("numbers");
+    let numbers = text.lines().map(|line| line.parse().expect("number"));
+    // SAFETY: of processes that this test has started.
+    numbers
+        .filter(|&number| unsafe { libc::kill(number, libc::SIGKILL) } == 0)
+        .count()
+}
+
+/// As of a daemon, whose first process ends at once.
+#[test]
+fn there_is_no_verdict_on_a_program_that_leaves_processes_behind() {
+    let directory = tempfile::tempdir().expect("directory");
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let (file, profile) = (at("numbers"), at("profile"));
+    let script = format!("sleep 1000 >/dev/null 2>&1 & echo $! >> {file}; exit 0");
+    let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let line = "brug: 1 process that the program started still runs and cannot be counted, so there is no verdict\n";
+    let output = brug(&["tune", "--profile", &profile, "--", "bash", "-c", &script]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(said(&output), line);
+    assert!(!out(&output).contains("verdict"), "{output:?}");
+    let output = brug(&["compare", "-n", "1", "--", "bash", "-c", &script]);
+    assert_eq!(
+        (output.status.code(), said(&output)),
+        (Some(125), line.into()),
+        "{output:?}"
+    );
+    assert!(output.stdout.is_empty(), "{output:?}");
+    assert_eq!(still_running(Path::new(&file)), 2);
+}
+
+#[test]
+fn compare_that_is_asked_to_end_ends_the_program() {
+    library();
+    let directory = tempfile::tempdir().expect("directory");
+    let file = directory.path().join("numbers");
+    for (asked, status) in [
+        ("exec sleep 1000", 143),
+        ("trap 'exit 0' TERM; while :; do sleep 0.1; done", 143),
+    ] {
+        let script = format!("echo $$ >> {}; kill -TERM $PPID; {asked}", file.display());
+        let output = Command::new("env")
+            .args(["--default-signal=TERM", env!("CARGO_BIN_EXE_brug")])
+            .args(["compare", "-n", "1", "--", "bash", "-c", &script])
+            .env_remove("BRUG_LIBRARY")
+            .output()
+            .expect("starts");
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+    }
+    assert_eq!(still_running(&file), 0);
+}
+
+/// Each run has what was measured before, not what the run before it has.
+#[test]
+fn compare_leaves_a_profile_as_it_is() {
+    let directory = tempfile::tempdir().expect("directory");
+    let program = growing(directory.path());
+    let profile = directory.path().join("profile");
+    let text = "brug-profile 1\n4096 base 16000 3\n";
+    fs::write(&profile, text).expect("profile");
+    let profile = profile.to_str().expect("path");
+    let program = program.to_str().expect("path");
+    let output = brug(&["compare", "-n", "1", "--profile", profile, "--", program]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(fs::read_to_string(profile).expect("profile"), text);
+}
+
+#[test]
 fn compare_has_the_exit_status_of_a_shell_in_json() {
     for (script, status) in [("exit 3", 3), ("kill -KILL $$", 137)] {
         let output = brug(&["compare", "-n", "1", "--json", "--", "sh", "-c", script]);
@@ -499,7 +595,7 @@ fn compare_gives_the_profile_to_brug_alone() {
     for line in fs::read_to_string(&seen).expect("seen").lines() {
         assert_eq!(
             line.starts_with("libbrug.so"),
-            line.ends_with(path),
+            line.ends_with("/profile"),
             "{line}"
         );
     }

@@ -124,6 +124,11 @@ extern "C" fn look() {
 #[link_section = ".init_array"]
 static LOOK: extern "C" fn() = look;
 
+/// Returns true if SIGPIPE was ignored when the command was begun.
+pub fn pipe_ignored() -> bool {
+    PIPE_IGNORED.load(Ordering::Relaxed)
+}
+
 /// Returns true if standard input, output or error (0 to 2) was closed when the command was begun. The
 /// runtime has put /dev/null there: nothing would be read, and what is written would be lost, both
 /// without an error.
@@ -155,7 +160,7 @@ pub fn exec(program: &OsStr, words: &[OsString], variables: &[(&str, OsString)])
             unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
         }
     }
-    if !PIPE_IGNORED.load(Ordering::Relaxed) {
+    if !pipe_ignored() {
         // SAFETY: the default action; this command writes nothing any more but why it failed.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     }
