@@ -197,16 +197,24 @@ pub(crate) unsafe fn discard(p: *mut u8, len: usize) -> bool {
 }
 
 /// Resets what a program has asked for of the pages of an object that it has freed: protection,
-/// `MADV_DONTFORK` and `MADV_WIPEONFORK`. Returns false before Linux 4.14, and if pages are unmapped,
-/// locked or a file's; then map them anew. Drops the first page.
+/// `MADV_DONTFORK` and `MADV_WIPEONFORK`, and where the kernel knows these, `MADV_RANDOM` and the like,
+/// `MADV_DONTDUMP`, `MADV_MERGEABLE` and `mbind`. Returns false before Linux 4.14, and if pages are unmapped,
+/// locked or a file's; then map them anew. Drops the first page. Advice about huge pages cannot be taken back.
 ///
 /// # Safety
 /// The range was committed by the caller, and its content is dead.
 pub(crate) unsafe fn make_plain(p: *mut u8, len: usize) -> bool {
     // SAFETY: by contract.
     let advise = |advice| unsafe { sys::madvise(p.cast(), len, advice) } == 0;
+    for advice in [libc::MADV_NORMAL, libc::MADV_DODUMP, libc::MADV_UNMERGEABLE] {
+        advise(advice);
+    }
     // SAFETY: by contract. Locked pages are not dropped, and a file's never become empty in a child.
     unsafe {
+        if !cfg!(miri) {
+            let nodes = ptr::null::<u8>();
+            libc::syscall(libc::SYS_mbind, p, len, libc::MPOL_DEFAULT, nodes, 0, 0);
+        }
         discard(p, page_size())
             && commit(p, len)
             && advise(libc::MADV_DOFORK)

@@ -525,6 +525,65 @@ fn a_large_object_does_not_inherit_what_was_asked_for_of_the_pages_of_the_last()
     );
 }
 
+/// The same of what shows in no child.
+#[test]
+fn a_large_object_does_not_inherit_advice_that_was_given_on_the_last() {
+    isolated(
+        "a_large_object_does_not_inherit_advice_that_was_given_on_the_last",
+        &[("BRUG_PURGE_DELAY", "1h")],
+        || {
+            const SIZE: usize = 40 << 20;
+            let about = |file: &str, p: *mut u8| -> String {
+                let text = std::fs::read_to_string(file).unwrap();
+                let in_it = |line: &&str| {
+                    let ends = line.split(' ').next().unwrap().split_once('-');
+                    let ends = ends.and_then(|(from, to)| {
+                        let number = |word| usize::from_str_radix(word, 16).ok();
+                        Some(number(from)?..number(to)?)
+                    });
+                    ends.is_some_and(|ends| ends.contains(&(p as usize)))
+                };
+                let lines = text.lines().skip_while(|line| !in_it(line));
+                let flags = lines.clone().find(|line| line.starts_with("VmFlags:"));
+                flags.unwrap_or_default().to_owned()
+            };
+            let policy = |p: *mut u8| {
+                let mut policy = -1;
+                // SAFETY: the policy is valid for writing.
+                let asked = unsafe {
+                    let (none, of_address) = (core::ptr::null::<u8>(), 2);
+                    libc::syscall(libc::SYS_get_mempolicy, &mut policy, none, 0, p, of_address)
+                };
+                (asked == 0).then_some(policy)
+            };
+            for (advice, flag) in [
+                (libc::MADV_DONTDUMP, " dd"),
+                (libc::MADV_MERGEABLE, " mg"),
+                (libc::MADV_RANDOM, " rr"),
+                (libc::MADV_SEQUENTIAL, " sr"),
+            ] {
+                // SAFETY: whole pages of an object.
+                unsafe {
+                    let p = raw::malloc(SIZE);
+                    assert!(raw::owns(p));
+                    p.write_bytes(1, SIZE);
+                    let node = 1u64;
+                    let advised = libc::madvise(p.cast(), SIZE, advice) == 0;
+                    libc::syscall(libc::SYS_mbind, p, SIZE, libc::MPOL_BIND, &node, 64, 0);
+                    let before = about("/proc/self/smaps", p);
+                    assert_eq!(before.contains(flag), advised, "{before}");
+                    raw::free(p);
+                    assert_eq!(raw::malloc(SIZE), p);
+                    let after = about("/proc/self/smaps", p);
+                    assert!(!after.contains(flag), "{after}");
+                    assert_ne!(policy(p), Some(libc::MPOL_BIND));
+                    raw::free(p);
+                }
+            }
+        },
+    );
+}
+
 /// By its heuristic the system refuses who wants more at once than all memory and swap.
 #[test]
 fn more_than_the_machine_has_is_refused_as_by_the_system() {
