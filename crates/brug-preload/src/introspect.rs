@@ -21,15 +21,13 @@ pub(crate) unsafe fn theirs<F: Copy>(name: &CStr) -> Option<F> {
     (!found.is_null()).then(|| unsafe { mem::transmute_copy(&found) })
 }
 
-/// `malloc_trim(3)`: gives retained memory back to the system now; 1.
+/// `malloc_trim(3)`: gives retained memory back to the system now; 1 if there was any.
 #[no_mangle]
 pub extern "C" fn malloc_trim(pad: usize) -> c_int {
-    raw::trim();
+    let any = raw::trim();
     // SAFETY: this is its type.
-    if let Some(trim) = unsafe { theirs::<extern "C" fn(usize) -> c_int>(c"malloc_trim") } {
-        trim(pad);
-    }
-    1
+    let trim = unsafe { theirs::<extern "C" fn(usize) -> c_int>(c"malloc_trim") };
+    trim.map_or(0, |trim| trim(pad)) | c_int::from(any)
 }
 
 /// `mallopt(3)`: tunes the C library's allocator, whether or not it is the base.

@@ -342,9 +342,9 @@ pub(crate) fn set_mode(mode: Mode) -> Result<(), ModeUnavailable> {
 /// the one that forks.
 static ALONE: AtomicBool = AtomicBool::new(false);
 
-/// Gives back now all memory that no object needs.
-pub(crate) fn trim() {
-    arena::take_back();
+/// Gives back now all memory that no object needs. Returns true if there was any.
+pub(crate) fn trim() -> bool {
+    arena::take_back()
 }
 
 /// Sees to it that a limit which the program has just set finds nothing that no object needs, and that

@@ -214,9 +214,9 @@ pub fn bookkeeping() -> usize {
     arena::bookkeeping() + base::bookkeeping()
 }
 
-/// Gives the system everything now that no object needs.
-pub fn trim() {
-    control::trim();
+/// Gives the system everything now that no object needs. Returns true if there was any.
+pub fn trim() -> bool {
+    control::trim()
 }
 
 /// To be called after the program has set itself a limit of data (`setrlimit` with `RLIMIT_DATA`), by the

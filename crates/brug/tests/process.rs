@@ -462,6 +462,24 @@ fn a_child_does_not_keep_what_its_parent_has_freed() {
     );
 }
 
+/// As `malloc_trim` does.
+#[test]
+fn who_gives_back_what_is_not_needed_is_told_if_there_was_any() {
+    let name = "who_gives_back_what_is_not_needed_is_told_if_there_was_any";
+    isolated(name, &[("BRUG_PURGE_DELAY", "1h")], || {
+        raw::trim();
+        // SAFETY: an object is used as it was allocated.
+        unsafe {
+            let p = raw::malloc(1 << 20);
+            assert!(raw::owns(p));
+            p.write_bytes(1, 1 << 20);
+            raw::free(p);
+        }
+        assert!(raw::trim());
+        assert!(!raw::trim());
+    });
+}
+
 /// What a program asks the system for of the pages of a large object ends with the object, as
 /// with the C library.
 #[test]

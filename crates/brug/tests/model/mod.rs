@@ -267,7 +267,9 @@ fn one(
             *scope = None;
             *scope = (what & 1 == 0).then(|| Scope::enter(Mode::ALL[pick % 6]));
         }
-        252 => raw::trim(),
+        252 => {
+            raw::trim();
+        }
         _ => {}
     }
     Some(())
