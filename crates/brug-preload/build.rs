@@ -2,7 +2,7 @@
 //! How `libbrug.so` is linked.
 
 /// What `kernel.rs` has its own of.
-const OWN: [&str; 34] = [
+const OWN: [&str; 36] = [
     "close",
     "fcntl",
     "fstat64",
@@ -28,6 +28,8 @@ const OWN: [&str; 34] = [
     "sched_setaffinity",
     "sched_setscheduler",
     "sched_yield",
+    "secure_getenv",
+    "sigfillset",
     "sleep",
     "stat64",
     "statx",

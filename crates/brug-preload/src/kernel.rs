@@ -10,7 +10,7 @@
 //! test tells the allocator by it what the kernel is set to.
 
 use core::arch::{asm, global_asm};
-use core::ffi::{c_int, c_long, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
 /// What the kernel answers: errors are negative.
 ///
@@ -155,6 +155,25 @@ unsafe extern "C" fn sched_getcpu() -> c_int {
     }
 }
 symbol!(sched_getcpu);
+
+/// The C library's own signals are left out where the set is used.
+unsafe extern "C" fn sigfillset(set: *mut libc::sigset_t) -> c_int {
+    // SAFETY: the caller's promise; a set is bits.
+    unsafe { set.write_bytes(0xff, 1) };
+    0
+}
+symbol!(sigfillset);
+
+unsafe extern "C" fn secure_getenv(name: *const c_char) -> *mut c_char {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match libc::getauxval(libc::AT_SECURE) {
+            0 => libc::getenv(name),
+            _ => core::ptr::null_mut(),
+        }
+    }
+}
+symbol!(secure_getenv);
 
 unsafe extern "C" fn sleep(seconds: c_uint) -> c_uint {
     let mut time = libc::timespec {

@@ -78,10 +78,9 @@ fn exports_the_malloc_family_what_sets_limits_and_nothing_else() {
 
 /// What the library may call by a name that a program may have a function of: the loader, threads and clocks, whose
 /// names a program gives only to what does the same, as it does that of `open`; and what is called only before a panic ends the process.
-const NOT_RESERVED: [&str; 18] = [
+const NOT_RESERVED: [&str; 15] = [
     "bcmp",
     "clock_gettime",
-    "clock_nanosleep",
     "creat",
     "dl_iterate_phdr",
     "dladdr",
@@ -94,8 +93,6 @@ const NOT_RESERVED: [&str; 18] = [
     "open",
     "open64",
     "realpath",
-    "secure_getenv",
-    "sigfillset",
     "strerror_r",
 ];
 /// The C standard's.

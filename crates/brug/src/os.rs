@@ -408,16 +408,16 @@ pub(crate) fn wait_a_moment() {
         tv_sec: 0,
         tv_nsec: 20_000,
     };
-    // SAFETY: `moment` is valid for reading. Unlike nanosleep it leaves errno alone.
-    unsafe {
+    // SAFETY: `moment` is valid for reading. By number, as a program may have a function of that name, and as the C
+    // library's is a point at which threads are cancelled.
+    keep_errno(|| unsafe {
         if cfg!(miri) {
             libc::sched_yield();
         } else {
-            uncancelled(|| {
-                libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &moment, ptr::null_mut());
-            });
+            let none = ptr::null_mut::<u8>();
+            libc::syscall(libc::SYS_clock_nanosleep, libc::CLOCK_MONOTONIC, 0, &moment, none);
         }
-    }
+    });
 }
 
 /// Runs `f`, which is in the C library a point at which threads are cancelled (`pthread_cancel`).
