@@ -295,6 +295,14 @@ fn a_program_that_uses_large_objects_sparsely_has_no_more_memory() {
     assert_eq!(said, "sparse: all checks passed\n");
 }
 
+/// Its filter is that of a program that has only ever seen the C library.
+#[test]
+fn a_program_that_is_killed_at_other_system_calls_has_the_c_librarys() {
+    let program = compiled("filters.c", "filters", &[]);
+    let said = passes_quietly(&mut under_brug(&program, &[("BRUG_ALLOC", "sys")]));
+    assert_eq!(said, "filters: all checks passed\n");
+}
+
 /// What the system is set to is read by its name.
 #[test]
 fn a_program_may_allocate_in_its_own_open() {
@@ -364,6 +372,7 @@ fn every_source_is_compiled_by_a_test() {
         "elsewhere.c",
         "exits.c",
         "faults.c",
+        "filters.c",
         "heap.c",
         "late.c",
         "leaves.c",

@@ -73,8 +73,11 @@
 //!   what is committed ahead and retained would else be missing.
 //! * While more than 8 MiB is retained there is one thread more, which gives it back; and while
 //!   more than 16 MiB is filled with huge pages, to see that they are not slow.
-//!   Programs that must stay single-threaded (`unshare`, strict `seccomp` filters)
-//!   set `BRUG_PURGE_DELAY=0` or `BRUG_RETAIN=8M`.
+//!   Programs that must stay single-threaded (`unshare(CLONE_NEWUSER)`), or give up rights thread by thread
+//!   (`capset`, `PR_SET_NO_NEW_PRIVS`), set `BRUG_PURGE_DELAY=0` or `BRUG_RETAIN=8M`; the thread has those of who
+//!   started it.
+//! * A program that ends itself at system calls it does not expect (`seccomp`) allows those of growth slots,
+//!   or sets `BRUG_ALLOC=sys`, where there are none.
 //! * The child of `vfork` must not allocate, as with every allocator.
 //! * A child forked while the process has other threads takes nothing more from mimalloc,
 //!   whose locks one of them may have held: new objects come from the C library, and what
