@@ -6,7 +6,7 @@
 
 use core::ffi::c_void;
 use core::sync::atomic::{
-    AtomicBool, AtomicUsize,
+    AtomicBool, AtomicU8, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
@@ -50,7 +50,6 @@ core::arch::global_asm!(
 #[cfg(miri)]
 #[no_mangle]
 fn brug_hot_v0() -> &'static words::Hot {
-    use core::sync::atomic::AtomicU8;
     use words::{Hot, Rest};
     static HOT: Hot = Hot {
         low: AtomicUsize::new(NOWHERE),
@@ -338,9 +337,12 @@ pub(crate) fn set_mode(mode: Mode) -> Result<(), ModeUnavailable> {
     Ok(())
 }
 
-/// Set between the handlers of a fork of a process that has no thread of its own beside
-/// the one that forks.
-static ALONE: AtomicBool = AtomicBool::new(false);
+/// While a fork is under way between the handlers: whether its process has other threads of its own beside that
+/// which forks.
+static FORK: AtomicU8 = AtomicU8::new(NO_FORK);
+const NO_FORK: u8 = 0;
+const AMONG_THREADS: u8 = 1;
+const ALONE: u8 = 2;
 
 /// Gives back now all memory that no object needs. Returns true if there was any.
 pub(crate) fn trim() -> bool {
@@ -362,6 +364,7 @@ pub(crate) fn at_fork() {
     // Miri knows no fork.
     if !cfg!(miri) && !DONE.swap(true, SeqCst) {
         extern "C" fn prepare() {
+            FORK.store(AMONG_THREADS, Relaxed);
             if !arena::is_there() {
                 // A program without large objects pays nothing for this.
                 return;
@@ -376,10 +379,12 @@ pub(crate) fn at_fork() {
                 arena::give_back();
             }
             let own = 1 + purge::threads();
-            ALONE.store(os::keep_errno(os::threads) == Some(own), Relaxed);
+            if os::keep_errno(os::threads) == Some(own) {
+                FORK.store(ALONE, Relaxed);
+            }
         }
         extern "C" fn parent() {
-            ALONE.store(false, Relaxed);
+            FORK.store(NO_FORK, Relaxed);
         }
         extern "C" fn child() {
             after_fork_in_child();
@@ -392,7 +397,9 @@ pub(crate) fn at_fork() {
 
 /// In the child of a fork, which has one thread: puts things in order, unless that is done.
 fn after_fork_in_child() {
-    if !words::is_owned_anew() {
+    // An earlier handler may have come here, or have made the arena of the child.
+    let fork = FORK.swap(NO_FORK, Relaxed);
+    if !words::is_owned_anew() && fork == NO_FORK {
         return;
     }
     scope::after_fork_in_child();
@@ -403,7 +410,7 @@ fn after_fork_in_child() {
     purge::after_fork_in_child();
     huge::after_fork_in_child();
     arena::after_fork_in_child();
-    if !ALONE.swap(false, Relaxed) {
+    if fork != ALONE {
         if let Some(base) = base::after_fork_among_threads() {
             leave_base(base);
         }

@@ -250,6 +250,7 @@ pub(crate) fn is_owned_anew() -> bool {
 
 /// For who waits for another thread: puts in order the child of a fork, which has none. Returns false if it was not
 /// that.
+#[cold]
 pub(crate) fn adopt() -> bool {
     let orphaned = is_orphaned();
     if orphaned {
