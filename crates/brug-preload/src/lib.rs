@@ -10,7 +10,8 @@
 //! * in [`sized`]: jemalloc's `mallocx` family, because a program that is linked with jemalloc would
 //!   otherwise get memory from there and free it here;
 //! * in [`mallctl`]: jemalloc's questions about the heap, for the same programs;
-//! * in [`rlimit`]: `setrlimit` and `prlimit`, by which a program limits its own memory.
+//! * in [`rlimit`]: `setrlimit` and `prlimit`, by which a program limits its own memory;
+//! * in [`rights`]: `unshare`, `setns` and `capset`, before which the allocator's own thread ends.
 //!
 //! Nothing else is exported; [`kernel`] has the system calls. Nothing here allocates, locks, or calls
 //! `dlsym` on the way to memory; no function unwinds but `operator new`, as C++ says it must.
@@ -25,6 +26,7 @@ mod entry;
 mod introspect;
 mod kernel;
 mod mallctl;
+mod rights;
 mod rlimit;
 mod setup;
 mod sized;

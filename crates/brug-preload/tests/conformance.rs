@@ -295,6 +295,14 @@ fn a_program_that_uses_large_objects_sparsely_has_no_more_memory() {
     assert_eq!(said, "sparse: all checks passed\n");
 }
 
+/// Neither does the library's thread keep rights that the program gives up, nor does it stand in the way.
+#[test]
+fn a_program_changes_its_rights_as_without_the_librarys_thread() {
+    let program = compiled("rights.c", "rights", &[]);
+    let said = passes_quietly(&mut under_brug(&program, &[("BRUG_PURGE_DELAY", "1h")]));
+    assert_eq!(said, "rights: all checks passed\n");
+}
+
 /// Its filter is that of a program that has only ever seen the C library.
 #[test]
 fn a_program_that_is_killed_at_other_system_calls_has_the_c_librarys() {
@@ -386,6 +394,7 @@ fn every_source_is_compiled_by_a_test() {
         "own.c",
         "plugin.c",
         "replaced.cpp",
+        "rights.c",
         "sparse.c",
         "stack.c",
         "storage.c",

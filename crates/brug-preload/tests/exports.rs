@@ -5,7 +5,7 @@ mod common;
 
 use object::{Object, ObjectSymbol};
 
-const EXPORTS: [&str; 55] = [
+const EXPORTS: [&str; 58] = [
     "_ZdaPv",
     "_ZdaPvRKSt9nothrow_t",
     "_ZdaPvSt11align_val_t",
@@ -28,6 +28,7 @@ const EXPORTS: [&str; 55] = [
     "_ZnwmSt11align_val_tRKSt9nothrow_t",
     "aligned_alloc",
     "calloc",
+    "capset",
     "cfree",
     "dallocx",
     "free",
@@ -57,14 +58,16 @@ const EXPORTS: [&str; 55] = [
     "reallocf",
     "sallocx",
     "sdallocx",
+    "setns",
     "setrlimit",
     "setrlimit64",
+    "unshare",
     "valloc",
     "xallocx",
 ];
 
 #[test]
-fn exports_the_malloc_family_what_sets_limits_and_nothing_else() {
+fn exports_the_malloc_family_what_sets_limits_and_rights_and_nothing_else() {
     let bytes = std::fs::read(common::library()).expect("library");
     let file = object::File::parse(&*bytes).expect("ELF");
     let mut names: Vec<_> = file

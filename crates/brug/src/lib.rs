@@ -74,8 +74,8 @@
 //! * While more than 8 MiB is retained there is one thread more, which gives it back; and while
 //!   more than 16 MiB is filled with huge pages, to see that they are not slow.
 //!   Programs that must stay single-threaded (`unshare(CLONE_NEWUSER)`), or give up rights thread by thread
-//!   (`capset`, `PR_SET_NO_NEW_PRIVS`), set `BRUG_PURGE_DELAY=0` or `BRUG_RETAIN=8M`; the thread has those of who
-//!   started it.
+//!   (`capset`), call `raw::end_thread` before, as `libbrug.so` does, or set `BRUG_PURGE_DELAY=0` or
+//!   `BRUG_RETAIN=8M`.
 //! * A program that ends itself at system calls it does not expect (`seccomp`) allows those of growth slots,
 //!   or sets `BRUG_ALLOC=sys`, where there are none.
 //! * The child of `vfork` must not allocate, as with every allocator.

@@ -238,6 +238,18 @@ pub(crate) fn process() -> c_int {
     unsafe { libc::getpid() }
 }
 
+/// Number of the calling thread.
+pub(crate) fn thread() -> c_int {
+    // SAFETY: no preconditions.
+    unsafe { libc::gettid() }
+}
+
+/// Returns true if this process has a thread of that number.
+pub(crate) fn is_thread(number: c_int) -> bool {
+    // SAFETY: sends nothing.
+    unsafe { libc::syscall(libc::SYS_tgkill, process(), number, 0) == 0 }
+}
+
 /// Returns true if the caller is the child of a `vfork`, which has its parent's memory.
 /// The C library tells a thread's number without asking the kernel, and so tells the parent's there: in bits of
 /// the clock that measures the thread. So it does in a child that was made by the system call itself, which has
@@ -252,7 +264,7 @@ pub(crate) fn borrows_memory() -> bool {
     !cfg!(miri)
         && unsafe {
             libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) == 0
-                && !(clock >> NUMBER) != libc::gettid()
+                && !(clock >> NUMBER) != thread()
                 && keep_errno(|| {
                     let parent = libc::syscall(libc::SYS_getppid);
                     let answer = libc::syscall(libc::SYS_kcmp, process(), parent, KCMP_VM, 0, 0);

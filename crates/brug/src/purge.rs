@@ -16,7 +16,7 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{
-    AtomicBool, AtomicUsize,
+    AtomicBool, AtomicI32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
@@ -31,6 +31,38 @@ const STACK: usize = 128 << 10;
 
 /// True if that thread is there now, beyond doubt.
 static ALIVE: AtomicBool = AtomicBool::new(false);
+
+/// Number of that thread.
+static NUMBER: AtomicI32 = AtomicI32::new(0);
+
+/// True while somebody waits for the thread to end.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// Milliseconds that somebody waits at most.
+const PATIENCE: u64 = 1000;
+
+/// Ends the thread, if there is one, and what it would have given back goes back. For calls that a program may
+/// only make while it has one thread.
+pub(crate) fn stop() {
+    words::adopt();
+    if THREAD.load(Acquire) != RUNNING || os::borrows_memory() {
+        return;
+    }
+    os::keep_errno(|| {
+        let until = os::now_ms() + PATIENCE;
+        STOP.store(true, Release);
+        while THREAD.load(Acquire) == RUNNING && os::now_ms() < until {
+            WOKEN.fetch_add(1, Release);
+            os::wake(&WOKEN);
+            os::wait_a_moment();
+        }
+        STOP.store(false, Release);
+        // It still has its last instructions before it.
+        while os::is_thread(NUMBER.load(Acquire)) && os::now_ms() < until {
+            os::wait_a_moment();
+        }
+    });
+}
 
 /// Starts the thread, if there is none. That of the child of a `vfork` would end with it, and its parent wait for it.
 #[cold]
@@ -152,6 +184,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             libc::sched_setscheduler(0, libc::SCHED_OTHER, &ordinary);
         }
     }
+    NUMBER.store(os::thread(), Release);
     ALIVE.store(true, Release);
     let mut idle = 0;
     let mut due = 0;
@@ -171,6 +204,12 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
                 arena::huge_pages_lose();
             }
             os::sleep(&WOKEN, woken, if watching { huge::TICK } else { left.min(LOOK) });
+            if STOP.load(Acquire) {
+                arena::drop_retained(0);
+                ALIVE.store(false, Release);
+                THREAD.store(NONE, Release);
+                return end();
+            }
             if !watching && os::is_last_thread() {
                 // The process ends; no other thread is started for what it frees on the way.
                 ALIVE.store(false, Release);

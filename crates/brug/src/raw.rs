@@ -238,6 +238,12 @@ pub fn identity(fd: core::ffi::c_int) -> Option<(u64, u64)> {
     os::identity(fd)
 }
 
+/// Ends the thread that gives memory back, if there is one: for a call that a program may make only while it has one
+/// thread, or by which a thread gives up rights. A later one has the rights of who starts it. Keeps `errno`.
+pub fn end_thread() {
+    crate::purge::stop();
+}
+
 /// Returns true in the child of a `vfork`, which has its parent's memory, but limits of its own.
 #[cfg(feature = "preload")]
 pub fn borrows_memory() -> bool {

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * A program of one thread that has the library start its own. With that it may leave its user namespace all
+ * the same, and no thread keeps rights that it has given up.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "check.h"
+
+#define SIZE (64ul << 20)
+
+int capset(cap_user_header_t header, const cap_user_data_t data);
+
+static long threads(void)
+{
+	struct stat about;
+
+	return stat("/proc/self/task", &about) ? -1 : (long)about.st_nlink - 2;
+}
+
+static void start_a_thread(void)
+{
+	char *object = malloc(SIZE);
+
+	if (!object)
+		_exit(2);
+	memset(object, 1, SIZE);
+	free(object);
+}
+
+int main(void)
+{
+	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct none[2] = { 0 };
+	int fd = 0;
+
+	start_a_thread();
+	CHECK(threads() == 2);
+	/* Who may not is told so. */
+	CHECK(!unshare(CLONE_NEWUSER) || errno != EINVAL);
+	CHECK(threads() == 1);
+	start_a_thread();
+	CHECK(threads() == 2);
+	CHECK(!capset(&header, none));
+	CHECK(threads() == 1);
+	start_a_thread();
+	CHECK(threads() == 2);
+	errno = 0;
+	CHECK(setns(fd, 0) && errno == EINVAL);
+	CHECK(threads() == 1);
+	if (!failures)
+		puts("rights: all checks passed");
+	return failures != 0;
+}
