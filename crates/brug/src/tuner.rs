@@ -467,7 +467,8 @@ const MOST_MEAN: u64 = 1 << 40;
 static NO_PROFILE: AtomicBool = AtomicBool::new(false);
 
 /// Reads a profile; of what is known of a size already, what has more samples counts, and of bases what this process
-/// has found. Returns true if there is one. A missing one counts as empty; a malformed one is reported, not used and not replaced.
+/// has found. Returns true if there is one. A missing one counts as empty; a malformed one is reported, not used and
+/// not replaced.
 pub(crate) fn load(path: &CStr) -> bool {
     let buf = os::map_memory(PROFILE_MAX);
     if buf.is_null() {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A library that registers more handlers of the end of a program than the C library has room for, before anybody has allocated. */
+/*
+ * A library that registers more handlers of the end of a program than the C library has room for, before
+ * anybody has allocated.
+ */
 #ifdef LIBRARY
 
 #include <stdlib.h>

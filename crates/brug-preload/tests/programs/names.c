@@ -18,8 +18,8 @@ OWN(close) OWN(fcntl) OWN(fstat64) OWN(getpid) OWN(getrlimit) OWN(gettid) OWN(ge
 OWN(lseek64) OWN(madvise) OWN(mincore) OWN(mmap) OWN(mmap64) OWN(mprotect) OWN(mremap)
 OWN(munmap) OWN(prctl) OWN(read) OWN(readlink) OWN(sbrk) OWN(sched_getaffinity)
 OWN(sched_getcpu) OWN(sched_getscheduler) OWN(sched_setaffinity) OWN(sched_setscheduler)
-OWN(sched_yield) OWN(secure_getenv) OWN(sigfillset) OWN(clock_nanosleep) OWN(sleep) OWN(stat64) OWN(statx) OWN(syscall) OWN(sysconf) OWN(sysinfo)
-OWN(unlink) OWN(write) OWN(writev)
+OWN(sched_yield) OWN(secure_getenv) OWN(sigfillset) OWN(clock_nanosleep) OWN(sleep) OWN(stat64)
+OWN(statx) OWN(syscall) OWN(sysconf) OWN(sysinfo) OWN(unlink) OWN(write) OWN(writev)
 
 static void *work(void *unused)
 {
