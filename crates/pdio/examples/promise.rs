@@ -250,13 +250,15 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let number = |text: &str| text.parse::<u64>().map_err(io::Error::other);
     let result = match words[..] {
-        ["write", kind, seed, file] => number(seed).and_then(|seed| match write(kind, seed, file) {
-            // What was promised has to be kept also on a full disk.
-            Err(full) if full.kind() == io::ErrorKind::StorageFull => loop {
-                std::thread::park();
-            },
-            result => result.map(|()| Ok(0)),
-        }),
+        ["write", kind, seed, file] => {
+            number(seed).and_then(|seed| match write(kind, seed, file) {
+                // What was promised has to be kept also on a full disk.
+                Err(full) if full.kind() == io::ErrorKind::StorageFull => loop {
+                    std::thread::park();
+                },
+                result => result.map(|()| Ok(0)),
+            })
+        }
         ["check", kind, seed, file, units] => {
             number(seed).and_then(|seed| check(kind, seed, file, number(units)?, false))
         }
