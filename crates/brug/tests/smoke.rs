@@ -14,13 +14,16 @@ fn a_vector_grows_in_place_past_the_switch_point() {
     let before = brug::stats();
     let mut v: Vec<u64> = Vec::new();
     let mut moves = 0;
-    for i in 0..4_000_000u64 {
-        let p = v.as_ptr();
-        v.push(i);
-        if i > 64 << 10 && p != v.as_ptr() {
-            moves += 1;
+    // Where brug decides by what it measures, a busy machine may have it decide otherwise.
+    with_mode!(Mode::Mmap, {
+        for i in 0..4_000_000u64 {
+            let p = v.as_ptr();
+            v.push(i);
+            if i > 64 << 10 && p != v.as_ptr() {
+                moves += 1;
+            }
         }
-    }
+    });
     assert_eq!(moves, 0);
     assert!(v.iter().enumerate().all(|(i, &x)| i as u64 == x));
     assert!(brug::stats().grows_in_place > before.grows_in_place);
