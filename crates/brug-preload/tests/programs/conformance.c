@@ -508,7 +508,7 @@ static void heap_questions(void)
 	(void)mallinfo();
 	CHECK(mallopt(M_ARENA_MAX, 4) == 1);
 	free(OPAQUE(object));
-	CHECK(malloc_trim(0) == 0 || malloc_trim(0) == 1);
+	CHECK((malloc_trim(0) & ~1) == 0);
 }
 
 extern void cfree(void *) __attribute__((weak));
