@@ -387,6 +387,30 @@ static inline void fields_read_vmstat(struct fields *fs)
 	fclose(f);
 }
 
+/* A counter of /proc/vmstat. */
+static inline u64 vmstat(const char *name)
+{
+	struct fields vm;
+	u64 value;
+
+	fields_read_vmstat(&vm);
+	if (!fields_get(&vm, name, &value))
+		die("no %s in /proc/vmstat", name);
+	return value;
+}
+
+/* Write a word so often to a file, which may refuse it, as memory.reclaim does if there is not that much. */
+static inline void tell(const char *path, const char *word, int times)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		die("cannot open %s: %s", path, strerror(errno));
+	while (times--)
+		(void)!write(fd, word, strlen(word));
+	close(fd);
+}
+
 /* One line of a small file without its newline; false if it cannot be read. */
 static inline bool read_text(const char *path, char *text, size_t size)
 {

@@ -32,29 +32,6 @@ static u8 page[PAGE] __attribute__((aligned(PAGE)));
 static aio_context_t aio;
 static int cached, direct;
 
-static u64 pages_kept(void)
-{
-	struct fields vm;
-	u64 kept;
-
-	fields_read_vmstat(&vm);
-	if (!fields_get(&vm, "gcma_store_file", &kept))
-		die("no gcma_store_file in /proc/vmstat");
-	return kept;
-}
-
-static void reclaim(void)
-{
-	int fd = open(opt.reclaim, O_WRONLY | O_CLOEXEC), i;
-
-	if (fd < 0)
-		die("cannot open %s: %s", opt.reclaim, strerror(errno));
-	/* It is refused when there is not that much. */
-	for (i = 0; i < 3; i++)
-		(void)!write(fd, "64M", 3);
-	close(fd);
-}
-
 /* The disk lets so many writes pass at once. That one is slow may be the host's doing. */
 static void until_slow(void)
 {
@@ -128,13 +105,13 @@ int main(int argc, char **argv)
 		if (syscall(SYS_io_submit, aio, 1L, ios) != 1)
 			die("cannot begin a write: %s", strerror(errno));
 		first_byte(turn);
-		before = pages_kept();
-		reclaim();
+		before = vmstat("gcma_store_file");
+		tell(opt.reclaim, "64M", 3);
 		if (ended(0)) {
 			missed++;
 			continue;
 		}
-		kept += pages_kept() != before;
+		kept += vmstat("gcma_store_file") != before;
 		ended(1);
 		good++;
 		old += first_byte(turn) != 'N';

@@ -19,29 +19,6 @@
 static const char *reclaim_file;
 static u32 mib = 32;
 
-static u64 counted(const char *name)
-{
-	struct fields vm;
-	u64 value;
-
-	fields_read_vmstat(&vm);
-	if (!fields_get(&vm, name, &value))
-		die("no %s in /proc/vmstat", name);
-	return value;
-}
-
-/* Some of it may be refused, as when there is not that much. */
-static void tell(const char *file, const char *text, int times)
-{
-	int fd = open(file, O_WRONLY | O_CLOEXEC);
-
-	if (fd < 0)
-		die("cannot open %s: %s", file, strerror(errno));
-	while (times--)
-		(void)!write(fd, text, strlen(text));
-	close(fd);
-}
-
 /* Some of it can be compressed: zswap takes it, and its shrinker finds it worth writing. */
 static u64 word_of(u64 page, u32 nr)
 {
@@ -51,7 +28,7 @@ static u64 word_of(u64 page, u32 nr)
 /* Have zswap write back what it has. It begins when it is offered more: this memory. */
 static u64 written_back(char *more)
 {
-	u64 before = counted("zswpwb"), last, now = before;
+	u64 before = vmstat("zswpwb"), last, now = before;
 
 	tell("/sys/module/zswap/parameters/max_pool_percent", "0", 1);
 	memset(more, 1, MIB);
@@ -60,7 +37,7 @@ static u64 written_back(char *more)
 	do {
 		last = now;
 		usleep(500 * 1000);
-		now = counted("zswpwb");
+		now = vmstat("zswpwb");
 	} while (now != last);
 	return now - before;
 }
@@ -88,10 +65,10 @@ int main(int argc, char **argv)
 		for (nr = 0; nr < WORDS; nr++)
 			at[page * WORDS + nr] = word_of(page, nr);
 	tell(reclaim_file, "64M", 3);
-	loads = counted("gcma_load_swap");
+	loads = vmstat("gcma_load_swap");
 	for (page = 0; page < pages; page++)
 		(void)at[page * WORDS];
-	loads = counted("gcma_load_swap") - loads;
+	loads = vmstat("gcma_load_swap") - loads;
 	for (page = 0; page < pages; page += 2)
 		for (nr = 0; nr < WORDS; nr++)
 			at[page * WORDS + nr] = 0;
@@ -105,7 +82,7 @@ int main(int argc, char **argv)
 			}
 	j = json_line("zeroed");
 	json_u64(&j, "pages", pages);
-	json_u64(&j, "taken", counted("zswpout"));
+	json_u64(&j, "taken", vmstat("zswpout"));
 	json_u64(&j, "loads", loads);
 	json_u64(&j, "written_back", written);
 	json_u64(&j, "wrong", wrong);

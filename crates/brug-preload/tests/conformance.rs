@@ -278,7 +278,7 @@ fn a_trial_does_not_outlive_a_fork_among_threads() {
     }
 }
 
-/// Whether or not handlers of forks run there.
+/// In some of them no handlers of `pthread_atfork` run.
 #[test]
 fn memory_goes_back_in_every_kind_of_child_and_after_it() {
     let program = compiled("orphans.c", "orphans", &[]);

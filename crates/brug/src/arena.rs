@@ -753,11 +753,7 @@ fn hold(slot: &Slot, p: *mut u8) -> bool {
             }
             Err(now @ (LIVE | SLACK)) => state = now,
             // Somebody is in one system call; it ends by itself.
-            Err(TRIMMING | CUTTING) => {
-                if !words::adopt() {
-                    os::wait_a_moment();
-                }
-            }
+            Err(TRIMMING | CUTTING) => words::wait_for_others(),
             Err(_) => no_object(p),
         }
     }
@@ -1315,9 +1311,7 @@ pub(crate) fn take_back() -> bool {
     os::keep_errno(|| {
         os::without_signals(|| {
             while TAKING_BACK.swap(true, Acquire) {
-                if !words::adopt() {
-                    os::wait_a_moment();
-                }
+                words::wait_for_others();
             }
             let retained = RETAINED.load(Relaxed) > 0;
             let dropped = drop_retained(0);

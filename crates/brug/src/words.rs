@@ -259,6 +259,14 @@ pub(crate) fn adopt() -> bool {
     orphaned
 }
 
+/// Waits a moment for another thread; in the child of a fork, which has none, puts things in order instead.
+#[cold]
+pub(crate) fn wait_for_others() {
+    if !adopt() {
+        os::wait_a_moment();
+    }
+}
+
 /// Held while limits are worked out from what they contain.
 static CHANGING: AtomicBool = AtomicBool::new(false);
 
@@ -313,8 +321,8 @@ pub(crate) fn wait_for_changes() {
         spins += 1;
         if spins < SPINS {
             core::hint::spin_loop();
-        } else if !adopt() {
-            os::wait_a_moment();
+        } else {
+            wait_for_others();
         }
     }
 }

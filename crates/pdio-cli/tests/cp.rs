@@ -478,11 +478,7 @@ fn a_fifo_takes_the_place_of_nothing_else() {
 #[test]
 fn without_the_right_to_make_a_device_one_line_says_so() {
     let home = home();
-    let output = unprivileged(home.path())
-        .args(["cp", "-a", "/dev/null", "to"])
-        .current_dir(home.path())
-        .output()
-        .unwrap();
+    let output = unprivileged_cp(home.path(), home.path(), &["-a", "/dev/null", "to"]);
     assert_status(&output, 1);
     let said = stderr(&output);
     assert_eq!(said.lines().count(), 1, "{said}");
@@ -498,11 +494,7 @@ fn a_directory_that_cannot_be_read_is_made_and_the_rest_is_copied() {
     fs::write(tree.join("open"), "x").unwrap();
     let mode = fs::Permissions::from_mode;
     fs::set_permissions(tree.join("closed"), mode(0)).unwrap();
-    let output = unprivileged(home.path())
-        .args(["cp", "-a", "tree", "to"])
-        .current_dir(home.path())
-        .output()
-        .unwrap();
+    let output = unprivileged_cp(home.path(), home.path(), &["-a", "tree", "to"]);
     assert_status(&output, 1);
     let said = stderr(&output);
     assert_eq!(said.lines().count(), 1, "{said}");
@@ -863,21 +855,22 @@ fn nothing_is_copied_through_a_link_of_another_source() {
     }
 }
 
-/// The command as somebody without rights, in a directory that is theirs; as whoever runs the tests if
-/// that is not root.
-fn unprivileged(home: &Path) -> std::process::Command {
-    if !rustix::process::geteuid().is_root() {
-        return pdio();
+/// `pdio cp` in a directory as somebody without rights, to whom `home` is given; as whoever runs the tests
+/// if that is not root.
+fn unprivileged_cp(home: &Path, directory: &Path, words: &[&str]) -> std::process::Output {
+    let mut command = pdio();
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(home, Some(65534), Some(65534)).unwrap();
+        // Where it was built others may not come.
+        let program = home.join("pdio");
+        copy_program(command.get_program(), &program);
+        command = std::process::Command::new(program);
+        std::os::unix::process::CommandExt::uid(&mut command, 65534);
+        std::os::unix::process::CommandExt::gid(&mut command, 65534);
+        command.env("PDIO_COSTS", "0");
     }
-    std::os::unix::fs::chown(home, Some(65534), Some(65534)).unwrap();
-    // Where it was built others may not come.
-    let program = home.join("pdio");
-    copy_program(pdio().get_program(), &program);
-    let mut command = std::process::Command::new(program);
-    std::os::unix::process::CommandExt::uid(&mut command, 65534);
-    std::os::unix::process::CommandExt::gid(&mut command, 65534);
-    command.env("PDIO_COSTS", "0");
-    command
+    command.arg("cp").args(words).current_dir(directory);
+    command.output().unwrap()
 }
 
 #[test]
@@ -906,11 +899,7 @@ fn new_directories_keep_the_set_group_id_bit_of_their_parent() {
     make(home.path());
     let tree = home.path().join("tree");
     fs::set_permissions(&tree, fs::Permissions::from_mode(0o755)).unwrap();
-    let output = unprivileged(home.path())
-        .args(["cp", "-r", "tree", "dst"])
-        .current_dir(home.path())
-        .output()
-        .unwrap();
+    let output = unprivileged_cp(home.path(), home.path(), &["-r", "tree", "dst"]);
     assert_status(&output, 0);
     let about = |name: &str| fs::metadata(home.path().join(name)).unwrap();
     let group = about("dst").gid();
@@ -931,11 +920,7 @@ fn attributes_of_read_only_files_are_kept_for_users_without_rights() {
     let flags = rustix::fs::XattrFlags::empty();
     rustix::fs::lsetxattr(&from, "user.colour", b"blue", flags).unwrap();
     fs::set_permissions(&from, fs::Permissions::from_mode(0o444)).unwrap();
-    let output = unprivileged(home.path())
-        .args(["cp", "-a", "from", "to"])
-        .current_dir(home.path())
-        .output()
-        .unwrap();
+    let output = unprivileged_cp(home.path(), home.path(), &["-a", "from", "to"]);
     assert_status(&output, 0);
     let to = home.path().join("to");
     let mut value = [0u8; 100];
@@ -966,11 +951,7 @@ fn attributes_are_kept_of_what_an_access_list_lets_nobody_write() {
     }
     let everybody = fs::Permissions::from_mode(0o777);
     fs::set_permissions(memory.path(), everybody).unwrap();
-    let output = unprivileged(home.path())
-        .args(["cp", "-a", "from", "to"])
-        .current_dir(memory.path())
-        .output()
-        .unwrap();
+    let output = unprivileged_cp(home.path(), memory.path(), &["-a", "from", "to"]);
     assert_status(&output, 0);
     assert_eq!(stderr(&output), "");
     for (name, wanted) in attributes {
