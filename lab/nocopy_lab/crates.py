@@ -24,8 +24,9 @@ from nocopy_lab import child, progress
 from nocopy_lab.arch import ARM64
 from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, require_space
 
-# The largest `rust-version` of the crates.
+# What the crates need, and what everything here needs: brug-bench, for the allocators it compares.
 OLDEST: Final = (1, 91)
+NEEDED: Final = (1, 95)
 RUSTUP: Final = "https://static.rust-lang.org/rustup/dist/{target}/rustup-init"
 TOOLCHAIN_MIB: Final = 2048
 AARCH64: Final = "aarch64-unknown-linux-gnu"
@@ -115,7 +116,7 @@ def _install() -> None:
     ours.mkdir(parents=True, exist_ok=True)
     url = RUSTUP.format(target=f"{platform.machine()}-unknown-linux-gnu")
     init = ours / "rustup-init"
-    hint = "install cargo 1.91 or newer by hand, from https://rustup.rs"
+    hint = f"install cargo {NEEDED[0]}.{NEEDED[1]} or newer by hand, from https://rustup.rs"
     try:
         with urllib.request.urlopen(url, timeout=60) as answer:
             init.write_bytes(answer.read())
@@ -142,9 +143,9 @@ def toolchain() -> Toolchain:
             with locked(cache() / "rust.lock"):
                 _install()
         for one in _candidates():
-            if one.cargo.is_file() and (_version(one.cargo, one.env) or (0, 0)) >= OLDEST:
+            if one.cargo.is_file() and (_version(one.cargo, one.env) or (0, 0)) >= NEEDED:
                 return one
-    raise LabError(f"no cargo {OLDEST[0]}.{OLDEST[1]} or newer, even after installing one")
+    raise LabError(f"no cargo {NEEDED[0]}.{NEEDED[1]} or newer, even after installing one")
 
 
 def panics(said: str) -> str:

@@ -111,9 +111,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def verdict(values: Sequence[float], limit: float, at_least: bool = False) -> str:
-    """Says if the median keeps a limit, and if the spread leaves doubt."""
-    if not values:
-        return "not run"
+    """Says if the median of one value or more keeps a limit, and if the spread leaves doubt."""
     low, middle, high = quartiles(values)
     good = middle >= limit if at_least else middle <= limit
     doubt = low <= limit < high if not at_least else low < limit <= high
@@ -138,8 +136,6 @@ class Target:
 
     def row(self) -> list[str]:
         target = f"{'≥' if self.at_least else '≤'} {self.say(self.limit)}"
-        if not self.values:
-            return [self.work, target, "–", "not run"]
         low, middle, high = quartiles(self.values)
         said = self.say(middle)
         if len(self.values) > 1:
@@ -147,6 +143,19 @@ class Target:
         if self.note:
             said += f", {self.note}"
         return [self.work, target, said, verdict(self.values, self.limit, self.at_least)]
+
+
+def measured(targets: Sequence[Target]) -> list[list[str]]:
+    """The rows of the targets that anything was measured for."""
+    return [target.row() for target in targets if target.values]
+
+
+def not_measured(targets: Sequence[Target]) -> list[str]:
+    """A line that names what is missing where most of the targets were measured."""
+    names = [target.work for target in targets if not target.values]
+    if not 0 < len(names) < len(targets) / 2:
+        return []
+    return [f"Not measured, of what has a target: {'; '.join(names)}."]
 
 
 @dataclass(frozen=True)

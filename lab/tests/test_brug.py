@@ -29,7 +29,6 @@ def test_quartiles_are_about_the_median() -> None:
         ([0.9, 1.01, 1.1, 1.2, 0.8], 1.0, False, "missed, within the spread"),
         ([1.1, 1.2, 1.3], 1.05, True, "met"),
         ([1.0, 0.9, 1.01], 1.05, True, "missed"),
-        ([], 1.0, False, "not run"),
     ],
 )
 def test_a_target_is_judged_by_the_median(
@@ -216,11 +215,12 @@ def test_brug_is_drawn_from_its_json_alone(tmp_path: Path) -> None:
     brug_report.show(tmp_path)
 
 
-def test_nothing_measured_is_said_to_be_not_run(tmp_path: Path) -> None:
+def test_nothing_is_said_of_what_was_not_measured(tmp_path: Path) -> None:
     nothing = results({})
     report.save_results(tmp_path, nothing)
     brug_report.draw(tmp_path)
-    assert {target.row()[3] for target in brug_report.targets(nothing)} == {"not run"}
+    assert "|" not in (tmp_path / "table.md").read_text()
+    assert report.measured(brug_report.targets(nothing)) == []
     assert {one.verdict for one in brug_report.statements(nothing)} == {"not run"}
 
 

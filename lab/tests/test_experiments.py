@@ -111,3 +111,32 @@ def test_launches_of_the_first_round_do_not_count(ours: float, verdict: str) -> 
     (line,) = (line for line in gcma_report.lines({"runs": runs}) if line.work == words)
     assert line.cell("reservation") == "30 ms"
     assert line.verdict() == verdict
+
+
+def test_says_where_cma_is_ahead_in_turn_and_in_real_time() -> None:
+    def turn(config: str, ns: int) -> dict[str, object]:
+        rows = [{"type": "reread", "ns_total": 100 * ns, "reads": 100}]
+        return {"name": f"bench-reread-mapped-{config}", "rows": rows}
+
+    idle: Row = {"type": "phase", "name": "idle"}
+    real = [
+        {"name": f"bench-real-{config}-0", "rows": [idle, alloc(64, ns)]}
+        for config, ns in (("cma", 100), ("gcma", 300))
+    ]
+    said = gcma_report.ahead({"runs": [turn("cma", 150), turn("gcma", 10000), *real]})
+    assert [line.partition(":")[0] for line in said] == [
+        "touch the mapped pages of 864 MiB in turn",
+        "allocate 64 pages, area idle, in real time",
+    ]
+    assert "67 times" in said[0]
+
+
+def test_names_the_targets_that_a_measurement_left_out() -> None:
+    targets = [report.Target(name, 1.0, values) for name, values in (("a", [0.5]), ("b", [0.6]))]
+    assert report.not_measured(targets) == []
+    assert len(report.measured([*targets, report.Target("c", 1.0, [])])) == 2
+    assert report.not_measured([*targets, report.Target("c", 1.0, [])]) == [
+        "Not measured, of what has a target: c."
+    ]
+    few = [targets[0], *(report.Target(str(n), 1.0, []) for n in range(9))]
+    assert report.not_measured(few) == []

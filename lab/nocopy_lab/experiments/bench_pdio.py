@@ -535,7 +535,7 @@ def _expected(job: Job) -> dict[str, float]:
 # ----------------------------------------------------------------------------------- the whole
 
 # Of all boots, two at a time, on two processors.
-BOARD_ESTIMATE_S: Final = 1200.0
+BOARD_ESTIMATE_S: Final = 4400.0
 
 
 def _provenance() -> dict[str, Any]:

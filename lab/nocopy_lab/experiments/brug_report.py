@@ -499,7 +499,7 @@ def target_table(results: dict[str, Any]) -> Table:
     return Table(
         f"brug against its targets (median, quartiles){quick}",
         ("", "target", "measured", ""),
-        [target.row() for target in targets(results)],
+        report.measured(targets(results)),
     )
 
 
@@ -507,7 +507,7 @@ def statement_table(results: dict[str, Any]) -> Table:
     return Table(
         "What the paper reports, and here",
         ("", "", "paper", "here", ""),
-        [one.row() for one in statements(results)],
+        [one.row() for one in statements(results) if one.verdict != "not run"],
     )
 
 
@@ -717,6 +717,7 @@ def facts(results: dict[str, Any]) -> list[str]:
             f"Noise: the same binary twice (fig7): {_percent(middle)}, quartiles {_percent(low)} "
             f"to {_percent(high)}."
         )
+    said += report.not_measured(targets(results))
     said += [f"Failed: {line}" for line in data.failures()]
     said += [
         f"Wrong data: {bench}: {names}"
@@ -786,23 +787,27 @@ def _draw_figures(directory: Path, results: dict[str, Any]) -> list[Figure]:
     return drawn
 
 
+def _tables(results: dict[str, Any]) -> list[Table]:
+    """All that anything was measured for, but the rows of all benchmarks."""
+    data = Measured(results)
+    made = [target_table(results), statement_table(results), start_table(data)]
+    more = (growth_table(data), life_table(data), wait_table(data), suite_table(data))
+    return [table for table in (*made, *more) if table and table.rows]
+
+
 def draw(directory: Path = HERE) -> Path:
     results = report.load_results(directory)
-    data = Measured(results)
     figures = _draw_figures(directory, results)
-    suite = [table for table in (wait_table(data), suite_table(data)) if table]
-    commands = "\n".join(f"{name}: {about['command']}" for name, about in data.benches.items())
+    tables = _tables(results)
+    benches = Measured(results).benches
+    commands = "\n".join(f"{name}: {about['command']}" for name, about in benches.items())
     report.page(
         directory / "index.html",
         "brug and other allocators",
         [
-            report.html_table(target_table(results)),
-            report.html_table(statement_table(results)),
+            *map(report.html_table, tables[:2]),
             *(report.html_figure(directory, figure) for figure in figures),
-            report.html_table(start_table(data)),
-            report.html_table(growth_table(data)),
-            report.html_table(life_table(data)),
-            *map(report.html_table, suite),
+            *map(report.html_table, tables[2:]),
             report.html_table(all_rows(results)),
             "<h2>How it was measured</h2>\n",
             *map(report.paragraph, facts(results)),
@@ -810,19 +815,15 @@ def draw(directory: Path = HERE) -> Path:
             report.paragraph("All samples: results.json next to this page.", small=True),
         ],
     )
-    tables = [target_table(results), statement_table(results), start_table(data)]
-    tables += [life_table(data), *suite]
     (directory / "table.md").write_text(
-        "".join(report.markdown_table(table) for table in tables)
+        "".join(map(report.markdown_table, tables))
         + "".join(f"* {fact}\n" for fact in facts(results))
     )
-    growth = report.markdown_table(growth_table(data))
-    (directory / "growth.md").write_text(growth + "".join(f"* {fact}\n" for fact in facts(results)))
     return directory / "index.html"
 
 
 def show(directory: Path = HERE) -> None:
-    """Both tables on the terminal."""
+    """The targets and the paper's statements, on the terminal."""
     results = report.load_results(directory)
     console = report.console(180)
     console.print(report.rich_table(target_table(results)))

@@ -561,7 +561,7 @@ HEAD: Final = ("pdio against", "target", "measured (quartiles)", "")
 
 
 def _target_table(title: str, found: Sequence[Target]) -> Table:
-    return Table(title, HEAD, [one.row() for one in found])
+    return Table(title, HEAD, report.measured(found))
 
 
 # ------------------------------------------------------------------------ beyond the paper
@@ -659,8 +659,13 @@ def _speed_table(
             for block in sorted({b for d, _, b in cells if d == direction}):
                 what = f"{label}, {direction} {binary_size(block)}"
                 rows.append([what, *_speed_row(cells, direction, block)])
+    if not rows:
+        return None
     head = ("", *MODES, "pdio / buffered", "pdio / dontcache")
-    return Table(title, head, rows) if rows else None
+    # Older kernels have no DONTCACHE.
+    columns = [c for c in zip(head, *rows, strict=True) if set(c[1:]) != {"–"}]
+    head, *rest = zip(*columns, strict=True)
+    return Table(title, head, rest)
 
 
 WAYS: Final = dict(
@@ -772,6 +777,8 @@ def facts(data: Measured) -> list[str]:
             f"board spread by ±{max(spreads):.1f} % at most, ±{statistics.median(spreads):.1f} % "
             "in the middle."
         )
+    wanted = [*targets(data), *board_targets(data)] if data.host else board_targets(data)
+    said += report.not_measured(wanted)
     about = data.results
     machine = about["machine"]
     others = sorted({one["linux"] for one in data.board.values() if "linux" in one})

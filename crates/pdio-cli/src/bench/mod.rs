@@ -61,7 +61,7 @@ Columns, for each mode:
             on again, where samples of code that had them off end up (figure 4);
             by perf, or by the kernel's own profile if it was booted with profile=4
 
-Figures: this prints tables. `make bench-pdio`, in pdio's source tree, measures the
+Figures: this prints tables. `make bench-pdio`, in nocopy's source tree, measures the
   same and draws the paper's figures 2 to 4, as out/bench-pdio/index.html.
 
 Examples:
