@@ -75,7 +75,32 @@ pub fn write(command: Command, share: &Path) -> io::Result<()> {
     }
     let manual = share.join("man/man1");
     fs::create_dir_all(&manual)?;
-    clap_mangen::generate_to(command, manual)
+    command.build();
+    manual_pages(command, &manual)
+}
+
+fn manual_pages(mut command: Command, directory: &Path) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|c| !c.is_hide_set()) {
+        manual_pages(below.clone(), directory)?;
+    }
+    let usage = command.render_usage().to_string();
+    let page = clap_mangen::Man::new(command);
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    let text = with_synopsis(&String::from_utf8_lossy(&text), &usage);
+    fs::write(directory.join(page.get_filename()), text)
+}
+
+/// The page with the usage that `--help` shows: `clap_mangen` makes one up from the arguments.
+fn with_synopsis(page: &str, usage: &str) -> String {
+    const HEAD: &str = ".SH SYNOPSIS\n";
+    let usage = usage.trim_start_matches("Usage: ");
+    let usage = usage.replace('\\', "\\\\").replace('-', "\\-");
+    let Some((before, rest)) = page.split_once(HEAD) else {
+        return page.to_owned();
+    };
+    let after = rest.find("\n.SH ").map_or("", |end| &rest[end + 1..]);
+    format!("{before}{HEAD}{usage}\n{after}")
 }
 
 /// `help` repeats each command below itself, and needs no pages.
@@ -94,13 +119,23 @@ mod tests {
     fn a_page_for_each_command_and_a_completion_for_each_shell() {
         let command = Command::new("tool")
             .version("1.2.3")
-            .subcommand(Command::new("go").arg(Arg::new("fast").long("fast")))
+            .subcommand(
+                Command::new("go")
+                    .override_usage("tool go [--fast] FROM... TO")
+                    .arg(Arg::new("fast").long("fast"))
+                    .arg(Arg::new("paths")),
+            )
             .subcommand(Command::new("inner").hide(true));
         let share = tempfile::tempdir().expect("a directory");
         write(command, share.path()).expect("written");
         let text = |name: &str| fs::read_to_string(share.path().join(name)).expect(name);
         assert!(text("man/man1/tool.1").contains("1.2.3"));
-        assert!(text("man/man1/tool-go.1").contains("fast"));
+        let go = text("man/man1/tool-go.1");
+        assert!(
+            go.contains(".SH SYNOPSIS\ntool go [\\-\\-fast] FROM... TO\n.SH DESCRIPTION"),
+            "{go}"
+        );
+        assert!(go.contains("\n.SH OPTIONS"), "{go}");
         for absent in ["tool-inner.1", "tool-help.1", "tool-help-go.1"] {
             assert!(!share.path().join("man/man1").join(absent).exists());
         }
