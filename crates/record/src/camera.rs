@@ -97,6 +97,10 @@ impl Camera {
                 Fail::Failed(format!("no camera at {}", quoted(path)))
             }
             Some(libc::EBUSY) => busy(path),
+            Some(libc::EACCES) => Fail::Failed(format!(
+                "no right to use {}: its group may, which is usually 'video'",
+                quoted(path)
+            )),
             _ => Fail::Failed(format!("cannot open {}: {}", quoted(path), reason(&error))),
         })?;
         let mut camera = Camera {
@@ -299,7 +303,10 @@ impl Camera {
         let mut request: v4l2_requestbuffers = unsafe { std::mem::zeroed() };
         (request.count, request.type_, request.memory) = (count, self.queue, memory as u32);
         self.call(vidioc::VIDIOC_REQBUFS, &mut request)?;
-        Ok(request.count)
+        match (count, request.count) {
+            (1.., 0) => Err(io::Error::from_raw_os_error(libc::ENOMEM)),
+            (_, granted) => Ok(granted),
+        }
     }
 
     /// Asks about a buffer, whose only piece of memory is described by `plane` in both interfaces.

@@ -53,6 +53,8 @@ pub enum Next {
 pub struct Film {
     /// What happens while the camera is opened.
     pub opened: fn(),
+    /// What happens when it is to start.
+    pub started: fn() -> io::Result<()>,
     /// Is asked for each frame, before it comes.
     pub next: Box<dyn FnMut() -> Next>,
 }
@@ -132,7 +134,10 @@ impl Device {
                 vidioc::VIDIOC_QUERYBUF => about(&mut *argument.cast()),
                 vidioc::VIDIOC_QBUF => return lend(state, &mut *argument.cast()),
                 vidioc::VIDIOC_DQBUF => return self.take(state, &mut *argument.cast()),
-                vidioc::VIDIOC_STREAMON => switch(state, true),
+                vidioc::VIDIOC_STREAMON => {
+                    (state.film.started)()?;
+                    switch(state, true);
+                }
                 vidioc::VIDIOC_STREAMOFF => switch(state, false),
                 _ => return Err(io::Error::from_raw_os_error(libc::ENOTTY)),
             }

@@ -193,7 +193,7 @@ fn parse_size(text: &str) -> Result<(u32, u32), String> {
 fn parse_format(text: &str) -> Result<[u8; 4], String> {
     let mut code = *b"    ";
     let bytes = text.as_bytes();
-    if bytes.is_empty() || bytes.len() > 4 || !text.is_ascii() {
+    if bytes.is_empty() || bytes.len() > 4 || !bytes.iter().all(|b| (b' '..=b'~').contains(b)) {
         return Err("up to four characters, as in YUYV".into());
     }
     code[..bytes.len()].copy_from_slice(bytes);
@@ -335,6 +335,16 @@ fn run(args: &Record) -> Outcome {
             quoted(name)
         )));
     }
+    let twice = |trigger: &&PathBuf| {
+        let photo = [&args.photo, &part].into_iter().flatten();
+        photo.into_iter().any(|name| output::same(name, trigger))
+    };
+    if let Some(name) = args.trigger.as_ref().filter(twice) {
+        return Err(Fail::Usage(format!(
+            "{} is where a photo goes: give the trigger another name",
+            quoted(name)
+        )));
+    }
     // Before the camera is set up, which may take a while: what comes meanwhile is held.
     let signals = record::signals()?;
     // Before the camera as well: whatever fails closes the camera first, and only then waits for a terminal.
@@ -342,7 +352,18 @@ fn run(args: &Record) -> Outcome {
     let camera = args.source.open()?;
     let place = if pipe { Place::pipe() } else { Place::of(file) };
     let (way, stream, _) = ways::choose(&camera, &place, args.source.choice())?;
-    // Before FILE is emptied.
+    if args
+        .segment
+        .is_some_and(|most| most < camera.frame_bytes as u64)
+        && !camera.compressed
+    {
+        return Err(Fail::Usage(format!(
+            "a segment has to have room for a frame, which has {} bytes",
+            camera.frame_bytes
+        )));
+    }
+    record::want_room(&plan, &camera)?;
+    // Before FILE is opened.
     signals.check()?;
     let trigger = Trigger::open(plan.trigger.as_deref())?;
     let header = format!("# nocopy-record 1: {}\n", about(&camera));
@@ -350,7 +371,7 @@ fn run(args: &Record) -> Outcome {
     let photos = photos.map(|path| Photos::to(path, camera.frame_bytes));
     let mut photos = photos.transpose()?;
     let interval = camera.interval;
-    let mut output = Output::create(
+    let mut output = Output::open(
         output::Plan {
             header,
             interval,
@@ -359,6 +380,10 @@ fn run(args: &Record) -> Outcome {
         },
         way,
     )?;
+    // A camera that does not start leaves the recording that was there. Until there is room for them, frames
+    // wait in its buffers.
+    record::start(&stream)?;
+    output.empty()?;
     let since = Instant::now();
     let mut recording = Recording::new(
         &plan,
@@ -374,21 +399,23 @@ fn run(args: &Record) -> Outcome {
     drop(camera);
     let (tally, outcome) = recording.finish(outcome);
     let (totals, outcome) = output.finish(outcome);
+    // A disk that is slow with a photo, and a terminal that is stopped, are no part of it either.
+    let ended = Instant::now();
     drop(screen);
-    let (photos, lines) = photos.map_or_else(Default::default, Photos::finish);
+    let (photos, failed, lines) = photos.map_or_else(Default::default, Photos::finish);
     for line in lines {
         say(format_args!("nocopy-record: {line}"));
     }
     // What it waited for the trigger is no part of the recording, however long that was.
     let (since, waited) = tally.triggered.unwrap_or((since, Duration::ZERO));
-    let time = since.elapsed();
+    let time = ended.saturating_duration_since(since);
     let cpu = (record::processor_time() - waited).as_secs_f64();
     // Through the ring it is one, and one more where the ring goes through the page cache.
     let copied = match way {
-        Way::Buffered => totals.bytes,
-        _ => totals.bytes.saturating_sub(totals.zero_copy) + totals.buffered,
+        Way::Buffered => totals.given,
+        _ => totals.given.saturating_sub(totals.zero_copy) + totals.buffered,
     } + tally.kept;
-    let copies = copied as f64 / totals.bytes.max(1) as f64;
+    let copies = copied as f64 / totals.given.max(1) as f64;
     let mut told = Ok(());
     if args.json {
         told = report::json(&json!({
@@ -397,23 +424,29 @@ fn run(args: &Record) -> Outcome {
             "damaged": totals.damaged, "uneven": totals.uneven,
             "late": tally.late, "worst_s": tally.worst.as_secs_f64(), "bytes": totals.bytes,
             "copies_per_byte": copies, "seconds": time.as_secs_f64(), "cpu_s": cpu,
-            "photos": photos, "complete": outcome.is_ok(),
+            "photos": photos, "photos_failed": failed, "complete": outcome.is_ok() && failed == 0,
         }));
     } else if !args.quiet && !matches!(outcome, Err(Fail::Failed(_))) {
         let suspected = match totals.suspected {
             0 => String::new(),
             more => format!(" (perhaps {more} more, by their times)"),
         };
+        let each = match totals.frames {
+            0 => String::new(),
+            frames => format!(
+                ", {:.2} ms of processor time a frame",
+                1000.0 * cpu / frames as f64
+            ),
+        };
         say(format_args!(
             "{} frames, {} lost{suspected}, {} damaged, {} late; {}, {}; way '{way}', {copies:.2} \
-             copies a byte, {:.2} ms of processor time a frame",
+             copies a byte{each}",
             totals.frames,
             totals.lost,
             totals.damaged,
             tally.late,
             report::amount(totals.bytes, 1024),
             report::rate(totals.bytes, time),
-            1000.0 * cpu / totals.frames.max(1) as f64,
         ));
     }
     outcome.map_err(|fail| match fail {
@@ -429,7 +462,11 @@ fn run(args: &Record) -> Outcome {
         }
         fail => fail,
     })?;
-    told
+    match failed {
+        0 => told,
+        // Lines have said so.
+        _ => Err(Fail::Reported),
+    }
 }
 
 fn main() -> ExitCode {
@@ -496,5 +533,6 @@ mod tests {
         assert!(parse_size("1920").is_err() && parse_size("0x5").is_err());
         assert!(parse_rate("0").is_err() && parse_rate("30/0").is_err());
         assert!(parse_format("").is_err() && parse_format("YUYV2").is_err());
+        assert!(parse_format("A\nB").is_err());
     }
 }

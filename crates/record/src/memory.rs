@@ -333,6 +333,24 @@ pub fn sync(dmabuf: &OwnedFd, end: bool) {
     unsafe { libc::ioctl(dmabuf.as_raw_fd(), DMA_BUF_IOCTL_SYNC as _, &flags) };
 }
 
+/// Bytes of memory that programs can have without others losing theirs, if the system says so: at most what this
+/// program's cgroup may have.
+pub fn available() -> Option<usize> {
+    let number = |text: &str| text.trim().parse::<usize>().ok();
+    let about = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = about
+        .lines()
+        .find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    let system = number(line.strip_suffix("kB")?)?.saturating_mul(1024);
+    let group = std::fs::read_to_string("/proc/self/cgroup").ok();
+    let group = group.and_then(|text| Some(text.trim().strip_prefix("0::")?.to_owned()));
+    let most = group.and_then(|group| {
+        let file = format!("/sys/fs/cgroup{group}/memory.max");
+        number(&std::fs::read_to_string(file).ok()?)
+    });
+    Some(most.map_or(system, |most| system.min(most)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

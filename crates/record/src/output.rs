@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{channel, Receiver, Sender, TryRecvError};
 use std::thread;
@@ -104,19 +104,28 @@ struct Index {
 }
 
 impl Index {
-    fn create(of: &Path, header: &str, sync: bool) -> Outcome<Index> {
+    /// Opens it as it is; see [`begin`](Index::begin).
+    fn open(of: &Path, sync: bool) -> Outcome<Index> {
         let path = index_of(of);
-        let mut file = File::create(&path).context("create", &path)?;
-        file.write_all(header.as_bytes()).context("write", &path)?;
+        let mut options = File::options();
+        let options = options.write(true).create(true).truncate(false);
+        let file = options.open(&path).context("create", &path)?;
         Ok(Index {
             file,
             path,
             sync,
             waiting: VecDeque::new(),
-            len: header.len() as u64,
+            len: 0,
             frames: 0,
             end: 0,
         })
+    }
+
+    /// Leaves nothing in it but a header, which comes first: on a disk that takes none, the lines stay.
+    fn begin(&mut self, header: &str) -> io::Result<()> {
+        self.file.write_all_at(header.as_bytes(), 0)?;
+        self.len = header.len() as u64;
+        self.file.set_len(self.len)
     }
 
     /// Writes the lines of what a file of this size has. After a failure there may be half a line, or one that a
@@ -169,13 +178,66 @@ fn segment(path: &Path, number: u32) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// A name with its directory as the kernel finds it, to be compared with others.
+/// A name as the kernel finds it, to be compared with others: that of the file itself, there or not.
 fn resolved(path: &Path) -> PathBuf {
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-    let directory = parent.unwrap_or(Path::new(".")).canonicalize();
-    let in_directory = || Some(directory.ok()?.join(path.file_name()?));
-    let found = path.canonicalize().ok().or_else(in_directory);
-    found.unwrap_or_else(|| path.to_path_buf())
+    let mut path = path.to_path_buf();
+    // As many links as the kernel follows; one to what is not there yet is a name for it.
+    for _ in 0..40 {
+        if let Ok(found) = path.canonicalize() {
+            return found;
+        }
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new(".")).to_path_buf();
+        match std::fs::read_link(&path) {
+            Ok(target) => path = parent.join(target),
+            Err(_) => {
+                let name = path.file_name().unwrap_or_default();
+                return parent.canonicalize().unwrap_or(parent).join(name);
+            }
+        }
+    }
+    path
+}
+
+/// Returns true if both are names of one file, there or not.
+pub fn same(one: &Path, other: &Path) -> bool {
+    resolved(one) == resolved(other)
+}
+
+/// Files that were not there before. Unless they are kept, they go again.
+#[derive(Debug, Default)]
+struct Created(Vec<PathBuf>);
+
+impl Created {
+    fn of(names: [&Path; 2]) -> Created {
+        let absent = |name: &&Path| {
+            let about = std::fs::symlink_metadata(name);
+            about.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        Created(names.into_iter().filter(absent).map(Into::into).collect())
+    }
+}
+
+impl Drop for Created {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            let _ = std::fs::remove_file(name);
+        }
+    }
+}
+
+/// Keeps other recordings from a file: they would write over each other. Returns false if there is one.
+fn is_alone(file: &File) -> bool {
+    let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    // What the kernel still writes for a program that was killed keeps its lock for a moment.
+    for _ in 0..50 {
+        match rustix::fs::flock(file, lock) {
+            Err(rustix::io::Errno::WOULDBLOCK) => thread::sleep(Duration::from_millis(20)),
+            // Some filesystems have no locks.
+            _ => return true,
+        }
+    }
+    false
 }
 
 /// Syncs the directory of a file. What is synced of a new file is of no use after a power cut without its name.
@@ -207,12 +269,16 @@ struct Segment {
     /// Bytes that were given to the writer.
     bytes: u64,
     frames: u64,
+    /// Until frames may come.
+    created: Created,
 }
 
 /// How a file ended, and what of it counts.
 #[derive(Debug)]
 struct Ended {
     frames: u64,
+    /// Of these frames.
+    bytes: u64,
     stats: Stats,
     outcome: Outcome,
 }
@@ -226,6 +292,7 @@ impl Segment {
             index,
             bytes,
             frames,
+            ..
         } = self;
         let before = writer.stats();
         // By now the name may be another file's.
@@ -238,6 +305,7 @@ impl Segment {
         let Some(mut index) = index else {
             return Ended {
                 frames,
+                bytes: stats.bytes,
                 stats,
                 outcome,
             };
@@ -250,9 +318,15 @@ impl Segment {
             failed => failed,
         }
         .or_else(|fail| {
-            file.and_then(|file| whole(&file, &mut index))
-                .context("mend", &path)?;
-            Err(fail)
+            let mended = file.and_then(|file| whole(&file, &mut index));
+            match (fail, mended) {
+                // What went wrong first says more.
+                (Fail::Failed(text), Err(error)) => Err(Fail::Failed(format!(
+                    "{text}; what is no whole frame stays at its end: {}",
+                    reason(&error)
+                ))),
+                (fail, mended) => mended.context("mend", &path).and(Err(fail)),
+            }
         });
         let outcome = match (outcome, pdio::close(index.file)) {
             (Ok(()) | Err(Fail::Signal(_)), Err(error)) => Err(error).context("write", &index.path),
@@ -260,6 +334,7 @@ impl Segment {
         };
         Ended {
             frames: index.frames,
+            bytes: index.end,
             stats,
             outcome,
         }
@@ -329,6 +404,7 @@ impl Ender {
         self.busy = false;
         Some(ended.unwrap_or_else(|| Ended {
             frames: 0,
+            bytes: 0,
             stats: Stats::default(),
             outcome: Err(Fail::Failed("the thread that ends segments is gone".into())),
         }))
@@ -378,8 +454,10 @@ pub struct Totals {
     pub frames: u64,
     /// The files.
     pub files: Vec<PathBuf>,
-    /// Bytes given to the writers.
+    /// Their bytes.
     pub bytes: u64,
+    /// Bytes given to the writers.
+    pub given: u64,
     /// Of these, without a copy.
     pub zero_copy: u64,
     /// Of these, through the page cache or a pipe.
@@ -409,11 +487,11 @@ pub struct Output {
 }
 
 impl Output {
-    /// Creates the first file and its index.
+    /// Opens the first file and its index, and leaves in them what is there; see [`empty`](Output::empty).
     ///
     /// # Errors
-    /// If that cannot be.
-    pub fn create(plan: Plan, way: Way) -> Outcome<Output> {
+    /// If that cannot be. Then what was not there before is not there.
+    pub fn open(plan: Plan, way: Way) -> Outcome<Output> {
         let ender = match plan.segment {
             Some(_) => Some(Ender::by(ending())?),
             None => None,
@@ -431,11 +509,12 @@ impl Output {
             notice: None,
             totals: Totals::default(),
         };
-        output.begin()?;
+        output.next()?;
         Ok(output)
     }
 
-    fn begin(&mut self) -> Outcome {
+    /// Opens the next file.
+    fn next(&mut self) -> Outcome {
         let Some(path) = &self.plan.path else {
             let path = PathBuf::from("standard output");
             let file = standard(io::stdout().as_fd()).context("write to", &path)?;
@@ -449,6 +528,7 @@ impl Output {
                 index: None,
                 bytes: 0,
                 frames: 0,
+                created: Created::default(),
             });
             return Ok(());
         };
@@ -465,15 +545,25 @@ impl Output {
                 )));
             }
         }
+        let created = Created::of([&path, &index_of(&path)]);
         let mut options = self.options.clone();
         options.create(true);
         let mut writer = options.open_writer(&path).context("create", &path)?;
+        if !is_alone(writer.file()) {
+            return Err(Fail::Failed(format!(
+                "another program records to {}: name another file",
+                quoted(&path)
+            )));
+        }
         let sync = self.plan.durability == Durability::Sync;
-        // Emptied before the file that was there: its lines would name frames that are not.
-        let index = Some(Index::create(&path, &self.plan.header, sync)?);
-        let about = writer.file().metadata().context("look at", &path)?;
-        if about.len() > 0 {
-            writer.set_len(0).context("empty", &path)?;
+        let index = Index::open(&path, sync)?;
+        let file = writer.file().metadata().context("look at", &path)?;
+        let lines = index.file.metadata().context("look at", &index.path)?;
+        if (file.dev(), file.ino()) == (lines.dev(), lines.ino()) {
+            return Err(Fail::Failed(format!(
+                "{} is the same file as its index: name another",
+                quoted(&path)
+            )));
         }
         if self.way == Way::Copy {
             writer.prepare();
@@ -483,14 +573,38 @@ impl Output {
             sync_directory(&path)?;
             sync_directory(&index_of(&path))?;
         }
-        self.totals.files.push(path.clone());
         self.current = Some(Segment {
             path,
             writer,
-            index,
+            index: Some(index),
             bytes: 0,
             frames: 0,
+            created,
         });
+        Ok(())
+    }
+
+    /// Empties the file that was opened: now frames can come.
+    ///
+    /// # Errors
+    /// If that cannot be.
+    pub fn empty(&mut self) -> Outcome {
+        let Some(segment) = &mut self.current else {
+            return Ok(());
+        };
+        let (writer, path) = (&mut segment.writer, &segment.path);
+        if let Some(index) = &mut segment.index {
+            // Before the file: its lines would name frames that are not there.
+            index
+                .begin(&self.plan.header)
+                .context("write", &index.path)?;
+            let about = writer.file().metadata().context("look at", path)?;
+            if about.len() > 0 {
+                writer.set_len(0).context("empty", path)?;
+            }
+            self.totals.files.push(path.clone());
+        }
+        segment.created.0.clear();
         Ok(())
     }
 
@@ -544,7 +658,7 @@ impl Output {
         if frame.damaged {
             self.totals.damaged += 1;
             self.missing("damaged", frame.sequence..=frame.sequence);
-            return Ok(());
+            return self.write_lines();
         }
         let Some(segment) = &mut self.current else {
             return Err(Fail::Failed("nothing is open to be written to".into()));
@@ -577,13 +691,25 @@ impl Output {
             let (seconds, micros) = (time.as_secs(), time.subsec_micros());
             let line = format!("{sequence} {seconds}.{micros:06} {offset} {len}\n");
             index.waiting.push_back((segment.bytes, line));
-            let size = writer.file().metadata().context("look at", path)?.len();
-            index.write_lines(size).context("write", &index.path)?;
         }
+        self.write_lines()?;
         if direct && !uncopied {
             self.copied(frame, offset);
         }
         Ok(())
+    }
+
+    /// Writes the lines of what the file has.
+    fn write_lines(&mut self) -> Outcome {
+        let Some(segment) = &mut self.current else {
+            return Ok(());
+        };
+        let Some(index) = &mut segment.index else {
+            return Ok(());
+        };
+        let about = segment.writer.file().metadata();
+        let size = about.context("look at", &segment.path)?.len();
+        index.write_lines(size).context("write", &index.path)
     }
 
     /// Returns true if no direct I/O begins or ends there in a file.
@@ -624,7 +750,8 @@ impl Output {
         if let (Some(ender), Some(segment)) = (&mut self.ender, self.current.take()) {
             ender.begin(segment);
         }
-        self.begin()
+        self.next()?;
+        self.empty()
     }
 
     /// Takes account of a file that has ended meanwhile, or waits for it.
@@ -637,14 +764,11 @@ impl Output {
 
     fn tally(&mut self, ended: Ended) -> Outcome {
         self.totals.frames += ended.frames;
-        self.count(&ended.stats);
+        self.totals.bytes += ended.bytes;
+        self.totals.given += ended.stats.bytes;
+        self.totals.zero_copy += ended.stats.zero_copy_bytes;
+        self.totals.buffered += ended.stats.buffered_bytes;
         ended.outcome
-    }
-
-    fn count(&mut self, stats: &Stats) {
-        self.totals.bytes += stats.bytes;
-        self.totals.zero_copy += stats.zero_copy_bytes;
-        self.totals.buffered += stats.buffered_bytes;
     }
 
     /// Ends the output; what was written, and how that went.
@@ -703,6 +827,14 @@ mod tests {
     use crate::alone::{alone, job};
     use crate::filter::{refuse, refuse_of};
     use crate::ways::RING;
+
+    impl Output {
+        fn create(plan: Plan, way: Way) -> Outcome<Output> {
+            let mut output = Output::open(plan, way)?;
+            output.empty()?;
+            Ok(output)
+        }
+    }
 
     #[test]
     fn missing_numbers_are_named_also_where_they_wrap() {
@@ -765,6 +897,7 @@ mod tests {
         let at = |name: &str| home.path().join(name);
         std::fs::write(at("day.raw"), "").unwrap();
         std::os::unix::fs::symlink("day.raw", at("link")).unwrap();
+        std::os::unix::fs::symlink("day-0007.raw", at("to nothing yet")).unwrap();
         let dotted = |name: &str| home.path().join(".").join(name);
         let one = plan(&dotted("day.raw"), None, Durability::Process);
         let several = plan(&dotted("day.raw"), Some(1), Durability::Process);
@@ -772,6 +905,7 @@ mod tests {
             ("day.raw", true, false),
             ("day.raw.index", true, false),
             ("link", true, false),
+            ("to nothing yet", false, true),
             ("day-0000.raw", false, true),
             ("day-0012.raw.index", false, true),
             ("day-12345.raw", false, true),
@@ -1266,7 +1400,8 @@ mod tests {
             );
         };
         std::fs::write(&place, [0; 20]).unwrap();
-        let mut index = Index::create(&place, "# test\n", false).unwrap();
+        let mut index = Index::open(&place, false).unwrap();
+        index.begin("# test\n").unwrap();
         let read = || std::fs::read_to_string(index_of(&place)).unwrap();
         let size = || std::fs::metadata(&place).unwrap().len();
         index.waiting.push_back((10, "0 0.000000 0 10\n".into()));

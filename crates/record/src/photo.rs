@@ -25,6 +25,7 @@ pub struct Photos {
     path: PathBuf,
     wanted: bool,
     taken: u64,
+    failed: u64,
     /// Memory for one frame; none while a photo is being written from it.
     memory: Option<Vec<u8>>,
     begun: Sender<Vec<u8>>,
@@ -44,6 +45,17 @@ impl Photos {
                 quoted(path)
             )));
         }
+        // Where none can begin, that is to be known before the first is wanted.
+        let part = part_of(path);
+        begin(&part)
+            .and_then(|_| remove_file(&part))
+            .map_err(|error| {
+                Fail::Failed(format!(
+                    "cannot write photos to {}: {}",
+                    quoted(path),
+                    reason(&error)
+                ))
+            })?;
         let to = path.to_path_buf();
         Photos::by(path, frame_bytes, move |data| write(&to, data))
     }
@@ -81,6 +93,7 @@ impl Photos {
             path: path.to_path_buf(),
             wanted: false,
             taken: 0,
+            failed: 0,
             memory: Some(memory),
             begun,
             ended,
@@ -113,8 +126,9 @@ impl Photos {
         line
     }
 
-    /// Waits for the photo that is being written. Returns how many were taken, and lines to be said.
-    pub fn finish(mut self) -> (u64, Vec<String>) {
+    /// Waits for the photo that is being written. Returns how many were taken, how many could not be written,
+    /// and lines to be said.
+    pub fn finish(mut self) -> (u64, u64, Vec<String>) {
         let mut lines = Vec::new();
         if self.memory.is_none() {
             let result = match self.ended.recv() {
@@ -129,7 +143,7 @@ impl Photos {
                 "no frame came for the photo {path} that was asked for last"
             ));
         }
-        (self.taken, lines)
+        (self.taken, self.failed, lines)
     }
 
     fn end(&mut self, result: io::Result<()>) -> Option<String> {
@@ -138,25 +152,30 @@ impl Photos {
                 self.taken += 1;
                 None
             }
-            Err(error) => Some(format!(
-                "cannot write the photo {}: {}",
-                quoted(&self.path),
-                reason(&error)
-            )),
+            Err(error) => {
+                self.failed += 1;
+                let path = quoted(&self.path);
+                Some(format!("cannot write the photo {path}: {}", reason(&error)))
+            }
         }
     }
+}
+
+/// Makes the file that a photo begins in.
+fn begin(part: &Path) -> io::Result<File> {
+    // What a run before has left. Whatever else has this name, a link or a FIFO, is neither followed
+    // nor waited for.
+    match remove_file(part) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::options().write(true).create_new(true).open(part)
 }
 
 /// Writes a frame to a file, which is there whole or not at all.
 fn write(path: &Path, data: &[u8]) -> io::Result<()> {
     let part = part_of(path);
-    // What a run before has left. Whatever else has this name, a link or a FIFO, is neither followed
-    // nor waited for.
-    match remove_file(&part) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = File::options().write(true).create_new(true).open(&part)?;
+    let mut file = begin(&part)?;
     let written = file.write_all(data);
     // Some filesystems tell only now of what they have lost.
     let closed = pdio::close(file);
@@ -224,7 +243,7 @@ mod tests {
             thread::sleep(Duration::from_millis(100));
             go.send(()).unwrap();
         });
-        assert_eq!(photos.finish(), (2, Vec::new()));
+        assert_eq!(photos.finish(), (2, 0, Vec::new()));
         later.join().unwrap();
     }
 
@@ -245,8 +264,8 @@ mod tests {
         assert!(line.contains("cannot write the photo") && !line.contains('\n'));
         assert_eq!(std::fs::read(&path).unwrap(), b"frame");
         photos.ask();
-        let (taken, lines) = photos.finish();
-        assert_eq!((taken, lines.len()), (1, 1));
+        let (taken, failed, lines) = photos.finish();
+        assert_eq!((taken, failed, lines.len()), (1, 1, 1));
         assert!(lines[0].starts_with("no frame came"), "{lines:?}");
     }
 

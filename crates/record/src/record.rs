@@ -14,6 +14,7 @@ use rustix::time::{clock_gettime, ClockId};
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
 use crate::camera::{Arrival, Camera};
+use crate::memory::available;
 use crate::output::{Frame, Output};
 use crate::photo::Photos;
 use crate::preroll::PreRoll;
@@ -200,6 +201,8 @@ pub struct Recording<'a> {
     trigger: Trigger,
     state: State,
     kept: PreRoll,
+    /// Maximum bytes that may be kept before the trigger.
+    most: usize,
     /// Maximum bytes that may wait while they are written.
     limit: usize,
     quota: Quota<'a>,
@@ -211,9 +214,59 @@ pub struct Recording<'a> {
     tally: Tally,
 }
 
+/// The memory that frames from before the trigger may take.
+fn room() -> usize {
+    available().map_or(usize::MAX, |bytes| bytes.saturating_sub(BACKLOG))
+}
+
+/// Wants memory for what a camera gives in the time before the trigger, if that can be told.
+///
+/// # Errors
+/// If there is less.
+pub fn want_room(plan: &Plan, camera: &Camera) -> Outcome {
+    let (Some(span), Some(interval)) = (plan.pre_roll, camera.interval) else {
+        return Ok(());
+    };
+    let frames = span.as_secs_f64() / interval.as_secs_f64();
+    // Frames that are compressed are smaller than they may be.
+    if camera.compressed || frames * camera.frame_bytes as f64 <= room() as f64 {
+        return Ok(());
+    }
+    Err(Fail::Failed(format!(
+        "a pre-roll of {} s takes {:.1} GB of memory, and {:.1} are there: ask for a shorter one",
+        span.as_secs_f64(),
+        frames * camera.frame_bytes as f64 / 1e9,
+        room() as f64 / 1e9
+    )))
+}
+
+/// Starts a camera.
+///
+/// # Errors
+/// If it does not.
+pub fn start(stream: &Stream<'_>) -> Outcome {
+    let camera = stream.camera.path();
+    stream.start().map_err(|error| match error.raw_os_error() {
+        // What the driver of USB cameras says, and no disk is meant.
+        Some(libc::ENOSPC) => Fail::Failed(format!(
+            "cannot start {}: its bus has no room for so many bytes a second: choose a smaller \
+             --size or --rate, or another port",
+            quoted(camera)
+        )),
+        _ => Fail::Failed(format!(
+            "cannot start {}: {}",
+            quoted(camera),
+            reason(&error)
+        )),
+    })
+}
+
 /// Listens to all signals that a plan may need. One that this plan has no use for would otherwise end the
 /// program.
 pub fn signals() -> Outcome<Signals> {
+    // Past the limit of a file's length, write() says so.
+    // SAFETY: no code is called.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     Signals::listen(&[SIGUSR1, SIGUSR2])
 }
 
@@ -239,6 +292,7 @@ impl<'a> Recording<'a> {
             photos,
             screen,
             kept: PreRoll::default(),
+            most: room(),
             limit: 0,
             quota: Quota::of(plan),
             clock: Clock::default(),
@@ -259,13 +313,12 @@ impl<'a> Recording<'a> {
         (self.tally, outcome)
     }
 
-    /// Records until the plan, a signal or a failure ends it.
+    /// Records from a camera that was started until the plan, a signal or a failure ends it.
     ///
     /// # Errors
     /// The signal or the failure.
     pub fn run(&mut self, stream: &Stream<'_>) -> Outcome {
         let camera = stream.camera;
-        stream.start().context("start", camera.path())?;
         let mut since = Instant::now();
         while !self.quota.done {
             self.signals.check()?;
@@ -354,6 +407,10 @@ impl<'a> Recording<'a> {
         if self.state == State::Waiting || self.quota.takes(&frame) {
             self.keep_or_write(&frame, &arrival, data, camera.interval)?;
         }
+        if self.quota.done {
+            // What becomes of the camera now is no failure of the recording.
+            return Ok(());
+        }
         stream.give_back(arrival).map_err(|e| gone(camera, &e))
     }
 
@@ -371,13 +428,14 @@ impl<'a> Recording<'a> {
             }
         }
         if self.state != State::Recording {
-            let kept = self.kept.push(frame.clone(), data);
-            kept.map_err(|_| {
-                Fail::Failed(format!(
-                    "no memory for more than {} bytes before the trigger",
+            // Linux promises memory that it has not, and then kills somebody.
+            let full = self.state == State::Waiting && self.kept.bytes() + data.len() > self.most;
+            if full || self.kept.push(frame.clone(), data).is_err() {
+                return Err(Fail::Failed(format!(
+                    "no memory for more than {} bytes before the trigger: ask for a shorter --pre-roll",
                     self.kept.bytes()
-                ))
-            })?;
+                )));
+            }
             if let (State::Waiting, Some(span)) = (&self.state, self.plan.pre_roll) {
                 self.kept.trim(span);
             } else {

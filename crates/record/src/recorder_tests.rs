@@ -60,6 +60,7 @@ fn frames(mut before: impl FnMut(u32) + 'static) -> Film {
 fn film(next: impl FnMut() -> Next + 'static) -> Film {
     Film {
         opened: || {},
+        started: || Ok(()),
         next: Box::new(next),
     }
 }
@@ -469,6 +470,170 @@ fn a_signal_that_ends_the_set_up_leaves_the_file_as_it_was() {
     assert!(matches!(outcome, Err(Fail::Signal(SIGTERM))), "{outcome:?}");
     assert_eq!(fs::read(&file).unwrap(), b"what was there");
     assert_eq!(fs::read_dir(&home).unwrap().count(), 1);
+}
+
+/// What a recording that failed says.
+#[track_caller]
+fn failure(outcome: Outcome) -> String {
+    match outcome {
+        Err(Fail::Failed(text) | Fail::Usage(text)) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_cannot_begin_leaves_the_file_as_it_was() {
+    let Some(home) = place("what_cannot_begin_leaves_the_file_as_it_was") else {
+        return;
+    };
+    let [file, photo, nowhere] = ["out", "photo", "nowhere/photo"].map(|name| home.join(name));
+    let [at, at_photo] = [&nowhere, &photo].map(|path| path.to_str().unwrap());
+    fs::write(&file, "what was there").unwrap();
+    fs::write(index_of(&file), "its index").unwrap();
+    let no_bus = || Film {
+        started: || Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+        ..frames(|_| {})
+    };
+    let cases: [(Film, &[&str], &str); 6] = [
+        (no_bus(), &[], "its bus has no room"),
+        (frames(|_| {}), &["--pre-roll", "10000h"], "of memory"),
+        (frames(|_| {}), &["--segment", "8191"], "room for a frame"),
+        (frames(|_| {}), &["--photo", at], "cannot write photos"),
+        (
+            frames(|_| {}),
+            &[
+                "--photo",
+                at_photo,
+                "--pre-roll",
+                "1s",
+                "--trigger",
+                at_photo,
+            ],
+            "where a photo goes",
+        ),
+        (
+            frames(|_| {}),
+            &[
+                "--photo",
+                at_photo,
+                "--pre-roll",
+                "1s",
+                "--trigger",
+                &format!("{at_photo}.part"),
+            ],
+            "where a photo goes",
+        ),
+    ];
+    for (film, options, wanted) in cases {
+        let said = failure(record(film, options, &file));
+        assert!(said.contains(wanted) && !said.contains('\n'), "{said}");
+        assert_eq!(fs::read(&file).unwrap(), b"what was there");
+        assert_eq!(fs::read(index_of(&file)).unwrap(), b"its index");
+        assert_eq!(fs::read_dir(&home).unwrap().count(), 2);
+    }
+    // And what was not there is not there.
+    record(no_bus(), &[], &home.join("new")).unwrap_err();
+    record(frames(|_| {}), &[], &home.join("n".repeat(252))).unwrap_err();
+    assert_eq!(fs::read_dir(&home).unwrap().count(), 2);
+}
+
+#[test]
+fn two_recordings_do_not_share_a_file() {
+    let Some(home) = place("two_recordings_do_not_share_a_file") else {
+        return;
+    };
+    let [file, link, one] = ["out", "link", "one"].map(|name| home.join(name));
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let other = link.clone();
+    let said = Arc::new(std::sync::Mutex::new(String::new()));
+    let heard = said.clone();
+    let film = frames(move |number| {
+        if number == 5 {
+            *heard.lock().unwrap() = failure(record(frames(|_| {}), &["--frames", "3"], &other));
+        }
+    });
+    record(film, &["--frames", "10"], &file).unwrap();
+    let said = said.lock().unwrap();
+    assert!(said.contains("another program records to"), "{said}");
+    holds(&file, 0..10);
+    // It ends with the recording.
+    record(frames(|_| {}), &["--frames", "3"], &file).unwrap();
+    holds(&file, 0..3);
+    // A file and its index are two as well.
+    fs::write(&one, "kept").unwrap();
+    fs::hard_link(&one, index_of(&one)).unwrap();
+    let said = failure(record(frames(|_| {}), &["--frames", "3"], &one));
+    assert!(said.contains("same file as its index"), "{said}");
+    assert_eq!(fs::read(&one).unwrap(), b"kept");
+}
+
+#[test]
+fn the_limit_of_a_files_length_is_told_in_one_line() {
+    let Some(home) = place("the_limit_of_a_files_length_is_told_in_one_line") else {
+        return;
+    };
+    // What this program may write to its own output is less than that.
+    let most = libc::rlimit {
+        rlim_cur: 10 * FRAME as u64 + 100,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: reads the structure.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &most) }, 0);
+    for way in ways(&home) {
+        let file = home.join(way);
+        let said = failure(record(frames(|_| {}), &["--way", way], &file));
+        assert!(
+            said.contains("File too large") && said.contains("all indexed"),
+            "{said}"
+        );
+        let (numbers, _) = read(&file);
+        assert!(numbers.iter().copied().eq(0..numbers.len() as u32));
+        assert!(
+            said.contains(&format!("holds {} frames", numbers.len())),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn lines_of_damaged_frames_do_not_wait_for_a_whole_one() {
+    let Some(home) = place("lines_of_damaged_frames_do_not_wait_for_a_whole_one") else {
+        return;
+    };
+    let file = home.join("out");
+    let index = index_of(&file);
+    let mut numbers = 0..;
+    let film = film(move || {
+        let number = numbers.next().unwrap();
+        if number < 20 {
+            let lines = fs::read_to_string(&index).unwrap().lines().count();
+            assert_eq!(lines as u32, 1 + number);
+            return Next::Damaged(number);
+        }
+        Next::Frame(number)
+    });
+    record(film, &["--frames", "2"], &file).unwrap();
+    let remarks = (0..20).map(|n| format!("damaged {n}")).collect();
+    assert_eq!(read(&file), (vec![20, 21], remarks));
+}
+
+#[test]
+fn a_photo_that_could_not_be_written_is_a_failure() {
+    let Some(home) = place("a_photo_that_could_not_be_written_is_a_failure") else {
+        return;
+    };
+    let (file, photos) = (home.join("out"), home.join("photos"));
+    fs::create_dir(&photos).unwrap();
+    let photo = photos.join("photo").to_str().unwrap().to_owned();
+    let film = frames(move |number| {
+        if number == 3 {
+            fs::remove_dir(&photos).unwrap();
+            raise(SIGUSR2).unwrap();
+        }
+    });
+    let outcome = record(film, &["--frames", "9", "--photo", &photo], &file);
+    assert!(matches!(outcome, Err(Fail::Reported)), "{outcome:?}");
+    holds(&file, 0..9);
 }
 
 /// Takes a file away as soon as the camera that has this is closed.
