@@ -368,7 +368,8 @@ fn run(args: &Record) -> Outcome {
     let trigger = Trigger::open(plan.trigger.as_deref())?;
     let header = format!("# nocopy-record 1: {}\n", about(&camera));
     let photos = args.photo.as_deref();
-    let photos = photos.map(|path| Photos::to(path, camera.frame_bytes));
+    let photos =
+        photos.map(|path| Photos::to(path, camera.frame_bytes, args.durability == Promise::Sync));
     let mut photos = photos.transpose()?;
     let interval = camera.interval;
     let mut output = Output::open(

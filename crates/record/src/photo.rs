@@ -33,11 +33,12 @@ pub struct Photos {
 }
 
 impl Photos {
-    /// Makes a thread and memory ready for photos of up to `frame_bytes`.
+    /// Makes a thread and memory ready for photos of up to `frame_bytes`, which appear once they are synced if
+    /// `sync` says so.
     ///
     /// # Errors
     /// If there is no memory, or no thread, or something that is no file has the name.
-    pub fn to(path: &Path, frame_bytes: usize) -> Outcome<Photos> {
+    pub fn to(path: &Path, frame_bytes: usize, sync: bool) -> Outcome<Photos> {
         // A rename would take the place of a device, or of the trigger.
         if std::fs::metadata(path).is_ok_and(|about| !about.is_file()) {
             return Err(Fail::Failed(format!(
@@ -57,7 +58,7 @@ impl Photos {
                 ))
             })?;
         let to = path.to_path_buf();
-        Photos::by(path, frame_bytes, move |data| write(&to, data))
+        Photos::by(path, frame_bytes, move |data| write(&to, data, sync))
     }
 
     fn by(
@@ -173,10 +174,13 @@ fn begin(part: &Path) -> io::Result<File> {
 }
 
 /// Writes a frame to a file, which is there whole or not at all.
-fn write(path: &Path, data: &[u8]) -> io::Result<()> {
+fn write(path: &Path, data: &[u8], sync: bool) -> io::Result<()> {
     let part = part_of(path);
     let mut file = begin(&part)?;
-    let written = file.write_all(data);
+    let mut written = file.write_all(data);
+    if sync {
+        written = written.and_then(|()| file.sync_all());
+    }
     // Some filesystems tell only now of what they have lost.
     let closed = pdio::close(file);
     let result = written.and(closed).and_then(|()| rename(&part, path));
@@ -251,7 +255,7 @@ mod tests {
     fn a_photo_is_whole_and_a_failure_is_one_line() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("photo");
-        let mut photos = Photos::to(&path, 4).unwrap();
+        let mut photos = Photos::to(&path, 4, true).unwrap();
         photos.ask();
         photos.offer(b"frame");
         assert_eq!(settle(&mut photos, b"next"), None);
@@ -276,11 +280,11 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
         std::os::unix::fs::symlink("/dev/null", &link).unwrap();
         for path in [Path::new("/dev/null"), home.path(), &fifo, &link] {
-            let said = format!("{:?}", Photos::to(path, 4).err());
+            let said = format!("{:?}", Photos::to(path, 4, false).err());
             assert!(said.contains("no file"), "{said}");
         }
         std::fs::write(&file, "the photo before").unwrap();
-        assert!(Photos::to(&file, 4).is_ok());
+        assert!(Photos::to(&file, 4, false).is_ok());
     }
 
     #[test]
@@ -291,7 +295,7 @@ mod tests {
         // The filter ends with its thread.
         let work = move || {
             let refused = refuse(libc::SYS_close, libc::EIO);
-            refused.ok().map(|()| write(&photo, b"frame"))
+            refused.ok().map(|()| write(&photo, b"frame", false))
         };
         let Some(result) = thread::spawn(work).join().unwrap() else {
             return eprintln!("skipped: no filters of system calls");
@@ -307,15 +311,15 @@ mod tests {
         let part = part_of(&path);
         std::fs::write(&victim, "kept").unwrap();
         std::os::unix::fs::symlink(&victim, &part).unwrap();
-        write(&path, b"one").unwrap();
+        write(&path, b"one", false).unwrap();
         std::fs::hard_link(&victim, &part).unwrap();
-        write(&path, b"two").unwrap();
+        write(&path, b"two", false).unwrap();
         assert_eq!(std::fs::read(&victim).unwrap(), b"kept");
         // Nobody reads from it: to open it would wait for ever.
         rustix::fs::mkfifoat(rustix::fs::CWD, &part, rustix::fs::Mode::RWXU).unwrap();
-        write(&path, b"three").unwrap();
+        write(&path, b"three", false).unwrap();
         std::fs::write(&part, "left by a run before, which was killed").unwrap();
-        write(&path, b"four").unwrap();
+        write(&path, b"four", false).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"four");
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 2);
     }
