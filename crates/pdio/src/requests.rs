@@ -64,6 +64,8 @@ pub(crate) struct Core {
     pub(crate) sent: VecDeque<Sent>,
     next_id: u64,
     pub(crate) deferred: Option<io::Error>,
+    /// Why a request that waits had no room, while others are in flight; then what fits is written.
+    pub(crate) no_room: Option<io::Error>,
     /// An error of writeback that the stream has waited for. Nothing is there to be tried again, and
     /// the kernel has reported it: unlike `deferred` it keeps no data back.
     pub(crate) writeback: Option<io::Error>,
@@ -108,6 +110,7 @@ impl Core {
             sent: VecDeque::new(),
             next_id: 0,
             deferred: None,
+            no_room: None,
             writeback: None,
             size,
             preallocate: options.preallocate,
@@ -140,6 +143,7 @@ impl Core {
         }
         self.sent.clear();
         self.deferred = None;
+        self.no_room = None;
         self.issued = self.end;
         self.begin(self.end);
     }
@@ -363,6 +367,11 @@ impl Core {
                 }
                 // Of a caller's memory, as what drivers map: the kernel can read it, and no device.
                 Some(libc::EFAULT) => self.complete_through_page_cache(i)?,
+                // Nothing is written then. `EFBIG` is no such case: the kernel cuts the request that reaches the limit.
+                _ if sys::lacks_room(&error) => {
+                    self.sent[i].state = State::Waiting;
+                    self.no_room.get_or_insert(error);
+                }
                 _ => self.fail(i, error),
             },
         }
@@ -375,13 +384,6 @@ impl Core {
         if self.in_flight() {
             return Ok(());
         }
-        let mut failed = false;
-        for sent in &mut self.sent {
-            failed |= sent.state == State::Failed;
-            if failed && sent.state == State::Waiting {
-                sent.state = State::Failed;
-            }
-        }
         let waiting: Vec<u64> = self
             .sent
             .iter()
@@ -391,14 +393,26 @@ impl Core {
         for id in waiting {
             // Indices change when `submit` completes requests.
             let i = self.sent.iter().position(|s| s.id == id);
-            if let Some(i) = i.filter(|&i| self.sent[i].state == State::Waiting) {
+            let Some(i) = i.filter(|&i| self.sent[i].state == State::Waiting) else {
+                continue;
+            };
+            if self.sent.range(..i).any(|s| s.state == State::Failed) {
+                self.sent[i].state = State::Failed;
+            } else if self.no_room.is_none() {
                 self.submit(i)?;
+            } else if !self.in_flight() {
+                self.complete_through_page_cache(i)?;
             }
+        }
+        if !self.in_flight() {
+            self.no_room = None;
         }
         Ok(())
     }
 
     fn complete_through_page_cache(&mut self, i: usize) -> io::Result<()> {
+        // What the page cache takes may find no room later, when nobody has the data any more.
+        let flags = self.no_room.as_ref().map_or(0, |_| libc::RWF_DSYNC);
         loop {
             let sent = &self.sent[i];
             if sent.done == sent.len {
@@ -412,9 +426,10 @@ impl Core {
                     sent.len - sent.done,
                 )
             };
-            match self.write_page_cache(data, sent.offset + sent.done as u64, 0) {
+            match self.write_page_cache(data, sent.offset + sent.done as u64, flags) {
                 Ok(n) => self.sent[i].done += n,
                 Err(error) => {
+                    let error = self.no_room.take().unwrap_or(error);
                     self.fail(i, error);
                     break;
                 }
@@ -481,10 +496,7 @@ impl Core {
 
 /// Returns true if writeback that could not begin for this reason has lost the data.
 fn is_final(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EIO | libc::ENOSPC | libc::EDQUOT)
-    )
+    error.raw_os_error() == Some(libc::EIO) || sys::lacks_room(error)
 }
 
 pub(crate) fn unsupported(error: &io::Error) -> bool {

@@ -123,12 +123,20 @@ impl Core {
             Some(n) => n,
             None => {
                 let n = self.append(data);
-                if let Err(error) = self.hand_over() {
-                    // The data was not acknowledged, so it is not kept.
-                    self.discard();
-                    return Err(error);
+                match self.hand_over() {
+                    Ok(()) => n,
+                    Err(error) => {
+                        let first = self.sent.front();
+                        let to = first.map_or(self.issued, |s| s.offset + s.done as u64);
+                        // The rest was not acknowledged, so it is not kept.
+                        self.discard();
+                        match (to - offset) as usize {
+                            0 => return Err(error),
+                            // The caller will write the rest, and get the error then.
+                            n => n,
+                        }
+                    }
                 }
-                n
             }
         };
         if let Err(error) = self.owed() {
@@ -323,7 +331,8 @@ impl Core {
             } else if !all {
                 return Ok(());
             }
-            if self.sent.len() >= depth && !self.reap(false)? {
+            let waits = |core: &Core| core.sent.len() >= depth || core.no_room.is_some();
+            if waits(self) && !self.reap(false)? {
                 if extent != Extent::All {
                     return Ok(());
                 }
@@ -332,7 +341,7 @@ impl Core {
             if let Some(error) = self.deferred.take() {
                 return Err(error);
             }
-            if self.sent.len() >= depth {
+            if waits(self) {
                 continue;
             }
             if growing {
@@ -427,11 +436,12 @@ impl Core {
         if growing {
             self.reserve(offset + len as u64);
         }
+        let direct_before = self.back.stats.direct_bytes;
         let mut at = 0;
         let mut result = Ok(());
         while result.is_ok() && self.deferred.is_none() && (at < len || !self.sent.is_empty()) {
             let depth = if growing { 1 } else { self.back.depth };
-            if at < len && self.sent.len() < depth {
+            if at < len && self.sent.len() < depth && self.no_room.is_none() {
                 let n = part.min(len - at);
                 let memory = data[at..].as_ptr() as *mut u8;
                 result = match growing {
@@ -458,7 +468,8 @@ impl Core {
             .map_or(at, |s| (s.offset - offset) as usize + s.done);
         self.sent.clear();
         self.begin(offset + done as u64);
-        self.back.stats.zero_copy_bytes += done as u64;
+        let direct = self.back.stats.direct_bytes - direct_before;
+        self.back.stats.zero_copy_bytes += direct.min(done as u64);
         let error = self.deferred.take().or(result.err());
         match error {
             // The caller will write the rest, and get the error then.

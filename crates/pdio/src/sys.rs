@@ -25,15 +25,32 @@ fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     }
 }
 
-/// One `pwritev2`; `flags` is zero or `RWF_*`.
+/// Returns true if there was no room for what was written.
+pub(crate) fn lacks_room(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
+}
+
+/// No filesystem has smaller blocks.
+const BLOCK: u64 = 512;
+
+/// One `pwritev2`; `flags` is zero or `RWF_*`. If there is no room for all, of less: where a filesystem has none for a
+/// large folio, it may have room for a small one.
 pub(crate) fn pwrite(
     fd: BorrowedFd<'_>,
-    data: &[u8],
+    mut data: &[u8],
     offset: u64,
     flags: i32,
 ) -> io::Result<usize> {
-    // SAFETY: `data` is readable for its length.
-    unsafe { pwrite_raw(fd.as_raw_fd(), data.as_ptr(), data.len(), offset, flags) }
+    loop {
+        let half = (offset + data.len() as u64 / 2).next_multiple_of(BLOCK) - offset;
+        // SAFETY: `data` is readable for its length.
+        match unsafe { pwrite_raw(fd.as_raw_fd(), data.as_ptr(), data.len(), offset, flags) } {
+            Err(error) if lacks_room(&error) && half < data.len() as u64 => {
+                data = &data[..half as usize];
+            }
+            result => return result,
+        }
+    }
 }
 
 /// As [`pwrite`], from memory that the kernel may read concurrently with others.

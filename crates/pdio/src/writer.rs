@@ -712,6 +712,11 @@ mod tests {
         score
     }
 
+    /// One that has no room for anything, with ENOSPC.
+    fn full() -> File {
+        File::options().write(true).open("/dev/full").unwrap()
+    }
+
     /// Makes a descriptor that fails work from now on.
     fn replace(failing: &File, working: &File) {
         // SAFETY: both descriptors are open; the number keeps its owner.
@@ -940,6 +945,88 @@ mod tests {
             out.write_all(&data[taken..]).unwrap();
             assert!(out.finish().unwrap().direct_bytes > 0);
             assert!(std::fs::read(&path).unwrap() == data, "{engine:?}");
+        }
+    }
+
+    #[test]
+    fn of_a_request_without_room_what_fits_is_written() {
+        const LIMIT: u64 = (1 << 20) + 5000;
+        let Some(home) = common::job() else {
+            let home = tempfile::tempdir_in("/var/tmp").unwrap();
+            // The limit is the whole process's.
+            let test = "writer::tests::of_a_request_without_room_what_fits_is_written";
+            let status = common::child(test, home.path().to_str().unwrap()).status();
+            assert!(status.unwrap().success());
+            return;
+        };
+        let limit_files = |rlim_cur| {
+            let rlim_max = libc::RLIM_INFINITY;
+            // SAFETY: plain system calls on valid memory.
+            unsafe {
+                libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+                let limit = libc::rlimit { rlim_cur, rlim_max };
+                assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+            }
+        };
+        let data: Vec<u8> = (0..6u32 << 20).map(|i| (i / 7) as u8 | 1).collect();
+        for engine in [
+            crate::Engine::Auto,
+            crate::Engine::Uring,
+            crate::Engine::Inline,
+        ] {
+            for (durability, call, there) in [
+                (Durability::Process, 5000, 0),
+                // Several requests at a time.
+                (Durability::Process, 5000, data.len()),
+                // Without a copy.
+                (Durability::Process, 4 << 20, 0),
+                // Not aligned for that.
+                (Durability::Safe, 300_000, 0),
+            ] {
+                let case = format!("{engine:?}, {durability:?}, {call} over {there}");
+                let path = Path::new(&home).join(&case);
+                std::fs::write(&path, vec![0; there]).unwrap();
+                let mut options = OpenOptions::new();
+                options
+                    .strategy(Strategy::Direct)
+                    .engine(engine)
+                    .durability(durability)
+                    .linger(None);
+                let mut out = options.open_writer(&path).unwrap();
+                // No request has room in full; the page cache takes what is below the limit.
+                let direct = out.shared.lock().back.direct.replace(Arc::new(full()));
+                if direct.is_none() {
+                    eprintln!("skipped: no direct I/O in /var/tmp");
+                    return;
+                }
+                limit_files(LIMIT);
+                let mut taken = 0;
+                let error = loop {
+                    match out.write(&data[taken..(taken + call).min(data.len())]) {
+                        Ok(0) => break out.flush().unwrap_err(),
+                        Ok(n) => taken += n,
+                        Err(error) => break error,
+                    }
+                };
+                // What is told is why the request failed. With `Safe` the last call is too short for one.
+                let (kind, kept) = match durability {
+                    Durability::Process => (io::ErrorKind::StorageFull, true),
+                    _ => (io::ErrorKind::FileTooLarge, false),
+                };
+                assert_eq!(error.kind(), kind, "{case}");
+                assert!(kept || taken as u64 == LIMIT, "{case}");
+                let got = std::fs::read(&path).unwrap();
+                let (fits, rest) = got.split_at(got.len().min(LIMIT as usize));
+                assert_eq!(fits.len() as u64, LIMIT, "{case}");
+                assert!(*fits == data[..fits.len()], "{case}");
+                assert!(*rest == vec![0; there.saturating_sub(fits.len())], "{case}");
+                // Still no room: every further try is a failure of its own.
+                assert_eq!(out.flush().is_err(), taken as u64 > LIMIT, "{case}");
+                limit_files(libc::RLIM_INFINITY);
+                out.write_all(&data[taken..]).unwrap();
+                assert_eq!(out.finish().unwrap().bytes, data.len() as u64, "{case}");
+                assert!(std::fs::read(&path).unwrap() == data, "{case}");
+            }
         }
     }
 
@@ -1243,7 +1330,7 @@ mod tests {
             page + self.rng.usize(..pages) * 4096 + skew * self.rng.usize(..2) * 511 + skew
         }
 
-        /// From here on direct requests of a writer fail, or are refused.
+        /// From here on direct requests of a writer fail, are refused, or have no room.
         fn break_down(&mut self) {
             let w = self.seldom();
             let (out, working) = &mut self.writers[w];
@@ -1259,6 +1346,7 @@ mod tests {
                 *working = Some(Arc::new(direct.try_clone().unwrap()));
                 let broken = match self.rng.u8(..4) {
                     0 => refusing(),
+                    1 => full(),
                     _ => failing(),
                 };
                 replace(&direct, &broken);
@@ -1316,7 +1404,10 @@ mod tests {
                             n
                         }
                         Err(error) => {
-                            assert_eq!(error.raw_os_error(), Some(libc::EIO));
+                            let code = error.raw_os_error();
+                            // What has no room goes through the page cache, but for the caller's own memory.
+                            let full = how == 1 && code == Some(libc::ENOSPC);
+                            assert!(full || code == Some(libc::EIO), "{error}");
                             assert!(self.writers.iter().any(|(_, working)| working.is_some()));
                             assert_eq!(self.writers[w].0.position(), at);
                             if self.rng.u8(..3) == 0 {

@@ -37,6 +37,18 @@ fn write_until_error(
     (accepted, error)
 }
 
+/// The bytes that a filesystem has room for.
+fn room(directory: &Path) -> u64 {
+    let path = std::ffi::CString::new(directory.to_str().unwrap()).unwrap();
+    // SAFETY: a structure of numbers, which the call fills.
+    let about = unsafe {
+        let mut about: libc::statvfs64 = std::mem::zeroed();
+        assert_eq!(libc::statvfs64(path.as_ptr(), &mut about), 0);
+        about
+    };
+    about.f_bavail * about.f_frsize
+}
+
 fn full_disk(filesystem: &Filesystem, block: usize) {
     let ballast = filesystem.directory.join("ballast");
     std::fs::write(&ballast, vec![1u8; 12 << 20]).unwrap();
@@ -49,6 +61,13 @@ fn full_disk(filesystem: &Filesystem, block: usize) {
         error.kind(),
         ErrorKind::StorageFull,
         "{}: {error}",
+        filesystem.name
+    );
+    // What fits is there.
+    let room = room(&filesystem.directory);
+    assert!(
+        room < 64 << 10,
+        "{}, blocks of {block}: {room}",
         filesystem.name
     );
     // Nothing of what was accepted is lost once there is room again: it was kept.
