@@ -336,8 +336,8 @@ fn run(args: &Record) -> Outcome {
         )));
     }
     let twice = |trigger: &&PathBuf| {
-        let photo = [&args.photo, &part].into_iter().flatten();
-        photo.into_iter().any(|name| output::same(name, trigger))
+        let mut photo = [&args.photo, &part].into_iter().flatten();
+        photo.any(|name| output::same(name, trigger))
     };
     if let Some(name) = args.trigger.as_ref().filter(twice) {
         return Err(Fail::Usage(format!(
@@ -463,8 +463,9 @@ fn run(args: &Record) -> Outcome {
         }
         fail => fail,
     })?;
+    told?;
     match failed {
-        0 => told,
+        0 => Ok(()),
         // Lines have said so.
         _ => Err(Fail::Reported),
     }

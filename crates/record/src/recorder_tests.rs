@@ -494,35 +494,16 @@ fn what_cannot_begin_leaves_the_file_as_it_was() {
         started: || Err(io::Error::from_raw_os_error(libc::ENOSPC)),
         ..frames(|_| {})
     };
+    let part = format!("{at_photo}.part");
+    let photo = ["--photo", at_photo, "--pre-roll", "1s", "--trigger"];
+    let by = |trigger| [&photo[..], &[trigger]].concat();
     let cases: [(Film, &[&str], &str); 6] = [
         (no_bus(), &[], "its bus has no room"),
         (frames(|_| {}), &["--pre-roll", "10000h"], "of memory"),
         (frames(|_| {}), &["--segment", "8191"], "room for a frame"),
         (frames(|_| {}), &["--photo", at], "cannot write photos"),
-        (
-            frames(|_| {}),
-            &[
-                "--photo",
-                at_photo,
-                "--pre-roll",
-                "1s",
-                "--trigger",
-                at_photo,
-            ],
-            "where a photo goes",
-        ),
-        (
-            frames(|_| {}),
-            &[
-                "--photo",
-                at_photo,
-                "--pre-roll",
-                "1s",
-                "--trigger",
-                &format!("{at_photo}.part"),
-            ],
-            "where a photo goes",
-        ),
+        (frames(|_| {}), &by(at_photo), "where a photo goes"),
+        (frames(|_| {}), &by(&part), "where a photo goes"),
     ];
     for (film, options, wanted) in cases {
         let said = failure(record(film, options, &file));
