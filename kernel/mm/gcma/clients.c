@@ -221,6 +221,7 @@ void *__gcma_shadow(struct address_space *mapping, struct folio *folio,
 {
 	unsigned long nr = folio_nr_pages(folio);
 
+	lockdep_assert_held(&mapping->i_pages.xa_lock);
 	if (flagged_pages(mapping, folio->index, nr) == nr)
 		return old;
 	/* Nothing leads to the others any more. */

@@ -835,37 +835,36 @@ static int set_clients(struct gcma *gcma, int clients)
 }
 
 /*
- * A hint that an allocation comes soon. Drop the copies where it would be placed
- * with the DMA API's alignment, and clear the frames if allocations have to be.
+ * A hint that an allocation comes soon. Where it would be placed with the DMA API's
+ * alignment, clear the frames if allocations have to be; copies cost it nothing.
  */
 static int prepare(struct gcma *gcma, unsigned long count)
 {
 	unsigned int align = get_order(count << PAGE_SHIFT);
 	struct cma *cma = gcma->cma;
-	unsigned int what = DMEM_ALL;
 	unsigned long bit, first, nr;
-	int err = 0;
+	int err;
 
 	if (!count || count > gcma->frames)
 		return -EINVAL;
+	if (!must_zero(GFP_KERNEL))
+		return 0;
 #ifdef CONFIG_CMA_ALIGNMENT
 	align = min_t(unsigned int, align, CONFIG_CMA_ALIGNMENT);
 #endif
 	/* dmem knows which frames are clear, so it has to have them. */
-	if (must_zero(GFP_KERNEL)) {
-		what |= DMEM_CLEAR;
-		scoped_guard(mutex, &control)
-			err = lend(gcma);
-	}
+	scoped_guard(mutex, &control)
+		err = lend(gcma);
+	if (err)
+		return err;
 	scoped_guard(spinlock_irqsave, &cma->lock)
 		bit = place(cma, count, align);
-	if (!err && bit >= area_bits(cma))
-		err = -ENOSPC;
-	if (err || !lent(gcma))
-		return err;
+	if (bit >= area_bits(cma))
+		return -ENOSPC;
 	first = bit << cma->order_per_bit;
 	nr = to_bits(cma, count) << cma->order_per_bit;
-	count_vm_events(GCMA_DISCARD, dmem_sweep(gcma->dmem, first, nr, what));
+	count_vm_events(GCMA_DISCARD,
+			dmem_sweep(gcma->dmem, first, nr, DMEM_ALL | DMEM_CLEAR));
 	return 0;
 }
 
