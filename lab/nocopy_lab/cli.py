@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
 import subprocess
@@ -63,7 +64,10 @@ def run_script(
     words: tuple[str, ...], script: str,
 ) -> None:  # fmt: skip
     """Boot a board, run SCRIPT (a file, or shell commands) in it, print what it says."""
-    text = Path(script).read_text() if Path(script).is_file() else script + "\n"
+    text = script + "\n"
+    with contextlib.suppress(OSError):  # commands may be longer than a name can be
+        if Path(script).is_file():
+            text = Path(script).read_text()
     machine = board.Machine(board_name, config, extra_mib=extra, words=words)
     job = run.Job(
         "run",
@@ -169,7 +173,14 @@ def where() -> None:
 @lab.command()
 @click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
 @linux
-def demo(draw_only: bool, version: str) -> None:
+@click.option(
+    "--seed",
+    type=click.IntRange(1, 2**31 - 1),
+    default=1,
+    show_default=True,
+    help="Seed of load and machine.",
+)
+def demo(draw_only: bool, version: str, seed: int) -> None:
     """Compare reservation, CMA and GCMA under load; writes out/demo/index.html, or
     out/demo-7.3/index.html."""
     from nocopy_lab.experiments import demo as experiment
@@ -177,7 +188,7 @@ def demo(draw_only: bool, version: str) -> None:
 
     directory = experiment.directory(version)
     if not draw_only:
-        experiment.run(version)
+        experiment.run(version, seed)
     page = demo_report.draw(directory)
     demo_report.show(directory)
     print(f"page with figures: {page}")
@@ -236,7 +247,9 @@ def compare_stores(draw_only: bool, made_only: bool) -> None:
 @lab.command()
 @click.argument("parts", nargs=-1)
 @click.option("--board", "board_name", default="x86", show_default=True)
-@click.option("--at-once", default=2, show_default=True, help="Boots at a time.")
+@click.option(
+    "--at-once", type=click.IntRange(min=1), default=2, show_default=True, help="Boots at a time."
+)
 @click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
 @linux
 def paper(
@@ -364,7 +377,14 @@ def soak(minutes: float, rounds: int, seed: int | None) -> None:
 
 
 @lab.command("fuzz-pdio")
-@click.option("--minutes", default=60.0, show_default=True, help="Begin sequences for this long.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    callback=_number,
+    help="Begin sequences for this long.",
+)
 @click.option("--seed", type=int, help="Seed of the first sequence; each later one adds one.")
 def fuzz_pdio(minutes: float, seed: int | None) -> None:
     """Compare random sequences of file operations with and without libpdio.so."""

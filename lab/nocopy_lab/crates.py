@@ -7,6 +7,7 @@ rustup's minimal profile goes into the cache, and nowhere else.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -92,8 +93,9 @@ def _version(cargo: Path, env: dict[str, str]) -> tuple[int, int] | None:
 
 def _candidates() -> Iterator[Toolchain]:
     """Every cargo that may be here, the user's first."""
-    home = Path.home() / ".cargo/bin"
-    search = os.environ.get("PATH", os.defpath) + os.pathsep + str(home)
+    search = os.environ.get("PATH", os.defpath)
+    with contextlib.suppress(RuntimeError):  # a user without a home
+        search += os.pathsep + str(Path.home() / ".cargo/bin")
     for directory in search.split(os.pathsep):
         found = shutil.which("cargo", path=directory)
         if found:
@@ -138,13 +140,21 @@ def _install() -> None:
 @once
 def toolchain() -> Toolchain:
     """A cargo that is new enough; installed if there is none."""
-    for install in (False, True):
-        if install:
-            with locked(cache() / "rust.lock"):
-                _install()
+
+    def found() -> Toolchain | None:
         for one in _candidates():
             if one.cargo.is_file() and (_version(one.cargo, one.env) or (0, 0)) >= NEEDED:
                 return one
+        return None
+
+    if there := found():
+        return there
+    with locked(cache() / "rust.lock"):
+        if there := found():  # by another lab
+            return there
+        _install()
+    if there := found():
+        return there
     raise LabError(f"no cargo {NEEDED[0]}.{NEEDED[1]} or newer, even after installing one")
 
 

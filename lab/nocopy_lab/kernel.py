@@ -666,6 +666,7 @@ def image(name: str) -> Image:
             before = key(config)
             found = cache() / "images" / f"{name}-{before}"
             if (found / "build.json").is_file():
+                os.utime(found)  # the latest use, for _forget_old()
                 return Image(name, found)
             with configured(name) as (tree, directory):
                 _build(config, tree, directory)
@@ -772,7 +773,9 @@ KEEP_IMAGES: Final = 4
 
 
 def _forget_old(name: str, keep: Path) -> None:
-    stored = [p for p in (cache() / "images").glob(f"{name}-*") if p.is_dir() and p != keep]
+    ours = re.compile(rf"{re.escape(name)}-[0-9a-f]{{20}}")
+    images = (cache() / "images").iterdir()
+    stored = [p for p in images if ours.fullmatch(p.name) and p.is_dir() and p != keep]
     stored.sort(key=lambda p: p.stat().st_mtime, reverse=True)
     for path in stored[KEEP_IMAGES - 1 :]:
         shutil.rmtree(path, ignore_errors=True)

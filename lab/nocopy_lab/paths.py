@@ -28,8 +28,9 @@ class LabError(Exception):
 
 def cache() -> Path:
     """The directory that keeps sources, builds and images between runs."""
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nocopy"
-    return Path(os.environ.get("NOCOPY_CACHE") or default)
+    if given := os.environ.get("NOCOPY_CACHE"):
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nocopy"
 
 
 def tool(name: str) -> str | None:

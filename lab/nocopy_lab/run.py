@@ -47,11 +47,12 @@ Row = dict[str, Any]
 
 # What a kernel prints when something is wrong. A job may tolerate some, by these names.
 SPLATS: Final[dict[str, str]] = {
-    "bug": r"\bBUG: |kernel BUG at|Bad page state|bad page map",
+    "bug": r"\bBUG: (?!KCSAN)|kernel BUG at|Bad page state|bad page map",
+    "race": r"\bBUG: KCSAN",
     "warning": r"\bWARNING: (?!CPU\d+: no)",
     "oops": r"\bOops\b|general protection fault|Unable to handle kernel",
     "panic": r"Kernel panic",
-    "sanitizer": r"\b(KASAN|KCSAN|KFENCE|UBSAN|KMEMLEAK)\b.*(:|in )",
+    "sanitizer": r"\b(KASAN|KFENCE|UBSAN|KMEMLEAK)\b.*(:|in )",
     "lockdep": r"possible recursive locking|circular locking|inconsistent lock state|"
     r"possible irq lock inversion|suspicious RCU usage|DEBUG_LOCKS_WARN|lock held when returning",
     "atomic-sleep": r"sleeping function called from invalid context|scheduling while atomic",
@@ -133,6 +134,7 @@ class Outcome:
     exit: int | None = None
     host_s: float = 0.0
     failure: str | None = None
+    cut: bool = False  # its power, by the lab
     # What the console has had at the end: the next boot of this name begins a new one.
     said: str = ""
 
@@ -215,7 +217,7 @@ _kvm_lock = threading.Lock()
 
 
 def kvm_works(kernel: Path) -> bool:
-    """True if a kernel really runs under KVM here; tried once per boot of the host.
+    """True if this kernel really runs under KVM here; tried once per boot of the host.
 
     Opening /dev/kvm is not enough: nested virtualisation may run firmware and still fail in Linux.
     """
@@ -225,7 +227,7 @@ def kvm_works(kernel: Path) -> bool:
     except OSError:
         return False
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text()
-    note = cache() / f"kvm-{sha256(boot_id, qemu_version())[:12]}"
+    note = cache() / f"kvm-{sha256(boot_id, qemu_version(), str(kernel.resolve()))[:12]}"
     with _kvm_lock:
         if not note.is_file():
             machine = Machine(board="x86-fast", kvm=True)
@@ -311,6 +313,7 @@ def _boot_with(job: Job, watch: Watch | None, prefix: Sequence[str]) -> Outcome:
         results.write_bytes(b"")
         machine = with_scratch(job.machine, Path(temp), job.scratch_mib)
         machine = with_device_tree(machine, job.kernel, Path(temp))
+        _require_plain(machine.arch is UM, Path(temp), LOGS, job.kernel)
         command = [*prefix, *machine.command(job.kernel, ramfs, console, results)]
         (LOGS / f"{job.name}.command").write_text(shlex.join(command) + "\n")
         (LOGS / f"{job.name}.job").write_text(job.script)
@@ -340,6 +343,7 @@ def _boot_with(job: Job, watch: Watch | None, prefix: Sequence[str]) -> Outcome:
                 if job.cut_s and job.cut_when(reader.rows):
                     cut_at = min(cut_at, time.monotonic() + job.cut_s)
                 if time.monotonic() > cut_at:
+                    outcome.cut = True
                     process.kill()
                     process.wait()
                     break
@@ -368,7 +372,7 @@ def _verdict(outcome: Outcome, reader: _Reader, status: int | None, log: Path) -
     found = splats(outcome.text(), outcome.job.allow)
     if found:
         return f"{name}: the kernel complains: {found[0].strip()[:160]}"
-    if outcome.job.cut_s and status == -signal.SIGKILL:
+    if outcome.cut and status == -signal.SIGKILL:
         return None
     if status is None:
         return f"{name}: the guest was not done after {outcome.job.limit_s:.0f} s"
@@ -393,15 +397,23 @@ def _verdict(outcome: Outcome, reader: _Reader, status: int | None, log: Path) -
     return None
 
 
+def _require_plain(user_mode: bool, *paths: Path) -> None:
+    """QEMU's options end at a comma, words of a kernel's command line at a space."""
+    bad = " " if user_mode else ","
+    for path in paths:
+        if bad in str(path):
+            raise LabError(f"{path} has a '{bad}' in its name, where a board would not find it")
+
+
 def with_scratch(machine: Machine, directory: Path, sizes_mib: Sequence[int]) -> Machine:
     """The machine with images in a directory for its empty disks and for those of `sizes_mib`."""
     driver = BOARDS[machine.board].disk
     wanted = (*(Disk(size_mib=mib, driver=driver) for mib in sizes_mib), *machine.disks)
+    require_space(directory, sum(disk.size_mib for disk in wanted if disk.image is None))
     disks = []
     for number, disk in enumerate(wanted):
         if disk.image is None:
             image = directory / f"scratch{number}.img"
-            require_space(directory, disk.size_mib)
             with image.open("wb") as file:
                 file.truncate(disk.size_mib << 20)
             disk = replace(disk, image=image)

@@ -18,7 +18,7 @@ def of(name: str, requirements: Sequence[str]) -> Path:
     Raises:
         LabError: pip cannot install them; the text says what it said.
     """
-    home = cache() / f"{name}-{sha256(*requirements)[:12]}"
+    home = cache() / f"{name}-{sha256(sys.version, *requirements)[:12]}"
     with locked(cache() / f"{name}.lock"):
         if not home.is_dir():
             fresh = home.with_name(home.name + ".new")

@@ -60,6 +60,7 @@ def test_the_demo_is_drawn_from_its_json_alone(tmp_path: Path) -> None:
     results = {
         "kernel": {"release": "6.12"},
         "qemu": "7.2",
+        "seed": 1,
         "memory_mib": 1024,
         "cma_mib": 256,
         "runs": [stored(config, scale) for scale, config in enumerate(demo.CONFIGS, 1)],

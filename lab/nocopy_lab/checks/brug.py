@@ -89,7 +89,7 @@ def _compiled(source: Path, arch: Arch) -> Path:
     return binary
 
 
-def guest_files() -> dict[str, bytes]:
+def guest_files(_image: str) -> dict[str, bytes]:
     """What the guest runs: the tests, libbrug.so, real programs, and the libraries of all."""
     library = crates.brug().library
     (process,) = crates.test_executables(
@@ -110,7 +110,7 @@ def guest_files() -> dict[str, bytes]:
     return files
 
 
-def arm64_files() -> dict[str, bytes]:
+def arm64_files(_image: str) -> dict[str, bytes]:
     """The same for a guest on 64-bit Arm, whose C library is Debian's."""
     tools, env = crates.aarch64(), crates.aarch64_linker()
     words = ["--target", crates.AARCH64, "--release", "--locked"]

@@ -83,8 +83,8 @@ class GuestCheck(MayBeAsked):
     image: str
     jobs: Sequence[Job] = ()
     judge: Callable[[Sequence[Outcome]], None] = field(default=lambda outcomes: all_well(outcomes))
-    # What the guest gets beside the jobs' own files, made when the check runs.
-    files: Callable[[], dict[str, bytes]] = dict
+    # What the guest gets beside the jobs' own files, made for the image when the check runs.
+    files: Callable[[str], dict[str, bytes]] = lambda image: {}
     # Instead of both: something that boots the kernel as it likes.
     run: Callable[[Path], None] | None = None
     prepare: Callable[[], None] | None = None  # before any boots: it may show its progress

@@ -64,7 +64,7 @@ def build() -> None:
     crates.record()
 
 
-def files() -> dict[str, bytes]:
+def files(_image: str = "") -> dict[str, bytes]:
     """The program, for the guest."""
     return initramfs.placed("bin/nocopy-record", crates.record())
 
@@ -353,6 +353,8 @@ def power_cuts(kernel: Path) -> None:
 def power_cut_notices(kernel: Path) -> None:
     """Without it they are not, where nobody else syncs: the test above can fail."""
     promised, after = _cut(kernel, fresh_seed(), "copy", "process", "-o commit=3600")
+    if after.exit is None:
+        raise LabError(f"{after.failure}; see {after.console}")
     if not _kept(promised, after):
         raise LabError(f"all of {promised} frames were there, unsynced; see {after.console}")
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+from rich.markup import escape
+
 from nocopy_lab import child, crates, initramfs, progress
-from nocopy_lab.checks import host, lanes  # noqa: F401  # host has checks
+from nocopy_lab.checks import hooks, host, lanes  # noqa: F401  # they have checks
 from nocopy_lab.checks.guest import GUEST_CHECKS
 from nocopy_lab.checks.kinds import (
     CRATES,
@@ -61,7 +63,7 @@ class Tally:
                 progress.console.print(f"[green]PASS[/]  {of}  ({seconds:.1f} s)")
             elif isinstance(verdict, Skip):
                 self.skipped += 1
-                progress.console.print(f"[yellow]SKIP[/]  {of}  ({verdict})", markup=True)
+                progress.console.print(f"[yellow]SKIP[/]  {of}  ({escape(str(verdict))})")
             else:
                 self.failed += 1
                 progress.console.print(f"[red]FAIL[/]  {of}  ({seconds:.1f} s)")
@@ -112,7 +114,7 @@ def _guest_check(guest: GuestCheck) -> None:
         guest.run(bootable(guest.image))
         return
     try:
-        files = guest.files()
+        files = guest.files(guest.image)
     except crates.Unavailable as reason:
         raise Skip(str(reason)) from reason
     jobs = [

@@ -95,7 +95,6 @@ def job(seed: int, bootable: Path, seconds: int = ROUND_S) -> Job:
     files = draw.randint(96, 160) if slow else draw.randint(400, 560)
     swap = draw.choice(("zram_swap 192", "zram_swap 384", "disk_swap /dev/vdb"))
     words = [word for word in ("--thp", "--drop-caches") if draw.random() < 0.3]
-    words.append("--skip zero")  # ext4 of Linux 7.3 does that wrong (docs/gcma.md)
     goals = (*GOALS, GREEDY_GOAL) if greedy(seed) else GOALS
     reclaim = [line for line in RECLAIM if draw.random() < 0.5]
     script = jobs.script(

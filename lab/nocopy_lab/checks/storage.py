@@ -187,9 +187,12 @@ def cut(
         image = Path(temp) / "disk.img"
         create_disk(image, one.volatile)
         machine = _machine(one.disk(image))
-        written = boot(how(one, seed, machine, kernel)).require()
+        job = how(one, seed, machine, kernel)
+        written = boot(job).require()
         if broken := [str(row["why"]) for row in written.rows("broken")]:
             raise LabError(f"{'; '.join(broken)} (seed {seed}); see {written.console}")
+        if not job.cut_when(written.results):
+            raise LabError(f"the power went before anything was promised; see {written.console}")
         kept = promises(written.results)
         checking = Job(
             f"{one.name}-after", _checking(one, kept), kernel, machine, programs=PROGRAMS,
@@ -200,7 +203,9 @@ def cut(
 
 def fresh_seed() -> int:
     """Another one each time, or the one that is to be repeated."""
-    given = os.environ.get("NOCOPY_SEED")
+    given = os.environ.get("NOCOPY_SEED", "")
+    if given and not given.isdecimal():
+        raise LabError(f"NOCOPY_SEED={given} is no number from 0 on")
     return int(given) if given else random.SystemRandom().randrange(1_000_000)
 
 

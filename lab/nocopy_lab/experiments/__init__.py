@@ -7,13 +7,15 @@ with everything needed to do it again. `draw()` reads nothing but results.json.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from nocopy_lab import kernel, progress, report
 from nocopy_lab.board import qemu_version
+from nocopy_lab.paths import locked
 from nocopy_lab.run import Job, Outcome, Row, boot_all
 
 Rows = list[Row]
@@ -49,12 +51,23 @@ def measure(
                 if done >= total:
                     bars.done(meter)
 
-        return [outcome.require() for outcome in boot_all(jobs, watch, at_once, each)]
+        def ended(outcome: Outcome) -> None:
+            with lock:  # it may have sent fewer rows, of allocations that were given up
+                if outcome.job.name in shown:
+                    bars.done(shown[outcome.job.name][0])
+            if each is not None:
+                each(outcome)
+
+        return [outcome.require() for outcome in boot_all(jobs, watch, at_once, ended)]
 
 
 def provenance(image: kernel.Image, seed: int) -> dict[str, Any]:
     """What a reader needs to get the same figures."""
     return {"kernel": image.about(), "qemu": qemu_version(), "seed": seed}
+
+
+# Where the files of a boot were here. Devices are the same everywhere.
+_DIRECTORIES: Final = re.compile(r"/(?!dev/)(?:[^/,\s]+/)+")
 
 
 def stored(outcome: Outcome) -> dict[str, Any]:
@@ -65,7 +78,7 @@ def stored(outcome: Outcome) -> dict[str, Any]:
         "board": machine.board,
         "config": machine.config,
         "cpus": machine.cpus,
-        "command": [word.rpartition("/")[2] if "/" in word else word for word in outcome.command],
+        "command": [_DIRECTORIES.sub("", word) for word in outcome.command],
         "job": outcome.job.script,
         "host_seconds": round(outcome.host_s, 1),
         "rows": outcome.results,
@@ -80,18 +93,28 @@ def keeper(
     It takes the place of an earlier one of its name. What else there is stays if all that `about`
     says was the same, unless the results are to begin anew.
     """
-    results = {**about, "runs": []}
-    if not anew and (directory / "results.json").is_file():
+
+    def earlier() -> list[dict[str, Any]] | None:
+        """The runs that are there, if they are of the same."""
+        if not (directory / "results.json").is_file():
+            return []
         before = report.load_results(directory)
-        if all(before.get(key) == value for key, value in about.items()):
-            results["runs"] = before["runs"]
-        else:
-            print("earlier results are of other kernels or programs: left out", flush=True)
+        runs: list[dict[str, Any]] = before["runs"]
+        return runs if all(before.get(k) == value for k, value in about.items()) else None
+
+    begun = not anew
+    if begun and earlier() is None:
+        print("earlier results are of other kernels or programs: left out", flush=True)
 
     def keep(outcome: Outcome) -> None:
-        if outcome.failure is None:
-            others = [one for one in results["runs"] if one["name"] != outcome.job.name]
-            results["runs"] = [*others, stored(outcome)]
-            report.save_results(directory, results)
+        nonlocal begun
+        if outcome.failure is not None:
+            return
+        # Another lab may put some of its own there meanwhile.
+        with locked(directory / ".lock"):
+            others = (earlier() or []) if begun else []
+            begun = True
+            runs = [one for one in others if one["name"] != outcome.job.name]
+            report.save_results(directory, {**about, "runs": [*runs, stored(outcome)]})
 
     return keep

@@ -18,7 +18,6 @@ from nocopy_lab.run import MEASURING_S, Job
 
 CONFIGS: Final = ("reservation", "cma", "gcma")
 SIZES: Final = tuple(64 << n for n in range(10))  # 64 … 32,768 pages
-SEED: Final = 1
 
 # The load answers requests: each touches anonymous memory, then reads or writes a piece of a file.
 FILES_MIB: Final = 384
@@ -45,12 +44,12 @@ def directory(version: str) -> Path:
     return HERE if version == "6.12" else HERE.with_name(f"{HERE.name}-{version}")
 
 
-def job(config: str, image: kernel.Image) -> Job:
+def job(config: str, image: kernel.Image, seed: int) -> Job:
     machine = Machine(
-        "x86", config, extra_mib=DISK_MIB, words=("vivid.allocators=1", *DISK_WORDS), seed=SEED
+        "x86", config, extra_mib=DISK_MIB, words=("vivid.allocators=1", *DISK_WORDS), seed=seed
     )
     script = jobs.script(
-        "demo", seed=SEED, swap=SWAP_MIB, files=FILES_MIB, anon=ANON_MIB, touches=TOUCHES,
+        "demo", seed=seed, swap=SWAP_MIB, files=FILES_MIB, anon=ANON_MIB, touches=TOUCHES,
         hot=HOT_PERCENT, warm=WARM_S, quiet=QUIET_S, camera=CAMERA, shots=SHOTS,
         sizes=",".join(map(str, SIZES)), reps=REPETITIONS,
     )  # fmt: skip
@@ -60,12 +59,12 @@ def job(config: str, image: kernel.Image) -> Job:
     )  # fmt: skip
 
 
-def run(version: str) -> None:
+def run(version: str, seed: int) -> None:
     image = kernel.image(KERNELS[version])
-    boots = [job(config, image) for config in ("cma", "gcma", "reservation")]
+    boots = [job(config, image, seed) for config in ("cma", "gcma", "reservation")]
     rows = {"load_tick": WARM_S + QUIET_S, "shot": SHOTS, "alloc": len(SIZES) * REPETITIONS}
     outcomes = {outcome.job.machine.config: outcome for outcome in measure(boots, rows)}
-    results = provenance(image, SEED) | {
+    results = provenance(image, seed) | {
         "experiment": "demo",
         "memory_mib": MEMORY_MIB,
         "cma_mib": CMA_MIB,

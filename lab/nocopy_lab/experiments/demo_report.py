@@ -145,9 +145,9 @@ def _how_measured(results: dict[str, Any]) -> str:
         "programs and QEMU gives the same digits; a real board will show other numbers with the "
         "same order. Caches, memory bandwidth and contention between CPUs "
         "are not in them. The load shares the CPU with the camera at nice 10: three workers answer "
-        f"requests, each of which touches {TOUCHES} of {ANON_MIB} MiB of anonymous pages and reads "
-        f"or rewrites 16 to 64 KiB of {FILES_MIB} MiB of files. Its disk answers "
-        "after 400 µs and gives 40 MB/s, like an SD card; its swap is zram."
+        f"requests (seed {results['seed']}), each of which touches {TOUCHES} of {ANON_MIB} MiB of "
+        f"anonymous pages and reads or rewrites 16 to 64 KiB of {FILES_MIB} MiB of files. Its disk "
+        "answers after 400 µs and gives 40 MB/s, like an SD card; its swap is zram."
     )
 
 

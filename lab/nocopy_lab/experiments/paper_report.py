@@ -90,8 +90,9 @@ class Measured:
     # ------------------------------------------------------------------ allocations
 
     def allocations(self, config: str, phase: str, pages: int = 0) -> list[float]:
+        """Times of those that succeeded."""
         rows = self.of(config, phase, "alloc")
-        return [row["ns"] for row in rows if pages in (0, row["pages"])]
+        return [row["ns"] for row in rows if row["ok"] and pages in (0, row["pages"])]
 
     def failed(self, config: str, *phases: str) -> tuple[int, int]:
         """Of the allocations and shots of phases: how many failed, of how many."""

@@ -544,7 +544,7 @@ def _targets(data: Measured, case: Case) -> Iterator[Goal]:
         yield Goal(
             "the same, by samples of the kernel's copy routines", "0.00",
             f"{profile.copies:.4f}: {profile.copying} of {profile.own:,} samples, of "
-            f"{profile.frames} frames", round(profile.copies, 2) == 0,
+            f"{profile.frames} frames", profile.own > 0 and round(profile.copies, 2) == 0,
         )  # fmt: skip
     ratio = data.a_frame_ms(case) / data.a_frame_ms(STOCK)
     if not math.isnan(ratio):

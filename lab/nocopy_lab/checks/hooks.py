@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Does a test fail where a hook is missing? Each in `mm` is left out once, and KUnit runs in User
+Mode Linux.
+
+A hook is a hunk of what GCMA adds to an existing file of the core of memory management, if it calls
+something of GCMA's. A kernel without it may not compile, then nobody can forget it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from nocopy_lab import child, kernel
+from nocopy_lab.board import Machine
+from nocopy_lab.checks.guest import judge_kunit_small
+from nocopy_lab.checks.kinds import check, log_of
+from nocopy_lab.paths import LabError
+from nocopy_lab.run import Job, Outcome, boot
+
+IMAGE: Final = "uml"
+_CALLS: Final = re.compile(r"\b(gcma_\w+|mapping_cached_\w+|mapping_has_cached_data)\(")
+
+
+@dataclass(frozen=True)
+class Hook:
+    name: str  # file:line in the tree with GCMA
+    path: Path
+    without: str  # the file without it
+
+
+def hooks(tree: Path, pristine: Path, files: list[str]) -> Iterator[Hook]:
+    for name in files:
+        old = (pristine / name).read_text().splitlines(keepends=True)
+        new = (tree / name).read_text().splitlines(keepends=True)
+        matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+        for kind, i, j, first, last in matcher.get_opcodes():
+            if kind == "equal" or not _CALLS.search("".join(new[first:last])):
+                continue
+            without = "".join([*new[:first], *old[i:j], *new[last:]])
+            yield Hook(f"{name}:{first + 1}", tree / name, without)
+
+
+def _boot(directory: Path, name: str) -> Outcome:
+    image = directory / kernel.CONFIGS[IMAGE].arch.image
+    machine = Machine("uml", words=("kunit.enable=1",))
+    return boot(Job(name, "true\n", image, machine, limit_s=300))
+
+
+def _missed(hook: Hook, tree: Path, directory: Path) -> bool:
+    """True if KUnit passes without the hook."""
+    whole = hook.path.read_text()
+    log = log_of("hooks")
+    try:
+        # Never through a hard link.
+        hook.path.unlink()
+        hook.path.write_text(hook.without)
+        words = kernel.make(IMAGE, tree, kernel.CONFIGS[IMAGE].arch.image_name)
+        try:
+            child.run(words, log=log, limit_s=900, what=f"building without {hook.name}")
+        except LabError:
+            if re.search(r"\.[ch]:\d+:\d+: error:|undefined reference to", log.read_text()):
+                return False
+            raise
+        outcome = _boot(directory, "hook-" + re.sub(r"\W+", "-", hook.name))
+        try:
+            judge_kunit_small([outcome])
+        except LabError:
+            return False
+        return True
+    finally:
+        hook.path.unlink()
+        hook.path.write_text(whole)
+
+
+@check("hooks: a test fails where one in mm is left out", asked=True)
+def _each() -> None:
+    with kernel.configured(IMAGE) as (tree, directory):
+        series = kernel.CONFIGS[IMAGE].series
+        pristine = kernel.source(series).path
+        files = [n for n in kernel.patched_files(series) if n.startswith("mm/") and n[-2:] == ".c"]
+        found = list(hooks(tree, pristine, files))
+        if not found:
+            raise LabError(f"no hook found in {', '.join(files)}")
+        words = kernel.make(IMAGE, tree, kernel.CONFIGS[IMAGE].arch.image_name)
+        child.run(words, log=log_of("hooks"), limit_s=900, what="building with all hooks")
+        # What is wrong with all of them would be taken for the lack of one.
+        judge_kunit_small([_boot(directory, "hooks-all")])
+        missed = []
+        for hook in found:
+            missed.append(_missed(hook, tree, directory))
+            print(f"  {hook.name}: {'no test fails' if missed[-1] else 'noticed'}", flush=True)
+    names = [hook.name for hook, one in zip(found, missed, strict=True) if one]
+    if names:
+        raise LabError(f"no test failed without {len(names)} of {len(found)} hooks: {names}")
