@@ -123,9 +123,7 @@ static inline void mapping_set_gcma(struct address_space *mapping, bool allow)
 static inline struct address_space *
 gcma_invalidate_begin(struct address_space *mapping, loff_t start, loff_t end)
 {
-	/* Nothing is kept or read of a file that is going away. */
-	if (!gcma_active() || !test_bit(AS_GCMA, &mapping->flags) ||
-	    mapping_exiting(mapping))
+	if (!gcma_active() || !test_bit(AS_GCMA, &mapping->flags))
 		return NULL;
 	__gcma_invalidate_begin(mapping, start >> PAGE_SHIFT, end >> PAGE_SHIFT);
 	return mapping;
@@ -163,6 +161,19 @@ static inline void gcma_exclude_end(struct address_space *begun)
 DEFINE_CLASS(gcma_exclusion, struct address_space *, gcma_exclude_end(_T),
 	     gcma_exclude_begin(mapping, start, end),
 	     struct address_space *mapping, loff_t start, loff_t end)
+
+/*
+ * A direct write that failed may have written a part. What was read meanwhile goes
+ * when it is evicted, a copy would not.
+ */
+static inline void gcma_write_failed(struct kiocb *iocb, size_t count)
+{
+	struct address_space *mapping = iocb->ki_filp->f_mapping;
+
+	if (gcma_active() && test_bit(AS_GCMA, &mapping->flags))
+		invalidate_inode_pages2_range(mapping, iocb->ki_pos >> PAGE_SHIFT,
+					      (iocb->ki_pos + count - 1) >> PAGE_SHIFT);
+}
 
 /* Is there anything to invalidate: resident pages, or copies of pages? */
 static inline bool mapping_has_cached_data(struct address_space *mapping)

@@ -309,20 +309,27 @@ static void unflag_range(struct address_space *mapping, pgoff_t first,
 			 pgoff_t last)
 {
 	XA_STATE(xas, &mapping->i_pages, first);
-	unsigned long seen = 0;
+	unsigned long nr, seen = 0;
+	pgoff_t next;
 	void *entry;
 
 	xas_lock_irq(&xas);
 	xas_for_each(&xas, entry, last) {
+		nr = 1;
 		if (gcma_flagged(entry)) {
-			seen += gcma_invalidate(mapping, xas.xa_index);
+			nr = gcma_invalidate(mapping, xas.xa_index);
 			xas_store(&xas, gcma_unflag(entry));
 		}
 		/* Let interrupts in after so many entries, or pages of large ones. */
-		if (++seen < 64)
+		seen += nr;
+		if (seen < 64)
 			continue;
 		seen = 0;
-		xas_pause(&xas);
+		/* From the middle of an entry, xas_pause() would go too far. */
+		next = round_down(xas.xa_index, nr) + nr;
+		if (next - 1 >= last)
+			break;
+		xas_set(&xas, next);
 		xas_unlock_irq(&xas);
 		cond_resched();
 		xas_lock_irq(&xas);

@@ -787,6 +787,24 @@ static void clients_test_large_shadow_is_cut(struct kunit *test)
 	expect_disk(test, 7);
 }
 
+/* Of a shadow that begins before the range, and of what comes after it. */
+static void clients_test_large_shadows_from_the_middle(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct xarray *pages = &fx->mapping->i_pages;
+	void *shadow = xa_mk_value(GCMA_SHADOW_BITS);
+	pgoff_t index;
+
+	require_large(test);
+	KUNIT_ASSERT_TRUE(test, gcma_flagged(shadow));
+	xa_store_range(pages, 0, 511, shadow, GFP_KERNEL);
+	xa_store_range(pages, 512, 767, shadow, GFP_KERNEL);
+	gcma_invalidate_end(gcma_invalidate_begin(fx->mapping, 300 << PAGE_SHIFT,
+						  (767 << PAGE_SHIFT) + 1));
+	for (index = 0; index < 768; index += 256)
+		KUNIT_EXPECT_FALSE(test, gcma_flagged(xa_load(pages, index)));
+}
+
 /* Readahead goes on with large folios behind one that was filled. */
 static void clients_test_large_readahead(struct kunit *test)
 {
@@ -838,6 +856,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_large_there_and_back),
 	KUNIT_CASE(clients_test_large_is_not_filled_in_part),
 	KUNIT_CASE(clients_test_large_shadow_is_cut),
+	KUNIT_CASE(clients_test_large_shadows_from_the_middle),
 	KUNIT_CASE(clients_test_large_readahead),
 	{}
 };

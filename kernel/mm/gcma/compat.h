@@ -44,8 +44,6 @@ static inline bool cma_memmap_contiguous(const struct cma *cma)
 }
 
 #define nth_page(page, n)	((page) + (n))
-#define set_pageblock_migratetype(page, type) \
-	init_pageblock_migratetype(page, type, false)
 
 /* All swap devices have one space, in which a slot has a place of its own. */
 static inline pgoff_t swap_cache_index(swp_entry_t entry)

@@ -58,6 +58,7 @@
 #include <linux/cma.h>
 #include <linux/highmem.h>
 #include <linux/list.h>
+#include <linux/memory.h>
 #include <linux/mutex.h>
 #include <linux/of_fdt.h>
 #include <linux/page-isolation.h>
@@ -413,7 +414,7 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 			cond_resched();
 		}
 	}
-	if (gfp & __GFP_COMP)
+	if (gfp & __GFP_COMP && count > 1)
 		make_folio(page, ilog2(count));
 	trace_gcma_alloc(cma->name, page_to_pfn(page), count, copy_waits);
 	return page;
@@ -470,9 +471,14 @@ static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 {
 	struct cma *cma = gcma->cma;
 	unsigned long first = bit << cma->order_per_bit;
-	unsigned long nr = nbits << cma->order_per_bit, discarded = 0;
+	unsigned long nr = nbits << cma->order_per_bit, discarded = 0, i;
+	struct page *page = bit_page(cma, bit);
 
 	lockdep_assert_held(&cma->lock);
+	/* Where caches alias, it says that the last owner's content is in memory. */
+	for (i = 0; ARCH_IMPLEMENTS_FLUSH_DCACHE_PAGE && i < nr; i++)
+		if (test_bit(PG_arch_1, &page_flags(nth_page(page, i))))
+			clear_bit(PG_arch_1, &page_flags(nth_page(page, i)));
 	if (gcma->dmem)
 		discarded = dmem_release(gcma->dmem, first, nr);
 	bitmap_clear(gcma->quarantine, bit, nbits);
@@ -481,7 +487,7 @@ static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 	gcma->quarantined -= nr;
 	gcma->owned -= nr;
 	count_vm_events(GCMA_DISCARD, discarded);
-	trace_gcma_free(cma->name, page_to_pfn(bit_page(cma, bit)), nr, discarded);
+	trace_gcma_free(cma->name, page_to_pfn(page), nr, discarded);
 }
 
 /*
@@ -750,14 +756,6 @@ bool __init gcma_activate(struct cma *cma)
 			gcma->owned++;
 			continue;
 		}
-		/*
-		 * Memory offlining must see that these pages do not move. In a
-		 * movable zone the type of the page block says so. In others the
-		 * pages say it themselves, and keep a type that allows long pins.
-		 */
-		if (is_zone_movable_page(page) &&
-		    IS_ALIGNED(page_to_pfn(page), pageblock_nr_pages))
-			set_pageblock_migratetype(page, MIGRATE_CMA);
 		__ClearPageReserved(page);
 		set_page_count(page, 1);
 	}
@@ -891,6 +889,27 @@ static int gcma_pm(struct notifier_block *nb, unsigned long event, void *data)
 	return NOTIFY_OK;
 }
 
+/*
+ * Memory with an area is not taken offline. Hugetlb's folios in it could be moved
+ * away, but not the pages that they leave, and offlining would never end.
+ */
+static int gcma_hotplug(struct notifier_block *nb, unsigned long event, void *data)
+{
+	const struct memory_notify *block = data;
+	struct gcma *gcma;
+
+	if (event != MEM_GOING_OFFLINE)
+		return NOTIFY_DONE;
+	list_for_each_entry(gcma, &gcma_areas, list) {
+		unsigned long first = cma_range(gcma->cma)->base_pfn;
+
+		if (first < block->start_pfn + block->nr_pages &&
+		    block->start_pfn < first + gcma->frames)
+			return notifier_from_errno(-EBUSY);
+	}
+	return NOTIFY_OK;
+}
+
 static struct gcma *kobj_gcma(struct kobject *kobj)
 {
 	return container_of(kobj, struct gcma, dir);
@@ -996,6 +1015,7 @@ static int __init gcma_init(void)
 		frames += gcma->frames;
 	if (!frames)
 		return 0;
+	hotplug_memory_notifier(gcma_hotplug, DEFAULT_CALLBACK_PRI);
 	err = dmem_init(&gcma_dmem, frames);
 	if (err) {
 		pr_err("areas of %lu pages in all are too small to be lent\n", frames);

@@ -963,7 +963,8 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
                     cma_mib=0,
                     words=("movablecore=512M", "cma=64M@768M", "gcma=file+swap"),
                 ),
-            )
+            ),
+            Job("offline-huge", jobs.script("offline-huge"), NO_IMAGE, HUGE_MACHINE),
         ],
         _judge_broken_rows,
     ),

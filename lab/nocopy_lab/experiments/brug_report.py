@@ -7,6 +7,7 @@ Everything here comes from results.json alone.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -658,6 +659,21 @@ def growth_table(data: Measured) -> Table:
     )
 
 
+def fork_table(data: Measured) -> Table | None:
+    """What `fork` costs beside a large object, and the first writes while a child has it, too."""
+    rows = []
+    for bench in ("fork", "snapshot"):
+        for number, name in enumerate(data.contenders(bench)):
+            low, middle, high = quartiles(data.values(bench, name))
+            time = f"{_seconds(middle)} ({_seconds(low)} to {_seconds(high)})"
+            low, middle, high = quartiles(data.ratios(bench, name, "glibc") or [math.nan])
+            ratio = f"{middle:.3g} ({low:.3g} to {high:.3g})"
+            what = str(data.benches[bench]["what"]) if number == 0 else ""
+            rows.append([what, CONTENDERS[name].label, time, ratio])
+    head = ("", "", "time", "× glibc")
+    return Table("fork and snapshots (median, quartiles)", head, rows) if rows else None
+
+
 def wait_table(data: Measured) -> Table | None:
     """Growth in a guest whose memory is fragmented: the whole, and how long single events took."""
     rows = []
@@ -791,7 +807,10 @@ def _tables(results: dict[str, Any]) -> list[Table]:
     """All that anything was measured for, but the rows of all benchmarks."""
     data = Measured(results)
     made = [target_table(results), statement_table(results), start_table(data)]
-    more = (growth_table(data), life_table(data), wait_table(data), suite_table(data))
+    more = (
+        growth_table(data), life_table(data), wait_table(data), fork_table(data),
+        suite_table(data),
+    )  # fmt: skip
     return [table for table in (*made, *more) if table and table.rows]
 
 
@@ -823,10 +842,10 @@ def draw(directory: Path = HERE) -> Path:
 
 
 def show(directory: Path = HERE) -> None:
-    """The targets and the paper's statements, on the terminal."""
+    """What was measured, on the terminal."""
     results = report.load_results(directory)
     console = report.console(180)
-    console.print(report.rich_table(target_table(results)))
-    console.print(report.rich_table(statement_table(results)))
+    for table in _tables(results):
+        console.print(report.rich_table(table))
     for fact in facts(results):
         console.print(f"  {fact}", style="dim")

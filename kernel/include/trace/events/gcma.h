@@ -53,7 +53,7 @@ TRACE_EVENT(gcma_free,
 );
 
 #define GCMA_PRINT(format, ...)						\
-	TP_printk("client=%s dev=%d:%d ino=%lu index=%lu pages=%lu" format, \
+	TP_printk("client=%s dev=%d:%d ino=%llu index=%lu pages=%lu" format, \
 		  __entry->dev ? "file" : "swap", MAJOR(__entry->dev),	\
 		  MINOR(__entry->dev), __entry->ino, __entry->index,	\
 		  __entry->pages, ##__VA_ARGS__)
@@ -63,7 +63,7 @@ DECLARE_EVENT_CLASS(gcma_data,
 		 unsigned long pages, bool flag),
 	TP_ARGS(mapping, index, pages, flag),
 	TP_STRUCT__entry(
-		__field(unsigned long, ino)
+		__field(u64, ino)
 		__field(pgoff_t, index)
 		__field(unsigned long, pages)
 		__field(dev_t, dev)
