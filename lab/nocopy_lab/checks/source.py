@@ -17,6 +17,7 @@ from nocopy_lab import child, kernel, progress, series, venv
 from nocopy_lab.checks import kinds
 from nocopy_lab.checks.guest import DEVICE_TREES
 from nocopy_lab.checks.kinds import FAILED_IMAGES, KERNELS, Skip, command, log_of, our_files
+from nocopy_lab.experiments import bench_gcma
 from nocopy_lab.paths import (
     KERNEL,
     REPO,
@@ -172,7 +173,8 @@ def _figures() -> None:
     if strange := [figure for figure in figures(letter) if figure not in there]:
         raise LabError(f"the tables in docs/results do not have: {', '.join(strange)}")
     # And each in its place, where they stand in a table.
-    table = (REPO / "docs/results/bench-gcma/table.md").read_text().replace("µs", "us")
+    directory = bench_gcma.directory(series.VERSION).name
+    table = (REPO / "docs/results" / directory / "table.md").read_text().replace("µs", "us")
     cells = [line.split(" | ") for line in reversed(table.splitlines())]  # the first table wins
     measured = {row[0].removeprefix("| "): row[2:4] for row in cells if len(row) > 3}
     rows = letter_rows(letter)
