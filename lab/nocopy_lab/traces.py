@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import jobs, kernel, progress
+from nocopy_lab import initramfs, jobs, kernel, progress
 from nocopy_lab.board import Machine, null_disk, qemu_version
-from nocopy_lab.paths import GUEST, LabError, cache, sha256
+from nocopy_lab.paths import LabError, cache, sha256
 from nocopy_lab.run import MEASURING_S, Job, Outcome, Row, boot
 
 SEED: Final = 1
@@ -59,11 +59,11 @@ class Trace:
         )  # fmt: skip
 
     def path(self) -> Path:
-        """Where it is kept: another one if kernel, QEMU, job or programs change."""
+        """Where it is kept: another one if kernel, QEMU, job or guest change."""
         job = self.job()
-        programs = [(GUEST / name).read_bytes() for name in ("record.c", "reread.c", "blog.c")]
+        programs = initramfs.base_archive(job.machine.arch, job.programs)
         words = [kernel.image("gcma").path.name, qemu_version(), job.script, repr(job.machine)]
-        return cache() / "traces" / f"{self.name}-{sha256(*words, *programs)[:16]}.xz"
+        return cache() / "traces" / f"{self.name}-{sha256(*words, programs)[:16]}.xz"
 
 
 def _read(name: str, about: str, mib: int, order: str, reads: int, how: str = "") -> Trace:
