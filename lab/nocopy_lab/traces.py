@@ -3,7 +3,7 @@
 
 A trace is text, packed with xz. Its first line is JSON and says of what it is: job, seed, kernel,
 QEMU, cgroups, how many pages of files each held. Then comes a record a line, see
-lab/guest/record.c.
+lab/guest/pagetrace.c.
 """
 
 from __future__ import annotations

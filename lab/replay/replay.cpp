@@ -7,7 +7,7 @@
  * what RAM evicts. read() is served from the area where the page is; a page that is mapped or
  * swapped in moves to RAM. Swap is offered and wanted as it was recorded, its RAM is not modelled.
  *
- *   --trace FILE       records, a line each, as lab/guest/record.c writes them
+ *   --trace FILE       records, a line each, as lab/guest/pagetrace.c writes them
  *   --load NAME        or a sequence that is made here; --loads names them
  *   --frames N         of the area (16384)
  *   --ram C=N          pages of files that cgroup C can hold

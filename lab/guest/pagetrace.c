@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * record - write down which pages are wanted, and what reclaim offers to GCMA
+ * pagetrace - write down which pages are wanted, and what reclaim offers to GCMA
  *
  * Runs beside a load until SIGTERM, and sends what the kernel's tracepoints say
  * in lines {"type":"trace","r":"..."}. A record there is a letter, the number
