@@ -52,6 +52,7 @@ SECTIONS: Final = (
     Section("bench-brug", "brug", brug_report.draw),
     Section("bench-brug/in-turn", "brug: programs in turn", brug_report.draw),
     Section("bench-brug/fragmented", "brug: fragmented memory", brug_report.draw),
+    Section("bench-brug/snapshot", "brug: snapshots", brug_report.draw),
     Section("bench-pdio", "pdio", pdio_report.draw),
     Section("bench-pdio-7.3", "pdio: beside Linux 7.3", pdio_report.draw),
     Section("record", "nocopy-record beside other recorders", record_report.draw),
