@@ -8,7 +8,9 @@ import math
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
@@ -16,12 +18,25 @@ from nocopy_lab import board, child, initramfs, jobs, kernel, packages, run, ser
 from nocopy_lab.arch import UM
 from nocopy_lab.paths import OUT, LabError, cache
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
 
 def _number(_context: click.Context, _option: click.Parameter, value: float) -> float:
     """Refuse NaN, which lies in every range."""
     if math.isnan(value):
         raise click.BadParameter("nan is no number")
     return value
+
+
+def _minutes(default: float, what: str) -> Callable[[Function], Function]:
+    return click.option(
+        "--minutes",
+        type=click.FloatRange(min=0, min_open=True),
+        default=default,
+        show_default=True,
+        callback=_number,
+        help=what,
+    )
 
 
 boards = click.Choice(list(board.BOARDS))
@@ -357,14 +372,7 @@ def compare_recorders(draw_only: bool, only: str) -> None:
 
 
 @lab.command()
-@click.option(
-    "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
-    default=10.0,
-    show_default=True,
-    callback=_number,
-    help="Begin rounds for this long.",
-)
+@_minutes(10.0, "Begin rounds for this long.")
 @click.option(
     "--rounds", type=click.IntRange(min=0), default=0, help="Run this many rounds instead."
 )
@@ -377,14 +385,7 @@ def soak(minutes: float, rounds: int, seed: int | None) -> None:
 
 
 @lab.command("fuzz-pdio")
-@click.option(
-    "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
-    show_default=True,
-    callback=_number,
-    help="Begin sequences for this long.",
-)
+@_minutes(60.0, "Begin sequences for this long.")
 @click.option("--seed", type=int, help="Seed of the first sequence; each later one adds one.")
 def fuzz_pdio(minutes: float, seed: int | None) -> None:
     """Compare random sequences of file operations with and without libpdio.so."""
