@@ -698,11 +698,14 @@ def _elsewhere_table(data: Measured) -> Table | None:
         middles = {way: statistics.median(values) for way, values in by.items()}
         said = [f"{middles[way]:.1f} ms" if way in middles else "–" for way in ELSEWHERE_WAYS]
         for way in ELSEWHERE_WAYS[1:]:
-            said.append(f"{middles[way] / middles['plain']:.3f} ×" if way in middles else "–")
+            if ratios := _ratios(by.get(way, []), by["plain"]):
+                said.append(f"{statistics.median(ratios):.3f} ×")
+            else:
+                said.append("–")
         rows.append([what, *said])
     title = f"Copies of {ELSEWHERE_MIB} MiB where libpdio.so takes no files, on the exact board"
-    ratios = [f"{WAYS[way]} / dd" for way in ELSEWHERE_WAYS[1:]]
-    return Table(title, ("", *WAYS.values(), *ratios), rows) if rows else None
+    heads = [f"{WAYS[way]} / dd" for way in ELSEWHERE_WAYS[1:]]
+    return Table(title, ("", *WAYS.values(), *heads), rows) if rows else None
 
 
 def _stream_table(data: Measured) -> Table | None:
@@ -1051,7 +1054,7 @@ def _tables(data: Measured) -> list[Table]:
     if found_statements := statements(data):
         rows = [[one.where, one.says, one.verdict, one.ours] for one in found_statements]
         made.append(Table("The paper's statements", ("", "says", "here", "measured"), rows))
-    return [*made, *beyond(data)]
+    return [table for table in (*made, *beyond(data)) if table.rows]
 
 
 def draw(directory: Path = HERE) -> Path:
