@@ -381,6 +381,7 @@ fn every_source_is_compiled_by_a_test() {
         "exits.c",
         "faults.c",
         "filters.c",
+        "forks.c",
         "heap.c",
         "late.c",
         "leaves.c",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Refusals, and what runs under each: `rust` is a test of crates/brug/tests/process.rs, `c` a kind of
 # tests/programs/faults.c under libbrug.so, `same` a program that says the same as without it,
-# `limits` how much there is for objects of five sizes, and for others after six uses of memory, compared
-# with the C library. Before that, all of
+# `limits` how much there is for objects of five sizes, for others after six uses of memory, and for one
+# that `fork` has to promise again, compared with the C library. Before that, all of
 # $tests and $sequences of the test of that name, under no refusal.
 
 export RUST_BACKTRACE=1 TMPDIR=/tmp
@@ -64,6 +64,10 @@ limits() {
 			"thousandths of the C library's $theirs" >/dev/console
 		run "$condition: enough is left beside $kind memory" enough
 	done
+	theirs=$(/brug/forks)
+	ours=$(LD_PRELOAD=/brug/libbrug.so /brug/forks)
+	echo "lab: fork beside $ours MiB, with the C library beside $theirs" >/dev/console
+	run "$condition: fork beside as much" enough
 }
 SQL="create table t(w); with recursive n(i) as (select 1 union all select i + 1 from n
 	where i < 20000) insert into t select printf('%08x', i * 2654435761 % 4294967296) from n;

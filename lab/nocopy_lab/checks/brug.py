@@ -42,10 +42,10 @@ def skipped(text: str) -> list[tuple[str, str]]:
 # ---------------------------------------------------------------------- the machine says no
 
 # Cases that the guest must report for each word of the script.
-_CASES: Final = {"rust": 1, "c": 4, "real": 2, "limits": 26}
+_CASES: Final = {"rust": 1, "c": 4, "real": 2, "limits": 27}
 _CALLS: Final = re.compile(r"^(rust|c|real|limits)\b(?!\(\))", re.MULTILINE)
 # Programs in C that run there.
-_PROGRAMS: Final = ("faults", "limits", "elsewhere")
+_PROGRAMS: Final = ("faults", "limits", "elsewhere", "forks")
 # Real programs with their packages, and tests that cargo runs on this machine itself.
 REAL: Final = {"sort": "coreutils", "sqlite3": "sqlite3"}
 TESTS: Final = ("brug", "races", "smoke")
