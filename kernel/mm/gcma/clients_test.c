@@ -320,20 +320,6 @@ static void clients_test_store_in_vain(struct kunit *test)
 	folio_put(folio);
 }
 
-static void clients_test_reclaim_in_vain(struct kunit *test)
-{
-	struct clients_fixture *fx = test->priv;
-	struct folio *folio;
-
-	KUNIT_ASSERT_EQ(test, cached(fx, 3), fx->disk[3]);
-	folio = filemap_get_folio(fx->mapping, 3);
-	KUNIT_ASSERT_FALSE(test, IS_ERR(folio));
-	KUNIT_EXPECT_FALSE(test, evict(fx, 3));
-	folio_put(folio);
-	KUNIT_EXPECT_TRUE(test, resident(fx, 3));
-	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 3));
-}
-
 static void clients_test_invalidation_meets_store(struct kunit *test)
 {
 	struct clients_fixture *fx = test->priv;
@@ -845,7 +831,6 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_lost_copy_is_read),
 	KUNIT_CASE(clients_test_overwrite_is_not_filled),
 	KUNIT_CASE(clients_test_store_in_vain),
-	KUNIT_CASE(clients_test_reclaim_in_vain),
 	KUNIT_CASE(clients_test_invalidation_meets_store),
 	KUNIT_CASE(clients_test_loss_meets_store),
 	KUNIT_CASE(clients_test_cut_pages),

@@ -34,6 +34,8 @@ OTHERS: Final = (
     ("mm/page_io.c", "", _SWAP),
     ("mm/swap_state.c", "", _SWAP),
     ("mm/vmscan.c", "swp_entry_t", _SWAP),
+    # It frees frames of copies that nothing leads to, where somebody took hold of a page meanwhile.
+    ("mm/vmscan.c", "cannot_free", "nobody's: a race, and only room is lost"),
     ("mm/zswap.c", "", "oracle, multi-generational LRU and zswap"),
     ("mm/memory-failure.c", "", "broken memory is not filled, read or handed out"),
     ("mm/workingset.c", "lrugen", "a copy is not weighed by the multi-generational LRU"),
