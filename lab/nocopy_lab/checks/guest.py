@@ -23,7 +23,7 @@ from nocopy_lab.run import Job, Outcome, Row, ktap
 NO_IMAGE: Final = Path("/nonexistent")
 
 
-def _kunit_job(name: str, board: str, *words: str) -> Job:
+def kunit_job(name: str, board: str, *words: str) -> Job:
     machine = Machine(board, words=("kunit.enable=1", *words))
     return Job(name, "true\n", NO_IMAGE, machine)
 
@@ -805,26 +805,26 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: KUnit in User Mode Linux",
         "uml",
-        [_kunit_job("kunit-uml", "uml")],
+        [kunit_job("kunit-uml", "uml")],
         judge_kunit_small,
         quick=True,
     ),
     GuestCheck(
         "guest: KUnit in User Mode Linux 7.3, with the old lists",
         "uml-7.3",
-        [_kunit_job("kunit-uml-7.3", "uml")],
+        [kunit_job("kunit-uml-7.3", "uml")],
         judge_kunit_small,
     ),
     GuestCheck(
         "guest: KUnit",
         "gcma",
-        [_kunit_job("kunit", "x86-fast")],
+        [kunit_job("kunit", "x86-fast")],
         _judge_kunit,
     ),
     GuestCheck(
         "guest: KUnit with half of the series",
         "half",
-        [_kunit_job("kunit-half", "x86-fast")],
+        [kunit_job("kunit-half", "x86-fast")],
         _judge_kunit,
     ),
     GuestCheck(
@@ -1389,7 +1389,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "guest: KUnit and oracle under KASAN, lockdep and failing allocations",
         "debug",
         [
-            _kunit_job("kunit-debug", "x86-fast"),
+            kunit_job("kunit-debug", "x86-fast"),
             oracle_job(
                 "oracle-debug",
                 60,
@@ -1424,7 +1424,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: KUnit on arm64",
         "arm64",
-        [_kunit_job("kunit-arm64", "arm64")],
+        [kunit_job("kunit-arm64", "arm64")],
         _judge_kunit,
     ),
     GuestCheck(
@@ -1478,7 +1478,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             replace(job, allow=(*job.allow, "race"))
             for job in (
                 replace(
-                    _kunit_job("kunit-kcsan", "x86-fast"), script=". /lib/oracle.sh\nkcsan_looked\n"
+                    kunit_job("kunit-kcsan", "x86-fast"), script=". /lib/oracle.sh\nkcsan_looked\n"
                 ),
                 oracle_job(
                     "oracle-kcsan",
@@ -1502,7 +1502,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: KUnit on the Raspberry Pi 2 (rpi2), area in low memory",
         "rpi2",
-        [_kunit_job("kunit-rpi2", "rpi2", LOW)],
+        [kunit_job("kunit-rpi2", "rpi2", LOW)],
         judge_kunit_small,
     ),
     GuestCheck(

@@ -11,16 +11,15 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from nocopy_lab import child, kernel
-from nocopy_lab.board import Machine
-from nocopy_lab.checks.guest import judge_kunit_small
+from nocopy_lab.checks.guest import judge_kunit_small, kunit_job
 from nocopy_lab.checks.kinds import check, log_of
 from nocopy_lab.paths import LabError
-from nocopy_lab.run import Job, Outcome, boot
+from nocopy_lab.run import boot
 
 IMAGE: Final = "uml"
 LINES_NEAR: Final = 9
@@ -41,6 +40,8 @@ OTHERS: Final = (
     ("mm/workingset.c", "lrugen", "a copy is not weighed by the multi-generational LRU"),
     ("mm/workingset.c", "gcma_shadow_pages", "nodes of shadow entries leave a cgroup its memory"),
 )
+# What the compiler or the linker says of a kernel that wants the hook.
+_REFUSED: Final = re.compile(r"\.[ch]:\d+:\d+: error:|undefined reference to")
 _CALLS: Final = re.compile(r"\b(gcma_\w+|mapping_has_cached_data)\(|\bCLASS\(gcma_")
 
 
@@ -72,30 +73,31 @@ def hooks(tree: Path, pristine: Path, files: list[str]) -> Iterator[Hook]:
             yield Hook(f"{name}:{first + 1}", tree / name, without, near)
 
 
-def _boot(directory: Path, name: str) -> Outcome:
+def _build(tree: Path, what: str) -> None:
+    words = kernel.make(IMAGE, tree, kernel.CONFIGS[IMAGE].arch.image_name)
+    child.run(words, log=log_of("hooks"), limit_s=900, what=f"building {what}")
+
+
+def _judge(directory: Path, name: str) -> None:
     image = directory / kernel.CONFIGS[IMAGE].arch.image
-    machine = Machine("uml", words=("kunit.enable=1",))
-    return boot(Job(name, "true\n", image, machine, limit_s=300))
+    judge_kunit_small([boot(replace(kunit_job(name, "uml"), kernel=image))])
 
 
 def _missed(hook: Hook, tree: Path, directory: Path) -> bool:
     """True if KUnit passes without the hook."""
     whole = hook.path.read_text()
-    log = log_of("hooks")
     try:
         # Never through a hard link.
         hook.path.unlink()
         hook.path.write_text(hook.without)
-        words = kernel.make(IMAGE, tree, kernel.CONFIGS[IMAGE].arch.image_name)
         try:
-            child.run(words, log=log, limit_s=900, what=f"building without {hook.name}")
+            _build(tree, f"without {hook.name}")
         except LabError:
-            if re.search(r"\.[ch]:\d+:\d+: error:|undefined reference to", log.read_text()):
+            if _REFUSED.search(log_of("hooks").read_text()):
                 return False
             raise
-        outcome = _boot(directory, "hook-" + re.sub(r"\W+", "-", hook.name))
         try:
-            judge_kunit_small([outcome])
+            _judge(directory, "hook-" + re.sub(r"\W+", "-", hook.name))
         except LabError:
             return False
         return True
@@ -113,10 +115,9 @@ def _each() -> None:
         found = list(hooks(tree, pristine, files))
         if not found:
             raise LabError(f"no hook found in {', '.join(files)}")
-        words = kernel.make(IMAGE, tree, kernel.CONFIGS[IMAGE].arch.image_name)
-        child.run(words, log=log_of("hooks"), limit_s=900, what="building with all hooks")
         # What is wrong with all of them would be taken for the lack of one.
-        judge_kunit_small([_boot(directory, "hooks-all")])
+        _build(tree, "with all hooks")
+        _judge(directory, "hooks-all")
         missed: list[str] = []
         for hook in found:
             if who := hook.others():

@@ -71,11 +71,8 @@ class Measured:
     def cleared(self, config: str, state: str) -> list[float]:
         return [row["ns"] for row in self.allocs(config, state, kind="cleared")]
 
-    def cleared_failed(self, config: str, state: str) -> int:
-        return sum(not row["ok"] for row in self.allocs(config, state, kind="cleared"))
-
-    def failed(self, config: str, state: str, pages: int) -> int:
-        return sum(not row["ok"] for row in self.allocs(config, state, pages))
+    def failed(self, config: str, state: str, pages: int = 0, kind: str = "states") -> int:
+        return sum(not row["ok"] for row in self.allocs(config, state, pages, kind))
 
     def releases(self, config: str) -> list[float]:
         rows = [row for state in STATES for row in self.allocs(config, state, LARGEST)]
@@ -298,14 +295,14 @@ def lines(results: dict[str, Any]) -> list[Line]:
             {"cma": data.cleared("cma", "unprepared")},
             data.cleared("gcma", "unprepared"),
             bounds={"cma": 1},
-            failed={c: data.cleared_failed(c, "unprepared") for c in ("cma", "gcma")},
+            failed={c: data.failed(c, "unprepared", kind="cleared") for c in ("cma", "gcma")},
         ),
         Line(
             f"allocate {LARGEST:,} pages, area idle, init_on_alloc, prepared",
             {},
             data.cleared("gcma", "prepared"),
             10e3,
-            failed={"gcma": data.cleared_failed("gcma", "prepared")},
+            failed={"gcma": data.failed("gcma", "prepared", kind="cleared")},
         ),
     ]
     failures = {c: data.failures(c) for c in ("cma", "gcma")}
