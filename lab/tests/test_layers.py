@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""No circle among the lab's files."""
+"""No circle among the lab's files, and the files of crates in the order that their pages list."""
 
 from __future__ import annotations
 
 import ast
+import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 import nocopy_lab
+from nocopy_lab.paths import REPO
 
 ROOT = Path(nocopy_lab.__file__).parent
 
@@ -35,3 +39,49 @@ def test_no_module_needs_itself() -> None:
     graph = {name: needed(path, set(files)) - {name} for name, path in files.items()}
     assert graph["nocopy_lab.cli"] >= {"nocopy_lab.kernel", "nocopy_lab.run"}
     TopologicalSorter(graph).prepare()  # raises CycleError, with the circle
+
+
+def listed(page: str, kind: str) -> list[str]:
+    """The files of a crate, from below."""
+    text = " ".join((REPO / "docs" / page).read_text().split())
+    beginning = f"Each file of the {kind} needs only those before it in this list:"
+    return re.findall(r"`(\w+)`", text.split(beginning)[1].split(". ")[0])
+
+
+def named(text: str) -> set[str]:
+    """What a file in Rust names right below `crate::`; comments and tests apart."""
+    code = re.sub(r"//.*", "", re.split(r"#\[cfg\(test\)\]\n(?:#.*\n)*(?:pub.*)?mod ", text)[0])
+    found = set(re.findall(r"\bcrate::(\w+)", code))
+    for group in re.findall(r"\bcrate::\{([^;]*)\};", code):
+        inner = group
+        while "{" in inner:
+            inner = re.sub(r"\{[^{}]*\}", "", inner)
+        found |= {word.split("::")[0].strip() for word in inner.split(",")}
+    return found - {""}
+
+
+def test_names_of_modules_are_found_however_they_are_written() -> None:
+    text = (
+        "use crate::{a, b::{self, c::{x, y}}, d::e,\n};\n// crate::no\nuse crate::f::g;\n"
+        "fn h() { crate::i::j(k, l) }\n#[cfg(test)]\nmod tests { use crate::no; }\n"
+    )
+    assert named(text) == {"a", "b", "d", "f", "i"}
+
+
+@pytest.mark.parametrize(
+    ("page", "kind", "crate"),
+    [
+        ("brug.md", "crate", "brug"),
+        ("brug.md", "library", "brug-preload"),
+        ("pdio.md", "crate", "pdio"),
+        ("pdio.md", "library", "pdio-preload"),
+    ],
+)
+def test_each_file_needs_only_those_before_it(page: str, kind: str, crate: str) -> None:
+    order = listed(page, kind)
+    files = {path.stem: path for path in (REPO / "crates" / crate / "src").glob("*.rs")}
+    del files["lib"]
+    assert sorted(files) == sorted(order)
+    for place, name in enumerate(order):
+        needs = named(files[name].read_text())
+        assert needs <= set(order[: place + 1]), f"{name} needs what is not listed before it"

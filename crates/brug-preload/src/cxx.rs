@@ -18,7 +18,8 @@ use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use brug::raw;
 
-use crate::{aligned_alloc, failed, malloc};
+use crate::malloc::{aligned_alloc, failed, malloc};
+use crate::say::say;
 
 /// Libraries that hold the C++ runtime when it is not in the global scope, as in a C program that
 /// loaded a C++ plug-in.
@@ -42,7 +43,7 @@ fn runtime(name: &CStr) -> *mut c_void {
             }
         }
         if found.is_null() {
-            crate::setup::say(&[b"out of memory in operator new, and no C++ runtime to throw"]);
+            say(&[b"out of memory in operator new, and no C++ runtime to throw"]);
             libc::abort();
         }
         found

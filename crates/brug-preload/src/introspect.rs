@@ -10,6 +10,8 @@ use core::mem;
 
 use brug::raw;
 
+use crate::say::say;
+
 /// The C library's own function of this name.
 ///
 /// # Safety
@@ -78,7 +80,7 @@ pub extern "C" fn mallinfo() -> libc::mallinfo {
 pub extern "C" fn malloc_stats() {
     raw::print_statistics(libc::STDERR_FILENO);
     let usage = raw::usage();
-    crate::setup::say(&[
+    say(&[
         b"jemalloc and mimalloc hold ",
         usage.held.to_string().as_bytes(),
         b" bytes, of which in use ",

@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::ffi::CString;
 
 use crate::introspect::{mallinfo2, malloc_trim};
+use crate::say::say;
 
 /// A control that is known here.
 #[derive(Clone, Copy)]
@@ -97,7 +98,7 @@ fn unknown(name: &[u8]) -> c_int {
     // SAFETY: a C string.
     let theirs = unsafe { libc::dlsym(libc::RTLD_NEXT, c"mallctl".as_ptr()) };
     if !theirs.is_null() && !SAID.swap(true, Relaxed) {
-        crate::setup::say(&[
+        say(&[
             b"brug has this program's memory, not jemalloc; mallctl knows no ",
             name,
         ]);

@@ -26,7 +26,7 @@ unsafe fn alone<F: Copy>(name: &CStr) -> Option<F> {
 
 /// What the C library answers to a call that it has not.
 fn none() -> c_int {
-    crate::set_errno(libc::ENOSYS);
+    crate::errno::set(libc::ENOSYS);
     -1
 }
 

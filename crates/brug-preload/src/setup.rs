@@ -13,7 +13,10 @@ use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
 use brug::{raw, Base, Config};
-use nocopy_settings::{Line, Statistics};
+use nocopy_settings::Statistics;
+
+use crate::say::say;
+use crate::{errno, rlimit};
 
 /// A descriptor and its file, so that a reused number is noticed.
 struct Stream {
@@ -31,11 +34,6 @@ static STDERR: Stream = Stream {
 
 /// Lowest number to keep standard error under; far from what programs count on.
 const FD_FLOOR: c_int = 400;
-
-/// Writes one line on standard error, without allocating.
-pub fn say(parts: &[&[u8]]) {
-    raw::say(&Line::message("brug", parts));
-}
 
 /// Returns true if the kernel gave this process rights that its caller lacks.
 fn secure() -> bool {
@@ -81,19 +79,19 @@ fn name_the_unknown(environment: *const *const c_char) {
 
 #[link_section = ".text.startup.brug"]
 extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
-    let before = crate::errno();
+    let before = errno::get();
     if !secure() {
         name_the_unknown(environment);
     }
     raw::prepare();
-    crate::rlimit::prepare();
+    rlimit::prepare();
     if matches!(raw::config().base, None | Some(Base::Glibc)) && !secure() {
         name_the_base();
     }
     if raw::config().statistics == Statistics::StandardError {
         STDERR.keep(libc::STDERR_FILENO);
     }
-    crate::set_errno(before);
+    errno::set(before);
 }
 
 /// Says so when the internal names of the C library's allocator are another's, as Debian's

@@ -10,7 +10,7 @@ use core::ptr;
 
 use brug::raw;
 
-use crate::{failed, free, malloc_usable_size, realloc, whole_pages};
+use crate::malloc::{failed, free, malloc_usable_size, realloc, whole_pages};
 
 /// `MALLOCX_ZERO`.
 const ZERO: c_int = 0x40;

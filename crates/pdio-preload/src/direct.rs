@@ -68,7 +68,7 @@ impl Cursor<'_> {
 fn result(n: isize) -> Result<usize, c_int> {
     match n {
         0.. => Ok(n as usize),
-        _ => Err(crate::errno()),
+        _ => Err(crate::errno::get()),
     }
 }
 

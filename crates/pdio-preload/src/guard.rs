@@ -120,7 +120,7 @@ impl Guard {
         let mut guard = Guard {
             signals: None,
             cancellation: 0,
-            errno: crate::errno(),
+            errno: crate::errno::get(),
         };
         // SAFETY: the state goes to a variable of ours.
         unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut guard.cancellation) };
@@ -152,6 +152,6 @@ impl Drop for Guard {
             pthread_setcancelstate(self.cancellation, core::ptr::null_mut());
         }
         leaving();
-        crate::set_errno(self.errno);
+        crate::errno::set(self.errno);
     }
 }

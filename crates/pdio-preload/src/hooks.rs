@@ -281,7 +281,7 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     if guard::inside() {
         return table::internalise(fd);
     }
-    if !crate::active() || state::borrowed() {
+    if !state::active() || state::borrowed() {
         return fd;
     }
     was_another(fd);
@@ -439,7 +439,7 @@ export! {
         let result = next::fclose(file);
         match error {
             Some(error) => {
-                crate::set_errno(error);
+                crate::errno::set(error);
                 libc::EOF
             }
             None => result,
@@ -530,7 +530,7 @@ alias! {
 
 /// The descriptor below a file; -1 if there is none, as in memory.
 unsafe fn below(file: *mut libc::FILE) -> c_int {
-    crate::keep_errno(|| libc::fileno(file))
+    crate::errno::keep(|| libc::fileno(file))
 }
 
 /// The program's descriptors in a range are about to be closed.
@@ -571,7 +571,7 @@ fn hidden(fd: c_int) -> bool {
         && !guard::inside()
         && !state::borrowed();
     if hidden {
-        crate::set_errno(libc::EBADF);
+        crate::errno::set(libc::EBADF);
     }
     hidden
 }
@@ -621,7 +621,7 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
             }
         }
         if let table::Entry::Internal = table::entry(new) {
-            crate::set_errno(libc::EBUSY);
+            crate::errno::set(libc::EBUSY);
             return -1;
         }
     }
@@ -631,16 +631,16 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
         stream::duplicating(fd);
         stream::duplicating(new);
         if let Some(error) = stream::leave(new, "closed") {
-            crate::set_errno(error);
+            crate::errno::set(error);
             return -1;
         }
     }
     let result = duplicated(fd, dup());
     if result < 0 && leaves {
         // It is still open, and may be one of several descriptors of a stream.
-        let errno = crate::errno();
+        let errno = crate::errno::get();
         stream::relinquish_all("not replaced after all");
-        crate::set_errno(errno);
+        crate::errno::set(errno);
     }
     result
 }
@@ -671,7 +671,7 @@ fn control(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
             let direct = argument & O_DIRECT as c_ulong != 0;
             if result >= 0 && direct {
                 relinquish(fd, "its flags were changed");
-                if word(fd) == 0 && crate::active() && settings::get().repair {
+                if word(fd) == 0 && state::active() && settings::get().repair {
                     stream::align(fd);
                 }
             } else if argument & (O_APPEND | O_ASYNC) as c_ulong != 0 {
@@ -792,7 +792,7 @@ macro_rules! drained {
     ($fd:ident) => {
         if word($fd) != 0 {
             if let Err(error) = stream::drain($fd, true) {
-                crate::set_errno(error);
+                crate::errno::set(error);
                 return -1;
             }
         }

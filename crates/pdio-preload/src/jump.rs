@@ -41,7 +41,7 @@ impl Slot {
     /// # Safety
     /// The words are the program's arguments.
     pub unsafe fn begin(&self, words: &Words) -> *mut () {
-        let errno = crate::errno();
+        let errno = crate::errno::get();
         let due = self
             .while_negative
             .iter()
@@ -51,7 +51,7 @@ impl Slot {
             unsafe { (self.before)(words) };
         }
         let next = self.next();
-        crate::set_errno(errno);
+        crate::errno::set(errno);
         next
     }
 }

@@ -17,6 +17,7 @@
 //! * [`signals`]: what was written is with the kernel when a signal ends the process.
 //! * [`report`]: `PDIO_STATS`; [`say`]: messages.
 //! * [`acts`]: what lower layers have done by [`stream`].
+//! * [`state`], [`errno`]: what every layer reads.
 //!
 //! The program must not notice. So a stream is handed back for good, everything written and the
 //! kernel's offset right, before anything happens that this library cannot follow: another process
@@ -24,10 +25,10 @@
 //! taken allocates nothing and takes no lock.
 
 use core::ffi::{c_char, c_int};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 mod acts;
 mod direct;
+mod errno;
 mod guard;
 mod hooks;
 mod jump;
@@ -45,32 +46,6 @@ mod stream;
 mod table;
 mod taken;
 mod tell;
-
-fn set_errno(value: c_int) {
-    // SAFETY: the address of this thread's errno is always valid.
-    unsafe { *libc::__errno_location() = value }
-}
-
-fn errno() -> c_int {
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() }
-}
-
-/// Runs something that the program has not asked for, and must not notice.
-fn keep_errno<T>(action: impl FnOnce() -> T) -> T {
-    let errno = errno();
-    let result = action();
-    set_errno(errno);
-    result
-}
-
-/// True if anything is watched at all: the constructor has run, and nothing has happened after
-/// which this library keeps out of the process (see [`process::withdraw`]).
-static ACTIVE: AtomicBool = AtomicBool::new(false);
-
-fn active() -> bool {
-    ACTIVE.load(Relaxed)
-}
 
 /// Returns true if the program was built with ThreadSanitizer. That sees the library's calls, but not what
 /// orders them, and reports races for so long that the program seems to stand.
@@ -108,7 +83,7 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return;
     }
-    let before = errno();
+    let before = errno::get();
     next::resolve();
     table::prepare();
     pdio::set_thread_hook(guard::own_thread);
@@ -118,8 +93,8 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
     acts::register(&stream::ACTS);
     report::prepare();
     process::prepare();
-    ACTIVE.store(!watched_for_races(), Relaxed);
-    set_errno(before);
+    state::set_active(!watched_for_races());
+    errno::set(before);
 }
 
 /// Called by the loader with the program's arguments and environment, before `main`.

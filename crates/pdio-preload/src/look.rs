@@ -109,7 +109,7 @@ pub fn is_mapped(inode: u64, path: &CStr) -> bool {
 /// Returns true if a path leads to a pipe.
 pub fn is_pipe(directory: c_int, path: *const libc::c_char) -> bool {
     // SAFETY: the path is the program's, which is about to give it to the kernel.
-    crate::keep_errno(|| unsafe {
+    crate::errno::keep(|| unsafe {
         let mut about: libc::stat64 = core::mem::zeroed();
         next::fstatat64(directory, path, &mut about, 0) == 0
             && about.st_mode & libc::S_IFMT == libc::S_IFIFO

@@ -36,7 +36,7 @@ impl<T> Failing for *mut T {
 #[inline]
 pub fn make<T: Failing>(call: impl Fn() -> T) -> T {
     let made = call();
-    if !made.failed() || crate::errno() != libc::EMFILE {
+    if !made.failed() || crate::errno::get() != libc::EMFILE {
         return made;
     }
     if guard::inside() || state::borrowed() {

@@ -27,9 +27,9 @@ pub fn taken_away() {
 }
 
 fn faults(call: impl FnOnce() -> c_long) -> bool {
-    let before = crate::errno();
-    let fault = call() == -1 && crate::errno() == libc::EFAULT;
-    crate::set_errno(before);
+    let before = crate::errno::get();
+    let fault = call() == -1 && crate::errno::get() == libc::EFAULT;
+    crate::errno::set(before);
     fault
 }
 
@@ -72,10 +72,10 @@ fn populated(from: usize, to: usize, write: bool) -> bool {
     const MADV_POPULATE_READ: c_ulong = 22;
     let (at, len) = ((from * PAGE) as c_ulong, ((to - from) * PAGE) as c_ulong);
     let advice = MADV_POPULATE_READ + c_ulong::from(write);
-    let before = crate::errno();
+    let before = crate::errno::get();
     // SAFETY: the pages are made to be there as a use would, and are not changed.
     let all = unsafe { next::syscall(libc::SYS_madvise, at, len, advice, 0, 0, 0) } == 0;
-    crate::set_errno(before);
+    crate::errno::set(before);
     all
 }
 

@@ -12,7 +12,7 @@ use libc::{iovec, mode_t, off_t, pid_t, size_t, ssize_t};
 
 /// What calls a function that this C library does not have.
 unsafe extern "C" fn missing() -> c_long {
-    crate::set_errno(libc::ENOSYS);
+    crate::errno::set(libc::ENOSYS);
     -1
 }
 

@@ -23,7 +23,7 @@ use crate::jump::{self, arrive_with, Slot, ALWAYS};
 use crate::next::{self, lookup};
 use crate::state::{self, HOLD, THREADED};
 use crate::stream::{self, relinquish, relinquish_all};
-use crate::{memory, report, signals, table, tell, ACTIVE};
+use crate::{memory, report, signals, table, tell};
 
 extern "C" {
     fn __cxa_atexit(
@@ -98,7 +98,7 @@ extern "C" fn in_child() {
 /// Nothing is taken in this process any more.
 pub fn withdraw(why: &str) {
     if state::is_owner() {
-        ACTIVE.store(false, Relaxed);
+        state::set_active(false);
         relinquish_all(why);
     }
 }
@@ -181,7 +181,7 @@ pub fn finish() {
         return;
     }
     HOLD.fetch_add(1, SeqCst);
-    ACTIVE.store(false, Relaxed);
+    state::set_active(false);
     relinquish_all(END);
     stream::report_lost();
     report::print();
@@ -194,7 +194,7 @@ pub fn finish_at_once() {
         return;
     }
     HOLD.fetch_add(1, SeqCst);
-    ACTIVE.store(false, Relaxed);
+    state::set_active(false);
     // Of what other threads write until then, too.
     signals::begin_end();
     stream::end_all(END);

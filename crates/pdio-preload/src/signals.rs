@@ -433,17 +433,17 @@ unsafe extern "C-unwind" fn arrived(
     let raised = unsafe { (*info).si_code } > 0 && FAULTS.contains(&signal);
     let given = &GIVEN[signal as usize];
     if guard::inside() && !raised {
-        let errno = crate::errno();
+        let errno = crate::errno::get();
         // SAFETY: what the kernel gave.
         unsafe { defer(signal, info, context) };
-        return crate::set_errno(errno);
+        return crate::errno::set(errno);
     }
     match given.handler.load(Acquire) {
         libc::SIG_DFL => {
-            let errno = crate::errno();
+            let errno = crate::errno::get();
             // SAFETY: what the kernel gave.
             unsafe { end(signal, info, raised) };
-            crate::set_errno(errno);
+            crate::errno::set(errno);
         }
         handler => {
             if given.flags.load(Relaxed) as c_int & libc::SA_RESETHAND != 0 {

@@ -7,6 +7,21 @@ use core::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
+/// True if anything is watched at all.
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+
+/// Returns true if anything is watched at all: the library has begun, and nothing has happened after
+/// which it keeps out of the process.
+#[inline]
+pub fn active() -> bool {
+    ACTIVE.load(Relaxed)
+}
+
+/// From here on the library watches, or keeps out of the process.
+pub fn set_active(active: bool) {
+    ACTIVE.store(active, Relaxed);
+}
+
 /// While not zero, nothing is watched or taken: the process forks or ends.
 pub static HOLD: AtomicU32 = AtomicU32::new(0);
 /// Streams that are taken now.

@@ -55,7 +55,7 @@ fn code(error: &io::Error) -> c_int {
 }
 
 fn failed<T: From<i8>>(why: c_int) -> T {
-    crate::set_errno(why);
+    crate::errno::set(why);
     T::from(-1)
 }
 
@@ -868,7 +868,7 @@ pub fn transfer(
                 unsafe { pthread_testcancel() };
                 if description.direct.load(Relaxed) {
                     let n = plain();
-                    if n >= 0 || crate::errno() != libc::EINVAL {
+                    if n >= 0 || crate::errno::get() != libc::EINVAL {
                         if direction == Direction::Read {
                             tell::heard();
                         }
@@ -961,7 +961,7 @@ pub fn seek(fd: c_int, by: off_t, whence: c_int) -> off_t {
                 }
             }
         };
-        let error = crate::errno();
+        let error = crate::errno::get();
         Some(match result {
             -1 => Err(error),
             to => {
@@ -1195,7 +1195,7 @@ pub fn relinquish_file(device: u64, inode: u64, writable: bool, why: &str) {
 /// As [`relinquish_file`], for the file behind a descriptor.
 pub fn relinquish_behind(fd: c_int, writable: bool, why: &str) {
     if TAKEN.load(SeqCst) > 0 && !guard::inside() {
-        crate::keep_errno(|| {
+        crate::errno::keep(|| {
             if let Some(about) = look::stat(fd) {
                 relinquish_file(about.st_dev, about.st_ino, writable, why);
             }
@@ -1216,7 +1216,7 @@ pub fn on_path(directory: c_int, path: *const libc::c_char, flags: c_int, then: 
     if TAKEN.load(SeqCst) == 0 || guard::inside() {
         return;
     }
-    let errno = crate::errno();
+    let errno = crate::errno::get();
     // SAFETY: the program's path, which it is about to give to the kernel.
     let about = unsafe {
         let mut about: libc::stat64 = core::mem::zeroed();
@@ -1230,7 +1230,7 @@ pub fn on_path(directory: c_int, path: *const libc::c_char, flags: c_int, then: 
             Then::HandBack(why) => relinquish_file(about.st_dev, about.st_ino, true, why),
         }
     }
-    crate::set_errno(errno);
+    crate::errno::set(errno);
 }
 
 /// `close` on a descriptor that has a word.
@@ -1378,7 +1378,7 @@ fn leads_elsewhere(from: c_int, to: c_int) -> bool {
         return false;
     }
     let file = |fd| look::stat(fd).map(|about| (about.st_dev, about.st_ino));
-    crate::keep_errno(|| file(from) != file(to))
+    crate::errno::keep(|| file(from) != file(to))
 }
 
 /// Starts to repair direct I/O on a descriptor.

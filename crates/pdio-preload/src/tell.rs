@@ -89,14 +89,14 @@ pub fn hand_over() {
     if seen >= 0 || guard::inside() || !state::is_owner() {
         return;
     }
-    let errno = crate::errno();
+    let errno = crate::errno::get();
     if let Some(acts) = acts::all() {
         (acts.hand_over)(STAMP.load(SeqCst) as u64);
     }
     // Only now: another thread that saw nothing wait would tell too early. What was written
     // meanwhile has left another value.
     let _ = CLEAR.compare_exchange(seen, SLOTS as isize, SeqCst, Relaxed);
-    crate::set_errno(errno);
+    crate::errno::set(errno);
 }
 
 /// After a call by which the program may have heard of something.

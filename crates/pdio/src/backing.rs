@@ -11,7 +11,7 @@ use crate::engine::{Completion, Direction, Engine};
 use crate::files::Inode;
 use crate::fork::{self, RingNumber};
 use crate::memory::{Region, MIN_REGION};
-use crate::options::{OpenOptions, Strategy};
+use crate::options::{self, OpenOptions, Strategy};
 use crate::policy::{self, Key, Operation, Pattern, Pilot, Wanted};
 use crate::stats::Stats;
 use crate::sys;
@@ -32,7 +32,7 @@ pub(crate) struct Backing {
     wanted: Wanted,
     memory_limit: usize,
     in_turn: bool,
-    engine_wanted: crate::Engine,
+    engine_wanted: options::Engine,
     /// The memory: here until the first direct request, in the engine from then on.
     region: Option<Region>,
     engine: Option<Engine>,
@@ -103,7 +103,7 @@ impl Backing {
             engine: self
                 .engine
                 .as_ref()
-                .map_or(crate::Engine::Auto, Engine::kind),
+                .map_or(options::Engine::Auto, Engine::kind),
             strategy: self.pilot.strategy(),
             memory: self.memory().map_or(0, |region| region.len() as u64),
             ..self.stats.clone()

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! This thread's `errno`, which a program may look at after any call.
+
+use core::ffi::c_int;
+
+pub fn set(value: c_int) {
+    // SAFETY: the address of this thread's errno is always valid.
+    unsafe { *libc::__errno_location() = value }
+}
+
+pub fn get() -> c_int {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Runs something that the program has not asked for, and must not notice.
+pub fn keep<T>(action: impl FnOnce() -> T) -> T {
+    let before = get();
+    let result = action();
+    set(before);
+    result
+}
