@@ -1370,7 +1370,7 @@ fn a_trial_finds_the_base_of_small_objects_and_a_profile_keeps_it() {
                 assert_eq!(tried, samples > 500 && ns > 0, "{report}");
             }
             let gain = report.gain().unwrap();
-            let judged = ["by the profile", "a quarter less time in the trial"];
+            let judged = ["by the profile", "a fifth less time in the trial"];
             assert!(
                 judged.iter().any(|&why| report.why().ends_with(why)),
                 "{report}"
