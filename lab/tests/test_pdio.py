@@ -125,7 +125,8 @@ def test_a_copy_that_takes_longer_than_a_plain_one_is_a_target_missed() -> None:
 
 
 def _ways_job(monkeypatch: pytest.MonkeyPatch, name: str) -> Job:
-    monkeypatch.setattr(bench_pdio, "_elsewhere", lambda guest: Job("e", "", Path("storage")))
+    for boot in ("_elsewhere", "_neighbour"):
+        monkeypatch.setattr(bench_pdio, boot, lambda guest: Job("e", "", Path("storage")))
     (job,) = (job for job in bench_pdio.board_jobs({}) if job.name == f"bench-pdio-ways-{name}")
     return job
 
@@ -194,7 +195,8 @@ def test_results_without_fio_are_still_drawn() -> None:
 
 
 def test_one_boot_is_of_the_older_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_pdio, "_elsewhere", lambda guest: Job("e", "", Path("storage")))
+    for boot in ("_elsewhere", "_neighbour"):
+        monkeypatch.setattr(bench_pdio, boot, lambda guest: Job("e", "", Path("storage")))
     series = [kernel.CONFIGS[str(job.kernel)].series for job in bench_pdio.board_jobs({})]
     assert sorted(set(series)) == ["6.12", "7.3"]
     assert series.count("6.12") == 1

@@ -460,6 +460,27 @@ def _elsewhere(guest: dict[str, bytes]) -> Job:
     )
 
 
+# A reader beside a long copy, on the exact board's one processor.
+NEIGHBOUR: Final = "neighbour"
+BOARD_NEIGHBOUR_MIB: Final = 160
+
+
+def _neighbour(guest: dict[str, bytes]) -> Job:
+    places = {"pdio": "/bin/pdio", "library": "/bin/libpdio.so", "neighbour": "/bin/neighbour"}
+    script = jobs.script("bench-neighbour", fill_mib=EXACT_DISK_GIB << 10) + neighbour_script(
+        limit=BOARD_NEIGHBOUR_MIB * MIB, group="/cgroup", where="/mnt", **places
+    )
+    return Job(
+        f"bench-pdio-{NEIGHBOUR}",
+        script,
+        Path(STORAGE),
+        Machine(config="reservation", cma_mib=0, extra_mib=1280, words=EXACT_DISK),
+        limit_s=3 * RUN_LIMIT_S,
+        programs=("mke2fs", "cp", "dd", "tar"),
+        files=guest | initramfs.placed("bin/libpdio.so", crates.libpdio()),
+    )
+
+
 def board_jobs(guest: dict[str, bytes]) -> list[Job]:
     """All boots, the longest first."""
     made: list[Job] = []
@@ -505,7 +526,7 @@ def board_jobs(guest: dict[str, bytes]) -> list[Job]:
     for filesystem in FILESYSTEMS:
         others = WAYS.replace("{sizes}", words_of(OTHER_SIZES))
         add(f"sizes-{filesystem}", filesystem, others, None, **exact)
-    made.append(_elsewhere(guest))
+    made += [_elsewhere(guest), _neighbour(guest)]
     for filesystem in FIRST_MAKE:
         add(f"first-{filesystem}", filesystem, FIRST, None, **exact)
     add("random", "ext4", "bench random random {common} --seconds 2\n", NVME)
@@ -528,6 +549,8 @@ def _expected(job: Job) -> dict[str, float]:
     if job.name.endswith(ELSEWHERE):
         ways = len(ELSEWHERE_SIZES) * len(ELSEWHERE_WAYS) - 1  # not direct in small calls
         return {"timed": float(2 * 2 * ways * ELSEWHERE_ROUNDS)}
+    if job.name.endswith(NEIGHBOUR):
+        return {"neighbour": float(len(NEIGHBOUR_WAYS) * NEIGHBOUR_ROUNDS)}
     counted = {"bench": "\nbench ", "fio": "\nstream_fio "}
     return {kind: float(job.script.count(words)) for kind, words in counted.items()}
 

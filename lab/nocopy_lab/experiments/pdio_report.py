@@ -16,6 +16,7 @@ from nocopy_lab.experiments import pdio_tools
 from nocopy_lab.experiments.bench_pdio import (
     ALLOCATED,
     BOARD_MIB,
+    BOARD_NEIGHBOUR_MIB,
     CORES,
     ELSEWHERE,
     ELSEWHERE_MIB,
@@ -35,6 +36,7 @@ from nocopy_lab.experiments.bench_pdio import (
     KIB,
     MIB,
     MODES,
+    NEIGHBOUR,
     NVME_BYTES_PER_S,
     SHIFT_SIZES,
     SHIFTS,
@@ -540,7 +542,7 @@ def targets(data: Measured) -> list[Target]:
         cpu = 1 / 2 if block >= 4 * KIB else None
         made += _versus(reads, "read", "read", block, "buffered", 1.0, cpu)
     made += [*_first_targets(data, board=False), *_random(data), *_fio(data)]
-    made += [*_neighbour_targets(data), *_tool_targets(data)]
+    made += [*_neighbour_targets(data, board=False), *_tool_targets(data)]
     return [*made, _preload(data), *_told(data), _memory(data)]
 
 
@@ -554,7 +556,7 @@ def board_targets(data: Measured) -> list[Target]:
             if mode == "pdio":
                 made += _versus(cells, f"{words}: write", direction, block, "buffered", 2.0, None)
     made += [*_first_targets(data, board=True), *_elsewhere_targets(data)]
-    return [*made, *_exact_targets(data)]
+    return [*made, *_neighbour_targets(data, board=True), *_exact_targets(data)]
 
 
 HEAD: Final = ("pdio against", "target", "measured (quartiles)", "")
@@ -931,18 +933,22 @@ def _first_table(data: Measured, board: bool) -> Table:
     return Table(title, ("", *modes), rows)
 
 
-def _neighbours(data: Measured) -> dict[str, list[Record]]:
+def _neighbours(data: Measured, *, board: bool) -> dict[str, list[Record]]:
     """What a reader got, by what was copied beside it."""
-    rows = data.host.get("host-neighbour", {"data": {"rows": []}})["data"]["rows"]
+    if board:
+        rows = data.board.get(NEIGHBOUR, {"rows": []})["rows"]
+    else:
+        rows = data.host.get("host-neighbour", {"data": {"rows": []}})["data"]["rows"]
     found: dict[str, list[Record]] = {}
     for row in rows:
-        found.setdefault(row["name"], []).append(row)
+        if row["type"] == "neighbour":
+            found.setdefault(row["name"], []).append(row)
     return found
 
 
-def _neighbour_targets(data: Measured) -> Iterator[Target]:
+def _neighbour_targets(data: Measured, *, board: bool) -> Iterator[Target]:
     """A copy by pdio does not lengthen the reads of a program beside it."""
-    ways = _neighbours(data)
+    ways = _neighbours(data, board=board)
     alone = [row["p99_ns"] for row in ways.pop("alone", [])]
     for name, rows in ways.items():
         if "pdio" in name:
@@ -950,9 +956,9 @@ def _neighbour_targets(data: Measured) -> Iterator[Target]:
             yield Target(f"99 % of reads beside {name}, of alone", 1.2, ratios)
 
 
-def _neighbour_table(data: Measured) -> Table | None:
+def _neighbour_table(data: Measured, *, board: bool) -> Table | None:
     rows = []
-    for name, runs in _neighbours(data).items():
+    for name, runs in _neighbours(data, board=board).items():
 
         def of(key: str, runs: list[Record] = runs) -> float:
             return statistics.median(float(run[key]) for run in runs)
@@ -963,10 +969,12 @@ def _neighbour_table(data: Measured) -> Table | None:
         ]
         copied = "–" if name == "alone" else f"{of('took_ns') / 1e9:.1f} s"
         rows.append([name, f"{speed:,.0f}", *times, copied])
-    mib = HOST_NEIGHBOUR_MIB
+    mib, where = HOST_NEIGHBOUR_MIB, "this machine"
+    if board:
+        mib, where = BOARD_NEIGHBOUR_MIB, "the exact board's one processor"
     title = (
         f"A reader of {mib * 3 // 4} MiB at random beside a long copy, in {mib} MiB of memory, "
-        "on this machine; medians of the rounds"
+        f"on {where}; medians of the rounds"
     )
     head = ("beside", "reads/s", "median", "99 %", "99.9 %", "worst", "the copy took")
     return Table(title, head, rows) if rows else None
@@ -1049,8 +1057,8 @@ def _tables(data: Measured) -> list[Table]:
         made.append(_target_table("pdio against its targets on the boards", found))
     if _firsts(data, board=True):
         made.append(_first_table(data, board=True))
-    if beside := _neighbour_table(data):
-        made.append(beside)
+    beside = [_neighbour_table(data, board=board) for board in (False, True)]
+    made += [table for table in beside if table]
     if found_statements := statements(data):
         rows = [[one.where, one.says, one.verdict, one.ours] for one in found_statements]
         made.append(Table("The paper's statements", ("", "says", "here", "measured"), rows))
