@@ -100,7 +100,9 @@ bool gcma_load(struct address_space *mapping, pgoff_t index,
 	       struct folio *folio);
 bool gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp);
 ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to);
-bool gcma_serves(struct address_space *mapping, pgoff_t index);
+bool gcma_serves(struct address_space *mapping, pgoff_t index, unsigned long nr);
+unsigned int __gcma_ra_order(struct address_space *mapping, pgoff_t index,
+			     unsigned int order);
 unsigned long gcma_invalidate(struct address_space *mapping, pgoff_t index);
 void gcma_invalidate_all(void);
 void gcma_forget_encrypted(void);
@@ -108,6 +110,13 @@ void __gcma_invalidate_begin(struct address_space *mapping, pgoff_t first,
 			     pgoff_t last);
 void __gcma_invalidate_end(struct address_space *mapping);
 void __mapping_set_gcma(struct address_space *mapping, bool allow);
+
+/* See __gcma_ra_order(). */
+static inline unsigned int gcma_ra_order(struct address_space *mapping,
+					 pgoff_t index, unsigned int order)
+{
+	return gcma_active() ? __gcma_ra_order(mapping, index, order) : order;
+}
 
 /* See __mapping_set_gcma(), which says what the file system promises. */
 static inline void mapping_set_gcma(struct address_space *mapping, bool allow)

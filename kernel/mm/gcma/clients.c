@@ -4,10 +4,12 @@
  * cache do with dmem. gcma.c explains why this is safe.
  */
 
+#include <linux/blk-cgroup.h>
 #include <linux/export.h>
 #include <linux/fs.h>
 #include <linux/hash.h>
 #include <linux/lockdep.h>
+#include <linux/log2.h>
 #include <linux/math64.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
@@ -78,13 +80,18 @@ static bool admitted(struct address_space *mapping, struct folio *folio,
 	       !IS_SWAPFILE(mapping->host);
 }
 
-/* Was this folio, which reclaim has isolated, used more than once? */
-static bool folio_workingset(struct folio *folio)
+/**
+ * gcma_workingset() - was a folio used more than once
+ * @folio: the folio
+ *
+ * Return: what the lists of pages in use know, by which it is evicted.
+ */
+bool gcma_workingset(struct folio *folio)
 {
 #ifdef CONFIG_LRU_GEN
 	/* Read more than once, or back again soon by a fault. */
 	if (lru_gen_enabled())
-		return folio_lru_refs(folio);
+		return lru_gen_workingset(folio);
 #endif
 	/* Found active, or back again soon after its eviction. */
 	return folio_test_workingset(folio);
@@ -94,7 +101,7 @@ static bool folio_workingset(struct folio *folio)
 static unsigned int flags_of(struct address_space *mapping, struct folio *folio,
 			     enum gcma_client client)
 {
-	unsigned int flags = folio_workingset(folio) ? DMEM_WORKINGSET : 0;
+	unsigned int flags = gcma_workingset(folio) ? DMEM_WORKINGSET : 0;
 
 	/* Decrypted content must not outlast the key. */
 	if (client == GCMA_CLIENT_FILE && IS_ENCRYPTED(mapping->host))
@@ -448,6 +455,31 @@ static ssize_t read_buffered(struct address_space *mapping, loff_t pos,
 	return done;
 }
 
+/*
+ * What page_cache_async_ra() does at a marked folio. A page that is read where it is
+ * has no mark. If readahead did not go on meanwhile, the first page behind that no
+ * memory has would be waited for.
+ */
+static void read_ahead(struct kiocb *iocb)
+{
+	struct file *file = iocb->ki_filp;
+	struct file_ra_state *ra = &file->f_ra;
+	pgoff_t last = (iocb->ki_pos - 1) >> PAGE_SHIFT, end = ra->start + ra->size;
+	DEFINE_READAHEAD(ractl, file, ra, file->f_mapping, end);
+	/* Other readers of the file change it meanwhile. */
+	unsigned int size = min(2 * READ_ONCE(ra->size), READ_ONCE(ra->ra_pages));
+
+	if (!size || last > end || last + ra->async_size < end ||
+	    (iocb->ki_flags & IOCB_NOIO) || blk_cgroup_congested())
+		return;
+	size = rounddown_pow_of_two(size);
+	ra->start = end;
+	/* Up to where large folios can end. */
+	ra->size = size - (end & (size - 1));
+	ra->async_size = ra->size;
+	read_next(&ractl, iocb);
+}
+
 /**
  * gcma_read() - serve read() from copies that stay where they are
  * @iocb: the read, at a page with a flagged shadow; is advanced
@@ -516,20 +548,59 @@ ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to)
 	trace_gcma_read(mapping, index, pages, quick);
 	iocb->ki_pos += copied;
 	count_vm_events(GCMA_READ_FILE, pages);
+	read_ahead(iocb);
 	return copied;
 }
 
-/**
- * gcma_serves() - would gcma_read() find a page
- * @mapping: the page cache
- * @index: the page, with a flagged shadow
- *
- * Return: true if readahead may leave it out. Mappings want it in the cache.
- */
-bool gcma_serves(struct address_space *mapping, pgoff_t index)
+/* May readahead leave out what gcma_read() finds? Mappings want it in the cache. */
+static bool reads_in_place(struct address_space *mapping)
 {
-	return !mapping_mapped(mapping) && !mapping_min_folio_order(mapping) &&
-	       dmem_has(&gcma_dmem, mapping, index);
+	return test_bit(AS_GCMA, &mapping->flags) && !mapping_mapped(mapping) &&
+	       !mapping_min_folio_order(mapping);
+}
+
+/**
+ * gcma_serves() - would gcma_read() find some pages
+ * @mapping: the page cache
+ * @index: the first one
+ * @nr: how many
+ *
+ * Return: true if readahead may leave them out. Few of them may be gone all the same.
+ */
+bool gcma_serves(struct address_space *mapping, pgoff_t index, unsigned long nr)
+{
+	pgoff_t end;
+
+	if (!reads_in_place(mapping) || flagged_pages(mapping, index, nr) < nr)
+		return false;
+	/* dmem keeps or loses pieces as a whole, so their first pages stand for all. */
+	for (end = index + nr; index < end; index = ALIGN(index + 1, BIT(DMEM_PIECE_ORDER)))
+		if (!dmem_has(&gcma_dmem, mapping, index))
+			return false;
+	return true;
+}
+
+/**
+ * __gcma_ra_order() - how large a folio of readahead may be
+ * @mapping: the page cache
+ * @index: its first page
+ * @order: how large it would be
+ *
+ * Where a part of a folio is kept, all of it is read and inserted, and what was kept
+ * is dropped. dmem keeps pieces or loses them as a whole.
+ *
+ * Return: that of a piece if a part may be kept, else @order.
+ */
+unsigned int __gcma_ra_order(struct address_space *mapping, pgoff_t index,
+			     unsigned int order)
+{
+	pgoff_t end = index + BIT(order);
+
+	if (order > DMEM_PIECE_ORDER && reads_in_place(mapping))
+		for (; index < end; index += BIT(DMEM_PIECE_ORDER))
+			if (gcma_flagged(xa_load(&mapping->i_pages, index)))
+				return DMEM_PIECE_ORDER;
+	return order;
 }
 
 #ifdef CONFIG_MEMCG

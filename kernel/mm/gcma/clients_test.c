@@ -648,6 +648,25 @@ static void clients_test_read_in_sequence(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, near_copies(fx), 3);
 }
 
+/* What was read once is told from what was read again. */
+static void clients_test_read_again(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct folio *folio;
+
+	KUNIT_ASSERT_EQ(test, read_byte(fx, 3), 3);
+	folio = filemap_get_folio(fx->mapping, 3);
+	KUNIT_ASSERT_FALSE(test, IS_ERR(folio));
+	lru_add_drain_all();
+	KUNIT_EXPECT_FALSE(test, gcma_workingset(folio));
+	KUNIT_EXPECT_EQ(test, read_byte(fx, 5), 5);
+	KUNIT_EXPECT_EQ(test, read_byte(fx, 3), 3);
+	/* The old lists know when it has been active. */
+	if (lru_gen_enabled())
+		KUNIT_EXPECT_TRUE(test, gcma_workingset(folio));
+	folio_put(folio);
+}
+
 /* What is read in place needs no page; what is gone does. */
 static void clients_test_readahead_passes_over(struct kunit *test)
 {
@@ -664,6 +683,21 @@ static void clients_test_readahead_passes_over(struct kunit *test)
 	gcma_invalidate_all();
 	KUNIT_EXPECT_EQ(test, read_byte(fx, 0), 0);
 	KUNIT_EXPECT_TRUE(test, resident(fx, 3));
+}
+
+/* It goes on while pages are read in place, which have no mark. */
+static void clients_test_readahead_goes_on(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	pgoff_t i;
+
+	for (i = 4; i < 12; i++)
+		keep(test, i);
+	fx->file->f_ra.ra_pages = 4;
+	for (i = 0; i < 11; i++)
+		KUNIT_EXPECT_EQ(test, read_byte(fx, i), i);
+	KUNIT_EXPECT_FALSE(test, resident(fx, 8));
+	KUNIT_EXPECT_TRUE(test, resident(fx, 12));
 }
 
 /* Have active pages, so that a refault is within reach, and have it known. */
@@ -805,25 +839,69 @@ static void clients_test_large_shadows_from_the_middle(struct kunit *test)
 		KUNIT_EXPECT_FALSE(test, gcma_flagged(xa_load(pages, index)));
 }
 
+/* Read ahead the first @nr pages of the file, in folios of @order. */
+static void read_first(struct clients_fixture *fx, unsigned int nr, unsigned int order)
+{
+	struct file_ra_state *ra = &fx->file->f_ra;
+	DEFINE_READAHEAD(ractl, fx->file, ra, fx->mapping, 0);
+
+	ra->ra_pages = nr;
+	ra->size = nr;
+	fx->reads = 0;
+	test_readahead(&ractl, ra, order);
+}
+
+static void expect_order(struct kunit *test, pgoff_t index, unsigned int order)
+{
+	struct clients_fixture *fx = test->priv;
+	struct folio *folio = filemap_get_folio(fx->mapping, index);
+
+	KUNIT_ASSERT_FALSE(test, IS_ERR(folio));
+	KUNIT_EXPECT_EQ(test, folio_order(folio), order);
+	folio_put(folio);
+}
+
 /* Readahead goes on with large folios behind one that was filled. */
 static void clients_test_large_readahead(struct kunit *test)
 {
 	struct clients_fixture *fx = test->priv;
-	DEFINE_READAHEAD(ractl, fx->file, &fx->file->f_ra, fx->mapping, 0);
-	struct folio *folio;
+
+	require_large(test);
+	/* So nothing of the file is read in place. */
+	mapping_set_folio_min_order(fx->mapping, 2);
+	KUNIT_ASSERT_FALSE(test, add_large(test, 0));
+	KUNIT_ASSERT_TRUE(test, evict(fx, 0));
+	read_first(fx, 8, 2);
+	KUNIT_EXPECT_EQ(test, fx->reads, 4);
+	KUNIT_EXPECT_TRUE(test, resident(fx, 0));
+	expect_order(test, 4, 2);
+}
+
+/* The same behind one that is read in place. */
+static void clients_test_large_readahead_passes_over(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
 
 	require_large(test);
 	KUNIT_ASSERT_FALSE(test, add_large(test, 0));
 	KUNIT_ASSERT_TRUE(test, evict(fx, 0));
-	fx->file->f_ra.ra_pages = 8;
-	fx->file->f_ra.size = 8;
-	fx->reads = 0;
-	test_readahead(&ractl, &fx->file->f_ra);
+	read_first(fx, 8, 2);
 	KUNIT_EXPECT_EQ(test, fx->reads, 4);
-	folio = filemap_get_folio(fx->mapping, 4);
-	KUNIT_ASSERT_FALSE(test, IS_ERR(folio));
-	KUNIT_EXPECT_EQ(test, folio_order(folio), 2);
-	folio_put(folio);
+	KUNIT_EXPECT_FALSE(test, resident(fx, 0));
+	expect_order(test, 4, 2);
+}
+
+/* Folios are no larger than what dmem keeps as a whole where it keeps a part. */
+static void clients_test_large_readahead_of_pieces(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+
+	require_large(test);
+	keep(test, 16);
+	read_first(fx, CLIENTS_PAGES, 5);
+	KUNIT_EXPECT_EQ(test, fx->reads, CLIENTS_PAGES);
+	expect_order(test, 0, DMEM_PIECE_ORDER);
+	expect_order(test, 32, 5);
 }
 
 static struct kunit_case clients_test_cases[] = {
@@ -851,13 +929,17 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_no_use_after_a_failed_write),
 	KUNIT_CASE(clients_test_read_some_in_place),
 	KUNIT_CASE(clients_test_read_in_sequence),
+	KUNIT_CASE(clients_test_read_again),
 	KUNIT_CASE(clients_test_readahead_passes_over),
+	KUNIT_CASE(clients_test_readahead_goes_on),
 	KUNIT_CASE(clients_test_refault_costs_no_io),
 	KUNIT_CASE(clients_test_large_there_and_back),
 	KUNIT_CASE(clients_test_large_is_not_filled_in_part),
 	KUNIT_CASE(clients_test_large_shadow_is_cut),
 	KUNIT_CASE(clients_test_large_shadows_from_the_middle),
 	KUNIT_CASE(clients_test_large_readahead),
+	KUNIT_CASE(clients_test_large_readahead_passes_over),
+	KUNIT_CASE(clients_test_large_readahead_of_pieces),
 	{}
 };
 

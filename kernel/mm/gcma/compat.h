@@ -10,6 +10,7 @@
 #include <linux/fs.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
+#include <linux/mm_inline.h>
 #include <linux/mmzone.h>
 #include <linux/page-isolation.h>
 #include <linux/pagemap.h>
@@ -45,6 +46,18 @@ static inline bool cma_memmap_contiguous(const struct cma *cma)
 
 #define nth_page(page, n)	((page) + (n))
 
+/* Start to read a window of readahead, with larger folios than the last one. */
+static inline void read_next(struct readahead_control *ractl, struct kiocb *iocb)
+{
+	ractl->dropbehind = iocb->ki_flags & IOCB_DONTCACHE;
+	ractl->ra->order += 2;
+	page_cache_ra_order(ractl, ractl->ra);
+}
+
+/* The multi-generational LRU counts reads of a folio from the first one on. */
+#define lru_gen_workingset(folio) \
+	(folio_lru_refs(folio) > 1 || folio_test_workingset(folio))
+
 /* All swap devices have one space, in which a slot has a place of its own. */
 static inline pgoff_t swap_cache_index(swp_entry_t entry)
 {
@@ -64,12 +77,19 @@ static inline bool swap_slot_zero(swp_entry_t entry)
 #define cma_nranges(cma)	((void)(cma), 1)
 #define cma_activated(cma)	((cma)->bitmap)
 #define page_flags(page)	((page)->flags)
+/* Reads are counted from the second one on, together with PG_workingset. */
+#define lru_gen_workingset(folio)	folio_lru_refs(folio)
 /* Where it is not, there is nth_page(). */
 #define cma_memmap_contiguous(cma)	((void)(cma), true)
 
 static inline void cma_add_available(struct cma *cma, long nr)
 {
 	/* It is counted in the bitmap. */
+}
+
+static inline void read_next(struct readahead_control *ractl, struct kiocb *iocb)
+{
+	page_cache_ra_order(ractl, ractl->ra, 2);
 }
 
 static inline bool swap_slot_zero(swp_entry_t entry)

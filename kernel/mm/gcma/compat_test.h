@@ -33,9 +33,9 @@ static inline struct folio *test_alloc_folio(unsigned int order)
 }
 
 static inline void test_readahead(struct readahead_control *ractl,
-				  struct file_ra_state *ra)
+				  struct file_ra_state *ra, unsigned int order)
 {
-	ra->order = 2;
+	ra->order = order;
 	page_cache_ra_order(ractl, ra);
 }
 
@@ -70,9 +70,9 @@ static inline struct folio *test_alloc_folio(unsigned int order)
 }
 
 static inline void test_readahead(struct readahead_control *ractl,
-				  struct file_ra_state *ra)
+				  struct file_ra_state *ra, unsigned int order)
 {
-	page_cache_ra_order(ractl, ra, 0);
+	page_cache_ra_order(ractl, ra, order - 2);
 }
 
 static inline void test_set_new(struct inode *inode, bool new)

@@ -9,9 +9,9 @@
  *
  * The cache is set-associative. Frames are numbered across all areas, and frame
  * w * nr_sets + s is way w of set s, so that an owner of a contiguous
- * range takes ways evenly from all sets. The set of a page is chosen by the
- * piece of its file, sixteen pages, and its place there: neighbours stay or go
- * together, and what has to be read from the device is not cut into single pages.
+ * range takes ways evenly from all sets. The sixteen pages of a piece of a file have
+ * a set each, which all belong to the same other pieces, too. So neighbours stay or
+ * go together, and what has to be read from the device is not cut into single pages.
  *
  * Each frame has three bits that the owner changes without any lock. "Owned" is
  * set by the owner. "Live" says that the frame holds content, "zero" that it is
@@ -94,8 +94,7 @@
 #define TAG_MAX		0x7f
 #define TAGS_LOW	0x0101010101010101ULL
 #define TAGS_ABOVE	0x8080808080808080ULL
-/* A piece: 16 neighbours in a file, which are treated alike. */
-#define PIECE_ORDER	4
+#define PIECE		BIT(DMEM_PIECE_ORDER)
 /* Each class of leaders has one of so many pieces, and one of so many sets. */
 #define LEADER_SHARE	64
 /* The thrifty policy stores one of so many pieces in any case. */
@@ -114,7 +113,7 @@ struct dmem_place {
 	unsigned int class;
 	u32 first;		/* of the sets of the class */
 	u32 nr_sets;		/* of the class */
-	u32 start;		/* where in them the sets of the piece begin */
+	u32 start;		/* where in them the group of the piece begins */
 	u32 index;		/* of the set */
 	unsigned int way;
 	struct dmem_set *set;
@@ -128,7 +127,7 @@ static DEFINE_PER_CPU(unsigned long, dmem_hazard);
 
 static u64 piece_hash(const void *space, unsigned long offset)
 {
-	u64 hash = (offset >> PIECE_ORDER) * GOLDEN_RATIO_64;
+	u64 hash = (offset >> DMEM_PIECE_ORDER) * GOLDEN_RATIO_64;
 
 	hash = ((hash ^ hash >> 32) + (unsigned long)space) * GOLDEN_RATIO_64;
 	hash = (hash ^ hash >> 32) * GOLDEN_RATIO_64;
@@ -176,14 +175,18 @@ static void place_piece(const struct dmem *dmem, struct dmem_place *place,
 			const void *space, unsigned long offset)
 {
 	u64 hash = piece_hash(space, offset);
+	u32 group, wide;
 
 	place->hash = hash;
 	place->class = dmem->nr_led ? min_t(u32, hash % LEADER_SHARE, FOLLOWER) : FOLLOWER;
 	place->first = place->class * dmem->nr_led;
 	place->nr_sets = place->class == FOLLOWER ? dmem->nr_sets - place->first :
 						    dmem->nr_led;
-	/* The class takes the lowest bits of the hash, the set the upper ones. */
-	place->start = reciprocal_scale(hash >> 32, place->nr_sets);
+	/* The class takes the lowest bits of the hash, the group of sets the upper ones. */
+	group = reciprocal_scale(hash >> 32, place->nr_sets / PIECE ?: 1);
+	/* What is left over makes so many groups wider by one, which pieces begin at or after. */
+	wide = place->nr_sets % PIECE;
+	place->start = group * PIECE + min(group, wide) + (group < wide && hash & BIT(20));
 }
 
 /* Lock the set in which a page of the piece may be. */
@@ -191,7 +194,8 @@ static void place_lock_page(const struct dmem *dmem, struct dmem_place *place,
 			    unsigned long offset)
 	__acquires(&place->set->lock)
 {
-	u32 index = place->start + offset % BIT(PIECE_ORDER);
+	/* Many pieces have few pages; so each begins with another set. */
+	u32 index = place->start + (offset + (place->hash >> 16)) % PIECE;
 
 	/* Rarely so; a division each time would take long. */
 	if (index >= place->nr_sets)
@@ -415,8 +419,8 @@ static void set_renew(const struct dmem *dmem, struct dmem_set *set, u32 release
  * Enter the frame of the locked set that a page of a client takes. Returns the
  * RRPV of what would be lost, RRPV_MAX + 1 if it is free, -1 if there is none.
  */
-static int place_room(const struct dmem *dmem, struct dmem_place *place,
-		      unsigned int client)
+static __always_inline int place_room(const struct dmem *dmem, struct dmem_place *place,
+				      unsigned int client)
 {
 	/* Pairs with smp_wmb() in dmem_release(): not live, then counted. */
 	u32 releases = atomic_read_acquire(&dmem->releases);
@@ -501,6 +505,29 @@ out:
 	return stored;
 }
 
+/* Would store_page() find room for all pages? If not, they have been offered all the same. */
+static noinline bool store_fits(struct dmem *dmem, const void *space, unsigned long offset,
+				unsigned long nr, unsigned int client, int least)
+{
+	struct dmem_place place;
+	unsigned long i;
+	bool fits = true;
+
+	for (i = 0; i < nr && fits; i++) {
+		if (!i || (offset + i) % PIECE == 0)
+			place_piece(dmem, &place, space, offset + i);
+		place_lock_page(dmem, &place, offset + i);
+		fits = place_room(dmem, &place, client) >= least;
+		place_unlock(&place);
+	}
+	for (i = 0; i < nr && !fits; i++) {
+		if (!i || (offset + i) % PIECE == 0)
+			place_piece(dmem, &place, space, offset + i);
+		count_offered(dmem, place.class);
+	}
+	return fits;
+}
+
 /**
  * dmem_store() - store the pages of a folio
  * @dmem: the cache
@@ -530,8 +557,11 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 					    place.class == THRIFTY;
 	if (thrifty && (place.hash >> 8) % CHANCE_SHARE)
 		least = workingset ? RRPV_MAX : RRPV_MAX + 1;
+	/* If one has none, the others would be copied in vain. */
+	if (nr > 1 && least && !store_fits(dmem, space, offset, nr, client, least))
+		return false;
 	for (i = 0; i < nr; i++) {
-		if (i && (offset + i) % BIT(PIECE_ORDER) == 0)
+		if (i && (offset + i) % PIECE == 0)
 			place_piece(dmem, &place, space, offset + i);
 		if (!store_page(dmem, &place, folio_page(folio, i), space, offset + i,
 				client, flags & DMEM_SECRET, least,
@@ -626,7 +656,7 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 		size_t from = offset_in_page(pos + done);
 		size_t part = min(PAGE_SIZE - from, len - done);
 
-		if (!done || offset % BIT(PIECE_ORDER) == 0)
+		if (!done || offset % PIECE == 0)
 			place_piece(dmem, &place, space, offset);
 		place_lock_page(dmem, &place, offset);
 		found = place_find(dmem, &place, space, offset);
@@ -672,7 +702,7 @@ void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset,
 	unsigned long i;
 
 	for (i = 0; i < nr; i++, offset++) {
-		if (!i || offset % BIT(PIECE_ORDER) == 0)
+		if (!i || offset % PIECE == 0)
 			place_piece(dmem, &place, space, offset);
 		place_lock_page(dmem, &place, offset);
 		if (place_find(dmem, &place, space, offset))

@@ -23,6 +23,8 @@ extern struct dmem gcma_dmem;
 extern unsigned int gcma_clients;
 extern struct delayed_work gcma_tidy_work;
 
+bool gcma_workingset(struct folio *folio);
+
 /* Is memory that nobody uses to hold nothing of what was there? */
 static inline bool gcma_wipes(void)
 {

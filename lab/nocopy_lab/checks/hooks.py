@@ -29,6 +29,7 @@ _SWAP: Final = "kselftest, and oracles: swap"
 OTHERS: Final = (
     ("mm/filemap.c", "gcma_shadow", _LARGE),
     ("mm/readahead.c", "gcma_loaded", _LARGE),
+    ("mm/readahead.c", "gcma_ra_order", _LARGE),
     ("mm/memory.c", "", _SWAP),
     ("mm/page_io.c", "", _SWAP),
     ("mm/swap_state.c", "", _SWAP),
