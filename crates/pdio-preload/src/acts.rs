@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What lower layers have done by those above: [`crate::stream`] registers it as the library starts.
+//! What lower layers have done by those above: [`crate::all`] registers it as the library starts.
 //! Before, nothing is taken, and there is nothing to do.
 
 use core::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::Release};

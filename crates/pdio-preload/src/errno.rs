@@ -13,6 +13,12 @@ pub fn get() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
+/// What a call returns that fails for this reason.
+pub fn failed<T: From<i8>>(why: c_int) -> T {
+    set(why);
+    T::from(-1)
+}
+
 /// Runs something that the program has not asked for, and must not notice.
 pub fn keep<T>(action: impl FnOnce() -> T) -> T {
     let before = get();

@@ -19,12 +19,14 @@ use core::sync::atomic::Ordering::SeqCst;
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
+use crate::all::{drain_all, relinquish_all};
+use crate::give_way::{drain_file, drain_or_fail, on_path, relinquish, relinquish_behind, Then};
 use crate::makers::make;
+use crate::serve::{self, transfer, Parts};
 use crate::state::TAKEN;
-use crate::stream::{self, on_path, relinquish, transfer, Parts, Then};
 use crate::table::{self, word};
 use crate::taken::Direction;
-use crate::{guard, memory, next, process, settings, state, tell};
+use crate::{descriptors, give_way, guard, locks, memory, next, process, settings, state, tell};
 
 macro_rules! export {
     ($($(#[$about:meta])* fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty $body:block)*) => {$(
@@ -225,7 +227,7 @@ export! {
         }
         let at = match word(fd) {
             0 => next::lseek64(fd, by, whence),
-            _ => stream::seek(fd, by, whence),
+            _ => serve::seek(fd, by, whence),
         };
         // Where a file ends is news.
         if asks {
@@ -287,11 +289,11 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     was_another(fd);
     let mode = flags & libc::O_ACCMODE;
     let writable = mode != libc::O_RDONLY;
-    stream::relinquish_behind(fd, writable, "opened again");
+    relinquish_behind(fd, writable, "opened again");
     let settings = settings::get();
     if flags & libc::O_DIRECT != 0 {
         if settings.repair {
-            stream::align(fd);
+            descriptors::align(fd);
         }
         return fd;
     }
@@ -324,7 +326,7 @@ unsafe fn open_how(
     let flags = how[0] as c_int;
     if how[2] != 0 && flags & libc::O_TRUNC != 0 {
         // Where the path leads is not known.
-        stream::relinquish_all("emptied by another open");
+        relinquish_all("emptied by another open");
     }
     opening(directory, path, flags);
     open_with(flags, open)
@@ -383,7 +385,7 @@ export! {
     }
     fn open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int {
         if flags & libc::O_TRUNC != 0 {
-            stream::relinquish_all("emptied by another open");
+            relinquish_all("emptied by another open");
         }
         open_with(flags, || next::open_by_handle_at(mount, handle, flags))
     }
@@ -399,7 +401,7 @@ export! {
             tell::asking(libc::fileno(file));
         }
         if TAKEN.load(SeqCst) > 0 && !file.is_null() {
-            stream::relinquish_behind(libc::fileno(file), true, "opened by fopen");
+            relinquish_behind(libc::fileno(file), true, "opened by fopen");
         }
         file
     }
@@ -410,7 +412,7 @@ export! {
             let fd = below(file);
             relinquish(fd, "reopened by freopen");
             // Also if its data could not be written: the number becomes another file's.
-            stream::leave_untold(fd, "reopened by freopen");
+            descriptors::leave_untold(fd, "reopened by freopen");
         }
         if TAKEN.load(SeqCst) > 0 && !path.is_null() {
             on_path(HERE, path, 0, Then::HandBack("opened by freopen"));
@@ -424,7 +426,7 @@ export! {
             tell::renumbered();
             return next::close(fd);
         }
-        stream::close(fd)
+        descriptors::close(fd)
     }
     fn fclose(file: *mut libc::FILE) -> c_int {
         // The C library closes the descriptor itself, unseen. What it still has to write comes
@@ -435,7 +437,7 @@ export! {
         if word(fd) == 0 || !state::is_owner() {
             return next::fclose(file);
         }
-        let error = stream::leave(fd, "closed");
+        let error = descriptors::leave(fd, "closed");
         let result = next::fclose(file);
         match error {
             Some(error) => {
@@ -485,7 +487,7 @@ export! {
         if hidden(fd) {
             return -1;
         }
-        stream::duplicating(fd);
+        descriptors::duplicating(fd);
         let new = make(|| next::dup(fd));
         duplicated(fd, new)
     }
@@ -539,7 +541,7 @@ fn leave_range(first: c_uint, last: c_uint) {
         for (fd, _) in table::known() {
             if (first..=last).contains(&(fd as c_uint)) {
                 // As the kernel, which reports no errors here.
-                stream::leave_untold(fd, "closed");
+                descriptors::leave_untold(fd, "closed");
             }
         }
     }
@@ -580,7 +582,7 @@ fn duplicated(fd: c_int, new: c_int) -> c_int {
     if new >= 0 && new != fd && !state::borrowed() {
         was_another(new);
         if word(fd) != 0 {
-            stream::copied(fd, new);
+            descriptors::copied(fd, new);
         }
     }
     new
@@ -592,7 +594,7 @@ fn was_another(fd: c_int) {
     match table::entry(fd) {
         table::Entry::Nothing => {}
         table::Entry::Internal => table::forget(fd),
-        _ => stream::leave_untold(fd, "closed unseen"),
+        _ => descriptors::leave_untold(fd, "closed unseen"),
     }
 }
 
@@ -612,7 +614,7 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
     if let table::Entry::Internal = table::entry(new) {
         // The program wants this very number: what this library has there must go, which may take
         // the keeper a moment.
-        stream::relinquish_all("its descriptor was asked for");
+        relinquish_all("its descriptor was asked for");
         crate::report::let_go();
         for _ in 0..100 {
             match table::entry(new) {
@@ -628,9 +630,9 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
     // SAFETY: no memory is involved.
     let leaves = unsafe { next::fcntl64(fd, libc::F_GETFD, 0) } >= 0;
     if leaves {
-        stream::duplicating(fd);
-        stream::duplicating(new);
-        if let Some(error) = stream::leave(new, "closed") {
+        descriptors::duplicating(fd);
+        descriptors::duplicating(new);
+        if let Some(error) = descriptors::leave(new, "closed") {
             crate::errno::set(error);
             return -1;
         }
@@ -639,7 +641,7 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
     if result < 0 && leaves {
         // It is still open, and may be one of several descriptors of a stream.
         let errno = crate::errno::get();
-        stream::relinquish_all("not replaced after all");
+        relinquish_all("not replaced after all");
         crate::errno::set(errno);
     }
     result
@@ -660,7 +662,7 @@ fn control(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     match command {
         F_GETFD | F_SETFD | F_GETFL | F_GETOWN | F_GETPIPE_SZ => real(),
         F_DUPFD | F_DUPFD_CLOEXEC => {
-            stream::duplicating(fd);
+            descriptors::duplicating(fd);
             duplicated(fd, make(real))
         }
         F_SETFL => {
@@ -672,7 +674,7 @@ fn control(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
             if result >= 0 && direct {
                 relinquish(fd, "its flags were changed");
                 if word(fd) == 0 && state::active() && settings::get().repair {
-                    stream::align(fd);
+                    descriptors::align(fd);
                 }
             } else if argument & (O_APPEND | O_ASYNC) as c_ulong != 0 {
                 relinquish(fd, "its flags were changed");
@@ -719,7 +721,7 @@ fn sets_lock(command: c_int) -> bool {
 fn locking(fd: c_int) {
     match table::entry(fd) {
         table::Entry::Watched if table::unwatch(fd) => {}
-        _ => stream::before_lock(fd),
+        _ => locks::before_lock(fd),
     }
 }
 
@@ -730,7 +732,7 @@ export! {
     fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
         if sets_lock(command) {
             tell::locking();
-            let result = stream::with_record_lock(fd, || next::fcntl64(fd, command, argument));
+            let result = locks::with_record_lock(fd, || next::fcntl64(fd, command, argument));
             tell::heard();
             return result;
         }
@@ -791,7 +793,7 @@ alias! {
 macro_rules! drained {
     ($fd:ident) => {
         if word($fd) != 0 {
-            if let Err(error) = stream::drain($fd, true) {
+            if let Err(error) = drain_or_fail($fd) {
                 crate::errno::set(error);
                 return -1;
             }
@@ -802,7 +804,7 @@ macro_rules! drained {
 /// Drains; an error is kept for a call that may report it.
 fn drain(fd: c_int) {
     if word(fd) != 0 {
-        let _ = stream::drain(fd, false);
+        give_way::drain(fd);
     }
 }
 
@@ -832,7 +834,7 @@ export! {
     fn posix_fallocate64(fd: c_int, at: off_t, len: off_t) -> c_int {
         tell::hand_over();
         if word(fd) != 0 {
-            if let Err(error) = stream::drain(fd, true) {
+            if let Err(error) = drain_or_fail(fd) {
                 return error;
             }
         }
@@ -841,7 +843,7 @@ export! {
     fn lockf64(fd: c_int, command: c_int, len: off_t) -> c_int {
         tell::locking();
         // Its range begins at the kernel's offset, which is right once the stream is back.
-        let result = stream::with_record_lock(fd, || next::lockf64(fd, command, len));
+        let result = locks::with_record_lock(fd, || next::lockf64(fd, command, len));
         tell::heard();
         result
     }
@@ -853,15 +855,15 @@ export! {
         let result = next::flock(fd, operation);
         tell::heard();
         if result == 0 && operation & libc::LOCK_UN == 0 {
-            stream::after_lock(fd);
+            locks::after_lock(fd);
         }
         result
     }
 }
 
 before! {
-    fn sync() -> () { stream::drain_all(); }
-    fn syncfs(fd: c_int) -> c_int { stream::drain_all(); }
+    fn sync() -> () { drain_all(); }
+    fn syncfs(fd: c_int) -> c_int { drain_all(); }
     // Advice changes nothing that a program could see.
     fn posix_fadvise64(fd: c_int, at: off_t, len: off_t, advice: c_int) -> c_int { drain(fd); }
     fn readahead(fd: c_int, at: off_t, len: size_t) -> ssize_t {}
@@ -889,7 +891,7 @@ unsafe fn looked_at(result: c_int, about: *const libc::stat64, again: impl Fn() 
     tell::heard();
     if result == 0 && TAKEN.load(SeqCst) > 0 && !guard::inside() && !about.is_null() {
         let about = &*about;
-        if stream::drain_file(about.st_dev, about.st_ino) {
+        if drain_file(about.st_dev, about.st_ino) {
             return again();
         }
     }
@@ -934,7 +936,7 @@ export! {
         tell::heard();
         if result == 0 && TAKEN.load(SeqCst) > 0 && !guard::inside() && !out.is_null() {
             let device = libc::makedev((*out).stx_dev_major, (*out).stx_dev_minor);
-            if stream::drain_file(device, (*out).stx_ino) {
+            if drain_file(device, (*out).stx_ino) {
                 return next::statx(directory, path, flags, mask, out);
             }
         }
@@ -1166,7 +1168,7 @@ export! {
         if fd >= 0 && map != libc::MAP_FAILED {
             // Another thread may have taken a stream on the file before the mapping was there to be
             // found.
-            stream::relinquish_behind(fd, true, "mapped");
+            relinquish_behind(fd, true, "mapped");
         }
         map
     }
@@ -1179,7 +1181,7 @@ fn mapped(fd: c_int) {
     if word(fd) != 0 {
         relinquish(fd, "mapped");
     }
-    stream::relinquish_behind(fd, true, "mapped");
+    relinquish_behind(fd, true, "mapped");
 }
 
 /// Descriptors of requests that the kernel carries out by itself.
@@ -1238,7 +1240,7 @@ unsafe fn received(message: &libc::msghdr) {
 
 /// A descriptor that this process has not opened itself.
 fn appeared(fd: c_int) {
-    stream::relinquish_behind(fd, true, "received from another process");
+    relinquish_behind(fd, true, "received from another process");
 }
 
 /// Descriptors in a message go to another process.
@@ -1344,7 +1346,7 @@ export! {
                 real()
             }
             SYS_sync | SYS_syncfs => {
-                stream::drain_all();
+                drain_all();
                 real()
             }
             SYS_fstat => fstat64(fd, b as _) as c_long,
@@ -1355,7 +1357,7 @@ export! {
             SYS_fsetxattr => fsetxattr(fd, b as _, c as _, d as _, e as _) as c_long,
             SYS_fchmodat | SYS_FCHMODAT2 | SYS_fchownat | SYS_utimensat | SYS_setxattr
             | SYS_lsetxattr | SYS_renameat2 | SYS_linkat => {
-                stream::drain_all();
+                drain_all();
                 real()
             }
             SYS_sendfile => {
@@ -1492,6 +1494,6 @@ unsafe fn other_call(
         }
     }
     let _ = (number, a, b, c);
-    stream::relinquish_all("a bare system call");
+    relinquish_all("a bare system call");
     real()
 }

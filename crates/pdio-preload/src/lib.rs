@@ -7,7 +7,13 @@
 //!
 //! * [`next`]: the C library's functions behind the exported ones.
 //! * [`table`]: what is known of each descriptor, and the lock of a stream.
-//! * [`stream`]: taking a stream over, serving it, handing it back.
+//! * [`take`]: taking a stream over, and when not to; [`filesystem`]: what the file's filesystem allows.
+//! * [`stream`]: one stream, its bytes and its position.
+//! * [`serve`]: the calls that streams serve.
+//! * [`give_way`]: streams drain or go back before others can notice; [`locks`]: so that locks keep their
+//!   meaning.
+//! * [`descriptors`]: what closing and duplicating do to a stream.
+//! * [`all`]: what is done with all streams at once.
 //! * [`direct`]: misaligned I/O on descriptors that the program opened with `O_DIRECT`.
 //! * [`hooks`]: the exported calls on descriptors and paths; [`process`]: those that start or end a
 //!   process or change what it may do.
@@ -16,7 +22,7 @@
 //! * [`tell`]: what was written is with the kernel before the program can tell anybody.
 //! * [`signals`]: what was written is with the kernel when a signal ends the process.
 //! * [`report`]: `PDIO_STATS`; [`say`]: messages.
-//! * [`acts`]: what lower layers have done by [`stream`].
+//! * [`acts`]: what lower layers have done by [`all`].
 //! * [`state`], [`errno`]: what every layer reads.
 //!
 //! The program must not notice. So a stream is handed back for good, everything written and the
@@ -27,11 +33,16 @@
 use core::ffi::{c_char, c_int};
 
 mod acts;
+mod all;
+mod descriptors;
 mod direct;
 mod errno;
+mod filesystem;
+mod give_way;
 mod guard;
 mod hooks;
 mod jump;
+mod locks;
 mod look;
 mod makers;
 mod memory;
@@ -39,11 +50,13 @@ mod next;
 mod process;
 mod report;
 mod say;
+mod serve;
 mod settings;
 mod signals;
 mod state;
 mod stream;
 mod table;
+mod take;
 mod taken;
 mod tell;
 
@@ -90,7 +103,7 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
     // SAFETY: the environment is the loader's.
     unsafe { settings::read(environment) };
     state::claim_process();
-    acts::register(&stream::ACTS);
+    acts::register(&all::ACTS);
     report::prepare();
     process::prepare();
     state::set_active(!watched_for_races());

@@ -12,8 +12,9 @@
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::sync::atomic::Ordering::SeqCst;
 
+use crate::all::relinquish_all;
 use crate::state::TAKEN;
-use crate::{guard, next, report, state, stream, tell};
+use crate::{guard, next, report, state, tell};
 
 /// What a call returns that has failed.
 pub trait Failing {
@@ -44,7 +45,7 @@ pub fn make<T: Failing>(call: impl Fn() -> T) -> T {
     }
     let taken = TAKEN.load(SeqCst) > 0;
     if taken {
-        stream::relinquish_all("descriptors have run out");
+        relinquish_all("descriptors have run out");
     }
     if !report::let_go() && !taken {
         return made;

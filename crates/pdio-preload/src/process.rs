@@ -18,11 +18,12 @@ use std::sync::OnceLock;
 
 use libc::pid_t;
 
+use crate::all::{drain_all, end_all, relinquish_all, report_lost};
+use crate::give_way::relinquish;
 use crate::guard::{self, Guard};
 use crate::jump::{self, arrive_with, Slot, ALWAYS};
 use crate::next::{self, lookup};
 use crate::state::{self, HOLD, THREADED};
-use crate::stream::{self, relinquish, relinquish_all};
 use crate::{memory, report, signals, table, tell};
 
 extern "C" {
@@ -183,7 +184,7 @@ pub fn finish() {
     HOLD.fetch_add(1, SeqCst);
     state::set_active(false);
     relinquish_all(END);
-    stream::report_lost();
+    report_lost();
     report::print();
 }
 
@@ -197,7 +198,7 @@ pub fn finish_at_once() {
     state::set_active(false);
     // Of what other threads write until then, too.
     signals::begin_end();
-    stream::end_all(END);
+    end_all(END);
     report::print();
 }
 
@@ -212,7 +213,7 @@ pub fn leaving(why: &str) {
         if !REPLACED.contains(&why) {
             return;
         }
-        stream::report_lost();
+        report_lost();
         if report::any() {
             report::print();
         }
@@ -326,7 +327,7 @@ pub fn cloning(flags: c_int) {
 fn to_thread(signal: c_int) {
     use libc::{SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU};
     if [SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU].contains(&signal) {
-        stream::drain_all();
+        drain_all();
     }
 }
 
@@ -389,23 +390,23 @@ jump! {
         }
     }
 
-    fn raise(_a, _b, _c) { stream::drain_all() }
+    fn raise(_a, _b, _c) { drain_all() }
     fn pthread_kill(_a, signal, _c) { to_thread(signal as c_int) }
     fn pthread_sigqueue(_a, signal, _c) { to_thread(signal as c_int) }
 
     // The C library looks at files by itself, unseen.
-    fn ftw(_a, _b, _c) { stream::drain_all() }
-    fn ftw64(_a, _b, _c) { stream::drain_all() }
-    fn nftw(_a, _b, _c) { stream::drain_all() }
-    fn nftw64(_a, _b, _c) { stream::drain_all() }
-    fn fts_open(_a, _b, _c) { stream::drain_all() }
-    fn fts64_open(_a, _b, _c) { stream::drain_all() }
-    fn fts_read(_a, _b, _c) { stream::drain_all() }
-    fn fts64_read(_a, _b, _c) { stream::drain_all() }
-    fn fts_children(_a, _b, _c) { stream::drain_all() }
-    fn fts64_children(_a, _b, _c) { stream::drain_all() }
-    fn dlopen(_a, _b, _c) { stream::drain_all() }
-    fn dlmopen(_a, _b, _c) { stream::drain_all() }
+    fn ftw(_a, _b, _c) { drain_all() }
+    fn ftw64(_a, _b, _c) { drain_all() }
+    fn nftw(_a, _b, _c) { drain_all() }
+    fn nftw64(_a, _b, _c) { drain_all() }
+    fn fts_open(_a, _b, _c) { drain_all() }
+    fn fts64_open(_a, _b, _c) { drain_all() }
+    fn fts_read(_a, _b, _c) { drain_all() }
+    fn fts64_read(_a, _b, _c) { drain_all() }
+    fn fts_children(_a, _b, _c) { drain_all() }
+    fn fts64_children(_a, _b, _c) { drain_all() }
+    fn dlopen(_a, _b, _c) { drain_all() }
+    fn dlmopen(_a, _b, _c) { drain_all() }
 
     // The C library writes there itself, unseen.
     fn fdopen(fd, _b, _c) { relinquish(fd as c_int, "fdopen") }
@@ -449,7 +450,7 @@ jump! {
 unsafe extern "C-unwind" fn kill(process: pid_t, number: c_int) -> c_int {
     // Also without promptness, and by SIGKILL.
     match process <= 0 || process == state::process() {
-        true => stream::drain_all(),
+        true => drain_all(),
         false => tell::hand_over(),
     }
     let result = next::kill(process, number);

@@ -20,7 +20,7 @@ use crate::guard::{self, Guard};
 use crate::memory::Known;
 use crate::next;
 use crate::state::{self, HOLD, TAKEN};
-use crate::taken::{Aligned, Stream};
+use crate::taken::{Aligned, Direction, Stream};
 
 /// Descriptors with higher numbers are left alone.
 pub const SLOTS: usize = 1 << 16;
@@ -59,13 +59,13 @@ pub fn open_up() {
 }
 
 /// A stream is taken.
-pub fn one_more() {
+fn one_more() {
     TAKEN.fetch_add(1, SeqCst);
     QUIET.fetch_sub(ONE, SeqCst);
 }
 
 /// A stream is no longer taken.
-pub fn one_less() {
+fn one_less() {
     TAKEN.fetch_sub(1, SeqCst);
     QUIET.fetch_add(ONE, SeqCst);
 }
@@ -161,6 +161,17 @@ pub fn known() -> impl Iterator<Item = (c_int, Entry)> {
     (0..KNOWN.load(SeqCst) as c_int).filter_map(|fd| match entry(fd) {
         Entry::Nothing | Entry::Internal => None,
         entry => Some((fd, entry)),
+    })
+}
+
+/// The descriptors through which a file is taken.
+pub fn leading_to(device: u64, inode: u64) -> impl Iterator<Item = c_int> {
+    known().filter_map(move |(fd, entry)| match entry {
+        Entry::Tracked(d) => {
+            let same = d.inode.load(Relaxed) == inode && d.device.load(Relaxed) == device;
+            (same && device != 0).then_some(fd)
+        }
+        _ => None,
     })
 }
 
@@ -335,6 +346,16 @@ pub enum Kind {
     Aligned(Aligned),
 }
 
+impl Kind {
+    /// The direction of the stream, if it is one.
+    pub fn direction(&self) -> Option<Direction> {
+        match self {
+            Kind::Stream(stream) => Some(stream.direction()),
+            Kind::Plain | Kind::Aligned(_) => None,
+        }
+    }
+}
+
 /// The list of all descriptions.
 static ALL: AtomicPtr<Description> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -409,6 +430,27 @@ impl Description {
         lock(spare()).push(self);
     }
 
+    /// No descriptor leads here any more; it may be used again.
+    pub fn release(&'static self, state: &mut State) {
+        self.untrack_all();
+        *state = State::default();
+        self.recycle();
+    }
+
+    /// A stream on this file is taken.
+    pub fn begins(&self, device: u64, inode: u64) {
+        self.device.store(device, SeqCst);
+        self.inode.store(inode, SeqCst);
+        one_more();
+    }
+
+    /// The stream is no longer taken.
+    pub fn ends(&self) {
+        self.device.store(0, SeqCst);
+        self.inode.store(0, SeqCst);
+        one_less();
+    }
+
     fn word(&'static self) -> usize {
         self as *const Description as usize
     }
@@ -473,7 +515,7 @@ impl Description {
     }
 
     /// Takes all descriptors out of the table.
-    pub fn untrack_all(&'static self) {
+    fn untrack_all(&'static self) {
         for fd in 0..KNOWN.load(SeqCst) as c_int {
             self.untrack(fd);
         }
@@ -527,6 +569,20 @@ pub fn hold(fd: c_int, description: &'static Description) -> Locked {
         description,
         _guard: guard,
     })
+}
+
+/// Runs `action` on the locked description of a tracked descriptor; `None` if it is not tracked.
+pub fn with<T>(fd: c_int, action: impl FnOnce(&mut Held) -> T) -> Option<T> {
+    loop {
+        let Entry::Tracked(description) = entry(fd) else {
+            return None;
+        };
+        match hold(fd, description) {
+            Locked::Held(mut held) => return Some(action(&mut held)),
+            Locked::Again => {}
+            Locked::Inside => return None,
+        }
+    }
 }
 
 /// No descriptor is made from this number on.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a descriptor may be to this library; what is done with it is in [`crate::stream`] and
-//! [`crate::direct`].
+//! What a descriptor may be to this library. What a stream does is in [`crate::stream`], what is done with
+//! direct I/O of the program's own in [`crate::direct`].
 
 use std::ffi::CString;
 use std::fs::File;
@@ -27,6 +27,15 @@ pub struct Stream {
     pub hasty: u32,
     /// How often something had been heard before the last read.
     pub heard: u64,
+}
+
+impl Stream {
+    pub fn direction(&self) -> Direction {
+        match self.pump {
+            Pump::Writer(_) => Direction::Write,
+            Pump::Reader(_) => Direction::Read,
+        }
+    }
 }
 
 pub enum Pump {

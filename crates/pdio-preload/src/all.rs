@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is done with all streams at once.
+//!
+//! Some events concern every stream: others may hear of any write, another process may share the
+//! descriptors, this one may end. The order of the writes counts then, also where a signal ends the process:
+//! modification times have to show it, and nobody may find the second write without the first. Layers below
+//! cause some of this; [`ACTS`] is registered for them.
+
+use core::sync::atomic::Ordering::SeqCst;
+
+use crate::acts::Acts;
+use crate::give_way::{drain, hand_back, relinquish};
+use crate::guard::{self, Guard};
+use crate::state::{self, TAKEN};
+use crate::table::{self, with, Description, Entry, Kind};
+use crate::taken::{Direction, Pump};
+use crate::{say, tell};
+
+/// Functions of this file that lower layers call.
+pub static ACTS: Acts = Acts {
+    hand_over,
+    keep_step,
+    relinquish_writers,
+    rescue,
+};
+
+/// Streams of which data may wait, in the order of their last writes up to stamp `last`.
+fn waiting(last: u64) -> impl Iterator<Item = &'static Description> {
+    let mut after = 0;
+    core::iter::from_fn(move || {
+        let (stamp, description) = table::descriptions()
+            .filter(|description| description.is_ours())
+            .map(|description| (description.deferred.load(SeqCst), description))
+            .filter(|&(stamp, _)| stamp > after && stamp <= last)
+            .min_by_key(|&(stamp, _)| stamp)?;
+        after = stamp;
+        Some(description)
+    })
+}
+
+/// Passes the waiting data of all streams to the kernel: in the order of their last writes up to
+/// stamp `last`, then of streams that were written to meanwhile.
+fn hand_over(last: u64) {
+    let mut first = true;
+    for description in waiting(last) {
+        hand_over_one(description, first);
+        first = false;
+    }
+    // Streams that were written to meanwhile may also have waiting data from before.
+    for description in table::descriptions() {
+        if description.deferred.load(SeqCst) > last && description.is_ours() {
+            hand_over_one(description, first);
+        }
+    }
+}
+
+fn hand_over_one(description: &'static Description, first: bool) {
+    let Some(mut held) = table::hold_any(description) else {
+        return;
+    };
+    if description.deferred.swap(0, SeqCst) == 0 {
+        return;
+    }
+    let state = &mut *held.state;
+    if let Kind::Stream(stream) = &mut state.kind {
+        stream.tells();
+    }
+    state.drain();
+    if let (Kind::Stream(stream), false) = (&state.kind, first) {
+        stream.touch();
+    }
+}
+
+/// Passes everything of all streams to the kernel.
+pub fn drain_all() {
+    tell::hand_over();
+    tell::heard();
+    if TAKEN.load(SeqCst) > 0 {
+        for (fd, _) in table::known() {
+            drain(fd);
+        }
+    }
+}
+
+/// As [`relinquish`], for all writing streams.
+fn relinquish_writers(why: &str) {
+    tell::hand_over();
+    for description in table::descriptions() {
+        if !description.is_ours() {
+            continue;
+        }
+        if let Some(mut held) = table::hold_any(description) {
+            if held.state.kind.direction() == Some(Direction::Write) {
+                hand_back(&mut held, why);
+            }
+        }
+    }
+}
+
+/// As [`relinquish`], for all descriptors. Direct I/O is still repaired.
+pub fn relinquish_all(why: &str) {
+    tell::hand_over();
+    for (fd, entry) in table::known() {
+        if let Entry::Tracked(description) = entry {
+            if !description.is_ours() {
+                continue;
+            }
+            with(fd, |held| {
+                if let Kind::Aligned(aligned) = &mut held.state.kind {
+                    aligned.let_go(fd);
+                }
+            });
+        }
+        relinquish(fd, why);
+    }
+}
+
+/// Keeps the kernel's offset of standard input and output right from here on: the C library is
+/// about to read or write there by itself.
+#[cold]
+fn keep_step() {
+    if guard::inside() || !state::is_owner() {
+        return;
+    }
+    let seen = tell::OFFSETS.load(SeqCst);
+    for fd in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
+        with(fd, |held| {
+            if let Kind::Stream(stream) = &mut held.state.kind {
+                stream.keep_step();
+            }
+        });
+    }
+    tell::offsets_agree(seen);
+}
+
+/// For a handler of a signal that ends the process: writes what streams hold, without allocating.
+fn rescue() {
+    /// How often, once in a millisecond, to try a stream that another thread is working on.
+    const TRIES: u32 = 5000;
+    rescue_within(TRIES, None);
+}
+
+/// Before a call that ends the process, which a handler of a signal may make: as [`rescue`], and
+/// reports the streams as ended for the reason `why`. The streams are not freed, as that may need a
+/// lock that the handler has interrupted.
+pub fn end_all(why: &str) {
+    /// A minute: such a call waits for slow devices without this library, too; a signal does not.
+    const TRIES: u32 = 60_000;
+    rescue_within(TRIES, Some(why));
+}
+
+fn rescue_within(tries: u32, why: Option<&str>) {
+    if TAKEN.load(SeqCst) == 0 {
+        return;
+    }
+    let Some(_guard) = Guard::enter() else {
+        // A fault in the library's own work: its stream is lost, if it holds the lock.
+        return rescue_all(20, None);
+    };
+    rescue_all(tries, why);
+}
+
+fn rescue_all(tries: u32, why: Option<&str>) {
+    let pause = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 1_000_000,
+    };
+    let stamp = |description: &Description| description.deferred.load(SeqCst);
+    let last = table::descriptions().map(stamp).max().unwrap_or(0);
+    let others = table::descriptions()
+        .filter(|&description| description.is_ours() && !(1..=last).contains(&stamp(description)));
+    let mut first = true;
+    for description in waiting(last).chain(others) {
+        if description.device.load(SeqCst) == 0 {
+            continue;
+        }
+        for left in (0..tries).rev() {
+            if rescue_one(description, first, why) {
+                break;
+            }
+            if left == 0 {
+                say::say(&[b"the last data of a file was not written: another thread had it"]);
+            }
+            // SAFETY: the time is ours.
+            unsafe { libc::syscall(libc::SYS_nanosleep, &pause, 0usize) };
+        }
+        first = false;
+    }
+}
+
+/// Returns false if another thread is working on the stream.
+fn rescue_one(description: &Description, first: bool, why: Option<&str>) -> bool {
+    let Some(mut state) = description.try_lock() else {
+        return false;
+    };
+    let printed = state.printed;
+    let Kind::Stream(stream) = &mut state.kind else {
+        return true;
+    };
+    stream.begin();
+    if let Pump::Writer(writer) = &stream.pump {
+        match writer.rescue() {
+            None => return false,
+            Some(Ok(())) if !first && description.deferred.load(SeqCst) != 0 => stream.touch(),
+            Some(Ok(())) => {}
+            Some(Err(_)) if printed => {}
+            Some(Err(_)) => say::say(&[
+                stream.path.as_bytes(),
+                b": the last data could not be written",
+            ]),
+        }
+    }
+    stream.set_kernel(stream.position());
+    if let Some(why) = why {
+        stream.report_end(why);
+    }
+    true
+}
+
+/// Prints the errors of data that could not be written, where no later call can return them. Where the
+/// process may yet go on, as `exec` may fail, they are kept for its next calls as well. Each is printed once.
+pub fn report_lost() {
+    for (fd, entry) in table::known() {
+        let Entry::Tracked(description) = entry else {
+            continue;
+        };
+        if !description.is_ours() {
+            continue;
+        }
+        with(fd, |held| {
+            let error = held.state.unprinted();
+            if let (Kind::Stream(stream), Some(error)) = (&held.state.kind, error) {
+                stream.say_lost(error);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_passes_by_before_the_kernels_offset_is_right() {
+        use std::time::{Duration, Instant};
+        state::claim_process();
+        let description = Description::new();
+        // A call of another thread on the same stream.
+        let held = description.lock();
+        assert!(description.track(libc::STDIN_FILENO));
+        tell::offsets_differ();
+        let passes = std::thread::scope(|scope| {
+            scope.spawn(keep_step);
+            let begun = Instant::now();
+            let passes = || tell::OFFSETS.load(SeqCst) >= 0;
+            while !passes() && begun.elapsed() < Duration::from_millis(500) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let early = passes();
+            drop(held);
+            early
+        });
+        assert!(!passes);
+        assert_eq!(tell::OFFSETS.load(SeqCst), 0);
+        assert!(description.untrack(libc::STDIN_FILENO));
+        description.recycle();
+    }
+}
