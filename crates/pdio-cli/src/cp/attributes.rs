@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a copy gets from its source beside the bytes: owner, mode, times and extended attributes.
+//!
+//! The order matters: a change of owner clears bits of the mode, and the mode is a part of the access
+//! control list. What this user may not set, or this filesystem cannot keep, is left out, as with cp.
+
+use std::ffi::CString;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Gid, Uid, XattrFlags};
+use rustix::io::Errno;
+
+use crate::report::{quoted, reason, say, Context, Outcome, Progress};
+
+/// What was made, to be given an owner, a mode and times.
+pub enum Made<'a> {
+    Open(&'a File),
+    /// Opened with `O_PATH`.
+    Node(&'a File),
+}
+
+impl Made<'_> {
+    fn set_owner(&self, user: Option<u32>, group: u32) -> io::Result<()> {
+        let (user, group) = (user.map(Uid::from_raw), Some(Gid::from_raw(group)));
+        Ok(match self {
+            Made::Open(file) => rustix::fs::fchown(file, user, group),
+            Made::Node(node) => rustix::fs::chownat(node, "", user, group, AtFlags::EMPTY_PATH),
+        }?)
+    }
+
+    fn set_mode(&self, mode: u32) -> io::Result<()> {
+        let mode = fs::Permissions::from_mode(mode);
+        match self {
+            Made::Open(file) => file.set_permissions(mode),
+            // The only way that meets this node whatever its name has become.
+            Made::Node(node) => {
+                fs::set_permissions(format!("/proc/self/fd/{}", node.as_raw_fd()), mode)
+            }
+        }
+    }
+
+    fn set_times(&self, times: &rustix::fs::Timestamps) -> io::Result<()> {
+        Ok(match self {
+            Made::Open(file) => rustix::fs::futimens(file, times),
+            Made::Node(node) => rustix::fs::utimensat(node, "", times, AtFlags::EMPTY_PATH),
+        }?)
+    }
+}
+
+/// Gives copies what their sources have.
+pub struct Attributes {
+    /// With -a, extended attributes as well.
+    extended: bool,
+    /// It was said that those are not kept.
+    lost: bool,
+}
+
+impl Attributes {
+    pub fn new(extended: bool) -> Attributes {
+        Attributes {
+            extended,
+            lost: false,
+        }
+    }
+
+    /// Gives `made`, which is the copy of `from` at `path`, what the source has.
+    pub fn preserve(
+        &mut self,
+        made: &Made,
+        from: &Path,
+        path: &Path,
+        about: &Metadata,
+        progress: &Progress,
+    ) -> Outcome {
+        // Changing the owner clears set-user-id bits and capabilities, so the rest comes after; the
+        // mode is a part of the access control list.
+        let mut mode = about.mode() & 0o7777;
+        match made.set_owner(Some(about.uid()), about.gid()) {
+            Ok(()) => {}
+            // The latter if this is a container that does not know the owner.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput
+                ) =>
+            {
+                // Another's rights are not given to a file of ours.
+                mode &= 0o1777;
+                let _ = made.set_owner(None, about.gid());
+            }
+            Err(error) => return Err(error).context("set the owner of", path),
+        }
+        self.extended(from, path, progress)?;
+        made.set_mode(mode).context("set the mode of", path)?;
+        made.set_times(&times(about))
+            .context("set the times of", path)
+    }
+
+    /// As [`Attributes::preserve`], for a symbolic link.
+    pub fn preserve_link(
+        &mut self,
+        from: &Path,
+        to: &Path,
+        about: &Metadata,
+        progress: &Progress,
+    ) -> Outcome {
+        let (cwd, no_follow) = (rustix::fs::CWD, AtFlags::SYMLINK_NOFOLLOW);
+        let (user, group) = (Uid::from_raw(about.uid()), Gid::from_raw(about.gid()));
+        // As with files: not permitted is not a failure.
+        let _ = rustix::fs::chownat(cwd, to, Some(user), Some(group), no_follow);
+        self.extended(from, to, progress)?;
+        rustix::fs::utimensat(cwd, to, &times(about), no_follow)
+            .map_err(Into::into)
+            .context("set the times of", to)
+    }
+
+    /// With -a, gives `to` the extended attributes of `from`, in which access control lists are, and no
+    /// lists that its directory gave it. As with cp, where they cannot be kept that is no failure.
+    fn extended(&mut self, from: &Path, to: &Path, progress: &Progress) -> Outcome {
+        if !self.extended {
+            return Ok(());
+        }
+        let wanted = attributes_of(from).context("read the attributes of", from)?;
+        let present = attributes_of(to).context("read the attributes of", to)?;
+        let mut lost = None;
+        for (name, value) in &wanted {
+            if !present.contains(&(name.clone(), value.clone())) {
+                let set = rustix::fs::lsetxattr(to, name, value, XattrFlags::empty());
+                lost = lost.or(set.err().map(|error| (name, error)));
+            }
+        }
+        for (name, _) in &present {
+            let list = name.to_bytes().starts_with(b"system.posix_acl_");
+            if list && !wanted.iter().any(|(other, _)| other == name) {
+                let removed = rustix::fs::lremovexattr(to, name);
+                lost = lost.or(removed.err().map(|error| (name, error)));
+            }
+        }
+        match lost {
+            None => Ok(()),
+            Some((name, error @ (Errno::OPNOTSUPP | Errno::PERM))) => {
+                if !self.lost {
+                    self.lost = true;
+                    let reason = reason(&error.into());
+                    progress.aside(|| {
+                        say(format_args!(
+                            "pdio cp: {} does not keep {}: {reason}; nor may others",
+                            quoted(to),
+                            name.to_string_lossy()
+                        ));
+                    });
+                }
+                Ok(())
+            }
+            Some((name, error)) => {
+                Err(error.into()).context(&format!("set {} of", name.to_string_lossy()), to)
+            }
+        }
+    }
+}
+
+fn times(about: &Metadata) -> rustix::fs::Timestamps {
+    let time = |seconds, nanoseconds: i64| rustix::fs::Timespec {
+        tv_sec: seconds,
+        tv_nsec: nanoseconds as _,
+    };
+    rustix::fs::Timestamps {
+        last_access: time(about.atime(), about.atime_nsec()),
+        last_modification: time(about.mtime(), about.mtime_nsec()),
+    }
+}
+
+/// The extended attributes of a file, directory or symbolic link; none where there can be none.
+fn attributes_of(path: &Path) -> io::Result<Vec<(CString, Vec<u8>)>> {
+    let mut found = Vec::new();
+    let mut names = vec![0u8; 64 << 10];
+    let len = match rustix::fs::llistxattr(path, &mut names[..]) {
+        Err(Errno::OPNOTSUPP) => return Ok(found),
+        len => len?,
+    };
+    for name in names[..len]
+        .split(|&byte| byte == 0)
+        .filter(|name| !name.is_empty())
+    {
+        let name = CString::new(name)?;
+        let mut value = vec![0u8; 64 << 10];
+        match rustix::fs::lgetxattr(path, &name, &mut value[..]) {
+            Ok(len) => {
+                value.truncate(len);
+                found.push((name, value));
+            }
+            // Gone meanwhile, or not to be seen.
+            Err(Errno::NODATA | Errno::PERM | Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // Access control lists last: they may take the right to set others.
+    found.sort_by_key(|(name, _)| name.to_bytes().starts_with(b"system."));
+    Ok(found)
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Moves the bytes of one file into another, the cheapest way that the two allow.
+//!
+//! Where the filesystem can share blocks, nothing is moved. A small file is read and written at once, and
+//! short ranges of data between holes are left to the kernel, as a stream would cost more than it gains
+//! there. Everything else goes through streams. Holes stay holes.
+
+use std::fs::{File, Metadata};
+use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use pdio::{OpenOptions, Writer};
+use rustix::io::Errno;
+
+use crate::report::{Context, Fail, Outcome, Progress};
+use crate::signals::{Ready, Signals};
+
+/// Maximum length of a file that is copied at once.
+const SMALL: usize = 256 << 10;
+/// Data between holes is copied by a stream from this length on.
+const LONG_RANGE: u64 = 8 << 20;
+
+/// A file, what it is copied to, and what the two are.
+pub struct Pair<'a> {
+    pub from: &'a Path,
+    pub to: &'a Path,
+    pub about: &'a Metadata,
+    pub made: &'a Metadata,
+}
+
+impl Pair<'_> {
+    /// Returns true if the source has holes that the copy can have as well.
+    fn is_sparse(&self) -> bool {
+        let about = self.about;
+        self.made.is_file() && about.is_file() && about.blocks() * 512 < about.len()
+    }
+}
+
+/// Moves bytes, shows how far it is, and counts them.
+pub struct Data<'a> {
+    signals: &'a Signals,
+    pub progress: Progress,
+    pub bytes: u64,
+    /// Of these, bytes that are shared with the source.
+    pub shared: u64,
+    /// Of these, bytes that were written by direct I/O.
+    pub direct: u64,
+    /// The last two filesystems (device numbers) between which no blocks can be shared.
+    unshared: Option<(u64, u64)>,
+    /// Memory for small files, once there was one.
+    small: Vec<u8>,
+}
+
+impl<'a> Data<'a> {
+    pub fn new(signals: &'a Signals, progress: Progress) -> Data<'a> {
+        Data {
+            signals,
+            progress,
+            bytes: 0,
+            shared: 0,
+            direct: 0,
+            unshared: None,
+            small: Vec::new(),
+        }
+    }
+
+    /// Copies the bytes; `position` says how far it came.
+    pub fn copy(&mut self, source: File, file: &File, pair: &Pair, position: &mut u64) -> Outcome {
+        let about = pair.about;
+        if self.share(&source, file, pair) {
+            *position = about.len();
+            return Ok(());
+        }
+        if !about.is_file() {
+            return self.as_it_comes(source, file, pair, position);
+        }
+        let small = about.len() <= SMALL as u64 && !pair.is_sparse();
+        if small && self.whole(&source, file, pair, position)? {
+            return Ok(());
+        }
+        self.ranges(source, file, pair, position)
+    }
+
+    /// Has the filesystem share the blocks, if it can.
+    fn share(&mut self, source: &File, file: &File, pair: &Pair) -> bool {
+        let &Pair { about, made, .. } = pair;
+        let between = (about.dev(), made.dev());
+        if !about.is_file() || about.len() == 0 || self.unshared == Some(between) {
+            return false;
+        }
+        match rustix::fs::ioctl_ficlone(file, source) {
+            Ok(()) => {
+                self.bytes += about.len();
+                self.shared += about.len();
+                self.progress.add(about.len());
+                true
+            }
+            Err(error) => {
+                // So for every file between these two; other refusals are of this file.
+                if matches!(error, Errno::OPNOTSUPP | Errno::NOTTY | Errno::XDEV) {
+                    self.unshared = Some(between);
+                }
+                false
+            }
+        }
+    }
+
+    /// Copies a small file at once: a stream costs more than it gains. Returns false if it has grown too
+    /// large meanwhile; both files are then where `position` says.
+    fn whole(
+        &mut self,
+        mut source: &File,
+        mut file: &File,
+        pair: &Pair,
+        position: &mut u64,
+    ) -> Result<bool, Fail> {
+        self.small.resize(SMALL + 1, 0);
+        let mut filled = 0;
+        let ended = loop {
+            if filled == self.small.len() {
+                break Ok(false);
+            }
+            match source.read(&mut self.small[filled..]) {
+                Ok(0) => break Ok(true),
+                Ok(n) => filled += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => self.signals.check()?,
+                // What comes before a damaged place is good.
+                Err(error) => break Err(error).context("read", pair.from),
+            }
+        };
+        let mut rest = &self.small[..filled];
+        while !rest.is_empty() {
+            match file.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()).context("write", pair.to),
+                Ok(n) => {
+                    rest = &rest[n..];
+                    *position += n as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => self.signals.check()?,
+                Err(error) => return Err(error).context("write", pair.to),
+            }
+        }
+        self.bytes += filled as u64;
+        self.progress.add(filled as u64);
+        ended
+    }
+
+    /// Copies what a named pipe or device has to say.
+    fn as_it_comes(
+        &mut self,
+        mut source: File,
+        file: &File,
+        pair: &Pair,
+        position: &mut u64,
+    ) -> Outcome {
+        let &Pair { from, to, .. } = pair;
+        let mut writer = writer(file, to)?;
+        let mut buffer = vec![0; 256 << 10];
+        loop {
+            self.signals.check()?;
+            let ready = self.signals.wait(source.as_fd(), false, None);
+            if ready.context("read", from)? == Ready::Signal {
+                continue;
+            }
+            let n = source.read(&mut buffer).context("read", from)?;
+            if n == 0 {
+                return self.finish(writer, to);
+            }
+            writer.write_all(&buffer[..n]).context("write", to)?;
+            self.moved(n as u64, position);
+        }
+    }
+
+    /// Copies what is left of a file, one range of data after the other.
+    fn ranges(&mut self, source: File, file: &File, pair: &Pair, position: &mut u64) -> Outcome {
+        let &Pair { from, to, .. } = pair;
+        let holes = pair
+            .is_sparse()
+            .then(|| source.try_clone())
+            .transpose()
+            .context("read", from)?;
+        let mut writer = writer(file, to)?;
+        let mut reader = OpenOptions::new()
+            .reader_from(source)
+            .context("read", from)?;
+        loop {
+            let next = next_data(holes.as_ref(), *position).context("read", from)?;
+            let Some((start, end)) = next else {
+                // Nothing but a hole is left; the source may have grown or shrunk meanwhile.
+                let size = reader.seek(SeekFrom::End(0)).context("read", from)?;
+                writer.set_len(size).context("write", to)?;
+                *position = size;
+                return self.finish(writer, to);
+            };
+            if let Some(source) = holes.as_ref().filter(|_| end - start < LONG_RANGE) {
+                // Short ranges are not worth a stream of their own.
+                let n = copy_range(source, file, start, end);
+                if n > 0 {
+                    self.signals.check()?;
+                    self.pass(start, position);
+                    self.moved(n, position);
+                    continue;
+                }
+            }
+            if start != *position || reader.position() != start {
+                reader.seek(SeekFrom::Start(start)).context("read", from)?;
+                writer.seek(SeekFrom::Start(start)).context("write", to)?;
+                self.pass(start, position);
+            }
+            while *position < end {
+                self.signals.check()?;
+                let data = reader.fill_buf().context("read", from)?;
+                let n = (data.len() as u64).min(end - *position) as usize;
+                if n == 0 {
+                    // The end of the file, now.
+                    if *position < pair.about.len() && holes.is_some() {
+                        writer.set_len(*position).context("write", to)?;
+                    }
+                    return self.finish(writer, to);
+                }
+                writer.write_all(&data[..n]).context("write", to)?;
+                reader.consume(n);
+                self.moved(n as u64, position);
+            }
+        }
+    }
+
+    /// Passes over a hole, up to the data at `start`.
+    fn pass(&mut self, start: u64, position: &mut u64) {
+        self.progress.add(start - *position);
+        *position = start;
+    }
+
+    /// Counts bytes that were moved at `position`.
+    fn moved(&mut self, n: u64, position: &mut u64) {
+        *position += n;
+        self.bytes += n;
+        self.progress.add(n);
+    }
+
+    fn finish(&mut self, writer: Writer, to: &Path) -> Outcome {
+        let stats = writer.finish().context("write", to)?;
+        self.direct += stats.direct_bytes;
+        Ok(())
+    }
+}
+
+fn writer(file: &File, to: &Path) -> Outcome<Writer> {
+    let own = file.try_clone().context("write", to)?;
+    OpenOptions::new().writer_from(own).context("write", to)
+}
+
+/// The next range of data at or after `position`; `None` if there is only a hole. Everything, if
+/// the file is not sparse.
+fn next_data(file: Option<&File>, position: u64) -> io::Result<Option<(u64, u64)>> {
+    let Some(file) = file else {
+        return Ok(Some((position, u64::MAX)));
+    };
+    let start = match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(position)) {
+        Ok(start) => start,
+        Err(Errno::NXIO) => return Ok(None),
+        // A filesystem that does not know its holes.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some((position, u64::MAX))),
+        Err(error) => return Err(error.into()),
+    };
+    let end = rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(start))?;
+    Ok(Some((start, end)))
+}
+
+/// Has the kernel copy a range. Returns how much it did; zero if it does not do that here.
+fn copy_range(from: &File, to: &File, start: u64, end: u64) -> u64 {
+    let (mut at, mut into) = (start, start);
+    while at < end {
+        let len = (end - at) as usize;
+        match rustix::fs::copy_file_range(from, Some(&mut at), to, Some(&mut into), len) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            // The stream goes on, and meets the error if there is one.
+            Err(_) => break,
+        }
+    }
+    at - start
+}

@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Makes what is copied: directories, files, links and special files, each under its new name.
+//!
+//! Nothing is ever removed, so much of this is about what is there already. Neither the source itself nor
+//! what this run has made from another source is overwritten.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags};
+
+use super::attributes::{Attributes, Made};
+use super::data::{Data, Pair};
+use crate::report::{self, quoted, say, Context, Fail, Outcome, Progress};
+use crate::signals::Signals;
+
+/// What the command line asks for.
+pub struct Options {
+    pub recursive: bool,
+    pub preserve: bool,
+    pub archive: bool,
+    pub sync: bool,
+    pub verbose: bool,
+}
+
+/// How much of each kind was made.
+#[derive(Default)]
+pub struct Totals {
+    pub files: u64,
+    pub directories: u64,
+    pub symbolic_links: u64,
+    pub hard_links: u64,
+    pub special_files: u64,
+    pub failed: u64,
+}
+
+pub struct Copier<'a> {
+    options: Options,
+    /// The destination as it was named.
+    target: &'a Path,
+    signals: &'a Signals,
+    pub data: Data<'a>,
+    attributes: Attributes,
+    pub totals: Totals,
+    /// Directories with new entries, to be synced.
+    touched: BTreeSet<PathBuf>,
+    /// What was made by this run: a second source must not overwrite the first, nor be written
+    /// through a link of it.
+    made: BTreeSet<(u64, u64)>,
+    /// With -a, where sources of several names were copied to first.
+    copied: BTreeMap<(u64, u64), PathBuf>,
+    /// Standard output takes no more lines; that was said.
+    mute: bool,
+}
+
+impl<'a> Copier<'a> {
+    pub fn new(
+        options: Options,
+        target: &'a Path,
+        signals: &'a Signals,
+        progress: Progress,
+    ) -> Copier<'a> {
+        Copier {
+            attributes: Attributes::new(options.archive),
+            options,
+            target,
+            signals,
+            data: Data::new(signals, progress),
+            totals: Totals::default(),
+            touched: BTreeSet::new(),
+            made: BTreeSet::new(),
+            copied: BTreeMap::new(),
+            mute: false,
+        }
+    }
+
+    /// Copies what was named on the command line.
+    pub fn named(&mut self, from: &Path, to: &Path) -> Outcome {
+        let tree = fs::symlink_metadata(from).is_ok_and(|about| about.is_dir());
+        match self.options.recursive && tree && is_in(to, from) {
+            true => self.note(Err(into_itself(from, to))),
+            false => self.item(from, to),
+        }
+    }
+
+    /// Syncs the directories that have new entries.
+    pub fn sync(&mut self) -> Outcome {
+        for directory in std::mem::take(&mut self.touched) {
+            let synced = File::open(&directory).and_then(|d| d.sync_all());
+            self.note(synced.context("sync directory", &directory))?;
+        }
+        Ok(())
+    }
+
+    /// Reports a failure and goes on; only a signal ends everything.
+    fn note(&mut self, outcome: Outcome) -> Outcome {
+        match outcome {
+            Err(Fail::Failed(text)) | Err(Fail::Usage(text)) => {
+                self.totals.failed += 1;
+                self.data
+                    .progress
+                    .aside(|| say(format_args!("pdio cp: {text}")));
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Copies whatever `from` is.
+    fn item(&mut self, from: &Path, to: &Path) -> Outcome {
+        self.signals.check()?;
+        // As with cp: links are followed unless a tree is copied.
+        let about = match self.options.recursive {
+            true => fs::symlink_metadata(from),
+            false => fs::metadata(from),
+        };
+        let outcome = about.context("read", from).and_then(|about| {
+            let kind = about.file_type();
+            if kind.is_dir() {
+                return self.directory(from, to, &about);
+            }
+            let names = self.options.archive && about.nlink() > 1;
+            let source = (about.dev(), about.ino());
+            if let Some(first) = self.copied.get(&source).filter(|_| names) {
+                return self.another_name(&first.clone(), from, to);
+            }
+            if kind.is_symlink() {
+                self.link(from, to, &about)?;
+            } else if kind.is_file() {
+                self.file(from, to, &about)?;
+            } else if self.options.recursive {
+                self.special(from, to, &about)?;
+            } else if kind.is_socket() {
+                return Err(Fail::Failed(format!(
+                    "{} is a socket: not copied without -r",
+                    quoted(from)
+                )));
+            } else {
+                // What a device or FIFO has to say.
+                self.file(from, to, &about)?;
+            }
+            if names {
+                self.copied.insert(source, to.to_path_buf());
+            }
+            Ok(())
+        });
+        self.note(outcome)
+    }
+
+    fn directory(&mut self, from: &Path, to: &Path, about: &Metadata) -> Outcome {
+        if !self.options.recursive {
+            return Err(Fail::Failed(format!(
+                "{} is a directory: not copied without -r",
+                quoted(from)
+            )));
+        }
+        // The copy may be seen in the source by another path, as that of a bind mount.
+        if self.made.contains(&(about.dev(), about.ino())) {
+            return Err(into_itself(from, to));
+        }
+        // Listed before anything is made, so that nothing made is listed. One that cannot be read is
+        // made nevertheless, as with cp.
+        let listed = fs::read_dir(from)
+            .and_then(|d| d.map(|e| Ok(e?.file_name())).collect::<Result<Vec<_>, _>>())
+            .context("read directory", from);
+        let mut last_mode = None;
+        let named = self.target == to;
+        // Until it is full its owner must be able to fill it, and with -p nobody else.
+        let others = if self.options.preserve { 0 } else { 0o077 };
+        // The sticky bit as with cp: in a directory for all, nobody removes what is another's.
+        let first_mode = about.mode() & (others | 0o1000) | 0o700;
+        match fs::DirBuilder::new().mode(first_mode).create(to) {
+            Ok(()) => {
+                let made = fs::metadata(to).context("read", to)?;
+                self.made.insert((made.dev(), made.ino()));
+                let given = made.mode();
+                // A set-group-ID bit is its parent's, and lost where somebody who is not of that group
+                // sets a mode: that is done only where it changes something.
+                let last = given & 0o3000 | about.mode() & given & 0o777;
+                last_mode = Some(last).filter(|&last| last != given & 0o7777 | 0o700);
+                if given & 0o700 != 0o700 {
+                    let mode = fs::Permissions::from_mode(given & 0o7777 | 0o700);
+                    fs::set_permissions(to, mode).context("set the mode of", to)?;
+                }
+                self.touch(to);
+                self.totals.directories += 1;
+                self.tell(from, to)?;
+            }
+            // As with cp: only the directory that was named may be a link to one.
+            Err(_) if to.is_dir() && (named || !to.is_symlink()) => {}
+            Err(_) if to.is_dir() => {
+                return Err(Fail::Failed(format!(
+                    "{} is a symbolic link: the directory {} is not copied through it",
+                    quoted(to),
+                    quoted(from)
+                )));
+            }
+            Err(error) => return Err(error).context("create directory", to),
+        }
+        if self.options.sync {
+            self.touched.insert(to.to_path_buf());
+        }
+        match listed {
+            Ok(mut names) => {
+                names.sort();
+                for name in names {
+                    self.item(&from.join(&name), &to.join(&name))?;
+                }
+            }
+            Err(fail) => self.note(Err(fail))?,
+        }
+        if self.options.preserve {
+            let directory = File::open(to).context("open", to)?;
+            self.preserve(&Made::Open(&directory), from, to, about)?;
+        } else if let Some(mode) = last_mode {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(to, mode).context("set the mode of", to)?;
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, from: &Path, to: &Path, about: &Metadata) -> Outcome {
+        self.data.progress.name(&from.to_string_lossy());
+        let mut options = File::options();
+        options.read(true);
+        // Only a FIFO has to be waited for.
+        let source = match about.is_file() {
+            true => options.open(from),
+            false => self.signals.open(&options, from)?,
+        };
+        let source = source.context("open", from)?;
+        let existing = self.overwritable(from, to, about)?;
+        let file = self.open(to, about, existing.as_ref())?;
+        if existing.is_none() {
+            self.touch(to);
+        }
+        self.tell(from, to)?;
+        let made = file.metadata().context("write", to)?;
+        if made.is_file() {
+            self.made.insert((made.dev(), made.ino()));
+        }
+        let pair = Pair {
+            from,
+            to,
+            about,
+            made: &made,
+        };
+        let mut position = 0;
+        let outcome = self
+            .data
+            .copy(source, &file, &pair, &mut position)
+            .and_then(|()| match self.options.preserve {
+                true => self.preserve(&Made::Open(&file), from, to, about),
+                false => Ok(()),
+            })
+            .and_then(|()| match self.options.sync && about.is_file() {
+                true => file.sync_all().context("make durable", to),
+                false => Ok(()),
+            });
+        match outcome {
+            Ok(()) => {
+                // Some filesystems tell only now what they have lost.
+                pdio::close(file).context("write", to)?;
+                self.totals.files += 1;
+                Ok(())
+            }
+            Err(fail) => {
+                let has = file.metadata().map(|m| m.len()).unwrap_or(0).min(position);
+                let incomplete = format!(
+                    "{} is incomplete: {has} of {} bytes",
+                    quoted(to),
+                    about.len()
+                );
+                match fail {
+                    Fail::Failed(text) if position < about.len() || about.len() == 0 => {
+                        Err(Fail::Failed(format!("{text}; {incomplete}")))
+                    }
+                    Fail::Signal(signal) => {
+                        self.data
+                            .progress
+                            .aside(|| say(format_args!("pdio cp: interrupted; {incomplete}")));
+                        Err(Fail::Signal(signal))
+                    }
+                    other => Err(other),
+                }
+            }
+        }
+    }
+
+    /// What is there already, where a file is to be copied to.
+    fn overwritable(&self, from: &Path, to: &Path, about: &Metadata) -> Outcome<Option<Metadata>> {
+        let itself = fs::symlink_metadata(to).ok();
+        let is_link = itself.as_ref().is_some_and(Metadata::is_symlink);
+        let existing = match is_link {
+            true => fs::metadata(to).ok(),
+            false => itself.clone(),
+        };
+        if let Some(existing) = &existing {
+            if (existing.dev(), existing.ino()) == (about.dev(), about.ino()) {
+                return Err(same_file(from, to));
+            }
+        }
+        if [&existing, &itself]
+            .into_iter()
+            .flatten()
+            .any(|about| self.made.contains(&(about.dev(), about.ino())))
+        {
+            return Err(just_made(from, to));
+        }
+        if existing.is_none() && is_link {
+            return Err(Fail::Failed(format!(
+                "{} is a symbolic link to nothing: not written through",
+                quoted(to)
+            )));
+        }
+        Ok(existing)
+    }
+
+    /// Opens what a file is copied to, or makes it.
+    fn open(&self, to: &Path, about: &Metadata, existing: Option<&Metadata>) -> Outcome<File> {
+        // Until it has its owner nobody else reads it; attributes are given only to what can be written.
+        let mode = about.mode() & if self.options.preserve { 0o700 } else { 0o777 };
+        let mode = mode | if self.options.archive { 0o200 } else { 0 };
+        let mut options = File::options();
+        options
+            .write(true)
+            .create_new(existing.is_none())
+            .truncate(existing.is_some())
+            .mode(mode)
+            .custom_flags(OFlags::NOCTTY.bits() as i32);
+        let waits = existing.is_some_and(|e| e.file_type().is_fifo());
+        let file = match waits {
+            true => self.signals.open(&options, to)?,
+            false => options.open(to),
+        };
+        file.context(
+            if existing.is_some() {
+                "overwrite"
+            } else {
+                "create"
+            },
+            to,
+        )
+    }
+
+    fn link(&mut self, from: &Path, to: &Path, about: &Metadata) -> Outcome {
+        let target = fs::read_link(from).context("read", from)?;
+        let there = fs::read_link(to).ok();
+        let present = there.as_ref() == Some(&target);
+        let make = |to: &Path| std::os::unix::fs::symlink(&target, to);
+        if there.is_some() && !present {
+            let about = fs::symlink_metadata(to).context("read", to)?;
+            if self.made.contains(&(about.dev(), about.ino())) {
+                return Err(just_made(from, to));
+            }
+            replace(to, "create symbolic link", make)?;
+        } else if !present {
+            make(to).context("create symbolic link", to)?;
+        }
+        let made = fs::symlink_metadata(to).context("read", to)?;
+        self.made.insert((made.dev(), made.ino()));
+        if present {
+            return Ok(());
+        }
+        self.touch(to);
+        self.totals.symbolic_links += 1;
+        self.tell(from, to)?;
+        match self.options.preserve {
+            true => self
+                .attributes
+                .preserve_link(from, to, about, &self.data.progress),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes a FIFO, socket or device. One that is there already stays; nothing else is replaced.
+    fn special(&mut self, from: &Path, to: &Path, about: &Metadata) -> Outcome {
+        let kind = FileType::from_raw_mode(about.mode());
+        let what = match kind {
+            FileType::Fifo => "FIFO",
+            FileType::Socket => "socket",
+            _ => "device",
+        };
+        let like = |there: &Metadata| {
+            FileType::from_raw_mode(there.mode()) == kind && there.rdev() == about.rdev()
+        };
+        let there = fs::symlink_metadata(to).ok();
+        if let Some(there) = &there {
+            let inode = (there.dev(), there.ino());
+            if inode == (about.dev(), about.ino()) {
+                return Err(same_file(from, to));
+            }
+            if self.made.contains(&inode) {
+                return Err(just_made(from, to));
+            }
+        }
+        let present = there.as_ref().is_some_and(like);
+        if !present {
+            // Until it has its owner nobody else opens it.
+            let mode = about.mode() & if self.options.preserve { 0o700 } else { 0o777 };
+            let mode = Mode::from_raw_mode(mode);
+            rustix::fs::mknodat(rustix::fs::CWD, to, kind, mode, about.rdev())
+                .map_err(Into::into)
+                .context(&format!("create {what}"), to)?;
+        }
+        // Opened as itself it would wait for others, or do what the device does.
+        let flags = (OFlags::PATH | OFlags::NOFOLLOW).bits() as i32;
+        let node = File::options().read(true).custom_flags(flags).open(to);
+        let node = node.context("read", to)?;
+        let made = node.metadata().context("read", to)?;
+        if !like(&made) {
+            return Err(Fail::Failed(format!(
+                "{} was replaced by another program",
+                quoted(to)
+            )));
+        }
+        self.made.insert((made.dev(), made.ino()));
+        if !present {
+            self.touch(to);
+            self.totals.special_files += 1;
+            self.tell(from, to)?;
+        }
+        match self.options.preserve {
+            true => self.preserve(&Made::Node(&node), from, to, about),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives what was copied to `first` the name `to` as well.
+    fn another_name(&mut self, first: &Path, from: &Path, to: &Path) -> Outcome {
+        let inode = |path| {
+            let about = fs::symlink_metadata(path).ok()?;
+            Some((about.is_dir(), (about.dev(), about.ino())))
+        };
+        match (inode(first), inode(to)) {
+            (Some(one), Some(other)) if one == other => return Ok(()),
+            (_, Some((_, other))) if self.made.contains(&other) => return Err(just_made(from, to)),
+            (_, Some((false, _))) => {
+                replace(to, "create hard link", |to| fs::hard_link(first, to))?;
+            }
+            _ => fs::hard_link(first, to).context("create hard link", to)?,
+        }
+        self.touch(to);
+        self.totals.hard_links += 1;
+        self.tell(from, to)
+    }
+
+    /// Gives what was made what the source has beside its bytes.
+    fn preserve(&mut self, made: &Made, from: &Path, to: &Path, about: &Metadata) -> Outcome {
+        let progress = &self.data.progress;
+        self.attributes.preserve(made, from, to, about, progress)
+    }
+
+    /// Says what is copied. It is copied even if nobody hears that.
+    fn tell(&mut self, from: &Path, to: &Path) -> Outcome {
+        if !self.options.verbose || self.mute {
+            return Ok(());
+        }
+        let line = format!("{} -> {}", quoted(from), quoted(to));
+        let mut outcome = Ok(());
+        self.data.progress.aside(|| outcome = report::print(&line));
+        self.mute = outcome.is_err();
+        self.note(outcome)
+    }
+
+    /// Remembers that the directory of `path` has a new entry.
+    fn touch(&mut self, path: &Path) {
+        if self.options.sync {
+            let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+            self.touched
+                .insert(parent.unwrap_or(Path::new(".")).to_path_buf());
+        }
+    }
+}
+
+/// Returns true if `path`, or what it is to be made in, is in this directory, or is it.
+fn is_in(path: &Path, directory: &Path) -> bool {
+    let Ok(whole) = directory.canonicalize() else {
+        return false;
+    };
+    let within = |path: &Path| path.canonicalize().is_ok_and(|p| p.starts_with(&whole));
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+    within(path) || within(parent.unwrap_or(Path::new(".")))
+}
+
+fn into_itself(from: &Path, to: &Path) -> Fail {
+    Fail::Failed(format!(
+        "cannot copy {} into itself, {}",
+        quoted(from),
+        quoted(to)
+    ))
+}
+
+fn same_file(from: &Path, to: &Path) -> Fail {
+    Fail::Failed(format!(
+        "{} and {} are the same file",
+        quoted(from),
+        quoted(to)
+    ))
+}
+
+fn just_made(from: &Path, to: &Path) -> Fail {
+    Fail::Failed(format!(
+        "{} was just made from another source: {} is not copied over it",
+        quoted(to),
+        quoted(from)
+    ))
+}
+
+/// Makes something in the place of what `to` is, in one step: there is always one of the two.
+fn replace(to: &Path, what: &str, make: impl Fn(&Path) -> io::Result<()>) -> Outcome {
+    let temporary = to.with_file_name(format!(".pdio-{}", std::process::id()));
+    make(&temporary).context(what, &temporary)?;
+    let renamed = fs::rename(&temporary, to);
+    if renamed.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    renamed.context("replace", to)
+}
