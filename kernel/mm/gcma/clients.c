@@ -455,6 +455,13 @@ static ssize_t read_buffered(struct address_space *mapping, loff_t pos,
 	return done;
 }
 
+/* May readahead leave out what gcma_read() finds? Mappings want it in the cache. */
+static bool reads_in_place(struct address_space *mapping)
+{
+	return test_bit(AS_GCMA, &mapping->flags) && !mapping_mapped(mapping) &&
+	       !mapping_min_folio_order(mapping);
+}
+
 /*
  * What page_cache_async_ra() does at a marked folio. A page that is read where it is
  * has no mark. If readahead did not go on meanwhile, the first page behind that no
@@ -467,16 +474,20 @@ static void read_ahead(struct kiocb *iocb)
 	pgoff_t last = (iocb->ki_pos - 1) >> PAGE_SHIFT, end = ra->start + ra->size;
 	DEFINE_READAHEAD(ractl, file, ra, file->f_mapping, end);
 	/* Other readers of the file change it meanwhile. */
-	unsigned int size = min(2 * READ_ONCE(ra->size), READ_ONCE(ra->ra_pages));
+	unsigned int size = READ_ONCE(ra->size);
 
-	if (!size || last > end || last + ra->async_size < end ||
-	    (iocb->ki_flags & IOCB_NOIO) || blk_cgroup_congested())
+	if (!size || !ra->ra_pages || last > end || last + ra->async_size < end ||
+	    (loff_t)end << PAGE_SHIFT >= i_size_read(file->f_mapping->host) ||
+	    (iocb->ki_flags & IOCB_NOIO) || (file->f_mode & FMODE_RANDOM) ||
+	    !reads_in_place(file->f_mapping) || blk_cgroup_congested())
 		return;
-	size = rounddown_pow_of_two(size);
+	size = max(size, min(2 * size, ra->ra_pages));
+	/* Up to where pieces end; a short window would wait for the device again. */
+	if (size >= 2 * BIT(DMEM_PIECE_ORDER))
+		size -= (end + size) % BIT(DMEM_PIECE_ORDER);
 	ra->start = end;
-	/* Up to where large folios can end. */
-	ra->size = size - (end & (size - 1));
-	ra->async_size = ra->size;
+	ra->size = size;
+	ra->async_size = size;
 	read_next(&ractl, iocb);
 }
 
@@ -493,9 +504,10 @@ static void read_ahead(struct kiocb *iocb)
  * entry stands for, or a younger one. The size of the file is read earlier, so
  * that all below it was written.
  *
- * Context: Process. May sleep to make pages of @to resident.
- * Return: number of bytes copied. If none were, the shadow has no flag any
- * more, and the page is to be read into the page cache.
+ * Context: Process. May sleep, to make pages of @to resident and to start the next
+ * window of readahead.
+ * Return: number of bytes copied. If none were, and the file does not end there, the
+ * shadow has no flag any more, and the page is to be read into the page cache.
  */
 ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to)
 {
@@ -548,15 +560,9 @@ ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to)
 	trace_gcma_read(mapping, index, pages, quick);
 	iocb->ki_pos += copied;
 	count_vm_events(GCMA_READ_FILE, pages);
-	read_ahead(iocb);
+	if (!near)
+		read_ahead(iocb);
 	return copied;
-}
-
-/* May readahead leave out what gcma_read() finds? Mappings want it in the cache. */
-static bool reads_in_place(struct address_space *mapping)
-{
-	return test_bit(AS_GCMA, &mapping->flags) && !mapping_mapped(mapping) &&
-	       !mapping_min_folio_order(mapping);
 }
 
 /**
@@ -565,17 +571,17 @@ static bool reads_in_place(struct address_space *mapping)
  * @index: the first one
  * @nr: how many
  *
- * Return: true if readahead may leave them out. Few of them may be gone all the same.
+ * Return: true if readahead may leave them out. Some of them may be gone all the same.
  */
 bool gcma_serves(struct address_space *mapping, pgoff_t index, unsigned long nr)
 {
-	pgoff_t end;
+	unsigned long i;
 
 	if (!reads_in_place(mapping) || flagged_pages(mapping, index, nr) < nr)
 		return false;
-	/* dmem keeps or loses pieces as a whole, so their first pages stand for all. */
-	for (end = index + nr; index < end; index = ALIGN(index + 1, BIT(DMEM_PIECE_ORDER)))
-		if (!dmem_has(&gcma_dmem, mapping, index))
+	/* dmem mostly keeps or loses pieces as a whole, so their first pages stand for all. */
+	for (i = 0; i < nr; i = ALIGN(index + i + 1, BIT(DMEM_PIECE_ORDER)) - index)
+		if (!dmem_has(&gcma_dmem, mapping, index + i))
 			return false;
 	return true;
 }
@@ -587,9 +593,9 @@ bool gcma_serves(struct address_space *mapping, pgoff_t index, unsigned long nr)
  * @order: how large it would be
  *
  * Where a part of a folio is kept, all of it is read and inserted, and what was kept
- * is dropped. dmem keeps pieces or loses them as a whole.
+ * is dropped. dmem mostly keeps pieces or loses them as a whole.
  *
- * Return: that of a piece if a part may be kept, else @order.
+ * Return: that of a piece if a part is kept, else @order.
  */
 unsigned int __gcma_ra_order(struct address_space *mapping, pgoff_t index,
 			     unsigned int order)
@@ -598,7 +604,8 @@ unsigned int __gcma_ra_order(struct address_space *mapping, pgoff_t index,
 
 	if (order > DMEM_PIECE_ORDER && reads_in_place(mapping))
 		for (; index < end; index += BIT(DMEM_PIECE_ORDER))
-			if (gcma_flagged(xa_load(&mapping->i_pages, index)))
+			if (gcma_flagged(xa_load(&mapping->i_pages, index)) &&
+			    dmem_has(&gcma_dmem, mapping, index))
 				return DMEM_PIECE_ORDER;
 	return order;
 }

@@ -700,6 +700,23 @@ static void clients_test_readahead_goes_on(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, resident(fx, 12));
 }
 
+/* But not where a program has said that it reads at random. */
+static void clients_test_readahead_stops_at_random(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	pgoff_t i;
+
+	for (i = 4; i < 12; i++)
+		keep(test, i);
+	fx->file->f_ra.ra_pages = 4;
+	for (i = 0; i < 11; i++) {
+		if (i == 4)
+			fx->file->f_mode |= FMODE_RANDOM;
+		KUNIT_EXPECT_EQ(test, read_byte(fx, i), i);
+	}
+	KUNIT_EXPECT_FALSE(test, resident(fx, 12));
+}
+
 /* Have active pages, so that a refault is within reach, and have it known. */
 static void activate_others(struct clients_fixture *fx)
 {
@@ -932,6 +949,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_read_again),
 	KUNIT_CASE(clients_test_readahead_passes_over),
 	KUNIT_CASE(clients_test_readahead_goes_on),
+	KUNIT_CASE(clients_test_readahead_stops_at_random),
 	KUNIT_CASE(clients_test_refault_costs_no_io),
 	KUNIT_CASE(clients_test_large_there_and_back),
 	KUNIT_CASE(clients_test_large_is_not_filled_in_part),

@@ -12,7 +12,6 @@
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
 #include <linux/mmzone.h>
-#include <linux/page-isolation.h>
 #include <linux/pagemap.h>
 #include <linux/rcupdate.h>
 
@@ -46,7 +45,7 @@ static inline bool cma_memmap_contiguous(const struct cma *cma)
 
 #define nth_page(page, n)	((page) + (n))
 
-/* Start to read a window of readahead, with larger folios than the last one. */
+/* Start to read a window of readahead, with larger folios than the last one, or those of a piece. */
 static inline void read_next(struct readahead_control *ractl, struct kiocb *iocb)
 {
 	ractl->dropbehind = iocb->ki_flags & IOCB_DONTCACHE;

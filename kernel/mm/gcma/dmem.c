@@ -10,8 +10,9 @@
  * The cache is set-associative. Frames are numbered across all areas, and frame
  * w * nr_sets + s is way w of set s, so that an owner of a contiguous
  * range takes ways evenly from all sets. The sixteen pages of a piece of a file have
- * a set each, which all belong to the same other pieces, too. So neighbours stay or
- * go together, and what has to be read from the device is not cut into single pages.
+ * a set each, and the sets form groups of sixteen or seventeen, of which a piece has
+ * one (where sets are few, one group of all). So neighbours mostly stay or go together,
+ * and what has to be read from the device is not cut into single pages.
  *
  * Each frame has three bits that the owner changes without any lock. "Owned" is
  * set by the owner. "Live" says that the frame holds content, "zero" that it is
@@ -111,9 +112,9 @@ enum { GENEROUS, THRIFTY, FOLLOWER };
 struct dmem_place {
 	u64 hash;		/* of the piece */
 	unsigned int class;
-	u32 first;		/* of the sets of the class */
-	u32 nr_sets;		/* of the class */
-	u32 start;		/* where in them the group of the piece begins */
+	u32 first;		/* of the group's sets */
+	u32 nr_sets;		/* of the group */
+	u32 start;		/* in which of them is the piece's first page */
 	u32 index;		/* of the set */
 	unsigned int way;
 	struct dmem_set *set;
@@ -175,32 +176,41 @@ static void place_piece(const struct dmem *dmem, struct dmem_place *place,
 			const void *space, unsigned long offset)
 {
 	u64 hash = piece_hash(space, offset);
-	u32 group, wide;
+	u32 nr, groups, group, wide;
 
 	place->hash = hash;
 	place->class = dmem->nr_led ? min_t(u32, hash % LEADER_SHARE, FOLLOWER) : FOLLOWER;
 	place->first = place->class * dmem->nr_led;
-	place->nr_sets = place->class == FOLLOWER ? dmem->nr_sets - place->first :
-						    dmem->nr_led;
-	/* The class takes the lowest bits of the hash, the group of sets the upper ones. */
-	group = reciprocal_scale(hash >> 32, place->nr_sets / PIECE ?: 1);
-	/* What is left over makes so many groups wider by one, which pieces begin at or after. */
-	wide = place->nr_sets % PIECE;
-	place->start = group * PIECE + min(group, wide) + (group < wide && hash & BIT(20));
+	nr = place->class == FOLLOWER ? dmem->nr_sets - place->first : dmem->nr_led;
+	groups = nr / PIECE;
+	/* What is left over makes so many groups wider by one, or all one group. */
+	wide = nr % PIECE;
+	if (wide <= groups) {
+		/* The class takes the lowest bits of the hash, the group the upper half. */
+		group = reciprocal_scale(hash >> 32, groups);
+		place->first += group * PIECE + min(group, wide);
+		nr = PIECE + (group < wide);
+	}
+	place->nr_sets = nr;
+	/* Many pieces have few pages; so each begins with another set. */
+	place->start = reciprocal_scale((u32)(hash >> 8), nr);
 }
 
-/* Lock the set in which a page of the piece may be. */
+/* The set in which a page of the piece may be. */
+static u32 place_set(const struct dmem_place *place, unsigned long offset)
+{
+	u32 index = place->start + offset % PIECE;
+
+	while (index >= place->nr_sets)
+		index -= place->nr_sets;
+	return place->first + index;
+}
+
 static void place_lock_page(const struct dmem *dmem, struct dmem_place *place,
 			    unsigned long offset)
 	__acquires(&place->set->lock)
 {
-	/* Many pieces have few pages; so each begins with another set. */
-	u32 index = place->start + (offset + (place->hash >> 16)) % PIECE;
-
-	/* Rarely so; a division each time would take long. */
-	if (index >= place->nr_sets)
-		index %= place->nr_sets;
-	place_lock(dmem, place, place->first + index);
+	place_lock(dmem, place, place_set(place, offset));
 }
 
 static void place_lock_key(const struct dmem *dmem, struct dmem_place *place,
@@ -451,9 +461,10 @@ static __always_inline int place_room(const struct dmem *dmem, struct dmem_place
 			place_pass_over(place);
 		}
 		if (ways)
-			break;
+			return rrpv;
 	}
-	return rrpv;
+	this_cpu_inc(dmem->area[0]->stats->refused[client]);
+	return -1;
 }
 
 /*
@@ -475,11 +486,8 @@ static bool store_page(struct dmem *dmem, struct dmem_place *place,
 	if (unlikely(place_find(dmem, place, space, offset)))
 		place_empty(dmem, place);
 	lost = place_room(dmem, place, client);
-	if (lost < least) {
-		if (lost < 0)
-			this_cpu_inc(dmem->area[0]->stats->refused[client]);
+	if (lost < least)
 		goto out;
-	}
 	if (lost <= RRPV_MAX && test_bit(place->nr, dmem->live))
 		this_cpu_inc(place->area->stats->evicted[place_client(place)]);
 	if (test_bit(place->nr, dmem->zero))
@@ -505,7 +513,7 @@ out:
 	return stored;
 }
 
-/* Would store_page() find room for all pages? If not, they have been offered all the same. */
+/* Would store_page() find room for all pages? If not, it is as if it had been tried. */
 static noinline bool store_fits(struct dmem *dmem, const void *space, unsigned long offset,
 				unsigned long nr, unsigned int client, int least)
 {
@@ -520,12 +528,15 @@ static noinline bool store_fits(struct dmem *dmem, const void *space, unsigned l
 		fits = place_room(dmem, &place, client) >= least;
 		place_unlock(&place);
 	}
-	for (i = 0; i < nr && !fits; i++) {
+	if (fits)
+		return true;
+	for (i = 0; i < nr; i++) {
 		if (!i || (offset + i) % PIECE == 0)
 			place_piece(dmem, &place, space, offset + i);
 		count_offered(dmem, place.class);
 	}
-	return fits;
+	dmem_invalidate(dmem, space, offset, nr);
+	return false;
 }
 
 /**

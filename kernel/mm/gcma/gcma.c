@@ -61,7 +61,6 @@
 #include <linux/memory.h>
 #include <linux/mutex.h>
 #include <linux/of_fdt.h>
-#include <linux/page-isolation.h>
 #include <linux/suspend.h>
 #include <linux/vmstat.h>
 
