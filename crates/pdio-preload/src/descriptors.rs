@@ -54,10 +54,16 @@ fn leave_by(fd: c_int, why: &str, tells: bool) -> Option<c_int> {
             Entry::Watched if table::unwatch(fd) => return None,
             // Taken since the lookup.
             Entry::Watched => {}
-            Entry::Tracked(_) => {
+            Entry::Tracked(description) => {
                 // If it is not tracked any more, it may be watched again.
                 if let Some(error) = with(fd, |held| leave_held(held, fd, why, tells)) {
                     return error;
+                }
+                if guard::inside() {
+                    // A handler of a fault in a copy of this library's own. The stream, which has a
+                    // descriptor of its own, ends with the process.
+                    description.untrack(fd);
+                    return None;
                 }
             }
         }

@@ -3,6 +3,10 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
 use common::{compiled, library, preloaded, scratch, stderr, stdout, SHORT};
 
 #[test]
@@ -53,5 +57,37 @@ fn a_deferred_error_is_told_once_and_nothing_accepted_is_lost() {
             _ => &[],
         };
         assert_eq!(names, untold, "{said}");
+    }
+}
+
+#[test]
+fn a_handler_of_a_fault_in_a_copy_may_close_and_exit() {
+    let program = compiled("faulting.c", "faulting", &[]);
+    let home = scratch();
+    let mut child = preloaded(&program, &SHORT)
+        .current_dir(home.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut printed = BufReader::new(child.stdout.take().expect("piped")).lines();
+    assert_eq!(printed.next().expect("a line").expect("a line"), "cut");
+    std::fs::File::create(home.path().join("source")).expect("is there");
+    let told = child.stdin.take().expect("piped").write_all(b"x");
+    told.expect("reads");
+    let since = Instant::now();
+    while child.try_wait().expect("is ours").is_none() {
+        if since.elapsed() > Duration::from_secs(60) {
+            child.kill().expect("ends");
+            panic!("the handler does not come back from the library");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(child.wait().expect("has ended").success());
+    let line = printed.next().expect("a line").expect("a line");
+    let written: u64 = line.parse().expect("a number");
+    for name in ["copy", "other"] {
+        let has = home.path().join(name).metadata().expect("is there").len();
+        assert_eq!(has, written, "{name}");
     }
 }

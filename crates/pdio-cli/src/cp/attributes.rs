@@ -130,19 +130,19 @@ impl Attributes {
         for (name, value) in &wanted {
             if !present.contains(&(name.clone(), value.clone())) {
                 let set = rustix::fs::lsetxattr(to, name, value, XattrFlags::empty());
-                lost = lost.or(set.err().map(|error| (name, error)));
+                lost = worse(lost, set.err().map(|error| (name, error)));
             }
         }
         for (name, _) in &present {
             let list = name.to_bytes().starts_with(b"system.posix_acl_");
             if list && !wanted.iter().any(|(other, _)| other == name) {
                 let removed = rustix::fs::lremovexattr(to, name);
-                lost = lost.or(removed.err().map(|error| (name, error)));
+                lost = worse(lost, removed.err().map(|error| (name, error)));
             }
         }
         match lost {
             None => Ok(()),
-            Some((name, error @ (Errno::OPNOTSUPP | Errno::PERM))) => {
+            Some((name, error)) if may_be_lost(error) => {
                 if !self.lost {
                     self.lost = true;
                     let reason = reason(&error.into());
@@ -160,6 +160,20 @@ impl Attributes {
                 Err(error.into()).context(&format!("set {} of", name.to_string_lossy()), to)
             }
         }
+    }
+}
+
+/// Returns true if this says that an attribute cannot be kept here at all.
+fn may_be_lost(error: Errno) -> bool {
+    matches!(error, Errno::OPNOTSUPP | Errno::PERM)
+}
+
+/// The first of two failures, unless only the second one is to be told of as such.
+fn worse<T>(first: Option<(T, Errno)>, second: Option<(T, Errno)>) -> Option<(T, Errno)> {
+    match (&first, &second) {
+        (Some((_, one)), Some((_, other))) if may_be_lost(*one) && !may_be_lost(*other) => second,
+        (None, _) => second,
+        _ => first,
     }
 }
 
@@ -201,4 +215,24 @@ fn attributes_of(path: &Path) -> io::Result<Vec<(CString, Vec<u8>)>> {
     // Access control lists last: they may take the right to set others.
     found.sort_by_key(|(name, _)| name.to_bytes().starts_with(b"system."));
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_outweighs_what_cannot_be_kept() {
+        let found = |errors: &[Errno]| {
+            errors
+                .iter()
+                .fold(None, |lost, &error| worse(lost, Some(((), error))))
+                .map(|(_, error)| error)
+        };
+        assert_eq!(found(&[]), None);
+        assert_eq!(found(&[Errno::PERM, Errno::OPNOTSUPP]), Some(Errno::PERM));
+        assert_eq!(found(&[Errno::PERM, Errno::NOSPC]), Some(Errno::NOSPC));
+        assert_eq!(found(&[Errno::NOSPC, Errno::PERM]), Some(Errno::NOSPC));
+        assert_eq!(found(&[Errno::NOSPC, Errno::IO]), Some(Errno::NOSPC));
+    }
 }

@@ -14,6 +14,7 @@ use std::path::Path;
 use pdio::{OpenOptions, Writer};
 use rustix::io::Errno;
 
+use super::ahead::Ahead;
 use crate::report::{Context, Fail, Outcome, Progress};
 use crate::signals::{Ready, Signals};
 
@@ -51,6 +52,7 @@ pub struct Data<'a> {
     unshared: Option<(u64, u64)>,
     /// Memory for small files, once there was one.
     small: Vec<u8>,
+    ahead: Ahead,
 }
 
 impl<'a> Data<'a> {
@@ -63,7 +65,13 @@ impl<'a> Data<'a> {
             direct: 0,
             unshared: None,
             small: Vec::new(),
+            ahead: Ahead::default(),
         }
+    }
+
+    /// Of files that come next, reads small ones into memory if the last one was not there.
+    pub fn expect<P: AsRef<Path>>(&mut self, coming: impl Iterator<Item = P>) {
+        self.ahead.ask(coming, SMALL as u64);
     }
 
     /// Copies the bytes; `position` says how far it came.
@@ -111,7 +119,7 @@ impl<'a> Data<'a> {
     /// large meanwhile; both files are then where `position` says.
     fn whole(
         &mut self,
-        mut source: &File,
+        source: &File,
         mut file: &File,
         pair: &Pair,
         position: &mut u64,
@@ -122,7 +130,7 @@ impl<'a> Data<'a> {
             if filled == self.small.len() {
                 break Ok(false);
             }
-            match source.read(&mut self.small[filled..]) {
+            match self.ahead.read(source, &mut self.small[filled..]) {
                 Ok(0) => break Ok(true),
                 Ok(n) => filled += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => self.signals.check()?,

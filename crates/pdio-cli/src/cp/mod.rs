@@ -4,6 +4,7 @@
 //! Here is what the command line means, and what is said at the end. [`tree`] makes what is copied,
 //! [`data`] moves the bytes of a file, and [`attributes`] gives the copy what the source has beside them.
 
+mod ahead;
 mod attributes;
 mod data;
 mod tree;
@@ -104,7 +105,7 @@ pub fn run(args: &Cp) -> Outcome {
     let progress = Progress::new("", if has_tree { 0 } else { total }, !args.quiet);
     let mut copier = Copier::new(options, target, &signals, progress);
     let mut ended = None;
-    for source in sources {
+    for (i, source) in sources.iter().enumerate() {
         let destination = match (into, source.file_name()) {
             (false, _) => target.clone(),
             (true, Some(name)) if !source.as_os_str().as_bytes().ends_with(b"/.") => {
@@ -117,6 +118,7 @@ pub fn run(args: &Cp) -> Outcome {
             ended = Some(fail);
             break;
         }
+        copier.data.expect(sources[i + 1..].iter());
     }
     if ended.is_none() {
         copier.sync()?;

@@ -206,8 +206,10 @@ impl<'a> Copier<'a> {
         match listed {
             Ok(mut names) => {
                 names.sort();
-                for name in names {
-                    self.item(&from.join(&name), &to.join(&name))?;
+                for (i, name) in names.iter().enumerate() {
+                    self.item(&from.join(name), &to.join(name))?;
+                    let coming = names[i + 1..].iter().map(|name| from.join(name));
+                    self.data.expect(coming);
                 }
             }
             Err(fail) => self.note(Err(fail))?,
@@ -512,11 +514,44 @@ fn just_made(from: &Path, to: &Path) -> Fail {
 
 /// Makes something in the place of what `to` is, in one step: there is always one of the two.
 fn replace(to: &Path, what: &str, make: impl Fn(&Path) -> io::Result<()>) -> Outcome {
-    let temporary = to.with_file_name(format!(".pdio-{}", std::process::id()));
-    make(&temporary).context(what, &temporary)?;
+    let mut number = 0;
+    let temporary = loop {
+        let temporary = to.with_file_name(format!(".pdio-{}-{number}", std::process::id()));
+        match make(&temporary) {
+            // What a process left that had this number and was killed.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 1000 => {
+                number += 1;
+            }
+            made => {
+                made.context(what, &temporary)?;
+                break temporary;
+            }
+        }
+    };
     let renamed = fs::rename(&temporary, to);
     if renamed.is_err() {
         let _ = fs::remove_file(&temporary);
     }
     renamed.context("replace", to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_left_is_in_nobodys_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let left = format!(".pdio-{}-0", std::process::id());
+        fs::write(at(&left), "left").unwrap();
+        fs::write(at("link"), "old").unwrap();
+        let made = replace(&at("link"), "link", |to| {
+            std::os::unix::fs::symlink("new", to)
+        });
+        assert!(made.is_ok());
+        assert_eq!(fs::read_link(at("link")).unwrap(), Path::new("new"));
+        assert_eq!(fs::read_to_string(at(&left)).unwrap(), "left");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+    }
 }
