@@ -168,10 +168,12 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, siz
     let before = errno::get();
     // SAFETY: a power of two, any size.
     let object = unsafe { raw::memalign(align, size) };
-    errno::set(before);
     if object.is_null() {
+        // As in the C library.
+        errno::set(libc::ENOMEM);
         return libc::ENOMEM;
     }
+    errno::set(before);
     // SAFETY: the caller's promise.
     unsafe { *out = object.cast() };
     0

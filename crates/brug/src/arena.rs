@@ -152,8 +152,7 @@ pub(crate) struct Slot {
     /// What the kernel was last asked for here: `UNASKED`, `SMALL` or `ASKED` (huge pages).
     huge: AtomicU8,
     class: AtomicU8,
-    /// True if the C library would have given the object a mapping of its own. Only known where memory is
-    /// counted.
+    /// True if the C library would have given the object a mapping of its own.
     own_mapping: AtomicBool,
 }
 
@@ -587,8 +586,8 @@ fn ensure_committed(
 ) -> bool {
     let have = slot.committed.load(Relaxed);
     let need = page_round(size);
-    if words::counted() {
-        slot.own_mapping.store(retain::has_own_mapping(size), Relaxed);
+    if retain::has_own_mapping(size) {
+        slot.own_mapping.store(true, Relaxed);
     }
     if need > have {
         let cap = 1usize << SHIFT[class];
@@ -947,6 +946,9 @@ unsafe fn promote(
             return None;
         }
     }
+    // Several mappings move as well, with their protection (Linux 6.17). The C library would have copied.
+    // SAFETY: committed, and the caller's.
+    unsafe { os::commit(to, len) };
     target.touched.store(len, Relaxed);
     target.seam.store((len / MIN_PAGE) as u32, Relaxed);
     target.size.store(new, Relaxed);
@@ -1089,8 +1091,10 @@ pub(crate) fn growths() -> (u64, u64) {
 /// Makes the slot of an object free, with its memory if that may be kept.
 fn release(slot: &'static Slot, origin: *mut u8) {
     // With the C library nothing stays of what a program has asked for of the pages of an object with
-    // a mapping of its own. Others lie in the heap, so there a program must take it back itself.
-    let own = retain::is_first_of_its_size(slot.touched.load(Relaxed));
+    // a mapping of its own, as it had from its birth or came to by growing. Others lie in the heap, so there
+    // a program must take it back itself.
+    let first = retain::is_first_of_its_size(slot.touched.load(Relaxed));
+    let own = slot.own_mapping.swap(false, Relaxed) || first;
     make_free(slot, origin, own);
 }
 
@@ -1144,12 +1148,12 @@ fn make_free(slot: &'static Slot, origin: *mut u8, own: bool) {
 /// Returns true if a slot whose object is gone may keep its memory for the next; `own` as for [`make_free`].
 fn may_keep(slot: &Slot, touched: usize, own: bool) -> bool {
     let counts = if words::counted() { slot.committed.load(Relaxed) } else { touched };
-    let own_mapping = own || slot.own_mapping.load(Relaxed);
-    touched > 0 && retain::may_keep(counts, own_mapping)
+    touched > 0 && retain::may_keep(counts, own)
 }
 
 /// Returns a slot that never came to hold an object.
 fn put_back(slot: &'static Slot, class: usize, index: usize) {
+    slot.own_mapping.store(false, Relaxed);
     make_free(slot, origin_of(class, index), false);
 }
 

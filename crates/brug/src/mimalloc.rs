@@ -237,6 +237,9 @@ fn give(least: usize) -> bool {
         // SAFETY: reserved address space of ours that it does not have yet.
         unsafe {
             let committed = !words::memory_is_counted() && os::commit(at, share);
+            if !committed {
+                os::show_in_dumps(at, share, true);
+            }
             if committed && huge::may_pay() {
                 os::advise_huge(at, share, true);
             }

@@ -116,10 +116,32 @@ mod sys {
     }
 }
 
-/// Reserves address space without memory. Null on failure, with `EAGAIN` if the process has
-/// everything locked that it maps (`mlockall`) and may not lock so much.
+/// Reserves address space without memory, which no dump shows: a debugger would write out terabytes of
+/// zeros. Null on failure, with `EAGAIN` if the process has everything locked that it maps (`mlockall`) and
+/// may not lock so much.
 pub(crate) fn reserve(len: usize) -> *mut u8 {
-    map(len, libc::PROT_NONE)
+    let p = map(len, libc::PROT_NONE);
+    if !p.is_null() {
+        // SAFETY: just mapped.
+        unsafe { show_in_dumps(p, len, false) };
+    }
+    p
+}
+
+/// Says whether dumps of the process have a range. Failure is harmless.
+///
+/// # Safety
+/// The range lies within a reservation of the caller.
+pub(crate) unsafe fn show_in_dumps(p: *mut u8, len: usize, shown: bool) {
+    let advice = if shown {
+        libc::MADV_DODUMP
+    } else {
+        libc::MADV_DONTDUMP
+    };
+    if !cfg!(miri) {
+        // SAFETY: by contract; changes no content.
+        unsafe { sys::madvise(p.cast(), len, advice) };
+    }
 }
 
 /// Maps zeroed memory. Null on failure.
@@ -156,8 +178,15 @@ pub(crate) unsafe fn unmap(p: *mut u8, len: usize) {
 /// # Safety
 /// The range lies within a reservation of the caller.
 pub(crate) unsafe fn commit(p: *mut u8, len: usize) -> bool {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: by contract.
-    !struck() && unsafe { sys::mprotect(p.cast(), len, libc::PROT_READ | libc::PROT_WRITE) } == 0
+    unsafe {
+        let done = !struck() && sys::mprotect(p.cast(), len, access) == 0;
+        if done {
+            show_in_dumps(p, len, true);
+        }
+        done
+    }
 }
 
 /// Turns a range back into a bare reservation: memory, page tables, advice and
@@ -184,7 +213,12 @@ pub(crate) unsafe fn reset(p: *mut u8, len: usize) -> bool {
     };
     #[cfg(test)]
     fault::reach(&fault::AFTER);
-    q != libc::MAP_FAILED
+    let done = q != libc::MAP_FAILED;
+    if done {
+        // SAFETY: just mapped.
+        unsafe { show_in_dumps(p, len, false) };
+    }
+    done
 }
 
 /// Drops the memory of a range, which reads as zeros afterwards.
@@ -196,17 +230,20 @@ pub(crate) unsafe fn discard(p: *mut u8, len: usize) -> bool {
     !struck() && unsafe { sys::madvise(p.cast(), len, libc::MADV_DONTNEED) } == 0
 }
 
-/// Resets what a program has asked for of the pages of an object that it has freed: protection,
-/// `MADV_DONTFORK` and `MADV_WIPEONFORK`, and where the kernel knows these, `MADV_RANDOM` and the like,
-/// `MADV_DONTDUMP`, `MADV_MERGEABLE` and `mbind`. Returns false before Linux 4.14, and if pages are unmapped,
-/// locked or a file's; then map them anew. Drops the first page. Advice about huge pages cannot be taken back.
+/// Resets what a program has asked for of the pages of an object that it has freed: protection and its keys,
+/// locks, `MADV_DONTFORK` and `MADV_WIPEONFORK`, and where the kernel knows these, `MADV_RANDOM` and the like,
+/// `MADV_DONTDUMP`, `MADV_MERGEABLE`, `MADV_GUARD_INSTALL` and `mbind`. Returns false before Linux 4.14, and if
+/// pages are unmapped or a file's, or the process locks all its memory; then map them anew. Drops the first
+/// page. Advice about huge pages cannot be taken back, nor can a `userfaultfd`.
 ///
 /// # Safety
 /// The range was committed by the caller, and its content is dead.
 pub(crate) unsafe fn make_plain(p: *mut u8, len: usize) -> bool {
     // SAFETY: by contract.
     let advise = |advice| unsafe { sys::madvise(p.cast(), len, advice) } == 0;
-    for advice in [libc::MADV_NORMAL, libc::MADV_DODUMP, libc::MADV_UNMERGEABLE] {
+    // linux/mman.h, of Linux 6.13.
+    const MADV_GUARD_REMOVE: c_int = 103;
+    for advice in [libc::MADV_NORMAL, libc::MADV_UNMERGEABLE, MADV_GUARD_REMOVE] {
         advise(advice);
     }
     // SAFETY: by contract. Locked pages are not dropped, and a file's never become empty in a child.
@@ -214,8 +251,11 @@ pub(crate) unsafe fn make_plain(p: *mut u8, len: usize) -> bool {
         if !cfg!(miri) {
             let nodes = ptr::null::<u8>();
             libc::syscall(libc::SYS_mbind, p, len, libc::MPOL_DEFAULT, nodes, 0, 0);
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            libc::syscall(libc::SYS_pkey_mprotect, p, len, access, 0);
         }
         discard(p, page_size())
+            && (cfg!(miri) || libc::syscall(libc::SYS_munlock, p, len) == 0)
             && commit(p, len)
             && advise(libc::MADV_DOFORK)
             && advise(libc::MADV_WIPEONFORK)

@@ -494,6 +494,9 @@ fn a_large_object_does_not_inherit_what_was_asked_for_of_the_pages_of_the_last()
                 2 => libc::madvise(p, size, libc::MADV_WIPEONFORK),
                 3 => libc::mlock(p, 1 << 19),
                 4 => libc::munmap(p.wrapping_byte_add(size / 2), size / 2),
+                5 => libc::mlock(p.wrapping_byte_add(size / 2), 1 << 19),
+                // MADV_GUARD_INSTALL, of Linux 6.13.
+                6 => libc::madvise(p.wrapping_byte_add(size / 2), 1 << 16, 102),
                 _ => {
                     let file = libc::memfd_create(c"file".as_ptr(), 0);
                     assert_eq!(libc::ftruncate(file, size as libc::off_t), 0);
@@ -510,37 +513,74 @@ fn a_large_object_does_not_inherit_what_was_asked_for_of_the_pages_of_the_last()
         "a_large_object_does_not_inherit_what_was_asked_for_of_the_pages_of_the_last",
         &[("BRUG_PURGE_DELAY", "1h")],
         || {
-            // Each the largest so far (the harness has used less than 10 MiB), and then those that
-            // always have a mapping of their own.
-            let growing = (0..6).map(|what| (what, (what + 10) << 20));
-            for (what, size) in growing.chain((0..6).map(|what| (what, 64 << 20))) {
+            // Each the largest so far (the harness has used less than 10 MiB); then several that were so when
+            // they were born; and those that always have a mapping of their own.
+            let sizes = |least: usize| (0..8).map(move |what| (what, (what + least) << 20));
+            let first = sizes(10).map(|(what, size)| (what, size, 1));
+            let several = sizes(18).map(|(what, size)| (what, size, 3));
+            let large = (0..8).map(|what| (what, 64 << 20, 1));
+            for (what, size, count) in first.chain(several).chain(large) {
                 // SAFETY: objects are used as they were allocated; the child only looks.
                 unsafe {
-                    let p = raw::malloc(size);
-                    assert!(raw::owns(p));
-                    p.write_bytes(1, size);
-                    if ask(p, size, what) != 0 {
+                    let made = |byte| -> Vec<*mut u8> {
+                        let object = |_| {
+                            let p = raw::malloc(size);
+                            assert!(raw::owns(p));
+                            p.write_bytes(byte, size);
+                            p
+                        };
+                        (0..count).map(object).collect()
+                    };
+                    let free = |objects: &[*mut u8]| objects.iter().for_each(|&p| raw::free(p));
+                    let objects = made(1);
+                    let refused = objects.iter().any(|&p| ask(p, size, what) != 0);
+                    free(&objects);
+                    if refused {
                         println!("skipped: asking for {what} is refused");
-                        raw::free(p);
                         continue;
                     }
-                    raw::free(p);
-                    let locked = status("VmLck:");
-                    assert_eq!(locked, 0, "{what}");
-                    let p = raw::malloc(size);
-                    p.write_bytes(7, size);
+                    assert_eq!(status("VmLck:"), 0, "{what}");
+                    let objects = made(7);
                     let child = libc::fork();
                     if child == 0 {
-                        libc::_exit(i32::from((0..size).any(|at| p.add(at).read() != 7)));
+                        let wrong = |&p: &*mut u8| (0..size).any(|at| p.add(at).read() != 7);
+                        libc::_exit(i32::from(objects.iter().any(wrong)));
                     }
                     let mut ended = -1;
                     assert_eq!(libc::waitpid(child, &mut ended, 0), child);
-                    assert_eq!(ended, 0, "{what}");
-                    raw::free(p);
+                    assert_eq!(ended, 0, "{what} {size} {count}");
+                    free(&objects);
                 }
             }
         },
     );
+}
+
+/// What is only reserved is in no dump, and what a program has is.
+#[test]
+fn a_dump_has_objects_and_no_reserve() {
+    isolated("a_dump_has_objects_and_no_reserve", &[], || {
+        // SAFETY: any size is allowed.
+        let p = unsafe { raw::malloc(1 << 20) };
+        assert!(raw::owns(p));
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let (mut shown, mut found, mut range) = (0, false, 0..0);
+        for line in maps.lines() {
+            let ends = line.split(' ').next().and_then(|ends| ends.split_once('-'));
+            let number = |word| usize::from_str_radix(word, 16).ok();
+            if let Some((from, to)) = ends.and_then(|(a, b)| Some((number(a)?, number(b)?))) {
+                range = from..to;
+            }
+            if line.starts_with("VmFlags:") && !line.contains(" dd") {
+                shown += range.len();
+                found |= range.contains(&(p as usize));
+            }
+        }
+        assert!(found, "the object is in no dump");
+        assert!(shown < 4 << 30, "a dump has {} MiB", shown >> 20);
+        // SAFETY: allocated above.
+        unsafe { raw::free(p) };
+    });
 }
 
 /// The same of what shows in no child.

@@ -184,6 +184,7 @@ next! {
     fn __sysv_signal(signal: c_int, handler: usize) -> usize;
     fn sigset(signal: c_int, handler: usize) -> usize;
     fn siginterrupt(signal: c_int, yes: c_int) -> c_int;
+    fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int;
     fn setrlimit64(resource: c_uint, limit: *const libc::rlimit64) -> c_int;
     fn prlimit64(process: pid_t, resource: c_uint, new: *const libc::rlimit64, old: *mut libc::rlimit64) -> c_int;
     fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;

@@ -539,6 +539,18 @@ unsafe extern "C-unwind" fn siginterrupt(number: c_int, yes: c_int) -> c_int {
 }
 
 #[no_mangle]
+unsafe extern "C-unwind" fn sigaltstack(
+    new: *const libc::stack_t,
+    old: *mut libc::stack_t,
+) -> c_int {
+    // What is not there the kernel refuses.
+    if let Some(stack) = memory::peek(new) {
+        signals::alternate_stack(&stack);
+    }
+    next::sigaltstack(new, old)
+}
+
+#[no_mangle]
 unsafe extern "C-unwind" fn bsd_signal(number: c_int, handler: usize) -> usize {
     signal(number, handler)
 }

@@ -104,10 +104,17 @@ fn handler() -> usize {
 fn replaces(signal: c_int, action: &Action) -> bool {
     let armed = ARMED.load(SeqCst);
     match action.sa_sigaction {
-        libc::SIG_DFL => armed >= ENDS && ends(signal),
+        libc::SIG_DFL => armed >= ENDS && ends(signal) && (!is_init() || FAULTS.contains(&signal)),
         libc::SIG_IGN | libc::SIG_ERR => false,
         _ => armed >= HANDLED && can_wait(signal),
     }
+}
+
+/// Returns true if this is the first process of its namespace. For that the kernel ignores default actions,
+/// but for those of faults; a handler would have its calls interrupted.
+fn is_init() -> bool {
+    // SAFETY: no preconditions.
+    unsafe { libc::getpid() == 1 }
 }
 
 /// Returns true if the program's handler may come while a thread works for this library.
@@ -123,7 +130,11 @@ fn ours(given: &Action) -> Action {
     let mut action = *given;
     action.sa_sigaction = handler();
     if given.sa_sigaction == libc::SIG_DFL {
-        action.sa_flags = libc::SA_ONSTACK | libc::SA_RESTART;
+        action.sa_flags = libc::SA_RESTART;
+        // Where the stack has no room, unless the other has less.
+        if !SMALL_STACKS.load(SeqCst) {
+            action.sa_flags |= libc::SA_ONSTACK;
+        }
         // SAFETY: the set is ours.
         unsafe { libc::sigfillset(&mut action.sa_mask) };
     }
@@ -160,6 +171,37 @@ fn shown(signal: c_int, action: &mut Action) {
 fn nothing() -> Action {
     // SAFETY: a structure of numbers may be all zero.
     unsafe { zeroed() }
+}
+
+/// Some thread has an alternate stack that is too small for what a default action's handler does here.
+static SMALL_STACKS: AtomicBool = AtomicBool::new(false);
+/// Twice what that takes on a processor with much to save (AVX-512).
+const LEAST_STACK: usize = 16 << 10;
+
+/// `sigaltstack` is about to be called.
+pub fn alternate_stack(stack: &libc::stack_t) {
+    let used = stack.ss_flags & libc::SS_DISABLE == 0;
+    if !used || stack.ss_size >= LEAST_STACK || SMALL_STACKS.swap(true, SeqCst) {
+        return;
+    }
+    if ARMED.load(SeqCst) >= ENDS && state::is_owner() {
+        changing(|| (1..=LAST).for_each(move_from_alternate_stack));
+    }
+}
+
+fn move_from_alternate_stack(signal: c_int) {
+    let mut now = nothing();
+    let given = GIVEN[signal as usize].handler.load(Acquire);
+    // SAFETY: the actions are ours.
+    unsafe {
+        let ours = next::sigaction(signal, core::ptr::null(), &mut now) == 0
+            && now.sa_sigaction == handler()
+            && given == libc::SIG_DFL;
+        if ours {
+            now.sa_flags &= !libc::SA_ONSTACK;
+            next::sigaction(signal, &now, core::ptr::null_mut());
+        }
+    }
 }
 
 /// Runs `change` while no other thread changes an action, and no signal comes here.

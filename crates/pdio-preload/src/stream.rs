@@ -15,8 +15,8 @@ use crate::table::{Kind, State};
 use crate::taken::{Pump, Stream};
 use crate::{next, report, say, tell};
 
-/// Bytes written between two checks of the room.
-const ROOM_STEP: u64 = 8 << 20;
+/// Bytes written between two checks of the room: so many may be lost if others take all of it meanwhile.
+const ROOM_STEP: u64 = 256 << 10;
 /// Minimum bytes between two hand-overs for which gathering is worth it.
 const WORTH: u64 = 256 << 10;
 /// Minimum bytes read between two times that the program may have been told something: for less, the

@@ -70,6 +70,10 @@ fn start(fd: c_int, claim: Claim, entry: &Description) -> Result<Stream, Refused
     if flags < 0 || flags & never != 0 || !regular || !state::is_owner() {
         return Err(ForGood);
     }
+    // Streams have memory, and each of their threads a heap of the C library's, of 64 MiB of addresses.
+    if limited(libc::RLIMIT_AS) || limited(libc::RLIMIT_DATA) {
+        return Err(ForGood);
+    }
     if !writer && (about.st_size as u64) < settings.min_size {
         return Err(ForGood);
     }
@@ -86,7 +90,9 @@ fn start(fd: c_int, claim: Claim, entry: &Description) -> Result<Stream, Refused
     if writer && (!tell::may_defer() || filesystem.is_synchronous(attributes)) {
         return Err(ForGood);
     }
-    if writer && (!filesystem.has_room() || limited()) {
+    // At the limit of a file's size a call writes a part, and the next one gets a signal: that is left to
+    // the kernel.
+    if writer && (!filesystem.has_room() || limited(libc::RLIMIT_FSIZE)) {
         return Err(ForNow);
     }
     // From here on, opening the file again finds this entry.
@@ -162,15 +168,14 @@ fn pump(fd: c_int, writer: bool) -> Option<Pump> {
     pump.ok()
 }
 
-/// Returns true if the size of files is limited. At the limit a call writes a part, and the next
-/// one gets a signal: that is left to the kernel.
-fn limited() -> bool {
+/// Returns true if the process has a limit of this kind.
+fn limited(resource: libc::__rlimit_resource_t) -> bool {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: the limit is ours.
-    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
+    unsafe { libc::getrlimit(resource, &mut limit) };
     limit.rlim_cur != libc::RLIM_INFINITY
 }
 

@@ -38,7 +38,7 @@ const NEEDED: &str = "\
     timer_create mq_notify scandir scandir64 glob glob64 readdir_r getdents64 listxattr statfs fstatfs64 statvfs \
     getsockopt aio_error aio_error64 aio_return aio_return64 aio_suspend64 mq_getattr sigpending realpath __realpath_chk \
     __readlink_chk \
-    backtrace_symbols_fd signal sigset sysv_signal siginterrupt";
+    backtrace_symbols_fd signal sigset sysv_signal siginterrupt sigaltstack";
 
 #[test]
 fn exports_what_is_needed_and_nothing_of_its_own() {

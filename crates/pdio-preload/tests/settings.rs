@@ -121,6 +121,68 @@ fn paths_and_thresholds_choose_the_streams() {
     }
 }
 
+/// Files that are a little longer would wait for the disk to save a copy.
+#[test]
+fn long_writes_are_taken_later() {
+    let home = scratch();
+    let file = home.path().join("file");
+    for (size, count, expected) in [("4K", 1536, true), ("64K", 96, false), ("64K", 320, true)] {
+        let output = preloaded(Path::new(DD), &[("PDIO_STATS", "1")])
+            .args(["if=/dev/zero", "status=none"])
+            .args([format!("bs={size}"), format!("count={count}")])
+            .arg(format!("of={}", file.display()))
+            .output()
+            .expect("starts");
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(taken(&stderr(&output)), expected, "{count} of {size}");
+    }
+}
+
+/// A thread of the library would take a third of it.
+#[test]
+fn a_limit_of_memory_is_the_programs() {
+    let home = scratch();
+    let file = home.path().join("file");
+    for (limit, expected) in [
+        ("", true),
+        ("ulimit -v 200000;", false),
+        ("ulimit -d 200000;", false),
+    ] {
+        let script = format!(
+            "{limit} exec {DD} if=/dev/zero bs=4096 count=1536 status=none of={}",
+            file.display()
+        );
+        let output = preloaded(Path::new("/bin/sh"), &[("PDIO_STATS", "1")])
+            .args(["-c", &script])
+            .output()
+            .expect("starts");
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(taken(&stderr(&output)), expected, "{limit}");
+    }
+}
+
+/// The kernel ignores what nobody handles there.
+#[test]
+fn the_first_process_of_a_namespace_is_not_interrupted() {
+    let program = compiled("first.c", "first", &[]);
+    let home = scratch();
+    let script = "exec unshare --pid --fork --mount-proc \"$0\"";
+    let run = |command: &mut Command| -> Output {
+        let command = command.args(["-c", script]).arg(&program);
+        command.current_dir(home.path()).output().expect("starts")
+    };
+    let expected = run(&mut bare(Path::new("/bin/sh")));
+    if !expected.status.success() {
+        println!("skipped: no namespace of processes is to be had: {expected:?}");
+        return;
+    }
+    let got = run(&mut preloaded(Path::new("/bin/sh"), &SHORT));
+    assert_eq!(expected, got);
+    let stats = [SHORT[0], SHORT[1], ("PDIO_STATS", "1")];
+    let said = run(&mut preloaded(Path::new("/bin/sh"), &stats));
+    assert!(taken(&stderr(&said)), "{said:?}");
+}
+
 #[test]
 fn streams_in_memory_are_left_alone() {
     let path = Path::new("/dev/shm").join(format!("pdio-test-{}", std::process::id()));

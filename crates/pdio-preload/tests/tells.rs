@@ -397,6 +397,16 @@ fn a_default_action_that_the_program_sets_again_loses_nothing() {
     }
 }
 
+/// Programs have them for handlers of their own, which may take little.
+#[test]
+fn a_small_alternate_stack_loses_nothing() {
+    for signal in [libc::SIGHUP, libc::SIGTERM, libc::SIGSEGV] {
+        for how in ["early stack", "late stack"] {
+            assert!(dies_alike(signal, how), "{signal}");
+        }
+    }
+}
+
 /// So the tests above can fail.
 #[test]
 fn what_cannot_be_caught_loses_what_was_held() {

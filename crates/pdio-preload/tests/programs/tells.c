@@ -1485,6 +1485,17 @@ static void *endless(void *argument)
  * Writes odd sizes and ends by a signal that nobody handles: the files must have all of it.
  * From elsewhere with "later": the parent sends it.
  */
+/* An alternate stack with room for little more than what the kernel puts there. */
+static void small_stack(void)
+{
+	char *map = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	stack_t stack = { .ss_sp = map + 4096, .ss_size = 4096 };
+
+	mprotect(map + 4096, 4096, PROT_READ | PROT_WRITE);
+	/* Where the kernel wants a larger one there is none. */
+	sigaltstack(&stack, NULL);
+}
+
 static void dies(int number, const char *how)
 {
 	int fd = create("file"), other = create("other");
@@ -1506,10 +1517,14 @@ static void dies(int number, const char *how)
 		sigaction(number, NULL, &action);
 		check(action.sa_handler == SIG_DFL, "SIG_DFL");
 	}
+	if (!strcmp(how, "early stack"))
+		small_stack();
 	for (int i = 0; i < 200; i++) {
 		put(fd, 1 + i * 7919 % 30011);
 		put(other, 1 + i * 104729 % 3001);
 	}
+	if (!strcmp(how, "late stack"))
+		small_stack();
 	if (!strcmp(how, "later")) {
 		counted = create("counted");
 		pthread_create(&thread, NULL, endless, "1");
