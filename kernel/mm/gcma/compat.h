@@ -45,7 +45,7 @@ static inline bool cma_memmap_contiguous(const struct cma *cma)
 
 #define nth_page(page, n)	((page) + (n))
 
-/* Start to read a window of readahead, with larger folios than the last one, or those of a piece. */
+/* Start to read a window of readahead, with larger folios than the last one. */
 static inline void read_next(struct readahead_control *ractl, struct kiocb *iocb)
 {
 	ractl->dropbehind = iocb->ki_flags & IOCB_DONTCACHE;
@@ -86,6 +86,7 @@ static inline void cma_add_available(struct cma *cma, long nr)
 	/* It is counted in the bitmap. */
 }
 
+/* With folios of a piece. */
 static inline void read_next(struct readahead_control *ractl, struct kiocb *iocb)
 {
 	page_cache_ra_order(ractl, ractl->ra, 2);
