@@ -685,23 +685,8 @@ static void clients_test_readahead_passes_over(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, resident(fx, 3));
 }
 
-/* It goes on while pages are read in place, which have no mark. */
-static void clients_test_readahead_goes_on(struct kunit *test)
-{
-	struct clients_fixture *fx = test->priv;
-	pgoff_t i;
-
-	for (i = 4; i < 12; i++)
-		keep(test, i);
-	fx->file->f_ra.ra_pages = 4;
-	for (i = 0; i < 11; i++)
-		KUNIT_EXPECT_EQ(test, read_byte(fx, i), i);
-	KUNIT_EXPECT_FALSE(test, resident(fx, 8));
-	KUNIT_EXPECT_TRUE(test, resident(fx, 12));
-}
-
-/* But not where a program has said that it reads at random. */
-static void clients_test_readahead_stops_at_random(struct kunit *test)
+/* Read pages of which the last eight are kept. From @random on, do so at random. */
+static void read_up_to_kept(struct kunit *test, pgoff_t random)
 {
 	struct clients_fixture *fx = test->priv;
 	pgoff_t i;
@@ -710,10 +695,28 @@ static void clients_test_readahead_stops_at_random(struct kunit *test)
 		keep(test, i);
 	fx->file->f_ra.ra_pages = 4;
 	for (i = 0; i < 11; i++) {
-		if (i == 4)
+		if (i == random)
 			fx->file->f_mode |= FMODE_RANDOM;
 		KUNIT_EXPECT_EQ(test, read_byte(fx, i), i);
 	}
+}
+
+/* It goes on while pages are read in place, which have no mark. */
+static void clients_test_readahead_goes_on(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+
+	read_up_to_kept(test, ULONG_MAX);
+	KUNIT_EXPECT_FALSE(test, resident(fx, 8));
+	KUNIT_EXPECT_TRUE(test, resident(fx, 12));
+}
+
+/* But not where a program has said that it reads at random. */
+static void clients_test_readahead_stops_at_random(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+
+	read_up_to_kept(test, 4);
 	KUNIT_EXPECT_FALSE(test, resident(fx, 12));
 }
 
