@@ -239,8 +239,7 @@ fn give(least: usize) -> bool {
             let committed = !words::memory_is_counted() && os::commit(at, share);
             if !committed {
                 os::show_in_dumps(at, share, true);
-            }
-            if committed && huge::may_pay() {
+            } else if huge::may_pay() {
                 os::advise_huge(at, share, true);
             }
             // Otherwise it would ask the system when the range is used up.
