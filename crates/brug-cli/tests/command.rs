@@ -616,7 +616,7 @@ fn tune_names_the_call_site_and_writes_a_profile() {
          __attribute__((noinline)) static char *enlarge(char *p, size_t n)\n\
          { p = realloc(p, n); memset(p, 1, n); return p; }\n\
          int main(int argc, char **argv) { (void)argv;\n\
-         for (int k = 0; k < 30000 && argc == 1; k++) { void *volatile q = malloc(k % 100 + 1); free(q); }\n\
+         for (int k = 0; k < 400000 && argc == 1; k++) { void *volatile q = malloc(k % 100 + 1); free(q); }\n\
          for (int k = 0; k < (argc == 1 ? 50 : 1); k++) { char *p = 0;\n\
          for (size_t n = argc == 1 ? 100 : 2000000; n < 20000000; n *= 2) p = enlarge(p, n); free(p); } return 0; }\n",
     )

@@ -60,12 +60,16 @@ extern "C" fn malloc_rest(size: usize, caller: usize) -> *mut c_void {
 #[no_mangle]
 pub unsafe extern "C" fn free(object: *mut c_void) {
     naked_asm!(
-        "cmp rdi, qword ptr [rip + brug_hot_v0 + {limit}]",
+        "cmp rdi, qword ptr [rip + brug_hot_v0 + {below}]",
         "jae 2f",
+        "1:",
         "jmp qword ptr [rip + __libc_free@GOTPCREL]",
         "2:",
+        "cmp rdi, qword ptr [rip + brug_hot_v0 + {from}]",
+        "jae 1b",
         "jmp {rest}",
-        limit = const limits::ADDRESS,
+        below = const limits::BELOW,
+        from = const limits::FROM,
         rest = sym free_rest,
     )
 }
@@ -88,13 +92,18 @@ pub unsafe extern "C" fn realloc(object: *mut c_void, size: usize) -> *mut c_voi
     naked_asm!(
         "cmp rsi, qword ptr [rip + brug_hot_v0 + {size}]",
         "ja 2f",
-        "cmp rdi, qword ptr [rip + brug_hot_v0 + {address}]",
-        "jae 2f",
+        "cmp rdi, qword ptr [rip + brug_hot_v0 + {below}]",
+        "jae 3f",
+        "1:",
         "jmp qword ptr [rip + __libc_realloc@GOTPCREL]",
+        "3:",
+        "cmp rdi, qword ptr [rip + brug_hot_v0 + {from}]",
+        "jae 1b",
         "2:",
         "jmp {rest}",
         size = const limits::REALLOC,
-        address = const limits::ADDRESS,
+        below = const limits::BELOW,
+        from = const limits::FROM,
         rest = sym realloc_rest,
     )
 }

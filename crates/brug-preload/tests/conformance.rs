@@ -265,7 +265,7 @@ fn a_trial_does_not_outlive_a_fork_among_threads() {
     let directory = tempfile::tempdir().expect("directory");
     let program = compiled("child.c", "child", &[]);
     // Before the trial, and while it is under way.
-    for requests in ["100", "4500", "6000"] {
+    for requests in ["100", "264000", "270000"] {
         let file = directory.path().join(requests);
         let setting = format!("json:{}", file.display());
         passes_quietly(under_brug(&program, &[("BRUG_STATS", &setting)]).arg(requests));
@@ -276,6 +276,22 @@ fn a_trial_does_not_outlive_a_fork_among_threads() {
             "{requests} {text}"
         );
     }
+}
+
+/// Neither does the main thread have to allocate, nor any thread for long. Nor has a program with few small objects a
+/// huge page for them after it.
+#[test]
+fn a_trial_goes_on_among_threads_that_end() {
+    let directory = tempfile::tempdir().expect("directory");
+    let program = compiled("visitors.c", "visitors", &["-pthread"]);
+    let file = directory.path().join("statistics");
+    let setting = format!("json:{}", file.display());
+    let said = passes_quietly(&mut under_brug(&program, &[("BRUG_STATS", &setting)]));
+    assert_eq!(said, "visitors: all checks passed\n");
+    let text = std::fs::read_to_string(&file).expect("statistics");
+    let object: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let why = object["base_why"].as_str().expect("a reason");
+    assert!(why.ends_with("a fifth less time in the trial"), "{text}");
 }
 
 /// In some of them no handlers of `pthread_atfork` run.
@@ -401,6 +417,7 @@ fn every_source_is_compiled_by_a_test() {
         "storage.c",
         "strict.c",
         "thread.c",
+        "visitors.c",
         "whole.c",
     ];
     assert_eq!(names, expected);

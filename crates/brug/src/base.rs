@@ -160,14 +160,6 @@ pub(crate) fn challenger() -> Option<Base> {
     None
 }
 
-/// Initialises the challenger. Returns false if only another thread can.
-pub(crate) fn begin_challenger() -> bool {
-    #[cfg(feature = "mimalloc")]
-    return mimalloc::begin();
-    #[cfg(not(feature = "mimalloc"))]
-    false
-}
-
 /// Bytes in objects of jemalloc and mimalloc, and all bytes that the two hold.
 pub(crate) fn in_use_and_held() -> (usize, usize) {
     #[allow(unused_mut)]

@@ -35,9 +35,9 @@ core::arch::global_asm!(
     ".quad {nowhere}, 0, 0, 0",
     ".quad {alloc}, {nowhere}, 0, 0",
     ".quad 0, 0, 0",
-    ".quad {answer}, {alloc_cold}, {realloc_cold}",
+    ".quad {answer}, {alloc_cold}, {realloc_cold}, {nowhere}",
     ".byte {auto}, 0, 0, 0, 0, 0",
-    ".zero 10",
+    ".zero 2",
     ".popsection",
     nowhere = const NOWHERE,
     alloc = sym sys::alloc,
@@ -67,6 +67,7 @@ fn brug_hot_v0() -> &'static words::Hot {
             answer,
             alloc_cold: heap::alloc_cold,
             realloc_cold: realloc::realloc_cold,
+            high: AtomicUsize::new(NOWHERE),
             mode: AtomicU8::new(Mode::Auto as u8),
             base: AtomicU8::new(Base::Glibc as u8),
             init: AtomicU8::new(NEW),
@@ -273,10 +274,15 @@ fn work_out_limits() {
     hot().rest.scoped.store(scoped, Relaxed);
     let base = hot().rest.base.load(Relaxed);
     // What the trial compares must come out of line, and nobody is chosen before it ends.
-    let tried = mode == Mode::Auto && trial::running();
     let counted = words::counted();
-    let early = tried && base == Base::Glibc as u8 && !observed && !scoped && !counted;
-    trial::set_early(if early { config.switch_point - 1 } else { 0 });
+    if counted {
+        trial::is_not_affordable();
+    }
+    let most = config.switch_point.min(tuner::watched_from());
+    let to_come = mode == Mode::Auto && trial::is_to_come();
+    let early = to_come && base == Base::Glibc as u8 && !observed && !scoped;
+    trial::set_early(if early { most - 1 } else { 0 });
+    let tried = mode == Mode::Auto && trial::running() || to_come && !early;
     let slots = if observed { 0 } else { arena::GEOMETRY.slots_len.load(Relaxed) };
     hot().rest.slots.store(slots, Relaxed);
     let observed = observed || tried;
@@ -294,10 +300,9 @@ fn work_out_limits() {
             (mode as u8, limit, limit)
         }
         Mode::Mmap => (base, page, page),
-        Mode::Auto => {
-            let most = config.switch_point.min(tuner::watched_from());
-            (base, most - 1, LEAVE_MAX - 1)
-        }
+        // New objects are counted on the way.
+        Mode::Auto if early => (base, 0, LEAVE_MAX - 1),
+        Mode::Auto => (base, most - 1, LEAVE_MAX - 1),
     };
     let sys = owner == Base::Glibc as u8;
     let only = |when: bool, limit: usize| if when { limit } else { 0 };
@@ -315,11 +320,15 @@ fn work_out_limits() {
     };
     hot.limit.store(limit, Relaxed);
     hot.rest.other_realloc_limit.store(other_realloc, Relaxed);
-    let (low, len) = if observed {
-        (0, 0)
+    let (low, high, len) = if observed {
+        (0, usize::MAX, 0)
     } else {
-        (arena::GEOMETRY.base.load(Relaxed), CHOSEN_LEN.load(Relaxed))
+        let base = arena::GEOMETRY.base.load(Relaxed);
+        let end = base + arena::GEOMETRY.len.load(Relaxed);
+        (base, end, CHOSEN_LEN.load(Relaxed))
     };
+    // A thread may use an old one with a new one of the two: what is in the arena is between both, always.
+    hot.rest.high.store(high, Relaxed);
     hot.len.store(len, Release);
     hot.low.store(low, Release);
 }

@@ -56,11 +56,17 @@ pub(crate) unsafe fn alloc_zeroed(size: usize, align: usize) -> *mut u8 {
     }
 }
 
+/// Returns true if an object is the C library's, and nobody wants to see what becomes of it.
+#[inline]
+fn is_sys(p: *mut u8) -> bool {
+    (p as usize) < load!(low) || (p as usize) >= load!(rest.high)
+}
+
 #[inline]
 pub(crate) unsafe fn free(p: *mut u8) {
     // SAFETY: an object that the caller owns.
     unsafe {
-        if (p as usize) < load!(low) {
+        if is_sys(p) {
             sys::free(p);
         } else {
             free_cold(p);
@@ -100,7 +106,7 @@ pub(crate) unsafe fn realloc(p: *mut u8, old: usize, align: usize, new: usize) -
         {
             let realloc = core::mem::transmute::<usize, words::Realloc>(load!(rest.realloc));
             realloc(p.cast(), old, new).cast()
-        } else if new <= load!(realloc_limit) && align <= SYS_ALIGN && (p as usize) < load!(low) {
+        } else if new <= load!(realloc_limit) && align <= SYS_ALIGN && is_sys(p) {
             sys::realloc(p, new)
         } else {
             realloc_cold(p, old, align, new)
@@ -126,7 +132,7 @@ unsafe extern "C" fn free_cold(p: *mut u8) {
     }
 }
 
-/// Before the slow path, for alignments up to C's: the C library before a trial's first turn, and
+/// Before the slow path, for alignments up to C's: the C library while a trial is to come, and
 /// otherwise the base's function if the size is within its limit.
 #[inline(never)]
 extern "C" fn alloc_other(size: usize, align: usize) -> *mut u8 {
@@ -178,6 +184,7 @@ fn alloc_slow(size: usize, align: usize, zero: bool) -> *mut u8 {
         if trial::running() {
             return trial::alloc(size, align, zero);
         }
+        trial::count_late();
         if size >= LEAVE_MAX && align <= arena::MAX_ALIGN && born_to_grow(size) {
             let p = arena::alloc(size, zero, false);
             if !p.is_null() {

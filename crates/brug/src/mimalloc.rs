@@ -29,38 +29,37 @@ const LARGE: usize = 32 << 10;
 static GIVEN: AtomicUsize = AtomicUsize::new(0);
 static GIVING: AtomicU32 = AtomicU32::new(0);
 
+/// Memory at its beginning that gets no huge page, so that what has few small objects does not get megabytes.
+const FIRST: usize = 2 << 20;
+
 extern "C" {
     static _mi_process_is_initialized: bool;
     fn _mi_auto_process_init();
+    fn mi_theap_get_default() -> *mut mi::mi_theap_t;
 }
 
-/// Begins mimalloc, which otherwise a function of its own does before `main`. Only the
-/// main thread can: mimalloc takes the one that does for the thread that lives as long as
-/// the process, and gives it memory that is never given back. Returns true if it has begun.
-pub(crate) fn begin() -> bool {
-    // SAFETY: written once, by the main thread, before there is any object.
+/// Begins mimalloc, which otherwise a function of its own does before `main`. One caller at a time.
+///
+/// mimalloc takes the thread that begins it for the one that lives as long as the process, whose memory never
+/// goes to others. So what it has for that thread is left to nobody: the caller ends as a thread of mimalloc,
+/// and begins anew, as every other does, with its first request.
+fn begin() {
+    // SAFETY: written once, before there is any object.
+    if unsafe { ptr::addr_of!(_mi_process_is_initialized).read_volatile() } {
+        // Its own constructor came first, in the main thread.
+        return;
+    }
+    // SAFETY: nobody else is in it, as it has no memory yet. The default heap of a thread begins with the address
+    // of what describes the thread, and that with the number by which the thread is known: the address of
+    // something in it. That of a constant is nobody's.
     unsafe {
-        if ptr::addr_of!(_mi_process_is_initialized).read_volatile() {
-            return true;
-        }
-        let main = os::is_main_thread();
-        if main {
-            os::keep_errno(|| _mi_auto_process_init());
-        }
-        main
+        _mi_auto_process_init();
+        let thread = *mi_theap_get_default().cast::<*mut usize>();
+        mi::mi_thread_done();
+        static NOBODY: usize = 0;
+        *thread = ptr::addr_of!(NOBODY).addr();
     }
 }
-
-/// A program that is built with brug begins it as early as mimalloc itself would.
-#[cfg(not(feature = "preload"))]
-#[used]
-#[link_section = ".init_array"]
-static BEGIN: extern "C" fn() = {
-    extern "C" fn at_start() {
-        begin();
-    }
-    at_start
-};
 
 /// It may not be called, except for the size of an object.
 static RETIRED: AtomicBool = AtomicBool::new(false);
@@ -224,9 +223,10 @@ unsafe fn give_and_alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
 /// into faults. Where the system counts memory when it is committed, mimalloc commits for
 /// itself.
 fn give(least: usize) -> bool {
-    if !begin() || GIVING.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+    if GIVING.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
         return false;
     }
+    begin();
     let [start, len] = &arena::FOREIGN[1];
     let (start, len) = (start.load(Relaxed), len.load(Relaxed));
     let given = GIVEN.load(Relaxed);
@@ -240,7 +240,11 @@ fn give(least: usize) -> bool {
             if !committed {
                 os::show_in_dumps(at, share, true);
             } else if huge::may_pay() {
-                os::advise_huge(at, share, true);
+                let small = if given == 0 && os::has_less_than(2 * FIRST) { FIRST } else { 0 };
+                if small > 0 {
+                    os::advise_huge(at, small, false);
+                }
+                os::advise_huge(at.add(small), share - small, true);
             }
             // Otherwise it would ask the system when the range is used up.
             mi::mi_option_set(mi::mi_option_limit_os_alloc, 1);

@@ -511,13 +511,6 @@ pub(crate) fn wake(word: &AtomicU32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1) };
 }
 
-/// Returns true if the calling thread is the one that the process began with.
-#[cfg(feature = "mimalloc")]
-pub(crate) fn is_main_thread() -> bool {
-    // SAFETY: no preconditions.
-    unsafe { libc::gettid() == libc::getpid() }
-}
-
 /// Returns true if the system counts memory when it is committed, not when it is used, and
 /// refuses what is too much.
 pub(crate) fn counts_memory() -> bool {
@@ -739,6 +732,16 @@ pub(crate) fn read_number(path: &CStr) -> Option<usize> {
     let mut text = [0u8; 24];
     let n = read_file(path, &mut text);
     number(text[..n].split(|b| !b.is_ascii_digit()).next()?).map(|n| n as usize)
+}
+
+/// Returns true if this process has less memory of its own than that in RAM, or that cannot be told.
+#[cfg(feature = "mimalloc")]
+pub(crate) fn has_less_than(bytes: usize) -> bool {
+    let mut text = [0u8; 64];
+    let n = read_file(c"/proc/self/statm", &mut text);
+    let mut pages = text[..n].split(|&b| b == b' ').map(|word| number(word).unwrap_or(0));
+    let (resident, of_files) = (pages.nth(1).unwrap_or(0), pages.next().unwrap_or(0));
+    (resident.saturating_sub(of_files) as usize).saturating_mul(page_size()) < bytes
 }
 
 /// The lowest limit of memory in bytes that a control group sets to this process;

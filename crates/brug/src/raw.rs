@@ -22,7 +22,9 @@ pub mod limits {
     /// Objects of the C library that grow or shrink up to this size, in bytes.
     pub const REALLOC: usize = offset_of!(Hot, realloc_limit);
     /// Objects, and null, below this address.
-    pub const ADDRESS: usize = offset_of!(Hot, low);
+    pub const BELOW: usize = offset_of!(Hot, low);
+    /// Objects from this address on.
+    pub const FROM: usize = offset_of!(Hot, rest.high);
 }
 
 /// Alignment that the C library gives every object, and this module with it.

@@ -129,7 +129,7 @@ unsafe fn realloc_sometimes_timed(
 #[inline(never)]
 fn look_again() {
     if config::current().base.is_none() && words::mode() == Mode::Auto {
-        try_change(trial::start);
+        try_change(trial::start_again);
     }
 }
 

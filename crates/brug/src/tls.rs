@@ -26,8 +26,8 @@ pub(crate) struct Local {
     /// True if the monitor is looking for its caller.
     #[cfg_attr(not(feature = "monitor"), allow(dead_code))]
     pub(crate) unwinding: Cell<bool>,
-    /// True once the thread is known not to be the main thread.
-    pub(crate) worker: Cell<bool>,
+    /// Counts small objects before a trial (`trial.rs`).
+    pub(crate) requests: Cell<u8>,
     /// True while the thread asks the system whether memory counts when it is committed.
     pub(crate) asking: Cell<bool>,
 }
@@ -89,7 +89,7 @@ pub(crate) fn local() -> *const Local {
 pub(crate) fn local() -> *const Local {
     extern crate std;
     std::thread_local! {
-        static LOCAL: Local = const { Local { scope: Cell::new(0), scopes: Cell::new(0), ticks: Cell::new(0), calls: Cell::new(0), unwinding: Cell::new(false), worker: Cell::new(false), asking: Cell::new(false) } };
+        static LOCAL: Local = const { Local { scope: Cell::new(0), scopes: Cell::new(0), ticks: Cell::new(0), calls: Cell::new(0), unwinding: Cell::new(false), requests: Cell::new(0), asking: Cell::new(false) } };
     }
     LOCAL.with(core::ptr::from_ref)
 }

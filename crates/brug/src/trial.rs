@@ -3,8 +3,8 @@
 //!
 //! The paper's tuner compares allocators where objects are reallocated. But lists, trees and
 //! linkers hardly ever reallocate, and for them the allocators differ by a factor of two.
-//! So once a program has shown that it has small objects, the C library and its challenger,
-//! mimalloc, serve its requests in turns of 128. A request is timed with the first touch of
+//! So once a program has shown that it has many small objects, the C library and its challenger,
+//! mimalloc, serve the requests of one thread in turns of 128. A request is timed with the first touch of
 //! its pages: that counts against an allocator that packs badly, and for one that keeps its pages
 //! or has huge ones. Frees are timed as well; the address tells the owner. Then the winner gets all
 //! requests until the next trial, after [`OLD`] reallocations of a thread on the slow path. A
@@ -13,15 +13,16 @@
 //!
 //! # The same program, the same base
 //!
-//! All requests of a trial together take less than a millisecond, and one interrupt, or one
+//! All requests of a trial together take a millisecond or two, and one interrupt, or one
 //! page for which the host of a virtual machine has to find memory, can take as long as a thousand
 //! of them. So in the compared mean requests count for at most 32 times the C library's median,
 //! about a page fault. Longer times are the machine's, not the allocator's. Where the gain is close
 //! to the required one, the trial goes on for up to four times as many turns. The current base is
 //! replaced only by one that takes a fifth less time: the next run may not find a smaller gain.
 //!
-//! While a trial runs, all requests take the slow path. Afterwards the fast path is that of the
-//! winner's own mode: it counts and samples nothing.
+//! Until a trial begins, new small objects are counted on their way to the C library, each thread's by itself. While
+//! it runs, all requests take the slow path. Afterwards the fast path is that of the winner's own mode: it counts
+//! and samples nothing.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicU8, AtomicUsize,
@@ -32,11 +33,13 @@ use crate::base::{self, Owner};
 use crate::mode::{Base, Mode};
 use crate::{config, os, tls, words};
 
-/// Requests of a program before it is worth a trial.
-const START: u32 = 4096;
-/// Requests after which a trial that could not begin is given up: only the main thread can
-/// initialise the challenger, and that thread may allocate nothing.
-const PATIENCE: u32 = 64 * START;
+/// Small objects of a program before it is worth a trial: they take about as long as the trial, 2 ms, so that no program
+/// pays more than twice what it could have gained.
+const START: u32 = 1 << 18;
+/// As many small objects of a thread are counted at once, a power of two. Threads that have fewer do not count.
+const STEP: u8 = 32;
+/// Small objects of other threads during a trial after which one of these goes on with it: the other may have ended.
+const PATIENCE: u32 = 1 << 16;
 /// Requests in a turn of an allocator, and how many of them, the first, are not timed, because the
 /// caches are full of the other allocator's data.
 const TURN: u32 = 128;
@@ -62,7 +65,6 @@ enum Why {
     Few,
     Running,
     Counted,
-    NoMain,
     Alone,
     Stays,
     Wins,
@@ -79,17 +81,13 @@ fn because(why: Why) {
 
 /// The reason for the base of small objects, in words.
 pub(crate) fn why() -> &'static str {
-    const TEXTS: [(Why, &str); 10] = [
+    const TEXTS: [(Why, &str); 9] = [
         (Why::Named, "as configured"),
         (Why::Few, "too few of them so far for a trial"),
         (Why::Running, "a trial is under way"),
         (
             Why::Counted,
             "no trial, as memory counts when it is committed",
-        ),
-        (
-            Why::NoMain,
-            "no trial, as the main thread did not allocate",
         ),
         (Why::Alone, "no other can be had"),
         (Why::Stays, "no other took a fifth less time in the trial"),
@@ -109,15 +107,19 @@ pub(crate) fn why() -> &'static str {
 }
 
 static RUNNING: AtomicBool = AtomicBool::new(false);
+/// Small objects before the next trial; 0: none is to come.
+static AFTER: AtomicU32 = AtomicU32::new(0);
+/// Small objects, while a trial is to come; those of the other threads, while it runs.
+static OBJECTS: AtomicU32 = AtomicU32::new(0);
+/// The thread whose requests go to both in turns: where its words are. Those of all would have the threads wait for
+/// each other.
+static JUDGE: AtomicUsize = AtomicUsize::new(0);
+/// Its requests since the trial began.
 static REQUESTS: AtomicU32 = AtomicU32::new(0);
-/// New objects up to this size go to the C library until the turns begin; 0 where more than the
-/// size decides that.
+/// New objects up to this size are counted and go to the C library; 0 where more than the size decides that.
 static EARLY: AtomicUsize = AtomicUsize::new(0);
-/// The number of the request with which the first turn begins.
-static BEGAN: AtomicU32 = AtomicU32::new(NOT_YET);
 /// Turns of each allocator in this trial; grows while the result is in doubt.
 static LENGTH: AtomicU32 = AtomicU32::new(TURNS);
-const NOT_YET: u32 = u32::MAX;
 
 /// Sums of nanoseconds of requests and their counts, by powers of two of the time.
 struct Times([(AtomicU64, AtomicU64); Times::OCTAVES]);
@@ -247,35 +249,50 @@ pub(crate) fn forget(base: Base) {
     }
 }
 
-/// Begins the first trial of a process, unless a profile already has the result.
+/// Has a first trial come, unless a profile already has the result.
+#[link_section = startup!()]
 pub(crate) fn start_unless_known() {
     if Base::ALL.iter().any(|&base| verdict(base).samples > 0) {
         FOUND.store(best() as u8, Relaxed);
         because(Why::Profile);
     } else {
-        start();
+        wait_for(START);
     }
 }
 
-/// Begins a trial, if there is a choice.
-#[link_section = startup!()]
-pub(crate) fn start() {
-    if base::challenger().is_none() {
-        because(Why::Alone);
-    } else if !RUNNING.load(Relaxed) {
-        if BEGAN.swap(NOT_YET, Relaxed) != NOT_YET {
-            ALLOC.iter().chain(&FREE).for_each(Times::reset);
-        }
-        REQUESTS.store(0, Relaxed);
-        LENGTH.store(TURNS, Relaxed);
-        RUNNING.store(true, SeqCst);
-        because(Why::Few);
+/// Has another trial come, as what the last one found is old. For use in a change of the limits.
+pub(crate) fn start_again() {
+    if !RUNNING.load(Relaxed) {
+        wait_for(1);
     }
 }
 
+/// Has a trial come after so many small objects, if there is a choice.
+fn wait_for(objects: u32) {
+    let choice = base::challenger().is_some();
+    OBJECTS.store(0, Relaxed);
+    AFTER.store(if choice { objects } else { 0 }, Relaxed);
+    because(if choice { Why::Few } else { Why::Alone });
+}
+
+/// Returns true while a trial is under way.
 #[inline]
 pub(crate) fn running() -> bool {
     RUNNING.load(Relaxed)
+}
+
+/// Returns true while small objects have to be counted, as a trial is to come.
+#[inline]
+pub(crate) fn is_to_come() -> bool {
+    AFTER.load(Relaxed) != 0
+}
+
+/// Has no trial come where memory counts when it is committed: two allocators would keep too much committed. For use in
+/// a change of the limits.
+pub(crate) fn is_not_affordable() {
+    if AFTER.swap(0, Relaxed) != 0 {
+        because(Why::Counted);
+    }
 }
 
 /// Sets [`EARLY`]; called where the limits are worked out.
@@ -283,68 +300,96 @@ pub(crate) fn set_early(limit: usize) {
     EARLY.store(limit, Relaxed);
 }
 
-/// Returns true, and counts the request, if the C library is to serve it because the turns have not
-/// begun. A short program makes no other requests.
+/// Returns true, and counts the object, if the C library is to have it because a trial is to come. A short
+/// program makes no other requests.
 #[inline]
 pub(crate) fn is_early(size: usize) -> bool {
-    let early = size <= EARLY.load(Relaxed) && REQUESTS.load(Relaxed) < START;
+    let early = size <= EARLY.load(Relaxed);
     if early {
-        REQUESTS.fetch_add(1, Relaxed);
+        count();
     }
     early
 }
 
-/// The number of a request, counted from the first turn; `None` before that.
-fn number(request: u32) -> Option<u32> {
-    request.checked_sub(BEGAN.load(Relaxed))
+/// Counts a small object, if that has not been done on its way to here.
+#[inline]
+pub(crate) fn count_late() {
+    if is_to_come() && EARLY.load(Relaxed) == 0 {
+        count();
+    }
 }
 
-/// Returns true if the turns begin with this request, because the challenger is ready. Ends the
-/// trial if the challenger cannot become ready.
-#[cold]
-fn begins(request: u32) -> bool {
+#[inline]
+fn count() {
     // SAFETY: the calling thread's own.
-    let worker = unsafe { &(*tls::local()).worker };
-    if request > PATIENCE {
-        give_up(Why::NoMain);
-    } else if !worker.get() {
-        if words::memory_is_counted() {
-            // Two allocators would keep too much committed.
-            give_up(Why::Counted);
-        } else if base::begin_challenger() {
-            because(Why::Running);
-            return BEGAN
-                .compare_exchange(NOT_YET, request, Relaxed, Relaxed)
-                .is_ok();
-        } else {
-            worker.set(true);
-        }
+    let requests = unsafe { &(*tls::local()).requests };
+    requests.set(requests.get().wrapping_add(1));
+    if requests.get() % STEP == 0 {
+        step();
     }
-    false
+}
+
+/// Begins the trial after enough small objects, or goes on with it for another thread.
+#[cold]
+#[inline(never)]
+fn step() {
+    let objects = OBJECTS.fetch_add(STEP.into(), Relaxed) + u32::from(STEP);
+    if running() && objects >= PATIENCE {
+        OBJECTS.store(0, Relaxed);
+        JUDGE.store(tls::local().addr(), Relaxed);
+    }
+    if !is_to_come() || objects < AFTER.load(Relaxed) {
+        return;
+    }
+    os::keep_errno(|| {
+        if words::memory_is_counted() {
+            return words::try_change(is_not_affordable);
+        }
+        words::try_change(|| {
+            if AFTER.swap(0, Relaxed) == 0 {
+                return;
+            }
+            if base::challenger().is_none() {
+                return because(Why::Alone);
+            }
+            ALLOC.iter().chain(&FREE).for_each(Times::reset);
+            OBJECTS.store(0, Relaxed);
+            REQUESTS.store(0, Relaxed);
+            JUDGE.store(tls::local().addr(), Relaxed);
+            LENGTH.store(TURNS, Relaxed);
+            RUNNING.store(true, SeqCst);
+            because(Why::Running);
+        });
+    });
+}
+
+fn is_judge() -> bool {
+    JUDGE.load(Relaxed) == tls::local().addr()
 }
 
 /// Allocates from the base whose turn it is.
 #[cold]
 #[inline(never)]
 pub(crate) fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
+    if !is_judge() {
+        count();
+        return base::obtain(base::current(), size, align, zero);
+    }
     let request = REQUESTS.fetch_add(1, Relaxed);
-    let turns = request >= START && (number(request).is_some() || begins(request));
+    let turn = request / TURN;
     let base = match base::challenger() {
-        Some(challenger) if turns => {
-            let number = number(request).unwrap_or(0);
-            let turn = number / TURN;
-            if turn >= 2 * LENGTH.load(Relaxed) {
-                finish(challenger);
-                words::base()
-            } else {
-                let base = [Base::Glibc, challenger][turn as usize % 2];
-                if turn >= 2 && number % TURN >= COLD && size <= TOUCHED_MOST {
-                    return alloc_timed(base, size, align, zero);
-                }
-                base
-            }
+        Some(challenger) if turn >= 2 * LENGTH.load(Relaxed) => {
+            finish(challenger);
+            words::base()
         }
-        _ => words::base(),
+        Some(challenger) => {
+            let base = [Base::Glibc, challenger][turn as usize % 2];
+            if turn >= 2 && request % TURN >= COLD && size <= TOUCHED_MOST {
+                return alloc_timed(base, size, align, zero);
+            }
+            base
+        }
+        None => words::base(),
     };
     base::obtain(Owner::of(base), size, align, zero)
 }
@@ -366,29 +411,18 @@ fn alloc_timed(base: Base, size: usize, align: usize, zero: bool) -> *mut u8 {
     p
 }
 
-/// Frees an object of a base, timed once the turns have begun.
+/// Frees an object of a base, timed after the first turns.
 ///
 /// # Safety
 /// `p` is the caller's, of `owner`.
 pub(crate) unsafe fn free(owner: Owner, p: *mut u8) {
-    let timing = BEGAN.load(Relaxed) != NOT_YET
-        && number(REQUESTS.load(Relaxed)).is_some_and(|number| number >= 2 * TURN);
+    let timing = is_judge() && REQUESTS.load(Relaxed) >= 2 * TURN;
     let begin = (timing && !p.is_null()).then(os::now_ns);
     // SAFETY: passed on.
     unsafe { base::free(owner, p) };
     if let (Some(begin), Some(base)) = (begin, owner.base()) {
         FREE[base as usize].add(os::keep_errno(os::now_ns) - begin);
     }
-}
-
-/// Ends a trial that cannot be held.
-#[cold]
-fn give_up(why: Why) {
-    words::try_change(|| {
-        if RUNNING.swap(false, SeqCst) {
-            because(why);
-        }
-    });
 }
 
 /// Ends the trial, or has it go on for a round if the result is in doubt; unless another thread

@@ -46,8 +46,8 @@ pub(crate) struct Direct {
 #[repr(C, align(64))]
 pub(crate) struct Hot {
     /// An address below this is null or the C library's: where the arena begins. Most of
-    /// the C library's memory lies below, as the kernel fills the address space downwards;
-    /// what does not takes the slow path. 0 while the monitor is on or a trial is under way.
+    /// the C library's memory lies below, as the kernel fills the address space downwards.
+    /// 0 while the monitor is on or a trial is under way.
     pub(crate) low: AtomicUsize,
     /// New objects up to this size are the C library's.
     pub(crate) malloc_limit: AtomicUsize,
@@ -81,6 +81,9 @@ pub(crate) struct Rest {
     /// The slow paths, for a base that has nothing for a request of a fast path.
     pub(crate) alloc_cold: extern "C" fn(usize, usize, bool) -> *mut u8,
     pub(crate) realloc_cold: unsafe extern "C" fn(*mut u8, usize, usize, usize) -> *mut u8,
+    /// From this address on, everything is the C library's again: the end of the arena. Heaps of threads that began
+    /// before there was an arena are there. Beyond every address while the monitor is on or a trial is under way.
+    pub(crate) high: AtomicUsize,
     pub(crate) mode: AtomicU8,
     pub(crate) base: AtomicU8,
     /// True if the configuration has been read.

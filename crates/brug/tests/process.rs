@@ -118,10 +118,6 @@ fn a_child_of_a_busy_process_can_use_everything() {
 #[cfg(feature = "mimalloc")]
 #[test]
 fn mimalloc_is_not_entered_in_the_child_of_a_process_with_threads() {
-    if cfg!(feature = "preload") {
-        println!("skipped: for a library, mimalloc begins in the main thread, where no test runs");
-        return;
-    }
     /// Forks; the status that `run` ends with in the child.
     fn in_child(run: impl FnOnce() -> bool) -> i32 {
         // SAFETY: the child uses what must work in it, and leaves by _exit.
@@ -1375,7 +1371,7 @@ fn an_object_that_grows_by_bytes_moves_into_a_slot_where_the_old_size_is_not_tol
 #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
 fn many_small_objects() {
     let mut objects: Vec<Box<[u64; 5]>> = Vec::new();
-    for i in 0..40_000u64 {
+    for i in 0..400_000u64 {
         objects.push(Box::new([i; 5]));
         if i % 3 == 0 {
             let gone = objects.swap_remove(i as usize * 7 % objects.len());
@@ -1388,10 +1384,6 @@ fn many_small_objects() {
 #[cfg(feature = "mimalloc")]
 #[test]
 fn a_trial_finds_the_base_of_small_objects_and_a_profile_keeps_it() {
-    if cfg!(feature = "preload") {
-        println!("skipped: for a library, mimalloc begins in the main thread, where no test runs");
-        return;
-    }
     let name = "a_trial_finds_the_base_of_small_objects_and_a_profile_keeps_it";
     let file = std::env::temp_dir().join(format!("brug-trial-{}", std::process::id()));
     let path = file.to_str().unwrap().to_owned();
@@ -1417,7 +1409,7 @@ fn a_trial_finds_the_base_of_small_objects_and_a_profile_keeps_it() {
             );
             assert_eq!(
                 report.base() == brug::Base::Mimalloc,
-                gain >= 25,
+                gain >= 20,
                 "{gain} {report}"
             );
             println!("\nearly {early:?}\nbase {:?}", report.base());
@@ -1442,10 +1434,6 @@ fn a_trial_finds_the_base_of_small_objects_and_a_profile_keeps_it() {
 #[cfg(feature = "mimalloc")]
 #[test]
 fn a_profile_chooses_the_base_where_a_trial_would() {
-    if cfg!(feature = "preload") {
-        println!("skipped: for a library, mimalloc begins in the main thread, where no test runs");
-        return;
-    }
     let name = "a_profile_chooses_the_base_where_a_trial_would";
     let file = std::env::temp_dir().join(format!("brug-base-{}", std::process::id()));
     let path = file.to_str().unwrap().to_owned();

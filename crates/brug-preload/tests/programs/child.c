@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MANY = 300000 };
+enum { MANY = 400000 };
 
 static void *idle(void *arg)
 {
