@@ -132,7 +132,13 @@ impl<'a> Data<'a> {
             }
             match self.ahead.read(source, &mut self.small[filled..]) {
                 Ok(0) => break Ok(true),
-                Ok(n) => filled += n,
+                Ok(n) => {
+                    filled += n;
+                    // More was asked for than its length, which came: another read would find the end.
+                    if filled as u64 == pair.about.len() {
+                        break Ok(true);
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => self.signals.check()?,
                 // What comes before a damaged place is good.
                 Err(error) => break Err(error).context("read", pair.from),

@@ -234,11 +234,17 @@ impl<'a> Copier<'a> {
             false => self.signals.open(&options, from)?,
         };
         let source = source.context("open", from)?;
-        let existing = self.overwritable(from, to, about)?;
-        let file = self.open(to, about, existing.as_ref())?;
-        if existing.is_none() {
-            self.touch(to);
-        }
+        // Most often nothing is there: then this costs nothing but the file.
+        let file = match self.open(to, about, None) {
+            Ok(file) => {
+                self.touch(to);
+                file
+            }
+            Err(fail) => match self.overwritable(from, to, about)? {
+                Some(existing) => self.open(to, about, Some(&existing))?,
+                None => return Err(fail),
+            },
+        };
         self.tell(from, to)?;
         let made = file.metadata().context("write", to)?;
         if made.is_file() {
