@@ -44,6 +44,9 @@ SECTIONS: Final = (
     Section("demo-7.3", "gcma: the demonstration on Linux 7.3", demo_report.draw),
     Section("paper/x86", "gcma: the paper's evaluation", paper_report.draw),
     Section(
+        "paper/x86-7.3", "gcma: the paper's evaluation on Linux 7.3", paper_report.draw
+    ),
+    Section(
         "paper/rpi2", "gcma: the paper's evaluation on a Raspberry Pi 2", paper_report.draw
     ),
     Section("bench-gcma", "gcma: in depth", gcma_report.draw),
