@@ -556,15 +556,6 @@ static void tidy(struct work_struct *work)
 }
 DECLARE_DELAYED_WORK(gcma_tidy_work, tidy);
 
-/* Undo gcma_freeze(). */
-static void unfreeze(struct page *page, unsigned long count)
-{
-	unsigned long i;
-
-	for (i = 0; i < (PageHead(page) ? 1 : count); i++)
-		page_ref_unfreeze(page + i, 1);
-}
-
 /**
  * gcma_release() - give back what gcma_alloc() returned, see cma_release()
  * @cma: the area
@@ -581,6 +572,7 @@ void gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 	unsigned long first = pfn - cma_range(cma)->base_pfn, bit = first >> cma->order_per_bit;
 	unsigned long end = bit + to_bits(cma, count);
 	struct page *page = pfn_to_page(pfn);
+	unsigned long i, frozen = 0;
 	struct gcma *gcma = cma->gcma;
 	bool allocated;
 
@@ -592,6 +584,9 @@ void gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 			    !PageTail(page) &&
 			    (!PageHead(page) || compound_nr(page) == count);
 		if (allocated) {
+			/* Once they have a reference, they may be somebody else's at once. */
+			if (!page_ref_count(page))
+				frozen = PageHead(page) ? 1 : count;
 			set_bits(gcma->quarantine, bit, end - bit);
 			gcma->quarantined += (end - bit) << cma->order_per_bit;
 		} else {
@@ -605,9 +600,9 @@ void gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 	}
 	cma_sysfs_account_release_pages(cma, count);
 	trace_cma_release(cma->name, pfn, page, count);
-	/* Frozen ones are in quarantine until they have their references again. */
-	if (!page_ref_count(page))
-		unfreeze(page, count);
+	/* Undo gcma_freeze(): until then they stay in quarantine. */
+	for (i = 0; i < frozen; i++)
+		page_ref_unfreeze(page + i, 1);
 	settle(gcma, bit, end);
 	/* Pairs with smp_mb() in gcma_forget_encrypted(): free, then look. */
 	smp_mb();
