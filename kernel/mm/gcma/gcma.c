@@ -56,6 +56,7 @@
 #include <linux/bitmap.h>
 #include <linux/cleanup.h>
 #include <linux/cma.h>
+#include <linux/delay.h>
 #include <linux/highmem.h>
 #include <linux/list.h>
 #include <linux/memory.h>
@@ -306,6 +307,21 @@ static unsigned long place(struct cma *cma, unsigned long count, unsigned int al
 	return bit;
 }
 
+/*
+ * Take away the only reference of a page. Who saw the page before may hold it for a
+ * moment; but that may be a task that runs only while this one does not.
+ */
+static void freeze(struct page *page)
+{
+	unsigned int tries;
+
+	for (tries = 0; !page_ref_freeze(page, 1); tries++)
+		if (tries < 1000)
+			cpu_relax();
+		else
+			fsleep(100);
+}
+
 /* Make one folio of pages that are being allocated, see prep_new_page(). */
 static void make_folio(struct page *page, unsigned int order)
 {
@@ -318,9 +334,9 @@ static void make_folio(struct page *page, unsigned int order)
 		if (page_flags(at) & PAGE_FLAGS_CHECK_AT_PREP)
 			page_flags(at) &= ~PAGE_FLAGS_CHECK_AT_PREP;
 		set_page_private(at, 0);
-		/* Tails have no references. Who saw a page before may hold it for a moment. */
-		while (i && !page_ref_freeze(at, 1))
-			cpu_relax();
+		/* Tails have no references. */
+		if (i)
+			freeze(at);
 	}
 	prep_compound_page(page, order);
 }
@@ -376,7 +392,8 @@ static struct dmem_area *lent(struct gcma *gcma)
  * @align: alignment of the first page, as an order of pages
  * @gfp: __GFP_ZERO and __GFP_COMP are honoured
  *
- * Context: Process. Sleeps only where pages have to be cleared.
+ * Context: Process. Sleeps only where pages have to be cleared, or while somebody
+ * holds one that is to be part of a folio.
  * Return: the first page, or %NULL if no free range with that alignment is long
  * enough.
  */
@@ -661,6 +678,7 @@ void gcma_forget_encrypted(void)
  * Pages of a guaranteed area have a reference at all times, so that allocations
  * need not write to them. Only for callers who want frozen pages it is taken away.
  *
+ * Context: Process. Sleeps only while somebody else holds a page.
  * Return: @page.
  */
 struct page *gcma_freeze(struct cma *cma, struct page *page, unsigned long count)
@@ -669,9 +687,7 @@ struct page *gcma_freeze(struct cma *cma, struct page *page, unsigned long count
 
 	if (page && cma_guaranteed(cma))
 		for (i = 0; i < (PageHead(page) ? 1 : count); i++)
-			/* Who saw it before may hold it for a moment. */
-			while (!page_ref_freeze(page + i, 1))
-				cpu_relax();
+			freeze(page + i);
 	return page;
 }
 
