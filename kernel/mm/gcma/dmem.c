@@ -206,19 +206,20 @@ static u32 place_set(const struct dmem_place *place, unsigned long offset)
 	return place->first + index;
 }
 
-static void place_lock_page(const struct dmem *dmem, struct dmem_place *place,
-			    unsigned long offset)
-	__acquires(&place->set->lock)
+/* Find the piece of a page; @place is zeroed, or that of the page before. */
+static __always_inline void place_page(const struct dmem *dmem, struct dmem_place *place,
+				       const void *space, unsigned long offset)
 {
-	place_lock(dmem, place, place_set(place, offset));
+	if (!place->nr_sets || offset % PIECE == 0)
+		place_piece(dmem, place, space, offset);
 }
 
-static void place_lock_key(const struct dmem *dmem, struct dmem_place *place,
-			   const void *space, unsigned long offset)
+static void place_lock_page(const struct dmem *dmem, struct dmem_place *place,
+			    const void *space, unsigned long offset)
 	__acquires(&place->set->lock)
 {
-	place_piece(dmem, place, space, offset);
-	place_lock_page(dmem, place, offset);
+	place_page(dmem, place, space, offset);
+	place_lock(dmem, place, place_set(place, offset));
 }
 
 /* Turn to a way of the locked set. */
@@ -479,7 +480,7 @@ static bool store_page(struct dmem *dmem, struct dmem_place *place,
 	bool stored = false;
 	int lost;
 
-	place_lock_page(dmem, place, offset);
+	place_lock_page(dmem, place, space, offset);
 	set = place->set;
 	count_offered(dmem, place->class);
 	/* Drop an older copy first: a key never has two live frames. */
@@ -513,30 +514,25 @@ out:
 	return stored;
 }
 
-/* Would store_page() find room for all pages? If not, it is as if it had been tried. */
+/* Would store_page() find room for all pages? If not, all have been offered. */
 static noinline bool store_fits(struct dmem *dmem, const void *space, unsigned long offset,
 				unsigned long nr, unsigned int client, int least)
 {
-	struct dmem_place place;
+	struct dmem_place place = {};
 	unsigned long i;
 	bool fits = true;
 
 	for (i = 0; i < nr && fits; i++) {
-		if (!i || (offset + i) % PIECE == 0)
-			place_piece(dmem, &place, space, offset + i);
-		place_lock_page(dmem, &place, offset + i);
+		place_lock_page(dmem, &place, space, offset + i);
 		fits = place_room(dmem, &place, client) >= least;
 		place_unlock(&place);
 	}
-	if (fits)
-		return true;
-	for (i = 0; i < nr; i++) {
-		if (!i || (offset + i) % PIECE == 0)
-			place_piece(dmem, &place, space, offset + i);
+	place.nr_sets = 0;
+	for (i = 0; i < nr && !fits; i++) {
+		place_page(dmem, &place, space, offset + i);
 		count_offered(dmem, place.class);
 	}
-	dmem_invalidate(dmem, space, offset, nr);
-	return false;
+	return fits;
 }
 
 /**
@@ -572,8 +568,6 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 	if (nr > 1 && least && !store_fits(dmem, space, offset, nr, client, least))
 		return false;
 	for (i = 0; i < nr; i++) {
-		if (i && (offset + i) % PIECE == 0)
-			place_piece(dmem, &place, space, offset + i);
 		if (!store_page(dmem, &place, folio_page(folio, i), space, offset + i,
 				client, flags & DMEM_SECRET, least,
 				RRPV_MAX - (workingset || !thrifty)))
@@ -598,10 +592,10 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 	       struct page *page, unsigned int client)
 {
-	struct dmem_place place;
+	struct dmem_place place = {};
 	bool found;
 
-	place_lock_key(dmem, &place, space, offset);
+	place_lock_page(dmem, &place, space, offset);
 	found = place_find(dmem, &place, space, offset);
 	if (found) {
 		found = copy_content(page, frame_page(place.area, place.nr));
@@ -628,10 +622,10 @@ bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
  */
 bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset)
 {
-	struct dmem_place place;
+	struct dmem_place place = {};
 	bool found;
 
-	place_lock_key(dmem, &place, space, offset);
+	place_lock_page(dmem, &place, space, offset);
 	found = place_find(dmem, &place, space, offset);
 	place_unlock(&place);
 	return found;
@@ -656,7 +650,7 @@ bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset)
 ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 		  void *buf, void __user *to, unsigned int client, bool near)
 {
-	struct dmem_place place;
+	struct dmem_place place = {};
 	bool found;
 	size_t done = 0;
 	long err = 0;
@@ -667,9 +661,7 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 		size_t from = offset_in_page(pos + done);
 		size_t part = min(PAGE_SIZE - from, len - done);
 
-		if (!done || offset % PIECE == 0)
-			place_piece(dmem, &place, space, offset);
-		place_lock_page(dmem, &place, offset);
+		place_lock_page(dmem, &place, space, offset);
 		found = place_find(dmem, &place, space, offset);
 		if (found) {
 			void *start = kmap_local_page(frame_page(place.area, place.nr));
@@ -709,13 +701,11 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset,
 		     unsigned long nr)
 {
-	struct dmem_place place;
+	struct dmem_place place = {};
 	unsigned long i;
 
 	for (i = 0; i < nr; i++, offset++) {
-		if (!i || offset % PIECE == 0)
-			place_piece(dmem, &place, space, offset);
-		place_lock_page(dmem, &place, offset);
+		place_lock_page(dmem, &place, space, offset);
 		if (place_find(dmem, &place, space, offset))
 			place_empty(dmem, &place);
 		place_unlock(&place);
