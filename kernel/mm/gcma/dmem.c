@@ -548,7 +548,7 @@ static noinline bool store_fits(struct dmem *dmem, const void *space, unsigned l
  * If @folio changes later, the caller calls dmem_invalidate().
  *
  * Context: Any but interrupt handlers. Does not sleep.
- * Return: true if all pages have been stored. If not, none of them is.
+ * Return: true if all pages have been stored. If not, there is nothing under the keys.
  */
 bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 		unsigned long offset, unsigned int client, unsigned int flags)
@@ -556,7 +556,7 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 	unsigned long i, nr = folio_nr_pages(folio);
 	bool workingset = flags & DMEM_WORKINGSET;
 	struct dmem_place place;
-	bool thrifty;
+	bool thrifty, stored;
 	int least = 0;
 
 	place_piece(dmem, &place, space, offset);
@@ -565,17 +565,15 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 	if (thrifty && (place.hash >> 8) % CHANCE_SHARE)
 		least = workingset ? RRPV_MAX : RRPV_MAX + 1;
 	/* If one has none, the others would be copied in vain. */
-	if (nr > 1 && least && !store_fits(dmem, space, offset, nr, client, least))
-		return false;
-	for (i = 0; i < nr; i++) {
-		if (!store_page(dmem, &place, folio_page(folio, i), space, offset + i,
-				client, flags & DMEM_SECRET, least,
-				RRPV_MAX - (workingset || !thrifty)))
-			break;
-	}
-	if (i < nr)
-		dmem_invalidate(dmem, space, offset, i);
-	return i == nr;
+	stored = nr == 1 || !least || store_fits(dmem, space, offset, nr, client, least);
+	for (i = 0; i < nr && stored; i++)
+		stored = store_page(dmem, &place, folio_page(folio, i), space, offset + i,
+				    client, flags & DMEM_SECRET, least,
+				    RRPV_MAX - (workingset || !thrifty));
+	/* What was there before goes with what did not come to stay. */
+	if (!stored && nr > 1)
+		dmem_invalidate(dmem, space, offset, nr);
+	return stored;
 }
 
 /**

@@ -605,6 +605,29 @@ static void dmem_test_unfit_folio_leaves_nothing(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, live(fx), 0);
 }
 
+/* Nor one of which the first page has a set that the owner has. */
+static void dmem_test_unlucky_folio_leaves_nothing(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	struct folio *folio = folio_alloc(GFP_KERNEL, 2);
+	unsigned long key, set, way;
+
+	KUNIT_ASSERT_NOT_NULL(test, folio);
+	for (key = 0; key < 4; key++)
+		KUNIT_EXPECT_TRUE(test, store(fx, key, 1));
+	set = frame_of(fx, 0) % fx->dmem.nr_sets;
+	for (way = 0; way < DMEM_WAYS; way++)
+		own(fx, way * fx->dmem.nr_sets + set, 1);
+	KUNIT_EXPECT_EQ(test, live(fx), 3);
+	KUNIT_EXPECT_FALSE(test, dmem_store(&fx->dmem, folio, test_space[0], 0, 0, 0));
+	folio_put(folio);
+	for (key = 0; key < 4; key++)
+		KUNIT_EXPECT_FALSE(test, dmem_has(&fx->dmem, test_space[0], key));
+	KUNIT_EXPECT_EQ(test, live(fx), 0);
+	while (way-- > 0)
+		disown(fx, way * fx->dmem.nr_sets + set, 1);
+}
+
 /* However many sets there are, all of their frames are of use. */
 static void dmem_test_all_sets_are_used(struct kunit *test)
 {
@@ -1220,6 +1243,7 @@ static struct kunit_case dmem_test_cases[] = {
 	KUNIT_CASE(dmem_test_set_owned),
 	KUNIT_CASE(dmem_test_refused_store_leaves_nothing),
 	KUNIT_CASE(dmem_test_unfit_folio_leaves_nothing),
+	KUNIT_CASE(dmem_test_unlucky_folio_leaves_nothing),
 	KUNIT_CASE(dmem_test_all_sets_are_used),
 	KUNIT_CASE(dmem_test_dropped_frames_are_cleared),
 	KUNIT_CASE(dmem_test_secrets_are_wiped),
