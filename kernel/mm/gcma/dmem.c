@@ -392,21 +392,23 @@ static bool place_enter_way(const struct dmem *dmem, struct dmem_place *place,
 			    unsigned int way, unsigned int client)
 {
 	place_turn(dmem, place, way);
-	/* The clients come last: dmem_set_clients() waits for the hazard. */
-	return place->area && place_enter(place) &&
+	/* Ask before a barrier is paid for; what counts comes last. */
+	return place->area && READ_ONCE(place->area->clients) & BIT(client) &&
+	       place_enter(place) &&
+	       /* dmem_set_clients() waits for the hazard. */
 	       READ_ONCE(place->area->clients) & BIT(client);
 }
 
 /*
- * A page cannot take a way. If the owner has its frame, perhaps for long, it is made
- * a way that is not free, of no key, and tried last, until frames are given back.
- * Otherwise every store would try it first.
+ * A page cannot take a way. If the owner has its frame, perhaps for long, or has not
+ * lent it yet, it is made a way that is not free, of no key, and tried last, until
+ * frames are given back or lent. Otherwise every store would try it first.
  */
 static noinline void place_pass_over(const struct dmem_place *place)
 {
 	struct dmem_set *set = place->set;
 
-	if (!place->area || !frame_owned(place->area, place->nr))
+	if (place->area && !frame_owned(place->area, place->nr))
 		return;
 	set->tag[place->way] = TAG_MAX;
 	set->way[place->way].space = NULL;
@@ -433,7 +435,7 @@ static void set_renew(const struct dmem *dmem, struct dmem_set *set, u32 release
 static __always_inline int place_room(const struct dmem *dmem, struct dmem_place *place,
 				      unsigned int client)
 {
-	/* Pairs with smp_wmb() in dmem_release(): not live, then counted. */
+	/* Pairs with dmem_release(), not live, then counted, and with dmem_add_area(). */
 	u32 releases = atomic_read_acquire(&dmem->releases);
 	struct dmem_set *set = place->set;
 	unsigned int first;
@@ -1054,5 +1056,7 @@ int dmem_add_area(struct dmem *dmem, struct dmem_area *area)
 	smp_store_release(&dmem->nr_areas, nr + 1);
 	/* Pairs with atomic_long_read_acquire() in gcma_store(). */
 	atomic_long_fetch_add_release(area->nr, &dmem->idle);
+	/* Pairs with atomic_read_acquire() in place_room(): there, then counted. */
+	atomic_fetch_inc_release(&dmem->releases);
 	return 0;
 }

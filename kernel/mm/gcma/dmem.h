@@ -79,7 +79,7 @@ struct dmem {
 	struct dmem_set *set;
 	unsigned long *live;		/* bitmaps, see dmem.c */
 	unsigned long *zero, *secret;
-	atomic_t releases;		/* how often frames were given back */
+	atomic_t releases;		/* how often frames were given back or lent */
 	atomic_t offered[DMEM_LEADERS];	/* pages offered or served in place, */
 	atomic_t found[DMEM_LEADERS];	/* and those of them that were here */
 	bool thrifty;			/* policy of all other pieces */

@@ -708,6 +708,20 @@ static void dmem_test_secrets_are_wiped(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, bitmap_empty(fx->dmem.secret, TEST_FRAMES));
 }
 
+/* How many ways are passed over? */
+static unsigned long passed_over(struct dmem_fixture *fx)
+{
+	unsigned long nr, sum = 0;
+
+	for (nr = 0; nr < DMEM_WAYS * fx->dmem.nr_sets; nr++) {
+		const struct dmem_set *set = &fx->dmem.set[nr % fx->dmem.nr_sets];
+		unsigned int way = nr / fx->dmem.nr_sets;
+
+		sum += set->tag[way] && !set->way[way].space;
+	}
+	return sum;
+}
+
 /* Of two areas one is lent later; keys stay where they are. */
 static void dmem_test_area_lent_later(struct kunit *test)
 {
@@ -719,6 +733,8 @@ static void dmem_test_area_lent_later(struct kunit *test)
 	for (key = 0; key < 8 * TEST_FRAMES; key++)
 		KUNIT_ASSERT_TRUE(test, store(fx, key, key));
 	KUNIT_EXPECT_EQ(test, live(fx), TEST_FRAMES);
+	/* Not every store tries what is not there yet. */
+	KUNIT_EXPECT_EQ(test, passed_over(fx), TEST_FRAMES);
 
 	fx->frames[1] = alloc_pages(GFP_KERNEL, TEST_ORDER);
 	fx->owned[1] = bitmap_zalloc(TEST_FRAMES, GFP_KERNEL);
@@ -738,6 +754,8 @@ static void dmem_test_area_lent_later(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, kept, TEST_FRAMES);
 	for (key = 0; key < 16 * TEST_FRAMES; key++)
 		KUNIT_ASSERT_TRUE(test, store(fx, key, key));
+	/* The owned frame, and three that belong to no area. */
+	KUNIT_EXPECT_EQ(test, passed_over(fx), 4);
 	KUNIT_EXPECT_EQ(test, dmem_cached(&fx->area[0], 0), TEST_FRAMES);
 	KUNIT_EXPECT_EQ(test, dmem_cached(&fx->area[1], 0), TEST_FRAMES - 4);
 	/* Areas do not meet where they share a word of a bitmap. */
