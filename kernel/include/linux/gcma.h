@@ -184,12 +184,25 @@ static inline void gcma_write_failed(struct kiocb *iocb, size_t count)
 					      (iocb->ki_pos + count - 1) >> PAGE_SHIFT);
 }
 
-/* Is there anything to invalidate: resident pages, or copies of pages? */
-static inline bool mapping_has_cached_data(struct address_space *mapping)
+/*
+ * Is there anything to invalidate: resident pages, or copies of pages from the one with
+ * the byte @start to that with @end? In any context.
+ */
+static inline bool mapping_has_cached_data(struct address_space *mapping,
+					   loff_t start, loff_t end)
 {
+	unsigned long index = start >> PAGE_SHIFT;
+
 	return mapping->nrpages ||
 	       (gcma_active() && test_bit(AS_GCMA, &mapping->flags) &&
-		!mapping_empty(mapping));
+		xa_find(&mapping->i_pages, &index, end >> PAGE_SHIFT, XA_PRESENT));
+}
+
+/* The same where a direct write of @count bytes ends. */
+static inline bool kiocb_has_cached_data(struct kiocb *iocb, size_t count)
+{
+	return mapping_has_cached_data(iocb->ki_filp->f_mapping, iocb->ki_pos,
+				       iocb->ki_pos + count - 1);
 }
 
 #endif /* _LINUX_GCMA_H */

@@ -446,6 +446,23 @@ static void clients_test_direct_write(struct kunit *test)
 	expect_disk(test, 3);
 }
 
+/* What an asynchronous one waits for is what there is of its own pages. */
+static void clients_test_direct_write_elsewhere(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct kiocb iocb = { .ki_filp = fx->file, .ki_pos = 4 << PAGE_SHIFT };
+
+	keep(test, 3);
+	keep(test, 6);
+	KUNIT_EXPECT_FALSE(test, kiocb_has_cached_data(&iocb, 2 * PAGE_SIZE));
+	KUNIT_EXPECT_TRUE(test, kiocb_has_cached_data(&iocb, 2 * PAGE_SIZE + 1));
+	iocb.ki_pos--;
+	KUNIT_EXPECT_TRUE(test, kiocb_has_cached_data(&iocb, 2));
+	/* As long as a page of the file is resident, all of it counts, as ever. */
+	KUNIT_EXPECT_EQ(test, cached(fx, 9), fx->disk[9]);
+	KUNIT_EXPECT_TRUE(test, kiocb_has_cached_data(&iocb, 1));
+}
+
 static void clients_test_invalidate_inode(struct kunit *test)
 {
 	struct clients_fixture *fx = test->priv;
@@ -938,6 +955,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_invalidation),
 	KUNIT_CASE(clients_test_no_guard_without_copies),
 	KUNIT_CASE(clients_test_direct_write),
+	KUNIT_CASE(clients_test_direct_write_elsewhere),
 	KUNIT_CASE(clients_test_invalidate_inode),
 	KUNIT_CASE(clients_test_removed_shadow_frees_the_frame),
 	KUNIT_CASE(clients_test_drop_caches),

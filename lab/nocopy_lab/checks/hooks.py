@@ -43,7 +43,7 @@ OTHERS: Final = (
 )
 # What the compiler or the linker says of a kernel that wants the hook.
 _REFUSED: Final = re.compile(r"\.[ch]:\d+:\d+: error:|undefined reference to")
-_CALLS: Final = re.compile(r"\b(gcma_\w+|mapping_has_cached_data)\(|\bCLASS\(gcma_")
+_CALLS: Final = re.compile(r"\b(gcma_\w+|(?:mapping|kiocb)_has_cached_data)\(|\bCLASS\(gcma_")
 
 
 @dataclass(frozen=True)
