@@ -32,6 +32,8 @@
  * @mapping: its page cache
  * @disk: what each byte of each page of it is
  * @reads: how many pages were read from there
+ * @expand: the next readahead loses all copies, and is of so many bytes more
+ * @astray: readahead was of other pages than it said
  * @evict: a page to be evicted while others are invalidated
  * @flagged: it was kept then
  * @called: something was invalidated
@@ -42,6 +44,8 @@ struct clients_fixture {
 	struct address_space	*mapping;
 	u8			disk[CLIENTS_PAGES];
 	unsigned int		reads;
+	size_t			expand;
+	bool			astray;
 	pgoff_t			evict;
 	bool			flagged;
 	bool			called;
@@ -76,10 +80,21 @@ static int clients_read_folio(struct file *file, struct folio *folio)
 
 static void clients_readahead(struct readahead_control *ractl)
 {
+	struct clients_fixture *fx = ractl->mapping->host->i_private;
+	pgoff_t index = readahead_index(ractl);
 	struct folio *folio;
 
-	while ((folio = readahead_folio(ractl)))
+	if (fx->expand) {
+		gcma_invalidate_all();
+		readahead_expand(ractl, readahead_pos(ractl),
+				 readahead_length(ractl) + fx->expand);
+		fx->expand = 0;
+	}
+	while ((folio = readahead_folio(ractl))) {
+		fx->astray |= folio->index != index;
+		index = folio_next_index(folio);
 		fill(folio);
+	}
 }
 
 /* Have reclaim remove a page. Returns true if it left a flagged shadow. */
@@ -928,6 +943,25 @@ static void clients_test_large_readahead_passes_over(struct kunit *test)
 	expect_order(test, 4, 2);
 }
 
+/* Also where the file system has read a part of what was passed over. */
+static void clients_test_large_readahead_expanded(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	pgoff_t i;
+
+	require_large(test);
+	KUNIT_ASSERT_FALSE(test, add_large(test, 4));
+	KUNIT_ASSERT_TRUE(test, evict(fx, 4));
+	fx->expand = 2 * PAGE_SIZE;
+	read_first(fx, 16, 2);
+	KUNIT_EXPECT_TRUE(test, resident(fx, 5));
+	KUNIT_EXPECT_FALSE(test, resident(fx, 6));
+	KUNIT_EXPECT_TRUE(test, resident(fx, 15));
+	KUNIT_EXPECT_FALSE(test, fx->astray);
+	for (i = 0; i < 16; i++)
+		KUNIT_EXPECT_EQ(test, cached(fx, i), fx->disk[i]);
+}
+
 /* Folios are no larger than what dmem keeps as a whole where it keeps a part. */
 static void clients_test_large_readahead_of_pieces(struct kunit *test)
 {
@@ -978,6 +1012,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_large_shadows_from_the_middle),
 	KUNIT_CASE(clients_test_large_readahead),
 	KUNIT_CASE(clients_test_large_readahead_passes_over),
+	KUNIT_CASE(clients_test_large_readahead_expanded),
 	KUNIT_CASE(clients_test_large_readahead_of_pieces),
 	{}
 };
