@@ -717,6 +717,28 @@ static void clients_test_readahead_passes_over(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, resident(fx, 3));
 }
 
+/* Mappings have pages filled, and go on at the mark as if these had been read. */
+static void clients_test_filled_page_is_marked(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct rb_root *mappings = &fx->mapping->i_mmap.rb_root;
+	struct rb_node mapped;
+	struct folio *folio;
+
+	keep(test, 1);
+	fx->file->f_ra.ra_pages = 64;
+	/* As if there were one. Nobody looks at it until it is gone. */
+	mappings->rb_node = &mapped;
+	/* Four pages, of which the second is marked. */
+	KUNIT_EXPECT_EQ(test, read_byte(fx, 0), 0);
+	mappings->rb_node = NULL;
+	KUNIT_EXPECT_EQ(test, fx->reads, 1 + 3);
+	folio = filemap_get_folio(fx->mapping, 1);
+	KUNIT_ASSERT_FALSE(test, IS_ERR(folio));
+	KUNIT_EXPECT_TRUE(test, folio_test_readahead(folio));
+	folio_put(folio);
+}
+
 /* Read pages of which the last eight are kept. From @random on, do so at random. */
 static void read_up_to_kept(struct kunit *test, pgoff_t random)
 {
@@ -1003,6 +1025,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_read_in_sequence),
 	KUNIT_CASE(clients_test_read_again),
 	KUNIT_CASE(clients_test_readahead_passes_over),
+	KUNIT_CASE(clients_test_filled_page_is_marked),
 	KUNIT_CASE(clients_test_readahead_goes_on),
 	KUNIT_CASE(clients_test_readahead_stops_at_random),
 	KUNIT_CASE(clients_test_refault_costs_no_io),
