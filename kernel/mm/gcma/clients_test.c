@@ -16,6 +16,7 @@
 #include <linux/mm.h>
 #include <linux/mount.h>
 #include <linux/pagemap.h>
+#include <linux/pipe_fs_i.h>
 #include <linux/pseudo_fs.h>
 #include <linux/swap.h>
 
@@ -774,6 +775,34 @@ static void clients_test_readahead_stops_at_random(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, resident(fx, 12));
 }
 
+/* Splicing takes folios: of copies one at a time, as they are there; else a window. */
+static void clients_test_splice(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct pipe_inode_info *pipe = alloc_pipe_info();
+	ssize_t copied[2];
+	bool ahead[2];
+	unsigned int i;
+
+	KUNIT_ASSERT_NOT_NULL(test, pipe);
+	fx->file->f_ra.ra_pages = 64;
+	for (i = 0; i < 4; i++)
+		keep(test, i);
+	for (i = 0; i < 2; i++) {
+		loff_t pos = i << PAGE_SHIFT;
+
+		copied[i] = filemap_splice_read(fx->file, &pos, pipe, PAGE_SIZE, 0);
+		ahead[i] = resident(fx, i + 1);
+		gcma_invalidate_all();
+	}
+	free_pipe_info(pipe);
+	KUNIT_EXPECT_EQ(test, copied[0], (ssize_t)PAGE_SIZE);
+	KUNIT_EXPECT_EQ(test, copied[1], (ssize_t)PAGE_SIZE);
+	KUNIT_EXPECT_FALSE(test, ahead[0]);
+	/* The flags are still there, the copies are not. */
+	KUNIT_EXPECT_TRUE(test, ahead[1]);
+}
+
 /* Have active pages, so that a refault is within reach, and have it known. */
 static void activate_others(struct clients_fixture *fx)
 {
@@ -1028,6 +1057,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_filled_page_is_marked),
 	KUNIT_CASE(clients_test_readahead_goes_on),
 	KUNIT_CASE(clients_test_readahead_stops_at_random),
+	KUNIT_CASE(clients_test_splice),
 	KUNIT_CASE(clients_test_refault_costs_no_io),
 	KUNIT_CASE(clients_test_large_there_and_back),
 	KUNIT_CASE(clients_test_large_is_not_filled_in_part),
