@@ -681,6 +681,39 @@ static void clients_test_read_in_sequence(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, near_copies(fx), 3);
 }
 
+/* The same in reads that are served in several parts. */
+static void clients_test_long_reads_in_sequence(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	const size_t len = 20 * PAGE_SIZE;
+	u8 *buffer = kunit_kzalloc(test, len, GFP_KERNEL);
+	unsigned int i;
+	loff_t pos = 0;
+
+	KUNIT_ASSERT_NOT_NULL(test, buffer);
+	for (i = 0; i < 58; i++)
+		keep(test, i);
+	fx->file->f_ra.ra_pages = 64;
+	for (i = 0; i < 3; i++)
+		KUNIT_EXPECT_EQ(test, kernel_read(fx->file, buffer, len, &pos), (ssize_t)len);
+	KUNIT_EXPECT_EQ(test, near_copies(fx), 0);
+	/* The last two pages were read from the disk, and more behind them. */
+	KUNIT_EXPECT_FALSE(test, resident(fx, 57));
+	KUNIT_EXPECT_TRUE(test, resident(fx, 61));
+	/* What is read at random is near in all its parts, and not read ahead. */
+	truncate_inode_pages(fx->mapping, 0);
+	keep(test, 30);
+	keep(test, 31);
+	cached(fx, 32);
+	keep(test, 33);
+	pos = 30 << PAGE_SHIFT;
+	KUNIT_EXPECT_EQ(test, kernel_read(fx->file, buffer, 5 * PAGE_SIZE, &pos),
+			(ssize_t)(5 * PAGE_SIZE));
+	KUNIT_EXPECT_EQ(test, near_copies(fx), 3);
+	KUNIT_EXPECT_TRUE(test, resident(fx, 34));
+	KUNIT_EXPECT_FALSE(test, resident(fx, 35));
+}
+
 /* What was read once is told from what was read again. */
 static void clients_test_read_again(struct kunit *test)
 {
@@ -1052,6 +1085,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_no_use_after_a_failed_write),
 	KUNIT_CASE(clients_test_read_some_in_place),
 	KUNIT_CASE(clients_test_read_in_sequence),
+	KUNIT_CASE(clients_test_long_reads_in_sequence),
 	KUNIT_CASE(clients_test_read_again),
 	KUNIT_CASE(clients_test_readahead_passes_over),
 	KUNIT_CASE(clients_test_filled_page_is_marked),
