@@ -471,12 +471,15 @@ static void read_ahead(struct kiocb *iocb)
 {
 	struct file *file = iocb->ki_filp;
 	struct file_ra_state *ra = &file->f_ra;
-	pgoff_t last = (iocb->ki_pos - 1) >> PAGE_SHIFT, end = ra->start + ra->size;
+	pgoff_t last = (iocb->ki_pos - 1) >> PAGE_SHIFT, next = ra->start + ra->size;
+	/* The part just read may be longer than a window. */
+	pgoff_t end = max(next, last + 1);
 	DEFINE_READAHEAD(ractl, file, ra, file->f_mapping, end);
 	/* Other readers of the file change it meanwhile. */
 	unsigned int size = READ_ONCE(ra->size);
 
-	if (!size || !ra->ra_pages || last > end || last + ra->async_size < end ||
+	if (!size || !ra->ra_pages || last > next + GCMA_READ_PAGES ||
+	    last + ra->async_size < next ||
 	    (loff_t)end << PAGE_SHIFT >= i_size_read(file->f_mapping->host) ||
 	    (iocb->ki_flags & IOCB_NOIO) || (file->f_mode & FMODE_RANDOM) ||
 	    !reads_in_place(file->f_mapping) || blk_cgroup_congested())

@@ -799,6 +799,27 @@ static void clients_test_readahead_goes_on(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, resident(fx, 12));
 }
 
+/* Also where less is read ahead than is read at once. */
+static void clients_test_readahead_outlasts_long_parts(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	const size_t len = 16 * PAGE_SIZE;
+	u8 *buffer = kunit_kzalloc(test, len, GFP_KERNEL);
+	loff_t pos;
+	pgoff_t i;
+
+	KUNIT_ASSERT_NOT_NULL(test, buffer);
+	for (i = 4; i < 36; i++)
+		keep(test, i);
+	fx->file->f_ra.ra_pages = 4;
+	for (i = 0; i < 4; i++)
+		KUNIT_EXPECT_EQ(test, read_byte(fx, i), i);
+	for (pos = 4 << PAGE_SHIFT; pos < 36 << PAGE_SHIFT;)
+		KUNIT_EXPECT_EQ(test, kernel_read(fx->file, buffer, len, &pos), (ssize_t)len);
+	KUNIT_EXPECT_FALSE(test, resident(fx, 35));
+	KUNIT_EXPECT_TRUE(test, resident(fx, 39));
+}
+
 /* But not where a program has said that it reads at random. */
 static void clients_test_readahead_stops_at_random(struct kunit *test)
 {
@@ -1090,6 +1111,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_readahead_passes_over),
 	KUNIT_CASE(clients_test_filled_page_is_marked),
 	KUNIT_CASE(clients_test_readahead_goes_on),
+	KUNIT_CASE(clients_test_readahead_outlasts_long_parts),
 	KUNIT_CASE(clients_test_readahead_stops_at_random),
 	KUNIT_CASE(clients_test_splice),
 	KUNIT_CASE(clients_test_refault_costs_no_io),
