@@ -12,7 +12,6 @@
 #define _LINUX_GCMA_H
 
 #include <linux/cleanup.h>
-#include <linux/errno.h>
 #include <linux/jump_label.h>
 #include <linux/pagemap.h>
 
@@ -41,7 +40,6 @@ struct page *gcma_freeze(struct cma *cma, struct page *page, unsigned long count
 bool gcma_activate(struct cma *cma);
 bool gcma_pinnable(const struct cma *cma);
 bool gcma_memory_failure(unsigned long pfn);
-int gcma_declare(struct cma *cma, unsigned int clients);
 void gcma_declare_fdt(struct cma *cma, unsigned long node);
 
 /* Is this entry of a cache a shadow that stands for copies in dmem? */
@@ -63,7 +61,6 @@ static inline struct page *gcma_freeze(struct cma *cma, struct page *page, unsig
 static inline bool gcma_activate(struct cma *cma) { return false; }
 static inline bool gcma_pinnable(const struct cma *cma) { return false; }
 static inline bool gcma_memory_failure(unsigned long pfn) { return false; }
-static inline int gcma_declare(struct cma *cma, unsigned int clients) { return -EOPNOTSUPP; }
 static inline void gcma_declare_fdt(struct cma *cma, unsigned long node) { }
 #endif
 

@@ -25,7 +25,6 @@
 /* A guaranteed area has one range. */
 #define cma_range(cma)		(&(cma)->ranges[0])
 #define cma_nranges(cma)	((cma)->nranges)
-#define cma_activated(cma)	test_bit(CMA_ACTIVATED, &(cma)->flags)
 /* There is an interface for pages without a reference. */
 #define CMA_HAS_FROZEN
 
@@ -74,7 +73,6 @@ static inline bool swap_slot_zero(swp_entry_t entry)
 /* An area is its one range. */
 #define cma_range(cma)		(cma)
 #define cma_nranges(cma)	((void)(cma), 1)
-#define cma_activated(cma)	((cma)->bitmap)
 #define page_flags(page)	((page)->flags)
 /* Reads are counted from the second one on, together with PG_workingset. */
 #define lru_gen_workingset(folio)	folio_lru_refs(folio)

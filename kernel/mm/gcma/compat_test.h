@@ -58,11 +58,6 @@ static inline unsigned long test_file_io(struct lruvec *lruvec)
 #endif
 	return lruvec_page_state(lruvec, WORKINGSET_RESTORE_FILE);
 }
-
-static inline void test_activate(struct cma *cma)
-{
-	set_bit(CMA_ACTIVATED, &cma->flags);
-}
 #else /* Linux 6.12 */
 static inline struct folio *test_alloc_folio(unsigned int order)
 {
@@ -88,11 +83,6 @@ static inline void test_set_new(struct inode *inode, bool new)
 static inline unsigned long test_file_io(struct lruvec *lruvec)
 {
 	return lruvec->file_cost;
-}
-
-static inline void test_activate(struct cma *cma)
-{
-	/* It is if it has a bitmap. */
 }
 #endif
 

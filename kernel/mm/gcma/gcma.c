@@ -193,27 +193,6 @@ static int __init gcma_read_param(void)
 }
 pure_initcall(gcma_read_param);
 
-/**
- * gcma_declare() - choose what a CMA area is lent for
- * @cma: an area just declared, before initcalls
- * @clients: zero to lend it to nobody, or %GCMA_FILE, %GCMA_SWAP or both; or
- *	%GCMA_STOCK alone for plain CMA
- *
- * The gcma= kernel parameter overrides the choice.
- *
- * Return: 0, -EINVAL for other values, -EBUSY if it is too late.
- */
-int gcma_declare(struct cma *cma, unsigned int clients)
-{
-	if (!cma ||
-	    (clients != GCMA_STOCK && clients & ~(GCMA_FILE | GCMA_SWAP)))
-		return -EINVAL;
-	if (cma_activated(cma))
-		return -EBUSY;
-	cma->gcma_clients = clients == GCMA_STOCK ? clients : clients | GCMA_CHOSEN;
-	return 0;
-}
-
 #ifdef CONFIG_OF_EARLY_FLATTREE
 /**
  * gcma_declare_fdt() - choose what a CMA area is lent for, by device tree

@@ -355,22 +355,6 @@ static void parse_test_modes(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, parse_mode(bad[i]), -EINVAL);
 }
 
-static void declare_test(struct kunit *test)
-{
-	struct cma young = {};
-
-	KUNIT_EXPECT_EQ(test, gcma_declare(NULL, 0), -EINVAL);
-	KUNIT_EXPECT_EQ(test, gcma_declare(&young, GCMA_STOCK | GCMA_FILE), -EINVAL);
-	KUNIT_EXPECT_EQ(test, gcma_declare(&young, 0x100), -EINVAL);
-	KUNIT_EXPECT_EQ(test, gcma_declare(&young, GCMA_FILE | GCMA_SWAP), 0);
-	KUNIT_EXPECT_EQ(test, young.gcma_clients,
-			GCMA_CHOSEN | GCMA_FILE | GCMA_SWAP);
-	KUNIT_EXPECT_EQ(test, gcma_declare(&young, 0), 0);
-	KUNIT_EXPECT_EQ(test, young.gcma_clients, GCMA_CHOSEN);
-	test_activate(test->priv);
-	KUNIT_EXPECT_EQ(test, gcma_declare(test->priv, 0), -EBUSY);
-}
-
 static struct kunit_case place_test_cases[] = {
 	KUNIT_CASE(place_test_lowest),
 	KUNIT_CASE(place_test_aligns_the_address),
@@ -385,7 +369,6 @@ static struct kunit_case place_test_cases[] = {
 #endif
 	KUNIT_CASE(release_test_bad),
 	KUNIT_CASE(parse_test_modes),
-	KUNIT_CASE(declare_test),
 	{}
 };
 
