@@ -1117,7 +1117,8 @@ def side_by_side(older: Measured, newer: Measured, versions: tuple[str, str]) ->
 # What two kernels differ by comes from these, as far as it is known.
 WHY: Final = (
     "Plain CMA of 7.3 takes pages of an area that is idle, or full of clean cache, much faster "
-    "than that of 6.12, with the lists of active and inactive pages as well, so GCMA is ahead by less. "
+    "than that of 6.12, with the lists of active and inactive pages as well, so GCMA is ahead by "
+    "less. "
     "Under load its largest allocations still fail. Shots take less in every configuration, also "
     "with reservation; why was not looked into. GCMA's own allocations take what they take on 6.12."
 )
