@@ -28,7 +28,7 @@ _LARGE: Final = "KUnit on x86: large folios"
 _SWAP: Final = "kselftest, and oracles: swap"
 OTHERS: Final = (
     ("mm/filemap.c", "gcma_shadow", _LARGE),
-    ("mm/readahead.c", "gcma_loaded", _LARGE),
+    ("mm/readahead.c", "gcma_loaded(folio) ?", _LARGE),
     ("mm/readahead.c", "gcma_ra_order", _LARGE),
     ("mm/memory.c", "", _SWAP),
     ("mm/page_io.c", "", _SWAP),
