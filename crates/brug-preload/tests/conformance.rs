@@ -286,12 +286,21 @@ fn a_trial_goes_on_among_threads_that_end() {
     let program = compiled("visitors.c", "visitors", &["-pthread"]);
     let file = directory.path().join("statistics");
     let setting = format!("json:{}", file.display());
-    let said = passes_quietly(&mut under_brug(&program, &[("BRUG_STATS", &setting)]));
-    assert_eq!(said, "visitors: all checks passed\n");
-    let text = std::fs::read_to_string(&file).expect("statistics");
-    let object: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    let why = object["base_why"].as_str().expect("a reason");
-    assert!(why.ends_with("a fifth less time in the trial"), "{text}");
+    for function in ["malloc", "realloc"] {
+        let mut run = under_brug(&program, &[("BRUG_STATS", &setting)]);
+        assert_eq!(
+            passes_quietly(run.arg(function)),
+            "visitors: all checks passed\n"
+        );
+        let text = std::fs::read_to_string(&file).expect("statistics");
+        let object: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let why = object["base_why"].as_str().expect("a reason");
+        assert!(
+            why.ends_with("a fifth less time in the trial"),
+            "{function} {text}"
+        );
+        std::fs::remove_file(&file).expect("statistics of its own for each");
+    }
 }
 
 /// In some of them no handlers of `pthread_atfork` run.
@@ -325,6 +334,11 @@ fn a_program_that_is_killed_at_other_system_calls_has_the_c_librarys() {
     let program = compiled("filters.c", "filters", &[]);
     let said = passes_quietly(&mut under_brug(&program, &[("BRUG_ALLOC", "sys")]));
     assert_eq!(said, "filters: all checks passed\n");
+    let said = passes_quietly(under_brug(&program, &[("BRUG_BASE", "glibc")]).arg("small"));
+    assert_eq!(said, "small");
+    // What the documentation says a trial takes.
+    let said = passes_quietly(under_brug(&program, &[]).arg("tried"));
+    assert_eq!(said, "tried");
 }
 
 /// What the system is set to is read by its name.

@@ -149,6 +149,8 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
     // A profile with what a trial found saves the trial.
     if config.base.is_none() {
         trial::start_unless_known();
+    } else {
+        trial::cancel();
     }
     set_base(base_in(config.mode));
     hot().rest.init.store(DONE, Release);
@@ -203,7 +205,7 @@ pub(crate) fn save_profile() {
 }
 
 /// The C library's `malloc`, where it may be refused memory that brug can take back.
-unsafe extern "C" fn alloc_counted(size: usize) -> *mut c_void {
+unsafe extern "C" fn alloc_refused(size: usize) -> *mut c_void {
     // SAFETY: no preconditions.
     let attempt = || unsafe { sys::malloc(size) };
     let p = os::keep_errno_if_granted(|| {
@@ -281,15 +283,14 @@ fn work_out_limits() {
     let most = config.switch_point.min(tuner::watched_from());
     let to_come = mode == Mode::Auto && trial::is_to_come();
     let early = to_come && base == Base::Glibc as u8 && !observed && !scoped;
-    trial::set_early(if early { most - 1 } else { 0 });
-    let tried = mode == Mode::Auto && trial::running() || to_come && !early;
+    let tried = mode == Mode::Auto && trial::running();
     let slots = if observed { 0 } else { arena::GEOMETRY.slots_len.load(Relaxed) };
     hot().rest.slots.store(slots, Relaxed);
     let observed = observed || tried;
     let page = os::page_size() - 1;
     // Who has the small objects, and up to which size when new and when growing.
     let (owner, malloc, realloc) = match mode {
-        _ if observed || scoped => (Base::Glibc as u8, 0, 0),
+        _ if observed || scoped || to_come && !early => (Base::Glibc as u8, 0, 0),
         Mode::Sys => (Base::Glibc as u8, usize::MAX, usize::MAX),
         Mode::Jemalloc => (Base::Jemalloc as u8, usize::MAX, usize::MAX),
         Mode::Mimalloc => (Base::Mimalloc as u8, usize::MAX, usize::MAX),
@@ -300,8 +301,8 @@ fn work_out_limits() {
             (mode as u8, limit, limit)
         }
         Mode::Mmap => (base, page, page),
-        // New objects are counted on the way.
-        Mode::Auto if early => (base, 0, LEAVE_MAX - 1),
+        // New objects are counted on the way; `realloc` makes some, too.
+        Mode::Auto if early => (base, most - 1, 0),
         Mode::Auto => (base, most - 1, LEAVE_MAX - 1),
     };
     let sys = owner == Base::Glibc as u8;
@@ -309,10 +310,14 @@ fn work_out_limits() {
     let hot = hot();
     // A thread may use an old limit with a new function, or the reverse: every function
     // allocates whatever it is asked for.
-    hot.malloc_limit.store(only(sys && !counted, malloc), Relaxed);
+    hot.malloc_limit.store(only(sys && !counted && !early, malloc), Relaxed);
     hot.realloc_limit.store(only(sys && !counted, realloc), Relaxed);
     let (limit, other_realloc) = if sys {
-        let alloc = if counted { alloc_counted } else { sys::ALLOC };
+        let alloc = match (counted, early) {
+            (true, _) => alloc_refused,
+            (_, true) => trial::alloc_counted,
+            _ => sys::ALLOC,
+        };
         hot.alloc.store(alloc as usize, Relaxed);
         (malloc, 0)
     } else {
@@ -419,6 +424,7 @@ fn after_fork_in_child() {
     purge::after_fork_in_child();
     huge::after_fork_in_child();
     arena::after_fork_in_child();
+    trial::after_fork_in_child();
     if fork != ALONE {
         if let Some(base) = base::after_fork_among_threads() {
             leave_base(base);

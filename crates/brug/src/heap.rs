@@ -132,17 +132,9 @@ unsafe extern "C" fn free_cold(p: *mut u8) {
     }
 }
 
-/// Before the slow path, for alignments up to C's: the C library while a trial is to come, and
-/// otherwise the base's function if the size is within its limit.
+/// Before the slow path, for alignments up to C's: the base's function if the size is within its limit.
 #[inline(never)]
 extern "C" fn alloc_other(size: usize, align: usize) -> *mut u8 {
-    if align <= SYS_ALIGN && trial::is_early(size) {
-        // SAFETY: no preconditions.
-        let p = unsafe { sys::malloc(size) };
-        if !p.is_null() {
-            return p;
-        }
-    }
     // In every base an object of at least `align` bytes has that alignment, up to `SYS_ALIGN`.
     let enough = size.max(align);
     if align <= SYS_ALIGN && enough <= load!(limit) {
@@ -157,7 +149,8 @@ extern "C" fn alloc_other(size: usize, align: usize) -> *mut u8 {
 
 #[inline(never)]
 extern "C" fn alloc_zeroed_other(size: usize, align: usize) -> *mut u8 {
-    if align <= SYS_ALIGN && trial::is_early(size) {
+    if align <= SYS_ALIGN && size <= load!(limit) && trial::is_to_come() {
+        trial::count();
         // SAFETY: no preconditions.
         let p = unsafe { sys::calloc(size, 1) };
         if !p.is_null() {
@@ -184,7 +177,9 @@ fn alloc_slow(size: usize, align: usize, zero: bool) -> *mut u8 {
         if trial::running() {
             return trial::alloc(size, align, zero);
         }
-        trial::count_late();
+        if trial::is_to_come() {
+            trial::count();
+        }
         if size >= LEAVE_MAX && align <= arena::MAX_ALIGN && born_to_grow(size) {
             let p = arena::alloc(size, zero, false);
             if !p.is_null() {

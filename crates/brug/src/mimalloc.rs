@@ -29,8 +29,9 @@ const LARGE: usize = 32 << 10;
 static GIVEN: AtomicUsize = AtomicUsize::new(0);
 static GIVING: AtomicU32 = AtomicU32::new(0);
 
-/// Memory at its beginning that gets no huge page, so that what has few small objects does not get megabytes.
-const FIRST: usize = 2 << 20;
+/// A program that has less memory of its own than this has little, and gets no huge pages for the [`FIRST`] bytes.
+const LITTLE: usize = 4 << 20;
+const FIRST: usize = 6 << 20;
 
 extern "C" {
     static _mi_process_is_initialized: bool;
@@ -240,11 +241,12 @@ fn give(least: usize) -> bool {
             if !committed {
                 os::show_in_dumps(at, share, true);
             } else if huge::may_pay() {
-                let small = if given == 0 && os::has_less_than(2 * FIRST) { FIRST } else { 0 };
-                if small > 0 {
-                    os::advise_huge(at, small, false);
+                os::advise_huge(at, share, true);
+                if given == 0 && os::has_less_than(LITTLE) {
+                    os::advise_huge(at, FIRST, false);
                 }
-                os::advise_huge(at.add(small), share - small, true);
+            } else if huge::must_be_avoided() {
+                os::advise_huge(at, share, false);
             }
             // Otherwise it would ask the system when the range is used up.
             mi::mi_option_set(mi::mi_option_limit_os_alloc, 1);

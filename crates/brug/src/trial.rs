@@ -24,6 +24,7 @@
 //! it runs, all requests take the slow path. Afterwards the fast path is that of the winner's own mode: it counts
 //! and samples nothing.
 
+use core::ffi::c_void;
 use core::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicU8, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
@@ -31,12 +32,12 @@ use core::sync::atomic::{
 
 use crate::base::{self, Owner};
 use crate::mode::{Base, Mode};
-use crate::{config, os, tls, words};
+use crate::{config, os, sys, tls, words};
 
 /// Small objects of a program before it is worth a trial: they take about as long as the trial, 2 ms, so that no program
 /// pays more than twice what it could have gained.
 const START: u32 = 1 << 18;
-/// As many small objects of a thread are counted at once, a power of two. Threads that have fewer do not count.
+/// As many small objects of a thread are counted at once, with its first one; a power of two.
 const STEP: u8 = 32;
 /// Small objects of other threads during a trial after which one of these goes on with it: the other may have ended.
 const PATIENCE: u32 = 1 << 16;
@@ -116,8 +117,8 @@ static OBJECTS: AtomicU32 = AtomicU32::new(0);
 static JUDGE: AtomicUsize = AtomicUsize::new(0);
 /// Its requests since the trial began.
 static REQUESTS: AtomicU32 = AtomicU32::new(0);
-/// New objects up to this size are counted and go to the C library; 0 where more than the size decides that.
-static EARLY: AtomicUsize = AtomicUsize::new(0);
+/// Its frees that were timed.
+static FREES: AtomicU32 = AtomicU32::new(0);
 /// Turns of each allocator in this trial; grows while the result is in doubt.
 static LENGTH: AtomicU32 = AtomicU32::new(TURNS);
 
@@ -240,13 +241,24 @@ pub(crate) fn base_in(mode: Mode) -> Base {
     }
 }
 
-/// For the child of a fork, which cannot use `base` any more. Ends a trial that is under way, as it has nothing
+/// For the child of a fork, which cannot use `base` any more. Ends a trial that is under way, or to come, as it has nothing
 /// to compare: it would go on, with all requests on the slow path, as long as the child lives.
 pub(crate) fn forget(base: Base) {
     let forgotten = FOUND.compare_exchange(base as u8, Base::Glibc as u8, Relaxed, Relaxed);
-    if RUNNING.swap(false, SeqCst) || forgotten.is_ok() {
+    if cancel() || forgotten.is_ok() {
         because(Why::Alone);
     }
+}
+
+/// In the child of a fork, whose one thread goes on with what another may have begun.
+pub(crate) fn after_fork_in_child() {
+    JUDGE.store(tls::local().addr(), Relaxed);
+}
+
+/// Ends a trial that is under way or to come; returns true if there was one. The caller works the limits out anew.
+pub(crate) fn cancel() -> bool {
+    let to_come = AFTER.swap(0, Relaxed) != 0;
+    RUNNING.swap(false, SeqCst) || to_come
 }
 
 /// Has a first trial come, unless a profile already has the result.
@@ -295,36 +307,26 @@ pub(crate) fn is_not_affordable() {
     }
 }
 
-/// Sets [`EARLY`]; called where the limits are worked out.
-pub(crate) fn set_early(limit: usize) {
-    EARLY.store(limit, Relaxed);
+/// The C library's `malloc` while a trial is to come. A short program makes no other requests.
+pub(crate) unsafe extern "C" fn alloc_counted(size: usize) -> *mut c_void {
+    count();
+    // SAFETY: no preconditions.
+    unsafe { sys::malloc(size).cast() }
 }
 
-/// Returns true, and counts the object, if the C library is to have it because a trial is to come. A short
-/// program makes no other requests.
-#[inline]
-pub(crate) fn is_early(size: usize) -> bool {
-    let early = size <= EARLY.load(Relaxed);
-    if early {
-        count();
-    }
-    early
+/// Returns true while [`alloc_counted`] serves small objects.
+pub(crate) fn is_early() -> bool {
+    is_to_come() && words::hot().limit.load(Relaxed) > 0
 }
 
-/// Counts a small object, if that has not been done on its way to here.
+/// Counts a small object.
 #[inline]
-pub(crate) fn count_late() {
-    if is_to_come() && EARLY.load(Relaxed) == 0 {
-        count();
-    }
-}
-
-#[inline]
-fn count() {
+pub(crate) fn count() {
     // SAFETY: the calling thread's own.
     let requests = unsafe { &(*tls::local()).requests };
     requests.set(requests.get().wrapping_add(1));
-    if requests.get() % STEP == 0 {
+    // The first one as well: a program may have many threads that have few each.
+    if requests.get() % STEP == 1 {
         step();
     }
 }
@@ -343,7 +345,7 @@ fn step() {
     }
     os::keep_errno(|| {
         if words::memory_is_counted() {
-            return words::try_change(is_not_affordable);
+            return;
         }
         words::try_change(|| {
             if AFTER.swap(0, Relaxed) == 0 {
@@ -355,6 +357,7 @@ fn step() {
             ALLOC.iter().chain(&FREE).for_each(Times::reset);
             OBJECTS.store(0, Relaxed);
             REQUESTS.store(0, Relaxed);
+            FREES.store(0, Relaxed);
             JUDGE.store(tls::local().addr(), Relaxed);
             LENGTH.store(TURNS, Relaxed);
             RUNNING.store(true, SeqCst);
@@ -411,13 +414,17 @@ fn alloc_timed(base: Base, size: usize, align: usize, zero: bool) -> *mut u8 {
     p
 }
 
-/// Frees an object of a base, timed after the first turns.
+/// Frees an object of a base; timed after the first turns, but not more than are allocated in them, as a program may free
+/// all that it has.
 ///
 /// # Safety
 /// `p` is the caller's, of `owner`.
 pub(crate) unsafe fn free(owner: Owner, p: *mut u8) {
-    let timing = is_judge() && REQUESTS.load(Relaxed) >= 2 * TURN;
-    let begin = (timing && !p.is_null()).then(os::now_ns);
+    let timing = is_judge()
+        && REQUESTS.load(Relaxed) >= 2 * TURN
+        && !p.is_null()
+        && FREES.fetch_add(1, Relaxed) < 2 * LENGTH.load(Relaxed) * TURN;
+    let begin = timing.then(os::now_ns);
     // SAFETY: passed on.
     unsafe { base::free(owner, p) };
     if let (Some(begin), Some(base)) = (begin, owner.base()) {

@@ -1430,6 +1430,26 @@ fn a_trial_finds_the_base_of_small_objects_and_a_profile_keeps_it() {
     std::fs::remove_file(file).unwrap();
 }
 
+/// Nor does a trial that was to come before the program said what it wants.
+#[cfg(feature = "mimalloc")]
+#[test]
+fn a_base_that_is_named_stays() {
+    isolated("a_base_that_is_named_stays", &[], || {
+        drop(Box::new(1));
+        let config = brug::Config {
+            base: Some(brug::Base::Glibc),
+            ..brug::Config::from_env()
+        };
+        // SAFETY: no other thread allocates.
+        unsafe { raw::configure(&config) };
+        many_small_objects();
+        let report = brug::tuner_report();
+        assert_eq!(report.why(), "as configured");
+        assert_eq!(report.base(), brug::Base::Glibc);
+        assert_eq!(report.compared(brug::Base::Mimalloc), (0, 0));
+    });
+}
+
 /// What a profile has found is for mode `auto`, where memory does not count when it is committed.
 #[cfg(feature = "mimalloc")]
 #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * Threads that come, have some small objects, and end; objects are freed by others as well. What they
- * hold does not change, and all of it stays within what so many objects take.
+ * Threads that come, have some small objects by the function that the argument names, and end; objects are freed by
+ * others as well. What they hold does not change, and all of it stays within what so many objects take.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -12,6 +12,7 @@
 enum { VISITORS = 4000, AT_ONCE = 4, OBJECTS = 150, LEFT = 8, MOST_KIB = 1900 };
 
 static unsigned char *left[VISITORS][LEFT];
+static int by_realloc;
 
 #define CHECK(what) \
 	do { \
@@ -29,7 +30,7 @@ static size_t size_of(uintptr_t number, int object)
 static unsigned char *made(uintptr_t number, int object)
 {
 	size_t size = size_of(number, object);
-	unsigned char *p = malloc(size);
+	unsigned char *p = by_realloc ? realloc(NULL, size) : malloc(size);
 
 	CHECK(p);
 	return memset(p, (int)(number + object), size);
@@ -74,8 +75,9 @@ static long memory(void)
 	return kib;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	by_realloc = argc > 1 && !strcmp(argv[1], "realloc");
 	for (uintptr_t first = 0; first < VISITORS; first += AT_ONCE) {
 		pthread_t threads[AT_ONCE];
 
