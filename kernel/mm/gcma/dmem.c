@@ -206,20 +206,19 @@ static u32 place_set(const struct dmem_place *place, unsigned long offset)
 	return place->first + index;
 }
 
-/* Find the piece of a page; @place is zeroed, or that of the page before. */
-static __always_inline void place_page(const struct dmem *dmem, struct dmem_place *place,
-				       const void *space, unsigned long offset)
-{
-	if (!place->nr_sets || offset % PIECE == 0)
-		place_piece(dmem, place, space, offset);
-}
-
 static void place_lock_page(const struct dmem *dmem, struct dmem_place *place,
-			    const void *space, unsigned long offset)
+			    unsigned long offset)
 	__acquires(&place->set->lock)
 {
-	place_page(dmem, place, space, offset);
 	place_lock(dmem, place, place_set(place, offset));
+}
+
+static void place_lock_key(const struct dmem *dmem, struct dmem_place *place,
+			   const void *space, unsigned long offset)
+	__acquires(&place->set->lock)
+{
+	place_piece(dmem, place, space, offset);
+	place_lock_page(dmem, place, offset);
 }
 
 /* Turn to a way of the locked set. */
@@ -482,7 +481,7 @@ static bool store_page(struct dmem *dmem, struct dmem_place *place,
 	bool stored = false;
 	int lost;
 
-	place_lock_page(dmem, place, space, offset);
+	place_lock_page(dmem, place, offset);
 	set = place->set;
 	count_offered(dmem, place->class);
 	/* Drop an older copy first: a key never has two live frames. */
@@ -520,18 +519,20 @@ out:
 static noinline bool store_fits(struct dmem *dmem, const void *space, unsigned long offset,
 				unsigned long nr, unsigned int client, int least)
 {
-	struct dmem_place place = {};
+	struct dmem_place place;
 	unsigned long i;
 	bool fits = true;
 
 	for (i = 0; i < nr && fits; i++) {
-		place_lock_page(dmem, &place, space, offset + i);
+		if (!i || (offset + i) % PIECE == 0)
+			place_piece(dmem, &place, space, offset + i);
+		place_lock_page(dmem, &place, offset + i);
 		fits = place_room(dmem, &place, client) >= least;
 		place_unlock(&place);
 	}
-	place.nr_sets = 0;
 	for (i = 0; i < nr && !fits; i++) {
-		place_page(dmem, &place, space, offset + i);
+		if (!i || (offset + i) % PIECE == 0)
+			place_piece(dmem, &place, space, offset + i);
 		count_offered(dmem, place.class);
 	}
 	return fits;
@@ -568,10 +569,13 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 		least = workingset ? RRPV_MAX : RRPV_MAX + 1;
 	/* If one has none, the others would be copied in vain. */
 	stored = nr == 1 || !least || store_fits(dmem, space, offset, nr, client, least);
-	for (i = 0; i < nr && stored; i++)
+	for (i = 0; i < nr && stored; i++) {
+		if (i && (offset + i) % PIECE == 0)
+			place_piece(dmem, &place, space, offset + i);
 		stored = store_page(dmem, &place, folio_page(folio, i), space, offset + i,
 				    client, flags & DMEM_SECRET, least,
 				    RRPV_MAX - (workingset || !thrifty));
+	}
 	/* What was there before goes with what did not come to stay. */
 	if (!stored && nr > 1)
 		dmem_invalidate(dmem, space, offset, nr);
@@ -592,10 +596,10 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 	       struct page *page, unsigned int client)
 {
-	struct dmem_place place = {};
+	struct dmem_place place;
 	bool found;
 
-	place_lock_page(dmem, &place, space, offset);
+	place_lock_key(dmem, &place, space, offset);
 	found = place_find(dmem, &place, space, offset);
 	if (found) {
 		found = copy_content(page, frame_page(place.area, place.nr));
@@ -622,10 +626,10 @@ bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
  */
 bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset)
 {
-	struct dmem_place place = {};
+	struct dmem_place place;
 	bool found;
 
-	place_lock_page(dmem, &place, space, offset);
+	place_lock_key(dmem, &place, space, offset);
 	found = place_find(dmem, &place, space, offset);
 	place_unlock(&place);
 	return found;
@@ -650,7 +654,7 @@ bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset)
 ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 		  void *buf, void __user *to, unsigned int client, bool near)
 {
-	struct dmem_place place = {};
+	struct dmem_place place;
 	bool found;
 	size_t done = 0;
 	long err = 0;
@@ -661,7 +665,9 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 		size_t from = offset_in_page(pos + done);
 		size_t part = min(PAGE_SIZE - from, len - done);
 
-		place_lock_page(dmem, &place, space, offset);
+		if (!done || offset % PIECE == 0)
+			place_piece(dmem, &place, space, offset);
+		place_lock_page(dmem, &place, offset);
 		found = place_find(dmem, &place, space, offset);
 		if (found) {
 			void *start = kmap_local_page(frame_page(place.area, place.nr));
@@ -701,11 +707,13 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset,
 		     unsigned long nr)
 {
-	struct dmem_place place = {};
+	struct dmem_place place;
 	unsigned long i;
 
 	for (i = 0; i < nr; i++, offset++) {
-		place_lock_page(dmem, &place, space, offset);
+		if (!i || offset % PIECE == 0)
+			place_piece(dmem, &place, space, offset);
+		place_lock_page(dmem, &place, offset);
 		if (place_find(dmem, &place, space, offset))
 			place_empty(dmem, &place);
 		place_unlock(&place);
