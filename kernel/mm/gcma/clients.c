@@ -279,22 +279,6 @@ bool gcma_load(struct address_space *mapping, pgoff_t index,
 }
 
 /**
- * gcma_fill() - a folio has taken the place of flagged shadows of a file
- * @mapping: the page cache
- * @folio: the folio, locked and not up to date
- * @gfp: with __GFP_WRITE it is to be written to, and left alone
- *
- * Return: true if the folio is up to date now.
- */
-bool gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp)
-{
-	if (!(gfp & __GFP_WRITE) && !failed(mapping))
-		return gcma_load(mapping, folio->index, folio);
-	gcma_invalidate(mapping, folio->index);
-	return false;
-}
-
-/**
  * gcma_invalidate() - free the frames of copies that can no longer be found
  * @mapping: the cache
  * @index: a page of the shadow that is being removed, the i_pages lock held, or
@@ -342,6 +326,30 @@ static void unflag_range(struct address_space *mapping, pgoff_t first,
 		xas_lock_irq(&xas);
 	}
 	xas_unlock_irq(&xas);
+}
+
+/**
+ * gcma_fill() - a folio has taken the place of flagged shadows of a file
+ * @mapping: the page cache
+ * @folio: the folio, locked and not up to date
+ * @gfp: with __GFP_WRITE it is to be written to, and left alone
+ *
+ * Return: true if the folio is up to date now.
+ */
+bool gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp)
+{
+	const pgoff_t next = folio_next_index(folio);
+
+	if ((gfp & __GFP_WRITE) || failed(mapping)) {
+		gcma_invalidate(mapping, folio->index);
+		return false;
+	}
+	if (gcma_load(mapping, folio->index, folio))
+		return true;
+	/* Nothing is read ahead where splicing meets a flag: the next page shall have none. */
+	if (flagged_pages(mapping, next, 1) && !dmem_has(&gcma_dmem, mapping, next))
+		unflag_range(mapping, next, next);
+	return false;
 }
 
 /**
