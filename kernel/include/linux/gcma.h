@@ -96,7 +96,7 @@ void *gcma_publish(struct address_space *mapping, struct folio *folio,
 bool gcma_load(struct address_space *mapping, pgoff_t index,
 	       struct folio *folio);
 bool gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp);
-ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to, ssize_t already_read);
+ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to);
 bool gcma_serves(struct address_space *mapping, pgoff_t index, unsigned long nr);
 unsigned int __gcma_ra_order(struct address_space *mapping, pgoff_t index,
 			     unsigned int order);

@@ -506,7 +506,6 @@ static void read_ahead(struct kiocb *iocb)
  * gcma_read() - serve read() from copies that stay where they are
  * @iocb: the read, at a page with a flagged shadow; is advanced
  * @to: where to copy; is advanced
- * @already_read: how many bytes the same read has copied before
  *
  * Moving a page into the page cache would cost two copies more: one into a new
  * page, and one back when that is evicted.
@@ -521,18 +520,17 @@ static void read_ahead(struct kiocb *iocb)
  * Return: number of bytes copied. If none were, and the file does not end there, the
  * shadow has no flag any more, and the page is to be read into the page cache.
  */
-ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to, ssize_t already_read)
+ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to)
 {
 	struct address_space *mapping = iocb->ki_filp->f_mapping;
 	struct file_ra_state *ra = &iocb->ki_filp->f_ra;
 	pgoff_t index = iocb->ki_pos >> PAGE_SHIFT;
-	pgoff_t first = (iocb->ki_pos - already_read) >> PAGE_SHIFT;
 	size_t from = offset_in_page(iocb->ki_pos), len, pages;
 	loff_t left = i_size_read(mapping->host) - iocb->ki_pos;
 	struct vm_area_struct *vma;
 	void __user *quick;
 	ssize_t copied = 0;
-	bool stream, near;
+	bool near;
 
 	/* The size before the entries. */
 	smp_rmb();
@@ -552,11 +550,10 @@ ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to, ssize_t already_read)
 	/*
 	 * What is read in sequence costs little to read from the device, with readahead.
 	 * Were it near, a fast stream would keep out what others read here and there.
-	 * The last read ended at the page where this one begins, or before that; what
-	 * was served of this one has moved the mark on.
+	 * What is served of one read after the other moves the mark on.
 	 */
-	stream = (pgoff_t)(ra->prev_pos >> PAGE_SHIFT) + 1 - first <= index + 1 - first;
-	near = pages < GCMA_READ_PAGES && !stream;
+	near = pages < GCMA_READ_PAGES &&
+	       index - (pgoff_t)(ra->prev_pos >> PAGE_SHIFT) > 1;
 	quick = quick_dest(to, len, &vma);
 	if (quick) {
 		copied = dmem_read(&gcma_dmem, mapping, iocb->ki_pos, len, NULL,
@@ -575,12 +572,12 @@ ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to, ssize_t already_read)
 	pages = DIV_ROUND_UP(from + copied, PAGE_SIZE);
 	trace_gcma_read(mapping, index, pages, quick);
 	iocb->ki_pos += copied;
-	/* The rest may have to be read, and no page tells page_cache_sync_ra() of these. */
-	if (stream)
-		ra->prev_pos = iocb->ki_pos;
 	count_vm_events(GCMA_READ_FILE, pages);
-	if (!near)
+	if (!near) {
+		/* The rest may have to be read; no page tells page_cache_sync_ra() of these. */
+		ra->prev_pos = iocb->ki_pos;
 		read_ahead(iocb);
+	}
 	return copied;
 }
 
