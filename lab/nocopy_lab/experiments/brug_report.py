@@ -713,7 +713,8 @@ def facts(results: dict[str, Any]) -> list[str]:
     machine = results["machine"]
     said = [
         f"{machine['cpu']}, {machine['cpus']} CPUs, "
-        f"{report.binary_size(results['memory_available'])} free, Linux {machine['kernel'].partition('-')[0]}, "
+        f"{report.binary_size(results['memory_available'])} free, "
+        f"Linux {machine['kernel'].partition('-')[0]}, "
         f"{machine['libc']}, huge pages: {machine['huge_pages']}. Scale: {results['scale']}, "
         f"{results['rounds']} rounds that count, {SLOW_ROUNDS} of what takes more than "
         f"{SLOW_S:.0f} s, {results['rounds'] * QUICK_TIMES} of what takes less than {QUICK_S} s "
