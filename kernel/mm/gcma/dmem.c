@@ -391,10 +391,8 @@ static bool place_enter_way(const struct dmem *dmem, struct dmem_place *place,
 			    unsigned int way, unsigned int client)
 {
 	place_turn(dmem, place, way);
-	/* Ask before a barrier is paid for; what counts comes last. */
-	return place->area && READ_ONCE(place->area->clients) & BIT(client) &&
-	       place_enter(place) &&
-	       /* dmem_set_clients() waits for the hazard. */
+	/* The clients come last: dmem_set_clients() waits for the hazard. */
+	return place->area && place_enter(place) &&
 	       READ_ONCE(place->area->clients) & BIT(client);
 }
 
