@@ -56,6 +56,7 @@ SECTIONS: Final = (
     Section("bench-brug-suite", "brug: programs of mimalloc-bench", brug_report.draw),
     Section("bench-pdio", "pdio", pdio_report.draw),
     Section("bench-pdio-7.3", "pdio: beside Linux 7.3", pdio_report.draw),
+    Section("bench-pdio-host", "pdio: programs people use, and neighbours", pdio_report.draw),
     Section("record", "nocopy-record beside other recorders", record_report.draw),
 )  # fmt: skip
 
