@@ -283,7 +283,7 @@ fn a_trial_does_not_outlive_a_fork_among_threads() {
 #[test]
 fn a_trial_goes_on_among_threads_that_end() {
     let directory = tempfile::tempdir().expect("directory");
-    let program = compiled("visitors.c", "visitors", &["-pthread"]);
+    let program = compiled("visitors.c", "visitors", &[]);
     let file = directory.path().join("statistics");
     let setting = format!("json:{}", file.display());
     for function in ["malloc", "realloc"] {

@@ -424,7 +424,7 @@ fn after_fork_in_child() {
     purge::after_fork_in_child();
     huge::after_fork_in_child();
     arena::after_fork_in_child();
-    trial::after_fork_in_child();
+    trial::take_over();
     if fork != ALONE {
         if let Some(base) = base::after_fork_among_threads() {
             leave_base(base);

@@ -250,8 +250,8 @@ pub(crate) fn forget(base: Base) {
     }
 }
 
-/// In the child of a fork, whose one thread goes on with what another may have begun.
-pub(crate) fn after_fork_in_child() {
+/// Has the calling thread go on with a trial that another may have begun; in the child of a fork it is the only one.
+pub(crate) fn take_over() {
     JUDGE.store(tls::local().addr(), Relaxed);
 }
 
@@ -338,7 +338,7 @@ fn step() {
     let objects = OBJECTS.fetch_add(STEP.into(), Relaxed) + u32::from(STEP);
     if running() && objects >= PATIENCE {
         OBJECTS.store(0, Relaxed);
-        JUDGE.store(tls::local().addr(), Relaxed);
+        take_over();
     }
     if !is_to_come() || objects < AFTER.load(Relaxed) {
         return;
@@ -358,7 +358,7 @@ fn step() {
             OBJECTS.store(0, Relaxed);
             REQUESTS.store(0, Relaxed);
             FREES.store(0, Relaxed);
-            JUDGE.store(tls::local().addr(), Relaxed);
+            take_over();
             LENGTH.store(TURNS, Relaxed);
             RUNNING.store(true, SeqCst);
             because(Why::Running);
