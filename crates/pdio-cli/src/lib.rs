@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How the commands speak, wait and end: shared with `nocopy-record`.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod report;
 pub mod signals;

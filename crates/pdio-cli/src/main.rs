@@ -23,7 +23,8 @@ const EXIT_STATUS: &str = "Exit status:
   0  done, completely
   1  something failed; standard error says what, and names output that is incomplete
   2  the command line is wrong; nothing was touched
-  129, 130, 143  ended cleanly by SIGHUP, SIGINT, SIGTERM; a second one ends at once";
+  129, 130, 143  ended cleanly by SIGHUP, SIGINT, SIGTERM; another one, half a second
+                 or more after the first, ends at once";
 
 /// Storage streams at direct-I/O speed for every block size.
 ///

@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -18,9 +18,46 @@ use signal_hook::{flag, low_level};
 
 use crate::report::{reason, Fail};
 
-/// What arrived. The first SIGHUP, SIGINT or SIGTERM asks the command to end cleanly, the second ends it.
+/// What comes within this many milliseconds of the first signal is the same request to end: `timeout`,
+/// terminals that hang up and systemd send two signals at once.
+const ONE_REQUEST: u64 = 500;
+
+/// The request to end, as the handlers of signals see it.
+struct End {
+    since: Instant,
+    /// When the first signal came, in milliseconds of `since`, and in the low byte which; 0 before.
+    first: AtomicU64,
+}
+
+impl End {
+    /// The signal that came first.
+    fn signal(&self) -> Option<i32> {
+        let signal = self.first.load(Ordering::Relaxed) & 0xff;
+        (signal != 0).then_some(signal as i32)
+    }
+
+    /// Has the handler of a signal note that it came, or end the process.
+    #[allow(unsafe_code)]
+    fn register(end: &Arc<End>, signal: i32) -> io::Result<()> {
+        let end = end.clone();
+        let come = move || {
+            let now = end.since.elapsed().as_millis() as u64;
+            let (relaxed, new) = (Ordering::Relaxed, now << 8 | signal as u64);
+            if let Err(first) = end.first.compare_exchange(0, new, relaxed, relaxed) {
+                if now.saturating_sub(first >> 8) >= ONE_REQUEST {
+                    low_level::exit(128 + signal);
+                }
+            }
+        };
+        // SAFETY: an atomic, `clock_gettime` and `_exit` are all that the handler uses.
+        unsafe { low_level::register(signal, come) }.map(drop)
+    }
+}
+
+/// What arrived. The first SIGHUP, SIGINT or SIGTERM asks the command to end cleanly. Another one ends it,
+/// unless it comes with the first.
 pub struct Signals {
-    ended: Arc<AtomicUsize>,
+    end: Arc<End>,
     asked: Vec<(i32, Arc<AtomicBool>)>,
     wake: UnixStream,
 }
@@ -59,17 +96,17 @@ impl Signals {
         wake.set_nonblocking(true)?;
         sender.set_nonblocking(true)?;
         let mut signals = Signals {
-            ended: Arc::new(AtomicUsize::new(0)),
+            end: Arc::new(End {
+                since: Instant::now(),
+                first: AtomicU64::new(0),
+            }),
             asked: Vec::new(),
             wake,
         };
-        let once = Arc::new(AtomicBool::new(false));
         // Under nohup a terminal that hangs up is to end nothing.
         let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
         for signal in [SIGINT, SIGTERM].into_iter().chain(hang_up) {
-            flag::register_conditional_shutdown(signal, 128 + signal, once.clone())?;
-            flag::register(signal, once.clone())?;
-            flag::register_usize(signal, signals.ended.clone(), signal as usize)?;
+            End::register(&signals.end, signal)?;
             low_level::pipe::register(signal, sender.try_clone()?)?;
         }
         for &signal in others {
@@ -83,10 +120,7 @@ impl Signals {
 
     /// The signal that asks to end, if one came.
     pub fn ended(&self) -> Option<i32> {
-        match self.ended.load(Ordering::Relaxed) {
-            0 => None,
-            signal => Some(signal as i32),
-        }
+        self.end.signal()
     }
 
     /// As [`Signals::ended`], as the failure it is.

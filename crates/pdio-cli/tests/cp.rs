@@ -1000,6 +1000,22 @@ fn an_interrupt_ends_the_wait_for_the_other_end_of_a_fifo() {
 }
 
 #[test]
+fn another_signal_ends_a_command_that_the_first_does_not() {
+    let home = home();
+    let (fifo, file) = fifo_and_file(home.path());
+    fs::write(&file, pattern(1 << 20)).unwrap();
+    // A reader that takes nothing.
+    let reader = File::options().read(true).write(true).open(&fifo).unwrap();
+    let child = piped(pdio().arg("cp").args([&file, &fifo]));
+    until(|| rustix::io::ioctl_fionread(&reader).unwrap() > 0);
+    until(|| {
+        signal(&child, Signal::TERM);
+        state(&child) == Some('Z')
+    });
+    assert_status(&wait(child), 143);
+}
+
+#[test]
 fn hard_links_are_counted_apart_from_symbolic_links() {
     let home = home();
     let (from, to) = (home.path().join("from"), home.path().join("to"));

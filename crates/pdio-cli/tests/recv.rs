@@ -163,6 +163,36 @@ fn silence_ends_with_a_timeout_and_an_interrupt_with_130() {
 }
 
 #[test]
+fn two_signals_at_once_are_one_request_to_end() {
+    let home = home();
+    let path = home.path().join("file");
+    let mut child = piped(pdio().arg("recv").arg(&path));
+    let data = pattern(3_000_000);
+    child.stdin.as_mut().unwrap().write_all(&data).unwrap();
+    until(|| fs::metadata(&path).is_ok_and(|m| m.len() > 0));
+    // To a process that stands still, so that both arrive together however slow this one is.
+    signal(&child, Signal::STOP);
+    until(|| state(&child) == Some('T'));
+    signal(&child, Signal::TERM);
+    signal(&child, Signal::HUP);
+    signal(&child, Signal::CONT);
+    let stdin = child.stdin.take();
+    let output = wait(child);
+    drop(stdin);
+    // The kernel delivers the one with the lower number first.
+    assert!(matches!(output.status.code(), Some(129 | 143)));
+    let text = stderr(&output);
+    let there = fs::read(&path).unwrap();
+    assert!(data.starts_with(&there));
+    let holds = format!(
+        "interrupted; '{}' holds {} bytes",
+        path.display(),
+        there.len()
+    );
+    assert!(text.contains(&holds), "{text}");
+}
+
+#[test]
 fn a_full_disk_is_an_error_that_says_how_much_is_there() {
     let home = home();
     let Some(small) = Tmpfs::mount(&home.path().join("small"), "size=1m") else {

@@ -61,7 +61,8 @@ Exit status:
   0  recorded, as much as was asked for
   1  something failed; the message says what, all frames before are in FILE and in its index
   2  the command line is wrong; nothing was touched
-  129, 130, 143  ended cleanly by SIGHUP, SIGINT, SIGTERM; a second one ends at once";
+  129, 130, 143  ended cleanly by SIGHUP, SIGINT, SIGTERM; another one, half a second
+                 or more after the first, ends at once";
 
 /// Record a camera, raw, without a copy where the machine can.
 ///

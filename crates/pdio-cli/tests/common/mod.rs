@@ -127,6 +127,12 @@ pub fn catches(child: &Child, signal: rustix::process::Signal) -> bool {
     caught.is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
 }
 
+/// The state of a child, as proc(5) has it: T if it was stopped, Z if it has ended.
+pub fn state(child: &Child) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
+    stat.rsplit(") ").next()?.chars().next()
+}
+
 /// Has the command begin without this descriptor.
 pub fn without(command: &mut Command, fd: i32) -> &mut Command {
     use std::os::unix::process::CommandExt;
