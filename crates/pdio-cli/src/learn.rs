@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pdio learn`: measures what streams on a filesystem cost, for the processes that come.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use crate::report::{self, reason, Context, Fail, Outcome, Progress};
@@ -24,7 +25,8 @@ pub struct Learn {
 }
 
 const EXIT: &str = "Environment:
-  PDIO_COSTS  the file in which it is remembered; 0 for none
+  PDIO_COSTS  the file in which it is remembered; 0 for none; what is there and
+              is no such file stays as it is
               (/var/cache/pdio/costs for root, ~/.cache/pdio/costs for others)
 
 Exit status:
@@ -51,7 +53,10 @@ pub fn run(args: &Learn) -> Outcome {
         progress.add(size as u64)
     });
     drop(progress);
-    let vague = learned.map_err(|error| Fail::Failed(reason(&error)))?;
+    let vague = learned.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Fail::Refused(2, reason(&error)),
+        _ => Fail::Failed(reason(&error)),
+    })?;
     if vague > 0 {
         report::say(format_args!(
             "pdio learn: {vague} of the costs were never the same twice and are not remembered: \

@@ -267,6 +267,18 @@ fn what_is_learned_is_remembered_and_explained() {
     assert!(known(Path::new("0")).is_empty());
     fs::write(&costs, "pdio costs 1\nnonsense").unwrap();
     assert!(known(&costs).is_empty());
+    // What is something else stays that.
+    let notes = home.path().join("notes");
+    fs::write(&notes, "my notes").unwrap();
+    let output = run(&["learn", directory], &notes);
+    assert_status(&output, 2);
+    let said = stderr(&output);
+    let begin = format!("pdio learn: cannot write '{}': ", notes.display());
+    assert!(
+        said.starts_with(&begin) && said.lines().count() == 1,
+        "{said}"
+    );
+    assert_eq!(fs::read(&notes).unwrap(), b"my notes");
     // Nowhere to leave it: said before anything is measured.
     let output = run(&["learn", directory], Path::new("0"));
     assert_status(&output, 1);

@@ -23,6 +23,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::align::{FileFacts, FileKind};
 use crate::sys;
 
+/// How the first line of any version begins. A file that begins otherwise is never replaced.
+const OURS: &str = "pdio costs ";
 /// The first line. A file with another one is ignored.
 const VERSION: &str = "pdio costs 1";
 /// A larger file is not ours.
@@ -235,14 +237,32 @@ fn remembered() -> &'static [Line] {
     }
 }
 
+/// Opens what should be a file of costs, and waits for nothing if it is not.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    File::options().read(true).custom_flags(flags).open(path)
+}
+
+/// Returns true if a file of costs may take this name: it has none yet, or such a file, or an empty one.
+fn is_free(path: &Path) -> io::Result<bool> {
+    let about = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        about => about?,
+    };
+    // A device is not even opened.
+    if !about.is_file() || about.len() == 0 {
+        return Ok(about.is_file());
+    }
+    let mut begin = Vec::new();
+    open(path)?
+        .take(OURS.len() as u64)
+        .read_to_end(&mut begin)?;
+    Ok(begin == OURS.as_bytes())
+}
+
 /// Reads a file of costs; `None` if it is not there or not to be trusted.
 fn read(path: &Path) -> Option<Vec<Line>> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file = File::options()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)
-        .ok()?;
+    let file = open(path).ok()?;
     let about = file.metadata().ok()?;
     // SAFETY: no preconditions.
     let trusted = [0, unsafe { libc::geteuid() }].contains(&about.uid());
@@ -261,7 +281,8 @@ fn read(path: &Path) -> Option<Vec<Line>> {
     )
 }
 
-/// Replaces what `path` knows of a filesystem by `new`. What it knows of others stays.
+/// Replaces what `path` knows of a filesystem by `new`. What it knows of others stays. Anything but a file of
+/// costs is left alone, with the error `AlreadyExists`.
 pub(crate) fn save(path: &Path, filesystem: &str, new: &[Line]) -> io::Result<()> {
     let directory = match path.parent() {
         Some(directory) if directory.as_os_str().is_empty() => Path::new("."),
@@ -274,6 +295,12 @@ pub(crate) fn save(path: &Path, filesystem: &str, new: &[Line]) -> io::Result<()
     // Two processes that save at a time must not lose what one of them has measured.
     let directory = File::open(directory)?;
     lock(&directory)?;
+    if !is_free(path)? {
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "what is there is not a file of costs; PDIO_COSTS names another place",
+        ));
+    }
     let mut lines = read(path).unwrap_or_default();
     lines.retain(|old| old.filesystem != filesystem);
     lines.extend_from_slice(new);
@@ -283,22 +310,32 @@ pub(crate) fn save(path: &Path, filesystem: &str, new: &[Line]) -> io::Result<()
     for line in &lines {
         text.push_str(&line.to_string());
     }
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let temporary = PathBuf::from(name);
-    // One that was left behind by a process that was killed: the lock is held, so nobody writes it.
-    let _ = fs::remove_file(&temporary);
-    let result = File::options()
-        .write(true)
-        .create_new(true)
-        .mode(0o644)
-        .open(&temporary)
-        .and_then(|mut file| file.write_all(text.as_bytes()))
+    let (temporary, mut file) = temporary(path)?;
+    let result = file
+        .write_all(text.as_bytes())
         .and_then(|()| fs::rename(&temporary, path));
     if result.is_err() {
         let _ = fs::remove_file(&temporary);
     }
     result
+}
+
+/// Makes a file beside `path`, under a name that nothing else has.
+fn temporary(path: &Path) -> io::Result<(PathBuf, File)> {
+    let mut number = 0;
+    loop {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}-{number}", std::process::id()));
+        let mut options = File::options();
+        let made = options.write(true).create_new(true).mode(0o644).open(&name);
+        match made {
+            // What a process left that had this number and was killed.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 1000 => {
+                number += 1;
+            }
+            made => return Ok((name.into(), made?)),
+        }
+    }
 }
 
 /// Locks a directory until it is closed.
@@ -347,6 +384,50 @@ mod tests {
         assert_eq!(read(&path).unwrap(), [new, other]);
         let left = fs::read_dir(path.parent().unwrap()).unwrap().count();
         assert_eq!(left, 1, "a temporary file");
+    }
+
+    #[test]
+    fn what_is_no_file_of_costs_is_not_replaced() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().join(name);
+        for (name, text) in [
+            ("notes", "my notes"),
+            ("near", "pdio cost"),
+            ("old", "pdio costs 0\n"),
+        ] {
+            fs::write(at(name), text).unwrap();
+        }
+        fs::write(at("empty"), "").unwrap();
+        fs::create_dir(at("directory")).unwrap();
+        for (name, target) in [("link", "old"), ("dangling", "nowhere")] {
+            std::os::unix::fs::symlink(target, at(name)).unwrap();
+        }
+        let fifo = std::ffi::CString::new(at("fifo").into_os_string().into_encoded_bytes());
+        // SAFETY: the name ends with a zero.
+        assert_eq!(unsafe { libc::mkfifo(fifo.unwrap().as_ptr(), 0o600) }, 0);
+        for name in ["notes", "near", "directory", "link", "dangling", "fifo"] {
+            let about = || {
+                let about = fs::symlink_metadata(at(name)).unwrap();
+                (about.ino(), about.len(), about.mtime_nsec(), about.mode())
+            };
+            let before = about();
+            let error = save(&at(name), "", &[]).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{name}");
+            assert_eq!(about(), before, "{name}");
+        }
+        for name in ["old", "empty"] {
+            // Nor what has a name that a temporary file may have.
+            let like = at(&format!("{name}.{}-0", std::process::id()));
+            fs::write(at(&format!("{name}.new")), "kept").unwrap();
+            std::os::unix::fs::symlink("notes", &like).unwrap();
+            save(&at(name), "ext4 8:1", &[line("ext4 8:1", 1.0, 1)]).unwrap();
+            assert_eq!(read(&at(name)).unwrap().len(), 1);
+            assert!(like.is_symlink());
+            assert_eq!(fs::read(at(&format!("{name}.new"))).unwrap(), b"kept");
+        }
+        assert_eq!(fs::read(at("notes")).unwrap(), b"my notes");
+        assert!(!at("nowhere").exists());
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 8 + 4);
     }
 
     #[test]

@@ -84,7 +84,8 @@ impl Arm {
 ///
 /// # Errors
 /// Those of making, writing and reading a file in `directory`, and of writing `file`, which is tried
-/// first. The text says which.
+/// first. The text says which. If `file` is there and no file of costs, it stays as it is, and the error
+/// is [`AlreadyExists`](io::ErrorKind::AlreadyExists).
 pub fn learn(
     directory: &Path,
     file: &Path,
