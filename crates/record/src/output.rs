@@ -2,7 +2,7 @@
 //! Files of frames, and beside each an index that is never ahead of it.
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Write};
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
@@ -104,13 +104,11 @@ struct Index {
 }
 
 impl Index {
-    /// Opens it as it is; see [`begin`](Index::begin).
-    fn open(of: &Path, sync: bool) -> Outcome<Index> {
+    /// Opens it as it is, and says whether it was made; see [`begin`](Index::begin).
+    fn open(of: &Path, sync: bool) -> Outcome<(Index, bool)> {
         let path = index_of(of);
-        let mut options = File::options();
-        let options = options.write(true).create(true).truncate(false);
-        let file = options.open(&path).context("create", &path)?;
-        Ok(Index {
+        let (file, made) = open(&path).context("create", &path)?;
+        let index = Index {
             file,
             path,
             sync,
@@ -118,7 +116,8 @@ impl Index {
             len: 0,
             frames: 0,
             end: 0,
-        })
+        };
+        Ok((index, made))
     }
 
     /// Leaves nothing in it but a header, which comes first: on a disk that takes none, the lines stay.
@@ -204,19 +203,9 @@ pub fn same(one: &Path, other: &Path) -> bool {
     resolved(one) == resolved(other)
 }
 
-/// Files that were not there before. Unless they are kept, they go again.
+/// Files that this recording has made. Unless they are kept, they go again.
 #[derive(Debug, Default)]
 struct Created(Vec<PathBuf>);
-
-impl Created {
-    fn of(names: [&Path; 2]) -> Created {
-        let absent = |name: &&Path| {
-            let about = std::fs::symlink_metadata(name);
-            about.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-        };
-        Created(names.into_iter().filter(absent).map(Into::into).collect())
-    }
-}
 
 impl Drop for Created {
     fn drop(&mut self) {
@@ -238,6 +227,43 @@ fn is_alone(file: &File) -> bool {
         }
     }
     false
+}
+
+/// Opens a file to be written as it is, or makes it. Returns true if it was made: only who made it may remove it.
+fn open(path: &Path) -> io::Result<(File, bool)> {
+    let mut options = File::options();
+    options.write(true);
+    match options.clone().create_new(true).open(path) {
+        // It may also be a link to what is not there yet.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let file = options.create(true).truncate(false).open(path)?;
+            Ok((file, false))
+        }
+        made => Ok((made?, true)),
+    }
+}
+
+/// As [`open`], and keeps other recordings from the file.
+fn open_alone(path: &Path) -> Outcome<(File, bool)> {
+    for _ in 0..100 {
+        let (file, made) = open(path).context("create", path)?;
+        if !is_alone(&file) {
+            return Err(Fail::Failed(format!(
+                "another program records to {}: name another file",
+                quoted(path)
+            )));
+        }
+        let ours = file.metadata().context("look at", path)?;
+        let is_ours = |about: Metadata| (about.dev(), about.ino()) == (ours.dev(), ours.ino());
+        // The one that had the lock may have removed what it had made.
+        if std::fs::metadata(path).is_ok_and(is_ours) {
+            return Ok((file, made));
+        }
+    }
+    Err(Fail::Failed(format!(
+        "others replace {} again and again: name another file",
+        quoted(path)
+    )))
 }
 
 /// Syncs the directory of a file. What is synced of a new file is of no use after a power cut without its name.
@@ -262,6 +288,8 @@ fn number(path: &Path, name: &Path) -> Option<u32> {
 
 #[derive(Debug)]
 struct Segment {
+    /// Until frames may come. Before the writer, as the lock goes with that: then the names are others'.
+    created: Created,
     path: PathBuf,
     writer: Writer,
     /// Not of a pipe.
@@ -269,8 +297,6 @@ struct Segment {
     /// Bytes that were given to the writer.
     bytes: u64,
     frames: u64,
-    /// Until frames may come.
-    created: Created,
 }
 
 /// How a file ended, and what of it counts.
@@ -287,13 +313,14 @@ impl Segment {
     /// Ends the file. If it went wrong, whole frames are left in it, each of them in the index.
     fn end(self, outcome: Outcome) -> Ended {
         let Segment {
+            created,
             path,
             writer,
             index,
             bytes,
             frames,
-            ..
         } = self;
+        drop(created);
         let before = writer.stats();
         // By now the name may be another file's.
         let file = writer.file().try_clone();
@@ -523,12 +550,12 @@ impl Output {
                 .writer_from(file.into())
                 .context("write to", &path)?;
             self.current = Some(Segment {
+                created: Created::default(),
                 path,
                 writer,
                 index: None,
                 bytes: 0,
                 frames: 0,
-                created: Created::default(),
             });
             return Ok(());
         };
@@ -545,18 +572,14 @@ impl Output {
                 )));
             }
         }
-        let created = Created::of([&path, &index_of(&path)]);
-        let mut options = self.options.clone();
-        options.create(true);
-        let mut writer = options.open_writer(&path).context("create", &path)?;
-        if !is_alone(writer.file()) {
-            return Err(Fail::Failed(format!(
-                "another program records to {}: name another file",
-                quoted(&path)
-            )));
-        }
+        let (file, made) = open_alone(&path)?;
+        let writer = self.options.writer_from(file);
+        let mut writer = writer.context("create", &path)?;
+        let mut created = Created::default();
+        created.0.extend(made.then(|| path.clone()));
         let sync = self.plan.durability == Durability::Sync;
-        let index = Index::open(&path, sync)?;
+        let (index, made) = Index::open(&path, sync)?;
+        created.0.extend(made.then(|| index.path.clone()));
         let file = writer.file().metadata().context("look at", &path)?;
         let lines = index.file.metadata().context("look at", &index.path)?;
         if (file.dev(), file.ino()) == (lines.dev(), lines.ino()) {
@@ -574,12 +597,12 @@ impl Output {
             sync_directory(&index_of(&path))?;
         }
         self.current = Some(Segment {
+            created,
             path,
             writer,
             index: Some(index),
             bytes: 0,
             frames: 0,
-            created,
         });
         Ok(())
     }
@@ -823,6 +846,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
     use std::os::fd::AsRawFd;
+    use std::sync::{Arc, Barrier};
 
     use crate::alone::{alone, job};
     use crate::filter::{refuse, refuse_of};
@@ -889,6 +913,62 @@ mod tests {
             Path::new("/a/out-0003.raw")
         );
         assert_eq!(segment(Path::new("out"), 12345), Path::new("out-12345"));
+    }
+
+    #[test]
+    fn of_two_that_begin_a_file_at_once_one_has_it() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let begin = |path: PathBuf| {
+            let barrier = Arc::new(Barrier::new(2));
+            [0, 1].map(|_| {
+                let (barrier, path) = (barrier.clone(), path.clone());
+                thread::spawn(move || {
+                    let plan = plan(&path, None, Durability::Process);
+                    barrier.wait();
+                    Output::open(plan, Way::Buffered)
+                })
+            })
+        };
+        let paths: Vec<_> = (0..32).map(|n| home.path().join(n.to_string())).collect();
+        let begun: Vec<_> = paths.iter().cloned().map(begin).collect();
+        for (pair, path) in begun.into_iter().zip(&paths) {
+            let opened = pair.map(|thread| thread.join().unwrap());
+            let (output, fail) = match opened {
+                [Ok(output), Err(fail)] | [Err(fail), Ok(output)] => (output, fail),
+                other => panic!("{other:?}"),
+            };
+            let fail = format!("{fail:?}");
+            assert!(fail.contains("another program records to"), "{fail}");
+            let about = std::fs::metadata(path).unwrap();
+            let segment = output.current.as_ref().unwrap();
+            let ours = segment.writer.file().metadata().unwrap();
+            assert_eq!((about.dev(), about.ino()), (ours.dev(), ours.ino()));
+            assert!(index_of(path).exists());
+        }
+    }
+
+    #[test]
+    fn what_was_removed_before_its_lock_is_made_anew() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("out");
+        let first = Output::open(plan(&path, None, Durability::Process), Way::Buffered).unwrap();
+        let waiting = plan(&path, None, Durability::Process);
+        let waiting = thread::spawn(move || Output::open(waiting, Way::Buffered));
+        let descriptors = || {
+            let all = std::fs::read_dir("/proc/self/fd").unwrap();
+            let names = all.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+            names.filter(|name| *name == path).count()
+        };
+        // As when a camera does not start, while another recording waits for the lock.
+        while descriptors() < 2 && !waiting.is_finished() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        drop(first);
+        match waiting.join().unwrap() {
+            Ok(_output) => assert!(path.exists() && index_of(&path).exists()),
+            // Its patience ended before.
+            Err(fail) => assert!(format!("{fail:?}").contains("another program records to")),
+        }
     }
 
     #[test]
@@ -1400,7 +1480,7 @@ mod tests {
             );
         };
         std::fs::write(&place, [0; 20]).unwrap();
-        let mut index = Index::open(&place, false).unwrap();
+        let mut index = Index::open(&place, false).unwrap().0;
         index.begin("# test\n").unwrap();
         let read = || std::fs::read_to_string(index_of(&place)).unwrap();
         let size = || std::fs::metadata(&place).unwrap().len();
