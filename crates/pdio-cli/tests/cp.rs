@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{symlink, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use common::*;
@@ -107,6 +108,34 @@ fn holes_stay_holes_at_the_front_in_between_and_at_the_end() {
     assert_status(&cp(&[], &[&from, &to]), 0);
     let about = fs::metadata(&to).unwrap();
     assert_eq!((about.len(), about.blocks()), (1 << 30, 0));
+}
+
+#[test]
+fn a_sparse_file_that_grows_is_copied_without_zeros_of_its_own() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    let hole = 4 << 20;
+    for _ in 0..60 {
+        let file = File::create(&from).unwrap();
+        file.set_len(hole).unwrap();
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for block in 0.. {
+                    if ended.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    file.write_all_at(&[0xaa; 512], hole + block * 512).unwrap();
+                }
+            });
+            let output = cp(&[], &[&from, &to]);
+            ended.store(true, Ordering::Relaxed);
+            assert_status(&output, 0);
+        });
+        let copied = fs::read(&to).unwrap();
+        assert!(copied.len() >= hole as usize);
+        assert!(copied[hole as usize..].iter().all(|&byte| byte == 0xaa));
+    }
 }
 
 #[test]

@@ -195,15 +195,20 @@ impl<'a> Data<'a> {
             .then(|| source.try_clone())
             .transpose()
             .context("read", from)?;
+        // What a file with holes grows by meanwhile is left out: what is said to be a hole may have data by the
+        // time that its length is known.
+        let limit = holes.as_ref().map_or(u64::MAX, |_| pair.about.len());
         let mut writer = writer(file, to)?;
         let mut reader = OpenOptions::new()
             .reader_from(source)
             .context("read", from)?;
         loop {
             let next = next_data(holes.as_ref(), *position).context("read", from)?;
-            let Some((start, end)) = next else {
-                // Nothing but a hole is left; the source may have grown or shrunk meanwhile.
+            let next = next.filter(|&(start, _)| start < limit);
+            let Some((start, end)) = next.map(|(start, end)| (start, end.min(limit))) else {
+                // Nothing but a hole is left; the source may have shrunk meanwhile.
                 let size = reader.seek(SeekFrom::End(0)).context("read", from)?;
+                let size = size.min(limit);
                 writer.set_len(size).context("write", to)?;
                 *position = size;
                 return self.finish(writer, to);
