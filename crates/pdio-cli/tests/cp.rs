@@ -992,6 +992,57 @@ fn attributes_are_kept_of_what_an_access_list_lets_nobody_write() {
 }
 
 #[test]
+fn a_copy_without_the_access_list_gives_the_group_no_more_than_that() {
+    let home = home();
+    let tree = home.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "x").unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, tree.join("fifo"), rustix::fs::Mode::RWXU).unwrap();
+    // User 1 may read, the group not; of the directory it may use what it knows by name.
+    let file = access_list(&[(1, 6), (2, 4), (4, 0), (0x10, 4), (0x20, 0)]);
+    let directory = access_list(&[(1, 7), (2, 5), (4, 1), (0x10, 5), (0x20, 0)]);
+    let (name, flags) = ("system.posix_acl_access", rustix::fs::XattrFlags::empty());
+    for (path, list) in [("file", &file), ("fifo", &file), (".", &directory)] {
+        rustix::fs::lsetxattr(tree.join(path), name, list, flags).unwrap();
+    }
+    let modes = |root: &Path| {
+        ["file", "fifo", "."].map(|path| fs::metadata(root.join(path)).unwrap().mode() & 0o7777)
+    };
+    assert_eq!(modes(&tree), [0o640, 0o640, 0o750]);
+    for (option, wanted) in [
+        ("-r", [0o600, 0o600, 0o710]),
+        ("-rp", [0o600, 0o600, 0o710]),
+        ("-a", [0o640, 0o640, 0o750]),
+    ] {
+        let copy = home.path().join(option);
+        assert_status(&cp(&[option], &[&tree, &copy]), 0);
+        assert_eq!(modes(&copy), wanted, "{option}");
+    }
+    // What keeps no lists, of which -a complains, and no other attributes, which is no failure.
+    let Some(simple) = Tmpfs::mount_as("ramfs", &home.path().join("simple"), "") else {
+        return;
+    };
+    let copy = simple.0.join("tree");
+    let output = cp(&["-a"], &[&tree, &copy]);
+    assert_status(&output, 1);
+    let said = stderr(&output);
+    assert_eq!(
+        said.matches("cannot set system.posix_acl_access of")
+            .count(),
+        3,
+        "{said}"
+    );
+    assert_eq!(modes(&copy), [0o600, 0o600, 0o710]);
+    assert_eq!(fs::read(copy.join("file")).unwrap(), b"x");
+    let time = |root: &Path| fs::metadata(root.join("file")).unwrap().modified().unwrap();
+    assert_eq!(time(&copy), time(&tree));
+    let plain = home.path().join("plain");
+    fs::write(&plain, "x").unwrap();
+    rustix::fs::lsetxattr(&plain, "user.colour", b"blue", flags).unwrap();
+    assert_status(&cp(&["-a"], &[&plain, &simple.0]), 0);
+}
+
+#[test]
 fn an_owner_whom_a_container_does_not_know_is_not_kept() {
     let home = home();
     let (from, to) = (home.path().join("from"), home.path().join("to"));

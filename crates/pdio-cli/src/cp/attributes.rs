@@ -2,9 +2,10 @@
 //! What a copy gets from its source beside the bytes: owner, mode, times and extended attributes.
 //!
 //! The order matters: a change of owner clears bits of the mode, and the mode is a part of the access
-//! control list. What this user may not set, or this filesystem cannot keep, is left out, as with cp.
+//! control list. What this user may not set, or this filesystem cannot keep, is left out, as with cp, but for
+//! access control lists: to lose one is a failure.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -15,6 +16,9 @@ use rustix::fs::{AtFlags, Gid, Uid, XattrFlags};
 use rustix::io::Errno;
 
 use crate::report::{quoted, reason, say, Context, Outcome, Progress};
+
+/// What the names of access control lists begin with.
+const LISTS: &[u8] = b"system.posix_acl_";
 
 /// What was made, to be given an owner, a mode and times.
 pub enum Made<'a> {
@@ -94,10 +98,13 @@ impl Attributes {
             }
             Err(error) => return Err(error).context("set the owner of", path),
         }
-        self.extended(from, path, progress)?;
+        let kept = self.extended(from, path, progress);
+        if !self.extended || kept.is_err() {
+            mode = mode_without_list(from, mode);
+        }
         made.set_mode(mode).context("set the mode of", path)?;
-        made.set_times(&times(about))
-            .context("set the times of", path)
+        let timed = made.set_times(&times(about));
+        kept.and(timed.context("set the times of", path))
     }
 
     /// As [`Attributes::preserve`], for a symbolic link.
@@ -119,7 +126,8 @@ impl Attributes {
     }
 
     /// With -a, gives `to` the extended attributes of `from`, in which access control lists are, and no
-    /// lists that its directory gave it. As with cp, where they cannot be kept that is no failure.
+    /// lists that its directory gave it. As with cp, where they cannot be kept that is a failure only if it is
+    /// a list.
     fn extended(&mut self, from: &Path, to: &Path, progress: &Progress) -> Outcome {
         if !self.extended {
             return Ok(());
@@ -130,19 +138,19 @@ impl Attributes {
         for (name, value) in &wanted {
             if !present.contains(&(name.clone(), value.clone())) {
                 let set = rustix::fs::lsetxattr(to, name, value, XattrFlags::empty());
-                lost = worse(lost, set.err().map(|error| (name, error)));
+                lost = worse(lost, set.err().map(|error| (&**name, error)));
             }
         }
         for (name, _) in &present {
-            let list = name.to_bytes().starts_with(b"system.posix_acl_");
+            let list = name.to_bytes().starts_with(LISTS);
             if list && !wanted.iter().any(|(other, _)| other == name) {
                 let removed = rustix::fs::lremovexattr(to, name);
-                lost = worse(lost, removed.err().map(|error| (name, error)));
+                lost = worse(lost, removed.err().map(|error| (&**name, error)));
             }
         }
         match lost {
             None => Ok(()),
-            Some((name, error)) if may_be_lost(error) => {
+            Some(failure @ (name, error)) if may_be_lost(failure) => {
                 if !self.lost {
                     self.lost = true;
                     let reason = reason(&error.into());
@@ -163,18 +171,46 @@ impl Attributes {
     }
 }
 
-/// Returns true if this says that an attribute cannot be kept here at all.
-fn may_be_lost(error: Errno) -> bool {
-    matches!(error, Errno::OPNOTSUPP | Errno::PERM)
+/// An attribute that could not be set or removed, and why.
+type Failure<'a> = (&'a CStr, Errno);
+
+/// Returns true if an attribute cannot be kept here at all, and a copy without it gives nobody other rights.
+fn may_be_lost((name, error): Failure) -> bool {
+    matches!(error, Errno::OPNOTSUPP | Errno::PERM) && !name.to_bytes().starts_with(LISTS)
 }
 
 /// The first of two failures, unless only the second one is to be told of as such.
-fn worse<T>(first: Option<(T, Errno)>, second: Option<(T, Errno)>) -> Option<(T, Errno)> {
-    match (&first, &second) {
-        (Some((_, one)), Some((_, other))) if may_be_lost(*one) && !may_be_lost(*other) => second,
+fn worse<'a>(first: Option<Failure<'a>>, second: Option<Failure<'a>>) -> Option<Failure<'a>> {
+    match (first, second) {
+        (Some(one), Some(other)) if may_be_lost(one) && !may_be_lost(other) => second,
         (None, _) => second,
         _ => first,
     }
+}
+
+/// The mode for a copy of `from` that does not get its access control list. In a mode with a list the group
+/// bits are the list's mask, the most that anybody in it has; what the group has is in the list.
+pub fn mode_without_list(from: &Path, mode: u32) -> u32 {
+    let name = "system.posix_acl_access";
+    if mode & 0o070 == 0 {
+        return mode;
+    }
+    let mut list = vec![0u8; 512];
+    let mut found = rustix::fs::getxattr(from, name, &mut list[..]);
+    if found == Err(Errno::RANGE) {
+        list.resize(64 << 10, 0);
+        found = rustix::fs::getxattr(from, name, &mut list[..]);
+    }
+    let len = match found {
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => return mode,
+        // The group gets nothing if that cannot be told.
+        len => len.unwrap_or(0),
+    };
+    // A version, and for each entry whom it is about, the rights, and a number.
+    let mut entries = list[..len].get(4..).unwrap_or_default().chunks_exact(8);
+    let group = entries.find(|entry| entry[..2] == [4, 0]);
+    let rights = group.map_or(0, |entry| u32::from(entry[2]) << 3);
+    mode & !0o070 | mode & rights & 0o070
 }
 
 fn times(about: &Metadata) -> rustix::fs::Timestamps {
@@ -226,7 +262,7 @@ mod tests {
         let found = |errors: &[Errno]| {
             errors
                 .iter()
-                .fold(None, |lost, &error| worse(lost, Some(((), error))))
+                .fold(None, |lost, &error| worse(lost, Some((c"user.x", error))))
                 .map(|(_, error)| error)
         };
         assert_eq!(found(&[]), None);
@@ -234,5 +270,8 @@ mod tests {
         assert_eq!(found(&[Errno::PERM, Errno::NOSPC]), Some(Errno::NOSPC));
         assert_eq!(found(&[Errno::NOSPC, Errno::PERM]), Some(Errno::NOSPC));
         assert_eq!(found(&[Errno::NOSPC, Errno::IO]), Some(Errno::NOSPC));
+        let [other, list] =
+            [c"user.x", c"system.posix_acl_access"].map(|n| Some((n, Errno::OPNOTSUPP)));
+        assert_eq!(worse(other, list), list);
     }
 }

@@ -28,8 +28,10 @@ use tree::{Copier, Options};
 ///
 /// Nothing is ever removed. If a copy does not complete, the line that says why also names the file
 /// that is incomplete and how far it got; the other sources are still copied, unless a signal ends
-/// the command. Only -a keeps hard links, extended attributes and access control lists. With -r, FIFOs,
-/// sockets and devices are made anew, not read; to make devices takes root.
+/// the command. Only -a keeps hard links, extended attributes and access control lists; a list that the
+/// filesystem does not keep is a failure. A copy without the list gives the group what the list gives it, and
+/// not the list's mask. With -r, FIFOs, sockets and devices are made anew, not read; to make devices takes
+/// root.
 #[derive(clap::Args, Debug)]
 #[command(override_usage = "pdio cp [OPTIONS] SRC... DST", after_long_help = EXAMPLES)]
 pub struct Cp {

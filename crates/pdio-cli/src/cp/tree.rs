@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-use super::attributes::{Attributes, Made};
+use super::attributes::{mode_without_list, Attributes, Made};
 use super::data::{Data, Pair};
 use crate::report::{self, quoted, say, Context, Fail, Outcome, Progress};
 use crate::signals::Signals;
@@ -171,7 +171,8 @@ impl<'a> Copier<'a> {
         // Until it is full its owner must be able to fill it, and with -p nobody else.
         let others = if self.options.preserve { 0 } else { 0o077 };
         // The sticky bit as with cp: in a directory for all, nobody removes what is another's.
-        let first_mode = about.mode() & (others | 0o1000) | 0o700;
+        let mode = self.mode(from, about);
+        let first_mode = mode & (others | 0o1000) | 0o700;
         match fs::DirBuilder::new().mode(first_mode).create(to) {
             Ok(()) => {
                 let made = fs::metadata(to).context("read", to)?;
@@ -179,7 +180,7 @@ impl<'a> Copier<'a> {
                 let given = made.mode();
                 // A set-group-ID bit is its parent's, and lost where somebody who is not of that group
                 // sets a mode: that is done only where it changes something.
-                let last = given & 0o3000 | about.mode() & given & 0o777;
+                let last = given & 0o3000 | mode & given & 0o777;
                 last_mode = Some(last).filter(|&last| last != given & 0o7777 | 0o700);
                 if given & 0o700 != 0o700 {
                     let mode = fs::Permissions::from_mode(given & 0o7777 | 0o700);
@@ -234,14 +235,17 @@ impl<'a> Copier<'a> {
             false => self.signals.open(&options, from)?,
         };
         let source = source.context("open", from)?;
+        // Until it has its owner nobody else reads it; attributes are given only to what can be written.
+        let mode = self.mode(from, about) & if self.options.preserve { 0o700 } else { 0o777 };
+        let mode = mode | if self.options.archive { 0o200 } else { 0 };
         // Most often nothing is there: then this costs nothing but the file.
-        let file = match self.open(to, about, None) {
+        let file = match self.open(to, mode, None) {
             Ok(file) => {
                 self.touch(to);
                 file
             }
             Err(fail) => match self.overwritable(from, to, about)? {
-                Some(existing) => self.open(to, about, Some(&existing))?,
+                Some(existing) => self.open(to, mode, Some(&existing))?,
                 None => return Err(fail),
             },
         };
@@ -328,10 +332,7 @@ impl<'a> Copier<'a> {
     }
 
     /// Opens what a file is copied to, or makes it.
-    fn open(&self, to: &Path, about: &Metadata, existing: Option<&Metadata>) -> Outcome<File> {
-        // Until it has its owner nobody else reads it; attributes are given only to what can be written.
-        let mode = about.mode() & if self.options.preserve { 0o700 } else { 0o777 };
-        let mode = mode | if self.options.archive { 0o200 } else { 0 };
+    fn open(&self, to: &Path, mode: u32, existing: Option<&Metadata>) -> Outcome<File> {
         let mut options = File::options();
         options
             .write(true)
@@ -408,7 +409,7 @@ impl<'a> Copier<'a> {
         let present = there.as_ref().is_some_and(like);
         if !present {
             // Until it has its owner nobody else opens it.
-            let mode = about.mode() & if self.options.preserve { 0o700 } else { 0o777 };
+            let mode = self.mode(from, about) & if self.options.preserve { 0o700 } else { 0o777 };
             let mode = Mode::from_raw_mode(mode);
             rustix::fs::mknodat(rustix::fs::CWD, to, kind, mode, about.rdev())
                 .map_err(Into::into)
@@ -454,6 +455,14 @@ impl<'a> Copier<'a> {
         self.touch(to);
         self.totals.hard_links += 1;
         self.tell(from, to)
+    }
+
+    /// The mode to make a copy with. With -p it gets its mode later.
+    fn mode(&self, from: &Path, about: &Metadata) -> u32 {
+        match self.options.preserve {
+            true => about.mode(),
+            false => mode_without_list(from, about.mode()),
+        }
     }
 
     /// Gives what was made what the source has beside its bytes.

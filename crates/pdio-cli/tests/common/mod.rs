@@ -171,13 +171,18 @@ pub struct Tmpfs(pub PathBuf);
 impl Tmpfs {
     /// Mounts it at `path`, which is created.
     pub fn mount(path: &Path, options: &str) -> Option<Tmpfs> {
+        Tmpfs::mount_as("tmpfs", path, options)
+    }
+
+    /// As [`Tmpfs::mount`], of another kind that needs no device.
+    pub fn mount_as(kind: &str, path: &Path, options: &str) -> Option<Tmpfs> {
         std::fs::create_dir(path).unwrap();
         let options = std::ffi::CString::new(options).unwrap();
         let flags = rustix::mount::MountFlags::empty();
-        match rustix::mount::mount("none", path, "tmpfs", flags, Some(options.as_c_str())) {
+        match rustix::mount::mount("none", path, kind, flags, Some(options.as_c_str())) {
             Ok(()) => Some(Tmpfs(path.to_path_buf())),
             Err(error) => {
-                eprintln!("skipped: cannot mount a tmpfs: {error}");
+                eprintln!("skipped: cannot mount a {kind}: {error}");
                 None
             }
         }
