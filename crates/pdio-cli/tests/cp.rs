@@ -385,6 +385,11 @@ fn missing_sources_and_sockets_to_be_read_are_errors() {
     assert_status(&cp(&[], &[&home.path().join("missing"), &to]), 1);
     assert_status(&cp(&[], &[&file, &file, &socket]), 2);
     assert_status(&cp(&[], &[&file]), 2);
+    for paths in [[&file, Path::new("")], [Path::new(""), &file]] {
+        let output = cp(&[], &paths);
+        assert_status(&output, 2);
+        assert_eq!(stderr(&output), "pdio cp: an empty name is no file\n");
+    }
 }
 
 /// Makes a node, if whoever runs the tests may.

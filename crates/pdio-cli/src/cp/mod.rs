@@ -9,10 +9,12 @@ mod attributes;
 mod data;
 mod tree;
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use clap::ValueHint;
 use serde_json::json;
 
 use crate::report::{self, quoted, Fail, Outcome, Progress};
@@ -36,8 +38,8 @@ use tree::{Copier, Options};
 #[command(override_usage = "pdio cp [OPTIONS] SRC... DST", after_long_help = EXAMPLES)]
 pub struct Cp {
     /// SRC... DST: what to copy, and last where to, a file or a directory to copy into
-    #[arg(required = true, num_args = 2.., value_name = "PATH")]
-    paths: Vec<PathBuf>,
+    #[arg(required = true, num_args = 2.., value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    paths: Vec<OsString>,
     /// Copy directories and all in them; symbolic links as such
     #[arg(short, long, short_alias = 'R')]
     recursive: bool,
@@ -85,7 +87,11 @@ pub fn run(args: &Cp) -> Outcome {
         sync: args.sync,
         verbose: args.verbose,
     };
-    let Some((target, sources)) = args.paths.split_last() else {
+    if args.paths.iter().any(|path| path.is_empty()) {
+        return Err(Fail::Refused(2, "an empty name is no file".into()));
+    }
+    let paths: Vec<PathBuf> = args.paths.iter().map(PathBuf::from).collect();
+    let Some((target, sources)) = paths.split_last() else {
         return Err(Fail::Usage("nothing to copy".into()));
     };
     let into = target.is_dir();
