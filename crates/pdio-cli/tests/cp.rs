@@ -656,12 +656,19 @@ fn an_archive_is_what_cp_makes_of_it() {
         assert_eq!(value(&ours, name, attribute), Ok(wanted), "{name}");
     }
     assert_eq!(fs::read(ours.join("sub/two")).unwrap(), pattern(70_000));
-    // Again over what is there, also where a file is in the way of a link.
+    // Again over what is there, also where a file or FIFO is in the way of a link.
     fs::remove_file(ours.join("three")).unwrap();
     fs::write(ours.join("three"), "in the way").unwrap();
     fs::remove_file(ours.join("link2")).unwrap();
     symlink("elsewhere", ours.join("link2")).unwrap();
     fs::remove_file(ours.join("link")).unwrap();
+    fs::remove_file(ours.join("sub/two")).unwrap();
+    rustix::fs::mkfifoat(
+        rustix::fs::CWD,
+        ours.join("sub/two"),
+        rustix::fs::Mode::RWXU,
+    )
+    .unwrap();
     assert_status(&cp(&["-a"], &[&tree.join("."), &ours]), 0);
     assert_eq!(described(&ours), described(&theirs));
     // Also if the name is as long as names can be.

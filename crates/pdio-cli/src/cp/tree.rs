@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Makes what is copied: directories, files, links and special files, each under its new name.
 //!
-//! Nothing is ever removed, so much of this is about what is there already. Neither the source itself nor
+//! Nothing is ever removed but what has another name of a source with several and, for a link, another link. So
+//! much of this is about what is there already. Neither the source itself nor
 //! what this run has made from another source is overwritten.
 
 use std::collections::{BTreeMap, BTreeSet};
