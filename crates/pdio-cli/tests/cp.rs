@@ -805,6 +805,42 @@ fn a_link_that_has_changed_is_copied_again() {
 }
 
 #[test]
+fn a_link_that_is_there_gets_the_time_of_its_source() {
+    let home = home();
+    let [one, two, to] = ["one", "two", "to"].map(|name| home.path().join(name));
+    for (seconds, directory) in [(1_000_000_000, &one), (1_100_000_000, &two)] {
+        fs::create_dir(directory).unwrap();
+        symlink("target", directory.join("link")).unwrap();
+        let time = rustix::fs::Timespec {
+            tv_sec: seconds,
+            tv_nsec: 0,
+        };
+        let times = rustix::fs::Timestamps {
+            last_access: time,
+            last_modification: time,
+        };
+        let no_follow = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        let link = directory.join("link");
+        rustix::fs::utimensat(rustix::fs::CWD, &link, &times, no_follow).unwrap();
+    }
+    fs::create_dir(&to).unwrap();
+    symlink("target", to.join("link")).unwrap();
+    let time = |directory: &Path| {
+        fs::symlink_metadata(directory.join("link"))
+            .unwrap()
+            .mtime()
+    };
+    assert_status(&cp(&["-a"], &[&one.join("link"), &to]), 0);
+    assert_eq!(time(&to), time(&one));
+    // One that another source has just given it stays.
+    assert_status(
+        &cp(&["-a"], &[&two.join("link"), &one.join("link"), &to]),
+        0,
+    );
+    assert_eq!(time(&to), time(&two));
+}
+
+#[test]
 fn nothing_is_copied_through_a_link_of_another_source() {
     let home = home();
     // Two trees, in one of which a link is where the other has a file and a directory.

@@ -371,13 +371,15 @@ impl<'a> Copier<'a> {
             make(to).context("create symbolic link", to)?;
         }
         let made = fs::symlink_metadata(to).context("read", to)?;
-        self.made.insert((made.dev(), made.ino()));
-        if present {
+        let first = self.made.insert((made.dev(), made.ino()));
+        if !present {
+            self.touch(to);
+            self.totals.symbolic_links += 1;
+            self.tell(from, to)?;
+        } else if !first {
+            // It has what another source gave it.
             return Ok(());
         }
-        self.touch(to);
-        self.totals.symbolic_links += 1;
-        self.tell(from, to)?;
         match self.options.preserve {
             true => self
                 .attributes
