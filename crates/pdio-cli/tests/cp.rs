@@ -364,11 +364,38 @@ fn an_interrupt_names_the_incomplete_file_and_removes_nothing() {
     let output = wait(child);
     assert_status(&output, 130);
     assert!(
-        stderr(&output).contains("is incomplete: 5000 of"),
+        stderr(&output).contains("is incomplete: 5000 bytes"),
         "{}",
         stderr(&output)
     );
     assert_eq!(fs::read(&to).unwrap(), [5; 5000]);
+}
+
+#[test]
+fn how_much_of_what_is_no_file_was_copied_is_said_as_far_as_it_is_known() {
+    let home = home();
+    let (fifo, file) = fifo_and_file(home.path());
+    // A source without a size.
+    let child = piped(pdio().arg("cp").args([&fifo, &file]));
+    let mut feeder = File::options().write(true).open(&fifo).unwrap();
+    std::io::Write::write_all(&mut feeder, &[5; 5000]).unwrap();
+    until(|| fs::metadata(&file).is_ok_and(|m| m.len() == 5000));
+    signal(&child, Signal::INT);
+    let text = stderr(&wait(child));
+    assert!(text.ends_with("is incomplete: 5000 bytes\n"), "{text}");
+    // A target without one, whose reader goes when it has this much.
+    let (len, much) = (40 << 20, 20 << 20);
+    fs::write(&file, pattern(len)).unwrap();
+    let child = piped(pdio().arg("cp").args([&file, &fifo]));
+    let mut reader = File::open(&fifo).unwrap();
+    std::io::Read::read_exact(&mut reader, &mut vec![0; much]).unwrap();
+    drop(reader);
+    let output = wait(child);
+    assert_status(&output, 1);
+    let text = stderr(&output);
+    let said = text.trim_end().strip_suffix(&format!(" of {len} bytes"));
+    let has = said.and_then(|said| said.rsplit(' ').next()?.parse::<usize>().ok());
+    assert!(has.is_some_and(|has| (1..len).contains(&has)), "{text}");
 }
 
 #[test]

@@ -262,9 +262,9 @@ impl<'a> Copier<'a> {
             made: &made,
         };
         let mut position = 0;
-        let outcome = self
-            .data
-            .copy(source, &file, &pair, &mut position)
+        let outcome = self.data.copy(source, &file, &pair, &mut position);
+        let copied = outcome.is_ok();
+        let outcome = outcome
             .and_then(|()| match self.options.preserve {
                 true => self.preserve(&Made::Open(&file), from, to, about),
                 false => Ok(()),
@@ -281,14 +281,19 @@ impl<'a> Copier<'a> {
                 Ok(())
             }
             Err(fail) => {
-                let has = file.metadata().map(|m| m.len()).unwrap_or(0).min(position);
-                let incomplete = format!(
-                    "{} is incomplete: {has} of {} bytes",
-                    quoted(to),
-                    about.len()
-                );
+                let has = match made.is_file() {
+                    true => file.metadata().map(|m| m.len()).unwrap_or(0).min(position),
+                    // The size of anything else says nothing.
+                    false => position,
+                };
+                let (name, len) = (quoted(to), about.len());
+                // Nor does that of a source which is no file, or one of /proc.
+                let incomplete = match has < len {
+                    true => format!("{name} is incomplete: {has} of {len} bytes"),
+                    false => format!("{name} is incomplete: {has} bytes"),
+                };
                 match fail {
-                    Fail::Failed(text) if position < about.len() || about.len() == 0 => {
+                    Fail::Failed(text) if !copied && (position < len || len == 0) => {
                         Err(Fail::Failed(format!("{text}; {incomplete}")))
                     }
                     Fail::Signal(signal) => {
