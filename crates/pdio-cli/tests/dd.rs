@@ -241,6 +241,65 @@ fn short_blocks_that_are_counted_as_whole_ones_are_named() {
 }
 
 #[test]
+fn skipping_beyond_the_end_and_appending_to_what_is_emptied_are_named() {
+    if !gnu() {
+        return;
+    }
+    for line in [
+        "if=in of=out oflag=append",
+        "if=in of=out oflag=append seek=1",
+        "if=in of=out oflag=append conv=notrunc",
+        "if=in oflag=append status=none",
+        "if=missing of=out oflag=append",
+        "if=empty of=out bs=1 skip=1",
+        "if=empty of=out bs=1 skip=1 status=none",
+        "if=/proc/version of=out bs=1 skip=3 count=5",
+    ] {
+        let files = [
+            ("in", pattern(9)),
+            ("empty", Vec::new()),
+            ("out", vec![1; 9000]),
+        ];
+        compare(&line.split(' ').collect::<Vec<_>>(), None, &files);
+    }
+}
+
+/// A disk of a MiB that is only read. `None` where there can be none.
+struct Disk(String);
+
+impl Disk {
+    fn new(home: &std::path::Path) -> Option<Disk> {
+        let image = home.join("image");
+        fs::write(&image, pattern(1 << 20)).unwrap();
+        let mut losetup = Command::new("losetup");
+        let losetup = losetup.args(["-r", "-f", "--show"]).arg(&image).output();
+        let Some(output) = losetup.ok().filter(|output| output.status.success()) else {
+            eprintln!("skipped: no loop device");
+            return None;
+        };
+        Some(Disk(String::from_utf8_lossy(&output.stdout).trim().into()))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn nothing_is_skipped_to_beyond_the_end_of_a_disk() {
+    let home = home();
+    let Some(disk) = Disk::new(home.path()).filter(|_| gnu()) else {
+        return;
+    };
+    let input = format!("if={}", disk.0);
+    for skip in ["skip=1", "skip=2", "skip=1048575B", "skip=1048577B"] {
+        compare(&[&input, "of=out", "bs=1M", skip], None, &[]);
+    }
+}
+
+#[test]
 fn what_would_wait_is_an_error_with_nonblock() {
     let mut child = piped(pdio().args(["dd", "iflag=nonblock"]));
     let stdin = child.stdin.take();
@@ -710,8 +769,10 @@ fn what_only_close_tells_is_a_failure_in_one_line() {
     for more in [
         &[][..],
         &["bs=1M", "conv=fsync"],
-        &["oflag=append", "bs=64k"],
+        &["oflag=append", "conv=notrunc", "bs=64k"],
     ] {
+        // What is appended to is empty.
+        let _ = fs::remove_file(&to);
         let mut command = pdio();
         command.args(["dd", "status=none"]).args(more);
         command.arg(format!("if={}", from.display()));

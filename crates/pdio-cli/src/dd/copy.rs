@@ -2,8 +2,10 @@
 //! The copy: blocks, counts and messages as GNU dd has them.
 
 use std::io::{self, BufRead, Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
 use std::time::Instant;
 
+use rustix::io::Errno;
 use serde_json::json;
 use signal_hook::consts::SIGUSR1;
 
@@ -180,8 +182,12 @@ impl Copy<'_> {
                     .map_err(|e| failed(&e))?;
                 let size = reader.seek(SeekFrom::End(0)).map_err(|e| failed(&e))?;
                 reader.seek(SeekFrom::Start(to)).map_err(|e| failed(&e))?;
-                // Files of /proc have no size but an end.
-                size > 0 && to > size
+                let about = reader.file().metadata().map_err(|e| failed(&e))?;
+                // As with GNU dd: a file may yet get such a place, a device never.
+                if to > size && about.file_type().is_block_device() {
+                    return Err(failed(&Errno::INVAL.into()));
+                }
+                to > size
             }
             Source::Stream { .. } if passed => false,
             Source::Stream { .. } => {

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use signal_hook::consts::SIGUSR1;
 
-use crate::report::{copied, show, Fail, Outcome};
+use crate::report::{copied, say, show, Fail, Outcome};
 use crate::signals::Signals;
 use copy::{Blocks, Copy, Counts};
 use files::{Input, Output};
@@ -70,6 +70,9 @@ pub struct Dd {
 /// If anything could not be copied.
 pub fn run(args: &Dd) -> Outcome {
     let plan = Plan::parse(&args.operands)?;
+    if plan.appends_to_nothing() {
+        say("pdio dd: you probably want conv=notrunc with oflag=append");
+    }
     let signals = Signals::listen(&[SIGUSR1])?;
     let mut input = Input::open(&plan, &signals)?;
     // Before the output is emptied.

@@ -156,6 +156,11 @@ impl Plan {
         Ok(plan)
     }
 
+    /// True if the output is emptied first, so that there is nothing to append to.
+    pub(super) fn appends_to_nothing(&self) -> bool {
+        self.output.flags & OFlags::APPEND.bits() != 0 && !self.notrunc
+    }
+
     /// True if fewer bytes are copied than were probably meant where the input gives short blocks.
     pub(super) fn counts_short_blocks(&self) -> bool {
         let counts = self.count.is_some() || self.input.begin > 0;
