@@ -25,10 +25,11 @@ use tree::{Copier, Options};
 ///
 /// Where the filesystem can share blocks between files, nothing is copied. Otherwise data goes in large
 /// direct requests with one copy in memory at most, or through the page cache where that is cheaper.
-/// Holes stay holes. An existing file is overwritten in place, also if it has other names: with hard-linked
-/// snapshots, copy into a new directory. A symbolic link takes the place of another one, and of nothing else.
-/// With -a, a further name of a source that has several takes the place of whatever has it but a directory: also
-/// of a FIFO or device.
+/// Holes stay holes; what a file with holes grows by meanwhile is left out.
+///
+/// An existing file is overwritten in place, also if it has other names: with hard-linked snapshots, copy into a
+/// new directory. A symbolic link takes the place of another one, and of nothing else. With -a, a further name
+/// of a source that has several takes the place of whatever has it but a directory: also of a FIFO or device.
 ///
 /// Nothing else is ever removed. If a copy does not complete, the line that says why also names the file
 /// that is incomplete and how far it got; the other sources are still copied, unless a signal ends
