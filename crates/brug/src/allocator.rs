@@ -8,7 +8,7 @@ use allocator_api2::alloc::{AllocError, Allocator};
 
 use crate::mode::Mode;
 use crate::realloc::realloc_in;
-use crate::{heap, words};
+use crate::{arena, heap, words};
 
 /// Allocates in one mode, whatever the mode of the process and the thread is: the
 /// paper's choice per data structure. In a build that lacks what the mode needs, the
@@ -49,7 +49,10 @@ impl In {
             unsafe { self.deallocate(p, old) };
             return self.get(new, false);
         }
-        let q = if new.align() <= old.align() || (p.as_ptr() as usize).is_multiple_of(new.align()) {
+        // A place that happens to be aligned better than any slot is not kept when the object moves.
+        let is_aligned = (p.as_ptr() as usize).is_multiple_of(new.align());
+        let stays = new.align() <= old.align() || is_aligned && new.align() <= arena::MAX_ALIGN;
+        let q = if stays {
             let align = old.align().max(new.align());
             // SAFETY: by contract.
             unsafe { realloc_in(Some(self.0), p.as_ptr(), old.size(), align, new.size()) }

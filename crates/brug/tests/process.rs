@@ -953,6 +953,37 @@ fn a_small_reservation_is_used_up_gracefully() {
 }
 
 /// A program that asks for the usable size may use all of it, and finds that again.
+/// The first slot of a size may be aligned to more than the one that the object moves to.
+#[cfg(feature = "allocator-api2")]
+#[test]
+fn an_object_that_grows_has_the_alignment_that_it_is_to_have() {
+    use allocator_api2::alloc::Allocator;
+    let name = "an_object_that_grows_has_the_alignment_that_it_is_to_have";
+    isolated(name, &[("BRUG_RESERVE", "64G")], || {
+        let old = Layout::from_size_align(1 << 20, 8).unwrap();
+        let new = |p: *mut u8| {
+            let align = 1 << p.addr().trailing_zeros().min(30);
+            Layout::from_size_align(70 << 20, align).unwrap()
+        };
+        let allocator = brug::In(brug::Mode::Mmap);
+        let objects: Vec<_> = (0..40)
+            .map(|_| allocator.allocate(old).unwrap().cast::<u8>())
+            .collect();
+        for p in objects {
+            let new = new(p.as_ptr());
+            // SAFETY: an object of this layout, and it grows.
+            unsafe {
+                p.write_bytes(7, old.size());
+                let q = allocator.grow(p, old, new).unwrap().cast::<u8>();
+                assert!(q.addr().get().is_multiple_of(new.align()), "{q:?} {new:?}");
+                let content = std::slice::from_raw_parts(q.as_ptr(), old.size());
+                assert!(content.iter().all(|&byte| byte == 7));
+                allocator.deallocate(q, new);
+            }
+        }
+    });
+}
+
 #[test]
 fn what_is_usable_is_kept_when_an_object_leaves_its_slot() {
     isolated(
