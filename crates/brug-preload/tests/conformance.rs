@@ -125,13 +125,13 @@ fn operator_new_runs_the_handler_and_throws() {
 #[test]
 fn operator_new_throws_in_a_plugin_whose_runtime_is_not_global() {
     let program = compiled("plugin.c", "plugin", &[]);
-    let plugin = compiled(
-        "cxx.cpp",
-        "plugin.so",
-        &["-std=c++17", "-DPLUGIN", "-shared", "-fPIC"],
-    );
-    let said = passes_quietly(under_brug(&program, &[]).arg(plugin));
-    assert_eq!(said, "cxx: all checks passed\n");
+    let flags = ["-std=c++17", "-DPLUGIN", "-shared", "-fPIC"];
+    let own = ["-static-libstdc++", "-static-libgcc"];
+    for (name, own) in [("plugin.so", &[][..]), ("plugin-static.so", &own)] {
+        let plugin = compiled("cxx.cpp", name, &[&flags, own].concat());
+        let said = passes_quietly(under_brug(&program, &[]).arg(plugin));
+        assert_eq!(said, "cxx: all checks passed\n", "{name}");
+    }
 }
 
 #[test]

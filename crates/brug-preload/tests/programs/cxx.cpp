@@ -14,6 +14,7 @@
 
 static const std::size_t absurd = PTRDIFF_MAX;
 static volatile std::size_t hidden = absurd;
+static volatile std::size_t odd[] = {0, 3, 24};
 static int handled;
 
 static void handler()
@@ -85,6 +86,15 @@ static void no_memory()
 	CHECK(!::operator new[](hidden, std::nothrow));
 	CHECK(!::operator new(hidden, wide, std::nothrow));
 	CHECK(!::operator new[](hidden, wide, std::nothrow));
+
+	for (std::size_t align : odd) {
+		const std::align_val_t wrong{align};
+
+		CHECK(throws([=] { ::operator delete(::operator new(100, wrong), wrong); }));
+		CHECK(throws([=] { ::operator delete[](::operator new[](100, wrong), wrong); }));
+		CHECK(!::operator new(100, wrong, std::nothrow));
+		CHECK(!::operator new[](100, wrong, std::nothrow));
+	}
 
 	std::set_new_handler(handler);
 	CHECK(throws([] { ::operator delete(::operator new(hidden)); }));
