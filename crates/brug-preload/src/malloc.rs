@@ -100,34 +100,32 @@ pub unsafe extern "C" fn free(object: *mut c_void) {
     unsafe { raw::free(object.cast()) }
 }
 
-/// `cfree(3)`, which old programs call for [`free`].
-///
-/// # Safety
-/// As [`realloc`].
-#[no_mangle]
-pub unsafe extern "C" fn cfree(object: *mut c_void) {
-    // SAFETY: the caller's promise.
-    unsafe { free(object) }
+/// Functions that free an object, and need nothing else that they are told.
+macro_rules! freeing {
+    ($($(#[$doc:meta])* $name:ident($($told:ident: $type:ty),*);)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As [`realloc`].
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(object: *mut c_void, $($told: $type),*) {
+            // SAFETY: the caller's promise.
+            unsafe { free(object) }
+        }
+    )*};
 }
 
-/// `free_sized` of C23; the size is not needed.
-///
-/// # Safety
-/// As [`realloc`].
-#[no_mangle]
-pub unsafe extern "C" fn free_sized(object: *mut c_void, _size: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { free(object) }
-}
-
-/// `free_aligned_sized` of C23; neither number is needed.
-///
-/// # Safety
-/// As [`realloc`].
-#[no_mangle]
-pub unsafe extern "C" fn free_aligned_sized(object: *mut c_void, _align: usize, _size: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { free(object) }
+freeing! {
+    /// `cfree(3)`, which old programs call.
+    cfree();
+    /// `free_sized` of C23.
+    free_sized(_size: usize);
+    /// `free_aligned_sized` of C23.
+    free_aligned_sized(_align: usize, _size: usize);
+    /// `dallocx(3)` of jemalloc.
+    dallocx(_flags: c_int);
+    /// `sdallocx(3)` of jemalloc.
+    sdallocx(_size: usize, _flags: c_int);
 }
 
 /// `memalign(3)`. As in the C library, an alignment that is no power of two is rounded up to one.

@@ -3,7 +3,7 @@
 //!
 //! A program linked with jemalloc may allocate with these and release with `free`; both have to come
 //! from the same library. Of the flags, alignment and zeroing are honoured; tcache and arena numbers
-//! mean nothing here.
+//! mean nothing here. `dallocx` and `sdallocx` are with [`free`].
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -124,26 +124,6 @@ pub unsafe extern "C" fn xallocx(
 pub unsafe extern "C" fn sallocx(object: *const c_void, _flags: c_int) -> usize {
     // SAFETY: the caller's promise.
     unsafe { malloc_usable_size(object.cast_mut()) }
-}
-
-/// `dallocx(3)`.
-///
-/// # Safety
-/// As [`rallocx`].
-#[no_mangle]
-pub unsafe extern "C" fn dallocx(object: *mut c_void, _flags: c_int) {
-    // SAFETY: the caller's promise.
-    unsafe { free(object) }
-}
-
-/// `sdallocx(3)`.
-///
-/// # Safety
-/// As [`rallocx`].
-#[no_mangle]
-pub unsafe extern "C" fn sdallocx(object: *mut c_void, _size: usize, _flags: c_int) {
-    // SAFETY: the caller's promise.
-    unsafe { free(object) }
 }
 
 /// `nallocx(3)`: the size in bytes that an object of [`mallocx`] will have, all of which may be used; 0
