@@ -33,7 +33,9 @@ fn a_value_that_makes_no_sense_is_named_once_and_harms_nothing() {
         ("BRUG_TEMPLATE", "0-4K:sys,8K-:mmap"),
         ("BRUG_STATS", "yaml"),
         ("BRUG_VERBOSE", "\u{fffd}\u{1b}[31m"),
+        ("BRUG_ALLOC", "x\nbrug: all is well\u{9b}m"),
         ("BRUG_SPEED", "1"),
+        ("BRUG_X\nY", "1"),
         ("BRUG_", "1"),
     ];
     let program = compiled("conformance.c", "settings", &[]);
@@ -43,13 +45,15 @@ fn a_value_that_makes_no_sense_is_named_once_and_harms_nothing() {
         assert_eq!(output.status.code(), Some(0), "{name}={value}: {output:?}");
         let said = stderr(&output);
         assert_eq!(said.lines().count(), 1, "{name}={value}: {said}");
+        let name = name.replace(char::is_control, "?");
         assert!(
-            said.starts_with("brug: ") && said.contains(name),
+            said.starts_with("brug: ") && said.contains(&name),
             "{name}={value}: {said}"
         );
+        assert!(!said.trim_end().contains(char::is_control), "{said:?}");
         assert!(output.stdout.is_empty(), "{name}={value}");
         if std::mem::take(&mut first) {
-            let output = under_brug(&program, &[(name, value)])
+            let output = under_brug(&program, &[(&name, value)])
                 .output()
                 .expect("starts");
             assert_eq!(
@@ -117,6 +121,17 @@ fn statistics_come_out_although_the_program_closed_stderr() {
         "{said}"
     );
     assert!(!stdout(&output).contains("grows_in_place"));
+}
+
+#[test]
+fn the_name_of_a_program_is_no_line_of_its_statistics() {
+    let directory = tempfile::tempdir().expect("directory");
+    let program = directory.path().join("a\nbrug: b\x1b[m");
+    copy_program(compiled("little.c", "named", &[]), &program);
+    let output = under_brug(&program, &[("BRUG_STATS", "1")]).output();
+    let said = stderr(&output.expect("starts"));
+    let first = said.lines().next().unwrap_or_default();
+    assert!(first.contains("/a?brug: b?[m ["), "{said:?}");
 }
 
 #[test]

@@ -46,8 +46,9 @@ fn with_program<T>(f: impl FnOnce(&[u8]) -> T) -> T {
 pub(crate) fn text(out: &mut dyn Write) -> fmt::Result {
     out.write_str("brug: ")?;
     with_program(|path| {
-        let mut parts = path.utf8_chunks();
-        parts.try_for_each(|part| out.write_str(part.valid()))
+        let mut text = path.utf8_chunks().flat_map(|part| part.valid().chars());
+        let shown = |c: char| if c.is_control() { '?' } else { c };
+        text.try_for_each(|c| out.write_char(shown(c)))
     })?;
     let (mode, base) = (words::mode(), words::base());
     writeln!(out, " [{}], mode {mode}, base {base}", os::process())?;

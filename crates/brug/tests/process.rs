@@ -1276,6 +1276,7 @@ fn a_malformed_variable_is_one_line_and_the_default() {
         ("BRUG_MONITOR", "2"),
         ("BRUG_VERBOSE", "2"),
         ("BRUG_PROFILE", "/proc/self/status"),
+        ("BRUG_ALLOC", "fast\nbrug: and well"),
     ] {
         let text = isolated(name, &[(variable, value)], || {
             assert_eq!(Brug::mode(), brug::Mode::Auto);

@@ -46,9 +46,19 @@ impl Line {
         self.len += fits;
     }
 
-    /// The line with its end, also if it was cut.
+    /// The line with its end, also if it was cut. Whatever else would end it or do something to a terminal is `?`:
+    /// names come from anybody.
     pub fn end(mut self) -> Line {
         self.len = self.len.min(MOST - 1);
+        for at in 0..self.len {
+            if self.bytes[at].is_ascii_control() {
+                self.bytes[at] = b'?';
+            }
+            // In UTF-8 the other control characters have two bytes.
+            if at > 0 && matches!(self.bytes[at - 1..=at], [0xc2, 0x80..=0x9f]) {
+                self.bytes[at - 1..=at].fill(b'?');
+            }
+        }
         self.push(b"\n");
         self
     }
@@ -76,6 +86,8 @@ mod tests {
             Line::message("pdio", &[b"no ", b"room"]).as_bytes(),
             b"pdio: no room\n"
         );
+        let forged = Line::message("brug", &[b"a\nb\x1b[m\x7f", "\u{9b}m\u{e9}".as_bytes()]);
+        assert_eq!(forged.as_bytes(), b"brug: a?b?[m???m\xc3\xa9\n".as_slice());
         let long = [b'x'; 600];
         let line = Line::message("brug", &[&long, b"lost"]);
         assert_eq!(line.as_bytes().len(), MOST);
