@@ -171,9 +171,10 @@ fn run(
 /// How a profile begins.
 const MAGIC: &[u8] = b"brug-profile ";
 
-/// Full path, since the program may change its directory.
+/// Full path, since the program may change its directory, and where a link leads, since the library follows none.
 fn absolute(path: &Path) -> Result<PathBuf, Refusal> {
-    std::path::absolute(path)
+    fs::canonicalize(path)
+        .or_else(|_| std::path::absolute(path))
         .map_err(|error| Refusal::new(OURS, format!("{}: {error}", path.display())))
 }
 

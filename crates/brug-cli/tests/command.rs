@@ -836,6 +836,25 @@ fn tune_replaces_no_device_and_follows_no_link_that_waits_for_it() {
 }
 
 #[test]
+fn a_profile_is_written_where_a_link_leads() {
+    let directory = tempfile::tempdir().expect("directory");
+    let (profile, link) = (
+        directory.path().join("profile"),
+        directory.path().join("link"),
+    );
+    fs::write(&profile, "").expect("profile");
+    symlink("profile", &link).expect("link");
+    let path = link.to_str().expect("path");
+    for command in ["tune", "run"] {
+        let output = brug(&[command, "--profile", path, "--", "true"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(output.stderr.is_empty(), "{output:?}");
+        assert!(fs::symlink_metadata(&link).expect("link").is_symlink());
+    }
+    assert!(fs::metadata(&profile).expect("profile").len() > 0);
+}
+
+#[test]
 fn tune_hears_of_programs_elsewhere_with_whatever_directory_for_temporary_files() {
     library();
     let directory = tempfile::tempdir().expect("directory");

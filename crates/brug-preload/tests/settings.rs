@@ -33,6 +33,7 @@ fn a_value_that_makes_no_sense_is_named_once_and_harms_nothing() {
         ("BRUG_TEMPLATE", "0-4K:sys,8K-:mmap"),
         ("BRUG_STATS", "yaml"),
         ("BRUG_VERBOSE", "\u{fffd}\u{1b}[31m"),
+        ("BRUG_PROFILE", "where-the-program-was-begun"),
         ("BRUG_ALLOC", "x\nbrug: all is well\u{9b}m"),
         ("BRUG_SPEED", "1"),
         ("BRUG_X\nY", "1"),
@@ -132,6 +133,19 @@ fn the_name_of_a_program_is_no_line_of_its_statistics() {
     let said = stderr(&output.expect("starts"));
     let first = said.lines().next().unwrap_or_default();
     assert!(first.contains("/a?brug: b?[m ["), "{said:?}");
+}
+
+/// Who may write to a directory could know the number of a process before.
+#[test]
+fn a_profile_is_not_written_through_what_others_have_put_beside_it() {
+    let directory = tempfile::tempdir().expect("directory");
+    let script = "ln -s victim .brug-profile-$$; exec env BRUG_PROFILE=$PWD/profile true";
+    let mut shell = under_brug(Path::new("/bin/sh"), &[]);
+    passes_quietly(shell.args(["-c", script]).current_dir(&directory));
+    let at = |name| directory.path().join(name);
+    assert!(at("profile").exists() && !at("victim").exists());
+    let left = fs::read_dir(&directory).expect("directory").count();
+    assert_eq!(left, 2, "profile, link");
 }
 
 #[test]

@@ -56,7 +56,7 @@ pub struct Config {
     /// of two, and halved until the system agrees. Less than 1 GiB: there are none.
     /// `BRUG_RESERVE`, 16 TiB
     pub reserve: usize,
-    /// File in which the tuner keeps what it has learned. `BRUG_PROFILE`
+    /// File in which the tuner keeps what it has learned; an absolute path. `BRUG_PROFILE`
     pub profile: Option<&'static CStr>,
     /// Where statistics go when the program ends. `BRUG_STATS`
     pub statistics: Statistics<&'static CStr>,
@@ -217,7 +217,9 @@ variables! { config, value, text;
     RETAIN, SIZE => put(&mut config.retain, size(text).map(Some)),
     RESERVE, "a size of at most 65536G" =>
         put(&mut config.reserve, size(text).filter(|&n| n <= 64 << 40)),
-    PROFILE, "" => put(&mut config.profile, Some(kept(value))),
+    // A program may change its directory before the profile is written.
+    PROFILE, "an absolute path" =>
+        value.to_bytes().first() == Some(&b'/') && put(&mut config.profile, Some(kept(value))),
     STATS, STATISTICS => put(&mut config.statistics, statistics(value)),
     MONITOR, SWITCH => put(&mut config.monitor, switch(text)),
     VERBOSE, SWITCH => put(&mut config.verbose, switch(text)),

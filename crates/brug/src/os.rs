@@ -708,22 +708,46 @@ pub(crate) fn read_file(path: &CStr, buf: &mut [u8]) -> usize {
         // All such files are about the machine, which Miri is not.
         return 0;
     }
+    read_opened(path, 0, buf, |_| true).unwrap_or(0)
+}
+
+/// Reads the beginning of a file that somebody has named; 0 bytes if there is none.
+///
+/// # Errors
+/// That of the system; `EINVAL` if it is no regular file. What waits for others, as a FIFO does, is not waited
+/// for, and a link is not followed.
+pub(crate) fn read_named_file(path: &CStr, buf: &mut [u8]) -> Result<usize, c_int> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW;
+    let regular = |fd| about(fd).is_some_and(|about| about.st_mode & libc::S_IFMT == libc::S_IFREG);
+    match read_opened(path, flags, buf, regular) {
+        Err(libc::ENOENT) => Ok(0),
+        read => read,
+    }
+}
+
+fn read_opened(
+    path: &CStr,
+    flags: c_int,
+    buf: &mut [u8],
+    suits: impl FnOnce(c_int) -> bool,
+) -> Result<usize, c_int> {
     // SAFETY: the path is a C string, the buffer is valid for its length.
     uncancelled(|| unsafe {
-        let fd = libc::open64(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        let fd = libc::open64(path.as_ptr(), flags | libc::O_RDONLY | libc::O_CLOEXEC);
         if fd < 0 {
-            return 0;
+            return Err(errno());
         }
         let mut have = 0;
-        while have < buf.len() {
-            let n = libc::read(fd, buf.as_mut_ptr().add(have).cast(), buf.len() - have);
-            if n <= 0 {
-                break;
+        let mut result = if suits(fd) { Ok(0) } else { Err(libc::EINVAL) };
+        while result.is_ok() && have < buf.len() {
+            match libc::read(fd, buf.as_mut_ptr().add(have).cast(), buf.len() - have) {
+                0 => break,
+                n @ 1.. => have += n as usize,
+                _ => result = Err(errno()),
             }
-            have += n as usize;
         }
         libc::close(fd);
-        have
+        result.map(|_| have)
     })
 }
 
@@ -837,13 +861,18 @@ fn write_loudly(fd: c_int, mut bytes: &[u8]) -> bool {
     true
 }
 
-/// Device and inode of the file behind a descriptor.
-pub(crate) fn identity(fd: c_int) -> Option<(u64, u64)> {
+/// What the system knows of the file behind a descriptor.
+fn about(fd: c_int) -> Option<libc::stat64> {
     // SAFETY: a structure of numbers may be all zero, and is valid for a write.
     unsafe {
         let mut about: libc::stat64 = core::mem::zeroed();
-        (libc::fstat64(fd, &mut about) == 0).then_some((about.st_dev, about.st_ino))
+        (libc::fstat64(fd, &mut about) == 0).then_some(about)
     }
+}
+
+/// Device and inode of the file behind a descriptor.
+pub(crate) fn identity(fd: c_int) -> Option<(u64, u64)> {
+    about(fd).map(|about| (about.st_dev, about.st_ino))
 }
 
 /// The file that standard error is, once it is remembered; zeros: it was closed.

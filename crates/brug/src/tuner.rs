@@ -463,26 +463,26 @@ const PROFILE_MAX: usize = 32 << 10;
 /// In sixteenths of a nanosecond, a minute.
 const MOST_MEAN: u64 = 1 << 40;
 
-/// True if the file at the profile's path is no profile: then it is not replaced.
+/// True if what is at the profile's path is no profile, or cannot be read: then it is not replaced.
 static NO_PROFILE: AtomicBool = AtomicBool::new(false);
 
 /// Reads a profile; of what is known of a size already, what has more samples counts, and of bases what this process
-/// has found. Returns true if there is one. A missing one counts as empty; a malformed one is reported, not used and
-/// not replaced.
+/// has found. Returns true if there is one. A missing one counts as empty; whatever else is there is reported, not used
+/// and not replaced.
 pub(crate) fn load(path: &CStr) -> bool {
     let buf = os::map_memory(PROFILE_MAX);
     if buf.is_null() {
+        NO_PROFILE.store(true, Relaxed);
         return false;
     }
     // SAFETY: mapped above with this length.
     let bytes = unsafe { core::slice::from_raw_parts_mut(buf, PROFILE_MAX) };
-    let n = os::read_file(path, bytes);
-    let text = core::str::from_utf8(&bytes[..n]).unwrap_or("");
-    let parsed = n > 0 && parse(text);
-    if n > 0 && !parsed {
+    let read = os::keep_errno(|| os::read_named_file(path, bytes));
+    let parsed = read.is_ok_and(|n| parse(core::str::from_utf8(&bytes[..n]).unwrap_or("")));
+    if read != Ok(0) && !parsed {
+        let (path, error) = (shown(path), read.err().unwrap_or(libc::EINVAL));
         os::complain(format_args!(
-            "{}: not a profile of brug; left alone",
-            shown(path)
+            "{path}: not a profile of brug that can be read (errno {error}); left alone"
         ));
         NO_PROFILE.store(true, Relaxed);
     }
@@ -542,7 +542,8 @@ fn parse_row(line: &str) -> Option<Row> {
     (lower_bound(class) == size).then_some(Row::Size(class, arm, mean, samples))
 }
 
-/// Calls `f` with a name in the directory of `path`. What is longer than a path can be, the system refuses.
+/// Calls `f` with a name in the directory of `path` that nobody can know before. What is longer than a path can be,
+/// the system refuses.
 fn beside<T>(path: &CStr, f: impl FnOnce(&CStr) -> T) -> T {
     use fmt::Write;
     let mut name = [0; libc::PATH_MAX as usize + 64];
@@ -551,7 +552,7 @@ fn beside<T>(path: &CStr, f: impl FnOnce(&CStr) -> T) -> T {
     let directory = directory.min(libc::PATH_MAX as usize);
     name[..directory].copy_from_slice(&bytes[..directory]);
     let mut last = Line::new();
-    let _ = write!(last, ".brug-profile-{}", os::process());
+    let _ = write!(last, ".brug-profile-{}-{}", os::process(), os::now_ns());
     let last = last.as_bytes();
     name[directory..directory + last.len()].copy_from_slice(last);
     f(CStr::from_bytes_until_nul(&name).unwrap_or_default())
@@ -575,7 +576,8 @@ fn write(name: &CStr, path: &CStr) {
     use fmt::Write;
     // SAFETY: C strings.
     unsafe {
-        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
+        // Of others who may write there, nobody's file or link is written to.
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
         let fd = libc::open64(name.as_ptr(), flags, 0o644);
         let mut ok = fd >= 0 && os::write_all(fd, MAGIC.as_bytes()) && os::write_all(fd, b"\n");
         for base in Base::ALL {
@@ -602,7 +604,9 @@ fn write(name: &CStr, path: &CStr) {
         }
         if !ok || libc::rename(name.as_ptr(), path.as_ptr()) != 0 {
             let error = os::errno();
-            libc::unlink(name.as_ptr());
+            if fd >= 0 {
+                libc::unlink(name.as_ptr());
+            }
             let path = shown(path);
             os::complain(format_args!(
                 "cannot write profile {path} (errno {error}); it is as it was"

@@ -1276,6 +1276,7 @@ fn a_malformed_variable_is_one_line_and_the_default() {
         ("BRUG_MONITOR", "2"),
         ("BRUG_VERBOSE", "2"),
         ("BRUG_PROFILE", "/proc/self/status"),
+        ("BRUG_PROFILE", "where-the-program-was-begun"),
         ("BRUG_ALLOC", "fast\nbrug: and well"),
     ] {
         let text = isolated(name, &[(variable, value)], || {
@@ -1576,6 +1577,52 @@ fn a_file_that_is_no_profile_is_not_replaced_by_one() {
         assert_eq!(std::fs::read_to_string(&file).unwrap(), content);
     }
     std::fs::remove_file(file).unwrap();
+}
+
+/// Nor is a FIFO waited for.
+#[test]
+fn what_is_no_file_or_cannot_be_read_is_not_replaced_by_a_profile() {
+    use std::os::unix::fs::MetadataExt;
+    let name = "what_is_no_file_or_cannot_be_read_is_not_replaced_by_a_profile";
+    let directory = std::env::temp_dir().join(format!("brug-no-file-{}", std::process::id()));
+    let at = |name: &str| directory.join(name);
+    let node = |name: &str, kind, device| {
+        let path = std::ffi::CString::new(at(name).to_str().unwrap()).unwrap();
+        // SAFETY: a C string.
+        unsafe { libc::mknod(path.as_ptr(), kind | 0o600, device) == 0 }
+    };
+    let mut kinds = vec!["link", "socket", "fifo"];
+    if std::env::var_os(CHILD).is_none() {
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(at("profile"), "brug-profile 1\n").unwrap();
+        std::os::unix::fs::symlink("profile", at("link")).unwrap();
+        assert!(node("fifo", libc::S_IFIFO, 0));
+        // Nobody can open one.
+        assert!(node("socket", libc::S_IFSOCK, 0));
+        if node("null", libc::S_IFCHR, libc::makedev(1, 3)) {
+            kinds.push("null");
+        }
+    }
+    for kind in kinds {
+        let path = at(kind).to_str().unwrap().to_owned();
+        let inode = || std::fs::symlink_metadata(&path).unwrap().ino();
+        let before = std::env::var_os(CHILD).is_none().then(inode);
+        let text = isolated(name, &[("BRUG_PROFILE", &path)], || {
+            for _ in 0..300 {
+                drop(grow(1 << 20));
+            }
+        });
+        let Some(text) = text else { return };
+        let said: Vec<_> = text
+            .lines()
+            .filter(|line| line.starts_with("brug: "))
+            .collect();
+        assert!(said.len() == 1 && said[0].contains("left alone"), "{text}");
+        assert_eq!(before, Some(inode()), "{kind}");
+    }
+    let profile = std::fs::read_to_string(at("profile")).unwrap();
+    assert_eq!(profile, "brug-profile 1\n");
+    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]
