@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use addr2line::Loader;
+use nocopy_launch::shown;
 use serde::{Deserialize, Serialize};
 
 use crate::launch::{self, Refusal, CANNOT_RUN, OURS};
@@ -92,6 +93,8 @@ struct Process {
     bases: Vec<Compared>,
     sizes: Vec<SizeClass>,
     sites: Vec<Site>,
+    /// Reallocations that are in none of them, for want of room.
+    missed: u64,
     /// True if anything of it is worth a look, whether its call sites are asked for or not.
     #[serde(skip)]
     may_gain: bool,
@@ -368,7 +371,7 @@ impl Sources {
 const MIB: f64 = 1024.0 * 1024.0;
 
 fn describe(out: &mut String, process: &Process) {
-    let _ = writeln!(out, "{} [{}]", process.program, process.pid);
+    let _ = writeln!(out, "{} [{}]", shown(&process.program), process.pid);
     let _ = writeln!(
         out,
         "  {} growths in place, {} moves; {:.1} MiB not copied, {:.1} MiB copied",
@@ -433,12 +436,16 @@ fn describe(out: &mut String, process: &Process) {
             site.realloc_ns as f64 / 1e6
         );
         for frame in &site.frames {
-            let module = frame
-                .module
-                .as_ref()
-                .map_or("?".into(), |path| path.to_string_lossy());
-            let source = frame.source.as_deref().unwrap_or_default();
+            let module = frame.module.as_ref().map_or("?".into(), shown);
+            let source = shown(frame.source.as_deref().unwrap_or_default());
             let _ = writeln!(out, "      {module}+{:#x} {source}", frame.offset);
         }
+    }
+    if process.missed > 0 {
+        let _ = writeln!(
+            out,
+            "  {} reallocations found no room in the tables",
+            process.missed
+        );
     }
 }

@@ -683,6 +683,19 @@ fn tune_names_the_call_site_and_writes_a_profile() {
         said.contains("MiB not copied") && !said.contains("reallocate nothing"),
         "{said}"
     );
+    // Found in PATH, and by a name that would be a line of its own.
+    let name = "grow\nverdict: brug helps";
+    fs::hard_link(&program, directory.path().join(name)).expect("link");
+    let found = Command::new(env!("CARGO_BIN_EXE_brug"))
+        .args(["tune", "--profile", new, "--", name, "once"])
+        .env("PATH", directory.path())
+        .env_remove("BRUG_LIBRARY")
+        .output()
+        .expect("starts");
+    let said = out(&found);
+    assert!(said.contains("grow.c:"), "{found:?}");
+    let verdicts = said.lines().filter(|line| line.starts_with("verdict: "));
+    assert_eq!(verdicts.count(), 1, "{said}");
     let run = Command::new(env!("CARGO_BIN_EXE_brug"))
         .args(["run", "--", program.to_str().expect("path")])
         .env("BRUG_PROFILE", &profile)

@@ -11,6 +11,7 @@
 //! missed and goes its way.
 
 use core::cell::UnsafeCell;
+use core::cmp::Reverse;
 use core::ffi::{c_char, c_int, c_void, CStr};
 use core::fmt::{self, Write};
 use core::ptr;
@@ -320,8 +321,8 @@ pub(crate) fn after_fork_in_child() {
     LOCK.store(false, Relaxed);
 }
 
-/// Everything observed so far. `Display` writes a table of the call sites with the
-/// most bytes first, and allocates nothing itself.
+/// Everything observed so far. `Display` writes a table of the call sites, and allocates
+/// nothing itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Report(());
 
@@ -332,27 +333,33 @@ pub fn report() -> Report {
 
 impl Report {
     /// Calls `f` with each call site and the sum of its objects, living ones
-    /// included, in no order.
+    /// included, the most bytes first. Not at all if there is no memory for a copy.
     pub fn sites(&self, mut f: impl FnMut(&[usize; FRAMES], &Record)) {
+        const LEN: usize = core::mem::size_of::<[Site; SITES]>();
         let now = os::now_ns();
-        for at in 0..SITES {
-            let site = with(|tables| {
-                let mut site = tables.sites[at];
-                for object in tables.objects.iter().filter(|o| o.address > 1) {
-                    if object.site as usize == at && site.frames != [0; FRAMES] {
-                        let lifetime_ns = now.saturating_sub(object.born_ns);
-                        site.record.add(&Record {
-                            lifetime_ns,
-                            ..object.record
-                        });
-                    }
-                }
-                site
-            });
-            if let Some(site) = site.filter(|s| s.record.objects > 0) {
-                f(&site.frames, &site.record);
-            }
+        let copy = os::map_memory(os::page_round(LEN));
+        if copy.is_null() {
+            return;
         }
+        // SAFETY: mapped above with this length; all zeros is what empty sites are.
+        let sites = unsafe { core::slice::from_raw_parts_mut(copy.cast::<Site>(), SITES) };
+        with(|tables| {
+            sites.copy_from_slice(&tables.sites);
+            for object in tables.objects.iter().filter(|o| o.address > 1) {
+                let lifetime_ns = now.saturating_sub(object.born_ns);
+                sites[object.site as usize].record.add(&Record {
+                    lifetime_ns,
+                    ..object.record
+                });
+            }
+        });
+        let weight = |r: &Record| r.bytes_not_copied + r.bytes_copied;
+        sites.sort_unstable_by_key(|site| Reverse((weight(&site.record), site.frames)));
+        for site in sites.iter().filter(|site| site.record.objects > 0) {
+            f(&site.frames, &site.record);
+        }
+        // SAFETY: mapped above, no longer referred to.
+        unsafe { os::unmap(copy, os::page_round(LEN)) };
     }
 
     /// Calls `f` with each object that lives (its address) or was among the last to
@@ -386,26 +393,29 @@ impl Report {
         }
     }
 
-    /// Writes it as one JSON object: `sites`, `objects`, `missed`. A call site is the addresses that
-    /// the call returned to, as offsets in files; times are nanoseconds.
+    /// Writes it as one JSON object: `sites`, `missed`, `objects`. A call site is the addresses that
+    /// the call returned to, as offsets in files; times are nanoseconds. `missed` are the reallocations
+    /// that found no room in the tables.
     ///
     /// # Errors
     /// Those of `out`.
     pub fn json(&self, out: &mut dyn Write) -> fmt::Result {
-        out.write_str("{\"sites\":")?;
+        out.write_str("{")?;
         self.sites_json(out)?;
         out.write_str(",\"objects\":")?;
         let mut list = List::new(out);
         self.objects(|address, frames, record| list.add(Some(address), frames, record));
         list.end()?;
-        write!(out, ",\"missed\":{}}}", MISSED.load(Relaxed))
+        out.write_str("}")
     }
 
-    /// Writes the call sites as a JSON array.
+    /// Writes `sites` and `missed`, without braces.
     pub(crate) fn sites_json(&self, out: &mut dyn Write) -> fmt::Result {
+        out.write_str("\"sites\":")?;
         let mut list = List::new(out);
         self.sites(|frames, record| list.add(None, frames, record));
-        list.end()
+        list.end()?;
+        write!(out, ",\"missed\":{}", MISSED.load(Relaxed))
     }
 }
 
@@ -497,6 +507,14 @@ fn about(address: usize) -> libc::Dl_info {
     }
 }
 
+/// Returns true if this is the program, which the loader names as it was called. If the program is the loader's
+/// argument, that is right, and the kernel names the loader.
+fn is_program(module: &libc::Dl_info) -> bool {
+    // SAFETY: no preconditions.
+    let (loader, head) = unsafe { (libc::getauxval(libc::AT_BASE), libc::getauxval(libc::AT_PHDR)) };
+    loader != 0 && about(head as usize).dli_fbase == module.dli_fbase
+}
+
 /// The file that a code address is in, how far from where it was loaded, and the nearest name.
 fn frame_json(out: &mut dyn Write, address: usize) -> fmt::Result {
     let about = about(address);
@@ -508,7 +526,11 @@ fn frame_json(out: &mut dyn Write, address: usize) -> fmt::Result {
         write!(out, "{}", Quoted(unsafe { CStr::from_ptr(text) }.to_bytes()))
     };
     out.write_str("{\"module\":")?;
-    text(out, about.dli_fname)?;
+    if is_program(&about) {
+        os::with_program(|path| write!(out, "{}", Quoted(path)))?;
+    } else {
+        text(out, about.dli_fname)?;
+    }
     write!(out, ",\"offset\":{},\"symbol\":", address - about.dli_fbase as usize)?;
     text(out, about.dli_sname)?;
     out.write_str("}")
@@ -528,39 +550,35 @@ impl fmt::Display for Report {
             "mean life ms",
             "largest KiB"
         )?;
-        // The largest first, by picking the next smaller one each time: no memory.
-        let weight = |r: &Record| r.bytes_not_copied + r.bytes_copied;
-        let mut last = (u64::MAX, [usize::MAX; FRAMES]);
-        loop {
-            let mut next: Option<([usize; FRAMES], Record)> = None;
-            self.sites(|frames, r| {
-                let key = (weight(r), *frames);
-                if key < last && next.is_none_or(|(f, n)| key > (weight(&n), f)) {
-                    next = Some((*frames, *r));
-                }
-            });
-            let Some((frames, r)) = next else { break };
-            last = (weight(&r), frames);
-            write!(
-                f,
-                "{:>9} {:>10} {:>9} {:>12.1} {:>12.1} {:>11.2} {:>12.2} {:>12} ",
-                r.objects,
-                r.reallocs,
-                r.moves,
-                r.bytes_not_copied as f64 / 1048576.0,
-                r.bytes_copied as f64 / 1048576.0,
-                r.realloc_ns as f64 / 1e6,
-                r.lifetime_ns as f64 / 1e6 / r.objects as f64,
-                r.largest / 1024
-            )?;
-            for frame in frames.iter().take_while(|&&f| f > 1) {
-                write!(f, " {frame:#x}")?;
+        let mut result = Ok(());
+        self.sites(|frames, r| {
+            if result.is_ok() {
+                result = write_row(f, frames, r);
             }
-            writeln!(f)?;
-        }
+        });
+        result?;
         match MISSED.load(Relaxed) {
             0 => Ok(()),
             missed => writeln!(f, "{missed} reallocations found no room in the tables"),
         }
     }
+}
+
+fn write_row(f: &mut fmt::Formatter<'_>, frames: &[usize; FRAMES], r: &Record) -> fmt::Result {
+    write!(
+        f,
+        "{:>9} {:>10} {:>9} {:>12.1} {:>12.1} {:>11.2} {:>12.2} {:>12} ",
+        r.objects,
+        r.reallocs,
+        r.moves,
+        r.bytes_not_copied as f64 / 1048576.0,
+        r.bytes_copied as f64 / 1048576.0,
+        r.realloc_ns as f64 / 1e6,
+        r.lifetime_ns as f64 / 1e6 / r.objects as f64,
+        r.largest / 1024
+    )?;
+    for frame in frames.iter().take_while(|&&f| f > 1) {
+        write!(f, " {frame:#x}")?;
+    }
+    writeln!(f)
 }

@@ -751,6 +751,17 @@ fn read_opened(
     })
 }
 
+/// Calls `f` with the path of this process's program.
+pub(crate) fn with_program<T>(f: impl FnOnce(&[u8]) -> T) -> T {
+    let mut path = [0u8; libc::PATH_MAX as usize];
+    // SAFETY: a C string, and a buffer of that length.
+    let len = unsafe {
+        let to = path.as_mut_ptr().cast();
+        libc::readlink(c"/proc/self/exe".as_ptr(), to, path.len())
+    };
+    f(usize::try_from(len).map_or(b"?", |len| &path[..len]))
+}
+
 /// The number that a small file begins with.
 pub(crate) fn read_number(path: &CStr) -> Option<usize> {
     let mut text = [0u8; 24];

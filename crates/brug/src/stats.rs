@@ -28,24 +28,13 @@ pub fn stats() -> Stats {
     }
 }
 
-/// Calls `f` with the path of this process's program.
-fn with_program<T>(f: impl FnOnce(&[u8]) -> T) -> T {
-    let mut path = [0u8; libc::PATH_MAX as usize];
-    // SAFETY: a C string, and a buffer of that length.
-    let len = unsafe {
-        let to = path.as_mut_ptr().cast();
-        libc::readlink(c"/proc/self/exe".as_ptr(), to, path.len())
-    };
-    f(usize::try_from(len).map_or(b"?", |len| &path[..len]))
-}
-
 /// Writes the statistics for people. Allocates nothing.
 ///
 /// # Errors
 /// Those of `out`.
 pub(crate) fn text(out: &mut dyn Write) -> fmt::Result {
     out.write_str("brug: ")?;
-    with_program(|path| {
+    os::with_program(|path| {
         let mut text = path.utf8_chunks().flat_map(|part| part.valid().chars());
         let shown = |c: char| if c.is_control() { '?' } else { c };
         text.try_for_each(|c| out.write_char(shown(c)))
@@ -62,7 +51,7 @@ pub(crate) fn text(out: &mut dyn Write) -> fmt::Result {
 
 /// Writes the statistics as a line of JSON. Allocates nothing.
 fn json(out: &mut dyn Write) -> fmt::Result {
-    with_program(|path| head(out, "brug", path, os::process()))?;
+    os::with_program(|path| head(out, "brug", path, os::process()))?;
     let report = tuner_report();
     write!(
         out,
@@ -95,7 +84,7 @@ fn json(out: &mut dyn Write) -> fmt::Result {
     if crate::monitor::on() {
         out.write_str(",\"sizes\":")?;
         report.json(out)?;
-        out.write_str(",\"sites\":")?;
+        out.write_str(",")?;
         crate::monitor::report().sites_json(out)?;
     }
     out.write_str("}\n")

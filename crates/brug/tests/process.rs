@@ -1634,6 +1634,73 @@ fn statistics_come_out_at_the_end() {
     assert!(text.contains("], mode auto, base "), "{text}");
 }
 
+/// Reallocates an object, by way of a function for each pair of bits.
+#[cfg(feature = "monitor")]
+fn by_way_of(way: usize, steps: u32, object: &mut Vec<u8>) {
+    #[inline(never)]
+    fn step<const PAIR: usize>(way: usize, steps: u32, object: &mut Vec<u8>) {
+        by_way_of(way, steps, object);
+        std::hint::black_box(PAIR);
+    }
+    if steps == 0 {
+        object.reserve_exact(object.capacity() + 5000);
+        return;
+    }
+    let next = [step::<0>, step::<1>, step::<2>, step::<3>][way & 3];
+    next(way >> 2, steps - 1, object);
+}
+
+#[cfg(feature = "monitor")]
+#[test]
+fn a_report_of_many_call_sites_does_not_take_long() {
+    isolated(
+        "a_report_of_many_call_sites_does_not_take_long",
+        &[],
+        || {
+            assert!(brug::monitor::start());
+            let mut objects: Vec<_> = (0..256).map(|_| vec![1u8; 5000]).collect();
+            for (way, object) in objects.iter_mut().enumerate() {
+                by_way_of(way, 4, object);
+            }
+            let mut weights = Vec::with_capacity(10_000);
+            let report = brug::monitor::report();
+            report.sites(|_, r| weights.push(r.bytes_not_copied + r.bytes_copied));
+            assert!(weights.len() > 200, "{report}");
+            assert!(weights.is_sorted_by(|a, b| a >= b), "{weights:?}");
+            let begin = Instant::now();
+            let lines = report.to_string().lines().count();
+            assert!(lines > weights.len());
+            assert!(
+                begin.elapsed() < Duration::from_millis(500),
+                "{:?}",
+                begin.elapsed()
+            );
+        },
+    );
+}
+
+#[cfg(feature = "monitor")]
+#[test]
+fn what_found_no_room_with_the_monitor_is_in_the_statistics() {
+    let name = "what_found_no_room_with_the_monitor_is_in_the_statistics";
+    let file = std::env::temp_dir().join(format!("brug-missed-{}", std::process::id()));
+    let setting = format!("json:{}", file.display());
+    let variables = [("BRUG_MONITOR", "1"), ("BRUG_STATS", &*setting)];
+    let text = isolated(name, &variables, || {
+        let mut objects: Vec<_> = (0..20_000).map(|_| vec![1u8; 16]).collect();
+        objects
+            .iter_mut()
+            .for_each(|object| object.reserve_exact(100));
+    });
+    if text.is_some() {
+        let json = std::fs::read_to_string(&file).unwrap();
+        let missed = json.split_once("\"missed\":").unwrap().1;
+        let missed: u64 = missed.trim_end_matches(['}', '\n']).parse().unwrap();
+        assert!((3_000..6_000).contains(&missed), "{missed}");
+        std::fs::remove_file(file).unwrap();
+    }
+}
+
 // With `preload`, as in one build with libbrug.so, callers in the library's own file do not count, and
 // all of this program is one file.
 #[cfg(all(feature = "monitor", not(feature = "preload")))]
