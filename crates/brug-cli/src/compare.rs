@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::launch::{self, Refusal, CANNOT_RUN, OURS};
 use crate::tune::{self, Scratch};
-use crate::verdict::{Finding, Verdict};
+use crate::verdict::{self, Finding, Verdict};
 use crate::wait::{Ended, Held};
 
 /// An allocator that can be preloaded: its name, and where it is (`None`: the C library's own).
@@ -122,15 +122,8 @@ struct Summary {
 
 fn summary(runs: &[Run], of: impl Fn(&Run) -> f64) -> Summary {
     let mut values: Vec<f64> = runs.iter().map(of).collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    let median = if values.len() % 2 == 1 {
-        values[middle]
-    } else {
-        (values[middle - 1] + values[middle]) / 2.0
-    };
     Summary {
-        median,
+        median: verdict::median(&mut values),
         min: values[0],
         max: values[values.len() - 1],
     }

@@ -3,7 +3,7 @@
 //!
 //! Runs of the same round are compared with each other, because what disturbs the machine disturbs
 //! both. A difference counts if it is worth mentioning and so many rounds agree about it that
-//! tosses of a coin seldom would.
+//! tosses of a coin seldom would. There is none if so many rounds agree that it is not worth mentioning.
 
 use std::fmt;
 
@@ -42,10 +42,25 @@ pub struct Verdict {
     pub peak_rss_ratio: f64,
 }
 
-/// The middle of some numbers, the largest of the lower half if there is none.
-fn median(values: &mut [f64]) -> f64 {
+/// Sorts some numbers; the middle one, or halfway between the two that are.
+pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[(values.len() - 1) / 2]
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        (values[middle - 1] + values[middle]) / 2.0
+    }
+}
+
+/// Between which of some sorted numbers the median of all that there could be is, beyond chance; `None` if these are
+/// too few to say.
+fn interval(sorted: &[f64]) -> Option<(f64, f64)> {
+    let n = sorted.len();
+    let left_out = (0..n.div_ceil(2))
+        .take_while(|&k| coin(n - k, n) <= CHANCE)
+        .last()?;
+    Some((sorted[left_out], sorted[n - 1 - left_out]))
 }
 
 /// The probability that at least `most` of `n` tosses of a coin fall on the same side.
@@ -77,9 +92,10 @@ impl Verdict {
         let more = cpu.iter().filter(|&&ratio| ratio > 1.0).count();
         let chance = coin(less.max(more), less + more);
         let cpu_ratio = median(&mut cpu);
-        let finding = if (cpu_ratio - 1.0).abs() < WORTH {
+        let small = |ratio: f64| (ratio - 1.0).abs() < WORTH;
+        let finding = if interval(&cpu).is_some_and(|(from, to)| small(from) && small(to)) {
             Finding::Same
-        } else if chance > CHANCE {
+        } else if small(cpu_ratio) || chance > CHANCE {
             Finding::Unsure
         } else if cpu_ratio < 1.0 {
             Finding::Helps
@@ -143,7 +159,25 @@ mod tests {
         assert_eq!(finding(&[0.7, 0.8, 0.75, 1.01, 0.6]), Finding::Unsure);
         assert_eq!(finding(&[0.1, 0.1, 0.1]), Finding::Unsure);
         assert_eq!(finding(&[0.5]), Finding::Unsure);
-        assert_eq!(finding(&[1.0]), Finding::Same);
+    }
+
+    #[test]
+    fn there_is_no_difference_if_rounds_agree_about_that() {
+        assert_eq!(finding(&[1.0; 5]), Finding::Same);
+        assert_eq!(finding(&[1.0; 4]), Finding::Unsure);
+        assert_eq!(finding(&[0.5, 0.6, 1.0, 1.6, 1.5]), Finding::Unsure);
+        // Of eight rounds one on each side may be left out, of seven none.
+        let seven = [1.0, 1.01, 0.99, 1.0, 0.98, 1.02, 1.5];
+        assert_eq!(finding(&seven), Finding::Unsure);
+        let eight = [1.0, 1.01, 0.99, 1.0, 0.98, 1.02, 1.5, 0.5];
+        assert_eq!(finding(&eight), Finding::Same);
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_is_halfway_between_two() {
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(Verdict::new(vec![0.5, 1.0], vec![1.0, 2.0]).cpu_ratio, 0.75);
     }
 
     #[test]
