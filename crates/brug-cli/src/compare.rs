@@ -150,20 +150,6 @@ struct Report {
     verdict: Verdict,
 }
 
-/// Run once and wait; the exit status, and what it took.
-fn measure(held: &Held, command: &mut Command) -> io::Result<(Ended, Run)> {
-    let begin = Instant::now();
-    let (ended, usage) = held.run(command)?;
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    let run = Run {
-        seconds: begin.elapsed().as_secs_f64(),
-        cpu_seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime),
-        peak_rss_bytes: usage.ru_maxrss as u64 * 1024,
-        page_faults: (usage.ru_minflt + usage.ru_majflt) as u64,
-    };
-    Ok((ended, run))
-}
-
 fn one_run(
     held: &Held,
     allocator: &Allocator,
@@ -192,21 +178,31 @@ fn one_run(
     } else if json {
         command.stdout(io::stderr());
     }
-    let measured = measure(held, &mut command).map_err(|error| {
+    let begin = Instant::now();
+    let (ended, mut usage) = held.run(&mut command).map_err(|error| {
         Refusal::new(
             CANNOT_RUN,
             format!("{}: {error}", words[0].to_string_lossy()),
         )
     })?;
-    match measured {
-        (Ended::Signal(signal) | Ended::Program(_, Some(signal)), _) => {
-            Err(Refusal::signal(signal))
+    let seconds = begin.elapsed().as_secs_f64();
+    let status = match ended {
+        Ended::Signal(signal) | Ended::Program(_, Some(signal)) => {
+            return Err(Refusal::signal(signal))
         }
-        (Ended::Program(status, None), run) => match held.left() {
-            Some(line) => Err(Refusal::new(OURS, line)),
-            None => Ok((status, run)),
-        },
+        Ended::Program(status, None) => status,
+    };
+    if let Some(line) = held.left(&mut usage) {
+        return Err(Refusal::new(OURS, line));
     }
+    let cpu = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    let run = Run {
+        seconds,
+        cpu_seconds: cpu(usage.ru_utime) + cpu(usage.ru_stime),
+        peak_rss_bytes: usage.ru_maxrss as u64 * 1024,
+        page_faults: (usage.ru_minflt + usage.ru_majflt) as u64,
+    };
+    Ok((status, run))
 }
 
 /// Run `words` `rounds` times under each allocator and print what it took.

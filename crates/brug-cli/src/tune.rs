@@ -149,7 +149,7 @@ fn run(
     profile: &Path,
     counters: &Path,
     json: bool,
-) -> Result<ExitStatus, Refusal> {
+) -> Result<(ExitStatus, libc::rusage), Refusal> {
     let mut setting = OsString::from("json:");
     setting.push(counters);
     let mut command = launch::command(&launch::library()?, words)?;
@@ -162,7 +162,7 @@ fn run(
         command.stdout(std::io::stderr());
     }
     match held.run(&mut command) {
-        Ok((Ended::Program(status, _), _)) => Ok(status),
+        Ok((Ended::Program(status, _), usage)) => Ok((status, usage)),
         Ok((Ended::Signal(signal), _)) => Err(Refusal::signal(signal)),
         Err(error) => {
             let name = words[0].to_string_lossy();
@@ -231,8 +231,8 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
     let profile = replaceable(profile)?;
     let held = Held::new();
     let scratch = Scratch::new()?;
-    let status = run(&held, words, &profile, &scratch.counters(), json)?;
-    let left = held.left();
+    let (status, mut usage) = run(&held, words, &profile, &scratch.counters(), json)?;
+    let left = held.left(&mut usage);
     if let Some(line) = &left {
         crate::say(format_args!("{line}"));
     }

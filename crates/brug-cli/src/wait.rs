@@ -33,12 +33,28 @@ pub struct Held {
     others: usize,
 }
 
-/// Children that run. Waits for those that have ended.
-fn children() -> usize {
+/// Adds up what two processes have used, one beside the other.
+fn add(to: &mut libc::rusage, other: &libc::rusage) {
+    for (to, other) in [
+        (&mut to.ru_utime, &other.ru_utime),
+        (&mut to.ru_stime, &other.ru_stime),
+    ] {
+        to.tv_sec += other.tv_sec;
+        to.tv_usec += other.tv_usec;
+    }
+    to.ru_minflt += other.ru_minflt;
+    to.ru_majflt += other.ru_majflt;
+    to.ru_maxrss = to.ru_maxrss.max(other.ru_maxrss);
+}
+
+/// Children that run. Waits for those that have ended, and adds what they have used.
+fn children(used: &mut libc::rusage) -> usize {
     loop {
-        // SAFETY: asks for no status.
-        match unsafe { libc::waitpid(-1, ptr::null_mut(), libc::WNOHANG) } {
-            1.. => {}
+        // SAFETY: numbers, for which zeros are valid.
+        let mut usage: libc::rusage = unsafe { mem::zeroed() };
+        // SAFETY: asks for no status; the other place is valid for a write.
+        match unsafe { libc::wait4(-1, ptr::null_mut(), libc::WNOHANG, &mut usage) } {
+            1.. => add(used, &usage),
             0 => break,
             _ => return 0,
         }
@@ -61,6 +77,7 @@ impl Held {
         // SAFETY: sets and actions are plain data, for which zeros are valid; all calls get valid ones.
         unsafe {
             let (before, awaited, child) = mem::zeroed();
+            let mut of_others = mem::zeroed();
             let mut held = Held {
                 before,
                 awaited,
@@ -70,7 +87,7 @@ impl Held {
             let default: libc::sigaction = mem::zeroed();
             libc::sigaction(libc::SIGCHLD, &default, &mut held.child);
             libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-            held.others = children();
+            held.others = children(&mut of_others);
             libc::sigemptyset(&mut held.awaited);
             libc::sigaddset(&mut held.awaited, libc::SIGCHLD);
             for signal in ENDING {
@@ -147,10 +164,10 @@ impl Held {
     }
 
     /// Says how many processes that a program started run on after its end, if there are any. What they use is not
-    /// known.
-    pub fn left(&self) -> Option<String> {
+    /// known; what those have used that have ended without being waited for is added.
+    pub fn left(&self, used: &mut libc::rusage) -> Option<String> {
         let left = (0..STEPS).try_fold(0, |_, _| {
-            let left = children().saturating_sub(self.others);
+            let left = children(used).saturating_sub(self.others);
             if left > 0 {
                 thread::sleep(STEP);
             }

@@ -468,6 +468,23 @@ fn there_is_no_verdict_on_a_program_that_leaves_processes_behind() {
     assert_eq!(still_running(Path::new(&file)), 2);
 }
 
+/// As of a server whose first process ends when the others do.
+#[test]
+fn processes_that_nobody_waits_for_count() {
+    let directory = tempfile::tempdir().expect("directory");
+    let done = directory.path().join("done").display().to_string();
+    let work = "head -c 60M /dev/zero | tail -c 60M >/dev/null";
+    let script =
+        format!("( ( {work}; : >{done} ) & ); until [ -e {done} ]; do sleep 0.05; done; rm {done}");
+    let output = brug(&["compare", "-n", "1", "--json", "--", "sh", "-c", &script]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for row in report["allocators"].as_array().expect("rows") {
+        let run = &row["runs"][0];
+        assert!(run["peak_rss_bytes"].as_u64() > Some(60 << 20), "{row}");
+    }
+}
+
 #[test]
 fn compare_that_is_asked_to_end_ends_the_program() {
     library();
