@@ -46,19 +46,39 @@ const DIRECTORIES: [&str; 5] = [
     "/lib",
 ];
 
+/// Returns true if the loader preloads this file. Where it does not, it runs a program without it.
+fn is_preloaded(file: &Path) -> Result<bool, Refusal> {
+    let list = launch::preload(file)?;
+    // It names what it has loaded, each file with its address, and does not begin the program.
+    let named = Command::new("/proc/self/exe")
+        .env("LD_PRELOAD", list)
+        .env("LD_TRACE_LOADED_OBJECTS", "1")
+        .stdin(Stdio::null())
+        .output()
+        .map_or_else(|_| Vec::new(), |output| output.stdout);
+    let line = [file.as_os_str().as_bytes(), b" (0x"].concat();
+    Ok(named.windows(line.len()).any(|part| part == line))
+}
+
+/// The last library in a directory whose name begins like this.
+fn last_in(directory: &Path, prefix: &str) -> Option<PathBuf> {
+    let mut found: Vec<PathBuf> = fs::read_dir(directory)
+        .ok()?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|n| n.to_string_lossy().starts_with(prefix))
+        })
+        .collect();
+    found.sort();
+    found
+        .into_iter()
+        .rfind(|file| is_preloaded(file).unwrap_or(false))
+}
+
 fn find_peer(prefix: &str) -> Option<PathBuf> {
-    DIRECTORIES.iter().find_map(|directory| {
-        let mut found: Vec<PathBuf> = std::fs::read_dir(directory)
-            .ok()?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| {
-                path.file_name()
-                    .is_some_and(|n| n.to_string_lossy().starts_with(prefix))
-            })
-            .collect();
-        found.sort();
-        found.pop()
-    })
+    let mut directories = DIRECTORIES.iter().map(Path::new);
+    directories.find_map(|directory| last_in(directory, prefix))
 }
 
 /// How the names of libraries begin that are allocators.
@@ -215,6 +235,7 @@ pub fn compare(
 ) -> Result<(), Refusal> {
     let profile = profile.map(tune::existing).transpose()?;
     leave_allocators_out();
+    let held = Held::new();
     let mut allocators = vec![Allocator {
         name: "glibc",
         library: None,
@@ -229,12 +250,16 @@ pub fn compare(
             None => absent.push((name, package)),
         }
     }
+    let library = launch::library()?;
+    if !is_preloaded(&library)? {
+        let line = format!("{}: the loader does not preload it", library.display());
+        return Err(Refusal::new(OURS, line));
+    }
     allocators.push(Allocator {
         name: BRUG,
-        library: Some(launch::library()?),
+        library: Some(library),
     });
 
-    let held = Held::new();
     let scratch = profile.as_ref().map(|_| Scratch::new()).transpose()?;
     let copied = profile.as_deref().zip(scratch.as_ref());
     let mut runs: Vec<Vec<Run>> = allocators.iter().map(|_| Vec::new()).collect();
@@ -370,4 +395,30 @@ fn table(report: &Report, words: &[OsString], profile: Option<&Path>) -> String 
         );
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_the_loader_does_not_preload_is_no_allocator() {
+        let maps = fs::read_to_string("/proc/self/maps").expect("maps");
+        let library = maps.lines().find_map(|line| {
+            let path = line.split_whitespace().last()?;
+            path.contains("/libc.so").then(|| PathBuf::from(path))
+        });
+        let library = library.expect("the C library");
+        assert!(is_preloaded(&library).expect("one word"));
+        assert!(!is_preloaded(Path::new("/bin/true")).expect("one word"));
+        let directory = tempfile::tempdir().expect("directory");
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("liba.so.3"), "text").expect("file");
+        symlink("nowhere", at("liba.so.4")).expect("link");
+        assert_eq!(last_in(directory.path(), "liba.so."), None);
+        symlink(&library, at("liba.so.2")).expect("link");
+        let found = last_in(directory.path(), "liba.so.");
+        assert_eq!(found, Some(at("liba.so.2")));
+    }
 }

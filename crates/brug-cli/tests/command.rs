@@ -263,6 +263,18 @@ fn a_library_that_cannot_be_used_is_named() {
         "{said}"
     );
 
+    let compare = Command::new(own)
+        .args(["compare", "-n", "1", "--", "true"])
+        .env("BRUG_LIBRARY", "/bin/true")
+        .output()
+        .expect("starts");
+    let said = String::from_utf8_lossy(&compare.stderr);
+    assert_eq!(compare.status.code(), Some(125), "{compare:?}");
+    assert!(
+        said.lines().count() == 1 && said.contains("does not preload"),
+        "{said}"
+    );
+
     for other in ["/etc/passwd", "/etc"] {
         let (status, said) = run(own, Some(Path::new(other)));
         assert_eq!((status, said.lines().count()), (Some(125), 1), "{said}");
