@@ -147,6 +147,8 @@ pub fn preloadable(program: &OsStr) -> Result<PathBuf, Refusal> {
         }
         match loader(&start) {
             Loader::Ours => return Ok(found),
+            // It preloads into the program that it is told to run.
+            Loader::None if is_loader(&file) => return Ok(found),
             Loader::None => {
                 return Err(cannot(
                     "is statically linked, so there is no loader to preload with",
@@ -191,6 +193,18 @@ fn changes_rights(file: &Path, meta: &fs::Metadata) -> bool {
     (meta.mode() & libc::S_ISUID != 0 && meta.uid() != user)
         || (meta.mode() & libc::S_ISGID != 0 && meta.mode() & 0o010 != 0 && meta.gid() != group)
         || (capabilities && user != 0)
+}
+
+/// What glibc's loader is called.
+#[cfg(target_arch = "x86_64")]
+const LOADER: &str = "ld-linux-x86-64.so.2";
+#[cfg(target_arch = "aarch64")]
+const LOADER: &str = "ld-linux-aarch64.so.1";
+
+/// Returns true if this file is glibc's loader, by its own name or another.
+fn is_loader(file: &Path) -> bool {
+    let named = |file: &Path| file.file_name() == Some(OsStr::new(LOADER));
+    named(file) || file.canonicalize().is_ok_and(|file| named(&file))
 }
 
 enum Loader {

@@ -239,6 +239,24 @@ fn programs_that_the_loader_does_not_preload_into_are_refused() {
 }
 
 #[test]
+fn a_program_that_the_loader_is_told_to_run_is_preloaded_into() {
+    let loader = if cfg!(target_arch = "aarch64") {
+        "/lib/ld-linux-aarch64.so.1"
+    } else {
+        "/lib64/ld-linux-x86-64.so.2"
+    };
+    let directory = tempfile::tempdir().expect("directory");
+    let link = directory.path().join("ld.so");
+    symlink(loader, &link).expect("link");
+    for loader in [loader, link.to_str().expect("path")] {
+        let output = brug(&["run", "--stats", "--", loader, "/bin/true"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("mode auto"), "{said}");
+    }
+}
+
+#[test]
 fn a_library_that_cannot_be_used_is_named() {
     let run = |command: &Path, named: Option<&Path>| {
         let mut command = Command::new(command);
