@@ -157,6 +157,7 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
     // In the preload library the first request comes before the loader is done: see `raw::prepare`.
     #[cfg(not(feature = "preload"))]
     os::keep_errno(|| {
+        os::stay();
         purge::prepare();
         at_fork();
     });

@@ -78,6 +78,9 @@
 //!   `BRUG_RETAIN=8M`.
 //! * A program that ends itself at system calls it does not expect (`seccomp`) allows those of growth slots,
 //!   or sets `BRUG_ALLOC=sys`, where there are none.
+//! * A library (`cdylib`) with [`Brug`] stays in the process when it is closed. With the feature `jemalloc` a running
+//!   program cannot open it: jemalloc's thread-local storage is more than the loader has room for by then, unless the
+//!   program was begun with `GLIBC_TUNABLES=glibc.rtld.optional_static_tls=4096`.
 //! * The child of `vfork` must not allocate, as with every allocator.
 //! * A child forked while the process has other threads takes nothing more from mimalloc,
 //!   whose locks one of them may have held: new objects come from the C library, and what

@@ -487,37 +487,21 @@ impl<'a> List<'a> {
 
 /// The addresses of a call site, without those in libbrug.so itself.
 fn callers(frames: &[usize; FRAMES]) -> impl Iterator<Item = usize> + '_ {
-    let own = cfg!(feature = "preload").then(|| about(callers as *const () as usize).dli_fbase);
+    let own = cfg!(feature = "preload").then(|| os::module_of(callers as *const () as usize).dli_fbase);
     frames
         .iter()
         .copied()
         .take_while(|&at| at > 1)
-        .skip_while(move |&at| own == Some(about(at).dli_fbase))
-}
-
-/// What the loader knows about a code address; nulls if that is nothing.
-fn about(address: usize) -> libc::Dl_info {
-    // SAFETY: a structure of pointers may be all zero; dladdr takes any address.
-    unsafe {
-        let mut about = core::mem::zeroed();
-        if libc::dladdr(address as *const _, &mut about) == 0 {
-            about = core::mem::zeroed();
-        }
-        about
-    }
-}
-
-/// Returns true if this is the program, which the loader names as it was called. If the program is the loader's
-/// argument, that is right, and the kernel names the loader.
-fn is_program(module: &libc::Dl_info) -> bool {
-    // SAFETY: no preconditions.
-    let (loader, head) = unsafe { (libc::getauxval(libc::AT_BASE), libc::getauxval(libc::AT_PHDR)) };
-    loader != 0 && about(head as usize).dli_fbase == module.dli_fbase
+        .skip_while(move |&at| own == Some(os::module_of(at).dli_fbase))
 }
 
 /// The file that a code address is in, how far from where it was loaded, and the nearest name.
 fn frame_json(out: &mut dyn Write, address: usize) -> fmt::Result {
-    let about = about(address);
+    let about = os::module_of(address);
+    // The loader names a program as it was called. If the program is the loader's argument, that is right, and the
+    // kernel names the loader.
+    // SAFETY: no preconditions.
+    let called = unsafe { libc::getauxval(libc::AT_BASE) } != 0 && os::is_program(&about);
     let text = |out: &mut dyn Write, text: *const c_char| {
         if text.is_null() {
             return out.write_str("null");
@@ -526,7 +510,7 @@ fn frame_json(out: &mut dyn Write, address: usize) -> fmt::Result {
         write!(out, "{}", Quoted(unsafe { CStr::from_ptr(text) }.to_bytes()))
     };
     out.write_str("{\"module\":")?;
-    if is_program(&about) {
+    if called {
         os::with_program(|path| write!(out, "{}", Quoted(path)))?;
     } else {
         text(out, about.dli_fname)?;

@@ -626,6 +626,42 @@ pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
     }
 }
 
+/// What the loader knows about a code address; nulls if that is nothing.
+#[cfg(any(feature = "monitor", not(feature = "preload")))]
+pub(crate) fn module_of(address: usize) -> libc::Dl_info {
+    // SAFETY: a structure of pointers may be all zero; dladdr takes any address.
+    unsafe {
+        let mut about = core::mem::zeroed();
+        if libc::dladdr(address as *const _, &mut about) == 0 {
+            about = core::mem::zeroed();
+        }
+        about
+    }
+}
+
+/// Returns true if this is the program, not a library.
+#[cfg(any(feature = "monitor", not(feature = "preload")))]
+pub(crate) fn is_program(module: &libc::Dl_info) -> bool {
+    // SAFETY: no preconditions.
+    let head = unsafe { libc::getauxval(libc::AT_PHDR) };
+    module_of(head as usize).dli_fbase == module.dli_fbase
+}
+
+/// Has the library that this is in stay when it is closed: its thread runs here, and so does what a base does when
+/// a thread of the program ends. Takes the loader's lock.
+#[cfg(not(feature = "preload"))]
+pub(crate) fn stay() {
+    if cfg!(miri) {
+        return;
+    }
+    let own = module_of(stay as *const () as usize);
+    if !own.dli_fname.is_null() && !is_program(&own) {
+        let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+        // SAFETY: the loader's string; what is loaded already is not begun anew.
+        unsafe { libc::dlopen(own.dli_fname, flags) };
+    }
+}
+
 /// `pthread_atfork` is linked into each library, on a page that nothing else at load needs. So
 /// `libbrug.so` calls what it calls.
 pub(crate) fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
