@@ -6,7 +6,9 @@
 //! modification times have to show it, and nobody may find the second write without the first. Layers below
 //! cause some of this; [`ACTS`] is registered for them.
 
+use core::ffi::c_int;
 use core::sync::atomic::Ordering::SeqCst;
+use std::io;
 
 use crate::acts::Acts;
 use crate::give_way::{drain, hand_back, relinquish};
@@ -99,6 +101,10 @@ fn relinquish_writers(why: &str) {
 
 /// As [`relinquish`], for all descriptors. Direct I/O is still repaired.
 pub fn relinquish_all(why: &str) {
+    if guard::inside() {
+        // A handler of a fault in this library's own work, which may hold locks.
+        return rescue();
+    }
     tell::hand_over();
     for (fd, entry) in table::known() {
         if let Entry::Tracked(description) = entry {
@@ -133,10 +139,11 @@ fn keep_step() {
     tell::offsets_agree(seen);
 }
 
+/// How often, once in a millisecond, a handler of a signal tries a stream that another thread is working on.
+const TRIES: u32 = 5000;
+
 /// For a handler of a signal that ends the process: writes what streams hold, without allocating.
 fn rescue() {
-    /// How often, once in a millisecond, to try a stream that another thread is working on.
-    const TRIES: u32 = 5000;
     rescue_within(TRIES, None);
 }
 
@@ -153,18 +160,30 @@ fn rescue_within(tries: u32, why: Option<&str>) {
     if TAKEN.load(SeqCst) == 0 {
         return;
     }
-    let Some(_guard) = Guard::enter() else {
-        // A fault in the library's own work: its stream is lost, if it holds the lock.
-        return rescue_all(20, None);
-    };
-    rescue_all(tries, why);
+    match Guard::enter() {
+        Some(_guard) => rescue_all(tries, why),
+        // A fault in the library's own work: nothing is reported, as locks may be held.
+        None => rescue_all(tries.min(TRIES), None),
+    }
 }
 
-fn rescue_all(tries: u32, why: Option<&str>) {
+/// Tries until that succeeds, once in a millisecond. If it never does, another thread works on the stream.
+fn patiently(tries: u32, mut succeeds: impl FnMut() -> bool) {
     let pause = libc::timespec {
         tv_sec: 0,
         tv_nsec: 1_000_000,
     };
+    for _ in 0..tries {
+        if succeeds() {
+            return;
+        }
+        // SAFETY: the time is ours.
+        unsafe { libc::syscall(libc::SYS_nanosleep, &pause, 0usize) };
+    }
+    say::say(&[b"the last data of a file was not written: another thread had it"]);
+}
+
+fn rescue_all(tries: u32, why: Option<&str>) {
     let stamp = |description: &Description| description.deferred.load(SeqCst);
     let last = table::descriptions().map(stamp).max().unwrap_or(0);
     let others = table::descriptions()
@@ -174,16 +193,7 @@ fn rescue_all(tries: u32, why: Option<&str>) {
         if description.device.load(SeqCst) == 0 {
             continue;
         }
-        for left in (0..tries).rev() {
-            if rescue_one(description, first, why) {
-                break;
-            }
-            if left == 0 {
-                say::say(&[b"the last data of a file was not written: another thread had it"]);
-            }
-            // SAFETY: the time is ours.
-            unsafe { libc::syscall(libc::SYS_nanosleep, &pause, 0usize) };
-        }
+        patiently(tries, || rescue_one(description, first, why));
         first = false;
     }
 }
@@ -191,7 +201,10 @@ fn rescue_all(tries: u32, why: Option<&str>) {
 /// Returns false if another thread is working on the stream.
 fn rescue_one(description: &Description, first: bool, why: Option<&str>) -> bool {
     let Some(mut state) = description.try_lock() else {
-        return false;
+        if description.is_held_here() && rescue_held_here(description).is_err() {
+            say::say(&[b"the last data of a file could not be written"]);
+        }
+        return description.is_held_here();
     };
     let printed = state.printed;
     let Kind::Stream(stream) = &mut state.kind else {
@@ -215,6 +228,52 @@ fn rescue_one(description: &Description, first: bool, why: Option<&str>) -> bool
         stream.report_end(why);
     }
     true
+}
+
+/// As [`rescue_one`], for a stream that this thread has locked: the handler of a fault has interrupted its call. If
+/// that was while the program's memory was copied, what the stream held before is known.
+fn rescue_held_here(description: &Description) -> io::Result<()> {
+    match pdio::rescue_interrupted() {
+        Some(result) => result,
+        None if description.writes() => Err(io::ErrorKind::ResourceBusy.into()),
+        None => Ok(()),
+    }
+}
+
+/// A handler of a fault in this library's own work has closed a descriptor. Writes what its stream holds, without
+/// allocating, and returns the error to report. If no call can report it (not `tells`), it is printed.
+pub fn rescue_closed(description: &Description, tells: bool) -> Option<c_int> {
+    let code = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO);
+    let mut error = None;
+    patiently(TRIES, || {
+        let Some(mut state) = description.try_lock() else {
+            if description.is_held_here() {
+                error = rescue_held_here(description).err().map(code);
+            }
+            return description.is_held_here();
+        };
+        let state = &mut *state;
+        let last = state.descriptors <= 1;
+        let result = match &state.kind {
+            Kind::Stream(stream) => match &stream.pump {
+                Pump::Writer(writer) if last => writer.rescue_for_good(),
+                Pump::Writer(writer) => writer.rescue(),
+                Pump::Reader(_) => Some(Ok(())),
+            },
+            Kind::Plain | Kind::Aligned(_) => Some(Ok(())),
+        };
+        let Some(result) = result else { return false };
+        state.descriptors = state.descriptors.saturating_sub(1);
+        error = state.told().or(result.err().map(code));
+        if last {
+            description.deferred.store(0, SeqCst);
+        }
+        true
+    });
+    if error.is_some() && !tells {
+        say::say(&[b"the last data of a file could not be written"]);
+    }
+    error.filter(|_| tells)
 }
 
 /// Prints the errors of data that could not be written, where no later call can return them. Where the

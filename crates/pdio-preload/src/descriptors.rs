@@ -8,6 +8,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+use crate::all::rescue_closed;
 use crate::errno::{self, failed};
 use crate::give_way::{hand_back, relinquish, relinquish_behind};
 use crate::guard::{self, Guard};
@@ -60,10 +61,10 @@ fn leave_by(fd: c_int, why: &str, tells: bool) -> Option<c_int> {
                     return error;
                 }
                 if guard::inside() {
-                    // A handler of a fault in a copy of this library's own. The stream, which has a
+                    // A handler of a fault in this library's own work, which may hold locks. The stream, which has a
                     // descriptor of its own, ends with the process.
                     description.untrack(fd);
-                    return None;
+                    return rescue_closed(description, tells);
                 }
             }
         }

@@ -22,6 +22,8 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
     /// This thread works for the pdio crate alone.
     static OWN: Cell<bool> = const { Cell::new(false) };
+    /// It was inside this library before: the handler of a fault there forks.
+    static BEFORE: Cell<bool> = const { Cell::new(false) };
     /// What this thread blocked before a signal came that has to wait.
     static BLOCKED: Cell<Option<u64>> = const { Cell::new(None) };
 }
@@ -34,9 +36,12 @@ pub fn inside() -> bool {
 /// A thread begins or ends to work for the pdio crate alone: between, all its calls are the
 /// library's own.
 pub fn own_thread(begins: bool) {
-    INSIDE.set(begins);
+    if begins {
+        BEFORE.set(inside());
+    }
+    INSIDE.set(begins || BEFORE.get());
     OWN.set(begins);
-    if !begins {
+    if !inside() {
         leaving();
     }
 }

@@ -1301,6 +1301,9 @@ export! {
         let real = || next::syscall(number, a, b, c, d, e, f);
         let fd = a as c_int;
         if guard::inside() {
+            if number == SYS_exit_group {
+                process::finish_at_once();
+            }
             // The pdio crate's own.
             let result = real();
             return match number {

@@ -24,6 +24,9 @@ pub struct Slot {
     /// `before` runs while one of these is negative.
     pub while_negative: [&'static AtomicIsize; 2],
     pub before: unsafe fn(&Words),
+    /// `before` runs in a thread inside this library as well: the program's handler of a fault there may end the
+    /// process, or have another program take its place.
+    pub inside: bool,
 }
 
 impl Slot {
@@ -46,7 +49,7 @@ impl Slot {
             .while_negative
             .iter()
             .any(|word| word.load(Acquire) < 0);
-        if due && !guard::inside() {
+        if due && (self.inside || !guard::inside()) {
             // SAFETY: the caller's promise.
             unsafe { (self.before)(words) };
         }

@@ -178,6 +178,10 @@ const END: &str = "end of the program";
 
 /// The process ends, and runs what was registered for that: everything goes to the kernel.
 pub fn finish() {
+    if guard::inside() {
+        // A handler of a fault in this library's own work: locks may be held.
+        return finish_at_once();
+    }
     if !state::is_owner() {
         return;
     }
@@ -272,7 +276,10 @@ held! {
 
 /// Exports functions that do something before every call (see [`crate::jump`]).
 macro_rules! jump {
-    ($(fn $name:ident($a:ident, $b:ident, $c:ident) $body:block)*) => {$(
+    ($(fn $name:ident($a:ident, $b:ident, $c:ident) $body:block)*) => {
+        jump! { inside: false; $(fn $name($a, $b, $c) $body)* }
+    };
+    (inside: $inside:literal; $(fn $name:ident($a:ident, $b:ident, $c:ident) $body:block)*) => {$(
         #[no_mangle]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
@@ -286,6 +293,7 @@ macro_rules! jump {
                 name: concat!(stringify!($name), "\0"),
                 while_negative: [&ALWAYS, &ALWAYS],
                 before,
+                inside: $inside,
             };
             arrive_with!(SLOT)
         }
@@ -373,14 +381,6 @@ jump! {
     fn clone(_a, _b, flags) { cloning(flags as c_int) }
     fn __clone(_a, _b, flags) { cloning(flags as c_int) }
     fn daemon(_a, _b, _c) { leaving("daemon") }
-    fn execl(_a, _b, _c) { leaving("exec") }
-    fn execle(_a, _b, _c) { leaving("exec") }
-    fn execlp(_a, _b, _c) { leaving("exec") }
-
-    fn _exit(_a, _b, _c) { finish_at_once() }
-    fn _Exit(_a, _b, _c) { finish_at_once() }
-    fn abort(_a, _b, _c) { finish_at_once() }
-    fn __assert_fail(_a, _b, _c) { finish_at_once() }
 
     fn ulimit(command, _b, _c) {
         /// From `<ulimit.h>`. The C library sets the limit by a call that is not seen.
@@ -441,6 +441,17 @@ jump! {
     fn io_uring_queue_init(_a, _b, _c) { ring() }
     fn io_uring_queue_init_params(_a, _b, _c) { ring() }
     fn io_uring_queue_init_mem(_a, _b, _c) { ring() }
+}
+
+jump! {
+    inside: true;
+    fn _exit(_a, _b, _c) { finish_at_once() }
+    fn _Exit(_a, _b, _c) { finish_at_once() }
+    fn abort(_a, _b, _c) { finish_at_once() }
+    fn __assert_fail(_a, _b, _c) { finish_at_once() }
+    fn execl(_a, _b, _c) { leaving("exec") }
+    fn execle(_a, _b, _c) { leaving("exec") }
+    fn execlp(_a, _b, _c) { leaving("exec") }
 }
 
 // ------------------------------------------------------------------------------ signals and limits

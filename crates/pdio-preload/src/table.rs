@@ -305,6 +305,10 @@ pub struct Description {
     /// The number of the last write that was held back; zero if there was none since everything
     /// was handed over.
     pub deferred: AtomicU64,
+    /// True if a stream is taken that writes.
+    writes: AtomicBool,
+    /// The thread that has it locked, by a call of the program's; zero if there is none.
+    holder: AtomicUsize,
     /// The next in the list of all.
     next: AtomicPtr<Description>,
 }
@@ -401,6 +405,8 @@ impl Description {
                 process: AtomicI32::new(0),
                 direct: AtomicBool::new(false),
                 deferred: AtomicU64::new(0),
+                writes: AtomicBool::new(false),
+                holder: AtomicUsize::new(0),
                 next: AtomicPtr::default(),
             }));
             let this = core::ptr::from_ref(new).cast_mut();
@@ -438,7 +444,8 @@ impl Description {
     }
 
     /// A stream on this file is taken.
-    pub fn begins(&self, device: u64, inode: u64) {
+    pub fn begins(&self, device: u64, inode: u64, writes: bool) {
+        self.writes.store(writes, SeqCst);
         self.device.store(device, SeqCst);
         self.inode.store(inode, SeqCst);
         one_more();
@@ -446,6 +453,7 @@ impl Description {
 
     /// The stream is no longer taken.
     pub fn ends(&self) {
+        self.writes.store(false, SeqCst);
         self.device.store(0, SeqCst);
         self.inode.store(0, SeqCst);
         one_less();
@@ -457,6 +465,16 @@ impl Description {
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    /// Returns true if this thread has it locked already: it is in a handler that has interrupted this library.
+    pub fn is_held_here(&self) -> bool {
+        self.holder.load(Relaxed) == this_thread()
+    }
+
+    /// Returns true if the stream is one that writes. Known without the lock.
+    pub fn writes(&self) -> bool {
+        self.writes.load(SeqCst)
     }
 
     /// Waits for nobody.
@@ -537,14 +555,34 @@ pub struct Held {
     _guard: Guard,
 }
 
+impl Held {
+    fn new(description: &'static Description, guard: Guard) -> Held {
+        let state = description.lock();
+        description.holder.store(this_thread(), Relaxed);
+        Held {
+            state,
+            description,
+            _guard: guard,
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.description.holder.store(0, Relaxed);
+    }
+}
+
+/// A number that no other thread has, and none is zero.
+fn this_thread() -> usize {
+    // SAFETY: no preconditions.
+    unsafe { libc::pthread_self() as usize }
+}
+
 /// Locks a description, whatever leads to it; `None` if this thread is inside this library.
 pub fn hold_any(description: &'static Description) -> Option<Held> {
     let guard = Guard::enter()?;
-    Some(Held {
-        state: description.lock(),
-        description,
-        _guard: guard,
-    })
+    Some(Held::new(description, guard))
 }
 
 /// What came of the attempt to lock a descriptor's description.
@@ -560,15 +598,11 @@ pub fn hold(fd: c_int, description: &'static Description) -> Locked {
     let Some(guard) = Guard::enter() else {
         return Locked::Inside;
     };
-    let state = description.lock();
-    if word(fd) != description.word() {
-        return Locked::Again;
+    let held = Held::new(description, guard);
+    match word(fd) == description.word() {
+        true => Locked::Held(held),
+        false => Locked::Again,
     }
-    Locked::Held(Held {
-        state,
-        description,
-        _guard: guard,
-    })
 }
 
 /// Runs `action` on the locked description of a tracked descriptor; `None` if it is not tracked.

@@ -96,7 +96,7 @@ fn start(fd: c_int, claim: Claim, entry: &Description) -> Result<Stream, Refused
         return Err(ForNow);
     }
     // From here on, opening the file again finds this entry.
-    entry.begins(about.st_dev, about.st_ino);
+    entry.begins(about.st_dev, about.st_ino, writer);
     signals::arm(match writer && !settings.linger.is_zero() {
         true => signals::ENDS,
         false => signals::HANDLED,

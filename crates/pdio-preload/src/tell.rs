@@ -387,6 +387,7 @@ macro_rules! told {
                 name: concat!(stringify!($name), "\0"),
                 while_negative: [&CLEAR, &$also],
                 before: $before,
+                inside: false,
             };
             #[unsafe(naked)]
             unsafe extern "C" fn first() {
@@ -441,6 +442,7 @@ macro_rules! hears {
                 name: concat!(stringify!($name), "\0"),
                 while_negative: [&QUIET, &CLEAR],
                 before: $before,
+                inside: false,
             };
             let next = SLOT.next.load(Relaxed);
             // Whichever of the two another thread has changed by now.
@@ -491,6 +493,7 @@ pub unsafe extern "C-unwind" fn __recvfrom_chk(
         name: "__recvfrom_chk\0",
         while_negative: [&QUIET, &CLEAR],
         before: receiving,
+        inside: false,
     };
     // SAFETY: the program's arguments.
     let next = unsafe { SLOT.begin(&[fd, data, len, size, flags, from]) };

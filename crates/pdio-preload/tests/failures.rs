@@ -4,7 +4,8 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::Stdio;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{compiled, library, preloaded, scratch, stderr, stdout, SHORT};
@@ -60,11 +61,13 @@ fn a_deferred_error_is_told_once_and_nothing_accepted_is_lost() {
     }
 }
 
-#[test]
-fn a_handler_of_a_fault_in_a_copy_may_close_and_exit() {
+/// Runs the program that copies from a file which is cut off meanwhile, and ends it so. What it printed, its status, and
+/// whether each of the two files that it wrote has all pages.
+fn cut_off(end: &str, variables: &[(&str, &str)]) -> (Option<String>, ExitStatus, [bool; 2]) {
     let program = compiled("faulting.c", "faulting", &[]);
     let home = scratch();
-    let mut child = preloaded(&program, &SHORT)
+    let mut child = preloaded(&program, variables)
+        .arg(end)
         .current_dir(home.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -79,15 +82,55 @@ fn a_handler_of_a_fault_in_a_copy_may_close_and_exit() {
     while child.try_wait().expect("is ours").is_none() {
         if since.elapsed() > Duration::from_secs(60) {
             child.kill().expect("ends");
-            panic!("the handler does not come back from the library");
+            panic!("{end}: the handler does not come back from the library");
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(child.wait().expect("has ended").success());
-    let line = printed.next().expect("a line").expect("a line");
-    let written: u64 = line.parse().expect("a number");
-    for name in ["copy", "other"] {
-        let has = home.path().join(name).metadata().expect("is there").len();
-        assert_eq!(has, written, "{name}");
+    let status = child.wait().expect("has ended");
+    let line = printed.next().map(|line| line.expect("a line"));
+    // Page after page of one value each.
+    let has_all = |name, values| {
+        let bytes = std::fs::read(home.path().join(name)).expect("is there");
+        let pages = bytes.chunks(4096).enumerate();
+        let right =
+            |(i, page): (usize, &[u8])| page.iter().all(|&byte| byte as usize == i % values);
+        bytes.len() as u64 == WRITTEN && pages.into_iter().all(right)
+    };
+    (line, status, [has_all("copy", 16), has_all("other", 251)])
+}
+
+/// Whoever comes first: as by default, and with all that fits in the memory of streams held back until the fault.
+const HELD: [&[(&str, &str)]; 2] = [
+    &SHORT,
+    &[
+        SHORT[0],
+        SHORT[1],
+        ("PDIO_PROMPT", "0"),
+        ("PDIO_LINGER", "60s"),
+    ],
+];
+/// What the program has written to each file before the fault: not all of it in requests of full size.
+const WRITTEN: u64 = 4200 * 4096;
+
+#[test]
+fn a_handler_of_a_fault_in_a_copy_may_close_and_exit() {
+    for variables in HELD {
+        for end in ["exit", "_exit", "exec", "fork"] {
+            let (line, status, there) = cut_off(end, variables);
+            assert!(status.success(), "{end}: {status}");
+            // Closed, so all of it is there before the process ends.
+            let closed = format!("{WRITTEN} of {WRITTEN}");
+            assert_eq!(line, Some(closed), "{end} {variables:?}");
+            assert_eq!(there, [true; 2], "{end} {variables:?}");
+        }
+    }
+}
+
+#[test]
+fn a_fault_in_a_copy_ends_the_process_and_nothing_accepted_is_lost() {
+    for variables in HELD {
+        let (_, status, there) = cut_off("default", variables);
+        assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}");
+        assert_eq!(there, [true; 2], "{variables:?}");
     }
 }

@@ -6,9 +6,12 @@
 //! parent's pages stay as they are. Not shared mappings, which would do as well: those get huge
 //! pages on few systems only.
 
+use std::cell::Cell;
 use std::io;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{null, NonNull};
+use std::sync::atomic::{compiler_fence, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use crate::{fork, sys};
@@ -205,6 +208,119 @@ impl Drop for Region {
         let rc = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert_eq!(rc, 0, "{}", io::Error::last_os_error());
     }
+}
+
+/// Writes `held` of the file from a ring of `len` bytes at `memory`, in which byte `x` of the file lies at
+/// `(x - base) % len`, through the page cache. Allocates nothing.
+///
+/// # Safety
+/// The ring is readable, and nobody writes to that part of it meanwhile.
+pub(crate) unsafe fn write_ring(
+    fd: BorrowedFd<'_>,
+    memory: *const u8,
+    len: usize,
+    base: u64,
+    held: Range<u64>,
+) -> io::Result<()> {
+    let mut from = held.start;
+    while from < held.end {
+        let at = ((from - base) % len as u64) as usize;
+        let part = ((held.end - from) as usize).min(len - at);
+        // SAFETY: the bytes are in the ring; the rest is the caller's promise.
+        let data = unsafe { std::slice::from_raw_parts(memory.add(at), part) };
+        match sys::pwrite(fd, data, from, 0)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => from += n as u64,
+        }
+    }
+    Ok(())
+}
+
+/// What of a stream the kernel does not have while a caller's bytes are copied into its memory. The copy faults
+/// if these bytes have disappeared. The handler of that fault runs in the thread that has the stream
+/// locked, so it finds the stream's data here. Each stream has one that lives as long as the stream, because the
+/// handler may jump out of the copy.
+#[derive(Debug, Default)]
+pub(crate) struct Copying {
+    fd: AtomicI32,
+    memory: AtomicPtr<u8>,
+    len: AtomicUsize,
+    base: AtomicU64,
+    from: AtomicU64,
+    to: AtomicU64,
+}
+
+thread_local! {
+    /// The copy that this thread is making, null if it makes none.
+    static COPYING: Cell<*const Copying> = const { Cell::new(null()) };
+}
+
+/// A copy under way; it ends when this is dropped.
+pub(crate) struct Underway {
+    outer: *const Copying,
+}
+
+impl Copying {
+    /// Before bytes are copied into `region`, of which the kernel does not have `held`.
+    pub(crate) fn begin(
+        &self,
+        fd: BorrowedFd<'_>,
+        region: &Region,
+        base: u64,
+        held: Range<u64>,
+    ) -> Underway {
+        let relaxed = Ordering::Relaxed;
+        self.fd.store(fd.as_raw_fd(), relaxed);
+        self.memory.store(region.at(0), relaxed);
+        self.len.store(region.len(), relaxed);
+        self.base.store(base, relaxed);
+        self.from.store(held.start, relaxed);
+        self.to.store(held.end, relaxed);
+        // Only a handler that interrupts this thread reads these.
+        compiler_fence(Ordering::SeqCst);
+        let outer = COPYING.replace(self);
+        compiler_fence(Ordering::SeqCst);
+        Underway { outer }
+    }
+
+    /// Returns true if this thread is in a copy of this stream.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        std::ptr::eq(COPYING.get(), self)
+    }
+
+    /// Writes what the kernel did not have when the copy began; a second time, nothing.
+    pub(crate) fn rescue(&self) -> io::Result<()> {
+        let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        let held = get(&self.from)..get(&self.to);
+        let memory = self.memory.load(Ordering::Relaxed);
+        let len = self.len.load(Ordering::Relaxed);
+        // SAFETY: the stream is in use, so its file is open and its memory mapped. The copy that was interrupted
+        // changes at most bytes that the call is replacing, and this thread makes it.
+        unsafe {
+            let fd = BorrowedFd::borrow_raw(self.fd.load(Ordering::Relaxed));
+            write_ring(fd, memory, len, get(&self.base), held)?;
+        }
+        self.from.store(get(&self.to), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        COPYING.set(self.outer);
+    }
+}
+
+/// For the handler of a fault: if it has interrupted this thread while it copied a caller's bytes to a stream, writes
+/// what that stream held before, through the page cache. Allocates nothing. `None` if there was no such copy.
+///
+/// # Errors
+/// Those of `pwrite(2)`.
+#[doc(hidden)]
+pub fn rescue_interrupted() -> Option<io::Result<()>> {
+    // SAFETY: null, or of a stream that this thread has not yet returned from.
+    unsafe { COPYING.get().as_ref() }.map(Copying::rescue)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use crate::align::FileFacts;
 use crate::backing::Backing;
 use crate::engine::{Completion, Request};
 use crate::files::Inode;
+use crate::memory::Copying;
 use crate::options::{Durability, OpenOptions, Strategy};
 use crate::policy::Operation;
 use crate::sys;
@@ -80,6 +81,7 @@ pub(crate) struct Core {
     /// `end` at the keeper's last look, and when that was.
     pub(crate) seen_end: u64,
     pub(crate) seen: Instant,
+    pub(crate) copying: Arc<Copying>,
     /// True once direct requests were checked to stay out of the page cache.
     verified: bool,
 }
@@ -119,6 +121,7 @@ impl Core {
             scattered: 0,
             seen_end: 0,
             seen: Instant::now(),
+            copying: Arc::default(),
             verified: false,
         };
         core.begin(position);
@@ -146,6 +149,14 @@ impl Core {
         self.no_room = None;
         self.issued = self.end;
         self.begin(self.end);
+    }
+
+    /// The kernel was given everything in another way, or what it was not given is given up: nothing is sent again.
+    /// Frees nothing. The memory stays for requests in flight.
+    pub(crate) fn let_go(&mut self) {
+        self.sent.clear();
+        self.issued = self.end;
+        self.freed = self.end;
     }
 
     /// Waits for one completion.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering;
 
 use crate::align::FileKind;
-use crate::memory::Region;
+use crate::memory::{write_ring, Region};
 use crate::options::{Durability, Strategy};
 use crate::policy::MEDIUM_CALL;
 use crate::requests::{unsupported, Core, State, WRITE_BEHIND};
@@ -160,6 +160,9 @@ impl Core {
         let Some(region) = self.back.memory() else {
             return;
         };
+        let held = self.freed..self.end;
+        let fd = self.back.file.as_fd();
+        let _underway = self.copying.begin(fd, region, base, held);
         let mut at = ((offset - base) % region.len() as u64) as usize;
         while !data.is_empty() {
             let n = data.len().min(region.len() - at);
@@ -394,19 +397,9 @@ impl Core {
         let Some(region) = self.back.memory() else {
             return Ok(());
         };
-        let mut from = self.freed;
-        while from < self.end {
-            let at = ((from - self.base) % region.len() as u64) as usize;
-            let len = ((self.end - from) as usize).min(region.len() - at);
-            // SAFETY: the bytes are in the region, which nobody writes to while this stream is
-            // locked; the slice ends with this call.
-            let data = unsafe { std::slice::from_raw_parts(region.at(at), len) };
-            match sys::pwrite(self.back.file.as_fd(), data, from, 0)? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                n => from += n as u64,
-            }
-        }
-        Ok(())
+        let (fd, held) = (self.back.file.as_fd(), self.freed..self.end);
+        // SAFETY: the region is the stream's, and nobody writes to it while the stream is locked.
+        unsafe { write_ring(fd, region.at(0), region.len(), self.base, held) }
     }
 
     /// Sends large, aligned memory of the caller without a copy, and waits for it. Returns `None`

@@ -20,6 +20,7 @@ use crate::align::{FileFacts, FileKind};
 use crate::backing;
 use crate::files::{Inode, Waiting};
 use crate::fork::{self, RingNumber};
+use crate::memory::Copying;
 use crate::options::{Durability, OpenOptions, MOST_MEMORY};
 use crate::requests::Core;
 use crate::staging::BUFFERED_CHUNK;
@@ -342,15 +343,34 @@ impl Writer {
     /// Those of `pwrite(2)`.
     #[doc(hidden)]
     pub fn rescue(&self) -> Option<io::Result<()>> {
+        self.rescue_and(|_| {})
+    }
+
+    /// As [`rescue`](Writer::rescue), for a stream that is not used again: after this it holds nothing, so nobody
+    /// writes its data a second time, over what others have written since. After an error, too.
+    ///
+    /// # Errors
+    /// Those of `pwrite(2)`.
+    #[doc(hidden)]
+    pub fn rescue_for_good(&self) -> Option<io::Result<()>> {
+        self.rescue_and(|core| {
+            core.let_go();
+            self.shared.note(core);
+        })
+    }
+
+    fn rescue_and(&self, then: impl FnOnce(&mut Core)) -> Option<io::Result<()>> {
         if self.generation != fork::generation() {
             return Some(Ok(()));
         }
-        let core = match self.shared.core.try_lock() {
+        let mut core = match self.shared.core.try_lock() {
             Ok(core) => core,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(core.write_held())
+        let result = core.write_held();
+        then(&mut core);
+        Some(result)
     }
 
     /// After a fork, gives the child a stream of its own at the same position. The parent has
@@ -541,6 +561,8 @@ struct Shared {
     /// What a child has to close, which cannot take the lock.
     direct: Option<Arc<File>>,
     ring: RingNumber,
+    /// What a handler needs that has interrupted a copy to this stream, and cannot take the lock.
+    copying: Arc<Copying>,
     /// The range of bytes that the kernel does not have yet, readable without the lock.
     held_from: AtomicU64,
     held_to: AtomicU64,
@@ -578,6 +600,7 @@ impl Shared {
         let shared = Arc::new(Shared {
             direct: core.back.direct.clone(),
             ring: core.back.ring.clone(),
+            copying: core.copying.clone(),
             core: Mutex::new(core),
             inode,
             linger,
@@ -636,6 +659,10 @@ impl Waiting for Shared {
     }
 
     fn push_for_others(&self) -> io::Result<()> {
+        if self.copying.is_interrupted() {
+            // A handler that forks: this thread has the lock.
+            return self.copying.rescue();
+        }
         let mut core = self.lock();
         let result = core.hand_over().map_err(|error| {
             let copy = match error.raw_os_error() {
