@@ -19,6 +19,7 @@ struct cma;
 struct iov_iter;
 struct kiocb;
 struct mem_cgroup;
+struct swap_cluster_info;
 
 /*
  * What an area does with the memory that its first-class client leaves idle.
@@ -95,7 +96,7 @@ void *gcma_publish(struct address_space *mapping, struct folio *folio,
 		   void *shadow);
 bool gcma_load(struct address_space *mapping, pgoff_t index,
 	       struct folio *folio);
-bool gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp);
+bool gcma_fill(struct address_space *mapping, struct folio *folio, void *shadow);
 ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to);
 bool gcma_serves(struct address_space *mapping, pgoff_t index, unsigned long nr);
 unsigned int __gcma_ra_order(struct address_space *mapping, pgoff_t index,
@@ -107,6 +108,16 @@ void __gcma_invalidate_begin(struct address_space *mapping, pgoff_t first,
 			     pgoff_t last);
 void __gcma_invalidate_end(struct address_space *mapping);
 void __mapping_set_gcma(struct address_space *mapping, bool allow);
+
+void *__gcma_swap_shadow(struct swap_cluster_info *ci, swp_entry_t entry,
+			 unsigned long nr, void *shadow);
+
+/* See __gcma_swap_shadow(). */
+static inline void *gcma_swap_shadow(struct swap_cluster_info *ci, swp_entry_t entry,
+				     unsigned long nr, void *shadow)
+{
+	return gcma_flagged(shadow) ? __gcma_swap_shadow(ci, entry, nr, shadow) : shadow;
+}
 
 /* See __gcma_ra_order(). */
 static inline unsigned int gcma_ra_order(struct address_space *mapping,

@@ -15,6 +15,7 @@
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/sizes.h>
+#include <linux/swap.h>
 #include <linux/uio.h>
 #include <linux/vmstat.h>
 
@@ -295,6 +296,32 @@ unsigned long gcma_invalidate(struct address_space *mapping, pgoff_t index)
 	return nr;
 }
 
+#ifdef SWAP_TABLE_HAS_ZEROFLAG /* Linux 7.3, see compat.h */
+/**
+ * __gcma_swap_shadow() - a folio is going to take the place of shadows in slots
+ * @ci: the cluster of the slots, locked
+ * @entry: the first slot
+ * @nr: how many
+ * @shadow: one of the shadows, flagged
+ *
+ * Return: @shadow, without its flag if not all have one: a slot without may have an
+ * older copy, which nobody is to find.
+ */
+void *__gcma_swap_shadow(struct swap_cluster_info *ci, swp_entry_t entry,
+			 unsigned long nr, void *shadow)
+{
+	unsigned int i = swp_cluster_offset(entry), end = i + nr;
+
+	while (i < end)
+		if (!gcma_flagged((void *)__swap_table_get(ci, i++))) {
+			dmem_invalidate(&gcma_dmem, swap_address_space(entry), entry.val, nr);
+			gcma_wipe();
+			return gcma_unflag(shadow);
+		}
+	return shadow;
+}
+#endif
+
 /* Drop the copies of these pages, and of folios that are partly in the range. */
 static void unflag_range(struct address_space *mapping, pgoff_t first,
 			 pgoff_t last)
@@ -332,20 +359,25 @@ static void unflag_range(struct address_space *mapping, pgoff_t first,
  * gcma_fill() - a folio has taken the place of flagged shadows of a file
  * @mapping: the page cache
  * @folio: the folio, locked and not up to date
- * @gfp: with __GFP_WRITE it is to be written to, and left alone
+ * @shadow: the last of them, flagged
  *
- * Return: true if the folio is up to date now.
+ * Return: true if the folio is up to date now, and as if somebody else had read it
+ * just before: on the LRU and not locked.
  */
-bool gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp)
+bool gcma_fill(struct address_space *mapping, struct folio *folio, void *shadow)
 {
 	const pgoff_t next = folio_next_index(folio);
 
-	if ((gfp & __GFP_WRITE) || failed(mapping)) {
+	if (failed(mapping)) {
 		gcma_invalidate(mapping, folio->index);
 		return false;
 	}
-	if (gcma_load(mapping, folio->index, folio))
+	if (gcma_load(mapping, folio->index, folio)) {
+		workingset_refault(folio, shadow);
+		folio_add_lru(folio);
+		folio_unlock(folio);
 		return true;
+	}
 	/* Nothing is read ahead where splicing meets a flag: the next page shall have none. */
 	if (flagged_pages(mapping, next, 1) && !dmem_has(&gcma_dmem, mapping, next))
 		unflag_range(mapping, next, next);
@@ -402,7 +434,7 @@ void gcma_invalidate_all(void)
  * With that the file system promises:
  *
  * - Pages enter the cache through filemap_add_folio(), which returns -EEXIST if it
- *   has filled the folio.
+ *   has filled the folio. They are no pages of AS_KERNEL_FILE.
  * - The content on the device changes only in one of these ways: while the page is
  *   in the cache; within truncate_inode_pages_range() or
  *   invalidate_inode_pages2_range(); before these, with mapping->invalidate_lock

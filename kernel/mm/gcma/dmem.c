@@ -176,24 +176,18 @@ static void place_piece(const struct dmem *dmem, struct dmem_place *place,
 			const void *space, unsigned long offset)
 {
 	u64 hash = piece_hash(space, offset);
-	u32 nr, groups, group, wide;
+	const struct dmem_class *class;
+	u32 group;
 
 	place->hash = hash;
 	place->class = dmem->nr_led ? min_t(u32, hash % LEADER_SHARE, FOLLOWER) : FOLLOWER;
-	place->first = place->class * dmem->nr_led;
-	nr = place->class == FOLLOWER ? dmem->nr_sets - place->first : dmem->nr_led;
-	groups = nr / PIECE;
-	/* What is left over makes so many groups wider by one, or all one group. */
-	wide = nr % PIECE;
-	if (wide <= groups) {
-		/* The class takes the lowest bits of the hash, the group the upper half. */
-		group = reciprocal_scale(hash >> 32, groups);
-		place->first += group * PIECE + min(group, wide);
-		nr = PIECE + (group < wide);
-	}
-	place->nr_sets = nr;
+	class = &dmem->class[place->class];
+	/* The class takes the lowest bits of the hash, the group the upper half. */
+	group = reciprocal_scale(hash >> 32, class->groups);
+	place->first = class->first + group * class->width + min(group, class->wide);
+	place->nr_sets = class->width + (group < class->wide);
 	/* Many pieces have few pages; so each begins with another set. */
-	place->start = reciprocal_scale((u32)(hash >> 8), nr);
+	place->start = reciprocal_scale((u32)(hash >> 8), place->nr_sets);
 }
 
 /* The set in which a page of the piece may be. */
@@ -1003,10 +997,27 @@ unsigned long dmem_sum(const struct dmem_area *area, size_t counter)
  */
 int dmem_init(struct dmem *dmem, unsigned long nr)
 {
+	u32 class, sets;
+
 	dmem->nr = nr;
 	dmem->nr_sets = nr / DMEM_WAYS;
 	/* A small cache has no leaders and stores every page, as others do at first. */
 	dmem->nr_led = dmem->nr_sets / LEADER_SHARE;
+	for (class = 0; class <= FOLLOWER; class++) {
+		sets = class == FOLLOWER ? dmem->nr_sets - class * dmem->nr_led : dmem->nr_led;
+		dmem->class[class] = (struct dmem_class) {
+			.first = class * dmem->nr_led,
+			.groups = sets / PIECE,
+			.width = PIECE,
+			.wide = sets % PIECE,
+		};
+		/* More are left over than there are groups: all are one. */
+		if (sets % PIECE > sets / PIECE) {
+			dmem->class[class].groups = 1;
+			dmem->class[class].width = sets;
+			dmem->class[class].wide = 0;
+		}
+	}
 	return dmem->nr_sets ? 0 : -EINVAL;
 }
 

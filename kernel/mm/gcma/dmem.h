@@ -44,6 +44,17 @@ struct dmem_set {
 	struct dmem_frame way[DMEM_WAYS];
 };
 
+/*
+ * The sets that pieces of one class may be in. A group has one for each page of a piece,
+ * or is all of a small class.
+ */
+struct dmem_class {
+	u32 first;	/* the set that the first group begins with */
+	u32 groups;
+	u32 width;	/* sets of a group */
+	u32 wide;	/* so many groups have one more, so that all sets are used */
+};
+
 /* Events of an area, by client. What concerns no frame is counted in the first. */
 struct dmem_stats {
 	unsigned long stored[DMEM_CLIENTS];	/* pages copied in, can be found */
@@ -76,6 +87,7 @@ struct dmem {
 	atomic_long_t idle;		/* frames that their owners do not have */
 	u32 nr_sets;
 	u32 nr_led;			/* sets of each class of leaders */
+	struct dmem_class class[DMEM_LEADERS + 1];
 	struct dmem_set *set;
 	unsigned long *live;		/* bitmaps, see dmem.c */
 	unsigned long *zero, *secret;

@@ -817,6 +817,7 @@ static int set_clients(struct gcma *gcma, int clients)
 	static_branch_enable(&gcma_lending);
 	list_for_each_entry(gcma, &gcma_areas, list)
 		all |= gcma->cma->gcma_clients;
+	/* From here on there may be flags: all branches are there, and none goes again. */
 	WRITE_ONCE(gcma_clients, all);
 	return 0;
 }

@@ -467,10 +467,8 @@ MENDED_OBJECTS: Final = {"drivers/dma-buf/udmabuf.o"}
 # Functions that the compiler lays out anew, by the series of Linux, and why.
 LAID_OUT_ANEW: Final[dict[str, Collection[str]]] = {
     "6.12": (),
-    "7.3": (
-        "filemap_get_read_batch",  # returns something, which nobody looks at
-        "truncate_inode_pages_range",  # has a variable whose end does nothing
-    ),
+    # It has a variable whose end does nothing.
+    "7.3": ("truncate_inode_pages_range",),
 }
 
 
