@@ -49,11 +49,23 @@ static inline bool gcma_flagged(const void *entry)
 	return gcma_active() && unlikely(((unsigned long)entry & 3) == 3);
 }
 
+void *__gcma_swap_shadow(struct swap_cluster_info *ci, swp_entry_t entry,
+			 unsigned long nr, void *shadow);
+
+/* See __gcma_swap_shadow(). */
+static inline void *gcma_swap_shadow(struct swap_cluster_info *ci, swp_entry_t entry,
+				     unsigned long nr, void *shadow)
+{
+	return gcma_flagged(shadow) ? __gcma_swap_shadow(ci, entry, nr, shadow) : shadow;
+}
+
 #else /* !CONFIG_GCMA */
 #define GCMA_SHADOW_BITS	0
 #define gcma_active()		false
 #define cma_guaranteed(cma)	((void)(cma), false)
 #define gcma_flagged(entry)	((void)(entry), false)
+#define gcma_swap_shadow(ci, entry, nr, shadow) \
+	((void)(ci), (void)(entry), (void)(nr), (shadow))
 static inline struct page *gcma_freeze(struct cma *cma, struct page *page, unsigned long count)
 {
 	return page;
@@ -108,16 +120,6 @@ void __gcma_invalidate_begin(struct address_space *mapping, pgoff_t first,
 			     pgoff_t last);
 void __gcma_invalidate_end(struct address_space *mapping);
 void __mapping_set_gcma(struct address_space *mapping, bool allow);
-
-void *__gcma_swap_shadow(struct swap_cluster_info *ci, swp_entry_t entry,
-			 unsigned long nr, void *shadow);
-
-/* See __gcma_swap_shadow(). */
-static inline void *gcma_swap_shadow(struct swap_cluster_info *ci, swp_entry_t entry,
-				     unsigned long nr, void *shadow)
-{
-	return gcma_flagged(shadow) ? __gcma_swap_shadow(ci, entry, nr, shadow) : shadow;
-}
 
 /* See __gcma_ra_order(). */
 static inline unsigned int gcma_ra_order(struct address_space *mapping,
