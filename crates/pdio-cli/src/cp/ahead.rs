@@ -111,27 +111,39 @@ mod tests {
             };
             ahead.ask(paths[1..].iter(), 4096);
             std::thread::sleep(waited);
-            assert!(!is_in_memory(&paths[WINDOW + 1]), "more than the window");
-            if paths[1..=WINDOW].iter().all(|path| is_in_memory(path)) {
+            // The kernel keeps a page that it was told to drop while another processor has it in a list of its own.
+            let more = is_in_memory(&paths[WINDOW + 1]);
+            if !more && paths[1..=WINDOW].iter().all(|path| is_in_memory(path)) {
                 return;
             }
-            assert!(waited < Duration::from_secs(10), "not read");
+            let why = if more {
+                "more than the window"
+            } else {
+                "not read"
+            };
+            assert!(waited < Duration::from_secs(10), "{why}");
             waited *= 2;
         }
     }
 
     #[test]
     fn nothing_is_asked_for_twice_or_where_all_is_in_memory_or_too_long() {
-        let Some((_directory, paths, mut ahead)) = cold(3) else {
-            return;
-        };
         let nothing = || std::iter::from_fn(|| -> Option<PathBuf> { panic!("asked") });
-        ahead.ask(paths[1..].iter(), 4095);
-        ahead.ask(nothing(), 4096);
-        let again = File::open(&paths[0]).unwrap();
-        ahead.read(&again, &mut [0; 4096]).unwrap();
-        ahead.ask(nothing(), 4096);
-        std::thread::sleep(Duration::from_millis(50));
-        assert!(!is_in_memory(&paths[1]));
+        for _ in 0..10 {
+            let Some((_directory, paths, mut ahead)) = cold(3) else {
+                return;
+            };
+            ahead.ask(paths[1..].iter(), 4095);
+            ahead.ask(nothing(), 4096);
+            let again = File::open(&paths[0]).unwrap();
+            ahead.read(&again, &mut [0; 4096]).unwrap();
+            ahead.ask(nothing(), 4096);
+            std::thread::sleep(Duration::from_millis(50));
+            // As above, a page may not have been dropped.
+            if !is_in_memory(&paths[1]) {
+                return;
+            }
+        }
+        panic!("too long a file is read");
     }
 }
