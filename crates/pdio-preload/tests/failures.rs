@@ -99,7 +99,8 @@ fn cut_off(end: &str, variables: &[(&str, &str)]) -> (Option<String>, ExitStatus
     (line, status, [has_all("copy", 16), has_all("other", 251)])
 }
 
-/// Whoever comes first: as by default, and with all that fits in the memory of streams held back until the fault.
+/// Settings under which the program runs. By default the library may have written the data before the fault;
+/// with the others it keeps as much as its memory holds until then.
 const HELD: [&[(&str, &str)]; 2] = [
     &SHORT,
     &[
