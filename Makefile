@@ -63,7 +63,8 @@ programs: ## build the commands and the libraries to preload
 		awk '{ split($$2, v, "."); new = v[1] > 1 || v[2] >= 91 } END { exit !new }' && \
 		command -v cc >/dev/null || \
 		{ echo "needs cc (apt-get install build-essential) and Rust 1.91 or newer (https://rustup.rs)" >&2; exit 1; }
-	cargo build --release --locked $(CRATES:%=-p %)
+	cargo build --release --locked $(patsubst %,-p %,$(filter-out brug-preload,$(CRATES)))
+	$(if $(filter brug-preload,$(CRATES)),cargo rustc --release --locked -p brug-preload -- -C panic=abort)
 
 # Builds nothing: it runs as root, who may have no cargo. Everybody may read what it makes, also if root's other
 # files are nobody's business (umask 077).

@@ -2,43 +2,32 @@
 //! How `libbrug.so` is linked.
 
 /// What `kernel.rs` has its own of.
-const OWN: [&str; 36] = [
+const OWN: [&str; 25] = [
     "close",
     "fcntl",
     "fstat64",
     "getpid",
     "getrlimit",
     "gettid",
-    "gettimeofday",
-    "lseek64",
     "madvise",
     "mincore",
     "mmap",
-    "mmap64",
     "mprotect",
     "mremap",
     "munmap",
     "prctl",
     "read",
     "readlink",
-    "sbrk",
-    "sched_getaffinity",
-    "sched_getcpu",
     "sched_getscheduler",
-    "sched_setaffinity",
     "sched_setscheduler",
-    "sched_yield",
-    "secure_getenv",
     "sigfillset",
     "sleep",
     "stat64",
-    "statx",
     "syscall",
     "sysconf",
     "sysinfo",
     "unlink",
     "write",
-    "writev",
 ];
 
 fn main() {
@@ -53,6 +42,9 @@ fn main() {
     // executed. LLVM's linker, Rust's default on x86-64, cannot join them.
     println!("cargo:rustc-cdylib-link-arg=-fuse-ld=bfd");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,noseparate-code");
+    // The unwinder, for the monitor's call sites. From its archive: to load libgcc_s.so costs a short program a sixth
+    // of its time.
+    println!("cargo:rustc-cdylib-link-arg=-l:libgcc_eh.a");
     // A program's function of such a name would be called otherwise.
     for name in OWN {
         println!("cargo:rustc-cdylib-link-arg=-Wl,--wrap={name}");

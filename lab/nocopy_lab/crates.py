@@ -234,6 +234,10 @@ def aarch64_runtime() -> dict[str, bytes]:
     return {name: (root / name).read_bytes()}
 
 
+# What is built without Rust's standard library.
+LIBBRUG: Final = ("-p", "brug-preload", "--", "-C", "panic=abort")
+
+
 @dataclass(frozen=True)
 class Brug:
     """The built command and library."""
@@ -246,9 +250,8 @@ class Brug:
 def brug() -> Brug:
     """The `brug` command and libbrug.so, built with optimisation."""
     with progress.meter("building brug"):
-        toolchain().run(
-            "build-brug", ["build", "--release", "--locked", "-p", "brug-preload", "-p", "brug-cli"]
-        )
+        toolchain().run("build-brug", ["build", "--release", "--locked", "-p", "brug-cli"])
+        toolchain().run("build-libbrug", ["rustc", "--release", "--locked", *LIBBRUG])
     return Brug(_built("brug"), _built("libbrug.so"))
 
 

@@ -63,8 +63,6 @@ enum Action {
 enum Mode {
     /// The C library alone
     Sys,
-    /// jemalloc alone
-    Jemalloc,
     /// mimalloc alone
     Mimalloc,
     /// Growth slots for objects of a page and more
@@ -79,7 +77,6 @@ enum Mode {
 #[derive(Clone, Copy, ValueEnum)]
 enum Base {
     Glibc,
-    Jemalloc,
     Mimalloc,
 }
 

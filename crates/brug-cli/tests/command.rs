@@ -26,7 +26,7 @@ fn library() -> PathBuf {
             };
             let status = Command::new(env!("CARGO"))
                 .args([
-                    "build",
+                    "rustc",
                     "--quiet",
                     "--package",
                     "brug-preload",
@@ -35,6 +35,7 @@ fn library() -> PathBuf {
                 ])
                 .arg("--target-dir")
                 .arg(directory.parent().expect("target"))
+                .args(["--", "-C", "panic=abort"])
                 .current_dir(env!("CARGO_MANIFEST_DIR"))
                 .status()
                 .expect("cargo starts");
@@ -328,9 +329,9 @@ fn wrong_arguments_are_one_line_and_a_status_of_our_own() {
     refuses(&["run"], 125, "not provided");
     refuses(&["run", "--"], 125, "not provided");
     refuses(&["dance"], 125, "dance");
-    let modes = "sys, jemalloc, mimalloc, mmap, template, auto";
+    let modes = "sys, mimalloc, mmap, template, auto";
     refuses(&["run", "--mode", "fast", "--", "true"], 125, modes);
-    let bases = "glibc, jemalloc, mimalloc";
+    let bases = "glibc, mimalloc";
     refuses(&["run", "--base", "tc", "--", "true"], 125, bases);
     refuses(&["run", "--switch-point", "-1", "--", "true"], 125, "-1");
     refuses(&["run", "--switch-point", "1X", "--", "true"], 125, "64K");

@@ -4,13 +4,13 @@
 //! A program in C may have functions of its own named like any that the C standard does not reserve:
 //! lzop has a `sysinfo` that prints, perf a `sched_getcpu`. The loader would bind this library's calls
 //! to these, as it binds everybody's; the C library calls its own by other names. So the
-//! linker (`build.rs`) turns these names, wherever Rust's standard library, jemalloc, mimalloc or brug
+//! linker (`build.rs`) turns these names, wherever mimalloc or brug
 //! call them, into `__wrap_` and the name, which are defined here. Neither are they seen by other libraries
 //! that are preloaded: what an allocator does is no business of those. `open` alone is called by its name: a
 //! test tells the allocator by it what the kernel is set to.
 
-use core::arch::{asm, global_asm};
-use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use core::arch::asm;
+use core::ffi::{c_int, c_long, c_uint};
 
 /// What the kernel answers: errors are negative.
 ///
@@ -74,16 +74,23 @@ macro_rules! jump {
     };
 }
 
+/// A symbol of a function that this library alone sees.
+macro_rules! hidden {
+    ($symbol:expr, $function:ident) => {
+        core::arch::global_asm!(
+            ".text",
+            concat!(".hidden ", $symbol),
+            concat!(".globl ", $symbol),
+            concat!($symbol, ":"),
+            jump!(),
+            function = sym $function
+        );
+    };
+}
+
 macro_rules! symbol {
     ($name:ident) => {
-        global_asm!(
-            ".text",
-            concat!(".hidden __wrap_", stringify!($name)),
-            concat!(".globl __wrap_", stringify!($name)),
-            concat!("__wrap_", stringify!($name), ":"),
-            jump!(),
-            function = sym $name
-        );
+        hidden!(concat!("__wrap_", stringify!($name)), $name);
     };
 }
 
@@ -94,12 +101,9 @@ calls! {
     getpid() = SYS_getpid();
     getrlimit(which, limit) = SYS_prlimit64(0, which, 0, limit);
     gettid() = SYS_gettid();
-    gettimeofday(time, zone) = SYS_gettimeofday(time, zone);
-    lseek64(fd, offset, whence) = SYS_lseek(fd, offset, whence);
     madvise(at, bytes, advice) = SYS_madvise(at, bytes, advice);
     mincore(at, bytes, seen) = SYS_mincore(at, bytes, seen);
     mmap(at, bytes, access, flags, fd, offset) = SYS_mmap(at, bytes, access, flags, fd, offset);
-    mmap64(at, bytes, access, flags, fd, offset) = SYS_mmap(at, bytes, access, flags, fd, offset);
     mprotect(at, bytes, access) = SYS_mprotect(at, bytes, access);
     mremap(at, old, new, flags, to) = SYS_mremap(at, old, new, flags, to);
     munmap(at, bytes) = SYS_munmap(at, bytes);
@@ -107,15 +111,11 @@ calls! {
     read(fd, at, bytes) = SYS_read(fd, at, bytes);
     readlink(path, at, bytes) = SYS_readlinkat(HERE, path, at, bytes);
     sched_getscheduler(process) = SYS_sched_getscheduler(process);
-    sched_setaffinity(process, bytes, set) = SYS_sched_setaffinity(process, bytes, set);
     sched_setscheduler(process, policy, how) = SYS_sched_setscheduler(process, policy, how);
-    sched_yield() = SYS_sched_yield();
     stat64(path, about) = SYS_newfstatat(HERE, path, about, 0);
-    statx(directory, path, flags, mask, about) = SYS_statx(directory, path, flags, mask, about);
     sysinfo(about) = SYS_sysinfo(about);
     unlink(path) = SYS_unlinkat(HERE, path, 0);
     write(fd, at, bytes) = SYS_write(fd, at, bytes);
-    writev(fd, parts, count) = SYS_writev(fd, parts, count);
 }
 
 unsafe extern "C" fn syscall(
@@ -132,30 +132,6 @@ unsafe extern "C" fn syscall(
 }
 symbol!(syscall);
 
-/// The kernel writes as much of the set as it has, and returns how much.
-unsafe extern "C" fn sched_getaffinity(process: c_int, bytes: usize, set: *mut u8) -> c_int {
-    let words = [process as usize, bytes, set as usize, 0, 0, 0];
-    // SAFETY: the caller's promise; so many bytes of the set were written, at most all.
-    unsafe {
-        let Ok(written) = usize::try_from(ask(libc::SYS_sched_getaffinity, words)) else {
-            return -1;
-        };
-        set.add(written).write_bytes(0, bytes - written);
-    }
-    0
-}
-symbol!(sched_getaffinity);
-
-unsafe extern "C" fn sched_getcpu() -> c_int {
-    let mut cpu: c_uint = 0;
-    // SAFETY: the number is valid for a write.
-    match unsafe { ask(libc::SYS_getcpu, [&raw mut cpu as usize, 0, 0, 0, 0, 0]) } {
-        0 => cpu as c_int,
-        _ => -1,
-    }
-}
-symbol!(sched_getcpu);
-
 /// The C library's own signals are left out where the set is used.
 unsafe extern "C" fn sigfillset(set: *mut libc::sigset_t) -> c_int {
     // SAFETY: the caller's promise; a set is bits.
@@ -163,17 +139,6 @@ unsafe extern "C" fn sigfillset(set: *mut libc::sigset_t) -> c_int {
     0
 }
 symbol!(sigfillset);
-
-unsafe extern "C" fn secure_getenv(name: *const c_char) -> *mut c_char {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match libc::getauxval(libc::AT_SECURE) {
-            0 => libc::getenv(name),
-            _ => core::ptr::null_mut(),
-        }
-    }
-}
-symbol!(secure_getenv);
 
 unsafe extern "C" fn sleep(seconds: c_uint) -> c_uint {
     let mut time = libc::timespec {
@@ -190,9 +155,8 @@ unsafe extern "C" fn sleep(seconds: c_uint) -> c_uint {
 symbol!(sleep);
 
 extern "C" {
-    // The C library's own names.
+    // The C library's own name.
     fn __sysconf(which: c_int) -> c_long;
-    fn __sbrk(bytes: isize) -> *mut c_void;
 }
 
 unsafe extern "C" fn sysconf(which: c_int) -> c_long {
@@ -200,9 +164,3 @@ unsafe extern "C" fn sysconf(which: c_int) -> c_long {
     unsafe { __sysconf(which) }
 }
 symbol!(sysconf);
-
-unsafe extern "C" fn sbrk(bytes: isize) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe { __sbrk(bytes) }
-}
-symbol!(sbrk);

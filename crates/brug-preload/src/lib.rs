@@ -12,23 +12,26 @@
 //! * in [`rlimit`]: `setrlimit` and `prlimit`, by which a program limits its own memory;
 //! * in [`rights`]: `unshare`, `setns` and `capset`, before which the allocator's own thread ends.
 //!
+//! It is built with `-C panic=abort`, and then has nothing of Rust's standard library: a half of its size and of what the
+//! loader has to do for each program. Without that it is built as well, with it, for what looks at all crates together.
+//!
 //! Nothing else is exported; [`kernel`] has the system calls. Nothing here allocates, locks, or calls
 //! `dlsym` on the way to memory; no function unwinds but `operator new`, as C++ says it must.
+
+#![cfg_attr(panic = "abort", no_std)]
 
 mod cxx;
 mod entry;
 mod errno;
 mod introspect;
+#[macro_use]
 mod kernel;
 mod mallctl;
 mod malloc;
+#[cfg(panic = "abort")]
+mod panic;
 mod rights;
 mod rlimit;
 mod say;
 mod setup;
 mod sized;
-
-// The unwinder, for the monitor's call sites and for what the standard library says before it aborts.
-// From its archive: to load libgcc_s.so costs a short program a sixth of its time.
-#[link(name = "libgcc_eh.a", kind = "dylib", modifiers = "+verbatim")]
-extern "C" {}

@@ -6,9 +6,9 @@
 //! what is not. Everything else is unknown (`ENOENT`), which is said once on standard error.
 
 use core::ffi::{c_char, c_int, c_void, CStr};
+use core::fmt;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::ffi::CString;
 
 use crate::introspect::{mallinfo2, malloc_trim};
 use crate::say::say;
@@ -231,7 +231,26 @@ pub unsafe extern "C" fn mallctlbymib(
 }
 
 /// Writes text for a program: what jemalloc's `malloc_stats_print` takes.
-type Write = Option<unsafe extern "C" fn(*mut c_void, *const c_char)>;
+type Write = unsafe extern "C" fn(*mut c_void, *const c_char);
+
+/// Hands text to a program as C strings, without allocating.
+struct Pieces {
+    write: Write,
+    opaque: *mut c_void,
+}
+
+impl fmt::Write for Pieces {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut piece = [0u8; 256];
+        for part in text.as_bytes().chunks(piece.len() - 1) {
+            piece[..part.len()].copy_from_slice(part);
+            piece[part.len()] = 0;
+            // SAFETY: by contract of `malloc_stats_print`.
+            unsafe { (self.write)(self.opaque, piece.as_ptr().cast()) };
+        }
+        Ok(())
+    }
+}
 
 /// jemalloc's `malloc_stats_print(3)`, with brug's statistics.
 ///
@@ -239,18 +258,13 @@ type Write = Option<unsafe extern "C" fn(*mut c_void, *const c_char)>;
 /// `write` is null or may be called with `opaque` and a C string.
 #[no_mangle]
 pub unsafe extern "C" fn malloc_stats_print(
-    write: Write,
+    write: Option<Write>,
     opaque: *mut c_void,
     _options: *const c_char,
 ) {
     let Some(write) = write else {
         return brug::raw::print_statistics(libc::STDERR_FILENO);
     };
-    let mut text = String::new();
-    // Writing to a string does not fail.
-    let _ = brug::raw::write_statistics(&mut text);
-    if let Ok(text) = CString::new(text) {
-        // SAFETY: the caller's promise.
-        unsafe { write(opaque, text.as_ptr()) };
-    }
+    // Handing over does not fail.
+    let _ = brug::raw::write_statistics(&mut Pieces { write, opaque });
 }

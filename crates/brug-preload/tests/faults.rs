@@ -12,7 +12,7 @@ const SETTINGS: [&[(&str, &str)]; 5] = [
     &[("BRUG_ALLOC", "auto")],
     &[("BRUG_ALLOC", "mmap"), ("BRUG_RETAIN", "0")],
     &[("BRUG_ALLOC", "template")],
-    &[("BRUG_BASE", "jemalloc"), ("BRUG_THP", "always")],
+    &[("BRUG_BASE", "glibc"), ("BRUG_THP", "always")],
     &[("BRUG_BASE", "mimalloc"), ("BRUG_SWITCH_POINT", "4K")],
 ];
 

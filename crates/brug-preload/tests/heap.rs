@@ -7,10 +7,9 @@ use std::process::Command;
 
 use common::{compiled, stderr, stdout, under_brug};
 
-const SETTINGS: [&[(&str, &str)]; 6] = [
+const SETTINGS: [&[(&str, &str)]; 5] = [
     &[],
     &[("BRUG_BASE", "glibc")],
-    &[("BRUG_BASE", "jemalloc")],
     &[("BRUG_BASE", "mimalloc")],
     &[("BRUG_ALLOC", "mmap")],
     &[("BRUG_ALLOC", "template")],

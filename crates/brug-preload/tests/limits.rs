@@ -58,7 +58,7 @@ fn compare(size: u64, late: bool, base: &str, least: f64) {
 #[test]
 fn under_a_limit_there_is_as_much_as_in_the_c_library() {
     for size in SIZES {
-        for base in ["auto", "glibc", "jemalloc", "mimalloc"] {
+        for base in ["auto", "glibc", "mimalloc"] {
             // mimalloc rounds 200 bytes up to 224, the C library to 208.
             let rounded = base == "mimalloc" && size == 200;
             compare(

@@ -19,6 +19,23 @@ fn run(variables: &[(&str, &str)]) -> Output {
 }
 
 #[test]
+fn what_the_library_does_not_have_is_one_line() {
+    let all = [
+        ("BRUG_ALLOC", "jemalloc"),
+        ("BRUG_BASE", "jemalloc"),
+        ("BRUG_TEMPLATE", "0-4K:jemalloc,4K-:mmap"),
+    ];
+    for (name, value) in all {
+        let output = run(&[(name, value)]);
+        assert!(output.status.success(), "{name}={value}: {output:?}");
+        let said = stderr(&output);
+        assert_eq!(said.lines().count(), 1, "{name}={value}: {said}");
+        let what = "jemalloc is not part of libbrug.so; a Rust program has it";
+        assert!(said.contains(what), "{name}={value}: {said}");
+    }
+}
+
+#[test]
 fn a_value_that_makes_no_sense_is_named_once_and_harms_nothing() {
     let wrong = [
         ("BRUG_ALLOC", "fastest"),

@@ -14,7 +14,7 @@ use crate::base;
 use nocopy_settings::Statistics;
 
 use crate::config::{self, Config};
-use crate::mode::{Base, Mode, ModeUnavailable};
+use crate::mode::{Base, Mode, ModeUnavailable, THIS_BUILD};
 #[cfg(feature = "monitor")]
 use crate::monitor;
 use crate::realloc::{self, LEAVE_MAX};
@@ -121,7 +121,7 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
     }
     if let Some(base) = config.base.filter(|base| !base.is_available()) {
         os::complain(format_args!(
-            "base {base} is not part of this build; using glibc"
+            "base {base} is not part of {THIS_BUILD}; using glibc"
         ));
         config.base = Some(Base::Glibc);
     }

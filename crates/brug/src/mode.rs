@@ -117,17 +117,20 @@ impl Mode {
     }
 }
 
+/// What lacks an allocator, and who has it.
+pub(crate) const THIS_BUILD: &str = if cfg!(feature = "preload") {
+    "libbrug.so; a Rust program has it with the feature of that name"
+} else {
+    "this build; enable the feature of that name"
+};
+
 /// This build lacks the allocator that a mode needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModeUnavailable(pub Mode);
 
 impl fmt::Display for ModeUnavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "mode {} is not part of this build; enable the feature of that name",
-            self.0
-        )
+        write!(f, "mode {} is not part of {THIS_BUILD}", self.0)
     }
 }
 

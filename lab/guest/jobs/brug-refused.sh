@@ -18,7 +18,7 @@ run() {
 rust() { run "$condition: $1" /brug/process --exact "$1" --test-threads=1 --show-output; }
 c() {
 	for settings in BRUG_ALLOC=auto "BRUG_ALLOC=mmap BRUG_RETAIN=0" \
-		"BRUG_BASE=jemalloc BRUG_THP=always" "BRUG_BASE=mimalloc BRUG_SWITCH_POINT=4K"; do
+		"BRUG_BASE=glibc BRUG_THP=always" "BRUG_BASE=mimalloc BRUG_SWITCH_POINT=4K"; do
 		run "$condition: faults $1, $settings" \
 			env $settings LD_PRELOAD=/brug/libbrug.so /brug/faults "$1"
 	done
@@ -42,7 +42,7 @@ enough() { [ "${theirs:-0}" -gt 0 ] && [ $((${ours:-0} * 100)) -ge $((theirs * l
 limits() {
 	for size in 200 20480 153600 1048576 5242880; do
 		theirs=$(/brug/limits $size)
-		for base in auto glibc jemalloc mimalloc; do
+		for base in auto glibc mimalloc; do
 			ours=$(env BRUG_BASE=$base LD_PRELOAD=/brug/libbrug.so /brug/limits $size)
 			# mimalloc rounds 200 bytes up to 224, the C library to 208. Of 20480 it has 63 times
 			# 25 objects in 32 MiB, which is 0.96 of that.

@@ -28,9 +28,9 @@ SETTINGS: Final[dict[str, dict[str, str]]] = {
     "mmap": {"BRUG_ALLOC": "mmap"},
     "template": {"BRUG_ALLOC": "template"},
     "sys, nothing retained": {"BRUG_ALLOC": "sys", "BRUG_RETAIN": "0"},
-    "auto on jemalloc, from 4 KiB on": {
+    "auto on the C library, from 4 KiB on": {
         "BRUG_ALLOC": "auto",
-        "BRUG_BASE": "jemalloc",
+        "BRUG_BASE": "glibc",
         "BRUG_SWITCH_POINT": "4K",
     },
     "auto on mimalloc, huge pages": {

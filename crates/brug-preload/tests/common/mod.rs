@@ -24,7 +24,7 @@ pub fn library() -> PathBuf {
             };
             let status = Command::new(env!("CARGO"))
                 .args([
-                    "build",
+                    "rustc",
                     "--quiet",
                     "--package",
                     "brug-preload",
@@ -33,6 +33,7 @@ pub fn library() -> PathBuf {
                 ])
                 .arg("--target-dir")
                 .arg(directory.parent().expect("target"))
+                .args(["--", "-C", "panic=abort"])
                 .current_dir(env!("CARGO_MANIFEST_DIR"))
                 .status()
                 .expect("cargo starts");

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * A program that opens the library when it runs already, which is too late for its
- * objects: late FILE. The loader has to say so and leave the program as it was; 0 then,
- * and what it said.
+ * objects: late FILE. They are as before; 0 then, and "opened" or what the loader said.
  */
 #include <dlfcn.h>
 #include <stdio.h>
