@@ -312,7 +312,8 @@ def site() -> None:
 @click.option(
     "--only",
     default="",
-    help="Only benchmarks whose name contains this; stored ones of the same binaries stay.",
+    help="Only benchmarks whose name contains this, or one of several, with commas between; "
+    "stored ones of the same binaries stay.",
 )
 @click.option("--quick", is_flag=True, help="One round of a 64th of the work: does it all run?")
 @click.option(

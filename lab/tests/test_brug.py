@@ -20,6 +20,13 @@ def test_quartiles_are_about_the_median() -> None:
     assert quartiles([2.0]) == (2.0, 2.0, 2.0)
 
 
+def test_several_benchmarks_are_chosen_with_commas_between() -> None:
+    names = [bench.name for bench in bench_brug.chosen("fork,snapshot", bench_brug.QUICK)]
+    assert names == ["fork", "snapshot"]
+    with pytest.raises(LabError, match="no benchmark has 'nothing' in its name"):
+        bench_brug.chosen("nothing", bench_brug.QUICK)
+
+
 @pytest.mark.parametrize(
     ("values", "limit", "at_least", "said"),
     [

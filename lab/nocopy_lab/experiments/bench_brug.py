@@ -814,6 +814,16 @@ def _huge_pages() -> str:
     return chosen[1] if chosen else "none"
 
 
+def chosen(only: str, scale: Scale, suite: Path | None = None) -> list[Bench]:
+    """The benchmarks that `only` names, commas between."""
+    every = benches(scale, suite)
+    wanted = [bench for bench in every if any(part in bench.name for part in only.split(","))]
+    if not wanted:
+        names = ", ".join(bench.name for bench in every)
+        raise LabError(f"no benchmark has '{only}' in its name; there are: {names}")
+    return wanted
+
+
 def run(only: str = "", quick: bool = False, suite: Path | None = None) -> None:
     """Measure what `only` names; other results of the same binaries on this machine stay.
 
@@ -821,10 +831,7 @@ def run(only: str = "", quick: bool = False, suite: Path | None = None) -> None:
     """
     _clear_settings()
     scale = QUICK if quick else USUAL
-    wanted = [bench for bench in benches(scale, suite) if only in bench.name]
-    if not wanted:
-        names = ", ".join(bench.name for bench in benches(scale, suite))
-        raise LabError(f"no benchmark has '{only}' in its name; there are: {names}")
+    wanted = chosen(only, scale, suite)
     # Wasmtime takes longer to build than everything else together.
     build(wasmtime=any(bench.words[0] == "link" for bench in wanted))
     about = _provenance(scale)
