@@ -205,14 +205,6 @@ fn say(line: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "brug: {line}");
 }
 
-/// What is wrong, without the usage and hints that follow after an empty line.
-fn in_one_line(error: &clap::Error) -> String {
-    let text = error.render().to_string();
-    let what = text.split("\n\n").next().unwrap_or_default();
-    let lines: Vec<&str> = what.lines().map(str::trim).collect();
-    lines.join(" ").trim_start_matches("error: ").to_owned()
-}
-
 fn main() -> ExitCode {
     // Wrong arguments end with 125, so that 2 stays the program's own.
     let cli = match Cli::try_parse() {
@@ -228,7 +220,10 @@ fn main() -> ExitCode {
                 // Nothing is left to be done when not even this can be printed.
                 let _ = error.print();
             } else {
-                say(format_args!("{}; try --help", in_one_line(&error)));
+                say(format_args!(
+                    "{}; try --help",
+                    nocopy_pages::in_one_line(&error)
+                ));
             }
             return ExitCode::from(OURS);
         }

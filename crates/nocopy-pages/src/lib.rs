@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use clap::{Command, Parser};
 use clap_complete::Shell;
 
@@ -35,6 +36,14 @@ pub fn show(text: &clap::Error) -> io::Result<()> {
     })
 }
 
+/// What is wrong, without the usage and hints that follow after an empty line.
+pub fn in_one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let what = text.split("\n\n").next().unwrap_or_default();
+    let lines: Vec<&str> = what.lines().map(str::trim).collect();
+    lines.join(" ").trim_start_matches("error: ").to_owned()
+}
+
 /// The command line, unless it is wrong or asks for help.
 ///
 /// # Errors
@@ -42,15 +51,20 @@ pub fn show(text: &clap::Error) -> io::Result<()> {
 /// wrong has been said.
 pub fn parse<C: Parser>() -> Result<C, ExitCode> {
     C::try_parse().map_err(|text| {
+        let name = C::command().get_name().to_owned();
         if text.use_stderr() {
             // Nobody is left to tell if that fails.
-            let _ = text.print();
+            let _ = if text.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
+                text.print()
+            } else {
+                let what = in_one_line(&text);
+                writeln!(io::stderr(), "{name}: {what}\nTry '{name} --help'.")
+            };
             return ExitCode::from(2);
         }
         let Err(error) = show(&text) else {
             return ExitCode::SUCCESS;
         };
-        let name = C::command().get_name().to_owned();
         let why = nocopy_launch::reason(&error);
         let _ = writeln!(
             io::stderr(),

@@ -190,3 +190,9 @@ fn every_command_says_its_version() {
 fn help_that_goes_nowhere_is_one_line_and_a_failure() {
     help::help_goes_nowhere(pdio().get_program(), "pdio");
 }
+
+#[test]
+fn a_wrong_command_line_is_one_line_and_where_the_help_is() {
+    let words = ["bench", "--modes", "nope"];
+    help::what_is_wrong_is_one_line(pdio().get_program(), "pdio", &words);
+}

@@ -29,3 +29,19 @@ pub fn help_goes_nowhere(program: &OsStr, name: &str) {
     let output = shell("{ sleep 0.2; \"$0\" --help; echo $? >&2; } | true");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "0\n");
 }
+
+/// Asserts that a command line of `words`, of which one is not among those that are possible, is refused in one
+/// line that says which are, and one that points to the help.
+pub fn what_is_wrong_is_one_line(program: &OsStr, name: &str, words: &[&str]) {
+    let output = Command::new(program).args(words).output().expect("run");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    let (wrong, possible) = (format!("{name}: invalid value "), "[possible values: ");
+    assert!(
+        lines[0].starts_with(&wrong) && lines[0].contains(possible),
+        "{said}"
+    );
+    assert_eq!(lines[1], format!("Try '{name} --help'."));
+}
