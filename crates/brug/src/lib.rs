@@ -92,7 +92,7 @@
 //! # Checking it
 //!
 //! `cargo test -p brug --features jemalloc,mimalloc,monitor,allocator-api2` runs the
-//! model, the faults and the process tests; `lab/lab test --only brug:` Miri, the
+//! model, the faults and the process tests; `lab/lab test --only brug` Miri, the
 //! sanitizers, the fuzzer and aarch64 as well. For a longer run of the fuzzer:
 //!
 //! ```text
