@@ -16,6 +16,7 @@ use crate::fork::RingNumber;
 use crate::memory::{Region, MIN_REGION};
 use crate::options::{Engine, Strategy};
 use crate::policy::{self, LearnedCost, Operation, Pattern, Wanted};
+use crate::reader::SMALL_FILE;
 use crate::sys;
 
 /// What [`explain`] found.
@@ -97,6 +98,11 @@ fn open(path: &Path) -> io::Result<File> {
 fn decide(facts: &FileFacts, operation: Operation, costs: &[LearnedCost]) -> (Strategy, String) {
     if facts.kind == FileKind::Stream {
         return (Strategy::Buffered, "no offsets: passed through".into());
+    }
+    // A file without content may be one that is to be written, as that of a directory.
+    if operation == Operation::Read && (1..SMALL_FILE).contains(&facts.size) {
+        let why = "files of less than 1 MiB are read through the page cache";
+        return (Strategy::Buffered, why.into());
     }
     let wanted = Wanted::Strategy(Strategy::Auto);
     let direct = facts.alignment.is_some();

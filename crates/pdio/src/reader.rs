@@ -33,7 +33,7 @@ const CACHED_CHUNK: usize = 128 << 10;
 const LITTLE: usize = 8 << 10;
 /// Files below this are left to the page cache: the kernel reads them at once, and they are the
 /// ones most likely to be read again.
-const SMALL_FILE: u64 = 1 << 20;
+pub(crate) const SMALL_FILE: u64 = 1 << 20;
 /// Scattered reads from this size on are no longer small.
 const LARGE: usize = 64 << 10;
 /// Range for which the page cache is asked what it holds: well beyond what the kernel reads ahead

@@ -1099,6 +1099,11 @@ fn explain_says_what_was_found() {
                 && found.granule.is_multiple_of(u64::from(alignment.offset))
         );
     }
+    // What is small is read through the page cache, whatever is written.
+    std::fs::write(&path, [1u8; 4096]).unwrap();
+    let small = pdio::explain(&path).unwrap();
+    assert_eq!(small.read.0, pdio::Strategy::Buffered);
+    assert_eq!(small.write.0, found.write.0);
     let pipe = pdio::explain("/dev/null").unwrap();
     assert_eq!((pipe.filesystem.as_str(), pipe.alignment), ("stream", None));
 }
