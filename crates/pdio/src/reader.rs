@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, BufRead, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, IoSliceMut, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -146,7 +146,8 @@ impl Reader {
         self.core.read(buffer, offset)
     }
 
-    /// The position of the next `read`, in bytes from the start of the file.
+    /// The position of the next `read`, in bytes from the start of the file; of a pipe or the like, how many
+    /// bytes were read.
     pub fn position(&self) -> u64 {
         self.position
     }
@@ -159,6 +160,16 @@ impl Reader {
     /// The file. Its own offset does not follow the stream until that is dropped.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// One call at a pipe or the like: what does not fit into the parts of a message, the kernel drops.
+    fn pass(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let n = sys::read(self.file.as_fd(), parts)?;
+        self.position += n as u64;
+        self.core.back.stats.bytes += n as u64;
+        self.core.back.stats.buffered_bytes += n as u64;
+        self.core.back.stats.requests += 1;
+        Ok(n)
     }
 
     fn renew_after_fork(&mut self) -> io::Result<()> {
@@ -184,15 +195,20 @@ impl Reader {
 impl Read for Reader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.core.back.facts.kind == FileKind::Stream {
-            let n = sys::read(self.file.as_fd(), buffer)?;
-            self.core.back.stats.bytes += n as u64;
-            self.core.back.stats.buffered_bytes += n as u64;
-            self.core.back.stats.requests += 1;
-            return Ok(n);
+            return self.pass(&mut [IoSliceMut::new(buffer)]);
         }
         let n = self.read_at(buffer, self.position)?;
         self.position += n as u64;
         Ok(n)
+    }
+
+    fn read_vectored(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        if self.core.back.facts.kind == FileKind::Stream {
+            return self.pass(parts);
+        }
+        // As where nothing else is said.
+        let part = parts.iter_mut().find(|part| !part.is_empty());
+        part.map_or(Ok(0), |part| self.read(part))
     }
 }
 

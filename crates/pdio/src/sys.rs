@@ -3,7 +3,7 @@
 
 use std::ffi::{c_void, CStr};
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -110,16 +110,18 @@ pub(crate) fn pread(
     unsafe { pread_raw(fd.as_raw_fd(), data.as_mut_ptr(), data.len(), offset, flags) }
 }
 
-/// One `write` at the descriptor's own offset, for pipes and devices without one.
-pub(crate) fn write(fd: BorrowedFd<'_>, data: &[u8]) -> io::Result<usize> {
-    // SAFETY: `data` is readable for its length.
-    retry(|| unsafe { libc::write(fd.as_raw_fd(), data.as_ptr().cast(), data.len()) })
+/// One `writev` at the descriptor's own offset, for pipes and devices without one.
+pub(crate) fn write(fd: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    let count = parts.len().min(libc::UIO_MAXIOV as usize) as i32;
+    // SAFETY: each part is readable for its length, and has the layout of an `iovec`.
+    retry(|| unsafe { libc::writev(fd.as_raw_fd(), parts.as_ptr().cast(), count) })
 }
 
-/// One `read` at the descriptor's own offset.
-pub(crate) fn read(fd: BorrowedFd<'_>, data: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: `data` is writable for its length.
-    retry(|| unsafe { libc::read(fd.as_raw_fd(), data.as_mut_ptr().cast(), data.len()) })
+/// One `readv` at the descriptor's own offset.
+pub(crate) fn read(fd: BorrowedFd<'_>, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    let count = parts.len().min(libc::UIO_MAXIOV as usize) as i32;
+    // SAFETY: each part is writable for its length, and has the layout of an `iovec`.
+    retry(|| unsafe { libc::readv(fd.as_raw_fd(), parts.as_mut_ptr().cast(), count) })
 }
 
 /// Closes a file, and returns what a drop passes over: some filesystems (NFS, FUSE) tell by `close` alone that

@@ -317,7 +317,8 @@ impl Writer {
         }
     }
 
-    /// The position of the next `write`, in bytes from the start of the file.
+    /// The position of the next `write`, in bytes from the start of the file; of a pipe or the like, how many
+    /// bytes were written.
     pub fn position(&self) -> u64 {
         self.position
     }
@@ -396,6 +397,19 @@ impl Writer {
         Ok(())
     }
 
+    /// One call at a pipe or the like: its parts are one message of a socket, and nothing of another process's
+    /// comes between those of a short one.
+    fn pass(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.renew_after_fork()?;
+        let n = sys::write(self.file.as_fd(), parts)?;
+        self.position += n as u64;
+        let mut core = self.shared.lock();
+        core.back.stats.bytes += n as u64;
+        core.back.stats.buffered_bytes += n as u64;
+        core.back.stats.requests += 1;
+        Ok(n)
+    }
+
     /// In a child: makes the descriptors this process's own, and returns that for direct I/O. Nothing else of
     /// `shared` may be touched or dropped: the threads, memory and locks are the parent's.
     fn leave_to_parent(&mut self) -> Option<Arc<File>> {
@@ -432,13 +446,7 @@ impl Writer {
 impl Write for Writer {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         if self.kind == FileKind::Stream {
-            self.renew_after_fork()?;
-            let n = sys::write(self.file.as_fd(), data)?;
-            let mut core = self.shared.lock();
-            core.back.stats.bytes += n as u64;
-            core.back.stats.buffered_bytes += n as u64;
-            core.back.stats.requests += 1;
-            return Ok(n);
+            return self.pass(&[IoSlice::new(data)]);
         }
         let n = self.write_at(data, self.position)?;
         self.position += n as u64;
@@ -446,6 +454,9 @@ impl Write for Writer {
     }
 
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.kind == FileKind::Stream {
+            return self.pass(parts);
+        }
         let mut total = 0;
         for part in parts {
             match self.write(part) {

@@ -3,7 +3,10 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, IoSlice, Read, Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 
 use common::{patterned, scratch, Fill};
 use pdio::{OpenOptions, Reader, Strategy, Writer};
@@ -84,6 +87,52 @@ fn positioned_calls_leave_the_position() {
     let mut rest = Vec::new();
     input.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, [3; 5]);
+}
+
+#[test]
+fn a_message_is_one_call() {
+    let (one, other) = UnixDatagram::pair().unwrap();
+    let file = File::from(OwnedFd::from(one.try_clone().unwrap()));
+    let mut out = OpenOptions::new().writer_from(file).unwrap();
+    let parts = [b"one ".as_slice(), b"", b"message"].map(IoSlice::new);
+    assert_eq!(out.write_vectored(&parts).unwrap(), 11);
+    let mut got = [0; 20];
+    assert_eq!(other.recv(&mut got).unwrap(), 11);
+    other.set_nonblocking(true).unwrap();
+    assert_eq!(
+        other.recv(&mut got).unwrap_err().kind(),
+        ErrorKind::WouldBlock
+    );
+
+    let file = File::from(OwnedFd::from(other));
+    let mut input = OpenOptions::new().reader_from(file).unwrap();
+    one.send(b"one message").unwrap();
+    let (mut begin, mut rest) = ([0; 4], [0; 20]);
+    let mut parts = [&mut begin[..], &mut rest[..]].map(IoSliceMut::new);
+    assert_eq!(input.read_vectored(&mut parts).unwrap(), 11);
+    assert_eq!((&begin, &rest[..7]), (b"one ", b"message".as_slice()));
+    assert_eq!((out.position(), input.position()), (11, 11));
+}
+
+#[test]
+fn what_a_full_pipe_has_taken_is_told() {
+    let (mut input, output) = std::io::pipe().unwrap();
+    // SAFETY: no memory is involved.
+    unsafe { libc::fcntl(output.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+    let mut out = OpenOptions::new()
+        .writer_from(File::from(OwnedFd::from(output)))
+        .unwrap();
+    let error = loop {
+        if let Err(error) = out.write_with(100_000, |room| Ok(room.len())) {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    let told = out.position();
+    out.finish().unwrap();
+    let mut got = Vec::new();
+    input.read_to_end(&mut got).unwrap();
+    assert_eq!(got.len() as u64, told);
 }
 
 #[test]
