@@ -201,6 +201,8 @@ impl Writer {
                 Err(fill) => return self.write_bounced(most, fill),
             }
         }
+        self.renew_after_fork()?;
+        self.shared.lock().owed()?;
         self.write_bounced(most, fill)
     }
 
@@ -1200,6 +1202,27 @@ mod tests {
                 return;
             };
             assert_eq!([cached, dirty, under_way], [LOOK as u64, 0, 0]);
+        }
+    }
+
+    #[test]
+    fn what_was_met_before_is_told_before_data_is_fetched() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        for durability in [Durability::Process, Durability::Safe, Durability::Sync] {
+            let path = home.path().join(format!("{durability:?}"));
+            let mut options = OpenOptions::new();
+            options.create(true).linger(None).durability(durability);
+            let mut out = options.open_writer(&path).unwrap();
+            out.shared.lock().deferred = Some(io::Error::from_raw_os_error(libc::EIO));
+            let result = out.write_with(10, |_| panic!("it would be lost"));
+            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EIO));
+            let fill = |room: &mut [u8]| {
+                room[..4].copy_from_slice(b"data");
+                Ok(4)
+            };
+            assert_eq!(out.write_with(10, fill).unwrap(), 4);
+            out.finish().unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), b"data");
         }
     }
 
