@@ -677,6 +677,8 @@ impl Waiting for Shared {
             return self.copying.rescue();
         }
         let mut core = self.lock();
+        // What the caller has to be told keeps nothing from others that can be written by now.
+        let known = core.deferred.take();
         let result = core.hand_over().map_err(|error| {
             let copy = match error.raw_os_error() {
                 Some(code) => io::Error::from_raw_os_error(code),
@@ -685,6 +687,9 @@ impl Waiting for Shared {
             core.deferred.get_or_insert(error);
             copy
         });
+        if known.is_some() {
+            core.deferred = known;
+        }
         self.publish(&mut core);
         result
     }
@@ -1661,6 +1666,42 @@ mod tests {
         older.finish().unwrap();
         newer.finish().unwrap();
         assert!(std::fs::read(&path).unwrap() == [2; 2 * LEN]);
+    }
+
+    #[test]
+    fn an_error_that_is_to_be_told_keeps_nothing_from_others() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        let mut options = OpenOptions::new();
+        options.create(true).linger(None);
+        let mut older = options.open_writer(&path).unwrap();
+        let mut newer = options.open_writer(&path).unwrap();
+        let mut input = options.open_reader(&path).unwrap();
+        let working = {
+            let mut core = older.shared.lock();
+            std::mem::replace(&mut core.back.file, Arc::new(failing()))
+        };
+        let mut got = [0; 4];
+        for (at, is_read) in [(0, true), (4, false)] {
+            older.write_all(b"olds").unwrap();
+            // Met on behalf of others, as by the keeper.
+            older.shared.push_for_others().unwrap_err();
+            let error = newer.write_at(b"new", at + 1).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EIO));
+            let failing = older.shared.lock().back.file.clone();
+            let broken = failing.try_clone().unwrap();
+            replace(&failing, &working);
+            let expected = if is_read { b"olds" } else { b"onew" };
+            if !is_read {
+                assert_eq!(newer.write_at(b"new", at + 1).unwrap(), 3);
+            }
+            assert_eq!(input.read_at(&mut got, at).unwrap(), 4);
+            assert_eq!(&got, expected);
+            let error = older.flush().unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EIO));
+            older.flush().unwrap();
+            replace(&failing, &broken);
+        }
     }
 
     #[test]
