@@ -495,32 +495,38 @@ impl Core {
             self.reserve(offset + data.len() as u64);
         }
         let mut rest = data;
+        let mut copied = 0;
         let mut result = Ok(());
         while !rest.is_empty() && result.is_ok() {
-            self.back.stats.requests += 1;
             let to = self.end;
-            // SAFETY: the caller's memory is valid through this call, which waits.
-            result =
-                unsafe { sys::pwrite_raw(direct.as_raw_fd(), rest.as_ptr(), rest.len(), to, 0) }
-                    .and_then(|n| match n {
-                        0 => Err(io::ErrorKind::WriteZero.into()),
-                        // A full disk may take a part after which no direct request is aligned.
-                        n if n < rest.len() && !n.is_multiple_of(block) => {
-                            Err(io::Error::from_raw_os_error(libc::ENOSPC))
-                        }
-                        n => Ok(n),
-                    })
-                    .map(|n| {
-                        rest = &rest[n..];
-                        self.begin(to + n as u64);
-                    });
+            // A full disk or a limit may cut a request where no direct one is aligned after it. What comes then
+            // is written, or returns the reason.
+            let aligned = to.is_multiple_of(block as u64);
+            let written = match aligned {
+                true => {
+                    self.back.stats.requests += 1;
+                    // SAFETY: the caller's memory is valid through this call, which waits.
+                    unsafe { sys::pwrite_raw(direct.as_raw_fd(), rest.as_ptr(), rest.len(), to, 0) }
+                }
+                false => self.write_page_cache(rest, to, 0),
+            };
+            result = match written {
+                Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    copied += if aligned { 0 } else { n as u64 };
+                    rest = &rest[n..];
+                    self.begin(to + n as u64);
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            };
         }
         self.inode.written();
         *done = self.end - offset;
         self.size = self.size.max(self.end);
         self.back.stats.bytes += *done;
-        self.back.stats.direct_bytes += *done;
-        self.back.stats.zero_copy_bytes += *done;
+        self.back.stats.direct_bytes += *done - copied;
+        self.back.stats.zero_copy_bytes += *done - copied;
         match result {
             Ok(()) if self.durability == Durability::Sync => self.back.file.sync_data()?,
             // The filesystem promised direct I/O and refuses it.

@@ -1264,6 +1264,49 @@ mod tests {
     }
 
     #[test]
+    fn a_request_without_a_copy_that_a_limit_cuts_is_counted() {
+        const LIMIT: u64 = (1 << 20) + 5000;
+        let Some(home) = common::job() else {
+            let home = tempfile::tempdir_in("/var/tmp").unwrap();
+            // The limit is the whole process's.
+            let test = "writer::tests::a_request_without_a_copy_that_a_limit_cuts_is_counted";
+            let status = common::child(test, home.path().to_str().unwrap()).status();
+            assert!(status.unwrap().success());
+            return;
+        };
+        let path = Path::new(&home).join("data");
+        let mut options = OpenOptions::new();
+        options.create(true).strategy(Strategy::Direct).linger(None);
+        let mut out = options.open_writer(&path).unwrap();
+        // As btrfs, which carries out such a request through the page cache.
+        let file = File::options().write(true).open(&path).unwrap();
+        let direct = out.shared.lock().back.direct.replace(Arc::new(file));
+        if direct.is_none() {
+            eprintln!("skipped: no direct I/O in /var/tmp");
+            return;
+        }
+        let memory: Vec<u8> = (0..(2 << 20) + 4096u32).map(|i| (i / 7) as u8).collect();
+        let data = &memory[memory.as_ptr().align_offset(4096)..][..2 << 20];
+        let limit_files = |rlim_cur| {
+            let rlim_max = libc::RLIM_INFINITY;
+            // SAFETY: plain system calls on valid memory.
+            unsafe {
+                libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+                let limit = libc::rlimit { rlim_cur, rlim_max };
+                assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+            }
+        };
+        limit_files(LIMIT);
+        let error = out.write_uncopied(data).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(out.position(), LIMIT);
+        limit_files(libc::RLIM_INFINITY);
+        out.write_all(&data[LIMIT as usize..]).unwrap();
+        assert_eq!(out.finish().unwrap().bytes, data.len() as u64);
+        assert!(std::fs::read(&path).unwrap() == data);
+    }
+
+    #[test]
     fn idle_data_leaves_also_after_an_error() {
         let home = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = home.path().join("data");
