@@ -116,7 +116,9 @@ fn measure(
     let data = sys::nameless(directory)?;
     let facts = FileFacts::of(&data)?;
     let filesystem = costs::identity(data.as_fd(), &facts).ok_or_else(io::Error::last_os_error)?;
-    let size = size.max(MIN_REGION).next_multiple_of(1 << 20);
+    // No device has room for the most, and it can be added to.
+    let size = size.clamp(MIN_REGION, usize::MAX / 4);
+    let size = size.next_multiple_of(1 << 20);
     let mut arms = Arm::all();
     let total = arms.iter().filter(|arm| !arm.impossible).count() * ROUNDS;
     let mut done = 0;
@@ -207,6 +209,7 @@ fn is_as_told(choice: usize, stats: &Stats) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::common;
 
     #[test]
     fn a_cost_wants_two_samples_that_agree() {
@@ -245,5 +248,26 @@ mod tests {
         let place = Path::new("/proc/none/costs");
         learn(home.path(), place, 1 << 20, |_, _| {}).unwrap_err();
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
+    }
+    #[test]
+    fn more_than_a_device_has_is_an_error() {
+        let Some(home) = common::job() else {
+            let home = tempfile::tempdir_in("/var/tmp").unwrap();
+            // The limit is the whole process's.
+            let test = "learn::tests::more_than_a_device_has_is_an_error";
+            let status = common::child(test, home.path().to_str().unwrap()).status();
+            assert!(status.unwrap().success());
+            return;
+        };
+        let (rlim_cur, rlim_max) = (1 << 20, libc::RLIM_INFINITY);
+        // SAFETY: plain system calls on valid memory.
+        unsafe {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            let limit = libc::rlimit { rlim_cur, rlim_max };
+            assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+        }
+        let home = Path::new(&home);
+        let error = learn(home, &home.join("costs"), usize::MAX, |_, _| {}).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
     }
 }
