@@ -224,6 +224,9 @@ impl BufRead for Reader {
     }
 
     fn consume(&mut self, n: usize) {
+        // More than there was nobody may ask for, and more than that there never is.
+        let memory = self.core.back.memory();
+        let n = n.min(memory.map_or(LITTLE, Region::len));
         self.position += n as u64;
         self.core.expected = self.position;
         self.core.back.stats.bytes += n as u64;
@@ -370,7 +373,10 @@ impl Core {
     }
 
     fn read(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        if buffer.is_empty() || i64::try_from(offset).is_err() {
+        if i64::try_from(offset).is_err() {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        if buffer.is_empty() {
             return Ok(0);
         }
         let mut done = 0;

@@ -49,6 +49,22 @@ fn a_stream_without_memory_finds_lines_as_well() {
 }
 
 #[test]
+fn more_than_there_was_can_be_consumed() {
+    let home = scratch();
+    let path = home.path().join("data");
+    std::fs::write(&path, [7; 100]).unwrap();
+    let mut input = Reader::open(&path).unwrap();
+    assert!(!input.fill_buf().unwrap().is_empty());
+    for _ in 0..3 {
+        input.consume(usize::MAX);
+    }
+    assert_eq!(input.read(&mut [0; 10]).unwrap(), 0);
+    assert!(input.fill_buf().unwrap().is_empty());
+    input.rewind().unwrap();
+    assert_eq!(input.read(&mut [0; 200]).unwrap(), 100);
+}
+
+#[test]
 fn parts_of_a_vectored_write_arrive_in_order() {
     let home = scratch();
     let path = home.path().join("vectored");
@@ -81,6 +97,8 @@ fn positioned_calls_leave_the_position() {
     assert_eq!(got, [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1]);
     assert_eq!(input.read_at(&mut got, 5000).unwrap(), 5);
     assert_eq!(input.read_at(&mut got, 5005).unwrap(), 0);
+    let error = input.read_at(&mut got, u64::MAX).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert_eq!(input.position(), 0);
     assert!(input.seek(SeekFrom::End(-6000)).is_err());
     assert_eq!(input.seek(SeekFrom::End(-5)).unwrap(), 5000);
