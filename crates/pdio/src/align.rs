@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 
-use crate::sys;
+use crate::{fork, sys};
 
 /// Where an alignment was learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,9 @@ pub(crate) enum FileKind {
 }
 
 impl FileFacts {
+    /// What a stream on the file has to know. Each stream begins with this.
     pub(crate) fn of(file: &File) -> io::Result<FileFacts> {
+        fork::watch()?;
         let fd = file.as_fd();
         let stx = statx(file)?;
         let kind = match u32::from(stx.stx_mode) & libc::S_IFMT {

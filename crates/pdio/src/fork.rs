@@ -2,6 +2,7 @@
 //! How a process notices that it is a forked child, and what it then begins anew.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -19,16 +20,31 @@ pub(crate) fn in_child(hook: fn()) {
     let _ = IN_CHILD.set(hook);
 }
 
+/// The kernel wipes the mark in every child, also in those of a bare `clone`.
+static MARK: OnceLock<&AtomicU64> = OnceLock::new();
+
+/// Makes sure that this process's children will notice. Comes before all else that a stream needs.
+///
+/// # Errors
+/// If there is no memory for that, or the kernel is older than 4.14: then streams could not be kept apart from those
+/// of a child.
+pub(crate) fn watch() -> io::Result<&'static AtomicU64> {
+    if let Some(mark) = MARK.get() {
+        return Ok(mark);
+    }
+    let mark = crate::sys::wiped_in_children()?;
+    mark.store(1, Ordering::Relaxed);
+    // That of another thread, if it was as early.
+    Ok(MARK.get_or_init(|| mark))
+}
+
 /// Changes in a child after `fork`. Streams remember theirs: what they hold then belongs to the
 /// parent.
+///
+/// # Panics
+/// Where [`watch`] has never succeeded.
 pub(crate) fn generation() -> u64 {
-    static MARK: OnceLock<&AtomicU64> = OnceLock::new();
-    // The kernel wipes the mark in every child, also in those of a bare `clone`.
-    let mark = MARK.get_or_init(|| {
-        let mark = crate::sys::wiped_in_children();
-        mark.store(1, Ordering::Relaxed);
-        mark
-    });
+    let mark = watch().expect("pdio needs a page of memory and Linux 4.14");
     match mark.load(Ordering::Relaxed) {
         0 => {
             let new = GENERATION.load(Ordering::Relaxed) + 1;

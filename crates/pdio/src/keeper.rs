@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::files;
-use crate::fork::PerProcess;
+use crate::fork::{self, PerProcess};
 use crate::sys::Thread;
 
 /// How long the keeper stays when nothing is pending: a process whose main thread has ended should
@@ -88,6 +88,10 @@ fn is_there(keeper: &mut Option<Keeper>) -> bool {
 pub fn end_threads(workers: bool) {
     if workers {
         crate::engine::end_workers();
+    }
+    if fork::watch().is_err() {
+        // No stream could be opened so far, so there is no thread.
+        return;
     }
     let state = STATE.get();
     let mut entry = lock(&state.keeper);

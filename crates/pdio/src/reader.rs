@@ -82,7 +82,7 @@ impl OpenOptions {
     /// Opens a file for reading, at offset 0.
     ///
     /// # Errors
-    /// Those of `open(2)`.
+    /// Those of `open(2)`, and `OutOfMemory` as for [`open_writer`](OpenOptions::open_writer).
     pub fn open_reader(&self, path: impl AsRef<Path>) -> io::Result<Reader> {
         Reader::new(File::open(path)?, self)
     }

@@ -302,14 +302,10 @@ pub(crate) fn map_wiped(len: usize) -> Option<usize> {
 }
 
 /// A number that is zero in every child of this process.
-///
-/// # Panics
-/// If there is no memory for it, or the kernel is older than 4.14: then streams could not be kept
-/// apart from those of a child.
-pub(crate) fn wiped_in_children() -> &'static AtomicU64 {
-    let page = map_wiped(page_size() as usize).expect("pdio needs a page of memory and Linux 4.14");
+pub(crate) fn wiped_in_children() -> io::Result<&'static AtomicU64> {
+    let page = map_wiped(page_size() as usize).ok_or_else(io::Error::last_os_error)?;
     // SAFETY: a page of zeros that is never unmapped; only atomic accesses follow.
-    unsafe { &*(page as *const AtomicU64) }
+    Ok(unsafe { &*(page as *const AtomicU64) })
 }
 
 /// A thread of this crate.

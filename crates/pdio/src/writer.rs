@@ -64,7 +64,7 @@ impl OpenOptions {
     /// Opens a file for writing, at offset 0.
     ///
     /// # Errors
-    /// Those of `open(2)`.
+    /// Those of `open(2)`, and `OutOfMemory` for a process's first stream, if there is no page of memory.
     pub fn open_writer(&self, path: impl AsRef<Path>) -> io::Result<Writer> {
         let file = std::fs::OpenOptions::new()
             .write(true)

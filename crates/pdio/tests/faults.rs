@@ -222,6 +222,45 @@ fn the_file_size_limit_is_reported_and_filled_to_the_byte() {
 }
 
 #[test]
+fn without_memory_for_the_first_stream_there_is_an_error() {
+    let Some(path) = job() else {
+        let home = scratch();
+        let path = home.path().join("memory");
+        let test = "without_memory_for_the_first_stream_there_is_an_error";
+        let status = child(test, path.to_str().unwrap()).status();
+        assert!(status.unwrap().success());
+        return;
+    };
+    let limit_memory = |rlim_cur| {
+        let rlim_max = libc::RLIM_INFINITY;
+        let limit = libc::rlimit { rlim_cur, rlim_max };
+        // SAFETY: a plain system call on valid memory.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+    };
+    std::fs::write(&path, b"there").unwrap();
+    // The heap has a little, and nothing can be mapped.
+    drop(vec![1u8; 100_000]);
+    limit_memory(1 << 20);
+    let errors = [
+        create().open_writer(&path).map(drop).unwrap_err(),
+        Reader::open(&path).map(drop).unwrap_err(),
+        pdio::explain(&path).map(drop).unwrap_err(),
+    ];
+    pdio::end_threads(false);
+    limit_memory(libc::RLIM_INFINITY);
+    assert!(
+        errors
+            .iter()
+            .all(|error| error.kind() == ErrorKind::OutOfMemory),
+        "{errors:?}"
+    );
+    let mut out = create().open_writer(&path).unwrap();
+    out.write_all(b"later").unwrap();
+    out.finish().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"later");
+}
+
+#[test]
 fn without_io_uring_threads_take_over() {
     let Some(path) = job() else {
         let home = scratch();
