@@ -73,7 +73,7 @@ pub(crate) struct FileFacts {
 pub(crate) enum FileKind {
     Regular,
     Block,
-    /// Pipe, socket, terminal, character device: no offsets, nothing to stage.
+    /// Pipe, socket, terminal, character device, and what else has no offsets: nothing to stage.
     Stream,
 }
 
@@ -84,6 +84,8 @@ impl FileFacts {
         let fd = file.as_fd();
         let stx = statx(file)?;
         let kind = match u32::from(stx.stx_mode) & libc::S_IFMT {
+            // As `trace_marker` of tracefs, and of FUSE what its server says.
+            libc::S_IFREG if !has_offset(fd) => FileKind::Stream,
             libc::S_IFREG => FileKind::Regular,
             libc::S_IFBLK => FileKind::Block,
             libc::S_IFDIR => return Err(io::Error::from_raw_os_error(libc::EISDIR)),
@@ -165,6 +167,11 @@ fn statx(file: &File) -> io::Result<libc::statx> {
         (stx.stx_rdev_major, stx.stx_rdev_minor) = split(about.rdev());
     }
     Ok(stx)
+}
+
+fn has_offset(fd: BorrowedFd<'_>) -> bool {
+    let refused = |error: &io::Error| error.raw_os_error() == Some(libc::ESPIPE);
+    !sys::offset(fd).is_err_and(|error| refused(&error))
 }
 
 /// The major and minor number of a device.

@@ -87,8 +87,8 @@ impl OpenOptions {
         Reader::new(File::open(path)?, self)
     }
 
-    /// Takes over an open file, at the descriptor's offset. Pipes, sockets and character devices
-    /// are passed through. Record locks are as with [`writer_from`](OpenOptions::writer_from).
+    /// Takes over an open file, at the descriptor's offset. What is passed through, interrupted calls and
+    /// record locks are as with [`writer_from`](OpenOptions::writer_from).
     ///
     /// # Errors
     /// `InvalidInput` for a descriptor that is not open for reading, or with `O_DIRECT`: streams have

@@ -48,6 +48,11 @@ pub(crate) fn pwrite(
             Err(error) if lacks_room(&error) && half < data.len() as u64 => {
                 data = &data[..half as usize];
             }
+            // Much of `/proc` has an offset, which only plain calls go by.
+            Err(error) if flags == 0 && error.raw_os_error() == Some(libc::ESPIPE) => {
+                set_offset(fd, offset)?;
+                return write(fd, &[IoSlice::new(data)]);
+            }
             result => return result,
         }
     }

@@ -77,8 +77,8 @@ impl OpenOptions {
     }
 
     /// Takes over an open file, at the descriptor's offset, which follows the stream at every flush, at
-    /// [`finish`](Writer::finish) and at drop. Pipes, sockets and character devices are passed
-    /// through.
+    /// [`finish`](Writer::finish) and at drop. Pipes, sockets, character devices and other files without an
+    /// offset are passed through. Calls that a signal interrupts are repeated, also there.
     ///
     /// Record locks (`fcntl`) that the process has on the file do not outlast this call on every filesystem:
     /// any close of a file drops them, and to find out its alignment it may be opened a second time.

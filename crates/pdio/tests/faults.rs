@@ -858,6 +858,39 @@ fn what_cannot_work_is_refused_with_a_reason() {
 }
 
 #[test]
+fn what_has_no_offset_is_written() {
+    // It has one for `lseek`, but not for `pwrite`.
+    let comm = "/proc/thread-self/comm";
+    for name in ["one", "other"] {
+        let mut out = OpenOptions::new().open_writer(comm).unwrap();
+        out.write_all(name.as_bytes()).unwrap();
+        out.finish().unwrap();
+        assert_eq!(std::fs::read_to_string(comm).unwrap().trim(), name);
+    }
+    // A regular file with none at all.
+    let home = scratch();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tracefs", "tracefs"])
+        .arg(home.path())
+        .status();
+    let marker = home.path().join("trace_marker");
+    if !mounted.is_ok_and(|status| status.success()) || !marker.exists() {
+        eprintln!("skipped: tracefs, which needs root and a kernel that has it");
+        return;
+    }
+    let result = OpenOptions::new().open_writer(&marker).and_then(|mut out| {
+        out.write_all(b"pdio's test")?;
+        out.finish()
+    });
+    let unmounted = std::process::Command::new("umount")
+        .arg("-l")
+        .arg(home.path())
+        .status();
+    assert!(unmounted.unwrap().success());
+    assert_eq!(result.unwrap().bytes, 11);
+}
+
+#[test]
 fn pipes_are_passed_through() {
     let mut ends = [0; 2];
     // SAFETY: the array takes two descriptors, which become ours.
