@@ -141,6 +141,11 @@ fn pump(fd: c_int, writer: bool) -> Option<Pump> {
     let own = table::internal_copy(fd)?;
     // SAFETY: a fresh descriptor.
     let file = unsafe { File::from_raw_fd(own) };
+    // SAFETY: no memory is involved.
+    if unsafe { next::lseek64(own, 0, libc::SEEK_CUR) } < 0 {
+        // Without an offset there is nothing to gather or to read ahead.
+        return None;
+    }
     let mut options = OpenOptions::new();
     options
         .memory_limit(settings.memory)
