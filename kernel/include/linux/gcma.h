@@ -114,7 +114,7 @@ bool gcma_serves(struct address_space *mapping, pgoff_t index, unsigned long nr)
 unsigned int __gcma_ra_order(struct address_space *mapping, pgoff_t index,
 			     unsigned int order);
 unsigned long gcma_invalidate(struct address_space *mapping, pgoff_t index);
-void gcma_invalidate_all(void);
+void __gcma_invalidate_all(void);
 void gcma_forget_encrypted(void);
 void __gcma_invalidate_begin(struct address_space *mapping, pgoff_t first,
 			     pgoff_t last);
@@ -126,6 +126,13 @@ static inline unsigned int gcma_ra_order(struct address_space *mapping,
 					 pgoff_t index, unsigned int order)
 {
 	return gcma_active() ? __gcma_ra_order(mapping, index, order) : order;
+}
+
+/* See __gcma_invalidate_all(). */
+static inline void gcma_invalidate_all(void)
+{
+	if (gcma_active())
+		__gcma_invalidate_all();
 }
 
 /* See __mapping_set_gcma(), which says what the file system promises. */

@@ -418,9 +418,9 @@ void __gcma_invalidate_end(struct address_space *mapping)
 EXPORT_SYMBOL_GPL(__gcma_invalidate_end);
 
 /**
- * gcma_invalidate_all() - discard every copy
+ * __gcma_invalidate_all() - discard every copy
  */
-void gcma_invalidate_all(void)
+void __gcma_invalidate_all(void)
 {
 	dmem_invalidate_all(&gcma_dmem);
 	gcma_wipe();

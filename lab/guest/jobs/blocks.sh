@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Files of f2fs and btrfs that are given other blocks while their pages are not resident, and of ext4
-# while they are: what is kept of them must not be found again.
+# while they are; and a file that is swapped to. What is kept of them must not be found again.
 . /lib/reclaimed.sh
 
 # content STEP: 1 MiB that depend on it
@@ -58,6 +58,23 @@ kept=$(of donor)
 check "original" "$(of original)" "$(content 3 | md5sum)"
 echo 3 >/proc/sys/vm/drop_caches
 check "donor" "$kept" "$(of donor)"
+
+# Memory that is swapped out goes to the blocks of the file, and not through its pages.
+seq 0 3 99999999 | head -c 16m >/mnt/files/swap
+need mkswap /mnt/files/swap >/dev/null
+evict
+written=$(of swap)
+evict
+need swapon /mnt/files/swap
+mkdir /shm && need mount -t tmpfs none /shm
+head -c 8m /dev/urandom >/shm/file
+eval "$reclaim"
+need swapoff /mnt/files/swap
+umount /shm
+now=$(dd if=/mnt/files/swap iflag=direct bs=64k 2>/dev/null | md5sum)
+[ "$now" != "$written" ]
+check "memory was swapped out to the file" $? 0
+check "a file that was swapped to" "$(of swap)" "$now"
 umount /mnt
 
 # A clone that is killed has replaced a part. Each of so many extents takes it a while.

@@ -33,6 +33,7 @@ OTHERS: Final = (
     ("mm/memory.c", "", _SWAP),
     ("mm/page_io.c", "", _SWAP),
     ("mm/swap_state.c", "", _SWAP),
+    ("mm/swapfile.c", "S_SWAPFILE", "files that are given other blocks"),
     ("mm/vmscan.c", "swp_entry_t", _SWAP),
     # It frees frames of copies that nothing leads to, where somebody took hold of a page meanwhile.
     ("mm/vmscan.c", "cannot_free", "nobody's: a race, and only room is lost"),
@@ -43,7 +44,9 @@ OTHERS: Final = (
 )
 # What the compiler or the linker says of a kernel that wants the hook.
 _REFUSED: Final = re.compile(r"\.[ch]:\d+:\d+: error:|undefined reference to")
-_CALLS: Final = re.compile(r"\b(gcma_\w+|(?:mapping|kiocb)_has_cached_data)\(|\bCLASS\(gcma_")
+_CALLS: Final = re.compile(
+    r"\b(gcma_\w+|mapping_set_gcma|(?:mapping|kiocb)_has_cached_data)\(|\bCLASS\(gcma_"
+)
 
 
 @dataclass(frozen=True)
