@@ -115,7 +115,7 @@ unsigned int __gcma_ra_order(struct address_space *mapping, pgoff_t index,
 			     unsigned int order);
 unsigned long gcma_invalidate(struct address_space *mapping, pgoff_t index);
 void __gcma_invalidate_all(void);
-void gcma_forget_encrypted(void);
+void __gcma_forget_encrypted(void);
 void __gcma_invalidate_begin(struct address_space *mapping, pgoff_t first,
 			     pgoff_t last);
 void __gcma_invalidate_end(struct address_space *mapping);
@@ -133,6 +133,13 @@ static inline void gcma_invalidate_all(void)
 {
 	if (gcma_active())
 		__gcma_invalidate_all();
+}
+
+/* See __gcma_forget_encrypted(). */
+static inline void gcma_forget_encrypted(void)
+{
+	if (gcma_active())
+		__gcma_forget_encrypted();
 }
 
 /* See __mapping_set_gcma(), which says what the file system promises. */

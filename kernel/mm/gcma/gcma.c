@@ -539,7 +539,7 @@ static void tidy(struct work_struct *work)
 
 	list_for_each_entry(gcma, &gcma_areas, list) {
 		settle(gcma, 0, area_bits(gcma->cma));
-		/* Pairs with smp_mb() in gcma_forget_encrypted(): free, then look. */
+		/* Pairs with smp_mb() in __gcma_forget_encrypted(): free, then look. */
 		smp_mb();
 		if (lent(gcma) && gcma_wipes())
 			dmem_sweep(gcma->dmem, 0, gcma->frames, DMEM_CLEAR);
@@ -600,7 +600,7 @@ void gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 	for (i = 0; i < frozen; i++)
 		page_ref_unfreeze(page + i, 1);
 	settle(gcma, bit, end);
-	/* Pairs with smp_mb() in gcma_forget_encrypted(): free, then look. */
+	/* Pairs with smp_mb() in __gcma_forget_encrypted(): free, then look. */
 	smp_mb();
 	if (READ_ONCE(gcma->quarantined) || READ_ONCE(key_removed) || gcma_wipes())
 		queue_delayed_work(system_dfl_wq, &gcma_tidy_work, HZ / 10);
@@ -625,7 +625,7 @@ bool gcma_pinnable(const struct cma *cma)
 EXPORT_SYMBOL_GPL(gcma_pinnable);
 
 /**
- * gcma_forget_encrypted() - the key of encrypted files is gone
+ * __gcma_forget_encrypted() - the key of encrypted files is gone
  *
  * Discards all copies of encrypted files, and clears their frames. Copies of files
  * with other keys go as well, which is no loss. A frame that held a copy of this
@@ -634,7 +634,7 @@ EXPORT_SYMBOL_GPL(gcma_pinnable);
  *
  * Context: Process, after the inodes that had the key have been evicted. May sleep.
  */
-void gcma_forget_encrypted(void)
+void __gcma_forget_encrypted(void)
 {
 	struct gcma *gcma;
 
