@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nocopy_lab.checks import host, runner
+from nocopy_lab.checks import guest, host, runner
 from nocopy_lab.checks.guest import (
     BOTH,
     GUEST_CHECKS,
@@ -66,11 +66,21 @@ def test_what_runs_on_which_kernel() -> None:
         assert any(name.startswith(word) for name in checks)
 
 
+SUITES = {
+    "place": "\tKUNIT_CASE(place_test_one),\n",
+    "dmem": "\tKUNIT_CASE(dmem_test_one),\n\tKUNIT_CASE_SLOW(dmem_test_two),\n"
+    "#ifdef CONFIG_MEMORY_FAILURE\n\tKUNIT_CASE(dmem_test_broken),\n#endif\n",
+    "clients": "\tKUNIT_CASE(clients_test_one),\n",
+}
 KUNIT = """\
 [1.2] KTAP version 1
+[1.2]     ok 1 place_test_one
+[1.2] ok 1 gcma-place
 [1.2]     ok 1 dmem_test_one
 [1.2]     ok 2 dmem_test_two
-[1.2] ok 1 gcma-dmem
+[1.2] ok 2 gcma-dmem
+[1.2]     ok 1 clients_test_one
+[1.2] ok 3 gcma-clients
 """
 
 
@@ -78,21 +88,34 @@ KUNIT = """\
     ("says", "verdict"),
     [
         (KUNIT, ""),
-        (KUNIT.replace("ok 2", "not ok 2"), "KUnit: dmem_test_two failed"),
+        (KUNIT.replace("ok 2 dmem", "not ok 2 dmem"), "KUnit: dmem_test_two failed"),
         (KUNIT.replace("two", "two # SKIP no area"), "KUnit: dmem_test_two did not run"),
-        ("[1.2] KTAP version 1\n", "KUnit ran no test of ours"),
-        ("[1.2] gcma=file+swap\n" + KUNIT.replace("dmem", "list"), "KUnit ran no test of ours"),
+        (KUNIT.replace("two", "two # SKIP no large folios"), ""),
+        ("[1.2] KTAP version 1\n", "KUnit: place_test_one, .* did not run"),
+        (KUNIT.replace("[1.2]     ok 2 dmem_test_two\n", ""), "KUnit: dmem_test_two did not run"),
+        (KUNIT.replace("clients", "list"), "KUnit: clients_test_one did not run"),
     ],
 )
 def test_kunit_in_user_mode_linux_leaves_no_test_out(
-    tmp_path: Path, says: str, verdict: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, verdict: str
 ) -> None:
+    monkeypatch.setattr(guest, "KERNEL", tmp_path)
+    for suite, text in SUITES.items():
+        source = tmp_path / f"mm/gcma/{suite}_test.c"
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(text)
     outcome = Outcome(Job("kunit", "true\n", tmp_path), [], tmp_path / "console", said=says)
     if not verdict:
         judge_kunit_small([outcome])
         return
     with pytest.raises(LabError, match=verdict):
         judge_kunit_small([outcome])
+
+
+def test_the_kernels_own_tests_are_found() -> None:
+    for suite in (guest.PLACE, guest.DMEM, guest.CLIENTS):
+        assert len(guest.cases(suite)) > 9
+    assert "release_test_broken" not in guest.cases(guest.PLACE)  # CONFIG_MEMORY_FAILURE
 
 
 def test_a_word_that_no_check_has_is_an_error(
