@@ -4,6 +4,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import platform
+import shlex
 import subprocess
 import sys
 import threading
@@ -49,7 +51,8 @@ def started(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[s
     """What `lab where` says in a directory with the caches of these tests."""
     for name in ("cache", "with space"):
         (tmp_path / name).mkdir()
-        venv = f"venv-{hashlib.sha256((LAB / 'requirements.txt').read_bytes()).hexdigest()[:12]}"
+        key = f"Python {platform.python_version()}\n{(LAB / 'requirements.txt').read_text()}"
+        venv = f"venv-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
         (tmp_path / name / venv).symlink_to(sys.prefix)
     return subprocess.run(
         [LAB / "lab", "where"], cwd=tmp_path, capture_output=True, text=True, check=False,
@@ -58,7 +61,21 @@ def started(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[s
 
 
 def test_a_relative_cache_is_the_same_for_children_elsewhere(tmp_path: Path) -> None:
-    assert started(tmp_path, NOCOPY_CACHE="cache").stdout == f"{tmp_path}/cache\n"
+    ended = started(tmp_path, NOCOPY_CACHE="cache")
+    assert ended.stdout == f"{tmp_path}/cache\n"
+    assert ended.stderr == ""  # it has taken the environment that is there
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_what_the_caller_has_closed_is_not_missed(tmp_path: Path, closed: str) -> None:
+    started(tmp_path)  # makes the caches
+    command = f"exec {shlex.quote(str(LAB / 'lab'))} where {closed}"
+    environment = {"PATH": os.environ["PATH"], "NOCOPY_CACHE": str(tmp_path / "cache")}
+    ended = subprocess.run(
+        ["sh", "-c", command], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == ("" if closed == ">&-" else f"{tmp_path}/cache\n")
 
 
 @pytest.mark.parametrize(
