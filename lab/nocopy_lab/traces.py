@@ -142,9 +142,12 @@ def store(trace: Trace, outcome: Outcome) -> Path:
 
 def load(path: Path) -> tuple[dict[str, Any], str]:
     """The head of a trace, and its records as text."""
-    with lzma.open(path, "rt", encoding="ascii") as file:
-        head: dict[str, Any] = json.loads(file.readline())
-        return head, file.read()
+    try:
+        with lzma.open(path, "rt", encoding="ascii") as file:
+            head: dict[str, Any] = json.loads(file.readline())
+            return head, file.read()
+    except (lzma.LZMAError, EOFError, ValueError) as error:
+        raise LabError(f"{path} is damaged; remove it, and run: lab/lab traces") from error
 
 
 def record(only: str = "", again: bool = False) -> None:
