@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import html
 import json
 import math
 import os
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -556,6 +557,20 @@ def stored_results(directory: Path) -> bytes | None:
         return None
     path = REPO / "docs/results" / directory.relative_to(OUT) / "results.json.gz"
     return gzip.decompress(path.read_bytes()) if path.is_file() else None
+
+
+@contextlib.contextmanager
+def layout_of(directory: Path) -> Iterator[None]:
+    """Say which file it was, if results that were measured here lack what is wanted of them."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        own = directory / "results.json"
+        if not own.is_file():
+            raise
+        raise LabError(
+            f"{own} is not as this version writes it ({error!r}); remove it, and measure again"
+        ) from error
 
 
 def load_results(directory: Path) -> dict[str, Any]:

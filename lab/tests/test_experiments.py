@@ -46,6 +46,13 @@ def test_nothing_stays_if_all_is_run_anew(tmp_path: Path) -> None:
     assert kept(tmp_path) == {"two": 2}
 
 
+def test_results_of_another_layout_are_not_added_to(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text('{"kernel": "a"}')
+    with pytest.raises(LabError, match="not as this version writes it"):
+        keeper(tmp_path, {"kernel": "a"})
+    assert (tmp_path / "results.json").read_text() == '{"kernel": "a"}'
+
+
 def test_what_comes_with_the_repository_is_drawn_where_nothing_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

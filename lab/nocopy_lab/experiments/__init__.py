@@ -99,7 +99,8 @@ def keeper(
         if not (directory / "results.json").is_file():
             return []
         before = report.load_results(directory)
-        runs: list[dict[str, Any]] = before["runs"]
+        with report.layout_of(directory):
+            runs: list[dict[str, Any]] = before["runs"]
         return runs if all(before.get(k) == value for k, value in about.items()) else None
 
     begun = not anew

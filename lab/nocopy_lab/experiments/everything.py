@@ -81,7 +81,7 @@ def _drawn() -> Iterator[tuple[Section, str]]:
         directory = HERE / section.name
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "results.json").write_bytes(results)
-        with progress.meter(f"drawing {section.title}"):
+        with progress.meter(f"drawing {section.title}"), report.layout_of(OUT / section.name):
             page = section.draw(directory).read_text()
         body = _BODY.search(page)
         if body is None:
