@@ -62,6 +62,11 @@ def end_all() -> None:
         end(process)
 
 
+def closing() -> bool:
+    """Whether the lab has been told to end: what fails from now on says nothing."""
+    return _closing.is_set()
+
+
 def _leave() -> None:
     if _told == signal.SIGINT:
         raise KeyboardInterrupt

@@ -58,12 +58,14 @@ class Meter:
             return
         first = self._next_line < self._begin + LINE_EVERY_S
         self._next_line = self._begin + LINE_EVERY_S if first else now + LINE_EVERY_S
-        if first:
-            print(f"  {self.what} ...", flush=True)
-            return
-        share = "" if self._share is None else f"{self._share:.0%} after "
-        words = self._words or child.last_words(self._thread)
-        print(f"  {self.what}: {share}{now - self._begin:.0f} s {words}".rstrip(), flush=True)
+        line = f"  {self.what} ..."
+        if not first:
+            share = "" if self._share is None else f"{self._share:.0%} after "
+            words = self._words or child.last_words(self._thread)
+            line = f"  {self.what}: {share}{now - self._begin:.0f} s {words}".rstrip()
+        # Where nobody reads any more, whoever works will find out.
+        with contextlib.suppress(OSError):
+            print(line, flush=True)
 
     def remove(self) -> None:
         """It is over."""

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
+from nocopy_lab import child
 from nocopy_lab.checks import guest, host, runner
 from nocopy_lab.checks.guest import (
     BOTH,
@@ -143,6 +145,21 @@ def test_nothing_but_skipped_is_no_success(tmp_path: Path, monkeypatch: pytest.M
         runner, "HOST_CHECKS", [HostCheck("one", skip), HostCheck("two", lambda: None)]
     )
     assert runner.run_all()
+
+
+def test_what_fails_because_the_lab_was_told_to_end_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        child.end_all()
+        raise LabError("User Mode Linux does not start here")
+
+    monkeypatch.setattr(child, "_closing", threading.Event())
+    monkeypatch.setattr(runner, "LOGS", tmp_path)
+    monkeypatch.setattr(runner, "GUEST_CHECKS", [])
+    monkeypatch.setattr(runner, "HOST_CHECKS", [HostCheck("one", fail)])
+    assert not runner.run_all()
+    assert capsys.readouterr().out == "0 passed, 0 failed, 0 skipped\n"
 
 
 def test_what_pytest_leaves_out_is_told() -> None:

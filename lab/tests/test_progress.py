@@ -39,6 +39,20 @@ def test_the_share_is_said_if_it_is_known(capsys: pytest.CaptureFixture[str]) ->
         _says(capsys, r"counting: 25% after \d+ s sheep\n")
 
 
+def test_a_log_that_nobody_reads_any_more_ends_no_thread(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    meter = progress.Meter("counting", None)
+    with monkeypatch.context() as patched:
+        patched.setattr("builtins.print", broken)
+        meter.tick(time.monotonic() + 1)
+    meter.tick(time.monotonic() + 100)
+    assert "counting: " in capsys.readouterr().out
+
+
 def test_only_the_innermost_speaks(capsys: pytest.CaptureFixture[str]) -> None:
     with progress.meter("outside"):
         with progress.meter("inside"):

@@ -166,6 +166,8 @@ def _tasks(
         begin = time.monotonic()
         with progress.meter(tally.begin(name)):
             verdict = _judged(run)
+        if child.closing():
+            return
         tally.count(name, time.monotonic() - begin, verdict)
         if parts:
             for part, reason in SKIPPED_PARTS:
@@ -176,7 +178,7 @@ def _tasks(
         begin = time.monotonic()
         with progress.meter(f"kernel {number} of {len(images)} for the guests, {name}"):
             verdict = _judged(partial(build, name))
-        if verdict is not None:
+        if verdict is not None and not child.closing():
             FAILED_IMAGES.add(name)
             # The checks that boot it are skipped, and few kernels have a check of their own.
             tally.count(
