@@ -8,7 +8,7 @@ import math
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,6 +52,15 @@ linux = click.option(
 memory_configs = click.Choice(list(board.CONFIGS))
 
 
+@contextlib.contextmanager
+def _drawing(directory: Path) -> Iterator[None]:
+    """Draw from the results in a directory; see report.layout_of()."""
+    from nocopy_lab import report  # which takes a while to load
+
+    with report.layout_of(directory):
+        yield
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def lab() -> None:
     """Build the kernels, boot the boards, run the experiments, draw the figures."""
@@ -69,9 +78,18 @@ def build(names: tuple[str, ...]) -> None:
 @click.option("--board", "board_name", type=boards, default="x86", show_default=True)
 @click.option("--config", type=memory_configs, default="gcma", show_default=True)
 @click.option("--kernel", "image", default="gcma", show_default=True, help="Name or file.")
-@click.option("--limit", default=300.0, show_default=True, help="Seconds of host time.")
-@click.option("--extra", default=0, help="More RAM, MiB.")
-@click.option("--scratch", default=0, help="Size of an empty disk /dev/vda, MiB.")
+@click.option(
+    "--limit",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    show_default=True,
+    callback=_number,
+    help="Seconds of host time.",
+)
+@click.option("--extra", type=click.IntRange(min=0), default=0, help="More RAM, MiB.")
+@click.option(
+    "--scratch", type=click.IntRange(min=0), default=0, help="Size of an empty disk /dev/vda, MiB."
+)
 @click.option("--word", "words", multiple=True, help="A kernel parameter.")
 @click.argument("script")
 def run_script(
@@ -80,9 +98,14 @@ def run_script(
 ) -> None:  # fmt: skip
     """Boot a board, run SCRIPT (a file, or shell commands) in it, print what it says."""
     text = script + "\n"
+    file = False
     with contextlib.suppress(OSError):  # commands may be longer than a name can be
-        if Path(script).is_file():
-            text = Path(script).read_text()
+        file = Path(script).is_file()
+    try:
+        text = Path(script).read_text() if file else text
+        text.encode()
+    except UnicodeError as error:
+        raise LabError(f"{script!a} is no text in UTF-8") from error
     machine = board.Machine(board_name, config, extra_mib=extra, words=words)
     job = run.Job(
         "run",
@@ -99,7 +122,11 @@ def run_script(
 
 
 def _bootable(name: str) -> Path:
-    return kernel.image(name).bootable if name in kernel.CONFIGS else Path(name)
+    if name in kernel.CONFIGS:
+        return kernel.image(name).bootable
+    if not Path(name).is_file():
+        raise LabError(f"no kernel '{name}': no such file, and none of {', '.join(kernel.CONFIGS)}")
+    return Path(name)
 
 
 @lab.command()
@@ -204,8 +231,9 @@ def demo(draw_only: bool, version: str, seed: int) -> None:
     directory = experiment.directory(version)
     if not draw_only:
         experiment.run(version, seed)
-    page = demo_report.draw(directory)
-    demo_report.show(directory)
+    with _drawing(directory):
+        page = demo_report.draw(directory)
+        demo_report.show(directory)
     print(f"page with figures: {page}")
 
 
@@ -226,8 +254,9 @@ def bench_gcma(draw_only: bool, only: str, version: str) -> None:
     directory = experiment.directory(version)
     if not draw_only:
         experiment.run(version, only)
-    page = gcma_report.draw(directory)
-    gcma_report.show(directory)
+    with _drawing(directory):
+        page = gcma_report.draw(directory)
+        gcma_report.show(directory)
     print(f"page with figures: {page}")
 
 
@@ -254,8 +283,9 @@ def compare_stores(draw_only: bool, made_only: bool) -> None:
 
     if not draw_only:
         experiment.replay(not made_only)
-    page = stores_report.draw()
-    stores_report.show()
+    with _drawing(experiment.HERE):
+        page = stores_report.draw()
+        stores_report.show()
     print(f"page with figures: {page}")
 
 
@@ -283,8 +313,9 @@ def paper(
     directory = experiment.directory(board_name, version)
     if not draw_only:
         experiment.run(parts, board_name, at_once, version)
-    page = paper_report.draw(directory)
-    paper_report.show(directory)
+    with _drawing(directory):
+        page = paper_report.draw(directory)
+        paper_report.show(directory)
     boards = list(experiment.KERNELS)
     later = [experiment.directory(one, kernel.SERIES[1]).name for one in experiment.LATER]
     print(f"statements and figures: {paper_report.write_docs(boards, later)}")
@@ -330,8 +361,9 @@ def bench_brug(draw_only: bool, only: str, quick: bool, suite: Path | None) -> N
 
     if not draw_only:
         experiment.run(only, quick, suite)
-    page = brug_report.draw()
-    brug_report.show()
+    with _drawing(experiment.HERE):
+        page = brug_report.draw()
+        brug_report.show()
     print(f"page with figures: {page}")
 
 
@@ -350,8 +382,9 @@ def bench_pdio(draw_only: bool, only: str) -> None:
 
     if not draw_only:
         experiment.run(only)
-    page = pdio_report.draw()
-    pdio_report.show()
+    with _drawing(experiment.HERE):
+        page = pdio_report.draw()
+        pdio_report.show()
     print(f"page with figures: {page}")
 
 
@@ -367,8 +400,9 @@ def compare_recorders(draw_only: bool, only: str) -> None:
 
     if not draw_only:
         experiment.run(only)
-    page = record_report.draw()
-    record_report.show()
+    with _drawing(experiment.HERE):
+        page = record_report.draw()
+        record_report.show()
     print(f"page with figures: {page}")
 
 

@@ -617,8 +617,16 @@ GIVEN_LINES: Final = {
 }
 
 
+def _given_config(given: Path) -> dict[str, str]:
+    """The symbols of a .config of somebody else's, in whose comments may be any bytes."""
+    symbols = parse_config(given.read_text(errors="replace")) if given.is_file() else {}
+    if not symbols:
+        raise LabError(f"no configuration {given}; on Debian they are in /boot/config-*")
+    return symbols
+
+
 def _configure_given(config: Config, given: Path, tree: Path, directory: Path) -> None:
-    wanted = parse_config(given.read_text()) | GIVEN_LINES
+    wanted = _given_config(given) | GIVEN_LINES
     lines = "".join(f"{name}={value}\n" for name, value in wanted.items())
     (directory / ".config").write_text(lines)
     child.run(
@@ -746,8 +754,8 @@ DEBS_LIMIT_S: Final = 6 * 3600.0
 def debs(name: str, given: Path | None, into: Path) -> list[Path]:
     """Debian packages of a configuration, or of a .config with GCMA, in the directory `into`."""
     config = CONFIGS[name]
-    if given and not given.is_file():
-        raise LabError(f"no configuration {given}; on Debian they are in /boot/config-*")
+    if given:
+        _given_config(given)
     for tool, package in DEB_TOOLS.items():
         require_tool(tool, package)
     with configured(name, given=given) as (tree, directory):

@@ -34,6 +34,36 @@ def test_no_rounds_of_a_soak_are_no_success(
     assert "Error: Invalid value" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words", [("--limit", "nan"), ("--limit", "0"), ("--extra", "-1"), ("--scratch", "-1")]
+)
+def test_no_board_is_booted_with_a_number_that_cannot_be(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, str]
+) -> None:
+    assert lab(monkeypatch, "run", *words, "true") == 2
+    assert "Error: Invalid value" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--kernel", "no-such", "true"), "no kernel 'no-such': no such file, and none of gcma, "),
+        (("--kernel", "KERNEL", "SCRIPT"), "is no text in UTF-8"),
+        (("--kernel", "KERNEL", "echo \udcff"), "is no text in UTF-8"),
+    ],
+)
+def test_what_cannot_run_in_a_guest_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    words: tuple[str, ...], says: str,
+) -> None:  # fmt: skip
+    for name in ("KERNEL", "SCRIPT"):
+        (tmp_path / name).write_bytes(b"\xff\n")
+    monkeypatch.chdir(tmp_path)
+    assert lab(monkeypatch, "run", *words) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("lab: ") and says in line
+
+
 @pytest.mark.parametrize("text", ["", '{"runs": [', "[]"])
 def test_results_that_cannot_be_read_are_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
@@ -45,6 +75,20 @@ def test_results_that_cannot_be_read_are_one_line(
     assert lab(monkeypatch, "demo", "--draw-only") == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"lab: {tmp_path}/results.json ")
+    assert (tmp_path / "results.json").read_text() == text
+
+
+@pytest.mark.parametrize("text", ["{}", '{"runs": [{"name": "demo-cma"}]}', '{"runs": 5}'])
+def test_results_of_another_layout_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+) -> None:
+    from nocopy_lab.experiments import demo
+
+    (tmp_path / "results.json").write_text(text)
+    monkeypatch.setattr(demo, "directory", lambda _: tmp_path)
+    assert lab(monkeypatch, "demo", "--draw-only") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"lab: {tmp_path}/results.json is not as this version writes it ")
     assert (tmp_path / "results.json").read_text() == text
 
 

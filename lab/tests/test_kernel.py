@@ -75,6 +75,17 @@ def test_fragments_and_dot_config_are_read_alike() -> None:
     }
 
 
+@pytest.mark.parametrize("content", [None, b"", b"\x7fELF\xff"])
+def test_what_is_no_configuration_is_packaged_as_nothing(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    given = tmp_path / "config"
+    if content is not None:
+        given.write_bytes(content)
+    with pytest.raises(LabError, match=r"no configuration .*config; on Debian"):
+        kernel.debs("gcma", given, tmp_path)
+
+
 def test_lines_that_kconfig_did_not_take_are_named() -> None:
     wanted = {"CONFIG_A": "y", "CONFIG_B": "n", "CONFIG_C": "64", "CONFIG_D": "y"}
     actual = {"CONFIG_A": "y", "CONFIG_C": "32", "CONFIG_D": "y"}

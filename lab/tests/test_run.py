@@ -87,6 +87,14 @@ def test_a_guest_that_hangs_is_ended_and_named(
         ("kill -KILL $$", "QEMU was ended by signal 9, Killed: no message$"),
         ("""echo hello >$results; echo '{"exit": 0}' >>$results""", "no JSON object: 'hello'"),
         (
+            """echo '{"exit": "all"}' >$results; echo '{"exit": 0}' >>$results""",
+            "no JSON object: .*all",
+        ),
+        (
+            """printf '%099999d\\n' 0 | tr 0 '[' >$results; echo '{"exit": 0}' >>$results""",
+            r"no JSON object: '\[\[",
+        ),
+        (
             "echo '[ 1.0] WARNING: CPU: 0 PID: 1 at mm/cma.c:1' >$console;"
             """echo '{"exit": 0}' >$results""",
             "the kernel complains: .*mm/cma.c",
@@ -340,6 +348,18 @@ def test_what_goes_wrong_in_user_mode_linux_is_one_line(
     assert failure is not None
     assert "\n" not in failure
     assert re.search(says, failure)
+
+
+def test_what_qemu_said_in_an_earlier_boot_of_the_name_is_not_told(
+    tmp_path: Path, logs: Path
+) -> None:
+    logs.mkdir()
+    (logs / "fake.qemu").write_text("an earlier boot\n")
+    outcome = user_mode(tmp_path, STARTED)
+    with pytest.raises(LabError) as caught:
+        outcome.require()
+    assert "Linux version" in str(caught.value)
+    assert "an earlier boot" not in str(caught.value)
 
 
 def test_user_mode_linux_has_no_disks() -> None:
