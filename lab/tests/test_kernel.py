@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nocopy_lab import kernel, progress
-from nocopy_lab.paths import KERNEL, LabError
+from nocopy_lab.paths import KERNEL, LabError, sha256_tree
 
 
 @pytest.fixture
@@ -241,3 +241,30 @@ def test_apply_does_not_write_through_hard_links(applied: tuple[Path, Path]) -> 
     subprocess.run([ours / "apply", tree], check=True)
     assert (tree / "mm/cma.c").read_text() == "int hook;\n"
     assert (pristine / "mm/cma.c").read_text() == "int old;\n"
+
+
+def test_apply_changes_nothing_where_it_cannot_write_all(applied: tuple[Path, Path]) -> None:
+    ours, tree = applied
+    write(ours / "include/linux/new.h", "int declared;\n")
+    write(tree / "include", "a file, where a directory has to be\n")
+    before = sha256_tree(tree)
+    ended = subprocess.run([ours / "apply", tree], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("apply: include/linux/new.h cannot be written ")
+    assert sha256_tree(tree) == before
+
+
+def test_apply_leaves_files_the_modes_they_have(applied: tuple[Path, Path]) -> None:
+    ours, tree = applied
+    subprocess.run([ours / "apply", tree], umask=0o077, check=True)
+    assert (tree / "mm/cma.c").stat().st_mode & 0o777 == 0o644
+
+
+def test_apply_refuses_a_tree_of_no_version(applied: tuple[Path, Path]) -> None:
+    ours, tree = applied
+    write(tree / "Makefile", "all:\n")
+    ended = subprocess.run([ours / "apply", tree], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert "there are patches for: 6.12" in line
