@@ -144,3 +144,9 @@ def test_the_rows_of_a_letter_have_the_names_of_the_results() -> None:
 def test_figures_are_found_in_text() -> None:
     text = "1,024 pages took 5.79 ms / 13.6 us, 65% more, +4.2 instructions at 1 GiB"
     assert figures(text) == ["5.79 ms", "13.6 us", "65%", "+4.2"]
+    # One of several that have their unit in common.
+    assert figures("costs +5.0 instructions, or +10.0; to load one +322.") == [
+        "+5.0",
+        "+10.0",
+        "+322",
+    ]

@@ -140,7 +140,7 @@ def _series() -> None:
 
 def figures(text: str) -> list[str]:
     """Times, shares and counts of instructions in a text."""
-    return re.findall(r"\d[\d.,]*(?: [nuµm]?s\b|%)|\+\d[\d.]*(?= instr)", text)
+    return re.findall(r"\d[\d.,]*(?: [nuµm]?s\b|%)|\+\d+(?:\.\d+)?", text)
 
 
 # Of the table in the letter: "64 pages, area idle     5.99 ms / 6 ms     561 ns / 561 ns".
