@@ -115,6 +115,7 @@ def run_script(
         limit_s=limit,
         programs=("mke2fs",),
         scratch_mib=(scratch,) if scratch else (),
+        prose=True,
     )
     outcome = run.boot(job, watch=lambda row: print(row, flush=True))
     outcome.require()

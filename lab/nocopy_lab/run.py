@@ -123,6 +123,7 @@ class Job:
     cut_s: float = 0.0
     cut_when: Callable[[Sequence[Row]], bool] = bool
     scratch_mib: tuple[int, ...] = ()  # sizes of empty disks /dev/vda, …; not on exact boards
+    prose: bool = False  # what is no JSON is printed as it comes: commands that people type
 
 
 @dataclass
@@ -172,8 +173,8 @@ Watch = Callable[[Row], None]
 class _Reader:
     """Follows the results file while the guest writes it."""
 
-    def __init__(self, path: Path, watch: Watch | None) -> None:
-        self.path, self.watch = path, watch
+    def __init__(self, path: Path, watch: Watch | None, prose: bool = False) -> None:
+        self.path, self.watch, self.prose = path, watch, prose
         self.rest = b""
         self.offset = 0
         self.rows: list[Row] = []
@@ -202,7 +203,10 @@ class _Reader:
             row = None
         ends = isinstance(row, dict) and set(row) == {"exit"}
         if not isinstance(row, dict) or (ends and not isinstance(row["exit"], int)):
-            self.garbage = self.garbage or line[:120]
+            if self.prose:
+                print(line, flush=True)
+            else:
+                self.garbage = self.garbage or line[:120]
             return
         if ends:
             self.exit = row["exit"]
@@ -320,7 +324,7 @@ def _boot_with(job: Job, watch: Watch | None, prefix: Sequence[str]) -> Outcome:
         (LOGS / f"{job.name}.command").write_text(shlex.join(command) + "\n")
         (LOGS / f"{job.name}.job").write_text(job.script)
         outcome = Outcome(job, command, console)
-        reader = _Reader(results, watch)
+        reader = _Reader(results, watch, job.prose)
         user_mode = machine.arch is UM
         qemu_log = console if user_mode else LOGS / f"{job.name}.qemu"
         begin = time.monotonic()

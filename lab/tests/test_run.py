@@ -43,8 +43,9 @@ def fake_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Non
     monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
 
 
-def boot(limit_s: float = 300.0, allow: tuple[str, ...] = ()) -> run.Outcome:
-    return run.boot(Job("fake", "true\n", Path("bzImage"), limit_s=limit_s, allow=allow))
+def boot(limit_s: float = 300.0, allow: tuple[str, ...] = (), prose: bool = False) -> run.Outcome:
+    job = Job("fake", "true\n", Path("bzImage"), limit_s=limit_s, allow=allow, prose=prose)
+    return run.boot(job)
 
 
 def test_results_arrive_and_the_exit_status_ends_them(
@@ -109,6 +110,20 @@ def test_what_goes_wrong_is_one_line(
     assert failure is not None
     assert "\n" not in failure
     assert re.search(says, failure)
+
+
+def test_what_people_type_may_say_what_it_likes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    logs: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = """printf '\\nhello\\n{"a": 1}\\n[2]\\n{"exit": 0}\\n' >$results"""
+    fake_qemu(tmp_path, monkeypatch, said)
+    outcome = boot(prose=True)
+    assert outcome.failure is None
+    assert outcome.results == [{"a": 1}]
+    assert capsys.readouterr().out == "hello\n[2]\n"
 
 
 @pytest.mark.parametrize(
