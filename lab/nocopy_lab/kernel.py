@@ -59,7 +59,7 @@ MOST: Final = (*GCMA, "disks", "faults")
 DEBUG: Final = ("lab", "board-x86", "gcma", "debug")
 LATER: Final = ("linux-7.3", "machine-7.3")
 MOST_LATER: Final = (*MOST, *LATER)
-COMPARED: Final = (*STOCK, "faults")
+COMPARED: Final = (*STOCK, "faults", "pnfs")
 
 STORAGE: Final = ("storage", "disks", "board-x86")
 # Checksums are computed by an instruction, as on most computers.
