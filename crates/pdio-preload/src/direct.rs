@@ -140,6 +140,10 @@ impl Aligned {
     /// The second description, through the page cache.
     fn buffered(&mut self, fd: c_int, flags: c_int) -> Result<c_int, c_int> {
         if let Some(file) = &self.buffered {
+            // Which the program has changed since, or another process that has the same description.
+            let append = (flags & libc::O_APPEND) as libc::c_ulong;
+            // SAFETY: no memory is involved.
+            unsafe { next::fcntl64(file.as_raw_fd(), libc::F_SETFL, append) };
             return Ok(file.as_raw_fd());
         }
         let path = format!("/proc/self/fd/{fd}\0");

@@ -2911,6 +2911,28 @@ static void direct_flags(void)
 	SAY(close(fd));
 }
 
+/* Where a misaligned call begins to append, and where it no longer does. */
+static void direct_appends(void)
+{
+	const char *unaligned = getenv("UNALIGNED");
+	const int directly = unaligned && *unaligned == '0' ? 0 : O_DIRECT;
+
+	for (int before = 0; before < 2; before++) {
+		const int append = before ? O_APPEND : 0;
+		int fd = open(before ? "appended" : "file", O_RDWR | O_CREAT | directly | append, 0600);
+
+		SAY(write(fd, pool + 1, 1000));
+		SAY(fcntl(fd, F_SETFL, directly | (O_APPEND ^ append)));
+		SAY(pwrite(fd, pool + 5, 300, 100));
+		SAY(write(fd, pool + 9, 200));
+		SAY(lseek(fd, 0, SEEK_CUR));
+		SAY(fcntl(fd, F_SETFL, directly | append));
+		SAY(pwrite(fd, pool + 13, 70, 10));
+		SAY(lseek(fd, 0, SEEK_END));
+		SAY(close(fd));
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -2980,6 +3002,7 @@ int main(int argc, char **argv)
 		{ "direct", direct },
 		{ "direct_gone", direct_gone },
 		{ "direct_flags", direct_flags },
+		{ "direct_appends", direct_appends },
 	};
 
 	if (argc < 2)
