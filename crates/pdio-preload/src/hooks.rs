@@ -1390,8 +1390,11 @@ export! {
             SYS_rt_sigaction => {
                 guard::HANDLERS.store(true, SeqCst);
                 crate::signals::stand_aside(fd);
-                real()
+                let result = real();
+                crate::signals::stand_in(fd);
+                result
             }
+            SYS_sigaltstack => process::sigaltstack(a as _, b as _) as c_long,
             SYS_setrlimit => process::setrlimit64(a as _, b as _) as c_long,
             SYS_prlimit64 => process::prlimit64(a as _, b as _, c as _, d as _) as c_long,
             SYS_prctl => process::prctl(a as _, b, c, d, e) as c_long,
@@ -1443,7 +1446,7 @@ export! {
             | SYS_gettimeofday | SYS_getrlimit | SYS_getrusage | SYS_times | SYS_sysinfo
             | SYS_uname | SYS_ioprio_set | SYS_ioprio_get | SYS_setpriority | SYS_getpriority
             | SYS_capget | SYS_set_robust_list | SYS_get_robust_list | SYS_rt_sigprocmask
-            | SYS_sigaltstack | SYS_mlock | SYS_mlock2 | SYS_munlock | SYS_mbind
+            | SYS_mlock | SYS_mlock2 | SYS_munlock | SYS_mbind
             | SYS_get_mempolicy | SYS_set_mempolicy | SYS_move_pages | SYS_mincore | SYS_readahead
             | SYS_wait4 | SYS_waitid | SYS_tgkill | SYS_tkill | SYS_kill
             | SYS_restart_syscall | SYS_ppoll | SYS_pselect6 | SYS_epoll_ctl | SYS_epoll_pwait

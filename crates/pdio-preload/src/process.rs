@@ -391,6 +391,7 @@ jump! {
     }
 
     fn raise(_a, _b, _c) { drain_all() }
+    fn gsignal(_a, _b, _c) { drain_all() }
     fn pthread_kill(_a, signal, _c) { to_thread(signal as c_int) }
     fn pthread_sigqueue(_a, signal, _c) { to_thread(signal as c_int) }
 
@@ -550,7 +551,7 @@ unsafe extern "C-unwind" fn siginterrupt(number: c_int, yes: c_int) -> c_int {
 }
 
 #[no_mangle]
-unsafe extern "C-unwind" fn sigaltstack(
+pub unsafe extern "C-unwind" fn sigaltstack(
     new: *const libc::stack_t,
     old: *mut libc::stack_t,
 ) -> c_int {

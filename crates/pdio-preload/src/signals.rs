@@ -407,7 +407,7 @@ pub fn interrupting(signal: c_int, yes: bool) {
     }
 }
 
-/// The program goes past this library: put its own action back, for good.
+/// The program goes past this library: put its own action back. A handler stays, for good.
 pub fn stand_aside(signal: c_int) {
     if !(1..=LAST).contains(&signal) || ARMED.load(SeqCst) == NONE {
         return;
@@ -422,6 +422,21 @@ pub fn stand_aside(signal: c_int) {
                 shown(signal, &mut now);
                 next::sigaction(signal, &now, core::ptr::null_mut());
             }
+        }
+    });
+}
+
+/// The program has gone past this library: where it has left a default action, that loses nothing either.
+pub fn stand_in(signal: c_int) {
+    if !ends(signal) || ARMED.load(SeqCst) < ENDS || !state::is_owner() {
+        return;
+    }
+    changing(|| {
+        let mut now = nothing();
+        // SAFETY: the action is ours.
+        let asked = unsafe { next::sigaction(signal, core::ptr::null(), &mut now) };
+        if asked == 0 && now.sa_sigaction == libc::SIG_DFL {
+            replace(signal);
         }
     });
 }

@@ -393,7 +393,17 @@ fn a_fault_loses_nothing() {
 #[test]
 fn a_default_action_that_the_program_sets_again_loses_nothing() {
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGSEGV, libc::SIGUSR1] {
-        assert!(dies_alike(signal, "reset"), "{signal}");
+        for how in ["reset", "asked", "set past"] {
+            assert!(dies_alike(signal, how), "{signal} {how}");
+        }
+    }
+}
+
+/// Also by a signal that cannot be caught, under any name of the call.
+#[test]
+fn a_signal_that_the_program_raises_loses_nothing() {
+    for signal in [libc::SIGTERM, libc::SIGKILL] {
+        assert!(dies_alike(signal, "gsignal"), "{signal}");
     }
 }
 
@@ -401,7 +411,7 @@ fn a_default_action_that_the_program_sets_again_loses_nothing() {
 #[test]
 fn a_small_alternate_stack_loses_nothing() {
     for signal in [libc::SIGHUP, libc::SIGTERM, libc::SIGSEGV] {
-        for how in ["early stack", "late stack"] {
+        for how in ["early stack", "late stack", "syscall's stack"] {
             assert!(dies_alike(signal, how), "{signal}");
         }
     }

@@ -1486,14 +1486,17 @@ static void *endless(void *argument)
  * From elsewhere with "later": the parent sends it.
  */
 /* An alternate stack with room for little more than what the kernel puts there. */
-static void small_stack(void)
+static void small_stack(int by_syscall)
 {
 	char *map = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	stack_t stack = { .ss_sp = map + 4096, .ss_size = 4096 };
 
 	mprotect(map + 4096, 4096, PROT_READ | PROT_WRITE);
 	/* Where the kernel wants a larger one there is none. */
-	sigaltstack(&stack, NULL);
+	if (by_syscall)
+		syscall(SYS_sigaltstack, &stack, NULL);
+	else
+		sigaltstack(&stack, NULL);
 }
 
 static void dies(int number, const char *how)
@@ -1518,13 +1521,23 @@ static void dies(int number, const char *how)
 		check(action.sa_handler == SIG_DFL, "SIG_DFL");
 	}
 	if (!strcmp(how, "early stack"))
-		small_stack();
+		small_stack(0);
 	for (int i = 0; i < 200; i++) {
 		put(fd, 1 + i * 7919 % 30011);
 		put(other, 1 + i * 104729 % 3001);
 	}
-	if (!strcmp(how, "late stack"))
-		small_stack();
+	if (!strcmp(how, "late stack") || !strcmp(how, "syscall's stack"))
+		small_stack(*how == 's');
+	if (!strcmp(how, "asked") || !strcmp(how, "set past")) {
+		/* As the kernel's, of which the default action is all zero. */
+		long action[8] = { 0 }, old[8];
+		const long *new = *how == 's' ? action : NULL;
+
+		check(syscall(SYS_rt_sigaction, number, new, old, 8) == 0, "rt_sigaction");
+		check(old[0] == (long)SIG_DFL, "SIG_DFL");
+	}
+	if (!strcmp(how, "gsignal"))
+		gsignal(number);
 	if (!strcmp(how, "later")) {
 		counted = create("counted");
 		pthread_create(&thread, NULL, endless, "1");
