@@ -418,6 +418,8 @@ export! {
             on_path(HERE, path, 0, Then::HandBack("opened by freopen"));
         }
         let reopened = next::freopen64(path, mode, file);
+        // As after `dup2`.
+        tell::renumbered();
         tell::heard();
         reopened
     }
@@ -605,6 +607,12 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
     if fd == new || !state::is_owner() {
         return dup();
     }
+    let dup = || {
+        let result = dup();
+        // Another thread may have used the number until now, and found out what it was.
+        tell::renumbered();
+        result
+    };
     if hidden(fd) {
         return -1;
     }

@@ -284,14 +284,15 @@ fn two_threads_may_have_a_number_lead_elsewhere_at_once() {
     let behind = ["-DLIBRARY", "-shared", "-fPIC", "-ldl"];
     let behind = compiled("onto.c", "onto.so", &behind);
     let both = format!("{}:{}", library().display(), behind.display());
-    let settings = [SHORT[0], ("PDIO_PROMPT", "0"), ("PDIO_LINGER", "60s")];
-    for (way, expected) in [
-        ("direct-look", "to the second: 100 and 700\n"),
-        ("direct-after", "to the second: 100 and 700\n"),
-        ("stream", "to the first: 700 and 2097152\n"),
-        ("shared", "to the first: 2097152\n"),
+    for (way, prompt, expected) in [
+        ("direct-look", "0", "to the second: 100 and 700\n"),
+        ("direct-after", "0", "to the second: 100 and 700\n"),
+        ("stream", "0", "to the first: 700 and 2097152\n"),
+        ("shared", "0", "to the first: 2097152\n"),
+        ("told", "1", "told: 2097352\n"),
     ] {
         let home = scratch();
+        let settings = [SHORT[0], ("PDIO_PROMPT", prompt), ("PDIO_LINGER", "60s")];
         let output = preloaded(&program, &settings)
             .env("LD_PRELOAD", &both)
             .arg(way)

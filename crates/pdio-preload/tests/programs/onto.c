@@ -110,6 +110,12 @@ static void first_onto(void)
 	dup2(first, NUMBER);
 }
 
+static void write_and_tell(void)
+{
+	(void)!write(second, block, 100);
+	(void)!write(NUMBER, "", 1);
+}
+
 static void meet(int now, void (*what)(void), int from)
 {
 	*(void (**)(void))dlsym(RTLD_DEFAULT, "other") = what;
@@ -196,6 +202,16 @@ int main(int argc, char **argv)
 		close(ask[1]);
 		wait(NULL);
 		printf("to the %s: %ld\n", which("first", "second"), at);
+	} else if (!strcmp(how, "told")) {
+		/* The other thread tells nobody, and this one a pipe. */
+		first = open("/dev/null", O_WRONLY);
+		if (pipe(ask) || dup2(first, NUMBER) != NUMBER)
+			return 1;
+		second = make("second", 0);
+		fill(second);
+		meet(BEFORE, write_and_tell, ask[1]);
+		write_and_tell();
+		printf("told: %ld\n", size(second));
 	} else {
 		return 2;
 	}
