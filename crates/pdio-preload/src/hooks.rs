@@ -499,10 +499,17 @@ export! {
     fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int {
         onto(fd, new, || next::dup3(fd, new, flags))
     }
+    fn pidfd_open(process: libc::pid_t, flags: c_uint) -> c_int {
+        // C libraries before glibc 2.36 do not have the function.
+        make(|| {
+            let (process, flags) = (process as c_ulong, flags.into());
+            next::syscall(libc::SYS_pidfd_open, process, flags, 0, 0, 0, 0) as c_int
+        })
+    }
     fn pidfd_getfd(process: c_int, fd: c_int, flags: c_uint) -> c_int {
         // Perhaps from this very process.
         relinquish(fd, "passed to another process");
-        // C libraries before glibc 2.36 do not have the function.
+        // As above.
         let got = make(|| {
             let (process, fd, flags) = (process as c_ulong, fd as c_ulong, flags.into());
             next::syscall(libc::SYS_pidfd_getfd, process, fd, flags, 0, 0, 0) as c_int
@@ -1005,6 +1012,7 @@ news! {
         drain(fd);
     }
     fn chmod(path: Path, mode: mode_t) -> c_int { on_path(HERE, path, 0, Then::Drain); }
+    fn lchmod(path: Path, mode: mode_t) -> c_int { on_path(HERE, path, NOFOLLOW, Then::Drain); }
     fn fchmodat(directory: c_int, path: Path, mode: mode_t, flags: c_int) -> c_int {
         on_path(directory, path, flags, Then::Drain);
     }

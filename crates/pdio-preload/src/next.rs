@@ -135,6 +135,7 @@ next! {
     fn futimes(fd: c_int, times: *const c_void) -> c_int;
     fn fsetxattr(fd: c_int, name: Path, value: *const c_void, len: size_t, flags: c_int) -> c_int;
     fn chmod(path: Path, mode: mode_t) -> c_int;
+    fn lchmod(path: Path, mode: mode_t) -> c_int;
     fn fchmodat(directory: c_int, path: Path, mode: mode_t, flags: c_int) -> c_int;
     fn chown(path: Path, user: c_uint, group: c_uint) -> c_int;
     fn lchown(path: Path, user: c_uint, group: c_uint) -> c_int;
@@ -215,6 +216,8 @@ macro_rules! makers {
             fn tmpfile64() -> *mut c_void;
             [hand_over; heard] fn shm_open(name: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int;
             fn posix_openpt(flags: c_int) -> c_int;
+            [hand_over; heard] fn mq_open(name: *const c_char, flags: c_int, mode: libc::mode_t, attributes: *mut c_void) -> c_int;
+            [hand_over; heard] fn __mq_open_2(name: *const c_char, flags: c_int) -> c_int;
         }
     };
 }

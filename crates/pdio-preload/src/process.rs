@@ -417,6 +417,14 @@ jump! {
             relinquish(fd, "fcloseall");
         }
     }
+    // The C library has these lead to a terminal, unseen.
+    fn login_tty(_a, _b, _c) {
+        tell::hand_over();
+        tell::renumbered();
+        for fd in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
+            relinquish(fd, "login_tty");
+        }
+    }
     // A file, which the C library closes itself, unseen.
     fn endmntent(_a, _b, _c) {
         tell::hand_over();

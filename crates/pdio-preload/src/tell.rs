@@ -752,7 +752,7 @@ hears! {
         sigwaitinfo sigtimedwait
         pututline pututxline updwtmp updwtmpx logwtmp login logout lckpwdf ulckpwdf
         mkdir mkdirat rmdir symlink symlinkat mknod mknodat __xmknod __xmknodat mkfifo mkfifoat mkdtemp unlink unlinkat
-        remove removexattr lremovexattr fremovexattr mq_open __mq_open_2 mq_unlink shm_unlink sem_unlink;
+        remove removexattr lremovexattr fremovexattr mq_unlink shm_unlink sem_unlink;
     receiving: recv recvfrom __recv_chk eventfd_read;
     polling: poll __poll __poll_chk;
     polling_precisely: ppoll __ppoll_chk;

@@ -93,6 +93,7 @@ scenarios! {
     descriptor_numbers_are_the_lowest_free: ["numbers"], ["closed"];
     descriptors_that_run_out_are_given_back: ["few_descriptors"], ["descriptors have run out"];
     standard_output_keeps_order_with_printf: ["standard_output"], ["dprintf"];
+    standard_output_may_become_a_terminal: ["terminal"], [];
     standard_output_tells_its_offset: ["offsets_of_standard_output"], ["closed"];
     standard_output_may_be_wide: ["wide_standard_output"], ["closed"];
     standard_input_keeps_order_with_getchar: ["standard_input"], ["closed"];

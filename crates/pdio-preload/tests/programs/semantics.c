@@ -16,6 +16,7 @@
 #include <linux/aio_abi.h>
 #include <linux/fs.h>
 #include <linux/openat2.h>
+#include <mqueue.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -45,6 +46,7 @@
 #include <time.h>
 #include <ulimit.h>
 #include <unistd.h>
+#include <utmp.h>
 #include <wchar.h>
 #include <wordexp.h>
 
@@ -877,6 +879,35 @@ static void standard_output(void)
 	SAY(size_of("file"));
 }
 
+/* The C library has standard output lead to a terminal. */
+static void terminal(void)
+{
+	int master = posix_openpt(O_RDWR | O_NOCTTY), fd;
+	char text[8] = "";
+
+	grantpt(master);
+	unlockpt(master);
+	if (fork() == 0) {
+		int tty = open(ptsname(master), O_RDWR | O_NOCTTY);
+
+		close(master);
+		alarm(20);
+		fd = create("file");
+		dup2(fd, 1);
+		close(fd);
+		stream(1, LONG, 5000);
+		if (login_tty(tty) == 0 && write(1, "hello\n", 6) == 6)
+			/* Until the other end has read it, and is closed. */
+			(void)!read(0, text, 1);
+		_exit(0);
+	}
+	(void)!read(master, text, 7);
+	SAY(strcmp(text, "hello\r\n"));
+	close(master);
+	wait(NULL);
+	SAY(size_of("file"));
+}
+
 /* Each of these moves, or looks at, an offset that the stream has moved. */
 static void offsets_of_standard_output(void)
 {
@@ -1376,6 +1407,14 @@ static void attributes(void)
 	SAY(close(fd));
 	stat("third", &st);
 	SAY(st.st_mode);
+	fd = taken("fourth");
+	stream(fd, 100, 10);
+	SAY(lchmod("fourth", 06755));
+	/* Where the library does not see it. */
+	bare(SYS_fstat, fd, &st);
+	SAY(st.st_mode);
+	SAY(st.st_size);
+	SAY(close(fd));
 }
 
 static void flags(void)
@@ -2715,14 +2754,20 @@ static void bad_memory(void)
 }
 
 /* As many descriptors as the limit allows, of every kind. */
+/* The C library's, from glibc 2.36 on, or the library's. */
+extern int pidfd_open(pid_t, unsigned int) __attribute__((weak));
+
 static void all_descriptors(void)
 {
 	static const char *const kinds[] = { "dup", "F_DUPFD", "socket", "eventfd", "epoll", "timerfd",
 					     "inotify", "memfd", "open", "fopen", "opendir", "pipe",
-					     "socketpair", "syscall dup", "mkstemp" };
+					     "socketpair", "syscall dup", "mkstemp", "pidfd",
+					     "mq" };
 	struct rlimit limit = { 64, 64 };
 	int keep = open("/dev/null", O_RDONLY), taken_ones[2], pairs[2];
+	char queue[40];
 
+	snprintf(queue, sizeof(queue), "/pdio-semantics-%d", getpid());
 	setrlimit(RLIMIT_NOFILE, &limit);
 	for (size_t kind = 0; kind < sizeof(kinds) / sizeof(*kinds); kind++) {
 		int fd = -1, n = 0, error;
@@ -2754,6 +2799,9 @@ static void all_descriptors(void)
 				if ((fd = mkstemp(name)) >= 0)
 					unlink(name);
 				break;
+			case 15: fd = pidfd_open ? pidfd_open(getpid(), 0) :
+					     syscall(SYS_pidfd_open, getpid(), 0); break;
+			case 16: fd = mq_open(queue, O_RDWR | O_CREAT, 0600, NULL); break;
 			}
 			error = errno;
 			n++;
@@ -2767,6 +2815,7 @@ static void all_descriptors(void)
 				close(i);
 		SAY(size_of("one"));
 	}
+	mq_unlink(queue);
 }
 
 static void limit(const char *how)
@@ -2957,6 +3006,7 @@ int main(int argc, char **argv)
 		{ "numbers", numbers },
 		{ "few_descriptors", few_descriptors },
 		{ "standard_output", standard_output },
+		{ "terminal", terminal },
 		{ "offsets_of_standard_output", offsets_of_standard_output },
 		{ "wide_standard_output", wide_standard_output },
 		{ "standard_input", standard_input },
