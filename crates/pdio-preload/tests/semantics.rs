@@ -134,6 +134,10 @@ scenarios! {
     underscore_capital_exit_loses_nothing: ["ends", "_Exit"], ["end of the program"];
     quick_exit_loses_nothing: ["ends", "quick_exit"], ["end of the program"];
     abort_loses_nothing: ["ends", "abort"], ["end of the program"];
+    an_assertion_loses_nothing: ["ends", "assert"], ["end of the program"];
+    an_assertion_of_no_error_loses_nothing: ["ends", "assert_perror"], ["end of the program"];
+    an_assertion_by_its_old_call_loses_nothing: ["ends", "__assert"], ["end of the program"];
+    a_stack_that_was_overrun_loses_nothing: ["ends", "__stack_chk_fail"], ["end of the program"];
     raise_loses_nothing: ["ends", "raise"], [];
     killing_itself_loses_nothing: ["ends", "kill"], [];
     killing_its_own_thread_loses_nothing: ["ends", "pthread_kill"], [];

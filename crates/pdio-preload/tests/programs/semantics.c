@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include <aio.h>
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -2320,6 +2321,15 @@ __attribute__((destructor)) static void even_later(void)
 		stream(last, 3000, 70);
 }
 
+extern void __assert(const char *, const char *, int);
+extern void __stack_chk_fail(void);
+
+/* Which does not end the process. */
+static void aborted(int number)
+{
+	(void)number;
+}
+
 static void ends(const char *how)
 {
 	last = taken("file");
@@ -2340,6 +2350,18 @@ static void ends(const char *how)
 	}
 	if (!strcmp(how, "abort"))
 		abort();
+	signal(SIGABRT, aborted);
+	if (!strcmp(how, "assert"))
+		assert(!how);
+	if (!strcmp(how, "assert_perror"))
+		assert_perror(EIO);
+	if (!strcmp(how, "__assert"))
+		__assert("an assertion", "file", 1);
+	if (!strcmp(how, "__stack_chk_fail")) {
+		/* Not to the terminal. */
+		setenv("LIBC_FATAL_STDERR_", "1", 1);
+		__stack_chk_fail();
+	}
 	if (!strcmp(how, "raise"))
 		raise(SIGTERM);
 	if (!strcmp(how, "kill"))
