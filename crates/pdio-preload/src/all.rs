@@ -60,7 +60,7 @@ fn hand_over_one(description: &'static Description, first: bool) {
     let Some(mut held) = table::hold_any(description) else {
         return;
     };
-    if description.deferred.swap(0, SeqCst) == 0 {
+    if description.deferred.load(SeqCst) == 0 {
         return;
     }
     let state = &mut *held.state;
@@ -71,6 +71,8 @@ fn hand_over_one(description: &'static Description, first: bool) {
     if let (Kind::Stream(stream), false) = (&state.kind, first) {
         stream.touch();
     }
+    // Only now: another thread that saw nothing wait here would tell too early. Writes need the lock.
+    description.deferred.store(0, SeqCst);
 }
 
 /// Passes everything of all streams to the kernel.

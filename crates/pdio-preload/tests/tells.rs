@@ -423,6 +423,26 @@ fn what_cannot_be_caught_loses_what_was_held() {
     assert!(!dies_alike(libc::SIGKILL, "now"));
 }
 
+/// The second waits until the first one's call has handed over what waits.
+#[test]
+fn two_threads_may_tell_at_once() {
+    let program = compiled("together.c", "together", &["-ldl"]);
+    let behind = ["-DLIBRARY", "-shared", "-fPIC", "-ldl"];
+    let behind = compiled("together.c", "together.so", &behind);
+    let home = scratch();
+    // Through the page cache, where the other thread is on the way.
+    let output = preloaded(&program, &HELD)
+        .env("PDIO_STRATEGY", "buffered")
+        .env(
+            "LD_PRELOAD",
+            format!("{}:{}", library().display(), behind.display()),
+        )
+        .current_dir(home.path())
+        .output()
+        .expect("starts");
+    assert_eq!(stdout(&output), "15000\n", "{output:?}");
+}
+
 /// Two threads write and note what `write` returned for, where the library does not see it; the
 /// signal comes at any time, to any of them.
 #[test]
