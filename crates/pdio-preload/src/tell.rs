@@ -647,6 +647,9 @@ unsafe fn input(file: usize, one: bool) {
         next: *const c_char,
         end: *const c_char,
     }
+    /// Without a buffer, or for a terminal: before such a file is read, the C library writes what standard output
+    /// has of a line.
+    const BY_LINES: c_int = 0x2 | 0x200;
     if file == 0 {
         return;
     }
@@ -654,7 +657,13 @@ unsafe fn input(file: usize, one: bool) {
     unsafe {
         let buffer = &*(file as *const Buffer);
         if !one || buffer.next >= buffer.end {
-            reading(libc::fileno(file as *mut libc::FILE));
+            let fd = libc::fileno(file as *mut libc::FILE);
+            // At the first read it is not known yet whether that is a terminal.
+            let may_be_one = || buffer.next.is_null() && waits() && kind(fd) & STORED == 0;
+            if buffer.flags & BY_LINES != 0 || may_be_one() {
+                hand_over();
+            }
+            reading(fd);
             offsets();
             heard();
         }

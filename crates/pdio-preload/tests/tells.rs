@@ -423,6 +423,11 @@ fn what_cannot_be_caught_loses_what_was_held() {
     assert!(!dies_alike(libc::SIGKILL, "now"));
 }
 
+#[test]
+fn what_input_has_the_c_library_print_comes_after_what_was_written() {
+    same(&["prompts"], 1);
+}
+
 /// The second waits until the first one's call has handed over what waits.
 #[test]
 fn two_threads_may_tell_at_once() {

@@ -313,6 +313,27 @@ static void waits(void)
 	}
 }
 
+/* Input that does not wait has the C library write what was printed before. */
+static void prompts(void)
+{
+	struct stat st;
+	int fd, in[2];
+
+	check(pipe(in) == 0 && write(in[1], "yy", 2) == 2 && dup2(in[0], 0) == 0, "pipe");
+	setvbuf(stdin, NULL, _IONBF, 0);
+	setvbuf(stdout, NULL, _IOLBF, 1000);
+	fd = create("file");
+	for (int i = 0; i < 2; i++) {
+		put(fd, 5000);
+		printf("sure? ");
+		put(fd, 1000);
+		check(getchar() == 'y', "getchar");
+		check(bare(SYS_fstat, fd, &st) == 0, "fstat");
+		printf("%ld\n", (long)st.st_size);
+	}
+	close(fd);
+}
+
 /* Files that another program shows elsewhere as well. */
 static void mirror(const char *where)
 {
@@ -1618,6 +1639,8 @@ int main(int argc, char **argv)
 		tells(atoi(argv[2]), atoi(argv[3]));
 	else if (argc > 1 && !strcmp(argv[1], "waits"))
 		waits();
+	else if (argc > 1 && !strcmp(argv[1], "prompts"))
+		prompts();
 	else if (argc > 1 && !strcmp(argv[1], "hears"))
 		hears();
 	else if (argc > 3 && !strcmp(argv[1], "asks"))
