@@ -752,8 +752,11 @@ export! {
             return result;
         }
         let keeps = keeps_to_itself(command);
-        if !keeps {
-            tell::hand_over();
+        match command {
+            // Who waits for it goes on when it is closed, too.
+            libc::F_SETLEASE => tell::locking(),
+            _ if keeps => {}
+            _ => tell::hand_over(),
         }
         let sets_direct = command == libc::F_SETFL && argument & libc::O_DIRECT as c_ulong != 0;
         let result = match word(fd) == 0 && !sets_direct {

@@ -365,8 +365,13 @@ pub fn mapping(protection: c_int, flags: c_int, fd: c_int) {
     if !shared || protection & libc::PROT_WRITE == 0 || SHARED.load(Relaxed) || guard::inside() {
         return;
     }
-    // A device's memory is between the program and the device.
-    let file = || look::stat(fd).is_some_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFREG);
+    // A device's memory is between the program and the device, but for that of `/dev/zero`, which is anonymous.
+    let file = || {
+        look::stat(fd).is_some_and(|about| match about.st_mode & libc::S_IFMT {
+            libc::S_IFCHR => about.st_rdev == libc::makedev(1, 5),
+            kind => kind == libc::S_IFREG,
+        })
+    };
     if flags & libc::MAP_ANONYMOUS != 0 || file() {
         sharing();
     }

@@ -312,11 +312,18 @@ fn a_thread_can_be_cancelled_where_it_waits() {
     same(&["cancels"], 4);
 }
 
+/// As that of a lock, which every descriptor of the program's may have once it has locked a file.
+#[test]
+fn the_end_of_a_lease_tells() {
+    same(&["leases"], 1);
+}
+
 /// Memory that is shared needs no call to tell.
 #[test]
 fn no_writing_stream_is_taken_beside_shared_memory() {
     same(&["shares"], 1);
     same(&["posts"], 0);
+    same(&["shares_zero"], 0);
 }
 
 /// A call with more arguments than registers, before there is a stream and beside one.

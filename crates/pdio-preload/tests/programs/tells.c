@@ -1455,6 +1455,60 @@ static void posts(void)
 	printf("%d short\n", WEXITSTATUS(shorter));
 }
 
+/* And with memory of a device that is none. */
+static void shares_zero(void)
+{
+	volatile int *told = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED,
+				  open("/dev/zero", O_RDWR), 0);
+	int fd, shorter;
+
+	check((void *)told != MAP_FAILED, "mmap");
+	if (fork() == 0) {
+		while (!*told)
+			;
+		_exit(size_of("file") < 6010);
+	}
+	fd = create("file");
+	put(fd, 5000);
+	put(fd, 1000);
+	put(fd, 10);
+	*told = 1;
+	bare(SYS_wait4, -1, (long)&shorter, 0, 0);
+	close(fd);
+	printf("%d short\n", WEXITSTATUS(shorter));
+}
+
+/* Who opens a file that has a lease is told when that is closed. */
+static void leases(void)
+{
+	int lease, fd, shorter, number;
+	sigset_t broken;
+
+	sigemptyset(&broken);
+	sigaddset(&broken, SIGIO);
+	sigprocmask(SIG_BLOCK, &broken, NULL);
+	close(create("leased"));
+	lease = open("leased", O_RDONLY);
+	if (fcntl(lease, F_SETLEASE, F_RDLCK)) {
+		printf("no leases\n");
+		return;
+	}
+	if (fork() == 0) {
+		close(lease);
+		close(open("leased", O_WRONLY));
+		_exit(size_of("file") < 6010);
+	}
+	fd = create("file");
+	put(fd, 5000);
+	put(fd, 1000);
+	sigwait(&broken, &number);
+	put(fd, 10);
+	close(lease);
+	bare(SYS_wait4, -1, (long)&shorter, 0, 0);
+	close(fd);
+	printf("%d short\n", WEXITSTATUS(shorter));
+}
+
 extern ssize_t __recvfrom_chk(int, void *, size_t, size_t, int, struct sockaddr *, socklen_t *);
 
 /* What programs that are compiled with checks call for recvfrom(). */
@@ -1663,6 +1717,10 @@ int main(int argc, char **argv)
 		cancels();
 	else if (argc > 1 && !strcmp(argv[1], "shares"))
 		shares();
+	else if (argc > 1 && !strcmp(argv[1], "shares_zero"))
+		shares_zero();
+	else if (argc > 1 && !strcmp(argv[1], "leases"))
+		leases();
 	else if (argc > 1 && !strcmp(argv[1], "posts"))
 		posts();
 	else if (argc > 1 && !strcmp(argv[1], "receives"))
