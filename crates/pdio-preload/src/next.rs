@@ -184,6 +184,8 @@ next! {
     fn signal(signal: c_int, handler: usize) -> usize;
     fn __sysv_signal(signal: c_int, handler: usize) -> usize;
     fn sigset(signal: c_int, handler: usize) -> usize;
+    fn pause() -> c_int;
+    fn sigsuspend(set: *const libc::sigset_t) -> c_int;
     fn siginterrupt(signal: c_int, yes: c_int) -> c_int;
     fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int;
     fn setrlimit64(resource: c_uint, limit: *const libc::rlimit64) -> c_int;

@@ -435,9 +435,8 @@ fn what_input_has_the_c_library_print_comes_after_what_was_written() {
     same(&["prompts"], 1);
 }
 
-/// The second waits until the first one's call has handed over what waits.
-#[test]
-fn two_threads_may_tell_at_once() {
+/// What `together.c` prints.
+fn together(words: &[&str]) -> String {
     let program = compiled("together.c", "together", &["-ldl"]);
     let behind = ["-DLIBRARY", "-shared", "-fPIC", "-ldl"];
     let behind = compiled("together.c", "together.so", &behind);
@@ -449,10 +448,23 @@ fn two_threads_may_tell_at_once() {
             "LD_PRELOAD",
             format!("{}:{}", library().display(), behind.display()),
         )
+        .args(words)
         .current_dir(home.path())
         .output()
         .expect("starts");
-    assert_eq!(stdout(&output), "15000\n", "{output:?}");
+    stdout(&output)
+}
+
+/// The second waits until the first one's call has handed over what waits.
+#[test]
+fn two_threads_may_tell_at_once() {
+    assert_eq!(together(&[]), "15000\n");
+}
+
+/// It comes while data is handed over, before the call itself.
+#[test]
+fn a_signal_that_is_waited_for_is_not_missed() {
+    assert_eq!(together(&["pauses"]), "15000\n");
 }
 
 /// Two threads write and note what `write` returned for, where the library does not see it; the

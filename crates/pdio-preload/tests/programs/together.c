@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * Two threads tell others at the same time: the second begins while the first one's call hands over what a
- * stream holds. What the file is when the second has told is what counts.
+ * stream holds. What the file is when the second has told is what counts. Or the second sends the first one
+ * the signal for which that is about to wait.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -58,10 +60,24 @@ static void *tell(void *unused)
 	return unused;
 }
 
-int main(void)
+static void woken(int number)
+{
+	(void)number;
+}
+
+static pid_t first;
+
+static void *wake(void *unused)
+{
+	bare(SYS_tgkill, getpid(), first, SIGUSR1);
+	return unused;
+}
+
+int main(int argc, char **argv)
 {
 	static char block[5000];
 	pthread_t *late = dlsym(RTLD_DEFAULT, "late"), thread;
+	const int pauses = argc > 1 && *argv[1] == 'p';
 
 	/* It is a program of several threads before they meet. */
 	if (pthread_create(&thread, NULL, nothing, NULL) || pthread_join(thread, NULL) || pipe(words))
@@ -70,8 +86,17 @@ int main(void)
 	for (int i = 0; i < 3; i++)
 		if (write(fd, block, sizeof(block)) != sizeof(block))
 			return 1;
-	*(void *(**)(void *))dlsym(RTLD_DEFAULT, "other") = tell;
-	(void)!write(words[1], "", 1);
+	first = gettid();
+	signal(SIGUSR1, woken);
+	*(void *(**)(void *))dlsym(RTLD_DEFAULT, "other") = pauses ? wake : tell;
+	if (pauses) {
+		/* Whoever is not woken ends. */
+		alarm(20);
+		pause();
+		tell(NULL);
+	} else {
+		(void)!write(words[1], "", 1);
+	}
 	if (*late)
 		pthread_join(*late, NULL);
 	printf("%ld\n", size);
