@@ -45,6 +45,12 @@ fn main() {
     // The unwinder, for the monitor's call sites. From its archive: to load libgcc_s.so costs a short program a sixth
     // of its time.
     println!("cargo:rustc-cdylib-link-arg=-l:libgcc_eh.a");
+    // The standard library names it elsewhere. Without it the library's symbols have no versions: the loader takes the
+    // oldest function of each name, a C library that is too old is not told, and neither does `dlmopen` find it nor a
+    // package depend on it.
+    println!("cargo:rustc-cdylib-link-arg=-lc");
+    // Who closes the library leaves its handlers of forks, its thread, and objects that are to be freed here.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     // A program's function of such a name would be called otherwise.
     for name in OWN {
         println!("cargo:rustc-cdylib-link-arg=-Wl,--wrap={name}");

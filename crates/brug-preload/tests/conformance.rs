@@ -347,7 +347,8 @@ fn a_program_may_allocate_in_its_own_open() {
     passes_under_all(&program, "opens: all checks passed\n");
 }
 
-/// Its thread-local storage is small enough for the room that the loader leaves, and the program's objects stay the C library's.
+/// Its thread-local storage is small enough for the room that the loader leaves, and the program's objects stay the C
+/// library's. What it has begun goes on after it is closed.
 #[test]
 fn a_running_program_can_open_the_library() {
     let program = compiled("late.c", "late", &[]);

@@ -119,6 +119,19 @@ fn calls_nothing_by_a_name_that_a_program_may_use() {
     }
 }
 
+/// Without a version the loader takes the oldest function of a name, and nobody is told that a C library is too old.
+#[test]
+fn says_which_c_library_it_needs() {
+    let bytes = std::fs::read(common::library()).expect("library");
+    let file = object::File::parse(&*bytes).expect("ELF");
+    let imports = file.imports().expect("imports");
+    assert!(!imports.is_empty());
+    for import in imports {
+        let name = String::from_utf8_lossy(import.name());
+        assert!(!import.library().is_empty(), "{name} is of no library");
+    }
+}
+
 /// It would be half of the library, and begin something in each program.
 #[test]
 fn has_nothing_of_the_standard_library() {
