@@ -527,7 +527,7 @@ fn take_from(class: usize, size: usize, growing: bool) -> Option<usize> {
                 match slot.state.compare_exchange(WARM, HELD, AcqRel, Acquire) {
                     Ok(_) => {
                         let excess = take_excess(slot);
-                        RETAINED.fetch_sub(excess, Relaxed);
+                        retain::no_longer(excess);
                         bump(&COUNTERS.warm_reuses, 1);
                         c.live.fetch_add(1, Relaxed);
                         return Some(index);
@@ -836,13 +836,13 @@ unsafe fn resize_held(slot: &'static Slot, p: *mut u8, new: usize) -> Resized {
             return Resized::At(p);
         }
         if was_slack {
-            RETAINED.fetch_sub(take_excess(slot), Relaxed);
+            retain::no_longer(take_excess(slot));
         }
         release_hold(slot, new);
         return Resized::At(p);
     }
     if was_slack {
-        RETAINED.fetch_sub(take_excess(slot), Relaxed);
+        retain::no_longer(take_excess(slot));
     }
     if new < old {
         slot.size.store(new, Relaxed);
@@ -1009,7 +1009,7 @@ unsafe fn lose(slot: &Slot, origin: *mut u8, class: usize, from: usize, until: u
 pub(crate) unsafe fn free(p: *mut u8) {
     let slot = slot_with(p);
     if hold(slot, p) {
-        RETAINED.fetch_sub(take_excess(slot), Relaxed);
+        retain::no_longer(take_excess(slot));
     }
     release(slot, p);
 }
@@ -1249,7 +1249,7 @@ fn forget_retained(slot: &Slot, origin: *mut u8) -> (bool, bool) {
     let done = forget(slot, origin);
     let empty = slot.touched.load(Relaxed) == 0;
     let dropped = if empty { take_excess(slot) } else { 0 };
-    RETAINED.fetch_sub(dropped, Relaxed);
+    retain::no_longer(dropped);
     (done, done || dropped > 0)
 }
 
@@ -1278,7 +1278,7 @@ fn trim_slack(slot: &Slot, origin: *mut u8) -> bool {
         return false;
     }
     let done = drop_beyond(slot, origin);
-    RETAINED.fetch_sub(take_excess(slot), Relaxed);
+    retain::no_longer(take_excess(slot));
     slot.state.store(LIVE, Release);
     done
 }
@@ -1391,6 +1391,7 @@ pub(crate) fn after_fork_in_child() {
         return;
     }
     let taking_back = TAKING_BACK.swap(false, Relaxed);
+    let mut retained = 0;
     for (class, c) in CLASS.iter().enumerate() {
         let first = first_of(class);
         for index in first..first + used(c) {
@@ -1403,8 +1404,13 @@ pub(crate) fn after_fork_in_child() {
                 CUTTING => slot.state.store(LIVE, Relaxed),
                 _ => {}
             }
+            if matches!(slot.state.load(Relaxed), WARM | SLACK | CHANGED) {
+                retained += slot.excess.load(Relaxed) as usize * MIN_PAGE;
+            }
         }
     }
+    // What another thread was about to take off it, or had added for a slot that is nobody's now, nobody takes off.
+    RETAINED.store(retained, Relaxed);
     if taking_back {
         take_back();
     }

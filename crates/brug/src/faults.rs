@@ -253,6 +253,31 @@ fn a_fork_in_the_middle_of_giving_back_leaves_the_child_a_slot() {
     assert_eq!(FORKED.load(SeqCst), 0, "{plan}: how the child ended");
 }
 
+/// A slot that another thread has just taken, and not yet counted off, is nobody's in the child.
+#[test]
+fn a_child_counts_nothing_that_its_parents_other_threads_had_at_hand() {
+    if ends_well_elsewhere("a_child_counts_nothing_that_its_parents_other_threads_had_at_hand") {
+        return;
+    }
+    configure();
+    let p = object_in_slot(1 << 20);
+    // SAFETY: the caller's object.
+    unsafe { raw::free(p) };
+    assert_eq!(crate::stats().bytes_retained, 1 << 20);
+    let slot = arena::slot_of(p).0;
+    slot.state.store(arena::HELD, SeqCst);
+    let ended = child_of(|| {
+        raw::trim();
+        crate::stats().bytes_retained == 0
+    });
+    slot.state.store(arena::WARM, SeqCst);
+    assert_eq!(ended, 0);
+    // What is being counted off when it was counted anew already leaves nothing below zero.
+    raw::trim();
+    retain::no_longer(1);
+    assert_eq!(crate::stats().bytes_retained, 0);
+}
+
 /// No handler runs in a child that the program makes by the system call itself. What its parent's other threads
 /// were at is not waited for, and it gets a thread of its own.
 #[test]

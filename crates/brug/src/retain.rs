@@ -47,6 +47,13 @@ const TRY_AGAIN: u32 = 1000;
 /// Changes when the thread is to look up from its sleep.
 pub(crate) static WOKEN: AtomicU32 = AtomicU32::new(0);
 
+/// Takes off what is no longer retained. Of a handler of a signal that forks, the child may have counted anew what the
+/// code that it has interrupted is about to take off.
+pub(crate) fn no_longer(bytes: usize) {
+    let less = |all: usize| Some(all.saturating_sub(bytes));
+    let _ = RETAINED.fetch_update(Relaxed, Relaxed, less);
+}
+
 /// The budget in bytes; 0 until it is known.
 static BUDGET: AtomicUsize = AtomicUsize::new(0);
 
