@@ -1194,15 +1194,12 @@ pub(crate) fn give_back() {
 /// if there was any.
 pub(crate) fn drop_retained(age: u32) -> bool {
     let mut any = false;
-    let now = os::now_ms() as u32;
     for (class, c) in CLASS.iter().enumerate() {
         let first = first_of(class);
         for index in first..first + used(c) {
             let slot = descriptor(index);
             let state = slot.state.load(Relaxed);
-            if !matches!(state, WARM | SLACK | CHANGED)
-                || now.wrapping_sub(slot.stamp.load(Relaxed)) < age
-            {
+            if !matches!(state, WARM | SLACK | CHANGED) || (age > 0 && age_of(slot) < age) {
                 continue;
             }
             let origin = origin_of(class, index);
@@ -1214,6 +1211,13 @@ pub(crate) fn drop_retained(age: u32) -> bool {
         }
     }
     any
+}
+
+/// Milliseconds since a slot became `WARM` or `SLACK`. The clock is read last, and for each: to give memory back takes
+/// time, and what is freed meanwhile would seem to be from the future, which is as old as can be.
+fn age_of(slot: &Slot) -> u32 {
+    let stamp = slot.stamp.load(Acquire);
+    (os::now_ms() as u32).wrapping_sub(stamp)
 }
 
 fn drop_warm(slot: &'static Slot, origin: *mut u8, c: &Class, index: usize) -> bool {

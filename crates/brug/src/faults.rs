@@ -480,6 +480,38 @@ fn pages_that_stay_as_the_program_has_changed_them_are_not_handed_out() {
     assert_eq!(state(), arena::CLEAN);
 }
 
+/// What is freed while the purge thread is at work is younger than what it has come for.
+#[test]
+fn what_is_freed_while_memory_goes_back_stays() {
+    const SIZE: usize = 256 << 10;
+    const HOUR: u32 = 3_600_000;
+    static SECOND: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+    fn free_second() {
+        let begin = os::now_ms();
+        while os::now_ms() == begin {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // SAFETY: the test's object.
+        unsafe { raw::free(SECOND.load(SeqCst)) };
+    }
+    if ends_well_elsewhere("what_is_freed_while_memory_goes_back_stays") {
+        return;
+    }
+    configure();
+    // Takes the one large slot; the slots of the others come one after the other.
+    let _first = object_in_slot(SIZE);
+    let old = object_in_slot(SIZE);
+    SECOND.store(object_in_slot(SIZE), SeqCst);
+    // SAFETY: the caller's object.
+    unsafe { raw::free(old) };
+    arena::slot_of(old).0.stamp.fetch_sub(2 * HOUR, SeqCst);
+    fault::BEFORE.store(free_second as fn() as usize, SeqCst);
+    assert!(arena::drop_retained(HOUR));
+    let state = |p: *mut u8| arena::slot_of(p).0.state.load(SeqCst);
+    assert_eq!(state(old), arena::CLEAN);
+    assert_eq!(state(SECOND.load(SeqCst)), arena::WARM);
+}
+
 /// A new object in a slot.
 fn object_in_slot(size: usize) -> *mut u8 {
     // SAFETY: no preconditions.
