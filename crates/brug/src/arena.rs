@@ -1361,8 +1361,10 @@ fn cut(slot: &Slot, origin: *mut u8) -> bool {
     if committed <= keep {
         return false;
     }
+    // In the child of a fork there may be memory beyond what it takes for committed.
+    let end = committed.max(slot.touched.load(Relaxed));
     // SAFETY: within the slot.
-    let (beyond, len) = (unsafe { origin.add(keep) }, committed - keep);
+    let (beyond, len) = (unsafe { origin.add(keep) }, end - keep);
     huge::unwatch(beyond, len);
     // In this order, so that the child of a fork never takes for committed what is not.
     slot.committed.store(keep, Relaxed);

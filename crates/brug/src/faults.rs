@@ -253,6 +253,48 @@ fn a_fork_in_the_middle_of_giving_back_leaves_the_child_a_slot() {
     assert_eq!(FORKED.load(SeqCst), 0, "{plan}: how the child ended");
 }
 
+/// A child that is forked while another thread uncommits what is beyond an object has memory there that is not
+/// committed. When the object shrinks, and what is beyond it goes, this goes as well.
+#[test]
+fn a_fork_in_the_middle_of_taking_back_leaves_the_child_zeros() {
+    const SIZE: usize = 1 << 20;
+    static OBJECT: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+    static FORKED: AtomicI64 = AtomicI64::new(-1);
+    fn fork() {
+        // SAFETY: objects are used as they were allocated.
+        let ended = child_of(|| unsafe {
+            let p = OBJECT.load(SeqCst);
+            let same = raw::realloc(p, SIZE - (64 << 10)) == p;
+            raw::trim();
+            raw::free(p);
+            raw::trim();
+            let q = raw::calloc(2, SIZE);
+            same && q == p && (0..2 * SIZE).all(|at| q.add(at).read() == 0)
+        });
+        FORKED.store(ended, SeqCst);
+    }
+    if ends_well_elsewhere("a_fork_in_the_middle_of_taking_back_leaves_the_child_zeros") {
+        return;
+    }
+    configure();
+    // Takes the one large slot.
+    let _first = object_in_slot(SIZE);
+    let p = object_in_slot(SIZE);
+    // So little memory beyond the object that it is not worth trimming.
+    let more = SIZE + (900 << 10);
+    // SAFETY: the object is used as it was allocated.
+    unsafe {
+        assert_eq!(raw::realloc(p, more), p);
+        mark(p, 0, more);
+        assert_eq!(raw::realloc(p, SIZE), p);
+    }
+    OBJECT.store(p, SeqCst);
+    fault::BEFORE.store(fork as fn() as usize, SeqCst);
+    raw::trim();
+    assert_eq!(FORKED.load(SeqCst), 0, "how the child ended");
+    check(p, SIZE);
+}
+
 /// A slot that another thread has just taken, and not yet counted off, is nobody's in the child.
 #[test]
 fn a_child_counts_nothing_that_its_parents_other_threads_had_at_hand() {
