@@ -249,7 +249,40 @@ pub(crate) fn threads() -> u64 {
     u64::from(ALIVE.load(Acquire))
 }
 
-/// In the child of a fork, which has no thread.
+/// In the child of a fork, which has no thread, and nobody who waits for it to end.
 pub(crate) fn after_fork_in_child() {
     ALIVE.store(false, Relaxed);
+    STOP.store(false, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::println;
+
+    /// Another thread of the parent was waiting for that; in the child each thread would end as soon as it began.
+    #[test]
+    fn a_child_does_not_want_its_thread_to_end() {
+        if cfg!(miri) {
+            println!("skipped: Miri knows no fork");
+            return;
+        }
+        crate::raw::config();
+        #[cfg(feature = "preload")]
+        crate::raw::prepare();
+        STOP.store(true, Release);
+        // SAFETY: the child leaves by _exit.
+        let status = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit(STOP.load(Acquire).into());
+            }
+            let mut status = -1;
+            libc::waitpid(child, &mut status, 0);
+            status
+        };
+        STOP.store(false, Release);
+        assert_eq!(status, 0);
+    }
 }
