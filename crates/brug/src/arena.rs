@@ -726,7 +726,7 @@ fn leave_slack(slot: &Slot, excess: usize) {
     }
     slot.excess.store((excess / MIN_PAGE) as u32, Relaxed);
     slot.stamp.store(os::now_ms() as u32, Relaxed);
-    let retained = RETAINED.fetch_add(excess, Relaxed) + excess;
+    let retained = retain::more(excess);
     slot.state.store(SLACK, Release);
     retain::wake(retained);
 }
@@ -1137,7 +1137,7 @@ fn make_free(slot: &'static Slot, origin: *mut u8, own: bool) {
     let touched = slot.touched.load(Relaxed);
     slot.excess.store((touched / MIN_PAGE) as u32, Relaxed);
     slot.stamp.store(os::now_ms() as u32, Relaxed);
-    let retained = RETAINED.fetch_add(touched, Relaxed) + touched;
+    let retained = retain::more(touched);
     slot.state.store(free_as, Release);
     if free_as == WARM {
         push(&c.stacks[warmth(touched)], index);

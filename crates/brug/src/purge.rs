@@ -16,8 +16,8 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    fence, AtomicBool, AtomicI32, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 
 use crate::retain::{KEEP, NONE, REFUSED_AT, RETAINED, RUNNING, THREAD, UNAVAILABLE, WOKEN};
@@ -205,9 +205,8 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             }
             os::sleep(&WOKEN, woken, if watching { huge::TICK } else { left.min(LOOK) });
             if STOP.load(Acquire) {
+                leave();
                 arena::drop_retained(0);
-                ALIVE.store(false, Release);
-                THREAD.store(NONE, Release);
                 return end();
             }
             if !watching && os::is_last_thread() {
@@ -231,8 +230,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         if idle < 3 {
             continue;
         }
-        ALIVE.store(false, Release);
-        THREAD.store(NONE, Release);
+        leave();
         if (RETAINED.load(Acquire) <= KEEP && !huge::watching())
             || THREAD
                 .compare_exchange(NONE, RUNNING, AcqRel, Relaxed)
@@ -242,6 +240,14 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         }
         ALIVE.store(true, Release);
     }
+}
+
+/// Has others know that there is no thread. What is looked at afterwards has everything in it that others had freed
+/// before they could know.
+fn leave() {
+    ALIVE.store(false, Release);
+    THREAD.store(NONE, Release);
+    fence(SeqCst);
 }
 
 /// Threads of the allocator that are there now.
@@ -259,7 +265,72 @@ pub(crate) fn after_fork_in_child() {
 mod tests {
     extern crate std;
     use super::*;
-    use std::println;
+    use crate::retain;
+    use core::sync::atomic::AtomicU32;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+    use std::{env, println, thread};
+
+    /// Memory that is freed just when the thread ends is seen by it, or has another begin.
+    #[test]
+    fn what_is_freed_as_the_thread_ends_is_given_back() {
+        const NAME: &str = "purge::tests::what_is_freed_as_the_thread_ends_is_given_back";
+        const CHILD: &str = "BRUG_TEST_PURGE";
+        const TRIES: u32 = 200_000;
+        if cfg!(miri) {
+            println!("skipped: Miri starts no other process");
+            return;
+        }
+        if env::var_os(CHILD).is_none() {
+            // A process of its own, as it says that there is a thread where there is none.
+            let output = Command::new(env::current_exe().unwrap())
+                .args(["--exact", NAME, "--nocapture"])
+                .env(CHILD, "1")
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{output:?}");
+            return;
+        }
+        static TURN: AtomicU32 = AtomicU32::new(0);
+        static DONE: AtomicU32 = AtomicU32::new(0);
+        static NO_THREAD: AtomicBool = AtomicBool::new(false);
+        let wait_for = |word: &AtomicU32, value| {
+            while word.load(Acquire) < value {
+                core::hint::spin_loop();
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 1..=TRIES {
+                    wait_for(&TURN, n);
+                    if TURN.load(Acquire) > TRIES {
+                        return;
+                    }
+                    retain::more(2 * KEEP);
+                    NO_THREAD.store(retain::has_no_thread(), Relaxed);
+                    DONE.store(n, Release);
+                }
+            });
+            // A busy machine may take long for each.
+            let until = Instant::now() + Duration::from_secs(3);
+            for n in 1..=TRIES {
+                RETAINED.store(0, Relaxed);
+                THREAD.store(RUNNING, Relaxed);
+                TURN.store(n, Release);
+                for step in 0..n % 64 {
+                    core::hint::black_box(step);
+                }
+                leave();
+                let seen = RETAINED.load(Acquire) > KEEP;
+                wait_for(&DONE, n);
+                if !seen && !NO_THREAD.load(Relaxed) || Instant::now() > until {
+                    TURN.store(TRIES + 1, Release);
+                    assert!(seen || NO_THREAD.load(Relaxed), "nobody has seen it in try {n}");
+                    return;
+                }
+            }
+        });
+    }
 
     /// Another thread of the parent was waiting for that; in the child each thread would end as soon as it began.
     #[test]

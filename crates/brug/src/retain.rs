@@ -12,8 +12,8 @@
 //! library would, at most.
 
 use core::sync::atomic::{
-    AtomicU32, AtomicUsize,
-    Ordering::{Relaxed, Release},
+    fence, AtomicU32, AtomicUsize,
+    Ordering::{Relaxed, Release, SeqCst},
 };
 
 use crate::words::{self, Ask};
@@ -46,6 +46,11 @@ pub(crate) static REFUSED_AT: AtomicU32 = AtomicU32::new(0);
 const TRY_AGAIN: u32 = 1000;
 /// Changes when the thread is to look up from its sleep.
 pub(crate) static WOKEN: AtomicU32 = AtomicU32::new(0);
+
+/// Counts what is retained from here on, before [`wake`]; returns all.
+pub(crate) fn more(bytes: usize) -> usize {
+    RETAINED.fetch_add(bytes, SeqCst) + bytes
+}
 
 /// Takes off what is no longer retained. Of a handler of a signal that forks, the child may have counted anew what the
 /// code that it has interrupted is about to take off.
@@ -142,8 +147,10 @@ pub(crate) fn wake(retained: usize) {
     }
 }
 
-fn has_no_thread() -> bool {
-    THREAD.load(Relaxed) == NONE || words::is_orphaned()
+/// The thread says that it ends, and then looks at what is retained; who asks here has counted that before: one of the
+/// two sees the other.
+pub(crate) fn has_no_thread() -> bool {
+    THREAD.load(SeqCst) == NONE || words::is_orphaned()
 }
 
 /// Returns true unless the configuration is one for programs that must have no second thread.
@@ -155,6 +162,7 @@ pub(crate) fn may_start_thread() -> bool {
 /// Has the thread look at what `huge.rs` watches.
 pub(crate) fn wake_now() {
     WOKEN.fetch_add(1, Release);
+    fence(SeqCst);
     if has_no_thread() {
         words::ask(Ask::Thread);
     } else {
