@@ -904,10 +904,7 @@ unsafe fn promote(
     };
     let target = descriptor(index);
     let to = origin_of(target_class, index);
-    if target.committed.load(Relaxed) > 0
-        && !forget(target, to)
-        && target.touched.load(Relaxed) > 0
-    {
+    if !forget(target, to) && target.touched.load(Relaxed) > 0 {
         put_back(target, target_class, index);
         return None;
     }

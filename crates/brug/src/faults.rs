@@ -295,6 +295,49 @@ fn a_fork_in_the_middle_of_taking_back_leaves_the_child_zeros() {
     check(p, SIZE);
 }
 
+/// An object that moves into a slot whose memory another thread of the parent was giving back does not hide what is
+/// beyond it there.
+#[test]
+fn a_fork_in_the_middle_of_giving_back_leaves_the_child_zeros_behind_a_move() {
+    /// A small slot.
+    const FULL: usize = 64 << 20;
+    const LARGE: usize = 70 << 20;
+    static OBJECT: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+    static FORKED: AtomicI64 = AtomicI64::new(-1);
+    fn fork() {
+        // SAFETY: objects are used as they were allocated.
+        let ended = child_of(|| unsafe {
+            let p = raw::realloc(OBJECT.load(SeqCst), FULL + 4096);
+            raw::free(p);
+            let q = raw::calloc(1, LARGE);
+            q == p && places(0, LARGE).all(|at| q.add(at).read() == 0)
+        });
+        FORKED.store(ended, SeqCst);
+    }
+    if ends_well_elsewhere("a_fork_in_the_middle_of_giving_back_leaves_the_child_zeros_behind_a_move") {
+        return;
+    }
+    let config = Config {
+        reserve: 64 << 30,
+        purge_delay_ms: 3_600_000,
+        retain: Some(1 << 30),
+        ..Config::DEFAULT
+    };
+    // SAFETY: the only thread that allocates by `raw`.
+    unsafe { raw::configure(&config) };
+    #[cfg(feature = "preload")]
+    raw::prepare();
+    let large = object_in_slot(LARGE);
+    OBJECT.store(object_in_slot(1 << 20), SeqCst);
+    // SAFETY: the caller's object.
+    unsafe { raw::free(large) };
+    assert_eq!(arena::slot_of(large).0.state.load(SeqCst), arena::WARM);
+    fault::BEFORE.store(fork as fn() as usize, SeqCst);
+    // As the purge thread does.
+    arena::drop_retained(0);
+    assert_eq!(FORKED.load(SeqCst), 0, "how the child ended");
+}
+
 /// A slot that another thread has just taken, and not yet counted off, is nobody's in the child.
 #[test]
 fn a_child_counts_nothing_that_its_parents_other_threads_had_at_hand() {
