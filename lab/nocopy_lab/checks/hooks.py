@@ -28,6 +28,8 @@ _LARGE: Final = "KUnit on x86: large folios"
 _SWAP: Final = "kselftest, and oracles: swap"
 OTHERS: Final = (
     ("mm/filemap.c", "gcma_shadow", _LARGE),
+    # A large folio finds a shadow, has no memory for a node, and others take the shadow away.
+    ("mm/filemap.c", "xas_nomem", "nobody's: a race for which memory has to be refused"),
     ("mm/readahead.c", "gcma_loaded(folio) ?", _LARGE),
     ("mm/readahead.c", "gcma_ra_order", _LARGE),
     ("mm/memory.c", "", _SWAP),
