@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nocopy_lab import report
-from nocopy_lab.experiments import bench_gcma, gcma_report, keeper
+from nocopy_lab import crates, kernel, report
+from nocopy_lab.experiments import bench_gcma, bench_pdio, gcma_report, keeper
 from nocopy_lab.paths import LabError
 from nocopy_lab.run import Job, Outcome, Row
 
@@ -70,6 +70,17 @@ def test_what_comes_with_the_repository_is_drawn_where_nothing_was_measured(
 
 def alloc(pages: int, ns: int) -> Row:
     return {"type": "alloc", "pages": pages, "ns": ns, "release_ns": 2 * ns, "ok": True}
+
+
+def test_what_no_run_is_called_is_refused_before_kernels_are_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernel, "image", lambda name: pytest.fail(f"built {name}"))
+    monkeypatch.setattr(crates, "pdio", lambda: pytest.fail("built pdio"))
+    with pytest.raises(LabError, match="no run has 'nosuch' in its name; there are: states, "):
+        bench_gcma.run("6.12", "nosuch")
+    with pytest.raises(LabError, match="nothing has 'nosuch' in its name; there are: "):
+        bench_pdio.run("nosuch")
 
 
 def test_real_times_stand_beside_the_virtual_ones() -> None:

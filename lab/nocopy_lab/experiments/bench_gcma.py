@@ -318,20 +318,16 @@ def _machine(config: str, disk_mib: int, completion_ns: int = 0) -> Machine:
     return Machine("x86", config, extra_mib=disk_mib + 48, words=words, seed=SEED)
 
 
-def boots(
-    gcma: kernel.Image, stock: kernel.Image, threads: kernel.Image, only: str = ""
-) -> list[Job]:
-    """All boots whose name contains `only`, the longest first; one is on several threads."""
+def boots(gcma: Path, stock: Path, threads: Path, only: str = "") -> list[Job]:
+    """All boots whose name contains `only`, the longest first; two are on several threads."""
     made: list[Job] = []
 
-    def add(
-        name: str, script: str, image: kernel.Image, machine: Machine, mkfs: str = "mke2fs"
-    ) -> None:
+    def add(name: str, script: str, image: Path, machine: Machine, mkfs: str = "mke2fs") -> None:
         if only not in f"bench-{name}":
             return
         made.append(
             Job(
-                f"bench-{name}", script, image.bootable, machine, programs=(mkfs,),
+                f"bench-{name}", script, image, machine, programs=(mkfs,),
                 allow=("allocation",), limit_s=MEASURING_S,
             )
         )  # fmt: skip
@@ -424,11 +420,12 @@ KERNELS: Final = {
 
 def run(version: str, only: str = "") -> None:
     """Boot what `only` names and store it beside what the same kernels gave before."""
-    gcma, stock, threads, user_mode = map(kernel.image, KERNELS[version])
-    wanted = boots(gcma, stock, threads, only)
-    alone = real_jobs(user_mode.bootable, only)
-    if not wanted and not alone:
+    none = Path()
+    if not boots(none, none, none, only) and not real_jobs(none, only):
         raise LabError(f"no run has '{only}' in its name; there are: {', '.join(KINDS)}")
+    gcma, stock, threads, user_mode = map(kernel.image, KERNELS[version])
+    wanted = boots(gcma.bootable, stock.bootable, threads.bootable, only)
+    alone = real_jobs(user_mode.bootable, only)
     about = provenance(gcma, SEED) | {
         "stock": stock.about(),
         "uml": user_mode.about(),

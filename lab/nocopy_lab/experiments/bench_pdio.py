@@ -575,6 +575,13 @@ def _provenance() -> dict[str, Any]:
 def run(only: str = "") -> None:
     """Measure what `only` names, commas between; others of this machine stay, and say what build
     of pdio they are of."""
+
+    def wanted(name: str) -> bool:
+        return any(part in name for part in only.split(","))
+
+    names = [*(one.name for one in host_runs()), *(job.name for job in board_jobs({}))]
+    if not any(map(wanted, names)):
+        raise LabError(f"nothing has '{only}' in its name; there are: {', '.join(names)}")
     program = crates.pdio()
     guest = initramfs.placed("bin/pdio", program)
     image = kernel.image(STORAGE)
@@ -583,16 +590,8 @@ def run(only: str = "") -> None:
         "storage_kernel": image.about(),
         "qemu": qemu_version(),
     }
-
-    def wanted(name: str) -> bool:
-        return any(part in name for part in only.split(","))
-
     hosts = [one for one in host_runs() if wanted(one.name)]
     boots = [job for job in board_jobs(guest) if wanted(job.name)]
-    if not hosts and not boots:
-        names = [one.name for one in host_runs()]
-        names += [job.name for job in board_jobs(guest)]
-        raise LabError(f"nothing has '{only}' in its name; there are: {', '.join(names)}")
     results: dict[str, Any] = {**about, "host": {}, "board": {}}
     if only and (HERE / "results.json").is_file():
         before = report.load_results(HERE)
