@@ -16,7 +16,7 @@ use crate::fork::RingNumber;
 use crate::memory::{Region, MIN_REGION};
 use crate::options::{Engine, Strategy};
 use crate::policy::{self, LearnedCost, Operation, Pattern, Wanted};
-use crate::reader::SMALL_FILE;
+use crate::reader::{mostly_cached, SMALL_FILE};
 use crate::sys;
 
 /// What [`explain`] found.
@@ -64,7 +64,8 @@ pub fn explain(path: impl AsRef<Path>) -> io::Result<Explanation> {
         },
     };
     let costs = policy::costs(facts.dev);
-    let decide = |operation| decide(&facts, operation, &costs);
+    let cached = facts.kind != FileKind::Stream && mostly_cached(file.as_fd(), 0, facts.size);
+    let decide = |operation| decide(&facts, operation, cached, &costs);
     Ok(Explanation {
         filesystem: facts.filesystem.to_string(),
         device: (libc::major(facts.dev), libc::minor(facts.dev)),
@@ -95,13 +96,22 @@ fn open(path: &Path) -> io::Result<File> {
     sys::nameless(path)
 }
 
-fn decide(facts: &FileFacts, operation: Operation, costs: &[LearnedCost]) -> (Strategy, String) {
+fn decide(
+    facts: &FileFacts,
+    operation: Operation,
+    cached: bool,
+    costs: &[LearnedCost],
+) -> (Strategy, String) {
     if facts.kind == FileKind::Stream {
         return (Strategy::Buffered, "no offsets: passed through".into());
     }
     // A file without content may be one that is to be written, as that of a directory.
     if operation == Operation::Read && (1..SMALL_FILE).contains(&facts.size) {
         let why = "files of less than 1 MiB are read through the page cache";
+        return (Strategy::Buffered, why.into());
+    }
+    if operation == Operation::Read && cached {
+        let why = "the page cache holds most of what comes first";
         return (Strategy::Buffered, why.into());
     }
     let wanted = Wanted::Strategy(Strategy::Auto);

@@ -327,6 +327,13 @@ struct Core {
     told: bool,
 }
 
+/// Returns true if the page cache holds most of what comes next in a file of this size.
+pub(crate) fn mostly_cached(file: BorrowedFd<'_>, offset: u64, size: u64) -> bool {
+    let len = RESIDENCY.min(size.saturating_sub(offset));
+    let resident = sys::resident(file, offset, len.max(1));
+    resident.is_some_and(|bytes| bytes >= len / 2 && bytes > 0)
+}
+
 impl Core {
     fn new(
         file: Arc<File>,
@@ -821,9 +828,8 @@ impl Core {
             return offset < self.cached_until;
         }
         let len = RESIDENCY.min(self.back.facts.size.saturating_sub(offset));
-        let resident = sys::resident(self.back.file.as_fd(), offset, len.max(1));
         self.asked_until = offset + len.min(RESIDENCY_STEP);
-        let cached = resident.is_some_and(|bytes| bytes >= len / 2 && bytes > 0);
+        let cached = mostly_cached(self.back.file.as_fd(), offset, self.back.facts.size);
         self.cached_until = if cached { self.asked_until } else { 0 };
         cached
     }

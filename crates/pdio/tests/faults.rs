@@ -1171,6 +1171,11 @@ fn explain_says_what_was_found() {
                 && found.granule.is_multiple_of(u64::from(alignment.offset))
         );
     }
+    // So is what it holds, on kernels that say so.
+    if found.resident.is_some_and(|bytes| bytes >= 1 << 19) {
+        assert_eq!(found.read.0, pdio::Strategy::Buffered, "{text}");
+        assert!(text.contains("the page cache holds most of"), "{text}");
+    }
     // What is small is read through the page cache, whatever is written.
     std::fs::write(&path, [1u8; 4096]).unwrap();
     let small = pdio::explain(&path).unwrap();
