@@ -130,7 +130,7 @@ CONFIGS: Final[dict[str, Config]] = {
             "half", MOST_LATER, within="gcma-7.3", upto="mm/cma: let areas be guaranteed ones",
             series="7.3",
         ),
-        Config("series", MOST_LATER, series="7.3"),
+        Config("series", (*MOST_LATER, "pnfs"), series="7.3"),
     )
 }  # fmt: skip
 
