@@ -10,40 +10,11 @@ use std::os::unix::fs::{symlink, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 
-/// libbrug.so beside the command under test, where the command looks for it.
-fn library() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT
-        .get_or_init(|| {
-            let directory = Path::new(env!("CARGO_BIN_EXE_brug"))
-                .parent()
-                .expect("directory");
-            let profile = match directory.file_name().and_then(|name| name.to_str()) {
-                Some("debug") | None => "dev",
-                Some(name) => name,
-            };
-            let status = Command::new(env!("CARGO"))
-                .args([
-                    "rustc",
-                    "--quiet",
-                    "--package",
-                    "brug-preload",
-                    "--profile",
-                    profile,
-                ])
-                .arg("--target-dir")
-                .arg(directory.parent().expect("target"))
-                .args(["--", "-C", "panic=abort"])
-                .current_dir(env!("CARGO_MANIFEST_DIR"))
-                .status()
-                .expect("cargo starts");
-            assert!(status.success(), "libbrug.so does not build");
-            directory.join("libbrug.so")
-        })
-        .clone()
-}
+// It comes beside the command under test, where the command looks for it.
+#[path = "../../brug-preload/tests/common/building.rs"]
+mod building;
+use building::library;
 
 fn brug(words: &[&str]) -> Output {
     library();

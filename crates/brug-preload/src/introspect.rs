@@ -6,11 +6,9 @@
 //! of these is on the way to memory, so they may look symbols up.
 
 use core::ffi::{c_int, c_void, CStr};
-use core::fmt::Write as _;
 use core::mem;
 
 use brug::raw;
-use nocopy_settings::Line;
 
 /// The C library's own function of this name.
 ///
@@ -80,14 +78,10 @@ pub extern "C" fn mallinfo() -> libc::mallinfo {
 pub extern "C" fn malloc_stats() {
     raw::print_statistics(libc::STDERR_FILENO);
     let usage = raw::usage();
-    let mut line = Line::new();
-    // Writing to a line does not fail.
-    let _ = write!(
-        line,
-        "brug: mimalloc holds {} bytes, of which in use {}",
+    raw::complain(format_args!(
+        "mimalloc holds {} bytes, of which in use {}",
         usage.held, usage.in_use
-    );
-    raw::say(&line.end());
+    ));
     // SAFETY: this is its type.
     if let Some(print) = unsafe { theirs::<extern "C" fn()>(c"malloc_stats") } {
         print();

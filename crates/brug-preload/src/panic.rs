@@ -2,18 +2,12 @@
 //! The end after an error of this library's own, which Rust's standard library has elsewhere.
 
 use core::ffi::c_int;
-use core::fmt::Write as _;
 use core::panic::PanicInfo;
-
-use nocopy_settings::Line;
 
 /// One line, and an abort.
 #[panic_handler]
 fn panicked(info: &PanicInfo<'_>) -> ! {
-    let mut line = Line::new();
-    // Writing to a line does not fail.
-    let _ = write!(line, "brug: {info}");
-    brug::raw::say(&line.end());
+    brug::raw::complain(format_args!("{info}"));
     // SAFETY: ends the process.
     unsafe { libc::abort() }
 }

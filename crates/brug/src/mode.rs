@@ -117,7 +117,7 @@ impl Mode {
     }
 }
 
-/// What lacks an allocator, and who has it.
+/// The end of messages that an allocator is not part of this build: what this is, and where to get the allocator.
 pub(crate) const THIS_BUILD: &str = if cfg!(feature = "preload") {
     "libbrug.so; a Rust program has it with the feature of that name"
 } else {

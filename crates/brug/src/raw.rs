@@ -234,6 +234,12 @@ pub fn say(line: &nocopy_settings::Line) {
     os::say(line);
 }
 
+/// Prints one line on standard error, behind `brug: `, without allocating.
+#[cfg(feature = "preload")]
+pub fn complain(message: core::fmt::Arguments<'_>) {
+    os::complain(message);
+}
+
 /// Device and inode of the file behind a descriptor.
 #[cfg(feature = "preload")]
 pub fn identity(fd: core::ffi::c_int) -> Option<(u64, u64)> {

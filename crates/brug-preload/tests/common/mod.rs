@@ -4,44 +4,15 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 #[path = "../../../nocopy-launch/tests/copying/mod.rs"]
 mod copying;
 #[allow(unused_imports)]
 pub use copying::copy_program;
-
-/// The library, as these tests' profile builds it; cargo builds no cdylib for tests by itself.
-pub fn library() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT
-        .get_or_init(|| {
-            let own = std::env::current_exe().expect("own path");
-            let directory = own.ancestors().nth(2).expect("target/PROFILE/deps");
-            let profile = match directory.file_name().and_then(|name| name.to_str()) {
-                Some("debug") | None => "dev",
-                Some(name) => name,
-            };
-            let status = Command::new(env!("CARGO"))
-                .args([
-                    "rustc",
-                    "--quiet",
-                    "--package",
-                    "brug-preload",
-                    "--profile",
-                    profile,
-                ])
-                .arg("--target-dir")
-                .arg(directory.parent().expect("target"))
-                .args(["--", "-C", "panic=abort"])
-                .current_dir(env!("CARGO_MANIFEST_DIR"))
-                .status()
-                .expect("cargo starts");
-            assert!(status.success(), "libbrug.so does not build");
-            directory.join("libbrug.so")
-        })
-        .clone()
-}
+#[path = "building.rs"]
+mod building;
+pub use building::library;
 
 /// Directory of the test programs' sources.
 pub fn programs() -> PathBuf {
