@@ -259,13 +259,7 @@ mod tests {
             assert!(status.unwrap().success());
             return;
         };
-        let (rlim_cur, rlim_max) = (1 << 20, libc::RLIM_INFINITY);
-        // SAFETY: plain system calls on valid memory.
-        unsafe {
-            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-            let limit = libc::rlimit { rlim_cur, rlim_max };
-            assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
-        }
+        common::limit_files(1 << 20);
         let home = Path::new(&home);
         let error = learn(home, &home.join("costs"), usize::MAX, |_, _| {}).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);

@@ -1004,15 +1004,6 @@ mod tests {
             assert!(status.unwrap().success());
             return;
         };
-        let limit_files = |rlim_cur| {
-            let rlim_max = libc::RLIM_INFINITY;
-            // SAFETY: plain system calls on valid memory.
-            unsafe {
-                libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-                let limit = libc::rlimit { rlim_cur, rlim_max };
-                assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
-            }
-        };
         let data: Vec<u8> = (0..6u32 << 20).map(|i| (i / 7) as u8 | 1).collect();
         for engine in [
             crate::Engine::Auto,
@@ -1044,7 +1035,7 @@ mod tests {
                     eprintln!("skipped: no direct I/O in /var/tmp");
                     return;
                 }
-                limit_files(LIMIT);
+                common::limit_files(LIMIT);
                 let mut taken = 0;
                 let error = loop {
                     match out.write(&data[taken..(taken + call).min(data.len())]) {
@@ -1067,7 +1058,7 @@ mod tests {
                 assert!(*rest == vec![0; there.saturating_sub(fits.len())], "{case}");
                 // Still no room: every further try is a failure of its own.
                 assert_eq!(out.flush().is_err(), taken as u64 > LIMIT, "{case}");
-                limit_files(libc::RLIM_INFINITY);
+                common::limit_files(libc::RLIM_INFINITY);
                 out.write_all(&data[taken..]).unwrap();
                 assert_eq!(out.finish().unwrap().bytes, data.len() as u64, "{case}");
                 assert!(std::fs::read(&path).unwrap() == data, "{case}");
@@ -1287,20 +1278,11 @@ mod tests {
         }
         let memory: Vec<u8> = (0..(2 << 20) + 4096u32).map(|i| (i / 7) as u8).collect();
         let data = &memory[memory.as_ptr().align_offset(4096)..][..2 << 20];
-        let limit_files = |rlim_cur| {
-            let rlim_max = libc::RLIM_INFINITY;
-            // SAFETY: plain system calls on valid memory.
-            unsafe {
-                libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-                let limit = libc::rlimit { rlim_cur, rlim_max };
-                assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
-            }
-        };
-        limit_files(LIMIT);
+        common::limit_files(LIMIT);
         let error = out.write_uncopied(data).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
         assert_eq!(out.position(), LIMIT);
-        limit_files(libc::RLIM_INFINITY);
+        common::limit_files(libc::RLIM_INFINITY);
         out.write_all(&data[LIMIT as usize..]).unwrap();
         assert_eq!(out.finish().unwrap().bytes, data.len() as u64);
         assert!(std::fs::read(&path).unwrap() == data);

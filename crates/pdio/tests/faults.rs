@@ -231,12 +231,7 @@ fn without_memory_for_the_first_stream_there_is_an_error() {
         assert!(status.unwrap().success());
         return;
     };
-    let limit_memory = |rlim_cur| {
-        let rlim_max = libc::RLIM_INFINITY;
-        let limit = libc::rlimit { rlim_cur, rlim_max };
-        // SAFETY: a plain system call on valid memory.
-        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
-    };
+    let limit_memory = |most| common::limit(libc::RLIMIT_AS, most);
     std::fs::write(&path, b"there").unwrap();
     // The heap has a little, and nothing can be mapped.
     drop(vec![1u8; 100_000]);

@@ -298,6 +298,21 @@ pub fn job() -> Option<String> {
     std::env::var("PDIO_TEST_JOB").ok()
 }
 
+/// Limits how long files may be, in bytes, for the whole process; what would be longer is an error and no signal.
+pub fn limit_files(rlim_cur: u64) {
+    // SAFETY: a plain system call.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    limit(libc::RLIMIT_FSIZE, rlim_cur);
+}
+
+/// Sets a soft limit of the whole process.
+pub fn limit(which: libc::__rlimit_resource_t, rlim_cur: u64) {
+    let rlim_max = libc::RLIM_INFINITY;
+    let limit = libc::rlimit { rlim_cur, rlim_max };
+    // SAFETY: a plain system call on valid memory.
+    assert_eq!(unsafe { libc::setrlimit(which, &limit) }, 0);
+}
+
 /// Waits until something is so, which nobody has to ask for.
 pub fn soon(what: &str, is_so: &dyn Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
