@@ -64,9 +64,26 @@ def test_what_cannot_run_in_a_guest_is_said_in_one_line(
     assert line.startswith("lab: ") and says in line
 
 
-@pytest.mark.parametrize("text", ["", '{"runs": [', "[]"])
-def test_results_that_cannot_be_read_are_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+_LAYOUT = "is not as this version writes it "
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", ""),
+        ('{"runs": [', ""),
+        ("[]", ""),
+        ("{}", _LAYOUT),
+        ('{"runs": [{"name": "demo-cma"}]}', _LAYOUT),
+        ('{"runs": 5}', _LAYOUT),
+    ],
+)
+def test_results_that_cannot_be_read_or_are_of_another_layout_are_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    text: str,
+    why: str,
 ) -> None:
     from nocopy_lab.experiments import demo
 
@@ -74,21 +91,7 @@ def test_results_that_cannot_be_read_are_one_line(
     monkeypatch.setattr(demo, "directory", lambda _: tmp_path)
     assert lab(monkeypatch, "demo", "--draw-only") == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"lab: {tmp_path}/results.json ")
-    assert (tmp_path / "results.json").read_text() == text
-
-
-@pytest.mark.parametrize("text", ["{}", '{"runs": [{"name": "demo-cma"}]}', '{"runs": 5}'])
-def test_results_of_another_layout_are_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
-) -> None:
-    from nocopy_lab.experiments import demo
-
-    (tmp_path / "results.json").write_text(text)
-    monkeypatch.setattr(demo, "directory", lambda _: tmp_path)
-    assert lab(monkeypatch, "demo", "--draw-only") == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"lab: {tmp_path}/results.json is not as this version writes it ")
+    assert line.startswith(f"lab: {tmp_path}/results.json {why}")
     assert (tmp_path / "results.json").read_text() == text
 
 

@@ -21,6 +21,11 @@ from nocopy_lab.run import Job, Outcome, Row, boot_all
 Rows = list[Row]
 
 
+def is_named(name: str, only: str) -> bool:
+    """Whether `only` names it: some part of the name, or several with commas between."""
+    return any(part in name for part in only.split(","))
+
+
 def measure(
     jobs: Sequence[Job],
     expected: Mapping[str, float] | Callable[[Job], Mapping[str, float]],

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from nocopy_lab import child, crates, initramfs, jobs, kernel, progress, report
 from nocopy_lab.board import Machine
-from nocopy_lab.experiments import mimalloc_bench
+from nocopy_lab.experiments import is_named, mimalloc_bench
 from nocopy_lab.paths import OUT, REPO, LabError, require_tool, sha256, tail
 from nocopy_lab.run import Job, boot
 
@@ -817,7 +817,7 @@ def _huge_pages() -> str:
 def chosen(only: str, scale: Scale, suite: Path | None = None) -> list[Bench]:
     """The benchmarks that `only` names, commas between."""
     every = benches(scale, suite)
-    wanted = [bench for bench in every if any(part in bench.name for part in only.split(","))]
+    wanted = [bench for bench in every if is_named(bench.name, only)]
     if not wanted:
         names = ", ".join(bench.name for bench in every)
         raise LabError(f"no benchmark has '{only}' in its name; there are: {names}")

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from nocopy_lab import child, crates, initramfs, jobs, kernel, progress, report
 from nocopy_lab.board import BOARDS, SLOW_GLIBC, Disk, Machine, null_disk, qemu_version
-from nocopy_lab.experiments import measure, pdio_tools, stored
+from nocopy_lab.experiments import is_named, measure, pdio_tools, stored
 from nocopy_lab.paths import OUT, LabError, free_mib, require_tool, sha256
 from nocopy_lab.run import SHM, Job, Outcome
 
@@ -576,11 +576,8 @@ def run(only: str = "") -> None:
     """Measure what `only` names, commas between; others of this machine stay, and say what build
     of pdio they are of."""
 
-    def wanted(name: str) -> bool:
-        return any(part in name for part in only.split(","))
-
     names = [*(one.name for one in host_runs()), *(job.name for job in board_jobs({}))]
-    if not any(map(wanted, names)):
+    if not any(is_named(name, only) for name in names):
         raise LabError(f"nothing has '{only}' in its name; there are: {', '.join(names)}")
     program = crates.pdio()
     guest = initramfs.placed("bin/pdio", program)
@@ -590,8 +587,8 @@ def run(only: str = "") -> None:
         "storage_kernel": image.about(),
         "qemu": qemu_version(),
     }
-    hosts = [one for one in host_runs() if wanted(one.name)]
-    boots = [job for job in board_jobs(guest) if wanted(job.name)]
+    hosts = [one for one in host_runs() if is_named(one.name, only)]
+    boots = [job for job in board_jobs(guest) if is_named(job.name, only)]
     results: dict[str, Any] = {**about, "host": {}, "board": {}}
     if only and (HERE / "results.json").is_file():
         before = report.load_results(HERE)
