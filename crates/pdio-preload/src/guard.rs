@@ -109,6 +109,20 @@ extern "C" {
 }
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
 
+/// Blocks all signals but those of faults, and returns which were blocked.
+pub fn block() -> libc::sigset_t {
+    // SAFETY: the sets are ours; an all-zero set is valid memory for the calls.
+    unsafe {
+        let (mut set, mut old) = zeroed::<(libc::sigset_t, libc::sigset_t)>();
+        libc::sigfillset(&mut set);
+        for signal in FAULTS {
+            libc::sigdelset(&mut set, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &set, &mut old);
+        old
+    }
+}
+
 /// Marks the thread as inside this library: signals and cancellation wait, `errno` is kept.
 pub struct Guard {
     signals: Option<libc::sigset_t>,
@@ -130,16 +144,7 @@ impl Guard {
         // SAFETY: the state goes to a variable of ours.
         unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut guard.cancellation) };
         if HANDLERS.load(Relaxed) {
-            // SAFETY: the sets are ours; an all-zero set is valid memory for the calls.
-            unsafe {
-                let (mut set, mut old) = zeroed::<(libc::sigset_t, libc::sigset_t)>();
-                libc::sigfillset(&mut set);
-                for signal in FAULTS {
-                    libc::sigdelset(&mut set, signal);
-                }
-                libc::pthread_sigmask(libc::SIG_SETMASK, &set, &mut old);
-                guard.signals = Some(old);
-            }
+            guard.signals = Some(block());
         }
         INSIDE.set(true);
         Some(guard)

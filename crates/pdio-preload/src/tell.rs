@@ -22,7 +22,7 @@
 //! no writing stream is taken.
 
 use core::ffi::{c_char, c_int, c_long};
-use core::mem::{transmute, zeroed};
+use core::mem::transmute;
 use core::sync::atomic::{
     AtomicBool, AtomicI64, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, SeqCst},
@@ -512,15 +512,10 @@ pub unsafe extern "C-unwind" fn __recvfrom_chk(
 /// `pause`, of which a signal that comes while data is handed over is the end as well: nothing else may ever end it.
 #[no_mangle]
 pub unsafe extern "C-unwind" fn pause() -> c_int {
-    // SAFETY: the sets are ours; an all-zero set is valid memory for the calls.
+    // SAFETY: the set is ours.
     unsafe {
         let result = if waits() {
-            let (mut set, mut old) = zeroed::<(libc::sigset_t, libc::sigset_t)>();
-            libc::sigfillset(&mut set);
-            for signal in guard::FAULTS {
-                libc::sigdelset(&mut set, signal);
-            }
-            libc::pthread_sigmask(libc::SIG_SETMASK, &set, &mut old);
+            let old = guard::block();
             hand_over();
             let result = next::sigsuspend(&old);
             libc::pthread_sigmask(libc::SIG_SETMASK, &old, core::ptr::null_mut());
