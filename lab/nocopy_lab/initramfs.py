@@ -139,6 +139,7 @@ def placed(name: str, program: Path) -> dict[str, bytes]:
 
 # Which package has a program of the host that guests may need.
 PACKAGES: Final = {
+    "chattr": "e2fsprogs",
     "mke2fs": "e2fsprogs",
     "e2fsck": "e2fsprogs",
     "filefrag": "e2fsprogs",

@@ -471,7 +471,7 @@ static void __user *quick_dest(const struct iov_iter *to, size_t len,
 	*vma = lock_vma_under_rcu(current->mm, addr);
 	if (!*vma)
 		return NULL;
-	if (!((*vma)->vm_flags & (VM_IO | VM_PFNMAP | VM_MIXEDMAP)) &&
+	if (!((*vma)->vm_flags & (VM_IO | VM_PFNMAP | VM_MIXEDMAP)) && !vma_is_dax(*vma) &&
 	    len <= (*vma)->vm_end - addr)
 		return to->ubuf + to->iov_offset;
 	vma_end_read(*vma);

@@ -370,7 +370,7 @@ static void choose_policy(struct dmem *dmem)
 static void count_offered(struct dmem *dmem, unsigned int class)
 {
 	if (class != FOLLOWER &&
-	    atomic_inc_return(&dmem->offered[class]) == ROUND_PAGES)
+	    atomic_inc_return(&dmem->offered[class]) % ROUND_PAGES == 0)
 		choose_policy(dmem);
 }
 
@@ -490,6 +490,8 @@ static bool store_page(struct dmem *dmem, struct dmem_place *place,
 		change_bit(place->nr, dmem->secret);
 	stored = copy_content(frame_page(place->area, place->nr), page);
 	if (unlikely(!stored)) {
+		/* The rest may be a secret that was there before. */
+		set_bit(place->nr, dmem->secret);
 		place_empty(dmem, place);
 		goto out;
 	}
@@ -712,14 +714,37 @@ void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset,
 	}
 }
 
-/* The next frame that dmem_sweep() may have to do something about. */
-static unsigned long sweep_next(const struct dmem *dmem, unsigned long nr,
+/*
+ * The next frame that dmem_sweep() may have to do something about. What the owner has,
+ * and content that stays, may be most of a large area: it is passed over by words.
+ */
+static unsigned long sweep_next(const struct dmem_area *area, unsigned long nr,
 				unsigned long end, unsigned int what)
 {
-	/* Only where to look; what counts is seen under the lock. */
-	return data_race(what & DMEM_ONLY_SECRET ? find_next_bit(dmem->secret, end, nr) :
-			 what & DMEM_CLEAR ? find_next_zero_bit(dmem->zero, end, nr) :
-					     find_next_bit(dmem->live, end, nr));
+	const struct dmem *dmem = area->dmem;
+	unsigned int order = area->owned_order;
+	unsigned long bit;
+
+	for (;; cond_resched()) {
+		/* Only where to look; what counts is seen under the lock. */
+		nr = data_race(what & DMEM_ONLY_SECRET ?
+			       find_next_bit(dmem->secret, end, nr) : what & DMEM_CLEAR ?
+			       find_next_zero_bit(dmem->zero, end, nr) :
+			       find_next_bit(dmem->live, end, nr));
+		if (nr >= end)
+			return end;
+		if (frame_owned(area, nr)) {
+			bit = (nr - area->first) >> order;
+			/* Likewise. */
+			bit = data_race(find_next_zero_bit(area->owned, area->nr >> order, bit));
+			nr = area->first + (bit << order);
+		} else if (!(what & DMEM_ALL) && test_bit(nr, dmem->live)) {
+			/* Likewise. */
+			nr = data_race(find_next_zero_bit(dmem->live, end, nr));
+		} else {
+			return nr;
+		}
+	}
 }
 
 /**
@@ -746,10 +771,7 @@ unsigned long dmem_sweep(struct dmem_area *area, unsigned long first,
 	struct dmem_place place;
 
 	nr = area->first + first;
-	for (; nr = sweep_next(dmem, nr, end, what), nr < end; nr++) {
-		if (frame_owned(area, nr) ||
-		    (!(what & DMEM_ALL) && test_bit(nr, dmem->live)))
-			continue;
+	for (; nr = sweep_next(area, nr, end, what), nr < end; nr++) {
 		if (place_lock_frame(dmem, &place, nr)) {
 			if (test_bit(nr, dmem->live) && what & BIT(place_client(&place))) {
 				place_empty(dmem, &place);
@@ -989,7 +1011,8 @@ unsigned long dmem_sum(const struct dmem_area *area, size_t counter)
 /**
  * dmem_init() - prepare a cache; nothing is allocated yet
  * @dmem: the cache, zeroed
- * @nr: number of frames of all areas there will be; the last few are not used
+ * @nr: number of frames of all areas there will be; the last few are not used, nor are
+ *	those for which there would be too many sets
  *
  * Where a key may be depends on this number, and not on what is lent already.
  *
@@ -1000,7 +1023,8 @@ int dmem_init(struct dmem *dmem, unsigned long nr)
 	u32 class, sets;
 
 	dmem->nr = nr;
-	dmem->nr_sets = nr / DMEM_WAYS;
+	/* No more than kvmalloc() allocates at once. */
+	dmem->nr_sets = min_t(unsigned long, nr / DMEM_WAYS, INT_MAX / sizeof(*dmem->set));
 	/* A small cache has no leaders and stores every page, as others do at first. */
 	dmem->nr_led = dmem->nr_sets / LEADER_SHARE;
 	for (class = 0; class <= FOLLOWER; class++) {

@@ -651,6 +651,53 @@ static void dmem_test_all_sets_are_used(struct kunit *test)
 	}
 }
 
+/* Very large areas have no more sets than memory may be allocated for at once. */
+static void dmem_test_sets_are_bounded(struct kunit *test)
+{
+	struct dmem *dmem = kunit_kzalloc(test, sizeof(*dmem), GFP_KERNEL);
+	const struct dmem_class *class;
+
+	KUNIT_ASSERT_NOT_NULL(test, dmem);
+	KUNIT_EXPECT_EQ(test, dmem_init(dmem, BIT(30)), 0);
+	KUNIT_EXPECT_LE(test, (u64)dmem->nr_sets * sizeof(*dmem->set), INT_MAX);
+	/* The last class ends with the last set. */
+	class = &dmem->class[DMEM_LEADERS];
+	KUNIT_EXPECT_EQ(test, class->first + class->groups * class->width + class->wide,
+			dmem->nr_sets);
+}
+
+/* Of frames that are had, hold content or hold nothing, the last alone are cleared. */
+static void dmem_test_sweep_finds_all(struct kunit *test)
+{
+	const unsigned int order = 2;
+	struct dmem_fixture *fx;
+	struct rnd_state rnd;
+	unsigned long nr, key, keys;
+
+	dmem_test_exit(test);
+	fx = fixture_init(test, 1, 1, TEST_ORDER, order);
+	prandom_seed_state(&rnd, 7);
+	keys = fill(test, fx, ~0ULL);
+	for (key = 0; key < keys; key++)
+		if (prandom_u32_state(&rnd) % 4 == 0)
+			dmem_invalidate(&fx->dmem, test_space[0], key, 1);
+	for (nr = 0; nr < TEST_FRAMES; nr += BIT(order)) {
+		if (prandom_u32_state(&rnd) % 4)
+			continue;
+		bitmap_set(fx->owned[0], nr >> order, 1);
+		dmem_revoke(&fx->area[0], nr, BIT(order));
+	}
+	dmem_sweep(&fx->area[0], 3, TEST_FRAMES - 5, DMEM_CLEAR);
+	for (nr = 0; nr < TEST_FRAMES; nr++) {
+		bool cleared = nr >= 3 && nr < TEST_FRAMES - 2 &&
+			       !test_bit(nr >> order, fx->owned[0]) &&
+			       !test_bit(nr, fx->dmem.live);
+
+		KUNIT_EXPECT_EQ(test, page_is(fx->frames[0] + nr, 0), cleared);
+		KUNIT_EXPECT_EQ(test, test_bit(nr, fx->dmem.zero), cleared);
+	}
+}
+
 /* What was dropped of those that no longer may store is cleared like all else. */
 static void dmem_test_dropped_frames_are_cleared(struct kunit *test)
 {
@@ -891,6 +938,21 @@ static void dmem_test_tie_goes_to_fewer_copies(struct kunit *test)
 	struct dmem_fixture *fx = large_fixture(test);
 	unsigned long key;
 
+	WRITE_ONCE(fx->dmem.thrifty, false);
+	for (key = 0; key < 64 * LARGE_FRAMES && !READ_ONCE(fx->dmem.thrifty); key++)
+		put(fx, key, false);
+	KUNIT_EXPECT_TRUE(test, READ_ONCE(fx->dmem.thrifty));
+}
+
+/* A policy is chosen again also if who was to do it came late for several rounds. */
+static void dmem_test_policy_is_chosen_again(struct kunit *test)
+{
+	struct dmem_fixture *fx = large_fixture(test);
+	unsigned long key;
+	unsigned int i;
+
+	for (i = 0; i < DMEM_LEADERS; i++)
+		atomic_set(&fx->dmem.offered[i], 1000);
 	WRITE_ONCE(fx->dmem.thrifty, false);
 	for (key = 0; key < 64 * LARGE_FRAMES && !READ_ONCE(fx->dmem.thrifty); key++)
 		put(fx, key, false);
@@ -1289,6 +1351,8 @@ static struct kunit_case dmem_test_cases[] = {
 	KUNIT_CASE(dmem_test_unfit_folio_leaves_nothing),
 	KUNIT_CASE(dmem_test_unlucky_folio_leaves_nothing),
 	KUNIT_CASE(dmem_test_all_sets_are_used),
+	KUNIT_CASE(dmem_test_sets_are_bounded),
+	KUNIT_CASE(dmem_test_sweep_finds_all),
 	KUNIT_CASE(dmem_test_dropped_frames_are_cleared),
 	KUNIT_CASE(dmem_test_secrets_are_wiped),
 	KUNIT_CASE(dmem_test_area_lent_later),
@@ -1297,6 +1361,7 @@ static struct kunit_case dmem_test_cases[] = {
 	KUNIT_CASE(dmem_test_loop_is_kept_in_part),
 	KUNIT_CASE(dmem_test_stream_passes_by),
 	KUNIT_CASE(dmem_test_tie_goes_to_fewer_copies),
+	KUNIT_CASE(dmem_test_policy_is_chosen_again),
 	KUNIT_CASE(dmem_test_new_set_is_taken_in),
 	KUNIT_CASE(dmem_test_read_keeps_near),
 	KUNIT_CASE(dmem_test_free_frames_come_first),

@@ -151,6 +151,26 @@ static int __init gcma_setup(char *text)
 }
 __setup("gcma=", gcma_setup);
 
+/*
+ * Take the next entry from the text of gcma=. Areas of a device tree have the names of
+ * their nodes, which may have commas: most are called "linux,cma".
+ */
+static char *next_entry(char **text)
+{
+	char *entry = *text, *rest = entry;
+	unsigned int i;
+
+	for (i = 0; entry && i < cma_area_count; i++) {
+		size_t len = str_has_prefix(entry, cma_areas[i].name);
+
+		if (len && entry[len] == ':')
+			rest = entry + len;
+	}
+	strsep(&rest, ",");
+	*text = rest;
+	return entry;
+}
+
 /* Runs when all areas have been declared, and before they are activated. */
 static int __init gcma_read_param(void)
 {
@@ -163,7 +183,7 @@ static int __init gcma_read_param(void)
 		strreplace(cma_areas[i].name, '\n', '\0');
 	if (gcma_param && !cma_area_count)
 		pr_err("gcma= is of no use, there is no CMA area; boot with cma=SIZE\n");
-	while (cma_area_count && (mode = strsep(&gcma_param, ","))) {
+	while (cma_area_count && (mode = next_entry(&gcma_param))) {
 		char *name = strchr(mode, ':') ? strsep(&mode, ":") : NULL;
 		int found = 0, rank = name ? 2 : 1, clients = parse_mode(mode);
 
@@ -495,16 +515,17 @@ static void settle(struct gcma *gcma, unsigned long bit, unsigned long end)
 	struct cma *cma = gcma->cma;
 	const unsigned int order = cma->order_per_bit;
 	const unsigned long step = max(GCMA_SETTLE_PAGES >> order, 1);
-	unsigned long next, idle, sound;
+	unsigned long next, last, idle, sound;
 	struct page *page, *folio;
 
-	for (; bit < end; bit = next) {
+	/* Looking through a large area takes long: without the lock, and then once more with it. */
+	for (; bit = data_race(find_next_bit(gcma->quarantine, end, bit)), bit < end; bit = next) {
 		folio = NULL;
 		scoped_guard(spinlock_irqsave, &cma->lock) {
-			bit = find_next_bit(gcma->quarantine, end, bit);
-			if (bit >= end)
-				return;
 			next = min(end, round_down(bit, step) + step);
+			bit = find_next_bit(gcma->quarantine, next, bit);
+			if (bit == next)
+				break;
 			next = find_next_zero_bit(gcma->quarantine, next, bit);
 			page = bit_page(cma, bit);
 			idle = idle_pages(page, (next - bit) << order);
@@ -516,15 +537,18 @@ static void settle(struct gcma *gcma, unsigned long bit, unsigned long end)
 				/* Frozen: neither a new holder nor another settle(). */
 				folio = page;
 				next = bit;
-			} else {
+			} else if (idle >> order) {
+				/* See gcma_memory_failure(). */
+				page_ref_inc(page + sound_pages(gcma, page, idle));
+				__clear_bit(bit, gcma->quarantine);
+				gcma->quarantined -= 1UL << order;
+				gcma->poisoned += 1UL << order;
 				next = bit + 1;
-				if (idle >> order) {
-					/* See gcma_memory_failure(). */
-					page_ref_inc(page + sound_pages(gcma, page, idle));
-					__clear_bit(bit, gcma->quarantine);
-					gcma->quarantined -= 1UL << order;
-					gcma->poisoned += 1UL << order;
-				}
+			} else {
+				/* Who holds a page may hold those behind it. */
+				for (last = next, next = bit + 1; next < last; next++)
+					if (!held(bit_page(cma, next)))
+						break;
 			}
 		}
 		if (folio)

@@ -216,6 +216,28 @@ static void release_test_held(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, page_ref_count(page + 5), 1);
 }
 
+/* Of pages that are held in a row, those that are let go come back, wherever they are. */
+static void release_test_row_held(struct kunit *test)
+{
+	struct gcma *gcma = real_area(test);
+	unsigned long owned = gcma->owned, i;
+	struct page *page = cma_alloc(gcma->cma, 64, 0, true);
+
+	KUNIT_ASSERT_NOT_NULL(test, page);
+	for (i = 8; i < 40; i++)
+		get_page(page + i);
+	KUNIT_EXPECT_TRUE(test, cma_release(gcma->cma, page, 64));
+	KUNIT_EXPECT_EQ(test, look_again(gcma), 32);
+	put_page(page + 39);
+	put_page(page + 20);
+	KUNIT_EXPECT_EQ(test, look_again(gcma), 30);
+	for (i = 8; i < 39; i++)
+		if (i != 20)
+			put_page(page + i);
+	KUNIT_EXPECT_EQ(test, look_again(gcma), 0);
+	KUNIT_EXPECT_EQ(test, gcma->owned, owned);
+}
+
 static void release_test_folio(struct kunit *test)
 {
 	struct gcma *gcma = real_area(test);
@@ -355,6 +377,24 @@ static void parse_test_modes(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, parse_mode(bad[i]), -EINVAL);
 }
 
+/* The names of areas may have commas, as those of a device tree do. */
+static void parse_test_entries(struct kunit *test)
+{
+	char name[CMA_MAX_NAME], param[] = "none,linux,cma:file,linux,cma,other:swap";
+	struct cma *cma = real_area(test)->cma;
+	char *text = param;
+
+	strscpy(name, cma->name);
+	strscpy(cma->name, "linux,cma");
+	KUNIT_EXPECT_STREQ(test, next_entry(&text), "none");
+	KUNIT_EXPECT_STREQ(test, next_entry(&text), "linux,cma:file");
+	KUNIT_EXPECT_STREQ(test, next_entry(&text), "linux");
+	KUNIT_EXPECT_STREQ(test, next_entry(&text), "cma");
+	KUNIT_EXPECT_STREQ(test, next_entry(&text), "other:swap");
+	KUNIT_EXPECT_NULL(test, next_entry(&text));
+	strscpy(cma->name, name);
+}
+
 static struct kunit_case place_test_cases[] = {
 	KUNIT_CASE(place_test_lowest),
 	KUNIT_CASE(place_test_aligns_the_address),
@@ -362,6 +402,7 @@ static struct kunit_case place_test_cases[] = {
 	KUNIT_CASE(place_test_larger_units),
 	KUNIT_CASE_SLOW(place_test_churn),
 	KUNIT_CASE(release_test_held),
+	KUNIT_CASE(release_test_row_held),
 	KUNIT_CASE(release_test_folio),
 	KUNIT_CASE(release_test_leftovers),
 #ifdef CONFIG_MEMORY_FAILURE
@@ -369,6 +410,7 @@ static struct kunit_case place_test_cases[] = {
 #endif
 	KUNIT_CASE(release_test_bad),
 	KUNIT_CASE(parse_test_modes),
+	KUNIT_CASE(parse_test_entries),
 	{}
 };
 

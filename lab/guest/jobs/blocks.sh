@@ -47,17 +47,23 @@ umount /mnt
 need scratch /dev/vdb
 mkdir /mnt/files
 content 3 >/mnt/files/original
-content 7 >/mnt/files/donor
-# Resident, and not copies that are read where they are.
-sync
-echo 3 >/proc/sys/vm/drop_caches
-cat /mnt/files/* >/dev/null
-need blocks --from /mnt/files/original --donor /mnt/files/donor
-evict
-kept=$(of donor)
-check "original" "$(of original)" "$(content 3 | md5sum)"
-echo 3 >/proc/sys/vm/drop_caches
-check "donor" "$kept" "$(of donor)"
+# exchange DONOR COMMAND: which is run between the exchange and the eviction
+exchange() {
+	content 7 >/mnt/files/$1
+	# Resident, and not copies that are read where they are.
+	sync
+	echo 3 >/proc/sys/vm/drop_caches
+	cat /mnt/files/* >/dev/null
+	need blocks --from /mnt/files/original --donor /mnt/files/$1
+	eval "$2"
+	evict
+	kept=$(of $1)
+	check "original" "$(of original)" "$(content 3 | md5sum)"
+	echo 3 >/proc/sys/vm/drop_caches
+	check "$1" "$kept" "$(of $1)"
+}
+exchange donor true
+exchange journalled "need chattr +j /mnt/files/journalled; need chattr -j /mnt/files/journalled"
 
 # Memory that is swapped out goes to the blocks of the file, and not through its pages.
 seq 0 3 99999999 | head -c 16m >/mnt/files/swap
