@@ -319,6 +319,14 @@ fn a_program_that_uses_large_objects_sparsely_has_no_more_memory() {
     assert_eq!(said, "sparse: all checks passed\n");
 }
 
+/// mimalloc spreads it over ten times as much, on which huge pages would have memory all over.
+#[test]
+fn a_program_that_has_little_of_each_size_has_little_memory() {
+    let program = compiled("spread.c", "spread", &["-pthread"]);
+    let said = passes_quietly(&mut under_brug(&program, &[("BRUG_BASE", "mimalloc")]));
+    assert_eq!(said, "spread: all checks passed\n");
+}
+
 /// Neither does the library's thread keep rights that the program gives up, nor does it stand in the way.
 #[test]
 fn a_program_changes_its_rights_as_without_the_librarys_thread() {
@@ -424,7 +432,9 @@ fn every_source_is_compiled_by_a_test() {
         "replaced.cpp",
         "rights.c",
         "sparse.c",
+        "spread.c",
         "stack.c",
+        "status.h",
         "storage.c",
         "strict.c",
         "thread.c",

@@ -216,7 +216,7 @@ unsafe extern "C" fn alloc_refused(size: usize) -> *mut c_void {
         }
         p
     });
-    p.cast()
+    words::or_elsewhere(p, size)
 }
 
 /// Length of the range that [`in_other`] looks at, or 0: none is chosen yet.
@@ -239,7 +239,9 @@ fn other_limits(owner: u8, malloc: usize, realloc: usize) -> (usize, usize) {
         hot.free.store(direct.free as usize, Relaxed);
         hot.rest.realloc.store(direct.realloc as usize, Relaxed);
         hot.offset.store(start.wrapping_neg(), Relaxed);
-        CHOSEN_LEN.store(len, Relaxed);
+        // The entries of C free without a size.
+        let told = cfg!(feature = "preload") && !words::KNOWS_SIZES;
+        CHOSEN_LEN.store(if told { 0 } else { len }, Relaxed);
     }
     let chosen = hot.offset.load(Relaxed) == start.wrapping_neg();
     let realloc = if chosen { realloc } else { 0 };

@@ -5,18 +5,17 @@
 extern crate std;
 
 use core::sync::atomic::{AtomicI64, AtomicPtr, Ordering::SeqCst};
-use std::env;
-use std::process::{Command, Output};
+use std::format;
+use std::string::String;
 use std::time::{Duration, Instant};
 use std::vec::Vec;
 
+use crate::alone;
 use crate::arena;
 use crate::config::Config;
 use crate::mode::Mode;
 use crate::os::{self, fault};
 use crate::{control, raw, retain, words};
-
-const CHILD: &str = "BRUG_TEST_FAULT";
 
 /// Where a range is looked at: on every page of the first megabyte, and on the first and the last page of
 /// every 64 KiB behind it.
@@ -115,8 +114,8 @@ fn inject(nth: i64, burst: i64) {
 
 #[test]
 fn no_byte_is_lost_when_a_system_call_fails() {
-    if let Ok(plan) = env::var(CHILD) {
-        // A process of its own, since the arena is set up once.
+    if let Some(plan) = alone::job() {
+        // The arena is set up once in a process.
         let plan: Vec<i64> = plan.split(',').map(|n| n.parse().unwrap()).collect();
         configure();
         inject(plan[0], plan[1]);
@@ -148,35 +147,26 @@ fn no_byte_is_lost_when_a_system_call_fails() {
     // Setting up the arena.
     for nth in 0..6 {
         for burst in ["1", "60", "9223372036854775807"] {
-            let output = alone(
-                "no_byte_is_lost_when_a_system_call_fails",
-                &std::format!("{nth},{burst}"),
-            );
-            assert!(
-                output.status.success(),
-                "call {nth}, burst {burst}: {output:?}"
+            alone::alone(
+                &full("no_byte_is_lost_when_a_system_call_fails"),
+                &format!("{nth},{burst}"),
             );
         }
     }
 }
 
-/// Runs a test of this file in a process of its own, with a plan for it.
-fn alone(test: &str, plan: &str) -> Output {
-    Command::new(env::current_exe().unwrap())
-        .args(["--exact", &std::format!("faults::{test}")])
-        .env(CHILD, plan)
-        .output()
-        .unwrap()
+/// The full name of a test of this file.
+fn full(test: &str) -> String {
+    format!("faults::{test}")
 }
 
 /// Runs a test of this file in a process of its own, and wants it to succeed. Returns false in that process.
 fn ends_well_elsewhere(test: &str) -> bool {
-    if env::var(CHILD).is_ok() {
-        return false;
+    let elsewhere = alone::job().is_none();
+    if elsewhere {
+        alone::alone(&full(test), "");
     }
-    let output = alone(test, "");
-    assert!(output.status.success(), "{output:?}");
-    true
+    elsewhere
 }
 
 /// Runs `f` in the child of a fork, and returns how that ended: 0 if `f` returned true. A child that hangs is
@@ -225,13 +215,9 @@ fn a_fork_in_the_middle_of_giving_back_leaves_the_child_a_slot() {
         FORKED.store(ended, SeqCst);
     }
     static FORKED: AtomicI64 = AtomicI64::new(-1);
-    let Ok(plan) = env::var(CHILD) else {
+    let Some(plan) = alone::job() else {
         for plan in ["before", "after"] {
-            let output = alone(
-                "a_fork_in_the_middle_of_giving_back_leaves_the_child_a_slot",
-                plan,
-            );
-            assert!(output.status.success(), "{plan}: {output:?}");
+            alone::alone(&full("a_fork_in_the_middle_of_giving_back_leaves_the_child_a_slot"), plan);
         }
         return;
     };
@@ -444,13 +430,9 @@ fn a_fork_in_the_middle_of_a_change_of_limits_leaves_nothing_half_done() {
         // What unwinds through the caller would be caught nowhere.
         FORKED.store(ended, SeqCst);
     }
-    let Ok(plan) = env::var(CHILD) else {
+    let Some(plan) = alone::job() else {
         for plan in ["change", "freed", "shrunk"] {
-            let output = alone(
-                "a_fork_in_the_middle_of_a_change_of_limits_leaves_nothing_half_done",
-                plan,
-            );
-            assert!(output.status.success(), "{plan}: {output:?}");
+            alone::alone(&full("a_fork_in_the_middle_of_a_change_of_limits_leaves_nothing_half_done"), plan);
         }
         return;
     };

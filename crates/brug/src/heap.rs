@@ -12,7 +12,7 @@ use crate::mode::Mode;
 #[cfg(feature = "monitor")]
 use crate::monitor;
 use crate::realloc::{realloc_cold, LEAVE_MAX, UNKNOWN};
-use crate::words::{self, hot, in_other, load, word, Hot, SYS_ALIGN};
+use crate::words::{self, hot, in_other, load, word, Hot, KNOWS_SIZES, SYS_ALIGN};
 use crate::{arena, config, os, scope, sys, trial, tuner};
 
 /// True if the C library is the only base in this build; its functions are then called by name.
@@ -68,6 +68,9 @@ pub(crate) unsafe fn free(p: *mut u8) {
     unsafe {
         if is_sys(p) {
             sys::free(p);
+        } else if KNOWS_SIZES && in_other(p) {
+            // The word is a function of this type for objects in that range.
+            core::mem::transmute::<usize, words::Free>(load!(free))(p.cast(), 0, 0);
         } else {
             free_cold(p);
         }
@@ -100,12 +103,12 @@ pub(crate) unsafe fn realloc(p: *mut u8, old: usize, align: usize, new: usize) -
     unsafe {
         if !ONE_BASE
             && new <= load!(rest.other_realloc_limit)
-            && align <= MIN_ALIGN
-            && old != UNKNOWN
+            && (align <= MIN_ALIGN && old != UNKNOWN || KNOWS_SIZES && align <= SYS_ALIGN)
             && in_other(p)
         {
             let realloc = core::mem::transmute::<usize, words::Realloc>(load!(rest.realloc));
-            realloc(p.cast(), old, new).cast()
+            // An object of at least `align` bytes has that alignment.
+            realloc(p.cast(), old, new.max(align)).cast()
         } else if new <= load!(realloc_limit) && align <= SYS_ALIGN && is_sys(p) {
             sys::realloc(p, new)
         } else {
@@ -147,13 +150,25 @@ extern "C" fn alloc_other(size: usize, align: usize) -> *mut u8 {
     alloc_cold(size, align, false)
 }
 
+/// Up to this size zeros cost less than to ask who allocates.
+const ZEROED: usize = 1024;
+
 #[inline(never)]
 extern "C" fn alloc_zeroed_other(size: usize, align: usize) -> *mut u8 {
-    if align <= SYS_ALIGN && size <= load!(limit) && trial::is_to_come() {
-        trial::count();
-        // SAFETY: no preconditions.
-        let p = unsafe { sys::calloc(size, 1) };
-        if !p.is_null() {
+    if align <= SYS_ALIGN && size <= load!(limit) {
+        if trial::is_to_come() {
+            trial::count();
+            // SAFETY: no preconditions.
+            let p = unsafe { sys::calloc(size, 1) };
+            if !p.is_null() {
+                return p;
+            }
+        } else if size <= ZEROED {
+            let p = alloc_other(size, align);
+            if !p.is_null() {
+                // SAFETY: a new object. All that can be used of it, as in the bases' own functions.
+                unsafe { p.write_bytes(0, base::usable_size(base::owner_of(p), p)) };
+            }
             return p;
         }
     }

@@ -510,8 +510,8 @@ mod tests {
     extern crate std;
     use super::*;
     use crate::config::Config;
-    use crate::raw;
-    use std::{env, fs, println, process::Command};
+    use crate::{alone, raw};
+    use std::{fs, println};
 
     /// CPU time in nanoseconds that everything takes which is timed; `u64::MAX`: what it does take.
     static PRETENDED: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -562,8 +562,7 @@ mod tests {
 
     /// Runs a test of this file in a process of its own, since the arena is set up once.
     fn isolated(name: &str, test: fn()) {
-        const CHILD: &str = "BRUG_TEST_HUGE";
-        if env::var_os(CHILD).is_some() {
+        if alone::job().is_some() {
             let config = Config {
                 reserve: 64 << 30,
                 ..Config::DEFAULT
@@ -583,12 +582,7 @@ mod tests {
             println!("skipped: there are no huge pages here");
             return;
         }
-        let output = Command::new(env::current_exe().unwrap())
-            .args(["--exact", name, "--nocapture"])
-            .env(CHILD, "1")
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
+        alone::alone(name, "");
     }
 
     /// Returns true if [`asked_for`] sees what is asked for. QEMU's user mode makes a file up for

@@ -136,6 +136,8 @@ mod mode;
 slots! {
     #[cfg(feature = "allocator-api2")]
     mod allocator;
+    #[cfg(test)]
+    mod alone;
     mod arena;
     mod base;
     mod config;

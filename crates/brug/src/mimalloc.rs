@@ -12,13 +12,14 @@ use core::sync::atomic::{
 use libmimalloc_sys as mi;
 
 use crate::arena::{self, in_part};
+use crate::config::{self, Thp};
+use crate::huge::{self, Advice};
+use crate::os;
 use crate::words::{self, Direct};
-use crate::{huge, os};
 
-/// Given to it at a time, an arena: as much as it has already, from the least to the
-/// most. The largest that there is, 16 GiB, is refused, because what describes it would
-/// not fit into an object.
-const LEAST: usize = 64 << 20;
+/// Given to it at a time, an arena: a quarter of what it has already, in whole ones of the least that it takes; it takes
+/// 160 arenas. The largest that there is, 16 GiB, is refused, because what describes it would not fit into an object.
+const LEAST: usize = 32 << 20;
 const MOST: usize = 8 << 30;
 /// Maximum size and alignment of an object for which it is given more. Beyond 2 GiB, with what describes the
 /// object, and 64 KiB it would ask the system, however much it has.
@@ -28,10 +29,6 @@ const MOST_ALIGN: usize = 64 << 10;
 const LARGE: usize = 32 << 10;
 static GIVEN: AtomicUsize = AtomicUsize::new(0);
 static GIVING: AtomicU32 = AtomicU32::new(0);
-
-/// A program that has less memory of its own than this has little, and gets no huge pages for the [`FIRST`] bytes.
-const LITTLE: usize = 4 << 20;
-const FIRST: usize = 6 << 20;
 
 extern "C" {
     static _mi_process_is_initialized: bool;
@@ -139,7 +136,7 @@ unsafe extern "C" fn realloc_plain(p: *mut c_void, old: usize, new: usize) -> *m
         }
         let q = alloc_plain(new);
         if !q.is_null() {
-            ptr::copy_nonoverlapping(p.cast::<u8>(), q.cast(), old.min(new));
+            ptr::copy_nonoverlapping(p.cast::<u8>(), q.cast(), old.min(room).min(new));
             mi::mi_free(p);
         }
         q
@@ -222,7 +219,8 @@ unsafe fn give_and_alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
 /// Readable and writable from the start, so that huge pages fit in: committed bit by
 /// bit, a third of the time of a program that has nothing but small objects would go
 /// into faults. Where the system counts memory when it is committed, mimalloc commits for
-/// itself.
+/// itself. Beyond the first share the kernel is asked for huge pages if they pay: mimalloc is about to use the share, so
+/// the pages that are touched to find out are not touched in vain.
 fn give(least: usize) -> bool {
     if GIVING.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
         return false;
@@ -231,7 +229,7 @@ fn give(least: usize) -> bool {
     let [start, len] = &arena::FOREIGN[1];
     let (start, len) = (start.load(Relaxed), len.load(Relaxed));
     let given = GIVEN.load(Relaxed);
-    let share = given.max(least).next_power_of_two().clamp(LEAST, MOST);
+    let share = (given / 4).max(least).next_multiple_of(LEAST).min(MOST);
     let share = share.min(len - given);
     let done = share > 0 && {
         let at = (start + given) as *mut u8;
@@ -240,13 +238,8 @@ fn give(least: usize) -> bool {
             let committed = !words::memory_is_counted() && os::commit(at, share);
             if !committed {
                 os::show_in_dumps(at, share, true);
-            } else if huge::may_pay() {
-                os::advise_huge(at, share, true);
-                if given == 0 && os::has_less_than(LITTLE) {
-                    os::advise_huge(at, FIRST, false);
-                }
-            } else if huge::must_be_avoided() {
-                os::advise_huge(at, share, false);
+            } else {
+                choose_pages(at, share, given == 0);
             }
             // Otherwise it would ask the system when the range is used up.
             mi::mi_option_set(mi::mi_option_limit_os_alloc, 1);
@@ -270,6 +263,43 @@ fn give(least: usize) -> bool {
         words::reconsider();
     }
     done
+}
+
+/// Has the kernel give a share huge pages, or small ones.
+///
+/// The first has small ones, but for one at its beginning. mimalloc has a page of 64 KiB for each size and thread, and
+/// touches little of most; a huge page has memory behind all of it. The one is for a trial, whose objects live there:
+/// those of the C library come from memory that was touched before. A program with little memory does not have it.
+///
+/// # Safety
+/// The share is the caller's, committed, and nothing of it was touched.
+unsafe fn choose_pages(at: *mut u8, share: usize, first: bool) {
+    /// One may be warm where the others are not.
+    const TRIES: usize = 2;
+    let always = config::current().thp == Thp::Always;
+    let advice = match first && !always {
+        true => Advice::Small,
+        false => huge::advice(share, true),
+    };
+    let huge = match advice {
+        Advice::Small if first && huge::may_pay() && !os::has_little_memory() => os::HUGE,
+        Advice::Small => 0,
+        Advice::Huge | Advice::Try => share,
+    };
+    // SAFETY: by contract.
+    unsafe {
+        if huge > 0 {
+            os::advise_huge(at, huge, true);
+        }
+        if huge < share && huge::must_be_avoided() {
+            os::advise_huge(at.add(huge), share - huge, false);
+        }
+        let tried = |n: usize| huge::try_one(at.add(n * share / TRIES), share / TRIES);
+        if advice == Advice::Try && !(0..TRIES).all(tried) {
+            arena::huge_pages_lose();
+            os::advise_huge(at, share, false);
+        }
+    }
 }
 
 /// Bytes in objects, and in the pages that are for them.

@@ -805,14 +805,16 @@ pub(crate) fn read_number(path: &CStr) -> Option<usize> {
     number(text[..n].split(|b| !b.is_ascii_digit()).next()?).map(|n| n as usize)
 }
 
-/// Returns true if this process has less memory of its own than that in RAM, or that cannot be told.
+/// Returns true if this process has less than 4 MiB of its own in RAM, or that cannot be told: what another allocator
+/// needs to begin would make it half as large again.
 #[cfg(feature = "mimalloc")]
-pub(crate) fn has_less_than(bytes: usize) -> bool {
+pub(crate) fn has_little_memory() -> bool {
+    const LITTLE: usize = 4 << 20;
     let mut text = [0u8; 64];
     let n = read_file(c"/proc/self/statm", &mut text);
     let mut pages = text[..n].split(|&b| b == b' ').map(|word| number(word).unwrap_or(0));
     let (resident, of_files) = (pages.nth(1).unwrap_or(0), pages.next().unwrap_or(0));
-    (resident.saturating_sub(of_files) as usize).saturating_mul(page_size()) < bytes
+    (resident.saturating_sub(of_files) as usize).saturating_mul(page_size()) < LITTLE
 }
 
 /// The lowest limit of memory in bytes that a control group sets to this process;

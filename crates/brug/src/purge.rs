@@ -265,31 +265,23 @@ pub(crate) fn after_fork_in_child() {
 mod tests {
     extern crate std;
     use super::*;
-    use crate::retain;
+    use crate::{alone, retain};
     use core::sync::atomic::AtomicU32;
-    use std::process::Command;
     use std::time::{Duration, Instant};
-    use std::{env, println, thread};
+    use std::{println, thread};
 
     /// Memory that is freed just when the thread ends is seen by it, or has another begin.
     #[test]
     fn what_is_freed_as_the_thread_ends_is_given_back() {
         const NAME: &str = "purge::tests::what_is_freed_as_the_thread_ends_is_given_back";
-        const CHILD: &str = "BRUG_TEST_PURGE";
         const TRIES: u32 = 200_000;
         if cfg!(miri) {
             println!("skipped: Miri starts no other process");
             return;
         }
-        if env::var_os(CHILD).is_none() {
-            // A process of its own, as it says that there is a thread where there is none.
-            let output = Command::new(env::current_exe().unwrap())
-                .args(["--exact", NAME, "--nocapture"])
-                .env(CHILD, "1")
-                .output()
-                .unwrap();
-            assert!(output.status.success(), "{output:?}");
-            return;
+        if alone::job().is_none() {
+            // It says that there is a thread where there is none.
+            return alone::alone(NAME, "");
         }
         static TURN: AtomicU32 = AtomicU32::new(0);
         static DONE: AtomicU32 = AtomicU32::new(0);

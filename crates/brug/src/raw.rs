@@ -25,6 +25,21 @@ pub mod limits {
     pub const BELOW: usize = offset_of!(Hot, low);
     /// Objects from this address on.
     pub const FROM: usize = offset_of!(Hot, rest.high);
+    /// New objects up to this size, in bytes, come from the function at [`ALLOC`], whichever base has it; no smaller ones
+    /// than of [`ALIGN`] bytes are asked for.
+    pub const OTHERS: usize = offset_of!(Hot, limit);
+    /// A function that takes a size.
+    pub const ALLOC: usize = offset_of!(Hot, alloc);
+    /// What to add to an object's address; then it is below the word at [`LEN`] if the function at [`FREE`] frees it.
+    pub const OFFSET: usize = offset_of!(Hot, offset);
+    /// See [`OFFSET`].
+    pub const LEN: usize = offset_of!(Hot, len);
+    /// A function that takes an object.
+    pub const FREE: usize = offset_of!(Hot, free);
+    /// From this size on it matters whether the loader asks. No smaller object has a slot.
+    pub const LOADER: usize = 4096;
+    /// Least size and alignment of what other allocators are asked for.
+    pub const ALIGN: usize = super::ALIGN;
 }
 
 /// Alignment that the C library gives every object, and this module with it.
@@ -49,11 +64,9 @@ pub unsafe fn malloc(size: usize) -> *mut u8 {
 #[cfg(feature = "preload")]
 #[inline]
 pub unsafe fn malloc_for(caller: usize, size: usize) -> *mut u8 {
-    /// No smaller object has a slot.
-    const LEAST: usize = 4096;
     // SAFETY: no preconditions.
     unsafe {
-        if size >= LEAST && crate::sys::is_loader(caller) {
+        if size >= limits::LOADER && crate::sys::is_loader(caller) {
             return base::obtain(base::Owner::Sys, size, ALIGN, false);
         }
         malloc(size)

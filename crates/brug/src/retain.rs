@@ -179,27 +179,20 @@ pub(crate) fn after_fork_in_child() {
 mod tests {
     extern crate std;
     use super::*;
-    use crate::raw;
-    use std::{env, println, process::Command};
+    use crate::{alone, raw};
+    use std::println;
 
     /// A control group of 32 MiB has a budget of 4 MiB, although as much as 8 MiB needs no thread.
     #[test]
     fn a_small_budget_is_kept_to_without_a_thread() {
         const NAME: &str = "retain::tests::a_small_budget_is_kept_to_without_a_thread";
-        const CHILD: &str = "BRUG_TEST_BUDGET";
         if cfg!(miri) {
             println!("skipped: Miri starts no other process");
             return;
         }
-        if env::var_os(CHILD).is_none() {
-            // A process of its own, as what others retain counts as well.
-            let output = Command::new(env::current_exe().unwrap())
-                .args(["--exact", NAME, "--nocapture"])
-                .env(CHILD, "1")
-                .output()
-                .unwrap();
-            assert!(output.status.success(), "{output:?}");
-            return;
+        if alone::job().is_none() {
+            // What others retain counts as well.
+            return alone::alone(NAME, "");
         }
         assert_eq!(share(32 << 20), 4 << 20);
         assert_eq!(share(1 << 20), LEAST_BUDGET);

@@ -17,8 +17,9 @@
 //! page for which the host of a virtual machine has to find memory, can take as long as a thousand
 //! of them. So in the compared mean requests count for at most 32 times the C library's median,
 //! about a page fault. Longer times are the machine's, not the allocator's. Where the gain is close
-//! to the required one, the trial goes on for up to four times as many turns. The current base is
-//! replaced only by one that takes a fifth less time: the next run may not find a smaller gain.
+//! to the required one, the trial goes on for up to eight times as many turns. The current base is
+//! replaced only by one that takes a fifth less time: the next run may not find a smaller gain. What the clock says of
+//! nothing is no part of either time; it is half of both where most requests are served from a thread's cache.
 //!
 //! Until a trial begins, new small objects are counted on their way to the C library, each thread's by itself. While
 //! it runs, all requests take the slow path. Afterwards the fast path is that of the winner's own mode: it counts
@@ -49,7 +50,7 @@ const COLD: u32 = 16;
 /// itself up in it.
 const TURNS: u32 = 25;
 /// Maximum number of rounds, which go on while the gain is close to the required one.
-const MOST_ROUNDS: u32 = 4;
+const MOST_ROUNDS: u32 = 8;
 /// Reallocations of a thread, on the slow path, after which the result is out of date.
 pub(crate) const OLD: u32 = 1 << 22;
 /// Larger requests are not timed, as the touch would make pages of objects that their program uses sparsely.
@@ -182,6 +183,11 @@ impl Times {
 static ALLOC: [Times; 3] = [const { Times::new() }; 3];
 #[link_section = tables!()]
 static FREE: [Times; 3] = [const { Times::new() }; 3];
+/// What the clock says of nothing. It takes longer to look at than most requests do.
+#[link_section = tables!()]
+static NOTHING: Times = Times::new();
+/// Of so many timed requests, one comes after one of nothing.
+const IDLE: u32 = 8;
 
 /// What the last trial or the profile says about a base.
 #[derive(Clone, Copy)]
@@ -311,7 +317,7 @@ pub(crate) fn is_not_affordable() {
 pub(crate) unsafe extern "C" fn alloc_counted(size: usize) -> *mut c_void {
     count();
     // SAFETY: no preconditions.
-    unsafe { sys::malloc(size).cast() }
+    words::or_elsewhere(unsafe { sys::malloc(size) }, size)
 }
 
 /// Returns true while [`alloc_counted`] serves small objects.
@@ -355,6 +361,7 @@ fn step() {
                 return because(Why::Alone);
             }
             ALLOC.iter().chain(&FREE).for_each(Times::reset);
+            NOTHING.reset();
             OBJECTS.store(0, Relaxed);
             REQUESTS.store(0, Relaxed);
             FREES.store(0, Relaxed);
@@ -388,6 +395,10 @@ pub(crate) fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
         Some(challenger) => {
             let base = [Base::Glibc, challenger][turn as usize % 2];
             if turn >= 2 && request % TURN >= COLD && size <= TOUCHED_MOST {
+                if request.is_multiple_of(IDLE) {
+                    let begin = os::now_ns();
+                    NOTHING.add(os::now_ns() - begin);
+                }
                 return alloc_timed(base, size, align, zero);
             }
             base
@@ -441,7 +452,9 @@ fn finish(challenger: Base) {
             judge(challenger);
             let before = Base::from_u8(FOUND.load(Relaxed));
             let length = LENGTH.load(Relaxed);
-            if in_doubt(before) && length < MOST_ROUNDS * TURNS {
+            // Another thread that had its turn before may be held up while it gives the challenger its first memory.
+            let unknown = verdict(challenger).samples == 0;
+            if (unknown || in_doubt(before)) && length < MOST_ROUNDS * TURNS {
                 LENGTH.store(length + TURNS, Relaxed);
                 return;
             }
@@ -468,11 +481,13 @@ fn judge(challenger: Base) {
     let frees = both
         .iter()
         .all(|&base| FREE[base as usize].samples() >= ENOUGH);
+    let nothing = NOTHING.mean(CAP * NOTHING.median().max(1));
+    let beyond_nothing = |mean: u64| mean.saturating_sub(nothing).max(1);
     for base in both {
         let (alloc, free) = (&ALLOC[base as usize], &FREE[base as usize]);
-        let (mut mean, mut samples) = (alloc.mean(cap(&ALLOC)), alloc.samples());
+        let (mut mean, mut samples) = (beyond_nothing(alloc.mean(cap(&ALLOC))), alloc.samples());
         if samples > 0 && frees {
-            mean += free.mean(cap(&FREE));
+            mean += beyond_nothing(free.mean(cap(&FREE)));
             samples += free.samples();
         }
         set_verdict(base, Verdict { mean, samples });

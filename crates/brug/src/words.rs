@@ -20,12 +20,24 @@ use crate::{os, tls};
 /// Alignment that the C library gives every object.
 pub(crate) const SYS_ALIGN: usize = 16;
 
-/// A base's `malloc`. With the next two a base is called without asking which one it is.
+/// A base's `malloc`. With the next two a base is called without asking which one it is. It answers for a refusal itself:
+/// [`or_elsewhere`].
 pub(crate) type Alloc = unsafe extern "C" fn(usize) -> *mut c_void;
-/// Frees an object of `Alloc` or `Realloc`, given its size and 0.
+/// Frees an object of `Alloc` or `Realloc`, given its size and 0. mimalloc needs neither ([`KNOWS_SIZES`]).
 pub(crate) type Free = unsafe extern "C" fn(*mut c_void, usize, c_int);
-/// Resizes an object, given its old and its new size.
+/// Resizes an object, given its old and its new size; the old one as [`Free`].
 pub(crate) type Realloc = unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void;
+
+/// True if [`Free`] may be called without an object's size, and [`Realloc`] with any larger one.
+pub(crate) const KNOWS_SIZES: bool = cfg!(all(feature = "mimalloc", not(feature = "jemalloc")));
+
+/// What a base has given; if it has refused, what the slow path finds.
+pub(crate) fn or_elsewhere(p: *mut u8, size: usize) -> *mut c_void {
+    match p.is_null() {
+        true => (hot().rest.alloc_cold)(size, 1, false).cast(),
+        false => p.cast(),
+    }
+}
 
 /// What the fast paths need of a base that is not the C library.
 #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]

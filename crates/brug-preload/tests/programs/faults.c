@@ -18,6 +18,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "status.h"
+
 #define MIB ((size_t)1 << 20)
 #define OBJECTS 8
 
@@ -115,20 +117,6 @@ static void some_memory_up_to(size_t most)
 static void some_memory(void)
 {
 	some_memory_up_to(MIB);
-}
-
-static size_t status_kib(const char *field)
-{
-	char line[256];
-	size_t kib = 0;
-	FILE *file = fopen("/proc/self/status", "r");
-
-	while (file && fgets(line, sizeof(line), file))
-		if (!strncmp(line, field, strlen(field)))
-			kib = strtoul(line + strlen(field), NULL, 10);
-	if (file)
-		fclose(file);
-	return kib;
 }
 
 static void limit(int which, size_t bytes)
