@@ -74,10 +74,11 @@ def guest_cases(arch: Arch) -> int:
 
 
 def _compiled(source: Path, arch: Arch) -> Path:
-    """A C program, compiled once for each content."""
+    """A C program, compiled once for each content of it and of the headers beside it."""
     gcc = arch.tool("gcc")
     flags = ("-O2", "-fno-builtin", "-pthread")
-    key = sha256(child.output([gcc, "--version"]), " ".join(flags), source.read_bytes())
+    content = [file.read_bytes() for file in (source, *sorted(source.parent.glob("*.h")))]
+    key = sha256(child.output([gcc, "--version"]), " ".join(flags), *content)
     binary = cache() / "guest" / f"dynamic-{source.stem}-{key[:16]}"
     with locked(cache() / "guest/.lock"):
         if not binary.is_file():

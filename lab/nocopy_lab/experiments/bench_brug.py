@@ -14,9 +14,6 @@ import json
 import os
 import platform
 import re
-import resource
-import select
-import signal
 import statistics
 import subprocess
 import tempfile
@@ -63,16 +60,16 @@ SHORT: Final[Mapping[str, tuple[str, int, tuple[str, ...]]]] = {
     ),
 }  # fmt: skip
 # Runs in which a program should get the same base for its small objects, and what keeps the machine
-# busy meanwhile.
+# busy meanwhile. All but gcc have enough of them for a trial.
 CHOICES: Final = 20
 BUSY: Final = ("stress-ng", "--quiet", "--cpu", "4")
 CHOOSERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "perl": ("perl", "-e", 'my %h; $h{$_} = "x" x ($_ % 50) for 1..60000; my @a = sort keys %h'),
-    "jq": ("jq", "-n", "[range(30000) | {a: ., b: tostring}] | map(.b) | length"),
+    "perl": ("perl", "-e", 'my %h; $h{$_} = "x" x ($_ % 50) for 1..400000; my @a = sort keys %h'),
+    "jq": ("jq", "-n", "[range(200000) | {a: ., b: tostring}] | map(.b) | length"),
     "sqlite3": (
         "sqlite3", ":memory:",
         "create table t(a, b); with recursive c(x) as (select 1 union all select x + 1 from c "
-        "where x < 30000) insert into t select x, hex(x) from c; create index i on t(b);",
+        "where x < 200000) insert into t select x, hex(x) from c; create index i on t(b);",
     ),
     "gcc": (
         "gcc", "-O1", "-S", "-o", "/dev/null", "-include", "stdio.h", "-x", "c", "/dev/null",
@@ -462,29 +459,10 @@ def _start(bench: Bench, name: str) -> dict[str, Any]:
     """The processor time of a program that does little; a round is many runs of it."""
     runs, command = int(bench.words[0]), bench.words[1:]
     added = environment(bench.name, name)
-    env = {**os.environ, **added}
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    for _ in range(runs):
-        # Cheaper than child.started(), whose own work in the new process would be most of it.
-        process = os.posix_spawn(command[0], command, env)
-        pidfd = os.pidfd_open(process)
-        ended: list[int] = []
-        try:
-            ended, _, _ = select.select([pidfd], [], [], RUN_LIMIT_S)
-        finally:
-            if not ended:
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            os.close(pidfd)
-            state = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        if not ended:
-            raise LabError(f"{command[0]} was not done after {RUN_LIMIT_S:.0f} s")
-        if state:
-            raise LabError(f"{command[0]} ended with status {state}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    spent = child.spent_by(command, {**os.environ, **added}, runs, RUN_LIMIT_S)
     return {
-        "seconds": spent / runs,
-        "minor_faults": round((after.ru_minflt - before.ru_minflt) / runs, 1),
+        "seconds": spent.processor_s,
+        "minor_faults": round(spent.minor_faults, 1),
         "instructions": _whole(command, tuple(added.items())),
     }
 
@@ -754,7 +732,7 @@ def measure(bench: Bench, rounds: int, tick: Callable[[], None] = lambda: None) 
             seconds = record.get("seconds", 0.0)
             if number > 0:
                 runs[name].append({"round": number, **record})
-            elif seconds > SLOW_S:
+            elif seconds > SLOW_S and bench.kind != "choice":
                 wanted[name] = min(wanted[name], SLOW_ROUNDS)
             elif rounds > 1 and "brug-trained" in wanted and seconds < QUICK_S:
                 wanted[name] = rounds * QUICK_TIMES
