@@ -2,10 +2,11 @@
 //! A thread that works for this library: its calls are the library's own, and signals and
 //! cancellation wait until it leaves.
 
-use core::cell::Cell;
 use core::ffi::c_int;
 use core::mem::zeroed;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::local::here;
 
 /// Signals that a fault raises in the thread that made it: those cannot wait.
 pub const FAULTS: [c_int; 7] = [
@@ -18,29 +19,21 @@ pub const FAULTS: [c_int; 7] = [
     libc::SIGABRT,
 ];
 
-thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// This thread works for the pdio crate alone.
-    static OWN: Cell<bool> = const { Cell::new(false) };
-    /// It was inside this library before: the handler of a fault there forks.
-    static BEFORE: Cell<bool> = const { Cell::new(false) };
-    /// What this thread blocked before a signal came that has to wait.
-    static BLOCKED: Cell<Option<u64>> = const { Cell::new(None) };
-}
-
 /// Returns true if this thread is inside this library: then calls are the library's own.
 pub fn inside() -> bool {
-    INSIDE.get()
+    here(|local| local.inside.get())
 }
 
 /// A thread begins or ends to work for the pdio crate alone: between, all its calls are the
 /// library's own.
 pub fn own_thread(begins: bool) {
-    if begins {
-        BEFORE.set(inside());
-    }
-    INSIDE.set(begins || BEFORE.get());
-    OWN.set(begins);
+    here(|local| {
+        if begins {
+            local.before.set(local.inside.get());
+        }
+        local.inside.set(begins || local.before.get());
+        local.own.set(begins);
+    });
     if !inside() {
         leaving();
     }
@@ -49,14 +42,16 @@ pub fn own_thread(begins: bool) {
 /// The process ends. If it does so because its last thread has ended, and that is the pdio crate's, this
 /// thread has become the program's.
 pub fn last_thread() {
-    if OWN.replace(false) {
-        INSIDE.set(false);
-    }
+    here(|local| {
+        if local.own.replace(false) {
+            local.inside.set(false);
+        }
+    });
 }
 
 /// In a forked child: its thread is not inside, whatever the parent's was.
 pub fn forked() {
-    INSIDE.set(false);
+    here(|local| local.inside.set(false));
 }
 
 /// True if the program has signal handlers that do not wait by themselves (see
@@ -69,20 +64,27 @@ pub static HANDLERS: AtomicBool = AtomicBool::new(false);
 pub fn unblock_later(before: u64) {
     // Of several handlers, one above the other, the lowest has interrupted this library's work
     // itself: the others came with more signals blocked.
-    let lowest = BLOCKED.get().map_or(before, |blocked| blocked & before);
-    BLOCKED.set(Some(lowest));
+    here(|local| {
+        let lowest = match local.waits.get() {
+            true => local.blocked.get() & before,
+            false => before,
+        };
+        local.blocked.set(lowest);
+        local.waits.set(true);
+    });
 }
 
 #[inline]
 fn leaving() {
-    if BLOCKED.get().is_some() {
+    if here(|local| local.waits.get()) {
         unblock();
     }
 }
 
 #[cold]
 fn unblock() {
-    let Some(blocked) = BLOCKED.take() else {
+    let Some(blocked) = here(|local| local.waits.replace(false).then(|| local.blocked.get()))
+    else {
         return;
     };
     // SAFETY: the set is ours.
@@ -106,8 +108,36 @@ pub fn set_mask(set: &mut libc::sigset_t, mask: u64) {
 
 extern "C" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+    fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
 }
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
+const PTHREAD_CANCEL_DEFERRED: c_int = 0;
+
+/// While it lives, no call is a point at which the thread is cancelled; one that may be cancelled anywhere still is.
+pub struct Uncancelled(c_int);
+
+impl Uncancelled {
+    pub fn begin() -> Uncancelled {
+        let (mut state, mut kind) = (0, 0);
+        // SAFETY: state and type go to variables of ours.
+        unsafe {
+            pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &mut kind);
+            pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut state);
+            if kind != PTHREAD_CANCEL_DEFERRED {
+                pthread_setcancelstate(state, core::ptr::null_mut());
+                pthread_setcanceltype(kind, core::ptr::null_mut());
+            }
+        }
+        Uncancelled(state)
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        // SAFETY: as the thread had it.
+        unsafe { pthread_setcancelstate(self.0, core::ptr::null_mut()) };
+    }
+}
 
 /// Blocks all signals but those of faults, and returns which were blocked.
 pub fn block() -> libc::sigset_t {
@@ -146,14 +176,14 @@ impl Guard {
         if HANDLERS.load(Relaxed) {
             guard.signals = Some(block());
         }
-        INSIDE.set(true);
+        here(|local| local.inside.set(true));
         Some(guard)
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        INSIDE.set(false);
+        here(|local| local.inside.set(false));
         // SAFETY: as in `enter`.
         unsafe {
             if let Some(old) = &self.signals {

@@ -21,6 +21,7 @@ use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
 use crate::all::{drain_all, relinquish_all};
 use crate::give_way::{drain_file, drain_or_fail, on_path, relinquish, relinquish_behind, Then};
+use crate::jump::{self, ALWAYS};
 use crate::makers::make;
 use crate::serve::{self, transfer, Parts};
 use crate::state::TAKEN;
@@ -42,6 +43,9 @@ macro_rules! alias {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty = $target:ident;)*) => {$(
         #[no_mangle]
         pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
+            if next::are_apart() {
+                return next::by_name(stringify!($name), || $target($($arg),*));
+            }
             $target($($arg),*)
         }
     )*};
@@ -1138,10 +1142,6 @@ news! {
             passed_on(&message.msg_hdr);
         };
     }
-    fn io_submit(context: *mut c_void, count: c_long, blocks: *mut *mut c_void) -> c_int {
-        tell::hand_over();
-        submitted(count, blocks);
-    }
     fn lio_listio64(
         mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void
     ) -> c_int {
@@ -1215,6 +1215,16 @@ unsafe fn submitted(count: c_long, blocks: *mut *mut c_void) {
             None => break,
         }
     }
+}
+
+unsafe fn submitting(words: &jump::Words) {
+    let &[_, count, blocks, ..] = words;
+    tell::hand_over();
+    submitted(count as c_long, blocks as *mut *mut c_void);
+}
+
+tell::hears_by_version! {
+    ALWAYS, submitting: io_submit;
 }
 
 /// More than the kernel takes for all that comes with a message (`net.core.optmem_max`).
@@ -1331,6 +1341,15 @@ export! {
             };
         }
         let news = tell::calling(number, b as usize);
+        // Functions that are called below; the C library's `syscall` cancels nobody.
+        let cancels = matches!(
+            number,
+            SYS_read | SYS_write | SYS_pread64 | SYS_pwrite64 | SYS_readv | SYS_writev | SYS_preadv
+                | SYS_pwritev | SYS_preadv2 | SYS_pwritev2 | SYS_close | SYS_fcntl | SYS_fsync
+                | SYS_fdatasync | SYS_sync_file_range | SYS_fallocate | SYS_sendmsg | SYS_sendmmsg
+                | SYS_recvmsg | SYS_recvmmsg | SYS_open_by_handle_at
+        );
+        let _uncancelled = cancels.then(guard::Uncancelled::begin);
         let result = match number {
             SYS_read => read(fd, b as _, c as _) as c_long,
             SYS_write => write(fd, b as _, c as _) as c_long,

@@ -2,25 +2,34 @@
 //! Functions that do something first and then jump to the C library's of the same name, with the stack
 //! and every argument as the program left them: some return twice, some take any number of arguments.
 
+use core::ptr;
 use core::sync::atomic::{
     AtomicIsize, AtomicPtr,
     Ordering::{Acquire, Relaxed},
 };
 
 use crate::guard;
-use crate::next::lookup;
+use crate::next::{lookup, missing, terminated};
+use crate::symbols::{of_caller, Versions};
 
 /// The arguments of a call.
 pub type Words = [usize; 6];
 
-/// One such function.
+/// One such function, as far as it is known yet. Zero at first, like what it takes no page for.
 #[repr(C)]
 pub struct Slot {
-    /// Where to jump: to the C library's, or at first to what looks that up.
+    /// Where to jump while there is nothing to do first: the C library's, or null.
     pub function: AtomicPtr<()>,
     /// The C library's, once it was looked up.
     pub next: AtomicPtr<()>,
+}
+
+/// What does not change of one. It is returned by code: a table of these is full of addresses, which the loader would
+/// have to put right in every program.
+pub struct About {
     pub name: &'static str,
+    /// Of functions of which the C library has an older version that does something else.
+    pub versions: Option<&'static Versions>,
     /// `before` runs while one of these is negative.
     pub while_negative: [&'static AtomicIsize; 2],
     pub before: unsafe fn(&Words),
@@ -30,30 +39,44 @@ pub struct Slot {
 }
 
 impl Slot {
-    pub fn next(&self) -> *mut () {
+    pub const fn new() -> Slot {
+        Slot {
+            function: AtomicPtr::new(ptr::null_mut()),
+            next: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    pub fn next(&self, about: &About) -> *mut () {
         let mut next = self.next.load(Relaxed);
         if next.is_null() {
-            next = lookup(self.name);
+            next = lookup(about.name);
             self.next.store(next, Relaxed);
         }
         next
     }
 
-    /// Does what comes before a call, and returns the C library's function. `errno` stays.
+    /// Does what comes before a call, and returns the C library's function. `errno` stays. `caller` is where the call
+    /// returns to; it matters where there are versions, and where the function is not the C library's.
     ///
     /// # Safety
     /// The words are the program's arguments.
-    pub unsafe fn begin(&self, words: &Words) -> *mut () {
+    pub unsafe fn begin(&self, about: &About, words: &Words, caller: usize) -> *mut () {
         let errno = crate::errno::get();
-        let due = self
+        let due = about
             .while_negative
             .iter()
             .any(|word| word.load(Acquire) < 0);
-        if due && (self.inside || !guard::inside()) {
+        if due && (about.inside || !guard::inside()) {
             // SAFETY: the caller's promise.
-            unsafe { (self.before)(words) };
+            unsafe { (about.before)(words) };
         }
-        let next = self.next();
+        let mut next = self.next(about);
+        if let Some(versions) = about.versions {
+            next = versions.meant(terminated(about.name), next, caller);
+        }
+        if next == missing as *mut () && caller != 0 {
+            next = of_caller(terminated(about.name), caller).unwrap_or(next);
+        }
         crate::errno::set(errno);
         next
     }
@@ -62,15 +85,24 @@ impl Slot {
 /// For what is to be done before every call.
 pub static ALWAYS: AtomicIsize = AtomicIsize::new(-1);
 
-unsafe extern "C" fn arrived(slot: &Slot, words: &Words) -> *mut () {
+#[allow(
+    improper_ctypes_definitions,
+    reason = "the function is passed on as it came, to this library's own code"
+)]
+unsafe extern "C" fn arrived(
+    slot: &Slot,
+    words: &Words,
+    caller: usize,
+    about: fn() -> About,
+) -> *mut () {
     // SAFETY: the words are the program's arguments.
-    let function = unsafe { slot.begin(words) };
+    let function = unsafe { slot.begin(&about(), words, caller) };
     slot.function.store(function, Relaxed);
     function
 }
 
-/// Calls [`arrived`] and jumps to what it returns, with every argument where it was. The slot comes
-/// in a register that no argument uses.
+/// Calls [`arrived`] and jumps to what it returns, with every argument where it was. The slot, and what there is to say
+/// about it, come in registers that no argument uses.
 #[unsafe(naked)]
 pub unsafe extern "C" fn arrive() {
     #[cfg(target_arch = "x86_64")]
@@ -85,6 +117,8 @@ pub unsafe extern "C" fn arrive() {
         "movaps [rsp + 96], xmm6", "movaps [rsp + 112], xmm7",
         "mov rdi, r11",
         "lea rsi, [rbp - 48]",
+        "mov rdx, [rbp + 8]",
+        "mov rcx, r10",
         "call {arrived}",
         "mov r11, rax",
         "movaps xmm0, [rsp]", "movaps xmm1, [rsp + 16]",
@@ -107,6 +141,8 @@ pub unsafe extern "C" fn arrive() {
         "stp q4, q5, [sp, 160]", "stp q6, q7, [sp, 192]",
         "mov x0, x17",
         "add x1, sp, 16",
+        "mov x2, x30",
+        "mov x3, x16",
         "bl {arrived}",
         "mov x16, x0",
         "ldp x0, x1, [sp, 16]", "ldp x2, x3, [sp, 32]",
@@ -119,22 +155,27 @@ pub unsafe extern "C" fn arrive() {
     );
 }
 
-/// The body of a naked function that goes to [`arrive`] with a slot.
+/// The body of a naked function that goes to [`arrive`] with a slot and the function that returns the rest.
 macro_rules! arrive_with {
-    ($slot:ident) => {{
+    ($slot:ident, $about:ident) => {{
         #[cfg(target_arch = "x86_64")]
         core::arch::naked_asm!(
             "lea r11, [rip + {slot}]",
+            "lea r10, [rip + {about}]",
             "jmp {arrive}",
             slot = sym $slot,
+            about = sym $about,
             arrive = sym $crate::jump::arrive,
         );
         #[cfg(target_arch = "aarch64")]
         core::arch::naked_asm!(
             "adrp x17, {slot}",
             "add x17, x17, :lo12:{slot}",
+            "adrp x16, {about}",
+            "add x16, x16, :lo12:{about}",
             "b {arrive}",
             slot = sym $slot,
+            about = sym $about,
             arrive = sym $crate::jump::arrive,
         );
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -5,7 +5,7 @@
 //! and written by `pdio`; everything else reaches the C library after one load and one compare.
 //! What is taken is chosen by environment variables, listed in [`settings`].
 //!
-//! * [`next`]: the C library's functions behind the exported ones.
+//! * [`next`]: the C library's functions behind the exported ones; [`symbols`] finds them.
 //! * [`table`]: what is known of each descriptor, and the lock of a stream.
 //! * [`take`]: taking a stream over, and when not to; [`filesystem`]: what the file's filesystem allows.
 //! * [`stream`]: one stream, its bytes and its position.
@@ -23,7 +23,7 @@
 //! * [`signals`]: what was written is with the kernel when a signal ends the process.
 //! * [`report`]: `PDIO_STATS`; [`say`]: messages.
 //! * [`acts`]: what lower layers have done by [`all`].
-//! * [`state`], [`errno`]: what every layer reads.
+//! * [`state`], [`local`], [`errno`]: what every layer reads, of the process and of each thread.
 //!
 //! The program must not notice. So a stream is handed back for good, everything written and the
 //! kernel's offset right, before anything happens that this library cannot follow: another process
@@ -42,6 +42,7 @@ mod give_way;
 mod guard;
 mod hooks;
 mod jump;
+mod local;
 mod locks;
 mod look;
 mod makers;
@@ -55,6 +56,7 @@ mod settings;
 mod signals;
 mod state;
 mod stream;
+mod symbols;
 mod table;
 mod take;
 mod taken;
@@ -63,31 +65,20 @@ mod tell;
 /// Returns true if the program was built with ThreadSanitizer. That sees the library's calls, but not what
 /// orders them, and reports races for so long that the program seems to stand.
 fn watched_for_races() -> bool {
-    let init: usize;
-    // SAFETY: the loader has put the address of a function there, or zero if there is none.
-    unsafe {
-        #[cfg(target_arch = "x86_64")]
-        core::arch::asm!(
-            ".weak __tsan_init",
-            "mov {init}, qword ptr [rip + __tsan_init@GOTPCREL]",
-            init = out(reg) init,
-            options(nostack, preserves_flags, readonly),
-        );
-        #[cfg(target_arch = "aarch64")]
-        core::arch::asm!(
-            ".weak __tsan_init",
-            "adrp {init}, :got:__tsan_init",
-            "ldr {init}, [{init}, :got_lo12:__tsan_init]",
-            init = out(reg) init,
-            options(nostack, preserves_flags, readonly),
-        );
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        {
-            init = 0;
-        }
-    }
-    init != 0
+    symbols::weak!("__tsan_init") != 0
 }
+
+// What the compiler's startup files would define, which are left out of the library, but not of a test program.
+#[cfg(not(test))]
+core::arch::global_asm!(
+    ".pushsection .rodata.pdio_dso_handle, \"a\"",
+    ".hidden __dso_handle",
+    ".globl __dso_handle",
+    ".p2align 3",
+    "__dso_handle:",
+    ".quad 0",
+    ".popsection",
+);
 
 extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
     table::open_up();
@@ -97,9 +88,10 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
         return;
     }
     let before = errno::get();
-    next::resolve();
-    table::prepare();
+    symbols::prepare();
+    next::find_apart();
     pdio::set_thread_hook(guard::own_thread);
+    pdio::prepare_threads();
     // SAFETY: the environment is the loader's.
     unsafe { settings::read(environment) };
     state::claim_process();

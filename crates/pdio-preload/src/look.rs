@@ -37,6 +37,19 @@ pub fn is_kept(fd: c_int) -> bool {
     }
 }
 
+/// Returns true if what is written to a device must not change until it is there, as checksums or parity are
+/// computed of it, or nothing can be known: so of filesystems with a number of their own, as btrfs and overlays.
+/// In the page cache the kernel sees to that; a program's memory another of its threads may be changing.
+pub fn needs_stable_data(device: libc::dev_t) -> bool {
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    // A partition has no queue of its own; its disk is the directory above.
+    let said = ["queue", "../queue"].iter().find_map(|queue| {
+        let path = format!("/sys/dev/block/{major}:{minor}/{queue}/stable_writes");
+        std::fs::read_to_string(path).ok()
+    });
+    said.is_none_or(|text| text.trim() != "0")
+}
+
 /// Returns true if the process has taken a lock through this descriptor, or nothing can be known.
 pub fn is_locked(fd: c_int) -> bool {
     match std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")) {

@@ -62,8 +62,11 @@ pub fn is_the_programs(address: usize, len: usize) -> bool {
     let Some(last) = address.checked_add(len.saturating_sub(1)) else {
         return false;
     };
-    // What lies below something of the program's is its own, whether it is there or not.
-    last <= &raw const mine as usize || readable(last)
+    // What lies below something of the program's is its own, whether it is there or not. The first stack is the highest
+    // of its memory, and the kernel has put these bytes there.
+    // SAFETY: no preconditions.
+    let highest = || unsafe { libc::getauxval(libc::AT_RANDOM) } as usize;
+    last <= &raw const mine as usize || last <= highest() || readable(last)
 }
 
 /// Returns true if all pages are there, which one call can say for many (Linux 5.14); if false,

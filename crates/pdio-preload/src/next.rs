@@ -1,35 +1,114 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The C library's own functions, behind the ones that this library exports.
 //!
-//! Each is looked up once. Until then its slot holds a function that looks it up, so that a call
-//! costs a load and a jump and needs no test.
+//! Each is looked up when it is first called, which may be in a handler of a signal (see [`crate::symbols`]). Until then
+//! its slot holds a function that looks it up, so that a call costs a load and a jump and needs no test.
+//!
+//! `open64` serves `open` as well: to the C library they are one. A library behind this one may stand in for one of
+//! them alone (another library to preload, which wraps `fopen` and not `fopen64`). Then the slot holds a function that
+//! goes by the name that the program has used, which the other name's export has noted ([`by_name`]).
 
-use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void, CStr};
 use core::mem::transmute;
-use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 
 use libc::{iovec, mode_t, off_t, pid_t, size_t, ssize_t};
 
+use crate::{local, symbols};
+
 /// What calls a function that this C library does not have.
-unsafe extern "C" fn missing() -> c_long {
+pub unsafe extern "C" fn missing() -> c_long {
     crate::errno::set(libc::ENOSYS);
     -1
 }
 
 /// The next definition of a symbol after this library's. `name` ends with a zero byte.
 pub fn lookup(name: &str) -> *mut () {
-    debug_assert!(name.ends_with('\0'));
-    // SAFETY: a terminated string; the result is only called as what the symbol is.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast()) };
+    let found = symbols::next(terminated(name), None);
     match found.is_null() {
         true => missing as *mut (),
-        false => found.cast(),
+        false => found,
     }
 }
 
-/// Makes the functions of this file; the first three names are of what holds and finds them.
+/// The name of a function, which ends with a zero byte.
+pub fn terminated(name: &str) -> &CStr {
+    debug_assert!(name.ends_with('\0'));
+    // SAFETY: names of functions have no zero byte within.
+    unsafe { CStr::from_bytes_with_nul_unchecked(name.as_bytes()) }
+}
+
+/// Some function stands behind this library under one of its two names alone.
+static APART: AtomicBool = AtomicBool::new(false);
+
+/// A number for both names of a function, with `64` and without; never zero.
+fn family(name: &str) -> u64 {
+    let letters = name.bytes().filter(|byte| !b"64".contains(byte));
+    letters.fold(5381u64, |hash, byte| {
+        hash.wrapping_mul(33).wrapping_add(byte.into())
+    }) | 1
+}
+
+/// Returns true if a function of this name has another, as offsets are 64 bits wide under both.
+const fn has_two_names(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let mut at = 1;
+    while at < bytes.len() {
+        if bytes[at - 1] == b'6' && bytes[at] == b'4' {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+/// Returns true if some function stands behind this library under one of its two names alone.
+#[inline(always)]
+pub fn are_apart() -> bool {
+    APART.load(Relaxed)
+}
+
+/// Serves a call by this name, which is a function's other one.
+#[cold]
+pub fn by_name<T>(name: &str, call: impl FnOnce() -> T) -> T {
+    let before = local::here(|local| local.named.replace(family(name)));
+    let result = call();
+    local::here(|local| local.named.set(before));
+    result
+}
+
+/// Calls `next` with whether the program has called this function by its other name.
+fn by_other_name<T>(name: &str, next: impl FnOnce(bool) -> T) -> T {
+    let named = family(name);
+    let by = local::here(|local| !local.inside.get() && local.named.get() == named);
+    if !by {
+        return next(false);
+    }
+    // What is behind may itself call this library.
+    local::here(|local| local.named.set(0));
+    let result = next(true);
+    local::here(|local| local.named.set(named));
+    result
+}
+
+/// The function of the other name, if another library has it than the one that has `name`.
+fn apart(name: &str) -> Option<*mut ()> {
+    let (before, after) = name.split_once("64")?;
+    let mut other = [0; 32];
+    let len = before.len() + after.len();
+    other[..before.len()].copy_from_slice(before.as_bytes());
+    other[before.len()..len].copy_from_slice(after.as_bytes());
+    let other = CStr::from_bytes_with_nul(&other[..len]).ok()?;
+    if !symbols::apart(terminated(name), other) {
+        return None;
+    }
+    let found = symbols::next(other, None);
+    (!found.is_null()).then_some(found)
+}
+
+/// Makes the functions of this file; the first five names are of what holds, finds and chooses them.
 macro_rules! next {
-    ($slots:ident, $first:ident, $resolve:ident: $(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
+    ($slots:ident, $first:ident, $both:ident, $chosen:ident, $find:ident: $(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
         mod $slots {
             use super::*;
             $(
@@ -47,6 +126,30 @@ macro_rules! next {
                 }
             )*
         }
+        mod $both {
+            use super::*;
+            $(
+                #[allow(non_upper_case_globals, reason = "named as the function")]
+                pub static $name: [AtomicPtr<()>; 2] =
+                    [const { AtomicPtr::new(core::ptr::null_mut()) }; 2];
+            )*
+        }
+        mod $chosen {
+            use super::*;
+            $(
+                pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
+                    by_other_name(stringify!($name), |by| {
+                        let function = $both::$name[usize::from(by)].load(Relaxed);
+                        // SAFETY: the slot leads here once both are there, functions of this signature.
+                        unsafe {
+                            transmute::<*mut (), unsafe extern "C-unwind" fn($($type),*) -> $ret>(function)(
+                                $($arg),*
+                            )
+                        }
+                    })
+                }
+            )*
+        }
         $(
             #[inline(always)]
             pub unsafe fn $name($($arg: $type),*) -> $ret {
@@ -59,8 +162,18 @@ macro_rules! next {
                 }
             }
         )*
-        fn $resolve() {
-            $( $slots::$name.store(lookup(concat!(stringify!($name), "\0")), Relaxed); )*
+        fn $find() {
+            $(
+                if const { has_two_names(stringify!($name)) } {
+                    let name = concat!(stringify!($name), "\0");
+                    if let Some(other) = apart(name) {
+                        $both::$name[0].store(lookup(name), Relaxed);
+                        $both::$name[1].store(other, Relaxed);
+                        $slots::$name.store($chosen::$name as *mut (), Relaxed);
+                        APART.store(true, Relaxed);
+                    }
+                }
+            )*
         }
     };
 }
@@ -68,7 +181,7 @@ macro_rules! next {
 type Path = *const c_char;
 
 next! {
-    slot, first, resolve_all:
+    slot, first, both, chosen, find_functions:
     fn read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t;
     fn write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t;
     fn pread64(fd: c_int, data: *mut c_void, len: size_t, at: off_t) -> ssize_t;
@@ -97,7 +210,6 @@ next! {
     fn close(fd: c_int) -> c_int;
     fn fclose(file: *mut libc::FILE) -> c_int;
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
-    fn closefrom(first: c_int) -> ();
     fn dup(fd: c_int) -> c_int;
     fn dup2(fd: c_int, new: c_int) -> c_int;
     fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int;
@@ -152,8 +264,6 @@ next! {
     fn renameat2(from_directory: c_int, from: Path, to_directory: c_int, to: Path, flags: c_uint) -> c_int;
     fn link(from: Path, to: Path) -> c_int;
     fn linkat(from_directory: c_int, from: Path, to_directory: c_int, to: Path, flags: c_int) -> c_int;
-    fn unlink(path: Path) -> c_int;
-    fn unlinkat(directory: c_int, path: Path, flags: c_int) -> c_int;
 
     fn sendfile64(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t;
     fn splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
@@ -163,7 +273,6 @@ next! {
     fn sendmmsg(socket: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int;
     fn recvmsg(socket: c_int, message: *mut libc::msghdr, flags: c_int) -> ssize_t;
     fn recvmmsg(socket: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int, limit: *mut c_void) -> c_int;
-    fn io_submit(context: *mut c_void, count: c_long, blocks: *mut *mut c_void) -> c_int;
     fn lio_listio64(mode: c_int, list: *const *mut c_void, count: c_int, event: *mut c_void) -> c_int;
     fn syscall(number: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong, f: c_ulong) -> c_long;
 
@@ -228,7 +337,7 @@ pub(crate) use makers;
 macro_rules! next_makers {
     ($($([$($before:ident)?; $after:ident])? fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
         next! {
-            maker_slot, first_maker, resolve_makers:
+            maker_slot, first_maker, both_makers, chosen_maker, find_makers:
             $(fn $name($($arg: $type),*) -> $ret;)*
         }
     };
@@ -236,8 +345,11 @@ macro_rules! next_makers {
 
 makers!(next_makers);
 
-/// Looks everything up, so that no signal handler has to.
-pub fn resolve() {
-    resolve_all();
-    resolve_makers();
+/// Looks which functions stand behind this library under one of their two names alone. Only other libraries that are
+/// preloaded can make it so.
+pub fn find_apart() {
+    if symbols::is_followed() {
+        find_functions();
+        find_makers();
+    }
 }

@@ -11,19 +11,19 @@
 
 use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use core::sync::atomic::{
-    AtomicBool, AtomicPtr,
+    AtomicBool, AtomicU32,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::OnceLock;
 
 use libc::pid_t;
 
 use crate::all::{drain_all, end_all, relinquish_all, report_lost};
 use crate::give_way::relinquish;
 use crate::guard::{self, Guard};
-use crate::jump::{self, arrive_with, Slot, ALWAYS};
-use crate::next::{self, lookup};
+use crate::jump::{self, arrive_with, About, Slot, ALWAYS};
+use crate::next::{self, lookup, terminated};
 use crate::state::{self, HOLD, THREADED};
+use crate::symbols::Versions;
 use crate::{memory, report, signals, table, tell};
 
 extern "C" {
@@ -55,7 +55,7 @@ pub fn prepare() {
         libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child));
         let mut key = 0;
         if libc::pthread_key_create(&mut key, Some(main_ends)) == 0 {
-            let _ = MAIN.set(key);
+            MAIN.store(key, SeqCst);
             is_main();
         }
     }
@@ -63,15 +63,47 @@ pub fn prepare() {
 
 /// A value of the main thread alone: its destructor runs when that thread ends, by whatever call, and the
 /// process goes on.
-static MAIN: OnceLock<libc::pthread_key_t> = OnceLock::new();
+static MAIN: AtomicU32 = AtomicU32::new(NO_KEY);
+const NO_KEY: libc::pthread_key_t = libc::pthread_key_t::MAX;
 
 /// This is the main thread.
 fn is_main() {
-    if let Some(&key) = MAIN.get() {
+    let key = MAIN.load(SeqCst);
+    if key != NO_KEY {
         // SAFETY: our key; the value is never used.
         unsafe { libc::pthread_setspecific(key, (&raw const MAIN).cast()) };
     }
 }
+
+/// Makes a key. If there are no more, once more without the library's, so that the program gets as many as without it:
+/// then nobody sees the main thread end.
+fn make_key(make: impl Fn() -> c_int) -> c_int {
+    let failed = make();
+    if failed == 0 || guard::inside() || !state::is_owner() {
+        return failed;
+    }
+    let own = MAIN.swap(NO_KEY, SeqCst);
+    if own == NO_KEY {
+        return failed;
+    }
+    withdraw_threads("keys of threads have run out");
+    // SAFETY: our key, which nobody uses any more.
+    unsafe { libc::pthread_key_delete(own) };
+    make()
+}
+
+macro_rules! keys {
+    ($($name:ident)*) => {$(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(key: *mut c_uint, destructor: *const c_void) -> c_int {
+            type Make = unsafe extern "C" fn(*mut c_uint, *const c_void) -> c_int;
+            let next = core::mem::transmute::<*mut (), Make>(lookup(concat!(stringify!($name), "\0")));
+            make_key(|| next(key, destructor))
+        }
+    )*};
+}
+
+keys! { pthread_key_create tss_create }
 
 /// The process now ends with its last thread, which runs what the program registered for that: it must not
 /// be one of the library's, and those would never end.
@@ -261,25 +293,54 @@ held! {
     "exec": fn execveat(
         directory: c_int, path: Path, arguments: Words, environment: Words, flags: c_int
     ) -> c_int;
-    "posix_spawn": fn posix_spawn(
-        child: *mut pid_t, path: Path, actions: *const c_void, attributes: *const c_void,
-        arguments: Words, environment: Words
-    ) -> c_int;
-    "posix_spawn": fn posix_spawnp(
-        child: *mut pid_t, path: Path, actions: *const c_void, attributes: *const c_void,
-        arguments: Words, environment: Words
-    ) -> c_int;
     "system": fn system(command: Path) -> c_int;
     "popen": fn popen(command: Path, mode: Path) -> *mut libc::FILE;
     "wordexp": fn wordexp(words: Path, result: *mut c_void, flags: c_int) -> c_int;
 }
 
+/// `posix_spawn` and `posix_spawnp`, of whose older versions a script may lack a first line that names its interpreter.
+macro_rules! spawns {
+    ($($name:ident)*) => {$(
+        #[no_mangle]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            unsafe extern "C" fn called(
+                child: *mut pid_t, path: Path, actions: *const c_void, attributes: *const c_void,
+                arguments: Words, environment: Words, caller: usize
+            ) -> c_int {
+                static VERSIONS: Versions = Versions::new();
+                let name = concat!(stringify!($name), "\0");
+                let next = VERSIONS.meant(terminated(name), lookup(name), caller);
+                let next: unsafe extern "C" fn(
+                    *mut pid_t, Path, *const c_void, *const c_void, Words, Words
+                ) -> c_int = core::mem::transmute(next);
+                held("posix_spawn", || next(child, path, actions, attributes, arguments, environment))
+            }
+            // All registers for words are in use, so the seventh is on the stack.
+            #[cfg(target_arch = "x86_64")]
+            core::arch::naked_asm!(
+                "push qword ptr [rsp]",
+                "call {called}",
+                "add rsp, 8",
+                "ret",
+                called = sym called,
+            );
+            #[cfg(target_arch = "aarch64")]
+            core::arch::naked_asm!("mov x6, x30", "b {called}", called = sym called);
+            #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+            compile_error!("write down where this processor keeps the address to return to");
+        }
+    )*};
+}
+
+spawns! { posix_spawn posix_spawnp }
+
 /// Exports functions that do something before every call (see [`crate::jump`]).
 macro_rules! jump {
     ($(fn $name:ident($a:ident, $b:ident, $c:ident) $body:block)*) => {
-        jump! { inside: false; $(fn $name($a, $b, $c) $body)* }
+        jump! { inside: false, versions: None; $(fn $name($a, $b, $c) $body)* }
     };
-    (inside: $inside:literal; $(fn $name:ident($a:ident, $b:ident, $c:ident) $body:block)*) => {$(
+    (inside: $inside:literal, versions: $versions:expr; $(fn $name:ident($a:ident, $b:ident, $c:ident) $body:block)*) => {$(
         #[no_mangle]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
@@ -287,15 +348,17 @@ macro_rules! jump {
                 let &[$a, $b, $c, ..] = words;
                 $body
             }
-            static SLOT: Slot = Slot {
-                function: AtomicPtr::new(core::ptr::null_mut()),
-                next: AtomicPtr::new(core::ptr::null_mut()),
-                name: concat!(stringify!($name), "\0"),
-                while_negative: [&ALWAYS, &ALWAYS],
-                before,
-                inside: $inside,
-            };
-            arrive_with!(SLOT)
+            static SLOT: Slot = Slot::new();
+            fn about() -> About {
+                About {
+                    name: concat!(stringify!($name), "\0"),
+                    versions: $versions,
+                    while_negative: [&ALWAYS, &ALWAYS],
+                    before,
+                    inside: $inside,
+                }
+            }
+            arrive_with!(SLOT, about)
         }
     )*};
 }
@@ -319,9 +382,11 @@ pub fn cloning(flags: c_int) {
         THREADED.store(true, SeqCst);
     }
     let parted = !has(libc::CLONE_VM) || has(libc::CLONE_VFORK);
-    if thread != has(libc::CLONE_FILES) || !thread && !parted {
+    // A thread that is not the C library's shares the storage of another, or has none that the work on a stream could
+    // rely on.
+    if thread || has(libc::CLONE_FILES) || !parted {
         withdraw("clone");
-    } else if !thread {
+    } else {
         leaving("clone");
     }
     if has(libc::CLONE_VM) && has(libc::CLONE_VFORK) {
@@ -369,7 +434,6 @@ jump! {
     fn __vfork(_a, _b, _c) { vforking() }
     fn pthread_create(_a, _b, _c) { THREADED.store(true, SeqCst) }
     fn thrd_create(_a, _b, _c) { THREADED.store(true, SeqCst) }
-    fn timer_create(_a, _b, _c) { notifying() }
     fn mq_notify(_a, _b, _c) { notifying() }
     fn getaddrinfo_a(_a, _b, _c) {
         notifying();
@@ -392,14 +456,11 @@ jump! {
 
     fn raise(_a, _b, _c) { drain_all() }
     fn gsignal(_a, _b, _c) { drain_all() }
-    fn pthread_kill(_a, signal, _c) { to_thread(signal as c_int) }
     fn pthread_sigqueue(_a, signal, _c) { to_thread(signal as c_int) }
 
     // The C library looks at files by itself, unseen.
     fn ftw(_a, _b, _c) { drain_all() }
     fn ftw64(_a, _b, _c) { drain_all() }
-    fn nftw(_a, _b, _c) { drain_all() }
-    fn nftw64(_a, _b, _c) { drain_all() }
     fn fts_open(_a, _b, _c) { drain_all() }
     fn fts64_open(_a, _b, _c) { drain_all() }
     fn fts_read(_a, _b, _c) { drain_all() }
@@ -453,7 +514,20 @@ jump! {
 }
 
 jump! {
-    inside: true;
+    inside: false,
+    versions: {
+        static VERSIONS: Versions = Versions::new();
+        Some(&VERSIONS)
+    };
+    fn timer_create(_a, _b, _c) { notifying() }
+    // The older one fails for a thread that has ended.
+    fn pthread_kill(_a, signal, _c) { to_thread(signal as c_int) }
+    fn nftw(_a, _b, _c) { drain_all() }
+    fn nftw64(_a, _b, _c) { drain_all() }
+}
+
+jump! {
+    inside: true, versions: None;
     fn _exit(_a, _b, _c) { finish_at_once() }
     fn _Exit(_a, _b, _c) { finish_at_once() }
     fn abort(_a, _b, _c) { finish_at_once() }

@@ -203,15 +203,7 @@ pub fn print() {
         (-1, Statistics::Text(path) | Statistics::Json(path)) => open(path).unwrap_or(-1),
         (out, _) => out,
     };
-    put(out, said.as_bytes());
-}
-
-fn put(fd: c_int, mut text: &[u8]) {
-    while fd >= 0 && !text.is_empty() {
-        // SAFETY: the bytes are readable.
-        match unsafe { next::write(fd, text.as_ptr().cast(), text.len()) } {
-            n @ 1.. => text = &text[n as usize..],
-            _ => return,
-        }
+    if out >= 0 {
+        say::put(out, said.as_bytes());
     }
 }

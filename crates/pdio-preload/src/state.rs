@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What holds for the whole process, in words that every layer reads.
 
-use core::cell::Cell;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU32, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
+
+use crate::local::here;
 
 /// True if anything is watched at all.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
@@ -74,19 +75,14 @@ fn asked() -> libc::pid_t {
     unsafe { libc::getpid() }
 }
 
-thread_local! {
-    /// This thread has lent its memory to a child, and may be that child.
-    static LENT: Cell<bool> = const { Cell::new(false) };
-}
-
-/// True if any thread ever has: until then, no call looks further.
+/// True if any thread has ever lent its memory to a child: until then, no call looks further.
 static EVER_LENT: AtomicBool = AtomicBool::new(false);
 
 /// A child is about to run on this thread's memory, until it executes a program or ends: by `vfork`. Called last
 /// before that.
 pub fn lend() {
     EVER_LENT.store(true, Relaxed);
-    LENT.set(true);
+    here(|local| local.lent.set(true));
 }
 
 /// Returns true in such a child. Its descriptors, actions and locks are its own, while all that this library knows
@@ -94,13 +90,13 @@ pub fn lend() {
 /// So for the child nothing is watched, served or written.
 #[inline]
 pub fn borrowed() -> bool {
-    EVER_LENT.load(Relaxed) && LENT.get() && still_borrowed()
+    EVER_LENT.load(Relaxed) && here(|local| local.lent.get()) && still_borrowed()
 }
 
 #[cold]
 fn still_borrowed() -> bool {
     let child = OWNER.load(Relaxed) != asked();
-    LENT.set(child);
+    here(|local| local.lent.set(child));
     child
 }
 

@@ -25,6 +25,15 @@ const WORTH_ASKING: u64 = 16 << 10;
 /// Hand-overs, or questions, in a row with less than that after which a stream goes back for good.
 const HASTY: u32 = 8;
 
+/// Most bytes of a call that pdio is given at a time. Calls of less than 64 KiB it copies, into or out of the
+/// stream's own memory; larger ones may go directly.
+fn piece(copies: bool) -> usize {
+    match copies {
+        true => 32 << 10,
+        false => usize::MAX,
+    }
+}
+
 fn code(error: &io::Error) -> c_int {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
@@ -125,15 +134,17 @@ impl Stream {
         let Pump::Writer(writer) = &mut self.pump else {
             return (0, Some(libc::EBADF));
         };
+        let most = piece(self.copies);
         let mut total = 0;
         for part in parts.iter().filter(|part| part.iov_len > 0) {
             // SAFETY: the program's memory; the program vouches that it is readable.
             let mut rest =
                 unsafe { core::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) };
             while !rest.is_empty() {
+                let piece = &rest[..rest.len().min(most)];
                 let result = match at {
-                    Some(at) => writer.write_at(rest, at + total as u64),
-                    None => writer.write(rest),
+                    Some(at) => writer.write_at(piece, at + total as u64),
+                    None => writer.write(piece),
                 };
                 match result {
                     Ok(0) => return (total, Some(libc::EIO)),
@@ -175,23 +186,26 @@ impl Stream {
         let Pump::Reader(reader) = &mut self.pump else {
             return (0, Some(libc::EBADF));
         };
+        let most = piece(tell::has_mapped_files());
         let mut total = 0;
         for part in parts.iter().filter(|part| part.iov_len > 0) {
             // SAFETY: the program's memory; the program vouches that it is writable.
-            let memory =
+            let memory: &mut [u8] =
                 unsafe { core::slice::from_raw_parts_mut(part.iov_base.cast(), part.iov_len) };
-            let result = match at {
-                Some(at) => reader.read_at(memory, at + total as u64),
-                None => reader.read(memory),
-            };
-            match result {
-                Ok(n) => {
-                    total += n;
-                    if n < part.iov_len {
-                        break;
+            for memory in memory.chunks_mut(most) {
+                let result = match at {
+                    Some(at) => reader.read_at(memory, at + total as u64),
+                    None => reader.read(memory),
+                };
+                match result {
+                    Ok(n) => {
+                        total += n;
+                        if n < memory.len() {
+                            return (total, None);
+                        }
                     }
+                    Err(error) => return (total, Some(code(&error))),
                 }
-                Err(error) => return (total, Some(code(&error))),
             }
         }
         (total, None)
@@ -247,5 +261,100 @@ impl State {
         let (error, left) = stream.drain();
         self.error = self.error.or(error);
         left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::guard;
+
+    const LEN: usize = 4 << 20;
+
+    fn direct() -> pdio::OpenOptions {
+        let mut options = pdio::OpenOptions::new();
+        options.strategy(pdio::Strategy::Direct);
+        options
+    }
+
+    fn stream(pump: Pump, copies: bool) -> Stream {
+        Stream {
+            pump,
+            path: c"file".into(),
+            standard: false,
+            in_step: false,
+            farthest: u64::MAX,
+            written: 0,
+            copies,
+            defers: false,
+            gathered: 0,
+            hasty: 0,
+            heard: 0,
+        }
+    }
+
+    /// Aligned memory; the vector owns it.
+    fn aligned(owner: &mut Vec<u8>) -> &mut [u8] {
+        owner.resize(LEN + 4096, 7);
+        let skip = owner.as_ptr().align_offset(4096);
+        &mut owner[skip..skip + LEN]
+    }
+
+    fn part(memory: &mut [u8]) -> [iovec; 1] {
+        [iovec {
+            iov_base: memory.as_mut_ptr().cast(),
+            iov_len: memory.len(),
+        }]
+    }
+
+    fn write_all(file: &File, copies: bool) -> pdio::Stats {
+        let writer = direct().writer_from(file.try_clone().expect("a descriptor"));
+        let mut stream = stream(Pump::Writer(writer.expect("a writer")), copies);
+        let mut owner = Vec::new();
+        assert_eq!(
+            stream.write(&part(aligned(&mut owner)), Some(0)),
+            (LEN, None)
+        );
+        let Pump::Writer(writer) = stream.pump else {
+            unreachable!()
+        };
+        writer.finish().expect("written")
+    }
+
+    fn read_all(file: &File) -> pdio::Stats {
+        let reader = direct().reader_from(file.try_clone().expect("a descriptor"));
+        let mut stream = stream(Pump::Reader(Box::new(reader.expect("a reader"))), false);
+        let mut owner = Vec::new();
+        let memory = aligned(&mut owner);
+        memory.fill(0);
+        assert_eq!(stream.read(&part(memory), Some(0)), (LEN, None));
+        assert!(memory.iter().all(|&byte| byte == 7));
+        let Pump::Reader(reader) = &stream.pump else {
+            unreachable!()
+        };
+        reader.stats()
+    }
+
+    #[test]
+    fn where_the_programs_memory_may_not_be_used_it_is_not() {
+        // What pdio does is not what the program does.
+        let _guard = guard::Guard::enter();
+        let file = tempfile::tempfile_in("/var/tmp").expect("a file");
+        let stats = write_all(&file, false);
+        if stats.direct_bytes == 0 {
+            eprintln!("skipped: no direct I/O in /var/tmp");
+            return;
+        }
+        assert!(stats.zero_copy_bytes > 0, "{stats:?}");
+        let stats = write_all(&file, true);
+        assert_eq!(stats.zero_copy_bytes, 0, "{stats:?}");
+        assert!(stats.direct_bytes > 0, "{stats:?}");
+        assert!(read_all(&file).zero_copy_bytes > 0);
+        tell::mapping_file();
+        let stats = read_all(&file);
+        assert_eq!(stats.zero_copy_bytes, 0, "{stats:?}");
+        assert!(stats.direct_bytes > 0, "{stats:?}");
     }
 }

@@ -214,20 +214,12 @@ pub fn watch_copy(from: c_int, to: c_int) -> bool {
     true
 }
 
-/// The C library's word on whether there is more than one thread.
-static SINGLE: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
-
-pub fn prepare() {
-    // SAFETY: a terminated string.
-    let single = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
-    SINGLE.store(single.cast(), Relaxed);
-}
-
 /// Returns true if this is the only thread. A signal handler may still come between any two
 /// instructions.
 pub fn single_threaded() -> bool {
-    // SAFETY: null, or the address of a byte of the C library, written while there is one thread.
-    unsafe { SINGLE.load(Relaxed).as_ref() }.is_some_and(|&single| single != 0)
+    let single = crate::symbols::weak!("__libc_single_threaded") as *const c_char;
+    // SAFETY: null, or the address of a byte of the C library or the program, written while there is one thread.
+    unsafe { single.as_ref() }.is_some_and(|&single| single != 0)
 }
 
 /// Changes the word of a watched descriptor. `None` if it is no longer watched.

@@ -19,6 +19,8 @@ pub struct Stream {
     /// The offset up to which the filesystem takes every call.
     pub farthest: u64,
     pub written: u64,
+    /// True if nothing may be written out of the program's own memory.
+    pub copies: bool,
     /// True if writes are held back.
     pub defers: bool,
     /// Bytes written since the last hand-over, or read since something was heard, and how many of those in

@@ -24,11 +24,11 @@
 use core::ffi::{c_char, c_int, c_long};
 use core::mem::transmute;
 use core::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64,
+    AtomicBool, AtomicI64, AtomicIsize, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, SeqCst},
 };
 
-use crate::jump::{arrive_with, Slot, Words};
+use crate::jump::{arrive_with, About, Slot, Words};
 use crate::next;
 use crate::table::{CLEAR, QUIET, SLOTS};
 use crate::{acts, guard, look, settings, state};
@@ -356,23 +356,61 @@ pub fn sharing() {
     }
 }
 
-/// Before memory is mapped.
-pub fn mapping(protection: c_int, flags: c_int, fd: c_int) {
+/// True if a file is mapped so that stores change it.
+static MAPPED: AtomicBool = AtomicBool::new(false);
+
+/// Returns true if the program's memory may be pages of a file. What a device writes there the kernel
+/// has to write to the file, and it forgets that for a while, or on some filesystems for good, if it has
+/// just written the page out (`docs/upstream-bugs.md`). A store it does not forget.
+pub fn has_mapped_files() -> bool {
+    MAPPED.load(Relaxed)
+}
+
+/// A file is about to be mapped so.
+pub fn mapping_file() {
+    MAPPED.store(true, Relaxed);
+}
+
+/// What others see change when the program stores into memory.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    Memory,
+    File,
+}
+
+/// What others will see of memory that is about to be mapped; `None`: nothing.
+fn seen(protection: c_int, flags: c_int, fd: c_int) -> Option<Seen> {
     let shared = matches!(
         flags & libc::MAP_TYPE,
         libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE
     );
-    if !shared || protection & libc::PROT_WRITE == 0 || SHARED.load(Relaxed) || guard::inside() {
+    if !shared || protection & libc::PROT_WRITE == 0 {
+        return None;
+    }
+    if flags & libc::MAP_ANONYMOUS != 0 {
+        return Some(Seen::Memory);
+    }
+    let about = look::stat(fd)?;
+    match about.st_mode & libc::S_IFMT {
+        libc::S_IFREG => Some(Seen::File),
+        // A device's memory is between the program and the device, but for that of `/dev/zero`, which is anonymous.
+        libc::S_IFCHR if about.st_rdev == libc::makedev(1, 5) => Some(Seen::Memory),
+        _ => None,
+    }
+}
+
+/// Before memory is mapped.
+pub fn mapping(protection: c_int, flags: c_int, fd: c_int) {
+    if SHARED.load(Relaxed) && MAPPED.load(Relaxed) || guard::inside() {
         return;
     }
-    // A device's memory is between the program and the device, but for that of `/dev/zero`, which is anonymous.
-    let file = || {
-        look::stat(fd).is_some_and(|about| match about.st_mode & libc::S_IFMT {
-            libc::S_IFCHR => about.st_rdev == libc::makedev(1, 5),
-            kind => kind == libc::S_IFREG,
-        })
+    let Some(seen) = seen(protection, flags, fd) else {
+        return;
     };
-    if flags & libc::MAP_ANONYMOUS != 0 || file() {
+    if seen == Seen::File {
+        mapping_file();
+    }
+    if !SHARED.load(Relaxed) {
         sharing();
     }
 }
@@ -380,23 +418,25 @@ pub fn mapping(protection: c_int, flags: c_int, fd: c_int) {
 // -------------------------------------------------------------------- calls that need no more
 
 /// Exports functions of any arguments. While nothing waits, and the second word is not negative,
-/// each costs two comparisons and three jumps.
+/// each costs three comparisons and four jumps, three of which are not taken.
 macro_rules! told {
     ($($also:ident, $before:ident: $($name:ident)*;)*) => {$($(
         #[no_mangle]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
-            static SLOT: Slot = Slot {
-                function: AtomicPtr::new(first as *mut ()),
-                next: AtomicPtr::new(core::ptr::null_mut()),
-                name: concat!(stringify!($name), "\0"),
-                while_negative: [&CLEAR, &$also],
-                before: $before,
-                inside: false,
-            };
+            static SLOT: Slot = Slot::new();
+            fn about() -> About {
+                About {
+                    name: concat!(stringify!($name), "\0"),
+                    versions: None,
+                    while_negative: [&CLEAR, &$also],
+                    before: $before,
+                    inside: false,
+                }
+            }
             #[unsafe(naked)]
             unsafe extern "C" fn first() {
-                arrive_with!(SLOT)
+                arrive_with!(SLOT, about)
             }
             #[cfg(target_arch = "x86_64")]
             core::arch::naked_asm!(
@@ -404,7 +444,10 @@ macro_rules! told {
                 "js {first}",
                 "cmp qword ptr [rip + {also}], 0",
                 "js {first}",
-                "jmp qword ptr [rip + {slot}]",
+                "mov r11, [rip + {slot}]",
+                "test r11, r11",
+                "je {first}",
+                "jmp r11",
                 clear = sym CLEAR,
                 also = sym $also,
                 slot = sym SLOT,
@@ -420,6 +463,7 @@ macro_rules! told {
                 "tbnz x16, 63, 1f",
                 "adrp x16, {slot}",
                 "ldr x16, [x16, :lo12:{slot}]",
+                "cbz x16, 1f",
                 "br x16",
                 "1: b {first}",
                 clear = sym CLEAR,
@@ -441,14 +485,16 @@ macro_rules! hears {
         pub unsafe extern "C-unwind" fn $name(
             a: usize, b: usize, c: usize, d: usize, e: usize, f: usize
         ) -> usize {
-            static SLOT: Slot = Slot {
-                function: AtomicPtr::new(core::ptr::null_mut()),
-                next: AtomicPtr::new(core::ptr::null_mut()),
-                name: concat!(stringify!($name), "\0"),
-                while_negative: [&QUIET, &CLEAR],
-                before: $before,
-                inside: false,
-            };
+            static SLOT: Slot = Slot::new();
+            fn about() -> About {
+                About {
+                    name: concat!(stringify!($name), "\0"),
+                    versions: None,
+                    while_negative: [&QUIET, &CLEAR],
+                    before: $before,
+                    inside: false,
+                }
+            }
             let next = SLOT.next.load(Relaxed);
             // Whichever of the two another thread has changed by now.
             if QUIET.load(Acquire) >= 0 && CLEAR.load(Acquire) >= 0 && !next.is_null() {
@@ -456,10 +502,46 @@ macro_rules! hears {
                 return unsafe { transmute::<*mut (), Function>(next)(a, b, c, d, e, f) };
             }
             // SAFETY: as above.
-            unsafe { call(&SLOT, [a, b, c, d, e, f]) }
+            unsafe { call(&SLOT, about, [a, b, c, d, e, f], 0) }
         }
     )*)*};
 }
+
+/// The same for functions of up to five words that have an older version, or are not the C library's. They always ask
+/// where they are called.
+macro_rules! hears_by_version {
+    ($($while:ident, $before:ident: $($name:ident)*;)*) => {$($(
+        #[no_mangle]
+        #[unsafe(naked)]
+        pub unsafe extern "C-unwind" fn $name() {
+            use $crate::{jump, symbols, table, tell};
+            static VERSIONS: symbols::Versions = symbols::Versions::new();
+            static SLOT: jump::Slot = jump::Slot::new();
+            fn about() -> jump::About {
+                jump::About {
+                    name: concat!(stringify!($name), "\0"),
+                    versions: Some(&VERSIONS),
+                    while_negative: [&$while, &table::CLEAR],
+                    before: $before,
+                    inside: false,
+                }
+            }
+            unsafe extern "C-unwind" fn called(
+                a: usize, b: usize, c: usize, d: usize, e: usize, caller: usize
+            ) -> usize {
+                // SAFETY: the words the C library's function was called with.
+                unsafe { tell::call(&SLOT, about, [a, b, c, d, e, 0], caller) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            core::arch::naked_asm!("mov r9, [rsp]", "jmp {called}", called = sym called);
+            #[cfg(target_arch = "aarch64")]
+            core::arch::naked_asm!("mov x5, x30", "b {called}", called = sym called);
+            #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+            compile_error!("write down where this processor keeps the address to return to");
+        }
+    )*)*};
+}
+pub(crate) use hears_by_version;
 
 type Function = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> usize;
 
@@ -469,9 +551,9 @@ type Function = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, u
 /// The words are the program's arguments.
 #[cold]
 #[inline(never)]
-unsafe fn call(slot: &Slot, words: Words) -> usize {
+pub unsafe fn call(slot: &Slot, about: fn() -> About, words: Words, caller: usize) -> usize {
     // SAFETY: the caller's promise.
-    let next = unsafe { slot.begin(&words) };
+    let next = unsafe { slot.begin(&about(), &words, caller) };
     let [a, b, c, d, e, f] = words;
     // SAFETY: as above.
     let result = unsafe { transmute::<*mut (), Function>(next)(a, b, c, d, e, f) };
@@ -492,16 +574,16 @@ pub unsafe extern "C-unwind" fn __recvfrom_chk(
 ) -> usize {
     type Function =
         unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize, usize) -> usize;
-    static SLOT: Slot = Slot {
-        function: AtomicPtr::new(core::ptr::null_mut()),
-        next: AtomicPtr::new(core::ptr::null_mut()),
+    static SLOT: Slot = Slot::new();
+    let about = About {
         name: "__recvfrom_chk\0",
+        versions: None,
         while_negative: [&QUIET, &CLEAR],
         before: receiving,
         inside: false,
     };
     // SAFETY: the program's arguments.
-    let next = unsafe { SLOT.begin(&[fd, data, len, size, flags, from]) };
+    let next = unsafe { SLOT.begin(&about, &[fd, data, len, size, flags, from], 0) };
     // SAFETY: the C library's function, and the words it was called with.
     let result =
         unsafe { transmute::<*mut (), Function>(next)(fd, data, len, size, flags, from, from_len) };
@@ -777,7 +859,7 @@ hears! {
         getaddrinfo gethostbyname gethostbyname2 gethostbyname_r gethostbyaddr
         res_query res_search res_querydomain res_send
         msgget msgctl msgsnd msgrcv semget semctl semop semtimedop shmget shmctl mq_send mq_timedsend mq_receive mq_timedreceive
-        process_vm_writev aio_suspend aio_suspend64 io_getevents
+        process_vm_writev aio_suspend aio_suspend64
         killpg sigqueue tgkill pidfd_send_signal ptrace tcsetpgrp
         inotify_add_watch fanotify_mark mount umount umount2 swapon swapoff sethostname setdomainname
         wait __wait wait3 pclose sleep usleep nanosleep __nanosleep clock_nanosleep thrd_sleep
@@ -796,13 +878,18 @@ hears! {
     watching_ids: waitid;
     nothing_seen:
         access faccessat euidaccess eaccess readlink readlinkat __readlink_chk __readlinkat_chk
-        realpath __realpath_chk canonicalize_file_name
+        __realpath_chk canonicalize_file_name
         readdir readdir64 readdir_r readdir64_r getdents64 getdirentries getdirentries64
-        scandir scandir64 scandirat scandirat64 glob glob64
+        scandir scandir64 scandirat scandirat64
         getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr
         statfs statfs64 fstatfs fstatfs64 statvfs statvfs64 fstatvfs fstatvfs64
         getsockopt aio_error aio_error64 aio_return aio_return64 mq_getattr sigpending
         process_vm_readv;
+}
+
+hears_by_version! {
+    QUIET, nothing_seen: realpath glob glob64;
+    QUIET, always: io_getevents;
 }
 
 #[cfg(test)]
@@ -821,5 +908,22 @@ mod tests {
         // Other tests close descriptors meanwhile.
         let changes = GENERATION.load(SeqCst).wrapping_sub(before);
         assert!(changes >= 2 * TIMES, "{changes}");
+    }
+    #[test]
+    fn only_shared_memory_that_is_written_is_seen() {
+        use std::os::fd::AsRawFd;
+        let file = std::fs::File::open("/proc/self/exe").expect("a file");
+        let zero = std::fs::File::open("/dev/zero").expect("a device");
+        let null = std::fs::File::open("/dev/null").expect("a device");
+        let (file, zero, null) = (file.as_raw_fd(), zero.as_raw_fd(), null.as_raw_fd());
+        let (shared, anonymous) = (libc::MAP_SHARED, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        let write = libc::PROT_READ | libc::PROT_WRITE;
+        assert_eq!(seen(write, shared, file), Some(Seen::File));
+        assert_eq!(seen(write, anonymous, -1), Some(Seen::Memory));
+        assert_eq!(seen(write, shared, zero), Some(Seen::Memory));
+        assert_eq!(seen(write, shared, null), None);
+        assert_eq!(seen(write, shared, -1), None);
+        assert_eq!(seen(write, libc::MAP_PRIVATE, file), None);
+        assert_eq!(seen(libc::PROT_READ, shared, file), None);
     }
 }

@@ -5,6 +5,7 @@
 mod common;
 
 use std::path::Path;
+use std::process::Command;
 
 use common::{bare, compiled, library, preloaded, same, scratch, seen, stderr, stdout, SHORT};
 
@@ -127,6 +128,7 @@ scenarios! {
     signal_handlers_write_and_jump: ["signals"], ["closed"];
     signal_handlers_are_given_what_the_kernel_gave: ["handlers"], ["closed"];
     a_cancelled_thread_leaves_the_stream_whole: ["cancels"], ["closed"];
+    keys_of_threads_are_as_many: ["keys"], ["keys of threads have run out"];
     errors_are_the_kernels: ["faults"], ["an unusual call", "closed"];
     return_loses_nothing: ["ends", "return"], ["end of the program"];
     exit_loses_nothing: ["ends", "exit"], ["end of the program"];
@@ -241,6 +243,13 @@ fn the_librarys_threads_end_with_the_main_thread() {
     compare_ends(&program, &ways);
 }
 
+/// Which has thread-local storage of its own, or shares that of another thread.
+#[test]
+fn a_thread_that_the_program_cloned_reads_and_writes() {
+    let program = compiled("foreign.c", "foreign", &[]);
+    compare_ends(&program, &["own", "shared"]);
+}
+
 /// The C library puts them on the stack of each thread: of one of 64 or 128 KiB these leave too little, or nothing.
 #[test]
 fn a_program_may_have_large_variables_of_each_thread() {
@@ -338,6 +347,60 @@ fn nothing_idles_where_no_thread_can_be_had() {
         .expect("starts");
     assert_eq!(stderr(&output), "refused\n");
     assert_eq!(stdout(&output), "2000100\n");
+}
+
+/// What `loading.c` says with and without the library, and how it ends.
+fn compare_loading(program: &Path, words: &[&str]) {
+    let run = |command: &mut Command| {
+        let home = scratch();
+        let output = command
+            .arg("20")
+            .arg(program)
+            .args(words)
+            .current_dir(home.path())
+            .output()
+            .expect("starts");
+        (stdout(&output), output.status.code())
+    };
+    let expected = run(&mut bare(Path::new("timeout")));
+    assert_eq!(expected.1, Some(0), "{words:?}: {}", expected.0);
+    let settings = [SHORT[0], ("PDIO_STRATEGY", "direct")];
+    let got = run(&mut preloaded(Path::new("timeout"), &settings));
+    assert_eq!(got, expected, "{words:?}");
+}
+
+/// Who loads it has the loader's lock until that thread is done.
+#[test]
+fn a_library_may_wait_for_a_thread_of_its_own_while_it_is_loaded() {
+    let library = ["-DLIBRARY", "-shared", "-fPIC"];
+    let library = compiled("loading.c", "loading.so", &library);
+    let program = compiled("loading.c", "loading", &["-ldl"]);
+    compare_loading(&program, &["plugin", library.to_str().expect("a path")]);
+}
+
+/// Neither the C library nor the program has them: asynchronous I/O, as database servers and `fio` have it in plugins.
+#[test]
+fn what_a_library_calls_may_be_in_one_that_nobody_else_sees() {
+    let behind = compiled("loading.c", "behind.so", &["-DBEHIND", "-shared", "-fPIC"]);
+    let behind = behind.to_str().expect("a path");
+    let library = ["-DUSES", "-shared", "-fPIC", behind];
+    let library = compiled("loading.c", "user.so", &library);
+    let program = compiled("loading.c", "loading", &["-ldl"]);
+    compare_loading(&program, &["user", library.to_str().expect("a path")]);
+}
+
+#[test]
+fn what_the_loader_has_said_stays_until_it_is_called_again() {
+    let program = compiled("loading.c", "loading", &["-ldl"]);
+    compare_loading(&program, &["message"]);
+}
+
+#[test]
+fn a_program_has_the_versions_of_functions_that_it_was_built_with() {
+    let program = compiled("loading.c", "loading", &["-ldl"]);
+    compare_loading(&program, &["versions"]);
+    let program = compiled("loading.c", "loading-older", &["-ldl", "-DOLDER"]);
+    compare_loading(&program, &["versions"]);
 }
 
 #[test]
@@ -512,4 +575,33 @@ fn a_full_disk_shows_in_the_call_that_meets_it() {
 fn the_largest_file_shows_in_the_call_that_meets_it() {
     let options = ["-O", "^extent,^64bit", "-b", "1024"];
     compare_on_image(200, &options, "farthest", "an unusual call");
+}
+
+/// Another library behind this one gets the calls that it stands in for, also if it has `fopen` and not `fopen64`.
+#[test]
+fn a_library_behind_may_have_one_of_two_names() {
+    let half = compiled("half.c", "half.so", &["-shared", "-fPIC", "-ldl"]);
+    let program = compiled("halves.c", "halves", &[]);
+    let home = scratch();
+    let part = |name: &str| {
+        let path = home.path().join(name);
+        std::fs::create_dir(&path).expect("a directory");
+        path
+    };
+    let expected = seen(bare(&program).env("LD_PRELOAD", &half), &part("bare"));
+    let called = stdout(&expected.output);
+    let count = called.lines().filter(|line| line.starts_with("half: "));
+    assert_eq!(count.count(), 4, "{called}");
+    let both = format!("{} {}", library().display(), half.display());
+    let statistics = home.path().join("statistics");
+    let mut command = preloaded(&program, &SHORT);
+    command
+        .env("LD_PRELOAD", both)
+        .env("PDIO_STATS", &statistics);
+    same("half", &expected, &seen(&mut command, &part("preloaded")));
+    let said = std::fs::read_to_string(&statistics).unwrap_or_default();
+    assert!(
+        said.contains(" streams taken,") || said.contains(" stream taken,"),
+        "{said}"
+    );
 }

@@ -239,6 +239,45 @@ fn statistics_append_to_a_file() {
     assert_eq!(said.matches("/file: ").count(), 2, "{said}");
 }
 
+/// A message to a pipe that nobody reads, or statistics beyond the limit on a file's size, would end the program by a
+/// signal that it has not asked for.
+#[test]
+fn what_cannot_be_written_does_not_end_the_program() {
+    let home = scratch();
+    let statistics = home.path().join("statistics");
+    fs::write(&statistics, vec![b'\n'; 6 << 20]).expect("a file");
+    let json = format!("json:{}", statistics.display());
+    for (name, value) in [
+        ("PDIO_STATS", json.as_str()),
+        ("PDIO_STATS", "1"),
+        ("PDIO_LINGER", "potatoes"),
+    ] {
+        let (unread, pipe) = std::io::pipe().expect("a pipe");
+        drop(unread);
+        let mut command = preloaded(Path::new(DD), &SHORT);
+        command
+            .args(["if=/dev/zero", "bs=4096", "count=1024", "status=none"])
+            .arg(format!("of={}", home.path().join("file").display()))
+            .env(name, value)
+            .stderr(pipe);
+        if value == json {
+            let limit = libc::rlimit {
+                rlim_cur: 6 << 20,
+                rlim_max: 6 << 20,
+            };
+            // SAFETY: one system call.
+            unsafe {
+                command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_FSIZE, &limit) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                })
+            };
+        }
+        let status = command.status().expect("starts");
+        assert!(status.success(), "{name}={value}: {status:?}");
+    }
+}
+
 #[test]
 fn a_program_of_which_nothing_was_taken_adds_no_line_to_a_file() {
     let home = scratch();

@@ -206,6 +206,7 @@ pub(crate) fn pilot(
 
 /// Where a seek leads to; `size` is the file's as the kernel knows it.
 pub(crate) fn seek(
+    file: &File,
     to: SeekFrom,
     position: u64,
     inode: &Inode,
@@ -221,12 +222,17 @@ pub(crate) fn seek(
             size()?.max(held).checked_add_signed(by)
         }
     };
-    target
+    let target = target
         .filter(|&at| i64::try_from(at).is_ok())
         .ok_or_else(|| {
             let message = "seek to before the start or beyond the largest offset";
             io::Error::new(io::ErrorKind::InvalidInput, message)
-        })
+        })?;
+    // Nearer than that is possible everywhere; farther, a flush would be the first to notice.
+    if target > i32::MAX as u64 {
+        sys::set_offset(file.as_fd(), target)?;
+    }
+    Ok(target)
 }
 
 #[cfg(test)]

@@ -69,6 +69,10 @@ pub fn times_heard() -> u64 {
 /// flushed or not. Of what other processes write it may miss what is younger than
 /// [`linger`](OpenOptions::linger), unless [`heard`] says that they may have told of it; with `None`, and
 /// of block devices, whatever they write after it was read ahead, as with a `BufReader`.
+///
+/// Aligned reads of 64 KiB and more may go directly into the caller's memory. That must not be a shared mapping
+/// of another file: what a device writes to such a page while the kernel writes it out can be lost. Read into it
+/// in smaller pieces.
 #[derive(Debug)]
 pub struct Reader {
     core: Core,
@@ -239,7 +243,7 @@ impl Seek for Reader {
             return Err(io::Error::from_raw_os_error(libc::ESPIPE));
         }
         self.renew_after_fork()?;
-        self.position = backing::seek(to, self.position, &self.core.inode, || {
+        self.position = backing::seek(&self.file, to, self.position, &self.core.inode, || {
             Ok(match self.core.back.facts.kind {
                 FileKind::Block => self.core.back.facts.size,
                 _ => self.file.metadata()?.len(),

@@ -351,6 +351,18 @@ extern "C" fn begin<F: FnOnce()>(start: *mut c_void) -> *mut c_void {
     std::ptr::null_mut()
 }
 
+/// Looks up what threads of this crate need, so that the first stream does not: that takes the loader's lock, which
+/// another thread may hold while it waits for this one, and has the loader forget its last error.
+pub fn prepare_threads() {
+    // SAFETY: attributes are initialised by the first call.
+    unsafe {
+        let mut attributes = std::mem::zeroed();
+        libc::pthread_attr_init(&mut attributes);
+        taken_from_stacks(&attributes);
+        libc::pthread_attr_destroy(&mut attributes);
+    }
+}
+
 /// What the C library needs of a stack for itself, in bytes: it puts the thread's variables there, of which a
 /// program may have any number.
 fn taken_from_stacks(attributes: &libc::pthread_attr_t) -> usize {

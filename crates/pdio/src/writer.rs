@@ -500,7 +500,7 @@ impl Seek for Writer {
             return Err(io::Error::from_raw_os_error(libc::ESPIPE));
         }
         self.renew_after_fork()?;
-        self.position = backing::seek(to, self.position, &self.shared.inode, || {
+        self.position = backing::seek(&self.file, to, self.position, &self.shared.inode, || {
             Ok(match self.kind {
                 FileKind::Block => self.shared.lock().back.facts.size,
                 _ => self.file.metadata()?.len(),
@@ -777,7 +777,7 @@ mod tests {
         let mut out = options.open_writer(&path).unwrap();
         out.write_all(&[1; 5000]).unwrap();
         let inode = out.shared.inode.clone();
-        let end = backing::seek(SeekFrom::End(0), 0, &inode, || {
+        let end = backing::seek(&out.file.clone(), SeekFrom::End(0), 0, &inode, || {
             let size = out.file.metadata()?.len();
             // As the keeper may do at this moment.
             out.flush()?;

@@ -340,3 +340,26 @@ fn what_was_heard_is_not_read_from_before() {
         assert_eq!(block, [expected; 4096], "hears: {hears}");
     }
 }
+
+#[test]
+fn a_seek_leads_where_that_of_a_file_would() {
+    let file = tempfile::tempfile_in("/var/tmp").unwrap();
+    let mut plain = file.try_clone().unwrap();
+    let options = OpenOptions::new();
+    let mut input = options.reader_from(file.try_clone().unwrap()).unwrap();
+    let mut out = options.writer_from(file).unwrap();
+    let streams: [&mut dyn Seek; 2] = [&mut input, &mut out];
+    let end = i64::MAX as u64;
+    for stream in streams {
+        for at in [0, 5, 1 << 31, 1 << 45, end - 4096, end] {
+            let expected = plain.seek(SeekFrom::Start(at)).ok();
+            assert_eq!(stream.seek(SeekFrom::Start(at)).ok(), expected, "{at}");
+            assert_eq!(
+                stream.stream_position().unwrap(),
+                plain.stream_position().unwrap()
+            );
+        }
+    }
+    assert_eq!(input.read(&mut [0]).unwrap(), 0);
+    out.flush().unwrap();
+}

@@ -10,6 +10,8 @@ use std::sync::{Mutex, OnceLock};
 
 use tempfile::TempDir;
 
+#[path = "../../../nocopy-launch/tests/building/mod.rs"]
+mod building;
 #[path = "../../../nocopy-launch/tests/copying/mod.rs"]
 mod copying;
 #[allow(unused_imports)]
@@ -24,36 +26,13 @@ fn built(name: &str) -> Option<PathBuf> {
     Some(Path::new(&std::env::var_os("PDIO_TEST_BUILT")?).join(name))
 }
 
-/// The library, as these tests' profile builds it; cargo builds no cdylib for tests by itself.
+/// The library, as these tests' profile builds it.
 pub fn library() -> PathBuf {
-    if let Some(library) = built("libpdio.so") {
-        return library;
-    }
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT
         .get_or_init(|| {
-            let own = std::env::current_exe().expect("own path");
-            let directory = own.ancestors().nth(2).expect("target/PROFILE/deps");
-            let profile = match directory.file_name().and_then(|name| name.to_str()) {
-                Some("debug") | None => "dev",
-                Some(name) => name,
-            };
-            let status = Command::new(env!("CARGO"))
-                .args([
-                    "build",
-                    "--quiet",
-                    "--package",
-                    "pdio-preload",
-                    "--profile",
-                    profile,
-                ])
-                .arg("--target-dir")
-                .arg(directory.parent().expect("target"))
-                .current_dir(env!("CARGO_MANIFEST_DIR"))
-                .status()
-                .expect("cargo starts");
-            assert!(status.success(), "libpdio.so does not build");
-            directory.join("libpdio.so")
+            built("libpdio.so")
+                .unwrap_or_else(|| building::build("pdio-preload", "libpdio.so", &[]))
         })
         .clone()
 }

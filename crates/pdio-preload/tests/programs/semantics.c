@@ -883,7 +883,7 @@ static void standard_output(void)
 /* The C library has standard output lead to a terminal. */
 static void terminal(void)
 {
-	int master = posix_openpt(O_RDWR | O_NOCTTY), fd;
+	int master = posix_openpt(O_RDWR | O_NOCTTY), fd, status = 0;
 	char text[8] = "";
 
 	grantpt(master);
@@ -892,20 +892,36 @@ static void terminal(void)
 		int tty = open(ptsname(master), O_RDWR | O_NOCTTY);
 
 		close(master);
-		alarm(20);
+		/* Whoever is not answered ends: late, as the disk may be busy. */
+		alarm(300);
+		signal(SIGHUP, SIG_IGN);
 		fd = create("file");
 		dup2(fd, 1);
 		close(fd);
 		stream(1, LONG, 5000);
-		if (login_tty(tty) == 0 && write(1, "hello\n", 6) == 6)
-			/* Until the other end has read it, and is closed. */
-			(void)!read(0, text, 1);
+		if (login_tty(tty) != 0)
+			_exit(1);
+		if (write(1, "hello\n", 6) != 6)
+			_exit(2);
+		/* Until the other end has read it, and is closed. */
+		(void)!read(0, text, 1);
 		_exit(0);
 	}
-	(void)!read(master, text, 7);
+	/* The terminal hands a line on in parts. */
+	for (size_t had = 0; had < 7;) {
+		ssize_t got = read(master, text + had, 7 - had);
+
+		if (got <= 0) {
+			say("read of the terminal", got);
+			break;
+		}
+		had += got;
+	}
 	SAY(strcmp(text, "hello\r\n"));
 	close(master);
-	wait(NULL);
+	wait(&status);
+	/* Where it failed, this says how. */
+	SAY(status);
 	SAY(size_of("file"));
 }
 
@@ -2642,11 +2658,48 @@ static void *endless(void *argument)
 	return NULL;
 }
 
+/* As many values of each thread as there can be. */
+static void keys(void)
+{
+	int fd = taken("file"), count = 0, again;
+	pthread_key_t key;
+
+	stream(fd, 1000, 10);
+	while (!pthread_key_create(&key, NULL))
+		count++;
+	again = pthread_key_create(&key, NULL);
+	SAY(count);
+	SAY(again);
+	stream(fd, 1000, 10);
+	SAY(close(fd));
+}
+
+/* A thread that is to end, and meets no point where it does. */
+static void *outlives(void *argument)
+{
+	int pair[2], fd = taken("second");
+
+	SAY(pipe(pair));
+	pthread_cancel(pthread_self());
+	SAY(lseek(fd, 100, SEEK_CUR));
+	SAY(syscall(SYS_write, fd, pool, 1000));
+	SAY(syscall(SYS_pwrite64, fd, pool, 1000, 0));
+	SAY(syscall(SYS_pread64, fd, pool, 1000, 0));
+	SAY(syscall(SYS_write, pair[1], pool, 10));
+	SAY(syscall(SYS_read, pair[0], pool, 10));
+	SAY(syscall(SYS_fsync, fd));
+	SAY(syscall(SYS_close, fd));
+	return argument;
+}
+
 static void cancels(void)
 {
 	pthread_t thread;
 	void *result;
 
+	pthread_create(&thread, NULL, outlives, NULL);
+	SAY(pthread_join(thread, &result));
+	SAY(result == PTHREAD_CANCELED);
 	shared = taken("file");
 	pthread_create(&thread, NULL, endless, NULL);
 	usleep(20000);
@@ -3067,6 +3120,7 @@ int main(int argc, char **argv)
 		{ "signals", signals },
 		{ "handlers", handlers },
 		{ "cancels", cancels },
+		{ "keys", keys },
 		{ "faults", faults },
 		{ "bad_memory", bad_memory },
 		{ "all_descriptors", all_descriptors },

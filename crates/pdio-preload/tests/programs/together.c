@@ -91,7 +91,7 @@ int main(int argc, char **argv)
 	*(void *(**)(void *))dlsym(RTLD_DEFAULT, "other") = pauses ? wake : tell;
 	if (pauses) {
 		/* Whoever is not woken ends. */
-		alarm(20);
+		alarm(120);
 		pause();
 		tell(NULL);
 	} else {
