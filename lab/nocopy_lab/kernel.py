@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache as once
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from nocopy_lab import child, debian, progress
 from nocopy_lab.arch import ARM, ARM64, UM, X86, Arch
@@ -482,9 +482,20 @@ class Image:
     def bootable(self) -> Path:
         return self.path / CONFIGS[self.name].arch.image_name
 
+    def _stored(self) -> dict[str, Any]:
+        stored: dict[str, Any] = json.loads((self.path / "build.json").read_text())
+        return stored
+
     def about(self) -> dict[str, str]:
-        about: dict[str, str] = json.loads((self.path / "build.json").read_text())
-        return about
+        return {key: value for key, value in self._stored().items() if key != "sizes"}
+
+    def is_whole(self) -> bool:
+        """False as well after a crash that cut off what had just been written."""
+        try:
+            sizes = self._stored().get("sizes", {})
+            return all((self.path / name).stat().st_size == size for name, size in sizes.items())
+        except (OSError, ValueError):
+            return False
 
 
 @once
@@ -673,15 +684,17 @@ def image(name: str) -> Image:
         for _ in range(EDITS_DURING_BUILDS):
             before = key(config)
             found = cache() / "images" / f"{name}-{before}"
-            if (found / "build.json").is_file():
+            stored = Image(name, found)
+            if stored.is_whole():
                 os.utime(found)  # the latest use, for _forget_old()
-                return Image(name, found)
+                return stored
+            shutil.rmtree(found, ignore_errors=True)
             with configured(name) as (tree, directory):
                 _build(config, tree, directory)
                 if key(config) == before:
                     _store(config, tree, directory, found)
                     _forget_old(name, keep=found)
-                    return Image(name, found)
+                    return stored
     raise LabError(f"{KERNEL} changes faster than the {name} kernel builds; let it rest")
 
 
@@ -733,6 +746,7 @@ def _store(config: Config, tree: Path, directory: Path, target: Path) -> None:
         "compiler": _compiler(config.arch),
         "fragments": "+".join((*config.fragments, *config.lines)),
         "key": target.name,
+        "sizes": {name: (fresh / name).stat().st_size for name in files.values()},
     }
     (fresh / "build.json").write_text(json.dumps(about, indent=1) + "\n")
     fresh.rename(target)

@@ -126,6 +126,10 @@ class Job:
     prose: bool = False  # what is no JSON is printed as it comes: commands that people type
 
 
+# The kinds of rows in which a program says what it found, and where, when it found it.
+FINDINGS: Final = ("wrong", "io_error", "blog_error", "load_error")
+
+
 @dataclass
 class Outcome:
     job: Job
@@ -150,9 +154,13 @@ class Outcome:
         return self
 
     def _last_rows(self) -> list[str]:
-        """The last rows of the job, in which a program of the guest says what is wrong."""
+        """What programs of the guest found wrong, whole, and the last rows of the job."""
+        wrong = [row for row in self.results if row.get("type") in FINDINGS]
         rows = [row for row in self.results if not str(row.get("type")).endswith("tick")]
-        return [json.dumps(row)[:400] for row in rows[-3:]]
+        return [
+            *(json.dumps(row) for row in wrong[:3]),
+            *(json.dumps(row)[:400] for row in rows[-3:] if row not in wrong[:3]),
+        ]
 
     def rows(self, kind: str) -> list[Row]:
         return [row for row in self.results if row.get("type") == kind]

@@ -268,3 +268,16 @@ def test_apply_refuses_a_tree_of_no_version(applied: tuple[Path, Path]) -> None:
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
     assert "there are patches for: 6.12" in line
+
+
+def test_a_stored_image_that_was_cut_off_is_not_used(tmp_path: Path) -> None:
+    image = kernel.Image("gcma", tmp_path)
+    assert not image.is_whole()
+    write(tmp_path / "vmlinux", "four")
+    write(tmp_path / "build.json", '{"release": "6.12", "sizes": {"vmlinux": 4}}')
+    assert image.is_whole()
+    assert image.about() == {"release": "6.12"}
+    write(tmp_path / "vmlinux", "")
+    assert not image.is_whole()
+    write(tmp_path / "build.json", "")
+    assert not image.is_whole()

@@ -112,6 +112,19 @@ def test_what_goes_wrong_is_one_line(
     assert re.search(says, failure)
 
 
+def test_what_a_program_found_wrong_is_told_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: Path
+) -> None:
+    found = '{"type": "wrong", "where": "' + "x" * 500 + '", "got_is": "zeros"}'
+    rows = [found, *(f'{{"type": "gone", "round": {n}}}' for n in range(5)), '{"exit": 1}']
+    fake_qemu(tmp_path, monkeypatch, "; ".join(f"echo '{row}' >>$results" for row in rows))
+    with pytest.raises(LabError) as told:
+        boot().require()
+    assert found in str(told.value)
+    assert '"round": 4' in str(told.value)
+    assert '"round": 1' not in str(told.value)
+
+
 def test_what_people_type_may_say_what_it_likes(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

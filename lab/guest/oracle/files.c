@@ -604,7 +604,7 @@ static void op_mmap_write(struct file_worker *w, struct file *f)
  */
 static void op_pinned_write(struct file_worker *w, struct file *f)
 {
-	u32 off, len = random_range(w, f, PAGE, f->m.size, &off), tag;
+	u32 off, len = random_range(w, f, PAGE, f->m.size, &off), tag, i;
 	struct iocb io = { .aio_lio_opcode = IOCB_CMD_PREAD };
 	struct iocb *ios[1] = { &io };
 	struct io_event event;
@@ -638,6 +638,14 @@ static void op_pinned_write(struct file_worker *w, struct file *f)
 				   event.res < 0 ? (int)-event.res : EIO);
 		if (below(w, 2))
 			madvise(map, len, MADV_PAGEOUT);
+		/*
+		 * Pages that were written out during the read are made dirty by a
+		 * worker of the block layer, after the read has ended: for so long a
+		 * direct read finds the old content on the device. A store makes
+		 * them dirty at once.
+		 */
+		for (i = 0; i < len; i += PAGE)
+			((volatile u8 *)p)[i] = p[i];
 	}
 	if (p)
 		unmap_range(map, off, len);

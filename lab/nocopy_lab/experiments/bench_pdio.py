@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import tempfile
 import time
@@ -73,6 +74,9 @@ FIRST_MAKE: Final = {
 }
 PASS_ROUNDS: Final = 41
 PASS_CALLS: Final = 100_000
+START_ROUNDS: Final = 41
+START_RUNS: Final = 40  # of each in a round
+START_PROGRAM: Final = "/bin/true"
 
 
 # What a long copy does to a program that reads a set of pages beside it. Both are in one memory
@@ -122,6 +126,7 @@ def host_runs() -> list[Host]:
         ),
         Host("host-fio", "fio with io_uring, 1 MiB and more", (), 60),
         Host("host-preload", "calls of streams that libpdio.so leaves alone", (), 20),
+        Host("host-start", "a program that is over at once, under libpdio.so", (), 10),
         Host("host-first", "the first 64 MiB of a process", (), 90),
         Host("host-neighbour", "a reader of a set of pages beside a long copy", (), 120),
         Host("host-announce", "streams under libpdio.so of which others are told", (), 40),
@@ -214,6 +219,23 @@ def _preload_rounds(where: Path) -> dict[str, Any]:
     return {"rows": rows, "command": "dd if=/dev/zero of=FILE bs=4k conv=notrunc"}
 
 
+def _start_rounds(where: Path) -> dict[str, Any]:
+    """Processor time of a program that does nothing, with and without the library.
+
+    In a copy, as one installs it: what a linker has written lies in the page cache page by page,
+    and takes longer to map.
+    """
+    library = str(shutil.copy(crates.libpdio(), where))
+    rows: list[dict[str, Any]] = []
+    for number in range(START_ROUNDS + 1):
+        for name in ("without", "with") if number % 2 else ("with", "without"):
+            env = {"LD_PRELOAD": library} if name == "with" else {}
+            spent = child.spent_by([START_PROGRAM], env, START_RUNS, RUN_LIMIT_S)
+            if number:  # the first may read the library from the disk
+                rows.append({"round": number, "name": name, "seconds": spent.processor_s})
+    return {"rows": rows, "command": START_PROGRAM}
+
+
 def _announce_rounds(where: Path) -> dict[str, Any]:
     """A program that writes and tells another process, with and without the library."""
     said = _output([crates.announce(), where], where)
@@ -287,6 +309,8 @@ def _host(run: Host, program: Path) -> dict[str, Any]:
             data = _fio_rounds(program, where)
         elif run.name == "host-preload":
             data = _preload_rounds(where)
+        elif run.name == "host-start":
+            data = _start_rounds(where)
         elif run.name == "host-first":
             data = _first_rounds(program, where)
         elif run.name == "host-neighbour":

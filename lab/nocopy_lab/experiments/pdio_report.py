@@ -40,6 +40,7 @@ from nocopy_lab.experiments.bench_pdio import (
     NVME_BYTES_PER_S,
     SHIFT_SIZES,
     SHIFTS,
+    START_PROGRAM,
     WAYS_MIB,
     fio_command,
 )
@@ -440,13 +441,18 @@ def _fio(data: Measured) -> Iterator[Target]:
         yield Target(f"{direction} 1 MiB / fio's best", 0.9, values, at_least=True, note=note)
 
 
-def _preload(data: Measured) -> Target:
-    found = data.host.get("host-preload", {"data": {}})["data"]
+def _beside(data: Measured, run: str, what: str, most: float) -> Target:
+    """What something takes with the library, of what it takes without."""
     by: dict[str, list[float]] = {"with": [], "without": []}
-    for row in found.get("rows", []):
+    for row in data.host.get(run, {"data": {}})["data"].get("rows", []):
         by[row["name"]].append(row["seconds"])
-    what = "libpdio.so: time of 4 KiB writes it leaves alone"
-    return Target(what, 1.02, _ratios(by["with"], by["without"]))
+    return Target(f"libpdio.so: {what}", most, _ratios(by["with"], by["without"]))
+
+
+def _left_alone(data: Measured) -> Iterator[Target]:
+    """Who gains nothing pays next to nothing."""
+    yield _beside(data, "host-preload", "time of 4 KiB writes it leaves alone", 1.02)
+    yield _beside(data, "host-start", f"processor time of {START_PROGRAM}", 1.15)
 
 
 def _announced(data: Measured) -> dict[tuple[int, int], dict[str, list[Record]]]:
@@ -543,7 +549,7 @@ def targets(data: Measured) -> list[Target]:
         made += _versus(reads, "read", "read", block, "buffered", 1.0, cpu)
     made += [*_first_targets(data, board=False), *_random(data), *_fio(data)]
     made += [*_neighbour_targets(data, board=False), *_tool_targets(data)]
-    return [*made, _preload(data), *_told(data), _memory(data)]
+    return [*made, *_left_alone(data), *_told(data), _memory(data)]
 
 
 def board_targets(data: Measured) -> list[Target]:
