@@ -1162,7 +1162,7 @@ mod tests {
             fill(&ballast);
             out.write_all(&window).unwrap();
             other.sync_all().expect_err("a full disk");
-            std::fs::remove_file(&ballast).unwrap();
+            common::remove_with_its_room(&ballast);
             let error = then(&mut out).expect_err(what);
             assert!(
                 matches!(error.raw_os_error(), Some(libc::EIO | libc::ENOSPC)),

@@ -9,7 +9,10 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use common::{child, filesystems, image, job, patterned, scratch, tmpfs, Filesystem, Fill};
+use common::{
+    child, filesystems, image, job, patterned, remove_with_its_room, scratch, tmpfs, Filesystem,
+    Fill,
+};
 use pdio::{Durability, Engine, OpenOptions, Reader, Strategy, Writer};
 
 fn create() -> OpenOptions {
@@ -71,7 +74,7 @@ fn full_disk(filesystem: &Filesystem, block: usize) {
         filesystem.name
     );
     // Nothing of what was accepted is lost once there is room again: it was kept.
-    std::fs::remove_file(&ballast).unwrap();
+    remove_with_its_room(&ballast);
     let freed = (0..100).find_map(|_| match out.flush() {
         Ok(()) => Some(()),
         Err(_) => {
@@ -93,7 +96,7 @@ fn full_disk(filesystem: &Filesystem, block: usize) {
             filesystem.name
         );
     }
-    std::fs::remove_file(&path).unwrap();
+    remove_with_its_room(&path);
 }
 
 #[test]

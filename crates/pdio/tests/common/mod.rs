@@ -313,6 +313,13 @@ pub fn limit(which: libc::__rlimit_resource_t, rlim_cur: u64) {
     assert_eq!(unsafe { libc::setrlimit(which, &limit) }, 0);
 }
 
+/// Removes a file and what it takes of its disk. Removed alone, it would keep that while a process that another
+/// test starts, which has every descriptor until it executes its program, holds it.
+pub fn remove_with_its_room(path: &Path) {
+    std::fs::File::create(path).unwrap();
+    std::fs::remove_file(path).unwrap();
+}
+
 /// Waits until something is so, which nobody has to ask for.
 pub fn soon(what: &str, is_so: &dyn Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
