@@ -1043,10 +1043,11 @@ static int __init gcma_init(void)
 			gcma->cma->gcma_clients = GCMA_CHOSEN;
 		}
 		/* It is never released: areas stay for good. */
-		if (!root ||
-		    kobject_init_and_add(&gcma->dir, &area_type, root, "%s", gcma->cma->name))
-			pr_err("area %s: no memory for sysfs, counters are not shown\n",
-			       gcma->cma->name);
+		err = root ? kobject_init_and_add(&gcma->dir, &area_type, root, "%s",
+						  gcma->cma->name) : -ENOMEM;
+		if (err)
+			pr_err("area %s: not in sysfs (%d), counters are not shown\n",
+			       gcma->cma->name, err);
 	}
 	pm_notifier(gcma_pm, 0);
 	return 0;
