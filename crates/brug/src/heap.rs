@@ -11,7 +11,7 @@ use crate::base::{self, Owner};
 use crate::mode::Mode;
 #[cfg(feature = "monitor")]
 use crate::monitor;
-use crate::realloc::{realloc_cold, LEAVE_MAX, UNKNOWN};
+use crate::realloc::{in_slot, realloc_cold, realloc_step, LEAVE_MAX, UNKNOWN};
 use crate::words::{self, hot, in_other, load, word, Hot, KNOWS_SIZES, SYS_ALIGN};
 use crate::{arena, config, os, scope, sys, trial, tuner};
 
@@ -111,6 +111,8 @@ pub(crate) unsafe fn realloc(p: *mut u8, old: usize, align: usize, new: usize) -
             realloc(p.cast(), old, new.max(align)).cast()
         } else if new <= load!(realloc_limit) && align <= SYS_ALIGN && is_sys(p) {
             sys::realloc(p, new)
+        } else if in_slot(p) {
+            realloc_step(p, old, align, new)
         } else {
             realloc_cold(p, old, align, new)
         }

@@ -43,8 +43,26 @@ pub(crate) unsafe extern "C" fn realloc_cold(
     }
 }
 
+/// Returns true if an object is in a slot, and nobody watches.
+#[inline(always)]
+pub(crate) fn in_slot(p: *mut u8) -> bool {
+    arena::offset_of(p) < load!(rest.slots)
+}
+
+/// As [`realloc_cold`], for an object that is [`in_slot`]: a step of one that grows is little more than what happens here.
+#[inline(never)]
+pub(crate) unsafe extern "C" fn realloc_step(
+    p: *mut u8,
+    old: usize,
+    align: usize,
+    new: usize,
+) -> *mut u8 {
+    // SAFETY: an object that the caller owns.
+    unsafe { realloc_in(None, p, old, align, new) }
+}
+
 /// `mode`: the allocator of a data structure, if it has its own.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn realloc_in(
     mode: Option<Mode>,
     p: *mut u8,
