@@ -19,6 +19,7 @@ pub const FARTHEST: u64 = 1 << 40;
 const FARTHEST_MAPPED: u64 = 16 << 30;
 
 const EXT4: u32 = 0xef53;
+const XFS: u32 = 0x5846_5342;
 
 pub struct Filesystem(libc::statfs64);
 
@@ -27,8 +28,8 @@ impl Filesystem {
     /// a device, of known behaviour.
     pub fn of(fd: c_int) -> Option<Filesystem> {
         const KNOWN: [u32; 8] = [
-            EXT4,        // and ext2, ext3
-            0x5846_5342, // XFS
+            EXT4, // and ext2, ext3
+            XFS,
             0x9123_683e, // btrfs
             0xf2f5_2010, // f2fs
             0x794c_7630, // overlayfs
@@ -68,6 +69,18 @@ impl Filesystem {
             false => FARTHEST,
         }
     }
+}
+
+/// Returns true if what is written to a file may go to another device than the one that its filesystem is known by.
+pub fn is_elsewhere(fd: c_int, filesystem: &Filesystem) -> bool {
+    /// From `<linux/fs.h>`.
+    const FS_IOC_FSGETXATTR: libc::c_ulong = 0x801c_581f;
+    const FS_XFLAG_REALTIME: u32 = 1;
+    let mut about = [0u32; 7];
+    // SAFETY: `struct fsxattr`, whose flags come first.
+    let failed = filesystem.0.f_type as u32 == XFS
+        && unsafe { next::ioctl(fd, FS_IOC_FSGETXATTR, about.as_mut_ptr() as _) } != 0;
+    failed || about[0] & FS_XFLAG_REALTIME != 0
 }
 
 /// What is set of a file by `chattr`; nothing if the filesystem cannot say.

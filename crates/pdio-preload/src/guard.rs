@@ -108,36 +108,8 @@ pub fn set_mask(set: &mut libc::sigset_t, mask: u64) {
 
 extern "C" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
-    fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
 }
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
-const PTHREAD_CANCEL_DEFERRED: c_int = 0;
-
-/// While it lives, no call is a point at which the thread is cancelled; one that may be cancelled anywhere still is.
-pub struct Uncancelled(c_int);
-
-impl Uncancelled {
-    pub fn begin() -> Uncancelled {
-        let (mut state, mut kind) = (0, 0);
-        // SAFETY: state and type go to variables of ours.
-        unsafe {
-            pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &mut kind);
-            pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut state);
-            if kind != PTHREAD_CANCEL_DEFERRED {
-                pthread_setcancelstate(state, core::ptr::null_mut());
-                pthread_setcanceltype(kind, core::ptr::null_mut());
-            }
-        }
-        Uncancelled(state)
-    }
-}
-
-impl Drop for Uncancelled {
-    fn drop(&mut self) {
-        // SAFETY: as the thread had it.
-        unsafe { pthread_setcancelstate(self.0, core::ptr::null_mut()) };
-    }
-}
 
 /// Blocks all signals but those of faults, and returns which were blocked.
 pub fn block() -> libc::sigset_t {

@@ -23,6 +23,7 @@ use crate::all::{drain_all, relinquish_all};
 use crate::give_way::{drain_file, drain_or_fail, on_path, relinquish, relinquish_behind, Then};
 use crate::jump::{self, ALWAYS};
 use crate::makers::make;
+use crate::next::alias;
 use crate::serve::{self, transfer, Parts};
 use crate::state::TAKEN;
 use crate::table::{self, word};
@@ -34,20 +35,6 @@ macro_rules! export {
         $(#[$about])*
         #[no_mangle]
         pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret $body
-    )*};
-}
-
-/// Other names of a function: the offset is 64 bits wide under all of them. glibc also
-/// exports some with two underscores in front, which programs may call as well.
-macro_rules! alias {
-    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty = $target:ident;)*) => {$(
-        #[no_mangle]
-        pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
-            if next::are_apart() {
-                return next::by_name(stringify!($name), || $target($($arg),*));
-            }
-            $target($($arg),*)
-        }
     )*};
 }
 
@@ -1308,18 +1295,131 @@ unsafe fn rights(message: &libc::msghdr, each: impl Fn(c_int)) {
 
 // ------------------------------------------------------------------------------------- syscall(2)
 
+/// A system call.
+unsafe fn kernel(number: c_long, words: &[c_ulong]) -> c_long {
+    let word = |at: usize| words.get(at).copied().unwrap_or(0);
+    next::syscall(number, word(0), word(1), word(2), word(3), word(4), word(5))
+}
+
+/// Calls for which a function is exported, to which they go; it ends in the bare call. What it ends in otherwise may be
+/// another library's, which makes that very call. And no thread is cancelled in a bare one.
+macro_rules! as_functions {
+    ($($number:ident => $at:ident::$name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
+        mod bare {
+            use super::*;
+            $(
+                pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
+                    kernel(libc::$number, &[$($arg as c_ulong),*]) as $ret
+                }
+            )*
+        }
+        /// `None`: there is no function for it.
+        #[allow(non_upper_case_globals, reason = "the numbers have the names of their calls")]
+        unsafe fn as_function(number: c_long, words: [c_ulong; 6]) -> Option<c_long> {
+            let mut words = words.into_iter();
+            Some(match number {
+                $(libc::$number => {
+                    $(let $arg = words.next().unwrap_or_default() as $type;)*
+                    let noted = next::bare(&next::named::$name(), bare::$name as *mut ());
+                    let result = $at::$name($($arg),*);
+                    next::end(noted);
+                    result as c_long
+                })*
+                _ => return None,
+            })
+        }
+    };
+}
+
+as_functions! {
+    SYS_read => self::read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t;
+    SYS_write => self::write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t;
+    SYS_pread64 => self::pread64(fd: c_int, data: *mut c_void, len: size_t, at: off_t) -> ssize_t;
+    SYS_pwrite64 => self::pwrite64(fd: c_int, data: *const c_void, len: size_t, at: off_t) -> ssize_t;
+    SYS_readv => self::readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t;
+    SYS_writev => self::writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t;
+    SYS_preadv => self::preadv64(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t;
+    SYS_pwritev => self::pwritev64(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t;
+    SYS_lseek => self::lseek64(fd: c_int, by: off_t, whence: c_int) -> off_t;
+    SYS_open_by_handle_at => self::open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int;
+    SYS_close => self::close(fd: c_int) -> c_int;
+    SYS_close_range => self::close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    SYS_dup => self::dup(fd: c_int) -> c_int;
+    SYS_fcntl => self::fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int;
+    SYS_ioctl => self::ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int;
+    SYS_flock => self::flock(fd: c_int, operation: c_int) -> c_int;
+    SYS_fsync => self::fsync(fd: c_int) -> c_int;
+    SYS_fdatasync => self::fdatasync(fd: c_int) -> c_int;
+    SYS_sync_file_range => self::sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int;
+    SYS_ftruncate => self::ftruncate64(fd: c_int, len: off_t) -> c_int;
+    SYS_truncate => self::truncate64(path: Path, len: off_t) -> c_int;
+    SYS_fallocate => self::fallocate64(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int;
+    SYS_fstat => self::fstat64(fd: c_int, out: *mut libc::stat64) -> c_int;
+    SYS_newfstatat => self::fstatat64(directory: c_int, path: Path, out: *mut libc::stat64, flags: c_int) -> c_int;
+    SYS_statx => self::statx(directory: c_int, path: Path, flags: c_int, mask: c_uint, out: *mut libc::statx) -> c_int;
+    SYS_fchmod => self::fchmod(fd: c_int, mode: mode_t) -> c_int;
+    SYS_fchown => self::fchown(fd: c_int, user: c_uint, group: c_uint) -> c_int;
+    SYS_fsetxattr => self::fsetxattr(fd: c_int, name: Path, value: *const c_void, len: size_t, flags: c_int) -> c_int;
+    SYS_mmap => self::mmap64(address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, at: off_t) -> *mut c_void;
+    SYS_madvise => self::madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int;
+    SYS_sendmsg => self::sendmsg(socket: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t;
+    SYS_sendmmsg => self::sendmmsg(socket: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    SYS_recvmsg => self::recvmsg(socket: c_int, message: *mut libc::msghdr, flags: c_int) -> ssize_t;
+    SYS_recvmmsg => self::recvmmsg(socket: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int, limit: *mut c_void) -> c_int;
+    SYS_sigaltstack => process::sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int;
+    SYS_setrlimit => process::setrlimit64(resource: c_uint, limit: *const libc::rlimit64) -> c_int;
+    SYS_prlimit64 => process::prlimit64(process: libc::pid_t, resource: c_uint, new: *const libc::rlimit64, old: *mut libc::rlimit64) -> c_int;
+    SYS_prctl => process::prctl(option: c_int, first: c_ulong, second: c_ulong, third: c_ulong, fourth: c_ulong) -> c_int;
+    SYS_unshare => process::unshare(flags: c_int) -> c_int;
+    SYS_chroot => process::chroot(path: Path) -> c_int;
+    SYS_setns => process::setns(fd: c_int, kind: c_int) -> c_int;
+}
+
+/// The kernel takes offsets in two words, of which one is enough; flags come behind them.
+mod bare_with_flags {
+    use super::*;
+    pub unsafe extern "C-unwind" fn preadv64v2(
+        fd: c_int,
+        parts: *const iovec,
+        count: c_int,
+        at: off_t,
+        flags: c_int,
+    ) -> ssize_t {
+        let words = [
+            fd as c_ulong,
+            parts as _,
+            count as _,
+            at as _,
+            0,
+            flags as _,
+        ];
+        kernel(libc::SYS_preadv2, &words) as ssize_t
+    }
+    pub unsafe extern "C-unwind" fn pwritev64v2(
+        fd: c_int,
+        parts: *const iovec,
+        count: c_int,
+        at: off_t,
+        flags: c_int,
+    ) -> ssize_t {
+        let words = [
+            fd as c_ulong,
+            parts as _,
+            count as _,
+            at as _,
+            0,
+            flags as _,
+        ];
+        kernel(libc::SYS_pwritev2, &words) as ssize_t
+    }
+}
+
 export! {
     #[allow(non_upper_case_globals, reason = "the numbers have the names of their calls")]
     fn syscall(
         number: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong, f: c_ulong
     ) -> c_long {
-        use crate::hooks::{
-            close, close_range, dup, fallocate64, fchmod, fchown, fcntl64, fdatasync, flock, fsetxattr,
-            fstat64, fstatat64, fsync, ftruncate64, ioctl, lseek64, madvise, mmap64,
-            open_by_handle_at, pidfd_getfd, pread64, preadv64, preadv64v2, pwrite64, pwritev64,
-            pwritev64v2, read, readv, recvmmsg, recvmsg, sendmmsg, sendmsg, statx, sync_file_range, truncate64, write,
-            writev,
-        };
+        use crate::hooks::{pidfd_getfd, preadv64v2, pwritev64v2};
         use libc::*;
         /// Linux 6.5.
         const SYS_CACHESTAT: c_long = 451;
@@ -1341,47 +1441,28 @@ export! {
             };
         }
         let news = tell::calling(number, b as usize);
-        // Functions that are called below; the C library's `syscall` cancels nobody.
-        let cancels = matches!(
-            number,
-            SYS_read | SYS_write | SYS_pread64 | SYS_pwrite64 | SYS_readv | SYS_writev | SYS_preadv
-                | SYS_pwritev | SYS_preadv2 | SYS_pwritev2 | SYS_close | SYS_fcntl | SYS_fsync
-                | SYS_fdatasync | SYS_sync_file_range | SYS_fallocate | SYS_sendmsg | SYS_sendmmsg
-                | SYS_recvmsg | SYS_recvmmsg | SYS_open_by_handle_at
-        );
-        let _uncancelled = cancels.then(guard::Uncancelled::begin);
         let result = match number {
-            SYS_read => read(fd, b as _, c as _) as c_long,
-            SYS_write => write(fd, b as _, c as _) as c_long,
-            SYS_pread64 => pread64(fd, b as _, c as _, d as _) as c_long,
-            SYS_pwrite64 => pwrite64(fd, b as _, c as _, d as _) as c_long,
-            SYS_readv => readv(fd, b as _, c as _) as c_long,
-            SYS_writev => writev(fd, b as _, c as _) as c_long,
-            SYS_lseek => lseek64(fd, b as _, c as _) as c_long,
-            SYS_close => close(fd) as c_long,
-            SYS_preadv => preadv64(fd, b as _, c as _, d as _) as c_long,
-            SYS_pwritev => pwritev64(fd, b as _, c as _, d as _) as c_long,
-            SYS_preadv2 => preadv64v2(fd, b as _, c as _, d as _, f as _) as c_long,
-            SYS_pwritev2 => pwritev64v2(fd, b as _, c as _, d as _, f as _) as c_long,
+            SYS_preadv2 => {
+                let bare = bare_with_flags::preadv64v2 as *mut ();
+                let noted = next::bare(&next::named::preadv64v2(), bare);
+                let result = preadv64v2(fd, b as _, c as _, d as _, f as _);
+                next::end(noted);
+                result as c_long
+            }
+            SYS_pwritev2 => {
+                let bare = bare_with_flags::pwritev64v2 as *mut ();
+                let noted = next::bare(&next::named::pwritev64v2(), bare);
+                let result = pwritev64v2(fd, b as _, c as _, d as _, f as _);
+                next::end(noted);
+                result as c_long
+            }
             SYS_openat => {
                 opening(fd, b as _, c as _);
                 open_with(c as c_int, || real() as c_int) as c_long
             }
             SYS_openat2 => open_how(fd, b as _, c as _, || real() as c_int) as c_long,
-            SYS_open_by_handle_at => open_by_handle_at(fd, b as _, c as _) as c_long,
-            SYS_dup => dup(fd) as c_long,
             SYS_dup3 => onto(fd, b as c_int, || real() as c_int) as c_long,
             SYS_pidfd_getfd => pidfd_getfd(fd, b as _, c as _) as c_long,
-            SYS_close_range => close_range(a as c_uint, b as c_uint, c as c_int) as c_long,
-            SYS_fcntl => fcntl64(fd, b as _, c) as c_long,
-            SYS_ioctl => ioctl(fd, b, c) as c_long,
-            SYS_flock => flock(fd, b as _) as c_long,
-            SYS_fsync => fsync(fd) as c_long,
-            SYS_fdatasync => fdatasync(fd) as c_long,
-            SYS_sync_file_range => sync_file_range(fd, b as _, c as _, d as _) as c_long,
-            SYS_ftruncate => ftruncate64(fd, b as _) as c_long,
-            SYS_truncate => truncate64(a as _, b as _) as c_long,
-            SYS_fallocate => fallocate64(fd, b as _, c as _, d as _) as c_long,
             SYS_fadvise64 => {
                 drain(fd);
                 real()
@@ -1390,12 +1471,6 @@ export! {
                 drain_all();
                 real()
             }
-            SYS_fstat => fstat64(fd, b as _) as c_long,
-            SYS_newfstatat => fstatat64(fd, b as _, c as _, d as _) as c_long,
-            SYS_statx => statx(fd, b as _, c as _, d as _, e as _) as c_long,
-            SYS_fchmod => fchmod(fd, b as _) as c_long,
-            SYS_fchown => fchown(fd, b as _, c as _) as c_long,
-            SYS_fsetxattr => fsetxattr(fd, b as _, c as _, d as _, e as _) as c_long,
             SYS_fchmodat | SYS_FCHMODAT2 | SYS_fchownat | SYS_utimensat | SYS_setxattr
             | SYS_lsetxattr | SYS_renameat2 | SYS_linkat => {
                 drain_all();
@@ -1411,16 +1486,10 @@ export! {
                 relinquish(c as c_int, "a kernel's copy");
                 real()
             }
-            SYS_mmap => mmap64(a as _, b as _, c as _, d as _, e as _, f as _) as c_long,
-            SYS_madvise => madvise(a as _, b as _, c as _) as c_long,
             SYS_munmap | SYS_mprotect | SYS_pkey_mprotect | SYS_mremap | SYS_shmdt | SYS_brk => {
                 memory::taken_away();
                 real()
             }
-            SYS_sendmsg => sendmsg(fd, b as _, c as _) as c_long,
-            SYS_sendmmsg => sendmmsg(fd, b as _, c as _, d as _) as c_long,
-            SYS_recvmsg => recvmsg(fd, b as _, c as _) as c_long,
-            SYS_recvmmsg => recvmmsg(fd, b as _, c as _, d as _, e as _) as c_long,
             SYS_io_submit => {
                 submitted(b as _, c as _);
                 real()
@@ -1432,17 +1501,10 @@ export! {
                 crate::signals::stand_in(fd);
                 result
             }
-            SYS_sigaltstack => process::sigaltstack(a as _, b as _) as c_long,
-            SYS_setrlimit => process::setrlimit64(a as _, b as _) as c_long,
-            SYS_prlimit64 => process::prlimit64(a as _, b as _, c as _, d as _) as c_long,
-            SYS_prctl => process::prctl(a as _, b, c, d, e) as c_long,
-            SYS_unshare => process::unshare(fd) as c_long,
-            SYS_chroot => process::chroot(a as _) as c_long,
             SYS_pivot_root => {
                 pdio::leave_costs_alone();
                 real()
             }
-            SYS_setns => process::setns(fd, b as _) as c_long,
             SYS_clone | SYS_clone3 => {
                 process::cloning(match number {
                     SYS_clone => a as c_int,
@@ -1494,7 +1556,10 @@ export! {
             | SYS_getpeername | SYS_pidfd_send_signal => real(),
             // Of names, and what they lead to: nothing of what is in files.
             SYS_faccessat | SYS_FACCESSAT2 | SYS_readlinkat | SYS_getdents64 | SYS_getcwd => real(),
-            number => other_call(number, a, b, c, &real),
+            number => match as_function(number, [a, b, c, d, e, f]) {
+                Some(result) => result,
+                None => other_call(number, a, b, c, &real),
+            },
         };
         if news {
             tell::heard();
@@ -1518,15 +1583,22 @@ unsafe fn other_call(
 ) -> c_long {
     #[cfg(target_arch = "x86_64")]
     {
-        use crate::hooks::{creat64, lstat64, open64, stat64};
         use libc::*;
         let fd = a as c_int;
         match number {
-            SYS_open => return open64(a as _, b as _, c as _) as c_long,
-            SYS_creat => return creat64(a as _, b as _) as c_long,
+            SYS_open => {
+                opening(HERE, a as _, b as _);
+                return open_with(b as c_int, || real() as c_int) as c_long;
+            }
+            SYS_creat => {
+                let flags = O_CREAT | O_WRONLY | O_TRUNC;
+                opening(HERE, a as _, flags);
+                return open_with(flags, || real() as c_int) as c_long;
+            }
             SYS_dup2 => return onto(fd, b as c_int, || real() as c_int) as c_long,
-            SYS_stat => return stat64(a as _, b as _) as c_long,
-            SYS_lstat => return lstat64(a as _, b as _) as c_long,
+            SYS_stat | SYS_lstat => {
+                return looked_at(real() as c_int, b as _, || real() as c_int) as c_long
+            }
             SYS_pipe | SYS_eventfd | SYS_epoll_create | SYS_signalfd | SYS_inotify_init => {
                 return make(|| real() as c_int) as c_long
             }

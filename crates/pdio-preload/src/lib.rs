@@ -89,7 +89,6 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
     }
     let before = errno::get();
     symbols::prepare();
-    next::find_apart();
     pdio::set_thread_hook(guard::own_thread);
     pdio::prepare_threads();
     // SAFETY: the environment is the loader's.

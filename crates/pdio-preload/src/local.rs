@@ -24,8 +24,9 @@ pub struct Local {
     /// A signal came that has to wait, and `blocked` says what the thread blocked before.
     pub waits: Cell<bool>,
     pub blocked: Cell<u64>,
-    /// The name by which the program has called this library, if it is a function's other one: `next.rs`.
-    pub named: Cell<u64>,
+    /// Which function was called by another name, or as a bare system call, and what it ends in: `next.rs`.
+    pub named: Cell<usize>,
+    pub other: Cell<usize>,
 }
 
 const _: () = assert!(size_of::<Local>() == 32);

@@ -4,17 +4,24 @@
 //! Each is looked up when it is first called, which may be in a handler of a signal (see [`crate::symbols`]). Until then
 //! its slot holds a function that looks it up, so that a call costs a load and a jump and needs no test.
 //!
-//! `open64` serves `open` as well: to the C library they are one. A library behind this one may stand in for one of
-//! them alone (another library to preload, which wraps `fopen` and not `fopen64`). Then the slot holds a function that
-//! goes by the name that the program has used, which the other name's export has noted ([`by_name`]).
+//! `open64` serves `open` and `__open` as well: to the C library they are one. A library behind this one may stand in for
+//! one of them alone: one that wraps `fopen` and not `fopen64`, or whose `sbrk` calls `__sbrk`. So the other name's export
+//! looks, when it is first called, whether the same library has both ([`Alias`]). If not, it notes for the length of
+//! its call what its own name leads to, and the slot holds a function that goes there. So it is with
+//! `syscall`: where a call is exported as a function as well, that function ends in the bare call ([`bare`]).
 
 use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void, CStr};
 use core::mem::transmute;
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
+use core::ptr;
+use core::sync::atomic::{
+    AtomicPtr,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use libc::{iovec, mode_t, off_t, pid_t, size_t, ssize_t};
 
-use crate::{local, symbols};
+use crate::local::{self, Local};
+use crate::{errno, symbols};
 
 /// What calls a function that this C library does not have.
 pub unsafe extern "C" fn missing() -> c_long {
@@ -38,77 +45,161 @@ pub fn terminated(name: &str) -> &CStr {
     unsafe { CStr::from_bytes_with_nul_unchecked(name.as_bytes()) }
 }
 
-/// Some function stands behind this library under one of its two names alone.
-static APART: AtomicBool = AtomicBool::new(false);
-
-/// A number for both names of a function, with `64` and without; never zero.
-fn family(name: &str) -> u64 {
-    let letters = name.bytes().filter(|byte| !b"64".contains(byte));
-    letters.fold(5381u64, |hash, byte| {
-        hash.wrapping_mul(33).wrapping_add(byte.into())
-    }) | 1
+/// A function of this file that has other names.
+pub struct Named {
+    slot: &'static AtomicPtr<()>,
+    /// What its own name leads to, once calls by others go elsewhere.
+    plain: &'static AtomicPtr<()>,
+    /// What then serves all.
+    chosen: *mut (),
+    name: &'static str,
 }
 
-/// Returns true if a function of this name has another, as offsets are 64 bits wide under both.
-const fn has_two_names(name: &str) -> bool {
-    let bytes = name.as_bytes();
-    let mut at = 1;
-    while at < bytes.len() {
-        if bytes[at - 1] == b'6' && bytes[at] == b'4' {
-            return true;
+impl Named {
+    /// Has the function look by which name it was called.
+    fn part(&self) {
+        if self.slot.load(Acquire) != self.chosen {
+            let plain = errno::keep(|| lookup(self.name));
+            self.plain.store(plain, Release);
+            self.slot.store(self.chosen, Release);
         }
-        at += 1;
     }
-    false
-}
 
-/// Returns true if some function stands behind this library under one of its two names alone.
-#[inline(always)]
-pub fn are_apart() -> bool {
-    APART.load(Relaxed)
-}
-
-/// Serves a call by this name, which is a function's other one.
-#[cold]
-pub fn by_name<T>(name: &str, call: impl FnOnce() -> T) -> T {
-    let before = local::here(|local| local.named.replace(family(name)));
-    let result = call();
-    local::here(|local| local.named.set(before));
-    result
-}
-
-/// Calls `next` with whether the program has called this function by its other name.
-fn by_other_name<T>(name: &str, next: impl FnOnce(bool) -> T) -> T {
-    let named = family(name);
-    let by = local::here(|local| !local.inside.get() && local.named.get() == named);
-    if !by {
-        return next(false);
+    /// What leads to this function now ends in `other`, until [`end`]. Not the library's own calls, by whichever name
+    /// they are made; but those of what is behind, in such a call.
+    fn begin(&self, other: *mut (), bare: usize) -> Noted {
+        local::here(|local| {
+            let (key, noted) = (key(self.slot, local), Noted::now(local));
+            if !local.inside.get() || noted.0 == key | BEHIND {
+                local.named.set(key | bare);
+                local.other.set(other as usize);
+            }
+            noted
+        })
     }
-    // What is behind may itself call this library.
-    local::here(|local| local.named.set(0));
-    let result = next(true);
-    local::here(|local| local.named.set(named));
-    result
 }
 
-/// The function of the other name, if another library has it than the one that has `name`.
-fn apart(name: &str) -> Option<*mut ()> {
-    let (before, after) = name.split_once("64")?;
-    let mut other = [0; 32];
-    let len = before.len() + after.len();
-    other[..before.len()].copy_from_slice(before.as_bytes());
-    other[before.len()..len].copy_from_slice(after.as_bytes());
-    let other = CStr::from_bytes_with_nul(&other[..len]).ok()?;
-    if !symbols::apart(terminated(name), other) {
-        return None;
+/// What stood in [`Local::named`] and [`Local::other`] before.
+#[must_use]
+pub struct Noted(usize, usize);
+
+impl Noted {
+    fn now(local: &Local) -> Noted {
+        Noted(local.named.get(), local.other.get())
     }
-    let found = symbols::next(other, None);
-    (!found.is_null()).then_some(found)
 }
 
-/// Makes the functions of this file; the first five names are of what holds, finds and chooses them.
+/// A call by another name is over.
+pub fn end(noted: Noted) {
+    local::here(|local| {
+        local.named.set(noted.0);
+        local.other.set(noted.1);
+    });
+}
+
+/// In [`Local::named`]: the call is a bare one.
+const BARE: usize = 2;
+/// In [`Local::named`]: what is behind this library serves a call of its own.
+const BEHIND: usize = 4;
+
+/// What stands in [`Local::named`] for a function: the library's own calls are not those of the program around them.
+fn key(slot: &'static AtomicPtr<()>, local: &Local) -> usize {
+    slot as *const _ as usize | usize::from(local.inside.get())
+}
+
+/// What a function ends in, and what to note after that: what is behind may itself call this library.
+fn choose(slot: &'static AtomicPtr<()>, plain: &'static AtomicPtr<()>) -> (*mut (), Noted) {
+    local::here(|local| {
+        let (key, noted) = (key(slot, local), Noted::now(local));
+        if noted.0 & !BARE == key {
+            local.named.set(0);
+            return (noted.1 as *mut (), noted);
+        }
+        if local.inside.get() {
+            local.named.set(key | BEHIND);
+        }
+        (plain.load(Acquire), noted)
+    })
+}
+
+/// What leads to `function` now ends in `kernel`, a bare system call of the same signature, until [`end`].
+pub fn bare(function: &Named, kernel: *mut ()) -> Noted {
+    function.part();
+    function.begin(kernel, BARE)
+}
+
+/// Returns true in a bare system call, in which no thread is cancelled.
+pub fn is_bare() -> bool {
+    local::here(|local| local.named.get() & BARE != 0)
+}
+
+/// What another name of a function leads to; null: not known yet.
+pub struct Alias(AtomicPtr<()>);
+
+/// Where the function itself is.
+const SAME: *mut () = ptr::without_provenance_mut(1);
+
+impl Alias {
+    pub const fn new() -> Alias {
+        Alias(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// Returns true if a call by this name is one of the function.
+    #[inline(always)]
+    pub fn is_same(&self) -> bool {
+        self.0.load(Relaxed) == SAME
+    }
+
+    /// What leads to `function` now does so by the other name, until [`end`].
+    #[cold]
+    pub fn begin(&self, name: &str, function: &Named) -> Noted {
+        let mut other = self.0.load(Acquire);
+        if other.is_null() {
+            other = errno::keep(|| find_other(name, function));
+            self.0.store(other, Release);
+        }
+        match other {
+            SAME => local::here(Noted::now),
+            _ => function.begin(other, 0),
+        }
+    }
+}
+
+/// Makes an exported function of each other name of one: the offset is 64 bits wide under all of them. glibc also
+/// exports some with two underscores in front, which programs and other libraries may call as well.
+macro_rules! alias {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty = $target:ident;)*) => {$(
+        #[no_mangle]
+        pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
+            static ALIAS: $crate::next::Alias = $crate::next::Alias::new();
+            if ALIAS.is_same() {
+                return $target($($arg),*);
+            }
+            let (name, function) = (concat!(stringify!($name), "\0"), $crate::next::named::$target());
+            let noted = ALIAS.begin(name, &function);
+            let result = $target($($arg),*);
+            $crate::next::end(noted);
+            result
+        }
+    )*};
+}
+pub(crate) use alias;
+
+fn find_other(name: &str, function: &Named) -> *mut () {
+    if !symbols::apart(terminated(name), terminated(function.name)) {
+        return SAME;
+    }
+    let found = symbols::next(terminated(name), None);
+    if found.is_null() {
+        return SAME;
+    }
+    function.part();
+    found
+}
+
+/// Makes the functions of this file; the first names are of what holds, finds, chooses and describes them.
 macro_rules! next {
-    ($slots:ident, $first:ident, $both:ident, $chosen:ident, $find:ident: $(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
+    ($slots:ident, $first:ident, $plain:ident, $chosen:ident, $named:ident: $(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
         mod $slots {
             use super::*;
             $(
@@ -120,40 +211,53 @@ macro_rules! next {
             use super::*;
             $(
                 pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
-                    $slots::$name.store(lookup(concat!(stringify!($name), "\0")), Relaxed);
+                    let found = errno::keep(|| lookup(concat!(stringify!($name), "\0")));
+                    // It may have become one that looks by which name it is called.
+                    let _ = $slots::$name.compare_exchange($first::$name as *mut (), found, Relaxed, Relaxed);
                     // SAFETY: the slot now holds the function; the arguments are the caller's.
                     unsafe { super::$name($($arg),*) }
                 }
             )*
         }
-        mod $both {
+        mod $plain {
             use super::*;
             $(
                 #[allow(non_upper_case_globals, reason = "named as the function")]
-                pub static $name: [AtomicPtr<()>; 2] =
-                    [const { AtomicPtr::new(core::ptr::null_mut()) }; 2];
+                pub static $name: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
             )*
         }
         mod $chosen {
             use super::*;
             $(
                 pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
-                    by_other_name(stringify!($name), |by| {
-                        let function = $both::$name[usize::from(by)].load(Relaxed);
-                        // SAFETY: the slot leads here once both are there, functions of this signature.
-                        unsafe {
-                            transmute::<*mut (), unsafe extern "C-unwind" fn($($type),*) -> $ret>(function)(
-                                $($arg),*
-                            )
-                        }
-                    })
+                    let (function, noted) = choose(&$slots::$name, &$plain::$name);
+                    // SAFETY: a function of this signature; what is plain is there before the slot leads here.
+                    let result = unsafe {
+                        transmute::<*mut (), unsafe extern "C-unwind" fn($($type),*) -> $ret>(function)($($arg),*)
+                    };
+                    end(noted);
+                    result
+                }
+            )*
+        }
+        #[allow(dead_code, reason = "not all have other names")]
+        pub mod $named {
+            use super::*;
+            $(
+                pub fn $name() -> Named {
+                    Named {
+                        slot: &$slots::$name,
+                        plain: &$plain::$name,
+                        chosen: $chosen::$name as *mut (),
+                        name: concat!(stringify!($name), "\0"),
+                    }
                 }
             )*
         }
         $(
             #[inline(always)]
             pub unsafe fn $name($($arg: $type),*) -> $ret {
-                let function = $slots::$name.load(Relaxed);
+                let function = $slots::$name.load(Acquire);
                 // SAFETY: the slot holds a function of this signature.
                 unsafe {
                     transmute::<*mut (), unsafe extern "C-unwind" fn($($type),*) -> $ret>(function)(
@@ -162,26 +266,13 @@ macro_rules! next {
                 }
             }
         )*
-        fn $find() {
-            $(
-                if const { has_two_names(stringify!($name)) } {
-                    let name = concat!(stringify!($name), "\0");
-                    if let Some(other) = apart(name) {
-                        $both::$name[0].store(lookup(name), Relaxed);
-                        $both::$name[1].store(other, Relaxed);
-                        $slots::$name.store($chosen::$name as *mut (), Relaxed);
-                        APART.store(true, Relaxed);
-                    }
-                }
-            )*
-        }
     };
 }
 
 type Path = *const c_char;
 
 next! {
-    slot, first, both, chosen, find_functions:
+    slot, first, plain, chosen, named:
     fn read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t;
     fn write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t;
     fn pread64(fd: c_int, data: *mut c_void, len: size_t, at: off_t) -> ssize_t;
@@ -337,19 +428,10 @@ pub(crate) use makers;
 macro_rules! next_makers {
     ($($([$($before:ident)?; $after:ident])? fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
         next! {
-            maker_slot, first_maker, both_makers, chosen_maker, find_makers:
+            maker_slot, first_maker, plain_maker, chosen_maker, named_maker:
             $(fn $name($($arg: $type),*) -> $ret;)*
         }
     };
 }
 
 makers!(next_makers);
-
-/// Looks which functions stand behind this library under one of their two names alone. Only other libraries that are
-/// preloaded can make it so.
-pub fn find_apart() {
-    if symbols::is_followed() {
-        find_functions();
-        find_makers();
-    }
-}

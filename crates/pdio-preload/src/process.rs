@@ -21,7 +21,7 @@ use crate::all::{drain_all, end_all, relinquish_all, report_lost};
 use crate::give_way::relinquish;
 use crate::guard::{self, Guard};
 use crate::jump::{self, arrive_with, About, Slot, ALWAYS};
-use crate::next::{self, lookup, terminated};
+use crate::next::{self, alias, lookup, terminated};
 use crate::state::{self, HOLD, THREADED};
 use crate::symbols::Versions;
 use crate::{memory, report, signals, table, tell};
@@ -103,7 +103,7 @@ macro_rules! keys {
     )*};
 }
 
-keys! { pthread_key_create tss_create }
+keys! { pthread_key_create __pthread_key_create tss_create }
 
 /// The process now ends with its last thread, which runs what the program registered for that: it must not
 /// be one of the library's, and those would never end.
@@ -151,8 +151,9 @@ fn withdraw_threads(why: &str) {
 /// end the process.
 pub fn filtering() {
     withdraw_threads("seccomp");
-    if report::any() {
-        report::print();
+    if state::is_owner() {
+        signals::disarm();
+        report::print_last();
     }
 }
 
@@ -241,6 +242,15 @@ pub fn finish_at_once() {
 /// Why a process may end that runs nothing registered for its end: another program takes its place, or
 /// the C library ends it after a fork.
 const REPLACED: [&str; 2] = ["exec", "daemon"];
+
+/// A library is about to be opened. One that looks for functions in its own surroundings first, or is in a namespace of
+/// its own, does not call this library's.
+fn opening_library(namespace: libc::Lmid_t, mode: c_int) {
+    match namespace != libc::LM_ID_BASE || mode & libc::RTLD_DEEPBIND != 0 {
+        true => withdraw("a library whose calls are not seen"),
+        false => drain_all(),
+    }
+}
 
 /// Another program may take this one's place, or another process share its descriptors.
 pub fn leaving(why: &str) {
@@ -446,6 +456,13 @@ jump! {
     fn __clone(_a, _b, flags) { cloning(flags as c_int) }
     fn daemon(_a, _b, _c) { leaving("daemon") }
 
+    // A limit on locked memory is for the program's.
+    fn mlockall(flags, _b, _c) {
+        if flags as c_int & libc::MCL_FUTURE != 0 {
+            withdraw("mlockall");
+        }
+    }
+
     fn ulimit(command, _b, _c) {
         /// From `<ulimit.h>`. The C library sets the limit by a call that is not seen.
         const UL_SETFSIZE: c_int = 2;
@@ -467,8 +484,8 @@ jump! {
     fn fts64_read(_a, _b, _c) { drain_all() }
     fn fts_children(_a, _b, _c) { drain_all() }
     fn fts64_children(_a, _b, _c) { drain_all() }
-    fn dlopen(_a, _b, _c) { drain_all() }
-    fn dlmopen(_a, _b, _c) { drain_all() }
+    fn dlopen(_a, mode, _c) { opening_library(0, mode as c_int) }
+    fn dlmopen(namespace, _b, mode) { opening_library(namespace as libc::Lmid_t, mode as c_int) }
 
     // The C library writes there itself, unseen.
     fn fdopen(fd, _b, _c) { relinquish(fd as c_int, "fdopen") }
@@ -508,6 +525,7 @@ jump! {
     fn aio_fsync(_a, block, _c) { asynchronous(block) }
     fn aio_fsync64(_a, block, _c) { asynchronous(block) }
 
+    fn io_uring_setup(_a, _b, _c) { ring() }
     fn io_uring_queue_init(_a, _b, _c) { ring() }
     fn io_uring_queue_init_params(_a, _b, _c) { ring() }
     fn io_uring_queue_init_mem(_a, _b, _c) { ring() }
@@ -602,15 +620,6 @@ unsafe extern "C-unwind" fn sigaction(
 }
 
 #[no_mangle]
-unsafe extern "C-unwind" fn __sigaction(
-    number: c_int,
-    new: *const libc::sigaction,
-    old: *mut libc::sigaction,
-) -> c_int {
-    sigaction(number, new, old)
-}
-
-#[no_mangle]
 unsafe extern "C-unwind" fn signal(number: c_int, handler: usize) -> usize {
     let call = || next::signal(number, handler);
     signals::simple(number, handler, libc::SA_RESTART, call)
@@ -648,32 +657,15 @@ pub unsafe extern "C-unwind" fn sigaltstack(
     next::sigaltstack(new, old)
 }
 
-#[no_mangle]
-unsafe extern "C-unwind" fn bsd_signal(number: c_int, handler: usize) -> usize {
-    signal(number, handler)
-}
-
-#[no_mangle]
-unsafe extern "C-unwind" fn ssignal(number: c_int, handler: usize) -> usize {
-    signal(number, handler)
-}
-
-#[no_mangle]
-unsafe extern "C-unwind" fn sysv_signal(number: c_int, handler: usize) -> usize {
-    __sysv_signal(number, handler)
-}
-
-#[no_mangle]
-unsafe extern "C-unwind" fn setrlimit(resource: c_uint, limit: *const libc::rlimit64) -> c_int {
-    setrlimit64(resource, limit)
-}
-
-#[no_mangle]
-unsafe extern "C-unwind" fn prlimit(
-    process: pid_t,
-    resource: c_uint,
-    new: *const libc::rlimit64,
-    old: *mut libc::rlimit64,
-) -> c_int {
-    prlimit64(process, resource, new, old)
+alias! {
+    fn __sigaction(
+        number: c_int, new: *const libc::sigaction, old: *mut libc::sigaction
+    ) -> c_int = sigaction;
+    fn bsd_signal(number: c_int, handler: usize) -> usize = signal;
+    fn ssignal(number: c_int, handler: usize) -> usize = signal;
+    fn sysv_signal(number: c_int, handler: usize) -> usize = __sysv_signal;
+    fn setrlimit(resource: c_uint, limit: *const libc::rlimit64) -> c_int = setrlimit64;
+    fn prlimit(
+        process: pid_t, resource: c_uint, new: *const libc::rlimit64, old: *mut libc::rlimit64
+    ) -> c_int = prlimit64;
 }

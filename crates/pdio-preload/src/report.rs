@@ -2,7 +2,7 @@
 //! `PDIO_STATS`: what was taken, and what became of it.
 
 use core::ffi::{c_int, CStr};
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::fmt::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -172,10 +172,19 @@ fn json(out: &mut String, program: &Path, record: &Record) -> fmt::Result {
     out.write_str("]}\n")
 }
 
+/// True once nothing is printed any more.
+static LAST: AtomicBool = AtomicBool::new(false);
+
+/// Prints as at the end of the process, before calls are filtered that this takes.
+pub fn print_last() {
+    print();
+    LAST.store(true, Relaxed);
+}
+
 /// Prints what there is since it was printed last; for people nothing if nothing was taken.
 pub fn print() {
     let wanted = &settings::get().stats;
-    if *wanted == Statistics::No || !state::is_owner() {
+    if *wanted == Statistics::No || LAST.load(Relaxed) || !state::is_owner() {
         return;
     }
     let Some(_guard) = Guard::enter() else { return };

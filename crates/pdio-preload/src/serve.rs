@@ -157,8 +157,10 @@ fn tracked(
     if direction == Direction::Write && !is_stream() {
         tell::writing(fd);
     }
-    // SAFETY: no preconditions; nothing here needs to be dropped if the thread ends.
-    unsafe { pthread_testcancel() };
+    if !next::is_bare() {
+        // SAFETY: no preconditions; nothing here needs to be dropped if the thread ends.
+        unsafe { pthread_testcancel() };
+    }
     if description.direct.load(Relaxed) {
         let n = plain();
         if n >= 0 || errno::get() != libc::EINVAL {

@@ -253,6 +253,28 @@ pub fn arm(level: u8) {
     });
 }
 
+/// No stream is taken any more. Everything that the program has set is in its place again.
+pub fn disarm() {
+    if ARMED.load(SeqCst) == NONE {
+        return;
+    }
+    changing(|| {
+        ARMED.store(NONE, SeqCst);
+        for signal in 1..=LAST {
+            let mut now = nothing();
+            // SAFETY: the actions are ours.
+            unsafe {
+                if next::sigaction(signal, core::ptr::null(), &mut now) == 0
+                    && now.sa_sigaction == handler()
+                {
+                    shown(signal, &mut now);
+                    next::sigaction(signal, &now, core::ptr::null_mut());
+                }
+            }
+        }
+    });
+}
+
 /// In a forked child, which has no other thread.
 pub fn forked() {
     CHANGING.store(false, SeqCst);

@@ -18,9 +18,19 @@ pub fn active() -> bool {
     ACTIVE.load(Relaxed)
 }
 
+/// True if the library keeps out of the process for good.
+static LEFT: AtomicBool = AtomicBool::new(false);
+
+/// Returns true if the library keeps out of the process for good.
+#[inline]
+pub fn has_left() -> bool {
+    LEFT.load(Relaxed)
+}
+
 /// From here on the library watches, or keeps out of the process.
 pub fn set_active(active: bool) {
     ACTIVE.store(active, Relaxed);
+    LEFT.store(!active, Relaxed);
 }
 
 /// While not zero, nothing is watched or taken: the process forks or ends.

@@ -85,17 +85,16 @@ struct Tables {
     own: *const u8,
     needed: *const u8,
     hash: *const u32,
+    old_hash: *const u32,
     /// Relocations, and bytes of them: of functions that are called, and others.
     relocations: [(*const [usize; 3], usize); 2],
-    /// Where the name is of the first library that it is linked with.
-    first_library: Option<u32>,
 }
 
 /// From `<elf.h>`.
 mod tag {
     pub const NULL: isize = 0;
-    pub const LIBRARY: isize = 1;
     pub const PLT_SIZE: isize = 2;
+    pub const HASH: isize = 4;
     pub const STRINGS: isize = 5;
     pub const SYMBOLS: isize = 6;
     pub const RELA: isize = 7;
@@ -109,6 +108,8 @@ mod tag {
 
 /// The bit of a version's number that keeps it from those who ask for none.
 const HIDDEN: u16 = 0x8000;
+/// The number of what has none.
+const UNVERSIONED: u16 = 1;
 
 impl Tables {
     /// # Safety
@@ -122,8 +123,8 @@ impl Tables {
             own: ptr::null(),
             needed: ptr::null(),
             hash: ptr::null(),
+            old_hash: ptr::null(),
             relocations: [(ptr::null(), 0); 2],
-            first_library: None,
         };
         let mut entry = file.dynamic;
         loop {
@@ -136,15 +137,13 @@ impl Tables {
             };
             match *tag {
                 tag::NULL => break,
-                tag::LIBRARY if tables.first_library.is_none() => {
-                    tables.first_library = u32::try_from(*value).ok();
-                }
                 tag::STRINGS => tables.strings = at as _,
                 tag::SYMBOLS => tables.symbols = at as _,
                 tag::VERSIONS => tables.versions = at as _,
                 tag::OWN => tables.own = at as _,
                 tag::NEEDED => tables.needed = at as _,
                 tag::GNU_HASH => tables.hash = at as _,
+                tag::HASH => tables.old_hash = at as _,
                 tag::PLT => tables.relocations[0].0 = at as _,
                 tag::PLT_SIZE => tables.relocations[0].1 = *value,
                 tag::RELA => tables.relocations[1].0 = at as _,
@@ -234,17 +233,53 @@ impl Tables {
         None
     }
 
-    /// A function that it defines, of this version or of that which those get who name none.
+    /// A function that it defines, of this version or of that which those get who name none. Null if the loader has
+    /// to find it, as the file's own code chooses one (`STT_GNU_IFUNC`).
     unsafe fn function(&self, name: &CStr, version: Option<&CStr>) -> Option<*mut ()> {
         const INDIRECT: u8 = 10;
-        if self.hash.is_null() {
-            return None;
+        let defined = |at: u32| {
+            // SAFETY: the hash tables have indices of symbols alone.
+            let symbol = unsafe { &*self.symbols.add(at as usize) };
+            // SAFETY: as above, and symbols have names.
+            if symbol.section == 0 || unsafe { self.string(symbol.name) } != name {
+                return None;
+            }
+            let number = match self.versions.is_null() {
+                true => UNVERSIONED,
+                // SAFETY: as above.
+                false => unsafe { *self.versions.add(at as usize) },
+            };
+            let found = match version {
+                None => number & HIDDEN == 0,
+                // What has no version is what all get, whichever they name.
+                Some(_) if number == UNVERSIONED => true,
+                Some(version) => {
+                    // SAFETY: the file's own table.
+                    let own = unsafe { self.own_version(number & !HIDDEN) };
+                    own == Some(version)
+                }
+            };
+            found.then(|| match symbol.info & 0xf {
+                INDIRECT => ptr::null_mut(),
+                _ => (self.base + symbol.value) as *mut (),
+            })
+        };
+        // SAFETY: the tables are as the loader reads them.
+        unsafe {
+            match self.hash.is_null() {
+                false => self.in_table(name, defined),
+                true => self.in_old_table(name, defined),
+            }
         }
+    }
+
+    /// What `defined` says of the symbols that `DT_GNU_HASH` has under a name.
+    unsafe fn in_table<T>(&self, name: &CStr, defined: impl Fn(u32) -> Option<T>) -> Option<T> {
         let wanted = name.to_bytes().iter().fold(5381u32, |hash, &byte| {
             hash.wrapping_mul(33).wrapping_add(byte.into())
         });
-        // SAFETY: `DT_GNU_HASH`: four numbers, words of a filter, then heads of chains, then the hashes in chains, the
-        // last of each with its lowest bit set.
+        // SAFETY: four numbers, words of a filter, then heads of chains, then the hashes in chains, the last of each
+        // with its lowest bit set.
         unsafe {
             let [heads, first, filter, _] = *self.hash.cast::<[u32; 4]>();
             if heads == 0 {
@@ -255,28 +290,43 @@ impl Tables {
             let mut at = *head.add((wanted % heads) as usize);
             while at >= first {
                 let hash = *chains.add((at - first) as usize);
-                let symbol = &*self.symbols.add(at as usize);
-                if (hash ^ wanted) | 1 == 1
-                    && symbol.section != 0
-                    && self.string(symbol.name) == name
-                {
-                    let number = match self.versions.is_null() {
-                        true => 1,
-                        false => *self.versions.add(at as usize),
-                    };
-                    let found = match version {
-                        None => number & HIDDEN == 0,
-                        Some(version) => self.own_version(number & !HIDDEN) == Some(version),
-                    };
-                    // What a function of its own chooses is left to the loader.
-                    if found && symbol.info & 0xf != INDIRECT {
-                        return Some((self.base + symbol.value) as *mut ());
+                if (hash ^ wanted) | 1 == 1 {
+                    if let Some(found) = defined(at) {
+                        return Some(found);
                     }
                 }
                 if hash & 1 == 1 {
                     break;
                 }
                 at += 1;
+            }
+        }
+        None
+    }
+
+    /// The same of `DT_HASH`, for files that have no other.
+    unsafe fn in_old_table<T>(&self, name: &CStr, defined: impl Fn(u32) -> Option<T>) -> Option<T> {
+        if self.old_hash.is_null() {
+            return None;
+        }
+        let wanted = name.to_bytes().iter().fold(0u32, |hash, &byte| {
+            let hash = (hash << 4).wrapping_add(byte.into());
+            let high = hash & 0xf000_0000;
+            (hash ^ high >> 24) & !high
+        });
+        // SAFETY: two numbers, heads of chains, and for each symbol the next one.
+        unsafe {
+            let [heads, _] = *self.old_hash.cast::<[u32; 2]>();
+            if heads == 0 {
+                return None;
+            }
+            let head = self.old_hash.add(2);
+            let mut at = *head.add((wanted % heads) as usize);
+            while at != 0 {
+                if let Some(found) = defined(at) {
+                    return Some(found);
+                }
+                at = *head.add((heads + at) as usize);
             }
         }
         None
@@ -350,25 +400,12 @@ fn own() -> *mut Loaded {
     }
 }
 
-/// Returns true unless what follows this library is the first that the program needs. Then others are preloaded behind it.
-pub fn is_followed() -> bool {
-    let last_part = |path: &'static CStr| path.to_bytes().rsplit(|&byte| byte == b'/').next();
-    // SAFETY: what the program began with stays loaded.
-    unsafe {
-        let Some(own) = OWN.load(Acquire).as_ref() else {
-            return false;
-        };
-        let (Some(behind), Some(program)) = (own.next.as_ref(), _r_debug.first.as_ref()) else {
-            return false;
-        };
-        let tables = Tables::of(program);
-        let first = tables.and_then(|tables| Some(tables.string(tables.first_library?)));
-        first.and_then(last_part) != last_part(CStr::from_ptr(behind.name))
-    }
-}
-
-/// Notes what was loaded with the program. Before any constructor runs that could load more.
+/// Notes what was loaded with the program, once. The constructors of libraries that it is linked with run before this
+/// library's, and may load more; most of them call some function that is looked up here before.
 pub fn prepare() {
+    if !OWN.load(Acquire).is_null() {
+        return;
+    }
     let own = own();
     if own.is_null() {
         return;
@@ -387,9 +424,7 @@ pub fn prepare() {
 /// Calls `look` with the tables of each file after this library that the program began with, until one has what it
 /// looks for.
 fn search<T>(look: impl Fn(&Tables) -> Option<T>) -> Option<T> {
-    if OWN.load(Acquire).is_null() {
-        prepare();
-    }
+    prepare();
     let mut file = OWN.load(Acquire);
     let last = LAST.load(Relaxed);
     while !file.is_null() && file != last {
@@ -420,8 +455,9 @@ pub fn apart(one: &CStr, other: &CStr) -> bool {
 /// `dlvsym` does.
 pub fn next(name: &CStr, version: Option<&CStr>) -> *mut () {
     // SAFETY: the file stays loaded.
-    if let Some(found) = search(|tables| unsafe { tables.function(name, version) }) {
-        return found;
+    match search(|tables| unsafe { tables.function(name, version) }) {
+        Some(found) if !found.is_null() => return found,
+        _ => {}
     }
     // In what was loaded since, or not to be found so.
     // SAFETY: terminated strings.

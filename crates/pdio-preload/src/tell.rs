@@ -28,10 +28,11 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, SeqCst},
 };
 
+use crate::guard::{self, Guard};
 use crate::jump::{arrive_with, About, Slot, Words};
 use crate::next;
 use crate::table::{CLEAR, QUIET, SLOTS};
-use crate::{acts, guard, look, settings, state};
+use crate::{acts, look, settings, state};
 
 /// Negative while the kernel's offset of standard input or output may be another than its stream's.
 pub static OFFSETS: AtomicIsize = AtomicIsize::new(0);
@@ -78,7 +79,7 @@ pub fn deferred(number: &AtomicU64) {
 /// Returns true if something that was written may wait in memory, and the call is the program's.
 #[inline]
 pub fn waits() -> bool {
-    CLEAR.load(Acquire) < 0 && !guard::inside() && !state::borrowed()
+    CLEAR.load(Acquire) < 0 && !guard::inside() && state::is_owner()
 }
 
 /// Makes the kernel have everything that was written.
@@ -140,6 +141,8 @@ fn kind(fd: c_int) -> u32 {
     }
     /// `/dev/null`, `/dev/zero` and their like.
     const MEMORY: u32 = 1;
+    // What answers may be another library, which goes about it by another call.
+    let _guard = Guard::enter();
     let bits = match look::stat(fd) {
         Some(about) => match about.st_mode & libc::S_IFMT {
             // Only such filesystems have no device of their own, so the others need not be asked.
@@ -217,8 +220,11 @@ pub fn closing(fd: c_int) {
     if !waits() {
         return;
     }
-    // SAFETY: no memory is involved.
-    let read_only = || unsafe { next::fcntl64(fd, libc::F_GETFL, 0) } & libc::O_ACCMODE == 0;
+    let read_only = || {
+        let _guard = Guard::enter();
+        // SAFETY: no memory is involved.
+        unsafe { next::fcntl64(fd, libc::F_GETFL, 0) & libc::O_ACCMODE == 0 }
+    };
     let bits = kind(fd);
     if bits & UNSEEN == 0 && !(bits & STORED != 0 && read_only() && !LOCKS.load(Relaxed)) {
         hand_over();
@@ -390,7 +396,10 @@ fn seen(protection: c_int, flags: c_int, fd: c_int) -> Option<Seen> {
     if flags & libc::MAP_ANONYMOUS != 0 {
         return Some(Seen::Memory);
     }
-    let about = look::stat(fd)?;
+    let about = {
+        let _guard = Guard::enter();
+        look::stat(fd)?
+    };
     match about.st_mode & libc::S_IFMT {
         libc::S_IFREG => Some(Seen::File),
         // A device's memory is between the program and the device, but for that of `/dev/zero`, which is anonymous.
@@ -401,7 +410,7 @@ fn seen(protection: c_int, flags: c_int, fd: c_int) -> Option<Seen> {
 
 /// Before memory is mapped.
 pub fn mapping(protection: c_int, flags: c_int, fd: c_int) {
-    if SHARED.load(Relaxed) && MAPPED.load(Relaxed) || guard::inside() {
+    if SHARED.load(Relaxed) && MAPPED.load(Relaxed) || guard::inside() || state::has_left() {
         return;
     }
     let Some(seen) = seen(protection, flags, fd) else {

@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -128,6 +129,7 @@ scenarios! {
     signal_handlers_write_and_jump: ["signals"], ["closed"];
     signal_handlers_are_given_what_the_kernel_gave: ["handlers"], ["closed"];
     a_cancelled_thread_leaves_the_stream_whole: ["cancels"], ["closed"];
+    a_call_that_is_left_leaves_nothing: ["left_calls"], ["fork"];
     keys_of_threads_are_as_many: ["keys"], ["keys of threads have run out"];
     errors_are_the_kernels: ["faults"], ["an unusual call", "closed"];
     return_loses_nothing: ["ends", "return"], ["end of the program"];
@@ -321,14 +323,26 @@ fn two_threads_may_have_a_number_lead_elsewhere_at_once() {
 #[test]
 fn a_program_in_a_sandbox_makes_no_other_calls() {
     let program = compiled("sandboxed.c", "sandboxed", &[]);
-    for way in ["idle", "streams", "all threads"] {
+    for way in ["idle", "streams", "all threads", "maps", "signal"] {
         let run = |mut command: std::process::Command| {
             let home = scratch();
             seen(command.arg(way).current_dir(home.path()), home.path())
         };
         let expected = run(bare(&program));
-        assert_eq!(stdout(&expected.output), "filtered\nended\n", "{way}");
+        let ends = match way {
+            "signal" => "filtered\n",
+            _ => "filtered\nended\n",
+        };
+        assert_eq!(stdout(&expected.output), ends, "{way}");
+        let signal = (way == "signal").then_some(libc::SIGTERM);
+        assert_eq!(expected.output.status.signal(), signal, "{way}");
         same(way, &expected, &run(preloaded(&program, &SHORT)));
+        // A line for each process, also for one that did nothing.
+        let home = scratch();
+        let statistics = format!("json:{}", home.path().join("statistics").display());
+        let mut command = preloaded(&program, &SHORT);
+        command.env("PDIO_STATS", statistics);
+        same(way, &expected, &run(command));
     }
 }
 
@@ -387,6 +401,16 @@ fn what_a_library_calls_may_be_in_one_that_nobody_else_sees() {
     let library = compiled("loading.c", "user.so", &library);
     let program = compiled("loading.c", "loading", &["-ldl"]);
     compare_loading(&program, &["user", library.to_str().expect("a path")]);
+}
+
+/// Such a library finds the C library's functions before this one's.
+#[test]
+fn a_library_whose_calls_are_not_seen_finds_files_as_they_are() {
+    let library = compiled("loading.c", "writes.so", &["-DWRITES", "-shared", "-fPIC"]);
+    let program = compiled("loading.c", "loading", &["-ldl"]);
+    for way in ["deep", "apart"] {
+        compare_loading(&program, &[way, library.to_str().expect("a path")]);
+    }
 }
 
 #[test]
@@ -575,6 +599,51 @@ fn a_full_disk_shows_in_the_call_that_meets_it() {
 fn the_largest_file_shows_in_the_call_that_meets_it() {
     let options = ["-O", "^extent,^64bit", "-b", "1024"];
     compare_on_image(200, &options, "farthest", "an unusual call");
+}
+
+/// Another library behind this one, preloaded or linked with, may go about its calls by others of this one's, have
+/// functions without a version, tables of an old kind, or functions that choose.
+#[test]
+fn a_library_behind_may_call_as_it_likes() {
+    let shared = ["-shared", "-fPIC", "-ldl"];
+    let old = [&shared[..], &["-Wl,--hash-style=sysv"]].concat();
+    let home = scratch();
+    let part = |name: &str| {
+        let path = home.path().join(name);
+        std::fs::create_dir(&path).expect("a directory");
+        path
+    };
+    let alone = compiled("around.c", "around", &["-DPROGRAM"]);
+    for (name, flags) in [("around.so", &shared[..]), ("around-old.so", &old[..])] {
+        let behind = compiled("around.c", name, flags);
+        let expected = seen(
+            bare(&alone).env("LD_PRELOAD", &behind),
+            &part(&format!("{name} bare")),
+        );
+        let said = stdout(&expected.output);
+        assert_eq!(said.lines().count(), 6, "{said}");
+        let both = format!("{} {}", library().display(), behind.display());
+        let mut command = preloaded(&alone, &SHORT);
+        command.env("LD_PRELOAD", both);
+        same(
+            name,
+            &expected,
+            &seen(&mut command, &part(&format!("{name} behind"))),
+        );
+        let linked = format!("{name}-linked");
+        let flags = [
+            "-DPROGRAM",
+            "-Wl,--no-as-needed",
+            behind.to_str().expect("a path"),
+        ];
+        let linked = compiled("around.c", &linked, &flags);
+        let mut command = preloaded(&linked, &SHORT);
+        same(
+            name,
+            &expected,
+            &seen(&mut command, &part(&format!("{name} linked"))),
+        );
+    }
 }
 
 /// Another library behind this one gets the calls that it stands in for, also if it has `fopen` and not `fopen64`.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * With LIBRARY: a library that is not done loading before a thread of its own has made calls, as one that opens a
- * device. With BEHIND: functions that are not the C library's, and with USES a library that calls them. Without: a
- * program that loads the first ("plugin", and its path) or the last ("user"), that shows why a library was not loaded
+ * device. With BEHIND: functions that are not the C library's, with USES a library that calls them, and with WRITES one
+ * that writes. Without: a program that loads the first ("plugin", and its path), the second last ("user"), or the last
+ * in ways in which it sees the C library alone ("deep", "apart"), that shows why a library was not loaded
  * ("message"), or that calls what has versions ("versions"), as one that was built long ago with OLDER.
  */
 #define _GNU_SOURCE
@@ -54,6 +55,13 @@ void use(void)
 	for (int i = 1; i < 3; i++)
 		printf("%d %d %d\n", io_submit(NULL, i, NULL), io_getevents(NULL, i, 5, NULL, NULL),
 		       io_uring_queue_init(i, NULL, 64));
+}
+
+#elif defined(WRITES)
+
+int writes(int fd)
+{
+	return write(fd, "of the library", 14) != 14;
 }
 
 #else
@@ -131,6 +139,27 @@ static int user(const char *path)
 		dlclose(library);
 	}
 	return 0;
+}
+
+/* What it writes comes behind what the program has written, and before what it writes next. */
+static int unseen(const char *path, int deep)
+{
+	static char block[4096];
+	int fd = open("file", O_CREAT | O_TRUNC | O_RDWR, 0644), (*writes)(int);
+	char found[33] = "";
+	void *library;
+
+	for (int i = 0; i < 4096; i++)
+		if (write(fd, block, sizeof(block)) != sizeof(block))
+			return 1;
+	library = deep ? dlopen(path, RTLD_NOW | RTLD_DEEPBIND) : dlmopen(LM_ID_NEWLM, path, RTLD_NOW);
+	writes = library ? dlsym(library, "writes") : NULL;
+	if (!writes || writes(fd) || write(fd, " and the program's", 18) != 18)
+		return 1;
+	if (pread(fd, found, 32, 4096 * sizeof(block)) != 32)
+		return 1;
+	printf("%s, %ld\n", found, (long)lseek(fd, 0, SEEK_END));
+	return close(fd);
 }
 
 static int message(void)
@@ -221,6 +250,8 @@ int main(int count, char **words)
 		return plugin(words[count - 1]);
 	if (!strcmp(words[1], "user"))
 		return user(words[count - 1]);
+	if (!strcmp(words[1], "deep") || !strcmp(words[1], "apart"))
+		return unseen(words[count - 1], words[1][0] == 'd');
 	return strcmp(words[1], "message") ? versions() : message();
 }
 

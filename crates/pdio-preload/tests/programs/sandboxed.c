@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * A program that allows itself few system calls, in all threads if it is told so, and is ended by any other. It has
- * written a stream before, unless it is told to be idle.
+ * written a stream before, unless it is told to be idle. It then ends, by a signal if it is told so, or maps a file
+ * ("maps").
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -38,14 +40,20 @@ int main(int argc, char **argv)
 #endif
 		ALLOW(SYS_close),
 		ALLOW(SYS_clock_nanosleep),
+		ALLOW(SYS_mmap),
+		ALLOW(SYS_kill),
+		ALLOW(SYS_rt_sigaction),
 		ALLOW(SYS_exit_group),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
 	};
 	struct sock_fprog program = { sizeof(filter) / sizeof(*filter), filter };
 	const char *way = argc > 1 ? argv[1] : "";
-	int all = !strcmp(way, "all threads");
+	int all = !strcmp(way, "all threads"), self = getpid();
 	int fd = open("file", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	int map = open("mapped", O_RDWR | O_CREAT | O_TRUNC, 0600);
 
+	if (ftruncate(map, 4096))
+		return 6;
 	signal(SIGUSR1, handler);
 	for (int i = 0; i < 1000 && strcmp(way, "idle"); i++)
 		if (write(fd, block, sizeof(block)) != sizeof(block))
@@ -60,6 +68,13 @@ int main(int argc, char **argv)
 	/* Longer than any thread of the library stays. */
 	if (all)
 		sleep(2);
+	if (!strcmp(way, "maps") &&
+	    mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, map, 0) == MAP_FAILED)
+		return 7;
+	if (!strcmp(way, "signal")) {
+		signal(SIGUSR1, SIG_DFL);
+		kill(self, SIGTERM);
+	}
 	if (dup2(1, fd) != fd || close(fd) || write(1, "ended\n", 6) != 6)
 		return 5;
 	exit(0);

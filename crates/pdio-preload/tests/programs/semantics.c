@@ -2692,6 +2692,66 @@ static void *outlives(void *argument)
 	return argument;
 }
 
+static sigjmp_buf away;
+static volatile int arrived;
+static int pipes[2];
+
+static void leave(int number)
+{
+	(void)number;
+	siglongjmp(away, 1);
+}
+
+/* Is in a bare call when the handler jumps out of it; then in one in which it is cancelled. */
+static void *jumps_out(void *argument)
+{
+	char byte;
+
+	if (!sigsetjmp(away, 1)) {
+		arrived = 1;
+		syscall(SYS_read, pipes[0], &byte, 1);
+	}
+	arrived = 2;
+	read(pipes[0], &byte, 1);
+	return argument;
+}
+
+/* A call is left, or its process ended in it: nothing of it stays. */
+static void left_calls(void)
+{
+	int fd = taken("file"), state, status;
+	pthread_t thread;
+	void *result;
+	pid_t child;
+
+	SAY(pipe(pipes));
+	signal(SIGUSR1, leave);
+	pthread_create(&thread, NULL, jumps_out, NULL);
+	while (arrived < 1)
+		usleep(1000);
+	usleep(20000);
+	pthread_kill(thread, SIGUSR1);
+	while (arrived < 2)
+		usleep(1000);
+	usleep(20000);
+	pthread_cancel(thread);
+	SAY(pthread_join(thread, &result));
+	SAY(result == PTHREAD_CANCELED);
+	stream(fd, 1000, 10);
+	close(pipes[0]);
+	signal(SIGPIPE, SIG_DFL);
+	child = vfork();
+	if (!child) {
+		syscall(SYS_write, pipes[1], "x", 1);
+		_exit(1);
+	}
+	SAY(waitpid(child, &status, 0) == child);
+	SAY(status);
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+	SAY(state == PTHREAD_CANCEL_ENABLE);
+	SAY(close(fd));
+}
+
 static void cancels(void)
 {
 	pthread_t thread;
@@ -3120,6 +3180,7 @@ int main(int argc, char **argv)
 		{ "signals", signals },
 		{ "handlers", handlers },
 		{ "cancels", cancels },
+		{ "left_calls", left_calls },
 		{ "keys", keys },
 		{ "faults", faults },
 		{ "bad_memory", bad_memory },
