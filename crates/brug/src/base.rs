@@ -154,10 +154,21 @@ pub(crate) fn after_fork_among_threads() -> Option<Base> {
 /// The challenger: the base that a trial compares with the C library, if this process can use one.
 pub(crate) fn challenger() -> Option<Base> {
     #[cfg(feature = "mimalloc")]
-    if !mimalloc::is_retired() {
+    if !mimalloc::is_retired() && !mimalloc::is_full() {
         return Some(Base::Mimalloc);
     }
     None
+}
+
+/// Returns true if base number `base` has no room for new objects, for good.
+pub(crate) fn is_full(base: u8) -> bool {
+    #[cfg(feature = "mimalloc")]
+    return base == Base::Mimalloc as u8 && mimalloc::is_full();
+    #[cfg(not(feature = "mimalloc"))]
+    {
+        let _ = base;
+        false
+    }
 }
 
 /// Bytes in objects of jemalloc and mimalloc, and all bytes that the two hold.

@@ -308,7 +308,7 @@ fn work_out_limits() {
         Mode::Auto if early => (base, most - 1, 0),
         Mode::Auto => (base, most - 1, LEAVE_MAX - 1),
     };
-    let sys = owner == Base::Glibc as u8;
+    let sys = owner == Base::Glibc as u8 || base::is_full(owner);
     let only = |when: bool, limit: usize| if when { limit } else { 0 };
     let hot = hot();
     // A thread may use an old limit with a new function, or the reverse: every function

@@ -13,6 +13,10 @@ use std::vec::Vec;
 use crate::alone;
 use crate::arena;
 use crate::config::Config;
+#[cfg(feature = "mimalloc")]
+use crate::base;
+#[cfg(feature = "mimalloc")]
+use crate::mode::Base;
 use crate::mode::Mode;
 use crate::os::{self, fault};
 use crate::{control, raw, retain, words};
@@ -167,6 +171,46 @@ fn ends_well_elsewhere(test: &str) -> bool {
         alone::alone(&full(test), "");
     }
     elsewhere
+}
+
+/// Once mimalloc has all of its part of the arena, nobody asks for more of it with each request.
+#[cfg(feature = "mimalloc")]
+#[test]
+fn what_mimalloc_has_no_room_for_the_c_library_has_at_once() {
+    const SIZE: usize = 1000;
+    const MORE_THAN_ITS_PART: usize = 100_000;
+    if ends_well_elsewhere("what_mimalloc_has_no_room_for_the_c_library_has_at_once") {
+        return;
+    }
+    let config = Config {
+        reserve: 1 << 30,
+        base: Some(Base::Mimalloc),
+        purge_delay_ms: 3_600_000,
+        ..Config::DEFAULT
+    };
+    let fill = || -> Vec<*mut u8> {
+        // SAFETY: no preconditions.
+        (0..MORE_THAN_ITS_PART).map(|_| unsafe { raw::malloc(SIZE) }).collect()
+    };
+    // SAFETY: the only thread that allocates by `raw`.
+    unsafe { raw::configure(&config) };
+    #[cfg(feature = "preload")]
+    raw::prepare();
+    assert!(arena::ready());
+    // No whole number of shares, as it is where the arena does not begin at a multiple of its alignment.
+    arena::FOREIGN[1][1].fetch_sub(4 << 20, SeqCst);
+    let first = fill();
+    let before = fault::CALLS.load(SeqCst);
+    let second = fill();
+    let asked = fault::CALLS.load(SeqCst) - before;
+    assert!(asked < 100, "{asked} calls");
+    let served = |p: &&*mut u8| base::owner_of(**p) == base::Owner::Mimalloc;
+    assert!(first.iter().filter(served).count() > 30_000);
+    for p in first.into_iter().chain(second) {
+        assert!(!p.is_null());
+        // SAFETY: objects of this test.
+        unsafe { raw::free(p) };
+    }
 }
 
 /// Runs `f` in the child of a fork, and returns how that ended: 0 if `f` returned true. A child that hangs is

@@ -11,7 +11,7 @@ use crate::base::{self, Owner};
 use crate::mode::Mode;
 #[cfg(feature = "monitor")]
 use crate::monitor;
-use crate::realloc::{in_slot, realloc_cold, realloc_step, LEAVE_MAX, UNKNOWN};
+use crate::realloc::{in_slot, realloc_cold, realloc_step, usable_size, LEAVE_MAX, UNKNOWN};
 use crate::words::{self, hot, in_other, load, word, Hot, KNOWS_SIZES, SYS_ALIGN};
 use crate::{arena, config, os, scope, sys, trial, tuner};
 
@@ -169,7 +169,7 @@ extern "C" fn alloc_zeroed_other(size: usize, align: usize) -> *mut u8 {
             let p = alloc_other(size, align);
             if !p.is_null() {
                 // SAFETY: a new object. All that can be used of it, as in the bases' own functions.
-                unsafe { p.write_bytes(0, base::usable_size(base::owner_of(p), p)) };
+                unsafe { p.write_bytes(0, usable_size(p)) };
             }
             return p;
         }

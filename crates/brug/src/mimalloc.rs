@@ -59,6 +59,9 @@ fn begin() {
     }
 }
 
+/// Its part of the arena is used up, or it takes no more of it: new objects are others'.
+static FULL: AtomicBool = AtomicBool::new(false);
+
 /// It may not be called, except for the size of an object.
 static RETIRED: AtomicBool = AtomicBool::new(false);
 
@@ -103,7 +106,7 @@ unsafe extern "C" fn alloc_plain(size: usize) -> *mut c_void {
 #[inline(never)]
 unsafe extern "C" fn alloc_medium(size: usize) -> *mut c_void {
     // SAFETY: no preconditions.
-    let p = unsafe { mi::mi_malloc(size) };
+    let p = os::keep_errno(|| unsafe { mi::mi_malloc(size) });
     if words::in_other(p.cast()) {
         return p;
     }
@@ -158,9 +161,15 @@ pub(crate) fn is_retired() -> bool {
     RETIRED.load(Relaxed)
 }
 
+#[inline]
+pub(crate) fn is_full() -> bool {
+    FULL.load(Relaxed)
+}
+
 #[inline(always)]
 pub(crate) unsafe fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
-    if is_retired() {
+    if is_retired() || is_full() {
+        os::set_errno(libc::ENOMEM);
         return ptr::null_mut();
     }
     if GIVEN.load(Relaxed) != 0 {
@@ -176,7 +185,8 @@ pub(crate) unsafe fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
 }
 
 /// mimalloc sets `errno` on the way to success, which getdelim's callers take for a
-/// failure. Small objects hardly ever come to that, and they count instructions.
+/// failure. Small objects hardly ever come to that (one of a hundred thousand, where it has to be given more), and they
+/// count instructions: to keep it for them, too, would take a quarter of the time of `malloc` and `free`.
 #[inline(always)]
 fn keep_errno_if_large(size: usize, f: impl FnOnce() -> *mut u8) -> *mut u8 {
     if size < LARGE {
@@ -230,8 +240,10 @@ fn give(least: usize) -> bool {
     let (start, len) = (start.load(Relaxed), len.load(Relaxed));
     let given = GIVEN.load(Relaxed);
     let share = (given / 4).max(least).next_multiple_of(LEAST).min(MOST);
-    let share = share.min(len - given);
-    let done = share > 0 && {
+    // A rest that is too little for an arena goes with the last share.
+    let left = len - given;
+    let share = if left < share + LEAST { left } else { share };
+    let done = share >= LEAST && {
         let at = (start + given) as *mut u8;
         // SAFETY: reserved address space of ours that it does not have yet.
         unsafe {
@@ -255,11 +267,12 @@ fn give(least: usize) -> bool {
             )
         }
     };
-    if done {
-        GIVEN.store(given + share, Relaxed);
+    match done {
+        true => GIVEN.store(given + share, Relaxed),
+        false => FULL.store(true, Relaxed),
     }
     GIVING.store(0, Release);
-    if done && given == 0 {
+    if !done || given == 0 {
         words::reconsider();
     }
     done

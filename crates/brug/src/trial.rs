@@ -509,7 +509,7 @@ fn best_instead_of(now: Base) -> Base {
         .min_by_key(|&base| verdict(base).mean);
     let mean = verdict(now).mean;
     cheapest
-        .filter(|&base| !known(&now) || verdict(base).mean <= mean - mean / 5)
+        .filter(|&base| !known(&now) || verdict(base).mean <= mean - mean.div_ceil(5))
         .unwrap_or(now)
 }
 
