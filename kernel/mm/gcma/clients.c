@@ -670,9 +670,11 @@ unsigned int __gcma_ra_order(struct address_space *mapping, pgoff_t index,
 unsigned long gcma_shadow_pages(struct mem_cgroup *memcg, unsigned long nodes)
 {
 	unsigned long all = global_node_page_state(WORKINGSET_NODES), room;
+	/* Of very large areas not all can be lent. */
+	u64 idle = min_t(u64, atomic_long_read(&gcma_dmem.idle),
+			 (u64)gcma_dmem.nr_sets * DMEM_WAYS);
 	/* Counts that are still with the CPUs may be missing from @all. */
-	unsigned long pages = div64_ul((u64)atomic_long_read(&gcma_dmem.idle) * nodes,
-				       max(all, nodes));
+	unsigned long pages = div64_ul(idle * nodes, max(all, nodes));
 
 	for (; !mem_cgroup_is_root(memcg); memcg = parent_mem_cgroup(memcg)) {
 		room = min(READ_ONCE(memcg->memory.max),

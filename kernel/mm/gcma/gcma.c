@@ -529,17 +529,17 @@ static void settle(struct gcma *gcma, unsigned long bit, unsigned long end)
 			next = find_next_zero_bit(gcma->quarantine, next, bit);
 			page = bit_page(cma, bit);
 			idle = idle_pages(page, (next - bit) << order);
-			sound = sound_pages(gcma, page, idle) >> order;
-			if (sound) {
-				free_bits(gcma, bit, sound);
-				next = bit + sound;
+			sound = sound_pages(gcma, page, idle);
+			if (sound >> order) {
+				free_bits(gcma, bit, sound >> order);
+				next = bit + (sound >> order);
 			} else if (PageHead(page) && page_ref_freeze(page, 1)) {
 				/* Frozen: neither a new holder nor another settle(). */
 				folio = page;
 				next = bit;
 			} else if (idle >> order) {
 				/* See gcma_memory_failure(). */
-				page_ref_inc(page + sound_pages(gcma, page, idle));
+				page_ref_inc(page + sound);
 				__clear_bit(bit, gcma->quarantine);
 				gcma->quarantined -= 1UL << order;
 				gcma->poisoned += 1UL << order;
@@ -1042,7 +1042,7 @@ static int __init gcma_init(void)
 			pr_err("area %s: cannot be lent (%d)\n", gcma->cma->name, err);
 			gcma->cma->gcma_clients = GCMA_CHOSEN;
 		}
-		/* It is never released: areas stay for good. */
+		/* It is never released, also where this fails: areas stay for good. */
 		err = root ? kobject_init_and_add(&gcma->dir, &area_type, root, "%s",
 						  gcma->cma->name) : -ENOMEM;
 		if (err)
