@@ -1295,10 +1295,22 @@ unsafe fn rights(message: &libc::msghdr, each: impl Fn(c_int)) {
 
 // ------------------------------------------------------------------------------------- syscall(2)
 
-/// A system call.
+/// Where a call has a word that its function has not: offsets come in two, of which one is enough.
+fn hole(number: c_long) -> usize {
+    match number {
+        libc::SYS_preadv2 | libc::SYS_pwritev2 => 4,
+        _ => usize::MAX,
+    }
+}
+
+/// A system call, with the words of its function.
 unsafe fn kernel(number: c_long, words: &[c_ulong]) -> c_long {
-    let word = |at: usize| words.get(at).copied().unwrap_or(0);
-    next::syscall(number, word(0), word(1), word(2), word(3), word(4), word(5))
+    let mut all = [0; 6];
+    for (at, word) in words.iter().enumerate() {
+        all[at + usize::from(at >= hole(number))] = *word;
+    }
+    let [a, b, c, d, e, f] = all;
+    next::syscall(number, a, b, c, d, e, f)
 }
 
 /// Calls for which a function is exported, to which they go; it ends in the bare call. What it ends in otherwise may be
@@ -1316,7 +1328,8 @@ macro_rules! as_functions {
         /// `None`: there is no function for it.
         #[allow(non_upper_case_globals, reason = "the numbers have the names of their calls")]
         unsafe fn as_function(number: c_long, words: [c_ulong; 6]) -> Option<c_long> {
-            let mut words = words.into_iter();
+            let words = words.into_iter().enumerate();
+            let mut words = words.filter_map(|(at, word)| (at != hole(number)).then_some(word));
             Some(match number {
                 $(libc::$number => {
                     $(let $arg = words.next().unwrap_or_default() as $type;)*
@@ -1340,6 +1353,8 @@ as_functions! {
     SYS_writev => self::writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t;
     SYS_preadv => self::preadv64(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t;
     SYS_pwritev => self::pwritev64(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t;
+    SYS_preadv2 => self::preadv64v2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
+    SYS_pwritev2 => self::pwritev64v2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
     SYS_lseek => self::lseek64(fd: c_int, by: off_t, whence: c_int) -> off_t;
     SYS_open_by_handle_at => self::open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int;
     SYS_close => self::close(fd: c_int) -> c_int;
@@ -1375,51 +1390,12 @@ as_functions! {
     SYS_setns => process::setns(fd: c_int, kind: c_int) -> c_int;
 }
 
-/// The kernel takes offsets in two words, of which one is enough; flags come behind them.
-mod bare_with_flags {
-    use super::*;
-    pub unsafe extern "C-unwind" fn preadv64v2(
-        fd: c_int,
-        parts: *const iovec,
-        count: c_int,
-        at: off_t,
-        flags: c_int,
-    ) -> ssize_t {
-        let words = [
-            fd as c_ulong,
-            parts as _,
-            count as _,
-            at as _,
-            0,
-            flags as _,
-        ];
-        kernel(libc::SYS_preadv2, &words) as ssize_t
-    }
-    pub unsafe extern "C-unwind" fn pwritev64v2(
-        fd: c_int,
-        parts: *const iovec,
-        count: c_int,
-        at: off_t,
-        flags: c_int,
-    ) -> ssize_t {
-        let words = [
-            fd as c_ulong,
-            parts as _,
-            count as _,
-            at as _,
-            0,
-            flags as _,
-        ];
-        kernel(libc::SYS_pwritev2, &words) as ssize_t
-    }
-}
-
 export! {
     #[allow(non_upper_case_globals, reason = "the numbers have the names of their calls")]
     fn syscall(
         number: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong, f: c_ulong
     ) -> c_long {
-        use crate::hooks::{pidfd_getfd, preadv64v2, pwritev64v2};
+        use crate::hooks::pidfd_getfd;
         use libc::*;
         /// Linux 6.5.
         const SYS_CACHESTAT: c_long = 451;
@@ -1442,20 +1418,6 @@ export! {
         }
         let news = tell::calling(number, b as usize);
         let result = match number {
-            SYS_preadv2 => {
-                let bare = bare_with_flags::preadv64v2 as *mut ();
-                let noted = next::bare(&next::named::preadv64v2(), bare);
-                let result = preadv64v2(fd, b as _, c as _, d as _, f as _);
-                next::end(noted);
-                result as c_long
-            }
-            SYS_pwritev2 => {
-                let bare = bare_with_flags::pwritev64v2 as *mut ();
-                let noted = next::bare(&next::named::pwritev64v2(), bare);
-                let result = pwritev64v2(fd, b as _, c as _, d as _, f as _);
-                next::end(noted);
-                result as c_long
-            }
             SYS_openat => {
                 opening(fd, b as _, c as _);
                 open_with(c as c_int, || real() as c_int) as c_long

@@ -260,19 +260,22 @@ pub fn disarm() {
     }
     changing(|| {
         ARMED.store(NONE, SeqCst);
-        for signal in 1..=LAST {
-            let mut now = nothing();
-            // SAFETY: the actions are ours.
-            unsafe {
-                if next::sigaction(signal, core::ptr::null(), &mut now) == 0
-                    && now.sa_sigaction == handler()
-                {
-                    shown(signal, &mut now);
-                    next::sigaction(signal, &now, core::ptr::null_mut());
-                }
-            }
-        }
+        (1..=LAST).for_each(put_back);
     });
+}
+
+/// Puts what the program has set in the place of this library's handler.
+fn put_back(signal: c_int) {
+    let mut now = nothing();
+    // SAFETY: the actions are ours.
+    unsafe {
+        if next::sigaction(signal, core::ptr::null(), &mut now) == 0
+            && now.sa_sigaction == handler()
+        {
+            shown(signal, &mut now);
+            next::sigaction(signal, &now, core::ptr::null_mut());
+        }
+    }
 }
 
 /// In a forked child, which has no other thread.
@@ -431,21 +434,9 @@ pub fn interrupting(signal: c_int, yes: bool) {
 
 /// The program goes past this library: put its own action back. A handler stays, for good.
 pub fn stand_aside(signal: c_int) {
-    if !(1..=LAST).contains(&signal) || ARMED.load(SeqCst) == NONE {
-        return;
+    if (1..=LAST).contains(&signal) && ARMED.load(SeqCst) != NONE {
+        changing(|| put_back(signal));
     }
-    changing(|| {
-        let mut now = nothing();
-        // SAFETY: the actions are ours.
-        unsafe {
-            if next::sigaction(signal, core::ptr::null(), &mut now) == 0
-                && now.sa_sigaction == handler()
-            {
-                shown(signal, &mut now);
-                next::sigaction(signal, &now, core::ptr::null_mut());
-            }
-        }
-    });
 }
 
 /// The program has gone past this library: where it has left a default action, that loses nothing either.

@@ -1988,6 +1988,9 @@ static void bare_files(void)
 	fd = syscall(SYS_openat2, AT_FDCWD, "third", &how, sizeof(how));
 	stream(fd, LONG, 7000);
 	SAY(syscall(SYS_preadv, fd, &part, 1, LONG - 5000, 0));
+	SAY(syscall(SYS_preadv2, fd, &part, 1, LONG - 3000, 0, 0));
+	SAY(syscall(SYS_preadv2, fd, &part, 1, -1, 0, 0));
+	SAY(syscall(SYS_preadv2, fd, &part, 1, 0, 0, 1 << 30));
 	SAY(sum(buffer, 5000));
 	SAY(close(fd));
 
