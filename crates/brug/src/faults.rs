@@ -14,9 +14,7 @@ use crate::alone;
 use crate::arena;
 use crate::config::Config;
 #[cfg(feature = "mimalloc")]
-use crate::base;
-#[cfg(feature = "mimalloc")]
-use crate::mode::Base;
+use crate::{base, mode::Base};
 use crate::mode::Mode;
 use crate::os::{self, fault};
 use crate::{control, raw, retain, words};
@@ -99,13 +97,16 @@ fn live_through_it() {
 /// Room for few large slots, so that objects are promoted; no thread, so that the
 /// calls come in the same order each time.
 fn configure() {
-    let config = Config {
+    put_in_force(&Config {
         reserve: 64 << 30,
         purge_delay_ms: 3_600_000,
         ..Config::DEFAULT
-    };
+    });
+}
+
+fn put_in_force(config: &Config) {
     // SAFETY: the only thread that allocates by `raw`.
-    unsafe { raw::configure(&config) };
+    unsafe { raw::configure(config) };
     // What the library that is preloaded calls before `main`; a program has it with the configuration.
     #[cfg(feature = "preload")]
     raw::prepare();
@@ -192,10 +193,7 @@ fn what_mimalloc_has_no_room_for_the_c_library_has_at_once() {
         // SAFETY: no preconditions.
         (0..MORE_THAN_ITS_PART).map(|_| unsafe { raw::malloc(SIZE) }).collect()
     };
-    // SAFETY: the only thread that allocates by `raw`.
-    unsafe { raw::configure(&config) };
-    #[cfg(feature = "preload")]
-    raw::prepare();
+    put_in_force(&config);
     assert!(arena::ready());
     // No whole number of shares, as it is where the arena does not begin at a multiple of its alignment.
     arena::FOREIGN[1][1].fetch_sub(4 << 20, SeqCst);

@@ -74,10 +74,9 @@ pub(crate) unsafe fn realloc_in(
     // SAFETY: an object that the caller owns.
     unsafe {
         // Most steps of an object that grows: nobody watches, and there is room.
-        let offset = arena::offset_of(p);
-        if offset < load!(rest.slots)
+        if in_slot(p)
             && !tick.is_multiple_of(tuner::SAMPLE)
-            && arena::grow(offset, new)
+            && arena::grow(arena::offset_of(p), new)
         {
             return p;
         }

@@ -60,6 +60,20 @@ impl Filesystem {
         self.0.f_flags as libc::c_ulong & libc::ST_SYNCHRONOUS != 0 || attributes & FS_SYNC_FL != 0
     }
 
+    /// Returns true if what is written to this file of it may go to another device than the one that it is known by.
+    pub fn is_elsewhere(&self, fd: c_int) -> bool {
+        /// From `<linux/fs.h>`.
+        const FS_IOC_FSGETXATTR: libc::c_ulong = 0x801c_581f;
+        const FS_XFLAG_REALTIME: u32 = 1;
+        if self.0.f_type as u32 != XFS {
+            return false;
+        }
+        let mut about = [0u32; 7];
+        // SAFETY: `struct fsxattr`, whose flags come first.
+        let failed = unsafe { next::ioctl(fd, FS_IOC_FSGETXATTR, about.as_mut_ptr() as _) } != 0;
+        failed || about[0] & FS_XFLAG_REALTIME != 0
+    }
+
     /// The offset from which on calls are left to the kernel, which knows the filesystem's limit.
     pub fn farthest(&self, attributes: c_int) -> u64 {
         /// From `<linux/fs.h>`.
@@ -69,18 +83,6 @@ impl Filesystem {
             false => FARTHEST,
         }
     }
-}
-
-/// Returns true if what is written to a file may go to another device than the one that its filesystem is known by.
-pub fn is_elsewhere(fd: c_int, filesystem: &Filesystem) -> bool {
-    /// From `<linux/fs.h>`.
-    const FS_IOC_FSGETXATTR: libc::c_ulong = 0x801c_581f;
-    const FS_XFLAG_REALTIME: u32 = 1;
-    let mut about = [0u32; 7];
-    // SAFETY: `struct fsxattr`, whose flags come first.
-    let failed = filesystem.0.f_type as u32 == XFS
-        && unsafe { next::ioctl(fd, FS_IOC_FSGETXATTR, about.as_mut_ptr() as _) } != 0;
-    failed || about[0] & FS_XFLAG_REALTIME != 0
 }
 
 /// What is set of a file by `chattr`; nothing if the filesystem cannot say.

@@ -25,7 +25,7 @@ use crate::{errno, symbols};
 
 /// What calls a function that this C library does not have.
 pub unsafe extern "C" fn missing() -> c_long {
-    crate::errno::set(libc::ENOSYS);
+    errno::set(libc::ENOSYS);
     -1
 }
 

@@ -124,8 +124,7 @@ fn start(fd: c_int, claim: Claim, entry: &Description) -> Result<Stream, Refused
             false => FARTHEST,
         },
         written: 0,
-        copies: writer
-            && (look::needs_stable_data(about.st_dev) || filesystem::is_elsewhere(fd, &filesystem)),
+        copies: writer && (look::needs_stable_data(about.st_dev) || filesystem.is_elsewhere(fd)),
         defers: writer && settings.prompt && !settings.linger.is_zero(),
         gathered: 0,
         hasty: 0,
