@@ -642,7 +642,15 @@ fn ahead_counted(need: usize) -> usize {
 #[cold]
 fn choose_pages(slot: &Slot, origin: *mut u8, class: usize, need: usize, growing: bool) {
     let advice = huge::advice(need, growing);
-    if advice == Advice::Small {
+    let committed = slot.committed.load(Relaxed);
+    let filled = slot.touched.load(Relaxed).max(HUGE).next_multiple_of(HUGE);
+    let tries = advice == Advice::Try && filled + 2 * HUGE <= committed;
+    let asks = tries || (advice == Advice::Try && slot.huge.load(Relaxed) != ASKED);
+    let lacks = asks && !huge::enough_for(committed.saturating_sub(filled));
+    if lacks {
+        huge_pages_lose();
+    }
+    if lacks || advice == Advice::Small {
         if slot.huge.load(Relaxed) == UNASKED {
             slot.huge.store(SMALL, Relaxed);
         }
@@ -656,14 +664,10 @@ fn choose_pages(slot: &Slot, origin: *mut u8, class: usize, need: usize, growing
         // SAFETY: the range is in our slot.
         unsafe { os::advise_huge(origin.add(from), (1 << SHIFT[class]) - from, true) };
     }
-    let committed = slot.committed.load(Relaxed);
-    let filled = slot.touched.load(Relaxed).max(HUGE).next_multiple_of(HUGE);
-    if advice == Advice::Try && filled + 2 * HUGE <= committed {
-        // SAFETY: committed, and beyond everything in the slot, where it reads as zeros.
-        if !unsafe { huge::try_one(origin.add(filled), committed - filled) } {
-            huge_pages_lose();
-            return;
-        }
+    // SAFETY: committed, and beyond everything in the slot, where it reads as zeros.
+    if tries && !unsafe { huge::try_one(origin.add(filled)) } {
+        huge_pages_lose();
+        return;
     }
     // SAFETY: `filled` is in the slot wherever it is less than what is committed.
     huge::watch(unsafe { origin.add(filled) }, committed.saturating_sub(filled));

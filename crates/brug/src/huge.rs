@@ -16,8 +16,9 @@
 //!
 //! And it is seen whether there are huge pages at all. Where there are too few free ones, the kernel
 //! would move pages or reclaim some for each, which can take a hundred times as long as small pages,
-//! before it gives a small one. So the free ones are counted before any are asked for
-//! (`/proc/buddyinfo`). A small page in the place of a huge one that was touched for this ends it as a slow
+//! before it gives a small one. And once it is asked for huge pages it makes some in the background, for
+//! milliseconds in which the program does not run if it has no other processor. So the free ones are
+//! counted before any are asked for (`/proc/buddyinfo`). A small page in the place of a huge one that was touched for this ends it as a slow
 //! one does, whatever was saved before. A page of the program that seems small is a reason to touch one, no
 //! more: it may have been huge until a part of it was given back.
 //!
@@ -55,6 +56,9 @@ const CLOCK_FACTOR: u64 = 4;
 /// MiB that grow in small pages until the next try, at first and at most.
 const WAIT: u32 = 256;
 const LONGEST_WAIT: u32 = 16 << 10;
+/// Free huge pages that are left to others. The kernel itself tries to keep about a dozen in each zone, and
+/// moves pages in the background when they are taken.
+const SPARE: usize = 32;
 /// Maximum of the account, as a multiple of what the small pages in the place of a huge one
 /// cost: eight pages that cost seven times as much.
 const MOST_SAVED: i64 = 48;
@@ -137,17 +141,23 @@ pub(crate) fn advice(size: usize, growing: bool) -> Advice {
     }
 }
 
+/// Returns true if there are enough free huge pages for `len` bytes, as far as the machine says; else huge pages
+/// lose. To be asked before the kernel is asked for any.
+pub(crate) fn enough_for(len: usize) -> bool {
+    let enough = free_pages().is_none_or(|free| free >= len / HUGE + SPARE);
+    if !enough {
+        lose(NONE_FREE);
+    }
+    enough
+}
+
 /// Touches the huge page at `p`, and another one behind it if need be, and decides. Returns true if
-/// huge pages pay for the `len` bytes from `p` on.
+/// huge pages pay.
 ///
 /// # Safety
 /// The caller may write zeros to two huge pages from `p` on, and has asked for them to be huge. None
 /// of their pages is resident.
-pub(crate) unsafe fn try_one(p: *mut u8, len: usize) -> bool {
-    if free_pages().is_some_and(|free| free < len / HUGE) {
-        lose(NONE_FREE);
-        return false;
-    }
+pub(crate) unsafe fn try_one(p: *mut u8) -> bool {
     if VERDICT.load(Relaxed) != PAY {
         ACCOUNT.small_cost.store(small_pages(), Relaxed);
     }
@@ -180,7 +190,7 @@ fn is_huge(p: *mut u8) -> bool {
 fn free_pages() -> Option<usize> {
     #[cfg(test)]
     if tests::huge_in_place_of().is_some() {
-        return None;
+        return tests::free_in_place_of();
     }
     let mut buf = [0u8; 2048];
     let n = os::read_file(c"/proc/buddyinfo", &mut buf);
@@ -523,6 +533,13 @@ mod tests {
         (PRETENDED.load(Relaxed) != u64::MAX).then(|| !SMALL_ONES.load(Relaxed))
     }
 
+    /// While times are pretended, the machine says that so many huge pages are free; `usize::MAX`: nothing.
+    static FREE: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+    pub(super) fn free_in_place_of() -> Option<usize> {
+        Some(FREE.load(Relaxed)).filter(|&free| free != usize::MAX)
+    }
+
     pub(super) fn in_place_of(cost: Cost) -> Cost {
         match PRETENDED.load(Relaxed) {
             u64::MAX => cost,
@@ -734,6 +751,33 @@ mod tests {
                     for p in [slow, early, large, again, larger] {
                         raw::free(p);
                     }
+                }
+            },
+        );
+    }
+
+    /// Where too few are free the kernel is not asked for huge pages, or no longer.
+    #[test]
+    fn huge_pages_are_not_asked_for_where_too_few_are_free() {
+        isolated(
+            "huge::tests::huge_pages_are_not_asked_for_where_too_few_are_free",
+            || {
+                PRETENDED.store(FAST, Relaxed);
+                FREE.store(SPARE, Relaxed);
+                let first = grown(8 << 20);
+                assert_eq!(VERDICT.load(Relaxed), LOSE);
+                let at = first.wrapping_add(7 << 20);
+                assert!(!asked_for(at) && !has_flag(at, " nh"), "never asked for");
+                WAITING.store(0, Relaxed);
+                FREE.store(SPARE + (16 << 20) / HUGE, Relaxed);
+                let second = grown(4 << 20);
+                assert!(asked_for(second.wrapping_add(7 << 20)));
+                let third = grown(32 << 20);
+                assert!(!asked_for(third.wrapping_add(7 << 20)));
+                assert!(!asked_for(second.wrapping_add(7 << 20)));
+                for p in [first, second, third] {
+                    // SAFETY: freed as allocated.
+                    unsafe { raw::free(p) };
                 }
             },
         );

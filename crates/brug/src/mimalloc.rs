@@ -294,11 +294,15 @@ unsafe fn choose_pages(at: *mut u8, share: usize, first: bool) {
         true => Advice::Small,
         false => huge::advice(share, true),
     };
-    let huge = match advice {
+    let mut huge = match advice {
         Advice::Small if first && huge::may_pay() && !os::has_little_memory() => os::HUGE,
         Advice::Small => 0,
         Advice::Huge | Advice::Try => share,
     };
+    if huge > 0 && advice != Advice::Huge && !huge::enough_for(huge) {
+        arena::huge_pages_lose();
+        huge = 0;
+    }
     // SAFETY: by contract.
     unsafe {
         if huge > 0 {
@@ -307,8 +311,8 @@ unsafe fn choose_pages(at: *mut u8, share: usize, first: bool) {
         if huge < share && huge::must_be_avoided() {
             os::advise_huge(at.add(huge), share - huge, false);
         }
-        let tried = |n: usize| huge::try_one(at.add(n * share / TRIES), share / TRIES);
-        if advice == Advice::Try && !(0..TRIES).all(tried) {
+        let tried = |n: usize| huge::try_one(at.add(n * share / TRIES));
+        if advice == Advice::Try && huge > 0 && !(0..TRIES).all(tried) {
             arena::huge_pages_lose();
             os::advise_huge(at, share, false);
         }
