@@ -780,14 +780,20 @@ pub(crate) enum Resized {
 }
 
 /// Enlarges the object at an offset in the arena if nobody else looks at its slot and `new` bytes
-/// need no system call. Returns false if not, and nothing has changed.
+/// need no system call, and if `refuses`, which is asked of a step into another page, returns false.
+/// Returns false if not, and nothing has changed.
 ///
 /// # Safety
 /// The caller owns the object, which is in a slot.
 #[inline]
-pub(crate) unsafe fn grow(offset: usize, new: usize) -> bool {
+pub(crate) unsafe fn grow(offset: usize, new: usize, refuses: impl FnOnce() -> bool) -> bool {
+    /// Bytes of the smallest page.
+    const PAGE: usize = 4096;
     let (slot, inside) = slot_at(offset);
     let old = slot.size.load(Relaxed);
+    if (old ^ new) >= PAGE && refuses() {
+        return false;
+    }
     // Not even for a moment may more than `MAX_OBJECT` be its size, by which others see what is not
     // needed of the slot.
     if inside != 0 || new < old || new > MAX_OBJECT {
@@ -812,7 +818,7 @@ pub(crate) unsafe fn resize(p: *mut u8, new: usize) -> Resized {
     let slot = slot_with(p);
     // SAFETY: passed on.
     unsafe {
-        if grow(offset_of(p), new) {
+        if grow(offset_of(p), new, || false) {
             return Resized::At(p);
         }
         if new > MAX_OBJECT {

@@ -11,7 +11,9 @@ use crate::base::{self, Owner};
 use crate::mode::Mode;
 #[cfg(feature = "monitor")]
 use crate::monitor;
-use crate::realloc::{in_slot, realloc_cold, realloc_step, usable_size, LEAVE_MAX, UNKNOWN};
+use crate::realloc::{
+    offset_in_slots, realloc_cold, realloc_step, usable_size, LEAVE_MAX, UNKNOWN,
+};
 use crate::words::{self, hot, in_other, load, word, Hot, KNOWS_SIZES, SYS_ALIGN};
 use crate::{arena, config, os, scope, sys, trial, tuner};
 
@@ -101,7 +103,9 @@ pub(crate) unsafe fn realloc(p: *mut u8, old: usize, align: usize, new: usize) -
     // SAFETY: an object that the caller owns. The word `realloc` is a function of this type for
     // objects in that range.
     unsafe {
-        if !ONE_BASE
+        if let Some(offset) = offset_in_slots(p) {
+            realloc_step(p, old, align, new, offset)
+        } else if !ONE_BASE
             && new <= load!(rest.other_realloc_limit)
             && (align <= MIN_ALIGN && old != UNKNOWN || KNOWS_SIZES && align <= SYS_ALIGN)
             && in_other(p)
@@ -111,8 +115,6 @@ pub(crate) unsafe fn realloc(p: *mut u8, old: usize, align: usize, new: usize) -
             realloc(p.cast(), old, new.max(align)).cast()
         } else if new <= load!(realloc_limit) && align <= SYS_ALIGN && is_sys(p) {
             sys::realloc(p, new)
-        } else if in_slot(p) {
-            realloc_step(p, old, align, new)
         } else {
             realloc_cold(p, old, align, new)
         }

@@ -111,10 +111,6 @@ pub unsafe fn memalign(align: usize, size: usize) -> *mut u8 {
 pub unsafe fn realloc(p: *mut u8, size: usize) -> *mut u8 {
     // SAFETY: by contract.
     unsafe {
-        // Null is outside the arena.
-        if realloc::in_slot(p) && size != 0 {
-            return realloc::realloc_step(p, UNKNOWN, ALIGN, size);
-        }
         if p.is_null() {
             return malloc(size);
         }

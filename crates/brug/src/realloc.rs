@@ -43,22 +43,45 @@ pub(crate) unsafe extern "C" fn realloc_cold(
     }
 }
 
-/// Returns true if an object is in a slot, and nobody watches.
+/// How far into the arena an object is that is in a slot, unless somebody watches.
 #[inline(always)]
-pub(crate) fn in_slot(p: *mut u8) -> bool {
-    arena::offset_of(p) < load!(rest.slots)
+pub(crate) fn offset_in_slots(p: *mut u8) -> Option<usize> {
+    Some(arena::offset_of(p)).filter(|&offset| offset < load!(rest.slots))
 }
 
-/// As [`realloc_cold`], for an object that is [`in_slot`]: a step of one that grows is little more than what happens here.
+/// Most steps of an object that grows: there is room, and the step is not one of those that are timed, of which
+/// one within a page never is: it touches nothing new. Returns false if not, and nothing has changed.
+#[inline(always)]
+unsafe fn grow_in_place(offset: usize, new: usize) -> bool {
+    let mut numbered = false;
+    let is_timed = || {
+        numbered = true;
+        tls::tick().is_multiple_of(tuner::SAMPLE)
+    };
+    // SAFETY: passed on.
+    let grown = unsafe { arena::grow(offset, new, is_timed) };
+    if !grown && !numbered {
+        tls::tick();
+    }
+    grown
+}
+
+/// As [`realloc_cold`], for an object that is [`offset_in_slots`].
 #[inline(never)]
 pub(crate) unsafe extern "C" fn realloc_step(
     p: *mut u8,
     old: usize,
     align: usize,
     new: usize,
+    offset: usize,
 ) -> *mut u8 {
     // SAFETY: an object that the caller owns.
-    unsafe { realloc_in(None, p, old, align, new) }
+    unsafe {
+        if grow_in_place(offset, new) {
+            return p;
+        }
+        realloc_slow(None, p, old, align, new)
+    }
 }
 
 /// `mode`: the allocator of a data structure, if it has its own.
@@ -70,15 +93,12 @@ pub(crate) unsafe fn realloc_in(
     align: usize,
     new: usize,
 ) -> *mut u8 {
-    let tick = tls::tick();
     // SAFETY: an object that the caller owns.
     unsafe {
-        // Most steps of an object that grows: nobody watches, and there is room.
-        if in_slot(p)
-            && !tick.is_multiple_of(tuner::SAMPLE)
-            && arena::grow(arena::offset_of(p), new)
-        {
-            return p;
+        match offset_in_slots(p) {
+            Some(offset) if grow_in_place(offset, new) => return p,
+            Some(_) => {}
+            None => _ = tls::tick(),
         }
         realloc_slow(mode, p, old, align, new)
     }
