@@ -27,7 +27,7 @@ const PAGE: usize = 4096;
 /// part of it counts.
 type Work = (&'static str, &'static str, fn() -> Option<u128>);
 
-const WORKS: [Work; 7] = [
+const WORKS: [Work; 11] = [
     (
         "double",
         "4 KiB to 1 GiB by doubling, every page touched",
@@ -53,6 +53,26 @@ const WORKS: [Work; 7] = [
         "concat",
         "400 objects, each a copy of the last and 128 KiB more, freed 16 later",
         concat,
+    ),
+    (
+        "columns-32",
+        "the sum of 32 objects of 2 MiB, a number of each in turn",
+        || columns::<32>(false),
+    ),
+    (
+        "columns-64",
+        "the sum of 64 objects of 2 MiB, a number of each in turn",
+        || columns::<64>(false),
+    ),
+    (
+        "columns-128",
+        "the sum of 128 objects of 2 MiB, a number of each in turn",
+        || columns::<128>(false),
+    ),
+    (
+        "columns-grown",
+        "the sum of 64 objects that have grown to 2 MiB by doubling",
+        || columns::<64>(true),
     ),
     (
         "fork",
@@ -150,6 +170,30 @@ fn concat() -> Option<u128> {
         late[i % 16] = Some(std::mem::replace(&mut last, next));
     }
     None
+}
+
+/// The time in which objects are summed up three times, a number of each in turn, as a column store goes through its
+/// rows.
+fn columns<const N: usize>(grown: bool) -> Option<u128> {
+    const SIZE: usize = 2 * MIB;
+    let mut objects: Vec<Object> = (0..N)
+        .map(|_| match grown {
+            true => grow(PAGE, SIZE, |size| 2 * size),
+            false => Object::new(SIZE),
+        })
+        .collect();
+    objects.iter_mut().for_each(|object| object.bytes().fill(1));
+    let columns: Vec<&[u8]> = objects.iter_mut().map(|object| &*object.bytes()).collect();
+    let begin = Instant::now();
+    let mut sum = 0_u64;
+    for at in (0..SIZE * 3).step_by(8).map(|at| at % SIZE) {
+        for column in &columns {
+            // SAFETY: eight of its bytes, of which none has to be in its place.
+            sum += unsafe { column.as_ptr().add(at).cast::<u64>().read_unaligned() };
+        }
+    }
+    black_box(sum);
+    Some(begin.elapsed().as_nanos())
 }
 
 /// Forks beside an object that has grown. `writes` = 0: the time of the fork; else the time of

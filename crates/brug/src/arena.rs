@@ -17,6 +17,10 @@
 //! * *retention*: the slot of a freed object keeps its pages for the next one,
 //!   within a budget and for a short time (`retain.rs`).
 //!
+//! Slots begin at multiples of large powers of two. If objects did, too, those that a program goes through side by
+//! side would meet in the same sets of caches and TLB; so large ones begin some way into their slots, each a different
+//! one: at their *inset*.
+//!
 //! # Who may do what
 //!
 //! A slot is found from an address by arithmetic. Its descriptor is written by
@@ -132,12 +136,12 @@ pub(crate) const MAX_ALIGN: usize = HUGE;
 pub(crate) struct Slot {
     pub(crate) state: AtomicU32,
     next: AtomicU32,
-    /// Bytes asked for.
-    pub(crate) size: AtomicUsize,
-    /// Bytes from the start that are readable and writable.
+    /// Bytes from the start to the end of the object: its inset, and what was asked for.
+    pub(crate) end: AtomicUsize,
+    /// Bytes from the start that are readable and writable, but for whole pages before the object.
     pub(crate) committed: AtomicUsize,
     /// Bytes from the start that may hold memory; the rest reads as zeros. While an object grows
-    /// without anybody holding its slot, its size may be more.
+    /// without anybody holding its slot, its end may be beyond.
     pub(crate) touched: AtomicUsize,
     /// Bytes of this slot counted as retained, in pages of 4 KiB.
     excess: AtomicU32,
@@ -154,6 +158,32 @@ pub(crate) struct Slot {
     class: AtomicU8,
     /// True if the C library would have given the object a mapping of its own.
     own_mapping: AtomicBool,
+    /// Bytes from the start to the object. Stays as long as anything is committed, so that the next object
+    /// finds the memory of this one.
+    inset: AtomicU32,
+}
+
+impl Slot {
+    #[inline(always)]
+    fn inset(&self) -> usize {
+        self.inset.load(Relaxed) as usize
+    }
+
+    /// Bytes in whole pages before the object. They have no memory and are not committed.
+    fn skipped(&self) -> usize {
+        self.inset() & !(os::page_size() - 1)
+    }
+
+    /// So many bytes from the start without those before the object, in whole pages: an object has a page more than
+    /// its size if it begins within one, and nothing here depends on that.
+    fn of_object(&self, bytes: usize) -> usize {
+        bytes.saturating_sub(self.inset()) & !(os::page_size() - 1)
+    }
+
+    /// Bytes that may hold memory, as [`Slot::of_object`].
+    fn held(&self) -> usize {
+        self.of_object(self.touched.load(Relaxed))
+    }
 }
 
 struct Class {
@@ -273,10 +303,43 @@ pub(crate) fn slot_of(p: *mut u8) -> (&'static Slot, usize) {
 /// The slot of the object at `p`, which begins there.
 fn slot_with(p: *mut u8) -> &'static Slot {
     let (slot, inside) = slot_of(p);
-    if inside != 0 {
+    if inside != slot.inset() {
         no_object(p);
     }
     slot
+}
+
+/// Where an object of `size` bytes is to begin in a slot whose memory is still to come; `number`: of its class.
+fn inset_for(number: usize, size: usize, align: usize, growing: bool) -> usize {
+    /// A page further for the TLB, and an eighth of a page for the caches.
+    const STEP: usize = 4096 + FINEST;
+    /// Devices want no more alignment of memory.
+    const FINEST: usize = 512;
+    const MOST_STEPS: usize = 64;
+    /// Smaller objects would take a page more than they need. From here on they do so in the C library, too.
+    const LEAST: usize = 128 << 10;
+    if align > FINEST || !(growing || size >= LEAST) {
+        return 0;
+    }
+    let room = (size / 16).max(FIRST_COMMIT / 4);
+    number % (room / STEP + 1).min(MOST_STEPS) * STEP
+}
+
+/// Has an object of `size` bytes begin where it should in a slot, or where the last one did. The caller holds the
+/// slot. Returns false if there is no memory.
+fn set_inset(slot: &Slot, origin: *mut u8, class: usize, size: usize, inset: usize) -> bool {
+    let fits = |inset| size + inset <= 1 << SHIFT[class];
+    let inset = if fits(inset) { inset } else { 0 };
+    let skipped = inset & !(os::page_size() - 1);
+    let missing = slot.skipped().saturating_sub(skipped);
+    if slot.committed.load(Relaxed) > 0 && missing > 0 {
+        // SAFETY: in the slot, before the object.
+        if !unsafe { os::commit(origin.add(skipped), missing) } {
+            return false;
+        }
+    }
+    slot.inset.store(inset as u32, Relaxed);
+    true
 }
 
 #[inline]
@@ -459,9 +522,9 @@ fn reserve_arena() -> bool {
     true
 }
 
-/// A slot with room for `size` bytes, or null. `zero`: the bytes are zero; `growing`:
-/// the object has been growing.
-pub(crate) fn alloc(size: usize, zero: bool, growing: bool) -> *mut u8 {
+/// An object of `size` bytes in a slot of its own, or null. `align`: up to [`MAX_ALIGN`]; `zero`: the bytes are
+/// zero; `growing`: it has been growing.
+pub(crate) fn alloc(size: usize, align: usize, zero: bool, growing: bool) -> *mut u8 {
     if size > MAX_OBJECT || size == 0 || os::is_too_much_at_once(size) || !ready() {
         return ptr::null_mut();
     }
@@ -471,27 +534,37 @@ pub(crate) fn alloc(size: usize, zero: bool, growing: bool) -> *mut u8 {
     };
     let slot = descriptor(index);
     let origin = origin_of(class, index);
-    if !ensure_committed(slot, origin, class, size, growing) {
+    let inset = match slot.inset() {
+        last if slot.committed.load(Relaxed) > 0 && last.is_multiple_of(align) => last,
+        _ => inset_for(index - first_of(class), size, align, growing),
+    };
+    if !(set_inset(slot, origin, class, size, inset)
+        && ensure_committed(slot, origin, class, slot.inset() + size, growing))
+    {
         put_back(slot, class, index);
         return ptr::null_mut();
     }
+    let inset = slot.inset();
+    let end = inset + size;
+    // SAFETY: within the slot.
+    let p = unsafe { origin.add(inset) };
     let touched = slot.touched.load(Relaxed);
-    if zero && touched > 0 {
-        let dirty = touched.min(page_round(size));
-        let by_hand = dirty.min(MEMSET_MAX);
+    if zero && touched > inset {
+        let dirty = touched.min(page_round(end)) - inset;
+        let by_hand = dirty.min(page_round(inset + MEMSET_MAX) - inset);
         // SAFETY: `dirty` bytes are committed; the slot is ours.
         unsafe {
-            if dirty > by_hand && os::discard(origin.add(by_hand), touched - by_hand) {
-                slot.touched.store(by_hand, Relaxed);
-                ptr::write_bytes(origin, 0, by_hand);
+            if dirty > by_hand && os::discard(p.add(by_hand), touched - inset - by_hand) {
+                slot.touched.store(inset + by_hand, Relaxed);
+                ptr::write_bytes(p, 0, by_hand);
             } else {
-                ptr::write_bytes(origin, 0, dirty);
+                ptr::write_bytes(p, 0, dirty);
             }
         }
     }
-    slot.size.store(size, Relaxed);
-    release_hold(slot, size);
-    origin
+    slot.end.store(end, Relaxed);
+    release_hold(slot, end);
+    p
 }
 
 /// Takes a free slot in which `size` bytes fit, warm if there is one.
@@ -576,17 +649,17 @@ fn take_from(class: usize, size: usize, growing: bool) -> Option<usize> {
     None
 }
 
-/// Makes `size` bytes of a slot usable; `growing`: and some more, for the next steps.
+/// Makes a slot usable up to `end`; `growing`: and some more, for the next steps.
 fn ensure_committed(
     slot: &Slot,
     origin: *mut u8,
     class: usize,
-    size: usize,
+    end: usize,
     growing: bool,
 ) -> bool {
     let have = slot.committed.load(Relaxed);
-    let need = page_round(size);
-    if retain::has_own_mapping(size) {
+    let need = page_round(end);
+    if retain::has_own_mapping(end - slot.inset()) {
         slot.own_mapping.store(true, Relaxed);
     }
     if need > have {
@@ -598,12 +671,14 @@ fn ensure_committed(
         let ahead = if !growing {
             need
         } else if words::memory_is_counted() {
-            need + ahead_counted(need)
+            // Not more beyond the end, wherever in a page it is.
+            need.max((end + ahead_counted(need)) & !(os::page_size() - 1))
         } else {
             (need << AHEAD).max(FIRST_COMMIT)
         };
+        let from = have.max(slot.skipped());
         // SAFETY: the range is in our slot.
-        let commit = |to: usize| unsafe { os::commit(origin.add(have), to - have) };
+        let commit = |to: usize| unsafe { os::commit(origin.add(from), to - from) };
         let ahead = ahead.min(cap);
         let to = if ahead > need && commit(ahead) {
             ahead
@@ -688,11 +763,11 @@ pub(crate) fn huge_pages_lose() {
     }
 }
 
-/// Gives up a slot that is held, with an object of this size in it. What memory lies beyond
+/// Gives up a slot that is held, with an object in it that ends there. What memory lies beyond
 /// is left to purge if it is much.
 #[inline]
-fn release_hold(slot: &Slot, size: usize) {
-    let used = page_round(size);
+fn release_hold(slot: &Slot, end: usize) {
+    let used = page_round(end);
     let touched = slot.touched.load(Relaxed);
     if touched <= used {
         slot.touched.store(used, Relaxed);
@@ -748,7 +823,7 @@ fn hold(slot: &Slot, p: *mut u8) -> bool {
     loop {
         match slot.state.compare_exchange(state, HELD, Acquire, Acquire) {
             Ok(_) => {
-                let used = page_round(slot.size.load(Relaxed));
+                let used = page_round(slot.end.load(Relaxed));
                 if slot.touched.load(Relaxed) < used {
                     slot.touched.store(used, Relaxed);
                 }
@@ -790,23 +865,24 @@ pub(crate) unsafe fn grow(offset: usize, new: usize, refuses: impl FnOnce() -> b
     /// Bytes of the smallest page.
     const PAGE: usize = 4096;
     let (slot, inside) = slot_at(offset);
-    let old = slot.size.load(Relaxed);
-    if (old ^ new) >= PAGE && refuses() {
+    let old = slot.end.load(Relaxed);
+    let end = inside.wrapping_add(new);
+    if (old ^ end) >= PAGE && refuses() {
         return false;
     }
-    // Not even for a moment may more than `MAX_OBJECT` be its size, by which others see what is not
-    // needed of the slot.
-    if inside != 0 || new < old || new > MAX_OBJECT {
+    // Not even for a moment may its end be beyond `MAX_OBJECT`: by that others see what is not needed of the slot. One
+    // beyond all addresses comes out before the start.
+    if inside != slot.inset() || end < old || end > MAX_OBJECT {
         return false;
     }
-    slot.size.store(new, Relaxed);
+    slot.end.store(end, Relaxed);
     os::light_barrier();
     // Acquire: it may be LIVE again because somebody is done with it, and less committed.
-    if slot.state.load(Acquire) == LIVE && fits(slot, new) {
-        count_growth(slot, old);
+    if slot.state.load(Acquire) == LIVE && fits(slot, end) {
+        count_growth(slot, old - inside);
         return true;
     }
-    slot.size.store(old, Relaxed);
+    slot.end.store(old, Relaxed);
     false
 }
 
@@ -821,78 +897,88 @@ pub(crate) unsafe fn resize(p: *mut u8, new: usize) -> Resized {
         if grow(offset_of(p), new, || false) {
             return Resized::At(p);
         }
-        if new > MAX_OBJECT {
+        let inset = slot.inset();
+        if new > MAX_OBJECT - inset {
             return Resized::No;
         }
-        resize_held(slot, p, new)
+        match resize_held(slot, p.sub(inset), inset + new) {
+            Some(origin) => Resized::At(origin.add(inset)),
+            None => Resized::No,
+        }
     }
 }
 
-/// Returns true if an object may have `new` bytes without a system call.
+/// Returns true if an object may end there without a system call.
 #[inline]
-fn fits(slot: &Slot, new: usize) -> bool {
-    new <= slot.committed.load(Relaxed) && (new <= HUGE || slot.huge.load(Relaxed) != UNASKED)
+fn fits(slot: &Slot, end: usize) -> bool {
+    end <= slot.committed.load(Relaxed) && (end <= HUGE || slot.huge.load(Relaxed) != UNASKED)
 }
 
-unsafe fn resize_held(slot: &'static Slot, p: *mut u8, new: usize) -> Resized {
-    let was_slack = hold(slot, p);
-    let old = slot.size.load(Relaxed);
+/// Moves the end of the object in the slot at `origin`. Returns where its slot is then; nothing if the arena has
+/// no room.
+unsafe fn resize_held(slot: &'static Slot, origin: *mut u8, new: usize) -> Option<*mut u8> {
+    let was_slack = hold(slot, origin);
+    let old = slot.end.load(Relaxed);
     if new >= old && fits(slot, new) {
-        slot.size.store(new, Relaxed);
-        count_growth(slot, old);
+        slot.end.store(new, Relaxed);
+        count_growth(slot, old - slot.inset());
         if was_slack && slack(slot, page_round(new)) > 0 {
             // Still much: purge may take it at the time at which it would have before.
             slot.state.store(SLACK, Release);
-            return Resized::At(p);
+            return Some(origin);
         }
         if was_slack {
             retain::no_longer(take_excess(slot));
         }
         release_hold(slot, new);
-        return Resized::At(p);
+        return Some(origin);
     }
     if was_slack {
         retain::no_longer(take_excess(slot));
     }
     if new < old {
-        slot.size.store(new, Relaxed);
+        slot.end.store(new, Relaxed);
         release_hold(slot, new);
         bump(&COUNTERS.shrinks, 1);
-        return Resized::At(p);
+        return Some(origin);
     }
     // SAFETY: passed on.
-    unsafe { resize_cold(slot, p, old, new) }
+    unsafe { resize_cold(slot, origin, old, new) }
 }
 
 #[cold]
 #[inline(never)]
-unsafe fn resize_cold(slot: &'static Slot, origin: *mut u8, old: usize, new: usize) -> Resized {
+unsafe fn resize_cold(
+    slot: &'static Slot,
+    origin: *mut u8,
+    old: usize,
+    new: usize,
+) -> Option<*mut u8> {
     let class = slot.class.load(Relaxed) as usize;
     if os::is_too_much_at_once(new - old) {
         release_hold(slot, old);
-        return Resized::No;
+        return None;
     }
     if new <= 1 << SHIFT[class] {
         if !ensure_committed(slot, origin, class, new, true) {
             release_hold(slot, old);
-            return Resized::No;
+            return None;
         }
-        slot.size.store(new, Relaxed);
+        slot.end.store(new, Relaxed);
         release_hold(slot, new);
-        count_growth(slot, old);
-        return Resized::At(origin);
+        count_growth(slot, old - slot.inset());
+        return Some(origin);
     }
     // SAFETY: passed on.
-    match unsafe { promote(slot, origin, class, old, new) } {
-        Some(p) => Resized::At(p),
-        None => {
-            release_hold(slot, old);
-            Resized::No
-        }
+    let moved = unsafe { promote(slot, origin, class, old, new) };
+    if moved.is_none() {
+        release_hold(slot, old);
     }
+    moved
 }
 
-/// Moves an object to a larger slot by moving its page tables.
+/// Moves an object to a larger slot by moving its page tables. `old` and `new` are its ends. Returns where that
+/// slot is.
 unsafe fn promote(
     slot: &'static Slot,
     origin: *mut u8,
@@ -914,7 +1000,10 @@ unsafe fn promote(
     };
     let target = descriptor(index);
     let to = origin_of(target_class, index);
-    if !forget(target, to) && target.touched.load(Relaxed) > 0 {
+    let size = new - slot.inset();
+    if (!forget(target, to) && target.touched.load(Relaxed) > 0)
+        || !set_inset(target, to, target_class, size, slot.inset())
+    {
         put_back(target, target_class, index);
         return None;
     }
@@ -925,8 +1014,10 @@ unsafe fn promote(
     // A mapping moves as a whole. Advice separates the first 2 MiB from the rest,
     // an earlier move what had moved from what came after.
     let len = page_round(old);
+    let skipped = slot.skipped();
     let seam = slot.seam.load(Relaxed) as usize * MIN_PAGE;
-    let cuts = [0, HUGE.min(len), seam.clamp(HUGE.min(len), len), len];
+    let first = HUGE.min(len);
+    let cuts = [skipped, first, seam.clamp(first, len), len];
     for piece in 0..3 {
         let (from, until) = (cuts[piece], cuts[piece + 1]);
         // SAFETY: both ranges are ours; `to` holds nothing there.
@@ -955,10 +1046,10 @@ unsafe fn promote(
     }
     // Several mappings move as well, with their protection (Linux 6.17). The C library would have copied.
     // SAFETY: committed, and the caller's.
-    unsafe { os::commit(to, len) };
+    unsafe { os::commit(to.add(skipped), len - skipped) };
     target.touched.store(len, Relaxed);
     target.seam.store((len / MIN_PAGE) as u32, Relaxed);
-    target.size.store(new, Relaxed);
+    target.end.store(new, Relaxed);
     release_hold(target, new);
     // The slot it left is still committed, and empty unless there is memory beyond `old`.
     if slot.touched.load(Relaxed) <= len {
@@ -966,7 +1057,7 @@ unsafe fn promote(
     }
     release(slot, origin);
     bump(&COUNTERS.page_moves, 1);
-    bump(&COUNTERS.bytes_not_copied, old);
+    bump(&COUNTERS.bytes_not_copied, old - target.inset());
     Some(to)
 }
 
@@ -1018,12 +1109,18 @@ pub(crate) unsafe fn free(p: *mut u8) {
     if hold(slot, p) {
         retain::no_longer(take_excess(slot));
     }
-    release(slot, p);
+    // SAFETY: within the slot.
+    release(slot, unsafe { p.sub(slot.inset()) });
 }
 
-/// Bytes that may be used at `p`: the size asked for, in whole pages.
+/// Bytes that may be used at `p`: to the end of the last page.
 pub(crate) fn usable_size(p: *mut u8) -> usize {
-    page_round(slot_of(p).0.size.load(Relaxed))
+    usable(slot_of(p).0)
+}
+
+fn usable(slot: &Slot) -> usize {
+    // While somebody puts an object into it, the end may be that of an earlier one.
+    page_round(slot.end.load(Relaxed)).saturating_sub(slot.inset())
 }
 
 /// Slots that hold an object.
@@ -1031,11 +1128,11 @@ pub(crate) fn live() -> usize {
     CLASS.iter().map(|c| c.live.load(Relaxed)).sum()
 }
 
-/// Bytes of the objects in slots, in whole pages.
+/// Bytes that may be used of the objects in slots.
 pub(crate) fn in_use() -> usize {
     slots()
         .filter(|(slot, ..)| slot.state.load(Relaxed) >= LIVE)
-        .map(|(slot, ..)| page_round(slot.size.load(Relaxed)))
+        .map(|(slot, ..)| usable(slot))
         .sum()
 }
 
@@ -1049,7 +1146,7 @@ pub(crate) fn bookkeeping() -> usize {
 pub(crate) fn committed() -> usize {
     slots()
         .filter(|(slot, ..)| slot.state.load(Relaxed) >= LIVE)
-        .map(|(slot, ..)| slot.committed.load(Relaxed))
+        .map(|(slot, ..)| slot.of_object(slot.committed.load(Relaxed)))
         .sum()
 }
 
@@ -1100,7 +1197,7 @@ fn release(slot: &'static Slot, origin: *mut u8) {
     // With the C library nothing stays of what a program has asked for of the pages of an object with
     // a mapping of its own, as it had from its birth or came to by growing. Others lie in the heap, so there
     // a program must take it back itself.
-    let first = retain::is_first_of_its_size(slot.touched.load(Relaxed));
+    let first = retain::is_first_of_its_size(slot.held());
     let own = slot.own_mapping.swap(false, Relaxed) || first;
     make_free(slot, origin, own);
 }
@@ -1122,10 +1219,12 @@ fn make_free(slot: &'static Slot, origin: *mut u8, own: bool) {
         push(&c.stacks[CLEAN_STACK], index);
         return;
     }
+    let skipped = slot.skipped();
+    let committed = slot.committed.load(Relaxed).saturating_sub(skipped);
     // SAFETY: the caller holds the slot, and its content is dead.
-    let plain = || !own || unsafe { os::make_plain(origin, slot.committed.load(Relaxed)) };
+    let plain = || !own || unsafe { os::make_plain(origin.add(skipped), committed) };
     let free_as = os::keep_errno(|| {
-        if may_keep(slot, touched, own) && plain() {
+        if may_keep(slot, own) && plain() {
             WARM
         } else if forget(slot, origin) {
             CLEAN
@@ -1141,21 +1240,22 @@ fn make_free(slot: &'static Slot, origin: *mut u8, own: bool) {
         push(&c.stacks[CLEAN_STACK], index);
         return;
     }
-    let touched = slot.touched.load(Relaxed);
-    slot.excess.store((touched / MIN_PAGE) as u32, Relaxed);
+    let held = slot.held();
+    slot.excess.store((held / MIN_PAGE) as u32, Relaxed);
     slot.stamp.store(os::now_ms() as u32, Relaxed);
-    let retained = retain::more(touched);
+    let retained = retain::more(held);
     slot.state.store(free_as, Release);
     if free_as == WARM {
-        push(&c.stacks[warmth(touched)], index);
+        push(&c.stacks[warmth(held)], index);
     }
     retain::wake(retained);
 }
 
 /// Returns true if a slot whose object is gone may keep its memory for the next; `own` as for [`make_free`].
-fn may_keep(slot: &Slot, touched: usize, own: bool) -> bool {
-    let counts = if words::counted() { slot.committed.load(Relaxed) } else { touched };
-    touched > 0 && retain::may_keep(counts, own)
+fn may_keep(slot: &Slot, own: bool) -> bool {
+    let held = slot.held();
+    let committed = || slot.of_object(slot.committed.load(Relaxed));
+    held > 0 && retain::may_keep(if words::counted() { committed() } else { held }, own)
 }
 
 /// Returns a slot that never came to hold an object.
@@ -1247,7 +1347,7 @@ fn drop_warm(slot: &'static Slot, origin: *mut u8, c: &Class, index: usize) -> b
         let stack = if done {
             CLEAN_STACK
         } else {
-            warmth(slot.touched.load(Relaxed))
+            warmth(slot.held())
         };
         push(&c.stacks[stack], index);
     }
@@ -1299,7 +1399,7 @@ fn drop_beyond(slot: &Slot, origin: *mut u8) -> bool {
     if words::counted() {
         return cut(slot, origin);
     }
-    discard_beyond(slot, origin, page_round(slot.size.load(Relaxed)))
+    discard_beyond(slot, origin, page_round(slot.end.load(Relaxed)))
 }
 
 /// Drops the memory beyond `keep` bytes of a slot, as [`drop_beyond`].
@@ -1340,7 +1440,7 @@ pub(crate) fn take_back() -> bool {
 /// Uncommits what is beyond the objects. Returns true if there was any.
 fn cut_all() -> bool {
     let ahead = |slot: &Slot| {
-        slot.committed.load(Relaxed) > page_round(slot.size.load(Relaxed))
+        slot.committed.load(Relaxed) > page_round(slot.end.load(Relaxed))
             && slot
                 .state
                 .compare_exchange(LIVE, CUTTING, AcqRel, Relaxed)
@@ -1363,7 +1463,7 @@ fn cut_all() -> bool {
 /// Uncommits what is beyond the object of a slot. The caller holds it, or has it as `CUTTING`, and its
 /// owner knows.
 fn cut(slot: &Slot, origin: *mut u8) -> bool {
-    let keep = page_round(slot.size.load(Relaxed));
+    let keep = page_round(slot.end.load(Relaxed));
     let committed = slot.committed.load(Relaxed);
     if committed <= keep {
         return false;

@@ -200,7 +200,7 @@ fn alloc_slow(size: usize, align: usize, zero: bool) -> *mut u8 {
             trial::count();
         }
         if size >= LEAVE_MAX && align <= arena::MAX_ALIGN && born_to_grow(size) {
-            let p = arena::alloc(size, zero, false);
+            let p = arena::alloc(size, align, zero, false);
             if !p.is_null() {
                 return p;
             }
@@ -226,7 +226,7 @@ fn born_to_grow(size: usize) -> bool {
 pub(crate) fn alloc_in(mode: Mode, size: usize, align: usize, zero: bool) -> *mut u8 {
     let owner = base::place(mode, size);
     if owner == Owner::Slot && align <= arena::MAX_ALIGN {
-        let p = arena::alloc(size, zero, false);
+        let p = arena::alloc(size, align, zero, false);
         if !p.is_null() {
             return p;
         }

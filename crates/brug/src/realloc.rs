@@ -276,7 +276,7 @@ unsafe fn realloc_now(
             }
         }
         if target == Owner::Slot && new > old && align <= arena::MAX_ALIGN {
-            let q = arena::alloc(new, false, true);
+            let q = arena::alloc(new, align, false, true);
             if !q.is_null() {
                 ptr::copy_nonoverlapping(p, q, old);
                 base::free(owner, p);

@@ -5,7 +5,7 @@
 // its objects to the C library.
 #![cfg(not(feature = "preload"))]
 
-use std::alloc::{GlobalAlloc, Layout};
+use std::alloc::{alloc_zeroed, dealloc, GlobalAlloc, Layout};
 use std::cell::RefCell;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -933,6 +933,45 @@ fn a_limit_that_the_program_tells_of_finds_nothing_that_no_object_needs() {
             assert_eq!(retained(), 24 << 20);
         },
     );
+}
+
+/// Objects that a program goes through side by side would meet in the same sets of the caches. In a slot that has had such
+/// an object, one with an alignment begins where it must, and one that is to be zero is.
+#[test]
+fn large_objects_begin_in_different_places() {
+    isolated("large_objects_begin_in_different_places", &[], || {
+        const SIZE: usize = 2 << 20;
+        let place = |p: *const u8| p.addr() % SIZE;
+        let places = |objects: &[Vec<u8>]| {
+            let places = objects.iter().map(|object| place(object.as_ptr()));
+            places.collect::<std::collections::BTreeSet<_>>()
+        };
+        let mut objects: Vec<_> = (0..64).map(|_| vec![1u8; SIZE]).collect();
+        let before = places(&objects);
+        assert!(before.len() >= 16, "{before:x?}");
+        assert!(before.iter().all(|place| place % 512 == 0), "{before:x?}");
+        let grown: Vec<_> = (0..64).map(|_| grow(SIZE)).collect();
+        assert!(places(&grown).len() >= 8);
+        objects.clear();
+        for align in [64, 512, 4096, 64 << 10, SIZE] {
+            let layout = Layout::from_size_align(SIZE + (100 << 10), align).unwrap();
+            let taken: Vec<_> = (0..64)
+                .map(|_| {
+                    // SAFETY: not empty; read within it, where it is zero.
+                    unsafe {
+                        let p = alloc_zeroed(layout);
+                        assert!(!p.is_null() && p.addr() % align == 0);
+                        let bytes = std::slice::from_raw_parts_mut(p, layout.size());
+                        assert!(bytes.iter().all(|&byte| byte == 0));
+                        bytes.fill(1);
+                        p
+                    }
+                })
+                .collect();
+            // SAFETY: allocated above.
+            taken.iter().for_each(|&p| unsafe { dealloc(p, layout) });
+        }
+    });
 }
 
 #[test]
