@@ -54,6 +54,7 @@ SECTIONS: Final = (
     Section("stores", "gcma: what the area should keep", stores_report.draw),
     Section("bench-brug", "brug", brug_report.draw),
     Section("bench-brug-start", "brug: short programs", brug_report.draw),
+    Section("bench-brug-fragmented", "brug: fragmented memory", brug_report.draw),
     Section("bench-brug-suite", "brug: programs of mimalloc-bench", brug_report.draw),
     Section("bench-pdio", "pdio", pdio_report.draw),
     Section("bench-pdio-7.3", "pdio: beside Linux 7.3", pdio_report.draw),
