@@ -103,7 +103,9 @@ pub(crate) unsafe fn realloc(p: *mut u8, old: usize, align: usize, new: usize) -
     // SAFETY: an object that the caller owns. The word `realloc` is a function of this type for
     // objects in that range.
     unsafe {
-        if let Some(offset) = offset_in_slots(p) {
+        if new <= load!(realloc_limit) && align <= SYS_ALIGN && is_sys(p) {
+            sys::realloc(p, new)
+        } else if let Some(offset) = offset_in_slots(p) {
             realloc_step(p, old, align, new, offset)
         } else if !ONE_BASE
             && new <= load!(rest.other_realloc_limit)
@@ -113,8 +115,6 @@ pub(crate) unsafe fn realloc(p: *mut u8, old: usize, align: usize, new: usize) -
             let realloc = core::mem::transmute::<usize, words::Realloc>(load!(rest.realloc));
             // An object of at least `align` bytes has that alignment.
             realloc(p.cast(), old, new.max(align)).cast()
-        } else if new <= load!(realloc_limit) && align <= SYS_ALIGN && is_sys(p) {
-            sys::realloc(p, new)
         } else {
             realloc_cold(p, old, align, new)
         }
