@@ -56,7 +56,7 @@ void *__gcma_swap_shadow(struct swap_cluster_info *ci, swp_entry_t entry,
 static inline void *gcma_swap_shadow(struct swap_cluster_info *ci, swp_entry_t entry,
 				     unsigned long nr, void *shadow)
 {
-	return gcma_flagged(shadow) ? __gcma_swap_shadow(ci, entry, nr, shadow) : shadow;
+	return gcma_active() && nr > 1 ? __gcma_swap_shadow(ci, entry, nr, shadow) : shadow;
 }
 
 #else /* !CONFIG_GCMA */
@@ -93,7 +93,7 @@ static inline void *gcma_unflag(void *shadow)
 static inline void *gcma_shadow(struct address_space *mapping,
 				struct folio *folio, void *old)
 {
-	if (gcma_flagged(old) && folio_test_large(folio))
+	if (gcma_active() && folio_test_large(folio))
 		return __gcma_shadow(mapping, folio, old);
 	return old;
 }
@@ -108,18 +108,35 @@ void *gcma_publish(struct address_space *mapping, struct folio *folio,
 		   void *shadow);
 bool gcma_load(struct address_space *mapping, pgoff_t index,
 	       struct folio *folio);
-bool gcma_fill(struct address_space *mapping, struct folio *folio, void *shadow);
+bool __gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp,
+		 void **shadow);
 ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to);
 bool gcma_serves(struct address_space *mapping, pgoff_t index, unsigned long nr);
 unsigned int __gcma_ra_order(struct address_space *mapping, pgoff_t index,
 			     unsigned int order);
 unsigned long gcma_invalidate(struct address_space *mapping, pgoff_t index);
+void __gcma_forget_node(struct address_space *mapping, struct xa_node *node);
 void __gcma_invalidate_all(void);
 void __gcma_forget_encrypted(void);
 void __gcma_invalidate_begin(struct address_space *mapping, pgoff_t first,
 			     pgoff_t last);
 void __gcma_invalidate_end(struct address_space *mapping);
 void __mapping_set_gcma(struct address_space *mapping, bool allow);
+
+/* See __gcma_fill(). No other value entry has this bit than one with a flag. */
+static inline bool gcma_fill(struct address_space *mapping, struct folio *folio,
+			     gfp_t gfp, void **shadow)
+{
+	return gcma_active() && unlikely((unsigned long)*shadow & 2) &&
+	       __gcma_fill(mapping, folio, gfp, shadow);
+}
+
+/* See __gcma_forget_node(). */
+static inline void gcma_forget_node(struct address_space *mapping, struct xa_node *node)
+{
+	if (gcma_active())
+		__gcma_forget_node(mapping, node);
+}
 
 /* See __gcma_ra_order(). */
 static inline unsigned int gcma_ra_order(struct address_space *mapping,

@@ -220,22 +220,25 @@ static unsigned long flagged_pages(struct address_space *mapping, pgoff_t first,
  * __gcma_shadow() - several shadows as one
  * @mapping: the page cache, its i_pages lock held
  * @folio: a large folio that is about to take the place of shadows
- * @old: one of them, flagged
+ * @old: one of them
  *
- * Return: @old, without its flag if there are not copies of all pages.
+ * Return: @old, flagged if all pages are; or, if only some are, the same as no value
+ * entry, of which __gcma_fill() makes one again.
  */
 void *__gcma_shadow(struct address_space *mapping, struct folio *folio,
 		    void *old)
 {
+	XA_STATE(xas, &mapping->i_pages, folio->index);
 	unsigned long nr = folio_nr_pages(folio);
+	void *entry;
 
 	lockdep_assert_held(&mapping->i_pages.xa_lock);
 	if (flagged_pages(mapping, folio->index, nr) == nr)
 		return old;
-	/* Nothing leads to the others any more. */
-	dmem_invalidate(&gcma_dmem, mapping, folio->index, nr);
-	gcma_wipe();
-	return gcma_unflag(old);
+	xas_for_each(&xas, entry, folio_next_index(folio) - 1)
+		if (gcma_flagged(entry))
+			return (void *)(((unsigned long)old | 3) ^ 1);
+	return old;
 }
 
 /**
@@ -298,27 +301,27 @@ unsigned long gcma_invalidate(struct address_space *mapping, pgoff_t index)
 
 #ifdef SWAP_TABLE_HAS_ZEROFLAG /* Linux 7.3, see compat.h */
 /**
- * __gcma_swap_shadow() - a folio is going to take the place of shadows in slots
+ * __gcma_swap_shadow() - a large folio is going to take the place of shadows in slots
  * @ci: the cluster of the slots, locked
  * @entry: the first slot
  * @nr: how many
- * @shadow: one of the shadows, flagged
+ * @shadow: one of the shadows
  *
  * Return: @shadow, without its flag if not all have one: a slot without may have an
- * older copy, which nobody is to find.
+ * older copy, which nobody is to find. Nothing will lead to those of the others.
  */
 void *__gcma_swap_shadow(struct swap_cluster_info *ci, swp_entry_t entry,
 			 unsigned long nr, void *shadow)
 {
-	unsigned int i = swp_cluster_offset(entry), end = i + nr;
+	unsigned int i, first = swp_cluster_offset(entry), flagged = 0;
 
-	while (i < end)
-		if (!gcma_flagged((void *)__swap_table_get(ci, i++))) {
-			dmem_invalidate(&gcma_dmem, swap_address_space(entry), entry.val, nr);
-			gcma_wipe();
-			return gcma_unflag(shadow);
-		}
-	return shadow;
+	for (i = 0; i < nr; i++)
+		flagged += gcma_flagged((void *)__swap_table_get(ci, first + i));
+	if (!flagged || flagged == nr)
+		return shadow;
+	dmem_invalidate(&gcma_dmem, swap_address_space(entry), entry.val, nr);
+	gcma_wipe();
+	return gcma_unflag(shadow);
 }
 #endif
 
@@ -356,24 +359,53 @@ static void unflag_range(struct address_space *mapping, pgoff_t first,
 }
 
 /**
- * gcma_fill() - a folio has taken the place of flagged shadows of a file
+ * __gcma_forget_node() - free the frames of copies that a node leads to
+ * @mapping: the cache, its i_pages lock held
+ * @node: a node of shadows alone, which is about to be reclaimed
+ */
+void __gcma_forget_node(struct address_space *mapping, struct xa_node *node)
+{
+	struct xarray *pages = &mapping->i_pages;
+	struct xa_node *child = node, *parent;
+	unsigned long i, first = 0;
+
+	lockdep_assert_held(&pages->xa_lock);
+	for (; (parent = xa_parent_locked(pages, child)); child = parent)
+		first |= (unsigned long)child->offset << parent->shift;
+	for (i = 0; i < XA_CHUNK_SIZE; i++)
+		if (gcma_flagged(xa_entry_locked(pages, node, i)))
+			gcma_invalidate(mapping, first + (i << node->shift));
+}
+
+/**
+ * __gcma_fill() - a folio has taken the place of shadows of a file
  * @mapping: the page cache
  * @folio: the folio, locked and not up to date
- * @shadow: the last of them, flagged
+ * @gfp: how it was inserted; with __GFP_WRITE it will be overwritten
+ * @shadow: what gcma_shadow() made of them, some or all of which were flagged; is a
+ *	value entry afterwards
+ *
+ * What is not filled has no copies any more, as nothing would lead to them.
  *
  * Return: true if the folio is up to date now, and as if somebody else had read it
  * just before: on the LRU and not locked.
  */
-bool gcma_fill(struct address_space *mapping, struct folio *folio, void *shadow)
+bool __gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp,
+		 void **shadow)
 {
 	const pgoff_t next = folio_next_index(folio);
 
-	if (failed(mapping)) {
+	if (!gcma_flagged(*shadow)) {
+		*shadow = (void *)((unsigned long)*shadow ^ 3);
+		gcma_invalidate(mapping, folio->index);
+		return false;
+	}
+	if ((gfp & __GFP_WRITE) || failed(mapping)) {
 		gcma_invalidate(mapping, folio->index);
 		return false;
 	}
 	if (gcma_load(mapping, folio->index, folio)) {
-		workingset_refault(folio, shadow);
+		workingset_refault(folio, *shadow);
 		folio_add_lru(folio);
 		folio_unlock(folio);
 		return true;

@@ -6,6 +6,7 @@
  */
 
 #include <kunit/test.h>
+#include <linux/dax.h>
 #include <linux/err.h>
 #include <linux/errseq.h>
 #include <linux/file.h>
@@ -18,6 +19,7 @@
 #include <linux/pagemap.h>
 #include <linux/pipe_fs_i.h>
 #include <linux/pseudo_fs.h>
+#include <linux/shmem_fs.h>
 #include <linux/swap.h>
 
 #include "../internal.h"
@@ -498,9 +500,9 @@ static void clients_test_removed_shadow_frees_the_frame(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 3));
 }
 
-static void clients_test_drop_caches(struct kunit *test)
+/* Write to the file of that name: 1 for pages, 2 for what shrinkers have. */
+static void shrink_caches(struct kunit *test, const char *what)
 {
-	struct clients_fixture *fx = test->priv;
 	struct file_system_type *proc = get_fs_type("proc");
 	struct vfsmount *mnt;
 	struct file *file;
@@ -513,13 +515,49 @@ static void clients_test_drop_caches(struct kunit *test)
 	file = file_open_root_mnt(mnt, "sys/vm/drop_caches", O_WRONLY, 0);
 	kern_unmount(mnt);
 	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, file);
+	KUNIT_EXPECT_EQ(test, kernel_write(file, what, 1, &pos), 1);
+	fput(file);
+}
+
+static void clients_test_drop_caches(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+
 	keep(test, 3);
 	/* An inode that is passed over: all others lose their shadows as well. */
 	test_set_new(fx->mapping->host, true);
-	KUNIT_EXPECT_EQ(test, kernel_write(file, "1", 1, &pos), 1);
+	shrink_caches(test, "1");
 	test_set_new(fx->mapping->host, false);
-	fput(file);
-	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 3));
+	expect_no_copy(test, 3);
+}
+
+/* More nodes of shadows than may stay: the shrinker takes the oldest ones. */
+static void clients_test_node_is_reclaimed(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct xarray *pages = &fx->mapping->i_pages;
+	unsigned long nr, i;
+
+	/* It may keep one for eight pages of the node, or of a cgroup. */
+	nr = node_present_pages(first_online_node) / (XA_CHUNK_SIZE / 8) +
+	     2 * global_node_page_state(WORKINGSET_NODES) + 1024;
+	/* The order in the node is not that of the file. */
+	keep(test, 3);
+	keep(test, CLIENTS_PAGES - 1);
+	for (i = 1; i < nr; i++) {
+		XA_STATE(xas, pages, i << XA_CHUNK_SHIFT);
+
+		mapping_set_update(&xas, fx->mapping);
+		do {
+			xas_lock_irq(&xas);
+			xas_store(&xas, xa_mk_value(0));
+			xas_unlock_irq(&xas);
+		} while (xas_nomem(&xas, GFP_KERNEL));
+	}
+	shrink_caches(test, "2");
+	KUNIT_ASSERT_NULL(test, xa_load(pages, 3));
+	expect_no_copy(test, 3);
+	expect_no_copy(test, CLIENTS_PAGES - 1);
 }
 
 /* What could not be written is not what the device has. */
@@ -944,23 +982,49 @@ static void clients_test_large_there_and_back(struct kunit *test)
 	expect_copy(test, 4);
 }
 
-/* A copy without a flagged shadow may be an old one. */
-static void clients_test_large_is_not_filled_in_part(struct kunit *test)
+/* A copy without a flagged shadow may be an old one; nothing will lead to the others. */
+static void insert_over_old_copy(struct kunit *test, pgoff_t old)
 {
 	struct clients_fixture *fx = test->priv;
+	struct xarray *pages = &fx->mapping->i_pages;
 	int i;
 
-	require_large(test);
 	for (i = 4; i < 8; i++)
 		keep(test, i);
 	/* The copy of one stays while its page is written and evicted. */
-	xa_store(&fx->mapping->i_pages, 5,
-		 gcma_unflag(xa_load(&fx->mapping->i_pages, 5)), GFP_KERNEL);
-	change(fx, 5);
+	xa_store(pages, old, gcma_unflag(xa_load(pages, old)), GFP_KERNEL);
+	change(fx, old);
 	KUNIT_EXPECT_FALSE(test, add_large(test, 4));
-	KUNIT_EXPECT_EQ(test, cached(fx, 5), fx->disk[5]);
+	KUNIT_EXPECT_EQ(test, cached(fx, old), fx->disk[old]);
 	for (i = 4; i < 8; i++)
 		expect_no_copy(test, i);
+	truncate_inode_pages(fx->mapping, 0);
+}
+
+static void clients_test_large_is_not_filled_in_part(struct kunit *test)
+{
+	require_large(test);
+	insert_over_old_copy(test, 4);
+	insert_over_old_copy(test, 5);
+	/* The last shadow is what the page cache goes by. */
+	insert_over_old_copy(test, 7);
+}
+
+static void clients_test_large_overwrite_frees_the_frames(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct folio *folio;
+
+	require_large(test);
+	keep(test, 5);
+	folio = test_alloc_folio(2);
+	KUNIT_ASSERT_NOT_NULL(test, folio);
+	KUNIT_ASSERT_EQ(test, filemap_add_folio(fx->mapping, folio, 4,
+						GFP_KERNEL | __GFP_WRITE), 0);
+	KUNIT_EXPECT_FALSE(test, folio_test_uptodate(folio));
+	expect_no_copy(test, 5);
+	folio_unlock(folio);
+	folio_put(folio);
 }
 
 /* An invalidation finds all of it, and small folios then come for the rest. */
@@ -1079,6 +1143,47 @@ static void clients_test_large_readahead_of_pieces(struct kunit *test)
 	expect_order(test, 32, 5);
 }
 
+#ifdef SWAP_TABLE_HAS_ZEROFLAG /* Linux 7.3, see compat.h */
+/* A large folio comes for slots of which some have a flagged shadow, first or not. */
+static void clients_test_swap_slots_flagged_in_part(struct kunit *test)
+{
+	struct swap_cluster_info *ci = kunit_kzalloc(test, sizeof(*ci), GFP_KERNEL);
+	struct swap_table *table = kunit_kzalloc(test, sizeof(*table), GFP_KERNEL);
+	/* Of a device that is not there. */
+	swp_entry_t entry = swp_entry(MAX_SWAPFILES - 1, 4);
+	struct address_space *space = swap_address_space(entry);
+	void *plain = xa_mk_value(0), *flagged = xa_mk_value(GCMA_SHADOW_BITS), *shadow;
+	struct folio *folio = test_alloc_folio(0);
+	unsigned int old, i;
+	bool all;
+
+	KUNIT_ASSERT_NOT_NULL(test, ci);
+	KUNIT_ASSERT_NOT_NULL(test, table);
+	KUNIT_ASSERT_NOT_NULL(test, folio);
+	spin_lock_init(&ci->lock);
+	RCU_INIT_POINTER(ci->table, table->entries);
+	/* One slot without, of which the first is the one wanted; the last time none. */
+	for (old = 0; old <= 4; old++) {
+		all = old == 4;
+		for (i = 0; i < 4; i++)
+			KUNIT_EXPECT_TRUE(test, dmem_store(&gcma_dmem, folio, space, entry.val + i,
+							   GCMA_CLIENT_SWAP, 0));
+		spin_lock(&ci->lock);
+		for (i = 0; i < 4; i++) {
+			shadow = i == old ? plain : flagged;
+			__swap_table_set(ci, 4 + i, shadow_to_swp_tb(shadow, 1));
+		}
+		shadow = gcma_swap_shadow(ci, entry, 4, old ? flagged : plain);
+		spin_unlock(&ci->lock);
+		KUNIT_EXPECT_EQ(test, gcma_flagged(shadow), all);
+		for (i = 0; i < 4; i++)
+			KUNIT_EXPECT_EQ(test, dmem_has(&gcma_dmem, space, entry.val + i), all);
+	}
+	dmem_invalidate(&gcma_dmem, space, entry.val, 4);
+	folio_put(folio);
+}
+#endif
+
 static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_refault_is_filled),
 	KUNIT_CASE(clients_test_lost_copy_is_read),
@@ -1097,6 +1202,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_invalidate_inode),
 	KUNIT_CASE(clients_test_removed_shadow_frees_the_frame),
 	KUNIT_CASE(clients_test_drop_caches),
+	KUNIT_CASE(clients_test_node_is_reclaimed),
 	KUNIT_CASE(clients_test_no_copy_after_a_failed_write),
 	KUNIT_CASE(clients_test_no_copy_of_such_files),
 	KUNIT_CASE(clients_test_key_is_removed),
@@ -1116,12 +1222,16 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_refault_costs_no_io),
 	KUNIT_CASE(clients_test_large_there_and_back),
 	KUNIT_CASE(clients_test_large_is_not_filled_in_part),
+	KUNIT_CASE(clients_test_large_overwrite_frees_the_frames),
 	KUNIT_CASE(clients_test_large_shadow_is_cut),
 	KUNIT_CASE(clients_test_large_shadows_from_the_middle),
 	KUNIT_CASE(clients_test_large_readahead),
 	KUNIT_CASE(clients_test_large_readahead_passes_over),
 	KUNIT_CASE(clients_test_large_readahead_expanded),
 	KUNIT_CASE(clients_test_large_readahead_of_pieces),
+#ifdef SWAP_TABLE_HAS_ZEROFLAG
+	KUNIT_CASE(clients_test_swap_slots_flagged_in_part),
+#endif
 	{}
 };
 

@@ -13,10 +13,11 @@
  *
  * How a copy is found. Reclaim leaves a shadow entry where a page was. One bit of
  * it says that dmem was given a copy. Truncation, invalidation, insertion, and
- * the release of inodes and swap slots remove shadows, as they always did, and
- * without its shadow a copy is out of reach. So no inode or slot is tracked, and a
- * page without a copy costs one bit test. A miss is always correct, as the device
- * has the content. Two invariants make this safe:
+ * the release of inodes, swap slots and nodes of shadows remove shadows, as they
+ * always did, and without its shadow a copy is out of reach. They drop it, too, so
+ * that its frame is of use again, and is cleared where idle memory has to be. So no
+ * inode or slot is tracked, and a page without a copy costs one bit test. A miss is
+ * always correct, as the device has the content. Two invariants make this safe:
  *
  *   1. If a shadow is flagged, the newest store under its key is exactly the
  *      folio that it replaced. __remove_mapping() copies the folio before it
