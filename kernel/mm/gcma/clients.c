@@ -76,9 +76,7 @@ static bool admitted(struct address_space *mapping, struct folio *folio,
 	/* Swap does not read all-zero pages from the device either. */
 	if (client == GCMA_CLIENT_SWAP)
 		return !swap_slot_zero(folio->swap);
-	/* Swap files do not change through the page cache. */
-	return test_bit(AS_GCMA, &mapping->flags) && !failed(mapping) &&
-	       !IS_SWAPFILE(mapping->host);
+	return test_bit(AS_GCMA, &mapping->flags) && !failed(mapping);
 }
 
 /**
@@ -476,8 +474,8 @@ void __gcma_invalidate_all(void)
  */
 void __mapping_set_gcma(struct address_space *mapping, bool allow)
 {
-	/* The entries of DAX are no shadows. */
-	if (allow && !IS_DAX(mapping->host))
+	/* The entries of DAX are no shadows; swap changes blocks, and no pages. */
+	if (allow && !IS_DAX(mapping->host) && !IS_SWAPFILE(mapping->host))
 		set_bit(AS_GCMA, &mapping->flags);
 	else if (test_and_clear_bit(AS_GCMA, &mapping->flags))
 		unflag_range(mapping, 0, ULONG_MAX);

@@ -13,7 +13,7 @@ struct folio;
 struct page;
 
 #define DMEM_CLIENTS	2	/* clients are told apart by one bit */
-#define DMEM_MAX_AREAS	16
+#define DMEM_MAX_AREAS	CONFIG_CMA_AREAS
 #define DMEM_WAYS	32
 #define DMEM_PIECE_ORDER	4U	/* a piece: 16 neighbours, which are treated alike */
 #define DMEM_LEADERS	2	/* classes of pieces that try out a policy */

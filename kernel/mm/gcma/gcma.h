@@ -18,6 +18,8 @@ enum gcma_client {
 
 static_assert(GCMA_FILE == 2 << GCMA_CLIENT_FILE &&
 	      GCMA_SWAP == 2 << GCMA_CLIENT_SWAP);
+/* The frames of an area that dmem does not take would be places that are always lost. */
+static_assert(DMEM_MAX_AREAS >= MAX_CMA_AREAS);
 
 extern struct dmem gcma_dmem;
 extern unsigned int gcma_clients;

@@ -35,7 +35,7 @@ OTHERS: Final = (
     ("mm/memory.c", "", _SWAP),
     ("mm/page_io.c", "", _SWAP),
     ("mm/swap_state.c", "", _SWAP),
-    ("mm/swapfile.c", "S_SWAPFILE", "files that are given other blocks"),
+    ("mm/swapfile.c", "inced_nr_rotate_swap", "files that are given other blocks"),
     ("mm/vmscan.c", "swp_entry_t", _SWAP),
     # It frees frames of copies that nothing leads to, where somebody took hold of a page meanwhile.
     ("mm/vmscan.c", "cannot_free", "nobody's: a race, and only room is lost"),
