@@ -30,6 +30,9 @@ struct swap_cluster_info;
 #define GCMA_SWAP	0x4	/* keeps pages that were swapped out */
 #define GCMA_STOCK	0x8	/* not a guaranteed area: plain CMA */
 
+/* What filemap_get_pages() returns if gcma_read() may have the first page. */
+#define GCMA_KEPT	1
+
 #ifdef CONFIG_GCMA
 /* The lowest bit of a workingset shadow: dmem was given a copy of the page. */
 #define GCMA_SHADOW_BITS	1
@@ -38,7 +41,7 @@ DECLARE_STATIC_KEY_FALSE(gcma_lending);
 #define gcma_active()		static_branch_unlikely(&gcma_lending)
 #define cma_guaranteed(cma)	((cma)->gcma)
 struct page *gcma_freeze(struct cma *cma, struct page *page, unsigned long count);
-bool gcma_activate(struct cma *cma);
+bool gcma_activate(struct cma *cma, unsigned long first_pfn);
 bool gcma_pinnable(const struct cma *cma);
 bool gcma_memory_failure(unsigned long pfn);
 void gcma_declare_fdt(struct cma *cma, unsigned long node);
@@ -71,11 +74,20 @@ static inline struct page *gcma_freeze(struct cma *cma, struct page *page, unsig
 	return page;
 }
 
-static inline bool gcma_activate(struct cma *cma) { return false; }
+static inline bool gcma_activate(struct cma *cma, unsigned long first_pfn) { return false; }
 static inline bool gcma_pinnable(const struct cma *cma) { return false; }
 static inline bool gcma_memory_failure(unsigned long pfn) { return false; }
 static inline void gcma_declare_fdt(struct cma *cma, unsigned long node) { }
 #endif
+
+void __gcma_slots_freed(struct swap_cluster_info *ci, swp_entry_t entry,
+			unsigned long nr);
+
+/* See __gcma_slots_freed(). What is not needed is not evaluated. */
+#define gcma_slots_freed(ci, entry, nr) do {				\
+	if (gcma_active())						\
+		__gcma_slots_freed(ci, entry, nr);			\
+} while (0)
 
 void *__gcma_shadow(struct address_space *mapping, struct folio *folio,
 		    void *old);
@@ -104,8 +116,8 @@ void gcma_release(struct cma *cma, unsigned long pfn, unsigned long count);
 unsigned long gcma_shadow_pages(struct mem_cgroup *memcg, unsigned long nodes);
 
 bool gcma_store(struct address_space *mapping, struct folio *folio);
-void *gcma_publish(struct address_space *mapping, struct folio *folio,
-		   void *shadow);
+void *__gcma_publish(struct address_space *mapping, struct folio *folio,
+		     void *shadow);
 bool gcma_load(struct address_space *mapping, pgoff_t index,
 	       struct folio *folio);
 bool __gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp,
@@ -122,6 +134,13 @@ void __gcma_invalidate_begin(struct address_space *mapping, pgoff_t first,
 			     pgoff_t last);
 void __gcma_invalidate_end(struct address_space *mapping);
 void __mapping_set_gcma(struct address_space *mapping, bool allow);
+
+/* See __gcma_publish(); if gcma_store() has @copied the folio. */
+static inline void *gcma_publish(bool copied, struct address_space *mapping,
+				 struct folio *folio, void *shadow)
+{
+	return copied ? __gcma_publish(mapping, folio, shadow) : shadow;
+}
 
 /* See __gcma_fill(). No other value entry has this bit than one with a flag. */
 static inline bool gcma_fill(struct address_space *mapping, struct folio *folio,
@@ -189,6 +208,12 @@ static inline void gcma_invalidate_end(struct address_space *begun)
 DEFINE_CLASS(gcma_invalidation, struct address_space *, gcma_invalidate_end(_T),
 	     gcma_invalidate_begin(mapping, start, end),
 	     struct address_space *mapping, loff_t start, loff_t end)
+
+/* The same from one page to another. */
+DEFINE_CLASS(gcma_page_invalidation, struct address_space *, gcma_invalidate_end(_T),
+	     gcma_invalidate_begin(mapping, (loff_t)first << PAGE_SHIFT,
+				   (loff_t)last << PAGE_SHIFT),
+	     struct address_space *mapping, pgoff_t first, pgoff_t last)
 
 /* gcma_invalidate_begin(), and nobody reads pages of the file into the cache meanwhile. */
 static inline struct address_space *

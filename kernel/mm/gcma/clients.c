@@ -144,7 +144,7 @@ bool gcma_store(struct address_space *mapping, struct folio *folio)
 }
 
 /**
- * gcma_publish() - let the copies of a folio be found, or drop them
+ * __gcma_publish() - let the copies of a folio be found, or drop them
  * @mapping: where the folio is cached; with a @shadow the lock of its entries is
  *	held, that of i_pages or of the swap cache
  * @folio: the folio that gcma_store() has copied, frozen and found clean
@@ -153,8 +153,8 @@ bool gcma_store(struct address_space *mapping, struct folio *folio)
  * Return: the entry to store, flagged if the copies are to be found. Some or all
  * may be gone already.
  */
-void *gcma_publish(struct address_space *mapping, struct folio *folio,
-		   void *shadow)
+void *__gcma_publish(struct address_space *mapping, struct folio *folio,
+		     void *shadow)
 {
 	enum gcma_client client = client_of(folio);
 	unsigned long nr = folio_nr_pages(folio);
@@ -320,6 +320,26 @@ void *__gcma_swap_shadow(struct swap_cluster_info *ci, swp_entry_t entry,
 	dmem_invalidate(&gcma_dmem, swap_address_space(entry), entry.val, nr);
 	gcma_wipe();
 	return gcma_unflag(shadow);
+}
+
+/**
+ * __gcma_slots_freed() - free the frames of copies of slots that are being freed
+ * @ci: the cluster of the slots, locked
+ * @entry: the first slot
+ * @nr: how many
+ */
+void __gcma_slots_freed(struct swap_cluster_info *ci, swp_entry_t entry,
+			unsigned long nr)
+{
+	unsigned int i, first = swp_cluster_offset(entry), flagged = 0;
+
+	for (i = 0; i < nr; i++)
+		if (gcma_flagged((void *)__swap_table_get(ci, first + i))) {
+			dmem_invalidate(&gcma_dmem, swap_address_space(entry), entry.val + i, 1);
+			flagged++;
+		}
+	if (flagged)
+		gcma_wipe();
 }
 #endif
 

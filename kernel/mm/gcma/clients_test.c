@@ -312,7 +312,7 @@ static bool published(struct clients_fixture *fx, struct folio *folio)
 	void *shadow;
 
 	xa_lock_irq(&fx->mapping->i_pages);
-	shadow = gcma_publish(fx->mapping, folio, xa_mk_value(0));
+	shadow = gcma_publish(true, fx->mapping, folio, xa_mk_value(0));
 	xa_unlock_irq(&fx->mapping->i_pages);
 	folio_unlock(folio);
 	folio_put(folio);
@@ -332,7 +332,7 @@ static void clients_test_store_in_vain(struct kunit *test)
 	struct clients_fixture *fx = test->priv;
 	struct folio *folio = stored(test, 3);
 
-	KUNIT_EXPECT_NULL(test, gcma_publish(fx->mapping, folio, NULL));
+	KUNIT_EXPECT_NULL(test, gcma_publish(true, fx->mapping, folio, NULL));
 	expect_no_copy(test, 3);
 	folio_unlock(folio);
 	folio_put(folio);

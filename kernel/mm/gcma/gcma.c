@@ -740,10 +740,11 @@ bool gcma_memory_failure(unsigned long pfn)
 /**
  * gcma_activate() - make a CMA area a guaranteed one if that was asked for
  * @cma: the area, whose bitmap exists and whose pages are reserved
+ * @first_pfn: its first page that was not allocated before
  *
  * Return: true if it is, and so must not be given to the buddy allocator.
  */
-bool __init gcma_activate(struct cma *cma)
+bool __init gcma_activate(struct cma *cma, unsigned long first_pfn)
 {
 	int clients = cma->gcma_clients ?: parse_mode(CONFIG_GCMA_DEFAULT);
 	struct gcma *gcma;
@@ -762,6 +763,8 @@ bool __init gcma_activate(struct cma *cma)
 		       cma->name);
 		return false;
 	}
+	bitmap_set(cma_range(cma)->bitmap, 0,
+		   to_bits(cma, first_pfn - cma_range(cma)->base_pfn));
 	for (i = 0; i < cma->count; i++) {
 		struct page *page = pfn_to_page(cma_range(cma)->base_pfn + i);
 

@@ -346,7 +346,7 @@ static int bench_dmem(struct file *file, struct cma_bench_dmem *op)
 		folio->index = i;
 		shadow[i] = xa_mk_value(0);
 		if (gcma_store(mapping, folio))
-			shadow[i] = gcma_publish(mapping, folio, shadow[i]);
+			shadow[i] = gcma_publish(true, mapping, folio, shadow[i]);
 	}
 	op->store_ns = local_clock() - start;
 
