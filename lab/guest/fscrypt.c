@@ -6,6 +6,7 @@
  *
  *   --mount DIR    where the file system is (/mnt)
  *   --dir DIR      the directory (/mnt/files)
+ *   --other        a key that no directory has, with one of the last two
  *   --encrypt      add the key; what will be in the empty directory is encrypted
  *   --add          add the key
  *   --remove       remove it; one line {"type":"removed"}, which says whether
@@ -18,7 +19,7 @@
 
 static struct {
 	const char *mount, *dir;
-	bool encrypt, add, remove;
+	bool other, encrypt, add, remove;
 } opt = { .mount = "/mnt", .dir = "/mnt/files" };
 
 static int open_dir(const char *name)
@@ -30,7 +31,7 @@ static int open_dir(const char *name)
 	return fd;
 }
 
-/* The one key that there is, whose identifier the kernel computes. */
+/* The one key that there is, or the other one; the kernel computes its identifier. */
 static struct fscrypt_key_specifier add_key(int fs)
 {
 	static struct {
@@ -42,7 +43,7 @@ static struct fscrypt_key_specifier add_key(int fs)
 	key.arg.key_spec.type = FSCRYPT_KEY_SPEC_TYPE_IDENTIFIER;
 	key.arg.raw_size = sizeof(key.raw);
 	for (i = 0; i < sizeof(key.raw); i++)
-		key.raw[i] = (u8)(7 * i + 1);
+		key.raw[i] = (u8)(7 * i + 1 + opt.other);
 	if (ioctl(fs, FS_IOC_ADD_ENCRYPTION_KEY, &key))
 		die("cannot add a key to %s: %s", opt.mount, strerror(errno));
 	return key.arg.key_spec;
@@ -66,21 +67,29 @@ static void encrypt(int fs)
 	close(dir);
 }
 
-static void remove_key(int fs)
+/* That of the directory. */
+static struct fscrypt_key_specifier key_of_dir(void)
 {
 	struct fscrypt_get_policy_ex_arg get = { .policy_size = sizeof(get.policy) };
-	struct fscrypt_remove_key_arg arg = {
-		.key_spec.type = FSCRYPT_KEY_SPEC_TYPE_IDENTIFIER,
-	};
+	struct fscrypt_key_specifier key = { .type = FSCRYPT_KEY_SPEC_TYPE_IDENTIFIER };
 	int dir = open_dir(opt.dir);
-	struct json j;
 
 	if (ioctl(dir, FS_IOC_GET_ENCRYPTION_POLICY_EX, &get))
 		die("%s is not encrypted: %s", opt.dir, strerror(errno));
 	/* It would be busy itself. */
 	close(dir);
-	memcpy(arg.key_spec.u.identifier, get.policy.v2.master_key_identifier,
-	       sizeof(arg.key_spec.u.identifier));
+	memcpy(key.u.identifier, get.policy.v2.master_key_identifier, sizeof(key.u.identifier));
+	return key;
+}
+
+static void remove_key(int fs)
+{
+	struct fscrypt_remove_key_arg arg = {
+		/* To add it once more tells what it is called. */
+		.key_spec = opt.other ? add_key(fs) : key_of_dir(),
+	};
+	struct json j;
+
 	if (ioctl(fs, FS_IOC_REMOVE_ENCRYPTION_KEY, &arg))
 		die("cannot remove the key: %s", strerror(errno));
 	j = json_line("removed");
@@ -92,6 +101,7 @@ static void remove_key(int fs)
 static const struct setting settings[] = {
 	{ "mount", .text = &opt.mount },
 	{ "dir", .text = &opt.dir },
+	{ "other", .flag = &opt.other },
 	{ "encrypt", .flag = &opt.encrypt },
 	{ "add", .flag = &opt.add },
 	{ "remove", .flag = &opt.remove },

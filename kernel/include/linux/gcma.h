@@ -126,7 +126,7 @@ ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to);
 bool gcma_serves(struct address_space *mapping, pgoff_t index, unsigned long nr);
 unsigned int __gcma_ra_order(struct address_space *mapping, pgoff_t index,
 			     unsigned int order);
-unsigned long gcma_invalidate(struct address_space *mapping, pgoff_t index);
+void gcma_invalidate(struct address_space *mapping, pgoff_t index);
 void __gcma_forget_node(struct address_space *mapping, struct xa_node *node);
 void __gcma_invalidate_all(void);
 void __gcma_forget_encrypted(void);

@@ -108,6 +108,13 @@ static unsigned int flags_of(struct address_space *mapping, struct folio *folio,
 	return flags;
 }
 
+/* Free the frames of copies that nobody is to find any more. */
+static void drop(struct address_space *mapping, pgoff_t index, unsigned long nr)
+{
+	dmem_invalidate(&gcma_dmem, mapping, index, nr);
+	gcma_wipe();
+}
+
 /**
  * gcma_store() - copy a folio that reclaim is about to remove
  * @mapping: where the folio is cached
@@ -164,8 +171,7 @@ void *__gcma_publish(struct address_space *mapping, struct folio *folio,
 	if (!shadow || (client == GCMA_CLIENT_FILE &&
 			(atomic_read(guard_of(mapping)) ||
 			 !test_bit(AS_GCMA, &mapping->flags)))) {
-		dmem_invalidate(&gcma_dmem, mapping, index, nr);
-		gcma_wipe();
+		drop(mapping, index, nr);
 		return shadow;
 	}
 	if (client == GCMA_CLIENT_FILE)
@@ -251,10 +257,10 @@ bool gcma_load(struct address_space *mapping, pgoff_t index,
 	       struct folio *folio)
 {
 	unsigned long i = 0, nr = folio_nr_pages(folio);
-	/* It may be swapped in around the swap cache. */
 	enum gcma_client client = folio_test_swapbacked(folio) ? GCMA_CLIENT_SWAP :
 								 GCMA_CLIENT_FILE;
 
+#ifndef SWAP_TABLE_HAS_ZEROFLAG /* Linux 6.12, see compat.h */
 	/*
 	 * A folio in a cache has replaced its shadows, which were all flagged. A
 	 * large one that is swapped in around the swap cache has replaced none.
@@ -262,6 +268,7 @@ bool gcma_load(struct address_space *mapping, pgoff_t index,
 	if (client == GCMA_CLIENT_SWAP && nr > 1 && !folio_test_swapcache(folio) &&
 	    flagged_pages(mapping, index, nr) < nr)
 		return false;
+#endif
 	/* All or nothing: with one page missing all are read from the device. */
 	while (i < nr && dmem_load(&gcma_dmem, mapping, index + i,
 				   folio_page(folio, i), client))
@@ -285,16 +292,12 @@ bool gcma_load(struct address_space *mapping, pgoff_t index,
  * @mapping: the cache
  * @index: a page of the shadow that is being removed, the i_pages lock held, or
  *	of the locked folio that has replaced it
- *
- * Return: how many pages the shadow or folio stands for.
  */
-unsigned long gcma_invalidate(struct address_space *mapping, pgoff_t index)
+void gcma_invalidate(struct address_space *mapping, pgoff_t index)
 {
 	unsigned long nr = 1UL << xa_get_order(&mapping->i_pages, index);
 
-	dmem_invalidate(&gcma_dmem, mapping, round_down(index, nr), nr);
-	gcma_wipe();
-	return nr;
+	drop(mapping, round_down(index, nr), nr);
 }
 
 #ifdef SWAP_TABLE_HAS_ZEROFLAG /* Linux 7.3, see compat.h */
@@ -317,8 +320,7 @@ void *__gcma_swap_shadow(struct swap_cluster_info *ci, swp_entry_t entry,
 		flagged += gcma_flagged((void *)__swap_table_get(ci, first + i));
 	if (!flagged || flagged == nr)
 		return shadow;
-	dmem_invalidate(&gcma_dmem, swap_address_space(entry), entry.val, nr);
-	gcma_wipe();
+	drop(swap_address_space(entry), entry.val, nr);
 	return gcma_unflag(shadow);
 }
 
@@ -331,15 +333,11 @@ void *__gcma_swap_shadow(struct swap_cluster_info *ci, swp_entry_t entry,
 void __gcma_slots_freed(struct swap_cluster_info *ci, swp_entry_t entry,
 			unsigned long nr)
 {
-	unsigned int i, first = swp_cluster_offset(entry), flagged = 0;
+	unsigned int i, first = swp_cluster_offset(entry);
 
 	for (i = 0; i < nr; i++)
-		if (gcma_flagged((void *)__swap_table_get(ci, first + i))) {
-			dmem_invalidate(&gcma_dmem, swap_address_space(entry), entry.val + i, 1);
-			flagged++;
-		}
-	if (flagged)
-		gcma_wipe();
+		if (gcma_flagged((void *)__swap_table_get(ci, first + i)))
+			drop(swap_address_space(entry), entry.val + i, 1);
 }
 #endif
 
@@ -356,22 +354,26 @@ static void unflag_range(struct address_space *mapping, pgoff_t first,
 	xas_for_each(&xas, entry, last) {
 		nr = 1;
 		if (gcma_flagged(entry)) {
-			nr = gcma_invalidate(mapping, xas.xa_index);
+			nr = 1UL << xas_get_order(&xas);
 			xas_store(&xas, gcma_unflag(entry));
+			if (nr == 1)
+				drop(mapping, xas.xa_index, 1);
 		}
-		/* Let interrupts in after so many entries, or pages of large ones. */
-		seen += nr;
-		if (seen < 64)
+		/* Let interrupts in after so many entries, and for what is large. */
+		if (++seen < 64 && nr == 1)
 			continue;
 		seen = 0;
 		/* From the middle of an entry, xas_pause() would go too far. */
 		next = round_down(xas.xa_index, nr) + nr;
-		if (next - 1 >= last)
-			break;
 		xas_set(&xas, next);
 		xas_unlock_irq(&xas);
+		/* Nobody finds these any more; a younger one may be lost. */
+		if (nr > 1)
+			drop(mapping, next - nr, nr);
 		cond_resched();
 		xas_lock_irq(&xas);
+		if (next - 1 >= last)
+			break;
 	}
 	xas_unlock_irq(&xas);
 }

@@ -25,8 +25,6 @@
 /* A guaranteed area has one range. */
 #define cma_range(cma)		(&(cma)->ranges[0])
 #define cma_nranges(cma)	((cma)->nranges)
-/* There is an interface for pages without a reference. */
-#define CMA_HAS_FROZEN
 
 /* Under the lock of the area: so many more pages are free, or fewer. */
 static inline void cma_add_available(struct cma *cma, long nr)

@@ -790,6 +790,29 @@ unsigned long dmem_sweep(struct dmem_area *area, unsigned long first,
 }
 
 /**
+ * dmem_has_secrets() - is there something that is secret, and no copy?
+ * @area: the area
+ *
+ * Context: Process. May sleep.
+ * Return: true if a frame that something was stored in as secret is the owner's, or
+ * has neither a copy nor been cleared since. Others may become such meanwhile.
+ */
+bool dmem_has_secrets(const struct dmem_area *area)
+{
+	unsigned long nr = area->first, end = nr + area->nr;
+	const struct dmem *dmem = area->dmem;
+
+	/* Others change the bits meanwhile. */
+	for (; nr = data_race(find_next_bit(dmem->secret, end, nr)), nr < end; nr++) {
+		/* Pairs with smp_wmb() in dmem_release(): not owned, then live or not. */
+		if (frame_owned(area, nr) || !test_bit(nr, dmem->live))
+			return true;
+		cond_resched();
+	}
+	return false;
+}
+
+/**
  * dmem_invalidate_all() - discard everything
  * @dmem: the cache
  *

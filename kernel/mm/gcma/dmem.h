@@ -112,6 +112,7 @@ void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset,
 void dmem_invalidate_all(struct dmem *dmem);
 unsigned long dmem_sweep(struct dmem_area *area, unsigned long first,
 			 unsigned long nr, unsigned int what);
+bool dmem_has_secrets(const struct dmem_area *area);
 void dmem_set_clients(struct dmem_area *area, unsigned int clients);
 unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
 			  unsigned long nr);

@@ -114,8 +114,10 @@ struct dmem gcma_dmem;
 unsigned int gcma_clients __read_mostly;
 
 static LIST_HEAD(gcma_areas);
-/* A key of encrypted files has been removed since boot. */
+/* What was allocated when a key of encrypted files was removed may have such content. */
 static bool key_removed __read_mostly;
+/* Held to clear such content, and to find that none is left. */
+static DEFINE_MUTEX(forgetting);
 /* Held to change what areas are lent for. */
 static DEFINE_MUTEX(control);
 
@@ -179,9 +181,11 @@ static int __init gcma_read_param(void)
 	char *mode;
 	unsigned int i;
 
+#ifndef SWAP_TABLE_HAS_ZEROFLAG /* Linux 6.12, see compat.h */
 	/* CMA puts a newline behind the names that it makes up. */
 	for (i = 0; i < cma_area_count; i++)
 		strreplace(cma_areas[i].name, '\n', '\0');
+#endif
 	if (gcma_param && !cma_area_count)
 		pr_err("gcma= is of no use, there is no CMA area; boot with cma=SIZE\n");
 	while (cma_area_count && (mode = next_entry(&gcma_param))) {
@@ -557,6 +561,18 @@ static void settle(struct gcma *gcma, unsigned long bit, unsigned long end)
 	}
 }
 
+/* If all of it is clear, releases have no more to do for a key that was removed. */
+static void finish_forgetting(void)
+{
+	struct gcma *gcma;
+
+	guard(mutex)(&forgetting);
+	list_for_each_entry(gcma, &gcma_areas, list)
+		if (lent(gcma) && dmem_has_secrets(gcma->dmem))
+			return;
+	WRITE_ONCE(key_removed, false);
+}
+
 /* Look at the quarantine again; clear idle frames, if that is wanted. */
 static void tidy(struct work_struct *work)
 {
@@ -574,6 +590,8 @@ static void tidy(struct work_struct *work)
 		if (READ_ONCE(gcma->quarantined))
 			queue_delayed_work(system_dfl_wq, &gcma_tidy_work, HZ / 10);
 	}
+	if (READ_ONCE(key_removed))
+		finish_forgetting();
 }
 DECLARE_DELAYED_WORK(gcma_tidy_work, tidy);
 
@@ -663,6 +681,7 @@ void __gcma_forget_encrypted(void)
 {
 	struct gcma *gcma;
 
+	guard(mutex)(&forgetting);
 	WRITE_ONCE(key_removed, true);
 	/* Pairs with smp_mb() in gcma_release() and tidy(), which see to their frames then. */
 	smp_mb();
@@ -672,7 +691,7 @@ void __gcma_forget_encrypted(void)
 				   DMEM_ALL | DMEM_CLEAR | DMEM_ONLY_SECRET);
 }
 
-#ifdef CMA_HAS_FROZEN
+#ifdef SWAP_TABLE_HAS_ZEROFLAG /* Linux 7.3, which has an interface for such pages */
 /**
  * gcma_freeze() - take away the references of pages that gcma_alloc() returned
  * @cma: the area, which need not be a guaranteed one
@@ -694,7 +713,6 @@ struct page *gcma_freeze(struct cma *cma, struct page *page, unsigned long count
 			freeze(page + i);
 	return page;
 }
-
 #endif
 
 /**

@@ -335,6 +335,27 @@ static void release_test_broken(struct kunit *test)
 }
 #endif
 
+/* What was allocated when a key was removed is cleared when it is free; that ends then. */
+static void release_test_key_is_removed(struct kunit *test)
+{
+	struct gcma *gcma = real_area(test);
+	struct page *page = cma_alloc(gcma->cma, 8, 0, true);
+	unsigned long nr;
+
+	KUNIT_ASSERT_NOT_NULL(test, page);
+	KUNIT_ASSERT_NOT_NULL(test, lent(gcma));
+	nr = gcma->area.first + page_to_pfn(page + 3) - gcma->area.base_pfn;
+	set_bit(nr, gcma_dmem.secret);
+	__gcma_forget_encrypted();
+	look_again(gcma);
+	KUNIT_EXPECT_TRUE(test, key_removed);
+	KUNIT_EXPECT_TRUE(test, cma_release(gcma->cma, page, 8));
+	look_again(gcma);
+	KUNIT_EXPECT_FALSE(test, test_bit(nr, gcma_dmem.secret));
+	KUNIT_EXPECT_TRUE(test, test_bit(nr, gcma_dmem.zero));
+	KUNIT_EXPECT_FALSE(test, key_removed);
+}
+
 static void release_test_bad(struct kunit *test)
 {
 	struct gcma *gcma = real_area(test);
@@ -351,7 +372,7 @@ static void release_test_bad(struct kunit *test)
 	cma_release(gcma->cma, page, 1);
 	cma_release(gcma->cma, page + 1, 1);
 	KUNIT_EXPECT_EQ(test, gcma->bad_releases, bad + 3);
-#ifdef CMA_HAS_FROZEN
+#ifdef SWAP_TABLE_HAS_ZEROFLAG /* Linux 7.3, see compat.h */
 	/* Nothing is written to what is not allocated. */
 	cma_release_frozen(gcma->cma, page, 1);
 	KUNIT_EXPECT_EQ(test, page_ref_count(page), 2);
@@ -408,6 +429,7 @@ static struct kunit_case place_test_cases[] = {
 #ifdef CONFIG_MEMORY_FAILURE
 	KUNIT_CASE(release_test_broken),
 #endif
+	KUNIT_CASE(release_test_key_is_removed),
 	KUNIT_CASE(release_test_bad),
 	KUNIT_CASE(parse_test_modes),
 	KUNIT_CASE(parse_test_entries),

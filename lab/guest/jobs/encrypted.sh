@@ -26,6 +26,10 @@ for fs in ext4 f2fs; do
 	rm /mnt/files/4
 	sum=$(sum /mnt/files)
 	find kept
+	# A key that no file has drops nothing when it goes.
+	need fscrypt --other --add
+	need fscrypt --other --remove
+	find kept
 	need fscrypt --remove
 	find removed
 	cat /mnt/files/* 2>/dev/null && printf '{"type": "broken", "why": "%s read without key"}\n' $fs

@@ -415,7 +415,7 @@ def _judge_encrypted(outcomes: Sequence[Outcome]) -> None:
         states = outcome.rows("when")
         found = [row["words"] for row in outcome.rows("found")]
         busy = [row["busy"] for row in outcome.rows("removed")]
-        if len(states) != 12 or len(found) != 12 or busy != [False, False, True, False] * 2:
+        if len(states) != 14 or len(found) != 14 or busy != [False, False, False, True, False] * 2:
             raise LabError(f"{len(found)} looks, busy {busy}; see {outcome.console}")
         for state, words in zip(states, found, strict=True):
             what = f"{state['fs']}, {state['what']}: {words} marks in the area"
