@@ -1117,6 +1117,120 @@ fn a_copy_without_the_access_list_gives_the_group_no_more_than_that() {
     assert_status(&cp(&["-a"], &[&plain, &simple.0]), 0);
 }
 
+/// The list of a directory, of which everything that is made in it gets one: user 1 may do everything.
+fn giving_directory(path: &Path) -> bool {
+    fs::create_dir(path).unwrap();
+    let list = access_list(&[(1, 7), (2, 7), (4, 5), (0x10, 7), (0x20, 5)]);
+    let flags = rustix::fs::XattrFlags::empty();
+    let set = rustix::fs::lsetxattr(path, "system.posix_acl_default", &list, flags);
+    if let Err(error) = set {
+        eprintln!("skipped: no access control lists: {error}");
+    }
+    set.is_ok()
+}
+
+/// The lists of a file or directory.
+fn lists(path: &Path) -> Vec<&'static str> {
+    let mut lists = vec!["system.posix_acl_access", "system.posix_acl_default"];
+    lists.retain(|name| rustix::fs::lgetxattr(path, *name, &mut [0u8; 1000][..]).is_ok());
+    lists
+}
+
+#[test]
+fn a_copy_with_its_mode_has_no_list_of_its_directory() {
+    let home = home();
+    let tree = home.path().join("tree");
+    fs::create_dir_all(tree.join("sub")).unwrap();
+    fs::write(tree.join("file"), "x").unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, tree.join("fifo"), rustix::fs::Mode::RWXU).unwrap();
+    for (name, mode) in [("file", 0o640), ("fifo", 0o660), ("sub", 0o750)] {
+        fs::set_permissions(tree.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    // Over files that are there as well, and without -p those lists hold, as with cp.
+    for option in ["-p", "-rp", "-a", "-r", ""] {
+        let ours = home.path().join(format!("ours{option}"));
+        let theirs = home.path().join(format!("theirs{option}"));
+        if !giving_directory(&ours) || !giving_directory(&theirs) {
+            return;
+        }
+        let (options, from) = match option {
+            "-p" => (&["-p"][..], tree.join("file")),
+            "" => (&[][..], tree.join("file")),
+            _ => (&[option][..], tree.clone()),
+        };
+        for _ in 0..2 {
+            assert_status(&cp(options, &[&from, &ours]), 0);
+            let gnu = std::process::Command::new("cp")
+                .args(options)
+                .args([&from, &theirs])
+                .output();
+            assert_status(&gnu.unwrap(), 0);
+            let mut held = 0;
+            for name in ["file", "tree", "tree/file", "tree/fifo", "tree/sub"] {
+                let [ours, theirs] = [&ours, &theirs].map(|root| root.join(name));
+                let Ok(about) = fs::metadata(&theirs) else {
+                    continue;
+                };
+                assert_eq!(lists(&ours), lists(&theirs), "{option} {name}");
+                assert_eq!(fs::metadata(&ours).unwrap().mode(), about.mode());
+                held += lists(&ours).len();
+            }
+            assert_eq!(held > 0, ["-r", ""].contains(&option), "{option}");
+        }
+    }
+}
+
+#[test]
+fn nobody_reads_by_a_list_of_its_directory_what_is_being_copied() {
+    let home = home();
+    let (fifo, to) = (home.path().join("fifo"), home.path().join("given/to"));
+    if !giving_directory(&home.path().join("given")) {
+        return;
+    }
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+    fs::set_permissions(&fifo, fs::Permissions::from_mode(0o660)).unwrap();
+    let child = piped(pdio().args(["cp", "-p"]).args([&fifo, &to]));
+    let mut feeder = File::options().write(true).open(&fifo).unwrap();
+    std::io::Write::write_all(&mut feeder, b"secret").unwrap();
+    until(|| fs::metadata(&to).is_ok_and(|about| about.len() == 6));
+    // The group's bits are the most that anybody has by the list.
+    assert_eq!(lists(&to), ["system.posix_acl_access"]);
+    assert_eq!(fs::metadata(&to).unwrap().mode() & 0o777, 0o600);
+    drop(feeder);
+    assert_status(&wait(child), 0);
+    assert_eq!(lists(&to), [""; 0]);
+    assert_eq!(fs::metadata(&to).unwrap().mode() & 0o777, 0o660);
+}
+
+#[test]
+fn a_list_that_stays_gives_nobody_anything() {
+    let home = home();
+    let (from, given) = (home.path().join("from"), home.path().join("given"));
+    fs::write(&from, "x").unwrap();
+    fs::set_permissions(&from, fs::Permissions::from_mode(0o664)).unwrap();
+    if !giving_directory(&given) {
+        return;
+    }
+    for (option, call) in [
+        ("-p", libc::SYS_fremovexattr),
+        ("-a", libc::SYS_lremovexattr),
+    ] {
+        let to = given.join(option);
+        let mut command = pdio();
+        command.args(["cp", option]).args([&from, &to]);
+        let output = refusing(&mut command, call, libc::EIO).output().unwrap();
+        assert_status(&output, 1);
+        let said = stderr(&output);
+        assert!(
+            said.contains("system.posix_acl_access of") && said.lines().count() == 1,
+            "{said}"
+        );
+        assert_eq!(lists(&to), ["system.posix_acl_access"]);
+        assert_eq!(fs::metadata(&to).unwrap().mode() & 0o777, 0o604);
+        assert_eq!(fs::read(&to).unwrap(), b"x");
+    }
+}
+
 #[test]
 fn an_owner_whom_a_container_does_not_know_is_not_kept() {
     let home = home();

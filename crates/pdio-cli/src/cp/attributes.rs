@@ -3,7 +3,8 @@
 //!
 //! The order matters: a change of owner clears bits of the mode, and the mode is a part of the access
 //! control list. What this user may not set, or this filesystem cannot keep, is left out, as with cp, but for
-//! access control lists: to lose one is a failure.
+//! access control lists: to lose one is a failure. A copy that is given a mode keeps no list but its source's:
+//! that of its directory would give those in it what the source denies them.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File, Metadata};
@@ -19,6 +20,9 @@ use crate::report::{quoted, reason, say, Context, Outcome, Progress};
 
 /// What the names of access control lists begin with.
 const LISTS: &[u8] = b"system.posix_acl_";
+/// The list of a file or directory itself, and that which a directory gives to what is made in it.
+const LIST: &CStr = c"system.posix_acl_access";
+const DEFAULT_LIST: &CStr = c"system.posix_acl_default";
 
 /// What was made, to be given an owner, a mode and times.
 pub enum Made<'a> {
@@ -44,6 +48,37 @@ impl Made<'_> {
             Made::Node(node) => {
                 fs::set_permissions(format!("/proc/self/fd/{}", node.as_raw_fd()), mode)
             }
+        }
+    }
+
+    /// Returns whether it has a list. Of a node by its name, as nothing tells that of what is only a path.
+    fn has_list(&self, path: &Path, name: &CStr) -> rustix::io::Result<bool> {
+        let none: &mut [u8] = &mut [];
+        let found = match self {
+            Made::Open(file) => rustix::fs::fgetxattr(file, name, none),
+            Made::Node(_) => rustix::fs::lgetxattr(path, name, none),
+        };
+        match found {
+            Ok(_) => Ok(true),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Leaves it no list, be it its directory's or one that was there before. Most often there is none, and
+    /// nothing is changed.
+    fn remove_list(&self, path: &Path, name: &CStr) -> rustix::io::Result<()> {
+        if !self.has_list(path, name)? {
+            return Ok(());
+        }
+        let removed = match self {
+            Made::Open(file) => rustix::fs::fremovexattr(file, name),
+            Made::Node(_) => rustix::fs::lremovexattr(path, name),
+        };
+        match removed {
+            // Gone meanwhile.
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+            removed => removed,
         }
     }
 
@@ -98,9 +133,16 @@ impl Attributes {
             }
             Err(error) => return Err(error).context("set the owner of", path),
         }
-        let kept = self.extended(from, path, progress);
+        let kept = match self.extended {
+            true => self.extended(from, path, progress),
+            false => without_lists(made, path, about.is_dir()),
+        };
         if !self.extended || kept.is_err() {
             mode = mode_without_list(from, mode);
+        }
+        // Of a list that stays the group bits are what everybody in it may have.
+        if kept.is_err() && made.has_list(path, LIST) != Ok(false) {
+            mode &= !0o070;
         }
         made.set_mode(mode).context("set the mode of", path)?;
         let timed = made.set_times(&times(about));
@@ -171,6 +213,17 @@ impl Attributes {
     }
 }
 
+/// Leaves what was made without lists, as cp -p does for a source that has none. Until it has its mode nobody
+/// but the owner has anything by them: it was made with no rights for the group, which are the lists' mask.
+fn without_lists(made: &Made, path: &Path, directory: bool) -> Outcome {
+    let lists = [Some(LIST), directory.then_some(DEFAULT_LIST)];
+    for name in lists.into_iter().flatten() {
+        let removed = made.remove_list(path, name).map_err(Into::into);
+        removed.context(&format!("remove {} of", name.to_string_lossy()), path)?;
+    }
+    Ok(())
+}
+
 /// An attribute that could not be set or removed, and why.
 type Failure<'a> = (&'a CStr, Errno);
 
@@ -191,15 +244,14 @@ fn worse<'a>(first: Option<Failure<'a>>, second: Option<Failure<'a>>) -> Option<
 /// The mode for a copy of `from` that does not get its access control list. In a mode with a list the group
 /// bits are the list's mask, the most that anybody in it has; what the group has is in the list.
 pub fn mode_without_list(from: &Path, mode: u32) -> u32 {
-    let name = "system.posix_acl_access";
     if mode & 0o070 == 0 {
         return mode;
     }
     let mut list = vec![0u8; 512];
-    let mut found = rustix::fs::getxattr(from, name, &mut list[..]);
+    let mut found = rustix::fs::getxattr(from, LIST, &mut list[..]);
     if found == Err(Errno::RANGE) {
         list.resize(64 << 10, 0);
-        found = rustix::fs::getxattr(from, name, &mut list[..]);
+        found = rustix::fs::getxattr(from, LIST, &mut list[..]);
     }
     let len = match found {
         Err(Errno::NODATA | Errno::OPNOTSUPP) => return mode,

@@ -34,6 +34,13 @@ pub fn closing_fails(command: &mut Command, error: i32) -> &mut Command {
     }
 }
 
+/// Has a system call of the command fail with this error.
+pub fn refusing(command: &mut Command, call: libc::c_long, error: i32) -> &mut Command {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: calls that a child of fork may make.
+    unsafe { command.pre_exec(move || filter::refuse(call, error)) }
+}
+
 /// The command under test.
 pub fn pdio() -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pdio"));
