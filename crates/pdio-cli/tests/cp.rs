@@ -1232,6 +1232,43 @@ fn a_list_that_stays_gives_nobody_anything() {
 }
 
 #[test]
+fn special_files_are_kept_also_without_proc_and_on_older_kernels() {
+    let home = home();
+    let tree = home.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, tree.join("fifo"), rustix::fs::Mode::RWXU).unwrap();
+    fs::set_permissions(tree.join("fifo"), fs::Permissions::from_mode(0o642)).unwrap();
+    let kept = |to: &Path| {
+        let [ours, theirs] = [to, &tree].map(|root| fs::metadata(root.join("fifo")).unwrap());
+        assert_eq!(ours.mode(), theirs.mode());
+        assert_eq!(ours.modified().unwrap(), theirs.modified().unwrap());
+    };
+    let to = home.path().join("older");
+    let mut command = pdio();
+    command.args(["cp", "-a"]).args([&tree, &to]);
+    // fchmodat2(2), since Linux 6.6.
+    let output = refusing(&mut command, 452, libc::ENOSYS).output().unwrap();
+    assert_status(&output, 0);
+    kept(&to);
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|n| n.parse::<u32>().ok());
+    if (numbers.next(), numbers.next()) < (Some(6), Some(6)) {
+        eprintln!("skipped: Linux {release} has no fchmodat2");
+        return;
+    }
+    let script = "mount -t tmpfs none /proc && exec \"$0\" cp -a \"$1\" \"$2\"";
+    let Some(mut command) = mounting(script) else {
+        return;
+    };
+    let to = home.path().join("without");
+    command.arg(pdio().get_program()).args([&tree, &to]);
+    assert_status(&command.output().unwrap(), 0);
+    kept(&to);
+}
+
+#[test]
 fn an_owner_whom_a_container_does_not_know_is_not_kept() {
     let home = home();
     let (from, to) = (home.path().join("from"), home.path().join("to"));

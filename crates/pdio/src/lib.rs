@@ -113,6 +113,6 @@ pub use options::{Durability, Engine, OpenOptions, Strategy};
 pub use policy::{LearnedCost, Operation, Pattern};
 pub use reader::{heard, times_heard, Reader};
 pub use stats::Stats;
-pub use sys::{close, nameless, prepare_threads};
+pub use sys::{close, nameless, prepare_threads, set_node_mode};
 pub use thread::set_thread_hook;
 pub use writer::Writer;

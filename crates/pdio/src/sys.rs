@@ -2,10 +2,10 @@
 //! Thin, safe wrappers of the system calls that `std` does not offer.
 
 use std::ffi::{c_void, CStr};
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, RawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -141,6 +141,27 @@ pub fn close(file: File) -> io::Result<()> {
     match unsafe { libc::close(file.into_raw_fd()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Sets the mode of what was opened with `O_PATH`, whatever its name has become. For commands.
+///
+/// # Errors
+/// Those of `fchmodat2(2)`; on a kernel without that (before Linux 6.6) it needs /proc.
+#[doc(hidden)]
+pub fn set_node_mode(node: &File, mode: u32) -> io::Result<()> {
+    // The C library may be older than the call, which has this number on all architectures that pdio knows.
+    let (call, fd) = (452, node.as_raw_fd());
+    // SAFETY: the name is a string that lives through the call.
+    if unsafe { libc::syscall(call, fd, c"".as_ptr(), mode, libc::AT_EMPTY_PATH) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    // Not by the node's own name: what that is may have been replaced by a link to another's file.
+    let link = format!("/proc/self/fd/{fd}");
+    match std::fs::set_permissions(link, Permissions::from_mode(mode)) {
+        Err(other) if other.kind() == io::ErrorKind::NotFound => Err(error),
+        set => set,
     }
 }
 

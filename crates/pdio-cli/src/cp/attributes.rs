@@ -9,7 +9,6 @@
 use std::ffi::{CStr, CString};
 use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -41,13 +40,9 @@ impl Made<'_> {
     }
 
     fn set_mode(&self, mode: u32) -> io::Result<()> {
-        let mode = fs::Permissions::from_mode(mode);
         match self {
-            Made::Open(file) => file.set_permissions(mode),
-            // The only way that meets this node whatever its name has become.
-            Made::Node(node) => {
-                fs::set_permissions(format!("/proc/self/fd/{}", node.as_raw_fd()), mode)
-            }
+            Made::Open(file) => file.set_permissions(fs::Permissions::from_mode(mode)),
+            Made::Node(node) => pdio::set_node_mode(node, mode),
         }
     }
 

@@ -41,6 +41,24 @@ pub fn refusing(command: &mut Command, call: libc::c_long, error: i32) -> &mut C
     unsafe { command.pre_exec(move || filter::refuse(call, error)) }
 }
 
+/// A shell that may mount over what others use, as only what it starts sees that; `None` where that is not
+/// permitted.
+pub fn mounting(script: &str) -> Option<Command> {
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c"]);
+        command
+    };
+    let tried = unshare().arg("mount -t tmpfs none /mnt").output();
+    if !tried.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: cannot mount anything over what is there");
+        return None;
+    }
+    let mut command = unshare();
+    command.arg(script).env("PDIO_COSTS", "0");
+    Some(command)
+}
+
 /// The command under test.
 pub fn pdio() -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pdio"));
