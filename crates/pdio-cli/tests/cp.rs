@@ -399,6 +399,57 @@ fn how_much_of_what_is_no_file_was_copied_is_said_as_far_as_it_is_known() {
 }
 
 #[test]
+fn of_a_device_no_more_is_said_to_be_copied_than_it_has() {
+    let home = home();
+    let from = home.path().join("from");
+    // No multiple of what is written at a time.
+    const SIZE: usize = (20 << 20) - 512 * 1890;
+    let disk = Disk::new(home.path(), SIZE, &[]);
+    let disk = disk.as_ref().map(|disk| (disk.0.as_str(), SIZE));
+    for (name, size) in disk.into_iter().chain([("/dev/full", 0)]) {
+        let len = 30 << 20;
+        fs::write(&from, pattern(len)).unwrap();
+        let output = cp(&["--json"], &[&from, Path::new(name)]);
+        assert_status(&output, 1);
+        let said = stderr(&output);
+        let end = format!("'{name}' is incomplete: {size} of {len} bytes\n");
+        assert!(said.ends_with(&end), "{said}");
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(value["bytes"], size);
+    }
+}
+
+#[test]
+fn a_copy_of_what_has_grown_is_incomplete_all_the_same() {
+    let home = home();
+    let (fifo, file) = fifo_and_file(home.path());
+    fs::write(&file, pattern(1000)).unwrap();
+    let child = piped(pdio().arg("cp").args([&file, &fifo]));
+    // It has looked at the file when it has that open, and waits for a reader.
+    let has_it = |fd: fs::DirEntry| fs::read_link(fd.path()).is_ok_and(|name| name == file);
+    let opened = format!("/proc/{}/fd", child.id());
+    until(|| {
+        fs::read_dir(&opened)
+            .unwrap()
+            .any(|fd| fd.is_ok_and(has_it))
+    });
+    let grown = File::options().write(true).open(&file).unwrap();
+    grown.set_len(40 << 20).unwrap();
+    let mut reader = File::open(&fifo).unwrap();
+    std::io::Read::read_exact(&mut reader, &mut vec![0; 20 << 20]).unwrap();
+    drop(reader);
+    let output = wait(child);
+    assert_status(&output, 1);
+    let text = stderr(&output);
+    let said = text.trim_end().strip_suffix(" bytes");
+    let has = said.and_then(|said| said.rsplit_once("is incomplete: ")?.1.parse::<u64>().ok());
+    assert!(
+        has.is_some_and(|has| (20 << 20..40 << 20).contains(&has)),
+        "{text}"
+    );
+}
+
+#[test]
 fn missing_sources_and_sockets_to_be_read_are_errors() {
     let home = home();
     let (file, to) = (home.path().join("file"), home.path().join("to"));

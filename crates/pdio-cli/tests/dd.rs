@@ -264,33 +264,10 @@ fn skipping_beyond_the_end_and_appending_to_what_is_emptied_are_named() {
     }
 }
 
-/// A disk of a MiB that is only read. `None` where there can be none.
-struct Disk(String);
-
-impl Disk {
-    fn new(home: &std::path::Path) -> Option<Disk> {
-        let image = home.join("image");
-        fs::write(&image, pattern(1 << 20)).unwrap();
-        let mut losetup = Command::new("losetup");
-        let losetup = losetup.args(["-r", "-f", "--show"]).arg(&image).output();
-        let Some(output) = losetup.ok().filter(|output| output.status.success()) else {
-            eprintln!("skipped: no loop device");
-            return None;
-        };
-        Some(Disk(String::from_utf8_lossy(&output.stdout).trim().into()))
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn nothing_is_skipped_to_beyond_the_end_of_a_disk() {
     let home = home();
-    let Some(disk) = Disk::new(home.path()).filter(|_| gnu()) else {
+    let Some(disk) = Disk::new(home.path(), 1 << 20, &["-r"]).filter(|_| gnu()) else {
         return;
     };
     let input = format!("if={}", disk.0);

@@ -48,6 +48,8 @@ pub struct Data<'a> {
     pub shared: u64,
     /// Of these, bytes that were written by direct I/O.
     pub direct: u64,
+    /// The latest stream had all of its source, and nothing says that it lost any of it.
+    pub whole: bool,
     /// The last two filesystems (device numbers) between which no blocks can be shared.
     unshared: Option<(u64, u64)>,
     /// Memory for small files, once there was one.
@@ -63,6 +65,7 @@ impl<'a> Data<'a> {
             bytes: 0,
             shared: 0,
             direct: 0,
+            whole: false,
             unshared: None,
             small: Vec::new(),
             ahead: Ahead::default(),
@@ -77,6 +80,7 @@ impl<'a> Data<'a> {
     /// Copies the bytes; `position` says how far it came.
     pub fn copy(&mut self, source: File, file: &File, pair: &Pair, position: &mut u64) -> Outcome {
         let about = pair.about;
+        self.whole = false;
         if self.share(&source, file, pair) {
             *position = about.len();
             return Ok(());
@@ -85,7 +89,7 @@ impl<'a> Data<'a> {
             return self.as_it_comes(source, file, pair, position);
         }
         let small = about.len() <= SMALL as u64 && !pair.is_sparse();
-        if small && self.whole(&source, file, pair, position)? {
+        if small && self.at_once(&source, file, pair, position)? {
             return Ok(());
         }
         self.ranges(source, file, pair, position)
@@ -117,7 +121,7 @@ impl<'a> Data<'a> {
 
     /// Copies a small file at once: a stream costs more than it gains. Returns false if it has grown too
     /// large meanwhile; both files are then where `position` says.
-    fn whole(
+    fn at_once(
         &mut self,
         source: &File,
         mut file: &File,
@@ -170,21 +174,22 @@ impl<'a> Data<'a> {
         position: &mut u64,
     ) -> Outcome {
         let &Pair { from, to, .. } = pair;
-        let mut writer = writer(file, to)?;
-        let mut buffer = vec![0; 256 << 10];
-        loop {
-            self.signals.check()?;
-            let ready = self.signals.wait(source.as_fd(), false, None);
-            if ready.context("read", from)? == Ready::Signal {
-                continue;
+        self.stream(file, pair, position, |data, writer, position| {
+            let mut buffer = vec![0; 256 << 10];
+            loop {
+                data.signals.check()?;
+                let ready = data.signals.wait(source.as_fd(), false, None);
+                if ready.context("read", from)? == Ready::Signal {
+                    continue;
+                }
+                let n = source.read(&mut buffer).context("read", from)?;
+                if n == 0 {
+                    return Ok(());
+                }
+                writer.write_all(&buffer[..n]).context("write", to)?;
+                data.moved(n as u64, position);
             }
-            let n = source.read(&mut buffer).context("read", from)?;
-            if n == 0 {
-                return self.finish(writer, to);
-            }
-            writer.write_all(&buffer[..n]).context("write", to)?;
-            self.moved(n as u64, position);
-        }
+        })
     }
 
     /// Copies what is left of a file, one range of data after the other.
@@ -198,11 +203,10 @@ impl<'a> Data<'a> {
         // What a file with holes grows by meanwhile is left out: what is said to be a hole may have data by the
         // time that its length is known.
         let limit = holes.as_ref().map_or(u64::MAX, |_| pair.about.len());
-        let mut writer = writer(file, to)?;
         let mut reader = OpenOptions::new()
             .reader_from(source)
             .context("read", from)?;
-        loop {
+        self.stream(file, pair, position, |data, writer, position| loop {
             let next = next_data(holes.as_ref(), *position).context("read", from)?;
             let next = next.filter(|&(start, _)| start < limit);
             let Some((start, end)) = next.map(|(start, end)| (start, end.min(limit))) else {
@@ -211,39 +215,66 @@ impl<'a> Data<'a> {
                 let size = size.min(limit);
                 writer.set_len(size).context("write", to)?;
                 *position = size;
-                return self.finish(writer, to);
+                return Ok(());
             };
             if let Some(source) = holes.as_ref().filter(|_| end - start < LONG_RANGE) {
                 // Short ranges are not worth a stream of their own.
                 let n = copy_range(source, file, start, end);
                 if n > 0 {
-                    self.signals.check()?;
-                    self.pass(start, position);
-                    self.moved(n, position);
+                    data.signals.check()?;
+                    data.pass(start, position);
+                    data.moved(n, position);
                     continue;
                 }
             }
             if start != *position || reader.position() != start {
                 reader.seek(SeekFrom::Start(start)).context("read", from)?;
                 writer.seek(SeekFrom::Start(start)).context("write", to)?;
-                self.pass(start, position);
+                data.pass(start, position);
             }
             while *position < end {
-                self.signals.check()?;
-                let data = reader.fill_buf().context("read", from)?;
-                let n = (data.len() as u64).min(end - *position) as usize;
+                data.signals.check()?;
+                let bytes = reader.fill_buf().context("read", from)?;
+                let n = (bytes.len() as u64).min(end - *position) as usize;
                 if n == 0 {
                     // The end of the file, now.
                     if *position < pair.about.len() && holes.is_some() {
                         writer.set_len(*position).context("write", to)?;
                     }
-                    return self.finish(writer, to);
+                    return Ok(());
                 }
-                writer.write_all(&data[..n]).context("write", to)?;
+                writer.write_all(&bytes[..n]).context("write", to)?;
                 reader.consume(n);
-                self.moved(n as u64, position);
+                data.moved(n as u64, position);
             }
+        })
+    }
+
+    /// Has a stream take what `copy` gives it. If that fails, the stream may have had more in memory than the
+    /// kernel has taken; of a file its length says so, of a device only the stream's own count.
+    fn stream(
+        &mut self,
+        file: &File,
+        pair: &Pair,
+        position: &mut u64,
+        copy: impl FnOnce(&mut Self, &mut Writer, &mut u64) -> Outcome,
+    ) -> Outcome {
+        let begun = *position;
+        let mut writer = writer(file, pair.to)?;
+        let copied = copy(self, &mut writer, position);
+        let flushed = writer.flush().context("write", pair.to);
+        let stats = writer.stats();
+        self.direct += stats.direct_bytes;
+        self.whole = copied.is_ok();
+        let outcome = copied.and(flushed);
+        if outcome.is_err() && !pair.made.is_file() {
+            let end = begun + stats.direct_bytes + stats.buffered_bytes;
+            self.whole &= end == *position;
+            self.bytes = self.bytes + end - *position;
+            *position = end;
         }
+        outcome?;
+        writer.finish().context("write", pair.to).map(drop)
     }
 
     /// Passes over a hole, up to the data at `start`.
@@ -257,12 +288,6 @@ impl<'a> Data<'a> {
         *position += n;
         self.bytes += n;
         self.progress.add(n);
-    }
-
-    fn finish(&mut self, writer: Writer, to: &Path) -> Outcome {
-        let stats = writer.finish().context("write", to)?;
-        self.direct += stats.direct_bytes;
-        Ok(())
     }
 }
 

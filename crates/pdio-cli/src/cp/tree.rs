@@ -287,13 +287,13 @@ impl<'a> Copier<'a> {
                     false => position,
                 };
                 let (name, len) = (quoted(to), about.len());
-                // Nor does that of a source which is no file, or one of /proc.
+                // Nor does that of a source which is no file, or one of /proc, or which has grown.
                 let incomplete = match has < len {
                     true => format!("{name} is incomplete: {has} of {len} bytes"),
                     false => format!("{name} is incomplete: {has} bytes"),
                 };
                 match fail {
-                    Fail::Failed(text) if !copied && (position < len || len == 0) => {
+                    Fail::Failed(text) if !copied && (!self.data.whole || has < position) => {
                         Err(Fail::Failed(format!("{text}; {incomplete}")))
                     }
                     Fail::Signal(signal) => {

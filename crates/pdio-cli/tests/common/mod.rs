@@ -59,6 +59,31 @@ pub fn mounting(script: &str) -> Option<Command> {
     Some(command)
 }
 
+/// A disk. Dropped, it is gone.
+pub struct Disk(pub String);
+
+impl Disk {
+    /// `None` where there can be none. `options` are those of `losetup`.
+    pub fn new(home: &Path, size: usize, options: &[&str]) -> Option<Disk> {
+        let image = home.join("image");
+        fs::write(&image, pattern(size)).unwrap();
+        let mut losetup = Command::new("losetup");
+        let losetup = losetup.args(options).args(["-f", "--show"]);
+        let output = losetup.arg(&image).output().ok();
+        let Some(output) = output.filter(|output| output.status.success()) else {
+            eprintln!("skipped: no loop device");
+            return None;
+        };
+        Some(Disk(String::from_utf8_lossy(&output.stdout).trim().into()))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
+    }
+}
+
 /// The command under test.
 pub fn pdio() -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pdio"));
