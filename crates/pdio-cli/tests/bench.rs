@@ -298,6 +298,28 @@ fn what_is_learned_is_remembered_and_explained() {
 }
 
 #[test]
+fn what_root_has_measured_everybody_reads_whatever_the_umask() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: not root");
+        return;
+    }
+    let home = home();
+    let script = "umask 077; mount -t tmpfs none /var/cache && unset PDIO_COSTS && \
+                  \"$0\" learn --size 1M \"$1\" >&2 && stat -c %a /var/cache/pdio /var/cache/pdio/costs && \
+                  PDIO_COSTS=\"$1/own/costs\" \"$0\" learn --size 1M \"$1\" >&2 && \
+                  stat -c %a \"$1/own\" \"$1/own/costs\"";
+    let Some(mut command) = mounting(script) else {
+        return;
+    };
+    let output = command.arg(pdio().get_program()).arg(home.path()).output();
+    let output = output.unwrap();
+    assert_status(&output, 0);
+    let modes = String::from_utf8(output.stdout).unwrap();
+    // What is in another place is not meant for others.
+    assert_eq!(modes, "755\n644\n700\n600\n");
+}
+
+#[test]
 fn a_nonsensical_place_of_costs_is_named_in_one_line() {
     let home = home();
     fs::write(home.path().join("in"), "data").unwrap();

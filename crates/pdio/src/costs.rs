@@ -10,10 +10,10 @@
 //! for 90 days. A device number stands for what has no UUID.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -58,6 +58,9 @@ pub fn leave_costs_alone() {
     LEFT_ALONE.store(true, Ordering::Relaxed);
 }
 
+/// What root has measured for everybody.
+const MACHINE: &str = "/var/cache/pdio/costs";
+
 /// The usual places of what was measured. If the environment variable `PDIO_COSTS` is set and not empty:
 /// what it names, or none if that is no absolute path, as `0`. Else `pdio/costs` in `XDG_CACHE_HOME` or
 /// `~/.cache`, then `/var/cache/pdio/costs`, which root fills and everybody may read; for root only the
@@ -77,7 +80,7 @@ pub fn costs_files(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> 
         let cache = path("XDG_CACHE_HOME").or_else(home);
         files.extend(cache.map(|cache| cache.join("pdio/costs")));
     }
-    files.push("/var/cache/pdio/costs".into());
+    files.push(MACHINE.into());
     files
 }
 
@@ -282,18 +285,24 @@ fn read(path: &Path) -> Option<Vec<Line>> {
 }
 
 /// Replaces what `path` knows of a filesystem by `new`. What it knows of others stays. Anything but a file of
-/// costs is left alone, with the error `AlreadyExists`.
+/// costs is left alone, with the error `AlreadyExists`. The file of the machine, and its directory if that is
+/// made, can be read by everybody, whatever the umask; in other places the umask holds.
 pub(crate) fn save(path: &Path, filesystem: &str, new: &[Line]) -> io::Result<()> {
     let directory = match path.parent() {
         Some(directory) if directory.as_os_str().is_empty() => Path::new("."),
         directory => directory.unwrap_or(Path::new("/")),
     };
+    let for_all = path == Path::new(MACHINE);
+    let made = !directory.exists();
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o755)
         .create(directory)?;
     // Two processes that save at a time must not lose what one of them has measured.
     let directory = File::open(directory)?;
+    if for_all && made {
+        directory.set_permissions(Permissions::from_mode(0o755))?;
+    }
     lock(&directory)?;
     if !is_free(path)? {
         return Err(io::Error::new(
@@ -313,6 +322,10 @@ pub(crate) fn save(path: &Path, filesystem: &str, new: &[Line]) -> io::Result<()
     let (temporary, mut file) = temporary(path)?;
     let result = file
         .write_all(text.as_bytes())
+        .and_then(|()| match for_all {
+            true => file.set_permissions(Permissions::from_mode(0o644)),
+            false => Ok(()),
+        })
         .and_then(|()| fs::rename(&temporary, path));
     if result.is_err() {
         let _ = fs::remove_file(&temporary);
@@ -361,7 +374,6 @@ fn lock(directory: &File) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     fn line(filesystem: &str, cost: f64, age: u64) -> Line {
         Line {
