@@ -567,6 +567,39 @@ fn usr1_prints_statistics_and_goes_on() {
 }
 
 #[test]
+fn usr1_is_answered_while_a_block_waits_for_its_reader() {
+    let mut child = piped(pdio().args(["dd", "if=/dev/zero", "bs=1M", "count=2"]));
+    let mut output = child.stdout.take().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    // More than a pipe has room for.
+    until(|| rustix::io::ioctl_fionread(&output).is_ok_and(|there| there > 0));
+    let mut text = String::new();
+    for _ in 0..2 {
+        signal(&child, Signal::USR1);
+        let mut line = String::new();
+        while !line.contains("copied") {
+            line.clear();
+            assert_ne!(errors.read_line(&mut line).unwrap(), 0, "{text}");
+            text.push_str(&line);
+        }
+    }
+    assert!(
+        text.starts_with("1+0 records in\n0+0 records out\n0 bytes copied"),
+        "{text}"
+    );
+    let mut all = Vec::new();
+    output.read_to_end(&mut all).unwrap();
+    assert!(all == vec![0; 2 << 20]);
+    text.clear();
+    errors.read_to_string(&mut text).unwrap();
+    assert_status(&wait(child), 0);
+    assert!(
+        text.starts_with("2+0 records in\n2+0 records out\n"),
+        "{text}"
+    );
+}
+
+#[test]
 fn blocks_of_dev_zero_are_whole_whatever_interrupts_the_reads() {
     // Once more where the command had ended before this process got to its first signal.
     let mut interrupted = false;

@@ -228,17 +228,28 @@ impl Copy<'_> {
 
     /// Sends one block, full or not.
     fn put(&mut self, output: &mut Output, data: &[u8]) -> Outcome {
-        if self.plan.sparse && data.iter().all(|&b| b == 0) && output.hole(data.len()) {
-        } else if let Err((done, trouble)) = output.write(data, self.signals) {
-            self.counts.bytes += done as u64;
-            self.counts.out_partial += u64::from(done > 0);
-            self.write_failed = true;
-            return Err(match trouble {
-                Trouble::Signal => Fail::Signal(self.signals.ended().unwrap_or(2)),
-                Trouble::Io(e) => {
-                    Fail::Failed(format!("error writing {}: {}", output.name, reason(&e)))
-                }
-            });
+        let hole = self.plan.sparse && data.iter().all(|&b| b == 0) && output.hole(data.len());
+        let mut done = if hole { data.len() } else { 0 };
+        while done < data.len() {
+            let Err((n, trouble)) = output.write(&data[done..], self.signals) else {
+                break;
+            };
+            done += n;
+            let failed = match trouble {
+                // A block may wait for its reader for ever: what is asked meanwhile is answered.
+                Trouble::Signal => self.tick(),
+                Trouble::Io(e) => Err(Fail::Failed(format!(
+                    "error writing {}: {}",
+                    output.name,
+                    reason(&e)
+                ))),
+            };
+            if failed.is_err() {
+                self.counts.bytes += done as u64;
+                self.counts.out_partial += u64::from(done > 0);
+                self.write_failed = true;
+                return failed;
+            }
         }
         self.counts.bytes += data.len() as u64;
         match data.len() == self.plan.output.block {

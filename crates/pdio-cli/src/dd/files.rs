@@ -250,7 +250,7 @@ impl Output {
         Ok(())
     }
 
-    /// Writes all of `data`; says how much of it was accepted if that fails.
+    /// Writes all of `data`; says how much of it was accepted if that fails, or a signal ends a wait.
     pub(super) fn write(&mut self, data: &[u8], signals: &Signals) -> Result<(), (usize, Trouble)> {
         let mut done = 0;
         self.hole_last = false;
@@ -261,7 +261,6 @@ impl Output {
                     match write_stream(file, nowait, &data[done..], signals) {
                         Ok(n) => Ok(n),
                         Err(Trouble::Io(error)) => Err(error),
-                        Err(Trouble::Signal) if signals.ended().is_none() => continue,
                         Err(trouble) => return Err((done, trouble)),
                     }
                 }
