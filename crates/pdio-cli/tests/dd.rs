@@ -277,6 +277,19 @@ fn nothing_is_skipped_to_beyond_the_end_of_a_disk() {
 }
 
 #[test]
+fn nothing_is_sought_to_beyond_the_end_of_a_disk() {
+    let home = home();
+    let Some(disk) = Disk::new(home.path(), 1 << 20, &[]).filter(|_| gnu()) else {
+        return;
+    };
+    let output = format!("of={}", disk.0);
+    for seek in ["seek=0", "seek=1", "seek=2", "seek=1048577B"] {
+        let operands = ["if=in", &output, "bs=1M", seek];
+        compare(&operands, None, &[("in", pattern(5000))]);
+    }
+}
+
+#[test]
 fn what_would_wait_is_an_error_with_nonblock() {
     let mut child = piped(pdio().args(["dd", "iflag=nonblock"]));
     let stdin = child.stdin.take();

@@ -146,6 +146,19 @@ impl Input {
     }
 }
 
+/// Moves a writer. As with GNU dd: a file may yet get a place beyond its end, a device never.
+fn seek(writer: &mut Writer, to: SeekFrom) -> io::Result<()> {
+    let to = writer.seek(to)?;
+    if !writer.file().metadata()?.file_type().is_block_device() {
+        return Ok(());
+    }
+    // Left there, as what cannot be sought to would also be an error when the output is closed.
+    if to > writer.seek(SeekFrom::End(0))? {
+        return Err(Errno::INVAL.into());
+    }
+    writer.seek(SeekFrom::Start(to)).map(drop)
+}
+
 /// A descriptor of our own for standard input or output. Flags change on the description, which
 /// is how GNU dd does it too.
 fn duplicate(fd: BorrowedFd<'_>, flags: u32, name: &str) -> Outcome<File> {
@@ -240,8 +253,8 @@ impl Output {
         if bytes > 0 {
             let to = SeekFrom::Current(bytes as i64);
             let moved = match &mut self.sink {
-                Sink::Seekable(writer) => writer.seek(to),
-                Sink::Stream { file, .. } => file.seek(to),
+                Sink::Seekable(writer) => seek(writer, to),
+                Sink::Stream { file, .. } => file.seek(to).map(drop),
             };
             moved
                 .map_err(|e| Fail::Failed(format!("{}: cannot seek: {}", self.name, reason(&e))))?;
