@@ -220,6 +220,12 @@ fn short_blocks_that_are_counted_as_whole_ones_are_named() {
         "bs=4096 count=2 iflag=fullblock",
         "bs=4096 count=9 status=none",
         "ibs=4096 obs=4096 count=9",
+        "bs=4096 skip=1",
+        "bs=4096 skip=2",
+        "bs=5 skip=1 count=2",
+        "bs=4096 skip=2 iflag=fullblock",
+        "bs=4096 skip=2 status=none",
+        "ibs=4096 skip=2",
     ] {
         let run = |mut command: Command| {
             let mut child = piped(command.args(line.split(' ')).env("LC_ALL", "C"));

@@ -204,11 +204,17 @@ impl Copy<'_> {
                     };
                     match self.read(input, &mut buffer[..want]) {
                         Ok(0) => break true,
-                        Ok(n) if records > 0 => {
-                            records -= 1;
-                            short |= n < want;
+                        Ok(n) => {
+                            self.warn_of_short();
+                            self.before_error = if n < want { n } else { 0 };
+                            match records {
+                                0 => rest -= n as u64,
+                                _ => {
+                                    records -= 1;
+                                    short |= n < want;
+                                }
+                            }
                         }
-                        Ok(n) => rest -= n as u64,
                         Err((_, _, Some(fail))) => return Err(fail),
                         Err((_, error, None)) => {
                             return Err(Fail::Failed(format!(
@@ -396,14 +402,20 @@ impl Copy<'_> {
         })
     }
 
-    /// Counts what was read; `passed` says whether the rest of that block was passed over.
-    fn count_in(&mut self, len: usize, passed: bool) {
+    /// Says of the latest block, now that it was not the last one, that it was short.
+    fn warn_of_short(&mut self) {
         let short = self.before_error;
         if short > 0 && std::mem::take(&mut self.warns_of_short) {
+            let noun = if short == 1 { "byte" } else { "bytes" };
             self.complain(&format!(
-                "warning: partial read ({short} bytes); suggest iflag=fullblock"
+                "warning: partial read ({short} {noun}); suggest iflag=fullblock"
             ));
         }
+    }
+
+    /// Counts what was read; `passed` says whether the rest of that block was passed over.
+    fn count_in(&mut self, len: usize, passed: bool) {
+        self.warn_of_short();
         let full = len == self.plan.input.block;
         match full {
             true => self.counts.in_full += 1,
