@@ -2,7 +2,8 @@
 //! Sizes, with what GNU dd has more.
 
 /// Parses a number of bytes or blocks: a [size](nocopy_settings::size), or digits with one of dd's own
-/// suffixes (c 1, w 2, b 512), or a suffix alone, which is one of it; factors may be joined by `x`.
+/// suffixes (c 1, w 2, b 512; with a B behind it that says bytes, not blocks), or a suffix alone, which is one of
+/// it; factors may be joined by `x`. A sign or a space in front, which dd takes, and its old `kD` for `kB` are refused.
 ///
 /// # Errors
 /// A text that says what is wrong.
@@ -24,8 +25,9 @@ fn one(text: &str) -> Option<u64> {
     if text.starts_with(|first: char| first.is_ascii_alphabetic()) {
         return one(&format!("1{text}"));
     }
+    let blocks = text.strip_suffix('B').unwrap_or(text);
     for (unit, bytes) in [("c", 1), ("w", 2), ("b", 512)] {
-        if let Some(number) = text.strip_suffix(unit) {
+        if let Some(number) = blocks.strip_suffix(unit) {
             return nocopy_settings::number(number.as_bytes())?.checked_mul(bytes);
         }
     }
@@ -45,6 +47,9 @@ mod tests {
             ("7B", 7),
             ("7w", 14),
             ("2b", 1024),
+            ("7cB", 7),
+            ("7wB", 14),
+            ("2bB", 1024),
             ("3k", 3072),
             ("3K", 3072),
             ("3KiB", 3072),
@@ -77,6 +82,8 @@ mod tests {
             "1 ",
             "1Kb",
             "1KB2",
+            "1bBB",
+            "1KD",
             "z",
             "0x10",
             "18446744073709551616",

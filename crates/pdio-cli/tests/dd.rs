@@ -296,6 +296,17 @@ fn nothing_is_sought_to_beyond_the_end_of_a_disk() {
 }
 
 #[test]
+fn numbers_are_those_of_gnu_dd() {
+    if !gnu() {
+        return;
+    }
+    for number in ["9cB", "9wB", "9bB", "9c", "9w", "2b", "1kB", "9B"] {
+        let count = format!("count={number}");
+        compare(&["bs=10", "if=in", &count], None, &[("in", pattern(9000))]);
+    }
+}
+
+#[test]
 fn what_would_wait_is_an_error_with_nonblock() {
     let mut child = piped(pdio().args(["dd", "iflag=nonblock"]));
     let stdin = child.stdin.take();
