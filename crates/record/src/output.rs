@@ -120,11 +120,16 @@ impl Index {
         Ok((index, made))
     }
 
-    /// Leaves nothing in it but a header, which comes first: on a disk that takes none, the lines stay.
+    /// Leaves nothing in it but a header, which comes first: on a disk that takes none, the lines stay. It is
+    /// synced where lines are: what was there before a power cut would name frames that its file no longer has.
     fn begin(&mut self, header: &str) -> io::Result<()> {
         self.file.write_all_at(header.as_bytes(), 0)?;
         self.len = header.len() as u64;
-        self.file.set_len(self.len)
+        self.file.set_len(self.len)?;
+        match self.sync {
+            true => self.file.sync_data(),
+            false => Ok(()),
+        }
     }
 
     /// Writes the lines of what a file of this size has. After a failure there may be half a line, or one that a
@@ -1599,6 +1604,54 @@ mod tests {
             };
             let said = format!("{outcome:?}");
             assert_eq!(said.contains("cannot sync directory"), synced, "{said}");
+        }
+    }
+
+    #[test]
+    fn an_index_is_empty_on_the_disk_before_its_file_is() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        for durability in [Durability::Process, Durability::Safe, Durability::Sync] {
+            for segmented in [false, true] {
+                let path = home.path().join(format!("{durability:?}{segmented}"));
+                let (size, last) = match segmented {
+                    true => (Some(1000), segment(&path, 1)),
+                    false => (None, path.clone()),
+                };
+                std::fs::write(&last, "what was there").unwrap();
+                std::fs::write(index_of(&last), "# old\n0 0.000000 0 14\n").unwrap();
+                let mut output = Output::open(plan(&path, size, durability), Way::Buffered);
+                if segmented {
+                    let first = output.as_mut().unwrap();
+                    first.empty().unwrap();
+                    first.write(&frame(0, 1000), &[&data(0, 1000)]).unwrap();
+                }
+                // The filter ends with its thread.
+                let work = move || {
+                    let mut output = output.unwrap();
+                    refuse(libc::SYS_fdatasync, libc::EIO).ok()?;
+                    Some(match segmented {
+                        true => output.next_segment(),
+                        false => output.empty(),
+                    })
+                };
+                let Some(outcome) = std::thread::spawn(work).join().unwrap() else {
+                    eprintln!("skipped: no filters of system calls");
+                    return;
+                };
+                let there = std::fs::metadata(&last).unwrap().len();
+                match durability {
+                    Durability::Sync => {
+                        let said = format!("{outcome:?}");
+                        assert!(said.contains(".index': Input/output error"), "{said}");
+                        assert_eq!(there, 14);
+                    }
+                    _ => {
+                        outcome.unwrap();
+                        assert_eq!(there, 0);
+                    }
+                }
+                assert_eq!(std::fs::read(index_of(&last)).unwrap(), b"# test\n");
+            }
         }
     }
 
