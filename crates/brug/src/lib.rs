@@ -66,8 +66,7 @@
 //! * At most 9248 objects are in slots at a time, since each needs up to three of the
 //!   65530 mappings a process has. The others stay in the base allocator.
 //! * A slot in use costs a page table of each of two levels, 8 KiB, which no RSS shows.
-//! * Large objects begin at multiples of a huge page. A loop that goes through dozens of them side by
-//!   side has their addresses meet in the same places of caches and TLB, more than with the C library.
+//! * A large object may take a page more than its size, as in the C library, since it may begin within one.
 //! * Up to 8 MiB of freed memory stay, if the [budget](Config::retain) is not less.
 //! * A program that limits its own data (`setrlimit` with `RLIMIT_DATA`) tells by `raw::limits_changed`;
 //!   what is committed ahead and retained would else be missing.
