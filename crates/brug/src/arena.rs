@@ -88,10 +88,11 @@ const SHIFT: [u32; CLASSES] = if cfg!(miri) {
 } else {
     [26, 32, 38]
 };
-/// Maximum number of slots of each size. A slot in use has up to three mappings, and a
-/// process may have 65530: the slots together take at most half of them. Where it may
-/// have fewer, there are fewer slots.
-const MOST: [usize; CLASSES] = [8192, 1024, 32];
+/// Maximum number of slots of each size. A slot in use has up to four mappings (what is before
+/// the object, small pages, huge ones, and what is not committed), and a process may have 65530:
+/// the slots together take at most half of them. Where it may have fewer, there are fewer slots.
+const MOST: [usize; CLASSES] = [7100, 1024, 32];
+const _: () = assert!((MOST[0] + MOST[1] + MOST[2]) * 4 <= MAPPINGS / 2);
 const MAPPINGS: usize = 65530;
 /// The part of the arena each size gets, in 1/16.
 const SHARE: [usize; CLASSES] = [2, 4, 8];
@@ -312,7 +313,7 @@ fn slot_with(p: *mut u8) -> &'static Slot {
 /// Where an object of `size` bytes is to begin in a slot whose memory is still to come; `number`: of its class.
 fn inset_for(number: usize, size: usize, align: usize, growing: bool) -> usize {
     /// A page further for the TLB, and an eighth of a page for the caches.
-    const STEP: usize = 4096 + FINEST;
+    const STEP: usize = MIN_PAGE + FINEST;
     /// Devices want no more alignment of memory.
     const FINEST: usize = 512;
     const MOST_STEPS: usize = 64;
@@ -322,7 +323,12 @@ fn inset_for(number: usize, size: usize, align: usize, growing: bool) -> usize {
         return 0;
     }
     let room = (size / 16).max(FIRST_COMMIT / 4);
-    number % (room / STEP + 1).min(MOST_STEPS) * STEP
+    let steps = (room / STEP + 1).min(MOST_STEPS);
+    match config::current().thp {
+        // The first huge page takes in the whole of the first 2 MiB, or is none.
+        Thp::Always => number % steps.min(MIN_PAGE / FINEST) * FINEST,
+        _ => number % steps * STEP,
+    }
 }
 
 /// Has an object of `size` bytes begin where it should in a slot, or where the last one did. The caller holds the
@@ -862,12 +868,10 @@ pub(crate) enum Resized {
 /// The caller owns the object, which is in a slot.
 #[inline]
 pub(crate) unsafe fn grow(offset: usize, new: usize, refuses: impl FnOnce() -> bool) -> bool {
-    /// Bytes of the smallest page.
-    const PAGE: usize = 4096;
     let (slot, inside) = slot_at(offset);
     let old = slot.end.load(Relaxed);
     let end = inside.wrapping_add(new);
-    if (old ^ end) >= PAGE && refuses() {
+    if (old ^ end) >= MIN_PAGE && refuses() {
         return false;
     }
     // Not even for a moment may its end be beyond `MAX_OBJECT`: by that others see what is not needed of the slot. One
