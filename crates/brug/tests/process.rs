@@ -476,12 +476,21 @@ fn who_gives_back_what_is_not_needed_is_told_if_there_was_any() {
     });
 }
 
+const PAGE: usize = 4096;
+
+/// Those that lie in an object.
+fn whole_pages(p: *mut u8, size: usize) -> (*mut u8, usize) {
+    let before = p.align_offset(PAGE);
+    (p.wrapping_add(before), (size - before) / PAGE * PAGE)
+}
+
 /// What a program asks the system for of the pages of a large object ends with the object, as
 /// with the C library.
 #[test]
 fn a_large_object_does_not_inherit_what_was_asked_for_of_the_pages_of_the_last() {
     fn ask(p: *mut u8, size: usize, what: usize) -> i32 {
-        let p = p.cast();
+        let (p, size) = whole_pages(p, size);
+        let (p, half) = (p.cast(), size / 2 / PAGE * PAGE);
         // SAFETY: whole pages of an object of the caller.
         unsafe {
             match what {
@@ -489,10 +498,10 @@ fn a_large_object_does_not_inherit_what_was_asked_for_of_the_pages_of_the_last()
                 1 => libc::madvise(p, size, libc::MADV_DONTFORK),
                 2 => libc::madvise(p, size, libc::MADV_WIPEONFORK),
                 3 => libc::mlock(p, 1 << 19),
-                4 => libc::munmap(p.wrapping_byte_add(size / 2), size / 2),
-                5 => libc::mlock(p.wrapping_byte_add(size / 2), 1 << 19),
+                4 => libc::munmap(p.wrapping_byte_add(half), size - half),
+                5 => libc::mlock(p.wrapping_byte_add(half), 1 << 19),
                 // MADV_GUARD_INSTALL, of Linux 6.13.
-                6 => libc::madvise(p.wrapping_byte_add(size / 2), 1 << 16, 102),
+                6 => libc::madvise(p.wrapping_byte_add(half), 1 << 16, 102),
                 _ => {
                     let file = libc::memfd_create(c"file".as_ptr(), 0);
                     assert_eq!(libc::ftruncate(file, size as libc::off_t), 0);
@@ -622,15 +631,16 @@ fn a_large_object_does_not_inherit_advice_that_was_given_on_the_last() {
                     assert!(raw::owns(p));
                     p.write_bytes(1, SIZE);
                     let node = 1u64;
-                    let advised = libc::madvise(p.cast(), SIZE, advice) == 0;
-                    libc::syscall(libc::SYS_mbind, p, SIZE, libc::MPOL_BIND, &node, 64, 0);
-                    let before = about("/proc/self/smaps", p);
+                    let (pages, len) = whole_pages(p, SIZE);
+                    let advised = libc::madvise(pages.cast(), len, advice) == 0;
+                    libc::syscall(libc::SYS_mbind, pages, len, libc::MPOL_BIND, &node, 64, 0);
+                    let before = about("/proc/self/smaps", pages);
                     assert_eq!(before.contains(flag), advised, "{before}");
                     raw::free(p);
                     assert_eq!(raw::malloc(SIZE), p);
-                    let after = about("/proc/self/smaps", p);
+                    let after = about("/proc/self/smaps", pages);
                     assert!(!after.contains(flag), "{after}");
-                    assert_ne!(policy(p), Some(libc::MPOL_BIND));
+                    assert_ne!(policy(pages), Some(libc::MPOL_BIND));
                     raw::free(p);
                 }
             }
