@@ -959,7 +959,10 @@ fn large_objects_begin_in_different_places() {
         let mut objects: Vec<_> = (0..64).map(|_| vec![1u8; SIZE]).collect();
         let before = places(&objects);
         assert!(before.len() >= 16, "{before:x?}");
-        assert!(before.iter().all(|place| place % 512 == 0), "{before:x?}");
+        assert!(
+            before.iter().all(|place| place.is_multiple_of(512)),
+            "{before:x?}"
+        );
         let grown: Vec<_> = (0..64).map(|_| grow(SIZE)).collect();
         assert!(places(&grown).len() >= 8);
         objects.clear();
@@ -970,7 +973,7 @@ fn large_objects_begin_in_different_places() {
                     // SAFETY: not empty; read within it, where it is zero.
                     unsafe {
                         let p = alloc_zeroed(layout);
-                        assert!(!p.is_null() && p.addr() % align == 0);
+                        assert!(!p.is_null() && p.addr().is_multiple_of(align));
                         let bytes = std::slice::from_raw_parts_mut(p, layout.size());
                         assert!(bytes.iter().all(|&byte| byte == 0));
                         bytes.fill(1);
