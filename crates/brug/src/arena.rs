@@ -59,7 +59,7 @@ use core::sync::atomic::{
 use crate::config::{self, Thp, MAX_OBJECT};
 use crate::counters::{bump, COUNTERS};
 use crate::huge::{self, Advice};
-use crate::os::{self, page_round, HUGE, MIN_PAGE};
+use crate::os::{self, page_floor, page_round, HUGE, MIN_PAGE};
 use crate::retain::{self, RETAINED};
 use crate::words;
 
@@ -172,13 +172,13 @@ impl Slot {
 
     /// Bytes in whole pages before the object. They have no memory and are not committed.
     fn skipped(&self) -> usize {
-        self.inset() & !(os::page_size() - 1)
+        page_floor(self.inset())
     }
 
     /// So many bytes from the start without those before the object, in whole pages: an object has a page more than
     /// its size if it begins within one, and nothing here depends on that.
     fn of_object(&self, bytes: usize) -> usize {
-        bytes.saturating_sub(self.inset()) & !(os::page_size() - 1)
+        page_floor(bytes.saturating_sub(self.inset()))
     }
 
     /// Bytes that may hold memory, as [`Slot::of_object`].
@@ -336,7 +336,7 @@ fn inset_for(number: usize, size: usize, align: usize, growing: bool) -> usize {
 fn set_inset(slot: &Slot, origin: *mut u8, class: usize, size: usize, inset: usize) -> bool {
     let fits = |inset| size + inset <= 1 << SHIFT[class];
     let inset = if fits(inset) { inset } else { 0 };
-    let skipped = inset & !(os::page_size() - 1);
+    let skipped = page_floor(inset);
     let missing = slot.skipped().saturating_sub(skipped);
     if slot.committed.load(Relaxed) > 0 && missing > 0 {
         // SAFETY: in the slot, before the object.
@@ -678,7 +678,7 @@ fn ensure_committed(
             need
         } else if words::memory_is_counted() {
             // Not more beyond the end, wherever in a page it is.
-            need.max((end + ahead_counted(need)) & !(os::page_size() - 1))
+            need.max(page_floor(end + ahead_counted(need)))
         } else {
             (need << AHEAD).max(FIRST_COMMIT)
         };

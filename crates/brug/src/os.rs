@@ -44,6 +44,12 @@ pub(crate) fn page_round(n: usize) -> usize {
     (n + mask) & !mask
 }
 
+/// Rounds down to whole pages.
+#[inline]
+pub(crate) fn page_floor(n: usize) -> usize {
+    n & !(page_size() - 1)
+}
+
 #[inline]
 fn struck() -> bool {
     #[cfg(test)]

@@ -126,10 +126,10 @@ impl Index {
         self.file.write_all_at(header.as_bytes(), 0)?;
         self.len = header.len() as u64;
         self.file.set_len(self.len)?;
-        match self.sync {
-            true => self.file.sync_data(),
-            false => Ok(()),
+        if self.sync {
+            self.file.sync_data()?;
         }
+        Ok(())
     }
 
     /// Writes the lines of what a file of this size has. After a failure there may be half a line, or one that a
