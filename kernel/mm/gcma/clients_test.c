@@ -275,20 +275,26 @@ static void clients_test_lost_copy_is_read(struct kunit *test)
 	expect_disk(test, 3);
 }
 
-static void clients_test_overwrite_is_not_filled(struct kunit *test)
+/* Insert a folio that will be overwritten where there is a copy of a page. */
+static void overwrite(struct kunit *test, pgoff_t first, unsigned int order, pgoff_t copy)
 {
 	struct clients_fixture *fx = test->priv;
 	struct folio *folio;
 
-	keep(test, 3);
-	folio = test_alloc_folio(0);
+	keep(test, copy);
+	folio = test_alloc_folio(order);
 	KUNIT_ASSERT_NOT_NULL(test, folio);
-	KUNIT_ASSERT_EQ(test, filemap_add_folio(fx->mapping, folio, 3,
+	KUNIT_ASSERT_EQ(test, filemap_add_folio(fx->mapping, folio, first,
 						GFP_KERNEL | __GFP_WRITE), 0);
 	KUNIT_EXPECT_FALSE(test, folio_test_uptodate(folio));
-	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, 3));
+	KUNIT_EXPECT_FALSE(test, dmem_has(&gcma_dmem, fx->mapping, copy));
 	folio_unlock(folio);
 	folio_put(folio);
+}
+
+static void clients_test_overwrite_is_not_filled(struct kunit *test)
+{
+	overwrite(test, 3, 0, 3);
 }
 
 /* A locked page that reclaim has just copied, and has not removed yet. */
@@ -1016,19 +1022,8 @@ static void clients_test_large_is_not_filled_in_part(struct kunit *test)
 
 static void clients_test_large_overwrite_frees_the_frames(struct kunit *test)
 {
-	struct clients_fixture *fx = test->priv;
-	struct folio *folio;
-
 	require_large(test);
-	keep(test, 5);
-	folio = test_alloc_folio(2);
-	KUNIT_ASSERT_NOT_NULL(test, folio);
-	KUNIT_ASSERT_EQ(test, filemap_add_folio(fx->mapping, folio, 4,
-						GFP_KERNEL | __GFP_WRITE), 0);
-	KUNIT_EXPECT_FALSE(test, folio_test_uptodate(folio));
-	expect_no_copy(test, 5);
-	folio_unlock(folio);
-	folio_put(folio);
+	overwrite(test, 4, 2, 5);
 }
 
 /* An invalidation finds all of it, and small folios then come for the rest. */
