@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Streams that promise, until the power is cut. `meanwhile` is a command.
 
+# What was promised has to be kept also on a full disk: then there is no more to copy.
 copy() {
 	n=0
-	while [ $n -lt 200 ] && pdio dd if=/source of=/mnt/dd.$n bs=7777 conv=fsync status=none; do
+	while [ $n -lt 200 ]; do
+		pdio dd if=/source of=/mnt/dd.$n bs=7777 conv=fsync status=none 2>/failed || {
+			cat /failed >&2
+			grep -q 'No space left on device' /failed && break
+			return 1
+		}
 		echo "{\"type\": \"promise\", \"kind\": \"dd\", \"file\": \"/mnt/dd.$n\"}"
 		n=$((n + 1))
 	done
-	[ $n -eq 200 ] && wait
+	wait
 }
 
 need $make $device
