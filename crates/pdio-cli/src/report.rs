@@ -185,6 +185,7 @@ pub fn copied(bytes: u64, time: Duration, seconds: &str) -> String {
 /// A progress line on a terminal, nothing elsewhere.
 pub struct Progress {
     bar: ProgressBar,
+    visible: bool,
     since: Instant,
     done: u64,
 }
@@ -207,6 +208,7 @@ impl Progress {
         }
         bar.set_message(shown(what));
         Progress {
+            visible: !bar.is_hidden(),
             bar,
             since: Instant::now(),
             done: 0,
@@ -214,8 +216,8 @@ impl Progress {
     }
 
     /// Names what is being worked on.
-    pub fn name(&self, what: &str) {
-        if !self.bar.is_hidden() {
+    pub fn name(&self, what: &Path) {
+        if self.visible {
             self.bar.set_message(shown(what));
         }
     }
@@ -228,7 +230,9 @@ impl Progress {
     /// Counts bytes.
     pub fn add(&mut self, bytes: u64) {
         self.done += bytes;
-        self.bar.set_position(self.done);
+        if self.visible {
+            self.bar.set_position(self.done);
+        }
     }
 
     /// Bytes counted, and the time since the start.

@@ -133,7 +133,7 @@ impl Attributes {
             false => without_lists(made, path, about.is_dir()),
         };
         if !self.extended || kept.is_err() {
-            mode = mode_without_list(from, mode);
+            mode = mode_without_list(from, None, mode);
         }
         // Of a list that stays the group bits are what everybody in it may have.
         if kept.is_err() && made.has_list(path, LIST) != Ok(false) {
@@ -238,15 +238,19 @@ fn worse<'a>(first: Option<Failure<'a>>, second: Option<Failure<'a>>) -> Option<
 
 /// The mode for a copy of `from` that does not get its access control list. In a mode with a list the group
 /// bits are the list's mask, the most that anybody in it has; what the group has is in the list.
-pub fn mode_without_list(from: &Path, mode: u32) -> u32 {
+pub fn mode_without_list(from: &Path, open: Option<&File>, mode: u32) -> u32 {
     if mode & 0o070 == 0 {
         return mode;
     }
+    let read = |list: &mut [u8]| match open {
+        Some(file) => rustix::fs::fgetxattr(file, LIST, list),
+        None => rustix::fs::getxattr(from, LIST, list),
+    };
     let mut list = vec![0u8; 512];
-    let mut found = rustix::fs::getxattr(from, LIST, &mut list[..]);
+    let mut found = read(&mut list);
     if found == Err(Errno::RANGE) {
         list.resize(64 << 10, 0);
-        found = rustix::fs::getxattr(from, LIST, &mut list[..]);
+        found = read(&mut list);
     }
     let len = match found {
         Err(Errno::NODATA | Errno::OPNOTSUPP) => return mode,

@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use pdio::{OpenOptions, Writer};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::ahead::Ahead;
@@ -195,6 +196,9 @@ impl<'a> Data<'a> {
     /// Copies what is left of a file, one range of data after the other.
     fn ranges(&mut self, source: File, file: &File, pair: &Pair, position: &mut u64) -> Outcome {
         let &Pair { from, to, .. } = pair;
+        // A source may be open so that nothing is waited for, which asynchronous reads would heed.
+        let waits = rustix::fs::fcntl_setfl(&source, OFlags::empty());
+        waits.map_err(io::Error::from).context("read", from)?;
         let holes = pair
             .is_sparse()
             .then(|| source.try_clone())

@@ -6,6 +6,7 @@
 //! what this run has made from another source is overwritten.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -83,7 +84,7 @@ impl<'a> Copier<'a> {
         let tree = fs::symlink_metadata(from).is_ok_and(|about| about.is_dir());
         match self.options.recursive && tree && is_in(to, from) {
             true => self.note(Err(into_itself(from, to))),
-            false => self.item(from, to),
+            false => self.item(from, to, false),
         }
     }
 
@@ -110,15 +111,30 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Copies whatever `from` is.
-    fn item(&mut self, from: &Path, to: &Path) -> Outcome {
-        self.signals.check()?;
+    /// Says what `from` is, and opens it if it was `listed` as a file: then there is no time in which it could be
+    /// replaced. Anything else is looked at first, as to open a device does something.
+    fn look(&self, from: &Path, listed: bool) -> io::Result<(Metadata, Option<File>)> {
+        if listed {
+            if let Ok(file) = no_link().open(from) {
+                let about = file.metadata()?;
+                if about.is_file() {
+                    return Ok((about, Some(file)));
+                }
+            }
+        }
         // As with cp: links are followed unless a tree is copied.
         let about = match self.options.recursive {
             true => fs::symlink_metadata(from),
             false => fs::metadata(from),
         };
-        let outcome = about.context("read", from).and_then(|about| {
+        Ok((about?, None))
+    }
+
+    /// Copies whatever `from` is, which its directory may have `listed` as a file.
+    fn item(&mut self, from: &Path, to: &Path, listed: bool) -> Outcome {
+        self.signals.check()?;
+        let found = self.look(from, listed);
+        let outcome = found.context("read", from).and_then(|(about, file)| {
             let kind = about.file_type();
             if kind.is_dir() {
                 return self.directory(from, to, &about);
@@ -131,7 +147,7 @@ impl<'a> Copier<'a> {
             if kind.is_symlink() {
                 self.link(from, to, &about)?;
             } else if kind.is_file() {
-                self.file(from, to, &about)?;
+                self.file(from, to, &about, file)?;
             } else if self.options.recursive {
                 self.special(from, to, &about)?;
             } else if kind.is_socket() {
@@ -141,7 +157,7 @@ impl<'a> Copier<'a> {
                 )));
             } else {
                 // What a device or FIFO has to say.
-                self.file(from, to, &about)?;
+                self.file(from, to, &about, None)?;
             }
             if names {
                 self.copied.insert(source, to.to_path_buf());
@@ -165,14 +181,14 @@ impl<'a> Copier<'a> {
         // Listed before anything is made, so that nothing made is listed. One that cannot be read is
         // made nevertheless, as with cp.
         let listed = fs::read_dir(from)
-            .and_then(|d| d.map(|e| Ok(e?.file_name())).collect::<Result<Vec<_>, _>>())
+            .and_then(|d| d.map(|e| entry(&e?)).collect::<Result<Vec<_>, _>>())
             .context("read directory", from);
         let mut last_mode = None;
         let named = self.target == to;
         // Until it is full its owner must be able to fill it, and with -p nobody else.
         let others = if self.options.preserve { 0 } else { 0o077 };
         // The sticky bit as with cp: in a directory for all, nobody removes what is another's.
-        let mode = self.mode(from, about);
+        let mode = self.mode(from, None, about);
         let first_mode = mode & (others | 0o1000) | 0o700;
         match fs::DirBuilder::new().mode(first_mode).create(to) {
             Ok(()) => {
@@ -206,11 +222,11 @@ impl<'a> Copier<'a> {
             self.touched.insert(to.to_path_buf());
         }
         match listed {
-            Ok(mut names) => {
-                names.sort();
-                for (i, name) in names.iter().enumerate() {
-                    self.item(&from.join(name), &to.join(name))?;
-                    let coming = names[i + 1..].iter().map(|name| from.join(name));
+            Ok(mut entries) => {
+                entries.sort();
+                for (i, (name, file)) in entries.iter().enumerate() {
+                    self.item(&from.join(name), &to.join(name), *file)?;
+                    let coming = entries[i + 1..].iter().map(|(name, _)| from.join(name));
                     self.data.expect(coming);
                 }
             }
@@ -226,18 +242,15 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    fn file(&mut self, from: &Path, to: &Path, about: &Metadata) -> Outcome {
-        self.data.progress.name(&from.to_string_lossy());
-        let mut options = File::options();
-        options.read(true);
-        // Only a FIFO has to be waited for.
-        let source = match about.is_file() {
-            true => options.open(from),
-            false => self.signals.open(&options, from)?,
+    fn file(&mut self, from: &Path, to: &Path, about: &Metadata, opened: Option<File>) -> Outcome {
+        self.data.progress.name(from);
+        let source = match opened {
+            Some(file) => file,
+            None => self.source(from, about)?,
         };
-        let source = source.context("open", from)?;
         // Until it has its owner nobody else reads it; attributes are given only to what can be written.
-        let mode = self.mode(from, about) & if self.options.preserve { 0o700 } else { 0o777 };
+        let mode = self.mode(from, Some(&source), about);
+        let mode = mode & if self.options.preserve { 0o700 } else { 0o777 };
         let mode = mode | if self.options.archive { 0o200 } else { 0 };
         // Most often nothing is there: then this costs nothing but the file.
         let file = match self.open(to, mode, None) {
@@ -305,6 +318,26 @@ impl<'a> Copier<'a> {
                     other => Err(other),
                 }
             }
+        }
+    }
+
+    /// Opens what was looked at before.
+    fn source(&self, from: &Path, about: &Metadata) -> Outcome<File> {
+        let followed = !self.options.recursive;
+        let opened = match about.is_file() {
+            true if followed => File::open(from),
+            true => no_link().open(from),
+            // Only a FIFO has to be waited for.
+            false => self.signals.open(File::options().read(true), from)?,
+        };
+        let file = opened.context("open", from)?;
+        let found = file.metadata().context("read", from)?;
+        match (found.dev(), found.ino()) == (about.dev(), about.ino()) {
+            true => Ok(file),
+            false => Err(Fail::Failed(format!(
+                "{} was replaced by another program",
+                quoted(from)
+            ))),
         }
     }
 
@@ -417,7 +450,8 @@ impl<'a> Copier<'a> {
         let present = there.as_ref().is_some_and(like);
         if !present {
             // Until it has its owner nobody else opens it.
-            let mode = self.mode(from, about) & if self.options.preserve { 0o700 } else { 0o777 };
+            let mode = self.mode(from, None, about);
+            let mode = mode & if self.options.preserve { 0o700 } else { 0o777 };
             let mode = Mode::from_raw_mode(mode);
             rustix::fs::mknodat(rustix::fs::CWD, to, kind, mode, about.rdev())
                 .map_err(Into::into)
@@ -466,10 +500,10 @@ impl<'a> Copier<'a> {
     }
 
     /// The mode to make a copy with. With -p it gets its mode later.
-    fn mode(&self, from: &Path, about: &Metadata) -> u32 {
+    fn mode(&self, from: &Path, open: Option<&File>, about: &Metadata) -> u32 {
         match self.options.preserve {
             true => about.mode(),
-            false => mode_without_list(from, about.mode()),
+            false => mode_without_list(from, open, about.mode()),
         }
     }
 
@@ -499,6 +533,20 @@ impl<'a> Copier<'a> {
                 .insert(parent.unwrap_or(Path::new(".")).to_path_buf());
         }
     }
+}
+
+/// Opens a file of a tree: no link, and nothing that waits for somebody.
+fn no_link() -> fs::OpenOptions {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut options = File::options();
+    options.read(true).custom_flags(flags.bits() as i32);
+    options
+}
+
+/// The name of what is in a directory, and whether it is listed as a file.
+fn entry(entry: &fs::DirEntry) -> io::Result<(OsString, bool)> {
+    let file = entry.file_type().is_ok_and(|kind| kind.is_file());
+    Ok((entry.file_name(), file))
 }
 
 /// Returns true if `path`, or what it is to be made in, is in this directory, or is it.
@@ -561,6 +609,44 @@ fn replace(to: &Path, what: &str, make: impl Fn(&Path) -> io::Result<()>) -> Out
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_longer_the_file_it_was_listed_as_is_copied_as_what_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("secret"), "secret").unwrap();
+        std::os::unix::fs::symlink("secret", at("link")).unwrap();
+        let (fifo, mode) = (FileType::Fifo, Mode::from_raw_mode(0o600));
+        rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), fifo, mode, 0).unwrap();
+        let options = Options {
+            recursive: true,
+            preserve: false,
+            archive: false,
+            sync: false,
+            verbose: false,
+        };
+        let signals = Signals::listen(&[]).unwrap();
+        let progress = Progress::new("", 0, false);
+        let target = at("copies");
+        fs::create_dir(&target).unwrap();
+        let mut copier = Copier::new(options, &target, &signals, progress);
+        for name in ["link", "fifo", "secret", "none"] {
+            copier.item(&at(name), &target.join(name), true).unwrap();
+        }
+        let kind = |name: &str| fs::symlink_metadata(target.join(name)).unwrap().file_type();
+        assert!(kind("link").is_symlink() && kind("fifo").is_fifo() && kind("secret").is_file());
+        assert_eq!(copier.totals.failed, 1);
+
+        // Nor is another file read than the one that was looked at.
+        let about = fs::symlink_metadata(at("secret")).unwrap();
+        assert!(copier.source(&at("secret"), &about).is_ok());
+        fs::write(at("other"), "other").unwrap();
+        fs::rename(at("other"), at("secret")).unwrap();
+        assert!(copier.source(&at("secret"), &about).is_err());
+        fs::remove_file(at("secret")).unwrap();
+        fs::rename(at("link"), at("secret")).unwrap();
+        assert!(copier.source(&at("secret"), &about).is_err());
+    }
 
     #[test]
     fn what_a_killed_process_left_is_in_nobodys_way() {
