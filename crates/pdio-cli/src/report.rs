@@ -216,7 +216,7 @@ impl Progress {
     }
 
     /// Names what is being worked on.
-    pub fn name(&self, what: &Path) {
+    pub fn name(&self, what: impl AsRef<OsStr>) {
         if self.visible {
             self.bar.set_message(shown(what));
         }
