@@ -3,6 +3,7 @@
 //! completions where a system keeps them.
 #![forbid(unsafe_code)]
 
+use std::env;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
@@ -58,7 +59,12 @@ pub fn parse<C: Parser>() -> Result<C, ExitCode> {
                 text.print()
             } else {
                 let what = in_one_line(&text);
-                writeln!(io::stderr(), "{name}: {what}\nTry '{name} --help'.")
+                let whose =
+                    match C::command().find_subcommand(env::args_os().nth(1).unwrap_or_default()) {
+                        Some(command) => format!("{name} {}", command.get_name()),
+                        None => name.clone(),
+                    };
+                writeln!(io::stderr(), "{name}: {what}\nTry '{whose} --help'.")
             };
             return ExitCode::from(2);
         }

@@ -107,5 +107,6 @@ fn a_wrong_command_line_is_one_line_and_where_the_help_is() {
         assert_cmd::cargo::cargo_bin!("nocopy-record").as_ref(),
         "nocopy-record",
         &["--way", "nope", "out.raw"],
+        "nocopy-record",
     );
 }

@@ -31,8 +31,8 @@ pub fn help_goes_nowhere(program: &OsStr, name: &str) {
 }
 
 /// Asserts that a command line of `words`, of which one is not among those that are possible, is refused in one
-/// line that says which are, and one that points to the help.
-pub fn what_is_wrong_is_one_line(program: &OsStr, name: &str, words: &[&str]) {
+/// line that says which are, and one that points to the help: `whose`, as `pdio dd`.
+pub fn what_is_wrong_is_one_line(program: &OsStr, name: &str, words: &[&str], whose: &str) {
     let output = Command::new(program).args(words).output().expect("run");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
@@ -43,5 +43,5 @@ pub fn what_is_wrong_is_one_line(program: &OsStr, name: &str, words: &[&str]) {
         lines[0].starts_with(&wrong) && lines[0].contains(possible),
         "{said}"
     );
-    assert_eq!(lines[1], format!("Try '{name} --help'."));
+    assert_eq!(lines[1], format!("Try '{whose} --help'."));
 }
