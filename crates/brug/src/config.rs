@@ -215,7 +215,7 @@ variables! { config, value, text;
         put(&mut config.purge_delay_ms, ms.filter(|&n| n <= 86_400_000))
     },
     RETAIN, SIZE => put(&mut config.retain, size(text).map(Some)),
-    RESERVE, "a size of at most 65536G" =>
+    RESERVE, "a size of at most 64T" =>
         put(&mut config.reserve, size(text).filter(|&n| n <= 64 << 40)),
     // A program may change its directory before the profile is written.
     PROFILE, "an absolute path" =>
