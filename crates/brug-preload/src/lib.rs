@@ -2,7 +2,7 @@
 //! `libbrug.so`: every allocation of an unchanged program goes to brug.
 //!
 //! `LD_PRELOAD=libbrug.so program`, or `brug run -- program`. What the library does is chosen by
-//! environment variables, listed in [`setup`]. It defines
+//! environment variables, listed at [`brug::Config`]. It defines
 //!
 //! * in [`malloc`] and [`entry`]: the malloc family of C;
 //! * in [`cxx`]: the replaceable `operator new` and `operator delete` of C++;

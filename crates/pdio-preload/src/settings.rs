@@ -6,7 +6,7 @@
 //! | `PDIO_PATHS` | files that may be taken: shell patterns, separated by colons, matched with the whole absolute path; `*` matches `/` too | `*` |
 //! | `PDIO_DENY` | files that may not, in the same way | none |
 //! | `PDIO_MIN_SIZE` | size from which a file's reads are taken | `64M` |
-//! | `PDIO_SEQUENTIAL` | bytes that must have been read or written in sequence before | `4M` |
+//! | `PDIO_SEQUENTIAL` | bytes that must have been read or written in sequence before; four times as many if writes are of 64 KiB and more | `4M` |
 //! | `PDIO_MEMORY` | most memory of a stream | `8M` |
 //! | `PDIO_LINGER` | how long written data may idle in memory, at most a minute; `0` holds none | `50ms` |
 //! | `PDIO_PROMPT` | `0`: what was written may reach other processes by `PDIO_LINGER` later than the program tells them | `1` |

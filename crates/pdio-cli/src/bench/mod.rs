@@ -72,7 +72,7 @@ Examples:
   pdio bench first --rounds 9 /mnt/nvme
   pdio bench stream --frame 1843200 --rate 30 --hogs 2 /mnt/nvme";
 
-/// Measure block sizes against modes.
+/// Measure how fast each block size is in each mode.
 ///
 /// Without a study, the four block sizes 512 B, 4 KiB, 64 KiB and 1 MiB; `paper` is the sweep of
 /// the paper, 512 B to 64 MiB. Directories are targets; files made there are removed, and a file
