@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use nocopy_launch::number;
 use serde::Serialize;
 
 mod compare;
@@ -122,7 +123,7 @@ struct TuneArgs {
     #[arg(long, value_name = "FILE", default_value = "brug.profile")]
     profile: PathBuf,
     /// How many call sites to print for each process
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = number::<usize>(0..=999_999))]
     top: usize,
     /// Print JSON instead of tables; what the program prints goes to standard error
     #[arg(long)]
@@ -135,7 +136,7 @@ struct TuneArgs {
 #[derive(Args)]
 struct CompareArgs {
     /// Runs under each allocator, after one that is not counted
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 5, value_parser = number::<u32>(1..=9999))]
     runs: u32,
     /// Let brug decide by what `brug tune` has written
     #[arg(long, value_name = "FILE")]

@@ -7,11 +7,14 @@
 
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::RangeInclusive;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A name as it is, unless that would be more than one line or do something to a terminal.
@@ -21,6 +24,18 @@ pub fn shown(name: impl AsRef<OsStr>) -> String {
         return format!("{text:?}");
     }
     text.into_owned()
+}
+
+/// Parses the number of an option: what is none of these is answered with what would be one.
+pub fn number<T>(these: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Clone,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|n| these.contains(n));
+        let (least, most) = (these.start(), these.end());
+        number.ok_or_else(|| format!("no number from {least} to {most}"))
+    }
 }
 
 /// The system's own text for an error, without its number.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sizes, with what GNU dd has more.
 
+pub use nocopy_launch::number;
+
 /// Parses a number of bytes or blocks: a [size](nocopy_settings::size), or digits with one of dd's own
 /// suffixes (c 1, w 2, b 512; with a B behind it that says bytes, not blocks), or a suffix alone, which is one of
 /// it; factors may be joined by `x`. A sign or a space in front, which dd takes, and its old `kD` for `kB` are refused.

@@ -123,7 +123,7 @@ struct Source {
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     rate: Option<(u32, u32)>,
     /// Frames in flight: how long the disk may be busy with something else before one is lost
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=32))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = size::number::<u32>(2..=32))]
     buffers: u32,
     /// Take this way and no other
     #[arg(long, value_enum, value_name = "WAY")]

@@ -108,13 +108,13 @@ struct Stream {
     #[arg(long, value_parser = size::parse, default_value = "1843200", value_name = "N")]
     frame: u64,
     /// Frames a second
-    #[arg(long, default_value_t = 30.0, value_name = "N")]
+    #[arg(long, default_value_t = 30.0, value_name = "N", value_parser = size::number::<f64>(0.0..=1e6))]
     rate: f64,
     /// Seconds a stream
-    #[arg(long, default_value_t = 10.0, value_name = "N")]
+    #[arg(long, default_value_t = 10.0, value_name = "N", value_parser = size::number::<f64>(0.0..=3600.0))]
     length: f64,
     /// Processes that compete for the processors
-    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u32).range(..1000))]
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = size::number::<u32>(0..=999))]
     hogs: u32,
     #[command(flatten)]
     options: Options,
@@ -144,10 +144,10 @@ struct Options {
     #[arg(long, value_parser = size::parse, default_value = "256M", value_name = "N")]
     cache: u64,
     /// Rounds [default: 3, quick 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..1000))]
+    #[arg(long, value_name = "N", value_parser = size::number::<u32>(1..=999))]
     rounds: Option<u32>,
     /// Seconds after which a measurement is cut off [default: 4, quick 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = size::number::<f64>(0.0..=3600.0))]
     seconds: Option<f64>,
     /// Read each block that is written from /dev/zero first, as the paper's dd does
     #[arg(long)]
