@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs::{self, File};
-use std::os::unix::fs::{symlink, FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{symlink, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -1264,7 +1264,7 @@ fn a_list_that_stays_gives_nobody_anything() {
     }
     for (option, call) in [
         ("-p", libc::SYS_fremovexattr),
-        ("-a", libc::SYS_lremovexattr),
+        ("-a", libc::SYS_fremovexattr),
     ] {
         let to = given.join(option);
         let mut command = pdio();
@@ -1552,4 +1552,70 @@ fn what_can_be_read_of_a_damaged_file_is_copied_and_the_rest_said() {
             assert!(damaged.readable.starts_with(&copied), "{blocks}");
         }
     }
+}
+
+#[test]
+fn what_replaces_a_directory_meanwhile_is_neither_copied_nor_given_away() {
+    let home = home();
+    let at = |name: &str| home.path().join(name);
+    for name in ["from/d", "to/d", "secret", "victim"] {
+        fs::create_dir_all(at(name)).unwrap();
+    }
+    fs::set_permissions(at("from/d"), fs::Permissions::from_mode(0o707)).unwrap();
+    fs::set_permissions(at("victim"), fs::Permissions::from_mode(0o700)).unwrap();
+    // The copy waits where more is written to a FIFO than that takes.
+    fs::write(at("from/d/1"), vec![1; 1 << 20]).unwrap();
+    fs::write(at("from/d/2"), "open").unwrap();
+    fs::write(at("secret/2"), "secret").unwrap();
+    let mode = rustix::fs::Mode::RWXU;
+    rustix::fs::mkfifoat(rustix::fs::CWD, at("to/d/1"), mode).unwrap();
+    let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let fifo = File::options()
+        .read(true)
+        .custom_flags(nonblock)
+        .open(at("to/d/1"));
+    let mut fifo = fifo.unwrap();
+    let child = piped(pdio().args(["cp", "-rp"]).args([at("from/."), at("to")]));
+    until(|| std::io::Read::read(&mut &fifo, &mut [0]).is_ok_and(|n| n == 1));
+    for (name, other) in [("from/d", "../secret"), ("to/d", "../victim")] {
+        fs::rename(at(name), at(&format!("{name}-was"))).unwrap();
+        symlink(other, at(name)).unwrap();
+    }
+    rustix::fs::fcntl_setfl(&fifo, rustix::fs::OFlags::empty()).unwrap();
+    assert_eq!(
+        std::io::copy(&mut fifo, &mut std::io::sink()).unwrap(),
+        (1 << 20) - 1
+    );
+    assert_status(&wait(child), 0);
+    // A file is written through the links of its destination, as by cp; who owns a link's target stays.
+    assert_eq!(fs::read(at("victim/2")).unwrap(), b"open");
+    let mode = |name: &str| fs::metadata(at(name)).unwrap().mode() & 0o777;
+    assert_eq!((mode("victim"), mode("to/d-was")), (0o700, 0o707));
+}
+
+#[test]
+fn deep_trees_are_copied_also_where_few_files_may_be_open() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    // As deep as a path may be that is made in one step.
+    let deep = |root: &Path| (0..700).fold(root.to_path_buf(), |path, _| path.join("d"));
+    fs::create_dir_all(deep(&from)).unwrap();
+    fs::write(deep(&from).join("file"), "x").unwrap();
+    let mut command = pdio();
+    command.args(["cp", "-a"]).args([&from, &to]);
+    let few = || {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let limit = rustix::process::Rlimit {
+            current: Some(100),
+            ..limit
+        };
+        Ok(rustix::process::setrlimit(
+            rustix::process::Resource::Nofile,
+            limit,
+        )?)
+    };
+    // SAFETY: two system calls.
+    unsafe { std::os::unix::process::CommandExt::pre_exec(&mut command, few) };
+    assert_status(&command.output().unwrap(), 0);
+    assert_eq!(fs::read(deep(&to).join("file")).unwrap(), b"x");
 }

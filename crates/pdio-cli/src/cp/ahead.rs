@@ -7,9 +7,10 @@
 
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use rustix::fs::{Advice, AtFlags, FileType, Mode, OFlags, CWD};
+use rustix::fs::{Advice, AtFlags, FileType, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 /// Files that are asked for when one was waited for.
@@ -37,15 +38,20 @@ impl Ahead {
         file.read(buffer)
     }
 
-    /// Has the kernel begin to read the first of these files that are `most` bytes long at most, if the
+    /// Has the kernel begin to read the first of these files of a directory that are `most` bytes long at most, if the
     /// last one had to be waited for. What cannot be opened is met, and told of, in its turn.
-    pub fn ask<P: AsRef<Path>>(&mut self, coming: impl Iterator<Item = P>, most: u64) {
+    pub fn ask<P: AsRef<Path>>(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        coming: impl Iterator<Item = P>,
+        most: u64,
+    ) {
         if !std::mem::take(&mut self.waited) {
             return;
         }
         for path in coming.take(WINDOW) {
             let path = path.as_ref();
-            let Ok(about) = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) else {
+            let Ok(about) = rustix::fs::statat(directory, path, AtFlags::SYMLINK_NOFOLLOW) else {
                 continue;
             };
             let regular = FileType::from_raw_mode(about.st_mode) == FileType::RegularFile;
@@ -53,7 +59,9 @@ impl Ahead {
                 continue;
             }
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            if let Ok(file) = rustix::fs::open(path, flags | OFlags::NOCTTY, Mode::empty()) {
+            if let Ok(file) =
+                rustix::fs::openat(directory, path, flags | OFlags::NOCTTY, Mode::empty())
+            {
                 let _ = rustix::fs::fadvise(&file, 0, None, Advice::WillNeed);
             }
         }
@@ -64,6 +72,8 @@ impl Ahead {
 mod tests {
     use std::path::PathBuf;
     use std::time::Duration;
+
+    use rustix::fs::CWD;
 
     use super::*;
 
@@ -109,7 +119,7 @@ mod tests {
             let Some((_directory, paths, mut ahead)) = cold(WINDOW + 2) else {
                 return;
             };
-            ahead.ask(paths[1..].iter(), 4096);
+            ahead.ask(CWD, paths[1..].iter(), 4096);
             std::thread::sleep(waited);
             // The kernel keeps a page that it was told to drop while another processor has it in a list of its own.
             let more = is_in_memory(&paths[WINDOW + 1]);
@@ -133,11 +143,11 @@ mod tests {
             let Some((_directory, paths, mut ahead)) = cold(3) else {
                 return;
             };
-            ahead.ask(paths[1..].iter(), 4095);
-            ahead.ask(nothing(), 4096);
+            ahead.ask(CWD, paths[1..].iter(), 4095);
+            ahead.ask(CWD, nothing(), 4096);
             let again = File::open(&paths[0]).unwrap();
             ahead.read(&again, &mut [0; 4096]).unwrap();
-            ahead.ask(nothing(), 4096);
+            ahead.ask(CWD, nothing(), 4096);
             std::thread::sleep(Duration::from_millis(50));
             // As above, a page may not have been dropped.
             if !is_in_memory(&paths[1]) {

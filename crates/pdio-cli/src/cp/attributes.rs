@@ -31,6 +31,13 @@ pub enum Made<'a> {
 }
 
 impl Made<'_> {
+    pub fn new(file: &File, open: bool) -> Made<'_> {
+        match open {
+            true => Made::Open(file),
+            false => Made::Node(file),
+        }
+    }
+
     fn set_owner(&self, user: Option<u32>, group: u32) -> io::Result<()> {
         let (user, group) = (user.map(Uid::from_raw), Some(Gid::from_raw(group)));
         Ok(match self {
@@ -39,41 +46,18 @@ impl Made<'_> {
         }?)
     }
 
-    fn set_mode(&self, mode: u32) -> io::Result<()> {
+    pub fn set_mode(&self, mode: u32) -> io::Result<()> {
         match self {
             Made::Open(file) => file.set_permissions(fs::Permissions::from_mode(mode)),
             Made::Node(node) => pdio::set_node_mode(node, mode),
         }
     }
 
-    /// Returns whether it has a list. Of a node by its name, as nothing tells that of what is only a path.
-    fn has_list(&self, path: &Path, name: &CStr) -> rustix::io::Result<bool> {
-        let none: &mut [u8] = &mut [];
-        let found = match self {
-            Made::Open(file) => rustix::fs::fgetxattr(file, name, none),
-            Made::Node(_) => rustix::fs::lgetxattr(path, name, none),
-        };
-        match found {
-            Ok(_) => Ok(true),
-            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Leaves it no list, be it its directory's or one that was there before. Most often there is none, and
-    /// nothing is changed.
-    fn remove_list(&self, path: &Path, name: &CStr) -> rustix::io::Result<()> {
-        if !self.has_list(path, name)? {
-            return Ok(());
-        }
-        let removed = match self {
-            Made::Open(file) => rustix::fs::fremovexattr(file, name),
-            Made::Node(_) => rustix::fs::lremovexattr(path, name),
-        };
-        match removed {
-            // Gone meanwhile.
-            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
-            removed => removed,
+    /// Its attributes: of a node by its name, as nothing tells them of what is only a path.
+    fn holder<'a>(&'a self, path: &'a Path) -> Holder<'a> {
+        match self {
+            Made::Open(file) => Holder::Open(file),
+            Made::Node(_) => Holder::Named(path),
         }
     }
 
@@ -83,6 +67,100 @@ impl Made<'_> {
             Made::Node(node) => rustix::fs::utimensat(node, "", times, AtFlags::EMPTY_PATH),
         }?)
     }
+}
+
+/// What has extended attributes. By its name only if it cannot be open: that may be another's by now.
+#[derive(Clone, Copy)]
+pub enum Holder<'a> {
+    Open(&'a File),
+    Named(&'a Path),
+}
+
+impl Holder<'_> {
+    fn list(self, names: &mut [u8]) -> rustix::io::Result<usize> {
+        match self {
+            Holder::Open(file) => rustix::fs::flistxattr(file, names),
+            Holder::Named(path) => rustix::fs::llistxattr(path, names),
+        }
+    }
+
+    fn get(self, name: &CStr, value: &mut [u8]) -> rustix::io::Result<usize> {
+        match self {
+            Holder::Open(file) => rustix::fs::fgetxattr(file, name, value),
+            Holder::Named(path) => rustix::fs::lgetxattr(path, name, value),
+        }
+    }
+
+    fn set(self, name: &CStr, value: &[u8]) -> rustix::io::Result<()> {
+        match self {
+            Holder::Open(file) => rustix::fs::fsetxattr(file, name, value, XattrFlags::empty()),
+            Holder::Named(path) => rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()),
+        }
+    }
+
+    fn remove(self, name: &CStr) -> rustix::io::Result<()> {
+        match self {
+            Holder::Open(file) => rustix::fs::fremovexattr(file, name),
+            Holder::Named(path) => rustix::fs::lremovexattr(path, name),
+        }
+    }
+
+    fn has(self, name: &CStr) -> rustix::io::Result<bool> {
+        match self.get(name, &mut []) {
+            Ok(_) => Ok(true),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Leaves it no list, be it its directory's or one that was there before. Most often there is none, and
+    /// nothing is changed.
+    fn remove_list(self, name: &CStr) -> rustix::io::Result<()> {
+        if !self.has(name)? {
+            return Ok(());
+        }
+        match self.remove(name) {
+            // Gone meanwhile.
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// All of them; none where there can be none.
+    fn all(self) -> io::Result<Vec<(CString, Vec<u8>)>> {
+        let mut found = Vec::new();
+        let mut names = vec![0u8; 64 << 10];
+        let len = match self.list(&mut names) {
+            Err(Errno::OPNOTSUPP) => return Ok(found),
+            len => len?,
+        };
+        for name in names[..len]
+            .split(|&byte| byte == 0)
+            .filter(|name| !name.is_empty())
+        {
+            let name = CString::new(name)?;
+            let mut value = vec![0u8; 64 << 10];
+            match self.get(&name, &mut value) {
+                Ok(len) => {
+                    value.truncate(len);
+                    found.push((name, value));
+                }
+                // Gone meanwhile, or not to be seen.
+                Err(Errno::NODATA | Errno::PERM | Errno::OPNOTSUPP) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // Access control lists last: they may take the right to set others.
+        found.sort_by_key(|(name, _)| name.to_bytes().starts_with(b"system."));
+        Ok(found)
+    }
+}
+
+/// What is copied, to be asked for its attributes, and what failures call it.
+#[derive(Clone, Copy)]
+pub struct Original<'a> {
+    pub holder: Holder<'a>,
+    pub path: &'a Path,
 }
 
 /// Gives copies what their sources have.
@@ -105,7 +183,7 @@ impl Attributes {
     pub fn preserve(
         &mut self,
         made: &Made,
-        from: &Path,
+        from: Original,
         path: &Path,
         about: &Metadata,
         progress: &Progress,
@@ -129,14 +207,14 @@ impl Attributes {
             Err(error) => return Err(error).context("set the owner of", path),
         }
         let kept = match self.extended {
-            true => self.extended(from, path, progress),
+            true => self.extended(from, made.holder(path), path, progress),
             false => without_lists(made, path, about.is_dir()),
         };
         if !self.extended || kept.is_err() {
-            mode = mode_without_list(from, None, mode);
+            mode = mode_without_list(from.holder, mode);
         }
         // Of a list that stays the group bits are what everybody in it may have.
-        if kept.is_err() && made.has_list(path, LIST) != Ok(false) {
+        if kept.is_err() && made.holder(path).has(LIST) != Ok(false) {
             mode &= !0o070;
         }
         made.set_mode(mode).context("set the mode of", path)?;
@@ -156,7 +234,8 @@ impl Attributes {
         let (user, group) = (Uid::from_raw(about.uid()), Gid::from_raw(about.gid()));
         // As with files: not permitted is not a failure.
         let _ = rustix::fs::chownat(cwd, to, Some(user), Some(group), no_follow);
-        self.extended(from, to, progress)?;
+        let [holder, copy] = [from, to].map(Holder::Named);
+        self.extended(Original { holder, path: from }, copy, to, progress)?;
         rustix::fs::utimensat(cwd, to, &times(about), no_follow)
             .map_err(Into::into)
             .context("set the times of", to)
@@ -165,23 +244,30 @@ impl Attributes {
     /// With -a, gives `to` the extended attributes of `from`, in which access control lists are, and no
     /// lists that its directory gave it. As with cp, where they cannot be kept that is a failure only if it is
     /// a list.
-    fn extended(&mut self, from: &Path, to: &Path, progress: &Progress) -> Outcome {
+    fn extended(
+        &mut self,
+        from: Original,
+        copy: Holder,
+        to: &Path,
+        progress: &Progress,
+    ) -> Outcome {
         if !self.extended {
             return Ok(());
         }
-        let wanted = attributes_of(from).context("read the attributes of", from)?;
-        let present = attributes_of(to).context("read the attributes of", to)?;
+        let wanted = from.holder.all();
+        let wanted = wanted.context("read the attributes of", from.path)?;
+        let present = copy.all().context("read the attributes of", to)?;
         let mut lost = None;
         for (name, value) in &wanted {
             if !present.contains(&(name.clone(), value.clone())) {
-                let set = rustix::fs::lsetxattr(to, name, value, XattrFlags::empty());
+                let set = copy.set(name, value);
                 lost = worse(lost, set.err().map(|error| (&**name, error)));
             }
         }
         for (name, _) in &present {
             let list = name.to_bytes().starts_with(LISTS);
             if list && !wanted.iter().any(|(other, _)| other == name) {
-                let removed = rustix::fs::lremovexattr(to, name);
+                let removed = copy.remove(name);
                 lost = worse(lost, removed.err().map(|error| (&**name, error)));
             }
         }
@@ -213,7 +299,7 @@ impl Attributes {
 fn without_lists(made: &Made, path: &Path, directory: bool) -> Outcome {
     let lists = [Some(LIST), directory.then_some(DEFAULT_LIST)];
     for name in lists.into_iter().flatten() {
-        let removed = made.remove_list(path, name).map_err(Into::into);
+        let removed = made.holder(path).remove_list(name).map_err(Into::into);
         removed.context(&format!("remove {} of", name.to_string_lossy()), path)?;
     }
     Ok(())
@@ -238,19 +324,15 @@ fn worse<'a>(first: Option<Failure<'a>>, second: Option<Failure<'a>>) -> Option<
 
 /// The mode for a copy of `from` that does not get its access control list. In a mode with a list the group
 /// bits are the list's mask, the most that anybody in it has; what the group has is in the list.
-pub fn mode_without_list(from: &Path, open: Option<&File>, mode: u32) -> u32 {
+pub fn mode_without_list(from: Holder, mode: u32) -> u32 {
     if mode & 0o070 == 0 {
         return mode;
     }
-    let read = |list: &mut [u8]| match open {
-        Some(file) => rustix::fs::fgetxattr(file, LIST, list),
-        None => rustix::fs::getxattr(from, LIST, list),
-    };
     let mut list = vec![0u8; 512];
-    let mut found = read(&mut list);
+    let mut found = from.get(LIST, &mut list);
     if found == Err(Errno::RANGE) {
         list.resize(64 << 10, 0);
-        found = read(&mut list);
+        found = from.get(LIST, &mut list);
     }
     let len = match found {
         Err(Errno::NODATA | Errno::OPNOTSUPP) => return mode,
@@ -273,35 +355,6 @@ fn times(about: &Metadata) -> rustix::fs::Timestamps {
         last_access: time(about.atime(), about.atime_nsec()),
         last_modification: time(about.mtime(), about.mtime_nsec()),
     }
-}
-
-/// The extended attributes of a file, directory or symbolic link; none where there can be none.
-fn attributes_of(path: &Path) -> io::Result<Vec<(CString, Vec<u8>)>> {
-    let mut found = Vec::new();
-    let mut names = vec![0u8; 64 << 10];
-    let len = match rustix::fs::llistxattr(path, &mut names[..]) {
-        Err(Errno::OPNOTSUPP) => return Ok(found),
-        len => len?,
-    };
-    for name in names[..len]
-        .split(|&byte| byte == 0)
-        .filter(|name| !name.is_empty())
-    {
-        let name = CString::new(name)?;
-        let mut value = vec![0u8; 64 << 10];
-        match rustix::fs::lgetxattr(path, &name, &mut value[..]) {
-            Ok(len) => {
-                value.truncate(len);
-                found.push((name, value));
-            }
-            // Gone meanwhile, or not to be seen.
-            Err(Errno::NODATA | Errno::PERM | Errno::OPNOTSUPP) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    // Access control lists last: they may take the right to set others.
-    found.sort_by_key(|(name, _)| name.to_bytes().starts_with(b"system."));
-    Ok(found)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -73,16 +73,20 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Of files that come next, reads small ones into memory if the last one was not there.
-    pub fn expect<P: AsRef<Path>>(&mut self, coming: impl Iterator<Item = P>) {
-        self.ahead.ask(coming, SMALL as u64);
+    /// Of files of a directory that come next, reads small ones into memory if the last one was not there.
+    pub fn expect<P: AsRef<Path>>(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        coming: impl Iterator<Item = P>,
+    ) {
+        self.ahead.ask(directory, coming, SMALL as u64);
     }
 
     /// Copies the bytes; `position` says how far it came.
-    pub fn copy(&mut self, source: File, file: &File, pair: &Pair, position: &mut u64) -> Outcome {
+    pub fn copy(&mut self, source: &File, file: &File, pair: &Pair, position: &mut u64) -> Outcome {
         let about = pair.about;
         self.whole = false;
-        if self.share(&source, file, pair) {
+        if self.share(source, file, pair) {
             *position = about.len();
             return Ok(());
         }
@@ -90,7 +94,7 @@ impl<'a> Data<'a> {
             return self.as_it_comes(source, file, pair, position);
         }
         let small = about.len() <= SMALL as u64 && !pair.is_sparse();
-        if small && self.at_once(&source, file, pair, position)? {
+        if small && self.at_once(source, file, pair, position)? {
             return Ok(());
         }
         self.ranges(source, file, pair, position)
@@ -169,7 +173,7 @@ impl<'a> Data<'a> {
     /// Copies what a named pipe or device has to say.
     fn as_it_comes(
         &mut self,
-        mut source: File,
+        mut source: &File,
         file: &File,
         pair: &Pair,
         position: &mut u64,
@@ -194,24 +198,20 @@ impl<'a> Data<'a> {
     }
 
     /// Copies what is left of a file, one range of data after the other.
-    fn ranges(&mut self, source: File, file: &File, pair: &Pair, position: &mut u64) -> Outcome {
+    fn ranges(&mut self, source: &File, file: &File, pair: &Pair, position: &mut u64) -> Outcome {
         let &Pair { from, to, .. } = pair;
         // A source may be open so that nothing is waited for, which asynchronous reads would heed.
-        let waits = rustix::fs::fcntl_setfl(&source, OFlags::empty());
+        let waits = rustix::fs::fcntl_setfl(source, OFlags::empty());
         waits.map_err(io::Error::from).context("read", from)?;
-        let holes = pair
-            .is_sparse()
-            .then(|| source.try_clone())
-            .transpose()
-            .context("read", from)?;
+        let holes = pair.is_sparse().then_some(source);
         // What a file with holes grows by meanwhile is left out: what is said to be a hole may have data by the
         // time that its length is known.
-        let limit = holes.as_ref().map_or(u64::MAX, |_| pair.about.len());
+        let limit = holes.map_or(u64::MAX, |_| pair.about.len());
         let mut reader = OpenOptions::new()
-            .reader_from(source)
+            .reader_from(source.try_clone().context("read", from)?)
             .context("read", from)?;
         self.stream(file, pair, position, |data, writer, position| loop {
-            let next = next_data(holes.as_ref(), *position).context("read", from)?;
+            let next = next_data(holes, *position).context("read", from)?;
             let next = next.filter(|&(start, _)| start < limit);
             let Some((start, end)) = next.map(|(start, end)| (start, end.min(limit))) else {
                 // Nothing but a hole is left; the source may have shrunk meanwhile.
@@ -221,7 +221,7 @@ impl<'a> Data<'a> {
                 *position = size;
                 return Ok(());
             };
-            if let Some(source) = holes.as_ref().filter(|_| end - start < LONG_RANGE) {
+            if let Some(source) = holes.filter(|_| end - start < LONG_RANGE) {
                 // Short ranges are not worth a stream of their own.
                 let n = copy_range(source, file, start, end);
                 if n > 0 {

@@ -15,6 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use clap::ValueHint;
+use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use serde_json::json;
 
 use crate::report::{self, quoted, Fail, Outcome, Progress};
@@ -112,6 +113,7 @@ pub fn run(args: &Cp) -> Outcome {
         .filter_map(|s| fs::metadata(s).ok())
         .map(|m| if m.is_file() { m.len() } else { 0 })
         .sum();
+    allow_depth();
     let signals = Signals::listen(&[])?;
     let progress = Progress::new("", if has_tree { 0 } else { total }, !args.quiet);
     let mut copier = Copier::new(options, target, &signals, progress);
@@ -129,7 +131,8 @@ pub fn run(args: &Cp) -> Outcome {
             ended = Some(fail);
             break;
         }
-        copier.data.expect(sources[i + 1..].iter());
+        let coming = sources[i + 1..].iter();
+        copier.data.expect(rustix::fs::CWD, coming);
     }
     if ended.is_none() {
         copier.sync()?;
@@ -151,4 +154,13 @@ pub fn run(args: &Cp) -> Outcome {
         (None, 0) => told,
         _ => Err(Fail::Reported),
     }
+}
+
+/// A directory stays open until what is in it is copied: where trees are deep, more than the descriptors that a
+/// process is given to begin with.
+fn allow_depth() {
+    let limit = getrlimit(Resource::Nofile);
+    let current = limit.maximum;
+    // Where it stays as it is, a directory that is too deep is a failure of its own.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current, ..limit });
 }

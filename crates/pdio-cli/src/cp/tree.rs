@@ -4,17 +4,22 @@
 //! Nothing is ever removed but what has another name of a source with several and, for a link, another link. So
 //! much of this is about what is there already. Neither the source itself nor
 //! what this run has made from another source is overwritten.
+//!
+//! Others may change the source meanwhile. So a directory of it is opened when it is met, and what is in it is found
+//! from there, never by its path: no part of that can be replaced by a link to what is not of the tree.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{Dir, FileType, Mode, OFlags};
 
-use super::attributes::{mode_without_list, Attributes, Made};
+use super::attributes::{mode_without_list, Attributes, Holder, Made, Original};
 use super::data::{Data, Pair};
 use crate::report::{self, quoted, say, Context, Fail, Outcome, Progress};
 use crate::signals::Signals;
@@ -38,6 +43,44 @@ pub struct Totals {
     pub special_files: u64,
     pub failed: u64,
 }
+
+/// What is to be copied: a name in a directory that is open, and the path to call it by.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    directory: BorrowedFd<'a>,
+    name: &'a OsStr,
+    path: &'a Path,
+}
+
+impl<'a> Source<'a> {
+    /// As it was named on the command line.
+    fn named(path: &'a Path) -> Source<'a> {
+        Source {
+            directory: rustix::fs::CWD,
+            name: path.as_os_str(),
+            path,
+        }
+    }
+
+    fn open(self, flags: OFlags) -> io::Result<File> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let open = || rustix::fs::openat(self.directory, self.name, flags, Mode::empty());
+        Ok(rustix::io::retry_on_intr(open)?.into())
+    }
+
+    /// The original of a copy, which is `open` if it could be.
+    fn original(self, open: Option<&'a File>) -> Original<'a> {
+        let holder = open.map_or(Holder::Named(self.path), Holder::Open);
+        let path = self.path;
+        Original { holder, path }
+    }
+}
+
+/// How a file of a tree is opened: no link, and nothing that waits for somebody.
+const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK);
+
+/// How a directory of a tree is opened.
+const DIRECTORY: OFlags = OFlags::NOFOLLOW.union(OFlags::DIRECTORY);
 
 pub struct Copier<'a> {
     options: Options,
@@ -84,7 +127,7 @@ impl<'a> Copier<'a> {
         let tree = fs::symlink_metadata(from).is_ok_and(|about| about.is_dir());
         match self.options.recursive && tree && is_in(to, from) {
             true => self.note(Err(into_itself(from, to))),
-            false => self.item(from, to, false),
+            false => self.item(Source::named(from), to, FileType::Unknown),
         }
     }
 
@@ -111,145 +154,194 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Says what `from` is, and opens it if it was `listed` as a file: then there is no time in which it could be
-    /// replaced. Anything else is looked at first, as to open a device does something.
-    fn look(&self, from: &Path, listed: bool) -> io::Result<(Metadata, Option<File>)> {
-        if listed {
-            if let Ok(file) = no_link().open(from) {
-                let about = file.metadata()?;
-                if about.is_file() {
-                    return Ok((about, Some(file)));
-                }
+    /// Says what `from` is, and opens it if it was `listed` as a file or directory: then there is no time in which it
+    /// could be replaced. Anything else is looked at first, as to open a device does something.
+    fn look(&self, from: Source, listed: FileType) -> io::Result<(Metadata, Option<File>)> {
+        let opened = match listed {
+            FileType::RegularFile => from.open(FILE).ok(),
+            FileType::Directory => from.open(DIRECTORY).ok(),
+            _ => None,
+        };
+        if let Some(file) = opened {
+            let about = file.metadata()?;
+            if about.is_file() || about.is_dir() {
+                return Ok((about, Some(file)));
             }
         }
         // As with cp: links are followed unless a tree is copied.
-        let about = match self.options.recursive {
-            true => fs::symlink_metadata(from),
-            false => fs::metadata(from),
+        let link = match self.options.recursive {
+            true => OFlags::NOFOLLOW,
+            false => OFlags::empty(),
         };
-        Ok((about?, None))
+        Ok((from.open(OFlags::PATH | link)?.metadata()?, None))
     }
 
-    /// Copies whatever `from` is, which its directory may have `listed` as a file.
-    fn item(&mut self, from: &Path, to: &Path, listed: bool) -> Outcome {
+    /// Copies whatever `from` is, which its directory has `listed` as that kind.
+    fn item(&mut self, from: Source, to: &Path, listed: FileType) -> Outcome {
         self.signals.check()?;
         let found = self.look(from, listed);
-        let outcome = found.context("read", from).and_then(|(about, file)| {
-            let kind = about.file_type();
-            if kind.is_dir() {
-                return self.directory(from, to, &about);
-            }
-            let names = self.options.archive && about.nlink() > 1;
-            let source = (about.dev(), about.ino());
-            if let Some(first) = self.copied.get(&source).filter(|_| names) {
-                return self.another_name(&first.clone(), from, to);
-            }
-            if kind.is_symlink() {
-                self.link(from, to, &about)?;
-            } else if kind.is_file() {
-                self.file(from, to, &about, file)?;
-            } else if self.options.recursive {
-                self.special(from, to, &about)?;
-            } else if kind.is_socket() {
-                return Err(Fail::Failed(format!(
-                    "{} is a socket: not copied without -r",
-                    quoted(from)
-                )));
-            } else {
-                // What a device or FIFO has to say.
-                self.file(from, to, &about, None)?;
-            }
-            if names {
-                self.copied.insert(source, to.to_path_buf());
-            }
-            Ok(())
-        });
+        let outcome = found
+            .context("read", from.path)
+            .and_then(|(about, opened)| {
+                let kind = about.file_type();
+                if kind.is_dir() {
+                    return self.directory(from, to, about, opened);
+                }
+                let names = self.options.archive && about.nlink() > 1;
+                let source = (about.dev(), about.ino());
+                if let Some(first) = self.copied.get(&source).filter(|_| names) {
+                    return self.another_name(&first.clone(), from.path, to);
+                }
+                if kind.is_symlink() {
+                    self.link(from, to, &about)?;
+                } else if kind.is_file() {
+                    self.file(from, to, &about, opened)?;
+                } else if self.options.recursive {
+                    self.special(from, to, &about)?;
+                } else if kind.is_socket() {
+                    return Err(Fail::Failed(format!(
+                        "{} is a socket: not copied without -r",
+                        quoted(from.path)
+                    )));
+                } else {
+                    // What a device or FIFO has to say.
+                    self.file(from, to, &about, None)?;
+                }
+                if names {
+                    self.copied.insert(source, to.to_path_buf());
+                }
+                Ok(())
+            });
         self.note(outcome)
     }
 
-    fn directory(&mut self, from: &Path, to: &Path, about: &Metadata) -> Outcome {
+    fn directory(
+        &mut self,
+        from: Source,
+        to: &Path,
+        mut about: Metadata,
+        opened: Option<File>,
+    ) -> Outcome {
         if !self.options.recursive {
             return Err(Fail::Failed(format!(
                 "{} is a directory: not copied without -r",
-                quoted(from)
+                quoted(from.path)
             )));
         }
+        let opened = opened.map_or_else(|| from.open(DIRECTORY), Ok);
+        if let Ok(directory) = &opened {
+            // What it is now: it may have been mounted by this, or have replaced another one.
+            about = directory.metadata().context("read", from.path)?;
+        }
+        let about = &about;
         // The copy may be seen in the source by another path, as that of a bind mount.
         if self.made.contains(&(about.dev(), about.ino())) {
-            return Err(into_itself(from, to));
+            return Err(into_itself(from.path, to));
         }
         // Listed before anything is made, so that nothing made is listed. One that cannot be read is
         // made nevertheless, as with cp.
-        let listed = fs::read_dir(from)
-            .and_then(|d| d.map(|e| entry(&e?)).collect::<Result<Vec<_>, _>>())
-            .context("read directory", from);
+        let (directory, listed) = match opened {
+            Ok(directory) => {
+                let listed = entries(&directory);
+                (Some(directory), listed)
+            }
+            Err(error) => (None, Err(error)),
+        };
+        let original = from.original(directory.as_ref());
         let mut last_mode = None;
         let named = self.target == to;
         // Until it is full its owner must be able to fill it, and with -p nobody else.
         let others = if self.options.preserve { 0 } else { 0o077 };
         // The sticky bit as with cp: in a directory for all, nobody removes what is another's.
-        let mode = self.mode(from, None, about);
+        let mode = self.mode(original.holder, about);
         let first_mode = mode & (others | 0o1000) | 0o700;
-        match fs::DirBuilder::new().mode(first_mode).create(to) {
-            Ok(()) => {
-                let made = fs::metadata(to).context("read", to)?;
-                self.made.insert((made.dev(), made.ino()));
-                let given = made.mode();
+        let made = fs::DirBuilder::new().mode(first_mode).create(to);
+        // As with cp: only the directory that was named may be a link to one.
+        let link = match made.is_err() && named {
+            true => OFlags::empty(),
+            false => OFlags::NOFOLLOW,
+        };
+        // Kept open: what replaces it meanwhile is not given away. It may be one that its owner cannot read.
+        let reach = |flags: OFlags| {
+            let flags = (flags | OFlags::DIRECTORY | link).bits() as i32;
+            File::options().read(true).custom_flags(flags).open(to)
+        };
+        let (there, open) = match reach(OFlags::empty()) {
+            Ok(directory) => (Ok(directory), true),
+            Err(_) => (reach(OFlags::PATH), false),
+        };
+        let there = match (made, there) {
+            (Ok(()), there) => {
+                let there = there.context("read", to)?;
+                let about = there.metadata().context("read", to)?;
+                self.made.insert((about.dev(), about.ino()));
+                let given = about.mode();
                 // A set-group-ID bit is its parent's, and lost where somebody who is not of that group
                 // sets a mode: that is done only where it changes something.
                 let last = given & 0o3000 | mode & given & 0o777;
                 last_mode = Some(last).filter(|&last| last != given & 0o7777 | 0o700);
                 if given & 0o700 != 0o700 {
-                    let mode = fs::Permissions::from_mode(given & 0o7777 | 0o700);
-                    fs::set_permissions(to, mode).context("set the mode of", to)?;
+                    let mode = given & 0o7777 | 0o700;
+                    Made::new(&there, open)
+                        .set_mode(mode)
+                        .context("set the mode of", to)?;
                 }
                 self.touch(to);
                 self.totals.directories += 1;
-                self.tell(from, to)?;
+                self.tell(from.path, to)?;
+                there
             }
-            // As with cp: only the directory that was named may be a link to one.
-            Err(_) if to.is_dir() && (named || !to.is_symlink()) => {}
-            Err(_) if to.is_dir() => {
+            (Err(_), Ok(there)) => there,
+            (Err(_), Err(_)) if to.is_dir() => {
                 return Err(Fail::Failed(format!(
                     "{} is a symbolic link: the directory {} is not copied through it",
                     quoted(to),
-                    quoted(from)
+                    quoted(from.path)
                 )));
             }
-            Err(error) => return Err(error).context("create directory", to),
-        }
+            (Err(error), Err(_)) => return Err(error).context("create directory", to),
+        };
         if self.options.sync {
             self.touched.insert(to.to_path_buf());
         }
-        match listed {
-            Ok(mut entries) => {
-                entries.sort();
-                for (i, (name, file)) in entries.iter().enumerate() {
-                    self.item(&from.join(name), &to.join(name), *file)?;
-                    let coming = entries[i + 1..].iter().map(|(name, _)| from.join(name));
-                    self.data.expect(coming);
+        match (listed.context("read directory", from.path), &directory) {
+            (Ok(entries), Some(directory)) => {
+                let directory = directory.as_fd();
+                for (i, (name, kind)) in entries.iter().enumerate() {
+                    let path = &from.path.join(name);
+                    let from = Source {
+                        directory,
+                        name,
+                        path,
+                    };
+                    self.item(from, &to.join(name), *kind)?;
+                    let coming = entries[i + 1..].iter().map(|(name, _)| name);
+                    self.data.expect(directory, coming);
                 }
             }
-            Err(fail) => self.note(Err(fail))?,
+            (Ok(_), None) => {}
+            (Err(fail), _) => self.note(Err(fail))?,
         }
-        if self.options.preserve {
-            let directory = File::open(to).context("open", to)?;
-            self.preserve(&Made::Open(&directory), from, to, about)?;
-        } else if let Some(mode) = last_mode {
-            let mode = fs::Permissions::from_mode(mode);
-            fs::set_permissions(to, mode).context("set the mode of", to)?;
+        match last_mode {
+            _ if self.options.preserve => {
+                self.preserve(&Made::new(&there, open), original, to, about)
+            }
+            Some(mode) => Made::new(&there, open)
+                .set_mode(mode)
+                .context("set the mode of", to),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    fn file(&mut self, from: &Path, to: &Path, about: &Metadata, opened: Option<File>) -> Outcome {
-        self.data.progress.name(from);
+    fn file(&mut self, from: Source, to: &Path, about: &Metadata, opened: Option<File>) -> Outcome {
+        self.data.progress.name(from.path);
         let source = match opened {
             Some(file) => file,
             None => self.source(from, about)?,
         };
         // Until it has its owner nobody else reads it; attributes are given only to what can be written.
-        let mode = self.mode(from, Some(&source), about);
+        let original = from.original(Some(&source));
+        let mode = self.mode(original.holder, about);
         let mode = mode & if self.options.preserve { 0o700 } else { 0o777 };
         let mode = mode | if self.options.archive { 0o200 } else { 0 };
         // Most often nothing is there: then this costs nothing but the file.
@@ -258,28 +350,28 @@ impl<'a> Copier<'a> {
                 self.touch(to);
                 file
             }
-            Err(fail) => match self.overwritable(from, to, about)? {
+            Err(fail) => match self.overwritable(from.path, to, about)? {
                 Some(existing) => self.open(to, mode, Some(&existing))?,
                 None => return Err(fail),
             },
         };
-        self.tell(from, to)?;
+        self.tell(from.path, to)?;
         let made = file.metadata().context("write", to)?;
         if made.is_file() {
             self.made.insert((made.dev(), made.ino()));
         }
         let pair = Pair {
-            from,
+            from: from.path,
             to,
             about,
             made: &made,
         };
         let mut position = 0;
-        let outcome = self.data.copy(source, &file, &pair, &mut position);
+        let outcome = self.data.copy(&source, &file, &pair, &mut position);
         let copied = outcome.is_ok();
         let outcome = outcome
             .and_then(|()| match self.options.preserve {
-                true => self.preserve(&Made::Open(&file), from, to, about),
+                true => self.preserve(&Made::Open(&file), original, to, about),
                 false => Ok(()),
             })
             .and_then(|()| match self.options.sync && about.is_file() {
@@ -322,23 +414,14 @@ impl<'a> Copier<'a> {
     }
 
     /// Opens what was looked at before.
-    fn source(&self, from: &Path, about: &Metadata) -> Outcome<File> {
-        let followed = !self.options.recursive;
-        let opened = match about.is_file() {
-            true if followed => File::open(from),
-            true => no_link().open(from),
-            // Only a FIFO has to be waited for.
-            false => self.signals.open(File::options().read(true), from)?,
+    fn source(&self, from: Source, about: &Metadata) -> Outcome<File> {
+        let opened = match (about.is_file(), self.options.recursive) {
+            (true, true) => from.open(FILE),
+            (true, false) => from.open(OFlags::empty()),
+            // Only a FIFO has to be waited for, and only what was named is opened that is no file.
+            _ => self.signals.open(File::options().read(true), from.path)?,
         };
-        let file = opened.context("open", from)?;
-        let found = file.metadata().context("read", from)?;
-        match (found.dev(), found.ino()) == (about.dev(), about.ino()) {
-            true => Ok(file),
-            false => Err(Fail::Failed(format!(
-                "{} was replaced by another program",
-                quoted(from)
-            ))),
-        }
+        same(opened.context("open", from.path)?, about, from.path)
     }
 
     /// What is there already, where a file is to be copied to.
@@ -394,15 +477,17 @@ impl<'a> Copier<'a> {
         )
     }
 
-    fn link(&mut self, from: &Path, to: &Path, about: &Metadata) -> Outcome {
-        let target = fs::read_link(from).context("read", from)?;
+    fn link(&mut self, from: Source, to: &Path, about: &Metadata) -> Outcome {
+        let target = rustix::fs::readlinkat(from.directory, from.name, Vec::new());
+        let target = target.map_err(Into::into).context("read", from.path)?;
+        let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
         let there = fs::read_link(to).ok();
         let present = there.as_ref() == Some(&target);
         let make = |to: &Path| std::os::unix::fs::symlink(&target, to);
         if there.is_some() && !present {
             let about = fs::symlink_metadata(to).context("read", to)?;
             if self.made.contains(&(about.dev(), about.ino())) {
-                return Err(just_made(from, to));
+                return Err(just_made(from.path, to));
             }
             replace(to, "create symbolic link", make)?;
         } else if !present {
@@ -413,7 +498,7 @@ impl<'a> Copier<'a> {
         if !present {
             self.touch(to);
             self.totals.symbolic_links += 1;
-            self.tell(from, to)?;
+            self.tell(from.path, to)?;
         } else if !first {
             // It has what another source gave it.
             return Ok(());
@@ -421,13 +506,13 @@ impl<'a> Copier<'a> {
         match self.options.preserve {
             true => self
                 .attributes
-                .preserve_link(from, to, about, &self.data.progress),
+                .preserve_link(from.path, to, about, &self.data.progress),
             false => Ok(()),
         }
     }
 
     /// Makes a FIFO, socket or device. One that is there already stays; nothing else is replaced.
-    fn special(&mut self, from: &Path, to: &Path, about: &Metadata) -> Outcome {
+    fn special(&mut self, from: Source, to: &Path, about: &Metadata) -> Outcome {
         let kind = FileType::from_raw_mode(about.mode());
         let what = match kind {
             FileType::Fifo => "FIFO",
@@ -441,16 +526,16 @@ impl<'a> Copier<'a> {
         if let Some(there) = &there {
             let inode = (there.dev(), there.ino());
             if inode == (about.dev(), about.ino()) {
-                return Err(same_file(from, to));
+                return Err(same_file(from.path, to));
             }
             if self.made.contains(&inode) {
-                return Err(just_made(from, to));
+                return Err(just_made(from.path, to));
             }
         }
         let present = there.as_ref().is_some_and(like);
         if !present {
             // Until it has its owner nobody else opens it.
-            let mode = self.mode(from, None, about);
+            let mode = self.mode(Holder::Named(from.path), about);
             let mode = mode & if self.options.preserve { 0o700 } else { 0o777 };
             let mode = Mode::from_raw_mode(mode);
             rustix::fs::mknodat(rustix::fs::CWD, to, kind, mode, about.rdev())
@@ -463,19 +548,16 @@ impl<'a> Copier<'a> {
         let node = node.context("read", to)?;
         let made = node.metadata().context("read", to)?;
         if !like(&made) {
-            return Err(Fail::Failed(format!(
-                "{} was replaced by another program",
-                quoted(to)
-            )));
+            return Err(replaced(to));
         }
         self.made.insert((made.dev(), made.ino()));
         if !present {
             self.touch(to);
             self.totals.special_files += 1;
-            self.tell(from, to)?;
+            self.tell(from.path, to)?;
         }
         match self.options.preserve {
-            true => self.preserve(&Made::Node(&node), from, to, about),
+            true => self.preserve(&Made::Node(&node), from.original(None), to, about),
             false => Ok(()),
         }
     }
@@ -500,15 +582,15 @@ impl<'a> Copier<'a> {
     }
 
     /// The mode to make a copy with. With -p it gets its mode later.
-    fn mode(&self, from: &Path, open: Option<&File>, about: &Metadata) -> u32 {
+    fn mode(&self, from: Holder, about: &Metadata) -> u32 {
         match self.options.preserve {
             true => about.mode(),
-            false => mode_without_list(from, open, about.mode()),
+            false => mode_without_list(from, about.mode()),
         }
     }
 
     /// Gives what was made what the source has beside its bytes.
-    fn preserve(&mut self, made: &Made, from: &Path, to: &Path, about: &Metadata) -> Outcome {
+    fn preserve(&mut self, made: &Made, from: Original, to: &Path, about: &Metadata) -> Outcome {
         let progress = &self.data.progress;
         self.attributes.preserve(made, from, to, about, progress)
     }
@@ -535,18 +617,27 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// Opens a file of a tree: no link, and nothing that waits for somebody.
-fn no_link() -> fs::OpenOptions {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let mut options = File::options();
-    options.read(true).custom_flags(flags.bits() as i32);
-    options
+/// What was opened, if it is what was looked at before.
+fn same(opened: File, about: &Metadata, path: &Path) -> Outcome<File> {
+    let found = opened.metadata().context("read", path)?;
+    match (found.dev(), found.ino()) == (about.dev(), about.ino()) {
+        true => Ok(opened),
+        false => Err(replaced(path)),
+    }
 }
 
-/// The name of what is in a directory, and whether it is listed as a file.
-fn entry(entry: &fs::DirEntry) -> io::Result<(OsString, bool)> {
-    let file = entry.file_type().is_ok_and(|kind| kind.is_file());
-    Ok((entry.file_name(), file))
+/// The names of what is in a directory, sorted, and what each is listed as.
+fn entries(directory: &File) -> io::Result<Vec<(OsString, FileType)>> {
+    let mut found = Vec::new();
+    for entry in Dir::new(directory.try_clone()?)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            found.push((OsStr::from_bytes(name).to_os_string(), entry.file_type()));
+        }
+    }
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(found)
 }
 
 /// Returns true if `path`, or what it is to be made in, is in this directory, or is it.
@@ -565,6 +656,11 @@ fn into_itself(from: &Path, to: &Path) -> Fail {
         quoted(from),
         quoted(to)
     ))
+}
+
+fn replaced(path: &Path) -> Fail {
+    let text = format!("{} was replaced by another program", quoted(path));
+    Fail::Failed(text)
 }
 
 fn same_file(from: &Path, to: &Path) -> Fail {
@@ -631,21 +727,39 @@ mod tests {
         fs::create_dir(&target).unwrap();
         let mut copier = Copier::new(options, &target, &signals, progress);
         for name in ["link", "fifo", "secret", "none"] {
-            copier.item(&at(name), &target.join(name), true).unwrap();
+            copier
+                .item(
+                    Source::named(&at(name)),
+                    &target.join(name),
+                    FileType::RegularFile,
+                )
+                .unwrap();
         }
         let kind = |name: &str| fs::symlink_metadata(target.join(name)).unwrap().file_type();
         assert!(kind("link").is_symlink() && kind("fifo").is_fifo() && kind("secret").is_file());
         assert_eq!(copier.totals.failed, 1);
 
+        // Nor is a link followed that has replaced a directory.
+        fs::create_dir(at("dir")).unwrap();
+        std::os::unix::fs::symlink("dir", at("link to dir")).unwrap();
+        fs::write(at("dir/secret"), "secret").unwrap();
+        let (from, to) = (at("link to dir"), target.join("dir"));
+        let about = fs::symlink_metadata(at("dir")).unwrap();
+        copier
+            .directory(Source::named(&from), &to, about, None)
+            .unwrap();
+        assert_eq!(fs::read_dir(&to).unwrap().count(), 0);
+        assert_eq!(copier.totals.failed, 2);
+
         // Nor is another file read than the one that was looked at.
         let about = fs::symlink_metadata(at("secret")).unwrap();
-        assert!(copier.source(&at("secret"), &about).is_ok());
+        assert!(copier.source(Source::named(&at("secret")), &about).is_ok());
         fs::write(at("other"), "other").unwrap();
         fs::rename(at("other"), at("secret")).unwrap();
-        assert!(copier.source(&at("secret"), &about).is_err());
+        assert!(copier.source(Source::named(&at("secret")), &about).is_err());
         fs::remove_file(at("secret")).unwrap();
         fs::rename(at("link"), at("secret")).unwrap();
-        assert!(copier.source(&at("secret"), &about).is_err());
+        assert!(copier.source(Source::named(&at("secret")), &about).is_err());
     }
 
     #[test]
