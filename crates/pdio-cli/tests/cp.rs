@@ -1075,14 +1075,48 @@ fn attributes_of_read_only_files_are_kept_for_users_without_rights() {
     let flags = rustix::fs::XattrFlags::empty();
     rustix::fs::lsetxattr(&from, "user.colour", b"blue", flags).unwrap();
     fs::set_permissions(&from, fs::Permissions::from_mode(0o444)).unwrap();
-    let output = unprivileged_cp(home.path(), home.path(), &["-a", "from", "to"]);
-    assert_status(&output, 0);
+    // Also where their directory lets nobody write what is made in it.
+    fs::create_dir(home.path().join("given")).unwrap();
+    fs::set_permissions(home.path().join("given"), fs::Permissions::from_mode(0o777)).unwrap();
+    let list = access_list(&[(1, 5), (4, 5), (0x20, 5)]);
+    let given = rustix::fs::lsetxattr(
+        home.path().join("given"),
+        "system.posix_acl_default",
+        &list,
+        flags,
+    );
+    for to in ["to", "given/to"] {
+        if to != "to" && given.is_err() {
+            continue;
+        }
+        let output = unprivileged_cp(home.path(), home.path(), &["-a", "from", to]);
+        assert_status(&output, 0);
+        let to = home.path().join(to);
+        let mut value = [0u8; 100];
+        let len = rustix::fs::lgetxattr(&to, "user.colour", &mut value[..]).unwrap();
+        assert_eq!(&value[..len], b"blue");
+        assert_eq!(fs::metadata(&to).unwrap().mode() & 0o7777, 0o444);
+        assert_eq!(stderr(&output), "");
+    }
+}
+
+#[test]
+fn a_directory_that_its_owner_cannot_read_gets_what_its_source_has() {
+    let home = home();
+    for name in ["from", "to"] {
+        fs::create_dir(home.path().join(name)).unwrap();
+    }
+    fs::write(home.path().join("from/file"), "x").unwrap();
     let to = home.path().join("to");
-    let mut value = [0u8; 100];
-    let len = rustix::fs::lgetxattr(&to, "user.colour", &mut value[..]).unwrap();
-    assert_eq!(&value[..len], b"blue");
-    assert_eq!(fs::metadata(&to).unwrap().mode() & 0o7777, 0o444);
-    assert_eq!(stderr(&output), "");
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&to, Some(65534), Some(65534)).unwrap();
+    }
+    fs::set_permissions(&to, fs::Permissions::from_mode(0o300)).unwrap();
+    let output = unprivileged_cp(home.path(), home.path(), &["-rp", "from/.", "to"]);
+    assert_status(&output, 0);
+    let mode = |name: &str| fs::metadata(home.path().join(name)).unwrap().mode();
+    assert_eq!(mode("to"), mode("from"));
+    assert_eq!(fs::read(to.join("file")).unwrap(), b"x");
 }
 
 #[test]

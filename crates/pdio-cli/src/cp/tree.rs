@@ -14,7 +14,7 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Dir, FileType, Mode, OFlags};
@@ -359,6 +359,11 @@ impl<'a> Copier<'a> {
         let made = file.metadata().context("write", to)?;
         if made.is_file() {
             self.made.insert((made.dev(), made.ino()));
+        }
+        if self.options.archive && made.is_file() && made.mode() & 0o200 == 0 {
+            // The umask took that, or the list of its directory.
+            let mode = fs::Permissions::from_mode(made.mode() & 0o7777 | 0o200);
+            file.set_permissions(mode).context("set the mode of", to)?;
         }
         let pair = Pair {
             from: from.path,
