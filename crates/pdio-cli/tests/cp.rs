@@ -1590,9 +1590,15 @@ fn what_can_be_read_of_a_damaged_file_is_copied_and_the_rest_said() {
 
 #[test]
 fn what_replaces_a_directory_meanwhile_is_neither_copied_nor_given_away() {
+    for options in [&["-rp"][..], &["-rp", "--sync"]] {
+        replaced_meanwhile(options);
+    }
+}
+
+fn replaced_meanwhile(options: &[&str]) {
     let home = home();
     let at = |name: &str| home.path().join(name);
-    for name in ["from/d", "to/d", "secret", "victim"] {
+    for name in ["from/c", "from/d", "to/d", "secret", "victim"] {
         fs::create_dir_all(at(name)).unwrap();
     }
     fs::set_permissions(at("from/d"), fs::Permissions::from_mode(0o707)).unwrap();
@@ -1609,18 +1615,27 @@ fn what_replaces_a_directory_meanwhile_is_neither_copied_nor_given_away() {
         .custom_flags(nonblock)
         .open(at("to/d/1"));
     let mut fifo = fifo.unwrap();
-    let child = piped(pdio().args(["cp", "-rp"]).args([at("from/."), at("to")]));
+    let paths = [at("from/."), at("to")];
+    let child = piped(pdio().arg("cp").args(options).args(paths));
     until(|| std::io::Read::read(&mut &fifo, &mut [0]).is_ok_and(|n| n == 1));
     for (name, other) in [("from/d", "../secret"), ("to/d", "../victim")] {
         fs::rename(at(name), at(&format!("{name}-was"))).unwrap();
         symlink(other, at(name)).unwrap();
     }
+    fs::remove_dir(at("to/c")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, at("to/c"), mode).unwrap();
     rustix::fs::fcntl_setfl(&fifo, rustix::fs::OFlags::empty()).unwrap();
     assert_eq!(
         std::io::copy(&mut fifo, &mut std::io::sink()).unwrap(),
         (1 << 20) - 1
     );
-    assert_status(&wait(child), 0);
+    let output = wait(child);
+    let said = stderr(&output);
+    // With --sync, that a FIFO is not durable, and that there is no longer a directory to be synced.
+    let sync = options.len() - 1;
+    assert_status(&output, sync as i32);
+    assert_eq!(said.contains("to/c': Not a directory"), sync == 1, "{said}");
+    assert_eq!(said.lines().count(), 2 * sync, "{said}");
     // A file is written through the links of its destination, as by cp; who owns a link's target stays.
     assert_eq!(fs::read(at("victim/2")).unwrap(), b"open");
     let mode = |name: &str| fs::metadata(at(name)).unwrap().mode() & 0o777;

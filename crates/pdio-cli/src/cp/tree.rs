@@ -134,7 +134,13 @@ impl<'a> Copier<'a> {
     /// Syncs the directories that have new entries.
     pub fn sync(&mut self) -> Outcome {
         for directory in std::mem::take(&mut self.touched) {
-            let synced = File::open(&directory).and_then(|d| d.sync_all());
+            // Nothing else that has its name by now: a FIFO would be waited for.
+            let flags = OFlags::DIRECTORY.bits() as i32;
+            let opened = File::options()
+                .read(true)
+                .custom_flags(flags)
+                .open(&directory);
+            let synced = opened.and_then(|d| d.sync_all());
             self.note(synced.context("sync directory", &directory))?;
         }
         Ok(())
