@@ -181,9 +181,17 @@ impl Slot {
         page_floor(bytes.saturating_sub(self.inset()))
     }
 
-    /// Bytes that may hold memory, as [`Slot::of_object`].
+    /// Bytes that may hold memory, as [`Slot::of_object`]: to the end of the last huge page, however little of it
+    /// the object has had.
     fn held(&self) -> usize {
-        self.of_object(self.touched.load(Relaxed))
+        let touched = self.touched.load(Relaxed);
+        let committed = self.committed.load(Relaxed);
+        let last = if touched > HUGE && self.huge.load(Relaxed) == ASKED {
+            touched.next_multiple_of(HUGE).min(committed)
+        } else {
+            0
+        };
+        self.of_object(touched.max(last))
     }
 }
 
@@ -560,8 +568,7 @@ pub(crate) fn alloc(size: usize, align: usize, zero: bool, growing: bool) -> *mu
         let by_hand = dirty.min(page_round(inset + MEMSET_MAX) - inset);
         // SAFETY: `dirty` bytes are committed; the slot is ours.
         unsafe {
-            if dirty > by_hand && os::discard(p.add(by_hand), touched - inset - by_hand) {
-                slot.touched.store(inset + by_hand, Relaxed);
+            if dirty > by_hand && discard_beyond(slot, origin, inset + by_hand) {
                 ptr::write_bytes(p, 0, by_hand);
             } else {
                 ptr::write_bytes(p, 0, dirty);
@@ -1201,7 +1208,7 @@ fn release(slot: &'static Slot, origin: *mut u8) {
     // With the C library nothing stays of what a program has asked for of the pages of an object with
     // a mapping of its own, as it had from its birth or came to by growing. Others lie in the heap, so there
     // a program must take it back itself.
-    let first = retain::is_first_of_its_size(slot.held());
+    let first = retain::is_first_of_its_size(slot.of_object(slot.touched.load(Relaxed)));
     let own = slot.own_mapping.swap(false, Relaxed) || first;
     make_free(slot, origin, own);
 }
@@ -1229,6 +1236,7 @@ fn make_free(slot: &'static Slot, origin: *mut u8, own: bool) {
     let plain = || !own || unsafe { os::make_plain(origin.add(skipped), committed) };
     let free_as = os::keep_errno(|| {
         if may_keep(slot, own) && plain() {
+            drop_ahead(slot, origin);
             WARM
         } else if forget(slot, origin) {
             CLEAN
@@ -1283,7 +1291,7 @@ fn forget(slot: &Slot, origin: *mut u8) -> bool {
         if len > 0 && !os::reset(origin, len) {
             slot.committed.store(committed, Relaxed);
             // No mapping to spare; the memory can go all the same.
-            if os::discard(origin, touched) {
+            if os::discard(origin, len) {
                 slot.touched.store(0, Relaxed);
             }
             return false;
@@ -1409,12 +1417,40 @@ fn drop_beyond(slot: &Slot, origin: *mut u8) -> bool {
 /// Drops the memory beyond `keep` bytes of a slot, as [`drop_beyond`].
 fn discard_beyond(slot: &Slot, origin: *mut u8, keep: usize) -> bool {
     let touched = slot.touched.load(Relaxed);
+    if touched <= keep {
+        return false;
+    }
+    // The last huge page goes on beyond what is touched, and others may have been tried there.
+    let end = slot.committed.load(Relaxed).max(touched);
     // SAFETY: beyond the object, whose owner is the caller or waits for the state to change.
-    let done = touched > keep && unsafe { os::discard(origin.add(keep), touched - keep) };
+    let done = unsafe { drop_between(origin, keep, end) };
     if done {
         slot.touched.store(keep, Relaxed);
     }
     done
+}
+
+/// Drops the huge pages that were tried ahead of the object in a slot, where it has never come to them. The caller
+/// holds the slot.
+fn drop_ahead(slot: &Slot, origin: *mut u8) {
+    let from = slot.touched.load(Relaxed).next_multiple_of(HUGE);
+    let committed = slot.committed.load(Relaxed);
+    if slot.huge.load(Relaxed) != UNASKED && from < committed {
+        // SAFETY: no object has been there.
+        unsafe { drop_between(origin, from, committed) };
+    }
+}
+
+/// Drops the memory of a slot from `from` to `end`, where nobody waits any more for an object to come.
+///
+/// # Safety
+/// As for [`os::discard`].
+unsafe fn drop_between(origin: *mut u8, from: usize, end: usize) -> bool {
+    // SAFETY: by contract.
+    unsafe {
+        huge::unwatch_all(origin.add(from), end - from);
+        os::discard(origin.add(from), end - from)
+    }
 }
 
 /// Held while memory is taken back, by a thread that no signal handler interrupts.

@@ -387,6 +387,15 @@ pub(crate) fn unwatch(p: *mut u8, len: usize) {
     }
 }
 
+/// Ends the watch if all that is watched loses its memory, so that the thread brings none back. To be called before it
+/// does.
+pub(crate) fn unwatch_all(p: *mut u8, len: usize) {
+    let to = TO.load(Relaxed);
+    if (p as usize) <= FROM.load(Relaxed) && to <= p as usize + len {
+        stop(to, false);
+    }
+}
+
 /// Sees how far the program has come. Returns false if huge pages have turned out slow, or small. For
 /// the thread of `purge.rs`.
 pub(crate) fn look() -> bool {
@@ -693,6 +702,35 @@ mod tests {
                     raw::free(p);
                     raw::trim();
                     assert!(!watching());
+                }
+            },
+        );
+    }
+
+    /// The last huge page of an object goes on beyond it, and others may have been tried ahead.
+    #[test]
+    fn huge_pages_beyond_an_object_are_given_back() {
+        isolated(
+            "huge::tests::huge_pages_beyond_an_object_are_given_back",
+            || {
+                // SAFETY: within objects; freed as allocated.
+                unsafe {
+                    PRETENDED.store(FAST, Relaxed);
+                    VERDICT.store(PAY, Relaxed);
+                    let p = raw::realloc(grown(512 << 10), 3 << 20);
+                    let at = |mib: usize| p.wrapping_add(mib << 20);
+                    assert!(asked_for(at(2)) && os::populate(at(2)) && os::populate(at(3)));
+                    assert_eq!(raw::realloc(p, 8 << 10), p);
+                    crate::arena::give_back();
+                    assert!(!os::resident(at(2)) && !os::resident(at(3)), "it has shrunk");
+                    assert_eq!(raw::realloc(p, 3 << 20), p);
+                    set_watch(at(4) as usize, 4 * HUGE);
+                    assert!(os::populate(at(2)) && os::populate(at(3)) && os::populate(at(6)));
+                    raw::free(p);
+                    assert!(os::resident(at(3)) && !os::resident(at(6)) && !watching());
+                    // To the end of the huge page, but for the page of the object that begins within one.
+                    let most = 4 << 20;
+                    assert!((most - (256 << 10)..=most).contains(&retain::RETAINED.load(Relaxed)));
                 }
             },
         );
