@@ -88,11 +88,16 @@ const SHIFT: [u32; CLASSES] = if cfg!(miri) {
 } else {
     [26, 32, 38]
 };
-/// Maximum number of slots of each size. A slot in use has up to four mappings (what is before
-/// the object, small pages, huge ones, and what is not committed), and a process may have 65530:
-/// the slots together take at most half of them. Where it may have fewer, there are fewer slots.
-const MOST: [usize; CLASSES] = [7100, 1024, 32];
-const _: () = assert!((MOST[0] + MOST[1] + MOST[2]) * 4 <= MAPPINGS / 2);
+/// Maximum number of slots of each size. A process may have 65530 mappings: the slots together take at most half of
+/// them. Where it may have fewer, there are fewer slots.
+const MOST: [usize; CLASSES] = [6800, 1024, 32];
+/// Mappings that a slot in use may have: what is before the object, small pages, huge ones, and what is not committed;
+/// and one more for each slot that the object has outgrown, as what has moved stays apart from what came after.
+pub(crate) const MAPPINGS_OF_SLOT: [usize; CLASSES] = [4, 5, 6];
+const _: () = {
+    let [small, medium, large] = MAPPINGS_OF_SLOT;
+    assert!(MOST[0] * small + MOST[1] * medium + MOST[2] * large <= MAPPINGS / 2);
+};
 const MAPPINGS: usize = 65530;
 /// The part of the arena each size gets, in 1/16.
 const SHARE: [usize; CLASSES] = [2, 4, 8];

@@ -752,6 +752,44 @@ mod tests {
         }
     }
 
+    /// The number of slots is such that together they take half of a process's mappings.
+    #[test]
+    fn a_slot_has_no_more_mappings_than_it_counts_for() {
+        isolated(
+            "huge::tests::a_slot_has_no_more_mappings_than_it_counts_for",
+            || {
+                PRETENDED.store(FAST, Relaxed);
+                VERDICT.store(PAY, Relaxed);
+                // The first has a slot of the second size from the start, and the next begins at the start of its slot.
+                let others = [grown(4 << 20), grown(4 << 20)];
+                let p = grown(64 << 20);
+                let origin = |p: *mut u8| p as usize & !((64 << 20) - 1);
+                assert!(p as usize - origin(p) >= os::page_size());
+                let small = mappings(origin(p), 64 << 20);
+                // SAFETY: an object, which has so many bytes afterwards; freed as allocated.
+                unsafe {
+                    let p = raw::realloc(p, 128 << 20);
+                    assert_eq!(crate::stats().page_moves, 1);
+                    p.add((128 << 20) - 1).write(1);
+                    let medium = mappings(origin(p), 4 << 30);
+                    assert_eq!([small, medium], crate::arena::MAPPINGS_OF_SLOT[..2]);
+                    others.into_iter().chain([p]).for_each(|p| raw::free(p));
+                }
+            },
+        );
+    }
+
+    /// Mappings of which a part is in a range.
+    fn mappings(from: usize, len: usize) -> usize {
+        let inside = |line: &&str| {
+            let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+            let number = |word| usize::from_str_radix(word, 16).unwrap();
+            number(start) < from + len && from < number(end)
+        };
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().filter(inside).count()
+    }
+
     #[test]
     fn huge_pages_are_tried_left_and_tried_again() {
         isolated(

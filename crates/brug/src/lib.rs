@@ -63,7 +63,7 @@
 //!
 //! # Limits
 //!
-//! * At most 8156 objects are in slots at a time, since each needs up to four of the
+//! * At most 7856 objects are in slots at a time, since each needs four to six of the
 //!   65530 mappings a process has. The others stay in the base allocator.
 //! * A slot in use costs a page table of each of two levels, 8 KiB, which no RSS shows.
 //! * A large object may take a page more than its size, as in the C library, since it may begin within one.
