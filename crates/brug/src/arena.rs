@@ -122,8 +122,11 @@ const AHEAD: u32 = 2;
 const AHEAD_COUNTED: u32 = 3;
 /// The minimum that is committed for an object that grows.
 const FIRST_COMMIT: usize = 256 << 10;
-/// Memory beyond an object that is worth trimming.
+/// Memory beyond an object that is worth trimming. An object that grows may have more before long, and each of its steps
+/// takes longer while there is somebody who may trim it.
 const SLACK_MIN: usize = 1 << 20;
+/// The same of an object that does not grow: a quarter of its size, and at least this.
+const SLACK_LEAST: usize = 16 << 10;
 /// Zeroing by hand is cheaper than new pages up to here; beyond, fresh pages keep
 /// a sparsely used object sparse.
 const MEMSET_MAX: usize = 4 << 20;
@@ -581,7 +584,7 @@ pub(crate) fn alloc(size: usize, align: usize, zero: bool, growing: bool) -> *mu
         }
     }
     slot.end.store(end, Relaxed);
-    release_hold(slot, end);
+    release_hold(slot, end, growing);
     p
 }
 
@@ -782,15 +785,15 @@ pub(crate) fn huge_pages_lose() {
 }
 
 /// Gives up a slot that is held, with an object in it that ends there. What memory lies beyond
-/// is left to purge if it is much.
+/// is left to purge if it is much; `growing`: for an object that grows.
 #[inline]
-fn release_hold(slot: &Slot, end: usize) {
+fn release_hold(slot: &Slot, end: usize, growing: bool) {
     let used = page_round(end);
     let touched = slot.touched.load(Relaxed);
     if touched <= used {
         slot.touched.store(used, Relaxed);
     }
-    match slack(slot, used) {
+    match slack(slot, used, growing) {
         0 => slot.state.store(LIVE, Release),
         bytes => leave_slack(slot, bytes),
     }
@@ -799,11 +802,14 @@ fn release_hold(slot: &Slot, end: usize) {
 /// Bytes of memory beyond the `used` ones of an object, or of what is committed where that counts; 0 if they
 /// are not worth trimming.
 #[inline]
-fn slack(slot: &Slot, used: usize) -> usize {
+fn slack(slot: &Slot, used: usize, growing: bool) -> usize {
     let (end, least) = if words::counted() {
         (slot.committed.load(Relaxed), ahead_counted(used) + 1)
-    } else {
+    } else if growing {
         (slot.touched.load(Relaxed), SLACK_MIN)
+    } else {
+        let quarter = slot.of_object(used) / 4;
+        (slot.touched.load(Relaxed), quarter.clamp(SLACK_LEAST, SLACK_MIN))
     };
     if end >= used + least {
         end - used
@@ -938,7 +944,7 @@ unsafe fn resize_held(slot: &'static Slot, origin: *mut u8, new: usize) -> Optio
     if new >= old && fits(slot, new) {
         slot.end.store(new, Relaxed);
         count_growth(slot, old - slot.inset());
-        if was_slack && slack(slot, page_round(new)) > 0 {
+        if was_slack && slack(slot, page_round(new), false) > 0 {
             // Still much: purge may take it at the time at which it would have before.
             slot.state.store(SLACK, Release);
             return Some(origin);
@@ -946,7 +952,7 @@ unsafe fn resize_held(slot: &'static Slot, origin: *mut u8, new: usize) -> Optio
         if was_slack {
             retain::no_longer(take_excess(slot));
         }
-        release_hold(slot, new);
+        release_hold(slot, new, true);
         return Some(origin);
     }
     if was_slack {
@@ -954,7 +960,7 @@ unsafe fn resize_held(slot: &'static Slot, origin: *mut u8, new: usize) -> Optio
     }
     if new < old {
         slot.end.store(new, Relaxed);
-        release_hold(slot, new);
+        release_hold(slot, new, false);
         bump(&COUNTERS.shrinks, 1);
         return Some(origin);
     }
@@ -972,23 +978,23 @@ unsafe fn resize_cold(
 ) -> Option<*mut u8> {
     let class = slot.class.load(Relaxed) as usize;
     if os::is_too_much_at_once(new - old) {
-        release_hold(slot, old);
+        release_hold(slot, old, false);
         return None;
     }
     if new <= 1 << SHIFT[class] {
         if !ensure_committed(slot, origin, class, new, true) {
-            release_hold(slot, old);
+            release_hold(slot, old, false);
             return None;
         }
         slot.end.store(new, Relaxed);
-        release_hold(slot, new);
+        release_hold(slot, new, true);
         count_growth(slot, old - slot.inset());
         return Some(origin);
     }
     // SAFETY: passed on.
     let moved = unsafe { promote(slot, origin, class, old, new) };
     if moved.is_none() {
-        release_hold(slot, old);
+        release_hold(slot, old, false);
     }
     moved
 }
@@ -1066,7 +1072,7 @@ unsafe fn promote(
     target.touched.store(len, Relaxed);
     target.seam.store((len / MIN_PAGE) as u32, Relaxed);
     target.end.store(new, Relaxed);
-    release_hold(target, new);
+    release_hold(target, new, true);
     // The slot it left is still committed, and empty unless there is memory beyond `old`.
     if slot.touched.load(Relaxed) <= len {
         slot.touched.store(0, Relaxed);

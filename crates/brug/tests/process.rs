@@ -403,6 +403,42 @@ fn an_object_that_shrinks_keeps_no_more_than_a_freed_one_and_starts_no_thread_ei
     }
 }
 
+/// However many there are, of which each leaves less than a mebibyte.
+#[test]
+fn what_larger_objects_leave_to_smaller_ones_is_given_back() {
+    isolated(
+        "what_larger_objects_leave_to_smaller_ones_is_given_back",
+        &[("BRUG_PURGE_DELAY", "300ms")],
+        || {
+            const LARGE: usize = 1000 << 10;
+            let memory = rss_mib();
+            let fits = |objects: usize, size: usize| {
+                let most = memory + (objects * size).div_ceil(1 << 20) + 10;
+                eventually("it stays", || rss_mib() <= most);
+            };
+            let mut objects: Vec<_> = (0..200).map(|_| vec![1u8; LARGE]).collect();
+            for v in &mut objects {
+                v.truncate(8 << 10);
+                v.shrink_to_fit();
+            }
+            fits(200, 8 << 10);
+            // Nor does it stay because an object grows by a little afterwards.
+            for v in &mut objects {
+                v.resize(LARGE, 1);
+                v.truncate(8 << 10);
+                v.shrink_to_fit();
+                v.reserve_exact(1);
+            }
+            fits(200, 8 << 10);
+            drop(objects);
+            drop((0..50).map(|_| vec![1u8; LARGE]).collect::<Vec<_>>());
+            let objects: Vec<_> = (0..50).map(|_| vec![1u8; LARGE / 5]).collect();
+            fits(50, LARGE / 5);
+            drop(objects);
+        },
+    );
+}
+
 #[test]
 fn the_thread_of_a_real_time_program_is_an_ordinary_one() {
     isolated(
