@@ -14,6 +14,14 @@ use brug::raw;
 #[cfg(target_arch = "x86_64")]
 use brug::raw::limits;
 
+/// Has a function begin with a cache line, as its section has it: else how fast it is depends on what is in front.
+#[cfg(target_arch = "x86_64")]
+macro_rules! aligned {
+    () => {
+        ".p2align 6"
+    };
+}
+
 /// `malloc(3)`.
 ///
 /// # Safety
@@ -39,6 +47,7 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
         "3:",
         "mov rsi, qword ptr [rsp]",
         "jmp {rest}",
+        aligned!(),
         limit = const limits::MALLOC,
         align = const limits::ALIGN,
         others = const limits::OTHERS,
@@ -88,6 +97,7 @@ pub unsafe extern "C" fn free(object: *mut c_void) {
         "jmp qword ptr [rip + brug_hot_v0 + {free}]",
         "3:",
         "jmp {rest}",
+        aligned!(),
         below = const limits::BELOW,
         from = const limits::FROM,
         offset = const limits::OFFSET,
@@ -123,10 +133,27 @@ pub unsafe extern "C" fn realloc(object: *mut c_void, size: usize) -> *mut c_voi
         "cmp rdi, qword ptr [rip + brug_hot_v0 + {from}]",
         "jae 1b",
         "2:",
+        "mov r8, rdi",
+        "sub r8, qword ptr [rip + {arena}]",
+        "cmp r8, qword ptr [rip + brug_hot_v0 + {slots}]",
+        "jae 4f",
+        "test rsi, rsi",
+        "jz 4f",
+        "mov rcx, rsi",
+        "mov edx, {align}",
+        "mov rsi, {unknown}",
+        "jmp {step}",
+        "4:",
         "jmp {rest}",
+        aligned!(),
         size = const limits::REALLOC,
         below = const limits::BELOW,
         from = const limits::FROM,
+        arena = sym limits::ARENA,
+        slots = const limits::SLOTS,
+        align = const limits::ALIGN,
+        unknown = const limits::UNKNOWN,
+        step = sym limits::resize_in_slot,
         rest = sym realloc_rest,
     )
 }

@@ -224,7 +224,7 @@ const NO_CLASS: Class = Class {
 static CLASS: [Class; CLASSES] = [NO_CLASS; CLASSES];
 /// Where things are, in the one cache line that is needed to find a slot.
 #[repr(C, align(64))]
-pub(crate) struct Geometry {
+pub struct Geometry {
     /// Address of the arena: before there is one, beyond every address.
     pub(crate) base: AtomicUsize,
     pub(crate) len: AtomicUsize,
@@ -237,7 +237,8 @@ pub(crate) struct Geometry {
     first: [AtomicU32; CLASSES],
 }
 
-pub(crate) static GEOMETRY: Geometry = Geometry {
+/// Where things are, and nowhere before there is an arena.
+pub static GEOMETRY: Geometry = Geometry {
     base: AtomicUsize::new(1 << (usize::BITS - 1)),
     len: AtomicUsize::new(0),
     slots_len: AtomicUsize::new(0),
@@ -892,9 +893,9 @@ pub(crate) unsafe fn grow(offset: usize, new: usize, refuses: impl FnOnce() -> b
     if (old ^ end) >= MIN_PAGE && refuses() {
         return false;
     }
-    // Not even for a moment may its end be beyond `MAX_OBJECT`: by that others see what is not needed of the slot. One
+    // Not even for a moment may its end be beyond what the slot has: by that others see what is not needed of it. One
     // beyond all addresses comes out before the start.
-    if inside != slot.inset() || end < old || end > MAX_OBJECT {
+    if inside != slot.inset() || end < old || end > slot.committed.load(Relaxed) {
         return false;
     }
     slot.end.store(end, Relaxed);

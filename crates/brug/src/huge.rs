@@ -772,7 +772,8 @@ mod tests {
                     assert_eq!(crate::stats().page_moves, 1);
                     p.add((128 << 20) - 1).write(1);
                     let medium = mappings(origin(p), 4 << 30);
-                    assert_eq!([small, medium], crate::arena::MAPPINGS_OF_SLOT[..2]);
+                    let counted = crate::arena::MAPPINGS_OF_SLOT;
+                    assert!(small <= counted[0] && medium <= counted[1], "{small}, {medium}");
                     others.into_iter().chain([p]).for_each(|p| raw::free(p));
                 }
             },

@@ -36,6 +36,13 @@ pub mod limits {
     pub const LEN: usize = offset_of!(Hot, len);
     /// A function that takes an object.
     pub const FREE: usize = offset_of!(Hot, free);
+    /// Objects so far into the arena, whose address is the first word of [`ARENA`], are resized by [`resize_in_slot`],
+    /// if not to nothing.
+    pub const SLOTS: usize = offset_of!(Hot, rest.slots);
+    pub use crate::arena::GEOMETRY as ARENA;
+    pub use crate::realloc::realloc_step as resize_in_slot;
+    /// The old size for [`resize_in_slot`], which finds it out.
+    pub const UNKNOWN: isize = crate::realloc::UNKNOWN as isize;
     /// From this size on it matters whether the loader asks. No smaller object has a slot.
     pub const LOADER: usize = 4096;
     /// Least size and alignment of what other allocators are asked for.

@@ -67,8 +67,11 @@ unsafe fn grow_in_place(offset: usize, new: usize) -> bool {
 }
 
 /// As [`realloc_cold`], for an object that is [`offset_in_slots`].
+///
+/// # Safety
+/// The caller owns the object, which is so far into the arena, and `new` is not 0.
 #[inline(never)]
-pub(crate) unsafe extern "C" fn realloc_step(
+pub unsafe extern "C" fn realloc_step(
     p: *mut u8,
     old: usize,
     align: usize,
