@@ -26,7 +26,8 @@
 #include "compat_test.h"
 #include "gcma.h"
 
-#define CLIENTS_PAGES	64
+/* More than a node of the page cache has. */
+#define CLIENTS_PAGES	(2 * XA_CHUNK_SIZE)
 
 /**
  * struct clients_fixture - a file system with one file
@@ -270,9 +271,17 @@ static void clients_test_refault_is_filled(struct kunit *test)
 
 static void clients_test_lost_copy_is_read(struct kunit *test)
 {
+	struct clients_fixture *fx = test->priv;
+
 	keep(test, 3);
 	gcma_invalidate_all();
 	expect_disk(test, 3);
+	/* The one behind it is still there. */
+	keep(test, 3);
+	keep(test, 4);
+	dmem_invalidate(&gcma_dmem, fx->mapping, 3, 1);
+	expect_disk(test, 3);
+	expect_copy(test, 4);
 }
 
 /* Insert a folio that will be overwritten where there is a copy of a page. */
@@ -398,6 +407,25 @@ static void clients_test_cut_pages_only(struct kunit *test)
 				   (6 << PAGE_SHIFT) - 1);
 	expect_copy(test, 2);
 	expect_copy(test, 6);
+}
+
+/* More than are looked at without letting interrupts in. */
+static void clients_test_many_copies_go(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	const pgoff_t last = 64;
+	pgoff_t i;
+
+	for (i = 0; i <= last; i++)
+		keep(test, i);
+	gcma_invalidate_end(gcma_invalidate_begin(fx->mapping, 0, last << PAGE_SHIFT));
+	for (i = 0; i <= last; i++)
+		expect_disk(test, i);
+	for (i = 0; i <= last; i++)
+		KUNIT_ASSERT_TRUE(test, evict(fx, i));
+	mapping_set_gcma(fx->mapping, false);
+	for (i = 0; i <= last; i++)
+		expect_disk(test, i);
 }
 
 /* What is evicted while others are removed might be found again later. */
@@ -547,10 +575,10 @@ static void clients_test_node_is_reclaimed(struct kunit *test)
 	/* It may keep one for eight pages of the node, or of a cgroup. */
 	nr = node_present_pages(first_online_node) / (XA_CHUNK_SIZE / 8) +
 	     2 * global_node_page_state(WORKINGSET_NODES) + 1024;
-	/* The order in the node is not that of the file. */
-	keep(test, 3);
+	/* In the second node, where the place in the node is not that in the file. */
+	keep(test, XA_CHUNK_SIZE);
 	keep(test, CLIENTS_PAGES - 1);
-	for (i = 1; i < nr; i++) {
+	for (i = 2; i < nr; i++) {
 		XA_STATE(xas, pages, i << XA_CHUNK_SHIFT);
 
 		mapping_set_update(&xas, fx->mapping);
@@ -561,8 +589,8 @@ static void clients_test_node_is_reclaimed(struct kunit *test)
 		} while (xas_nomem(&xas, GFP_KERNEL));
 	}
 	shrink_caches(test, "2");
-	KUNIT_ASSERT_NULL(test, xa_load(pages, 3));
-	expect_no_copy(test, 3);
+	KUNIT_ASSERT_NULL(test, xa_load(pages, XA_CHUNK_SIZE));
+	expect_no_copy(test, XA_CHUNK_SIZE);
 	expect_no_copy(test, CLIENTS_PAGES - 1);
 }
 
@@ -573,6 +601,20 @@ static void clients_test_no_copy_after_a_failed_write(struct kunit *test)
 
 	cached(fx, 3);
 	errseq_set(&fx->mapping->wb_err, -EIO);
+	KUNIT_EXPECT_FALSE(test, evict(fx, 3));
+	KUNIT_EXPECT_FALSE(test, resident(fx, 3));
+}
+
+/* Nor is what could not be read. */
+static void clients_test_no_copy_after_a_failed_read(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct folio *folio = test_alloc_folio(0);
+
+	KUNIT_ASSERT_NOT_NULL(test, folio);
+	KUNIT_ASSERT_EQ(test, filemap_add_folio(fx->mapping, folio, 3, GFP_KERNEL), 0);
+	folio_unlock(folio);
+	folio_put(folio);
 	KUNIT_EXPECT_FALSE(test, evict(fx, 3));
 	KUNIT_EXPECT_FALSE(test, resident(fx, 3));
 }
@@ -687,6 +729,30 @@ static void clients_test_read_some_in_place(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, buffer[2 * PAGE_SIZE - 100], 4);
 	KUNIT_EXPECT_EQ(test, buffer[3 * PAGE_SIZE - 1], 5);
 	KUNIT_EXPECT_FALSE(test, resident(fx, 3));
+}
+
+/* A page between others whose shadow has lost its flag, or is not there, has an old copy. */
+static void clients_test_read_passes_no_old_copy(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct xarray *pages = &fx->mapping->i_pages;
+	u8 *buffer = kunit_kzalloc(test, 3 * PAGE_SIZE, GFP_KERNEL);
+	unsigned int i;
+	loff_t pos;
+
+	KUNIT_ASSERT_NOT_NULL(test, buffer);
+	for (i = 0; i < 2; i++) {
+		keep(test, 3);
+		keep(test, 4);
+		keep(test, 5);
+		xa_store(pages, 4, i ? NULL : gcma_unflag(xa_load(pages, 4)), GFP_KERNEL);
+		change(fx, 4);
+		pos = 3 << PAGE_SHIFT;
+		KUNIT_EXPECT_EQ(test, kernel_read(fx->file, buffer, 3 * PAGE_SIZE, &pos),
+				(ssize_t)(3 * PAGE_SIZE));
+		KUNIT_EXPECT_EQ(test, buffer[PAGE_SIZE], fx->disk[4]);
+		truncate_inode_pages(fx->mapping, 0);
+	}
 }
 
 /* How many copies of the file are of use again soon? */
@@ -951,6 +1017,11 @@ static void clients_test_refault_costs_no_io(struct kunit *test)
 		before = test_file_io(lruvec);
 		cached(fx, 3);
 		KUNIT_EXPECT_EQ(test, test_file_io(lruvec) != before, i == 1);
+		/* But for that it is a refault as any other. */
+		folio = filemap_get_folio(fx->mapping, 3);
+		KUNIT_ASSERT_FALSE(test, IS_ERR(folio));
+		KUNIT_EXPECT_TRUE(test, folio_test_workingset(folio));
+		folio_put(folio);
 	}
 }
 
@@ -992,32 +1063,74 @@ static void clients_test_large_there_and_back(struct kunit *test)
 	expect_copy(test, 4);
 }
 
+/* All of it goes if it stays in the page cache after all. */
+static void clients_test_large_store_in_vain(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct folio *folio;
+	pgoff_t i;
+
+	require_large(test);
+	KUNIT_ASSERT_FALSE(test, add_large(test, 4));
+	folio = stored(test, 4);
+	for (i = 4; i < 8; i++)
+		KUNIT_EXPECT_TRUE(test, dmem_has(&gcma_dmem, fx->mapping, i));
+	KUNIT_EXPECT_NULL(test, gcma_publish(true, fx->mapping, folio, NULL));
+	for (i = 4; i < 8; i++)
+		expect_no_copy(test, i);
+	folio_unlock(folio);
+	folio_put(folio);
+}
+
 /* A copy without a flagged shadow may be an old one; nothing will lead to the others. */
-static void insert_over_old_copy(struct kunit *test, pgoff_t old)
+static void insert_over_old_copies(struct kunit *test, unsigned long old)
 {
 	struct clients_fixture *fx = test->priv;
 	struct xarray *pages = &fx->mapping->i_pages;
-	int i;
+	unsigned long i;
 
 	for (i = 4; i < 8; i++)
 		keep(test, i);
-	/* The copy of one stays while its page is written and evicted. */
-	xa_store(pages, old, gcma_unflag(xa_load(pages, old)), GFP_KERNEL);
-	change(fx, old);
+	/* The copies of some stay while their pages are written and evicted. */
+	for_each_set_bit(i, &old, 8) {
+		xa_store(pages, i, gcma_unflag(xa_load(pages, i)), GFP_KERNEL);
+		change(fx, i);
+	}
 	KUNIT_EXPECT_FALSE(test, add_large(test, 4));
-	KUNIT_EXPECT_EQ(test, cached(fx, old), fx->disk[old]);
-	for (i = 4; i < 8; i++)
+	for (i = 4; i < 8; i++) {
+		KUNIT_EXPECT_EQ(test, cached(fx, i), fx->disk[i]);
 		expect_no_copy(test, i);
+	}
 	truncate_inode_pages(fx->mapping, 0);
 }
 
 static void clients_test_large_is_not_filled_in_part(struct kunit *test)
 {
 	require_large(test);
-	insert_over_old_copy(test, 4);
-	insert_over_old_copy(test, 5);
+	insert_over_old_copies(test, BIT(4));
+	insert_over_old_copies(test, BIT(5));
 	/* The last shadow is what the page cache goes by. */
-	insert_over_old_copy(test, 7);
+	insert_over_old_copies(test, BIT(7));
+	insert_over_old_copies(test, GENMASK(6, 4));
+	insert_over_old_copies(test, GENMASK(7, 5));
+}
+
+/* One that was lost, and nothing leads to the others any more. */
+static void clients_test_large_lost_in_part(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	pgoff_t lost, i;
+
+	require_large(test);
+	for (lost = 4; lost < 8; lost++) {
+		KUNIT_ASSERT_FALSE(test, add_large(test, 4));
+		KUNIT_ASSERT_TRUE(test, evict(fx, 4));
+		dmem_invalidate(&gcma_dmem, fx->mapping, lost, 1);
+		KUNIT_EXPECT_FALSE(test, add_large(test, 4));
+		for (i = 4; i < 8; i++)
+			expect_no_copy(test, i);
+		truncate_inode_pages(fx->mapping, 0);
+	}
 }
 
 static void clients_test_large_overwrite_frees_the_frames(struct kunit *test)
@@ -1030,12 +1143,15 @@ static void clients_test_large_overwrite_frees_the_frames(struct kunit *test)
 static void clients_test_large_shadow_is_cut(struct kunit *test)
 {
 	struct clients_fixture *fx = test->priv;
+	pgoff_t i;
 
 	require_large(test);
 	KUNIT_ASSERT_FALSE(test, add_large(test, 4));
 	KUNIT_ASSERT_TRUE(test, evict(fx, 4));
 	truncate_inode_pages_range(fx->mapping, (5 << PAGE_SHIFT) + 1,
 				   (5 << PAGE_SHIFT) + 2);
+	for (i = 4; i < 8; i++)
+		expect_no_copy(test, i);
 	expect_disk(test, 5);
 	expect_disk(test, 7);
 }
@@ -1056,6 +1172,29 @@ static void clients_test_large_shadows_from_the_middle(struct kunit *test)
 						  (767 << PAGE_SHIFT) + 1));
 	for (index = 0; index < 768; index += 256)
 		KUNIT_EXPECT_FALSE(test, gcma_flagged(xa_load(pages, index)));
+}
+
+/* Those that a node higher up has, which is reclaimed, are of as many pages as a node. */
+static void clients_test_large_shadows_of_a_node(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	const pgoff_t first = (XA_CHUNK_SIZE + 2) << XA_CHUNK_SHIFT;
+	const pgoff_t last = first + XA_CHUNK_SIZE - 1;
+	XA_STATE(xas, &fx->mapping->i_pages, first);
+	struct folio *folio = test_alloc_folio(0);
+
+	require_large(test);
+	KUNIT_ASSERT_NOT_NULL(test, folio);
+	KUNIT_EXPECT_TRUE(test, dmem_store(&gcma_dmem, folio, fx->mapping, first, 0, 0));
+	KUNIT_EXPECT_TRUE(test, dmem_store(&gcma_dmem, folio, fx->mapping, last, 0, 0));
+	folio_put(folio);
+	xa_store_range(xas.xa, first, last, xa_mk_value(GCMA_SHADOW_BITS), GFP_KERNEL);
+	xas_lock_irq(&xas);
+	xas_load(&xas);
+	gcma_forget_node(fx->mapping, xas.xa_node);
+	xas_unlock_irq(&xas);
+	expect_no_copy(test, first);
+	expect_no_copy(test, last);
 }
 
 /* Read ahead the first @nr pages of the file, in folios of @order. */
@@ -1178,6 +1317,13 @@ static void clients_test_swap_slots_flagged_in_part(struct kunit *test)
 		for (i = 0; i < 4; i++)
 			KUNIT_EXPECT_EQ(test, dmem_has(&gcma_dmem, space, entry.val + i), all);
 	}
+	/* All have one. Two slots are freed, and the first of them loses its flag before. */
+	spin_lock(&ci->lock);
+	__swap_table_set(ci, 5, shadow_to_swp_tb(plain, 1));
+	gcma_slots_freed(ci, swp_entry(MAX_SWAPFILES - 1, 5), 2);
+	spin_unlock(&ci->lock);
+	for (i = 0; i < 4; i++)
+		KUNIT_EXPECT_EQ(test, dmem_has(&gcma_dmem, space, entry.val + i), i != 2);
 	dmem_invalidate(&gcma_dmem, space, entry.val, 4);
 	folio_put(folio);
 }
@@ -1192,6 +1338,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_loss_meets_store),
 	KUNIT_CASE(clients_test_cut_pages),
 	KUNIT_CASE(clients_test_cut_pages_only),
+	KUNIT_CASE(clients_test_many_copies_go),
 	KUNIT_CASE(clients_test_evicted_during_truncation),
 	KUNIT_CASE(clients_test_evicted_during_invalidation),
 	KUNIT_CASE(clients_test_invalidation),
@@ -1203,12 +1350,14 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_drop_caches),
 	KUNIT_CASE(clients_test_node_is_reclaimed),
 	KUNIT_CASE(clients_test_no_copy_after_a_failed_write),
+	KUNIT_CASE(clients_test_no_copy_after_a_failed_read),
 	KUNIT_CASE(clients_test_no_copy_of_such_files),
 	KUNIT_CASE(clients_test_key_is_removed),
 	KUNIT_CASE(clients_test_no_copy_of_a_file_that_forbids),
 	KUNIT_CASE(clients_test_read_in_place),
 	KUNIT_CASE(clients_test_no_use_after_a_failed_write),
 	KUNIT_CASE(clients_test_read_some_in_place),
+	KUNIT_CASE(clients_test_read_passes_no_old_copy),
 	KUNIT_CASE(clients_test_read_in_sequence),
 	KUNIT_CASE(clients_test_long_reads_in_sequence),
 	KUNIT_CASE(clients_test_read_again),
@@ -1220,10 +1369,13 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_splice),
 	KUNIT_CASE(clients_test_refault_costs_no_io),
 	KUNIT_CASE(clients_test_large_there_and_back),
+	KUNIT_CASE(clients_test_large_store_in_vain),
 	KUNIT_CASE(clients_test_large_is_not_filled_in_part),
+	KUNIT_CASE(clients_test_large_lost_in_part),
 	KUNIT_CASE(clients_test_large_overwrite_frees_the_frames),
 	KUNIT_CASE(clients_test_large_shadow_is_cut),
 	KUNIT_CASE(clients_test_large_shadows_from_the_middle),
+	KUNIT_CASE(clients_test_large_shadows_of_a_node),
 	KUNIT_CASE(clients_test_large_readahead),
 	KUNIT_CASE(clients_test_large_readahead_passes_over),
 	KUNIT_CASE(clients_test_large_readahead_expanded),

@@ -244,16 +244,17 @@ static void dmem_test_read_several(struct kunit *test)
 	unsigned long key;
 
 	KUNIT_ASSERT_NOT_NULL(test, word);
-	for (key = 7; key < 10; key++)
+	/* From one piece into the next. */
+	for (key = 14; key < 17; key++)
 		KUNIT_EXPECT_TRUE(test, store(fx, key, key));
 	KUNIT_EXPECT_EQ(test, dmem_read(&fx->dmem, test_space[0],
-					8 * PAGE_SIZE - 8, 4 * PAGE_SIZE, word,
+					15 * PAGE_SIZE - 8, 4 * PAGE_SIZE, word,
 					NULL, 0, true), 2 * PAGE_SIZE + 8);
-	KUNIT_EXPECT_EQ(test, word[0], 7);
-	KUNIT_EXPECT_EQ(test, word[1], 8);
-	KUNIT_EXPECT_EQ(test, word[words], 8);
-	KUNIT_EXPECT_EQ(test, word[words + 1], 9);
-	KUNIT_EXPECT_EQ(test, word[2 * words], 9);
+	KUNIT_EXPECT_EQ(test, word[0], 14);
+	KUNIT_EXPECT_EQ(test, word[1], 15);
+	KUNIT_EXPECT_EQ(test, word[words], 15);
+	KUNIT_EXPECT_EQ(test, word[words + 1], 16);
+	KUNIT_EXPECT_EQ(test, word[2 * words], 16);
 	KUNIT_EXPECT_EQ(test, word[2 * words + 1], 0);
 }
 
@@ -272,14 +273,17 @@ static void dmem_test_invalidate(struct kunit *test)
 {
 	struct dmem_fixture *fx = test->priv;
 
-	KUNIT_EXPECT_TRUE(test, store(fx, 7, 1));
-	KUNIT_EXPECT_TRUE(test, store(fx, 8, 1));
-	dmem_invalidate(&fx->dmem, test_space[0], 7, 1);
+	/* From one piece into the next. */
+	KUNIT_EXPECT_TRUE(test, store(fx, 15, 1));
+	KUNIT_EXPECT_TRUE(test, store(fx, 16, 1));
+	KUNIT_EXPECT_TRUE(test, store(fx, 17, 1));
+	dmem_invalidate(&fx->dmem, test_space[0], 15, 2);
 	KUNIT_EXPECT_EQ(test, live(fx), 1);
-	KUNIT_EXPECT_FALSE(test, load(fx, 7, 1));
+	KUNIT_EXPECT_FALSE(test, load(fx, 15, 1));
+	KUNIT_EXPECT_FALSE(test, load(fx, 16, 1));
 	dmem_invalidate_all(&fx->dmem);
 	KUNIT_EXPECT_EQ(test, live(fx), 0);
-	KUNIT_EXPECT_FALSE(test, load(fx, 8, 1));
+	KUNIT_EXPECT_FALSE(test, load(fx, 17, 1));
 }
 
 static void dmem_test_clients_are_apart(struct kunit *test)
@@ -728,7 +732,9 @@ static void dmem_test_secrets_are_wiped(struct kunit *test)
 	}
 	KUNIT_ASSERT_TRUE(test, store(fx, SECRETS, 42));
 	plain = frame_of(fx, SECRETS);
+	KUNIT_EXPECT_FALSE(test, dmem_has_secrets(&fx->area[0]));
 	dmem_invalidate(&fx->dmem, test_space[0], DROPPED, 1);
+	KUNIT_EXPECT_TRUE(test, dmem_has_secrets(&fx->area[0]));
 	KUNIT_ASSERT_TRUE(test, load(fx, LOADED, secret));
 	KUNIT_ASSERT_TRUE(test, store(fx, REPLACED, 43));
 	own(fx, frame[OWNED], 1);
