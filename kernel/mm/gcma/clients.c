@@ -290,14 +290,12 @@ bool gcma_load(struct address_space *mapping, pgoff_t index,
 /**
  * gcma_invalidate() - free the frames of copies that can no longer be found
  * @mapping: the cache
- * @index: a page of the shadow that is being removed, the i_pages lock held, or
- *	of the locked folio that has replaced it
+ * @index: the first page of the shadow that is being removed, the i_pages lock held,
+ *	or of the locked folio that has replaced it
  */
 void gcma_invalidate(struct address_space *mapping, pgoff_t index)
 {
-	unsigned long nr = 1UL << xa_get_order(&mapping->i_pages, index);
-
-	drop(mapping, round_down(index, nr), nr);
+	drop(mapping, index, 1UL << xa_get_order(&mapping->i_pages, index));
 }
 
 #ifdef SWAP_TABLE_HAS_ZEROFLAG /* Linux 7.3, see compat.h */
@@ -669,21 +667,15 @@ ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to)
  * gcma_serves() - would gcma_read() find some pages
  * @mapping: the page cache
  * @index: the first one
- * @nr: how many
+ * @nr: how many, no more than a piece, see __gcma_ra_order()
  *
  * Return: true if readahead may leave them out. Some of them may be gone all the same.
  */
 bool gcma_serves(struct address_space *mapping, pgoff_t index, unsigned long nr)
 {
-	unsigned long i;
-
-	if (!reads_in_place(mapping) || flagged_pages(mapping, index, nr) < nr)
-		return false;
-	/* dmem mostly keeps or loses pieces as a whole, so their first pages stand for all. */
-	for (i = 0; i < nr; i = ALIGN(index + i + 1, BIT(DMEM_PIECE_ORDER)) - index)
-		if (!dmem_has(&gcma_dmem, mapping, index + i))
-			return false;
-	return true;
+	/* dmem mostly keeps or loses a piece as a whole, so its first page stands for all. */
+	return reads_in_place(mapping) && flagged_pages(mapping, index, nr) == nr &&
+	       dmem_has(&gcma_dmem, mapping, index);
 }
 
 /**

@@ -281,6 +281,8 @@ static void dmem_test_invalidate(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, live(fx), 1);
 	KUNIT_EXPECT_FALSE(test, load(fx, 15, 1));
 	KUNIT_EXPECT_FALSE(test, load(fx, 16, 1));
+	KUNIT_EXPECT_TRUE(test, dmem_store(&fx->dmem, page_folio(fx->page), test_space[0],
+					   18, 1, 0));
 	dmem_invalidate_all(&fx->dmem);
 	KUNIT_EXPECT_EQ(test, live(fx), 0);
 	KUNIT_EXPECT_FALSE(test, load(fx, 17, 1));
