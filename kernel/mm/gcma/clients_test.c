@@ -26,8 +26,8 @@
 #include "compat_test.h"
 #include "gcma.h"
 
-/* More than a node of the page cache has. */
-#define CLIENTS_PAGES	(2 * XA_CHUNK_SIZE)
+/* At least two nodes of the page cache. */
+#define CLIENTS_PAGES	128
 
 /**
  * struct clients_fixture - a file system with one file
@@ -1272,6 +1272,8 @@ static void clients_test_large_readahead_expanded(struct kunit *test)
 static void clients_test_large_readahead_of_pieces(struct kunit *test)
 {
 	struct clients_fixture *fx = test->priv;
+	struct xarray *pages = &fx->mapping->i_pages;
+	unsigned int i;
 
 	require_large(test);
 	keep(test, 16);
@@ -1279,6 +1281,17 @@ static void clients_test_large_readahead_of_pieces(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, fx->reads, CLIENTS_PAGES);
 	expect_order(test, 0, DMEM_PIECE_ORDER);
 	expect_order(test, 32, 5);
+	/* One that is gone, or old, is not kept. */
+	for (i = 0; i < 2; i++) {
+		truncate_inode_pages(fx->mapping, 0);
+		keep(test, 16);
+		if (i)
+			xa_store(pages, 16, gcma_unflag(xa_load(pages, 16)), GFP_KERNEL);
+		else
+			gcma_invalidate_all();
+		read_first(fx, CLIENTS_PAGES, 5);
+		expect_order(test, 0, 5);
+	}
 }
 
 #ifdef SWAP_TABLE_HAS_ZEROFLAG /* Linux 7.3, see compat.h */
