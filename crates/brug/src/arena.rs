@@ -35,8 +35,8 @@
 //! | `LOST` | free, not all of it is ours, and on no stack | nobody |
 //! | `CHANGED` | free, its pages are as a program has changed them, and on no stack | purge: `ORPHAN` |
 //! | `HELD` | its owner changes more than its size | owner |
-//! | `LIVE` | holds an object | owner: `HELD`; `take_back`: `CUTTING` |
-//! | `SLACK` | holds an object, has much memory beyond it | owner: `HELD`; purge: `TRIMMING` |
+//! | `LIVE` | holds an object | owner: `HELD`; purge: `TRIMMING`; `take_back`: `CUTTING` |
+//! | `SLACK` | holds an object that does not grow, has much memory beyond it | owner: `HELD`; purge: `TRIMMING` |
 //! | `TRIMMING` | purge drops the memory beyond the object | purge: `LIVE`; owner waits |
 //! | `CUTTING` | `take_back` uncommits what is beyond the object | it: `LIVE`; owner waits |
 //!
@@ -46,8 +46,8 @@
 //!
 //! An object that grows within what is committed stays `LIVE`, because an atomic
 //! exchange would cost more than the rest of the call. Its owner stores the new size
-//! and then loads the state; [`take_back`] stores the state and then loads the size,
-//! and between the two makes every processor that runs a thread of this process
+//! and then loads the state; [`take_back`] and purge store the state and then load the size,
+//! and between the two make every processor that runs a thread of this process
 //! execute a barrier (`membarrier`). So one of them sees the other.
 
 use core::ptr;
@@ -122,11 +122,9 @@ const AHEAD: u32 = 2;
 const AHEAD_COUNTED: u32 = 3;
 /// The minimum that is committed for an object that grows.
 const FIRST_COMMIT: usize = 256 << 10;
-/// Memory beyond an object that is worth trimming. An object that grows may have more before long, and each of its steps
-/// takes longer while there is somebody who may trim it.
-const SLACK_MIN: usize = 1 << 20;
-/// The same of an object that does not grow: a quarter of its size, and at least this.
+/// Memory beyond an object that is worth trimming: a quarter of its size, at least so much, and so much at most.
 const SLACK_LEAST: usize = 16 << 10;
+const SLACK_MOST: usize = 1 << 20;
 /// Zeroing by hand is cheaper than new pages up to here; beyond, fresh pages keep
 /// a sparsely used object sparse.
 const MEMSET_MAX: usize = 4 << 20;
@@ -160,7 +158,7 @@ pub(crate) struct Slot {
     /// Bytes not copied, and growths in place, of this object.
     not_copied: AtomicU64,
     grows: AtomicU32,
-    /// When it became `WARM` or `SLACK`, in milliseconds, cut to 32 bits.
+    /// When what is retained of it was counted, in milliseconds, cut to 32 bits.
     pub(crate) stamp: AtomicU32,
     /// What the kernel was last asked for here: `UNASKED`, `SMALL` or `ASKED` (huge pages).
     huge: AtomicU8,
@@ -794,23 +792,21 @@ fn release_hold(slot: &Slot, end: usize, growing: bool) {
     if touched <= used {
         slot.touched.store(used, Relaxed);
     }
-    match slack(slot, used, growing) {
+    match slack(slot, used) {
         0 => slot.state.store(LIVE, Release),
-        bytes => leave_slack(slot, bytes),
+        bytes => leave_slack(slot, bytes, resting(growing)),
     }
 }
 
 /// Bytes of memory beyond the `used` ones of an object, or of what is committed where that counts; 0 if they
 /// are not worth trimming.
 #[inline]
-fn slack(slot: &Slot, used: usize, growing: bool) -> usize {
+fn slack(slot: &Slot, used: usize) -> usize {
     let (end, least) = if words::counted() {
         (slot.committed.load(Relaxed), ahead_counted(used) + 1)
-    } else if growing {
-        (slot.touched.load(Relaxed), SLACK_MIN)
     } else {
         let quarter = slot.of_object(used) / 4;
-        (slot.touched.load(Relaxed), quarter.clamp(SLACK_LEAST, SLACK_MIN))
+        (slot.touched.load(Relaxed), quarter.clamp(SLACK_LEAST, SLACK_MOST))
     };
     if end >= used + least {
         end - used
@@ -819,8 +815,17 @@ fn slack(slot: &Slot, used: usize, growing: bool) -> usize {
     }
 }
 
+/// The state of a slot with memory beyond its object. One that grows goes on without an atomic exchange, so to trim
+/// it takes a barrier, which not every process may use; where memory is counted, each step is looked at anyway.
+fn resting(growing: bool) -> u32 {
+    match growing && !words::counted() {
+        true => LIVE,
+        false => SLACK,
+    }
+}
+
 #[cold]
-fn leave_slack(slot: &Slot, excess: usize) {
+fn leave_slack(slot: &Slot, excess: usize, state: u32) {
     if !retain::may_keep(excess, slot.own_mapping.load(Relaxed)) {
         let origin = origin_of(slot.class.load(Relaxed) as usize, index_of(slot));
         if os::keep_errno(|| drop_beyond(slot, origin)) {
@@ -831,7 +836,7 @@ fn leave_slack(slot: &Slot, excess: usize) {
     slot.excess.store((excess / MIN_PAGE) as u32, Relaxed);
     slot.stamp.store(os::now_ms() as u32, Relaxed);
     let retained = retain::more(excess);
-    slot.state.store(SLACK, Release);
+    slot.state.store(state, Release);
     retain::wake(retained);
 }
 
@@ -851,6 +856,9 @@ fn hold(slot: &Slot, p: *mut u8) -> bool {
                 let used = page_round(slot.end.load(Relaxed));
                 if slot.touched.load(Relaxed) < used {
                     slot.touched.store(used, Relaxed);
+                }
+                if state == LIVE && slot.excess.load(Relaxed) > 0 {
+                    retain::no_longer(take_excess(slot));
                 }
                 return state == SLACK;
             }
@@ -945,9 +953,9 @@ unsafe fn resize_held(slot: &'static Slot, origin: *mut u8, new: usize) -> Optio
     if new >= old && fits(slot, new) {
         slot.end.store(new, Relaxed);
         count_growth(slot, old - slot.inset());
-        if was_slack && slack(slot, page_round(new), false) > 0 {
+        if was_slack && slack(slot, page_round(new)) > 0 {
             // Still much: purge may take it at the time at which it would have before.
-            slot.state.store(SLACK, Release);
+            slot.state.store(resting(true), Release);
             return Some(origin);
         }
         if was_slack {
@@ -1330,13 +1338,17 @@ pub(crate) fn drop_retained(age: u32) -> bool {
         for index in first..first + used(c) {
             let slot = descriptor(index);
             let state = slot.state.load(Relaxed);
-            if !matches!(state, WARM | SLACK | CHANGED) || (age > 0 && age_of(slot) < age) {
+            let retains = match state {
+                LIVE => slot.excess.load(Relaxed) > 0,
+                _ => matches!(state, WARM | SLACK | CHANGED),
+            };
+            if !retains || (age > 0 && age_of(slot) < age) {
                 continue;
             }
             let origin = origin_of(class, index);
             any |= match state {
                 WARM => drop_warm(slot, origin, c, index),
-                SLACK => trim_slack(slot, origin),
+                LIVE | SLACK => trim(slot, origin, state),
                 _ => drop_changed(slot, origin, c, index),
             };
         }
@@ -1344,7 +1356,7 @@ pub(crate) fn drop_retained(age: u32) -> bool {
     any
 }
 
-/// Milliseconds since a slot became `WARM` or `SLACK`. The clock is read last, and for each: to give memory back takes
+/// Milliseconds since what is retained of a slot was counted. The clock is read last, and for each: to give memory back takes
 /// time, and what is freed meanwhile would seem to be from the future, which is as old as can be.
 fn age_of(slot: &Slot) -> u32 {
     let stamp = slot.stamp.load(Acquire);
@@ -1404,15 +1416,17 @@ fn drop_changed(slot: &'static Slot, origin: *mut u8, c: &Class, index: usize) -
     any
 }
 
-fn trim_slack(slot: &Slot, origin: *mut u8) -> bool {
+/// Drops the memory beyond the object of a slot that is `LIVE` or `SLACK`.
+fn trim(slot: &Slot, origin: *mut u8, state: u32) -> bool {
     if slot
         .state
-        .compare_exchange(SLACK, TRIMMING, AcqRel, Relaxed)
+        .compare_exchange(state, TRIMMING, AcqRel, Relaxed)
         .is_err()
     {
         return false;
     }
-    let done = drop_beyond(slot, origin);
+    let seen = state == SLACK || os::heavy_barrier();
+    let done = seen && drop_beyond(slot, origin);
     retain::no_longer(take_excess(slot));
     slot.state.store(LIVE, Release);
     done
@@ -1569,7 +1583,7 @@ pub(crate) fn after_fork_in_child() {
                 CUTTING => slot.state.store(LIVE, Relaxed),
                 _ => {}
             }
-            if matches!(slot.state.load(Relaxed), WARM | SLACK | CHANGED) {
+            if matches!(slot.state.load(Relaxed), WARM | SLACK | CHANGED | LIVE) {
                 retained += slot.excess.load(Relaxed) as usize * MIN_PAGE;
             }
         }

@@ -435,6 +435,22 @@ fn what_larger_objects_leave_to_smaller_ones_is_given_back() {
             let objects: Vec<_> = (0..50).map(|_| vec![1u8; LARGE / 5]).collect();
             fits(50, LARGE / 5);
             drop(objects);
+            // Nor if objects grow into what others have left, and then no more.
+            drop((0..50).map(|_| vec![1u8; LARGE]).collect::<Vec<_>>());
+            let grown = || {
+                let mut v = vec![1u8; 4096];
+                (1..40).for_each(|pages| {
+                    v.reserve_exact(4096);
+                    v.resize(4096 * (pages + 1), 1);
+                });
+                v
+            };
+            let mut objects: Vec<_> = (0..50).map(|_| grown()).collect();
+            fits(50, 40 << 12);
+            for v in &mut objects {
+                assert!(v.iter().all(|&byte| byte == 1));
+                v.resize(LARGE, 1);
+            }
         },
     );
 }
