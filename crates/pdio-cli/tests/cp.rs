@@ -588,6 +588,21 @@ fn a_fifo_takes_the_place_of_nothing_else() {
 }
 
 #[test]
+fn a_source_that_is_named_twice_is_copied_once() {
+    let home = home();
+    let (tree, to) = (home.path().join("tree"), home.path().join("to"));
+    fs::create_dir(&tree).unwrap();
+    fs::create_dir(&to).unwrap();
+    fs::write(tree.join("file"), "data").unwrap();
+    let again = home.path().join("./tree");
+    let output = cp(&["-r"], &[&tree, &again, &to]);
+    assert_status(&output, 0);
+    let said = stderr(&output);
+    assert!(said.ends_with("is named twice, and copied once\n") && said.lines().count() == 1);
+    assert_eq!(fs::read(to.join("tree/file")).unwrap(), b"data");
+}
+
+#[test]
 fn without_the_right_to_make_a_device_one_line_says_so() {
     let home = home();
     let output = unprivileged_cp(home.path(), home.path(), &["-a", "/dev/null", "to"]);

@@ -9,16 +9,18 @@ mod attributes;
 mod data;
 mod tree;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use clap::ValueHint;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use serde_json::json;
 
-use crate::report::{self, quoted, Fail, Outcome, Progress};
+use crate::report::{self, quoted, say, Fail, Outcome, Progress};
 use crate::signals::Signals;
 use tree::{Copier, Options};
 
@@ -118,6 +120,7 @@ pub fn run(args: &Cp) -> Outcome {
     let progress = Progress::new("", if has_tree { 0 } else { total }, !args.quiet);
     let mut copier = Copier::new(options, target, &signals, progress);
     let mut ended = None;
+    let mut named = BTreeSet::new();
     for (i, source) in sources.iter().enumerate() {
         let destination = match (into, source.file_name()) {
             (false, _) => target.clone(),
@@ -127,6 +130,15 @@ pub fn run(args: &Cp) -> Outcome {
             // ".", ".." and "DIR/.": their contents.
             (true, _) => target.clone(),
         };
+        let inode = fs::symlink_metadata(source).map(|about| (about.dev(), about.ino()));
+        if inode.is_ok_and(|inode| !named.insert((inode, destination.clone()))) {
+            let line = format!(
+                "pdio cp: {} is named twice, and copied once",
+                quoted(source)
+            );
+            copier.data.progress.aside(|| say(line));
+            continue;
+        }
         if let Err(fail) = copier.named(source, &destination) {
             ended = Some(fail);
             break;
