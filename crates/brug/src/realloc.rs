@@ -66,10 +66,10 @@ unsafe fn grow_in_place(offset: usize, new: usize) -> bool {
     grown
 }
 
-/// As [`realloc_cold`], for an object that is [`offset_in_slots`].
+/// Resizes an object that is in a slot: at `p`, which is `offset` bytes into the arena; `old` is its size or unknown.
 ///
 /// # Safety
-/// The caller owns the object, which is so far into the arena, and `new` is not 0.
+/// The caller owns the object, and `new` is not 0.
 #[inline(never)]
 pub unsafe extern "C" fn realloc_step(
     p: *mut u8,
