@@ -281,7 +281,7 @@ pub fn run(args: &Bench) -> Outcome {
             return Err(Fail::Usage(text.into()));
         }
         let (rate, length) = (stream.rate, stream.length);
-        if !(rate > 0.0 && rate <= 1e6 && length > 0.0 && length <= 3600.0 && rate * length < 1e8) {
+        if rate == 0.0 || length == 0.0 || rate * length >= 1e8 {
             let text = "--rate: up to a million a second; --length: up to an hour";
             return Err(Fail::Usage(text.into()));
         }
@@ -303,7 +303,7 @@ pub fn run(args: &Bench) -> Outcome {
             "--sizes: {bad} is not between 1 B and 1 GiB"
         )));
     }
-    if !(options.seconds.unwrap_or(1.0) > 0.0 && options.seconds.unwrap_or(1.0) <= 3600.0) {
+    if options.seconds == Some(0.0) {
         return Err(Fail::Usage("--seconds: between 0 and 3600".into()));
     }
     if options.cache < 64 << 20 {

@@ -234,11 +234,17 @@ impl<'a> Copier<'a> {
                 quoted(from.path)
             )));
         }
-        let opened = opened.map_or_else(|| from.open(DIRECTORY), Ok);
-        if let Ok(directory) = &opened {
-            // What it is now: it may have been mounted by this, or have replaced another one.
-            about = directory.metadata().context("read", from.path)?;
-        }
+        let opened = match opened {
+            Some(directory) => Ok(directory),
+            None => {
+                let opened = from.open(DIRECTORY);
+                if let Ok(directory) = &opened {
+                    // What it is now: it may have been mounted by this, or have replaced another one.
+                    about = directory.metadata().context("read", from.path)?;
+                }
+                opened
+            }
+        };
         let about = &about;
         // The copy may be seen in the source by another path, as that of a bind mount.
         if self.made.contains(&(about.dev(), about.ino())) {
