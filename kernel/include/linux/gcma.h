@@ -30,9 +30,6 @@ struct swap_cluster_info;
 #define GCMA_SWAP	0x4	/* keeps pages that were swapped out */
 #define GCMA_STOCK	0x8	/* not a guaranteed area: plain CMA */
 
-/* What filemap_get_pages() returns if gcma_read() may have the first page. */
-#define GCMA_KEPT	1
-
 #ifdef CONFIG_GCMA
 /* The lowest bit of a workingset shadow: dmem was given a copy of the page. */
 #define GCMA_SHADOW_BITS	1
@@ -89,8 +86,7 @@ void __gcma_slots_freed(struct swap_cluster_info *ci, swp_entry_t entry,
 		__gcma_slots_freed(ci, entry, nr);			\
 } while (0)
 
-void *__gcma_shadow(struct address_space *mapping, struct folio *folio,
-		    void *old);
+void *__gcma_shadow(struct folio *folio, void *old);
 
 /* Did gcma_load() fill this folio? Nobody else has had it. */
 #define gcma_loaded(folio)	(gcma_active() && folio_test_uptodate(folio))
@@ -102,12 +98,9 @@ static inline void *gcma_unflag(void *shadow)
 }
 
 /* See __gcma_shadow(); @old is the last shadow, or the only one. */
-static inline void *gcma_shadow(struct address_space *mapping,
-				struct folio *folio, void *old)
+static inline void *gcma_shadow(struct folio *folio, void *old)
 {
-	if (gcma_active() && folio_test_large(folio))
-		return __gcma_shadow(mapping, folio, old);
-	return old;
+	return gcma_active() && folio_test_large(folio) ? __gcma_shadow(folio, old) : old;
 }
 
 struct page *gcma_alloc(struct cma *cma, unsigned long count,

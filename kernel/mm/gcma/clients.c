@@ -222,16 +222,16 @@ static unsigned long flagged_pages(struct address_space *mapping, pgoff_t first,
 
 /**
  * __gcma_shadow() - several shadows as one
- * @mapping: the page cache, its i_pages lock held
- * @folio: a large folio that is about to take the place of shadows
+ * @folio: a large folio that is about to take the place of shadows; its page cache's
+ *	i_pages lock is held
  * @old: one of them
  *
  * Return: @old, flagged if all pages are; or, if only some are, the same as no value
  * entry, of which __gcma_fill() makes one again.
  */
-void *__gcma_shadow(struct address_space *mapping, struct folio *folio,
-		    void *old)
+void *__gcma_shadow(struct folio *folio, void *old)
 {
+	struct address_space *mapping = folio->mapping;
 	XA_STATE(xas, &mapping->i_pages, folio->index);
 	unsigned long nr = folio_nr_pages(folio);
 	void *entry;
