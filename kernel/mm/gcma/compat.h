@@ -8,6 +8,7 @@
 
 #include <linux/cma.h>
 #include <linux/fs.h>
+#include <linux/highmem.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mm_inline.h>
@@ -41,6 +42,16 @@ static inline bool cma_memmap_contiguous(const struct cma *cma)
 }
 
 #define nth_page(page, n)	((page) + (n))
+
+/* As clear_highpage(), of @nr pages in a row. */
+static inline void clear_highpages(struct page *page, unsigned int nr)
+{
+	if (!IS_ENABLED(CONFIG_HIGHMEM))
+		clear_pages(kasan_reset_tag(page_address(page)), nr);
+	else
+		while (nr--)
+			clear_highpage(page++);
+}
 
 /* Start to read a window of readahead, with larger folios than the last one. */
 static inline void read_next(struct readahead_control *ractl, struct kiocb *iocb)
@@ -80,6 +91,14 @@ static inline bool swap_slot_zero(swp_entry_t entry)
 static inline void cma_add_available(struct cma *cma, long nr)
 {
 	/* It is counted in the bitmap. */
+}
+
+static inline void clear_highpages(struct page *page, unsigned int nr)
+{
+	unsigned int i;
+
+	for (i = 0; i < nr; i++)
+		clear_highpage(nth_page(page, i));
 }
 
 /* With folios of a piece. */

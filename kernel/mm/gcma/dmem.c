@@ -86,6 +86,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "compat.h"
 #include "dmem.h"
 
 #define RRPV_MAX	3
@@ -104,6 +105,8 @@
 #define ROUND_PAGES	512
 /* Copies pay if there is one read of the device less for so many pages offered. */
 #define PAYS_SHARE	8
+/* Pages that are cleared at once: processors are faster that way, but others want to run, too. */
+#define CLEAR_BATCH	64UL
 
 /* Classes of pieces: two of leaders, and the others. */
 enum { GENEROUS, THRIFTY, FOLLOWER };
@@ -962,6 +965,24 @@ unsigned long dmem_release(struct dmem_area *area, unsigned long first,
 }
 
 /**
+ * dmem_clear() - clear pages in a row, which nobody else uses
+ * @page: the first
+ * @nr: how many
+ *
+ * Context: Process. May sleep.
+ */
+void dmem_clear(struct page *page, unsigned long nr)
+{
+	unsigned long i, n;
+
+	for (i = 0; i < nr; i += n) {
+		n = min(nr - i, CLEAR_BATCH);
+		clear_highpages(nth_page(page, i), n);
+		cond_resched();
+	}
+}
+
+/**
  * dmem_zero_owned() - clear those frames of the owner that may not be zero
  * @area: the area
  * @first: first frame, counted from the start of the area
@@ -972,7 +993,7 @@ unsigned long dmem_release(struct dmem_area *area, unsigned long first,
 void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 		     unsigned long nr)
 {
-	unsigned long end = area->first + first + nr;
+	unsigned long end = area->first + first + nr, stop;
 	unsigned long *zero = area->dmem->zero;
 
 	/* So it is after prepare; counting is quicker than looking for each. */
@@ -980,9 +1001,9 @@ void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 		return;
 	nr = area->first + first;
 	/* Others may change bits of other frames meanwhile. */
-	for (; nr = data_race(find_next_zero_bit(zero, end, nr)), nr < end; nr++) {
-		clear_highpage(frame_page(area, nr));
-		cond_resched();
+	for (; nr = data_race(find_next_zero_bit(zero, end, nr)), nr < end; nr = stop) {
+		stop = data_race(find_next_bit(zero, end, nr));
+		dmem_clear(frame_page(area, nr), stop - nr);
 	}
 }
 

@@ -118,6 +118,7 @@ unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
 			  unsigned long nr);
 unsigned long dmem_release(struct dmem_area *area, unsigned long first,
 			   unsigned long nr);
+void dmem_clear(struct page *page, unsigned long nr);
 void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 		     unsigned long nr);
 unsigned long dmem_cached(const struct dmem_area *area, unsigned int client);

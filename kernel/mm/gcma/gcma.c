@@ -405,7 +405,7 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 			unsigned int align, gfp_t gfp)
 {
 	unsigned long nbits = to_bits(cma, count), nr = nbits << cma->order_per_bit;
-	unsigned long bit, first, i, copy_waits = 0;
+	unsigned long bit, first, copy_waits = 0;
 	struct gcma *gcma = cma->gcma;
 	struct dmem_area *dmem;
 	struct page *page;
@@ -426,14 +426,10 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 	page = bit_page(cma, bit);
 	if (dmem)
 		copy_waits = dmem_revoke(dmem, first, nr);
-	if (must_zero(gfp) && dmem) {
+	if (must_zero(gfp) && dmem)
 		dmem_zero_owned(dmem, first, count);
-	} else if (must_zero(gfp)) {
-		for (i = 0; i < count; i++) {
-			clear_highpage(nth_page(page, i));
-			cond_resched();
-		}
-	}
+	else if (must_zero(gfp))
+		dmem_clear(page, count);
 	if (gfp & __GFP_COMP && count > 1)
 		make_folio(page, ilog2(count));
 	trace_gcma_alloc(cma->name, page_to_pfn(page), count, copy_waits);
