@@ -201,7 +201,9 @@ pub(crate) fn pilot(
     let dont_cache = !page_cache_only(facts.filesystem)
         && (operation == Operation::Write
             || matches!(wanted, Wanted::Strategy(Strategy::DontCache)));
-    Pilot::new(key, wanted, direct, dont_cache)
+    // It allocates and checks each for itself, one after the other.
+    let dear = facts.filesystem == "btrfs";
+    Pilot::new(key, wanted, direct, dont_cache).on_dear_writes(dear)
 }
 
 /// Where a seek leads to; `size` is the file's as the kernel knows it.

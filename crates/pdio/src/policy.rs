@@ -11,7 +11,8 @@
 //! Where `pdio learn` has measured the filesystem (see [`crate::costs`]), a stream begins with what was
 //! cheapest then; its own samples decide from there on. Where nothing is known it begins with the
 //! paper's rule: small calls are gathered; writes of 64 KiB and more and reads of 256 KiB and more, with
-//! aligned memory, go without a copy. Smaller reads begin with read-ahead, which needs a copy: without
+//! aligned memory, go without a copy, but for writes of less than 256 KiB to btrfs, which begin in the page
+//! cache. Smaller reads begin with read-ahead, which needs a copy: without
 //! either, the device stands still between two calls.
 //!
 //! A trial ends when it has cost about as much again as the same bytes do by the present strategy. So a
@@ -405,6 +406,8 @@ pub(crate) fn spent(begun: Moment, bytes: u64) -> Spent {
 pub(crate) struct Pilot {
     key: Key,
     allowed: Allowed,
+    /// Each direct write of the filesystem is expensive.
+    dear_writes: bool,
     current: usize,
     /// During a trial, the strategy to go back to.
     home: Option<usize>,
@@ -454,6 +457,7 @@ impl Pilot {
         let mut pilot = Pilot {
             key,
             allowed,
+            dear_writes: false,
             current: BUFFERED,
             home: None,
             slice: Slice::default(),
@@ -472,12 +476,25 @@ impl Pilot {
         pilot
     }
 
+    /// The stream is of a filesystem whose direct writes are expensive, each of them. Counts before
+    /// [`large_calls`](Pilot::large_calls).
+    pub(crate) fn on_dear_writes(mut self, dear: bool) -> Pilot {
+        self.dear_writes = dear && self.key.operation == Operation::Write;
+        self
+    }
+
     /// What a stream begins with if nothing is known: direct, without a copy if it writes or its calls are
     /// so large that the device idles little between them; scattered reads in the page cache, which can
-    /// repay them. A paced stream must not wait for the device.
+    /// repay them, and writes of medium size where direct ones are dear. A paced stream must not wait for the
+    /// device.
     fn prior(&self) -> usize {
         let waits = self.key.operation == Operation::Write || self.key.pattern == Pattern::Large;
-        let first = if self.key.pattern == Pattern::Random && self.allowed[BUFFERED] {
+        let cached = match self.key.pattern {
+            Pattern::Random => true,
+            Pattern::Medium => self.dear_writes && !self.key.paced,
+            _ => false,
+        };
+        let first = if cached && self.allowed[BUFFERED] {
             BUFFERED
         } else if waits && !self.key.paced {
             ZERO_COPY
@@ -1078,6 +1095,34 @@ mod tests {
         let mut pilot = Pilot::new(stream(10 << 40, Operation::Write), AUTO, true, false);
         pilot.large_calls(64 << 10);
         assert!(pilot.zero_copy(64 << 10), "smaller ones begin anew");
+    }
+
+    #[test]
+    fn writes_of_medium_size_begin_in_the_page_cache_where_direct_ones_are_dear() {
+        for (dev, operation, len, first) in [
+            (13 << 40, Operation::Write, 64 << 10, Strategy::Buffered),
+            (14 << 40, Operation::Write, 256 << 10, Strategy::Direct),
+            (15 << 40, Operation::Write, 4 << 10, Strategy::Direct),
+            (16 << 40, Operation::Read, 64 << 10, Strategy::Direct),
+        ] {
+            let pilot = Pilot::new(stream(dev, operation), AUTO, true, false);
+            let mut pilot = pilot.on_dear_writes(true);
+            pilot.large_calls(len);
+            assert_eq!(pilot.strategy(), first, "{operation:?} {len}");
+        }
+        // What was measured counts more.
+        let key = Key {
+            pattern: Pattern::Medium,
+            ..stream(17 << 40, Operation::Write)
+        };
+        with(key, |learned| {
+            learned.arms[STAGED].remember(1.0, 0);
+            learned.arms[BUFFERED].remember(2.0, 0);
+        });
+        let pilot = Pilot::new(stream(17 << 40, Operation::Write), AUTO, true, false);
+        let mut pilot = pilot.on_dear_writes(true);
+        pilot.large_calls(64 << 10);
+        assert_eq!(pilot.current, STAGED);
     }
 
     #[test]
