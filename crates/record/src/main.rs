@@ -61,8 +61,8 @@ Exit status:
   0  recorded, as much as was asked for
   1  something failed; the message says what, all frames before are in FILE and in its index
   2  the command line is wrong; nothing was touched
-  129, 130, 143  ended cleanly by SIGHUP, SIGINT, SIGTERM; another one, half a second
-                 or more after the first, ends at once";
+  129, 130, 143  ended by SIGHUP, SIGINT, SIGTERM, and nothing failed; another one, half a
+                 second or more after the first, ends at once";
 
 /// Record a camera, raw, without a copy where the machine can.
 ///
@@ -451,24 +451,25 @@ fn run(args: &Record) -> Outcome {
             report::rate(totals.bytes, time),
         ));
     }
-    outcome.map_err(|fail| match fail {
-        Fail::Failed(text) if !pipe => {
+    let told = match failed {
+        0 => told,
+        // Lines have said so.
+        _ => told.and(Err(Fail::Reported)),
+    };
+    match outcome {
+        Err(Fail::Failed(text)) if !pipe => {
             let what = match totals.files.len() {
                 1 => format!("{} holds", quoted(&totals.files[0])),
                 files => format!("{files} files hold"),
             };
-            Fail::Failed(format!(
+            Err(Fail::Failed(format!(
                 "{text}; {what} {} frames, all indexed",
                 totals.frames
-            ))
+            )))
         }
-        fail => fail,
-    })?;
-    told?;
-    match failed {
-        0 => Ok(()),
-        // Lines have said so.
-        _ => Err(Fail::Reported),
+        // A recording without an end of its own is always ended by a signal: that hides no failure.
+        Ok(()) | Err(Fail::Signal(_)) => told.and(outcome),
+        failed => failed,
     }
 }
 

@@ -604,17 +604,47 @@ fn a_photo_that_could_not_be_written_is_a_failure() {
         return;
     };
     let (file, photos) = (home.join("out"), home.join("photos"));
-    fs::create_dir(&photos).unwrap();
     let photo = photos.join("photo").to_str().unwrap().to_owned();
-    let film = frames(move |number| {
-        if number == 3 {
-            fs::remove_dir(&photos).unwrap();
-            raise(SIGUSR2).unwrap();
+    // Whether it ends by itself or by a signal.
+    for end in [0..9, 0..6] {
+        fs::create_dir(&photos).unwrap();
+        let (photos, last) = (photos.clone(), end.end - 1);
+        let film = frames(move |number| match number {
+            3 => {
+                fs::remove_dir(&photos).unwrap();
+                raise(SIGUSR2).unwrap();
+            }
+            5 if last == 5 => raise(SIGTERM).unwrap(),
+            _ => {}
+        });
+        let outcome = record(film, &["--frames", "9", "--photo", &photo], &file);
+        assert!(matches!(outcome, Err(Fail::Reported)), "{outcome:?}");
+        holds(&file, end);
+    }
+}
+
+#[test]
+fn a_signal_hides_no_json_that_could_not_be_printed() {
+    let Some(home) = place("a_signal_hides_no_json_that_could_not_be_printed") else {
+        return;
+    };
+    let film = frames(|number| {
+        if number == 5 {
+            raise(SIGTERM).unwrap();
         }
     });
-    let outcome = record(film, &["--frames", "9", "--photo", &photo], &file);
-    assert!(matches!(outcome, Err(Fail::Reported)), "{outcome:?}");
-    holds(&file, 0..9);
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    // SAFETY: numbers alone. What the test says has its own standard output again.
+    let outcome = unsafe {
+        let ours = libc::dup(1);
+        libc::dup2(full.as_raw_fd(), 1);
+        let outcome = record(film, &["--json"], &home.join("out"));
+        libc::dup2(ours, 1);
+        outcome
+    };
+    let said = failure(outcome);
+    assert!(said.contains("'standard output': No space left"), "{said}");
+    holds(&home.join("out"), 0..6);
 }
 
 /// Takes a file away as soon as the camera that has this is closed.
