@@ -304,6 +304,8 @@ impl<'a> Recording<'a> {
 
     /// Writes what is still in memory when the recording has ended so. The camera is not needed for it.
     pub fn finish(mut self, mut outcome: Outcome) -> (Tally, Outcome) {
+        // What came together with the end was not asked for yet.
+        self.listen();
         // What came before the end is part of it, whatever the end was.
         while self.state == State::CatchingUp && !self.broken {
             if let Err(fail) = self.write_kept() {

@@ -175,6 +175,41 @@ fn a_recording_begins_before_its_trigger() {
 }
 
 #[test]
+fn a_trigger_just_before_the_end_is_not_lost() {
+    let Some(home) = place("a_trigger_just_before_the_end_is_not_lost") else {
+        return;
+    };
+    let file = home.join("out");
+    for (name, fifo) in [("signal", false), ("unplugged", true)] {
+        let trigger = home.join(name);
+        let rings = trigger.clone();
+        let mut numbers = 0..50;
+        let film = film(move || match numbers.next() {
+            Some(number) => Next::Frame(number),
+            // The recorder sees it together with the end.
+            None if fifo => {
+                fs::write(&rings, "now").unwrap();
+                Next::Gone
+            }
+            None => {
+                raise(SIGUSR1).unwrap();
+                raise(SIGTERM).unwrap();
+                Next::Later
+            }
+        });
+        let trigger = trigger.to_str().unwrap();
+        let options = ["--pre-roll", "20ms", "--trigger", trigger];
+        let outcome = record(film, &options, &file);
+        match (fifo, outcome) {
+            (false, Err(Fail::Signal(SIGTERM))) => {}
+            (true, Err(Fail::Failed(said))) => assert!(said.contains("holds 21 frames"), "{said}"),
+            (_, outcome) => panic!("{outcome:?}"),
+        }
+        holds(&file, 29..50);
+    }
+}
+
+#[test]
 fn no_frame_is_missing_between_two_segments() {
     let Some(home) = place("no_frame_is_missing_between_two_segments") else {
         return;
