@@ -264,9 +264,6 @@ pub fn start(stream: &Stream<'_>) -> Outcome {
 /// Listens to all signals that a plan may need. One that this plan has no use for would otherwise end the
 /// program.
 pub fn signals() -> Outcome<Signals> {
-    // Past the limit of a file's length, write() says so.
-    // SAFETY: no code is called.
-    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     Signals::listen(&[SIGUSR1, SIGUSR2])
 }
 

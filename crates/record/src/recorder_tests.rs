@@ -24,7 +24,7 @@ use crate::alone::{alone, command, job};
 use crate::device::{picture, show, Film, Next, FRAME};
 use crate::output::{busy, index_of};
 use crate::record::processor_time;
-use crate::{run, Cli};
+use crate::{explain, run, Cli, Command};
 
 /// What is waited for comes within this time, or never.
 const SOON: Duration = Duration::from_secs(60);
@@ -609,6 +609,31 @@ fn the_limit_of_a_files_length_is_told_in_one_line() {
             "{said}"
         );
     }
+}
+
+#[test]
+fn a_limit_of_a_files_length_that_no_frame_has_room_in_is_explained() {
+    let test = "a_limit_of_a_files_length_that_no_frame_has_room_in_is_explained";
+    let Some(home) = place(test) else {
+        return;
+    };
+    if !ways(&home).contains(&"userptr") {
+        return;
+    }
+    let none = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: reads the structure.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &none) }, 0);
+    show(frames(|_| {}));
+    let command = ["nocopy-record", "explain", "--way", "userptr"].map(OsString::from);
+    let cli = Cli::try_parse_from(command.into_iter().chain([home.join("out").into()])).unwrap();
+    let Some(Command::Explain(wanted)) = &cli.command else {
+        panic!("{cli:?}");
+    };
+    let said = failure(explain(wanted));
+    assert!(said.contains("File too large"), "{said}");
 }
 
 #[test]

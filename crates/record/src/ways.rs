@@ -372,6 +372,9 @@ pub fn choose<'a>(
     place: &Place,
     choice: Choice<'_>,
 ) -> Outcome<(Way, Stream<'a>, Vec<Tried>)> {
+    // The first to write. Past the limit of a file's length, write() says so.
+    // SAFETY: no code is called.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let mut tried: Vec<Tried> = Vec::new();
     let wanted = choice.way;
     for way in Way::ALL {
