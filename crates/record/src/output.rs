@@ -524,6 +524,16 @@ impl Output {
     /// # Errors
     /// If that cannot be. Then what was not there before is not there.
     pub fn open(plan: Plan, way: Way) -> Outcome<Output> {
+        // Segments of a directory would be beside it, perhaps on another disk.
+        let is_directory =
+            |path: &&PathBuf| path.is_dir() || path.as_os_str().as_bytes().ends_with(b"/");
+        let segmented = plan.path.as_ref().filter(|_| plan.segment.is_some());
+        if let Some(path) = segmented.filter(is_directory) {
+            return Err(Fail::Failed(format!(
+                "{} names a directory: name a file in it",
+                quoted(path)
+            )));
+        }
         let ender = match plan.segment {
             Some(_) => Some(Ender::by(ending())?),
             None => None,
@@ -1016,6 +1026,22 @@ mod tests {
             assert!(said.contains("no file"), "{said}");
             assert!(!index_of(path).exists());
         }
+    }
+
+    #[test]
+    fn segments_of_a_directory_are_not_put_beside_it() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let card = home.path().join("card");
+        std::fs::create_dir(&card).unwrap();
+        for name in ["card", "card/", "card/.", "card/..", "not there/"] {
+            let plan = plan(&home.path().join(name), Some(1), Durability::Process);
+            let said = format!("{:?}", Output::create(plan, Way::Buffered).err());
+            assert!(said.contains("names a directory"), "{said}");
+        }
+        let names = std::fs::read_dir(home.path()).unwrap();
+        let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["card"]);
+        assert_eq!(std::fs::read_dir(&card).unwrap().count(), 0);
     }
 
     #[test]
