@@ -104,10 +104,11 @@ struct Index {
 }
 
 impl Index {
-    /// Opens it as it is, and says whether it was made; see [`begin`](Index::begin).
+    /// Opens it as it is, and says whether it was made; see [`begin`](Index::begin). Others are kept from it as
+    /// from the file: its name may be the FILE of a recording.
     fn open(of: &Path, sync: bool) -> Outcome<(Index, bool)> {
         let path = index_of(of);
-        let (file, made) = open(&path).context("create", &path)?;
+        let (file, made) = open_alone(&path)?;
         let index = Index {
             file,
             path,
@@ -593,16 +594,16 @@ impl Output {
         let mut created = Created::default();
         created.0.extend(made.then(|| path.clone()));
         let sync = self.plan.durability == Durability::Sync;
-        let (index, made) = Index::open(&path, sync)?;
-        created.0.extend(made.then(|| index.path.clone()));
         let file = writer.file().metadata().context("look at", &path)?;
-        let lines = index.file.metadata().context("look at", &index.path)?;
-        if (file.dev(), file.ino()) == (lines.dev(), lines.ino()) {
+        let is_same = |lines: Metadata| (file.dev(), file.ino()) == (lines.dev(), lines.ino());
+        if std::fs::metadata(index_of(&path)).is_ok_and(is_same) {
             return Err(Fail::Failed(format!(
                 "{} is the same file as its index: name another",
                 quoted(&path)
             )));
         }
+        let (index, made) = Index::open(&path, sync)?;
+        created.0.extend(made.then(|| index.path.clone()));
         if self.way == Way::Copy {
             writer.prepare();
         }
@@ -1535,8 +1536,9 @@ mod tests {
     #[test]
     fn an_index_that_is_lost_when_it_is_closed_is_a_failure() {
         let home = tempfile::tempdir_in("/var/tmp").unwrap();
-        for end in [Ok(()), Err(Fail::Signal(15))] {
-            let plan = plan(&home.path().join("out"), None, Durability::Process);
+        // What is not closed keeps its lock: each has a file of its own.
+        for (name, end) in [("1.out", Ok(())), ("2.out", Err(Fail::Signal(15)))] {
+            let plan = plan(&home.path().join(name), None, Durability::Process);
             let mut output = Output::create(plan, Way::Buffered).unwrap();
             output.write(&frame(0, 1000), &[&data(0, 1000)]).unwrap();
             let index = output.current.as_ref().unwrap().index.as_ref().unwrap();

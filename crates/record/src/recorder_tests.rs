@@ -560,18 +560,21 @@ fn two_recordings_do_not_share_a_file() {
     };
     let [file, link, one] = ["out", "link", "one"].map(|name| home.join(name));
     std::os::unix::fs::symlink(&file, &link).unwrap();
-    let other = link.clone();
-    let said = Arc::new(std::sync::Mutex::new(String::new()));
-    let heard = said.clone();
-    let film = frames(move |number| {
-        if number == 5 {
-            *heard.lock().unwrap() = failure(record(frames(|_| {}), &["--frames", "3"], &other));
-        }
-    });
-    record(film, &["--frames", "10"], &file).unwrap();
-    let said = said.lock().unwrap();
-    assert!(said.contains("another program records to"), "{said}");
-    holds(&file, 0..10);
+    // By another name, or where its index is.
+    for other in [link.clone(), index_of(&file)] {
+        let said = Arc::new(std::sync::Mutex::new(String::new()));
+        let heard = said.clone();
+        let film = frames(move |number| {
+            if number == 5 {
+                let outcome = record(frames(|_| {}), &["--frames", "3"], &other);
+                *heard.lock().unwrap() = failure(outcome);
+            }
+        });
+        record(film, &["--frames", "10"], &file).unwrap();
+        let said = said.lock().unwrap();
+        assert!(said.contains("another program records to"), "{said}");
+        holds(&file, 0..10);
+    }
     // It ends with the recording.
     record(frames(|_| {}), &["--frames", "3"], &file).unwrap();
     holds(&file, 0..3);
