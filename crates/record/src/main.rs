@@ -351,7 +351,8 @@ fn run(args: &Record) -> Outcome {
     // Before the camera as well: whatever fails closes the camera first, and only then waits for a terminal.
     let screen = Screen::new(&file.to_string_lossy(), !args.quiet)?;
     let camera = args.source.open()?;
-    let place = if pipe { Place::pipe() } else { Place::of(file) };
+    let first = output.file(0);
+    let place = first.map_or_else(Place::pipe, |first| Place::of(&first));
     let (way, stream, _) = ways::choose(&camera, &place, args.source.choice())?;
     if args
         .segment

@@ -184,7 +184,7 @@ fn segment(path: &Path, number: u32) -> PathBuf {
 }
 
 /// A name as the kernel finds it, to be compared with others: that of the file itself, there or not.
-fn resolved(path: &Path) -> PathBuf {
+pub fn resolved(path: &Path) -> PathBuf {
     let mut path = path.to_path_buf();
     // As many links as the kernel follows; one to what is not there yet is a name for it.
     for _ in 0..40 {
@@ -462,6 +462,15 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The name of the file with this number; none for standard output.
+    pub fn file(&self, number: u32) -> Option<PathBuf> {
+        let path = self.path.as_ref()?;
+        Some(match self.segment {
+            Some(_) => segment(path, number),
+            None => path.clone(),
+        })
+    }
+
     /// Returns true if a file of this name would be one of frames, or an index.
     pub fn writes(&self, name: &Path) -> bool {
         let Some(path) = &self.path else {
@@ -558,7 +567,7 @@ impl Output {
 
     /// Opens the next file.
     fn next(&mut self) -> Outcome {
-        let Some(path) = &self.plan.path else {
+        let Some(path) = self.plan.file(self.totals.files.len() as u32) else {
             let path = PathBuf::from("standard output");
             let file = standard(io::stdout().as_fd()).context("write to", &path)?;
             let writer = self
@@ -574,10 +583,6 @@ impl Output {
                 frames: 0,
             });
             return Ok(());
-        };
-        let path = match self.plan.segment {
-            Some(_) => segment(path, self.totals.files.len() as u32),
-            None => path.clone(),
         };
         // A FIFO would have to be waited for, and a device has no length that says what is there.
         for name in [&path, &index_of(&path)] {

@@ -16,6 +16,7 @@ use pdio_cli::report::{quoted, reason, Fail, Outcome};
 
 use crate::camera::{busy, Arrival, Camera, Memory};
 use crate::memory::{heaps, pages, sync, Mapping, PageSize, Shared, Source, HEAPS};
+use crate::output::resolved;
 
 /// Maximum memory of the writer's ring, in bytes: what pdio grants a process's only stream at most.
 /// With less than 80 times as much memory available it grants less. A growing file is written in
@@ -118,8 +119,9 @@ impl Place {
 
     /// The file at `path`, which need not be there.
     pub fn of(path: &Path) -> Place {
-        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-        let directory = parent.unwrap_or(Path::new(".")).to_path_buf();
+        // A link may lead to another disk.
+        let file = resolved(path);
+        let directory = file.parent().unwrap_or(Path::new("/")).to_path_buf();
         let found = pdio::explain(if path.exists() { path } else { &directory });
         let direct = match found {
             Ok(found) => found
@@ -486,5 +488,27 @@ fn attempt<'a>(
     match why.is_empty() {
         true => Err(Refusal::Way(format!("there is no heap in {HEAPS}"))),
         false => Err(Refusal::Way(why.join("; "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_of_a_link_is_where_it_leads() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let [link, file] = ["link", "there/out"].map(|name| home.path().join(name));
+        std::fs::create_dir(home.path().join("there")).unwrap();
+        std::os::unix::fs::symlink("there/out", &link).unwrap();
+        for there in [false, true] {
+            if there {
+                std::fs::write(&file, "").unwrap();
+            }
+            for path in [&link, &file] {
+                let wanted = file.parent().unwrap().canonicalize().unwrap();
+                assert_eq!(Place::of(path).directory, Some(wanted));
+            }
+        }
     }
 }
