@@ -1491,6 +1491,12 @@ export! {
                 process::filtering();
                 real()
             }
+            // Not of the whole process, as the functions of these names.
+            SYS_setuid | SYS_setreuid | SYS_setresuid | SYS_setgid | SYS_setregid
+            | SYS_setresgid | SYS_setgroups | SYS_setfsuid | SYS_setfsgid | SYS_capset => {
+                process::parting();
+                real()
+            }
             SYS_socket | SYS_socketpair | SYS_accept | SYS_accept4 | SYS_pipe2 | SYS_eventfd2
             | SYS_epoll_create1 | SYS_signalfd4 | SYS_timerfd_create | SYS_inotify_init1
             | SYS_fanotify_init | SYS_memfd_create | SYS_pidfd_open | SYS_perf_event_open

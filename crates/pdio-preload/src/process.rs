@@ -147,6 +147,12 @@ fn withdraw_threads(why: &str) {
     }
 }
 
+/// A thread is about to have other rights than the rest: those of the library's would do with the old ones what the
+/// program no longer may, and write without what takes set-user-ID bits away or refuses a block beyond a quota.
+pub fn parting() {
+    withdraw_threads("rights of a thread's own");
+}
+
 /// System calls are about to be filtered, perhaps those of all threads. One that the program does not make may then
 /// end the process.
 pub fn filtering() {
@@ -470,6 +476,22 @@ jump! {
             relinquish_all("a limit on the size of files");
         }
     }
+
+    // What was written is written with the rights that the process had: others may take the file's set-user-ID bit
+    // away. The C library changes those of the library's threads as well.
+    fn setuid(_a, _b, _c) { drain_all() }
+    fn seteuid(_a, _b, _c) { drain_all() }
+    fn setreuid(_a, _b, _c) { drain_all() }
+    fn setresuid(_a, _b, _c) { drain_all() }
+    fn setgid(_a, _b, _c) { drain_all() }
+    fn setegid(_a, _b, _c) { drain_all() }
+    fn setregid(_a, _b, _c) { drain_all() }
+    fn setresgid(_a, _b, _c) { drain_all() }
+    fn setgroups(_a, _b, _c) { drain_all() }
+    fn initgroups(_a, _b, _c) { drain_all() }
+    fn setfsuid(_a, _b, _c) { parting() }
+    fn setfsgid(_a, _b, _c) { parting() }
+    fn capset(_a, _b, _c) { parting() }
 
     fn raise(_a, _b, _c) { drain_all() }
     fn gsignal(_a, _b, _c) { drain_all() }

@@ -39,7 +39,8 @@ const NEEDED: &str = "\
     getsockopt aio_error aio_error64 aio_return aio_return64 aio_suspend64 mq_getattr sigpending realpath __realpath_chk \
     __readlink_chk \
     backtrace_symbols_fd signal sigset sysv_signal siginterrupt sigaltstack gsignal login_tty mq_open \
-    pidfd_open pthread_key_create tss_create";
+    pidfd_open pthread_key_create tss_create setuid seteuid setreuid setresuid setgid setegid setregid setresgid \
+    setgroups initgroups setfsuid setfsgid capset";
 
 #[test]
 fn exports_what_is_needed_and_nothing_of_its_own() {

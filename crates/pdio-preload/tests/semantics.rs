@@ -85,6 +85,8 @@ scenarios! {
     what_programs_rarely_do: ["odds"], ["its flags were changed", "descriptors of a thread's own"];
     nothing_is_left_of_a_closed_file: ["unmounts"], ["closed"];
     rights_may_change_while_a_stream_is_taken: ["rights"], ["closed"];
+    what_is_written_is_written_with_the_rights_of_the_call: ["rights_of_writes"],
+        ["rights of a thread's own", "closed"];
     what_another_process_changed_is_read: ["stale_reads"], ["closed"];
     memory_that_is_not_there_is_an_error: ["bad_memory"], ["an unusual call"];
     every_kind_of_descriptor_may_run_out: ["all_descriptors"], ["descriptors have run out"];

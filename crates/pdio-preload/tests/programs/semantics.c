@@ -15,6 +15,7 @@
 #include <fts.h>
 #include <ftw.h>
 #include <linux/aio_abi.h>
+#include <linux/capability.h>
 #include <linux/fs.h>
 #include <linux/openat2.h>
 #include <mqueue.h>
@@ -31,6 +32,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
+#include <sys/fsuid.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -2164,6 +2166,49 @@ static void rights(void)
 	}
 }
 
+int capset(cap_user_header_t header, const cap_user_data_t data);
+
+/* What is written by whom takes set-user-ID bits away, or not. */
+static void rights_of_writes(void)
+{
+	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct sets[2];
+	struct stat about;
+
+	for (int how = 0; how < 10; how++) {
+		char name[2] = { 'a' + how };
+
+		if (fork() == 0) {
+			int fd = taken(name), later = how % 2;
+
+			SAY(fchmod(fd, 04755));
+			stream(fd, 300000, 1000);
+			switch (how / 2) {
+			case 0: SAY(setresuid(1, 1, 0)); break;
+			case 1: SAY(seteuid(1)); break;
+			case 2: setfsuid(1); break;
+			case 3: SAY(syscall(SYS_setresuid, 1, 1, 0)); break;
+			case 4:
+				syscall(SYS_capget, &header, sets);
+				sets[0].effective = 0;
+				SAY(capset(&header, sets));
+				break;
+			}
+			/* Here the library's threads have time to write what waits, or they are given more. */
+			if (later)
+				stream(fd, 300000, 1000);
+			else
+				usleep(100000);
+			if (how / 2 >= 2)
+				SAY(tasks());
+			SAY(close(fd));
+			exit(0);
+		}
+		wait(NULL);
+		SAY(stat(name, &about) ? -1 : (long)about.st_mode);
+	}
+}
+
 /* What programs rarely do with a long stream. */
 static void odds(void)
 {
@@ -3179,6 +3224,7 @@ int main(int argc, char **argv)
 		{ "odds", odds },
 		{ "unmounts", unmounts },
 		{ "rights", rights },
+		{ "rights_of_writes", rights_of_writes },
 		{ "threads", threads },
 		{ "signals", signals },
 		{ "handlers", handlers },
