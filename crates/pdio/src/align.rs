@@ -300,7 +300,7 @@ fn device_block_size(major: u32, minor: u32) -> Option<u32> {
 /// as the page cache.
 ///
 /// The buffer spans several pages, and the file must hold data: newer kernels check less when a
-/// buffer lies within one page or the range is a hole.
+/// buffer lies within one page or the range is a hole. That the file is read here must not show in its time of access.
 fn probe(fd: BorrowedFd<'_>, size: u64) -> Option<Alignment> {
     let page = sys::page_size() as usize;
     let assumed = Alignment {
@@ -308,15 +308,18 @@ fn probe(fd: BorrowedFd<'_>, size: u64) -> Option<Alignment> {
         offset: page as u32,
         source: AlignmentSource::Assumed,
     };
-    let direct = match sys::reopen(fd, libc::O_RDONLY | libc::O_DIRECT) {
+    let unseen = libc::O_RDONLY | libc::O_NOATIME;
+    let direct = match sys::reopen(fd, unseen | libc::O_DIRECT) {
         Ok(direct) => direct,
-        // Refused for what it is; any other error (no right to read) says nothing.
+        // Refused for what it is; any other error (no right to read, or another's file) says nothing.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return None,
         Err(_) => return Some(assumed),
     };
-    if size < 4 * page as u64 {
+    let writes_only = sys::flags(fd).is_ok_and(|flags| flags & libc::O_ACCMODE == libc::O_WRONLY);
+    let cached = sys::reopen(fd, unseen);
+    let (false, false, Ok(cached)) = (size < 4 * page as u64, writes_only, cached) else {
         return Some(assumed);
-    }
+    };
     let mut memory = vec![0u8; 4 * page];
     let skew = memory.as_ptr().align_offset(page);
     let mut expected = vec![0u8; 2 * page];
@@ -327,7 +330,7 @@ fn probe(fd: BorrowedFd<'_>, size: u64) -> Option<Alignment> {
         let buffer = &mut memory[skew + align % page..][..page + align];
         let got = sys::pread(direct.as_fd(), buffer, align as u64, 0);
         if let Ok(n) = got {
-            let want = sys::pread(fd, &mut expected[..n], align as u64, 0);
+            let want = sys::pread(cached.as_fd(), &mut expected[..n], align as u64, 0);
             if want.is_ok_and(|m| m == n) && buffer[..n] == expected[..n] {
                 return Some(Alignment {
                     memory: align as u32,

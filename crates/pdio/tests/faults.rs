@@ -135,6 +135,46 @@ fn an_error_is_reported_by_one_call_only() {
     out.finish().unwrap();
 }
 
+/// Some filesystems have to be read to find the alignment.
+#[test]
+fn what_the_program_does_not_read_keeps_its_time_of_access() {
+    use std::time::{Duration, SystemTime};
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+    for filesystem in filesystems() {
+        let path = filesystem.directory.join("file");
+        std::fs::write(&path, patterned(0, 1 << 20)).unwrap();
+        File::open(&path).unwrap().sync_all().unwrap();
+        let ways = [
+            ("write", false, 0),
+            ("read and write", true, 0),
+            ("unseen", true, libc::O_NOATIME),
+        ];
+        for (way, reads, flags) in ways {
+            let file = File::options()
+                .read(reads)
+                .write(true)
+                .custom_flags(flags)
+                .open(&path)
+                .unwrap();
+            // bindfs leaves none as it was if it is to set one.
+            let times = std::fs::FileTimes::new()
+                .set_accessed(old)
+                .set_modified(old);
+            file.set_times(times).unwrap();
+            if flags == 0 {
+                let mut out = OpenOptions::new().writer_from(file).unwrap();
+                out.write_all(&patterned(0, 300_000)).unwrap();
+                out.finish().unwrap();
+            } else {
+                let mut from = OpenOptions::new().reader_from(file).unwrap();
+                std::io::copy(&mut from, &mut std::io::sink()).unwrap();
+            }
+            let accessed = path.metadata().unwrap().accessed().unwrap();
+            assert_eq!(accessed, old, "{}: {way}", filesystem.name);
+        }
+    }
+}
+
 #[test]
 fn interrupting_signals_change_nothing() {
     let Some(path) = job() else {
