@@ -999,11 +999,15 @@ before! {
     fn futimes(fd: c_int, times: *const c_void) -> c_int { tell::hand_over(); drain(fd); }
 }
 
+/// An extended attribute may be the file's capabilities. The next write takes them away, which the program may ask for
+/// in more ways than the kernel's `stat`: so it must not wait.
+const GRANTED: &str = "extended attributes were set";
+
 // The same, by names: where there is none, or one already, that is news.
 news! {
     fn fsetxattr(fd: c_int, name: Path, value: *const c_void, len: size_t, flags: c_int) -> c_int {
         tell::hand_over();
-        drain(fd);
+        relinquish(fd, GRANTED);
     }
     fn chmod(path: Path, mode: mode_t) -> c_int { on_path(HERE, path, 0, Then::Drain); }
     fn lchmod(path: Path, mode: mode_t) -> c_int { on_path(HERE, path, NOFOLLOW, Then::Drain); }
@@ -1041,10 +1045,10 @@ news! {
         };
     }
     fn setxattr(path: Path, name: Path, value: *const c_void, len: size_t, flags: c_int) -> c_int {
-        on_path(HERE, path, 0, Then::Drain);
+        on_path(HERE, path, 0, Then::HandBack(GRANTED));
     }
     fn lsetxattr(path: Path, name: Path, value: *const c_void, len: size_t, flags: c_int) -> c_int {
-        on_path(HERE, path, NOFOLLOW, Then::Drain);
+        on_path(HERE, path, NOFOLLOW, Then::HandBack(GRANTED));
     }
     fn rename(from: Path, to: Path) -> c_int { on_path(HERE, from, NOFOLLOW, Then::Drain); }
     fn renameat(from_directory: c_int, from: Path, to_directory: c_int, to: Path) -> c_int {
@@ -1433,9 +1437,13 @@ export! {
                 drain_all();
                 real()
             }
-            SYS_fchmodat | SYS_FCHMODAT2 | SYS_fchownat | SYS_utimensat | SYS_setxattr
-            | SYS_lsetxattr | SYS_renameat2 | SYS_linkat => {
+            SYS_fchmodat | SYS_FCHMODAT2 | SYS_fchownat | SYS_utimensat | SYS_renameat2
+            | SYS_linkat => {
                 drain_all();
+                real()
+            }
+            SYS_setxattr | SYS_lsetxattr => {
+                relinquish_all(GRANTED);
                 real()
             }
             SYS_sendfile => {

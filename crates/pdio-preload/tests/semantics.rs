@@ -111,6 +111,7 @@ scenarios! {
     another_descriptor_sees_every_byte: ["again"], ["opened again", "emptied by another open"];
     renamed_linked_and_deleted_files: ["names"], ["fork", "closed"];
     times_and_modes_are_set_after_the_data: ["attributes"], ["closed"];
+    a_write_takes_capabilities_away: ["capabilities"], ["extended attributes were set"];
     append_and_sync_are_not_taken: ["flags"], ["its flags were changed"];
     a_forked_child_shares_the_offset: ["forks"], ["fork"];
     spawned_children_share_the_offset: ["spawns"], ["posix_spawn", "system", "popen", "vfork"];

@@ -46,6 +46,7 @@
 #include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <ulimit.h>
 #include <unistd.h>
@@ -1434,6 +1435,29 @@ static void attributes(void)
 	SAY(st.st_mode);
 	SAY(st.st_size);
 	SAY(close(fd));
+}
+
+/* A write takes the file's capabilities away. */
+static void capabilities(void)
+{
+	struct vfs_cap_data set = { VFS_CAP_REVISION_2, { { 1, 0 }, { 0, 0 } } };
+	const char *name = "security.capability";
+	char got[64];
+
+	for (int how = 0; how < 4; how++) {
+		char path[2] = { 'a' + how };
+		int fd = taken(path);
+
+		SAY(how == 0 ? fsetxattr(fd, name, &set, sizeof(set), 0) :
+		    how == 1 ? setxattr(path, name, &set, sizeof(set), 0) :
+		    how == 2 ? lsetxattr(path, name, &set, sizeof(set), 0) :
+			       syscall(SYS_setxattr, path, name, &set, sizeof(set), 0));
+		SAY(getxattr(path, name, got, sizeof(got)));
+		stream(fd, 100, 10);
+		SAY(how % 2 ? fgetxattr(fd, name, got, sizeof(got)) :
+			      getxattr(path, name, got, sizeof(got)));
+		SAY(close(fd));
+	}
 }
 
 static void flags(void)
@@ -3204,6 +3228,7 @@ int main(int argc, char **argv)
 		{ "farthest", farthest },
 		{ "names", names },
 		{ "attributes", attributes },
+		{ "capabilities", capabilities },
 		{ "flags", flags },
 		{ "forks", forks },
 		{ "spawns", spawns },
