@@ -796,7 +796,21 @@ impl Maker {
             3 => self.step(actor, format!("truncate {name} {at}")),
             4 => self.step(actor, format!("truncate {name} {at} syscall")),
             _ if !self.holes => {
-                let mode = self.pick(&["none", "none", "keep", "punch,keep", "zero", "zero,keep"]);
+                let mode = self.pick(&[
+                    "none",
+                    "none",
+                    "keep",
+                    "punch,keep",
+                    "zero",
+                    "zero,keep",
+                    "collapse",
+                    "insert",
+                ]);
+                // These two take whole blocks only.
+                let (at, len) = match mode {
+                    "collapse" | "insert" => ((at / 8) & !4095, (len + 4095) & !4095),
+                    _ => (at, len),
+                };
                 self.step(actor, format!("fallocate {slot} {mode} {at} {len}"));
             }
             _ => {}
@@ -939,6 +953,24 @@ impl Maker {
                 self.step(actor, format!("setfl {slot} {flags}"));
             }
         }
+    }
+
+    /// Writes what takes a set-user-ID bit away, or not, and has other rights then. One stream only, as the
+    /// order of several may not be set as another user.
+    fn rights(&mut self, actor: usize) {
+        let slot = self.slot(actor, |open| open.writable);
+        let (block, times) = self.blocks(self.is_direct(actor, slot));
+        let how = self.pick(&["all", "all", "all", "all", "syscall", "fs"]);
+        self.step(actor, format!("fchmod {slot} 06755"));
+        self.step(actor, format!("write {slot} {block} {times} write"));
+        self.step(actor, format!("rights 1 {how}"));
+        match self.rng.u8(..3) {
+            0 => self.step(actor, format!("write {slot} {block} {times} write")),
+            1 => self.step(actor, "pause 80"),
+            _ => {}
+        }
+        self.step(actor, format!("rights 0 {how}"));
+        self.step(actor, format!("fstat {slot} fstat"));
     }
 
     fn sync(&mut self, actor: usize) {
@@ -1130,6 +1162,7 @@ pub fn generate(seed: u64) -> Sequence {
             53 => maker.move_data(actor),
             54..=55 => maker.file_pointer(actor),
             56 => maker.attributes(actor),
+            57 if maker.rng.bool() => maker.rights(actor),
             57..=58 => maker.sync(actor),
             59..=60 => maker.close(actor),
             _ => maker.process(actor),

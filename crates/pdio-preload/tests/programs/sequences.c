@@ -35,6 +35,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/fsuid.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -831,6 +832,10 @@ static long operation(void)
 
 		return futimens(fd, old);
 	}
+	if (is(0, "rights"))
+		return is(2, "fs")	? setfsuid(number(1)) :
+		       is(2, "syscall") ? syscall(SYS_setresuid, -1, number(1), -1) :
+					  seteuid(number(1));
 	if (is(0, "getfl"))
 		return fcntl(fd, F_GETFL);
 	if (is(0, "setfl"))
