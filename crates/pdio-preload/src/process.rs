@@ -626,8 +626,11 @@ before! {
         limits(resource, new)
     }
     fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
-        if option == libc::PR_SET_SECCOMP {
-            filtering();
+        match option {
+            libc::PR_SET_SECCOMP => filtering(),
+            // What another user's number takes away is the thread's own.
+            libc::PR_SET_SECUREBITS => parting(),
+            _ => {}
         }
     }
 }
