@@ -8,13 +8,13 @@ import math
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from nocopy_lab import board, child, initramfs, jobs, kernel, packages, run, series
+from nocopy_lab import board, child, initramfs, jobs, kernel, packages, run, samples, series
 from nocopy_lab.arch import UM
 from nocopy_lab.paths import OUT, LabError, cache
 
@@ -50,15 +50,6 @@ linux = click.option(
     help="Version of the kernel.",
 )
 memory_configs = click.Choice(list(board.CONFIGS))
-
-
-@contextlib.contextmanager
-def _drawing(directory: Path) -> Iterator[None]:
-    """Draw from the results in a directory; see report.layout_of()."""
-    from nocopy_lab import report  # which takes a while to load
-
-    with report.layout_of(directory):
-        yield
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -232,7 +223,7 @@ def demo(draw_only: bool, version: str, seed: int) -> None:
     directory = experiment.directory(version)
     if not draw_only:
         experiment.run(version, seed)
-    with _drawing(directory):
+    with samples.layout_of(directory):
         page = demo_report.draw(directory)
         demo_report.show(directory)
     print(f"page with figures: {page}")
@@ -255,7 +246,7 @@ def bench_gcma(draw_only: bool, only: str, version: str) -> None:
     directory = experiment.directory(version)
     if not draw_only:
         experiment.run(version, only)
-    with _drawing(directory):
+    with samples.layout_of(directory):
         page = gcma_report.draw(directory)
         gcma_report.show(directory)
     print(f"page with figures: {page}")
@@ -284,7 +275,7 @@ def compare_stores(draw_only: bool, made_only: bool) -> None:
 
     if not draw_only:
         experiment.replay(not made_only)
-    with _drawing(experiment.HERE):
+    with samples.layout_of(experiment.HERE):
         page = stores_report.draw()
         stores_report.show()
     print(f"page with figures: {page}")
@@ -314,7 +305,7 @@ def paper(
     directory = experiment.directory(board_name, version)
     if not draw_only:
         experiment.run(parts, board_name, at_once, version)
-    with _drawing(directory):
+    with samples.layout_of(directory):
         page = paper_report.draw(directory)
         paper_report.show(directory)
     boards = list(experiment.KERNELS)
@@ -362,7 +353,7 @@ def bench_brug(draw_only: bool, only: str, quick: bool, suite: Path | None) -> N
 
     if not draw_only:
         experiment.run(only, quick, suite)
-    with _drawing(experiment.HERE):
+    with samples.layout_of(experiment.HERE):
         page = brug_report.draw()
         brug_report.show()
     print(f"page with figures: {page}")
@@ -383,7 +374,7 @@ def bench_pdio(draw_only: bool, only: str) -> None:
 
     if not draw_only:
         experiment.run(only)
-    with _drawing(experiment.HERE):
+    with samples.layout_of(experiment.HERE):
         page = pdio_report.draw()
         pdio_report.show()
     print(f"page with figures: {page}")
@@ -401,7 +392,7 @@ def compare_recorders(draw_only: bool, only: str) -> None:
 
     if not draw_only:
         experiment.run(only)
-    with _drawing(experiment.HERE):
+    with samples.layout_of(experiment.HERE):
         page = record_report.draw()
         record_report.show()
     print(f"page with figures: {page}")

@@ -4,14 +4,11 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-import gzip
 import html
-import json
 import math
 import os
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +18,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from nocopy_lab import progress
-from nocopy_lab.paths import OUT, REPO, LabError, cache
+from nocopy_lab.paths import cache
+from nocopy_lab.units import binary_size, duration
 
 os.environ.setdefault("MPLCONFIGDIR", str(cache() / "matplotlib"))
 matplotlib.use("Agg")
@@ -51,16 +49,6 @@ def percentile(values: Sequence[float], share: float) -> float:
         return math.nan
     ordered = sorted(values)
     return ordered[max(math.ceil(share * len(ordered)), 1) - 1]
-
-
-def duration(ns: float) -> str:
-    """Three digits and a unit."""
-    if math.isnan(ns):
-        return "–"
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if ns >= size:
-            return f"{ns / size:.3g} {unit}" if ns < 1000 * size else f"{ns / size:.0f} {unit}"
-    return f"{ns:.0f} ns"
 
 
 @dataclass(frozen=True)
@@ -451,14 +439,6 @@ def draw_side_by_side(
         _save(canvas, directory, figure.name, (0, 0, 1, 0.86))
 
 
-def binary_size(size: float) -> str:
-    """4096 is 4 KiB."""
-    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size >= 1 << shift:
-            return f"{size / (1 << shift):.3g} {unit}"
-    return f"{size:.0f} B"
-
-
 @dataclass(frozen=True)
 class Table:
     title: str
@@ -540,54 +520,3 @@ def paragraph(text: str, small: bool = False) -> str:
 
 def preformatted(text: str) -> str:
     return f"<pre>{html.escape(text)}</pre>\n"
-
-
-def save_results(directory: Path, results: Mapping[str, Any]) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / "results.json"
-    fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(results, indent=1) + "\n")
-    fresh.replace(path)
-    return path
-
-
-def stored_results(directory: Path) -> bytes | None:
-    """What the repository has of an experiment that writes into this directory below out/."""
-    if not directory.is_relative_to(OUT):
-        return None
-    path = REPO / "docs/results" / directory.relative_to(OUT) / "results.json.gz"
-    return gzip.decompress(path.read_bytes()) if path.is_file() else None
-
-
-@contextlib.contextmanager
-def layout_of(directory: Path) -> Iterator[None]:
-    """Say which file it was, if results that were measured here lack what is wanted of them."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        own = directory / "results.json"
-        if not own.is_file():
-            raise
-        raise LabError(
-            f"{own} is not as this version writes it ({error!r}); remove it, and measure again"
-        ) from error
-
-
-def load_results(directory: Path) -> dict[str, Any]:
-    """What was measured here, or else for this version of nocopy.
-
-    Raises:
-        LabError: neither is there, or the file is damaged.
-    """
-    own = directory / "results.json"
-    text = own.read_bytes() if own.is_file() else stored_results(directory)
-    if text is None:
-        raise LabError(f"no {own} to draw from: measure first, without --draw-only")
-    directory.mkdir(parents=True, exist_ok=True)
-    try:
-        results = json.loads(text)
-    except ValueError:
-        results = None
-    if not isinstance(results, dict):
-        raise LabError(f"{own} is damaged; remove it, and measure again")
-    return results

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nocopy_lab import jobs, report
+from nocopy_lab import jobs, report, samples
 from nocopy_lab.arch import ARM64, X86
 from nocopy_lab.checks import brug
 from nocopy_lab.experiments import bench_brug, brug_report, mimalloc_bench
@@ -215,7 +215,7 @@ def test_brug_is_drawn_from_its_json_alone(tmp_path: Path) -> None:
             for bench in bench_brug.benches(bench_brug.QUICK)
         }
     )
-    report.save_results(tmp_path, everything)
+    samples.save(tmp_path, everything)
     page = brug_report.draw(tmp_path).read_text()
     assert page.count("data:image/png;base64,") == 1 + len(brug_report.GROUPS)
     assert "not run" not in page
@@ -224,7 +224,7 @@ def test_brug_is_drawn_from_its_json_alone(tmp_path: Path) -> None:
 
 def test_nothing_is_said_of_what_was_not_measured(tmp_path: Path) -> None:
     nothing = results({})
-    report.save_results(tmp_path, nothing)
+    samples.save(tmp_path, nothing)
     brug_report.draw(tmp_path)
     assert "|" not in (tmp_path / "table.md").read_text()
     assert report.measured(brug_report.targets(nothing)) == []

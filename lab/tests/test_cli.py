@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nocopy_lab import child, cli, report
+from nocopy_lab import child, cli, samples
 
 
 def lab(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
@@ -99,7 +99,7 @@ def test_what_the_system_refuses_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "out").write_text("")  # a file, where a directory has to be
-    monkeypatch.setattr(report, "stored_results", lambda _: b"{}")
+    monkeypatch.setattr(samples, "stored", lambda _: b"{}")
     from nocopy_lab.experiments import demo
 
     monkeypatch.setattr(demo, "directory", lambda _: tmp_path / "out/demo")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nocopy_lab import crates, kernel, report
+from nocopy_lab import crates, kernel, report, samples
 from nocopy_lab.experiments import bench_gcma, bench_pdio, gcma_report, keeper
 from nocopy_lab.paths import LabError
 from nocopy_lab.run import Job, Outcome, Row
@@ -18,7 +18,7 @@ def boot(name: str, value: int, failure: str | None = None) -> Outcome:
 
 
 def kept(directory: Path) -> dict[str, int]:
-    return {one["name"]: one["rows"][0]["value"] for one in report.load_results(directory)["runs"]}
+    return {one["name"]: one["rows"][0]["value"] for one in samples.load(directory)["runs"]}
 
 
 def test_each_boot_is_stored_when_it_ends_well(tmp_path: Path) -> None:
@@ -56,16 +56,16 @@ def test_results_of_another_layout_are_not_added_to(tmp_path: Path) -> None:
 def test_what_comes_with_the_repository_is_drawn_where_nothing_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "OUT", tmp_path / "out")
-    monkeypatch.setattr(report, "REPO", tmp_path)
+    monkeypatch.setattr(samples, "OUT", tmp_path / "out")
+    monkeypatch.setattr(samples, "REPO", tmp_path)
     directory, stored = tmp_path / "out/paper/x86", tmp_path / "docs/results/paper/x86"
     with pytest.raises(LabError, match="measure first"):
-        report.load_results(directory)
+        samples.load(directory)
     stored.mkdir(parents=True)
     (stored / "results.json.gz").write_bytes(gzip.compress(b'{"of": "the repository"}'))
-    assert report.load_results(directory) == {"of": "the repository"}
-    report.save_results(directory, {"of": "this machine"})
-    assert report.load_results(directory) == {"of": "this machine"}
+    assert samples.load(directory) == {"of": "the repository"}
+    samples.save(directory, {"of": "this machine"})
+    assert samples.load(directory) == {"of": "this machine"}
 
 
 def alloc(pages: int, ns: int) -> Row:
@@ -110,7 +110,7 @@ def test_lines_stand_beside_those_of_the_other_kernel_where_they_differ(
         }
 
     before = results("6.12.1", ("idle", 1000), ("clean", 1000))
-    monkeypatch.setattr(report, "load_results", lambda _: before)
+    monkeypatch.setattr(samples, "load", lambda _: before)
     made = gcma_report.beside(results("7.3.1", ("idle", 1040), ("clean", 1100)))
     assert made is not None
     (row,) = (row for row in made.rows if row[0].startswith("allocate 64 pages"))

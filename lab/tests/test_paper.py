@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nocopy_lab import kernel, report
+from nocopy_lab import kernel, samples
 from nocopy_lab.experiments import paper, paper_report
 from nocopy_lab.experiments.paper_report import Measured, Statements
 from nocopy_lab.paths import GUEST, LabError
@@ -148,7 +148,7 @@ def test_a_shot_that_others_held_up_is_told_from_a_slow_one() -> None:
 
 
 def test_every_figure_of_the_paper_is_drawn(tmp_path: Path) -> None:
-    report.save_results(tmp_path, results())
+    samples.save(tmp_path, results())
     page = paper_report.draw(tmp_path).read_text()
     for name in ("fig1", "fig4-idle", "fig5a", "fig5b", "fig6a", "fig6b", "fig7"):
         assert (tmp_path / f"{name}.png").is_file()

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from nocopy_lab import child, debian, kernel, report
+from nocopy_lab import child, debian, kernel, samples
 from nocopy_lab.board import Disk, Machine
 from nocopy_lab.experiments import record, record_report
 from nocopy_lab.experiments.record_report import ONE, STOCK, ZERO, Measured, Recording
 from nocopy_lab.paths import LabError
+from nocopy_lab.units import duration
 
 RATE = 50
 INTERVAL = 1_000_000 // RATE
@@ -252,7 +253,7 @@ def test_memory_for_a_photo_is_compared_with_reservation(ours: int, met: bool) -
     table = record_report._photos(Measured(kept))
     assert [line[1:] for line in table.rows] == [
         ["100 ns", "1 µs"],
-        [f"{ours} ns", report.duration(10 * ours)],
+        [f"{ours} ns", duration(10 * ours)],
     ]
 
 
@@ -278,7 +279,7 @@ def test_what_copies_is_seen_by_samples(copying: int, met: bool) -> None:
 
 
 def test_the_page_is_drawn_from_the_results_alone(tmp_path: Path) -> None:
-    report.save_results(tmp_path, results())
+    samples.save(tmp_path, results())
     page = record_report.draw(tmp_path).read_text()
     assert page.count("<figure>") == 2
     assert record_report.RESERVED.label not in page
@@ -381,7 +382,7 @@ def test_the_other_boards_have_tables_and_targets_of_their_own(tmp_path: Path) -
     assert (
         goals["exactly, huge pages: frames lost or late, 40 frames/s, nobody else running"] == "met"
     )
-    report.save_results(tmp_path, others())
+    samples.save(tmp_path, others())
     page = record_report.draw(tmp_path).read_text()
     assert "Linux 7.3 on arm64-slow" in page
     assert "100.0 µs a frame" in page

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nocopy_lab import report
+from nocopy_lab import report, samples
 from nocopy_lab.checks.guest import kselftest
 from nocopy_lab.checks.source import (
     added_lines,
@@ -18,6 +18,7 @@ from nocopy_lab.checks.source import (
 )
 from nocopy_lab.experiments import demo, demo_report
 from nocopy_lab.run import ktap
+from nocopy_lab.units import duration
 
 
 def test_percentiles_are_samples() -> None:
@@ -33,7 +34,7 @@ def test_percentiles_are_samples() -> None:
     [(12, "12 ns"), (15_230, "15.2 µs"), (672_000, "672 µs"), (1.84e8, "184 ms"), (2e9, "2 s")],
 )
 def test_durations_have_units(ns: float, text: str) -> None:
-    assert report.duration(ns) == text
+    assert duration(ns) == text
 
 
 def stored(config: str, scale: int) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def test_the_demo_is_drawn_from_its_json_alone(tmp_path: Path) -> None:
         "cma_mib": 256,
         "runs": [stored(config, scale) for scale, config in enumerate(demo.CONFIGS, 1)],
     }
-    report.save_results(tmp_path, results)
+    samples.save(tmp_path, results)
     page = demo_report.draw(tmp_path).read_text()
     assert page.count("data:image/png;base64,") == 4
     assert "10.0 MiB/s" in page

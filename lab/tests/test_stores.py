@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nocopy_lab import report, traces
+from nocopy_lab import samples, traces
 from nocopy_lab.experiments import stores, stores_report
 from nocopy_lab.paths import LabError
 from nocopy_lab.run import Job, Outcome
@@ -97,7 +97,7 @@ def test_the_page_is_drawn_from_what_is_stored(tmp_path: Path) -> None:
     }  # fmt: skip
     row["stores"][stores.BEFORE]["0"] = {**who, "disk": 375}  # type: ignore[index]
     about = {"kernel": {"release": "6.12"}, "qemu": "7.2", "seed": 1}
-    report.save_results(tmp_path, {**about, "rows": [row]})
+    samples.save(tmp_path, {**about, "rows": [row]})
     assert stores_report.kept(row, stores_report.COMPARED[0]) == 200
     assert stores_report.draw(tmp_path).is_file()
     assert "25.0 / 0.01 / 50 | 200 % | 200 % |" in (tmp_path / "table.md").read_text()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import kernel, progress, report
+from nocopy_lab import kernel, progress, samples
 from nocopy_lab.board import qemu_version
 from nocopy_lab.paths import locked
 from nocopy_lab.run import Job, Outcome, Row, boot_all
@@ -103,8 +103,8 @@ def keeper(
         """The runs that are there, if they are of the same."""
         if not (directory / "results.json").is_file():
             return []
-        before = report.load_results(directory)
-        with report.layout_of(directory):
+        before = samples.load(directory)
+        with samples.layout_of(directory):
             runs: list[dict[str, Any]] = before["runs"]
         return runs if all(before.get(k) == value for k, value in about.items()) else None
 
@@ -121,6 +121,6 @@ def keeper(
             others = (earlier() or []) if begun else []
             begun = True
             runs = [one for one in others if one["name"] != outcome.job.name]
-            report.save_results(directory, {**about, "runs": [*runs, stored(outcome)]})
+            samples.save(directory, {**about, "runs": [*runs, stored(outcome)]})
 
     return keep

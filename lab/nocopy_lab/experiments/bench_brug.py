@@ -23,11 +23,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import child, crates, initramfs, jobs, kernel, progress, report
+from nocopy_lab import child, crates, initramfs, jobs, kernel, progress, samples
 from nocopy_lab.board import Machine
 from nocopy_lab.experiments import is_named, mimalloc_bench
 from nocopy_lab.paths import OUT, REPO, LabError, require_tool, sha256, tail
 from nocopy_lab.run import Job, boot
+from nocopy_lab.units import binary_size
 
 HERE: Final = OUT / "bench-brug"
 CRATE: Final = REPO / "crates" / "brug-bench"
@@ -224,7 +225,7 @@ def benches(scale: Scale, suite: Path | None = None) -> list[Bench]:
     ) -> None:  # fmt: skip
         made.append(Bench(name, what, tuple(words.split()), tuple(contenders), kind, settle))
 
-    size = report.binary_size
+    size = binary_size
     top = scale.size(GIB)
     add(
         "double", f"4 KiB to {size(top)} by doubling, every page touched, twice in a process",
@@ -815,7 +816,7 @@ def run(only: str = "", quick: bool = False, suite: Path | None = None) -> None:
     about = _provenance(scale)
     results = about | {"memory_available": memory_available(), "benches": {}, "runs": {}}
     if only and (HERE / "results.json").is_file():
-        before = report.load_results(HERE)
+        before = samples.load(HERE)
         if all(before.get(key) == value for key, value in about.items()):
             results |= {"benches": before["benches"], "runs": before["runs"]}
         else:
@@ -841,7 +842,7 @@ def run(only: str = "", quick: bool = False, suite: Path | None = None) -> None:
             }
             results["runs"][bench.name] = runs
             # What there is must not be lost when somebody ends this early.
-            report.save_results(HERE, results)
+            samples.save(HERE, results)
     wrong = {b.name: d for b in wanted if (d := disagreement(results["runs"][b.name]))}
     for bench in wanted:
         if bench.kind == "choice":

@@ -24,11 +24,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import child, crates, initramfs, jobs, kernel, progress, report
+from nocopy_lab import child, crates, initramfs, jobs, kernel, progress, samples
 from nocopy_lab.board import BOARDS, SLOW_GLIBC, Disk, Machine, null_disk, qemu_version
 from nocopy_lab.experiments import is_named, measure, pdio_tools, stored
 from nocopy_lab.paths import OUT, LabError, free_mib, require_tool, sha256
 from nocopy_lab.run import SHM, Job, Outcome
+from nocopy_lab.units import binary_size
 
 HERE: Final = OUT / "bench-pdio"
 
@@ -189,7 +190,7 @@ def _fio_rounds(program: Path, where: Path) -> dict[str, Any]:
             settings = FIO_SETTINGS if direction == "write" else FIO_SETTINGS[1::2]
             for bs, depth, fallocate in settings:
                 row = _fio(where, direction, bs, depth, fallocate)
-                label = f"{report.binary_size(bs)}, depth {depth}, fallocate={fallocate}"
+                label = f"{binary_size(bs)}, depth {depth}, fallocate={fallocate}"
                 rows.append({"round": number, "direction": direction, "setting": label, **row})
             words = [*base, "--direction", direction]
             (target,) = _pdio_bench(program, words, where)["targets"]
@@ -615,7 +616,7 @@ def run(only: str = "") -> None:
     boots = [job for job in board_jobs(guest) if is_named(job.name, only)]
     results: dict[str, Any] = {**about, "host": {}, "board": {}}
     if only and (HERE / "results.json").is_file():
-        before = report.load_results(HERE)
+        before = samples.load(HERE)
         # Figures of the exact board are of no machine.
         exact = all(BOARDS[one["board"]].exact for one in before["board"].values())
         same = [key for key in about if key != "machine" or before["host"] or not exact]
@@ -634,7 +635,7 @@ def run(only: str = "") -> None:
             if meter:
                 meter.at(done / total, one.name)
             results["host"][one.name] = build | _host(one, program)
-            report.save_results(HERE, results)
+            samples.save(HERE, results)
             done += one.estimate_s
         if meter:
             meters.done(meter)
@@ -649,7 +650,7 @@ def run(only: str = "") -> None:
                 name = outcome.job.name.removeprefix("bench-pdio-")
                 linux = {"linux": releases[str(outcome.job.kernel)]}
                 results["board"][name] = build | linux | stored(outcome)
-                report.save_results(HERE, results)
+                samples.save(HERE, results)
 
         measure([job for job in boots if job.machine.counts], _expected, each=keep)
         # These use the host's processors as they are: alone.

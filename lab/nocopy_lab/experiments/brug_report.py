@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import report
+from nocopy_lab import report, samples
 from nocopy_lab.experiments.bench_brug import (
     ALIGNMENTS,
     ALL,
@@ -46,9 +46,9 @@ from nocopy_lab.report import (
     Statement,
     Table,
     Target,
-    duration,
     quartiles,
 )
+from nocopy_lab.units import binary_size, duration
 
 Pick = Callable[[dict[str, Any]], float]
 
@@ -269,7 +269,7 @@ def targets(results: dict[str, Any]) -> list[Target]:
     for value in REDIS_VALUES:
         made.append(
             Target(
-                f"Redis, values of {report.binary_size(value)}, throughput of jemalloc",
+                f"Redis, values of {binary_size(value)}, throughput of jemalloc",
                 1.05 if value >= 4 * KIB else 1.0,
                 data.ratios(f"fig13-{value}", "libbrug", "jemalloc-deb", throughput),
                 at_least=True,
@@ -484,7 +484,7 @@ def statements(results: dict[str, Any]) -> list[Statement]:
         )  # fmt: skip
     for value in REDIS_VALUES:
         large_value = value >= 4 * KIB
-        words = f"Redis, {report.binary_size(value)}, throughput against jemalloc"
+        words = f"Redis, {binary_size(value)}, throughput against jemalloc"
         ratio("Fig. 13", f"{words}, brug", 1.05 if large_value else 1.025, f"fig13-{value}",
               "libbrug", "jemalloc-deb", throughput)  # fmt: skip
         ratio("Fig. 13", f"{words}, MMAP", 1.015, f"fig13-{value}", "libbrug-mmap",
@@ -539,7 +539,7 @@ def all_rows(results: dict[str, Any]) -> Table:
                     say(middle),
                     f"{say(low)} to {say(high)}" if low < high else "",
                     f"{statistics.median(against):.3g}" if against else "–",
-                    report.binary_size(peak(last)) if "peak_rss_bytes" in last else "",
+                    binary_size(peak(last)) if "peak_rss_bytes" in last else "",
                     f"{last['minor_faults']:,}" if "minor_faults" in last else "",
                     f"{last['moves']:,}" if "moves" in last else "",
                     ", ".join(f"{n} {c}" for n, c in last.get("system_calls", {}).items()),
@@ -561,7 +561,7 @@ def life_table(data: Measured) -> Table:
     best = best_by_size(data, FIVE)
     rows = [
         [
-            report.binary_size(size),
+            binary_size(size),
             CONTENDERS[name].label,
             _seconds(steps_by_size(data, name)[size]),
         ]
@@ -713,7 +713,7 @@ def facts(results: dict[str, Any]) -> list[str]:
     machine = results["machine"]
     said = [
         f"{machine['cpu']}, {machine['cpus']} CPUs, "
-        f"{report.binary_size(results['memory_available'])} free, "
+        f"{binary_size(results['memory_available'])} free, "
         f"Linux {machine['kernel'].partition('-')[0]}, "
         f"{machine['libc']}, huge pages: {machine['huge_pages']}. Scale: {results['scale']}, "
         f"{results['rounds']} rounds that count, {SLOW_ROUNDS} of what takes more than "
@@ -767,8 +767,8 @@ GROUPS: Final[Sequence[tuple[str, str, Mapping[str, str], Sequence[str], Pick, b
      {f"{align} bytes": f"align-{align}" for align in ALIGNMENTS},
      ("glibc", "jemalloc", "mimalloc", "snmalloc", "brug"), seconds, False),
     ("fig13-redis", "Redis, throughput of jemalloc's; higher is better.",
-     {report.binary_size(value): f"fig13-{value}" for value in REDIS_VALUES}
-     | {f"append\n{report.binary_size(v)}": f"append-{v}" for v in REDIS_VALUES[2:]},
+     {binary_size(value): f"fig13-{value}" for value in REDIS_VALUES}
+     | {f"append\n{binary_size(v)}": f"append-{v}" for v in REDIS_VALUES[2:]},
      ("jemalloc-deb", "glibc-preload", "mimalloc-deb", "tcmalloc-deb", "libbrug-mmap", "libbrug"),
      throughput, False),
 )  # fmt: skip
@@ -816,7 +816,7 @@ def _tables(results: dict[str, Any]) -> list[Table]:
 
 
 def draw(directory: Path = HERE) -> Path:
-    results = report.load_results(directory)
+    results = samples.load(directory)
     figures = _draw_figures(directory, results)
     tables = _tables(results)
     benches = Measured(results).benches
@@ -844,7 +844,7 @@ def draw(directory: Path = HERE) -> Path:
 
 def show(directory: Path = HERE) -> None:
     """What was measured, on the terminal."""
-    results = report.load_results(directory)
+    results = samples.load(directory)
     console = report.console(180)
     for table in _tables(results):
         console.print(report.rich_table(table))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import jobs, kernel, report
+from nocopy_lab import jobs, kernel, samples
 from nocopy_lab.board import CMA_MIB, MEMORY_MIB, Machine, null_disk
 from nocopy_lab.experiments import measure, provenance, stored
 from nocopy_lab.paths import OUT
@@ -70,4 +70,4 @@ def run(version: str, seed: int) -> None:
         "cma_mib": CMA_MIB,
         "runs": [stored(outcomes[config]) for config in CONFIGS],
     }
-    report.save_results(directory(version), results)
+    samples.save(directory(version), results)

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from rich.table import Table as RichTable
 
-from nocopy_lab import progress, report
+from nocopy_lab import progress, report, samples
 from nocopy_lab.experiments.demo import ANON_MIB, FILES_MIB, HERE, TOUCHES
-from nocopy_lab.report import Figure, Summary, Table, duration
+from nocopy_lab.report import Figure, Summary, Table
+from nocopy_lab.units import duration
 
 TAKE: Final = Figure(
     "shots",
@@ -152,7 +153,7 @@ def _how_measured(results: dict[str, Any]) -> str:
 
 
 def draw(directory: Path = HERE) -> Path:
-    results = report.load_results(directory)
+    results = samples.load(directory)
     runs = results["runs"]
     report.draw_cdf(directory, TAKE, {r["config"]: _shots(r)[0] for r in runs})
     sizes = {r["config"]: _allocations(r) for r in runs}
@@ -188,7 +189,7 @@ def draw(directory: Path = HERE) -> Path:
 
 def show(directory: Path = HERE) -> None:
     """The comparison as one table on the terminal."""
-    shots, buffers, sweep, big, load = tables(report.load_results(directory))
+    shots, buffers, sweep, big, load = tables(samples.load(directory))
     rich = RichTable(title="one kernel image, three boots", title_style="bold")
     rich.add_column("")
     for row in shots.rows:

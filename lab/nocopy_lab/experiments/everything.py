@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import child, progress, report
+from nocopy_lab import child, progress, report, samples
 from nocopy_lab.experiments import (
     brug_report,
     demo_report,
@@ -65,7 +65,7 @@ SECTIONS: Final = (
 
 def _results(section: Section) -> tuple[bytes, str] | None:
     """The results of a section, and where they are from."""
-    own, stored = OUT / section.name / "results.json", report.stored_results(OUT / section.name)
+    own, stored = OUT / section.name / "results.json", samples.stored(OUT / section.name)
     if own.is_file():
         return own.read_bytes(), "measured on this machine"
     return None if stored is None else (stored, "measured for this version of nocopy")
@@ -83,7 +83,7 @@ def _drawn() -> Iterator[tuple[Section, str]]:
         directory = HERE / section.name
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "results.json").write_bytes(results)
-        with progress.meter(f"drawing {section.title}"), report.layout_of(OUT / section.name):
+        with progress.meter(f"drawing {section.title}"), samples.layout_of(OUT / section.name):
             page = section.draw(directory).read_text()
         body = _BODY.search(page)
         if body is None:

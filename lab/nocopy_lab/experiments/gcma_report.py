@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import report
+from nocopy_lab import report, samples
 from nocopy_lab.board import CMA_MIB
 from nocopy_lab.experiments.bench_gcma import (
     ALL_SIZES,
@@ -38,7 +38,8 @@ from nocopy_lab.experiments.bench_gcma import (
     STATES,
     STREAM_MIB,
 )
-from nocopy_lab.report import Figure, Table, duration, percentile
+from nocopy_lab.report import Figure, Table, percentile
+from nocopy_lab.units import duration
 
 Run = dict[str, Any]
 
@@ -668,7 +669,7 @@ def _apart(line: Line, other: Line) -> bool:
 
 def beside(results: dict[str, Any]) -> Table | None:
     """The lines in which this kernel differs from Linux 6.12."""
-    before = report.load_results(HERE)
+    before = samples.load(HERE)
     if results["kernel"]["release"] == before["kernel"]["release"]:
         return None
     releases = [before["kernel"]["release"], results["kernel"]["release"]]
@@ -767,7 +768,7 @@ def _draw_figures(directory: Path, results: dict[str, Any]) -> list[Figure]:
 
 
 def draw(directory: Path = HERE) -> Path:
-    results = report.load_results(directory)
+    results = samples.load(directory)
     figures = _draw_figures(directory, results)
     about = results["kernel"]
     how = (
@@ -807,7 +808,7 @@ def draw(directory: Path = HERE) -> Path:
 
 def show(directory: Path = HERE) -> None:
     """The table and what to know about it, on the terminal."""
-    results = report.load_results(directory)
+    results = samples.load(directory)
     console = report.console(160)
     for one in (table(results), *more(results)):
         console.print(report.rich_table(one))

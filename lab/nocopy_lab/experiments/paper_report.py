@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from nocopy_lab import report
+from nocopy_lab import report, samples
 from nocopy_lab.board import BOARDS, CMA_MIB
 from nocopy_lab.experiments.paper import (
     AREAS_MIB,
@@ -32,7 +32,8 @@ from nocopy_lab.experiments.paper import (
     WARM_S,
 )
 from nocopy_lab.paths import REPO
-from nocopy_lab.report import COLOURS, NAMES, Figure, Goal, Statement, Table, duration, percentile
+from nocopy_lab.report import COLOURS, NAMES, Figure, Goal, Statement, Table, percentile
+from nocopy_lab.units import duration
 
 Row = dict[str, Any]
 # In the order of the legends: the paper's three, and a fourth.
@@ -1068,7 +1069,7 @@ def _tables(data: Measured) -> list[Table]:
 
 def draw(directory: Path) -> Path:
     """Figures and page of a board; gives the page."""
-    results = report.load_results(directory)
+    results = samples.load(directory)
     data = Measured(results)
     drawn = figures(data, directory)
     report.page(
@@ -1160,7 +1161,7 @@ LATER_FIGURES: Final = ("fig1", "fig4-loaded", "fig7")
 
 def _measured(board: str) -> bool:
     own = HERE / board
-    return (own / "results.json").is_file() or report.stored_results(own) is not None
+    return (own / "results.json").is_file() or samples.stored(own) is not None
 
 
 def _kept(board: str) -> dict[str, Any]:
@@ -1169,7 +1170,7 @@ def _kept(board: str) -> dict[str, Any]:
     target.mkdir(parents=True, exist_ok=True)
     if (own := HERE / board / "results.json").is_file():
         (target / "results.json.gz").write_bytes(gzip.compress(own.read_bytes(), mtime=0))
-    return report.load_results(HERE / board)
+    return samples.load(HERE / board)
 
 
 def _shown(board: str, figure: Figure) -> str:
@@ -1181,5 +1182,5 @@ def _shown(board: str, figure: Figure) -> str:
 def show(directory: Path) -> None:
     """The tables, on the terminal."""
     console = report.console(200)
-    for table in _tables(Measured(report.load_results(directory))):
+    for table in _tables(Measured(samples.load(directory))):
         console.print(report.rich_table(table))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import report
+from nocopy_lab import report, samples
 from nocopy_lab.experiments import pdio_tools
 from nocopy_lab.experiments.bench_pdio import (
     ALLOCATED,
@@ -44,7 +44,8 @@ from nocopy_lab.experiments.bench_pdio import (
     WAYS_MIB,
     fio_command,
 )
-from nocopy_lab.report import Figure, Statement, Style, Table, Target, binary_size
+from nocopy_lab.report import Figure, Statement, Style, Table, Target
+from nocopy_lab.units import binary_size
 
 DEVICES: Final = {"nvme-ext4": "NVMe", "ahci-ext4": "hard disk", "tmpfs": "RAM disk"}
 COLOURS: Final = {"NVMe": "#0072B2", "hard disk": "#D55E00", "RAM disk": "#009E73"}
@@ -1072,7 +1073,7 @@ def _tables(data: Measured) -> list[Table]:
 
 
 def draw(directory: Path = HERE) -> Path:
-    results = report.load_results(directory)
+    results = samples.load(directory)
     data = Measured(results)
     figures = _draw_figures(directory, data)
     tables = _tables(data)
@@ -1100,7 +1101,7 @@ def draw(directory: Path = HERE) -> Path:
 
 def show(directory: Path = HERE) -> None:
     """The tables and what to know about them, on the terminal."""
-    data = Measured(report.load_results(directory))
+    data = Measured(samples.load(directory))
     console = report.console(200)
     for table in _tables(data):
         console.print(report.rich_table(table))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import report
+from nocopy_lab import report, samples
 from nocopy_lab.experiments.record import (
     ARM64_BOARD,
     BLOG_RATE,
@@ -38,7 +38,8 @@ from nocopy_lab.experiments.record import (
     WAYS,
     WIDTH,
 )
-from nocopy_lab.report import Figure, Goal, Style, Summary, Table, duration, percentile
+from nocopy_lab.report import Figure, Goal, Style, Summary, Table, percentile
+from nocopy_lab.units import duration
 
 MICROS: Final = 1e6
 # Frames of the end may be on their way when the recorder is told to end.
@@ -825,7 +826,7 @@ def _how_elsewhere(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def draw(directory: Path = HERE) -> Path:
-    results = report.load_results(directory)
+    results = samples.load(directory)
     data = Measured(results)
     figures = _draw_figures(directory, data)
     made, said = tables(data), how(data)
@@ -852,5 +853,5 @@ def draw(directory: Path = HERE) -> Path:
 def show(directory: Path = HERE) -> None:
     """The tables, on the terminal."""
     console = report.console(200)
-    for table in tables(Measured(report.load_results(directory))):
+    for table in tables(Measured(samples.load(directory))):
         console.print(report.rich_table(table))

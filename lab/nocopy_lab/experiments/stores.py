@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import child, kernel, progress, report, traces
+from nocopy_lab import child, kernel, progress, samples, traces
 from nocopy_lab.board import qemu_version
 from nocopy_lab.paths import LAB, OUT, cache, locked, require_tool, sha256
 
@@ -144,4 +144,4 @@ def replay(recorded: bool = True) -> None:
                 judged = JUDGED.get(load, "")
                 rows.append({"name": name, "kind": "made", "judged": judged, "stores": play(words)})
     about = {"kernel": kernel.image("gcma").about(), "qemu": qemu_version(), "seed": traces.SEED}
-    report.save_results(HERE, {**about, "experiment": "stores", "rows": rows})
+    samples.save(HERE, {**about, "experiment": "stores", "rows": rows})

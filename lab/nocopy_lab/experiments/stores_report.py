@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import progress, report
+from nocopy_lab import progress, report, samples
 from nocopy_lab.experiments.stores import BEFORE, HERE, NONE, STORES
 from nocopy_lab.report import Figure, Table
 
@@ -90,7 +90,7 @@ FIGURE: Final = Figure(
 
 
 def draw(directory: Path = HERE) -> Path:
-    results = report.load_results(directory)
+    results = samples.load(directory)
     groups = {}
     for row in results["rows"]:
         # With the owner's share, or where nothing differs.
@@ -134,7 +134,7 @@ HOW_READ: Final = (
 def show(directory: Path = HERE) -> None:
     """Of the stores that the figure shows, disk reads and copies alone."""
     heads = [STORES[store][0] for store in SHOWN]
-    results = report.load_results(directory)
+    results = samples.load(directory)
     rows = [
         [row["name"], *(f"{disk_share(row, s):.1f} / {copies(row, s):.2f}" for s in (NONE, *SHOWN))]
         for row in results["rows"]
