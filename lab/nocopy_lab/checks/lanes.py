@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 
@@ -73,8 +72,8 @@ def run(tasks: Sequence[Task], workers: int, end: Callable[[], None]) -> None:
     with ThreadPoolExecutor(workers) as pool:
         futures = [pool.submit(schedule.work) for _ in range(workers)]
         try:
-            while not all(future.done() for future in futures):
-                time.sleep(0.3)  # and hear signals
+            while wait(futures, timeout=0.3).not_done:
+                pass  # and hear signals
         except BaseException:
             schedule.stop()
             end()
