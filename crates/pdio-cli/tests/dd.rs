@@ -414,6 +414,31 @@ fn a_full_disk_is_an_error_with_the_counts_of_what_is_there() {
 }
 
 #[test]
+fn what_a_full_disk_leaves_of_a_sparse_copy_is_counted_with_its_holes() {
+    let home = home();
+    let Some(small) = Tmpfs::mount(&home.path().join("small"), "size=1m") else {
+        return;
+    };
+    let (from, to) = (home.path().join("in"), small.0.join("out"));
+    // 600 KiB, a hole, and more than fits.
+    let mut data = pattern(8 << 20);
+    data[600 << 10..900 << 10].fill(0);
+    data[7 << 20..].fill(0);
+    fs::write(&from, &data).unwrap();
+    let output = dd(&[
+        &format!("if={}", from.display()),
+        &format!("of={}", to.display()),
+        "bs=4K",
+        "conv=sparse",
+    ]);
+    assert_status(&output, 1);
+    let (text, size) = (stderr(&output), fs::metadata(&to).unwrap().len());
+    assert!(text.contains("No space left on device"), "{text}");
+    assert!(text.contains(&format!("\n{size} bytes ")), "{size}: {text}");
+    assert_eq!(size, (1024 + 300) << 10, "{text}");
+}
+
+#[test]
 fn a_block_beyond_memory_is_an_error_before_the_output_is_emptied() {
     let home = home();
     let path = home.path().join("kept");

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use serde_json::json;
 use signal_hook::consts::SIGUSR1;
 
-use super::files::{Input, Output, Sink, Source, Trouble};
+use super::files::{Input, Output, Source, Trouble};
 use super::operands::{Plan, Status};
 use crate::block::Block;
 use crate::report::{copied, reason, say, show, six_digits, Fail, Outcome};
@@ -465,18 +465,12 @@ impl Copy<'_> {
 
     /// After an error that came late: counts what is with the kernel, not what was accepted.
     pub(super) fn recount(&mut self, output: &Output) {
-        if let Sink::Seekable(writer) = &output.sink {
-            if self.plan.sparse {
-                return;
-            }
-            let stats = writer.stats();
-            let bytes = (stats.direct_bytes + stats.buffered_bytes).min(self.counts.bytes);
-            let block = self.plan.output.block as u64;
-            if bytes < self.counts.bytes {
-                self.counts.bytes = bytes;
-                self.counts.out_full = self.counts.out_full.min(bytes / block);
-                self.counts.out_partial = u64::from(bytes % block > 0);
-            }
-        }
+        let Some(given) = output.given().filter(|&n| n < self.counts.bytes) else {
+            return;
+        };
+        let block = self.plan.output.block as u64;
+        self.counts.bytes = given;
+        self.counts.out_full = self.counts.out_full.min(given / block);
+        self.counts.out_partial = u64::from(given % block > 0);
     }
 }

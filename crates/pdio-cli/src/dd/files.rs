@@ -187,8 +187,10 @@ pub(super) struct Output {
     pub(super) name: String,
     /// Bytes accepted from dd, holes included.
     pub(super) position: u64,
-    /// The last block was left out as a hole.
-    hole_last: bool,
+    /// Bytes left out as holes since the last write: they are there once something behind them is.
+    hole: u64,
+    /// Those before.
+    holes: u64,
     regular: bool,
 }
 
@@ -243,7 +245,8 @@ impl Output {
             sink,
             name,
             position: 0,
-            hole_last: false,
+            hole: 0,
+            holes: 0,
             regular,
         })
     }
@@ -266,7 +269,7 @@ impl Output {
     /// Writes all of `data`; says how much of it was accepted if that fails, or a signal ends a wait.
     pub(super) fn write(&mut self, data: &[u8], signals: &Signals) -> Result<(), (usize, Trouble)> {
         let mut done = 0;
-        self.hole_last = false;
+        let mut hole = std::mem::take(&mut self.hole);
         while done < data.len() {
             let result = match &mut self.sink {
                 Sink::Seekable(writer) => writer.write(&data[done..]),
@@ -283,6 +286,7 @@ impl Output {
                 Ok(n) => {
                     done += n;
                     self.position += n as u64;
+                    self.holes += std::mem::take(&mut hole);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err((done, Trouble::Io(error))),
@@ -300,8 +304,17 @@ impl Output {
             return false;
         }
         self.position += bytes as u64;
-        self.hole_last = true;
+        self.hole += bytes as u64;
         true
+    }
+
+    /// Bytes that the kernel has been given, holes included; `None` where each write says that itself.
+    pub(super) fn given(&self) -> Option<u64> {
+        let Sink::Seekable(writer) = &self.sink else {
+            return None;
+        };
+        let stats = writer.stats();
+        Some(stats.direct_bytes + stats.buffered_bytes + self.holes)
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -321,11 +334,12 @@ impl Output {
                 .stream_position()
                 .map_err(|e| error("error writing", e))?;
             let size = writer.file().metadata().map(|m| m.len()).unwrap_or(end);
-            if self.hole_last && self.regular && size < end {
+            if self.hole > 0 && self.regular && size < end {
                 writer
                     .set_len(end)
                     .map_err(|e| error("failed to extend", e))?;
             }
+            self.holes += std::mem::take(&mut self.hole);
         }
         if plan.fsync {
             let result = rustix::fs::fsync(self.fd());
