@@ -13,9 +13,11 @@ mod run;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use pdio_cli::{report, signals, size};
+use signal_hook::consts::SIGXFSZ;
 
 use report::{quoted, reason, Fail, Outcome};
 
@@ -64,6 +66,10 @@ fn main() -> ExitCode {
         Ok(cli) => cli.command,
         Err(status) => return status,
     };
+    // Past the limit of a file's length a write is to say so; only a program that is run gets the signal.
+    if !matches!(command, Command::Run(_)) {
+        let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+    }
     // Measurements compare ways, each from the same beginning; `run` leaves this to the library.
     let (name, outcome) = match command {
         Command::Cp(args) => ("cp", remember().and_then(|()| cp::run(&args))),
