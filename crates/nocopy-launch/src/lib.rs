@@ -127,17 +127,22 @@ extern "C" fn look() {
             Ordering::Relaxed,
         );
     }
-    // SAFETY: sigaction is plain data, for which zeros are valid.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: only asks; `action` is writable.
-    unsafe { libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut action) };
-    PIPE_IGNORED.store(action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+    PIPE_IGNORED.store(ignored(libc::SIGPIPE), Ordering::Relaxed);
 }
 
 // SAFETY: the C library calls what is here before main, with signals and descriptors as they came.
 #[used]
 #[link_section = ".init_array"]
 static LOOK: extern "C" fn() = look;
+
+/// Returns true if the process ignores a signal.
+pub fn ignored(signal: i32) -> bool {
+    // SAFETY: sigaction is plain data, for which zeros are valid.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: only asks; `action` is writable.
+    unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) };
+    action.sa_sigaction == libc::SIG_IGN
+}
 
 /// Returns true if SIGPIPE was ignored when the command was begun.
 pub fn pipe_ignored() -> bool {

@@ -73,14 +73,6 @@ pub enum Ready {
     Signal,
 }
 
-/// Returns true if the process ignores a signal, or that cannot be told.
-fn is_ignored(signal: i32) -> bool {
-    let about = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = about.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
-    ignored.is_none_or(|set| set >> (signal - 1) & 1 == 1)
-}
-
 impl Signals {
     /// Starts to listen, also to `others`, which do not end the command.
     ///
@@ -103,9 +95,11 @@ impl Signals {
             asked: Vec::new(),
             wake,
         };
-        // Under nohup a terminal that hangs up is to end nothing.
-        let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
-        for signal in [SIGINT, SIGTERM].into_iter().chain(hang_up) {
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            // Under nohup, and SIGINT in the background of a script: that is to end nothing.
+            if nocopy_launch::ignored(signal) {
+                continue;
+            }
             End::register(&signals.end, signal)?;
             low_level::pipe::register(signal, sender.try_clone()?)?;
         }

@@ -611,6 +611,32 @@ fn an_interrupt_ends_in_order_with_a_summary_and_status_130() {
 }
 
 #[test]
+fn an_interrupt_that_is_ignored_ends_nothing() {
+    use std::os::unix::process::CommandExt;
+    let mut command = pdio();
+    command.args(["dd", "bs=512", "status=none"]);
+    // As a script does with what it starts in the background.
+    // SAFETY: a system call.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_IGN);
+            Ok(())
+        })
+    };
+    let mut child = piped(&mut command);
+    let (mut to, mut block) = (child.stdin.take().unwrap(), [0; 512]);
+    to.write_all(&block).unwrap();
+    let from = child.stdout.as_mut().unwrap();
+    from.read_exact(&mut block).unwrap();
+    signal(&child, Signal::INT);
+    to.write_all(&block).unwrap();
+    drop(to);
+    let output = wait(child);
+    assert_status(&output, 0);
+    assert_eq!(output.stdout.len(), 512);
+}
+
+#[test]
 fn an_interrupt_ends_a_wait_for_a_pipe_nobody_reads() {
     let mut child = pdio()
         .args(["dd", "if=/dev/zero", "bs=1M"])

@@ -7,6 +7,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::report::{reason, shown};
+
 /// A cgroup of ours; removed when dropped.
 pub struct Cgroup {
     path: PathBuf,
@@ -18,7 +20,7 @@ impl Cgroup {
     /// # Errors
     /// Why there can be none.
     pub fn new(limit: u64) -> Result<Cgroup, String> {
-        let mounts = fs::read_to_string("/proc/self/mounts").map_err(|e| e.to_string())?;
+        let mounts = fs::read_to_string("/proc/self/mounts").map_err(|e| reason(&e))?;
         let mut reasons = Vec::new();
         for line in mounts.lines() {
             let fields: Vec<&str> = line.split(' ').collect();
@@ -39,7 +41,7 @@ impl Cgroup {
             };
             match made {
                 Ok(cgroup) => return Ok(cgroup),
-                Err(error) => reasons.push(format!("{}: {error}", at.display())),
+                Err(error) => reasons.push(format!("{}: {}", shown(at), reason(&error))),
             }
         }
         Err(match reasons.is_empty() {

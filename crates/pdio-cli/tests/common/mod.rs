@@ -89,6 +89,14 @@ pub fn pdio() -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pdio"));
     // What was measured on this machine must not matter.
     command.env("PDIO_COSTS", "0");
+    // Nor that a script which runs the tests in the background has them ignore SIGINT.
+    let heed = || {
+        // SAFETY: the default action.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+        Ok(())
+    };
+    // SAFETY: one system call.
+    unsafe { std::os::unix::process::CommandExt::pre_exec(&mut command, heed) };
     command
 }
 
