@@ -93,7 +93,9 @@ fn main() -> ExitCode {
         Fail::Failed(text) | Fail::Refused(_, text) => {
             report::say(format_args!("pdio {name}: {text}"))
         }
-        Fail::Reported | Fail::Signal(_) => {}
+        Fail::Reported => {}
+        // By the signal itself: a shell ends its own loop only if what it waited for ended so.
+        Fail::Signal(signal) => drop(signal_hook::low_level::emulate_default_handler(*signal)),
     }
     ExitCode::from(fail.status())
 }

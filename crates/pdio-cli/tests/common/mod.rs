@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -128,7 +129,13 @@ pub fn stderr(output: &Output) -> String {
 /// Asserts the exit status, showing standard error if it is another.
 #[track_caller]
 pub fn assert_status(output: &Output, status: i32) {
-    assert_eq!(output.status.code(), Some(status), "{}", stderr(output));
+    assert_eq!(shell_status(output), Some(status), "{}", stderr(output));
+}
+
+/// The exit status that a shell has: 128 and the signal, if one has ended the process.
+pub fn shell_status(output: &Output) -> Option<i32> {
+    let signal = || Some(128 + output.status.signal()?);
+    output.status.code().or_else(signal)
 }
 
 /// Waits for a child to end, and ends it if that takes a minute.
