@@ -93,11 +93,9 @@ fn main() -> ExitCode {
         Fail::Failed(text) | Fail::Refused(_, text) => {
             report::say(format_args!("pdio {name}: {text}"))
         }
-        Fail::Reported => {}
-        // By the signal itself: a shell ends its own loop only if what it waited for ended so.
-        Fail::Signal(signal) => drop(signal_hook::low_level::emulate_default_handler(*signal)),
+        Fail::Reported | Fail::Signal(_) => {}
     }
-    ExitCode::from(fail.status())
+    fail.end()
 }
 
 /// Has streams begin with what was measured.

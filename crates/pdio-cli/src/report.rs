@@ -6,6 +6,7 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -27,7 +28,7 @@ pub enum Fail {
 }
 
 impl Fail {
-    /// The exit status of the process.
+    /// The exit status of the process, as a shell shows it.
     pub fn status(&self) -> u8 {
         match self {
             Fail::Usage(_) => 2,
@@ -35,6 +36,15 @@ impl Fail {
             Fail::Refused(status, _) => *status,
             Fail::Signal(number) => 128 + *number as u8,
         }
+    }
+
+    /// Ends the process as this does: if by a signal, then by that itself, as a shell ends its own loop only if what
+    /// it waited for ended so. Otherwise returns the exit status.
+    pub fn end(&self) -> ExitCode {
+        if let Fail::Signal(number) = self {
+            let _ = signal_hook::low_level::emulate_default_handler(*number);
+        }
+        ExitCode::from(self.status())
     }
 }
 

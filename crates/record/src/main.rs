@@ -495,7 +495,7 @@ fn main() -> ExitCode {
         Fail::Failed(text) | Fail::Refused(_, text) => say(format_args!("nocopy-record: {text}")),
         Fail::Reported | Fail::Signal(_) => {}
     }
-    ExitCode::from(fail.status())
+    fail.end()
 }
 
 #[cfg(test)]
