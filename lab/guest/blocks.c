@@ -8,11 +8,16 @@
  *                    blocks, and --from keeps its content
  *   --clone FILE     or FICLONE: this file gets the blocks of --from
  *
+ *   --pin FILE       F2FS_IOC_SET_PIN_FILE: its blocks stay where they are
+ *   --under FILE     write to its blocks, from standard input,
+ *   --disk DEVICE    on this device, and not by way of its file system
+ *
  *   --atomic FILE    write it anew, in one step: from standard input,
  *   --run COMMAND    after which, and before the commit, the shell runs this
  */
 #include "options.h"
 
+#include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 
@@ -20,6 +25,7 @@
 #define F2FS_IOC_START_ATOMIC_WRITE	_IO(0xf5, 1)
 #define F2FS_IOC_COMMIT_ATOMIC_WRITE	_IO(0xf5, 2)
 #define F2FS_IOC_MOVE_RANGE		_IOWR(0xf5, 9, struct move_range)
+#define F2FS_IOC_SET_PIN_FILE		_IOW(0xf5, 13, u32)
 
 /* As in fs/ext4/ext4.h. */
 #define EXT4_IOC_MOVE_EXT		_IOWR('f', 15, struct move_extent)
@@ -36,7 +42,7 @@ struct move_range {
 };
 
 static struct {
-	const char *from, *to, *donor, *clone, *atomic, *run;
+	const char *from, *to, *donor, *clone, *pin, *under, *disk, *atomic, *run;
 } opt = { .run = "true" };
 
 static int open_file(const char *name)
@@ -87,6 +93,44 @@ static void clone_file(void)
 		die("cannot clone %s: %s", opt.from, strerror(errno));
 }
 
+static void pin(void)
+{
+	u32 yes = 1;
+
+	if (ioctl(open_file(opt.pin), F2FS_IOC_SET_PIN_FILE, &yes) < 0)
+		die("cannot pin %s: %s", opt.pin, strerror(errno));
+}
+
+static void write_under(void)
+{
+	static char buf[MIB];
+	static struct {
+		struct fiemap map;
+		struct fiemap_extent extents[256];
+	} found = { .map = { .fm_length = FIEMAP_MAX_OFFSET, .fm_extent_count = 256 } };
+	int disk = open_file(opt.disk);
+
+	if (ioctl(open_file(opt.under), FS_IOC_FIEMAP, &found.map))
+		die("cannot tell the blocks of %s: %s", opt.under, strerror(errno));
+	for (u32 i = 0; i < found.map.fm_mapped_extents; i++) {
+		struct fiemap_extent *e = &found.extents[i];
+
+		for (u64 done = 0; done < e->fe_length;) {
+			u64 left = e->fe_length - done;
+			ssize_t len = read(STDIN_FILENO, buf, left < MIB ? left : MIB);
+
+			if (len <= 0)
+				goto written;
+			if (pwrite(disk, buf, (size_t)len, (off_t)(e->fe_physical + done)) != len)
+				die("cannot write %s: %s", opt.disk, strerror(errno));
+			done += (u64)len;
+		}
+	}
+written:
+	if (fsync(disk))
+		die("cannot write %s: %s", opt.disk, strerror(errno));
+}
+
 static void write_atomically(void)
 {
 	static char buf[MIB];
@@ -112,6 +156,9 @@ static const struct setting settings[] = {
 	{ "to", .text = &opt.to },
 	{ "donor", .text = &opt.donor },
 	{ "clone", .text = &opt.clone },
+	{ "pin", .text = &opt.pin },
+	{ "under", .text = &opt.under },
+	{ "disk", .text = &opt.disk },
 	{ "atomic", .text = &opt.atomic },
 	{ "run", .text = &opt.run },
 	{ 0 },
@@ -120,10 +167,15 @@ static const struct setting settings[] = {
 int main(int argc, char **argv)
 {
 	settings_parse(argc, argv, settings);
-	if (!opt.from != (!opt.to + !opt.donor + !opt.clone == 3) || !opt.from == !opt.atomic)
-		die("either --from with --to, --donor or --clone, or --atomic");
+	if (!opt.from != (!opt.to + !opt.donor + !opt.clone == 3) || !opt.under != !opt.disk ||
+	    !opt.from + !opt.atomic + !opt.pin + !opt.under != 3)
+		die("one of --from with --to, --donor or --clone, --pin, --under with --disk, --atomic");
 	if (opt.atomic)
 		write_atomically();
+	else if (opt.pin)
+		pin();
+	else if (opt.under)
+		write_under();
 	else if (opt.donor)
 		exchange();
 	else if (opt.clone)

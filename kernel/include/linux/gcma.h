@@ -171,12 +171,15 @@ static inline void gcma_forget_encrypted(void)
 		__gcma_forget_encrypted();
 }
 
-/* See __mapping_set_gcma(), which says what the file system promises. */
-static inline void mapping_set_gcma(struct address_space *mapping, bool allow)
-{
-	if (IS_ENABLED(CONFIG_GCMA))
-		__mapping_set_gcma(mapping, allow);
-}
+/*
+ * See __mapping_set_gcma(), which says what the file system promises. Without
+ * CONFIG_GCMA @allow is not evaluated: a bit that is tested would be read all the same.
+ */
+#ifdef CONFIG_GCMA
+#define mapping_set_gcma(mapping, allow)	__mapping_set_gcma(mapping, allow)
+#else
+#define mapping_set_gcma(mapping, allow)	((void)(mapping), (void)sizeof(allow))
+#endif
 
 /*
  * See __gcma_invalidate_begin(). From the page with the byte @start to that with

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Files of f2fs and btrfs that are given other blocks while their pages are not resident, and of ext4
-# while they are; and a file that is swapped to. What is kept of them must not be found again.
+# while they are; and files whose blocks are written to without their file system, by whoever had
+# them pinned or by swapping. What is kept of them must not be found again.
 . /lib/reclaimed.sh
 
 # content STEP: 1 MiB that depend on it
@@ -41,6 +42,26 @@ evict
 check "written atomically" "$(of 3)" "$(md5sum </tmp/new)"
 evict
 check "and read again" "$(of 3)" "$(md5sum </tmp/new)"
+
+# What is pinned has its blocks from the beginning, and is written to without the file system.
+direct() { dd if=/mnt/files/$1 iflag=direct bs=64k 2>/dev/null | md5sum; }
+twice() { content $1 && content $1; }
+# under WHEN STEP
+under() {
+	of pinned >/dev/null
+	evict
+	twice $2 | need blocks --under /mnt/files/pinned --disk /dev/vda
+	check "the blocks of a pinned file, $1" "$(direct pinned)" "$(twice $2 | md5sum)"
+	check "a pinned file, $1" "$(of pinned)" "$(twice $2 | md5sum)"
+}
+: >/mnt/files/pinned
+need blocks --pin /mnt/files/pinned
+need fallocate -l 2M /mnt/files/pinned
+twice 3 | dd of=/mnt/files/pinned bs=64k conv=notrunc 2>/dev/null
+under "since it was pinned" 5
+umount /mnt
+need mount -t f2fs /dev/vda /mnt
+under "mounted again" 7
 umount /mnt
 
 # The pages of a donor stay as they are when its blocks are exchanged.
@@ -77,7 +98,7 @@ head -c 8m /dev/urandom >/shm/file
 eval "$reclaim"
 need swapoff /mnt/files/swap
 umount /shm
-now=$(dd if=/mnt/files/swap iflag=direct bs=64k 2>/dev/null | md5sum)
+now=$(direct swap)
 [ "$now" != "$written" ]
 check "memory was swapped out to the file" $? 0
 check "a file that was swapped to" "$(of swap)" "$now"
@@ -89,7 +110,6 @@ need mount -t btrfs /dev/vda /mnt
 mkdir /mnt/files
 fill() { seq 0 $1 99999999 | head -c 16m | dd of=/mnt/files/$2 bs=$3 iflag=fullblock oflag=direct 2>/dev/null; }
 fill 3 original 4k
-direct() { dd if=/mnt/files/clone iflag=direct bs=64k 2>/dev/null | md5sum; }
 whole=$(of original)
 for wait in 0.05 0.1 0.2 0.4 0.8 1.6; do
 	fill 7 clone 64k
@@ -100,7 +120,7 @@ for wait in 0.05 0.1 0.2 0.4 0.8 1.6; do
 	kill -9 $!
 	wait $!
 	read=$(of clone)
-	now=$(direct)
+	now=$(direct clone)
 	check "a part of a clone" "$read" "$now"
 	[ "$now" = "$old" ] || [ "$now" = "$whole" ] || break
 	rm /mnt/files/clone
