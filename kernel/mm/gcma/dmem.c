@@ -1002,6 +1002,7 @@ void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 	nr = area->first + first;
 	/* Others may change bits of other frames meanwhile. */
 	for (; nr = data_race(find_next_zero_bit(zero, end, nr)), nr < end; nr = stop) {
+		/* Those of these frames are the owner's. */
 		stop = data_race(find_next_bit(zero, end, nr));
 		dmem_clear(frame_page(area, nr), stop - nr);
 	}
