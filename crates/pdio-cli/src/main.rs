@@ -13,11 +13,9 @@ mod run;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use pdio_cli::{report, signals, size};
-use signal_hook::consts::SIGXFSZ;
 
 use report::{quoted, reason, Fail, Outcome};
 
@@ -66,9 +64,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli.command,
         Err(status) => return status,
     };
-    // Past the limit of a file's length a write is to say so; only a program that is run gets the signal.
+    // A program that is run gets the signal as it would otherwise.
     if !matches!(command, Command::Run(_)) {
-        let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+        signals::outlive_file_limit();
     }
     // Measurements compare ways, each from the same beginning; `run` leaves this to the library.
     let (name, outcome) = match command {

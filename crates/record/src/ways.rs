@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use pdio::{Alignment, Durability, OpenOptions, Strategy};
 use pdio_cli::report::{quoted, reason, Fail, Outcome};
+use pdio_cli::signals::outlive_file_limit;
 
 use crate::camera::{busy, Arrival, Camera, Memory};
 use crate::memory::{heaps, pages, sync, Mapping, PageSize, Shared, Source, HEAPS};
@@ -374,9 +375,8 @@ pub fn choose<'a>(
     place: &Place,
     choice: Choice<'_>,
 ) -> Outcome<(Way, Stream<'a>, Vec<Tried>)> {
-    // The first to write. Past the limit of a file's length, write() says so.
-    // SAFETY: no code is called.
-    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    // The first to write.
+    outlive_file_limit();
     let mut tried: Vec<Tried> = Vec::new();
     let wanted = choice.way;
     for way in Way::ALL {
