@@ -78,7 +78,10 @@ def boots(image: Path) -> list[Job]:
     alone = replace(MACHINE, words=("vivid.n_devs=1", "vivid.node_types=1", "vivid.multiplanar=2"))
     heap, plain = (jobs.script(f"recorder-{name}", **VALUES) for name in ("heap", "plain"))
     return [
-        Job("recorder", script, image, MACHINE, programs=("mke2fs",), scratch_mib=(400, 16)),
+        Job(
+            "recorder", script, image, MACHINE,
+            programs=("mke2fs", "dmsetup"), scratch_mib=(400, 16),
+        ),
         Job("recorder-header", header, image, alone, programs=("mke2fs",), scratch_mib=(64,)),
         Job("recorder-heap", heap, image, HEAP, programs=("mke2fs",), scratch_mib=(400,)),
         Job(
@@ -286,6 +289,9 @@ def _judge_endings(outcome: Outcome) -> None:
         full = _Case(outcome, f"full-{way}")
         full.ended(1, "No space left on device")
         full.recording()
+        failing = _Case(outcome, f"failing-{way}")
+        failing.ended(1, "Input/output error")
+        failing.recording()
 
     pulled = _Case(outcome, "pulled")
     pulled.ended(1, "is gone")
