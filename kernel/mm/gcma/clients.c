@@ -376,6 +376,14 @@ static void unflag_range(struct address_space *mapping, pgoff_t first,
 	xas_unlock_irq(&xas);
 }
 
+/* A page is wanted whose copy is gone: nobody need look for that again. */
+static void miss(struct address_space *mapping, pgoff_t index)
+{
+	this_cpu_inc(gcma_dmem.area[0]->stats->missed[GCMA_CLIENT_FILE]);
+	count_vm_event(GCMA_MISS_FILE);
+	unflag_range(mapping, index, index);
+}
+
 /**
  * __gcma_forget_node() - free the frames of copies that a node leads to
  * @mapping: the cache, its i_pages lock held
@@ -430,7 +438,7 @@ bool __gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp,
 	}
 	/* Nothing is read ahead where splicing meets a flag: the next page shall have none. */
 	if (flagged_pages(mapping, next, 1) && !dmem_has(&gcma_dmem, mapping, next))
-		unflag_range(mapping, next, next);
+		miss(mapping, next);
 	return false;
 }
 
@@ -648,7 +656,7 @@ ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to)
 	if (!quick || copied < 0)
 		copied = read_buffered(mapping, iocb->ki_pos, len, to, near);
 	if (!copied) {
-		unflag_range(mapping, index, index);
+		miss(mapping, index);
 		return 0;
 	}
 	pages = DIV_ROUND_UP(from + copied, PAGE_SIZE);

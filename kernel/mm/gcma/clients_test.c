@@ -698,6 +698,30 @@ static void clients_test_read_in_place(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, resident(fx, 3));
 }
 
+static unsigned long misses(void)
+{
+	return dmem_sum(gcma_dmem.area[0],
+			offsetof(struct dmem_stats, missed[GCMA_CLIENT_FILE]));
+}
+
+/* Each page that is wanted and gone counts as one, however it is read. */
+static void clients_test_read_counts_misses(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	unsigned long before;
+	pgoff_t i;
+
+	for (i = 3; i < 7; i++)
+		keep(test, i);
+	gcma_invalidate_all();
+	before = misses();
+	/* Readahead brings those behind it. */
+	fx->file->f_ra.ra_pages = 4;
+	for (i = 3; i < 7; i++)
+		KUNIT_EXPECT_EQ(test, read_byte(fx, i), i);
+	KUNIT_EXPECT_EQ(test, misses() - before, 4);
+}
+
 /* Some writes fail only after their pages have gone, and copies have been kept. */
 static void clients_test_no_use_after_a_failed_write(struct kunit *test)
 {
@@ -1368,6 +1392,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_key_is_removed),
 	KUNIT_CASE(clients_test_no_copy_of_a_file_that_forbids),
 	KUNIT_CASE(clients_test_read_in_place),
+	KUNIT_CASE(clients_test_read_counts_misses),
 	KUNIT_CASE(clients_test_no_use_after_a_failed_write),
 	KUNIT_CASE(clients_test_read_some_in_place),
 	KUNIT_CASE(clients_test_read_passes_no_old_copy),
