@@ -383,7 +383,7 @@ impl<'a> Copier<'a> {
             about,
             made: &made,
         };
-        let mut position = 0;
+        let (mut position, before) = (0, self.data.bytes);
         let outcome = self.data.copy(&source, &file, &pair, &mut position);
         let copied = outcome.is_ok();
         let outcome = outcome
@@ -408,6 +408,8 @@ impl<'a> Copier<'a> {
                     // The size of anything else says nothing.
                     false => position,
                 };
+                // What a stream had taken and could not write was not copied.
+                self.data.bytes = self.data.bytes.min(before + has);
                 let (name, len) = (quoted(to), about.len());
                 // Nor does that of a source which is no file, or one of /proc, or which has grown.
                 let incomplete = match has < len {
