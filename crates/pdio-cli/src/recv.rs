@@ -118,9 +118,15 @@ pub fn run(args: &Recv) -> Outcome {
     if args.sync {
         outcome = outcome.and(writer.sync_all().context("make durable", path));
     }
+    // The size of what is no file, as of a device, says nothing.
+    let is_file = writer.file().metadata().is_ok_and(|about| about.is_file());
+    let mut given = writer.stats();
     let finished = writer.finish();
     let stats = match finished {
-        Ok(stats) => Some(stats),
+        Ok(stats) => {
+            given = stats.clone();
+            Some(stats)
+        }
         Err(error) => {
             let error = Err(error).context("write", path);
             outcome = outcome.and(error);
@@ -128,7 +134,10 @@ pub fn run(args: &Recv) -> Outcome {
         }
     };
     let time = since.elapsed();
-    let written = std::fs::metadata(path).map(|m| m.len()).unwrap_or(0);
+    let written = match is_file {
+        true => std::fs::metadata(path).map(|m| m.len()).unwrap_or(0),
+        false => given.direct_bytes + given.buffered_bytes,
+    };
     let mut told = Ok(());
     if args.json {
         told = report::json(&json!({

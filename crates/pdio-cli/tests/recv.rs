@@ -307,3 +307,20 @@ fn what_only_close_tells_is_a_failure_in_one_line() {
     assert_eq!(stderr(&output), expected);
     assert!(fs::read(&to).unwrap() == data);
 }
+
+#[test]
+fn what_a_device_was_given_is_counted() {
+    let home = home();
+    let path = home.path().join("in");
+    fs::write(&path, "abc").unwrap();
+    let mut command = pdio();
+    let command = command.args(["recv", "--json", "/dev/null"]);
+    let output = command.stdin(fs::File::open(path).unwrap()).output();
+    let output = output.unwrap();
+    assert_status(&output, 0);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&value["received"], &value["written"]),
+        (&3.into(), &3.into())
+    );
+}
