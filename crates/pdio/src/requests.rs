@@ -138,12 +138,13 @@ impl Core {
         self.seen_end = offset;
     }
 
+    /// Waits until nothing is in flight, whatever fails.
+    pub(crate) fn settle(&mut self) {
+        while self.in_flight() && self.reap(true).is_ok() {}
+    }
+
     pub(crate) fn discard(&mut self) {
-        while self.in_flight() {
-            if self.reap(true).is_err() {
-                break;
-            }
-        }
+        self.settle();
         self.sent.clear();
         self.deferred = None;
         self.no_room = None;

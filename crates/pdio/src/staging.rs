@@ -126,6 +126,8 @@ impl Core {
                 match self.hand_over() {
                     Ok(()) => n,
                     Err(error) => {
+                        // What is under way before the one that failed gets there, too.
+                        self.settle();
                         let first = self.sent.front();
                         let to = first.map_or(self.issued, |s| s.offset + s.done as u64);
                         // The rest was not acknowledged, so it is not kept.
