@@ -227,8 +227,10 @@ def applied(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_apply_finds_its_files_whatever_cdpath_is(applied: tuple[Path, Path]) -> None:
     ours, tree = applied
-    words = ["kernel/apply", str(tree)]
-    environment = {**os.environ, "CDPATH": "."}
+    words = ["kernel/apply", tree.name]
+    elsewhere = ours.parent / "elsewhere"
+    (elsewhere / tree.name).mkdir(parents=True)
+    environment = {**os.environ, "CDPATH": f"{elsewhere}:."}
     subprocess.run(words, cwd=ours.parent, env=environment, check=True)
     assert (tree / "mm/cma.c").read_text() == "int hook;\n"
     assert (tree / "mm/new.c").is_file()
@@ -253,6 +255,22 @@ def test_apply_changes_nothing_where_it_cannot_write_all(applied: tuple[Path, Pa
     (line,) = ended.stderr.splitlines()
     assert line.startswith("apply: include/linux/new.h cannot be written ")
     assert sha256_tree(tree) == before
+
+
+def test_apply_says_in_one_line_what_it_may_not_write(applied: tuple[Path, Path]) -> None:
+    ours, tree = applied
+    write(tree / "fs/inode.c", "int old;\n")
+    patch = "--- a/fs/inode.c\n+++ b/fs/inode.c\n@@ -1 +1 @@\n-int old;\n+int inode;\n"
+    write(ours / "patches/6.12/0002.patch", patch)
+    (tree / "fs").chmod(0o555)
+    # Root may write anywhere, unless it is no more than the owner.
+    plain = ["setpriv", "--bounding-set", "-dac_override"] if os.geteuid() == 0 else []
+    words = [*plain, str(ours / "apply"), str(tree)]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    (tree / "fs").chmod(0o755)
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("apply: fs/inode.c cannot be written ")
+    assert (tree / "mm/cma.c").read_text() == "int old;\n"
 
 
 def test_apply_leaves_files_the_modes_they_have(applied: tuple[Path, Path]) -> None:
