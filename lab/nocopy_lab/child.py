@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from nocopy_lab.paths import LabError, tail
+from nocopy_lab.paths import LabError, held, tail
 
 # How long a child may take to end after SIGTERM before it gets SIGKILL.
 GRACE_S = 3.0
@@ -78,6 +78,8 @@ def _leave() -> None:
 
 def _on_signal(number: int, _frame: FrameType | None) -> None:
     global _told
+    if _closing.is_set():
+        return  # it is ending, and must not be kept from ending its children
     _told = number
     if not _starting:
         _leave()
@@ -100,9 +102,9 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def end_children_with_us() -> None:
-    """Call once in the main thread: SIGINT, SIGTERM and SIGHUP end the lab and all its children."""
+    """Call once in the main thread: signals that people send end the lab and all its children."""
     atexit.register(end_all)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _on_signal)
 
 
@@ -145,6 +147,7 @@ def started(
             cwd=cwd,
             env=clean_environment(env),
             start_new_session=True,
+            pass_fds=held(),
         )
         _running.add(process)
     try:

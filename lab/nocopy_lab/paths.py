@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,14 +54,19 @@ def free_mib(where: Path) -> int:
     return shutil.disk_usage(where).free >> 20
 
 
+def _remedy(where: Path) -> str:
+    """What to do where a disk is full."""
+    for variable, place in (("NOCOPY_CACHE", cache()), ("TMPDIR", Path(tempfile.gettempdir()))):
+        if where.is_relative_to(place):
+            return f"free some or set {variable} to a larger disk"
+    return "free some"
+
+
 def require_space(where: Path, mib: int) -> None:
     """Refuse to start what would fill the disk half way."""
     free = free_mib(where)
     if free < mib:
-        raise LabError(
-            f"only {free} MiB free for {where}, {mib} MiB needed; "
-            "free some or set NOCOPY_CACHE to a larger disk"
-        )
+        raise LabError(f"only {free} MiB free for {where}, {mib} MiB needed; {_remedy(where)}")
 
 
 @contextlib.contextmanager
@@ -70,12 +76,20 @@ def disk_full_is_one_line(where: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise LabError(f"no space left for {where}; free some or set NOCOPY_CACHE") from error
+            raise LabError(f"no space left for {where}; {_remedy(where)}") from error
         raise
 
 
 # Threads of this lab wait for each other here, and only one of them for another lab.
 _mine: Final[dict[Path, threading.Lock]] = {}
+_held = threading.local()
+
+
+def held() -> tuple[int, ...]:
+    """The locks of this thread, by descriptor. Its children get them: what outlives a lab that was
+    killed keeps others from its directory until it has ended."""
+    locks: tuple[int, ...] = getattr(_held, "locks", ())
+    return locks
 
 
 @contextlib.contextmanager
@@ -88,7 +102,13 @@ def locked(path: Path) -> Iterator[None]:
         except BlockingIOError:
             print(f"  waiting for another lab (it holds {path})", flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        before = held()
+        _held.locks = (*before, file.fileno())
+        try:
+            yield
+        finally:
+            _held.locks = before
+            fcntl.flock(file, fcntl.LOCK_UN)  # whoever else has the descriptor
 
 
 def sha256(*parts: str | bytes) -> str:

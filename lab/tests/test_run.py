@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import signal
@@ -225,23 +226,29 @@ def test_exact_boards_take_no_disk_of_the_host(tmp_path: Path) -> None:
     assert any("scratch0.img" in word for word in fast.command(Path("k"), Path("i"), None, None))
 
 
-def test_children_end_with_the_lab(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGQUIT])
+def test_children_end_with_the_lab(tmp_path: Path, first: signal.Signals) -> None:
     pid = tmp_path / "pid"
     program = (
         "from nocopy_lab import child\n"
         "from pathlib import Path\n"
         "child.end_children_with_us()\n"
-        f"child.run(['sh', '-c', 'echo $$ >{pid}; sleep 1000 & wait'],"
+        f"child.run(['sh', '-c', 'trap \"\" TERM; echo $$ >{pid}; sleep 1000 & wait; wait'],"
         f" log=Path('{tmp_path}/log'), limit_s=1000, what='sleep')\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(LAB)}
-    with subprocess.Popen([sys.executable, "-c", program], env=environment) as process:
+    words = [sys.executable, "-c", program]
+    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as process:
         for _ in range(3000):
             if pid.is_file() and pid.read_text().strip():
                 break
             time.sleep(0.1)
-        process.send_signal(signal.SIGTERM)
-        process.wait(300)
+        process.send_signal(first)
+        for _ in range(5):  # somebody is impatient
+            time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=300)
+    assert "atexit" not in said
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
 
@@ -266,6 +273,36 @@ def test_a_child_ends_with_the_lab_that_is_ended_while_it_starts(tmp_path: Path)
     assert subprocess.run(words, env=environment, timeout=300).returncode == 128 + signal.SIGTERM
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
+
+
+def test_children_that_outlive_a_killed_lab_keep_its_lock(tmp_path: Path) -> None:
+    lock, pid = tmp_path / "lock", tmp_path / "pid"
+    program = (
+        "import os, signal\n"
+        "from nocopy_lab import child\n"
+        "from nocopy_lab.paths import locked\n"
+        "from pathlib import Path\n"
+        f"with locked(Path('{lock}')), child.started(['sleep', '1000']) as process:\n"
+        f"    Path('{pid}').write_text(str(process.pid))\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(LAB)}
+    subprocess.run([sys.executable, "-c", program], env=environment, timeout=300, check=False)
+    with lock.open("w") as file:
+        try:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.kill(int(pid.read_text()), signal.SIGKILL)
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def test_a_lock_ends_although_a_child_has_it(tmp_path: Path) -> None:
+    with paths.locked(tmp_path / "lock"):
+        ended = subprocess.Popen(["sleep", "1000"], pass_fds=paths.held())
+    with ended, (tmp_path / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        ended.kill()
 
 
 def test_what_is_waited_for_comes_or_hangs() -> None:
