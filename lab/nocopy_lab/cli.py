@@ -101,7 +101,7 @@ def run_script(
     job = run.Job(
         "run",
         text,
-        _bootable(image),
+        _bootable(image, board_name),
         machine,
         limit_s=limit,
         programs=("mke2fs",),
@@ -113,8 +113,15 @@ def run_script(
     print(f"ended well after {outcome.host_s:.1f} s; console in {outcome.console}")
 
 
-def _bootable(name: str) -> Path:
+def _bootable(name: str, board_name: str) -> Path:
     if name in kernel.CONFIGS:
+        arch = board.BOARDS[board_name].arch
+        fitting = [one for one, config in kernel.CONFIGS.items() if config.arch is arch]
+        if name not in fitting:
+            raise LabError(
+                f"the board {board_name} does not boot the {name} kernel; give it one with "
+                f"--kernel: {', '.join(fitting)}"
+            )
         return kernel.image(name).bootable
     if not Path(name).is_file():
         raise LabError(f"no kernel '{name}': no such file, and none of {', '.join(kernel.CONFIGS)}")
@@ -159,7 +166,7 @@ def debs(what: tuple[str, ...], name: str, given: Path | None) -> None:
 @click.option("--kernel", "image", default="gcma", show_default=True)
 def shell(board_name: str, config: str, image: str) -> None:
     """Boot a board with a shell on this terminal."""
-    kernel_file = _bootable(image)
+    kernel_file = _bootable(image, board_name)
     machine = run.on_this_host(
         board.Machine(board_name, config, words=("lab_shell", "quiet")), kernel_file
     )
@@ -338,7 +345,11 @@ def site() -> None:
     help="Only benchmarks whose name contains this, or one of several, with commas between; "
     "stored ones of the same binaries stay.",
 )
-@click.option("--quick", is_flag=True, help="One round of a 64th of the work: does it all run?")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="One round of a 64th of the work, into out/bench-brug-quick: does it all run?",
+)
 @click.option(
     "--mimalloc-bench",
     "suite",
@@ -351,11 +362,12 @@ def bench_brug(draw_only: bool, only: str, quick: bool, suite: Path | None) -> N
     from nocopy_lab.experiments import bench_brug as experiment
     from nocopy_lab.experiments import brug_report
 
+    directory = experiment.directory(quick)
     if not draw_only:
         experiment.run(only, quick, suite)
-    with samples.layout_of(experiment.HERE):
-        page = brug_report.draw()
-        brug_report.show()
+    with samples.layout_of(directory):
+        page = brug_report.draw(directory)
+        brug_report.show(directory)
     print(f"page with figures: {page}")
 
 

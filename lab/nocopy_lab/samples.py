@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,15 @@ def stored(directory: Path) -> bytes | None:
     if not directory.is_relative_to(OUT):
         return None
     path = REPO / "docs/results" / directory.relative_to(OUT) / "results.json.gz"
-    return gzip.decompress(path.read_bytes()) if path.is_file() else None
+    if not path.is_file():
+        return None
+    try:
+        text = gzip.decompress(path.read_bytes())
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        text = b""
+    if not text:
+        raise LabError(f"{path} is damaged; run: git checkout {path}")
+    return text
 
 
 @contextlib.contextmanager

@@ -152,8 +152,11 @@ def load(path: Path) -> tuple[dict[str, Any], str]:
 
 def record(only: str = "", again: bool = False) -> None:
     """Record the traces that the cache lacks, one boot after the other."""
-    for trace in TRACES.values():
-        if only not in trace.name or (trace.path().is_file() and not again):
+    wanted = [trace for trace in TRACES.values() if only in trace.name]
+    if not wanted:
+        raise LabError(f"no trace has '{only}' in its name; there are: {', '.join(TRACES)}")
+    for trace in wanted:
+        if trace.path().is_file() and not again:
             continue
         with progress.meter(f"recording {trace.name}") as meter:
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nocopy_lab import child, cli, samples
+from nocopy_lab import child, cli, kernel, samples
 
 
 def lab(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
@@ -62,6 +62,33 @@ def test_what_cannot_run_in_a_guest_is_said_in_one_line(
     assert lab(monkeypatch, "run", *words) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("lab: ") and says in line
+
+
+@pytest.mark.parametrize("command", [("run", "true"), ("shell",)])
+def test_a_kernel_of_another_architecture_is_not_booted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(kernel, "image", lambda _: pytest.fail("it is built"))
+    assert lab(monkeypatch, *command, "--board", "arm64") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("lab: the board arm64 does not boot the gcma kernel; ")
+    assert line.endswith("--kernel: arm64")
+
+
+@pytest.mark.parametrize("command", ["record", "traces"])
+def test_what_no_name_has_is_said_before_anything_is_built(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.setattr(kernel, "image", lambda _: pytest.fail("it is built"))
+    assert lab(monkeypatch, command, "--only", "no-such") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("lab: ") and "'no-such' in its name; there are: " in line
+
+
+def test_a_quick_look_leaves_what_was_measured() -> None:
+    from nocopy_lab.experiments import bench_brug
+
+    assert bench_brug.directory(quick=True) != bench_brug.directory(quick=False)
 
 
 _LAYOUT = "is not as this version writes it "

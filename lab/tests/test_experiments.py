@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nocopy_lab import crates, kernel, report, samples
-from nocopy_lab.experiments import bench_gcma, bench_pdio, gcma_report, keeper
+from nocopy_lab.experiments import bench_gcma, bench_pdio, gcma_report, is_named, keeper
 from nocopy_lab.paths import LabError
 from nocopy_lab.run import Job, Outcome, Row
 
@@ -19,6 +19,26 @@ def boot(name: str, value: int, failure: str | None = None) -> Outcome:
 
 def kept(directory: Path) -> dict[str, int]:
     return {one["name"]: one["rows"][0]["value"] for one in samples.load(directory)["runs"]}
+
+
+@pytest.mark.parametrize("cut", [0, 2, -9])
+def test_damaged_results_of_the_repository_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
+) -> None:
+    monkeypatch.setattr(samples, "OUT", tmp_path / "out")
+    monkeypatch.setattr(samples, "REPO", tmp_path)
+    packed = tmp_path / "docs/results/some/results.json.gz"
+    packed.parent.mkdir(parents=True)
+    for content in (gzip.compress(b'{"a": 1}')[:cut], b"junk"):
+        packed.write_bytes(content)
+        with pytest.raises(LabError, match=r"json\.gz is damaged; run: git checkout "):
+            samples.load(tmp_path / "out/some")
+
+
+def test_a_comma_at_the_end_names_nothing_more() -> None:
+    assert is_named("linear-64k", "double,linear")
+    assert not is_named("linear-64k", "double,")
+    assert is_named("linear-64k", "")
 
 
 def test_each_boot_is_stored_when_it_ends_well(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ Rows = list[Row]
 
 def is_named(name: str, only: str) -> bool:
     """Whether `only` names it: some part of the name, or several with commas between."""
-    return any(part in name for part in only.split(","))
+    return not only or any(part in name for part in only.split(",") if part)
 
 
 def measure(

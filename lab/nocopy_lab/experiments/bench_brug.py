@@ -803,20 +803,25 @@ def chosen(only: str, scale: Scale, suite: Path | None = None) -> list[Bench]:
     return wanted
 
 
+def directory(quick: bool) -> Path:
+    """Where results are: what was measured must outlive a look at whether it all runs."""
+    return HERE.with_name(HERE.name + "-quick") if quick else HERE
+
+
 def run(only: str = "", quick: bool = False, suite: Path | None = None) -> None:
     """Measure what `only` names; other results of the same binaries on this machine stay.
 
     With `suite`, a copy of mimalloc-bench, its programs as well.
     """
     _clear_settings()
-    scale = QUICK if quick else USUAL
+    scale, here = QUICK if quick else USUAL, directory(quick)
     wanted = chosen(only, scale, suite)
     # Wasmtime takes longer to build than everything else together.
     build(wasmtime=any(bench.words[0] == "link" for bench in wanted))
     about = _provenance(scale)
     results = about | {"memory_available": memory_available(), "benches": {}, "runs": {}}
-    if only and (HERE / "results.json").is_file():
-        before = samples.load(HERE)
+    if only and (here / "results.json").is_file():
+        before = samples.load(here)
         if all(before.get(key) == value for key, value in about.items()):
             results |= {"benches": before["benches"], "runs": before["runs"]}
         else:
@@ -842,11 +847,11 @@ def run(only: str = "", quick: bool = False, suite: Path | None = None) -> None:
             }
             results["runs"][bench.name] = runs
             # What there is must not be lost when somebody ends this early.
-            samples.save(HERE, results)
+            samples.save(here, results)
     wrong = {b.name: d for b in wanted if (d := disagreement(results["runs"][b.name]))}
     for bench in wanted:
         if bench.kind == "choice":
             print(f"{bench.name}: {choices(results['runs'][bench.name]['libbrug'])}", flush=True)
     if wrong:
         said = "; ".join(f"{bench}: {names}" for bench, names in wrong.items())
-        raise LabError(f"wrong data after {said}; see {HERE / 'results.json'}")
+        raise LabError(f"wrong data after {said}; see {here / 'results.json'}")

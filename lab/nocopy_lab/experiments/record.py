@@ -417,15 +417,17 @@ def _arm64(only: str) -> tuple[list[Job], Row]:
 
 def run(only: str = "") -> None:
     """Boot what `only` names; what is stored of the others stays."""
+    # Before anything is built or fetched.
+    names = [job.name for job in Boots(kernel.Image("gcma", Path()), {}, Path()).every()]
+    names += [f"record-{one}" for one in (*EXACT_BOOTS, *ARM64_BOOTS)]
+    if not any(only in name for name in names):
+        raise LabError(f"nothing has '{only}' in its name; there are: {', '.join(names)}")
     image, root = kernel.image("gcma"), debian.disk(PACKAGES)
     program = initramfs.placed("bin/nocopy-record", crates.record())
     every = list(Boots(image, program, root).every())
     every += exact_boots(image, program, debian.program(PACKAGES, "usr/bin/v4l2-ctl"))
     arm64, of_arm64 = _arm64(only)
     chosen = [job for job in every if only in job.name] + arm64
-    if not chosen:
-        names = ", ".join((*(job.name for job in every), *(f"record-{one}" for one in ARM64_BOOTS)))
-        raise LabError(f"nothing has '{only}' in its name; there are: {names}")
     about: dict[str, Any] = provenance(image, SEED) | {
         "experiment": "record",
         "packages": debian.versions(PACKAGES),
