@@ -88,9 +88,10 @@ fn name_of(value: &impl ValueEnum) -> String {
 }
 
 /// A number of bytes, kept as it was written; the library reads it.
-fn size(text: &str) -> Result<String, String> {
+fn switch_point(text: &str) -> Result<String, String> {
     match nocopy_settings::size(text) {
-        Some(_) => Ok(text.to_owned()),
+        Some(4096..=0x40_0000_0000) => Ok(text.to_owned()),
+        Some(_) => Err("not 4K to 256G".to_owned()),
         None => Err(format!("not {}", nocopy_settings::SIZE)),
     }
 }
@@ -103,8 +104,8 @@ struct RunArgs {
     /// The allocator of small objects
     #[arg(long, value_enum, ignore_case = true)]
     base: Option<Base>,
-    /// Size (64K, 1MiB) from which every new object begins in a growth slot
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    /// Size (64K, 1MiB; 4K to 256G) from which every new object begins in a growth slot
+    #[arg(long, value_name = "SIZE", value_parser = switch_point)]
     switch_point: Option<String>,
     /// Decide by what `brug tune` has written, and add to it
     #[arg(long, value_name = "FILE")]

@@ -171,8 +171,20 @@ fn run(
     }
 }
 
-/// How a profile begins.
-const MAGIC: &[u8] = b"brug-profile ";
+/// More is no profile.
+const PROFILE_MAX: u64 = 32 << 10;
+
+/// Returns true if the library takes this for a profile, but for values that only it can judge. What it does not take it
+/// passes over, and then it would decide by none.
+fn is_profile(text: &[u8]) -> bool {
+    let mut lines = str::from_utf8(text).unwrap_or_default().lines();
+    let number = |word: &&str| word.parse::<u64>().is_ok();
+    let row = |line: &str| match line.split(' ').collect::<Vec<_>>()[..] {
+        [size, _, mean, samples] => [size, mean, samples].iter().all(number),
+        _ => line.is_empty(),
+    };
+    lines.next() == Some("brug-profile 1") && lines.all(row)
+}
 
 /// Full path, since the program may change its directory, and where a link leads, since the library follows none.
 fn absolute(path: &Path) -> Result<PathBuf, Refusal> {
@@ -181,9 +193,9 @@ fn absolute(path: &Path) -> Result<PathBuf, Refusal> {
         .map_err(|error| Refusal::new(OURS, format!("{}: {error}", path.display())))
 }
 
-/// How the file at this path begins, as far as a profile tells by that.
-fn beginning(profile: &Path) -> std::io::Result<Vec<u8>> {
-    let mut start = Vec::new();
+/// What the file at this path has, as far as a profile can be long.
+fn content(profile: &Path) -> std::io::Result<Vec<u8>> {
+    let mut text = Vec::new();
     // A profile is replaced by a rename, which a device would not survive; a FIFO would be waited for.
     if !fs::metadata(profile)?.is_file() {
         return Err(std::io::Error::other(
@@ -191,17 +203,19 @@ fn beginning(profile: &Path) -> std::io::Result<Vec<u8>> {
         ));
     }
     let file = File::open(profile)?;
-    file.take(MAGIC.len() as u64).read_to_end(&mut start)?;
-    Ok(start)
+    file.take(PROFILE_MAX).read_to_end(&mut text)?;
+    Ok(text)
 }
 
 /// The full path of a profile that is there.
 pub fn existing(profile: &Path) -> Result<PathBuf, Refusal> {
     let profile = absolute(profile)?;
     let refusal = |why: &str| Refusal::new(OURS, format!("{} {why}", profile.display()));
-    match beginning(&profile) {
-        Ok(start) if start == MAGIC => Ok(profile),
-        Ok(_) => Err(refusal("is not a profile; brug tune writes one")),
+    match content(&profile) {
+        Ok(text) if is_profile(&text) => Ok(profile),
+        Ok(_) => Err(refusal(
+            "is not a profile of this version; brug tune writes one",
+        )),
         Err(error) => Err(refusal(&format!(
             "cannot be read ({error}); brug tune writes one"
         ))),
@@ -212,9 +226,13 @@ pub fn existing(profile: &Path) -> Result<PathBuf, Refusal> {
 fn replaceable(profile: &Path) -> Result<PathBuf, Refusal> {
     let profile = absolute(profile)?;
     let refusal = |why: &str| Refusal::new(OURS, format!("{} {why}", profile.display()));
-    match beginning(&profile) {
-        Ok(start) if start.is_empty() || start == MAGIC => {}
-        Ok(_) => return Err(refusal("is there and not a profile; it is left alone")),
+    match content(&profile) {
+        Ok(text) if text.is_empty() || is_profile(&text) => {}
+        Ok(_) => {
+            return Err(refusal(
+                "is there and not a profile of this version; it is left alone",
+            ))
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(refusal(&format!("cannot be read ({error})"))),
     }
@@ -240,7 +258,8 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
     if text.is_empty() {
         // Whoever could not write has said so.
         let line = format!(
-            "the program ended with {status} and left nothing: no process exited, or none could write"
+            "the program ended with {status} and left nothing: no process ended by exit or by returning from \
+             main, or none could write"
         );
         return Err(Refusal::new(OURS, line));
     }

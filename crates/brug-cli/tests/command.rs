@@ -306,6 +306,10 @@ fn wrong_arguments_are_one_line_and_a_status_of_our_own() {
     refuses(&["run", "--base", "tc", "--", "true"], 125, bases);
     refuses(&["run", "--switch-point", "-1", "--", "true"], 125, "-1");
     refuses(&["run", "--switch-point", "1X", "--", "true"], 125, "64K");
+    for size in ["0", "4095", "257G"] {
+        let words = ["run", "--switch-point", size, "--", "true"];
+        refuses(&words, 125, "not 4K to 256G");
+    }
     refuses(&["run", "--faster", "--", "true"], 125, "--faster");
     refuses(&["tune", "--top", "x", "--", "true"], 125, "--top");
     let runs = "no number from 1 to 9999";
@@ -508,6 +512,26 @@ fn compare_that_is_asked_to_end_ends_the_program() {
         assert_eq!(output.status.code(), Some(status), "{output:?}");
     }
     assert_eq!(still_running(&file), 0);
+}
+
+/// The library would pass over them, and the runs be without a profile.
+#[test]
+fn profiles_that_the_library_does_not_take_are_refused() {
+    let directory = tempfile::tempdir().expect("directory");
+    let profile = directory.path().join("profile");
+    let path = profile.to_str().expect("path");
+    for text in [
+        "brug-profile 2\n",
+        "brug-profile 1\n4096 base 16000 3\n4096 mo",
+        "brug-profile 1\n\x01\x02",
+    ] {
+        fs::write(&profile, text).expect("profile");
+        for command in ["run", "tune", "compare"] {
+            let words = [command, "--profile", path, "--", "true"];
+            refuses(&words, 125, "not a profile of this version");
+        }
+        assert_eq!(fs::read_to_string(&profile).expect("profile"), text);
+    }
 }
 
 /// Each run has what was measured before, not what the run before it has.
