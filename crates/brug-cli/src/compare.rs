@@ -55,7 +55,8 @@ fn is_preloaded(file: &Path) -> Result<bool, Refusal> {
         .env("LD_TRACE_LOADED_OBJECTS", "1")
         .stdin(Stdio::null())
         .output()
-        .map_or_else(|_| Vec::new(), |output| output.stdout);
+        .map_err(|error| Refusal::new(OURS, format!("cannot start a process: {error}")))?
+        .stdout;
     let line = [file.as_os_str().as_bytes(), b" (0x"].concat();
     Ok(named.windows(line.len()).any(|part| part == line))
 }
@@ -188,9 +189,16 @@ fn one_run(
     };
     if let Some((profile, scratch)) = profile.filter(|_| allocator.name == BRUG) {
         // A copy, as each process leaves there what it has measured: every run is to have the same.
-        let copied = fs::read(profile).and_then(|text| fs::write(scratch.profile(), text));
-        copied.map_err(|error| Refusal::new(OURS, format!("{}: {error}", profile.display())))?;
-        command.env("BRUG_PROFILE", scratch.profile());
+        let copy = scratch.profile();
+        let copied = fs::read(profile).and_then(|text| fs::write(&copy, text));
+        copied.map_err(|error| {
+            let (from, to) = (profile.display(), copy.display());
+            Refusal::new(
+                OURS,
+                format!("cannot copy {from} to {to} ({error}); set TMPDIR"),
+            )
+        })?;
+        command.env("BRUG_PROFILE", copy);
     }
     command.stdin(Stdio::null());
     if !show {

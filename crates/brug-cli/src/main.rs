@@ -29,7 +29,8 @@ Exit status:
   125  brug cannot do what is asked, or the command line is wrong; standard error says why
   126  the program was found and cannot be run under brug
   127  there is no such program
-  129, 130, 131, 143  of tune: the program was ended by SIGHUP, SIGINT, SIGQUIT or SIGTERM, which tune got as well";
+  129, 130, 131, 143  of tune: the program was ended by SIGHUP, SIGINT, SIGQUIT or SIGTERM, which tune got as well;
+       of compare: it got one of these";
 
 /// Grow memory in place instead of copying it, in programs as they are.
 #[derive(Parser)]
@@ -207,7 +208,16 @@ fn say(line: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "brug: {line}");
 }
 
+/// What is done at a signal at which nothing is to be done.
+extern "C" fn nothing(_: libc::c_int) {}
+
 fn main() -> ExitCode {
+    // A write past the limit of a file's length fails then, as one to a full disk, and what has been made is put away.
+    // Programs that are started have what this command had: a handler does not outlive exec.
+    if !nocopy_launch::ignored(libc::SIGXFSZ) {
+        // SAFETY: the handler does nothing.
+        unsafe { libc::signal(libc::SIGXFSZ, nothing as *const () as libc::sighandler_t) };
+    }
     // Wrong arguments end with 125, so that 2 stays the program's own.
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -534,6 +534,33 @@ fn profiles_that_the_library_does_not_take_are_refused() {
     }
 }
 
+#[test]
+fn compare_that_cannot_do_what_it_has_to_says_what_and_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().expect("directory");
+    let at = |name: &str| directory.path().join(name);
+    fs::create_dir(at("scratch")).expect("directory");
+    fs::write(at("profile"), "brug-profile 1\n").expect("profile");
+    for (limit, part) in [("-f 0", "cannot copy"), ("-n 5", "cannot start a process")] {
+        let output = Command::new("bash")
+            .args([
+                "-c",
+                "ulimit $1; exec \"$2\" compare --profile \"$3\" -- true",
+                "-",
+            ])
+            .args([limit, env!("CARGO_BIN_EXE_brug")])
+            .arg(at("profile"))
+            .env("TMPDIR", at("scratch"))
+            .env_remove("BRUG_LIBRARY")
+            .output()
+            .expect("starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(part) && said.lines().count() == 1, "{said}");
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        let left = fs::read_dir(at("scratch")).expect("directory").count();
+        assert_eq!(left, 0, "{limit}");
+    }
+}
+
 /// Each run has what was measured before, not what the run before it has.
 #[test]
 fn compare_leaves_a_profile_as_it_is() {
