@@ -208,16 +208,9 @@ fn say(line: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "brug: {line}");
 }
 
-/// What is done at a signal at which nothing is to be done.
-extern "C" fn nothing(_: libc::c_int) {}
-
 fn main() -> ExitCode {
-    // A write past the limit of a file's length fails then, as one to a full disk, and what has been made is put away.
-    // Programs that are started have what this command had: a handler does not outlive exec.
-    if !nocopy_launch::ignored(libc::SIGXFSZ) {
-        // SAFETY: the handler does nothing.
-        unsafe { libc::signal(libc::SIGXFSZ, nothing as *const () as libc::sighandler_t) };
-    }
+    // What has been made is put away.
+    nocopy_launch::outlive_file_limit();
     // Wrong arguments end with 125, so that 2 stays the program's own.
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -167,7 +167,20 @@ fn a_profile_is_not_written_through_what_others_have_put_beside_it() {
 
 #[test]
 fn statistics_that_cannot_be_written_are_told_with_the_reason() {
-    for (file, reason) in [("/dev/full", libc::ENOSPC), ("/no/such", libc::ENOENT)] {
+    let directory = tempfile::tempdir().expect("directory");
+    let fifo = directory.path().join("without-a-reader");
+    assert!(Command::new("mkfifo")
+        .arg(&fifo)
+        .status()
+        .unwrap()
+        .success());
+    let fifo = fifo.to_str().unwrap();
+    let files = [
+        ("/dev/full", libc::ENOSPC),
+        ("/no/such", libc::ENOENT),
+        (fifo, libc::ENXIO),
+    ];
+    for (file, reason) in files {
         let said = stderr(&run(&[("BRUG_STATS", file)]));
         assert!(
             said.ends_with(&format!("{file} (errno {reason})\n")),

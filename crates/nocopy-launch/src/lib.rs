@@ -144,6 +144,17 @@ pub fn ignored(signal: i32) -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
+/// From now on a write past the limit of a file's length fails, as one to a full disk does, instead of ending the process
+/// without a word. A program that is started has the signal as this one had: no handler outlives `exec`.
+pub fn outlive_file_limit() {
+    extern "C" fn nothing(_: i32) {}
+    if !ignored(libc::SIGXFSZ) {
+        let nothing: extern "C" fn(i32) = nothing;
+        // SAFETY: the handler does nothing.
+        unsafe { libc::signal(libc::SIGXFSZ, nothing as libc::sighandler_t) };
+    }
+}
+
 /// Returns true if SIGPIPE was ignored when the command was begun.
 pub fn pipe_ignored() -> bool {
     PIPE_IGNORED.load(Ordering::Relaxed)

@@ -13,8 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
+
+pub use nocopy_launch::outlive_file_limit;
 
 use crate::report::{reason, Fail};
 
@@ -53,11 +55,6 @@ impl End {
         // handler uses; each may be called in one.
         unsafe { low_level::register(signal, come) }.map(drop)
     }
-}
-
-/// From now on a write past the limit of a file's length says so, instead of ending the process without a word.
-pub fn outlive_file_limit() {
-    let _ = flag::register(SIGXFSZ, Arc::default());
 }
 
 /// What arrived. The first SIGHUP, SIGINT or SIGTERM asks the command to end cleanly. Another one ends it,
