@@ -222,7 +222,7 @@ impl Drop for Created {
 }
 
 /// Keeps other recordings from a file: they would write over each other. Returns false if there is one.
-fn is_alone(file: &File) -> bool {
+pub fn is_alone(file: &File) -> bool {
     let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
     // What the kernel still writes for a program that was killed keeps its lock for a moment.
     for _ in 0..50 {

@@ -12,6 +12,9 @@ use std::sync::mpsc::{channel, Receiver, Sender};
 use std::thread;
 
 use pdio_cli::report::{quoted, reason, Fail, Outcome};
+use rustix::fs::{Mode, OFlags};
+
+use crate::output::is_alone;
 
 /// Where a photo is until it is whole.
 pub fn part_of(photo: &Path) -> PathBuf {
@@ -164,13 +167,20 @@ impl Photos {
 
 /// Makes the file that a photo begins in.
 fn begin(part: &Path) -> io::Result<File> {
-    // What a run before has left. Whatever else has this name, a link or a FIFO, is neither followed
-    // nor waited for.
+    // What a run before has left, but not what another program is writing. Whatever else has this name, a link or a
+    // FIFO, is neither followed nor waited for.
+    let quietly = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let left = rustix::fs::open(part, quietly, Mode::empty());
+    if left.is_ok_and(|left| !is_alone(&left.into())) {
+        return Err(io::Error::other("another program takes photos there"));
+    }
     match remove_file(part) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    File::options().write(true).create_new(true).open(part)
+    let file = File::options().write(true).create_new(true).open(part)?;
+    is_alone(&file);
+    Ok(file)
 }
 
 /// Writes a frame to a file, which is there whole or not at all.
@@ -305,6 +315,24 @@ mod tests {
     }
 
     #[test]
+    fn two_programs_do_not_write_one_photo() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("photo");
+        let mut other = begin(&part_of(&path)).unwrap();
+        other.write_all(b"half of").unwrap();
+        let said = write(&path, b"mine", false).unwrap_err().to_string();
+        assert!(
+            said.contains("another program takes photos there"),
+            "{said}"
+        );
+        other.write_all(b" it").unwrap();
+        assert_eq!(std::fs::read(part_of(&path)).unwrap(), b"half of it");
+        drop(other);
+        write(&path, b"mine", false).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+    }
+
+    #[test]
     fn what_was_planted_where_a_photo_begins_is_not_written_to() {
         let home = tempfile::tempdir().unwrap();
         let (path, victim) = (home.path().join("photo"), home.path().join("victim"));
@@ -316,7 +344,7 @@ mod tests {
         write(&path, b"two", false).unwrap();
         assert_eq!(std::fs::read(&victim).unwrap(), b"kept");
         // Nobody reads from it: to open it would wait for ever.
-        rustix::fs::mkfifoat(rustix::fs::CWD, &part, rustix::fs::Mode::RWXU).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &part, Mode::RWXU).unwrap();
         write(&path, b"three", false).unwrap();
         std::fs::write(&part, "left by a run before, which was killed").unwrap();
         write(&path, b"four", false).unwrap();
