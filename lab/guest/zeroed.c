@@ -29,16 +29,18 @@ static u64 word_of(u64 page, u32 nr)
 static u64 written_back(char *more)
 {
 	u64 before = vmstat("zswpwb"), last, now = before;
+	u32 left = 120;
 
 	tell("/sys/module/zswap/parameters/max_pool_percent", "0", 1);
 	memset(more, 1, MIB);
 	/* Not so much that what it has written is reclaimed as well. */
 	tell(reclaim_file, "1M", 1);
+	/* On a busy host it may begin late. */
 	do {
 		last = now;
 		usleep(500 * 1000);
 		now = vmstat("zswpwb");
-	} while (now != last);
+	} while (now != last || (now == before && left--));
 	return now - before;
 }
 
