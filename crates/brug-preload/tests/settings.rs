@@ -69,6 +69,8 @@ fn a_value_that_makes_no_sense_is_named_once_and_harms_nothing() {
             "{name}={value}: {said}"
         );
         assert!(!said.trim_end().contains(char::is_control), "{said:?}");
+        // The library is built without it.
+        assert!(!said.contains("jemalloc"), "{said}");
         assert!(output.stdout.is_empty(), "{name}={value}");
         if std::mem::take(&mut first) {
             let output = under_brug(&program, &[(&name, value)])

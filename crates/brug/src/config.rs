@@ -173,6 +173,8 @@ impl Config {
     }
 }
 
+const WITH_JEMALLOC: bool = cfg!(feature = "jemalloc");
+
 /// Makes, of the list of all variables, their names and what sets them.
 macro_rules! variables {
     ($config:ident, $value:ident, $text:ident; $($name:ident, $wanted:expr => $set:expr,)+) => {
@@ -196,10 +198,16 @@ macro_rules! variables {
 }
 
 variables! { config, value, text;
-    ALLOC, "sys, jemalloc, mimalloc, mmap, template or auto" =>
+    ALLOC, match WITH_JEMALLOC {
+        true => "sys, jemalloc, mimalloc, mmap, template or auto",
+        false => "sys, mimalloc, mmap, template or auto",
+    } =>
         put(&mut config.mode, text.parse().ok()),
     TEMPLATE, "" => config.set_template(text),
-    BASE, "auto, glibc, mimalloc or jemalloc" =>
+    BASE, match WITH_JEMALLOC {
+        true => "auto, glibc, mimalloc or jemalloc",
+        false => "auto, glibc or mimalloc",
+    } =>
         if text.eq_ignore_ascii_case("auto") {
             put(&mut config.base, Some(None))
         } else {
