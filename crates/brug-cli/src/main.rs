@@ -209,7 +209,7 @@ fn say(line: impl std::fmt::Display) {
 }
 
 fn main() -> ExitCode {
-    // What has been made is put away.
+    // Else a copy that is cut short would leave what was made for it.
     nocopy_launch::outlive_file_limit();
     // Wrong arguments end with 125, so that 2 stays the program's own.
     let cli = match Cli::try_parse() {

@@ -171,19 +171,11 @@ fn run(
     }
 }
 
-/// More is no profile.
-const PROFILE_MAX: u64 = 32 << 10;
-
 /// Returns true if the library takes this for a profile, but for values that only it can judge. What it does not take it
 /// passes over, and then it would decide by none.
 fn is_profile(text: &[u8]) -> bool {
-    let mut lines = str::from_utf8(text).unwrap_or_default().lines();
-    let number = |word: &&str| word.parse::<u64>().is_ok();
-    let row = |line: &str| match line.split(' ').collect::<Vec<_>>()[..] {
-        [size, _, mean, samples] => [size, mean, samples].iter().all(number),
-        _ => line.is_empty(),
-    };
-    lines.next() == Some("brug-profile 1") && lines.all(row)
+    let rows = nocopy_settings::profile(str::from_utf8(text).unwrap_or_default());
+    rows.is_some_and(|mut rows| rows.all(|row| row.is_some()))
 }
 
 /// Full path, since the program may change its directory, and where a link leads, since the library follows none.
@@ -203,7 +195,8 @@ fn content(profile: &Path) -> std::io::Result<Vec<u8>> {
         ));
     }
     let file = File::open(profile)?;
-    file.take(PROFILE_MAX).read_to_end(&mut text)?;
+    let most = nocopy_settings::PROFILE_MOST as u64;
+    file.take(most).read_to_end(&mut text)?;
     Ok(text)
 }
 

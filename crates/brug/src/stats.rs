@@ -168,9 +168,9 @@ pub(crate) fn show(to: c_int) {
 /// Appends the statistics to a file. Not inlined: a program that shows nothing needs no stack for it.
 #[inline(never)]
 fn append(path: &CStr, form: fn(&mut dyn Write) -> fmt::Result) {
+    let append = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
     // Nobody waits until a FIFO has a reader.
-    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC | flags;
+    let flags = append | libc::O_NONBLOCK | libc::O_NOCTTY;
     // SAFETY: a C string.
     let fd = unsafe { libc::open64(path.as_ptr(), flags, 0o644) };
     let written = fd >= 0 && {

@@ -31,7 +31,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering::Relaxed};
 
 use crate::mode::Base;
-use nocopy_settings::{number, Line, Size};
+use nocopy_settings::{profile, Line, ProfileRow, Size, PROFILE, PROFILE_MOST};
 use crate::{arena, os, tls, trial, words};
 
 /// Reallocations of a thread, on the slow path, per sample.
@@ -458,8 +458,6 @@ impl fmt::Display for TunerReport {
     }
 }
 
-const MAGIC: &str = "brug-profile 1";
-const PROFILE_MAX: usize = 32 << 10;
 /// In sixteenths of a nanosecond, a minute.
 const MOST_MEAN: u64 = 1 << 40;
 
@@ -470,13 +468,13 @@ static NO_PROFILE: AtomicBool = AtomicBool::new(false);
 /// has found. Returns true if there is one. A missing one counts as empty; whatever else is there is reported, not used
 /// and not replaced.
 pub(crate) fn load(path: &CStr) -> bool {
-    let buf = os::map_memory(PROFILE_MAX);
+    let buf = os::map_memory(PROFILE_MOST);
     if buf.is_null() {
         NO_PROFILE.store(true, Relaxed);
         return false;
     }
     // SAFETY: mapped above with this length.
-    let bytes = unsafe { core::slice::from_raw_parts_mut(buf, PROFILE_MAX) };
+    let bytes = unsafe { core::slice::from_raw_parts_mut(buf, PROFILE_MOST) };
     let read = os::keep_errno(|| os::read_named_file(path, bytes));
     let parsed = read.is_ok_and(|n| parse(core::str::from_utf8(&bytes[..n]).unwrap_or("")));
     if read != Ok(0) && !parsed {
@@ -487,7 +485,7 @@ pub(crate) fn load(path: &CStr) -> bool {
         NO_PROFILE.store(true, Relaxed);
     }
     // SAFETY: mapped above, no longer referred to.
-    unsafe { os::unmap(buf, PROFILE_MAX) };
+    unsafe { os::unmap(buf, PROFILE_MOST) };
     parsed
 }
 
@@ -497,11 +495,14 @@ fn shown(path: &CStr) -> &str {
 }
 
 fn parse(text: &str) -> bool {
-    let rows = || text.lines().skip(1).filter(|line| !line.is_empty());
-    if text.lines().next() != Some(MAGIC) || !rows().all(|line| parse_row(line).is_some()) {
+    let Some(rows) = profile(text) else {
+        return false;
+    };
+    let rows = rows.map(|row| row.and_then(parse_row));
+    if !rows.clone().all(|row| row.is_some()) {
         return false;
     }
-    for row in rows().filter_map(parse_row) {
+    for row in rows.flatten() {
         match row {
             Row::Size(class, arm, mean, samples) => {
                 let cell = &TABLE[class][arm];
@@ -524,13 +525,10 @@ enum Row {
 }
 
 /// `SIZE ARM SIXTEENTHS SAMPLES`, or `0 BASE SIXTEENTHS SAMPLES` for the result of a trial.
-fn parse_row(line: &str) -> Option<Row> {
-    let mut words = line.split(' ');
-    let size = number(words.next()?.as_bytes())? as usize;
-    let name = words.next()?;
-    let mean = number(words.next()?.as_bytes())?;
-    let samples = number(words.next()?.as_bytes())?;
-    if words.next().is_some() || mean >= MOST_MEAN {
+fn parse_row(row: ProfileRow<'_>) -> Option<Row> {
+    let (size, name) = (row.size as usize, row.name);
+    let (mean, samples) = (row.mean, row.samples);
+    if mean >= MOST_MEAN {
         return None;
     }
     if size == 0 {
@@ -579,7 +577,7 @@ fn write(name: &CStr, path: &CStr) {
         // Of others who may write there, nobody's file or link is written to.
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
         let fd = libc::open64(name.as_ptr(), flags, 0o644);
-        let mut ok = fd >= 0 && os::write_all(fd, MAGIC.as_bytes()) && os::write_all(fd, b"\n");
+        let mut ok = fd >= 0 && os::write_all(fd, PROFILE.as_bytes()) && os::write_all(fd, b"\n");
         for base in Base::ALL {
             let trial::Verdict { mean, samples } = trial::verdict(base);
             if ok && samples > 0 {

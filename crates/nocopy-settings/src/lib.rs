@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The vocabulary of nocopy's settings: what a size, a time, a switch and a place for statistics look
-//! like in every variable and option, and how statistics begin as JSON.
+//! like in every variable and option, how statistics begin as JSON, and what form brug's profiles have.
 //!
 //! ```
 //! use core::time::Duration;
@@ -15,12 +15,14 @@
 
 mod json;
 mod line;
+mod profile;
 
 use core::fmt;
 use core::time::Duration;
 
 pub use json::{head, Quoted, SCHEMA};
 pub use line::Line;
+pub use profile::{profile, ProfileRow, PROFILE, PROFILE_MOST};
 
 /// What [`size`] takes, for a message.
 pub const SIZE: &str = "a size such as 64K, 8M or 1GiB";
