@@ -379,7 +379,7 @@ static void unflag_range(struct address_space *mapping, pgoff_t first,
 /* A page is wanted whose copy is gone: nobody need look for that again. */
 static void miss(struct address_space *mapping, pgoff_t index)
 {
-	this_cpu_inc(gcma_dmem.area[0]->stats->missed[GCMA_CLIENT_FILE]);
+	dmem_count_missed(&gcma_dmem, GCMA_CLIENT_FILE);
 	count_vm_event(GCMA_MISS_FILE);
 	unflag_range(mapping, index, index);
 }

@@ -607,7 +607,7 @@ bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 		this_cpu_inc(place.area->stats->loaded[client]);
 		count_found(dmem, place.class);
 	} else {
-		this_cpu_inc(dmem->area[0]->stats->missed[client]);
+		dmem_count_missed(dmem, client);
 	}
 	return found;
 }

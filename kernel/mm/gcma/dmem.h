@@ -124,4 +124,10 @@ void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 unsigned long dmem_cached(const struct dmem_area *area, unsigned int client);
 unsigned long dmem_sum(const struct dmem_area *area, size_t counter);
 
+/* Of which area the page was, nobody knows any more. */
+static inline void dmem_count_missed(struct dmem *dmem, unsigned int client)
+{
+	this_cpu_inc(dmem->area[0]->stats->missed[client]);
+}
+
 #endif /* _MM_GCMA_DMEM_H */
