@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Every way that three cameras have, and every end of a recording.
 . /lib/recorder.sh
+. /lib/remap.sh
 
 need scratch /dev/vda
 mkdir /little
@@ -102,14 +103,11 @@ record full-dmabuf $scattered $middle /little --way dmabuf
 
 # a disk of which the second half fails
 need umount /little
-export DM_DISABLE_UDEV=1
 half=$(($(cat /sys/block/vdb/size) / 2))
 printf '0 %d linear /dev/vdb 0' $((2 * half)) | need dmsetup create little
 need /bin/mke2fs -q -F -t ext4 -b 4096 -O ^has_journal /dev/mapper/little >/dev/null
 need mount -t ext4 /dev/mapper/little /little
-need dmsetup suspend --nolockfs little
-printf '0 %d linear /dev/vdb 0\n%d %d error' $half $half $half | need dmsetup load little
-need dmsetup resume little
+remap little "$(printf '0 %d linear /dev/vdb 0\n%d %d error' $half $half $half)"
 for way in mmap dmabuf copy; do record failing-$way $scattered $middle /little --way $way; done
 # through the page cache the disk is heard only by those who wait for it
 record failing-buffered $scattered $middle /little --way buffered --durability sync

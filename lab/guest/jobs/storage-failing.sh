@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A part of the device fails, under a file that is there: nothing but its data is concerned.
+. /lib/remap.sh
 
-export DM_DISABLE_UDEV=1
 device=/dev/nvme0n1
 sectors=$(cat /sys/block/nvme0n1/size)
 good="0 $sectors linear $device 0"
-table() {
-	need dmsetup suspend --nolockfs disk
-	printf '%s\n' "$1" | need dmsetup load disk
-	need dmsetup resume disk
-}
-printf '%s\n' "$good" | dmsetup create disk || exit 1
+printf '%s\n' "$good" | need dmsetup create disk
 need scratch /dev/mapper/disk
 size=$((16 << 20))
 head -c $size /dev/zero >/mnt/file && sync || exit 1
@@ -26,7 +21,7 @@ around() {
 mkfifo /tmp/whole
 for target in error "flakey $device $at 0 3600 1 error_writes"; do
 	bad=$(around "$target")
-	table "$bad"
+	remap disk "$bad"
 	# Commands fail with one line and status 1.
 	for run in "dd if=/source of=/mnt/file bs=4k seek=2000 conv=notrunc,fsync status=none" \
 		"dd if=/source of=/mnt/file bs=1M seek=8 oflag=direct conv=notrunc,fsync status=none"; do
@@ -40,7 +35,7 @@ for target in error "flakey $device $at 0 3600 1 error_writes"; do
 	done
 	# A stream reports it once, keeps the data, and writes it when the device is whole again.
 	for linger in "" linger; do
-		table "$bad"
+		remap disk "$bad"
 		rm -f /tmp/out
 		promise heal /mnt/file 7 $linger </tmp/whole >/tmp/out &
 		exec 4>/tmp/whole
@@ -49,7 +44,7 @@ for target in error "flakey $device $at 0 3600 1 error_writes"; do
 			sleep 0.1
 		done
 		[ -z "$linger" ] || sleep 0.5
-		table "$good"
+		remap disk "$good"
 		echo >&4
 		exec 4>&-
 		wait $!
