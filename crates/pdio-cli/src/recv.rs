@@ -120,13 +120,10 @@ pub fn run(args: &Recv) -> Outcome {
     }
     // The size of what is no file, as of a device, says nothing.
     let is_file = writer.file().metadata().is_ok_and(|about| about.is_file());
-    let mut given = writer.stats();
+    let before = writer.stats();
     let finished = writer.finish();
     let stats = match finished {
-        Ok(stats) => {
-            given = stats.clone();
-            Some(stats)
-        }
+        Ok(stats) => Some(stats),
         Err(error) => {
             let error = Err(error).context("write", path);
             outcome = outcome.and(error);
@@ -134,6 +131,7 @@ pub fn run(args: &Recv) -> Outcome {
         }
     };
     let time = since.elapsed();
+    let given = stats.as_ref().unwrap_or(&before);
     let written = match is_file {
         true => std::fs::metadata(path).map(|m| m.len()).unwrap_or(0),
         false => given.direct_bytes + given.buffered_bytes,

@@ -1686,23 +1686,13 @@ fn deep_trees_are_copied_also_where_few_files_may_be_open() {
 
 #[test]
 fn what_could_not_be_written_is_not_counted() {
-    use rustix::process::{getrlimit, setrlimit, Resource};
-    use std::os::unix::process::CommandExt;
     let home = home();
     // Long enough for a stream, which takes more than it can write.
     fs::write(home.path().join("in"), pattern(8 << 20)).unwrap();
     let mut command = pdio();
     let arguments = ["cp", "--json", "in", "out"];
     command.args(arguments).current_dir(home.path());
-    // SAFETY: calls that a child of fork may make.
-    unsafe {
-        command.pre_exec(|| {
-            let mut limit = getrlimit(Resource::Fsize);
-            limit.current = Some(1_000_000);
-            Ok(setrlimit(Resource::Fsize, limit)?)
-        });
-    }
-    let output = command.output().unwrap();
+    let output = with_file_limit(&mut command, 1_000_000).output().unwrap();
     assert_status(&output, 1);
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let length = fs::metadata(home.path().join("out")).unwrap().len();

@@ -440,8 +440,6 @@ fn what_a_full_disk_leaves_of_a_sparse_copy_is_counted_with_its_holes() {
 
 #[test]
 fn past_the_limit_of_a_files_length_every_command_says_so() {
-    use rustix::process::{getrlimit, setrlimit, Resource};
-    use std::os::unix::process::CommandExt;
     let home = home();
     fs::write(home.path().join("in"), pattern(300_007)).unwrap();
     for arguments in [
@@ -457,15 +455,7 @@ fn past_the_limit_of_a_files_length_every_command_says_so() {
             .current_dir(home.path())
             .env("PDIO_COSTS", home.path().join("costs"))
             .stdin(fs::File::open(home.path().join("in")).unwrap());
-        // SAFETY: calls that a child of fork may make.
-        unsafe {
-            command.pre_exec(|| {
-                let mut limit = getrlimit(Resource::Fsize);
-                limit.current = Some(10_000);
-                Ok(setrlimit(Resource::Fsize, limit)?)
-            });
-        }
-        let output = command.output().unwrap();
+        let output = with_file_limit(&mut command, 10_000).output().unwrap();
         assert_status(&output, 1);
         let text = stderr(&output);
         assert!(text.contains("File too large"), "{arguments:?}: {text}");

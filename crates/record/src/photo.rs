@@ -179,6 +179,7 @@ fn begin(part: &Path) -> io::Result<File> {
         _ => {}
     }
     let file = File::options().write(true).create_new(true).open(part)?;
+    // Locks it.
     is_alone(&file);
     Ok(file)
 }

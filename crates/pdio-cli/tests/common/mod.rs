@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io::Read;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -20,7 +20,6 @@ mod filter;
 /// Has the command begin without the right to close what it opens: `close` fails with this error, as where a
 /// filesystem has lost something that was written.
 pub fn closing_fails(command: &mut Command, error: i32) -> &mut Command {
-    use std::os::unix::process::CommandExt;
     // SAFETY: calls that a child of fork may make.
     unsafe {
         command.pre_exec(move || {
@@ -37,7 +36,6 @@ pub fn closing_fails(command: &mut Command, error: i32) -> &mut Command {
 
 /// Has a system call of the command fail with this error.
 pub fn refusing(command: &mut Command, call: libc::c_long, error: i32) -> &mut Command {
-    use std::os::unix::process::CommandExt;
     // SAFETY: calls that a child of fork may make.
     unsafe { command.pre_exec(move || filter::refuse(call, error)) }
 }
@@ -97,7 +95,7 @@ pub fn pdio() -> Command {
         Ok(())
     };
     // SAFETY: one system call.
-    unsafe { std::os::unix::process::CommandExt::pre_exec(&mut command, heed) };
+    unsafe { command.pre_exec(heed) };
     command
 }
 
@@ -200,12 +198,24 @@ pub fn state(child: &Child) -> Option<char> {
 
 /// Has the command begin without this descriptor.
 pub fn without(command: &mut Command, fd: i32) -> &mut Command {
-    use std::os::unix::process::CommandExt;
     // SAFETY: a call that a child of fork may make.
     unsafe {
         command.pre_exec(move || {
             libc::close(fd);
             Ok(())
+        })
+    }
+}
+
+/// Has a command write no more than `bytes` bytes of a file.
+pub fn with_file_limit(command: &mut Command, bytes: u64) -> &mut Command {
+    use rustix::process::{getrlimit, setrlimit, Resource};
+    // SAFETY: calls that a child of fork may make.
+    unsafe {
+        command.pre_exec(move || {
+            let mut limit = getrlimit(Resource::Fsize);
+            limit.current = Some(bytes);
+            Ok(setrlimit(Resource::Fsize, limit)?)
         })
     }
 }
