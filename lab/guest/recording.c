@@ -13,7 +13,6 @@
  *   status     of the recorder, 128 and the signal if one ended it
  *   begin, settled, end   when it was started, had run for two seconds, and was
  *	        told to end
- *   user_us, system_us   its processor time
  *   cpu        ticks of /proc/stat between the last two: user, nice, system, idle,
  *	        iowait, irq, softirq
  *   ticks_per_s   of these
@@ -33,11 +32,10 @@
  *	        for so many that came one after the other, and in time
  *   photos     how long each took, from the signal until the file was there; with
  *	        --photo only
- *   photo_missing   whether the last one never came
  *   said       the last line of its output, if that is an object of JSON
  *
- * Times are microseconds of the monotonic clock. A recorder that ends by itself
- * within the first two seconds has failed.
+ * Times are microseconds of the monotonic clock. A recorder that ends by itself has
+ * failed: nothing is told of it.
  *
  *   --command TEXT   of sh, with exec, so that signals reach the program
  *   --seconds N      SIGINT after so long, and SIGKILL if that does not help (10)
@@ -69,7 +67,6 @@
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
@@ -507,10 +504,10 @@ static pid_t start(void)
 }
 
 /* Waits so long for its end; its status if it came. */
-static bool ended(pid_t pid, u64 until_us, int *status, struct rusage *usage)
+static bool ended(pid_t pid, u64 until_us, int *status)
 {
 	for (;;) {
-		pid_t got = wait4(pid, status, WNOHANG, usage);
+		pid_t got = waitpid(pid, status, WNOHANG);
 
 		if (got == pid)
 			return true;
@@ -520,6 +517,12 @@ static bool ended(pid_t pid, u64 until_us, int *status, struct rusage *usage)
 			return false;
 		meanwhile(pid);
 	}
+}
+
+/* As a shell tells it. */
+static int status_of(int status)
+{
+	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
 struct ticks {
@@ -805,7 +808,6 @@ int main(int argc, char **argv)
 {
 	struct ticks before, after;
 	u64 begin, settled, end, bytes, idle_before, idle_after;
-	struct rusage usage;
 	struct json j;
 	bool early, idle_known;
 	int status;
@@ -824,13 +826,15 @@ int main(int argc, char **argv)
 		fill_up();
 	begin = now_us();
 	pid = start();
-	early = ended(pid, begin + SETTLE_S * 1000000ull, &status, &usage);
+	early = ended(pid, begin + SETTLE_S * 1000000ull, &status);
 	before = ticks_now();
 	idle_now(&idle_before);
 	settled = now_us();
 	if (opt.profile_us)
 		sample();
-	early = early || ended(pid, begin + opt.seconds * 1000000ull, &status, &usage);
+	early = early || ended(pid, begin + opt.seconds * 1000000ull, &status);
+	if (early)
+		die("%s: the recorder ended by itself, status %d", opt.name, status_of(status));
 	end = now_us();
 	if (sampler >= 0 && ioctl(sampler, PERF_EVENT_IOC_DISABLE, 0))
 		die("the samples do not end: %s", strerror(errno));
@@ -838,13 +842,10 @@ int main(int argc, char **argv)
 	idle_known = idle_now(&idle_after);
 	if (filler)
 		kill(filler, SIGKILL);
-	if (!early) {
-		kill(pid, SIGINT);
-		early = ended(pid, end + GRACE_S * 1000000ull, &status, &usage);
-	}
-	if (!early) {
+	kill(pid, SIGINT);
+	if (!ended(pid, end + GRACE_S * 1000000ull, &status)) {
 		kill(pid, SIGKILL);
-		ended(pid, UINT64_MAX, &status, &usage);
+		ended(pid, UINT64_MAX, &status);
 	}
 	sync();
 	put(TRACING "tracing_on", "0");
@@ -859,12 +860,10 @@ int main(int argc, char **argv)
 
 	j = json_line("recording");
 	json_str(&j, "case", opt.name);
-	json_s64(&j, "status", WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+	json_s64(&j, "status", status_of(status));
 	json_u64(&j, "begin", begin);
 	json_u64(&j, "settled", settled);
 	json_u64(&j, "end", end);
-	json_u64(&j, "user_us", (u64)usage.ru_utime.tv_sec * 1000000 + (u64)usage.ru_utime.tv_usec);
-	json_u64(&j, "system_us", (u64)usage.ru_stime.tv_sec * 1000000 + (u64)usage.ru_stime.tv_usec);
 	json_open(&j, "cpu", "{");
 	json_u64(&j, "user", after.user - before.user);
 	json_u64(&j, "nice", after.nice - before.nice);
@@ -888,7 +887,6 @@ int main(int argc, char **argv)
 		for (i = 0; i < nr_photos; i++)
 			json_u64(&j, NULL, photos[i]);
 		json_close(&j, "]");
-		json_bool(&j, "photo_missing", asked);
 	}
 	json_said(&j);
 	json_end(&j);

@@ -32,7 +32,7 @@ def row(frames: list[list[int]], case: str = f"long:dmabuf:{RATE}", **more: Any)
     cpu = {"user": 0, "nice": 0, "system": 0, "idle": 300, "iowait": 0, "irq": 0, "softirq": 0}
     return {
         "type": "recording", "case": case, "status": 130, "begin": 0, "settled": SETTLED,
-        "end": END, "user_us": 0, "system_us": 0, "cpu": cpu, "ticks_per_s": 100,
+        "end": END, "cpu": cpu, "ticks_per_s": 100,
         "bytes": 1_000, "frames": frames,
     } | more  # fmt: skip
 
@@ -117,8 +117,12 @@ def test_an_hour_is_judged_by_frames_and_allocations() -> None:
     )
     (goal,) = (one for one in record_report.targets(Measured(kept)) if "an hour" in one.what)
     assert (goal.ours, goal.met) == (f"0 of 3, 0 of {INSIDE} (0 late)", True)
+    # Who died at once has not failed.
+    kept["runs"][-1]["rows"] = [row([frame(n) for n in EVERY], f"hour:heap:{RATE}")]
+    (goal,) = (one for one in record_report.targets(Measured(kept)) if "an hour" in one.what)
+    assert goal.met is False
     rows[2:] = [rows[0] | {"ok": False}]
-    kept["runs"][-1]["rows"][2] = rows[2]
+    kept["runs"][-1]["rows"][:0] = rows
     (goal,) = (one for one in record_report.targets(Measured(kept)) if "an hour" in one.what)
     assert (goal.ours, goal.met) == (f"1 of 3, 0 of {INSIDE} (0 late)", False)
 
@@ -296,6 +300,12 @@ def test_a_recording_without_frames_or_by_another_way_is_no_measurement() -> Non
     for said in (None, {"way": "copy"}):
         with pytest.raises(LabError, match="the way was"):
             record.require_taken(row([frame(1)], said=said), console)
+    ours: dict[str, Any] = {"way": "dmabuf", "photos": 3}
+    record.require_taken(row([frame(1)], said=ours, photos=[1, 2]), console)
+    with pytest.raises(LabError, match="1 of 3 photos"):
+        record.require_taken(row([frame(1)], said=ours, photos=[1]), console)
+    with pytest.raises(LabError, match="status 1;"):
+        record.require_taken(row([frame(1)], said=ours, status=1), console)
 
 
 def test_the_heap_has_boots_without_huge_pages() -> None:

@@ -56,6 +56,8 @@ pub struct Camera {
     pub compressed: bool,
     /// Maximum bytes of a frame.
     pub frame_bytes: usize,
+    /// Bytes of a line, of the first plane if there are several; 0: there are no lines.
+    pub line_bytes: u32,
     /// The time from frame to frame, if the camera tells.
     pub interval: Option<Duration>,
 }
@@ -112,6 +114,7 @@ impl Camera {
             format: String::new(),
             compressed: false,
             frame_bytes: 0,
+            line_bytes: 0,
             interval: None,
         };
         camera.look()?;
@@ -214,10 +217,13 @@ impl Camera {
                 offered(),
             )));
         }
-        let bytes = match self.queue {
+        let (bytes, line) = match self.queue {
             // SAFETY: the member for this type, as the kernel has filled it.
             MULTI => match unsafe { format.fmt.pix_mp } {
-                planes if planes.num_planes == 1 => planes.plane_fmt[0].sizeimage,
+                planes if planes.num_planes == 1 => {
+                    let plane = planes.plane_fmt[0];
+                    (plane.sizeimage, plane.bytesperline)
+                }
                 planes => {
                     return Err(Fail::Failed(format!(
                         "{} puts a frame of {} into {} pieces of memory; nocopy-record takes \
@@ -229,11 +235,12 @@ impl Camera {
                     )))
                 }
             },
-            _ => got.sizeimage,
+            _ => (got.sizeimage, got.bytesperline),
         };
         self.size = (got.width, got.height);
         self.format = letters(got.pixelformat);
         self.frame_bytes = bytes as usize;
+        self.line_bytes = line;
         let flags = self.formats().find(|(code, _)| *code == got.pixelformat);
         self.compressed = flags.is_some_and(|(_, flags)| flags & V4L2_FMT_FLAG_COMPRESSED != 0);
         Ok(())

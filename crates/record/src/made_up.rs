@@ -238,6 +238,7 @@ fn format(format: &mut v4l2_format) {
     let pix = unsafe { &mut format.fmt.pix };
     (pix.width, pix.height) = SIZE;
     (pix.pixelformat, pix.sizeimage) = (u32::from_le_bytes(*b"YUYV"), FRAME as u32);
+    pix.bytesperline = 2 * SIZE.0;
 }
 
 fn rate(parameters: &mut v4l2_streamparm) {

@@ -248,8 +248,13 @@ fn about(camera: &Camera) -> String {
     });
     let bytes = camera.frame_bytes;
     let most = if camera.compressed { "at most " } else { "" };
+    // Drivers may make lines longer than their pixels, which nobody who reads the file could tell.
+    let line = match camera.line_bytes {
+        0 => String::new(),
+        bytes => format!(", {bytes} bytes a line"),
+    };
     format!(
-        "{}, {width}x{height} {}{rate}, {most}{bytes} bytes a frame",
+        "{}, {width}x{height} {}{rate}, {most}{bytes} bytes a frame{line}",
         camera.name, camera.format
     )
 }
@@ -272,7 +277,7 @@ fn explain(args: &Explain) -> Outcome {
         return report::json(&json!({
             "device": args.source.device.to_string_lossy(), "camera": camera.name,
             "width": camera.size.0, "height": camera.size.1, "format": camera.format,
-            "frame_bytes": camera.frame_bytes, "file": args.file.to_string_lossy(),
+            "frame_bytes": camera.frame_bytes, "line_bytes": camera.line_bytes, "file": args.file.to_string_lossy(),
             "way": way.to_string(), "tried": tried.iter().map(verdict).collect::<Vec<_>>(),
         }));
     }

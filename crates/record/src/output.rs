@@ -235,6 +235,16 @@ pub fn is_alone(file: &File) -> bool {
     false
 }
 
+/// Returns true if a file has this name.
+///
+/// # Errors
+/// Those of `fstat(2)`.
+pub fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let ours = file.metadata()?;
+    let is_ours = |about: Metadata| (about.dev(), about.ino()) == (ours.dev(), ours.ino());
+    Ok(std::fs::metadata(path).is_ok_and(is_ours))
+}
+
 /// Opens a file to be written as it is, or makes it. Returns true if it was made: only who made it may remove it.
 fn open(path: &Path) -> io::Result<(File, bool)> {
     let mut options = File::options();
@@ -259,10 +269,8 @@ fn open_alone(path: &Path) -> Outcome<(File, bool)> {
                 quoted(path)
             )));
         }
-        let ours = file.metadata().context("look at", path)?;
-        let is_ours = |about: Metadata| (about.dev(), about.ino()) == (ours.dev(), ours.ino());
         // The one that had the lock may have removed what it had made.
-        if std::fs::metadata(path).is_ok_and(is_ours) {
+        if is_at(&file, path).context("look at", path)? {
             return Ok((file, made));
         }
     }
@@ -675,11 +683,11 @@ impl Output {
         self.losses.count
     }
 
-    /// Writes a frame, which may be in several parts. Of a damaged one it writes only the line in the index.
+    /// Writes a frame. Of a damaged one it writes only the line in the index.
     ///
     /// # Errors
     /// If it cannot be written; [`finish`](Output::finish) then says what is there.
-    pub fn write(&mut self, frame: &Frame, parts: &[&[u8]]) -> Outcome {
+    pub fn write(&mut self, frame: &Frame, data: &[u8]) -> Outcome {
         let full = self.current.as_ref().is_some_and(|s| {
             self.plan.segment.is_some_and(|most| {
                 let early = self.is_uneven(s.bytes) && s.bytes >= most / EARLY;
@@ -708,16 +716,14 @@ impl Output {
             return Err(Fail::Failed("nothing is open to be written to".into()));
         };
         let (writer, path) = (&mut segment.writer, &segment.path);
-        let direct = parts.len() == 1 && self.way.is_direct();
-        let uncopied = direct && writer.write_uncopied(parts[0]).context("write", path)?;
+        let direct = self.way.is_direct();
+        let uncopied = direct && writer.write_uncopied(data).context("write", path)?;
         if !uncopied {
-            for part in parts {
-                let staged = match self.way {
-                    Way::Copy => stage(writer, part),
-                    _ => writer.write_all(part),
-                };
-                staged.context("write", path)?;
+            match self.way {
+                Way::Copy => stage(writer, data),
+                _ => writer.write_all(data),
             }
+            .context("write", path)?;
         }
         if self.way == Way::Copy {
             match self.plan.durability {
@@ -1087,7 +1093,7 @@ mod tests {
                 let mut output = Output::create(plan, way).unwrap();
                 for n in 0..frames {
                     let bytes = data(n + frames, 100_000);
-                    output.write(&frame(n, 100_000), &[&bytes]).unwrap();
+                    output.write(&frame(n, 100_000), &bytes).unwrap();
                 }
                 output.finish(Ok(())).1.unwrap();
                 let wanted: Vec<_> = (0..frames)
@@ -1152,9 +1158,7 @@ mod tests {
                 let mut output = Output::create(plan, way).unwrap();
                 let len = |n: u32| 150_000 + 1000 * n as usize;
                 for n in 0..20 {
-                    let all = data(n, len(n));
-                    let (first, second) = all.split_at(n as usize);
-                    output.write(&frame(n, len(n)), &[first, second]).unwrap();
+                    output.write(&frame(n, len(n)), &data(n, len(n))).unwrap();
                 }
                 let (totals, outcome) = output.finish(Ok(()));
                 outcome.unwrap();
@@ -1202,9 +1206,7 @@ mod tests {
             let mut output = Output::create(plan, Way::Userptr).unwrap();
             let mut said = Vec::new();
             for n in 0..10 {
-                output
-                    .write(&frame(n, len(n)), &[&whole[..len(n)]])
-                    .unwrap();
+                output.write(&frame(n, len(n)), &whole[..len(n)]).unwrap();
                 said.extend(output.notice());
             }
             let (totals, outcome) = output.finish(Ok(()));
@@ -1236,19 +1238,19 @@ mod tests {
             ..plan(&path, None, Durability::Process)
         };
         let mut output = Output::create(plan, Way::Buffered).unwrap();
-        output.write(&frame(0, 10), &[&data(0, 10)]).unwrap();
-        output.write(&frame(3, 10), &[&data(3, 10)]).unwrap();
+        output.write(&frame(0, 10), &data(0, 10)).unwrap();
+        output.write(&frame(3, 10), &data(3, 10)).unwrap();
         let damaged = Frame {
             damaged: true,
             ..frame(4, 0)
         };
         output.write(&damaged, &[]).unwrap();
-        output.write(&frame(6, 10), &[&data(6, 10)]).unwrap();
+        output.write(&frame(6, 10), &data(6, 10)).unwrap();
         let later = Frame {
             sequence: 7,
             ..frame(8, 10)
         };
-        output.write(&later, &[&data(7, 10)]).unwrap();
+        output.write(&later, &data(7, 10)).unwrap();
         let (totals, outcome) = output.finish(Ok(()));
         outcome.unwrap();
         assert_eq!((totals.frames, totals.lost, totals.damaged), (4, 3, 1));
@@ -1296,9 +1298,7 @@ mod tests {
                 let go = slow();
                 let mut output = Output::create(plan, way).unwrap();
                 let write = |output: &mut Output, n| {
-                    output
-                        .write(&frame(n, 10_000), &[&data(n, 10_000)])
-                        .unwrap();
+                    output.write(&frame(n, 10_000), &data(n, 10_000)).unwrap();
                 };
                 // The first file has not ended, and all of the second is there.
                 (0..8).for_each(|n| write(&mut output, n));
@@ -1342,7 +1342,7 @@ mod tests {
             let mut output = Output::create(plan, Way::Copy).unwrap();
             for n in 0..6 {
                 let bytes = data(n, 10_000);
-                output.write(&frame(n, 10_000), &[&bytes]).unwrap();
+                output.write(&frame(n, 10_000), &bytes).unwrap();
             }
             // As after kill -9 now: each frame is there, and so is its line.
             for (n, frames) in [(0, 4), (1, 2)] {
@@ -1377,7 +1377,7 @@ mod tests {
                 });
                 let mut output = Output::create(plan, way).unwrap();
                 let write =
-                    |output: &mut Output, n| output.write(&frame(n, 10_000), &[&data(n, 10_000)]);
+                    |output: &mut Output, n| output.write(&frame(n, 10_000), &data(n, 10_000));
                 let mut frames = 6;
                 (0..frames).for_each(|n| write(&mut output, n).unwrap());
                 go.send(()).unwrap();
@@ -1430,7 +1430,7 @@ mod tests {
             let mut end = Ok(());
             let mut frames = 0;
             while end.is_ok() {
-                end = output.write(&frame(frames, 10_000), &[&data(frames, 10_000)]);
+                end = output.write(&frame(frames, 10_000), &data(frames, 10_000));
                 frames += 1;
             }
             let (totals, outcome) = output.finish(end);
@@ -1460,7 +1460,7 @@ mod tests {
                 (0..2).for_each(|_| go.send(()).unwrap());
             }
             let bytes = data(n, 10_000);
-            output.write(&frame(n, 10_000), &[&bytes]).unwrap();
+            output.write(&frame(n, 10_000), &bytes).unwrap();
             rings.push(output.current.as_ref().unwrap().writer.stats().memory);
         }
         output.finish(Ok(())).1.unwrap();
@@ -1484,8 +1484,8 @@ mod tests {
         let path = home.path().join("out");
         let plan = plan(&path, Some(15), Durability::Process);
         let mut output = Output::create(plan, Way::Buffered).unwrap();
-        output.write(&frame(0, 10), &[&data(0, 10)]).unwrap();
-        output.write(&frame(2, 10), &[&data(2, 10)]).unwrap();
+        output.write(&frame(0, 10), &data(0, 10)).unwrap();
+        output.write(&frame(2, 10), &data(2, 10)).unwrap();
         let (totals, outcome) = output.finish(Ok(()));
         outcome.unwrap();
         let read = |i: usize| std::fs::read_to_string(index_of(&totals.files[i])).unwrap();
@@ -1545,7 +1545,7 @@ mod tests {
         for (name, end) in [("1.out", Ok(())), ("2.out", Err(Fail::Signal(15)))] {
             let plan = plan(&home.path().join(name), None, Durability::Process);
             let mut output = Output::create(plan, Way::Buffered).unwrap();
-            output.write(&frame(0, 1000), &[&data(0, 1000)]).unwrap();
+            output.write(&frame(0, 1000), &data(0, 1000)).unwrap();
             let index = output.current.as_ref().unwrap().index.as_ref().unwrap();
             let index = index.file.as_raw_fd();
             // The filter ends with its thread.
@@ -1577,10 +1577,10 @@ mod tests {
             let path = home.join("frame");
             let plan = plan(&path, None, Durability::Process);
             let mut output = Output::create(plan, Way::Copy).unwrap();
-            output.write(&frame(0, len), &[&data(0, len)]).unwrap();
+            output.write(&frame(0, len), &data(0, len)).unwrap();
             output.current.as_mut().unwrap().writer.flush().unwrap();
             limit_files(most);
-            let written = output.write(&frame(1, len), &[&data(1, len)]);
+            let written = output.write(&frame(1, len), &data(1, len));
             let (totals, outcome) = output.finish(written.and(Err(Fail::Signal(15))));
             limit_files(libc::RLIM_INFINITY);
             let said = format!("{outcome:?}");
@@ -1656,7 +1656,7 @@ mod tests {
                 if segmented {
                     let first = output.as_mut().unwrap();
                     first.empty().unwrap();
-                    first.write(&frame(0, 1000), &[&data(0, 1000)]).unwrap();
+                    first.write(&frame(0, 1000), &data(0, 1000)).unwrap();
                 }
                 // The filter ends with its thread.
                 let work = move || {
@@ -1697,7 +1697,7 @@ mod tests {
             let plan = plan(&path, None, Durability::Sync);
             let mut output = Output::create(plan, Way::Buffered).unwrap();
             for n in 0..3 {
-                output.write(&frame(n, 1000), &[&data(n, 1000)]).unwrap();
+                output.write(&frame(n, 1000), &data(n, 1000)).unwrap();
             }
             // The filter ends with its thread.
             let work = move || {
@@ -1706,7 +1706,7 @@ mod tests {
                 if refuse_of(libc::SYS_fdatasync, fd, libc::EIO).is_err() {
                     return None;
                 }
-                let failed = output.write(&frame(3, 1000), &[&data(3, 1000)]);
+                let failed = output.write(&frame(3, 1000), &data(3, 1000));
                 let failed = Err(failed.unwrap_err());
                 Some(match lasting {
                     true => Ok(output.finish(failed)),
@@ -1737,7 +1737,7 @@ mod tests {
         let plan = plan(&path, None, Durability::Process);
         let mut output = Output::create(plan, Way::Buffered).unwrap();
         for n in 0..3 {
-            output.write(&frame(n, 1000), &[&data(n, 1000)]).unwrap();
+            output.write(&frame(n, 1000), &data(n, 1000)).unwrap();
         }
         let segment = output.current.as_mut().unwrap();
         segment.writer.write_all(&[9; 500]).unwrap();
@@ -1757,7 +1757,7 @@ mod tests {
         let mut output =
             Output::create(plan(&path, None, Durability::Process), Way::Buffered).unwrap();
         for n in 0..3 {
-            output.write(&frame(n, 1000), &[&data(n, 1000)]).unwrap();
+            output.write(&frame(n, 1000), &data(n, 1000)).unwrap();
         }
         // As where a disk takes half of a frame.
         let segment = output.current.as_mut().unwrap();

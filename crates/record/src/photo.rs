@@ -13,8 +13,9 @@ use std::thread;
 
 use pdio_cli::report::{quoted, reason, Fail, Outcome};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
-use crate::output::is_alone;
+use crate::output::{is_alone, is_at};
 
 /// Where a photo is until it is whole.
 pub fn part_of(photo: &Path) -> PathBuf {
@@ -170,24 +171,32 @@ fn begin(part: &Path) -> io::Result<File> {
     // What a run before has left, but not what another program is writing. Whatever else has this name, a link or a
     // FIFO, is neither followed nor waited for.
     let quietly = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let left = rustix::fs::open(part, quietly, Mode::empty());
-    if left.is_ok_and(|left| !is_alone(&left.into())) {
-        return Err(io::Error::other("another program takes photos there"));
+    let others = || io::Error::other("another program takes photos there");
+    // Who looks at the same moment waits for its lock until the new file has one.
+    let left = rustix::fs::open(part, quietly, Mode::empty()).map(File::from);
+    match &left {
+        Ok(left) if !is_alone(left) || !is_at(left, part)? => return Err(others()),
+        Err(Errno::NOENT) => {}
+        _ => remove_file(part)?,
     }
-    match remove_file(part) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    let mut options = File::options();
+    let file = match options.write(true).create_new(true).open(part) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(others()),
+        made => made?,
+    };
+    // Another may have taken it for one that was left, before it had its lock.
+    match is_alone(&file) && is_at(&file, part)? {
+        true => Ok(file),
+        false => Err(others()),
     }
-    let file = File::options().write(true).create_new(true).open(part)?;
-    // Locks it.
-    is_alone(&file);
-    Ok(file)
 }
 
 /// Writes a frame to a file, which is there whole or not at all.
 fn write(path: &Path, data: &[u8], sync: bool) -> io::Result<()> {
     let part = part_of(path);
     let mut file = begin(&part)?;
+    // Nobody else has the name until this is renamed.
+    let lock = file.try_clone()?;
     let mut written = file.write_all(data);
     if sync {
         written = written.and_then(|()| file.sync_all());
@@ -198,6 +207,7 @@ fn write(path: &Path, data: &[u8], sync: bool) -> io::Result<()> {
     if result.is_err() {
         let _ = remove_file(&part);
     }
+    drop(lock);
     result
 }
 
@@ -331,6 +341,33 @@ mod tests {
         drop(other);
         write(&path, b"mine", false).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+    }
+
+    #[test]
+    fn of_two_photos_at_once_each_is_whole_or_fails() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("photo");
+        let takes = |byte: u8| {
+            let path = &path;
+            move || {
+                let data = vec![byte; 1 << 16];
+                for _ in 0..200 {
+                    match write(path, &data, false) {
+                        Ok(()) => {
+                            let photo = std::fs::read(path).unwrap();
+                            assert!(photo.len() == data.len());
+                            assert!(photo.iter().all(|b| *b == photo[0]));
+                        }
+                        Err(error) => assert!(error.to_string().contains("another program")),
+                    }
+                }
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(takes(1));
+            scope.spawn(takes(2));
+        });
+        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -6,12 +6,20 @@ use std::time::Duration;
 
 use crate::output::Frame;
 
-/// Frames in memory, oldest first. Their number and length are not known beforehand, so the memory
-/// grows with them, in place: that is the allocator's work.
+/// What direct I/O asks of an address, at most.
+const ALIGNMENT: usize = 4096;
+
+/// Frames in memory, oldest first, each in memory of its own: a frame that is forgotten leaves it to the next, as the
+/// allocator keeps it. In one ring of bytes, one frame more than ever before would move all the others.
 #[derive(Debug, Default)]
 pub struct PreRoll {
-    bytes: VecDeque<u8>,
-    frames: VecDeque<Frame>,
+    frames: VecDeque<(Frame, Vec<u8>)>,
+    bytes: usize,
+}
+
+/// What is before a frame in its memory.
+fn before(memory: &[u8]) -> usize {
+    memory.as_ptr().align_offset(ALIGNMENT)
 }
 
 impl PreRoll {
@@ -24,35 +32,37 @@ impl PreRoll {
         frame: Frame,
         data: &[u8],
     ) -> Result<(), std::collections::TryReserveError> {
-        // Reserve exactly: the ring would cycle through spare room and touch all of it.
-        self.bytes.try_reserve_exact(data.len())?;
-        self.bytes.extend(data);
-        self.frames.push_back(frame);
+        let mut memory = Vec::new();
+        memory.try_reserve_exact(data.len() + ALIGNMENT - 1)?;
+        memory.resize(before(&memory), 0);
+        memory.extend_from_slice(data);
+        self.frames.try_reserve(1)?;
+        self.frames.push_back((frame, memory));
+        self.bytes += data.len();
         Ok(())
     }
 
     /// Forgets what is older than `span` before the newest.
     pub fn trim(&mut self, span: Duration) {
-        let Some(newest) = self.frames.back().map(|f| f.taken) else {
+        let Some(newest) = self.frames.back().map(|(f, _)| f.taken) else {
             return;
         };
-        while self.frames.front().is_some_and(|f| f.taken + span < newest) {
+        let old = |(frame, _): &(Frame, _)| frame.taken + span < newest;
+        while self.frames.front().is_some_and(old) {
             self.pop();
         }
     }
 
-    /// The oldest frame, in two parts.
-    pub fn oldest(&self) -> Option<(&Frame, [&[u8]; 2])> {
-        let frame = self.frames.front()?;
-        let (first, second) = self.bytes.as_slices();
-        let cut = frame.len.min(first.len());
-        Some((frame, [&first[..cut], &second[..frame.len - cut]]))
+    /// The oldest frame, where direct I/O can take it from.
+    pub fn oldest(&self) -> Option<(&Frame, &[u8])> {
+        let (frame, memory) = self.frames.front()?;
+        Some((frame, &memory[before(memory)..]))
     }
 
     /// Forgets the oldest frame.
     pub fn pop(&mut self) {
-        if let Some(frame) = self.frames.pop_front() {
-            self.bytes.drain(..frame.len);
+        if let Some((frame, _)) = self.frames.pop_front() {
+            self.bytes -= frame.len;
         }
     }
 
@@ -63,7 +73,7 @@ impl PreRoll {
 
     /// The bytes of all frames.
     pub fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes
     }
 
     /// Gives the memory back.
@@ -106,6 +116,21 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_stays_where_it_is() {
+        // A camera that comes out of the dark gives twice as many.
+        let mut roll = PreRoll::default();
+        let mut now = 0;
+        for n in 0..200 {
+            now += if n < 100 { 66 } else { 33 };
+            let before = roll.oldest().map(|(f, data)| (f.sequence, data.as_ptr()));
+            roll.push(frame(n, now, 10_000), &[0; 10_000]).unwrap();
+            let after = roll.oldest().map(|(f, data)| (f.sequence, data.as_ptr()));
+            assert!(n == 0 || before == after);
+            roll.trim(Duration::from_secs(2));
+        }
+    }
+
+    #[test]
     fn the_last_seconds_stay_whatever_the_frames_length() {
         let mut roll = PreRoll::default();
         let len = |n: u32| 1000 + (n as usize * 7919) % 5000;
@@ -119,9 +144,9 @@ mod tests {
         // And they come out whole and in order, while others go in.
         let mut wanted = 449;
         let mut more = 500;
-        while let Some((oldest, parts)) = roll.oldest() {
+        while let Some((oldest, data)) = roll.oldest() {
             assert_eq!(oldest.sequence, wanted);
-            let data = parts.concat();
+            assert!(data.as_ptr().addr().is_multiple_of(ALIGNMENT));
             assert_eq!(data, vec![wanted as u8; len(wanted)]);
             roll.pop();
             wanted += 1;

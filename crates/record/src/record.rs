@@ -322,8 +322,7 @@ impl<'a> Recording<'a> {
         while !self.quota.done {
             self.signals.check()?;
             self.listen();
-            let behind = self.state == State::CatchingUp;
-            if !behind {
+            if self.state != State::CatchingUp {
                 let rest = self.plan.timeout.saturating_sub(since.elapsed());
                 match self.signals.wait(camera.as_fd(), false, Some(rest)) {
                     Ok(Ready::Yes) => {}
@@ -340,23 +339,24 @@ impl<'a> Recording<'a> {
                     }
                 }
             }
-            // With too much in memory the disk comes first; the camera counts what it drops.
-            let room = !behind || self.kept.bytes() < self.limit;
-            while room && !self.quota.done && self.signals.ended().is_none() {
+            // All that came while a frame was written. With too much in memory the disk comes first; the camera counts
+            // what it drops.
+            while self.has_room() && !self.quota.done && self.signals.ended().is_none() {
                 let Some(arrival) = stream.take().map_err(|e| gone(camera, &e))? else {
                     break;
                 };
                 since = Instant::now();
                 self.frame(stream, arrival)?;
-                if self.state == State::CatchingUp {
-                    break;
-                }
             }
             if self.state == State::CatchingUp {
                 self.write_kept()?;
             }
         }
         Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        self.state != State::CatchingUp || self.kept.bytes() < self.limit
     }
 
     /// Asks for signals and the FIFO.
@@ -442,13 +442,8 @@ impl<'a> Recording<'a> {
             }
             return Ok(());
         }
-        let result = self.output.write(frame, &[data]);
-        self.broken = result.is_err();
-        result?;
-        if let Some(line) = self.output.notice() {
-            self.say(&line);
-        }
-        self.written(frame.len);
+        let result = self.output.write(frame, data);
+        self.written(frame.len, result)?;
         // Of a damaged frame the kernel gets nothing.
         if arrival.monotonic && !frame.damaged {
             let took = monotonic().saturating_sub(arrival.time);
@@ -461,13 +456,10 @@ impl<'a> Recording<'a> {
 
     /// Writes the oldest frame in memory.
     fn write_kept(&mut self) -> Outcome {
-        if let Some((frame, parts)) = self.kept.oldest() {
-            let (frame, parts) = (frame.clone(), parts);
-            let result = self.output.write(&frame, &parts);
-            self.broken = result.is_err();
-            result?;
+        if let Some((frame, data)) = self.kept.oldest() {
+            let (len, result) = (frame.len, self.output.write(frame, data));
+            self.written(len, result)?;
             self.kept.pop();
-            self.written(frame.len);
         }
         if self.kept.is_empty() {
             self.kept.release();
@@ -476,9 +468,16 @@ impl<'a> Recording<'a> {
         Ok(())
     }
 
-    fn written(&mut self, len: usize) {
+    /// What follows the writing of a frame.
+    fn written(&mut self, len: usize, result: Outcome) -> Outcome {
+        self.broken = result.is_err();
+        result?;
+        if let Some(line) = self.output.notice() {
+            self.say(&line);
+        }
         self.screen
             .count(len, self.quota.counted, self.output.lost());
+        Ok(())
     }
 
     fn say(&self, line: &str) {

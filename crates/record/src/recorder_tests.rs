@@ -175,6 +175,35 @@ fn a_recording_begins_before_its_trigger() {
 }
 
 #[test]
+fn what_comes_while_a_frame_is_written_does_not_wait_in_the_camera() {
+    let Some(home) = place("what_comes_while_a_frame_is_written_does_not_wait_in_the_camera")
+    else {
+        return;
+    };
+    let file = home.join("out");
+    let (mut number, mut later, out) = (0, false, file.clone());
+    let film = film(move || {
+        // Eight come at once, as after a disk was slow.
+        let at_once = (51..59).contains(&number);
+        later = !later && !at_once;
+        if later {
+            return Next::Later;
+        }
+        if number == 50 {
+            raise(SIGUSR1).unwrap();
+        }
+        if at_once {
+            assert_eq!(fs::metadata(&out).unwrap().len(), 0);
+        }
+        number += 1;
+        Next::Frame(number - 1)
+    });
+    let options = ["--way", "buffered", "--pre-roll", "20ms", "--frames", "60"];
+    record(film, &options, &file).unwrap();
+    holds(&file, 29..110);
+}
+
+#[test]
 fn a_trigger_just_before_the_end_is_not_lost() {
     let Some(home) = place("a_trigger_just_before_the_end_is_not_lost") else {
         return;

@@ -250,15 +250,11 @@ impl<'a> Stream<'a> {
 
     /// Memory of this process that is a dma-buf as well.
     fn dmabuf(camera: &'a Camera, count: u32, from: &Source) -> io::Result<Stream<'a>> {
+        // More than were asked for, if the driver begins with no fewer.
+        let count = camera.request(Memory::DmaBuf, count)?;
         let shared = Shared::new(from, count as usize, camera.frame_bytes)?;
-        let granted = camera.request(Memory::DmaBuf, count)?;
         let owner = Owner::Shared(shared);
-        Ok(Stream::new(
-            camera,
-            Memory::DmaBuf,
-            owner,
-            granted.min(count),
-        ))
+        Ok(Stream::new(camera, Memory::DmaBuf, owner, count))
     }
 
     /// The memory of a buffer.

@@ -13,8 +13,7 @@ takers=$!
 sweep --sizes $other_sizes --reps 100000 --hold-ms $other_hold_ms --interval-ms $other_interval_ms &
 takers="$takers $!"
 eval "$beside"
-# shellcheck disable=SC2086 # words
-kill -TERM $takers
+for taker in $takers; do need kill -TERM "$taker"; done
 phase end
 statdump --label end
 end_load

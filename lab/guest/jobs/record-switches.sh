@@ -8,6 +8,6 @@ begin_load
 sweep --sizes $sizes --reps 100000 --hold-ms $hold_ms --interval-ms $interval_ms &
 switching=$!
 eval "$beside"
-kill -TERM $switching
+need kill -TERM $switching
 phase end
 end_load

@@ -40,9 +40,11 @@ camera_thread_first() { need renice -n -20 -p "$(pidof kthreadd)"; }
 # take CASE CAMERA SECONDS COMMAND: a recording; what it leaves goes
 take() {
 	say "$1"
-	need recording --case "$1" --camera "$2" --seconds "$3" --frame-bytes $frame_bytes \
+	recording --case "$1" --camera "$2" --seconds "$3" --frame-bytes $frame_bytes \
 		--disk $disk --file /mnt/out.raw --command "exec $4" $counting
+	taken=$?
 	cat /tmp/said >&2
+	need [ $taken = 0 ]
 	rm -f /mnt/out.raw /mnt/out.raw.index
 	sync
 }

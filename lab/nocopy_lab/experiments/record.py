@@ -26,6 +26,7 @@ disturbs on the exact board (`x86`), whose disk is in its memory, to the last in
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ from nocopy_lab.experiments.demo import (
     WARM_S,
 )
 from nocopy_lab.experiments.paper import BLOGS, HEAP_MIB, NICE
-from nocopy_lab.paths import OUT, LabError
+from nocopy_lab.paths import OUT, LabError, sha256
 from nocopy_lab.run import Job, Outcome, Row
 
 HERE: Final = OUT / "record"
@@ -56,6 +57,8 @@ PACKAGES: Final = ("v4l-utils", "ffmpeg")
 WIDTH, HEIGHT = 1280, 720
 FRAME_BYTES: Final = 2 * WIDTH * HEIGHT  # YUYV
 BUFFERS: Final = 8
+# Ours, beside nocopy-record.
+PROGRAMS: Final = ("recording", "load", "blog", "sweep")
 CONTIGUOUS, SCATTERED = 0, 1  # numbers of the cameras
 FILE: Final = "/mnt/out.raw"
 PHOTO: Final = "/mnt/photo.raw"
@@ -394,14 +397,23 @@ def _expected(job: Job) -> dict[str, float]:
 
 
 def require_taken(row: Row, console: Path) -> None:
-    """Raise LabError unless there are frames, and they took the way that the case is called by."""
+    """Raise LabError unless there are frames; of ours, by the case's way and to the end."""
     case = str(row["case"])
     way = WAYS[case.split(":")[1]]
     if not row["frames"]:
         raise LabError(f"{case}: no frame, status {row['status']}; see {console}")
-    taken = (row.get("said") or {}).get("way")
-    if not way.of_debian and taken != way.name:
+    if way.of_debian:
+        return
+    said = row.get("said") or {}
+    if (taken := said.get("way")) != way.name:
         raise LabError(f"{case}: the way was {taken}; see {console}")
+    # As SIGINT ends it in order.
+    if row["status"] != 128 + signal.SIGINT:
+        raise LabError(f"{case}: it ended with status {row['status']}; see {console}")
+    # The last may have been asked for just before the end.
+    photos = row.get("photos")
+    if photos is not None and len(photos) + 1 < said["photos"]:
+        raise LabError(f"{case}: {len(photos)} of {said['photos']} photos came; see {console}")
 
 
 def _arm64(only: str) -> tuple[list[Job], Row]:
@@ -428,9 +440,13 @@ def run(only: str = "") -> None:
     every += exact_boots(image, program, debian.program(PACKAGES, "usr/bin/v4l2-ctl"))
     arm64, of_arm64 = _arm64(only)
     chosen = [job for job in every if only in job.name] + arm64
+    guest = initramfs.guest_programs()
+    ours = (crates.record().read_bytes(), *(guest[name] for name in PROGRAMS))
     about: dict[str, Any] = provenance(image, SEED) | {
         "experiment": "record",
         "packages": debian.versions(PACKAGES),
+        # Results of other ones are not mixed with these.
+        "programs": sha256(*ours),
     }
     keep = keeper(HERE, about, anew=not only)
 

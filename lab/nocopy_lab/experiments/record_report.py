@@ -581,7 +581,7 @@ def _targets_of_hour(data: Measured, case: Case) -> Iterator[Goal]:
         yield Goal(
             "an hour with an area that others take pieces of: allocations that failed, frames lost",
             "0, 0", f"{failed} of {len(allocs):,}, {hour.lost} of {hour.frames + hour.lost:,} "
-            f"({hour.late} late)", hour.lost == 0 and failed == 0,
+            f"({hour.late} late)", bool(allocs) and hour.lost == 0 and failed == 0,
         )  # fmt: skip
 
 
@@ -602,7 +602,8 @@ def _targets_of_area(data: Measured, case: Case) -> Iterator[Goal]:
         yield Goal(
             f"{switched.seconds:.0f} s with an area that others take pieces of, beside the load: "
             "frames lost or late, allocations that failed", "0, 0",
-            f"{switched.bad}, {failed} of {len(allocs)}", switched.bad == 0 and failed == 0,
+            f"{switched.bad}, {failed} of {len(allocs)}",
+            bool(allocs) and switched.bad == 0 and failed == 0,
         )  # fmt: skip
 
 
