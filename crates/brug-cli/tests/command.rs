@@ -734,6 +734,16 @@ fn tune_names_the_call_site_and_writes_a_profile() {
     );
     assert!(fs::metadata(&profile).expect("profile").len() > 0);
 
+    // What an earlier run found of small objects is found anew.
+    let earlier = "0 glibc 1600 1000\n0 mimalloc 160 1000\n";
+    fs::write(&profile, format!("brug-profile 1\n{earlier}")).expect("profile");
+    let output = brug(&words);
+    let processes: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let why = processes[0]["base_why"].as_str().expect("a reason");
+    assert!(why.ends_with("in the trial"), "{why}");
+    let found = fs::read_to_string(&profile).expect("profile");
+    assert!(found.contains("0 glibc ") && !found.contains(earlier), "{found}");
+
     let output = brug(&words.map(|word| if word == "--json" { "--top=1" } else { word }));
     assert!(out(&output).contains("grow.c:") && out(&output).contains("BRUG_PROFILE="));
     assert!(

@@ -277,6 +277,14 @@ fn a_trial_does_not_outlive_a_fork_among_threads() {
     }
 }
 
+/// What mimalloc does at the end of a thread it does under locks that threads of the parent had.
+#[test]
+fn the_thread_that_forked_can_end_in_the_child() {
+    let program = compiled("ends.c", "ends", &["-pthread"]);
+    let said = passes_quietly(&mut under_brug(&program, &[("BRUG_BASE", "mimalloc")]));
+    assert_eq!(said, "ends: all checks passed\n");
+}
+
 /// Neither does the main thread have to allocate, nor any thread for long. Nor has a program with few small objects a
 /// huge page for them after it.
 #[test]
@@ -413,6 +421,7 @@ fn every_source_is_compiled_by_a_test() {
         "daemon.c",
         "damaged.c",
         "elsewhere.c",
+        "ends.c",
         "exits.c",
         "faults.c",
         "filters.c",

@@ -1075,7 +1075,7 @@ unsafe fn promote(
             return None;
         }
     }
-    // Several mappings move as well, with their protection (Linux 6.17). The C library would have copied.
+    // They move with their protection. The C library would have copied.
     // SAFETY: committed, and the caller's.
     unsafe { os::commit(to.add(skipped), len - skipped) };
     target.touched.store(len, Relaxed);

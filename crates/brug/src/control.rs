@@ -148,7 +148,7 @@ pub(crate) unsafe fn put_in_force(config: &Config) {
     }
     // A profile with what a trial found saves the trial.
     if config.base.is_none() {
-        trial::start_unless_known();
+        trial::start_unless_known(config.monitor);
     } else {
         trial::cancel();
     }
@@ -280,9 +280,7 @@ fn work_out_limits() {
     let base = hot().rest.base.load(Relaxed);
     // What the trial compares must come out of line, and nobody is chosen before it ends.
     let counted = words::counted();
-    if counted {
-        trial::is_not_affordable();
-    }
+    trial::end_if_hopeless(counted);
     let most = config.switch_point.min(tuner::watched_from());
     let to_come = mode == Mode::Auto && trial::is_to_come();
     let early = to_come && base == Base::Glibc as u8 && !observed && !scoped;

@@ -34,6 +34,8 @@ extern "C" {
     static _mi_process_is_initialized: bool;
     fn _mi_auto_process_init();
     fn mi_theap_get_default() -> *mut mi::mi_theap_t;
+    /// Its destructor ends a thread of mimalloc's; -1 until there is one.
+    static _mi_heap_default_key: libc::pthread_key_t;
 }
 
 /// Begins mimalloc, which otherwise a function of its own does before `main`. One caller at a time.
@@ -149,10 +151,15 @@ unsafe extern "C" fn realloc_plain(p: *mut c_void, old: usize, new: usize) -> *m
 /// In the child of a fork of a process with other threads. They are gone, but not the
 /// locks that they held, and mimalloc has no handlers to take those before a fork: of
 /// its map of pages, of a thread's beginning and end. So what is alive stays where it
-/// is, and nothing more is asked of it.
+/// is, and nothing more is asked of it, not even to let the thread end.
 pub(crate) fn retire() {
     if GIVEN.load(Relaxed) > 0 || GIVING.load(Relaxed) > 0 {
         RETIRED.store(true, Relaxed);
+        // SAFETY: written by threads that are gone, at most. A key that there is not yet is refused.
+        unsafe {
+            let key = ptr::addr_of!(_mi_heap_default_key).read_volatile();
+            libc::pthread_setspecific(key, ptr::null());
+        }
     }
 }
 

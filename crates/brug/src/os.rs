@@ -335,20 +335,42 @@ pub(crate) unsafe fn advise_huge(p: *mut u8, len: usize, huge: bool) -> bool {
 
 /// Moves the pages of `[from, from + len)` to `to` without copying. `from` stays
 /// mapped and reads as zeros. False where the kernel cannot (before Linux 5.7), under a limit of address
-/// space, or for want of memory for page tables. Then `from` is as before, but what was at `to` may be
+/// space, for want of memory for page tables, or if a program has made several mappings of it. Then `from` is as before, but what was at `to` may be
 /// unmapped, which the kernel does first: see [`make_whole`].
 ///
 /// # Safety
-/// `from` is one committed mapping of the caller; `to` lies in a reservation of
+/// `from` is committed by the caller; `to` lies in a reservation of
 /// the caller with dead content; they do not overlap.
 pub(crate) unsafe fn move_pages(from: *mut u8, to: *mut u8, len: usize) -> bool {
-    if struck() {
+    // SAFETY: by contract.
+    if struck() || !unsafe { is_one_mapping(from, len) } {
         return false;
     }
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
     // SAFETY: by contract.
     let p = unsafe { sys::mremap(from.cast(), len, len, flags, to.cast::<c_void>()) };
     p != libc::MAP_FAILED
+}
+
+/// Returns false if a range is of several mappings. Linux 6.17 moves them one by one, and if it refuses one, those before it
+/// have moved. It makes none of them longer by a page, and says that of such a range by an error of its own.
+///
+/// # Safety
+/// The range is committed by the caller.
+unsafe fn is_one_mapping(p: *mut u8, len: usize) -> bool {
+    if cfg!(miri) {
+        return true;
+    }
+    // SAFETY: moves nothing; what the mapping gets if nothing is behind it goes again.
+    keep_errno(|| unsafe {
+        let longer = len + page_size();
+        let nowhere = ptr::null_mut::<c_void>();
+        if sys::mremap(p.cast(), len, longer, 0, nowhere) == libc::MAP_FAILED {
+            return errno() != libc::EFAULT;
+        }
+        unmap(p.add(len), page_size());
+        true
+    })
 }
 
 /// Maps zeroed memory where a move to `p` that failed has left nothing, unless all is there. Returns
@@ -529,7 +551,10 @@ fn overcommit() -> u8 {
     static KNOWN: AtomicU8 = AtomicU8::new(0);
     if KNOWN.load(Relaxed) == 0 {
         let mut buf = [HEURISTIC];
-        keep_errno(|| read_file(c"/proc/sys/vm/overcommit_memory", &mut buf));
+        let path = c"/proc/sys/vm/overcommit_memory";
+        if keep_errno(|| read_file_unless_scarce(path, &mut buf)).is_none() {
+            return HEURISTIC;
+        }
         KNOWN.store(buf[0], Relaxed);
     }
     KNOWN.load(Relaxed)
@@ -746,11 +771,20 @@ pub(crate) fn keep_errno_if_granted(f: impl FnOnce() -> *mut u8) -> *mut u8 {
 
 /// Reads the beginning of a small file; returns the bytes read, 0 on failure.
 pub(crate) fn read_file(path: &CStr, buf: &mut [u8]) -> usize {
+    read_file_unless_scarce(path, buf).unwrap_or(0)
+}
+
+/// As [`read_file`]; `None` if the process or the machine has no descriptor or memory left for it, so that what the
+/// file says is not known for good.
+fn read_file_unless_scarce(path: &CStr, buf: &mut [u8]) -> Option<usize> {
     if cfg!(miri) {
         // All such files are about the machine, which Miri is not.
-        return 0;
+        return Some(0);
     }
-    read_opened(path, 0, buf, |_| true).unwrap_or(0)
+    match read_opened(path, 0, buf, |_| true) {
+        Err(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EINTR) => None,
+        read => Some(read.unwrap_or(0)),
+    }
 }
 
 /// Reads the beginning of a file that somebody has named; 0 bytes if there is none.
@@ -824,11 +858,11 @@ pub(crate) fn has_little_memory() -> bool {
 }
 
 /// The lowest limit of memory in bytes that a control group sets to this process;
-/// `usize::MAX` if none does.
-pub(crate) fn cgroup_limit() -> usize {
-    let mut groups = [0u8; 2048];
-    let n = read_file(c"/proc/self/cgroup", &mut groups);
-    limit_of_groups(&groups[..n], &mut read_number)
+/// `usize::MAX` if none does, and `None` if that cannot be told now.
+pub(crate) fn cgroup_limit() -> Option<usize> {
+    let mut groups = [0u8; 4096];
+    let n = read_file_unless_scarce(c"/proc/self/cgroup", &mut groups)?;
+    Some(limit_of_groups(&groups[..n], &mut read_number))
 }
 
 /// As above; `groups` is what /proc/self/cgroup says. A group is bound by those it is in, too.

@@ -110,14 +110,13 @@ fn may_have_thread() -> bool {
 
 fn budget() -> usize {
     match BUDGET.load(Relaxed) {
-        0 => {
-            let bytes = config::current()
-                .retain
-                .unwrap_or_else(default_budget)
-                .max(1);
-            BUDGET.store(bytes, Relaxed);
-            bytes
-        }
+        0 => match config::current().retain.or_else(default_budget) {
+            Some(bytes) => {
+                BUDGET.store(bytes.max(1), Relaxed);
+                bytes.max(1)
+            }
+            None => LEAST_BUDGET,
+        },
         bytes => bytes,
     }
 }
@@ -127,11 +126,10 @@ pub(crate) fn reconfigure() {
     BUDGET.store(0, Relaxed);
 }
 
-/// An eighth of the memory this process can have.
-fn default_budget() -> usize {
-    share(os::keep_errno(|| {
-        os::memory_and_swap().0.min(os::cgroup_limit())
-    }))
+/// An eighth of the memory this process can have, if that can be told now.
+fn default_budget() -> Option<usize> {
+    let limit = os::keep_errno(os::cgroup_limit)?;
+    Some(share(os::memory_and_swap().0.min(limit)))
 }
 
 /// What of so much memory may be kept.

@@ -247,11 +247,10 @@ pub(crate) fn base_in(mode: Mode) -> Base {
     }
 }
 
-/// For the child of a fork, which cannot use `base` any more. Ends a trial that is under way, or to come, as it has nothing
-/// to compare: it would go on, with all requests on the slow path, as long as the child lives.
+/// For the child of a fork, which cannot use `base` any more.
 pub(crate) fn forget(base: Base) {
-    let forgotten = FOUND.compare_exchange(base as u8, Base::Glibc as u8, Relaxed, Relaxed);
-    if cancel() || forgotten.is_ok() {
+    let glibc = Base::Glibc as u8;
+    if FOUND.compare_exchange(base as u8, glibc, Relaxed, Relaxed).is_ok() {
         because(Why::Alone);
     }
 }
@@ -267,10 +266,11 @@ pub(crate) fn cancel() -> bool {
     RUNNING.swap(false, SeqCst) || to_come
 }
 
-/// Has a first trial come, unless a profile already has the result.
+/// Has a first trial come, unless a profile already has the result and it is not to be found `anew`, as where a profile
+/// is made.
 #[link_section = startup!()]
-pub(crate) fn start_unless_known() {
-    if Base::ALL.iter().any(|&base| verdict(base).samples > 0) {
+pub(crate) fn start_unless_known(anew: bool) {
+    if !anew && Base::ALL.iter().any(|&base| verdict(base).samples > 0) {
         FOUND.store(best() as u8, Relaxed);
         because(Why::Profile);
     } else {
@@ -305,11 +305,12 @@ pub(crate) fn is_to_come() -> bool {
     AFTER.load(Relaxed) != 0
 }
 
-/// Has no trial come where memory counts when it is committed: two allocators would keep too much committed. For use in
-/// a change of the limits.
-pub(crate) fn is_not_affordable() {
-    if AFTER.swap(0, Relaxed) != 0 {
-        because(Why::Counted);
+/// Ends a trial that is under way or to come where memory counts when it is committed, as two allocators would keep too
+/// much committed, and where there is no challenger left: it would go on for ever, with all requests on the slow path.
+/// For use in a change of the limits.
+pub(crate) fn end_if_hopeless(counted: bool) {
+    if (counted || base::challenger().is_none()) && cancel() {
+        because(if counted { Why::Counted } else { Why::Alone });
     }
 }
 

@@ -1840,3 +1840,70 @@ fn the_monitor_tells_what_happened_to_objects() {
         );
     });
 }
+
+#[test]
+fn pages_that_cannot_all_be_moved_are_copied() {
+    isolated(
+        "pages_that_cannot_all_be_moved_are_copied",
+        &[("BRUG_RESERVE", "64G")],
+        || {
+            let (len, page) = (40 << 20, 4096);
+            // SAFETY: objects of this test alone; what is sealed is whole pages of the second.
+            unsafe {
+                let _beside = raw::malloc(1 << 20);
+                let p: *mut u8 = raw::realloc(raw::malloc(1 << 20), len).cast();
+                let byte = |i: usize| (i / page * 7 + i % 251) as u8;
+                (0..len).for_each(|i| p.add(i).write(byte(i)));
+                // As the kernel refuses a sealed page, or one that a `userfaultfd` watches, when it has moved
+                // those before it (Linux 6.17).
+                let middle = (p as usize + len / 2).next_multiple_of(page);
+                const MSEAL: i64 = 462;
+                if libc::syscall(MSEAL, middle, page, 0) != 0 {
+                    return eprintln!("skipped: no mseal");
+                }
+                let q: *mut u8 = raw::realloc(p.cast(), 70 << 20).cast();
+                assert!(!q.is_null());
+                let wrong = (0..len).find(|&i| q.add(i).read() != byte(i));
+                assert_eq!(wrong, None);
+            }
+        },
+    );
+}
+
+#[cfg(feature = "mimalloc")]
+#[test]
+fn a_trial_ends_where_there_is_no_room_for_the_challenger() {
+    isolated(
+        "a_trial_ends_where_there_is_no_room_for_the_challenger",
+        &[("BRUG_RESERVE", "1G")],
+        || {
+            let many = |count: usize, size: usize| {
+                // SAFETY: no preconditions; they are kept.
+                (0..count).for_each(|_| assert!(unsafe { !raw::malloc(size).is_null() }));
+            };
+            many(262_200, 40);
+            many(8_000, 100 << 10);
+            many(100_000, 40);
+            let why = brug::tuner_report().why();
+            assert_eq!(why, "no other can be had");
+        },
+    );
+}
+
+#[cfg(feature = "mimalloc")]
+#[test]
+fn a_trial_ends_when_memory_begins_to_count() {
+    isolated("a_trial_ends_when_memory_begins_to_count", &[], || {
+        let many = |count: usize| {
+            // SAFETY: no preconditions; they are kept.
+            (0..count).for_each(|_| assert!(unsafe { !raw::malloc(40).is_null() }));
+        };
+        many(262_200);
+        assert_eq!(brug::tuner_report().why(), "a trial is under way");
+        limit(libc::RLIMIT_DATA, 4 << 30);
+        raw::limits_changed();
+        many(100_000);
+        let why = "no trial, as memory counts when it is committed";
+        assert_eq!((brug::tuner_report().why(), Brug::base()), (why, brug::Base::Glibc));
+    });
+}
