@@ -742,7 +742,10 @@ fn tune_names_the_call_site_and_writes_a_profile() {
     let why = processes[0]["base_why"].as_str().expect("a reason");
     assert!(why.ends_with("in the trial"), "{why}");
     let found = fs::read_to_string(&profile).expect("profile");
-    assert!(found.contains("0 glibc ") && !found.contains(earlier), "{found}");
+    assert!(
+        found.contains("0 glibc ") && !found.contains(earlier),
+        "{found}"
+    );
 
     let output = brug(&words.map(|word| if word == "--json" { "--top=1" } else { word }));
     assert!(out(&output).contains("grow.c:") && out(&output).contains("BRUG_PROFILE="));

@@ -1904,6 +1904,9 @@ fn a_trial_ends_when_memory_begins_to_count() {
         raw::limits_changed();
         many(100_000);
         let why = "no trial, as memory counts when it is committed";
-        assert_eq!((brug::tuner_report().why(), Brug::base()), (why, brug::Base::Glibc));
+        assert_eq!(
+            (brug::tuner_report().why(), Brug::base()),
+            (why, brug::Base::Glibc)
+        );
     });
 }
