@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{symlink, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -1390,6 +1391,84 @@ fn an_owner_whom_a_container_does_not_know_is_not_kept() {
     assert_status(&output, 0);
     assert_eq!(stderr(&output), "");
     assert_eq!(fs::metadata(&to).unwrap().mode() & 0o7777, 0o604);
+}
+
+#[test]
+fn root_hears_of_an_owner_that_is_not_kept() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root gives files to others");
+    }
+    let home = home();
+    let [from, to, link] = ["from", "to", "link"].map(|name| home.path().join(name));
+    fs::write(&from, "x").unwrap();
+    symlink("from", &link).unwrap();
+    for path in [&from, &link] {
+        std::os::unix::fs::lchown(path, Some(12_345), None).unwrap();
+    }
+    // In a container that does not know this owner.
+    let within = |program: &std::ffi::OsStr, arguments: &[&Path]| {
+        let mut command = std::process::Command::new("unshare");
+        let command = command.args(["--user", "--map-root-user"]).arg(program);
+        command.args(arguments).env("PDIO_COSTS", "0").output()
+    };
+    if !within("true".as_ref(), &[]).is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: cannot make a user namespace");
+        return;
+    }
+    for source in [&from, &link] {
+        let paths = [Path::new("-a"), source, &to];
+        let theirs = within("cp".as_ref(), &paths).unwrap();
+        assert_status(&theirs, 1);
+        fs::remove_file(&to).unwrap();
+        let ours = [&[Path::new("cp")], &paths[..]].concat();
+        let output = within(pdio().get_program(), &ours).unwrap();
+        assert_status(&output, 1);
+        let said = stderr(&output);
+        assert!(said.contains("cannot keep the owner of"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert_eq!(fs::read(&to).unwrap(), b"x");
+        fs::remove_file(&to).unwrap();
+    }
+}
+
+#[test]
+fn what_comes_from_a_fifo_is_durable_as_well() {
+    let home = home();
+    let (fifo, file) = fifo_and_file(home.path());
+    let other = home.path().join("other");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &other, rustix::fs::Mode::RWXU).unwrap();
+    // A FIFO cannot be made durable, wherever its bytes are from.
+    for (to, status) in [(&file, 0), (&other, 1)] {
+        let reader = File::options().read(true).write(true).open(&other).unwrap();
+        let child = piped(pdio().args(["cp", "--sync"]).args([&fifo, to]));
+        fs::write(&fifo, pattern(5000)).unwrap();
+        assert_status(&wait(child), status);
+        drop(reader);
+    }
+    assert!(fs::read(&file).unwrap() == pattern(5000));
+}
+
+#[test]
+fn a_leased_file_of_a_tree_is_waited_for() {
+    let home = home();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::create_dir(&from).unwrap();
+    fs::write(from.join("file"), b"leased").unwrap();
+    let holder = File::options().write(true).open(from.join("file")).unwrap();
+    // SAFETY: changes nothing but the lease, and what becomes of the signal that says it is wanted.
+    let lease = |what: i32| unsafe { libc::fcntl(holder.as_raw_fd(), libc::F_SETLEASE, what) };
+    // SAFETY: as above.
+    unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
+    if lease(libc::F_WRLCK) != 0 {
+        return eprintln!("skipped: no leases here");
+    }
+    let child = piped(pdio().args(["cp", "-r"]).args([&from, &to]));
+    // SAFETY: as above.
+    until(|| unsafe { libc::fcntl(holder.as_raw_fd(), libc::F_GETLEASE) } != libc::F_WRLCK);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(lease(libc::F_UNLCK), 0);
+    assert_status(&wait(child), 0);
+    assert_eq!(fs::read(to.join("file")).unwrap(), b"leased");
 }
 
 #[test]

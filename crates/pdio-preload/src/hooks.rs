@@ -634,7 +634,12 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
         }
     }
     // SAFETY: no memory is involved.
-    let leaves = unsafe { next::fcntl64(fd, libc::F_GETFD, 0) } >= 0;
+    let is_open = |fd| unsafe { next::fcntl64(fd, libc::F_GETFD, 0) } >= 0;
+    // What is open there and not known here may be below a `FILE`, which is read and written unseen.
+    if new > libc::STDERR_FILENO && word(new) == 0 && is_open(new) {
+        relinquish(fd, "duplicated onto what others may use");
+    }
+    let leaves = is_open(fd);
     if leaves {
         descriptors::duplicating(fd);
         descriptors::duplicating(new);
@@ -1198,6 +1203,9 @@ fn mapped(fd: c_int) {
 unsafe fn submitted(count: c_long, blocks: *mut *mut c_void) {
     /// Where `struct iocb` has its descriptor.
     const AIO_FILDES: usize = 20;
+    if nothing_known() {
+        return;
+    }
     for i in 0..count.max(0) as usize {
         let block = memory::peek(blocks.wrapping_add(i));
         let at = block.map(|block| block.wrapping_byte_add(AIO_FILDES).cast::<c_int>());
@@ -1458,6 +1466,14 @@ export! {
             }
             SYS_munmap | SYS_mprotect | SYS_pkey_mprotect | SYS_mremap | SYS_shmdt | SYS_brk => {
                 memory::taken_away();
+                real()
+            }
+            SYS_shmat => {
+                process::mapping_unseen();
+                real()
+            }
+            SYS_mlockall => {
+                process::locking_memory(fd);
                 real()
             }
             SYS_io_submit => {

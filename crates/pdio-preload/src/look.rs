@@ -61,10 +61,13 @@ pub fn is_locked(fd: c_int) -> bool {
 /// Returns true if `ask` says so of one of the program's descriptors of a file, or nothing can be
 /// known. The library's own lead to the same files.
 pub fn any_descriptor(about: &libc::stat64, mut ask: impl FnMut(c_int) -> bool) -> bool {
-    let Ok(list) = std::fs::read_dir("/proc/self/fd") else {
+    let Ok(mut list) = std::fs::read_dir("/proc/self/fd") else {
         return true;
     };
-    list.flatten().any(|entry| {
+    list.any(|entry| {
+        let Ok(entry) = entry else {
+            return true;
+        };
         let fd = entry
             .file_name()
             .to_str()

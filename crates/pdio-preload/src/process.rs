@@ -21,7 +21,7 @@ use crate::all::{drain_all, end_all, relinquish_all, report_lost};
 use crate::give_way::relinquish;
 use crate::guard::{self, Guard};
 use crate::jump::{self, arrive_with, About, Slot, ALWAYS};
-use crate::next::{self, alias, lookup, terminated};
+use crate::next::{self, alias, lookup, missing, terminated};
 use crate::state::{self, HOLD, THREADED};
 use crate::symbols::Versions;
 use crate::{memory, report, signals, table, tell};
@@ -314,7 +314,8 @@ held! {
     "wordexp": fn wordexp(words: Path, result: *mut c_void, flags: c_int) -> c_int;
 }
 
-/// `posix_spawn` and `posix_spawnp`, of whose older versions a script may lack a first line that names its interpreter.
+/// `posix_spawn` and its like, of whose older versions a script may lack a first line that names its interpreter. The first
+/// word is where the child's number or descriptor goes.
 macro_rules! spawns {
     ($($name:ident)*) => {$(
         #[no_mangle]
@@ -327,6 +328,9 @@ macro_rules! spawns {
                 static VERSIONS: Versions = Versions::new();
                 let name = concat!(stringify!($name), "\0");
                 let next = VERSIONS.meant(terminated(name), lookup(name), caller);
+                if next == missing as *mut () {
+                    return libc::ENOSYS;
+                }
                 let next: unsafe extern "C" fn(
                     *mut pid_t, Path, *const c_void, *const c_void, Words, Words
                 ) -> c_int = core::mem::transmute(next);
@@ -349,7 +353,7 @@ macro_rules! spawns {
     )*};
 }
 
-spawns! { posix_spawn posix_spawnp }
+spawns! { posix_spawn posix_spawnp pidfd_spawn pidfd_spawnp }
 
 /// Exports functions that do something before every call (see [`crate::jump`]).
 macro_rules! jump {
@@ -422,9 +426,16 @@ fn to_thread(signal: c_int) {
 
 /// The C library maps shared memory by itself, unseen. That counts before there is a stream as well, as what is
 /// mapped stays.
-fn mapping_unseen() {
+pub fn mapping_unseen() {
     tell::hand_over();
     tell::sharing();
+}
+
+/// A limit on locked memory is for the program's.
+pub fn locking_memory(flags: c_int) {
+    if flags & libc::MCL_FUTURE != 0 {
+        withdraw("mlockall");
+    }
 }
 
 /// The C library may start a thread by itself, unseen, in which a function of the program is called.
@@ -462,12 +473,7 @@ jump! {
     fn __clone(_a, _b, flags) { cloning(flags as c_int) }
     fn daemon(_a, _b, _c) { leaving("daemon") }
 
-    // A limit on locked memory is for the program's.
-    fn mlockall(flags, _b, _c) {
-        if flags as c_int & libc::MCL_FUTURE != 0 {
-            withdraw("mlockall");
-        }
-    }
+    fn mlockall(flags, _b, _c) { locking_memory(flags as c_int) }
 
     fn ulimit(command, _b, _c) {
         /// From `<ulimit.h>`. The C library sets the limit by a call that is not seen.
@@ -596,11 +602,14 @@ unsafe extern "C-unwind" fn kill(process: pid_t, number: c_int) -> c_int {
     result
 }
 
-/// What a limit on the size of files does to a call is left to the kernel.
+/// What a limit on the size of files does to a call is left to the kernel, and a limit of memory to the program.
 unsafe fn limits(resource: c_uint, limit: *const libc::rlimit64) {
     let lowers = |limit: libc::rlimit64| limit.rlim_cur != libc::RLIM64_INFINITY;
-    if resource == libc::RLIMIT_FSIZE && memory::peek(limit).is_some_and(lowers) {
-        relinquish_all("a limit on the size of files");
+    let lowered = || memory::peek(limit).is_some_and(lowers);
+    match resource {
+        libc::RLIMIT_FSIZE if lowered() => relinquish_all("a limit on the size of files"),
+        libc::RLIMIT_AS | libc::RLIMIT_DATA if lowered() => withdraw_threads("a limit of memory"),
+        _ => {}
     }
 }
 

@@ -107,7 +107,7 @@ impl Settings {
             "PDIO_SEQUENTIAL" => self.sequential = size()?,
             "PDIO_MEMORY" => self.memory = usize::try_from(size()?).unwrap_or(MOST).min(MOST),
             "PDIO_LINGER" => {
-                let time = words::time(text).filter(|time| time.as_secs() <= 60);
+                let time = words::time(text).filter(|time| *time <= Duration::from_secs(60));
                 self.linger = time.ok_or("a time such as 50ms, at most 60s")?;
             }
             "PDIO_PROMPT" => self.prompt = switch()?,

@@ -22,7 +22,7 @@ const NEEDED: &str = "\
     signalfd timerfd_create inotify_init1 memfd_create opendir munmap mprotect mremap madvise unshare \
     setns chroot posix_spawnp system popen execve execv execvp execvpe execl execle execlp fexecve execveat daemon _exit \
     _Exit abort pthread_create thrd_create raise kill dprintf vdprintf sigaction signal setrlimit prlimit ulimit prctl \
-    bind listen send sendto recv recvfrom recvmsg recvmmsg connect accept accept4 shutdown poll ppoll select pselect \
+    pidfd_spawn pidfd_spawnp bind listen send sendto recv recvfrom recvmsg recvmmsg connect accept accept4 shutdown poll ppoll select pselect \
     epoll_wait epoll_pwait wait waitpid waitid wait3 wait4 sleep usleep nanosleep clock_nanosleep pause \
     sigsuspend sigwait sigwaitinfo sigtimedwait killpg sigqueue tgkill eventfd_write tee vmsplice msgsnd \
     msgrcv semop semget semctl msgget msgctl shmget shmctl mq_send mq_receive mkdir mkdirat rmdir symlink symlinkat mknod mkfifo unlink unlinkat \

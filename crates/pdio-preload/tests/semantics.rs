@@ -91,6 +91,7 @@ scenarios! {
     memory_that_is_not_there_is_an_error: ["bad_memory"], ["an unusual call"];
     every_kind_of_descriptor_may_run_out: ["all_descriptors"], ["descriptors have run out"];
     duplicates_share_one_stream: ["duplicates"], ["closed"];
+    a_file_pointer_on_a_duplicate_is_in_step: ["onto_a_file"], ["duplicated onto what others may use"];
     calls_that_close_nothing_leave_streams_whole: ["not_closed"], ["not replaced after all", "closed"];
     what_the_c_library_looks_at_is_there: ["looks_by_itself"], ["wordexp"];
     descriptors_of_the_library_are_closed: ["open_numbers"], ["closed"];
@@ -152,6 +153,7 @@ scenarios! {
     a_limit_on_file_sizes_shows_where_it_is: ["limit", "after"], ["a limit on the size of files"];
     a_limit_set_by_its_old_call_shows_where_it_is: ["limit", "ulimit"],
         ["a limit on the size of files"];
+    a_limit_of_memory_is_for_the_program: ["memory_limit"], ["a limit of memory"];
     memory_that_is_gone_is_an_error_of_direct_io: ["direct_gone"], [];
     flags_of_misaligned_direct_io_are_the_kernels: ["direct_flags"], [];
     a_limit_set_before_keeps_streams_alone: ["limit", "before"], [];

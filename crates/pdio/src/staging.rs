@@ -107,16 +107,21 @@ impl Core {
         let sync = self.durability == Durability::Sync;
         let large = data.len() as u64 >= 4 * SMALL;
         if !(large && self.back.is_direct() && self.back.ensure_memory()) {
-            let flags = if sync { libc::RWF_DSYNC } else { 0 };
-            return match self.write_page_cache(data, offset, flags) {
+            let drop_behind = self.back.pilot.strategy() == Strategy::DontCache;
+            let drop_behind = if drop_behind { libc::RWF_DONTCACHE } else { 0 };
+            let flags = drop_behind | if sync { libc::RWF_DSYNC } else { 0 };
+            let n = match self.write_page_cache(data, offset, flags) {
                 Err(error) if sync && unsupported(&error) => {
                     let n = self.write_page_cache(data, offset, 0)?;
                     self.back.file.sync_data()?;
                     self.owed()?;
-                    Ok(n)
+                    n
                 }
-                result => result,
+                result => result?,
             };
+            // A trial waits until what it wrote is on the device.
+            self.begin(offset + n as u64);
+            return Ok(n);
         }
         self.begin(offset);
         let n = match self.write_zero_copy(data, offset)? {
@@ -423,6 +428,10 @@ impl Core {
         // Earlier data goes first.
         self.hand_over()?;
         let len = data.len() - data.len() % granule as usize;
+        if offset + len as u64 <= self.size && self.back.facts.kind == FileKind::Regular {
+            // Somebody may have truncated the file.
+            self.size = self.back.file.metadata()?.len();
+        }
         let growing = offset + len as u64 > self.size;
         let part = match growing {
             true => len,

@@ -1202,6 +1202,52 @@ mod tests {
     }
 
     #[test]
+    fn a_trial_through_the_page_cache_is_on_the_device_also_if_nothing_waits() {
+        const BEFORE: usize = 256 << 10;
+        const LOOK: usize = 2 << 20;
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let mut options = OpenOptions::new();
+        options
+            .create(true)
+            .linger(None)
+            .durability(Durability::Safe);
+        let mut out = options.open_writer(home.path().join("data")).unwrap();
+        let data = vec![7u8; LOOK];
+        // Not the beginning of the file.
+        out.write_all(&data[..BEFORE]).unwrap();
+        out.shared.lock().back.pilot = Pilot::in_trial(5 << 40, BUFFERED);
+        let mut written = 0;
+        while written < LOOK {
+            written += out.write(&data[written..]).unwrap();
+        }
+        let of_trial = sys::cachestat(out.as_fd(), BEFORE as u64, LOOK as u64);
+        let Some([cached, dirty, under_way, ..]) = of_trial else {
+            return eprintln!("skipped: the kernel does not tell what its page cache holds");
+        };
+        assert_eq!([cached, dirty, under_way], [LOOK as u64, 0, 0]);
+    }
+
+    #[test]
+    fn what_was_truncated_meanwhile_grows_by_one_request_after_the_other() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let mut options = OpenOptions::new();
+        options.create(true).linger(None).strategy(Strategy::Direct);
+        let mut out = options.open_writer(home.path().join("data")).unwrap();
+        let memory = vec![7u8; (8 << 20) + 4096];
+        let data = &memory[memory.as_ptr().align_offset(4096)..][..8 << 20];
+        out.write_all(data).unwrap();
+        out.flush().unwrap();
+        if out.stats().zero_copy_bytes == 0 {
+            return eprintln!("skipped: no direct I/O here");
+        }
+        out.file().set_len(0).unwrap();
+        out.rewind().unwrap();
+        let before = out.stats().requests;
+        assert_eq!(out.write(&data[..4 << 20]).unwrap(), 4 << 20);
+        assert_eq!(out.stats().requests, before + 1);
+    }
+
+    #[test]
     fn what_was_met_before_is_told_before_data_is_fetched() {
         let home = tempfile::tempdir_in("/var/tmp").unwrap();
         for durability in [Durability::Process, Durability::Safe, Durability::Sync] {

@@ -3,7 +3,7 @@
 //!
 //! The order matters: a change of owner clears bits of the mode, and the mode is a part of the access
 //! control list. What this user may not set, or this filesystem cannot keep, is left out, as with cp, but for
-//! access control lists: to lose one is a failure. A copy that is given a mode keeps no list but its source's:
+//! access control lists and, for root, the owner: to lose one is a failure. A copy that is given a mode keeps no list but its source's:
 //! that of its directory would give those in it what the source denies them.
 
 use std::ffi::{CStr, CString};
@@ -163,6 +163,14 @@ pub struct Original<'a> {
     pub path: &'a Path,
 }
 
+/// An owner could not be kept. Who may give files to others wants to know that, as with cp.
+fn lost_owner(error: io::Error, path: &Path) -> Outcome {
+    match rustix::process::geteuid().is_root() {
+        true => Err(error).context("keep the owner of", path),
+        false => Ok(()),
+    }
+}
+
 /// Gives copies what their sources have.
 pub struct Attributes {
     /// With -a, extended attributes as well.
@@ -191,6 +199,7 @@ impl Attributes {
         // Changing the owner clears set-user-id bits and capabilities, so the rest comes after; the
         // mode is a part of the access control list.
         let mut mode = about.mode() & 0o7777;
+        let mut owned = Ok(());
         match made.set_owner(Some(about.uid()), about.gid()) {
             Ok(()) => {}
             // The latter if this is a container that does not know the owner.
@@ -203,6 +212,7 @@ impl Attributes {
                 // Another's rights are not given to a file of ours.
                 mode &= 0o1777;
                 let _ = made.set_owner(None, about.gid());
+                owned = lost_owner(error, path);
             }
             Err(error) => return Err(error).context("set the owner of", path),
         }
@@ -219,7 +229,7 @@ impl Attributes {
         }
         made.set_mode(mode).context("set the mode of", path)?;
         let timed = made.set_times(&times(about));
-        kept.and(timed.context("set the times of", path))
+        owned.and(kept).and(timed.context("set the times of", path))
     }
 
     /// As [`Attributes::preserve`], for a symbolic link.
@@ -232,13 +242,15 @@ impl Attributes {
     ) -> Outcome {
         let (cwd, no_follow) = (rustix::fs::CWD, AtFlags::SYMLINK_NOFOLLOW);
         let (user, group) = (Uid::from_raw(about.uid()), Gid::from_raw(about.gid()));
-        // As with files: not permitted is not a failure.
-        let _ = rustix::fs::chownat(cwd, to, Some(user), Some(group), no_follow);
+        let owned = match rustix::fs::chownat(cwd, to, Some(user), Some(group), no_follow) {
+            Err(error @ (Errno::PERM | Errno::INVAL)) => lost_owner(error.into(), to),
+            // As ever: a filesystem may have no owners of links.
+            _ => Ok(()),
+        };
         let [holder, copy] = [from, to].map(Holder::Named);
         self.extended(Original { holder, path: from }, copy, to, progress)?;
-        rustix::fs::utimensat(cwd, to, &times(about), no_follow)
-            .map_err(Into::into)
-            .context("set the times of", to)
+        let timed = rustix::fs::utimensat(cwd, to, &times(about), no_follow);
+        owned.and(timed.map_err(Into::into).context("set the times of", to))
     }
 
     /// With -a, gives `to` the extended attributes of `from`, in which access control lists are, and no

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -66,6 +66,21 @@ impl<'a> Source<'a> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
         let open = || rustix::fs::openat(self.directory, self.name, flags, Mode::empty());
         Ok(rustix::io::retry_on_intr(open)?.into())
+    }
+
+    /// Opens what was a file of a tree.
+    fn open_file(self) -> io::Result<File> {
+        match self.open(FILE) {
+            // It is leased, as by a file server, which has a while to give it back: who waits gets it then.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let found = self.open(OFlags::PATH | OFlags::NOFOLLOW)?;
+                match found.metadata()?.is_file() {
+                    true => File::open(format!("/proc/self/fd/{}", found.as_raw_fd())),
+                    false => Err(error),
+                }
+            }
+            opened => opened,
+        }
     }
 
     /// The original of a copy, which is `open` if it could be.
@@ -391,7 +406,7 @@ impl<'a> Copier<'a> {
                 true => self.preserve(&Made::Open(&file), original, to, about),
                 false => Ok(()),
             })
-            .and_then(|()| match self.options.sync && about.is_file() {
+            .and_then(|()| match self.options.sync {
                 true => file.sync_all().context("make durable", to),
                 false => Ok(()),
             });
@@ -435,7 +450,7 @@ impl<'a> Copier<'a> {
     /// Opens what was looked at before.
     fn source(&self, from: Source, about: &Metadata) -> Outcome<File> {
         let opened = match (about.is_file(), self.options.recursive) {
-            (true, true) => from.open(FILE),
+            (true, true) => from.open_file(),
             (true, false) => from.open(OFlags::empty()),
             // Only a FIFO has to be waited for, and only what was named is opened that is no file.
             _ => self.signals.open(File::options().read(true), from.path)?,

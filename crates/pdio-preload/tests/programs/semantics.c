@@ -717,6 +717,22 @@ static void duplicates(void)
 	SAY(size_of("file"));
 }
 
+/* The C library goes on with a FILE on the number, unseen. */
+static void onto_a_file(void)
+{
+	FILE *log = fopen("log", "w");
+	int fd = taken("file");
+
+	SAY(dup2(fd, fileno(log)));
+	fprintf(log, "trailer");
+	SAY(fflush(log));
+	stream(fd, 5000, 700);
+	SAY(lseek(fd, 0, SEEK_CUR));
+	SAY(fclose(log));
+	SAY(close(fd));
+	SAY(size_of("file"));
+}
+
 /* Calls that close nothing leave descriptors what they were: of one stream. */
 static void not_closed(void)
 {
@@ -3063,6 +3079,26 @@ static void limit(const char *how)
 	SAY(WTERMSIG(status));
 }
 
+/* What the library has of memory and threads would count. */
+static void memory_limit(void)
+{
+	struct rlimit limit = { 1l << 40, 1l << 40 };
+	int fd = taken("file"), threads = 0;
+	DIR *tasks;
+
+	stream(fd, 5000, 700);
+	SAY(setrlimit(RLIMIT_AS, &limit));
+	stream(fd, 5000, 700);
+	tasks = opendir("/proc/self/task");
+	while (readdir(tasks))
+		threads++;
+	SAY(threads);
+	SAY(closedir(tasks));
+	SAY(close(fd));
+	SAY(close(taken("second")));
+	SAY(size_of("file") + size_of("second"));
+}
+
 /* Until the disk is full: every count and every error. */
 static void full(void)
 {
@@ -3213,6 +3249,8 @@ int main(int argc, char **argv)
 		{ "shared_before", shared_before },
 		{ "record_locks", record_locks },
 		{ "duplicates", duplicates },
+		{ "onto_a_file", onto_a_file },
+		{ "memory_limit", memory_limit },
 		{ "not_closed", not_closed },
 		{ "looks_by_itself", looks_by_itself },
 		{ "open_numbers", open_numbers },
