@@ -115,7 +115,7 @@ bool gcma_load(struct address_space *mapping, pgoff_t index,
 	       struct folio *folio);
 bool __gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp,
 		 void **shadow);
-ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to);
+int gcma_read(struct kiocb *iocb, struct iov_iter *to, ssize_t *read);
 bool gcma_serves(struct address_space *mapping, pgoff_t index, unsigned long nr);
 unsigned int __gcma_ra_order(struct address_space *mapping, pgoff_t index,
 			     unsigned int order);

@@ -345,9 +345,12 @@ static void unflag_range(struct address_space *mapping, pgoff_t first,
 {
 	XA_STATE(xas, &mapping->i_pages, first);
 	unsigned long nr, seen = 0;
-	pgoff_t next;
+	pgoff_t next = first;
 	void *entry;
 
+	/* Writers of what was never cached do not wait for each other. */
+	if (!xa_find(&mapping->i_pages, &next, last, XA_PRESENT))
+		return;
 	xas_lock_irq(&xas);
 	xas_for_each(&xas, entry, last) {
 		nr = 1;
@@ -456,9 +459,12 @@ void __gcma_invalidate_begin(struct address_space *mapping, pgoff_t first,
 {
 	atomic_inc(guard_of(mapping));
 	/*
-	 * Evictions look at the counter under the lock that this takes. An
-	 * eviction that saw zero has ended by then, and its flag is found.
+	 * Evictions look at the counter under the lock that is taken if there is an
+	 * entry. An eviction that saw zero has ended by then, and its flag is found.
+	 * Where no entry is seen, one comes later: this pairs with folio_ref_freeze(),
+	 * before its eviction looks at the counter.
 	 */
+	smp_mb__after_atomic();
 	unflag_range(mapping, first, last);
 }
 EXPORT_SYMBOL_GPL(__gcma_invalidate_begin);
@@ -536,7 +542,7 @@ static void __user *quick_dest(const struct iov_iter *to, size_t len,
 	return NULL;
 }
 
-/* Copy to any destination, which nobody waits for. Returns how many bytes. */
+/* Copy to any destination, which nobody waits for. Returns how many bytes, or -EFAULT. */
 static ssize_t read_buffered(struct address_space *mapping, loff_t pos,
 			     size_t len, struct iov_iter *to, bool near)
 {
@@ -550,7 +556,7 @@ static ssize_t read_buffered(struct address_space *mapping, loff_t pos,
 		copied = copy_to_iter(buffer, found, to);
 		done += copied;
 	} while (copied == sizeof(buffer) && done < len);
-	return done;
+	return done || !found ? done : -EFAULT;
 }
 
 /* May readahead leave out what gcma_read() finds? Mappings want it in the cache. */
@@ -596,6 +602,7 @@ static void read_ahead(struct kiocb *iocb)
  * gcma_read() - serve read() from copies that stay where they are
  * @iocb: the read, at a page with a flagged shadow; is advanced
  * @to: where to copy; is advanced
+ * @read: to which the number of bytes copied is added
  *
  * Moving a page into the page cache would cost two copies more: one into a new
  * page, and one back when that is evicted.
@@ -607,10 +614,11 @@ static void read_ahead(struct kiocb *iocb)
  *
  * Context: Process. May sleep, to make pages of @to resident and to start the next
  * window of readahead.
- * Return: number of bytes copied. If none were, and the file does not end there, the
- * shadow has no flag any more, and the page is to be read into the page cache.
+ * Return: 0, or -EFAULT if nothing can be copied there. If nothing was copied, and the
+ * file does not end there, the shadow has no flag any more, and the page is to be read
+ * into the page cache.
  */
-ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to)
+int gcma_read(struct kiocb *iocb, struct iov_iter *to, ssize_t *read)
 {
 	struct address_space *mapping = iocb->ki_filp->f_mapping;
 	struct file_ra_state *ra = &iocb->ki_filp->f_ra;
@@ -655,10 +663,13 @@ ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to)
 	/* A part of @to may not be resident yet. */
 	if (!quick || copied < 0)
 		copied = read_buffered(mapping, iocb->ki_pos, len, to, near);
+	if (copied < 0)
+		return copied;
 	if (!copied) {
 		miss(mapping, index);
 		return 0;
 	}
+	*read += copied;
 	pages = DIV_ROUND_UP(from + copied, PAGE_SIZE);
 	trace_gcma_read(mapping, index, pages, quick);
 	iocb->ki_pos += copied;
@@ -668,7 +679,7 @@ ssize_t gcma_read(struct kiocb *iocb, struct iov_iter *to)
 		ra->prev_pos = iocb->ki_pos;
 		read_ahead(iocb);
 	}
-	return copied;
+	return 0;
 }
 
 /**

@@ -487,6 +487,25 @@ static void clients_test_no_guard_without_copies(struct kunit *test)
 }
 
 /* What a reader has left behind that raced with the write. */
+/* Direct writes of what was never cached meet in no lock; what comes meanwhile is guarded. */
+static void clients_test_invalidation_of_what_is_not_there(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct address_space *begun;
+
+	KUNIT_ASSERT_EQ(test, cached(fx, 0), 0);
+	/* Not taken once more, which would not end. */
+	xa_lock_irq(&fx->mapping->i_pages);
+	begun = gcma_invalidate_begin(fx->mapping, 70 << PAGE_SHIFT, 80 << PAGE_SHIFT);
+	xa_unlock_irq(&fx->mapping->i_pages);
+	KUNIT_EXPECT_PTR_EQ(test, begun, fx->mapping);
+	KUNIT_EXPECT_EQ(test, cached(fx, 75), 75);
+	KUNIT_EXPECT_FALSE(test, evict(fx, 75));
+	gcma_invalidate_end(begun);
+	KUNIT_EXPECT_EQ(test, cached(fx, 75), 75);
+	KUNIT_EXPECT_TRUE(test, evict(fx, 75));
+}
+
 static void clients_test_direct_write(struct kunit *test)
 {
 	struct clients_fixture *fx = test->priv;
@@ -1380,6 +1399,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_evicted_during_invalidation),
 	KUNIT_CASE(clients_test_invalidation),
 	KUNIT_CASE(clients_test_no_guard_without_copies),
+	KUNIT_CASE(clients_test_invalidation_of_what_is_not_there),
 	KUNIT_CASE(clients_test_direct_write),
 	KUNIT_CASE(clients_test_direct_write_elsewhere),
 	KUNIT_CASE(clients_test_invalidate_inode),

@@ -942,7 +942,8 @@ unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
  * @nr: number of frames
  *
  * The caller clears the bits of the frames in the bitmap of owned frames
- * afterwards. What the frames held is gone, and the owner may have written there.
+ * afterwards, and then calls dmem_released(). What the frames held is gone, and the
+ * owner may have written there.
  *
  * Context: Any.
  * Return: number of pages whose content is lost to the owner.
@@ -955,12 +956,8 @@ unsigned long dmem_release(struct dmem_area *area, unsigned long first,
 	owned_bits(area->dmem->zero, area->first + first, nr, true);
 	this_cpu_add(area->stats->discarded[0], gone);
 	atomic_long_add(nr, &area->dmem->idle);
-	/*
-	 * Pairs with test_bit_acquire() in frame_owned(): not live, then not owned;
-	 * and with atomic_read_acquire() in place_room().
-	 */
+	/* Pairs with test_bit_acquire() in frame_owned(): not live, then not owned. */
 	smp_wmb();
-	atomic_inc(&area->dmem->releases);
 	return gone;
 }
 

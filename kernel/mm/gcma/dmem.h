@@ -124,6 +124,13 @@ void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 unsigned long dmem_cached(const struct dmem_area *area, unsigned int client);
 unsigned long dmem_sum(const struct dmem_area *area, size_t counter);
 
+/* Frames have been given back: a store looks at ways again that it passed over. */
+static inline void dmem_released(struct dmem_area *area)
+{
+	/* Pairs with atomic_read_acquire() in place_room(): not owned, then counted. */
+	atomic_fetch_inc_release(&area->dmem->releases);
+}
+
 /* Of which area the page was, nobody knows any more. */
 static inline void dmem_count_missed(struct dmem *dmem, unsigned int client)
 {

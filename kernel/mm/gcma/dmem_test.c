@@ -167,6 +167,7 @@ static unsigned long disown(struct dmem_fixture *fx, unsigned long first,
 	unsigned long gone = dmem_release(&fx->area[0], first, nr);
 
 	bitmap_clear(fx->owned[0], first, nr);
+	dmem_released(&fx->area[0]);
 	return gone;
 }
 

@@ -499,6 +499,8 @@ static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 		discarded = dmem_release(gcma->dmem, first, nr);
 	bitmap_clear(gcma->quarantine, bit, nbits);
 	bitmap_clear(cma_range(cma)->bitmap, bit, nbits);
+	if (gcma->dmem)
+		dmem_released(gcma->dmem);
 	cma_add_available(cma, nr);
 	gcma->quarantined -= nr;
 	gcma->owned -= nr;

@@ -9,6 +9,7 @@
  */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/dma-heap.h>
@@ -360,6 +361,34 @@ static void test_file(unsigned int nr)
 	ksft_test_result(same(), "content of a file after %s\n", name);
 }
 
+/* What the caller has no room for is no loss of the copy. */
+static void test_bad_buffer(void)
+{
+	const char *name = "a copy after a read to nowhere";
+	long missed, cached;
+	char *room;
+	bool good;
+
+	if (!keeps("file") || !new_file(82) ||
+	    evict(fd, 0, FILE_PAGES * page_size) < FILE_PAGES / 2) {
+		ksft_test_result_skip("%s: none was kept\n", name);
+		return;
+	}
+	room = mmap(NULL, 2 * page_size, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (room == MAP_FAILED || munmap(room + page_size, page_size))
+		ksft_exit_fail_msg("no memory\n");
+	missed = counter("file/missed");
+	cached = counter("file/cached");
+	good = pread(fd, (void *)8, page_size, 0) < 0 && errno == EFAULT &&
+	       pread(fd, (void *)8, 100, 0) < 0 && errno == EFAULT &&
+	       pread(fd, room, 2 * page_size, 0) == (ssize_t)page_size &&
+	       !memcmp(room, model, page_size);
+	ksft_test_result(good && counter("file/missed") == missed &&
+			 counter("file/cached") == cached, "%s\n", name);
+	munmap(room, page_size);
+}
+
 static void test_swap(void)
 {
 	size_t size = FILE_PAGES * page_size, i;
@@ -538,12 +567,13 @@ int main(int argc, char **argv)
 	if (posix_memalign((void **)&model, page_size, FILE_PAGES * page_size))
 		ksft_exit_fail_msg("no memory\n");
 
-	ksft_set_plan(8 + ARRAY_SIZE(changes));
+	ksft_set_plan(9 + ARRAY_SIZE(changes));
 	test_counters();
 	test_words();
 	test_accounting();
 	for (i = 0; i < ARRAY_SIZE(changes); i++)
 		test_file(i);
+	test_bad_buffer();
 	test_swap();
 	test_full_area();
 	unlink(FILE_NAME);
