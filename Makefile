@@ -21,6 +21,7 @@ help: ## say what there is (the default)
 	@echo "           PREFIX=DIR, DESTDIR=DIR, PARTS=\"$(PARTS)\" (make install and uninstall; /usr/local)"
 	@echo "           MIN=N (minutes of make soak), BLOGBENCH=FILE (the load of make paper)"
 	@echo "           MIMALLOC_BENCH=DIR (a copy of mimalloc-bench, for make bench-brug)"
+	@echo "           CONFIG=FILE (a configuration, for make debs)"
 
 demo: ## compare reservation, CMA and GCMA under load; writes out/demo/index.html
 	@$(LAB) demo

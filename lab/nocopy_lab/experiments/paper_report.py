@@ -576,10 +576,12 @@ class Statements:
             self.data.scores("reservation", False, "reads")
         )
         ours = ", ".join(f"{NAMES[c]} {-value:+.1%}" for c, value in lost.items())
+        verdict = HOLDS if lost["gcma"] <= lost["cma"] else _not("GCMA's lost more here")
+        if max(lost.values()) <= 0:
+            verdict = "not tested: photos cost neither anything"
         return Statement(
             "5.5, fig. 7", "photos cost GCMA's load less than CMA's", "–",
-            f"reads with camera against without: {ours}, Reservation {-base:+.1%}",
-            HOLDS if lost["gcma"] <= lost["cma"] else _not("GCMA's lost more here"),
+            f"reads with camera against without: {ours}, Reservation {-base:+.1%}", verdict,
         )  # fmt: skip
 
 
