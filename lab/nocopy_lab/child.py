@@ -71,9 +71,12 @@ def closing() -> bool:
 
 
 def _leave() -> None:
-    if _told == signal.SIGINT:
+    global _told
+    # Once: what is cleaned up on the way out has children, too.
+    told, _told = _told, 0
+    if told == signal.SIGINT:
         raise KeyboardInterrupt
-    raise SystemExit(128 + _told)
+    raise SystemExit(128 + told)
 
 
 def _on_signal(number: int, _frame: FrameType | None) -> None:

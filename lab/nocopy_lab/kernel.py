@@ -20,6 +20,7 @@ import re
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache as once
@@ -250,10 +251,24 @@ def source(series: str) -> Source:
                     _unpack(tarball, fresh)
                 fresh.chmod(0o755)
                 fresh.rename(path)
+                _forget_unused()
             except BaseException:
                 shutil.rmtree(fresh, ignore_errors=True)
                 raise
+        os.utime(path)  # the latest use, for _forget_unused()
     return Source(_version((path / "Makefile").read_text()), ident, path)
+
+
+def _forget_unused() -> None:
+    """Remove sources that nobody used for weeks, as of a tree that has changed, and all of theirs."""
+    for path in (cache() / "src").glob("*-*"):
+        if path.is_dir() and time.time() - path.stat().st_mtime > SOURCE_KEPT_S:
+            of_it = [
+                *(cache() / "tree").glob(f"{path.name}*"),
+                *(cache() / "build").glob(f"{path.name}-*"),
+            ]
+            for each in (*of_it, path):
+                shutil.rmtree(each, ignore_errors=True)
 
 
 def _unpack(tarball: Path, into: Path) -> None:
@@ -792,6 +807,8 @@ def debs(name: str, given: Path | None, into: Path) -> list[Path]:
 
 # Images of one configuration that stay, so that going back and forth needs no build.
 KEEP_IMAGES: Final = 4
+# How long a source is kept that nobody uses.
+SOURCE_KEPT_S: Final = 30 * 24 * 3600
 
 
 def _forget_old(name: str, keep: Path) -> None:

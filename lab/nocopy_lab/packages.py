@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import platform
 import shutil
 import tempfile
 from pathlib import Path
@@ -129,7 +130,9 @@ def try_in_a_new_root() -> None:
         words: list[str | Path] = [mmdebstrap, "--variant=essential", "--include=libgcc-s1"]
         with progress.meter("making a root for the packages"):
             try:
-                child.run([*words, "bookworm", root], log=log, limit_s=600, what="mmdebstrap")
+                # What is built here wants this machine's C library.
+                suite = platform.freedesktop_os_release().get("VERSION_CODENAME", "stable")
+                child.run([*words, suite, root], log=log, limit_s=600, what="mmdebstrap")
             except LabError as error:
                 raise crates.Unavailable(f"no Debian root can be made here; see {log}") from error
         for part in DESCRIPTIONS:

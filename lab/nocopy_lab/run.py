@@ -226,7 +226,7 @@ class _Reader:
 
 
 # Seconds for a probe boot; if it takes longer, KVM counts as broken.
-KVM_PROBE_S: Final = 10.0
+KVM_PROBE_S: Final = 30.0
 _kvm_lock = threading.Lock()
 
 
@@ -246,8 +246,11 @@ def kvm_works(kernel: Path) -> bool:
         if not note.is_file():
             machine = Machine(board="x86-fast", kvm=True)
             probe = Job("kvm-probe", "true\n", kernel, machine, limit_s=KVM_PROBE_S)
+            works = _boot(probe, None).failure is None
+            if not works and child.closing():
+                return False  # whether it does was not found out
             note.parent.mkdir(parents=True, exist_ok=True)
-            note.write_text("yes\n" if _boot(probe, None).failure is None else "no\n")
+            note.write_text("yes\n" if works else "no\n")
     return note.read_text().strip() == "yes"
 
 

@@ -44,6 +44,8 @@ def layout_of(directory: Path) -> Iterator[None]:
     """Say which file it was, if results that were measured here lack what is wanted of them."""
     try:
         yield
+    except UnicodeError:
+        raise  # of what is written
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         own = directory / "results.json"
         if not own.is_file():

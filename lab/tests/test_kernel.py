@@ -299,3 +299,19 @@ def test_a_stored_image_that_was_cut_off_is_not_used(tmp_path: Path) -> None:
     assert not image.is_whole()
     write(tmp_path / "build.json", "")
     assert not image.is_whole()
+
+
+def test_what_nobody_uses_of_sources_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOCOPY_CACHE", str(tmp_path))
+    names = (
+        "src/6.12.1-old",
+        "tree/6.12.1-old",
+        "build/6.12.1-old-uml",
+        "src/6.12.2-new",
+        "build/log",
+    )
+    for name in names:
+        (tmp_path / name).mkdir(parents=True)
+    os.utime(tmp_path / "src/6.12.1-old", (1, 1))
+    kernel._forget_unused()
+    assert [name for name in names if (tmp_path / name).is_dir()] == list(names[3:])

@@ -15,7 +15,7 @@ from nocopy_lab.checks import storage
 from nocopy_lab.experiments import bench_pdio
 from nocopy_lab.experiments import pdio_report as report
 from nocopy_lab.experiments.bench_pdio import ELSEWHERE, KIB, MIB, PAPER_SIZES
-from nocopy_lab.paths import LabError
+from nocopy_lab.paths import LAB, LabError
 from nocopy_lab.run import Job
 
 
@@ -226,3 +226,25 @@ def test_nothing_syncs_for_a_stream_that_promises_too_soon(
     script = storage.hasty_cut(storage.ROUNDS[0], 7, Machine("x86-fast"), Path("bzImage")).script
     assert "commit=3600" in script
     assert "sync" not in script.split("promise write")[1]
+
+
+def test_a_neighbour_is_measured_only_where_memory_can_be_limited(tmp_path: Path) -> None:
+    assert not bench_pdio.limits_memory(tmp_path)
+    controllers = tmp_path / "cgroup.subtree_control"
+    for said, can in (("", False), ("cpu pids\n", False), ("cpu memory pids\n", True)):
+        controllers.write_text(said)
+        assert bench_pdio.limits_memory(tmp_path) == can
+    controllers.unlink()
+    (tmp_path / "memory.limit_in_bytes").touch()
+    assert bench_pdio.limits_memory(tmp_path)
+    # Nothing is run without it.
+    job = (LAB / "guest/jobs/neighbour.sh").read_text()
+    words = [
+        "sh",
+        "-c",
+        f"group={tmp_path / 'group'} where={tmp_path} library=x pdio=x limit=1\n{job}",
+    ]
+    (tmp_path / "group").mkdir()
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "limits no memory" in done.stderr

@@ -302,6 +302,8 @@ def test_a_recording_without_frames_or_by_another_way_is_no_measurement() -> Non
             record.require_taken(row([frame(1)], said=said), console)
     ours: dict[str, Any] = {"way": "dmabuf", "photos": 3}
     record.require_taken(row([frame(1)], said=ours, photos=[1, 2]), console)
+    with pytest.raises(LabError, match="0 of 0 photos"):
+        record.require_taken(row([frame(1)], said=ours | {"photos": 0}, photos=[]), console)
     with pytest.raises(LabError, match="1 of 3 photos"):
         record.require_taken(row([frame(1)], said=ours, photos=[1]), console)
     with pytest.raises(LabError, match="status 1;"):

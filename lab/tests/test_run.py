@@ -253,6 +253,31 @@ def test_children_end_with_the_lab(tmp_path: Path, first: signal.Signals) -> Non
         os.kill(int(pid.read_text()), 0)
 
 
+def test_what_is_cleaned_up_at_the_end_is_waited_for(tmp_path: Path) -> None:
+    ready, cleaned = tmp_path / "ready", tmp_path / "cleaned"
+    program = (
+        "import time\n"
+        "from nocopy_lab import child\n"
+        "from pathlib import Path\n"
+        "child.end_children_with_us()\n"
+        "try:\n"
+        f"    Path('{ready}').touch()\n"
+        "    time.sleep(1000)\n"
+        "finally:\n"
+        f"    child.output(['sh', '-c', 'sleep 1; touch {cleaned}'])\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(LAB)}
+    words = [sys.executable, "-c", program]
+    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE) as process:
+        for _ in range(3000):
+            if ready.is_file():
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=300)
+    assert cleaned.is_file()
+
+
 def test_a_child_ends_with_the_lab_that_is_ended_while_it_starts(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     program = (

@@ -5,9 +5,11 @@ group=$group/neighbour.$$
 export preload="env LD_PRELOAD=$library" pdio
 cd "$where" || exit 1
 mkdir "$group" tree && trap 'rmdir $group' EXIT || exit 1
+limited=
 for file in memory.max memory.limit_in_bytes; do
-	[ ! -f "$group/$file" ] || echo $limit >"$group/$file" || exit 1
+	[ ! -f "$group/$file" ] || { echo $limit >"$group/$file" && limited=yes; } || exit 1
 done
+[ -n "$limited" ] || { echo "a cgroup in ${group%/*} limits no memory" >&2; exit 1; }
 for file in set tree/1 tree/2; do
 	size=$limit
 	[ $file != set ] || size=$((limit / 4 * 3))

@@ -630,7 +630,7 @@ def _judge_trace(outcomes: Sequence[Outcome]) -> None:
 # Kernel parameters, and what the kernel must say about them.
 PARAMETERS: Final[tuple[tuple[str, str], ...]] = (
     ("cma=64M gcma=file+swap", "area reserved: 64 MiB, clients: file+swap"),
-    ("cma=64M gcma=swap,reserved:file", "area reserved: 64 MiB, clients: file"),
+    ("cma=64M gcma=swap,reserved:file", "area reserved: 64 MiB, clients: file\n"),
     ("cma=64M gcma=file,none", "given both 'file' and 'none', using the latter"),
     ("cma=64M gcma=file gcma=swap", "given more than once, using 'swap'"),
     ("cma=64M gcma=bogus", "'bogus' is none of"),
@@ -643,10 +643,15 @@ PARAMETERS: Final[tuple[tuple[str, str], ...]] = (
 )
 
 
+def _says(outcome: Outcome, answer: str) -> bool:
+    """True if the kernel says this; at the end of a line if the answer has one."""
+    return answer in outcome.text().replace("\r\n", "\n")
+
+
 def _judge_parameters(outcomes: Sequence[Outcome]) -> None:
     all_well(outcomes)
     for outcome, (words, answer) in zip(outcomes, PARAMETERS, strict=True):
-        if answer not in outcome.text():
+        if not _says(outcome, answer):
             raise LabError(f"booted with {words}, the kernel does not say: {answer}")
 
 
@@ -672,7 +677,7 @@ DEVICE_TREES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         'linux,gcma-clients = "swap";',
         "gcma=none,linux,cma:file",
-        "area linux,cma: 64 MiB, clients: file",
+        "area linux,cma: 64 MiB, clients: file\n",
     ),
     ('linux,gcma-clients = "tape";', "gcma=swap", "linux,gcma-clients has 'tape', none of"),
 )
@@ -687,7 +692,7 @@ def _tree_machine(properties: str, *words: str, memory_mib: int = 1024) -> Machi
 def _judge_device_trees(outcomes: Sequence[Outcome]) -> None:
     all_well(outcomes)
     for outcome, (properties, words, answer) in zip(outcomes, DEVICE_TREES, strict=True):
-        if answer not in outcome.text():
+        if not _says(outcome, answer):
             said = f"{properties} {words}".strip()
             raise LabError(f"with {said} the kernel does not say: {answer}; see {outcome.console}")
 

@@ -246,10 +246,20 @@ def _announce_rounds(where: Path) -> dict[str, Any]:
 HOST_NEIGHBOUR_MIB: Final = 512
 
 
+MEMORY_GROUPS: Final = (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup"))
+
+
+def limits_memory(group: Path) -> bool:
+    """True if memory of a cgroup that is made in this one can be limited."""
+    controllers = group / "cgroup.subtree_control"
+    if controllers.is_file():
+        return "memory" in controllers.read_text().split()
+    return (group / "memory.limit_in_bytes").is_file()
+
+
 def _neighbour_rounds(program: Path, where: Path) -> dict[str, Any]:
     """What a reader gets beside a long copy, in a memory cgroup of both."""
-    groups = [Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")]
-    group = next((one for one in groups if (one / "cgroup.procs").is_file()), None)
+    group = next((one for one in MEMORY_GROUPS if limits_memory(one)), None)
     if group is None or os.geteuid() != 0:
         print("host-neighbour: left out: no memory cgroup can be made here", flush=True)
         return {"rows": []}
