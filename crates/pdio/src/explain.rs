@@ -74,7 +74,7 @@ pub fn explain(path: impl AsRef<Path>) -> io::Result<Explanation> {
         engine,
         resident: match facts.kind {
             FileKind::Stream => None,
-            _ => sys::resident(file.as_fd(), 0, facts.size.max(1)),
+            _ => sys::resident(file.as_fd(), 0, facts.size.max(1)).ok(),
         },
         write: decide(Operation::Write),
         read: decide(Operation::Read),

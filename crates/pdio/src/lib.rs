@@ -108,7 +108,7 @@ pub use costs::{costs_files, leave_costs_alone, remember_costs};
 pub use explain::{explain, Explanation};
 pub use keeper::end_threads;
 pub use learn::learn;
-pub use memory::rescue_interrupted;
+pub use memory::{available_memory, rescue_interrupted};
 pub use options::{Durability, Engine, OpenOptions, Strategy};
 pub use policy::{LearnedCost, Operation, Pattern};
 pub use reader::{heard, times_heard, Reader};

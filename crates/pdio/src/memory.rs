@@ -10,6 +10,7 @@ use std::cell::Cell;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::Path;
 use std::ptr::{null, NonNull};
 use std::sync::atomic::{compiler_fence, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -40,23 +41,95 @@ fn with_idle<T>(action: impl FnOnce(&mut Vec<Region>) -> T) -> Option<T> {
 }
 
 /// The bound on the memory of all streams of this process, in bytes: 64 MiB, or 5 % of the memory that
-/// was available when the first stream was opened, but not less than a 256th of the machine's.
+/// was available when the first stream was opened, but not less than a 256th of the machine's, or of its control group's.
 pub(crate) fn global_limit() -> u64 {
     static LIMIT: OnceLock<u64> = OnceLock::new();
-    *LIMIT.get_or_init(|| limit(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default()))
+    *LIMIT.get_or_init(|| limit(&meminfo(), group()))
 }
 
-/// The same by what `/proc/meminfo` says. Where programs want more memory than there is, almost none is
+/// Bytes of memory that programs can have without others losing theirs, if the system says so: at most what the control
+/// groups of this process (of either version), and those around them, have left.
+pub fn available_memory() -> Option<u64> {
+    let machine = number(&meminfo(), "MemAvailable:")? << 10;
+    Some(group().map_or(machine, |group| machine.min(group.left)))
+}
+
+fn meminfo() -> String {
+    std::fs::read_to_string("/proc/meminfo").unwrap_or_default()
+}
+
+/// The bound by what `/proc/meminfo` says. Where programs want more memory than there is, almost none is
 /// available at times. A stream without memory would then take much more of it, for the page cache.
-fn limit(meminfo: &str) -> u64 {
-    let bytes = |name| {
-        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-        let kib = line.trim().trim_end_matches("kB").trim();
-        Some(kib.parse::<u64>().ok()? << 10)
-    };
-    let available = bytes("MemAvailable:").unwrap_or(1 << 30);
-    let least = bytes("MemTotal:").unwrap_or(0) / 256;
+fn limit(meminfo: &str, group: Option<Group>) -> u64 {
+    let bytes = |name| Some(number(meminfo, name)? << 10);
+    let (left, most) = group.map_or((u64::MAX, u64::MAX), |group| (group.left, group.most));
+    let available = bytes("MemAvailable:").unwrap_or(1 << 30).min(left);
+    let least = bytes("MemTotal:").unwrap_or(0).min(most) / 256;
     (available / 20).max(least).min(64 << 20)
+}
+
+/// The number behind a word that begins a line.
+fn number(text: &str, word: &str) -> Option<u64> {
+    let mut lines = text.lines().map(str::split_whitespace);
+    let mut line = lines.find_map(|mut line| (line.next() == Some(word)).then_some(line))?;
+    line.next()?.parse().ok()
+}
+
+/// What control groups let a process have, in bytes: all together, and what is left of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Group {
+    most: u64,
+    left: u64,
+}
+
+/// What this process's control groups let it have, if one has a limit.
+fn group() -> Option<Group> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    group_of(&groups, |path| std::fs::read_to_string(path).ok())
+}
+
+/// As above; `groups` is what /proc/self/cgroup says. A group is bound by those it is in, too. What it has in the
+/// page cache is no loss.
+fn group_of(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<Group> {
+    let of_line = |line: &str| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        // Above memory.high a group may have memory, but the system slows down who takes it.
+        let (mount, limits, used, cached) = match controllers {
+            "" => (
+                "",
+                &["memory.max", "memory.high"][..],
+                "memory.current",
+                ["inactive_file", "active_file"],
+            ),
+            _ if controllers.split(',').any(|name| name == "memory") => (
+                "memory",
+                &["memory.limit_in_bytes"][..],
+                "memory.usage_in_bytes",
+                ["total_inactive_file", "total_active_file"],
+            ),
+            _ => return None,
+        };
+        let of_one = |group: &Path| {
+            let at = Path::new("/sys/fs/cgroup").join(mount);
+            let at = at.join(group.strip_prefix("/").ok()?);
+            let value = |file: &&str| read(&at.join(file))?.trim().parse::<u64>().ok();
+            let most = limits.iter().filter_map(value).min()?;
+            let about = read(&at.join("memory.stat")).unwrap_or_default();
+            let cached = cached.map(|word| number(&about, word).unwrap_or(0));
+            let used = value(&used)?.saturating_sub(cached.iter().sum());
+            let left = most.saturating_sub(used);
+            Some(Group { most, left })
+        };
+        Path::new(path).ancestors().filter_map(of_one).reduce(least)
+    };
+    fn least(one: Group, other: Group) -> Group {
+        Group {
+            most: one.most.min(other.most),
+            left: one.left.min(other.left),
+        }
+    }
+    groups.lines().filter_map(of_line).reduce(least)
 }
 
 /// In the child after a fork: the streams of the parent are not this process's.
@@ -330,9 +403,9 @@ mod tests {
     #[test]
     fn a_machine_whose_memory_is_taken_leaves_streams_a_little() {
         let of = |total: u64, available: u64| {
-            limit(&format!(
-                "MemTotal: {total} kB\nMemFree: 1 kB\nMemAvailable: {available} kB\n"
-            ))
+            let meminfo =
+                format!("MemTotal: {total} kB\nMemFree: 1 kB\nMemAvailable: {available} kB\n");
+            limit(&meminfo, None)
         };
         let gib = 1 << 20;
         assert_eq!(of(gib, gib / 2), (gib << 10) / 40);
@@ -340,7 +413,17 @@ mod tests {
         assert!(of(gib, 0) >= 8 * MIN_REGION as u64);
         assert_eq!(of(16 * gib, 15 * gib), 64 << 20);
         assert_eq!(of(64 * gib, 0), 64 << 20);
-        assert_eq!(limit(""), (1 << 30) / 20);
+        assert_eq!(limit("", None), (1 << 30) / 20);
+        // In a small group of a large machine.
+        let group = |left| {
+            Some(Group {
+                most: 64 << 20,
+                left,
+            })
+        };
+        let meminfo = "MemTotal: 16777216 kB\nMemAvailable: 16000000 kB\n";
+        assert_eq!(limit(meminfo, group(60 << 20)), 3 << 20);
+        assert_eq!(limit(meminfo, group(0)), 64 << 12);
     }
 
     #[test]
@@ -375,6 +458,50 @@ mod tests {
             assert_eq!(libc::waitpid(child, &mut status, 0), child);
             assert_eq!(status, 0);
             assert_eq!(region.bytes(3 << 20, 6), b"parent");
+        }
+    }
+
+    #[test]
+    fn a_group_has_left_what_the_groups_around_it_have() {
+        let files = [
+            ("a/b/memory.max", "max\n"),
+            ("a/b/memory.high", "900\n"),
+            ("a/b/memory.current", "100\n"),
+            ("a/memory.max", "700\n"),
+            ("a/memory.high", "max\n"),
+            ("a/memory.current", "500\n"),
+            (
+                "a/memory.stat",
+                "anon 300\nfile 200\ninactive_file 150\nactive_file 20\n",
+            ),
+            ("memory/x/memory.limit_in_bytes", "300\n"),
+            ("memory/x/memory.usage_in_bytes", "260\n"),
+            (
+                "memory/x/memory.stat",
+                "inactive_file 1\ntotal_inactive_file 10\n",
+            ),
+            ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("memory/memory.usage_in_bytes", "5000\n"),
+            ("full/memory.max", "300\n"),
+            ("full/memory.current", "310\n"),
+        ];
+        let left = |groups| {
+            group_of(groups, |path| {
+                let name = path.strip_prefix("/sys/fs/cgroup").ok()?;
+                let text = files.iter().find(|(file, _)| Path::new(file) == name);
+                text.map(|(_, text)| (*text).into())
+            })
+            .map(|group| (group.left, group.most))
+        };
+        assert_eq!(left("0::/a/b\n"), Some((700 - (500 - 170), 700)));
+        assert_eq!(left("0::/a/b/c\n"), left("0::/a/b\n"));
+        assert_eq!(
+            left("5:cpu,memory:/x\n0::/\n"),
+            Some((300 - (260 - 10), 300))
+        );
+        assert_eq!(left("0::/full\n"), Some((0, 300)));
+        for none in ["", "0::/\n", "0::/elsewhere\n", "3:cpu:/a\n", "nothing\n"] {
+            assert_eq!(left(none), None, "{none}");
         }
     }
 }

@@ -265,14 +265,18 @@ impl Learned {
         else {
             return prior;
         };
-        let measured_here = [best, prior].iter().all(|&arm| self.arms[arm].bytes > 0);
-        let margin = match measured_here {
-            true => HYSTERESIS,
-            false => REMEMBERED_HYSTERESIS,
-        };
-        match cost < of_prior * margin {
+        match cost < of_prior * self.margin(best, prior) {
             true => best,
             false => prior,
+        }
+    }
+
+    /// What part of the cost of one strategy another's has to be to take its place.
+    fn margin(&self, one: usize, other: usize) -> f64 {
+        let measured_here = [one, other].iter().all(|&arm| self.arms[arm].bytes > 0);
+        match measured_here {
+            true => HYSTERESIS,
+            false => REMEMBERED_HYSTERESIS,
         }
     }
 
@@ -420,6 +424,8 @@ pub(crate) struct Pilot {
     remaining: Option<u64>,
     /// When the latest call ended, on the coarse clock.
     left: Option<Duration>,
+    /// The last slice was so slow that the clock costs small calls little as well.
+    slow: bool,
     /// Slices end, begin and are tried by chance.
     #[cfg(test)]
     whims: Option<fastrand::Rng>,
@@ -465,6 +471,7 @@ impl Pilot {
             moved: 0,
             remaining: None,
             left: None,
+            slow: false,
             #[cfg(test)]
             whims: tests::WHIMS.take().map(|mut rng| {
                 let own = rng.fork();
@@ -558,6 +565,19 @@ impl Pilot {
         CHOICES[self.current]
     }
 
+    /// Those of reads and writes through the page cache.
+    pub(crate) fn flags(&self) -> i32 {
+        match self.strategy() {
+            Strategy::DontCache => libc::RWF_DONTCACHE,
+            _ => 0,
+        }
+    }
+
+    /// The bytes of the slice so far.
+    pub(crate) fn slice_bytes(&self) -> u64 {
+        self.slice.bytes
+    }
+
     /// Returns true if the page cache was found to be best, and not asked for.
     pub(crate) fn chose_page_cache(&self) -> bool {
         self.current == BUFFERED && (self.measured || !self.is_fixed())
@@ -641,7 +661,7 @@ impl Pilot {
             // Of this call's time nothing is known.
             return false;
         }
-        if bytes >= PACED_CALL {
+        if bytes >= PACED_CALL || self.slow {
             self.left = Some(clock::coarse_now());
         }
         let step = slice.bytes / TRIAL_STEP;
@@ -706,6 +726,8 @@ impl Pilot {
             return false;
         };
         let Spent { time, cost, waited } = spent(begun, slice.bytes);
+        self.slow = time.as_nanos() * u128::from(SLICE)
+            >= 2 * PACED_SLICE.as_nanos() * u128::from(slice.bytes.max(1));
         let paced = time >= PACED_SLICE && slice.idle > time * 3 / 4;
         if paced != self.key.paced {
             let before = self.current;
@@ -744,7 +766,7 @@ impl Pilot {
             }
             let stay = home.unwrap_or(before);
             let stay_cost = learned.arms[stay].cost().unwrap_or(f64::MAX);
-            let next = if best_cost < stay_cost * HYSTERESIS {
+            let next = if best_cost < stay_cost * learned.margin(best, stay) {
                 best
             } else {
                 stay
@@ -1392,6 +1414,32 @@ mod tests {
             when: costs::now() - 60,
         };
         arms.iter().map(line).collect()
+    }
+
+    #[test]
+    fn a_stream_of_packets_is_paced_as_well() {
+        let key = stream(29 << 40, Operation::Write);
+        let mut pilot = Pilot::new(key, AUTO, true, true);
+        let mut tried = false;
+        for _ in 0..(200 << 20) / 1316 {
+            pilot.enter();
+            clock::pass(Duration::from_micros(2));
+            if pilot.count(1316) {
+                pilot.next();
+            }
+            tried |= pilot.current != STAGED;
+            clock::pass(Duration::from_micros(30));
+        }
+        assert!(!tried && pilot.key.paced);
+    }
+
+    #[test]
+    fn what_another_process_measured_is_left_by_the_same_margin_later() {
+        let dev = 30 << 40;
+        recall(dev, &remembered(&[(STAGED, 1.0), (BUFFERED, 0.85)]));
+        let mut pilot = Pilot::new(stream(dev, Operation::Write), AUTO, true, true);
+        pilot.conclude(1.0, SLICE, true);
+        assert_eq!(pilot.current, STAGED);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, IoSliceMut, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -234,6 +235,9 @@ impl BufRead for Reader {
         self.position += n as u64;
         self.core.expected = self.position;
         self.core.back.stats.bytes += n as u64;
+        if !self.core.closing {
+            self.core.count(n as u64);
+        }
     }
 }
 
@@ -313,6 +317,10 @@ struct Core {
     window: usize,
     /// The next strategy begins when the window is used up: nothing more is read ahead.
     closing: bool,
+    /// Bytes that had been read directly when the last slice ended.
+    direct_before: u64,
+    /// Where the device could not be read: nothing more is read ahead there, as each attempt may take it long.
+    bad: Range<u64>,
     /// Where the caller's next read begins if it is sequential.
     expected: u64,
     sequential: u32,
@@ -331,11 +339,31 @@ struct Core {
     told: bool,
 }
 
+/// In how many places is looked whether the page cache holds what comes next, where the kernel does not tell.
+const PROBES: u64 = 4;
+
 /// Returns true if the page cache holds most of what comes next in a file of this size.
 pub(crate) fn mostly_cached(file: BorrowedFd<'_>, offset: u64, size: u64) -> bool {
     let len = RESIDENCY.min(size.saturating_sub(offset));
-    let resident = sys::resident(file, offset, len.max(1));
-    resident.is_some_and(|bytes| bytes >= len / 2 && bytes > 0)
+    match sys::resident(file, offset, len.max(1)) {
+        Ok(bytes) => bytes >= len / 2 && bytes > 0,
+        // Only who may write a file, or owns it, is told. Others look here and there, and begin to read where it is not.
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => (0..PROBES).all(|i| {
+            let mut byte = 0;
+            // SAFETY: one byte of this function's.
+            let read = unsafe {
+                sys::pread_raw(
+                    file.as_raw_fd(),
+                    &mut byte,
+                    1,
+                    offset + len / PROBES * i,
+                    libc::RWF_NOWAIT,
+                )
+            };
+            read.is_ok_and(|n| n == 1)
+        }),
+        Err(_) => false,
+    }
 }
 
 impl Core {
@@ -359,6 +387,8 @@ impl Core {
             next_id: 0,
             window: FIRST_WINDOW,
             closing: false,
+            direct_before: 0,
+            bad: 0..0,
             expected: position,
             sequential: 0,
             cached_until: 0,
@@ -409,10 +439,9 @@ impl Core {
         }
     }
 
-    /// A call, or as much of it as belongs to one slice.
-    fn read_in_slice(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let fresh = self.catch_up(offset, buffer.len());
-        if self.closing && !self.holds(offset, buffer.len()) {
+    /// As a call begins. Returns whether it counts.
+    fn enter(&mut self, offset: u64, len: usize) -> bool {
+        if self.closing && !self.holds(offset, len) {
             self.collapse();
             // The next call meets an error of that again.
             let _ = self.reap_unwanted();
@@ -422,6 +451,20 @@ impl Core {
         if counts {
             self.back.pilot.enter();
         }
+        counts
+    }
+
+    /// As a call that counts ends, after so many bytes.
+    fn count(&mut self, bytes: u64) {
+        if self.back.pilot.count(bytes) && self.next_slice() {
+            self.closing = true;
+        }
+    }
+
+    /// A call, or as much of it as belongs to one slice.
+    fn read_in_slice(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let fresh = self.catch_up(offset, buffer.len());
+        let counts = self.enter(offset, buffer.len());
         let mut done = 0;
         while done < buffer.len() {
             let at = offset + done as u64;
@@ -438,8 +481,8 @@ impl Core {
             }
         }
         self.back.stats.bytes += done as u64;
-        if counts && self.back.pilot.count(done as u64) && self.next_slice() {
-            self.closing = true;
+        if counts {
+            self.count(done as u64);
         }
         Ok(done)
     }
@@ -463,6 +506,13 @@ impl Core {
     }
 
     fn next_slice(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.direct_before, self.back.stats.direct_bytes);
+        let direct = self.direct_before - before;
+        if self.back.is_direct() && direct < self.back.pilot.slice_bytes() / 2 {
+            // It went another way, as what the page cache holds does.
+            self.back.pilot.interrupt();
+            return false;
+        }
         let left = self.back.facts.size.saturating_sub(self.expected);
         self.back.pilot.remains(left);
         self.back.pilot.next()
@@ -665,7 +715,7 @@ impl Core {
         if !sequential {
             return self.read_scattered(buffer, offset);
         }
-        if self.would_drop() || !self.ensure_memory() {
+        if self.bad.contains(&offset) || self.would_drop() || !self.ensure_memory() {
             return self.read_plain(buffer, offset);
         }
         if self.back.is_direct() && self.back.facts.size >= SMALL_FILE && !self.is_cached(offset) {
@@ -743,10 +793,7 @@ impl Core {
         let fd = self.back.file.as_raw_fd();
         // SAFETY: passed on from the caller.
         let read = |flags| unsafe { sys::pread_raw(fd, memory, len, offset, flags) };
-        let flags = match self.back.pilot.strategy() {
-            Strategy::DontCache => libc::RWF_DONTCACHE,
-            _ => 0,
-        };
+        let flags = self.back.pilot.flags();
         let n = match read(flags) {
             Err(error) if flags != 0 && error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
                 self.back.pilot.forbid(Strategy::DontCache);
@@ -762,6 +809,10 @@ impl Core {
     /// A read at an unrelated offset: no read-ahead, the cheaper of the two ways.
     fn read_scattered(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let small_file = self.back.facts.size < SMALL_FILE;
+        if buffer.len() < LARGE {
+            // It is no sample of what the stream in sequence does.
+            self.back.pilot.interrupt();
+        }
         self.scattered.enter();
         let use_direct = self.scattered.strategy() == Strategy::Direct
             || (buffer.len() >= LARGE && self.back.is_direct());
@@ -812,11 +863,12 @@ impl Core {
         match result {
             Ok(_) if n > 0 => Ok(n),
             // At the end of the file, or refused: the page cache has the exact answer.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                self.forbid_direct();
+            result => {
+                if result.as_ref().is_err_and(is_refusal) {
+                    self.forbid_direct();
+                }
                 self.read_plain(buffer, offset)
             }
-            _ => self.read_plain(buffer, offset),
         }
     }
 
@@ -964,8 +1016,9 @@ impl Core {
                 // error if it is still there.
                 ahead.got = Some(0);
                 ahead.failed = true;
-                if is_refusal(&error) {
-                    self.forbid_direct();
+                match is_refusal(&error) {
+                    true => self.forbid_direct(),
+                    false => self.bad = ahead.offset..ahead.offset + ahead.asked as u64,
                 }
             }
         }
@@ -1076,6 +1129,7 @@ impl Core {
         if !self.ensure_memory() {
             return self.fill_little(offset, fresh);
         }
+        self.enter(offset, 1);
         // A caller of `fill_buf` takes what there is and reads on: whole blocks from the start.
         self.window = self.window.max(2 * self.back.block);
         if !self.covered(offset) {
@@ -1354,6 +1408,73 @@ mod tests {
             );
             assert!(stats.unused_read_ahead <= unused, "{stats:?}");
         }
+    }
+
+    #[test]
+    fn a_stream_that_is_looked_at_where_it_is_has_trials() {
+        const LEN: usize = 12 << 20;
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        std::fs::write(&path, vec![7; LEN]).unwrap();
+        let mut input = Reader::open(&path).unwrap();
+        let dev = 6 << 40;
+        input.core.back.pilot = Pilot::in_trial(dev, BUFFERED);
+        let mut left = LEN;
+        while left > 0 {
+            let part = input.fill_buf().unwrap();
+            assert!(!part.is_empty() && part.iter().all(|&byte| byte == 7));
+            let n = part.len().min(65_536);
+            input.consume(n);
+            left -= n;
+        }
+        assert!(input.fill_buf().unwrap().is_empty());
+        let tried: Vec<u64> = policy::costs(dev).iter().map(|cost| cost.bytes).collect();
+        assert_eq!(tried, [8 << 20]);
+    }
+
+    #[test]
+    fn scattered_reads_say_nothing_of_reads_in_sequence() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        std::fs::write(&path, vec![7; 8 << 20]).unwrap();
+        let mut input = Reader::open(&path).unwrap();
+        let key = policy::Key {
+            dev: 41 << 40,
+            operation: Operation::Read,
+            pattern: policy::Pattern::Sequential,
+            paced: false,
+        };
+        input.core.back.pilot = Pilot::new(key, Wanted::Strategy(Strategy::Auto), true, true);
+        let mut buffer = [0; 4096];
+        for i in 0..10_000u64 {
+            let at = i * 7919 % 2048 * 4096;
+            assert_eq!(input.read_at(&mut buffer, at).unwrap(), 4096);
+        }
+        assert_eq!(policy::costs(41 << 40), []);
+    }
+
+    #[test]
+    fn who_may_not_write_a_file_reads_it_from_the_page_cache_as_well() {
+        const NOBODY: u32 = 65_534;
+        // SAFETY: no preconditions.
+        if unsafe { libc::geteuid() } != 0 {
+            return eprintln!("skipped: only root can be somebody else");
+        }
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        std::fs::write(&path, vec![7; 8 << 20]).unwrap();
+        let file = File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        let cached = std::thread::spawn(move || {
+            // SAFETY: of this thread alone, which ends; the C library's function would change all.
+            let changed = unsafe { libc::syscall(libc::SYS_setresuid, -1, NOBODY, -1) };
+            assert_eq!(changed, 0);
+            let cached = mostly_cached(file.as_fd(), 0, 8 << 20);
+            // SAFETY: advice on a descriptor of this test.
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+            (cached, mostly_cached(file.as_fd(), 0, 8 << 20))
+        });
+        assert_eq!(cached.join().unwrap(), (true, false));
     }
 
     #[test]

@@ -489,7 +489,7 @@ impl Core {
         }
         self.verified = true;
         let resident = sys::resident(self.back.file.as_fd(), offset, len as u64);
-        if resident.is_some_and(|bytes| bytes >= len as u64 / 2) {
+        if resident.is_ok_and(|bytes| bytes >= len as u64 / 2) {
             self.back.pilot.forbid(Strategy::Direct);
         }
     }

@@ -79,13 +79,29 @@ impl Core {
             self.hand_over()?;
             self.begin(offset);
         }
-        // To gather large calls for the page cache would only add a copy.
-        let large = data.len() >= SMALL as usize;
-        let passed_on = large && self.back.pilot.strategy() == Strategy::Buffered;
-        if passed_on || self.is_scattered() || !self.back.ensure_memory() {
+        // To gather large calls for the page cache would only add a copy. With `RWF_DONTCACHE` each begins to be
+        // written back at once.
+        let least = match self.back.pilot.strategy() {
+            Strategy::Buffered => SMALL,
+            Strategy::DontCache => 4 * SMALL,
+            _ => u64::MAX,
+        };
+        let passed_on = data.len() as u64 >= least;
+        let scattered = self.is_scattered();
+        let memory = self.back.ensure_memory();
+        if passed_on || scattered || !memory {
             // Also where writes have just become scattered and nothing is staged.
             self.hand_over()?;
-            let n = self.write_page_cache(data, offset, 0)?;
+            let flags = if scattered {
+                0
+            } else {
+                self.back.pilot.flags()
+            };
+            let n = self.write_page_cache(data, offset, flags)?;
+            if !memory && self.back.pilot.strategy() == Strategy::Direct {
+                // It went another way.
+                self.back.pilot.interrupt();
+            }
             self.begin(offset + n as u64);
             return Ok(n);
         }
@@ -107,9 +123,7 @@ impl Core {
         let sync = self.durability == Durability::Sync;
         let large = data.len() as u64 >= 4 * SMALL;
         if !(large && self.back.is_direct() && self.back.ensure_memory()) {
-            let drop_behind = self.back.pilot.strategy() == Strategy::DontCache;
-            let drop_behind = if drop_behind { libc::RWF_DONTCACHE } else { 0 };
-            let flags = drop_behind | if sync { libc::RWF_DSYNC } else { 0 };
+            let flags = self.back.pilot.flags() | if sync { libc::RWF_DSYNC } else { 0 };
             let n = match self.write_page_cache(data, offset, flags) {
                 Err(error) if sync && unsupported(&error) => {
                     let n = self.write_page_cache(data, offset, 0)?;
@@ -368,11 +382,7 @@ impl Core {
     /// Sends everything through the page cache.
     fn issue_buffered(&mut self) -> io::Result<()> {
         self.drain()?;
-        let flags = match self.back.pilot.strategy() {
-            Strategy::DontCache => libc::RWF_DONTCACHE,
-            _ => 0,
-        };
-        self.issue_page_cache(self.end, flags)?;
+        self.issue_page_cache(self.end, self.back.pilot.flags())?;
         // Use the same memory again, which is in the processor's cache.
         self.begin(self.end);
         Ok(())

@@ -270,15 +270,15 @@ pub(crate) fn sync_file_range(
     call(flags).or_else(|error| call(0).map_or(Ok(()), |()| Err(error)))
 }
 
-/// Bytes of `[offset, offset + len)` that sit in the page cache, if the kernel can tell
-/// (`cachestat`, Linux 6.5).
-pub(crate) fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
+/// Bytes of `[offset, offset + len)` that sit in the page cache, if the kernel tells
+/// (`cachestat`, Linux 6.5; only who owns the file or may write it is told).
+pub(crate) fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<u64> {
     cachestat(fd, offset, len).map(|[cached, ..]| cached)
 }
 
 /// Bytes of a range that sit in the page cache, that are dirty, and that are being written back; two
 /// more numbers are of what was evicted.
-pub(crate) fn cachestat(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<[u64; 5]> {
+pub(crate) fn cachestat(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<[u64; 5]> {
     const SYS_CACHESTAT: libc::c_long = 451;
     #[repr(C)]
     struct Range {
@@ -298,7 +298,10 @@ pub(crate) fn cachestat(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Option<[u6
             0u32,
         )
     };
-    (rc == 0).then(|| stat.map(|pages| pages * page_size()))
+    match rc {
+        0 => Ok(stat.map(|pages| pages * page_size())),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Private memory that is empty in a forked child, so that the parent's pages are never made

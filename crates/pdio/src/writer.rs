@@ -1192,7 +1192,7 @@ mod tests {
                 written += out.write(&data).unwrap();
             }
             assert_eq!(written, LOOK, "in calls of {call}");
-            let Some([cached, dirty, under_way, ..]) = sys::cachestat(out.as_fd(), 0, LOOK as u64)
+            let Ok([cached, dirty, under_way, ..]) = sys::cachestat(out.as_fd(), 0, LOOK as u64)
             else {
                 eprintln!("skipped: the kernel does not tell what its page cache holds");
                 return;
@@ -1221,7 +1221,7 @@ mod tests {
             written += out.write(&data[written..]).unwrap();
         }
         let of_trial = sys::cachestat(out.as_fd(), BEFORE as u64, LOOK as u64);
-        let Some([cached, dirty, under_way, ..]) = of_trial else {
+        let Ok([cached, dirty, under_way, ..]) = of_trial else {
             return eprintln!("skipped: the kernel does not tell what its page cache holds");
         };
         assert_eq!([cached, dirty, under_way], [LOOK as u64, 0, 0]);

@@ -333,60 +333,6 @@ pub fn sync(dmabuf: &OwnedFd, end: bool) {
     unsafe { libc::ioctl(dmabuf.as_raw_fd(), DMA_BUF_IOCTL_SYNC as _, &flags) };
 }
 
-/// Bytes of memory that programs can have without others losing theirs, if the system says so: at most what this
-/// program's control groups have left.
-pub fn available() -> Option<usize> {
-    let about = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let system = number(&about, "MemAvailable:")?.saturating_mul(1024);
-    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let read = |path: &Path| std::fs::read_to_string(path).ok();
-    Some(left_of_groups(&groups, read).map_or(system, |left| system.min(left)))
-}
-
-/// The number behind a word that begins a line.
-fn number(text: &str, word: &str) -> Option<usize> {
-    let mut lines = text.lines().map(str::split_whitespace);
-    let mut line = lines.find_map(|mut line| (line.next() == Some(word)).then_some(line))?;
-    line.next()?.parse().ok()
-}
-
-/// What the control groups of a process have left, if one has a limit; `groups` is what /proc/self/cgroup says. A
-/// group is bound by those it is in, too. What it has in the page cache is no loss.
-fn left_of_groups(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<usize> {
-    let left = |line: &str| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next()?, fields.next()?);
-        // Above memory.high a group may have memory, but the system slows down who takes it.
-        let (mount, limits, used, cached) = match controllers {
-            "" => (
-                "",
-                &["memory.max", "memory.high"][..],
-                "memory.current",
-                ["inactive_file", "active_file"],
-            ),
-            _ if controllers.split(',').any(|name| name == "memory") => (
-                "memory",
-                &["memory.limit_in_bytes"][..],
-                "memory.usage_in_bytes",
-                ["total_inactive_file", "total_active_file"],
-            ),
-            _ => return None,
-        };
-        let of_one = |group: &Path| {
-            let at = Path::new("/sys/fs/cgroup").join(mount);
-            let at = at.join(group.strip_prefix("/").ok()?);
-            let value = |file: &&str| read(&at.join(file))?.trim().parse::<usize>().ok();
-            let limit = limits.iter().filter_map(value).min()?;
-            let about = read(&at.join("memory.stat")).unwrap_or_default();
-            let cached = cached.map(|word| number(&about, word).unwrap_or(0));
-            let used = value(&used)?.saturating_sub(cached.iter().sum());
-            Some(limit.saturating_sub(used))
-        };
-        Path::new(path).ancestors().filter_map(of_one).min()
-    };
-    groups.lines().filter_map(left).min()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -430,45 +376,5 @@ mod tests {
         let stride = 5000usize.next_multiple_of(page());
         let wanted = (vec![0, stride, 2 * stride], 3 * stride);
         assert_eq!(PageSize(page()).places(3, 5000), wanted);
-    }
-
-    #[test]
-    fn a_group_has_left_what_the_groups_around_it_have() {
-        let files = [
-            ("a/b/memory.max", "max\n"),
-            ("a/b/memory.high", "900\n"),
-            ("a/b/memory.current", "100\n"),
-            ("a/memory.max", "700\n"),
-            ("a/memory.high", "max\n"),
-            ("a/memory.current", "500\n"),
-            (
-                "a/memory.stat",
-                "anon 300\nfile 200\ninactive_file 150\nactive_file 20\n",
-            ),
-            ("memory/x/memory.limit_in_bytes", "300\n"),
-            ("memory/x/memory.usage_in_bytes", "260\n"),
-            (
-                "memory/x/memory.stat",
-                "inactive_file 1\ntotal_inactive_file 10\n",
-            ),
-            ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
-            ("memory/memory.usage_in_bytes", "5000\n"),
-            ("full/memory.max", "300\n"),
-            ("full/memory.current", "310\n"),
-        ];
-        let left = |groups| {
-            left_of_groups(groups, |path| {
-                let name = path.strip_prefix("/sys/fs/cgroup").ok()?;
-                let text = files.iter().find(|(file, _)| Path::new(file) == name);
-                text.map(|(_, text)| (*text).into())
-            })
-        };
-        assert_eq!(left("0::/a/b\n"), Some(700 - (500 - 170)));
-        assert_eq!(left("0::/a/b/c\n"), left("0::/a/b\n"));
-        assert_eq!(left("5:cpu,memory:/x\n0::/\n"), Some(300 - (260 - 10)));
-        assert_eq!(left("0::/full\n"), Some(0));
-        for none in ["", "0::/\n", "0::/elsewhere\n", "3:cpu:/a\n", "nothing\n"] {
-            assert_eq!(left(none), None, "{none}");
-        }
     }
 }

@@ -14,7 +14,6 @@ use rustix::time::{clock_gettime, ClockId};
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
 use crate::camera::{Arrival, Camera};
-use crate::memory::available;
 use crate::output::{Frame, Output};
 use crate::photo::Photos;
 use crate::preroll::PreRoll;
@@ -216,7 +215,10 @@ pub struct Recording<'a> {
 
 /// The memory that frames from before the trigger may take.
 fn room() -> usize {
-    available().map_or(usize::MAX, |bytes| bytes.saturating_sub(BACKLOG))
+    let bytes = pdio::available_memory().unwrap_or(u64::MAX);
+    usize::try_from(bytes)
+        .unwrap_or(usize::MAX)
+        .saturating_sub(BACKLOG)
 }
 
 /// Wants memory for what a camera gives in the time before the trigger, if that can be told.
