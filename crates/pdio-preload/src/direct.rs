@@ -150,7 +150,8 @@ impl Aligned {
         let keep = libc::O_ACCMODE | libc::O_SYNC | libc::O_DSYNC | libc::O_APPEND;
         // SAFETY: a terminated path.
         let new = unsafe { next::open64(path.as_ptr().cast(), flags & keep | libc::O_CLOEXEC, 0) };
-        let new = result(new as isize)? as c_int;
+        // What the program has asked for cannot be done, whatever stands in the library's way.
+        let new = result(new as isize).map_err(|_| libc::EINVAL)? as c_int;
         // Moving it closes a descriptor of the file, which would drop the process's locks on it.
         let new = match look::file_is_locked(fd) {
             true => table::adopt(new),
@@ -183,9 +184,10 @@ impl Aligned {
             // SAFETY: the buffer is that large.
             let mut got = result(unsafe { next::pread64(fd, into, ask, from as off_t) });
             if got == Err(libc::EINVAL) {
-                let buffered = self.buffered(fd, flags)?;
-                // SAFETY: as above.
-                got = result(unsafe { next::pread64(buffered, into, ask, from as off_t) });
+                got = self.buffered(fd, flags).and_then(|buffered| {
+                    // SAFETY: as above.
+                    result(unsafe { next::pread64(buffered, into, ask, from as off_t) })
+                });
             }
             let got = match got {
                 Err(error) if done == 0 => return Err(error),

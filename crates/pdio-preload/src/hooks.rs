@@ -24,11 +24,13 @@ use crate::give_way::{drain_file, drain_or_fail, on_path, relinquish, relinquish
 use crate::jump::{self, ALWAYS};
 use crate::makers::make;
 use crate::next::alias;
-use crate::serve::{self, transfer, Parts};
+use crate::serve::{self, hidden, transfer, Parts};
 use crate::state::TAKEN;
 use crate::table::{self, word};
 use crate::taken::Direction;
-use crate::{descriptors, give_way, guard, locks, memory, next, process, settings, state, tell};
+use crate::{
+    descriptors, give_way, guard, locks, look, memory, next, process, settings, state, tell,
+};
 
 macro_rules! export {
     ($($(#[$about:meta])* fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty $body:block)*) => {$(
@@ -412,6 +414,10 @@ export! {
         // As after `dup2`.
         tell::renumbered();
         tell::heard();
+        // Also without a path: it may be written to now.
+        if TAKEN.load(SeqCst) > 0 && !reopened.is_null() {
+            relinquish_behind(libc::fileno(reopened), true, "reopened by freopen");
+        }
         reopened
     }
     fn close(fd: c_int) -> c_int {
@@ -565,17 +571,6 @@ fn around_internal(
         result |= close(first, last);
     }
     result
-}
-
-/// Returns true for descriptors of this library's, which to the program are closed, and sets `errno` to say so.
-fn hidden(fd: c_int) -> bool {
-    let hidden = matches!(table::entry(fd), table::Entry::Internal)
-        && !guard::inside()
-        && !state::borrowed();
-    if hidden {
-        crate::errno::set(libc::EBADF);
-    }
-    hidden
 }
 
 fn duplicated(fd: c_int, new: c_int) -> c_int {
@@ -807,6 +802,9 @@ alias! {
 macro_rules! drained {
     ($fd:ident) => {
         if word($fd) != 0 {
+            if hidden($fd) {
+                return -1;
+            }
             if let Err(error) = drain_or_fail($fd) {
                 crate::errno::set(error);
                 return -1;
@@ -1283,7 +1281,19 @@ unsafe fn passed_on(message: *const libc::msghdr) {
     if len == 0 || len > MOST_CONTROL || !memory::Known::default().holds(control, len, false) {
         return;
     }
-    rights(&message, |fd| relinquish(fd, "passed to another process"));
+    const PASSED: &str = "passed to another process";
+    rights(&message, |fd| {
+        relinquish(fd, PASSED);
+        // Other descriptors of it share its offset, or may.
+        let Some(file) = look::stat(fd) else { return };
+        for (other, _) in table::known() {
+            let same =
+                |about: libc::stat64| (about.st_dev, about.st_ino) == (file.st_dev, file.st_ino);
+            if look::stat(other).is_some_and(same) {
+                relinquish(other, PASSED);
+            }
+        }
+    });
 }
 
 /// Hands the descriptors that are in a message to `each`. What it says of its control data must be there.

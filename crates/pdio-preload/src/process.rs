@@ -121,6 +121,8 @@ extern "C" fn after_fork() {
 }
 
 extern "C" fn in_child() {
+    // The C library's own `login_tty` puts a terminal where files were.
+    tell::renumbered();
     state::forked();
     table::forked();
     signals::forked();
@@ -131,6 +133,8 @@ extern "C" fn in_child() {
 /// Nothing is taken in this process any more.
 pub fn withdraw(why: &str) {
     if state::is_owner() {
+        // Also what another thread is just opening.
+        HOLD.fetch_add(1, SeqCst);
         state::set_active(false);
         relinquish_all(why);
     }
@@ -139,7 +143,6 @@ pub fn withdraw(why: &str) {
 /// As [`withdraw`]; the library's threads end as well.
 fn withdraw_threads(why: &str) {
     if state::is_owner() {
-        HOLD.fetch_add(1, SeqCst);
         withdraw(why);
         if let Some(_guard) = Guard::enter() {
             pdio::end_threads(false);
@@ -394,6 +397,12 @@ pub fn listing() {
     tell::hand_over();
 }
 
+/// The C library writes by itself, unseen, to what may be a stream or may tell others.
+fn written_by_the_c_library(fd: c_int, why: &str) {
+    tell::hand_over();
+    relinquish(fd, why);
+}
+
 /// Before `clone`.
 pub fn cloning(flags: c_int) {
     let has = |flag| flags & flag != 0;
@@ -541,11 +550,15 @@ jump! {
         tell::renumbered();
     }
     fn fdopendir(fd, _b, _c) { relinquish(fd as c_int, "fdopendir") }
-    fn dprintf(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
-    fn vdprintf(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
-    fn __dprintf_chk(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
-    fn __vdprintf_chk(fd, _b, _c) { relinquish(fd as c_int, "dprintf") }
-    fn backtrace_symbols_fd(_a, _b, fd) { relinquish(fd as c_int, "backtrace_symbols_fd") }
+    fn dprintf(fd, _b, _c) { written_by_the_c_library(fd as c_int, "dprintf") }
+    fn vdprintf(fd, _b, _c) { written_by_the_c_library(fd as c_int, "dprintf") }
+    fn __dprintf_chk(fd, _b, _c) { written_by_the_c_library(fd as c_int, "dprintf") }
+    fn __vdprintf_chk(fd, _b, _c) { written_by_the_c_library(fd as c_int, "dprintf") }
+    fn backtrace_symbols_fd(_a, _b, fd) { written_by_the_c_library(fd as c_int, "backtrace_symbols_fd") }
+    fn pivot_root(_a, _b, _c) {
+        tell::hand_over();
+        pdio::leave_costs_alone();
+    }
     fn aio_read(block, _b, _c) { asynchronous(block) }
     fn aio_read64(block, _b, _c) { asynchronous(block) }
     fn aio_write(block, _b, _c) { asynchronous(block) }

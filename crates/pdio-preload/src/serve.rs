@@ -17,7 +17,7 @@ use crate::memory::{self, Known};
 use crate::table::{self, hold, with, Description, Entry, Held, Kind, Locked, Passed};
 use crate::take::take;
 use crate::taken::{Direction, Pump, Stream};
-use crate::{look, next, settings, signals, tell};
+use crate::{guard, look, next, settings, signals, state, tell};
 
 /// Maximum bytes that the kernel moves in one call.
 const MOST: usize = 0x7fff_f000;
@@ -57,6 +57,16 @@ extern "C-unwind" {
     fn pthread_testcancel();
 }
 
+/// Returns true for descriptors of this library's, which to the program are closed, and sets `errno` to say so.
+pub fn hidden(fd: c_int) -> bool {
+    let hidden =
+        matches!(table::entry(fd), Entry::Internal) && !guard::inside() && !state::borrowed();
+    if hidden {
+        errno::set(libc::EBADF);
+    }
+    hidden
+}
+
 /// A read or write on a descriptor that is watched or tracked; `plain` is the call itself.
 pub fn transfer(
     fd: c_int,
@@ -67,6 +77,7 @@ pub fn transfer(
 ) -> isize {
     loop {
         let outcome = match table::entry(fd) {
+            Entry::Internal if hidden(fd) => return -1,
             Entry::Internal => return plain(),
             Entry::Nothing => {
                 before(fd, direction);
@@ -338,6 +349,9 @@ fn present(known: &mut Known, parts: &[iovec], mut len: usize, write: bool) -> b
 pub fn seek(fd: c_int, by: off_t, whence: c_int) -> off_t {
     // SAFETY: no memory is involved.
     let real = |by, whence| unsafe { next::lseek64(fd, by, whence) };
+    if hidden(fd) {
+        return -1;
+    }
     if let Entry::Watched = table::entry(fd) {
         if table::begin(fd) {
             let at = real(by, whence);

@@ -843,18 +843,18 @@ told! {
         fscanf fwscanf __isoc99_fscanf __isoc99_fwscanf __isoc23_fscanf __isoc23_fwscanf;
 
     CLEAR, always:
-        perror psignal psiginfo syslog vsyslog __syslog_chk __vsyslog_chk
+        perror herror fmtmsg malloc_stats getopt getopt_long getopt_long_only psignal psiginfo syslog vsyslog __syslog_chk __vsyslog_chk
         getnameinfo gethostbyname2_r gethostbyaddr_r;
 }
 
 hears! {
     input_of_standard:
-        gets _IO_gets vscanf vwscanf __isoc99_vscanf __isoc99_vwscanf __isoc23_vscanf
+        gets _IO_gets __gets_chk vscanf vwscanf __isoc99_vscanf __isoc99_vwscanf __isoc23_vscanf
         __isoc23_vwscanf getpass;
     input_of_1:
         vfscanf vfwscanf __vfscanf __isoc99_vfscanf __isoc99_vfwscanf __isoc23_vfscanf
         __isoc23_vfwscanf getw fgetpwent fgetpwent_r fgetspent fgetspent_r fgetgrent fgetgrent_r
-        fgetsgent getmntent getmntent_r _IO_getline _IO_sgetn;
+        fgetsgent fgetsgent_r getmntent getmntent_r _IO_getline _IO_sgetn;
     input_of_3:
         fgets fgets_unlocked _IO_fgets fgetws fgetws_unlocked getline;
     input_of_4:
@@ -870,7 +870,7 @@ hears! {
         msgget msgctl msgsnd msgrcv semget semctl semop semtimedop shmget shmctl mq_send mq_timedsend mq_receive mq_timedreceive
         process_vm_writev aio_suspend aio_suspend64
         killpg sigqueue tgkill pidfd_send_signal ptrace tcsetpgrp
-        inotify_add_watch fanotify_mark mount umount umount2 swapon swapoff sethostname setdomainname
+        inotify_add_watch fanotify_mark mount umount umount2 move_mount fsconfig mount_setattr swapon swapoff sethostname setdomainname
         wait __wait wait3 pclose sleep usleep nanosleep __nanosleep clock_nanosleep thrd_sleep
         sigsuspend __sigsuspend sigpause __sigpause __xpg_sigpause sigwait
         sigwaitinfo sigtimedwait
@@ -898,7 +898,7 @@ hears! {
 
 hears_by_version! {
     QUIET, nothing_seen: realpath glob glob64;
-    QUIET, always: io_getevents;
+    QUIET, always: io_getevents io_pgetevents gai_suspend;
 }
 
 #[cfg(test)]

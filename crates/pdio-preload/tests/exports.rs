@@ -32,7 +32,7 @@ const NEEDED: &str = "\
     setvbuf setbuf ungetc wprintf fwprintf __wprintf_chk fputwc fputws __woverflow _flushlbf getwc \
     getwchar fgetwc fgetws wscanf __isoc99_wscanf __isoc23_scanf __wuflow getmntent endmntent putpwent pidfd_getfd __read __write __pread64 \
     __pwrite64 __lseek __open __open64 __close __dup2 __fcntl __sigaction __vfork __clone __send __connect \
-    __poll __select __nanosleep __wait __waitpid __sigsuspend __pipe \
+    __gets_chk herror getopt_long move_mount gai_suspend pivot_root __poll __select __nanosleep __wait __waitpid __sigsuspend __pipe \
     ftw nftw fts_read wordexp dlopen ptrace mount umount umount2 swapon swapoff tcsetpgrp tcsetattr setsockopt \
     getaddrinfo getnameinfo gethostbyname pututxline updwtmp lckpwdf closedir thrd_sleep access readlink readdir \
     timer_create mq_notify scandir scandir64 glob glob64 readdir_r getdents64 listxattr statfs fstatfs64 statvfs \

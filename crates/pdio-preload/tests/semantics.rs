@@ -120,6 +120,7 @@ scenarios! {
         ["closed"];
     another_process_may_have_the_same_descriptors: ["descriptors_of_two"], [];
     an_executed_program_finds_everything: ["executes"], ["exec"];
+    a_passed_duplicate_shares_the_offset: ["passes_a_duplicate"], [];
     a_passed_descriptor_shares_the_offset: ["passes"], ["passed to another process"];
     a_received_descriptor_is_another_way_to_the_file: ["receives"],
         ["received from another process"];

@@ -802,7 +802,7 @@ static void looks_by_itself(void)
 /* Which numbers are open, of those that the program does not use. */
 static void open_numbers(void)
 {
-	int fd = taken("file"), flags = 0, stats = 0, copies = 0, onto = 0;
+	int fd = taken("file"), flags = 0, stats = 0, copies = 0, onto = 0, others = 0;
 	struct stat st;
 
 	for (int i = fd + 1; i < 70000; i++) {
@@ -816,6 +816,9 @@ static void open_numbers(void)
 			onto += dup2(i, 60) >= 0;
 		if (copy >= 0)
 			close(copy);
+		others += lseek(i, 0, SEEK_CUR) >= 0 || errno != EBADF;
+		others += read(i, &st, 0) >= 0 || errno != EBADF;
+		others += fsync(i) == 0 || errno != EBADF;
 		copy = fcntl(i, F_DUPFD_CLOEXEC, 0);
 		copies += copy >= 0;
 		if (copy >= 0)
@@ -825,6 +828,7 @@ static void open_numbers(void)
 	SAY(stats);
 	SAY(copies);
 	SAY(onto);
+	SAY(others);
 	stream(fd, 5000, 700);
 	SAY(close(fd));
 	close(60);
@@ -1715,7 +1719,7 @@ static void executes_nothing(void)
 	close(taken("second"));
 }
 
-static void passes(void)
+static void passes_one(int duplicate)
 {
 	char control[CMSG_SPACE(sizeof(int))] = { 0 };
 	struct iovec part = { "x", 1 };
@@ -1735,22 +1739,42 @@ static void passes(void)
 		part.iov_base = byte;
 		recvmsg(pair[1], &message, 0);
 		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
+		if (duplicate)
+			SAY(read(pair[1], byte, 1));
 		SAY(lseek(fd, 0, SEEK_CUR));
 		stream(fd, 1000, 10);
 		exit(0);
 	}
-	fd = taken("file");
+	fd = duplicate ? open("file", O_CREAT | O_TRUNC | O_WRONLY, 0600) : taken("file");
 	stream(fd, 10, 1);
+	int sent_one = duplicate ? dup(fd) : fd;
 	header->cmsg_level = SOL_SOCKET;
 	header->cmsg_type = SCM_RIGHTS;
 	header->cmsg_len = CMSG_LEN(sizeof(fd));
-	memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+	memcpy(CMSG_DATA(header), &sent_one, sizeof(fd));
 	ssize_t sent = sendmsg(pair[0], &message, 0);
+	if (duplicate) {
+		/* By now it would be taken. */
+		close(sent_one);
+		stream(fd, LONG, 1000);
+		if (write(pair[0], "x", 1) != 1)
+			say("write", errno);
+	}
 	wait(&status);
 	SAY(sent);
 	SAY(lseek(fd, 0, SEEK_CUR));
 	stream(fd, 10, 1);
 	SAY(close(fd));
+}
+
+static void passes(void)
+{
+	passes_one(0);
+}
+
+static void passes_a_duplicate(void)
+{
+	passes_one(1);
 }
 
 /* --------------------------------------------------------------------- other ways to the data */
@@ -3281,6 +3305,7 @@ int main(int argc, char **argv)
 		{ "executes", executes },
 		{ "executes_nothing", executes_nothing },
 		{ "passes", passes },
+		{ "passes_a_duplicate", passes_a_duplicate },
 		{ "receives", receives },
 		{ "maps", maps },
 		{ "mapped_before", mapped_before },
