@@ -260,7 +260,7 @@ def source(series: str) -> Source:
 
 
 def _forget_unused() -> None:
-    """Remove sources that nobody used for weeks, as of a tree that has changed, and all of theirs."""
+    """Remove sources that nobody used for weeks, and trees and builds of theirs."""
     for path in (cache() / "src").glob("*-*"):
         if path.is_dir() and time.time() - path.stat().st_mtime > SOURCE_KEPT_S:
             of_it = [

@@ -118,6 +118,36 @@ fn leave_allocators_out() {
     }
 }
 
+/// Says so if a program brings an allocator along, which is then what is measured as glibc.
+fn name_own_allocator(program: &OsStr) {
+    const LOADER: &str = if cfg!(target_arch = "aarch64") {
+        "/lib/ld-linux-aarch64.so.1"
+    } else {
+        "/lib64/ld-linux-x86-64.so.2"
+    };
+    let at = |directory: PathBuf| Some(directory.join(program)).filter(|file| file.is_file());
+    let places = env::var_os("PATH").unwrap_or_default();
+    let file = match Path::new(program).components().count() {
+        1 => env::split_paths(&places).find_map(at),
+        _ => Some(program.into()),
+    };
+    // Lists what the program is linked with and does not begin it; of a script or a static program it knows nothing.
+    let listed = file.and_then(|file| Command::new(LOADER).arg("--list").arg(file).output().ok());
+    let listed = listed.map_or_else(Vec::new, |output| output.stdout);
+    let mut words = listed.split(u8::is_ascii_whitespace);
+    let own = words.find(|word| {
+        ALLOCATORS
+            .iter()
+            .any(|begin| word.starts_with(begin.as_bytes()))
+    });
+    if let Some(library) = own {
+        crate::say(format_args!(
+            "the program is linked with {}, which is what the row glibc measures",
+            String::from_utf8_lossy(library)
+        ));
+    }
+}
+
 const BRUG: &str = "brug";
 
 /// What one run took.
@@ -243,6 +273,7 @@ pub fn compare(
 ) -> Result<(), Refusal> {
     let profile = profile.map(tune::existing).transpose()?;
     leave_allocators_out();
+    name_own_allocator(&words[0]);
     let held = Held::new();
     let mut allocators = vec![Allocator {
         name: "glibc",

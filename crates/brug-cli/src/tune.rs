@@ -91,9 +91,13 @@ struct Process {
     base_gain_percent: Option<i32>,
     /// Those that were compared; empty if the program has too few small objects.
     bases: Vec<Compared>,
+    /// What a program that has the crate without its monitor does not tell.
+    #[serde(default)]
     sizes: Vec<SizeClass>,
+    #[serde(default)]
     sites: Vec<Site>,
     /// Reallocations that are in none of them, for want of room.
+    #[serde(default)]
     missed: u64,
     /// True if anything of it is worth a look, whether its call sites are asked for or not.
     #[serde(skip)]
@@ -136,10 +140,8 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The files may never have been made.
-        let _ = fs::remove_file(self.counters());
-        let _ = fs::remove_file(self.profile());
-        let _ = fs::remove_dir(&self.0);
+        // With what a program that was killed has left beside a profile.
+        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -258,11 +260,14 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
     }
     drop(scratch);
     drop(held);
-    let mut processes = text
-        .lines()
-        .map(serde_json::from_str::<Process>)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| Refusal::new(OURS, format!("what the library left: {error}")))?;
+    let mut processes = Vec::new();
+    for line in text.lines() {
+        // One may be cut short, by a full disk.
+        match serde_json::from_str::<Process>(line) {
+            Ok(process) => processes.push(process),
+            Err(error) => crate::say(format_args!("a process left no statistics: {error}")),
+        }
+    }
     let mut sources = Sources::default();
     for process in &mut processes {
         process

@@ -61,13 +61,15 @@ fn children(used: &mut libc::rusage) -> usize {
     }
     let own = std::process::id().to_string();
     // "12 (name) S 34", where the name may have parentheses, but what comes after it has not: proc(5).
-    let runs = |stat: &String| {
+    let runs = |stat: &Vec<u8>| {
+        // The kernel cuts names, also within a character.
+        let stat = String::from_utf8_lossy(stat);
         let words = stat.rsplit(')').next().unwrap_or_default();
         let mut words = words.split_whitespace();
         words.next() != Some("Z") && words.next() == Some(&own)
     };
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let stats = processes.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    let stats = processes.filter_map(|entry| fs::read(entry.path().join("stat")).ok());
     stats.filter(runs).count()
 }
 

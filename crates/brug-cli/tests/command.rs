@@ -459,7 +459,10 @@ fn there_is_no_verdict_on_a_program_that_leaves_processes_behind() {
     let directory = tempfile::tempdir().expect("directory");
     let at = |name: &str| directory.path().join(name).display().to_string();
     let (file, profile) = (at("numbers"), at("profile"));
-    let script = format!("sleep 1000 >/dev/null 2>&1 & echo $! >> {file}; exit 0");
+    // The kernel cuts its name within a character.
+    let sleep = at("xxxxxxxxxxxxxx\u{e4}");
+    fs::copy("/bin/sleep", &sleep).expect("a copy");
+    let script = format!("{sleep} 1000 >/dev/null 2>&1 & echo $! >> {file}; exit 0");
     let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
     let line = "brug: 1 process that the program started still runs and cannot be counted, so there is no verdict\n";
     let output = brug(&["tune", "--profile", &profile, "--", "bash", "-c", &script]);
@@ -675,6 +678,53 @@ fn compare_gives_the_profile_to_brug_alone() {
         &["compare", "--profile", "/no/such/file", "--", "true"],
         125,
         "/no/such",
+    );
+}
+
+/// What a process did before it forked is its own alone.
+#[test]
+fn tune_counts_no_work_of_a_parent_again() {
+    let directory = tempfile::tempdir().expect("directory");
+    let source = directory.path().join("forks.c");
+    fs::write(
+        &source,
+        "#include <stdlib.h>\n#include <string.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
+         int main(void) { char *p = 0;\n\
+         for (size_t n = 4096; n <= 4 << 20; n += 4096) { p = realloc(p, n); memset(p, 1, n); }\n\
+         for (int i = 0; i < 7; i++) if (!fork()) return 0;\n\
+         while (wait(0) > 0); return 0; }\n",
+    )
+    .expect("source");
+    let program = directory.path().join("forks");
+    let status = Command::new("gcc")
+        .arg("-O1")
+        .arg("-o")
+        .args([&program, &source])
+        .status();
+    assert!(status.expect("gcc").success());
+    let profile = directory.path().join("profile").display().to_string();
+    let output = brug(&[
+        "tune",
+        "--json",
+        "--profile",
+        &profile,
+        "--",
+        program.to_str().expect("path"),
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let processes: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let grown = |process: &serde_json::Value| process["bytes_not_copied"].as_u64().expect("bytes");
+    let grown: Vec<_> = processes
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(grown)
+        .collect();
+    assert_eq!(grown.len(), 8);
+    assert_eq!(
+        grown.iter().filter(|&&bytes| bytes == 0).count(),
+        7,
+        "{grown:?}"
     );
 }
 

@@ -28,6 +28,8 @@ enum Control {
     Metadata,
     /// As many as a program needs to ask each to give memory back.
     Arenas,
+    /// Another one, which is the same. Hooks of its own it cannot have.
+    Create,
     /// There is one when it is needed, whatever is asked.
     BackgroundThread,
     /// Gives back what is not in use.
@@ -35,7 +37,7 @@ enum Control {
 }
 
 /// Their place is the number by which `mallctlbymib` knows them.
-const CONTROLS: [(&[u8], Control); 11] = [
+const CONTROLS: [(&[u8], Control); 12] = [
     (b"epoch", Control::Epoch),
     (b"version", Control::Version),
     (b"stats.allocated", Control::Allocated),
@@ -45,12 +47,13 @@ const CONTROLS: [(&[u8], Control); 11] = [
     (b"stats.retained", Control::Retained),
     (b"stats.metadata", Control::Metadata),
     (b"arenas.narenas", Control::Arenas),
+    (b"arenas.create", Control::Create),
     (b"background_thread", Control::BackgroundThread),
     (b"thread.tcache.flush", Control::Trim),
 ];
 
-/// What the names `arena.N.…` of [`Control::Trim`] end with.
-const OF_ARENA: [&[u8]; 2] = [b"purge", b"decay"];
+/// What the names `arena.N.…` of [`Control::Trim`] end with. Objects of an arena that a program destroys it frees before.
+const OF_ARENA: [&[u8]; 3] = [b"purge", b"decay", b"destroy"];
 
 /// The numbers by which `mallctlbymib` knows a name. As in jemalloc, `arena.N.…` has three, of which a
 /// program may replace the second with the number of another arena.
@@ -148,6 +151,7 @@ unsafe fn act(control: Control, old: *mut c_void, len: *mut usize, new: *mut c_v
             Control::Retained => give(brug::stats().bytes_retained as usize, old, len),
             Control::Metadata => give(brug::raw::bookkeeping(), old, len),
             Control::Arenas => give(1u32, old, len),
+            Control::Create => give(0u32, old, len),
             Control::BackgroundThread => give(true, old, len),
             Control::Trim => {
                 malloc_trim(0);

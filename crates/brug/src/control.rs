@@ -18,7 +18,6 @@ use crate::mode::{Base, Mode, ModeUnavailable, THIS_BUILD};
 #[cfg(feature = "monitor")]
 use crate::monitor;
 use crate::realloc::{self, LEAVE_MAX};
-#[cfg(not(feature = "preload"))]
 use crate::stats;
 use crate::words::{self, change, hot, set_base, Ask, BUSY, DONE, NEW, NOWHERE};
 use crate::{arena, heap, huge, os, purge, retain, scope, sys, trial, tuner};
@@ -393,8 +392,9 @@ pub(crate) fn at_fork() {
                 // it back. The parent loses little: it would have to copy each page to use it.
                 arena::give_back();
             }
-            let own = 1 + purge::threads();
-            if os::keep_errno(os::threads) == Some(own) {
+            // It counts as a thread of the program's, and against its limits, and has nothing left to do.
+            purge::stop();
+            if os::keep_errno(os::threads) == Some(1) {
                 FORK.store(ALONE, Relaxed);
             }
         }
@@ -425,6 +425,7 @@ fn after_fork_in_child() {
     purge::after_fork_in_child();
     huge::after_fork_in_child();
     arena::after_fork_in_child();
+    stats::after_fork_in_child();
     trial::take_over();
     if fork != ALONE {
         if let Some(base) = base::after_fork_among_threads() {

@@ -20,7 +20,17 @@ macro_rules! counters {
             $($name: AtomicU64::new(0),)+
         };
 
-        /// What the allocator has done since the program began. Counters are read one by
+        /// What the parents of this process had done before it.
+        static BEFORE: Counters = Counters {
+            $($name: AtomicU64::new(0),)+
+        };
+
+        /// In the child of a fork: what is counted from here on is its own.
+        pub(crate) fn begin_after(parents: &Stats) {
+            $(BEFORE.$name.store(parents.$name, Relaxed);)+
+        }
+
+        /// What the allocator has done since the process began. Counters are read one by
         /// one; in a running program they may be a call apart.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
@@ -45,6 +55,14 @@ macro_rules! counters {
         }
 
         impl Stats {
+            /// Without what the parents of this process had done.
+            pub(crate) fn own(self) -> Stats {
+                Stats {
+                    $($name: self.$name.saturating_sub(BEFORE.$name.load(Relaxed)),)+
+                    ..self
+                }
+            }
+
             /// Names and values, in the order of the fields.
             pub fn rows(&self) -> [(&'static str, u64); ROWS] {
                 [

@@ -316,9 +316,15 @@ fn caller() -> [usize; FRAMES] {
     walk.frames
 }
 
-/// In the child of a fork.
+/// In the child of a fork. What its parent has observed is not its own.
 pub(crate) fn after_fork_in_child() {
     LOCK.store(false, Relaxed);
+    MISSED.store(0, Relaxed);
+    let tables = TABLES.load(Acquire);
+    if !tables.is_null() {
+        // SAFETY: nobody else is here; all zeros is what empty tables are.
+        unsafe { os::discard(tables.cast(), os::page_round(core::mem::size_of::<Tables>())) };
+    }
 }
 
 /// Everything observed so far. `Display` writes a table of the call sites, and allocates

@@ -29,9 +29,6 @@ const LOOK: u32 = 250;
 /// Size of the thread's stack in bytes, without what is taken of it.
 const STACK: usize = 128 << 10;
 
-/// True if that thread is there now, beyond doubt.
-static ALIVE: AtomicBool = AtomicBool::new(false);
-
 /// Number of that thread.
 static NUMBER: AtomicI32 = AtomicI32::new(0);
 
@@ -185,7 +182,6 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         }
     }
     NUMBER.store(os::thread(), Release);
-    ALIVE.store(true, Release);
     let mut idle = 0;
     let mut due = 0;
     loop {
@@ -211,7 +207,6 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             }
             if !watching && os::is_last_thread() {
                 // The process ends; no other thread is started for what it frees on the way.
-                ALIVE.store(false, Release);
                 return end();
             }
             continue;
@@ -238,26 +233,18 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         {
             return end();
         }
-        ALIVE.store(true, Release);
     }
 }
 
 /// Has others know that there is no thread. What is looked at afterwards has everything in it that others had freed
 /// before they could know.
 fn leave() {
-    ALIVE.store(false, Release);
     THREAD.store(NONE, Release);
     fence(SeqCst);
 }
 
-/// Threads of the allocator that are there now.
-pub(crate) fn threads() -> u64 {
-    u64::from(ALIVE.load(Acquire))
-}
-
 /// In the child of a fork, which has no thread, and nobody who waits for it to end.
 pub(crate) fn after_fork_in_child() {
-    ALIVE.store(false, Relaxed);
     STOP.store(false, Relaxed);
 }
 

@@ -16,6 +16,15 @@ use crate::{arena, os, words};
 
 /// The counters now.
 pub fn stats() -> Stats {
+    totals().own()
+}
+
+/// In the child of a fork.
+pub(crate) fn after_fork_in_child() {
+    counters::begin_after(&totals());
+}
+
+fn totals() -> Stats {
     let (grows, not_copied) = arena::growths();
     let counted = counters::read();
     Stats {

@@ -15,6 +15,7 @@
 #include <linux/mmzone.h>
 #include <linux/pagemap.h>
 #include <linux/rcupdate.h>
+#include <linux/workqueue.h>
 
 #include "../cma.h"
 #include "../internal.h"
@@ -82,6 +83,8 @@ static inline bool swap_slot_zero(swp_entry_t entry)
 /* An area is its one range. */
 #define cma_range(cma)		(cma)
 #define cma_nranges(cma)	((void)(cma), 1)
+/* As its first releases call it. */
+#define system_dfl_wq		system_unbound_wq
 #define page_flags(page)	((page)->flags)
 /* Reads are counted from the second one on, together with PG_workingset. */
 #define lru_gen_workingset(folio)	folio_lru_refs(folio)

@@ -23,7 +23,7 @@
  *	owner (dmem_revoke)		everybody else (place_enter)
  *
  *	owned = 1			lock of the set, interrupts off
- *	smp_mb()			hazard[cpu] = pfn
+ *	smp_mb()			hazard[cpu] = pfn + 1
  *	while (hazard[cpu] in range)	smp_mb()
  *		cpu_relax()		if (owned) give up
  *					copy or clear a page at most,
@@ -236,7 +236,7 @@ static bool place_enter(struct dmem_place *place)
 {
 	lockdep_assert_held(&place->set->lock);
 	__this_cpu_write(dmem_hazard,
-			 place->area->base_pfn + place->nr - place->area->first);
+			 place->area->base_pfn + place->nr - place->area->first + 1);
 	/* Pairs with smp_mb() in wait_for_copies(): hazard before owned. */
 	smp_mb();
 	return !frame_owned(place->area, place->nr);
@@ -838,7 +838,7 @@ void dmem_invalidate_all(struct dmem *dmem)
 static unsigned long wait_for_copies(const struct dmem_area *area,
 				     unsigned long first, unsigned long nr)
 {
-	unsigned long start = area->base_pfn + first, waits = 0;
+	unsigned long start = area->base_pfn + first + 1, waits = 0;
 	unsigned int cpu;
 
 	/* Pairs with smp_mb() in place_enter(): what was written before hazard. */
@@ -846,10 +846,10 @@ static unsigned long wait_for_copies(const struct dmem_area *area,
 	for_each_possible_cpu(cpu) {
 		const unsigned long *hazard = per_cpu_ptr(&dmem_hazard, cpu);
 		/* Pairs with smp_store_release() in place_unlock(). */
-		unsigned long pfn = smp_load_acquire(hazard);
+		unsigned long held = smp_load_acquire(hazard);
 
 		/* Likewise. */
-		while (pfn - start < nr && smp_load_acquire(hazard) == pfn) {
+		while (held - start < nr && smp_load_acquire(hazard) == held) {
 			waits++;
 			cpu_relax();
 		}

@@ -69,7 +69,7 @@ struct dmem_stats {
 
 /* Page frames lent by their owner. */
 struct dmem_area {
-	unsigned long base_pfn;		/* not zero */
+	unsigned long base_pfn;
 	unsigned long nr;
 	const unsigned long *owned;	/* bitmap, one bit for 2^@owned_order */
 	unsigned int owned_order;

@@ -556,6 +556,17 @@ static void dmem_test_owned_in_larger_units(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, dmem_release(&fx->area[0], 12, 120), 120);
 }
 
+/* Memory may begin with an area: a CPU that copies nothing is not in its first frame. */
+static void dmem_test_area_at_zero(struct kunit *test)
+{
+	struct dmem_fixture *fx = test->priv;
+	struct dmem_area low = fx->area[0];
+
+	low.base_pfn = 0;
+	KUNIT_EXPECT_EQ(test, dmem_revoke(&low, 0, 4), 0);
+	atomic_long_add(4, &fx->dmem.idle);
+}
+
 /* A key whose set the owner has cannot be stored until some of it comes back. */
 static void dmem_test_set_owned(struct kunit *test)
 {
@@ -1355,6 +1366,7 @@ static struct kunit_case dmem_test_cases[] = {
 	KUNIT_CASE(dmem_test_pages_of_a_folio),
 	KUNIT_CASE(dmem_test_folio_in_part),
 	KUNIT_CASE(dmem_test_owned_in_larger_units),
+	KUNIT_CASE(dmem_test_area_at_zero),
 	KUNIT_CASE(dmem_test_set_owned),
 	KUNIT_CASE(dmem_test_refused_store_leaves_nothing),
 	KUNIT_CASE(dmem_test_unfit_folio_leaves_nothing),

@@ -264,7 +264,7 @@ fn load(cli: &Cli) -> io::Result<String> {
     }
     let mut counted = laps[usize::from(cli.laps > 1)..].to_vec();
     counted.sort_by(f64::total_cmp);
-    let seconds = counted[counted.len() / 2];
+    let seconds = (counted[(counted.len() - 1) / 2] + counted[counted.len() / 2]) / 2.0;
     Ok(serde_json::json!({
         "seconds": seconds,
         "laps": laps,

@@ -148,6 +148,16 @@ int main(void)
 		fail("cannot purge", 0);
 	purge_by_number("arena.0.purge");
 	purge_by_number("arena.0.decay");
+	/* As BIND does, which ends if it cannot. */
+	unsigned int arena = 77;
+	size_t its_len = sizeof(arena);
+	char name[40];
+
+	if (mallctl("arenas.create", &arena, &its_len, NULL, 0))
+		fail("an arena cannot be made", arena);
+	snprintf(name, sizeof(name), "arena.%u.destroy", arena);
+	if (mallctl(name, NULL, NULL, NULL, 0))
+		fail("an arena cannot be destroyed", arena);
 	now = in_use();
 	if (now > before + least / 8)
 		fail("mallinfo2 without objects", now - before);

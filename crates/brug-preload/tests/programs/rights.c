@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -43,6 +44,14 @@ int main(void)
 	struct __user_cap_data_struct none[2] = { 0 };
 	int fd = 0;
 
+	start_a_thread();
+	CHECK(threads() == 2);
+	/* Under a limit of processes there may be no room for both. */
+	pid_t child = fork();
+	if (!child)
+		_exit(0);
+	CHECK(child > 0 && waitpid(child, NULL, 0) == child);
+	CHECK(threads() == 1);
 	start_a_thread();
 	CHECK(threads() == 2);
 	/* Who may not is told so. */
