@@ -148,6 +148,17 @@ fn measure(
     Ok((facts, lines, vague))
 }
 
+/// Content that no filesystem can compress, so that all of it goes to the device and comes from there.
+fn fill_with_noise(block: &mut [u8]) {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    for word in block.chunks_exact_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_ne_bytes());
+    }
+}
+
 /// What a byte costs a stream that may do nothing but this; `None` if it cannot do that here.
 fn sample(data: &File, arm: &Arm, size: usize) -> io::Result<Option<f64>> {
     let mut options = OpenOptions::new();
@@ -155,6 +166,7 @@ fn sample(data: &File, arm: &Arm, size: usize) -> io::Result<Option<f64>> {
     let mut memory = vec![7u8; arm.len + 4096];
     let skew = memory.as_ptr().align_offset(4096);
     let block = &mut memory[skew..skew + arm.len];
+    fill_with_noise(block);
     let mut file = data;
     file.seek(SeekFrom::Start(0))?;
     let whole = WARM_UP + size;

@@ -125,6 +125,9 @@ const LARGE_CALL: usize = 256 << 10;
 const PACED_CALL: u64 = 4 << 10;
 /// Shorter slices are too few steps of that clock to tell.
 const PACED_SLICE: Duration = Duration::from_millis(64);
+/// After slices that take so long the clock is looked at between small calls, too: at 32 MiB/s it costs one of 512 B
+/// less than a hundredth.
+const SLOW_SLICE: Duration = Duration::from_millis(512);
 
 /// What one strategy was seen to cost.
 #[derive(Clone, Debug, Default)]
@@ -727,7 +730,7 @@ impl Pilot {
         };
         let Spent { time, cost, waited } = spent(begun, slice.bytes);
         self.slow = time.as_nanos() * u128::from(SLICE)
-            >= 2 * PACED_SLICE.as_nanos() * u128::from(slice.bytes.max(1));
+            >= SLOW_SLICE.as_nanos() * u128::from(slice.bytes.max(1));
         let paced = time >= PACED_SLICE && slice.idle > time * 3 / 4;
         if paced != self.key.paced {
             let before = self.current;
@@ -1428,7 +1431,7 @@ mod tests {
                 pilot.next();
             }
             tried |= pilot.current != STAGED;
-            clock::pass(Duration::from_micros(30));
+            clock::pass(Duration::from_micros(60));
         }
         assert!(!tried && pilot.key.paced);
     }
