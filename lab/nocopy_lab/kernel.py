@@ -221,7 +221,8 @@ def _tarball(series: str) -> Path:
         return Path("/") / tarball
     if series not in SUITES:
         raise LabError(
-            f"no source of Linux {series}; run: apt-get install {package}, or set KERNEL_TREE"
+            f"no source of Linux {series}; run: apt-get install {package}, "
+            "or set KERNEL_TREE to a tree of it"
         )
     root = cache() / f"debian-{package}"
     require_space(cache(), BUILD_MIB)

@@ -249,7 +249,8 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
     if let Some(line) = &left {
         crate::say(format_args!("{line}"));
     }
-    let text = fs::read_to_string(scratch.counters()).unwrap_or_default();
+    let text = fs::read(scratch.counters()).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
     if text.is_empty() {
         // Whoever could not write has said so.
         let line = format!(
@@ -260,13 +261,24 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
     }
     drop(scratch);
     drop(held);
-    let mut processes = Vec::new();
+    let (mut processes, mut lost) = (Vec::new(), 0);
     for line in text.lines() {
         // One may be cut short, by a full disk.
         match serde_json::from_str::<Process>(line) {
             Ok(process) => processes.push(process),
-            Err(error) => crate::say(format_args!("a process left no statistics: {error}")),
+            Err(error) => {
+                lost += 1;
+                crate::say(format_args!(
+                    "a process left statistics that cannot be read, so there is no verdict: {error}"
+                ));
+            }
         }
+    }
+    if processes.is_empty() {
+        return Err(Refusal::new(
+            OURS,
+            "no process left statistics that can be read",
+        ));
     }
     let mut sources = Sources::default();
     for process in &mut processes {
@@ -305,7 +317,7 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
                 out,
                 "profile: {file}; use it with brug run --profile {file}, or BRUG_PROFILE={file}"
             );
-            if left.is_none() {
+            if left.is_none() && lost == 0 {
                 let _ = writeln!(out, "verdict: {}", verdict(&processes));
                 let _ = writeln!(
                     out,

@@ -392,7 +392,8 @@ pub(crate) fn at_fork() {
                 // it back. The parent loses little: it would have to copy each page to use it.
                 arena::give_back();
             }
-            // It counts as a thread of the program's, and against its limits, and has nothing left to do.
+            // It counts against limits of processes, and in warnings of forks among threads; what it would give back goes
+            // back now.
             purge::stop();
             if os::keep_errno(os::threads) == Some(1) {
                 FORK.store(ALONE, Relaxed);
@@ -426,6 +427,7 @@ fn after_fork_in_child() {
     huge::after_fork_in_child();
     arena::after_fork_in_child();
     stats::after_fork_in_child();
+    tuner::after_fork_in_child();
     trial::take_over();
     if fork != ALONE {
         if let Some(base) = base::after_fork_among_threads() {

@@ -20,7 +20,7 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 
-use crate::retain::{KEEP, NONE, REFUSED_AT, RETAINED, RUNNING, THREAD, UNAVAILABLE, WOKEN};
+use crate::retain::{ENDED, KEEP, NONE, REFUSED_AT, RETAINED, RUNNING, THREAD, UNAVAILABLE, WOKEN};
 use crate::{arena, config, huge, os, words};
 
 /// Maximum of milliseconds after which the thread looks whether it is the last.
@@ -206,7 +206,8 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
                 return end();
             }
             if !watching && os::is_last_thread() {
-                // The process ends; no other thread is started for what it frees on the way.
+                // The process ends; no other thread is started for what it frees on the way, and nobody waits for it.
+                THREAD.store(ENDED, Release);
                 return end();
             }
             continue;

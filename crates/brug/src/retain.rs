@@ -39,6 +39,8 @@ static LARGEST: AtomicUsize = AtomicUsize::new(0);
 pub(crate) const NONE: u32 = 0;
 pub(crate) const RUNNING: u32 = 1;
 pub(crate) const UNAVAILABLE: u32 = 2;
+/// It has ended with the process, and none comes after it.
+pub(crate) const ENDED: u32 = 3;
 pub(crate) static THREAD: AtomicU32 = AtomicU32::new(NONE);
 /// The time at which the last attempt to start the thread failed, in milliseconds, the low 32 bits.
 pub(crate) static REFUSED_AT: AtomicU32 = AtomicU32::new(0);

@@ -246,6 +246,12 @@ fn pack(mean: u64, samples: u64) -> u64 {
 /// True if this process has recorded one.
 static SAMPLED: AtomicBool = AtomicBool::new(false);
 
+/// In the child of a fork. What its parent has learned it goes on with, and has not measured itself.
+pub(crate) fn after_fork_in_child() {
+    SAMPLED.store(false, Relaxed);
+    trial::JUDGED.store(false, Relaxed);
+}
+
 /// Records a sample. Of two concurrent ones one may be lost.
 pub(crate) fn record(arm: Arm, size: usize, ns: u64) {
     let class = class(size);

@@ -415,7 +415,8 @@ export! {
         tell::renumbered();
         tell::heard();
         // Also without a path: it may be written to now.
-        if TAKEN.load(SeqCst) > 0 && !reopened.is_null() {
+        let writes = || core::ffi::CStr::from_ptr(mode).to_bytes() != b"r";
+        if TAKEN.load(SeqCst) > 0 && !reopened.is_null() && writes() {
             relinquish_behind(libc::fileno(reopened), true, "reopened by freopen");
         }
         reopened
@@ -1285,7 +1286,8 @@ unsafe fn passed_on(message: *const libc::msghdr) {
     rights(&message, |fd| {
         relinquish(fd, PASSED);
         // Other descriptors of it share its offset, or may.
-        let Some(file) = look::stat(fd) else { return };
+        let file = look::stat(fd).filter(|about| about.st_mode & libc::S_IFMT == libc::S_IFREG);
+        let Some(file) = file else { return };
         for (other, _) in table::known() {
             let same =
                 |about: libc::stat64| (about.st_dev, about.st_ino) == (file.st_dev, file.st_ino);

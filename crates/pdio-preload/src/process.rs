@@ -121,7 +121,7 @@ extern "C" fn after_fork() {
 }
 
 extern "C" fn in_child() {
-    // The C library's own `login_tty` puts a terminal where files were.
+    // `forkpty` goes on with the C library's own `login_tty`, which puts a terminal where files were.
     tell::renumbered();
     state::forked();
     table::forked();
@@ -617,11 +617,11 @@ unsafe extern "C-unwind" fn kill(process: pid_t, number: c_int) -> c_int {
 
 /// What a limit on the size of files does to a call is left to the kernel, and a limit of memory to the program.
 unsafe fn limits(resource: c_uint, limit: *const libc::rlimit64) {
-    let lowers = |limit: libc::rlimit64| limit.rlim_cur != libc::RLIM64_INFINITY;
-    let lowered = || memory::peek(limit).is_some_and(lowers);
+    let is_finite = |limit: libc::rlimit64| limit.rlim_cur != libc::RLIM64_INFINITY;
+    let finite = || memory::peek(limit).is_some_and(is_finite);
     match resource {
-        libc::RLIMIT_FSIZE if lowered() => relinquish_all("a limit on the size of files"),
-        libc::RLIMIT_AS | libc::RLIMIT_DATA if lowered() => withdraw_threads("a limit of memory"),
+        libc::RLIMIT_FSIZE if finite() => relinquish_all("a limit on the size of files"),
+        libc::RLIMIT_AS | libc::RLIMIT_DATA if finite() => withdraw_threads("a limit of memory"),
         _ => {}
     }
 }

@@ -41,7 +41,8 @@ fn with_idle<T>(action: impl FnOnce(&mut Vec<Region>) -> T) -> Option<T> {
 }
 
 /// The bound on the memory of all streams of this process, in bytes: 64 MiB, or 5 % of the memory that
-/// was available when the first stream was opened, but not less than a 256th of the machine's, or of its control group's.
+/// was available when the first stream was opened, but not less than a 256th of the machine's; in a control group at most
+/// a fifth of what that has left, but 4 MiB if these are a sixteenth of its limit.
 pub(crate) fn global_limit() -> u64 {
     static LIMIT: OnceLock<u64> = OnceLock::new();
     *LIMIT.get_or_init(|| limit(&meminfo(), group()))
@@ -62,10 +63,14 @@ fn meminfo() -> String {
 /// available at times. A stream without memory would then take much more of it, for the page cache.
 fn limit(meminfo: &str, group: Option<Group>) -> u64 {
     let bytes = |name| Some(number(meminfo, name)? << 10);
-    let (left, most) = group.map_or((u64::MAX, u64::MAX), |group| (group.left, group.most));
-    let available = bytes("MemAvailable:").unwrap_or(1 << 30).min(left);
-    let least = bytes("MemTotal:").unwrap_or(0).min(most) / 256;
-    (available / 20).max(least).min(64 << 20)
+    let available = bytes("MemAvailable:").unwrap_or(1 << 30);
+    let least = bytes("MemTotal:").unwrap_or(0) / 256;
+    let of_group = |group: Group| {
+        let least = (8 * MIN_REGION as u64).min(group.most / 16);
+        (group.left / 5).max(least)
+    };
+    let most = group.map_or(u64::MAX, of_group);
+    (available / 20).max(least).min(most).min(64 << 20)
 }
 
 /// The number behind a word that begins a line.
@@ -422,8 +427,8 @@ mod tests {
             })
         };
         let meminfo = "MemTotal: 16777216 kB\nMemAvailable: 16000000 kB\n";
-        assert_eq!(limit(meminfo, group(60 << 20)), 3 << 20);
-        assert_eq!(limit(meminfo, group(0)), 64 << 12);
+        assert_eq!(limit(meminfo, group(60 << 20)), 12 << 20);
+        assert_eq!(limit(meminfo, group(0)), 4 << 20);
     }
 
     #[test]

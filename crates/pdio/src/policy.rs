@@ -443,8 +443,9 @@ struct Slice {
     rival: Option<f64>,
     /// Short, as nothing is known of such streams.
     first: bool,
-    /// Time between calls.
+    /// Time between calls, and whether that was looked at.
     idle: Duration,
+    clocked: bool,
     /// Just after a change the caches and queues are still those of another strategy: no sample.
     warm_up: bool,
 }
@@ -581,6 +582,26 @@ impl Pilot {
         self.slice.bytes
     }
 
+    /// Returns true if a slice has begun.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.slice.begun.is_some()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_in_trial(&self) -> bool {
+        self.home.is_some()
+    }
+
+    /// Ends a trial without a result. Returns true if the strategy changed.
+    pub(crate) fn abandon(&mut self) -> bool {
+        let Some(home) = self.home.take() else {
+            return false;
+        };
+        self.slice.rival = None;
+        let before = std::mem::replace(&mut self.current, home);
+        before != home
+    }
+
     /// Returns true if the page cache was found to be best, and not asked for.
     pub(crate) fn chose_page_cache(&self) -> bool {
         self.current == BUFFERED && (self.measured || !self.is_fixed())
@@ -666,6 +687,7 @@ impl Pilot {
         }
         if bytes >= PACED_CALL || self.slow {
             self.left = Some(clock::coarse_now());
+            slice.clocked = true;
         }
         let step = slice.bytes / TRIAL_STEP;
         slice.bytes += bytes;
@@ -731,6 +753,12 @@ impl Pilot {
         let Spent { time, cost, waited } = spent(begun, slice.bytes);
         self.slow = time.as_nanos() * u128::from(SLICE)
             >= SLOW_SLICE.as_nanos() * u128::from(slice.bytes.max(1));
+        if self.slow && !slice.clocked {
+            // Perhaps it is the source that is slow: the next slice will tell.
+            let first = slice.first;
+            self.slice.first = first;
+            return false;
+        }
         let paced = time >= PACED_SLICE && slice.idle > time * 3 / 4;
         if paced != self.key.paced {
             let before = self.current;

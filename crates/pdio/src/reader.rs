@@ -235,6 +235,7 @@ impl BufRead for Reader {
         self.position += n as u64;
         self.core.expected = self.position;
         self.core.back.stats.bytes += n as u64;
+        self.core.run = self.core.run.saturating_add(n as u64);
         if !self.core.closing {
             self.core.count(n as u64);
         }
@@ -319,6 +320,9 @@ struct Core {
     closing: bool,
     /// Bytes that had been read directly when the last slice ended.
     direct_before: u64,
+    /// Small reads elsewhere in this slice, and bytes in sequence since the last that counted.
+    jumps: u64,
+    run: u64,
     /// Where the device could not be read: nothing more is read ahead there, as each attempt may take it long.
     bad: Range<u64>,
     /// Where the caller's next read begins if it is sequential.
@@ -339,6 +343,10 @@ struct Core {
     told: bool,
 }
 
+/// So many bytes in sequence a slice has for each small read elsewhere.
+const JUMP: u64 = 2 << 20;
+/// So many bytes in sequence come before a slice begins, after such reads.
+const RUN: u64 = 1 << 20;
 /// In how many places is looked whether the page cache holds what comes next, where the kernel does not tell.
 const PROBES: u64 = 4;
 
@@ -347,19 +355,16 @@ pub(crate) fn mostly_cached(file: BorrowedFd<'_>, offset: u64, size: u64) -> boo
     let len = RESIDENCY.min(size.saturating_sub(offset));
     match sys::resident(file, offset, len.max(1)) {
         Ok(bytes) => bytes >= len / 2 && bytes > 0,
-        // Only who may write a file, or owns it, is told. Others look here and there, and begin to read where it is not.
+        // Only who may write a file, or owns it, is told. Others try a byte in each quarter, never the same: the kernel
+        // begins to read a page that is not there.
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => (0..PROBES).all(|i| {
             let mut byte = 0;
+            let part = (len / PROBES).max(1);
+            let chance = sys::coarse_now().as_nanos() as u64 ^ (&raw const byte).addr() as u64;
+            let at = offset + part * i + chance.wrapping_mul(0x9e37_79b9_7f4a_7c15 + i) % part;
             // SAFETY: one byte of this function's.
-            let read = unsafe {
-                sys::pread_raw(
-                    file.as_raw_fd(),
-                    &mut byte,
-                    1,
-                    offset + len / PROBES * i,
-                    libc::RWF_NOWAIT,
-                )
-            };
+            let read =
+                unsafe { sys::pread_raw(file.as_raw_fd(), &mut byte, 1, at, libc::RWF_NOWAIT) };
             read.is_ok_and(|n| n == 1)
         }),
         Err(_) => false,
@@ -388,6 +393,8 @@ impl Core {
             window: FIRST_WINDOW,
             closing: false,
             direct_before: 0,
+            jumps: 0,
+            run: RUN,
             bad: 0..0,
             expected: position,
             sequential: 0,
@@ -446,8 +453,9 @@ impl Core {
             // The next call meets an error of that again.
             let _ = self.reap_unwanted();
         }
-        // What was read ahead is no sample of the next strategy.
-        let counts = !self.closing;
+        // What was read ahead is no sample of the next strategy. Nor does a slice begin in between reads here and there,
+        // as it looks at the system's time first.
+        let counts = !self.closing && (self.run >= RUN || self.back.pilot.has_begun());
         if counts {
             self.back.pilot.enter();
         }
@@ -481,6 +489,7 @@ impl Core {
             }
         }
         self.back.stats.bytes += done as u64;
+        self.run = self.run.saturating_add(done as u64);
         if counts {
             self.count(done as u64);
         }
@@ -506,6 +515,7 @@ impl Core {
     }
 
     fn next_slice(&mut self) -> bool {
+        self.jumps = 0;
         let before = std::mem::replace(&mut self.direct_before, self.back.stats.direct_bytes);
         let direct = self.direct_before - before;
         if self.back.is_direct() && direct < self.back.pilot.slice_bytes() / 2 {
@@ -806,12 +816,24 @@ impl Core {
         Ok(n)
     }
 
+    /// A small read elsewhere is no sample of what the stream does in sequence. A few do not spoil a slice.
+    fn jumped(&mut self) {
+        self.jumps += 1;
+        if self.jumps * JUMP <= self.back.pilot.slice_bytes() {
+            return;
+        }
+        (self.jumps, self.run) = (0, 0);
+        self.back.pilot.interrupt();
+        if self.back.pilot.abandon() {
+            self.closing = true;
+        }
+    }
+
     /// A read at an unrelated offset: no read-ahead, the cheaper of the two ways.
     fn read_scattered(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let small_file = self.back.facts.size < SMALL_FILE;
         if buffer.len() < LARGE {
-            // It is no sample of what the stream in sequence does.
-            self.back.pilot.interrupt();
+            self.jumped();
         }
         self.scattered.enter();
         let use_direct = self.scattered.strategy() == Strategy::Direct
@@ -1451,6 +1473,26 @@ mod tests {
             assert_eq!(input.read_at(&mut buffer, at).unwrap(), 4096);
         }
         assert_eq!(policy::costs(999 << 40), []);
+        // No slice began for each of them.
+        assert!(!input.core.back.pilot.has_begun());
+    }
+
+    #[test]
+    fn reads_elsewhere_end_a_trial() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = home.path().join("data");
+        std::fs::write(&path, vec![7; 64 << 20]).unwrap();
+        let mut input = Reader::open(&path).unwrap();
+        input.core.back.pilot = Pilot::in_trial(998 << 40, BUFFERED);
+        let mut buffer = vec![0; 64 << 10];
+        for i in 0..16 {
+            input.seek(SeekFrom::Start(i << 22)).unwrap();
+            for _ in 0..16 {
+                input.read_exact(&mut buffer).unwrap();
+            }
+            input.read_at(&mut buffer[..4096], 1 << 19).unwrap();
+        }
+        assert!(!input.core.back.pilot.is_in_trial());
     }
 
     #[test]
@@ -1469,6 +1511,15 @@ mod tests {
             // SAFETY: of this thread alone, which ends; the C library's function would change all.
             let changed = unsafe { libc::syscall(libc::SYS_setresuid, -1, NOBODY, -1) };
             assert_eq!(changed, 0);
+            let told = sys::resident(file.as_fd(), 0, 1).map_err(|error| error.raw_os_error());
+            let mut byte = 0;
+            // SAFETY: one byte.
+            let nowait =
+                unsafe { sys::pread_raw(file.as_raw_fd(), &mut byte, 1, 0, libc::RWF_NOWAIT) };
+            if told != Err(Some(libc::EPERM)) || nowait.is_err() {
+                eprintln!("skipped: this kernel tells, or this filesystem waits");
+                return (true, false);
+            }
             let cached = mostly_cached(file.as_fd(), 0, 8 << 20);
             // SAFETY: advice on a descriptor of this test.
             unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };

@@ -73,6 +73,8 @@ pub(crate) struct Core {
     /// The file's size as far as this stream knows.
     pub(crate) size: u64,
     pub(crate) preallocate: u64,
+    /// Bytes that had been written directly when the last slice ended.
+    pub(crate) direct_before: u64,
     /// The offset up to which a learned buffered stream has started writeback.
     pub(crate) behind: u64,
     /// True while the keeper sends, which must not wait for writeback.
@@ -116,6 +118,7 @@ impl Core {
             writeback: None,
             size,
             preallocate: options.preallocate,
+            direct_before: 0,
             behind: position,
             no_wait: false,
             scattered: 0,

@@ -88,8 +88,7 @@ impl Core {
         };
         let passed_on = data.len() as u64 >= least;
         let scattered = self.is_scattered();
-        let memory = self.back.ensure_memory();
-        if passed_on || scattered || !memory {
+        if passed_on || scattered || !self.back.ensure_memory() {
             // Also where writes have just become scattered and nothing is staged.
             self.hand_over()?;
             let flags = if scattered {
@@ -98,10 +97,6 @@ impl Core {
                 self.back.pilot.flags()
             };
             let n = self.write_page_cache(data, offset, flags)?;
-            if !memory && self.back.pilot.strategy() == Strategy::Direct {
-                // It went another way.
-                self.back.pilot.interrupt();
-            }
             self.begin(offset + n as u64);
             return Ok(n);
         }
@@ -438,8 +433,10 @@ impl Core {
         // Earlier data goes first.
         self.hand_over()?;
         let len = data.len() - data.len() % granule as usize;
-        if offset + len as u64 <= self.size && self.back.facts.kind == FileKind::Regular {
-            // Somebody may have truncated the file.
+        let several = len > self.back.block;
+        if several && offset + len as u64 <= self.size && self.back.facts.kind == FileKind::Regular
+        {
+            // Somebody may have truncated the file, and where it grows one request goes after the other.
             self.size = self.back.file.metadata()?.len();
         }
         let growing = offset + len as u64 > self.size;
@@ -619,17 +616,21 @@ impl Core {
     }
 
     fn next_slice(&mut self) {
-        let result = if self.back.pilot.needs_drain() {
+        let mut result = if self.back.pilot.needs_drain() {
             self.drain_slice()
         } else {
             Ok(())
         };
-        let changed = self.back.pilot.next();
-        let result = if changed {
-            result.and_then(|()| self.drain_slice())
-        } else {
-            result
-        };
+        let before = std::mem::replace(&mut self.direct_before, self.back.stats.direct_bytes);
+        let direct = self.direct_before - before;
+        if self.back.is_direct() && direct < self.back.pilot.slice_bytes() / 4 {
+            // It went another way, as small writes do that are not staged, and those of a stream without memory. Half
+            // of the slice may be under way.
+            self.back.pilot.interrupt();
+            self.back.pilot.abandon();
+        } else if self.back.pilot.next() {
+            result = result.and_then(|()| self.drain_slice());
+        }
         if let Err(error) = result {
             self.deferred.get_or_insert(error);
         }

@@ -15,6 +15,7 @@ const ALIGNMENT: usize = 4096;
 pub struct PreRoll {
     frames: VecDeque<(Frame, Vec<u8>)>,
     bytes: usize,
+    memory: usize,
 }
 
 /// What is before a frame in its memory.
@@ -39,6 +40,7 @@ impl PreRoll {
         self.frames.try_reserve(1)?;
         self.frames.push_back((frame, memory));
         self.bytes += data.len();
+        self.memory += data.len() + ALIGNMENT;
         Ok(())
     }
 
@@ -63,6 +65,7 @@ impl PreRoll {
     pub fn pop(&mut self) {
         if let Some((frame, _)) = self.frames.pop_front() {
             self.bytes -= frame.len;
+            self.memory -= frame.len + ALIGNMENT;
         }
     }
 
@@ -74,6 +77,11 @@ impl PreRoll {
     /// The bytes of all frames.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The bytes of memory that they take.
+    pub fn memory(&self) -> usize {
+        self.memory
     }
 
     /// Gives the memory back.

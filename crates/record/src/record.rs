@@ -358,7 +358,7 @@ impl<'a> Recording<'a> {
     }
 
     fn has_room(&self) -> bool {
-        self.state != State::CatchingUp || self.kept.bytes() < self.limit
+        self.state != State::CatchingUp || self.kept.memory() < self.limit
     }
 
     /// Asks for signals and the FIFO.
@@ -376,7 +376,7 @@ impl<'a> Recording<'a> {
         if (rang | self.trigger.came()) && self.state == State::Waiting {
             self.tally.triggered = Some((Instant::now(), processor_time()));
             self.tally.kept = self.kept.bytes() as u64;
-            self.limit = self.kept.bytes() + BACKLOG;
+            self.limit = self.kept.memory() + BACKLOG;
             self.state = State::CatchingUp;
         }
     }
@@ -430,7 +430,7 @@ impl<'a> Recording<'a> {
         }
         if self.state != State::Recording {
             // Linux promises memory that it has not, and then kills somebody.
-            let full = self.state == State::Waiting && self.kept.bytes() + data.len() > self.most;
+            let full = self.state == State::Waiting && self.kept.memory() + data.len() > self.most;
             if full || self.kept.push(frame.clone(), data).is_err() {
                 return Err(Fail::Failed(format!(
                     "no memory for more than {} bytes before the trigger: ask for a shorter --pre-roll",

@@ -459,10 +459,10 @@ void __gcma_invalidate_begin(struct address_space *mapping, pgoff_t first,
 {
 	atomic_inc(guard_of(mapping));
 	/*
-	 * Evictions look at the counter under the lock that is taken if there is an
-	 * entry. An eviction that saw zero has ended by then, and its flag is found.
-	 * Where no entry is seen, one comes later: this pairs with folio_ref_freeze(),
-	 * before its eviction looks at the counter.
+	 * Evictions look at the counter under the i_pages lock. If unflag_range() sees an
+	 * entry, it takes that lock: an eviction that saw zero has ended by then, and its
+	 * flag is found. If it sees none, whoever evicts the page later has inserted it
+	 * after that look, and sees the counter: this pairs with folio_ref_freeze().
 	 */
 	smp_mb__after_atomic();
 	unflag_range(mapping, first, last);

@@ -486,7 +486,6 @@ static void clients_test_no_guard_without_copies(struct kunit *test)
 	KUNIT_EXPECT_NULL(test, gcma_invalidate_begin(fx->mapping, 0, 0));
 }
 
-/* What a reader has left behind that raced with the write. */
 /* Direct writes of what was never cached meet in no lock; what comes meanwhile is guarded. */
 static void clients_test_invalidation_of_what_is_not_there(struct kunit *test)
 {
@@ -506,6 +505,7 @@ static void clients_test_invalidation_of_what_is_not_there(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, evict(fx, 75));
 }
 
+/* What a reader has left behind that raced with the write. */
 static void clients_test_direct_write(struct kunit *test)
 {
 	struct clients_fixture *fx = test->priv;

@@ -429,7 +429,7 @@ static void set_renew(const struct dmem *dmem, struct dmem_set *set, u32 release
 static __always_inline int place_room(const struct dmem *dmem, struct dmem_place *place,
 				      unsigned int client)
 {
-	/* Pairs with dmem_release(), not live, then counted, and with dmem_add_area(). */
+	/* Pairs with dmem_released(), not owned, then counted, and with dmem_add_area(). */
 	u32 releases = atomic_read_acquire(&dmem->releases);
 	struct dmem_set *set = place->set;
 	unsigned int first;

@@ -366,8 +366,9 @@ static void test_bad_buffer(void)
 {
 	const char *name = "a copy after a read to nowhere";
 	long missed, cached;
+	bool good = false;
 	char *room;
-	bool good;
+	int i;
 
 	if (!keeps("file") || !new_file(82) ||
 	    evict(fd, 0, FILE_PAGES * page_size) < FILE_PAGES / 2) {
@@ -378,14 +379,17 @@ static void test_bad_buffer(void)
 		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (room == MAP_FAILED || munmap(room + page_size, page_size))
 		ksft_exit_fail_msg("no memory\n");
-	missed = counter("file/missed");
-	cached = counter("file/cached");
-	good = pread(fd, (void *)8, page_size, 0) < 0 && errno == EFAULT &&
-	       pread(fd, (void *)8, 100, 0) < 0 && errno == EFAULT &&
-	       pread(fd, room, 2 * page_size, 0) == (ssize_t)page_size &&
-	       !memcmp(room, model, page_size);
-	ksft_test_result(good && counter("file/missed") == missed &&
-			 counter("file/cached") == cached, "%s\n", name);
+	/* Others may read files of theirs meanwhile. */
+	for (i = 0; i < 10 && !good; i++) {
+		missed = counter("file/missed");
+		cached = counter("file/cached");
+		good = pread(fd, (void *)8, page_size, 0) < 0 && errno == EFAULT &&
+		       pread(fd, (void *)8, 100, 0) < 0 && errno == EFAULT &&
+		       pread(fd, room, 2 * page_size, 0) == (ssize_t)page_size &&
+		       !memcmp(room, model, page_size) &&
+		       counter("file/missed") == missed && counter("file/cached") == cached;
+	}
+	ksft_test_result(good, "%s\n", name);
 	munmap(room, page_size);
 }
 
