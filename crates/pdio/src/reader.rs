@@ -236,8 +236,12 @@ impl BufRead for Reader {
         self.core.expected = self.position;
         self.core.back.stats.bytes += n as u64;
         self.core.run = self.core.run.saturating_add(n as u64);
-        if !self.core.closing {
-            self.core.count(n as u64);
+        self.core.looked_at += n as u64;
+        if self.core.looked_at >= LOOKED_AT {
+            let bytes = std::mem::take(&mut self.core.looked_at);
+            if !self.core.closing {
+                self.core.count(bytes);
+            }
         }
     }
 }
@@ -323,6 +327,8 @@ struct Core {
     /// Small reads elsewhere in this slice, and bytes in sequence since the last that counted.
     jumps: u64,
     run: u64,
+    /// Bytes that `consume` has not counted yet.
+    looked_at: u64,
     /// Where the device could not be read: nothing more is read ahead there, as each attempt may take it long.
     bad: Range<u64>,
     /// Where the caller's next read begins if it is sequential.
@@ -347,6 +353,8 @@ struct Core {
 const JUMP: u64 = 2 << 20;
 /// So many bytes in sequence come before a slice begins, after such reads.
 const RUN: u64 = 1 << 20;
+/// So many bytes are counted at a time that were looked at where they are: to count each 512 cost a twelfth of them.
+const LOOKED_AT: u64 = 64 << 10;
 /// In how many places is looked whether the page cache holds what comes next, where the kernel does not tell.
 const PROBES: u64 = 4;
 
@@ -395,6 +403,7 @@ impl Core {
             direct_before: 0,
             jumps: 0,
             run: RUN,
+            looked_at: 0,
             bad: 0..0,
             expected: position,
             sequential: 0,
@@ -1151,7 +1160,9 @@ impl Core {
         if !self.ensure_memory() {
             return self.fill_little(offset, fresh);
         }
-        self.enter(offset, 1);
+        if self.closing || self.looked_at == 0 {
+            self.enter(offset, 1);
+        }
         // A caller of `fill_buf` takes what there is and reads on: whole blocks from the start.
         self.window = self.window.max(2 * self.back.block);
         if !self.covered(offset) {
