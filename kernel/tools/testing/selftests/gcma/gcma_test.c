@@ -377,20 +377,20 @@ static void test_bad_buffer(void)
 	}
 	room = mmap(NULL, 2 * page_size, PROT_READ | PROT_WRITE,
 		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (room == MAP_FAILED || munmap(room + page_size, page_size))
+	if (room == MAP_FAILED || mprotect(room + page_size, page_size, PROT_NONE))
 		ksft_exit_fail_msg("no memory\n");
 	/* Others may read files of theirs meanwhile. */
 	for (i = 0; i < 10 && !good; i++) {
 		missed = counter("file/missed");
 		cached = counter("file/cached");
-		good = pread(fd, (void *)8, page_size, 0) < 0 && errno == EFAULT &&
-		       pread(fd, (void *)8, 100, 0) < 0 && errno == EFAULT &&
+		good = pread(fd, room + page_size, page_size, 0) < 0 && errno == EFAULT &&
+		       pread(fd, room + page_size, 100, 0) < 0 && errno == EFAULT &&
 		       pread(fd, room, 2 * page_size, 0) == (ssize_t)page_size &&
 		       !memcmp(room, model, page_size) &&
 		       counter("file/missed") == missed && counter("file/cached") == cached;
 	}
 	ksft_test_result(good, "%s\n", name);
-	munmap(room, page_size);
+	munmap(room, 2 * page_size);
 }
 
 static void test_swap(void)
