@@ -15,7 +15,6 @@ const ALIGNMENT: usize = 4096;
 pub struct PreRoll {
     frames: VecDeque<(Frame, Vec<u8>)>,
     bytes: usize,
-    memory: usize,
 }
 
 /// What is before a frame in its memory.
@@ -40,7 +39,6 @@ impl PreRoll {
         self.frames.try_reserve(1)?;
         self.frames.push_back((frame, memory));
         self.bytes += data.len();
-        self.memory += data.len() + ALIGNMENT;
         Ok(())
     }
 
@@ -65,7 +63,6 @@ impl PreRoll {
     pub fn pop(&mut self) {
         if let Some((frame, _)) = self.frames.pop_front() {
             self.bytes -= frame.len;
-            self.memory -= frame.len + ALIGNMENT;
         }
     }
 
@@ -81,7 +78,7 @@ impl PreRoll {
 
     /// The bytes of memory that they take.
     pub fn memory(&self) -> usize {
-        self.memory
+        self.bytes + self.frames.len() * ALIGNMENT
     }
 
     /// Gives the memory back.
