@@ -15,6 +15,7 @@
 
 #define PAGE	4096u
 #define WORDS	(PAGE / sizeof(u64))
+#define OFFER	(64u << 10)
 
 static const char *reclaim_file;
 static u32 mib = 32;
@@ -25,22 +26,28 @@ static u64 word_of(u64 page, u32 nr)
 	return nr % 2 ? page + 1 : mix64(page * WORDS + nr) & 0xffff;
 }
 
-/* Have zswap write back what it has. It begins when it is offered more: this memory. */
-static u64 written_back(char *more)
+/*
+ * Have zswap write back some of what it has. Each offer of more that it refuses has it look at 16 pages at
+ * least, and those that it has not passed over once before it writes: so many offers, of new memory.
+ */
+static u64 written_back(char *more, u64 enough)
 {
 	u64 before = vmstat("zswpwb"), last, now = before;
-	u32 left = 120;
+	u32 left = 3000;
 
 	tell("/sys/module/zswap/parameters/max_pool_percent", "0", 1);
-	memset(more, 1, MIB);
-	/* Not so much that what it has written is reclaimed as well. */
-	tell(reclaim_file, "1M", 1);
-	/* On a busy host it may begin late. */
+	do {
+		memset(more, left, OFFER);
+		/* Not so much that what it has written is reclaimed as well. */
+		tell(reclaim_file, "64K", 1);
+		usleep(20 * 1000);
+		now = vmstat("zswpwb");
+	} while (now - before < enough && left--);
 	do {
 		last = now;
 		usleep(500 * 1000);
 		now = vmstat("zswpwb");
-	} while (now != last || (now == before && left--));
+	} while (now != last);
 	return now - before;
 }
 
@@ -60,7 +67,7 @@ int main(int argc, char **argv)
 	if (!reclaim_file)
 		die("--reclaim wants a name");
 	pages = (u64)mib * MIB / PAGE;
-	at = mmap(NULL, pages * PAGE + MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	at = mmap(NULL, pages * PAGE + OFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (at == MAP_FAILED || madvise((void *)at, pages * PAGE, MADV_NOHUGEPAGE))
 		die("no memory: %s", strerror(errno));
 	for (page = 0; page < pages; page++)
@@ -75,7 +82,7 @@ int main(int argc, char **argv)
 		for (nr = 0; nr < WORDS; nr++)
 			at[page * WORDS + nr] = 0;
 	tell(reclaim_file, "64M", 3);
-	written = written_back((char *)at + pages * PAGE);
+	written = written_back((char *)at + pages * PAGE, pages / 8);
 	for (page = 0; page < pages; page++)
 		for (nr = 0; nr < WORDS; nr++)
 			if (at[page * WORDS + nr] != (page % 2 ? word_of(page, nr) : 0)) {

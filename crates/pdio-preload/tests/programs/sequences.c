@@ -291,23 +291,29 @@ static unsigned char *bad(size_t good)
 
 static void write_all(int fd, const char *how, size_t n, size_t times)
 {
-	long total = 0, error = 0;
+	long total = 0, error = 0, got = 1;
 
-	for (size_t i = 0; i < times && !error; i++) {
+	for (size_t i = 0; i < times && got > 0; i++) {
 		unsigned char *from = data(i);
-		struct iovec part[3];
-		long got;
+		size_t left = n;
 
-		if (!strcmp(how, "writev"))
-			got = writev(fd, part, split(part, from, n, 3));
-		else if (!strcmp(how, "syscall"))
-			got = syscall(SYS_write, fd, from, n);
-		else
-			got = write(fd, from, n);
-		error = got < 0 ? errno : 0;
-		total += got > 0 ? got : 0;
-		if (got <= 0)
-			break;
+		/* What is written in part is gone on with, as programs do: that says why. */
+		do {
+			struct iovec part[3];
+
+			if (!strcmp(how, "writev"))
+				got = writev(fd, part, split(part, from, left, 3));
+			else if (!strcmp(how, "syscall"))
+				got = syscall(SYS_write, fd, from, left);
+			else
+				got = write(fd, from, left);
+			error = got < 0 ? errno : 0;
+			if (got <= 0)
+				break;
+			total += got;
+			from += got;
+			left -= got;
+		} while (left);
 	}
 	snprintf(extra, sizeof(extra), "in all %ld", total);
 	errno = error;

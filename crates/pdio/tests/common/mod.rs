@@ -258,7 +258,8 @@ pub fn filesystems() -> Vec<Filesystem> {
         "e2fsprogs",
     ));
     all.extend(image("XFS", 1024, "mkfs.xfs", &["-q"], "xfsprogs"));
-    all.extend(image("btrfs", 256, "mkfs.btrfs", &["-q"], "btrfs-progs"));
+    // It gives back the room of what was removed only when it commits.
+    all.extend(image("btrfs", 1024, "mkfs.btrfs", &["-q"], "btrfs-progs"));
     all.extend(tmpfs("256m"));
     all.extend(fuse());
     all.extend(mounted());
