@@ -138,7 +138,7 @@ struct Source {
 enum Promise {
     /// Frames reach the disk as it has time; kill -9 loses what is on its way (copy: up to 16 MiB)
     Process,
-    /// kill -9 loses nothing but the frame that is being written
+    /// kill -9 loses nothing but the frame that is being written, and what waits in memory after a trigger
     Safe,
     /// The same holds for a power cut: each frame is synced, and its line in the index
     Sync,
@@ -369,7 +369,7 @@ fn run(args: &Record) -> Outcome {
             camera.frame_bytes
         )));
     }
-    record::want_room(&plan, &camera)?;
+    let room = record::want_room(&plan, &camera)?;
     // Before FILE is opened.
     signals.check()?;
     let trigger = Trigger::open(plan.trigger.as_deref())?;
@@ -391,6 +391,8 @@ fn run(args: &Record) -> Outcome {
     // A camera that does not start leaves the recording that was there. Until there is room for them, frames
     // wait in its buffers.
     record::start(&stream)?;
+    // That may take a while, too.
+    signals.check()?;
     output.empty()?;
     let since = Instant::now();
     let mut recording = Recording::new(
@@ -399,6 +401,7 @@ fn run(args: &Record) -> Outcome {
         &mut output,
         photos.as_mut(),
         trigger,
+        room,
         &screen,
     );
     let outcome = recording.run(&stream);

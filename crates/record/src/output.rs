@@ -104,9 +104,9 @@ struct Index {
 }
 
 impl Index {
-    /// Opens it as it is, and says whether it was made; see [`begin`](Index::begin). Others are kept from it as
-    /// from the file: its name may be the FILE of a recording.
-    fn open(of: &Path, sync: bool) -> Outcome<(Index, bool)> {
+    /// Opens it as it is, and says what was made; see [`begin`](Index::begin). Others are kept from it as from
+    /// the file: its name may be the FILE of a recording.
+    fn open(of: &Path, sync: bool) -> Outcome<(Index, Option<PathBuf>)> {
         let path = index_of(of);
         let (file, made) = open_alone(&path)?;
         let index = Index {
@@ -245,22 +245,28 @@ pub fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     Ok(std::fs::metadata(path).is_ok_and(is_ours))
 }
 
-/// Opens a file to be written as it is, or makes it. Returns true if it was made: only who made it may remove it.
-fn open(path: &Path) -> io::Result<(File, bool)> {
-    let mut options = File::options();
-    options.write(true);
-    match options.clone().create_new(true).open(path) {
-        // It may also be a link to what is not there yet.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let file = options.create(true).truncate(false).open(path)?;
-            Ok((file, false))
-        }
-        made => Ok((made?, true)),
+/// Opens a file to be written as it is, or makes it. Returns the name of what was made: only who made it may
+/// remove it.
+fn open(path: &Path) -> io::Result<(File, Option<PathBuf>)> {
+    let mut there = File::options();
+    there.write(true);
+    let mut new = there.clone();
+    new.create_new(true);
+    match new.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match there.open(path) {
+            // A link to what is not there yet.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let name = resolved(path);
+                Ok((new.open(&name)?, Some(name)))
+            }
+            file => Ok((file?, None)),
+        },
+        made => Ok((made?, Some(path.to_owned()))),
     }
 }
 
 /// As [`open`], and keeps other recordings from the file.
-fn open_alone(path: &Path) -> Outcome<(File, bool)> {
+fn open_alone(path: &Path) -> Outcome<(File, Option<PathBuf>)> {
     for _ in 0..100 {
         let (file, made) = open(path).context("create", path)?;
         if !is_alone(&file) {
@@ -602,10 +608,10 @@ impl Output {
             }
         }
         let (file, made) = open_alone(&path)?;
+        let mut created = Created::default();
+        created.0.extend(made);
         let writer = self.options.writer_from(file);
         let mut writer = writer.context("create", &path)?;
-        let mut created = Created::default();
-        created.0.extend(made.then(|| path.clone()));
         let sync = self.plan.durability == Durability::Sync;
         let file = writer.file().metadata().context("look at", &path)?;
         let is_same = |lines: Metadata| (file.dev(), file.ino()) == (lines.dev(), lines.ino());
@@ -616,7 +622,7 @@ impl Output {
             )));
         }
         let (index, made) = Index::open(&path, sync)?;
-        created.0.extend(made.then(|| index.path.clone()));
+        created.0.extend(made);
         if self.way == Way::Copy {
             writer.prepare();
         }

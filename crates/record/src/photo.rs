@@ -131,8 +131,8 @@ impl Photos {
         line
     }
 
-    /// Waits for the photo that is being written. Returns how many were taken, how many could not be written,
-    /// and lines to be said.
+    /// Waits for the photo that is being written. Returns how many were taken, how many that were asked for
+    /// were not, and lines to be said.
     pub fn finish(mut self) -> (u64, u64, Vec<String>) {
         let mut lines = Vec::new();
         if self.memory.is_none() {
@@ -143,6 +143,7 @@ impl Photos {
             lines.extend(self.end(result));
         }
         if self.wanted {
+            self.failed += 1;
             let path = quoted(&self.path);
             lines.push(format!(
                 "no frame came for the photo {path} that was asked for last"
@@ -290,7 +291,7 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"frame");
         photos.ask();
         let (taken, failed, lines) = photos.finish();
-        assert_eq!((taken, failed, lines.len()), (1, 1, 1));
+        assert_eq!((taken, failed, lines.len()), (1, 2, 1));
         assert!(lines[0].starts_with("no frame came"), "{lines:?}");
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::output::Frame;
 
 /// What direct I/O asks of an address, at most.
-const ALIGNMENT: usize = 4096;
+pub const ALIGNMENT: usize = 4096;
 
 /// Frames in memory, oldest first, each in memory of its own: a frame that is forgotten leaves it to the next, as the
 /// allocator keeps it. In one ring of bytes, one frame more than ever before would move all the others.

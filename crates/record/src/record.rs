@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGUSR1, SIGUSR2};
 use crate::camera::{Arrival, Camera};
 use crate::output::{Frame, Output};
 use crate::photo::Photos;
-use crate::preroll::PreRoll;
+use crate::preroll::{self, PreRoll};
 use crate::screen::Screen;
 use crate::ways::Stream;
 
@@ -221,24 +221,28 @@ fn room() -> usize {
         .saturating_sub(BACKLOG)
 }
 
-/// Wants memory for what a camera gives in the time before the trigger, if that can be told.
+/// Wants memory for what a camera gives in the time before the trigger, if that can be told. Returns what there
+/// is, in bytes.
 ///
 /// # Errors
 /// If there is less.
-pub fn want_room(plan: &Plan, camera: &Camera) -> Outcome {
+pub fn want_room(plan: &Plan, camera: &Camera) -> Outcome<usize> {
+    let room = room();
     let (Some(span), Some(interval)) = (plan.pre_roll, camera.interval) else {
-        return Ok(());
+        return Ok(room);
     };
-    let frames = span.as_secs_f64() / interval.as_secs_f64();
+    // From the oldest to the newest, and one more until the oldest is forgotten.
+    let frames = span.as_secs_f64() / interval.as_secs_f64() + 2.0;
+    let bytes = frames * (camera.frame_bytes + preroll::ALIGNMENT) as f64;
     // Frames that are compressed are smaller than they may be.
-    if camera.compressed || frames * camera.frame_bytes as f64 <= room() as f64 {
-        return Ok(());
+    if camera.compressed || bytes <= room as f64 {
+        return Ok(room);
     }
     Err(Fail::Failed(format!(
         "a pre-roll of {} s takes {:.1} GB of memory, and {:.1} are there: ask for a shorter one",
         span.as_secs_f64(),
-        frames * camera.frame_bytes as f64 / 1e9,
-        room() as f64 / 1e9
+        bytes / 1e9,
+        room as f64 / 1e9
     )))
 }
 
@@ -270,13 +274,14 @@ pub fn signals() -> Outcome<Signals> {
 }
 
 impl<'a> Recording<'a> {
-    /// Makes everything ready.
+    /// Makes everything ready. Frames from before the trigger have `room` bytes.
     pub fn new(
         plan: &'a Plan,
         signals: &'a Signals,
         output: &'a mut Output,
         photos: Option<&'a mut Photos>,
         trigger: Trigger,
+        room: usize,
         screen: &'a Screen,
     ) -> Recording<'a> {
         Recording {
@@ -291,7 +296,7 @@ impl<'a> Recording<'a> {
             photos,
             screen,
             kept: PreRoll::default(),
-            most: room(),
+            most: room,
             limit: 0,
             quota: Quota::of(plan),
             clock: Clock::default(),
@@ -324,18 +329,14 @@ impl<'a> Recording<'a> {
         while !self.quota.done {
             self.signals.check()?;
             self.listen();
+            let mut late = false;
             if self.state != State::CatchingUp {
                 let rest = self.plan.timeout.saturating_sub(since.elapsed());
                 match self.signals.wait(camera.as_fd(), false, Some(rest)) {
-                    Ok(Ready::Yes) => {}
+                    // What is said to be ready need not be: it may come too late as well.
+                    Ok(Ready::Yes) => late = rest.is_zero(),
                     Ok(Ready::Signal) => continue,
-                    Ok(Ready::TimeOut) => {
-                        let seconds = self.plan.timeout.as_secs_f64();
-                        return Err(Fail::Failed(format!(
-                            "no frame came from {} for {seconds} s",
-                            quoted(camera.path())
-                        )));
-                    }
+                    Ok(Ready::TimeOut) => return Err(self.silent(camera)),
                     Err(error) => {
                         return Err(Fail::Failed(format!("cannot wait: {}", reason(&error))))
                     }
@@ -345,8 +346,12 @@ impl<'a> Recording<'a> {
             // what it drops.
             while self.has_room() && !self.quota.done && self.signals.ended().is_none() {
                 let Some(arrival) = stream.take().map_err(|e| gone(camera, &e))? else {
+                    if late {
+                        return Err(self.silent(camera));
+                    }
                     break;
                 };
+                late = false;
                 since = Instant::now();
                 self.frame(stream, arrival)?;
             }
@@ -355,6 +360,14 @@ impl<'a> Recording<'a> {
             }
         }
         Ok(())
+    }
+
+    fn silent(&self, camera: &Camera) -> Fail {
+        Fail::Failed(format!(
+            "no frame came from {} for {} s",
+            quoted(camera.path()),
+            self.plan.timeout.as_secs_f64()
+        ))
     }
 
     fn has_room(&self) -> bool {

@@ -526,14 +526,56 @@ fn a_signal_that_ends_the_set_up_leaves_the_file_as_it_was() {
     };
     let file = home.join("out");
     fs::write(&file, "what was there").unwrap();
-    let film = Film {
+    let at_open = || Film {
         opened: || raise(SIGTERM).unwrap(),
         ..frames(|_| {})
     };
-    let outcome = record(film, &[], &file);
-    assert!(matches!(outcome, Err(Fail::Signal(SIGTERM))), "{outcome:?}");
-    assert_eq!(fs::read(&file).unwrap(), b"what was there");
-    assert_eq!(fs::read_dir(&home).unwrap().count(), 1);
+    let at_start = || Film {
+        started: || {
+            raise(SIGTERM).unwrap();
+            Ok(())
+        },
+        ..frames(|_| {})
+    };
+    for film in [at_open(), at_start()] {
+        let outcome = record(film, &[], &file);
+        assert!(matches!(outcome, Err(Fail::Signal(SIGTERM))), "{outcome:?}");
+        assert_eq!(fs::read(&file).unwrap(), b"what was there");
+        assert_eq!(fs::read_dir(&home).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn a_link_to_what_is_not_there_leads_to_the_recording_or_to_nothing() {
+    let Some(home) = place("a_link_to_what_is_not_there_leads_to_the_recording_or_to_nothing")
+    else {
+        return;
+    };
+    let [file, target] = ["out", "target"].map(|name| home.join(name));
+    std::os::unix::fs::symlink("target", &file).unwrap();
+    let silent = Film {
+        started: || Err(io::Error::from_raw_os_error(libc::EIO)),
+        ..frames(|_| {})
+    };
+    failure(record(silent, &[], &file));
+    assert!(!target.exists() && file.is_symlink());
+    record(frames(|_| {}), &["--frames", "3"], &file).unwrap();
+    assert_eq!(fs::metadata(&target).unwrap().len(), 3 * FRAME as u64);
+    assert!(file.is_symlink());
+}
+
+#[test]
+fn a_camera_that_is_ready_without_a_frame_is_silent() {
+    let Some(home) = place("a_camera_that_is_ready_without_a_frame_is_silent") else {
+        return;
+    };
+    let end = Instant::now() + Duration::from_secs(60);
+    let film = film(move || match Instant::now() < end {
+        true => Next::Later,
+        false => Next::Gone,
+    });
+    let said = failure(record(film, &["--timeout", "100ms"], &home.join("out")));
+    assert!(said.contains("for 0.1 s"), "{said}");
 }
 
 /// What a recording that failed says.
