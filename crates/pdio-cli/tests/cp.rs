@@ -1168,6 +1168,24 @@ fn attributes_are_kept_of_what_an_access_list_lets_nobody_write() {
 }
 
 #[test]
+fn the_form_that_xfs_gives_its_access_lists_is_not_copied_as_an_attribute() {
+    let home = home();
+    let [from, to] = ["from", "to"].map(|name| home.path().join(name));
+    fs::write(&from, "x").unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    for name in ["trusted.SGI_ACL_FILE", "trusted.colour"] {
+        // On XFS it would have to be a list.
+        if let Err(error) = rustix::fs::lsetxattr(&from, name, b"blue", flags) {
+            eprintln!("skipped: nobody may set {name} here: {error}");
+            return;
+        }
+    }
+    assert_status(&cp(&["-a"], &[&from, &to]), 0);
+    let kept = |name| rustix::fs::lgetxattr(&to, name, &mut [0u8; 100][..]).is_ok();
+    assert!(kept("trusted.colour") && !kept("trusted.SGI_ACL_FILE"));
+}
+
+#[test]
 fn a_copy_without_the_access_list_gives_the_group_no_more_than_that() {
     let home = home();
     let tree = home.path().join("tree");

@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output, Stdio};
 
@@ -410,6 +410,37 @@ fn a_full_disk_is_an_error_with_the_counts_of_what_is_there() {
         let size = fs::metadata(&path).unwrap().len();
         assert!(text.contains(&format!("\n{size} bytes ")), "{size}: {text}");
         fs::remove_file(&path).unwrap();
+    }
+    // A single byte cannot be tried in two halves.
+    fs::write(small.0.join("fill"), vec![1; 1 << 20]).unwrap();
+    let output = dd(&[
+        "if=/dev/zero",
+        &format!("of={}", path.display()),
+        "bs=1",
+        "count=1",
+    ]);
+    assert_status(&output, 1);
+    let text = stderr(&output);
+    assert!(text.contains("No space left on device"), "{text}");
+}
+
+#[test]
+fn whoever_writes_on_behind_a_full_disk_leaves_no_gap() {
+    let home = home();
+    let Some(small) = Tmpfs::mount(&home.path().join("small"), "size=1m") else {
+        return;
+    };
+    let path = small.0.join("out");
+    for bs in ["bs=512", "bs=4K", "bs=64K", "bs=4M"] {
+        let mut out = fs::File::create(&path).unwrap();
+        let output = pdio()
+            .args(["dd", "if=/dev/zero", bs, "count=9000"])
+            .stdout(out.try_clone().unwrap())
+            .output()
+            .unwrap();
+        assert_status(&output, 1);
+        let size = out.metadata().unwrap().len();
+        assert_eq!(out.stream_position().unwrap(), size, "{bs}");
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct Backing {
     pub depth: usize,
     pub pilot: Pilot,
     pub stats: Stats,
+    /// What `stats` had as direct when the last slice ended.
+    direct_before: u64,
     operation: Operation,
     wanted: Wanted,
     memory_limit: usize,
@@ -81,6 +83,7 @@ impl Backing {
             block,
             depth: options.queue_depth,
             stats: Stats::default(),
+            direct_before: 0,
             operation,
             wanted,
             memory_limit: options.memory_limit,
@@ -164,6 +167,18 @@ impl Backing {
 
     pub(crate) fn is_direct(&self) -> bool {
         self.direct.is_some() && self.pilot.strategy() == Strategy::Direct
+    }
+
+    /// Returns true, and the slice that ends counts for nothing, if direct I/O is the strategy and less than
+    /// one `part` of the slice went that way.
+    pub(crate) fn slice_went_astray(&mut self, part: u64) -> bool {
+        let before = std::mem::replace(&mut self.direct_before, self.stats.direct_bytes);
+        let direct = self.direct_before - before;
+        let astray = self.is_direct() && direct < self.pilot.slice_bytes() / part;
+        if astray {
+            self.pilot.interrupt();
+        }
+        astray
     }
 
     /// For the child after a fork: leaves the parent's memory and threads alone. Returns what there was for

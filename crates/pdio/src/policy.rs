@@ -755,8 +755,7 @@ impl Pilot {
             >= SLOW_SLICE.as_nanos() * u128::from(slice.bytes.max(1));
         if self.slow && !slice.clocked {
             // Perhaps it is the source that is slow: the next slice will tell.
-            let first = slice.first;
-            self.slice.first = first;
+            self.slice.first = slice.first;
             return false;
         }
         let paced = time >= PACED_SLICE && slice.idle > time * 3 / 4;

@@ -322,8 +322,6 @@ struct Core {
     window: usize,
     /// The next strategy begins when the window is used up: nothing more is read ahead.
     closing: bool,
-    /// Bytes that had been read directly when the last slice ended.
-    direct_before: u64,
     /// Small reads elsewhere in this slice, and bytes in sequence since the last that counted.
     jumps: u64,
     run: u64,
@@ -400,7 +398,6 @@ impl Core {
             next_id: 0,
             window: FIRST_WINDOW,
             closing: false,
-            direct_before: 0,
             jumps: 0,
             run: RUN,
             looked_at: 0,
@@ -525,11 +522,8 @@ impl Core {
 
     fn next_slice(&mut self) -> bool {
         self.jumps = 0;
-        let before = std::mem::replace(&mut self.direct_before, self.back.stats.direct_bytes);
-        let direct = self.direct_before - before;
-        if self.back.is_direct() && direct < self.back.pilot.slice_bytes() / 2 {
-            // It went another way, as what the page cache holds does.
-            self.back.pilot.interrupt();
+        // What the page cache holds goes another way.
+        if self.back.slice_went_astray(2) {
             return false;
         }
         let left = self.back.facts.size.saturating_sub(self.expected);

@@ -73,8 +73,6 @@ pub(crate) struct Core {
     /// The file's size as far as this stream knows.
     pub(crate) size: u64,
     pub(crate) preallocate: u64,
-    /// Bytes that had been written directly when the last slice ended.
-    pub(crate) direct_before: u64,
     /// The offset up to which a learned buffered stream has started writeback.
     pub(crate) behind: u64,
     /// True while the keeper sends, which must not wait for writeback.
@@ -118,7 +116,6 @@ impl Core {
             writeback: None,
             size,
             preallocate: options.preallocate,
-            direct_before: 0,
             behind: position,
             no_wait: false,
             scattered: 0,
@@ -144,6 +141,12 @@ impl Core {
     /// Waits until nothing is in flight, whatever fails.
     pub(crate) fn settle(&mut self) {
         while self.in_flight() && self.reap(true).is_ok() {}
+    }
+
+    /// Where that ends which the kernel has of the run.
+    pub(crate) fn written_to(&self) -> u64 {
+        let first = self.sent.front();
+        first.map_or(self.issued, |s| s.offset + s.done as u64)
     }
 
     pub(crate) fn discard(&mut self) {

@@ -621,12 +621,9 @@ impl Core {
         } else {
             Ok(())
         };
-        let before = std::mem::replace(&mut self.direct_before, self.back.stats.direct_bytes);
-        let direct = self.direct_before - before;
-        if self.back.is_direct() && direct < self.back.pilot.slice_bytes() / 4 {
-            // It went another way, as small writes do that are not staged, and those of a stream without memory. Half
-            // of the slice may be under way.
-            self.back.pilot.interrupt();
+        // Small writes that are not staged go another way, and those of a stream without memory. Half of the slice may
+        // be under way.
+        if self.back.slice_went_astray(4) {
             self.back.pilot.abandon();
         } else if self.back.pilot.next() {
             result = result.and_then(|()| self.drain_slice());

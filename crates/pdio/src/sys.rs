@@ -45,7 +45,7 @@ pub(crate) fn pwrite(
         let half = (offset + data.len() as u64 / 2).next_multiple_of(BLOCK) - offset;
         // SAFETY: `data` is readable for its length.
         match unsafe { pwrite_raw(fd.as_raw_fd(), data.as_ptr(), data.len(), offset, flags) } {
-            Err(error) if lacks_room(&error) && half < data.len() as u64 => {
+            Err(error) if lacks_room(&error) && (1..data.len() as u64).contains(&half) => {
                 data = &data[..half as usize];
             }
             // Much of `/proc` has an offset, which only plain calls go by.

@@ -520,8 +520,10 @@ impl Drop for Writer {
             let mut core = self.shared.lock();
             // No caller gets an error here (`finish` returns it), but an old error must not prevent
             // the rest from being written.
-            if core.hand_over().is_err() {
-                let _ = core.hand_over();
+            if core.hand_over().is_err() && core.hand_over().is_err() && self.position == core.end {
+                // Whoever has the descriptor goes on behind what was written, without a gap.
+                core.settle();
+                self.position = core.written_to();
             }
             drop(core);
             let _ = self.leave();

@@ -19,6 +19,9 @@ use crate::report::{quoted, reason, say, Context, Outcome, Progress};
 
 /// What the names of access control lists begin with.
 const LISTS: &[u8] = b"system.posix_acl_";
+/// As XFS shows its access control lists a second time, to root, in its own form: there they are the list, and
+/// elsewhere nothing keeps them up to date.
+const OF_XFS: &[u8] = b"trusted.SGI_";
 /// The list of a file or directory itself, and that which a directory gives to what is made in it.
 const LIST: &CStr = c"system.posix_acl_access";
 const DEFAULT_LIST: &CStr = c"system.posix_acl_default";
@@ -136,7 +139,7 @@ impl Holder<'_> {
         };
         for name in names[..len]
             .split(|&byte| byte == 0)
-            .filter(|name| !name.is_empty())
+            .filter(|name| !name.is_empty() && !name.starts_with(OF_XFS))
         {
             let name = CString::new(name)?;
             let mut value = vec![0u8; 64 << 10];
