@@ -43,20 +43,23 @@ fn waiting(last: u64) -> impl Iterator<Item = &'static Description> {
 /// Passes the waiting data of all streams to the kernel: in the order of their last writes up to
 /// stamp `last`, then of streams that were written to meanwhile.
 fn hand_over(last: u64) {
-    let mut first = true;
+    let mut newest = OLDEST;
     for description in waiting(last) {
-        hand_over_one(description, first);
-        first = false;
+        hand_over_one(description, &mut newest);
     }
     // Streams that were written to meanwhile may also have waiting data from before.
     for description in table::descriptions() {
         if description.deferred.load(SeqCst) > last && description.is_ours() {
-            hand_over_one(description, first);
+            hand_over_one(description, &mut newest);
         }
     }
 }
 
-fn hand_over_one(description: &'static Description, first: bool) {
+/// Before any time of a file.
+const OLDEST: (i64, i64) = (i64::MIN, 0);
+
+/// `newest`: when the last of those before it was written, to the file's times.
+fn hand_over_one(description: &'static Description, newest: &mut (i64, i64)) {
     let Some(mut held) = table::hold_any(description) else {
         return;
     };
@@ -68,8 +71,8 @@ fn hand_over_one(description: &'static Description, first: bool) {
         stream.tells();
     }
     state.drain();
-    if let (Kind::Stream(stream), false) = (&state.kind, first) {
-        stream.touch();
+    if let Kind::Stream(stream) = &state.kind {
+        stream.keep_order(newest);
     }
     // Only now: another thread that saw nothing wait here would tell too early. Writes need the lock.
     description.deferred.store(0, SeqCst);
@@ -190,18 +193,17 @@ fn rescue_all(tries: u32, why: Option<&str>) {
     let last = table::descriptions().map(stamp).max().unwrap_or(0);
     let others = table::descriptions()
         .filter(|&description| description.is_ours() && !(1..=last).contains(&stamp(description)));
-    let mut first = true;
+    let mut newest = OLDEST;
     for description in waiting(last).chain(others) {
         if description.device.load(SeqCst) == 0 {
             continue;
         }
-        patiently(tries, || rescue_one(description, first, why));
-        first = false;
+        patiently(tries, || rescue_one(description, &mut newest, why));
     }
 }
 
 /// Returns false if another thread is working on the stream.
-fn rescue_one(description: &Description, first: bool, why: Option<&str>) -> bool {
+fn rescue_one(description: &Description, newest: &mut (i64, i64), why: Option<&str>) -> bool {
     let Some(mut state) = description.try_lock() else {
         if description.is_held_here() && rescue_held_here(description).is_err() {
             say::say(&[b"the last data of a file could not be written"]);
@@ -216,7 +218,7 @@ fn rescue_one(description: &Description, first: bool, why: Option<&str>) -> bool
     if let Pump::Writer(writer) = &stream.pump {
         match writer.rescue() {
             None => return false,
-            Some(Ok(())) if !first && description.deferred.load(SeqCst) != 0 => stream.touch(),
+            Some(Ok(())) if description.deferred.load(SeqCst) != 0 => stream.keep_order(newest),
             Some(Ok(())) => {}
             Some(Err(_)) if printed => {}
             Some(Err(_)) => say::say(&[

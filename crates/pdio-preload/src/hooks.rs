@@ -392,6 +392,7 @@ export! {
         tell::heard();
         if !file.is_null() {
             tell::asking(libc::fileno(file));
+            table::note_below(libc::fileno(file), true);
         }
         if TAKEN.load(SeqCst) > 0 && !file.is_null() {
             relinquish_behind(libc::fileno(file), true, "opened by fopen");
@@ -403,6 +404,7 @@ export! {
         tell::renumbered();
         if !file.is_null() && state::is_owner() {
             let fd = below(file);
+            table::note_below(fd, false);
             relinquish(fd, "reopened by freopen");
             // Also if its data could not be written: the number becomes another file's.
             descriptors::leave_untold(fd, "reopened by freopen");
@@ -414,6 +416,9 @@ export! {
         // As after `dup2`.
         tell::renumbered();
         tell::heard();
+        if !reopened.is_null() && libc::fileno(reopened) > libc::STDERR_FILENO {
+            table::note_below(libc::fileno(reopened), true);
+        }
         // Also without a path: it may be written to now.
         let writes = || core::ffi::CStr::from_ptr(mode).to_bytes() != b"r";
         if TAKEN.load(SeqCst) > 0 && !reopened.is_null() && writes() {
@@ -432,6 +437,7 @@ export! {
         // The C library closes the descriptor itself, unseen. What it still has to write comes
         // after what the program wrote.
         let fd = if file.is_null() { -1 } else { below(file) };
+        table::note_below(fd, false);
         tell::closing(fd);
         tell::renumbered();
         if word(fd) == 0 || !state::is_owner() {
@@ -577,7 +583,9 @@ fn around_internal(
 fn duplicated(fd: c_int, new: c_int) -> c_int {
     if new >= 0 && new != fd && !state::borrowed() {
         was_another(new);
-        if word(fd) != 0 {
+        if word(fd) != 0 && table::is_below(new) {
+            relinquish(fd, "duplicated onto what others may use");
+        } else if word(fd) != 0 {
             descriptors::copied(fd, new);
         }
     }
@@ -732,6 +740,8 @@ fn locking(fd: c_int) {
     }
 }
 
+const FIFREEZE: c_ulong = 0xc004_5877;
+const USERFAULTFD_IOC_NEW: c_ulong = 0xaa00;
 const FICLONE: c_ulong = 0x4004_9409;
 const FICLONERANGE: c_ulong = 0x4020_940d;
 
@@ -776,6 +786,9 @@ export! {
                     relinquish(from as c_int, "cloned");
                 }
             }
+            // Until it thaws, what is held could not be written, and every call that tells would wait for that.
+            FIFREEZE => process::withdraw("a filesystem is frozen"),
+            USERFAULTFD_IOC_NEW => process::withdraw("userfaultfd"),
             _ => {}
         }
         if word(fd) != 0 && !guard::inside() {
@@ -1535,8 +1548,14 @@ export! {
             }
             SYS_socket | SYS_socketpair | SYS_accept | SYS_accept4 | SYS_pipe2 | SYS_eventfd2
             | SYS_epoll_create1 | SYS_signalfd4 | SYS_timerfd_create | SYS_inotify_init1
-            | SYS_fanotify_init | SYS_memfd_create | SYS_pidfd_open | SYS_perf_event_open
-            | SYS_userfaultfd => make(|| real() as c_int) as c_long,
+            | SYS_fanotify_init | SYS_memfd_create | SYS_pidfd_open | SYS_perf_event_open => {
+                make(|| real() as c_int) as c_long
+            }
+            // The thread that provides memory would wait for the stream that copies from there.
+            SYS_userfaultfd => {
+                process::withdraw("userfaultfd");
+                make(|| real() as c_int) as c_long
+            }
             // Of rings that were set up elsewhere nothing is taken; the pdio crate's own are used in
             // a fork's handlers, too.
             SYS_io_uring_enter | SYS_io_uring_register | SYS_CACHESTAT => real(),

@@ -525,7 +525,10 @@ jump! {
     fn dlmopen(namespace, _b, mode) { opening_library(namespace as libc::Lmid_t, mode as c_int) }
 
     // The C library writes there itself, unseen.
-    fn fdopen(fd, _b, _c) { relinquish(fd as c_int, "fdopen") }
+    fn fdopen(fd, _b, _c) {
+        relinquish(fd as c_int, "fdopen");
+        table::note_below(fd as c_int, true);
+    }
     fn fcloseall(_a, _b, _c) {
         tell::hand_over();
         for fd in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {

@@ -13,7 +13,7 @@ use libc::{iovec, off_t};
 use crate::filesystem::Filesystem;
 use crate::table::{Kind, State};
 use crate::taken::{Pump, Stream};
-use crate::{next, report, say, tell};
+use crate::{look, next, report, say, tell};
 
 /// Bytes written between two checks of the room: so many may be lost if others take all of it meanwhile.
 const ROOM_STEP: u64 = 256 << 10;
@@ -118,9 +118,25 @@ impl Stream {
         (first, true)
     }
 
-    /// Sets the file's times to now: part of the stream may have reached the kernel before earlier
-    /// data of another stream, and the times have to show the order of the writes.
-    pub fn touch(&self) {
+    /// Has the file's times show that it was written after the streams before it, the newest of which has the time
+    /// `newest`: part of the stream may have reached the kernel before earlier data of those.
+    pub fn keep_order(&self, newest: &mut (i64, i64)) {
+        let written = || {
+            let about = look::stat(self.descriptor())?;
+            Some((about.st_mtime, about.st_mtime_nsec))
+        };
+        let Some(mut time) = written() else {
+            return;
+        };
+        // An older one than before the stream is somebody else's wish.
+        if (self.older..*newest).contains(&time) {
+            self.touch();
+            time = written().unwrap_or(time);
+        }
+        *newest = time.max(*newest);
+    }
+
+    fn touch(&self) {
         let only = |nsec| libc::timespec {
             tv_sec: 0,
             tv_nsec: nsec,
@@ -281,6 +297,7 @@ mod tests {
 
     fn stream(pump: Pump, copies: bool) -> Stream {
         Stream {
+            older: (0, 0),
             pump,
             path: c"file".into(),
             standard: false,

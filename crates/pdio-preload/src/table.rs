@@ -190,6 +190,28 @@ pub fn unwatch(fd: c_int) -> bool {
     slot.fetch_update(SeqCst, SeqCst, watched).is_ok()
 }
 
+/// Numbers that the C library reads and writes below a `FILE`, whatever they lead to by then: a program may have closed
+/// one, and got it again for another file.
+static BELOW: [AtomicU64; SLOTS / 64] = [const { AtomicU64::new(0) }; SLOTS / 64];
+
+/// Notes that a number is below a `FILE`, or no longer.
+pub fn note_below(fd: c_int, is: bool) {
+    if let Some(word) = BELOW.get(fd as usize / 64) {
+        let bit = 1 << (fd as usize % 64);
+        match is {
+            true => word.fetch_or(bit, SeqCst),
+            false => word.fetch_and(!bit, SeqCst),
+        };
+    }
+}
+
+/// Returns true if the C library may read or write there by itself.
+pub fn is_below(fd: c_int) -> bool {
+    BELOW
+        .get(fd as usize / 64)
+        .is_some_and(|word| word.load(SeqCst) >> (fd as usize % 64) & 1 != 0)
+}
+
 /// Starts to watch a descriptor that was just opened.
 pub fn watch(fd: c_int, writer: bool) {
     watch_as(fd, WATCHED | if writer { WRITER } else { 0 });
@@ -197,7 +219,7 @@ pub fn watch(fd: c_int, writer: bool) {
 
 fn watch_as(fd: c_int, word: usize) {
     // Standard error is written by the C library itself, whenever it likes.
-    if fd == libc::STDERR_FILENO {
+    if fd == libc::STDERR_FILENO || is_below(fd) {
         return;
     }
     if enter(fd, word) && HOLD.load(SeqCst) != 0 {

@@ -117,6 +117,7 @@ fn start(fd: c_int, claim: Claim, entry: &Description) -> Result<Stream, Refused
     let mut stream = Stream {
         pump,
         path,
+        older: (about.st_mtime, about.st_mtime_nsec),
         standard: false,
         in_step: false,
         farthest: match writer {

@@ -11,6 +11,8 @@ use pdio::{Reader, Writer};
 pub struct Stream {
     pub pump: Pump,
     pub path: CString,
+    /// When the file was last written before it was taken.
+    pub older: (i64, i64),
     /// Also reached as standard input or output, where the C library reads and writes by itself,
     /// unseen, at the kernel's offset.
     pub standard: bool,

@@ -32,7 +32,7 @@ use crate::guard::{self, Guard};
 use crate::jump::{arrive_with, About, Slot, Words};
 use crate::next;
 use crate::table::{CLEAR, QUIET, SLOTS};
-use crate::{acts, look, settings, state};
+use crate::{acts, look, memory, settings, state};
 
 /// Negative while the kernel's offset of standard input or output may be another than its stream's.
 pub static OFFSETS: AtomicIsize = AtomicIsize::new(0);
@@ -661,16 +661,29 @@ unsafe fn receiving(words: &Words) {
     reading(words[0] as c_int);
 }
 
-/// Returns true if a limit in milliseconds leaves time to wait.
-unsafe fn milliseconds(limit: usize) -> bool {
-    limit as c_int != 0
+/// True once the program asks to hear of what is done to files: what it asks without waiting, too, may then be what
+/// it wrote itself.
+static FILES_WATCHED: AtomicBool = AtomicBool::new(false);
+
+unsafe fn watching_files(_: &Words) {
+    FILES_WATCHED.store(true, SeqCst);
+    hand_over();
 }
 
-/// Returns true if a limit as a `timespec` or `timeval` leaves time to wait, as none at all does.
+/// Returns true if a limit in milliseconds leaves time to wait, or files are watched.
+unsafe fn milliseconds(limit: usize) -> bool {
+    limit as c_int != 0 || FILES_WATCHED.load(SeqCst)
+}
+
+/// The same of a limit as a `timespec` or `timeval`; none at all leaves time.
 unsafe fn time(limit: usize) -> bool {
+    if FILES_WATCHED.load(SeqCst) {
+        return true;
+    }
     let limit = limit as *const [c_long; 2];
-    // SAFETY: null, or the program's.
-    limit.is_null() || unsafe { *limit } != [0, 0]
+    // What the kernel will refuse does not wait.
+    // SAFETY: null, or the program's, if it is there.
+    limit.is_null() || unsafe { memory::peek(limit) }.is_some_and(|limit| limit != [0, 0])
 }
 
 unsafe fn poll_waits(words: &Words) -> bool {
@@ -693,8 +706,12 @@ unsafe fn select_waits(words: &Words) -> bool {
         let mut pointers = [0; 3];
         if count <= libc::FD_SETSIZE {
             for i in (0..3).filter(|&i| sets[i] != 0) {
-                let to = copies.as_mut_ptr().add(i);
-                (sets[i] as *const u64).copy_to_nonoverlapping(to.cast(), count.div_ceil(64));
+                let (to, words) = (copies.as_mut_ptr().add(i), count.div_ceil(64));
+                // What the kernel will refuse does not wait.
+                if !memory::Known::default().holds(sets[i], words * 8, false) {
+                    return false;
+                }
+                (sets[i] as *const u64).copy_to_nonoverlapping(to.cast(), words);
                 pointers[i] = to as usize;
             }
             let none = [0 as c_long; 2];
@@ -870,7 +887,7 @@ hears! {
         msgget msgctl msgsnd msgrcv semget semctl semop semtimedop shmget shmctl mq_send mq_timedsend mq_receive mq_timedreceive
         process_vm_writev aio_suspend aio_suspend64
         killpg sigqueue tgkill pidfd_send_signal ptrace tcsetpgrp
-        inotify_add_watch fanotify_mark mount umount umount2 move_mount fsconfig mount_setattr swapon swapoff sethostname setdomainname
+        mount umount umount2 move_mount fsconfig mount_setattr swapon swapoff sethostname setdomainname
         wait __wait wait3 pclose sleep usleep nanosleep __nanosleep clock_nanosleep thrd_sleep
         sigsuspend __sigsuspend sigpause __sigpause __xpg_sigpause sigwait
         sigwaitinfo sigtimedwait
@@ -883,6 +900,7 @@ hears! {
     selecting: select __select pselect;
     awaiting: epoll_wait epoll_pwait;
     awaiting_precisely: epoll_pwait2;
+    watching_files: inotify_add_watch fanotify_mark;
     watching_children: waitpid __waitpid wait4;
     watching_ids: waitid;
     nothing_seen:

@@ -3,6 +3,8 @@
 //! files' times have the order of the calls.
 
 mod common;
+#[path = "../../pdio/tests/common/mod.rs"]
+mod filesystems;
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -512,4 +514,69 @@ fn the_program_sees_the_actions_that_it_has_set() {
     assert!(expected.output.status.success(), "{:?}", expected.output);
     let got = seen(preloaded(&program, &HELD).arg("actions"), home.path());
     common::same("actions", &expected, &got);
+}
+
+#[test]
+fn a_number_below_a_file_pointer_is_no_stream() {
+    // The third file is one.
+    same(&["below"], 1);
+}
+
+#[test]
+fn what_the_kernel_refuses_to_wait_for_is_refused() {
+    same(&["refused"], 1);
+}
+
+#[test]
+fn a_time_that_somebody_else_has_set_stays() {
+    let variables = [HELD[0], ("PDIO_LINGER", "10ms")];
+    let (printed, taken) = run(&["sets_a_time"], &variables);
+    assert_eq!((printed.as_str(), taken), ("1000000\n", 2));
+}
+
+#[test]
+fn memory_that_another_thread_provides_is_waited_for() {
+    let program = compiled("tells.c", "tells", &[]);
+    let home = scratch();
+    let run = |mut command: std::process::Command| {
+        let output = command.arg("provided").current_dir(home.path()).output();
+        output.expect("starts")
+    };
+    let expected = run(bare(&program));
+    if expected.status.code() == Some(77) {
+        eprintln!("skipped: this kernel has no userfaultfd, or not for this user");
+        return;
+    }
+    let got = run(preloaded(&program, &HELD));
+    assert_eq!(
+        (got.status, stdout(&got)),
+        (expected.status, stdout(&expected))
+    );
+}
+
+#[test]
+fn a_filesystem_that_the_program_freezes_thaws() {
+    let made = filesystems::image("ext4", 64, "mkfs.ext4", &["-q"], "e2fsprogs");
+    let Some(filesystem) = made else {
+        return;
+    };
+    let program = compiled("tells.c", "tells", &[]);
+    let mut command = preloaded(&program, &[HELD[0], ("PDIO_LINGER", "10ms")]);
+    let mut child = command
+        .arg("freezes")
+        .current_dir(&filesystem.directory)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while child.try_wait().expect("a child").is_none() && std::time::Instant::now() < end {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    // Whatever has frozen it.
+    let thawed = std::process::Command::new("fsfreeze")
+        .arg("-u")
+        .arg(&filesystem.directory)
+        .output();
+    let output = child.wait_with_output().expect("ended");
+    assert_eq!(stdout(&output), "0\n12288000\n", "{output:?}, {thawed:?}");
 }

@@ -28,7 +28,7 @@ static void *waits(void *unused)
 
 int main(void)
 {
-	int fault = syscall(SYS_userfaultfd, O_CLOEXEC);
+	int fault;
 	struct uffdio_api api = { .api = UFFD_API };
 	struct uffdio_register range = { .mode = UFFDIO_REGISTER_MODE_MISSING };
 	struct uffdio_zeropage zero = { 0 };
@@ -39,12 +39,13 @@ int main(void)
 	late = memory + PAGE;
 	range.range.start = zero.range.start = (unsigned long)late;
 	range.range.len = zero.range.len = PAGE;
-	if (fault < 0 || ioctl(fault, UFFDIO_API, &api) || ioctl(fault, UFFDIO_REGISTER, &range))
-		return 77;
 	file = open("file", O_RDWR | O_CREAT, 0600);
 	if (write(file, memory, PAGE) != PAGE || fsync(file) || close(file))
 		return 1;
 	file = open("file", O_RDONLY | O_DIRECT);
+	fault = syscall(SYS_userfaultfd, O_CLOEXEC);
+	if (fault < 0 || ioctl(fault, UFFDIO_API, &api) || ioctl(fault, UFFDIO_REGISTER, &range))
+		return 77;
 	/* Ends the program if the second read waits for the first. */
 	alarm(60);
 	pthread_create(&thread, NULL, waits, NULL);

@@ -25,12 +25,14 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/select.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/fsuid.h>
@@ -1945,6 +1947,23 @@ static void watches(void)
 	SAY(ioctl(watch, FIONREAD, &count));
 	SAY(count > 0);
 	SAY(read(watch, events, sizeof(events)) > 0);
+	/* Without waiting. */
+	for (int how = 0; how < 3; how++) {
+		struct pollfd one = { .fd = watch, .events = POLLIN };
+		struct epoll_event event = { .events = EPOLLIN };
+		struct timeval none = { 0 };
+		int queue = epoll_create1(0);
+		fd_set set;
+
+		FD_ZERO(&set);
+		FD_SET(watch, &set);
+		epoll_ctl(queue, EPOLL_CTL_ADD, watch, &event);
+		stream(fd, 100, 10);
+		SAY(how == 0 ? poll(&one, 1, 0) : how == 1 ? select(watch + 1, &set, NULL, NULL, &none)
+			: epoll_wait(queue, &event, 1, 0));
+		SAY(read(watch, events, sizeof(events)) > 0);
+		close(queue);
+	}
 	SAY(close(fd));
 	close(watch);
 }

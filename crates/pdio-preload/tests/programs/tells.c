@@ -13,7 +13,9 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <linux/futex.h>
+#include <linux/userfaultfd.h>
 #include <mqueue.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -1685,6 +1687,153 @@ static void actions(void)
 	close(fd);
 }
 
+/* A number below a FILE that was closed there leads to another file. */
+static void below(void)
+{
+	FILE *file = fopen("first", "w");
+	int number = fileno(file), fd;
+
+	close(number);
+	fd = create("second");
+	printf("%d\n", fd == number);
+	for (int i = 0; i < 100; i++)
+		put(fd, BLOCK);
+	fputs("END\n", file);
+	fflush(file);
+	for (int i = 0; i < 10; i++)
+		put(fd, BLOCK);
+	printf("%ld\n", size_of("second"));
+	fclose(file);
+	fd = create("third");
+	put(fd, BLOCK);
+	put(fd, BLOCK);
+	close(fd);
+}
+
+/* Sets and limits that are not there. */
+static void refused(void)
+{
+	struct timeval time = { 0, 1000 };
+	struct epoll_event event;
+	int fd = create("file"), queue = epoll_create1(0);
+
+	put(fd, BLOCK);
+	put(fd, BLOCK);
+	check(select(10, (fd_set *)8, NULL, NULL, &time) == -1 && errno == EFAULT, "select");
+	check(epoll_pwait2(queue, &event, 1, (void *)8, NULL) == -1 && errno == EFAULT, "epoll_pwait2");
+	put(fd, BLOCK);
+	close(fd);
+}
+
+/* Another process sets an old time while nothing of the file waits. */
+static void sets_a_time(void)
+{
+	struct timespec old[2] = { { 1000000, 0 }, { 1000000, 0 } };
+	int go[2], done[2], fd[2];
+	char byte = 0;
+	struct stat st;
+	pid_t child;
+
+	check(!pipe(go) && !pipe(done), "pipe");
+	child = fork();
+	if (!child) {
+		/* To the parent's calls no call of this one is of any matter. */
+		bare(SYS_read, go[0], &byte, 1);
+		bare(SYS_utimensat, AT_FDCWD, "1", old, 0);
+		bare(SYS_write, done[1], &byte, 1);
+		bare(SYS_exit_group, 0);
+	}
+	fd[0] = create("0");
+	fd[1] = create("1");
+	for (int i = 0; i < 20; i++)
+		put(fd[i % 2], BLOCK);
+	/* Longer than PDIO_LINGER. */
+	for (int i = 0; i < 25; i++)
+		spin();
+	bare(SYS_write, go[1], &byte, 1);
+	bare(SYS_read, done[0], &byte, 1);
+	usleep(1);
+	check(!stat("1", &st), "stat");
+	printf("%ld\n", (long)st.st_mtime);
+	waitpid(child, NULL, 0);
+	close(fd[0]);
+	close(fd[1]);
+}
+
+static int device;
+
+static void *logs(void *unused)
+{
+	int fd = create("log");
+
+	(void)unused;
+	for (int i = 0; i < 3000; i++) {
+		put(fd, BLOCK);
+		if (i % 500 == 499)
+			spin();
+	}
+	close(fd);
+	return NULL;
+}
+
+/* A filesystem is frozen while a thread writes there. */
+static void freezes(void)
+{
+	pthread_t thread;
+
+	alarm(60);
+	device = open(".", O_RDONLY | O_DIRECTORY);
+	pthread_create(&thread, NULL, logs, NULL);
+	spin();
+	check(!ioctl(device, FIFREEZE, 0), "FIFREEZE");
+	usleep(200000);
+	printf("%d\n", ioctl(device, FITHAW, 0));
+	pthread_join(thread, NULL);
+	printf("%ld\n", size_of("log"));
+}
+
+static int faults;
+
+static void *provides(void *unused)
+{
+	struct uffd_msg message;
+
+	(void)unused;
+	while (read(faults, &message, sizeof(message)) == sizeof(message)) {
+		struct uffdio_copy copy = {
+			.dst = message.arg.pagefault.address & ~(BLOCK - 1ul),
+			.src = (unsigned long)pool, .len = BLOCK,
+		};
+
+		ioctl(faults, UFFDIO_COPY, &copy);
+	}
+	return NULL;
+}
+
+/* What is written comes from memory that another thread provides. Status 77 if the kernel lets nobody do so. */
+static void provided(void)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register range = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	int fd = create("file");
+	pthread_t thread;
+	char *memory = mmap(NULL, 100 * BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	alarm(60);
+	faults = syscall(SYS_userfaultfd, O_CLOEXEC);
+	range.range.start = (unsigned long)memory;
+	range.range.len = 100 * BLOCK;
+	if (faults < 0 || ioctl(faults, UFFDIO_API, &api) || ioctl(faults, UFFDIO_REGISTER, &range))
+		exit(77);
+	pthread_create(&thread, NULL, provides, NULL);
+	for (int i = 0; i < 20; i++)
+		put(fd, BLOCK);
+	for (int i = 0; i < 100; i++)
+		check(write(fd, memory + i * BLOCK, BLOCK) == BLOCK, "write");
+	close(fd);
+	printf("%ld\n", size_of("file"));
+}
+
 int main(int argc, char **argv)
 {
 	for (size_t i = 0; i < sizeof(pool); i++)
@@ -1729,6 +1878,16 @@ int main(int argc, char **argv)
 		dies(atoi(argv[2]), argv[3]);
 	else if (argc > 1 && !strcmp(argv[1], "actions"))
 		actions();
+	else if (argc > 1 && !strcmp(argv[1], "below"))
+		below();
+	else if (argc > 1 && !strcmp(argv[1], "refused"))
+		refused();
+	else if (argc > 1 && !strcmp(argv[1], "sets_a_time"))
+		sets_a_time();
+	else if (argc > 1 && !strcmp(argv[1], "freezes"))
+		freezes();
+	else if (argc > 1 && !strcmp(argv[1], "provided"))
+		provided();
 	else
 		return 2;
 	return 0;
