@@ -120,6 +120,8 @@ const AHEAD: u32 = 2;
 /// C library keeps at the end of its heap. The program's own mappings and other processes are refused it
 /// and cannot take it back.
 const AHEAD_COUNTED: u32 = 3;
+/// An object that becomes more than so many times as long in one step has no huge pages asked for.
+const MOST_LEAP: usize = 4;
 /// The minimum that is committed for an object that grows.
 const FIRST_COMMIT: usize = 256 << 10;
 /// Memory beyond an object that is worth trimming: a quarter of its size, at least so much, and so much at most.
@@ -560,7 +562,7 @@ pub(crate) fn alloc(size: usize, align: usize, zero: bool, growing: bool) -> *mu
         _ => inset_for(index - first_of(class), size, align, growing),
     };
     if !(set_inset(slot, origin, class, size, inset)
-        && ensure_committed(slot, origin, class, slot.inset() + size, growing))
+        && ensure_committed(slot, origin, class, slot.inset() + size, growing, None))
     {
         put_back(slot, class, index);
         return ptr::null_mut();
@@ -669,13 +671,15 @@ fn take_from(class: usize, size: usize, growing: bool) -> Option<usize> {
     None
 }
 
-/// Makes a slot usable up to `end`; `growing`: and some more, for the next steps.
+/// Makes a slot usable up to `end`; `growing`: and some more, for the next steps. `before`: the origin of the slot
+/// that the object has until now, and its end there.
 fn ensure_committed(
     slot: &Slot,
     origin: *mut u8,
     class: usize,
     end: usize,
     growing: bool,
+    before: Option<(*mut u8, usize)>,
 ) -> bool {
     let have = slot.committed.load(Relaxed);
     let need = page_round(end);
@@ -711,7 +715,9 @@ fn ensure_committed(
         slot.committed.store(to, Relaxed);
     }
     if need > HUGE && (need > have || slot.huge.load(Relaxed) == UNASKED) {
-        choose_pages(slot, origin, class, need, growing);
+        choose_pages(slot, origin, class, need, before);
+    } else if !growing && need > slot.touched.load(Relaxed).max(HUGE) {
+        keep_small(slot, origin, class);
     }
     true
 }
@@ -735,8 +741,18 @@ fn ahead_counted(need: usize) -> usize {
 /// Asks for huge pages beyond the first 2 MiB of a slot, if they pay. The caller holds it, and
 /// nothing lies in it beyond what it has touched.
 #[cold]
-fn choose_pages(slot: &Slot, origin: *mut u8, class: usize, need: usize, growing: bool) {
-    let advice = huge::advice(need, growing);
+fn choose_pages(
+    slot: &Slot,
+    origin: *mut u8,
+    class: usize,
+    need: usize,
+    before: Option<(*mut u8, usize)>,
+) {
+    // Who grows by leaps, or has not used the last of what it had, may use little of what it gets.
+    let fills = |(origin, end): (*mut u8, usize)| {
+        need / MOST_LEAP <= end && os::resident(origin.wrapping_add(page_floor(end - 1)))
+    };
+    let advice = huge::advice(need, || before.is_some_and(fills));
     let committed = slot.committed.load(Relaxed);
     let filled = slot.touched.load(Relaxed).max(HUGE).next_multiple_of(HUGE);
     let tries = advice == Advice::Try && filled + 2 * HUGE <= committed;
@@ -748,6 +764,8 @@ fn choose_pages(slot: &Slot, origin: *mut u8, class: usize, need: usize, growing
     if lacks || advice == Advice::Small {
         if slot.huge.load(Relaxed) == UNASKED {
             slot.huge.store(SMALL, Relaxed);
+        } else {
+            keep_small(slot, origin, class);
         }
         return;
     }
@@ -772,14 +790,24 @@ fn choose_pages(slot: &Slot, origin: *mut u8, class: usize, need: usize, growing
 /// time, since advice changes nothing that an owner relies on.
 pub(crate) fn huge_pages_lose() {
     for (slot, class, index) in slots() {
-        let asked = slot.huge.compare_exchange(ASKED, SMALL, Relaxed, Relaxed);
-        if asked.is_ok() {
-            // SAFETY: the range is in that slot.
-            unsafe {
-                let from = origin_of(class, index).add(HUGE);
-                os::advise_huge(from, (1 << SHIFT[class]) - HUGE, false);
-            }
-        }
+        go_on_small(slot, origin_of(class, index), class);
+    }
+}
+
+/// What is not there yet of a slot that was asked for huge pages becomes small ones.
+fn go_on_small(slot: &Slot, origin: *mut u8, class: usize) {
+    let asked = slot.huge.compare_exchange(ASKED, SMALL, Relaxed, Relaxed);
+    if asked.is_ok() {
+        // SAFETY: the range is in that slot.
+        unsafe { os::advise_huge(origin.add(HUGE), (1 << SHIFT[class]) - HUGE, false) };
+    }
+}
+
+/// As [`go_on_small`], for an object that may use only a part of what it has; unless it would have huge pages without
+/// brug as well, or is to have them whatever they cost.
+fn keep_small(slot: &Slot, origin: *mut u8, class: usize) {
+    if !huge::must_be_avoided() && config::current().thp != Thp::Always {
+        go_on_small(slot, origin, class);
     }
 }
 
@@ -991,7 +1019,7 @@ unsafe fn resize_cold(
         return None;
     }
     if new <= 1 << SHIFT[class] {
-        if !ensure_committed(slot, origin, class, new, true) {
+        if !ensure_committed(slot, origin, class, new, true, Some((origin, old))) {
             release_hold(slot, old, false);
             return None;
         }
@@ -1038,7 +1066,7 @@ unsafe fn promote(
         put_back(target, target_class, index);
         return None;
     }
-    if !ensure_committed(target, to, target_class, new, true) {
+    if !ensure_committed(target, to, target_class, new, true, Some((origin, old))) {
         put_back(target, target_class, index);
         return None;
     }

@@ -401,6 +401,8 @@ pub(crate) fn at_fork() {
         }
         extern "C" fn parent() {
             FORK.store(NO_FORK, Relaxed);
+            // Nobody got a thread meanwhile.
+            retain::wake(retain::RETAINED.load(Relaxed));
         }
         extern "C" fn child() {
             after_fork_in_child();

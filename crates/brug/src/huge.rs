@@ -114,8 +114,9 @@ pub(crate) enum Advice {
     Try,
 }
 
-/// Says if an object of `size` bytes is to have huge pages.
-pub(crate) fn advice(size: usize, growing: bool) -> Advice {
+/// Says if an object of `size` bytes is to have huge pages; `fills`: it grows, and is filled as it does. Another has
+/// what it would have without brug: of a table of which only a few pages are ever used each would become a huge one.
+pub(crate) fn advice(size: usize, fills: impl FnOnce() -> bool) -> Advice {
     if !WANTED.load(Relaxed) {
         return Advice::Small;
     }
@@ -123,10 +124,8 @@ pub(crate) fn advice(size: usize, growing: bool) -> Advice {
         return Advice::Huge;
     }
     match VERDICT.load(Relaxed) {
-        PAY if growing => Advice::Try,
-        PAY => Advice::Huge,
-        // An object that does not grow has what it would have without brug.
-        _ if !growing => Advice::Small,
+        _ if !fills() => Advice::Small,
+        PAY => Advice::Try,
         verdict => {
             let before = match verdict {
                 UNKNOWN => FIRST_TRY,
@@ -717,7 +716,7 @@ mod tests {
                 unsafe {
                     PRETENDED.store(FAST, Relaxed);
                     VERDICT.store(PAY, Relaxed);
-                    let p = raw::realloc(grown(512 << 10), 3 << 20);
+                    let p = raw::realloc(grown(1 << 20), 3 << 20);
                     let at = |mib: usize| p.wrapping_add(mib << 20);
                     assert!(asked_for(at(2)) && os::populate(at(2)) && os::populate(at(3)));
                     assert_eq!(raw::realloc(p, 8 << 10), p);
@@ -816,16 +815,49 @@ mod tests {
                     assert_eq!(VERDICT.load(Relaxed), PAY);
                     assert!(asked_for(again.add(7 << 20)));
                     let larger = raw::malloc(65 << 20);
-                    assert!(asked_for(larger.add(7 << 20)));
+                    assert!(!asked_for(larger.add(7 << 20)));
                     // All that had them lose them.
                     lose(SLOWER);
                     crate::arena::huge_pages_lose();
                     assert!(!asked_for(again.add(7 << 20)));
-                    assert!(!asked_for(larger.add(7 << 20)));
                     assert_eq!(WAITING.load(Relaxed), WAIT);
                     lose(SLOWER);
                     assert_eq!(WAITING.load(Relaxed), 2 * WAIT);
                     for p in [slow, early, large, again, larger] {
+                        raw::free(p);
+                    }
+                }
+            },
+        );
+    }
+
+    /// Of a table of which little is used each page that is touched would become a huge one.
+    #[test]
+    fn objects_that_are_not_filled_have_small_pages() {
+        isolated(
+            "huge::tests::objects_that_are_not_filled_have_small_pages",
+            || {
+                // SAFETY: within objects; freed as allocated.
+                unsafe {
+                    PRETENDED.store(FAST, Relaxed);
+                    VERDICT.store(PAY, Relaxed);
+                    let at = |p: *mut u8| p.wrapping_add(15 << 20);
+                    let filled = grown(32 << 20);
+                    assert!(asked_for(at(filled)));
+                    // In one step, though it has used all that it had.
+                    let leapt = raw::realloc(grown(2 << 20), 16 << 20);
+                    assert!(!asked_for(at(leapt)));
+                    // In small ones, with nothing at its end.
+                    let mut empty = raw::malloc(256 << 10);
+                    for step in 1..=6 {
+                        empty = raw::realloc(empty, (256 << 10) << step);
+                    }
+                    assert!(!asked_for(at(empty)));
+                    // Where one has been that was filled, beyond that.
+                    raw::free(filled);
+                    let larger = raw::malloc(100 << 20);
+                    assert!(!asked_for(larger.add(90 << 20)));
+                    for p in [leapt, empty, larger] {
                         raw::free(p);
                     }
                 }

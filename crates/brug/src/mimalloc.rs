@@ -299,7 +299,7 @@ unsafe fn choose_pages(at: *mut u8, share: usize, first: bool) {
     let always = config::current().thp == Thp::Always;
     let advice = match first && !always {
         true => Advice::Small,
-        false => huge::advice(share, true),
+        false => huge::advice(share, || true),
     };
     let mut huge = match advice {
         Advice::Small if first && huge::may_pay() && !os::has_little_memory() => os::HUGE,

@@ -16,7 +16,7 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{
-    fence, AtomicBool, AtomicI32, AtomicUsize,
+    fence, AtomicI32, AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 
@@ -32,8 +32,8 @@ const STACK: usize = 128 << 10;
 /// Number of that thread.
 static NUMBER: AtomicI32 = AtomicI32::new(0);
 
-/// True while somebody waits for the thread to end.
-static STOP: AtomicBool = AtomicBool::new(false);
+/// How many wait for the thread to end. Meanwhile none is started.
+static STOP: AtomicU32 = AtomicU32::new(0);
 
 /// Milliseconds that somebody waits at most.
 const PATIENCE: u64 = 1000;
@@ -47,17 +47,17 @@ pub(crate) fn stop() {
     }
     os::keep_errno(|| {
         let until = os::now_ms() + PATIENCE;
-        STOP.store(true, Release);
-        while THREAD.load(Acquire) == RUNNING && os::now_ms() < until {
+        STOP.fetch_add(1, SeqCst);
+        while THREAD.load(SeqCst) == RUNNING && os::now_ms() < until {
             WOKEN.fetch_add(1, Release);
             os::wake(&WOKEN);
             os::wait_a_moment();
         }
-        STOP.store(false, Release);
         // It still has its last instructions before it.
         while os::is_thread(NUMBER.load(Acquire)) && os::now_ms() < until {
             os::wait_a_moment();
         }
+        STOP.fetch_sub(1, SeqCst);
     });
 }
 
@@ -67,9 +67,14 @@ pub(crate) fn start() {
     words::adopt();
     if os::borrows_memory()
         || THREAD
-            .compare_exchange(NONE, RUNNING, AcqRel, Relaxed)
+            .compare_exchange(NONE, RUNNING, SeqCst, Relaxed)
             .is_err()
     {
+        return;
+    }
+    if STOP.load(SeqCst) > 0 {
+        // Who waits may have seen neither.
+        THREAD.store(NONE, SeqCst);
         return;
     }
     os::keep_errno(|| {
@@ -200,7 +205,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
                 arena::huge_pages_lose();
             }
             os::sleep(&WOKEN, woken, if watching { huge::TICK } else { left.min(LOOK) });
-            if STOP.load(Acquire) {
+            if STOP.load(Acquire) > 0 {
                 leave();
                 arena::drop_retained(0);
                 return end();
@@ -246,7 +251,7 @@ fn leave() {
 
 /// In the child of a fork, which has no thread, and nobody who waits for it to end.
 pub(crate) fn after_fork_in_child() {
-    STOP.store(false, Relaxed);
+    STOP.store(0, Relaxed);
 }
 
 #[cfg(test)]
@@ -254,7 +259,7 @@ mod tests {
     extern crate std;
     use super::*;
     use crate::{alone, retain};
-    use core::sync::atomic::AtomicU32;
+    use core::sync::atomic::AtomicBool;
     use std::time::{Duration, Instant};
     use std::{println, thread};
 
@@ -312,6 +317,26 @@ mod tests {
         });
     }
 
+    /// Whoever forks would wait for one after the other.
+    #[test]
+    fn none_begins_while_its_end_is_waited_for() {
+        const NAME: &str = "purge::tests::none_begins_while_its_end_is_waited_for";
+        if cfg!(miri) {
+            println!("skipped: Miri starts no other process");
+            return;
+        }
+        if alone::job().is_none() {
+            return alone::alone(NAME, "");
+        }
+        crate::raw::config();
+        STOP.store(1, SeqCst);
+        start();
+        assert_eq!(THREAD.load(SeqCst), NONE);
+        STOP.store(0, SeqCst);
+        start();
+        assert_eq!(THREAD.load(SeqCst), RUNNING);
+    }
+
     /// Another thread of the parent was waiting for that; in the child each thread would end as soon as it began.
     #[test]
     fn a_child_does_not_want_its_thread_to_end() {
@@ -322,18 +347,18 @@ mod tests {
         crate::raw::config();
         #[cfg(feature = "preload")]
         crate::raw::prepare();
-        STOP.store(true, Release);
+        STOP.store(1, Release);
         // SAFETY: the child leaves by _exit.
         let status = unsafe {
             let child = libc::fork();
             if child == 0 {
-                libc::_exit(STOP.load(Acquire).into());
+                libc::_exit((STOP.load(Acquire) > 0).into());
             }
             let mut status = -1;
             libc::waitpid(child, &mut status, 0);
             status
         };
-        STOP.store(false, Release);
+        STOP.store(0, Release);
         assert_eq!(status, 0);
     }
 }
