@@ -6,7 +6,14 @@ LAB := lab/lab
 PREFIX := /usr/local
 BUILT := $(or $(CARGO_TARGET_DIR),target)/release
 # The commands to install; two have a library to preload.
-PARTS := brug pdio nocopy-record
+KNOWN := brug pdio nocopy-record
+PARTS := $(KNOWN)
+ifneq ($(if $(strip $(PARTS)),$(filter-out $(KNOWN),$(PARTS)),none),)
+$(error PARTS="$(PARTS)": give some of $(KNOWN))
+endif
+ifneq ($(filter-out /%,$(firstword $(PREFIX))),)
+$(error PREFIX="$(PREFIX)": give an absolute path)
+endif
 LIBRARIES := brug pdio
 CRATES := $(foreach part,$(PARTS),$(if $(filter $(part),$(LIBRARIES)),$(part)-cli $(part)-preload,$(part)))
 PLACED := $(PARTS:%=bin/%) $(patsubst %,lib/lib%.so,$(filter $(LIBRARIES),$(PARTS)))
@@ -86,13 +93,15 @@ install: ## put what make programs has built below PREFIX
 	@echo "in $(DESTDIR)$(PREFIX): $(PLACED), manual pages, completions"
 
 uninstall: ## remove what make install has put there
+	@[ -d "$(DESTDIR)$(PREFIX)" ] || \
+		{ echo "no $(DESTDIR)$(PREFIX); give the PREFIX and DESTDIR of make install" >&2; exit 1; }
 	@failed=0; for part in $(PARTS); do (cd "$(DESTDIR)$(PREFIX)" && rm -f bin/$$part lib/lib$$part.so \
 		lib/pkgconfig/$$part.pc share/man/man1/$$part.1 share/man/man1/$$part-*.1 \
 		share/bash-completion/completions/$$part.bash share/zsh/site-functions/_$$part \
 		share/fish/vendor_completions.d/$$part.fish) || failed=1; done; exit $$failed
 
 debs: ## make Debian packages of WHAT of brug, pdio, nocopy-record and kernel (all); writes out/debs/
-	@$(LAB) debs $(if $(CONFIG),--config $(CONFIG)) $(WHAT)
+	@$(LAB) debs $(if $(CONFIG),--config "$(CONFIG)") $(WHAT)
 
 clean: ## remove out/ and other products in this directory; the cache stays
 	rm -rf out target crates/brug-bench/target lab/.mypy_cache lab/.ruff_cache lab/.pytest_cache

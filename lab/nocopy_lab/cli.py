@@ -97,6 +97,9 @@ def run_script(
         text.encode()
     except UnicodeError as error:
         raise LabError(f"{script!a} is no text in UTF-8") from error
+    for word in words:
+        if not word.isprintable():
+            raise LabError(f"--word {word!a} is no kernel parameter")
     machine = board.Machine(board_name, config, extra_mib=extra, words=words)
     job = run.Job(
         "run",
@@ -133,7 +136,7 @@ def _bootable(name: str, board_name: str) -> Path:
 @click.option(
     "--kernel",
     "name",
-    type=click.Choice(list(kernel.CONFIGS)),
+    type=click.Choice([name for name, one in kernel.CONFIGS.items() if one.arch is not UM]),
     default="gcma",
     show_default=True,
     help="Kernel to package: which Linux, for which architecture.",
@@ -146,6 +149,10 @@ def _bootable(name: str, board_name: str) -> Path:
 )
 def debs(what: tuple[str, ...], name: str, given: Path | None) -> None:
     """Make Debian packages of the programs and of a kernel, or of WHAT of them, in out/debs."""
+    if given is not None:
+        if what and "kernel" not in what:
+            raise LabError("--config is for the kernel, which is not among what is to be packaged")
+        kernel.given_config(given)
     for part in packages.DESCRIPTIONS:
         if not what or part in what:
             print(packages.deb(part, OUT / "debs"))
@@ -442,7 +449,7 @@ def test(only: str, asked: bool, list_only: bool) -> None:
     from nocopy_lab.checks import runner
 
     if list_only:
-        for one in runner.all_checks():
+        for one in runner.named(only):
             print(f"{one.name}{' (only if asked for)' if one.asked else ''}")
         return
     sys.exit(0 if runner.run_all(only, asked) else 1)

@@ -396,7 +396,7 @@ def sync_tree(
         tree.parent.mkdir(parents=True, exist_ok=True)
         # Hard links: files are replaced here, never written into.
         child.run(
-            ["cp", "-al", pristine, fresh],
+            ["cp", "-al", pristine.resolve(), fresh],
             log=cache() / "tree.log",
             limit_s=600,
             what="copying the kernel tree",
@@ -644,7 +644,7 @@ GIVEN_LINES: Final = {
 }
 
 
-def _given_config(given: Path) -> dict[str, str]:
+def given_config(given: Path) -> dict[str, str]:
     """The symbols of a .config of somebody else's, in whose comments may be any bytes."""
     symbols = parse_config(given.read_text(errors="replace")) if given.is_file() else {}
     if not symbols:
@@ -653,7 +653,7 @@ def _given_config(given: Path) -> dict[str, str]:
 
 
 def _configure_given(config: Config, given: Path, tree: Path, directory: Path) -> None:
-    wanted = _given_config(given) | GIVEN_LINES
+    wanted = given_config(given) | GIVEN_LINES
     lines = "".join(f"{name}={value}\n" for name, value in wanted.items())
     (directory / ".config").write_text(lines)
     child.run(
@@ -785,7 +785,7 @@ def debs(name: str, given: Path | None, into: Path) -> list[Path]:
     """Debian packages of a configuration, or of a .config with GCMA, in the directory `into`."""
     config = CONFIGS[name]
     if given:
-        _given_config(given)
+        given_config(given)
     for tool, package in DEB_TOOLS.items():
         require_tool(tool, package)
     with configured(name, given=given) as (tree, directory):

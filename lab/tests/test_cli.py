@@ -85,6 +85,29 @@ def test_what_no_name_has_is_said_before_anything_is_built(
     assert line.startswith("lab: ") and "'no-such' in its name; there are: " in line
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("debs", "brug", "--config", "/boot/config-x"), "--config is for the kernel"),
+        (("debs", "--config", "/no/such"), "no configuration /no/such; on Debian"),
+        (("paper", "--board", "rpi2", "table3"), "nothing of table3 is measured on rpi2"),
+        (("test", "--list", "--only", "no-such"), "no check has 'no-such' in its name"),
+        (("run", "--word", "\udcff", "true"), "--word '\\udcff' is no kernel parameter"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_built(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...],
+    says: str,
+) -> None:  # fmt: skip
+    from nocopy_lab import packages
+
+    monkeypatch.setattr(kernel, "image", lambda _: pytest.fail("it is built"))
+    monkeypatch.setattr(packages, "deb", lambda *_: pytest.fail("it is built"))
+    assert lab(monkeypatch, *words) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("lab: ") and says in line
+
+
 def test_a_quick_look_leaves_what_was_measured() -> None:
     from nocopy_lab.experiments import bench_brug
 

@@ -96,3 +96,19 @@ def test_what_cannot_be_removed_is_an_error_and_the_rest_goes(built: Path, tmp_p
     with pytest.raises(subprocess.CalledProcessError):
         make("uninstall", built, f"PREFIX={prefix}")
     assert not files(prefix)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("install", "PARTS="), 'PARTS="": give some of brug pdio nocopy-record'),
+        (("install", "PARTS=nope"), 'PARTS="nope": give some of brug pdio nocopy-record'),
+        (("install", "PREFIX=relative"), 'PREFIX="relative": give an absolute path'),
+        (("uninstall", "DESTDIR=/no/such"), "no /no/such/usr/local; give the PREFIX and DESTDIR"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line(built: Path, words: tuple[str, ...], says: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        make(words[0], built, *words[1:])
+    said = failed.value.stderr.decode()
+    assert says in said.splitlines()[0]

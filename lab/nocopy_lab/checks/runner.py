@@ -128,6 +128,14 @@ def all_checks() -> list[HostCheck | GuestCheck]:
     return [*HOST_CHECKS, *GUEST_CHECKS]
 
 
+def named(only: str) -> list[HostCheck | GuestCheck]:
+    """All that have `only` in their name; an error if there are none."""
+    found = [one for one in all_checks() if only in one.name]
+    if not found:
+        raise LabError(f"no check has '{only}' in its name; lab/lab test --list names them")
+    return found
+
+
 def run_all(only: str = "", asked: bool = False, quick: bool = False) -> bool:
     """Run the check named `only`, or else all whose name contains it; true if some passed and none
     failed.
@@ -147,10 +155,8 @@ def run_all(only: str = "", asked: bool = False, quick: bool = False) -> bool:
 
     hosts = [one for one in HOST_CHECKS if wanted(one)]
     guests = [guest for guest in GUEST_CHECKS if wanted(guest)]
-    if not (hosts or guests):
-        if any(only in one.name for one in all_checks()):
-            raise LabError(f"those with '{only}' run only if asked for by the first word, or --all")
-        raise LabError(f"no check has '{only}' in its name; lab/lab test --list names them")
+    if not (hosts or guests) and named(only):
+        raise LabError(f"those with '{only}' run only if asked for by the first word, or --all")
     tally = Tally(len(hosts) + len(guests))
     lanes.run(_tasks(hosts, guests, tally), WORKERS, child.end_all)
     print(tally.last_line(), flush=True)

@@ -300,7 +300,6 @@ def run(parts: Sequence[str], board: str, at_once: int, version: str) -> None:
     kernels = KERNELS if version == kernel.SERIES[0] else LATER
     if board not in kernels:
         raise LabError(f"there is no kernel of Linux {version} for {board}; leave out --linux")
-    image = kernel.image(kernels[board])
     load = blogbench()
     arch = BOARDS[board].arch
     if load and arch is not X86:
@@ -308,6 +307,12 @@ def run(parts: Sequence[str], board: str, at_once: int, version: str) -> None:
     wanted = boots(parts or PARTS, load is not None)
     # The host's programs do not run there, and huge pages are x86's.
     wanted = [boot for boot in wanted if arch is X86 or not (boot.programs or boot.huge)]
+    if not wanted:
+        raise LabError(
+            f"nothing of {', '.join(parts)} is measured on {board}, which runs none of this "
+            "machine's programs and has no huge pages"
+        )
+    image = kernel.image(kernels[board])
     made = [job(boot, board, image, load) for boot in wanted]
     rows = {one.name: boot.rows for one, boot in zip(made, wanted, strict=True)}
     programs = initramfs.guest_programs(arch)
