@@ -61,10 +61,12 @@ static pgoff_t index_of(struct folio *folio, enum gcma_client client)
  * After a failed write a page is clean, but the device does not have its content. Some
  * file systems let it go before they say that the write failed: so this is asked when a
  * copy is made and when it is used. It stays so for as long as the inode is in memory.
+ * And what fs-verity is to verify is verified when it is read from the device: a page
+ * that was read before verity was enabled goes when it is evicted, a copy would not.
  */
-static bool failed(struct address_space *mapping)
+static bool distrusted(struct address_space *mapping)
 {
-	return READ_ONCE(mapping->wb_err);
+	return READ_ONCE(mapping->wb_err) || IS_VERITY(mapping->host);
 }
 
 /* May a copy of this clean folio of a client be kept? */
@@ -76,7 +78,7 @@ static bool admitted(struct address_space *mapping, struct folio *folio,
 	/* Swap does not read all-zero pages from the device either. */
 	if (client == GCMA_CLIENT_SWAP)
 		return !swap_slot_zero(folio->swap);
-	return test_bit(AS_GCMA, &mapping->flags) && !failed(mapping);
+	return test_bit(AS_GCMA, &mapping->flags) && !distrusted(mapping);
 }
 
 /**
@@ -429,7 +431,7 @@ bool __gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp,
 		gcma_invalidate(mapping, folio->index);
 		return false;
 	}
-	if ((gfp & __GFP_WRITE) || failed(mapping)) {
+	if ((gfp & __GFP_WRITE) || distrusted(mapping)) {
 		gcma_invalidate(mapping, folio->index);
 		return false;
 	}
@@ -638,7 +640,7 @@ int gcma_read(struct kiocb *iocb, struct iov_iter *to, ssize_t *read)
 		pages = flagged_pages(mapping, index, pages);
 	if (!len || !pages)
 		return 0;
-	if (failed(mapping)) {
+	if (distrusted(mapping)) {
 		unflag_range(mapping, index, index);
 		return 0;
 	}

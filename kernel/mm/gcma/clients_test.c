@@ -754,6 +754,21 @@ static void clients_test_no_use_after_a_failed_write(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, read_byte(fx, 4), fx->disk[4]);
 }
 
+/* What was read before verity was enabled has not been verified. */
+static void clients_test_no_copies_with_verity(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+
+	keep(test, 3);
+	keep(test, 4);
+	cached(fx, 5);
+	inode_set_flags(fx->mapping->host, S_VERITY, S_VERITY);
+	expect_disk(test, 3);
+	change(fx, 4);
+	KUNIT_EXPECT_EQ(test, read_byte(fx, 4), fx->disk[4]);
+	KUNIT_EXPECT_FALSE(test, evict(fx, 5));
+}
+
 static void clients_test_read_some_in_place(struct kunit *test)
 {
 	struct clients_fixture *fx = test->priv;
@@ -1414,6 +1429,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_read_in_place),
 	KUNIT_CASE(clients_test_read_counts_misses),
 	KUNIT_CASE(clients_test_no_use_after_a_failed_write),
+	KUNIT_CASE(clients_test_no_copies_with_verity),
 	KUNIT_CASE(clients_test_read_some_in_place),
 	KUNIT_CASE(clients_test_read_passes_no_old_copy),
 	KUNIT_CASE(clients_test_read_in_sequence),
