@@ -717,7 +717,7 @@ fn ensure_committed(
     if need > HUGE && (need > have || slot.huge.load(Relaxed) == UNASKED) {
         choose_pages(slot, origin, class, need, before);
     } else if !growing && need > slot.touched.load(Relaxed).max(HUGE) {
-        keep_small(slot, origin, class);
+        keep_small(slot, origin, class, UNASKED);
     }
     true
 }
@@ -748,9 +748,11 @@ fn choose_pages(
     need: usize,
     before: Option<(*mut u8, usize)>,
 ) {
-    // Who grows by leaps, or has not used the last of what it had, may use little of what it gets.
+    // Who grows by leaps, or has not used what it had, may use little of what it gets. Who appends in pieces leaves
+    // a part of the last one.
     let fills = |(origin, end): (*mut u8, usize)| {
-        need / MOST_LEAP <= end && os::resident(origin.wrapping_add(page_floor(end - 1)))
+        let last = page_floor(end - 1 - end / 8);
+        need / MOST_LEAP <= end && os::resident(origin.wrapping_add(last))
     };
     let advice = huge::advice(need, || before.is_some_and(fills));
     let committed = slot.committed.load(Relaxed);
@@ -762,11 +764,9 @@ fn choose_pages(
         huge_pages_lose();
     }
     if lacks || advice == Advice::Small {
-        if slot.huge.load(Relaxed) == UNASKED {
-            slot.huge.store(SMALL, Relaxed);
-        } else {
-            keep_small(slot, origin, class);
-        }
+        // What an object that does not grow has is no answer for the next one.
+        let answer = if before.is_some() { SMALL } else { UNASKED };
+        keep_small(slot, origin, class, answer);
         return;
     }
     let always = config::current().thp == Thp::Always;
@@ -790,13 +790,13 @@ fn choose_pages(
 /// time, since advice changes nothing that an owner relies on.
 pub(crate) fn huge_pages_lose() {
     for (slot, class, index) in slots() {
-        go_on_small(slot, origin_of(class, index), class);
+        go_on_small(slot, origin_of(class, index), class, SMALL);
     }
 }
 
 /// What is not there yet of a slot that was asked for huge pages becomes small ones.
-fn go_on_small(slot: &Slot, origin: *mut u8, class: usize) {
-    let asked = slot.huge.compare_exchange(ASKED, SMALL, Relaxed, Relaxed);
+fn go_on_small(slot: &Slot, origin: *mut u8, class: usize, answer: u8) {
+    let asked = slot.huge.compare_exchange(ASKED, answer, Relaxed, Relaxed);
     if asked.is_ok() {
         // SAFETY: the range is in that slot.
         unsafe { os::advise_huge(origin.add(HUGE), (1 << SHIFT[class]) - HUGE, false) };
@@ -805,9 +805,11 @@ fn go_on_small(slot: &Slot, origin: *mut u8, class: usize) {
 
 /// As [`go_on_small`], for an object that may use only a part of what it has; unless it would have huge pages without
 /// brug as well, or is to have them whatever they cost.
-fn keep_small(slot: &Slot, origin: *mut u8, class: usize) {
-    if !huge::must_be_avoided() && config::current().thp != Thp::Always {
-        go_on_small(slot, origin, class);
+fn keep_small(slot: &Slot, origin: *mut u8, class: usize, answer: u8) {
+    if slot.huge.load(Relaxed) != ASKED {
+        slot.huge.store(answer, Relaxed);
+    } else if !huge::must_be_avoided() && config::current().thp != Thp::Always {
+        go_on_small(slot, origin, class, answer);
     }
 }
 

@@ -402,7 +402,10 @@ pub(crate) fn at_fork() {
         extern "C" fn parent() {
             FORK.store(NO_FORK, Relaxed);
             // Nobody got a thread meanwhile.
-            retain::wake(retain::RETAINED.load(Relaxed));
+            match huge::watching() {
+                true => retain::wake_now(),
+                false => retain::wake(retain::RETAINED.load(Relaxed)),
+            }
         }
         extern "C" fn child() {
             after_fork_in_child();

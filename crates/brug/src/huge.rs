@@ -735,7 +735,7 @@ mod tests {
         );
     }
 
-    /// An object that has grown to `size` by doubling; pages of it are touched.
+    /// An object that has grown to `size` by doubling; the last quarter of it is touched each time, but for a last piece.
     fn grown(size: usize) -> *mut u8 {
         // SAFETY: used as allocated.
         unsafe {
@@ -745,7 +745,9 @@ mod tests {
                 now *= 2;
                 p = raw::realloc(p, now);
                 assert!(!p.is_null());
-                p.add(now - 1).write(1);
+                for at in (now / 4 * 3..now - now / 16).step_by(os::page_size()) {
+                    p.add(at).write(1);
+                }
             }
             p
         }
@@ -857,7 +859,11 @@ mod tests {
                     raw::free(filled);
                     let larger = raw::malloc(100 << 20);
                     assert!(!asked_for(larger.add(90 << 20)));
-                    for p in [leapt, empty, larger] {
+                    // And again one that is.
+                    raw::free(larger);
+                    let again = grown(32 << 20);
+                    assert!(asked_for(again.add(31 << 20)));
+                    for p in [leapt, empty, again] {
                         raw::free(p);
                     }
                 }

@@ -48,13 +48,11 @@ pub(crate) fn stop() {
     os::keep_errno(|| {
         let until = os::now_ms() + PATIENCE;
         STOP.fetch_add(1, SeqCst);
-        while THREAD.load(SeqCst) == RUNNING && os::now_ms() < until {
+        // Also while it has its last instructions before it, and may find something to do once more.
+        let is_there = || THREAD.load(SeqCst) == RUNNING || os::is_thread(NUMBER.load(Acquire));
+        while is_there() && os::now_ms() < until {
             WOKEN.fetch_add(1, Release);
             os::wake(&WOKEN);
-            os::wait_a_moment();
-        }
-        // It still has its last instructions before it.
-        while os::is_thread(NUMBER.load(Acquire)) && os::now_ms() < until {
             os::wait_a_moment();
         }
         STOP.fetch_sub(1, SeqCst);
@@ -72,10 +70,14 @@ pub(crate) fn start() {
     {
         return;
     }
-    if STOP.load(SeqCst) > 0 {
-        // Who waits may have seen neither.
+    while STOP.load(SeqCst) > 0 {
+        // Who waits may have seen neither; and who no longer does has perhaps seen this one.
         THREAD.store(NONE, SeqCst);
-        return;
+        let waited_for = STOP.load(SeqCst) > 0;
+        let again = || THREAD.compare_exchange(NONE, RUNNING, SeqCst, Relaxed);
+        if waited_for || again().is_err() {
+            return;
+        }
     }
     os::keep_errno(|| {
         if !spawn() {

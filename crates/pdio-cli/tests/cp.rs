@@ -1180,6 +1180,11 @@ fn the_form_that_xfs_gives_its_access_lists_is_not_copied_as_an_attribute() {
             return;
         }
     }
+    // XFS takes it, and then finds that it is no list.
+    match rustix::fs::lgetxattr(&from, "system.posix_acl_access", &mut [0u8; 100][..]) {
+        Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+        Err(error) => return eprintln!("skipped: access lists are XFS' own here: {error}"),
+    }
     assert_status(&cp(&["-a"], &[&from, &to]), 0);
     let kept = |name| rustix::fs::lgetxattr(&to, name, &mut [0u8; 100][..]).is_ok();
     assert!(kept("trusted.colour") && !kept("trusted.SGI_ACL_FILE"));

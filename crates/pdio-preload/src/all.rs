@@ -43,7 +43,12 @@ fn waiting(last: u64) -> impl Iterator<Item = &'static Description> {
 /// Passes the waiting data of all streams to the kernel: in the order of their last writes up to
 /// stamp `last`, then of streams that were written to meanwhile.
 fn hand_over(last: u64) {
-    let mut newest = OLDEST;
+    // One alone has no order.
+    let waits = |description: &&Description| {
+        description.is_ours() && description.deferred.load(SeqCst) != 0
+    };
+    let several = table::descriptions().filter(waits).nth(1).is_some();
+    let mut newest = several.then_some(OLDEST);
     for description in waiting(last) {
         hand_over_one(description, &mut newest);
     }
@@ -58,8 +63,8 @@ fn hand_over(last: u64) {
 /// Before any time of a file.
 const OLDEST: (i64, i64) = (i64::MIN, 0);
 
-/// `newest`: when the last of those before it was written, to the file's times.
-fn hand_over_one(description: &'static Description, newest: &mut (i64, i64)) {
+/// `newest`: when the last of those before it was written, by the file's times; nothing if there are none.
+fn hand_over_one(description: &'static Description, newest: &mut Option<(i64, i64)>) {
     let Some(mut held) = table::hold_any(description) else {
         return;
     };
@@ -71,7 +76,7 @@ fn hand_over_one(description: &'static Description, newest: &mut (i64, i64)) {
         stream.tells();
     }
     state.drain();
-    if let Kind::Stream(stream) = &state.kind {
+    if let (Kind::Stream(stream), Some(newest)) = (&state.kind, newest) {
         stream.keep_order(newest);
     }
     // Only now: another thread that saw nothing wait here would tell too early. Writes need the lock.

@@ -779,7 +779,8 @@ export! {
         } else if !alone {
             tell::hand_over();
         }
-        match request {
+        // The kernel takes 32 bits, and so do some declarations of the call.
+        match request & 0xffff_ffff {
             FICLONE => relinquish(argument as c_int, "cloned"),
             FICLONERANGE => {
                 if let Some(from) = memory::peek(argument as *const i64) {

@@ -525,10 +525,14 @@ jump! {
     fn dlmopen(namespace, _b, mode) { opening_library(namespace as libc::Lmid_t, mode as c_int) }
 
     // The C library writes there itself, unseen.
-    fn fdopen(fd, _b, _c) {
+    fn fdopen(fd, mode, _c) {
         relinquish(fd as c_int, "fdopen");
-        table::note_below(fd as c_int, true);
+        // SAFETY: the program's word, which the function looks at as well.
+        let valid = unsafe { matches!(*(mode as *const u8), b'r' | b'w' | b'a') };
+        table::note_below(fd as c_int, valid);
     }
+    fn inotify_add_watch(_a, _b, _c) { tell::watching_files() }
+    fn fanotify_mark(_a, _b, _c) { tell::watching_files() }
     fn fcloseall(_a, _b, _c) {
         tell::hand_over();
         for fd in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {

@@ -665,7 +665,8 @@ unsafe fn receiving(words: &Words) {
 /// it wrote itself.
 static FILES_WATCHED: AtomicBool = AtomicBool::new(false);
 
-unsafe fn watching_files(_: &Words) {
+/// Before the program asks for that.
+pub fn watching_files() {
     FILES_WATCHED.store(true, SeqCst);
     hand_over();
 }
@@ -900,7 +901,6 @@ hears! {
     selecting: select __select pselect;
     awaiting: epoll_wait epoll_pwait;
     awaiting_precisely: epoll_pwait2;
-    watching_files: inotify_add_watch fanotify_mark;
     watching_children: waitpid __waitpid wait4;
     watching_ids: waitid;
     nothing_seen:

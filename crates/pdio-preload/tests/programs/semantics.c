@@ -1936,8 +1936,18 @@ static void copies(void)
 static void watches(void)
 {
 	char events[4096];
-	int fd = taken("file"), watch, count = 0;
+	int fd, watch, count = 0;
+	struct pollfd first;
 
+	/* Nothing waits when the program begins to watch. */
+	watch = inotify_init1(IN_NONBLOCK);
+	inotify_add_watch(watch, ".", IN_MODIFY);
+	fd = taken("file");
+	SAY(read(watch, events, sizeof(events)) > 0);
+	stream(fd, 100, 10);
+	first = (struct pollfd){ .fd = watch, .events = POLLIN };
+	SAY(poll(&first, 1, 0));
+	close(watch);
 	stream(fd, 100, 10);
 	/* What was written before is no news. */
 	watch = inotify_init1(IN_NONBLOCK);
