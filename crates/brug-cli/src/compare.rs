@@ -273,6 +273,7 @@ pub fn compare(
 ) -> Result<(), Refusal> {
     let profile = profile.map(tune::existing).transpose()?;
     leave_allocators_out();
+    launch::preloadable(&words[0])?;
     name_own_allocator(&words[0]);
     let held = Held::new();
     let mut allocators = vec![Allocator {

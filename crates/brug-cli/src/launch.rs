@@ -5,7 +5,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fmt};
@@ -117,7 +117,12 @@ pub fn preloadable(program: &OsStr) -> Result<PathBuf, Refusal> {
     for _ in 0..SCRIPT_DEPTH {
         let cannot = |why: &str| Refusal::new(CANNOT_RUN, format!("{} {why}", file.display()));
         let mut start = Vec::new();
-        let opened = match File::open(&file) {
+        // A FIFO would be waited for.
+        let opened = File::options()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(&file);
+        let opened = match opened {
             Ok(opened) => opened,
             // Executable but not readable: run it, the kernel knows. Programs with rights of their own often are.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

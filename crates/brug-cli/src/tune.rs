@@ -233,10 +233,13 @@ fn replaceable(profile: &Path) -> Result<PathBuf, Refusal> {
     }
     // The library writes beside it and renames.
     let beside = profile.with_file_name(format!(".brug-profile-{}", std::process::id()));
-    fs::File::create_new(&beside)
-        .and_then(|_| fs::remove_file(&beside))
-        .map_err(|error| refusal(&format!("cannot be written ({error})")))?;
-    Ok(profile)
+    match fs::File::create_new(&beside).and_then(|_| fs::remove_file(&beside)) {
+        // Somebody could write there, with the same number in another container or before being killed.
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(refusal(&format!("cannot be written ({error})")))
+        }
+        _ => Ok(profile),
+    }
 }
 
 /// Run `words`, write a profile, and print what there is to gain.

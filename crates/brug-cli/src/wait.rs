@@ -70,7 +70,8 @@ fn children(used: &mut libc::rusage) -> usize {
     };
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let stats = processes.filter_map(|entry| fs::read(entry.path().join("stat")).ok());
-    stats.filter(runs).count()
+    // One is there, also if it cannot be seen.
+    stats.filter(runs).count().max(1)
 }
 
 impl Held {
@@ -130,6 +131,8 @@ impl Held {
         // SAFETY: no preconditions.
         let leader = unsafe { libc::getsid(0) == libc::getpid() };
         let mut asked = None;
+        // SAFETY: numbers, for which zeros are valid.
+        let mut orphans: libc::rusage = unsafe { mem::zeroed() };
         loop {
             // SAFETY: zeros are a valid description of a signal.
             let mut about: libc::siginfo_t = unsafe { mem::zeroed() };
@@ -140,26 +143,38 @@ impl Held {
             }
             if signal != libc::SIGCHLD {
                 asked = Some(signal);
-                if about.si_code <= 0 || (leader && signal == libc::SIGHUP) {
+                // A terminal sends to this command's group alone, which the program may have left (timeout, setsid).
+                // SAFETY: no preconditions.
+                let apart = unsafe { libc::getpgid(child) != libc::getpgrp() };
+                if about.si_code <= 0 || apart || (leader && signal == libc::SIGHUP) {
                     // SAFETY: a process that has not been waited for, so the number is still its own.
                     unsafe { libc::kill(child, signal) };
                 }
                 continue;
             }
-            let mut status = 0;
-            // SAFETY: numbers, for which zeros are valid.
-            let mut usage: libc::rusage = unsafe { mem::zeroed() };
-            // SAFETY: both places are valid for writes.
-            let ended = unsafe { libc::wait4(child, &mut status, libc::WNOHANG, &mut usage) };
-            if ended < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            if ended > 0 {
+            // What the program left to this command goes as well: the program may wait for that.
+            loop {
+                let mut status = 0;
+                // SAFETY: numbers, for which zeros are valid.
+                let mut usage: libc::rusage = unsafe { mem::zeroed() };
+                // SAFETY: both places are valid for writes.
+                let ended = unsafe { libc::wait4(-1, &mut status, libc::WNOHANG, &mut usage) };
+                if ended < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                if ended == 0 {
+                    break;
+                }
+                if ended != child {
+                    add(&mut orphans, &usage);
+                    continue;
+                }
                 let status = ExitStatus::from_raw(status);
                 let ended = match asked.filter(|_| status.signal().is_some()) {
                     Some(signal) => Ended::Signal(signal),
                     None => Ended::Program(status, asked),
                 };
+                add(&mut usage, &orphans);
                 return Ok((ended, usage));
             }
         }

@@ -104,6 +104,41 @@ fn programs_that_cannot_run_are_refused_as_a_shell_does() {
     assert!(!Path::new("brug.profile").exists(), "a profile of nothing");
 }
 
+/// `brug` with these words, for so long that it hangs if it has not ended by then.
+fn limited(words: &[&str]) -> Output {
+    library();
+    Command::new("timeout")
+        .args(["-s", "KILL", "60", env!("CARGO_BIN_EXE_brug")])
+        .args(words)
+        .output()
+        .expect("starts")
+}
+
+#[test]
+fn a_fifo_is_no_program_and_is_not_waited_for() {
+    let directory = tempfile::tempdir().expect("directory");
+    let fifo = directory.path().join("fifo");
+    let made = Command::new("mkfifo")
+        .args(["-m", "755"])
+        .arg(&fifo)
+        .status();
+    assert!(made.expect("starts").success());
+    for command in COMMANDS {
+        let output = limited(&[command, "--", fifo.to_str().expect("text")]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(126), "{command}: {said}");
+        assert!(said.contains("neither a program nor a script"), "{said}");
+    }
+}
+
+#[test]
+fn what_a_measured_program_leaves_behind_goes_when_it_ends() {
+    // As whoever stops a daemon waits for it.
+    let script = "p=$( (sleep 0.1 >/dev/null 2>&1 & echo $!) ); while kill -0 $p 2>/dev/null; do sleep 0.02; done";
+    let output = limited(&["compare", "-n", "1", "--", "sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
 #[test]
 fn programs_that_only_others_may_execute_are_passed_over_in_path() {
     library();

@@ -239,7 +239,7 @@ impl Progress {
 
     /// Counts bytes.
     pub fn add(&mut self, bytes: u64) {
-        self.done += bytes;
+        self.done = self.done.saturating_add(bytes);
         if self.visible {
             self.bar.set_position(self.done);
         }

@@ -384,3 +384,21 @@ fn explain_waits_for_nobody_and_sends_nothing_to_a_terminal() {
     assert!(text.contains("fifo:\n"), "{text}");
     assert!(text.contains("a\\u{1b}[31m\\nb\":\n"), "{text}");
 }
+
+#[test]
+fn earlier_results_stay_until_there_are_new_ones() {
+    let home = home();
+    let results = home.path().join("results.json");
+    for bytes in ["1E", "18446744073709551615"] {
+        std::fs::write(&results, "earlier").unwrap();
+        let output = pdio()
+            .args(["bench", "--bytes", bytes, "--json"])
+            .args([&results, home.path()])
+            .output()
+            .unwrap();
+        assert_status(&output, 1);
+        let said = stderr(&output);
+        assert!(said.contains("has less than the"), "{said}");
+        assert_eq!(std::fs::read(&results).unwrap(), b"earlier");
+    }
+}

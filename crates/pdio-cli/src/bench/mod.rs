@@ -313,7 +313,15 @@ pub fn run(args: &Bench) -> Outcome {
     let on_stdout = options.json.as_deref() == Some(Path::new("-"));
     // Before minutes are spent.
     let mut report_file = match &options.json {
-        Some(path) if !on_stdout => Some((File::create(path).context("create", path)?, path)),
+        Some(path) if !on_stdout => {
+            // What it has stays until there is something better.
+            let file = File::options()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(path);
+            Some((file.context("create", path)?, path))
+        }
         _ => None,
     };
     let signals = Signals::listen(&[])?;
@@ -362,6 +370,8 @@ pub fn run(args: &Bench) -> Outcome {
         return report::json(&value);
     };
     let text = serde_json::to_string_pretty(&value).map_err(|e| Fail::Failed(e.to_string()))?;
+    // A pipe or a terminal has nothing to cut.
+    let _ = file.set_len(0);
     io::Write::write_all(file, (text + "\n").as_bytes()).context("write", path)
 }
 
@@ -419,7 +429,11 @@ fn measure(
         _ => 1 << 30,
     };
     let largest = sizes.iter().copied().max().unwrap_or(0);
-    let needed = bytes.max(largest) + largest + if on_tmpfs { 0 } else { options.cache };
+    let cache = if on_tmpfs { 0 } else { options.cache };
+    let needed = bytes
+        .max(largest)
+        .saturating_add(largest)
+        .saturating_add(cache);
     let room = rustix::fs::statvfs(directory).map_err(io::Error::from);
     let room = room.context("examine", directory)?;
     if room.f_bavail.saturating_mul(room.f_frsize) < needed {
@@ -431,7 +445,7 @@ fn measure(
     }
     let cgroup = cgroup.filter(|_| !on_tmpfs);
     if cgroup.is_some() {
-        prepare(&filler, options.cache)?;
+        prepare(&filler, options.cache, signals)?;
     }
     let wanted = |mode: &Mode| match options.modes.is_empty() {
         true => *mode != Mode::Remembered || study.name == "first",
@@ -485,7 +499,7 @@ fn measure(
             continue;
         }
         if direction == Direction::Read || random {
-            prepare(&file, bytes.max(largest))?;
+            prepare(&file, bytes.max(largest), signals)?;
         }
         if on_tmpfs && !random {
             // Its pages are there from now on.
@@ -572,7 +586,7 @@ impl Drop for Line {
 }
 
 /// Makes a file of `bytes` bytes that is on the device and not in the page cache.
-fn prepare(path: &Path, bytes: u64) -> Outcome {
+fn prepare(path: &Path, bytes: u64, signals: &Signals) -> Outcome {
     let write = || -> io::Result<()> {
         let mut writer = pdio::OpenOptions::new()
             .create(true)
@@ -580,7 +594,7 @@ fn prepare(path: &Path, bytes: u64) -> Outcome {
             .open_writer(path)?;
         let block: Vec<u8> = (0..1u32 << 20).map(|i| (i / 7) as u8).collect();
         let mut left = bytes;
-        while left > 0 {
+        while left > 0 && signals.ended().is_none() {
             let n = left.min(block.len() as u64) as usize;
             io::Write::write_all(&mut writer, &block[..n])?;
             left -= n as u64;
@@ -590,7 +604,8 @@ fn prepare(path: &Path, bytes: u64) -> Outcome {
         rustix::fs::fadvise(File::open(path)?, 0, None, rustix::fs::Advice::DontNeed)?;
         Ok(())
     };
-    write().context("prepare", path)
+    write().context("prepare", path)?;
+    signals.check()
 }
 
 /// Has a process of its own do the measurement.

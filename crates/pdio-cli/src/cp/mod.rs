@@ -114,7 +114,7 @@ pub fn run(args: &Cp) -> Outcome {
         .iter()
         .filter_map(|s| fs::metadata(s).ok())
         .map(|m| if m.is_file() { m.len() } else { 0 })
-        .sum();
+        .fold(0, u64::saturating_add);
     allow_depth();
     let signals = Signals::listen(&[])?;
     let progress = Progress::new("", if has_tree { 0 } else { total }, !args.quiet);
