@@ -20,6 +20,7 @@ const FARTHEST_MAPPED: u64 = 16 << 30;
 
 const EXT4: u32 = 0xef53;
 const XFS: u32 = 0x5846_5342;
+const BTRFS: u32 = 0x9123_683e;
 
 pub struct Filesystem(libc::statfs64);
 
@@ -30,7 +31,7 @@ impl Filesystem {
         const KNOWN: [u32; 8] = [
             EXT4, // and ext2, ext3
             XFS,
-            0x9123_683e, // btrfs
+            BTRFS,
             0xf2f5_2010, // f2fs
             0x794c_7630, // overlayfs
             0xca45_1a4e, // bcachefs
@@ -45,6 +46,12 @@ impl Filesystem {
         KNOWN
             .contains(&(about.f_type as u32))
             .then_some(Filesystem(about))
+    }
+
+    /// Returns true if long writes go through the page cache faster than gathered: each is copied either way, as the
+    /// program may change its memory while the filesystem sums up what is written.
+    pub fn copies_long_writes(&self) -> bool {
+        self.0.f_type as u32 == BTRFS
     }
 
     /// Returns true if there is room enough for writes to be deferred.

@@ -138,21 +138,14 @@ fn watched(
         Some(_) => Passed::Elsewhere,
     };
     let bytes = table::end(fd, how);
-    if bytes > 0 && bytes >= threshold(direction, n) {
-        take(fd);
+    /// Of long writes only the copy is saved, and the first of them waits for the disk.
+    const LONG: isize = 64 << 10;
+    let long = direction == Direction::Write && n >= LONG;
+    let least = settings::get().sequential;
+    if bytes > 0 && bytes >= if long { least.saturating_mul(4) } else { least } {
+        take(fd, long);
     }
     Outcome::Done(n)
-}
-
-/// The bytes in sequence from which on a stream of such calls is taken. Of long writes only the copy is
-/// saved, and the first of them waits for the disk.
-fn threshold(direction: Direction, len: isize) -> u64 {
-    const LONG: isize = 64 << 10;
-    let sequential = settings::get().sequential;
-    match direction {
-        Direction::Write if len >= LONG => sequential.saturating_mul(4),
-        _ => sequential,
-    }
 }
 
 /// A call on a tracked descriptor: a stream's, or direct I/O of the program's own.

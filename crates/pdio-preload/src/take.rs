@@ -12,7 +12,7 @@ use std::fs::File;
 use std::os::fd::FromRawFd;
 use std::os::unix::ffi::OsStringExt;
 
-use pdio::{Durability, OpenOptions};
+use pdio::{Durability, OpenOptions, Strategy};
 
 use crate::filesystem::{self, Filesystem, FARTHEST};
 use crate::guard::Guard;
@@ -27,9 +27,9 @@ enum Refused {
     ForGood,
 }
 
-/// Takes over a watched descriptor if that is allowed.
+/// Takes over a watched descriptor if that is allowed; `long`: it writes in calls of 64 KiB and more.
 #[cold]
-pub fn take(fd: c_int) {
+pub fn take(fd: c_int, long: bool) {
     let Some(_guard) = Guard::enter() else { return };
     let description = Description::new();
     let mut state = description.lock();
@@ -40,7 +40,7 @@ pub fn take(fd: c_int) {
     // After the claim, so that a caller who sets `HOLD` finds the claim, or nothing is taken.
     let may = HOLD.load(SeqCst) == 0 && TAKEN.load(SeqCst) < table::most_streams();
     let started = match may {
-        true => start(fd, claim, description),
+        true => start(fd, claim, long, description),
         false => Err(Refused::ForNow),
     };
     match started {
@@ -58,7 +58,7 @@ pub fn take(fd: c_int) {
 }
 
 /// Starts the stream of a claimed descriptor if all conditions hold.
-fn start(fd: c_int, claim: Claim, entry: &Description) -> Result<Stream, Refused> {
+fn start(fd: c_int, claim: Claim, long: bool, entry: &Description) -> Result<Stream, Refused> {
     use Refused::{ForGood, ForNow};
     let writer = claim.writer;
     let settings = settings::get();
@@ -78,6 +78,9 @@ fn start(fd: c_int, claim: Claim, entry: &Description) -> Result<Stream, Refused
         return Err(ForGood);
     }
     let filesystem = Filesystem::of(fd).ok_or(ForGood)?;
+    if long && filesystem.copies_long_writes() && settings.strategy == Strategy::Auto {
+        return Err(ForGood);
+    }
     let path = path_of(fd).ok_or(ForGood)?;
     if !settings.allows(&path) {
         return Err(ForGood);

@@ -3,6 +3,8 @@
 //! byte of every file, what its children see. And the library did take its streams meanwhile.
 
 mod common;
+#[path = "../../pdio/tests/common/mod.rs"]
+mod filesystems;
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -511,6 +513,34 @@ fn several_threads_wait_for_direct_io_at_once() {
     }
     assert_eq!(stdout(&expected.output), "meanwhile: 65536\nlate: 65536\n");
     same("abreast", &expected, &run(preloaded(&program, &[])));
+}
+
+/// Long writes to btrfs are copied once by the kernel, or once here and then written more slowly.
+#[test]
+fn long_writes_to_btrfs_are_left_alone() {
+    let made = filesystems::image("btrfs", 512, "mkfs.btrfs", &["-q"], "btrfs-progs");
+    let Some(filesystem) = made else {
+        return;
+    };
+    let statistics = filesystem.directory.join("statistics");
+    for (words, wanted) in [
+        (&["bs=64K", "count=400"][..], None),
+        (&["bs=16K", "count=1600"], Some("1 streams taken")),
+    ] {
+        let output = preloaded(Path::new("dd"), &SHORT)
+            .args(["if=/dev/zero", "of=out"])
+            .args(words)
+            .current_dir(&filesystem.directory)
+            .env("PDIO_STATS", &statistics)
+            .output()
+            .expect("starts");
+        assert!(output.status.success(), "{output:?}");
+        let said = std::fs::read_to_string(&statistics).unwrap_or_default();
+        assert!(
+            wanted.map_or(said.is_empty(), |words| said.contains(words)),
+            "{said}"
+        );
+    }
 }
 
 /// Mounts an image of `megabytes`, made with these options, and runs `action` on it; `false` if that
