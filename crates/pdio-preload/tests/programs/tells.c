@@ -1736,9 +1736,14 @@ static void sets_a_time(void)
 
 	check(!pipe(go) && !pipe(done), "pipe");
 	child = fork();
+	alarm(60);
 	if (!child) {
 		/* To the parent's calls no call of this one is of any matter. */
 		bare(SYS_read, go[0], &byte, 1);
+		/* All has come to the file. */
+		do
+			bare(SYS_newfstatat, AT_FDCWD, "1", &st, 0);
+		while (st.st_size != 10 * BLOCK);
 		bare(SYS_utimensat, AT_FDCWD, "1", old, 0);
 		bare(SYS_write, done[1], &byte, 1);
 		bare(SYS_exit_group, 0);
@@ -1747,9 +1752,6 @@ static void sets_a_time(void)
 	fd[1] = create("1");
 	for (int i = 0; i < 20; i++)
 		put(fd[i % 2], BLOCK);
-	/* Longer than PDIO_LINGER. */
-	for (int i = 0; i < 25; i++)
-		spin();
 	bare(SYS_write, go[1], &byte, 1);
 	bare(SYS_read, done[0], &byte, 1);
 	usleep(1);
