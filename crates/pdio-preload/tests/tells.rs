@@ -557,7 +557,7 @@ fn memory_that_another_thread_provides_is_waited_for() {
 
 #[test]
 fn a_filesystem_that_the_program_freezes_thaws() {
-    let made = filesystems::image("ext4", 64, "mkfs.ext4", &["-q"], "e2fsprogs");
+    let made = filesystems::image("ext4", 256, "mkfs.ext4", &["-q"], "e2fsprogs");
     let Some(filesystem) = made else {
         return;
     };
