@@ -28,7 +28,7 @@ static u64 word_of(u64 page, u32 nr)
 
 /*
  * Have zswap write back some of what it has. Each offer of more that it refuses has it look at 16 pages at
- * least, and those that it has not passed over once before it writes: so many offers, of new memory.
+ * least, and it passes over each once before it writes: so many offers, each of something else.
  */
 static u64 written_back(char *more, u64 enough)
 {

@@ -47,16 +47,29 @@ fn add(to: &mut libc::rusage, other: &libc::rusage) {
     to.ru_maxrss = to.ru_maxrss.max(other.ru_maxrss);
 }
 
+/// A child that has ended, with its status and what it has used; nothing if all that there are run.
+///
+/// # Errors
+/// If there is none.
+fn reap() -> io::Result<Option<(libc::pid_t, c_int, libc::rusage)>> {
+    let mut status = 0;
+    // SAFETY: numbers, for which zeros are valid.
+    let mut usage: libc::rusage = unsafe { mem::zeroed() };
+    // SAFETY: both places are valid for writes.
+    match unsafe { libc::wait4(-1, &mut status, libc::WNOHANG, &mut usage) } {
+        0 => Ok(None),
+        child @ 1.. => Ok(Some((child, status, usage))),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Children that run. Waits for those that have ended, and adds what they have used.
 fn children(used: &mut libc::rusage) -> usize {
     loop {
-        // SAFETY: numbers, for which zeros are valid.
-        let mut usage: libc::rusage = unsafe { mem::zeroed() };
-        // SAFETY: asks for no status; the other place is valid for a write.
-        match unsafe { libc::wait4(-1, ptr::null_mut(), libc::WNOHANG, &mut usage) } {
-            1.. => add(used, &usage),
-            0 => break,
-            _ => return 0,
+        match reap() {
+            Ok(Some((_, _, usage))) => add(used, &usage),
+            Ok(None) => break,
+            Err(_) => return 0,
         }
     }
     let own = std::process::id().to_string();
@@ -153,18 +166,7 @@ impl Held {
                 continue;
             }
             // What the program left to this command goes as well: the program may wait for that.
-            loop {
-                let mut status = 0;
-                // SAFETY: numbers, for which zeros are valid.
-                let mut usage: libc::rusage = unsafe { mem::zeroed() };
-                // SAFETY: both places are valid for writes.
-                let ended = unsafe { libc::wait4(-1, &mut status, libc::WNOHANG, &mut usage) };
-                if ended < 0 {
-                    return Err(io::Error::last_os_error());
-                }
-                if ended == 0 {
-                    break;
-                }
+            while let Some((ended, status, mut usage)) = reap()? {
                 if ended != child {
                     add(&mut orphans, &usage);
                     continue;

@@ -803,8 +803,8 @@ fn go_on_small(slot: &Slot, origin: *mut u8, class: usize, answer: u8) {
     }
 }
 
-/// As [`go_on_small`], for an object that may use only a part of what it has; unless it would have huge pages without
-/// brug as well, or is to have them whatever they cost.
+/// As [`go_on_small`], for an object that may use only a part of what it has; unless the
+/// system makes pages huge for everybody, or they are wanted whatever they cost.
 fn keep_small(slot: &Slot, origin: *mut u8, class: usize, answer: u8) {
     if slot.huge.load(Relaxed) != ASKED {
         slot.huge.store(answer, Relaxed);

@@ -115,7 +115,7 @@ pub(crate) enum Advice {
 }
 
 /// Says if an object of `size` bytes is to have huge pages; `fills`: it grows, and is filled as it does. Another has
-/// what it would have without brug: of a table of which only a few pages are ever used each would become a huge one.
+/// small ones: of a table of which only a few pages are ever used each would become a huge one.
 pub(crate) fn advice(size: usize, fills: impl FnOnce() -> bool) -> Advice {
     if !WANTED.load(Relaxed) {
         return Advice::Small;
