@@ -150,6 +150,29 @@ def test_programs_of_mimalloc_bench_are_compared_with_glibc() -> None:
     assert [row[0] for row in left.rows] == ["cfrac", "geometric mean"]
 
 
+def test_what_the_trial_chose_is_compared_with_the_better_base() -> None:
+    def run(seconds: float, size: int) -> list[dict[str, Any]]:
+        return [record(1, seconds, cpu_seconds=seconds, peak_rss_bytes=size)]
+
+    runs = {
+        "suite-cfrac": {
+            "libbrug": run(1.5, 30),
+            "libbrug-glibc": run(2.0, 10),
+            "libbrug-mimalloc": run(1.0, 20),
+        },
+        "suite-barnes": {"libbrug": run(1.0, 10)},
+    }
+    data = Measured({"benches": runs, "runs": runs})
+    assert brug_report.against_bases(data, brug_report.processor) == {"cfrac": [1.5]}
+    table = brug_report.base_table(data)
+    assert table is not None
+    assert table.rows == [
+        ["cfrac", "2 s", "1 s", "1.50 (1.50–1.50)", "1.50"],
+        ["geometric mean", "", "", "1.50", "1.50"],
+    ]
+    assert brug_report.base_table(Measured(results({}))) is None
+
+
 def test_a_program_that_runs_for_a_fixed_time_says_how_fast_it_was(tmp_path: Path) -> None:
     assert mimalloc_bench.seconds("cfrac", "nothing", 2.5) == 2.5
     assert mimalloc_bench.seconds("larson", "relative time: 7.25s.", 5.0) == 7.25

@@ -133,6 +133,12 @@ CONTENDERS: Final[Mapping[str, Contender]] = {
     "libbrug-mmap": Contender(
         "libbrug.so, MMAP", "sys", {"BRUG_ALLOC": "mmap"}, "libbrug.so", colour="#D55E00"
     ),
+    "libbrug-glibc": Contender(
+        "libbrug.so, base glibc", "sys", {"BRUG_BASE": "glibc"}, "libbrug.so"
+    ),
+    "libbrug-mimalloc": Contender(
+        "libbrug.so, base mimalloc", "sys", {"BRUG_BASE": "mimalloc"}, "libbrug.so"
+    ),
 }
 
 FIXED: Final = ("brug-sys", "brug-jemalloc", "brug-mimalloc", "brug-mmap", "brug-template")
@@ -158,8 +164,10 @@ IN_TURN: Final = (
     "glibc", "jemalloc", "mimalloc", "tcmalloc-deb", "brug", "brug-nothp", "glibc-thp",
 )  # fmt: skip
 
-# What unchanged programs are run under; and how benchmarks of mimalloc-bench begin.
+# What unchanged programs are run under, with the bases between which a trial chooses; and how
+# benchmarks of mimalloc-bench begin.
 SUITED: Final = ("glibc", *LIBRARIES, "libbrug")
+NAMED: Final = ("libbrug-glibc", "libbrug-mimalloc")
 SUITE: Final = "suite-"
 FORKS: Final = ("glibc", "glibc-thp", "jemalloc", "mimalloc", "brug", "brug-nothp", "brug-thp")
 
@@ -372,7 +380,9 @@ def benches(scale: Scale, suite: Path | None = None) -> list[Bench]:
         for name in mimalloc_bench.PROGRAMS:
             words = (str(suite), name, *mimalloc_bench.arguments(suite, name))
             made.append(
-                Bench(f"{SUITE}{name}", f"mimalloc-bench: {name}", words, SUITED, "program")
+                Bench(
+                    f"{SUITE}{name}", f"mimalloc-bench: {name}", words, (*SUITED, *NAMED), "program"
+                )
             )
     return made
 
@@ -492,7 +502,7 @@ def _program(bench: Bench, name: str) -> dict[str, Any]:
         user, system, most_kib = used.read_text().split()
     return {
         "seconds": mimalloc_bench.seconds(program, out + said, passed),
-        "cpu_seconds": float(user) + float(system),
+        "cpu_seconds": mimalloc_bench.seconds(program, out + said, float(user) + float(system)),
         "peak_rss_bytes": int(most_kib) * KIB,
     }
 

@@ -26,6 +26,7 @@ from nocopy_lab.experiments.bench_brug import (
     IN_TURN,
     KIB,
     MIB,
+    NAMED,
     PAPER,
     PEERS,
     QUICK_S,
@@ -55,6 +56,11 @@ Pick = Callable[[dict[str, Any]], float]
 
 def seconds(record: dict[str, Any]) -> float:
     return float(record["seconds"])
+
+
+def processor(record: dict[str, Any]) -> float:
+    """Seconds of processor time."""
+    return float(record["cpu_seconds"])
 
 
 def realloc_seconds(record: dict[str, Any]) -> float:
@@ -172,6 +178,36 @@ def _tuner_target(data: Measured, auto: str, words: str, limit: float) -> Target
     )
 
 
+def against_bases(data: Measured, pick: Pick) -> dict[str, list[float]]:
+    """By program of mimalloc-bench: what `libbrug.so` takes over what it takes with the better of
+    its own bases, one for each round.
+    """
+    found = {}
+    for bench in (bench for bench in data.benches if bench.startswith(SUITE)):
+        best = data.best(bench, NAMED, processor)
+        if best and (values := data.ratios(bench, "libbrug", best, pick)):
+            found[bench.removeprefix(SUITE)] = values
+    return found
+
+
+def _base_targets(data: Measured) -> list[Target]:
+    """Of what the trial's choice costs."""
+    compared = against_bases(data, processor)
+    if not compared:
+        return []
+    middles = {program: statistics.median(values) for program, values in compared.items()}
+    worst = max(middles, key=lambda program: middles[program])
+    within = sum(middle <= 1.05 for middle in middles.values())
+    words = "processor time of programs, against the better of its own bases"
+    return [
+        Target(f"{words}, geometric mean", 1.01, [statistics.geometric_mean(middles.values())]),
+        Target(
+            f"{words}, each", 1.05, compared[worst],
+            note=f"{worst}; within it in {within} of {len(compared)}",
+        ),
+    ]  # fmt: skip
+
+
 def _per_life(record: dict[str, Any]) -> float:
     return realloc_seconds(record) / len(record["lives"]) * 1e6
 
@@ -265,6 +301,7 @@ def targets(results: dict[str, Any]) -> list[Target]:
             )
         ),
         Target("memory above 1.1 × live, a second after a burst", 16, _burst_excess(data), "MiB"),
+        *_base_targets(data),
     ]  # fmt: skip
     for value in REDIS_VALUES:
         made.append(
@@ -626,6 +663,32 @@ def suite_table(data: Measured) -> Table | None:
     )
 
 
+def base_table(data: Measured) -> Table | None:
+    """Programs of mimalloc-bench under each base of `libbrug.so`, and what its own choice costs."""
+    cost, memory = against_bases(data, processor), against_bases(data, peak)
+    rows = []
+    for program, values in cost.items():
+        glibc, mimalloc = (
+            statistics.median(data.values(f"{SUITE}{program}", name, processor)) for name in NAMED
+        )
+        low, middle, high = quartiles(values)
+        rows.append([
+            program, _seconds(glibc), _seconds(mimalloc), f"{middle:.2f} ({low:.2f}–{high:.2f})",
+            f"{statistics.median(memory[program]):.2f}",
+        ])  # fmt: skip
+    if not rows:
+        return None
+    means = (
+        statistics.geometric_mean(map(statistics.median, found.values()))
+        for found in (cost, memory)
+    )
+    return Table(
+        "libbrug.so and its bases: processor time, and what its own choice takes of the better one",
+        ("", "base glibc", "base mimalloc", "its choice: time", "memory"),
+        [*rows, ["geometric mean", "", "", *(f"{mean:.2f}" for mean in means)]],
+    )
+
+
 # Growth under two conditions: benchmark, how objects grow, and whose the memory was before.
 GROWTH: Final = (
     ("double", "4 KiB to 1 GiB by doubling", "just used by the same program"),
@@ -810,7 +873,7 @@ def _tables(results: dict[str, Any]) -> list[Table]:
     made = [target_table(results), statement_table(results), start_table(data)]
     more = (
         growth_table(data), life_table(data), wait_table(data), fork_table(data),
-        suite_table(data),
+        suite_table(data), base_table(data),
     )  # fmt: skip
     return [table for table in (*made, *more) if table and table.rows]
 

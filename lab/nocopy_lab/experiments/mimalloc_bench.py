@@ -128,7 +128,7 @@ def built(bench: Path, name: str) -> Path:
 
 
 def seconds(name: str, said: str, passed: float) -> float:
-    """How long it took, by the clock or by what a program says that runs for a fixed time."""
+    """How long it took: what has `passed`, or what a program says that runs for a fixed time."""
     program = PROGRAMS[name]
     pattern = program.took or program.did
     if not pattern:
