@@ -287,12 +287,10 @@ static void file_wrong(struct file_worker *w, struct file *f, const char *how,
 	json_close(&j, "]");
 	json_end(&j);
 	fail(&shared->wrong);
-	/* go on with a fresh file, else one fault is reported for ever */
-	file_recreate(w, f);
 }
 
 /* @buf holds what was read at @off; it has the alignment of @off. */
-static bool verify(struct file_worker *w, struct file *f, const u8 *buf,
+static void verify(struct file_worker *w, struct file *f, const u8 *buf,
 		   u32 off, u32 len, const char *how)
 {
 	s64 bad = model_check(&f->m, buf, off, len);
@@ -302,7 +300,7 @@ static bool verify(struct file_worker *w, struct file *f, const u8 *buf,
 
 	count(&shared->bytes_verified, len);
 	if (bad < 0)
-		return true;
+		return;
 
 	at = round_down((u32)bad, 8);
 	if (at < off)
@@ -324,10 +322,9 @@ static bool verify(struct file_worker *w, struct file *f, const u8 *buf,
 	}
 	explain(&f->m, at, got, f->tag, text, sizeof(text));
 	file_wrong(w, f, how, (u32)bad, expected, got, text, bytes);
-	return false;
 }
 
-static bool read_and_verify(struct file_worker *w, struct file *f, u32 off,
+static void read_and_verify(struct file_worker *w, struct file *f, u32 off,
 			    u32 len)
 {
 	u32 want = off < f->m.size ? min_u32(len, f->m.size - off) : 0;
@@ -336,17 +333,15 @@ static bool read_and_verify(struct file_worker *w, struct file *f, u32 off,
 
 	if (n < 0) {
 		file_error(w, f, OP_READ, 0, 0, errno);
-		return true;
+		return;
 	}
-	if (n != want) {
+	if (n != want)
 		file_wrong(w, f, "read ended elsewhere", off + (u32)n, want,
 			   (u64)n, "length", 0);
-		return false;
-	}
-	return verify(w, f, buf, off, want, "read");
+	verify(w, f, buf, off, want, "read");
 }
 
-static bool direct_read_and_verify(struct file_worker *w, struct file *f,
+static void direct_read_and_verify(struct file_worker *w, struct file *f,
 				   u32 off, u32 len)
 {
 	u32 end = round_up(off + len, w->direct), want;
@@ -354,7 +349,7 @@ static bool direct_read_and_verify(struct file_worker *w, struct file *f,
 	ssize_t n;
 
 	if (fd < 0)
-		return true;
+		return;
 	off = round_down(off, w->direct);
 	want = off < f->m.size ? min_u32(end - off, f->m.size - off) : 0;
 	/* one call: after a short one the rest would not be aligned */
@@ -362,14 +357,12 @@ static bool direct_read_and_verify(struct file_worker *w, struct file *f,
 	close(fd);
 	if (n < 0) {
 		file_error(w, f, OP_DIRECT_READ, 0, 0, errno);
-		return true;
+		return;
 	}
-	if ((u32)n > want) {
+	if ((u32)n > want)
 		file_wrong(w, f, "direct read beyond the end", want, want,
 			   (u64)n, "length", 0);
-		return false;
-	}
-	return verify(w, f, w->buf, off, (u32)n, "direct_read");
+	verify(w, f, w->buf, off, (u32)n, "direct_read");
 }
 
 /* Map the pages that hold a range; @map is the address of its first byte. */
@@ -390,48 +383,48 @@ static void unmap_range(u8 *map, u32 off, u32 len)
 	munmap(map, off + len - round_down(off, PAGE));
 }
 
-static bool mmap_read_and_verify(struct file_worker *w, struct file *f, u32 off,
+static void mmap_read_and_verify(struct file_worker *w, struct file *f, u32 off,
 				 u32 len)
 {
 	u32 end, i, bad = 0;
 	u8 *p, *map;
-	bool ok;
 
 	if (off >= f->m.size)
-		return true;
+		return;
 	len = min_u32(len, f->m.size - off);
 	p = map_range(f, off, len, PROT_READ, &map);
 	if (!p)
-		return true;
-	ok = verify(w, f, p, off, len, "mmap_read");
+		return;
+	verify(w, f, p, off, len, "mmap_read");
 	/* the rest of the last page reads as zeros */
 	end = off + len;
-	if (ok && end == f->m.size) {
+	if (end == f->m.size) {
 		for (i = 0; (end + i) % PAGE; i++)
 			bad += p[len + i] != 0;
 		if (bad)
 			file_wrong(w, f, "mapping beyond the end", end, 0,
 				   p[len], "not zero", bad);
-		ok = !bad;
 	}
 	unmap_range(map, off, len);
-	return ok;
 }
 
 /* Read a range by read(), by mmap() or directly, and compare. */
-static bool check(struct file_worker *w, struct file *f, u32 off, u32 len)
+static void check(struct file_worker *w, struct file *f, u32 off, u32 len)
 {
 	len = min_u32(len, BUF_BYTES - PAGE);
 	switch (below(w, 8)) {
 	case 0:
 	case 1:
-		return mmap_read_and_verify(w, f, off, len);
+		mmap_read_and_verify(w, f, off, len);
+		return;
 	case 2:
-		if (w->direct)
-			return direct_read_and_verify(w, f, off, len);
+		if (w->direct) {
+			direct_read_and_verify(w, f, off, len);
+			return;
+		}
 		/* fall through */
 	default:
-		return read_and_verify(w, f, off, len);
+		read_and_verify(w, f, off, len);
 	}
 }
 
@@ -852,9 +845,8 @@ static void op_recreate(struct file_worker *w, struct file *f)
 	step(f, OP_RECREATE, 0, 0, 0);
 	/* an unlinked file can still be read */
 	unlink(file_path(w, f));
-	if (below(w, 2) &&
-	    !read_and_verify(w, f, random_off(w, f, f->m.size), IO_MAX))
-		return;
+	if (below(w, 2))
+		read_and_verify(w, f, random_off(w, f, f->m.size), IO_MAX);
 	file_close(f);
 	model_resize(&f->m, 0);
 	file_open(w, f);
@@ -997,11 +989,10 @@ u32 probe_direct(const char *path, u8 *buf)
 
 void file_worker(u32 id)
 {
-	u64 budget = (u64)opt.file_mib * MIB / opt.file_workers;
+	u64 budget = (u64)opt.file_mib * MIB / FILE_WORKERS;
 	struct file_worker *w = xalloc(sizeof(*w));
 	u32 max = opt.file_max_kib * 1024, i;
 	struct statvfs vfs;
-	u64 n;
 
 	w->id = id;
 	w->rng = rng_make(opt.seed, 1000 + id);
@@ -1049,7 +1040,7 @@ void file_worker(u32 id)
 		file_close(f);
 	}
 
-	for (n = 0; !stopping() && (!opt.ops || n < opt.ops); n++) {
+	while (!stopping()) {
 		bool evicted = w->focus_left;
 		enum op op = random_op(w, evicted);
 		struct file *f;
@@ -1080,8 +1071,7 @@ void file_worker(u32 id)
 
 		file_open(w, f);
 		for (off = 0; off < f->m.size; off += PAGEOUT_MAX)
-			if (!read_and_verify(w, f, off, PAGEOUT_MAX))
-				break;
+			read_and_verify(w, f, off, PAGEOUT_MAX);
 		count(&shared->final_files, 1);
 		unlink(file_path(w, f));
 		file_close(f);

@@ -29,7 +29,6 @@
  *   --dir D            directory of the files; without it no file, no race
  *   --file-mib N       all files together (512)
  *   --file-max-kib N   largest file (4096)
- *   --file-workers N   (2)
  *   --races N          shared files, four threads each (2)
  *   --anon-mib N       private anonymous memory of all workers (64)
  *   --shmem-mib N      shared anonymous memory of all workers (16)
@@ -52,12 +51,9 @@
  *                      cma_pins of the oracle, all others of /proc/vmstat
  *   --until-exists F   and until there is this file: no verdict depends on how
  *                      much the computer does in a second
- *   --ops N            each file and anon worker, and each thread of a race
- *                      worker, ends after N operations
- *   --keep-going       do not end at the first wrong byte
  *   --seed N           (1)
  *
- * Exit status: 0 if all was right, 1 if not.
+ * It ends at the first wrong byte. Exit status: 0 if all was right, 1 if not.
  */
 #include "../options.h"
 #include "oracle.h"
@@ -70,7 +66,7 @@
 #define TICK_NS	(5 * NSEC_PER_SEC)
 
 struct options opt = {
-	.file_mib = 512, .file_max_kib = 4096, .file_workers = 2, .races = 2,
+	.file_mib = 512, .file_max_kib = 4096, .races = 2,
 	.anon_mib = 64, .shmem_mib = 16, .anon_workers = 2,
 	.alloc_max_pages = 4096, .alloc_workers = 1, .alloc_pieces = LIVE_MAX,
 	.seconds = 60, .seed = 1,
@@ -88,8 +84,6 @@ static u32 nr_goals;
 void fail(_Atomic u64 *counter)
 {
 	count(counter, 1);
-	if (opt.keep_going)
-		return;
 	atomic_store(&shared->stop, 1);
 	_exit(1);
 }
@@ -256,7 +250,6 @@ static const struct setting settings[] = {
 	{ "dir", .text = &opt.dir },
 	{ "file-mib", .number = &opt.file_mib },
 	{ "file-max-kib", .number = &opt.file_max_kib },
-	{ "file-workers", .number = &opt.file_workers },
 	{ "races", .number = &opt.races },
 	{ "anon-mib", .number = &opt.anon_mib },
 	{ "shmem-mib", .number = &opt.shmem_mib },
@@ -275,8 +268,6 @@ static const struct setting settings[] = {
 	{ "seconds", .number = &opt.seconds },
 	{ "until", .call = parse_until },
 	{ "until-exists", .text = &opt.until_exists },
-	{ "ops", .large = &opt.ops },
-	{ "keep-going", .flag = &opt.keep_going },
 	{ "seed", .large = &opt.seed },
 	{ 0 },
 };
@@ -312,7 +303,7 @@ static void check_dir(void)
 		     opt.file_mib);
 		opt.file_mib = room;
 	}
-	if (opt.file_workers && opt.file_mib < opt.file_workers)
+	if (opt.file_mib < FILE_WORKERS)
 		die("%s is too small", opt.dir);
 }
 
@@ -377,7 +368,7 @@ int main(int argc, char **argv)
 	rng = rng_make(opt.seed, 0);
 
 	if (opt.dir) {
-		worker_add("file", file_worker, opt.file_workers, 0, false);
+		worker_add("file", file_worker, FILE_WORKERS, 0, false);
 		worker_add("race", race_worker, opt.races, 8, false);
 	}
 	worker_add("anon", anon_worker, opt.anon_workers, 4, false);
@@ -397,8 +388,6 @@ int main(int argc, char **argv)
 		worker_start(&workers[i]);
 
 	for (;;) {
-		u32 busy = 0;
-
 		left = reap(&failed);
 		if (!left)
 			break;
@@ -410,12 +399,6 @@ int main(int argc, char **argv)
 			if (!waits_for)
 				atomic_store(&shared->stop, 1);
 		}
-		/* with --ops, do not wait for workers that never end */
-		for (i = 0; i < nr_workers; i++)
-			busy += workers[i].pid && workers[i].run != hog_worker &&
-				workers[i].run != alloc_worker;
-		if (!busy && opt.ops)
-			atomic_store(&shared->stop, 1);
 		if (opt.drop_caches && now >= next_drop && !stopping()) {
 			int fd = open("/proc/sys/vm/drop_caches",
 				      O_WRONLY | O_CLOEXEC);

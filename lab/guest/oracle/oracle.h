@@ -19,20 +19,21 @@
 /* maximum length of a range that one operation pushes out */
 #define PAGEOUT_MAX	(256u * 1024)
 #define WORKERS_MAX	128
+#define FILE_WORKERS	2
 /* maximum number of pieces of contiguous memory that a worker holds */
 #define LIVE_MAX	16
 
 struct options {
 	const char *dir;
-	u32 file_mib, file_max_kib, file_workers;
+	u32 file_mib, file_max_kib;
 	u32 races;
 	u32 anon_mib, shmem_mib, anon_workers;
 	u32 hog_mib;
 	u32 alloc_max_pages, alloc_live, alloc_workers, alloc_pieces;
 	u32 seconds;
-	u64 ops, seed;
+	u64 seed;
 	const char *until_exists;
-	bool thp, alloc, alloc_pins, drop_caches, keep_going, lax_direct;
+	bool thp, alloc, alloc_pins, drop_caches, lax_direct;
 	u32 skip;
 };
 
@@ -81,8 +82,8 @@ static inline u32 min_u32(u32 a, u32 b)
 	return a < b ? a : b;
 }
 
-/* Count something wrong that has been reported; without --keep-going, end. */
-void fail(_Atomic u64 *counter);
+/* Count something wrong that has been reported, and end. */
+void __attribute__((noreturn)) fail(_Atomic u64 *counter);
 /* Memory that is never swapped: what is expected must not depend on what is tested. */
 void *locked_alloc(size_t size);
 

@@ -164,7 +164,6 @@ static void race_compare(struct race *r, const char *how, const u8 *buf,
 		       min_u32(8, n - round_down((u32)bad, 8)));
 		race_wrong(r, how, u * UNIT + round_down((u32)bad, 8), lo[i],
 			   hi, got);
-		return;
 	}
 }
 
@@ -197,11 +196,9 @@ static void race_read(struct race *r, u8 *buf, u32 first, u32 units, bool map)
 		return;
 	}
 	atomic_thread_fence(memory_order_seq_cst);
-	if (n < len && cuts == atomic_load(&r->cut_begun)) {
+	if (n < len && cuts == atomic_load(&r->cut_begun))
 		race_wrong(r, "read ended early", off + (u32)n, lo[0], lo[0],
 			   (u64)n);
-		return;
-	}
 	race_compare(r, "read", buf, first, (u32)n, lo, directs);
 }
 
@@ -214,7 +211,7 @@ static void *race_reader(void *arg)
 	u8 *buf = locked_alloc(RACE_BYTES);
 	u64 i;
 
-	for (i = 0; !stopping() && (!opt.ops || i < opt.ops); i++) {
+	for (i = 0; !stopping(); i++) {
 		u32 units = 1 + rng_below(&rng, 1u << rng_below(&rng, 9));
 		u32 first = rng_below(&rng, RACE_UNITS - units + 1);
 
@@ -271,9 +268,8 @@ static void *race_writer(void *arg)
 	struct race *r = arg;
 	struct rng rng = rng_make(opt.seed, 2000 + r->id);
 	u8 *buf = locked_alloc(RACE_BYTES);
-	u64 i;
 
-	for (i = 0; !stopping() && (!opt.ops || i < opt.ops); i++) {
+	while (!stopping()) {
 		enum race_kind kind = kinds[rng_below(&rng,
 						      ARRAY_SIZE(kinds))];
 		u32 units = 1 + rng_below(&rng, 1u << rng_below(&rng, 8));
@@ -354,9 +350,8 @@ static void *race_pusher(void *arg)
 {
 	struct race *r = arg;
 	struct rng rng = rng_make(opt.seed, 4000 + r->id);
-	u64 i;
 
-	for (i = 0; !stopping() && (!opt.ops || i < opt.ops); i++) {
+	while (!stopping()) {
 		u32 len = (1 + rng_below(&rng, RACE_BYTES / PAGE)) * PAGE;
 		u32 off = rng_below(&rng, (RACE_BYTES - len) / PAGE + 1) * PAGE;
 		u32 absent, gone;
