@@ -21,12 +21,10 @@
  *   --blogs N        how many there are (256), 2.6 MiB each on average
  *   --prepare        write all of them and end
  *   --writers N      (3)
- *   --rewriters N    (1)
  *   --commenters N   (5)
  *   --readers N      (100)
  *   --pause-ms N     of each reader after an answer (0)
  *   --heap-mib N     memory of the server (0)
- *   --touches N      pages of it for each answer (4)
  *   --seconds N      (60), or until SIGTERM
  *   --nice N         (0)
  *   --seed N         (1)
@@ -51,8 +49,10 @@
 /* how long writers and commenters, and rewriters, wait between two works */
 #define PAUSE_MS	10
 #define REWRITE_PAUSE_MS	1000
+#define REWRITERS	1
 /* one request of so many is for something that is not there */
 #define WRONG_ADDRESS	16
+#define TOUCHES		4	/* pages of the heap for each answer */
 
 enum kind { ARTICLE, PICTURE, COMMENT, KINDS };
 
@@ -67,14 +67,14 @@ static const struct {
 
 static struct {
 	const char *dir;
-	u32 blogs, writers, rewriters, commenters, readers;
-	u32 pause_ms, heap_mib, touches, seconds;
+	u32 blogs, writers, commenters, readers;
+	u32 pause_ms, heap_mib, seconds;
 	int nice;
 	u64 seed;
 	bool prepare;
 } opt = {
-	.blogs = 256, .writers = 3, .rewriters = 1, .commenters = 5,
-	.readers = 100, .touches = 4, .seconds = 60, .seed = 1,
+	.blogs = 256, .writers = 3, .commenters = 5, .readers = 100,
+	.seconds = 60, .seed = 1,
 };
 
 /* How many files of each kind a blog has; 0 articles: it is being made. */
@@ -286,7 +286,7 @@ static void heap_touch(struct rng *rng)
 {
 	u32 pages = opt.heap_mib * (MIB / PAGE), i;
 
-	for (i = 0; pages && i < opt.touches; i++) {
+	for (i = 0; pages && i < TOUCHES; i++) {
 		/* nine times out of ten what all answers need */
 		u32 some = rng_below(rng, 10) ? pages / 4 : pages;
 		word *w = (word *)(heap + (size_t)rng_below(rng, some) * PAGE);
@@ -464,7 +464,7 @@ static void serve(void)
 	begin = now_ns();
 	tick = begin;
 	start(opt.writers, writer);
-	start(opt.rewriters, rewriter);
+	start(REWRITERS, rewriter);
 	start(opt.commenters, commenter);
 	start(opt.readers, reader);
 	while (!stopping()) {
@@ -500,12 +500,10 @@ int main(int argc, char **argv)
 		{ "blogs", .number = &opt.blogs },
 		{ "prepare", .flag = &opt.prepare },
 		{ "writers", .number = &opt.writers },
-		{ "rewriters", .number = &opt.rewriters },
 		{ "commenters", .number = &opt.commenters },
 		{ "readers", .number = &opt.readers },
 		{ "pause-ms", .number = &opt.pause_ms },
 		{ "heap-mib", .number = &opt.heap_mib },
-		{ "touches", .number = &opt.touches },
 		{ "seconds", .number = &opt.seconds },
 		{ "nice", .signed_number = &opt.nice },
 		{ "seed", .large = &opt.seed },

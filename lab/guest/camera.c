@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * camera - take photos with a V4L2 capture device, and time each shot
+ * camera - take photos with /dev/video0, and time each shot
  *
  * A shot is all that an application does between "the user presses the button"
  * and "the picture is there": open the device, ask for buffers, stream, wait
@@ -15,18 +15,15 @@
  * A shot that got no memory, fewer buffers than it wanted, or no frame within
  * ten seconds is reported with "ok":false and the program goes on.
  *
- *   --device PATH     (/dev/video0)
  *   --width N         (1280)
  *   --height N        (720)
  *   --buffers N       (4)
  *   --pieces N        take so many pieces of contiguous memory first, and give
  *		       them back after the shot, as the camera of the Raspberry
  *		       Pi does with 25 of 64 pages (0)
- *   --piece-pages N   (64)
  *   --shots N         (30)
  *   --interval-ms N   pause between two shots (0)
  *   --jitter-ms N     random part added to each pause (0)
- *   --end-s N         begin no shot after so many seconds, 0 for no end (0)
  *   --nice N          its priority (0)
  *   --seed N          of the jitter (1)
  *
@@ -43,20 +40,20 @@
 
 #include "bench_abi.h"
 
+#define DEVICE		"/dev/video0"
 #define BUFFERS_MAX	32
 #define PIECES_MAX	256
+#define PIECE_PAGES	64
 /* ends what hangs: no emulator on a busy host takes nearly as long */
 #define FRAME_TIMEOUT_MS	300000
 
 static struct {
-	const char *device;
-	u32 width, height, buffers, pieces, piece_pages, shots;
-	u32 interval_ms, jitter_ms, end_s;
+	u32 width, height, buffers, pieces, shots;
+	u32 interval_ms, jitter_ms;
 	int nice;
 	u64 seed;
 } opt = {
-	.device = "/dev/video0", .width = 1280, .height = 720, .buffers = 4,
-	.piece_pages = 64, .shots = 30, .seed = 1,
+	.width = 1280, .height = 720, .buffers = 4, .shots = 30, .seed = 1,
 };
 
 /* /dev/cma_bench, which has the pieces */
@@ -99,19 +96,19 @@ static void set_format(int fd)
 	};
 
 	if (xioctl(fd, VIDIOC_QUERYCAP, &cap))
-		die("%s is no V4L2 device: %s", opt.device, strerror(errno));
+		die(DEVICE " is no V4L2 device: %s", strerror(errno));
 	if (!(cap.device_caps & V4L2_CAP_VIDEO_CAPTURE) ||
 	    !(cap.device_caps & V4L2_CAP_STREAMING))
-		die("%s (%s) does not capture by streaming", opt.device,
+		die(DEVICE " (%s) does not capture by streaming",
 		    (const char *)cap.card);
 	fmt.fmt.pix.width = opt.width;
 	fmt.fmt.pix.height = opt.height;
 	fmt.fmt.pix.pixelformat = V4L2_PIX_FMT_YUYV;
 	fmt.fmt.pix.field = V4L2_FIELD_ANY;
 	if (xioctl(fd, VIDIOC_S_FMT, &fmt))
-		die("%s refuses the format: %s", opt.device, strerror(errno));
+		die(DEVICE " refuses the format: %s", strerror(errno));
 	if (fmt.fmt.pix.width != opt.width || fmt.fmt.pix.height != opt.height)
-		die("%s offers %ux%u instead of %ux%u", opt.device,
+		die(DEVICE " offers %ux%u instead of %ux%u",
 		    fmt.fmt.pix.width, fmt.fmt.pix.height, opt.width,
 		    opt.height);
 }
@@ -122,7 +119,7 @@ static bool take_pieces(struct shot *s)
 		struct cma_bench_op *o = &pieces[s->pieces];
 		int ret;
 
-		*o = (struct cma_bench_op){ .pages = opt.piece_pages };
+		*o = (struct cma_bench_op){ .pages = PIECE_PAGES };
 		ret = xioctl(bench, CMA_BENCH_ALLOC, o);
 		s->pieces_ns += o->ns;
 		if (ret)
@@ -228,9 +225,9 @@ static void take(struct shot *s)
 
 	for (i = 0; i < BUFFERS_MAX; i++)
 		map[i] = MAP_FAILED;
-	fd = open(opt.device, O_RDWR | O_CLOEXEC);
+	fd = open(DEVICE, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
-		die("cannot open %s: %s (vivid is in the kernel?)", opt.device,
+		die("cannot open " DEVICE ": %s (vivid is in the kernel?)",
 		    strerror(errno));
 	set_format(fd);
 	if (take_pieces(s))
@@ -276,21 +273,17 @@ static void report(u32 number, const struct shot *s)
 int main(int argc, char **argv)
 {
 	static const struct setting settings[] = {
-		{ "device", .text = &opt.device },
 		{ "width", .number = &opt.width },
 		{ "height", .number = &opt.height },
 		{ "buffers", .number = &opt.buffers },
 		{ "pieces", .number = &opt.pieces },
-		{ "piece-pages", .number = &opt.piece_pages },
 		{ "shots", .number = &opt.shots },
 		{ "interval-ms", .number = &opt.interval_ms },
 		{ "jitter-ms", .number = &opt.jitter_ms },
-		{ "end-s", .number = &opt.end_s },
 		{ "nice", .signed_number = &opt.nice },
 		{ "seed", .large = &opt.seed },
 		{ 0 },
 	};
-	u64 begin = now_ns();
 	struct rng rng;
 	u32 i;
 
@@ -314,8 +307,6 @@ int main(int argc, char **argv)
 		if (i)
 			sleep_ms(opt.interval_ms +
 				 rng_below(&rng, opt.jitter_ms + 1));
-		if (opt.end_s && now_ns() - begin > opt.end_s * NSEC_PER_SEC)
-			break;
 		take(&s);
 		report(i, &s);
 	}

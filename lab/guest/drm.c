@@ -2,18 +2,11 @@
 /*
  * drm - dumb buffers of a display, as a compositor without a GPU has them
  *
- * For each repetition: create buffers, map them, see that they are zeroed,
+ * Ten times: create buffers, map them, see that they are zeroed,
  * fill them, look that nobody else wrote to them, destroy them. One line
  * {"type":"drm"} each; exit status 1 if any could not be had or was wrong.
- *
- *   --device PATH   (/dev/dri/card0)
- *   --width N       (1280)
- *   --height N      (720)
- *   --buffers N     how many are held at a time (3)
- *   --reps N        (10)
- *   --seed N        (1)
  */
-#include "options.h"
+#include "common.h"
 
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -38,16 +31,11 @@ struct drm_mode_destroy_dumb {
 #define DRM_IOCTL_MODE_MAP_DUMB		_IOWR('d', 0xb3, struct drm_mode_map_dumb)
 #define DRM_IOCTL_MODE_DESTROY_DUMB	_IOWR('d', 0xb4, struct drm_mode_destroy_dumb)
 
-#define BUFFERS_MAX	16
-
-static struct {
-	const char *device;
-	u32 width, height, buffers, reps;
-	u64 seed;
-} opt = {
-	.device = "/dev/dri/card0", .width = 1280, .height = 720,
-	.buffers = 3, .reps = 10, .seed = 1,
-};
+#define DEVICE		"/dev/dri/card0"
+#define WIDTH		1280
+#define HEIGHT		720
+#define BUFFERS		3	/* held at a time */
+#define REPS		10
 
 struct buffer {
 	struct drm_mode_create_dumb dumb;
@@ -59,7 +47,7 @@ static bool buffer_get(int fd, struct buffer *b)
 	struct drm_mode_map_dumb where = { 0 };
 
 	b->dumb = (struct drm_mode_create_dumb){
-		.width = opt.width, .height = opt.height, .bpp = 32,
+		.width = WIDTH, .height = HEIGHT, .bpp = 32,
 	};
 	if (ioctl(fd, DRM_IOCTL_MODE_CREATE_DUMB, &b->dumb))
 		return false;
@@ -84,13 +72,13 @@ static void buffer_put(int fd, struct buffer *b)
 
 static bool rep(int fd, u32 number)
 {
-	struct buffer buffers[BUFFERS_MAX];
+	struct buffer buffers[BUFFERS];
 	struct json j = json_line("drm");
-	u64 dirty = 0, wrong = 0, base = mix64(opt.seed + number), i;
+	u64 dirty = 0, wrong = 0, base = mix64(1 + number), i;
 	u32 got, b;
 	bool ok;
 
-	for (got = 0; got < opt.buffers; got++)
+	for (got = 0; got < BUFFERS; got++)
 		if (!buffer_get(fd, &buffers[got]))
 			break;
 	for (b = 0; b < got; b++) {
@@ -104,7 +92,7 @@ static bool rep(int fd, u32 number)
 			wrong += buffers[b].map[i] != base + ((u64)b << 32) + i;
 		buffer_put(fd, &buffers[b]);
 	}
-	ok = got == opt.buffers && !dirty && !wrong;
+	ok = got == BUFFERS && !dirty && !wrong;
 	json_u64(&j, "rep", number);
 	json_u64(&j, "buffers", got);
 	json_u64(&j, "not_zeroed", dirty);
@@ -114,28 +102,16 @@ static bool rep(int fd, u32 number)
 	return ok;
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-	static const struct setting settings[] = {
-		{ "device", .text = &opt.device },
-		{ "width", .number = &opt.width },
-		{ "height", .number = &opt.height },
-		{ "buffers", .number = &opt.buffers },
-		{ "reps", .number = &opt.reps },
-		{ "seed", .large = &opt.seed },
-		{ 0 },
-	};
 	bool ok = true;
 	u32 number;
 	int fd;
 
-	settings_parse(argc, argv, settings);
-	if (!opt.buffers || opt.buffers > BUFFERS_MAX)
-		die("--buffers must be 1 to %d", BUFFERS_MAX);
-	fd = open(opt.device, O_RDWR | O_CLOEXEC);
+	fd = open(DEVICE, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
-		die("cannot open %s: %s", opt.device, strerror(errno));
-	for (number = 0; number < opt.reps; number++)
+		die("cannot open " DEVICE ": %s", strerror(errno));
+	for (number = 0; number < REPS; number++)
 		ok = rep(fd, number) && ok;
 	return !ok;
 }

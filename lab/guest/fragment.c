@@ -8,7 +8,6 @@
  *
  *   --keep N      pages to keep of each 2 MiB, 1 to 512 (1)
  *   --pinned      hold them so that the kernel cannot move them
- *   --spare MIB   memory that is not taken (16)
  *   --then TEXT   the command, for a shell
  */
 #include "options.h"
@@ -23,6 +22,7 @@
 #define HUGE_PAGES	512u	/* pages of a huge page */
 #define HUGE_ORDER	9
 #define PIPE_PAGES	256u
+#define SPARE_MIB	16u	/* memory that is not taken */
 /* What an entry of /proc/self/pagemap has. */
 #define PFN		(((u64)1 << 55) - 1)
 #define PRESENT		((u64)1 << 63)
@@ -30,10 +30,10 @@
 extern char **environ;
 
 static struct {
-	u32 keep, spare;
+	u32 keep;
 	bool pinned;
 	const char *then;
-} opt = { .keep = 1, .spare = 16 };
+} opt = { .keep = 1 };
 
 /* The kernel does not move a page that a pipe holds. */
 static void pin(void *page)
@@ -94,9 +94,9 @@ static u64 fragment(void)
 
 	sysinfo(&info);
 	pages = (u64)info.freeram * info.mem_unit / PAGE;
-	if (pages <= (u64)opt.spare * MIB / PAGE)
-		die("less than %u MiB free", opt.spare);
-	pages -= (u64)opt.spare * MIB / PAGE;
+	if (pages <= SPARE_MIB * MIB / PAGE)
+		die("less than %u MiB free", SPARE_MIB);
+	pages -= SPARE_MIB * MIB / PAGE;
 	at = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE,
 		  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (at == MAP_FAILED || madvise(at, pages * PAGE, MADV_NOHUGEPAGE))
@@ -127,7 +127,6 @@ int main(int argc, char **argv)
 	static const struct setting settings[] = {
 		{ "keep", .number = &opt.keep },
 		{ "pinned", .flag = &opt.pinned },
-		{ "spare", .number = &opt.spare },
 		{ "then", .text = &opt.then },
 		{ 0 },
 	};

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * fscrypt - the key of an encrypted directory comes and goes
+ * fscrypt - the key of an encrypted directory, /mnt/files, comes and goes
  *
  * Takes one of the last three:
  *
- *   --mount DIR    where the file system is (/mnt)
- *   --dir DIR      the directory (/mnt/files)
  *   --other        a key that no directory has, with one of the last two
  *   --encrypt      add the key; what will be in the empty directory is encrypted
  *   --add          add the key
@@ -17,10 +15,12 @@
 #include <linux/fscrypt.h>
 #include <sys/ioctl.h>
 
+#define MOUNT	"/mnt"
+#define DIRECTORY	MOUNT "/files"
+
 static struct {
-	const char *mount, *dir;
 	bool other, encrypt, add, remove;
-} opt = { .mount = "/mnt", .dir = "/mnt/files" };
+} opt;
 
 static int open_dir(const char *name)
 {
@@ -45,7 +45,7 @@ static struct fscrypt_key_specifier add_key(int fs)
 	for (i = 0; i < sizeof(key.raw); i++)
 		key.raw[i] = (u8)(7 * i + 1 + opt.other);
 	if (ioctl(fs, FS_IOC_ADD_ENCRYPTION_KEY, &key))
-		die("cannot add a key to %s: %s", opt.mount, strerror(errno));
+		die("cannot add a key to " MOUNT ": %s", strerror(errno));
 	return key.arg.key_spec;
 }
 
@@ -58,12 +58,12 @@ static void encrypt(int fs)
 		.filenames_encryption_mode = FSCRYPT_MODE_AES_256_CTS,
 		.flags = FSCRYPT_POLICY_FLAGS_PAD_32,
 	};
-	int dir = open_dir(opt.dir);
+	int dir = open_dir(DIRECTORY);
 
 	memcpy(policy.master_key_identifier, key.u.identifier,
 	       sizeof(policy.master_key_identifier));
 	if (ioctl(dir, FS_IOC_SET_ENCRYPTION_POLICY, &policy))
-		die("cannot encrypt %s: %s", opt.dir, strerror(errno));
+		die("cannot encrypt " DIRECTORY ": %s", strerror(errno));
 	close(dir);
 }
 
@@ -72,10 +72,10 @@ static struct fscrypt_key_specifier key_of_dir(void)
 {
 	struct fscrypt_get_policy_ex_arg get = { .policy_size = sizeof(get.policy) };
 	struct fscrypt_key_specifier key = { .type = FSCRYPT_KEY_SPEC_TYPE_IDENTIFIER };
-	int dir = open_dir(opt.dir);
+	int dir = open_dir(DIRECTORY);
 
 	if (ioctl(dir, FS_IOC_GET_ENCRYPTION_POLICY_EX, &get))
-		die("%s is not encrypted: %s", opt.dir, strerror(errno));
+		die(DIRECTORY " is not encrypted: %s", strerror(errno));
 	/* It would be busy itself. */
 	close(dir);
 	memcpy(key.u.identifier, get.policy.v2.master_key_identifier, sizeof(key.u.identifier));
@@ -99,8 +99,6 @@ static void remove_key(int fs)
 }
 
 static const struct setting settings[] = {
-	{ "mount", .text = &opt.mount },
-	{ "dir", .text = &opt.dir },
 	{ "other", .flag = &opt.other },
 	{ "encrypt", .flag = &opt.encrypt },
 	{ "add", .flag = &opt.add },
@@ -115,7 +113,7 @@ int main(int argc, char **argv)
 	settings_parse(argc, argv, settings);
 	if (opt.add + opt.remove + opt.encrypt != 1)
 		die("one of --encrypt, --add and --remove");
-	fs = open_dir(opt.mount);
+	fs = open_dir(MOUNT);
 	if (opt.encrypt)
 		encrypt(fs);
 	else if (opt.add)

@@ -6,11 +6,10 @@
  * it, look that nobody else wrote to it, release it. One line {"type":"heap"}
  * each; exit status 1 if any failed or was wrong.
  *
- *   --device PATH   (/dev/dma_heap/reserved)
- *   --mib N         size of a buffer (8)
- *   --buffers N     how many are held at a time (4)
- *   --reps N        (10)
- *   --seed N        (1)
+ *   --mib N       size of a buffer (8)
+ *   --buffers N   how many are held at a time (4)
+ *   --reps N      (10)
+ *   --seed N      (1)
  */
 #include "options.h"
 
@@ -18,15 +17,14 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 
+#define DEVICE		"/dev/dma_heap/reserved"
 #define BUFFERS_MAX	64
 
 static struct {
-	const char *device;
 	u32 mib, buffers, reps;
 	u64 seed;
 } opt = {
-	.device = "/dev/dma_heap/reserved", .mib = 8, .buffers = 4,
-	.reps = 10, .seed = 1,
+	.mib = 8, .buffers = 4, .reps = 10, .seed = 1,
 };
 
 struct buffer {
@@ -45,7 +43,7 @@ static bool buffer_get(int heap, size_t bytes, struct buffer *b)
 	b->fd = (int)data.fd;
 	b->words = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, b->fd, 0);
 	if (b->words == MAP_FAILED)
-		die("cannot map a buffer of %s: %s", opt.device, strerror(errno));
+		die("cannot map a buffer of " DEVICE ": %s", strerror(errno));
 	return true;
 }
 
@@ -90,7 +88,6 @@ static void rep(int heap, u32 number)
 int main(int argc, char **argv)
 {
 	static const struct setting settings[] = {
-		{ "device", .text = &opt.device },
 		{ "mib", .number = &opt.mib },
 		{ "buffers", .number = &opt.buffers },
 		{ "reps", .number = &opt.reps },
@@ -105,9 +102,9 @@ int main(int argc, char **argv)
 		die("--mib must be 1 to 1024");
 	if (!opt.buffers || opt.buffers > BUFFERS_MAX)
 		die("--buffers must be 1 to %d", BUFFERS_MAX);
-	heap = open(opt.device, O_RDWR | O_CLOEXEC);
+	heap = open(DEVICE, O_RDWR | O_CLOEXEC);
 	if (heap < 0)
-		die("cannot open %s: %s", opt.device, strerror(errno));
+		die("cannot open " DEVICE ": %s", strerror(errno));
 	for (number = 0; number < opt.reps; number++)
 		rep(heap, number);
 	return 0;

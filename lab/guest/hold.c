@@ -8,11 +8,7 @@
  * pages beyond the buffer's end ({"type":"outlived"}), how many pages were in
  * quarantine meanwhile, whether anybody else got them, and what they held.
  *
- *   --device PATH   (/dev/dma_heap/reserved)
- *   --area NAME     that the heap allocates from (reserved)
- *   --pages N       of a buffer (256)
- *   --file PATH     to write to, by direct I/O
- *   --seconds N     that a way may take (20)
+ *   --device PATH   (/dev/dma_heap/reserved, which allocates from that area)
  */
 #include "options.h"
 
@@ -26,14 +22,15 @@
 #include <sys/wait.h>
 
 #define PAGE		4096u
+#define HELD		"/mnt/held"	/* written to, by direct I/O */
+#define SECONDS		20	/* that a way may take */
 /* as many as a pipe takes */
 #define PIPED		16u
 #define BUFFERS		4096
+#define PAGES		256u	/* of a buffer */
 
-static const char *device = "/dev/dma_heap/reserved", *area = "reserved";
-static const char *path = "/mnt/held";
-static u32 pages = 256, seconds = 20;
-static size_t bytes;
+static const char *device = "/dev/dma_heap/reserved";
+static const size_t bytes = (size_t)PAGES * PAGE;
 static int heap;
 
 /* ------------------------------------------------------------- buffers */
@@ -91,10 +88,10 @@ static u8 *filled(int *fd, u64 seed)
 
 static int opened(int flags)
 {
-	int fd = open(path, flags | O_DIRECT | O_CLOEXEC, 0600);
+	int fd = open(HELD, flags | O_DIRECT | O_CLOEXEC, 0600);
 
 	if (fd < 0)
-		die("cannot open %s: %s", path, strerror(errno));
+		die("cannot open " HELD ": %s", strerror(errno));
 	return fd;
 }
 
@@ -107,7 +104,7 @@ static u64 file_wrong(u64 seed)
 	u64 n;
 
 	if (copy == MAP_FAILED || read(fd, copy, bytes) != (ssize_t)bytes)
-		die("cannot read %s: %s", path, strerror(errno));
+		die("cannot read " HELD ": %s", strerror(errno));
 	n = wrong(copy, bytes, seed);
 	close(fd);
 	munmap(copy, bytes);
@@ -120,7 +117,7 @@ static u64 counter(const char *name)
 	char file[256], text[32] = "";
 	int fd;
 
-	snprintf(file, sizeof(file), GCMA_SYSFS "/%s/%s", area, name);
+	snprintf(file, sizeof(file), GCMA_SYSFS "/reserved/%s", name);
 	fd = open(file, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0)
 		die("cannot read %s: %s", file, strerror(errno));
@@ -214,7 +211,7 @@ static int by_io_uring(u8 *at)
 /* Try a way in a process that can be killed; whether it is allowed. */
 static bool try_way(const char *how, int (*by)(u8 *at))
 {
-	u64 end = now_ns() + seconds * NSEC_PER_SEC;
+	u64 end = now_ns() + SECONDS * NSEC_PER_SEC;
 	struct json j = json_line("hold");
 	const char *error;
 	int status = 0, fd;
@@ -321,7 +318,7 @@ static u64 use_the_rest(void)
 /* What is in quarantine once nothing else is, or after some seconds. */
 static u64 quarantined(u64 expected)
 {
-	u64 end = now_ns() + seconds * NSEC_PER_SEC, n;
+	u64 end = now_ns() + SECONDS * NSEC_PER_SEC, n;
 
 	while ((n = counter("quarantined")) != expected && now_ns() < end)
 		usleep(10000);
@@ -401,7 +398,7 @@ static void all_outlived(void)
 		die("cannot register: %s", strerror(error));
 	munmap(held.at, bytes);
 	close(fd);
-	outlived("io_uring", pages, 4, before, ring_let_go, &held);
+	outlived("io_uring", PAGES, 4, before, ring_let_go, &held);
 
 	held.at = filled(&fd, 5);
 	piece.iov_base = held.at;
@@ -417,18 +414,11 @@ int main(int argc, char **argv)
 {
 	static const struct setting settings[] = {
 		{ "device", .text = &device },
-		{ "area", .text = &area },
-		{ "pages", .number = &pages },
-		{ "file", .text = &path },
-		{ "seconds", .number = &seconds },
 		{ 0 },
 	};
 	bool allowed;
 
 	settings_parse(argc, argv, settings);
-	if (pages < 2 * PIPED || pages > 65536)
-		die("--pages must be from %u to 65536", 2 * PIPED);
-	bytes = (size_t)pages * PAGE;
 	heap = open(device, O_RDONLY | O_CLOEXEC);
 	if (heap < 0)
 		die("cannot open %s: %s", device, strerror(errno));

@@ -9,7 +9,6 @@
  *   --kib N    size of a page (2048)
  *   --pages N  (1)
  *   --reps N   (1)
- *   --seed N   (1)
  *
  * --pool N: times how long the kernel takes to put N pages into the pool, and
  * to take each apart into pages of 2 MiB with --demote; then empties the pool.
@@ -30,15 +29,14 @@
 
 static struct {
 	u32 kib, pages, reps, pool;
-	u64 seed;
 	bool demote;
-} opt = { .kib = 2048, .pages = 1, .reps = 1, .seed = 1 };
+} opt = { .kib = 2048, .pages = 1, .reps = 1 };
 
 static bool rep(u32 number)
 {
 	size_t bytes = (size_t)opt.kib * 1024 * opt.pages, at;
 	int order = __builtin_ctz(opt.kib) + 10;
-	u64 base = mix64(opt.seed + number), dirty = 0, wrong = 0;
+	u64 base = mix64(1 + number), dirty = 0, wrong = 0;
 	struct json j = json_line("huge");
 	u32 i;
 	u8 *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -134,7 +132,6 @@ int main(int argc, char **argv)
 		{ "kib", .number = &opt.kib },
 		{ "pages", .number = &opt.pages },
 		{ "reps", .number = &opt.reps },
-		{ "seed", .large = &opt.seed },
 		{ "pool", .number = &opt.pool },
 		{ "demote", .flag = &opt.demote },
 		{ 0 },

@@ -10,7 +10,6 @@
  *   --file F      a file of --turns pages, which are overwritten
  *   --reclaim F   what takes an amount of memory to reclaim from this program's cgroup
  *   --turns N     turns to try at most (60)
- *   --wanted N    turns that are enough (3)
  *   --fails       each write fails behind its page, where there is no memory to write
  */
 #include "options.h"
@@ -21,12 +20,13 @@
 
 #define PAGE		4096u
 #define SLOW_NS		(100 * NSEC_PER_MSEC)
+#define ENOUGH		3u	/* turns in which all happened in that order */
 
 static struct {
 	const char *file, *reclaim;
-	u32 turns, wanted;
+	u32 turns;
 	bool fails;
-} opt = { .turns = 60, .wanted = 3 };
+} opt = { .turns = 60 };
 
 static u8 page[PAGE] __attribute__((aligned(PAGE)));
 static aio_context_t aio;
@@ -72,7 +72,6 @@ int main(int argc, char **argv)
 		{ "file", .text = &opt.file },
 		{ "reclaim", .text = &opt.reclaim },
 		{ "turns", .number = &opt.turns },
-		{ "wanted", .number = &opt.wanted },
 		{ "fails", .flag = &opt.fails },
 		{ 0 },
 	};
@@ -90,7 +89,7 @@ int main(int argc, char **argv)
 		die("no asynchronous I/O: %s", strerror(errno));
 	memset(page, 'N', PAGE);
 	until_slow();
-	for (turn = 1; turn + 1 < opt.turns && good < opt.wanted; turn++) {
+	for (turn = 1; turn + 1 < opt.turns && good < ENOUGH; turn++) {
 		struct iovec parts[2] = { { page, PAGE }, { NULL, PAGE } };
 		struct iocb io = {
 			.aio_lio_opcode = IOCB_CMD_PWRITEV,

@@ -17,13 +17,11 @@
  *   --writers N       (1)
  *   --hot N           per cent of the files that get 90 % of the operations,
  *		       0 for all alike (10)
- *   --fsync-every N   a writer syncs a file after so many writes, 0 never (64)
  *   --anon-mib N      anonymous memory of all workers together (0)
  *   --anon-workers N  (1 with --anon-mib)
  *   --touches N       share the anonymous memory among readers and writers, who
  *		       touch N pages of it before each operation; no workers
  *   --seconds N       (60), or until SIGTERM
- *   --ops N           each worker ends after N operations
  *   --nice N          (0)
  *   --seed N          (1)
  *
@@ -48,17 +46,18 @@
 #define MAGIC		0x6e6f636f70796c64ULL
 #define DENSE_WORDS	128u	/* words of a page that do not compress */
 #define WORKERS_MAX	64
+#define FSYNC_EVERY	64	/* writes of a writer */
 
 static struct {
 	const char *dir;
-	u32 file_mib, readers, writers, hot, fsync_every;
+	u32 file_mib, readers, writers, hot;
 	u32 anon_mib, anon_workers, touches, seconds;
 	int nice;
-	u64 ops, seed;
+	u64 seed;
 	bool prepare;
 } opt = {
 	.file_mib = 256, .readers = 2, .writers = 1, .hot = 10,
-	.fsync_every = 64, .anon_workers = 1, .seconds = 60, .seed = 1,
+	.anon_workers = 1, .seconds = 60, .seed = 1,
 };
 
 struct shared {
@@ -155,9 +154,8 @@ static void anon_touch(struct anon *a)
 static void anon_worker(u32 id)
 {
 	struct anon a = anon_make(id, opt.anon_workers);
-	u64 n;
 
-	for (n = 0; a.pages && !stopping() && (!opt.ops || n < opt.ops); n++)
+	while (a.pages && !stopping())
 		anon_touch(&a);
 }
 
@@ -258,11 +256,11 @@ static void file_worker(u32 id, bool writes)
 	struct rng rng = rng_make(opt.seed, 100 + id);
 	word *buf = xalloc(PIECE_PAGES * PAGE);
 	struct anon anon = { 0 };
-	u64 n, version = 0;
+	u64 version = 0;
 
 	if (opt.touches)
 		anon = anon_make(id, opt.readers + opt.writers);
-	for (n = 0; !stopping() && (!opt.ops || n < opt.ops); n++) {
+	while (!stopping()) {
 		bool write_now = writes && rng_one_in(&rng, 20);
 		u32 file = pick_file(&rng), i;
 		u32 pages = PIECE_PAGES >> rng_below(&rng, 3);
@@ -290,7 +288,7 @@ static void file_worker(u32 id, bool writes)
 			if (got != want)
 				file_error("write", file, page,
 					   got < 0 ? errno : ENOSPC);
-			if (opt.fsync_every && version % opt.fsync_every == 0)
+			if (version % FSYNC_EVERY == 0)
 				fdatasync(fd);
 			close(fd);
 			count(&shared->write_ops, 1);
@@ -369,12 +367,10 @@ static const struct setting settings[] = {
 	{ "readers", .number = &opt.readers },
 	{ "writers", .number = &opt.writers },
 	{ "hot", .number = &opt.hot },
-	{ "fsync-every", .number = &opt.fsync_every },
 	{ "anon-mib", .number = &opt.anon_mib },
 	{ "anon-workers", .number = &opt.anon_workers },
 	{ "touches", .number = &opt.touches },
 	{ "seconds", .number = &opt.seconds },
-	{ "ops", .large = &opt.ops },
 	{ "nice", .signed_number = &opt.nice },
 	{ "seed", .large = &opt.seed },
 	{ 0 },
@@ -382,7 +378,6 @@ static const struct setting settings[] = {
 
 static void parse(int argc, char **argv)
 {
-
 	settings_parse(argc, argv, settings);
 	if (opt.hot > 100)
 		die("--hot is per cent");
@@ -444,7 +439,7 @@ int main(int argc, char **argv)
 				     " (out of memory?)" : "");
 		}
 		now = now_ns();
-		if (!opt.ops && now - begin >= opt.seconds * NSEC_PER_SEC)
+		if (now - begin >= opt.seconds * NSEC_PER_SEC)
 			atomic_store(&shared->stop, 1);
 		if (now - tick >= NSEC_PER_SEC) {
 			tick = now;

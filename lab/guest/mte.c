@@ -7,11 +7,8 @@
  * mapped with tags afterwards it must have none. At last, no page frame of the
  * area may be marked as tagged. One line {"type":"mte"}; exit status 1 if
  * anything was wrong. For arm64.
- *
- *   --device PATH   (/dev/cma_bench)
- *   --mib N         memory with tags, and as much without (48)
  */
-#include "options.h"
+#include "common.h"
 
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -27,10 +24,9 @@
 #define KPF_ARCH_2		41
 #define PAGE			4096
 
-static struct {
-	const char *device;
-	u32 mib;
-} opt = { .device = "/dev/cma_bench", .mib = 48 };
+#define DEVICE			"/dev/cma_bench"
+/* memory with tags, and as much without */
+#define BYTES			((size_t)48 * MIB)
 
 #ifdef __aarch64__
 static void tag_set(char *granule, u32 tag)
@@ -62,11 +58,6 @@ static u32 tag_get(char *granule)
 }
 #endif
 
-static size_t bytes(void)
-{
-	return (size_t)opt.mib << 20;
-}
-
 /*
  * Never zero, so that a tag that was lost is seen. The same for every second
  * granule of a page: QEMU 7.2 keeps no more than two tags for each page.
@@ -78,12 +69,11 @@ static u32 tag_of(size_t at)
 
 static char *memory(int prot)
 {
-	char *at = mmap(NULL, bytes(), PROT_READ | PROT_WRITE | prot,
+	char *at = mmap(NULL, BYTES, PROT_READ | PROT_WRITE | prot,
 			MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (at == MAP_FAILED)
-		die("cannot map %u MiB%s: %s", opt.mib,
-		    prot ? " with tags" : "", strerror(errno));
+		die("cannot map memory%s: %s", prot ? " with tags" : "", strerror(errno));
 	return at;
 }
 
@@ -91,7 +81,7 @@ static void fill(char *memory, u64 seed)
 {
 	size_t at;
 
-	for (at = 0; at < bytes(); at += sizeof(u64))
+	for (at = 0; at < BYTES; at += sizeof(u64))
 		*(word *)(memory + at) = mix64(seed + at);
 }
 
@@ -100,7 +90,7 @@ static u64 wrong_words(const char *memory, u64 seed)
 	u64 wrong = 0;
 	size_t at;
 
-	for (at = 0; at < bytes(); at += sizeof(u64))
+	for (at = 0; at < BYTES; at += sizeof(u64))
 		wrong += *(const word *)(memory + at) != mix64(seed + at);
 	return wrong;
 }
@@ -118,7 +108,7 @@ static u64 swap_out(char *memory)
 {
 	u64 before = swap_counter("/swap/stored");
 
-	if (madvise(memory, bytes(), MADV_PAGEOUT))
+	if (madvise(memory, BYTES, MADV_PAGEOUT))
 		die("cannot swap out: %s", strerror(errno));
 	return swap_counter("/swap/stored") - before;
 }
@@ -126,12 +116,12 @@ static u64 swap_out(char *memory)
 static u64 tagged_frames(void)
 {
 	struct cma_bench_info info;
-	int dev = open(opt.device, O_RDWR | O_CLOEXEC);
+	int dev = open(DEVICE, O_RDWR | O_CLOEXEC);
 	int flags = open("/proc/kpageflags", O_RDONLY | O_CLOEXEC);
 	u64 pfn, bits, found = 0;
 
 	if (dev < 0 || ioctl(dev, CMA_BENCH_INFO, &info) || flags < 0)
-		die("cannot look at the pages of %s: %s", opt.device, strerror(errno));
+		die("cannot look at the pages of " DEVICE ": %s", strerror(errno));
 	for (pfn = info.base_pfn; pfn < info.base_pfn + info.pages; pfn++) {
 		if (pread(flags, &bits, sizeof(bits), pfn * sizeof(bits)) != sizeof(bits))
 			die("cannot read /proc/kpageflags: %s", strerror(errno));
@@ -142,45 +132,37 @@ static u64 tagged_frames(void)
 	return found;
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-	static const struct setting settings[] = {
-		{ "device", .text = &opt.device },
-		{ "mib", .number = &opt.mib },
-		{ 0 },
-	};
 	u64 stored, again, loaded, data, tags = 0, leaked = 0, frames;
 	struct json j;
 	char *m;
 	size_t at;
 
-	settings_parse(argc, argv, settings);
-	if (!opt.mib || opt.mib > 1024)
-		die("--mib must be 1 to 1024");
 	if (prctl(PR_SET_TAGGED_ADDR_CTRL, MTE_TAGGED_ADDRESSES | MTE_ALL_TAGS, 0, 0, 0))
 		die("no memory tags here: %s", strerror(errno));
 
 	m = memory(MTE_PROT);
 	fill(m, 1);
-	for (at = 0; at < bytes(); at += MTE_GRANULE)
+	for (at = 0; at < BYTES; at += MTE_GRANULE)
 		tag_set(m + at, tag_of(at));
 	stored = swap_out(m);
 	loaded = swap_counter("/swap/loaded");
 	data = wrong_words(m, 1);
-	for (at = 0; at < bytes(); at += MTE_GRANULE)
+	for (at = 0; at < BYTES; at += MTE_GRANULE)
 		tags += tag_get(m + at) != tag_of(at);
 	/* Out again, and gone: the frames keep what they had. */
 	swap_out(m);
-	munmap(m, bytes());
+	munmap(m, BYTES);
 
 	m = memory(0);
 	fill(m, 2);
 	again = swap_out(m);
 	data += wrong_words(m, 2);
 	loaded = swap_counter("/swap/loaded") - loaded;
-	if (mprotect(m, bytes(), PROT_READ | PROT_WRITE | MTE_PROT))
+	if (mprotect(m, BYTES, PROT_READ | PROT_WRITE | MTE_PROT))
 		die("cannot have tags: %s", strerror(errno));
-	for (at = 0; at < bytes(); at += MTE_GRANULE)
+	for (at = 0; at < BYTES; at += MTE_GRANULE)
 		leaked += tag_get(m + at) != 0;
 	swap_out(m);
 	frames = tagged_frames();

@@ -12,7 +12,6 @@
  *   --beside C    the command, for sh; it must end with status 0
  *   --seconds S   without a command, so long (5)
  *   --name N      what the line calls it (alone)
- *   --seed N      (1)
  */
 #include "options.h"
 
@@ -26,15 +25,13 @@
 static struct {
 	const char *file, *beside, *name;
 	u32 seconds;
-	u64 seed;
-} opt = { .name = "alone", .seconds = 5, .seed = 1 };
+} opt = { .name = "alone", .seconds = 5 };
 
 static const struct setting settings[] = {
 	{ "file", .text = &opt.file },
 	{ "beside", .text = &opt.beside },
 	{ "seconds", .number = &opt.seconds },
 	{ "name", .text = &opt.name },
-	{ "seed", .large = &opt.seed },
 	{ 0 },
 };
 
@@ -118,7 +115,7 @@ int main(int argc, char **argv)
 		die("%s has no page, or too many", opt.file);
 	for (i = 0; i < 2 * pages; i++)
 		read_page(fd, i % pages);
-	rng = rng_make(opt.seed, 0);
+	rng = rng_make(1, 0);
 	signal(SIGCHLD, child_ended);
 	begin = before = now_ns();
 	end = opt.beside ? UINT64_MAX : begin + opt.seconds * NSEC_PER_SEC;

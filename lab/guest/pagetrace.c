@@ -21,7 +21,6 @@
  * in order.
  *
  *   --base N     page frame that the area begins with (0)
- *   --buffer-kib N   for events that wait to be read (16384)
  */
 #include "options.h"
 
@@ -34,11 +33,9 @@
 #define CGROUPS_MAX	16u
 #define FILES_BITS	18
 #define PIDS	1024u
+#define BUFFER_KIB	"16384"	/* of the kernel, for events that wait to be read */
 
-static struct {
-	u64 base;
-	u32 buffer_kib;
-} opt = { .buffer_kib = 16384 };
+static u64 base;
 
 enum { GET, FAULT, DIRTY, EVICT, STORE, LOAD, ALLOC, RELEASE, EVENTS };
 
@@ -290,7 +287,7 @@ static void take(const u8 *record)
 	else if (e == &event[EVICT] && !flag)
 		emit('D', cgroup_of(pid), file_number(what), 0, 1);
 	else if (e == &event[ALLOC] || e == &event[RELEASE])
-		emit(e == &event[ALLOC] ? 'A' : 'F', 0, 0, from - opt.base, to);
+		emit(e == &event[ALLOC] ? 'A' : 'F', 0, 0, from - base, to);
 }
 
 /* A page of the ring buffer: time, length, events with a word before each. */
@@ -344,8 +341,7 @@ static u64 counter(const char *path, const char *name)
 }
 
 static const struct setting settings[] = {
-	{ "base", .large = &opt.base },
-	{ "buffer-kib", .number = &opt.buffer_kib },
+	{ "base", .large = &base },
 	{ 0 },
 };
 
@@ -353,7 +349,6 @@ int main(int argc, char **argv)
 {
 	struct sigaction action = { .sa_handler = on_term };
 	static u8 page[PAGE] __attribute__((aligned(8)));
-	char text[160];
 	struct json j;
 	u64 lost;
 	u32 i;
@@ -368,8 +363,7 @@ int main(int argc, char **argv)
 	cgroup_number("/");
 	put(TRACING "tracing_on", "0");
 	put(TRACING "trace", "");
-	snprintf(text, sizeof(text), "%u", opt.buffer_kib);
-	put(TRACING "buffer_size_kb", text);
+	put(TRACING "buffer_size_kb", BUFFER_KIB);
 	put(TRACING "buffer_percent", "25");
 	for (i = 0; i < EVENTS; i++)
 		learn(&event[i]);
@@ -421,6 +415,6 @@ int main(int argc, char **argv)
 		json_end(&j);
 	}
 	if (lost)
-		die("%" PRIu64 " events are lost: a larger --buffer-kib?", lost);
+		die("%" PRIu64 " events are lost: a larger BUFFER_KIB?", lost);
 	return 0;
 }

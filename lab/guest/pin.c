@@ -2,13 +2,11 @@
 /*
  * pin - pin a huge page for long, as programs do that have devices work on it
  *
- * Fills a huge page of the pool, has it pinned in each way that there is, and
+ * Fills a huge page of a GiB of the pool, has it pinned in each way that there is, and
  * looks whether it still is where it was and holds what it held. One line
  * {"type":"pin"} for each way; the exit status is 0 even if none was allowed.
- *
- *   --kib N    size of the page (1048576)
  */
-#include "options.h"
+#include "common.h"
 
 #include <linux/io_uring.h>
 #include <linux/udmabuf.h>
@@ -21,12 +19,12 @@
 #ifndef MAP_HUGE_SHIFT
 #define MAP_HUGE_SHIFT	26
 #endif
+#define GIB_ORDER	30
+#define BYTES		((size_t)1 << GIB_ORDER)
 
 /* as much of the page as /dev/udmabuf takes by default, and more */
 #define PINNED		((size_t)2 * MIB)
 #define STEP		4096u
-
-static u32 kib = 1024 * 1024;
 
 /* Returns the page frame that is mapped at an address of this process. */
 static u64 frame_of(const void *at)
@@ -76,8 +74,7 @@ static int by_udmabuf(void *map, int memfd)
 
 static void pin(const char *how, int (*by)(void *map, int memfd))
 {
-	unsigned int order = (unsigned int)__builtin_ctz(kib) + 10;
-	size_t bytes = (size_t)kib * 1024, at;
+	size_t at;
 	struct json j = json_line("pin");
 	u64 frame, wrong = 0;
 	u8 *map = MAP_FAILED;
@@ -85,13 +82,13 @@ static void pin(const char *how, int (*by)(void *map, int memfd))
 
 	memfd = (int)syscall(SYS_memfd_create, "pin",
 			     MFD_ALLOW_SEALING | MFD_HUGETLB |
-			     order << MAP_HUGE_SHIFT);
-	if (memfd >= 0 && !ftruncate(memfd, (off_t)bytes) &&
+			     GIB_ORDER << MAP_HUGE_SHIFT);
+	if (memfd >= 0 && !ftruncate(memfd, (off_t)BYTES) &&
 	    !fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK))
-		map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+		map = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
 			   memfd, 0);
 	if (map == MAP_FAILED)
-		die("no huge page of %u KiB: %s", kib, strerror(errno));
+		die("no huge page of a GiB: %s", strerror(errno));
 	for (at = 0; at < PINNED; at += STEP)
 		*(word *)(map + at) = mix64(at);
 	frame = frame_of(map);
@@ -104,20 +101,12 @@ static void pin(const char *how, int (*by)(void *map, int memfd))
 	json_bool(&j, "moved", frame_of(map) != frame);
 	json_u64(&j, "wrong", wrong);
 	json_end(&j);
-	munmap(map, bytes);
+	munmap(map, BYTES);
 	close(memfd);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-	static const struct setting settings[] = {
-		{ "kib", .number = &kib },
-		{ 0 },
-	};
-
-	settings_parse(argc, argv, settings);
-	if (kib < 2048 || kib & (kib - 1))
-		die("--kib must be a power of two, 2048 or more");
 	/*
 	 * A process for each: what is pinned stays so until it ends. Some time
 	 * longer with io_uring, which therefore comes last.

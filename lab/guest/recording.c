@@ -43,8 +43,6 @@
  *   --frame-bytes N  of a frame
  *   --camera N       number of the camera, as of /dev/video0 (0)
  *   --disk PATH      which the file is on
- *   --output PATH    where its words go (/tmp/said)
- *   --buffer-kib N   for events (8192)
  *   --cached         count what is copied into the page cache
  *   --fill           what is left of the processor goes to a program that waits for
  *	        nothing, and its time is the idle time
@@ -84,14 +82,17 @@
 /* how much of a file stays on the disk with --late-us, and how often the rest goes */
 #define KEPT_BYTES	(1024ull * MIB)
 #define TIDY_US		1000000u
+/* where the words of the recorder go */
+#define OUTPUT		"/tmp/said"
+/* of the kernel's buffer for events */
+#define BUFFER_KIB	"8192"
 
 static struct {
-	const char *command, *file, *disk, *output, *name, *photo;
-	u32 seconds, frame_bytes, camera, buffer_kib, profile_us, late_us, photo_ms;
+	const char *command, *file, *disk, *name, *photo;
+	u32 seconds, frame_bytes, camera, profile_us, late_us, photo_ms;
 	bool cached, fill;
 } opt = {
-	.disk = "", .output = "/tmp/said", .name = "", .seconds = 10,
-	.buffer_kib = 8192, .photo_ms = 5000,
+	.disk = "", .name = "", .seconds = 10, .photo_ms = 5000,
 };
 
 struct frame {
@@ -161,10 +162,7 @@ static void events(bool on)
 
 static void trace(void)
 {
-	char kib[16];
-
-	snprintf(kib, sizeof(kib), "%u", opt.buffer_kib);
-	put(TRACING "buffer_size_kb", kib);
+	put(TRACING "buffer_size_kb", BUFFER_KIB);
 	put(TRACING "trace_clock", "mono");
 	put(TRACING "trace", "");
 	events(true);
@@ -496,9 +494,9 @@ static pid_t start(void)
 		die("cannot fork: %s", strerror(errno));
 	if (pid)
 		return pid;
-	fd = open(opt.output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	fd = open(OUTPUT, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0)
-		die("cannot write %s: %s", opt.output, strerror(errno));
+		die("cannot write " OUTPUT ": %s", strerror(errno));
 	execl("/bin/sh", "sh", "-c", opt.command, (char *)NULL);
 	die("no sh: %s", strerror(errno));
 }
@@ -731,7 +729,7 @@ static void none_missing(void)
 		die("no statistics of the trace");
 	at = strstr(stats, "overrun: ");
 	if (!at || strtoull(at + 9, NULL, 10))
-		die("the trace is not whole; --buffer-kib");
+		die("the trace is not whole: a larger BUFFER_KIB?");
 }
 
 /* Whether a frame was in time, and none is missing before or after it. */
@@ -777,7 +775,7 @@ static void json_said(struct json *j)
 	static char text[65536];
 	char *last;
 
-	if (!read_text(opt.output, text, sizeof(text)))
+	if (!read_text(OUTPUT, text, sizeof(text)))
 		return;
 	last = strrchr(text, '\n');
 	last = last ? last + 1 : text;
@@ -792,8 +790,6 @@ static const struct setting settings[] = {
 	{ "frame-bytes", .number = &opt.frame_bytes },
 	{ "camera", .number = &opt.camera },
 	{ "disk", .text = &opt.disk },
-	{ "output", .text = &opt.output },
-	{ "buffer-kib", .number = &opt.buffer_kib },
 	{ "cached", .flag = &opt.cached },
 	{ "fill", .flag = &opt.fill },
 	{ "profile", .number = &opt.profile_us },

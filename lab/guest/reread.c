@@ -16,8 +16,7 @@
  *   --warm N     reads before that (0)
  *   --order O    random: all pages alike; zipf: popular ones more often, of the
  *                2^k most popular ones beyond the first 2^k as often for any k;
- *                cyclic: one after the other, over and over (random)
- *   --alone      no readahead where the order is cyclic
+ *                cyclic: one after the other, over and over, with readahead (random)
  *   --mmap       through a mapping instead of pread()
  *   --pieces N   into so many pieces of memory instead of one, with preadv()
  *   --heap PATH  into a buffer of that dma-buf heap, which is a device's memory
@@ -38,7 +37,7 @@ static struct {
 	const char *file, *order, *heap;
 	u32 mib, pieces;
 	u64 reads, warm, seed;
-	bool prepare, alone, map;
+	bool prepare, map;
 } opt = { .order = "random", .mib = 256, .pieces = 1, .reads = 10000, .seed = 1 };
 
 /* The first 16 bytes of a page. They do not depend on the seed of a run. */
@@ -116,7 +115,6 @@ static const struct setting settings[] = {
 	{ "reads", .large = &opt.reads },
 	{ "warm", .large = &opt.warm },
 	{ "order", .text = &opt.order },
-	{ "alone", .flag = &opt.alone },
 	{ "mmap", .flag = &opt.map },
 	{ "pieces", .number = &opt.pieces },
 	{ "heap", .text = &opt.heap },
@@ -126,7 +124,6 @@ static const struct setting settings[] = {
 
 static void parse(int argc, char **argv)
 {
-
 	settings_parse(argc, argv, settings);
 	if (!opt.file || !opt.mib)
 		die("--file and --mib are needed");
@@ -213,7 +210,7 @@ int main(int argc, char **argv)
 	if ((u64)st.st_size != pages * PAGE)
 		die("%s has not %u MiB (write it with --prepare)", opt.file,
 		    opt.mib);
-	alone = opt.order[0] != 'c' || opt.alone;
+	alone = opt.order[0] != 'c';
 	posix_fadvise(fd, 0, 0, alone ? POSIX_FADV_RANDOM : POSIX_FADV_NORMAL);
 	if (opt.map) {
 		void *p = mmap(NULL, (size_t)(pages * PAGE), PROT_READ,

@@ -11,15 +11,12 @@
  *   --hold-ms N        pause before the release (0)
  *   --fill             write a pattern and look for it before the release
  *   --zeroed           look first that every byte is zero
- *   --align N          wanted alignment, as an order of pages (0)
  *
- * --random: sizes and alignments at random, many held at once, given back in
- * random order, each filled and checked; one line {"type":"random_summary"}.
+ * --random: sizes and alignments at random, half of the area held at most, given back
+ * in random order, each filled and checked; one line {"type":"random_summary"}.
  *
  *   --count N          allocations (1000)
  *   --max-pages N      largest allocation (4096)
- *   --live-pages N     never hold more than this (half of the area)
- *   --max-align N      largest alignment, as an order of pages (4)
  *   --dma              through dma_alloc_coherent(), which also zeroes
  *
  * --edge: what must be refused is refused and what must work works; one line
@@ -31,7 +28,6 @@
  * --find TEXT: how many 8-byte words of the whole area are these seven characters
  * and a newline, in free, lent and allocated frames; one line {"type":"found"}.
  *
- *   --device PATH      (/dev/cma_bench)
  *   --fifo             no task of ordinary priority takes the processor away
  *   --seed N           (1)
  */
@@ -44,21 +40,21 @@
 
 #define SIZES_MAX	64
 #define LIVE_MAX	1024
+#define ALIGN_MAX	4	/* as an order of pages */
+#define DEVICE		"/dev/cma_bench"
 /* a page that was pinned and takes so long to come back on any host never does */
 #define RETURN_NS	(300 * NSEC_PER_SEC)
 
 static struct {
-	const char *device, *find;
+	const char *find;
 	u64 sizes[SIZES_MAX];
 	u32 nr_sizes;
-	u32 reps, interval_ms, hold_ms, align;
+	u32 reps, interval_ms, hold_ms;
 	bool fill, zeroed, random, edge, dma, fifo;
-	u64 nr_random, max_pages, live_pages, dmem;
-	u32 max_align;
+	u64 nr_random, max_pages, dmem;
 	u64 seed;
 } opt = {
-	.device = "/dev/cma_bench", .reps = 30, .nr_random = 1000,
-	.max_pages = 4096, .max_align = 4, .seed = 1,
+	.reps = 30, .nr_random = 1000, .max_pages = 4096, .seed = 1,
 };
 
 static int dev;
@@ -84,7 +80,7 @@ static void must(unsigned long what, const char *name, struct cma_bench_op *o)
 static bool one(u64 pages, u32 rep, struct rng *rng)
 {
 	struct cma_bench_op o = {
-		.pages = pages, .align = opt.align, .seed = rng_next(rng),
+		.pages = pages, .seed = rng_next(rng),
 	};
 	struct json j = json_line("alloc");
 	int err = request(CMA_BENCH_ALLOC, &o);
@@ -179,7 +175,7 @@ static int random_allocs(const struct cma_bench_info *area)
 {
 	static struct cma_bench_op live[LIVE_MAX];
 	u64 held = 0, allocs = 0, failed = 0, wrong = 0, worst = 0, total = 0;
-	u64 limit = opt.live_pages ? opt.live_pages : area->pages / 2;
+	u64 limit = area->pages / 2;
 	struct rng rng = rng_make(opt.seed, 1);
 	u32 n = 0, bits = 0;
 	struct json j;
@@ -201,7 +197,7 @@ static int random_allocs(const struct cma_bench_info *area)
 		/* the page allocator has the single ones */
 		if (opt.dma && o.pages < 2)
 			o.pages = 2;
-		o.align = rng_below(&rng, opt.max_align + 1);
+		o.align = rng_below(&rng, ALIGN_MAX + 1);
 		o.seed = rng_next(&rng);
 		if (want && held + o.pages <= limit) {
 			int err = request(opt.dma ? CMA_BENCH_ALLOC_DMA :
@@ -518,17 +514,13 @@ static const struct setting settings[] = {
 	{ "hold-ms", .number = &opt.hold_ms },
 	{ "fill", .flag = &opt.fill },
 	{ "zeroed", .flag = &opt.zeroed },
-	{ "align", .number = &opt.align },
 	{ "random", .flag = &opt.random },
 	{ "count", .large = &opt.nr_random },
 	{ "max-pages", .large = &opt.max_pages },
-	{ "live-pages", .large = &opt.live_pages },
-	{ "max-align", .number = &opt.max_align },
 	{ "dma", .flag = &opt.dma },
 	{ "edge", .flag = &opt.edge },
 	{ "dmem", .large = &opt.dmem },
 	{ "find", .text = &opt.find },
-	{ "device", .text = &opt.device },
 	{ "fifo", .flag = &opt.fifo },
 	{ "seed", .large = &opt.seed },
 	{ 0 },
@@ -548,17 +540,15 @@ int main(int argc, char **argv)
 		die("--random, --edge, --dmem and --find are separate runs");
 	if (!opt.max_pages || opt.max_pages > 1u << 24)
 		die("--max-pages must be 1 to %u", 1u << 24);
-	if (opt.max_align > 20)
-		die("--max-align must be 20 at most");
 
 	if (opt.fifo && sched_setscheduler(0, SCHED_FIFO, &lowest))
 		die("cannot set --fifo: %s", strerror(errno));
-	dev = open(opt.device, O_RDWR | O_CLOEXEC);
+	dev = open(DEVICE, O_RDWR | O_CLOEXEC);
 	if (dev < 0)
-		die("cannot open %s: %s (boot a kernel with the CMA bench driver)",
-		    opt.device, strerror(errno));
+		die("cannot open " DEVICE ": %s (boot a kernel with the CMA bench driver)",
+		    strerror(errno));
 	if (ioctl(dev, CMA_BENCH_INFO, &area))
-		die("%s does not answer: %s", opt.device, strerror(errno));
+		die(DEVICE " does not answer: %s", strerror(errno));
 	j = json_line("area");
 	json_str(&j, "name", area.name);
 	json_u64(&j, "base_pfn", area.base_pfn);

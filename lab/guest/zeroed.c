@@ -2,11 +2,10 @@
 /*
  * zeroed - memory that becomes zeros while zswap may have what was there before
  *
- * Fills memory and has it evicted; reads it, and makes every other page zeros; has it evicted again;
+ * Fills 32 MiB of memory and has it evicted; reads it, and makes every other page zeros; has it evicted again;
  * has zswap write back what it has; and looks at all of it at once. One line {"type":"zeroed"}: the
  * pages, those that came from the area, those that zswap wrote back, and those with wrong content.
  *
- *   --mib N       of memory (32)
  *   --reclaim F   what takes an amount of memory to reclaim from this program's cgroup
  */
 #include "options.h"
@@ -18,7 +17,6 @@
 #define OFFER	(64u << 10)
 
 static const char *reclaim_file;
-static u32 mib = 32;
 
 /* Some of it can be compressed: zswap takes it, and its shrinker finds it worth writing. */
 static u64 word_of(u64 page, u32 nr)
@@ -54,11 +52,11 @@ static u64 written_back(char *more, u64 enough)
 int main(int argc, char **argv)
 {
 	static const struct setting settings[] = {
-		{ "mib", .number = &mib },
 		{ "reclaim", .text = &reclaim_file },
 		{ 0 },
 	};
-	u64 pages, page, loads, written, wrong = 0;
+	const u64 pages = 32 * MIB / PAGE;
+	u64 page, loads, written, wrong = 0;
 	volatile word *at;
 	struct json j;
 	u32 nr;
@@ -66,7 +64,6 @@ int main(int argc, char **argv)
 	settings_parse(argc, argv, settings);
 	if (!reclaim_file)
 		die("--reclaim wants a name");
-	pages = (u64)mib * MIB / PAGE;
 	at = mmap(NULL, pages * PAGE + OFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (at == MAP_FAILED || madvise((void *)at, pages * PAGE, MADV_NOHUGEPAGE))
 		die("no memory: %s", strerror(errno));

@@ -3,7 +3,7 @@
 base=$(dmesg | sed -n 's/.*cma: Reserved.* at \(0x[0-9a-f]*\).*/\1/p' | head -n1)
 begin() {
 	sync; echo 3 >/proc/sys/vm/drop_caches
-	pagetrace --base $(($base >> 12)) --buffer-kib 16384 &
+	pagetrace --base $(($base >> 12)) &
 	recorder=$!
 	sleep 1
 }
