@@ -15,7 +15,7 @@ from nocopy_lab import jobs, kernel, traces
 from nocopy_lab.arch import ARM64
 from nocopy_lab.board import Disk, Machine, null_disk
 from nocopy_lab.checks import brug, recorder, soak, storage
-from nocopy_lab.checks.kinds import GuestCheck, all_well, command, our_files
+from nocopy_lab.checks.kinds import BOTH, OLDER, GuestCheck, all_well, command, our_files
 from nocopy_lab.experiments import bench_gcma, demo
 from nocopy_lab.paths import KERNEL, LabError
 from nocopy_lab.run import Job, Outcome, Row, ktap
@@ -855,6 +855,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "gcma",
         [kunit_job("kunit", "x86-fast")],
         _judge_kunit,
+        on=BOTH,
     ),
     GuestCheck(
         "guest: KUnit with half of the series",
@@ -868,6 +869,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         [_kselftest_job("kselftest")],
         _judge_kselftest,
         _kselftest,
+        on=BOTH,
     ),
     GuestCheck(
         "guest: the driver refuses what it must",
@@ -884,6 +886,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "gcma",
         [_repeated(number) for number in (1, 2)],
         _judge_identical,
+        on=OLDER,
     ),
     GuestCheck(
         "guest: every trace event fires",
@@ -913,6 +916,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             for number, (words, _) in enumerate(PARAMETERS)
         ],
         _judge_parameters,
+        on=BOTH,
     ),
     GuestCheck(
         "guest: camera, dma-buf heap and random allocations under load",
@@ -929,6 +933,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_consumers,
+        on=BOTH,
     ),
     GuestCheck(
         "guest: recorder, every way from three cameras and every end, byte by byte",
@@ -937,6 +942,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         recorder.judge,
         recorder.files,
         prepare=recorder.build,
+        on=BOTH,
     ),
     GuestCheck(
         "guest: no old byte in what an allocation returns",
@@ -946,6 +952,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             _old_bytes_job("old-bytes-alloc", "init_on_alloc=1"),
         ],
         _judge_old_bytes,
+        on=BOTH,
     ),
     GuestCheck(
         "guest: a prepared allocation of 128 MiB under init_on_alloc",
@@ -987,6 +994,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_broken_rows,
+        on=BOTH,
     ),
     GuestCheck(
         "guest: memory with an area is not taken offline",
@@ -1021,6 +1029,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_hibernate,
+        on=BOTH,
     ),
     GuestCheck(
         "guest: memory tags stay with their owner on arm64",
@@ -1049,6 +1058,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_bound,
+        on=BOTH,
     ),
     GuestCheck(
         "guest: hugetlb_cma, gigantic pages and those of 2 MiB under load",
@@ -1071,6 +1081,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "gcma",
         _pinned_jobs("pinned"),
         _judge_pinned,
+        on=BOTH,
     ),
     GuestCheck(
         "guest: buffers of the heap are held where an area is guaranteed, beyond their end",
@@ -1087,12 +1098,14 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             for name, machine in HOLD_BOOTS.items()
         ],
         _judge_hold,
+        on=BOTH,
     ),
     GuestCheck(
         "guest: oracle, swap on zram",
         "gcma",
         [oracle_job("oracle", 30, until=HITS)],
         _judge_oracle,
+        on=BOTH,
     ),
     GuestCheck(
         "guest: oracle, swap on a disk, blocks of 1 KiB",
@@ -1122,6 +1135,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_large("file"),
+        on=BOTH,
     ),
     GuestCheck(
         "guest: oracle on btrfs",
@@ -1169,6 +1183,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         partial(_judge_kept, pages=512, of=1),
+        on=BOTH,
     ),
     GuestCheck(
         "guest: oracle on encrypted files, on ext4 and f2fs",
@@ -1192,6 +1207,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             ),
         ],
         _judge_oracle,
+        on=BOTH,
     ),
     GuestCheck(
         "guest: encrypted files are kept, and nothing of them without their key",
@@ -1207,6 +1223,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_encrypted,
+        on=BOTH,
     ),
     GuestCheck(
         # With large folios of ext4, which 6.12 does not have.
@@ -1242,6 +1259,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_large("swap"),
+        on=BOTH,
     ),
     GuestCheck(
         "guest: file systems mounted again, devices written underneath",
@@ -1289,6 +1307,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_nodes,
+        on=BOTH,
     ),
     GuestCheck(
         "guest: only plain memory is written to while the owner of a frame waits",
@@ -1318,6 +1337,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_traced,
+        on=OLDER,
     ),
     GuestCheck(
         "guest: what was cut off or punched out of a file is not seen again",
@@ -1333,6 +1353,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_gone,
+        on=BOTH,
     ),
     GuestCheck(
         "guest: what a direct write ends over is not seen again",
@@ -1352,6 +1373,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_late,
+        on=BOTH,
     ),
     GuestCheck(
         "guest: zswap writes back nothing that has been overwritten",
@@ -1380,6 +1402,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_calls,
+        on=BOTH,
     ),
     GuestCheck(
         "guest: a copy is not weighed by the multi-generational LRU",
@@ -1395,12 +1418,14 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         _judge_lru_costs,
+        on=BOTH,
     ),
     GuestCheck(
         "guest: oracle, multi-generational LRU and zswap",
         "gcma",
         _zswap_jobs("mglru"),
         _judge_mglru(True),
+        on=BOTH,
     ),
     GuestCheck(
         "guest: oracle, without the multi-generational LRU, and zswap",
@@ -1556,40 +1581,9 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     ),
 ]
 
-# The kernel of Linux 6.12 that runs the main part of what 7.3 runs.
-OLDER: Final = "gcma"
-# Tested there alone: what the demonstration boots and traces record.
-ONLY_OLDER: Final = ("guest: two runs", "guest: a trace has")
-# The main part, made on both.
-BOTH: Final = (
-    "guest: KUnit",
-    "guest: kselftest",
-    "guest: kernel parameters, right and wrong",
-    "guest: camera, dma-buf heap and random allocations under load",
-    "guest: no old byte in what an allocation returns",
-    "guest: broken memory is not filled, read or handed out",
-    "guest: hibernation leaves out what the area holds",
-    "guest: the longest allocation under load",
-    "guest: pages of an area are pinned for long and stay",
-    "guest: buffers of the heap are held where an area is guaranteed, beyond their end",
-    "guest: recorder, every way from three cameras and every end, byte by byte",
-    "guest: oracle, swap on zram",
-    "guest: oracle, multi-generational LRU and zswap",
-    "guest: oracle on XFS, large folios",
-    "guest: oracle on encrypted files, on ext4 and f2fs",
-    "guest: encrypted files are kept, and nothing of them without their key",
-    "guest: files of f2fs, ext4 and btrfs that are given other blocks",
-    "guest: oracle, swap in a file, swap that comes and goes, large folios in it",
-    "guest: nodes of shadow entries leave a cgroup its memory",
-    "guest: what was cut off or punched out of a file is not seen again",
-    "guest: what a direct write ends over is not seen again",
-    "guest: a read costs in the area what it costs in the page cache",
-    "guest: a copy is not weighed by the multi-generational LRU",
-)
-
 
 def _on_7_3(check: GuestCheck) -> GuestCheck:
-    return replace(check, image=f"{OLDER}-7.3")
+    return replace(check, image=f"{check.image}-7.3")
 
 
 def _on_6_12(check: GuestCheck) -> GuestCheck:
@@ -1597,16 +1591,11 @@ def _on_6_12(check: GuestCheck) -> GuestCheck:
     return replace(check, name=f"{check.name}, Linux 6.12", jobs=jobs_there)
 
 
-def _on_both(checks: Sequence[GuestCheck]) -> list[GuestCheck]:
-    """All on Linux 7.3, then the main part on 6.12."""
-    older = [made for made in checks if made.image == OLDER]
-    return [
-        *(
-            _on_7_3(made) if made in older and not made.name.startswith(ONLY_OLDER) else made
-            for made in checks
-        ),
-        *(_on_6_12(made) for made in older if made.name in BOTH),
-    ]
-
-
-GUEST_CHECKS[:] = _on_both(GUEST_CHECKS)
+# All on the kernel that they are for, then once more what is for both.
+GUEST_CHECKS[:] = [
+    *(
+        _on_7_3(made) if made.image == "gcma" and made.on != OLDER else made
+        for made in GUEST_CHECKS
+    ),
+    *(_on_6_12(made) for made in GUEST_CHECKS if made.on == BOTH),
+]
