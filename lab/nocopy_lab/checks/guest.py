@@ -21,6 +21,23 @@ from nocopy_lab.paths import KERNEL, LabError
 from nocopy_lab.run import Job, Outcome, Row, ktap
 
 NO_IMAGE: Final = Path("/nonexistent")
+# Programs and an area have to share what there is.
+SMALL: Final = Machine("x86-fast", memory_mib=704, cma_mib=64)
+
+
+def _job(
+    name: str,
+    machine: Machine,
+    *,
+    programs: tuple[str, ...] = (),
+    allow: tuple[str, ...] = (),
+    scratch_mib: tuple[int, ...] = (),
+) -> Job:
+    """The job whose script has this name."""
+    return Job(
+        name, jobs.script(name), NO_IMAGE, machine, programs=programs, allow=allow,
+        scratch_mib=scratch_mib,
+    )  # fmt: skip
 
 
 def kunit_job(name: str, board: str, *words: str) -> Job:
@@ -72,14 +89,6 @@ def _judge_kunit(
 
 # `ARCH=um` and the lab's `rpi2` have no large folios, and the old lists.
 judge_kunit_small: Final = partial(_judge_kunit, may_skip=(_LARGE,))
-
-
-def _kselftest_job(name: str) -> Job:
-    machine = Machine("x86-fast", cma_mib=64)
-    programs = ("mke2fs",)
-    return Job(
-        name, jobs.script("kselftest"), NO_IMAGE, machine, programs=programs, scratch_mib=(300,)
-    )
 
 
 def _kselftest(image: str) -> dict[str, bytes]:
@@ -252,7 +261,7 @@ def oracle_job(
         name,
         script,
         NO_IMAGE,
-        machine or Machine("x86-fast", memory_mib=704, cma_mib=64),
+        machine or SMALL,
         programs=programs,
         allow=("allocation", *allow),
         scratch_mib=disks or (2 * files + 128, 512),
@@ -527,11 +536,11 @@ def _judge_huge(outcomes: Sequence[Outcome]) -> None:
             raise LabError(f"{outcome.job.name}: nothing was discarded; see {outcome.console}")
 
 
-def _pinned_jobs(name: str) -> list[Job]:
+def _pinned_jobs() -> list[Job]:
     words = HUGE_MACHINE.words
     plain = tuple("gcma=cma" if word.startswith("gcma=") else word for word in words)
     return [
-        Job(f"{name}-{config}", jobs.script("pinned"), NO_IMAGE, replace(HUGE_MACHINE, words=given))
+        Job(f"pinned-{config}", jobs.script("pinned"), NO_IMAGE, replace(HUGE_MACHINE, words=given))
         for config, given in (("gcma", words), ("cma", plain))
     ]
 
@@ -866,7 +875,14 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: kselftest",
         "gcma",
-        [_kselftest_job("kselftest")],
+        [
+            _job(
+                "kselftest",
+                Machine("x86-fast", cma_mib=64),
+                programs=("mke2fs",),
+                scratch_mib=(300,),
+            )
+        ],
         _judge_kselftest,
         _kselftest,
         on=BOTH,
@@ -922,10 +938,8 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "guest: camera, dma-buf heap and random allocations under load",
         "gcma",
         [
-            Job(
+            _job(
                 "consumers",
-                jobs.script("consumers"),
-                NO_IMAGE,
                 Machine("x86-fast", words=("vivid.allocators=1",)),
                 programs=("mke2fs",),
                 allow=("allocation",),
@@ -957,17 +971,15 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: a prepared allocation of 128 MiB under init_on_alloc",
         "gcma",
-        [Job("cleared", jobs.script("cleared"), NO_IMAGE, Machine(words=("init_on_alloc=1",)))],
+        [_job("cleared", Machine(words=("init_on_alloc=1",)))],
         _judge_cleared,
     ),
     GuestCheck(
         "guest: what a client leaves behind is cleared under init_on_free",
         "gcma",
         [
-            Job(
+            _job(
                 "wiped",
-                jobs.script("wiped"),
-                NO_IMAGE,
                 Machine(extra_mib=64, words=("init_on_free=1", *null_disk(1))),
                 programs=("mke2fs",),
             )
@@ -983,16 +995,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: broken memory is not filled, read or handed out",
         "gcma",
-        [
-            Job(
-                "poison",
-                jobs.script("poison"),
-                NO_IMAGE,
-                Machine("x86-fast", memory_mib=704, cma_mib=64),
-                programs=("mke2fs",),
-                scratch_mib=(400,),
-            )
-        ],
+        [_job("poison", SMALL, programs=("mke2fs",), scratch_mib=(400,))],
         _judge_broken_rows,
         on=BOTH,
     ),
@@ -1000,10 +1003,8 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "guest: memory with an area is not taken offline",
         "gcma",
         [
-            Job(
+            _job(
                 "offline",
-                jobs.script("offline"),
-                NO_IMAGE,
                 # In a block of memory without holes.
                 Machine(
                     "x86-fast",
@@ -1011,52 +1012,27 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
                     words=("movablecore=512M", "cma=64M@768M", "gcma=file+swap"),
                 ),
             ),
-            Job("offline-huge", jobs.script("offline-huge"), NO_IMAGE, HUGE_MACHINE),
+            _job("offline-huge", HUGE_MACHINE),
         ],
         _judge_broken_rows,
     ),
     GuestCheck(
         "guest: hibernation leaves out what the area holds",
         "gcma",
-        [
-            Job(
-                "hibernate",
-                jobs.script("hibernate"),
-                NO_IMAGE,
-                Machine("x86-fast", memory_mib=704, cma_mib=64),
-                programs=("mke2fs",),
-                scratch_mib=(300, 700),
-            )
-        ],
+        [_job("hibernate", SMALL, programs=("mke2fs",), scratch_mib=(300, 700))],
         _judge_hibernate,
         on=BOTH,
     ),
     GuestCheck(
         "guest: memory tags stay with their owner on arm64",
         "arm64",
-        [
-            Job(
-                "tags",
-                jobs.script("tags"),
-                NO_IMAGE,
-                Machine("arm64", memory_mib=512, cma_mib=32),
-            )
-        ],
+        [_job("tags", Machine("arm64", memory_mib=512, cma_mib=32))],
         _judge_tags,
     ),
     GuestCheck(
         "guest: the longest allocation under load",
         "gcma",
-        [
-            Job(
-                "bound",
-                jobs.script("bound"),
-                NO_IMAGE,
-                BOUND_MACHINE,
-                programs=("mke2fs",),
-                allow=("allocation",),
-            )
-        ],
+        [_job("bound", BOUND_MACHINE, programs=("mke2fs",), allow=("allocation",))],
         _judge_bound,
         on=BOTH,
     ),
@@ -1064,10 +1040,8 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "guest: hugetlb_cma, gigantic pages and those of 2 MiB under load",
         "gcma",
         [
-            Job(
+            _job(
                 "huge",
-                jobs.script("huge"),
-                NO_IMAGE,
                 HUGE_MACHINE,
                 programs=("mke2fs",),
                 allow=("allocation",),
@@ -1079,7 +1053,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: pages of an area are pinned for long and stay",
         "gcma",
-        _pinned_jobs("pinned"),
+        _pinned_jobs(),
         _judge_pinned,
         on=BOTH,
     ),
@@ -1173,11 +1147,9 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "guest: files of f2fs, ext4 and btrfs that are given other blocks",
         "gcma",
         [
-            Job(
+            _job(
                 "blocks",
-                jobs.script("blocks"),
-                NO_IMAGE,
-                Machine("x86-fast", memory_mib=704, cma_mib=64),
+                SMALL,
                 programs=("mkfs.f2fs", "mke2fs", "chattr", "mkfs.btrfs"),
                 scratch_mib=(320, 64),
             )
@@ -1212,16 +1184,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: encrypted files are kept, and nothing of them without their key",
         "gcma",
-        [
-            Job(
-                "encrypted",
-                jobs.script("encrypted"),
-                NO_IMAGE,
-                Machine("x86-fast", memory_mib=704, cma_mib=64),
-                programs=("mke2fs", "mkfs.f2fs"),
-                scratch_mib=(320,),
-            )
-        ],
+        [_job("encrypted", SMALL, programs=("mke2fs", "mkfs.f2fs"), scratch_mib=(320,))],
         _judge_encrypted,
         on=BOTH,
     ),
@@ -1265,11 +1228,9 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "guest: file systems mounted again, devices written underneath",
         "gcma",
         [
-            Job(
+            _job(
                 "remount",
-                jobs.script("remount"),
-                NO_IMAGE,
-                Machine("x86-fast", memory_mib=704, cma_mib=64),
+                SMALL,
                 programs=("mke2fs", "mkfs.xfs", "mkfs.btrfs", "btrfs", "mkfs.f2fs", "mkfs.erofs"),
                 scratch_mib=(320, 320, 64),
             )
@@ -1279,26 +1240,15 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: copies outlast the pages of their cgroup",
         "gcma",
-        [
-            Job(
-                "squeezed",
-                jobs.script("squeezed"),
-                NO_IMAGE,
-                Machine("x86-fast", memory_mib=704, cma_mib=64),
-                programs=("mke2fs",),
-                scratch_mib=(64,),
-            )
-        ],
+        [_job("squeezed", SMALL, programs=("mke2fs",), scratch_mib=(64,))],
         partial(_judge_kept, pages=3000, of=1),
     ),
     GuestCheck(
         "guest: nodes of shadow entries leave a cgroup its memory",
         "gcma",
         [
-            Job(
+            _job(
                 "nodes",
-                jobs.script("nodes"),
-                NO_IMAGE,
                 Machine("x86-fast", memory_mib=1024, cma_mib=512),
                 programs=("mke2fs",),
                 # What may not wait may fail where memory is that short.
@@ -1312,16 +1262,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: only plain memory is written to while the owner of a frame waits",
         "gcma",
-        [
-            Job(
-                "destinations",
-                jobs.script("destinations"),
-                NO_IMAGE,
-                Machine("x86-fast", memory_mib=704, cma_mib=64),
-                programs=("mke2fs",),
-                scratch_mib=(64,),
-            )
-        ],
+        [_job("destinations", SMALL, programs=("mke2fs",), scratch_mib=(64,))],
         _judge_destinations,
     ),
     GuestCheck(
@@ -1342,16 +1283,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: what was cut off or punched out of a file is not seen again",
         "gcma",
-        [
-            Job(
-                "gone",
-                jobs.script("gone"),
-                NO_IMAGE,
-                Machine("x86-fast", memory_mib=704, cma_mib=64),
-                programs=("mke2fs", "mkfs.btrfs"),
-                scratch_mib=(128,),
-            )
-        ],
+        [_job("gone", SMALL, programs=("mke2fs", "mkfs.btrfs"), scratch_mib=(128,))],
         _judge_gone,
         on=BOTH,
     ),
@@ -1359,10 +1291,8 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "guest: what a direct write ends over is not seen again",
         "gcma",
         [
-            Job(
+            _job(
                 "late",
-                jobs.script("late"),
-                NO_IMAGE,
                 Machine(
                     "x86-fast",
                     memory_mib=704,
@@ -1378,15 +1308,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: zswap writes back nothing that has been overwritten",
         "gcma",
-        [
-            Job(
-                "zeroed",
-                jobs.script("zeroed"),
-                NO_IMAGE,
-                Machine("x86-fast", memory_mib=704, cma_mib=64),
-                scratch_mib=(512,),
-            )
-        ],
+        [_job("zeroed", SMALL, scratch_mib=(512,))],
         _judge_zeroed,
     ),
     GuestCheck(
@@ -1407,16 +1329,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: a copy is not weighed by the multi-generational LRU",
         "gcma",
-        [
-            Job(
-                "lru-costs",
-                jobs.script("lru-costs"),
-                NO_IMAGE,
-                Machine("x86-fast", memory_mib=704, cma_mib=64),
-                programs=("mke2fs",),
-                scratch_mib=(64,),
-            )
-        ],
+        [_job("lru-costs", SMALL, programs=("mke2fs",), scratch_mib=(64,))],
         _judge_lru_costs,
         on=BOTH,
     ),
@@ -1506,10 +1419,8 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         "guest: DRM dumb buffers under load on arm64",
         "arm64",
         [
-            Job(
+            _job(
                 "dumb",
-                jobs.script("dumb"),
-                NO_IMAGE,
                 Machine("arm64", memory_mib=704, cma_mib=64, device_tree=DISPLAY),
                 programs=("mke2fs",),
                 allow=("allocation",),
