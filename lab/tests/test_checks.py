@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from nocopy_lab import child
-from nocopy_lab.checks import guest, host, runner
-from nocopy_lab.checks.guest import GUEST_CHECKS, judge_kunit_small, kcsan_reports
+from nocopy_lab.checks import host, kunit, runner
+from nocopy_lab.checks.guest import GUEST_CHECKS
 from nocopy_lab.checks.kinds import BOTH, OLDER, GuestCheck, HostCheck, Skip
+from nocopy_lab.checks.kunit import judge_kunit_small
+from nocopy_lab.checks.oracle import kcsan_reports
 from nocopy_lab.paths import LabError
 from nocopy_lab.run import Job, Outcome
 
@@ -95,7 +97,7 @@ KUNIT = """\
 def test_kunit_in_user_mode_linux_leaves_no_test_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, verdict: str
 ) -> None:
-    monkeypatch.setattr(guest, "KERNEL", tmp_path)
+    monkeypatch.setattr(kunit, "KERNEL", tmp_path)
     for suite, text in SUITES.items():
         source = tmp_path / f"mm/gcma/{suite}_test.c"
         source.parent.mkdir(parents=True, exist_ok=True)
@@ -109,9 +111,9 @@ def test_kunit_in_user_mode_linux_leaves_no_test_out(
 
 
 def test_the_kernels_own_tests_are_found() -> None:
-    for suite in (guest.PLACE, guest.DMEM, guest.CLIENTS):
-        assert len(guest.cases(suite)) > 9
-    assert "release_test_broken" not in guest.cases(guest.PLACE)  # CONFIG_MEMORY_FAILURE
+    for suite in (kunit.PLACE, kunit.DMEM, kunit.CLIENTS):
+        assert len(kunit.cases(suite)) > 9
+    assert "release_test_broken" not in kunit.cases(kunit.PLACE)  # CONFIG_MEMORY_FAILURE
 
 
 def test_a_word_that_no_check_has_is_an_error(

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import re
 
-from nocopy_lab.checks import guest
+from nocopy_lab.checks import oracle
 from nocopy_lab.checks.guest import GUEST_CHECKS
 from nocopy_lab.paths import GUEST
 from nocopy_lab.run import LIMIT_S, Job
@@ -21,7 +21,7 @@ def test_an_oracle_ends_when_it_has_gone_through_everything() -> None:
         if not goals:
             without.add(job.name)
             continue
-        for counter in (*guest.STORES, *guest.LOADS):
+        for counter in (*oracle.STORES, *oracle.LOADS):
             assert f"{counter}=" in goals[0], job.name
     # Plain CMA stores nothing.
     assert without == {"oracle-cma"}
@@ -30,7 +30,7 @@ def test_an_oracle_ends_when_it_has_gone_through_everything() -> None:
 def test_what_the_oracle_waits_for_is_made() -> None:
     """The file it waits for is made by one of the commands that prepare for it."""
     library = (GUEST / "lib/oracle.sh").read_text()
-    assert f"\nenough={guest.ENOUGH}\n" in library
+    assert f"\nenough={oracle.ENOUGH}\n" in library
     functions = re.findall(r"^(\w+)\(\) \{\n(.*?)^\}", library, re.MULTILINE | re.DOTALL)
     makers = {name for name, body in functions if ">$enough" in body}
     for job in oracles():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nocopy_lab import report, samples
-from nocopy_lab.checks.guest import kselftest
+from nocopy_lab.checks.kunit import kselftest
 from nocopy_lab.checks.source import (
     added_lines,
     changed_functions,

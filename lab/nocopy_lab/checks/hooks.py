@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from nocopy_lab import child, kernel
-from nocopy_lab.checks.guest import judge_kunit_small, kunit_job
 from nocopy_lab.checks.kinds import check, log_of
+from nocopy_lab.checks.kunit import judge_kunit_small, kunit_job
 from nocopy_lab.paths import LabError
 from nocopy_lab.run import boot
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from nocopy_lab import child, crates, kernel
+from nocopy_lab.board import Machine
 from nocopy_lab.paths import LAB, LOGS
 from nocopy_lab.run import Job, Outcome
 
@@ -26,6 +27,12 @@ class MayBeAsked:
 
     def asked_for(self, only: str) -> bool:
         return not self.asked or (bool(only) and self.name.startswith(only))
+
+
+# The kernel of a job until there is one.
+NO_IMAGE: Final = Path("/nonexistent")
+# Programs and an area have to share what there is.
+SMALL: Final = Machine("x86-fast", memory_mib=704, cma_mib=64)
 
 
 # Lanes: checks of the host run one at a time in each, in the order of their definition.

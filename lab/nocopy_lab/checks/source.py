@@ -15,7 +15,7 @@ from typing import Final
 
 from nocopy_lab import child, kernel, progress, series, venv
 from nocopy_lab.checks import kinds
-from nocopy_lab.checks.guest import DEVICE_TREES
+from nocopy_lab.checks.judges import DEVICE_TREES
 from nocopy_lab.checks.kinds import FAILED_IMAGES, KERNELS, Skip, command, log_of, our_files
 from nocopy_lab.experiments import bench_gcma
 from nocopy_lab.paths import (
