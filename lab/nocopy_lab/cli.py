@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 
@@ -50,6 +50,25 @@ linux = click.option(
     help="Version of the kernel.",
 )
 memory_configs = click.Choice(list(board.CONFIGS))
+
+
+class _Report(Protocol):
+    """What draws the results of an experiment, and shows them on the terminal."""
+
+    def draw(self, directory: Path) -> Path: ...
+
+    def show(self, directory: Path) -> None: ...
+
+
+def _drawn(drawing: _Report, directory: Path) -> Path:
+    with samples.layout_of(directory):
+        page = drawing.draw(directory)
+        drawing.show(directory)
+    return page
+
+
+def _draw(drawing: _Report, directory: Path) -> None:
+    print(f"page with figures: {_drawn(drawing, directory)}")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -237,10 +256,7 @@ def demo(draw_only: bool, version: str, seed: int) -> None:
     directory = experiment.directory(version)
     if not draw_only:
         experiment.run(version, seed)
-    with samples.layout_of(directory):
-        page = demo_report.draw(directory)
-        demo_report.show(directory)
-    print(f"page with figures: {page}")
+    _draw(demo_report, directory)
 
 
 @lab.command("bench-gcma")
@@ -260,10 +276,7 @@ def bench_gcma(draw_only: bool, only: str, version: str) -> None:
     directory = experiment.directory(version)
     if not draw_only:
         experiment.run(version, only)
-    with samples.layout_of(directory):
-        page = gcma_report.draw(directory)
-        gcma_report.show(directory)
-    print(f"page with figures: {page}")
+    _draw(gcma_report, directory)
 
 
 @lab.command("traces")
@@ -289,10 +302,7 @@ def compare_stores(draw_only: bool, made_only: bool) -> None:
 
     if not draw_only:
         experiment.replay(not made_only)
-    with samples.layout_of(experiment.HERE):
-        page = stores_report.draw()
-        stores_report.show()
-    print(f"page with figures: {page}")
+    _draw(stores_report, experiment.HERE)
 
 
 @lab.command()
@@ -319,9 +329,7 @@ def paper(
     directory = experiment.directory(board_name, version)
     if not draw_only:
         experiment.run(parts, board_name, at_once, version)
-    with samples.layout_of(directory):
-        page = paper_report.draw(directory)
-        paper_report.show(directory)
+    page = _drawn(paper_report, directory)
     boards = list(experiment.KERNELS)
     later = [experiment.directory(one, kernel.SERIES[1]).name for one in experiment.LATER]
     print(f"statements and figures: {paper_report.write_docs(boards, later)}")
@@ -372,10 +380,7 @@ def bench_brug(draw_only: bool, only: str, quick: bool, suite: Path | None) -> N
     directory = experiment.directory(quick)
     if not draw_only:
         experiment.run(only, quick, suite)
-    with samples.layout_of(directory):
-        page = brug_report.draw(directory)
-        brug_report.show(directory)
-    print(f"page with figures: {page}")
+    _draw(brug_report, directory)
 
 
 @lab.command("bench-pdio")
@@ -393,10 +398,7 @@ def bench_pdio(draw_only: bool, only: str) -> None:
 
     if not draw_only:
         experiment.run(only)
-    with samples.layout_of(experiment.HERE):
-        page = pdio_report.draw()
-        pdio_report.show()
-    print(f"page with figures: {page}")
+    _draw(pdio_report, experiment.HERE)
 
 
 @lab.command("record")
@@ -411,10 +413,7 @@ def compare_recorders(draw_only: bool, only: str) -> None:
 
     if not draw_only:
         experiment.run(only)
-    with samples.layout_of(experiment.HERE):
-        page = record_report.draw()
-        record_report.show()
-    print(f"page with figures: {page}")
+    _draw(record_report, experiment.HERE)
 
 
 @lab.command()

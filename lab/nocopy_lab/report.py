@@ -477,6 +477,15 @@ def rich_table(table: Table) -> RichTable:
     return rich
 
 
+def show(width: int, tables: Iterable[Table], facts: Iterable[str] = ()) -> None:
+    """Tables, and what to know about them, on the terminal."""
+    shown = console(width)
+    for table in tables:
+        shown.print(rich_table(table))
+    for fact in facts:
+        shown.print(f"  {fact}", style="dim")
+
+
 def markdown_table(table: Table) -> str:
     """The table below its title, for a file that is read as text too."""
     head = "| " + " | ".join(table.head) + " |\n" + "|---" * len(table.head) + "|\n"

@@ -22,7 +22,6 @@ from nocopy_lab.experiments.bench_brug import (
     CONTENDERS,
     FIXED,
     FRAGMENTED,
-    HERE,
     IN_TURN,
     KIB,
     MIB,
@@ -878,7 +877,7 @@ def _tables(results: dict[str, Any]) -> list[Table]:
     return [table for table in (*made, *more) if table and table.rows]
 
 
-def draw(directory: Path = HERE) -> Path:
+def draw(directory: Path) -> Path:
     results = samples.load(directory)
     figures = _draw_figures(directory, results)
     tables = _tables(results)
@@ -905,11 +904,7 @@ def draw(directory: Path = HERE) -> Path:
     return directory / "index.html"
 
 
-def show(directory: Path = HERE) -> None:
+def show(directory: Path) -> None:
     """What was measured, on the terminal."""
     results = samples.load(directory)
-    console = report.console(180)
-    for table in _tables(results):
-        console.print(report.rich_table(table))
-    for fact in facts(results):
-        console.print(f"  {fact}", style="dim")
+    report.show(180, _tables(results), facts(results))

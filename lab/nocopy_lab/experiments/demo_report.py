@@ -9,7 +9,7 @@ from typing import Any, Final
 from rich.table import Table as RichTable
 
 from nocopy_lab import progress, report, samples
-from nocopy_lab.experiments.demo import ANON_MIB, FILES_MIB, HERE, TOUCHES
+from nocopy_lab.experiments.demo import ANON_MIB, FILES_MIB, TOUCHES
 from nocopy_lab.report import Figure, Summary, Table
 from nocopy_lab.units import duration
 
@@ -152,7 +152,7 @@ def _how_measured(results: dict[str, Any]) -> str:
     )
 
 
-def draw(directory: Path = HERE) -> Path:
+def draw(directory: Path) -> Path:
     results = samples.load(directory)
     runs = results["runs"]
     report.draw_cdf(directory, TAKE, {r["config"]: _shots(r)[0] for r in runs})
@@ -187,7 +187,7 @@ def draw(directory: Path = HERE) -> Path:
     return directory / "index.html"
 
 
-def show(directory: Path = HERE) -> None:
+def show(directory: Path) -> None:
     """The comparison as one table on the terminal."""
     shots, buffers, sweep, big, load = tables(samples.load(directory))
     rich = RichTable(title="one kernel image, three boots", title_style="bold")

@@ -767,7 +767,7 @@ def _draw_figures(directory: Path, results: dict[str, Any]) -> list[Figure]:
     return drawn
 
 
-def draw(directory: Path = HERE) -> Path:
+def draw(directory: Path) -> Path:
     results = samples.load(directory)
     figures = _draw_figures(directory, results)
     about = results["kernel"]
@@ -806,7 +806,7 @@ def draw(directory: Path = HERE) -> Path:
     return directory / "index.html"
 
 
-def show(directory: Path = HERE) -> None:
+def show(directory: Path) -> None:
     """The table and what to know about it, on the terminal."""
     results = samples.load(directory)
     console = report.console(160)

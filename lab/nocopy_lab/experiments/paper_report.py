@@ -1183,6 +1183,4 @@ def _shown(board: str, figure: Figure) -> str:
 
 def show(directory: Path) -> None:
     """The tables, on the terminal."""
-    console = report.console(200)
-    for table in _tables(Measured(samples.load(directory))):
-        console.print(report.rich_table(table))
+    report.show(200, _tables(Measured(samples.load(directory))))

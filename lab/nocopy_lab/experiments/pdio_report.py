@@ -29,7 +29,6 @@ from nocopy_lab.experiments.bench_pdio import (
     FRESH,
     HDD_BYTES_PER_S,
     HDD_SEEKS_PER_S,
-    HERE,
     HOGS,
     HOST_NEIGHBOUR_MIB,
     HOST_SIZES,
@@ -1072,7 +1071,7 @@ def _tables(data: Measured) -> list[Table]:
     return [table for table in (*made, *beyond(data)) if table.rows]
 
 
-def draw(directory: Path = HERE) -> Path:
+def draw(directory: Path) -> Path:
     results = samples.load(directory)
     data = Measured(results)
     figures = _draw_figures(directory, data)
@@ -1099,11 +1098,7 @@ def draw(directory: Path = HERE) -> Path:
     return directory / "index.html"
 
 
-def show(directory: Path = HERE) -> None:
+def show(directory: Path) -> None:
     """The tables and what to know about them, on the terminal."""
     data = Measured(samples.load(directory))
-    console = report.console(200)
-    for table in _tables(data):
-        console.print(report.rich_table(table))
-    for fact in facts(data):
-        console.print(f"  {fact}", style="dim")
+    report.show(200, _tables(data), facts(data))

@@ -23,7 +23,6 @@ from nocopy_lab.experiments.record import (
     EXACT_REQUESTS,
     FRAME_BYTES,
     HEIGHT,
-    HERE,
     HOG_RATE,
     HOUR_RATE,
     LATE_FRAMES,
@@ -826,7 +825,7 @@ def _how_elsewhere(results: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def draw(directory: Path = HERE) -> Path:
+def draw(directory: Path) -> Path:
     results = samples.load(directory)
     data = Measured(results)
     figures = _draw_figures(directory, data)
@@ -851,8 +850,6 @@ def draw(directory: Path = HERE) -> Path:
     return directory / "index.html"
 
 
-def show(directory: Path = HERE) -> None:
+def show(directory: Path) -> None:
     """The tables, on the terminal."""
-    console = report.console(200)
-    for table in tables(Measured(samples.load(directory))):
-        console.print(report.rich_table(table))
+    report.show(200, tables(Measured(samples.load(directory))))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nocopy_lab import progress, report, samples
-from nocopy_lab.experiments.stores import BEFORE, HERE, NONE, STORES
+from nocopy_lab.experiments.stores import BEFORE, NONE, STORES
 from nocopy_lab.report import Figure, Table
 
 COMPARED: Final = ("2x8", "1x32")
@@ -89,7 +89,7 @@ FIGURE: Final = Figure(
 )
 
 
-def draw(directory: Path = HERE) -> Path:
+def draw(directory: Path) -> Path:
     results = samples.load(directory)
     groups = {}
     for row in results["rows"]:
@@ -131,7 +131,7 @@ HOW_READ: Final = (
 )
 
 
-def show(directory: Path = HERE) -> None:
+def show(directory: Path) -> None:
     """Of the stores that the figure shows, disk reads and copies alone."""
     heads = [STORES[store][0] for store in SHOWN]
     results = samples.load(directory)
