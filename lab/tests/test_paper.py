@@ -10,7 +10,8 @@ import pytest
 
 from nocopy_lab import kernel, samples
 from nocopy_lab.experiments import paper, paper_report
-from nocopy_lab.experiments.paper_report import Measured, Statements
+from nocopy_lab.experiments.paper_results import TABLE3, Measured, rates
+from nocopy_lab.experiments.paper_statements import Statements, targets
 from nocopy_lab.paths import GUEST, LabError
 
 MS = 1_000_000
@@ -61,7 +62,7 @@ def rows(config: str) -> list[dict[str, Any]]:
 
 
 def results() -> dict[str, Any]:
-    table3 = [{"type": "table3", "what": what, "value": 100.0} for what in paper_report.TABLE3]
+    table3 = [{"type": "table3", "what": what, "value": 100.0} for what in TABLE3]
     return {
         "kernel": {"release": "6.12"}, "qemu": "7.2", "seed": 1, "load": "blog",
         "memory_mib": 1024, "cma_mib": 256,
@@ -98,7 +99,7 @@ def test_means_are_compared_by_size() -> None:
 
 def test_scores_are_rates_of_thirds() -> None:
     assert Measured(results()).scores("gcma", False, "reads") == pytest.approx([150, 150, 150])
-    assert paper_report.rates(ticks(5)[:2], "reads", 3) == []
+    assert rates(ticks(5)[:2], "reads", 3) == []
 
 
 def test_failures_are_counted() -> None:
@@ -119,16 +120,16 @@ def test_every_statement_has_a_verdict() -> None:
 
 def test_statements_about_what_was_not_run_are_left_out() -> None:
     assert Statements(Measured(results() | {"runs": []})).all() == []
-    assert list(paper_report.targets(Measured(results() | {"runs": []}))) == []
+    assert list(targets(Measured(results() | {"runs": []}))) == []
 
 
 def test_targets_are_missed_when_they_are() -> None:
-    assert all(target.met for target in paper_report.targets(Measured(results())))
+    assert all(target.met for target in targets(Measured(results())))
     stored = results()
     for run in stored["runs"]:
         if run["config"] == "gcma":
             run["rows"] = [row | {"value": 98.0} if "value" in row else row for row in run["rows"]]
-    missed = [one.what for one in paper_report.targets(Measured(stored)) if not one.met]
+    missed = [one.what for one in targets(Measured(stored)) if not one.met]
     assert len(missed) == 4
     assert all("table 3" in what for what in missed)
 

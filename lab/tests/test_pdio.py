@@ -15,6 +15,8 @@ from nocopy_lab.checks import storage
 from nocopy_lab.experiments import bench_pdio
 from nocopy_lab.experiments import pdio_report as report
 from nocopy_lab.experiments.bench_pdio import ELSEWHERE, KIB, MIB, PAPER_SIZES
+from nocopy_lab.experiments.pdio_results import Measured
+from nocopy_lab.experiments.pdio_statements import statements
 from nocopy_lab.paths import LAB, LabError
 from nocopy_lab.run import Job
 
@@ -89,8 +91,8 @@ def _board(direct_small: float) -> dict[str, Any]:
 
 
 def _verdicts(direct_small: float) -> dict[str, str]:
-    data = report.Measured({"host": {}, "board": _board(direct_small)})
-    return {one.where: one.verdict for one in report.statements(data)}
+    data = Measured({"host": {}, "board": _board(direct_small)})
+    return {one.where: one.verdict for one in statements(data)}
 
 
 def test_statements_reproduce_on_a_board_like_the_papers() -> None:
@@ -104,8 +106,8 @@ def test_a_statement_does_not_reproduce_where_direct_io_is_fast_in_small_blocks(
 
 
 def test_nothing_is_said_about_sweeps_that_did_not_run() -> None:
-    data = report.Measured({"host": {}, "board": {}})
-    assert report.statements(data) == []
+    data = Measured({"host": {}, "board": {}})
+    assert statements(data) == []
     assert report.board_targets(data) == []
     assert not any(one.values for one in report.targets(data))
 
@@ -116,7 +118,7 @@ def test_a_copy_that_takes_longer_than_a_plain_one_is_a_target_missed() -> None:
         {"type": "timed", "name": f"nfs write 4096 {way}", "ns": took * 10**6}
         for way, took in ms.items()
     ]
-    data = report.Measured({"host": {}, "board": {ELSEWHERE: {"rows": rows}}})
+    data = Measured({"host": {}, "board": {ELSEWHERE: {"rows": rows}}})
     said = {one.work: one.row()[-1] for one in report.board_targets(data)}
     assert said == {
         "NFS, write 4 KiB: time of dd, libpdio.so / dd": "met",
@@ -165,7 +167,7 @@ def _ways(pdio: float, **others: float) -> dict[str, Any]:
 def test_pdio_has_the_best_plain_calls_as_its_target_and_fio_beside() -> None:
     for pdio, verdict in ((1000.0, "met"), (900.0, "missed")):
         board = _ways(pdio, buffered=500.0, direct=1000.0, dontcache=400.0)
-        data = report.Measured({"host": {}, "board": board})
+        data = Measured({"host": {}, "board": board})
         (target,) = report.board_targets(data)
         assert target.work == "ext4: write 1 MiB / best plain calls, direct"
         assert target.note == "1000 MiB/s; fio: 1500 MiB/s (depth 4)"
@@ -174,7 +176,7 @@ def test_pdio_has_the_best_plain_calls_as_its_target_and_fio_beside() -> None:
 
 def test_fio_is_in_the_table_and_the_figure(tmp_path: Path) -> None:
     board = _ways(900.0, buffered=500.0, direct=1000.0)
-    data = report.Measured({"host": {}, "board": board})
+    data = Measured({"host": {}, "board": board})
     (table,) = report.beyond(data)
     (row,) = (dict(zip(table.head, row, strict=True)) for row in table.rows)
     assert row["pdio / best plain calls"] == "0.90 ×"
@@ -188,7 +190,7 @@ def test_fio_is_in_the_table_and_the_figure(tmp_path: Path) -> None:
 def test_results_without_fio_are_still_drawn() -> None:
     board = _ways(900.0, buffered=500.0)
     board["ways-ext4"]["rows"] = board["ways-ext4"]["rows"][:1]
-    data = report.Measured({"host": {}, "board": board})
+    data = Measured({"host": {}, "board": board})
     (table,) = report.beyond(data)
     assert table.rows[0][-3:] == ["–", "–", "–"]
     assert report.board_targets(data)[0].note == "500 MiB/s; fio: –"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from nocopy_lab import report, samples
 from nocopy_lab.experiments import pdio_tools
@@ -43,327 +43,20 @@ from nocopy_lab.experiments.bench_pdio import (
     WAYS_MIB,
     fio_command,
 )
-from nocopy_lab.report import Figure, Statement, Style, Table, Target
+from nocopy_lab.experiments.pdio_results import (
+    Measured,
+    Record,
+    fio_speed,
+    runs_of,
+    speeds_of,
+    system_ms_of,
+)
+from nocopy_lab.experiments.pdio_statements import DEVICES, rate_text, statements
+from nocopy_lab.report import Figure, Style, Table, Target
 from nocopy_lab.units import binary_size
 
-DEVICES: Final = {"nvme-ext4": "NVMe", "ahci-ext4": "hard disk", "tmpfs": "RAM disk"}
 COLOURS: Final = {"NVMe": "#0072B2", "hard disk": "#D55E00", "RAM disk": "#009E73"}
 LINES: Final = {"buffered": ("--", "o"), "direct": (":", "s"), "pdio": ("-", "D")}
-
-Record = dict[str, Any]
-
-
-def _runs(record: Record) -> list[Record]:
-    runs: list[Record] = record["runs"]
-    return runs
-
-
-def _speeds(record: Record) -> list[float]:
-    return [run["bytes"] / run["seconds"] / MIB for run in _runs(record)]
-
-
-def _system_ms(record: Record) -> list[float]:
-    return [run["system_kernel_ms"] / run["bytes"] * (1 << 30) for run in _runs(record)]
-
-
-def _fio_speed(row: Record) -> float:
-    return float(row["bytes"] / row["ms"] * 1e3 / MIB)
-
-
-class Measured:
-    """Stored results, and what can be asked of them; what is missing is absent or NaN."""
-
-    def __init__(self, results: Record) -> None:
-        self.results = results
-        self.host: Mapping[str, Record] = results["host"]
-        self.board: Mapping[str, Record] = results["board"]
-
-    @staticmethod
-    def cells(data: Record) -> dict[tuple[str, str, int], Record]:
-        return {
-            (one["direction"], one["mode"], one["block"]): one
-            for target in data.get("targets", [])
-            for one in target["results"]
-        }
-
-    def on_host(self, run: str) -> dict[tuple[str, str, int], Record]:
-        return self.cells(self.host[run]["data"]) if run in self.host else {}
-
-    def on_board(self, run: str, bench: str = "") -> dict[tuple[str, str, int], Record]:
-        """By direction, mode and block; of one of the run's benches, or all."""
-        found: dict[tuple[str, str, int], Record] = {}
-        for row in self.board.get(run, {"rows": []})["rows"]:
-            if row.get("type") == "bench" and bench in ("", row["name"]):
-                found |= self.cells(row["data"])
-        return found
-
-    def fio(self, run: str, direction: str, block: int, fallocate: str) -> Record | None:
-        """fio's fastest stream, of all depths."""
-        made = [
-            row
-            for row in self.board.get(run, {"rows": []})["rows"]
-            if row.get("type") == "fio"
-            and (row["direction"], row["block"], row["fallocate"]) == (direction, block, fallocate)
-        ]
-        return max(made, key=_fio_speed, default=None)
-
-    def line(self, run: str, direction: str, mode: str, key: str = "mib_per_s") -> dict[int, float]:
-        """A quantity of the paper's sweep over block sizes."""
-        return {
-            block: one[key]
-            for (d, m, block), one in self.on_board(run).items()
-            if (d, m) == (direction, mode)
-        }
-
-    def share(self, run: str, direction: str, mode: str, key: str) -> dict[int, float]:
-        """Of the time that was not idle, percent."""
-        return {
-            block: one["profile"][key]
-            for (d, m, block), one in self.on_board(run).items()
-            if (d, m) == (direction, mode) and one["profile"]
-        }
-
-
-# ------------------------------------------------------------------------ against the paper
-
-
-def _rate(value: float) -> str:
-    return f"{value:.0f} MiB/s" if value >= 10 else f"{value:.2g} MiB/s"
-
-
-def _from(line: Mapping[int, float], least: int) -> list[float]:
-    return [value for block, value in line.items() if block >= least]
-
-
-def _f2_1(data: Measured) -> Statement:
-    says = "buffered: the SSD only slightly above the hard disk; 512 B slower, flat from 4 KiB"
-    ratios, flat, slow = [], [], []
-    for direction in ("write", "read"):
-        ssd = data.line("nvme-ext4", direction, "buffered")
-        disk = data.line("ahci-ext4", direction, "buffered")
-        ratios += [ssd[block] / disk[block] for block in ssd if block in disk]
-        above = _from(ssd, 4 * KIB)
-        flat.append(max(above) / min(above))
-        slow.append(ssd[512] / ssd[4 * KIB])
-    middle = statistics.median(ratios)
-    shape = max(flat) <= 1.25 and max(slow) < 0.9
-    near = middle <= 1.3
-    words = (
-        f"SSD / disk {min(ratios):.2f} to {max(ratios):.2f}, median {middle:.2f}; 512 B at "
-        f"{min(slow):.2f} to {max(slow):.2f} of 4 KiB; from there within {max(flat):.2f} ×"
-    )
-    if near and shape:
-        return Statement("F2.1", says, "", words, "reproduces")
-    because = "the shape is another"
-    if not near:
-        limit = HDD_BYTES_PER_S / MIB
-        because = f"this disk's {limit:.0f} MiB/s are less than what the processor copies"
-    verdict = "the shape does, the distance does not" if shape else "does not"
-    return Statement("F2.1", says, "", words, f"{verdict}, because {because}")
-
-
-def _f2_2(data: Measured) -> Statement:
-    says = "the RAM disk is far above both, buffered"
-    ratios = []
-    for direction in ("write", "read"):
-        ram, ssd = (data.line(run, direction, "buffered") for run in ("tmpfs", "nvme-ext4"))
-        ratios += [ram[block] / ssd[block] for block in ram if block in ssd]
-    low = min(ratios)
-    words = f"RAM disk / SSD {low:.2f} to {max(ratios):.2f}"
-    if low >= 1.3:
-        return Statement("F2.2", says, "", words, "reproduces")
-    if statistics.median(ratios) >= 1.3:
-        return Statement("F2.2", says, "", words, "reproduces for most block sizes")
-    because = "beside the copy, the page cache and the device cost little here"
-    return Statement("F2.2", says, "", words, f"does not, because {because}")
-
-
-def _crossover(direct: Mapping[int, float], buffered: Mapping[int, float]) -> int | None:
-    """The smallest block from which on direct I/O is ahead."""
-    at = None
-    for block in sorted(buffered, reverse=True):
-        if direct[block] <= buffered[block]:
-            break
-        at = block
-    return at
-
-
-def _f2_3(data: Measured) -> Statement:
-    says = "direct I/O below buffered at 512 B and 4 KiB, above it for larger blocks"
-    crossed, below = {}, True
-    for direction in ("write", "read"):
-        direct, buffered = (data.line("nvme-ext4", direction, m) for m in ("direct", "buffered"))
-        crossed[direction] = _crossover(direct, buffered)
-        below &= all(direct[block] < buffered[block] for block in (512, 4 * KIB))
-    words = ", ".join(
-        f"{direction}s: ahead from {binary_size(at)}" if at else f"{direction}s: never ahead"
-        for direction, at in crossed.items()
-    )
-    good = below and all(crossed.values())
-    verdict = "reproduces" if good else "does not, because of the crossover"
-    return Statement("F2.3", says, "", words, verdict)
-
-
-def _f2_4(data: Measured) -> Statement:
-    says = (
-        "SSD: the fastest direct write is over twice the fastest buffered one, direct reads are "
-        "clearly better; both far below the device's rating"
-    )
-    fastest = {
-        (direction, mode): max(data.line("nvme-ext4", direction, mode).values())
-        for direction in ("write", "read")
-        for mode in ("direct", "buffered")
-    }
-    writes = fastest["write", "direct"] / fastest["write", "buffered"]
-    reads = fastest["read", "direct"] / fastest["read", "buffered"]
-    rating = NVME_BYTES_PER_S / MIB
-    near = max(fastest["write", "direct"], fastest["read", "direct"]) / rating
-    words = f"writes {writes:.2f} ×, reads {reads:.2f} ×, at most {near:.0%} of the device's limit"
-    if writes <= 2 or reads < 1.2:
-        verdict = "does not, because the processor spends its time elsewhere"
-    elif near <= 0.75:
-        verdict = "stronger" if min(writes, reads) > 3 else "reproduces"
-    else:
-        verdict = (
-            "stronger; far below the rating does not, because this board keeps caches coherent in "
-            "hardware: without maintenance, direct requests cost the processor almost nothing"
-        )
-    return Statement("F2.4", says, "", words, verdict)
-
-
-def _f2_5(data: Measured) -> Statement:
-    says = (
-        "SSD direct writes reach their limit between 1 and 16 MiB, at what the RAM disk is "
-        "written with from 512 KiB to 16 MiB"
-    )
-    direct = data.line("nvme-ext4", "write", "direct")
-    ram = data.line("tmpfs", "write", "buffered")
-    plateau = statistics.median(v for b, v in ram.items() if 512 * KIB <= b <= 16 * MIB)
-    most = max(direct.values())
-    knee = min(block for block, value in direct.items() if value >= 0.9 * most)
-    words = (
-        f"limit {_rate(most)}, reached at {binary_size(knee)}; RAM disk {_rate(plateau)} "
-        f"(the paper's board: about 230 MiB/s)"
-    )
-    same, place = abs(most / plateau - 1) <= 0.2, MIB <= knee <= 16 * MIB
-    if same and place:
-        return Statement("F2.5", says, "", words, "reproduces")
-    said = []
-    if not place:
-        said.append("a request costs less here, so that smaller ones reach it")
-    if not same:
-        said.append("direct writes touch no data here, where the paper's board flushes its caches")
-    return Statement("F2.5", says, "", words, f"does not, because {' and '.join(said)}")
-
-
-def _f2_6(data: Measured) -> Statement:
-    says = "hard disk, direct: no gain from 512 KiB on; reads no faster than buffered"
-    write, read = (data.line("ahci-ext4", d, "direct") for d in ("write", "read"))
-    gain = max(max(line.values()) / line[512 * KIB] for line in (write, read))
-    buffered = data.line("ahci-ext4", "read", "buffered")
-    reads = max(read.values()) / max(buffered.values())
-    words = f"the fastest is {gain:.2f} × of 512 KiB; direct reads {reads:.2f} × buffered ones"
-    said = []
-    if gain > 1.15:
-        said.append("requests of 512 KiB still wait for the disk to turn")
-    if reads > 1.1:
-        said.append("the processor, not the disk, limits buffered reads")
-    verdict = f"does not, because {' and '.join(said)}" if said else "reproduces"
-    return Statement("F2.6", says, "", words, verdict)
-
-
-def _f3(data: Measured) -> Iterator[Statement]:
-    says = "a whole core in the kernel at large blocks for all but direct I/O to the hard disk"
-    busy: dict[str, float] = {}
-    for run, device in DEVICES.items():
-        for direction in ("write", "read"):
-            for mode in ("buffered", "direct"):
-                line = data.line(run, direction, mode, "core_kernel_percent")
-                if values := _from(line, 16 * MIB):
-                    busy[f"{device} {mode} {direction}"] = statistics.median(values)
-    disk = {name: value for name, value in busy.items() if name.startswith("hard disk direct")}
-    others = {name: value for name, value in busy.items() if name not in disk}
-    idle = {name: value for name, value in others.items() if value < 85}
-    words = (
-        f"hard disk direct at most {max(disk.values()):.0f} %; of the others at least 85 %: "
-        f"{len(others) - len(idle)} of {len(others)}"
-    )
-    if idle:
-        words += " (below: " + ", ".join(f"{n} {v:.0f} %" for n, v in idle.items()) + ")"
-    low = max(disk.values()) <= 50
-    buffered = [n for n in idle if "buffered" in n and "hard" not in n]
-    if low and not idle:
-        verdict = "reproduces"
-    elif low and not buffered:
-        because = []
-        if any("hard" in name for name in idle):
-            because.append("the disk is slower than the copies")
-        if any("NVMe direct" in name for name in idle):
-            because.append("direct requests need no cache maintenance on this board")
-        verdict = (
-            f"reproduces for buffered I/O to fast devices; else not, as {', and '.join(because)}"
-        )
-    else:
-        verdict = "does not, because the processor waits for the devices"
-    yield Statement("F3", says, "", words, verdict)
-    says = "SSD direct writes take the whole core from 16 MiB on"
-    line = data.line("nvme-ext4", "write", "direct", "core_kernel_percent")
-    full = min((block for block, value in line.items() if value >= 95), default=None)
-    words = f"at 16 MiB {line[16 * MIB]:.0f} %, at 1 MiB {line[MIB]:.0f} %"
-    verdict = "reproduces" if full == 16 * MIB else "does not, because "
-    if full is None:
-        verdict += "the device's speed is reached before"
-    elif full < 16 * MIB:
-        verdict += "reading the source takes it from smaller blocks on"
-    elif full > 16 * MIB:
-        verdict += "it takes larger ones"
-    yield Statement("F3, knee", says, "", words, verdict)
-
-
-def _f4(data: Measured) -> Iterator[Statement]:
-    copies = {
-        (direction, mode): _from(data.share("nvme-ext4", direction, mode, "copy_percent"), 4 * KIB)
-        for direction in ("write", "read")
-        for mode in ("buffered", "direct")
-    }
-    for direction, function in (("read", "__copy_to_user"), ("write", "__copy_from_user")):
-        says = f"buffered {direction}s spend much of their time in {function}"
-        shares = copies[direction, "buffered"]
-        low, high = min(shares), max(shares)
-        words = f"{low:.0f} to {high:.0f} % of the time that is not idle in copies, from 4 KiB on"
-        verdict = "reproduces" if low >= 20 else "does not, because other work outweighs the copies"
-        yield Statement(f"F4, {direction}", says, "", words, verdict)
-    says = "direct writes spend none there, but much in flushing the data cache"
-    shares = copies["write", "direct"]
-    flush = max(_from(data.share("nvme-ext4", "write", "direct", "cache_percent"), 512))
-    words = f"copies at most {max(shares):.1f} %, cache maintenance at most {flush:.1f} %"
-    verdict = "reproduces"
-    if max(shares) > 5:
-        verdict = "does not, because something copies"
-    elif flush < 5:
-        verdict = (
-            "no copies: reproduces; no flushing: does not, because DMA is coherent on this board"
-        )
-    yield Statement("F4, direct", says, "", words, verdict)
-    says = "reads and direct I/O also spend much in _raw_spin_unlock_irq"
-    irq = {
-        f"{mode} {direction}": max(
-            data.share("nvme-ext4", direction, mode, "interrupt_percent").values()
-        )
-        for direction, mode in (("read", "buffered"), ("read", "direct"), ("write", "direct"))
-    }
-    words = ", ".join(f"{name} at most {value:.0f} %" for name, value in irq.items())
-    words += " (where a profiler driven by interrupts books what ran without them)"
-    verdict = "reproduces" if min(irq.values()) >= 5 else "does not for all, because of the driver"
-    yield Statement("F4, locks", says, "", words, verdict)
-
-
-def statements(data: Measured) -> list[Statement]:
-    """What the paper says about its figures, in its order; nothing without the sweeps."""
-    if not all(data.on_board(run) for run in DEVICES):
-        return []
-    single = (_f2_1, _f2_2, _f2_3, _f2_4, _f2_5, _f2_6)
-    return [*(one(data) for one in single), *_f3(data), *_f4(data)]
 
 
 # ---------------------------------------------------------------------- against the targets
@@ -403,10 +96,10 @@ def _versus(
     ours, theirs = cells.get((direction, "pdio", block)), cells.get((direction, other, block))
     place = f"{what} {binary_size(block)} / {other}"
     if speed is not None:
-        values = _ratios(_speeds(ours), _speeds(theirs)) if ours and theirs else []
+        values = _ratios(speeds_of(ours), speeds_of(theirs)) if ours and theirs else []
         yield Target(place, speed, values, at_least=True)
     if cpu is not None:
-        values = _ratios(_system_ms(ours), _system_ms(theirs)) if ours and theirs else []
+        values = _ratios(system_ms_of(ours), system_ms_of(theirs)) if ours and theirs else []
         yield Target(f"{place}, system kernel time", cpu, values)
 
 
@@ -420,8 +113,8 @@ def _random(data: Measured) -> Iterator[Target]:
         values: list[float] = []
         better = ""
         if ours and there:
-            best = max(there, key=lambda one: statistics.median(_speeds(one)))
-            values, better = _ratios(_speeds(ours), _speeds(best)), f", {best['mode']}"
+            best = max(there, key=lambda one: statistics.median(speeds_of(one)))
+            values, better = _ratios(speeds_of(ours), speeds_of(best)), f", {best['mode']}"
         yield Target(f"random {direction} 4 KiB / better mode{better}", 0.95, values, at_least=True)
 
 
@@ -437,7 +130,10 @@ def _fio(data: Measured) -> Iterator[Target]:
         note = ""
         if ours and by:
             best = max(by, key=lambda name: statistics.median(by[name]))
-            values, note = _ratios(ours, by[best]), f"{best}: {_rate(statistics.median(by[best]))}"
+            values, note = (
+                _ratios(ours, by[best]),
+                f"{best}: {rate_text(statistics.median(by[best]))}",
+            )
         yield Target(f"{direction} 1 MiB / fio's best", 0.9, values, at_least=True, note=note)
 
 
@@ -534,8 +230,8 @@ def _memory(data: Measured) -> Target:
         for (direction, mode, block), one in cells.items():
             plain = cells.get((direction, "buffered", block))
             if mode == "pdio" and plain:
-                own = min(run["memory_bytes"] for run in _runs(plain))
-                more += [(run["memory_bytes"] - own) / MIB for run in _runs(one)]
+                own = min(run["memory_bytes"] for run in runs_of(plain))
+                more += [(run["memory_bytes"] - own) / MIB for run in runs_of(one)]
     return Target("memory a stream, most of all runs", 8, [max(more)] if more else [], "MiB")
 
 
@@ -579,7 +275,7 @@ def _speed_row(
     cells: Mapping[tuple[str, str, int], Record], direction: str, block: int
 ) -> list[str]:
     found = {m: cells.get((direction, m, block)) for m in MODES}
-    said = [_rate(one["mib_per_s"]) if one else "–" for one in found.values()]
+    said = [rate_text(one["mib_per_s"]) if one else "–" for one in found.values()]
     ours = found["pdio"]
     for other in ("buffered", "dontcache"):
         theirs = found[other]
@@ -614,7 +310,7 @@ def _best_calls(cells: Mapping[tuple[str, str, int], Record], direction: str, bl
 
 
 def _said_of_fio(row: Record | None) -> str:
-    return f"{_rate(_fio_speed(row))} (depth {row['depth']})" if row else "–"
+    return f"{rate_text(fio_speed(row))} (depth {row['depth']})" if row else "–"
 
 
 def _exact_targets(data: Measured) -> Iterator[Target]:
@@ -623,10 +319,10 @@ def _exact_targets(data: Measured) -> Iterator[Target]:
     for run, label, direction, block in _exact_rows(data):
         cells = data.on_board(run)
         best = _best_calls(cells, direction, block)
-        values = _ratios(_speeds(cells[direction, "pdio", block]), _speeds(best))
+        values = _ratios(speeds_of(cells[direction, "pdio", block]), speeds_of(best))
         what = f"{label}: {direction} {binary_size(block)} / best plain calls, {best['mode']}"
         fio = _said_of_fio(data.fio(run, direction, block, FRESH))
-        note = f"{_rate(best['mib_per_s'])}; fio: {fio}"
+        note = f"{rate_text(best['mib_per_s'])}; fio: {fio}"
         yield Target(what, 0.95, values, at_least=True, note=note)
 
 
@@ -640,7 +336,7 @@ def _exact_table(data: Measured) -> Table | None:
         fresh, allocated = (
             data.fio(run, direction, block, fallocate) for fallocate in (FRESH, ALLOCATED)
         )
-        fio = f"{ours / _fio_speed(fresh):.2f} ×" if fresh else "–"
+        fio = f"{ours / fio_speed(fresh):.2f} ×" if fresh else "–"
         rows.append(
             [
                 f"{label}, {direction} {binary_size(block)}",
@@ -724,7 +420,7 @@ def _stream_table(data: Measured) -> Table | None:
             for mode in ("buffered", "direct", "pdio"):
                 found = [one for (_, m, _), one in cells.items() if m == mode]
                 for one in found:
-                    paced = _runs(one)[0]["paced"]
+                    paced = runs_of(one)[0]["paced"]
                     rows.append(
                         [
                             f"{label} ({words.rpartition(' --')[0].replace('--', '')}), "
@@ -883,8 +579,8 @@ def _on_this_machine(data: Measured) -> Table:
             row = [f"{direction} {binary_size(block)}"]
             for mode in HOST_STYLES:
                 if cell := cells.get((direction, mode, block)):
-                    cpu = statistics.median(_system_ms(cell))
-                    row.append(f"{statistics.median(_speeds(cell)):,.0f} ({cpu:,.0f})")
+                    cpu = statistics.median(system_ms_of(cell))
+                    row.append(f"{statistics.median(speeds_of(cell)):,.0f} ({cpu:,.0f})")
                 else:
                     row.append("–")
             rows.append(row)
@@ -921,10 +617,10 @@ def _first_table(data: Measured, board: bool) -> Table:
         cells = {(one["direction"], one["block"], one["mode"]): one for one in target["results"]}
         for direction, block in sorted({key[:2] for key in cells}, reverse=True):
             row = [f"{target['filesystem']}, {direction} {binary_size(block)}"]
-            plain = [_speeds(cells[direction, block, mode]) for mode in ("buffered", "direct")]
+            plain = [speeds_of(cells[direction, block, mode]) for mode in ("buffered", "direct")]
             best = max(plain, key=statistics.median)
             for mode in modes:
-                speeds = _speeds(cells[direction, block, mode])
+                speeds = speeds_of(cells[direction, block, mode])
                 ratios = _ratios(speeds, best)
                 row.append(
                     f"{statistics.median(speeds):,.0f}, {statistics.median(ratios):.2f} "
@@ -992,7 +688,7 @@ def _host_panels(data: Measured) -> dict[str, dict[str, dict[int, float]]]:
         for (_, mode, block), cell in data.on_host(run).items():
             if mode in HOST_STYLES:
                 lines = panels.setdefault(direction, {}).setdefault(mode, {})
-                lines[block] = statistics.median(_speeds(cell))
+                lines[block] = statistics.median(speeds_of(cell))
     return panels
 
 
@@ -1007,7 +703,7 @@ def _exact_panels(data: Measured) -> dict[str, dict[str, dict[int, float]]]:
             if cell := data.on_board(run).get((direction, mode, block)):
                 lines.setdefault(mode, {})[block] = cell["mib_per_s"]
         if row := data.fio(run, direction, block, FRESH):
-            lines.setdefault("fio", {})[block] = _fio_speed(row)
+            lines.setdefault("fio", {})[block] = fio_speed(row)
     return panels
 
 
