@@ -33,6 +33,8 @@ fn isolated(name: &str, variables: &[(&str, &str)], body: impl FnOnce()) -> Opti
     let text = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{text}", output.status);
+    // A name that is no test's would succeed as well.
+    assert!(text.contains("1 passed"), "{text}");
     // The harness writes the test's name before it, on the same line.
     for (_, reason) in text.lines().filter_map(|line| line.split_once("skipped: ")) {
         println!("skipped: {reason}");

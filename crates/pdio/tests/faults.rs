@@ -10,8 +10,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use common::{
-    child, filesystems, image, job, patterned, remove_with_its_room, scratch, tmpfs, Filesystem,
-    Fill,
+    alone, child, filesystems, image, job, passed, patterned, remove_with_its_room, scratch, tmpfs,
+    Filesystem, Fill,
 };
 use pdio::{Durability, Engine, OpenOptions, Reader, Strategy, Writer};
 
@@ -177,15 +177,7 @@ fn what_the_program_does_not_read_keeps_its_time_of_access() {
 
 #[test]
 fn interrupting_signals_change_nothing() {
-    let Some(path) = job() else {
-        let home = scratch();
-        let path = home.path().join("signals");
-        let status = child(
-            "interrupting_signals_change_nothing",
-            path.to_str().unwrap(),
-        )
-        .status();
-        assert!(status.unwrap().success());
+    let Some(path) = alone("interrupting_signals_change_nothing", "signals") else {
         return;
     };
     extern "C" fn nothing(_: libc::c_int) {}
@@ -227,15 +219,10 @@ fn interrupting_signals_change_nothing() {
 #[test]
 fn the_file_size_limit_is_reported_and_filled_to_the_byte() {
     const LIMIT: u64 = (3 << 20) + 100;
-    let Some(path) = job() else {
-        let home = scratch();
-        let path = home.path().join("limit");
-        let status = child(
-            "the_file_size_limit_is_reported_and_filled_to_the_byte",
-            path.to_str().unwrap(),
-        )
-        .status();
-        assert!(status.unwrap().success());
+    let Some(path) = alone(
+        "the_file_size_limit_is_reported_and_filled_to_the_byte",
+        "limit",
+    ) else {
         return;
     };
     // SAFETY: plain system calls on valid memory.
@@ -266,12 +253,10 @@ fn the_file_size_limit_is_reported_and_filled_to_the_byte() {
 
 #[test]
 fn without_memory_for_the_first_stream_there_is_an_error() {
-    let Some(path) = job() else {
-        let home = scratch();
-        let path = home.path().join("memory");
-        let test = "without_memory_for_the_first_stream_there_is_an_error";
-        let status = child(test, path.to_str().unwrap()).status();
-        assert!(status.unwrap().success());
+    let Some(path) = alone(
+        "without_memory_for_the_first_stream_there_is_an_error",
+        "memory",
+    ) else {
         return;
     };
     let limit_memory = |most| common::limit(libc::RLIMIT_AS, most);
@@ -300,11 +285,7 @@ fn without_memory_for_the_first_stream_there_is_an_error() {
 
 #[test]
 fn without_io_uring_threads_take_over() {
-    let Some(path) = job() else {
-        let home = scratch();
-        let path = home.path().join("seccomp");
-        let status = child("without_io_uring_threads_take_over", path.to_str().unwrap()).status();
-        assert!(status.unwrap().success());
+    let Some(path) = alone("without_io_uring_threads_take_over", "seccomp") else {
         return;
     };
     // As container runtimes have it.
@@ -388,9 +369,9 @@ fn without_statx_streams_work() {
             let mut command = child("without_statx_streams_work", path.to_str().unwrap());
             let run = move || {
                 common::filter::refuse(libc::SYS_statx, error).unwrap();
-                command.status().unwrap().success()
+                passed(&mut command);
             };
-            assert!(std::thread::spawn(run).join().unwrap());
+            std::thread::spawn(run).join().unwrap();
         }
         return;
     };
@@ -406,17 +387,13 @@ fn without_statx_streams_work() {
 #[test]
 fn reads_that_should_be_dropped_are_kept_where_the_kernel_cannot() {
     let test = "reads_that_should_be_dropped_are_kept_where_the_kernel_cannot";
-    let Some(path) = job() else {
-        let home = scratch();
-        let path = home.path().join("kept");
-        std::fs::write(&path, patterned(0, 5 << 20)).unwrap();
-        let status = child(test, path.to_str().unwrap()).status();
-        assert!(status.unwrap().success());
+    let Some(path) = alone(test, "kept") else {
         return;
     };
+    let want = patterned(0, 5 << 20);
+    std::fs::write(&path, &want).unwrap();
     // As Linux before 6.14, and filesystems without `RWF_DONTCACHE`.
     common::filter::refuse(libc::SYS_preadv2, libc::EOPNOTSUPP).unwrap();
-    let want = patterned(0, 5 << 20);
     for len in [1000, 100_000] {
         let mut options = OpenOptions::new();
         options.strategy(Strategy::DontCache);
@@ -436,13 +413,7 @@ fn reads_that_should_be_dropped_are_kept_where_the_kernel_cannot() {
 #[test]
 fn what_only_close_tells_is_returned_by_finish() {
     let test = "what_only_close_tells_is_returned_by_finish";
-    let Some(path) = job() else {
-        let home = scratch();
-        let path = home.path().join("closed");
-        assert!(child(test, path.to_str().unwrap())
-            .status()
-            .unwrap()
-            .success());
+    let Some(path) = alone(test, "closed") else {
         return;
     };
     for strategy in [Strategy::Direct, Strategy::Buffered] {
@@ -473,15 +444,7 @@ fn what_only_close_tells_is_returned_by_finish() {
 
 #[test]
 fn after_a_fork_parent_and_child_each_write_their_own() {
-    let Some(path) = job() else {
-        let home = scratch();
-        let path = home.path().join("fork");
-        let status = child(
-            "after_a_fork_parent_and_child_each_write_their_own",
-            path.to_str().unwrap(),
-        )
-        .status();
-        assert!(status.unwrap().success());
+    let Some(path) = alone("after_a_fork_parent_and_child_each_write_their_own", "fork") else {
         return;
     };
     for engine in [Engine::UringFixed, Engine::Threads] {
@@ -554,15 +517,10 @@ fn held(path: &Path) -> Vec<String> {
 
 #[test]
 fn a_child_closes_what_it_has_of_its_parents_streams() {
-    let Some(path) = job() else {
-        let home = scratch();
-        let path = home.path().join("closed");
-        let status = child(
-            "a_child_closes_what_it_has_of_its_parents_streams",
-            path.to_str().unwrap(),
-        )
-        .status();
-        assert!(status.unwrap().success());
+    let Some(path) = alone(
+        "a_child_closes_what_it_has_of_its_parents_streams",
+        "closed",
+    ) else {
         return;
     };
     type End = fn(Writer, Reader) -> bool;
@@ -614,12 +572,10 @@ fn a_child_closes_what_it_has_of_its_parents_streams() {
 
 #[test]
 fn a_child_leaves_alone_what_it_has_opened_under_a_number_of_its_parents_streams() {
-    let Some(path) = job() else {
-        let home = scratch();
-        let path = home.path().join("reused");
-        let test = "a_child_leaves_alone_what_it_has_opened_under_a_number_of_its_parents_streams";
-        let status = child(test, path.to_str().unwrap()).status();
-        assert!(status.unwrap().success());
+    let Some(path) = alone(
+        "a_child_leaves_alone_what_it_has_opened_under_a_number_of_its_parents_streams",
+        "reused",
+    ) else {
         return;
     };
     std::fs::write(&path, vec![1; 5 << 20]).unwrap();
@@ -671,8 +627,7 @@ fn a_child_leaves_alone_what_it_has_opened_under_a_number_of_its_parents_streams
 #[test]
 fn the_end_of_a_pipe_comes_once_parent_and_child_have_dropped_their_writers() {
     let test = "the_end_of_a_pipe_comes_once_parent_and_child_have_dropped_their_writers";
-    if job().is_none() {
-        assert!(child(test, "/").status().unwrap().success());
+    if alone(test, "").is_none() {
         return;
     }
     for writes in [false, true] {
@@ -718,15 +673,10 @@ fn the_end_of_a_pipe_comes_once_parent_and_child_have_dropped_their_writers() {
 
 #[test]
 fn a_child_of_a_bare_clone_leaves_the_parents_data_alone() {
-    let Some(path) = job() else {
-        let home = scratch();
-        let path = home.path().join("clone");
-        let status = child(
-            "a_child_of_a_bare_clone_leaves_the_parents_data_alone",
-            path.to_str().unwrap(),
-        )
-        .status();
-        assert!(status.unwrap().success());
+    let Some(path) = alone(
+        "a_child_of_a_bare_clone_leaves_the_parents_data_alone",
+        "clone",
+    ) else {
         return;
     };
     let mut out = create().linger(None).open_writer(&path).unwrap();
@@ -755,17 +705,10 @@ fn a_child_of_a_bare_clone_leaves_the_parents_data_alone() {
 #[test]
 fn a_fork_waits_for_no_stream_that_ends_while_another_is_filled() {
     let test = "a_fork_waits_for_no_stream_that_ends_while_another_is_filled";
-    let Some(directory) = job() else {
-        let home = scratch();
-        let status = child(test, home.path().to_str().unwrap()).status();
-        assert!(status.unwrap().success());
+    let Some(directory) = alone(test, "") else {
         return;
     };
-    let open = |name| {
-        create()
-            .open_writer(Path::new(&directory).join(name))
-            .unwrap()
-    };
+    let open = |name| create().open_writer(directory.join(name)).unwrap();
     let (mut filled, ends) = (open("filled"), open("ends"));
     let (tell, told) = std::sync::mpsc::channel();
     let (done, wait) = std::sync::mpsc::channel();
@@ -1056,14 +999,9 @@ fn blocks_that_were_reserved_in_part_are_released_at_the_end() {
 /// In a process of its own: they take all the memory that the streams of one may have.
 #[test]
 fn many_streams_stay_within_the_bound() {
-    let Some(home) = job() else {
-        let home = scratch();
-        let path = home.path().to_str().unwrap();
-        let status = child("many_streams_stay_within_the_bound", path).status();
-        assert!(status.unwrap().success());
+    let Some(home) = alone("many_streams_stay_within_the_bound", "") else {
         return;
     };
-    let home = Path::new(&home);
     let mut all: Vec<Writer> = (0..24)
         .map(|i| create().open_writer(home.join(i.to_string())).unwrap())
         .collect();

@@ -299,6 +299,32 @@ pub fn job() -> Option<String> {
     std::env::var("PDIO_TEST_JOB").ok()
 }
 
+/// The name of a file in a directory of its own, in the process that runs the test `name` alone; in any other none,
+/// where that process has run and the test has passed in it.
+#[track_caller]
+pub fn alone(name: &str, file: &str) -> Option<PathBuf> {
+    if let Some(path) = job() {
+        return Some(path.into());
+    }
+    let home = scratch();
+    let path = home.path().join(file);
+    passed(&mut child(name, path.to_str().unwrap()));
+    None
+}
+
+/// Runs a test by [`child`], and wants it to pass.
+#[track_caller]
+pub fn passed(child: &mut Command) {
+    let output = child.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{said}", output.status);
+    // A name that is no test's would succeed as well.
+    assert!(said.contains("1 passed"), "{said}");
+    for (_, reason) in said.lines().filter_map(|line| line.split_once("skipped: ")) {
+        eprintln!("skipped: {reason}");
+    }
+}
+
 /// Limits how long files may be, in bytes, for the whole process; what would be longer is an error and no signal.
 pub fn limit_files(rlim_cur: u64) {
     // SAFETY: a plain system call.
