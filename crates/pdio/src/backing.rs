@@ -10,9 +10,10 @@ use crate::align::{page_cache_only, FileFacts};
 use crate::engine::{Completion, Direction, Engine};
 use crate::files::Inode;
 use crate::fork::{self, RingNumber};
+use crate::learned::{self, Key, Operation, Pattern};
 use crate::memory::{Region, MIN_REGION};
 use crate::options::{self, OpenOptions, Strategy};
-use crate::policy::{self, Key, Operation, Pattern, Pilot, Wanted};
+use crate::policy::{Pilot, Wanted};
 use crate::stats::Stats;
 use crate::sys;
 
@@ -69,7 +70,7 @@ impl Backing {
             Some(choice) => Wanted::Only(choice),
             None => Wanted::Strategy(options.strategy),
         };
-        policy::meet(file.as_fd(), &facts);
+        learned::meet(file.as_fd(), &facts);
         let block = options
             .block_size
             .next_power_of_two()

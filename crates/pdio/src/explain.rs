@@ -13,9 +13,10 @@ use crate::align::{Alignment, FileFacts, FileKind};
 use crate::backing;
 use crate::engine::{Direction, Engine as Running};
 use crate::fork::RingNumber;
+use crate::learned::{self, LearnedCost, Operation, Pattern};
 use crate::memory::{Region, MIN_REGION};
 use crate::options::{Engine, Strategy};
-use crate::policy::{self, LearnedCost, Operation, Pattern, Wanted};
+use crate::policy::Wanted;
 use crate::reader::{mostly_cached, SMALL_FILE};
 use crate::sys;
 
@@ -52,7 +53,7 @@ pub struct Explanation {
 pub fn explain(path: impl AsRef<Path>) -> io::Result<Explanation> {
     let file = Arc::new(open(path.as_ref())?);
     let facts = FileFacts::of(&file)?;
-    policy::meet(file.as_fd(), &facts);
+    learned::meet(file.as_fd(), &facts);
     let engine = match facts.alignment {
         None => Engine::Inline,
         Some(_) => match Region::take(MIN_REGION) {
@@ -63,7 +64,7 @@ pub fn explain(path: impl AsRef<Path>) -> io::Result<Explanation> {
             None => Engine::Inline,
         },
     };
-    let costs = policy::costs(facts.dev);
+    let costs = learned::costs(facts.dev);
     let cached = facts.kind != FileKind::Stream && mostly_cached(file.as_fd(), 0, facts.size);
     let decide = |operation| decide(&facts, operation, cached, &costs);
     Ok(Explanation {

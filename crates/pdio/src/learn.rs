@@ -15,9 +15,10 @@ use std::path::Path;
 
 use crate::align::FileFacts;
 use crate::costs::{self, Line};
+use crate::learned::{self, Operation, Pattern, CHOICES, STAGED, ZERO_COPY};
 use crate::memory::MIN_REGION;
 use crate::options::OpenOptions;
-use crate::policy::{self, Operation, Pattern, CHOICES, STAGED, ZERO_COPY};
+use crate::spent::{moment, spent};
 use crate::stats::Stats;
 use crate::sys;
 
@@ -103,7 +104,7 @@ pub fn learn(
     let (facts, lines, vague) = measured.map_err(|error| cannot("measure in", directory, error))?;
     let filesystem = lines.first().map_or("", |line| &line.filesystem);
     costs::save(file, filesystem, &lines).map_err(|error| cannot("write", file, error))?;
-    policy::recall(facts.dev, &lines);
+    learned::recall(facts.dev, &lines);
     Ok(vague)
 }
 
@@ -137,7 +138,7 @@ fn measure(
     let measured = |arm: &Arm| {
         Some(Line {
             filesystem: filesystem.clone(),
-            what: policy::words(arm.operation, arm.pattern, arm.choice),
+            what: learned::words(arm.operation, arm.pattern, arm.choice),
             cost: arm.cost()?,
             when,
         })
@@ -177,10 +178,10 @@ fn sample(data: &File, arm: &Arm, size: usize) -> io::Result<Option<f64>> {
             let mut out = options.writer_from(data.try_clone()?)?;
             write(&mut out, block, WARM_UP)?;
             out.sync_data()?;
-            let begun = policy::moment();
+            let begun = moment();
             write(&mut out, block, size)?;
             out.sync_data()?;
-            let cost = policy::spent(begun, size as u64).cost;
+            let cost = spent(begun, size as u64).cost;
             (cost, out.finish()?)
         }
         Operation::Read => {
@@ -191,9 +192,9 @@ fn sample(data: &File, arm: &Arm, size: usize) -> io::Result<Option<f64>> {
             unsafe { libc::posix_fadvise(data.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
             let mut input = options.reader_from(data.try_clone()?)?;
             read(&mut input, block, WARM_UP)?;
-            let begun = policy::moment();
+            let begun = moment();
             read(&mut input, block, size)?;
-            let cost = policy::spent(begun, size as u64).cost;
+            let cost = spent(begun, size as u64).cost;
             (cost, input.stats())
         }
     };
@@ -252,7 +253,7 @@ mod tests {
         let data = sys::nameless(home.path()).unwrap();
         let facts = FileFacts::of(&data).unwrap();
         if facts.alignment.is_some() {
-            let known = policy::costs(facts.dev);
+            let known = learned::costs(facts.dev);
             assert!(known.iter().any(|cost| cost.age.is_some()), "{known:?}");
         }
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);

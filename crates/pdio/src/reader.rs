@@ -19,9 +19,10 @@ use crate::align::{FileFacts, FileKind};
 use crate::backing::{self, Backing};
 use crate::engine::{Completion, Request};
 use crate::files::Inode;
+use crate::learned::{Operation, Pattern};
 use crate::memory::Region;
 use crate::options::{OpenOptions, Strategy};
-use crate::policy::{Operation, Pattern, Pilot, MEDIUM_CALL};
+use crate::policy::{Pilot, MEDIUM_CALL};
 use crate::stats::Stats;
 use crate::{fork, sys};
 
@@ -1212,7 +1213,8 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{self, Key, Wanted, BUFFERED, ZERO_COPY};
+    use crate::learned::{self, Key, BUFFERED, ZERO_COPY};
+    use crate::policy::Wanted;
     use std::io::Write;
 
     /// A file of so many bytes that the page cache does not hold, if that can be had here.
@@ -1455,7 +1457,7 @@ mod tests {
             left -= n;
         }
         assert!(input.fill_buf().unwrap().is_empty());
-        let tried: Vec<u64> = policy::costs(dev).iter().map(|cost| cost.bytes).collect();
+        let tried: Vec<u64> = learned::costs(dev).iter().map(|cost| cost.bytes).collect();
         assert_eq!(tried, [8 << 20]);
     }
 
@@ -1465,10 +1467,10 @@ mod tests {
         let path = home.path().join("data");
         std::fs::write(&path, vec![7; 8 << 20]).unwrap();
         let mut input = Reader::open(&path).unwrap();
-        let key = policy::Key {
+        let key = learned::Key {
             dev: 999 << 40,
             operation: Operation::Read,
-            pattern: policy::Pattern::Sequential,
+            pattern: learned::Pattern::Sequential,
             paced: false,
         };
         input.core.back.pilot = Pilot::new(key, Wanted::Strategy(Strategy::Auto), true, true);
@@ -1477,7 +1479,7 @@ mod tests {
             let at = i * 7919 % 2048 * 4096;
             assert_eq!(input.read_at(&mut buffer, at).unwrap(), 4096);
         }
-        assert_eq!(policy::costs(999 << 40), []);
+        assert_eq!(learned::costs(999 << 40), []);
         // No slice began for each of them.
         assert!(!input.core.back.pilot.has_begun());
     }
@@ -1545,7 +1547,7 @@ mod tests {
         let mut got = vec![0; CALL];
         assert_eq!(input.read(&mut got).unwrap(), CALL);
         assert!(got == vec![7; CALL]);
-        let tried: Vec<u64> = policy::costs(dev).iter().map(|cost| cost.bytes).collect();
+        let tried: Vec<u64> = learned::costs(dev).iter().map(|cost| cost.bytes).collect();
         assert_eq!(tried, [8 << 20]);
     }
 }

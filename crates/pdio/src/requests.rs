@@ -14,9 +14,9 @@ use crate::align::FileFacts;
 use crate::backing::Backing;
 use crate::engine::{Completion, Request};
 use crate::files::Inode;
+use crate::learned::Operation;
 use crate::memory::Copying;
 use crate::options::{Durability, OpenOptions, Strategy};
-use crate::policy::Operation;
 use crate::sys;
 
 /// Dirty bytes that a learned buffered stream leaves in the page cache before it waits for the

@@ -740,7 +740,8 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use crate::common::{self, soon};
-    use crate::policy::{Pilot, BUFFERED, CHOICES};
+    use crate::learned::{BUFFERED, CHOICES};
+    use crate::policy::Pilot;
 
     /// A direct descriptor that fails with EIO until it is replaced: memory at address zero.
     fn failing() -> File {
