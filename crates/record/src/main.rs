@@ -6,9 +6,11 @@ mod alone;
 mod camera;
 #[cfg_attr(test, path = "made_up.rs")]
 mod device;
+mod files;
 #[cfg(test)]
 #[path = "../../pdio/tests/common/filter.rs"]
 mod filter;
+mod frame;
 mod memory;
 mod output;
 mod photo;
@@ -343,7 +345,7 @@ fn run(args: &Record) -> Outcome {
     }
     let twice = |trigger: &&PathBuf| {
         let mut photo = [&args.photo, &part].into_iter().flatten();
-        photo.any(|name| output::same(name, trigger))
+        photo.any(|name| files::same(name, trigger))
     };
     if let Some(name) = args.trigger.as_ref().filter(twice) {
         return Err(Fail::Usage(format!(

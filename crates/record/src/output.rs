@@ -16,76 +16,13 @@ use std::time::Duration;
 use pdio::{Durability, OpenOptions, Stats, Writer};
 use pdio_cli::report::{quoted, reason, standard, Context, Fail, Outcome};
 
+use crate::files::{open_alone, resolved, sync_directory, Created};
+use crate::frame::{Frame, Losses};
 use crate::ways::Way;
-
-/// What is known of a frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
-    /// The camera's count.
-    pub sequence: u32,
-    /// When it was taken, as the camera says.
-    pub time: Duration,
-    /// When it was taken, by the system's monotonic clock: `time` where that can be true, or else when it
-    /// came. It goes on whatever the camera says.
-    pub taken: Duration,
-    /// How many bytes it has.
-    pub len: usize,
-    /// True if the camera says that its bytes are not what they should be. Then it has none.
-    pub damaged: bool,
-}
 
 /// A file whose end direct I/O cannot go on from is ended early, but not before it has this part of its
 /// bytes: a camera with many such frames must not fill a directory.
 const EARLY: u64 = 16;
-
-/// Frames that are missing between those that come.
-#[derive(Debug, Default)]
-struct Losses {
-    next: Option<u32>,
-    /// How many there were.
-    count: u64,
-    /// The time from frame to frame, if the camera tells.
-    interval: Option<Duration>,
-    /// When the last was taken, if that is known.
-    last: Option<Duration>,
-    /// How many more there may have been, by the time between those that came.
-    suspected: u64,
-}
-
-impl Losses {
-    /// Takes the next frame's number; returns those that never came.
-    fn see(&mut self, sequence: u32) -> Option<RangeInclusive<u32>> {
-        let next = self.next.replace(sequence.wrapping_add(1))?;
-        let missing = sequence.wrapping_sub(next);
-        // Backwards: a camera that counts anew.
-        if missing == 0 || missing > u32::MAX / 2 {
-            return None;
-        }
-        self.count += u64::from(missing);
-        Some(next..=sequence.wrapping_sub(1))
-    }
-
-    /// Takes the next frame's time, when `counted` frames are known to be missing before it; returns how many
-    /// more there was time for. A driver whose count leaves nothing out shows only so what it dropped. A
-    /// camera that slows down in the dark looks the same.
-    fn suspect(&mut self, frame: &Frame, counted: u64) -> u64 {
-        // A time that is not the camera's own says nothing.
-        let time = (frame.time == frame.taken).then_some(frame.time);
-        let last = std::mem::replace(&mut self.last, time);
-        let (Some(interval), Some(time), Some(last)) = (self.interval, time, last) else {
-            return 0;
-        };
-        let (twice, interval) = (
-            2 * time.saturating_sub(last).as_nanos(),
-            interval.as_nanos(),
-        );
-        // To the nearest number of frame times: up only if it is more than half a frame time.
-        let steps = (twice + interval).saturating_sub(1) / (2 * interval).max(1);
-        let more = (steps as u64).saturating_sub(1 + counted);
-        self.suspected += more;
-        more
-    }
-}
 
 /// The index beside a file: a line for each frame, written once the kernel has the frame.
 #[derive(Debug)]
@@ -181,120 +118,6 @@ fn segment(path: &Path, number: u32) -> PathBuf {
         name.push(extension);
     }
     path.with_file_name(name)
-}
-
-/// A name as the kernel finds it, to be compared with others: that of the file itself, there or not.
-pub fn resolved(path: &Path) -> PathBuf {
-    let mut path = path.to_path_buf();
-    // As many links as the kernel follows; one to what is not there yet is a name for it.
-    for _ in 0..40 {
-        if let Ok(found) = path.canonicalize() {
-            return found;
-        }
-        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-        let parent = parent.unwrap_or(Path::new(".")).to_path_buf();
-        match std::fs::read_link(&path) {
-            Ok(target) => path = parent.join(target),
-            Err(_) => {
-                let name = path.file_name().unwrap_or_default();
-                return parent.canonicalize().unwrap_or(parent).join(name);
-            }
-        }
-    }
-    path
-}
-
-/// Returns true if both are names of one file, there or not.
-pub fn same(one: &Path, other: &Path) -> bool {
-    resolved(one) == resolved(other)
-}
-
-/// Files that this recording has made. Unless they are kept, they go again.
-#[derive(Debug, Default)]
-struct Created(Vec<PathBuf>);
-
-impl Drop for Created {
-    fn drop(&mut self) {
-        for name in &self.0 {
-            let _ = std::fs::remove_file(name);
-        }
-    }
-}
-
-/// Keeps other recordings from a file: they would write over each other. Returns false if there is one.
-pub fn is_alone(file: &File) -> bool {
-    let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
-    // What the kernel still writes for a program that was killed keeps its lock for a moment.
-    for _ in 0..50 {
-        match rustix::fs::flock(file, lock) {
-            Err(rustix::io::Errno::WOULDBLOCK) => thread::sleep(Duration::from_millis(20)),
-            // Some filesystems have no locks.
-            _ => return true,
-        }
-    }
-    false
-}
-
-/// Returns true if a file has this name.
-///
-/// # Errors
-/// Those of `fstat(2)`.
-pub fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    let ours = file.metadata()?;
-    let is_ours = |about: Metadata| (about.dev(), about.ino()) == (ours.dev(), ours.ino());
-    Ok(std::fs::metadata(path).is_ok_and(is_ours))
-}
-
-/// Opens a file to be written as it is, or makes it. Returns the name of what was made: only who made it may
-/// remove it.
-fn open(path: &Path) -> io::Result<(File, Option<PathBuf>)> {
-    let mut there = File::options();
-    there.write(true);
-    let mut new = there.clone();
-    new.create_new(true);
-    match new.open(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match there.open(path) {
-            // A link to what is not there yet.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let name = resolved(path);
-                Ok((new.open(&name)?, Some(name)))
-            }
-            file => Ok((file?, None)),
-        },
-        made => Ok((made?, Some(path.to_owned()))),
-    }
-}
-
-/// As [`open`], and keeps other recordings from the file.
-fn open_alone(path: &Path) -> Outcome<(File, Option<PathBuf>)> {
-    for _ in 0..100 {
-        let (file, made) = open(path).context("create", path)?;
-        if !is_alone(&file) {
-            return Err(Fail::Failed(format!(
-                "another program records to {}: name another file",
-                quoted(path)
-            )));
-        }
-        // The one that had the lock may have removed what it had made.
-        if is_at(&file, path).context("look at", path)? {
-            return Ok((file, made));
-        }
-    }
-    Err(Fail::Failed(format!(
-        "others replace {} again and again: name another file",
-        quoted(path)
-    )))
-}
-
-/// Syncs the directory of a file. What is synced of a new file is of no use after a power cut without its name.
-fn sync_directory(of: &Path) -> Outcome {
-    let file = of.canonicalize().context("look at", of)?;
-    let directory = file.parent().unwrap_or(Path::new("/"));
-    match File::open(directory).and_then(|directory| directory.sync_all()) {
-        // Some filesystems, as those of a server, have nothing to sync there.
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
-        result => result.context("sync directory", directory),
-    }
 }
 
 /// The number of a segment of `path`, if `name` is one.
@@ -565,10 +388,7 @@ impl Output {
         let mut output = Output {
             ender,
             options: way.options(plan.durability),
-            losses: Losses {
-                interval: plan.interval,
-                ..Losses::default()
-            },
+            losses: Losses::new(plan.interval),
             plan,
             way,
             current: None,
@@ -891,52 +711,6 @@ mod tests {
             output.empty()?;
             Ok(output)
         }
-    }
-
-    #[test]
-    fn missing_numbers_are_named_also_where_they_wrap() {
-        let mut losses = Losses::default();
-        let mut see = |n| losses.see(n).map(|range| (*range.start(), *range.end()));
-        assert_eq!(see(7), None, "the first is no loss, whatever its number");
-        assert_eq!(see(8), None);
-        assert_eq!(see(12), Some((9, 11)));
-        assert_eq!(see(u32::MAX - 1), None, "backwards");
-        assert_eq!(see(1), Some((u32::MAX, 0)));
-        assert_eq!(see(0), None, "counts anew");
-        assert_eq!(losses.count, 3 + 2);
-    }
-
-    #[test]
-    fn a_count_that_leaves_nothing_out_hides_no_gap_in_time() {
-        let mut losses = Losses {
-            interval: Some(Duration::from_millis(40)),
-            ..Losses::default()
-        };
-        let mut see = |sequence, milliseconds: u64, late: u64| {
-            let time = Duration::from_millis(milliseconds);
-            let taken = Duration::from_millis(milliseconds + late);
-            let frame = Frame {
-                time,
-                taken,
-                ..frame(sequence, 0)
-            };
-            let before = losses.count;
-            losses.see(sequence);
-            let counted = losses.count - before;
-            losses.suspect(&frame, counted)
-        };
-        assert_eq!(see(0, 1000, 0), 0, "the first");
-        assert_eq!(see(1, 1040, 0), 0);
-        assert_eq!(see(2, 1100, 0), 0, "one and a half frame times");
-        assert_eq!(see(3, 1161, 0), 1, "more than that");
-        assert_eq!(see(4, 1361, 0), 4);
-        assert_eq!(see(7, 1481, 0), 0, "two are known to be lost");
-        assert_eq!(see(9, 1641, 0), 2, "one of three is");
-        assert_eq!(see(10, 1600, 0), 0, "backwards");
-        assert_eq!(see(10, 1800, 0), 4, "a count that stands still");
-        assert_eq!(see(11, 0, 2000), 0, "no time of the camera's");
-        assert_eq!(see(12, 3000, 0), 0, "nor was the last");
-        assert_eq!((losses.count, losses.suspected), (3, 11));
     }
 
     #[test]

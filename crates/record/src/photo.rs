@@ -15,7 +15,7 @@ use pdio_cli::report::{quoted, reason, Fail, Outcome};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::output::{is_alone, is_at};
+use crate::files::{is_alone, is_at};
 
 /// Where a photo is until it is whole.
 pub fn part_of(photo: &Path) -> PathBuf {

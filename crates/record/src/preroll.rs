@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::output::Frame;
+use crate::frame::Frame;
 
 /// What direct I/O asks of an address, at most.
 pub const ALIGNMENT: usize = 4096;

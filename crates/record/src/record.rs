@@ -14,7 +14,8 @@ use rustix::time::{clock_gettime, ClockId};
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
 use crate::camera::{Arrival, Camera};
-use crate::output::{Frame, Output};
+use crate::frame::Frame;
+use crate::output::Output;
 use crate::photo::Photos;
 use crate::preroll::{self, PreRoll};
 use crate::screen::Screen;

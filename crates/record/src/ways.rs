@@ -16,8 +16,8 @@ use pdio_cli::report::{quoted, reason, Fail, Outcome};
 use pdio_cli::signals::outlive_file_limit;
 
 use crate::camera::{busy, Arrival, Camera, Memory};
+use crate::files::resolved;
 use crate::memory::{heaps, pages, sync, Mapping, PageSize, Shared, Source, HEAPS};
-use crate::output::resolved;
 
 /// Maximum memory of the writer's ring, in bytes: what pdio grants a process's only stream at most.
 /// With less than 80 times as much memory available it grants less. A growing file is written in
