@@ -321,11 +321,11 @@ def patched_files(series: str) -> list[str]:
     return _files_in(KERNEL / f"patches/{series}", "**/*.patch")
 
 
-def new_files(kernel: Path = KERNEL) -> list[str]:
+def new_files() -> list[str]:
     """Files that kernel/apply copies."""
     found: list[str] = []
     for top in ("mm", "include", "Documentation", "tools"):
-        found += [str(p.relative_to(kernel)) for p in (kernel / top).rglob("*") if p.is_file()]
+        found += [str(p.relative_to(KERNEL)) for p in (KERNEL / top).rglob("*") if p.is_file()]
     return sorted(found)
 
 
@@ -466,11 +466,11 @@ def parse_config(text: str) -> dict[str, str]:
     return values
 
 
-def merged_config(config: Config, configs: Path = KERNEL / "configs") -> dict[str, str]:
+def merged_config(config: Config) -> dict[str, str]:
     """All fragments of a configuration; later ones win."""
     wanted: dict[str, str] = {}
     for fragment in config.fragments:
-        path = configs / f"{fragment}.config"
+        path = KERNEL / f"configs/{fragment}.config"
         if not path.is_file():
             raise LabError(f"{path} is missing; restore it")
         wanted |= parse_config(path.read_text())

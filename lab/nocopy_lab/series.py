@@ -364,17 +364,17 @@ def write(directory: Path, what: Plan, pristine: Path, ours: Path = KERNEL) -> l
 # ------------------------------------------------------------------------- trees, and their builds
 
 
-def mails(version: str = VERSION) -> list[Path]:
+def mails() -> list[Path]:
     """All patches in order without the cover letters, written once for each content."""
-    directory = cache() / "series" / f"{version}-{sha256_tree(KERNEL)[:16]}"
+    directory = cache() / "series" / f"{VERSION}-{sha256_tree(KERNEL)[:16]}"
     with locked(cache() / "series/.lock"):
         if not directory.is_dir():
             # Somebody else, whose patches are others, may be reading the latest ones.
-            old = sorted(directory.parent.glob(f"{version}-*"), key=lambda p: p.stat().st_mtime)
+            old = sorted(directory.parent.glob(f"{VERSION}-*"), key=lambda p: p.stat().st_mtime)
             for path in old[: -kernel.KEEP_IMAGES]:
                 shutil.rmtree(path)
-            fresh = directory.parent / f"new-{version}"
-            write(fresh, plan(version, kernel.new_files()), kernel.source(version).path)
+            fresh = directory.parent / f"new-{VERSION}"
+            write(fresh, plan(VERSION, kernel.new_files()), kernel.source(VERSION).path)
             fresh.rename(directory)
     return [path for path in sorted(directory.glob("*/*")) if not path.name.startswith("0000")]
 

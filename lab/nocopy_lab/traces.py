@@ -66,8 +66,8 @@ class Trace:
         return cache() / "traces" / f"{self.name}-{sha256(*words, programs)[:16]}.xz"
 
 
-def _read(name: str, about: str, mib: int, order: str, reads: int, how: str = "") -> Trace:
-    script = jobs.script("traces-read", mib=mib, order=order, reads=reads, seed=SEED, how=how)
+def _read(name: str, about: str, mib: int, order: str, reads: int) -> Trace:
+    script = jobs.script("traces-read", mib=mib, order=order, reads=reads, seed=SEED)
     return Trace(name, about, script, mib)
 
 

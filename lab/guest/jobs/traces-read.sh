@@ -5,6 +5,5 @@
 need reread --file /mnt/file --mib $mib --prepare
 begin
 say "reading, $order"
-need reread --file /mnt/file --mib $mib --order $order --warm 0 --reads $reads $how \
-	--seed $seed
+need reread --file /mnt/file --mib $mib --order $order --warm 0 --reads $reads --seed $seed
 end

@@ -209,10 +209,10 @@ def fresh_seed() -> int:
     return int(given) if given else random.SystemRandom().randrange(1_000_000)
 
 
-def power_cuts(kernel: Path, rounds: Sequence[Round] = ROUNDS) -> None:
+def power_cuts(kernel: Path) -> None:
     """What was promised is there after a power cut, and the filesystem is whole."""
     seed = fresh_seed()
-    for number, one in enumerate(rounds):
+    for number, one in enumerate(ROUNDS):
         outcome = cut(one, kernel, seed + number, power_cut)
         again = f"seed {seed}; to repeat: NOCOPY_SEED={seed}"
         if outcome.failure is not None:
