@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-from nocopy_lab import board, child, initramfs, jobs, kernel, packages, run, samples, series
+from nocopy_lab import board, child, initramfs, jobs, kernel, packages, run, samples, series, trees
 from nocopy_lab.arch import UM
 from nocopy_lab.paths import OUT, LabError, cache
 
@@ -44,8 +44,8 @@ DRAW_ONLY = "Measure nothing; draw what was measured here last, or else the stor
 linux = click.option(
     "--linux",
     "version",
-    type=click.Choice(kernel.SERIES),
-    default=kernel.SERIES[0],
+    type=click.Choice(trees.SERIES),
+    default=trees.SERIES[0],
     show_default=True,
     help="Version of the kernel.",
 )
@@ -217,12 +217,12 @@ def shell(board_name: str, config: str, image: str) -> None:
 @click.option("--boot-each", is_flag=True, help="Build and boot a kernel after every patch.")
 def write_series(version: str, directory: Path | None, boot_each: bool) -> None:
     """Write the patches for upstream, as mails for `git am` (default: into out/series-VERSION)."""
-    plan = series.plan(version, kernel.new_files())
+    plan = series.plan(version, trees.new_files())
     if boot_each:
         series.boot_each()
         return
     directory = directory or OUT / f"series-{version}"
-    series.write(directory, plan, kernel.source(version).path)
+    series.write(directory, plan, trees.source(version).path)
     for part in sorted(plan.covers):
         count = sum(step.part == part for step in plan.steps)
         print(f"{count} patches and a cover letter in {directory / part}")
@@ -331,7 +331,7 @@ def paper(
         experiment.run(parts, board_name, at_once, version)
     page = _drawn(paper_report, directory)
     boards = list(experiment.KERNELS)
-    later = [experiment.directory(one, kernel.SERIES[1]).name for one in experiment.LATER]
+    later = [experiment.directory(one, trees.SERIES[1]).name for one in experiment.LATER]
     print(f"statements and figures: {paper_report.write_docs(boards, later)}")
     print(f"page with figures: {page}")
 

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Kernels: the source, GCMA on top of it, configurations, builds, and the cache of all that.
+"""Kernels: configurations of the trees of `trees`, builds, and the cache of finished ones.
 
-    source    a pristine tree in the cache, from Debian's package or $KERNEL_TREE
-    tree      source + kernel/apply + kernel/lab, at a fixed path and brought up to date file by
-              file, so that make sees what changed and nothing else
     build     one object directory for each configuration, kept for the next time
     image     a finished kernel, named after a hash of everything that went into it
 
@@ -13,21 +10,17 @@ An image is used only if its name is the hash of what is on disk now: a stale on
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
 import shutil
-import stat
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache as once
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import child, debian, progress
+from nocopy_lab import child, progress, trees
 from nocopy_lab.arch import ARM, ARM64, UM, X86, Arch
 from nocopy_lab.paths import (
     KERNEL,
@@ -41,16 +34,6 @@ from nocopy_lab.paths import (
     sha256_tree,
     write_if_changed,
 )
-
-# The series of Linux that kernel/patches knows; configurations are of the first if they do not say.
-SERIES: Final = ("6.12", "7.3")
-
-# Suites of Debian that have the source of a series, where that of this machine may not.
-SUITES: Final = {"7.3": "trixie-backports"}
-
-# What the lab alone adds to the trees that it builds from, and no series of patches has: files at
-# their in-tree paths, and patches in a directory for each series of Linux.
-ADDITIONS: Final = KERNEL / "lab"
 
 # Configurations: fragments of kernel/configs, and lines that come last.
 STOCK: Final = ("lab", "board-x86", "camera", "filesystems")
@@ -82,7 +65,7 @@ class Config:
     pristine: bool = False  # built from the source without GCMA
     upto: str = ""  # the last patch of the series that it has, if not all
     arch: Arch = X86
-    series: str = SERIES[0]
+    series: str = trees.SERIES[0]
 
 
 JUMP_LABELS: Final = ("CONFIG_JUMP_LABEL=y",)
@@ -134,322 +117,12 @@ CONFIGS: Final[dict[str, Config]] = {
         Config("series", (*MOST_LATER, "pnfs"), series="7.3"),
     )
 }  # fmt: skip
-
-# Space for a source tree, its copy, and the objects of one build.
-BUILD_MIB: Final = 4096
 # Steps that make announces in a first build, for the progress bar; the next builds know.
 STEPS_GUESS: Final = 2600
 _STEP: Final = re.compile(rb"^  [A-Z][A-Z0-9_]* +(\[M\] )?(\S+)$", re.MULTILINE)
 BUILD_LIMIT_S: Final = 3600.0
 # How often a build is repeated because somebody edited kernel/ meanwhile.
 EDITS_DURING_BUILDS: Final = 3
-
-
-# ---------------------------------------------------------------------------------- source
-
-
-@dataclass(frozen=True)
-class Source:
-    version: str
-    ident: str  # changes when the content does
-    path: Path
-
-
-def _version(makefile: str) -> str:
-    found = dict(re.findall(r"^(VERSION|PATCHLEVEL|SUBLEVEL) *= *(\d+)", makefile, re.MULTILINE))
-    if len(found) != 3:
-        return ""
-    return f"{found['VERSION']}.{found['PATCHLEVEL']}.{found['SUBLEVEL']}"
-
-
-def _series(version: str) -> str:
-    return version.rpartition(".")[0]
-
-
-def require_linux(tree: Path) -> str:
-    """Version of a clean kernel tree of a series of ours, or one line that says what is wrong."""
-    makefile = tree / "Makefile"
-    if not (makefile.is_file() and (tree / "mm/cma.c").is_file() and (tree / "Kbuild").is_file()):
-        raise LabError(f"KERNEL_TREE={tree} is not the top of a Linux source tree")
-    version = _version(makefile.read_text(errors="replace"))
-    if _series(version) not in SERIES:
-        wanted = " or ".join(f"{series}.y" for series in SERIES)
-        raise LabError(f"KERNEL_TREE={tree} is Linux {version or '?'}; {wanted} is needed")
-    if (tree / ".config").exists() or (tree / "include/config").exists():
-        raise LabError(f"KERNEL_TREE={tree} has been built in; run: make -C {tree} mrproper")
-    if (tree / "mm/gcma").exists():
-        raise LabError(f"KERNEL_TREE={tree} has GCMA in it already; give a tree without")
-    return version
-
-
-def _fingerprint(tree: Path) -> str:
-    """Changes whenever a file of the tree does, without reading a gigabyte."""
-    digest = hashlib.sha256(str(tree).encode())
-    for directory, names, files in os.walk(tree):
-        names[:] = sorted(n for n in names if n != ".git")
-        for name in sorted(files):
-            info = os.lstat(f"{directory}/{name}")
-            digest.update(f"{directory}/{name} {info.st_size} {info.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
-
-
-def _file_hash(path: Path) -> str:
-    """Hash of a large file, read once as long as it does not change."""
-    info = path.stat()
-    note = cache() / "hashes" / sha256(f"{path} {info.st_size} {info.st_mtime_ns}")[:24]
-    if not note.is_file():
-        with path.open("rb") as file:
-            write_if_changed(note, hashlib.file_digest(file, "sha256").hexdigest())
-    return note.read_text()
-
-
-def _given_tree(series: str) -> tuple[Path, str] | None:
-    """$KERNEL_TREE and its version, if it is of this series."""
-    given = os.environ.get("KERNEL_TREE")
-    if not given:
-        return None
-    tree = Path(given).resolve()
-    version = require_linux(tree)
-    return (tree, version) if _series(version) == series else None
-
-
-def _tarball(series: str) -> Path:
-    """Debian's source of a series: what is installed, or else a copy in the cache."""
-    package = f"linux-source-{series}"
-    tarball = Path("usr/src") / f"{package}.tar.xz"
-    if (Path("/") / tarball).is_file():
-        return Path("/") / tarball
-    if series not in SUITES:
-        raise LabError(
-            f"no source of Linux {series}; run: apt-get install {package}, "
-            "or set KERNEL_TREE to a tree of it"
-        )
-    root = cache() / f"debian-{package}"
-    require_space(cache(), BUILD_MIB)
-    debian.unpacked(root, [package], suite=SUITES[series])
-    return root / tarball
-
-
-@once
-def source(series: str) -> Source:
-    """The pristine source tree of a series, unpacked or copied when it is not there yet."""
-    given = _given_tree(series)
-    if given:
-        tree, version = given
-        ident = f"{version}-{_fingerprint(tree)[:12]}"
-    else:
-        tarball = _tarball(series)
-        ident = f"debian-{_file_hash(tarball)[:12]}"
-    path = cache() / "src" / ident
-    with locked(cache() / "src/.lock"):
-        if not path.is_dir():
-            require_space(cache(), BUILD_MIB)
-            fresh = Path(tempfile.mkdtemp(prefix="new-", dir=cache() / "src"))
-            try:
-                if given:
-                    _copy_in(given[0], fresh)
-                else:
-                    _unpack(tarball, fresh)
-                fresh.chmod(0o755)
-                fresh.rename(path)
-                _forget_unused()
-            except BaseException:
-                shutil.rmtree(fresh, ignore_errors=True)
-                raise
-        os.utime(path)  # the latest use, for _forget_unused()
-    return Source(_version((path / "Makefile").read_text()), ident, path)
-
-
-def _forget_unused() -> None:
-    """Remove sources that nobody used for weeks, and trees and builds of theirs."""
-    for path in (cache() / "src").glob("*-*"):
-        if path.is_dir() and time.time() - path.stat().st_mtime > SOURCE_KEPT_S:
-            of_it = [
-                *(cache() / "tree").glob(f"{path.name}*"),
-                *(cache() / "build").glob(f"{path.name}-*"),
-            ]
-            for each in (*of_it, path):
-                shutil.rmtree(each, ignore_errors=True)
-
-
-def _unpack(tarball: Path, into: Path) -> None:
-    with progress.meter(f"unpacking {tarball.name}") as meter:
-        child.run(
-            [*("tar", "-xf", tarball, "-C", into, "--strip-components=1")],
-            log=cache() / "unpack.log",
-            limit_s=900,
-            what=f"unpacking {tarball}",
-            on_poll=lambda: meter.at(sum(1 for _ in into.iterdir()) / 27),
-        )
-
-
-def _copy_in(tree: Path, into: Path) -> None:
-    with progress.meter(f"copying {tree}"):
-        child.run(
-            [*("tar", "-C", tree, "--exclude=./.git", "-cf", into / ".copy.tar", ".")],
-            log=cache() / "unpack.log",
-            limit_s=900,
-            what=f"reading {tree}",
-        )
-        child.run(
-            [*("tar", "-C", into, "-xf", into / ".copy.tar")],
-            log=cache() / "unpack.log",
-            limit_s=900,
-            what=f"copying {tree}",
-        )
-        (into / ".copy.tar").unlink()
-
-
-# ------------------------------------------------------------------------------------ tree
-
-
-def inputs(series: str) -> list[Path]:
-    """What of kernel/ ends up in an image."""
-    return [KERNEL / name for name in ("mm", "include", f"patches/{series}", "apply", "lab")]
-
-
-def _files_in(patches: Path, which: str = "*.patch") -> list[str]:
-    """Files that the patches of a directory change."""
-    names: set[str] = set()
-    for patch in patches.glob(which):
-        names.update(re.findall(r"^\+\+\+ b/([^\t\n]+)", patch.read_text(), re.MULTILINE))
-    return sorted(names)
-
-
-def patched_files(series: str) -> list[str]:
-    """Existing files that the patches change, those of other subsystems too."""
-    return _files_in(KERNEL / f"patches/{series}", "**/*.patch")
-
-
-def new_files() -> list[str]:
-    """Files that kernel/apply copies."""
-    found: list[str] = []
-    for top in ("mm", "include", "Documentation", "tools"):
-        found += [str(p.relative_to(KERNEL)) for p in (KERNEL / top).rglob("*") if p.is_file()]
-    return sorted(found)
-
-
-def _snapshot(root: Path) -> dict[str, Path]:
-    return {str(p.relative_to(root)): p for p in root.rglob("*") if p.is_file()}
-
-
-def _put(target: Path, origin: Path) -> bool:
-    """Make target a copy of origin unless it is one; never write through a hard link."""
-    mode = stat.S_IMODE(origin.stat().st_mode)
-    if (
-        target.is_file()
-        and target.read_bytes() == origin.read_bytes()
-        and stat.S_IMODE(target.stat().st_mode) == mode
-    ):
-        return False
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = target.with_name(target.name + ".nocopy-new")
-    shutil.copyfile(origin, fresh)
-    fresh.chmod(mode)
-    fresh.replace(target)
-    return True
-
-
-def _add(additions: Path, scratch: Path) -> None:
-    """Put files and patches of a directory on a tree."""
-    for name, origin in _snapshot(additions).items():
-        if not name.endswith(".patch"):
-            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(origin, scratch / name)
-    for patch in sorted(additions.glob("*.patch")):
-        child.run(
-            [
-                "patch",
-                "-d",
-                scratch,
-                "-p1",
-                "-F0",
-                "-N",
-                "-f",
-                "-s",
-                "--no-backup-if-mismatch",
-                "-i",
-                patch,
-            ],
-            log=cache() / "apply.log",
-            limit_s=60,
-            what=f"applying {patch}",
-        )
-
-
-def sync_tree(
-    pristine: Path,
-    tree: Path,
-    apply: Path,
-    touched: Sequence[str],
-    *additions: Path,
-) -> list[str]:
-    """Bring tree up to date with pristine + apply + additions; the files that were written.
-
-    apply runs on a scratch copy of the few files it changes, and only what differs is copied
-    into the tree: times of all other files stay, and make rebuilds what it must.
-    """
-    manifest = tree.with_name(tree.name + ".manifest")
-    if not tree.is_dir():
-        fresh = tree.with_name(tree.name + ".new")
-        shutil.rmtree(fresh, ignore_errors=True)
-        tree.parent.mkdir(parents=True, exist_ok=True)
-        # Hard links: files are replaced here, never written into.
-        child.run(
-            ["cp", "-al", pristine.resolve(), fresh],
-            log=cache() / "tree.log",
-            limit_s=600,
-            what="copying the kernel tree",
-        )
-        fresh.rename(tree)
-        manifest.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix="nocopy-apply-") as temp:
-        scratch = Path(temp) / "tree"
-        added = [name for directory in additions for name in _files_in(directory)]
-        for name in {*touched, *added, "Makefile", "mm/cma.c"}:
-            if (pristine / name).is_file():
-                (scratch / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(pristine / name, scratch / name)
-        if apply.is_file():
-            child.run([apply, scratch], log=cache() / "apply.log", limit_s=120, what="kernel/apply")
-        for directory in additions:
-            _add(directory, scratch)
-        wanted = _snapshot(scratch)
-        before = set(json.loads(manifest.read_text())) if manifest.is_file() else set()
-        write_if_changed(manifest, json.dumps(sorted(before | set(wanted))))
-        written = [name for name, origin in wanted.items() if _put(tree / name, origin)]
-        for name in sorted(before - set(wanted)):
-            if (pristine / name).is_file():
-                if _put(tree / name, pristine / name):
-                    written.append(name)
-            elif (tree / name).is_file():
-                (tree / name).unlink()
-                written.append(name)
-        write_if_changed(manifest, json.dumps(sorted(wanted)))
-    return written
-
-
-def tree_path(series: str) -> Path:
-    return cache() / "tree" / source(series).ident
-
-
-def _trees() -> contextlib.AbstractContextManager[None]:
-    """Hold the trees, which all labs of this cache share: nobody else changes one meanwhile."""
-    return locked(cache() / "tree/.lock")
-
-
-def patched_tree(series: str) -> Path:
-    """The source with GCMA and the lab's additions on it, up to date."""
-    with _trees(), disk_full_is_one_line(cache()):
-        return _complete(series)
-
-
-def _complete(series: str) -> Path:
-    tree = tree_path(series)
-    files = patched_files(series)
-    apply, added = KERNEL / "apply", (ADDITIONS, ADDITIONS / series)
-    sync_tree(source(series).path, tree, apply, files, *added)
-    return tree
 
 
 # -------------------------------------------------------------------------- configurations
@@ -523,12 +196,12 @@ def _compiler(arch: Arch) -> str:
 def key(config: Config) -> str:
     """Names the image: a hash of everything that goes into it."""
     merged = "\n".join(f"{k}={v}" for k, v in sorted(merged_config(config).items()))
-    files = [] if config.pristine else inputs(config.series)
+    files = [] if config.pristine else trees.inputs(config.series)
     if config.upto:
         files.append(KERNEL / "upstream")
     ours = sha256_tree(*files)
     words = " ".join((*MAKE_WORDS, *config.arch.make_words()))
-    ident = source(config.series).ident
+    ident = trees.source(config.series).ident
     return sha256(ident, merged, _compiler(config.arch), ours, words)[:20]
 
 
@@ -543,7 +216,7 @@ MAKE_WORDS: Final = (
 
 def build_dir(name: str) -> Path:
     config = CONFIGS[name]
-    return cache() / "build" / f"{source(config.series).ident}-{config.within or name}"
+    return cache() / "build" / f"{trees.source(config.series).ident}-{config.within or name}"
 
 
 def _make(arch: Arch, tree: Path, directory: Path, *words: str) -> list[str | Path]:
@@ -573,23 +246,23 @@ def configured(name: str, upto: str = "", given: Path | None = None) -> Iterator
     directory = build_dir(name)
     if given:
         directory = directory.with_name(f"{directory.name}-given")
-    require_space(cache(), BUILD_MIB if not directory.is_dir() else 512)
+    require_space(cache(), trees.BUILD_MIB if not directory.is_dir() else 512)
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked(cache() / "build/.lock"))
         stack.enter_context(disk_full_is_one_line(cache()))
         if not config.pristine and (config.within or not upto):
-            stack.enter_context(_trees())
+            stack.enter_context(trees.hold())
         if upto:
-            tree = tree_path(config.series)
+            tree = trees.tree_path(config.series)
             if not config.within:
                 tree = tree.with_name(f"{tree.name}-{name}")
             if sync_upto is None:
                 raise LabError(f"a kernel with the series up to '{upto}' needs nocopy_lab.series")
             sync_upto(tree, upto)
         elif config.pristine:
-            tree = source(config.series).path
+            tree = trees.source(config.series).path
         else:
-            tree = _complete(config.series)
+            tree = trees.complete(config.series)
         directory.mkdir(parents=True, exist_ok=True)
         if given:
             _configure_given(config, given, tree, directory)
@@ -599,7 +272,7 @@ def configured(name: str, upto: str = "", given: Path | None = None) -> Iterator
 
 
 def _kconfig_of_ours(tree: Path) -> list[bytes]:
-    """The Kconfig files that sync_tree() writes; the others are the source's."""
+    """The Kconfig files that trees.sync_tree() writes; the others are the source's."""
     manifest = tree.with_name(tree.name + ".manifest")
     names: list[str] = json.loads(manifest.read_text()) if manifest.is_file() else []
     return [(tree / name).read_bytes() for name in names if "Kconfig" in name]
@@ -758,7 +431,7 @@ def _store(config: Config, tree: Path, directory: Path, target: Path) -> None:
     about = {
         "config": config.name,
         "release": release,
-        "source": source(config.series).ident,
+        "source": trees.source(config.series).ident,
         "compiler": _compiler(config.arch),
         "fragments": "+".join((*config.fragments, *config.lines)),
         "key": target.name,
@@ -808,8 +481,6 @@ def debs(name: str, given: Path | None, into: Path) -> list[Path]:
 
 # Images of one configuration that stay, so that going back and forth needs no build.
 KEEP_IMAGES: Final = 4
-# How long a source is kept that nobody uses.
-SOURCE_KEPT_S: Final = 30 * 24 * 3600
 
 
 def _forget_old(name: str, keep: Path) -> None:

@@ -28,14 +28,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import child, kernel, progress
+from nocopy_lab import child, kernel, progress, trees
 from nocopy_lab.board import Machine
 from nocopy_lab.paths import KERNEL, LOGS, LabError, cache, locked, require_tool, sha256_tree
 from nocopy_lab.run import Job, boot, ktap
 
 UPSTREAM: Final = KERNEL / "upstream"
 # The one version for which there is a series: the newest, as patches go to mainline.
-VERSION: Final = kernel.SERIES[-1]
+VERSION: Final = trees.SERIES[-1]
 # What new files ask for to know it.
 MAINLINE: Final = "SWAP_TABLE_HAS_ZEROFLAG"
 # The two, in order: the directory of the mails of each. What the manifest calls their patches, and
@@ -374,14 +374,14 @@ def mails() -> list[Path]:
             for path in old[: -kernel.KEEP_IMAGES]:
                 shutil.rmtree(path)
             fresh = directory.parent / f"new-{VERSION}"
-            write(fresh, plan(VERSION, kernel.new_files()), kernel.source(VERSION).path)
+            write(fresh, plan(VERSION, trees.new_files()), trees.source(VERSION).path)
             fresh.rename(directory)
     return [path for path in sorted(directory.glob("*/*")) if not path.name.startswith("0000")]
 
 
 def sync(tree: Path, upto: str) -> None:
     """Make a tree the source with the series up to the patch of this title."""
-    what = plan(VERSION, kernel.new_files())
+    what = plan(VERSION, trees.new_files())
     titles = [step.title for step in what.steps]
     if upto not in titles:
         raise LabError(f"the series has no patch '{upto}'")
@@ -390,7 +390,7 @@ def sync(tree: Path, upto: str) -> None:
     lines = [f"patch -s -p1 --no-backup-if-mismatch <{shlex.quote(str(p))}" for p in patches]
     apply.write_text('#!/bin/sh\nset -e\ncd "$1"\n' + "\n".join(lines) + "\n")
     apply.chmod(0o755)
-    kernel.sync_tree(kernel.source(VERSION).path, tree, apply, what.touched())
+    trees.sync_tree(trees.source(VERSION).path, tree, apply, what.touched())
 
 
 kernel.sync_upto = sync
@@ -418,7 +418,7 @@ def unresolved(directory: Path, objects: Sequence[str]) -> set[str]:
 
 def build_each(log: Path) -> None:
     """Compile, after every patch, what the patches up to there are about, with CONFIG_GCMA=y."""
-    steps = [step for step in plan(VERSION, kernel.new_files()).steps if code(step)]
+    steps = [step for step in plan(VERSION, trees.new_files()).steps if code(step)]
     objects: set[str] = set()
     with progress.meter(f"building {len(steps)} states of the series") as meter:
         for number, step in enumerate(steps):
@@ -445,7 +445,7 @@ def boot_each() -> None:
 
     From the last patch to the first: what they change in headers that all include is in the first.
     """
-    steps = [step for step in plan(VERSION, kernel.new_files()).steps if code(step)]
+    steps = [step for step in plan(VERSION, trees.new_files()).steps if code(step)]
     arch = kernel.CONFIGS["half"].arch
     for number, step in reversed(list(enumerate(steps, 1))):
         with kernel.configured("half", step.title) as (tree, directory):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nocopy_lab import kernel, progress
+from nocopy_lab import kernel, progress, trees
 from nocopy_lab.paths import KERNEL, LabError, sha256_tree
 
 
@@ -41,15 +41,15 @@ def apply_script(tmp_path: Path, body: str) -> Path:
 def test_only_what_differs_is_written(cache: Path, pristine: Path, tmp_path: Path) -> None:
     apply = apply_script(tmp_path, "echo new >>mm/cma.c; mkdir mm/g; echo x >mm/g/g.c")
     tree = cache / "tree/t"
-    first = kernel.sync_tree(pristine, tree, apply, ["mm/cma.c"])
+    first = trees.sync_tree(pristine, tree, apply, ["mm/cma.c"])
     assert sorted(first) == ["mm/cma.c", "mm/g/g.c"]
-    assert kernel.sync_tree(pristine, tree, apply, ["mm/cma.c"]) == []
+    assert trees.sync_tree(pristine, tree, apply, ["mm/cma.c"]) == []
     assert (tree / "mm/other.c").stat().st_mtime_ns == 10**18
 
 
 def test_the_pristine_tree_is_never_written(cache: Path, pristine: Path, tmp_path: Path) -> None:
     apply = apply_script(tmp_path, "echo new >>mm/cma.c")
-    kernel.sync_tree(pristine, cache / "tree/t", apply, ["mm/cma.c"])
+    trees.sync_tree(pristine, cache / "tree/t", apply, ["mm/cma.c"])
     assert (pristine / "mm/cma.c").read_text() == "mm/cma.c, untouched\n"
 
 
@@ -58,8 +58,8 @@ def test_what_a_former_version_touched_is_restored(
 ) -> None:
     tree = cache / "tree/t"
     body = "echo new >>mm/other.c; echo x >mm/extra.c"
-    kernel.sync_tree(pristine, tree, apply_script(tmp_path, body), ["mm/other.c"])
-    written = kernel.sync_tree(pristine, tree, apply_script(tmp_path, "true"), [])
+    trees.sync_tree(pristine, tree, apply_script(tmp_path, body), ["mm/other.c"])
+    written = trees.sync_tree(pristine, tree, apply_script(tmp_path, "true"), [])
     assert sorted(written) == ["mm/extra.c", "mm/other.c"]
     assert not (tree / "mm/extra.c").exists()
     assert (tree / "mm/other.c").read_text() == "mm/other.c, untouched\n"
@@ -102,7 +102,7 @@ def linux(tree: Path, patchlevel: int = 12) -> Path:
 
 
 def test_a_clean_tree_of_the_series_is_accepted(tmp_path: Path) -> None:
-    assert kernel.require_linux(linux(tmp_path)) == "6.12.30"
+    assert trees.require_linux(linux(tmp_path)) == "6.12.30"
 
 
 @pytest.mark.parametrize(
@@ -119,25 +119,25 @@ def test_other_trees_are_refused_in_one_line(tmp_path: Path, spoil: object, says
     assert callable(spoil)
     spoil(tree)
     with pytest.raises(LabError, match=says) as caught:
-        kernel.require_linux(tree)
+        trees.require_linux(tree)
     assert "\n" not in str(caught.value)
 
 
 def test_a_given_tree_is_for_its_series_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel, "SERIES", ("6.12", "6.13"))
+    monkeypatch.setattr(trees, "SERIES", ("6.12", "6.13"))
     monkeypatch.setenv("KERNEL_TREE", str(linux(tmp_path, 13)))
-    assert kernel._given_tree("6.13") == (tmp_path, "6.13.30")
-    assert kernel._given_tree("6.12") is None
+    assert trees._given_tree("6.13") == (tmp_path, "6.13.30")
+    assert trees._given_tree("6.12") is None
 
 
 def test_a_changed_tree_has_another_fingerprint(tmp_path: Path) -> None:
     tree = linux(tmp_path)
-    before = kernel._fingerprint(tree)
-    assert kernel._fingerprint(tree) == before
+    before = trees._fingerprint(tree)
+    assert trees._fingerprint(tree) == before
     write(tree / "mm/cma.c", "changed\n")
-    assert kernel._fingerprint(tree) != before
+    assert trees._fingerprint(tree) != before
 
 
 def test_additions_of_the_lab_come_last_and_go_again(
@@ -148,15 +148,15 @@ def test_additions_of_the_lab_come_last_and_go_again(
     write(additions / "other.patch", change)
     write(additions / "drivers/ours.c", "ours\n")
     apply = apply_script(tmp_path, "echo new >>mm/cma.c")
-    written = kernel.sync_tree(pristine, tree, apply, ["mm/cma.c"], additions)
+    written = trees.sync_tree(pristine, tree, apply, ["mm/cma.c"], additions)
     assert sorted(written) == ["drivers/ours.c", "mm/cma.c", "mm/other.c"]
     assert (tree / "mm/other.c").read_text() == "changed\n"
     later = change.replace("-mm/other.c, untouched", "-changed").replace("+changed", "+again")
     write(additions / "7.3/other.patch", later)
-    both = kernel.sync_tree(pristine, tree, apply, ["mm/cma.c"], additions, additions / "7.3")
+    both = trees.sync_tree(pristine, tree, apply, ["mm/cma.c"], additions, additions / "7.3")
     assert both == ["mm/other.c"]
     assert (tree / "mm/other.c").read_text() == "again\n"
-    assert sorted(kernel.sync_tree(pristine, tree, apply, ["mm/cma.c"])) == [
+    assert sorted(trees.sync_tree(pristine, tree, apply, ["mm/cma.c"])) == [
         "drivers/ours.c",
         "mm/other.c",
     ]
@@ -169,7 +169,7 @@ def test_an_addition_that_does_not_fit_is_named(
     change = "--- a/mm/other.c\n+++ b/mm/other.c\n@@ -1 +1 @@\n-something else\n+changed\n"
     write(tmp_path / "lab/other.patch", change)
     with pytest.raises(LabError, match=r"applying .*other\.patch failed"):
-        kernel.sync_tree(
+        trees.sync_tree(
             pristine, cache / "tree/t", apply_script(tmp_path, "true"), [], tmp_path / "lab"
         )
 
@@ -184,7 +184,7 @@ def test_a_note_is_not_left_half_written_by_a_full_disk(
 
     tree, steps = cache / "tree/t", cache / "tree/steps"
     apply = apply_script(tmp_path, "mkdir mm/g; echo x >mm/g/g.c")
-    kernel.sync_tree(pristine, tree, apply, [])
+    trees.sync_tree(pristine, tree, apply, [])
     log = write(tmp_path / "log", "  CC mm/cma.o\n")
     with progress.meter("building") as meter:
         counted = kernel._Steps(log, steps, meter)
@@ -198,7 +198,7 @@ def test_a_note_is_not_left_half_written_by_a_full_disk(
                     counted.count = 7
                     counted.remember()
                 else:
-                    kernel.sync_tree(pristine, tree, tmp_path / "none", [])
+                    trees.sync_tree(pristine, tree, tmp_path / "none", [])
     assert (cache / "tree" / name).read_text() == before
 
 
@@ -313,5 +313,5 @@ def test_what_nobody_uses_of_sources_goes(tmp_path: Path, monkeypatch: pytest.Mo
     for name in names:
         (tmp_path / name).mkdir(parents=True)
     os.utime(tmp_path / "src/6.12.1-old", (1, 1))
-    kernel._forget_unused()
+    trees._forget_unused()
     assert [name for name in names if (tmp_path / name).is_dir()] == list(names[3:])

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import child, kernel
+from nocopy_lab import child, kernel, trees
 from nocopy_lab.checks.kinds import check, log_of
 from nocopy_lab.checks.kunit import judge_kunit_small, kunit_job
 from nocopy_lab.paths import LabError
@@ -116,8 +116,8 @@ def _missed(hook: Hook, tree: Path, directory: Path) -> bool:
 def _each() -> None:
     with kernel.configured(IMAGE) as (tree, directory):
         series = kernel.CONFIGS[IMAGE].series
-        pristine = kernel.source(series).path
-        files = [n for n in kernel.patched_files(series) if n.startswith("mm/") and n[-2:] == ".c"]
+        pristine = trees.source(series).path
+        files = [n for n in trees.patched_files(series) if n.startswith("mm/") and n[-2:] == ".c"]
         found = list(hooks(tree, pristine, files))
         if not found:
             raise LabError(f"no hook found in {', '.join(files)}")

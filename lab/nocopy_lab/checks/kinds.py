@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import child, crates, kernel
+from nocopy_lab import child, crates, trees
 from nocopy_lab.board import Machine
 from nocopy_lab.paths import LAB, LOGS
 from nocopy_lab.run import Job, Outcome
@@ -131,4 +131,4 @@ def command(name: str, words: Sequence[str | Path], limit_s: float = 300.0) -> N
 
 def our_files() -> list[str]:
     """C sources and headers of ours, by in-tree path."""
-    return [name for name in kernel.new_files() if name.endswith((".c", ".h"))]
+    return [name for name in trees.new_files() if name.endswith((".c", ".h"))]

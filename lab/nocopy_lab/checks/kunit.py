@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import kernel
+from nocopy_lab import kernel, trees
 from nocopy_lab.board import Machine
 from nocopy_lab.checks.kinds import NO_IMAGE, command
 from nocopy_lab.paths import KERNEL, LabError
@@ -71,7 +71,7 @@ judge_kunit_small: Final = partial(judge_kunit, may_skip=(_LARGE,))
 def kselftest_files(image: str) -> dict[str, bytes]:
     """The kernel's own test program, built the way that kernel builds it, for any libc."""
     with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
-        tests = kernel.patched_tree(kernel.CONFIGS[image].series) / "tools/testing/selftests/gcma"
+        tests = trees.patched_tree(kernel.CONFIGS[image].series) / "tools/testing/selftests/gcma"
         command("kselftest", ["make", "-C", tests, f"OUTPUT={temp}", "LDFLAGS=-static"])
         return {"bin/gcma_test": (Path(temp) / "gcma_test").read_bytes()}
 

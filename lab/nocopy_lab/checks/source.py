@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import child, kernel, progress, series, venv
+from nocopy_lab import child, kernel, progress, series, trees, venv
 from nocopy_lab.checks import kinds
 from nocopy_lab.checks.judges import DEVICE_TREES
 from nocopy_lab.checks.kinds import FAILED_IMAGES, KERNELS, Skip, command, log_of, our_files
@@ -33,12 +33,12 @@ check = partial(kinds.check, lane=KERNELS)
 
 @check("kernel: checkpatch --strict")
 def _checkpatch() -> None:
-    tree = kernel.patched_tree(series.VERSION)
+    tree = trees.patched_tree(series.VERSION)
     script = tree / "scripts/checkpatch.pl"
     words: list[str | Path] = ["perl", script, f"--root={tree}", "--strict", "--terse"]
     # CamelCase is what page flag functions are called; the rest is how TRACE_EVENT() looks.
     words += ["--no-summary", "--show-types", "--ignore"]
-    ours = [*(KERNEL / name for name in our_files()), *sorted(kernel.ADDITIONS.rglob("*.[ch]"))]
+    ours = [*(KERNEL / name for name in our_files()), *sorted(trees.ADDITIONS.rglob("*.[ch]"))]
     trace = [p for p in ours if "trace" in p.parts]
     tracing = "CAMELCASE,OPEN_ENDED_LINE,PARENTHESIS_ALIGNMENT"
     # A patch of the documentation, in the series the next to last, has gcma=.
@@ -54,7 +54,7 @@ def _checkpatch() -> None:
             [f"{tracing},{style},FILE_PATH_CHANGES,CONFIG_DESCRIPTION", *series.mails()],
         ),
     ]
-    for version in kernel.SERIES:
+    for version in trees.SERIES:
         patches = sorted((KERNEL / f"patches/{version}").rglob("*.patch"))
         jobs.append((f"patches-{version}", ["CAMELCASE", *patches]))
     found: list[str] = []
@@ -68,8 +68,8 @@ def _checkpatch() -> None:
 
 def _little_tree(version: str, tree: Path) -> Path:
     """Those files of the source that kernel/apply looks at."""
-    pristine = kernel.source(version).path
-    for name in {*kernel.patched_files(version), "Makefile", "mm/cma.c"}:
+    pristine = trees.source(version).path
+    for name in {*trees.patched_files(version), "Makefile", "mm/cma.c"}:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(pristine / name, tree / name)
     return tree
@@ -79,7 +79,7 @@ def _little_tree(version: str, tree: Path) -> Path:
 def _apply() -> None:
     apply = KERNEL / "apply"
     with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
-        for version in kernel.SERIES:
+        for version in trees.SERIES:
             tree = _little_tree(version, Path(temp) / version)
             command(f"apply-first-{version}", [apply, tree])
             once_applied = sha256_tree(tree)
@@ -109,8 +109,8 @@ def _apply() -> None:
 def _git_tree(tree: Path) -> None:
     """A repository with those files of the source that the series changes."""
     tree.mkdir()
-    what = series.plan(series.VERSION, kernel.new_files())
-    series.start(tree, kernel.source(series.VERSION).path, what.touched())
+    what = series.plan(series.VERSION, trees.new_files())
+    series.start(tree, trees.source(series.VERSION).path, what.touched())
 
 
 @check("kernel: git am takes the series, which gives what apply gives")
@@ -124,7 +124,7 @@ def _series() -> None:
         command("series-apply", [KERNEL / "apply", applied])
         for patch in sorted((series.UPSTREAM / series.VERSION).glob("*.patch")):
             series.git(applied, "apply", patch)
-        for name in kernel.new_files():
+        for name in trees.new_files():
             (applied / name).write_text(series.for_mainline(applied / name))
         for tree in (mailed, applied):
             shutil.rmtree(tree / ".git")
@@ -166,7 +166,7 @@ def letter_rows(letter: str) -> dict[str, tuple[str, str]]:
 def _figures() -> None:
     tables = (REPO / "docs/results").glob("bench-gcma*/table.md")
     results = "".join(table.read_text() for table in tables)
-    plan = series.plan(series.VERSION, kernel.new_files())
+    plan = series.plan(series.VERSION, trees.new_files())
     letter = "\n".join(plan.covers.values())
     there = {figure.replace("µs", "us") for figure in figures(results)}
     there |= set(re.findall(r"\| (\+[\d.]+) \|", results))  # whose unit is in another column
@@ -268,7 +268,7 @@ def _without_maintainer(tree: Path) -> list[str]:
     """New files that the patterns of our entry do not match."""
     entry = (tree / "MAINTAINERS").read_text().partition("(GCMA)\n")[2].partition("\n\n")[0]
     patterns = tuple(re.findall(r"^F:\t(\S+)", entry, re.MULTILINE))
-    return [name for name in kernel.new_files() if not name.startswith(patterns)]
+    return [name for name in trees.new_files() if not name.startswith(patterns)]
 
 
 # ------------------------------------------------------------------------------- its builds
@@ -476,7 +476,7 @@ LAID_OUT_ANEW: Final[dict[str, Collection[str]]] = {
 def _same_text() -> None:
     differing: list[str] = []
     for names in (("pristine-6.12", "without-6.12"), ("pristine", "without")):
-        patched = kernel.patched_files(kernel.CONFIGS[names[0]].series)
+        patched = trees.patched_files(kernel.CONFIGS[names[0]].series)
         objects = {name[:-2] + ".o" for name in patched if name.endswith(".c")} - MENDED_OBJECTS
         differing += _differing(names, sorted(objects))
     if differing:
@@ -504,7 +504,7 @@ def _differing(names: Sequence[str], objects: Sequence[str]) -> list[str]:
             if not old:
                 raise LabError(f"{name} has no instructions; the comparison is broken")
             # What the lab itself adds there is for the compiler nothing as well, and moves lines.
-            patches = (KERNEL / f"patches/{version}", kernel.ADDITIONS / version)
+            patches = (KERNEL / f"patches/{version}", trees.ADDITIONS / version)
             most = sum(added_lines(where, name[:-2] + ".c") for where in patches)
             changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
             for section in sorted({key.removesuffix(REFERENCES) for key in changed}):

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import initramfs, jobs, kernel
+from nocopy_lab import initramfs, jobs, kernel, trees
 from nocopy_lab.arch import X86
 from nocopy_lab.board import BOARDS, CMA_MIB, MEMORY_MIB, Disk, Machine, null_disk
 from nocopy_lab.board import CONFIGS as MODES
@@ -292,12 +292,12 @@ def blogbench() -> Path | None:
 
 
 def directory(board: str, version: str) -> Path:
-    return HERE / (board if version == kernel.SERIES[0] else f"{board}-{version}")
+    return HERE / (board if version == trees.SERIES[0] else f"{board}-{version}")
 
 
 def run(parts: Sequence[str], board: str, at_once: int, version: str) -> None:
     """Boot what the parts need, and store it beside what the same kernel gave before."""
-    kernels = KERNELS if version == kernel.SERIES[0] else LATER
+    kernels = KERNELS if version == trees.SERIES[0] else LATER
     if board not in kernels:
         raise LabError(f"there is no kernel of Linux {version} for {board}; leave out --linux")
     load = blogbench()
