@@ -3,7 +3,7 @@
 # left there: marks, of which none may be seen.
 
 # The multi-generational LRU would evict pages of the file alone.
-echo n >/sys/kernel/mm/lru_gen/enabled
+no_mglru
 # And the lists, on a busy host, hardly any of programs.
 echo 150 >/proc/sys/vm/swappiness
 need zram_swap 160

@@ -2,12 +2,8 @@
 # The same, each in a cgroup of its own.
 . /lib/traces.sh
 
-mkdir /cgroup && need mount -t cgroup2 none /cgroup
-echo +memory >/cgroup/cgroup.subtree_control
-for who in reader stream; do
-	mkdir /cgroup/$who && echo ${limit}M >/cgroup/$who/memory.max
-done
-within() { sh -c 'echo $$ >/cgroup/$0/cgroup.procs; exec "$@"' "$@"; }
+memory_cgroups reader stream
+for who in reader stream; do echo ${limit}M >/cgroup/$who/memory.max; done
 need reread --file /mnt/set --mib $mib --prepare
 need reread --file /mnt/stream --mib $stream --prepare
 begin

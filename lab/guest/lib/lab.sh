@@ -22,6 +22,7 @@ need() { "$@" || { echo "lab: failed: $*" >/dev/console; exit 1; }; }
 
 # What distributions have on.
 mglru() { echo y >/sys/kernel/mm/lru_gen/enabled; }
+no_mglru() { echo n >/sys/kernel/mm/lru_gen/enabled; }
 zswap() { echo y >/sys/module/zswap/parameters/enabled; }
 mglru_seen() {
 	printf '{"type": "mglru", "enabled": "%s"}\n' "$(cat /sys/kernel/mm/lru_gen/enabled)"

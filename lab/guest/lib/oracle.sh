@@ -40,8 +40,6 @@ on_zram() {
 	need scratch "/dev/$1"
 }
 
-no_mglru() { echo n >/sys/kernel/mm/lru_gen/enabled; }
-
 # Traces large folios that are stored whole, and those that are filled whole.
 trace_large_folios() {
 	cd /sys/kernel/tracing || exit

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Files on /mnt, in a cgroup from which all that is cached can be reclaimed.
 [ -f /etc/mtab ] || ln -sf /proc/mounts /etc/mtab
-mkdir /cgroup && need mount -t cgroup2 none /cgroup
-echo +memory >/cgroup/cgroup.subtree_control
-mkdir /cgroup/job && echo $$ >/cgroup/job/cgroup.procs
+memory_cgroups job
+echo $$ >/cgroup/job/cgroup.procs
 # The multi-generational LRU would keep some.
-echo n >/sys/kernel/mm/lru_gen/enabled
+no_mglru
 # Everything that is cached leaves memory, and is kept.
 evict() {
 	sync
