@@ -172,6 +172,14 @@ fn tracked(
             return Outcome::Done(n);
         }
     }
+    // The kernel reads at several places at once; here each would wait for the device in its turn.
+    if direction == Direction::Read
+        && at.is_some()
+        && is_stream()
+        && description.is_held_elsewhere()
+    {
+        return Outcome::HandBack("read by several threads at once");
+    }
     let outcome = match hold(fd, description) {
         Locked::Held(mut held) => serve(&mut held, fd, direction, parts, at),
         Locked::Again => Outcome::Again,

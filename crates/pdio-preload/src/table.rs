@@ -486,6 +486,11 @@ impl Description {
         self.holder.load(Relaxed) == this_thread()
     }
 
+    /// Returns true if another thread's call is at work on it.
+    pub fn is_held_elsewhere(&self) -> bool {
+        ![0, this_thread()].contains(&self.holder.load(Relaxed))
+    }
+
     /// Returns true if the stream is one that writes. Known without the lock.
     pub fn writes(&self) -> bool {
         self.writes.load(SeqCst)

@@ -515,6 +515,27 @@ fn several_threads_wait_for_direct_io_at_once() {
     same("abreast", &expected, &run(preloaded(&program, &[])));
 }
 
+#[test]
+fn several_threads_that_read_at_once_have_the_kernel_to_themselves() {
+    let program = compiled("beside.c", "beside", &[]);
+    let home = scratch();
+    let file = home.path().join("file");
+    let blocks = (0..8192u64).flat_map(|number| {
+        let mut block = vec![0; 4096];
+        block[..8].copy_from_slice(&number.to_ne_bytes());
+        block
+    });
+    std::fs::write(&file, blocks.collect::<Vec<u8>>()).expect("a file");
+    let statistics = home.path().join("statistics");
+    let output = preloaded(&program, &SHORT)
+        .arg(&file)
+        .env("PDIO_STATS", &statistics)
+        .output();
+    assert_eq!(stdout(&output.expect("starts")), "at 4194304\n");
+    let said = std::fs::read_to_string(&statistics).unwrap_or_default();
+    assert!(said.contains("read by several threads at once"), "{said}");
+}
+
 /// Long writes to btrfs are copied once by the kernel, or once here and then written more slowly.
 #[test]
 fn long_writes_to_btrfs_are_left_alone() {
