@@ -37,6 +37,21 @@ pub fn is_kept(fd: c_int) -> bool {
     }
 }
 
+/// The file behind a loop device or a partition of one; `None` for other devices.
+pub fn behind_device(fd: c_int, device: libc::dev_t) -> Option<(u64, u64)> {
+    /// Of partitions, whatever the disk.
+    const LOOP_OR_PARTITION: [libc::c_uint; 2] = [7, 259];
+    const LOOP_GET_STATUS64: libc::c_ulong = 0x4c05;
+    if !LOOP_OR_PARTITION.contains(&libc::major(device)) {
+        return None;
+    }
+    // `struct loop_info64`, which begins with the device and the inode of its file.
+    let mut about = [0u64; 29];
+    // SAFETY: the kernel writes 232 bytes.
+    let failed = unsafe { next::ioctl(fd, LOOP_GET_STATUS64, about.as_mut_ptr() as _) } != 0;
+    (!failed).then_some((about[0], about[1]))
+}
+
 /// Returns true if what is written to a device must not change until it is there, as checksums or parity are
 /// computed of it, or nothing can be known: so of filesystems with a number of their own, as btrfs and overlays.
 /// In the page cache the kernel sees to that; a program's memory another of its threads may be changing.

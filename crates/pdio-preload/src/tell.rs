@@ -32,7 +32,7 @@ use crate::guard::{self, Guard};
 use crate::jump::{arrive_with, About, Slot, Words};
 use crate::next;
 use crate::table::{CLEAR, QUIET, SLOTS};
-use crate::{acts, look, memory, settings, state};
+use crate::{acts, look, memory, settings, state, table};
 
 /// Negative while the kernel's offset of standard input or output may be another than its stream's.
 pub static OFFSETS: AtomicIsize = AtomicIsize::new(0);
@@ -119,8 +119,8 @@ static GENERATION: AtomicU32 = AtomicU32::new(1);
 const STORED: u32 = 1;
 /// Nobody sees what is written.
 const UNSEEN: u32 = 2;
-/// A file that another process or machine keeps, and perhaps elsewhere: what is read there may be what waits
-/// here under another name.
+/// A file that another process or machine keeps, and perhaps elsewhere, or a device that is a file: what is read
+/// there may be what waits here under another name.
 const KEPT: u32 = 4;
 const ALL: u32 = STORED | UNSEEN | KEPT;
 const BITS: u32 = 3;
@@ -147,7 +147,15 @@ fn kind(fd: c_int) -> u32 {
         Some(about) => match about.st_mode & libc::S_IFMT {
             // Only such filesystems have no device of their own, so the others need not be asked.
             libc::S_IFREG if libc::major(about.st_dev) == 0 && look::is_kept(fd) => STORED | KEPT,
-            libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK => STORED,
+            libc::S_IFBLK => match look::behind_device(fd, about.st_rdev) {
+                // Its file may be taken later, so this is asked each time.
+                Some((device, inode)) => {
+                    let waits = table::leading_to(device, inode).next().is_some();
+                    return if waits { STORED | KEPT } else { STORED };
+                }
+                None => STORED,
+            },
+            libc::S_IFREG | libc::S_IFDIR => STORED,
             libc::S_IFCHR if libc::major(about.st_rdev) == MEMORY => STORED | UNSEEN,
             _ => 0,
         },

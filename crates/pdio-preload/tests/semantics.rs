@@ -564,6 +564,30 @@ fn long_writes_to_btrfs_are_left_alone() {
     }
 }
 
+#[test]
+fn a_device_over_a_file_shows_what_was_written_to_it() {
+    let home = scratch();
+    let image = home.path().join("image");
+    let file = std::fs::File::create(&image).expect("a file");
+    file.set_len(8 << 20).expect("a size");
+    drop(file);
+    let losetup = |words: &[&std::ffi::OsStr]| {
+        let made = std::process::Command::new("losetup").args(words).output();
+        let made = made.ok().filter(|made| made.status.success())?;
+        Some(stdout(&made).trim().to_owned())
+    };
+    let Some(device) = losetup(&["--find".as_ref(), "--show".as_ref(), image.as_ref()]) else {
+        return eprintln!("skipped: no loop device for this user");
+    };
+    let program = compiled("device.c", "device", &[]);
+    let output = preloaded(&program, &SHORT)
+        .arg(&image)
+        .arg(&device)
+        .output();
+    losetup(&["--detach".as_ref(), device.as_ref()]);
+    assert_eq!(stdout(&output.expect("starts")), "0 blocks are old\n");
+}
+
 /// Mounts an image of `megabytes`, made with these options, and runs `action` on it; `false` if that
 /// needs more rights.
 fn on_image(megabytes: u64, options: &[&str], action: impl FnOnce(&Path)) -> bool {
