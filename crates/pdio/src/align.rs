@@ -64,6 +64,8 @@ pub(crate) struct FileFacts {
     pub filesystem: &'static str,
     /// `None`: no direct I/O on this file.
     pub alignment: Option<Alignment>,
+    /// What is written through the page cache is compressed, and what is written directly is not.
+    pub compresses: bool,
     /// Boundaries between direct and buffered parts fall on multiples of this: no page and no
     /// filesystem block is ever written both ways at a time. A power of two.
     pub granule: u64,
@@ -125,6 +127,7 @@ impl FileFacts {
             kind,
             filesystem,
             alignment,
+            compresses: filesystem == "btrfs" && compresses(&stx),
             granule: page.max(block).max(offset),
         })
     }
@@ -150,7 +153,7 @@ fn statx(file: &File) -> io::Result<libc::statx> {
             file.as_raw_fd(),
             c"".as_ptr(),
             libc::AT_EMPTY_PATH,
-            libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN,
+            libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN | libc::STATX_MNT_ID,
             stx.as_mut_ptr(),
         )
     };
@@ -167,6 +170,26 @@ fn statx(file: &File) -> io::Result<libc::statx> {
         (stx.stx_rdev_major, stx.stx_rdev_minor) = split(about.rdev());
     }
     Ok(stx)
+}
+
+/// Returns true if btrfs compresses this file: it is marked so, or its filesystem is mounted so.
+fn compresses(stx: &libc::statx) -> bool {
+    if stx.stx_attributes & libc::STATX_ATTR_COMPRESSED as u64 != 0 {
+        return true;
+    }
+    let known = stx.stx_mask & libc::STATX_MNT_ID != 0;
+    let mounts = || std::fs::read_to_string("/proc/self/mountinfo");
+    known && mounts().is_ok_and(|mounts| is_mounted_to_compress(&mounts, stx.stx_mnt_id))
+}
+
+/// Looks for a mount in the text of `/proc/self/mountinfo`. The filesystem's own options come last.
+fn is_mounted_to_compress(mounts: &str, id: u64) -> bool {
+    let is_this = |line: &&str| line.split(' ').next().and_then(|n| n.parse().ok()) == Some(id);
+    let options = mounts
+        .lines()
+        .find(is_this)
+        .and_then(|line| line.rsplit(' ').next());
+    options.is_some_and(|all| all.split(',').any(|option| option.starts_with("compress")))
 }
 
 fn has_offset(fd: BorrowedFd<'_>) -> bool {
@@ -346,6 +369,17 @@ fn probe(fd: BorrowedFd<'_>, size: u64) -> Option<Alignment> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_that_compresses_is_recognised() {
+        let mounts =
+            "36 35 0:31 / /compress rw,relatime shared:1 - btrfs /dev/vdb rw,space_cache=v2\n\
+                      361 35 0:32 /a /mnt rw,noatime - btrfs /dev/vdc rw,compress=zstd:3,ssd\n\
+                      37 35 0:33 / /b rw - btrfs /dev/vdd rw,compress-force=lzo\n";
+        for (id, expected) in [(36, false), (361, true), (37, true), (3, false)] {
+            assert_eq!(is_mounted_to_compress(mounts, id), expected, "{id}");
+        }
+    }
 
     #[test]
     fn a_network_filesystem_is_asked_for_no_direct_io() {

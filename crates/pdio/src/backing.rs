@@ -62,7 +62,7 @@ impl Backing {
             let direct = sys::reopen(file.as_fd(), mode | libc::O_DIRECT | flags & kept);
             direct.ok().map(Arc::new)
         };
-        let direct = (wants_direct && facts.alignment.is_some())
+        let direct = (wants_direct && allows_direct(&facts, operation))
             .then(|| inherited.or_else(open))
             .flatten();
         let can_direct = direct.is_some();
@@ -220,6 +220,11 @@ pub(crate) fn pilot(
     // It allocates and checks each for itself, one after the other.
     let dear = facts.filesystem == "btrfs";
     Pilot::new(key, wanted, direct, dont_cache).on_dear_writes(dear)
+}
+
+/// Returns true if direct requests are possible on a file, and leave it as those through the page cache do.
+pub(crate) fn allows_direct(facts: &FileFacts, operation: Operation) -> bool {
+    facts.alignment.is_some() && !(facts.compresses && operation == Operation::Write)
 }
 
 /// Where a seek leads to; `size` is the file's as the kernel knows it.

@@ -116,7 +116,7 @@ fn decide(
         return (Strategy::Buffered, why.into());
     }
     let wanted = Wanted::Strategy(Strategy::Auto);
-    let direct = facts.alignment.is_some();
+    let direct = backing::allows_direct(facts, operation);
     let strategy = backing::pilot(facts, operation, Pattern::Sequential, wanted, direct).strategy();
     let mine = costs.iter().find(|c| {
         (c.operation, c.pattern, c.strategy) == (operation, Pattern::Sequential, strategy)
@@ -126,6 +126,9 @@ fn decide(
             "measured at {:.3} s per GiB, and nothing else was clearly cheaper",
             cost.seconds_per_gib
         ),
+        (None, Some(_)) if !direct => {
+            "written directly, the file would not be compressed".to_string()
+        }
         (None, None) => format!("{} does no direct I/O on this file", facts.filesystem),
         (None, Some(_)) => "nothing is known of this device yet ('pdio learn' measures it): large \
                             requests without copies in the kernel are cheapest on most; each 16 MiB \

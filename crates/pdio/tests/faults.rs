@@ -10,8 +10,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use common::{
-    alone, child, filesystems, image, job, passed, patterned, remove_with_its_room, scratch, tmpfs,
-    Filesystem, Fill,
+    alone, child, filesystems, image, job, passed, patterned, remove_with_its_room, run, scratch,
+    tmpfs, Filesystem, Fill,
 };
 use pdio::{Durability, Engine, OpenOptions, Reader, Strategy, Writer};
 
@@ -1175,6 +1175,35 @@ fn a_directory_is_explained_on_every_filesystem_and_nothing_left_in_it() {
         assert!(found.is_ok(), "{}: {found:?}", filesystem.name);
         assert_eq!(entries(), before, "{}", filesystem.name);
     }
+}
+
+#[test]
+fn what_btrfs_compresses_is_not_written_past_that() {
+    let Some(btrfs) = image("btrfs", 256, "mkfs.btrfs", &["-q"], "btrfs-progs") else {
+        return;
+    };
+    let path = |name: &str| btrfs.directory.join(name);
+    let direct_bytes = |name: &str| {
+        let mut options = create();
+        options.strategy(Strategy::Direct);
+        let mut out = options.open_writer(path(name)).unwrap();
+        for _ in 0..1024 {
+            out.write_all(&[7; 4096]).unwrap();
+        }
+        out.finish().unwrap().direct_bytes
+    };
+    if direct_bytes("plain") == 0 {
+        return eprintln!("skipped: no direct I/O on btrfs");
+    }
+    File::create(path("marked")).unwrap();
+    run("chattr", &["+c", path("marked").to_str().unwrap()]).unwrap();
+    assert_eq!(direct_bytes("marked"), 0);
+    let mount = btrfs.directory.to_str().unwrap();
+    run("mount", &["-o", "remount,compress=zstd", mount]).unwrap();
+    assert_eq!(direct_bytes("mounted"), 0);
+    let found = pdio::explain(path("plain")).unwrap();
+    assert_ne!(found.write.0, Strategy::Direct);
+    assert!(found.write.1.contains("compressed"), "{found}");
 }
 
 /// A block device of a file's bytes.

@@ -63,7 +63,7 @@ fn scratch_in(below: &Path) -> TempDir {
         .unwrap()
 }
 
-fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+pub fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     let output = Command::new(program)
         .args(arguments)
         .output()
