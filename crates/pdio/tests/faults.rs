@@ -385,6 +385,28 @@ fn without_statx_streams_work() {
 }
 
 #[test]
+fn a_filter_that_does_not_know_new_calls_does_not_end_the_process() {
+    /// Of Linux 6.5.
+    const SYS_CACHESTAT: libc::c_long = 451;
+    let test = "a_filter_that_does_not_know_new_calls_does_not_end_the_process";
+    let Some(path) = job() else {
+        let home = scratch();
+        let path = home.path().join("filtered");
+        let status = child(test, path.to_str().unwrap()).status();
+        assert!(status.unwrap().success());
+        return;
+    };
+    common::filter::end_at(SYS_CACHESTAT).unwrap();
+    let want = patterned(0, 9 << 20);
+    let mut out = create().open_writer(&path).unwrap();
+    out.write_all(&want).unwrap();
+    out.finish().unwrap();
+    let mut got = Vec::new();
+    Reader::open(&path).unwrap().read_to_end(&mut got).unwrap();
+    assert!(got == want);
+}
+
+#[test]
 fn reads_that_should_be_dropped_are_kept_where_the_kernel_cannot() {
     let test = "reads_that_should_be_dropped_are_kept_where_the_kernel_cannot";
     let Some(path) = alone(test, "kept") else {

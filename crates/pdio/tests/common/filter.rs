@@ -44,10 +44,19 @@ fn install(filter: &mut [libc::sock_filter]) -> io::Result<()> {
 
 /// From now on, in this thread and what it starts, this system call fails.
 pub fn refuse(call: libc::c_long, error: i32) -> io::Result<()> {
+    at(call, libc::SECCOMP_RET_ERRNO | error as u32)
+}
+
+/// From now on this system call ends the process, if this thread or one that it starts makes it.
+pub fn end_at(call: libc::c_long) -> io::Result<()> {
+    at(call, libc::SECCOMP_RET_KILL_PROCESS)
+}
+
+fn at(call: libc::c_long, action: u32) -> io::Result<()> {
     install(&mut [
         step(LOAD, NUMBER, 0, 0),
         step(JUMP_EQUAL, call as u32, 0, 1),
-        step(RETURN, libc::SECCOMP_RET_ERRNO | error as u32, 0, 0),
+        step(RETURN, action, 0, 0),
         step(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
     ])
 }
