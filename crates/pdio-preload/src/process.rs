@@ -9,7 +9,7 @@
     reason = "each function takes what the C function of its name takes, and passes it on"
 )]
 
-use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void, CStr};
 use core::sync::atomic::{
     AtomicBool, AtomicU32,
     Ordering::{Relaxed, SeqCst},
@@ -23,7 +23,7 @@ use crate::guard::{self, Guard};
 use crate::jump::{self, arrive_with, About, Slot, ALWAYS};
 use crate::next::{self, alias, lookup, missing, terminated};
 use crate::state::{self, HOLD, THREADED};
-use crate::symbols::Versions;
+use crate::symbols::{self, Versions};
 use crate::{memory, report, signals, table, tell};
 
 extern "C" {
@@ -258,6 +258,24 @@ fn opening_library(namespace: libc::Lmid_t, mode: c_int) {
     match namespace != libc::LM_ID_BASE || mode & libc::RTLD_DEEPBIND != 0 {
         true => withdraw("a library whose calls are not seen"),
         false => drain_all(),
+    }
+}
+
+/// A function is about to be looked up. What the program finds in the C library itself it calls past this library.
+unsafe fn looking_up(library: *mut c_void, name: *const c_char) {
+    type Lookup = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut ();
+    let anywhere = [libc::RTLD_DEFAULT, libc::RTLD_NEXT].contains(&library);
+    if anywhere || name.is_null() || !state::active() {
+        return;
+    }
+    let name = CStr::from_ptr(name);
+    let find = lookup("dlsym\0");
+    if !symbols::is_own(name) || find == missing as *mut () {
+        return;
+    }
+    let found = core::mem::transmute::<*mut (), Lookup>(find)(library, name.as_ptr());
+    if !found.is_null() && found == symbols::next(name, None) {
+        withdraw("functions that are not seen");
     }
 }
 
@@ -522,6 +540,8 @@ jump! {
     fn fts_children(_a, _b, _c) { drain_all() }
     fn fts64_children(_a, _b, _c) { drain_all() }
     fn dlopen(_a, mode, _c) { opening_library(0, mode as c_int) }
+    fn dlsym(library, name, _c) { looking_up(library as *mut c_void, name as *const c_char) }
+    fn dlvsym(library, name, _c) { looking_up(library as *mut c_void, name as *const c_char) }
     fn dlmopen(namespace, _b, mode) { opening_library(namespace as libc::Lmid_t, mode as c_int) }
 
     // The C library writes there itself, unseen.

@@ -451,6 +451,17 @@ pub fn apart(one: &CStr, other: &CStr) -> bool {
     .unwrap_or(false)
 }
 
+/// Returns true if this library has a function of this name.
+pub fn is_own(name: &CStr) -> bool {
+    prepare();
+    // SAFETY: this library stays loaded.
+    unsafe {
+        let own = OWN.load(Acquire).as_ref();
+        own.and_then(|own| Tables::of(own))
+            .is_some_and(|tables| tables.function(name, None).is_some())
+    }
+}
+
 /// The next definition of a function after this library's, as `dlsym` finds it with `RTLD_NEXT`, and of a version as
 /// `dlvsym` does.
 pub fn next(name: &CStr, version: Option<&CStr>) -> *mut () {

@@ -40,7 +40,7 @@ const NEEDED: &str = "\
     __readlink_chk \
     backtrace_symbols_fd signal sigset sysv_signal siginterrupt sigaltstack gsignal login_tty mq_open \
     pidfd_open pthread_key_create tss_create setuid seteuid setreuid setresuid setgid setegid setregid setresgid \
-    setgroups initgroups setfsuid setfsgid capset";
+    setgroups initgroups setfsuid setfsgid capset dlsym dlvsym";
 
 #[test]
 fn exports_what_is_needed_and_nothing_of_its_own() {

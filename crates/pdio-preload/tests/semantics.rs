@@ -419,6 +419,7 @@ fn a_library_whose_calls_are_not_seen_finds_files_as_they_are() {
     for way in ["deep", "apart"] {
         compare_loading(&program, &[way, library.to_str().expect("a path")]);
     }
+    compare_loading(&program, &["found", "libc.so.6"]);
 }
 
 #[test]

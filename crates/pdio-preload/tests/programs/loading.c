@@ -3,7 +3,8 @@
  * With LIBRARY: a library that is not done loading before a thread of its own has made calls, as one that opens a
  * device. With BEHIND: functions that are not the C library's, with USES a library that calls them, and with WRITES one
  * that writes. Without: a program that loads the first ("plugin", and its path), the second last ("user"), or the last
- * in ways in which it sees the C library alone ("deep", "apart"), that shows why a library was not loaded
+ * in ways in which it sees the C library alone ("deep", "apart"), that calls a function which it found there ("found"),
+ * that shows why a library was not loaded
  * ("message"), or that calls what has versions ("versions"), as one that was built long ago with OLDER.
  */
 #define _GNU_SOURCE
@@ -142,19 +143,28 @@ static int user(const char *path)
 }
 
 /* What it writes comes behind what the program has written, and before what it writes next. */
-static int unseen(const char *path, int deep)
+static int unseen(const char *path, const char *way)
 {
 	static char block[4096];
-	int fd = open("file", O_CREAT | O_TRUNC | O_RDWR, 0644), (*writes)(int);
+	int fd = open("file", O_CREAT | O_TRUNC | O_RDWR, 0644), (*writes)(int) = NULL;
+	ssize_t (*found_write)(int, const void *, size_t) = NULL;
 	char found[33] = "";
 	void *library;
 
 	for (int i = 0; i < 4096; i++)
 		if (write(fd, block, sizeof(block)) != sizeof(block))
 			return 1;
-	library = deep ? dlopen(path, RTLD_NOW | RTLD_DEEPBIND) : dlmopen(LM_ID_NEWLM, path, RTLD_NOW);
-	writes = library ? dlsym(library, "writes") : NULL;
-	if (!writes || writes(fd) || write(fd, " and the program's", 18) != 18)
+	if (!strcmp(way, "apart"))
+		library = dlmopen(LM_ID_NEWLM, path, RTLD_NOW);
+	else
+		library = dlopen(path, strcmp(way, "deep") ? RTLD_NOW : RTLD_NOW | RTLD_DEEPBIND);
+	if (library && strcmp(way, "found"))
+		writes = dlsym(library, "writes");
+	else if (library)
+		found_write = dlsym(library, "write");
+	if (writes ? writes(fd) : !found_write || found_write(fd, "of the library", 14) != 14)
+		return 1;
+	if (write(fd, " and the program's", 18) != 18)
 		return 1;
 	if (pread(fd, found, 32, 4096 * sizeof(block)) != 32)
 		return 1;
@@ -250,8 +260,8 @@ int main(int count, char **words)
 		return plugin(words[count - 1]);
 	if (!strcmp(words[1], "user"))
 		return user(words[count - 1]);
-	if (!strcmp(words[1], "deep") || !strcmp(words[1], "apart"))
-		return unseen(words[count - 1], words[1][0] == 'd');
+	if (!strcmp(words[1], "deep") || !strcmp(words[1], "apart") || !strcmp(words[1], "found"))
+		return unseen(words[count - 1], words[1]);
 	return strcmp(words[1], "message") ? versions() : message();
 }
 
