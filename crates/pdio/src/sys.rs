@@ -376,8 +376,9 @@ struct Start<F> {
 extern "C" fn begin<F: FnOnce()>(start: *mut c_void) -> *mut c_void {
     // Before the first allocation: an allocator may make system calls for a thread that is new to it.
     let _thread = std::mem::ManuallyDrop::new(crate::thread::OwnThread::begin());
+    // Out of the box, which is freed: checkers of leaks may not know this thread's stack.
     // SAFETY: `spawn` has given the box away to this thread.
-    let start = unsafe { Box::from_raw(start.cast::<Start<F>>()) };
+    let start = unsafe { *Box::from_raw(start.cast::<Start<F>>()) };
     // SAFETY: the name is a string.
     unsafe { libc::pthread_setname_np(libc::pthread_self(), start.name.as_ptr()) };
     // A panic is printed, and is no reason to end the process.
