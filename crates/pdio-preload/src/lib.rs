@@ -62,10 +62,11 @@ mod take;
 mod taken;
 mod tell;
 
-/// Returns true if the program was built with ThreadSanitizer. That sees the library's calls, but not what
-/// orders them, and reports races for so long that the program seems to stand.
-fn watched_for_races() -> bool {
-    symbols::weak!("__tsan_init") != 0
+/// Returns true if the program was built with ThreadSanitizer, or is run by valgrind. The first sees the library's calls,
+/// but not what orders them, and reports races for so long that the program seems to stand. The second does not heed what a
+/// handler of a signal says is to be blocked when it returns: a signal that waits would come again for ever.
+fn is_watched() -> bool {
+    symbols::weak!("__tsan_init") != 0 || symbols::weak!("_vgnU_freeres") != 0
 }
 
 // What the compiler's startup files would define, which are left out of the library, but not of a test program.
@@ -97,7 +98,7 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
     acts::register(&all::ACTS);
     report::prepare();
     process::prepare();
-    state::set_active(!watched_for_races());
+    state::set_active(!is_watched());
     errno::set(before);
 }
 

@@ -475,6 +475,26 @@ fn a_program_that_is_watched_for_races_is_left_alone() {
     assert_eq!(got, expected);
 }
 
+/// Under which a signal that waits would come for ever.
+#[test]
+fn a_program_that_valgrind_runs_is_left_alone() {
+    let program = compiled("observed.c", "unobserved", &[]);
+    let home = scratch();
+    let statistics = home.path().join("statistics");
+    let output = preloaded(Path::new("valgrind"), &SHORT)
+        .arg("-q")
+        .arg(&program)
+        .current_dir(home.path())
+        .env("PDIO_STATS", &statistics)
+        .output();
+    let Ok(output) = output else {
+        return eprintln!("skipped: no valgrind");
+    };
+    assert_eq!(stdout(&output), "14000000\n", "{output:?}");
+    let said = std::fs::read_to_string(&statistics).unwrap_or_default();
+    assert!(!said.contains("streams taken"), "{said}");
+}
+
 #[test]
 fn misaligned_direct_io_does_what_buffered_io_does() {
     let program = compiled("semantics.c", "semantics", &[]);
