@@ -475,6 +475,28 @@ fn a_program_that_is_watched_for_races_is_left_alone() {
     assert_eq!(got, expected);
 }
 
+/// Of a library before this one, which so does not see this one's threads.
+#[test]
+fn who_looks_for_leaks_finds_none_of_the_librarys() {
+    let asked = std::process::Command::new("gcc")
+        .arg("-print-file-name=libasan.so")
+        .output()
+        .expect("gcc");
+    let sanitizer = stdout(&asked).trim().to_owned();
+    if !Path::new(&sanitizer).is_absolute() {
+        return eprintln!("skipped: no libasan.so");
+    }
+    let program = compiled("observed.c", "unobserved", &[]);
+    let home = scratch();
+    let both = format!("{sanitizer}:{}", library().display());
+    let output = preloaded(&program, &SHORT)
+        .current_dir(home.path())
+        .env("LD_PRELOAD", both)
+        .output()
+        .expect("starts");
+    assert!(output.status.success(), "{output:?}");
+}
+
 /// Under which a signal that waits would come for ever.
 #[test]
 fn a_program_that_valgrind_runs_is_left_alone() {
