@@ -328,6 +328,27 @@ fn a_full_disk_names_the_incomplete_file_and_the_others_are_still_copied() {
 }
 
 #[test]
+fn of_a_write_that_is_cut_short_the_part_that_was_written_is_said() {
+    let home = home();
+    let [from, to] = ["from", "to"].map(|name| home.path().join(name));
+    let data = pattern(3_000_000);
+    fs::write(&from, &data).unwrap();
+    // In the first write to the file, and in a later one.
+    for limit in [8192, 1_024_000] {
+        let mut command = pdio();
+        command.args(["cp", "--json"]).args([&from, &to]);
+        let output = with_file_limit(&mut command, limit).output().unwrap();
+        assert_status(&output, 1);
+        let text = stderr(&output);
+        let end = format!("is incomplete: {limit} of 3000000 bytes\n");
+        assert!(text.ends_with(&end), "{text}");
+        assert_eq!(fs::read(&to).unwrap(), data[..limit as usize]);
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(value["bytes"], limit);
+    }
+}
+
+#[test]
 fn a_read_only_target_is_an_error_in_one_line() {
     let home = home();
     let Some(mount) = Tmpfs::mount(&home.path().join("ro"), "size=1m") else {

@@ -419,12 +419,13 @@ impl<'a> Copier<'a> {
             }
             Err(fail) => {
                 let has = match made.is_file() {
-                    true => file.metadata().map(|m| m.len()).unwrap_or(0).min(position),
+                    true => file.metadata().map(|m| m.len()).unwrap_or(0),
                     // The size of anything else says nothing.
                     false => position,
                 };
-                // What a stream had taken and could not write was not copied.
-                self.data.bytes = self.data.bytes.min(before + has);
+                // What a stream had taken and could not write was not copied; of a call that failed, a part may be.
+                let part = has.saturating_sub(position);
+                self.data.bytes = (self.data.bytes + part).min(before + has);
                 let (name, len) = (quoted(to), about.len());
                 // Nor does that of a source which is no file, or one of /proc, or which has grown.
                 let incomplete = match has < len {
