@@ -2,6 +2,7 @@
 //! How the commands speak, wait and end: shared with `nocopy-record`.
 #![deny(unsafe_code)]
 
+pub mod durable;
 pub mod report;
 pub mod signals;
 pub mod size;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use pdio_cli::{report, signals, size};
+use pdio_cli::{durable, report, signals, size};
 
 use report::{quoted, reason, Fail, Outcome};
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use pdio::{OpenOptions, Writer};
 use serde_json::json;
 
+use crate::durable::sync_directory;
 use crate::report::{
     self, copied, quoted, reason, say, six_digits, Context, Fail, Outcome, Progress,
 };
@@ -44,7 +45,7 @@ pub struct Recv {
     /// Give up when nothing has come for this long (30s)
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     timeout: Option<Duration>,
-    /// fsync the file before the command ends
+    /// fsync the file and its directory before the command ends
     #[arg(long, alias = "durable")]
     sync: bool,
     /// No progress line and no summary
@@ -115,11 +116,16 @@ pub fn run(args: &Recv) -> Outcome {
         },
     );
     drop(progress);
-    if args.sync {
-        outcome = outcome.and(writer.sync_all().context("make durable", path));
-    }
     // The size of what is no file, as of a device, says nothing.
     let is_file = writer.file().metadata().is_ok_and(|about| about.is_file());
+    if args.sync {
+        let synced = writer.sync_all().context("make durable", path);
+        let named = synced.and_then(|()| match is_file {
+            true => sync_directory(path),
+            false => Ok(()),
+        });
+        outcome = outcome.and(named);
+    }
     let before = writer.stats();
     let finished = writer.finish();
     let stats = match finished {

@@ -65,6 +65,34 @@ fn a_connection_is_received_exactly() {
 }
 
 #[test]
+fn the_name_of_what_is_durable_is_so_too() {
+    use rustix::fs::inotify;
+    let home = home();
+    let path = home.path().join("file");
+    for (options, expected) in [(&["--sync"][..], 1), (&[], 0)] {
+        // To sync a directory it has to be opened.
+        let events = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+        inotify::add_watch(&events, home.path(), inotify::WatchFlags::OPEN).unwrap();
+        let mut child = piped(
+            pdio()
+                .arg("recv")
+                .args(options)
+                .args(["-", "-q"])
+                .arg(&path),
+        );
+        child.stdin.take().unwrap().write_all(b"data").unwrap();
+        assert_status(&wait(child), 0);
+        let mut memory = [std::mem::MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&events, &mut memory);
+        let mut opened = 0;
+        while let Ok(event) = events.next() {
+            opened += usize::from(event.file_name().is_none());
+        }
+        assert_eq!(opened, expected, "{options:?}");
+    }
+}
+
+#[test]
 fn a_killed_sender_is_an_error_and_what_came_is_kept() {
     let home = home();
     let path = home.path().join("file");

@@ -112,14 +112,3 @@ pub fn open_alone(path: &Path) -> Outcome<(File, Option<PathBuf>)> {
         quoted(path)
     )))
 }
-
-/// Syncs the directory of a file. What is synced of a new file is of no use after a power cut without its name.
-pub fn sync_directory(of: &Path) -> Outcome {
-    let file = of.canonicalize().context("look at", of)?;
-    let directory = file.parent().unwrap_or(Path::new("/"));
-    match File::open(directory).and_then(|directory| directory.sync_all()) {
-        // Some filesystems, as those of a server, have nothing to sync there.
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
-        result => result.context("sync directory", directory),
-    }
-}

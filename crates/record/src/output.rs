@@ -14,9 +14,10 @@ use std::thread;
 use std::time::Duration;
 
 use pdio::{Durability, OpenOptions, Stats, Writer};
+use pdio_cli::durable::sync_directory;
 use pdio_cli::report::{quoted, reason, standard, Context, Fail, Outcome};
 
-use crate::files::{open_alone, resolved, sync_directory, Created};
+use crate::files::{open_alone, resolved, Created};
 use crate::frame::{Frame, Losses};
 use crate::ways::Way;
 
