@@ -94,6 +94,47 @@ def test_where_no_cache_can_be_is_said_in_one_line(
     assert line.startswith("lab: ") and says in line
 
 
+def without_rights(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """What the lab says to a user who may not install the packages that are not there."""
+    programs = {
+        "id": "echo 1000",
+        "dpkg-query": "",
+        "apt-cache": "[ $2 != libpython3.13-testsuite ]",
+        "apt-get": "echo called >&2",
+        "sudo": "echo 'sudo: a password is required' >&2; exit 1",
+    }
+    for name, does in programs.items():
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{does}\n")
+        program.chmod(0o755)
+    path = f"{tmp_path}/bin:{os.environ['PATH']}"
+    return subprocess.run(
+        [LAB / "lab", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        check=False, env={"PATH": path, "NOCOPY_CACHE": str(tmp_path / "cache")},
+    )  # fmt: skip
+
+
+def test_who_may_not_install_packages_is_told_what_root_has_to_run(tmp_path: Path) -> None:
+    ended = without_rights(tmp_path, "test")
+    assert ended.returncode == 1
+    sudo, line = ended.stderr.splitlines()
+    assert sudo == "sudo: a password is required"
+    does = line.partition("; as root run: ")[2]
+    # A command for a shell: one of the packages of which one will do.
+    assert {"apt-get", "qemu-system-x86", "libpython3.11-testsuite"} < set(shlex.split(does))
+    assert "|" not in does
+
+
+def test_to_draw_takes_no_more_packages_than_the_lab(tmp_path: Path) -> None:
+    drawn, measured = (
+        set(without_rights(tmp_path, "record", *words).stderr.split())
+        for words in (("--draw-only",), ())
+    )
+    assert "qemu-system-x86" in drawn
+    assert measured - drawn >= {"qemu-system-arm"}
+
+
 def test_only_what_the_lab_has_made_is_removed(tmp_path: Path) -> None:
     # The lab ends once it has its cache, before it installs anything.
     ends = tmp_path / "bin/sha256sum"
