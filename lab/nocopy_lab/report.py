@@ -34,6 +34,8 @@ COLOURS: Final = {
     "swap-only": "#CC79A7",
     "gcma": "#0072B2",
 }
+# Drawn last, where another line may be.
+DASHED: Final = ("file-only",)
 NAMES: Final = {
     "reservation": "Reservation",
     "cma": "CMA",
@@ -184,9 +186,11 @@ def _style() -> Any:  # keys are a closed set of literals to type checkers
     }
 
 
-def _legend(axes: Any, columns: int = 4) -> None:
+def _legend(axes: Any, columns: int = 4, title: str | None = None) -> None:
     """Above the axes, where it hides nothing."""
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, frameon=False)
+    axes.legend(
+        loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, frameon=False, title=title
+    )
 
 
 def _save(
@@ -259,7 +263,7 @@ def draw_by_size(
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(lambda ms, _: duration(ms * 1e6))
         axes.xaxis.set_major_formatter(lambda pages, _: f"{pages:,.0f}")
-        _legend(axes)
+        _legend(axes, title=f"{figure.title}: median, and the worst (dashed)")
         _save(canvas, directory, figure.name)
 
 
@@ -272,7 +276,8 @@ def draw_bars(directory: Path, figure: Figure, values: Mapping[str, float], unit
             [NAMES[n] for n in names], list(values.values()), color=[COLOURS[n] for n in names]
         )
         axes.bar_label(bars, fmt=lambda v: f"{v:,.0f}" if v >= 1000 else f"{v:.3g}", padding=4)
-        axes.set(xlabel=unit)
+        axes.set(xlabel=f"{figure.title} [{unit}]")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
         axes.invert_yaxis()
         axes.margins(x=0.15)
         axes.grid(axis="y", visible=False)
@@ -293,7 +298,7 @@ def draw_lines(
         for config, points in series.items():
             at = sorted(points)
             axes.plot(
-                at, [points[n] for n in at], "o-", lw=2, ms=4,
+                at, [points[n] for n in at], "o--" if config in DASHED else "o-", lw=2, ms=4,
                 color=COLOURS[config], label=NAMES[config],
             )  # fmt: skip
         axes.set(xlabel=x, ylabel=figure.title)
@@ -403,8 +408,9 @@ def draw_panels(
             if log:
                 axes.set_yscale("log")
                 axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            else:
-                axes.set_ylim(bottom=0)
+        if not log:
+            # They share it: set before all is drawn, it would end where the first panel does.
+            all_axes.flat[0].set_ylim(bottom=0)
         for row in all_axes:
             row[0].set(ylabel=y)
         canvas.legend(

@@ -151,3 +151,16 @@ def test_figures_are_found_in_text() -> None:
         "+10.0",
         "+322",
     ]
+
+
+def test_no_line_leaves_panels_of_one_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tops: list[float] = []
+    monkeypatch.setattr(
+        report, "_save", lambda canvas, *_: tops.extend(a.get_ylim()[1] for a in canvas.axes)
+    )
+    panels = {"write": {"pdio": {512: 60.0, 4096: 50.0}}, "read": {"pdio": {512: 30.0, 4096: 90.0}}}
+    figure = report.Figure("copies", "share", "")
+    report.draw_panels(tmp_path, figure, panels, {"pdio": report.Style("#000000")}, "share")
+    assert tops[0] == tops[1] > 90

@@ -860,7 +860,8 @@ def _draw_figures(directory: Path, results: dict[str, Any]) -> list[Figure]:
                 groups[label] = bars
         if groups:
             figure = Figure(name, caption, caption + " Bars: medians; lines: quartiles.")
-            what = f"times {CONTENDERS[contenders[0]].label}"
+            what = "throughput" if pick is throughput else "time"
+            what = f"{what}, {CONTENDERS[contenders[0]].label} = 1"
             report.draw_groups(directory, figure, groups, colours, what, log)
             drawn.append(figure)
     return drawn

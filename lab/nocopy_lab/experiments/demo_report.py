@@ -27,7 +27,7 @@ ALLOC: Final = Figure(
 )
 SIZE: Final = Figure(
     "alloc-size",
-    "latency over size",
+    "latency by size",
     "The same, by size. Thick: median. Dashed: worst.",
 )
 LOAD: Final = Figure(

@@ -702,7 +702,7 @@ FLASH: Final = Figure(
 
 TAKEN: Final = Figure(
     "hour",
-    "contiguous memory beside a recording of an hour",
+    "time of an allocation beside a recording of an hour",
     f"What an allocation of 1 to 32 MiB takes while a camera is recorded, {HOUR_RATE} frames/s for "
     "an hour. Further left is better. Those that failed are left out.",
 )
