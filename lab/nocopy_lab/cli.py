@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -462,10 +463,22 @@ def check() -> None:
     sys.exit(0 if runner.run_all(quick=True) else 1)
 
 
+def _flush() -> None:
+    """Meet a reader that has gone, or a full disk, where they can be told of, and only once."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
+
 def main() -> None:
     child.end_children_with_us()
     try:
-        lab(prog_name="lab", standalone_mode=False)
+        try:
+            lab(prog_name="lab", standalone_mode=False)
+        finally:
+            _flush()
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr, flush=True)
         sys.exit(1)

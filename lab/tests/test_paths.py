@@ -78,6 +78,23 @@ def test_what_the_caller_has_closed_is_not_missed(tmp_path: Path, closed: str) -
     assert ended.stdout == ("" if closed == ">&-" else f"{tmp_path}/cache\n")
 
 
+def test_output_that_nobody_takes_is_at_most_one_line(tmp_path: Path) -> None:
+    started(tmp_path)  # makes the caches
+    environment = {"PATH": os.environ["PATH"], "NOCOPY_CACHE": str(tmp_path / "cache")}
+    gone, pipe = os.pipe()
+    os.close(gone)
+    for to, status, says in (
+        (pipe, 141, ""),
+        (os.open("/dev/full", os.O_WRONLY), 1, "lab: [Errno 28] No space left on device\n"),
+    ):
+        ended = subprocess.run(
+            [LAB / "lab", "where"], env=environment, stdout=to, stderr=subprocess.PIPE, text=True,
+            check=False,
+        )  # fmt: skip
+        os.close(to)
+        assert (ended.returncode, ended.stderr) == (status, says)
+
+
 @pytest.mark.parametrize(
     ("environment", "says"),
     [
