@@ -477,6 +477,11 @@ def main() -> None:
     try:
         try:
             lab(prog_name="lab", standalone_mode=False)
+        except RuntimeError as error:
+            # What Python 3.11 makes of a signal that comes while it makes a class, as in an import.
+            if isinstance(error.__cause__, KeyboardInterrupt | SystemExit):
+                raise error.__cause__ from None
+            raise
         finally:
             _flush()
     except LabError as error:

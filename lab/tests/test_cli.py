@@ -156,3 +156,16 @@ def test_what_the_system_refuses_is_one_line(
     assert lab(monkeypatch, "demo", "--draw-only") == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("lab: ") and f"{tmp_path}/out" in line
+
+
+def test_an_interruption_while_a_class_is_made_is_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupts:
+        def __set_name__(self, _owner: type, _name: str) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(kernel, "image", lambda _: type("Made", (), {"field": Interrupts()}))
+    monkeypatch.setattr(child, "end_all", lambda: None)
+    assert lab(monkeypatch, "build") == 130
+    assert capsys.readouterr().err == "lab: interrupted\n"
