@@ -193,6 +193,8 @@ def debs(what: tuple[str, ...], name: str, given: Path | None) -> None:
 @click.option("--kernel", "image", default="gcma", show_default=True)
 def shell(board_name: str, config: str, image: str) -> None:
     """Boot a board with a shell on this terminal."""
+    if not sys.stdin.isatty():  # the end of a file would not be its end
+        raise LabError("standard input is no terminal; for a script: lab/lab run SCRIPT")
     kernel_file = _bootable(image, board_name)
     machine = run.on_this_host(
         board.Machine(board_name, config, words=("lab_shell", "quiet")), kernel_file

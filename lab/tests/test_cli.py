@@ -69,10 +69,21 @@ def test_a_kernel_of_another_architecture_is_not_booted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(kernel, "image", lambda _: pytest.fail("it is built"))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     assert lab(monkeypatch, *command, "--board", "arm64") == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("lab: the board arm64 does not boot the gcma kernel; ")
     assert line.endswith("--kernel: arm64")
+
+
+def test_a_shell_without_a_terminal_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kernel, "image", lambda _: pytest.fail("it is built"))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False)
+    assert lab(monkeypatch, "shell") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("lab: standard input is no terminal; ")
 
 
 @pytest.mark.parametrize("command", ["record", "traces"])
