@@ -107,7 +107,7 @@ fn manual_pages(mut command: Command, directory: &Path) -> io::Result<()> {
     let page = clap_mangen::Man::new(command);
     let mut text = Vec::new();
     page.render(&mut text)?;
-    let text = with_synopsis(&String::from_utf8_lossy(&text), &usage);
+    let text = as_written(&with_synopsis(&String::from_utf8_lossy(&text), &usage));
     fs::write(directory.join(page.get_filename()), text)
 }
 
@@ -121,6 +121,22 @@ fn with_synopsis(page: &str, usage: &str) -> String {
     };
     let after = rest.find("\n.SH ").map_or("", |end| &rest[end + 1..]);
     format!("{before}{HEAD}{usage}\n{after}")
+}
+
+/// The page with the lists and examples that follow the options as `--help` has them: `man` would
+/// fill their lines.
+fn as_written(page: &str) -> String {
+    const HEAD: &str = "\n.SH EXTRA\n";
+    let Some((before, rest)) = page.split_once(HEAD) else {
+        return page.to_owned();
+    };
+    let (notes, after) = rest.split_at(rest.find("\n.SH ").unwrap_or(rest.trim_end().len()));
+    let paragraphs = notes.split("\n\n").map(|one| match one.contains("\n ") {
+        true => format!(".nf\n{one}\n.fi"),
+        false => one.to_owned(),
+    });
+    let notes = paragraphs.collect::<Vec<_>>().join("\n\n");
+    format!("{before}\n.SH NOTES\n.in 0\n{notes}{after}")
 }
 
 /// `help` repeats each command below itself, and needs no pages.
@@ -142,6 +158,7 @@ mod tests {
             .subcommand(
                 Command::new("go")
                     .override_usage("tool go [--fast] FROM... TO")
+                    .after_help("Go on,\nor not.\n\nWords:\n  a  one\n  b  another")
                     .arg(Arg::new("fast").long("fast"))
                     .arg(Arg::new("paths")),
             )
@@ -156,6 +173,9 @@ mod tests {
             "{go}"
         );
         assert!(go.contains("\n.SH OPTIONS"), "{go}");
+        let notes =
+            "\n.SH NOTES\n.in 0\nGo on,\nor not.\n\n.nf\nWords:\n  a  one\n  b  another\n.fi\n";
+        assert!(go.contains(notes), "{go}");
         for absent in ["tool-inner.1", "tool-help.1", "tool-help-go.1"] {
             assert!(!share.path().join("man/man1").join(absent).exists());
         }
