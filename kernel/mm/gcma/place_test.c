@@ -190,6 +190,64 @@ static unsigned long look_again(struct gcma *gcma)
 	return gcma->quarantined;
 }
 
+/* Somebody who has an idle page for a moment, as who looks at all pages of the machine. */
+struct holder {
+	struct delayed_work	work;
+	struct page		*page;
+};
+
+static void let_go(struct work_struct *work)
+{
+	put_page(container_of(work, struct holder, work.work)->page);
+}
+
+static void alloc_test_waits_for_no_holder(struct kunit *test)
+{
+	struct gcma *gcma = real_area(test);
+	struct page *page = cma_alloc(gcma->cma, 8, 0, true);
+	struct holder holder = { .page = page + 3 };
+
+	KUNIT_ASSERT_NOT_NULL(test, page);
+	KUNIT_EXPECT_TRUE(test, cma_release(gcma->cma, page, 8));
+	INIT_DELAYED_WORK_ONSTACK(&holder.work, let_go);
+	get_page(holder.page);
+	schedule_delayed_work(&holder.work, 2 * HZ);
+	KUNIT_EXPECT_PTR_EQ(test, cma_alloc(gcma->cma, 8, 0, true), page);
+	KUNIT_EXPECT_EQ(test, page_ref_count(holder.page), 2);
+	flush_delayed_work(&holder.work);
+	destroy_delayed_work_on_stack(&holder.work);
+	KUNIT_EXPECT_EQ(test, page_ref_count(holder.page), 1);
+	KUNIT_EXPECT_TRUE(test, cma_release(gcma->cma, page, 8));
+}
+
+#ifdef SWAP_TABLE_HAS_ZEROFLAG /* Linux 7.3, see compat.h */
+static void expect_references(struct kunit *test, struct page *page, int references)
+{
+	unsigned int i;
+
+	for (i = 0; i < 8; i++)
+		KUNIT_EXPECT_EQ(test, page_ref_count(page + i), references);
+}
+
+/* Who asks for frozen pages counts on it that they have no references. */
+static void alloc_test_frozen(struct kunit *test)
+{
+	struct gcma *gcma = real_area(test);
+	struct page *page = cma_alloc_frozen(gcma->cma, 8, 0, true);
+
+	KUNIT_ASSERT_NOT_NULL(test, page);
+	expect_references(test, page, 0);
+	KUNIT_EXPECT_TRUE(test, cma_release_frozen(gcma->cma, page, 8));
+	expect_references(test, page, 1);
+	page = cma_alloc_frozen_compound(gcma->cma, 3);
+	KUNIT_ASSERT_NOT_NULL(test, page);
+	expect_references(test, page, 0);
+	KUNIT_EXPECT_TRUE(test, cma_release_frozen(gcma->cma, page, 8));
+	KUNIT_EXPECT_EQ(test, look_again(gcma), 0);
+	expect_references(test, page, 1);
+}
+#endif
+
 static void release_test_held(struct kunit *test)
 {
 	struct gcma *gcma = real_area(test);
@@ -425,6 +483,10 @@ static struct kunit_case place_test_cases[] = {
 	KUNIT_CASE(place_test_finds_the_only_hole),
 	KUNIT_CASE(place_test_larger_units),
 	KUNIT_CASE_SLOW(place_test_churn),
+	KUNIT_CASE(alloc_test_waits_for_no_holder),
+#ifdef SWAP_TABLE_HAS_ZEROFLAG
+	KUNIT_CASE(alloc_test_frozen),
+#endif
 	KUNIT_CASE(release_test_held),
 	KUNIT_CASE(release_test_row_held),
 	KUNIT_CASE(release_test_folio),
