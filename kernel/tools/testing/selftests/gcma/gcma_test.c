@@ -421,6 +421,33 @@ static void test_swap(void)
 	munmap(data, size);
 }
 
+/* Nobody can find what was swapped out of memory that is gone, so none of it is kept. */
+static void test_swap_gone(void)
+{
+	const char *name = "copies of swapped memory go with it";
+	size_t size = 4 * FILE_PAGES * page_size;
+	long before = counter("swap/cached"), kept = 0;
+	unsigned char *data;
+	int i;
+
+	data = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (data == MAP_FAILED)
+		ksft_exit_fail_msg("no memory\n");
+	fill(data, size, 83);
+	for (i = 0; i < 10 && kept < 3 * FILE_PAGES; i++) {
+		madvise(data, size, MADV_PAGEOUT);
+		usleep(10000);
+		kept = counter("swap/cached") - before;
+	}
+	munmap(data, size);
+	if (!keeps("swap") || kept < 3 * FILE_PAGES)
+		ksft_test_result_skip("%s: only %ld were kept\n", name, kept);
+	else
+		/* Some slots are freed later, with others. */
+		ksft_test_result(counter("swap/cached") - before < kept / 2, "%s\n", name);
+}
+
 static int by_time(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -571,7 +598,7 @@ int main(int argc, char **argv)
 	if (posix_memalign((void **)&model, page_size, FILE_PAGES * page_size))
 		ksft_exit_fail_msg("no memory\n");
 
-	ksft_set_plan(9 + ARRAY_SIZE(changes));
+	ksft_set_plan(10 + ARRAY_SIZE(changes));
 	test_counters();
 	test_words();
 	test_accounting();
@@ -579,6 +606,7 @@ int main(int argc, char **argv)
 		test_file(i);
 	test_bad_buffer();
 	test_swap();
+	test_swap_gone();
 	test_full_area();
 	unlink(FILE_NAME);
 	ksft_finished();
