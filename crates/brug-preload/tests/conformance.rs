@@ -327,6 +327,22 @@ fn a_program_that_uses_large_objects_sparsely_has_no_more_memory() {
     assert_eq!(said, "sparse: all checks passed\n");
 }
 
+/// The C library gives the end of its heap back sooner as long as it has seen no large object freed.
+#[test]
+fn a_heap_of_small_objects_that_swings_stays_after_a_large_one_was_freed() {
+    let program = compiled("swings.c", "swings", &[]);
+    let words = "swings: all checks passed\n";
+    assert_eq!(passes_quietly(&mut Command::new(&program)), words);
+    for settings in [
+        &[][..],
+        &[("BRUG_BASE", "glibc")],
+        &[("BRUG_ALLOC", "mmap")],
+    ] {
+        let said = passes_quietly(&mut under_brug(&program, settings));
+        assert_eq!(said, words, "{settings:?}");
+    }
+}
+
 /// mimalloc spreads it over ten times as much, on which huge pages would have memory all over.
 #[test]
 fn a_program_that_has_little_of_each_size_has_little_memory() {
@@ -446,6 +462,7 @@ fn every_source_is_compiled_by_a_test() {
         "status.h",
         "storage.c",
         "strict.c",
+        "swings.c",
         "thread.c",
         "visitors.c",
         "whole.c",

@@ -1261,6 +1261,10 @@ fn release(slot: &'static Slot, origin: *mut u8) {
     let first = retain::is_first_of_its_size(slot.of_object(slot.touched.load(Relaxed)));
     let own = slot.own_mapping.swap(false, Relaxed) || first;
     make_free(slot, origin, own);
+    if first && retain::is_unknown() {
+        // The next new object takes the slow path, and makes it known (`base::tell`).
+        words::outdated();
+    }
 }
 
 /// Makes a slot free; `own`: if a program had an object in it to which the C library gives a mapping of its own.

@@ -13,7 +13,7 @@ use crate::mode::{Base, Mode};
 #[cfg(any(feature = "jemalloc", feature = "mimalloc"))]
 use crate::words::Direct;
 use crate::words::{self, SYS_ALIGN};
-use crate::{arena, config, os, sys};
+use crate::{arena, config, os, retain, sys};
 
 /// The allocator that has an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -251,6 +251,20 @@ pub(crate) fn obtain(base: Owner, size: usize, align: usize, zero: bool) -> *mut
             p
         }
     })
+}
+
+/// Has the C library know that a larger object was freed than any before, as it would if the object had been its own:
+/// allocates as much there and frees it, so that what the program has set (`mallopt`) counts. For `malloc` alone, as this
+/// takes the C library's locks: a handler of a signal may free what is in a slot.
+#[cold]
+#[inline(never)]
+pub(crate) fn tell() {
+    let size = retain::make_known();
+    if size > 0 {
+        // SAFETY: no preconditions; the object is ours.
+        unsafe { sys::free(sys::malloc(size)) };
+        words::outdated();
+    }
 }
 
 /// Runs `attempt`. If it fails, takes back everything that no object needs and tries once more.

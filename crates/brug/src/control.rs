@@ -287,10 +287,12 @@ fn work_out_limits() {
     let slots = if observed { 0 } else { arena::GEOMETRY.slots_len.load(Relaxed) };
     hot().rest.slots.store(slots, Relaxed);
     let observed = observed || tried;
+    // Of one, the next new object tells the C library.
+    let unknown = retain::is_unknown();
     let page = os::page_size() - 1;
     // Who has the small objects, and up to which size when new and when growing.
     let (owner, malloc, realloc) = match mode {
-        _ if observed || scoped || to_come && !early => (Base::Glibc as u8, 0, 0),
+        _ if observed || scoped || unknown || to_come && !early => (Base::Glibc as u8, 0, 0),
         Mode::Sys => (Base::Glibc as u8, usize::MAX, usize::MAX),
         Mode::Jemalloc => (Base::Jemalloc as u8, usize::MAX, usize::MAX),
         Mode::Mimalloc => (Base::Mimalloc as u8, usize::MAX, usize::MAX),

@@ -15,7 +15,7 @@ use crate::realloc::{
     offset_in_slots, realloc_cold, realloc_step, usable_size, LEAVE_MAX, UNKNOWN,
 };
 use crate::words::{self, hot, in_other, load, word, Hot, KNOWS_SIZES, SYS_ALIGN};
-use crate::{arena, config, os, scope, sys, trial, tuner};
+use crate::{arena, config, os, retain, scope, sys, trial, tuner};
 
 /// True if the C library is the only base in this build; its functions are then called by name.
 const ONE_BASE: bool = !cfg!(any(feature = "jemalloc", feature = "mimalloc"));
@@ -190,6 +190,9 @@ fn alloc_slow(size: usize, align: usize, zero: bool) -> *mut u8 {
     words::ready();
     if hot().rest.scoped.load(Relaxed) {
         scope::end_some_time();
+    }
+    if retain::is_unknown() {
+        base::tell();
     }
     let mode = words::mode();
     if mode == Mode::Auto && size < config::current().switch_point {

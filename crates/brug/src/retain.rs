@@ -35,6 +35,8 @@ pub(crate) const LEAST_COUNTED: usize = 128 << 10;
 const OWN_MAPPING: usize = 32 << 20;
 /// The most memory below that size that a freed object has had.
 static LARGEST: AtomicUsize = AtomicUsize::new(0);
+/// As much of it as the C library knows of.
+static KNOWN: AtomicUsize = AtomicUsize::new(LEAST_COUNTED);
 
 pub(crate) const NONE: u32 = 0;
 pub(crate) const RUNNING: u32 = 1;
@@ -73,6 +75,25 @@ pub(crate) fn has_own_mapping(bytes: usize) -> bool {
 pub(crate) fn is_first_of_its_size(bytes: usize) -> bool {
     let largest = || LARGEST.fetch_max(bytes, Relaxed);
     bytes >= OWN_MAPPING || (bytes > LARGEST.load(Relaxed) && bytes > largest())
+}
+
+/// Returns true if a larger object has been freed than any that the C library knows of. It would now keep twice as
+/// much at the end of its heap, where small objects come and go: without that a program whose heap grows and shrinks by
+/// more than 128 KiB has the system take its pages and give them again each time. Where memory counts when
+/// it is committed, two would keep that much.
+#[inline]
+pub(crate) fn is_unknown() -> bool {
+    LARGEST.load(Relaxed) > KNOWN.load(Relaxed) && !words::counted()
+}
+
+/// The size of that object, for the one caller who makes it known; 0 for others.
+pub(crate) fn make_known() -> usize {
+    let largest = LARGEST.load(Relaxed);
+    if KNOWN.fetch_max(largest, Relaxed) < largest {
+        largest
+    } else {
+        0
+    }
 }
 
 /// The budget where the system counts memory when it is committed: what the C library keeps at the end of

@@ -320,11 +320,16 @@ fn changed_by(what: impl FnOnce()) {
     }
 }
 
+/// Has the limits worked out anew, as something that they depend on has changed. Waits for nobody.
+pub(crate) fn outdated() {
+    STALE.store(true, SeqCst);
+    try_change(|| ());
+}
+
 /// From here on memory counts when it is committed. Waits for nobody.
 fn count_memory() {
     hot().rest.counted.store(true, SeqCst);
-    STALE.store(true, SeqCst);
-    try_change(|| ());
+    outdated();
 }
 
 /// Returns when a change that others have begun is over.
