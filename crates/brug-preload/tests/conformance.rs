@@ -343,6 +343,15 @@ fn a_heap_of_small_objects_that_swings_stays_after_a_large_one_was_freed() {
     }
 }
 
+/// Else it lacks memory, or has some that it does not use.
+#[test]
+fn a_large_object_has_the_memory_of_one_of_its_size() {
+    let program = compiled("fits.c", "fits", &[]);
+    // Beyond 8 MiB of freed memory a thread could give some back meanwhile.
+    let said = passes_quietly(&mut under_brug(&program, &[("BRUG_PURGE_DELAY", "1h")]));
+    assert_eq!(said, "fits: all checks passed\n");
+}
+
 /// mimalloc spreads it over ten times as much, on which huge pages would have memory all over.
 #[test]
 fn a_program_that_has_little_of_each_size_has_little_memory() {
@@ -441,6 +450,7 @@ fn every_source_is_compiled_by_a_test() {
         "exits.c",
         "faults.c",
         "filters.c",
+        "fits.c",
         "forks.c",
         "heap.c",
         "late.c",

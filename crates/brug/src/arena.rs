@@ -108,10 +108,13 @@ const FOREIGN_SHARE: usize = 1;
 const LEAST_RESERVE: usize = 16 << SHIFT[0];
 const _: () = assert!(((LEAST_RESERVE - (1 << SHIFT[0])) / 16 * SHARE[0]) >> SHIFT[0] >= 1);
 
-/// Stacks of warm slots are sorted by how much memory they hold, so that an object
-/// of fixed size does not take the slot a large one left: up to 256 KiB, 2 MiB,
-/// 32 MiB, and more.
-const WARMTHS: usize = 4;
+/// Stacks of warm slots are sorted by how much memory they hold, two to each power of two, so that an object of
+/// fixed size finds a slot that holds as much as it needs: what it lacks takes page faults, and what is beyond it is
+/// memory that nobody uses. The first is for up to 64 KiB, the last for more than 32 MiB.
+const WARMTHS: usize = 20;
+const COLDEST: usize = 64 << 10;
+/// Of stacks of slots that hold more than an object needs, so many come before those that hold less.
+const WARMER: usize = 2;
 const CLEAN_STACK: usize = WARMTHS;
 /// Committed beyond an object that grows: three times its size, so that its commit
 /// calls are half of the logarithm of its growth to base two.
@@ -403,13 +406,15 @@ fn pop(stack: &AtomicU64) -> Option<usize> {
     }
 }
 
-fn warmth(touched: usize) -> usize {
-    match touched {
-        0..=0x4_0000 => 0,
-        0x4_0001..=0x20_0000 => 1,
-        0x20_0001..=0x200_0000 => 2,
-        _ => 3,
+/// The stack for slots that hold so much memory.
+fn warmth(held: usize) -> usize {
+    if held <= COLDEST {
+        return 0;
     }
+    let last = held - 1;
+    let log = last.ilog2();
+    let upper = last >> (log - 1) & 1;
+    (2 * (log - COLDEST.ilog2()) as usize + 1 + upper).min(WARMTHS - 1)
 }
 
 /// Reserves the arena at the first use. Returns false if there is none.
@@ -615,7 +620,8 @@ fn take(size: usize, growing: bool) -> Option<(usize, usize)> {
 fn take_from(class: usize, size: usize, growing: bool) -> Option<usize> {
     let c = &CLASS[class];
     let ideal = if growing { WARMTHS } else { warmth(size) };
-    for stack in (ideal..WARMTHS).chain((0..ideal).rev()) {
+    let enough = (ideal + 1 + WARMER).min(WARMTHS);
+    for stack in (ideal..enough).chain((0..ideal).rev()).chain(enough..WARMTHS) {
         while let Some(index) = pop(&c.stacks[stack]) {
             let slot = descriptor(index);
             loop {
