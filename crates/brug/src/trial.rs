@@ -4,7 +4,8 @@
 //! The paper's tuner compares allocators where objects are reallocated. But lists, trees and
 //! linkers hardly ever reallocate, and for them the allocators differ by a factor of two.
 //! So once a program has shown that it has many small objects, the C library and its challenger,
-//! mimalloc, serve the requests of one thread in turns of 128. A request is timed with the first touch of
+//! mimalloc, serve the requests of one thread in turns of 128. mimalloc has the first ones, which are not timed, to get
+//! memory that it can hand out again. Then a request is timed with the first touch of
 //! its pages: that counts against an allocator that packs badly, and for one that keeps its pages
 //! or has huge ones. Frees are timed as well; the address tells the owner. Then the winner gets all
 //! requests until the next trial, after [`OLD`] reallocations of a thread on the slow path. A
@@ -15,8 +16,8 @@
 //!
 //! All requests of a trial together take a millisecond or two, and one interrupt, or one
 //! page for which the host of a virtual machine has to find memory, can take as long as a thousand
-//! of them. So in the compared mean requests count for at most 32 times the C library's median,
-//! about a page fault. Longer times are the machine's, not the allocator's. Where the gain is close
+//! of them. So what is compared is the mean of the middle half of the turns: what disturbs fewer than a quarter of
+//! them is the machine's, and what it costs an allocator to pack badly is in all of them. Where the gain is close
 //! to the required one, the trial goes on for up to eight times as many turns. The current base is
 //! replaced only by one that takes a fifth less time: the next run may not find a smaller gain. What the clock says of
 //! nothing is no part of either time; it is half of both where most requests are served from a thread's cache.
@@ -40,25 +41,26 @@ use crate::{config, os, sys, tls, words};
 const START: u32 = 1 << 18;
 /// As many small objects of a thread are counted at once, with its first one; a power of two.
 const STEP: u8 = 32;
-/// Small objects of other threads during a trial after which one of these goes on with it: the other may have ended.
-const PATIENCE: u32 = 1 << 16;
+/// Small objects of other threads during a trial after which one of these begins it anew if its thread had none
+/// meanwhile: that may have ended. Longer than a thread waits for a processor, as a rule.
+const PATIENCE: u32 = 1 << 18;
 /// Requests in a turn of an allocator, and how many of them, the first, are not timed, because the
 /// caches are full of the other allocator's data.
 const TURN: u32 = 128;
 const COLD: u32 = 16;
-/// Turns of each allocator in a round. The first turn of a trial is not timed, as the allocator sets
-/// itself up in it.
+/// Turns of each allocator in a round.
 const TURNS: u32 = 25;
+/// Turns of the challenger before the first that is timed: it sets itself up in them, and gets memory that it can hand out
+/// again, as the C library has by then.
+const WARM: u32 = 32;
 /// Maximum number of rounds, which go on while the gain is close to the required one.
 const MOST_ROUNDS: u32 = 8;
 /// Reallocations of a thread, on the slow path, after which the result is out of date.
 pub(crate) const OLD: u32 = 1 << 22;
 /// Larger requests are not timed, as the touch would make pages of objects that their program uses sparsely.
 pub(crate) const TOUCHED_MOST: usize = 1 << 20;
-/// Maximum that a request counts for, in medians of the C library's requests.
-const CAP: u64 = 32;
-/// Minimum of timed frees; with fewer, only allocations are compared.
-const ENOUGH: u64 = 64;
+/// Minimum of batches of timed frees; with fewer, only allocations are compared.
+const ENOUGH: usize = 4;
 
 /// Why small objects have their base.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -118,64 +120,72 @@ static OBJECTS: AtomicU32 = AtomicU32::new(0);
 static JUDGE: AtomicUsize = AtomicUsize::new(0);
 /// Its requests since the trial began.
 static REQUESTS: AtomicU32 = AtomicU32::new(0);
+/// How many of these there were when others looked last.
+static SEEN: AtomicU32 = AtomicU32::new(0);
 /// Its frees that were timed.
 static FREES: AtomicU32 = AtomicU32::new(0);
 /// Turns of each allocator in this trial; grows while the result is in doubt.
 static LENGTH: AtomicU32 = AtomicU32::new(TURNS);
 
-/// Sums of nanoseconds of requests and their counts, by powers of two of the time.
-struct Times([(AtomicU64, AtomicU64); Times::OCTAVES]);
+/// Times of requests in batches as long as what is timed of a turn.
+struct Times {
+    /// Of the batch that is not full yet, in nanoseconds.
+    sum: AtomicU64,
+    count: AtomicU32,
+    /// The mean of each full batch, in sixteenths of a nanosecond.
+    means: [AtomicU32; Times::MOST],
+}
 
 impl Times {
-    const OCTAVES: usize = 32;
+    /// A multiple of 16.
+    const BATCH: u32 = TURN - COLD;
+    const MOST: usize = (MOST_ROUNDS * TURNS) as usize;
 
     const fn new() -> Times {
-        Times([const { (AtomicU64::new(0), AtomicU64::new(0)) }; Times::OCTAVES])
+        Times {
+            sum: AtomicU64::new(0),
+            count: AtomicU32::new(0),
+            means: [const { AtomicU32::new(0) }; Times::MOST],
+        }
     }
 
     fn add(&self, ns: u64) {
-        let octave = ((ns | 1).ilog2() as usize).min(Times::OCTAVES - 1);
-        let (sum, count) = &self.0[octave];
-        sum.fetch_add(ns, Relaxed);
-        count.fetch_add(1, Relaxed);
+        let sum = self.sum.fetch_add(ns, Relaxed) + ns;
+        let count = self.count.fetch_add(1, Relaxed) + 1;
+        if count.is_multiple_of(Self::BATCH) {
+            self.sum.store(0, Relaxed);
+            if let Some(mean) = self.means.get((count / Self::BATCH - 1) as usize) {
+                let batch = sum / u64::from(Self::BATCH / 16);
+                mean.store(batch.try_into().unwrap_or(u32::MAX), Relaxed);
+            }
+        }
     }
 
-    fn octaves(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.0
-            .iter()
-            .map(|(sum, count)| (sum.load(Relaxed), count.load(Relaxed)))
+    /// Number of full batches.
+    fn batches(&self) -> usize {
+        ((self.count.load(Relaxed) / Self::BATCH) as usize).min(Self::MOST)
     }
 
     fn samples(&self) -> u64 {
-        self.octaves().map(|(_, count)| count).sum()
+        self.batches() as u64 * u64::from(Self::BATCH)
     }
 
-    /// The median, as if the samples of an octave were evenly spread over it.
-    fn median(&self) -> u64 {
-        let mut left = self.samples() / 2;
-        for (octave, (_, count)) in self.octaves().enumerate() {
-            if left < count {
-                return (1 << octave) + (left << octave) / count;
-            }
-            left -= count;
+    /// The mean of the middle half of the batches, in sixteenths of a nanosecond.
+    fn middle(&self) -> u64 {
+        let mut means = [0; Self::MOST];
+        let means = &mut means[..self.batches()];
+        for (mean, known) in means.iter_mut().zip(&self.means) {
+            *mean = known.load(Relaxed);
         }
-        0
-    }
-
-    /// The mean in sixteenths of a nanosecond; of each octave at most `most` ns a sample count.
-    fn mean(&self, most: u64) -> u64 {
-        let total: u64 = self
-            .octaves()
-            .map(|(sum, count)| sum.min(count * most))
-            .sum();
-        total * 16 / self.samples().max(1)
+        means.sort_unstable();
+        let quarter = means.len() / 4;
+        let half = &means[quarter..means.len() - quarter];
+        half.iter().map(|&mean| u64::from(mean)).sum::<u64>() / half.len().max(1) as u64
     }
 
     fn reset(&self) {
-        for (sum, count) in &self.0 {
-            sum.store(0, Relaxed);
-            count.store(0, Relaxed);
-        }
+        self.sum.store(0, Relaxed);
+        self.count.store(0, Relaxed);
     }
 }
 
@@ -338,14 +348,18 @@ pub(crate) fn count() {
     }
 }
 
-/// Begins the trial after enough small objects, or goes on with it for another thread.
+/// Begins the trial after enough small objects, or anew for another thread.
 #[cold]
 #[inline(never)]
 fn step() {
     let objects = OBJECTS.fetch_add(STEP.into(), Relaxed) + u32::from(STEP);
     if running() && objects >= PATIENCE {
         OBJECTS.store(0, Relaxed);
-        take_over();
+        let requests = REQUESTS.load(Relaxed);
+        if SEEN.swap(requests, Relaxed) == requests {
+            // The challenger has to begin in each thread.
+            begin();
+        }
     }
     if !is_to_come() || objects < AFTER.load(Relaxed) {
         return;
@@ -361,17 +375,23 @@ fn step() {
             if base::challenger().is_none() {
                 return because(Why::Alone);
             }
-            ALLOC.iter().chain(&FREE).for_each(Times::reset);
-            NOTHING.reset();
-            OBJECTS.store(0, Relaxed);
-            REQUESTS.store(0, Relaxed);
-            FREES.store(0, Relaxed);
-            take_over();
-            LENGTH.store(TURNS, Relaxed);
+            begin();
             RUNNING.store(true, SeqCst);
             because(Why::Running);
         });
     });
+}
+
+/// Has the calling thread begin a trial.
+fn begin() {
+    ALLOC.iter().chain(&FREE).for_each(Times::reset);
+    NOTHING.reset();
+    OBJECTS.store(0, Relaxed);
+    REQUESTS.store(0, Relaxed);
+    SEEN.store(0, Relaxed);
+    FREES.store(0, Relaxed);
+    LENGTH.store(TURNS, Relaxed);
+    take_over();
 }
 
 fn is_judge() -> bool {
@@ -387,15 +407,16 @@ pub(crate) fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
         return base::obtain(base::current(), size, align, zero);
     }
     let request = REQUESTS.fetch_add(1, Relaxed);
-    let turn = request / TURN;
-    let base = match base::challenger() {
-        Some(challenger) if turn >= 2 * LENGTH.load(Relaxed) => {
+    let turn = (request / TURN).checked_sub(WARM);
+    let base = match (base::challenger(), turn) {
+        (Some(challenger), None) => challenger,
+        (Some(challenger), Some(turn)) if turn >= 2 * LENGTH.load(Relaxed) => {
             finish(challenger);
             words::base()
         }
-        Some(challenger) => {
+        (Some(challenger), Some(turn)) => {
             let base = [Base::Glibc, challenger][turn as usize % 2];
-            if turn >= 2 && request % TURN >= COLD && size <= TOUCHED_MOST {
+            if request % TURN >= COLD && size <= TOUCHED_MOST {
                 if request.is_multiple_of(IDLE) {
                     let begin = os::now_ns();
                     NOTHING.add(os::now_ns() - begin);
@@ -404,7 +425,7 @@ pub(crate) fn alloc(size: usize, align: usize, zero: bool) -> *mut u8 {
             }
             base
         }
-        None => words::base(),
+        (None, _) => words::base(),
     };
     base::obtain(Owner::of(base), size, align, zero)
 }
@@ -433,7 +454,7 @@ fn alloc_timed(base: Base, size: usize, align: usize, zero: bool) -> *mut u8 {
 /// `p` is the caller's, of `owner`.
 pub(crate) unsafe fn free(owner: Owner, p: *mut u8) {
     let timing = is_judge()
-        && REQUESTS.load(Relaxed) >= 2 * TURN
+        && REQUESTS.load(Relaxed) >= WARM * TURN
         && !p.is_null()
         && FREES.fetch_add(1, Relaxed) < 2 * LENGTH.load(Relaxed) * TURN;
     let begin = timing.then(os::now_ns);
@@ -478,17 +499,16 @@ fn finish(challenger: Base) {
 /// Computes the verdicts on the C library and its challenger.
 fn judge(challenger: Base) {
     let both = [Base::Glibc, challenger];
-    let cap = |times: &[Times; 3]| CAP * times[Base::Glibc as usize].median().max(1);
     let frees = both
         .iter()
-        .all(|&base| FREE[base as usize].samples() >= ENOUGH);
-    let nothing = NOTHING.mean(CAP * NOTHING.median().max(1));
-    let beyond_nothing = |mean: u64| mean.saturating_sub(nothing).max(1);
+        .all(|&base| FREE[base as usize].batches() >= ENOUGH);
+    let nothing = NOTHING.middle();
+    let beyond_nothing = |times: &Times| times.middle().saturating_sub(nothing).max(1);
     for base in both {
         let (alloc, free) = (&ALLOC[base as usize], &FREE[base as usize]);
-        let (mut mean, mut samples) = (beyond_nothing(alloc.mean(cap(&ALLOC))), alloc.samples());
+        let (mut mean, mut samples) = (beyond_nothing(alloc), alloc.samples());
         if samples > 0 && frees {
-            mean += beyond_nothing(free.mean(cap(&FREE)));
+            mean += beyond_nothing(free);
             samples += free.samples();
         }
         set_verdict(base, Verdict { mean, samples });
@@ -564,19 +584,28 @@ mod tests {
     }
 
     #[test]
-    fn one_request_that_was_interrupted_does_not_change_a_mean() {
+    fn a_few_turns_that_were_disturbed_do_not_change_the_result() {
         let times = Times::new();
-        (0..1000).for_each(|i| times.add(30 + i % 3));
-        assert_eq!(times.samples(), 1000);
-        let calm = times.mean(CAP * times.median());
-        times.add(4_000_000);
+        assert_eq!((times.samples(), times.middle()), (0, 0));
+        let turn = |each: u64| (0..Times::BATCH).for_each(|_| times.add(each));
+        (0..20).for_each(|i| turn(30 + i % 3));
+        assert_eq!(times.samples(), 20 * u64::from(Times::BATCH));
+        let calm = times.middle();
+        assert!((30 * 16..=32 * 16).contains(&calm));
+        // Interrupts, and pages that the host has to find memory for.
+        turn(4_000);
         times.add(u64::MAX / 2);
-        assert!((16..=48).contains(&times.median()));
-        assert!(times.mean(CAP * times.median()) < calm + calm / 8);
-        // A tenth of page faults is seen.
-        (0..100).for_each(|_| times.add(700));
-        assert!(times.mean(CAP * times.median()) > 2 * calm);
+        (1..Times::BATCH).for_each(|_| times.add(30));
+        (0..3).for_each(|_| turn(700));
+        assert!(times.middle() <= 32 * 16);
+        // What comes in every turn is seen.
         times.reset();
-        assert_eq!((times.median(), times.samples(), times.mean(100)), (0, 0, 0));
+        for request in 0..20 * Times::BATCH {
+            times.add(if request % 64 == 0 { 700 } else { 30 });
+        }
+        assert!(times.middle() > 38 * 16);
+        // No more than there is room for.
+        (0..2 * Times::MOST).for_each(|_| turn(30));
+        assert_eq!(times.batches(), Times::MOST);
     }
 }
