@@ -119,12 +119,12 @@ class Measured:
             if others.get(record["round"])
         ]
 
-    def best(self, bench: str, names: Sequence[str]) -> str:
+    def best(self, bench: str, names: Sequence[str], pick: Pick = seconds) -> str:
         """Which of these has the lowest median; empty when none ran."""
         middles = {
             name: statistics.median(values)
             for name in names
-            if (values := self.values(bench, name))
+            if (values := self.values(bench, name, pick))
         }
         return min(middles, key=lambda name: middles[name], default="")
 
