@@ -109,7 +109,7 @@ clean: ## remove out/ and other products in this directory; the cache stays
 
 # A directory that somebody else's files were in before is not removed.
 distclean: ## remove the cache as well
-	@cache="$${NOCOPY_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/nocopy}"; \
+	@cache="$${NOCOPY_CACHE:-$${XDG_CACHE_HOME:-$${HOME:?is not set; give NOCOPY_CACHE}/.cache}/nocopy}"; \
 	[ -z "$$NOCOPY_CACHE" ] || [ ! -d "$$cache" ] || [ -f "$$cache/CACHEDIR.TAG" ] || \
 		{ echo "$$cache has no CACHEDIR.TAG of the lab and may have files of others; remove it yourself" >&2; exit 1; }; \
 	$(MAKE) --no-print-directory clean && rm -rf "$$cache"
