@@ -687,10 +687,11 @@ def tables(data: Measured) -> list[Table]:
 
 RATE: Final = Figure(
     "rates",
-    "frames lost, and what else gets done",
+    "frames lost or late, and what else gets done",
     f"A virtual camera with contiguous buffers, {WIDTH}×{HEIGHT} YUYV, on a board of 500 million "
     "instructions a second beside a load that wants more memory than there is. Left: frames for "
-    "which the camera had no buffer. Right: requests that the load answers meanwhile.",
+    "which the camera had no buffer, and those whose buffer came back more than two frame times "
+    "after it was full. Right: requests that the load answers meanwhile.",
 )
 FLASH: Final = Figure(
     "flash",
@@ -710,16 +711,16 @@ TAKEN: Final = Figure(
 
 def _draw_figures(directory: Path, data: Measured) -> list[Figure]:
     drawn = []
-    lost: dict[str, dict[int, float]] = {}
+    bad: dict[str, dict[int, float]] = {}
     requests: dict[str, dict[int, float]] = {}
     for case in WHOLE:
         for rate in sorted({one.rate for one in data.of(case, "rate")}):
             one = Sum.of(data.of(case, "rate", rate))
-            lost.setdefault(case.label, {})[rate] = 100 * one.lost_share
+            bad.setdefault(case.label, {})[rate] = 100 * one.bad_share
             requests.setdefault(case.label, {})[rate] = one.requests
     styles = {case.label: case.style for case in WHOLE}
-    if lost:
-        panels = {"frames lost [%]": lost, "requests of the load [1/s]": requests}
+    if bad:
+        panels = {"frames lost or late [%]": bad, "requests of the load [1/s]": requests}
         report.draw_side_by_side(directory, RATE, panels, styles, "frames a second")
         drawn.append(RATE)
     flash = {case.label: some.flash for case in WHOLE if (some := data.sum(case, "long"))}
