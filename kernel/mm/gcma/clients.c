@@ -544,49 +544,21 @@ static void __user *quick_dest(const struct iov_iter *to, size_t len,
 	return NULL;
 }
 
-/*
- * Copy to any destination, which nobody waits for. Returns how many bytes, -EFAULT, or
- * -EBUSY if somebody else may be reading the first page.
- */
+/* Copy to any destination, which nobody waits for. Returns how many bytes, or -EFAULT. */
 static ssize_t read_buffered(struct address_space *mapping, loff_t pos,
 			     size_t len, struct iov_iter *to, bool near)
 {
 	char buffer[GCMA_READ_BUFFER];
-	size_t copied, done = 0;
-	ssize_t found;
+	size_t found, copied, done = 0;
 
 	do {
 		found = dmem_read(&gcma_dmem, mapping, pos + done,
 				  min(len - done, sizeof(buffer)), buffer, NULL,
 				  GCMA_CLIENT_FILE, near);
-		if (found < 0)
-			return done ?: found;
 		copied = copy_to_iter(buffer, found, to);
 		done += copied;
 	} while (copied == sizeof(buffer) && done < len);
 	return done || !found ? done : -EFAULT;
-}
-
-/*
- * Bring a page into the page cache, from its copy if that is there. Who reads a page
- * where it is has the lock of its set, with interrupts off: were it wanted on all CPUs,
- * each would wait for all others.
- */
-static int share(struct kiocb *iocb, pgoff_t index)
-{
-	struct address_space *mapping = iocb->ki_filp->f_mapping;
-	struct folio *folio;
-
-	if (iocb->ki_flags & (IOCB_NOWAIT | IOCB_NOIO | IOCB_WAITQ))
-		return -EAGAIN;
-	/* As filemap_create_folio(): the copy may be gone, and is read then. */
-	filemap_invalidate_lock_shared(mapping);
-	folio = read_mapping_folio(mapping, index, iocb->ki_filp);
-	filemap_invalidate_unlock_shared(mapping);
-	if (IS_ERR(folio))
-		return PTR_ERR(folio);
-	folio_put(folio);
-	return 0;
 }
 
 /* May readahead leave out what gcma_read() finds? Mappings want it in the cache. */
@@ -644,8 +616,9 @@ static void read_ahead(struct kiocb *iocb)
  *
  * Context: Process. May sleep, to make pages of @to resident and to start the next
  * window of readahead.
- * Return: 0, or an error. If nothing was copied, and the file does not end there, the
- * page is in the page cache, or its shadow has no flag any more and it is to be read.
+ * Return: 0, or -EFAULT if nothing can be copied there. If nothing was copied, and the
+ * file does not end there, the shadow has no flag any more, and the page is to be read
+ * into the page cache.
  */
 int gcma_read(struct kiocb *iocb, struct iov_iter *to, ssize_t *read)
 {
@@ -690,10 +663,8 @@ int gcma_read(struct kiocb *iocb, struct iov_iter *to, ssize_t *read)
 			iov_iter_advance(to, copied);
 	}
 	/* A part of @to may not be resident yet. */
-	if (!quick || copied == -EFAULT)
+	if (!quick || copied < 0)
 		copied = read_buffered(mapping, iocb->ki_pos, len, to, near);
-	if (copied == -EBUSY)
-		return share(iocb, index);
 	if (copied < 0)
 		return copied;
 	if (!copied) {

@@ -6,16 +6,13 @@
  */
 
 #include <kunit/test.h>
-#include <linux/completion.h>
 #include <linux/dax.h>
-#include <linux/delay.h>
 #include <linux/err.h>
 #include <linux/errseq.h>
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/fs_context.h>
 #include <linux/gcma.h>
-#include <linux/kthread.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mount.h>
@@ -718,76 +715,6 @@ static void clients_test_read_in_place(struct kunit *test)
 	gcma_invalidate_all();
 	KUNIT_EXPECT_EQ(test, read_byte(fx, 3), fx->disk[3]);
 	KUNIT_EXPECT_TRUE(test, resident(fx, 3));
-}
-
-/* Somebody on another processor who is reading a page, until it is in the page cache. */
-struct reader {
-	struct clients_fixture	*fx;
-	pgoff_t			index;
-	struct dmem_set		*set;
-	struct completion	begun, done;
-};
-
-static int read_elsewhere(void *data)
-{
-	struct reader *reader = data;
-	unsigned long flags;
-	unsigned int ms;
-
-	raw_spin_lock_irqsave(&reader->set->lock, flags);
-	complete(&reader->begun);
-	for (ms = 0; ms < 2000 && !resident(reader->fx, reader->index); ms++)
-		mdelay(1);
-	raw_spin_unlock_irqrestore(&reader->set->lock, flags);
-	complete(&reader->done);
-	return 0;
-}
-
-/* The set in which a page is kept. */
-static struct dmem_set *set_of(struct clients_fixture *fx, pgoff_t index)
-{
-	struct dmem_set *set, *found = NULL;
-	unsigned long flags;
-	unsigned int way;
-
-	for (set = gcma_dmem.set; set < gcma_dmem.set + gcma_dmem.nr_sets; set++) {
-		raw_spin_lock_irqsave(&set->lock, flags);
-		for (way = 0; way < DMEM_WAYS; way++)
-			if (set->tag[way] && set->way[way].space == fx->mapping &&
-			    set->way[way].offset == index)
-				found = set;
-		raw_spin_unlock_irqrestore(&set->lock, flags);
-	}
-	return found;
-}
-
-/* Two who read a page at once get it from the page cache, where none waits for the other. */
-static void clients_test_read_by_two(struct kunit *test)
-{
-	struct clients_fixture *fx = test->priv;
-	struct reader reader = { .fx = fx, .index = 3 };
-	struct task_struct *task;
-	unsigned int cpu;
-
-	keep(test, 3);
-	change(fx, 3);
-	reader.set = set_of(fx, 3);
-	KUNIT_ASSERT_NOT_NULL(test, reader.set);
-	init_completion(&reader.begun);
-	init_completion(&reader.done);
-	migrate_disable();
-	cpu = cpumask_any_but(cpu_online_mask, smp_processor_id());
-	/* Where there is no other processor, nobody reads at the same time. */
-	task = cpu < nr_cpu_ids ? kthread_run_on_cpu(read_elsewhere, &reader, cpu,
-						     "gcma-reader/%u") : NULL;
-	if (!IS_ERR_OR_NULL(task)) {
-		wait_for_completion(&reader.begun);
-		KUNIT_EXPECT_EQ(test, read_byte(fx, 3), 3);
-		wait_for_completion(&reader.done);
-		KUNIT_EXPECT_TRUE(test, resident(fx, 3));
-		expect_no_copy(test, 3);
-	}
-	migrate_enable();
 }
 
 static unsigned long misses(void)
@@ -1500,7 +1427,6 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_key_is_removed),
 	KUNIT_CASE(clients_test_no_copy_of_a_file_that_forbids),
 	KUNIT_CASE(clients_test_read_in_place),
-	KUNIT_CASE(clients_test_read_by_two),
 	KUNIT_CASE(clients_test_read_counts_misses),
 	KUNIT_CASE(clients_test_no_use_after_a_failed_write),
 	KUNIT_CASE(clients_test_no_copies_with_verity),

@@ -41,8 +41,7 @@
  * frame is owned: the owner need not have written there.
  *
  * dmem_store() copies a page and gives it its key in one step, dmem_load() moves
- * content out and dmem_read() copies parts of it, all under the lock of the set. Who
- * reads does not wait for that lock: the client gets the page to where readers are many.
+ * content out and dmem_read() copies parts of it, all under the lock of the set.
  * A client may store a page that can still change. Then it tells nobody that there
  * is a page under the key, and calls dmem_invalidate() if the page has changed.
  *
@@ -163,22 +162,16 @@ static inline bool frame_owned(const struct dmem_area *area, unsigned long nr)
 				area->owned);
 }
 
-/* Turn to a set, whose lock the caller has just taken. */
-static void place_take(const struct dmem *dmem, struct dmem_place *place, u32 index,
-		       unsigned long flags)
-{
-	place->set = dmem->set + index;
-	place->index = index;
-	place->flags = flags;
-}
-
 static void place_lock(const struct dmem *dmem, struct dmem_place *place, u32 index)
 	__acquires(&place->set->lock)
 {
+	struct dmem_set *set = dmem->set + index;
 	unsigned long flags;
 
-	raw_spin_lock_irqsave(&dmem->set[index].lock, flags);
-	place_take(dmem, place, index, flags);
+	raw_spin_lock_irqsave(&set->lock, flags);
+	place->set = set;
+	place->index = index;
+	place->flags = flags;
 }
 
 /* Find out in which sets the pages of a piece may be. */
@@ -651,19 +644,17 @@ bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset)
  * @near: whether to make their content near, to be replaced last
  *
  * Context: Process. Does not sleep, serves no page faults.
- * Return: number of bytes copied, up to the first page that is not in the cache, that
- * was to go where @to is not resident, or that somebody else may be reading now. If that
- * is the very first page: 0 in the first case, -EFAULT in the second, -EBUSY in the third.
+ * Return: number of bytes copied, up to the first page that is not in the cache
+ * or that was to go where @to is not resident. If that is the very first page: 0 in
+ * the first case, -EFAULT in the second.
  */
 ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 		  void *buf, void __user *to, unsigned int client, bool near)
 {
 	struct dmem_place place;
-	unsigned long flags;
 	bool found;
 	size_t done = 0;
 	long err = 0;
-	u32 index;
 
 	pagefault_disable();
 	while (done < len) {
@@ -673,13 +664,7 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 
 		if (!done || offset % PIECE == 0)
 			place_piece(dmem, &place, space, offset);
-		index = place_set(&place, offset);
-		/* Who has the lock may be copying a page. */
-		if (!raw_spin_trylock_irqsave(&dmem->set[index].lock, flags)) {
-			err = -EBUSY;
-			break;
-		}
-		place_take(dmem, &place, index, flags);
+		place_lock_page(dmem, &place, offset);
 		found = place_find(dmem, &place, space, offset);
 		if (found) {
 			void *start = kmap_local_page(frame_page(place.area, place.nr));

@@ -259,29 +259,6 @@ static void dmem_test_read_several(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, word[2 * words + 1], 0);
 }
 
-/* A page that somebody else may be reading. */
-static void dmem_test_read_waits_for_nobody(struct kunit *test)
-{
-	struct dmem_fixture *fx = test->priv;
-	unsigned int i, busy = 0;
-	unsigned long flags;
-	ssize_t got;
-
-	KUNIT_EXPECT_TRUE(test, store(fx, 7, 42));
-	for (i = 0; i < fx->dmem.nr_sets; i++) {
-		raw_spin_lock_irqsave(&fx->dmem.set[i].lock, flags);
-		/* Without other processors, locks are not there. */
-		got = IS_ENABLED(CONFIG_SMP) ? read_part(fx, 7, fx->page, 0, 8) : -EBUSY;
-		raw_spin_unlock_irqrestore(&fx->dmem.set[i].lock, flags);
-		if (got == -EBUSY)
-			busy++;
-		else
-			KUNIT_EXPECT_EQ(test, got, 8);
-	}
-	KUNIT_EXPECT_EQ(test, busy, IS_ENABLED(CONFIG_SMP) ? 1 : fx->dmem.nr_sets);
-	KUNIT_EXPECT_TRUE(test, load(fx, 7, 42));
-}
-
 static void dmem_test_newest_store_wins(struct kunit *test)
 {
 	struct dmem_fixture *fx = test->priv;
@@ -1376,7 +1353,6 @@ static struct kunit_case dmem_test_cases[] = {
 	KUNIT_CASE(dmem_test_load_moves_content_out),
 	KUNIT_CASE(dmem_test_read_leaves_content),
 	KUNIT_CASE(dmem_test_read_several),
-	KUNIT_CASE(dmem_test_read_waits_for_nobody),
 	KUNIT_CASE(dmem_test_newest_store_wins),
 	KUNIT_CASE(dmem_test_invalidate),
 	KUNIT_CASE(dmem_test_clients_are_apart),
