@@ -359,6 +359,17 @@ fn what_the_ring_does_not_take_is_not_written_later() {
     }
 }
 
+/// Streams leave so many bytes in a new file, and find them there.
+fn written_and_read_again(path: &Path, bytes: usize) {
+    let want = patterned(0, bytes);
+    let mut out = create().open_writer(path).unwrap();
+    out.write_all(&want).unwrap();
+    out.finish().unwrap();
+    let mut got = Vec::new();
+    Reader::open(path).unwrap().read_to_end(&mut got).unwrap();
+    assert!(got == want);
+}
+
 #[test]
 fn without_statx_streams_work() {
     let Some(path) = job() else {
@@ -375,13 +386,7 @@ fn without_statx_streams_work() {
         }
         return;
     };
-    let want = patterned(0, 5 << 20);
-    let mut out = create().open_writer(&path).unwrap();
-    out.write_all(&want).unwrap();
-    out.finish().unwrap();
-    let mut got = Vec::new();
-    Reader::open(&path).unwrap().read_to_end(&mut got).unwrap();
-    assert!(got == want);
+    written_and_read_again(Path::new(&path), 5 << 20);
 }
 
 #[test]
@@ -389,21 +394,11 @@ fn a_filter_that_does_not_know_new_calls_does_not_end_the_process() {
     /// Of Linux 6.5.
     const SYS_CACHESTAT: libc::c_long = 451;
     let test = "a_filter_that_does_not_know_new_calls_does_not_end_the_process";
-    let Some(path) = job() else {
-        let home = scratch();
-        let path = home.path().join("filtered");
-        let status = child(test, path.to_str().unwrap()).status();
-        assert!(status.unwrap().success());
+    let Some(path) = alone(test, "filtered") else {
         return;
     };
     common::filter::end_at(SYS_CACHESTAT).unwrap();
-    let want = patterned(0, 9 << 20);
-    let mut out = create().open_writer(&path).unwrap();
-    out.write_all(&want).unwrap();
-    out.finish().unwrap();
-    let mut got = Vec::new();
-    Reader::open(&path).unwrap().read_to_end(&mut got).unwrap();
-    assert!(got == want);
+    written_and_read_again(Path::new(&path), 9 << 20);
 }
 
 #[test]

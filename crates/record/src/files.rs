@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files by their names: which one a name is, who has it, and which are this recording's own.
+//! Whether two names are of one file, whether others record into it, and which files a recording has made.
 
 use std::fs::{File, Metadata};
 use std::io;

@@ -190,7 +190,7 @@ static unsigned long look_again(struct gcma *gcma)
 	return gcma->quarantined;
 }
 
-/* Somebody who has an idle page for a moment, as who looks at all pages of the machine. */
+/* Holds a reference to an idle page for a moment, as a scan of all memory does. */
 struct holder {
 	struct delayed_work	work;
 	struct page		*page;
