@@ -244,6 +244,16 @@ def output(command: Sequence[str | Path], *, limit_s: float = 60.0, cwd: Path | 
     return out.decode(errors="replace")
 
 
+def processor_s() -> float:
+    """Processor time of all children that have ended, and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _minor_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+
+
 @dataclass(frozen=True)
 class Spent:
     """What a run of a program takes, of all its processes."""
@@ -255,7 +265,7 @@ class Spent:
 def spent_by(command: Sequence[str], env: Mapping[str, str], runs: int, limit_s: float) -> Spent:
     """The mean of several runs of a program that is over at once: what `started` does in the new
     process itself would be most of that. Nothing else may end meanwhile."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before, faults = processor_s(), _minor_faults()
     for _ in range(runs):
         process = os.posix_spawn(command[0], tuple(command), env)
         pidfd = os.pidfd_open(process)
@@ -271,6 +281,4 @@ def spent_by(command: Sequence[str], env: Mapping[str, str], runs: int, limit_s:
             raise LabError(f"{command[0]} was not done after {limit_s:.0f} s")
         if state:
             raise LabError(f"{command[0]} ended with status {state}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Spent(spent / runs, (after.ru_minflt - before.ru_minflt) / runs)
+    return Spent((processor_s() - before) / runs, (_minor_faults() - faults) / runs)

@@ -177,6 +177,10 @@ def test_a_program_that_runs_for_a_fixed_time_says_how_fast_it_was(tmp_path: Pat
     assert mimalloc_bench.seconds("cfrac", "nothing", 2.5) == 2.5
     assert mimalloc_bench.seconds("larson", "relative time: 7.25s.", 5.0) == 7.25
     assert mimalloc_bench.seconds("glibc-thread", "500000\n", 5.0) == 2.0
+    assert mimalloc_bench.seconds("rptest", "...2000000 memory ops/CPU second", 16.0) == 0.5
+    assert mimalloc_bench.processor_seconds("cfrac", 2.5, 2.5, 2.4) == 2.4
+    assert mimalloc_bench.processor_seconds("larson", 7.0, 5.0, 10.0) == 14.0
+    assert mimalloc_bench.processor_seconds("rptest", 0.5, 16.0, 0.3) == 0.3
     with pytest.raises(LabError, match="did not say"):
         mimalloc_bench.seconds("larson", "nothing", 5.0)
     with pytest.raises(LabError, match="git clone"):

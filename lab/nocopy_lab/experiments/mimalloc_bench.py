@@ -34,6 +34,9 @@ class Program:
     # how much it did.
     took: str = ""
     did: str = ""
+    # Of one that does the same work in each run, and sleeps in between: how much it did in a second
+    # of that work.
+    rate: str = ""
 
 
 PROGRAMS: Final[Mapping[str, Program]] = {
@@ -64,7 +67,7 @@ PROGRAMS: Final[Mapping[str, Program]] = {
     "mleak": Program("mleak/*.c", ("50",)),
     "rptest": Program(
         "rptest/*.c", ("{cpus}", "0", "1", "2", "500", "1000", "100", "8", "16000"),
-        did=r"\.\.\.(\d+) memory ops",
+        rate=r"\.\.\.(\d+) memory ops",
     ),
     "glibc-simple": Program("glibc-bench/bench-malloc-simple.c"),
     "glibc-thread": Program(
@@ -128,9 +131,9 @@ def built(bench: Path, name: str) -> Path:
 
 
 def seconds(name: str, said: str, passed: float) -> float:
-    """How long it took: what has `passed`, or what a program says that runs for a fixed time."""
+    """How long it took: what has `passed`, or what a program says whose time does not tell."""
     program = PROGRAMS[name]
-    pattern = program.took or program.did
+    pattern = program.took or program.did or program.rate
     if not pattern:
         return passed
     found = re.search(pattern, said, re.MULTILINE)
@@ -138,3 +141,9 @@ def seconds(name: str, said: str, passed: float) -> float:
         raise LabError(f"{name} did not say how fast it was")
     # Seconds for a million of what it counts.
     return float(found[1]) if program.took else 1e6 / float(found[1])
+
+
+def processor_seconds(name: str, took: float, passed: float, spent: float) -> float:
+    """Its processor time: what it has `spent`; if it runs for a fixed time, for the same work."""
+    program = PROGRAMS[name]
+    return took * spent / passed if program.took or program.did else spent

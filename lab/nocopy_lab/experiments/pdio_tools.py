@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from nocopy_lab import child
 from nocopy_lab.paths import require_tool
 
 KIB: Final = 1 << 10
@@ -122,13 +122,10 @@ def _gone(what: Path) -> None:
 
 
 def _timed(run: Run, words: Sequence[str], env: dict[str, str]) -> dict[str, float]:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    begin = time.perf_counter()
+    before, begin = child.processor_s(), time.perf_counter()
     run(words, env)
     seconds = time.perf_counter() - begin
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"seconds": seconds, "processor": used}
+    return {"seconds": seconds, "processor": child.processor_s() - before}
 
 
 def measure(program: Path, library: Path, where: Path, run: Run) -> dict[str, Any]:
