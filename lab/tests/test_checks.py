@@ -158,6 +158,18 @@ def test_what_fails_because_the_lab_was_told_to_end_is_no_failure(
     assert capsys.readouterr().out == "0 passed, 0 failed, 0 skipped\n"
 
 
+def test_the_end_of_a_log_tells_what_did_not_pass_and_what_took_longest() -> None:
+    tally = runner.Tally(12)
+    for seconds in range(10):
+        tally.count(f"check {seconds}", seconds, None)
+    tally.count("one", 99.4, LabError("it is broken"))
+    tally.count("two", 0.0, Skip("no camera"))
+    *_, failed, skipped, longest, last = tally.summary()
+    assert (failed, skipped) == ("failed: one", "skipped: two (no camera)")
+    assert longest.startswith("longest: one 99 s; check 9 9 s; ")
+    assert last == "10 passed, 1 failed, 1 skipped"
+
+
 def test_what_pytest_leaves_out_is_told() -> None:
     said = "...s\nSKIPPED [2] tests/test_stores.py:14: no g++\n3 passed, 1 skipped\n"
     assert host.without(said) == [("tests/test_stores.py:14", "no g++")]

@@ -32,6 +32,8 @@ from nocopy_lab.run import Job, Outcome, boot
 
 # So many checks run side by side.
 WORKERS: Final = 2
+# So many of those that took longest are named at the end.
+SLOWEST: Final = 10
 
 
 @dataclass
@@ -41,6 +43,8 @@ class Tally:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    _took: list[tuple[float, str]] = field(default_factory=list)
+    _said: list[str] = field(default_factory=list)  # of those that did not pass
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, name: str) -> str:
@@ -58,19 +62,30 @@ class Tally:
             self.begun += also
             at = f"{self.passed + self.failed + self.skipped + 1:{len(str(self.total))}}"
             of = f"{at}/{self.total}  {name}"
+            self._took.append((seconds, name))
             if verdict is None:
                 self.passed += 1
                 progress.console.print(f"[green]PASS[/]  {of}  ({seconds:.1f} s)")
             elif isinstance(verdict, Skip):
                 self.skipped += 1
+                self._said.append(f"skipped: {name} ({verdict})")
                 progress.console.print(f"[yellow]SKIP[/]  {of}  ({escape(str(verdict))})")
             else:
                 self.failed += 1
+                self._said.append(f"failed: {name}")
                 progress.console.print(f"[red]FAIL[/]  {of}  ({seconds:.1f} s)")
                 progress.console.print(f"      {verdict}", markup=False)
 
-    def last_line(self) -> str:
-        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+    def summary(self) -> list[str]:
+        """What one looks for at the end of a long log: what did not pass, what took longest, and
+        how many there were."""
+        slowest = sorted(self._took, reverse=True)[:SLOWEST]
+        told = [f"{name} {seconds:.0f} s" for seconds, name in slowest]
+        return [
+            *sorted(self._said),
+            *([f"longest: {'; '.join(told)}"] if len(self._took) > SLOWEST else []),
+            f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped",
+        ]
 
 
 def _judged(function: Callable[[], None]) -> Exception | None:
@@ -159,7 +174,7 @@ def run_all(only: str = "", asked: bool = False, quick: bool = False) -> bool:
         raise LabError(f"those with '{only}' run only if asked for by the first word, or --all")
     tally = Tally(len(hosts) + len(guests))
     lanes.run(_tasks(hosts, guests, tally), WORKERS, child.end_all)
-    print(tally.last_line(), flush=True)
+    print(*tally.summary(), sep="\n", flush=True)
     return tally.failed == 0 and tally.passed > 0
 
 
