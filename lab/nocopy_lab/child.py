@@ -142,16 +142,22 @@ def started(
         # Asked under the lock: end_all() ends what is known by then, and nothing may come later.
         if _closing.is_set():
             raise LabError("interrupted")
-        process = subprocess.Popen(
-            [str(word) for word in command],
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            cwd=cwd,
-            env=clean_environment(env),
-            start_new_session=True,
-            pass_fds=held(),
-        )
+        try:
+            process = subprocess.Popen(
+                [str(word) for word in command],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                cwd=cwd,
+                env=clean_environment(env),
+                start_new_session=True,
+                pass_fds=held(),
+            )
+        except FileNotFoundError as error:
+            if error.filename != str(command[0]):
+                raise
+            said = f"{command[0]} is not installed; install it, and run this again"
+            raise LabError(said) from error
         _running.add(process)
     try:
         yield process
@@ -230,10 +236,17 @@ def until(done: Callable[[], bool], *, limit_s: float, what: str) -> None:
         time.sleep(0.05)
 
 
-def output(command: Sequence[str | Path], *, limit_s: float = 60.0, cwd: Path | None = None) -> str:
+def output(
+    command: Sequence[str | Path],
+    *,
+    limit_s: float = 60.0,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> str:
     """Standard output of a short command; the limit as in run()."""
     limit_s *= PATIENCE
-    with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd) as child:
+    pipe = subprocess.PIPE
+    with started(command, stdout=pipe, stderr=pipe, cwd=cwd, env=env) as child:
         try:
             out, err = child.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:

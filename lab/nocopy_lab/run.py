@@ -140,6 +140,7 @@ class Outcome:
     host_s: float = 0.0
     failure: str | None = None
     cut: bool = False  # its power, by the lab
+    timed_out: bool = False  # and so ended by the lab
     # What the console has had at the end: the next boot of this name begins a new one.
     said: str = ""
 
@@ -148,8 +149,8 @@ class Outcome:
         if self.failure is not None:
             said = [f"{self.failure}; see {self.console}", tail(self.console), *self._last_rows()]
             # User Mode Linux has none; this one is of an earlier boot of the name.
-            if self.exit is None and self.job.machine.arch is not UM:
-                said.append(tail(self.console.with_suffix(".qemu"), 5))
+            if self.exit is None and not self.timed_out and self.job.machine.arch is not UM:
+                said.append(qemu_said(self.console.with_suffix(".qemu")))
             raise LabError("\n".join(line for line in said if line))
         return self
 
@@ -167,6 +168,19 @@ class Outcome:
 
     def text(self) -> str:
         return self.said
+
+
+# How QEMU's log shows a processor that is reset: all of its registers.
+_REGISTERS: Final = re.compile(r" *([A-Za-z]+\d* *=|CPU Reset|FPU disabled|FPSCR:)")
+
+
+def qemu_said(log: Path) -> str:
+    """The last lines of QEMU's log. It begins with registers, which matter where a CPU gave up."""
+    lines = tail(log, 1000).splitlines()
+    gave_up = [at for at, line in enumerate(lines) if line == "Triple fault"]
+    if gave_up:  # up to the line that says where
+        return "\n".join(lines[gave_up[-1] : gave_up[-1] + 7])
+    return "\n".join([line for line in lines if not _REGISTERS.match(line)][-5:])
 
 
 def temporary() -> str:
@@ -339,7 +353,7 @@ def _boot_with(job: Job, watch: Watch | None, prefix: Sequence[str]) -> Outcome:
         user_mode = machine.arch is UM
         qemu_log = console if user_mode else LOGS / f"{job.name}.qemu"
         begin = time.monotonic()
-        timed_out, cut_at = False, float("inf")
+        cut_at = float("inf")
         with (
             qemu_log.open("wb") as log,
             results.open("r+b") as sink,
@@ -365,14 +379,14 @@ def _boot_with(job: Job, watch: Watch | None, prefix: Sequence[str]) -> Outcome:
                     process.wait()
                     break
                 if time.monotonic() - begin > job.limit_s:
-                    timed_out = True
+                    outcome.timed_out = True
                     break
             reader.poll()
         outcome.host_s = time.monotonic() - begin
         (LOGS / f"{job.name}.results").write_bytes(results.read_bytes())
         outcome.said = console.read_bytes().decode(errors="replace").replace("\r", "")
     outcome.results, outcome.exit = reader.rows, reader.exit
-    status = None if timed_out else process.returncode
+    status = None if outcome.timed_out else process.returncode
     outcome.failure = _verdict(outcome, reader, status, qemu_log)
     return outcome
 
@@ -419,7 +433,10 @@ def _require_plain(user_mode: bool, *paths: Path) -> None:
     bad = " " if user_mode else ","
     for path in paths:
         if bad in str(path):
-            raise LabError(f"{path} has a '{bad}' in its name, where a board would not find it")
+            raise LabError(
+                f"{path} has a '{bad}' in its name, where a board would not find it; put the "
+                "repository, NOCOPY_CACHE and TMPDIR elsewhere"
+            )
 
 
 def with_scratch(machine: Machine, directory: Path, sizes_mib: Sequence[int]) -> Machine:

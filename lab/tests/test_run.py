@@ -65,12 +65,13 @@ def test_a_guest_that_hangs_is_ended_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: Path
 ) -> None:
     pid = tmp_path / "pid"
-    fake_qemu(tmp_path, monkeypatch, f"echo booting >$console; echo $$ >{pid}; sleep 1000 & wait")
+    hangs = f"echo booting >$console; echo QEMU >&2; echo $$ >{pid}; sleep 1000 & wait"
+    fake_qemu(tmp_path, monkeypatch, hangs)
     begin = time.monotonic()
     outcome = boot(limit_s=1.0)
     assert time.monotonic() - begin < 500  # and not the 1,000 s of the guest
     assert outcome.failure == "fake: the guest was not done after 1 s"
-    with pytest.raises(LabError, match="booting"):
+    with pytest.raises(LabError, match=r"booting$"):
         outcome.require()
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
@@ -184,6 +185,26 @@ def test_what_qemu_said_last_is_told_when_it_ends_by_itself(
     fake_qemu(tmp_path, monkeypatch, "printf '[ 1.0] half a' >$console; echo one two >&2; exit 0")
     with pytest.raises(LabError, match=r"status 0; see .*\n.*half a\none two$"):
         boot().require()
+
+
+REGISTERS = """\
+CPU Reset (CPU 0)
+EAX=00000000 EBX=00000000 ECX=00000000 EDX=00000000
+ES =0000 00000000 00000000 00000000
+ PC=0000000040000000 X00=0000000000000000
+XMM06=0000000000000000 0000000000000000
+"""
+
+
+def test_registers_are_shown_where_a_processor_gave_up(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(f"{REGISTERS}qemu: no memory\n")
+    assert run.qemu_said(log) == "qemu: no memory"
+    log.write_text(REGISTERS)
+    assert run.qemu_said(log) == ""
+    log.write_text(f"{REGISTERS}Triple fault\n{REGISTERS.replace('40000000', '80000000')}")
+    assert run.qemu_said(log).startswith("Triple fault\nCPU Reset (CPU 0)\nEAX=")
+    assert "PC=0000000080000000" in run.qemu_said(log)
 
 
 def test_what_a_job_tolerates_is_not_a_complaint() -> None:
@@ -352,6 +373,13 @@ def test_what_changes_a_kernel_or_its_configuration_unseen_is_not_passed_on(
     env = child.clean_environment()
     assert not env.keys() & set(names)
     assert env["http_proxy"] == "http://proxy"
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="no-such-program is not installed"):
+        child.run(["no-such-program"], log=tmp_path / "log", limit_s=20, what="nothing")
+    with pytest.raises(FileNotFoundError, match="elsewhere"):
+        child.output(["true"], cwd=tmp_path / "elsewhere")
 
 
 def test_a_failing_command_shows_its_last_lines(tmp_path: Path) -> None:
