@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Final
 
 from rich.console import Console
 from rich.progress import (
@@ -22,6 +23,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.table import Column
 
 from nocopy_lab import child
 
@@ -118,16 +120,24 @@ def _tick() -> None:
 _ticker = threading.Thread(target=_tick, daemon=True, name="progress")
 
 
+# A narrower terminal has no room for the bar.
+BAR_FROM: Final = 80
+
+
 def _live() -> Progress:
+    """What it is has half of the terminal at most, and the words have what the rest leaves."""
+    what = Column(max_width=console.width // 2, no_wrap=True, overflow="ellipsis")
+    left = Column(ratio=1, no_wrap=True, overflow="ellipsis")
     return Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
+        TextColumn("{task.description}", table_column=what),
+        *([BarColumn(bar_width=20)] if console.width >= BAR_FROM else []),
         TaskProgressColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[words]}"),
+        TextColumn("{task.fields[words]}", table_column=left),
         console=console,
         transient=True,
+        expand=True,
     )
 
 

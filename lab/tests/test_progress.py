@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from nocopy_lab import child, progress
 
@@ -31,6 +33,20 @@ def _says(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_work_that_says_nothing_shows_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     with progress.meter("thinking"):
         _says(capsys, r"  thinking \.\.\.", r"  thinking: \d+ s\n", r"  thinking: \d+ s\n")
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_share_and_time_are_on_a_terminal_however_narrow(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setattr(progress, "console", Console(width=width, file=io.StringIO()))
+    live = progress._live()
+    live.add_task("a check with a name that is " + "long " * 20, total=10, completed=4, words="w")
+    with progress.console.capture() as capture:
+        progress.console.print(live.get_renderable())
+    (line,) = capture.get().splitlines()
+    assert re.search(r"a check with.* 40% 0:00:00", line)
+    assert len(line) <= width
 
 
 def test_the_share_is_said_if_it_is_known(capsys: pytest.CaptureFixture[str]) -> None:
