@@ -40,8 +40,20 @@ def _minutes(default: float, what: str) -> Callable[[Function], Function]:
     )
 
 
+def _only(what: str, more: str = "") -> Callable[[Function], Function]:
+    return click.option(
+        "--only",
+        default="",
+        help=f"Only {what} whose name contains this, or one of several, with commas between{more}.",
+    )
+
+
 boards = click.Choice(list(board.BOARDS))
-DRAW_ONLY = "Measure nothing; draw what was measured here last, or else the stored results."
+draw_only = click.option(
+    "--draw-only",
+    is_flag=True,
+    help="Measure nothing; draw what was measured here last, or else the stored results.",
+)
 linux = click.option(
     "--linux",
     "version",
@@ -241,7 +253,7 @@ def where() -> None:
 
 
 @lab.command()
-@click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
+@draw_only
 @linux
 @click.option(
     "--seed",
@@ -263,12 +275,8 @@ def demo(draw_only: bool, version: str, seed: int) -> None:
 
 
 @lab.command("bench-gcma")
-@click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
-@click.option(
-    "--only",
-    default="",
-    help="Only runs whose name contains this; stored ones of the same kernels stay.",
-)
+@draw_only
+@_only("runs", "; stored ones of the same kernels stay")
 @linux
 def bench_gcma(draw_only: bool, only: str, version: str) -> None:
     """Measure all configurations in depth; writes out/bench-gcma/index.html, or
@@ -283,7 +291,7 @@ def bench_gcma(draw_only: bool, only: str, version: str) -> None:
 
 
 @lab.command("traces")
-@click.option("--only", default="", help="Record only traces whose name contains this.")
+@_only("traces")
 @click.option("--again", is_flag=True, help="Record them again, although the cache has them.")
 def record_traces(only: str, again: bool) -> None:
     """Record what is asked of an area under several loads, and print where the traces are."""
@@ -296,7 +304,7 @@ def record_traces(only: str, again: bool) -> None:
 
 
 @lab.command("stores")
-@click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
+@draw_only
 @click.option("--made-only", is_flag=True, help="Play no recorded traces.")
 def compare_stores(draw_only: bool, made_only: bool) -> None:
     """Compare what an area could keep, on recorded traces; writes out/stores/index.html."""
@@ -314,7 +322,7 @@ def compare_stores(draw_only: bool, made_only: bool) -> None:
 @click.option(
     "--at-once", type=click.IntRange(min=1), default=2, show_default=True, help="Boots at a time."
 )
-@click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
+@draw_only
 @linux
 def paper(
     parts: tuple[str, ...], board_name: str, at_once: int, draw_only: bool, version: str
@@ -356,13 +364,8 @@ def site() -> None:
 
 
 @lab.command("bench-brug")
-@click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
-@click.option(
-    "--only",
-    default="",
-    help="Only benchmarks whose name contains this, or one of several, with commas between; "
-    "stored ones of the same binaries stay.",
-)
+@draw_only
+@_only("benchmarks", "; stored ones of the same binaries stay")
 @click.option(
     "--quick",
     is_flag=True,
@@ -387,13 +390,8 @@ def bench_brug(draw_only: bool, only: str, quick: bool, suite: Path | None) -> N
 
 
 @lab.command("bench-pdio")
-@click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
-@click.option(
-    "--only",
-    default="",
-    help="Only runs whose name contains this, or one of several, with commas between; other "
-    "stored ones stay.",
-)
+@draw_only
+@_only("runs", "; other stored ones stay")
 def bench_pdio(draw_only: bool, only: str) -> None:
     """Measure pdio here and on a slow board, as its paper did; writes out/bench-pdio/index.html."""
     from nocopy_lab.experiments import bench_pdio as experiment
@@ -405,10 +403,8 @@ def bench_pdio(draw_only: bool, only: str) -> None:
 
 
 @lab.command("record")
-@click.option("--draw-only", is_flag=True, help=DRAW_ONLY)
-@click.option(
-    "--only", default="", help="Only boots whose name contains this; other stored ones stay."
-)
+@draw_only
+@_only("boots", "; other stored ones stay")
 def compare_recorders(draw_only: bool, only: str) -> None:
     """Compare nocopy-record with v4l2-ctl and ffmpeg; writes out/record/index.html."""
     from nocopy_lab.experiments import record as experiment
@@ -443,7 +439,7 @@ def fuzz_pdio(minutes: float, seed: int | None) -> None:
 
 
 @lab.command()
-@click.option("--only", default="", help="Only checks whose name contains this.")
+@_only("checks", ", or the one of this name")
 @click.option("--all", "asked", is_flag=True, help="Also those that run only if asked for.")
 @click.option("--list", "list_only", is_flag=True, help="Name the checks and end.")
 def test(only: str, asked: bool, list_only: bool) -> None:

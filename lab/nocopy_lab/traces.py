@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import initramfs, jobs, kernel, progress
+from nocopy_lab import initramfs, jobs, kernel, names, progress
 from nocopy_lab.board import Machine, null_disk, qemu_version
 from nocopy_lab.paths import LabError, cache, sha256
 from nocopy_lab.run import MEASURING_S, Job, Outcome, Row, boot
@@ -152,10 +152,7 @@ def load(path: Path) -> tuple[dict[str, Any], str]:
 
 def record(only: str = "", again: bool = False) -> None:
     """Record the traces that the cache lacks, one boot after the other."""
-    wanted = [trace for trace in TRACES.values() if only in trace.name]
-    if not wanted:
-        raise LabError(f"no trace has '{only}' in its name; there are: {', '.join(TRACES)}")
-    for trace in wanted:
+    for trace in map(TRACES.__getitem__, names.chosen(only, TRACES, "trace")):
         if trace.path().is_file() and not again:
             continue
         with progress.meter(f"recording {trace.name}") as meter:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nocopy_lab import crates, kernel, report, samples
-from nocopy_lab.experiments import bench_gcma, bench_pdio, gcma_report, is_named, keeper
+from nocopy_lab import crates, kernel, names, report, samples
+from nocopy_lab.experiments import bench_gcma, bench_pdio, gcma_report, keeper
 from nocopy_lab.paths import LabError
 from nocopy_lab.run import Job, Outcome, Row
 
@@ -35,10 +35,23 @@ def test_damaged_results_of_the_repository_are_one_line(
             samples.load(tmp_path / "out/some")
 
 
-def test_a_comma_at_the_end_names_nothing_more() -> None:
-    assert is_named("linear-64k", "double,linear")
-    assert not is_named("linear-64k", "double,")
-    assert is_named("linear-64k", "")
+@pytest.mark.parametrize(
+    ("only", "found"),
+    [
+        ("", ["linear-1", "double", "swap, on a disk"]),
+        ("double, linear", ["linear-1", "double"]),
+        ("double,", ["double"]),
+        ("swap, on", ["swap, on a disk"]),  # a name may have a comma
+    ],
+)
+def test_what_only_names(only: str, found: list[str]) -> None:
+    assert names.chosen(only, ["linear-1", "double", "swap, on a disk"], "run") == found
+
+
+@pytest.mark.parametrize(("only", "part"), [("double,no,linear", "no"), (",", ",")])
+def test_a_part_that_names_nothing_is_an_error(only: str, part: str) -> None:
+    with pytest.raises(LabError, match=f"no run has '{part}' in its name; there are: double$"):
+        names.chosen(only, ["double"], "run")
 
 
 def test_each_boot_is_stored_when_it_ends_well(tmp_path: Path) -> None:
@@ -99,7 +112,7 @@ def test_what_no_run_is_called_is_refused_before_kernels_are_built(
     monkeypatch.setattr(crates, "pdio", lambda: pytest.fail("built pdio"))
     with pytest.raises(LabError, match="no run has 'nosuch' in its name; there are: states, "):
         bench_gcma.run("6.12", "nosuch")
-    with pytest.raises(LabError, match="nothing has 'nosuch' in its name; there are: "):
+    with pytest.raises(LabError, match="no run has 'nosuch' in its name; there are: "):
         bench_pdio.run("nosuch")
 
 

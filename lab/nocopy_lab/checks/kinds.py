@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import child, crates, trees
+from nocopy_lab import child, crates, names, trees
 from nocopy_lab.board import Machine
 from nocopy_lab.paths import LAB, LOGS
 from nocopy_lab.run import Job, Outcome
@@ -26,7 +26,7 @@ class MayBeAsked:
     quick: bool  # one of `make check`
 
     def asked_for(self, only: str) -> bool:
-        return not self.asked or (bool(only) and self.name.startswith(only))
+        return not self.asked or any(self.name.startswith(part) for part in names.parts(only))
 
 
 # The kernel of a job until there is one.

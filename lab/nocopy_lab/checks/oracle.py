@@ -223,8 +223,8 @@ def zswap_jobs(reclaim: str) -> list[Job]:
             swap="disk_swap /dev/vdb",
             prepare=f"{reclaim}; zswap",
             after="mglru_seen",
-            # Linux 6.12 may give up beside pages that it could reclaim (docs/gcma.md). The hog,
-            # which is killed then, begins anew.
+            # Linux 6.12 may give up beside pages that it could reclaim (docs/upstream-bugs.md).
+            # The hog, which is killed then, begins anew.
             allow=("oom",),
         )
     ]

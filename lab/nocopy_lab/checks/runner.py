@@ -12,7 +12,7 @@ from typing import Final
 
 from rich.markup import escape
 
-from nocopy_lab import child, crates, initramfs, progress
+from nocopy_lab import child, crates, initramfs, names, progress
 from nocopy_lab.checks import hooks, host, lanes  # noqa: F401  # they have checks
 from nocopy_lab.checks.guest import GUEST_CHECKS
 from nocopy_lab.checks.kinds import (
@@ -144,34 +144,26 @@ def all_checks() -> list[HostCheck | GuestCheck]:
 
 
 def named(only: str) -> list[HostCheck | GuestCheck]:
-    """All that have `only` in their name; an error if there are none."""
-    found = [one for one in all_checks() if only in one.name]
-    if not found:
-        raise LabError(f"no check has '{only}' in its name; lab/lab test --list names them")
-    return found
+    """The check of this name, or else all that names.chosen() gives."""
+    every = {one.name: one for one in all_checks()}
+    if only in every:
+        return [every[only]]
+    hint = "lab/lab test --list names them"
+    return [every[name] for name in names.chosen(only, every, "check", hint)]
 
 
 def run_all(only: str = "", asked: bool = False, quick: bool = False) -> bool:
-    """Run the check named `only`, or else all whose name contains it; true if some passed and none
-    failed.
+    """Run the checks that `only` names; true if some passed and none failed.
 
     With `asked`, those that run only if asked for run as well. With `quick`, only those of
     `make check` run.
     """
     LOGS.mkdir(parents=True, exist_ok=True)
-    exact = only in [one.name for one in all_checks()]
-
-    def wanted(one: HostCheck | GuestCheck) -> bool:
-        if quick:
-            return one.quick
-        if not (asked or one.asked_for(only)):
-            return False
-        return one.name == only if exact else only in one.name
-
-    hosts = [one for one in HOST_CHECKS if wanted(one)]
-    guests = [guest for guest in GUEST_CHECKS if wanted(guest)]
-    if not (hosts or guests) and named(only):
+    wanted = [one for one in named(only) if (one.quick if quick else asked or one.asked_for(only))]
+    if not wanted:
         raise LabError(f"those with '{only}' run only if asked for by the first word, or --all")
+    hosts = [one for one in wanted if isinstance(one, HostCheck)]
+    guests = [one for one in wanted if isinstance(one, GuestCheck)]
     tally = Tally(len(hosts) + len(guests))
     lanes.run(_tasks(hosts, guests, tally), WORKERS, child.end_all)
     print(*tally.summary(), sep="\n", flush=True)

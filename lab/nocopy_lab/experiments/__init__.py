@@ -7,23 +7,17 @@ with everything needed to do it again. `draw()` reads nothing but results.json.
 
 from __future__ import annotations
 
+import platform
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import kernel, progress, samples
+from nocopy_lab import kernel, progress, samples, trees
 from nocopy_lab.board import qemu_version
 from nocopy_lab.paths import locked
 from nocopy_lab.run import Job, Outcome, Row, boot_all
-
-Rows = list[Row]
-
-
-def is_named(name: str, only: str) -> bool:
-    """Whether `only` names it: some part of the name, or several with commas between."""
-    return not only or any(part in name for part in only.split(",") if part)
 
 
 def measure(
@@ -64,6 +58,19 @@ def measure(
                 each(outcome)
 
         return [outcome.require() for outcome in boot_all(jobs, watch, at_once, ended)]
+
+
+def of_version(directory: Path, version: str) -> Path:
+    """Where results of a version of Linux are, by where those of the first one are."""
+    if version == trees.SERIES[0]:
+        return directory
+    return directory.with_name(f"{directory.name}-{version}")
+
+
+def processor() -> str:
+    """What the processor of this machine is called."""
+    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return found[1] if found else platform.machine()
 
 
 def provenance(image: kernel.Image, seed: int) -> dict[str, Any]:

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import child, crates, initramfs, jobs, kernel, progress, samples
+from nocopy_lab import child, crates, initramfs, jobs, kernel, names, progress, samples
 from nocopy_lab.board import Machine
-from nocopy_lab.experiments import is_named, mimalloc_bench
+from nocopy_lab.experiments import mimalloc_bench, processor
 from nocopy_lab.paths import OUT, REPO, LabError, require_tool, sha256, tail
 from nocopy_lab.run import Job, boot
 from nocopy_lab.units import binary_size
@@ -223,17 +223,31 @@ class Bench:
     settle: int = 0  # bytes that must have the host's memory behind them before the time runs
 
 
-def benches(scale: Scale, suite: Path | None = None) -> list[Bench]:
-    """All of them, those that say most first; with the programs of a copy of mimalloc-bench."""
-    made: list[Bench] = []
-
+class _Benches(list[Bench]):
     def add(
-        name: str, what: str, words: str, contenders: Sequence[str], kind: str = "time",
+        self, name: str, what: str, words: str, contenders: Sequence[str], kind: str = "time",
         settle: int = 0,
     ) -> None:  # fmt: skip
-        made.append(Bench(name, what, tuple(words.split()), tuple(contenders), kind, settle))
+        self.append(Bench(name, what, tuple(words.split()), tuple(contenders), kind, settle))
 
-    size = binary_size
+
+def benches(scale: Scale, suite: Path | None = None) -> list[Bench]:
+    """All of them, those that say most first; with the programs of a copy of mimalloc-bench."""
+    made = _Benches()
+    _growth(made, scale)
+    _programs(made)
+    _shapes(made, scale)
+    _paper(made, scale)
+    _servers(made, scale)
+    _counted(made)
+    if suite is not None:
+        _suite(made, mimalloc_bench.source(suite))
+    return made
+
+
+def _growth(made: _Benches, scale: Scale) -> None:
+    """Large objects that grow, and what that does to memory and to fork."""
+    add, size = made.add, binary_size
     top = scale.size(GIB)
     add(
         "double", f"4 KiB to {size(top)} by doubling, every page touched, twice in a process",
@@ -263,6 +277,10 @@ def benches(scale: Scale, suite: Path | None = None) -> list[Bench]:
         f"fork --bytes {large}", FORKS)  # fmt: skip
     add("snapshot", "2000 pages of a buffer written while a forked child has it, too",
         f"fork --bytes {scale.size(GIB)} --writes 2000", FORKS)  # fmt: skip
+
+
+def _programs(made: _Benches) -> None:
+    """Programs that are over at once, and those whose base a trial chooses."""
     for bench, (program, runs, command) in SHORT.items():
         what = f"{program}, processor time of a run"
         words = (str(runs), *command)
@@ -270,6 +288,12 @@ def benches(scale: Scale, suite: Path | None = None) -> list[Bench]:
     for program, command in CHOOSERS.items():
         what = f"{program}, whose small objects get the same base, the machine kept busy"
         made.append(Bench(f"choice-{program}", what, command, ("libbrug",), "choice"))
+
+
+def _shapes(made: _Benches, scale: Scale) -> None:
+    """Growth that is aligned, side by side, in other steps, or by other threads; small objects."""
+    add, size = made.add, binary_size
+    top = scale.size(256 * MIB)
     for align in ALIGNMENTS:
         add(
             f"align-{align}", f"4 KiB to {size(top)} by doubling, aligned to {align} bytes",
@@ -313,6 +337,10 @@ def benches(scale: Scale, suite: Path | None = None) -> list[Bench]:
             f"small --calls {calls} --operations {scale.many(2_000_000)}",
             (*PEERS, *FIXED[:3], "brug", "libbrug"))  # fmt: skip
 
+
+def _paper(made: _Benches, scale: Scale) -> None:
+    """What the paper's figures 1 to 12 and its table 1 have."""
+    add, size = made.add, binary_size
     top = scale.size(64 * MIB)
     add("fig1", f"life of an object, 1 KiB to {size(top)}, filled",
         f"grow --from 1024 --to {top} --touch fill --lives 6 --time-calls",
@@ -353,6 +381,11 @@ def benches(scale: Scale, suite: Path | None = None) -> list[Bench]:
         f"arrow --grain page --bytes {top}", PAPER, settle=top * 3 // 2)  # fmt: skip
     add("fig12", "link two WebAssembly modules with Wasmtime",
         f"link --links {scale.many(4000)}", PAPER, settle=few)  # fmt: skip
+
+
+def _servers(made: _Benches, scale: Scale) -> None:
+    """Redis, as in figure 13, and with values that grow."""
+    add, size = made.add, binary_size
     servers = ("jemalloc-deb", "glibc-preload", "mimalloc-deb", "tcmalloc-deb", "libbrug-mmap",
                "libbrug")  # fmt: skip
     operations = {40: 60_000, 400: 50_000, 4 * KIB: 25_000, 40 * KIB: 4_000}
@@ -365,6 +398,11 @@ def benches(scale: Scale, suite: Path | None = None) -> list[Bench]:
         add(f"append-{value}", f"Redis, values that grow by {size(value)} at a time",
             f"--append --points {points} --value {value} "
             f"--operations {scale.many(operations[value])}", servers, "redis")  # fmt: skip
+
+
+def _counted(made: _Benches) -> None:
+    """Instructions of fast paths."""
+    add = made.add
     for work in ("malloc-free", "realloc"):
         add(f"instructions-{work}", f"objects of up to 4 KiB, {work}, instructions of an operation",
             f"small --calls {work} --operations",
@@ -375,16 +413,14 @@ def benches(scale: Scale, suite: Path | None = None) -> list[Bench]:
             f"collection --kind {work} --items",
             ("glibc", "jemalloc", "mimalloc", *FIXED[:3], "brug", "libbrug"),
             "instructions")  # fmt: skip
-    if suite is not None:
-        suite = mimalloc_bench.source(suite)
-        for name in mimalloc_bench.PROGRAMS:
-            words = (str(suite), name, *mimalloc_bench.arguments(suite, name))
-            made.append(
-                Bench(
-                    f"{SUITE}{name}", f"mimalloc-bench: {name}", words, (*SUITED, *NAMED), "program"
-                )
-            )
-    return made
+
+
+def _suite(made: _Benches, suite: Path) -> None:
+    """Programs of mimalloc-bench, from its sources."""
+    for name in mimalloc_bench.PROGRAMS:
+        words = (str(suite), name, *mimalloc_bench.arguments(suite, name))
+        what = f"mimalloc-bench: {name}"
+        made.append(Bench(f"{SUITE}{name}", what, words, (*SUITED, *NAMED), "program"))
 
 
 # --------------------------------------------------------------------------------- measuring
@@ -784,14 +820,13 @@ def smoke() -> None:
 
 
 def _provenance(scale: Scale) -> dict[str, Any]:
-    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     digest = sha256((BUILT / "brug").read_bytes(), crates.brug().library.read_bytes())
     return {
         "experiment": "bench-brug",
         "scale": scale.name,
         "rounds": scale.rounds,
         "machine": {
-            "cpu": cpu[1] if cpu else platform.machine(),
+            "cpu": processor(),
             "cpus": os.cpu_count(),
             "kernel": platform.release(),
             "libc": " ".join(platform.libc_ver()),
@@ -808,13 +843,10 @@ def _huge_pages() -> str:
 
 
 def chosen(only: str, scale: Scale, suite: Path | None = None) -> list[Bench]:
-    """The benchmarks that `only` names, commas between."""
+    """The benchmarks that `only` names."""
     every = benches(scale, suite)
-    wanted = [bench for bench in every if is_named(bench.name, only)]
-    if not wanted:
-        names = ", ".join(bench.name for bench in every)
-        raise LabError(f"no benchmark has '{only}' in its name; there are: {names}")
-    return wanted
+    wanted = names.chosen(only, [bench.name for bench in every], "benchmark")
+    return [bench for bench in every if bench.name in wanted]
 
 
 def directory(quick: bool) -> Path:
@@ -867,5 +899,5 @@ def run(only: str = "", quick: bool = False, suite: Path | None = None) -> None:
         if bench.kind == "choice":
             print(f"{bench.name}: {choices(results['runs'][bench.name]['libbrug'])}", flush=True)
     if wrong:
-        said = "; ".join(f"{bench}: {names}" for bench, names in wrong.items())
+        said = "; ".join(f"{bench}: {who}" for bench, who in wrong.items())
         raise LabError(f"wrong data after {said}; see {here / 'results.json'}")

@@ -33,10 +33,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import jobs, kernel
+from nocopy_lab import jobs, kernel, names
 from nocopy_lab.board import CMA_MIB, MEMORY_MIB, Machine, null_disk
-from nocopy_lab.experiments import keeper, measure, provenance
-from nocopy_lab.paths import OUT, LabError
+from nocopy_lab.experiments import keeper, measure, of_version, provenance
+from nocopy_lab.paths import OUT
 from nocopy_lab.run import MEASURING_S, Job
 
 SEED: Final = 1
@@ -44,7 +44,7 @@ HERE: Final = OUT / "bench-gcma"
 
 
 def directory(version: str) -> Path:
-    return HERE if version == "6.12" else HERE.with_name(f"{HERE.name}-{version}")
+    return of_version(HERE, version)
 
 
 KINDS: Final = (
@@ -232,19 +232,19 @@ def _real(config: str) -> str:
     )  # fmt: skip
 
 
-def real_jobs(kernel_file: Path, only: str = "") -> list[Job]:
+def real_jobs(kernel_file: Path) -> list[Job]:
     """Boots of User Mode Linux, which have to run one at a time."""
     made: list[Job] = []
     for number in range(REAL_ROUNDS):
         for config in ("gcma", "cma"):
             disk = _machine(config, FILES_MIB)
             machine = replace(disk, board="uml", words=(*disk.words, "zram.num_devices=2"))
-            name = f"bench-real-{config}-{number}"
-            if only in name:
-                made.append(
-                    Job(name, _real(config), kernel_file, machine, programs=("mke2fs",),
-                        allow=("allocation",), limit_s=MEASURING_S)
-                )  # fmt: skip
+            made.append(
+                Job(
+                    f"bench-real-{config}-{number}", _real(config), kernel_file, machine,
+                    programs=("mke2fs",), allow=("allocation",), limit_s=MEASURING_S,
+                )
+            )  # fmt: skip
     return made
 
 
@@ -318,13 +318,11 @@ def _machine(config: str, disk_mib: int, completion_ns: int = 0) -> Machine:
     return Machine("x86", config, extra_mib=disk_mib + 48, words=words, seed=SEED)
 
 
-def boots(gcma: Path, stock: Path, threads: Path, only: str = "") -> list[Job]:
-    """All boots whose name contains `only`, the longest first; two are on several threads."""
+def boots(gcma: Path, stock: Path, threads: Path) -> list[Job]:
+    """All other boots, the longest first; two are on several threads."""
     made: list[Job] = []
 
     def add(name: str, script: str, image: Path, machine: Machine, mkfs: str = "mke2fs") -> None:
-        if only not in f"bench-{name}":
-            return
         made.append(
             Job(
                 f"bench-{name}", script, image, machine, programs=(mkfs,),
@@ -349,8 +347,7 @@ def boots(gcma: Path, stock: Path, threads: Path, only: str = "") -> list[Job]:
     for name, (_, mib, _, _) in ORDERS.items():
         script = _in_order(name)
         for config in ("gcma", "reservation", "cma"):
-            machine = replace(_machine(config, mib, DISK_NS[0]))
-            add(f"reread-{name}-{config}", script, gcma, machine)
+            add(f"reread-{name}-{config}", script, gcma, _machine(config, mib, DISK_NS[0]))
     for one in NEIGHBOURS:
         add(one.name, one.job(), gcma, one.machine())
     for area, (config, mib, taken) in {"stock": COST_AREAS["none"], **COST_AREAS}.items():
@@ -421,11 +418,10 @@ KERNELS: Final = {
 def run(version: str, only: str = "") -> None:
     """Boot what `only` names and store it beside what the same kernels gave before."""
     none = Path()
-    if not boots(none, none, none, only) and not real_jobs(none, only):
-        raise LabError(f"no run has '{only}' in its name; there are: {', '.join(KINDS)}")
+    every = [job.name for job in (*boots(none, none, none), *real_jobs(none))]
+    wanted = names.chosen(only, every, "run", f"there are: {', '.join(KINDS)}")
     gcma, stock, threads, user_mode = map(kernel.image, KERNELS[version])
-    wanted = boots(gcma.bootable, stock.bootable, threads.bootable, only)
-    alone = real_jobs(user_mode.bootable, only)
+    together = boots(gcma.bootable, stock.bootable, threads.bootable)
     about = provenance(gcma, SEED) | {
         "stock": stock.about(),
         "uml": user_mode.about(),
@@ -434,5 +430,6 @@ def run(version: str, only: str = "") -> None:
         "cma_mib": CMA_MIB,
     }
     keep = keeper(directory(version), about, anew=not only)
-    measure(wanted, _expected, each=keep)
+    measure([job for job in together if job.name in wanted], _expected, each=keep)
+    alone = [job for job in real_jobs(user_mode.bootable) if job.name in wanted]
     measure(alone, _expected, at_once=1, each=keep)

@@ -13,9 +13,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -24,10 +22,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import child, crates, initramfs, jobs, kernel, progress, samples
+from nocopy_lab import child, crates, initramfs, jobs, kernel, names, progress, samples
 from nocopy_lab.board import BOARDS, SLOW_GLIBC, Disk, Machine, null_disk, qemu_version
-from nocopy_lab.experiments import is_named, measure, pdio_tools, stored
-from nocopy_lab.paths import OUT, LabError, free_mib, require_tool, sha256
+from nocopy_lab.experiments import measure, pdio_tools, processor, stored
+from nocopy_lab.paths import OUT, require_space, require_tool, sha256
 from nocopy_lab.run import SHM, Job, Outcome
 from nocopy_lab.units import binary_size
 
@@ -139,24 +137,13 @@ def host_runs() -> list[Host]:
 def scratch() -> Iterator[Path]:
     """A directory on this machine's disk: memory would be no device."""
     HERE.mkdir(parents=True, exist_ok=True)
-    if free_mib(HERE) < 8 * HOST_MIB:
-        raise LabError(f"only {free_mib(HERE)} MiB free for {HERE}, {8 * HOST_MIB} needed")
+    require_space(HERE, 8 * HOST_MIB)
     with tempfile.TemporaryDirectory(prefix="scratch-", dir=HERE) as directory:
         yield Path(directory)
 
 
 def _output(command: Sequence[str | Path], cwd: Path, env: dict[str, str] | None = None) -> str:
-    with child.started(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd, env=env
-    ) as process:
-        try:
-            out, err = process.communicate(timeout=RUN_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            raise LabError(f"{command[0]}: not done after {RUN_LIMIT_S:.0f} s") from None
-    if process.returncode != 0:
-        said = err.decode(errors="replace").strip().splitlines() or ["no message"]
-        raise LabError(f"{Path(command[0]).name} failed: {said[-1]}")
-    return out.decode(errors="replace")
+    return child.output(command, limit_s=RUN_LIMIT_S, cwd=cwd, env=env)
 
 
 def _pdio_bench(program: Path, words: Sequence[str], where: Path) -> dict[str, Any]:
@@ -597,23 +584,17 @@ BOARD_ESTIMATE_S: Final = 4400.0
 
 
 def _provenance() -> dict[str, Any]:
-    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return {
         "experiment": "bench-pdio",
-        "machine": {
-            "cpu": cpu[1] if cpu else platform.machine(),
-            "kernel": platform.release(),
-        },
+        "machine": {"cpu": processor(), "kernel": platform.release()},
     }
 
 
 def run(only: str = "") -> None:
-    """Measure what `only` names, commas between; others of this machine stay, and say what build
-    of pdio they are of."""
-
-    names = [*(one.name for one in host_runs()), *(job.name for job in board_jobs({}))]
-    if not any(is_named(name, only) for name in names):
-        raise LabError(f"nothing has '{only}' in its name; there are: {', '.join(names)}")
+    """Measure what `only` names; others of this machine stay, and say what build of pdio they are
+    of."""
+    every = [*(one.name for one in host_runs()), *(job.name for job in board_jobs({}))]
+    wanted = names.chosen(only, every, "run")
     program = crates.pdio()
     guest = initramfs.placed("bin/pdio", program)
     image = kernel.image(STORAGE)
@@ -622,8 +603,8 @@ def run(only: str = "") -> None:
         "storage_kernel": image.about(),
         "qemu": qemu_version(),
     }
-    hosts = [one for one in host_runs() if is_named(one.name, only)]
-    boots = [job for job in board_jobs(guest) if is_named(job.name, only)]
+    hosts = [one for one in host_runs() if one.name in wanted]
+    boots = [job for job in board_jobs(guest) if job.name in wanted]
     results: dict[str, Any] = {**about, "host": {}, "board": {}}
     if only and (HERE / "results.json").is_file():
         before = samples.load(HERE)

@@ -12,7 +12,7 @@ from typing import Final
 
 from nocopy_lab import jobs, kernel, samples
 from nocopy_lab.board import CMA_MIB, MEMORY_MIB, Machine, null_disk
-from nocopy_lab.experiments import measure, provenance, stored
+from nocopy_lab.experiments import measure, of_version, provenance, stored
 from nocopy_lab.paths import OUT
 from nocopy_lab.run import MEASURING_S, Job
 
@@ -41,7 +41,7 @@ KERNELS: Final = {"6.12": "gcma", "7.3": "gcma-7.3"}
 
 
 def directory(version: str) -> Path:
-    return HERE if version == "6.12" else HERE.with_name(f"{HERE.name}-{version}")
+    return of_version(HERE, version)
 
 
 def job(config: str, image: kernel.Image, seed: int) -> Job:

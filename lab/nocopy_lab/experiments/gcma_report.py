@@ -240,6 +240,17 @@ LAUNCH_WORDS: Final = {
 def lines(results: dict[str, Any]) -> list[Line]:
     """The table, in its order."""
     data = Measured(results)
+    return [
+        *_allocation_lines(data),
+        *_init_on_alloc_lines(data),
+        *_failure_lines(data),
+        *_use_lines(data),
+        *_cost_lines(data),
+    ]
+
+
+def _allocation_lines(data: Measured) -> list[Line]:
+    """What allocations and releases take, by the state of the area."""
     made: list[Line] = []
     for pages in SIZES:
         made += [
@@ -276,8 +287,6 @@ def lines(results: dict[str, Any]) -> list[Line]:
             failed={"gcma": sum(data.failed("gcma", s, n) for s in STATES for n in ALL_SIZES)},
         ),
         Line("worst to median of each of these sizes", {}, spread, 2, "ratio"),
-    ]
-    made += [
         Line(
             f"allocate 1 to {LARGEST:,} pages, three readers thrashing",
             {"cma": data.readers("cma")},
@@ -291,6 +300,13 @@ def lines(results: dict[str, Any]) -> list[Line]:
             data.releases("gcma"),
             0.15e6,
         ),
+    ]
+    return made
+
+
+def _init_on_alloc_lines(data: Measured) -> list[Line]:
+    """Where the kernel clears what it hands out."""
+    return [
         Line(
             f"allocate {LARGEST:,} pages, area idle, init_on_alloc",
             {"cma": data.cleared("cma", "unprepared")},
@@ -306,9 +322,14 @@ def lines(results: dict[str, Any]) -> list[Line]:
             failed={"gcma": data.failed("gcma", "prepared", kind="cleared")},
         ),
     ]
+
+
+def _failure_lines(data: Measured) -> list[Line]:
+    """How many of many allocations fail that are held at once."""
     failures = {c: data.failures(c) for c in ("cma", "gcma")}
     counted: dict[str, list[float]] = {c: [n] if of else [] for c, (n, of) in failures.items()}
-    made.append(
+    failed, of = data.failures("gcma", "mglru-random")
+    return [
         Line(
             "failed allocations at random, half of the area at most",
             {"cma": counted["cma"]},
@@ -316,10 +337,7 @@ def lines(results: dict[str, Any]) -> list[Line]:
             0,
             "count",
             {c: of for c, (_, of) in failures.items()},
-        )
-    )
-    failed, of = data.failures("gcma", "mglru-random")
-    made.append(
+        ),
         Line(
             "the same with the multi-generational LRU and zswap",
             {},
@@ -327,10 +345,14 @@ def lines(results: dict[str, Any]) -> list[Line]:
             0,
             "count",
             {"gcma": of},
-        )
-    )
+        ),
+    ]
+
+
+def _use_lines(data: Measured) -> list[Line]:
+    """What the memory is worth while no driver wants it."""
     both = ("reservation", "cma")
-    made += [
+    made = [
         Line(
             f"read a page of {REREAD_MIB} MiB again, disk of {ns // 1000} µs",
             {c: data.reread(ns, c, "pread") for c in both},
@@ -377,7 +399,12 @@ def lines(results: dict[str, Any]) -> list[Line]:
         )
         for size, most in CALLS.items()
     ]
-    made += [
+    return made
+
+
+def _cost_lines(data: Measured) -> list[Line]:
+    """What stores and loads cost, and GCMA those whom it does not help."""
+    made = [
         Line(f"{name} a page, beyond the copy", {}, data.dmem(field), 500, "instructions")
         for name, field in (("store", "store_ns"), ("load", "load_ns"))
     ]

@@ -30,7 +30,7 @@ from nocopy_lab import initramfs, jobs, kernel, trees
 from nocopy_lab.arch import X86
 from nocopy_lab.board import BOARDS, CMA_MIB, MEMORY_MIB, Disk, Machine, null_disk
 from nocopy_lab.board import CONFIGS as MODES
-from nocopy_lab.experiments import keeper, measure, provenance
+from nocopy_lab.experiments import keeper, measure, of_version, provenance
 from nocopy_lab.paths import OUT, LabError, sha256
 from nocopy_lab.run import Job
 
@@ -292,7 +292,7 @@ def blogbench() -> Path | None:
 
 
 def directory(board: str, version: str) -> Path:
-    return HERE / (board if version == trees.SERIES[0] else f"{board}-{version}")
+    return of_version(HERE / board, version)
 
 
 def run(parts: Sequence[str], board: str, at_once: int, version: str) -> None:

@@ -27,12 +27,12 @@ disturbs on the exact board (`x86`), whose disk is in its memory, to the last in
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import crates, debian, initramfs, jobs, kernel
+from nocopy_lab import crates, debian, initramfs, jobs, kernel, names
 from nocopy_lab.arch import ARM64
 from nocopy_lab.board import SLOW_GLIBC, Disk, Machine, null_disk
 from nocopy_lab.experiments import keeper, measure, provenance
@@ -416,30 +416,29 @@ def require_taken(row: Row, console: Path) -> None:
         raise LabError(f"{case}: {len(photos)} of {said['photos']} photos came; see {console}")
 
 
-def _arm64(only: str) -> tuple[list[Job], Row]:
-    """Boots on 64-bit Arm that `only` names, and what is known of them."""
-    if not any(only in f"record-{name}" for name in ARM64_BOOTS):
+def _arm64(wanted: Collection[str]) -> tuple[list[Job], Row]:
+    """Those of the wanted boots that are on 64-bit Arm, and what is known of them."""
+    if not any(f"record-{name}" in wanted for name in ARM64_BOOTS):
         return [], {}
     image, root = kernel.image("arm64"), debian.disk(PACKAGES, ARM64.debian)
     program = {"bin/nocopy-record": crates.record_aarch64().read_bytes()}
     program |= crates.aarch64_runtime()
-    made = [job for job in arm64_boots(image, program, root) if only in job.name]
+    made = [job for job in arm64_boots(image, program, root) if job.name in wanted]
     return made, _known_of(image, debian.versions(PACKAGES, ARM64.debian))
 
 
 def run(only: str = "") -> None:
     """Boot what `only` names; what is stored of the others stays."""
     # Before anything is built or fetched.
-    names = [job.name for job in Boots(kernel.Image("gcma", Path()), {}, Path()).every()]
-    names += [f"record-{one}" for one in (*EXACT_BOOTS, *ARM64_BOOTS)]
-    if not any(only in name for name in names):
-        raise LabError(f"nothing has '{only}' in its name; there are: {', '.join(names)}")
+    known = [job.name for job in Boots(kernel.Image("gcma", Path()), {}, Path()).every()]
+    known += [f"record-{one}" for one in (*EXACT_BOOTS, *ARM64_BOOTS)]
+    wanted = names.chosen(only, known, "boot")
     image, root = kernel.image("gcma"), debian.disk(PACKAGES)
     program = initramfs.placed("bin/nocopy-record", crates.record())
     every = list(Boots(image, program, root).every())
     every += exact_boots(image, program, debian.program(PACKAGES, "usr/bin/v4l2-ctl"))
-    arm64, of_arm64 = _arm64(only)
-    chosen = [job for job in every if only in job.name] + arm64
+    arm64, of_arm64 = _arm64(wanted)
+    chosen = [job for job in every if job.name in wanted] + arm64
     guest = initramfs.guest_programs()
     ours = (crates.record().read_bytes(), *(guest[name] for name in PROGRAMS))
     about: dict[str, Any] = provenance(image, SEED) | {
