@@ -3,9 +3,13 @@
 
 Lower modules never import higher ones:
 
-    cli  checks  experiments/          what a user asks for
-    report                             figures and pages, from JSON alone
-    run                                one boot: job in, results and console out
-    kernel  initramfs  board           what a boot is made of
-    child  paths  progress             processes, places, patience
+    cli                                     what a user asks for
+    checks/  website  packages              what is tested; the site; Debian packages of programs
+    experiments/                            what is measured, judged and drawn
+    report  samples  traces  series         figures from JSON; results; recorded loads; mails
+    run                                     one boot: job in, results and console out
+    kernel  initramfs  board  crates        what a boot is made of
+    trees  debian  jobs  venv               sources, packages, scripts, Python environments
+    arch  units  names                      small vocabularies
+    child  paths  progress                  processes, places, patience
 """

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""No circle among the lab's files, and the files of crates in the order that their pages list."""
+"""No circle among the lab's files, which need what is below them; and the files of crates in the
+order that their pages list."""
 
 from __future__ import annotations
 
@@ -39,6 +40,19 @@ def test_no_module_needs_itself() -> None:
     graph = {name: needed(path, set(files)) - {name} for name, path in files.items()}
     assert graph["nocopy_lab.cli"] >= {"nocopy_lab.kernel", "nocopy_lab.run"}
     TopologicalSorter(graph).prepare()  # raises CycleError, with the circle
+
+
+def test_no_module_needs_one_above_it() -> None:
+    """The floors are those that the package itself lists, the highest first."""
+    assert nocopy_lab.__doc__
+    lines = re.findall(r"^    (\S+(?: {1,2}\S+)*) {3,}", nocopy_lab.__doc__, re.MULTILINE)
+    floor = {name.strip("/"): at for at, line in enumerate(lines) for name in line.split()}
+    files = modules()
+    assert set(floor) == {name.split(".")[1] for name in files if "." in name} - {"__main__"}
+    for name, path in files.items():
+        own = floor.get(name.partition(".")[2].partition(".")[0], -1)
+        for other in needed(path, set(files)) - {"nocopy_lab"}:
+            assert own <= floor[other.split(".")[1]], f"{name} needs {other}"
 
 
 def listed(page: str, kind: str) -> list[str]:
