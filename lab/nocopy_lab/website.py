@@ -73,6 +73,12 @@ def gather(root: Path, names: Sequence[str], into: Path) -> None:
         (into / name).write_text(text)
 
 
+def pages() -> list[str]:
+    """All pages, by their paths in the repository."""
+    documents = sorted((REPO / "docs").rglob("*.md"))
+    return [*PAGES, *(str(page.relative_to(REPO)) for page in documents)]
+
+
 def sphinx() -> Path:
     """A Python that has sphinx; see venv.of()."""
     return venv.of("site", REQUIREMENTS) / "bin/python"
@@ -84,8 +90,7 @@ def write() -> Path:
     figures = everything.write()
     with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
         source = Path(temp)
-        documents = sorted((REPO / "docs").rglob("*.md"))
-        names = [*PAGES, *(str(page.relative_to(REPO)) for page in documents)]
+        names = pages()
         gather(REPO, names, source)
         (source / "conf.py").write_text(CONFIGURATION)
         # A page of its own in the list, which the one with the figures takes the place of.

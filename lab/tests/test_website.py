@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nocopy_lab import website
-from nocopy_lab.paths import LabError
+from nocopy_lab.paths import REPO, LabError
 
 
 def repository(root: Path, page: str) -> Path:
@@ -22,6 +22,12 @@ def test_what_is_linked_comes_along(tmp_path: Path) -> None:
     assert (tmp_path / "site/code.c").read_text() == "int x;"
     said = (tmp_path / "site/docs/page.md").read_text()
     assert said == "[c](../code.c#L1) m [w](https://a.b/c)"
+
+
+def test_no_page_of_ours_links_to_what_is_not_there(tmp_path: Path) -> None:
+    names = website.pages()
+    assert {"README.md", "docs/gcma.md", "docs/results/README.md"} < set(names)
+    website.gather(REPO, names, tmp_path)
 
 
 @pytest.mark.parametrize("target", ["none.md", "../../outside"])
