@@ -42,3 +42,37 @@ pub fn profile(text: &str) -> Option<impl Iterator<Item = Option<ProfileRow<'_>>
     let rows = lines.filter(|line| !line.is_empty());
     begins.then(|| rows.map(ProfileRow::of))
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn a_line_that_is_none_is_told_apart_from_those_that_are() {
+        let text =
+            "brug-profile 1\n4096 slot 160 9\n\n4096 slot 160\n4096 slot 160 9 9\n-1 slot 1 1\n";
+        let rows: Vec<_> = profile(text).expect("a profile").collect();
+        assert_eq!(rows.len(), 4);
+        let row = rows[0].expect("a row");
+        assert_eq!(
+            (row.size, row.name, row.mean, row.samples),
+            (4096, "slot", 160, 9)
+        );
+        assert!(rows[1..].iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn what_is_no_profile_of_this_version_is_none() {
+        for text in [
+            "",
+            "brug-profile 2\n",
+            "brug-profile 10\n",
+            " brug-profile 1\n",
+            "4096 slot 1 1\n",
+        ] {
+            assert!(profile(text).is_none(), "{text}");
+        }
+    }
+}
