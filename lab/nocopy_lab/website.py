@@ -74,9 +74,10 @@ def gather(root: Path, names: Sequence[str], into: Path) -> None:
 
 
 def pages() -> list[str]:
-    """All pages, by their paths in the repository."""
+    """All pages, by their paths in the repository, in the order of the list beside them."""
     documents = sorted((REPO / "docs").rglob("*.md"))
-    return [*PAGES, *(str(page.relative_to(REPO)) for page in documents)]
+    front, *others = PAGES
+    return [front, *(str(page.relative_to(REPO)) for page in documents), *others]
 
 
 def sphinx() -> Path:
