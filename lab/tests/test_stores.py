@@ -96,6 +96,10 @@ def test_the_page_is_drawn_from_what_is_stored(tmp_path: Path) -> None:
                    (stores.NONE, *stores.STORES)},
     }  # fmt: skip
     row["stores"][stores.BEFORE]["0"] = {**who, "disk": 375}  # type: ignore[index]
+    # Nothing of a kernel is known where no trace was played.
+    samples.save(tmp_path, {"seed": 1, "rows": [row]})
+    stores_report.draw(tmp_path)
+    assert "No traces that were recorded, seed 1." in (tmp_path / "table.md").read_text()
     about = {"kernel": {"release": "6.12"}, "qemu": "7.2", "seed": 1}
     samples.save(tmp_path, {**about, "rows": [row]})
     assert stores_report.kept(row, stores_report.COMPARED[0]) == 200

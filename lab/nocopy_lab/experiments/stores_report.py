@@ -104,11 +104,13 @@ def draw(directory: Path) -> Path:
     colours = {STORES[s][0]: STORES[s][1] for s in SHOWN}
     report.draw_groups(directory, FIGURE, groups, colours, FIGURE.title)
     found = tables(results)
+    of = "No traces that were recorded"
+    if "kernel" in results:
+        of = f"Kernel {results['kernel']['release']}, QEMU {results['qemu']}"
     (directory / "table.md").write_text(
         "# What the area should keep\n\n" + HOW_READ + "\n\n"
         + "".join(report.markdown_table(table) for table in found)
-        + f"Kernel {results['kernel']['release']}, QEMU {results['qemu']}, seed "
-        f"{results['seed']}. [What was decided](../../design.md#gcma).\n"
+        + f"{of}, seed {results['seed']}. [What was decided](../../design.md#gcma).\n"
     )  # fmt: skip
     report.page(
         directory / "index.html",
