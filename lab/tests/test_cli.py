@@ -179,4 +179,5 @@ def test_an_interruption_while_a_class_is_made_is_one(
     monkeypatch.setattr(kernel, "image", lambda _: type("Made", (), {"field": Interrupts()}))
     monkeypatch.setattr(child, "end_all", lambda: None)
     assert lab(monkeypatch, "build") == 130
-    assert capsys.readouterr().err == "lab: interrupted\n"
+    # From Python 3.12 on click sees it, and ends the line of the ^C first.
+    assert capsys.readouterr().err.strip() == "lab: interrupted"
