@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
 import pytest
 
-from nocopy_lab import child
+from nocopy_lab import child, website
 from nocopy_lab.checks import host, kunit, runner
 from nocopy_lab.checks.guest import GUEST_CHECKS
 from nocopy_lab.checks.kinds import BOTH, OLDER, GuestCheck, HostCheck, Skip
 from nocopy_lab.checks.kunit import judge_kunit_small
 from nocopy_lab.checks.oracle import kcsan_reports
-from nocopy_lab.paths import LabError
+from nocopy_lab.paths import REPO, LabError
 from nocopy_lab.run import Job, Outcome
 
 REPORT = """\
@@ -127,6 +128,15 @@ def test_a_word_that_no_check_has_is_an_error(
     monkeypatch.setattr(runner, "GUEST_CHECKS", [])
     with pytest.raises(LabError, match="run only if asked for by the first word"):
         runner.run_all("long")
+
+
+def test_documents_name_checks_that_there_are() -> None:
+    command = re.compile(r"lab/lab test --only (?:'([^']+)'|\"([^\"]+)\"|([\w:]+))")
+    text = "".join((REPO / page).read_text() for page in website.pages())
+    words = {word for found in command.findall(text) for word in found if word}
+    assert len(words) > 10
+    for word in words:
+        assert runner.named(word)
 
 
 def test_nothing_but_skipped_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
