@@ -5,7 +5,6 @@ import fcntl
 import hashlib
 import os
 import platform
-import re
 import shlex
 import subprocess
 import sys
@@ -138,25 +137,10 @@ def without_rights(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[s
 def test_help_installs_nothing(tmp_path: Path, words: tuple[str, ...]) -> None:
     said = without_rights(tmp_path, *words)
     assert (said.returncode, said.stderr) == (0, "")
-    assert said.stdout.startswith("Usage: lab/lab ")
+    listed, last = said.stdout.splitlines()[:-1], said.stdout.splitlines()[-1]
+    assert set(cli.lab.commands) >= {line.split()[1] for line in listed} >= {"demo", "run", "test"}
+    assert last.endswith("--help says more.")
     assert not (tmp_path / "cache").exists()
-
-
-def help_before_setup(command: str) -> str:
-    files = (str(LAB / "help.awk"), str(LAB / "nocopy_lab/cli.py"))
-    words = ["awk", "-v", f"wanted={command}", "-f", *files]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
-
-
-def test_help_before_the_lab_is_set_up_has_what_it_has_afterwards() -> None:
-    listed = re.findall(r"^  ([a-z-]+) +[A-Z].*\.$", help_before_setup("--help"), re.MULTILINE)
-    assert listed == list(cli.lab.commands)
-    for name, command in cli.lab.commands.items():
-        said = help_before_setup(name)
-        assert " ".join((command.help or "").split()) in said
-        options = [word for one in command.params for word in one.opts if word.startswith("--")]
-        told = re.search(r"^Options: (.+)$", said, re.MULTILINE)
-        assert (told[1].split() if told else []) == options
 
 
 def test_who_may_not_install_packages_is_told_what_root_has_to_run(tmp_path: Path) -> None:
