@@ -4,6 +4,7 @@
 
 pub mod cell;
 mod cgroup;
+mod child;
 mod profile;
 mod results;
 mod shares;
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde_json::json;
 
@@ -379,8 +380,7 @@ fn measure(
     let modes: Vec<Mode> = MODES.into_iter().filter(wanted).collect();
     let remembers = modes.contains(&Mode::Remembered);
     if remembers {
-        pdio::learn(directory, &costs, LEARNED_BYTES, |_, _| {})
-            .map_err(|error| Fail::Failed(report::reason(&error)))?;
+        learn(directory, &costs, signals)?;
     }
     let cell = |direction, block: u64, mode| Cell {
         direction,
@@ -474,7 +474,7 @@ fn measure(
                     signals.check()?;
                     line.show(directory, "profile", block, 1, 1);
                     let again = cell(direction, block, row.mode);
-                    row.profile = Some(profile::shares(&again, &name("perf"))?);
+                    row.profile = Some(profile::shares(&again, &name("perf"), signals)?);
                 }
             }
             target.rows.extend(rows);
@@ -533,21 +533,34 @@ fn prepare(path: &Path, bytes: u64, signals: &Signals) -> Outcome {
     signals.check()
 }
 
+/// Has a process of its own measure what is to be remembered: a signal ends it at once.
+fn learn(directory: &Path, costs: &Path, signals: &Signals) -> Outcome {
+    let failed = |why: &str| Fail::Failed(format!("cannot learn: {why}"));
+    let costs = std::path::absolute(costs).map_err(|e| failed(&report::reason(&e)))?;
+    let mut command = Command::new(cell::this_program()?);
+    command.env("PDIO_COSTS", costs);
+    command.args(["learn", "--size", &LEARNED_BYTES.to_string(), "--"]);
+    command.arg(directory).stderr(Stdio::piped());
+    let output = child::output(&mut command, signals)?;
+    let output = output.map_err(|e| failed(&report::reason(&e)))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(failed(said.trim().trim_start_matches("pdio learn: ")))
+        }
+    }
+}
+
 /// Has a process of its own do the measurement.
 fn ask(cell: &Cell, signals: &Signals) -> Outcome<Measured> {
-    let output = cell
-        .command()?
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .output()
-        .map_err(|e| {
-            Fail::Failed(format!(
-                "cannot start a measurement: {}",
-                report::reason(&e)
-            ))
-        })?;
-    // The process may have got the signal as well.
-    signals.check()?;
+    let mut command = cell.command()?;
+    let output = child::output(command.stderr(Stdio::piped()), signals)?.map_err(|e| {
+        Fail::Failed(format!(
+            "cannot start a measurement: {}",
+            report::reason(&e)
+        ))
+    })?;
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(&text).map_err(|_| {
         let said = String::from_utf8_lossy(&output.stderr);
