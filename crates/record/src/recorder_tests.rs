@@ -143,12 +143,33 @@ fn frames_that_are_lost_or_damaged_are_named() {
         Next::Damaged(5),
         Next::Frame(6),
         Next::Frame(8),
+        Next::Empty(9),
+        Next::Frame(10),
     ]
     .into_iter();
     let film = film(move || gives.next().unwrap());
-    record(film, &["--frames", "5"], &file).unwrap();
-    let remarks = ["lost 2-3", "damaged 5", "lost 7"].map(String::from);
-    assert_eq!(read(&file), (vec![0, 1, 4, 6, 8], remarks.to_vec()));
+    record(film, &["--frames", "6"], &file).unwrap();
+    let remarks = ["lost 2-3", "damaged 5", "lost 7", "damaged 9"].map(String::from);
+    assert_eq!(read(&file), (vec![0, 1, 4, 6, 8, 10], remarks.to_vec()));
+}
+
+#[test]
+fn a_photo_is_of_a_frame_that_came() {
+    let Some(home) = place("a_photo_is_of_a_frame_that_came") else {
+        return;
+    };
+    let photo = home.join("photo");
+    let mut numbers = 0..;
+    let film = film(move || match numbers.next().unwrap() {
+        3 => {
+            raise(SIGUSR2).unwrap();
+            Next::Empty(3)
+        }
+        number => Next::Frame(number),
+    });
+    let options = ["--frames", "20", "--photo", photo.to_str().unwrap()];
+    record(film, &options, &home.join("out")).unwrap();
+    assert!(fs::read(&photo).unwrap() == picture(4));
 }
 
 #[test]
