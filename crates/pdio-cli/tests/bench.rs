@@ -402,3 +402,38 @@ fn earlier_results_stay_until_there_are_new_ones() {
         assert_eq!(std::fs::read(&results).unwrap(), b"earlier");
     }
 }
+
+#[test]
+fn a_signal_ends_a_measurement_that_would_take_long() {
+    let home = home();
+    let dir = home.path().join("dir");
+    fs::create_dir(&dir).unwrap();
+    for (what, study) in [
+        ("learn", &["first", "--modes", "remembered"][..]),
+        (
+            "bench-cell",
+            &["stream", "--frame", "4K", "--length", "3000", "--hogs", "1"][..],
+        ),
+    ] {
+        let mut bench = pdio();
+        bench.arg("bench").args(study).args(["--cache", "64M"]);
+        let bench = piped(bench.arg(&dir));
+        let children = format!("/proc/{0}/task/{0}/children", bench.id());
+        let measures = |pid: &str| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words.split(|byte| *byte == 0).nth(1) == Some(what.as_bytes())
+        };
+        let found = || {
+            let children = fs::read_to_string(&children).unwrap();
+            let mut children = children.split_whitespace().map(String::from);
+            children.find(|pid| measures(pid))
+        };
+        until(|| found().is_some());
+        let measuring = found().unwrap();
+        signal(&bench, rustix::process::Signal::TERM);
+        let output = wait(bench);
+        assert_eq!(shell_status(&output), Some(143), "{}", stderr(&output));
+        assert!(!measures(&measuring), "{what} goes on");
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "{what}");
+    }
+}

@@ -284,23 +284,21 @@ fn read(path: &Path) -> Option<Vec<Line>> {
     )
 }
 
-/// Replaces what `path` knows of a filesystem by `new`. What it knows of others stays. Anything but a file of
-/// costs is left alone, with the error `AlreadyExists`. The file of the machine, and its directory if that is
-/// made, can be read by everybody, whatever the umask; in other places the umask holds.
-pub(crate) fn save(path: &Path, filesystem: &str, new: &[Line]) -> io::Result<()> {
+/// Makes the directory of a file of costs, and locks it: two processes that save at a time must not lose what one of
+/// them has measured. The directory of the machine's file, if it is made, can be read by everybody, whatever the umask;
+/// in other places the umask holds. What has the name and is no file of costs is the error `AlreadyExists`.
+fn claim(path: &Path) -> io::Result<File> {
     let directory = match path.parent() {
         Some(directory) if directory.as_os_str().is_empty() => Path::new("."),
         directory => directory.unwrap_or(Path::new("/")),
     };
-    let for_all = path == Path::new(MACHINE);
     let made = !directory.exists();
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o755)
         .create(directory)?;
-    // Two processes that save at a time must not lose what one of them has measured.
     let directory = File::open(directory)?;
-    if for_all && made {
+    if made && is_for_all(path) {
         directory.set_permissions(Permissions::from_mode(0o755))?;
     }
     lock(&directory)?;
@@ -310,6 +308,26 @@ pub(crate) fn save(path: &Path, filesystem: &str, new: &[Line]) -> io::Result<()
             "what is there is not a file of costs; PDIO_COSTS names another place",
         ));
     }
+    Ok(directory)
+}
+
+/// Returns true if this is the file of the machine.
+fn is_for_all(path: &Path) -> bool {
+    path == Path::new(MACHINE)
+}
+
+/// Fails where [`save`] would. Leaves no file.
+pub(crate) fn try_save(path: &Path) -> io::Result<()> {
+    let _locked = claim(path)?;
+    let (temporary, _) = temporary(path)?;
+    fs::remove_file(temporary)
+}
+
+/// Replaces what `path` knows of a filesystem by `new`. What it knows of others stays. Anything but a file of
+/// costs is left alone, with the error `AlreadyExists`. The file of the machine can be read by everybody, whatever the
+/// umask.
+pub(crate) fn save(path: &Path, filesystem: &str, new: &[Line]) -> io::Result<()> {
+    let _locked = claim(path)?;
     let mut lines = read(path).unwrap_or_default();
     lines.retain(|old| old.filesystem != filesystem);
     lines.extend_from_slice(new);
@@ -322,7 +340,7 @@ pub(crate) fn save(path: &Path, filesystem: &str, new: &[Line]) -> io::Result<()
     let (temporary, mut file) = temporary(path)?;
     let result = file
         .write_all(text.as_bytes())
-        .and_then(|()| match for_all {
+        .and_then(|()| match is_for_all(path) {
             true => file.set_permissions(Permissions::from_mode(0o644)),
             false => Ok(()),
         })
@@ -423,9 +441,11 @@ mod tests {
                 (about.ino(), about.len(), about.mtime_nsec(), about.mode())
             };
             let before = about();
-            let error = save(&at(name), "", &[]).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{name}");
-            assert_eq!(about(), before, "{name}");
+            for result in [save(&at(name), "", &[]), try_save(&at(name))] {
+                let error = result.unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{name}");
+                assert_eq!(about(), before, "{name}");
+            }
         }
         for name in ["old", "empty"] {
             // Nor what has a name that a temporary file may have.

@@ -17,8 +17,8 @@ use crate::learned::{self, LearnedCost, Operation, Pattern};
 use crate::memory::{Region, MIN_REGION};
 use crate::options::{Engine, Strategy};
 use crate::policy::Wanted;
-use crate::reader::{mostly_cached, SMALL_FILE};
 use crate::sys;
+use crate::window::{mostly_cached, SMALL_FILE};
 
 /// What [`explain`] found.
 #[derive(Clone, Debug)]

@@ -85,7 +85,7 @@ impl Arm {
 ///
 /// # Errors
 /// Those of making, writing and reading a file in `directory`, and of writing `file`, which is tried
-/// first. The text says which. If `file` is there and no file of costs, it stays as it is, and the error
+/// before anything is measured. The text says which; `file` is then as it was. If `file` is there and no file of costs, it stays as it is, and the error
 /// is [`AlreadyExists`](io::ErrorKind::AlreadyExists).
 pub fn learn(
     directory: &Path,
@@ -99,23 +99,24 @@ pub fn learn(
             format!("cannot {what} '{}': {error}", path.display()),
         )
     };
-    costs::save(file, "", &[]).map_err(|error| cannot("write", file, error))?;
-    let measured = measure(directory, size, &mut progress);
-    let (facts, lines, vague) = measured.map_err(|error| cannot("measure in", directory, error))?;
+    let in_directory = |error| cannot("measure in", directory, error);
+    let data = sys::nameless(directory).map_err(in_directory)?;
+    // Before minutes are spent.
+    costs::try_save(file).map_err(|error| cannot("write", file, error))?;
+    let (facts, lines, vague) = measure(&data, size, &mut progress).map_err(in_directory)?;
     let filesystem = lines.first().map_or("", |line| &line.filesystem);
     costs::save(file, filesystem, &lines).map_err(|error| cannot("write", file, error))?;
     learned::recall(facts.dev, &lines);
     Ok(vague)
 }
 
-/// What was found out about a file in `directory`, and how many strategies agreed on no cost.
+/// What was found out about a file, and how many strategies agreed on no cost.
 fn measure(
-    directory: &Path,
+    data: &File,
     size: usize,
     progress: &mut impl FnMut(usize, usize),
 ) -> io::Result<(FileFacts, Vec<Line>, usize)> {
-    let data = sys::nameless(directory)?;
-    let facts = FileFacts::of(&data)?;
+    let facts = FileFacts::of(data)?;
     let filesystem = costs::identity(data.as_fd(), &facts).ok_or_else(io::Error::last_os_error)?;
     // No device has room for the most, and it can be added to.
     let size = size.clamp(MIN_REGION, usize::MAX / 4);
@@ -126,7 +127,7 @@ fn measure(
     for _ in 0..ROUNDS {
         // The file is as long as the last writer left it.
         for arm in arms.iter_mut().filter(|arm| !arm.impossible) {
-            match sample(&data, arm, size)? {
+            match sample(data, arm, size)? {
                 Some(cost) => arm.samples.push(cost),
                 None => arm.impossible = true,
             }
@@ -246,6 +247,8 @@ mod tests {
         let file = home.path().join("costs");
         let mut seen = (0, 0);
         learn(home.path(), &file, 1 << 20, |done, total| {
+            // A signal may end it here.
+            assert!(!file.exists());
             seen = (done, total)
         })
         .unwrap();
@@ -262,6 +265,17 @@ mod tests {
         learn(home.path(), place, 1 << 20, |_, _| {}).unwrap_err();
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
     }
+
+    #[test]
+    fn what_cannot_be_measured_leaves_no_file_of_costs() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let file = home.path().join("not/there/costs");
+        let none = home.path().join("none");
+        let error = learn(&none, &file, 1 << 20, |_, _| {}).unwrap_err();
+        assert!(error.to_string().contains("measure in"), "{error}");
+        assert!(!home.path().join("not").exists());
+    }
+
     #[test]
     fn more_than_a_device_has_is_an_error() {
         let Some(home) = common::job() else {

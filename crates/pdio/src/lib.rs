@@ -103,6 +103,7 @@ mod staging;
 mod stats;
 mod sys;
 mod thread;
+mod window;
 mod writer;
 
 pub use align::{Alignment, AlignmentSource};
@@ -113,8 +114,9 @@ pub use learn::learn;
 pub use learned::{LearnedCost, Operation, Pattern};
 pub use memory::{available_memory, rescue_interrupted};
 pub use options::{Durability, Engine, OpenOptions, Strategy};
-pub use reader::{heard, times_heard, Reader};
+pub use reader::Reader;
 pub use stats::Stats;
 pub use sys::{close, nameless, prepare_threads, set_node_mode};
 pub use thread::set_thread_hook;
+pub use window::{heard, times_heard};
 pub use writer::Writer;

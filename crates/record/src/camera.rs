@@ -418,15 +418,17 @@ impl Camera {
         };
         let seconds = u64::try_from(buffer.timestamp.tv_sec).unwrap_or(0);
         let micros = u64::try_from(buffer.timestamp.tv_usec).unwrap_or(0);
+        let len = plane.bytesused.saturating_sub(plane.data_offset) as usize;
         Ok(Some(Arrival {
             index: buffer.index,
             begin: plane.data_offset as usize,
-            len: plane.bytesused.saturating_sub(plane.data_offset) as usize,
+            len,
             sequence: buffer.sequence,
             time: Duration::from_secs(seconds) + Duration::from_micros(micros),
             monotonic: buffer.flags & V4L2_BUF_FLAG_TIMESTAMP_MASK
                 == V4L2_BUF_FLAG_TIMESTAMP_MONOTONIC,
-            damaged: buffer.flags & V4L2_BUF_FLAG_ERROR != 0,
+            // Not every driver flags a frame of which nothing came.
+            damaged: buffer.flags & V4L2_BUF_FLAG_ERROR != 0 || len == 0,
         }))
     }
 }

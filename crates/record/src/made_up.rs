@@ -41,6 +41,8 @@ pub enum Next {
     Frame(u32),
     /// A frame with this number that is flagged as damaged.
     Damaged(u32),
+    /// A frame with this number of which nothing came, and that is not flagged.
+    Empty(u32),
     /// Nothing yet; it can be asked again at once.
     Later,
     /// Nothing any more.
@@ -178,9 +180,10 @@ impl Device {
         let Some(&(index, at)) = state.lent.front() else {
             return Err(io::ErrorKind::WouldBlock.into());
         };
-        let (number, damaged) = match (state.film.next)() {
-            Next::Frame(number) => (number, false),
-            Next::Damaged(number) => (number, true),
+        let (number, damaged, len) = match (state.film.next)() {
+            Next::Frame(number) => (number, false, FRAME),
+            Next::Damaged(number) => (number, true, FRAME),
+            Next::Empty(number) => (number, false, 0),
             Next::Later => return Err(io::ErrorKind::WouldBlock.into()),
             Next::Silence => {
                 rustix::io::read(&self.ready, &mut [0; 8])?;
@@ -189,12 +192,12 @@ impl Device {
             Next::Gone => return Err(io::Error::from_raw_os_error(libc::ENODEV)),
         };
         state.lent.pop_front();
-        if !damaged {
+        if !damaged && len > 0 {
             // SAFETY: lent to the camera until now, and as long as a frame.
             unsafe { at.copy_from_nonoverlapping(picture(number).as_ptr(), FRAME) };
         }
         let time = state.since + INTERVAL * number;
-        (buffer.index, buffer.sequence, buffer.bytesused) = (index, number, FRAME as u32);
+        (buffer.index, buffer.sequence, buffer.bytesused) = (index, number, len as u32);
         buffer.flags = V4L2_BUF_FLAG_TIMESTAMP_MONOTONIC;
         if damaged {
             buffer.flags |= V4L2_BUF_FLAG_ERROR;

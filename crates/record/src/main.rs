@@ -19,9 +19,9 @@ mod record;
 #[cfg(test)]
 mod recorder_tests;
 mod screen;
+mod summary;
 mod ways;
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -37,6 +37,7 @@ use output::Output;
 use photo::{part_of, Photos};
 use record::{Recording, Trigger};
 use screen::Screen;
+use summary::Summary;
 use ways::{Choice, Place, Tried, Way};
 
 #[global_allocator]
@@ -299,9 +300,31 @@ fn explain(args: &Explain) -> Outcome {
     report::print(&text)
 }
 
-/// Names as JSON can have them: what is not UTF-8 is no string there.
-fn names(files: &[PathBuf]) -> Vec<Cow<'_, str>> {
-    files.iter().map(|file| file.to_string_lossy()).collect()
+/// Wants photo and trigger to have names of their own.
+fn names_differ(args: &Record, output: &output::Plan) -> Outcome {
+    let part = args.photo.as_deref().map(part_of);
+    let others = [&args.photo, &part, &args.trigger];
+    if let Some(name) = others
+        .into_iter()
+        .flatten()
+        .find(|name| output.writes(name))
+    {
+        return Err(Fail::Usage(format!(
+            "{} is a file of the recording: give photo and trigger other names",
+            quoted(name)
+        )));
+    }
+    let twice = |trigger: &&PathBuf| {
+        let mut photo = [&args.photo, &part].into_iter().flatten();
+        photo.any(|name| files::same(name, trigger))
+    };
+    if let Some(name) = args.trigger.as_ref().filter(twice) {
+        return Err(Fail::Usage(format!(
+            "{} is where a photo goes: give the trigger another name",
+            quoted(name)
+        )));
+    }
+    Ok(())
 }
 
 fn run(args: &Record) -> Outcome {
@@ -331,28 +354,7 @@ fn run(args: &Record) -> Outcome {
         interval: None,
         block: None,
     };
-    let part = args.photo.as_deref().map(part_of);
-    let others = [&args.photo, &part, &args.trigger];
-    if let Some(name) = others
-        .into_iter()
-        .flatten()
-        .find(|name| output.writes(name))
-    {
-        return Err(Fail::Usage(format!(
-            "{} is a file of the recording: give photo and trigger other names",
-            quoted(name)
-        )));
-    }
-    let twice = |trigger: &&PathBuf| {
-        let mut photo = [&args.photo, &part].into_iter().flatten();
-        photo.any(|name| files::same(name, trigger))
-    };
-    if let Some(name) = args.trigger.as_ref().filter(twice) {
-        return Err(Fail::Usage(format!(
-            "{} is where a photo goes: give the trigger another name",
-            quoted(name)
-        )));
-    }
+    names_differ(args, &output)?;
     // Before the camera is set up, which may take a while: what comes meanwhile is held.
     let signals = record::signals()?;
     // Before the camera as well: whatever fails closes the camera first, and only then waits for a terminal.
@@ -421,54 +423,28 @@ fn run(args: &Record) -> Outcome {
     }
     // What it waited for the trigger is no part of the recording, however long that was.
     let (since, waited) = tally.triggered.unwrap_or((since, Duration::ZERO));
-    let time = ended.saturating_duration_since(since);
-    let cpu = (record::processor_time() - waited).as_secs_f64();
-    // Through the ring it is one, and one more where the ring goes through the page cache.
-    let copied = match way {
-        Way::Buffered => totals.given,
-        _ => totals.given.saturating_sub(totals.zero_copy) + totals.buffered,
-    } + tally.kept;
-    let copies = copied as f64 / totals.given.max(1) as f64;
+    let summary = Summary {
+        way,
+        tally,
+        totals,
+        photos,
+        photos_failed: failed,
+        time: ended.saturating_duration_since(since),
+        cpu: (record::processor_time() - waited).as_secs_f64(),
+    };
     let mut told = Ok(());
     if args.json {
-        told = report::json(&json!({
-            "file": file.to_string_lossy(), "files": names(&totals.files), "way": way.to_string(),
-            "frames": totals.frames, "lost": totals.lost, "suspected": totals.suspected,
-            "damaged": totals.damaged, "uneven": totals.uneven,
-            "late": tally.late, "worst_s": tally.worst.as_secs_f64(), "bytes": totals.bytes,
-            "copies_per_byte": copies, "seconds": time.as_secs_f64(), "cpu_s": cpu,
-            "photos": photos, "photos_failed": failed, "complete": outcome.is_ok() && failed == 0,
-        }));
+        told = report::json(&summary.json(file, outcome.is_ok() && failed == 0));
     } else if !args.quiet && !matches!(outcome, Err(Fail::Failed(_))) {
-        let suspected = match totals.suspected {
-            0 => String::new(),
-            more => format!(" (perhaps {more} more, by their times)"),
-        };
-        let each = match totals.frames {
-            0 => String::new(),
-            frames => format!(
-                ", {:.2} ms of processor time a frame",
-                1000.0 * cpu / frames as f64
-            ),
-        };
-        say(format_args!(
-            "{} frames, {} lost{suspected}, {} damaged, {} late; {}, {}; way '{way}', {copies:.2} \
-             copies a byte{each}",
-            totals.frames,
-            totals.lost,
-            totals.damaged,
-            tally.late,
-            report::amount(totals.bytes, 1024),
-            report::rate(totals.bytes, time),
-        ));
+        say(summary.line());
     }
-    let told = match failed {
-        0 => told,
+    if failed > 0 {
         // Lines have said so.
-        _ => told.and(Err(Fail::Reported)),
-    };
+        told = told.and(Err(Fail::Reported));
+    }
     match outcome {
         Err(Fail::Failed(text)) if !pipe => {
+            let totals = &summary.totals;
             let what = match totals.files.len() {
                 1 => format!("{} holds", quoted(&totals.files[0])),
                 files => format!("{files} files hold"),
@@ -516,13 +492,6 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn names_that_are_not_utf8_have_a_place_in_json() {
-        use std::os::unix::ffi::OsStrExt;
-        let files = [std::ffi::OsStr::from_bytes(b"a\xff").into()];
-        assert_eq!(json!({ "files": names(&files) })["files"][0], "a\u{fffd}");
     }
 
     #[test]

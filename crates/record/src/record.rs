@@ -328,7 +328,9 @@ impl<'a> Recording<'a> {
         let camera = stream.camera;
         let mut since = Instant::now();
         while !self.quota.done {
-            self.signals.check()?;
+            if self.signals.ended().is_some() {
+                return self.rest(stream);
+            }
             self.listen();
             let mut late = false;
             if self.state != State::CatchingUp {
@@ -361,6 +363,19 @@ impl<'a> Recording<'a> {
             }
         }
         Ok(())
+    }
+
+    /// A signal asks for the end. What the camera has taken by now waits in its buffers while the disk is busy, and is
+    /// part of the recording. None of them is given back any more, so there is an end.
+    fn rest(&mut self, stream: &Stream<'_>) -> Outcome {
+        // What becomes of the camera now is no failure of the recording.
+        while let Ok(Some(arrival)) = stream.take() {
+            self.frame(stream, arrival)?;
+            if self.quota.done {
+                return Ok(());
+            }
+        }
+        self.signals.check()
     }
 
     fn silent(&self, camera: &Camera) -> Fail {
@@ -422,7 +437,7 @@ impl<'a> Recording<'a> {
         if self.state == State::Waiting || self.quota.takes(&frame) {
             self.keep_or_write(&frame, &arrival, data, camera.interval)?;
         }
-        if self.quota.done {
+        if self.quota.done || self.signals.ended().is_some() {
             // What becomes of the camera now is no failure of the recording.
             return Ok(());
         }

@@ -57,6 +57,21 @@ fn frames(mut before: impl FnMut(u32) + 'static) -> Film {
     })
 }
 
+/// The same, that has no more frames once a signal has come.
+fn frames_until(signal: c_int, last: u32, mut before: impl FnMut(u32) + 'static) -> Film {
+    let mut numbers = 0..=last;
+    film(move || {
+        let Some(number) = numbers.next() else {
+            return Next::Later;
+        };
+        before(number);
+        if number == last {
+            raise(signal).unwrap();
+        }
+        Next::Frame(number)
+    })
+}
+
 fn film(next: impl FnMut() -> Next + 'static) -> Film {
     Film {
         opened: || {},
@@ -143,12 +158,33 @@ fn frames_that_are_lost_or_damaged_are_named() {
         Next::Damaged(5),
         Next::Frame(6),
         Next::Frame(8),
+        Next::Empty(9),
+        Next::Frame(10),
     ]
     .into_iter();
     let film = film(move || gives.next().unwrap());
-    record(film, &["--frames", "5"], &file).unwrap();
-    let remarks = ["lost 2-3", "damaged 5", "lost 7"].map(String::from);
-    assert_eq!(read(&file), (vec![0, 1, 4, 6, 8], remarks.to_vec()));
+    record(film, &["--frames", "6"], &file).unwrap();
+    let remarks = ["lost 2-3", "damaged 5", "lost 7", "damaged 9"].map(String::from);
+    assert_eq!(read(&file), (vec![0, 1, 4, 6, 8, 10], remarks.to_vec()));
+}
+
+#[test]
+fn a_photo_is_of_a_frame_that_came() {
+    let Some(home) = place("a_photo_is_of_a_frame_that_came") else {
+        return;
+    };
+    let photo = home.join("photo");
+    let mut numbers = 0..;
+    let film = film(move || match numbers.next().unwrap() {
+        3 => {
+            raise(SIGUSR2).unwrap();
+            Next::Empty(3)
+        }
+        number => Next::Frame(number),
+    });
+    let options = ["--frames", "20", "--photo", photo.to_str().unwrap()];
+    record(film, &options, &home.join("out")).unwrap();
+    assert!(fs::read(&photo).unwrap() == picture(4));
 }
 
 #[test]
@@ -375,11 +411,7 @@ fn the_end_waits_until_all_files_have_ended() {
         done.store(true, Relaxed);
         Ok(())
     });
-    let film = frames(|number| {
-        if number == 7 {
-            raise(SIGTERM).unwrap();
-        }
-    });
+    let film = frames_until(SIGTERM, 7, |_| {});
     let [segment, bytes] = &segment(5);
     let outcome = record(film, &[segment, bytes], &home.join("out"));
     assert!(matches!(outcome, Err(Fail::Signal(SIGTERM))), "{outcome:?}");
@@ -394,11 +426,7 @@ fn a_terminal_that_hangs_up_ends_it_cleanly() {
     let Some(home) = place("a_terminal_that_hangs_up_ends_it_cleanly") else {
         return;
     };
-    let film = frames(|number| {
-        if number == 7 {
-            raise(SIGHUP).unwrap();
-        }
-    });
+    let film = frames_until(SIGHUP, 7, |_| {});
     let outcome = record(film, &[], &home.join("out"));
     assert!(matches!(outcome, Err(Fail::Signal(SIGHUP))), "{outcome:?}");
     holds(&home.join("out"), 0..8);
@@ -466,14 +494,47 @@ fn a_signal_ends_a_recording_with_a_whole_frame() {
         return;
     };
     let file = home.join("out");
-    let film = frames(|number| {
-        if number == 9 {
-            raise(SIGTERM).unwrap();
-        }
-    });
+    let film = frames_until(SIGTERM, 9, |_| {});
     let outcome = record(film, &[], &file);
     assert!(matches!(outcome, Err(Fail::Signal(SIGTERM))), "{outcome:?}");
     holds(&file, 0..10);
+}
+
+#[test]
+fn what_the_camera_had_when_a_signal_came_is_recorded() {
+    let Some(home) = place("what_the_camera_had_when_a_signal_came_is_recorded") else {
+        return;
+    };
+    // Four frames more, that had come while the last one was written; then none; or as many as there are buffers.
+    for (name, more, whole) in [("some", 4, 12), ("all", 1000, 10)] {
+        let file = home.join(name);
+        let mut numbers = 0..=7 + more;
+        let film = film(move || match numbers.next() {
+            Some(7) => {
+                raise(SIGTERM).unwrap();
+                Next::Frame(7)
+            }
+            number => number.map_or(Next::Later, Next::Frame),
+        });
+        let buffers = if more == 4 { "8" } else { "3" };
+        let outcome = record(film, &["--buffers", buffers], &file);
+        assert!(matches!(outcome, Err(Fail::Signal(SIGTERM))), "{outcome:?}");
+        holds(&file, 0..whole);
+    }
+    // Those from before the trigger, and a failure of the camera that comes after the signal.
+    let file = home.join("triggered");
+    let mut numbers = 0..=52;
+    let film = film(move || {
+        let number = numbers.next();
+        if number == Some(50) {
+            raise(SIGUSR1).unwrap();
+            raise(SIGTERM).unwrap();
+        }
+        number.map_or(Next::Gone, Next::Frame)
+    });
+    let outcome = record(film, &["--pre-roll", "20ms"], &file);
+    assert!(matches!(outcome, Err(Fail::Signal(SIGTERM))), "{outcome:?}");
+    holds(&file, 29..53);
 }
 
 #[test]
@@ -742,15 +803,17 @@ fn a_photo_that_could_not_be_written_is_a_failure() {
     // Whether it ends by itself or by a signal.
     for end in [0..9, 0..6] {
         fs::create_dir(&photos).unwrap();
-        let (photos, last) = (photos.clone(), end.end - 1);
-        let film = frames(move |number| match number {
-            3 => {
+        let photos = photos.clone();
+        let asks = move |number| {
+            if number == 3 {
                 fs::remove_dir(&photos).unwrap();
                 raise(SIGUSR2).unwrap();
             }
-            5 if last == 5 => raise(SIGTERM).unwrap(),
-            _ => {}
-        });
+        };
+        let film = match end.end {
+            9 => frames(asks),
+            _ => frames_until(SIGTERM, 5, asks),
+        };
         let outcome = record(film, &["--frames", "9", "--photo", &photo], &file);
         assert!(matches!(outcome, Err(Fail::Reported)), "{outcome:?}");
         holds(&file, end);
@@ -762,11 +825,7 @@ fn a_signal_hides_no_json_that_could_not_be_printed() {
     let Some(home) = place("a_signal_hides_no_json_that_could_not_be_printed") else {
         return;
     };
-    let film = frames(|number| {
-        if number == 5 {
-            raise(SIGTERM).unwrap();
-        }
-    });
+    let film = frames_until(SIGTERM, 5, |_| {});
     let full = File::options().write(true).open("/dev/full").unwrap();
     // SAFETY: numbers alone. What the test says has its own standard output again.
     let outcome = unsafe {

@@ -286,7 +286,7 @@ pub fn hog() -> Outcome {
     Ok(())
 }
 
-fn this_program() -> Outcome<PathBuf> {
+pub fn this_program() -> Outcome<PathBuf> {
     std::env::current_exe().map_err(|e| Fail::Failed(format!("cannot find this program: {e}")))
 }
 

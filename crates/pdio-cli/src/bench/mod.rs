@@ -4,7 +4,9 @@
 
 pub mod cell;
 mod cgroup;
+mod child;
 mod profile;
+mod results;
 mod shares;
 mod stat;
 
@@ -12,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde_json::json;
 
@@ -21,6 +23,7 @@ use crate::signals::Signals;
 use crate::size;
 use cell::{Cell, Direction, Measured, Mode, Pattern};
 use profile::Profiler;
+use results::{as_json, frames, table, Row, Target};
 
 const METHOD: &str = "Method:
   Sequential writes to a fresh file and reads of one that is not in the page
@@ -189,60 +192,6 @@ const FIRST_BYTES: u64 = 64 << 20;
 /// What a measurement on tmpfs moves, as in the paper.
 const TMPFS_BYTES: u64 = 256 << 20;
 
-/// The medians of one direction, block size and mode.
-struct Row {
-    direction: Direction,
-    block: u64,
-    mode: Mode,
-    runs: Vec<Measured>,
-    profile: Option<shares::Shares>,
-}
-
-impl Row {
-    fn median(&self, value: impl Fn(&Measured) -> f64) -> f64 {
-        let mut values: Vec<f64> = self.runs.iter().map(value).collect();
-        values.sort_by(f64::total_cmp);
-        match values.len() {
-            0 => f64::NAN,
-            n => (values[(n - 1) / 2] + values[n / 2]) / 2.0,
-        }
-    }
-
-    fn speed(&self) -> f64 {
-        self.median(|m| m.bytes as f64 / m.seconds / 1024.0 / 1024.0)
-    }
-
-    /// Half of the distance between the slowest and the fastest run, in percent of the median.
-    fn spread_percent(&self) -> f64 {
-        let speeds = self.runs.iter().map(|m| m.bytes as f64 / m.seconds);
-        let (least, most) = speeds.fold((f64::INFINITY, 0f64), |(l, m), s| (l.min(s), m.max(s)));
-        50.0 * (most - least) / (self.speed() * 1024.0 * 1024.0)
-    }
-
-    fn system_ms_per_gib(&self) -> f64 {
-        self.median(|m| m.system_kernel_ms / m.bytes as f64 * (1u64 << 30) as f64)
-    }
-
-    fn process_ms_per_gib(&self) -> f64 {
-        self.median(|m| m.process_kernel_ms / m.bytes as f64 * (1u64 << 30) as f64)
-    }
-
-    fn user_ms_per_gib(&self) -> f64 {
-        self.median(|m| m.process_user_ms / m.bytes as f64 * (1u64 << 30) as f64)
-    }
-
-    fn core(&self) -> f64 {
-        self.median(|m| m.core_kernel_percent)
-    }
-}
-
-struct Target {
-    directory: PathBuf,
-    filesystem: String,
-    rows: Vec<Row>,
-    unsupported: BTreeMap<(u64, String), String>,
-}
-
 /// Files that are removed when dropped.
 struct Scratch(Vec<PathBuf>);
 
@@ -375,29 +324,6 @@ pub fn run(args: &Bench) -> Outcome {
     io::Write::write_all(file, (text + "\n").as_bytes()).context("write", path)
 }
 
-fn as_json(target: &Target) -> serde_json::Value {
-    json!({
-        "directory": target.directory.to_string_lossy(),
-        "filesystem": target.filesystem,
-        "results": target.rows.iter().map(|row| json!({
-            "direction": row.direction,
-            "block": row.block,
-            "mode": row.mode,
-            "mib_per_s": row.speed(),
-            "spread_percent": row.spread_percent(),
-            "core_kernel_percent": row.core(),
-            "system_kernel_ms_per_gib": row.system_ms_per_gib(),
-            "process_kernel_ms_per_gib": row.process_ms_per_gib(),
-            "process_user_ms_per_gib": row.user_ms_per_gib(),
-            "profile": row.profile,
-            "runs": row.runs,
-        })).collect::<Vec<_>>(),
-        "unsupported": target.unsupported.iter().map(|((block, what), why)| json!({
-            "block": block, "what": what, "why": why,
-        })).collect::<Vec<_>>(),
-    })
-}
-
 /// What is to be done with each size and mode.
 struct Work<'a> {
     name: &'a str,
@@ -454,8 +380,7 @@ fn measure(
     let modes: Vec<Mode> = MODES.into_iter().filter(wanted).collect();
     let remembers = modes.contains(&Mode::Remembered);
     if remembers {
-        pdio::learn(directory, &costs, LEARNED_BYTES, |_, _| {})
-            .map_err(|error| Fail::Failed(report::reason(&error)))?;
+        learn(directory, &costs, signals)?;
     }
     let cell = |direction, block: u64, mode| Cell {
         direction,
@@ -549,7 +474,7 @@ fn measure(
                     signals.check()?;
                     line.show(directory, "profile", block, 1, 1);
                     let again = cell(direction, block, row.mode);
-                    row.profile = Some(profile::shares(&again, &name("perf"))?);
+                    row.profile = Some(profile::shares(&again, &name("perf"), signals)?);
                 }
             }
             target.rows.extend(rows);
@@ -608,21 +533,34 @@ fn prepare(path: &Path, bytes: u64, signals: &Signals) -> Outcome {
     signals.check()
 }
 
+/// Has a process of its own measure what is to be remembered: a signal ends it at once.
+fn learn(directory: &Path, costs: &Path, signals: &Signals) -> Outcome {
+    let failed = |why: &str| Fail::Failed(format!("cannot learn: {why}"));
+    let costs = std::path::absolute(costs).map_err(|e| failed(&report::reason(&e)))?;
+    let mut command = Command::new(cell::this_program()?);
+    command.env("PDIO_COSTS", costs);
+    command.args(["learn", "--size", &LEARNED_BYTES.to_string(), "--"]);
+    command.arg(directory).stderr(Stdio::piped());
+    let output = child::output(&mut command, signals)?;
+    let output = output.map_err(|e| failed(&report::reason(&e)))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(failed(said.trim().trim_start_matches("pdio learn: ")))
+        }
+    }
+}
+
 /// Has a process of its own do the measurement.
 fn ask(cell: &Cell, signals: &Signals) -> Outcome<Measured> {
-    let output = cell
-        .command()?
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .output()
-        .map_err(|e| {
-            Fail::Failed(format!(
-                "cannot start a measurement: {}",
-                report::reason(&e)
-            ))
-        })?;
-    // The process may have got the signal as well.
-    signals.check()?;
+    let mut command = cell.command()?;
+    let output = child::output(command.stderr(Stdio::piped()), signals)?.map_err(|e| {
+        Fail::Failed(format!(
+            "cannot start a measurement: {}",
+            report::reason(&e)
+        ))
+    })?;
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(&text).map_err(|_| {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -636,104 +574,4 @@ fn ask(cell: &Cell, signals: &Signals) -> Outcome<Measured> {
             output.status
         ))
     })
-}
-
-fn table(target: &Target, sizes: &[u64]) -> String {
-    let mut text = format!("{} ({})", target.directory.display(), target.filesystem);
-    for direction in [Direction::Write, Direction::Read] {
-        let rows: Vec<&Row> = target
-            .rows
-            .iter()
-            .filter(|r| r.direction == direction)
-            .collect();
-        if rows.is_empty() {
-            continue;
-        }
-        let profiled = rows.iter().any(|r| r.profile.is_some());
-        let modes: Vec<Mode> = MODES
-            .into_iter()
-            .filter(|m| rows.iter().any(|r| r.mode == *m))
-            .collect();
-        let width = if profiled { 50 } else { 34 };
-        text += &format!("\n\n{:>9}", format!("{direction:?}").to_lowercase());
-        for mode in &modes {
-            text += &format!(" | {:^width$}", format!("{mode:?}").to_lowercase());
-        }
-        text += &format!("\n{:>9}", "block");
-        for _ in &modes {
-            text += &format!(
-                " | {:>7} {:>4} {:>6} {:>8} {:>5}",
-                "MiB/s", "+-%", "core %", "ms/GiB", "user"
-            );
-            if profiled {
-                text += &format!(" {:>4} {:>5} {:>4}", "copy", "cache", "irq%");
-            }
-        }
-        for &block in sizes {
-            text += &format!("\n{:>9}", amount(block, 1024));
-            for mode in &modes {
-                match rows.iter().find(|r| r.block == block && r.mode == *mode) {
-                    Some(row) => {
-                        text += &format!(
-                            " | {:>7.0} {:>4.0} {:>6.0} {:>8.0} {:>5.0}",
-                            row.speed(),
-                            row.spread_percent(),
-                            row.core(),
-                            row.system_ms_per_gib(),
-                            row.user_ms_per_gib()
-                        );
-                        if let Some(p) = &row.profile {
-                            text += &format!(
-                                " {:>4.0} {:>5.0} {:>4.0}",
-                                p.copy_percent, p.cache_percent, p.interrupt_percent
-                            );
-                        }
-                    }
-                    None => text += &format!(" | {:^width$}", "-"),
-                }
-            }
-        }
-    }
-    text + &excuses(target) + "\n"
-}
-
-/// The frames of `stream`: one line for each mode.
-fn frames(target: &Target) -> String {
-    let mut text = format!("{} ({})", target.directory.display(), target.filesystem);
-    text += &format!(
-        "\n{:>10} {:>7} {:>7} {:>10} {:>10} {:>10} {:>7}",
-        "mode", "frames", "missed", "median ms", "99.9% ms", "worst ms", "core %"
-    );
-    for row in &target.rows {
-        let of = |value: fn(&cell::Paced) -> f64| {
-            row.median(|m| m.paced.as_ref().map_or(f64::NAN, value))
-        };
-        text += &format!(
-            "\n{:>10} {:>7.0} {:>7.0} {:>10.2} {:>10.2} {:>10.2} {:>7.0}",
-            format!("{:?}", row.mode).to_lowercase(),
-            of(|p| p.calls as f64),
-            of(|p| p.missed as f64),
-            of(|p| p.median_ms),
-            of(|p| p.p999_ms),
-            of(|p| p.worst_ms),
-            row.core(),
-        );
-    }
-    text + &excuses(target) + "\n"
-}
-
-/// What could not be measured, and why.
-fn excuses(target: &Target) -> String {
-    let mut text = String::new();
-    let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for ((block, what), why) in &target.unsupported {
-        reasons
-            .entry(why)
-            .or_default()
-            .push(format!("{what} of {}", amount(*block, 1024)));
-    }
-    for (why, what) in reasons {
-        text += &format!("\n- {}: {why}", what.join(", "));
-    }
-    text
 }

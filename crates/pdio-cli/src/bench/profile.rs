@@ -7,8 +7,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::cell::{Cell, Measured};
+use super::child;
 use super::shares::{Kernel, Shares};
 use crate::report::{Fail, Outcome};
+use crate::signals::Signals;
 
 /// What finds where the time goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,26 +55,27 @@ pub fn check() -> Outcome<Profiler> {
 ///
 /// # Errors
 /// If perf fails.
-pub fn shares(cell: &Cell, data: &Path) -> Outcome<Shares> {
+pub fn shares(cell: &Cell, data: &Path, signals: &Signals) -> Outcome<Shares> {
     let measured = cell.command()?;
     let failed = |what: &str| Fail::Failed(format!("--profile: perf {what} failed"));
-    let record = Command::new("perf")
+    let mut record = Command::new("perf");
+    record
         .args(["record", "-q", "-k", "CLOCK_MONOTONIC"])
         .args(["-e", "cpu-clock", "-F", "997", "-a", "-o"])
         .arg(data)
         .arg("--")
         .arg(measured.get_program())
         .args(measured.get_args())
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output();
-    let script = Command::new("perf")
+        .stderr(Stdio::null());
+    let mut script = Command::new("perf");
+    script
         .args(["script", "-F", "comm,time,ip,sym", "-i"])
         .arg(data)
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output();
+        .stderr(Stdio::null());
+    let recorded = child::output(&mut record, signals);
+    let recorded = recorded.and_then(|record| Ok((record, child::output(&mut script, signals)?)));
     let _ = std::fs::remove_file(data);
+    let (record, script) = recorded?;
     let measured: Measured = match record {
         Ok(output) => serde_json::from_slice(&output.stdout).map_err(|_| failed("record"))?,
         Err(_) => return Err(failed("record")),

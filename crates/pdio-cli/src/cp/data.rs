@@ -97,7 +97,7 @@ impl<'a> Data<'a> {
         if small && self.at_once(source, file, pair, position)? {
             return Ok(());
         }
-        self.ranges(source, file, pair, position)
+        self.ranges(source, file, pair, position, next_data)
     }
 
     /// Has the filesystem share the blocks, if it can.
@@ -197,8 +197,15 @@ impl<'a> Data<'a> {
         })
     }
 
-    /// Copies what is left of a file, one range of data after the other.
-    fn ranges(&mut self, source: &File, file: &File, pair: &Pair, position: &mut u64) -> Outcome {
+    /// Copies what is left of a file, one range of data after the other, as `next` finds them.
+    fn ranges(
+        &mut self,
+        source: &File,
+        file: &File,
+        pair: &Pair,
+        position: &mut u64,
+        next: impl Fn(Option<&File>, u64) -> io::Result<Option<(u64, u64)>>,
+    ) -> Outcome {
         let &Pair { from, to, .. } = pair;
         // A source may be open so that nothing is waited for, which asynchronous reads would heed.
         let waits = rustix::fs::fcntl_setfl(source, OFlags::empty());
@@ -211,7 +218,7 @@ impl<'a> Data<'a> {
             .reader_from(source.try_clone().context("read", from)?)
             .context("read", from)?;
         self.stream(file, pair, position, |data, writer, position| loop {
-            let next = next_data(holes, *position).context("read", from)?;
+            let next = next(holes, *position).context("read", from)?;
             let next = next.filter(|&(start, _)| start < limit);
             let Some((start, end)) = next.map(|(start, end)| (start, end.min(limit))) else {
                 // Nothing but a hole is left; the source may have shrunk meanwhile.
@@ -241,8 +248,10 @@ impl<'a> Data<'a> {
                 let bytes = reader.fill_buf().context("read", from)?;
                 let n = (bytes.len() as u64).min(end - *position) as usize;
                 if n == 0 {
-                    // The end of the file, now.
-                    if *position < pair.about.len() && holes.is_some() {
+                    // The end of the file, now, which may be before a hole that was passed over.
+                    if holes.is_some() {
+                        let size = reader.seek(SeekFrom::End(0)).context("read", from)?;
+                        *position = size.min(*position);
                         writer.set_len(*position).context("write", to)?;
                     }
                     return Ok(());
@@ -330,4 +339,60 @@ fn copy_range(from: &File, to: &File, start: u64, end: u64) -> u64 {
         }
     }
     at - start
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    #[test]
+    fn a_source_that_shrinks_after_its_data_was_found_has_a_copy_of_its_length() {
+        const DATA: u64 = 12 << 20;
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let (from, to) = (home.path().join("from"), home.path().join("to"));
+        let signals = Signals::listen(&[]).unwrap();
+        // Between two holes: so much that a stream takes it, and little that is left to the kernel.
+        for (range, kept) in [
+            (LONG_RANGE + 4096, 0),
+            (LONG_RANGE + 4096, 5 << 20),
+            (LONG_RANGE + 4096, DATA + 10),
+            (4096, 5 << 20),
+            (4096, DATA + 10),
+        ] {
+            let source = File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(&from)
+                .unwrap();
+            source.set_len(2 * DATA + 2 * range).unwrap();
+            source.write_all_at(&vec![7; range as usize], DATA).unwrap();
+            let copy = File::create(&to).unwrap();
+            let (about, made) = (source.metadata().unwrap(), copy.metadata().unwrap());
+            let pair = Pair {
+                from: &from,
+                to: &to,
+                about: &about,
+                made: &made,
+            };
+            let mut data = Data::new(&signals, Progress::new("", 0, false));
+            let mut position = 0;
+            let shrinks = |holes: Option<&File>, position| {
+                let found = next_data(holes, position);
+                source.set_len(kept).unwrap();
+                found
+            };
+            data.ranges(&source, &copy, &pair, &mut position, shrinks)
+                .unwrap();
+            assert_eq!(position, kept, "{range}");
+            assert!(
+                std::fs::read(&to).unwrap() == std::fs::read(&from).unwrap(),
+                "{range} {kept}"
+            );
+            source.set_len(0).unwrap();
+        }
+    }
 }

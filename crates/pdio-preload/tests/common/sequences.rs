@@ -912,6 +912,44 @@ impl Maker {
         }
     }
 
+    /// Requests that others carry out, and other ways to a file.
+    fn otherwise(&mut self, actor: usize) {
+        let kind = self.pick(&["r", "w"]);
+        let suits = |open: &Open| match kind {
+            "r" => open.readable,
+            _ => open.writable,
+        };
+        let (from, to) = (self.slot(actor, suits), self.rng.usize(..SLOTS));
+        let (size, at) = (self.size(), self.place());
+        let (one, other) = (self.full(actor), self.name(actor));
+        match self.rng.u8(..12) {
+            // The threads of the C library that carry these out do not go over to a child.
+            0 | 1 if actor > 1 => self.step(actor, format!("aio {from} {kind} {size} {at}")),
+            0..=3 => self.step(actor, format!("submit {from} {kind} {size} {at}")),
+            // After that nothing is taken any more.
+            4 if self.rng.u8(..3) == 0 => {
+                self.step(actor, format!("ring {from} {kind} {size} {at}"));
+            }
+            4 | 5 => self.step(actor, format!("vmsplice {from} {size}")),
+            6 => self.step(actor, format!("popen {one}")),
+            7 | 8 => {
+                let how = self.pick(&["again", "itself"]);
+                let mode = match how {
+                    "again" => self.pick(&["r", "w", "rw"]),
+                    _ => self.pick(&["function", "syscall"]),
+                };
+                self.step(actor, format!("{how} {from} {to} {mode}"));
+                self.open[actor][to] = self.open[actor][from];
+                if let Some(open) = self.open[actor][to].as_mut().filter(|_| how == "again") {
+                    (open.readable, open.writable) = (mode != "w", mode != "r");
+                }
+            }
+            9 => self.step(actor, format!("exchange {one} {other}")),
+            10 if !self.holes => self.step(actor, format!("allocate {from} {at} {size}")),
+            _ => self.step(actor, format!("attribute {from}")),
+        }
+    }
+
     fn file_pointer(&mut self, actor: usize) {
         let (slot, name) = (self.any(actor), self.name(actor));
         let size = self.rng.usize(..20_000);
@@ -1147,7 +1185,7 @@ pub fn generate(seed: u64) -> Sequence {
         if !maker.alive[actor] {
             actor = 0;
         }
-        match maker.rng.u8(..64) {
+        match maker.rng.u8(..67) {
             0..=7 => maker.open(actor),
             8..=19 => maker.write(actor),
             20..=27 => maker.read(actor),
@@ -1165,6 +1203,7 @@ pub fn generate(seed: u64) -> Sequence {
             57 if maker.rng.bool() => maker.rights(actor),
             57..=58 => maker.sync(actor),
             59..=60 => maker.close(actor),
+            61..=63 => maker.otherwise(actor),
             _ => maker.process(actor),
         }
     }
