@@ -330,7 +330,12 @@ fn unpinned(error: io::Error) -> io::Error {
 pub fn sync(dmabuf: &OwnedFd, end: bool) {
     let flags = DMA_BUF_SYNC_READ | if end { DMA_BUF_SYNC_END } else { 0 };
     // SAFETY: reads one number. Where caches are coherent nothing happens, errors included.
-    unsafe { libc::ioctl(dmabuf.as_raw_fd(), DMA_BUF_IOCTL_SYNC as _, &flags) };
+    while unsafe { libc::ioctl(dmabuf.as_raw_fd(), DMA_BUF_IOCTL_SYNC as _, &flags) } == -1
+        && matches!(
+            io::Error::last_os_error().raw_os_error(),
+            Some(libc::EAGAIN | libc::EINTR)
+        )
+    {}
 }
 
 #[cfg(test)]
