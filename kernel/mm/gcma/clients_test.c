@@ -13,6 +13,7 @@
 #include <linux/fs.h>
 #include <linux/fs_context.h>
 #include <linux/gcma.h>
+#include <linux/kthread.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mount.h>
@@ -41,6 +42,7 @@
  * @evict: a page to be evicted while others are invalidated
  * @flagged: it was kept then
  * @called: something was invalidated
+ * @stale: something was read that had been overwritten
  */
 struct clients_fixture {
 	struct vfsmount		*mnt;
@@ -53,6 +55,7 @@ struct clients_fixture {
 	pgoff_t			evict;
 	bool			flagged;
 	bool			called;
+	bool			stale;
 };
 
 static struct clients_fixture *fixture_of(struct folio *folio)
@@ -691,6 +694,43 @@ static void clients_test_no_copy_of_a_file_that_forbids(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, evict(fx, 4));
 	mapping_set_gcma(fx->mapping, true);
 	expect_disk(test, 3);
+}
+
+/* Write to a page around the page cache, then read it. */
+static int overwrite_thread(void *data)
+{
+	struct clients_fixture *fx = data;
+	const pgoff_t index = CLIENTS_PAGES - 1;
+	struct kiocb iocb = { .ki_filp = fx->file, .ki_pos = index << PAGE_SHIFT };
+
+	change(fx, index);
+	kiocb_invalidate_post_direct_write(&iocb, PAGE_SIZE);
+	fx->stale = cached(fx, index) != fx->disk[index];
+	fx->called = true;
+	while (!kthread_should_stop())
+		schedule_timeout_interruptible(1);
+	return 0;
+}
+
+/* Others write to a file that stops to allow copies, while it still has some. */
+static void clients_test_write_meets_a_file_that_forbids(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct task_struct *task;
+	pgoff_t i;
+
+	/* More than are looked at without letting others run. */
+	for (i = 0; i < CLIENTS_PAGES; i++)
+		keep(test, i);
+	task = kthread_create(overwrite_thread, fx, "clients_write");
+	KUNIT_ASSERT_FALSE(test, IS_ERR(task));
+	kthread_bind(task, raw_smp_processor_id());
+	sched_set_fifo(task);
+	wake_up_process(task);
+	mapping_set_gcma(fx->mapping, false);
+	kthread_stop(task);
+	KUNIT_EXPECT_TRUE(test, fx->called);
+	KUNIT_EXPECT_FALSE(test, fx->stale);
 }
 
 static int read_byte(struct clients_fixture *fx, pgoff_t index)
@@ -1426,6 +1466,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_no_copy_of_such_files),
 	KUNIT_CASE(clients_test_key_is_removed),
 	KUNIT_CASE(clients_test_no_copy_of_a_file_that_forbids),
+	KUNIT_CASE(clients_test_write_meets_a_file_that_forbids),
 	KUNIT_CASE(clients_test_read_in_place),
 	KUNIT_CASE(clients_test_read_counts_misses),
 	KUNIT_CASE(clients_test_no_use_after_a_failed_write),
