@@ -1123,6 +1123,35 @@ static void clients_test_refault_costs_no_io(struct kunit *test)
 	}
 }
 
+/* Evictions are told apart also when their counter has reached its end. */
+static void clients_test_refault_at_the_end_of_the_counter(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct lruvec *lruvec;
+	struct folio *folio;
+	long age;
+
+	if (lru_gen_enabled())
+		kunit_skip(test, "the multi-generational LRU counts by tiers");
+	activate_others(fx);
+	cached(fx, 3);
+	folio = filemap_get_folio(fx->mapping, 3);
+	KUNIT_ASSERT_FALSE(test, IS_ERR(folio));
+	folio_set_workingset(folio);
+	lruvec = mem_cgroup_lruvec(folio_memcg(folio), folio_pgdat(folio));
+	folio_put(folio);
+	age = atomic_long_read(&lruvec->nonresident_age);
+	/* All bits that a shadow has of it, and those that it has not. */
+	atomic_long_set(&lruvec->nonresident_age, -CLIENTS_PAGES);
+	evict(fx, 3);
+	cached(fx, 3);
+	atomic_long_set(&lruvec->nonresident_age, age);
+	folio = filemap_get_folio(fx->mapping, 3);
+	KUNIT_ASSERT_FALSE(test, IS_ERR(folio));
+	KUNIT_EXPECT_TRUE(test, folio_test_workingset(folio));
+	folio_put(folio);
+}
+
 /* Insert a large folio, as readahead does. Returns true if it was filled. */
 static bool add_large(struct kunit *test, pgoff_t index)
 {
@@ -1483,6 +1512,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_readahead_stops_at_random),
 	KUNIT_CASE(clients_test_splice),
 	KUNIT_CASE(clients_test_refault_costs_no_io),
+	KUNIT_CASE(clients_test_refault_at_the_end_of_the_counter),
 	KUNIT_CASE(clients_test_large_there_and_back),
 	KUNIT_CASE(clients_test_large_store_in_vain),
 	KUNIT_CASE(clients_test_large_is_not_filled_in_part),

@@ -44,8 +44,6 @@ OTHERS: Final = (
     ("mm/vmstat.c", "", "oracles: they end when these counters say so"),
     ("mm/zswap.c", "", "oracle, multi-generational LRU and zswap"),
     ("mm/memory-failure.c", "", "broken memory is not filled, read or handed out"),
-    # One bit less of a counter, whose highest bits nobody gets to see on 64-bit machines.
-    ("mm/workingset.c", "WORKINGSET_SHIFT + NODES_SHIFT", "nobody's: a counter that wraps around"),
     ("mm/workingset.c", "lrugen", "a copy is not weighed by the multi-generational LRU"),
     ("mm/workingset.c", "gcma_shadow_pages", "nodes of shadow entries leave a cgroup its memory"),
 )
