@@ -169,9 +169,12 @@ void *__gcma_publish(struct address_space *mapping, struct folio *folio,
 	unsigned long nr = folio_nr_pages(folio);
 	pgoff_t index = index_of(folio, client);
 
-	/* Since the copies were made, the file may have ceased to allow any. */
+	/*
+	 * Since the copies were made, the file may have ceased to allow any. This pairs
+	 * with __gcma_invalidate_end() in __mapping_set_gcma().
+	 */
 	if (!shadow || (client == GCMA_CLIENT_FILE &&
-			(atomic_read(guard_of(mapping)) ||
+			(atomic_read_acquire(guard_of(mapping)) ||
 			 !test_bit(AS_GCMA, &mapping->flags)))) {
 		drop(mapping, index, nr);
 		return shadow;
@@ -477,7 +480,7 @@ EXPORT_SYMBOL_GPL(__gcma_invalidate_begin);
  */
 void __gcma_invalidate_end(struct address_space *mapping)
 {
-	/* Pairs with the i_pages lock: what was removed before is gone. */
+	/* Pairs with the i_pages lock, and atomic_read_acquire() in __gcma_publish(). */
 	smp_mb__before_atomic();
 	atomic_dec(guard_of(mapping));
 }
@@ -511,10 +514,16 @@ void __gcma_invalidate_all(void)
 void __mapping_set_gcma(struct address_space *mapping, bool allow)
 {
 	/* The entries of DAX are no shadows; swap changes blocks, and no pages. */
-	if (allow && !IS_DAX(mapping->host) && !IS_SWAPFILE(mapping->host))
+	if (allow && !IS_DAX(mapping->host) && !IS_SWAPFILE(mapping->host)) {
 		set_bit(AS_GCMA, &mapping->flags);
-	else if (test_and_clear_bit(AS_GCMA, &mapping->flags))
-		unflag_range(mapping, 0, ULONG_MAX);
+	} else if (test_bit(AS_GCMA, &mapping->flags)) {
+		/* Until no flag is left, whoever changes the file has to look for them. */
+		__gcma_invalidate_begin(mapping, 0, ULONG_MAX);
+		/* Pairs with a write that ends, and is seen: no flags, then no need to look. */
+		smp_mb__before_atomic();
+		clear_bit(AS_GCMA, &mapping->flags);
+		__gcma_invalidate_end(mapping);
+	}
 }
 EXPORT_SYMBOL_GPL(__mapping_set_gcma);
 

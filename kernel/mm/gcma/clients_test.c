@@ -13,6 +13,8 @@
 #include <linux/fs.h>
 #include <linux/fs_context.h>
 #include <linux/gcma.h>
+#include <linux/irq_work.h>
+#include <linux/kthread.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mount.h>
@@ -41,6 +43,7 @@
  * @evict: a page to be evicted while others are invalidated
  * @flagged: it was kept then
  * @called: something was invalidated
+ * @stale: something was read that had been overwritten
  */
 struct clients_fixture {
 	struct vfsmount		*mnt;
@@ -53,6 +56,7 @@ struct clients_fixture {
 	pgoff_t			evict;
 	bool			flagged;
 	bool			called;
+	bool			stale;
 };
 
 static struct clients_fixture *fixture_of(struct folio *folio)
@@ -101,18 +105,27 @@ static void clients_readahead(struct readahead_control *ractl)
 	}
 }
 
-/* Have reclaim remove a page. Returns true if it left a flagged shadow. */
-static bool evict(struct clients_fixture *fx, pgoff_t index)
+/* Put a page that is to be evicted on a list of its own. */
+static bool isolate(struct clients_fixture *fx, pgoff_t index, struct list_head *list)
 {
 	struct folio *folio = filemap_get_folio(fx->mapping, index);
-	LIST_HEAD(list);
 
 	if (IS_ERR(folio))
 		return false;
 	lru_add_drain_all();
 	if (folio_isolate_lru(folio))
-		list_add(&folio->lru, &list);
+		list_add(&folio->lru, list);
 	folio_put(folio);
+	return !list_empty(list);
+}
+
+/* Have reclaim remove a page. Returns true if it left a flagged shadow. */
+static bool evict(struct clients_fixture *fx, pgoff_t index)
+{
+	LIST_HEAD(list);
+
+	if (!isolate(fx, index, &list))
+		return false;
 	reclaim_pages(&list);
 	return gcma_flagged(xa_load(&fx->mapping->i_pages, index));
 }
@@ -350,6 +363,48 @@ static void clients_test_store_in_vain(struct kunit *test)
 	KUNIT_EXPECT_NULL(test, gcma_publish(true, fx->mapping, folio, NULL));
 	expect_no_copy(test, 3);
 	folio_unlock(folio);
+	folio_put(folio);
+}
+
+static int reclaim_thread(void *list)
+{
+	reclaim_pages(list);
+	while (!kthread_should_stop())
+		schedule_timeout_interruptible(1);
+	return 0;
+}
+
+/* The same if somebody takes hold of it between its copy and its removal. */
+static void clients_test_held_meanwhile(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	spinlock_t *lock = &fx->mapping->host->i_lock;
+	unsigned long end = jiffies + 10 * HZ;
+	struct task_struct *task;
+	struct folio *folio;
+	LIST_HEAD(list);
+	bool copied;
+
+	if (num_online_cpus() == 1)
+		kunit_skip(test, "one processor");
+	cached(fx, 3);
+	KUNIT_ASSERT_TRUE(test, isolate(fx, 3, &list));
+	folio = list_first_entry(&list, struct folio, lru);
+	task = kthread_create(reclaim_thread, &list, "clients_reclaim");
+	KUNIT_ASSERT_FALSE(test, IS_ERR(task));
+	/* Reclaim wants this lock when the copy has been made. */
+	spin_lock(lock);
+	kthread_bind(task, cpumask_any_but(cpu_online_mask, smp_processor_id()));
+	wake_up_process(task);
+	do
+		copied = dmem_has(&gcma_dmem, fx->mapping, 3);
+	while (!copied && time_before(jiffies, end));
+	folio_get(folio);
+	spin_unlock(lock);
+	kthread_stop(task);
+	KUNIT_EXPECT_TRUE(test, copied);
+	KUNIT_EXPECT_TRUE(test, resident(fx, 3));
+	expect_no_copy(test, 3);
 	folio_put(folio);
 }
 
@@ -691,6 +746,43 @@ static void clients_test_no_copy_of_a_file_that_forbids(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, evict(fx, 4));
 	mapping_set_gcma(fx->mapping, true);
 	expect_disk(test, 3);
+}
+
+/* Write to a page around the page cache, then read it. */
+static int overwrite_thread(void *data)
+{
+	struct clients_fixture *fx = data;
+	const pgoff_t index = CLIENTS_PAGES - 1;
+	struct kiocb iocb = { .ki_filp = fx->file, .ki_pos = index << PAGE_SHIFT };
+
+	change(fx, index);
+	kiocb_invalidate_post_direct_write(&iocb, PAGE_SIZE);
+	fx->stale = cached(fx, index) != fx->disk[index];
+	fx->called = true;
+	while (!kthread_should_stop())
+		schedule_timeout_interruptible(1);
+	return 0;
+}
+
+/* Others write to a file that stops to allow copies, while it still has some. */
+static void clients_test_write_meets_a_file_that_forbids(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct task_struct *task;
+	pgoff_t i;
+
+	/* More than are looked at without letting others run. */
+	for (i = 0; i < CLIENTS_PAGES; i++)
+		keep(test, i);
+	task = kthread_create(overwrite_thread, fx, "clients_write");
+	KUNIT_ASSERT_FALSE(test, IS_ERR(task));
+	kthread_bind(task, raw_smp_processor_id());
+	sched_set_fifo(task);
+	wake_up_process(task);
+	mapping_set_gcma(fx->mapping, false);
+	kthread_stop(task);
+	KUNIT_EXPECT_TRUE(test, fx->called);
+	KUNIT_EXPECT_FALSE(test, fx->stale);
 }
 
 static int read_byte(struct clients_fixture *fx, pgoff_t index)
@@ -1083,6 +1175,35 @@ static void clients_test_refault_costs_no_io(struct kunit *test)
 	}
 }
 
+/* Evictions are told apart also when their counter has reached its end. */
+static void clients_test_refault_at_the_end_of_the_counter(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct lruvec *lruvec;
+	struct folio *folio;
+	long age;
+
+	if (lru_gen_enabled())
+		kunit_skip(test, "the multi-generational LRU counts by tiers");
+	activate_others(fx);
+	cached(fx, 3);
+	folio = filemap_get_folio(fx->mapping, 3);
+	KUNIT_ASSERT_FALSE(test, IS_ERR(folio));
+	folio_set_workingset(folio);
+	lruvec = mem_cgroup_lruvec(folio_memcg(folio), folio_pgdat(folio));
+	folio_put(folio);
+	age = atomic_long_read(&lruvec->nonresident_age);
+	/* All bits that a shadow has of it, and those that it has not. */
+	atomic_long_set(&lruvec->nonresident_age, -CLIENTS_PAGES);
+	evict(fx, 3);
+	cached(fx, 3);
+	atomic_long_set(&lruvec->nonresident_age, age);
+	folio = filemap_get_folio(fx->mapping, 3);
+	KUNIT_ASSERT_FALSE(test, IS_ERR(folio));
+	KUNIT_EXPECT_TRUE(test, folio_test_workingset(folio));
+	folio_put(folio);
+}
+
 /* Insert a large folio, as readahead does. Returns true if it was filled. */
 static bool add_large(struct kunit *test, pgoff_t index)
 {
@@ -1214,6 +1335,25 @@ static void clients_test_large_shadow_is_cut(struct kunit *test)
 	expect_disk(test, 7);
 }
 
+/* khugepaged makes large folios of files that allow none; small ones come back. */
+static void clients_test_large_shadow_of_small_folios(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	pgoff_t i;
+
+	require_large(test);
+	KUNIT_ASSERT_FALSE(test, add_large(test, 4));
+	KUNIT_ASSERT_TRUE(test, evict(fx, 4));
+	mapping_set_folio_order_range(fx->mapping, 0, 0);
+	for (i = 4; i < 8; i++)
+		change(fx, i);
+	KUNIT_EXPECT_EQ(test, read_byte(fx, 5), 5);
+	KUNIT_EXPECT_EQ(test, cached(fx, 6), 6);
+	truncate_inode_pages_range(fx->mapping, 4 << PAGE_SHIFT, (5 << PAGE_SHIFT) - 1);
+	KUNIT_EXPECT_EQ(test, cached(fx, 4), 4 ^ 0x80);
+	KUNIT_EXPECT_EQ(test, cached(fx, 7), 7);
+}
+
 /* Of a shadow that begins before the range, and of what comes after it. */
 static void clients_test_large_shadows_from_the_middle(struct kunit *test)
 {
@@ -1231,6 +1371,59 @@ static void clients_test_large_shadows_from_the_middle(struct kunit *test)
 	for (index = 0; index < 768; index += 256)
 		KUNIT_EXPECT_FALSE(test, gcma_flagged(xa_load(pages, index)));
 }
+
+#ifdef CONFIG_FAILSLAB
+struct clients_forget {
+	struct irq_work work;
+	struct address_space *mapping;
+};
+
+static void clients_forget(struct irq_work *work)
+{
+	struct clients_forget *forget = container_of(work, struct clients_forget, work);
+	unsigned long flags;
+
+	xa_lock_irqsave(&forget->mapping->i_pages, flags);
+	__xa_erase(&forget->mapping->i_pages, 0);
+	xa_unlock_irqrestore(&forget->mapping->i_pages, flags);
+}
+
+/* A shadow goes while an insertion that has found it waits for memory of a node. */
+static void clients_test_large_shadow_gone_meanwhile(struct kunit *test)
+{
+	struct clients_fixture *fx = test->priv;
+	struct clients_forget forget = { .mapping = fx->mapping };
+	void *shadow = xa_mk_value(GCMA_SHADOW_BITS);
+	struct folio *folio;
+	int err;
+
+	require_large(test);
+	folio = test_alloc_folio(2);
+	KUNIT_ASSERT_NOT_NULL(test, folio);
+	__folio_set_locked(folio);
+	init_irq_work(&forget.work, clients_forget);
+	/* The first page alone needs no node, four pages do. */
+	xa_store(&fx->mapping->i_pages, 0, shadow, GFP_KERNEL);
+	/* The work is done when interrupts are on again: where the lock is let go. */
+	local_irq_disable();
+	irq_work_queue(&forget.work);
+	current->fail_nth = 1;
+	err = __filemap_add_folio(fx->mapping, folio, 0, GFP_NOWAIT, &shadow);
+	local_irq_enable();
+	irq_work_sync(&forget.work);
+	KUNIT_EXPECT_EQ(test, err, 0);
+	KUNIT_EXPECT_EQ(test, current->fail_nth, 0);
+	KUNIT_EXPECT_NULL(test, shadow);
+	folio_unlock(folio);
+	folio_put(folio);
+}
+#else
+static void clients_test_large_shadow_gone_meanwhile(struct kunit *test)
+{
+	require_large(test);
+	kunit_skip(test, "no failing allocations");
+}
+#endif
 
 /* Those that a node higher up has, which is reclaimed, are of as many pages as a node. */
 static void clients_test_large_shadows_of_a_node(struct kunit *test)
@@ -1405,6 +1598,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_lost_copy_is_read),
 	KUNIT_CASE(clients_test_overwrite_is_not_filled),
 	KUNIT_CASE(clients_test_store_in_vain),
+	KUNIT_CASE(clients_test_held_meanwhile),
 	KUNIT_CASE(clients_test_invalidation_meets_store),
 	KUNIT_CASE(clients_test_loss_meets_store),
 	KUNIT_CASE(clients_test_cut_pages),
@@ -1426,6 +1620,7 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_no_copy_of_such_files),
 	KUNIT_CASE(clients_test_key_is_removed),
 	KUNIT_CASE(clients_test_no_copy_of_a_file_that_forbids),
+	KUNIT_CASE(clients_test_write_meets_a_file_that_forbids),
 	KUNIT_CASE(clients_test_read_in_place),
 	KUNIT_CASE(clients_test_read_counts_misses),
 	KUNIT_CASE(clients_test_no_use_after_a_failed_write),
@@ -1442,13 +1637,16 @@ static struct kunit_case clients_test_cases[] = {
 	KUNIT_CASE(clients_test_readahead_stops_at_random),
 	KUNIT_CASE(clients_test_splice),
 	KUNIT_CASE(clients_test_refault_costs_no_io),
+	KUNIT_CASE(clients_test_refault_at_the_end_of_the_counter),
 	KUNIT_CASE(clients_test_large_there_and_back),
 	KUNIT_CASE(clients_test_large_store_in_vain),
 	KUNIT_CASE(clients_test_large_is_not_filled_in_part),
 	KUNIT_CASE(clients_test_large_lost_in_part),
 	KUNIT_CASE(clients_test_large_overwrite_frees_the_frames),
 	KUNIT_CASE(clients_test_large_shadow_is_cut),
+	KUNIT_CASE(clients_test_large_shadow_of_small_folios),
 	KUNIT_CASE(clients_test_large_shadows_from_the_middle),
+	KUNIT_CASE(clients_test_large_shadow_gone_meanwhile),
 	KUNIT_CASE(clients_test_large_shadows_of_a_node),
 	KUNIT_CASE(clients_test_large_readahead),
 	KUNIT_CASE(clients_test_large_readahead_passes_over),

@@ -27,10 +27,12 @@ LINES_NEAR: Final = 9
 # Hooks that need what User Mode Linux has not, by file and words near them; and whose they are.
 _LARGE: Final = "KUnit on x86: large folios"
 _SWAP: Final = "kselftest, and oracles: swap"
+_DEBUG: Final = "KUnit on x86 with failing allocations"
+_CPUS: Final = "KUnit on x86: several CPUs"
 OTHERS: Final = (
     ("mm/filemap.c", "gcma_shadow", _LARGE),
     # A large folio finds a shadow, has no memory for a node, and others take the shadow away.
-    ("mm/filemap.c", "xas_nomem", "nobody's: a race for which memory has to be refused"),
+    ("mm/filemap.c", "xas_nomem", _DEBUG),
     ("mm/readahead.c", "gcma_loaded(folio) ?", _LARGE),
     ("mm/readahead.c", "gcma_ra_order", _LARGE),
     ("mm/memory.c", "", _SWAP),
@@ -39,13 +41,11 @@ OTHERS: Final = (
     ("mm/swapfile.c", "gcma_slots_freed", _SWAP),
     ("mm/swapfile.c", "inced_nr_rotate_swap", "files that are given other blocks"),
     ("mm/vmscan.c", "swp_entry_t", _SWAP),
-    # It frees frames of copies that nothing leads to, where somebody took hold of a page meanwhile.
-    ("mm/vmscan.c", "cannot_free", "nobody's: a race, and only room is lost"),
+    # Somebody takes hold of a page between its copy and its removal.
+    ("mm/vmscan.c", "cannot_free", _CPUS),
     ("mm/vmstat.c", "", "oracles: they end when these counters say so"),
     ("mm/zswap.c", "", "oracle, multi-generational LRU and zswap"),
     ("mm/memory-failure.c", "", "broken memory is not filled, read or handed out"),
-    # One bit less of a counter, whose highest bits nobody gets to see on 64-bit machines.
-    ("mm/workingset.c", "WORKINGSET_SHIFT + NODES_SHIFT", "nobody's: a counter that wraps around"),
     ("mm/workingset.c", "lrugen", "a copy is not weighed by the multi-generational LRU"),
     ("mm/workingset.c", "gcma_shadow_pages", "nodes of shadow entries leave a cgroup its memory"),
 )

@@ -30,6 +30,8 @@ _SKIPPED: Final = re.compile(r"ok \d+ (\S+) # ?SKIP (.*)")
 # What kernels of the lab may be without.
 _LARGE: Final = "no large folios"
 _TIERS: Final = "the multi-generational LRU counts by tiers"
+_ALONE: Final = "one processor"
+_NEVER_FAIL: Final = "no failing allocations"
 
 
 # What a kernel need not be configured for stands between #if and #endif.
@@ -46,7 +48,7 @@ def cases(suite: str) -> list[str]:
 
 def judge_kunit(
     outcomes: Sequence[Outcome],
-    may_skip: Sequence[str] = (_TIERS,),
+    may_skip: Sequence[str] = (_TIERS, _NEVER_FAIL),
     suites: Sequence[str] = (PLACE, DMEM, CLIENTS),
 ) -> None:
     (outcome,) = outcomes
@@ -64,8 +66,10 @@ def judge_kunit(
         raise LabError(f"KUnit: {', '.join(missed)} did not run; see {outcome.console}")
 
 
-# `ARCH=um` and the lab's `rpi2` have no large folios, and the old lists.
-judge_kunit_small: Final = partial(judge_kunit, may_skip=(_LARGE,))
+# `ARCH=um` and the lab's `rpi2` have no large folios, and the old lists; the first has one CPU.
+judge_kunit_small: Final = partial(judge_kunit, may_skip=(_LARGE, _ALONE))
+# What can check itself can have allocations fail, too.
+judge_kunit_debug: Final = partial(judge_kunit, may_skip=(_TIERS,))
 
 
 def kselftest_files(image: str) -> dict[str, bytes]:
