@@ -251,6 +251,17 @@ fn a_program_whose_main_thread_leaves_early_ends_as_without_the_library() {
     }
 }
 
+/// The C library makes a thread under the lock of its heap.
+#[test]
+fn a_handler_that_comes_in_the_midst_of_malloc_may_free_large_objects() {
+    let program = compiled("handler.c", "handler", &[]);
+    let words = "handler: all checks passed\n";
+    assert_eq!(passes_quietly(&mut Command::new(&program)), words);
+    let settings = [("BRUG_BASE", "glibc"), ("BRUG_PURGE_DELAY", "1h")];
+    let said = passes_quietly(&mut under_brug(&program, &settings));
+    assert_eq!(said, words);
+}
+
 /// None of these functions is where the C library lets a thread be cancelled.
 #[test]
 fn a_thread_that_is_cancelled_while_it_allocates_goes_on_until_it_asks() {
@@ -452,6 +463,7 @@ fn every_source_is_compiled_by_a_test() {
         "filters.c",
         "fits.c",
         "forks.c",
+        "handler.c",
         "heap.c",
         "late.c",
         "leaves.c",

@@ -556,6 +556,7 @@ pub(crate) fn alloc(size: usize, align: usize, zero: bool, growing: bool) -> *mu
     if size > MAX_OBJECT || size == 0 || os::is_too_much_at_once(size) || !ready() {
         return ptr::null_mut();
     }
+    retain::start_wanted();
     let Some((class, index)) = take(size, growing) else {
         bump(&COUNTERS.no_slot, 1);
         return ptr::null_mut();
@@ -1022,6 +1023,7 @@ unsafe fn resize_cold(
     new: usize,
 ) -> Option<*mut u8> {
     let class = slot.class.load(Relaxed) as usize;
+    retain::start_wanted();
     if os::is_too_much_at_once(new - old) {
         release_hold(slot, old, false);
         return None;
