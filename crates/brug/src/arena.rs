@@ -204,6 +204,15 @@ impl Slot {
         };
         self.of_object(touched.max(last))
     }
+
+    /// Bytes from the start of which something is committed, has memory, or was asked for: huge pages are asked for
+    /// in the whole of a slot.
+    fn in_use(&self) -> usize {
+        match self.huge.load(Relaxed) {
+            ASKED => 1 << SHIFT[self.class.load(Relaxed) as usize],
+            _ => self.committed.load(Relaxed).max(self.touched.load(Relaxed)),
+        }
+    }
 }
 
 struct Class {
@@ -1341,12 +1350,10 @@ fn put_back(slot: &'static Slot, class: usize, index: usize) {
 /// Drops all memory of a slot. The caller holds it. Returns false if the slot is still committed, with nothing
 /// in it or with what cannot be dropped.
 fn forget(slot: &Slot, origin: *mut u8) -> bool {
-    let committed = slot.committed.load(Relaxed);
-    let touched = slot.touched.load(Relaxed);
+    let len = slot.in_use();
     // Before it is so, that the child of a fork never takes for committed what is not. In the child
     // there may then be memory beyond what it takes for committed, so all of it is reset.
-    slot.committed.store(0, Relaxed);
-    let len = committed.max(touched);
+    let committed = slot.committed.swap(0, Relaxed);
     huge::unwatch(origin, len);
     // SAFETY: the slot is the caller's and its content dead.
     unsafe {
@@ -1577,7 +1584,7 @@ fn cut(slot: &Slot, origin: *mut u8) -> bool {
         return false;
     }
     // In the child of a fork there may be memory beyond what it takes for committed.
-    let end = committed.max(slot.touched.load(Relaxed));
+    let end = slot.in_use();
     // SAFETY: within the slot.
     let (beyond, len) = (unsafe { origin.add(keep) }, end - keep);
     huge::unwatch(beyond, len);

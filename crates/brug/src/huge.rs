@@ -671,6 +671,33 @@ mod tests {
         );
     }
 
+    /// Not even beyond what was committed for the object that asked: the next one may be longer, and used sparsely.
+    #[test]
+    fn huge_pages_are_asked_for_in_no_slot_that_was_given_back() {
+        isolated(
+            "huge::tests::huge_pages_are_asked_for_in_no_slot_that_was_given_back",
+            || {
+                const BEYOND: usize = 190 << 20;
+                // SAFETY: freed as allocated.
+                unsafe {
+                    let p = watched();
+                    assert!(asked_for(p.wrapping_add(BEYOND)));
+                    raw::trim();
+                    assert!(!asked_for(p.wrapping_add(BEYOND)), "cut");
+                    raw::free(p);
+                    raw::trim();
+                    let p = watched();
+                    raw::free(p);
+                    raw::trim();
+                    let q = raw::malloc(BEYOND + HUGE);
+                    assert_eq!(crate::arena::slot_of(p).0 as *const _, crate::arena::slot_of(q).0 as *const _);
+                    assert!(!asked_for(q.wrapping_add(BEYOND)));
+                    raw::free(q);
+                }
+            },
+        );
+    }
+
     /// What is left of a huge page is not a small one that the kernel gave in its place, and where huge pages
     /// are no longer asked for, small ones say nothing.
     #[test]
