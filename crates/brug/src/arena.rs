@@ -57,6 +57,7 @@ use core::sync::atomic::{
 };
 
 use crate::config::{self, Thp, MAX_OBJECT};
+use crate::copied;
 use crate::counters::{bump, COUNTERS};
 use crate::huge::{self, Advice};
 use crate::os::{self, page_floor, page_round, HUGE, MIN_PAGE};
@@ -576,8 +577,9 @@ pub(crate) fn alloc(size: usize, align: usize, zero: bool, growing: bool) -> *mu
         last if slot.committed.load(Relaxed) > 0 && last.is_multiple_of(align) => last,
         _ => inset_for(index - first_of(class), size, align, growing),
     };
+    let before = copied::before(size).filter(|_| !growing);
     if !(set_inset(slot, origin, class, size, inset)
-        && ensure_committed(slot, origin, class, slot.inset() + size, growing, None))
+        && ensure_committed(slot, origin, class, slot.inset() + size, growing, before))
     {
         put_back(slot, class, index);
         return ptr::null_mut();
@@ -601,6 +603,7 @@ pub(crate) fn alloc(size: usize, align: usize, zero: bool, growing: bool) -> *mu
     }
     slot.end.store(end, Relaxed);
     release_hold(slot, end, growing);
+    copied::born(p, size);
     p
 }
 
@@ -687,8 +690,8 @@ fn take_from(class: usize, size: usize, growing: bool) -> Option<usize> {
     None
 }
 
-/// Makes a slot usable up to `end`; `growing`: and some more, for the next steps. `before`: the origin of the slot
-/// that the object has until now, and its end there.
+/// Makes a slot usable up to `end`; `growing`: and some more, for the next steps. `before`: where the object has been
+/// until now, or what a new one will have its content from, and how many bytes there.
 fn ensure_committed(
     slot: &Slot,
     origin: *mut u8,
@@ -1187,6 +1190,7 @@ pub(crate) unsafe fn free(p: *mut u8) {
     if hold(slot, p) {
         retain::no_longer(take_excess(slot));
     }
+    copied::freed(p, slot.end.load(Relaxed) - slot.inset());
     // SAFETY: within the slot.
     release(slot, unsafe { p.sub(slot.inset()) });
 }
