@@ -142,8 +142,13 @@ fn objects_cross_between_a_program_and_its_plugins() {
         &["-DPLUGIN", "-shared", "-fPIC"],
     );
     for settings in SETTINGS {
-        let said = passes_quietly(under_brug(&program, settings).arg(&plugin));
-        assert_eq!(said, "crossing: all checks passed\n", "{settings:?}");
+        for more in [&[][..], &["deep"]] {
+            let said = passes_quietly(under_brug(&program, settings).arg(&plugin).args(more));
+            assert_eq!(
+                said, "crossing: all checks passed\n",
+                "{settings:?} {more:?}"
+            );
+        }
     }
 }
 
