@@ -21,6 +21,7 @@
 #![cfg_attr(panic = "abort", no_std)]
 
 mod cxx;
+mod deep;
 mod entry;
 mod errno;
 mod introspect;

@@ -142,8 +142,13 @@ fn objects_cross_between_a_program_and_its_plugins() {
         &["-DPLUGIN", "-shared", "-fPIC"],
     );
     for settings in SETTINGS {
-        let said = passes_quietly(under_brug(&program, settings).arg(&plugin));
-        assert_eq!(said, "crossing: all checks passed\n", "{settings:?}");
+        for more in [&[][..], &["deep"]] {
+            let said = passes_quietly(under_brug(&program, settings).arg(&plugin).args(more));
+            assert_eq!(
+                said, "crossing: all checks passed\n",
+                "{settings:?} {more:?}"
+            );
+        }
     }
 }
 
@@ -249,6 +254,17 @@ fn a_program_whose_main_thread_leaves_early_ends_as_without_the_library() {
         let said = passes_quietly(&mut under_brug(&program, &[("BRUG_PURGE_DELAY", delay)]));
         assert_eq!(said, "leaves: all checks passed\n", "{delay}");
     }
+}
+
+/// The C library makes a thread under the lock of its heap.
+#[test]
+fn a_handler_that_comes_in_the_midst_of_malloc_may_free_large_objects() {
+    let program = compiled("handler.c", "handler", &[]);
+    let words = "handler: all checks passed\n";
+    assert_eq!(passes_quietly(&mut Command::new(&program)), words);
+    let settings = [("BRUG_BASE", "glibc"), ("BRUG_PURGE_DELAY", "1h")];
+    let said = passes_quietly(&mut under_brug(&program, &settings));
+    assert_eq!(said, words);
 }
 
 /// None of these functions is where the C library lets a thread be cancelled.
@@ -452,6 +468,7 @@ fn every_source_is_compiled_by_a_test() {
         "filters.c",
         "fits.c",
         "forks.c",
+        "handler.c",
         "heap.c",
         "late.c",
         "leaves.c",

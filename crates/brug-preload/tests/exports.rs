@@ -5,7 +5,7 @@ mod common;
 
 use object::{Object, ObjectSymbol};
 
-const EXPORTS: [&str; 58] = [
+const EXPORTS: [&str; 59] = [
     "_ZdaPv",
     "_ZdaPvRKSt9nothrow_t",
     "_ZdaPvSt11align_val_t",
@@ -31,6 +31,7 @@ const EXPORTS: [&str; 58] = [
     "capset",
     "cfree",
     "dallocx",
+    "dlopen",
     "free",
     "free_aligned_sized",
     "free_sized",

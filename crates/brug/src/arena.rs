@@ -57,6 +57,7 @@ use core::sync::atomic::{
 };
 
 use crate::config::{self, Thp, MAX_OBJECT};
+use crate::copied;
 use crate::counters::{bump, COUNTERS};
 use crate::huge::{self, Advice};
 use crate::os::{self, page_floor, page_round, HUGE, MIN_PAGE};
@@ -203,6 +204,15 @@ impl Slot {
             0
         };
         self.of_object(touched.max(last))
+    }
+
+    /// Bytes from the start of which something is committed, has memory, or was asked for: huge pages are asked for
+    /// in the whole of a slot.
+    fn in_use(&self) -> usize {
+        match self.huge.load(Relaxed) {
+            ASKED => 1 << SHIFT[self.class.load(Relaxed) as usize],
+            _ => self.committed.load(Relaxed).max(self.touched.load(Relaxed)),
+        }
     }
 }
 
@@ -556,6 +566,7 @@ pub(crate) fn alloc(size: usize, align: usize, zero: bool, growing: bool) -> *mu
     if size > MAX_OBJECT || size == 0 || os::is_too_much_at_once(size) || !ready() {
         return ptr::null_mut();
     }
+    retain::start_wanted();
     let Some((class, index)) = take(size, growing) else {
         bump(&COUNTERS.no_slot, 1);
         return ptr::null_mut();
@@ -566,8 +577,9 @@ pub(crate) fn alloc(size: usize, align: usize, zero: bool, growing: bool) -> *mu
         last if slot.committed.load(Relaxed) > 0 && last.is_multiple_of(align) => last,
         _ => inset_for(index - first_of(class), size, align, growing),
     };
+    let before = copied::before(size).filter(|_| !growing);
     if !(set_inset(slot, origin, class, size, inset)
-        && ensure_committed(slot, origin, class, slot.inset() + size, growing, None))
+        && ensure_committed(slot, origin, class, slot.inset() + size, growing, before))
     {
         put_back(slot, class, index);
         return ptr::null_mut();
@@ -591,6 +603,7 @@ pub(crate) fn alloc(size: usize, align: usize, zero: bool, growing: bool) -> *mu
     }
     slot.end.store(end, Relaxed);
     release_hold(slot, end, growing);
+    copied::born(p, size);
     p
 }
 
@@ -677,8 +690,8 @@ fn take_from(class: usize, size: usize, growing: bool) -> Option<usize> {
     None
 }
 
-/// Makes a slot usable up to `end`; `growing`: and some more, for the next steps. `before`: the origin of the slot
-/// that the object has until now, and its end there.
+/// Makes a slot usable up to `end`; `growing`: and some more, for the next steps. `before`: where the object has been
+/// until now, or what a new one will have its content from, and how many bytes there.
 fn ensure_committed(
     slot: &Slot,
     origin: *mut u8,
@@ -1022,6 +1035,7 @@ unsafe fn resize_cold(
     new: usize,
 ) -> Option<*mut u8> {
     let class = slot.class.load(Relaxed) as usize;
+    retain::start_wanted();
     if os::is_too_much_at_once(new - old) {
         release_hold(slot, old, false);
         return None;
@@ -1176,6 +1190,7 @@ pub(crate) unsafe fn free(p: *mut u8) {
     if hold(slot, p) {
         retain::no_longer(take_excess(slot));
     }
+    copied::freed(p, slot.end.load(Relaxed) - slot.inset());
     // SAFETY: within the slot.
     release(slot, unsafe { p.sub(slot.inset()) });
 }
@@ -1339,12 +1354,10 @@ fn put_back(slot: &'static Slot, class: usize, index: usize) {
 /// Drops all memory of a slot. The caller holds it. Returns false if the slot is still committed, with nothing
 /// in it or with what cannot be dropped.
 fn forget(slot: &Slot, origin: *mut u8) -> bool {
-    let committed = slot.committed.load(Relaxed);
-    let touched = slot.touched.load(Relaxed);
+    let len = slot.in_use();
     // Before it is so, that the child of a fork never takes for committed what is not. In the child
     // there may then be memory beyond what it takes for committed, so all of it is reset.
-    slot.committed.store(0, Relaxed);
-    let len = committed.max(touched);
+    let committed = slot.committed.swap(0, Relaxed);
     huge::unwatch(origin, len);
     // SAFETY: the slot is the caller's and its content dead.
     unsafe {
@@ -1575,7 +1588,7 @@ fn cut(slot: &Slot, origin: *mut u8) -> bool {
         return false;
     }
     // In the child of a fork there may be memory beyond what it takes for committed.
-    let end = committed.max(slot.touched.load(Relaxed));
+    let end = slot.in_use();
     // SAFETY: within the slot.
     let (beyond, len) = (unsafe { origin.add(keep) }, end - keep);
     huge::unwatch(beyond, len);

@@ -267,6 +267,18 @@ pub(crate) fn tell() {
     }
 }
 
+/// The largest size that there can be: `PTRDIFF_MAX`, as in the C library.
+pub(crate) const MOST: usize = isize::MAX as usize;
+
+/// Refuses a size beyond [`MOST`]. Nothing that is taken back from others would help.
+#[cold]
+#[inline(never)]
+pub(crate) fn refuse() -> *mut u8 {
+    bump(&COUNTERS.no_memory, 1);
+    os::set_errno(libc::ENOMEM);
+    ptr::null_mut()
+}
+
 /// Runs `attempt`. If it fails, takes back everything that no object needs and tries once more.
 #[inline]
 pub(crate) fn last_resort(attempt: impl Fn() -> *mut u8) -> *mut u8 {

@@ -85,6 +85,10 @@ extern "C" fn answer(to: Ask) {
         Ask::Configuration => initialise(),
         Ask::Limits => work_out_limits(),
         Ask::Thread => purge::start(),
+        Ask::Memory => {
+            words::adopt();
+            arena::give_back();
+        }
         Ask::Fork => after_fork_in_child(),
     }
 }
@@ -405,7 +409,7 @@ pub(crate) fn at_fork() {
             FORK.store(NO_FORK, Relaxed);
             // Nobody got a thread meanwhile.
             match huge::watching() {
-                true => retain::wake_now(),
+                true => retain::wake_if_safe(),
                 false => retain::wake(retain::RETAINED.load(Relaxed)),
             }
         }

@@ -181,6 +181,9 @@ extern "C" fn alloc_zeroed_other(size: usize, align: usize) -> *mut u8 {
 
 #[inline(never)]
 pub(crate) extern "C" fn alloc_cold(size: usize, align: usize, zero: bool) -> *mut u8 {
+    if size > base::MOST {
+        return base::refuse();
+    }
     // What the system refuses on the way, the program hears of only if the request is refused.
     os::keep_errno_if_granted(|| alloc_slow(size, align, zero))
 }

@@ -671,6 +671,61 @@ mod tests {
         );
     }
 
+    /// So do hash tables and C++'s vectors grow; and tables of which little is used.
+    #[test]
+    fn a_filled_object_that_grows_by_being_copied_has_huge_pages() {
+        isolated(
+            "huge::tests::a_filled_object_that_grows_by_being_copied_has_huge_pages",
+            || {
+                const LAST: usize = 8 << 20;
+                PRETENDED.store(FAST, Relaxed);
+                for filled in [true, false] {
+                    let mut last = core::ptr::null_mut();
+                    for size in [LAST / 8, LAST / 4, LAST / 2, LAST] {
+                        // SAFETY: within the object; the one before is freed once.
+                        unsafe {
+                            let p = raw::malloc(size);
+                            p.write_bytes(1, if filled { size } else { 1 });
+                            raw::free(last);
+                            last = p;
+                        }
+                    }
+                    assert_eq!(asked_for(last.wrapping_add(LAST - HUGE)), filled);
+                    // SAFETY: the last one.
+                    unsafe { raw::free(last) };
+                    raw::trim();
+                }
+            },
+        );
+    }
+
+    /// Not even beyond what was committed for the object that asked: the next one may be longer, and used sparsely.
+    #[test]
+    fn huge_pages_are_asked_for_in_no_slot_that_was_given_back() {
+        isolated(
+            "huge::tests::huge_pages_are_asked_for_in_no_slot_that_was_given_back",
+            || {
+                const BEYOND: usize = 190 << 20;
+                // SAFETY: freed as allocated.
+                unsafe {
+                    let p = watched();
+                    assert!(asked_for(p.wrapping_add(BEYOND)));
+                    raw::trim();
+                    assert!(!asked_for(p.wrapping_add(BEYOND)), "cut");
+                    raw::free(p);
+                    raw::trim();
+                    let p = watched();
+                    raw::free(p);
+                    raw::trim();
+                    let q = raw::malloc(BEYOND + HUGE);
+                    assert_eq!(crate::arena::slot_of(p).0 as *const _, crate::arena::slot_of(q).0 as *const _);
+                    assert!(!asked_for(q.wrapping_add(BEYOND)));
+                    raw::free(q);
+                }
+            },
+        );
+    }
+
     /// What is left of a huge page is not a small one that the kernel gave in its place, and where huge pages
     /// are no longer asked for, small ones say nothing.
     #[test]

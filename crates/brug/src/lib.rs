@@ -140,6 +140,7 @@ slots! {
     mod arena;
     mod base;
     mod config;
+    mod copied;
     mod control;
     mod counters;
     #[cfg(test)]

@@ -657,6 +657,18 @@ pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
     }
 }
 
+/// Returns true if the calling thread blocks a signal, as every handler does unless it was set with `SA_NODEFER`.
+pub(crate) fn blocks_signals() -> bool {
+    if cfg!(miri) {
+        return false;
+    }
+    // A set is bits, of which the kernel writes the first 64.
+    let mut blocked = [0u64; size_of::<libc::sigset_t>() / size_of::<u64>()];
+    // SAFETY: as large as a set, and aligned as one.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), blocked.as_mut_ptr().cast()) };
+    blocked[0] != 0
+}
+
 /// What the loader knows about a code address; nulls if that is nothing.
 #[cfg(any(feature = "monitor", not(feature = "preload")))]
 pub(crate) fn module_of(address: usize) -> libc::Dl_info {

@@ -117,6 +117,9 @@ unsafe extern "C" fn realloc_slow(
     align: usize,
     new: usize,
 ) -> *mut u8 {
+    if new > base::MOST {
+        return base::refuse();
+    }
     words::ready();
     let mode = mode.unwrap_or_else(words::mode);
     #[cfg(feature = "monitor")]

@@ -12,7 +12,7 @@
 //! library would, at most.
 
 use core::sync::atomic::{
-    fence, AtomicU32, AtomicUsize,
+    fence, AtomicBool, AtomicU32, AtomicUsize,
     Ordering::{Relaxed, Release, SeqCst},
 };
 
@@ -160,10 +160,30 @@ fn share(memory: usize) -> usize {
     (memory / 8).max(LEAST_BUDGET)
 }
 
+/// True if the thread is for the next object in a slot to start.
+static WANTED: AtomicBool = AtomicBool::new(false);
+
 /// Sees to it that retained memory is given back in time.
+///
+/// The C library makes a thread under the lock of its heap, and a handler of a signal may have come in the midst of its
+/// `malloc`: it would wait for ever. So where a signal is blocked, as in its handler, all of it goes back now, as with
+/// the C library, and the next object in a slot starts the thread: handlers may make none.
 #[inline]
 pub(crate) fn wake(retained: usize) {
     if retained > KEEP && has_no_thread() {
+        if os::blocks_signals() {
+            WANTED.store(true, Relaxed);
+            words::ask(Ask::Memory);
+        } else {
+            words::ask(Ask::Thread);
+        }
+    }
+}
+
+/// Starts the thread that [`wake`] has left to the next object.
+#[inline]
+pub(crate) fn start_wanted() {
+    if WANTED.load(Relaxed) && WANTED.swap(false, Relaxed) && has_no_thread() {
         words::ask(Ask::Thread);
     }
 }
@@ -188,6 +208,14 @@ pub(crate) fn wake_now() {
         words::ask(Ask::Thread);
     } else {
         os::wake(&WOKEN);
+    }
+}
+
+/// As [`wake_now`], or left to the next object, as [`wake`] leaves it.
+pub(crate) fn wake_if_safe() {
+    match has_no_thread() && os::blocks_signals() {
+        true => WANTED.store(true, Relaxed),
+        false => wake_now(),
     }
 }
 

@@ -213,6 +213,8 @@ pub(crate) enum Ask {
     Limits,
     /// To start the purge thread, which gives memory back.
     Thread,
+    /// To give back now what that thread would.
+    Memory,
     /// To put in order what the other threads of the parent left, in the child of a fork.
     Fork,
 }

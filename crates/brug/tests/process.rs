@@ -930,6 +930,33 @@ fn absurd_sizes_are_refused_and_nothing_changes() {
     });
 }
 
+#[test]
+fn a_size_that_no_system_has_is_refused_at_nobodys_cost() {
+    isolated(
+        "a_size_that_no_system_has_is_refused_at_nobodys_cost",
+        &[],
+        || {
+            const SIZE: usize = isize::MAX as usize + 1;
+            // SAFETY: objects are used as they were allocated.
+            unsafe {
+                let p = raw::malloc(4 << 20);
+                p.write_bytes(1, 4 << 20);
+                raw::free(p);
+                let retained = brug::stats().bytes_retained;
+                assert!(retained > 0);
+                assert!(raw::malloc(SIZE).is_null() && raw::calloc(1, SIZE).is_null());
+                assert!(raw::memalign(64, SIZE).is_null());
+                for old in [100, 20_000, 500_000] {
+                    let p = raw::malloc(old);
+                    assert!(raw::realloc(p, SIZE).is_null());
+                    raw::free(p);
+                }
+                assert!(brug::stats().bytes_retained >= retained);
+            }
+        },
+    );
+}
+
 fn limit(resource: libc::__rlimit_resource_t, bytes: u64) {
     let limit = libc::rlimit {
         rlim_cur: bytes,

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * Objects on both sides of dlopen: crossing PLUGIN. The same source is the plug-in
- * (-DPLUGIN). What either side allocates the other enlarges and frees, in several
+ * Objects on both sides of dlopen: crossing PLUGIN, or crossing PLUGIN deep, where the plug-in is to
+ * find what its own libraries define first. The same source is the plug-in (-DPLUGIN). What either side allocates the other enlarges and frees, in several
  * threads, also after the plug-in is gone; the plug-in allocates in its constructor,
  * its destructor, and for thread-local storage of its own, which the loader gets from
  * malloc at first use. "crossing: all checks passed" and 0, or one line and 1.
  */
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,7 @@ void drop(char *object)
 #include <unistd.h>
 
 static const char *file;
+static int flags;
 
 static void fail(const char *why)
 {
@@ -78,7 +80,7 @@ static void *come_and_go(void *arg)
 	static const size_t sizes[] = { 10, 3000, 70000, 200000, 1500000 };
 
 	for (int round = 0; round < 40; round++) {
-		void *plugin = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+		void *plugin = dlopen(file, RTLD_NOW | RTLD_LOCAL | flags);
 		char *(*make)(size_t), *(*enlarge)(char *, size_t);
 		void (*drop)(char *);
 		size_t size = sizes[round % 5];
@@ -112,9 +114,10 @@ int main(int argc, char **argv)
 {
 	pthread_t threads[4];
 
-	if (argc != 2)
+	if (argc != 2 && argc != 3)
 		return 2;
 	file = argv[1];
+	flags = argc == 3 ? RTLD_DEEPBIND : 0;
 	alarm(120);
 	for (int i = 0; i < 4; i++)
 		if (pthread_create(&threads[i], NULL, come_and_go, NULL))
