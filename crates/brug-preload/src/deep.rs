@@ -9,41 +9,29 @@
 
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
-use core::mem;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use brug::{raw, Mode};
 
-/// The `dlopen` that this library's stands in front of; 0 until it is known.
+/// The `dlopen` that this library's stands in front of; 0 until it is needed.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// The flags that are passed on.
 static FLAGS: AtomicU32 = AtomicU32::new(!(libc::RTLD_DEEPBIND as u32));
 
-/// Looks it up.
 #[link_section = ".text.startup.brug"]
 pub(crate) fn prepare() {
     if raw::config().mode == Mode::Sys {
         FLAGS.store(!0, Relaxed);
     }
-    find();
 }
 
-#[link_section = ".text.startup.brug"]
-fn find() -> usize {
+/// Looks it up; 0 if there is none.
+#[cold]
+extern "C" fn find() -> usize {
     // SAFETY: a C string.
     let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()) } as usize;
     NEXT.store(next, Relaxed);
     next
-}
-
-/// Before the library's constructor has run.
-unsafe extern "C" fn open_first(path: *const c_char, flags: c_int) -> *mut c_void {
-    type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
-    match find() {
-        0 => core::ptr::null_mut(),
-        // SAFETY: this is its type, and the caller's promise.
-        next => unsafe { mem::transmute::<usize, Dlopen>(next)(path, flags) },
-    }
 }
 
 /// `dlopen(3)`.
@@ -58,11 +46,23 @@ pub unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_voi
         "and esi, dword ptr [rip + {flags}]",
         "mov rax, qword ptr [rip + {next}]",
         "test rax, rax",
-        "jz {first}",
+        "jnz 2f",
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {find}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 3f",
+        "2:",
         "jmp rax",
+        "3:",
+        "ret",
         flags = sym FLAGS,
         next = sym NEXT,
-        first = sym open_first,
+        find = sym find,
     );
     #[cfg(target_arch = "aarch64")]
     naked_asm!(
@@ -71,12 +71,21 @@ pub unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_voi
         "and w1, w1, w9",
         "adrp x16, {next}",
         "ldr x16, [x16, :lo12:{next}]",
-        "cbz x16, 2f",
-        "br x16",
+        "cbnz x16, 2f",
+        "stp x29, x30, [sp, #-32]!",
+        "stp x0, x1, [sp, #16]",
+        "bl {find}",
+        "mov x16, x0",
+        "ldp x0, x1, [sp, #16]",
+        "ldp x29, x30, [sp], #32",
+        "cbz x16, 3f",
         "2:",
-        "b {first}",
+        "br x16",
+        "3:",
+        "mov x0, xzr",
+        "ret",
         flags = sym FLAGS,
         next = sym NEXT,
-        first = sym open_first,
+        find = sym find,
     );
 }
