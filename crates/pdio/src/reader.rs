@@ -17,7 +17,7 @@ use crate::{backing, fork, sys};
 ///
 /// A read sees everything that was written before it by [`Writer`](crate::Writer)s of this process,
 /// flushed or not. Of what other processes write it may miss what is younger than
-/// [`linger`](OpenOptions::linger), unless [`heard`] says that they may have told of it; with `None`, and
+/// [`linger`](OpenOptions::linger), unless [`heard`](crate::heard) says that they may have told of it; with `None`, and
 /// of block devices, whatever they write after it was read ahead, as with a `BufReader`.
 ///
 /// Aligned reads of 64 KiB and more may go directly into the caller's memory. That must not be a shared mapping
