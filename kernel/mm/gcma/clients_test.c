@@ -895,7 +895,7 @@ static void clients_test_read_passes_no_old_copy(struct kunit *test)
 		keep(test, 3);
 		keep(test, 4);
 		keep(test, 5);
-		xa_store(pages, 4, i ? NULL : gcma_unflag(xa_load(pages, 4)), GFP_KERNEL);
+		xa_store_irq(pages, 4, i ? NULL : gcma_unflag(xa_load(pages, 4)), GFP_KERNEL);
 		change(fx, 4);
 		pos = 3 << PAGE_SHIFT;
 		KUNIT_EXPECT_EQ(test, kernel_read(fx->file, buffer, 3 * PAGE_SIZE, &pos),
@@ -1272,7 +1272,7 @@ static void insert_over_old_copies(struct kunit *test, unsigned long old)
 		keep(test, i);
 	/* The copies of some stay while their pages are written and evicted. */
 	for_each_set_bit(i, &old, 8) {
-		xa_store(pages, i, gcma_unflag(xa_load(pages, i)), GFP_KERNEL);
+		xa_store_irq(pages, i, gcma_unflag(xa_load(pages, i)), GFP_KERNEL);
 		change(fx, i);
 	}
 	KUNIT_EXPECT_FALSE(test, add_large(test, 4));
@@ -1354,6 +1354,15 @@ static void clients_test_large_shadow_of_small_folios(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, cached(fx, 7), 7);
 }
 
+/* As xa_store_range(), of whose lock there is none that keeps interrupts out. */
+static void store_shadows(struct xarray *pages, pgoff_t first, pgoff_t last,
+			  void *shadow)
+{
+	local_irq_disable();
+	xa_store_range(pages, first, last, shadow, GFP_ATOMIC);
+	local_irq_enable();
+}
+
 /* Of a shadow that begins before the range, and of what comes after it. */
 static void clients_test_large_shadows_from_the_middle(struct kunit *test)
 {
@@ -1364,8 +1373,8 @@ static void clients_test_large_shadows_from_the_middle(struct kunit *test)
 
 	require_large(test);
 	KUNIT_ASSERT_TRUE(test, gcma_flagged(shadow));
-	xa_store_range(pages, 0, 511, shadow, GFP_KERNEL);
-	xa_store_range(pages, 512, 767, shadow, GFP_KERNEL);
+	store_shadows(pages, 0, 511, shadow);
+	store_shadows(pages, 512, 767, shadow);
 	gcma_invalidate_end(gcma_invalidate_begin(fx->mapping, 300 << PAGE_SHIFT,
 						  (767 << PAGE_SHIFT) + 1));
 	for (index = 0; index < 768; index += 256)
@@ -1403,7 +1412,7 @@ static void clients_test_large_shadow_gone_meanwhile(struct kunit *test)
 	__folio_set_locked(folio);
 	init_irq_work(&forget.work, clients_forget);
 	/* The first page alone needs no node, four pages do. */
-	xa_store(&fx->mapping->i_pages, 0, shadow, GFP_KERNEL);
+	xa_store_irq(&fx->mapping->i_pages, 0, shadow, GFP_KERNEL);
 	/* The work is done when interrupts are on again: where the lock is let go. */
 	local_irq_disable();
 	irq_work_queue(&forget.work);
@@ -1439,7 +1448,7 @@ static void clients_test_large_shadows_of_a_node(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, dmem_store(&gcma_dmem, folio, fx->mapping, first, 0, 0));
 	KUNIT_EXPECT_TRUE(test, dmem_store(&gcma_dmem, folio, fx->mapping, last, 0, 0));
 	folio_put(folio);
-	xa_store_range(xas.xa, first, last, xa_mk_value(GCMA_SHADOW_BITS), GFP_KERNEL);
+	store_shadows(xas.xa, first, last, xa_mk_value(GCMA_SHADOW_BITS));
 	xas_lock_irq(&xas);
 	xas_load(&xas);
 	gcma_forget_node(fx->mapping, xas.xa_node);
@@ -1537,7 +1546,7 @@ static void clients_test_large_readahead_of_pieces(struct kunit *test)
 		truncate_inode_pages(fx->mapping, 0);
 		keep(test, 16);
 		if (i)
-			xa_store(pages, 16, gcma_unflag(xa_load(pages, 16)), GFP_KERNEL);
+			xa_store_irq(pages, 16, gcma_unflag(xa_load(pages, 16)), GFP_KERNEL);
 		else
 			gcma_invalidate_all();
 		read_first(fx, CLIENTS_PAGES, 5);
