@@ -18,6 +18,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// The flags that are passed on.
 static FLAGS: AtomicU32 = AtomicU32::new(!(libc::RTLD_DEEPBIND as u32));
 
+/// Leaves the flags as they are where all objects are the C library's.
 #[link_section = ".text.startup.brug"]
 pub(crate) fn prepare() {
     if raw::config().mode == Mode::Sys {

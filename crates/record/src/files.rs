@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether two names are of one file, whether others record into it, and which files a recording has made.
+//! Compares names of files, finds out if another recording has a file, and lists the files that this one has made.
 
 use std::fs::{File, Metadata};
 use std::io;

@@ -1354,7 +1354,7 @@ static void clients_test_large_shadow_of_small_folios(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, cached(fx, 7), 7);
 }
 
-/* As xa_store_range(), of whose lock there is none that keeps interrupts out. */
+/* Interrupt handlers take the lock, too, and xa_store_range() leaves interrupts on. */
 static void store_shadows(struct xarray *pages, pgoff_t first, pgoff_t last,
 			  void *shadow)
 {
