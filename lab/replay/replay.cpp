@@ -298,6 +298,7 @@ found:
 /* What a set-associative store is made of. */
 struct Shape {
 	u32 choices = 1, ways = 32;
+	u32 guests = 0; /* the second choice is for what finds no free frame in the first */
 	u32 rrip = 1;	 /* or first in, first out in the set */
 	u32 duel = 1;	 /* or everything is kept */
 	u32 leaders = 64; /* of so many pieces one always keeps all, and one few */
@@ -365,10 +366,11 @@ struct Sets : Store {
 	}
 	u32 victim(const u32 *at, bool may_age)
 	{
-		u32 first = s.choices < 2 ? 0 : s.random ? (u32)(rnd.next() >> 33) & 1 : hand[at[0]] & 1;
+		u32 choices = s.guests ? 1 : s.choices;
+		u32 first = choices < 2 ? 0 : s.random ? (u32)(rnd.next() >> 33) & 1 : hand[at[0]] & 1;
 		for (u32 age = 0; age < 4; age++) {
-			for (u32 c = 0; c < s.choices; c++) {
-				u32 q = at[(first + c) % s.choices];
+			for (u32 c = 0; c < choices; c++) {
+				u32 q = at[(first + c) % choices];
 				for (u32 j = 0; j < s.ways; j++) {
 					u32 w = (hand[q] + j) % s.ways, f = w * sets + q;
 					if (!owned[f] && (!s.rrip || rrpv[f] >= 3)) {
@@ -379,7 +381,7 @@ struct Sets : Store {
 			}
 			if (!may_age)
 				break;
-			for (u32 c = 0; c < s.choices; c++)
+			for (u32 c = 0; c < choices; c++)
 				for (u32 w = 0; w < s.ways && (!c || at[1] != at[0]); w++) {
 					u8 &v = rrpv[w * sets + at[c]];
 					v = (u8)(v + (v < 3));
@@ -398,7 +400,7 @@ struct Sets : Store {
 					free[c] = f;
 				}
 			}
-		u32 f = free[nr[1] > nr[0]], l = leader(k);
+		u32 f = free[s.guests ? free[0] == NONE : nr[1] > nr[0]], l = leader(k);
 		bool few = s.duel && (l ? l == 2 : !keeps_all);
 		count_offered(k);
 		if (few && !ws && f == NONE && ((s.random ? rnd.next() : piece(k)) >> 20) % s.few)
@@ -793,11 +795,11 @@ struct Named {
 static Shape shape(const std::string &words)
 {
 	static const std::map<std::string, u32 Shape::*> fields = {
-		{"choices", &Shape::choices}, {"ways", &Shape::ways},	  {"rrip", &Shape::rrip},
-		{"duel", &Shape::duel},	      {"leaders", &Shape::leaders}, {"piece", &Shape::piece},
-		{"few", &Shape::few},	      {"random", &Shape::random}, {"round", &Shape::round},
-		{"pays", &Shape::pays},	      {"near", &Shape::near},	  {"far", &Shape::far},
-		{"sampled", &Shape::sampled}, {"wsage", &Shape::wsage},
+		{"choices", &Shape::choices}, {"guests", &Shape::guests}, {"ways", &Shape::ways},
+		{"rrip", &Shape::rrip},	      {"duel", &Shape::duel},	  {"leaders", &Shape::leaders},
+		{"piece", &Shape::piece},     {"few", &Shape::few},	  {"random", &Shape::random},
+		{"round", &Shape::round},     {"pays", &Shape::pays},	  {"near", &Shape::near},
+		{"far", &Shape::far},	      {"sampled", &Shape::sampled}, {"wsage", &Shape::wsage},
 		{"anyread", &Shape::anyread},
 	};
 	Shape s;
@@ -832,6 +834,7 @@ static std::vector<Named> all_stores()
 		sets("1x16", "ways=16"),
 		sets("1x32-any", "anyread=1"),
 		sets("1x32", ""),
+		sets("guests", "choices=2,guests=1"),
 	};
 }
 

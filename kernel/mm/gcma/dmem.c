@@ -14,6 +14,11 @@
  * one (where sets are few, one group of all). So neighbours mostly stay or go together,
  * and what has to be read from the device is not cut into single pages.
  *
+ * Pieces do not fall on groups evenly. A page that finds no free way in the set where it
+ * belongs takes one of a set in a second group, as a guest, but replaces nothing there.
+ * Sets count their pages that are away; a key is looked for in the second set only where
+ * there are any. A store drops an older copy from both before it makes another.
+ *
  * Each frame has three bits that the owner changes without any lock. "Owned" is
  * set by the owner. "Live" says that the frame holds content, "zero" that it is
  * all zeros; neither means anything while the frame is owned, and zero nothing
@@ -53,7 +58,7 @@
  *
  * Replacement is RRIP (Jaleel et al., ISCA 2010). A re-reference prediction
  * value of two bits says how soon content is of use again: 0 is near, 3 distant.
- * A page takes a free way of its set, or replaces the most distant content. If
+ * A page takes a free way, or replaces the most distant content of its set. If
  * that was at less than 3, the whole set ages by the difference. A read of content
  * that stays makes it near, if the client says so. There are two policies:
  *
@@ -174,26 +179,36 @@ static void place_lock(const struct dmem *dmem, struct dmem_place *place, u32 in
 	place->flags = flags;
 }
 
-/* Find out in which sets the pages of a piece may be. */
+/* The group of the piece's class in which its pages belong. */
+static u32 place_group(const struct dmem_class *class, const struct dmem_place *place)
+{
+	/* The class takes the lowest bits of the hash, the group the upper half. */
+	return reciprocal_scale(place->hash >> 32, class->groups);
+}
+
+static void place_set_group(const struct dmem_class *class, struct dmem_place *place,
+			    u32 group)
+{
+	place->first = class->first + group * class->width + min(group, class->wide);
+	place->nr_sets = class->width + (group < class->wide);
+	/* Many pieces have few pages; so each begins with another set. */
+	place->start = reciprocal_scale((u32)(place->hash >> 8), place->nr_sets);
+}
+
+/* Find out in which sets the pages of a piece belong. */
 static void place_piece(const struct dmem *dmem, struct dmem_place *place,
 			const void *space, unsigned long offset)
 {
 	u64 hash = piece_hash(space, offset);
 	const struct dmem_class *class;
-	u32 group;
 
 	place->hash = hash;
 	place->class = dmem->nr_led ? min_t(u32, hash % LEADER_SHARE, FOLLOWER) : FOLLOWER;
 	class = &dmem->class[place->class];
-	/* The class takes the lowest bits of the hash, the group the upper half. */
-	group = reciprocal_scale(hash >> 32, class->groups);
-	place->first = class->first + group * class->width + min(group, class->wide);
-	place->nr_sets = class->width + (group < class->wide);
-	/* Many pieces have few pages; so each begins with another set. */
-	place->start = reciprocal_scale((u32)(hash >> 8), place->nr_sets);
+	place_set_group(class, place, place_group(class, place));
 }
 
-/* The set in which a page of the piece may be. */
+/* The set in which a page of the piece belongs. */
 static u32 place_set(const struct dmem_place *place, unsigned long offset)
 {
 	u32 index = place->start + offset % PIECE;
@@ -203,19 +218,34 @@ static u32 place_set(const struct dmem_place *place, unsigned long offset)
 	return place->first + index;
 }
 
+/* Find out in which sets pages of the piece may be guests: the same if there are no others. */
+static noinline void place_piece_away(const struct dmem *dmem, struct dmem_place *away,
+				      const struct dmem_place *place)
+{
+	const struct dmem_class *class = &dmem->class[place->class];
+	u32 group = place_group(class, place), groups = class->groups;
+
+	away->hash = place->hash;
+	if (groups > 1)
+		group += 1 + reciprocal_scale((u32)place->hash * GOLDEN_RATIO_32, groups - 1);
+	place_set_group(class, away, group < groups ? group : group - groups);
+}
+
+/* The set in which a page of the piece may be a guest. */
+static u32 place_away_set(const struct dmem *dmem, const struct dmem_place *place,
+			  unsigned long offset)
+{
+	struct dmem_place away;
+
+	place_piece_away(dmem, &away, place);
+	return place_set(&away, offset);
+}
+
 static void place_lock_page(const struct dmem *dmem, struct dmem_place *place,
 			    unsigned long offset)
 	__acquires(&place->set->lock)
 {
 	place_lock(dmem, place, place_set(place, offset));
-}
-
-static void place_lock_key(const struct dmem *dmem, struct dmem_place *place,
-			   const void *space, unsigned long offset)
-	__acquires(&place->set->lock)
-{
-	place_piece(dmem, place, space, offset);
-	place_lock_page(dmem, place, offset);
 }
 
 /* Turn to a way of the locked set. */
@@ -266,10 +296,31 @@ static unsigned int place_client(const struct dmem_place *place)
 	return place->set->client >> place->way & 1;
 }
 
-static void place_empty(struct dmem *dmem, const struct dmem_place *place)
+/* A guest's key is about to be forgotten. */
+static noinline void guest_leaves(const struct dmem *dmem, struct dmem_set *set,
+				  unsigned int way)
 {
-	lockdep_assert_held(&place->set->lock);
-	place->set->tag[place->way] = 0;
+	const struct dmem_frame *frame = &set->way[way];
+	struct dmem_place home;
+
+	lockdep_assert_held(&set->lock);
+	set->guests &= ~BIT(way);
+	place_piece(dmem, &home, frame->space, frame->offset);
+	atomic_dec(&dmem->set[place_set(&home, frame->offset)].away);
+}
+
+/* Forget the key of a way, and make it free. */
+static void way_forget(const struct dmem *dmem, struct dmem_set *set, unsigned int way)
+{
+	lockdep_assert_held(&set->lock);
+	set->tag[way] = 0;
+	if (unlikely(set->guests & BIT(way)))
+		guest_leaves(dmem, set, way);
+}
+
+static __always_inline void place_empty(struct dmem *dmem, const struct dmem_place *place)
+{
+	way_forget(dmem, place->set, place->way);
 	clear_bit(place->nr, dmem->live);
 }
 
@@ -297,33 +348,79 @@ static u8 place_tag(const struct dmem_place *place)
 	return (place->hash >> 24 & TAG_MAX) ?: 1;
 }
 
-/* Enter the live frame of a key in the locked set. */
-static bool place_find(const struct dmem *dmem, struct dmem_place *place,
-		       const void *space, unsigned long offset)
+/*
+ * The way of a key in a set, -1 if there is none. Where the set is not locked that is
+ * right for pages that were stored before, unless somebody drops them meanwhile.
+ */
+static __always_inline int set_find(const struct dmem_set *set, u8 tag,
+				    const void *space, unsigned long offset)
 {
-	const u64 wanted = place_tag(place) * TAGS_LOW;
-	struct dmem_set *set = place->set;
+	const u64 wanted = tag * TAGS_LOW;
 	unsigned int first, way;
 	u64 same;
 
 #pragma GCC unroll 4
 	for (first = 0; first < DMEM_WAYS; first += 8) {
-		same = zero_bytes(eight_tags(set, first) ^ wanted);
+		/* Others store under other keys, and drop pages. */
+		same = zero_bytes(data_race(eight_tags(set, first)) ^ wanted);
 		for (; same; same &= same - 1) {
 			way = first + __ffs64(same) / 8;
-			if (set->way[way].offset == offset &&
-			    set->way[way].space == space)
-				goto found;
+			/* Likewise. */
+			if (data_race(set->way[way].offset == offset &&
+				      set->way[way].space == space))
+				return way;
 		}
 	}
-	return false;
-found:
+	return -1;
+}
+
+/* Enter the live frame of a key in the locked set. */
+static bool place_find(const struct dmem *dmem, struct dmem_place *place,
+		       const void *space, unsigned long offset)
+{
+	int way = set_find(place->set, place_tag(place), space, offset);
+
+	if (way < 0)
+		return false;
 	place_turn(dmem, place, way);
 	if (place_enter(place) && test_bit(place->nr, dmem->live))
 		return true;
 	/* The owner has taken the frame. */
-	set->tag[way] = 0;
+	way_forget(dmem, place->set, way);
 	return false;
+}
+
+/*
+ * The page is not in the locked set, where it belongs. Enter its live frame in the other
+ * set, or else return with either of them locked.
+ */
+static noinline bool place_find_away(const struct dmem *dmem, struct dmem_place *place,
+				     const void *space, unsigned long offset)
+{
+	u32 away = place_away_set(dmem, place, offset);
+
+	if (set_find(dmem->set + away, place_tag(place), space, offset) < 0)
+		return false;
+	place_unlock(place);
+	place_lock(dmem, place, away);
+	return place_find(dmem, place, space, offset);
+}
+
+/*
+ * Enter the live frame of a key of the piece. If there is none, a set is locked all the
+ * same.
+ */
+static __always_inline bool
+place_lock_find(const struct dmem *dmem, struct dmem_place *place,
+		const void *space, unsigned long offset)
+	__acquires(&place->set->lock)
+{
+	place_lock_page(dmem, place, offset);
+	if (place_find(dmem, place, space, offset))
+		return true;
+	/* What was stored before this lookup began has been counted. */
+	return unlikely(atomic_read(&place->set->away)) &&
+	       place_find_away(dmem, place, space, offset);
 }
 
 /*
@@ -398,12 +495,14 @@ static bool place_enter_way(const struct dmem *dmem, struct dmem_place *place,
  * lent it yet, it is made a way that is not free, of no key, and tried last, until
  * frames are given back or lent. Otherwise every store would try it first.
  */
-static noinline void place_pass_over(const struct dmem_place *place)
+static noinline void place_pass_over(const struct dmem *dmem,
+				     const struct dmem_place *place)
 {
 	struct dmem_set *set = place->set;
 
 	if (place->area && !frame_owned(place->area, place->nr))
 		return;
+	way_forget(dmem, set, place->way);
 	set->tag[place->way] = TAG_MAX;
 	set->way[place->way].space = NULL;
 	set_rrpv(set, place->way, 0);
@@ -419,21 +518,17 @@ static void set_renew(const struct dmem *dmem, struct dmem_set *set, u32 release
 	set->releases = releases;
 	for (way = 0; way < DMEM_WAYS; way++, nr += dmem->nr_sets)
 		if (!test_bit(nr, dmem->live))
-			set->tag[way] = 0;
+			way_forget(dmem, set, way);
 }
 
-/*
- * Enter the frame of the locked set that a page of a client takes. Returns the
- * RRPV of what would be lost, RRPV_MAX + 1 if it is free, -1 if there is none.
- */
-static __always_inline int place_room(const struct dmem *dmem, struct dmem_place *place,
-				      unsigned int client)
+/* Enter a frame of the locked set that is free and that a page of a client may take. */
+static __always_inline bool place_free(const struct dmem *dmem, struct dmem_place *place,
+				       unsigned int client)
 {
 	/* Pairs with dmem_released(), not owned, then counted, and with dmem_add_area(). */
 	u32 releases = atomic_read_acquire(&dmem->releases);
 	struct dmem_set *set = place->set;
 	unsigned int first;
-	int rrpv;
 	u64 ways;
 
 	if (unlikely(set->releases != releases))
@@ -443,10 +538,68 @@ static __always_inline int place_room(const struct dmem *dmem, struct dmem_place
 		for (ways = zero_bytes(eight_tags(set, first)); ways; ways &= ways - 1) {
 			if (place_enter_way(dmem, place, first + __ffs64(ways) / 8,
 					    client))
-				return RRPV_MAX + 1;
-			place_pass_over(place);
+				return true;
+			place_pass_over(dmem, place);
 		}
-	for (rrpv = RRPV_MAX; rrpv >= 0; rrpv--) {
+	return false;
+}
+
+/* Does the set in which a page of the piece may be a guest seem to have room? */
+static bool place_away_room(const struct dmem *dmem, const struct dmem_place *place,
+			    u32 away)
+{
+	const struct dmem_set *set = dmem->set + away;
+	unsigned int first;
+	u64 free = 0;
+
+	if (away == place->index)
+		return false;
+	for (first = 0; first < DMEM_WAYS; first += 8)
+		/* Only whether it is worth a look; what counts is seen under the lock. */
+		free |= zero_bytes(data_race(eight_tags(set, first)));
+	/* Likewise. */
+	return free || data_race(set->releases) != atomic_read(&dmem->releases);
+}
+
+/*
+ * There is no free frame in the locked set, where the page belongs. Lock the other set,
+ * enter a free frame there and give it the key, or else return with the same set locked.
+ */
+static noinline bool place_go_away(const struct dmem *dmem, struct dmem_place *place,
+				   const void *space, unsigned long offset,
+				   unsigned int client)
+{
+	u32 away = place_away_set(dmem, place, offset), home = place->index;
+
+	if (!place_away_room(dmem, place, away))
+		return false;
+	/* First counted, then there. */
+	atomic_inc(&place->set->away);
+	place_unlock(place);
+	place_lock(dmem, place, away);
+	if (place_free(dmem, place, client)) {
+		place->set->way[place->way] = (struct dmem_frame) { space, offset };
+		place->set->guests |= BIT(place->way);
+		return true;
+	}
+	place_unlock(place);
+	place_lock(dmem, place, home);
+	atomic_dec(&place->set->away);
+	return false;
+}
+
+/*
+ * Enter the frame of the locked set, none of which is free, that a page of a client
+ * takes. Returns the RRPV of what would be lost, which is @least or more, or else -1.
+ */
+static __always_inline int place_replace(const struct dmem *dmem, struct dmem_place *place,
+					 unsigned int client, int least)
+{
+	struct dmem_set *set = place->set;
+	int rrpv;
+	u64 ways;
+
+	for (rrpv = RRPV_MAX; rrpv >= least; rrpv--) {
 		/* The lower bits of those that have it, the one at the hand first. */
 		ways = ~(set->rrpv ^ RRPV_LOW * rrpv);
 		ways = ror64(ways & (ways >> 1) & RRPV_LOW, 2 * set->hand);
@@ -455,13 +608,28 @@ static __always_inline int place_room(const struct dmem *dmem, struct dmem_place
 					    (set->hand + __ffs64(ways) / 2) % DMEM_WAYS,
 					    client))
 				break;
-			place_pass_over(place);
+			place_pass_over(dmem, place);
 		}
 		if (ways)
 			return rrpv;
 	}
-	this_cpu_inc(dmem->area[0]->stats->refused[client]);
+	if (!least)
+		this_cpu_inc(dmem->area[0]->stats->refused[client]);
 	return -1;
+}
+
+/* Drop an older copy that is a guest; the set in which the key belongs is locked. */
+static noinline void place_empty_away(struct dmem *dmem, struct dmem_place *place,
+				      const void *space, unsigned long offset)
+{
+	u32 home = place->index;
+
+	if (place_find_away(dmem, place, space, offset))
+		place_empty(dmem, place);
+	if (place->index != home) {
+		place_unlock(place);
+		place_lock(dmem, place, home);
+	}
 }
 
 /*
@@ -474,38 +642,48 @@ static bool store_page(struct dmem *dmem, struct dmem_place *place,
 {
 	struct dmem_set *set;
 	bool stored = false;
-	int lost;
+	int lost = RRPV_MAX;
+	unsigned int way;
+	unsigned long nr;
 
 	place_lock_page(dmem, place, offset);
-	set = place->set;
 	count_offered(dmem, place->class);
 	/* Drop an older copy first: a key never has two live frames. */
 	if (unlikely(place_find(dmem, place, space, offset)))
 		place_empty(dmem, place);
-	lost = place_room(dmem, place, client);
-	if (lost < least)
-		goto out;
-	if (lost <= RRPV_MAX && test_bit(place->nr, dmem->live))
-		this_cpu_inc(place->area->stats->evicted[place_client(place)]);
-	if (test_bit(place->nr, dmem->zero))
-		clear_bit(place->nr, dmem->zero);
-	if (test_bit(place->nr, dmem->secret) != secret)
-		change_bit(place->nr, dmem->secret);
-	stored = copy_content(frame_page(place->area, place->nr), page);
+	else if (unlikely(atomic_read(&place->set->away)))
+		place_empty_away(dmem, place, space, offset);
+	if (!place_free(dmem, place, client) &&
+	    !place_go_away(dmem, place, space, offset, client)) {
+		lost = place_replace(dmem, place, client, least);
+		if (lost < 0)
+			goto out;
+		if (test_bit(place->nr, dmem->live))
+			this_cpu_inc(place->area->stats->evicted[place_client(place)]);
+		way_forget(dmem, place->set, place->way);
+	}
+	set = place->set;
+	way = place->way;
+	nr = place->nr;
+	if (test_bit(nr, dmem->zero))
+		clear_bit(nr, dmem->zero);
+	if (test_bit(nr, dmem->secret) != secret)
+		change_bit(nr, dmem->secret);
+	stored = copy_content(frame_page(place->area, nr), page);
 	if (unlikely(!stored)) {
 		/* The rest may be a secret that was there before. */
-		set_bit(place->nr, dmem->secret);
+		set_bit(nr, dmem->secret);
 		place_empty(dmem, place);
 		goto out;
 	}
-	set_bit(place->nr, dmem->live);
-	set->tag[place->way] = place_tag(place);
-	set->way[place->way] = (struct dmem_frame) { space, offset };
-	WRITE_ONCE(set->client, (set->client & ~BIT(place->way)) | client << place->way);
+	set_bit(nr, dmem->live);
+	set->tag[way] = place_tag(place);
+	set->way[way] = (struct dmem_frame) { space, offset };
+	WRITE_ONCE(set->client, (set->client & ~BIT(way)) | client << way);
 	for (; lost < RRPV_MAX; lost++)
 		set->rrpv += RRPV_LOW & ~(set->rrpv & (set->rrpv >> 1));
-	set_rrpv(set, place->way, rrpv);
-	set->hand = (place->way + 1) % DMEM_WAYS;
+	set_rrpv(set, way, rrpv);
+	set->hand = (way + 1) % DMEM_WAYS;
 	this_cpu_inc(place->area->stats->stored[client]);
 out:
 	place_unlock(place);
@@ -524,7 +702,10 @@ static noinline bool store_fits(struct dmem *dmem, const void *space, unsigned l
 		if (!i || (offset + i) % PIECE == 0)
 			place_piece(dmem, &place, space, offset + i);
 		place_lock_page(dmem, &place, offset + i);
-		fits = place_room(dmem, &place, client) >= least;
+		fits = place_free(dmem, &place, client) ||
+		       place_away_room(dmem, &place,
+				       place_away_set(dmem, &place, offset + i)) ||
+		       place_replace(dmem, &place, client, least) >= 0;
 		place_unlock(&place);
 	}
 	for (i = 0; i < nr && !fits; i++) {
@@ -596,8 +777,8 @@ bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 	struct dmem_place place;
 	bool found;
 
-	place_lock_key(dmem, &place, space, offset);
-	found = place_find(dmem, &place, space, offset);
+	place_piece(dmem, &place, space, offset);
+	found = place_lock_find(dmem, &place, space, offset);
 	if (found) {
 		found = copy_content(page, frame_page(place.area, place.nr));
 		place_empty(dmem, &place);
@@ -626,8 +807,8 @@ bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset)
 	struct dmem_place place;
 	bool found;
 
-	place_lock_key(dmem, &place, space, offset);
-	found = place_find(dmem, &place, space, offset);
+	place_piece(dmem, &place, space, offset);
+	found = place_lock_find(dmem, &place, space, offset);
 	place_unlock(&place);
 	return found;
 }
@@ -664,8 +845,7 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 
 		if (!done || offset % PIECE == 0)
 			place_piece(dmem, &place, space, offset);
-		place_lock_page(dmem, &place, offset);
-		found = place_find(dmem, &place, space, offset);
+		found = place_lock_find(dmem, &place, space, offset);
 		if (found) {
 			void *start = kmap_local_page(frame_page(place.area, place.nr));
 
@@ -704,14 +884,24 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset,
 		     unsigned long nr)
 {
-	struct dmem_place place;
+	struct dmem_place place, away;
+	const struct dmem_set *home;
 	unsigned long i;
+	u8 tag;
 
 	for (i = 0; i < nr; i++, offset++) {
-		if (!i || offset % PIECE == 0)
+		if (!i || offset % PIECE == 0) {
 			place_piece(dmem, &place, space, offset);
-		place_lock_page(dmem, &place, offset);
-		if (place_find(dmem, &place, space, offset))
+			place_piece_away(dmem, &away, &place);
+			tag = place_tag(&place);
+		}
+		/* Mostly nothing is there of a folio that found no room; no lock tells as much. */
+		home = dmem->set + place_set(&place, offset);
+		if (set_find(home, tag, space, offset) < 0 &&
+		    (!atomic_read(&home->away) ||
+		     set_find(dmem->set + place_set(&away, offset), tag, space, offset) < 0))
+			continue;
+		if (place_lock_find(dmem, &place, space, offset))
 			place_empty(dmem, &place);
 		place_unlock(&place);
 	}

@@ -41,6 +41,8 @@ struct dmem_set {
 	u32 hand;		/* where a way for the next page is looked for */
 	u64 rrpv;		/* two bits a way, see dmem.c */
 	u8 tag[DMEM_WAYS] __aligned(8);	/* zero if the way has no key */
+	u32 guests;		/* ways whose page belongs in another set */
+	atomic_t away;		/* pages that belong here and are guests elsewhere */
 	struct dmem_frame way[DMEM_WAYS];
 };
 
