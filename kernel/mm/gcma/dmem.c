@@ -64,9 +64,10 @@
  *
  *	generous	Every page is stored; it starts at 2.
  *	thrifty		Where no way is free, pages of the working set replace
- *			content at 3 only, and others nothing. But one of
- *			sixteen pieces is stored in any case. Pages start at 3,
- *			those of the working set at 2.
+ *			content at 3 only, so that they make none older. Others
+ *			replace nothing, but for one of sixteen pieces, which is
+ *			stored in any case. Pages start at 3, those of the
+ *			working set at 2.
  *
  * The first is right for what comes back soon, the second for streams and for
  * loops that do not fit. Two small classes of pieces, with sets of their own,
@@ -544,16 +545,12 @@ static __always_inline bool place_free(const struct dmem *dmem, struct dmem_plac
 	return false;
 }
 
-/* Does the set in which a page of the piece may be a guest seem to have room? */
-static bool place_away_room(const struct dmem *dmem, const struct dmem_place *place,
-			    u32 away)
+/* Does a set, which need not be locked, seem to have a free frame? */
+static bool set_has_room(const struct dmem *dmem, const struct dmem_set *set)
 {
-	const struct dmem_set *set = dmem->set + away;
 	unsigned int first;
 	u64 free = 0;
 
-	if (away == place->index)
-		return false;
 	for (first = 0; first < DMEM_WAYS; first += 8)
 		/* Only whether it is worth a look; what counts is seen under the lock. */
 		free |= zero_bytes(data_race(eight_tags(set, first)));
@@ -571,7 +568,7 @@ static noinline bool place_go_away(const struct dmem *dmem, struct dmem_place *p
 {
 	u32 away = place_away_set(dmem, place, offset), home = place->index;
 
-	if (!place_away_room(dmem, place, away))
+	if (away == home || !set_has_room(dmem, dmem->set + away))
 		return false;
 	/* First counted, then there. */
 	atomic_inc(&place->set->away);
@@ -690,23 +687,28 @@ out:
 	return stored;
 }
 
-/* Would store_page() find room for all pages? If not, all have been offered. */
+/* Will store_page() probably find room for all pages? If not, all have been offered. */
 static noinline bool store_fits(struct dmem *dmem, const void *space, unsigned long offset,
 				unsigned long nr, unsigned int client, int least)
 {
-	struct dmem_place place;
+	struct dmem_place place, away;
 	unsigned long i;
 	bool fits = true;
+	u32 home;
 
 	for (i = 0; i < nr && fits; i++) {
-		if (!i || (offset + i) % PIECE == 0)
+		if (!i || (offset + i) % PIECE == 0) {
 			place_piece(dmem, &place, space, offset + i);
-		place_lock_page(dmem, &place, offset + i);
-		fits = place_free(dmem, &place, client) ||
-		       place_away_room(dmem, &place,
-				       place_away_set(dmem, &place, offset + i)) ||
-		       place_replace(dmem, &place, client, least) >= 0;
-		place_unlock(&place);
+			place_piece_away(dmem, &away, &place);
+		}
+		home = place_set(&place, offset + i);
+		fits = set_has_room(dmem, dmem->set + home) ||
+		       set_has_room(dmem, dmem->set + place_set(&away, offset + i));
+		if (!fits && least <= RRPV_MAX) {
+			place_lock(dmem, &place, home);
+			fits = place_replace(dmem, &place, client, least) >= 0;
+			place_unlock(&place);
+		}
 	}
 	for (i = 0; i < nr && !fits; i++) {
 		if (!i || (offset + i) % PIECE == 0)
@@ -743,10 +745,16 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 	place_piece(dmem, &place, space, offset);
 	thrifty = place.class == FOLLOWER ? READ_ONCE(dmem->thrifty) :
 					    place.class == THRIFTY;
-	if (thrifty && (place.hash >> 8) % CHANCE_SHARE)
-		least = workingset ? RRPV_MAX : RRPV_MAX + 1;
-	/* If one has none, the others would be copied in vain. */
-	stored = nr == 1 || !least || store_fits(dmem, space, offset, nr, client, least);
+	if (thrifty && workingset)
+		least = RRPV_MAX;
+	else if (thrifty && (place.hash >> 8) % CHANCE_SHARE)
+		least = RRPV_MAX + 1;
+	/*
+	 * If one has none, the others would be copied in vain. And most pages of a stream
+	 * are declined, which then takes no lock.
+	 */
+	stored = !least || (nr == 1 && least <= RRPV_MAX) ||
+		 store_fits(dmem, space, offset, nr, client, least);
 	for (i = 0; i < nr && stored; i++) {
 		if (i && (offset + i) % PIECE == 0)
 			place_piece(dmem, &place, space, offset + i);
@@ -755,7 +763,7 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 				    RRPV_MAX - (workingset || !thrifty));
 	}
 	/* What was there before goes with what did not come to stay. */
-	if (!stored && nr > 1)
+	if (!stored)
 		dmem_invalidate(dmem, space, offset, nr);
 	return stored;
 }
