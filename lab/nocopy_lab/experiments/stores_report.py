@@ -61,7 +61,9 @@ def tables(results: Mapping[str, Any]) -> list[Table]:
         for row in results["rows"]:
             if row["kind"] != kind:
                 continue
-            shares = [kept(row, store) for store in COMPARED]
+            shares = [
+                kept(row, store) if store in row["stores"] else float("nan") for store in COMPARED
+            ]
             rows.append(
                 [row["name"], *(_cell(row, store) for store in (NONE, *STORES)),
                  *("–" if share != share else f"{share:.0f} %" for share in shares)]
@@ -94,12 +96,13 @@ def draw(directory: Path) -> Path:
     groups = {}
     for row in results["rows"]:
         # With the owner's share, or where nothing differs.
-        shares = [disk_share(row, store) for store in (NONE, *SHOWN)]
+        shown = [store for store in SHOWN if store in row["stores"]]
+        shares = [disk_share(row, store) for store in (NONE, *shown)]
         if "," in row["name"] or max(shares) - min(shares) < 1:
             continue
         label = row["name"].replace("-", "\n") + ("" if row["kind"] == "made" else "\n(trace)")
         groups[label] = {
-            STORES[s][0]: (disk_share(row, s),) * 3 for s in SHOWN
+            STORES[s][0]: (disk_share(row, s),) * 3 for s in shown
         }  # fmt: skip
     colours = {STORES[s][0]: STORES[s][1] for s in SHOWN}
     report.draw_groups(directory, FIGURE, groups, colours, FIGURE.title)
@@ -138,7 +141,7 @@ def show(directory: Path) -> None:
     heads = [STORES[store][0] for store in SHOWN]
     results = samples.load(directory)
     rows = [
-        [row["name"], *(f"{disk_share(row, s):.1f} / {copies(row, s):.2f}" for s in (NONE, *SHOWN))]
+        [row["name"], *(_cell(row, store).rpartition(" / ")[0] for store in (NONE, *SHOWN))]
         for row in results["rows"]
     ]
     title = "Reads from the disk [%] / copies an access"
