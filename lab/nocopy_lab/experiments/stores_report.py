@@ -39,7 +39,12 @@ def copies(row: Mapping[str, Any], store: str) -> float:
 
 
 def kept(row: Mapping[str, Any], store: str) -> float:
-    """Of the reads that the first store saves, how many this one does, in percent; NaN: of none."""
+    """Of the reads that the first store saves, how many this one does, in percent.
+
+    NaN if that saves none, or if this one is newer than what was measured.
+    """
+    if store not in row["stores"]:
+        return float("nan")
     none = _sum(row, NONE, "disk")
     before = none - _sum(row, BEFORE, "disk")
     if before * 1000 < _sum(row, NONE, "accesses"):
@@ -61,9 +66,7 @@ def tables(results: Mapping[str, Any]) -> list[Table]:
         for row in results["rows"]:
             if row["kind"] != kind:
                 continue
-            shares = [
-                kept(row, store) if store in row["stores"] else float("nan") for store in COMPARED
-            ]
+            shares = [kept(row, store) for store in COMPARED]
             rows.append(
                 [row["name"], *(_cell(row, store) for store in (NONE, *STORES)),
                  *("–" if share != share else f"{share:.0f} %" for share in shares)]
