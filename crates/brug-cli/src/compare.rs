@@ -23,6 +23,9 @@ struct Allocator {
     library: Option<PathBuf>,
 }
 
+/// An allocator that is not here, and Debian's package of it.
+type Absent = (&'static str, &'static str);
+
 /// A peer that distributions ship: name, how its file name begins, Debian's package.
 const PEERS: [(&str, &str, &str); 2] = [
     ("jemalloc", "libjemalloc.so.", "libjemalloc2"),
@@ -263,19 +266,8 @@ fn one_run(
     Ok((status, run))
 }
 
-/// Run `words` `rounds` times under each allocator and print what it took.
-pub fn compare(
-    words: &[OsString],
-    profile: Option<&Path>,
-    rounds: usize,
-    json: bool,
-    show: bool,
-) -> Result<(), Refusal> {
-    let profile = profile.map(tune::existing).transpose()?;
-    leave_allocators_out();
-    launch::preloadable(&words[0])?;
-    name_own_allocator(&words[0]);
-    let held = Held::new();
+/// The allocators to compare, glibc first and brug last; those that are not here, with their packages.
+fn allocators() -> Result<(Vec<Allocator>, Vec<Absent>), Refusal> {
     let mut allocators = vec![Allocator {
         name: "glibc",
         library: None,
@@ -299,9 +291,22 @@ pub fn compare(
         name: BRUG,
         library: Some(library),
     });
+    Ok((allocators, absent))
+}
 
-    let scratch = profile.as_ref().map(|_| Scratch::new()).transpose()?;
-    let copied = profile.as_deref().zip(scratch.as_ref());
+/// Runs `words` `rounds` times under each allocator. Returns how the program ends under all of them, and the
+/// runs of each.
+fn all_runs(
+    held: &Held,
+    allocators: &[Allocator],
+    words: &[OsString],
+    profile: Option<&Path>,
+    rounds: usize,
+    json: bool,
+    show: bool,
+) -> Result<(ExitStatus, Vec<Vec<Run>>), Refusal> {
+    let scratch = profile.map(|_| Scratch::new()).transpose()?;
+    let copied = profile.zip(scratch.as_ref());
     let mut runs: Vec<Vec<Run>> = allocators.iter().map(|_| Vec::new()).collect();
     let mut expected: Option<ExitStatus> = None;
     // Round 0 warms the page cache and is not counted. Each round starts one allocator later, so
@@ -309,7 +314,7 @@ pub fn compare(
     for round in 0..=rounds {
         for turn in 0..allocators.len() {
             let index = (turn + round) % allocators.len();
-            let (status, run) = one_run(&held, &allocators[index], words, copied, json, show)?;
+            let (status, run) = one_run(held, &allocators[index], words, copied, json, show)?;
             if *expected.get_or_insert(status) != status {
                 let line = format!(
                     "under {} the program ended with {status}, under {} with {}",
@@ -324,19 +329,11 @@ pub fn compare(
             }
         }
     }
-    drop(scratch);
-    drop(held);
-    for (name, package) in absent {
-        crate::say(format_args!(
-            "no {name} here, left out; on Debian: apt-get install {package}"
-        ));
-    }
-    let status = expected.unwrap_or_default();
-    if !status.success() {
-        crate::say(format_args!(
-            "the program ends with {status} under every allocator"
-        ));
-    }
+    Ok((expected.unwrap_or_default(), runs))
+}
+
+/// What brug, the last, takes beside glibc, the first, round by round.
+fn verdict_of(runs: &[Vec<Run>]) -> Verdict {
     let brug = &runs[runs.len() - 1];
     let of_glibc = |of: fn(&Run) -> f64| {
         // A program that takes no time that can be measured takes the same.
@@ -346,10 +343,58 @@ pub fn compare(
         };
         brug.iter().zip(&runs[0]).map(ratio).collect()
     };
-    let verdict = Verdict::new(
+    Verdict::new(
         of_glibc(|run| run.cpu_seconds),
         of_glibc(|run| run.peak_rss_bytes as f64),
-    );
+    )
+}
+
+fn row((allocator, runs): (Allocator, Vec<Run>)) -> Row {
+    Row {
+        allocator: allocator.name,
+        library: allocator.library.map(lossy),
+        seconds: summary(&runs, |run| run.seconds),
+        cpu_seconds: summary(&runs, |run| run.cpu_seconds),
+        peak_rss_bytes: summary(&runs, |run| run.peak_rss_bytes as f64),
+        page_faults: summary(&runs, |run| run.page_faults as f64),
+        runs,
+    }
+}
+
+/// Run `words` `rounds` times under each allocator and print what it took.
+pub fn compare(
+    words: &[OsString],
+    profile: Option<&Path>,
+    rounds: usize,
+    json: bool,
+    show: bool,
+) -> Result<(), Refusal> {
+    let profile = profile.map(tune::existing).transpose()?;
+    leave_allocators_out();
+    launch::preloadable(&words[0])?;
+    name_own_allocator(&words[0]);
+    let held = Held::new();
+    let (allocators, absent) = allocators()?;
+    let (status, runs) = all_runs(
+        &held,
+        &allocators,
+        words,
+        profile.as_deref(),
+        rounds,
+        json,
+        show,
+    )?;
+    drop(held);
+    for (name, package) in absent {
+        crate::say(format_args!(
+            "no {name} here, left out; on Debian: apt-get install {package}"
+        ));
+    }
+    if !status.success() {
+        crate::say(format_args!(
+            "the program ends with {status} under every allocator"
+        ));
+    }
     let report = Report {
         command: words
             .iter()
@@ -361,20 +406,8 @@ pub fn compare(
             .code()
             .unwrap_or_else(|| 128 + status.signal().unwrap_or_default()),
         profile: profile.clone().map(lossy),
-        verdict,
-        allocators: allocators
-            .into_iter()
-            .zip(runs)
-            .map(|(allocator, runs)| Row {
-                allocator: allocator.name,
-                library: allocator.library.map(lossy),
-                seconds: summary(&runs, |run| run.seconds),
-                cpu_seconds: summary(&runs, |run| run.cpu_seconds),
-                peak_rss_bytes: summary(&runs, |run| run.peak_rss_bytes as f64),
-                page_faults: summary(&runs, |run| run.page_faults as f64),
-                runs,
-            })
-            .collect(),
+        verdict: verdict_of(&runs),
+        allocators: allocators.into_iter().zip(runs).map(row).collect(),
     };
     if json {
         crate::print_json(&report)

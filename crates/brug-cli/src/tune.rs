@@ -242,6 +242,74 @@ fn replaceable(profile: &Path) -> Result<PathBuf, Refusal> {
     }
 }
 
+/// The statistics that processes have left, a line each, and how many lines cannot be read.
+fn read_processes(text: &str) -> (Vec<Process>, usize) {
+    let (mut processes, mut lost) = (Vec::new(), 0);
+    for line in text.lines() {
+        // One may be cut short, by a full disk.
+        match serde_json::from_str::<Process>(line) {
+            Ok(process) => processes.push(process),
+            Err(error) => {
+                lost += 1;
+                crate::say(format_args!(
+                    "a process left statistics that cannot be read, so there is no verdict: {error}"
+                ));
+            }
+        }
+    }
+    (processes, lost)
+}
+
+/// Finds what a process may gain, its `top` call sites first, and names these.
+fn weigh(process: &mut Process, top: usize, sources: &mut Sources) {
+    process
+        .sites
+        .sort_by_key(|site| Reverse(site.bytes_not_copied + site.bytes_copied));
+    process
+        .sites
+        .retain(|site| site.bytes_not_copied + site.bytes_copied >= WORTH_BYTES);
+    process.may_gain =
+        !process.sites.is_empty() || !process.sizes.is_empty() || !process.bases.is_empty();
+    process.sites.truncate(top);
+    for frame in process.sites.iter_mut().flat_map(|site| &mut site.frames) {
+        frame.source = sources.of(frame);
+    }
+}
+
+/// What there is to gain; with what to do with the profile if there is one, and a verdict if `complete`.
+fn report(processes: &[Process], words: &[OsString], profile: &Path, complete: bool) -> String {
+    let (gain, rest): (Vec<_>, Vec<_>) = processes.iter().partition(|process| process.may_gain);
+    let mut out = String::new();
+    for process in gain {
+        describe(&mut out, process);
+    }
+    if !rest.is_empty() {
+        let _ = writeln!(
+            out,
+            "{} of {} processes reallocate nothing that could gain",
+            rest.len(),
+            processes.len()
+        );
+    }
+    if !profile.is_file() {
+        return out;
+    }
+    let file = launch::for_shell(&[profile]);
+    let _ = writeln!(
+        out,
+        "profile: {file}; use it with brug run --profile {file}, or BRUG_PROFILE={file}"
+    );
+    if complete {
+        let _ = writeln!(out, "verdict: {}", verdict(processes));
+        let _ = writeln!(
+            out,
+            "to measure it: brug compare --profile {file} -- {}",
+            launch::for_shell(words)
+        );
+    }
+    out
+}
+
 /// Run `words`, write a profile, and print what there is to gain.
 pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Result<(), Refusal> {
     let profile = replaceable(profile)?;
@@ -264,19 +332,7 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
     }
     drop(scratch);
     drop(held);
-    let (mut processes, mut lost) = (Vec::new(), 0);
-    for line in text.lines() {
-        // One may be cut short, by a full disk.
-        match serde_json::from_str::<Process>(line) {
-            Ok(process) => processes.push(process),
-            Err(error) => {
-                lost += 1;
-                crate::say(format_args!(
-                    "a process left statistics that cannot be read, so there is no verdict: {error}"
-                ));
-            }
-        }
-    }
+    let (mut processes, lost) = read_processes(&text);
     if processes.is_empty() {
         return Err(Refusal::new(
             OURS,
@@ -285,51 +341,13 @@ pub fn tune(words: &[OsString], profile: &Path, top: usize, json: bool) -> Resul
     }
     let mut sources = Sources::default();
     for process in &mut processes {
-        process
-            .sites
-            .sort_by_key(|site| Reverse(site.bytes_not_copied + site.bytes_copied));
-        process
-            .sites
-            .retain(|site| site.bytes_not_copied + site.bytes_copied >= WORTH_BYTES);
-        process.may_gain =
-            !process.sites.is_empty() || !process.sizes.is_empty() || !process.bases.is_empty();
-        process.sites.truncate(top);
-        for frame in process.sites.iter_mut().flat_map(|site| &mut site.frames) {
-            frame.source = sources.of(frame);
-        }
+        weigh(process, top, &mut sources);
     }
     if json {
         crate::print_json(&processes)?;
     } else {
-        let (gain, rest): (Vec<_>, Vec<_>) = processes.iter().partition(|process| process.may_gain);
-        let mut out = String::new();
-        for process in gain {
-            describe(&mut out, process);
-        }
-        if !rest.is_empty() {
-            let _ = writeln!(
-                out,
-                "{} of {} processes reallocate nothing that could gain",
-                rest.len(),
-                processes.len()
-            );
-        }
-        if profile.is_file() {
-            let file = launch::for_shell(&[&profile]);
-            let _ = writeln!(
-                out,
-                "profile: {file}; use it with brug run --profile {file}, or BRUG_PROFILE={file}"
-            );
-            if left.is_none() && lost == 0 {
-                let _ = writeln!(out, "verdict: {}", verdict(&processes));
-                let _ = writeln!(
-                    out,
-                    "to measure it: brug compare --profile {file} -- {}",
-                    launch::for_shell(words)
-                );
-            }
-        }
-        crate::print(&out)?;
+        let complete = left.is_none() && lost == 0;
+        crate::print(&report(&processes, words, &profile, complete))?;
     }
     if !profile.is_file() {
         let line = format!("no process wrote {}", profile.display());

@@ -243,6 +243,16 @@ impl Source {
     }
 }
 
+impl Record {
+    fn file(&self) -> &Path {
+        self.file.as_deref().unwrap_or(Path::new("-"))
+    }
+
+    fn to_pipe(&self) -> bool {
+        self.file().as_os_str() == "-"
+    }
+}
+
 /// What a camera is set to.
 fn about(camera: &Camera) -> String {
     let (width, height) = camera.size;
@@ -327,10 +337,10 @@ fn names_differ(args: &Record, output: &output::Plan) -> Outcome {
     Ok(())
 }
 
-fn run(args: &Record) -> Outcome {
-    let file = args.file.as_deref().unwrap_or(Path::new("-"));
-    let pipe = file.as_os_str() == "-";
-    if pipe && (args.json || args.segment.is_some()) {
+/// What is recorded, and into which files.
+fn plans(args: &Record) -> Outcome<(record::Plan, output::Plan)> {
+    let path = (!args.to_pipe()).then(|| args.file().to_path_buf());
+    if path.is_none() && (args.json || args.segment.is_some()) {
         return Err(Fail::Usage(
             "neither --json nor --segment goes with standard output".into(),
         ));
@@ -343,7 +353,7 @@ fn run(args: &Record) -> Outcome {
         timeout: args.timeout,
     };
     let output = output::Plan {
-        path: (!pipe).then(|| file.to_path_buf()),
+        path,
         segment: args.segment,
         durability: match args.durability {
             Promise::Process => Durability::Process,
@@ -355,43 +365,43 @@ fn run(args: &Record) -> Outcome {
         block: None,
     };
     names_differ(args, &output)?;
+    Ok((plan, output))
+}
+
+/// Wants a segment to have room for a frame.
+fn segment_fits(segment: Option<u64>, camera: &Camera) -> Outcome {
+    let bytes = camera.frame_bytes;
+    if segment.is_some_and(|most| most < bytes as u64) && !camera.compressed {
+        return Err(Fail::Usage(format!(
+            "a segment has to have room for a frame, which has {bytes} bytes"
+        )));
+    }
+    Ok(())
+}
+
+fn run(args: &Record) -> Outcome {
+    let (plan, mut output) = plans(args)?;
     // Before the camera is set up, which may take a while: what comes meanwhile is held.
     let signals = record::signals()?;
     // Before the camera as well: whatever fails closes the camera first, and only then waits for a terminal.
-    let screen = Screen::new(&file.to_string_lossy(), !args.quiet)?;
+    let screen = Screen::new(&args.file().to_string_lossy(), !args.quiet)?;
     let camera = args.source.open()?;
     let first = output.file(0);
     let place = first.map_or_else(Place::pipe, |first| Place::of(&first));
     let (way, stream, _) = ways::choose(&camera, &place, args.source.choice())?;
-    if args
-        .segment
-        .is_some_and(|most| most < camera.frame_bytes as u64)
-        && !camera.compressed
-    {
-        return Err(Fail::Usage(format!(
-            "a segment has to have room for a frame, which has {} bytes",
-            camera.frame_bytes
-        )));
-    }
+    segment_fits(args.segment, &camera)?;
     let room = record::want_room(&plan, &camera)?;
     // Before FILE is opened.
     signals.check()?;
     let trigger = Trigger::open(plan.trigger.as_deref())?;
-    let header = format!("# nocopy-record 1: {}\n", about(&camera));
     let photos = args.photo.as_deref();
     let photos =
         photos.map(|path| Photos::to(path, camera.frame_bytes, args.durability == Promise::Sync));
     let mut photos = photos.transpose()?;
-    let interval = camera.interval;
-    let mut output = Output::open(
-        output::Plan {
-            header,
-            interval,
-            block: place.block(),
-            ..output
-        },
-        way,
-    )?;
+    output.header = format!("# nocopy-record 1: {}\n", about(&camera));
+    output.interval = camera.interval;
+    output.block = place.block();
+    let mut output = Output::open(output, way)?;
     // A camera that does not start leaves the recording that was there. Until there is room for them, frames
     // wait in its buffers.
     record::start(&stream)?;
@@ -432,6 +442,12 @@ fn run(args: &Record) -> Outcome {
         time: ended.saturating_duration_since(since),
         cpu: (record::processor_time() - waited).as_secs_f64(),
     };
+    told(args, &summary, outcome)
+}
+
+/// Says what has been recorded; its outcome is the command's.
+fn told(args: &Record, summary: &Summary, outcome: Outcome) -> Outcome {
+    let (file, failed) = (args.file(), summary.photos_failed);
     let mut told = Ok(());
     if args.json {
         told = report::json(&summary.json(file, outcome.is_ok() && failed == 0));
@@ -443,7 +459,7 @@ fn run(args: &Record) -> Outcome {
         told = told.and(Err(Fail::Reported));
     }
     match outcome {
-        Err(Fail::Failed(text)) if !pipe => {
+        Err(Fail::Failed(text)) if !args.to_pipe() => {
             let totals = &summary.totals;
             let what = match totals.files.len() {
                 1 => format!("{} holds", quoted(&totals.files[0])),

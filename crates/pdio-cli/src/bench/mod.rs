@@ -5,25 +5,24 @@
 pub mod cell;
 mod cgroup;
 mod child;
+mod measure;
 mod profile;
 mod results;
 mod shares;
 mod stat;
 
-use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::report::{self, amount, quoted, say, Context, Fail, Outcome};
+use crate::report::{self, say, Context, Fail, Outcome};
 use crate::signals::Signals;
 use crate::size;
-use cell::{Cell, Direction, Measured, Mode, Pattern};
-use profile::Profiler;
-use results::{as_json, frames, table, Row, Target};
+use cell::{Direction, Mode, Pattern};
+use measure::{measure, Work};
+use results::{as_json, frames, table};
 
 const METHOD: &str = "Method:
   Sequential writes to a fresh file and reads of one that is not in the page
@@ -178,28 +177,129 @@ const PAPER: [u64; 9] = [
 ];
 const RANDOM: [u64; 1] = [4 << 10];
 const FIRST: [u64; 3] = [64 << 10, 256 << 10, 1 << 20];
-const MODES: [Mode; 5] = [
-    Mode::Buffered,
-    Mode::Direct,
-    Mode::DontCache,
-    Mode::Pdio,
-    Mode::Remembered,
-];
-/// What a sample of `pdio learn` moves.
-const LEARNED_BYTES: usize = 32 << 20;
-/// How much a process moves whose beginning is measured.
-const FIRST_BYTES: u64 = 64 << 20;
-/// What a measurement on tmpfs moves, as in the paper.
-const TMPFS_BYTES: u64 = 256 << 20;
-
-/// Files that are removed when dropped.
-struct Scratch(Vec<PathBuf>);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            let _ = std::fs::remove_file(path);
+impl Bench {
+    /// What is asked for.
+    ///
+    /// # Errors
+    /// If that cannot be done.
+    fn work(&self) -> Outcome<Work<'_>> {
+        let (name, options, sizes) = match &self.study {
+            Some(Study::Paper(options)) if options.quick => ("paper", options, &QUICK[..]),
+            Some(Study::Paper(options)) => ("paper", options, &PAPER[..]),
+            Some(Study::Random(options)) => ("random", options, &RANDOM[..]),
+            Some(Study::First(options)) => ("first", options, &FIRST[..]),
+            Some(Study::Stream(stream)) => ("stream", &stream.options, &[][..]),
+            None => ("glance", &self.options, &GLANCE[..]),
+        };
+        let stream = match &self.study {
+            Some(Study::Stream(stream)) => Some(stream),
+            _ => None,
+        };
+        let mut sizes = match options.sizes.is_empty() {
+            true => sizes.to_vec(),
+            false => options.sizes.clone(),
+        };
+        if let Some(stream) = stream {
+            stream.check()?;
+            sizes = vec![stream.frame];
         }
+        options.check()?;
+        if let Some(bad) = sizes.iter().find(|&&s| s == 0 || s > 1 << 30) {
+            return Err(Fail::Usage(format!(
+                "--sizes: {bad} is not between 1 B and 1 GiB"
+            )));
+        }
+        Ok(Work {
+            name,
+            pattern: match name {
+                "random" => Pattern::Random,
+                _ => Pattern::Sequential,
+            },
+            options,
+            stream,
+            sizes,
+            profiler: options.profile.then(profile::check).transpose()?,
+        })
+    }
+}
+
+impl Stream {
+    fn check(&self) -> Outcome {
+        let (options, rate, length) = (&self.options, self.rate, self.length);
+        if !options.sizes.is_empty() || options.bytes.is_some() || options.profile {
+            let text = "stream has --frame, --rate and --length, not --sizes, --bytes, --profile";
+            return Err(Fail::Usage(text.into()));
+        }
+        if rate == 0.0 || length == 0.0 || rate * length >= 1e8 {
+            let text = "--rate: up to a million a second; --length: up to an hour";
+            return Err(Fail::Usage(text.into()));
+        }
+        Ok(())
+    }
+}
+
+impl Options {
+    fn check(&self) -> Outcome {
+        let wrong = if self.targets.is_empty() {
+            "say in which directories to measure"
+        } else if self.seconds == Some(0.0) {
+            "--seconds: between 0 and 3600"
+        } else if self.cache < 64 << 20 {
+            "--cache: at least 64M"
+        } else {
+            return Ok(());
+        };
+        Err(Fail::Usage(wrong.into()))
+    }
+}
+
+/// Where `--json` has everything written.
+enum Json<'a> {
+    Nowhere,
+    Stdout,
+    File(File, &'a Path),
+}
+
+impl Json<'_> {
+    /// Before minutes are spent.
+    fn open(path: Option<&Path>) -> Outcome<Json<'_>> {
+        let Some(path) = path else {
+            return Ok(Json::Nowhere);
+        };
+        if path == Path::new("-") {
+            return Ok(Json::Stdout);
+        }
+        // What it has stays until there is something better.
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path);
+        Ok(Json::File(file.context("create", path)?, path))
+    }
+
+    fn write(self, value: &serde_json::Value) -> Outcome {
+        match self {
+            Json::Nowhere => Ok(()),
+            Json::Stdout => report::json(value),
+            Json::File(mut file, path) => {
+                let text = serde_json::to_string_pretty(value);
+                let text = text.map_err(|e| Fail::Failed(e.to_string()))?;
+                // A pipe or a terminal has nothing to cut.
+                let _ = file.set_len(0);
+                io::Write::write_all(&mut file, (text + "\n").as_bytes()).context("write", path)
+            }
+        }
+    }
+}
+
+/// The directory that a target stands for.
+fn directory_of(target: &Path) -> &Path {
+    let parent = target.parent().filter(|_| target.is_file());
+    match parent {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => target,
     }
 }
 
@@ -208,71 +308,9 @@ impl Drop for Scratch {
 /// # Errors
 /// If a target cannot be measured.
 pub fn run(args: &Bench) -> Outcome {
-    let (name, options, sizes) = match &args.study {
-        Some(Study::Paper(options)) if options.quick => ("paper", options, &QUICK[..]),
-        Some(Study::Paper(options)) => ("paper", options, &PAPER[..]),
-        Some(Study::Random(options)) => ("random", options, &RANDOM[..]),
-        Some(Study::First(options)) => ("first", options, &FIRST[..]),
-        Some(Study::Stream(stream)) => ("stream", &stream.options, &[][..]),
-        None => ("glance", &args.options, &GLANCE[..]),
-    };
-    let stream = match &args.study {
-        Some(Study::Stream(stream)) => Some(stream),
-        _ => None,
-    };
-    let mut sizes = match options.sizes.is_empty() {
-        true => sizes.to_vec(),
-        false => options.sizes.clone(),
-    };
-    if let Some(stream) = stream {
-        if !options.sizes.is_empty() || options.bytes.is_some() || options.profile {
-            let text = "stream has --frame, --rate and --length, not --sizes, --bytes, --profile";
-            return Err(Fail::Usage(text.into()));
-        }
-        let (rate, length) = (stream.rate, stream.length);
-        if rate == 0.0 || length == 0.0 || rate * length >= 1e8 {
-            let text = "--rate: up to a million a second; --length: up to an hour";
-            return Err(Fail::Usage(text.into()));
-        }
-        sizes = vec![stream.frame];
-    }
-    let study = Work {
-        name,
-        pattern: match name {
-            "random" => Pattern::Random,
-            _ => Pattern::Sequential,
-        },
-        stream,
-    };
-    if options.targets.is_empty() {
-        return Err(Fail::Usage("say in which directories to measure".into()));
-    }
-    if let Some(bad) = sizes.iter().find(|&&s| s == 0 || s > 1 << 30) {
-        return Err(Fail::Usage(format!(
-            "--sizes: {bad} is not between 1 B and 1 GiB"
-        )));
-    }
-    if options.seconds == Some(0.0) {
-        return Err(Fail::Usage("--seconds: between 0 and 3600".into()));
-    }
-    if options.cache < 64 << 20 {
-        return Err(Fail::Usage("--cache: at least 64M".into()));
-    }
-    let profiler = options.profile.then(profile::check).transpose()?;
-    let on_stdout = options.json.as_deref() == Some(Path::new("-"));
-    // Before minutes are spent.
-    let mut report_file = match &options.json {
-        Some(path) if !on_stdout => {
-            // What it has stays until there is something better.
-            let file = File::options()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(path);
-            Some((file.context("create", path)?, path))
-        }
-        _ => None,
-    };
+    let work = args.work()?;
+    let options = work.options;
+    let json = Json::open(options.json.as_deref())?;
     let signals = Signals::listen(&[])?;
     let cgroup = cgroup::Cgroup::new(options.cache);
     if let Err(reason) = &cgroup {
@@ -282,296 +320,26 @@ pub fn run(args: &Bench) -> Outcome {
         ));
     }
     let mut targets = Vec::new();
-    for directory in &options.targets {
+    for target in &options.targets {
         let entry = cgroup.as_ref().ok().map(cgroup::Cgroup::entry);
-        let parent = directory.parent().filter(|_| directory.is_file());
-        let directory = match parent {
-            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-            Some(parent) => parent,
-            None => directory,
-        };
-        let target = measure(
-            directory, options, &study, &sizes, profiler, entry, &signals,
-        )?;
-        if !on_stdout {
-            let lines = match study.stream {
+        let target = measure(directory_of(target), &work, entry, &signals)?;
+        if !matches!(json, Json::Stdout) {
+            let lines = match work.stream {
                 Some(_) => frames(&target),
-                None => table(&target, &sizes),
+                None => table(&target, &work.sizes),
             };
             report::print(&lines)?;
         }
         targets.push(target);
     }
-    if options.json.is_none() {
-        return Ok(());
-    }
     let uname = rustix::system::uname();
-    let value = json!({
-        "study": study.name,
+    json.write(&json!({
+        "study": work.name,
         "kernel": uname.release().to_string_lossy(),
         "machine": uname.machine().to_string_lossy(),
         "cores": std::thread::available_parallelism().map_or(0, usize::from),
         "source": options.source,
         "page_cache_limit": cgroup.is_ok().then_some(options.cache),
         "targets": targets.iter().map(as_json).collect::<Vec<_>>(),
-    });
-    let Some((file, path)) = &mut report_file else {
-        return report::json(&value);
-    };
-    let text = serde_json::to_string_pretty(&value).map_err(|e| Fail::Failed(e.to_string()))?;
-    // A pipe or a terminal has nothing to cut.
-    let _ = file.set_len(0);
-    io::Write::write_all(file, (text + "\n").as_bytes()).context("write", path)
-}
-
-/// What is to be done with each size and mode.
-struct Work<'a> {
-    name: &'a str,
-    pattern: Pattern,
-    stream: Option<&'a Stream>,
-}
-
-fn measure(
-    directory: &Path,
-    options: &Options,
-    study: &Work,
-    sizes: &[u64],
-    profiler: Option<Profiler>,
-    cgroup: Option<PathBuf>,
-    signals: &Signals,
-) -> Outcome<Target> {
-    let name = |what| directory.join(format!(".pdio-bench-{}.{what}", std::process::id()));
-    let (file, filler, costs) = (name("data"), name("fill"), name("costs"));
-    let scratch = Scratch(vec![file.clone(), filler.clone(), costs.clone()]);
-    File::create_new(&file).context("create", &file)?;
-    let facts = pdio::explain(&file).context("examine", &file)?;
-    let on_tmpfs = matches!(facts.filesystem.as_str(), "tmpfs" | "ramfs");
-    let random = study.pattern == Pattern::Random;
-    let bytes = match (options.bytes, study.stream) {
-        (Some(bytes), _) => bytes.max(1),
-        (None, Some(stream)) => (stream.rate * stream.length).ceil() as u64 * stream.frame,
-        (None, None) if study.name == "first" => FIRST_BYTES,
-        (None, None) if on_tmpfs || random || options.quick => TMPFS_BYTES,
-        _ => 1 << 30,
-    };
-    let largest = sizes.iter().copied().max().unwrap_or(0);
-    let cache = if on_tmpfs { 0 } else { options.cache };
-    let needed = bytes
-        .max(largest)
-        .saturating_add(largest)
-        .saturating_add(cache);
-    let room = rustix::fs::statvfs(directory).map_err(io::Error::from);
-    let room = room.context("examine", directory)?;
-    if room.f_bavail.saturating_mul(room.f_frsize) < needed {
-        return Err(Fail::Failed(format!(
-            "{} has less than the {} this takes: choose another directory, or fewer --bytes",
-            quoted(directory),
-            amount(needed, 1024)
-        )));
-    }
-    let cgroup = cgroup.filter(|_| !on_tmpfs);
-    if cgroup.is_some() {
-        prepare(&filler, options.cache, signals)?;
-    }
-    let wanted = |mode: &Mode| match options.modes.is_empty() {
-        true => *mode != Mode::Remembered || study.name == "first",
-        false => options.modes.contains(mode),
-    };
-    let modes: Vec<Mode> = MODES.into_iter().filter(wanted).collect();
-    let remembers = modes.contains(&Mode::Remembered);
-    if remembers {
-        learn(directory, &costs, signals)?;
-    }
-    let cell = |direction, block: u64, mode| Cell {
-        direction,
-        mode,
-        pattern: study.pattern,
-        block: block as usize,
-        bytes,
-        // Frames end when they end.
-        least: match (study.stream, options.quick) {
-            (Some(_), _) => 0.0,
-            // A second pass would have learned from the first.
-            _ if study.name == "first" => 0.0,
-            (None, true) => 0.2,
-            (None, false) => 0.5,
-        },
-        most: match (study.stream, options.seconds, options.quick) {
-            (Some(stream), ..) => 2.0 * stream.length + 10.0,
-            (None, Some(seconds), _) => seconds,
-            (None, None, quick) => f64::from(if quick { 1 } else { 4 }),
-        },
-        file: file.clone(),
-        filler: cgroup.is_some().then(|| filler.clone()),
-        cgroup: cgroup.clone(),
-        rate: study.stream.map(|stream| stream.rate),
-        hogs: study.stream.map_or(0, |stream| stream.hogs),
-        source: options.source,
-        costs: remembers.then(|| costs.clone()),
-        kernel_profile: profiler == Some(Profiler::Kernel),
-    };
-    let mut target = Target {
-        directory: directory.to_path_buf(),
-        filesystem: facts.filesystem.clone(),
-        rows: Vec::new(),
-        unsupported: BTreeMap::new(),
-    };
-    let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { 3 });
-    let line = Line::new();
-    for direction in [Direction::Write, Direction::Read] {
-        let unwanted = options.direction.is_some_and(|only| only != direction);
-        if unwanted || study.stream.is_some() && direction == Direction::Read {
-            continue;
-        }
-        if direction == Direction::Read || random {
-            prepare(&file, bytes.max(largest), signals)?;
-        }
-        if on_tmpfs && !random {
-            // Its pages are there from now on.
-            let mut first = cell(direction, 1 << 20, Mode::Buffered);
-            (first.rate, first.hogs) = (None, 0);
-            ask(&first, signals)?;
-        }
-        for &block in sizes {
-            let mut rows: Vec<Row> = Vec::new();
-            for round in 0..rounds {
-                for i in 0..modes.len() {
-                    // Each goes first once.
-                    let mode = modes[(i + round as usize) % modes.len()];
-                    let key = (block, format!("{mode:?} {direction:?}").to_lowercase());
-                    if target.unsupported.contains_key(&key) {
-                        continue;
-                    }
-                    if mode == Mode::Direct && facts.alignment.is_none() {
-                        let why = "this file does no direct I/O";
-                        target.unsupported.insert(key, why.into());
-                        continue;
-                    }
-                    signals.check()?;
-                    line.show(directory, &key.1, block, round + 1, rounds);
-                    let mut measured = ask(&cell(direction, block, mode), signals)?;
-                    if let Some(why) = measured.unsupported.take() {
-                        target.unsupported.insert(key, why);
-                        continue;
-                    }
-                    measured.passes.clear();
-                    match rows.iter_mut().find(|r| r.mode == mode) {
-                        Some(row) => row.runs.push(measured),
-                        None => rows.push(Row {
-                            direction,
-                            block,
-                            mode,
-                            runs: vec![measured],
-                            profile: None,
-                        }),
-                    }
-                }
-            }
-            rows.sort_by_key(|r| MODES.iter().position(|m| *m == r.mode));
-            for row in &mut rows {
-                row.profile = row.runs.iter_mut().filter_map(|r| r.profile.take()).next();
-                if profiler == Some(Profiler::Perf) {
-                    signals.check()?;
-                    line.show(directory, "profile", block, 1, 1);
-                    let again = cell(direction, block, row.mode);
-                    row.profile = Some(profile::shares(&again, &name("perf"), signals)?);
-                }
-            }
-            target.rows.extend(rows);
-        }
-    }
-    drop(scratch);
-    Ok(target)
-}
-
-/// What is going on, on a terminal.
-struct Line(bool);
-
-impl Line {
-    fn new() -> Line {
-        Line(io::stderr().is_terminal())
-    }
-
-    fn show(&self, directory: &Path, what: &str, block: u64, round: u32, rounds: u32) {
-        if self.0 {
-            let (block, directory) = (amount(block, 1024), directory.display());
-            report::show(format_args!(
-                "\r\x1b[K{directory}: {what} of {block}, round {round} of {rounds}\r"
-            ));
-        }
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        if self.0 {
-            report::show("\r\x1b[K");
-        }
-    }
-}
-
-/// Makes a file of `bytes` bytes that is on the device and not in the page cache.
-fn prepare(path: &Path, bytes: u64, signals: &Signals) -> Outcome {
-    let write = || -> io::Result<()> {
-        let mut writer = pdio::OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .open_writer(path)?;
-        let block: Vec<u8> = (0..1u32 << 20).map(|i| (i / 7) as u8).collect();
-        let mut left = bytes;
-        while left > 0 && signals.ended().is_none() {
-            let n = left.min(block.len() as u64) as usize;
-            io::Write::write_all(&mut writer, &block[..n])?;
-            left -= n as u64;
-        }
-        writer.sync_all()?;
-        writer.finish()?;
-        rustix::fs::fadvise(File::open(path)?, 0, None, rustix::fs::Advice::DontNeed)?;
-        Ok(())
-    };
-    write().context("prepare", path)?;
-    signals.check()
-}
-
-/// Has a process of its own measure what is to be remembered: a signal ends it at once.
-fn learn(directory: &Path, costs: &Path, signals: &Signals) -> Outcome {
-    let failed = |why: &str| Fail::Failed(format!("cannot learn: {why}"));
-    let costs = std::path::absolute(costs).map_err(|e| failed(&report::reason(&e)))?;
-    let mut command = Command::new(cell::this_program()?);
-    command.env("PDIO_COSTS", costs);
-    command.args(["learn", "--size", &LEARNED_BYTES.to_string(), "--"]);
-    command.arg(directory).stderr(Stdio::piped());
-    let output = child::output(&mut command, signals)?;
-    let output = output.map_err(|e| failed(&report::reason(&e)))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Err(failed(said.trim().trim_start_matches("pdio learn: ")))
-        }
-    }
-}
-
-/// Has a process of its own do the measurement.
-fn ask(cell: &Cell, signals: &Signals) -> Outcome<Measured> {
-    let mut command = cell.command()?;
-    let output = child::output(command.stderr(Stdio::piped()), signals)?.map_err(|e| {
-        Fail::Failed(format!(
-            "cannot start a measurement: {}",
-            report::reason(&e)
-        ))
-    })?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    serde_json::from_str(&text).map_err(|_| {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.trim().trim_start_matches("pdio bench: ");
-        Fail::Failed(format!(
-            "measuring {:?} {:?} of {} B in {} ended with {}: {said}",
-            cell.mode,
-            cell.direction,
-            cell.block,
-            cell.file.display(),
-            output.status
-        ))
-    })
+    }))
 }

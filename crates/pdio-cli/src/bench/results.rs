@@ -8,7 +8,6 @@ use serde_json::json;
 
 use super::cell::{Direction, Measured, Mode, Paced};
 use super::shares::Shares;
-use super::MODES;
 use crate::report::amount;
 
 /// The medians of one direction, block size and mode.
@@ -80,10 +79,9 @@ pub fn table(target: &Target, sizes: &[u64]) -> String {
             continue;
         }
         let profiled = rows.iter().any(|r| r.profile.is_some());
-        let modes: Vec<Mode> = MODES
-            .into_iter()
-            .filter(|m| rows.iter().any(|r| r.mode == *m))
-            .collect();
+        let mut modes: Vec<Mode> = rows.iter().map(|row| row.mode).collect();
+        modes.sort();
+        modes.dedup();
         let width = if profiled { 50 } else { 34 };
         text += &format!("\n\n{:>9}", format!("{direction:?}").to_lowercase());
         for mode in &modes {

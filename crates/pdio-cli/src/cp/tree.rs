@@ -97,6 +97,15 @@ const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK);
 /// How a directory of a tree is opened.
 const DIRECTORY: OFlags = OFlags::NOFOLLOW.union(OFlags::DIRECTORY);
 
+/// A directory that is filled.
+struct Copied {
+    directory: File,
+    /// Whether it is open for reading, and not as a path alone.
+    readable: bool,
+    /// The mode that it is to have in the end, if that is another.
+    last_mode: Option<u32>,
+}
+
 pub struct Copier<'a> {
     options: Options,
     /// The destination as it was named.
@@ -275,12 +284,30 @@ impl<'a> Copier<'a> {
             Err(error) => (None, Err(error)),
         };
         let original = from.original(directory.as_ref());
-        let mut last_mode = None;
+        // The sticky bit as with cp: in a directory for all, nobody removes what is another's.
+        let mode = self.mode(original.holder, about);
+        let made = self.make_directory(from, to, mode)?;
+        if self.options.sync {
+            self.touched.insert(to.to_path_buf());
+        }
+        match (listed.context("read directory", from.path), &directory) {
+            (Ok(entries), Some(directory)) => self.entries(from, to, directory, &entries)?,
+            (Ok(_), None) => {}
+            (Err(fail), _) => self.note(Err(fail))?,
+        }
+        let copy = Made::new(&made.directory, made.readable);
+        match made.last_mode {
+            _ if self.options.preserve => self.preserve(&copy, original, to, about),
+            Some(mode) => copy.set_mode(mode).context("set the mode of", to),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a directory that is to have a mode, or finds that it is there.
+    fn make_directory(&mut self, from: Source, to: &Path, mode: u32) -> Outcome<Copied> {
         let named = self.target == to;
         // Until it is full its owner must be able to fill it, and with -p nobody else.
         let others = if self.options.preserve { 0 } else { 0o077 };
-        // The sticky bit as with cp: in a directory for all, nobody removes what is another's.
-        let mode = self.mode(original.holder, about);
         let first_mode = mode & (others | 0o1000) | 0o700;
         let made = fs::DirBuilder::new().mode(first_mode).create(to);
         // As with cp: only the directory that was named may be a link to one.
@@ -293,11 +320,12 @@ impl<'a> Copier<'a> {
             let flags = (flags | OFlags::DIRECTORY | link).bits() as i32;
             File::options().read(true).custom_flags(flags).open(to)
         };
-        let (there, open) = match reach(OFlags::empty()) {
+        let (there, readable) = match reach(OFlags::empty()) {
             Ok(directory) => (Ok(directory), true),
             Err(_) => (reach(OFlags::PATH), false),
         };
-        let there = match (made, there) {
+        let mut last_mode = None;
+        let directory = match (made, there) {
             (Ok(()), there) => {
                 let there = there.context("read", to)?;
                 let about = there.metadata().context("read", to)?;
@@ -309,7 +337,7 @@ impl<'a> Copier<'a> {
                 last_mode = Some(last).filter(|&last| last != given & 0o7777 | 0o700);
                 if given & 0o700 != 0o700 {
                     let mode = given & 0o7777 | 0o700;
-                    Made::new(&there, open)
+                    Made::new(&there, readable)
                         .set_mode(mode)
                         .context("set the mode of", to)?;
                 }
@@ -328,36 +356,34 @@ impl<'a> Copier<'a> {
             }
             (Err(error), Err(_)) => return Err(error).context("create directory", to),
         };
-        if self.options.sync {
-            self.touched.insert(to.to_path_buf());
+        Ok(Copied {
+            directory,
+            readable,
+            last_mode,
+        })
+    }
+
+    /// Copies what is in a directory.
+    fn entries(
+        &mut self,
+        from: Source,
+        to: &Path,
+        directory: &File,
+        entries: &[(OsString, FileType)],
+    ) -> Outcome {
+        let directory = directory.as_fd();
+        for (i, (name, kind)) in entries.iter().enumerate() {
+            let path = &from.path.join(name);
+            let from = Source {
+                directory,
+                name,
+                path,
+            };
+            self.item(from, &to.join(name), *kind)?;
+            let coming = entries[i + 1..].iter().map(|(name, _)| name);
+            self.data.expect(directory, coming);
         }
-        match (listed.context("read directory", from.path), &directory) {
-            (Ok(entries), Some(directory)) => {
-                let directory = directory.as_fd();
-                for (i, (name, kind)) in entries.iter().enumerate() {
-                    let path = &from.path.join(name);
-                    let from = Source {
-                        directory,
-                        name,
-                        path,
-                    };
-                    self.item(from, &to.join(name), *kind)?;
-                    let coming = entries[i + 1..].iter().map(|(name, _)| name);
-                    self.data.expect(directory, coming);
-                }
-            }
-            (Ok(_), None) => {}
-            (Err(fail), _) => self.note(Err(fail))?,
-        }
-        match last_mode {
-            _ if self.options.preserve => {
-                self.preserve(&Made::new(&there, open), original, to, about)
-            }
-            Some(mode) => Made::new(&there, open)
-                .set_mode(mode)
-                .context("set the mode of", to),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     fn file(&mut self, from: Source, to: &Path, about: &Metadata, opened: Option<File>) -> Outcome {
