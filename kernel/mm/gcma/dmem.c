@@ -1337,7 +1337,7 @@ int dmem_add_area(struct dmem *dmem, struct dmem_area *area)
 	smp_store_release(&dmem->nr_areas, nr + 1);
 	/* Pairs with atomic_long_read_acquire() in gcma_store(). */
 	atomic_long_fetch_add_release(area->nr, &dmem->idle);
-	/* Pairs with atomic_read_acquire() in place_room(): there, then counted. */
+	/* Pairs with atomic_read_acquire() in place_free(): there, then counted. */
 	atomic_fetch_inc_release(&dmem->releases);
 	return 0;
 }

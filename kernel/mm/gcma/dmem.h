@@ -129,7 +129,7 @@ unsigned long dmem_sum(const struct dmem_area *area, size_t counter);
 /* Frames have been given back: a store looks at ways again that it passed over. */
 static inline void dmem_released(struct dmem_area *area)
 {
-	/* Pairs with atomic_read_acquire() in place_room(): not owned, then counted. */
+	/* Pairs with atomic_read_acquire() in place_free(): not owned, then counted. */
 	atomic_fetch_inc_release(&area->dmem->releases);
 }
 
