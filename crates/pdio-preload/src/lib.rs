@@ -66,7 +66,7 @@ mod tell;
 /// but not what orders them, and reports races for so long that the program seems to stand. The second does not heed what a
 /// handler of a signal says is to be blocked when it returns: a signal that waits would come again for ever.
 fn is_watched() -> bool {
-    symbols::weak!("__tsan_init") != 0 || symbols::weak!("_vgnU_freeres") != 0
+    symbols::weak!("__tsan_init") != 0 || symbols::runs_in_valgrind()
 }
 
 // What the compiler's startup files would define, which are left out of the library, but not of a test program.

@@ -49,6 +49,11 @@ macro_rules! weak {
 }
 pub(crate) use weak;
 
+/// Returns true if valgrind runs the program.
+pub fn runs_in_valgrind() -> bool {
+    weak!("_vgnU_freeres") != 0
+}
+
 /// What the loader tells debuggers of a loaded file: `struct link_map`.
 #[repr(C)]
 pub struct Loaded {

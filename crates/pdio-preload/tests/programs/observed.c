@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* A file that is written and read in long streams, in a program that is built with a sanitizer. */
+/* A file that is written and read in long streams, and a stack for signals, in a program that is built with a sanitizer. */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,9 +9,13 @@
 int main(void)
 {
 	static char block[70000];
+	static char stack[65536];
+	stack_t other = { .ss_sp = stack, .ss_size = sizeof(stack) };
 	long sum = 0, got;
 	int fd = open("file", O_CREAT | O_RDWR | O_TRUNC, 0600);
 
+	if (sigaltstack(&other, NULL))
+		return 1;
 	memset(block, 7, sizeof(block));
 	for (int i = 0; i < 200; i++)
 		if (write(fd, block, sizeof(block)) != sizeof(block))
