@@ -115,7 +115,7 @@ bool gcma_load(struct address_space *mapping, pgoff_t index,
 	       struct folio *folio);
 bool __gcma_fill(struct address_space *mapping, struct folio *folio, gfp_t gfp,
 		 void **shadow);
-int gcma_read(struct kiocb *iocb, struct iov_iter *to, ssize_t *read);
+int gcma_read(struct kiocb *iocb, struct iov_iter *to);
 bool gcma_serves(struct address_space *mapping, pgoff_t index, unsigned long nr);
 unsigned int __gcma_ra_order(struct address_space *mapping, pgoff_t index,
 			     unsigned int order);
@@ -135,11 +135,14 @@ static inline void *gcma_publish(bool copied, struct address_space *mapping,
 	return copied ? __gcma_publish(mapping, folio, shadow) : shadow;
 }
 
-/* See __gcma_fill(). No other value entry has this bit than one with a flag. */
+/*
+ * See __gcma_fill(). No other value entry has this bit than one with a flag. Where there
+ * was no entry, the compiler leaves out what its callers do with one as well.
+ */
 static inline bool gcma_fill(struct address_space *mapping, struct folio *folio,
 			     gfp_t gfp, void **shadow)
 {
-	return gcma_active() && unlikely((unsigned long)*shadow & 2) &&
+	return gcma_active() && *shadow && unlikely((unsigned long)*shadow & 2) &&
 	       __gcma_fill(mapping, folio, gfp, shadow);
 }
 

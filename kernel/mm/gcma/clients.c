@@ -613,7 +613,6 @@ static void read_ahead(struct kiocb *iocb)
  * gcma_read() - serve read() from copies that stay where they are
  * @iocb: the read, at a page with a flagged shadow; is advanced
  * @to: where to copy; is advanced
- * @read: to which the number of bytes copied is added
  *
  * Moving a page into the page cache would cost two copies more: one into a new
  * page, and one back when that is evicted.
@@ -625,11 +624,11 @@ static void read_ahead(struct kiocb *iocb)
  *
  * Context: Process. May sleep, to make pages of @to resident and to start the next
  * window of readahead.
- * Return: 0, or -EFAULT if nothing can be copied there. If nothing was copied, and the
- * file does not end there, the shadow has no flag any more, and the page is to be read
- * into the page cache.
+ * Return: number of bytes copied, or -EFAULT if nothing can be copied there. If it is
+ * 0, and the file does not end there, the shadow has no flag any more, and the page is
+ * to be read into the page cache.
  */
-int gcma_read(struct kiocb *iocb, struct iov_iter *to, ssize_t *read)
+int gcma_read(struct kiocb *iocb, struct iov_iter *to)
 {
 	struct address_space *mapping = iocb->ki_filp->f_mapping;
 	struct file_ra_state *ra = &iocb->ki_filp->f_ra;
@@ -680,7 +679,6 @@ int gcma_read(struct kiocb *iocb, struct iov_iter *to, ssize_t *read)
 		miss(mapping, index);
 		return 0;
 	}
-	*read += copied;
 	pages = DIV_ROUND_UP(from + copied, PAGE_SIZE);
 	trace_gcma_read(mapping, index, pages, quick);
 	iocb->ki_pos += copied;
@@ -690,7 +688,7 @@ int gcma_read(struct kiocb *iocb, struct iov_iter *to, ssize_t *read)
 		ra->prev_pos = iocb->ki_pos;
 		read_ahead(iocb);
 	}
-	return 0;
+	return copied;
 }
 
 /**
