@@ -8,6 +8,8 @@
  *                    blocks, and --from keeps its content
  *   --clone FILE     or FICLONE: this file gets the blocks of --from
  *
+ *   --refused FILE   to cut a byte out of it, which f2fs refuses: its blocks stay
+ *
  *   --pin FILE       F2FS_IOC_SET_PIN_FILE: its blocks stay where they are
  *   --under FILE     write to its blocks, from standard input,
  *   --disk DEVICE    on this device, and not by way of its file system
@@ -42,7 +44,7 @@ struct move_range {
 };
 
 static struct {
-	const char *from, *to, *donor, *clone, *pin, *under, *disk, *atomic, *run;
+	const char *from, *to, *donor, *clone, *refused, *pin, *under, *disk, *atomic, *run;
 } opt = { .run = "true" };
 
 static int open_file(const char *name)
@@ -91,6 +93,12 @@ static void clone_file(void)
 {
 	if (ioctl(open_file(opt.clone), FICLONE, open_file(opt.from)))
 		die("cannot clone %s: %s", opt.from, strerror(errno));
+}
+
+static void ask_in_vain(void)
+{
+	if (!fallocate(open_file(opt.refused), FALLOC_FL_COLLAPSE_RANGE, 0, 1) || errno != EINVAL)
+		die("to cut a byte out of %s is not refused", opt.refused);
 }
 
 static void pin(void)
@@ -156,6 +164,7 @@ static const struct setting settings[] = {
 	{ "to", .text = &opt.to },
 	{ "donor", .text = &opt.donor },
 	{ "clone", .text = &opt.clone },
+	{ "refused", .text = &opt.refused },
 	{ "pin", .text = &opt.pin },
 	{ "under", .text = &opt.under },
 	{ "disk", .text = &opt.disk },
@@ -168,10 +177,13 @@ int main(int argc, char **argv)
 {
 	settings_parse(argc, argv, settings);
 	if (!opt.from != (!opt.to + !opt.donor + !opt.clone == 3) || !opt.under != !opt.disk ||
-	    !opt.from + !opt.atomic + !opt.pin + !opt.under != 3)
-		die("one of --from with --to, --donor or --clone, --pin, --under with --disk, --atomic");
+	    !opt.from + !opt.atomic + !opt.refused + !opt.pin + !opt.under != 4)
+		die("one of --from with --to, --donor or --clone, --refused, --pin, --atomic, "
+		    "--under with --disk");
 	if (opt.atomic)
 		write_atomically();
+	else if (opt.refused)
+		ask_in_vain();
 	else if (opt.pin)
 		pin();
 	else if (opt.under)

@@ -24,6 +24,8 @@ move() {
 }
 content 3 >/mnt/files/1
 content 7 >/mnt/files/2
+# A request that changes nothing costs no copies.
+need blocks --refused /mnt/files/1
 again "two files" /mnt/files "$(sum /mnt/files)"
 report "two files"
 move "from a checkpoint"
