@@ -155,7 +155,7 @@ fn in_directory(directory: &Path, what: &str) -> PathBuf {
 struct Place<'a> {
     work: &'a Work<'a>,
     files: Files<'a>,
-    /// Whether there is direct I/O.
+    /// True if files can be opened with `O_DIRECT`.
     direct: bool,
     bytes: u64,
     cgroup: Option<PathBuf>,

@@ -100,7 +100,7 @@ const DIRECTORY: OFlags = OFlags::NOFOLLOW.union(OFlags::DIRECTORY);
 /// A directory that is filled.
 struct Copied {
     directory: File,
-    /// Whether it is open for reading, and not as a path alone.
+    /// False if it is open with `O_PATH`, as nobody may read it.
     readable: bool,
     /// The mode that it is to have in the end, if that is another.
     last_mode: Option<u32>,
