@@ -10,6 +10,8 @@
  *
  *   --dir D        where the files are (/mnt)
  *   --apps N       (18)
+ *   --code-mib N   of each (16)
+ *   --data-mib N   of each (24)
  *   --anon-mib N   of memory that each fills (24)
  *   --alive N      frozen ones at a time (6)
  *   --prepare      write the files, sync them and end
@@ -30,22 +32,21 @@
 #define PIECE		8u	/* pages of code that are touched one by one */
 #define DENSE_WORDS	128u	/* words of a page that do not compress */
 #define APPS_MAX	100
-#define CODE_MIB	16	/* of each */
-#define DATA_MIB	24
 
 static struct {
 	const char *dir;
-	u32 apps, anon_mib, alive, warm, rounds;
+	u32 apps, code_mib, data_mib, anon_mib, alive, warm, rounds;
 	u64 app, since;
 	bool prepare;
 } opt = {
-	.dir = "/mnt", .apps = 18, .anon_mib = 24, .alive = 6, .warm = 2, .rounds = 2, .app = UINT64_MAX,
+	.dir = "/mnt", .apps = 18, .code_mib = 16, .data_mib = 24,
+	.anon_mib = 24, .alive = 6, .warm = 2, .rounds = 2, .app = UINT64_MAX,
 };
 
 /* what = 0: code, 1: data */
 static u32 file_pages(u32 what)
 {
-	return (what ? DATA_MIB : CODE_MIB) * (MIB / PAGE);
+	return (what ? opt.data_mib : opt.code_mib) * (MIB / PAGE);
 }
 
 static const char *file_name(u32 app, u32 what)
@@ -202,6 +203,8 @@ static pid_t start(char **argv, u32 app)
 static const struct setting settings[] = {
 	{ "dir", .text = &opt.dir },
 	{ "apps", .number = &opt.apps },
+	{ "code-mib", .number = &opt.code_mib },
+	{ "data-mib", .number = &opt.data_mib },
 	{ "anon-mib", .number = &opt.anon_mib },
 	{ "alive", .number = &opt.alive },
 	{ "prepare", .flag = &opt.prepare },
