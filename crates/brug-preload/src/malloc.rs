@@ -154,7 +154,7 @@ pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
     unsafe { raw::memalign(align, size).cast() }
 }
 
-/// `posix_memalign(3)`: returns the error and never sets `errno`; a failure leaves `*out` alone.
+/// `posix_memalign(3)`: returns the error, also in `errno` if it is `ENOMEM`, as the C library does; a failure leaves `*out` alone.
 ///
 /// # Safety
 /// `out` is valid for a write.

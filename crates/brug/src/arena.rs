@@ -770,7 +770,7 @@ fn choose_pages(
     // Who grows by leaps, or has not used what it had, may use little of what it gets. Who appends in pieces leaves
     // a part of the last one.
     let fills = |(origin, end): (*mut u8, usize)| {
-        let last = page_floor(end - 1 - end / 8);
+        let last = end - 1 - end / 8;
         need / MOST_LEAP <= end && os::resident(origin.wrapping_add(last))
     };
     let advice = huge::advice(need, || before.is_some_and(fills));
@@ -1071,9 +1071,8 @@ unsafe fn promote(
         bump(&COUNTERS.no_move, 1);
         return None;
     }
-    let larger = (class + 1..CLASSES).filter(|&c| new <= 1 << SHIFT[c]);
+    let mut larger = (class + 1..CLASSES).filter(|&c| new <= 1 << SHIFT[c]);
     let Some((target_class, index)) = larger
-        .clone()
         .find_map(|c| take_from(c, new, false).map(|index| (c, index)))
     else {
         bump(&COUNTERS.no_slot, 1);
@@ -1082,19 +1081,27 @@ unsafe fn promote(
     let target = descriptor(index);
     let to = origin_of(target_class, index);
     let size = new - slot.inset();
-    if (!forget(target, to) && target.touched.load(Relaxed) > 0)
-        || !set_inset(target, to, target_class, size, slot.inset())
-    {
-        put_back(target, target_class, index);
-        return None;
-    }
-    if !ensure_committed(target, to, target_class, new, true, Some((origin, old))) {
+    let len = page_round(old);
+    let ready = || {
+        if (!forget(target, to) && target.touched.load(Relaxed) > 0)
+            || !set_inset(target, to, target_class, size, slot.inset())
+        {
+            return false;
+        }
+        // A huge page that is tried lies beyond what will move there.
+        target.touched.store(len, Relaxed);
+        let done = ensure_committed(target, to, target_class, new, true, Some((origin, old)));
+        if !done {
+            target.touched.store(0, Relaxed);
+        }
+        done
+    };
+    if !ready() {
         put_back(target, target_class, index);
         return None;
     }
     // A mapping moves as a whole. Advice separates the first 2 MiB from the rest,
     // an earlier move what had moved from what came after.
-    let len = page_round(old);
     let skipped = slot.skipped();
     let seam = slot.seam.load(Relaxed) as usize * MIN_PAGE;
     let first = HUGE.min(len);
@@ -1113,7 +1120,6 @@ unsafe fn promote(
                 }
             }
             // What is left there, if anything, is dead but not zero.
-            target.touched.store(len, Relaxed);
             // SAFETY: committed above, and dead.
             if unsafe { os::make_whole(to.add(from), until - from) } {
                 put_back(target, target_class, index);
@@ -1128,7 +1134,6 @@ unsafe fn promote(
     // They move with their protection. The C library would have copied.
     // SAFETY: committed, and the caller's.
     unsafe { os::commit(to.add(skipped), len - skipped) };
-    target.touched.store(len, Relaxed);
     target.seam.store((len / MIN_PAGE) as u32, Relaxed);
     target.end.store(new, Relaxed);
     release_hold(target, new, true);

@@ -529,6 +529,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::{alone, raw};
+    use std::vec::Vec;
     use std::{fs, println};
 
     /// CPU time in nanoseconds that everything takes which is timed; `u64::MAX`: what it does take.
@@ -679,7 +680,10 @@ mod tests {
             || {
                 const LAST: usize = 8 << 20;
                 PRETENDED.store(FAST, Relaxed);
-                for filled in [true, false] {
+                // In which slots the objects are decides where in a page they begin.
+                for (before, filled) in [(0, true), (1, true), (2, true), (2, false)] {
+                    // SAFETY: freed below.
+                    let others: Vec<*mut u8> = (0..before).map(|_| unsafe { raw::malloc(LAST / 8) }).collect();
                     let mut last = core::ptr::null_mut();
                     for size in [LAST / 8, LAST / 4, LAST / 2, LAST] {
                         // SAFETY: within the object; the one before is freed once.
@@ -691,8 +695,10 @@ mod tests {
                         }
                     }
                     assert_eq!(asked_for(last.wrapping_add(LAST - HUGE)), filled);
-                    // SAFETY: the last one.
-                    unsafe { raw::free(last) };
+                    for object in others.into_iter().chain([last]) {
+                        // SAFETY: freed once.
+                        unsafe { raw::free(object) };
+                    }
                     raw::trim();
                 }
             },

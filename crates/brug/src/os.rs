@@ -296,7 +296,8 @@ pub(crate) fn is_thread(number: c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_tgkill, process(), number, 0) == 0 }
 }
 
-/// Returns true if the caller is the child of a `vfork`, which has its parent's memory.
+/// Returns true if the caller is the child of a `vfork`, which has its parent's memory, or a child that was made by the
+/// system call itself and whose memory the kernel does not compare with its parent's.
 /// The C library tells a thread's number without asking the kernel, and so tells the parent's there: in bits of
 /// the clock that measures the thread. So it does in a child that was made by the system call itself, which has
 /// memory of its own.
@@ -306,11 +307,13 @@ pub(crate) fn borrows_memory() -> bool {
     const KCMP_VM: c_int = 1;
     let differ = 1..=3;
     let mut clock = 0;
+    // The main thread needs one system call for it.
+    let is_another = |thread_is: c_int| thread_is != process() && thread_is != thread();
     // SAFETY: `clock` is valid for a write, and no other pointer is passed.
     !cfg!(miri)
         && unsafe {
             libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) == 0
-                && !(clock >> NUMBER) != thread()
+                && is_another(!(clock >> NUMBER))
                 && keep_errno(|| {
                     let parent = libc::syscall(libc::SYS_getppid);
                     let answer = libc::syscall(libc::SYS_kcmp, process(), parent, KCMP_VM, 0, 0);
@@ -464,11 +467,12 @@ pub(crate) fn thread_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Returns true if there is memory behind the page at `p`.
+/// Returns true if there is memory behind the page that `p` lies in.
 pub(crate) fn resident(p: *mut u8) -> bool {
+    let page = p.map_addr(page_floor);
     let mut found = 0u8;
     // SAFETY: asks about one page and is answered by one byte.
-    let known = unsafe { libc::mincore(p.cast(), page_size(), &mut found) } == 0;
+    let known = unsafe { libc::mincore(page.cast(), page_size(), &mut found) } == 0;
     known && found & 1 != 0
 }
 

@@ -41,8 +41,7 @@ const PATIENCE: u64 = 1000;
 /// Ends the thread, if there is one, and what it would have given back goes back. For calls that a program may
 /// only make while it has one thread.
 pub(crate) fn stop() {
-    words::adopt();
-    if THREAD.load(Acquire) != RUNNING || os::borrows_memory() {
+    if words::is_borrowed() || THREAD.load(Acquire) != RUNNING {
         return;
     }
     os::keep_errno(|| {
@@ -62,8 +61,7 @@ pub(crate) fn stop() {
 /// Starts the thread, if there is none. That of the child of a `vfork` would end with it, and its parent wait for it.
 #[cold]
 pub(crate) fn start() {
-    words::adopt();
-    if os::borrows_memory()
+    if words::is_borrowed()
         || THREAD
             .compare_exchange(NONE, RUNNING, SeqCst, Relaxed)
             .is_err()

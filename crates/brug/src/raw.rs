@@ -275,7 +275,7 @@ pub fn end_thread() {
 /// Returns true in the child of a `vfork`, which has its parent's memory, but limits of its own.
 #[cfg(feature = "preload")]
 pub fn borrows_memory() -> bool {
-    os::borrows_memory()
+    crate::words::is_borrowed()
 }
 
 /// Replaces the configuration, which otherwise is read from the environment at the

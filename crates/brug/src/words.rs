@@ -237,6 +237,9 @@ pub(crate) fn ready() {
 /// kernel cannot.
 static OWNER: AtomicPtr<AtomicI32> = AtomicPtr::new(ptr::null_mut());
 
+/// The owner of memory that the child of a `vfork` was the first to use.
+const UNKNOWN: i32 = -1;
+
 /// Has a page say whose the memory is.
 ///
 /// # Safety
@@ -244,7 +247,12 @@ static OWNER: AtomicPtr<AtomicI32> = AtomicPtr::new(ptr::null_mut());
 pub(crate) unsafe fn own(page: *mut u8) {
     // SAFETY: by contract.
     if unsafe { os::wipe_on_fork(page) } {
-        OWNER.store(page.cast(), Release);
+        let page: *mut AtomicI32 = page.cast();
+        if os::borrows_memory() {
+            // SAFETY: by contract.
+            unsafe { (*page).store(UNKNOWN, Relaxed) };
+        }
+        OWNER.store(page, Release);
         is_owned_anew();
     }
 }
@@ -274,6 +282,15 @@ pub(crate) fn adopt() -> bool {
         ask(Ask::Fork);
     }
     orphaned
+}
+
+/// Returns true if the caller has the memory of another process: the child of a `vfork`.
+pub(crate) fn is_borrowed() -> bool {
+    adopt();
+    match owner().map(|owner| owner.load(Relaxed)) {
+        None | Some(UNKNOWN) => os::borrows_memory(),
+        Some(owner) => owner != os::process(),
+    }
 }
 
 /// Waits a moment for another thread; in the child of a fork, which has none, puts things in order instead.
