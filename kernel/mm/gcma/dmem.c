@@ -639,7 +639,6 @@ static bool store_page(struct dmem *dmem, struct dmem_place *place,
 {
 	struct dmem_set *set;
 	bool stored = false;
-	int lost = RRPV_MAX;
 	unsigned int way;
 	unsigned long nr;
 
@@ -652,12 +651,16 @@ static bool store_page(struct dmem *dmem, struct dmem_place *place,
 		place_empty_away(dmem, place, space, offset);
 	if (!place_free(dmem, place, client) &&
 	    !place_go_away(dmem, place, space, offset, client)) {
-		lost = place_replace(dmem, place, client, least);
+		int lost = place_replace(dmem, place, client, least);
+
 		if (lost < 0)
 			goto out;
 		if (test_bit(place->nr, dmem->live))
 			this_cpu_inc(place->area->stats->evicted[place_client(place)]);
 		way_forget(dmem, place->set, place->way);
+		for (; lost < RRPV_MAX; lost++)
+			place->set->rrpv += RRPV_LOW & ~(place->set->rrpv & (place->set->rrpv >> 1));
+		place->set->hand = (place->way + 1) % DMEM_WAYS;
 	}
 	set = place->set;
 	way = place->way;
@@ -677,10 +680,7 @@ static bool store_page(struct dmem *dmem, struct dmem_place *place,
 	set->tag[way] = place_tag(place);
 	set->way[way] = (struct dmem_frame) { space, offset };
 	WRITE_ONCE(set->client, (set->client & ~BIT(way)) | client << way);
-	for (; lost < RRPV_MAX; lost++)
-		set->rrpv += RRPV_LOW & ~(set->rrpv & (set->rrpv >> 1));
 	set_rrpv(set, way, rrpv);
-	set->hand = (way + 1) % DMEM_WAYS;
 	this_cpu_inc(place->area->stats->stored[client]);
 out:
 	place_unlock(place);
@@ -749,12 +749,8 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 		least = RRPV_MAX;
 	else if (thrifty && (place.hash >> 8) % CHANCE_SHARE)
 		least = RRPV_MAX + 1;
-	/*
-	 * If one has none, the others would be copied in vain. And most pages of a stream
-	 * are declined, which then takes no lock.
-	 */
-	stored = !least || (nr == 1 && least <= RRPV_MAX) ||
-		 store_fits(dmem, space, offset, nr, client, least);
+	/* If one has none, the others would be copied in vain. */
+	stored = nr == 1 || !least || store_fits(dmem, space, offset, nr, client, least);
 	for (i = 0; i < nr && stored; i++) {
 		if (i && (offset + i) % PIECE == 0)
 			place_piece(dmem, &place, space, offset + i);
@@ -762,8 +758,8 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 				    client, flags & DMEM_SECRET, least,
 				    RRPV_MAX - (workingset || !thrifty));
 	}
-	/* What was there before goes with what did not come to stay. */
-	if (!stored)
+	/* What was there before goes with what did not come to stay; of one page it has gone. */
+	if (!stored && nr > 1)
 		dmem_invalidate(dmem, space, offset, nr);
 	return stored;
 }
