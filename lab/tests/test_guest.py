@@ -2,6 +2,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+
+import pytest
 
 from nocopy_lab.checks import oracle
 from nocopy_lab.checks.guest import GUEST_CHECKS
@@ -50,3 +53,17 @@ def test_commands_of_oracles_are_there() -> None:
 
 def test_no_guest_fails_because_the_machine_is_slow() -> None:
     assert {job.limit_s for one in GUEST_CHECKS for job in one.jobs} == {LIMIT_S}
+
+
+@pytest.mark.parametrize(("status", "goes_on"), [(137, True), (1, False), (124, False)])
+def test_only_what_was_killed_is_given_up(status: int, goes_on: bool) -> None:
+    script = f". {GUEST}/lib/lab.sh; (exit {status}) || {{ given_up; echo on; }}"
+    said = subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, timeout=60)
+    assert (said.returncode == 0, said.stdout) == (goes_on, b"on\n" if goes_on else b"")
+
+
+def test_a_failure_behind_a_pipe_ends_the_job() -> None:
+    """That end of a pipe is another shell."""
+    for file in GUEST.glob("*/*.sh"):
+        for line in file.read_text().splitlines():
+            assert not re.search(r"[^|]\| need ", line) or line.endswith("|| exit 1"), line

@@ -15,10 +15,10 @@ pages_in_and_out() {
 pieces() {
 	need scratch /dev/nullb0 -J size=16
 	memory_cgroups job
-	echo $$ >/cgroup/job/cgroup.procs
+	echo $$ >/cgroup/job/cgroup.procs || exit 1
 	need reread --file /mnt/file --mib $mib --prepare
 	cat /mnt/file >/dev/null
-	echo 32M >/cgroup/job/memory.max
+	echo 32M >/cgroup/job/memory.max || exit 1
 	loads=
 	for n in 1 2 3 4; do
 		reread --file /mnt/file --mib $mib --pieces 1024 --warm 1000000000 --reads 1 --seed $n &
@@ -35,7 +35,7 @@ served() { cat /sys/kernel/mm/gcma/reserved/file/served; }
 before=$(served)
 need sweep --sizes $sizes --reps $reps --interval-ms $pause_ms --seed $seed
 printf '{"type": "served", "reads": %d}\n' $(($(served) - before))
-kill -TERM $loads
+need kill -TERM $loads
 status=0
 if [ $load = pages_in_and_out ]; then
 	wait $loads

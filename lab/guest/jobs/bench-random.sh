@@ -14,8 +14,10 @@ else
 	. /lib/in_time.sh
 	for round in $(seq $rounds); do
 		in_time || break
-		timeout -s KILL $give_up sweep --random --count $count --seed $round ||
+		timeout -s KILL $give_up sweep --random --count $count --seed $round || {
+			given_up
 			echo '{"type": "gave_up"}'
+		}
 	done
 fi
 kill -TERM $load

@@ -15,9 +15,11 @@ else
 	. /lib/in_time.sh
 	for pages in $sizes; do
 		in_time || break
-		timeout -s KILL $give_up sweep --sizes $pages --reps 1 --interval-ms 2 --seed $seed ||
+		timeout -s KILL $give_up sweep --sizes $pages --reps 1 --interval-ms 2 --seed $seed || {
+			given_up
 			printf '{"type": "alloc", "pages": %d, "ns": %d000000000, "ok": false, "gave_up": true}\n' \
 				$pages $give_up
+		}
 	done
 fi
 kill -TERM $load

@@ -52,7 +52,7 @@ twice() { content $1 && content $1; }
 under() {
 	of pinned >/dev/null
 	evict
-	twice $2 | need blocks --under /mnt/files/pinned --disk /dev/vda
+	twice $2 | need blocks --under /mnt/files/pinned --disk /dev/vda || exit 1
 	check "the blocks of a pinned file, $1" "$(direct pinned)" "$(twice $2 | md5sum)"
 	check "a pinned file, $1" "$(of pinned)" "$(twice $2 | md5sum)"
 }

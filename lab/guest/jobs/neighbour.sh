@@ -5,6 +5,8 @@ group=$group/neighbour.$$
 export preload="env LD_PRELOAD=$library" pdio
 cd "$where" || exit 1
 mkdir "$group" tree && trap 'rmdir $group' EXIT || exit 1
+# dash runs nothing on EXIT when a signal ends it
+trap 'exit 143' TERM INT
 limited=
 for file in memory.max memory.limit_in_bytes; do
 	[ ! -f "$group/$file" ] || { echo $limit >"$group/$file" && limited=yes; } || exit 1

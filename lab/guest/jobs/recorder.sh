@@ -104,7 +104,7 @@ record full-dmabuf $scattered $middle /little --way dmabuf
 # a disk of which the second half fails
 need umount /little
 half=$(($(cat /sys/block/vdb/size) / 2))
-printf '0 %d linear /dev/vdb 0' $((2 * half)) | need dmsetup create little
+printf '0 %d linear /dev/vdb 0' $((2 * half)) | need dmsetup create little || exit 1
 need /bin/mke2fs -q -F -t ext4 -b 4096 -O ^has_journal /dev/mapper/little >/dev/null
 need mount -t ext4 /dev/mapper/little /little
 remap little "$(printf '0 %d linear /dev/vdb 0\n%d %d error' $half $half $half)"

@@ -5,7 +5,7 @@
 device=/dev/nvme0n1
 sectors=$(cat /sys/block/nvme0n1/size)
 good="0 $sectors linear $device 0"
-printf '%s\n' "$good" | need dmsetup create disk
+printf '%s\n' "$good" | need dmsetup create disk || exit 1
 need scratch /dev/mapper/disk
 size=$((16 << 20))
 head -c $size /dev/zero >/mnt/file && sync || exit 1

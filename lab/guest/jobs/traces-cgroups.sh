@@ -3,7 +3,7 @@
 . /lib/traces.sh
 
 memory_cgroups reader stream
-for who in reader stream; do echo ${limit}M >/cgroup/$who/memory.max; done
+for who in reader stream; do echo ${limit}M >/cgroup/$who/memory.max || exit 1; done
 need reread --file /mnt/set --mib $mib --prepare
 need reread --file /mnt/stream --mib $stream --prepare
 begin

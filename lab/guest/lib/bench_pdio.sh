@@ -17,9 +17,9 @@ old_cgroups() { need mount -t cgroup -o memory none /sys/fs/cgroup; }
 limited_disk() {
 	mkdir -p /cg
 	need mount -t cgroup2 none /cg
-	echo "+memory +io" >/cg/cgroup.subtree_control
+	echo "+memory +io" >/cg/cgroup.subtree_control || exit 1
 	mkdir -p /cg/all
-	echo $$ >/cg/all/cgroup.procs
+	echo $$ >/cg/all/cgroup.procs || exit 1
 	echo "8:0 $*" >/cg/all/io.max
 	need grep -q 'bps=[0-9]' /cg/all/io.max
 	need mount --bind /cg/all /sys/fs/cgroup
@@ -54,7 +54,7 @@ begin_fio() {
 	need pdio dd if=/dev/zero of=/mnt/old bs=1M count="$2" conv=fsync 2>/dev/null
 }
 # shellcheck disable=SC2016 # for that shell
-in_fio_cgroup() { sh -c 'echo $$ >$0/cgroup.procs; exec "$@"' $fio_cgroup "$@"; }
+in_fio_cgroup() { sh -c 'echo $$ >$0/cgroup.procs && exec "$@"' $fio_cgroup "$@"; }
 # stream_fio DIRECTION BLOCK DEPTH FALLOCATE COMMAND...: passes until they took half a second
 #
 # Each is a process of its own, so that what a write leaves is removed between two of them, which

@@ -19,6 +19,8 @@ scratch() {
 say() { printf '{"type": "progress", "what": "%s"}\n' "$*"; }
 # need COMMAND...: end the job when it fails
 need() { "$@" || { echo "lab: failed: $*" >/dev/console; exit 1; }; }
+# given_up: what `timeout -s KILL` ran has just failed; end the job unless it was by that
+given_up() { [ $? = 137 ] || exit 1; }
 
 # What distributions have on.
 mglru() { echo y >/sys/kernel/mm/lru_gen/enabled; }
@@ -32,9 +34,10 @@ mglru_seen() {
 phase() { printf '{"type": "phase", "name": "%s"}\n' "$1"; }
 # memory_cgroups NAME...: those below /cgroup
 memory_cgroups() {
-	mkdir /cgroup && need mount -t cgroup2 none /cgroup
-	echo +memory >/cgroup/cgroup.subtree_control
-	for name; do mkdir "/cgroup/$name"; done
+	need mkdir /cgroup
+	need mount -t cgroup2 none /cgroup
+	echo +memory >/cgroup/cgroup.subtree_control || exit 1
+	for name; do need mkdir "/cgroup/$name"; done
 }
 # within CGROUP COMMAND...
-within() { sh -c 'echo $$ >/cgroup/$0/cgroup.procs; exec "$@"' "$@"; }
+within() { sh -c 'echo $$ >/cgroup/$0/cgroup.procs && exec "$@"' "$@"; }

@@ -103,8 +103,10 @@ end() {
 
 # An allocation that takes very long is ended, and counts as failed.
 give_up() {
-	timeout -s KILL $give_up sweep --sizes $1 --reps 1 --seed $seed ||
+	timeout -s KILL $give_up sweep --sizes $1 --reps 1 --seed $seed || {
+		given_up
 		printf '{"type": "alloc", "pages": %d, "ns": %d000000000, "ok": false}\n' $1 $give_up
+	}
 	sleep $pause
 }
 
@@ -224,8 +226,11 @@ area() {
 huge_pages() {
 	for n in $(seq $huge_runs); do
 		say "huge pages, $n"
-		timeout -s KILL $huge_give_up huge $huge || printf \
-			'{"type": "pool", "got": 0, "small": 0, "ns": %d000000000, "ok": false}\n' $huge_give_up
+		timeout -s KILL $huge_give_up huge $huge || {
+			given_up
+			printf '{"type": "pool", "got": 0, "small": 0, "ns": %d000000000, "ok": false}\n' \
+				$huge_give_up
+		}
 		sleep $pause
 	done
 	statdump --label end

@@ -2,7 +2,7 @@
 # Files on /mnt, in a cgroup from which all that is cached can be reclaimed.
 [ -f /etc/mtab ] || ln -sf /proc/mounts /etc/mtab
 memory_cgroups job
-echo $$ >/cgroup/job/cgroup.procs
+echo $$ >/cgroup/job/cgroup.procs || exit 1
 # The multi-generational LRU would keep some.
 no_mglru
 # Everything that is cached leaves memory, and is kept.

@@ -6,6 +6,6 @@ export DM_DISABLE_UDEV=1
 # remap NAME TABLE: another table of a mapped device
 remap() {
 	need dmsetup suspend --nolockfs "$1"
-	printf '%s\n' "$2" | need dmsetup load "$1"
+	printf '%s\n' "$2" | need dmsetup load "$1" || exit 1
 	need dmsetup resume "$1"
 }
