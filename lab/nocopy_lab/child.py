@@ -251,7 +251,8 @@ def output(
             out, err = child.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             raise TimedOut(f"{command[0]}: no answer after {limit_s:.0f} s") from None
-    if child.returncode != 0:
+    # Of a library that it cannot preload the loader only warns: what ran was the plain program.
+    if child.returncode != 0 or b"cannot be preloaded" in err:
         text = err.decode(errors="replace").strip().splitlines() or ["no message"]
         raise LabError(f"{command[0]} failed: {text[-1]}")
     return out.decode(errors="replace")
@@ -278,6 +279,7 @@ class Spent:
 def spent_by(command: Sequence[str], env: Mapping[str, str], runs: int, limit_s: float) -> Spent:
     """The mean of several runs of a program that is over at once: what `started` does in the new
     process itself would be most of that. Nothing else may end meanwhile."""
+    output(command, limit_s=limit_s, env=env)  # raises if a library cannot be preloaded
     before, faults = processor_s(), _minor_faults()
     for _ in range(runs):
         process = os.posix_spawn(command[0], tuple(command), env)

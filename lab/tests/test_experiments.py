@@ -73,6 +73,14 @@ def test_others_of_another_kernel_do_not(tmp_path: Path) -> None:
     assert kept(tmp_path) == {"two": 2}
 
 
+def test_results_that_do_not_say_stay(tmp_path: Path) -> None:
+    keeper(tmp_path, {"kernel": "a"})(boot("one", 1))
+    keeper(tmp_path, {"kernel": "a", "programs": "b"})(boot("two", 2))
+    assert kept(tmp_path) == {"one": 1, "two": 2}
+    keeper(tmp_path, {"kernel": "a", "programs": "c"})(boot("three", 3))
+    assert kept(tmp_path) == {"three": 3}
+
+
 def test_nothing_stays_if_all_is_run_anew(tmp_path: Path) -> None:
     keeper(tmp_path, {"kernel": "a"})(boot("one", 1))
     keeper(tmp_path, {"kernel": "a"}, anew=True)(boot("two", 2))

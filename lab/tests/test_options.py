@@ -169,3 +169,9 @@ def test_options_are_found_where_jobs_have_them() -> None:
 )
 def test_an_option_that_is_not_there(script: str) -> None:
     assert [found.rpartition(" ")[2] for found in unknown(script)] == ["--nothing"]
+
+
+def test_results_say_which_programs_ran() -> None:
+    every = [*bench_gcma.boots(NOWHERE, NOWHERE, NOWHERE), *bench_gcma.real_jobs(NOWHERE)]
+    ran = {program for job in every for program, _ in spelled(job.script)}
+    assert ran == set(bench_gcma.PROGRAMS)

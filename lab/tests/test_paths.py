@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -110,6 +111,17 @@ def test_where_no_cache_can_be_is_said_in_one_line(
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
     assert line.startswith("lab: ") and says in line
+
+
+@pytest.mark.parametrize("name", ["with space", "with:colon"])
+def test_where_no_library_can_be_preloaded_is_said_in_one_line(tmp_path: Path, name: str) -> None:
+    copy = tmp_path / name / "lab/lab"
+    copy.parent.mkdir(parents=True)
+    shutil.copy(LAB / "lab", copy)
+    ended = subprocess.run([copy, "where"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(f"lab: {tmp_path / name} has a space or a colon")
 
 
 def without_rights(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -483,3 +483,11 @@ def test_what_qemu_said_in_an_earlier_boot_of_the_name_is_not_told(
 def test_user_mode_linux_has_no_disks() -> None:
     with pytest.raises(LabError, match="the board 'uml' has no disks"):
         board.Machine("uml", disks=(board.Disk(),))
+
+
+def test_a_program_that_runs_without_its_library_is_noticed(tmp_path: Path) -> None:
+    env = {"LD_PRELOAD": str(tmp_path / "libnone.so")}
+    with pytest.raises(LabError, match="cannot be preloaded"):
+        child.output(["/bin/true"], env=env)
+    with pytest.raises(LabError, match="cannot be preloaded"):
+        child.spent_by(["/bin/true"], env, 2, 10)

@@ -103,7 +103,8 @@ def keeper(
     """Gives what puts each boot that ended well into results.json, as soon as it did.
 
     It takes the place of an earlier one of its name. What else there is stays if all that `about`
-    says was the same, unless the results are to begin anew.
+    says was the same, unless the results are to begin anew. What the earlier ones do not say at
+    all, as they are of a lab that did not ask, is taken for the same.
     """
 
     def earlier() -> list[dict[str, Any]] | None:
@@ -113,7 +114,7 @@ def keeper(
         before = samples.load(directory)
         with samples.layout_of(directory):
             runs: list[dict[str, Any]] = before["runs"]
-        return runs if all(before.get(k) == value for k, value in about.items()) else None
+        return runs if all(before.get(k, value) == value for k, value in about.items()) else None
 
     begun = not anew
     if begun and earlier() is None:

@@ -586,12 +586,14 @@ def _choice(bench: Bench, name: str) -> dict[str, Any]:
     """
     require_tool(bench.words[0], bench.words[0])
     require_tool(BUSY[0], BUSY[0])
-    with tempfile.TemporaryDirectory() as temp, child.started(BUSY):
+    with tempfile.TemporaryDirectory() as temp, child.started(BUSY) as busy:
         file = Path(temp) / "statistics"
         env = environment(bench.name, name) | {"BRUG_STATS": f"json:{file}"}
         begin = time.monotonic()
         _communicate(bench.words, {**os.environ, **env})
         seconds = time.monotonic() - begin
+        if busy.poll() is not None:
+            raise LabError(f"{BUSY[0]} ended with status {busy.returncode}: nothing was busy")
         rows = [json.loads(line) for line in file.read_text().splitlines()]
     row = max(rows, key=lambda row: sum(base["samples"] for base in row["bases"]))
     return {
@@ -819,6 +821,18 @@ def smoke() -> None:
             raise LabError(f"{bench.name} leaves other data with {wrong}")
 
 
+def _others() -> str:
+    """A hash of all that is compared with brug, and of what puts load on servers."""
+    names_of = {contender.binary for contender in CONTENDERS.values()} | {"redis-load"}
+    files = [BUILT / name for name in sorted(names_of - {"brug"})]
+    for name in sorted(
+        {contender.preload for contender in CONTENDERS.values()} - {"", "libbrug.so"}
+    ):
+        with contextlib.suppress(LabError):  # not installed: those who need it say so
+            files.append(library(name))
+    return sha256(*(file.read_bytes() for file in files))[:16]
+
+
 def _provenance(scale: Scale) -> dict[str, Any]:
     digest = sha256((BUILT / "brug").read_bytes(), crates.brug().library.read_bytes())
     return {
@@ -833,6 +847,7 @@ def _provenance(scale: Scale) -> dict[str, Any]:
             "huge_pages": _huge_pages(),
         },
         "brug": digest[:16],
+        "others": _others(),
     }
 
 
@@ -868,7 +883,7 @@ def run(only: str = "", quick: bool = False, suite: Path | None = None) -> None:
     results = about | {"memory_available": memory_available(), "benches": {}, "runs": {}}
     if only and (here / "results.json").is_file():
         before = samples.load(here)
-        if all(before.get(key) == value for key, value in about.items()):
+        if all(before.get(key, value) == value for key, value in about.items()):
             results |= {"benches": before["benches"], "runs": before["runs"]}
         else:
             print("earlier results are of other binaries or another scale: left out", flush=True)

@@ -33,10 +33,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import jobs, kernel, names
+from nocopy_lab import initramfs, jobs, kernel, names
 from nocopy_lab.board import CMA_MIB, MEMORY_MIB, Machine, null_disk
 from nocopy_lab.experiments import keeper, measure, of_version, provenance
-from nocopy_lab.paths import OUT
+from nocopy_lab.paths import OUT, sha256
 from nocopy_lab.run import MEASURING_S, Job
 
 SEED: Final = 1
@@ -408,6 +408,9 @@ def _expected(job: Job) -> dict[str, float]:
     return {"reread": 2 if "us-" in job.name else 1}
 
 
+# What runs in the guests.
+PROGRAMS: Final = ("cost", "fscrypt", "launch", "load", "reread", "statdump", "sweep")
+
 # The kernels of a version: with GCMA, without, for QEMU's threads, and User Mode Linux.
 KERNELS: Final = {
     "6.12": ("measured", "stock", "gcma", "uml"),
@@ -422,9 +425,12 @@ def run(version: str, only: str = "") -> None:
     wanted = names.chosen(only, every, "run", f"there are: {', '.join(KINDS)}")
     gcma, stock, threads, user_mode = map(kernel.image, KERNELS[version])
     together = boots(gcma.bootable, stock.bootable, threads.bootable)
+    programs = initramfs.guest_programs()
     about = provenance(gcma, SEED) | {
         "stock": stock.about(),
+        "threads": threads.about(),
         "uml": user_mode.about(),
+        "programs": sha256(*(programs[name] for name in PROGRAMS)),
         "experiment": "bench-gcma",
         "memory_mib": MEMORY_MIB,
         "cma_mib": CMA_MIB,

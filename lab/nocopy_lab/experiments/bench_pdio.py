@@ -83,8 +83,9 @@ START_PROGRAM: Final = "/bin/true"
 # with a sync.
 NEIGHBOUR_WAYS: Final[dict[str, str]] = {
     "alone": "",
-    "cp": "/bin/cp -r tree copy",
-    "cp, libpdio.so": "$preload /bin/cp -r --reflink=never tree copy",
+    # Otherwise cp lets the kernel copy, which leaves the library nothing to do.
+    "cp --reflink=never": "/bin/cp -r --reflink=never tree copy",
+    "cp --reflink=never, libpdio.so": "$preload /bin/cp -r --reflink=never tree copy",
     "pdio cp": "$pdio cp -r tree copy",
     "dd": "/bin/dd if=tree/1 of=copy bs=64k status=none",
     "dd, libpdio.so": "$preload /bin/dd if=tree/1 of=copy bs=64k status=none",
@@ -190,7 +191,7 @@ def _fio_rounds(program: Path, where: Path) -> dict[str, Any]:
 
 
 def _preload_rounds(where: Path) -> dict[str, Any]:
-    """Processor time of small writes with and without the library, on a stream it does not take."""
+    """Elapsed time of small writes with and without the library, on a stream it does not take."""
     library = crates.libpdio()
     rows: list[dict[str, Any]] = []
     # tmpfs is nothing to take over; every call goes through the library all the same.
@@ -598,7 +599,8 @@ def run(only: str = "") -> None:
     program = crates.pdio()
     guest = initramfs.placed("bin/pdio", program)
     image = kernel.image(STORAGE)
-    build = {"pdio": sha256(program.read_bytes())[:16]}
+    binaries = {"pdio": program, "libpdio": crates.libpdio()}
+    build = {name: sha256(path.read_bytes())[:16] for name, path in binaries.items()}
     about = _provenance() | {
         "storage_kernel": image.about(),
         "qemu": qemu_version(),

@@ -676,7 +676,7 @@ def _neighbour_table(data: Measured, *, board: bool) -> Table | None:
         mib, where = BOARD_NEIGHBOUR_MIB, "the exact board's one processor"
     title = (
         f"A reader of {mib * 3 // 4} MiB at random beside a long copy, in {mib} MiB of memory, "
-        f"on {where}; medians of the rounds"
+        f"on {where}; dd copies one of the two files; medians of the rounds"
     )
     head = ("beside", "reads/s", "median", "99 %", "99.9 %", "worst", "the copy took")
     return Table(title, head, rows) if rows else None
