@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nocopy_lab import child, website
-from nocopy_lab.checks import host, kunit, runner
+from nocopy_lab.checks import hooks, host, kunit, runner
 from nocopy_lab.checks.guest import GUEST_CHECKS
 from nocopy_lab.checks.kinds import BOTH, OLDER, GuestCheck, HostCheck, Skip
 from nocopy_lab.checks.kunit import judge_kunit_small
@@ -200,3 +200,27 @@ def test_a_kernel_that_does_not_build_is_a_failure(
     said = capsys.readouterr().out
     assert "uml: error: expected ';'" in said
     assert "0 passed, 1 failed, 1 skipped" in said
+
+
+@pytest.mark.parametrize(
+    ("said", "timed_out", "is_noticed"),
+    [
+        ("Linux version 7.3\n    not ok 1 a_test\n", False, True),
+        ("Linux version 7.3\n    not ok 1 a_test\n", True, True),
+        ("Linux version 7.3\nKernel panic\n", False, True),
+        ("Linux version 7.3\n", True, False),
+        ("", False, False),
+    ],
+)
+def test_a_hook_is_not_noticed_by_what_never_ran(
+    said: str, timed_out: bool, is_noticed: bool
+) -> None:
+    outcome = Outcome(
+        Job("hook", "", Path("/kernel")), [], Path("console"),
+        failure="it failed", said=said, timed_out=timed_out,
+    )  # fmt: skip
+    if is_noticed:
+        assert hooks.noticed(outcome)
+        return
+    with pytest.raises(LabError, match="it failed"):
+        hooks.noticed(outcome)

@@ -57,7 +57,7 @@ await_large_folios() {
 	{
 		until seen "$1" store; do sleep 0.5; done
 		until seen "$1" load hit; do sleep 0.5; done
-		printf '{"type": "large", "client": "%s", "stored": 1, "loaded": 1}\n' "$1"
+		printf '{"type": "large", "client": "%s"}\n' "$1"
 		until ${2:-true}; do sleep 0.5; done
 		: >$enough
 	} &
