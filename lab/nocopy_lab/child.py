@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from nocopy_lab.paths import LabError, held, tail
+from nocopy_lab.paths import CLOSING, LabError, held, tail
 
 # How long a child may take to end after SIGTERM before it gets SIGKILL.
 GRACE_S = 3.0
@@ -32,7 +32,8 @@ _running: set[subprocess.Popen[bytes]] = set()
 # The logs that children of run() write, by the thread that waits for them.
 _logs: dict[int, Path] = {}
 _lock = threading.Lock()
-_closing = threading.Event()
+_reaping = threading.Lock()
+_closing = CLOSING
 # True while the main thread starts a child. A signal that comes then is kept, by its number.
 _starting = False
 _told = 0
@@ -42,18 +43,39 @@ class TimedOut(LabError):  # noqa: N818
     """A child was ended because its time was up."""
 
 
+class Leader(subprocess.Popen[bytes]):
+    """The leader of a process group. What it left there ends before it is reaped: from then on its
+    number may be somebody else's."""
+
+    def poll(self) -> int | None:
+        with _reaping:
+            with contextlib.suppress(ChildProcessError, ProcessLookupError, PermissionError):
+                look = os.WEXITED | os.WNOWAIT | os.WNOHANG
+                if self.returncode is None and os.waitid(os.P_PID, self.pid, look):
+                    os.killpg(self.pid, signal.SIGKILL)
+            return super().poll()
+
+    def wait(self, timeout: float | None = None) -> int:
+        begin, pause = time.monotonic(), 0.0005
+        while (status := self.poll()) is None:
+            if timeout is not None and time.monotonic() - begin > timeout:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            # As Popen.wait() does.
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+        return status
+
+
 def end(process: subprocess.Popen[bytes]) -> None:
     """End one child and all of its process group."""
     if process.poll() is not None:
-        return  # reaped: its number may belong to somebody else by now
+        return
     for sign, patience in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, sign)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(patience)
             break
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 def end_all() -> None:
@@ -143,7 +165,7 @@ def started(
         if _closing.is_set():
             raise LabError("interrupted")
         try:
-            process = subprocess.Popen(
+            process = Leader(
                 [str(word) for word in command],
                 stdin=stdin,
                 stdout=stdout,

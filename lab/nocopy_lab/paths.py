@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 REPO = Path(__file__).resolve().parents[2]
 KERNEL = REPO / "kernel"
@@ -80,6 +80,11 @@ def disk_full_is_one_line(where: Path) -> Iterator[None]:
         raise
 
 
+# Set when this lab has been told to end: from then on it does not wait for another one.
+CLOSING: Final = threading.Event()
+# How often it looks whether that one is done.
+_LOOK_S: Final = 0.1
+
 # Threads of this lab wait for each other here, and only one of them for another lab.
 _mine: Final[dict[Path, threading.Lock]] = {}
 _held = threading.local()
@@ -92,16 +97,26 @@ def held() -> tuple[int, ...]:
     return locks
 
 
+def _taken(file: IO[str]) -> bool:
+    """True if the exclusive lock on a file could be had at once."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on a file, so that two labs do not share a directory."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with _mine.setdefault(path, threading.Lock()), path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _taken(file):
             print(f"  waiting for another lab (it holds {path})", flush=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
+            # A signal does not end a thread's wait in flock().
+            while not _taken(file):
+                if CLOSING.wait(_LOOK_S):
+                    raise LabError("interrupted")
         before = held()
         _held.locks = (*before, file.fileno())
         try:

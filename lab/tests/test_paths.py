@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from nocopy_lab import cli
-from nocopy_lab.paths import LAB, locked
+from nocopy_lab import cli, paths
+from nocopy_lab.paths import LAB, LabError, locked
 
 
 def test_threads_of_this_lab_are_not_called_another(
@@ -47,6 +47,18 @@ def test_another_lab_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         with locked(path):
             pass
     assert f"another lab (it holds {path})" in capsys.readouterr().out
+
+
+def test_a_lab_that_ends_waits_for_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing = threading.Event()
+    monkeypatch.setattr(paths, "CLOSING", closing)
+    with (tmp_path / "lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        threading.Timer(0.2, closing.set).start()
+        with pytest.raises(LabError, match="interrupted"), locked(tmp_path / "lock"):
+            pass
 
 
 def started(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -302,16 +302,16 @@ def test_what_is_cleaned_up_at_the_end_is_waited_for(tmp_path: Path) -> None:
 def test_a_child_ends_with_the_lab_that_is_ended_while_it_starts(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     program = (
-        "import os, signal, subprocess\n"
+        "import os, signal\n"
         "from nocopy_lab import child\n"
         "from pathlib import Path\n"
         "child.end_children_with_us()\n"
-        "class Popen(subprocess.Popen):\n"
+        "class Leader(child.Leader):\n"
         "    def __init__(self, *words, **more):\n"
         "        super().__init__(*words, **more)\n"
         f"        Path('{pid}').write_text(str(self.pid))\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
-        "subprocess.Popen = Popen\n"
+        "child.Leader = Leader\n"
         f"child.run(['sleep', '1000'], log=Path('{tmp_path}/log'), limit_s=1000, what='sleep')\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(LAB)}
@@ -349,6 +349,17 @@ def test_a_lock_ends_although_a_child_has_it(tmp_path: Path) -> None:
     with ended, (tmp_path / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         ended.kill()
+
+
+def test_what_a_child_leaves_behind_ends_with_it(tmp_path: Path) -> None:
+    script = "sleep 1000 >/dev/null & echo $! >pid"
+    child.run(["sh", "-c", script], log=tmp_path / "log", limit_s=20, what="sh", cwd=tmp_path)
+    state = Path(f"/proc/{int((tmp_path / 'pid').read_text())}/stat")
+
+    def ended() -> bool:  # or not reaped by whoever has it now
+        return not state.is_file() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+    child.until(ended, limit_s=20, what="the end of what was left")
 
 
 def test_what_is_waited_for_comes_or_hangs() -> None:
