@@ -8,12 +8,12 @@ rustup's minimal profile goes into the cache, and nowhere else.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import platform
 import re
 import shutil
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -122,7 +122,7 @@ def _install() -> None:
     try:
         with urllib.request.urlopen(url, timeout=60) as answer:
             init.write_bytes(answer.read())
-    except (urllib.error.URLError, TimeoutError, OSError) as error:
+    except (OSError, http.client.HTTPException) as error:  # the latter if it is cut off
         raise LabError(f"no Rust here, and {url} cannot be had ({error}); {hint}") from error
     init.chmod(0o755)
     words: list[str | Path] = [init, "-y", "--no-modify-path", "--profile", "minimal"]

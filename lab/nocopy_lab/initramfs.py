@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 import stat
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache as once
 from pathlib import Path
 from typing import Final
 
@@ -83,43 +85,53 @@ def guest_sources() -> dict[str, list[Path]]:
     return alone
 
 
-def _compiled(name: str, key: str, command: list[str | Path]) -> bytes:
-    """What a compiler makes, once for each key."""
+@once
+def _tools(gcc: str) -> str:
+    """A hash of a compiler and of the C library that it links."""
+    library = Path(child.output([gcc, "-print-file-name=libc.a"]).strip())
+    content = library.read_bytes() if library.is_file() else b""
+    return sha256(child.output([gcc, "--version"]), content)
+
+
+def compiled(
+    name: str,
+    arch: Arch,
+    flags: Sequence[str],
+    sources: Sequence[Path],
+    headers: Sequence[Path] = (),
+    rest: Sequence[str] = (),
+) -> Path:
+    """What a compiler makes, once for each content of sources and headers, compiler, C library and
+    flags. `rest` is what follows from these."""
+    gcc = arch.tool("gcc")
+    content = [file.read_bytes() for file in (*headers, *sources)]
+    key = sha256(_tools(gcc), " ".join(flags), *content)
     binary = cache() / "guest" / f"{name}-{key[:16]}"
     with locked(cache() / "guest/.lock"):
         if not binary.is_file():
             fresh = binary.with_suffix(".new")
             child.run(
-                [*command, "-o", fresh],
+                [gcc, *flags, *sources, *rest, "-o", fresh],
                 log=cache() / f"guest/{name}.log",
                 limit_s=120,
                 what=f"compiling {name}",
             )
             fresh.replace(binary)
-    return binary.read_bytes()
+    return binary
 
 
 def guest_programs(arch: Arch = X86) -> dict[str, bytes]:
-    """Our C programs, compiled once for each content of sources, headers and compiler."""
-    gcc = arch.tool("gcc")
+    """Our C programs."""
     headers = [*sorted(GUEST.glob("**/*.h")), *sorted(BENCH.glob("*.h"))]
-    common = sha256(
-        child.output([gcc, "--version"]), " ".join(CFLAGS), *(h.read_bytes() for h in headers)
-    )
-    programs: dict[str, bytes] = {}
-    for name, sources in guest_sources().items():
-        key = sha256(common, *(source.read_bytes() for source in sources))
-        command: list[str | Path] = [gcc, *CFLAGS, f"-I{BENCH}", *sources, "-lm"]
-        programs[name] = _compiled(name, key, command)
-    return programs
+    return {
+        name: compiled(name, arch, CFLAGS, sources, headers, (f"-I{BENCH}", "-lm")).read_bytes()
+        for name, sources in guest_sources().items()
+    }
 
 
 def preload_library(name: str) -> bytes:
     """A library of ours, to be preloaded by programs of the host in a guest."""
-    gcc, source = X86.tool("gcc"), PRELOAD / f"{name}.c"
-    version, words = child.output([gcc, "--version"]), " ".join(LIBRARY_CFLAGS)
-    key = sha256(version, words, source.read_bytes())
-    return _compiled(f"{name}.so", key, [gcc, *LIBRARY_CFLAGS, source])
+    return compiled(f"{name}.so", X86, LIBRARY_CFLAGS, [PRELOAD / f"{name}.c"]).read_bytes()
 
 
 def libraries(path: Path) -> dict[str, bytes]:

@@ -41,6 +41,7 @@ from nocopy_lab.paths import (
     require_tool,
     sha256,
     tail,
+    write_if_changed,
 )
 
 Row = dict[str, Any]
@@ -241,7 +242,6 @@ class _Reader:
 
 # Seconds for a probe boot; if it takes longer, KVM counts as broken.
 KVM_PROBE_S: Final = 30.0
-_kvm_lock = threading.Lock()
 
 
 def kvm_works(kernel: Path) -> bool:
@@ -256,15 +256,14 @@ def kvm_works(kernel: Path) -> bool:
         return False
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text()
     note = cache() / f"kvm-{sha256(boot_id, qemu_version(), str(kernel.resolve()))[:12]}"
-    with _kvm_lock:
+    with locked(cache() / "kvm.lock"):
         if not note.is_file():
             machine = Machine(board="x86-fast", kvm=True)
             probe = Job("kvm-probe", "true\n", kernel, machine, limit_s=KVM_PROBE_S)
             works = _boot(probe, None).failure is None
             if not works and child.closing():
                 return False  # whether it does was not found out
-            note.parent.mkdir(parents=True, exist_ok=True)
-            note.write_text("yes\n" if works else "no\n")
+            write_if_changed(note, "yes\n" if works else "no\n")
     return note.read_text().strip() == "yes"
 
 

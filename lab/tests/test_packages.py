@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Packages, of a program that does nothing."""
 
+import http.client
 import os
 import shutil
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from nocopy_lab import child, crates, packages
+from nocopy_lab.paths import LabError
 
 PROGRAM = '#include <stdio.h>\nint main(void) { return puts("brug 1.2.3") < 0; }\n'
 
@@ -47,3 +50,16 @@ def test_everybody_may_read_what_is_in_a_package(
     listed = subprocess.run(["dpkg-deb", "-c", made], check=True, capture_output=True, text=True)
     for line in listed.stdout.splitlines():
         assert line[1:10] in ("rwxr-xr-x", "rw-r--r--"), line
+
+
+def test_a_download_that_is_cut_off_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(*_words: object, **_more: object) -> None:
+        raise http.client.IncompleteRead(b"")
+
+    monkeypatch.setenv("NOCOPY_CACHE", str(tmp_path))
+    monkeypatch.setattr(crates, "require_space", lambda where, mib: None)
+    monkeypatch.setattr(urllib.request, "urlopen", cut)
+    with pytest.raises(LabError, match="cannot be had"):
+        crates._install()

@@ -17,7 +17,7 @@ from typing import Final
 from nocopy_lab import child, crates, initramfs, jobs, progress
 from nocopy_lab.arch import ARM64, X86, Arch
 from nocopy_lab.checks import programs
-from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, require_tool, sha256
+from nocopy_lab.paths import LOGS, REPO, LabError, require_tool
 from nocopy_lab.run import Outcome
 
 BRUG: Final = REPO / "crates/brug"
@@ -73,21 +73,11 @@ def guest_cases(arch: Arch) -> int:
     return sum(cases[word] for word in calls) + (0 if arch == X86 else len(TESTS) + 1)
 
 
-def _compiled(source: Path, arch: Arch) -> Path:
-    """A C program, compiled once for each content of it and of the headers beside it."""
-    gcc = arch.tool("gcc")
+def _compiled(name: str, arch: Arch) -> Path:
+    """One of the C programs, which the guest's own C library is for."""
     flags = ("-O2", "-fno-builtin", "-pthread")
-    content = [file.read_bytes() for file in (source, *sorted(source.parent.glob("*.h")))]
-    key = sha256(child.output([gcc, "--version"]), " ".join(flags), *content)
-    binary = cache() / "guest" / f"dynamic-{source.stem}-{key[:16]}"
-    with locked(cache() / "guest/.lock"):
-        if not binary.is_file():
-            fresh = binary.with_suffix(".new")
-            log = cache() / f"guest/dynamic-{source.stem}.log"
-            words: list[str | Path] = [gcc, *flags, "-o", fresh, source]
-            child.run(words, log=log, limit_s=120, what=f"compiling {source.name}")
-            fresh.replace(binary)
-    return binary
+    headers = sorted(PROGRAMS.glob("*.h"))
+    return initramfs.compiled(f"dynamic-{name}", arch, flags, [PROGRAMS / f"{name}.c"], headers)
 
 
 def guest_files(_image: str) -> dict[str, bytes]:
@@ -99,7 +89,7 @@ def guest_files(_image: str) -> dict[str, bytes]:
         ["--release", "--package", "brug", "--test", "process", "--locked"],
     )
     own = {"process": process, "libbrug.so": library}
-    own |= {name: _compiled(PROGRAMS / f"{name}.c", X86) for name in _PROGRAMS}
+    own |= {name: _compiled(name, X86) for name in _PROGRAMS}
     files = {f"brug/{name}": path.read_bytes() for name, path in own.items()}
     files["brug/lines"] = programs.random_lines(60_000).encode()
     for path in own.values():
@@ -124,7 +114,7 @@ def arm64_files(_image: str) -> dict[str, bytes]:
         for test in crates.test_executables(tools, "aarch64-guest", [*words, *tests], env=env)
     }
     own["libbrug.so"] = crates.target() / crates.AARCH64 / "release/libbrug.so"
-    own |= {name: _compiled(PROGRAMS / f"{name}.c", ARM64) for name in _PROGRAMS}
+    own |= {name: _compiled(name, ARM64) for name in _PROGRAMS}
     files = {f"brug/{name}": path.read_bytes() for name, path in own.items()}
     return files | crates.aarch64_runtime()
 
