@@ -23,7 +23,7 @@ use crate::all::{drain_all, relinquish_all};
 use crate::give_way::{drain_file, drain_or_fail, on_path, relinquish, relinquish_behind, Then};
 use crate::jump::{self, ALWAYS};
 use crate::makers::make;
-use crate::next::alias;
+use crate::next::{alias, before};
 use crate::serve::{self, hidden, transfer, Parts};
 use crate::state::TAKEN;
 use crate::table::{self, word};
@@ -37,17 +37,6 @@ macro_rules! export {
         $(#[$about])*
         #[no_mangle]
         pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret $body
-    )*};
-}
-
-/// What happens before a call; then the call.
-macro_rules! before {
-    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty { $($first:stmt;)* })*) => {$(
-        #[no_mangle]
-        pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
-            $($first)*
-            next::$name($($arg),*)
-        }
     )*};
 }
 

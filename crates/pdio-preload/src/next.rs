@@ -185,6 +185,18 @@ macro_rules! alias {
 }
 pub(crate) use alias;
 
+/// Exports functions that do something before the call of that name.
+macro_rules! before {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty { $($first:stmt;)* })*) => {$(
+        #[no_mangle]
+        pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
+            $($first)*
+            $crate::next::$name($($arg),*)
+        }
+    )*};
+}
+pub(crate) use before;
+
 fn find_other(name: &str, function: &Named) -> *mut () {
     if !symbols::apart(terminated(name), terminated(function.name)) {
         return SAME;

@@ -21,7 +21,7 @@ use crate::all::{drain_all, end_all, relinquish_all, report_lost};
 use crate::give_way::relinquish;
 use crate::guard::{self, Guard};
 use crate::jump::{self, arrive_with, About, Slot, ALWAYS};
-use crate::next::{self, alias, lookup, missing, terminated};
+use crate::next::{self, alias, before, lookup, missing, terminated};
 use crate::state::{self, HOLD, THREADED};
 use crate::symbols::{self, Versions};
 use crate::{memory, report, signals, table, tell};
@@ -653,26 +653,16 @@ unsafe fn limits(resource: c_uint, limit: *const libc::rlimit64) {
     }
 }
 
-macro_rules! before {
-    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty { $first:expr })*) => {$(
-        #[no_mangle]
-        pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
-            $first;
-            next::$name($($arg),*)
-        }
-    )*};
-}
-
 before! {
     // Paths lead elsewhere from here on.
-    fn chroot(path: Path) -> c_int { pdio::leave_costs_alone() }
+    fn chroot(path: Path) -> c_int { pdio::leave_costs_alone(); }
     fn setrlimit64(resource: c_uint, limit: *const libc::rlimit64) -> c_int {
-        limits(resource, limit)
+        limits(resource, limit);
     }
     fn prlimit64(
         process: pid_t, resource: c_uint, new: *const libc::rlimit64, old: *mut libc::rlimit64
     ) -> c_int {
-        limits(resource, new)
+        limits(resource, new);
     }
     fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
         match option {
@@ -680,7 +670,7 @@ before! {
             // What another user's number takes away is the thread's own.
             libc::PR_SET_SECUREBITS => parting(),
             _ => {}
-        }
+        };
     }
 }
 

@@ -142,8 +142,7 @@ impl Core {
                     Err(error) => {
                         // What is under way before the one that failed gets there, too.
                         self.settle();
-                        let first = self.sent.front();
-                        let to = first.map_or(self.issued, |s| s.offset + s.done as u64);
+                        let to = self.written_to();
                         // The rest was not acknowledged, so it is not kept.
                         self.discard();
                         match (to - offset) as usize {
