@@ -131,6 +131,12 @@ pub fn renumbered() {
     GENERATION.fetch_add(1, Relaxed);
 }
 
+/// Returns true for `/dev/null`, `/dev/zero`, `/dev/full`, `/dev/random` and `/dev/urandom`. Of their like, what is
+/// written to `/dev/kmsg`, `/dev/mem` and `/dev/port` is there for others.
+fn is_unseen(device: libc::dev_t) -> bool {
+    libc::major(device) == 1 && matches!(libc::minor(device), 3 | 5 | 7..=9)
+}
+
 fn kind(fd: c_int) -> u32 {
     let generation = GENERATION.load(Relaxed) << BITS;
     let known = KINDS.get(fd as usize);
@@ -139,8 +145,6 @@ fn kind(fd: c_int) -> u32 {
             return word & ALL;
         }
     }
-    /// `/dev/null`, `/dev/zero` and their like.
-    const MEMORY: u32 = 1;
     // What answers may be another library, which goes about it by another call.
     let _guard = Guard::enter();
     let bits = match look::stat(fd) {
@@ -156,7 +160,7 @@ fn kind(fd: c_int) -> u32 {
                 None => STORED,
             },
             libc::S_IFREG | libc::S_IFDIR => STORED,
-            libc::S_IFCHR if libc::major(about.st_rdev) == MEMORY => STORED | UNSEEN,
+            libc::S_IFCHR if is_unseen(about.st_rdev) => STORED | UNSEEN,
             _ => 0,
         },
         // The call will fail.
@@ -960,5 +964,14 @@ mod tests {
         assert_eq!(seen(write, shared, -1), None);
         assert_eq!(seen(write, libc::MAP_PRIVATE, file), None);
         assert_eq!(seen(libc::PROT_READ, shared, file), None);
+    }
+    #[test]
+    fn of_devices_of_memory_only_some_are_seen_by_nobody() {
+        let seen_by_nobody = |minor| is_unseen(libc::makedev(1, minor));
+        // null, zero, full, random and urandom.
+        assert!([3, 5, 7, 8, 9].into_iter().all(seen_by_nobody));
+        // mem, kmem, port and kmsg.
+        assert!(![1, 2, 4, 11].into_iter().any(seen_by_nobody));
+        assert!(!is_unseen(libc::makedev(5, 3)));
     }
 }

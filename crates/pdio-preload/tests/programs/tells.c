@@ -1030,6 +1030,9 @@ extern int __mq_open_2(const char *, int) ABSENT;
 extern int io_submit(void *, long, void **) ABSENT;
 extern int io_getevents(void *, long, long, void *, struct timespec *) ABSENT;
 
+/* The kernel's log, which others read. */
+static int kmsg = -1;
+
 /* Makes a call, mostly one that fails; its name, or none if there is no such call. */
 static const char *call(int kind, int plain)
 {
@@ -1082,6 +1085,8 @@ static const char *call(int kind, int plain)
 	case 24: mount("none", "/none", "none", 0, NULL); return "mount";
 	case 25: swapon("/none", 0); return "swapon";
 	case 26: tcsetpgrp(-1, 1); return "tcsetpgrp";
+	/* More than the kernel's log takes of a line: refused. */
+	case 27: return kmsg >= 0 && write(kmsg, pool, 5000) < 0 ? "/dev/kmsg" : NULL;
 	default: return NULL;
 	}
 }
@@ -1091,7 +1096,8 @@ static void seen_calls(void)
 {
 	int plain = open("plain", O_WRONLY | O_CREAT, 0600);
 
-	for (int kind = 0; kind < 27; kind++) {
+	kmsg = open("/dev/kmsg", O_WRONLY);
+	for (int kind = 0; kind < 28; kind++) {
 		struct stat st;
 		const char *name;
 		int fd;
