@@ -296,7 +296,7 @@ fn open_with(flags: c_int, open: impl Fn() -> c_int) -> c_int {
     opened(fd, flags)
 }
 
-/// `openat2`.
+/// `openat2`, by its function or its number.
 unsafe fn open_how(
     directory: c_int,
     path: Path,
@@ -347,6 +347,19 @@ export! {
     fn __openat64_2(directory: c_int, path: Path, flags: c_int) -> c_int {
         opening(directory, path, flags);
         open_with(flags, || next::__openat64_2(directory, path, flags))
+    }
+    fn openat2(directory: c_int, path: Path, how: *const libc::open_how, size: size_t) -> c_int {
+        let errno = crate::errno::get();
+        open_how(directory, path, how, || {
+            let fd = next::openat2(directory, path, how, size);
+            if fd >= 0 || crate::errno::get() != libc::ENOSYS {
+                return fd;
+            }
+            // C libraries before glibc 2.43 do not have the function.
+            crate::errno::set(errno);
+            let (directory, path, how) = (directory as c_ulong, path as c_ulong, how as c_ulong);
+            next::syscall(libc::SYS_openat2, directory, path, how, size as c_ulong, 0, 0) as c_int
+        })
     }
     fn creat64(path: Path, mode: mode_t) -> c_int {
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC;

@@ -303,6 +303,7 @@ next! {
     fn openat64(directory: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int;
     fn __open64_2(path: Path, flags: c_int) -> c_int;
     fn __openat64_2(directory: c_int, path: Path, flags: c_int) -> c_int;
+    fn openat2(directory: c_int, path: Path, how: *const libc::open_how, size: size_t) -> c_int;
     fn creat64(path: Path, mode: mode_t) -> c_int;
     fn mkstemp64(template: *mut c_char) -> c_int;
     fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int;

@@ -10,7 +10,7 @@ use object::{Object, ObjectSymbol};
 const NEEDED: &str = "\
     read write pread pread64 pwrite pwrite64 readv writev preadv preadv64 pwritev pwritev64 preadv2 \
     preadv64v2 pwritev2 pwritev64v2 __read_chk __pread_chk __pread64_chk lseek lseek64 open open64 \
-    openat openat64 __open_2 __open64_2 __openat_2 __openat64_2 creat creat64 mkstemp mkostemp fopen \
+    openat openat64 openat2 __open_2 __open64_2 __openat_2 __openat64_2 creat creat64 mkstemp mkostemp fopen \
     fopen64 freopen fdopen fclose close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl fsync \
     fdatasync sync syncfs sync_file_range ftruncate ftruncate64 truncate truncate64 fallocate \
     fallocate64 posix_fallocate posix_fallocate64 posix_fadvise posix_fadvise64 readahead lockf \
@@ -58,7 +58,7 @@ fn exports_what_is_needed_and_nothing_of_its_own() {
         );
     }
     // Those of libraries, and of later versions, that may not be here.
-    let elsewhere = ["io_", "llseek", "__isoc23_", "pidfd_"];
+    let elsewhere = ["io_", "llseek", "__isoc23_", "pidfd_", "openat2"];
     for name in &names {
         let symbol = std::ffi::CString::new(name.as_str()).expect("a name");
         // SAFETY: a terminated string.

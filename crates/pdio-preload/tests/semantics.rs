@@ -162,6 +162,33 @@ scenarios! {
     a_limit_set_before_keeps_streams_alone: ["limit", "before"], [];
 }
 
+/// With a C library that has the function, and with one that has not: where the library has it nonetheless.
+#[test]
+fn files_that_are_opened_by_openat2_are_seen() {
+    let shim = compiled("openat2.c", "openat2.so", &["-shared", "-fPIC"]);
+    let link = format!("-Wl,--no-as-needed,{}", shim.display());
+    for (program, links) in [("later-with", &[link.as_str()][..]), ("later-without", &[])] {
+        let program = compiled("later.c", program, links);
+        let home = scratch();
+        let part = |name: &str| {
+            let path = home.path().join(name);
+            std::fs::create_dir(&path).expect("a directory");
+            path
+        };
+        let expected = seen(&mut bare(&program), &part("bare"));
+        let statistics = home.path().join("statistics");
+        let mut command = preloaded(&program, &SHORT);
+        command
+            .arg("has")
+            .envs([("PDIO_LINGER", "60s"), ("PDIO_PROMPT", "0")])
+            .env("PDIO_STATS", &statistics);
+        let got = seen(&mut command, &part("preloaded"));
+        same(&program.display().to_string(), &expected, &got);
+        let said = std::fs::read_to_string(&statistics).unwrap_or_default();
+        assert!(said.contains("emptied by another open"), "{said}");
+    }
+}
+
 #[test]
 fn a_program_that_watches_its_own_file_is_told_of_each_write() {
     compare_with(&[("50ms", "1"), ("60s", "1")], &["watches"], &["closed"]);
