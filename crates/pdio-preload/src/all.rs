@@ -16,7 +16,7 @@ use crate::guard::{self, Guard};
 use crate::state::{self, TAKEN};
 use crate::table::{self, with, Description, Entry, Kind};
 use crate::taken::{Direction, Pump};
-use crate::{say, tell};
+use crate::{errno, look, say, tell};
 
 /// Functions of this file that lower layers call.
 pub static ACTS: Acts = Acts {
@@ -92,6 +92,21 @@ pub fn drain_all() {
             drain(fd);
         }
     }
+}
+
+/// After [`drain_all`], for a call that can return an error: that of a stream on the filesystem to which `fd` leads. Of
+/// several it is one; the others are kept.
+pub fn told_of_filesystem(fd: c_int) -> Option<c_int> {
+    let device = |fd| look::stat(fd).map(|about| about.st_dev);
+    table::known().find_map(|(other, _)| {
+        let error = with(other, |held| {
+            let same = || errno::keep(|| device(fd).is_some() && device(fd) == device(other));
+            (held.state.error.is_some() && same())
+                .then(|| held.state.told())
+                .flatten()
+        });
+        error.flatten()
+    })
 }
 
 /// As [`relinquish`], for all writing streams.

@@ -19,7 +19,7 @@ use core::sync::atomic::Ordering::SeqCst;
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
-use crate::all::{drain_all, relinquish_all};
+use crate::all::{drain_all, relinquish_all, told_of_filesystem};
 use crate::give_way::{drain_file, drain_or_fail, on_path, relinquish, relinquish_behind, Then};
 use crate::jump::{self, ALWAYS};
 use crate::makers::make;
@@ -846,6 +846,14 @@ export! {
         drained!(fd);
         next::fdatasync(fd)
     }
+    fn syncfs(fd: c_int) -> c_int {
+        drain_all();
+        let result = next::syncfs(fd);
+        match told_of_filesystem(fd).filter(|_| result == 0) {
+            Some(error) => crate::errno::failed(error),
+            None => result,
+        }
+    }
     fn sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int {
         drained!(fd);
         next::sync_file_range(fd, at, len, flags)
@@ -892,7 +900,6 @@ export! {
 
 before! {
     fn sync() -> () { drain_all(); }
-    fn syncfs(fd: c_int) -> c_int { drain_all(); }
     // Advice changes nothing that a program could see.
     fn posix_fadvise64(fd: c_int, at: off_t, len: off_t, advice: c_int) -> c_int { drain(fd); }
     fn readahead(fd: c_int, at: off_t, len: size_t) -> ssize_t {}
@@ -1405,6 +1412,7 @@ as_functions! {
     SYS_flock => self::flock(fd: c_int, operation: c_int) -> c_int;
     SYS_fsync => self::fsync(fd: c_int) -> c_int;
     SYS_fdatasync => self::fdatasync(fd: c_int) -> c_int;
+    SYS_syncfs => self::syncfs(fd: c_int) -> c_int;
     SYS_sync_file_range => self::sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int;
     SYS_ftruncate => self::ftruncate64(fd: c_int, len: off_t) -> c_int;
     SYS_truncate => self::truncate64(path: Path, len: off_t) -> c_int;
@@ -1469,7 +1477,7 @@ export! {
                 drain(fd);
                 real()
             }
-            SYS_sync | SYS_syncfs => {
+            SYS_sync => {
                 drain_all();
                 real()
             }

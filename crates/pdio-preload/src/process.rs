@@ -18,13 +18,13 @@ use core::sync::atomic::{
 use libc::pid_t;
 
 use crate::all::{drain_all, end_all, relinquish_all, report_lost};
-use crate::give_way::relinquish;
+use crate::give_way::{drain_or_fail, relinquish};
 use crate::guard::{self, Guard};
 use crate::jump::{self, arrive_with, About, Slot, ALWAYS};
 use crate::next::{self, alias, before, lookup, missing, terminated};
 use crate::state::{self, HOLD, THREADED};
 use crate::symbols::{self, Versions};
-use crate::{memory, report, signals, table, tell};
+use crate::{errno, memory, report, signals, table, tell};
 
 extern "C" {
     fn __cxa_atexit(
@@ -479,6 +479,27 @@ unsafe fn asynchronous(block: usize) {
     }
 }
 
+/// What could not be written a thread of the C library does not know of: the request fails at once.
+macro_rules! aio_syncs {
+    ($($name:ident)*) => {$(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(operation: c_int, block: *mut c_int) -> c_int {
+            type Sync = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
+            let asks = [libc::O_SYNC, libc::O_DSYNC].contains(&operation) && !block.is_null();
+            if asks && !guard::inside() {
+                asynchronous(block as usize);
+                if let Err(error) = drain_or_fail(*block) {
+                    return errno::failed(error);
+                }
+            }
+            let next = lookup(concat!(stringify!($name), "\0"));
+            core::mem::transmute::<*mut (), Sync>(next)(operation, block)
+        }
+    )*};
+}
+
+aio_syncs! { aio_fsync aio_fsync64 }
+
 jump! {
     fn vfork(_a, _b, _c) { vforking() }
     fn _Fork(_a, _b, _c) {
@@ -590,8 +611,6 @@ jump! {
     fn aio_read64(block, _b, _c) { asynchronous(block) }
     fn aio_write(block, _b, _c) { asynchronous(block) }
     fn aio_write64(block, _b, _c) { asynchronous(block) }
-    fn aio_fsync(_a, block, _c) { asynchronous(block) }
-    fn aio_fsync64(_a, block, _c) { asynchronous(block) }
 
     fn io_uring_setup(_a, _b, _c) { ring() }
     fn io_uring_queue_init(_a, _b, _c) { ring() }

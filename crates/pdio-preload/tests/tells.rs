@@ -536,6 +536,13 @@ fn a_time_that_somebody_else_has_set_stays() {
 }
 
 #[test]
+fn a_limit_that_another_process_sets_shows_when_everything_is_synced() {
+    let (printed, taken) = run(&["limited"], &HELD);
+    assert_eq!(printed, "File too large\n8192000\n8196096\n");
+    assert_eq!(taken, 1);
+}
+
+#[test]
 fn memory_that_another_thread_provides_is_waited_for() {
     let program = compiled("tells.c", "tells", &[]);
     let home = scratch();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /* Errors of writes that were deferred: each is told once, and what was accepted is not lost. */
 #define _GNU_SOURCE
+#include <aio.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -80,6 +81,23 @@ static void met_by_calls(void)
 	failing = 0;
 	check("the next does not", fsync(fd) == 0 && close(fd) == 0);
 	check("nothing is missing", whole("fsync"));
+
+	/* Asked through another file, and by its number. */
+	int here = open(".", O_RDONLY), elsewhere = open("/proc", O_RDONLY);
+
+	fd = taken("syncfs");
+	failing = 1;
+	put(fd, 100);
+	check("syncfs elsewhere has nothing to say", syncfs(elsewhere) == 0);
+	check("syncfs says so", syncfs(here) < 0 && errno == EIO);
+	put(fd, 100);
+	check("by its number, too", syscall(SYS_syncfs, here) < 0 && errno == EIO);
+	failing = 0;
+	check("the next does not", syncfs(here) == 0 && syncfs(fd) == 0 && close(fd) == 0);
+	check("nothing is missing", whole("syncfs"));
+	check("of what is not open it is refused", syncfs(fd) < 0 && errno == EBADF);
+	close(elsewhere);
+	close(here);
 
 	fd = taken("close");
 	failing = 1;
@@ -181,6 +199,25 @@ static void met_by_calls(void)
 	failing = 0;
 	check("the next does not", fsync(fd) == 0 && close(fd) == 0);
 	check("nothing is missing", whole("vfork"));
+
+	/* A thread of the C library carries these out. */
+	fd = taken("aio_fsync");
+	for (int i = 0; i < 2; i++) {
+		struct aiocb block = { .aio_fildes = fd };
+
+		failing = 1;
+		put(fd, 100);
+		check("aio_fsync says so", aio_fsync(i ? O_DSYNC : O_SYNC, &block) < 0 && errno == EIO);
+		failing = 0;
+		check("the next does not", aio_fsync(O_SYNC, &block) == 0);
+		while (aio_error(&block) == EINPROGRESS)
+			usleep(1000);
+		check("and succeeds", aio_return(&block) == 0);
+		close(fd);
+		check("nothing is missing", whole("aio_fsync"));
+		fd = taken("aio_fsync");
+	}
+	close(fd);
 
 	fd = taken("end");
 	failing = 1;

@@ -1800,6 +1800,43 @@ static void freezes(void)
 	printf("%ld\n", size_of("log"));
 }
 
+/*
+ * Another process, which is there already, limits the size of files: what was written since cannot be kept, and the
+ * call that asks for everything says so.
+ */
+static void limited(void)
+{
+	struct rlimit most = { 2000 * BLOCK, RLIM_INFINITY };
+	struct stat st;
+	int fd, here = open(".", O_RDONLY), go[2], done[2];
+	char byte = 0;
+	pid_t parent = getpid(), child;
+
+	signal(SIGXFSZ, SIG_IGN);
+	check(pipe(go) == 0 && pipe(done) == 0, "pipe");
+	child = fork();
+	if (child == 0) {
+		bare(SYS_read, go[0], &byte, 1);
+		check(prlimit(parent, RLIMIT_FSIZE, &most, NULL) == 0, "prlimit");
+		bare(SYS_write, done[1], &byte, 1);
+		_exit(0);
+	}
+	fd = create("file");
+	for (int i = 0; i < 2000; i++)
+		put(fd, BLOCK);
+	bare(SYS_write, go[1], &byte, 1);
+	bare(SYS_read, done[0], &byte, 1);
+	put(fd, BLOCK);
+	printf("%s\n", syncfs(here) ? strerror(errno) : "as if it was there");
+	bare(SYS_fstat, fd, &st);
+	printf("%ld\n", (long)st.st_size);
+	most.rlim_cur = RLIM_INFINITY;
+	bare(SYS_prlimit64, 0, RLIMIT_FSIZE, &most, NULL);
+	check(syncfs(here) == 0 && close(fd) == 0, "once it may be");
+	printf("%ld\n", size_of("file"));
+	waitpid(child, NULL, 0);
+}
+
 static int faults;
 
 static void *provides(void *unused)
@@ -1894,6 +1931,8 @@ int main(int argc, char **argv)
 		sets_a_time();
 	else if (argc > 1 && !strcmp(argv[1], "freezes"))
 		freezes();
+	else if (argc > 1 && !strcmp(argv[1], "limited"))
+		limited();
 	else if (argc > 1 && !strcmp(argv[1], "provided"))
 		provided();
 	else
