@@ -20,6 +20,7 @@ use crate::{look, next, tell};
 pub fn close(fd: c_int) -> c_int {
     let mut error = None;
     tell::closing(fd);
+    let changes = tell::changes_another(fd);
     // Only now: what was just found out is not of what has the number next.
     tell::renumbered();
     match table::entry(fd) {
@@ -32,6 +33,9 @@ pub fn close(fd: c_int) -> c_int {
     }
     // SAFETY: the program's request.
     let result = unsafe { next::close(fd) };
+    if changes {
+        tell::heard();
+    }
     match error {
         Some(error) => failed(error),
         None => result,

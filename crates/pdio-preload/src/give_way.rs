@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::SeqCst;
 use crate::state::TAKEN;
 use crate::table::{self, with, Entry, Held, Kind};
 use crate::taken::Direction;
-use crate::{errno, guard, look, next, tell};
+use crate::{errno, guard, next, tell};
 
 /// Hands a stream back for good. Returns false if data could not be written: then the stream stays,
 /// and the program's next call reports the error.
@@ -69,7 +69,7 @@ pub fn relinquish_file(device: u64, inode: u64, writable: bool, why: &str) {
 pub fn relinquish_behind(fd: c_int, writable: bool, why: &str) {
     if TAKEN.load(SeqCst) > 0 && !guard::inside() {
         errno::keep(|| {
-            if let Some(about) = look::stat(fd) {
+            if let Some(about) = tell::stat(fd) {
                 relinquish_file(about.st_dev, about.st_ino, writable, why);
             }
         });

@@ -117,7 +117,7 @@ export! {
         single(fd, Direction::Read, data, len, None)
     }
     fn write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t {
-        if table::clear(fd) {
+        if table::quiet(fd) {
             return next::write(fd, data, len);
         }
         single(fd, Direction::Write, data.cast_mut(), len, None)
@@ -129,7 +129,7 @@ export! {
         single(fd, Direction::Read, data, len, Some(at))
     }
     fn pwrite64(fd: c_int, data: *const c_void, len: size_t, at: off_t) -> ssize_t {
-        if table::clear(fd) {
+        if table::quiet(fd) {
             return next::pwrite64(fd, data, len, at);
         }
         single(fd, Direction::Write, data.cast_mut(), len, Some(at))
@@ -156,7 +156,7 @@ export! {
         vectored(fd, Direction::Read, parts, count, None, || next::readv(fd, parts, count))
     }
     fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-        if table::clear(fd) {
+        if table::quiet(fd) {
             return next::writev(fd, parts, count);
         }
         vectored(fd, Direction::Write, parts, count, None, || next::writev(fd, parts, count))
@@ -170,7 +170,7 @@ export! {
         })
     }
     fn pwritev64(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t {
-        if table::clear(fd) {
+        if table::quiet(fd) {
             return next::pwritev64(fd, parts, count, at);
         }
         vectored(fd, Direction::Write, parts, count, Some(at), || {
@@ -429,7 +429,7 @@ export! {
         reopened
     }
     fn close(fd: c_int) -> c_int {
-        if table::clear(fd) {
+        if table::quiet(fd) {
             tell::renumbered();
             return next::close(fd);
         }
@@ -441,12 +441,16 @@ export! {
         let fd = if file.is_null() { -1 } else { below(file) };
         table::note_below(fd, false);
         tell::closing(fd);
+        let changes = tell::changes_another(fd);
         tell::renumbered();
-        if word(fd) == 0 || !state::is_owner() {
-            return next::fclose(file);
-        }
-        let error = descriptors::leave(fd, "closed");
+        let error = match word(fd) == 0 || !state::is_owner() {
+            true => None,
+            false => descriptors::leave(fd, "closed"),
+        };
         let result = next::fclose(file);
+        if changes {
+            tell::heard();
+        }
         match error {
             Some(error) => {
                 crate::errno::set(error);
@@ -473,7 +477,10 @@ export! {
         tell::hand_over();
         tell::renumbered();
         leave_range(first, last);
-        around_internal(first, last, |first, last| next::close_range(first, last, flags))
+        let close = |first, last| next::close_range(first, last, flags);
+        let result = around_internal(first, last, close);
+        tell::heard();
+        result
     }
     fn closefrom(first: c_int) -> () {
         let first = first.max(0) as c_uint;
@@ -490,6 +497,7 @@ export! {
             }
             0
         });
+        tell::heard();
     }
     fn dup(fd: c_int) -> c_int {
         if hidden(fd) {
@@ -612,7 +620,11 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
         return dup();
     }
     let dup = || {
+        let changes = tell::changes_another(new);
         let result = dup();
+        if changes {
+            tell::heard();
+        }
         // Another thread may have used the number until now, and found out what it was.
         tell::renumbered();
         result
@@ -840,15 +852,25 @@ fn drain(fd: c_int) {
 export! {
     fn fsync(fd: c_int) -> c_int {
         drained!(fd);
-        next::fsync(fd)
+        let result = next::fsync(fd);
+        tell::changed(fd);
+        result
     }
     fn fdatasync(fd: c_int) -> c_int {
         drained!(fd);
-        next::fdatasync(fd)
+        let result = next::fdatasync(fd);
+        tell::changed(fd);
+        result
+    }
+    fn sync() -> () {
+        drain_all();
+        next::sync();
+        tell::heard();
     }
     fn syncfs(fd: c_int) -> c_int {
         drain_all();
         let result = next::syncfs(fd);
+        tell::heard();
         match told_of_filesystem(fd).filter(|_| result == 0) {
             Some(error) => crate::errno::failed(error),
             None => result,
@@ -856,17 +878,23 @@ export! {
     }
     fn sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int {
         drained!(fd);
-        next::sync_file_range(fd, at, len, flags)
+        let result = next::sync_file_range(fd, at, len, flags);
+        tell::changed(fd);
+        result
     }
     fn ftruncate64(fd: c_int, len: off_t) -> c_int {
         tell::hand_over();
         drained!(fd);
-        next::ftruncate64(fd, len)
+        let result = next::ftruncate64(fd, len);
+        tell::changed(fd);
+        result
     }
     fn fallocate64(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int {
         tell::hand_over();
         drained!(fd);
-        next::fallocate64(fd, mode, at, len)
+        let result = next::fallocate64(fd, mode, at, len);
+        tell::changed(fd);
+        result
     }
     fn posix_fallocate64(fd: c_int, at: off_t, len: off_t) -> c_int {
         tell::hand_over();
@@ -875,7 +903,9 @@ export! {
                 return error;
             }
         }
-        next::posix_fallocate64(fd, at, len)
+        let error = next::posix_fallocate64(fd, at, len);
+        tell::changed(fd);
+        error
     }
     fn lockf64(fd: c_int, command: c_int, len: off_t) -> c_int {
         tell::locking();
@@ -899,7 +929,6 @@ export! {
 }
 
 before! {
-    fn sync() -> () { drain_all(); }
     // Advice changes nothing that a program could see.
     fn posix_fadvise64(fd: c_int, at: off_t, len: off_t, advice: c_int) -> c_int { drain(fd); }
     fn readahead(fd: c_int, at: off_t, len: size_t) -> ssize_t {}

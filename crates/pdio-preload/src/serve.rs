@@ -82,7 +82,7 @@ pub fn transfer(
             Entry::Nothing => {
                 before(fd, direction);
                 let n = plain();
-                after(direction);
+                after(fd, direction);
                 return n;
             }
             Entry::Watched => watched(fd, direction, at, plain),
@@ -108,9 +108,10 @@ fn before(fd: c_int, direction: Direction) {
 }
 
 /// After a call that went straight to the kernel.
-fn after(direction: Direction) {
-    if direction == Direction::Read {
-        tell::heard();
+fn after(fd: c_int, direction: Direction) {
+    match direction {
+        Direction::Read => tell::heard(),
+        Direction::Write => tell::changed(fd),
     }
 }
 
@@ -128,7 +129,7 @@ fn watched(
         return Outcome::Again;
     }
     let n = plain();
-    after(direction);
+    after(fd, direction);
     let how = match at {
         None if n > 0 => Passed::InSequence {
             bytes: n as u64,
@@ -168,7 +169,7 @@ fn tracked(
     if description.direct.load(Relaxed) {
         let n = plain();
         if n >= 0 || errno::get() != libc::EINVAL {
-            after(direction);
+            after(fd, direction);
             return Outcome::Done(n);
         }
     }
@@ -186,7 +187,7 @@ fn tracked(
         Locked::Inside => Outcome::Failed(libc::EINTR),
     };
     if matches!(outcome, Outcome::Done(_)) && !is_stream() {
-        after(direction);
+        after(fd, direction);
     }
     outcome
 }

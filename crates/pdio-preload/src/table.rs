@@ -43,12 +43,11 @@ static TABLE: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
 static TOP: AtomicUsize = AtomicUsize::new(0);
 /// The same without those of this library, which are high.
 static KNOWN: AtomicUsize = AtomicUsize::new(0);
-/// Calls on lower descriptors that have no word go straight to the C library. Negative while
-/// something that was written waits in memory: then none do (see [`crate::tell`]).
+/// Negative while something that was written waits in memory (see [`crate::tell`]).
 pub static CLEAR: AtomicIsize = AtomicIsize::new(-1);
 
-/// The same for calls by which the program hears of something: negative while streams are taken, which
-/// may have read ahead, as each takes [`ONE`] off.
+/// Calls on lower descriptors that have no word go straight to the C library. Negative while streams are
+/// taken, as each takes [`ONE`] off: then none do, as data may wait, or have been read ahead.
 pub static QUIET: AtomicIsize = AtomicIsize::new(-1);
 const ONE: isize = 1 << 32;
 
@@ -70,23 +69,12 @@ fn one_less() {
     QUIET.fetch_add(ONE, SeqCst);
 }
 
-#[inline(always)]
-fn passes(fd: c_int, bound: &AtomicIsize) -> bool {
-    (fd as c_uint as isize) < bound.load(Acquire)
-        // SAFETY: bounds are at most the number of slots.
-        && unsafe { TABLE.get_unchecked(fd as usize) }.load(Acquire) == 0
-}
-
 /// Returns true if a call on this descriptor is nothing that this library need know of.
 #[inline(always)]
-pub fn clear(fd: c_int) -> bool {
-    passes(fd, &CLEAR)
-}
-
-/// As [`clear`], for a call that takes data.
-#[inline(always)]
 pub fn quiet(fd: c_int) -> bool {
-    passes(fd, &QUIET)
+    (fd as c_uint as isize) < QUIET.load(Acquire)
+        // SAFETY: bounds are at most the number of slots.
+        && unsafe { TABLE.get_unchecked(fd as usize) }.load(Acquire) == 0
 }
 
 /// The word of a descriptor; zero if it is none of this library's business.

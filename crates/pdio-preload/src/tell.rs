@@ -6,8 +6,8 @@
 //! streams hand over what waits, in the order of their last writes, which is the order that their
 //! modification times must have.
 //!
-//! One word says that something waits: [`CLEAR`], which calls on descriptors compare with anyway.
-//! Calls that cannot be told apart by a descriptor begin with that one comparison (see `told!`).
+//! One word says that something waits: [`CLEAR`]. Calls that cannot be told apart by a descriptor begin
+//! with that one comparison (see `told!`).
 //!
 //! The C library's own input and output, which it does unseen, begins with a second one: with
 //! [`OFFSETS`], which says that a stream is taken that is standard input or output, so that the
@@ -15,8 +15,10 @@
 //!
 //! The other way round, after a call by which the program may have heard of what another process has
 //! written, no stream returns what it read ahead before without asking for the file's times (see
-//! [`pdio::heard`]). Such calls compare with [`QUIET`], which says that a stream is taken. They are called
-//! and not jumped to where one is, as they may wait for long, and another thread may look meanwhile.
+//! [`pdio::heard`]). Such calls compare with [`QUIET`], which says that a stream is taken, as those on
+//! descriptors do anyway. They are called and not jumped to where one is, as they may wait for long, and
+//! another thread may look meanwhile. So it is after a call by which the program itself may have changed a
+//! file that has another name: one of FUSE or of a network, or a device over a file ([`changed`]).
 //!
 //! A store into shared memory is no call. In a process that has mapped memory writable and shared
 //! no writing stream is taken.
@@ -217,6 +219,32 @@ pub fn reading(fd: c_int) {
             hand_over();
         }
     }
+}
+
+/// Returns true if a call that changes or closes what is there may change a file by another name that a stream reads.
+pub fn changes_another(fd: c_int) -> bool {
+    QUIET.load(Relaxed) < 0
+        && !guard::inside()
+        && state::is_owner()
+        && crate::errno::keep(|| kind(fd)) & KEPT != 0
+}
+
+/// After a call that may have changed what is there.
+pub fn changed(fd: c_int) {
+    if changes_another(fd) {
+        pdio::heard();
+    }
+}
+
+/// What the kernel says of a descriptor that is new. Of most files that are opened it need not be asked again then.
+pub fn stat(fd: c_int) -> Option<libc::stat64> {
+    let generation = GENERATION.load(Relaxed) << BITS;
+    let about = look::stat(fd)?;
+    let of_a_disk = libc::major(about.st_dev) != 0 && about.st_mode & libc::S_IFMT == libc::S_IFREG;
+    if let Some(known) = KINDS.get(fd as usize).filter(|_| of_a_disk) {
+        known.store(generation | STORED, Relaxed);
+    }
+    Some(about)
 }
 
 /// Before what is known of a descriptor is asked for, or its file mapped, and after it was opened.

@@ -6,8 +6,10 @@ mod common;
 #[path = "../../pdio/tests/common/mod.rs"]
 mod filesystems;
 
+use std::ffi::OsStr;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 
 use common::{bare, compiled, library, preloaded, scratch, seen, stdout};
 
@@ -267,37 +269,126 @@ fn every_listed_call_comes_after_what_was_written() {
     assert!(wrong.is_empty(), "{wrong:?}\n{printed}");
 }
 
-/// What a program has written is in what another one makes of it, as FUSE does.
+/// Two directories of which the second shows the files of the first, as FUSE does; nothing where that cannot be.
+struct Shown {
+    home: tempfile::TempDir,
+}
+
+impl Shown {
+    fn new() -> Option<Shown> {
+        let shown = Shown { home: scratch() };
+        for part in [shown.source(), shown.elsewhere()] {
+            std::fs::create_dir(&part).expect("a directory");
+        }
+        let mounted = std::process::Command::new("bindfs")
+            .args(["-o", "attr_timeout=0"])
+            .args([shown.source(), shown.elsewhere()])
+            .output();
+        if !mounted.as_ref().is_ok_and(|output| output.status.success()) {
+            eprintln!("skipped: {mounted:?} (needs bindfs, and the right to mount)");
+            return None;
+        }
+        Some(shown)
+    }
+
+    fn source(&self) -> PathBuf {
+        self.home.path().join("source")
+    }
+
+    fn elsewhere(&self) -> PathBuf {
+        self.home.path().join("shown")
+    }
+
+    fn unmount(self) {
+        let shown = self.elsewhere();
+        let unmounted = std::process::Command::new("umount").arg(shown).status();
+        assert!(unmounted.is_ok_and(|status| status.success()));
+    }
+}
+
+/// What a program has written is in what another one makes of it.
 #[test]
 fn a_file_that_is_shown_elsewhere_is_whole_there() {
-    let home = scratch();
-    let part = |name: &str| {
-        let path = home.path().join(name);
-        std::fs::create_dir(&path).expect("a directory");
-        path
-    };
-    let (source, shown) = (part("source"), part("shown"));
-    let mounted = std::process::Command::new("bindfs")
-        .args(["-o", "attr_timeout=0"])
-        .args([&source, &shown])
-        .output();
-    if !mounted.as_ref().is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: {mounted:?} (needs bindfs, and the right to mount)");
-        return;
-    }
+    let Some(shown) = Shown::new() else { return };
     let program = compiled("tells.c", "tells", &[]);
     let output = preloaded(&program, &HELD)
         .arg("mirror")
-        .arg(&shown)
-        .current_dir(&source)
+        .arg(shown.elsewhere())
+        .current_dir(shown.source())
         .output();
-    let unmounted = std::process::Command::new("umount").arg(&shown).status();
-    assert!(unmounted.is_ok_and(|status| status.success()));
+    shown.unmount();
     let calls = [
         "open", "fopen", "read", "pread", "fstat", "fstatat", "statx", "lseek", "mmap",
     ];
     let expected: String = calls.map(|call| format!("{call}: 6000\n")).concat();
     assert_eq!(stdout(&output.expect("starts")), expected);
+}
+
+/// What a program reads of a file after it has changed it by another name, through a call of each kind. Without any call
+/// it is what was read ahead, or this proves nothing.
+/// The `exceptions` are not: there it is as without the library.
+fn read_back(directory: &Path, name: &Path, exceptions: &[&str]) {
+    let program = compiled("tells.c", "tells", &[]);
+    let ahead = [HELD[0], HELD[1], ("PDIO_MIN_SIZE", "1M")];
+    let output = preloaded(&program, &ahead)
+        .arg("backs")
+        .arg(name)
+        .current_dir(directory)
+        .output()
+        .expect("starts");
+    let printed = stdout(&output);
+    let right = |line: &&str| match exceptions.contains(line) || *line == "nothing: old" {
+        true => true,
+        false => line.ends_with(": new"),
+    };
+    let wrong: Vec<_> = printed.lines().filter(|line| !right(line)).collect();
+    assert!(wrong.is_empty(), "{wrong:?}\n{output:?}");
+    assert_eq!(printed.lines().count(), 16, "{output:?}");
+    assert_eq!(printed.lines().next(), Some("nothing: old"));
+}
+
+#[test]
+fn what_is_changed_elsewhere_is_read() {
+    let Some(shown) = Shown::new() else { return };
+    let name = shown.elsewhere().join("file");
+    let run = || read_back(&shown.source(), &name, &["fallocate: refused"]);
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+    shown.unmount();
+    if let Err(panic) = result {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[test]
+fn what_is_changed_through_a_device_is_read() {
+    let home = scratch();
+    let file = home.path().join("file");
+    std::fs::write(&file, vec![b'o'; 2 << 20]).expect("a file");
+    let losetup = |words: &[&OsStr]| {
+        let output = std::process::Command::new("losetup").args(words).output();
+        let made = output.as_ref().is_ok_and(|output| output.status.success());
+        made.then(|| stdout(output.as_ref().expect("as above")).trim().to_owned())
+            .ok_or(output)
+    };
+    let device = match losetup(&["-f".as_ref(), "--show".as_ref(), file.as_os_str()]) {
+        Ok(device) => device,
+        Err(why) => {
+            eprintln!("skipped: {why:?} (needs losetup, and the right to have a loop device)");
+            return;
+        }
+    };
+    let run = || {
+        read_back(
+            home.path(),
+            Path::new(&device),
+            &["ftruncate: refused", "syncfs: old"],
+        )
+    };
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+    assert!(losetup(&["-d".as_ref(), device.as_ref()]).is_ok());
+    if let Err(panic) = result {
+        std::panic::resume_unwind(panic);
+    }
 }
 
 #[test]

@@ -386,6 +386,78 @@ static void mirror(const char *where)
 	}
 }
 
+/*
+ * The other way round: what is read here is changed by another name, that of a file elsewhere or of a device. Some calls
+ * change it; some have the other's memory written, to which the change was made past the library.
+ */
+static void backs(const char *where)
+{
+	static const char *const names[] = {
+		"nothing", "write", "pwrite", "writev", "pwritev", "pwritev2", "syscall", "fallocate",
+		"fsync", "fdatasync", "syncfs", "sync", "close", "dup2", "fclose", "ftruncate",
+	};
+	static char block[BLOCK], old[512 * BLOCK], new[BLOCK];
+	struct iovec part = { new, BLOCK };
+	const off_t at = 4 * BLOCK;
+
+	memset(old, 'o', sizeof(old));
+	memset(new, 'n', sizeof(new));
+	for (int kind = 0; kind < 16; kind++) {
+		/* Nobody has changed it for so long that what was read ahead may stay. */
+		struct timespec second = { 1, 200000000 };
+		int late = kind == 0 || (kind >= 8 && kind < 14), fd, other;
+		const char *name = names[kind];
+		FILE *file = NULL;
+		long got = 0;
+
+		fd = bare(SYS_openat, AT_FDCWD, "file", O_WRONLY | O_CREAT, 0600);
+		check(bare(SYS_pwrite64, fd, old, sizeof(old), 0) == sizeof(old), "pwrite");
+		bare(SYS_fsync, fd);
+		bare(SYS_close, fd);
+		bare(SYS_nanosleep, &second, 0);
+		other = open(where, O_RDWR | (late ? 0 : O_SYNC));
+		check(other >= 0 && lseek(other, at, SEEK_SET) == at, where);
+		if (kind == 14) {
+			file = fdopen(other, "r+");
+			check(file && !setvbuf(file, NULL, _IOFBF, 1 << 16) && fwrite(new, BLOCK, 1, file) == 1,
+			      name);
+		}
+		fd = open("file", O_RDONLY);
+		for (int i = 0; i < 4; i++)
+			check(read(fd, block, BLOCK) == BLOCK && *block == 'o', "as it was");
+		if (late)
+			check(bare(SYS_pwrite64, other, new, BLOCK, at) == BLOCK, "pwrite");
+		switch (kind) {
+		case 1: got = write(other, new, BLOCK) - BLOCK; break;
+		case 2: got = pwrite(other, new, BLOCK, at) - BLOCK; break;
+		case 3: got = writev(other, &part, 1) - BLOCK; break;
+		case 4: got = pwritev(other, &part, 1, at) - BLOCK; break;
+		case 5: got = pwritev2(other, &part, 1, at, 0) - BLOCK; break;
+		case 6: got = syscall(SYS_write, other, new, BLOCK) - BLOCK; break;
+		case 7:
+			got = fallocate(other, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, BLOCK);
+			break;
+		case 8: got = fsync(other); break;
+		case 9: got = fdatasync(other); break;
+		case 10: got = syncfs(other); break;
+		case 11: sync(); break;
+		case 12: got = close(other); break;
+		case 13: got = dup2(1, other) - other; break;
+		case 14: got = fclose(file); break;
+		case 15: got = ftruncate(other, at); break;
+		}
+		if (got)
+			printf("%s: refused\n", name);
+		else
+			printf("%s: %s\n", name,
+			       read(fd, block, BLOCK) == BLOCK && *block == 'o' ? "old" : "new");
+		fflush(stdout);
+		close(fd);
+		if (kind < 12 || kind == 13 || kind == 15)
+			close(other);
+	}
+}
+
 /* After a read: calls by which the program may be told something, or may not. */
 static void ask(const char *how, int count)
 {
@@ -1897,6 +1969,8 @@ int main(int argc, char **argv)
 		notifies(argv[2]);
 	else if (argc > 2 && !strcmp(argv[1], "mirror"))
 		mirror(argv[2]);
+	else if (argc > 2 && !strcmp(argv[1], "backs"))
+		backs(argv[2]);
 	else if (argc > 1 && !strcmp(argv[1], "seen_calls"))
 		seen_calls();
 	else if (argc > 1 && !strcmp(argv[1], "leaves"))
