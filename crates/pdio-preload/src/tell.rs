@@ -444,6 +444,8 @@ fn seen(protection: c_int, flags: c_int, fd: c_int) -> Option<Seen> {
         libc::S_IFREG => Some(Seen::File),
         // A device's memory is between the program and the device, but for that of `/dev/zero`, which is anonymous.
         libc::S_IFCHR if about.st_rdev == libc::makedev(1, 5) => Some(Seen::Memory),
+        // What another process or the kernel looks at as well: a buffer of a device, a map of BPF, a ring of packets.
+        libc::S_IFSOCK | 0 => Some(Seen::Memory),
         _ => None,
     }
 }
@@ -992,6 +994,22 @@ mod tests {
         assert_eq!(seen(write, shared, -1), None);
         assert_eq!(seen(write, libc::MAP_PRIVATE, file), None);
         assert_eq!(seen(libc::PROT_READ, shared, file), None);
+        // What others have as well: a file without a name, here an event counter, and a socket.
+        // SAFETY: no memory is involved.
+        let (event, socket) = unsafe {
+            let event = libc::eventfd(0, libc::EFD_CLOEXEC);
+            let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+            (event, libc::socket(libc::AF_UNIX, kind, 0))
+        };
+        assert!(event >= 0 && socket >= 0);
+        assert_eq!(seen(write, shared, event), Some(Seen::Memory));
+        assert_eq!(seen(write, shared, socket), Some(Seen::Memory));
+        assert_eq!(seen(write, libc::MAP_PRIVATE, event), None);
+        // SAFETY: ours.
+        unsafe {
+            libc::close(event);
+            libc::close(socket);
+        }
     }
     #[test]
     fn of_devices_of_memory_only_some_are_seen_by_nobody() {
