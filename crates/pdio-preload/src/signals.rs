@@ -465,9 +465,14 @@ unsafe fn send_again(signal: c_int, info: *mut libc::siginfo_t) {
         let number = libc::SYS_rt_tgsigqueueinfo;
         let (process, thread, which) = (process as _, thread as _, signal as _);
         let sent: c_long = next::syscall(number, process, thread, which, info as _, 0, 0);
+        if sent == 0 {
+            return;
+        }
+        // Too many are queued: without the information, as the kernel does it.
+        let sent = next::syscall(libc::SYS_tgkill, process, thread, which, 0, 0, 0);
         if sent != 0 {
-            // Too many are queued: without the information, as the kernel does it.
-            next::syscall(libc::SYS_tgkill, process, thread, which, 0, 0, 0);
+            // A filter of system calls refuses both: whichever thread takes it.
+            next::syscall(libc::SYS_kill, process, which, 0, 0, 0, 0);
         }
     }
 }

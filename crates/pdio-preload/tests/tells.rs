@@ -518,6 +518,14 @@ fn a_small_alternate_stack_loses_nothing() {
     }
 }
 
+/// A filter of system calls, from before the program began, allows no signal to a thread.
+#[test]
+fn a_signal_that_cannot_be_sent_again_ends_the_program() {
+    for signal in [libc::SIGTERM, libc::SIGSEGV, libc::SIGUSR1] {
+        assert!(dies_alike(signal, "filtered"), "{signal}");
+    }
+}
+
 /// So the tests above can fail.
 #[test]
 fn what_cannot_be_caught_loses_what_was_held() {

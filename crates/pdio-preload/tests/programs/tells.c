@@ -13,8 +13,10 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
+#include <linux/filter.h>
 #include <linux/fs.h>
 #include <linux/futex.h>
+#include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
 #include <mqueue.h>
 #include <netinet/in.h>
@@ -22,6 +24,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +37,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/msg.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/select.h>
@@ -1654,6 +1658,26 @@ static void small_stack(int by_syscall)
 		sigaltstack(&stack, NULL);
 }
 
+#define REFUSE(number)                                                                             \
+	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),                                         \
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)
+
+/* Begins once more, where no signal can be sent to a thread. */
+static void dies_filtered(const char *number)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		REFUSE(SYS_rt_tgsigqueueinfo),
+		REFUSE(SYS_tgkill),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { sizeof(filter) / sizeof(*filter), filter };
+
+	check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no_new_privs");
+	check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0, "seccomp");
+	execl("/proc/self/exe", "tells", "dies", number, "now", NULL);
+}
+
 static void dies(int number, const char *how)
 {
 	int fd = create("file"), other = create("other");
@@ -1993,6 +2017,8 @@ int main(int argc, char **argv)
 		posts();
 	else if (argc > 1 && !strcmp(argv[1], "receives"))
 		receives();
+	else if (argc > 3 && !strcmp(argv[1], "dies") && !strcmp(argv[3], "filtered"))
+		dies_filtered(argv[2]);
 	else if (argc > 3 && !strcmp(argv[1], "dies"))
 		dies(atoi(argv[2]), argv[3]);
 	else if (argc > 1 && !strcmp(argv[1], "actions"))
