@@ -517,7 +517,7 @@ unsafe extern "C-unwind" fn arrived(
         libc::SIG_DFL => {
             let errno = crate::errno::get();
             // SAFETY: what the kernel gave.
-            unsafe { end(signal, info, raised) };
+            unsafe { end(signal, info, context, raised) };
             crate::errno::set(errno);
         }
         handler => {
@@ -546,8 +546,8 @@ fn reset(signal: c_int) {
 /// Writes what streams hold and has the default action end the process.
 ///
 /// # Safety
-/// `info` is what the kernel gave.
-unsafe fn end(signal: c_int, info: *mut libc::siginfo_t, raised: bool) {
+/// `info` and `context` are what the kernel gave.
+unsafe fn end(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, raised: bool) {
     // A child that shares the memory until it executes a program has nothing of its own here.
     if state::is_owner() {
         begin_end();
@@ -555,14 +555,17 @@ unsafe fn end(signal: c_int, info: *mut libc::siginfo_t, raised: bool) {
             (acts.rescue)();
         }
     }
-    // SAFETY: the action is ours; the information is the kernel's.
+    // SAFETY: the action is ours; the rest is the kernel's. The mask in the context is the thread's when this handler
+    // returns.
     unsafe {
         next::sigaction(signal, &nothing(), core::ptr::null_mut());
         // An instruction that cannot be carried out cannot be a second time either, and the core
         // shows it. A breakpoint is behind the program already.
         let again = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
         if !(raised && again.contains(&signal)) {
-            // It waits until this handler returns.
+            // It waits until this handler returns, to where it may be blocked: a call such as `sigsuspend` let it in.
+            let set = &mut (*context.cast::<libc::ucontext_t>()).uc_sigmask;
+            set_mask(set, mask(set) & !bit(signal));
             send_again(signal, info);
         }
     }

@@ -526,6 +526,14 @@ fn a_signal_that_cannot_be_sent_again_ends_the_program() {
     }
 }
 
+/// It is blocked again when that call returns.
+#[test]
+fn a_signal_that_only_a_call_unblocks_ends_the_program() {
+    for signal in [libc::SIGTERM, libc::SIGSEGV, libc::SIGUSR1] {
+        assert!(dies_alike(signal, "sigsuspend"), "{signal}");
+    }
+}
+
 /// So the tests above can fail.
 #[test]
 fn what_cannot_be_caught_loses_what_was_held() {

@@ -1717,6 +1717,17 @@ static void dies(int number, const char *how)
 	}
 	if (!strcmp(how, "gsignal"))
 		gsignal(number);
+	if (!strcmp(how, "sigsuspend")) {
+		sigset_t one;
+
+		sigemptyset(&one);
+		sigaddset(&one, number);
+		sigprocmask(SIG_BLOCK, &one, NULL);
+		bare(SYS_kill, getpid(), number);
+		sigemptyset(&one);
+		sigsuspend(&one);
+		bare(SYS_exit_group, 8);
+	}
 	if (!strcmp(how, "later")) {
 		counted = create("counted");
 		pthread_create(&thread, NULL, endless, "1");
