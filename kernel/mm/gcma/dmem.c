@@ -657,10 +657,11 @@ static bool store_page(struct dmem *dmem, struct dmem_place *place,
 			goto out;
 		if (test_bit(place->nr, dmem->live))
 			this_cpu_inc(place->area->stats->evicted[place_client(place)]);
-		way_forget(dmem, place->set, place->way);
+		set = place->set;
+		way_forget(dmem, set, place->way);
 		for (; lost < RRPV_MAX; lost++)
-			place->set->rrpv += RRPV_LOW & ~(place->set->rrpv & (place->set->rrpv >> 1));
-		place->set->hand = (place->way + 1) % DMEM_WAYS;
+			set->rrpv += RRPV_LOW & ~(set->rrpv & (set->rrpv >> 1));
+		set->hand = (place->way + 1) % DMEM_WAYS;
 	}
 	set = place->set;
 	way = place->way;
