@@ -33,7 +33,6 @@ _running: set[subprocess.Popen[bytes]] = set()
 _logs: dict[int, Path] = {}
 _lock = threading.Lock()
 _reaping = threading.Lock()
-_closing = CLOSING
 # True while the main thread starts a child. A signal that comes then is kept, by its number.
 _starting = False
 _told = 0
@@ -80,7 +79,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 def end_all() -> None:
     """End every child that is still running, and start no new one."""
-    _closing.set()
+    CLOSING.set()
     with _lock:
         left = list(_running)
     for process in left:
@@ -89,7 +88,7 @@ def end_all() -> None:
 
 def closing() -> bool:
     """Whether the lab has been told to end: what fails from now on says nothing."""
-    return _closing.is_set()
+    return CLOSING.is_set()
 
 
 def _leave() -> None:
@@ -103,7 +102,7 @@ def _leave() -> None:
 
 def _on_signal(number: int, _frame: FrameType | None) -> None:
     global _told
-    if _closing.is_set():
+    if CLOSING.is_set():
         return  # it is ending, and must not be kept from ending its children
     _told = number
     if not _starting:
@@ -162,7 +161,7 @@ def started(
     """A child that is ended when the block is left."""
     with _lock, _uninterrupted():
         # Asked under the lock: end_all() ends what is known by then, and nothing may come later.
-        if _closing.is_set():
+        if CLOSING.is_set():
             raise LabError("interrupted")
         try:
             process = Leader(

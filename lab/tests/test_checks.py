@@ -160,7 +160,7 @@ def test_what_fails_because_the_lab_was_told_to_end_is_no_failure(
         child.end_all()
         raise LabError("User Mode Linux does not start here")
 
-    monkeypatch.setattr(child, "_closing", threading.Event())
+    monkeypatch.setattr(child, "CLOSING", threading.Event())
     monkeypatch.setattr(runner, "LOGS", tmp_path)
     monkeypatch.setattr(runner, "GUEST_CHECKS", [])
     monkeypatch.setattr(runner, "HOST_CHECKS", [HostCheck("one", fail)])

@@ -356,7 +356,8 @@ def test_what_a_child_leaves_behind_ends_with_it(tmp_path: Path) -> None:
     child.run(["sh", "-c", script], log=tmp_path / "log", limit_s=20, what="sh", cwd=tmp_path)
     state = Path(f"/proc/{int((tmp_path / 'pid').read_text())}/stat")
 
-    def ended() -> bool:  # or not reaped by whoever has it now
+    # Its parent is now another process of this machine, which may leave it a zombie.
+    def ended() -> bool:
         return not state.is_file() or state.read_text().rpartition(")")[2].split()[0] == "Z"
 
     child.until(ended, limit_s=20, what="the end of what was left")

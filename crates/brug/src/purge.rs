@@ -41,7 +41,9 @@ const PATIENCE: u64 = 1000;
 /// Ends the thread, if there is one, and what it would have given back goes back. For calls that a program may
 /// only make while it has one thread.
 pub(crate) fn stop() {
-    if words::is_borrowed() || THREAD.load(Acquire) != RUNNING {
+    words::adopt();
+    // Most forks find no thread, and need no system call to know.
+    if THREAD.load(Acquire) != RUNNING || words::is_borrowed() {
         return;
     }
     os::keep_errno(|| {

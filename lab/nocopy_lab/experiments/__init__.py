@@ -97,14 +97,19 @@ def stored(outcome: Outcome) -> dict[str, Any]:
     }
 
 
+def are_of(results: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
+    """True if results say the same about what they are of. What they do not say at all, as they are
+    of a lab that did not ask, is taken for the same."""
+    return all(results.get(key, value) == value for key, value in about.items())
+
+
 def keeper(
     directory: Path, about: Mapping[str, Any], *, anew: bool = False
 ) -> Callable[[Outcome], None]:
     """Gives what puts each boot that ended well into results.json, as soon as it did.
 
-    It takes the place of an earlier one of its name. What else there is stays if all that `about`
-    says was the same, unless the results are to begin anew. What the earlier ones do not say at
-    all, as they are of a lab that did not ask, is taken for the same.
+    It takes the place of an earlier one of its name. What else there is stays if it is of the same,
+    unless the results are to begin anew.
     """
 
     def earlier() -> list[dict[str, Any]] | None:
@@ -114,7 +119,7 @@ def keeper(
         before = samples.load(directory)
         with samples.layout_of(directory):
             runs: list[dict[str, Any]] = before["runs"]
-        return runs if all(before.get(k, value) == value for k, value in about.items()) else None
+        return runs if are_of(before, about) else None
 
     begun = not anew
     if begun and earlier() is None:

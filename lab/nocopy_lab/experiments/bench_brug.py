@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from nocopy_lab import child, crates, initramfs, jobs, kernel, names, progress, samples
 from nocopy_lab.board import Machine
-from nocopy_lab.experiments import mimalloc_bench, processor
+from nocopy_lab.experiments import are_of, mimalloc_bench, processor
 from nocopy_lab.paths import OUT, REPO, LabError, require_tool, sha256, tail
 from nocopy_lab.run import Job, boot
 from nocopy_lab.units import binary_size
@@ -883,7 +883,7 @@ def run(only: str = "", quick: bool = False, suite: Path | None = None) -> None:
     results = about | {"memory_available": memory_available(), "benches": {}, "runs": {}}
     if only and (here / "results.json").is_file():
         before = samples.load(here)
-        if all(before.get(key, value) == value for key, value in about.items()):
+        if are_of(before, about):
             results |= {"benches": before["benches"], "runs": before["runs"]}
         else:
             print("earlier results are of other binaries or another scale: left out", flush=True)
