@@ -23,7 +23,7 @@ PLACED := $(PARTS:%=bin/%) $(patsubst %,lib/lib%.so,$(filter $(LIBRARIES),$(PART
 
 help: ## say what there is (the default)
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
-	@echo "Variables: KERNEL_TREE=DIR (a clean tree of Linux 6.12 or 7.3 instead of Debian's)"
+	@echo "Variables: KERNEL_TREE=DIR[:DIR] (clean trees of Linux 6.12 or 7.3 instead of Debian's)"
 	@echo "           NOCOPY_CACHE=DIR (sources, builds and images; ~/.cache/nocopy)"
 	@echo "           PREFIX=DIR, DESTDIR=DIR, PARTS=\"$(PARTS)\" (make install and uninstall; /usr/local)"
 	@echo "           MIN=N (minutes of make soak), BLOGBENCH=FILE (the load of make paper)"

@@ -126,10 +126,14 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def end_children_with_us() -> None:
-    """Call once in the main thread: signals that people send end the lab and all its children."""
+    """Call once in the main thread: signals that people send end the lab and all its children.
+
+    Under nohup it goes on when the terminal goes.
+    """
     atexit.register(end_all)
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _on_signal)
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _on_signal)
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -138,10 +142,13 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "ARCH", "CROSS_COMPILE",
         "KCFLAGS", "KCPPFLAGS", "KAFLAGS", "O", "V", "W", "C", "CFLAGS", "LDFLAGS",
         "MAKEFILES", "GNUMAKEFLAGS", "LLVM", "LLVM_IAS", "LOCALVERSION", "CPATH", "C_INCLUDE_PATH",
+        "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET", "RUSTUP_TOOLCHAIN",
     }  # fmt: skip
     # KCONFIG_CONFIG is a file that configuring would write.
     # Git tells its hooks of the repository that calls them: ours would be that one.
-    prefixes = ("KBUILD_", "KCONFIG_", "GIT_")
+    # What programs say is looked through; LANGUAGE counts even beside LC_ALL=C.UTF-8, and Linux's
+    # Makefile lets the compiler see no LC_ALL.
+    prefixes = ("KBUILD_", "KCONFIG_", "GIT_", "LANG", "LC_")
     kept = {k: v for k, v in os.environ.items() if k not in drop and not k.startswith(prefixes)}
     kept["LC_ALL"] = "C.UTF-8"
     kept.update(extra or {})

@@ -28,6 +28,8 @@ from nocopy_lab.paths import LOGS, REPO, LabError, cache, locked, require_space
 # What the crates need, and what everything here needs: brug-bench, for the allocators it compares.
 OLDEST: Final = (1, 91)
 NEEDED: Final = (1, 95)
+# What is installed where there is no Rust, and what formats and lints: a later one has other ideas.
+RELEASE: Final = f"{NEEDED[0]}.{NEEDED[1]}.0"
 RUSTUP: Final = "https://static.rust-lang.org/rustup/dist/{target}/rustup-init"
 TOOLCHAIN_MIB: Final = 2048
 AARCH64: Final = "aarch64-unknown-linux-gnu"
@@ -62,7 +64,8 @@ class Toolchain:
             limit_s=limit_s,
             what=f"cargo {' '.join(str(word) for word in words)}",
             cwd=REPO,
-            env={**self.env, **(env or {})},
+            # Where _built() looks, whatever a configuration of the user's says.
+            env={**self.env, "CARGO_TARGET_DIR": str(target()), **(env or {})},
         )
 
     def has(self, command: str) -> bool:
@@ -126,7 +129,7 @@ def _install() -> None:
         raise LabError(f"no Rust here, and {url} cannot be had ({error}); {hint}") from error
     init.chmod(0o755)
     words: list[str | Path] = [init, "-y", "--no-modify-path", "--profile", "minimal"]
-    words += ["--component", "clippy,rustfmt"]
+    words += ["--component", "clippy,rustfmt", "--default-toolchain", RELEASE]
     with progress.meter(f"installing Rust into {ours}"):
         child.run(
             words,
@@ -210,6 +213,14 @@ def release(version: str, *components: str) -> Toolchain:
         words += ["--component", component]
     _rustup(tools, words, f"Rust {version}")
     return Toolchain(tools.cargo, {**tools.env, "RUSTUP_TOOLCHAIN": version})
+
+
+def lints() -> Toolchain:
+    """The toolchain whose formatter, lints and documentation tool count."""
+    tools = toolchain()
+    if _version(tools.cargo, tools.env) == NEEDED:
+        return tools
+    return release(RELEASE, "clippy", "rustfmt")
 
 
 def aarch64() -> Toolchain:

@@ -53,6 +53,8 @@ def _fetch(root: Path, packages: Sequence[str], arch: str, suite: str, dependenc
             "Dir::Cache": temp,
             "Dir::State::status": "/dev/null",
             "APT::Sandbox::User": "",
+            # A suite that this machine prefers, and these sources may not have.
+            "APT::Default-Release": "",
         }
         if arch:
             settings |= {"APT::Architecture": arch, "APT::Architectures": arch}
@@ -66,17 +68,26 @@ def _fetch(root: Path, packages: Sequence[str], arch: str, suite: str, dependenc
         for name, value in settings.items():
             apt += ["-o", f"{name}={value}"]
         # A part of the archive may be out of step: what counts is whether there are packages.
-        child.run([*apt, "update"], log=log, limit_s=LIMIT_S, what=what, cwd=state, ok=(0, 100))
+        lists = log.with_name(f"{root.name}-update.log")
+        child.run([*apt, "update"], log=lists, limit_s=LIMIT_S, what=what, cwd=state, ok=(0, 100))
         get = ["download"]
         if dependencies:
             # Nothing is installed as far as this apt knows, so that nothing is left out.
             get = ["-y", "--no-install-recommends", "--download-only", "-o", "Debug::NoLocking=1"]
             get.append("install")
-        child.run([*apt, *get, *packages], log=log, limit_s=LIMIT_S, what=what, cwd=state)
+        try:
+            child.run([*apt, *get, *packages], log=log, limit_s=LIMIT_S, what=what, cwd=state)
+        except LabError as error:
+            said = re.search(r"^[EW]: .*", lists.read_text(errors="replace"), re.MULTILINE)
+            raise LabError(f"{error}\n{said[0]} (apt-get update)" if said else error) from error
         found = sorted(state.rglob("*.deb"))
         for package in found:
             unpack = ["dpkg-deb", "-x", str(package), f"{temp}/root"]
             child.run(unpack, log=log, limit_s=LIMIT_S, what=f"unpacking {package.name}")
+        # Debian 13 has these in /usr, and a package that nobody ships makes the links.
+        for name in ("bin", "sbin", "lib", "lib64"):
+            if (state / "root/usr" / name).is_dir() and not (state / "root" / name).exists():
+                (state / "root" / name).symlink_to(f"usr/{name}")
         if dependencies:
             (state / "root/packages").write_text("".join(f"{one.stem}\n" for one in found))
         (state / "root").rename(root)

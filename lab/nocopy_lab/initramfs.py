@@ -181,22 +181,14 @@ def program_file(path: Path, name: str) -> dict[str, bytes]:
     return {f"bin/{name}": content, **(libraries(path) if dynamic else {})}
 
 
-# What a guest of another architecture needs of Debian: busybox, and mke2fs with its libraries.
-FOREIGN: Final = (
-    "busybox-static",
-    "e2fsprogs",
-    "libblkid1",
-    "libc6",
-    "libcom-err2",
-    "libext2fs2",
-    "libuuid1",
-)
+# What a guest of another architecture needs of Debian, with all that they depend on.
+FOREIGN: Final = ("busybox-static", "e2fsprogs")
 
 
 def foreign_root(arch: Arch) -> Path:
-    """A directory with the packages above for another architecture, unpacked and not installed."""
+    """A directory with these packages for another architecture, unpacked and not installed."""
     root = cache() / f"debian-{arch.debian}-{sha256(*FOREIGN)[:12]}"
-    debian.unpacked(root, FOREIGN, arch=arch.debian)
+    debian.unpacked(root, FOREIGN, arch=arch.debian, dependencies=True)
     return root
 
 
@@ -210,7 +202,8 @@ def own_busybox() -> Path:
 def foreign_files(root: Path) -> dict[str, bytes]:
     """mke2fs and all libraries of a foreign root, by guest path."""
     files = {"bin/mke2fs": (root / "sbin/mke2fs").read_bytes()}
-    for path in sorted(root.glob("**/*.so*")):
+    # The last where that is a link, which ** does not follow: programs name their loader so.
+    for path in sorted({*root.glob("**/*.so*"), *root.glob("lib*/ld-*.so*")}):
         if path.is_file() and "gconv" not in path.parts:
             files[str(path.relative_to(root))] = path.read_bytes()
     return files

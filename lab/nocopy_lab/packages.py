@@ -39,8 +39,7 @@ def deb(part: str, into: Path) -> Path:
         tempfile.TemporaryDirectory(prefix="nocopy-") as temp,
     ):
         log = LOGS / f"package-{part}.log"
-        tools = crates.toolchain()
-        environment = {**tools.env, "CARGO_TARGET_DIR": str(crates.target())}
+        environment = {**crates.toolchain().env, "CARGO_TARGET_DIR": str(crates.target())}
         root = Path(temp) / "root"
         for make in (["make", "programs"], ["make", "install", "PREFIX=/usr", f"DESTDIR={root}"]):
             words: list[str | Path] = [*make, f"PARTS={part}"]
@@ -52,6 +51,9 @@ def deb(part: str, into: Path) -> Path:
         for page in (root / "usr/share/man/man1").iterdir():
             page.with_name(page.name + ".gz").write_bytes(gzip.compress(page.read_bytes(), mtime=0))
             page.unlink()
+        # Where Debian's zsh looks for what packages bring.
+        zsh = root / "usr/share/zsh"
+        (zsh / "site-functions").rename(zsh / "vendor-completions")
         documents = root / f"usr/share/doc/{part}"
         documents.mkdir(parents=True)
         licences = [(REPO / f"LICENSES/{name}.txt").read_text() for name in ("MIT", "Apache-2.0")]
@@ -104,6 +106,7 @@ pdio run --stats -- dd if=/stream of=/copied bs=512 2>/said
 cmp /stream /copied
 grep -q ': 1 streams taken' /said
 test -e /usr/share/man/man1/pdio-cp.1.gz
+test -e /usr/share/zsh/vendor-completions/_pdio
 rm /allocated /same /stream /copy /copied
 if nocopy-record /record 2>/said; then exit 1; fi
 grep -q /dev/video0 /said

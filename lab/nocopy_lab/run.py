@@ -272,11 +272,8 @@ def tsc_khz() -> int:
     """How fast the time-stamp counter of this machine ticks; 0 where it has none."""
     if platform.machine() != X86.name:
         return 0
-    gcc, source = require_tool("gcc", "build-essential"), LAB / "host/ticks.c"
-    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
-        binary = Path(temp) / "ticks"
-        child.output([gcc, "-O2", "-o", binary, source])
-        return int(child.output([binary]))
+    ticks = initramfs.compiled("ticks", X86, ("-O2",), [LAB / "host/ticks.c"])
+    return int(child.output([ticks]))
 
 
 def on_this_host(machine: Machine, kernel: Path) -> Machine:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Where the source of a kernel comes from, and the tree with GCMA on it.
 
-source    a pristine tree in the cache, from Debian's package or $KERNEL_TREE
+source    a pristine tree in the cache, from Debian's package or one in $KERNEL_TREE
 tree      source + kernel/apply + kernel/lab, at a fixed path and brought up to date file by
           file, so that make sees what changed and nothing else
 """
@@ -105,13 +105,13 @@ def _file_hash(path: Path) -> str:
 
 
 def _given_tree(series: str) -> tuple[Path, str] | None:
-    """$KERNEL_TREE and its version, if it is of this series."""
-    given = os.environ.get("KERNEL_TREE")
-    if not given:
-        return None
-    tree = Path(given).resolve()
-    version = require_linux(tree)
-    return (tree, version) if _series(version) == series else None
+    """The tree of this series in $KERNEL_TREE, and its version."""
+    for given in filter(None, os.environ.get("KERNEL_TREE", "").split(os.pathsep)):
+        tree = Path(given).resolve()
+        version = require_linux(tree)
+        if _series(version) == series:
+            return tree, version
+    return None
 
 
 def _tarball(series: str) -> Path:
@@ -127,7 +127,10 @@ def _tarball(series: str) -> Path:
         )
     root = cache() / f"debian-{package}"
     require_space(cache(), BUILD_MIB)
-    debian.unpacked(root, [package], suite=SUITES[series])
+    try:
+        debian.unpacked(root, [package], suite=SUITES[series])
+    except LabError as error:
+        raise LabError(f"{error}\nOr set KERNEL_TREE to a tree of Linux {series}") from error
     return root / tarball
 
 

@@ -14,7 +14,11 @@ echo "$*" >>"$HERE/calls"
 for word; do
 	case $word in Dir::Etc::sourcelist=*) cat "${word#*=}" >>"$HERE/sources" ;; esac
 done
-[ ! -e "$HERE/broken" ] || { echo "E: no such package" >&2; exit 100; }
+if [ -e "$HERE/broken" ]; then
+	case "$*" in *update) echo "W: no such host"; exit 0 ;; esac
+	echo "E: no such package" >&2
+	exit 100
+fi
 case "$*" in
 *" download "*) echo "${word##* }" >"$word.deb" ;;
 *" install "*)
@@ -55,7 +59,18 @@ def test_a_package_of_another_suite_is_fetched_once(here: Path) -> None:
     assert set((here / "sources").read_text().splitlines()) == {
         f"deb [signed-by={here}/keys] {debian.MIRROR} some-backports main"
     }
-    assert sorted(p.name for p in (here / "cache").iterdir()) == [".root.lock", "root", "root.log"]
+    left = sorted(path.name for path in (here / "cache").iterdir())
+    assert left == [".root.lock", "root", "root-update.log", "root.log"]
+
+
+def test_where_all_is_in_usr_it_is_found_where_it_was(here: Path) -> None:
+    """Debian 13 has /bin in no package."""
+    (here / "dpkg-deb").write_text(
+        '#!/bin/sh\nmkdir -p "$3/usr/bin" && touch "$3/usr/bin/busybox"\n'
+    )
+    debian.unpacked(here / "cache/root", ["busybox"])
+    assert (here / "cache/root/bin/busybox").is_file()
+    assert not (here / "cache/root/lib").is_symlink()
 
 
 def test_a_disk_has_what_the_packages_depend_on(
@@ -84,6 +99,8 @@ def test_what_could_not_be_fetched_is_not_there(here: Path) -> None:
     with pytest.raises(LabError, match="fetching linux-source failed") as caught:
         debian.unpacked(here / "cache/root", ["linux-source"], suite="some-backports")
     assert "no such package" in str(caught.value)
+    # Why apt knows none it has said before, and gone on.
+    assert "W: no such host (apt-get update)" in str(caught.value)
     assert not (here / "cache/root").exists()
     (here / "broken").unlink()
     debian.unpacked(here / "cache/root", ["linux-source"], suite="some-backports")

@@ -130,6 +130,10 @@ def test_a_given_tree_is_for_its_series_alone(
     monkeypatch.setenv("KERNEL_TREE", str(linux(tmp_path, 13)))
     assert trees._given_tree("6.13") == (tmp_path, "6.13.30")
     assert trees._given_tree("6.12") is None
+    other = linux(tmp_path / "other")
+    monkeypatch.setenv("KERNEL_TREE", f"{tmp_path}:{other}")
+    assert trees._given_tree("6.12") == (other, "6.12.30")
+    assert trees._given_tree("6.13") == (tmp_path, "6.13.30")
 
 
 def test_a_changed_tree_has_another_fingerprint(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_everybody_may_read_what_is_in_a_package(
         if words[1] != "install":
             return
         root = Path(words[3].removeprefix("DESTDIR=")) / "usr"
-        for directory in ("bin", "share/man/man1"):
+        for directory in ("bin", "share/man/man1", "share/zsh/site-functions"):
             (root / directory).mkdir(parents=True, mode=0o755)
         program = ["cc", "-x", "c", "-", "-o", str(root / "bin/brug")]
         subprocess.run(program, input=PROGRAM, text=True, check=True)

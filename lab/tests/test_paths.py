@@ -141,7 +141,9 @@ def without_rights(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[s
     programs = {
         "id": "echo 1000",
         "dpkg-query": "",
-        "apt-cache": "[ $2 != libpython3.13-testsuite ]",
+        # Of what only others mention it says so.
+        "apt-cache": "[ $2 = libpython3.13-testsuite ] && echo '  Candidate: (none)' "
+        "|| echo '  Candidate: 1'",
         "apt-get": "echo called >&2",
         "sudo": "echo 'sudo: a password is required' >&2; exit 1",
     }

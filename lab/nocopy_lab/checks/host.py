@@ -93,7 +93,7 @@ def _report() -> None:
 
 @crates_check("crates: fmt", quick=True)
 def _crates_fmt() -> None:
-    tools = crates.toolchain()
+    tools = crates.lints()
     if not tools.has("fmt"):
         raise Skip("this Rust has no rustfmt; run: rustup component add rustfmt")
     tools.run("fmt", ["fmt", "--all", "--check"])
@@ -101,7 +101,7 @@ def _crates_fmt() -> None:
 
 @crates_check("crates: clippy", quick=True)
 def _crates_clippy() -> None:
-    tools = crates.toolchain()
+    tools = crates.lints()
     if not tools.has("clippy"):
         raise Skip("this Rust has no clippy; run: rustup component add clippy")
     words = ["clippy", "--workspace", "--all-targets", "--all-features", "--locked"]
@@ -150,7 +150,7 @@ def _crates_test() -> None:
 @crates_check("crates: docs")
 def _crates_docs() -> None:
     words = ["doc", "--workspace", "--no-deps", "--all-features", "--locked"]
-    crates.toolchain().run("docs", words, env={"RUSTDOCFLAGS": "-D warnings"})
+    crates.lints().run("docs", words, env={"RUSTDOCFLAGS": "-D warnings"})
 
 
 @crates_check("crates: what cargo would publish")

@@ -27,7 +27,7 @@ from nocopy_lab.checks.kinds import (
     Skip,
 )
 from nocopy_lab.checks.source import bootable, build
-from nocopy_lab.paths import LOGS, LabError
+from nocopy_lab.paths import LOGS, LabError, locked
 from nocopy_lab.run import Job, Outcome, boot
 
 # So many checks run side by side.
@@ -165,7 +165,9 @@ def run_all(only: str = "", asked: bool = False, quick: bool = False) -> bool:
     hosts = [one for one in wanted if isinstance(one, HostCheck)]
     guests = [one for one in wanted if isinstance(one, GuestCheck)]
     tally = Tally(len(hosts) + len(guests))
-    lanes.run(_tasks(hosts, guests, tally), WORKERS, child.end_all)
+    # Logs have one name each, and from some of them is read how a check ended.
+    with locked(LOGS / ".checks.lock"):
+        lanes.run(_tasks(hosts, guests, tally), WORKERS, child.end_all)
     print(*tally.summary(), sep="\n", flush=True)
     return tally.failed == 0 and tally.passed > 0
 

@@ -85,7 +85,7 @@ class Contender:
     label: str
     binary: str
     env: Mapping[str, str] = field(default_factory=dict)
-    preload: str = ""  # name of a library
+    preload: str = ""  # name of a library, or a pattern of names
     trained: bool = False
     colour: str = "#999999"
 
@@ -112,7 +112,7 @@ CONTENDERS: Final[Mapping[str, Contender]] = {
         "jemalloc (Debian)", "sys", preload="libjemalloc.so.2", colour="#F0C060"
     ),
     "mimalloc-deb": Contender(
-        "mimalloc (Debian)", "sys", preload="libmimalloc.so.2", colour="#66C2A5"
+        "mimalloc (Debian)", "sys", preload="libmimalloc.so.[23]", colour="#66C2A5"
     ),
     "tcmalloc-deb": Contender(
         "tcmalloc (Debian)", "sys", preload="libtcmalloc_minimal.so.4", colour="#F0E442"
@@ -442,7 +442,7 @@ def library(name: str) -> Path:
     if name == "libbrug.so":
         found = [crates.brug().library]
     else:
-        found = [*sorted(Path("/usr/lib").glob(f"*/{name}")), Path("/usr/lib") / name]
+        found = sorted(path for where in ("*/", "") for path in Path("/usr/lib").glob(where + name))
     for path in found:
         if path.exists():
             return path
@@ -557,8 +557,9 @@ def _guest(bench: Bench, name: str) -> dict[str, Any]:
     env = dict(contender.env)
     files = initramfs.placed("bench/work", binary)
     if contender.preload:
-        env["LD_PRELOAD"] = f"/bench/{contender.preload}"
-        files |= initramfs.placed(f"bench/{contender.preload}", library(contender.preload))
+        found = library(contender.preload)
+        env["LD_PRELOAD"] = f"/bench/{found.name}"
+        files |= initramfs.placed(f"bench/{found.name}", found)
     job = Job(
         f"bench-brug-{bench.name}-{name}",
         jobs.script(
