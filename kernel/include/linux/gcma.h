@@ -103,6 +103,13 @@ static inline void *gcma_shadow(struct folio *folio, void *old)
 	return gcma_active() && folio_test_large(folio) ? __gcma_shadow(folio, old) : old;
 }
 
+/* The slots of a node of shadows that led to copies: of 2^@shift pages each, from @first on. */
+struct gcma_node {
+	pgoff_t first;
+	unsigned int shift;
+	u64 flagged;
+};
+
 struct page *gcma_alloc(struct cma *cma, unsigned long count,
 			unsigned int align, gfp_t gfp);
 void gcma_release(struct cma *cma, unsigned long pfn, unsigned long count);
@@ -120,7 +127,8 @@ bool gcma_serves(struct address_space *mapping, pgoff_t index, unsigned long nr)
 unsigned int __gcma_ra_order(struct address_space *mapping, pgoff_t index,
 			     unsigned int order);
 void gcma_invalidate(struct address_space *mapping, pgoff_t index);
-void __gcma_forget_node(struct address_space *mapping, struct xa_node *node);
+struct gcma_node __gcma_forget_node(struct address_space *mapping, struct xa_node *node);
+void __gcma_drop_node(struct address_space *mapping, struct gcma_node gone);
 void __gcma_invalidate_all(void);
 void __gcma_forget_encrypted(void);
 void __gcma_invalidate_begin(struct address_space *mapping, pgoff_t first,
@@ -147,10 +155,17 @@ static inline bool gcma_fill(struct address_space *mapping, struct folio *folio,
 }
 
 /* See __gcma_forget_node(). */
-static inline void gcma_forget_node(struct address_space *mapping, struct xa_node *node)
+static inline struct gcma_node gcma_forget_node(struct address_space *mapping,
+						struct xa_node *node)
 {
-	if (gcma_active())
-		__gcma_forget_node(mapping, node);
+	return gcma_active() ? __gcma_forget_node(mapping, node) : (struct gcma_node) {};
+}
+
+/* See __gcma_drop_node(). */
+static inline void gcma_drop_node(struct address_space *mapping, struct gcma_node gone)
+{
+	if (gcma_active() && gone.flagged)
+		__gcma_drop_node(mapping, gone);
 }
 
 /* See __gcma_ra_order(). */

@@ -393,22 +393,50 @@ static void miss(struct address_space *mapping, pgoff_t index)
 }
 
 /**
- * __gcma_forget_node() - free the frames of copies that a node leads to
+ * __gcma_forget_node() - see to which copies a node of shadows leads
  * @mapping: the cache, its i_pages lock held
  * @node: a node of shadows alone, which is about to be reclaimed
+ *
+ * Return: what gcma_drop_node() wants.
  */
-void __gcma_forget_node(struct address_space *mapping, struct xa_node *node)
+struct gcma_node __gcma_forget_node(struct address_space *mapping, struct xa_node *node)
 {
+	struct gcma_node gone = { .shift = node->shift };
 	struct xarray *pages = &mapping->i_pages;
 	struct xa_node *child = node, *parent;
-	unsigned long i, first = 0;
+	bool flagged = false;
+	unsigned int i;
 
 	lockdep_assert_held(&pages->xa_lock);
 	for (; (parent = xa_parent_locked(pages, child)); child = parent)
-		first |= (unsigned long)child->offset << parent->shift;
-	for (i = 0; i < XA_CHUNK_SIZE; i++)
-		if (gcma_flagged(xa_entry_locked(pages, node, i)))
-			gcma_invalidate(mapping, first + (i << node->shift));
+		gone.first |= (unsigned long)child->offset << parent->shift;
+	for (i = 0; i < XA_CHUNK_SIZE; i++) {
+		void *entry = xa_entry_locked(pages, node, i);
+
+		/* What a large folio has left may go on in the next slots. */
+		if (!xa_is_sibling(entry))
+			flagged = gcma_flagged(entry);
+		gone.flagged |= (u64)flagged << i;
+	}
+	return gone;
+}
+
+/**
+ * __gcma_drop_node() - free the frames of copies that a node led to
+ * @mapping: the cache, which is not looked at
+ * @gone: what gcma_forget_node() said of the node, which has been reclaimed
+ *
+ * Nobody finds these any more; a younger one may be lost. They may be thousands.
+ *
+ * Context: Process. May sleep.
+ */
+void __gcma_drop_node(struct address_space *mapping, struct gcma_node gone)
+{
+	for (; gone.flagged; gone.flagged &= gone.flagged - 1) {
+		drop(mapping, gone.first + (__ffs64(gone.flagged) << gone.shift),
+		     1UL << gone.shift);
+		cond_resched();
+	}
 }
 
 /**

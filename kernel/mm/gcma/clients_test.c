@@ -1443,20 +1443,34 @@ static void clients_test_large_shadows_of_a_node(struct kunit *test)
 	const pgoff_t first = (XA_CHUNK_SIZE + 2) << XA_CHUNK_SHIFT;
 	const pgoff_t last = first + XA_CHUNK_SIZE - 1;
 	XA_STATE(xas, &fx->mapping->i_pages, first);
+	const pgoff_t beside = last + 1, twice = beside + XA_CHUNK_SIZE;
+	/* The last is in the second slot of two that have one entry. */
+	const pgoff_t stored[] = { first, last, twice + XA_CHUNK_SIZE + 3 };
 	struct folio *folio = test_alloc_folio(0);
+	struct gcma_node gone;
+	unsigned int i;
 
 	require_large(test);
 	KUNIT_ASSERT_NOT_NULL(test, folio);
-	KUNIT_EXPECT_TRUE(test, dmem_store(&gcma_dmem, folio, fx->mapping, first, 0, 0));
-	KUNIT_EXPECT_TRUE(test, dmem_store(&gcma_dmem, folio, fx->mapping, last, 0, 0));
+	for (i = 0; i < ARRAY_SIZE(stored); i++)
+		KUNIT_EXPECT_TRUE(test, dmem_store(&gcma_dmem, folio, fx->mapping, stored[i],
+						   0, 0));
+	/* An old copy, to which no flag leads. */
+	KUNIT_EXPECT_TRUE(test, dmem_store(&gcma_dmem, folio, fx->mapping, beside, 0, 0));
 	folio_put(folio);
 	store_shadows(xas.xa, first, last, xa_mk_value(GCMA_SHADOW_BITS));
+	store_shadows(xas.xa, beside, beside + XA_CHUNK_SIZE - 1, xa_mk_value(0));
+	store_shadows(xas.xa, twice, twice + 2 * XA_CHUNK_SIZE - 1,
+		      xa_mk_value(GCMA_SHADOW_BITS));
 	xas_lock_irq(&xas);
 	xas_load(&xas);
-	gcma_forget_node(fx->mapping, xas.xa_node);
+	gone = gcma_forget_node(fx->mapping, xas.xa_node);
 	xas_unlock_irq(&xas);
-	expect_no_copy(test, first);
-	expect_no_copy(test, last);
+	gcma_drop_node(fx->mapping, gone);
+	for (i = 0; i < ARRAY_SIZE(stored); i++)
+		expect_no_copy(test, stored[i]);
+	KUNIT_EXPECT_TRUE(test, dmem_has(&gcma_dmem, fx->mapping, beside));
+	dmem_invalidate(&gcma_dmem, fx->mapping, beside, 1);
 }
 
 /* Read ahead the first @nr pages of the file, in folios of @order. */

@@ -37,7 +37,7 @@
  *
  * Either the owner sees the hazard and waits for that one page, or the other
  * side sees that the frame is owned. While its hazard is set, the other side
- * waits for no lock, takes no fault and is not interrupted. To give frames back,
+ * waits for nothing, serves no fault and is not interrupted. To give frames back,
  * the owner clears live, then owned (dmem_release). The key of a frame stays in
  * the set until somebody finds that the frame is not live any more.
  *
@@ -271,16 +271,6 @@ static bool place_enter(struct dmem_place *place)
 	/* Pairs with smp_mb() in wait_for_copies(): hazard before owned. */
 	smp_mb();
 	return !frame_owned(place->area, place->nr);
-}
-
-/* Lock the set of a frame and enter it. */
-static bool place_lock_frame(const struct dmem *dmem, struct dmem_place *place,
-			     unsigned long nr)
-	__acquires(&place->set->lock)
-{
-	place_lock(dmem, place, nr % dmem->nr_sets);
-	place_turn(dmem, place, nr / dmem->nr_sets);
-	return place_enter(place);
 }
 
 static void place_unlock(struct dmem_place *place)
@@ -970,7 +960,9 @@ unsigned long dmem_sweep(struct dmem_area *area, unsigned long first,
 
 	nr = area->first + first;
 	for (; nr = sweep_next(area, nr, end, what), nr < end; nr++) {
-		if (place_lock_frame(dmem, &place, nr)) {
+		place_lock(dmem, &place, nr % dmem->nr_sets);
+		place_turn(dmem, &place, nr / dmem->nr_sets);
+		if (place_enter(&place)) {
 			if (test_bit(nr, dmem->live) && what & BIT(place_client(&place))) {
 				place_empty(dmem, &place);
 				gone++;

@@ -47,8 +47,8 @@ struct dmem_set {
 };
 
 /*
- * The sets that pieces of one class may be in. A group has one for each page of a piece,
- * or is all of a small class.
+ * The sets that pieces of one class may be in. A group has one for each page of a piece
+ * and perhaps one more, or is all of a small class.
  */
 struct dmem_class {
 	u32 first;	/* the set that the first group begins with */

@@ -74,7 +74,7 @@
 #define CREATE_TRACE_POINTS
 #include <trace/events/gcma.h>
 
-/* Pages of a release that are looked at with interrupts off, in one memmap. */
+/* Pages of a release that are looked at with interrupts off, or those of a bit, in one memmap. */
 #define GCMA_SETTLE_PAGES	min(512UL, pageblock_nr_pages)
 
 /**
@@ -694,7 +694,7 @@ void __gcma_forget_encrypted(void)
  * gcma_freeze() - take away the references of pages that gcma_alloc() returned
  * @cma: the area, which need not be a guaranteed one
  * @page: the first page, or %NULL
- * @count: number of pages; those of a folio have one reference
+ * @count: number of pages, or 1 if they are a folio, which has one reference
  *
  * Pages of a guaranteed area have a reference at all times, so that allocations
  * need not write to them. Only for callers who want frozen pages it is taken away.
@@ -706,9 +706,8 @@ struct page *gcma_freeze(struct cma *cma, struct page *page, unsigned long count
 {
 	unsigned long i;
 
-	if (page && cma_guaranteed(cma))
-		for (i = 0; i < (PageHead(page) ? 1 : count); i++)
-			freeze(page + i);
+	for (i = 0; page && cma_guaranteed(cma) && i < count; i++)
+		freeze(page + i);
 	return page;
 }
 #endif
@@ -849,7 +848,8 @@ static int set_clients(struct gcma *gcma, int clients)
 	if (clients == GCMA_STOCK)
 		return -EOPNOTSUPP;
 	guard(mutex)(&control);
-	if (clients != GCMA_CHOSEN)
+	/* Where idle memory is to be clear, dmem keeps an account of it. */
+	if (clients != GCMA_CHOSEN || gcma_wipes())
 		err = lend(gcma);
 	if (err)
 		return err;
@@ -913,7 +913,8 @@ static int gcma_pm(struct notifier_block *nb, unsigned long event, void *data)
 		return NOTIFY_DONE;
 	guard(mutex)(&control);
 	list_for_each_entry(gcma, &gcma_areas, list) {
-		if (!gcma->dmem)
+		/* dmem clears frames, also of an area that was lent to nobody yet. */
+		if (away ? lend(gcma) : !gcma->dmem)
 			continue;
 		dmem_set_clients(gcma->dmem, away ? 0 :
 				 gcma->cma->gcma_clients / GCMA_FILE);

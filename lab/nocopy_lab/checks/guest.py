@@ -305,14 +305,21 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         judges.cleared,
     ),
     GuestCheck(
-        "guest: what a client leaves behind is cleared under init_on_free",
+        "guest: what clients and drivers leave behind is cleared under init_on_free",
         "gcma",
         [
             _job(
                 "wiped",
                 Machine(extra_mib=64, words=("init_on_free=1", *null_disk(1))),
                 programs=("mke2fs",),
-            )
+            ),
+            Job(
+                "wiped-unlent",
+                "need sweep --sizes 32768 --reps 1 --zeroed\nsleep 1\n"
+                "need sweep --sizes 32768 --reps 1 --zeroed\n",
+                NO_IMAGE,
+                Machine("x86", "reservation", words=("init_on_free=1",)),
+            ),
         ],
         judges.wiped,
     ),
@@ -349,7 +356,14 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
     GuestCheck(
         "guest: hibernation leaves out what the area holds",
         "gcma",
-        [_job("hibernate", SMALL, programs=("mke2fs",), scratch_mib=(300, 700))],
+        [
+            _job("hibernate", SMALL, programs=("mke2fs",), scratch_mib=(300, 700)),
+            _job(
+                "hibernate-unlent",
+                replace(SMALL, config="reservation"),
+                scratch_mib=(8, 700),
+            ),
+        ],
         judges.hibernate,
         on=BOTH,
     ),
