@@ -35,6 +35,7 @@ from nocopy_lab.checks.oracle import (
     judge_large,
     judge_mglru,
     judge_oracle,
+    judge_rt,
     oracle_job,
     oracle_rpi2,
     zswap_jobs,
@@ -785,6 +786,28 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             )
         ],
         judge_oracle,
+    ),
+    GuestCheck(
+        "rt: KUnit and oracle under PREEMPT_RT, lockdep and failing allocations",
+        "rt",
+        [
+            kunit_job("kunit-rt", "x86-fast"),
+            oracle_job(
+                "oracle-rt",
+                60,
+                "--file-max-kib 1024",
+                until=hits(300, discard=False),
+                prepare="fail_allocations",
+                block=1024,
+                files=160,
+                anon=96,
+                hog=240,
+                largest=1024,
+                machine=Machine("x86-fast", memory_mib=512, cma_mib=16),
+            ),
+        ],
+        judge_rt,
+        asked=True,
     ),
     GuestCheck(
         "kcsan: KUnit and oracle under KCSAN",

@@ -71,6 +71,9 @@ judge_kunit_small: Final = partial(judge_kunit, may_skip=(_LARGE, _ALONE))
 # What can check itself can have allocations fail, too.
 judge_kunit_debug: Final = partial(judge_kunit, may_skip=(_TIERS,))
 
+# With PREEMPT_RT there are no large folios.
+judge_kunit_rt: Final = partial(judge_kunit, may_skip=(_LARGE, _TIERS))
+
 
 def kselftest_files(image: str) -> dict[str, bytes]:
     """The kernel's own test program, built the way that kernel builds it, for any libc."""

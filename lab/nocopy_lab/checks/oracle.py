@@ -10,13 +10,18 @@ from typing import Final
 from nocopy_lab import jobs
 from nocopy_lab.board import Machine
 from nocopy_lab.checks.kinds import NO_IMAGE, SMALL, our_files
-from nocopy_lab.checks.kunit import judge_kunit, judge_kunit_debug
+from nocopy_lab.checks.kunit import judge_kunit, judge_kunit_debug, judge_kunit_rt
 from nocopy_lab.paths import KERNEL, LabError
 from nocopy_lab.run import Job, Outcome
 
 
 def judge_debug(outcomes: Sequence[Outcome]) -> None:
     judge_kunit_debug(outcomes[:1])
+    judge_oracle(outcomes[1:])
+
+
+def judge_rt(outcomes: Sequence[Outcome]) -> None:
+    judge_kunit_rt(outcomes[:1])
     judge_oracle(outcomes[1:])
 
 
