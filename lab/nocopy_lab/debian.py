@@ -9,6 +9,7 @@ package with the lists.
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,13 +85,24 @@ def _fetch(root: Path, packages: Sequence[str], arch: str, suite: str, dependenc
         for package in found:
             unpack = ["dpkg-deb", "-x", str(package), f"{temp}/root"]
             child.run(unpack, log=log, limit_s=LIMIT_S, what=f"unpacking {package.name}")
-        # Debian 13 has these in /usr, and a package that nobody ships makes the links.
-        for name in ("bin", "sbin", "lib", "lib64"):
-            if (state / "root/usr" / name).is_dir() and not (state / "root" / name).exists():
-                (state / "root" / name).symlink_to(f"usr/{name}")
+        _merge(state / "root")
         if dependencies:
             (state / "root/packages").write_text("".join(f"{one.stem}\n" for one in found))
         (state / "root").rename(root)
+
+
+def _merge(root: Path) -> None:
+    """Make /bin and its like links into /usr, as they are in every system.
+
+    Packages of some releases have files in the one, of others in the other, of some in both.
+    """
+    for name in ("bin", "sbin", "lib", "lib64"):
+        apart, merged = root / name, root / "usr" / name
+        if apart.is_dir():
+            shutil.copytree(apart, merged, symlinks=True, dirs_exist_ok=True)
+            shutil.rmtree(apart)
+        if merged.is_dir():
+            apart.symlink_to(f"usr/{name}")
 
 
 DISK_MIB: Final = 2048

@@ -63,14 +63,22 @@ def test_a_package_of_another_suite_is_fetched_once(here: Path) -> None:
     assert left == [".root.lock", "root", "root-update.log", "root.log"]
 
 
-def test_where_all_is_in_usr_it_is_found_where_it_was(here: Path) -> None:
-    """Debian 13 has /bin in no package."""
-    (here / "dpkg-deb").write_text(
-        '#!/bin/sh\nmkdir -p "$3/usr/bin" && touch "$3/usr/bin/busybox"\n'
+@pytest.mark.parametrize("places", [("usr/bin",), ("bin",), ("bin", "usr/bin")])
+def test_a_program_is_found_whatever_its_release_had_in_usr(
+    here: Path, places: tuple[str, ...]
+) -> None:
+    """Debian 13 has /bin in no package, Ubuntu 24.04 has links there and their files in /usr."""
+    made = "".join(
+        f'mkdir -p "$3/{place}"; touch "$3/{place}/{number}"\n'
+        for number, place in enumerate(places)
     )
-    debian.unpacked(here / "cache/root", ["busybox"])
-    assert (here / "cache/root/bin/busybox").is_file()
-    assert not (here / "cache/root/lib").is_symlink()
+    (here / "dpkg-deb").write_text(f"#!/bin/sh\n{made}")
+    root = here / "cache/root"
+    debian.unpacked(root, ["busybox"])
+    for number in range(len(places)):
+        assert (root / f"bin/{number}").is_file()
+        assert (root / f"usr/bin/{number}").is_file()
+    assert not (root / "lib").is_symlink()
 
 
 def test_a_disk_has_what_the_packages_depend_on(

@@ -94,7 +94,7 @@ def _judged(function: Callable[[], None]) -> Exception | None:
     except (LabError, Skip) as verdict:
         return verdict
     except Exception as error:  # a bug in a check is a failure of that check
-        return LabError(f"the check itself failed: {error!r}")
+        return LabError(f"the check itself failed: {type(error).__name__}: {error}")
     return None
 
 
