@@ -316,7 +316,7 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
             ),
             Job(
                 "wiped-unlent",
-                "need sweep --sizes 32768 --reps 1 --zeroed\nsleep 1\n"
+                "need sweep --sizes 32768 --reps 1 --fill\nsleep 1\n"
                 "need sweep --sizes 32768 --reps 1 --zeroed\n",
                 NO_IMAGE,
                 Machine("x86", "reservation", words=("init_on_free=1",)),
