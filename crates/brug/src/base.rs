@@ -137,6 +137,14 @@ pub(crate) fn current() -> Owner {
     Owner::of(words::base())
 }
 
+/// Returns true if a base has memory that the child of a fork among threads cannot use.
+pub(crate) fn minds_threads() -> bool {
+    #[cfg(feature = "mimalloc")]
+    return mimalloc::has_memory();
+    #[cfg(not(feature = "mimalloc"))]
+    false
+}
+
 /// To be called in a forked child whose parent had other threads, as these may have been in the
 /// middle of an allocation. The C library and jemalloc have fork handlers of their own. Returns the
 /// base that can no longer serve, if there is one.

@@ -358,7 +358,7 @@ pub(crate) fn set_mode(mode: Mode) -> Result<(), ModeUnavailable> {
 }
 
 /// While a fork is under way between the handlers: whether its process has other threads of its own beside that
-/// which forks.
+/// which forks, as far as a base minds.
 static FORK: AtomicU8 = AtomicU8::new(NO_FORK);
 const NO_FORK: u8 = 0;
 const AMONG_THREADS: u8 = 1;
@@ -401,7 +401,7 @@ pub(crate) fn at_fork() {
             // It counts against limits of processes, and in warnings of forks among threads; what it would give back goes
             // back now.
             purge::stop();
-            if os::keep_errno(os::threads) == Some(1) {
+            if base::minds_threads() && os::keep_errno(os::threads) == Some(1) {
                 FORK.store(ALONE, Relaxed);
             }
         }

@@ -218,7 +218,7 @@ fn alloc_slow(size: usize, align: usize, zero: bool) -> *mut u8 {
 /// Returns true if mode `auto` knows that a new object should begin in a slot.
 #[inline]
 fn born_to_grow(size: usize) -> bool {
-    if tuner::will_grow(size) && tuner::may_move_early() && !tuner::aside() {
+    if tuner::will_grow(size) && tuner::may_move_early(size) && !tuner::aside() {
         return true;
     }
     if tuner::born(size) {

@@ -148,12 +148,17 @@ unsafe extern "C" fn realloc_plain(p: *mut c_void, old: usize, new: usize) -> *m
     }
 }
 
+/// Returns true if it has memory, or is about to.
+pub(crate) fn has_memory() -> bool {
+    GIVEN.load(Relaxed) > 0 || GIVING.load(Relaxed) > 0
+}
+
 /// In the child of a fork of a process with other threads. They are gone, but not the
 /// locks that they held, and mimalloc has no handlers to take those before a fork: of
 /// its map of pages, of a thread's beginning and end. So what is alive stays where it
 /// is, and nothing more is asked of it, not even to let the thread end.
 pub(crate) fn retire() {
-    if GIVEN.load(Relaxed) > 0 || GIVING.load(Relaxed) > 0 {
+    if has_memory() {
         RETIRED.store(true, Relaxed);
         // SAFETY: written by threads that are gone, at most. A key that there is not yet is refused.
         unsafe {

@@ -272,7 +272,10 @@ unsafe fn realloc_now(
                     tuner::grew_again(old);
                 }
                 let decided = tuner::decision(new) != tuner::Decision::Base;
-                if decided != experiment && early && new >= EARLY_MIN && tuner::may_move_early()
+                if decided != experiment
+                    && early
+                    && new >= EARLY_MIN
+                    && tuner::may_move_early(new)
                 {
                     target = Owner::Slot;
                     early_move = true;

@@ -32,7 +32,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering::R
 
 use crate::mode::Base;
 use nocopy_settings::{profile, Line, ProfileRow, Size, PROFILE, PROFILE_MOST};
-use crate::{arena, os, tls, trial, words};
+use crate::{arena, os, retain, tls, trial, words};
 
 /// Reallocations of a thread, on the slow path, per sample.
 pub(crate) const SAMPLE: u32 = 64;
@@ -228,10 +228,11 @@ pub(crate) fn aside() -> bool {
     calls.get().wrapping_mul(0x9e37_79b9) < u32::MAX / ASIDE
 }
 
-/// Returns true if objects may still move before they reach the switch point.
+/// Returns true if an object of this size may still move before it reaches the switch point. To set the arena up
+/// takes longer than to copy a few small ones, so it is for objects that the C library would map as well.
 #[inline]
-pub(crate) fn may_move_early() -> bool {
-    arena::live() < EARLY_SLOTS
+pub(crate) fn may_move_early(size: usize) -> bool {
+    arena::live() < EARLY_SLOTS && (size >= retain::LEAST_COUNTED || arena::is_there())
 }
 
 fn unpack(cell: &AtomicU64) -> (u64, u64) {

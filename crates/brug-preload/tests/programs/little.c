@@ -33,6 +33,15 @@ int main(void)
 		return 1;
 	memset(kept[0], 1, 60 << 10);
 	free(kept[0]);
+	/* A buffer that doubles. */
+	kept[0] = NULL;
+	for (i = 4000; i < 100000; i *= 2) {
+		kept[0] = realloc(kept[0], i);
+		if (!kept[0])
+			return 1;
+		memset(kept[0], 1, i);
+	}
+	free(kept[0]);
 	getppid();
 	return 0;
 }
