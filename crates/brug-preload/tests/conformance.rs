@@ -384,6 +384,19 @@ fn a_program_changes_its_rights_as_without_the_librarys_thread() {
     assert_eq!(said, "rights: all checks passed\n");
 }
 
+/// The C library takes locks from a second thread on, and those that the program's handler has interrupted it would
+/// wait for.
+#[test]
+fn a_program_of_one_thread_that_frees_a_large_object_once_stays_one() {
+    let program = compiled("single.c", "single", &[]);
+    let words = "single: all checks passed\n";
+    assert_eq!(passes_quietly(&mut Command::new(&program)), words);
+    for settings in [&[][..], &[("BRUG_BASE", "glibc")]] {
+        let said = passes_quietly(&mut under_brug(&program, settings));
+        assert_eq!(said, words, "{settings:?}");
+    }
+}
+
 /// Its filter is that of a program that has only ever seen the C library.
 #[test]
 fn a_program_that_is_killed_at_other_system_calls_has_the_c_librarys() {
@@ -487,6 +500,7 @@ fn every_source_is_compiled_by_a_test() {
         "plugin.c",
         "replaced.cpp",
         "rights.c",
+        "single.c",
         "sparse.c",
         "spread.c",
         "stack.c",

@@ -886,7 +886,7 @@ fn leave_slack(slot: &Slot, excess: usize, state: u32) {
     slot.stamp.store(os::now_ms() as u32, Relaxed);
     let retained = retain::more(excess);
     slot.state.store(state, Release);
-    retain::wake(retained);
+    retain::wake(retained, false);
 }
 
 /// Returns what was counted as retained of the slot; it no longer is.
@@ -1295,7 +1295,9 @@ fn release(slot: &'static Slot, origin: *mut u8) {
 
 /// Makes a slot free; `own`: if a program had an object in it to which the C library gives a mapping of its own.
 fn make_free(slot: &'static Slot, origin: *mut u8, own: bool) {
-    bump(&COUNTERS.grows_in_place, slot.grows.swap(0, Relaxed) as usize);
+    let grows = slot.grows.swap(0, Relaxed);
+    let grown = grows > 0 || slot.seam.load(Relaxed) > 0;
+    bump(&COUNTERS.grows_in_place, grows as usize);
     bump(
         &COUNTERS.bytes_not_copied,
         slot.not_copied.swap(0, Relaxed) as usize,
@@ -1340,7 +1342,7 @@ fn make_free(slot: &'static Slot, origin: *mut u8, own: bool) {
     if free_as == WARM {
         push(&c.stacks[warmth(held)], index);
     }
-    retain::wake(retained);
+    retain::wake(retained, grown);
 }
 
 /// Returns true if a slot whose object is gone may keep its memory for the next; `own` as for [`make_free`].

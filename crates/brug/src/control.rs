@@ -410,13 +410,14 @@ pub(crate) fn at_fork() {
             // Nobody got a thread meanwhile.
             match huge::watching() {
                 true => retain::wake_if_safe(),
-                false => retain::wake(retain::RETAINED.load(Relaxed)),
+                false => retain::wake(retain::RETAINED.load(Relaxed), false),
             }
         }
         extern "C" fn child() {
             after_fork_in_child();
         }
-        // The handlers are async-signal-safe, as they must be. Should the list of handlers be
+        // A handler of a signal may fork, so these do nothing that it may not do, but for `parent`, which may start the
+        // thread where the handler was set with `SA_NODEFER`. Should the list of handlers be
         // full, a child keeps what it inherits.
         os::at_fork(prepare, parent, child);
     }

@@ -405,7 +405,9 @@ fn a_child_without_handlers_waits_for_no_thread_of_its_parent() {
     let clone = || unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as i32 };
     // SAFETY: objects are used as they were allocated.
     unsafe {
-        let (p, large) = (raw::malloc(SIZE), raw::malloc(20 * SIZE));
+        let p = raw::malloc(SIZE);
+        // One that has grown leaves more to the thread.
+        let large = raw::realloc(raw::malloc(SIZE), 20 * SIZE);
         assert!(raw::owns(p) && raw::owns(large));
         mark(p, 0, SIZE);
         mark(large, 0, 20 * SIZE);

@@ -3,8 +3,9 @@
 //!
 //! An idle process makes no calls, so a thread has to do it. It is started when more than 8 MiB is
 //! retained, or when a large object with huge pages is about to be filled, which it watches
-//! (`huge.rs`). It ends when neither is so: programs that free little never have it, and no program
-//! has it for long. It touches no lock and allocates nothing.
+//! (`huge.rs`). It ends when neither is so: programs that free little, or of one thread and only once, never have
+//! it, and no program has it for long. Until its end, for which the C library has locks, it touches none, and it
+//! allocates nothing.
 //!
 //! A process whose main thread has left by `pthread_exit` ends with its last thread, which runs what
 //! the program has registered with `atexit`. That must not be this one, with its small stack and its

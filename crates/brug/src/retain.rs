@@ -5,7 +5,7 @@
 //! objects spend their time on. How much they may keep together is the budget,
 //! and for how long the delay; the purge thread gives it back (`purge.rs`). While there can be no such
 //! thread, memory beyond 8 MiB is given back in the call that frees it; a second later, the
-//! next such call tries again.
+//! next such call tries again. The first time it is, too, in a program of one thread.
 //!
 //! Where the system counts memory when it is committed, what is retained is refused to what the program maps
 //! by itself, and to its threads' stacks; brug does not see that refusal. So there it retains what the C
@@ -168,16 +168,29 @@ static WANTED: AtomicBool = AtomicBool::new(false);
 /// The C library makes a thread under the lock of its heap, and a handler of a signal may have come in the midst of its
 /// `malloc`: it would wait for ever. So where a signal is blocked, as in its handler, all of it goes back now, as with
 /// the C library, and the next object in a slot starts the thread: handlers may make none.
+///
+/// With a second thread the C library takes its locks, for good, and who forks in a handler of a signal may wait for
+/// the one that the handler has interrupted. So the first time in a program of one thread all goes back now as
+/// well, unless an object has `grown`: the next that grows would miss its memory.
 #[inline]
-pub(crate) fn wake(retained: usize) {
+pub(crate) fn wake(retained: usize, grown: bool) {
     if retained > KEEP && has_no_thread() {
         if os::blocks_signals() {
             WANTED.store(true, Relaxed);
+            words::ask(Ask::Memory);
+        } else if !grown && is_first_of_one_thread() {
             words::ask(Ask::Memory);
         } else {
             words::ask(Ask::Thread);
         }
     }
+}
+
+/// Returns true the first time, if the program has one thread.
+#[cold]
+fn is_first_of_one_thread() -> bool {
+    static SPARED: AtomicBool = AtomicBool::new(false);
+    !cfg!(miri) && !SPARED.swap(true, Relaxed) && os::keep_errno(os::threads) == Some(1)
 }
 
 /// Starts the thread that [`wake`] has left to the next object.

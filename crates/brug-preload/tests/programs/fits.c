@@ -15,7 +15,12 @@ int main(void)
 {
 	char *kept[SIZES];
 	size_t i, round;
+	char *first = malloc(20 << 20);
 
+	/* What is freed first goes back at once. */
+	CHECK(first);
+	memset(first, 1, 20 << 20);
+	free(first);
 	for (i = 0; i < SIZES; i++) {
 		kept[i] = malloc(sizes[i]);
 		CHECK(kept[i]);

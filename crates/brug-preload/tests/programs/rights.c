@@ -44,6 +44,9 @@ int main(void)
 	struct __user_cap_data_struct none[2] = { 0 };
 	int fd = 0;
 
+	/* What is freed first goes back without one. */
+	start_a_thread();
+	CHECK(threads() == 1);
 	start_a_thread();
 	CHECK(threads() == 2);
 	/* Under a limit of processes there may be no room for both. */

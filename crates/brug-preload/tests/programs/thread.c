@@ -28,12 +28,15 @@ static int threads(void)
 
 int main(void)
 {
-	char *object = malloc(LARGE);
+	/* What is freed first goes back without a thread. */
+	for (int i = 0; i < 2; i++) {
+		char *object = malloc(LARGE);
 
-	if (!object)
-		return 2;
-	memset(object, 1, LARGE);
-	free(object);
+		if (!object)
+			return 2;
+		memset(object, 1, LARGE);
+		free(object);
+	}
 	if (setgid(getgid()))
 		return 3;
 	printf("thread: %d\n", threads());
