@@ -14,9 +14,15 @@ use object::{Object, ObjectSection, ObjectSymbol};
 
 /// The names of the system calls of a program, in order.
 fn system_calls(program: &Path, preloaded: bool) -> Vec<String> {
+    names(&trace(program, preloaded, &[]), "")
+}
+
+/// What strace writes about a program.
+fn trace(program: &Path, preloaded: bool, options: &[&str]) -> String {
     let directory = tempfile::tempdir().expect("directory");
     let list = directory.path().join("calls");
     let mut command = Command::new("strace");
+    command.args(options);
     command.arg("-o").arg(&list).arg("-E").arg(if preloaded {
         format!("LD_PRELOAD={}", library().display())
     } else {
@@ -33,10 +39,15 @@ fn system_calls(program: &Path, preloaded: bool) -> Vec<String> {
         .status()
         .expect("apt-get install strace");
     assert!(status.success(), "{command:?}");
-    fs::read_to_string(list)
-        .expect("list")
+    fs::read_to_string(list).expect("list")
+}
+
+/// The names of the system calls in lines that begin so.
+fn names(trace: &str, beginning: &str) -> Vec<String> {
+    trace
         .lines()
-        .filter_map(|line| line.split_once('(').map(|(name, _)| name.to_owned()))
+        .filter_map(|line| line.strip_prefix(beginning)?.split_once('('))
+        .map(|(name, _)| name.trim_start().to_owned())
         .collect()
 }
 
@@ -83,6 +94,26 @@ fn a_program_that_allocates_little_makes_the_system_calls_it_makes_without() {
             "{name}: {more} more\n{with:?}\n{without:?}"
         );
     }
+}
+
+/// A program of one thread may count on the number of the next descriptor.
+#[test]
+fn the_librarys_thread_opens_no_file() {
+    let program = compiled("thread.c", "thread", &[]);
+    let trace = trace(&program, true, &["-f"]);
+    // Each line begins with a thread's number, and the first is the program's.
+    let number = |line: &str| line.split(' ').next().map(str::to_owned);
+    let first = trace.lines().next().and_then(number);
+    let second = trace
+        .lines()
+        .filter_map(number)
+        .find(|of| Some(of) != first.as_ref());
+    let calls = names(&trace, &second.expect("a thread"));
+    assert!(calls.iter().any(|call| call == "newfstatat"), "{calls:?}");
+    assert!(
+        !calls.iter().any(|call| call.starts_with("open")),
+        "{calls:?}"
+    );
 }
 
 #[test]

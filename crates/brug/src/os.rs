@@ -741,16 +741,11 @@ pub(crate) fn threads() -> Option<u64> {
 }
 
 /// Returns true if no other thread runs any more, because the main thread, of which the system keeps
-/// a remnant, has ended as well.
+/// a remnant without memory and so without a program, has ended as well. Opens no descriptor: the program's
+/// other thread may count on the number that it gets.
 pub(crate) fn is_last_thread() -> bool {
-    if threads() != Some(2) {
-        return false;
-    }
-    // "12 (name) Z", where the name may have parentheses, but what comes after it has not: proc(5).
-    let mut text = [0u8; 64];
-    let n = read_file(c"/proc/self/stat", &mut text);
-    let end = text[..n].iter().rposition(|&b| b == b')');
-    end.is_some_and(|end| text[end..n].starts_with(b") Z"))
+    let mut path = [0u8; 1];
+    threads() == Some(2) && read_program(&mut path) < 0 && errno() == libc::ENOENT
 }
 
 #[inline]
@@ -846,12 +841,14 @@ fn read_opened(
 /// Calls `f` with the path of this process's program.
 pub(crate) fn with_program<T>(f: impl FnOnce(&[u8]) -> T) -> T {
     let mut path = [0u8; libc::PATH_MAX as usize];
-    // SAFETY: a C string, and a buffer of that length.
-    let len = unsafe {
-        let to = path.as_mut_ptr().cast();
-        libc::readlink(c"/proc/self/exe".as_ptr(), to, path.len())
-    };
+    let len = read_program(&mut path);
     f(usize::try_from(len).map_or(b"?", |len| &path[..len]))
+}
+
+/// Bytes of the path of this process's program that have been written to `path`; −1 with `errno` if there are none.
+fn read_program(path: &mut [u8]) -> isize {
+    // SAFETY: a C string, and a buffer of that length.
+    unsafe { libc::readlink(c"/proc/self/exe".as_ptr(), path.as_mut_ptr().cast(), path.len()) }
 }
 
 /// The number that a small file begins with.
