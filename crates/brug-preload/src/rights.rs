@@ -5,45 +5,71 @@
 //! rights of its one thread takes that for all. So brug's own thread ends before. Another that is started later has
 //! the rights of the thread that frees memory then.
 //!
-//! Who does so holds no lock of the loader's, so the functions behind are looked up when they are called.
+//! Who does so may be a child that the system call made while another thread of its parent had the loader's lock. So
+//! the functions behind, which need not be the C library's, are looked up when the library is loaded.
 
-use core::ffi::{c_int, c_void, CStr};
+use core::ffi::{c_int, c_long, c_void, CStr};
 use core::mem;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-/// The function of this name that this library's stands in front of, after there is no thread of brug's any more.
-///
-/// # Safety
-/// `F` is its type, a function pointer.
-unsafe fn alone<F: Copy>(name: &CStr) -> Option<F> {
-    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    brug::raw::end_thread();
-    // SAFETY: a C string; of the type that the caller says.
-    unsafe {
-        let next = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
-        (!next.is_null()).then(|| mem::transmute_copy(&next))
+/// A function that this library's stands in front of: its name, and its address once that is known.
+struct Next(&'static CStr, AtomicPtr<c_void>);
+
+impl Next {
+    const fn named(name: &'static CStr) -> Next {
+        Next(name, AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// The function, after there is no thread of brug's any more.
+    ///
+    /// # Safety
+    /// `F` is its type, a function pointer.
+    unsafe fn alone<F: Copy>(&self) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        brug::raw::end_thread();
+        let next = self.1.load(Relaxed);
+        // SAFETY: of the type that the caller says.
+        (!next.is_null()).then(|| unsafe { mem::transmute_copy(&next) })
     }
 }
 
-/// What the C library answers to a call that it has not.
-fn none() -> c_int {
-    crate::errno::set(libc::ENOSYS);
-    -1
+static UNSHARE: Next = Next::named(c"unshare");
+static SETNS: Next = Next::named(c"setns");
+static CAPSET: Next = Next::named(c"capset");
+
+/// Looks them up.
+#[link_section = ".text.startup.brug"]
+pub(crate) fn prepare() {
+    for next in [&UNSHARE, &SETNS, &CAPSET] {
+        // SAFETY: a C string.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, next.0.as_ptr()) };
+        next.1.store(found, Relaxed);
+    }
 }
 
 /// `unshare(2)`.
 #[no_mangle]
 pub extern "C" fn unshare(flags: c_int) -> c_int {
-    // SAFETY: this is its type.
-    let next = unsafe { alone::<extern "C" fn(c_int) -> c_int>(c"unshare") };
-    next.map_or_else(none, |next| next(flags))
+    // SAFETY: this is its type, and a call without pointers.
+    unsafe {
+        match UNSHARE.alone::<extern "C" fn(c_int) -> c_int>() {
+            Some(next) => next(flags),
+            None => libc::syscall(libc::SYS_unshare, flags as c_long) as c_int,
+        }
+    }
 }
 
 /// `setns(2)`.
 #[no_mangle]
 pub extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
-    // SAFETY: this is its type.
-    let next = unsafe { alone::<extern "C" fn(c_int, c_int) -> c_int>(c"setns") };
-    next.map_or_else(none, |next| next(fd, kind))
+    // SAFETY: this is its type, and a call without pointers.
+    unsafe {
+        match SETNS.alone::<extern "C" fn(c_int, c_int) -> c_int>() {
+            Some(next) => next(fd, kind),
+            None => libc::syscall(libc::SYS_setns, fd as c_long, kind as c_long) as c_int,
+        }
+    }
 }
 
 /// `capset(2)`.
@@ -54,5 +80,10 @@ pub extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
 pub unsafe extern "C" fn capset(header: *mut c_void, data: *const c_void) -> c_int {
     type Capset = unsafe extern "C" fn(*mut c_void, *const c_void) -> c_int;
     // SAFETY: this is its type, and the caller's promise.
-    unsafe { alone::<Capset>(c"capset").map_or_else(none, |next| next(header, data)) }
+    unsafe {
+        match CAPSET.alone::<Capset>() {
+            Some(next) => next(header, data),
+            None => libc::syscall(libc::SYS_capset, header, data) as c_int,
+        }
+    }
 }

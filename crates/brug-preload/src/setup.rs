@@ -16,7 +16,7 @@ use brug::{raw, Base, Config};
 use nocopy_settings::Statistics;
 
 use crate::say::say;
-use crate::{deep, errno, rlimit};
+use crate::{deep, errno, rights, rlimit};
 
 /// A descriptor and its file, so that a reused number is noticed.
 struct Stream {
@@ -85,6 +85,7 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
     }
     raw::prepare();
     rlimit::prepare();
+    rights::prepare();
     deep::prepare();
     if matches!(raw::config().base, None | Some(Base::Glibc)) && !secure() {
         name_the_base();

@@ -384,6 +384,17 @@ fn a_program_changes_its_rights_as_without_the_librarys_thread() {
     assert_eq!(said, "rights: all checks passed\n");
 }
 
+/// The loader's lock is another thread's, which the child does not have.
+#[test]
+fn a_child_without_handlers_changes_its_rights() {
+    let program = compiled("holds.c", "holds", &[]);
+    let plugin = compiled("holds.c", "holds.so", &["-DPLUGIN", "-shared", "-fPIC"]);
+    let words = "holds: all checks passed\n";
+    assert_eq!(passes_quietly(Command::new(&program).arg(&plugin)), words);
+    let said = passes_quietly(under_brug(&program, &[]).arg(&plugin));
+    assert_eq!(said, words);
+}
+
 /// The C library takes locks from a second thread on, and those that the program's handler has interrupted it would
 /// wait for.
 #[test]
@@ -487,6 +498,7 @@ fn every_source_is_compiled_by_a_test() {
         "forks.c",
         "handler.c",
         "heap.c",
+        "holds.c",
         "late.c",
         "leaves.c",
         "limits.c",

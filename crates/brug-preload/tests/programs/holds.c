@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * A thread has the loader's lock for good, as it is in the constructor of a library. The child that another thread
+ * makes by the system call changes its rights all the same.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+int capset(void *header, const void *data);
+
+#ifdef PLUGIN
+__attribute__((constructor)) static void begin(void)
+{
+	CHECK(write(atoi(getenv("HOLDS")), "", 1) == 1);
+	for (;;)
+		pause();
+}
+#else
+static void *load(void *plugin)
+{
+	return dlopen(plugin, RTLD_NOW);
+}
+
+static void change(void)
+{
+	CHECK(!unshare(0));
+	CHECK(setns(-1, 0) && errno == EBADF);
+	CHECK(capset(NULL, NULL) && errno == EFAULT);
+}
+
+int main(int argc, char **argv)
+{
+	int ends[2], status = 1;
+	pthread_t thread;
+	char text[8], byte;
+	pid_t child;
+
+	if (argc != 2 || pipe(ends))
+		return 2;
+	change();
+	snprintf(text, sizeof(text), "%d", ends[1]);
+	setenv("HOLDS", text, 1);
+	CHECK(!pthread_create(&thread, NULL, load, argv[1]));
+	CHECK(read(ends[0], &byte, 1) == 1);
+	child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	if (!child) {
+		alarm(60); /* where it fails, it waits for ever */
+		change();
+		_exit(failures);
+	}
+	CHECK(child > 0 && waitpid(child, &status, 0) == child && !status);
+	if (!failures)
+		puts("holds: all checks passed");
+	fflush(stdout);
+	_exit(failures != 0); /* exit() would wait for the loader */
+}
+#endif
