@@ -168,6 +168,8 @@ pub(crate) struct Slot {
     pub(crate) stamp: AtomicU32,
     /// What the kernel was last asked for here: `UNASKED`, `SMALL` or `ASKED` (huge pages).
     huge: AtomicU8,
+    /// True if huge pages, or none, were asked for to the end of the slot, since that was a mere reservation.
+    asked: AtomicBool,
     class: AtomicU8,
     /// True if the C library would have given the object a mapping of its own.
     own_mapping: AtomicBool,
@@ -206,12 +208,11 @@ impl Slot {
         self.of_object(touched.max(last))
     }
 
-    /// Bytes from the start of which something is committed, has memory, or was asked for: huge pages are asked for
-    /// in the whole of a slot.
+    /// Bytes from the start of which something is committed, has memory, or was asked for.
     fn in_use(&self) -> usize {
-        match self.huge.load(Relaxed) {
-            ASKED => 1 << SHIFT[self.class.load(Relaxed) as usize],
-            _ => self.committed.load(Relaxed).max(self.touched.load(Relaxed)),
+        match self.asked.load(Relaxed) {
+            true => 1 << SHIFT[self.class.load(Relaxed) as usize],
+            false => self.committed.load(Relaxed).max(self.touched.load(Relaxed)),
         }
     }
 }
@@ -791,6 +792,7 @@ fn choose_pages(
     let always = config::current().thp == Thp::Always;
     let from = if always { 0 } else { HUGE };
     if slot.huge.swap(ASKED, Relaxed) != ASKED {
+        slot.asked.store(true, Relaxed);
         // For the whole slot, committed or not: later commits then extend one
         // mapping instead of starting another.
         // SAFETY: the range is in our slot.
@@ -1380,6 +1382,7 @@ fn forget(slot: &Slot, origin: *mut u8) -> bool {
     slot.touched.store(0, Relaxed);
     slot.seam.store(0, Relaxed);
     slot.huge.store(UNASKED, Relaxed);
+    slot.asked.store(false, Relaxed);
     true
 }
 
@@ -1615,6 +1618,7 @@ fn cut(slot: &Slot, origin: *mut u8) -> bool {
     // The advice has gone as well, and what is committed next begins a mapping of its own if what is
     // kept has moved.
     slot.huge.store(UNASKED, Relaxed);
+    slot.asked.store(false, Relaxed);
     let seam = (slot.seam.load(Relaxed) as usize).min(keep / MIN_PAGE);
     slot.seam.store(seam as u32, Relaxed);
     true

@@ -732,6 +732,37 @@ mod tests {
         );
     }
 
+    /// Nor are small ones: the next object would have two mappings where it goes on beyond the last, which do not
+    /// move as one.
+    #[test]
+    fn small_pages_are_asked_for_in_no_slot_that_was_given_back() {
+        isolated(
+            "huge::tests::small_pages_are_asked_for_in_no_slot_that_was_given_back",
+            || {
+                let small = |p: *mut u8| has_flag(p.wrapping_add(190 << 20), " nh");
+                for freed in [false, true] {
+                    let p = watched();
+                    // Whatever this machine is set to.
+                    UNASKED.store(false, Relaxed);
+                    lose(SLOWER);
+                    crate::arena::huge_pages_lose();
+                    assert!(small(p));
+                    // SAFETY: freed once.
+                    let free = || unsafe { raw::free(p) };
+                    if freed {
+                        free();
+                    }
+                    raw::trim();
+                    assert!(!small(p), "freed: {freed}");
+                    if !freed {
+                        free();
+                    }
+                    raw::trim();
+                }
+            },
+        );
+    }
+
     /// What is left of a huge page is not a small one that the kernel gave in its place, and where huge pages
     /// are no longer asked for, small ones say nothing.
     #[test]
