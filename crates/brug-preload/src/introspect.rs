@@ -8,7 +8,7 @@
 use core::ffi::{c_int, c_void, CStr};
 use core::mem;
 
-use brug::raw;
+use brug::{raw, Brug, Mode};
 
 /// The C library's own function of this name.
 ///
@@ -31,11 +31,20 @@ pub extern "C" fn malloc_trim(pad: usize) -> c_int {
 }
 
 /// `mallopt(3)`: tunes the C library's allocator, whether or not it is the base.
+///
+/// A program that lets no object have a mapping of its own touches the heap ahead, so that none has pages that are still to
+/// come. In mode `auto` the C library has every new object from then on.
 #[no_mangle]
 pub extern "C" fn mallopt(parameter: c_int, value: c_int) -> c_int {
     // SAFETY: this is its type.
     let set = unsafe { theirs::<extern "C" fn(c_int, c_int) -> c_int>(c"mallopt") };
-    set.map_or(0, |set| set(parameter, value))
+    let done = set.map_or(0, |set| set(parameter, value));
+    let all_in_the_heap = done != 0 && (parameter, value) == (libc::M_MMAP_MAX, 0);
+    if all_in_the_heap && raw::config().mode == Mode::Auto {
+        // It is part of every build.
+        let _ = Brug::set_mode(Mode::Sys);
+    }
+    done
 }
 
 /// `mallinfo2(3)` of all allocators together: growth slots count as mapped blocks.

@@ -384,6 +384,15 @@ fn a_program_changes_its_rights_as_without_the_librarys_thread() {
     assert_eq!(said, "rights: all checks passed\n");
 }
 
+/// As a real-time program does, by what the C library documents.
+#[test]
+fn a_program_that_has_touched_its_heap_ahead_has_no_faults() {
+    let program = compiled("ahead.c", "ahead", &[]);
+    let words = "ahead: all checks passed\n";
+    assert_eq!(passes_quietly(&mut Command::new(&program)), words);
+    assert_eq!(passes_quietly(&mut under_brug(&program, &[])), words);
+}
+
 /// The loader's lock is another thread's, which the child does not have.
 #[test]
 fn a_child_without_handlers_changes_its_rights() {
@@ -479,6 +488,7 @@ fn every_source_is_compiled_by_a_test() {
     names.sort();
     let expected = [
         "address.c",
+        "ahead.c",
         "alignment.cpp",
         "borrows.c",
         "cancelled.c",
