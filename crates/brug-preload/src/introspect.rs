@@ -15,8 +15,16 @@ use brug::{raw, Brug, Mode};
 /// # Safety
 /// `F` is its type, a function pointer.
 pub(crate) unsafe fn theirs<F: Copy>(name: &CStr) -> Option<F> {
+    // SAFETY: by contract.
+    unsafe { function(raw::base_symbol(name)) }
+}
+
+/// The function that was found at an address, unless that is null.
+///
+/// # Safety
+/// `F` is its type, a function pointer.
+pub(crate) unsafe fn function<F: Copy>(found: *mut c_void) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    let found = raw::base_symbol(name);
     // SAFETY: by contract.
     (!found.is_null()).then(|| unsafe { mem::transmute_copy(&found) })
 }

@@ -9,9 +9,10 @@
 //! the functions behind, which need not be the C library's, are looked up when the library is loaded.
 
 use core::ffi::{c_int, c_long, c_void, CStr};
-use core::mem;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use crate::introspect;
 
 /// A function that this library's stands in front of: its name, and its address once that is known.
 struct Next(&'static CStr, AtomicPtr<c_void>);
@@ -26,11 +27,9 @@ impl Next {
     /// # Safety
     /// `F` is its type, a function pointer.
     unsafe fn alone<F: Copy>(&self) -> Option<F> {
-        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         brug::raw::end_thread();
-        let next = self.1.load(Relaxed);
-        // SAFETY: of the type that the caller says.
-        (!next.is_null()).then(|| unsafe { mem::transmute_copy(&next) })
+        // SAFETY: passed on.
+        unsafe { introspect::function(self.1.load(Relaxed)) }
     }
 }
 

@@ -1396,25 +1396,20 @@ pub(crate) fn give_back() {
 /// if there was any.
 pub(crate) fn drop_retained(age: u32) -> bool {
     let mut any = false;
-    for (class, c) in CLASS.iter().enumerate() {
-        let first = first_of(class);
-        for index in first..first + used(c) {
-            let slot = descriptor(index);
-            let state = slot.state.load(Relaxed);
-            let retains = match state {
-                LIVE => slot.excess.load(Relaxed) > 0,
-                _ => matches!(state, WARM | SLACK | CHANGED),
-            };
-            if !retains || (age > 0 && age_of(slot) < age) {
-                continue;
-            }
-            let origin = origin_of(class, index);
-            any |= match state {
-                WARM => drop_warm(slot, origin, c, index),
-                LIVE | SLACK => trim(slot, origin, state),
-                _ => drop_changed(slot, origin, c, index),
-            };
+    for (slot, class, index) in slots() {
+        let state = slot.state.load(Relaxed);
+        let retains = match state {
+            LIVE => slot.excess.load(Relaxed) > 0,
+            _ => matches!(state, WARM | SLACK | CHANGED),
+        };
+        if !retains || (age > 0 && age_of(slot) < age) {
+            continue;
         }
+        let origin = origin_of(class, index);
+        any |= match state {
+            LIVE | SLACK => trim(slot, origin, state),
+            _ => drop_free(slot, origin, &CLASS[class], index, state),
+        };
     }
     any
 }
@@ -1426,29 +1421,30 @@ fn age_of(slot: &Slot) -> u32 {
     (os::now_ms() as u32).wrapping_sub(stamp)
 }
 
-fn drop_warm(slot: &'static Slot, origin: *mut u8, c: &Class, index: usize) -> bool {
+/// Drops the memory of a slot that is `WARM` or `CHANGED`.
+fn drop_free(slot: &Slot, origin: *mut u8, c: &Class, index: usize, state: u32) -> bool {
+    let meanwhile = if state == WARM { PURGING } else { ORPHAN };
     if slot
         .state
-        .compare_exchange(WARM, PURGING, AcqRel, Relaxed)
+        .compare_exchange(state, meanwhile, AcqRel, Relaxed)
         .is_err()
     {
         return false;
     }
     let (done, any) = forget_retained(slot, origin);
-    let after = if done { CLEAN } else { WARM };
+    let after = if done { CLEAN } else { state };
     if slot
         .state
         .compare_exchange(PURGING, after, AcqRel, Acquire)
         .is_err()
     {
-        // It was popped meanwhile and left to us.
+        // It is on no stack: it was popped meanwhile and left to us, or a program has changed its pages.
         slot.state.store(after, Release);
-        let stack = if done {
-            CLEAN_STACK
-        } else {
-            warmth(slot.held())
-        };
-        push(&c.stacks[stack], index);
+        match after {
+            CLEAN => push(&c.stacks[CLEAN_STACK], index),
+            WARM => push(&c.stacks[warmth(slot.held())], index),
+            _ => {}
+        }
     }
     any
 }
@@ -1461,22 +1457,6 @@ fn forget_retained(slot: &Slot, origin: *mut u8) -> (bool, bool) {
     let dropped = if empty { take_excess(slot) } else { 0 };
     retain::no_longer(dropped);
     (done, done || dropped > 0)
-}
-
-fn drop_changed(slot: &'static Slot, origin: *mut u8, c: &Class, index: usize) -> bool {
-    if slot
-        .state
-        .compare_exchange(CHANGED, ORPHAN, AcqRel, Relaxed)
-        .is_err()
-    {
-        return false;
-    }
-    let (done, any) = forget_retained(slot, origin);
-    slot.state.store(if done { CLEAN } else { CHANGED }, Release);
-    if done {
-        push(&c.stacks[CLEAN_STACK], index);
-    }
-    any
 }
 
 /// Drops the memory beyond the object of a slot that is `LIVE` or `SLACK`.
@@ -1635,21 +1615,17 @@ pub(crate) fn after_fork_in_child() {
     }
     let taking_back = TAKING_BACK.swap(false, Relaxed);
     let mut retained = 0;
-    for (class, c) in CLASS.iter().enumerate() {
-        let first = first_of(class);
-        for index in first..first + used(c) {
-            let slot = descriptor(index);
-            match slot.state.load(Relaxed) {
-                // Still on its stack. How far the other thread came is not known;
-                // the memory may be anything.
-                PURGING => slot.state.store(WARM, Relaxed),
-                TRIMMING => slot.state.store(SLACK, Relaxed),
-                CUTTING => slot.state.store(LIVE, Relaxed),
-                _ => {}
-            }
-            if matches!(slot.state.load(Relaxed), WARM | SLACK | CHANGED | LIVE) {
-                retained += slot.excess.load(Relaxed) as usize * MIN_PAGE;
-            }
+    for (slot, ..) in slots() {
+        match slot.state.load(Relaxed) {
+            // Still on its stack. How far the other thread came is not known;
+            // the memory may be anything.
+            PURGING => slot.state.store(WARM, Relaxed),
+            TRIMMING => slot.state.store(SLACK, Relaxed),
+            CUTTING => slot.state.store(LIVE, Relaxed),
+            _ => {}
+        }
+        if matches!(slot.state.load(Relaxed), WARM | SLACK | CHANGED | LIVE) {
+            retained += slot.excess.load(Relaxed) as usize * MIN_PAGE;
         }
     }
     // What another thread was about to take off it, or had added for a slot that is nobody's now, nobody takes off.

@@ -225,16 +225,21 @@ pub(crate) fn set_verdict(base: Base, verdict: Verdict) {
     SAMPLES[base as usize].store(verdict.samples, Relaxed);
 }
 
-/// How much less time the best other base takes than the C library, in percent.
-pub(crate) fn gain() -> i32 {
-    let sys = verdict(Base::Glibc);
-    let others = Base::ALL.into_iter().filter(|&base| base != Base::Glibc);
-    let best = others
+/// The least mean time of the bases beside this one, as far as it is known.
+fn least_beside(base: Base) -> Option<u64> {
+    Base::ALL
+        .into_iter()
+        .filter(|&other| other != base)
         .map(verdict)
         .filter(|verdict| verdict.samples > 0)
         .map(|verdict| verdict.mean)
-        .min();
-    match best {
+        .min()
+}
+
+/// How much less time the best other base takes than the C library, in percent.
+pub(crate) fn gain() -> i32 {
+    let sys = verdict(Base::Glibc);
+    match least_beside(Base::Glibc) {
         Some(mean) if sys.mean > 0 => 100 - (mean * 100).div_ceil(sys.mean).min(1000) as i32,
         _ => 0,
     }
@@ -538,13 +543,7 @@ fn best_instead_of(now: Base) -> Base {
 /// of its time. The result of one round of a trial differs by up to 7 percent from that of many.
 fn in_doubt(now: Base) -> bool {
     let mean = verdict(now).mean;
-    let others = Base::ALL.into_iter().filter(|&base| base != now);
-    let best = others
-        .map(verdict)
-        .filter(|verdict| verdict.samples > 0)
-        .map(|verdict| verdict.mean)
-        .min();
-    best.is_some_and(|best| (mean * 37 / 50..mean * 43 / 50).contains(&best))
+    least_beside(now).is_some_and(|best| (mean * 37 / 50..mean * 43 / 50).contains(&best))
 }
 
 #[cfg(test)]
