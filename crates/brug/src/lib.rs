@@ -70,8 +70,8 @@
 //! * Up to 8 MiB of freed memory stay, if the [budget](Config::retain) is not less.
 //! * A program that limits its own data (`setrlimit` with `RLIMIT_DATA`) tells by `raw::limits_changed`;
 //!   what is committed ahead and retained would else be missing.
-//! * While more than 8 MiB is retained there is one thread more, which gives it back; and while
-//!   more than 16 MiB is filled with huge pages, to see that they are not slow.
+//! * While more than 8 MiB is retained there is one thread more, which gives it back, but not for what a program of
+//!   one thread frees first, unless that has grown; and while more than 16 MiB is filled with huge pages, to see that they are not slow.
 //!   Programs that must stay single-threaded (`unshare(CLONE_NEWUSER)`), or give up rights thread by thread
 //!   (`capset`), call `raw::end_thread` before, as `libbrug.so` does, or set `BRUG_PURGE_DELAY=0` or
 //!   `BRUG_RETAIN=8M`.
