@@ -410,7 +410,8 @@ pub(crate) fn at_fork() {
             // Nobody got a thread meanwhile.
             match huge::watching() {
                 true => retain::wake_if_safe(),
-                false => retain::wake(retain::RETAINED.load(Relaxed), false),
+                // With `true`, as it had its thread before.
+                false => retain::wake(retain::RETAINED.load(Relaxed), true),
             }
         }
         extern "C" fn child() {
