@@ -497,6 +497,28 @@ impl Core {
 
     /// A read that the window does not cover.
     fn read_uncovered(&mut self, buffer: &mut [u8], offset: u64, fresh: bool) -> io::Result<usize> {
+        if !self.goes_in_sequence(offset, fresh) {
+            return self.read_scattered(buffer, offset);
+        }
+        if self.bad.contains(&offset) || self.would_drop() || !self.ensure_memory() {
+            return self.read_plain(buffer, offset);
+        }
+        if !self.leaves_page_cache(offset) {
+            return self.read_gathered(buffer, offset);
+        }
+        if let Some(n) = self.read_zero_copy(buffer, offset)? {
+            self.widen();
+            return Ok(n);
+        }
+        self.open_window(offset)?;
+        match self.covered(offset) {
+            true => self.take(buffer, offset),
+            false => self.read_plain(buffer, offset),
+        }
+    }
+
+    /// Counts a read that the window does not cover. Returns true if it is one of a sequence.
+    fn goes_in_sequence(&mut self, offset: u64, fresh: bool) -> bool {
         if offset == self.expected && fresh {
             self.sequential = self.sequential.saturating_add(1);
         } else {
@@ -506,28 +528,21 @@ impl Core {
         let left = self.back.facts.size.saturating_sub(offset);
         // A stream that begins where it was opened in a large file is taken for sequential at
         // once: a buffered first read would make the kernel read ahead as well.
-        let sequential = self.sequential >= 2 || (self.sequential == 1 && left >= 4 * SMALL_FILE);
-        if !sequential {
-            return self.read_scattered(buffer, offset);
+        self.sequential >= 2 || (self.sequential == 1 && left >= 4 * SMALL_FILE)
+    }
+
+    /// Returns true if direct read-ahead is due, of a read in sequence.
+    fn leaves_page_cache(&mut self, offset: u64) -> bool {
+        self.back.is_direct() && self.back.facts.size >= SMALL_FILE && !self.is_cached(offset)
+    }
+
+    /// Opens the window at `offset`, unless the file ends there.
+    fn open_window(&mut self, offset: u64) -> io::Result<()> {
+        self.refresh_size(offset)?;
+        if offset < self.back.facts.size {
+            self.read_on_from(offset - offset % self.back.facts.granule)?;
         }
-        if self.bad.contains(&offset) || self.would_drop() || !self.ensure_memory() {
-            return self.read_plain(buffer, offset);
-        }
-        if self.back.is_direct() && self.back.facts.size >= SMALL_FILE && !self.is_cached(offset) {
-            if let Some(n) = self.read_zero_copy(buffer, offset)? {
-                self.widen();
-                return Ok(n);
-            }
-            self.refresh_size(offset)?;
-            if offset < self.back.facts.size {
-                self.read_on_from(offset - offset % self.back.facts.granule)?;
-                if self.covered(offset) {
-                    return self.take(buffer, offset);
-                }
-            }
-            return self.read_plain(buffer, offset);
-        }
-        self.read_gathered(buffer, offset)
+        Ok(())
     }
 
     /// Through the page cache, a system call for many small reads.
@@ -942,11 +957,14 @@ impl Core {
         // A caller of `fill_buf` takes what there is and reads on: whole blocks from the start.
         self.window = self.window.max(2 * self.back.block);
         if !self.covered(offset) {
-            let mut one = [0u8; 1];
-            // Decides as any read does; if that leaves no window, gather one.
-            let n = self.read_uncovered(&mut one, offset, fresh)?;
-            if n == 0 && !self.goes_on(offset)? {
-                return Ok(&[]);
+            // Nothing is read here, be it a byte: some files of the kernel give what they have only once.
+            if !self.goes_in_sequence(offset, fresh) {
+                self.jumped();
+            } else if !self.bad.contains(&offset)
+                && !self.would_drop()
+                && self.leaves_page_cache(offset)
+            {
+                self.open_window(offset)?;
             }
         }
         let mut available = match self.covered(offset) {

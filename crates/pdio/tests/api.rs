@@ -64,6 +64,17 @@ fn more_than_there_was_can_be_consumed() {
     assert_eq!(input.read(&mut [0; 200]).unwrap(), 100);
 }
 
+/// What the kernel gives only once (`/proc/kmsg`) would miss what is read for nothing.
+#[test]
+fn a_small_file_is_read_once_for_who_takes_the_memory_itself() {
+    let home = scratch();
+    let path = home.path().join("small");
+    std::fs::write(&path, [7; 100]).unwrap();
+    let mut input = Reader::open(&path).unwrap();
+    assert_eq!(input.fill_buf().unwrap(), [7; 100]);
+    assert_eq!(input.stats().requests, 1);
+}
+
 #[test]
 fn parts_of_a_vectored_write_arrive_in_order() {
     let home = scratch();
