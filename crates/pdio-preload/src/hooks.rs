@@ -899,6 +899,9 @@ export! {
     fn posix_fallocate64(fd: c_int, at: off_t, len: off_t) -> c_int {
         tell::hand_over();
         if word(fd) != 0 {
+            if hidden(fd) {
+                return libc::EBADF;
+            }
             if let Err(error) = drain_or_fail(fd) {
                 return error;
             }

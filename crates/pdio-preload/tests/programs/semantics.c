@@ -821,6 +821,7 @@ static void open_numbers(void)
 		others += lseek(i, 0, SEEK_CUR) >= 0 || errno != EBADF;
 		others += read(i, &st, 0) >= 0 || errno != EBADF;
 		others += fsync(i) == 0 || errno != EBADF;
+		others += posix_fallocate(i, 0, 1) != EBADF;
 		copy = fcntl(i, F_DUPFD_CLOEXEC, 0);
 		copies += copy >= 0;
 		if (copy >= 0)
