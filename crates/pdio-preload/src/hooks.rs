@@ -1454,7 +1454,16 @@ as_functions! {
     SYS_statx => self::statx(directory: c_int, path: Path, flags: c_int, mask: c_uint, out: *mut libc::statx) -> c_int;
     SYS_fchmod => self::fchmod(fd: c_int, mode: mode_t) -> c_int;
     SYS_fchown => self::fchown(fd: c_int, user: c_uint, group: c_uint) -> c_int;
+    SYS_fchownat => self::fchownat(directory: c_int, path: Path, user: c_uint, group: c_uint, flags: c_int) -> c_int;
+    SYS_utimensat => self::utimensat(directory: c_int, path: Path, times: *const c_void, flags: c_int) -> c_int;
+    SYS_renameat2 => self::renameat2(from_directory: c_int, from: Path, to_directory: c_int, to: Path, flags: c_uint) -> c_int;
+    SYS_linkat => self::linkat(from_directory: c_int, from: Path, to_directory: c_int, to: Path, flags: c_int) -> c_int;
+    SYS_setxattr => self::setxattr(path: Path, name: Path, value: *const c_void, len: size_t, flags: c_int) -> c_int;
+    SYS_lsetxattr => self::lsetxattr(path: Path, name: Path, value: *const c_void, len: size_t, flags: c_int) -> c_int;
     SYS_fsetxattr => self::fsetxattr(fd: c_int, name: Path, value: *const c_void, len: size_t, flags: c_int) -> c_int;
+    SYS_sendfile => self::sendfile64(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t;
+    SYS_splice => self::splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
+    SYS_copy_file_range => self::copy_file_range(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
     SYS_mmap => self::mmap64(address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, at: off_t) -> *mut c_void;
     SYS_madvise => self::madvise(address: *mut c_void, len: size_t, advice: c_int) -> c_int;
     SYS_sendmsg => self::sendmsg(socket: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t;
@@ -1513,23 +1522,9 @@ export! {
                 drain_all();
                 real()
             }
-            SYS_fchmodat | SYS_FCHMODAT2 | SYS_fchownat | SYS_utimensat | SYS_renameat2
-            | SYS_linkat => {
+            // The function of this name has a word more than the first of them.
+            SYS_fchmodat | SYS_FCHMODAT2 => {
                 drain_all();
-                real()
-            }
-            SYS_setxattr | SYS_lsetxattr => {
-                relinquish_all(GRANTED);
-                real()
-            }
-            SYS_sendfile => {
-                relinquish(fd, "sendfile");
-                relinquish(b as c_int, "sendfile");
-                real()
-            }
-            SYS_splice | SYS_copy_file_range => {
-                relinquish(fd, "a kernel's copy");
-                relinquish(c as c_int, "a kernel's copy");
                 real()
             }
             SYS_munmap | SYS_mprotect | SYS_pkey_mprotect | SYS_mremap | SYS_shmdt | SYS_brk => {
