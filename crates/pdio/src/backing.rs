@@ -124,7 +124,7 @@ impl Backing {
     /// Makes sure that there is memory to stage in; returns false if there is none.
     pub(crate) fn ensure_memory(&mut self) -> bool {
         if self.memory().is_none() && self.memory_limit >= MIN_REGION {
-            self.region = Region::take_share(self.memory_limit, self.in_turn);
+            self.region = Region::take(self.memory_limit, self.in_turn);
             if let Some(region) = &self.region {
                 // Requests must fit the memory that there was.
                 self.block = self.block.min(region.len() / 4);

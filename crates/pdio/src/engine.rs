@@ -549,7 +549,7 @@ pub(crate) mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for _ in 0..ROUNDS {
-                    let region = Region::take(8 << 20).unwrap();
+                    let region = Region::take(8 << 20, false).unwrap();
                     let (wanted, direction) = (Kind::UringFixed, Direction::Read);
                     let (file, number) = (file.clone(), number.clone());
                     let mut engine = Engine::new(wanted, direction, file, number, region);
@@ -580,7 +580,7 @@ pub(crate) mod tests {
     #[test]
     fn in_a_chain_nothing_is_written_after_a_failure() {
         let file = Arc::new(tempfile::tempfile().unwrap());
-        let region = Region::take(crate::memory::MIN_REGION).unwrap();
+        let region = Region::take(crate::memory::MIN_REGION, false).unwrap();
         let good = region.at(0);
         let mut engine = Engine::new(
             Kind::Auto,
@@ -631,7 +631,7 @@ pub(crate) mod tests {
         assert_ne!(memory, libc::MAP_FAILED);
         let file = Arc::new(File::options().write(true).open("/dev/null").unwrap());
         for wanted in [Kind::UringFixed, Kind::Uring, Kind::Threads, Kind::Inline] {
-            let region = Region::take(crate::memory::MIN_REGION).unwrap();
+            let region = Region::take(crate::memory::MIN_REGION, false).unwrap();
             let (number, direction) = (RingNumber::default(), Direction::Write);
             let mut engine = Engine::new(wanted, direction, file.clone(), number, region);
             let request = Request {

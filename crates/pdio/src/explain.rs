@@ -56,7 +56,7 @@ pub fn explain(path: impl AsRef<Path>) -> io::Result<Explanation> {
     learned::meet(file.as_fd(), &facts);
     let engine = match facts.alignment {
         None => Engine::Inline,
-        Some(_) => match Region::take(MIN_REGION) {
+        Some(_) => match Region::take(MIN_REGION, false) {
             Some(region) => {
                 let (file, ring) = (file.clone(), RingNumber::default());
                 Running::new(Engine::Auto, Direction::Read, file, ring, region).probe()

@@ -184,14 +184,10 @@ fn reserve(len: usize, in_turn: bool) -> bool {
 }
 
 impl Region {
-    /// Takes up to `want` bytes (a power of two) out of the global bound. `None` when not even
-    /// [`MIN_REGION`] is left or the system has no memory: the stream then stages nothing.
-    pub(crate) fn take(want: usize) -> Option<Region> {
-        Region::take_share(want, false)
-    }
-
-    /// As [`Region::take`]; with `in_turn` as a stream that takes the place of another.
-    pub(crate) fn take_share(want: usize, in_turn: bool) -> Option<Region> {
+    /// Takes up to `want` bytes (a power of two) out of the global bound, with `in_turn` as a stream that takes
+    /// the place of another. `None` when not even [`MIN_REGION`] is left or the system has no memory: the
+    /// stream then stages nothing.
+    pub(crate) fn take(want: usize, in_turn: bool) -> Option<Region> {
         fork::in_child(forked);
         let mut len = want.next_power_of_two();
         if len > want {
