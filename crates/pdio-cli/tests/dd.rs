@@ -765,6 +765,19 @@ fn blocks_of_dev_zero_are_whole_whatever_interrupts_the_reads() {
 }
 
 #[test]
+fn a_message_of_the_kernel_is_a_block() {
+    if fs::File::open("/dev/kmsg").is_err() {
+        eprintln!("skipped: may not read /dev/kmsg");
+        return;
+    }
+    // Of what is left of a block it says that it is too short.
+    let output = dd(&["if=/dev/kmsg", "bs=8k", "count=2", "iflag=nonblock"]);
+    assert_status(&output, 0);
+    let said = stderr(&output);
+    assert!(said.contains("0+2 records in\n0+2 records out\n"), "{said}");
+}
+
+#[test]
 fn json_statistics_go_to_standard_error() {
     let output = dd(&["--json", "if=/dev/zero", "bs=1k", "count=3"]);
     assert_status(&output, 0);

@@ -20,6 +20,13 @@ const MEMORY_DEVICES: u32 = 1;
 /// That of SCSI tapes, which say that they were moved, and were not.
 const TAPES: u32 = 9;
 
+/// Returns true for /dev/zero, /dev/full, /dev/random and /dev/urandom. They give less than asked only when
+/// something interrupts, be it the completion of a write; that is no record of its own.
+fn is_endless(device: u64) -> bool {
+    let number = (rustix::fs::major(device), rustix::fs::minor(device));
+    matches!(number, (MEMORY_DEVICES, 5 | 7..=9))
+}
+
 /// Returns true if reads and writes have no offset and may wait for somebody else.
 fn is_stream(file: &File) -> io::Result<bool> {
     let kind = file.metadata()?.file_type();
@@ -71,10 +78,8 @@ impl Input {
         if kind.is_dir() {
             return Err(failed(Errno::ISDIR.into()));
         }
-        // /dev/zero and its like give less than asked only when something interrupts, be it the
-        // completion of a write; that is no record of its own.
         let device = file.metadata().map_err(failed)?.rdev();
-        let endless = kind.is_char_device() && rustix::fs::major(device) == MEMORY_DEVICES;
+        let endless = kind.is_char_device() && is_endless(device);
         let source = if is_stream(&file).map_err(failed)? {
             let may_wait = !kind.is_char_device() || rustix::termios::isatty(&file);
             let waits = may_wait && side.may_wait();
