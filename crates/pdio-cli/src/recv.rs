@@ -5,7 +5,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::durable::sync_directory;
 use crate::report::{
     self, copied, quoted, reason, say, six_digits, Context, Fail, Outcome, Progress,
 };
-use crate::signals::{Ready, Signals};
+use crate::signals::Signals;
 use crate::size;
 
 /// Receive from a socket or pipe into a file.
@@ -210,18 +210,14 @@ fn wait(
     timeout: Option<Duration>,
     nothing: &str,
 ) -> Outcome {
-    loop {
-        signals.check()?;
-        match signals.wait(fd, false, timeout) {
-            Ok(Ready::Yes) => return Ok(()),
-            Ok(Ready::Signal) => {}
-            Ok(Ready::TimeOut) => {
-                let seconds = timeout.unwrap_or_default().as_secs_f64();
-                return Err(Fail::Failed(format!("{nothing} for {seconds} s")));
-            }
-            Err(error) => return Err(Fail::Failed(format!("cannot wait: {}", reason(&error)))),
+    let ready = signals.repeat(|| signals.ready(fd, false, timeout))?;
+    ready.map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut => {
+            let seconds = timeout.unwrap_or_default().as_secs_f64();
+            Fail::Failed(format!("{nothing} for {seconds} s"))
         }
-    }
+        _ => Fail::Failed(format!("cannot wait: {}", reason(&error))),
+    })
 }
 
 fn receive(
@@ -235,15 +231,26 @@ fn receive(
 ) -> Outcome {
     let mut source = File::from(source);
     let mut received = 0u64;
+    let about = writer.file().metadata().context("write", path)?.file_type();
+    let staged = about.is_file() || about.is_block_device();
+    let mut memory = vec![0; if staged { 0 } else { CHUNK }];
     loop {
         wait(signals, source.as_fd(), timeout, "nothing came")?;
-        // From the socket into the memory that goes to the device: one copy.
         let mut refused = None;
-        let result = writer.write_with(CHUNK, |room| {
+        let mut read = |room: &mut [u8]| {
             source.read(room).inspect_err(|e| {
                 refused = Some(e.kind() == io::ErrorKind::Interrupted);
             })
-        });
+        };
+        let result = match staged {
+            // From the socket into the memory that goes to the device: one copy.
+            true => writer.write_with(CHUNK, read),
+            // Whose reader may have to be waited for.
+            false => match read(&mut memory) {
+                Ok(n) => signals.write_all(writer, &memory[..n])?.map(|()| n),
+                Err(error) => Err(error),
+            },
+        };
         let n = match (result, refused) {
             (Ok(n), _) => n,
             (Err(_), Some(true)) => continue,

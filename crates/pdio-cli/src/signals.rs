@@ -2,7 +2,7 @@
 //! Signals, and waiting that they can end.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::fs::OFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
@@ -137,14 +138,16 @@ impl Signals {
         })
     }
 
-    /// Opens a file, and waits for the other end of a FIFO until a signal asks to end.
+    /// Opens a file, and waits for the other end of a FIFO, or for a device, until a signal asks to end. Writes to a
+    /// FIFO or terminal that it has opened do not wait in the kernel; [`Signals::write`] does.
     ///
     /// # Errors
     /// [`Fail::Signal`]; within, those of `open(2)`.
     pub fn open(&self, options: &OpenOptions, path: &Path) -> Result<io::Result<File>, Fail> {
-        if !std::fs::metadata(path).is_ok_and(|about| about.file_type().is_fifo()) {
+        let kind = std::fs::metadata(path).map(|about| about.file_type());
+        let Some(kind) = kind.ok().filter(|k| k.is_fifo() || k.is_char_device()) else {
             return Ok(options.open(path));
-        }
+        };
         // After a handler of ours the kernel begins the call anew, so a thread waits in it that is not
         // waited for.
         let begun = UnixStream::pair().and_then(|(ours, theirs)| {
@@ -156,23 +159,99 @@ impl Signals {
             };
             Ok((ours, thread::Builder::new().spawn(open)?))
         });
-        let (done, opener) = match begun {
-            Ok(begun) => begun,
-            Err(error) => return Ok(Err(error)),
+        let Ok((done, opener)) = begun else {
+            // With no room for a thread the wait is the kernel's.
+            return Ok(options.open(path));
         };
+        if let Err(error) = self.repeat(|| self.ready(done.as_fd(), false, None))? {
+            return Ok(Err(error));
+        }
+        let opened = opener.join();
+        let opened = opened.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+        Ok(opened.and_then(|file| {
+            let flags = rustix::fs::fcntl_getfl(&file)?;
+            let reads = flags & OFlags::ACCMODE == OFlags::RDONLY;
+            // Of other devices it is not known that they can be waited for.
+            if !reads && (kind.is_fifo() || rustix::termios::isatty(&file)) {
+                rustix::fs::fcntl_setfl(&file, flags | OFlags::NONBLOCK)?;
+            }
+            Ok(file)
+        }))
+    }
+
+    /// Makes a call, and once more whenever a signal interrupts it that does not ask to end.
+    ///
+    /// # Errors
+    /// [`Fail::Signal`]; within, those of the call.
+    pub fn repeat<T>(
+        &self,
+        mut call: impl FnMut() -> io::Result<T>,
+    ) -> Result<io::Result<T>, Fail> {
         loop {
             self.check()?;
-            match self.wait(done.as_fd(), false, None) {
-                Ok(Ready::Yes) => break,
-                Ok(_) => {}
+            match call() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return Ok(result),
+            }
+        }
+    }
+
+    /// One read, once there is something.
+    ///
+    /// # Errors
+    /// Those of [`Signals::ready`] and `read(2)`.
+    pub fn read(&self, mut from: &File, buffer: &mut [u8]) -> io::Result<usize> {
+        self.ready(from.as_fd(), false, None)?;
+        from.read(buffer)
+    }
+
+    /// One write, which waits here where the kernel is not to.
+    ///
+    /// # Errors
+    /// Those of [`Signals::ready`] and `write(2)`.
+    pub fn write(&self, to: &mut (impl Write + AsFd), data: &[u8]) -> io::Result<usize> {
+        loop {
+            match to.write(data) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.ready(to.as_fd(), true, None)?;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Writes all of `data`, or until a signal asks to end.
+    ///
+    /// # Errors
+    /// [`Fail::Signal`]; within, those of `write(2)`.
+    pub fn write_all(
+        &self,
+        to: &mut (impl Write + AsFd),
+        mut data: &[u8],
+    ) -> Result<io::Result<()>, Fail> {
+        while !data.is_empty() {
+            match self.repeat(|| self.write(to, data))? {
+                Ok(0) => return Ok(Err(io::ErrorKind::WriteZero.into())),
+                Ok(n) => data = &data[n..],
                 Err(error) => return Ok(Err(error)),
             }
         }
-        let opened = opener.join();
-        Ok(opened.unwrap_or_else(|_| Err(io::ErrorKind::Other.into())))
+        Ok(Ok(()))
     }
 
-    /// Waits until `fd` has something to read (or, `write`, takes something).
+    /// As [`Signals::wait`], for a call that follows.
+    ///
+    /// # Errors
+    /// Those of `poll(2)`; `Interrupted` by a signal; `TimedOut`.
+    pub fn ready(&self, fd: BorrowedFd<'_>, write: bool, time: Option<Duration>) -> io::Result<()> {
+        match self.wait(fd, write, time)? {
+            Ready::Yes => Ok(()),
+            Ready::TimeOut => Err(io::ErrorKind::TimedOut.into()),
+            Ready::Signal => Err(io::ErrorKind::Interrupted.into()),
+        }
+    }
+
+    /// Waits until `fd` has something to read (or, `write`, takes something). What cannot be waited for is ready.
     ///
     /// # Errors
     /// Those of `poll(2)`.
@@ -194,7 +273,7 @@ impl Signals {
             Ok(_) => {
                 if self.ended().is_none() {
                     // The end of a command stays to be seen, anything else is seen once.
-                    while matches!(io::Read::read(&mut &self.wake, &mut [0; 64]), Ok(1..)) {}
+                    while matches!((&self.wake).read(&mut [0; 64]), Ok(1..)) {}
                 }
                 Ok(Ready::Signal)
             }

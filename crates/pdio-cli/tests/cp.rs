@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{symlink, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -1492,25 +1493,37 @@ fn what_comes_from_a_fifo_is_durable_as_well() {
     assert!(fs::read(&file).unwrap() == pattern(5000));
 }
 
+/// Has this process be told before others open a file, who wait for that; `None` where there are no leases.
+fn leased(path: &Path) -> Option<File> {
+    let holder = File::options().write(true).open(path).unwrap();
+    // SAFETY: changes nothing but what becomes of the signal that says it is wanted, and the lease.
+    let lease = unsafe {
+        libc::signal(libc::SIGIO, libc::SIG_IGN);
+        libc::fcntl(holder.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK)
+    };
+    if lease != 0 {
+        eprintln!("skipped: no leases here");
+        return None;
+    }
+    Some(holder)
+}
+
 #[test]
 fn a_leased_file_of_a_tree_is_waited_for() {
     let home = home();
     let (from, to) = (home.path().join("from"), home.path().join("to"));
     fs::create_dir(&from).unwrap();
     fs::write(from.join("file"), b"leased").unwrap();
-    let holder = File::options().write(true).open(from.join("file")).unwrap();
-    // SAFETY: changes nothing but the lease, and what becomes of the signal that says it is wanted.
-    let lease = |what: i32| unsafe { libc::fcntl(holder.as_raw_fd(), libc::F_SETLEASE, what) };
-    // SAFETY: as above.
-    unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
-    if lease(libc::F_WRLCK) != 0 {
-        return eprintln!("skipped: no leases here");
-    }
+    let Some(holder) = leased(&from.join("file")) else {
+        return;
+    };
     let child = piped(pdio().args(["cp", "-r"]).args([&from, &to]));
-    // SAFETY: as above.
+    // SAFETY: changes nothing.
     until(|| unsafe { libc::fcntl(holder.as_raw_fd(), libc::F_GETLEASE) } != libc::F_WRLCK);
     std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(lease(libc::F_UNLCK), 0);
+    // SAFETY: changes nothing but the lease.
+    let back = unsafe { libc::fcntl(holder.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) };
+    assert_eq!(back, 0);
     assert_status(&wait(child), 0);
     assert_eq!(fs::read(to.join("file")).unwrap(), b"leased");
 }
@@ -1529,14 +1542,50 @@ fn an_interrupt_ends_the_wait_for_the_other_end_of_a_fifo() {
 }
 
 #[test]
-fn another_signal_ends_a_command_that_the_first_does_not() {
+fn an_interrupt_ends_a_write_that_nobody_reads() {
     let home = home();
     let (fifo, file) = fifo_and_file(home.path());
-    fs::write(&file, pattern(1 << 20)).unwrap();
-    // A reader that takes nothing.
     let reader = File::options().read(true).write(true).open(&fifo).unwrap();
-    let child = piped(pdio().arg("cp").args([&file, &fifo]));
-    until(|| rustix::io::ioctl_fionread(&reader).unwrap() > 0);
+    for len in [200_000, 1 << 20] {
+        fs::write(&file, pattern(len)).unwrap();
+        let other = home.path().join("other");
+        let (screen, terminal) = terminal();
+        let _ = fs::remove_file(&other);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &other, rustix::fs::Mode::RWXU).unwrap();
+        for (from, to, reader) in [
+            (&file, &fifo, &reader),
+            (&file, &terminal, &screen),
+            (&other, &fifo, &reader),
+        ] {
+            let child = piped(pdio().arg("cp").args([from, to]));
+            if from == &other {
+                // The command may end before it has taken everything.
+                let (other, data) = (other.clone(), pattern(len));
+                std::thread::spawn(move || fs::write(other, data));
+            }
+            until(|| rustix::io::ioctl_fionread(reader).unwrap() > 0);
+            signal(&child, Signal::INT);
+            let output = wait(child);
+            assert_status(&output, 130);
+            let there = rustix::io::ioctl_fionread(reader).unwrap();
+            std::io::copy(&mut reader.take(there), &mut std::io::sink()).unwrap();
+            let said = stderr(&output);
+            // A terminal has more bytes at its other end: two for each end of a line.
+            let holds = to == &terminal || said.contains(&format!("incomplete: {there} "));
+            assert!(holds, "{there}: {said}");
+        }
+    }
+}
+
+#[test]
+fn another_signal_ends_a_command_that_the_first_does_not() {
+    let home = home();
+    let (file, to) = (home.path().join("file"), home.path().join("to"));
+    fs::write(&file, "leased").unwrap();
+    let Some(_holder) = leased(&file) else { return };
+    // It is waited for to be given back, in a call that begins anew after a handler.
+    let child = piped(pdio().arg("cp").args([&file, &to]));
+    until_it_catches(&child, Signal::TERM);
     until(|| {
         signal(&child, Signal::TERM);
         state(&child) == Some('Z')

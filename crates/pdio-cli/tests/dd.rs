@@ -681,6 +681,31 @@ fn an_interrupt_ends_a_wait_for_a_pipe_nobody_reads() {
 }
 
 #[test]
+fn an_interrupt_ends_a_wait_for_a_device() {
+    // One that nobody reads, and one that all is read of.
+    let (screen, terminal) = terminal();
+    let output_file = format!("of={}", terminal.display());
+    let child = piped(pdio().args(["dd", "if=/dev/zero", "bs=1M", &output_file]));
+    until(|| rustix::io::ioctl_fionread(&screen).unwrap() > 0);
+    signal(&child, Signal::INT);
+    assert_status(&wait(child), 130);
+    if fs::File::open("/dev/kmsg").is_err() {
+        eprintln!("skipped: may not read /dev/kmsg");
+        return;
+    }
+    let mut child = piped(pdio().args(["dd", "if=/dev/kmsg", "bs=8k"]));
+    let mut messages = child.stdout.take().unwrap();
+    std::thread::spawn(move || std::io::copy(&mut messages, &mut std::io::sink()));
+    let waits = || {
+        let call = fs::read_to_string(format!("/proc/{}/syscall", child.id()));
+        call.is_ok_and(|call| !call.starts_with("running")) && state(&child) == Some('S')
+    };
+    until(|| catches(&child, Signal::TERM) && (0..20).all(|_| waits()));
+    signal(&child, Signal::INT);
+    assert_status(&wait(child), 130);
+}
+
+#[test]
 fn usr1_prints_statistics_and_goes_on() {
     let mut child = piped(pdio().args(["dd", "bs=1k", "of=/dev/null"]));
     let mut input = child.stdin.take().unwrap();

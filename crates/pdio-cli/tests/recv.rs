@@ -318,6 +318,29 @@ fn an_interrupt_ends_the_wait_for_a_fifo_that_nobody_reads() {
 }
 
 #[test]
+fn an_interrupt_ends_a_write_that_nobody_reads() {
+    let home = home();
+    let (fifo, file) = fifo_and_file(home.path());
+    fs::write(&file, pattern(1 << 20)).unwrap();
+    let reader = fs::File::options().read(true).write(true).open(&fifo);
+    let reader = reader.unwrap();
+    let mut command = pdio();
+    let command = command.arg("recv").arg(&fifo);
+    let child = command
+        .stdin(fs::File::open(&file).unwrap())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until(|| rustix::io::ioctl_fionread(&reader).unwrap() > 0);
+    signal(&child, Signal::INT);
+    let output = wait(child);
+    assert_status(&output, 130);
+    let there = rustix::io::ioctl_fionread(&reader).unwrap();
+    let said = stderr(&output);
+    assert!(said.ends_with(&format!("holds {there} bytes\n")), "{said}");
+}
+
+#[test]
 fn what_only_close_tells_is_a_failure_in_one_line() {
     let home = home();
     let (from, to) = (home.path().join("from"), home.path().join("to"));

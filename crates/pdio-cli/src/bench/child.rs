@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use rustix::process::{kill_process, Pid, Signal};
 
 use crate::report::{Fail, Outcome};
-use crate::signals::{Ready, Signals};
+use crate::signals::Signals;
 
 /// How a process ended, and what it has said.
 pub struct Output {
@@ -55,10 +55,8 @@ fn listen(child: &mut Child, signals: &Signals) -> io::Result<(Vec<u8>, Vec<u8>)
     if let Some(mut stdout) = stdout {
         let mut buffer = [0; 64 << 10];
         while signals.ended().is_none() {
-            if signals.wait(stdout.as_fd(), false, None)? != Ready::Yes {
-                continue;
-            }
-            match stdout.read(&mut buffer) {
+            let ready = signals.ready(stdout.as_fd(), false, None);
+            match ready.and_then(|()| stdout.read(&mut buffer)) {
                 Ok(0) => break,
                 Ok(n) => results.extend_from_slice(&buffer[..n]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -6,8 +6,8 @@
 //! there. Everything else goes through streams. Holes stay holes.
 
 use std::fs::{File, Metadata};
-use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{self, BufRead, Seek, SeekFrom, Write};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use super::ahead::Ahead;
 use crate::report::{Context, Fail, Outcome, Progress};
-use crate::signals::{Ready, Signals};
+use crate::signals::Signals;
 
 /// Maximum length of a file that is copied at once.
 const SMALL: usize = 256 << 10;
@@ -155,7 +155,7 @@ impl<'a> Data<'a> {
         };
         let mut rest = &self.small[..filled];
         while !rest.is_empty() {
-            match file.write(rest) {
+            match self.signals.write(&mut file, rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()).context("write", pair.to),
                 Ok(n) => {
                     rest = &rest[n..];
@@ -173,7 +173,7 @@ impl<'a> Data<'a> {
     /// Copies what a named pipe or device has to say.
     fn as_it_comes(
         &mut self,
-        mut source: &File,
+        source: &File,
         file: &File,
         pair: &Pair,
         position: &mut u64,
@@ -182,16 +182,14 @@ impl<'a> Data<'a> {
         self.stream(file, pair, position, |data, writer, position| {
             let mut buffer = vec![0; 256 << 10];
             loop {
-                data.signals.check()?;
-                let ready = data.signals.wait(source.as_fd(), false, None);
-                if ready.context("read", from)? == Ready::Signal {
-                    continue;
-                }
-                let n = source.read(&mut buffer).context("read", from)?;
+                let signals = data.signals;
+                let n = signals.repeat(|| signals.read(source, &mut buffer))?;
+                let n = n.context("read", from)?;
                 if n == 0 {
                     return Ok(());
                 }
-                writer.write_all(&buffer[..n]).context("write", to)?;
+                let written = signals.write_all(writer, &buffer[..n])?;
+                written.context("write", to)?;
                 data.moved(n as u64, position);
             }
         })
@@ -256,7 +254,8 @@ impl<'a> Data<'a> {
                     }
                     return Ok(());
                 }
-                writer.write_all(&bytes[..n]).context("write", to)?;
+                let written = data.signals.write_all(writer, &bytes[..n])?;
+                written.context("write", to)?;
                 reader.consume(n);
                 data.moved(n as u64, position);
             }

@@ -479,7 +479,7 @@ impl<'a> Copier<'a> {
         let opened = match (about.is_file(), self.options.recursive) {
             (true, true) => from.open_file(),
             (true, false) => from.open(OFlags::empty()),
-            // Only a FIFO has to be waited for, and only what was named is opened that is no file.
+            // Only what is no file has to be waited for, and only what was named is opened of that.
             _ => self.signals.open(File::options().read(true), from.path)?,
         };
         same(opened.context("open", from.path)?, about, from.path)
@@ -523,8 +523,8 @@ impl<'a> Copier<'a> {
             .truncate(existing.is_some())
             .mode(mode)
             .custom_flags(OFlags::NOCTTY.bits() as i32);
-        let waits = existing.is_some_and(|e| e.file_type().is_fifo());
-        let file = match waits {
+        let may_wait = existing.is_some_and(|e| !e.is_file());
+        let file = match may_wait {
             true => self.signals.open(&options, to)?,
             false => options.open(to),
         };

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use serde_json::json;
 use signal_hook::consts::SIGUSR1;
 
-use super::files::{Input, Output, Source, Trouble};
+use super::files::{Input, Output, Source};
 use super::operands::{Plan, Status};
 use crate::block::Block;
 use crate::report::{copied, reason, say, show, six_digits, Fail, Outcome};
@@ -154,12 +154,12 @@ impl Copy<'_> {
                         return Ok(done);
                     }
                 }
-                Err(Trouble::Io(error)) => return Err((done, error, None)),
-                Err(Trouble::Signal) => {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                     if let Err(fail) = self.tick() {
-                        return Err((done, io::ErrorKind::Interrupted.into(), Some(fail)));
+                        return Err((done, error, Some(fail)));
                     }
                 }
+                Err(error) => return Err((done, error, None)),
             }
         }
     }
@@ -237,17 +237,17 @@ impl Copy<'_> {
         let hole = self.plan.sparse && data.iter().all(|&b| b == 0) && output.hole(data.len());
         let mut done = if hole { data.len() } else { 0 };
         while done < data.len() {
-            let Err((n, trouble)) = output.write(&data[done..], self.signals) else {
+            let Err((n, error)) = output.write(&data[done..], self.signals) else {
                 break;
             };
             done += n;
-            let failed = match trouble {
+            let failed = match error.kind() {
                 // A block may wait for its reader for ever: what is asked meanwhile is answered.
-                Trouble::Signal => self.tick(),
-                Trouble::Io(e) => Err(Fail::Failed(format!(
+                io::ErrorKind::Interrupted => self.tick(),
+                _ => Err(Fail::Failed(format!(
                     "error writing {}: {}",
                     output.name,
-                    reason(&e)
+                    reason(&error)
                 ))),
             };
             if failed.is_err() {

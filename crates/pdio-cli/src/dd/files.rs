@@ -12,7 +12,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::operands::{usage, Plan};
 use crate::report::{quoted, reason, standard, Fail, Outcome};
-use crate::signals::{Ready, Signals};
+use crate::signals::Signals;
 
 /// The major number of /dev/zero, /dev/null, /dev/urandom and so on.
 const MEMORY_DEVICES: u32 = 1;
@@ -49,12 +49,6 @@ pub(super) struct Input {
     pub(super) fullblock: bool,
 }
 
-/// What reading can come to besides bytes.
-pub(super) enum Trouble {
-    Io(io::Error),
-    Signal,
-}
-
 impl Input {
     pub(super) fn open(plan: &Plan, signals: &Signals) -> Outcome<Input> {
         let side = &plan.input;
@@ -81,8 +75,7 @@ impl Input {
         let device = file.metadata().map_err(failed)?.rdev();
         let endless = kind.is_char_device() && is_endless(device);
         let source = if is_stream(&file).map_err(failed)? {
-            let may_wait = !kind.is_char_device() || rustix::termios::isatty(&file);
-            let waits = may_wait && side.may_wait();
+            let waits = !endless && side.may_wait();
             let tape = kind.is_char_device() && rustix::fs::major(device) == TAPES;
             Source::Stream { file, waits, tape }
         } else {
@@ -97,25 +90,13 @@ impl Input {
         })
     }
 
-    pub(super) fn read_once(
-        &mut self,
-        buffer: &mut [u8],
-        signals: &Signals,
-    ) -> Result<usize, Trouble> {
+    /// A signal that ends the wait is the error `Interrupted`.
+    pub(super) fn read_once(&mut self, buffer: &mut [u8], signals: &Signals) -> io::Result<usize> {
         match &mut self.source {
-            Source::Seekable(reader) => reader.read(buffer).map_err(Trouble::Io),
-            Source::Stream { file, waits, .. } => loop {
-                if *waits {
-                    match signals.wait(file.as_fd(), false, None) {
-                        Ok(Ready::Yes) => {}
-                        Ok(_) => return Err(Trouble::Signal),
-                        Err(error) => return Err(Trouble::Io(error)),
-                    }
-                }
-                match file.read(buffer) {
-                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                    result => return result.map_err(Trouble::Io),
-                }
+            Source::Seekable(reader) => reader.read(buffer),
+            Source::Stream { file, waits, .. } => match waits {
+                true => signals.read(file, buffer),
+                false => file.read(buffer),
             },
         }
     }
@@ -182,6 +163,7 @@ pub(super) enum Sink {
     Seekable(Box<Writer>),
     Stream {
         file: File,
+        waits: bool,
         /// True if it takes `RWF_NOWAIT`, so that a signal can end the wait.
         nowait: bool,
     },
@@ -237,9 +219,11 @@ impl Output {
         let regular = file.metadata().map_err(failed)?.is_file();
         let now = rustix::fs::fcntl_getfl(&file).map_err(|e| failed(e.into()))?;
         let sink = if stream || now.contains(OFlags::APPEND) {
+            let waits = stream && side.may_wait();
             Sink::Stream {
                 file,
-                nowait: stream && side.may_wait(),
+                waits,
+                nowait: waits,
             }
         } else {
             let mut options = OpenOptions::new();
@@ -271,30 +255,40 @@ impl Output {
         Ok(())
     }
 
-    /// Writes all of `data`; says how much of it was accepted if that fails, or a signal ends a wait.
-    pub(super) fn write(&mut self, data: &[u8], signals: &Signals) -> Result<(), (usize, Trouble)> {
+    /// Writes all of `data`; says how much of it was accepted if that fails, or a signal ends a wait
+    /// (`Interrupted`).
+    pub(super) fn write(
+        &mut self,
+        data: &[u8],
+        signals: &Signals,
+    ) -> Result<(), (usize, io::Error)> {
         let mut done = 0;
         let mut hole = std::mem::take(&mut self.hole);
         while done < data.len() {
             let result = match &mut self.sink {
                 Sink::Seekable(writer) => writer.write(&data[done..]),
-                Sink::Stream { file, nowait } => {
-                    match write_stream(file, nowait, &data[done..], signals) {
-                        Ok(n) => Ok(n),
-                        Err(Trouble::Io(error)) => Err(error),
-                        Err(trouble) => return Err((done, trouble)),
-                    }
-                }
+                Sink::Stream {
+                    file,
+                    waits,
+                    nowait,
+                } => match waits {
+                    true => write_stream(file, nowait, &data[done..], signals),
+                    false => file.write(&data[done..]),
+                },
             };
             match result {
-                Ok(0) => return Err((done, Trouble::Io(io::ErrorKind::WriteZero.into()))),
+                Ok(0) => return Err((done, io::ErrorKind::WriteZero.into())),
                 Ok(n) => {
                     done += n;
                     self.position += n as u64;
                     self.holes += std::mem::take(&mut hole);
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err((done, Trouble::Io(error))),
+                Err(error) => {
+                    if error.kind() == io::ErrorKind::Interrupted {
+                        self.hole = hole;
+                    }
+                    return Err((done, error));
+                }
             }
         }
         Ok(())
@@ -382,25 +376,22 @@ fn refuse_same_file(plan: &Plan, output: &std::fs::Metadata, begin: u64) -> Outc
     Ok(())
 }
 
-/// One write to a pipe or device. Where the kernel can do without waiting, a signal ends the wait.
+/// One write to a pipe or device. Where the kernel can do without waiting, a signal ends the wait, also if others
+/// use what was opened: that keeps its flags.
 fn write_stream(
     file: &mut File,
     nowait: &mut bool,
     data: &[u8],
     signals: &Signals,
-) -> Result<usize, Trouble> {
+) -> io::Result<usize> {
     while *nowait {
         let parts = [IoSlice::new(data)];
         match rustix::io::pwritev2(&*file, &parts, u64::MAX, ReadWriteFlags::NOWAIT) {
             Ok(n) => return Ok(n),
-            Err(Errno::AGAIN) => match signals.wait(file.as_fd(), true, None) {
-                Ok(Ready::Signal) => return Err(Trouble::Signal),
-                Ok(_) => {}
-                Err(error) => return Err(Trouble::Io(error)),
-            },
+            Err(Errno::AGAIN) => signals.ready(file.as_fd(), true, None)?,
             Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::SPIPE) => *nowait = false,
-            Err(error) => return Err(Trouble::Io(error.into())),
+            Err(error) => return Err(error.into()),
         }
     }
-    file.write(data).map_err(Trouble::Io)
+    signals.write(file, data)
 }

@@ -107,6 +107,22 @@ pub fn fifo_and_file(home: &Path) -> (PathBuf, PathBuf) {
     (fifo, file)
 }
 
+/// A terminal, and the end of it that nobody reads.
+pub fn terminal() -> (fs::File, PathBuf) {
+    let screen = fs::File::options().read(true).write(true).open("/dev/ptmx");
+    let screen = screen.unwrap();
+    let mut name = [0u8; 64];
+    // SAFETY: the array has so many bytes.
+    let named = unsafe {
+        use std::os::fd::AsRawFd;
+        libc::unlockpt(screen.as_raw_fd())
+            | libc::ptsname_r(screen.as_raw_fd(), name.as_mut_ptr().cast(), name.len())
+    };
+    assert_eq!(named, 0);
+    let name = std::ffi::CStr::from_bytes_until_nul(&name).unwrap();
+    (screen, name.to_str().unwrap().into())
+}
+
 /// A directory on a filesystem with a device behind it, where there is one.
 pub fn home() -> tempfile::TempDir {
     tempfile::tempdir_in("/var/tmp").unwrap()
