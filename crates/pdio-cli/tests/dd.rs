@@ -790,6 +790,34 @@ fn blocks_of_dev_zero_are_whole_whatever_interrupts_the_reads() {
 }
 
 #[test]
+fn what_has_no_offset_is_read_and_written() {
+    let home = home();
+    let Some(events) = Events::new(home.path()) else {
+        return;
+    };
+    let from = home.path().join("in");
+    fs::write(&from, "a message").unwrap();
+    let marker = format!("of={}/trace_marker", events.at.display());
+    let output = dd(&[&format!("if={}", from.display()), &marker]);
+    assert_status(&output, 0);
+    assert!(
+        stderr(&output).contains("\n9 bytes copied"),
+        "{}",
+        stderr(&output)
+    );
+    // There more is waited for.
+    let input = format!("if={}/trace_pipe", events.at.display());
+    let mut child = piped(pdio().args(["dd", "bs=4k", &input]));
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert!(line.ends_with(": a message\n"), "{line}");
+    signal(&child, Signal::INT);
+    assert_status(&wait(child), 130);
+}
+
+#[test]
 fn a_message_of_the_kernel_is_a_block() {
     if fs::File::open("/dev/kmsg").is_err() {
         eprintln!("skipped: may not read /dev/kmsg");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The two files: regular ones and block devices as streams of pdio, others call by call.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -27,10 +27,11 @@ fn is_endless(device: u64) -> bool {
     matches!(number, (MEMORY_DEVICES, 5 | 7..=9))
 }
 
-/// Returns true if reads and writes have no offset and may wait for somebody else.
-fn is_stream(file: &File) -> io::Result<bool> {
-    let kind = file.metadata()?.file_type();
-    Ok(!(kind.is_file() || kind.is_block_device()))
+/// Returns true if reads and writes have no offset and may wait for somebody else. Some of the kernel's files are so,
+/// as in tracefs.
+fn is_stream(file: &File, about: &Metadata) -> bool {
+    let kind = about.file_type();
+    !(kind.is_file() || kind.is_block_device()) || rustix::fs::tell(file) == Err(Errno::SPIPE)
 }
 
 pub(super) enum Source {
@@ -68,15 +69,15 @@ impl Input {
             }
         };
         let failed = |e: io::Error| Fail::Failed(format!("error reading {name}: {}", reason(&e)));
-        let kind = file.metadata().map_err(failed)?.file_type();
-        if kind.is_dir() {
+        let about = file.metadata().map_err(failed)?;
+        if about.is_dir() {
             return Err(failed(Errno::ISDIR.into()));
         }
-        let device = file.metadata().map_err(failed)?.rdev();
-        let endless = kind.is_char_device() && is_endless(device);
-        let source = if is_stream(&file).map_err(failed)? {
+        let device = about.file_type().is_char_device();
+        let endless = device && is_endless(about.rdev());
+        let source = if is_stream(&file, &about) {
             let waits = !endless && side.may_wait();
-            let tape = kind.is_char_device() && rustix::fs::major(device) == TAPES;
+            let tape = device && rustix::fs::major(about.rdev()) == TAPES;
             Source::Stream { file, waits, tape }
         } else {
             let mut options = OpenOptions::new();
@@ -195,19 +196,7 @@ impl Output {
                     .custom_flags(side.flags as i32);
                 let failed =
                     |e| Fail::Failed(format!("failed to open {}: {}", quoted(path), reason(&e)));
-                let file = signals.open(&options, path)?.map_err(failed)?;
-                let about = file.metadata().map_err(failed)?;
-                if !plan.notrunc && about.is_file() {
-                    refuse_same_file(plan, &about, begin)?;
-                    file.set_len(begin).map_err(|e| {
-                        Fail::Failed(format!(
-                            "failed to truncate to {begin} bytes in output file {}: {}",
-                            quoted(path),
-                            reason(&e)
-                        ))
-                    })?;
-                }
-                (file, quoted(path))
+                (signals.open(&options, path)?.map_err(failed)?, quoted(path))
             }
             None => {
                 let name = quoted("standard output");
@@ -215,8 +204,18 @@ impl Output {
             }
         };
         let failed = |e: io::Error| Fail::Failed(format!("error writing {name}: {}", reason(&e)));
-        let stream = is_stream(&file).map_err(failed)?;
-        let regular = file.metadata().map_err(failed)?.is_file();
+        let about = file.metadata().map_err(failed)?;
+        let regular = about.is_file();
+        if side.path.is_some() && regular && !plan.notrunc {
+            refuse_same_file(plan, &about, begin)?;
+            file.set_len(begin).map_err(|e| {
+                Fail::Failed(format!(
+                    "failed to truncate to {begin} bytes in output file {name}: {}",
+                    reason(&e)
+                ))
+            })?;
+        }
+        let stream = is_stream(&file, &about);
         let now = rustix::fs::fcntl_getfl(&file).map_err(|e| failed(e.into()))?;
         let sink = if stream || now.contains(OFlags::APPEND) {
             let waits = stream && side.may_wait();
@@ -361,7 +360,7 @@ pub(super) fn close(output: Output) -> Result<(), String> {
 }
 
 /// Emptying the output would destroy the input.
-fn refuse_same_file(plan: &Plan, output: &std::fs::Metadata, begin: u64) -> Outcome {
+fn refuse_same_file(plan: &Plan, output: &Metadata, begin: u64) -> Outcome {
     let input = match &plan.input.path {
         Some(path) => std::fs::metadata(path),
         None => io::stdin()

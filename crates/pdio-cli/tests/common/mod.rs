@@ -256,6 +256,36 @@ pub fn until(done: impl Fn() -> bool) {
     }
 }
 
+/// Files of the kernel's that have no offset: a recording of events of its own, gone when dropped.
+pub struct Events {
+    _mounted: Tmpfs,
+    pub at: PathBuf,
+}
+
+impl Events {
+    /// `None` where that is not permitted.
+    pub fn new(home: &Path) -> Option<Events> {
+        let mounted = Tmpfs::mount_as("tracefs", &home.join("tracefs"), "")?;
+        let at = mounted
+            .0
+            .join(format!("instances/pdio-{}", std::process::id()));
+        if let Err(error) = fs::create_dir(&at) {
+            eprintln!("skipped: no recording of events of its own: {error}");
+            return None;
+        }
+        Some(Events {
+            _mounted: mounted,
+            at,
+        })
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.at);
+    }
+}
+
 /// A tmpfs of `size`, unmounted when dropped; `None` where that is not permitted.
 pub struct Tmpfs(pub PathBuf);
 
