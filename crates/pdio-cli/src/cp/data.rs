@@ -8,7 +8,7 @@
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, Seek, SeekFrom, Write};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use pdio::{OpenOptions, Writer};
@@ -33,6 +33,11 @@ pub struct Pair<'a> {
 }
 
 impl Pair<'_> {
+    /// Returns true if what is written stays there, and does not go to whoever reads it.
+    pub fn keeps(&self) -> bool {
+        self.made.is_file() || self.made.file_type().is_block_device()
+    }
+
     /// Returns true if the source has holes that the copy can have as well.
     fn is_sparse(&self) -> bool {
         let about = self.about;

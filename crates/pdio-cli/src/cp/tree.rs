@@ -432,7 +432,7 @@ impl<'a> Copier<'a> {
                 true => self.preserve(&Made::Open(&file), original, to, about),
                 false => Ok(()),
             })
-            .and_then(|()| match self.options.sync {
+            .and_then(|()| match self.options.sync && pair.keeps() {
                 true => file.sync_all().context("make durable", to),
                 false => Ok(()),
             });
