@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{symlink, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -76,6 +76,29 @@ fn a_file_that_is_longer_than_it_was_said_to_be_is_copied_whole() {
         copied == before || copied == fs::read(long).unwrap()
     });
     assert!(same);
+}
+
+#[test]
+fn a_file_without_an_offset_is_copied_as_it_comes() {
+    let home = home();
+    let Some(events) = Events::new(home.path()) else {
+        return;
+    };
+    let (from, to) = (events.at.join("trace_pipe"), home.path().join("to"));
+    let mut marker = File::options()
+        .write(true)
+        .open(events.at.join("trace_marker"))
+        .unwrap();
+    // More than is copied at once.
+    for i in 0..500 {
+        marker.write_all(format!("{i:0900}").as_bytes()).unwrap();
+    }
+    let child = piped(pdio().arg("cp").args([&from, &to]));
+    until(|| fs::read_to_string(&to).is_ok_and(|text| text.ends_with("0499\n")));
+    // There more is waited for.
+    signal(&child, Signal::INT);
+    assert_status(&wait(child), 130);
+    assert_eq!(fs::read_to_string(&to).unwrap().lines().count(), 500);
 }
 
 #[test]

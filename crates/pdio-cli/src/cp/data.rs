@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use pdio::{OpenOptions, Writer};
-use rustix::fs::OFlags;
+use rustix::fs::{tell, OFlags};
 use rustix::io::Errno;
 
 use super::ahead::Ahead;
@@ -38,10 +38,11 @@ impl Pair<'_> {
         self.made.is_file() || self.made.file_type().is_block_device()
     }
 
-    /// Returns true if the source has holes that the copy can have as well.
+    /// Returns true if the source seems to have holes, that the copy can have as well. As with GNU cp: of less than a
+    /// block there are none.
     fn is_sparse(&self) -> bool {
         let about = self.about;
-        self.made.is_file() && about.is_file() && about.blocks() * 512 < about.len()
+        self.made.is_file() && about.is_file() && about.blocks() < about.len() / 512
     }
 }
 
@@ -95,14 +96,20 @@ impl<'a> Data<'a> {
             *position = about.len();
             return Ok(());
         }
-        if !about.is_file() {
-            return self.as_it_comes(source, file, pair, position);
-        }
-        let small = about.len() <= SMALL as u64 && !pair.is_sparse();
-        if small && self.at_once(source, file, pair, position)? {
+        let small = about.len() <= SMALL as u64 && (!pair.is_sparse() || is_whole(source, about));
+        // What has blocks and is read at once need not be asked.
+        let asks = !small || about.blocks() == 0;
+        let streams = !about.is_file() || asks && tell(source) == Err(Errno::SPIPE);
+        if small && !streams && self.at_once(source, file, pair, position)? {
             return Ok(());
         }
-        self.ranges(source, file, pair, position, next_data)
+        // A source may be open so that nothing is waited for, which asynchronous reads would heed.
+        let waits = rustix::fs::fcntl_setfl(source, OFlags::empty());
+        waits.map_err(io::Error::from).context("read", pair.from)?;
+        match streams {
+            true => self.as_it_comes(source, file, pair, position),
+            false => self.ranges(source, file, pair, position, next_data),
+        }
     }
 
     /// Has the filesystem share the blocks, if it can.
@@ -175,7 +182,7 @@ impl<'a> Data<'a> {
         ended
     }
 
-    /// Copies what a named pipe or device has to say.
+    /// Copies what a named pipe or device has to say, or a file of the kernel's without an offset.
     fn as_it_comes(
         &mut self,
         source: &File,
@@ -210,9 +217,6 @@ impl<'a> Data<'a> {
         next: impl Fn(Option<&File>, u64) -> io::Result<Option<(u64, u64)>>,
     ) -> Outcome {
         let &Pair { from, to, .. } = pair;
-        // A source may be open so that nothing is waited for, which asynchronous reads would heed.
-        let waits = rustix::fs::fcntl_setfl(source, OFlags::empty());
-        waits.map_err(io::Error::from).context("read", from)?;
         let holes = pair.is_sparse().then_some(source);
         // What a file with holes grows by meanwhile is left out: what is said to be a hole may have data by the
         // time that its length is known.
@@ -330,6 +334,13 @@ fn next_data(file: Option<&File>, position: u64) -> io::Result<Option<(u64, u64)
     Ok(Some((start, end)))
 }
 
+/// Returns true if a file has no hole after all: some filesystems count blocks as they are compressed.
+fn is_whole(file: &File, about: &Metadata) -> bool {
+    let found = next_data(Some(file), 0);
+    rustix::fs::seek(file, rustix::fs::SeekFrom::Start(0)).is_ok()
+        && found.is_ok_and(|data| data.is_some_and(|(start, end)| start == 0 && end >= about.len()))
+}
+
 /// Has the kernel copy a range. Returns how much it did; zero if it does not do that here.
 fn copy_range(from: &File, to: &File, start: u64, end: u64) -> u64 {
     let (mut at, mut into) = (start, start);
@@ -350,6 +361,45 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use super::*;
+
+    #[test]
+    fn a_small_file_goes_at_once_unless_it_has_a_hole() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let (from, to) = (home.path().join("from"), home.path().join("to"));
+        let of_len = |len| {
+            let hole = File::create(home.path().join("hole")).unwrap();
+            hole.set_len(len).unwrap();
+            hole.metadata().unwrap()
+        };
+        let signals = Signals::listen(&[]).unwrap();
+        // As a filesystem has it that compresses, or counts no blocks.
+        for (written, about) in [
+            (100_000, of_len(100_000)),
+            (5, of_len(5)),
+            (0, of_len(100_000)),
+        ] {
+            std::fs::write(&from, vec![7; written]).unwrap();
+            let source = File::options().read(true).write(true).open(&from).unwrap();
+            source.set_len(about.len()).unwrap();
+            let copy = File::create(&to).unwrap();
+            let made = copy.metadata().unwrap();
+            let pair = Pair {
+                from: &from,
+                to: &to,
+                about: &about,
+                made: &made,
+            };
+            let mut data = Data::new(&signals, Progress::new("", 0, false));
+            let mut position = 0;
+            // A filesystem that shares blocks has nothing to copy.
+            data.unshared = Some((about.dev(), made.dev()));
+            data.copy(&source, &copy, &pair, &mut position).unwrap();
+            assert_eq!(position, about.len());
+            assert!(std::fs::read(&to).unwrap() == std::fs::read(&from).unwrap());
+            // Only a stream says that it had all.
+            assert_eq!(data.whole, written == 0, "{written}");
+        }
+    }
 
     #[test]
     fn a_source_that_shrinks_after_its_data_was_found_has_a_copy_of_its_length() {
