@@ -184,7 +184,7 @@ pub(crate) fn identity(fd: BorrowedFd<'_>, facts: &FileFacts) -> Option<String> 
     let (major, minor) = (libc::major(facts.dev), libc::minor(facts.dev));
     let id_text = format!("{:08x}{:08x}", id[0], id[1]);
     // Behind a block device's descriptor is the filesystem in which its name is.
-    let regular = Some(fd).filter(|_| facts.kind == FileKind::Regular);
+    let regular = (facts.kind == FileKind::Regular).then_some(fd);
     let place = match regular.and_then(uuid_of) {
         Some(uuid) => uuid,
         // Numbers that belong to no device, as of btrfs and overlayfs, are another at each mount.

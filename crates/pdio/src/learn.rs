@@ -153,11 +153,11 @@ fn measure(
 /// Content that no filesystem can compress, so that all of it goes to the device and comes from there.
 fn fill_with_noise(block: &mut [u8]) {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    for word in block.chunks_exact_mut(8) {
+    for word in block.as_chunks_mut::<8>().0 {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        word.copy_from_slice(&state.to_ne_bytes());
+        *word = state.to_ne_bytes();
     }
 }
 
