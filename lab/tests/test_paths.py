@@ -136,8 +136,11 @@ def test_where_no_library_can_be_preloaded_is_said_in_one_line(tmp_path: Path, n
     assert line.startswith(f"lab: {tmp_path / name} has a space or a colon")
 
 
-def without_rights(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """What the lab says to a user who may not install the packages that are not there."""
+def without_rights(tmp_path: Path, *words: str, **others: str) -> subprocess.CompletedProcess[str]:
+    """What the lab says to a user who may not install the packages that are not there.
+
+    `others` are programs that do something else here than for such a user.
+    """
     programs = {
         "id": "echo 1000",
         "dpkg-query": "",
@@ -146,6 +149,7 @@ def without_rights(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[s
         "|| echo '  Candidate: 1'",
         "apt-get": "echo called >&2",
         "sudo": "echo 'sudo: a password is required' >&2; exit 1",
+        **others,
     }
     for name, does in programs.items():
         program = tmp_path / "bin" / name
@@ -178,6 +182,17 @@ def test_who_may_not_install_packages_is_told_what_root_has_to_run(tmp_path: Pat
     # A command for a shell: one of the packages of which one will do.
     assert {"apt-get", "qemu-system-x86", "libpython3.11-testsuite"} < set(shlex.split(does))
     assert "|" not in does
+
+
+def test_why_apt_knows_no_package_is_said(tmp_path: Path) -> None:
+    """It goes on after an update that failed, and then names the package."""
+    apt = "case $* in *update) echo W: no such host ;; *) echo E: Unable to locate; exit 100; esac"
+    ended = without_rights(
+        tmp_path, "test", **{"apt-get": apt, "sudo": 'shift; exec "$@"', "dpkg": ""}
+    )
+    assert ended.returncode == 1
+    last = ended.stderr.splitlines()[-1]
+    assert last.endswith("E: Unable to locate W: no such host")
 
 
 def test_to_draw_takes_no_more_packages_than_the_lab(tmp_path: Path) -> None:
