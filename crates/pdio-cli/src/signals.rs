@@ -66,17 +66,6 @@ pub struct Signals {
     wake: UnixStream,
 }
 
-/// Why a wait is over.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Ready {
-    /// The descriptor can be used.
-    Yes,
-    /// The time is up.
-    TimeOut,
-    /// A signal has come; ask [`Signals`].
-    Signal,
-}
-
 impl Signals {
     /// Starts to listen, also to `others`, which do not end the command.
     ///
@@ -239,28 +228,11 @@ impl Signals {
         Ok(Ok(()))
     }
 
-    /// As [`Signals::wait`], for a call that follows.
+    /// Waits until `fd` has something to read (or, `write`, takes something). What cannot be waited for is ready.
     ///
     /// # Errors
     /// Those of `poll(2)`; `Interrupted` by a signal; `TimedOut`.
     pub fn ready(&self, fd: BorrowedFd<'_>, write: bool, time: Option<Duration>) -> io::Result<()> {
-        match self.wait(fd, write, time)? {
-            Ready::Yes => Ok(()),
-            Ready::TimeOut => Err(io::ErrorKind::TimedOut.into()),
-            Ready::Signal => Err(io::ErrorKind::Interrupted.into()),
-        }
-    }
-
-    /// Waits until `fd` has something to read (or, `write`, takes something). What cannot be waited for is ready.
-    ///
-    /// # Errors
-    /// Those of `poll(2)`.
-    pub fn wait(
-        &self,
-        fd: BorrowedFd<'_>,
-        write: bool,
-        time: Option<Duration>,
-    ) -> io::Result<Ready> {
         let events = if write { PollFlags::OUT } else { PollFlags::IN };
         let mut fds = [
             PollFd::from_borrowed_fd(fd, events),
@@ -268,16 +240,15 @@ impl Signals {
         ];
         let time = time.and_then(|t| Timespec::try_from(t).ok());
         match poll(&mut fds, time.as_ref()) {
-            Ok(0) => Ok(Ready::TimeOut),
-            Ok(_) if !fds[0].revents().is_empty() => Ok(Ready::Yes),
+            Ok(0) => Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) if !fds[0].revents().is_empty() => Ok(()),
             Ok(_) => {
                 if self.ended().is_none() {
                     // The end of a command stays to be seen, anything else is seen once.
                     while matches!((&self.wake).read(&mut [0; 64]), Ok(1..)) {}
                 }
-                Ok(Ready::Signal)
+                Err(io::ErrorKind::Interrupted.into())
             }
-            Err(rustix::io::Errno::INTR) => Ok(Ready::Signal),
             Err(error) => Err(error.into()),
         }
     }

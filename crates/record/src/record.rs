@@ -2,14 +2,14 @@
 //! The recording: frames come, wait for the trigger if there is one, and are written.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use pdio_cli::report::{quoted, reason, Context, Fail, Outcome};
-use pdio_cli::signals::{Ready, Signals};
+use pdio_cli::signals::Signals;
 use rustix::time::{clock_gettime, ClockId};
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
@@ -335,14 +335,14 @@ impl<'a> Recording<'a> {
             let mut late = false;
             if self.state != State::CatchingUp {
                 let rest = self.plan.timeout.saturating_sub(since.elapsed());
-                match self.signals.wait(camera.as_fd(), false, Some(rest)) {
+                match self.signals.ready(camera.as_fd(), false, Some(rest)) {
                     // What is said to be ready need not be: it may come too late as well.
-                    Ok(Ready::Yes) => late = rest.is_zero(),
-                    Ok(Ready::Signal) => continue,
-                    Ok(Ready::TimeOut) => return Err(self.silent(camera)),
-                    Err(error) => {
-                        return Err(Fail::Failed(format!("cannot wait: {}", reason(&error))))
-                    }
+                    Ok(()) => late = rest.is_zero(),
+                    Err(error) => match error.kind() {
+                        ErrorKind::Interrupted => continue,
+                        ErrorKind::TimedOut => return Err(self.silent(camera)),
+                        _ => return Err(Fail::Failed(format!("cannot wait: {}", reason(&error)))),
+                    },
                 }
             }
             // All that came while a frame was written. With too much in memory the disk comes first; the camera counts
