@@ -30,6 +30,7 @@ _SWAP: Final = "kselftest, and oracles: swap"
 _DEBUG: Final = "KUnit on x86 with failing allocations"
 _CPUS: Final = "KUnit on x86: several CPUs"
 OTHERS: Final = (
+    ("mm/cma.c", "Reset the tags to ignore", "none: where KASAN has tags, it costs time"),
     ("mm/filemap.c", "gcma_shadow", _LARGE),
     # A large folio finds a shadow, has no memory for a node, and others take the shadow away.
     ("mm/filemap.c", "xas_nomem", _DEBUG),
