@@ -5,10 +5,11 @@
 //! the other bases the way it reports its own objects; what it holds itself is asked of it. None
 //! of these is on the way to memory, so they may look symbols up.
 
-use core::ffi::{c_int, c_void, CStr};
-use core::mem;
+use core::ffi::{c_int, CStr};
 
 use brug::{raw, Brug, Mode};
+
+use crate::next::function;
 
 /// The C library's own function of this name.
 ///
@@ -17,16 +18,6 @@ use brug::{raw, Brug, Mode};
 pub(crate) unsafe fn theirs<F: Copy>(name: &CStr) -> Option<F> {
     // SAFETY: by contract.
     unsafe { function(raw::base_symbol(name)) }
-}
-
-/// The function that was found at an address, unless that is null.
-///
-/// # Safety
-/// `F` is its type, a function pointer.
-pub(crate) unsafe fn function<F: Copy>(found: *mut c_void) -> Option<F> {
-    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    // SAFETY: by contract.
-    (!found.is_null()).then(|| unsafe { mem::transmute_copy(&found) })
 }
 
 /// `malloc_trim(3)`: gives retained memory back to the system now; 1 if there was any.
@@ -61,7 +52,7 @@ pub extern "C" fn mallinfo2() -> libc::mallinfo2 {
     // SAFETY: this is its type; a structure of numbers may be all zero.
     let mut info = unsafe {
         theirs::<extern "C" fn() -> libc::mallinfo2>(c"mallinfo2")
-            .map_or_else(|| mem::zeroed(), |ask| ask())
+            .map_or_else(|| core::mem::zeroed(), |ask| ask())
     };
     let usage = raw::usage();
     info.hblks += usage.slots.0;

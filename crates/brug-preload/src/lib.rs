@@ -29,6 +29,7 @@ mod introspect;
 mod kernel;
 mod mallctl;
 mod malloc;
+mod next;
 #[cfg(panic = "abort")]
 mod panic;
 mod rights;

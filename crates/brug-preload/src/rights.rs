@@ -5,33 +5,11 @@
 //! rights of its one thread takes that for all. So brug's own thread ends before. Another that is started later has
 //! the rights of the thread that frees memory then.
 //!
-//! Who does so may be a child that the system call made while another thread of its parent had the loader's lock. So
-//! the functions behind, which need not be the C library's, are looked up when the library is loaded.
+//! Who does so may be a child that the system call made while another thread of its parent had the loader's lock.
 
-use core::ffi::{c_int, c_long, c_void, CStr};
-use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use core::ffi::{c_int, c_long, c_void};
 
-use crate::introspect;
-
-/// A function that this library's stands in front of: its name, and its address once that is known.
-struct Next(&'static CStr, AtomicPtr<c_void>);
-
-impl Next {
-    const fn named(name: &'static CStr) -> Next {
-        Next(name, AtomicPtr::new(ptr::null_mut()))
-    }
-
-    /// The function, after there is no thread of brug's any more.
-    ///
-    /// # Safety
-    /// `F` is its type, a function pointer.
-    unsafe fn alone<F: Copy>(&self) -> Option<F> {
-        brug::raw::end_thread();
-        // SAFETY: passed on.
-        unsafe { introspect::function(self.1.load(Relaxed)) }
-    }
-}
+use crate::next::Next;
 
 static UNSHARE: Next = Next::named(c"unshare");
 static SETNS: Next = Next::named(c"setns");
@@ -41,10 +19,18 @@ static CAPSET: Next = Next::named(c"capset");
 #[link_section = ".text.startup.brug"]
 pub(crate) fn prepare() {
     for next in [&UNSHARE, &SETNS, &CAPSET] {
-        // SAFETY: a C string.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, next.0.as_ptr()) };
-        next.1.store(found, Relaxed);
+        next.find();
     }
+}
+
+/// The function, after there is no thread of brug's any more.
+///
+/// # Safety
+/// `F` is its type, a function pointer.
+unsafe fn alone<F: Copy>(next: &Next) -> Option<F> {
+    brug::raw::end_thread();
+    // SAFETY: passed on.
+    unsafe { next.get() }
 }
 
 /// `unshare(2)`.
@@ -52,7 +38,7 @@ pub(crate) fn prepare() {
 pub extern "C" fn unshare(flags: c_int) -> c_int {
     // SAFETY: this is its type, and a call without pointers.
     unsafe {
-        match UNSHARE.alone::<extern "C" fn(c_int) -> c_int>() {
+        match alone::<extern "C" fn(c_int) -> c_int>(&UNSHARE) {
             Some(next) => next(flags),
             None => libc::syscall(libc::SYS_unshare, flags as c_long) as c_int,
         }
@@ -64,7 +50,7 @@ pub extern "C" fn unshare(flags: c_int) -> c_int {
 pub extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     // SAFETY: this is its type, and a call without pointers.
     unsafe {
-        match SETNS.alone::<extern "C" fn(c_int, c_int) -> c_int>() {
+        match alone::<extern "C" fn(c_int, c_int) -> c_int>(&SETNS) {
             Some(next) => next(fd, kind),
             None => libc::syscall(libc::SYS_setns, fd as c_long, kind as c_long) as c_int,
         }
@@ -80,7 +66,7 @@ pub unsafe extern "C" fn capset(header: *mut c_void, data: *const c_void) -> c_i
     type Capset = unsafe extern "C" fn(*mut c_void, *const c_void) -> c_int;
     // SAFETY: this is its type, and the caller's promise.
     unsafe {
-        match CAPSET.alone::<Capset>() {
+        match alone::<Capset>(&CAPSET) {
             Some(next) => next(header, data),
             None => libc::syscall(libc::SYS_capset, header, data) as c_int,
         }

@@ -5,30 +5,25 @@
 //! brug hears of it at once: it takes back what no object needs, and from then on `malloc` no longer passes on
 //! the C library's refusals unseen. `malloc` itself pays nothing for that.
 //!
-//! Who sets a limit may hold the loader's lock, or be a signal handler, so the function behind is looked up when the
-//! library is loaded: `prlimit64` for all four, as it can do what the others do.
-//!
 //! A limit that another process sets, or the program by the system call itself, is found later, as
 //! `docs/brug.md` says.
 
 use core::ffi::c_int;
-use core::mem;
 use core::ptr;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use libc::{pid_t, rlimit};
 
+use crate::next::Next;
+
 type Prlimit = unsafe extern "C" fn(pid_t, c_int, *const rlimit, *mut rlimit) -> c_int;
 
-/// The `prlimit64` that this library's stands in front of, which need not be the C library's; 0 until it is known.
-static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// For all four, as it can do what the others do.
+static PRLIMIT: Next = Next::named(c"prlimit64");
 
 /// Looks it up.
 #[link_section = ".text.startup.brug"]
 pub(crate) fn prepare() {
-    // SAFETY: a C string.
-    let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"prlimit64".as_ptr()) };
-    NEXT.store(next as usize, Relaxed);
+    PRLIMIT.find();
 }
 
 /// What is done after a limit was set.
@@ -43,9 +38,9 @@ fn was_set(process: pid_t, which: c_int) {
 unsafe fn set(process: pid_t, which: c_int, limit: *const rlimit, old: *mut rlimit) -> c_int {
     // SAFETY: this is its type, and the caller's promise.
     let done = unsafe {
-        match NEXT.load(Relaxed) {
-            0 => libc::syscall(libc::SYS_prlimit64, process, which, limit, old) as c_int,
-            next => mem::transmute::<usize, Prlimit>(next)(process, which, limit, old),
+        match PRLIMIT.get::<Prlimit>() {
+            Some(next) => next(process, which, limit, old),
+            None => libc::syscall(libc::SYS_prlimit64, process, which, limit, old) as c_int,
         }
     };
     if done == 0 && !limit.is_null() {
