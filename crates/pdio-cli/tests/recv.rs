@@ -301,17 +301,19 @@ fn what_cannot_be_received_empties_nothing() {
     assert_eq!(fs::read(&path).unwrap(), b"kept");
 }
 
+/// A `pdio recv` from one to the other.
+fn receiving(from: &Path, to: &Path) -> std::process::Child {
+    let mut command = pdio();
+    let command = command.arg("recv").arg(to).stderr(Stdio::piped());
+    let source = fs::File::open(from).unwrap();
+    command.stdin(source).spawn().unwrap()
+}
+
 #[test]
 fn an_interrupt_ends_the_wait_for_a_fifo_that_nobody_reads() {
     let home = home();
     let (fifo, file) = fifo_and_file(home.path());
-    let mut command = pdio();
-    let command = command.arg("recv").arg(&fifo);
-    let child = command
-        .stdin(fs::File::open(&file).unwrap())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child = receiving(&file, &fifo);
     until_it_catches(&child, Signal::TERM);
     signal(&child, Signal::INT);
     assert_status(&wait(child), 130);
@@ -324,13 +326,7 @@ fn an_interrupt_ends_a_write_that_nobody_reads() {
     fs::write(&file, pattern(1 << 20)).unwrap();
     let reader = fs::File::options().read(true).write(true).open(&fifo);
     let reader = reader.unwrap();
-    let mut command = pdio();
-    let command = command.arg("recv").arg(&fifo);
-    let child = command
-        .stdin(fs::File::open(&file).unwrap())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child = receiving(&file, &fifo);
     until(|| rustix::io::ioctl_fionread(&reader).unwrap() > 0);
     signal(&child, Signal::INT);
     let output = wait(child);
