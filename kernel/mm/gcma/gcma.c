@@ -706,8 +706,9 @@ struct page *gcma_freeze(struct cma *cma, struct page *page, unsigned long count
 {
 	unsigned long i;
 
-	for (i = 0; page && cma_guaranteed(cma) && i < count; i++)
-		freeze(page + i);
+	if (page && cma_guaranteed(cma))
+		for (i = 0; i < count; i++)
+			freeze(page + i);
 	return page;
 }
 #endif
