@@ -10,19 +10,21 @@ from typing import Final
 from nocopy_lab import jobs
 from nocopy_lab.board import Machine
 from nocopy_lab.checks.kinds import NO_IMAGE, SMALL, our_files
-from nocopy_lab.checks.kunit import judge_kunit, judge_kunit_debug, judge_kunit_rt
+from nocopy_lab.checks.kunit import judge_kunit
 from nocopy_lab.paths import KERNEL, LabError
 from nocopy_lab.run import Job, Outcome
 
-
-def judge_debug(outcomes: Sequence[Outcome]) -> None:
-    judge_kunit_debug(outcomes[:1])
-    judge_oracle(outcomes[1:])
+Judge = Callable[[Sequence[Outcome]], None]
 
 
-def judge_rt(outcomes: Sequence[Outcome]) -> None:
-    judge_kunit_rt(outcomes[:1])
-    judge_oracle(outcomes[1:])
+def judge_both(kunit: Judge) -> Judge:
+    """The first is KUnit's boot, the others are the oracle's."""
+
+    def judge(outcomes: Sequence[Outcome]) -> None:
+        kunit(outcomes[:1])
+        judge_oracle(outcomes[1:])
+
+    return judge
 
 
 # A definition at the beginning of a line; those of tests do not count.
@@ -47,8 +49,7 @@ def kcsan_reports(console: str, functions: set[str]) -> list[str]:
 
 
 def judge_kcsan(outcomes: Sequence[Outcome]) -> None:
-    judge_kunit(outcomes[:1])
-    judge_oracle(outcomes[1:])
+    judge_both(judge_kunit)(outcomes)
     for outcome in outcomes:
         (row,) = outcome.rows("kcsan")
         if not row["looked"]:
@@ -131,6 +132,26 @@ def oracle_job(
     )
 
 
+def oracle_checked(name: str, loads: int) -> Job:
+    """On a kernel that checks itself, while allocations fail.
+
+    So slow a kernel rarely fills the area; KUnit has seen revocation by then.
+    """
+    return oracle_job(
+        name,
+        60,
+        "--file-max-kib 1024",
+        until=hits(loads, discard=False),
+        prepare="fail_allocations",
+        block=1024,
+        files=160,
+        anon=96,
+        hog=240,
+        largest=1024,
+        machine=Machine("x86-fast", memory_mib=512, cma_mib=16),
+    )
+
+
 def judge_oracle(outcomes: Sequence[Outcome]) -> None:
     """Nothing wrong, and no allocation failed. It ended, so all that was wanted has happened."""
     for outcome in outcomes:
@@ -149,7 +170,7 @@ def judge_oracle(outcomes: Sequence[Outcome]) -> None:
                 raise LabError(f"{name}: {have} pages available, not {idle}; see {outcome.console}")
 
 
-def judge_large(client: str) -> Callable[[Sequence[Outcome]], None]:
+def judge_large(client: str) -> Judge:
     """And large folios of this client were stored and loaded whole."""
 
     def judge(outcomes: Sequence[Outcome]) -> None:
@@ -161,7 +182,7 @@ def judge_large(client: str) -> Callable[[Sequence[Outcome]], None]:
     return judge
 
 
-def judge_mglru(on: bool) -> Callable[[Sequence[Outcome]], None]:
+def judge_mglru(on: bool) -> Judge:
     """As any other, and the multi-generational LRU was on, or off."""
 
     def judge(outcomes: Sequence[Outcome]) -> None:
