@@ -98,7 +98,7 @@ CONFIGS: Final[dict[str, Config]] = {
             "without", (*COMPARED, *LATER), ("CONFIG_GCMA=n", *JUMP_LABELS), series="7.3"
         ),
         Config("debug", (*DEBUG, "linux-7.3"), series="7.3"),
-        Config("rt", ("lab", "board-x86", "gcma", "rt", "linux-7.3"), series="7.3"),
+        Config("rt", (*DEBUG, "rt", "linux-7.3"), series="7.3"),
         Config("kcsan", ("lab", "board-x86", "gcma", "kcsan", *LATER), series="7.3"),
         # What interrupts take is told apart from what they interrupt.
         Config(
